@@ -1,0 +1,34 @@
+# maco_library(name sources... LINK libraries...): a static library with the project's warnings.
+function(maco_settings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wshadow -Werror)
+  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR})
+  if(MACO_SANITIZE)
+    target_compile_options(${target} PUBLIC -fsanitize=${MACO_SANITIZE} -fno-omit-frame-pointer -g)
+    target_link_options(${target} PUBLIC -fsanitize=${MACO_SANITIZE})
+  endif()
+endfunction()
+
+if(MACO_STATIC)
+  add_link_options(-static-libstdc++ -static-libgcc)
+endif()
+
+function(maco_library name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  maco_settings(${name})
+  target_link_libraries(${name} PUBLIC ${ARG_LINK})
+endfunction()
+
+function(maco_program name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  maco_settings(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK})
+endfunction()
+
+# fmt: header-only where the programs must run on machines that lack its shared library.
+if(MACO_STATIC)
+  set(MACO_FMT fmt::fmt-header-only)
+else()
+  set(MACO_FMT fmt::fmt)
+endif()

@@ -1,0 +1,34 @@
+// Texts to graphs and back.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "compiler/frontend/raw.h"
+#include "ir/graph.h"
+
+namespace maco::frontend {
+
+/// Each parses file `file` of `diagnostics` (Diagnostics::add_file), builds, validates and infers the graph. All errors of the file
+/// are reported; nothing is returned if there was one.
+std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics);
+std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics);
+/// JSON if the first character that isn't white space is '{', else DSL.
+std::optional<ir::Graph> parse_graph(int32_t file, ir::Diagnostics& diagnostics);
+
+/// The canonical text: parse(print(g)) == g, and printing that gives the same text.
+std::string print_json(const ir::Graph& graph);
+std::string print_dsl(const ir::Graph& graph);
+
+/// Syntax only. The tree has the shape of the JSON document in both cases.
+std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics);
+std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics);
+
+struct BuildOptions {
+  bool open_outputs = false;     // DSL: an output may leave dtype and shape to its op
+  bool internal_ops = false;     // accept ops and attributes that only passes make (dumps read back by maco-opt)
+};
+/// Validates the tree (unknown and duplicate keys, types, names, `repeat`, cycles), builds and infers the graph.
+std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options, ir::Diagnostics& diagnostics);
+
+}  // namespace maco::frontend

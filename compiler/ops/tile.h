@@ -1,0 +1,94 @@
+// What an op's tile rule sees: its operands as matrices, and the calls that make tasks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "compiler/cost/machine.h"
+#include "compiler/ops/op.h"
+#include "ir/graph.h"
+#include "ir/program.h"
+
+namespace maco::ops {
+
+/// A tensor as a matrix: all axes but the last are rows. Rows depend on dims if axis 0 does; then min_rows < max_rows may hold.
+/// One axis: rows = 1, cols = extent, unless the extent depends on dims: rows = extent, cols = 1.
+struct Mat {
+  ir::BufferId buffer{};
+  ir::DType dtype = ir::DType::F32;
+  ir::Expr rows;             // over dims
+  int64_t min_rows = 1, max_rows = 1;
+  int64_t cols = 1;
+  bool is_param = false;     // never written while running: may be read ahead
+  bool dynamic() const { return !rows.is_constant(); }
+  int64_t max_elements() const { return max_rows * cols; }
+};
+
+/// [r0, r1) x [c0, c1) of `m`, clipped to its maximum extent.
+ir::Region box(const Mat& m, int64_t r0, int64_t r1, int64_t c0, int64_t c1);
+ir::Region whole(const Mat& m);
+/// Elements [begin, end) of `m`, row-major, clipped: a region of one row (pitch = max_elements).
+ir::Region flat(const Mat& m, int64_t begin, int64_t end);
+ir::Access read(ir::Region r);
+ir::Access write(ir::Region r);
+ir::Access may_write(ir::Region r);
+
+class TileContext {
+ public:
+  TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program, const cost::Machine& machine,
+              const std::vector<ir::BufferId>& buffer_of_tensor, ir::Diagnostics& diagnostics);
+  const ir::Graph& graph() const { return graph_; }
+  const ir::Op& op() const { return graph_[op_]; }
+  const cost::Machine& machine() const { return machine_; }
+  int64_t world() const { return graph_.world; }
+  ir::Program& program() { return program_; }
+
+  Mat in(int i) const { return mat(op().in[static_cast<size_t>(i)]); }
+  Mat out(int i) const { return mat(op().out[static_cast<size_t>(i)]); }
+  Mat mat(ir::TensorId tensor) const;
+  const ir::Shape& shape(ir::TensorId tensor) const { return graph_[tensor].shape; }
+
+  /// Attributes, as in InferContext.
+  bool has(const std::string& attr) const;
+  int64_t integer(const std::string& attr, int64_t default_value) const;
+  double number(const std::string& attr, double default_value) const;
+  bool flag(const std::string& attr, bool default_value) const;
+  std::string word(const std::string& attr, const std::string& default_value) const;
+  std::optional<ir::Expr> expr(const std::string& attr) const;
+  std::vector<ir::Expr> list(const std::string& attr) const;
+
+  /// A parameter for a number known at launch: a constant where `e` is one (after substituting world), else an entry of
+  /// Program::values (found again if it is there already). Device code reads either through C::name::get(ctx).
+  ir::Param value(std::string name, const ir::Expr& e);
+  /// The range of `e`, both ends included.
+  ir::Interval range(const ir::Expr& e) const;
+
+  /// A call of device function maco::ops::<function>. Operands in the order in which the function numbers them.
+  ir::CallId call(std::string function, std::vector<ir::Param> params, std::vector<ir::BufferId> operands);
+  /// A task of `call`. Role defaults to compute. Overlap, phases and priority of the op are added by the tile pass.
+  ir::TaskId task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses, ir::Role role = ir::Role::Compute,
+                  uint64_t ranks = ~uint64_t{0});
+  /// A buffer of the op's own: Temp (private) or Slot (peers write).
+  ir::BufferId buffer(std::string suffix, ir::BufferKind kind, ir::DType dtype, int64_t rows, int64_t cols, int64_t rotation = 1,
+                      bool packets = false);
+  /// The task signals / waits across ranks. `wait` also orders packets (EventKind::Packet).
+  ir::EventId event(std::string suffix, ir::EventKind kind);
+  void signal(ir::TaskId task, ir::EventId event, ir::RankRef to);
+  void wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uint32_t lag = 0);
+
+  /// Reports that the op can't be compiled so.
+  void error(std::string message);
+
+ private:
+  const ir::Graph& graph_;
+  ir::OpId op_;
+  ir::Program& program_;
+  const cost::Machine& machine_;
+  const std::vector<ir::BufferId>& buffer_of_tensor_;
+  ir::Diagnostics& diagnostics_;
+};
+
+}  // namespace maco::ops

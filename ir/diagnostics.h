@@ -1,0 +1,83 @@
+// What the user is told: errors, warnings and notes with file, line, column, the line itself and a caret.
+//
+// Errors that a user can cause are reported here and never thrown or asserted; a broken invariant of MACO itself is MACO_CHECK
+// (ir/check.h). All errors of a file are collected: code that reports one goes on where it can.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace maco::ir {
+
+/// A place in a source text. `line` and `column` count from 1 (columns in bytes); line 0: no place is known.
+/// `length` is how many bytes the caret underlines, at least 1.
+/// `context` is an index into Diagnostics::contexts ("in iteration i = 3"), or -1.
+struct Loc {
+  int32_t file = -1;
+  int32_t line = 0;
+  int32_t column = 0;
+  int32_t length = 1;
+  int32_t context = -1;
+
+  bool known() const { return line > 0; }
+  /// Places are not part of what a graph means: any two are equal, so that structures holding them compare by meaning.
+  friend bool operator==(const Loc&, const Loc&) { return true; }
+};
+
+enum class Severity : uint8_t { Error, Warning, Note };
+
+struct Diagnostic {
+  Severity severity = Severity::Error;
+  Loc loc;
+  std::string message;
+};
+
+/// Collects diagnostics in the order of reporting and renders them. Not thread safe. Copyable.
+class Diagnostics {
+ public:
+  /// Registers a source text; `name` is what is printed ("tp_mlp.json", "<stdin>"). Returns its id for Loc::file.
+  int32_t add_file(std::string name, std::string text);
+  const std::string& file_name(int32_t file) const;
+  const std::string& file_text(int32_t file) const;
+  /// Registers a context such as "in iteration i = 3" and returns its index for Loc::context. `outer` is the
+  /// enclosing context or -1; both are printed.
+  int32_t add_context(std::string text, int32_t outer = -1);
+
+  void error(Loc loc, std::string message);
+  void warning(Loc loc, std::string message);
+  /// Belongs to the diagnostic reported before it.
+  void note(Loc loc, std::string message);
+
+  bool has_errors() const { return errors_ > 0; }
+  int errors() const { return errors_; }
+  const std::vector<Diagnostic>& all() const { return list_; }
+  void clear();
+
+  /// All diagnostics as text:
+  ///   tp_mlp.json:14:25: error: 'matmul' cannot ...
+  ///      14 |     {"op": "matmul", ...
+  ///         |                             ^~~~~~~~~~
+  /// A long line is cut around the caret. `color`: ANSI colours.
+  std::string render(bool color = false) const;
+
+ private:
+  struct File {
+    std::string name, text;
+    std::vector<size_t> line_starts;
+  };
+  struct Context {
+    std::string text;
+    int32_t outer;
+  };
+  std::vector<File> files_;
+  std::vector<Context> contexts_;
+  std::vector<Diagnostic> list_;
+  int errors_ = 0;
+};
+
+/// "; did you mean 'allreduce'?" if one of `candidates` is close to `word` (edit distance at most a third), else "".
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace maco::ir

@@ -1,0 +1,167 @@
+// ir::Graph: what to compute. One graph for all ranks (SPMD); shapes are what one rank holds.
+//
+// The structure is what the user wrote, with `repeat` unrolled: JSON and DSL are two spellings of it (compiler/frontend), and two
+// graphs are equal if they mean the same text. What follows from it (shapes and dtypes of temporaries) is filled in by
+// compiler/ops/infer.h into the fields marked 'inferred', which are neither printed nor compared.
+// Text form: print_dsl / parse in compiler/frontend/frontend.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ir/diagnostics.h"
+#include "ir/dtype.h"
+#include "ir/expr.h"
+#include "ir/ids.h"
+
+namespace maco::ir {
+
+struct Dim {
+  std::string name;
+  int64_t min = 1;
+  int64_t max = 1;
+  Loc loc;
+  friend bool operator==(const Dim&, const Dim&) = default;
+};
+
+enum class TensorKind : uint8_t { Input, Param, State, Scalar, Output, Temp };
+std::string_view name(TensorKind kind);
+
+/// A shape with all axes; entries beyond axis 0 are constants once inferred. Axis 0 may depend on dims.
+using Shape = std::vector<Expr>;
+
+struct Tensor {
+  std::string name;
+  TensorKind kind = TensorKind::Temp;
+  DType dtype = DType::F32;   // declared; inferred for Temp
+  Shape shape;                // declared; inferred for Temp; empty for Scalar. After inference `world` is substituted
+  int64_t range_lo = 0, range_hi = 0;  // Scalar: half-open range
+  Loc loc;
+  friend bool operator==(const Tensor& a, const Tensor& b) {
+    if (a.name != b.name || a.kind != b.kind) return false;
+    if (a.kind == TensorKind::Temp) return true;
+    return a.dtype == b.dtype && a.shape == b.shape && a.range_lo == b.range_lo && a.range_hi == b.range_hi;
+  }
+};
+
+/// The value of an op's attribute as written: a boolean, an integer expression, a number with fraction or exponent, a word or
+/// string, a list of integer expressions (`shape`, `perm`), or named numbers (`scaling`).
+using AttrValue = std::variant<bool, Expr, double, std::string, std::vector<Expr>, std::map<std::string, double>>;
+struct Attr {
+  AttrValue value;
+  Loc loc;
+  friend bool operator==(const Attr&, const Attr&) = default;
+};
+
+enum class Overlap : uint8_t { None, Conservative, Aggressive };
+enum class Priority : uint8_t { Low, Normal, High };
+enum class Schedule : uint8_t { Static, Dynamic };
+enum class Backend : uint8_t { P2P, Nccl, Nvshmem };
+std::string_view name(Overlap v);
+std::string_view name(Priority v);
+std::string_view name(Schedule v);
+std::string_view name(Backend v);
+
+struct Op {
+  std::string kind;   // "matmul"; the schema is found in compiler/ops/registry.h
+  std::string name;   // given, or the name of the first output, or "<kind>_<n>" for ops without outputs
+  bool named = false;  // was the name given by the user?
+  std::vector<TensorId> in, out;
+  std::map<std::string, Attr> attrs;  // only those that were written (passes may add some)
+  std::optional<DType> dtype;         // the `dtype` attribute (for cast, too)
+  std::vector<std::string> after;     // names of ops
+  std::optional<std::string> phase;
+  std::optional<Overlap> overlap;
+  std::optional<std::string> overlap_group;
+  Priority priority = Priority::Normal;
+  Loc loc;                  // of the op's kind word
+  std::vector<Loc> in_loc;  // of each input's name
+  Loc out_loc;
+  friend bool operator==(const Op&, const Op&) = default;
+};
+
+struct RoleCounts {
+  std::optional<int64_t> compute, comm, scheduler;
+  friend bool operator==(const RoleCounts&, const RoleCounts&) = default;
+};
+struct RoleRange {
+  int64_t begin = 0, end = 0;  // SMs, end not included
+  std::string role;            // "compute", "comm" or "scheduler"
+  std::vector<std::string> tasks;  // kinds of ops that run here; empty: all of the role's
+  Loc loc;
+  friend bool operator==(const RoleRange&, const RoleRange&) = default;
+};
+struct RoleAuto {
+  friend bool operator==(const RoleAuto&, const RoleAuto&) = default;
+};
+using Roles = std::variant<RoleAuto, RoleCounts, std::vector<RoleRange>>;
+struct RoleVariant {
+  std::optional<Expr> condition;  // nothing: else
+  Roles roles;
+  Loc loc;
+  friend bool operator==(const RoleVariant&, const RoleVariant&) = default;
+};
+struct SmRoles {
+  std::variant<Roles, std::vector<RoleVariant>> value;
+  Loc loc;
+  friend bool operator==(const SmRoles&, const SmRoles&) = default;
+};
+
+struct OverlapRegion {
+  std::string name;
+  std::vector<std::string> ops;
+  Loc loc;
+  friend bool operator==(const OverlapRegion&, const OverlapRegion&) = default;
+};
+struct Phase {
+  std::string name;
+  std::vector<std::string> depends_on;
+  Loc loc;
+  friend bool operator==(const Phase&, const Phase&) = default;
+};
+struct Pipeline {
+  std::vector<std::vector<std::string>> stages;  // names of ops
+  int64_t microbatches = 1;
+  Loc loc;
+  friend bool operator==(const Pipeline&, const Pipeline&) = default;
+};
+
+struct Graph {
+  std::string name;
+  int64_t world = 1;
+  std::vector<Dim> dims;
+  std::vector<Tensor> tensors;  // declared ones in declaration order, temporaries when defined
+  std::vector<Op> ops;          // definition order
+  SmRoles sm_roles;
+  Schedule schedule = Schedule::Static;
+  Overlap overlap = Overlap::Aggressive;
+  std::vector<OverlapRegion> overlap_regions;
+  std::vector<Phase> phases;
+  std::optional<Pipeline> pipeline;
+  Backend backend = Backend::P2P;
+  std::optional<int64_t> comm_buffer_bytes;
+  std::map<std::string, Loc> key_loc;  // where each graph-level key stands, for diagnostics
+  Loc loc;
+
+  friend bool operator==(const Graph& a, const Graph& b);
+
+  Tensor& operator[](TensorId id) { return tensors[index(id)]; }
+  const Tensor& operator[](TensorId id) const { return tensors[index(id)]; }
+  Op& operator[](OpId id) { return ops[index(id)]; }
+  const Op& operator[](OpId id) const { return ops[index(id)]; }
+  std::optional<TensorId> find_tensor(std::string_view name) const;
+  std::optional<OpId> find_op(std::string_view name) const;
+  const Dim* find_dim(std::string_view name) const;
+  /// The range of a dim or scalar (both ends included), or of `rank` and `world`; for ir::bounds.
+  std::optional<Interval> range_of(std::string_view name) const;
+};
+
+/// Number of elements when all dims have their maximum.
+int64_t max_elements(const Graph& graph, const Shape& shape);
+
+}  // namespace maco::ir

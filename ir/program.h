@@ -1,0 +1,221 @@
+// ir::Program: how a graph is computed. Buffers, calls, tasks with the regions they touch, events, one in-order stream of tasks
+// per SM. One Program serves all ranks: a task runs on every rank unless its `ranks` says otherwise.
+//
+// A Program carries its stage. Each stage promises more, and print/parse (ir/program_text.h) keep all of it:
+//   tiled      buffers, calls, tasks with regions, in an order in which every dependency points forward
+//   planned    temporaries and slots have addresses
+//   scheduled  each task has an SM and a place in its stream
+//   synced     events, waits and signals order every two conflicting tasks
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ir/diagnostics.h"
+#include "ir/dtype.h"
+#include "ir/expr.h"
+#include "ir/ids.h"
+
+namespace maco::ir {
+
+enum class Stage : uint8_t { Tiled, Planned, Scheduled, Synced };
+std::string_view name(Stage stage);
+
+/// Input, Param, State, Output: a tensor of the caller's, private to its rank. Temp: in the rank's arena, private to it. Slot: in
+/// the rank's symmetric memory, where peers write; nothing but put tasks writes it and only its own rank reads it.
+enum class BufferKind : uint8_t { Input, Param, State, Output, Temp, Slot };
+std::string_view name(BufferKind kind);
+
+/// A dense row-major array of elements. `rows` x `cols` is its natural shape (all axes but the last, times the last; a tensor of
+/// one axis whose extent depends on a dim is n x 1, another 1 x n); regions may see it with another pitch.
+struct Buffer {
+  std::string name;
+  BufferKind kind = BufferKind::Temp;
+  DType dtype = DType::F32;
+  Expr rows;             // at launch, over dims
+  int64_t max_rows = 1;  // for the dims' maxima
+  int64_t cols = 1;
+  std::string tensor;    // the graph's tensor, or "" for slots and internal buffers
+  /// Slot only: how many copies launches use in turn (launch e uses copy e mod rotation).
+  int64_t rotation = 1;
+  /// Slot only: LL packets. Every 4 bytes of payload are followed by 4 bytes of flag (the launch's epoch), so it takes twice the
+  /// bytes. Regions count elements of payload.
+  bool packets = false;
+  /// Planned: byte offset in the arena of temporaries (Temp) or in symmetric memory (Slot). Always a multiple of 256.
+  std::optional<int64_t> offset;
+
+  int64_t max_elements() const { return max_rows * cols; }
+  /// Bytes of one copy. Packet slots: payload rounded up to 4 bytes a row of `cols`, times two.
+  int64_t bytes() const;
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+/// Names ranks relative to the one that runs the task, or absolutely.
+struct RankRef {
+  enum class Kind : uint8_t { Self, Others, All, Rank, Shift };
+  Kind kind = Kind::Self;
+  int32_t n = 0;  // Rank: the rank; Shift: rank + n modulo world
+  static RankRef self() { return {}; }
+  static RankRef others() { return {Kind::Others, 0}; }
+  static RankRef all() { return {Kind::All, 0}; }
+  static RankRef rank(int32_t r) { return {Kind::Rank, r}; }
+  static RankRef shift(int32_t k) { return {Kind::Shift, k}; }
+  friend bool operator==(const RankRef&, const RankRef&) = default;
+};
+/// The ranks that `ref` means for a task running on `rank`, ascending.
+std::vector<int> resolve(RankRef ref, int rank, int world);
+
+/// Elements of a buffer: rows [r0, r1) by columns [c0, c1) when it is seen as a matrix with `pitch` elements a row. `rank_rows` is
+/// added `rank` times to r0 and r1, where rank is the one that runs the task. On which ranks the buffer lies: `where`.
+struct Region {
+  BufferId buffer{};
+  int64_t pitch = 1;
+  int64_t r0 = 0, r1 = 0, c0 = 0, c1 = 0;
+  int64_t rank_rows = 0;
+  RankRef where;
+  friend bool operator==(const Region&, const Region&) = default;
+};
+
+enum class AccessKind : uint8_t {
+  Read,      // may read any of it, nothing else
+  Write,     // writes all of it, nothing else (rows beyond a dim's actual value excepted)
+  MayWrite,  // may write any of it, nothing else: where dims, scalars or data decide
+};
+struct Access {
+  AccessKind kind = AccessKind::Read;
+  Region region;
+  bool writes() const { return kind != AccessKind::Read; }
+  friend bool operator==(const Access&, const Access&) = default;
+};
+
+/// A run-time integer that device code reads by index: an expression over dims, scalars, rank and world that the host
+/// evaluates for each launch and rank.
+struct Value {
+  Expr expr;
+  Interval range;  // both ends included
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+/// One compile-time parameter of a device function. Codegen writes `static constexpr` members (int64_t, double, bool), type aliases
+/// (DType; ValueRef as Const<n> or Value<i>), or the body of a function (Code).
+struct ValueRef {
+  std::variant<int64_t, uint32_t> v;  // a constant, or an index into Program::values
+  friend bool operator==(const ValueRef&, const ValueRef&) = default;
+};
+struct Code {
+  std::string text;  // a complete member declaration, e.g. "static MACO_FN float apply(float v0) { return ...; }"
+  friend bool operator==(const Code&, const Code&) = default;
+};
+struct Param {
+  std::string name;
+  std::variant<bool, int64_t, double, DType, ValueRef, Code> value;
+  friend bool operator==(const Param&, const Param&) = default;
+};
+
+/// A use of a device function by an op of the graph: maco::ops::<function> with these parameters on these buffers. Calls with equal
+/// function and params share one task kind in the emitted code.
+struct Call {
+  std::string op;        // name of the graph's op
+  std::string op_kind;   // "matmul"
+  std::string function;  // "matmul"
+  std::vector<Param> params;
+  std::vector<BufferId> operands;
+  Loc loc;               // of the graph's op; neither printed nor compared
+  friend bool operator==(const Call&, const Call&) = default;
+};
+
+enum class Role : uint8_t { Compute, Comm };
+std::string_view name(Role role);
+enum class TaskPriority : uint8_t { Low, Normal, High };
+std::string_view name(TaskPriority priority);
+
+enum class EventKind : uint8_t {
+  Local,   // a counter in the rank's memory: `count` arrivals a launch, at gpu scope
+  Peer,    // one word per source rank on the waiting rank, in symmetric memory: the source's task stores the epoch, at sys scope
+  Packet,  // no word of its own: the flag is inside the data (slots with `packets`), and the reading task polls it
+};
+std::string_view name(EventKind kind);
+struct Event {
+  std::string name;
+  EventKind kind = EventKind::Local;
+  uint32_t count = 1;  // Local: signals a launch on each rank; Peer and Packet: 1 from each source
+  friend bool operator==(const Event&, const Event&) = default;
+};
+/// The task starts when `event` has its full count of launch (e - lag), e being this launch; for Peer and Packet, from all of `from`.
+struct Wait {
+  EventId event{};
+  RankRef from;
+  uint32_t lag = 0;
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+/// When the task has ended, adds one to a Local event, or stores the epoch into a Peer event's word on all of `to`.
+struct Signal {
+  EventId event{};
+  RankRef to;
+  friend bool operator==(const Signal&, const Signal&) = default;
+};
+
+/// What one CTA runs to completion: tile `tile` of a call. On a rank that `ranks` excludes the task does nothing but signal its Local
+/// events, so that counts don't depend on the rank.
+struct Task {
+  CallId call{};
+  uint32_t tile = 0;
+  Role role = Role::Compute;
+  TaskPriority priority = TaskPriority::Normal;
+  uint64_t ranks = ~uint64_t{0};  // bit r: runs on rank r (world <= 64)
+  std::vector<Access> accesses;
+  /// Tasks of the same rank that must have ended before this one starts although no data says so (`after`, phases, overlap,
+  /// regions): the ops of these calls. Tiled to scheduled; insert-sync turns them into waits.
+  std::vector<CallId> after;
+  std::vector<Wait> waits;
+  std::vector<Signal> signals;
+  int32_t sm = -1;     // scheduled: the CTA
+  int32_t place = -1;  // scheduled: position in the CTA's stream, from 0 without gaps
+  friend bool operator==(const Task&, const Task&) = default;
+};
+
+/// CTAs [begin, end) have this role. `ops`: the kinds of ops that run there, empty for all.
+struct RoleSpan {
+  Role role = Role::Compute;
+  int32_t begin = 0, end = 0;
+  std::vector<std::string> ops;
+  friend bool operator==(const RoleSpan&, const RoleSpan&) = default;
+};
+
+struct Program {
+  std::string name;
+  Stage stage = Stage::Tiled;
+  int64_t world = 1;
+  std::string target;  // "sm_90a", "cpu"; see compiler/cost/machine.h
+  std::vector<RoleSpan> roles;  // disjoint, covering [0, ctas)
+  int32_t ctas = 0;
+  std::vector<Value> values;
+  std::vector<Buffer> buffers;
+  std::vector<Call> calls;
+  std::vector<Task> tasks;  // in an order in which every dependency points forward
+  std::vector<Event> events;
+  int64_t arena_bytes = 0;      // planned: temporaries of a rank
+  int64_t symmetric_bytes = 0;  // planned: slots of a rank, all rotations
+  friend bool operator==(const Program&, const Program&) = default;
+
+  Buffer& operator[](BufferId id) { return buffers[index(id)]; }
+  const Buffer& operator[](BufferId id) const { return buffers[index(id)]; }
+  Call& operator[](CallId id) { return calls[index(id)]; }
+  const Call& operator[](CallId id) const { return calls[index(id)]; }
+  Task& operator[](TaskId id) { return tasks[index(id)]; }
+  const Task& operator[](TaskId id) const { return tasks[index(id)]; }
+  Event& operator[](EventId id) { return events[index(id)]; }
+  const Event& operator[](EventId id) const { return events[index(id)]; }
+};
+
+/// The streams of a scheduled Program: for each CTA its tasks in order.
+std::vector<std::vector<TaskId>> streams(const Program& program);
+
+/// "matmul 'down' tile 3": how reports name a task.
+std::string describe(const Program& program, TaskId task);
+
+}  // namespace maco::ir

@@ -1,0 +1,51 @@
+// abi.cuh: what the host hands to the kernel. The same text is compiled into kernel.cu and into the host runtime.
+
+namespace maco {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i32 = int;
+using i64 = long long;
+
+constexpr int kMaxValues = 256;
+
+// Why a rank stopped. In host-visible memory, one a rank; the first CTA to fail on a rank writes it (state 0 -> 1 -> 2).
+struct Report {
+  u32 state;       // 0 empty, 1 being written, 2 complete
+  u32 kind;        // ReportKind
+  i32 cta;
+  i32 place;       // task: position in the CTA's stream
+  u32 call;        // index into the manifest's calls
+  u32 tile;
+  u32 event;       // kind TimeoutLocal: local event; TimeoutPeer: peer event; TimeoutPacket: operand of the call
+  i32 source;      // rank waited for, or -1
+  u32 expected;
+  u32 seen;
+  i64 index;       // kind Index: the index found
+  i64 limit;       // and the extent it must be under
+};
+enum ReportKind : u32 { kTimeoutLocal = 1, kTimeoutPeer = 2, kTimeoutPacket = 3, kTimeoutPage = 4, kBadIndex = 5, kPeerAborted = 6 };
+
+// Words at the end of each rank's symmetric memory, behind the words of peer events; peers write `abort`.
+struct Control {
+  u32 abort;      // not 0: leave
+  u32 heartbeat;  // grows with every task that ends on the rank
+  u32 pad[62];
+};
+
+// Arguments of maco_kernel and maco_reset, by value. Addresses as seen from the rank's device.
+struct Launch {
+  void** tensors;     // one a tensor, in the manifest's order
+  char* arena;        // temporaries
+  u32* counters;      // local events
+  char** symmetric;   // world entries: symmetric memory of every rank
+  Report* report;     // of this rank
+  u32 epoch;          // launch number, wraps; never repeats within 2^31 launches
+  i32 rank;
+  u64 timeout_ns;     // without progress of any rank
+  i32 values[kMaxValues];
+};
+
+}  // namespace maco
