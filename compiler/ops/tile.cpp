@@ -1,0 +1,141 @@
+#include "compiler/ops/tile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/ops/attrs.h"
+#include "ir/check.h"
+
+namespace maco::ops {
+
+using ir::Expr;
+
+ir::Region box(const Mat& m, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+  ir::Region r;
+  r.buffer = m.buffer;
+  r.pitch = m.cols;
+  r.r0 = std::clamp<int64_t>(r0, 0, m.max_rows);
+  r.r1 = std::clamp<int64_t>(r1, 0, m.max_rows);
+  r.c0 = std::clamp<int64_t>(c0, 0, m.cols);
+  r.c1 = std::clamp<int64_t>(c1, 0, m.cols);
+  return r;
+}
+
+ir::Region whole(const Mat& m) { return box(m, 0, m.max_rows, 0, m.cols); }
+
+ir::Region flat(const Mat& m, int64_t begin, int64_t end) {
+  const int64_t n = m.max_elements();
+  ir::Region r;
+  r.buffer = m.buffer;
+  r.pitch = n;
+  r.r1 = 1;
+  r.c0 = std::clamp<int64_t>(begin, 0, n);
+  r.c1 = std::clamp<int64_t>(end, 0, n);
+  return r;
+}
+
+ir::Access read(ir::Region r) { return {ir::AccessKind::Read, r}; }
+ir::Access write(ir::Region r) { return {ir::AccessKind::Write, r}; }
+ir::Access may_write(ir::Region r) { return {ir::AccessKind::MayWrite, r}; }
+
+TileContext::TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program, const cost::Machine& machine,
+                         const std::vector<ir::BufferId>& buffer_of_tensor, ir::Diagnostics& diagnostics)
+    : graph_(graph), op_(op), program_(program), machine_(machine), buffer_of_tensor_(buffer_of_tensor), diagnostics_(diagnostics) {}
+
+Mat TileContext::mat(ir::TensorId tensor) const {
+  const ir::Tensor& t = graph_[tensor];
+  Mat m;
+  m.buffer = buffer_of_tensor_[index(tensor)];
+  const ir::Buffer& b = program_[m.buffer];
+  m.dtype = t.dtype;
+  m.rows = b.rows;
+  m.max_rows = b.max_rows;
+  m.cols = b.cols;
+  m.min_rows = range(b.rows).lo;
+  m.is_param = t.kind == ir::TensorKind::Param;
+  return m;
+}
+
+bool TileContext::has(const std::string& attr) const { return op().attrs.count(attr) > 0; }
+int64_t TileContext::integer(const std::string& attr, int64_t default_value) const {
+  auto e = expr(attr);
+  if (!e) return default_value;
+  MACO_CHECK(e->constant(), attr);
+  return *e->constant();
+}
+double TileContext::number(const std::string& attr, double d) const { return attr_number(op(), attr, d); }
+bool TileContext::flag(const std::string& attr, bool d) const { return attr_flag(op(), attr, d); }
+std::string TileContext::word(const std::string& attr, const std::string& d) const { return attr_word(op(), attr, d); }
+std::optional<Expr> TileContext::expr(const std::string& attr) const { return attr_expr(graph_, op(), attr); }
+std::vector<Expr> TileContext::list(const std::string& attr) const { return attr_list(graph_, op(), attr); }
+
+ir::Interval TileContext::range(const Expr& e) const {
+  auto r = ir::bounds(e, [this](std::string_view n) { return graph_.range_of(n); });
+  MACO_CHECK(r, e.str());
+  return *r;
+}
+
+ir::Param TileContext::value(std::string name, const Expr& e) {
+  const Expr c = ir::canonical(ir::substitute(e, [this](std::string_view n) -> std::optional<int64_t> {
+    if (n == "world") return graph_.world;
+    return std::nullopt;
+  }));
+  if (auto v = c.constant()) return {std::move(name), ir::ValueRef{*v}};
+  for (size_t i = 0; i < program_.values.size(); ++i)
+    if (program_.values[i].expr == c) return {std::move(name), ir::ValueRef{static_cast<uint32_t>(i)}};
+  program_.values.push_back({c, range(c)});
+  return {std::move(name), ir::ValueRef{static_cast<uint32_t>(program_.values.size() - 1)}};
+}
+
+ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params, std::vector<ir::BufferId> operands) {
+  ir::Call c;
+  c.op = op().name;
+  c.op_kind = op().kind;
+  c.function = std::move(function);
+  c.params = std::move(params);
+  c.operands = std::move(operands);
+  c.loc = op().loc;
+  program_.calls.push_back(std::move(c));
+  return ir::id_of<ir::CallId>(program_.calls.size() - 1);
+}
+
+ir::TaskId TileContext::task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses, ir::Role role, uint64_t ranks) {
+  ir::Task t;
+  t.call = call;
+  t.tile = tile;
+  t.role = role;
+  t.ranks = ranks;
+  t.priority = static_cast<ir::TaskPriority>(op().priority);
+  t.accesses = std::move(accesses);
+  program_.tasks.push_back(std::move(t));
+  return ir::id_of<ir::TaskId>(program_.tasks.size() - 1);
+}
+
+ir::BufferId TileContext::buffer(std::string suffix, ir::BufferKind kind, ir::DType dtype, int64_t rows, int64_t cols,
+                                 int64_t rotation, bool packets) {
+  ir::Buffer b;
+  b.name = fmt::format("{}.{}", op().name, suffix);
+  b.kind = kind;
+  b.dtype = dtype;
+  b.rows = Expr(rows);
+  b.max_rows = rows;
+  b.cols = cols;
+  b.rotation = rotation;
+  b.packets = packets;
+  program_.buffers.push_back(std::move(b));
+  return ir::id_of<ir::BufferId>(program_.buffers.size() - 1);
+}
+
+ir::EventId TileContext::event(std::string suffix, ir::EventKind kind) {
+  program_.events.push_back({fmt::format("{}.{}", op().name, suffix), kind, 1});
+  return ir::id_of<ir::EventId>(program_.events.size() - 1);
+}
+void TileContext::signal(ir::TaskId task, ir::EventId event, ir::RankRef to) { program_[task].signals.push_back({event, to}); }
+void TileContext::wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uint32_t lag) {
+  program_[task].waits.push_back({event, from, lag});
+}
+
+void TileContext::error(std::string message) { diagnostics_.error(op().loc, std::move(message)); }
+
+}  // namespace maco::ops
