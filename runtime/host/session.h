@@ -5,14 +5,20 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ir/manifest.h"
 
+namespace maco {
+struct Report;  // runtime/device/abi.cuh, for host code through runtime/host/abi.h
+}
+
 namespace maco::runtime {
 
-/// How an operation ended. `ok` or a sentence for the user; `report` has the story of a launch that stopped (one line a rank).
+/// How an operation ended. `ok` or a sentence for the user; `report` has the story of a launch that
+/// stopped (one line a rank).
 struct Status {
   bool ok = true;
   std::string message;
@@ -21,37 +27,49 @@ struct Status {
 };
 
 struct SessionOptions {
-  uint64_t timeout_ms = 30000;   // without progress of any rank
-  uint32_t first_epoch = 1;      // of the first launch; tests start near 2^32
-  int ranks_per_gpu = 1;         // CUDA only
+  uint64_t timeout_ms = 30000;  // without progress of any rank
+  uint32_t first_epoch = 1;     // of the first launch; tests start near 2^32
+  int ranks_per_gpu = 1;        // CUDA only
   // CPU only:
-  std::optional<uint64_t> jitter;   // real threads, with random delays from this seed
-  std::optional<uint64_t> replay;   // one thread, fibres, in an order given by this seed
-  bool check_access = false;        // checks each access of a task against its declared regions (needs `regions`)
-  bool verbose = false;             // says on standard error what it does (compiling, cache hits)
+  std::optional<uint64_t> jitter;  // real threads, with random delays from this seed
+  std::optional<uint64_t> replay;  // one thread, fibres, in an order given by this seed
+  bool check_access =
+      false;  // checks each access of a task against its declared regions (needs `regions`)
+  bool verbose = false;  // says on standard error what it does (compiling, cache hits)
 };
 
 /// Values of dims and scalars for one launch, by name; a dim that is missing has its maximum.
 using LaunchValues = std::map<std::string, int64_t>;
 
-/// Not thread safe. All memory is allocated and bound by the factory; afterwards there are only copies and launches.
+/// Not thread safe. All memory is allocated and bound by the factory; afterwards there are only
+/// copies and launches.
 class Session {
  public:
   virtual ~Session() = default;
   virtual const ir::Manifest& manifest() const = 0;
-  /// Copies the first `bytes` bytes of tensor `tensor` (index into manifest().tensors) of `rank`. Not while launching.
+  /// Copies the first `bytes` bytes of tensor `tensor` (index into manifest().tensors) of `rank`.
+  /// Not while launching.
   virtual Status write(int rank, size_t tensor, const void* data, size_t bytes) = 0;
   virtual Status read(int rank, size_t tensor, void* data, size_t bytes) = 0;
-  /// Runs all ranks once and waits for them. If a rank stops early, all do: the status tells which wait expired, on which rank, SM,
-  /// task and event, what was expected and seen. The session can launch again afterwards (counters and slots are reset).
+  /// Runs all ranks once and waits for them. If a rank stops early, all do: the status tells which
+  /// wait expired, on which rank, SM, task and event, what was expected and seen. The session can
+  /// launch again afterwards (counters and slots are reset).
   virtual Status launch(const LaunchValues& values) = 0;
-  /// Median, over `launches` launches after warm-up, of the slowest rank's time in microseconds (device clock on GPUs).
+  /// Median, over `launches` launches after warm-up, of the slowest rank's time in microseconds
+  /// (device clock on GPUs).
   virtual Status bench(const LaunchValues& values, int launches, double& median_us) = 0;
 };
 
-/// Checks dims and scalars against their ranges and evaluates Manifest::values for `rank`.
-Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank, std::vector<int32_t>& out);
-/// The sentence for a stopped rank, in the names of the graph.
-std::string explain_report(const ir::Manifest& manifest, int rank, const struct ReportView& report);
+/// Checks dims and scalars against their ranges and evaluates Manifest::values for `rank`. Every
+/// scalar must be given.
+Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank,
+                       std::vector<int32_t>& out);
+/// The sentence for a stopped rank, in the names of the graph; empty if the report is.
+/// `timeout_ms`: 0 if not known.
+std::string explain_report(const ir::Manifest& manifest, int rank, const Report& report,
+                           uint64_t timeout_ms = 0);
+/// One line for each rank that has a report (reports[r] is rank r's), causes before consequences.
+std::string explain_reports(const ir::Manifest& manifest, std::span<const Report> reports,
+                            uint64_t timeout_ms = 0);
 
 }  // namespace maco::runtime
