@@ -1,0 +1,373 @@
+// Expressions are trees in postfix order; everything here is one walk over the nodes with a stack, so that long expressions
+// need no deep recursion. Parsing is in expr_parse.cpp, the canonical form in expr_canonical.cpp.
+#include "ir/expr.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "ir/check.h"
+#include "ir/expr_arithmetic.h"
+
+namespace maco::ir {
+
+namespace {
+
+using Kind = Expr::Kind;
+
+bool is_unary(Kind kind) { return kind == Kind::Neg || kind == Kind::Not; }
+bool is_leaf(Kind kind) { return kind == Kind::Const || kind == Kind::Var; }
+
+std::string_view spelling(Kind kind) {
+  switch (kind) {
+    case Kind::Neg: return "-";
+    case Kind::Not: return "!";
+    case Kind::Add: return " + ";
+    case Kind::Sub: return " - ";
+    case Kind::Mul: return " * ";
+    case Kind::Div: return " / ";
+    case Kind::Mod: return " % ";
+    case Kind::Eq: return " == ";
+    case Kind::Ne: return " != ";
+    case Kind::Lt: return " < ";
+    case Kind::Le: return " <= ";
+    case Kind::Gt: return " > ";
+    case Kind::Ge: return " >= ";
+    case Kind::And: return " && ";
+    case Kind::Or: return " || ";
+    case Kind::Const:
+    case Kind::Var: break;
+  }
+  return "";
+}
+
+enum Precedence { kOr = 1, kAnd, kCompare, kSum, kProduct, kUnary, kPrimary };
+
+Precedence precedence(Kind kind) {
+  switch (kind) {
+    case Kind::Or: return kOr;
+    case Kind::And: return kAnd;
+    case Kind::Eq:
+    case Kind::Ne:
+    case Kind::Lt:
+    case Kind::Le:
+    case Kind::Gt:
+    case Kind::Ge: return kCompare;
+    case Kind::Add:
+    case Kind::Sub: return kSum;
+    case Kind::Mul:
+    case Kind::Div:
+    case Kind::Mod: return kProduct;
+    case Kind::Neg:
+    case Kind::Not: return kUnary;
+    case Kind::Const:
+    case Kind::Var: break;
+  }
+  return kPrimary;
+}
+
+}  // namespace
+
+std::optional<int64_t> apply(Kind kind, int64_t a, int64_t b) {
+  int64_t r = 0;
+  switch (kind) {
+    case Kind::Neg: return __builtin_sub_overflow(int64_t{0}, a, &r) ? std::nullopt : std::optional(r);
+    case Kind::Not: return a == 0;
+    case Kind::Add: return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case Kind::Sub: return __builtin_sub_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case Kind::Mul: return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case Kind::Div:
+      if (b == 0) return std::nullopt;
+      if (b == -1) return apply(Kind::Neg, a, 0);  // the hardware traps on min / -1
+      return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
+    case Kind::Mod:
+      if (b == 0) return std::nullopt;
+      if (b == -1) return 0;
+      r = a % b;
+      return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    case Kind::Eq: return a == b;
+    case Kind::Ne: return a != b;
+    case Kind::Lt: return a < b;
+    case Kind::Le: return a <= b;
+    case Kind::Gt: return a > b;
+    case Kind::Ge: return a >= b;
+    case Kind::And: return a != 0 && b != 0;
+    case Kind::Or: return a != 0 || b != 0;
+    case Kind::Const:
+    case Kind::Var: break;
+  }
+  return std::nullopt;
+}
+
+Expr::Expr(int64_t value) { nodes_.push_back({Kind::Const, value, {}}); }
+
+Expr Expr::var(std::string name) {
+  Expr e;
+  e.nodes_[0] = {Kind::Var, 0, std::move(name)};
+  return e;
+}
+
+Expr Expr::unary(Kind kind, Expr a) {
+  MACO_CHECK(is_unary(kind), "not a unary operator");
+  if (auto x = a.constant())
+    if (auto folded = apply(kind, *x, 0)) return *folded;
+  a.nodes_.push_back({kind, 0, {}});
+  return a;
+}
+
+Expr Expr::binary(Kind kind, Expr a, Expr b) {
+  MACO_CHECK(!is_unary(kind) && !is_leaf(kind), "not a binary operator");
+  if (auto x = a.constant())
+    if (auto y = b.constant())
+      if (auto folded = apply(kind, *x, *y)) return *folded;
+  a.nodes_.insert(a.nodes_.end(), b.nodes_.begin(), b.nodes_.end());
+  a.nodes_.push_back({kind, 0, {}});
+  return a;
+}
+
+Expr operator+(const Expr& a, const Expr& b) { return Expr::binary(Kind::Add, a, b); }
+Expr operator-(const Expr& a, const Expr& b) { return Expr::binary(Kind::Sub, a, b); }
+Expr operator*(const Expr& a, const Expr& b) { return Expr::binary(Kind::Mul, a, b); }
+
+std::optional<int64_t> Expr::constant() const {
+  if (nodes_.size() == 1 && nodes_[0].kind == Kind::Const) return nodes_[0].value;
+  return std::nullopt;
+}
+
+std::set<std::string> Expr::vars() const {
+  std::set<std::string> result;
+  for (const Node& node : nodes_)
+    if (node.kind == Kind::Var) result.insert(node.name);
+  return result;
+}
+
+bool Expr::uses(std::string_view name) const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [&](const Node& n) { return n.kind == Kind::Var && n.name == name; });
+}
+
+namespace {
+
+/// Prints nodes [begin, end), which are one expression.
+std::string print(const std::vector<Expr::Node>& nodes, size_t begin, size_t end) {
+  struct Piece {
+    std::string text;
+    Precedence precedence;
+  };
+  std::vector<Piece> stack;
+  auto in_parentheses_if = [](bool needed, std::string text) {
+    return needed ? "(" + text + ")" : text;
+  };
+  for (size_t i = begin; i < end; ++i) {
+    const Expr::Node& node = nodes[i];
+    const Precedence p = precedence(node.kind);
+    if (node.kind == Kind::Const) {
+      stack.push_back({std::to_string(node.value), node.value < 0 ? kUnary : kPrimary});
+    } else if (node.kind == Kind::Var) {
+      stack.push_back({node.name, kPrimary});
+    } else if (is_unary(node.kind)) {
+      Piece& a = stack.back();
+      a.text = std::string(spelling(node.kind)) +
+               in_parentheses_if(a.precedence < p, std::move(a.text));
+      a.precedence = p;
+    } else {
+      Piece b = std::move(stack.back());
+      stack.pop_back();
+      Piece& a = stack.back();
+      // Operators group to the left; comparisons don't chain at all.
+      const bool left = a.precedence < p || (p == kCompare && a.precedence == p);
+      a.text = in_parentheses_if(left, std::move(a.text));
+      a.text += spelling(node.kind);
+      a.text += in_parentheses_if(b.precedence <= p, std::move(b.text));
+      a.precedence = p;
+    }
+  }
+  MACO_CHECK(stack.size() == 1, "malformed expression");
+  return std::move(stack[0].text);
+}
+
+}  // namespace
+
+std::string Expr::str() const { return print(nodes_, 0, nodes_.size()); }
+
+EvalResult evaluate(const Expr& e, const Lookup& lookup) {
+  struct Slot {
+    EvalResult r;
+    size_t begin;  // of the node span that gave it, for messages
+  };
+  std::vector<Slot> stack;
+  const auto& nodes = e.nodes();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const Expr::Node& node = nodes[i];
+    if (node.kind == Kind::Const) {
+      stack.push_back({{node.value, ""}, i});
+      continue;
+    }
+    if (node.kind == Kind::Var) {
+      auto value = lookup(node.name);
+      stack.push_back({{value, value ? "" : fmt::format("unknown name '{}'", node.name)}, i});
+      continue;
+    }
+    Slot b{{int64_t{0}, ""}, i};
+    if (!is_unary(node.kind)) {
+      b = std::move(stack.back());
+      stack.pop_back();
+    }
+    Slot& a = stack.back();
+    if (!a.r.value) continue;
+    // The right side of && and || counts only where the left one doesn't decide.
+    if (node.kind == Kind::And && *a.r.value == 0) continue;
+    if (node.kind == Kind::Or && *a.r.value != 0) {
+      a.r.value = 1;
+      continue;
+    }
+    if (!b.r.value) {
+      a.r = std::move(b.r);
+      continue;
+    }
+    const bool by_zero = (node.kind == Kind::Div || node.kind == Kind::Mod) && *b.r.value == 0;
+    a.r.value = apply(node.kind, *a.r.value, *b.r.value);
+    if (!a.r.value)
+      a.r.error = fmt::format("{} in '{}'", by_zero ? "division by zero" : "overflow",
+                              print(nodes, a.begin, i + 1));
+  }
+  MACO_CHECK(stack.size() == 1, "malformed expression");
+  return std::move(stack[0].r);
+}
+
+namespace {
+
+/// 0 or 1 already, so that "x != 0" says nothing more?
+bool is_boolean(const Expr& e) {
+  const Kind kind = e.nodes().back().kind;
+  return kind == Kind::Not || (kind >= Kind::Eq && kind <= Kind::Or);
+}
+
+}  // namespace
+
+Expr substitute(const Expr& e, const Lookup& lookup) {
+  std::vector<Expr> stack;
+  for (const Expr::Node& node : e.nodes()) {
+    if (node.kind == Kind::Const) {
+      stack.push_back(node.value);
+    } else if (node.kind == Kind::Var) {
+      auto value = lookup(node.name);
+      stack.push_back(value ? Expr(*value) : Expr::var(node.name));
+    } else if (is_unary(node.kind)) {
+      stack.back() = Expr::unary(node.kind, std::move(stack.back()));
+    } else {
+      Expr b = std::move(stack.back());
+      stack.pop_back();
+      Expr& a = stack.back();
+      const auto left = a.constant();
+      if (left && (node.kind == Kind::And || node.kind == Kind::Or)) {
+        if ((*left != 0) == (node.kind == Kind::Or))
+          a = *left != 0;
+        else
+          a = is_boolean(b) ? b : Expr::binary(Kind::Ne, b, 0);
+        continue;
+      }
+      a = Expr::binary(node.kind, std::move(a), std::move(b));
+    }
+  }
+  MACO_CHECK(stack.size() == 1, "malformed expression");
+  return std::move(stack[0]);
+}
+
+namespace {
+
+/// The smallest interval that holds `apply` of every pair of corners, or nothing if one has no value.
+std::optional<Interval> corners(Kind kind, Interval a, Interval b) {
+  std::optional<Interval> result;
+  for (int64_t x : {a.lo, a.hi})
+    for (int64_t y : {b.lo, b.hi}) {
+      auto value = apply(kind, x, y);
+      if (!value) return std::nullopt;
+      result = result ? Interval{std::min(result->lo, *value), std::max(result->hi, *value)}
+                      : Interval{*value, *value};
+    }
+  return result;
+}
+
+bool contains(Interval i, int64_t v) { return i.lo <= v && v <= i.hi; }
+Interval truth(bool surely, bool surely_not) {
+  return {surely ? 1 : 0, surely_not ? 0 : 1};
+}
+
+Interval modulo(Interval a, Interval b) {
+  if (b.hi < 0) return {b.lo + 1, 0};
+  // Within one period the remainder grows with the dividend.
+  if (b.lo == b.hi && apply(Kind::Div, a.lo, b.lo) == apply(Kind::Div, a.hi, b.lo))
+    return {*apply(Kind::Mod, a.lo, b.lo), *apply(Kind::Mod, a.hi, b.lo)};
+  if (a.lo >= 0) return a.hi < b.lo ? a : Interval{0, std::min(a.hi, b.hi - 1)};
+  return {0, b.hi - 1};
+}
+
+std::optional<Interval> bounds_of(Kind kind, Interval a, Interval b) {
+  switch (kind) {
+    case Kind::Neg: return corners(kind, a, {0, 0});
+    case Kind::Not: return truth(a.lo == 0 && a.hi == 0, !contains(a, 0));
+    case Kind::Add:
+    case Kind::Sub:
+    case Kind::Mul: return corners(kind, a, b);  // monotone in each operand
+    case Kind::Div:
+      if (contains(b, 0)) return std::nullopt;
+      return corners(kind, a, b);  // monotone in each operand while the divisor keeps its sign
+    case Kind::Mod:
+      if (contains(b, 0)) return std::nullopt;
+      return modulo(a, b);
+    case Kind::Eq:
+    case Kind::Ne: {
+      const bool one = a.lo == a.hi && b.lo == b.hi && a.lo == b.lo;
+      const bool apart = a.hi < b.lo || b.hi < a.lo;
+      return kind == Kind::Eq ? truth(one, apart) : truth(apart, one);
+    }
+    case Kind::Lt: return truth(a.hi < b.lo, a.lo >= b.hi);
+    case Kind::Le: return truth(a.hi <= b.lo, a.lo > b.hi);
+    case Kind::Gt: return truth(a.lo > b.hi, a.hi <= b.lo);
+    case Kind::Ge: return truth(a.lo >= b.hi, a.hi < b.lo);
+    case Kind::And:
+      return truth(!contains(a, 0) && !contains(b, 0),
+                   (a.lo == 0 && a.hi == 0) || (b.lo == 0 && b.hi == 0));
+    case Kind::Or:
+      return truth(!contains(a, 0) || !contains(b, 0),
+                   a.lo == 0 && a.hi == 0 && b.lo == 0 && b.hi == 0);
+    case Kind::Const:
+    case Kind::Var: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup) {
+  std::vector<std::optional<Interval>> stack;
+  for (const Expr::Node& node : e.nodes()) {
+    if (node.kind == Kind::Const) {
+      stack.push_back(Interval{node.value, node.value});
+      continue;
+    }
+    if (node.kind == Kind::Var) {
+      stack.push_back(lookup(node.name));
+      continue;
+    }
+    std::optional<Interval> b = Interval{};
+    if (!is_unary(node.kind)) {
+      b = stack.back();
+      stack.pop_back();
+    }
+    std::optional<Interval>& a = stack.back();
+    if (!a) continue;
+    const bool decided = (node.kind == Kind::And && a->lo == 0 && a->hi == 0) ||
+                         (node.kind == Kind::Or && !contains(*a, 0));
+    if (decided)
+      a = truth(node.kind == Kind::Or, node.kind == Kind::And);
+    else
+      a = b ? bounds_of(node.kind, *a, *b) : std::nullopt;
+  }
+  MACO_CHECK(stack.size() == 1, "malformed expression");
+  return stack[0];
+}
+
+}  // namespace maco::ir
