@@ -1,0 +1,300 @@
+#include "compiler/ops/body.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <map>
+
+#include "ir/check.h"
+
+namespace maco::ops {
+
+using ir::DType;
+
+namespace {
+
+constexpr BodyFunction kFunctions[] = {{"add", 2, true},
+                                       {"sub", 2, true},
+                                       {"mul", 2, true},
+                                       {"maximum", 2, true},
+                                       {"minimum", 2, true},
+                                       {"relu", 1, true},
+                                       {"silu", 1},
+                                       {"gelu", 1},
+                                       {"gelu_tanh", 1},
+                                       {"sigmoid", 1},
+                                       {"tanh", 1},
+                                       {"exp", 1},
+                                       {"swiglu", 2},
+                                       {"cast", 1, true, true},
+                                       {"copy", 1, true, true}};
+
+// Reads the grammar of body.h from left to right; the first error stays.
+class Parser {
+ public:
+  Parser(std::string_view text, std::string& error) : text_(text), error_(error) {}
+
+  std::optional<Body> body() {
+    Body body;
+    do {
+      if (!step(body)) return std::nullopt;
+    } while (accept(';'));
+    if (at_ != text_.size()) return fail("expected ';'");
+    return body;
+  }
+
+ private:
+  bool step(Body& body) {
+    const std::string name = word();
+    if (name.empty()) return no("expected the name of a step");
+    if (steps_.count(name)) return no(fmt::format("'{}' is defined twice", name));
+    if (!accept('=')) return no("expected '='");
+    BodyStep s;
+    s.function = word();
+    const BodyFunction* f = find_body_function(s.function);
+    if (!f) return no(fmt::format("unknown function '{}'", s.function));
+    if (!accept('(')) return no("expected '('");
+    do {
+      if (!arg(s)) return false;
+    } while (accept(','));
+    if (!accept(')')) return no("expected ')'");
+    if (static_cast<int>(s.args.size()) != f->args)
+      return no(fmt::format("'{}' takes {} arguments, not {}", f->name, f->args, s.args.size()));
+    if (!accept(':')) return no("expected ':' and a dtype");
+    const std::string type = word();
+    const auto dtype = ir::dtype_from_name(type);
+    if (!dtype) return no(fmt::format("unknown dtype '{}'", type));
+    s.dtype = *dtype;
+    steps_[name] = static_cast<int>(body.steps.size());
+    body.steps.push_back(std::move(s));
+    return true;
+  }
+
+  bool arg(BodyStep& s) {
+    if (accept('%')) {
+      const std::string digits = word();
+      if (digits.empty() || digits.size() > 4 ||
+          !std::all_of(digits.begin(), digits.end(), ::isdigit))
+        return no("expected the number of an operand");
+      s.args.push_back(BodyArg::operand(std::stoi(digits)));
+      return true;
+    }
+    const std::string name = word();
+    if (name == "value" && accept('=')) {
+      skip();
+      const std::string rest(text_.substr(at_));
+      char* end = nullptr;
+      const double v = std::strtod(rest.c_str(), &end);
+      if (end == rest.c_str() || !std::isfinite(v)) return no("expected a number");
+      at_ += static_cast<size_t>(end - rest.c_str());
+      s.args.push_back(BodyArg::value(v));
+      return true;
+    }
+    const auto known = steps_.find(name);
+    if (known == steps_.end()) return no(fmt::format("unknown step '{}'", name));
+    s.args.push_back(BodyArg::step(known->second));
+    return true;
+  }
+
+  void skip() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+  }
+  bool accept(char c) {
+    skip();
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    skip();
+    return true;
+  }
+  std::string word() {
+    skip();
+    const size_t begin = at_;
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+      ++at_;
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+  bool no(const std::string& why) {
+    if (error_.empty()) error_ = fmt::format("{} at offset {} of '{}'", why, at_, text_);
+    return false;
+  }
+  std::nullopt_t fail(const std::string& why) {
+    no(why);
+    return std::nullopt;
+  }
+
+  std::string_view text_;
+  std::string& error_;
+  size_t at_ = 0;
+  std::map<std::string, int> steps_;
+};
+
+// The dtype that an argument has, or nothing for constants, which follow the others.
+std::optional<DType> arg_dtype(const Body& body, const BodyArg& arg,
+                               const std::vector<DType>& operands) {
+  switch (arg.kind) {
+    case BodyArg::Kind::Operand:
+      return operands[static_cast<size_t>(arg.index)];
+    case BodyArg::Kind::Step:
+      return body.steps[static_cast<size_t>(arg.index)].dtype;
+    case BodyArg::Kind::Constant:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Does step `s` compute in f32 (else in i32)?
+bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {
+  for (const BodyArg& a : s.args)
+    if (auto t = arg_dtype(body, a, operands)) return ir::is_float(*t);
+  return true;
+}
+
+std::string literal(double v, bool is_float) {
+  if (!is_float) {
+    // The most negative integer has no literal of its own.
+    const auto n = static_cast<int64_t>(v);
+    return n == std::numeric_limits<int32_t>::min() ? "(-2147483647 - 1)" : std::to_string(n);
+  }
+  std::string s = fmt::format("{:.9g}", static_cast<double>(static_cast<float>(v)));
+  if (s.find_first_of(".e") == std::string::npos) s += ".0";
+  return s + "f";
+}
+
+}  // namespace
+
+const BodyFunction* find_body_function(std::string_view name) {
+  for (const BodyFunction& f : kFunctions)
+    if (f.name == name) return &f;
+  return nullptr;
+}
+
+int Body::operands() const {
+  int n = 0;
+  for (const BodyStep& s : steps)
+    for (const BodyArg& a : s.args)
+      if (a.kind == BodyArg::Kind::Operand) n = std::max(n, a.index + 1);
+  return n;
+}
+
+std::string print(const Body& body) {
+  std::string text;
+  for (size_t i = 0; i < body.steps.size(); ++i) {
+    const BodyStep& s = body.steps[i];
+    text += fmt::format("{}t{} = {}(", i ? "; " : "", i, s.function);
+    for (size_t j = 0; j < s.args.size(); ++j) {
+      const BodyArg& a = s.args[j];
+      if (j) text += ", ";
+      switch (a.kind) {
+        case BodyArg::Kind::Operand:
+          text += fmt::format("%{}", a.index);
+          break;
+        case BodyArg::Kind::Step:
+          text += fmt::format("t{}", a.index);
+          break;
+        case BodyArg::Kind::Constant:
+          text += fmt::format("value={:.17g}", a.constant);
+          break;
+      }
+    }
+    text += fmt::format(") : {}", ir::name(s.dtype));
+  }
+  return text;
+}
+
+std::optional<Body> parse_body(std::string_view text, std::string& error) {
+  error.clear();
+  return Parser(text, error).body();
+}
+
+std::string check_body(const Body& body, const std::vector<DType>& operands) {
+  if (body.operands() > static_cast<int>(operands.size()))
+    return fmt::format("uses operand %{}, but there are {} operands", body.operands() - 1,
+                       operands.size());
+  for (const BodyStep& s : body.steps) {
+    const BodyFunction* f = find_body_function(s.function);
+    MACO_CHECK(f, s.function);
+    std::optional<DType> first;
+    for (const BodyArg& a : s.args) {
+      const auto t = arg_dtype(body, a, operands);
+      if (!t || f->any) continue;
+      if (!ir::is_float(*t) && !f->integers)
+        return fmt::format("'{}' is not defined for {}; cast it to a float type first", f->name,
+                           ir::name(*t));
+      if (*t == DType::U8)
+        return fmt::format("'{}' is not defined for u8; cast it to i32 or a float type first",
+                           f->name);
+      if (first && ir::is_float(*first) != ir::is_float(*t))
+        return fmt::format("'{}' cannot mix {} and {}; cast one of them", f->name, ir::name(*first),
+                           ir::name(*t));
+      first = t;
+    }
+    for (const BodyArg& a : s.args) {
+      if (a.kind != BodyArg::Kind::Constant) continue;
+      if (!computes_in_float(body, s, operands)) {
+        if (a.constant != std::trunc(a.constant))
+          return fmt::format("{} is not an integer, but '{}' computes in i32 here", a.constant,
+                             f->name);
+        if (std::abs(a.constant + 0.5) > 2147483647.5)
+          return fmt::format("{:.17g} does not fit in i32", a.constant);
+      } else if (std::abs(a.constant) > static_cast<double>(std::numeric_limits<float>::max())) {
+        return fmt::format("{:g} does not fit in f32", a.constant);
+      }
+    }
+  }
+  return "";
+}
+
+ir::Code emit_apply(const Body& body, const std::vector<DType>& operands) {
+  const auto acc = [](bool is_float) { return is_float ? "float" : "i32"; };
+  std::string params, code;
+  for (size_t i = 0; i < operands.size(); ++i)
+    params += fmt::format("{}{} v{}", i ? ", " : "", acc(ir::is_float(operands[i])), i);
+  bool result_float = true;
+  for (size_t i = 0; i < body.steps.size(); ++i) {
+    const BodyStep& s = body.steps[i];
+    const bool in_float = computes_in_float(body, s, operands);
+    std::vector<std::string> args;
+    for (const BodyArg& a : s.args) {
+      switch (a.kind) {
+        case BodyArg::Kind::Operand:
+          args.push_back(fmt::format("v{}", a.index));
+          break;
+        case BodyArg::Kind::Step:
+          args.push_back(fmt::format("t{}", a.index));
+          break;
+        case BodyArg::Kind::Constant:
+          args.push_back(literal(a.constant, in_float));
+          break;
+      }
+    }
+    std::string e;
+    if (s.function == "cast" || s.function == "copy")
+      e = args[0];
+    else if (s.function == "swiglu")
+      e = fmt::format("fn::mul(fn::silu({}), {})", args[0], args[1]);
+    else if (args.size() == 2)
+      e = fmt::format("fn::{}({}, {})", s.function, args[0], args[1]);
+    else
+      e = fmt::format("fn::{}({})", s.function, args[0]);
+    if (i + 1 == body.steps.size()) {
+      code += fmt::format("return {};", e);
+      result_float = in_float;
+    } else {
+      const bool keeps = s.dtype == (in_float ? DType::F32 : DType::I32);
+      code += fmt::format("{} t{} = {}; ", acc(ir::is_float(s.dtype)), i,
+                          keeps ? e : fmt::format("round_to<{}>({})", device_type(s.dtype), e));
+    }
+  }
+  return {fmt::format("static MACO_FN {} apply({}) {{ {} }}", acc(result_float), params, code)};
+}
+
+std::string_view device_type(DType dtype) {
+  return dtype == DType::F32 ? "float" : ir::name(dtype);
+}
+
+}  // namespace maco::ops

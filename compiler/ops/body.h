@@ -1,0 +1,83 @@
+// The body of a fused elementwise computation: what happens to one element, as text and as code.
+//
+//   t0 = copy(%0) : bf16; t1 = add(t0, %1) : bf16; t2 = mul(t1, value=0.5) : f32
+//
+// %i is operand i; a step may use operands, earlier steps and one constant; the last step is the
+// result. A step computes in f32 (i32 for integers) and is rounded to the dtype behind its colon:
+// that of the tensor which had this value before fusion. So a body gives the same bits as its steps
+// would as ops of their own.
+//
+// Attribute `body` of the internal op `fused`: %i is input i, and %0 has the shape of the result.
+// Attribute `epilogue` of matmul: %0 is the f32 accumulator after bias and activation, unrounded;
+// %1, %2, ... are the last operands() - 1 inputs of the op, each of the result's shape, [N] or [1].
+// The op writes the last step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/dtype.h"
+#include "ir/program.h"
+
+namespace maco::ops {
+
+/// A function that a step can call. `integers`: also defined for i32. `any`: for every dtype (copy
+/// and cast only convert).
+struct BodyFunction {
+  std::string_view name;
+  int args = 1;
+  bool integers = false;
+  bool any = false;
+};
+/// nullptr if there is no such function.
+const BodyFunction* find_body_function(std::string_view name);
+
+struct BodyArg {
+  enum class Kind : uint8_t { Operand, Step, Constant };
+  Kind kind = Kind::Operand;
+  int index = 0;        // Operand, Step
+  double constant = 0;  // Constant
+  static BodyArg operand(int i) { return {Kind::Operand, i, 0}; }
+  static BodyArg step(int i) { return {Kind::Step, i, 0}; }
+  static BodyArg value(double v) { return {Kind::Constant, 0, v}; }
+  friend bool operator==(const BodyArg&, const BodyArg&) = default;
+};
+
+struct BodyStep {
+  std::string function;
+  std::vector<BodyArg> args;
+  ir::DType dtype = ir::DType::F32;
+  friend bool operator==(const BodyStep&, const BodyStep&) = default;
+};
+
+struct Body {
+  std::vector<BodyStep> steps;  // at least one
+  /// One more than the highest operand used.
+  int operands() const;
+  ir::DType dtype() const { return steps.back().dtype; }
+  friend bool operator==(const Body&, const Body&) = default;
+};
+
+/// Steps are called t0, t1, ... in order. parse_body(print(b)) == b.
+std::string print(const Body& body);
+/// On failure nothing is returned and `error` says why.
+std::optional<Body> parse_body(std::string_view text, std::string& error);
+
+/// Why the body can't be computed with operands of these dtypes, or "". "'silu' is not defined for
+/// i32".
+std::string check_body(const Body& body, const std::vector<ir::DType>& operands);
+
+/// The body as a member function of a call's config:
+///   static MACO_FN float apply(float v0, float v1) { ... }
+/// It takes each operand as to_acc gives it and returns the last step not yet rounded: the caller
+/// stores from_acc<Y>(C::apply(...)), Y being body.dtype(). For a matmul's epilogue operand 0
+/// counts as f32.
+ir::Code emit_apply(const Body& body, const std::vector<ir::DType>& operands);
+
+/// The dtype as device code writes it: "float", "bf16", "i32".
+std::string_view device_type(ir::DType dtype);
+
+}  // namespace maco::ops

@@ -1,0 +1,53 @@
+#include "compiler/ops/tile_shape.h"
+
+#include <algorithm>
+
+namespace maco::ops {
+
+namespace {
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+}  // namespace
+
+int64_t tile_elements(int64_t total, int32_t sms) {
+  const int64_t one_each = std::clamp<int64_t>(ceil_div(total, sms), 2048, 16384);
+  return std::max(one_each, ceil_div(total, int64_t{4} * sms));
+}
+
+TileShape tile_matrix(int64_t rows, int64_t cols, int64_t elements) {
+  TileShape t;
+  t.bm = std::min<int64_t>(rows, 64);
+  t.bn = round_up(std::max<int64_t>(elements / t.bm, 1), 64);
+  if (t.bn < cols) {
+    // Blocks of equal width rather than a narrow last one.
+    t.bn = round_up(ceil_div(cols, ceil_div(cols, t.bn)), 64);
+    return t;
+  }
+  t.bn = cols;
+  t.bm = std::min(rows, round_up(ceil_div(elements, cols), 8));
+  return t;
+}
+
+int64_t vector_width(const std::vector<ir::DType>& types, const std::vector<int64_t>& multiples) {
+  int64_t smallest = 4;
+  for (ir::DType t : types) smallest = std::min(smallest, ir::size_of(t));
+  int64_t width = std::min<int64_t>(8, 16 / smallest);
+  for (int64_t m : multiples)
+    while (m % width != 0) width /= 2;
+  return width;
+}
+
+void streaming_cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
+  flops = bytes = 0;
+  const auto add = [&](ir::TensorId t) {
+    bytes += static_cast<double>(ir::max_elements(graph, graph[t].shape)) *
+             static_cast<double>(ir::size_of(graph[t].dtype));
+  };
+  for (ir::TensorId t : op.in) add(t);
+  for (ir::TensorId t : op.out) {
+    add(t);
+    flops += static_cast<double>(ir::max_elements(graph, graph[t].shape));
+  }
+}
+
+}  // namespace maco::ops
