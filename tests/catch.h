@@ -3,6 +3,12 @@
 
 #if __has_include(<catch2/catch.hpp>)
 #include <catch2/catch.hpp>
+namespace maco::test {
+using Catch::Matchers::Contains;  // a string that holds another
+}
 #else
 #include <catch2/catch_all.hpp>
+namespace maco::test {
+inline auto Contains(const std::string& part) { return Catch::Matchers::ContainsSubstring(part); }
+}  // namespace maco::test
 #endif

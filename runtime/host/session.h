@@ -10,21 +10,13 @@
 #include <vector>
 
 #include "ir/manifest.h"
+#include "runtime/status.h"
 
 namespace maco {
 struct Report;  // runtime/device/abi.cuh, for host code through runtime/host/abi.h
 }
 
 namespace maco::runtime {
-
-/// How an operation ended. `ok` or a sentence for the user; `report` has the story of a launch that
-/// stopped (one line a rank).
-struct Status {
-  bool ok = true;
-  std::string message;
-  static Status failure(std::string m) { return {false, std::move(m)}; }
-  explicit operator bool() const { return ok; }
-};
 
 struct SessionOptions {
   uint64_t timeout_ms = 30000;  // without progress of any rank

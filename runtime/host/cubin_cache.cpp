@@ -1,0 +1,120 @@
+// cubin_cache.cpp: an entry is 8 bytes "MACOCUB1", the image's length (8 bytes, little-endian), its
+// SHA-256, the image. It is written under a name of its own and renamed, so that a reader sees a
+// whole entry or none; the checksum finds the rest (a full disk, a crash before the data reached
+// it).
+#include "runtime/host/cubin_cache.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/host/sha256.h"
+
+namespace maco::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMagic = "MACOCUB1";
+constexpr size_t kHeader = 8 + 8 + 32;
+
+std::string header(const std::string& image) {
+  std::string out(kMagic);
+  for (size_t i = 0; i < 8; ++i) out += static_cast<char>(uint64_t{image.size()} >> (8 * i));
+  Sha256 hash;
+  hash.add(image);
+  return out + hash.digest();
+}
+
+bool write_all(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string cubin_key(const std::string& source, const std::string& arch,
+                      std::pair<int, int> nvrtc_version, const std::vector<std::string>& options) {
+  Sha256 hash;
+  hash.add_field(kMagic);
+  hash.add_field(fmt::format("{} nvrtc {}.{} options {}", arch, nvrtc_version.first,
+                             nvrtc_version.second, options.size()));
+  for (const std::string& option : options) hash.add_field(option);
+  hash.add_field(source);
+  return hash.hex();
+}
+
+CubinCache CubinCache::standard() {
+  if (const char* own = std::getenv("MACO_CACHE_DIR")) return CubinCache(own);
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)
+    return CubinCache(std::string(xdg) + "/maco");
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return CubinCache(std::string(home) + "/.cache/maco");
+  return CubinCache("");
+}
+
+std::optional<std::string> CubinCache::load(const std::string& key, std::string& note) const {
+  if (folder_.empty()) {
+    note = "no cubin cache";
+    return std::nullopt;
+  }
+  const std::string path = folder_ + "/" + key + ".cubin";
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    note = fmt::format("not in the cubin cache {}", folder_);
+    return std::nullopt;
+  }
+  std::ostringstream stream;
+  stream << file.rdbuf();
+  std::string entry = std::move(stream).str();
+  if (entry.size() >= kHeader) {
+    std::string image = entry.substr(kHeader);
+    if (entry.compare(0, kHeader, header(image)) == 0) {
+      note = fmt::format("from the cubin cache {}", path);
+      return image;
+    }
+  }
+  note = fmt::format("{} is damaged and will be replaced", path);
+  return std::nullopt;
+}
+
+bool CubinCache::store(const std::string& key, const std::string& image, std::string& note) const {
+  if (folder_.empty()) {
+    note = "no cubin cache";
+    return false;
+  }
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  static std::atomic<uint64_t> serial{0};  // only makes names differ
+  const std::string path = folder_ + "/" + key + ".cubin";
+  const std::string temporary = fmt::format("{}.{}.{}.tmp", path, ::getpid(), serial++);
+  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file < 0) {
+    note = fmt::format("the cubin cache {} can't be written: {}", folder_, std::strerror(errno));
+    return false;
+  }
+  const bool written = write_all(file, header(image)) && write_all(file, image);
+  const bool closed = ::close(file) == 0;
+  if (!written || !closed || ::rename(temporary.c_str(), path.c_str()) != 0) {
+    note = fmt::format("the cubin cache {} can't be written: {}", folder_, std::strerror(errno));
+    ::unlink(temporary.c_str());
+    return false;
+  }
+  note = fmt::format("kept in the cubin cache {}", path);
+  return true;
+}
+
+}  // namespace maco::runtime

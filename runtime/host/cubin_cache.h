@@ -1,0 +1,35 @@
+// Compiled kernels on disk, by the hash of all that they were compiled from.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace maco::runtime {
+
+/// The name of an entry: 64 hex digits.
+std::string cubin_key(const std::string& source, const std::string& arch,
+                      std::pair<int, int> nvrtc_version, const std::vector<std::string>& options);
+
+/// Safe to use by several threads and processes at once. A cache that can't be read or written
+/// behaves as if it were empty, and says why in `note`.
+class CubinCache {
+ public:
+  /// $MACO_CACHE_DIR (empty: no cache), else $XDG_CACHE_HOME/maco, else ~/.cache/maco, else no
+  /// cache.
+  static CubinCache standard();
+  /// In `folder`, made when first written to; no cache if empty.
+  explicit CubinCache(std::string folder) : folder_(std::move(folder)) {}
+
+  const std::string& folder() const { return folder_; }
+  /// The entry, or nothing if it is absent or damaged (length and checksum are checked).
+  std::optional<std::string> load(const std::string& key, std::string& note) const;
+  /// Writes the entry, replacing what is there; false if that failed.
+  bool store(const std::string& key, const std::string& image, std::string& note) const;
+
+ private:
+  std::string folder_;
+};
+
+}  // namespace maco::runtime

@@ -1,0 +1,30 @@
+// From a kernel's source to code that a GPU runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/host/session.h"
+
+namespace maco::runtime {
+
+/// The options every kernel is compiled with. No contraction: `a * b + c` of two ops must round
+/// twice whether or not they were fused into one function.
+const std::vector<std::string>& kernel_compile_options();
+
+/// Compiles with NVRTC for `arch` ("sm_90a": a cubin; "compute_90": PTX), or takes the result from
+/// the cubin cache. `verbose` says on standard error what is done.
+Status compile_kernel(const std::string& source, const std::string& arch, bool verbose,
+                      std::string& image);
+
+/// An architecture as NVRTC names it.
+struct Arch {
+  int major = 0, minor = 0;
+  char suffix = 0;  // 'a': only this very one; 'f': its family; 0: this and later minor versions
+};
+/// "sm_90a", "sm_120"; nothing if it is none.
+std::optional<Arch> parse_arch(const std::string& name);
+/// Whether a cubin for `arch` runs on a device of compute capability major.minor.
+bool runs_on(const Arch& arch, int major, int minor);
+
+}  // namespace maco::runtime

@@ -1,0 +1,213 @@
+#include "runtime/host/nvrtc.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "runtime/host/library.h"
+
+namespace maco::runtime {
+
+// The part of NVRTC's public interface that is used.
+struct Nvrtc::Api {
+  using Result = int;
+  using Program = void*;
+  Library library;
+  Result (*version)(int*, int*) = nullptr;
+  const char* (*error_string)(Result) = nullptr;
+  Result (*create)(Program*, const char* source, const char* name, int headers,
+                   const char* const* texts, const char* const* names) = nullptr;
+  Result (*destroy)(Program*) = nullptr;
+  Result (*compile)(Program, int count, const char* const* options) = nullptr;
+  Result (*log_size)(Program, size_t*) = nullptr;
+  Result (*log)(Program, char*) = nullptr;
+  Result (*cubin_size)(Program, size_t*) = nullptr;
+  Result (*cubin)(Program, char*) = nullptr;
+  Result (*ptx_size)(Program, size_t*) = nullptr;
+  Result (*ptx)(Program, char*) = nullptr;
+
+  template <class F>
+  bool bind(F*& function, const char* name) {
+    function = reinterpret_cast<F*>(library.symbol(name));
+    return function != nullptr;
+  }
+  bool bind_all() {
+    return bind(version, "nvrtcVersion") && bind(error_string, "nvrtcGetErrorString") &&
+           bind(create, "nvrtcCreateProgram") && bind(destroy, "nvrtcDestroyProgram") &&
+           bind(compile, "nvrtcCompileProgram") && bind(log_size, "nvrtcGetProgramLogSize") &&
+           bind(log, "nvrtcGetProgramLog") && bind(cubin_size, "nvrtcGetCUBINSize") &&
+           bind(cubin, "nvrtcGetCUBIN") && bind(ptx_size, "nvrtcGetPTXSize") &&
+           bind(ptx, "nvrtcGetPTX");
+  }
+};
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// The library under its usual names, and under longer ones ("libnvrtc.so.12.4.127"), newest first.
+void add_folder(const fs::path& folder, std::vector<std::string>& out) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return;
+  for (const char* name : kNames)
+    if (fs::exists(folder / name, error)) out.push_back((folder / name).string());
+  std::vector<std::string> versioned;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename().string().starts_with("libnvrtc.so."))
+      versioned.push_back(it->path().string());
+  std::sort(versioned.rbegin(), versioned.rend());
+  out.insert(out.end(), versioned.begin(), versioned.end());
+}
+
+// The packages of PyPI: nvidia-cuda-nvrtc (13) lives in nvidia/cu13, nvidia-cuda-nvrtc-cu12 in
+// nvidia/cuda_nvrtc.
+void add_python(const fs::path& prefix, std::vector<std::string>& out) {
+  std::error_code error;
+  for (fs::directory_iterator it(prefix / "lib", error), end; !error && it != end;
+       it.increment(error)) {
+    if (!it->path().filename().string().starts_with("python3")) continue;
+    for (const char* packages : {"site-packages", "dist-packages"})
+      for (const char* package : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"})
+        add_folder(it->path() / packages / package, out);
+  }
+}
+
+void add_venv_above(fs::path folder, std::vector<std::string>& out) {
+  std::error_code error;
+  for (; !folder.empty(); folder = folder.parent_path()) {
+    if (fs::is_directory(folder / ".venv", error)) return add_python(folder / ".venv", out);
+    if (folder == folder.parent_path()) return;
+  }
+}
+
+void add_path_python(std::vector<std::string>& out) {
+  std::error_code error;
+  const std::string path = environment("PATH");
+  for (size_t at = 0; at <= path.size();) {
+    const size_t end = std::min(path.find(':', at), path.size());
+    const fs::path bin = path.substr(at, end - at);
+    at = end + 1;
+    if (bin.is_absolute() && fs::exists(bin / "python3", error))
+      return add_python(bin.parent_path(), out);
+  }
+}
+
+std::vector<std::string> candidates() {
+  std::vector<std::string> out(std::begin(kNames), std::end(kNames));
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
+    if (const std::string home = environment(variable); !home.empty())
+      for (const char* lib : {"lib64", "lib"}) add_folder(fs::path(home) / lib, out);
+  add_folder("/usr/local/cuda/lib64", out);
+  std::error_code error;
+  add_venv_above(fs::current_path(error), out);
+  add_venv_above(fs::read_symlink("/proc/self/exe", error).parent_path(), out);
+  if (const std::string venv = environment("VIRTUAL_ENV"); !venv.empty()) add_python(venv, out);
+  add_path_python(out);
+  return out;
+}
+
+// NVRTC opens its built-ins by bare name, which fails where its folder is in no loader path; once
+// open, they are found.
+void open_builtins(const fs::path& library) {
+  std::error_code error;
+  for (fs::directory_iterator it(library.parent_path(), error), end; !error && it != end;
+       it.increment(error))
+    if (it->path().filename().string().starts_with("libnvrtc-builtins.so."))
+      dlopen(it->path().c_str(), RTLD_LAZY | RTLD_LOCAL);
+}
+
+}  // namespace
+
+Nvrtc::Nvrtc() : api_(std::make_unique<Api>()) {}
+Nvrtc::~Nvrtc() = default;
+
+std::unique_ptr<Nvrtc> Nvrtc::load(Status& status) {
+  std::unique_ptr<Nvrtc> nvrtc(new Nvrtc);
+  const std::string chosen = environment("MACO_NVRTC");
+  std::vector<std::string> places;
+  if (chosen.empty()) {
+    places = candidates();
+  } else if (std::error_code error; fs::is_directory(chosen, error)) {
+    add_folder(chosen, places);
+  } else {
+    places = {chosen};
+  }
+  nvrtc->api_->library = Library::open(places, "nvrtcGetCUBIN");
+  if (!nvrtc->api_->library) {
+    status = Status::failure(
+        chosen.empty()
+            ? "NVRTC (libnvrtc.so.13 or .12) was not found: install the CUDA toolkit or 'pip "
+              "install "
+              "nvidia-cuda-nvrtc', or set MACO_NVRTC to the library"
+            : fmt::format("NVRTC was not found where MACO_NVRTC says: '{}' is no usable libnvrtc",
+                          chosen));
+    return nullptr;
+  }
+  nvrtc->path_ = nvrtc->api_->library.path();
+  open_builtins(nvrtc->path_);
+  if (!nvrtc->api_->bind_all() ||
+      nvrtc->api_->version(&nvrtc->version_.first, &nvrtc->version_.second) != 0) {
+    status = Status::failure(
+        fmt::format("'{}' is too old an NVRTC: version 12 or later is needed", nvrtc->path_));
+    return nullptr;
+  }
+  status = {};
+  return nvrtc;
+}
+
+Status Nvrtc::compile(const std::string& source, const std::string& arch,
+                      const std::vector<std::string>& options, std::string& image,
+                      std::string& log) const {
+  image.clear();
+  log.clear();
+  const Api& api = *api_;
+  auto failed = [&](const char* what, Api::Result result) {
+    return Status::failure(fmt::format("NVRTC {}.{} could not {} for {}: {}", version_.first,
+                                       version_.second, what, arch, api.error_string(result)));
+  };
+  Api::Program program = nullptr;
+  if (auto r = api.create(&program, source.c_str(), "kernel.cu", 0, nullptr, nullptr); r != 0)
+    return failed("start to compile", r);
+  struct Destroy {
+    const Api& api;
+    Api::Program& program;
+    ~Destroy() { api.destroy(&program); }
+  } destroy{api, program};
+
+  const std::string architecture = "--gpu-architecture=" + arch;
+  std::vector<const char*> arguments = {architecture.c_str()};
+  for (const std::string& option : options) arguments.push_back(option.c_str());
+  const Api::Result compiled =
+      api.compile(program, static_cast<int>(arguments.size()), arguments.data());
+
+  size_t size = 0;
+  if (api.log_size(program, &size) == 0 && size > 1) {
+    log.resize(size);
+    api.log(program, log.data());
+    log.resize(std::min(log.find('\0'), log.size()));
+  }
+  if (compiled != 0) {
+    Status status = failed("compile the kernel", compiled);
+    if (!log.empty()) status.message += "\n" + log;
+    return status;
+  }
+  const bool ptx = arch.starts_with("compute_");
+  if (auto r = (ptx ? api.ptx_size : api.cubin_size)(program, &size); r != 0)
+    return failed("give the code", r);
+  image.resize(size);
+  if (auto r = (ptx ? api.ptx : api.cubin)(program, image.data()); r != 0)
+    return failed("give the code", r);
+  return {};
+}
+
+}  // namespace maco::runtime
