@@ -28,12 +28,22 @@ struct Report {
 };
 enum ReportKind : u32 { kTimeoutLocal = 1, kTimeoutPeer = 2, kTimeoutPacket = 3, kTimeoutPage = 4, kBadIndex = 5, kPeerAborted = 6 };
 
-// Words at the end of each rank's symmetric memory, behind the words of peer events; peers write `abort`.
+// At the end of each rank's symmetric memory, behind the words of peer events, on the next multiple of 256; peers write `abort`:
+// 1 + the rank that stopped.
 struct Control {
   u32 abort;      // not 0: leave
   u32 heartbeat;  // grows with every task that ends on the rank
-  u32 pad[62];
+  u32 claim;      // 1 once somebody writes the rank's report
+  u32 pad[61];
 };
+
+// A rank's symmetric memory: [slots][peer_events x world words: event * world + source][Control].
+constexpr i64 control_offset(i64 slot_bytes, i64 peer_events, i64 world) {
+  return (slot_bytes + peer_events * world * 4 + 255) / 256 * 256;
+}
+constexpr i64 symmetric_size(i64 slot_bytes, i64 peer_events, i64 world) {
+  return control_offset(slot_bytes, peer_events, world) + (i64)sizeof(Control);
+}
 
 // Arguments of maco_kernel and maco_reset, by value. Addresses as seen from the rank's device.
 struct Launch {

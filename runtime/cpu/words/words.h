@@ -1,0 +1,251 @@
+// The machine's words on a host: runtime/device/words.cuh has the same for a GPU, and says what each means. Included before kernel.cu.
+// A context runs as one lane, so collective words are no-ops; the executor is told where contexts wait and signal.
+
+#define MACO_CPU 1
+
+#include "cpu_context.h"
+
+#define MACO_FN inline
+#define MACO_OP inline
+#define MACO_TABLE
+#define MACO_KERNEL extern "C" __attribute__((visibility("default"))) void
+#define MACO_PARAM const
+#define MACO_UNROLL
+
+#ifndef MACO_CPU_ENTER
+#define MACO_CPU_ENTER
+namespace maco_cpu {
+// The context that this thread runs; an executor with fibres changes it under the words that call it, which put it back.
+static thread_local Context* current = nullptr;
+}  // namespace maco_cpu
+extern "C" __attribute__((visibility("default"))) void maco_cpu_enter(maco_cpu::Context* context) { maco_cpu::current = context; }
+extern "C" __attribute__((visibility("default"))) int maco_cpu_interface() { return maco_cpu::kInterface; }
+#endif
+
+namespace maco {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i32 = int;
+using i64 = long long;
+
+// ---- who runs ----------------------------------------------------------------------------------------------------------------
+
+constexpr int kLanes = 1;
+constexpr int kWarpLanes = 1;
+constexpr int kWarps = 1;
+constexpr int kLoaderLanes = 1;
+constexpr int kThreads = 2;
+
+MACO_FN int lane() { return 0; }
+MACO_FN int warp() { return 0; }
+MACO_FN int warp_lane() { return 0; }
+MACO_FN int loader_lane() { return 0; }
+MACO_FN bool is_loader() { return maco_cpu::current->role == 1; }
+MACO_FN int cta_id() { return maco_cpu::current->cta; }
+MACO_FN int grid_lane() { return 0; }
+MACO_FN int grid_lanes() { return 1; }
+MACO_FN char* cta_memory() { return maco_cpu::current->memory; }
+
+// ---- barriers, votes, shuffles -----------------------------------------------------------------------------------------------
+
+MACO_FN void cta_sync() {}
+MACO_FN bool cta_any(bool value) { return value; }
+MACO_FN void warp_sync() {}
+MACO_FN bool warp_any(bool value) { return value; }
+MACO_FN bool initializes() { return false; }  // shared memory comes as zeros
+MACO_FN void start_sync() {}
+MACO_FN float shuffle_xor(float value, int) { return value; }
+MACO_FN i32 shuffle_xor(i32 value, int) { return value; }
+MACO_FN float shuffle(float value, int) { return value; }
+MACO_FN i32 shuffle(i32 value, int) { return value; }
+
+// ---- arithmetic --------------------------------------------------------------------------------------------------------------
+
+MACO_FN float fexp(float x) { return std::exp(x); }
+MACO_FN float ftanh(float x) { return std::tanh(x); }
+MACO_FN float ferf(float x) { return std::erf(x); }
+MACO_FN float flog(float x) { return std::log(x); }
+MACO_FN float fsin(float x) { return std::sin(x); }
+MACO_FN float fcos(float x) { return std::cos(x); }
+MACO_FN float fpow(float x, float y) { return std::pow(x, y); }
+MACO_FN float fsqrt(float x) { return std::sqrt(x); }
+MACO_FN float frsqrt(float x) { return 1.0f / std::sqrt(x); }
+MACO_FN float ffma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+MACO_FN float fdiv(float a, float b) { return a / b; }
+MACO_FN float fabsolute(float x) { return std::fabs(x); }
+MACO_FN u32 bits_of(float x) {
+  u32 r;
+  std::memcpy(&r, &x, 4);
+  return r;
+}
+MACO_FN float float_of(u32 x) {
+  float r;
+  std::memcpy(&r, &x, 4);
+  return r;
+}
+constexpr float kInfinity = __builtin_huge_valf();
+
+// ---- conversions: numbers.cuh does them by bits ------------------------------------------------------------------------------
+
+constexpr bool kHasF16 = false;
+constexpr bool kHasBf16 = false;
+constexpr bool kHasF8 = false;
+MACO_FN float f16_to_float(u16) { return 0.0f; }
+MACO_FN u16 float_to_f16(float) { return 0; }
+MACO_FN u16 float_to_bf16(float) { return 0; }
+MACO_FN u8 float_to_e4m3(float) { return 0; }
+MACO_FN u8 float_to_e5m2(float) { return 0; }
+
+// ---- calls of the executor ---------------------------------------------------------------------------------------------------
+
+namespace host {
+inline void changing(const void* word) {
+  maco_cpu::Context* self = maco_cpu::current;
+  self->changing(self, word);
+  maco_cpu::current = self;
+}
+inline void changed(const void* word) {
+  maco_cpu::Context* self = maco_cpu::current;
+  self->changed(self, word);
+  maco_cpu::current = self;
+}
+inline void touch(const void* address, u64 bytes, bool writes) {
+#ifdef MACO_CHECK_ACCESS
+  maco_cpu::Context* self = maco_cpu::current;
+  self->access(self, address, bytes, writes);
+#else
+  (void)address, (void)bytes, (void)writes;
+#endif
+}
+}  // namespace host
+
+// ---- global memory -----------------------------------------------------------------------------------------------------------
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vec {
+  T v[N];
+};
+template <class T>
+MACO_FN T gload(const T* p) {
+  host::touch(p, sizeof(T), false);
+  return *p;
+}
+template <class T>
+MACO_FN void gstore(T* p, T v) {
+  host::touch(p, sizeof(T), true);
+  *p = v;
+}
+template <int N, class T>
+MACO_FN Vec<T, N> gload_vec(const T* p) {
+  static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
+  host::touch(p, sizeof(Vec<T, N>), false);
+  Vec<T, N> v;
+  for (int i = 0; i < N; ++i) v.v[i] = p[i];
+  return v;
+}
+template <int N, class T>
+MACO_FN void gstore_vec(T* p, Vec<T, N> v) {
+  static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
+  host::touch(p, sizeof(Vec<T, N>), true);
+  for (int i = 0; i < N; ++i) p[i] = v.v[i];
+}
+template <class T>
+MACO_FN void peer_store(T* p, T v) {
+  gstore(p, v);
+}
+template <int N, class T>
+MACO_FN void peer_store_vec(T* p, Vec<T, N> v) {
+  gstore_vec<N>(p, v);
+}
+template <class T>
+MACO_FN T table_load(const T* p) {
+  static_assert(sizeof(T) == 16 || sizeof(T) == 8 || sizeof(T) == 4, "rows of tables are 4, 8 or 16 bytes");
+  return *p;
+}
+
+// ---- flags -------------------------------------------------------------------------------------------------------------------
+
+MACO_FN u32 load_acquire_gpu(const u32* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+MACO_FN u32 load_acquire_sys(const u32* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+MACO_FN u32 load_acquire_cta(const u32* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+MACO_FN u32 load_relaxed(const u32* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+MACO_FN void add_release_gpu(u32* p, u32 v) {
+  host::changing(p);
+  __atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+  host::changed(p);
+}
+MACO_FN void store_release_sys(u32* p, u32 v) {
+  host::changing(p);
+  __atomic_store_n(p, v, __ATOMIC_RELEASE);
+  host::changed(p);
+}
+MACO_FN void store_release_cta(u32* p, u32 v) { store_release_sys(p, v); }
+MACO_FN void store_relaxed(u32* p, u32 v) {
+  __atomic_store_n(p, v, __ATOMIC_RELAXED);
+  host::changed(p);
+}
+MACO_FN void add_relaxed(u32* p, u32 v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+MACO_FN bool claim(u32* p) {
+  u32 expected = 0;
+  return __atomic_compare_exchange_n(p, &expected, 1u, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+MACO_FN void packet_store(u64* slot, u32 data, u32 flag) {
+  host::touch(slot, 8, true);
+  host::changing(slot);
+  __atomic_store_n(slot, ((u64)flag << 32) | data, __ATOMIC_RELAXED);
+  host::changed(slot);
+}
+MACO_FN u64 packet_load(const u64* slot) {
+  host::touch(slot, 8, false);
+  return __atomic_load_n(slot, __ATOMIC_RELAXED);
+}
+MACO_FN void packet_store2(u64* slot, u32 data0, u32 data1, u32 flag) {
+  packet_store(slot, data0, flag);
+  packet_store(slot + 1, data1, flag);
+}
+MACO_FN Vec<u64, 2> packet_load2(const u64* slot) {
+  Vec<u64, 2> v;
+  v.v[0] = packet_load(slot);
+  v.v[1] = packet_load(slot + 1);
+  return v;
+}
+
+// ---- waiting -----------------------------------------------------------------------------------------------------------------
+
+MACO_FN u64 now_ns() { return maco_cpu::current->now(maco_cpu::current); }
+MACO_FN void pause_for(const void* word, u32 spins) {
+  maco_cpu::Context* self = maco_cpu::current;
+  self->pause(self, word, spins);
+  maco_cpu::current = self;
+}
+constexpr u32 kSpinsPerLook = 1;
+
+// ---- the loader's copies -----------------------------------------------------------------------------------------------------
+
+MACO_FN void copy16(void* to, const void* from) {
+  host::touch(from, 16, false);
+  std::memcpy(to, from, 16);
+}
+MACO_FN void landing_init(u64*) {}
+MACO_FN void landing_arrive(u64* landing, u32 round) { store_release_cta((u32*)landing, round + 1); }
+MACO_FN bool landed(const u64* landing, u32 round) { return (i32)(load_acquire_cta((const u32*)landing) - (round + 1)) >= 0; }
+MACO_FN void copies_drain() {}
+
+// ---- hooks of the debug modes ------------------------------------------------------------------------------------------------
+
+MACO_FN void trace_task_begin(int place) {
+  maco_cpu::Context* self = maco_cpu::current;
+  self->task(self, place, true);
+  maco_cpu::current = self;
+}
+MACO_FN void trace_task_end(int place) {
+  maco_cpu::Context* self = maco_cpu::current;
+  self->task(self, place, false);
+  maco_cpu::current = self;
+}
+
+}  // namespace maco

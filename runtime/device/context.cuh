@@ -1,0 +1,195 @@
+// context.cuh: the rows of the compiled-in tables, and what an op's function knows of where it runs.
+
+namespace maco {
+
+// Arena of an operand: temporaries of the rank, its symmetric memory, or tensor (arena - kArenaTensors) of Launch::tensors.
+constexpr u32 kArenaTemps = 0, kArenaSymmetric = 1, kArenaTensors = 2;
+
+struct alignas(16) Operand {
+  u32 offset256;  // in units of 256 bytes
+  u32 arena;
+  u32 copies;     // slots: launches take turns; a power of two, so that turns stay in order where the epoch wraps
+  u32 copy256;    // bytes of one copy / 256
+};
+struct alignas(8) CallRow {
+  u32 first_operand;
+  u16 operands;
+  u16 kind;
+};
+struct alignas(16) TaskRow {
+  u32 call : 20, guard : 12;  // guards[guard]: the ranks that run it
+  u32 tile;
+  u32 sync;                   // its waits, then its signals, from syncs[sync] on
+  u16 waits, signals;
+};
+enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncPacket = 2 };
+enum SyncWho : u8 { kWhoSelf = 0, kWhoOthers = 1, kWhoAll = 2, kWhoRank = 3, kWhoShift = 4 };  // as ir::RankRef::Kind
+struct alignas(16) SyncRow {
+  u32 event;
+  u32 count;  // local: arrivals a launch
+  u8 kind, who;
+  u16 lag;    // waits: for launch (epoch - lag)
+  i32 n;      // kWhoRank: the rank; kWhoShift: added to the own rank
+};
+
+constexpr int kScratchBytes = 16384;
+constexpr int kMaxPages = 32;
+constexpr int kStagedOperands = 24;  // whose addresses are worked out while the task waits; any further ones on use
+constexpr int kMaxWorld = 64;
+
+// What a warp role of the CTA keeps for itself.
+struct RoleMemory {
+  char* operands[kStagedOperands];
+  char* symmetric[kMaxWorld];
+};
+
+// The head of the CTA's shared memory; the pages follow it.
+struct CtaMemory {
+  u32 stop;    // not 0: an abort has been seen, leave at the next barrier
+  u32 freed;   // pages that the consumers have released
+  u32 passed;  // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs it
+  u32 pad;
+  float reduce[32];
+  alignas(8) u64 landings[kMaxPages];
+  RoleMemory roles[2];  // consumers, loader
+  alignas(128) char scratch[kScratchBytes];
+};
+// Dynamic shared memory of a CTA; the manifest's shared_bytes.
+constexpr i64 kCtaMemoryBytes = (sizeof(CtaMemory) + 1023) / 1024 * 1024;
+constexpr i64 shared_bytes(i64 pages, i64 page_bytes) { return kCtaMemoryBytes + pages * page_bytes; }
+
+struct Context {
+  const Launch& launch;
+  CtaMemory* memory;
+  RoleMemory* mine;
+  int world;
+  i64 control_at;       // offset of Control in symmetric memory
+  int place = 0;        // of the current task in the CTA's stream
+  u32 call = 0, tile = 0;
+  // The ring of pages, as this role sees it.
+  char* pages = nullptr;
+  int page_count = 0, page_bytes = 0;
+  u32 page_index = 0;   // pages acquired (loader) or waited for (consumers) so far
+  u32 page_slot = 0, page_round = 0;  // page_index modulo and divided by page_count
+  u32 pages_released = 0;             // by the consumers
+
+  MACO_FN Context(const Launch& l, int world_, i64 control_at_)
+      : launch(l), memory((CtaMemory*)cta_memory()), mine(&memory->roles[is_loader() ? 1 : 0]), world(world_), control_at(control_at_) {}
+
+  MACO_FN int rank() const { return launch.rank; }
+  MACO_FN int cta() const { return cta_id(); }
+  MACO_FN u32 epoch() const { return launch.epoch; }
+  MACO_FN i32 value(int i) const { return launch.values[i]; }
+  // kScratchBytes of shared memory, aligned to 128, of the consumers and for the current task.
+  MACO_FN char* scratch() const { return memory->scratch; }
+  // Symmetric memory of a rank.
+  MACO_FN char* symmetric(int r) const { return mine->symmetric[r]; }
+  MACO_FN Control* control(int r) const { return (Control*)(mine->symmetric[r] + control_at); }
+
+  // A hint that the CTA is to leave: differs between lanes until the next barrier. `any_stopped` is that barrier.
+  MACO_FN bool stopped() const { return load_relaxed(&memory->stop) != 0; }
+  MACO_FN bool any_stopped() const { return cta_any(stopped()); }
+
+  // Stops the run: records why if the rank has no record yet, tells all peers.
+  MACO_FN void fail(u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index = 0, i64 limit = 0);
+  // An index that only the data knows is out of range; the caller skips the access and goes on to its next barrier.
+  MACO_FN void bad_index(i64 index, i64 limit) { fail(kBadIndex, 0, -1, 0, 0, index, limit); }
+};
+
+MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index, i64 limit) {
+  Report* r = ctx.launch.report;
+  store_relaxed(&r->state, 1);
+  r->kind = kind;
+  r->cta = ctx.cta();
+  r->place = ctx.place;
+  r->call = ctx.call;
+  r->tile = ctx.tile;
+  r->event = event;
+  r->source = source;
+  r->expected = expected;
+  r->seen = seen;
+  r->index = index;
+  r->limit = limit;
+  store_release_sys(&r->state, 2);
+}
+
+// Out of line: rare, and it would be inlined into every wait loop.
+MACO_OP void fail_run(Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index, i64 limit) {
+  store_relaxed(&ctx.memory->stop, 1);
+  if (!claim(&ctx.control(ctx.rank())->claim)) return;
+  write_report(ctx, kind, event, source, expected, seen, index, limit);
+  for (int r = 0; r < ctx.world; ++r) {
+    u32* word = &ctx.control(r)->abort;
+    if (load_relaxed(word) == 0) store_release_sys(word, (u32)ctx.rank() + 1);
+  }
+}
+MACO_FN void Context::fail(u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index, i64 limit) {
+  fail_run(*this, kind, event, source, expected, seen, index, limit);
+}
+
+// A number that device code gets from the compiler or from the host at launch.
+template <i64 N>
+struct Const {
+  static constexpr bool is_constant = true;
+  static MACO_FN i64 get(const Context&) { return N; }
+};
+template <int I>
+struct Value {
+  static constexpr bool is_constant = false;
+  static MACO_FN i64 get(const Context& ctx) { return ctx.value(I); }
+};
+
+// The address of an operand on this rank; slots: of the copy of this epoch.
+MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
+  u64 offset = (u64)o.offset256 * 256;
+  if (o.arena == kArenaTemps) return ctx.launch.arena + offset;
+  if (o.arena >= kArenaTensors) return (char*)ctx.launch.tensors[o.arena - kArenaTensors] + offset;
+  return ctx.symmetric(ctx.rank()) + offset + (u64)(ctx.epoch() & (o.copies - 1)) * o.copy256 * 256;
+}
+
+// The operands of a call, in its order.
+struct Args {
+  const Context& ctx;
+  const Operand* rows;
+  template <class T>
+  MACO_FN T* ptr(int i) const {
+    return (T*)(i < kStagedOperands ? ctx.mine->operands[i] : operand_address(ctx, table_load(rows + i)));
+  }
+  // Slot operand i on another rank.
+  template <class T>
+  MACO_FN T* peer(int i, int rank) const {
+    return (T*)(ctx.symmetric(rank) + ((char*)ptr<char>(i) - ctx.symmetric(ctx.rank())));
+  }
+};
+
+// Over all lanes of the consumers, in a fixed order; all get the result. With barriers on both sides.
+MACO_FN float warp_sum(float value) {
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+MACO_FN float warp_max(float value) {
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = fn::maximum(value, shuffle_xor(value, mask));
+  return value;
+}
+MACO_FN float cta_sum(Context& ctx, float value) {
+  if constexpr (kWarps == 1) return value;
+  value = warp_sum(value);
+  cta_sync();
+  if (warp_lane() == 0) ctx.memory->reduce[warp()] = value;
+  cta_sync();
+  float sum = ctx.memory->reduce[0];
+  for (int w = 1; w < kWarps; ++w) sum += ctx.memory->reduce[w];
+  return sum;
+}
+MACO_FN float cta_max(Context& ctx, float value) {
+  if constexpr (kWarps == 1) return value;
+  value = warp_max(value);
+  cta_sync();
+  if (warp_lane() == 0) ctx.memory->reduce[warp()] = value;
+  cta_sync();
+  float most = ctx.memory->reduce[0];
+  for (int w = 1; w < kWarps; ++w) most = fn::maximum(most, ctx.memory->reduce[w]);
+  return most;
+}
+
+}  // namespace maco

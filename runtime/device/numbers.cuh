@@ -1,0 +1,231 @@
+// numbers.cuh: the element types, their conversions, and functions of elements.
+
+namespace maco {
+
+struct f16 {
+  u16 bits;
+};
+struct bf16 {
+  u16 bits;
+};
+struct f8e4m3 {
+  u8 bits;
+};
+struct f8e5m2 {
+  u8 bits;
+};
+
+template <class T>
+struct AccOfType {
+  using type = float;
+};
+template <>
+struct AccOfType<i32> {
+  using type = i32;
+};
+template <>
+struct AccOfType<u8> {
+  using type = i32;
+};
+// What an op computes in: f32 for floats, i32 for integers.
+template <class T>
+using AccOf = typename AccOfType<T>::type;
+
+template <class A, class B>
+constexpr bool is_same = false;
+template <class A>
+constexpr bool is_same<A, A> = true;
+
+// ---- conversions by bits -----------------------------------------------------------------------------------------------------
+
+// Rounds to the nearest even number of a format with `kMantissa` bits of mantissa and exponents from `kMinExponent` on; codes
+// above kMax (without the sign) become kOverflow, NaN becomes kNan.
+template <int kMantissa, int kMinExponent, u32 kMax, u32 kOverflow, u32 kNan>
+MACO_FN u32 round_bits(u32 x, u32 sign_shift) {
+  u32 sign = (x >> 31) << sign_shift;
+  u32 a = x & 0x7fffffffu;
+  if (a > 0x7f800000u) return sign | kNan;
+  i32 exponent = (i32)(a >> 23) - 127;
+  u32 mantissa = (a & 0x7fffffu) | 0x800000u;
+  i32 below = exponent < kMinExponent ? kMinExponent - exponent : 0;
+  i32 shift = 23 - kMantissa + below;
+  if (shift > 25) return sign;
+  u32 kept = mantissa >> shift;
+  u32 rest = mantissa & ((1u << shift) - 1u);
+  u32 half = 1u << (shift - 1);
+  if (rest > half || (rest == half && (kept & 1u))) ++kept;
+  u32 code = below > 0 ? kept : ((u32)(exponent - kMinExponent) << kMantissa) + kept;
+  return sign | (code > kMax ? kOverflow : code);
+}
+
+MACO_FN u32 bf16_bits(u32 x) {
+  if ((x & 0x7fffffffu) > 0x7f800000u) return (x >> 16) | 0x40u;
+  return (x + 0x7fffu + ((x >> 16) & 1u)) >> 16;
+}
+
+// Magnitude bits of a small float, moved to where f32 has them; the product puts the exponent right, subnormals included.
+MACO_FN float widen(u32 magnitude, float scale, bool special, u32 special_bits, u32 sign) {
+  float value = float_of(magnitude) * scale;
+  return float_of((special ? special_bits : bits_of(value)) | (sign << 31));
+}
+
+// ---- to_acc: exact -----------------------------------------------------------------------------------------------------------
+
+MACO_FN float to_acc(float x) { return x; }
+MACO_FN i32 to_acc(i32 x) { return x; }
+MACO_FN i32 to_acc(u8 x) { return x; }
+MACO_FN float to_acc(bf16 x) { return float_of((u32)x.bits << 16); }
+MACO_FN float to_acc(f16 x) {
+  if constexpr (kHasF16) {
+    return f16_to_float(x.bits);
+  } else {
+    u32 m = (x.bits & 0x7fffu) << 13;
+    return widen(m, 5.192296858534828e33f, (x.bits & 0x7c00u) == 0x7c00u, m | 0x7f800000u, x.bits >> 15);  // 2^112
+  }
+}
+MACO_FN float to_acc(f8e5m2 x) {
+  u32 m = (x.bits & 0x7fu) << 21;
+  return widen(m, 5.192296858534828e33f, (x.bits & 0x7cu) == 0x7cu, m | 0x7f800000u, (u32)x.bits >> 7);  // 2^112
+}
+MACO_FN float to_acc(f8e4m3 x) {
+  u32 m = (x.bits & 0x7fu) << 20;
+  return widen(m, 1.329227995784916e36f, (x.bits & 0x7fu) == 0x7fu, 0x7fc00000u, (u32)x.bits >> 7);  // 2^120
+}
+
+// ---- from_acc: rounds to nearest even; float to integer truncates and saturates, NaN to 0; f8 saturates ----------------------
+
+// An integer as f32 for a second rounding: where f32 can't hold it, the last bit is set, so that rounding twice gives what
+// rounding once does.
+MACO_FN float sticky_float(i32 x) {
+  u32 a = x < 0 ? 0u - (u32)x : (u32)x;
+  if (a >= 0x1000000u) {
+    int shift = 0;
+    while ((a >> shift) >= 0x1000000u) ++shift;
+    u32 kept = a >> shift;
+    if (a & ((1u << shift) - 1u)) kept |= 1u;
+    a = kept << shift;
+  }
+  float f = (float)a;
+  return x < 0 ? -f : f;
+}
+
+template <class T>
+struct FromAcc;
+template <>
+struct FromAcc<float> {
+  static MACO_FN float from(float x) { return x; }
+  static MACO_FN float from(i32 x) { return (float)x; }
+};
+template <>
+struct FromAcc<i32> {
+  static MACO_FN i32 from(float x) {
+    if (!(x == x)) return 0;
+    if (x >= 2147483648.0f) return 2147483647;
+    if (x < -2147483648.0f) return -2147483647 - 1;
+    return (i32)x;
+  }
+  static MACO_FN i32 from(i32 x) { return x; }
+};
+template <>
+struct FromAcc<u8> {
+  static MACO_FN u8 from(float x) {
+    if (!(x > 0.0f)) return 0;
+    return x >= 255.0f ? (u8)255 : (u8)x;
+  }
+  static MACO_FN u8 from(i32 x) { return (u8)((u32)x & 255u); }  // integers wrap
+};
+template <>
+struct FromAcc<f16> {
+  static MACO_FN f16 from(float x) {
+    if constexpr (kHasF16) {
+      return f16{float_to_f16(x)};
+    } else {
+      return f16{(u16)round_bits<10, -14, 0x7bff, 0x7c00, 0x7e00>(bits_of(x), 15)};
+    }
+  }
+  static MACO_FN f16 from(i32 x) { return from(sticky_float(x)); }
+};
+template <>
+struct FromAcc<bf16> {
+  static MACO_FN bf16 from(float x) {
+    if constexpr (kHasBf16) {
+      return bf16{float_to_bf16(x)};
+    } else {
+      return bf16{(u16)bf16_bits(bits_of(x))};
+    }
+  }
+  static MACO_FN bf16 from(i32 x) { return from(sticky_float(x)); }
+};
+template <>
+struct FromAcc<f8e4m3> {
+  static MACO_FN f8e4m3 from(float x) {
+    if constexpr (kHasF8) {
+      return f8e4m3{float_to_e4m3(x)};
+    } else {
+      return f8e4m3{(u8)round_bits<3, -6, 0x7e, 0x7e, 0x7f>(bits_of(x), 7)};
+    }
+  }
+  static MACO_FN f8e4m3 from(i32 x) { return from(sticky_float(x)); }
+};
+template <>
+struct FromAcc<f8e5m2> {
+  static MACO_FN f8e5m2 from(float x) {
+    if constexpr (kHasF8) {
+      return f8e5m2{float_to_e5m2(x)};
+    } else {
+      return f8e5m2{(u8)round_bits<2, -14, 0x7b, 0x7b, 0x7f>(bits_of(x), 7)};
+    }
+  }
+  static MACO_FN f8e5m2 from(i32 x) { return from(sticky_float(x)); }
+};
+
+template <class T>
+MACO_FN T from_acc(float x) {
+  return FromAcc<T>::from(x);
+}
+template <class T>
+MACO_FN T from_acc(i32 x) {
+  return FromAcc<T>::from(x);
+}
+// As if stored as T and read again.
+template <class T>
+MACO_FN AccOf<T> round_to(float x) {
+  return to_acc(from_acc<T>(x));
+}
+template <class T>
+MACO_FN AccOf<T> round_to(i32 x) {
+  return to_acc(from_acc<T>(x));
+}
+
+// ---- functions of elements ---------------------------------------------------------------------------------------------------
+
+namespace fn {
+
+// i32 wraps.
+MACO_FN float add(float a, float b) { return a + b; }
+MACO_FN i32 add(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
+MACO_FN float sub(float a, float b) { return a - b; }
+MACO_FN i32 sub(i32 a, i32 b) { return (i32)((u32)a - (u32)b); }
+MACO_FN float mul(float a, float b) { return a * b; }
+MACO_FN i32 mul(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
+// NaN if either is, as in NumPy.
+MACO_FN float maximum(float a, float b) { return a != a ? a : (a > b ? a : b); }
+MACO_FN i32 maximum(i32 a, i32 b) { return a > b ? a : b; }
+MACO_FN float minimum(float a, float b) { return a != a ? a : (a < b ? a : b); }
+MACO_FN i32 minimum(i32 a, i32 b) { return a < b ? a : b; }
+
+MACO_FN float relu(float x) { return x != x ? x : (x > 0.0f ? x : 0.0f); }
+MACO_FN i32 relu(i32 x) { return x > 0 ? x : 0; }
+MACO_FN float exp(float x) { return fexp(x); }
+MACO_FN float tanh(float x) { return ftanh(x); }
+MACO_FN float sigmoid(float x) { return fdiv(1.0f, 1.0f + fexp(-x)); }
+MACO_FN float silu(float x) { return fdiv(x, 1.0f + fexp(-x)); }
+MACO_FN float gelu(float x) { return 0.5f * x * (1.0f + ferf(x * 0.70710678118654752f)); }
+MACO_FN float gelu_tanh(float x) {
+  float inner = 0.79788456080286536f * ffma(0.044715f * x * x, x, x);
+  return 0.5f * x * (1.0f + ftanh(inner));
+}
+
+}  // namespace fn
+
+}  // namespace maco

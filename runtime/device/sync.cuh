@@ -1,0 +1,148 @@
+// sync.cuh: waits and signals of tasks. Every wait is bounded; a signal is one with its release.
+
+namespace maco {
+
+// Bounds a wait. The deadline counts time in which no rank's heartbeat moved; it is looked at in quarters.
+struct Watch {
+  Context& ctx;
+  const void* word;
+  int quarters_left;   // until the deadline
+  bool expired = false;
+  u32 spins = 0;
+  u64 since = 0;
+  u32 beats = 0;
+
+  // `patience` 2 for waits that only follow from others, so that the others are reported.
+  MACO_FN Watch(Context& c, const void* w, int patience = 1) : ctx(c), word(w), quarters_left(4 * patience) {}
+
+  // After a look at the word in vain. False: the wait is over, because the run stops or, if `expired`, because the deadline passed.
+  MACO_FN bool again() {
+    ++spins;
+    if (spins % kSpinsPerLook == 0 && !look()) return false;
+    pause_for(word, spins);
+    return true;
+  }
+  MACO_FN bool look();
+};
+
+MACO_FN u32 all_heartbeats(const Context& ctx) {
+  u32 sum = 0;
+  for (int r = 0; r < ctx.world; ++r) sum += load_relaxed(&ctx.control(r)->heartbeat);
+  return sum;
+}
+
+// Out of line: it would cost registers in every wait loop.
+MACO_OP bool watch_look(Watch& watch) {
+  Context& ctx = watch.ctx;
+  if (ctx.stopped()) return false;
+  u32 abort = load_acquire_sys(&ctx.control(ctx.rank())->abort);
+  if (abort != 0) {
+    store_relaxed(&ctx.memory->stop, 1);
+    if (claim(&ctx.control(ctx.rank())->claim)) write_report(ctx, kPeerAborted, 0, (int)abort - 1, 0, 0, 0, 0);
+    return false;
+  }
+  u64 now = now_ns();
+  if (watch.since == 0) {
+    watch.since = now;
+    watch.beats = all_heartbeats(ctx);
+  } else if (now - watch.since > ctx.launch.timeout_ns / 4) {
+    u32 beats = all_heartbeats(ctx);
+    if (beats != watch.beats) {
+      watch.beats = beats;
+      watch.quarters_left = watch.quarters_left > 4 ? 8 : 4;
+    } else if (--watch.quarters_left <= 0) {
+      watch.expired = true;
+      return false;
+    }
+    watch.since = now;
+  }
+  return true;
+}
+MACO_FN bool Watch::look() { return watch_look(*this); }
+
+MACO_FN bool reached(u32 seen, u32 target) { return (i32)(seen - target) >= 0; }
+
+// Does `row`, in a task of rank `rank`, mean rank `other`?
+MACO_FN bool means(const SyncRow& row, int rank, int other, int world) {
+  switch (row.who) {
+    case kWhoSelf: return other == rank;
+    case kWhoOthers: return other != rank;
+    case kWhoAll: return true;
+    case kWhoRank: return other == row.n;
+    default: return other == ((rank + row.n) % world + world) % world;
+  }
+}
+
+// The word of a peer event on rank `on` that rank `source` stores.
+MACO_FN u32* peer_word(const Context& ctx, i64 peer_words_at, u32 event, int on, int source) {
+  return (u32*)(ctx.symmetric(on) + peer_words_at) + (i64)event * ctx.world + source;
+}
+
+// The lanes poll the task's waits, one source each. False for a lane that gave up; the caller makes that uniform with the barrier
+// that rule 2 asks for.
+template <class Kernel>
+MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
+  constexpr int kWorld = Kernel::kWorld;
+  for (int item = lane(); item < waits * kWorld; item += kLanes) {
+    int source = item % kWorld;
+    SyncRow row = table_load(rows + item / kWorld);
+    if (row.kind == kSyncLocal) {
+      if (source != 0) continue;
+      u32 target = (ctx.epoch() - row.lag) * row.count;
+      const u32* word = ctx.launch.counters + row.event;
+      Watch watch(ctx, word);
+      for (u32 seen = load_acquire_gpu(word); !reached(seen, target); seen = load_acquire_gpu(word)) {
+        if (watch.again()) continue;
+        if (watch.expired) ctx.fail(kTimeoutLocal, row.event, -1, target, seen);
+        return false;
+      }
+    } else if (row.kind == kSyncPeer && means(row, ctx.rank(), source, kWorld)) {
+      u32 target = ctx.epoch() - row.lag;
+      const u32* word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
+      Watch watch(ctx, word);
+      for (u32 seen = load_acquire_sys(word); !reached(seen, target); seen = load_acquire_sys(word)) {
+        if (watch.again()) continue;
+        if (watch.expired) ctx.fail(kTimeoutPeer, row.event, source, target, seen);
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// After a barrier behind which all writes of the task are: each signal is one lane's release at the event's scope.
+template <class Kernel>
+MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool local_only) {
+  constexpr int kWorld = Kernel::kWorld;
+  for (int item = lane(); item < signals * kWorld; item += kLanes) {
+    int to = item % kWorld;
+    SyncRow row = table_load(rows + item / kWorld);
+    if (row.kind == kSyncLocal) {
+      if (to == 0) add_release_gpu(ctx.launch.counters + row.event, 1);
+    } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, kWorld)) {
+      store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()), ctx.epoch());
+    }
+  }
+}
+
+MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand, int source) {
+  Watch watch(ctx, slot);
+  for (;;) {
+    u64 packet = packet_load(slot);
+    data = (u32)packet;
+    if ((u32)(packet >> 32) == flag) return true;
+    if (watch.again()) continue;
+    if (watch.expired) ctx.fail(kTimeoutPacket, (u32)operand, source, flag, (u32)(packet >> 32));
+    return false;
+  }
+}
+// Waits for the packet of this launch. False: the run stops; the lane goes on to its next barrier without using `data`.
+// `operand` and `source` are for the report.
+MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int operand, int source) {
+  u64 packet = packet_load(slot);
+  data = (u32)packet;
+  if ((u32)(packet >> 32) == flag) return true;
+  return poll_packet_slowly(ctx, slot, flag, data, operand, source);
+}
+
+}  // namespace maco

@@ -1,0 +1,323 @@
+// words.cuh: the machine's words on a GPU: who runs, barriers, memory and flags, conversions that the architecture has.
+// runtime/cpu/words/words.h has the same words for a host compiler. Nothing else in kernel.cu differs between the two.
+
+#ifndef MACO_CPU
+
+#define MACO_FN __device__ __forceinline__
+#define MACO_OP __device__ __noinline__
+#define MACO_TABLE __device__
+#define MACO_KERNEL extern "C" __global__ void __launch_bounds__(288, 1)
+#define MACO_PARAM const __grid_constant__
+#define MACO_UNROLL _Pragma("unroll")
+
+namespace maco {
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#define MACO_HAS_ASYNC_COPY 1
+#else
+#define MACO_HAS_ASYNC_COPY 0
+#endif
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+#define MACO_HAS_F8 1
+#else
+#define MACO_HAS_F8 0
+#endif
+
+// ---- who runs: eight consumer warps and one loader warp ----------------------------------------------------------------------
+
+constexpr int kLanes = 256;
+constexpr int kWarpLanes = 32;
+constexpr int kWarps = kLanes / kWarpLanes;
+constexpr int kLoaderLanes = 32;
+constexpr int kThreads = kLanes + kLoaderLanes;
+
+MACO_FN int lane() { return (int)threadIdx.x; }
+MACO_FN int warp() { return (int)(threadIdx.x >> 5); }
+MACO_FN int warp_lane() { return (int)(threadIdx.x & 31); }
+MACO_FN int loader_lane() { return (int)(threadIdx.x & 31); }
+MACO_FN bool is_loader() { return threadIdx.x >= kLanes; }
+MACO_FN int cta_id() { return (int)blockIdx.x; }
+MACO_FN int grid_lane() { return (int)(blockIdx.x * blockDim.x + threadIdx.x); }
+MACO_FN int grid_lanes() { return (int)(gridDim.x * blockDim.x); }
+
+// Dynamic shared memory of the CTA.
+MACO_FN char* cta_memory() {
+  extern __shared__ __align__(1024) char maco_shared[];
+  return maco_shared;
+}
+
+// ---- barriers, votes, shuffles -----------------------------------------------------------------------------------------------
+
+// Of the consumers. Barrier 0 is __syncthreads(), which includes the loader and stands at the start of the kernel only.
+MACO_FN void cta_sync() { asm volatile("barrier.sync 1, 256;" ::: "memory"); }
+// A barrier of the consumers that also tells all of them whether any passed true.
+MACO_FN bool cta_any(bool value) {
+  u32 any;
+  asm volatile(
+      "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.or.pred q, 1, 256, p;\n\tselp.u32 %0, 1, 0, q;\n\t}"
+      : "=r"(any)
+      : "r"((u32)value)
+      : "memory");
+  return any != 0;
+}
+MACO_FN void warp_sync() { __syncwarp(); }
+MACO_FN bool warp_any(bool value) { return __any_sync(0xffffffffu, value) != 0; }
+// All threads of the CTA, once, after the thread that `initializes` has prepared the shared memory.
+MACO_FN bool initializes() { return threadIdx.x == 0; }
+MACO_FN void start_sync() { __syncthreads(); }
+
+MACO_FN float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+MACO_FN i32 shuffle_xor(i32 value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+// Of the value of lane `from` of the warp.
+MACO_FN float shuffle(float value, int from) { return __shfl_sync(0xffffffffu, value, from); }
+MACO_FN i32 shuffle(i32 value, int from) { return __shfl_sync(0xffffffffu, value, from); }
+
+// ---- arithmetic: correctly rounded or within 2 ulp, never the fast approximations --------------------------------------------
+
+MACO_FN float fexp(float x) { return expf(x); }
+MACO_FN float ftanh(float x) { return tanhf(x); }
+MACO_FN float ferf(float x) { return erff(x); }
+MACO_FN float flog(float x) { return logf(x); }
+MACO_FN float fsin(float x) { return sinf(x); }
+MACO_FN float fcos(float x) { return cosf(x); }
+MACO_FN float fpow(float x, float y) { return powf(x, y); }
+MACO_FN float fsqrt(float x) { return __fsqrt_rn(x); }
+MACO_FN float frsqrt(float x) { return __fdiv_rn(1.0f, __fsqrt_rn(x)); }
+MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+MACO_FN float fdiv(float a, float b) { return __fdiv_rn(a, b); }
+MACO_FN float fabsolute(float x) { return fabsf(x); }
+MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
+MACO_FN float float_of(u32 x) { return __uint_as_float(x); }
+constexpr float kInfinity = __builtin_huge_valf();
+
+// ---- conversions in hardware; numbers.cuh does by bits what a machine lacks --------------------------------------------------
+
+constexpr bool kHasF16 = true;
+constexpr bool kHasBf16 = MACO_HAS_ASYNC_COPY;
+constexpr bool kHasF8 = MACO_HAS_F8;
+
+MACO_FN float f16_to_float(u16 x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return r;
+}
+MACO_FN u16 float_to_f16(float x) {
+  u16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+MACO_FN u16 float_to_bf16(float x) {
+  u16 r = 0;
+#if MACO_HAS_ASYNC_COPY
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+#endif
+  return r;
+}
+MACO_FN u8 float_to_e4m3(float x) {
+  u16 r = 0;
+#if MACO_HAS_F8
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
+#endif
+  return (u8)r;
+}
+MACO_FN u8 float_to_e5m2(float x) {
+  u16 r = 0;
+#if MACO_HAS_F8
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
+#endif
+  return (u8)r;
+}
+
+// ---- global memory -----------------------------------------------------------------------------------------------------------
+
+// All accesses of ops to global memory go through these words.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vec {
+  T v[N];
+};
+template <class T>
+MACO_FN T gload(const T* p) {
+  return *p;
+}
+template <class T>
+MACO_FN void gstore(T* p, T v) {
+  *p = v;
+}
+template <int N, class T>
+MACO_FN Vec<T, N> gload_vec(const T* p) {
+  static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
+  return *(const Vec<T, N>*)p;
+}
+template <int N, class T>
+MACO_FN void gstore_vec(T* p, Vec<T, N> v) {
+  static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
+  *(Vec<T, N>*)p = v;
+}
+// To a peer's slot: plain stores, ordered by the release of the signal that follows.
+template <class T>
+MACO_FN void peer_store(T* p, T v) {
+  *p = v;
+}
+template <int N, class T>
+MACO_FN void peer_store_vec(T* p, Vec<T, N> v) {
+  gstore_vec<N>(p, v);
+}
+// A row of a constant table.
+template <class T>
+MACO_FN T table_load(const T* p) {
+  static_assert(sizeof(T) == 16 || sizeof(T) == 8 || sizeof(T) == 4, "rows of tables are 4, 8 or 16 bytes");
+  T row;
+  if constexpr (sizeof(T) == 16) {
+    u32 w[4];
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p));
+    __builtin_memcpy(&row, w, 16);
+  } else if constexpr (sizeof(T) == 8) {
+    u32 w[2];
+    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(p));
+    __builtin_memcpy(&row, w, 8);
+  } else {
+    u32 w;
+    asm("ld.global.nc.u32 %0, [%1];" : "=r"(w) : "l"(p));
+    __builtin_memcpy(&row, &w, 4);
+  }
+  return row;
+}
+
+// ---- flags: the release and the acquire are on the word itself ---------------------------------------------------------------
+
+MACO_FN u32 load_acquire_gpu(const u32* p) {
+  u32 v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+MACO_FN u32 load_acquire_sys(const u32* p) {
+  u32 v;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+MACO_FN void add_release_gpu(u32* p, u32 v) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+MACO_FN void store_release_sys(u32* p, u32 v) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+// Shared memory of the CTA.
+MACO_FN u32 load_acquire_cta(const u32* p) {
+  u32 v;
+  asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+MACO_FN void store_release_cta(u32* p, u32 v) { asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+// Words that order nothing.
+MACO_FN u32 load_relaxed(const u32* p) {
+  u32 v;
+  asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+MACO_FN void store_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+MACO_FN void add_relaxed(u32* p, u32 v) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+// Makes a word of this rank 1; true for the one who found it 0.
+MACO_FN bool claim(u32* p) {
+  u32 old;
+  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, 1;" : "=r"(old) : "l"(p) : "memory");
+  return old == 0;
+}
+
+// Packets: 4 bytes of data, then 4 bytes of flag; only the 8 bytes together are atomic.
+MACO_FN void packet_store(u64* slot, u32 data, u32 flag) {
+  u64 v = ((u64)flag << 32) | data;
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(slot), "l"(v) : "memory");
+}
+MACO_FN u64 packet_load(const u64* slot) {
+  u64 v;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(slot) : "memory");
+  return v;
+}
+// Two packets side by side, on 16 bytes; each is atomic by itself, the pair is not.
+MACO_FN void packet_store2(u64* slot, u32 data0, u32 data1, u32 flag) {
+  u64 a = ((u64)flag << 32) | data0, b = ((u64)flag << 32) | data1;
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(slot), "l"(a), "l"(b) : "memory");
+}
+MACO_FN Vec<u64, 2> packet_load2(const u64* slot) {
+  Vec<u64, 2> v;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.v[0]), "=l"(v.v[1]) : "l"(slot) : "memory");
+  return v;
+}
+
+// ---- waiting -----------------------------------------------------------------------------------------------------------------
+
+MACO_FN u64 now_ns() {
+  u64 t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+// Between two looks at `word`, `spins` of them so far. A hand-off is as fast as this loop, so it sleeps only after a while.
+MACO_FN void pause_for(const void* word, u32 spins) {
+  (void)word;
+  if (spins > 4096) __nanosleep(64);
+}
+constexpr u32 kSpinsPerLook = 256;  // looks at the clock and the abort word once in so many spins
+
+// ---- the loader's copies -----------------------------------------------------------------------------------------------------
+
+// Copies 16 bytes, both sides aligned to 16, asynchronously where the machine can.
+MACO_FN void copy16(void* to, const void* from) {
+#if MACO_HAS_ASYNC_COPY
+  u32 address = (u32)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+#else
+  *(Vec<u32, 4>*)to = *(const Vec<u32, 4>*)from;
+#endif
+}
+// A landing: the word in shared memory that says that the copies of all loader lanes into a page have arrived. Each loader lane
+// calls `landing_arrive` when it has issued its copies; `landed` turns true once those of round `round` (0, 1, ...) are complete.
+MACO_FN void landing_init(u64* landing) {
+#if MACO_HAS_ASYNC_COPY
+  // Twice a lane: once for its asynchronous copies, once for its ordinary stores.
+  u32 address = (u32)__cvta_generic_to_shared(landing);
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(2 * kLoaderLanes) : "memory");
+#else
+  *(u32*)landing = 0;
+#endif
+}
+MACO_FN void landing_arrive(u64* landing, u32 round) {
+#if MACO_HAS_ASYNC_COPY
+  (void)round;
+  u32 address = (u32)__cvta_generic_to_shared(landing);
+  u64 state;
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
+  asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(address) : "memory");
+#else
+  __syncwarp();
+  if (loader_lane() == 0) store_release_cta((u32*)landing, round + 1);
+#endif
+}
+MACO_FN bool landed(const u64* landing, u32 round) {
+#if MACO_HAS_ASYNC_COPY
+  u32 address = (u32)__cvta_generic_to_shared(landing);
+  u32 done;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+      : "=r"(done)
+      : "r"(address), "r"(round & 1)
+      : "memory");
+  return done != 0;
+#else
+  return (i32)(load_acquire_cta((const u32*)landing) - (round + 1)) >= 0;
+#endif
+}
+// Before the loader leaves: nothing of it may be in flight.
+MACO_FN void copies_drain() {
+#if MACO_HAS_ASYNC_COPY
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// ---- hooks of the CPU's debug modes ------------------------------------------------------------------------------------------
+
+MACO_FN void trace_task_begin(int place) { (void)place; }
+MACO_FN void trace_task_end(int place) { (void)place; }
+
+}  // namespace maco
+
+#endif  // MACO_CPU

@@ -1,0 +1,129 @@
+// worker.cuh: what a CTA does in a launch: its consumers run the tasks of its stream, its loader fills pages for them.
+//
+// `Kernel` is the generated code's description of itself:
+//   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents, kPages, kPageBytes;  static constexpr i64 kSymmetricBytes;
+//   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const Operand* operands();
+//   static const SyncRow* syncs(); const u64* guards(); const u32* local_counts();
+//   static void run(int kind, Context&, const Args&, u32 tile);
+//   static void load(int kind, Context&, const Args&, u32 tile);   // kinds with a loader side
+//   static bool paged(int kind);         // has the kind a loader side?
+//   static bool load_ahead(int kind);    // may it run before the task's waits are over?
+// Guard 0 means all ranks.
+
+namespace maco {
+
+// Works out the addresses of a call's operands, in lanes that don't poll; a barrier of the role follows before they are used.
+MACO_FN void stage_operands(Context& ctx, const Operand* rows, int count, int at, int lanes) {
+  int staged = count < kStagedOperands ? count : kStagedOperands;
+  for (int i = lanes - 1 - at; i < staged; i += lanes) ctx.mine->operands[i] = operand_address(ctx, table_load(rows + i));
+}
+
+template <class Kernel>
+MACO_FN bool runs_here(const Context& ctx, u32 guard) {
+  return guard == 0 || ((table_load(Kernel::guards() + guard) >> ctx.rank()) & 1) != 0;
+}
+
+template <class Kernel>
+MACO_FN void consume(Context& ctx) {
+  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()), end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  if (begin == end) return;
+  TaskRow next = table_load(Kernel::tasks() + begin);
+  for (u32 at = begin; at < end; ++at) {
+    const TaskRow row = next;
+    if (at + 1 < end) next = table_load(Kernel::tasks() + at + 1);
+    ctx.place = (int)(at - begin);
+    ctx.call = row.call;
+    ctx.tile = row.tile;
+    const SyncRow* sync = Kernel::syncs() + row.sync;
+    const bool runs = runs_here<Kernel>(ctx, row.guard);
+    if (runs) {
+      const CallRow call = table_load(Kernel::calls() + row.call);
+      const Operand* operands = Kernel::operands() + call.first_operand;
+      trace_task_begin(ctx.place);
+      stage_operands(ctx, operands, call.operands, lane(), kLanes);
+      bool ok = wait_for<Kernel>(ctx, sync, row.waits);
+      if (cta_any(!ok)) return;
+      if (Kernel::kPages > 0 && lane() == 0 && Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind)) {
+        store_release_cta(&ctx.memory->passed, (u32)ctx.place + 1);
+      }
+      Kernel::run(call.kind, ctx, Args{ctx, operands}, row.tile);
+      if (ctx.any_stopped()) return;
+      trace_task_end(ctx.place);
+    }
+    signal_all<Kernel>(ctx, sync + row.waits, row.signals, !runs);
+    if (lane() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+  }
+}
+
+template <class Kernel>
+MACO_FN void load_pages(Context& ctx) {
+  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()), end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  for (u32 at = begin; at < end; ++at) {
+    const TaskRow row = table_load(Kernel::tasks() + at);
+    const CallRow call = table_load(Kernel::calls() + row.call);
+    if (!Kernel::paged(call.kind) || !runs_here<Kernel>(ctx, row.guard)) continue;
+    ctx.place = (int)(at - begin);
+    ctx.call = row.call;
+    ctx.tile = row.tile;
+    trace_task_begin(ctx.place);
+    if (!Kernel::load_ahead(call.kind)) {
+      const u32* passed = &ctx.memory->passed;
+      Watch watch(ctx, passed, 2);
+      bool ok = true;
+      for (u32 seen = load_acquire_cta(passed); ok && !reached(seen, (u32)ctx.place + 1); seen = load_acquire_cta(passed)) {
+        ok = watch.again();
+        if (watch.expired) ctx.fail(kTimeoutPage, 0, -1, (u32)ctx.place + 1, seen);
+      }
+      if (warp_any(!ok)) return;
+    }
+    const Operand* operands = Kernel::operands() + call.first_operand;
+    stage_operands(ctx, operands, call.operands, loader_lane(), kLoaderLanes);
+    warp_sync();
+    Kernel::load(call.kind, ctx, Args{ctx, operands}, row.tile);
+    if (warp_any(ctx.stopped())) return;
+    warp_sync();
+    trace_task_end(ctx.place);
+  }
+}
+
+template <class Kernel>
+MACO_FN void worker(const Launch& launch) {
+  static_assert(Kernel::kPages <= kMaxPages && Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
+  Context ctx(launch, Kernel::kWorld, control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld));
+  ctx.pages = (char*)ctx.memory + kCtaMemoryBytes;
+  ctx.page_count = Kernel::kPages;
+  ctx.page_bytes = Kernel::kPageBytes;
+  if (initializes()) {
+    ctx.memory->stop = ctx.memory->freed = ctx.memory->passed = 0;
+    for (int i = 0; i < Kernel::kPages; ++i) landing_init(&ctx.memory->landings[i]);
+  }
+  const bool loader = is_loader();
+  const int at = loader ? loader_lane() : lane(), lanes = loader ? kLoaderLanes : kLanes;
+  for (int r = at; r < Kernel::kWorld; r += lanes) ctx.mine->symmetric[r] = launch.symmetric[r];
+  start_sync();
+  if (!loader) {
+    consume<Kernel>(ctx);
+  } else if (Kernel::kPages > 0) {
+    load_pages<Kernel>(ctx);
+    copies_drain();
+  }
+}
+
+// Before the first launch and after one that stopped, while no rank runs: as if launch (epoch - 1) had ended everywhere. No slot
+// holds a flag that a launch to come within 2^31 could take for its own.
+template <class Kernel>
+MACO_FN void reset_memory(const Launch& launch) {
+  const i64 first = grid_lane(), step = grid_lanes();
+  const u32 before = launch.epoch - 1;
+  char* own = launch.symmetric[launch.rank];
+  for (i64 i = first; i < Kernel::kLocalEvents; i += step) {
+    store_relaxed(launch.counters + i, before * table_load(Kernel::local_counts() + i));
+  }
+  for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step) store_relaxed((u32*)own + i, launch.epoch ^ 0x80000000u);
+  u32* words = (u32*)(own + Kernel::kSymmetricBytes);
+  for (i64 i = first; i < (i64)Kernel::kPeerEvents * Kernel::kWorld; i += step) store_relaxed(words + i, before);
+  const i64 control_at = control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
+  for (i64 i = first; i < (i64)sizeof(Control) / 4; i += step) store_relaxed((u32*)(own + control_at) + i, 0);
+}
+
+}  // namespace maco
