@@ -1,0 +1,114 @@
+// assign_roles.cpp: turns `sm_roles` into ranges of SMs. Counts and ranges are obeyed exactly or refused; auto gives communication
+// the few SMs that saturate the links, and none where nothing communicates.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+namespace {
+
+ir::Loc roles_loc(const ir::Graph& graph) {
+  auto it = graph.key_loc.find("sm_roles");
+  return it == graph.key_loc.end() ? graph.loc : it->second;
+}
+
+bool communicates(const ir::Graph& graph) {
+  return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) { return ops::find_op(op.kind)->collective; });
+}
+bool computes(const ir::Graph& graph) {
+  return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) { return !ops::find_op(op.kind)->collective; });
+}
+
+std::vector<ir::RoleRange> ranges_of(int64_t compute, int64_t comm) {
+  std::vector<ir::RoleRange> r;
+  if (compute > 0) r.push_back({0, compute, "compute", {}, {}});
+  if (comm > 0) r.push_back({compute, compute + comm, "comm", {}, {}});
+  return r;
+}
+
+bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, Context& context) {
+  ir::Diagnostics& d = context.diagnostics;
+  const int before = d.errors();
+  std::vector<const ir::RoleRange*> owner(static_cast<size_t>(context.available_sms), nullptr);
+  for (const ir::RoleRange& r : ranges) {
+    const ir::Loc loc = r.loc.known() ? r.loc : roles_loc(graph);
+    if (r.end > context.available_sms) {
+      d.error(loc, fmt::format("SMs [{}, {}) are more than the {} that target '{}' has", r.begin, r.end, context.available_sms,
+                               context.machine.target));
+      continue;
+    }
+    for (int64_t sm = r.begin; sm < r.end; ++sm) {
+      const ir::RoleRange*& o = owner[static_cast<size_t>(sm)];
+      if (o) {
+        d.error(loc, fmt::format("SM {} is in two ranges, [{}, {}) and [{}, {})", sm, o->begin, o->end, r.begin, r.end));
+        break;
+      }
+      o = &r;
+    }
+    for (const std::string& kind : r.tasks) {
+      const ops::OpDef* def = ops::find_op(kind);
+      if (def && def->collective != (r.role == "comm"))
+        d.error(loc, fmt::format("'{}' is {}, which SMs of role '{}' don't run", kind,
+                                 def->collective ? "communication" : "computation", r.role));
+    }
+  }
+  std::vector<std::string> homeless;
+  for (const ir::Op& op : graph.ops) {
+    const std::string role = ops::find_op(op.kind)->collective ? "comm" : "compute";
+    const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
+      return r.role == role && r.begin < r.end &&
+             (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
+    });
+    if (!home && std::find(homeless.begin(), homeless.end(), op.kind) == homeless.end()) {
+      homeless.push_back(op.kind);
+      d.error(roles_loc(graph), fmt::format("no SM runs '{}': 'sm_roles' gives no range of role '{}' that takes it", op.kind, role));
+      d.note(op.loc, fmt::format("'{}' is used here", op.kind));
+    }
+  }
+  return d.errors() == before;
+}
+
+}  // namespace
+
+bool assign_roles(ir::Graph& graph, Context& context) {
+  ir::Diagnostics& d = context.diagnostics;
+  const int64_t sms = context.available_sms;
+  auto& roles = std::get<ir::Roles>(graph.sm_roles.value);
+  const bool needs_comm = communicates(graph), needs_compute = computes(graph);
+  const int64_t usual = std::clamp<int64_t>(context.machine.default_comm * sms / context.machine.sms, 1, std::max<int64_t>(1, sms - 1));
+  std::vector<ir::RoleRange> ranges;
+  if (std::holds_alternative<ir::RoleAuto>(roles)) {
+    const int64_t comm = !needs_comm ? 0 : needs_compute ? usual : sms;
+    ranges = ranges_of(needs_compute || !needs_comm ? std::max<int64_t>(1, sms - comm) : 0, comm);
+    if (needs_comm && needs_compute && sms < 2) {
+      d.error(roles_loc(graph), "one SM can't both compute and communicate: two are needed");
+      return false;
+    }
+  } else if (const auto* counts = std::get_if<ir::RoleCounts>(&roles)) {
+    if (counts->scheduler.value_or(0) > 0) {
+      d.error(roles_loc(graph), "'scheduler' SMs are of use with schedule 'dynamic' only; remove the count or set \"schedule\": \"dynamic\"");
+      return false;
+    }
+    const int64_t compute = counts->compute.value_or(std::max<int64_t>(0, sms - counts->comm.value_or(needs_comm ? usual : 0)));
+    const int64_t comm = counts->comm.value_or(needs_comm ? std::min(usual, sms - compute) : 0);
+    if (compute + comm > sms) {
+      d.error(roles_loc(graph), fmt::format("'sm_roles' asks for {} + {} SMs, but target '{}' has {}", compute, comm,
+                                            context.machine.target, sms));
+      return false;
+    }
+    ranges = ranges_of(compute, comm);
+  } else {
+    ranges = std::get<std::vector<ir::RoleRange>>(roles);
+    std::stable_sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  }
+  if (!check_ranges(graph, ranges, context)) return false;
+  roles = ranges;
+  return true;
+}
+
+}  // namespace maco::passes

@@ -1,0 +1,40 @@
+// check_support.cpp: what a graph names is obeyed or refused by name with a reason. This pass does the refusing for graph-level keys and
+// for ops; tile rules refuse what only they can see.
+
+#include <fmt/format.h>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+namespace {
+ir::Loc at(const ir::Graph& graph, const std::string& key) {
+  auto it = graph.key_loc.find(key);
+  return it == graph.key_loc.end() ? graph.loc : it->second;
+}
+}  // namespace
+
+bool check_support(ir::Graph& graph, Context& context) {
+  ir::Diagnostics& d = context.diagnostics;
+  const int before = d.errors();
+  if (graph.schedule == ir::Schedule::Dynamic)
+    d.error(at(graph, "schedule"), "schedule 'dynamic' can't be compiled by this version: it has no scheduler CTAs yet; use 'static'");
+  if (graph.backend != ir::Backend::P2P)
+    d.error(at(graph, "backend"),
+            fmt::format("backend '{}' can't be compiled by this version: collectives go through peer memory; use 'p2p'",
+                        ir::name(graph.backend)));
+  if (graph.pipeline)
+    d.error(at(graph, "pipeline"), "'pipeline' can't be compiled by this version: it does not cut rows into microbatches yet");
+  if (std::holds_alternative<std::vector<ir::RoleVariant>>(graph.sm_roles.value))
+    d.error(at(graph, "sm_roles"), "'sm_roles' with 'when' can't be compiled by this version: one split of SMs serves all launches; "
+                                   "use counts or ranges");
+  for (const ir::Op& op : graph.ops) {
+    const ops::OpDef* def = ops::find_op(op.kind);
+    if (def && !def->tile)
+      d.error(op.loc, fmt::format("'{}' can't be compiled by this version: it has no device code yet", op.kind));
+  }
+  return d.errors() == before;
+}
+
+}  // namespace maco::passes

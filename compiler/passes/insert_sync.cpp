@@ -1,0 +1,194 @@
+// insert_sync.cpp: events for every dependency on a rank.
+//
+// Two tasks that touch the same bytes, one of them writing, run in Program order: reads after writes, writes after reads and after writes,
+// box by box, also where two temporaries share bytes. What one task of a stream waits for because an earlier task of its stream did, stream
+// order gives. The rest is grouped: tasks of one call whose dependents in another call are the same share one event that counts them, so that
+// a row of tiles feeding one reduction is one wait. Waits across ranks are there already: the collectives' tile rules know them.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "compiler/passes/passes.h"
+#include "ir/check.h"
+
+namespace maco::passes {
+
+namespace {
+
+using ir::Access;
+using ir::BufferId;
+using ir::CallId;
+using ir::TaskId;
+
+// One earlier access that later ones may conflict with. Bytes are from the start of the buffer.
+struct Entry {
+  TaskId task;
+  bool writes;
+  int64_t pitch, r0, r1, c0, c1;  // bytes; rows of `pitch` bytes
+  int64_t begin, end;             // linear bounds
+  uint64_t ranks;
+};
+
+Entry entry_of(const ir::Program& p, TaskId id, const Access& a) {
+  const ir::Region& r = a.region;
+  const int64_t size = ir::size_of(p[r.buffer].dtype);
+  Entry e;
+  e.task = id;
+  e.writes = a.writes();
+  e.ranks = p[id].ranks;
+  e.pitch = r.pitch * size;
+  e.r0 = r.r0;
+  // A box that moves with the rank covers all its places here.
+  e.r1 = r.r1 + r.rank_rows * (p.world - 1);
+  e.c0 = r.c0 * size;
+  e.c1 = r.c1 * size;
+  e.begin = e.r0 * e.pitch + e.c0;
+  e.end = e.r1 > e.r0 ? (e.r1 - 1) * e.pitch + e.c1 : e.begin;
+  return e;
+}
+
+bool overlap(const Entry& a, const Entry& b, int64_t shift) {
+  if (a.end <= b.begin + shift || b.end + shift <= a.begin) return false;
+  if (shift == 0 && a.pitch == b.pitch) return a.r0 < b.r1 && b.r0 < a.r1 && a.c0 < b.c1 && b.c0 < a.c1;
+  return true;
+}
+
+// Every byte that `b` touches, `a` touches too (same buffer).
+bool covers(const Entry& a, const Entry& b, const ir::Region& region) {
+  if (region.rank_rows != 0) return false;
+  if (a.pitch == b.pitch) return a.r0 <= b.r0 && b.r1 <= a.r1 && a.c0 <= b.c0 && b.c1 <= a.c1;
+  return a.c0 == 0 && a.c1 == a.pitch && a.begin <= b.begin && b.end <= a.end;
+}
+
+class Inserter {
+ public:
+  explicit Inserter(ir::Program& p) : p_(p), history_(p.buffers.size()), sharing_(p.buffers.size()), seen_(p.tasks.size(), SIZE_MAX) {}
+
+  void run() {
+    find_sharing();
+    for (size_t t = 0; t < p_.tasks.size(); ++t) visit(ir::id_of<TaskId>(t));
+    make_events();
+    for (ir::Task& t : p_.tasks) t.after.clear();
+  }
+  int64_t edges() const { return edges_; }
+
+ private:
+  // Temporaries with bytes in common.
+  void find_sharing() {
+    std::vector<std::pair<int64_t, size_t>> begins;
+    for (size_t b = 0; b < p_.buffers.size(); ++b)
+      if (p_.buffers[b].kind == ir::BufferKind::Temp && p_.buffers[b].offset) begins.emplace_back(*p_.buffers[b].offset, b);
+    std::sort(begins.begin(), begins.end());
+    for (size_t i = 0; i < begins.size(); ++i)
+      for (size_t j = i + 1; j < begins.size(); ++j) {
+        const size_t a = begins[i].second, b = begins[j].second;
+        if (begins[j].first >= begins[i].first + p_.buffers[a].bytes()) break;
+        sharing_[a].push_back(b);
+        sharing_[b].push_back(a);
+      }
+  }
+
+  void depend(TaskId on, TaskId task) {
+    const ir::Task& a = p_[on];
+    const ir::Task& b = p_[task];
+    if (on == task || seen_[index(on)] == index(task)) return;
+    seen_[index(on)] = index(task);
+    if ((a.ranks & b.ranks & world_mask()) == 0) return;
+    if (a.sm == b.sm && a.place < b.place) return;  // stream order
+    edges_++;
+    pairs_[{a.call, b.call}].emplace_back(on, task);
+  }
+  uint64_t world_mask() const { return p_.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p_.world) - 1; }
+
+  void visit(TaskId id) {
+    const ir::Task& task = p_[id];
+    for (const Access& a : task.accesses) {
+      if (p_[a.region.buffer].kind == ir::BufferKind::Slot) continue;
+      const Entry e = entry_of(p_, id, a);
+      for (const Entry& old : history_[index(a.region.buffer)])
+        if ((old.writes || e.writes) && overlap(old, e, 0)) depend(old.task, id);
+      for (size_t other : sharing_[index(a.region.buffer)]) {
+        const int64_t shift = *p_[a.region.buffer].offset - *p_.buffers[other].offset;
+        for (const Entry& old : history_[other])
+          if ((old.writes || e.writes) && overlap(old, e, shift)) depend(old.task, id);
+      }
+    }
+    for (CallId c : task.after)
+      for (TaskId before : tasks_of(c)) depend(before, id);
+    // What this task overwrites entirely nobody need look at again: whoever touches it is ordered after this task.
+    for (const Access& a : task.accesses) {
+      if (p_[a.region.buffer].kind == ir::BufferKind::Slot) continue;
+      auto& list = history_[index(a.region.buffer)];
+      const Entry e = entry_of(p_, id, a);
+      if (a.writes())
+        std::erase_if(list, [&](const Entry& old) {
+          return old.task != id && (old.ranks & ~e.ranks & world_mask()) == 0 && covers(e, old, a.region);
+        });
+      list.push_back(e);
+    }
+  }
+
+  const std::vector<TaskId>& tasks_of(CallId call) {
+    if (by_call_.empty()) {
+      by_call_.resize(p_.calls.size());
+      for (size_t t = 0; t < p_.tasks.size(); ++t) by_call_[index(p_.tasks[t].call)].push_back(ir::id_of<TaskId>(t));
+    }
+    return by_call_[index(call)];
+  }
+
+  ir::EventId event_of(const std::vector<TaskId>& producers) {
+    auto [it, fresh] = events_.try_emplace(producers, ir::EventId{});
+    if (fresh) {
+      const std::string& op = p_[p_[producers[0]].call].op;
+      p_.events.push_back({fmt::format("{}#{}", op, named_[op]++), ir::EventKind::Local, static_cast<uint32_t>(producers.size())});
+      it->second = ir::id_of<ir::EventId>(p_.events.size() - 1);
+      for (TaskId t : producers) p_[t].signals.push_back({it->second, ir::RankRef::self()});
+    }
+    return it->second;
+  }
+
+  void make_events() {
+    for (auto& [calls, edges] : pairs_) {
+      // The dependents of each producer; equal lists share an event.
+      std::map<TaskId, std::vector<TaskId>> dependents;
+      for (const auto& [on, task] : edges) dependents[on].push_back(task);
+      std::map<std::vector<TaskId>, std::vector<TaskId>> groups;
+      for (auto& [on, tasks] : dependents) groups[tasks].push_back(on);
+      std::vector<std::pair<std::vector<TaskId>, std::vector<TaskId>>> ordered;  // producers, consumers
+      for (auto& [tasks, producers] : groups) ordered.emplace_back(producers, tasks);
+      std::sort(ordered.begin(), ordered.end());
+      for (const auto& [producers, tasks] : ordered) {
+        const ir::EventId e = event_of(producers);
+        for (TaskId t : tasks) p_[t].waits.push_back({e, ir::RankRef::self(), 0});
+      }
+    }
+  }
+
+  ir::Program& p_;
+  std::vector<std::vector<Entry>> history_;
+  std::vector<std::vector<size_t>> sharing_;
+  std::vector<size_t> seen_;  // per producer: the last task that an edge from it was considered for
+  std::map<std::pair<CallId, CallId>, std::vector<std::pair<TaskId, TaskId>>> pairs_;
+  std::vector<std::vector<TaskId>> by_call_;
+  std::map<std::vector<TaskId>, ir::EventId> events_;
+  std::unordered_map<std::string, int64_t> named_;
+  int64_t edges_ = 0;
+};
+
+}  // namespace
+
+bool insert_sync(ir::Program& program, Context& context) {
+  Inserter inserter(program);
+  inserter.run();
+  int64_t waits = 0;
+  for (const ir::Task& t : program.tasks) waits += static_cast<int64_t>(t.waits.size());
+  program.stage = ir::Stage::Synced;
+  context.statistics["dependencies"] = inserter.edges();
+  context.statistics["waits inserted"] = waits;
+  return true;
+}
+
+}  // namespace maco::passes
