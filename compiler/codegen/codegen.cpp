@@ -1,0 +1,361 @@
+#include "compiler/codegen/codegen.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "compiler/codegen/device_sources.h"
+#include "compiler/codegen/emitter.h"
+#include "compiler/codegen/manifest.h"
+#include "ir/check.h"
+
+namespace maco::codegen {
+
+namespace {
+
+std::string device_name(ir::DType t) {
+  switch (t) {
+    case ir::DType::F32: return "float";
+    case ir::DType::F16: return "f16";
+    case ir::DType::BF16: return "bf16";
+    case ir::DType::F8E4M3: return "f8e4m3";
+    case ir::DType::F8E5M2: return "f8e5m2";
+    case ir::DType::I32: return "i32";
+    case ir::DType::U8: return "u8";
+  }
+  return "";
+}
+
+std::string number_text(double v) {
+  if (std::isnan(v)) return "__builtin_nan(\"\")";
+  if (std::isinf(v)) return v > 0 ? "__builtin_huge_val()" : "-__builtin_huge_val()";
+  std::string s = fmt::format("{}", v);
+  return s.find_first_of(".e") == std::string::npos ? s + ".0" : s;
+}
+
+std::string member(const ir::Param& p) {
+  struct Visitor {
+    const std::string& name;
+    std::string operator()(bool v) const { return fmt::format("static constexpr bool {} = {};", name, v); }
+    std::string operator()(int64_t v) const { return fmt::format("static constexpr i64 {} = {};", name, v); }
+    std::string operator()(double v) const { return fmt::format("static constexpr double {} = {};", name, number_text(v)); }
+    std::string operator()(ir::DType v) const { return fmt::format("using {} = {};", name, device_name(v)); }
+    std::string operator()(const ir::ValueRef& v) const {
+      if (const auto* i = std::get_if<uint32_t>(&v.v)) return fmt::format("using {} = Value<{}>;", name, *i);
+      return fmt::format("using {} = Const<{}>;", name, std::get<int64_t>(v.v));
+    }
+    std::string operator()(const ir::Code& v) const { return v.text; }
+  };
+  return std::visit(Visitor{p.name}, p.value);
+}
+
+bool flag(const ir::Call& call, std::string_view name) {
+  for (const ir::Param& p : call.params)
+    if (p.name == name)
+      if (const bool* v = std::get_if<bool>(&p.value)) return *v;
+  return false;
+}
+
+// Letters, digits and '_' only, not too long: for names of functions that a reader can find again.
+std::string plain(std::string_view name) {
+  std::string s;
+  for (char c : name.substr(0, 40)) s += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return s;
+}
+
+struct Kind {
+  std::string name;       // of its function and config
+  std::string members;    // of its config
+  const ir::Call* call = nullptr;
+  std::vector<std::string> ops;
+};
+
+class Generator {
+ public:
+  Generator(const ir::Graph& graph, const ir::Program& program, const Options& options, ir::Diagnostics& diagnostics)
+      : graph_(graph), p_(program), options_(options), diagnostics_(diagnostics), events_(number_events(program)) {}
+
+  std::string run(const std::string& graph_text) {
+    find_kinds();
+    if (!check_limits()) return "";
+    std::set<std::string> functions;
+    for (const Kind& k : kinds_) functions.insert(k.call->function);
+    e_.block(device_sources(functions));
+    e_.raw(kGeneratedMarker);
+    e_.raw("");
+    {
+      auto ns = e_.scope("namespace maco_program", "}  // namespace maco_program");
+      e_.raw("using namespace maco;");
+      e_.raw("");
+      constants();
+      configs();
+      tables();
+      kernel();
+    }
+    e_.raw("");
+    e_.raw("MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { maco::worker<maco_program::Kernel>(launch); }");
+    e_.raw("MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { maco::reset_memory<maco_program::Kernel>(launch); }");
+    const std::string body = e_.take();
+    ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, options_);
+    m.code_hash = ir::code_hash(body);
+    return ir::print_manifest(m) + body;
+  }
+
+ private:
+  void find_kinds() {
+    std::map<std::string, size_t> known;
+    for (const ir::Call& c : p_.calls) {
+      std::string members;
+      for (const ir::Param& param : c.params) {
+        if (param.name == "load_ahead" || param.name == "paged") continue;
+        members += member(param) + "\n";
+      }
+      const std::string key = fmt::format("{}\n{}{}{}", c.function, flag(c, "paged"), flag(c, "load_ahead"), members);
+      auto [it, fresh] = known.try_emplace(key, kinds_.size());
+      if (fresh) kinds_.push_back({fmt::format("{}_{}_{}", c.function, plain(c.op), kinds_.size()), members, &c, {}});
+      kind_of_call_.push_back(it->second);
+      auto& ops = kinds_[it->second].ops;
+      if (ops.empty() || ops.back() != c.op) ops.push_back(c.op);
+    }
+  }
+
+  bool check_limits() {
+    guards_.push_back(~uint64_t{0});
+    std::map<uint64_t, uint32_t> known;
+    const uint64_t world = p_.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p_.world) - 1;
+    for (const ir::Task& t : p_.tasks) {
+      const uint64_t ranks = t.ranks & world;
+      if (ranks == world) {
+        guard_of_task_.push_back(0);
+        continue;
+      }
+      auto [it, fresh] = known.try_emplace(ranks, static_cast<uint32_t>(guards_.size()));
+      if (fresh) guards_.push_back(ranks);
+      guard_of_task_.push_back(it->second);
+    }
+    const auto limit = [&](int64_t n, int64_t most, const char* what) {
+      if (n <= most) return true;
+      diagnostics_.error(graph_.loc, fmt::format("the kernel would have {} {}, but its tables hold {}", n, what, most));
+      return false;
+    };
+    return limit(static_cast<int64_t>(p_.calls.size()), 1 << 20, "calls") && limit(static_cast<int64_t>(guards_.size()), 1 << 12, "guards") &&
+           limit(static_cast<int64_t>(kinds_.size()), 1 << 16, "kinds of tasks") &&
+           limit(static_cast<int64_t>(p_.values.size()), 256, "different run-time values");
+  }
+
+  void constants() {
+    const bool pages = uses_pages(p_);
+    const int32_t n = pages ? options_.pages : 0;
+    const int64_t bytes = pages ? options_.page_bytes : 0;
+    e_.line("constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {}, kPages = {}, kPageBytes = {};", p_.world, p_.ctas,
+            events_.local, events_.peer, n, bytes);
+    e_.line("constexpr i64 kSymmetricBytes = {};", p_.symmetric_bytes);
+    e_.line("static_assert(shared_bytes(kPages, kPageBytes) == {}, \"the manifest's shared_bytes\");", shared_bytes(n, bytes));
+    e_.raw("");
+  }
+
+  void configs() {
+    for (const Kind& k : kinds_) {
+      std::string ops;
+      for (size_t i = 0; i < k.ops.size() && i < 6; ++i) ops += fmt::format("{}'{}'", i ? ", " : "", k.ops[i]);
+      if (k.ops.size() > 6) ops += fmt::format(" and {} more", k.ops.size() - 6);
+      e_.line("// {} of op{} {}", k.call->op_kind, k.ops.size() > 1 ? "s" : "", ops);
+      {
+        auto s = e_.scope(fmt::format("struct {}_config", k.name), "};");
+        size_t at = 0;
+        while (at < k.members.size()) {
+          const size_t end = k.members.find('\n', at);
+          e_.raw(std::string_view(k.members).substr(at, end - at));
+          at = end + 1;
+        }
+      }
+      e_.line("MACO_FN void {0}(Context& ctx, const Args& args, u32 tile) {{ ops::{1}<{0}_config>(ctx, args, tile); }}", k.name,
+              k.call->function);
+      if (flag(*k.call, "paged"))
+        e_.line("MACO_FN void {0}_load(Context& ctx, const Args& args, u32 tile) {{ ops::{1}_load<{0}_config>(ctx, args, tile); }}", k.name,
+                k.call->function);
+      e_.raw("");
+    }
+  }
+
+  void tables() {
+    operands();
+    task_rows();
+    {
+      auto s = e_.scope("MACO_TABLE const u64 guards[] =", "};");
+      for (uint64_t g : guards_) e_.line("0x{:x}ull,", g);
+    }
+    {
+      auto s = e_.scope("MACO_TABLE const u32 local_counts[] =", "};");
+      std::string row;
+      for (const ir::Event& ev : p_.events) {
+        if (ev.kind != ir::EventKind::Local) continue;
+        row += fmt::format("{},", ev.count);
+        if (row.size() > 100) {
+          e_.raw(row);
+          row.clear();
+        }
+      }
+      e_.raw(row.empty() ? "0," : row);
+    }
+    e_.raw("");
+  }
+
+  void operands() {
+    const std::vector<int> tensors = tensor_numbers(p_);
+    std::vector<size_t> first;
+    size_t count = 0;
+    {
+      e_.raw("// Where the operands of each call lie: offset / 256, arena (0 temporaries, 1 slots, 2.. tensors), copies, bytes of a copy / 256.");
+      auto s = e_.scope("MACO_TABLE const Operand operands[] =", "};");
+      for (size_t c = 0; c < p_.calls.size(); ++c) {
+        first.push_back(count);
+        std::string row;
+        for (ir::BufferId id : p_.calls[c].operands) {
+          const ir::Buffer& b = p_[id];
+          const int64_t offset = b.offset.value_or(0) / 256;
+          if (b.kind == ir::BufferKind::Temp) row += fmt::format("{{{}, 0, 1, 0}}, ", offset);
+          else if (b.kind == ir::BufferKind::Slot)
+            row += fmt::format("{{{}, 1, {}, {}}}, ", offset, b.rotation, (b.bytes() + 255) / 256);
+          else row += fmt::format("{{0, {}, 1, 0}}, ", tensors[index(id)] + 2);
+          ++count;
+        }
+        if (!row.empty()) e_.line("{}// call {}: {} '{}'", row, c, p_.calls[c].function, p_.calls[c].op);
+      }
+      if (count == 0) e_.raw("{0, 0, 1, 0},");
+    }
+    e_.raw("// First operand, number of operands, kind.");
+    auto s = e_.scope("MACO_TABLE const CallRow calls[] =", "};");
+    for (size_t c = 0; c < p_.calls.size(); ++c)
+      e_.line("{{{}, {}, {}}},", first[c], p_.calls[c].operands.size(), kind_of_call_[c]);
+    if (p_.calls.empty()) e_.raw("{0, 0, 0},");
+  }
+
+  std::string sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
+    const ir::Event& ev = p_[id];
+    return fmt::format("{{{}, {}, {}, {}, {}, {}}},", events_.number[index(id)], ev.count, ev.kind == ir::EventKind::Local ? 0 : 1,
+                       static_cast<int>(who.kind), lag, who.n);
+  }
+
+  void task_rows() {
+    std::string syncs;
+    size_t sync_count = 0;
+    std::vector<size_t> begins;
+    size_t at = 0;
+    {
+      e_.raw("// The streams, SM by SM: call, guard, tile, first sync, waits, signals.");
+      auto s = e_.scope("MACO_TABLE const TaskRow tasks[] =", "};");
+      const auto all = ir::streams(p_);
+      for (size_t sm = 0; sm < all.size(); ++sm) {
+        begins.push_back(at);
+        e_.line("// SM {} ({}): {} tasks", sm, role_of(static_cast<int32_t>(sm)), all[sm].size());
+        std::string row;
+        for (ir::TaskId id : all[sm]) {
+          const ir::Task& t = p_[id];
+          const size_t first = sync_count;
+          size_t waits = 0, signals = 0;
+          for (const ir::Wait& w : t.waits)
+            if (p_[w.event].kind != ir::EventKind::Packet) {
+              syncs += sync_row(w.event, w.from, w.lag) + "\n";
+              ++waits;
+            }
+          for (const ir::Signal& g : t.signals)
+            if (p_[g.event].kind != ir::EventKind::Packet) {
+              syncs += sync_row(g.event, g.to, 0) + "\n";
+              ++signals;
+            }
+          MACO_CHECK(waits < 65536 && signals < 65536, "waits of a task");
+          sync_count += waits + signals;
+          row += fmt::format("{{{}, {}, {}, {}, {}, {}}}, ", index(t.call), guard_of_task_[index(id)], t.tile, first, waits, signals);
+          if (row.size() > 90) {
+            e_.raw(std::string_view(row).substr(0, row.size() - 1));
+            row.clear();
+          }
+          ++at;
+        }
+        if (!row.empty()) e_.raw(std::string_view(row).substr(0, row.size() - 1));
+      }
+      if (at == 0) e_.raw("{0, 0, 0, 0, 0, 0},");
+    }
+    {
+      auto s = e_.scope("MACO_TABLE const u32 stream_begin[] =", "};");
+      std::string row;
+      begins.push_back(at);
+      for (size_t b : begins) row += fmt::format("{}, ", b);
+      e_.raw(row);
+    }
+    e_.raw("// Waits and signals: event, count, kind (0 local, 1 peer), who (0 self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
+    auto s = e_.scope("MACO_TABLE const SyncRow syncs[] =", "};");
+    if (syncs.empty()) e_.raw("{0, 0, 0, 0, 0, 0},");
+    size_t begin = 0, in_row = 0;
+    std::string row;
+    while (begin < syncs.size()) {
+      const size_t end = syncs.find('\n', begin);
+      row += syncs.substr(begin, end - begin) + " ";
+      begin = end + 1;
+      if (++in_row == 6 || begin >= syncs.size()) {
+        e_.raw(std::string_view(row).substr(0, row.size() - 1));
+        row.clear();
+        in_row = 0;
+      }
+    }
+  }
+
+  std::string role_of(int32_t sm) const {
+    for (const ir::RoleSpan& r : p_.roles)
+      if (sm >= r.begin && sm < r.end) return std::string(ir::name(r.role));
+    return "idle";
+  }
+
+  void kernel() {
+    auto s = e_.scope("struct Kernel", "};");
+    e_.raw("static constexpr int kWorld = maco_program::kWorld, kCtas = maco_program::kCtas, kLocalEvents = maco_program::kLocalEvents;");
+    e_.raw("static constexpr int kPeerEvents = maco_program::kPeerEvents, kPages = maco_program::kPages, kPageBytes = maco_program::kPageBytes;");
+    e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
+    for (const auto& [type, name] : {std::pair("TaskRow", "tasks"), {"u32", "stream_begin"}, {"CallRow", "calls"}, {"Operand", "operands"},
+                                     {"SyncRow", "syncs"}, {"u64", "guards"}, {"u32", "local_counts"}})
+      e_.line("static MACO_FN const {0}* {1}() {{ return maco_program::{1}; }}", type, name);
+    dispatch("run", "", [](const Kind&) { return true; });
+    dispatch("load", "_load", [](const Kind& k) { return flag(*k.call, "paged"); });
+    predicate("paged", [](const Kind& k) { return flag(*k.call, "paged"); });
+    predicate("load_ahead", [this](const Kind& k) { return options_.load_ahead && flag(*k.call, "load_ahead"); });
+  }
+
+  template <class F>
+  void dispatch(const std::string& name, const std::string& suffix, F wanted) {
+    auto s = e_.scope(fmt::format("static MACO_FN void {}(int kind, Context& ctx, const Args& args, u32 tile)", name));
+    e_.raw("(void)ctx, (void)args, (void)tile;");
+    auto w = e_.scope("switch (kind)");
+    for (size_t k = 0; k < kinds_.size(); ++k)
+      if (wanted(kinds_[k])) e_.line("case {}: {}{}(ctx, args, tile); break;", k, kinds_[k].name, suffix);
+    e_.raw("default: break;");
+  }
+  template <class F>
+  void predicate(const std::string& name, F holds) {
+    std::string cases;
+    for (size_t k = 0; k < kinds_.size(); ++k)
+      if (holds(kinds_[k])) cases += fmt::format("{}kind == {}", cases.empty() ? "" : " || ", k);
+    e_.line("static MACO_FN bool {}(int kind) {{ return (void)kind, {}; }}", name, cases.empty() ? "false" : cases);
+  }
+
+  const ir::Graph& graph_;
+  const ir::Program& p_;
+  const Options& options_;
+  ir::Diagnostics& diagnostics_;
+  EventNumbers events_;
+  Emitter e_;
+  std::vector<Kind> kinds_;
+  std::vector<size_t> kind_of_call_;
+  std::vector<uint64_t> guards_;
+  std::vector<uint32_t> guard_of_task_;
+};
+
+}  // namespace
+
+std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program, const Options& options,
+                 ir::Diagnostics& diagnostics) {
+  MACO_CHECK(program.stage == ir::Stage::Synced, "codegen takes a synced Program");
+  return Generator(graph, program, options, diagnostics).run(graph_text);
+}
+
+}  // namespace maco::codegen

@@ -1,0 +1,79 @@
+#include "compiler/codegen/manifest.h"
+
+#include <algorithm>
+
+namespace maco::codegen {
+
+namespace {
+
+bool has_flag(const ir::Call& call, std::string_view name) {
+  return std::any_of(call.params.begin(), call.params.end(), [&](const ir::Param& p) {
+    const bool* v = std::get_if<bool>(&p.value);
+    return p.name == name && v && *v;
+  });
+}
+
+}  // namespace
+
+EventNumbers number_events(const ir::Program& program) {
+  EventNumbers n;
+  for (const ir::Event& e : program.events) {
+    if (e.kind == ir::EventKind::Local) n.number.push_back(static_cast<uint32_t>(n.local++));
+    else if (e.kind == ir::EventKind::Peer) n.number.push_back(static_cast<uint32_t>(n.peer++));
+    else n.number.push_back(0);
+  }
+  return n;
+}
+
+std::vector<int> tensor_numbers(const ir::Program& program) {
+  std::vector<int> numbers;
+  int next = 0;
+  for (const ir::Buffer& b : program.buffers)
+    numbers.push_back(b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot ? -1 : next++);
+  return numbers;
+}
+
+int64_t shared_bytes(int64_t pages, int64_t page_bytes) { return 18432 + pages * page_bytes; }
+
+bool uses_pages(const ir::Program& program) {
+  return std::any_of(program.calls.begin(), program.calls.end(), [](const ir::Call& c) { return has_flag(c, "paged"); });
+}
+
+ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program, const EventNumbers& events,
+                           const Options& options) {
+  ir::Manifest m;
+  m.name = program.name;
+  m.world = program.world;
+  m.target = program.target;
+  m.ctas = program.ctas;
+  m.threads = 288;
+  m.shared_bytes = uses_pages(program) ? shared_bytes(options.pages, options.page_bytes) : shared_bytes(0, 0);
+  m.arena_bytes = program.arena_bytes;
+  m.symmetric_bytes = program.symmetric_bytes;
+  m.local_events = events.local;
+  m.peer_events = events.peer;
+  for (const ir::Buffer& b : program.buffers) {
+    if (b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot) continue;
+    const auto id = graph.find_tensor(b.tensor);
+    m.tensors.push_back({b.tensor, std::string(ir::name(b.kind)), b.dtype, graph[*id].shape, b.max_elements()});
+  }
+  for (const ir::Dim& d : graph.dims) m.dims.push_back({d.name, d.min, d.max});
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind == ir::TensorKind::Scalar) m.scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
+  for (const ir::Value& v : program.values) m.values.push_back(v.expr);
+  for (const ir::Call& c : program.calls) m.calls.push_back({c.op, c.op_kind});
+  // Names of events: the op whose tasks signal them, by runs.
+  std::vector<std::string> signaller(program.events.size());
+  for (const ir::Task& t : program.tasks)
+    for (const ir::Signal& s : t.signals) signaller[index(s.event)] = program[t.call].op;
+  for (size_t e = 0; e < program.events.size(); ++e) {
+    if (program.events[e].kind == ir::EventKind::Packet) continue;
+    auto& names = program.events[e].kind == ir::EventKind::Local ? m.local_names : m.peer_names;
+    if (names.empty() || names.back().op != signaller[e]) names.push_back({static_cast<int64_t>(events.number[e]), signaller[e]});
+  }
+  m.options = options.command_line;
+  m.graph = graph_text;
+  return m;
+}
+
+}  // namespace maco::codegen
