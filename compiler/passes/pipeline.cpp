@@ -1,0 +1,63 @@
+#include "compiler/passes/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace maco::passes {
+
+PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options, ir::Diagnostics& diagnostics) {
+  PipelineResult result;
+  result.unit = graph;
+  const cost::Machine* machine = cost::find_machine(options.target);
+  if (!machine) {
+    diagnostics.error({}, fmt::format("unknown target '{}'", options.target));
+    return result;
+  }
+  Context context{diagnostics, *machine};
+  context.load_ahead = options.load_ahead;
+  context.available_sms = options.sms > 0 ? options.sms : machine->sms;
+  context.comm_buffer_bytes = graph.comm_buffer_bytes;
+  if (auto it = graph.key_loc.find("comm_buffer_bytes"); it != graph.key_loc.end()) context.comm_buffer_loc = it->second;
+
+  bool stopped = false;
+  const auto step = [&](const char* name) {
+    if (stopped) return true;
+    const Pass& pass = *find_pass(name);
+    const auto begin = std::chrono::steady_clock::now();
+    const bool ok = apply(pass, result.unit, context);
+    result.seconds.emplace_back(name, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    result.statistics = context.statistics;
+    if (ok && options.after_pass) options.after_pass(pass, result.unit);
+    stopped = options.stop_after == name;
+    return ok;
+  };
+
+  // On the graph. What can't be compiled is refused by name before anything is changed.
+  if (!step("check-support")) return result;
+  // From here on each meaning has one spelling, collectives of one rank are copies, and no op writes a state that it still reads.
+  if (!step("canonicalize")) return result;
+  // From here on chains of elementwise ops are one op each, with the bits they had apart.
+  if (options.fuse && !step("fuse")) return result;
+  // From here on each collective names its algorithm.
+  if (!step("choose-collectives")) return result;
+  // From here on sm_roles is a list of ranges, and every kind of op has a home.
+  if (!step("assign-roles")) return result;
+
+  // On the Program. From here on there are tasks with the regions they touch, and every dependency points forward.
+  if (!step("tile")) return result;
+  // From here on temporaries and slots have addresses.
+  if (!step("plan-memory")) return result;
+  // From here on each task has an SM and a place in its stream.
+  if (!step("schedule")) return result;
+  // From here on every two tasks that touch the same bytes, one writing, are ordered.
+  if (!step("insert-sync")) return result;
+  // The same order with fewer waits.
+  if (options.prune && !step("prune-sync")) return result;
+  // The proof, from the Program alone.
+  if (!step("verify")) return result;
+  result.ok = true;
+  return result;
+}
+
+}  // namespace maco::passes

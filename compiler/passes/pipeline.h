@@ -1,0 +1,34 @@
+// From a graph to a synced Program.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+struct PipelineOptions {
+  std::string target = "sm_90a";  // a name of cost/machine.h
+  int64_t sms = 0;                // SMs that one rank may use; 0: all of the target's
+  bool load_ahead = true;
+  bool fuse = true;               // --no-fuse
+  bool prune = true;              // --no-prune
+  std::string stop_after;         // name of the last pass to run; empty: all
+  /// Called after each pass that succeeded.
+  std::function<void(const Pass&, const Unit&)> after_pass;
+};
+
+struct PipelineResult {
+  bool ok = false;
+  Unit unit;  // the synced Program if all ran, else what the last pass made
+  std::vector<std::pair<std::string, double>> seconds;  // by pass
+  std::map<std::string, int64_t> statistics;
+};
+
+/// Errors are in `diagnostics`. `graph` is inferred (as the frontends return it).
+PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options, ir::Diagnostics& diagnostics);
+
+}  // namespace maco::passes
