@@ -15,6 +15,7 @@
 namespace maco::passes {
 
 struct Context {
+  Context(ir::Diagnostics& d, const cost::Machine& m) : diagnostics(d), machine(m) {}
   ir::Diagnostics& diagnostics;
   const cost::Machine& machine;
   bool load_ahead = true;        // --no-load-ahead

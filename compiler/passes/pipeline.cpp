@@ -14,7 +14,7 @@ PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& optio
     diagnostics.error({}, fmt::format("unknown target '{}'", options.target));
     return result;
   }
-  Context context{diagnostics, *machine};
+  Context context(diagnostics, *machine);
   context.load_ahead = options.load_ahead;
   context.available_sms = options.sms > 0 ? options.sms : machine->sms;
   context.comm_buffer_bytes = graph.comm_buffer_bytes;
