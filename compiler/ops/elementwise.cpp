@@ -1,0 +1,246 @@
+// add sub mul maximum minimum, relu silu gelu sigmoid tanh exp, swiglu, and `fused`, which passes
+// make of chains of them. cast and copy (cast_copy.cpp) use the same rules.
+//
+// All of them are one device function, elementwise<C>, whose config carries the computation of an
+// element (body.h).
+#include "compiler/ops/elementwise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/elementwise_rules.h"
+#include "compiler/ops/families.h"
+#include "compiler/ops/tile_shape.h"
+#include "ir/check.h"
+
+namespace maco::ops {
+
+using ir::DType;
+
+namespace {
+
+constexpr std::string_view kBinary[] = {"add", "sub", "mul", "maximum", "minimum"};
+constexpr std::string_view kUnary[] = {"relu", "silu", "gelu", "sigmoid", "tanh", "exp"};
+
+template <class List>
+bool contains(const List& list, std::string_view kind) {
+  return std::find(std::begin(list), std::end(list), kind) != std::end(list);
+}
+
+Body parsed_body(const ir::Op& op) {
+  std::string error;
+  auto body = parse_body(attr_word(op, "body", ""), error);
+  MACO_CHECK(body, error);
+  return *body;
+}
+
+void infer_unary(InferContext& c) { infer_elementwise(c); }
+
+void infer_binary(InferContext& c) {
+  if ((c.inputs() == 2) == c.has("value")) {
+    c.error(fmt::format("'{}' takes a second operand or 'value', and {}", c.op().kind,
+                        c.has("value") ? "here are both" : "here is neither"));
+    return;
+  }
+  infer_elementwise(c);
+}
+
+void infer_fused(InferContext& c) {
+  std::string error;
+  auto body = parse_body(c.word("body", ""), error);
+  if (!body) {
+    c.error_attr("body", "'body': " + error);
+  } else if (body->operands() != c.inputs()) {
+    c.error_attr("body", fmt::format("'body' has {} operands, but the op has {} inputs",
+                                     body->operands(), c.inputs()));
+  } else {
+    infer_elementwise(c);
+  }
+}
+
+// One step, whose function is the op's.
+Body single_step(const ir::Op& op, DType dtype) {
+  BodyStep s;
+  s.function = op.kind;
+  if (op.kind == "gelu" && attr_word(op, "approximate", "none") == "tanh") s.function = "gelu_tanh";
+  for (size_t i = 0; i < op.in.size(); ++i) s.args.push_back(BodyArg::operand(static_cast<int>(i)));
+  if (op.attrs.count("value")) s.args.push_back(BodyArg::value(attr_number(op, "value", 0)));
+  s.dtype = dtype;
+  return {{s}};
+}
+
+// "ops::Full<bf16>": how the device finds an operand's element.
+std::string operand_type(Spread spread, DType dtype) {
+  const char* form = spread == Spread::Full     ? "Full"
+                     : spread == Spread::Column ? "Column"
+                                                : "Single";
+  return fmt::format("ops::{}<{}>", form, device_type(dtype));
+}
+
+}  // namespace
+
+bool is_elementwise(std::string_view kind) {
+  return contains(kBinary, kind) || contains(kUnary, kind) || kind == "swiglu" || kind == "cast" ||
+         kind == "copy" || kind == "fused";
+}
+
+Body body_of(const ir::Graph& graph, const ir::Op& op) {
+  return op.kind == "fused" ? parsed_body(op) : single_step(op, graph[op.out[0]].dtype);
+}
+
+Spread spread_of(const ir::Shape& out, const ir::Shape& operand) {
+  if (operand == out) return Spread::Full;
+  if (operand.size() != 1) return Spread::Mismatch;
+  const auto n = operand[0].constant();
+  if (n == 1) return Spread::Single;
+  return n && out.back().constant() == n ? Spread::Column : Spread::Mismatch;
+}
+
+void infer_elementwise(InferContext& c) {
+  const std::string& kind = c.op().kind;
+  const Type first = c.in(0);
+  std::vector<DType> dtypes;
+  for (int i = 0; i < c.inputs(); ++i) {
+    const Type t = c.in(i);
+    dtypes.push_back(t.dtype);
+    const Spread s = spread_of(first.shape, t.shape);
+    if (s == Spread::Full || (s != Spread::Mismatch && kind != "swiglu")) continue;
+    const std::string whole = to_string(first.shape);
+    const auto n = first.shape.back().constant();
+    const std::string expected = kind == "swiglu" ? whole
+                                 : n && first.shape.size() > 1 && *n > 1
+                                     ? fmt::format("{}, [{}] or [1]", whole, *n)
+                                     : fmt::format("{} or [1]", whole);
+    c.error_in(
+        i, fmt::format("'{}' cannot combine {} with {}: operand {} must be {}", kind,
+                       describe(c.graph(), c.op().in[0]),
+                       describe(c.graph(), c.op().in[static_cast<size_t>(i)]), i + 1, expected));
+    c.note_in(i);
+    return;
+  }
+  const Body body =
+      kind == "fused" ? parsed_body(c.op()) : single_step(c.op(), c.out_dtype(0, first.dtype));
+  if (const std::string why = check_body(body, dtypes); !why.empty()) {
+    // A constant that doesn't fit is the fault of `value`; everything else that of the operands'
+    // types.
+    if (c.has("value") && why[0] != '\'')
+      c.error_attr("value", "'value': " + why);
+    else
+      c.error(why);
+    return;
+  }
+  c.set_out(0, body.dtype(), first.shape);
+}
+
+void tile_elementwise(TileContext& c) {
+  const Mat out = c.out(0);
+  const ir::Shape& shape = c.shape(c.op().out[0]);
+  const TileShape t =
+      tile_matrix(out.max_rows, out.cols, tile_elements(out.max_elements(), c.machine().sms));
+
+  std::vector<Mat> in;
+  std::vector<Spread> spread;
+  std::vector<DType> dtypes;              // of all operands
+  std::vector<DType> full = {out.dtype};  // of those that go by vectors
+  std::string operands;
+  bool columns = false;
+  for (int i = 0; i < static_cast<int>(c.op().in.size()); ++i) {
+    in.push_back(c.in(i));
+    spread.push_back(spread_of(shape, c.shape(c.op().in[static_cast<size_t>(i)])));
+    dtypes.push_back(in.back().dtype);
+    if (spread.back() != Spread::Single) full.push_back(in.back().dtype);
+    columns = columns || spread.back() == Spread::Column;
+    operands += (i ? ", " : "") + operand_type(spread.back(), in.back().dtype);
+  }
+  // Whole rows are one run of elements, cut into vectors wherever; otherwise each row is.
+  const bool runs = t.bn == out.cols && !columns;
+  const int64_t V =
+      vector_width(full, runs ? std::vector<int64_t>{} : std::vector<int64_t>{out.cols});
+
+  std::vector<ir::BufferId> buffers;
+  for (const Mat& m : in) buffers.push_back(m.buffer);
+  buffers.push_back(out.buffer);
+  const ir::CallId call =
+      c.call("elementwise",
+             {{"operands", ir::Code{fmt::format("using operands = ops::Operands<{}>;", operands)}},
+              {"Y", out.dtype},
+              c.value("rows", out.rows),
+              {"N", out.cols},
+              {"BM", t.bm},
+              {"BN", t.bn},
+              {"V", V},
+              {"runs", runs},
+              {"apply", emit_apply(body_of(c.graph(), c.op()), dtypes)}},
+             buffers);
+  uint32_t tile = 0;
+  for (int64_t r = 0; r < out.max_rows; r += t.bm) {
+    for (int64_t n = 0; n < out.cols; n += t.bn) {
+      std::vector<ir::Access> accesses;
+      for (size_t i = 0; i < in.size(); ++i) {
+        switch (spread[i]) {
+          case Spread::Full:
+            accesses.push_back(read(box(in[i], r, r + t.bm, n, n + t.bn)));
+            break;
+          case Spread::Column:
+            accesses.push_back(read(box(in[i], 0, 1, n, n + t.bn)));
+            break;
+          default:
+            accesses.push_back(read(whole(in[i])));
+        }
+      }
+      accesses.push_back(write(box(out, r, r + t.bm, n, n + t.bn)));
+      c.task(call, tile++, std::move(accesses));
+    }
+  }
+}
+
+std::vector<OpDef> elementwise_ops() {
+  std::vector<OpDef> ops;
+  for (std::string_view kind : kBinary) {
+    OpDef d;
+    d.kind = kind;
+    d.summary =
+        "element by element; the second operand is broadcast from the last axis, or is the number "
+        "'value'";
+    d.max_in = 2;
+    d.attrs = {{"value", AttrType::Number, false, "", {}}};
+    d.infer = infer_binary;
+    d.tile = tile_elementwise;
+    d.cost = streaming_cost;
+    ops.push_back(d);
+  }
+  for (std::string_view kind : kUnary) {
+    OpDef d;
+    d.kind = kind;
+    d.summary = "element by element";
+    if (kind == "gelu")
+      d.attrs = {{"approximate", AttrType::Word, false, "none", {"none", "tanh"}}};
+    d.infer = infer_unary;
+    d.tile = tile_elementwise;
+    d.cost = streaming_cost;
+    ops.push_back(d);
+  }
+  OpDef swiglu;
+  swiglu.kind = "swiglu";
+  swiglu.summary = "silu(first) * second";
+  swiglu.min_in = swiglu.max_in = 2;
+  swiglu.infer = infer_elementwise;
+  swiglu.tile = tile_elementwise;
+  swiglu.cost = streaming_cost;
+  ops.push_back(swiglu);
+  OpDef fused;
+  fused.kind = "fused";
+  fused.summary = "several elementwise ops in one";
+  fused.max_in = -1;
+  fused.attrs = {{"body", AttrType::Word, true, "", {}, true}};
+  fused.internal = true;
+  fused.infer = infer_fused;
+  fused.tile = tile_elementwise;
+  fused.cost = streaming_cost;
+  ops.push_back(fused);
+  return ops;
+}
+
+}  // namespace maco::ops

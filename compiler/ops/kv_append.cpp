@@ -1,0 +1,98 @@
+// kv_append: x becomes rows at .. at + T of a cache, in place.
+//
+// The cache's tiles are columns where `at` is known at launch only: column blocks of one op never
+// overlap, row blocks might.
+#include <fmt/format.h>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/strided.h"
+#include "compiler/ops/tile_shape.h"
+
+namespace maco::ops {
+
+using ir::Expr;
+
+namespace {
+
+void infer_kv_append(InferContext& c) {
+  const ir::Op& op = c.op();
+  const Type cache = c.in(0), x = c.in(1);
+  const ir::Tensor& state = c.graph()[op.in[0]];
+  const auto name = [&](int i) { return describe(c.graph(), op.in[static_cast<size_t>(i)]); };
+  if (state.kind != ir::TensorKind::State) {
+    c.error_in(0, fmt::format("'kv_append' appends to a state, but '{}' is {}", state.name,
+                              ir::name(state.kind)));
+    c.note_in(0);
+    return;
+  }
+  if (op.out[0] != op.in[0]) {
+    c.error(fmt::format("'kv_append' writes '{}' in place: its result must be '{}', not '{}'",
+                        state.name, state.name, c.graph()[op.out[0]].name));
+    return;
+  }
+  if (cache.shape.size() != 2 || x.shape.size() != 2 || cache.shape[1] != x.shape[1]) {
+    c.error_in(
+        1, fmt::format("'kv_append' cannot append {} to {}: both must have 2 axes, of equal width",
+                       name(1), name(0)));
+    c.note_in(0);
+    return;
+  }
+  if (!same_class(cache.dtype, x.dtype)) {
+    c.error_in(1, fmt::format("'kv_append' cannot append {} to {}; cast it", ir::name(x.dtype),
+                              ir::name(cache.dtype)));
+    return;
+  }
+  const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
+  const Expr at = c.expr("at").value_or(Expr(0));
+  const auto first = ir::bounds(ir::canonical(at), range);
+  const Expr end = ir::canonical(at + x.shape[0]);
+  const auto left = ir::bounds(ir::canonical(cache.shape[0] - end), range);
+  if (!first || first->lo < 0) {
+    c.error_attr("at", fmt::format("'at' of 'kv_append' is '{}', which may be negative", at.str()));
+  } else if (!left || left->lo < 0) {
+    const auto last = ir::bounds(end, range);
+    c.error_attr(
+        "at",
+        fmt::format(
+            "'kv_append' may write beyond '{}': rows [{}, {}) end at up to {}, but it has {} rows",
+            state.name, at.str(), end.str(), last ? std::to_string(last->hi) : "an unknown row",
+            cache.shape[0].str()));
+    c.note_in(0);
+  }
+  c.set_out(0, cache.dtype, cache.shape);
+}
+
+void tile_kv_append(TileContext& c) {
+  StridedCopy copy;
+  copy.in = c.in(1);
+  copy.out = c.out(0);
+  const int64_t n = copy.out.cols;
+  copy.axes = {{c.shape(c.op().in[1])[0], n, n}, {Expr(n), 1, 1}};
+  copy.out_offset = ir::canonical(c.expr("at").value_or(Expr(0)));
+  copy.out_unit = n;
+  copy.partial = copy.in.dynamic();
+  tile_strided_copy(c, copy);
+}
+
+// Moves x; the rest of the cache is not touched.
+void kv_append_cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
+  ir::Op moved;
+  moved.in = moved.out = {op.in[1]};
+  streaming_cost(graph, moved, flops, bytes);
+}
+
+}  // namespace
+
+std::vector<OpDef> kv_append_ops() {
+  OpDef d;
+  d.kind = "kv_append";
+  d.summary = "x becomes rows at .. at + T of the state, in place";
+  d.min_in = d.max_in = 2;
+  d.attrs = {{"at", AttrType::RuntimeInt, true, "", {}}};
+  d.infer = infer_kv_append;
+  d.tile = tile_kv_append;
+  d.cost = kv_append_cost;
+  return {d};
+}
+
+}  // namespace maco::ops

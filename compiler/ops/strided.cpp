@@ -1,0 +1,165 @@
+#include "compiler/ops/strided.h"
+
+#include <algorithm>
+#include <array>
+
+#include "compiler/ops/strided_region.h"
+#include "compiler/ops/tile_shape.h"
+#include "ir/check.h"
+
+namespace maco::ops {
+
+using ir::Expr;
+
+namespace {
+
+// Exactly four axes, of which only the first depends on dims; its extent is `rows`.
+struct Axes {
+  Expr rows{1};
+  std::array<int64_t, 4> extent = {1, 1, 1, 1};  // of axis 0: the maximum
+  std::array<int64_t, 4> in = {}, out = {};
+};
+
+// Drops axes of one element and merges neighbours that both sides walk in one stride. An axis 0
+// that depends on dims stays alone.
+Axes normalize(TileContext& c, const StridedCopy& copy) {
+  struct Axis {
+    int64_t extent, in, out;
+    bool dynamic;
+  };
+  std::vector<Axis> axes;
+  Axes n;
+  for (const StridedAxis& a : copy.axes) {
+    const auto extent = a.extent.constant();
+    if (extent == 1) continue;
+    MACO_CHECK(extent || axes.empty(), "a dim behind axis 0");
+    if (!extent) n.rows = a.extent;
+    const Axis next = {extent ? *extent : c.range(a.extent).hi, a.in_stride, a.out_stride, !extent};
+    if (!axes.empty() && !axes.back().dynamic && axes.back().in == next.in * next.extent &&
+        axes.back().out == next.out * next.extent) {
+      axes.back() = {axes.back().extent * next.extent, next.in, next.out, false};
+    } else {
+      axes.push_back(next);
+    }
+  }
+  MACO_CHECK(axes.size() <= 4, "more than four axes");
+  // A single axis is axis 3 (0 if it depends on dims); of several the first is axis 0 and the
+  // others are the last ones.
+  size_t at = 4 - axes.size();
+  for (size_t i = 0; i < axes.size(); ++i, ++at) {
+    const size_t to = i == 0 && (axes.size() > 1 || axes[i].dynamic) ? 0 : at;
+    n.extent[to] = axes[i].extent;
+    n.in[to] = axes[i].in;
+    n.out[to] = axes[i].out;
+  }
+  if (n.rows.is_constant()) n.rows = Expr(n.extent[0]);
+  return n;
+}
+
+// The blocks into which the four axes are cut.
+std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& copy, const Axes& a,
+                                     bool columns_only) {
+  int64_t total = 1;
+  for (int64_t e : a.extent) total *= e;
+  const int64_t elements = tile_elements(total, c.machine().sms);
+  std::array<int64_t, 4> b = {1, 1, 1, 1};
+  if (columns_only) {
+    // Blocks of rows would overlap on the side whose offset is decided at launch; columns don't.
+    b = {a.extent[0], a.extent[1], a.extent[2], 0};
+    const int64_t rows = a.extent[0] * a.extent[1] * a.extent[2];
+    b[3] = std::min(a.extent[3], (std::max<int64_t>(elements / rows, 1) + 63) / 64 * 64);
+    return b;
+  }
+  const auto along = [&](size_t axis, int64_t& left) {
+    b[axis] = std::min(a.extent[axis], std::max<int64_t>(left, 1));
+    left = b[axis] < a.extent[axis] ? 1 : left / b[axis];
+  };
+  if ((a.in[3] == 1 && a.out[3] == 1) || a.extent[3] == 1) {
+    const bool matrix = a.extent[1] == 1 && a.extent[2] == 1;
+    const bool dense = a.extent[0] == 1 && matrix;
+    const int64_t row = std::max(copy.in.cols, copy.out.cols);
+    if (dense && row <= 4 * elements) {
+      // Blocks of whole rows of both sides, as far as that goes.
+      b[3] = std::min(a.extent[3], (elements + row - 1) / row * row);
+    } else if (matrix) {
+      const TileShape t = tile_matrix(a.extent[0], a.extent[3], elements);
+      b[0] = t.bm;
+      b[3] = t.bn;
+    } else {
+      int64_t left = elements;
+      if (a.extent[3] > left) left = (left + 63) / 64 * 64;
+      for (size_t axis = 4; axis-- > 0;) along(axis, left);
+    }
+    return b;
+  }
+  // A transposition: square blocks over the two axes that are contiguous on one side each.
+  size_t inner = 3;
+  for (size_t axis = 0; axis < 3; ++axis)
+    if (a.in[axis] == 1 && a.extent[axis] > 1) inner = axis;
+  b[inner] = std::min<int64_t>(a.extent[inner], 64);
+  b[3] = std::min<int64_t>(a.extent[3], 64);
+  int64_t left = elements / (inner == 3 ? b[3] : b[3] * b[inner]);
+  for (size_t axis = 4; axis-- > 0;)
+    if (axis != 3 && axis != inner) along(axis, left);
+  return b;
+}
+
+std::vector<ir::Param> parameters(TileContext& c, const StridedCopy& copy, const Axes& a,
+                                  const std::array<int64_t, 4>& b) {
+  std::vector<int64_t> multiples = {copy.in_unit * copy.in_offset.constant().value_or(1),
+                                    copy.out_unit * copy.out_offset.constant().value_or(1),
+                                    a.extent[3], b[3]};
+  for (size_t i = 0; i < 3; ++i) {
+    multiples.push_back(a.in[i]);
+    multiples.push_back(a.out[i]);
+  }
+  const bool contiguous = (a.in[3] == 1 && a.out[3] == 1) || a.extent[3] == 1;
+  const int64_t V = contiguous ? vector_width({copy.in.dtype, copy.out.dtype}, multiples) : 1;
+  std::vector<ir::Param> p = {{"X", copy.in.dtype}, {"Y", copy.out.dtype}, c.value("rows", a.rows)};
+  const auto four = [&](const char* prefix, const std::array<int64_t, 4>& n, size_t from) {
+    for (size_t i = from; i < 4; ++i) p.push_back({prefix + std::to_string(i), n[i]});
+  };
+  four("E", a.extent, 1);
+  four("B", b, 0);
+  four("in", a.in, 0);
+  four("out", a.out, 0);
+  p.push_back(c.value("in_offset", copy.in_offset));
+  p.push_back({"in_unit", copy.in_unit});
+  p.push_back(c.value("out_offset", copy.out_offset));
+  p.push_back({"out_unit", copy.out_unit});
+  p.push_back({"V", V});
+  return p;
+}
+
+}  // namespace
+
+std::vector<int64_t> row_major(const ir::Shape& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * *shape[i].constant();
+  return strides;
+}
+
+void tile_strided_copy(TileContext& c, const StridedCopy& copy) {
+  const Axes a = normalize(c, copy);
+  const Offset from = resolve_offset(c, copy.in_offset, copy.in_unit);
+  const Offset to = resolve_offset(c, copy.out_offset, copy.out_unit);
+  const std::array<int64_t, 4> b = choose_blocks(c, copy, a, to.spread > 0);
+  const ir::CallId call =
+      c.call("strided_copy", parameters(c, copy, a, b), {copy.in.buffer, copy.out.buffer});
+  uint32_t tile = 0;
+  for (int64_t i = 0; i < a.extent[0]; i += b[0])
+    for (int64_t j = 0; j < a.extent[1]; j += b[1])
+      for (int64_t k = 0; k < a.extent[2]; k += b[2])
+        for (int64_t l = 0; l < a.extent[3]; l += b[3]) {
+          const Box box = {{i, j, k, l},
+                           {std::min(i + b[0], a.extent[0]), std::min(j + b[1], a.extent[1]),
+                            std::min(k + b[2], a.extent[2]), std::min(l + b[3], a.extent[3])}};
+          const ir::Region source = strided_region(copy.in, box, a.in, from, c.world());
+          const ir::Region target = strided_region(copy.out, box, a.out, to, c.world());
+          const bool all = !copy.partial && to.spread == 0 &&
+                           (target.r1 - target.r0) * (target.c1 - target.c0) == box.count();
+          c.task(call, tile++, {read(source), all ? write(target) : may_write(target)});
+        }
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,38 @@
+// Tiles and regions of ops that move a box of elements from one place to another: reshape,
+// transpose, slice, the pieces of concat and split, kv_append. All are the device function
+// strided_copy<C>.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compiler/ops/tile.h"
+
+namespace maco::ops {
+
+struct StridedAxis {
+  ir::Expr extent;        // only the outermost may depend on dims
+  int64_t in_stride = 0;  // elements
+  int64_t out_stride = 0;
+};
+
+/// Element (i0, i1, ...) goes from in[in_offset * in_unit + sum of i * in_stride] to out[...]
+/// likewise. Offsets are expressions over dims, scalars and rank; where they decide, regions are
+/// the hull of what they allow.
+struct StridedCopy {
+  Mat in, out;
+  std::vector<StridedAxis> axes;  // 1 to 4, outermost first
+  ir::Expr in_offset{0}, out_offset{0};
+  int64_t in_unit = 0, out_unit = 0;
+  /// Elements of `out` that the copy does not reach for some values of the dims lie inside its
+  /// regions: they are MayWrite.
+  bool partial = false;
+};
+
+/// Row-major strides of a shape (extents behind axis 0 are constants).
+std::vector<int64_t> row_major(const ir::Shape& shape);
+
+/// Makes the call and its tasks.
+void tile_strided_copy(TileContext& context, const StridedCopy& copy);
+
+}  // namespace maco::ops
