@@ -54,9 +54,7 @@ struct CtaMemory {
   RoleMemory roles[2];  // consumers, loader
   alignas(128) char scratch[kScratchBytes];
 };
-// Dynamic shared memory of a CTA; the manifest's shared_bytes.
-constexpr i64 kCtaMemoryBytes = (sizeof(CtaMemory) + 1023) / 1024 * 1024;
-constexpr i64 shared_bytes(i64 pages, i64 page_bytes) { return kCtaMemoryBytes + pages * page_bytes; }
+static_assert(sizeof(CtaMemory) <= kCtaMemoryBytes, "the host allots this much");
 
 struct Context {
   const Launch& launch;

@@ -6,14 +6,15 @@ namespace maco {
 struct Watch {
   Context& ctx;
   const void* word;
-  int quarters_left;   // until the deadline
+  const int quarters;
+  int quarters_left;  // until the deadline
   bool expired = false;
   u32 spins = 0;
   u64 since = 0;
   u32 beats = 0;
 
   // `patience` 2 for waits that only follow from others, so that the others are reported.
-  MACO_FN Watch(Context& c, const void* w, int patience = 1) : ctx(c), word(w), quarters_left(4 * patience) {}
+  MACO_FN Watch(Context& c, const void* w, int patience = 1) : ctx(c), word(w), quarters(4 * patience), quarters_left(quarters) {}
 
   // After a look at the word in vain. False: the wait is over, because the run stops or, if `expired`, because the deadline passed.
   MACO_FN bool again() {
@@ -49,7 +50,7 @@ MACO_OP bool watch_look(Watch& watch) {
     u32 beats = all_heartbeats(ctx);
     if (beats != watch.beats) {
       watch.beats = beats;
-      watch.quarters_left = watch.quarters_left > 4 ? 8 : 4;
+      watch.quarters_left = watch.quarters;
     } else if (--watch.quarters_left <= 0) {
       watch.expired = true;
       return false;

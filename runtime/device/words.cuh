@@ -284,9 +284,8 @@ MACO_FN void landing_arrive(u64* landing, u32 round) {
 #if MACO_HAS_ASYNC_COPY
   (void)round;
   u32 address = (u32)__cvta_generic_to_shared(landing);
-  u64 state;
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
-  asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(address) : "memory");
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
 #else
   __syncwarp();
   if (loader_lane() == 0) store_release_cta((u32*)landing, round + 1);

@@ -87,9 +87,12 @@ MACO_FN void load_pages(Context& ctx) {
 }
 
 template <class Kernel>
+constexpr i64 kControlAt = control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
+
+template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kPages <= kMaxPages && Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
-  Context ctx(launch, Kernel::kWorld, control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld));
+  Context ctx(launch, Kernel::kWorld, kControlAt<Kernel>);
   ctx.pages = (char*)ctx.memory + kCtaMemoryBytes;
   ctx.page_count = Kernel::kPages;
   ctx.page_bytes = Kernel::kPageBytes;
@@ -122,8 +125,7 @@ MACO_FN void reset_memory(const Launch& launch) {
   for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step) store_relaxed((u32*)own + i, launch.epoch ^ 0x80000000u);
   u32* words = (u32*)(own + Kernel::kSymmetricBytes);
   for (i64 i = first; i < (i64)Kernel::kPeerEvents * Kernel::kWorld; i += step) store_relaxed(words + i, before);
-  const i64 control_at = control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
-  for (i64 i = first; i < (i64)sizeof(Control) / 4; i += step) store_relaxed((u32*)(own + control_at) + i, 0);
+  for (i64 i = first; i < (i64)sizeof(Control) / 4; i += step) store_relaxed((u32*)(own + kControlAt<Kernel>) + i, 0);
 }
 
 }  // namespace maco

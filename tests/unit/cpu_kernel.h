@@ -1,0 +1,180 @@
+// A kernel written by hand as codegen would: 2 ranks, 2 CTAs; copies, a packet all-reduce, an exchange by a peer event, paged ops
+// that load ahead and not, a task that one rank only runs. With its manifest and its ir::Program.
+#pragma once
+
+#include <cstring>
+#include <string>
+
+#include "cmake/embedded.h"
+#include "ir/manifest.h"
+#include "ir/program.h"
+#include "runtime/host/abi.h"
+
+namespace maco {
+extern const EmbeddedFile maco_device_sources[];
+extern const size_t maco_device_sources_count;
+}  // namespace maco
+
+namespace maco::test {
+
+inline std::string device_header(const std::string& name) {
+  for (size_t i = 0; i < ::maco_device_sources_count; ++i) {
+    if (::maco_device_sources[i].name == "runtime/device/" + name + ".cuh") return ::maco_device_sources[i].text;
+  }
+  return "#error no header " + name + "\n";
+}
+
+inline std::string device_headers() {
+  std::string out;
+  for (const char* name : {"abi", "words", "numbers", "context", "sync", "pages", "worker"}) out += device_header(name) + "\n";
+  return out;
+}
+
+// Tensors: x[64], w[256], y, z, p, q, s[64], all f32. y = x; z = x summed over ranks; p = x * sum(w); q = the other rank's x;
+// s = x through pages; on rank 1, y[0] is then negated by the guarded task.
+inline const char* const kCpuKernelBody = R"(
+namespace maco_program {
+using namespace maco;
+
+struct K { static constexpr i64 N = 64, W = 256; using at = Value<0>; };
+
+template <class C> MACO_OP void copy(Context& ctx, const Args& args, u32 tile) {
+  const float* x = args.ptr<float>(0);
+  float* y = args.ptr<float>(1);
+  for (i64 i = tile * 32 + lane(); i < i64(tile) * 32 + 32; i += kLanes) gstore(y + i, gload(x + i));
+}
+template <class C> MACO_OP void push(Context& ctx, const Args& args, u32 tile) {
+  const float* x = args.ptr<float>(0);
+  u64* slot = args.peer<u64>(1, 1 - ctx.rank()) + ctx.rank() * C::N;
+  for (i64 i = lane(); i < C::N; i += kLanes) packet_store(slot + i, bits_of(gload(x + i)), ctx.epoch());
+}
+template <class C> MACO_OP void sum(Context& ctx, const Args& args, u32 tile) {
+  const float* x = args.ptr<float>(0);
+  const u64* slot = args.ptr<u64>(1) + (1 - ctx.rank()) * C::N;
+  float* z = args.ptr<float>(2);
+  for (i64 i = lane(); i < C::N; i += kLanes) {
+    u32 data;
+    if (!poll_packet(ctx, slot + i, ctx.epoch(), data, 1, 1 - ctx.rank())) break;
+    float a = gload(x + i), b = float_of(data);
+    gstore(z + i, ctx.rank() == 0 ? a + b : b + a);
+  }
+}
+template <class C> MACO_OP void dot_load(Context& ctx, const Args& args, u32 tile) {
+  for (i64 i = 0; i < C::W; i += 64) {
+    char* page = page_acquire(ctx);
+    if (!page) return;
+    page_copy(ctx, page, args.ptr<float>(0) + i, 64);
+    page_publish(ctx);
+  }
+}
+template <class C> MACO_OP void dot(Context& ctx, const Args& args, u32 tile) {
+  float total = 0;
+  for (i64 i = 0; i < C::W; i += 64) {
+    const float* page = (const float*)page_wait(ctx);
+    if (!page) return;
+    for (i64 j = lane(); j < 64; j += kLanes) total += page[j];
+    page_release(ctx);
+  }
+  total = cta_sum(ctx, total);
+  for (i64 i = lane(); i < C::N; i += kLanes) gstore(args.ptr<float>(2) + i, total * gload(args.ptr<float>(1) + i));
+}
+template <class C> MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
+  float* slot = args.peer<float>(1, 1 - ctx.rank()) + ctx.rank() * C::N;
+  for (i64 i = lane() * 4; i < C::N; i += kLanes * 4) peer_store_vec<4>(slot + i, gload_vec<4>(args.ptr<float>(0) + i));
+}
+template <class C> MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
+  i64 at = C::at::get(ctx);
+  if (at < 0 || at >= 2) {
+    ctx.bad_index(at, 2);
+    return;
+  }
+  const float* slot = args.ptr<float>(0) + (1 - ctx.rank()) * C::N;
+  for (i64 i = lane(); i < C::N; i += kLanes) gstore(args.ptr<float>(1) + i, gload(slot + i));
+}
+template <class C> MACO_OP void stage_load(Context& ctx, const Args& args, u32 tile) {
+  char* page = page_acquire(ctx);
+  if (!page) return;
+  page_copy(ctx, page, args.ptr<float>(0), C::N - 1);  // an odd tail: not all in 16 bytes
+  page_publish(ctx);
+}
+template <class C> MACO_OP void stage(Context& ctx, const Args& args, u32 tile) {
+  const float* page = (const float*)page_wait(ctx);
+  if (!page) return;
+  for (i64 i = lane(); i < C::N; i += kLanes) gstore(args.ptr<float>(1) + i, i < C::N - 1 ? page[i] : 0.0f);
+  page_release(ctx);
+}
+template <class C> MACO_OP void negate(Context& ctx, const Args& args, u32 tile) {
+  if (lane() == 0) gstore(args.ptr<float>(0), -gload(args.ptr<float>(0)));
+}
+
+// offset / 256, arena (0 temporaries, 1 symmetric, 2 + tensor), copies, bytes of a copy / 256
+MACO_TABLE const Operand operands[] = {
+    {0, 2, 1, 0}, {0, 0, 1, 0},                 //  0 copy_in: x -> t
+    {0, 0, 1, 0}, {0, 4, 1, 0},                 //  2 copy_out: t -> y
+    {0, 0, 1, 0}, {0, 1, 2, 4},                 //  4 push: t -> packets
+    {0, 0, 1, 0}, {0, 1, 2, 4}, {0, 5, 1, 0},   //  6 sum: t, packets -> z
+    {0, 3, 1, 0}, {0, 0, 1, 0}, {0, 6, 1, 0},   //  9 dot: w, t -> p
+    {0, 2, 1, 0}, {8, 1, 2, 2},                 // 12 put: x -> slots
+    {8, 1, 2, 2}, {0, 7, 1, 0},                 // 14 take: slots -> q
+    {0, 0, 1, 0}, {0, 8, 1, 0},                 // 16 stage: t -> s
+    {0, 4, 1, 0},                               // 18 negate: y
+};
+MACO_TABLE const CallRow calls[] = {{0, 2, 0}, {2, 2, 0}, {4, 2, 1}, {6, 3, 2}, {9, 3, 3}, {12, 2, 4}, {14, 2, 5}, {16, 2, 6}, {18, 1, 7}};
+MACO_TABLE const SyncRow syncs[] = {
+    {0, 2, kSyncLocal, kWhoSelf, 0, 0},                                          // 0 t is written
+    {0, 1, kSyncPeer, kWhoOthers, 2, 0},                                         // 1 push, put: slots read two launches ago
+    {1, 1, kSyncPeer, kWhoOthers, 0, 0}, {2, 1, kSyncLocal, kWhoSelf, 0, 0},      // 2 put has ended on the other rank; take has ended
+    {0, 2, kSyncLocal, kWhoSelf, 0, 0}, {1, 2, kSyncLocal, kWhoSelf, 0, 0},       // 4 t is written; y and s
+    {1, 2, kSyncLocal, kWhoSelf, 0, 0}, {3, 1, kSyncLocal, kWhoSelf, 0, 0},       // 6 y and s are written; negate has ended
+    {3, 1, kSyncLocal, kWhoSelf, 0, 0}, {2, 1, kSyncLocal, kWhoSelf, 0, 0}, {0, 1, kSyncPeer, kWhoOthers, 0, 0},  // 8 sum
+    {0, 1, kSyncPeer, kWhoOthers, 2, 0}, {1, 1, kSyncPeer, /*drop*/kWhoOthers, 0, /*to*/0},                    // 11 put
+    {0, 2, kSyncLocal, kWhoSelf, 0, 0}, {0, 1, kSyncPeer, kWhoOthers, 2, 0},      // 13 push
+};
+MACO_TABLE const TaskRow tasks[] = {
+    // call, guard, tile, first sync, waits, signals
+    {0, 0, 0, 0, 0, 1}, {2, 0, 0, 13, 2, 0}, {1, 0, 0, 4, 1, 1}, {6, 0, 0, 2, 1, 1}, {8, 1, 0, 6, 1, 1}, {1, 0, 1, 4, 1, 0},
+    {0, 0, 1, 0, 0, 1}, {5, 0, 0, 11, 1, 1}, {4, 0, 0, 4, 1, 0}, {7, 0, 0, 4, 1, 1}, {3, 0, 0, 8, 2, 1},
+};
+MACO_TABLE const u32 streams[] = {0, 6, 11};
+MACO_TABLE const u64 rank_masks[] = {~0ull, 2ull};
+MACO_TABLE const u32 counts[] = {2, 2, 1, 1};
+
+struct Kernel {
+  static constexpr int kWorld = 2, kCtas = 2, kLocalEvents = 4, kPeerEvents = 2, kPages = 2, kPageBytes = 256;
+  static constexpr i64 kSymmetricBytes = 3072;
+  static MACO_FN const TaskRow* tasks() { return maco_program::tasks; }
+  static MACO_FN const u32* stream_begin() { return streams; }
+  static MACO_FN const CallRow* calls() { return maco_program::calls; }
+  static MACO_FN const Operand* operands() { return maco_program::operands; }
+  static MACO_FN const SyncRow* syncs() { return maco_program::syncs; }
+  static MACO_FN const u64* guards() { return rank_masks; }
+  static MACO_FN const u32* local_counts() { return counts; }
+  static MACO_FN void run(int kind, Context& ctx, const Args& args, u32 tile) {
+    switch (kind) {
+      case 0: copy<K>(ctx, args, tile); break;
+      case 1: push<K>(ctx, args, tile); break;
+      case 2: sum<K>(ctx, args, tile); break;
+      case 3: dot<K>(ctx, args, tile); break;
+      case 4: put<K>(ctx, args, tile); break;
+      case 5: take<K>(ctx, args, tile); break;
+      case 6: stage<K>(ctx, args, tile); break;
+      case 7: negate<K>(ctx, args, tile); break;
+    }
+  }
+  static MACO_FN void load(int kind, Context& ctx, const Args& args, u32 tile) {
+    switch (kind) {
+      case 3: dot_load<K>(ctx, args, tile); break;
+      case 6: stage_load<K>(ctx, args, tile); break;
+    }
+  }
+  static MACO_FN bool paged(int kind) { return kind == 3 || kind == 6; }
+  static MACO_FN bool load_ahead(int kind) { return kind == 3; }
+};
+
+}  // namespace maco_program
+
+MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { maco::worker<maco_program::Kernel>(launch); }
+MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { maco::reset_memory<maco_program::Kernel>(launch); }
+)";
+
+}  // namespace maco::test
