@@ -124,6 +124,7 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
       return fmt::format("rank {}: {}: index {} is outside [0, {})", rank, op, r.index, r.limit);
     }
     case kPeerAborted:
+      if (r.source >= m.world) return fmt::format("rank {}: stopped by the host", rank);
       if (r.source >= 0 && r.source != rank)
         return fmt::format("rank {}: stopped because rank {} had stopped", rank, r.source);
       return fmt::format("rank {}: stopped because another rank had stopped", rank);

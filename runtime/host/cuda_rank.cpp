@@ -1,0 +1,297 @@
+#include "runtime/host/cuda_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+namespace maco::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+template <class T>
+T* pointer(cuda::DevicePtr address) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
+}
+
+}  // namespace
+
+CudaRank::CudaRank(const cuda::Driver& driver, const ir::Manifest& manifest,
+                   const SessionOptions& options, int rank, const cuda::DeviceInfo& device,
+                   int sharing)
+    : driver_(driver),
+      manifest_(manifest),
+      options_(options),
+      rank_(rank),
+      device_(device),
+      sharing_(sharing) {}
+
+CudaRank::~CudaRank() {
+  if (abandoned_ || !context_ || driver_.context_set(context_) != cuda::kSuccess) return;
+  for (cuda::Event event : events_) driver_.event_destroy(event);
+  for (cuda::DevicePtr memory : memory_) driver_.free(memory);
+  if (report_) driver_.host_free(report_);
+  if (words_) driver_.host_free(words_);
+  if (stream_) driver_.stream_destroy(stream_);
+  if (side_) driver_.stream_destroy(side_);
+  if (module_) driver_.module_unload(module_);
+  driver_.context_set(nullptr);
+  driver_.context_release(device_.device);
+}
+
+Status CudaRank::check(cuda::Result result, const std::string& what) const {
+  Status status = driver_.check(result, what);
+  if (!status)
+    status.message = fmt::format("rank {} on GPU {}: {}", rank_, device_.index, status.message);
+  return status;
+}
+
+Status CudaRank::make_current() const {
+  return check(driver_.context_set(context_), "use its context");
+}
+
+Status CudaRank::open() {
+  MACO_TRY(check(driver_.context_retain(&context_, device_.device), "open the GPU"));
+  MACO_TRY(make_current());
+  MACO_TRY(check(driver_.stream_create(&stream_, cuda::kStreamNonBlocking), "make a stream"));
+  return check(driver_.stream_create(&side_, cuda::kStreamNonBlocking), "make a stream");
+}
+
+Status CudaRank::load(const std::string& image) {
+  MACO_TRY(make_current());
+  MACO_TRY(check(driver_.module_load(&module_, image.data()),
+                 fmt::format("load the kernel (driver for CUDA {}.{})", driver_.version() / 1000,
+                             driver_.version() % 1000 / 10)));
+  MACO_TRY(check(driver_.module_function(&kernel_, module_, "maco_kernel"),
+                 "find 'maco_kernel' in the kernel"));
+  MACO_TRY(check(driver_.module_function(&reset_, module_, "maco_reset"),
+                 "find 'maco_reset' in the kernel"));
+  return check_residency();
+}
+
+Status CudaRank::check_residency() const {
+  const int threads = static_cast<int>(manifest_.threads);
+  const int shared = static_cast<int>(manifest_.shared_bytes);
+  const std::string gpu = fmt::format("GPU {} ({})", device_.index, device_.name);
+  int max_threads = 0, static_shared = 0, registers = 0, spilled = 0;
+  MACO_TRY(check(driver_.function_get(&max_threads, cuda::kFunctionMaxThreads, kernel_),
+                 "query the kernel"));
+  MACO_TRY(check(driver_.function_get(&static_shared, cuda::kFunctionStaticShared, kernel_),
+                 "query the kernel"));
+  MACO_TRY(check(driver_.function_get(&registers, cuda::kFunctionRegisters, kernel_),
+                 "query the kernel"));
+  MACO_TRY(check(driver_.function_get(&spilled, cuda::kFunctionLocalBytes, kernel_),
+                 "query the kernel"));
+  if (threads > max_threads)
+    return Status::failure(fmt::format(
+        "the kernel needs CTAs of {} threads, but with its {} registers {} runs at most {}",
+        threads, registers, gpu, max_threads));
+  if (shared > device_.shared_bytes - static_shared)
+    return Status::failure(
+        fmt::format("the kernel needs {} bytes of shared memory in a CTA, but {} has {}",
+                    shared + static_shared, gpu, device_.shared_bytes));
+  MACO_TRY(check(driver_.function_set(kernel_, cuda::kFunctionMaxDynamicShared, shared),
+                 fmt::format("give the kernel {} bytes of shared memory", shared)));
+  int per_sm = 0;
+  MACO_TRY(check(driver_.occupancy(&per_sm, kernel_, threads, static_cast<size_t>(shared)),
+                 "compute occupancy"));
+  const int64_t needed = manifest_.ctas * sharing_;
+  const int64_t capacity = int64_t{per_sm} * device_.multiprocessors;
+  if (options_.verbose && rank_ == 0)
+    fmt::print(stderr,
+               "maco: {} CTAs of {} threads, {} registers, {} bytes spilled, {} + {} bytes of "
+               "shared memory; {} holds {}\n",
+               manifest_.ctas, threads, registers, spilled, shared, static_shared, gpu, capacity);
+  if (needed <= capacity) return {};
+  return Status::failure(
+      fmt::format("{} CTAs ({} rank{} of {}) must be resident at once, but {} holds {} ({} SMs, {} "
+                  "CTA{} on each): compile for fewer SMs{}",
+                  needed, sharing_, sharing_ == 1 ? "" : "s", manifest_.ctas, gpu, capacity,
+                  device_.multiprocessors, per_sm, per_sm == 1 ? "" : "s",
+                  sharing_ > 1 ? " or put fewer ranks on a GPU" : ""));
+}
+
+Status CudaRank::allocate_device(cuda::DevicePtr& memory, size_t bytes, const std::string& what) {
+  bytes = std::max<size_t>(bytes, 256);
+  MACO_TRY(check(driver_.allocate(&memory, bytes),
+                 fmt::format("allocate {} bytes for {}", bytes, what)));
+  memory_.push_back(memory);
+  return check(driver_.fill(memory, 0, bytes, stream_), "clear memory");
+}
+
+Status CudaRank::copy_pointers(cuda::DevicePtr to, const std::vector<cuda::DevicePtr>& pointers) {
+  if (pointers.empty()) return {};
+  MACO_TRY(check(
+      driver_.to_device(to, pointers.data(), pointers.size() * sizeof(cuda::DevicePtr), stream_),
+      "copy"));
+  return check(driver_.stream_synchronize(stream_), "copy");
+}
+
+Status CudaRank::allocate() {
+  MACO_TRY(make_current());
+  for (const ir::ManifestTensor& t : manifest_.tensors) {
+    cuda::DevicePtr memory = 0;
+    MACO_TRY(allocate_device(memory, static_cast<size_t>(t.max_elements * ir::size_of(t.dtype)),
+                             fmt::format("tensor '{}'", t.name)));
+    tensors_.push_back(memory);
+  }
+  cuda::DevicePtr table = 0, arena = 0, counters = 0, report = 0;
+  MACO_TRY(
+      allocate_device(table, tensors_.size() * sizeof(cuda::DevicePtr), "the tensors' addresses"));
+  MACO_TRY(copy_pointers(table, tensors_));
+  MACO_TRY(allocate_device(arena, static_cast<size_t>(manifest_.arena_bytes), "temporaries"));
+  MACO_TRY(allocate_device(counters, static_cast<size_t>(manifest_.local_events) * sizeof(u32),
+                           "events"));
+
+  void* host = nullptr;
+  MACO_TRY(
+      check(driver_.host_allocate(&host, sizeof(Report), cuda::kHostPortable | cuda::kHostMapped),
+            "allocate the report"));
+  report_ = static_cast<Report*>(host);
+  *report_ = {};
+  MACO_TRY(check(driver_.host_pointer(&report, host, 0), "map the report"));
+  MACO_TRY(check(driver_.host_allocate(&host, 2 * sizeof(u32), cuda::kHostPortable),
+                 "allocate host memory"));
+  words_ = static_cast<uint32_t*>(host);
+  words_[0] = 0;
+  words_[1] =
+      static_cast<uint32_t>(manifest_.world) + 1;  // as from a rank that there isn't: the host
+
+  launch_.tensors = pointer<void*>(table);
+  launch_.arena = pointer<char>(arena);
+  launch_.counters = pointer<u32>(counters);
+  launch_.report = pointer<Report>(report);
+  launch_.rank = rank_;
+  launch_.timeout_ns = options_.timeout_ms * 1000000;
+  return check(driver_.stream_synchronize(stream_), "clear memory");
+}
+
+Status CudaRank::bind(const SymmetricMemory& symmetric, const SymmetricLayout& layout) {
+  MACO_TRY(make_current());
+  std::vector<cuda::DevicePtr> addresses;
+  for (int owner = 0; owner < manifest_.world; ++owner)
+    addresses.push_back(symmetric.address(owner, rank_));
+  cuda::DevicePtr table = 0;
+  MACO_TRY(
+      allocate_device(table, addresses.size() * sizeof(cuda::DevicePtr), "the ranks' addresses"));
+  MACO_TRY(copy_pointers(table, addresses));
+  launch_.symmetric = pointer<char*>(table);
+  control_ = addresses[static_cast<size_t>(rank_)] + layout.control;
+  return {};
+}
+
+Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative) {
+  void* arguments[] = {&launch_};
+  const unsigned grid = static_cast<unsigned>(manifest_.ctas),
+                 block = static_cast<unsigned>(manifest_.threads);
+  const unsigned bytes = static_cast<unsigned>(shared);
+  return check(
+      cooperative
+          ? driver_.launch_cooperative(function, grid, 1, 1, block, 1, 1, bytes, stream_, arguments)
+          : driver_.launch(function, grid, 1, 1, block, 1, 1, bytes, stream_, arguments, nullptr),
+      "launch the kernel");
+}
+
+Status CudaRank::reset(uint32_t epoch) {
+  MACO_TRY(make_current());
+  *report_ = {};
+  launch_.epoch = epoch;
+  MACO_TRY(start(reset_, 0, false));
+  return check(driver_.stream_synchronize(stream_),
+               "reset");  // maco_reset waits for nothing, so that this ends
+}
+
+Status CudaRank::write(size_t tensor, const void* data, size_t bytes) {
+  MACO_TRY(make_current());
+  MACO_TRY(check(driver_.to_device(tensors_[tensor], data, bytes, stream_), "copy to the GPU"));
+  return check(driver_.stream_synchronize(stream_), "copy to the GPU");
+}
+
+Status CudaRank::read(size_t tensor, void* data, size_t bytes) {
+  MACO_TRY(make_current());
+  MACO_TRY(check(driver_.to_host(data, tensors_[tensor], bytes, stream_), "copy from the GPU"));
+  return check(driver_.stream_synchronize(stream_), "copy from the GPU");
+}
+
+void CudaRank::set_values(const std::vector<int32_t>& values) {
+  std::memset(launch_.values, 0, sizeof launch_.values);
+  std::copy(values.begin(), values.end(), launch_.values);
+}
+
+Status CudaRank::enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end) {
+  MACO_TRY(make_current());
+  launch_.epoch = epoch;
+  if (begin) MACO_TRY(check(driver_.event_record(begin, stream_), "record an event"));
+  // Cooperative launches of several kernels on one GPU may be run one after the other, and these
+  // wait for each other; check_residency has counted all of them.
+  MACO_TRY(start(kernel_, static_cast<size_t>(manifest_.shared_bytes),
+                 device_.cooperative && sharing_ == 1));
+  if (end) MACO_TRY(check(driver_.event_record(end, stream_), "record an event"));
+  return {};
+}
+
+void CudaRank::enqueue_gate(cuda::DevicePtr gate, uint32_t value) {
+  if (make_current()) driver_.stream_wait_value(stream_, gate, value, cuda::kWaitGeq);
+}
+
+Status CudaRank::wait(const std::atomic<bool>& give_up) {
+  MACO_TRY(make_current());
+  const auto start = Clock::now();
+  while (true) {
+    const cuda::Result result = driver_.stream_query(stream_);
+    if (result == cuda::kSuccess) return {};
+    if (result != cuda::kNotReady) return check(result, "run the kernel");
+    if (give_up.load(std::memory_order_relaxed))
+      return Status::failure(
+          fmt::format("rank {} on GPU {}: the kernel does not return, not even when told to stop",
+                      rank_, device_.index));
+    const auto waited = Clock::now() - start;
+    if (waited < milliseconds(5))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(waited < milliseconds(200) ? std::chrono::microseconds(50)
+                                                             : milliseconds(1));
+  }
+}
+
+cuda::Result CudaRank::make_events(size_t count) {
+  if (cuda::Result r = driver_.context_set(context_); r != cuda::kSuccess) return r;
+  while (events_.size() < count) {
+    cuda::Event event = nullptr;
+    if (cuda::Result r = driver_.event_create(&event, 0); r != cuda::kSuccess) return r;
+    events_.push_back(event);
+  }
+  return cuda::kSuccess;
+}
+
+bool CudaRank::side_done() {
+  for (const auto start = Clock::now(); Clock::now() - start < milliseconds(500);) {
+    const cuda::Result result = driver_.stream_query(side_);
+    if (result != cuda::kNotReady) return result == cuda::kSuccess;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return false;
+}
+
+bool CudaRank::read_heartbeat(uint32_t& heartbeat) {
+  if (!make_current() || driver_.stream_query(side_) != cuda::kSuccess) return false;
+  if (driver_.to_host(words_, control_ + offsetof(Control, heartbeat), sizeof(u32), side_) !=
+      cuda::kSuccess)
+    return false;
+  if (!side_done()) return false;
+  heartbeat = words_[0];
+  return true;
+}
+
+void CudaRank::write_abort() {
+  if (!make_current()) return;
+  driver_.to_device(control_ + offsetof(Control, abort), words_ + 1, sizeof(u32), side_);
+}
+
+}  // namespace maco::runtime

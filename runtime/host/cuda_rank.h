@@ -1,0 +1,94 @@
+// One rank on one GPU: its module, memory, streams and launches.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "runtime/host/abi.h"
+#include "runtime/host/driver.h"
+#include "runtime/host/symmetric.h"
+
+namespace maco::runtime {
+
+/// Built in steps: open, load, allocate, bind; then reset, and from then on only copies and
+/// launches. Steps of one rank are called on one thread at a time; all make the rank's context
+/// current first.
+class CudaRank {
+ public:
+  /// `sharing`: how many ranks run on this GPU. All arguments must outlive the object.
+  CudaRank(const cuda::Driver& driver, const ir::Manifest& manifest, const SessionOptions& options,
+           int rank, const cuda::DeviceInfo& device, int sharing);
+  /// Frees everything, unless the rank was abandoned.
+  ~CudaRank();
+  CudaRank(const CudaRank&) = delete;
+  CudaRank& operator=(const CudaRank&) = delete;
+
+  Status open();
+  /// Loads the code and checks that all CTAs of all ranks on this GPU can be resident at once.
+  Status load(const std::string& image);
+  Status allocate();
+  Status bind(const SymmetricMemory& symmetric, const SymmetricLayout& layout);
+
+  /// Runs maco_reset: counters and this rank's symmetric memory as before launch `epoch`; clears
+  /// the report. Waits for it.
+  Status reset(uint32_t epoch);
+  Status write(size_t tensor, const void* data, size_t bytes);
+  Status read(size_t tensor, void* data, size_t bytes);
+
+  /// Launch::values of the launches that follow.
+  void set_values(const std::vector<int32_t>& values);
+  /// Puts a launch on the stream, and `begin` and `end` around it unless they are null. Doesn't
+  /// wait.
+  Status enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end);
+  /// Lets the stream stand still until the host-visible word `gate` has reached `value`; without
+  /// effect where the device can't.
+  void enqueue_gate(cuda::DevicePtr gate, uint32_t value);
+  /// Waits for all that was enqueued, or until `give_up`; fails if the kernel faulted or was given
+  /// up.
+  Status wait(const std::atomic<bool>& give_up);
+  cuda::Result make_events(size_t count);
+  cuda::Event event(size_t i) const { return events_[i]; }
+
+  /// While a kernel runs: this rank's heartbeat (false if it can't be had), and an abort as a peer
+  /// would write it.
+  bool read_heartbeat(uint32_t& heartbeat);
+  void write_abort();
+
+  const Report& report() const { return *report_; }
+  SymmetricRank place() const { return {device_.device, device_.index, context_}; }
+  /// Never frees anything: a kernel still runs in this memory.
+  void abandon() { abandoned_ = true; }
+
+ private:
+  Status check(cuda::Result result, const std::string& what) const;
+  Status make_current() const;
+  Status allocate_device(cuda::DevicePtr& memory, size_t bytes, const std::string& what);
+  Status copy_pointers(cuda::DevicePtr to, const std::vector<cuda::DevicePtr>& pointers);
+  Status check_residency() const;
+  Status start(cuda::Function function, size_t shared, bool cooperative);
+  bool side_done();
+
+  const cuda::Driver& driver_;
+  const ir::Manifest& manifest_;
+  const SessionOptions& options_;
+  const int rank_;
+  const cuda::DeviceInfo& device_;
+  const int sharing_;
+  bool abandoned_ = false;
+
+  cuda::Context context_ = nullptr;
+  cuda::Module module_ = nullptr;
+  cuda::Function kernel_ = nullptr, reset_ = nullptr;
+  cuda::Stream stream_ = nullptr, side_ = nullptr;
+  std::vector<cuda::Event> events_;
+  std::vector<cuda::DevicePtr> memory_;   // everything to free
+  std::vector<cuda::DevicePtr> tensors_;  // one a tensor of the manifest
+  cuda::DevicePtr control_ = 0;
+  Report* report_ = nullptr;  // host memory, mapped
+  uint32_t* words_ =
+      nullptr;  // host memory for copies while a kernel runs: [0] heartbeat, [1] abort
+  Launch launch_{};
+};
+
+}  // namespace maco::runtime

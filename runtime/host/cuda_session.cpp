@@ -1,0 +1,321 @@
+#include "runtime/host/cuda_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/host/cuda_rank.h"
+#include "runtime/host/jit.h"
+#include "runtime/host/rank_threads.h"
+
+namespace maco::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Launches that are enqueued before the first of them may start; a stream holds about a thousand
+// entries.
+constexpr int kBatch = 64;
+
+class CudaSession : public Session {
+ public:
+  CudaSession(std::unique_ptr<cuda::Driver> driver, ir::Manifest manifest,
+              const SessionOptions& options)
+      : driver_(std::move(driver)),
+        manifest_(std::move(manifest)),
+        options_(options),
+        threads_(static_cast<int>(manifest_.world)),
+        epoch_(options.first_epoch) {}
+  ~CudaSession() override;
+
+  Status prepare(const std::string& image);
+  const ir::Manifest& manifest() const override { return manifest_; }
+  Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
+  Status read(int rank, size_t tensor, void* data, size_t bytes) override;
+  Status launch(const LaunchValues& values) override;
+  Status bench(const LaunchValues& values, int launches, double& median_us) override;
+
+ private:
+  CudaRank& at(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  // The step on all ranks at once.
+  Status on_all(const std::function<Status(int)>& step) { return all_of(threads_.run(step)); }
+  Status check_copy(int rank, size_t tensor, size_t bytes) const;
+  Status set_values(const LaunchValues& values);
+  Status run(int launches, bool timed);
+  Status enqueue(int rank, int launches, bool timed);
+  void watch();
+  void abort_all();
+  Status recover();
+
+  std::unique_ptr<cuda::Driver> driver_;
+  const ir::Manifest manifest_;
+  const SessionOptions options_;
+  RankThreads threads_;
+  std::vector<std::unique_ptr<CudaRank>> ranks_;
+  std::unique_ptr<SymmetricMemory> symmetric_;
+  uint32_t* gate_ = nullptr;  // host memory, mapped: see CudaRank::enqueue_gate
+  cuda::DevicePtr gate_address_ = 0;
+  uint32_t gate_value_ = 0;
+  uint32_t epoch_;    // of the next launch
+  std::string dead_;  // not empty: why nothing can be launched any more
+
+  // Of the launch in progress.
+  std::atomic<bool> failed_{
+      false};  // a rank's kernel could not start or faulted: its peers wait in vain
+  std::atomic<bool> give_up_{false};  // nobody waits for kernels any more
+  Clock::time_point progress_, aborted_;
+  bool aborting_ = false;
+  std::vector<uint32_t> heartbeats_;
+};
+
+CudaSession::~CudaSession() {
+  if (give_up_) {  // kernels may still run, and freeing anything would wait for them
+    for (auto& rank : ranks_) rank.release()->abandon();
+    static_cast<void>(symmetric_.release());
+    static_cast<void>(driver_.release());
+    return;
+  }
+  if (gate_) driver_->host_free(gate_);
+  symmetric_.reset();
+  ranks_.clear();
+}
+
+Status CudaSession::prepare(const std::string& image) {
+  const auto& devices = driver_->devices();
+  const int world = static_cast<int>(manifest_.world), per_gpu = options_.ranks_per_gpu;
+  for (int r = 0; r < world; ++r) {
+    const int sharing = std::min(per_gpu, world - r / per_gpu * per_gpu);
+    ranks_.push_back(std::make_unique<CudaRank>(
+        *driver_, manifest_, options_, r, devices[static_cast<size_t>(r / per_gpu)], sharing));
+  }
+  // Every step ends on all ranks before the next begins on any.
+  MACO_TRY(on_all([&](int r) { return at(r).open(); }));
+  MACO_TRY(on_all([&](int r) { return at(r).load(image); }));
+  MACO_TRY(on_all([&](int r) { return at(r).allocate(); }));
+  const SymmetricLayout layout = symmetric_layout(manifest_);
+  std::vector<SymmetricRank> places;
+  for (auto& rank : ranks_) places.push_back(rank->place());
+  Status status;
+  symmetric_ = symmetric_providers().front()->allocate(*driver_, places, layout.bytes, status);
+  if (!symmetric_) return status;
+  MACO_TRY(on_all([&](int r) { return at(r).bind(*symmetric_, layout); }));
+
+  MACO_TRY(driver_->check(driver_->context_set(ranks_[0]->place().context), "use GPU 0"));
+  void* host = nullptr;
+  MACO_TRY(driver_->check(
+      driver_->host_allocate(&host, sizeof(u32), cuda::kHostPortable | cuda::kHostMapped),
+      "allocate host memory"));
+  gate_ = static_cast<uint32_t*>(host);
+  *gate_ = 0;
+  MACO_TRY(driver_->check(driver_->host_pointer(&gate_address_, host, 0), "map host memory"));
+  return on_all([&](int r) { return at(r).reset(epoch_); });
+}
+
+Status CudaSession::check_copy(int rank, size_t tensor, size_t bytes) const {
+  if (!dead_.empty()) return Status::failure(dead_);
+  if (rank < 0 || rank >= manifest_.world)
+    return Status::failure(fmt::format("rank {} is outside [0, {})", rank, manifest_.world));
+  if (tensor >= manifest_.tensors.size())
+    return Status::failure(
+        fmt::format("tensor {} is outside [0, {})", tensor, manifest_.tensors.size()));
+  const ir::ManifestTensor& t = manifest_.tensors[tensor];
+  const auto most = static_cast<size_t>(t.max_elements * ir::size_of(t.dtype));
+  if (bytes > most)
+    return Status::failure(fmt::format("'{}' has at most {} bytes, not {}", t.name, most, bytes));
+  return {};
+}
+
+Status CudaSession::write(int rank, size_t tensor, const void* data, size_t bytes) {
+  MACO_TRY(check_copy(rank, tensor, bytes));
+  return bytes == 0 ? Status{} : at(rank).write(tensor, data, bytes);
+}
+
+Status CudaSession::read(int rank, size_t tensor, void* data, size_t bytes) {
+  MACO_TRY(check_copy(rank, tensor, bytes));
+  return bytes == 0 ? Status{} : at(rank).read(tensor, data, bytes);
+}
+
+Status CudaSession::set_values(const LaunchValues& values) {
+  if (!dead_.empty()) return Status::failure(dead_);
+  for (int r = 0; r < manifest_.world; ++r) {
+    std::vector<int32_t> out;
+    MACO_TRY(evaluate_values(manifest_, values, r, out));
+    at(r).set_values(out);
+  }
+  return {};
+}
+
+Status CudaSession::enqueue(int rank, int launches, bool timed) {
+  CudaRank& r = at(rank);
+  if (timed) r.enqueue_gate(gate_address_, gate_value_);
+  for (int i = 0; i < launches; ++i) {
+    const auto first = static_cast<size_t>(2 * i);
+    MACO_TRY(r.enqueue(epoch_ + static_cast<uint32_t>(i), timed ? r.event(first) : nullptr,
+                       timed ? r.event(first + 1) : nullptr));
+  }
+  return {};
+}
+
+// Launches `launches` times on all ranks and waits. Whatever happens, all ranks have ended, or are
+// given up, when it returns.
+Status CudaSession::run(int launches, bool timed) {
+  failed_ = false;
+  aborting_ = false;
+  progress_ = Clock::now();
+  heartbeats_.assign(ranks_.size(), 0);
+  ++gate_value_;
+  auto step = [&](int r) {
+    threads_.meet();
+    Status status = enqueue(r, launches, timed);
+    if (!status) failed_ = true;
+    threads_.meet();
+    // Also where a rank has failed: the others' kernels must run to see its abort.
+    if (timed && r == 0)
+      std::atomic_ref<uint32_t>(*gate_).store(gate_value_, std::memory_order_release);
+    Status ended = at(r).wait(give_up_);
+    if (!ended) failed_ = true;
+    return status ? ended : status;
+  };
+  std::vector<Status> statuses = threads_.run(step, [this] { watch(); });
+  epoch_ += static_cast<uint32_t>(launches);
+
+  std::vector<Report> reports;
+  bool stopped = false;
+  for (auto& rank : ranks_) {
+    reports.push_back(rank->report());
+    stopped = stopped || reports.back().state != 0;
+  }
+  Status status = all_of(statuses);
+  if (status.ok && !stopped) return {};
+  const std::string story = explain_reports(manifest_, reports, options_.timeout_ms);
+  if (!story.empty())
+    status = Status::failure(status.message.empty() ? story : status.message + "\n" + story);
+  if (Status recovered = recover(); !recovered)
+    dead_ = "nothing can be launched after this failure: " + status.message;
+  return status;
+}
+
+// All ranks have left their kernels; counters, slots and reports begin again.
+Status CudaSession::recover() {
+  if (give_up_) return Status::failure("a kernel still runs");
+  return on_all([&](int r) { return at(r).reset(epoch_); });
+}
+
+// Called now and then while kernels run. Kernels end by themselves after the time-out; what this
+// catches are those that don't, and peers of one that couldn't start.
+void CudaSession::watch() {
+  const auto now = Clock::now();
+  if (aborting_) {
+    if (now - aborted_ > std::chrono::seconds(10)) give_up_ = true;
+    return;
+  }
+  if (failed_) return abort_all();
+  const std::chrono::milliseconds timeout(options_.timeout_ms);
+  if (now - progress_ < timeout) return;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    uint32_t heartbeat = 0;
+    if (!ranks_[r]->read_heartbeat(heartbeat) || heartbeat == heartbeats_[r]) continue;
+    heartbeats_[r] = heartbeat;
+    progress_ = Clock::now();
+  }
+  if (now - progress_ > 2 * timeout + std::chrono::seconds(5)) abort_all();
+}
+
+void CudaSession::abort_all() {
+  aborting_ = true;
+  aborted_ = Clock::now();
+  for (auto& rank : ranks_) rank->write_abort();
+}
+
+Status CudaSession::launch(const LaunchValues& values) {
+  MACO_TRY(set_values(values));
+  return run(1, false);
+}
+
+Status CudaSession::bench(const LaunchValues& values, int launches, double& median_us) {
+  if (launches < 1) return Status::failure("a benchmark needs at least one launch");
+  MACO_TRY(set_values(values));
+  for (auto& rank : ranks_) MACO_TRY(driver_->check(rank->make_events(2 * kBatch), "make events"));
+  MACO_TRY(run(std::clamp(launches / 4, 3, kBatch), true));  // warm-up
+  std::vector<double> times;
+  while (static_cast<int>(times.size()) < launches) {
+    const int count = std::min(kBatch, launches - static_cast<int>(times.size()));
+    MACO_TRY(run(count, true));
+    for (int i = 0; i < count; ++i) {
+      double slowest = 0;
+      for (auto& rank : ranks_) {
+        const auto first = static_cast<size_t>(2 * i);
+        float ms = 0;
+        MACO_TRY(
+            driver_->check(driver_->event_elapsed(&ms, rank->event(first), rank->event(first + 1)),
+                           "read the time"));
+        slowest = std::max(slowest, 1000.0 * double{ms});
+      }
+      times.push_back(slowest);
+    }
+  }
+  std::sort(times.begin(), times.end());
+  const size_t middle = times.size() / 2;
+  median_us = times.size() % 2 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+  return {};
+}
+
+// What can be said before anything is compiled.
+Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Arch& arch,
+                     const SessionOptions& options) {
+  const int64_t needed = (m.world + options.ranks_per_gpu - 1) / options.ranks_per_gpu;
+  const auto found = static_cast<int64_t>(driver.devices().size());
+  if (needed > found)
+    return Status::failure(
+        fmt::format("{} ranks with {} on a GPU need {} GPUs, but {} {} found (--ranks-per-gpu={} "
+                    "would put them there)",
+                    m.world, options.ranks_per_gpu, needed, found, found == 1 ? "was" : "were",
+                    (m.world + found - 1) / found));
+  for (size_t i = 0; i < static_cast<size_t>(needed); ++i) {
+    const cuda::DeviceInfo& d = driver.devices()[i];
+    if (!runs_on(arch, d.major, d.minor))
+      return Status::failure(
+          fmt::format("the kernel was compiled for {}, but GPU {} ({}) is sm_{}{}", m.target, i,
+                      d.name, d.major, d.minor));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
+                                           const SessionOptions& options, Status& status) {
+  auto fail = [&status](std::string why) {
+    status = Status::failure(std::move(why));
+    return nullptr;
+  };
+  ir::ManifestResult parsed = ir::parse_manifest(kernel_source);
+  if (!parsed.manifest) return fail(parsed.error);
+  const ir::Manifest& m = *parsed.manifest;
+  const std::optional<Arch> arch = parse_arch(m.target);
+  if (!arch)
+    return fail(
+        fmt::format("the kernel was compiled for '{}', which is no NVIDIA GPU: compile it with "
+                    "--target=sm_90a, say",
+                    m.target));
+  if (options.ranks_per_gpu < 1) return fail("a GPU must have at least one rank");
+  if (m.values.size() > size_t{kMaxValues})
+    return fail(
+        fmt::format("the kernel has {} launch values, more than {}", m.values.size(), kMaxValues));
+
+  std::unique_ptr<cuda::Driver> driver = cuda::Driver::load(status);
+  if (!driver) return nullptr;
+  status = check_devices(*driver, m, *arch, options);
+  if (!status) return nullptr;
+  std::string image;
+  status = compile_kernel(kernel_source, m.target, options.verbose, image);
+  if (!status) return nullptr;
+  auto session =
+      std::make_unique<CudaSession>(std::move(driver), std::move(*parsed.manifest), options);
+  status = session->prepare(image);
+  if (!status) return nullptr;
+  return session;
+}
+
+}  // namespace maco::runtime

@@ -1,0 +1,88 @@
+// The part of the CUDA driver's public interface that the runtime uses, declared here so that no
+// CUDA header is needed to build.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace maco::runtime::cuda {
+
+using Result = int;
+using Device = int;
+using DevicePtr = unsigned long long;
+using Context = struct CUctx_st*;
+using Module = struct CUmod_st*;
+using Function = struct CUfunc_st*;
+using Stream = struct CUstream_st*;
+using Event = struct CUevent_st*;
+
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kNoDevice = 100;
+inline constexpr Result kNotReady = 600;
+inline constexpr Result kPeerAccessAlreadyEnabled = 704;
+
+// CUdevice_attribute
+inline constexpr int kMultiprocessors = 16;
+inline constexpr int kComputeMajor = 75;
+inline constexpr int kComputeMinor = 76;
+inline constexpr int kCooperativeLaunch = 95;
+inline constexpr int kSharedPerBlockOptin = 97;
+// CUfunction_attribute
+inline constexpr int kFunctionMaxThreads = 0;
+inline constexpr int kFunctionStaticShared = 1;
+inline constexpr int kFunctionLocalBytes = 3;
+inline constexpr int kFunctionRegisters = 4;
+inline constexpr int kFunctionMaxDynamicShared = 8;
+
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kHostPortable = 1;
+inline constexpr unsigned kHostMapped = 2;
+inline constexpr unsigned kWaitGeq = 0;
+
+// X(name of the member, symbol, parameter types): all return Result.
+#define MACO_CUDA_FUNCTIONS(X)                                                               \
+  X(init, "cuInit", (unsigned))                                                              \
+  X(driver_version, "cuDriverGetVersion", (int*))                                            \
+  X(error_name, "cuGetErrorName", (Result, const char**))                                    \
+  X(error_string, "cuGetErrorString", (Result, const char**))                                \
+  X(device_count, "cuDeviceGetCount", (int*))                                                \
+  X(device_get, "cuDeviceGet", (Device*, int))                                               \
+  X(device_name, "cuDeviceGetName", (char*, int, Device))                                    \
+  X(device_attribute, "cuDeviceGetAttribute", (int*, int, Device))                           \
+  X(can_access_peer, "cuDeviceCanAccessPeer", (int*, Device, Device))                        \
+  X(context_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                          \
+  X(context_release, "cuDevicePrimaryCtxRelease_v2", (Device))                               \
+  X(context_set, "cuCtxSetCurrent", (Context))                                               \
+  X(enable_peer, "cuCtxEnablePeerAccess", (Context, unsigned))                               \
+  X(module_load, "cuModuleLoadData", (Module*, const void*))                                 \
+  X(module_unload, "cuModuleUnload", (Module))                                               \
+  X(module_function, "cuModuleGetFunction", (Function*, Module, const char*))                \
+  X(function_set, "cuFuncSetAttribute", (Function, int, int))                                \
+  X(function_get, "cuFuncGetAttribute", (int*, int, Function))                               \
+  X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor", (int*, Function, int, size_t)) \
+  X(launch, "cuLaunchKernel",                                                                \
+    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, \
+     void**, void**))                                                                        \
+  X(launch_cooperative, "cuLaunchCooperativeKernel",                                         \
+    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, \
+     void**))                                                                                \
+  X(allocate, "cuMemAlloc_v2", (DevicePtr*, size_t))                                         \
+  X(free, "cuMemFree_v2", (DevicePtr))                                                       \
+  X(memory_info, "cuMemGetInfo_v2", (size_t*, size_t*))                                      \
+  X(host_allocate, "cuMemHostAlloc", (void**, size_t, unsigned))                             \
+  X(host_free, "cuMemFreeHost", (void*))                                                     \
+  X(host_pointer, "cuMemHostGetDevicePointer_v2", (DevicePtr*, void*, unsigned))             \
+  X(fill, "cuMemsetD8Async", (DevicePtr, unsigned char, size_t, Stream))                     \
+  X(to_device, "cuMemcpyHtoDAsync_v2", (DevicePtr, const void*, size_t, Stream))             \
+  X(to_host, "cuMemcpyDtoHAsync_v2", (void*, DevicePtr, size_t, Stream))                     \
+  X(stream_create, "cuStreamCreate", (Stream*, unsigned))                                    \
+  X(stream_destroy, "cuStreamDestroy_v2", (Stream))                                          \
+  X(stream_query, "cuStreamQuery", (Stream))                                                 \
+  X(stream_synchronize, "cuStreamSynchronize", (Stream))                                     \
+  X(stream_wait_value, "cuStreamWaitValue32_v2", (Stream, DevicePtr, uint32_t, unsigned))    \
+  X(event_create, "cuEventCreate", (Event*, unsigned))                                       \
+  X(event_destroy, "cuEventDestroy_v2", (Event))                                             \
+  X(event_record, "cuEventRecord", (Event, Stream))                                          \
+  X(event_elapsed, "cuEventElapsedTime", (float*, Event, Event))
+
+}  // namespace maco::runtime::cuda

@@ -1,0 +1,190 @@
+#include "runtime/host/session.h"
+
+#include <atomic>
+
+#include "runtime/host/abi.h"
+#include "runtime/host/cuda_session.h"
+#include "runtime/host/driver.h"
+#include "runtime/host/rank_threads.h"
+#include "runtime/host/symmetric.h"
+#include "tests/catch.h"
+
+namespace maco::runtime {
+namespace {
+
+using ir::Expr;
+using test::Contains;
+
+ir::Manifest example() {
+  ir::Manifest m;
+  m.name = "example";
+  m.world = 2;
+  m.target = "sm_90a";
+  m.ctas = 132;
+  m.threads = 288;
+  m.dims = {{"tokens", 1, 64}};
+  m.scalars = {{"pos", 0, 4095}};
+  m.values = {Expr::var("tokens"), Expr::var("pos") + Expr::var("rank") * Expr::var("world")};
+  m.calls = {{"down", "matmul"}, {"emb", "embedding"}, {"y", "allreduce"}};
+  m.local_names = {{0, "x"}, {10, "h"}, {20, "down"}};
+  m.peer_names = {{0, "y"}};
+  return m;
+}
+
+std::string failure(const ir::Manifest& m, const LaunchValues& values, int rank = 0) {
+  std::vector<int32_t> out;
+  const Status status = evaluate_values(m, values, rank, out);
+  CHECK(!status.ok);
+  return status.message;
+}
+
+Report report(u32 kind) {
+  Report r{};
+  r.state = 2;
+  r.kind = kind;
+  r.cta = 3;
+  r.tile = 5;
+  r.event = 12;
+  r.source = 1;
+  r.expected = 4294967290u;
+  r.seen = 4294967289u;
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("launch values follow from dims, scalars and the rank") {
+  std::vector<int32_t> out;
+  REQUIRE(evaluate_values(example(), {{"tokens", 5}, {"pos", 100}}, 1, out));
+  CHECK(out == std::vector<int32_t>{5, 102});
+  REQUIRE(evaluate_values(example(), {{"pos", 4095}}, 0, out));  // a dim has its maximum
+  CHECK(out == std::vector<int32_t>{64, 4095});
+}
+
+TEST_CASE("dims and scalars out of range are refused with the range") {
+  CHECK(failure(example(), {{"pos", 4096}}) == "scalar 'pos' is 4096, but must be from 0 to 4095");
+  CHECK(failure(example(), {{"pos", -1}}) == "scalar 'pos' is -1, but must be from 0 to 4095");
+  CHECK(failure(example(), {{"pos", 0}, {"tokens", 65}}) ==
+        "dim 'tokens' is 65, but must be from 1 to 64");
+  CHECK(failure(example(), {{"pos", 0}, {"tokens", 0}}) ==
+        "dim 'tokens' is 0, but must be from 1 to 64");
+  CHECK(failure(example(), {}) == "scalar 'pos' has no value; it takes one from 0 to 4095");
+  CHECK(failure(example(), {{"pos", 0}, {"token", 3}}) ==
+        "'token' is no dim or scalar of 'example': it has 'tokens', 'pos'");
+  CHECK(failure(example(), {{"pos", 0}}, 2) == "rank 2 is outside [0, 2)");
+}
+
+TEST_CASE("values that can't be computed or don't fit name the rank") {
+  ir::Manifest m = example();
+  m.values = {Expr::binary(Expr::Kind::Div, Expr(7), Expr::var("rank"))};
+  CHECK_THAT(failure(m, {{"pos", 0}}, 0), Contains("rank 0") && Contains("division by zero"));
+  m.values = {(Expr::var("pos") + Expr(1)) * Expr(int64_t{1} << 31)};
+  CHECK_THAT(failure(m, {{"pos", 0}}, 1),
+             Contains("rank 1") && Contains("2147483648, which does not fit 32 bits"));
+  m.values.assign(size_t{kMaxValues} + 1, Expr(1));
+  CHECK_THAT(failure(m, {{"pos", 0}}), Contains("257 launch values, more than the 256"));
+}
+
+TEST_CASE("a report is told in the names of the graph") {
+  const ir::Manifest m = example();
+  CHECK(explain_report(m, 0, report(kTimeoutLocal), 30000) ==
+        "rank 0, SM 3: task 'down' (matmul) tile 5 waited 30 s without progress for event of 'h' "
+        "(local event 12): "
+        "expected 4294967290, seen 4294967289");
+  CHECK(explain_report(m, 0, report(kTimeoutPeer), 250) ==
+        "rank 0, SM 3: task 'down' (matmul) tile 5 waited 250 ms without progress for rank 1's "
+        "event of 'y' "
+        "(peer event 12): expected 4294967290, seen 4294967289");
+  CHECK_THAT(explain_report(m, 0, report(kTimeoutPacket)),
+             Contains("waited without progress for packets from rank 1 (operand 12)"));
+  CHECK_THAT(explain_report(m, 0, report(kTimeoutPage)), Contains("page of shared memory"));
+  Report index = report(kBadIndex);
+  index.call = 1;
+  index.index = 70000;
+  index.limit = 32000;
+  CHECK(explain_report(m, 1, index) == "rank 1: op 'emb': index 70000 is outside [0, 32000)");
+  CHECK(explain_report(m, 0, report(kPeerAborted)) == "rank 0: stopped because rank 1 had stopped");
+}
+
+TEST_CASE("reports that make no sense are told as far as they go") {
+  ir::Manifest m = example();
+  CHECK(explain_report(m, 0, Report{}) == "");
+  Report r = report(kTimeoutLocal);
+  r.state = 1;
+  CHECK_THAT(explain_report(m, 0, r), Contains("not complete"));
+  r = report(kTimeoutLocal);
+  r.call = 99;
+  r.place = 7;
+  m.local_names.clear();
+  CHECK_THAT(explain_report(m, 0, r),
+             Contains("task 7 (call 99)") && Contains("for local event 12:"));
+  CHECK_THAT(explain_report(m, 0, report(77)), Contains("unknown reason 77"));
+}
+
+TEST_CASE("causes are told before consequences, one line a rank") {
+  Report bad = report(kBadIndex);
+  bad.call = 1;
+  const std::vector<Report> reports = {report(kPeerAborted), bad, Report{}};
+  CHECK(explain_reports(example(), reports) ==
+        "rank 1: op 'emb': index 0 is outside [0, 0)\nrank 0: stopped because rank 1 had stopped");
+  CHECK(explain_reports(example(), {}) == "");
+}
+
+TEST_CASE("all ranks take a step at once, and all statuses come back") {
+  RankThreads threads(3);
+  std::atomic<int> met{0};
+  for (int round = 0; round < 100; ++round) {
+    const auto statuses = threads.run([&](int rank) {
+      ++met;
+      threads.meet();
+      const int seen = met;  // nobody goes on before all have come
+      threads.meet();
+      return seen == 3 * (round + 1) && rank != round % 3
+                 ? Status{}
+                 : Status::failure("rank " + std::to_string(rank));
+    });
+    CHECK(all_of(statuses).message == "rank " + std::to_string(round % 3));
+  }
+  std::atomic<bool> ticked{false};
+  threads.run(
+      [&](int) {
+        while (!ticked) std::this_thread::yield();
+        return Status{};
+      },
+      [&] { ticked = true; }, std::chrono::milliseconds(1));
+  CHECK(all_of({Status::failure("a"), {}, Status::failure("b"), Status::failure("a")}).message ==
+        "a\nb");
+  CHECK(all_of({{}, {}}).ok);
+}
+
+TEST_CASE("symmetric memory has slots, words of peer events and control") {
+  ir::Manifest m = example();
+  m.symmetric_bytes = 1024;
+  m.peer_events = 33;
+  const SymmetricLayout layout = symmetric_layout(m);
+  CHECK(layout.events == 1024);
+  CHECK(layout.control == 1536);  // 1024 + 33 * 2 * 4, rounded up
+  CHECK(layout.bytes == 1536 + 256);
+  CHECK(find_symmetric_provider("p2p") == symmetric_providers().front());
+  CHECK(find_symmetric_provider("none") == nullptr);
+}
+
+TEST_CASE("a session on a GPU that can't be had is refused with the reason") {
+  Status status;
+  CHECK(!make_cuda_session("int main() {}\n", {}, status));
+  CHECK_THAT(status.message, Contains("no '//@maco' lines"));
+  ir::Manifest m = example();
+  m.target = "cpu";
+  CHECK(!make_cuda_session(print_manifest(m), {}, status));
+  CHECK_THAT(status.message, Contains("'cpu', which is no NVIDIA GPU"));
+  SessionOptions options;
+  options.ranks_per_gpu = 0;
+  CHECK(!make_cuda_session(print_manifest(example()), options, status));
+  CHECK_THAT(status.message, Contains("at least one rank"));
+
+  CHECK(!cuda::Driver::load(status, "/nonexisting/libcuda.so.1"));
+  CHECK(status.message ==
+        "no device: this machine has no NVIDIA driver (/nonexisting/libcuda.so.1 was not found)");
+}
+
+}  // namespace maco::runtime
