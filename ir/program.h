@@ -51,6 +51,8 @@ struct Buffer {
   int64_t max_elements() const { return max_rows * cols; }
   /// Bytes of one copy. Packet slots: payload rounded up to 4 bytes a row of `cols`, times two.
   int64_t bytes() const;
+  /// Slot: bytes from one copy to the next, bytes() rounded up to 256: launch e uses offset + (e mod rotation) * copy_bytes().
+  int64_t copy_bytes() const;
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 

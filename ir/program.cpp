@@ -1,0 +1,83 @@
+#include "ir/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace maco::ir {
+namespace {
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+std::string_view name(Stage stage) {
+  constexpr std::string_view names[] = {"tiled", "planned", "scheduled", "synced"};
+  return names[static_cast<size_t>(stage)];
+}
+
+std::string_view name(BufferKind kind) {
+  constexpr std::string_view names[] = {"input", "param", "state", "output", "temp", "slot"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::string_view name(Role role) { return role == Role::Compute ? "compute" : "comm"; }
+
+std::string_view name(TaskPriority priority) {
+  constexpr std::string_view names[] = {"low", "normal", "high"};
+  return names[static_cast<size_t>(priority)];
+}
+
+std::string_view name(EventKind kind) {
+  constexpr std::string_view names[] = {"local", "peer", "packet"};
+  return names[static_cast<size_t>(kind)];
+}
+
+int64_t Buffer::bytes() const {
+  if (!packets) return max_elements() * size_of(dtype);
+  return max_rows * round_up(cols * size_of(dtype), 4) * 2;
+}
+
+int64_t Buffer::copy_bytes() const { return round_up(bytes(), 256); }
+
+std::vector<int> resolve(RankRef ref, int rank, int world) {
+  switch (ref.kind) {
+    case RankRef::Kind::Self:
+      return {rank};
+    case RankRef::Kind::Rank:
+      return {ref.n};
+    case RankRef::Kind::Shift: {
+      const int64_t to = (int64_t{rank} + ref.n) % world;
+      return {static_cast<int>(to < 0 ? to + world : to)};
+    }
+    case RankRef::Kind::Others:
+    case RankRef::Kind::All:
+      break;
+  }
+  std::vector<int> ranks;
+  for (int r = 0; r < world; ++r)
+    if (r != rank || ref.kind == RankRef::Kind::All) ranks.push_back(r);
+  return ranks;
+}
+
+std::vector<std::vector<TaskId>> streams(const Program& program) {
+  std::vector<std::vector<TaskId>> result(static_cast<size_t>(std::max(program.ctas, 0)));
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    const int32_t sm = program.tasks[i].sm;
+    if (sm >= 0 && sm < program.ctas) result[static_cast<size_t>(sm)].push_back(id_of<TaskId>(i));
+  }
+  for (std::vector<TaskId>& stream : result)
+    std::stable_sort(stream.begin(), stream.end(),
+                     [&](TaskId a, TaskId b) { return program[a].place < program[b].place; });
+  return result;
+}
+
+std::string describe(const Program& program, TaskId task) {
+  const Task& t = program[task];
+  if (index(t.call) >= program.calls.size()) return fmt::format("task {}", index(task));
+  const Call& call = program[t.call];
+  return fmt::format("{} '{}' tile {}", call.op_kind.empty() ? call.function : call.op_kind,
+                     call.op, t.tile);
+}
+
+}  // namespace maco::ir

@@ -1,0 +1,407 @@
+// Parses the text of ir::Program (grammar: ir/program_syntax.h) in one pass over the characters,
+// without a list of tokens: a text of 100,000 tasks is read in a fraction of a second. After an
+// error the parser goes on with the next line that starts an entity.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+
+#include "ir/program_syntax.h"
+#include "ir/program_text.h"
+#include "ir/text_cursor.h"
+
+namespace maco::ir {
+namespace {
+
+class Parser : private TextCursor {
+ public:
+  Parser(int32_t file, Diagnostics& diagnostics) : TextCursor(file, diagnostics) {}
+
+  std::optional<Program> run() {
+    if (header()) {
+      while (errors_ < kMaxErrors && !at_end() && peek() != '}')
+        if (!entity()) recover();
+      if (errors_ < kMaxErrors && expect('}') && !at_end())
+        error(at_, 1, "expected the end of the text after '}'");
+    }
+    if (errors_ > 0) return std::nullopt;
+    return std::move(p_);
+  }
+
+ private:
+  bool at_entity() {
+    const std::string_view word = peek_word();
+    for (const Entity& e : kEntities)
+      if (word == e.word) return true;
+    return false;
+  }
+  size_t column(size_t at) const { return static_cast<size_t>(loc(at, 1).column); }
+  void recover() {
+    // The error may lie on the next line already, where something was missing at the end of this
+    // one.
+    if (at_entity() && at_ != entity_at_) return;
+    while (at_ < text_.size()) {
+      at_ = std::min(text_.find('\n', at_), text_.size());
+      // A line that is indented deeper continues what was wrong.
+      if (peek() == '}' || at_entity() || column(at_) <= column(entity_at_)) return;
+    }
+  }
+
+  // Names to entities
+
+  struct Names {
+    std::unordered_map<std::string, uint32_t> index;
+    static constexpr uint32_t kSeveral = ~uint32_t{0};
+    void add(const std::string& entity, size_t i) {
+      const auto [at, fresh] = index.emplace(entity, static_cast<uint32_t>(i));
+      if (!fresh) at->second = kSeveral;
+    }
+  };
+  /// NAME or #N. An unknown one is reported and read as 0: the line is still checked to its end.
+  template <class Id>
+  bool reference(Id& id, const Names& names, size_t count, std::string_view kind) {
+    const size_t start = (skip(), at_);
+    uint32_t i = 0;
+    id = Id{};
+    if (accept('#')) {
+      if (!number(i)) return false;
+      if (i < count) {
+        id = id_of<Id>(i);
+      } else {
+        error(start, at_ - start,
+              fmt::format("there is no {} #{}: the text has {} so far", kind, i, count));
+      }
+      return true;
+    }
+    if (!read_name(scratch_, kind == "event" ? "an event" : "a buffer")) return false;
+    const auto found = names.index.find(scratch_);
+    if (found == names.index.end()) {
+      std::string hint;
+      if (count <= 10000 && errors_ < 20) {
+        std::vector<std::string> known;
+        for (const auto& entry : names.index) known.push_back(entry.first);
+        std::sort(known.begin(), known.end());
+        hint = did_you_mean(scratch_, known);
+      }
+      error(start, at_ - start, fmt::format("unknown {} '{}'{}", kind, scratch_, hint));
+    } else if (found->second == Names::kSeveral) {
+      error(start, at_ - start,
+            fmt::format("several {}s are called '{}': write '#' and an index", kind, scratch_));
+    } else {
+      id = id_of<Id>(found->second);
+    }
+    return true;
+  }
+  bool buffer_ref(BufferId& id) { return reference(id, buffers_, p_.buffers.size(), "buffer"); }
+  bool event_ref(EventId& id) { return reference(id, events_, p_.events.size(), "event"); }
+  bool call_ref(CallId& id) {
+    const std::string_view label = peek_word();
+    if (label.empty()) return expected("a call");
+    const auto found = calls_.find(label);
+    if (found != calls_.end()) {
+      id = found->second;
+    } else {
+      error(at_, label.size(), fmt::format("unknown call '{}'", label));
+    }
+    at_ += label.size();
+    return true;
+  }
+  bool value_index(uint32_t& i) { return expect('%') && number(i); }
+
+  // Entities
+
+  struct Entity {
+    std::string_view word;
+    bool (Parser::*parse)();
+  };
+  static const Entity kEntities[6];
+
+  bool header() {
+    return (accept_word("program") || expected("'program'")) && read_name(p_.name) &&
+           (accept_key("stage") || expected("'stage='")) && word_of(p_.stage, 4, "a stage") &&
+           field("world", p_.world) && (accept_key("target") || expected("'target='")) &&
+           read_name(p_.target) && field("ctas", p_.ctas) &&
+           optional_field("arena", p_.arena_bytes) &&
+           optional_field("symmetric", p_.symmetric_bytes) && expect('{');
+  }
+
+  bool entity() {
+    const std::string_view word = peek_word();
+    entity_at_ = at_;
+    for (const Entity& e : kEntities) {
+      if (word != e.word) continue;
+      at_ += word.size();
+      return (this->*e.parse)();
+    }
+    return expected("'roles', 'value', 'buffer', 'call', 'event', 'task' or '}'");
+  }
+
+  bool roles() {
+    do {
+      RoleSpan span;
+      if (!word_of(span.role, 2, "a role") || !number(span.begin) || !expect('.') || !expect('.') ||
+          !number(span.end))
+        return false;
+      if (accept('[')) {
+        do {
+          if (!read_name(span.ops.emplace_back())) return false;
+        } while (accept(','));
+        if (!expect(']')) return false;
+      }
+      p_.roles.push_back(std::move(span));
+    } while (accept(','));
+    return true;
+  }
+
+  bool value() {
+    const size_t start = (skip(), at_);
+    uint32_t i = 0;
+    Value v;
+    if (!value_index(i)) return false;
+    if (i != p_.values.size())
+      error(start, at_ - start,
+            fmt::format("values are numbered in order: expected %{}, found %{}", p_.values.size(),
+                        i));
+    if (!expect('=') || !expression(v.expr) || !(accept_word("in") || expected("'in'")) ||
+        !expect('[') || !number(v.range.lo) || !expect(',') || !number(v.range.hi) || !expect(']'))
+      return false;
+    p_.values.push_back(std::move(v));
+    return true;
+  }
+
+  bool dtype(DType& result) {
+    const std::string_view word = peek_word();
+    if (const auto type = dtype_from_name(word)) {
+      result = *type;
+      at_ += word.size();
+      return true;
+    }
+    return expected("a dtype");
+  }
+
+  bool buffer() {
+    Buffer b;
+    if (!read_name(b.name) || !expect(':') || !dtype(b.dtype) || !expect('[') ||
+        !expression(b.rows))
+      return false;
+    if (accept_word("max")) {
+      if (!number(b.max_rows)) return false;
+    } else if (const auto rows = b.rows.constant()) {
+      b.max_rows = *rows;
+    } else {
+      return expected("'max' and the maximal number of rows");
+    }
+    if (!(accept_word("x") || expected("'x'")) || !number(b.cols) || !expect(']') ||
+        !word_of(b.kind, 6, "a kind of buffer"))
+      return false;
+    if (accept_key("tensor") && !read_name(b.tensor)) return false;
+    if (!optional_field("rotation", b.rotation)) return false;
+    b.packets = accept_word("packets");
+    if (accept_key("offset") && !number(b.offset.emplace())) return false;
+    buffers_.add(b.name, p_.buffers.size());
+    p_.buffers.push_back(std::move(b));
+    return true;
+  }
+
+  bool param(Param& result) {
+    if (!read_name(result.name) || !expect('=')) return false;
+    const std::string_view word = peek_word();
+    auto& v = result.value;
+    if (word.empty()) {
+      // An integer unless something follows that only a floating-point number has.
+      const char* begin = text_.data() + at_;
+      const char* end = text_.data() + text_.size();
+      int64_t integer = 0;
+      const auto [stop, status] = std::from_chars(begin, end, integer);
+      const bool fraction = stop != end && (*stop == '.' || *stop == 'e' || *stop == 'E' ||
+                                            *stop == 'i' || *stop == 'n');
+      if (status == std::errc() && !fraction) {
+        v = integer;
+        at_ += static_cast<size_t>(stop - begin);
+        return true;
+      }
+      if (status == std::errc::result_out_of_range && !fraction) return number(integer);
+      return floating(v.emplace<double>());
+    }
+    if (word == "true" || word == "false") {
+      at_ += word.size();
+      v = word == "true";
+      return true;
+    }
+    if (word == "inf" || word == "nan") return floating(v.emplace<double>());
+    if (accept_word("const")) {
+      int64_t n = 0;
+      if (!number(n)) return false;
+      v = ValueRef{n};
+      return true;
+    }
+    if (accept_word("value")) {
+      const size_t start = (skip(), at_);
+      uint32_t i = 0;
+      if (!value_index(i)) return false;
+      if (i >= p_.values.size()) error(start, at_ - start, fmt::format("unknown value %{}", i));
+      v = ValueRef{i};
+      return true;
+    }
+    if (accept_word("code")) {
+      if (peek() != '"') return expected("a string");
+      return quoted(v.emplace<Code>().text);
+    }
+    DType type{};
+    if (!dtype_from_name(word)) return expected("the value of a parameter");
+    if (!dtype(type)) return false;
+    v = type;
+    return true;
+  }
+  bool floating(double& value) {
+    const char* begin = text_.data() + at_;
+    const auto [stop, status] = std::from_chars(begin, text_.data() + text_.size(), value);
+    if (status == std::errc::result_out_of_range)
+      return error(at_, static_cast<size_t>(stop - begin), "the number is out of range");
+    if (status != std::errc()) return expected("the value of a parameter");
+    at_ += static_cast<size_t>(stop - begin);
+    return true;
+  }
+
+  bool call() {
+    Call c;
+    const size_t start = entity_at_;
+    const std::string_view label = peek_word();
+    if (label.empty() || is_reserved(label)) return expected("a label such as 'c0'");
+    const size_t label_at = at_;
+    at_ += label.size();
+    if (!expect('=') || !read_name(c.function) || !(accept_key("op") || expected("'op='")) ||
+        !read_name(c.op) || !(accept_key("kind") || expected("'kind='")) || !read_name(c.op_kind))
+      return false;
+    if (accept('{')) {
+      while (!accept('}'))
+        if (!param(c.params.emplace_back())) return false;
+    }
+    if (!expect('(')) return false;
+    if (!accept(')')) {
+      do {
+        if (!buffer_ref(c.operands.emplace_back())) return false;
+      } while (accept(','));
+      if (!expect(')')) return false;
+    }
+    c.loc = loc(start, label_at + label.size() - start);
+    if (!calls_.emplace(label, id_of<CallId>(p_.calls.size())).second)
+      error(label_at, label.size(), fmt::format("the label '{}' is used twice", label));
+    p_.calls.push_back(std::move(c));
+    return true;
+  }
+
+  bool event() {
+    Event e;
+    if (!read_name(e.name) || !word_of(e.kind, 3, "a kind of event") ||
+        !optional_field("count", e.count))
+      return false;
+    events_.add(e.name, p_.events.size());
+    p_.events.push_back(std::move(e));
+    return true;
+  }
+
+  bool ranks(RankRef& ref) {
+    const std::string_view word = peek_word();
+    constexpr std::string_view words[] = {"self", "others", "all", "rank", "shift"};
+    for (size_t i = 0; i < std::size(words); ++i) {
+      if (word != words[i]) continue;
+      at_ += word.size();
+      ref = {static_cast<RankRef::Kind>(i), 0};
+      return i < 3 || (expect('(') && number(ref.n) && expect(')'));
+    }
+    return expected("'self', 'others', 'all', 'rank(N)' or 'shift(N)'");
+  }
+
+  bool region(Region& r) {
+    if (!buffer_ref(r.buffer) || !expect('[') || !number(r.r0) || !expect(':') || !number(r.r1) ||
+        !expect(',') || !number(r.c0) || !expect(':') || !number(r.c1))
+      return false;
+    r.pitch = p_.buffers.empty() ? 1 : p_[r.buffer].cols;
+    if (accept(']')) return true;
+    if (!optional_field("pitch", r.pitch) || !optional_field("rank_rows", r.rank_rows) ||
+        (accept_key("on") && !ranks(r.where)))
+      return false;
+    return expect(']');
+  }
+
+  bool clause(Task& t) {
+    const std::string_view word = peek_word();
+    constexpr std::string_view accesses[] = {"read", "write", "may"};
+    for (size_t i = 0; i < std::size(accesses); ++i) {
+      if (word != accesses[i]) continue;
+      at_ += word.size();
+      do {
+        Access& access = t.accesses.emplace_back();
+        access.kind = static_cast<AccessKind>(i);
+        if (!region(access.region)) return false;
+      } while (peek() == '#' || at_name());
+      return true;
+    }
+    if (accept_word("wait")) {
+      do {
+        Wait& wait = t.waits.emplace_back();
+        if (!event_ref(wait.event)) return false;
+        if (accept_word("from") && !ranks(wait.from)) return false;
+        if (accept_word("lag") && !number(wait.lag)) return false;
+      } while (accept(','));
+      return true;
+    }
+    if (accept_word("signal")) {
+      do {
+        Signal& signal = t.signals.emplace_back();
+        if (!event_ref(signal.event)) return false;
+        if (accept_word("to") && !ranks(signal.to)) return false;
+      } while (accept(','));
+      return true;
+    }
+    return expected("'read', 'write', 'may', 'wait' or 'signal'");
+  }
+
+  bool task() {
+    Task& t = p_.tasks.emplace_back();
+    const std::string_view label = peek_word();
+    if (label.empty() || is_reserved(label)) return expected("a label such as 't0'");
+    at_ += label.size();
+    if (!call_ref(t.call) || !expect('#') || !number(t.tile) || !word_of(t.role, 2, "a role") ||
+        !optional_field("sm", t.sm) || !optional_field("place", t.place))
+      return false;
+    if (accept_key("ranks")) {
+      const bool hex = text_.substr(at_, 2) == "0x";
+      if (hex) at_ += 2;
+      if (!number(t.ranks, "a number", hex ? 16 : 10)) return false;
+    }
+    if (accept_key("priority") && !word_of(t.priority, 3, "a priority")) return false;
+    if (accept_word("after")) {
+      if (!expect('(')) return false;
+      do {
+        if (!call_ref(t.after.emplace_back())) return false;
+      } while (accept(','));
+      if (!expect(')')) return false;
+    }
+    if (!accept(':')) return true;
+    do {
+      if (!clause(t)) return false;
+    } while (accept(';'));
+    return true;
+  }
+
+  size_t entity_at_ = 0;
+  Program p_;
+  Names buffers_, events_;
+  std::unordered_map<std::string_view, CallId> calls_;
+  std::string scratch_;
+};
+
+const Parser::Entity Parser::kEntities[6] = {{"roles", &Parser::roles},   {"value", &Parser::value},
+                                             {"buffer", &Parser::buffer}, {"call", &Parser::call},
+                                             {"event", &Parser::event},   {"task", &Parser::task}};
+
+}  // namespace
+
+std::optional<Program> parse_program(int32_t file, Diagnostics& diagnostics) {
+  return Parser(file, diagnostics).run();
+}
+
+}  // namespace maco::ir

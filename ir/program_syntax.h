@@ -1,0 +1,79 @@
+// What the printer and the parser of ir::Program agree on. Grammar (white space, line breaks included, only separates; `//` starts
+// a comment; entities are defined before they are used):
+//
+//   program NAME stage=WORD world=N target=NAME ctas=N [arena=N] [symmetric=N] { entity... }
+//   roles WORD N..N [ [NAME, ...] ], ...
+//   value %N = EXPR in [N, N]
+//   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets] [offset=N]
+//   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
+//     PARAM: true | false | N | double | DTYPE | const N | value %N | code STRING
+//   event NAME KIND [count=N]
+//   task LABEL CALL#TILE ROLE [sm=N] [place=N] [ranks=N] [priority=WORD] [after(CALL, ...)] [: clause; ...]
+//     clause: read REGION... | write REGION... | may REGION... | wait EVENT [from RANKS] [lag N], ... | signal EVENT [to RANKS], ...
+//     REGION: BUFFER[N:N, N:N [pitch=N] [rank_rows=N] [on=RANKS]]
+//     RANKS: self | others | all | rank(N) | shift(N)
+//
+// NAME is a plain word that is not reserved, or a string in quotes; BUFFER and EVENT are a NAME, or #N, the N-th one.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace maco::ir {
+
+inline constexpr std::string_view kReservedWords[] = {
+    "after", "buffer", "call", "event", "from",  "lag",  "may",   "program",
+    "read",  "roles",  "signal", "task", "to",   "value", "wait", "write"};
+
+inline bool is_reserved(std::string_view word) {
+  return std::find(std::begin(kReservedWords), std::end(kReservedWords), word) !=
+         std::end(kReservedWords);
+}
+
+constexpr bool is_word_start(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+constexpr bool is_word_char(char c) {
+  return is_word_start(c) || (c >= '0' && c <= '9') || c == '.';
+}
+
+inline bool is_plain_name(std::string_view text) {
+  if (text.empty() || !is_word_start(text[0])) return false;
+  for (char c : text)
+    if (!is_word_char(c)) return false;
+  return !is_reserved(text);
+}
+
+inline void append_quoted(std::string& out, std::string_view text) {
+  out += '"';
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      constexpr char digits[] = "0123456789abcdef";
+      out += "\\x";
+      out += digits[byte >> 4];
+      out += digits[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+inline void append_name(std::string& out, std::string_view text) {
+  if (is_plain_name(text)) {
+    out += text;
+  } else {
+    append_quoted(out, text);
+  }
+}
+
+}  // namespace maco::ir

@@ -1,0 +1,302 @@
+// print and parse of ir::Program.
+#include "ir/program_text.h"
+
+#include <limits>
+#include <random>
+
+#include "tests/catch.h"
+
+namespace maco::ir {
+namespace {
+
+constexpr const char* kExample =
+    R"(program tp_mlp stage=synced world=2 target=cpu ctas=8 arena=131072 symmetric=4096 {
+  roles compute 0..6, comm 6..8 [allreduce, "all gather"]
+  value %0 = pos + 1 in [1, 4096]
+  buffer x : bf16[64 x 1024] input tensor=x
+  buffer h : f32[tokens max 64 x 2048] temp offset=0
+  buffer p.slots : bf16[2 x 4096] slot rotation=2 packets offset=0
+  call c0 = matmul op=h kind=matmul { M=64 eps=1e-06 one=1.0 paged=true X=bf16 rows=const 64 pos=value %0 apply=code "f(\"x\");\n" } (x, h)
+  call c1 = push op=y kind=allreduce (p.slots)
+  event e0 local count=16
+  event y.push packet
+  task t0 c0#3 compute sm=2 place=0: read x[0:64, 0:1024]; write h[0:64, 0:64]; signal e0
+  task t1 c1#0 comm sm=6 place=0 ranks=0x3 priority=high after(c0, c1): read h[0:4, 0:8 pitch=512]; write p.slots[0:1, 0:4096 rank_rows=1 on=others]; wait e0, y.push from shift(-1) lag 1; signal y.push to others
+  task t2 c1#1 comm: may p.slots[0:1, 0:1]; read p.slots[1:2, 0:1]; wait y.push from rank(1)
+}
+)";
+
+struct Parsed {
+  std::optional<Program> program;
+  Diagnostics diagnostics;
+};
+Parsed parse(const std::string& text) {
+  Parsed result;
+  const int32_t file = result.diagnostics.add_file("p.txt", text);
+  result.program = parse_program(file, result.diagnostics);
+  return result;
+}
+
+TEST_CASE("a Program's text is canonical") {
+  Parsed parsed = parse(kExample);
+  INFO(parsed.diagnostics.render());
+  REQUIRE(parsed.program);
+  CHECK(print(*parsed.program) == kExample);
+  const Program& p = *parsed.program;
+  CHECK(p.tasks[1].accesses[1].region.where == RankRef::others());
+  CHECK(p.tasks[1].waits[1].from == RankRef::shift(-1));
+  CHECK(p.tasks[0].accesses[0].region.pitch == 1024);
+  CHECK(p.calls[1].loc.line == 8);
+  CHECK(describe(p, id_of<TaskId>(0)) == "matmul 'h' tile 3");
+}
+
+TEST_CASE("layout, comments and labels are free") {
+  Parsed parsed = parse(
+      "program \"\" stage=tiled world=1 target=cpu ctas=0 { // nothing yet\n"
+      "buffer a:f32[1 x 1]temp buffer b : f32[1 x 1] temp // two on a line\n"
+      "call mm=f op=a kind=k(a,\n  b)\n task mine mm#0\n compute:\n read a[0:1,0:1]\n "
+      "b[0:1,0:1];\n write b[0:1,0:1] }");
+  INFO(parsed.diagnostics.render());
+  REQUIRE(parsed.program);
+  CHECK(parsed.program->tasks[0].accesses.size() == 3);
+}
+
+// Fills every field with something that is seldom seen.
+class Random {
+ public:
+  explicit Random(uint32_t seed) : random_(seed) {}
+  int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random_); }
+  bool coin() { return below(2) == 0; }
+  int64_t integer() {
+    switch (below(5)) {
+      case 0:
+        return std::numeric_limits<int64_t>::min() + below(2);
+      case 1:
+        return std::numeric_limits<int64_t>::max();
+      case 2:
+        return -below(1000);
+      default:
+        return below(1000);
+    }
+  }
+  template <class Int>
+  Int narrow() {
+    return static_cast<Int>(integer());
+  }
+  std::string text() {
+    static const char* const some[] = {"a",     "layers.0.w", "read", "self", "x",        "",
+                                       "const", "wait",       "1a",   "a b",  "a\"\\\n\t"};
+    if (coin()) return some[below(std::size(some))];
+    std::string s;
+    for (int64_t n = below(12); n > 0; --n) s += static_cast<char>(below(256));
+    return s;
+  }
+  double number() {
+    static const double some[] = {0.0,
+                                  1.0,
+                                  -2.5,
+                                  1e-6,
+                                  1e300,
+                                  5e-324,
+                                  0.1,
+                                  std::numeric_limits<double>::infinity(),
+                                  -std::numeric_limits<double>::infinity(),
+                                  std::numeric_limits<double>::max()};
+    return coin() ? some[below(std::size(some))]
+                  : std::uniform_real_distribution<double>(-1e9, 1e9)(random_);
+  }
+  template <class Id>
+  Id id(size_t count) {
+    return id_of<Id>(static_cast<size_t>(below(static_cast<int64_t>(count))));
+  }
+  RankRef ranks() {
+    const auto kind = static_cast<RankRef::Kind>(below(5));
+    const bool numbered = kind == RankRef::Kind::Rank || kind == RankRef::Kind::Shift;
+    return {kind, numbered ? narrow<int32_t>() : 0};
+  }
+  Param param(size_t values) {
+    Param p{text(), true};
+    switch (below(7)) {
+      case 0:
+        p.value = coin();
+        break;
+      case 1:
+        p.value = integer();
+        break;
+      case 2:
+        p.value = number();
+        break;
+      case 3:
+        p.value = kAllDTypes[static_cast<size_t>(below(7))];
+        break;
+      case 4:
+        p.value = ValueRef{integer()};
+        break;
+      case 5:
+        p.value = ValueRef{static_cast<uint32_t>(below(static_cast<int64_t>(values)))};
+        break;
+      default:
+        p.value = Code{text() + text()};
+    }
+    return p;
+  }
+  Program program() {
+    Program p;
+    p.name = text();
+    p.stage = static_cast<Stage>(below(4));
+    p.world = integer();
+    p.target = text();
+    p.ctas = narrow<int32_t>();
+    if (coin()) p.arena_bytes = integer();
+    if (coin()) p.symmetric_bytes = integer();
+    for (int64_t n = below(3); n > 0; --n) {
+      RoleSpan span{coin() ? Role::Compute : Role::Comm, narrow<int32_t>(), narrow<int32_t>(), {}};
+      for (int64_t k = below(3); k > 0; --k) span.ops.push_back(text());
+      p.roles.push_back(span);
+    }
+    const Expr exprs[] = {Expr(7), Expr::var("tokens"), Expr::var("in") + Expr(1),
+                          Expr::var("x") * Expr::var("max")};
+    for (int64_t n = 1 + below(3); n > 0; --n)
+      p.values.push_back({exprs[below(4)], {integer(), integer()}});
+    for (int64_t n = 1 + below(4); n > 0; --n) {
+      Buffer b;
+      b.name = text();
+      b.kind = static_cast<BufferKind>(below(6));
+      b.dtype = kAllDTypes[static_cast<size_t>(below(7))];
+      b.rows = exprs[below(4)];
+      b.max_rows = coin() ? b.rows.constant().value_or(5) : integer();
+      b.cols = integer();
+      if (coin()) b.tensor = text();
+      if (coin()) b.rotation = integer();
+      b.packets = coin();
+      if (coin()) b.offset = integer();
+      p.buffers.push_back(b);
+    }
+    for (int64_t n = 1 + below(3); n > 0; --n) {
+      Call c{text(), text(), text(), {}, {}, {}};
+      for (int64_t k = below(5); k > 0; --k) c.params.push_back(param(p.values.size()));
+      for (int64_t k = below(4); k > 0; --k) c.operands.push_back(id<BufferId>(p.buffers.size()));
+      p.calls.push_back(c);
+    }
+    for (int64_t n = 1 + below(3); n > 0; --n)
+      p.events.push_back({text(), static_cast<EventKind>(below(3)), narrow<uint32_t>()});
+    for (int64_t n = below(5); n > 0; --n) {
+      Task t;
+      t.call = id<CallId>(p.calls.size());
+      t.tile = narrow<uint32_t>();
+      t.role = coin() ? Role::Compute : Role::Comm;
+      t.priority = static_cast<TaskPriority>(below(3));
+      if (coin()) t.ranks = static_cast<uint64_t>(integer());
+      if (coin()) t.sm = narrow<int32_t>();
+      if (coin()) t.place = narrow<int32_t>();
+      for (int64_t k = below(4); k > 0; --k) {
+        Region r{id<BufferId>(p.buffers.size()),
+                 0,
+                 integer(),
+                 integer(),
+                 integer(),
+                 integer(),
+                 0,
+                 ranks()};
+        r.pitch = coin() ? p[r.buffer].cols : integer();
+        if (coin()) r.rank_rows = integer();
+        t.accesses.push_back({static_cast<AccessKind>(below(3)), r});
+      }
+      for (int64_t k = below(3); k > 0; --k) t.after.push_back(id<CallId>(p.calls.size()));
+      for (int64_t k = below(3); k > 0; --k)
+        t.waits.push_back({id<EventId>(p.events.size()), ranks(), coin() ? 0 : narrow<uint32_t>()});
+      for (int64_t k = below(3); k > 0; --k)
+        t.signals.push_back({id<EventId>(p.events.size()), ranks()});
+      p.tasks.push_back(t);
+    }
+    return p;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+TEST_CASE("printing and parsing loses nothing, whatever the fields hold") {
+  for (uint32_t seed = 0; seed < 3000; ++seed) {
+    const Program program = Random(seed).program();
+    const std::string text = print(program);
+    Parsed parsed = parse(text);
+    INFO("seed " << seed << "\n" << text << parsed.diagnostics.render());
+    REQUIRE(parsed.program);
+    REQUIRE(*parsed.program == program);
+    REQUIRE(print(*parsed.program) == text);
+  }
+}
+
+TEST_CASE("every error is reported, at its place") {
+  Parsed parsed = parse(
+      "program p stage=tiled world=1 target=cpu ctas=0 {\n"
+      "  buffer h0 : f33[1 x 1] temp\n"
+      "  buffer hidden : f32[64 x 8] temp\n"
+      "  buffer h : f32[64 x 8] tmp\n"
+      "  call c0 = f op=a kind=k (hiden, #9)\n"
+      "  event e local count=4294967296\n"
+      "  task t0 c1#0 compute: read hidden[0:1 0:1]\n"
+      "  bufer q : f32[1 x 1] temp\n"
+      "  task t1 c0#0 compute: read hidden[0:1, 0:1]; wait\n"
+      "  task t2 c0#0 compute: red hidden[0:1, 0:1]\n"
+      "}\n");
+  CHECK_FALSE(parsed.program);
+  std::vector<std::string> found;
+  for (const Diagnostic& d : parsed.diagnostics.all())
+    found.push_back(std::to_string(d.loc.line) + ":" + std::to_string(d.loc.column) + ": " +
+                    d.message);
+  const std::vector<std::string> wanted = {
+      "2:15: expected a dtype, found 'f33'",
+      "4:26: expected a kind of buffer (input, param, state, output, temp, slot), found 'tmp'; did "
+      "you mean 'temp'?",
+      "5:28: unknown buffer 'hiden'; did you mean 'hidden'?",
+      "5:35: there is no buffer #9: the text has 1 so far",
+      "6:23: 4294967296 is out of range",
+      "7:11: unknown call 'c1'",
+      "7:41: expected ',', found '0'",
+      "8:3: expected 'roles', 'value', 'buffer', 'call', 'event', 'task' or '}', found 'bufer'",
+      "10:3: expected an event, found the reserved word 'task'; as a name it is written \"task\"",
+      "10:25: expected 'read', 'write', 'may', 'wait' or 'signal', found 'red'",
+  };
+  CHECK(found == wanted);
+}
+
+TEST_CASE("a damaged text is refused or read, never a crash") {
+  std::mt19937 random(7);
+  const std::string original = kExample;
+  const std::string alphabet = "{}[]():;,.#%\"\\=/ \n0129-xeabct\x01\xff";
+  int refused = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::string text = original;
+    for (int n = 1 + static_cast<int>(random() % 4); n > 0; --n) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text.erase(at, 1 + random() % 20);
+          break;
+        case 1:
+          text.insert(at, 1, alphabet[random() % alphabet.size()]);
+          break;
+        case 2:
+          text[at] = alphabet[random() % alphabet.size()];
+          break;
+        default:
+          text.insert(at, original.substr(random() % original.size(), 30));
+      }
+    }
+    if (round % 10 == 0) text.resize(random() % text.size());
+    Parsed parsed = parse(text);
+    INFO(text);
+    REQUIRE(parsed.program.has_value() != parsed.diagnostics.has_errors());
+    if (parsed.program) {
+      REQUIRE(*parse(print(*parsed.program)).program == *parsed.program);
+    } else {
+      ++refused;
+    }
+  }
+  CHECK(refused > 2000);
+}
+
+}  // namespace
+}  // namespace maco::ir
