@@ -211,9 +211,9 @@ Poly negate_truth(const Poly& boolean) { return *add(constant(1), boolean, -1); 
 /// a == 0
 Poly equals_zero(Poly a) {
   if (auto c = constant_of(a)) return constant(*c == 0);
-  if (is_boolean(a)) return negate_truth(a);
-  if (a.begin()->second.coefficient < 0)
+  if (!is_boolean(a) && a.begin()->second.coefficient < 0)
     if (auto negated = add({}, a, -1)) a = std::move(*negated);
+  if (is_boolean(a)) return negate_truth(a);
   return atom(Expr::binary(Kind::Eq, to_expr(a), 0));
 }
 

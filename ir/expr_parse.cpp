@@ -66,6 +66,7 @@ class Parser {
     size_t n = identifier_length(rest);
     if (n == 0)
       while (n < rest.size() && (is_digit(rest[n]) || rest[n] == '.' || is_letter(rest[n]))) ++n;
+    if (rest.substr(0, 2) == "..") n = 2;
     return rest.substr(0, n == 0 ? 1 : n);
   }
   std::nullopt_t expected(std::string_view what) {
