@@ -1,0 +1,369 @@
+#include "compiler/frontend/dsl_scanner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/expr.h"
+
+namespace maco::frontend {
+
+namespace {
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_word(char c) { return is_letter(c) || is_digit(c); }
+char counterpart(char bracket) { return bracket == '(' ? ')' : bracket == '[' ? ']' : '}'; }
+
+void append_utf8(std::string& out, uint32_t code) {
+  auto byte = [&](uint32_t b) { out += static_cast<char>(static_cast<unsigned char>(b)); };
+  if (code < 0x80) {
+    byte(code);
+  } else if (code < 0x800) {
+    byte(0xc0 | (code >> 6));
+    byte(0x80 | (code & 0x3f));
+  } else if (code < 0x10000) {
+    byte(0xe0 | (code >> 12));
+    byte(0x80 | ((code >> 6) & 0x3f));
+    byte(0x80 | (code & 0x3f));
+  } else {
+    byte(0xf0 | (code >> 18));
+    byte(0x80 | ((code >> 12) & 0x3f));
+    byte(0x80 | ((code >> 6) & 0x3f));
+    byte(0x80 | (code & 0x3f));
+  }
+}
+
+}  // namespace
+
+DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics)
+    : diagnostics_(diagnostics), file_(file), text_(diagnostics.file_text(file)), line_starts_{0} {
+  for (size_t i = 0; i < text_.size(); ++i)
+    if (text_[i] == '\n') line_starts_.push_back(i + 1);
+  if (text_.substr(0, 3) == "\xef\xbb\xbf") at_ = read_ = 3;  // a byte-order mark
+}
+
+ir::Loc DslScanner::loc(size_t from, size_t to) const {
+  auto line = std::upper_bound(line_starts_.begin(), line_starts_.end(), from) - 1;
+  ir::Loc result;
+  result.file = file_;
+  result.line = static_cast<int32_t>(line - line_starts_.begin()) + 1;
+  result.column = static_cast<int32_t>(from - *line) + 1;
+  result.length = static_cast<int32_t>(std::max<size_t>(1, std::min(to, line_end(from)) - from));
+  return result;
+}
+
+size_t DslScanner::line_end(size_t from) const { return std::min(text_.find('\n', from), text_.size()); }
+
+void DslScanner::skip() {
+  while (at_ < text_.size()) {
+    const char c = text_[at_];
+    if (c == '#') {
+      at_ = line_end(at_);
+    } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\n' && !open_.empty())) {
+      ++at_;
+    } else {
+      break;
+    }
+  }
+}
+
+void DslScanner::skip_lines() {
+  do skip();
+  while (at(at_) == '\n' && ++at_ != 0);
+}
+
+char DslScanner::peek() {
+  skip();
+  return at(at_);
+}
+
+bool DslScanner::take(std::string_view symbol) {
+  skip();
+  if (text_.substr(at_, symbol.size()) != symbol) return false;
+  advance(at_ + symbol.size());
+  return true;
+}
+
+void DslScanner::expect(std::string_view symbol, std::string_view what) {
+  if (!take(symbol)) expected(what);
+}
+
+void DslScanner::open(char bracket) {
+  expect({&bracket, 1}, fmt::format("'{}'", bracket));
+  open_.push_back(bracket);
+}
+
+void DslScanner::close(char bracket) {
+  if (peek() != bracket) expected(fmt::format("',' or '{}'", bracket));
+  open_.pop_back();
+  advance(at_ + 1);
+}
+
+ir::Loc DslScanner::here() {
+  skip();
+  size_t end = std::max({name_end(at_), number_end(at_), at_ + 1});
+  return loc(at_, end);
+}
+
+void DslScanner::fail(ir::Loc where, std::string message) {
+  failed_ = line_starts_[static_cast<size_t>(where.line) - 1] + static_cast<size_t>(where.column) - 1;
+  diagnostics_.error(where, std::move(message));
+  throw DslSyntaxError();
+}
+
+std::string DslScanner::found() {
+  if (at_ >= text_.size()) return "the end of the file";
+  if (text_[at_] == '\n') return "the end of the line";
+  if (text_[at_] == '"') return "a quoted string";
+  for (std::string_view symbol : {"==", "!=", "<=", ">=", "&&", "||", ".."})
+    if (text_.substr(at_, 2) == symbol) return fmt::format("'{}'", symbol);
+  size_t end = std::max({name_end(at_), number_end(at_), at_ + 1});
+  while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xc0) == 0x80) ++end;
+  return fmt::format("'{}'", text_.substr(at_, end - at_));
+}
+
+void DslScanner::expected(std::string_view what) {
+  skip();
+  // Inside brackets the next thing may be lines away, and not what the reader should look at.
+  if (!open_.empty() && line_end(read_) < at_)
+    fail(loc(read_, read_ + 1), fmt::format("expected {} before the end of the line", what));
+  fail(at(at_) == '"' ? loc(at_, string_end(at_)) : here(),
+       fmt::format("expected {}, found {}", what, found()));
+}
+
+/// The end of a `{...}` part of a name or integer that begins at `from`, or `from` if there is none: the braces of a block or a
+/// map hold no expression.
+size_t DslScanner::template_end(size_t from) {
+  if (at(from) != '{') return from;
+  const size_t close = text_.find_first_of("{}\n", from + 1);
+  if (close == std::string_view::npos || text_[close] != '}') return from;
+  const std::string_view inside = text_.substr(from + 1, close - from - 1);
+  const ir::ParseExprResult parsed = ir::parse_expr(inside);
+  if (parsed.expr) return close + 1;
+  const bool block = inside.find_first_of("=:,\"(") != std::string_view::npos ||
+                     inside.find_first_not_of(" \t") == std::string_view::npos;
+  if (block) return from;
+  const size_t where = from + 1 + parsed.error_at;
+  fail(loc(where, where + parsed.error_length), parsed.error);
+}
+
+size_t DslScanner::name_end(size_t from) {
+  if (!is_letter(at(from))) return from;
+  size_t i = from + 1;
+  while (true) {
+    if (is_word(at(i)) || (at(i) == '.' && (is_word(at(i + 1)) || at(i + 1) == '{'))) {
+      ++i;
+    } else if (const size_t end = template_end(i); end > i) {
+      i = end;
+    } else {
+      return i;
+    }
+  }
+}
+
+size_t DslScanner::number_end(size_t from) const {
+  size_t i = from;
+  while (is_digit(at(i))) ++i;
+  if (i == from) return from;
+  if (at(i) == '.' && is_digit(at(i + 1))) {
+    ++i;
+    while (is_digit(at(i))) ++i;
+  }
+  if (at(i) == 'e' || at(i) == 'E') {
+    const size_t digits = i + (at(i + 1) == '+' || at(i + 1) == '-' ? 2 : 1);
+    if (is_digit(at(digits))) {
+      i = digits;
+      while (is_digit(at(i))) ++i;
+    }
+  }
+  while (is_word(at(i))) ++i;  // '12x' is one wrong thing, not two right ones
+  return i;
+}
+
+bool DslScanner::at_name() {
+  skip();
+  return is_letter(at(at_));
+}
+
+Word DslScanner::name(std::string_view what) {
+  skip();
+  const size_t end = name_end(at_);
+  if (end == at_) expected(what);
+  Word word{std::string(text_.substr(at_, end - at_)), loc(at_, end)};
+  advance(end);
+  return word;
+}
+
+bool DslScanner::at_name_before(char symbol) {
+  skip();
+  const size_t start = at_, end = name_end(at_);
+  if (end == start) return false;
+  at_ = end;
+  skip();
+  const bool result = at(at_) == symbol && !(symbol == '=' && at(at_ + 1) == '=');
+  at_ = start;
+  return result;
+}
+
+bool DslScanner::at_map() {
+  skip();
+  if (at(at_) != '{') return false;
+  const size_t start = at_++;
+  open_.push_back('{');
+  skip();
+  const size_t end = at(at_) == '"' ? string_end(at_) : name_end(at_);
+  bool result = at(at_) == '}';
+  if (end > at_) {
+    at_ = end;
+    skip();
+    result = at(at_) == ':';
+  }
+  open_.pop_back();
+  at_ = start;
+  return result;
+}
+
+size_t DslScanner::string_end(size_t from) const {
+  size_t i = from + 1;
+  while (i < text_.size() && text_[i] != '"' && text_[i] != '\n') i += text_[i] == '\\' ? 2 : 1;
+  return std::min(at(i) == '"' ? i + 1 : i, text_.size());
+}
+
+Word DslScanner::quoted() {
+  skip();
+  const size_t begin = at_;
+  std::string value;
+  size_t i = begin + 1;
+  auto hex = [&](size_t from) -> uint32_t {
+    uint32_t code = 0;
+    for (size_t k = from; k < from + 4; ++k) {
+      const char c = at(k);
+      const int digit = is_digit(c)               ? c - '0'
+                        : (c >= 'a' && c <= 'f') ? c - 'a' + 10
+                        : (c >= 'A' && c <= 'F') ? c - 'A' + 10
+                                                 : -1;
+      if (digit < 0) fail(loc(i, i + 2), "expected four hex digits after '\\u'");
+      code = code * 16 + static_cast<uint32_t>(digit);
+    }
+    return code;
+  };
+  while (at(i) != '"') {
+    if (i >= text_.size() || text_[i] == '\n')
+      fail(loc(begin, begin + 1), "the string has no closing '\"' on its line");
+    if (text_[i] != '\\') {
+      value += text_[i++];
+      continue;
+    }
+    const char c = at(i + 1);
+    constexpr std::string_view from = "\"\\/bfnrt", to = "\"\\/\b\f\n\r\t";
+    if (const size_t which = from.find(c); c != '\0' && which != std::string_view::npos) {
+      value += to[which];
+      i += 2;
+    } else if (c == 'u') {
+      uint32_t code = hex(i + 2);
+      size_t length = 6;
+      if (code >= 0xd800 && code < 0xdc00 && text_.substr(i + 6, 2) == "\\u") {
+        const uint32_t low = hex(i + 8);
+        if (low >= 0xdc00 && low < 0xe000) {
+          code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+          length = 12;
+        }
+      }
+      if (code >= 0xd800 && code < 0xe000)
+        fail(loc(i, i + 6), "half of a surrogate pair is no character");
+      append_utf8(value, code);
+      i += length;
+    } else {
+      fail(loc(i, i + 2), "unknown escape in a string; known are \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
+    }
+  }
+  Word word{std::move(value), loc(begin, i + 1)};
+  advance(i + 1);
+  return word;
+}
+
+Word DslScanner::expression(std::string_view what, bool comparisons) {
+  skip();
+  const size_t begin = at_;
+  size_t depth = 0;
+  while (true) {
+    // An operand...
+    skip();
+    const size_t start = at_;
+    if (at(at_) == '-' || (at(at_) == '!' && at(at_ + 1) != '=')) {
+      advance(at_ + 1);
+      continue;
+    }
+    if (at(at_) == '(') {
+      ++depth;
+      open('(');
+      continue;
+    }
+    size_t end = std::max(name_end(at_), number_end(at_));
+    for (size_t next = template_end(end); next > end; next = template_end(end)) {
+      end = next;
+      while (is_word(at(end))) ++end;  // 'x{i}', '{i}0'
+    }
+    if (end == start) expected(start == begin ? what : "an operand");
+    advance(end);
+    // ...and the operators after it.
+    while (depth > 0 && peek() == ')') {
+      --depth;
+      close(')');
+    }
+    skip();
+    bool more = false;
+    for (std::string_view symbol : {"&&", "||", "==", "!=", "<=", ">=", "<", ">"})
+      if ((comparisons || depth > 0) && !more) more = take(symbol);
+    for (std::string_view symbol : {"+", "-", "*", "/", "%"})
+      if (!more) more = take(symbol);
+    if (more) continue;
+    if (depth > 0) expected("an operator or ')'");
+    break;
+  }
+  Word word{std::string(text_.substr(begin, read_ - begin)), loc(begin, read_)};
+  // An expression over several lines keeps its columns; what isn't part of it becomes blank.
+  bool comment = false;
+  for (char& c : word.text) {
+    comment = (comment || c == '#') && c != '\n';
+    if (comment || c == '\n' || c == '\r' || c == '\t') c = ' ';
+  }
+  return word;
+}
+
+void DslScanner::recover() {
+  // With the open brackets closed somewhere ahead, the statement ends where they do; with one that nothing closes, it ends with
+  // the line, as nobody knows where it was meant to.
+  std::vector<char> open = open_;
+  open_.clear();
+  size_t i = std::max(at_, failed_);
+  bool lost = false;
+  for (; i < text_.size(); ++i) {
+    const char c = text_[i];
+    if (c == '#') {
+      i = line_end(i) - 1;
+    } else if (c == '"') {
+      i = string_end(i) - 1;
+    } else if (c == '(' || c == '[' || c == '{') {
+      open.push_back(c);
+    } else if (c == ')' || c == ']' || c == '}') {
+      if (open.empty() && c == '}') break;
+      if (open.empty()) continue;
+      lost = counterpart(open.back()) != c;
+      if (lost) break;
+      open.pop_back();
+    } else if (c == '\n' && open.empty()) {
+      break;
+    }
+  }
+  if (lost || !open.empty()) i = line_end(failed_);
+  advance(i);
+}
+
+void DslScanner::recover_at(char symbol) {
+  open_.clear();
+  advance(std::min(text_.find(symbol, failed_), text_.size()));
+}
+
+}  // namespace maco::frontend

@@ -1,0 +1,84 @@
+// The words of the DSL: names, numbers, strings, expression texts, and where they stand. Private to the frontend.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/frontend/raw.h"
+#include "ir/diagnostics.h"
+
+namespace maco::frontend {
+
+/// Thrown after a syntax error was reported; the statement loop catches it and goes on at the next statement.
+struct DslSyntaxError {};
+
+/// A text and its place.
+struct Word {
+  std::string text;
+  ir::Loc loc;
+};
+
+/// Reads file `file` from its beginning. Blanks and comments are skipped before everything that is read; line ends too while a
+/// bracket is open. Methods that can't read what they are named after report that and throw DslSyntaxError.
+class DslScanner {
+ public:
+  DslScanner(int32_t file, ir::Diagnostics& diagnostics);
+
+  /// The next character after blanks, '\n' at the end of a line (outside brackets), '\0' at the end of the file.
+  char peek();
+  /// Consumes `symbol` if it is next.
+  bool take(std::string_view symbol);
+  void expect(std::string_view symbol, std::string_view what);
+  /// '(', '[' or '{', up to whose counterpart line ends are blanks.
+  void open(char bracket);
+  void close(char bracket);
+  /// Skips empty lines.
+  void skip_lines();
+  bool at_line_end() { return peek() == '\n' || peek() == '\0'; }
+
+  bool at_name();
+  /// A name, with `{i}` parts kept as they stand.
+  Word name(std::string_view what);
+  /// Is a name followed by `symbol` next (and not by '==' for '=')? Consumes nothing.
+  bool at_name_before(char symbol);
+  /// Is a map next? '{' followed by '}' or by a key and ':'; otherwise the '{' of '{i + 1}'.
+  bool at_map();
+  /// A quoted string, escapes resolved; the place is that of the opening quote.
+  Word quoted();
+  /// An integer expression, word or number: its source text. Without `comparisons` it ends before '<', '=', '&' and so on.
+  Word expression(std::string_view what, bool comparisons = true);
+
+  /// Where the next thing stands.
+  ir::Loc here();
+  [[noreturn]] void fail(ir::Loc loc, std::string message);
+  /// "expected ..., found ...", at the next thing or, if that is on a later line, at the end of what was read.
+  [[noreturn]] void expected(std::string_view what);
+  /// After a DslSyntaxError: goes to the end of the broken statement.
+  void recover();
+  /// The same, but goes to the next `symbol`.
+  void recover_at(char symbol);
+
+ private:
+  char at(size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
+  void skip();
+  size_t name_end(size_t from);
+  size_t template_end(size_t from);
+  size_t number_end(size_t from) const;
+  size_t line_end(size_t from) const;
+  size_t string_end(size_t from) const;
+  ir::Loc loc(size_t from, size_t to) const;
+  void advance(size_t to) { at_ = read_ = to; }
+  std::string found();
+
+  ir::Diagnostics& diagnostics_;
+  int32_t file_;
+  std::string_view text_;
+  std::vector<size_t> line_starts_;
+  size_t at_ = 0;    // next character
+  size_t read_ = 0;  // end of the last thing read
+  size_t failed_ = 0;  // where the last error stands
+  std::vector<char> open_;
+};
+
+}  // namespace maco::frontend

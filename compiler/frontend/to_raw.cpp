@@ -1,0 +1,236 @@
+#include "compiler/frontend/to_raw.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ir/check.h"
+
+namespace maco::frontend {
+
+namespace {
+
+Raw boolean(bool value) {
+  Raw raw;
+  raw.kind = Raw::Kind::Bool;
+  raw.boolean = value;
+  return raw;
+}
+
+Raw integer(int64_t value) {
+  Raw raw;
+  raw.kind = Raw::Kind::Int;
+  raw.integer = value;
+  return raw;
+}
+
+Raw number(double value) {
+  MACO_CHECK(std::isfinite(value), "a graph's numbers are finite");
+  Raw raw;
+  raw.kind = Raw::Kind::Float;
+  raw.number = value;
+  return raw;
+}
+
+Raw word(std::string_view text) {
+  Raw raw;
+  raw.kind = Raw::Kind::String;
+  raw.text = text;
+  return raw;
+}
+
+Raw quoted(std::string_view text) {
+  Raw raw = word(text);
+  raw.text_column_shift = 1;
+  return raw;
+}
+
+Raw expression(const ir::Expr& e) {
+  if (auto value = e.constant()) return integer(*value);
+  return word(e.str());
+}
+
+template <class Items, class F>
+Raw list(const Items& items, F&& f) {
+  Raw raw;
+  raw.kind = Raw::Kind::List;
+  for (const auto& item : items) raw.list.push_back(f(item));
+  return raw;
+}
+
+Raw names(const std::vector<std::string>& items) { return list(items, word); }
+
+Raw map() {
+  Raw raw;
+  raw.kind = Raw::Kind::Map;
+  return raw;
+}
+
+void add(Raw& raw, std::string key, Raw value) { raw.map.push_back({std::move(key), {}, std::move(value)}); }
+
+Raw to_raw(const ir::Dim& dim) {
+  Raw raw = map();
+  add(raw, "max", integer(dim.max));
+  if (dim.min != 1) add(raw, "min", integer(dim.min));
+  return raw;
+}
+
+Raw to_raw(const ir::Tensor& tensor) {
+  Raw raw = map();
+  add(raw, "kind", word(name(tensor.kind)));
+  if (tensor.kind == ir::TensorKind::Scalar) {
+    add(raw, "range", list(std::vector{tensor.range_lo, tensor.range_hi}, integer));
+    return raw;
+  }
+  add(raw, "dtype", word(name(tensor.dtype)));
+  add(raw, "shape", list(tensor.shape, expression));
+  return raw;
+}
+
+Raw to_raw(const ir::AttrValue& value) {
+  struct Visitor {
+    Raw operator()(bool v) { return boolean(v); }
+    Raw operator()(const ir::Expr& v) { return expression(v); }
+    Raw operator()(double v) { return number(v); }
+    // Words stand bare in the DSL; whatever else a string may hold (the body of a fused op) is quoted.
+    Raw operator()(const std::string& v) { return ir::is_identifier(v) ? word(v) : quoted(v); }
+    Raw operator()(const std::vector<ir::Expr>& v) { return list(v, expression); }
+    Raw operator()(const std::map<std::string, double>& v) {
+      Raw raw = map();
+      for (const auto& [key, item] : v) add(raw, key, number(item));
+      return raw;
+    }
+  };
+  return std::visit(Visitor(), value);
+}
+
+Raw to_raw(const ir::Graph& graph, const ir::Op& op) {
+  auto operand = [&](ir::TensorId id) { return word(graph[id].name); };
+  Raw raw = map();
+  add(raw, "op", word(op.kind));
+  if (!op.in.empty()) add(raw, "in", list(op.in, operand));
+  if (op.out.size() == 1) add(raw, "out", operand(op.out[0]));
+  if (op.out.size() > 1) add(raw, "out", list(op.out, operand));
+  for (const auto& [key, attr] : op.attrs) add(raw, key, to_raw(attr.value));
+  if (op.named) add(raw, "name", word(op.name));
+  if (op.dtype) add(raw, "dtype", word(name(*op.dtype)));
+  if (!op.after.empty()) add(raw, "after", names(op.after));
+  if (op.phase) add(raw, "phase", quoted(*op.phase));
+  if (op.overlap) add(raw, "overlap", word(name(*op.overlap)));
+  if (op.overlap_group) add(raw, "overlap_group", quoted(*op.overlap_group));
+  if (op.priority != ir::Priority::Normal) add(raw, "priority", word(name(op.priority)));
+  return raw;
+}
+
+Raw to_raw(const ir::RoleRange& range) {
+  Raw raw = map();
+  add(raw, "sms", list(std::vector{range.begin, range.end}, integer));
+  add(raw, "role", word(range.role));
+  if (!range.tasks.empty()) add(raw, "tasks", names(range.tasks));
+  return raw;
+}
+
+Raw to_raw(const ir::Roles& roles) {
+  if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles))
+    return list(*ranges, [](const ir::RoleRange& range) { return to_raw(range); });
+  const auto* counts = std::get_if<ir::RoleCounts>(&roles);
+  if (counts == nullptr) return word("auto");
+  Raw raw = map();
+  if (counts->compute) add(raw, "compute", integer(*counts->compute));
+  if (counts->comm) add(raw, "comm", integer(*counts->comm));
+  if (counts->scheduler) add(raw, "scheduler", integer(*counts->scheduler));
+  return raw;
+}
+
+Raw to_raw(const ir::SmRoles& sm_roles) {
+  if (const auto* roles = std::get_if<ir::Roles>(&sm_roles.value)) return to_raw(*roles);
+  Raw raw = map();
+  add(raw, "when",
+      list(std::get<std::vector<ir::RoleVariant>>(sm_roles.value), [](const ir::RoleVariant& v) {
+        Raw variant = map();
+        if (v.condition) add(variant, "if", expression(*v.condition));
+        add(variant, v.condition ? "roles" : "else", to_raw(v.roles));
+        return variant;
+      }));
+  return raw;
+}
+
+Raw to_raw(const ir::OverlapRegion& region) {
+  Raw raw = map();
+  add(raw, "name", word(region.name));
+  add(raw, "ops", names(region.ops));
+  return raw;
+}
+
+Raw to_raw(const ir::Phase& phase) {
+  Raw raw = map();
+  add(raw, "name", word(phase.name));
+  if (!phase.depends_on.empty()) add(raw, "depends_on", names(phase.depends_on));
+  return raw;
+}
+
+Raw to_raw(const ir::Pipeline& pipeline) {
+  Raw raw = map();
+  add(raw, "stages", list(pipeline.stages, names));
+  add(raw, "microbatches", integer(pipeline.microbatches));
+  return raw;
+}
+
+}  // namespace
+
+Raw to_raw(const ir::Graph& graph) {
+  Raw root = map();
+  add(root, "maco", integer(1));
+  add(root, "name", word(graph.name));
+  add(root, "world", integer(graph.world));
+  if (!graph.dims.empty()) {
+    Raw dims = map();
+    for (const ir::Dim& dim : graph.dims) add(dims, dim.name, to_raw(dim));
+    add(root, "dims", std::move(dims));
+  }
+  Raw tensors = map();
+  for (const ir::Tensor& tensor : graph.tensors)
+    if (tensor.kind != ir::TensorKind::Temp) add(tensors, tensor.name, to_raw(tensor));
+  add(root, "tensors", std::move(tensors));
+  add(root, "ops", list(graph.ops, [&](const ir::Op& op) { return to_raw(graph, op); }));
+
+  if (graph.sm_roles != ir::SmRoles()) add(root, "sm_roles", to_raw(graph.sm_roles));
+  if (graph.schedule != ir::Schedule::Static) add(root, "schedule", word(name(graph.schedule)));
+  if (graph.overlap != ir::Overlap::Aggressive) add(root, "overlap", word(name(graph.overlap)));
+  if (!graph.overlap_regions.empty())
+    add(root, "overlap_regions",
+        list(graph.overlap_regions, [](const ir::OverlapRegion& r) { return to_raw(r); }));
+  if (!graph.phases.empty())
+    add(root, "phases", list(graph.phases, [](const ir::Phase& p) { return to_raw(p); }));
+  if (graph.pipeline) add(root, "pipeline", to_raw(*graph.pipeline));
+  if (graph.backend != ir::Backend::P2P) add(root, "backend", word(name(graph.backend)));
+  if (graph.comm_buffer_bytes) add(root, "comm_buffer_bytes", integer(*graph.comm_buffer_bytes));
+  return root;
+}
+
+std::string print_float(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string print_quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+}  // namespace maco::frontend

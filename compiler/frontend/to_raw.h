@@ -1,0 +1,18 @@
+// A graph as the tree of its JSON document: what both printers print.
+#pragma once
+
+#include "compiler/frontend/raw.h"
+#include "ir/graph.h"
+
+namespace maco::frontend {
+
+/// Keys in the order of graph-format.md's example, those with default values left out. Strings that the DSL writes in quotes have
+/// `text_column_shift` 1, names, words and expressions 0. Places are empty.
+Raw to_raw(const ir::Graph& graph);
+
+/// The shortest text that reads back as `number`, with a fraction or an exponent.
+std::string print_float(double number);
+/// `text` in quotes, escaped as JSON does.
+std::string print_quoted(const std::string& text);
+
+}  // namespace maco::frontend
