@@ -1,0 +1,238 @@
+#include "tools/driver.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "compiler/codegen/codegen.h"
+#include "compiler/frontend/frontend.h"
+#include "ir/check.h"
+#include "ir/program_text.h"
+
+namespace maco::tools {
+
+void Console::show(const ir::Diagnostics& diagnostics) const {
+  if (!diagnostics.all().empty() && (!quiet || diagnostics.has_errors())) std::cerr << diagnostics.render(color);
+}
+void Console::error(const std::string& message) const {
+  std::cerr << (color ? "\033[1;31merror:\033[0m " : "error: ") << message << '\n';
+}
+void Console::say(const std::string& message) const {
+  if (!quiet) std::cerr << message << '\n';
+}
+void Console::detail(const std::string& message) const {
+  if (verbose) std::cerr << message << '\n';
+}
+
+bool use_color(const std::string& mode) {
+  if (mode == "always") return true;
+  const char* no_color = std::getenv("NO_COLOR");
+  return mode == "auto" && !(no_color && *no_color) && isatty(STDERR_FILENO);
+}
+
+std::optional<std::string> read_input(const std::string& path, std::string& error) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::error_code code;
+  if (std::filesystem::is_directory(path, code)) {
+    error = fmt::format("can't read '{}': it is a directory", path);
+    return std::nullopt;
+  }
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    error = fmt::format("can't read '{}': {}", path, std::strerror(errno));
+    return std::nullopt;
+  }
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+bool write_product(const std::string& path, const std::string& bytes, std::string& error) {
+  if (path == "-") {
+    std::cout.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::cout.flush();
+    if (!std::cout) error = "can't write to standard output";
+    return error.empty();
+  }
+  std::error_code code;
+  // A device or a pipe can't be replaced; it is written directly.
+  if (std::filesystem::exists(path, code) && !std::filesystem::is_regular_file(path, code)) {
+    std::ofstream out(path, std::ios::binary);
+    out << bytes;
+    if (!out) error = fmt::format("can't write '{}'", path);
+    return error.empty();
+  }
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  {
+    std::ofstream out(temporary, std::ios::binary);
+    out << bytes;
+    out.flush();
+    if (!out) {
+      error = fmt::format("can't write '{}': {}", path, std::strerror(errno));
+      std::filesystem::remove(temporary, code);
+      return false;
+    }
+  }
+  std::filesystem::rename(temporary, path, code);
+  if (code) {
+    error = fmt::format("can't write '{}': {}", path, code.message());
+    std::filesystem::remove(temporary, code);
+    return false;
+  }
+  return true;
+}
+
+std::string to_text(const passes::Unit& unit) {
+  if (const auto* graph = std::get_if<ir::Graph>(&unit)) return frontend::print_dsl(*graph);
+  return ir::print(std::get<ir::Program>(unit));
+}
+
+std::string command_line(const passes::PipelineOptions& o) {
+  std::string s = "--target=" + o.target;
+  if (o.sms > 0) s += fmt::format(" --sms={}", o.sms);
+  if (!o.load_ahead) s += " --no-load-ahead";
+  if (!o.fuse) s += " --no-fuse";
+  if (!o.prune) s += " --no-prune";
+  return s;
+}
+
+namespace {
+
+// The unit as its text says, so that what a text can't hold can't pass between passes.
+void reparse(passes::Unit& unit, const std::string& pass) {
+  ir::Diagnostics d;
+  const int32_t file = d.add_file("after " + pass, to_text(unit));
+  if (std::holds_alternative<ir::Program>(unit)) {
+    auto program = ir::parse_program(file, d);
+    MACO_CHECK(program, "text after " + pass + " does not parse:\n" + d.render());
+    MACO_CHECK(*program == std::get<ir::Program>(unit), "text after " + pass + " loses something");
+    unit = std::move(*program);
+    return;
+  }
+  auto raw = frontend::parse_dsl_raw(file, d);
+  MACO_CHECK(raw, "text after " + pass + " does not parse:\n" + d.render());
+  frontend::BuildOptions options;
+  options.open_outputs = options.internal_ops = true;
+  auto graph = frontend::build(*raw, options, d);
+  MACO_CHECK(graph, "text after " + pass + " does not build:\n" + d.render());
+  MACO_CHECK(*graph == std::get<ir::Graph>(unit), "text after " + pass + " loses something");
+  unit = std::move(*graph);
+}
+
+}  // namespace
+
+std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options,
+                        ir::Diagnostics& diagnostics) {
+  const cost::Machine* machine = cost::find_machine(program.target);
+  if (!machine) {
+    diagnostics.error({}, fmt::format("unknown target '{}'", program.target));
+    return "";
+  }
+  codegen::Options code;
+  code.load_ahead = options.load_ahead;
+  code.pages = machine->pages;
+  code.page_bytes = machine->page_bytes;
+  code.command_line = command_line(options);
+  return codegen::emit(graph, frontend::print_dsl(graph), program, code, diagnostics);
+}
+
+std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& options, ir::Diagnostics& diagnostics, const Console& console) {
+  passes::PipelineOptions pipeline = options.pipeline;
+  std::string before = frontend::print_dsl(graph);
+  int number = 0;
+  const bool texts = !options.print_after.empty() || options.print_changed || !options.dump_dir.empty();
+  pipeline.after_pass = [&](const passes::Pass& pass, passes::Unit& unit) {
+    if (options.reparse) reparse(unit, pass.name);
+    if (!texts) return;
+    const std::string text = to_text(unit);
+    bool wanted = options.print_changed && text != before;
+    for (const std::string& name : options.print_after) wanted = wanted || name == "all" || name == pass.name;
+    if (wanted) std::cerr << fmt::format("// after {}\n{}\n", pass.name, text);
+    if (!options.dump_dir.empty()) {
+      std::string error;
+      const std::string path = fmt::format("{}/{:02}-{}.{}", options.dump_dir, number++, pass.name,
+                                           std::holds_alternative<ir::Graph>(unit) ? "maco" : "program");
+      std::error_code code;
+      std::filesystem::create_directories(options.dump_dir, code);
+      if (!write_product(path, text, error)) console.error(error);
+    }
+    before = text;
+  };
+  passes::PipelineResult result = passes::run_pipeline(graph, pipeline, diagnostics);
+  if (options.time_passes) {
+    double total = 0;
+    for (const auto& [name, seconds] : result.seconds) total += seconds;
+    std::cerr << "  milliseconds  pass\n";
+    for (const auto& [name, seconds] : result.seconds) std::cerr << fmt::format("{:14.3f}  {}\n", seconds * 1e3, name);
+    std::cerr << fmt::format("{:14.3f}  in all\n", total * 1e3);
+  }
+  if (!result.ok) return std::nullopt;
+  Compiled c;
+  c.graph = graph;
+  c.program = std::move(std::get<ir::Program>(result.unit));
+  c.statistics = result.statistics;
+  c.kernel = emit_kernel(graph, c.program, options.pipeline, diagnostics);
+  if (c.kernel.empty()) return std::nullopt;
+  return c;
+}
+
+std::string report(const Compiled& c) {
+  const ir::Program& p = c.program;
+  std::string s = fmt::format("{}: {} rank{}, target {}, {} CTAs a rank\n\n", p.name, p.world, p.world == 1 ? "" : "s", p.target, p.ctas);
+  s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", "role", "SMs", "count", "tasks", "kinds of ops");
+  std::map<int32_t, int64_t> tasks_on;
+  for (const ir::Task& t : p.tasks) tasks_on[t.sm]++;
+  for (const ir::RoleSpan& r : p.roles) {
+    int64_t n = 0;
+    for (int32_t sm = r.begin; sm < r.end; ++sm) n += tasks_on.count(sm) ? tasks_on[sm] : 0;
+    std::string kinds = r.ops.empty() ? "any" : "";
+    for (const std::string& k : r.ops) kinds += (kinds.empty() ? "" : ", ") + k;
+    s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", ir::name(r.role), fmt::format("{}..{}", r.begin, r.end - 1), r.end - r.begin, n, kinds);
+  }
+  std::map<std::string, std::pair<int64_t, int64_t>> kinds;
+  std::map<std::string, std::string> function_of;
+  for (const ir::Call& call : p.calls) kinds[call.op_kind + " " + call.function].first++;
+  for (const ir::Task& t : p.tasks) kinds[p[t.call].op_kind + " " + p[t.call].function].second++;
+  s += fmt::format("\n{:<16} {:<18} {:>6} {:>8}\n", "op", "device function", "calls", "tasks");
+  for (const auto& [key, n] : kinds) {
+    const size_t blank = key.find(' ');
+    s += fmt::format("{:<16} {:<18} {:>6} {:>8}\n", key.substr(0, blank), key.substr(blank + 1), n.first, n.second);
+  }
+  const auto stat = [&](const char* name) {
+    auto it = c.statistics.find(name);
+    return it == c.statistics.end() ? int64_t{0} : it->second;
+  };
+  int64_t caller = 0;
+  for (const ir::Buffer& b : p.buffers)
+    if (b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot) caller += b.bytes();
+  s += fmt::format("\nwaits          {:>12} inserted, {} pruned, {} left\n", stat("waits inserted"), stat("waits pruned"), stat("waits"));
+  s += fmt::format("signals        {:>12} for {} events\n", stat("signals"), stat("events"));
+  s += fmt::format("caller memory  {:>12} bytes a rank\n", caller);
+  s += fmt::format("temporaries    {:>12} bytes a rank ({} without reuse)\n", p.arena_bytes, stat("arena bytes without reuse"));
+  s += fmt::format("symmetric      {:>12} bytes a rank\n", p.symmetric_bytes);
+  s += fmt::format("kernel.cu      {:>12} bytes\n", c.kernel.size());
+  return s;
+}
+
+int guarded(const char* tool, int (*main)(int, char**), int argc, char** argv) {
+  std::string what;
+  try {
+    return main(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::cerr << tool << ": out of memory\n";
+    return kRunFailed;
+  } catch (const std::exception& e) {
+    what = e.what();
+  }
+  std::cerr << fmt::format(
+      "{}: this is a bug in MACO, not in your graph:\n  {}\nplease report it with the graph and the command line ({} {})\n", tool, what, tool,
+      kVersion);
+  return kBug;
+}
+
+}  // namespace maco::tools

@@ -1,0 +1,105 @@
+// maco-opt: named passes on the text of a graph or a Program.
+#include "compiler/frontend/frontend.h"
+#include "ir/program_text.h"
+#include "tools/options.h"
+
+namespace maco::tools {
+namespace {
+
+std::optional<passes::Unit> parse_unit(const std::string& text, int32_t file, ir::Diagnostics& diagnostics) {
+  // A Program's text begins with the word `program`, behind comments.
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    const size_t first = line.find_first_not_of(" \t\r");
+    if (first != std::string::npos && line[first] != '#' && line.compare(first, 2, "//") != 0) {
+      if (line.compare(first, 8, "program ") == 0) {
+        auto program = ir::parse_program(file, diagnostics);
+        if (!program) return std::nullopt;
+        return passes::Unit(std::move(*program));
+      }
+      break;
+    }
+    at = end + 1;
+  }
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  auto raw = first != std::string::npos && text[first] == '{' ? frontend::parse_json_raw(file, diagnostics)
+                                                              : frontend::parse_dsl_raw(file, diagnostics);
+  if (!raw) return std::nullopt;
+  frontend::BuildOptions build;
+  build.open_outputs = build.internal_ops = true;
+  auto graph = frontend::build(*raw, build, diagnostics);
+  if (!graph) return std::nullopt;
+  return passes::Unit(std::move(*graph));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Runs named passes on the text of a graph or a Program.\n  maco-opt layer.maco --to=tile | maco-opt - --pass=plan-memory,schedule\n",
+               "maco-opt");
+  CommonOptions common;
+  PipelineFlags flags;
+  passes::PipelineOptions options;
+  std::string input = "-", output = "-", to;
+  std::vector<std::string> names, pass_names;
+  bool verify = false;
+  for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
+  app.add_option("input", input, "a graph (.json, .maco) or a Program's text; - for standard input");
+  app.add_option("-o,--output", output, "where the result goes (default: standard output)");
+  app.add_option("--pass", names, "passes to run, in this order")->delimiter(',')->check(CLI::IsMember(pass_names));
+  app.add_option("--to", to, "run the pipeline up to and with this pass")->check(CLI::IsMember(pass_names));
+  app.add_flag("--verify", verify, "prove the result (the same as --pass=verify at the end)");
+  flags.add(app, options);
+  common.add(app);
+  if (const int status = parse(app, argc, argv); status >= 0) return status;
+  if (common.listed()) return kOk;
+  const Console console = common.console();
+  flags.apply(options);
+
+  std::string error;
+  const auto text = read_input(input, error);
+  if (!text) {
+    console.error(error);
+    return kBadUsage;
+  }
+  ir::Diagnostics diagnostics;
+  const int32_t file = diagnostics.add_file(input == "-" ? "<stdin>" : input, *text);
+  auto unit = parse_unit(*text, file, diagnostics);
+  if (!unit) {
+    console.show(diagnostics);
+    return kBadGraph;
+  }
+  if (auto* program = std::get_if<ir::Program>(&*unit); program && cost::find_machine(program->target)) options.target = program->target;
+  passes::Context context(diagnostics, *cost::find_machine(options.target));
+  context.load_ahead = options.load_ahead;
+  context.available_sms = options.sms > 0 ? options.sms : context.machine.sms;
+  if (const auto* graph = std::get_if<ir::Graph>(&*unit)) context.comm_buffer_bytes = graph->comm_buffer_bytes;
+  if (!to.empty()) {
+    std::vector<std::string> all;
+    for (const std::string& name : pass_names) {
+      const bool left_out = (name == "fuse" && !options.fuse) || (name == "prune-sync" && !options.prune);
+      if (!left_out) all.push_back(name);
+      if (name == to) break;
+    }
+    names.insert(names.begin(), all.begin(), all.end());
+  }
+  if (verify) names.push_back("verify");
+  for (const std::string& name : names)
+    if (!passes::apply(*passes::find_pass(name), *unit, context)) {
+      console.show(diagnostics);
+      return kBadGraph;
+    }
+  console.show(diagnostics);
+  if (!write_product(output, to_text(*unit), error)) {
+    console.error(error);
+    return kBadUsage;
+  }
+  if (common.verbose)
+    for (const auto& [name, n] : context.statistics) console.detail(name + ": " + std::to_string(n));
+  return kOk;
+}
+
+}  // namespace
+}  // namespace maco::tools
+
+int main(int argc, char** argv) { return maco::tools::guarded("maco-opt", maco::tools::run, argc, argv); }

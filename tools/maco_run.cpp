@@ -1,0 +1,185 @@
+// maco-run: compiles a graph (or takes a kernel.cu), launches it and checks it.
+#include "compiler/frontend/frontend.h"
+#include "ir/manifest.h"
+#include "ir/program_text.h"
+#include "runtime/cpu/cpu_session.h"
+#include "runtime/host/cuda_session.h"
+#include "tools/options.h"
+#include "tools/run_graph.h"
+
+namespace maco::tools {
+namespace {
+
+// "pos=17" or "pos=17+".
+bool parse_scalar(const std::string& text, RunOptions& options) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) return false;
+  ScalarArgument s;
+  std::string number = text.substr(equals + 1);
+  if (!number.empty() && number.back() == '+') {
+    s.counts = true;
+    number.pop_back();
+  }
+  size_t used = 0;
+  try {
+    s.value = std::stoll(number, &used);
+  } catch (const std::exception&) {
+    return false;
+  }
+  if (used != number.size()) return false;
+  options.scalars[text.substr(0, equals)] = s;
+  return true;
+}
+
+bool names_sms(const ir::Graph& graph) {
+  const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
+  return !roles || !std::holds_alternative<ir::RoleAuto>(*roles);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Compiles a task graph, launches it on all ranks and checks it.\n"
+      "  maco-run tp_mlp.json --device cpu --check\n"
+      "  maco-run kernel.cu --device cuda --inputs in.{rank}.safetensors --outputs out.{rank}.safetensors\n",
+      "maco-run");
+  CommonOptions common;
+  PipelineFlags flags;
+  CompileOptions compile_options;
+  RunOptions options;
+  runtime::SessionOptions session_options;
+  std::string input, device = "cuda", program_file, target;
+  std::vector<std::string> scalars, dims;
+  double timeout = 30;
+  uint64_t jitter = 0, replay = 0;
+  app.add_option("graph", input, "a .json or .maco graph, or a kernel.cu of macoc's; - for standard input");
+  app.add_option("--device", device, "where to run")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  app.add_option("--inputs", options.inputs, "safetensors to bind by name; {rank} is replaced by the rank");
+  app.add_option("--outputs", options.outputs, "safetensors to write outputs and states to");
+  app.add_option("--seed", options.seed, "of the values of what no file binds");
+  app.add_option("--scalar", scalars, "NAME=VALUE, or NAME=VALUE+ for one more each launch");
+  app.add_option("--dim", dims, "NAME=VALUE; the maximum if not given");
+  app.add_option("--launches", options.launches, "how often to launch; states are kept")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  app.add_flag("--check", options.check, "compare every output and state with the reference after every launch");
+  app.add_option("--rtol", options.rtol, "the bound of --check, for floats")->check(CLI::NonNegativeNumber);
+  app.add_option("--bench", options.bench, "report the median time of so many launches")->check(CLI::Range(1, 1000000));
+  app.add_option("--timeout", timeout, "seconds without progress after which a wait is given up")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--ranks-per-gpu", session_options.ranks_per_gpu, "ranks that share a GPU's SMs")->check(CLI::Range(1, 64));
+  auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed");
+  auto* replay_option = app.add_option("--replay", replay, "CPU: one thread, in an order given by this seed")->excludes(jitter_option);
+  app.add_flag("--check-access", session_options.check_access, "CPU: check each access of a task against its declared regions");
+  app.add_option("--first-epoch", session_options.first_epoch, "number of the first launch (counters wrap at 2^32)");
+  app.add_option("--program", program_file, "run this Program (a text of maco-opt's) instead of the compiler's for the graph");
+  flags.add(app, compile_options.pipeline);
+  app.add_flag("--reparse", compile_options.reparse, "print and parse the IR between all passes");
+  common.add(app);
+  if (const int status = parse(app, argc, argv); status >= 0) return status;
+  if (common.listed()) return kOk;
+  const Console console = common.console();
+  if (input.empty()) {
+    console.error("no graph given; try maco-run --help");
+    return kBadUsage;
+  }
+  flags.apply(compile_options.pipeline);
+  for (const std::string& s : scalars)
+    if (!parse_scalar(s, options)) {
+      console.error("--scalar wants NAME=VALUE or NAME=VALUE+, not '" + s + "'");
+      return kBadUsage;
+    }
+  for (const std::string& s : dims) {
+    RunOptions one;
+    if (!parse_scalar(s, one) || one.scalars.begin()->second.counts) {
+      console.error("--dim wants NAME=VALUE, not '" + s + "'");
+      return kBadUsage;
+    }
+    options.dims[one.scalars.begin()->first] = one.scalars.begin()->second.value;
+  }
+  session_options.timeout_ms = static_cast<uint64_t>(timeout * 1000);
+  session_options.verbose = common.verbose;
+  if (jitter_option->count()) session_options.jitter = jitter;
+  if (replay_option->count()) session_options.replay = replay;
+  if (device == "cuda" && (session_options.jitter || session_options.replay || session_options.check_access)) {
+    console.error("--jitter, --replay and --check-access are for --device cpu");
+    return kBadUsage;
+  }
+  if (device == "cpu" && session_options.ranks_per_gpu != 1) {
+    console.error("--ranks-per-gpu is for --device cuda");
+    return kBadUsage;
+  }
+
+  std::string error;
+  auto text = read_input(input, error);
+  if (!text) {
+    console.error(error);
+    return kBadUsage;
+  }
+  ir::Diagnostics diagnostics;
+  std::optional<ir::Graph> graph;
+  std::string kernel;
+  if (text->rfind("//@maco ", 0) == 0 || text->find("\n//@maco ") != std::string::npos) {
+    // A kernel of macoc's: everything needed is in it.
+    auto result = ir::parse_manifest(*text);
+    if (!result.manifest) {
+      console.error(input + ": " + result.error);
+      return kBadGraph;
+    }
+    if (result.edited) console.say("warning: " + input + " was edited after macoc wrote it");
+    const int32_t file = diagnostics.add_file(input + " (its graph)", result.manifest->graph);
+    graph = frontend::parse_dsl(file, diagnostics);
+    compile_options.pipeline.target = result.manifest->target;
+    kernel = std::move(*text);
+  } else {
+    const int32_t file = diagnostics.add_file(input == "-" ? "<stdin>" : input, *text);
+    graph = frontend::parse_graph(file, diagnostics);
+    // The CPU has SMs of its own, unless the graph speaks of those of a GPU.
+    if (graph && device == "cpu" && app.count("--target") == 0 && !names_sms(*graph)) compile_options.pipeline.target = "cpu";
+  }
+  if (!graph) {
+    console.show(diagnostics);
+    return kBadGraph;
+  }
+  if (!check_arguments(*graph, options, console)) return kBadUsage;
+
+  std::optional<ir::Program> program;
+  if (kernel.empty() || session_options.check_access) {
+    const cost::Machine& machine = *cost::find_machine(compile_options.pipeline.target);
+    if (compile_options.pipeline.sms == 0 && session_options.ranks_per_gpu > 1)
+      compile_options.pipeline.sms = std::max<int64_t>(1, machine.sms / session_options.ranks_per_gpu);
+    if (!program_file.empty()) {
+      const auto program_text = read_input(program_file, error);
+      if (!program_text) {
+        console.error(error);
+        return kBadUsage;
+      }
+      program = ir::parse_program(diagnostics.add_file(program_file, *program_text), diagnostics);
+      if (program) kernel = emit_kernel(*graph, *program, compile_options.pipeline, diagnostics);
+    } else {
+      auto compiled = compile(*graph, compile_options, diagnostics, console);
+      if (compiled) {
+        program = std::move(compiled->program);
+        if (kernel.empty()) kernel = std::move(compiled->kernel);
+      }
+    }
+    console.show(diagnostics);
+    if (!program || kernel.empty()) return kBadGraph;
+  }
+
+  runtime::Status status;
+  std::unique_ptr<runtime::Session> session;
+  if (device == "cpu") {
+    auto cpu = runtime::make_cpu_session(kernel, session_options, status);
+    if (cpu && session_options.check_access) status = cpu->set_regions(*program);
+    session = std::move(cpu);
+  } else {
+    session = runtime::make_cuda_session(kernel, session_options, status);
+  }
+  if (!session || !status) {
+    console.error(status.message);
+    return kRunFailed;
+  }
+  return run_graph(*graph, *session, options, console);
+}
+
+}  // namespace
+}  // namespace maco::tools
+
+int main(int argc, char** argv) { return maco::tools::guarded("maco-run", maco::tools::run, argc, argv); }

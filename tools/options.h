@@ -1,0 +1,87 @@
+// Command-line options that several tools take. Include once a tool: CLI11 is a heavy header.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+#include "compiler/cost/machine.h"
+#include "compiler/ops/op.h"
+#include "compiler/passes/passes.h"
+#include "tools/driver.h"
+
+namespace maco::tools {
+
+inline std::vector<std::string> target_names() {
+  std::vector<std::string> names;
+  for (const cost::Machine& m : cost::all_machines()) names.push_back(m.target);
+  return names;
+}
+
+inline void list_ops() {
+  for (const ops::OpDef& d : ops::all_ops())
+    if (!d.internal) std::printf("%-16s %s\n", d.kind.c_str(), d.summary.c_str());
+}
+inline void list_passes() {
+  for (const passes::Pass& p : passes::registry()) std::printf("%-20s %s\n", p.name.c_str(), p.summary.c_str());
+}
+inline void list_targets() {
+  for (const cost::Machine& m : cost::all_machines())
+    std::printf("%-8s %s: %d SMs%s\n", m.target.c_str(), m.description.c_str(), m.sms, m.target == "sm_90a" ? " (default)" : "");
+}
+
+/// Options of every tool: messages, lists, version.
+struct CommonOptions {
+  std::string color = "auto";
+  bool quiet = false, verbose = false;
+  bool ops = false, passes = false, targets = false;
+
+  void add(CLI::App& app) {
+    app.add_option("--color", color, "auto, always, never")->check(CLI::IsMember({"auto", "always", "never"}));
+    app.add_flag("-q,--quiet", quiet, "errors only");
+    app.add_flag("-v,--verbose", verbose, "say what is being done");
+    app.add_flag("--list-ops", ops, "list the ops and exit");
+    app.add_flag("--list-passes", passes, "list the passes and exit");
+    app.add_flag("--list-targets", targets, "list the targets and exit");
+    app.set_version_flag("--version", std::string("maco ") + kVersion);
+  }
+  /// True if a list was printed: there is nothing else to do.
+  bool listed() const {
+    if (ops) list_ops();
+    if (passes) list_passes();
+    if (targets) list_targets();
+    return ops || passes || targets;
+  }
+  Console console() const { return {use_color(color), quiet, verbose}; }
+};
+
+/// Options that shape a kernel.
+struct PipelineFlags {
+  bool no_load_ahead = false, no_fuse = false, no_prune = false;
+
+  void add(CLI::App& app, passes::PipelineOptions& p) {
+    app.add_option("--target", p.target, "what to compile for (--list-targets)")->check(CLI::IsMember(target_names()));
+    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the target's")->check(CLI::Range(1, 1024));
+    app.add_flag("--no-load-ahead", no_load_ahead, "don't read params before a task's waits are over");
+    app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
+    app.add_flag("--no-prune", no_prune, "keep waits that others imply");
+  }
+  void apply(passes::PipelineOptions& p) const {
+    p.load_ahead = !no_load_ahead;
+    p.fuse = !no_fuse;
+    p.prune = !no_prune;
+  }
+};
+
+/// Parses; returns the exit status if the tool is to end now (--help, --version, a wrong command line), else -1.
+inline int parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kOk : kBadUsage;
+  }
+  return -1;
+}
+
+}  // namespace maco::tools

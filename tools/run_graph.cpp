@@ -1,0 +1,249 @@
+#include "tools/run_graph.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "ir/check.h"
+#include "runtime/reference/check.h"
+#include "runtime/reference/fill.h"
+#include "runtime/reference/reference.h"
+#include "runtime/reference/safetensors.h"
+
+namespace maco::tools {
+
+namespace {
+
+using reference::Extents;
+using reference::Tensor;
+using reference::Values;
+
+constexpr int kPoison = 0xff;  // NaN in every float type
+
+class Runner {
+ public:
+  Runner(const ir::Graph& graph, runtime::Session& session, const RunOptions& options, const Console& console)
+      : g_(graph), session_(session), options_(options), console_(console), world_(static_cast<int>(graph.world)), reference_(graph) {}
+
+  int run() {
+    if (!options_.outputs.empty()) {
+      const auto status = reference::check_output_pattern(options_.outputs, g_.world);
+      if (!status) return fail(kBadUsage, status.message);
+    }
+    values_ = launch_values(0);
+    if (const auto status = reference::complete_values(g_, values_); !status) return fail(kBadUsage, status.message);
+    if (int status = bind(); status != kOk) return status;
+    if (options_.bench > 0) return bench();
+    for (int64_t launch = 0; launch < options_.launches; ++launch)
+      if (int status = one_launch(launch); status != kOk) return status;
+    if (options_.check) std::fprintf(stderr, "%s", checked_.c_str());
+    if (int status = write_outputs(); status != kOk) return status;
+    return failed_ ? kCheckFailed : kOk;
+  }
+
+ private:
+  int fail(int status, const std::string& message) {
+    console_.error(message);
+    return status;
+  }
+
+  Values launch_values(int64_t launch) const {
+    Values v;
+    for (const auto& [name, s] : options_.scalars) v[name] = s.value + (s.counts ? launch : 0);
+    for (const auto& [name, n] : options_.dims) v[name] = n;
+    return v;
+  }
+
+  ir::TensorId tensor(size_t i) const {
+    const auto id = g_.find_tensor(session_.manifest().tensors[i].name);
+    MACO_CHECK(id, session_.manifest().tensors[i].name);
+    return *id;
+  }
+  Extents shape(ir::TensorId id) const { return reference::actual_shape(g_, values_, id); }
+  Extents max_shape(ir::TensorId id) const {
+    Values maxima = values_;
+    for (const ir::Dim& d : g_.dims) maxima[d.name] = d.max;
+    return reference::actual_shape(g_, maxima, id);
+  }
+
+  int bind() {
+    const auto& tensors = session_.manifest().tensors;
+    for (int rank = 0; rank < world_; ++rank) {
+      reference::SafetensorsFile file;
+      if (!options_.inputs.empty()) {
+        const std::string path = reference::rank_file(options_.inputs, rank);
+        if (const auto status = file.open(path); !status) return fail(kBadUsage, status.message);
+        for (const auto& entry : file.entries()) {
+          const auto id = g_.find_tensor(entry.name);
+          const bool known = id && std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) {
+            return t.name == entry.name && t.kind != "output";
+          });
+          if (!known && rank == 0) console_.say(fmt::format("warning: {}: the graph has no input, param or state '{}'", path, entry.name));
+        }
+      }
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        const ir::TensorId id = tensor(i);
+        const bool output = g_[id].kind == ir::TensorKind::Output;
+        const bool state = g_[id].kind == ir::TensorKind::State;
+        // What no launch may touch shows if it does: outputs, and rows beyond the dims' actual values, are poisoned.
+        const size_t all = static_cast<size_t>(tensors[i].max_elements * ir::size_of(tensors[i].dtype));
+        std::vector<std::byte> memory(all, static_cast<std::byte>(kPoison));
+        Tensor value;
+        if (!output) {
+          const auto* entry = file.find(tensors[i].name);
+          const Extents expected = state ? max_shape(id) : shape(id);
+          if (entry) {
+            if (const auto status = file.read(*entry, value); !status) return fail(kBadUsage, status.message);
+            if (value.dtype != g_[id].dtype || value.shape != expected)
+              return fail(kBadUsage, fmt::format("'{}' in '{}' is {}, but the graph wants {}", tensors[i].name,
+                                                 reference::rank_file(options_.inputs, rank), reference::describe(value.dtype, value.shape),
+                                                 reference::describe(g_[id].dtype, expected)));
+          } else {
+            value = reference::fill(g_, id, rank, options_.seed, expected);
+          }
+          std::copy(value.bytes.begin(), value.bytes.end(), memory.begin());
+        }
+        if (const auto status = session_.write(rank, i, memory.data(), memory.size()); !status) return fail(kRunFailed, status.message);
+        if (!output && options_.check)
+          if (const auto status = reference_.set(rank, id, std::move(value)); !status) return fail(kBadUsage, status.message);
+      }
+    }
+    return kOk;
+  }
+
+  int bench() {
+    double us = 0;
+    const auto status = session_.bench(values_as_launch(), options_.bench, us);
+    if (!status) return fail(kRunFailed, status.message);
+    std::printf("%s: median %.2f us of %d launches (slowest of %d rank%s)\n", g_.name.c_str(), us, options_.bench, world_, world_ == 1 ? "" : "s");
+    return kOk;
+  }
+
+  runtime::LaunchValues values_as_launch() const {
+    runtime::LaunchValues v;
+    for (const auto& [name, n] : values_) v[name] = n;
+    return v;
+  }
+
+  int one_launch(int64_t launch) {
+    values_ = launch_values(launch);
+    if (const auto status = reference::complete_values(g_, values_); !status) return fail(kBadUsage, status.message);
+    if (const auto status = session_.launch(values_as_launch()); !status) return fail(kRunFailed, status.message);
+    if (!options_.check) return kOk;
+    if (isatty(STDERR_FILENO) && !console_.quiet) std::cerr << fmt::format("checking launch {} of {}\r", launch + 1, options_.launches);
+    if (const auto status = reference_.run(values_); !status) return fail(kRunFailed, "the reference: " + status.message);
+    const reference::Checker checker(reference_, options_.rtol);
+    checked_.clear();
+    for (size_t i = 0; i < session_.manifest().tensors.size(); ++i) {
+      const ir::TensorId id = tensor(i);
+      const bool state = g_[id].kind == ir::TensorKind::State;
+      if (!state && g_[id].kind != ir::TensorKind::Output) continue;
+      reference::CheckResult worst;
+      int worst_rank = -1;
+      for (int rank = 0; rank < world_; ++rank) {
+        Tensor actual;
+        std::vector<std::byte> rest;
+        if (int status = read(rank, i, actual, rest); status != kOk) return status;
+        reference::CheckResult r = checker.check(rank, id, actual);
+        if (r.ok && !state && std::any_of(rest.begin(), rest.end(), [](std::byte b) { return b != static_cast<std::byte>(kPoison); })) {
+          r.ok = false;
+          r.what = "rows beyond the actual shape were written";
+        }
+        const bool worse = worst_rank < 0 || (!r.ok && worst.ok) || (r.ok == worst.ok && r.error > worst.error);
+        if (!r.ok) {
+          failed_ = true;
+          std::fprintf(stderr, "launch %lld: %s\n", static_cast<long long>(launch), reference::to_line(g_[id].name, rank, r).c_str());
+        }
+        if (worse) {
+          worst = r;
+          worst_rank = rank;
+        }
+      }
+      if (worst.ok) checked_ += reference::to_line(g_[id].name, worst_rank, worst) + "\n";
+    }
+    return failed_ ? kCheckFailed : kOk;
+  }
+
+  // The tensor with its actual shape, and the bytes behind it.
+  int read(int rank, size_t i, Tensor& value, std::vector<std::byte>& rest) {
+    const auto& t = session_.manifest().tensors[i];
+    std::vector<std::byte> memory(static_cast<size_t>(t.max_elements * ir::size_of(t.dtype)));
+    if (const auto status = session_.read(rank, i, memory.data(), memory.size()); !status) return fail(kRunFailed, status.message);
+    value = Tensor(t.dtype, shape(tensor(i)));
+    std::copy_n(memory.begin(), value.bytes.size(), value.bytes.begin());
+    rest.assign(memory.begin() + static_cast<std::ptrdiff_t>(value.bytes.size()), memory.end());
+    return kOk;
+  }
+
+  int write_outputs() {
+    if (options_.outputs.empty()) return kOk;
+    for (int rank = 0; rank < world_; ++rank) {
+      std::vector<std::pair<std::string, Tensor>> tensors;
+      for (size_t i = 0; i < session_.manifest().tensors.size(); ++i) {
+        const ir::TensorId id = tensor(i);
+        if (g_[id].kind != ir::TensorKind::Output && g_[id].kind != ir::TensorKind::State) continue;
+        Tensor value;
+        std::vector<std::byte> rest;
+        if (int status = read(rank, i, value, rest); status != kOk) return status;
+        tensors.emplace_back(g_[id].name, std::move(value));
+      }
+      std::vector<std::pair<std::string, const Tensor*>> list;
+      for (const auto& [name, value] : tensors) list.emplace_back(name, &value);
+      if (const auto status = reference::write_safetensors(reference::rank_file(options_.outputs, rank), list); !status)
+        return fail(kRunFailed, status.message);
+    }
+    return kOk;
+  }
+
+  const ir::Graph& g_;
+  runtime::Session& session_;
+  const RunOptions& options_;
+  const Console& console_;
+  int world_;
+  reference::Reference reference_;
+  Values values_;
+  std::string checked_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console& console) {
+  bool ok = true;
+  const auto wrong = [&](const std::string& message) {
+    console.error(message);
+    ok = false;
+  };
+  std::vector<std::string> scalars, dims;
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind == ir::TensorKind::Scalar) scalars.push_back(t.name);
+  for (const ir::Dim& d : graph.dims) dims.push_back(d.name);
+  for (const auto& [name, s] : options.scalars) {
+    const auto id = graph.find_tensor(name);
+    if (!id || graph[*id].kind != ir::TensorKind::Scalar) {
+      wrong(fmt::format("--scalar {}: the graph has no such scalar{}", name, ir::did_you_mean(name, scalars)));
+      continue;
+    }
+    const ir::Tensor& t = graph[*id];
+    const int64_t last = s.value + (s.counts ? options.launches - 1 : 0);
+    if (s.value < t.range_lo || last >= t.range_hi)
+      wrong(fmt::format("--scalar {}: {} is outside [{}, {})", name, s.value < t.range_lo ? s.value : last, t.range_lo, t.range_hi));
+  }
+  for (const auto& [name, n] : options.dims) {
+    const ir::Dim* d = graph.find_dim(name);
+    if (!d) wrong(fmt::format("--dim {}: the graph has no such dim{}", name, ir::did_you_mean(name, dims)));
+    else if (n < d->min || n > d->max) wrong(fmt::format("--dim {}: {} is outside [{}, {}]", name, n, d->min, d->max));
+  }
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind == ir::TensorKind::Scalar && !options.scalars.count(t.name)) options.scalars[t.name] = {t.range_lo, false};
+  return ok;
+}
+
+int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOptions& options, const Console& console) {
+  return Runner(graph, session, options, console).run();
+}
+
+}  // namespace maco::tools

@@ -1,0 +1,39 @@
+// maco-run's work: bind, launch, check, write.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "runtime/host/session.h"
+#include "tools/driver.h"
+
+namespace maco::tools {
+
+struct ScalarArgument {
+  int64_t value = 0;
+  bool counts = false;  // "17+": one more each launch
+};
+
+struct RunOptions {
+  std::string inputs, outputs;  // safetensors patterns; empty: none
+  uint64_t seed = 0;
+  std::map<std::string, ScalarArgument> scalars;
+  std::map<std::string, int64_t> dims;
+  int64_t launches = 1;
+  bool check = false;
+  std::optional<double> rtol;
+  int bench = 0;
+};
+
+/// Runs a loaded kernel as told; `graph` is the one it was compiled from. Returns the tool's exit status, having reported.
+int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOptions& options, const Console& console);
+
+/// Checks names and ranges of dims and scalars for all launches; scalars that are missing get the start of their range. False if an
+/// error was reported.
+bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console& console);
+
+}  // namespace maco::tools
