@@ -17,8 +17,8 @@ struct PipelineOptions {
   bool fuse = true;               // --no-fuse
   bool prune = true;              // --no-prune
   std::string stop_after;         // name of the last pass to run; empty: all
-  /// Called after each pass that succeeded.
-  std::function<void(const Pass&, const Unit&)> after_pass;
+  /// Called after each pass that succeeded; may replace the unit by an equal one.
+  std::function<void(const Pass&, Unit&)> after_pass;
 };
 
 struct PipelineResult {
