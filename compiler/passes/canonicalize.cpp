@@ -1,0 +1,178 @@
+// canonicalize.cpp: one spelling for each meaning; drops what nothing uses.
+//
+// - A collective of a world of one is a copy.
+// - An op that reads the state it writes gets its result in a temporary and a copy behind it: a
+// tile must not read what another tile of
+//   the same op has written already. Elementwise ops, whose tiles read just what they write, and
+//   kv_append, which doesn't read its cache, work in place.
+// - A copy that no constraint concerns is left out where its operand can stand for it, or where the
+// op that makes its operand can
+//   write the declared output itself.
+// - Ops whose results nobody uses are left out, with a warning.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/ops/elementwise.h"
+#include "compiler/passes/graph_edit.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+using ir::Op;
+using ir::TensorId;
+using ir::TensorKind;
+
+namespace {
+
+bool contains(const std::vector<TensorId>& list, TensorId t) {
+  return std::find(list.begin(), list.end(), t) != list.end();
+}
+
+void copy_lone_collectives(ir::Graph& graph) {
+  if (graph.world != 1) return;
+  for (Op& op : graph.ops) {
+    const ops::OpDef* def = ops::find_op(op.kind);
+    if (!def || !def->collective || op.in.size() != 1 || op.out.size() != 1) continue;
+    op.kind = "copy";
+    op.attrs.clear();
+    op.overlap_group.reset();
+    op.overlap.reset();
+  }
+}
+
+// May op write output `o` although it reads the same state?
+bool works_in_place(const ir::Graph& graph, const Op& op, TensorId o) {
+  if (ops::is_elementwise(op.kind)) {
+    const auto full = [&](TensorId t) { return t != o || graph[t].shape == graph[op.in[0]].shape; };
+    return std::all_of(op.in.begin(), op.in.end(), full);
+  }
+  return op.kind == "kv_append" && op.in[0] == o && op.in[1] != o;
+}
+
+void separate_states(ir::Graph& graph) {
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    for (size_t n = 0; n < graph.ops[i].out.size(); ++n) {
+      const TensorId state = graph.ops[i].out[n];
+      if (!contains(graph.ops[i].in, state) || works_in_place(graph, graph.ops[i], state)) continue;
+
+      // kv_append can't write anywhere else: there it is x that is copied.
+      const bool appends = graph.ops[i].kind == "kv_append";
+      ir::Tensor value;
+      value.name = fresh_tensor_name(graph, graph[state].name + ".value");
+      value.dtype = graph[state].dtype;
+      value.shape = graph[state].shape;
+      value.loc = graph[state].loc;
+      const TensorId temp = ir::id_of<TensorId>(graph.tensors.size());
+      graph.tensors.push_back(value);
+
+      Op& op = graph.ops[i];
+      Op copy;
+      copy.kind = "copy";
+      copy.after = op.after;
+      copy.phase = op.phase;
+      copy.overlap_group = op.overlap_group;
+      copy.priority = op.priority;
+      copy.loc = op.loc;
+      copy.in_loc = {op.loc};
+      copy.out_loc = op.out_loc;
+      const std::string name = op.name, other = fresh_op_name(graph, op.name + ".value");
+      if (appends) {
+        copy.in = {state};
+        copy.out = {temp};
+        copy.name = other;
+        op.in[1] = temp;
+      } else {
+        // The copy ends last, so that it keeps the name that others may wait for.
+        copy.in = {temp};
+        copy.out = {state};
+        copy.name = name;
+        copy.named = op.named;
+        op.name = other;
+        op.named = true;
+        op.out[n] = temp;
+        if (op.out.size() == 1 && !op.dtype) op.dtype = value.dtype;
+      }
+      copy.named = true;
+      join_places(graph, name, other);
+      graph.ops.insert(graph.ops.begin() + static_cast<std::ptrdiff_t>(i + (appends ? 0 : 1)),
+                       std::move(copy));
+      if (appends) break;
+    }
+  }
+}
+
+bool is_identity(const ir::Graph& graph, const Op& op) {
+  return (op.kind == "copy" || op.kind == "cast") &&
+         graph[op.in[0]].dtype == graph[op.out[0]].dtype &&
+         graph[op.in[0]].shape == graph[op.out[0]].shape;
+}
+
+bool written_after(const ir::Graph& graph, size_t i, TensorId t) {
+  for (size_t k = i + 1; k < graph.ops.size(); ++k)
+    if (contains(graph.ops[k].out, t)) return true;
+  return false;
+}
+
+void drop_copies(ir::Graph& graph) {
+  const Constraints constraints(graph);
+  std::vector<bool> dead(graph.ops.size(), false);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    if (!is_identity(graph, op) || constraints.constrained(op)) continue;
+    const TensorId from = op.in[0], to = op.out[0];
+    if (graph[to].kind == TensorKind::Temp) {
+      if (graph[from].kind == TensorKind::State && written_after(graph, i, from)) continue;
+      for (Op& user : graph.ops) std::replace(user.in.begin(), user.in.end(), to, from);
+      dead[i] = true;
+    } else if (graph[to].kind == TensorKind::Output && graph[from].kind == TensorKind::Temp) {
+      size_t users = 0;
+      for (size_t k = 0; k < graph.ops.size(); ++k)
+        if (!dead[k])
+          users +=
+              static_cast<size_t>(std::count(graph.ops[k].in.begin(), graph.ops[k].in.end(), from));
+      if (users != 1) continue;
+      for (size_t k = 0; k < i; ++k)
+        if (!dead[k]) std::replace(graph.ops[k].out.begin(), graph.ops[k].out.end(), from, to);
+      dead[i] = true;
+    }
+  }
+  erase_ops(graph, dead);
+}
+
+void drop_unused(ir::Graph& graph, Context& context) {
+  const Constraints constraints(graph);
+  std::vector<bool> dead(graph.ops.size(), false);
+  std::vector<bool> used(graph.tensors.size(), false);
+  for (size_t i = graph.ops.size(); i-- > 0;) {
+    const Op& op = graph.ops[i];
+    const ops::OpDef* def = ops::find_op(op.kind);
+    const bool communicates =
+        !def || def->collective || op.kind == "send" || op.kind == "recv" || op.kind == "barrier";
+    const auto needless = [&](TensorId t) {
+      return graph[t].kind == TensorKind::Temp && !used[index(t)];
+    };
+    dead[i] = !communicates && !constraints.constrained(op) &&
+              std::all_of(op.out.begin(), op.out.end(), needless);
+    if (dead[i]) continue;
+    for (TensorId t : op.in) used[index(t)] = true;
+  }
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (dead[i])
+      context.diagnostics.warning(
+          graph.ops[i].loc,
+          fmt::format("nothing uses the result of '{}'; it is left out", graph.ops[i].name));
+  erase_ops(graph, dead);
+}
+
+}  // namespace
+
+bool canonicalize(ir::Graph& graph, Context& context) {
+  copy_lone_collectives(graph);
+  separate_states(graph);
+  drop_copies(graph);
+  drop_unused(graph, context);
+  return true;
+}
+
+}  // namespace maco::passes

@@ -1,0 +1,275 @@
+// fuse.cpp: chains of elementwise ops become one op, or the epilogue of the matmul before them.
+//
+// A group grows from its last op, the sink, towards the ops that make its operands. An op joins if
+// its result is a temporary of the group's shape that nothing outside the group reads; what is
+// computed again twice, or is declared, stays in memory. The group runs where the sink stood, so
+// that no member's operand may be overwritten between the two, and no barrier may lie there.
+// Members share all constraints: an op that a constraint names is never fused with one that it
+// doesn't name. Each step of the group's body rounds to the dtype of the tensor it replaces: fusing
+// never changes bits.
+//
+// A matmul joins as the first member if all other operands of the group are there before it starts
+// anyway (they have no producer, or one that the matmul itself depends on): waiting for more would
+// cost more than a trip through memory saves.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "compiler/ops/elementwise.h"
+#include "compiler/passes/graph_edit.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+using ir::Op;
+using ir::TensorId;
+using ir::TensorKind;
+using ops::Body;
+using ops::BodyArg;
+using ops::BodyStep;
+
+namespace {
+
+constexpr size_t kMaxOperands = 6, kMaxSteps = 24;  // what a lane's registers hold
+
+bool roles_name_ops(const ir::Graph& graph) {
+  const auto named = [](const ir::Roles& roles) {
+    const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles);
+    return ranges && std::any_of(ranges->begin(), ranges->end(),
+                                 [](const ir::RoleRange& r) { return !r.tasks.empty(); });
+  };
+  if (const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value)) return named(*roles);
+  const auto& variants = std::get<std::vector<ir::RoleVariant>>(graph.sm_roles.value);
+  return std::any_of(variants.begin(), variants.end(),
+                     [&](const ir::RoleVariant& v) { return named(v.roles); });
+}
+
+class Fuser {
+ public:
+  explicit Fuser(ir::Graph& graph)
+      : graph_(graph), constraints_(graph), dead_(graph.ops.size(), false) {
+    std::map<TensorId, size_t> writer;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      std::vector<bool> needs(graph.ops.size(), false);
+      for (TensorId t : graph.ops[i].in) {
+        users_[t].insert(i);
+        const auto w = writer.find(t);
+        if (w == writer.end()) continue;
+        needs[w->second] = true;
+        for (size_t k = 0; k < w->second; ++k)
+          if (needs_[w->second][k]) needs[k] = true;
+      }
+      needs_.push_back(std::move(needs));
+      for (TensorId t : graph.ops[i].out) {
+        writer[t] = i;
+        if (graph[t].kind == TensorKind::Temp || graph[t].kind == TensorKind::Output)
+          producer_[t] = i;
+      }
+    }
+  }
+
+  // The number of ops that are gone.
+  int64_t run() {
+    for (size_t sink = graph_.ops.size(); sink-- > 0;)
+      if (!dead_[sink] && ops::is_elementwise(graph_.ops[sink].kind)) fuse_into(sink);
+    const auto gone = std::count(dead_.begin(), dead_.end(), true);
+    erase_ops(graph_, dead_);
+    return gone;
+  }
+
+ private:
+  using Group = std::set<size_t>;
+
+  void fuse_into(size_t sink) {
+    Group group = {sink};
+    while (grow(group, sink)) {
+    }
+    const std::optional<size_t> matmul = find_matmul(group, sink);
+    if (group.size() == 1 && !matmul) return;
+    replace(group, sink, matmul);
+  }
+
+  // The op that makes `t`, if nothing outside the group reads it and it may move to the sink.
+  std::optional<size_t> movable_producer(const Group& group, size_t sink, TensorId t) const {
+    const auto p = producer_.find(t);
+    if (p == producer_.end() || graph_[t].kind != TensorKind::Temp || group.count(p->second))
+      return std::nullopt;
+    const size_t i = p->second;
+    const Op& op = graph_.ops[i];
+    const auto& users = users_.at(t);
+    if (!std::all_of(users.begin(), users.end(), [&](size_t u) { return group.count(u) > 0; }))
+      return std::nullopt;
+    if (op.out.size() != 1 || graph_[t].shape != graph_[graph_.ops[sink].out[0]].shape)
+      return std::nullopt;
+    if (constraints_.awaited(op) || !constraints_.same(op, graph_.ops[sink])) return std::nullopt;
+    for (size_t k = i + 1; k < sink; ++k) {
+      if (dead_[k] || group.count(k)) continue;
+      if (writes_what_is_read(graph_, graph_.ops[k], op) || is_fence(graph_, graph_.ops[k]))
+        return std::nullopt;
+    }
+    if (crosses_region(i, sink)) return std::nullopt;
+    return i;
+  }
+
+  // Does an overlap region that names neither end between the two?
+  bool crosses_region(size_t from, size_t to) const {
+    for (const ir::OverlapRegion& r : graph_.overlap_regions) {
+      size_t last = 0;
+      bool member = false;
+      for (size_t k = 0; k < graph_.ops.size(); ++k) {
+        if (dead_[k] || std::find(r.ops.begin(), r.ops.end(), graph_.ops[k].name) == r.ops.end())
+          continue;
+        last = k;
+        member = member || k == from;
+      }
+      if (!member && last > from && last < to) return true;
+    }
+    return false;
+  }
+
+  bool grow(Group& group, size_t sink) const {
+    for (size_t g : group) {
+      for (TensorId t : graph_.ops[g].in) {
+        const auto p = movable_producer(group, sink, t);
+        if (!p || !ops::is_elementwise(graph_.ops[*p].kind)) continue;
+        Group larger = group;
+        larger.insert(*p);
+        if (operands(larger).size() > kMaxOperands || steps(larger) > kMaxSteps) continue;
+        group = std::move(larger);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::optional<size_t> find_matmul(const Group& group, size_t sink) const {
+    std::optional<size_t> best;
+    const std::vector<TensorId> inputs = operands(group);
+    if (!ir::is_float(graph_[graph_.ops[sink].out[0]].dtype)) return best;
+    for (TensorId t : inputs) {
+      const auto p = movable_producer(group, sink, t);
+      if (!p || graph_.ops[*p].kind != "matmul" || graph_.ops[*p].attrs.count("epilogue")) continue;
+      const Op& m = graph_.ops[*p];
+      // The matmul's own operands are read by all of its tiles, so the result must not overwrite
+      // them.
+      bool fits = ir::is_float(graph_[m.in[0]].dtype) && ir::is_float(graph_[t].dtype) &&
+                  std::find(m.in.begin(), m.in.end(), graph_.ops[sink].out[0]) == m.in.end();
+      for (TensorId other : inputs)
+        fits =
+            fits && (other == t || (ir::is_float(graph_[other].dtype) && ready(other, *p, sink)));
+      if (fits && (!best || *p > *best)) best = p;
+    }
+    return best;
+  }
+
+  // Is `t`, as the sink reads it, there when op `m` starts?
+  bool ready(TensorId t, size_t m, size_t sink) const {
+    std::optional<size_t> writer;
+    for (size_t k = 0; k < sink; ++k)
+      if (!dead_[k] && std::find(graph_.ops[k].out.begin(), graph_.ops[k].out.end(), t) !=
+                           graph_.ops[k].out.end())
+        writer = k;
+    return !writer || needs_[m][*writer];
+  }
+
+  // What the group reads from outside, in the order of its members: the first one's first operand
+  // has the group's shape.
+  std::vector<TensorId> operands(const Group& group) const {
+    std::set<TensorId> made;
+    std::vector<TensorId> list;
+    for (size_t g : group) {
+      for (TensorId t : graph_.ops[g].in)
+        if (!made.count(t) && std::find(list.begin(), list.end(), t) == list.end())
+          list.push_back(t);
+      // What the sink writes may be a state that the group reads: that is another value.
+      if (graph_[graph_.ops[g].out[0]].kind == TensorKind::Temp) made.insert(graph_.ops[g].out[0]);
+    }
+    return list;
+  }
+
+  size_t steps(const Group& group) const {
+    size_t n = 0;
+    for (size_t g : group) n += ops::body_of(graph_, graph_.ops[g]).steps.size();
+    return n;
+  }
+
+  void replace(const Group& group, size_t sink, std::optional<size_t> matmul) {
+    std::vector<TensorId> inputs = operands(group);
+    Body body;
+    std::map<TensorId, BodyArg> known;
+    if (matmul) {
+      // %0 is the accumulator; its first use is the tensor that the matmul would have written.
+      const TensorId product = graph_.ops[*matmul].out[0];
+      inputs.erase(std::find(inputs.begin(), inputs.end(), product));
+      body.steps.push_back({"copy", {BodyArg::operand(0)}, graph_[product].dtype});
+      known[product] = BodyArg::step(0);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i)
+      known[inputs[i]] = BodyArg::operand(static_cast<int>(i) + (matmul ? 1 : 0));
+    for (size_t g : group) append(body, known, graph_.ops[g]);
+
+    Op op = graph_.ops[sink];
+    op.attrs.clear();
+    op.dtype = body.dtype();
+    if (matmul) {
+      const Op& m = graph_.ops[*matmul];
+      op.kind = m.kind;
+      op.attrs = m.attrs;
+      op.attrs["epilogue"] = {ops::print(body), m.loc};
+      op.in = m.in;
+      op.in.insert(op.in.end(), inputs.begin(), inputs.end());
+      op.in_loc = m.in_loc;
+      op.loc = m.loc;
+    } else {
+      op.kind = "fused";
+      op.attrs["body"] = {ops::print(body), op.loc};
+      op.in = inputs;
+      op.in_loc.clear();
+    }
+    op.in_loc.resize(op.in.size(), op.loc);
+
+    Group gone = group;
+    if (matmul) gone.insert(*matmul);
+    for (size_t g : gone) {
+      for (TensorId t : graph_.ops[g].in) users_[t].erase(g);
+      if (g != sink) dead_[g] = true;
+    }
+    for (TensorId t : op.in) users_[t].insert(sink);
+    graph_.ops[sink] = std::move(op);
+  }
+
+  // The steps of `op` behind those of `body`; its result is known from then on.
+  void append(Body& body, std::map<TensorId, BodyArg>& known, const Op& op) const {
+    const Body own = ops::body_of(graph_, op);
+    const int first = static_cast<int>(body.steps.size());
+    for (BodyStep s : own.steps) {
+      for (BodyArg& a : s.args) {
+        if (a.kind == BodyArg::Kind::Operand)
+          a = known.at(op.in[static_cast<size_t>(a.index)]);
+        else if (a.kind == BodyArg::Kind::Step)
+          a.index += first;
+      }
+      body.steps.push_back(std::move(s));
+    }
+    known[op.out[0]] = BodyArg::step(static_cast<int>(body.steps.size()) - 1);
+  }
+
+  ir::Graph& graph_;
+  Constraints constraints_;
+  std::vector<bool> dead_;
+  std::map<TensorId, size_t> producer_;  // of temporaries and outputs
+  std::map<TensorId, std::set<size_t>> users_;
+  std::vector<std::vector<bool>> needs_;  // needs_[i][k]: data of op k reaches op i
+};
+
+}  // namespace
+
+bool fuse(ir::Graph& graph, Context& context) {
+  // Where the user says which ops run on which SMs, each op stays what it is called.
+  if (roles_name_ops(graph)) return true;
+  context.statistics["ops fused away"] += Fuser(graph).run();
+  return true;
+}
+
+}  // namespace maco::passes

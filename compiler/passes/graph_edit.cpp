@@ -1,0 +1,123 @@
+#include "compiler/passes/graph_edit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/ops/op.h"
+
+namespace maco::passes {
+
+using ir::Op;
+
+Constraints::Constraints(const ir::Graph& graph) : graph_(graph) {
+  for (const Op& op : graph.ops) awaited_.insert(op.after.begin(), op.after.end());
+}
+
+std::set<int> Constraints::places(const Op& op) const {
+  std::set<int> in;
+  const auto names = [&](const std::vector<std::string>& list) {
+    return std::find(list.begin(), list.end(), op.name) != list.end();
+  };
+  for (size_t i = 0; i < graph_.overlap_regions.size(); ++i)
+    if (names(graph_.overlap_regions[i].ops)) in.insert(static_cast<int>(i));
+  if (graph_.pipeline)
+    for (size_t i = 0; i < graph_.pipeline->stages.size(); ++i)
+      if (names(graph_.pipeline->stages[i])) in.insert(-1 - static_cast<int>(i));
+  return in;
+}
+
+bool Constraints::constrained(const Op& op) const {
+  return awaited(op) || !op.after.empty() || op.phase || op.overlap || op.overlap_group ||
+         op.priority != ir::Priority::Normal || !places(op).empty();
+}
+
+bool Constraints::same(const Op& a, const Op& b) const {
+  const auto after = [](const Op& op) {
+    return std::set<std::string>(op.after.begin(), op.after.end());
+  };
+  return a.phase == b.phase && a.overlap == b.overlap && a.overlap_group == b.overlap_group &&
+         a.priority == b.priority && after(a) == after(b) && places(a) == places(b);
+}
+
+bool writes_what_is_read(const ir::Graph& graph, const Op& writer, const Op& op) {
+  return std::any_of(writer.out.begin(), writer.out.end(), [&](ir::TensorId t) {
+    return graph[t].kind == ir::TensorKind::State &&
+           std::find(op.in.begin(), op.in.end(), t) != op.in.end();
+  });
+}
+
+bool is_fence(const ir::Graph& graph, const Op& op) {
+  if (op.kind == "barrier") return true;
+  const ops::OpDef* def = ops::find_op(op.kind);
+  return def && def->collective && op.overlap.value_or(graph.overlap) == ir::Overlap::None;
+}
+
+namespace {
+template <class Taken>
+std::string fresh(const std::string& base, Taken taken) {
+  std::string name = base;
+  for (int n = 2; taken(name); ++n) name = fmt::format("{}{}", base, n);
+  return name;
+}
+
+void erase_names(std::vector<std::string>& list, const std::set<std::string>& names) {
+  list.erase(std::remove_if(list.begin(), list.end(),
+                            [&](const std::string& n) { return names.count(n) > 0; }),
+             list.end());
+}
+}  // namespace
+
+std::string fresh_op_name(const ir::Graph& graph, const std::string& base) {
+  return fresh(base, [&](const std::string& n) { return graph.find_op(n).has_value(); });
+}
+std::string fresh_tensor_name(const ir::Graph& graph, const std::string& base) {
+  return fresh(base, [&](const std::string& n) {
+    return graph.find_tensor(n).has_value() || graph.find_dim(n);
+  });
+}
+
+void join_places(ir::Graph& graph, const std::string& name, const std::string& added) {
+  const auto join = [&](std::vector<std::string>& list) {
+    auto at = std::find(list.begin(), list.end(), name);
+    if (at != list.end()) list.insert(at, added);
+  };
+  for (ir::OverlapRegion& r : graph.overlap_regions) join(r.ops);
+  if (graph.pipeline)
+    for (auto& stage : graph.pipeline->stages) join(stage);
+}
+
+void erase_ops(ir::Graph& graph, const std::vector<bool>& dead) {
+  std::set<std::string> names;
+  std::vector<Op> kept;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (dead[i])
+      names.insert(graph.ops[i].name);
+    else
+      kept.push_back(std::move(graph.ops[i]));
+  }
+  // A fused op may have taken over the name of one that is gone.
+  for (const Op& op : kept) names.erase(op.name);
+  graph.ops = std::move(kept);
+  for (ir::OverlapRegion& r : graph.overlap_regions) erase_names(r.ops, names);
+  if (graph.pipeline)
+    for (auto& stage : graph.pipeline->stages) erase_names(stage, names);
+
+  std::vector<bool> defined(graph.tensors.size(), false);
+  for (const Op& op : graph.ops)
+    for (ir::TensorId t : op.out) defined[index(t)] = true;
+  std::vector<ir::TensorId> id(graph.tensors.size());
+  std::vector<ir::Tensor> tensors;
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    if (graph.tensors[i].kind == ir::TensorKind::Temp && !defined[i]) continue;
+    id[i] = ir::id_of<ir::TensorId>(tensors.size());
+    tensors.push_back(std::move(graph.tensors[i]));
+  }
+  graph.tensors = std::move(tensors);
+  for (Op& op : graph.ops) {
+    for (ir::TensorId& t : op.in) t = id[index(t)];
+    for (ir::TensorId& t : op.out) t = id[index(t)];
+  }
+}
+
+}  // namespace maco::passes
