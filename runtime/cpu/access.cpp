@@ -1,0 +1,187 @@
+#include "runtime/cpu/access.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace maco::runtime {
+namespace {
+
+constexpr size_t kMostFindings = 8;
+
+void merge(std::vector<ByteRange>& ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
+  size_t kept = 0;
+  for (const ByteRange& range : ranges) {
+    if (kept > 0 && range.begin <= ranges[kept - 1].end) {
+      ranges[kept - 1].end = std::max(ranges[kept - 1].end, range.end);
+    } else {
+      ranges[kept++] = range;
+    }
+  }
+  ranges.resize(kept);
+}
+
+// The range that holds all of [begin, end), or the end of the list.
+std::vector<ByteRange>::const_iterator holder(const std::vector<ByteRange>& ranges, uintptr_t begin, uintptr_t end) {
+  auto after = std::upper_bound(ranges.begin(), ranges.end(), begin,
+                                [](uintptr_t at, const ByteRange& range) { return at < range.begin; });
+  if (after == ranges.begin()) return ranges.end();
+  auto candidate = after - 1;
+  return end <= candidate->end ? candidate : ranges.end();
+}
+
+// Bytes from one natural row of a packet slot to the next.
+int64_t packet_row_bytes(const ir::Buffer& b) { return (b.cols * ir::size_of(b.dtype) + 3) / 4 * 8; }
+
+}  // namespace
+
+AccessChecker::AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks)
+    : program_(program), ranks_(std::move(ranks)), streams_(ir::streams(program_)) {}
+
+void AccessChecker::start(uint32_t epoch, const ir::Lookup& dims) {
+  epoch_ = epoch;
+  elements_.clear();
+  for (const ir::Buffer& buffer : program_.buffers) {
+    const ir::EvalResult rows = ir::evaluate(buffer.rows, dims);
+    elements_.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) * buffer.cols);
+  }
+  findings_.clear();
+}
+
+char* AccessChecker::base(ir::BufferId id, int rank) const {
+  const ir::Buffer& buffer = program_[id];
+  const RankAddresses& addresses = ranks_[static_cast<size_t>(rank)];
+  switch (buffer.kind) {
+    case ir::BufferKind::Temp:
+      return addresses.arena + buffer.offset.value_or(0);
+    case ir::BufferKind::Slot:
+      return addresses.symmetric + buffer.offset.value_or(0) + int64_t{epoch_} % buffer.rotation * buffer.copy_bytes();
+    default:
+      return addresses.tensors[ir::index(id)];
+  }
+}
+
+void AccessChecker::add_ranges(const ir::Region& region, int rank, std::vector<ByteRange>& out) const {
+  const ir::Buffer& buffer = program_[region.buffer];
+  const int64_t limit = elements_[ir::index(region.buffer)];
+  const int64_t size = ir::size_of(buffer.dtype);
+  const int64_t shift = region.rank_rows * rank;
+  for (int owner : ir::resolve(region.where, rank, static_cast<int>(program_.world))) {
+    char* memory = base(region.buffer, owner);
+    if (!memory) continue;
+    const auto start = reinterpret_cast<uintptr_t>(memory);
+    auto add = [&](int64_t begin, int64_t end) {
+      out.push_back({start + static_cast<uintptr_t>(begin), start + static_cast<uintptr_t>(end)});
+    };
+    for (int64_t r = region.r0 + shift; r < region.r1 + shift; ++r) {
+      int64_t begin = std::max<int64_t>(r * region.pitch + region.c0, 0);
+      const int64_t end = std::min(r * region.pitch + region.c1, limit);
+      if (!buffer.packets) {
+        if (begin < end) add(begin * size, end * size);
+        continue;
+      }
+      while (begin < end) {
+        const int64_t row = begin / buffer.cols;
+        const int64_t row_end = std::min(end, (row + 1) * buffer.cols);
+        const int64_t at = row * packet_row_bytes(buffer);
+        add(at + (begin - row * buffer.cols) * size / 4 * 8, at + ((row_end - row * buffer.cols) * size + 3) / 4 * 8);
+        begin = row_end;
+      }
+    }
+  }
+}
+
+void AccessChecker::task(CpuContext& context, int place, bool begins) {
+  TaskAccess& access = *context.task_access;
+  if (begins) {
+    access = {};
+    const auto& stream = streams_[static_cast<size_t>(context.cta)];
+    if (static_cast<size_t>(place) >= stream.size()) return;
+    access.place = place;
+    for (const ir::Access& declared : program_[stream[static_cast<size_t>(place)]].accesses) {
+      add_ranges(declared.region, context.rank, access.reads);
+      if (declared.writes()) add_ranges(declared.region, context.rank, access.writes);
+      if (declared.kind == ir::AccessKind::Write && context.role == 0) add_ranges(declared.region, context.rank, access.must);
+    }
+    merge(access.reads);
+    merge(access.writes);
+    merge(access.must);
+    size_t bytes = 0;
+    for (const ByteRange& range : access.must) bytes += range.end - range.begin;
+    access.written.assign(bytes, 0);
+    return;
+  }
+  size_t at = 0;
+  for (const ByteRange& range : access.must) {
+    for (uintptr_t byte = range.begin; byte < range.end; ++byte, ++at) {
+      if (access.written[at]) continue;
+      found(context, access, byte, "does not write");
+      access = {};
+      return;
+    }
+  }
+  access = {};
+}
+
+void AccessChecker::access(CpuContext& context, const void* address, uint64_t bytes, bool writes) {
+  TaskAccess& access = *context.task_access;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  const std::vector<ByteRange>& allowed = writes ? access.writes : access.reads;
+  if (holder(allowed, begin, begin + bytes) == allowed.end()) {
+    // The first byte that is outside: the one to name.
+    uintptr_t byte = begin;
+    while (byte + 1 < begin + bytes && holder(allowed, byte, byte + 1) != allowed.end()) ++byte;
+    found(context, access, byte, writes ? "writes" : "reads");
+    return;
+  }
+  if (!writes || access.must.empty()) return;
+  size_t at = 0;
+  for (const ByteRange& range : access.must) {
+    const uintptr_t from = std::max(range.begin, begin), to = std::min<uintptr_t>(range.end, begin + bytes);
+    for (uintptr_t byte = from; byte < to; ++byte) access.written[at + (byte - range.begin)] = 1;
+    at += range.end - range.begin;
+  }
+}
+
+std::string AccessChecker::place_name(uintptr_t address) const {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+      const ir::Buffer& buffer = program_.buffers[i];
+      const auto start = reinterpret_cast<uintptr_t>(base(ir::id_of<ir::BufferId>(i), static_cast<int>(rank)));
+      if (start == 0 || address < start || address >= start + static_cast<uintptr_t>(buffer.bytes())) continue;
+      const auto offset = static_cast<int64_t>(address - start);
+      const int64_t size = ir::size_of(buffer.dtype);
+      int64_t element = offset / size;
+      if (buffer.packets) {
+        const int64_t row = offset / packet_row_bytes(buffer);
+        element = row * buffer.cols + (offset - row * packet_row_bytes(buffer)) / 8 * 4 / size;
+      }
+      return fmt::format("element {} (row {}, column {}) of '{}' on rank {}", element, element / buffer.cols, element % buffer.cols,
+                         buffer.name, rank);
+    }
+  }
+  return "memory of no buffer of this launch";
+}
+
+void AccessChecker::found(const CpuContext& context, const TaskAccess& access, uintptr_t address, const char* what) {
+  const std::lock_guard lock(mutex_);
+  if (findings_.size() >= kMostFindings) return;
+  const auto& stream = streams_[static_cast<size_t>(context.cta)];
+  const std::string task = access.place < 0 ? "a task that the regions don't know"
+                                            : ir::describe(program_, stream[static_cast<size_t>(access.place)]);
+  // Temporaries may share addresses, so the name is that of one buffer there.
+  std::string line = fmt::format("rank {}, SM {}: {}{} {} {}, which it {}", context.rank, context.cta, task,
+                                 context.role == 1 ? " (loader)" : "", what, place_name(address),
+                                 what[0] == 'd' ? "says it does" : "does not declare");
+  if (findings_.empty() || findings_.back() != line) findings_.push_back(std::move(line));
+}
+
+std::string AccessChecker::findings() const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  for (const std::string& line : findings_) out += (out.empty() ? "" : "\n") + line;
+  return out;
+}
+
+}  // namespace maco::runtime

@@ -1,0 +1,62 @@
+// The debug mode that holds each access of a task against the regions that it declares.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+#include "runtime/cpu/executor.h"
+
+namespace maco::runtime {
+
+/// Where a rank's memory lies.
+struct RankAddresses {
+  std::vector<char*> tensors;  // by the program's buffers; nullptr for temporaries and slots
+  char* arena = nullptr;
+  char* symmetric = nullptr;
+};
+
+/// Bytes [begin, end) of this process.
+struct ByteRange {
+  uintptr_t begin = 0, end = 0;
+};
+
+/// What the current task of a context may touch, and what it has written of what it must.
+struct TaskAccess {
+  int place = -1;
+  std::vector<ByteRange> reads, writes;  // sorted and disjoint; reads include writes
+  std::vector<ByteRange> must;           // sorted and disjoint
+  std::vector<uint8_t> written;          // a byte of `must` each, in order
+};
+
+/// Methods other than `start` may be called by all threads of a launch.
+class AccessChecker {
+ public:
+  AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks);
+
+  const ir::Program& program() const { return program_; }
+  /// Before a launch. `dims` gives the actual values of dims. Forgets what was found.
+  void start(uint32_t epoch, const ir::Lookup& dims);
+  void task(CpuContext& context, int place, bool begins);
+  void access(CpuContext& context, const void* address, uint64_t bytes, bool writes);
+  /// What was wrong, a line each; "" if nothing.
+  std::string findings() const;
+
+ private:
+  char* base(ir::BufferId buffer, int rank) const;
+  void add_ranges(const ir::Region& region, int rank, std::vector<ByteRange>& out) const;
+  void found(const CpuContext& context, const TaskAccess& access, uintptr_t address, const char* what);
+  std::string place_name(uintptr_t address) const;
+
+  const ir::Program program_;
+  const std::vector<RankAddresses> ranks_;
+  const std::vector<std::vector<ir::TaskId>> streams_;
+  uint32_t epoch_ = 0;
+  std::vector<int64_t> elements_;  // actual ones of each buffer
+  mutable std::mutex mutex_;
+  std::vector<std::string> findings_;
+};
+
+}  // namespace maco::runtime

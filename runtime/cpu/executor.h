@@ -1,0 +1,56 @@
+// Runs the contexts of one launch: one for each warp role of each CTA of each rank. Two executors run the same compiled kernel.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+
+#include "runtime/cpu/compile.h"
+#include "runtime/cpu/words/cpu_context.h"
+#include "runtime/host/abi.h"
+
+namespace maco::runtime {
+
+class AccessChecker;
+struct TaskAccess;
+
+/// One context with what the executors and the checks keep for it.
+struct CpuContext : maco_cpu::Context {
+  const Launch* launch = nullptr;
+  AccessChecker* checker = nullptr;  // debug mode
+  TaskAccess* task_access = nullptr;
+  void* executor = nullptr;  // the executor's own
+};
+
+/// All contexts of a launch, at addresses that stay.
+using CpuContexts = std::deque<CpuContext>;
+
+/// Tells the checker, if there is one; what `task` of every executor calls.
+void note_task(CpuContext& context, int place, bool begins);
+
+/// A thread for each context. `jitter`: random delays before tasks, waits and signals, different for each launch.
+void run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, const uint64_t* jitter);
+
+/// One thread, a fibre for each context, switched where they wait, signal or begin a task, in an order that follows from `seed`
+/// (and the launch's epoch) alone. Time is virtual: it passes only when no fibre can go on, so that a deadlock is reported as a
+/// time-out at once.
+void run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed);
+
+/// SplitMix64: a small generator, the same everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  /// In [0, n).
+  uint64_t below(uint64_t n) { return next() % n; }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace maco::runtime

@@ -1,0 +1,292 @@
+#include "runtime/cpu/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "ir/manifest.h"
+#include "runtime/cpu/access.h"
+#include "runtime/cpu/executor.h"
+#include "runtime/host/abi.h"
+
+namespace maco::runtime {
+
+void note_task(CpuContext& context, int place, bool begins) {
+  if (context.checker) context.checker->task(context, place, begins);
+}
+
+namespace {
+
+// Zeroed memory, aligned as device allocations are.
+class Memory {
+ public:
+  explicit Memory(int64_t bytes = 0) : bytes_(static_cast<size_t>(std::max<int64_t>(bytes, 1))) {
+    data_ = static_cast<char*>(::operator new(bytes_, kAlignment));
+    clear();
+  }
+  ~Memory() {
+    if (data_) ::operator delete(data_, kAlignment);
+  }
+  Memory(Memory&& other) noexcept : bytes_(other.bytes_), data_(other.data_) { other.data_ = nullptr; }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  Memory& operator=(Memory&&) = delete;
+
+  char* data() const { return data_; }
+  void clear() { std::memset(data_, 0, bytes_); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{1024};
+  size_t bytes_;
+  char* data_ = nullptr;
+};
+
+struct RankState {
+  std::vector<Memory> tensors;
+  std::vector<void*> tensor_pointers;
+  Memory arena, counters, symmetric;
+  std::vector<Memory> ctas;  // their shared memory
+  Report report{};
+  Launch launch{};
+
+  explicit RankState(const ir::Manifest& m)
+      : arena(m.arena_bytes), counters(m.local_events * 4), symmetric(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) {
+    for (const ir::ManifestTensor& tensor : m.tensors) {
+      tensors.emplace_back(tensor.max_elements * ir::size_of(tensor.dtype));
+      tensor_pointers.push_back(tensors.back().data());
+    }
+    for (int64_t i = 0; i < m.ctas; ++i) ctas.emplace_back(std::max<int64_t>(m.shared_bytes, kCtaMemoryBytes));
+  }
+};
+
+void check(maco_cpu::Context* context, const void* address, uint64_t bytes, bool writes) {
+  auto& c = *static_cast<CpuContext*>(context);
+  if (c.checker) c.checker->access(c, address, bytes, writes);
+}
+
+class LocalSession final : public CpuSession {
+ public:
+  LocalSession(std::shared_ptr<CpuLibrary> library, size_t index, ir::Manifest manifest, const SessionOptions& options)
+      : library_(std::move(library)), index_(index), manifest_(std::move(manifest)), options_(options), epoch_(options.first_epoch) {
+    const auto world = static_cast<size_t>(manifest_.world);
+    ranks_.reserve(world);
+    for (size_t r = 0; r < world; ++r) ranks_.emplace_back(manifest_);
+    for (RankState& rank : ranks_) symmetric_.push_back(rank.symmetric.data());
+    for (size_t r = 0; r < world; ++r) {
+      RankState& rank = ranks_[r];
+      rank.launch.tensors = rank.tensor_pointers.data();
+      rank.launch.arena = rank.arena.data();
+      rank.launch.counters = reinterpret_cast<u32*>(rank.counters.data());
+      rank.launch.symmetric = symmetric_.data();
+      rank.launch.report = &rank.report;
+      rank.launch.rank = static_cast<i32>(r);
+      rank.launch.timeout_ns = options_.timeout_ms * 1000000;
+    }
+  }
+
+  const ir::Manifest& manifest() const override { return manifest_; }
+  Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
+  Status read(int rank, size_t tensor, void* data, size_t bytes) override;
+  Status launch(const LaunchValues& values) override;
+  Status bench(const LaunchValues& values, int launches, double& median_us) override;
+  Status set_regions(const ir::Program& program) override;
+
+ private:
+  Status check_range(int rank, size_t tensor, size_t bytes) const;
+  void reset();
+  void run();
+
+  std::shared_ptr<CpuLibrary> library_;
+  const size_t index_;
+  const ir::Manifest manifest_;
+  const SessionOptions options_;
+  uint32_t epoch_;
+  bool needs_reset_ = true;
+  std::vector<RankState> ranks_;
+  std::vector<char*> symmetric_;
+  std::unique_ptr<AccessChecker> checker_;
+};
+
+Status LocalSession::check_range(int rank, size_t tensor, size_t bytes) const {
+  if (rank < 0 || rank >= manifest_.world) return Status::failure(fmt::format("no rank {} of {}", rank, manifest_.world));
+  if (tensor >= manifest_.tensors.size()) return Status::failure(fmt::format("no tensor {} of {}", tensor, manifest_.tensors.size()));
+  const ir::ManifestTensor& t = manifest_.tensors[tensor];
+  if (static_cast<int64_t>(bytes) > t.max_elements * ir::size_of(t.dtype)) {
+    return Status::failure(fmt::format("'{}' has {} bytes, not {}", t.name, t.max_elements * ir::size_of(t.dtype), bytes));
+  }
+  return {};
+}
+
+Status LocalSession::write(int rank, size_t tensor, const void* data, size_t bytes) {
+  if (Status s = check_range(rank, tensor, bytes); !s) return s;
+  if (bytes > 0) std::memcpy(ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], data, bytes);
+  return {};
+}
+
+Status LocalSession::read(int rank, size_t tensor, void* data, size_t bytes) {
+  if (Status s = check_range(rank, tensor, bytes); !s) return s;
+  if (bytes > 0) std::memcpy(data, ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], bytes);
+  return {};
+}
+
+Status LocalSession::set_regions(const ir::Program& program) {
+  if (!options_.check_access) return Status::failure("the kernel was compiled without the check of accesses");
+  if (program.world != manifest_.world || program.ctas != manifest_.ctas) {
+    return Status::failure("the regions are those of another kernel: world or CTAs differ");
+  }
+  std::vector<RankAddresses> addresses;
+  for (RankState& rank : ranks_) {
+    RankAddresses a{{}, rank.arena.data(), rank.symmetric.data()};
+    for (const ir::Buffer& buffer : program.buffers) {
+      auto found = std::find_if(manifest_.tensors.begin(), manifest_.tensors.end(),
+                                [&](const ir::ManifestTensor& t) { return t.name == buffer.tensor; });
+      const bool own = buffer.kind == ir::BufferKind::Temp || buffer.kind == ir::BufferKind::Slot;
+      a.tensors.push_back(own || found == manifest_.tensors.end()
+                              ? nullptr
+                              : static_cast<char*>(rank.tensor_pointers[static_cast<size_t>(found - manifest_.tensors.begin())]));
+    }
+    addresses.push_back(std::move(a));
+  }
+  checker_ = std::make_unique<AccessChecker>(program, std::move(addresses));
+  return {};
+}
+
+// As if the launch before `epoch_` had ended everywhere.
+void LocalSession::reset() {
+  for (RankState& rank : ranks_) {
+    CpuContexts context(1);
+    context[0].rank = rank.launch.rank;
+    context[0].memory = rank.ctas.empty() ? nullptr : rank.ctas[0].data();
+    context[0].launch = &rank.launch;
+    context[0].access = check;
+    run_on_threads(*library_, library_->reset(index_), context, nullptr);
+  }
+  needs_reset_ = false;
+}
+
+void LocalSession::run() {
+  // Without pages the loaders have nothing to do.
+  const int roles = manifest_.shared_bytes > kCtaMemoryBytes ? 2 : 1;
+  CpuContexts contexts;
+  std::deque<TaskAccess> accesses;
+  for (RankState& rank : ranks_) {
+    for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
+      rank.ctas[cta].clear();
+      for (int role = 0; role < roles; ++role) {
+        CpuContext& context = contexts.emplace_back();
+        context.memory = rank.ctas[cta].data();
+        context.rank = rank.launch.rank;
+        context.cta = static_cast<int>(cta);
+        context.role = role;
+        context.launch = &rank.launch;
+        context.access = check;
+        context.checker = checker_.get();
+        context.task_access = &accesses.emplace_back();
+      }
+    }
+  }
+  if (options_.replay) {
+    run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
+  } else {
+    run_on_threads(*library_, library_->kernel(index_), contexts, options_.jitter ? &*options_.jitter : nullptr);
+  }
+}
+
+Status LocalSession::launch(const LaunchValues& values) {
+  if (options_.check_access && !checker_) return Status::failure("the check of accesses needs the regions of the kernel's tasks");
+  for (RankState& rank : ranks_) {
+    std::vector<int32_t> evaluated;
+    if (Status s = evaluate_values(manifest_, values, rank.launch.rank, evaluated); !s) return s;
+    std::copy(evaluated.begin(), evaluated.end(), rank.launch.values);
+    rank.launch.epoch = epoch_;
+    rank.report = {};
+  }
+  if (needs_reset_) reset();
+  if (checker_) {
+    checker_->start(epoch_, [&](std::string_view name) -> std::optional<int64_t> {
+      if (name == "world") return manifest_.world;
+      if (auto given = values.find(std::string(name)); given != values.end()) return given->second;
+      for (const ir::ManifestRange& dim : manifest_.dims) {
+        if (dim.name == name) return dim.hi;
+      }
+      return std::nullopt;
+    });
+  }
+  run();
+  ++epoch_;
+  std::vector<Report> reports;
+  bool stopped = false;
+  for (const RankState& rank : ranks_) {
+    reports.push_back(rank.report);
+    stopped |= rank.report.state != 0;
+  }
+  std::string story;
+  if (stopped) {
+    needs_reset_ = true;
+    story = explain_reports(manifest_, reports, options_.timeout_ms);
+  }
+  if (checker_) {
+    const std::string findings = checker_->findings();
+    if (!findings.empty()) story += (story.empty() ? "" : "\n") + findings;
+  }
+  return story.empty() ? Status{} : Status::failure(story);
+}
+
+Status LocalSession::bench(const LaunchValues& values, int launches, double& median_us) {
+  std::vector<double> times;
+  for (int i = -2; i < std::max(launches, 1); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    if (Status s = launch(values); !s) return s;
+    const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
+    if (i >= 0) times.push_back(elapsed.count());
+  }
+  std::sort(times.begin(), times.end());
+  median_us = times[times.size() / 2];
+  return {};
+}
+
+Status check_manifest(const ir::Manifest& m) {
+  if (m.world < 1 || m.world > 64 || m.ctas < 1) {
+    return Status::failure(fmt::format("the kernel's manifest asks for {} ranks of {} CTAs", m.world, m.ctas));
+  }
+  if (m.values.size() > static_cast<size_t>(kMaxValues)) {
+    return Status::failure(fmt::format("the kernel has {} launch values, more than the {} that fit", m.values.size(), kMaxValues));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library, size_t index, const std::string& kernel_source,
+                                             const SessionOptions& options, Status& status) {
+  ir::ManifestResult parsed = ir::parse_manifest(kernel_source);
+  if (!parsed.manifest) {
+    status = Status::failure(parsed.error);
+    return nullptr;
+  }
+  if (status = check_manifest(*parsed.manifest); !status) return nullptr;
+  try {
+    return std::make_unique<LocalSession>(std::move(library), index, std::move(*parsed.manifest), options);
+  } catch (const std::bad_alloc&) {
+    status = Status::failure("not enough memory for the tensors of all ranks");
+    return nullptr;
+  }
+}
+
+std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source, const SessionOptions& options, Status& status) {
+  ir::ManifestResult parsed = ir::parse_manifest(kernel_source);
+  if (!parsed.manifest) {
+    status = Status::failure(parsed.error);
+    return nullptr;
+  }
+  if (status = check_manifest(*parsed.manifest); !status) return nullptr;
+  auto library = compile_cpu_kernels({kernel_source}, {options.check_access, options.verbose}, status);
+  if (!library) return nullptr;
+  return make_cpu_session(std::move(library), 0, kernel_source, options, status);
+}
+
+}  // namespace maco::runtime

@@ -1,0 +1,143 @@
+// thread_executor.cpp: contexts as threads, which may be many more than the machine's CPUs.
+//
+// Who polls in vain spins a little, then yields, then sleeps until somebody stores to a word of the same bucket (a futex a bucket).
+// The buckets must not order what kernels do, or ThreadSanitizer would miss a signal without a release: they are relaxed atomics and
+// system calls. A sleep has an end, so that nothing depends on being woken.
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "runtime/cpu/executor.h"
+
+namespace maco::runtime {
+namespace {
+
+struct alignas(64) Bucket {
+  std::atomic<uint32_t> changes{0};
+  std::atomic<uint32_t> sleepers{0};
+};
+constexpr size_t kBuckets = 4096;
+using Buckets = std::array<Bucket, kBuckets>;
+
+Bucket& bucket_of(Buckets& buckets, const void* word) {
+  const auto address = reinterpret_cast<uintptr_t>(word) >> 6;
+  return buckets[(address ^ (address >> 12)) % kBuckets];
+}
+
+struct ThreadState {
+  Buckets* buckets = nullptr;
+  bool jitter = false;
+  Random random{0};
+  // A sleep takes two steps, between which the word is polled once more: registered in `bucket` at `seen`, then asleep.
+  Bucket* bucket = nullptr;
+  const void* word = nullptr;
+  uint32_t seen = 0;
+  uint32_t sleeps = 0;
+
+  void leave_bucket() {
+    if (bucket) bucket->sleepers.fetch_sub(1, std::memory_order_relaxed);
+    bucket = nullptr;
+  }
+};
+
+ThreadState& state_of(maco_cpu::Context* context) {
+  return *static_cast<ThreadState*>(static_cast<CpuContext*>(context)->executor);
+}
+
+uint64_t now(maco_cpu::Context*) {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+void delay(ThreadState& state) {
+  const uint64_t draw = state.random.below(64);
+  if (draw < 2) {
+    std::this_thread::sleep_for(std::chrono::microseconds(state.random.below(300)));
+  } else if (draw < 24) {
+    sched_yield();
+  }
+}
+
+void pause(maco_cpu::Context* context, const void* word, unsigned spins) {
+  ThreadState& state = state_of(context);
+  if (state.jitter) delay(state);
+  if (spins == 1) state.sleeps = 0;
+  if (spins <= 4) return;
+  if (spins <= 12) {
+    sched_yield();
+    return;
+  }
+  Bucket& bucket = bucket_of(*state.buckets, word);
+  if (state.bucket != &bucket || state.word != word) {
+    state.leave_bucket();
+    bucket.sleepers.fetch_add(1, std::memory_order_relaxed);
+    state.seen = bucket.changes.load(std::memory_order_relaxed);
+    state.bucket = &bucket;
+    state.word = word;
+    return;
+  }
+  const long milliseconds = std::min<long>(2L << std::min<uint32_t>(state.sleeps++, 5), 40);
+  timespec length{0, milliseconds * 1000000};
+  syscall(SYS_futex, &bucket.changes, FUTEX_WAIT_PRIVATE, state.seen, &length, nullptr, 0);
+  state.leave_bucket();
+}
+
+void changing(maco_cpu::Context* context, const void*) {
+  ThreadState& state = state_of(context);
+  if (state.jitter) delay(state);
+}
+
+void changed(maco_cpu::Context* context, const void* word) {
+  Bucket& bucket = bucket_of(*state_of(context).buckets, word);
+  bucket.changes.fetch_add(1, std::memory_order_relaxed);
+  if (bucket.sleepers.load(std::memory_order_relaxed) != 0) {
+    syscall(SYS_futex, &bucket.changes, FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
+  }
+}
+
+void task(maco_cpu::Context* context, int place, bool begins) {
+  ThreadState& state = state_of(context);
+  if (begins && state.jitter) delay(state);
+  note_task(*static_cast<CpuContext*>(context), place, begins);
+}
+
+}  // namespace
+
+void run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, const uint64_t* jitter) {
+  auto buckets = std::make_unique<Buckets>();
+  std::vector<ThreadState> states(contexts.size());
+  std::vector<std::thread> threads;
+  threads.reserve(contexts.size());
+  for (size_t i = 0; i < contexts.size(); ++i) {
+    CpuContext& context = contexts[i];
+    ThreadState& state = states[i];
+    state.buckets = buckets.get();
+    if (jitter) {
+      state.jitter = true;
+      state.random = Random(Random(*jitter ^ uint64_t{context.launch->epoch} << 32 ^ i).next());
+    }
+    context.executor = &state;
+    context.now = now;
+    context.pause = pause;
+    context.changing = changing;
+    context.changed = changed;
+    context.task = task;
+    threads.emplace_back([&library, entry, &context, &state] {
+      library.enter(&context);
+      entry(*context.launch);
+      state.leave_bucket();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace maco::runtime
