@@ -66,6 +66,7 @@ class CudaSession : public Session {
   std::atomic<bool> give_up_{false};  // nobody waits for kernels any more
   Clock::time_point progress_, aborted_;
   bool aborting_ = false;
+  std::string stopped_why_;  // not empty: the host stopped the kernels because of this
   std::vector<uint32_t> heartbeats_;
 };
 
@@ -162,6 +163,7 @@ Status CudaSession::enqueue(int rank, int launches, bool timed) {
 Status CudaSession::run(int launches, bool timed) {
   failed_ = false;
   aborting_ = false;
+  stopped_why_.clear();
   progress_ = Clock::now();
   heartbeats_.assign(ranks_.size(), 0);
   ++gate_value_;
@@ -186,6 +188,7 @@ Status CudaSession::run(int launches, bool timed) {
     reports.push_back(rank->report());
     stopped = stopped || reports.back().state != 0;
   }
+  if (!stopped_why_.empty()) statuses.insert(statuses.begin(), Status::failure(stopped_why_));
   Status status = all_of(statuses);
   if (status.ok && !stopped) return {};
   const std::string story = explain_reports(manifest_, reports, options_.timeout_ms);
@@ -219,7 +222,11 @@ void CudaSession::watch() {
     heartbeats_[r] = heartbeat;
     progress_ = Clock::now();
   }
-  if (now - progress_ > 2 * timeout + std::chrono::seconds(5)) abort_all();
+  if (now - progress_ <= 2 * timeout + std::chrono::seconds(5)) return;
+  stopped_why_ =
+      fmt::format("no rank made progress for {} ms, and the kernel did not stop by itself",
+                  std::chrono::duration_cast<std::chrono::milliseconds>(now - progress_).count());
+  abort_all();
 }
 
 void CudaSession::abort_all() {
