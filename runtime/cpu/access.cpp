@@ -170,11 +170,12 @@ void AccessChecker::found(const CpuContext& context, const TaskAccess& access, u
   const auto& stream = streams_[static_cast<size_t>(context.cta)];
   const std::string task = access.place < 0 ? "a task that the regions don't know"
                                             : ir::describe(program_, stream[static_cast<size_t>(access.place)]);
-  // Temporaries may share addresses, so the name is that of one buffer there.
-  std::string line = fmt::format("rank {}, SM {}: {}{} {} {}, which it {}", context.rank, context.cta, task,
-                                 context.role == 1 ? " (loader)" : "", what, place_name(address),
-                                 what[0] == 'd' ? "says it does" : "does not declare");
-  if (findings_.empty() || findings_.back() != line) findings_.push_back(std::move(line));
+  const std::string who = fmt::format("rank {}, SM {}: {}{} {} ", context.rank, context.cta, task,
+                                      context.role == 1 ? " (loader)" : "", what);
+  for (const std::string& line : findings_) {
+    if (line.starts_with(who)) return;  // its first is enough
+  }
+  findings_.push_back(who + place_name(address) + ", which it " + (what[0] == 'd' ? "says it does" : "does not declare"));
 }
 
 std::string AccessChecker::findings() const {

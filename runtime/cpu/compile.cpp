@@ -17,10 +17,8 @@
 #include "runtime/host/cubin_cache.h"
 #include "runtime/host/sha256.h"
 
-namespace maco {
-extern const EmbeddedFile maco_cpu_words[];
+extern const maco::EmbeddedFile maco_cpu_words[];
 extern const size_t maco_cpu_words_count;
-}  // namespace maco
 
 namespace maco::runtime {
 namespace {

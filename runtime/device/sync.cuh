@@ -2,6 +2,14 @@
 
 namespace maco {
 
+// How many quarters of the time-out a wait lasts without progress: more for those that only follow from others, so that the wait
+// which expires first, and is reported, is the one that nothing on this rank explains.
+enum Patience : int {
+  kPatienceCause = 4,   // for other ranks, and of consumers for a page
+  kPatienceLocal = 6,   // for tasks of this rank, which may themselves wait for other ranks
+  kPatienceLoader = 8,  // for the CTA's consumers
+};
+
 // Bounds a wait. The deadline counts time in which no rank's heartbeat moved; it is looked at in quarters.
 struct Watch {
   Context& ctx;
@@ -13,8 +21,7 @@ struct Watch {
   u64 since = 0;
   u32 beats = 0;
 
-  // `patience` 2 for waits that only follow from others, so that the others are reported.
-  MACO_FN Watch(Context& c, const void* w, int patience = 1) : ctx(c), word(w), quarters(4 * patience), quarters_left(quarters) {}
+  MACO_FN Watch(Context& c, const void* w, Patience patience) : ctx(c), word(w), quarters(patience), quarters_left(patience) {}
 
   // After a look at the word in vain. False: the wait is over, because the run stops or, if `expired`, because the deadline passed.
   MACO_FN bool again() {
@@ -91,7 +98,7 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
       if (source != 0) continue;
       u32 target = (ctx.epoch() - row.lag) * row.count;
       const u32* word = ctx.launch.counters + row.event;
-      Watch watch(ctx, word);
+      Watch watch(ctx, word, kPatienceLocal);
       for (u32 seen = load_acquire_gpu(word); !reached(seen, target); seen = load_acquire_gpu(word)) {
         if (watch.again()) continue;
         if (watch.expired) ctx.fail(kTimeoutLocal, row.event, -1, target, seen);
@@ -100,7 +107,7 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
     } else if (row.kind == kSyncPeer && means(row, ctx.rank(), source, kWorld)) {
       u32 target = ctx.epoch() - row.lag;
       const u32* word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
-      Watch watch(ctx, word);
+      Watch watch(ctx, word, kPatienceCause);
       for (u32 seen = load_acquire_sys(word); !reached(seen, target); seen = load_acquire_sys(word)) {
         if (watch.again()) continue;
         if (watch.expired) ctx.fail(kTimeoutPeer, row.event, source, target, seen);
@@ -127,7 +134,7 @@ MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool loc
 }
 
 MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand, int source) {
-  Watch watch(ctx, slot);
+  Watch watch(ctx, slot, kPatienceCause);
   for (;;) {
     u64 packet = packet_load(slot);
     data = (u32)packet;

@@ -2,33 +2,17 @@
 // that load ahead and not, a task that one rank only runs. With its manifest and its ir::Program.
 #pragma once
 
-#include <cstring>
+#include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "cmake/embedded.h"
+#include "compiler/codegen/device_sources.h"
 #include "ir/manifest.h"
 #include "ir/program.h"
 #include "runtime/host/abi.h"
 
-namespace maco {
-extern const EmbeddedFile maco_device_sources[];
-extern const size_t maco_device_sources_count;
-}  // namespace maco
-
 namespace maco::test {
-
-inline std::string device_header(const std::string& name) {
-  for (size_t i = 0; i < ::maco_device_sources_count; ++i) {
-    if (::maco_device_sources[i].name == "runtime/device/" + name + ".cuh") return ::maco_device_sources[i].text;
-  }
-  return "#error no header " + name + "\n";
-}
-
-inline std::string device_headers() {
-  std::string out;
-  for (const char* name : {"abi", "words", "numbers", "context", "sync", "pages", "worker"}) out += device_header(name) + "\n";
-  return out;
-}
 
 // Tensors: x[64], w[256], y, z, p, q, s[64], all f32. y = x; z = x summed over ranks; p = x * sum(w); q = the other rank's x;
 // s = x through pages; on rank 1, y[0] is then negated by the guarded task.
@@ -176,5 +160,119 @@ struct Kernel {
 MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { maco::worker<maco_program::Kernel>(launch); }
 MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { maco::reset_memory<maco_program::Kernel>(launch); }
 )";
+
+inline ir::Manifest cpu_kernel_manifest() {
+  ir::Manifest m;
+  m.name = "by_hand";
+  m.world = 2;
+  m.target = "cpu";
+  m.ctas = 2;
+  m.threads = 288;
+  m.shared_bytes = shared_bytes(2, 256);
+  m.arena_bytes = 256;
+  m.symmetric_bytes = 3072;
+  m.local_events = 4;
+  m.peer_events = 2;
+  for (const char* name : {"x", "w", "y", "z", "p", "q", "s"}) {
+    const int64_t n = name[0] == 'w' ? 256 : 64;
+    const char* kind = name[0] == 'x' ? "input" : name[0] == 'w' ? "param" : "output";
+    m.tensors.push_back({name, kind, ir::DType::F32, {ir::Expr(n)}, n});
+  }
+  m.scalars = {{"at", -9, 9}};
+  m.values = {ir::Expr::var("at")};
+  for (const char* name : {"in", "out", "push", "sum", "dot", "put", "take", "stage", "negate"}) m.calls.push_back({name, "copy"});
+  m.local_names = {{0, "in"}, {1, "out"}, {2, "take"}, {3, "negate"}};
+  m.peer_names = {{0, "sum"}, {1, "put"}};
+  return m;
+}
+
+/// The kernel with its manifest, `from` replaced by `to` in its code (which must be there).
+inline std::string cpu_kernel(const std::string& from = "", const std::string& to = "") {
+  std::string body = kCpuKernelBody;
+  if (!from.empty()) {
+    const size_t at = body.find(from);
+    if (at == std::string::npos) throw std::logic_error("no '" + from + "' in the kernel");
+    body.replace(at, from.size(), to);
+  }
+  std::string code = codegen::device_sources({}) + body;
+  ir::Manifest m = cpu_kernel_manifest();
+  m.code_hash = ir::code_hash(code);
+  return ir::print_manifest(m) + code;
+}
+
+/// What the tasks of the kernel touch.
+inline ir::Program cpu_kernel_program() {
+  using namespace ir;
+  Program p;
+  p.world = 2;
+  p.ctas = 2;
+  p.stage = Stage::Synced;
+  enum { X, W, Y, Z, P, Q, S, T, PACKETS, SLOTS };
+  for (const char* name : {"x", "w", "y", "z", "p", "q", "s"}) {
+    Buffer b;
+    b.name = b.tensor = name;
+    b.kind = name[0] == 'x' ? BufferKind::Input : name[0] == 'w' ? BufferKind::Param : BufferKind::Output;
+    b.rows = Expr(1);
+    b.cols = name[0] == 'w' ? 256 : 64;
+    p.buffers.push_back(b);
+  }
+  auto own = [&](const char* name, BufferKind kind, int64_t rows, int64_t rotation, bool packets, int64_t offset) {
+    Buffer b;
+    b.name = name;
+    b.kind = kind;
+    b.rows = Expr(rows);
+    b.max_rows = rows;
+    b.cols = 64;
+    b.rotation = rotation;
+    b.packets = packets;
+    b.offset = offset;
+    p.buffers.push_back(b);
+  };
+  own("t", BufferKind::Temp, 1, 1, false, 0);
+  own("packets", BufferKind::Slot, 2, 2, true, 0);
+  own("slots", BufferKind::Slot, 2, 2, false, 2048);
+  for (const char* name : {"in", "out", "push", "sum", "dot", "put", "take", "stage", "negate"}) {
+    Call c;
+    c.op = name;
+    c.op_kind = "copy";
+    p.calls.push_back(c);
+  }
+  auto region = [](int buffer, int64_t c0, int64_t c1, int64_t row = 0, int64_t rank_rows = 0, RankRef where = {}) {
+    Region r;
+    r.buffer = id_of<BufferId>(static_cast<size_t>(buffer));
+    r.pitch = buffer == W ? 256 : 64;
+    r.r0 = row;
+    r.r1 = row + 1;
+    r.c0 = c0;
+    r.c1 = c1;
+    r.rank_rows = rank_rows;
+    r.where = where;
+    return r;
+  };
+  auto task = [&](int sm, int place, size_t call, uint32_t tile, std::vector<Access> accesses) {
+    Task t;
+    t.call = id_of<CallId>(call);
+    t.tile = tile;
+    t.sm = sm;
+    t.place = place;
+    t.accesses = std::move(accesses);
+    p.tasks.push_back(t);
+  };
+  constexpr auto R = AccessKind::Read, WR = AccessKind::Write;
+  for (uint32_t tile : {0u, 1u}) {
+    const int64_t a = tile * 32, b = a + 32;
+    task(static_cast<int>(tile), 0, 0, tile, {{R, region(X, a, b)}, {WR, region(T, a, b)}});
+    task(0, tile == 0 ? 2 : 5, 1, tile, {{R, region(T, a, b)}, {WR, region(Y, a, b)}});
+  }
+  // What a rank sends lies in row `rank` on the other, what it gets in row 1 - rank on its own.
+  task(0, 1, 2, 0, {{R, region(T, 0, 64)}, {WR, region(PACKETS, 0, 64, 0, 1, RankRef::others())}});
+  task(0, 3, 6, 0, {{R, region(SLOTS, 0, 64, 1, -1)}, {WR, region(Q, 0, 64)}});
+  task(0, 4, 8, 0, {{R, region(Y, 0, 1)}, {WR, region(Y, 0, 1)}});
+  task(1, 1, 5, 0, {{R, region(X, 0, 64)}, {WR, region(SLOTS, 0, 64, 0, 1, RankRef::others())}});
+  task(1, 2, 4, 0, {{R, region(W, 0, 256)}, {R, region(T, 0, 64)}, {WR, region(P, 0, 64)}});
+  task(1, 3, 7, 0, {{R, region(T, 0, 64)}, {WR, region(S, 0, 64)}});
+  task(1, 4, 3, 0, {{R, region(T, 0, 64)}, {R, region(PACKETS, 0, 64, 1, -1)}, {WR, region(Z, 0, 64)}});
+  return p;
+}
 
 }  // namespace maco::test

@@ -1,0 +1,278 @@
+#include "runtime/cpu/session.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/catch.h"
+#include "tests/unit/cpu_kernel.h"
+
+namespace maco::runtime {
+namespace {
+
+using test::Contains;
+
+enum { X, W, Y, Z, P, Q, S };
+const LaunchValues kAt = {{"at", 1}};
+
+std::vector<float> x_of(int rank, int launch) {
+  std::vector<float> x(64);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(100 * rank + 7 * launch) + static_cast<float>(i) * 0.5f;
+  return x;
+}
+
+std::unique_ptr<CpuSession> open(const SessionOptions& options, const std::string& kernel = test::cpu_kernel()) {
+  Status status;
+  auto session = make_cpu_session(kernel, options, status);
+  INFO(status.message);
+  REQUIRE(session);
+  std::vector<float> w(256);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 5);
+  for (int rank : {0, 1}) REQUIRE(session->write(rank, W, w.data(), w.size() * 4));
+  return session;
+}
+
+void write_inputs(CpuSession& session, int launch) {
+  for (int rank : {0, 1}) REQUIRE(session.write(rank, X, x_of(rank, launch).data(), 256));
+}
+
+std::vector<float> tensor(CpuSession& session, int rank, size_t index) {
+  std::vector<float> out(64, -1.0f);
+  REQUIRE(session.read(rank, index, out.data(), 256));
+  return out;
+}
+
+void launch_and_check(CpuSession& session, int launch) {
+  write_inputs(session, launch);
+  const Status status = session.launch(kAt);
+  INFO(status.message);
+  REQUIRE(status.ok);
+  float w_sum = 0;
+  for (int i = 0; i < 256; ++i) w_sum += static_cast<float>(i % 5);
+  for (int rank : {0, 1}) {
+    CAPTURE(rank);
+    CAPTURE(launch);
+    const std::vector<float> own = x_of(rank, launch), other = x_of(1 - rank, launch);
+    std::vector<float> y = own, z(64), p(64), s = own;
+    if (rank == 1) y[0] = -y[0];
+    s[63] = 0;
+    for (size_t i = 0; i < 64; ++i) {
+      z[i] = own[i] + other[i];
+      p[i] = w_sum * own[i];
+    }
+    CHECK(tensor(session, rank, Y) == y);
+    CHECK(tensor(session, rank, Z) == z);
+    CHECK(tensor(session, rank, P) == p);
+    CHECK(tensor(session, rank, Q) == other);
+    CHECK(tensor(session, rank, S) == s);
+  }
+}
+
+SessionOptions threads() { return {}; }
+SessionOptions jitter(uint64_t seed) {
+  SessionOptions o;
+  o.jitter = seed;
+  return o;
+}
+SessionOptions replay(uint64_t seed) {
+  SessionOptions o;
+  o.replay = seed;
+  return o;
+}
+
+// One rank never hears that the other has put its part.
+std::string without_signal_to_rank_1() { return test::cpu_kernel("/*drop*/kWhoOthers, 0, /*to*/0", "kWhoRank, 0, 0"); }
+
+}  // namespace
+
+TEST_CASE("a kernel runs on threads and on fibres, launch after launch") {
+  for (const SessionOptions& options : {threads(), jitter(1), replay(1)}) {
+    auto session = open(options);
+    for (int launch = 0; launch < 6; ++launch) launch_and_check(*session, launch);
+  }
+}
+
+TEST_CASE("any order that fibres or delays choose gives the same result") {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    auto session = open(replay(seed));
+    for (int launch = 0; launch < 3; ++launch) launch_and_check(*session, launch);
+  }
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    CAPTURE(seed);
+    auto session = open(jitter(seed));
+    for (int launch = 0; launch < 3; ++launch) launch_and_check(*session, launch);
+  }
+}
+
+TEST_CASE("epochs and counters wrap") {
+  for (SessionOptions options : {threads(), replay(3)}) {
+    options.first_epoch = 0xfffffffd;
+    auto session = open(options);
+    for (int launch = 0; launch < 8; ++launch) launch_and_check(*session, launch);
+    // 2 x 2^31: the counter with two arrivals a launch wraps here.
+    options.first_epoch = 0x7ffffffe;
+    session = open(options);
+    for (int launch = 0; launch < 4; ++launch) launch_and_check(*session, launch);
+  }
+}
+
+TEST_CASE("a signal that never comes ends the run with its names, and the session launches again") {
+  for (SessionOptions options : {threads(), replay(5)}) {
+    options.timeout_ms = 400;
+    options.first_epoch = 0xffffffff;
+    auto session = open(options, without_signal_to_rank_1());
+    for (int launch = 0; launch < 2; ++launch) {
+      write_inputs(*session, launch);
+      const Status status = session->launch(kAt);
+      REQUIRE(!status.ok);
+      CHECK_THAT(status.message, Contains("rank 1, SM 0: task 'take'") && Contains("rank 0's event of 'put'") &&
+                                     Contains(launch == 0 ? "expected 4294967295, seen 4294967294" : "expected 0, seen 4294967295"));
+    }
+  }
+}
+
+TEST_CASE("all ranks leave when one stops, and the next launch is as the first") {
+  for (SessionOptions options : {threads(), replay(7)}) {
+    options.timeout_ms = 60000;
+    auto session = open(options);
+    for (int launch = 0; launch < 3; ++launch) launch_and_check(*session, launch);
+    write_inputs(*session, 3);
+    const Status status = session->launch({{"at", 5}});
+    REQUIRE(!status.ok);
+    CHECK_THAT(status.message, Contains("op 'take': index 5 is outside [0, 2)"));
+    for (int launch = 4; launch < 8; ++launch) launch_and_check(*session, launch);
+  }
+}
+
+TEST_CASE("packets and pages that never come are bounded too") {
+  struct Case {
+    const char *from, *to, *task, *what;
+  };
+  for (const Case& c : {Case{"bits_of(gload(x + i)), ctx.epoch()", "0u, ctx.epoch() + 5u", "task 'sum'", "packets from rank"},
+                        Case{"i < C::W; i += 64) {\n    char*", "i < C::W - 64; i += 64) {\n    char*", "task 'dot'", "page of shared memory"}}) {
+    for (SessionOptions options : {threads(), replay(5)}) {
+      options.timeout_ms = 400;
+      auto session = open(options, test::cpu_kernel(c.from, c.to));
+      write_inputs(*session, 0);
+      const Status status = session->launch(kAt);
+      REQUIRE(!status.ok);
+      CHECK_THAT(status.message, Contains(c.task) && Contains(c.what));
+    }
+  }
+}
+
+TEST_CASE("a replay does the same each time") {
+  SessionOptions options = replay(11);
+  options.timeout_ms = 1000;
+  std::string first;
+  for (int i = 0; i < 3; ++i) {
+    auto session = open(options, without_signal_to_rank_1());
+    write_inputs(*session, 0);
+    const Status status = session->launch(kAt);
+    CHECK(!status.ok);
+    if (i == 0) first = status.message;
+    CHECK(status.message == first);
+  }
+}
+
+TEST_CASE("accesses are held against the declared regions") {
+  SessionOptions options = replay(2);
+  options.check_access = true;
+  auto session = open(options);
+  CHECK_THAT(session->launch(kAt).message, Contains("needs the regions"));
+  REQUIRE(session->set_regions(test::cpu_kernel_program()));
+  for (int launch = 0; launch < 4; ++launch) launch_and_check(*session, launch);
+
+  ir::Program narrow = test::cpu_kernel_program();
+  for (ir::Task& task : narrow.tasks)
+    if (narrow[task.call].op == "out" && task.tile == 1) task.accesses[0].region.c0 = 33;
+  REQUIRE(session->set_regions(narrow));
+  CHECK_THAT(session->launch(kAt).message,
+             Contains("rank 0, SM 0: copy 'out' tile 1 reads element 32 (row 0, column 32) of 't' on rank 0, which it does not declare"));
+
+  ir::Program wide = test::cpu_kernel_program();
+  for (ir::Task& task : wide.tasks)
+    if (wide[task.call].op == "in" && task.tile == 0) task.accesses[1].region.c1 = 40;
+  REQUIRE(session->set_regions(wide));
+  CHECK_THAT(session->launch(kAt).message, Contains("copy 'in' tile 0 does not write element 32 ") && Contains("of 't' on rank 1"));
+
+  // What is put on the other rank counts there.
+  ir::Program wrong_rank = test::cpu_kernel_program();
+  for (ir::Task& task : wrong_rank.tasks)
+    if (wrong_rank[task.call].op == "push") task.accesses[1].region.where = ir::RankRef::self();
+  REQUIRE(session->set_regions(wrong_rank));
+  CHECK_THAT(session->launch(kAt).message, Contains("rank 0, SM 0: copy 'push' tile 0 writes element 0 (row 0, column 0) of 'packets' on rank 1") ||
+                                               Contains("rank 1, SM 0: copy 'push' tile 0 writes element 64 (row 1, column 0) of 'packets' on rank 0"));
+}
+
+TEST_CASE("several kernels are compiled at once") {
+  Status status;
+  const std::vector<std::string> sources = {test::cpu_kernel(), without_signal_to_rank_1()};
+  auto library = compile_cpu_kernels(sources, {}, status);
+  INFO(status.message);
+  REQUIRE(library);
+  REQUIRE(library->size() == 2);
+  SessionOptions options = replay(1);
+  auto good = make_cpu_session(library, 0, sources[0], options, status);
+  auto bad = make_cpu_session(library, 1, sources[1], options, status);
+  REQUIRE((good && bad));
+  CHECK(good->launch(kAt).ok);
+  CHECK(!bad->launch(kAt).ok);
+}
+
+TEST_CASE("what is wrong with a kernel or its compiler is said") {
+  Status status;
+  CHECK(!make_cpu_session("int x;", {}, status));
+  CHECK_THAT(status.message, Contains("//@maco"));
+  CHECK(!make_cpu_session(test::cpu_kernel("float total = 0;", "undeclared = 0;"), {}, status));
+  CHECK_THAT(status.message, Contains("could not compile the kernel") && Contains("undeclared"));
+  const char* old = std::getenv("MACO_CXX");
+  const std::string kept = old ? old : "";
+  setenv("MACO_CXX", "no-such-compiler -O1", 1);
+  CHECK(!make_cpu_session(test::cpu_kernel(), {}, status));
+  CHECK_THAT(status.message, Contains("'no-such-compiler'") && Contains("$MACO_CXX"));
+  if (old) {
+    setenv("MACO_CXX", kept.c_str(), 1);
+  } else {
+    unsetenv("MACO_CXX");
+  }
+}
+
+TEST_CASE("a compiled kernel is kept for the CPU too, and a damaged one compiled again") {
+  namespace fs = std::filesystem;
+  std::string folder = (fs::temp_directory_path() / "maco-cpu-cache-XXXXXX").string();
+  REQUIRE(mkdtemp(folder.data()));
+  const char* old = std::getenv("MACO_CACHE_DIR");
+  const std::string kept = old ? old : "";
+  setenv("MACO_CACHE_DIR", folder.c_str(), 1);
+  CHECK(open(replay(1))->launch(kAt).ok);
+  fs::path entry;
+  for (const auto& file : fs::directory_iterator(folder)) entry = file.path();
+  REQUIRE(!entry.empty());
+  const auto size = fs::file_size(entry);
+  const auto time = fs::last_write_time(entry);
+  CHECK(open(replay(1))->launch(kAt).ok);
+  CHECK(fs::last_write_time(entry) == time);
+  fs::resize_file(entry, size / 2);
+  CHECK(open(replay(1))->launch(kAt).ok);
+  CHECK(fs::file_size(entry) == size);
+  fs::remove_all(folder);
+  if (old) {
+    setenv("MACO_CACHE_DIR", kept.c_str(), 1);
+  } else {
+    unsetenv("MACO_CACHE_DIR");
+  }
+}
+
+TEST_CASE("tensors are read and written within their bounds") {
+  auto session = open(replay(1));
+  char byte = 0;
+  CHECK_THAT(session->write(2, X, &byte, 1).message, Contains("no rank 2"));
+  CHECK_THAT(session->read(0, 7, &byte, 1).message, Contains("no tensor 7"));
+  CHECK_THAT(session->write(0, X, &byte, 257).message, Contains("'x' has 256 bytes, not 257"));
+}
+
+}  // namespace maco::runtime
