@@ -8,6 +8,7 @@ using Catch::Matchers::Contains;  // a string that holds another
 }
 #else
 #include <catch2/catch_all.hpp>
+using Catch::Approx;  // where version 2 has it
 namespace maco::test {
 inline auto Contains(const std::string& part) { return Catch::Matchers::ContainsSubstring(part); }
 }  // namespace maco::test

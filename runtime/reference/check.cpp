@@ -1,0 +1,207 @@
+#include "runtime/reference/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace maco::reference {
+
+namespace {
+
+constexpr int64_t kBlock = 64;
+
+// "[3,17]" for element i.
+std::string place(const Tensor& t, int64_t i) {
+  Extents index(t.shape.size());
+  for (size_t a = index.size(); a-- > 0; i /= t.shape[a]) index[a] = i % t.shape[a];
+  return to_string(index);
+}
+
+CheckResult failure(double error, double bound, std::string what) {
+  CheckResult r;
+  r.ok = false;
+  r.error = error;
+  r.bound = bound;
+  r.what = std::move(what);
+  return r;
+}
+
+bool same_kind(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  return std::isinf(a) || std::isinf(b) ? a == b : true;
+}
+
+CheckResult compare_integers(const Tensor& actual, const Tensor& expected) {
+  int64_t differ = 0, first = -1;
+  const std::vector<int32_t> a = actual.integers(), e = expected.integers();
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i] != e[i] && differ++ == 0) first = static_cast<int64_t>(i);
+  if (differ == 0) return {};
+  const auto f = static_cast<size_t>(first);
+  return failure(static_cast<double>(differ), 0,
+                 fmt::format("{} of {} elements differ, the first at {}: {}, expected {}", differ, a.size(),
+                             place(expected, first), a[f], e[f]));
+}
+
+std::string types_differ(const Tensor& actual, const Tensor& expected) {
+  if (actual.dtype == expected.dtype && actual.shape == expected.shape) return "";
+  return fmt::format("it is {}, expected {}", describe(actual.dtype, actual.shape), describe(expected.dtype, expected.shape));
+}
+
+// A relative error; equal to zero is the only way to be close to zero.
+double ratio(double difference, double norm) {
+  if (difference == 0) return 0;
+  return norm == 0 ? INFINITY : difference / norm;
+}
+
+}  // namespace
+
+double default_bound(ir::DType type) {
+  switch (type) {
+    case ir::DType::F32: return 1e-5;
+    case ir::DType::F16: return 2e-3;
+    case ir::DType::BF16: return 1e-2;
+    case ir::DType::F8E4M3:
+    case ir::DType::F8E5M2: return 1e-1;
+    case ir::DType::I32:
+    case ir::DType::U8: return 0;
+  }
+  return 0;
+}
+
+std::vector<double> bounds_of(const ir::Graph& graph) {
+  static const std::set<std::string> moves = {"copy",      "reshape",  "transpose", "slice",     "concat",     "split", "cast",
+                                              "embedding", "allgather", "alltoall", "broadcast", "ring_shift", "recv",  "kv_append"};
+  // The coarsest rounding of values that may differ; 0: what was bound, or moved or converted from that, is the same everywhere.
+  std::vector<double> coarsest(graph.tensors.size(), 0);
+  for (bool changed = true; changed;) {  // states lead back to earlier ops, recv to later sends
+    changed = false;
+    for (const ir::Op& op : graph.ops) {
+      double from = 0;
+      for (size_t i = 0; i < op.in.size(); ++i)
+        if (op.kind != "embedding" || i == 0) from = std::max(from, coarsest[ir::index(op.in[i])]);
+      if (op.kind == "recv")
+        for (const ir::Op& send : graph.ops)
+          if (send.kind == "send") from = std::max(from, coarsest[ir::index(send.in[0])]);
+      if (from == 0 && moves.count(op.kind) > 0) continue;
+      for (ir::TensorId out : op.out) {
+        double& old = coarsest[ir::index(out)];
+        const double value = std::max(from, default_bound(graph[out].dtype));
+        if (value > old) old = value, changed = true;
+      }
+    }
+  }
+  for (size_t t = 0; t < coarsest.size(); ++t) coarsest[t] = std::max(coarsest[t], default_bound(graph.tensors[t].dtype));
+  return coarsest;
+}
+
+CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) {
+  if (const std::string what = types_differ(actual, expected); !what.empty()) return failure(INFINITY, bound, what);
+  if (!ir::is_float(expected.dtype)) return compare_integers(actual, expected);
+
+  const std::vector<double> a = actual.doubles(), e = expected.doubles();
+  double largest = 0;
+  for (size_t i = 0; i < e.size(); ++i) {
+    if (!same_kind(a[i], e[i]))
+      return failure(INFINITY, bound,
+                     fmt::format("{} where {} is expected, at {}", a[i], e[i], place(expected, static_cast<int64_t>(i))));
+    if (std::isfinite(e[i])) largest = std::max({largest, std::abs(a[i]), std::abs(e[i])});
+  }
+  // Squares of values divided by the largest neither overflow nor vanish.
+  const double scale = largest > 0 ? 1 / largest : 1;
+  const int64_t rows = expected.rows(), cols = expected.cols();
+  const int64_t down = (rows + kBlock - 1) / kBlock, across = (cols + kBlock - 1) / kBlock;
+  std::vector<double> norm(static_cast<size_t>(down * across)), difference(norm.size());
+  double all_norm = 0, all_difference = 0;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) {
+      const auto i = static_cast<size_t>(r * cols + c), b = static_cast<size_t>(r / kBlock * across + c / kBlock);
+      if (!std::isfinite(e[i])) continue;
+      const double x = e[i] * scale, d = a[i] * scale - x;
+      norm[b] += x * x;
+      difference[b] += d * d;
+    }
+  for (size_t b = 0; b < norm.size(); ++b) all_norm += norm[b], all_difference += difference[b];
+
+  CheckResult result;
+  result.bound = bound;
+  result.error = ratio(std::sqrt(all_difference), std::sqrt(all_norm));
+  std::string where = "in the whole tensor";
+  const double mean_square = all_norm / static_cast<double>(rows * cols);
+  int64_t r0 = 0, r1 = rows, c0 = 0, c1 = cols;
+  for (int64_t br = 0; br < down; ++br)
+    for (int64_t bc = 0; bc < across; ++bc) {
+      const auto b = static_cast<size_t>(br * across + bc);
+      const int64_t r_end = std::min(rows, (br + 1) * kBlock), c_end = std::min(cols, (bc + 1) * kBlock);
+      const auto size = static_cast<double>((r_end - br * kBlock) * (c_end - bc * kBlock));
+      const double error = ratio(std::sqrt(difference[b]), std::sqrt(std::max(norm[b], mean_square * size)));
+      if (error <= result.error) continue;
+      result.error = error;
+      r0 = br * kBlock, r1 = r_end, c0 = bc * kBlock, c1 = c_end;
+      where = fmt::format("in rows [{},{}), columns [{},{})", r0, r1, c0, c1);
+    }
+  if (result.error <= bound) return result;
+
+  int64_t worst = r0 * cols + c0;
+  double most = -1;
+  for (int64_t r = r0; r < r1; ++r)
+    for (int64_t c = c0; c < c1; ++c) {
+      const auto i = static_cast<size_t>(r * cols + c);
+      if (!std::isfinite(e[i]) || std::abs(a[i] - e[i]) <= most) continue;
+      most = std::abs(a[i] - e[i]);
+      worst = r * cols + c;
+    }
+  const auto w = static_cast<size_t>(worst);
+  result.ok = false;
+  result.what = fmt::format("relative error {:.3g} {}, more than {:.3g}; the largest difference is at {}: {:.9g}, expected {:.9g}",
+                            result.error, where, bound, place(expected, worst), a[w], e[w]);
+  return result;
+}
+
+CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const Tensor& values, double bound) {
+  if (const std::string what = types_differ(actual, expected); !what.empty()) return failure(INFINITY, 0, what);
+  const std::vector<int32_t> a = actual.integers(), e = expected.integers();
+  const int64_t n = values.cols();
+  CheckResult result;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == e[i]) continue;
+    const auto row = static_cast<int64_t>(i) * n;
+    const std::string at = place(expected, static_cast<int64_t>(i));
+    if (a[i] < 0 || a[i] >= n)
+      return failure(1, 0, fmt::format("{} at {} is no index of {} values, expected {}", a[i], at, n, e[i]));
+    const double got = values.at(row + a[i]), best = values.at(row + e[i]);
+    double squares = 0;
+    for (int64_t j = 0; j < n; ++j) squares += values.at(row + j) * values.at(row + j);
+    const double room = bound * std::max(std::abs(best), std::sqrt(squares / static_cast<double>(n)));
+    if (!(best - got <= room))
+      return failure(1, 0, fmt::format("{} at {}, whose value is {:.9g}; expected {}, whose value is {:.9g}", a[i], at, got, e[i], best));
+    ++result.tied;
+  }
+  return result;
+}
+
+Checker::Checker(const Reference& reference, std::optional<double> rtol)
+    : reference_(reference), bounds_(bounds_of(reference.graph())) {
+  if (!rtol) return;
+  for (size_t t = 0; t < bounds_.size(); ++t)
+    if (ir::is_float(reference.graph().tensors[t].dtype)) bounds_[t] = *rtol;
+}
+
+CheckResult Checker::check(int rank, ir::TensorId tensor, const Tensor& actual) const {
+  const ir::Graph& graph = reference_.graph();
+  for (const ir::Op& op : graph.ops)
+    if (op.kind == "argmax" && op.out[0] == tensor && graph[op.in[0]].kind != ir::TensorKind::State)
+      return compare_argmax(actual, reference_.get(rank, tensor), reference_.get(rank, op.in[0]), bounds_[ir::index(op.in[0])]);
+  return compare(actual, reference_.get(rank, tensor), bounds_[ir::index(tensor)]);
+}
+
+std::string to_line(const std::string& tensor, int rank, const CheckResult& result) {
+  if (!result.ok) return fmt::format("'{}' on rank {}: {}", tensor, rank, result.what);
+  if (result.bound > 0) return fmt::format("'{}' on rank {}: ok, worst error {:.2g} of {:.2g}", tensor, rank, result.error, result.bound);
+  if (result.tied > 0) return fmt::format("'{}' on rank {}: ok, equal but for {} ties", tensor, rank, result.tied);
+  return fmt::format("'{}' on rank {}: ok, equal", tensor, rank);
+}
+
+}  // namespace maco::reference

@@ -1,0 +1,31 @@
+// Values for tensors that no file binds. They depend on the seed, the tensor's name, the rank and the index of the element alone, so
+// that a device, a reference and a later run agree on them, whatever the order in which tensors are filled and on how many threads.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/graph.h"
+#include "runtime/reference/op.h"
+#include "runtime/reference/tensor.h"
+
+namespace maco::reference {
+
+/// What a tensor is filled with.
+struct FillRule {
+  enum class Kind : uint8_t { Zero, Normal, Integers };
+  Kind kind = Kind::Normal;
+  double scale = 1;            // Normal: the standard deviation
+  int64_t lo = 0, hi = 1;      // Integers: [lo, hi)
+};
+
+/// - States are zero.
+/// - Floats are normal with deviation 1. A param's deviation is 1/sqrt(K): K is the extent that a matmul sums over where the param is
+///   a matmul's second operand, else the last axis's extent if there are two axes or more, else 1 (biases and norm weights).
+/// - Integers that reach an embedding's ids, be it through ops that only move data, are within the table's rows; those that reach
+///   rope's positions are in [0, 4096). Other i32 are in [-8, 8), u8 in [0, 16).
+FillRule fill_rule(const ir::Graph& graph, ir::TensorId tensor);
+
+/// The tensor's values on a rank, with the given actual shape.
+Tensor fill(const ir::Graph& graph, ir::TensorId tensor, int rank, uint64_t seed, const Extents& shape);
+
+}  // namespace maco::reference

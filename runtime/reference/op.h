@@ -1,0 +1,76 @@
+// What an op of the reference sees: one use of it on one rank.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "runtime/reference/tensor.h"
+#include "runtime/status.h"
+
+namespace maco::reference {
+
+using runtime::Status;
+/// Values of dims and scalars by name. A dim that is missing has its maximum.
+using Values = std::map<std::string, int64_t, std::less<>>;
+
+/// An expression's value on a rank, or why it has none.
+ir::EvalResult evaluate_on(const ir::Graph& graph, const Values& values, int rank, const ir::Expr& e);
+
+/// One op on one rank. Inputs are read only; outputs have their actual shape and dtype, and are zero (of an in-place op: the
+/// state's old value). What the op leaves in them is stored when it has returned. An op that fails says so and returns.
+class Call {
+ public:
+  Call(const ir::Graph& graph, const ir::Op& op, const Values& values, int rank)
+      : graph_(graph), op_(op), values_(values), rank_(rank) {}
+
+  const ir::Op& op() const { return op_; }
+  int rank() const { return rank_; }
+  int world() const { return static_cast<int>(graph_.world); }
+
+  std::vector<const Tensor*> in;
+  std::vector<Tensor> out;
+
+  bool has(const std::string& attr) const { return op_.attrs.count(attr) > 0; }
+  /// Evaluated on this rank, with dims and scalars. A failed evaluation fails the call and gives 0.
+  int64_t integer(const std::string& attr, int64_t otherwise);
+  double number(const std::string& attr, double otherwise);
+  bool flag(const std::string& attr, bool otherwise) const;
+  std::string word(const std::string& attr, const std::string& otherwise) const;
+  /// Integers of a list.
+  std::vector<int64_t> list(const std::string& attr);
+  /// A named number of a map such as `scaling`.
+  double field(const std::string& attr, const std::string& name, double otherwise) const;
+
+  void fail(const std::string& why);
+  /// An index that only the data knows is not within [0, limit). `at`: where it stands in the tensor of indexes.
+  void bad_index(int64_t index, int64_t limit, int64_t at);
+  const Status& status() const { return status_; }
+
+ private:
+  const ir::AttrValue* find(const std::string& attr) const;
+  const ir::Graph& graph_;
+  const ir::Op& op_;
+  const Values& values_;
+  int rank_;
+  Status status_;
+};
+
+/// How a kind of op is interpreted.
+struct OpEntry {
+  std::string_view kind;
+  /// One rank by itself.
+  void (*eval)(Call& call) = nullptr;
+  /// All ranks at once; calls[r] is rank r's.
+  void (*collective)(std::vector<Call>& calls) = nullptr;
+  /// The output is the state that is also the first input: out[0] starts as its old value, in[0] must not be read.
+  bool in_place = false;
+};
+
+/// The entry of `kind`, or nullptr. send, recv and barrier have none: they move no data of their own (reference.cpp).
+const OpEntry* find_entry(std::string_view kind);
+
+}  // namespace maco::reference

@@ -1,0 +1,17 @@
+// How an operation of the runtime ended.
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace maco::runtime {
+
+/// `ok`, or a sentence for the user (several lines where there is a story to tell).
+struct Status {
+  bool ok = true;
+  std::string message;
+  static Status failure(std::string m) { return {false, std::move(m)}; }
+  explicit operator bool() const { return ok; }
+};
+
+}  // namespace maco::runtime
