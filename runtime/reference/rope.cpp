@@ -38,8 +38,6 @@ void rope(Call& call) {
   const bool interleaved = call.flag("interleaved", false);
   const std::vector<double> f = frequencies(call, d);
   if (!call.status()) return;
-  for (size_t i = 0; i < positions.size(); ++i)
-    if (positions[i] < 0) return call.bad_index(positions[i], int64_t{1} << 31, static_cast<int64_t>(i));
 
   std::vector<double> v = x.doubles();
   parallel_for(x.rows(), 30 * static_cast<double>(n), [&](int64_t first, int64_t last) {
