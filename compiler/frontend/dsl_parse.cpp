@@ -276,10 +276,11 @@ class Parser {
       if (!scan_.take(",")) break;
     }
     scan_.close(')');
-    if (!in.list.empty()) add(op, "in", in.loc, in);
-    if (outs.size() == 1) add(op, "out", outs[0].loc, raw_string(outs[0]));
-    if (outs.size() > 1) {
-      Raw out = raw_list(outs[0].loc);
+    add(op, "in", in.loc, in);
+    if (outs.size() == 1) {
+      add(op, "out", outs[0].loc, raw_string(outs[0]));
+    } else {
+      Raw out = raw_list(outs.empty() ? kind.loc : outs[0].loc);
       for (const Word& word : outs) out.list.push_back(raw_string(word));
       add(op, "out", out.loc, out);
     }

@@ -12,7 +12,7 @@ using frontend::Raw;
 
 namespace {
 
-/// A tree as text, without places. Where order means nothing (keys), it is sorted.
+/// A tree as text, without places. Where order means nothing (keys), it is sorted; an op's empty 'in' or 'out' is left out.
 std::string show(const Raw& raw) {
   std::vector<std::string> items;
   switch (raw.kind) {
@@ -25,7 +25,11 @@ std::string show(const Raw& raw) {
       for (const Raw& item : raw.list) items.push_back(show(item));
       return fmt::format("[{}]", fmt::join(items, ", "));
     case Raw::Kind::Map:
-      for (const Raw::Entry& e : raw.map) items.push_back(e.key + ": " + show(e.value));
+      for (const Raw::Entry& e : raw.map) {
+        const bool operands = e.key == "in" || e.key == "out";
+        if (!operands || e.value.kind != Raw::Kind::List || !e.value.list.empty())
+          items.push_back(e.key + ": " + show(e.value));
+      }
       std::sort(items.begin(), items.end());
       return fmt::format("{{{}}}", fmt::join(items, ", "));
   }
