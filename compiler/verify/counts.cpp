@@ -1,0 +1,133 @@
+// A Local event has `count` signals a launch on every rank: tasks that a rank leaves out signal all
+// the same. Of a Peer or Packet event there is one word (one set of flags) a source: whoever waits
+// for a source needs exactly one signal from it.
+#include "compiler/verify/counts.h"
+
+#include <fmt/format.h>
+
+namespace maco::verify {
+namespace {
+
+using ir::EventKind;
+using ir::id_of;
+using ir::TaskId;
+
+bool overlap_rows(const ir::Region& a, int rank_a, const ir::Region& b, int rank_b) {
+  // Packets are read as they were written, with one pitch; else only the whole buffer is certain.
+  if (a.buffer != b.buffer) return false;
+  if (a.pitch != b.pitch) return true;
+  const int64_t a0 = a.r0 + a.rank_rows * rank_a, a1 = a.r1 + a.rank_rows * rank_a;
+  const int64_t b0 = b.r0 + b.rank_rows * rank_b, b1 = b.r1 + b.rank_rows * rank_b;
+  return std::max(a0, b0) < std::min(a1, b1) && std::max(a.c0, b.c0) < std::min(a.c1, b.c1);
+}
+
+class Counts {
+ public:
+  Counts(const Model& model, Reporter& reporter)
+      : m_(model), p_(model.program), report_(reporter) {}
+
+  void run() {
+    for (size_t e = 0; e < p_.events.size(); ++e) {
+      if (p_.events[e].kind == EventKind::Local) {
+        local(id_of<ir::EventId>(e));
+      } else {
+        across(id_of<ir::EventId>(e));
+      }
+    }
+  }
+
+ private:
+  void local(ir::EventId e) {
+    const ir::Event& event = p_[e];
+    const size_t signals = m_.signallers[index(e)].size();
+    if (signals == event.count) return;
+    const auto waiters = m_.waiters[index(e)];
+    const std::string end =
+        waiters.size() == 0
+            ? ""
+            : fmt::format(": {} would {}", describe(p_, id_of<TaskId>(waiters.begin()->task)),
+                          signals < event.count ? "wait for ever" : "start too early");
+    const std::string what =
+        fmt::format("count: event '{}' counts to {} a launch, but {} signals arrive{}", event.name,
+                    event.count, signals, end);
+    if (waiters.size() > 0 ? report_.error(id_of<TaskId>(waiters.begin()->task), what)
+                           : report_.error(what))
+      for (const Model::Signaller& s : m_.signallers[index(e)])
+        report_.note(id_of<TaskId>(s.task),
+                     fmt::format("{} signals it", describe(p_, id_of<TaskId>(s.task))));
+  }
+
+  void across(ir::EventId e) {
+    const auto world = static_cast<size_t>(m_.world);
+    arrivals_.assign(world * world, 0);  // by source and destination
+    for (const Model::Signaller& s : m_.signallers[index(e)])
+      for (int source = 0; source < m_.world; ++source)
+        if (m_.runs(s.task, source))
+          for (int to : resolve(s.to, source, m_.world))
+            ++arrivals_[static_cast<size_t>(source) * world + static_cast<size_t>(to)];
+    for (const Model::Waiter& w : m_.waiters[index(e)])
+      for (int rank = 0; rank < m_.world; ++rank) {
+        if (!m_.runs(w.task, rank)) continue;
+        bool wrong = false;
+        for (int source : resolve(w.from, rank, m_.world))
+          wrong =
+              wrong ||
+              !arrives(e, w, rank, source,
+                       arrivals_[static_cast<size_t>(source) * world + static_cast<size_t>(rank)]);
+        if (wrong) break;  // of the other ranks the same would be said
+      }
+  }
+
+  bool arrives(ir::EventId e, const Model::Waiter& w, int rank, int source, int signals) {
+    const auto task = id_of<TaskId>(w.task);
+    if (signals == 0) {
+      report_.error(task, fmt::format("count: {} on rank {} waits for event '{}' from rank {}, "
+                                      "which never signals it there",
+                                      describe(p_, task), rank, p_[e].name, source));
+      return false;
+    }
+    if (signals > 1) {
+      if (report_.error(task, fmt::format("count: {} on rank {} waits for event '{}' from rank {}, "
+                                          "which signals it {} times a launch; the first would do",
+                                          describe(p_, task), rank, p_[e].name, source, signals)))
+        for (const Model::Signaller& s : m_.signallers[index(e)])
+          if (m_.runs(s.task, source) && names(s.to, source, rank, m_.world))
+            report_.note(id_of<TaskId>(s.task),
+                         fmt::format("{} signals it", describe(p_, id_of<TaskId>(s.task))));
+      return false;
+    }
+    return p_[e].kind != EventKind::Packet || packets_meet(e, task, rank, source);
+  }
+
+  // The flags that the waiting task polls are in what the signalling task writes.
+  bool packets_meet(ir::EventId e, TaskId reader, int rank, int source) {
+    const auto writer = id_of<TaskId>(m_.signaller(e, source, rank));
+    for (const ir::Access& write : p_[writer].accesses) {
+      if (!write.writes() || !p_[write.region.buffer].packets ||
+          !names(write.region.where, source, rank, m_.world))
+        continue;
+      for (const ir::Access& read : p_[reader].accesses)
+        if (!read.writes() && overlap_rows(write.region, source, read.region, rank)) return true;
+    }
+    if (report_.error(reader, fmt::format("count: {} on rank {} waits for packets of event '{}', "
+                                          "but reads none that {} of rank {} writes there",
+                                          describe(p_, reader), rank, p_[e].name,
+                                          describe(p_, writer), source)))
+      report_.note(writer, fmt::format("{} signals it", describe(p_, writer)));
+    return false;
+  }
+
+  const Model& m_;
+  const ir::Program& p_;
+  Reporter& report_;
+  std::vector<int> arrivals_;
+};
+
+}  // namespace
+
+void check_counts(const Model& model, Reporter& reporter) {
+  Counts(model, reporter).run();
+  reporter.summarise("wrong counts");
+}
+
+}  // namespace maco::verify

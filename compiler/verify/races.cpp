@@ -1,0 +1,338 @@
+// Races. Nodes are taken in topological order; of two conflicting accesses the second finds the
+// first in the history of the bytes and asks its clock whether the first has ended before. So that
+// histories stay short, an access is forgotten
+//   - when a later one covers its bytes, is ordered after it and conflicts with all that it
+//   conflicts with: whoever is ordered after the
+//     later one is ordered after it;
+//   - when every task that is still to come and may touch such bytes is ordered after it.
+// Private memory is looked at in one launch only (launches of a rank follow each other), slots in
+// as many as Model::launches says.
+//
+// In a symmetric model a node stands for the same task of every rank. What they do to the memory of
+// rank 0 is what they do to any rank's, unless places depend on the rank: then the memory of each
+// is looked at.
+#include "compiler/verify/races.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <tuple>
+
+#include "compiler/verify/clocks.h"
+#include "compiler/verify/history.h"
+#include "compiler/verify/regions.h"
+
+namespace maco::verify {
+namespace {
+
+using ir::Access;
+using ir::BufferKind;
+using ir::EventKind;
+using ir::id_of;
+using ir::TaskId;
+
+class Races {
+ public:
+  Races(const Model& model, const std::vector<Node>& order, Reporter& reporter,
+        VerifyStatistics& statistics)
+      : m_(model),
+        p_(model.program),
+        order_(order),
+        report_(reporter),
+        statistics_(statistics),
+        layout_(p_),
+        clocks_(model) {}
+
+  void run() {
+    number_accesses();
+    const BoxTable table(boxes_, box_ids_);
+    boxes_ = {};
+    table_ = &table;
+    memories_ = m_.symmetric && !places_depend_on_rank_ ? 1 : m_.world;
+    histories_.assign(static_cast<size_t>(memories_), History(table));
+    count_pending();
+    // Often enough to keep histories short, seldom enough to cost a constant a node.
+    const size_t words = static_cast<size_t>(m_.world) * m_.streams.size();
+    const size_t period = std::max<size_t>(1024, words * words / 64);
+    for (launch_ = 0; launch_ < m_.launches; ++launch_) {
+      clocks_.begin_launch(launch_);
+      next_in_list_ = 0;
+      done_.assign(m_.tasks(), 0);
+      for (size_t i = 0; i < order_.size(); ++i) {
+        const Node node = order_[i];
+        clocks_.start(node);
+        if (m_.runs(node.task, node.rank)) visit(node);
+        clocks_.end(node);
+        passed(node);
+        if (++statistics_.nodes % static_cast<int64_t>(period) == 0) raise_floors();
+      }
+    }
+    tell();
+  }
+
+ private:
+  // --- accesses and their boxes ---
+
+  bool is_slot(const Access& a) const { return p_[a.region.buffer].kind == BufferKind::Slot; }
+
+  /// The boxes of an access, by runner (if it matters) and copy.
+  void number_accesses() {
+    for (const ir::Task& t : p_.tasks) {
+      first_access_.push_back(static_cast<uint32_t>(first_box_.size()));
+      for (const Access& a : t.accesses) {
+        first_box_.push_back(static_cast<uint32_t>(boxes_.size()));
+        if (!layout_.matters(a.region.buffer)) continue;
+        const bool moves = a.region.rank_rows != 0;
+        places_depend_on_rank_ = places_depend_on_rank_ || moves;
+        for (int runner = 0; runner < (moves ? m_.world : 1); ++runner)
+          for (int64_t copy = 0; copy < p_[a.region.buffer].rotation; ++copy)
+            boxes_.push_back(
+                !moves || ((t.ranks >> runner) & 1) ? layout_.box(a.region, runner, copy) : Box{});
+      }
+    }
+  }
+  uint32_t box_of(uint32_t task, uint32_t access, int runner) const {
+    const Access& a = p_.tasks[task].accesses[access];
+    const int64_t copies = p_[a.region.buffer].rotation;
+    const int64_t variant = (a.region.rank_rows != 0 ? runner : 0) * copies + launch_ % copies;
+    return box_ids_[first_box_[first_access_[task] + access] + static_cast<size_t>(variant)];
+  }
+
+  // --- one node ---
+
+  void visit(Node node) {
+    const std::vector<Access>& accesses = p_.tasks[node.task].accesses;
+    for (uint32_t i = 0; i < accesses.size(); ++i) {
+      const Access& a = accesses[i];
+      const bool slot = is_slot(a);
+      if (!layout_.matters(a.region.buffer) || (launch_ > 0 && !slot)) continue;
+      const ir::RankRef where = slot ? a.region.where : ir::RankRef::self();
+      if (!m_.symmetric) {
+        for (int memory : resolve(where, node.rank, m_.world))
+          access(node.task, i, node.rank, memory);
+        continue;
+      }
+      for (int memory = 0; memory < memories_; ++memory)
+        for (int runner = 0; runner < m_.world; ++runner)
+          if (names(where, runner, memory, m_.world)) access(node.task, i, runner, memory);
+    }
+  }
+
+  void access(uint32_t task, uint32_t i, int runner, int memory) {
+    const Access& a = p_.tasks[task].accesses[i];
+    const uint32_t box = box_of(task, i, runner);
+    if ((*table_)[box].empty()) return;
+    const uint32_t stream = m_.stream_of[task];
+    const Past now{task,
+                   i,
+                   clocks_.number(task, launch_),
+                   static_cast<int16_t>(runner),
+                   static_cast<int16_t>(launch_),
+                   a.writes(),
+                   is_slot(a),
+                   0};
+    History& history = histories_[static_cast<size_t>(memory)];
+    history.visit(box, [&](uint32_t other, const Past& past) {
+      if (retired(past)) return true;
+      if (past.task == task && past.runner == runner && past.launch == launch_) return false;
+      const bool ordered = clocks_.ended(past.writes ? Plane::Strong : Plane::Weak, past.runner,
+                                         m_.stream_of[past.task], stream, runner) >= past.number;
+      if (past.writes || now.writes) {
+        ++statistics_.pairs;
+        if (!ordered && !carries_its_flag(past, now, memory)) {
+          violation(past, now, "race");
+        } else if (past.launch == launch_ && past.task > task) {
+          violation(past, now, "order");
+        }
+      }
+      return ordered && (now.writes || !past.writes) && covers((*table_)[box], (*table_)[other]);
+    });
+    history.add(box, now);
+  }
+
+  /// Packets that the reading task polls: it waits for the very task that wrote them (or a later
+  /// launch of it: a flag is newer, never older, than what is asked for).
+  bool carries_its_flag(const Past& past, const Past& now, int memory) const {
+    const Access& write = p_.tasks[past.task].accesses[past.access];
+    if (!past.writes || now.writes || !p_[write.region.buffer].packets) return false;
+    const Access& read = p_.tasks[now.task].accesses[now.access];
+    if (read.region.buffer != write.region.buffer) return false;
+    for (const ir::Wait& w : p_.tasks[now.task].waits)
+      if (m_.event(w.event).kind == EventKind::Packet &&
+          names(w.from, memory, past.runner, m_.world) &&
+          past.launch + static_cast<int>(w.lag) <= now.launch &&
+          m_.signaller(w.event, past.runner, memory) == past.task)
+        return true;
+    return false;
+  }
+
+  // --- what every task to come is ordered after ---
+
+  struct Pending {
+    uint32_t tasks = 0;  // that touch private memory, in the first launch
+    uint32_t slots = 0;  // that touch slots, in all
+  };
+  Pending& pending(int rank, uint32_t stream) {
+    return pending_[static_cast<size_t>(rank) * m_.streams.size() + stream];
+  }
+  bool touches_slots(uint32_t task) const {
+    for (const Access& a : p_.tasks[task].accesses)
+      if (is_slot(a)) return true;
+    return false;
+  }
+  void count_pending() {
+    pending_.assign(static_cast<size_t>(m_.followed) * m_.streams.size(), {});
+    for (const Node n : order_) {
+      Pending& at = pending(n.rank, m_.stream_of[n.task]);
+      ++at.tasks;
+      if (touches_slots(n.task)) at.slots += static_cast<uint32_t>(m_.launches);
+    }
+    private_floor_.assign(static_cast<size_t>(m_.world) * m_.streams.size(), 0);
+    slot_floor_ = private_floor_;
+  }
+  void passed(Node node) {
+    Pending& at = pending(node.rank, m_.stream_of[node.task]);
+    if (launch_ == 0) --at.tasks;
+    if (at.slots > 0 && touches_slots(node.task)) --at.slots;
+    if (++done_[node.task] == m_.followed)
+      while (next_in_list_ < m_.tasks() && done_[next_in_list_] == m_.followed) ++next_in_list_;
+  }
+  void raise_floors() {
+    const auto streams = static_cast<uint32_t>(m_.streams.size());
+    for (int rank = 0; rank < m_.world; ++rank)
+      for (uint32_t s = 0; s < streams; ++s) {
+        uint32_t local = ~0u, slot = ~0u;
+        for (int r = 0; r < m_.world; ++r)
+          for (uint32_t of = 0; of < streams; ++of) {
+            const Pending& left = pending(m_.symmetric ? 0 : r, of);
+            if ((left.tasks == 0 || r != rank) && left.slots == 0) continue;
+            const uint32_t ended = clocks_.ended(Plane::Strong, rank, s, of, r);
+            if (left.tasks > 0 && r == rank) local = std::min(local, ended);
+            if (left.slots > 0) slot = std::min(slot, ended);
+          }
+        private_floor_[static_cast<size_t>(rank) * streams + s] = local;
+        slot_floor_[static_cast<size_t>(rank) * streams + s] = slot;
+      }
+  }
+  bool retired(const Past& past) const {
+    // Its place in the list matters while earlier tasks of the list are still to come.
+    if (past.launch == launch_ && past.task >= next_in_list_) return false;
+    const std::vector<uint32_t>& floor = past.slot ? slot_floor_ : private_floor_;
+    return past.number <=
+           floor[static_cast<size_t>(past.runner) * m_.streams.size() + m_.stream_of[past.task]];
+  }
+
+  // --- what is wrong ---
+
+  struct Violation {
+    Past first, second;  // as they were met
+    const char* kind;
+    size_t more = 0;  // of the same ops and buffers
+  };
+
+  void violation(const Past& past, const Past& now, const char* kind) {
+    const Access& a = p_.tasks[past.task].accesses[past.access];
+    const Access& b = p_.tasks[now.task].accesses[now.access];
+    const auto group = std::tuple(index(p_.tasks[past.task].call), index(p_.tasks[now.task].call),
+                                  index(a.region.buffer), index(b.region.buffer), past.writes,
+                                  now.writes, kind[0]);
+    const auto [at, fresh] = groups_.emplace(group, violations_.size());
+    if (fresh) {
+      violations_.push_back({past, now, kind, 0});
+    } else {
+      ++violations_[at->second].more;
+    }
+  }
+
+  std::string text(const Past& past) const {
+    std::string where;
+    if (m_.world > 1) where += fmt::format("rank {}", past.runner);
+    if (m_.launches > 1)
+      where += fmt::format("{}launch {}", where.empty() ? "" : ", ", past.launch);
+    return describe(p_, id_of<TaskId>(past.task)) + (where.empty() ? "" : " (" + where + ")");
+  }
+  std::string touches(const Past& past) const {
+    const Access& a = p_.tasks[past.task].accesses[past.access];
+    std::string what = fmt::format("{} {}", past.writes ? "writes" : "reads",
+                                   to_string(p_, a.region, past.runner));
+    if (a.region.where != ir::RankRef::self()) what += " on " + to_string(a.region.where);
+    return what;
+  }
+  std::string sync(const Past& past) const {
+    const ir::Task& t = p_.tasks[past.task];
+    std::string text = fmt::format("{} is task {} of CTA {}",
+                                   describe(p_, id_of<TaskId>(past.task)), t.place, t.sm);
+    const char* separator = "; waits for ";
+    for (const ir::Wait& w : t.waits) {
+      text += fmt::format("{}'{}'", separator, m_.event(w.event).name);
+      if (w.from != ir::RankRef::self()) text += " of " + to_string(w.from);
+      if (w.lag > 0) text += fmt::format(" of {} launches ago", w.lag);
+      separator = ", ";
+    }
+    separator = "; signals ";
+    for (const ir::Signal& s : t.signals) {
+      text += fmt::format("{}'{}'", separator, m_.event(s.event).name);
+      if (s.to != ir::RankRef::self()) text += " on " + to_string(s.to);
+      separator = ", ";
+    }
+    return text;
+  }
+
+  void tell() {
+    for (const Violation& v : violations_) {
+      const Access& a = p_.tasks[v.first.task].accesses[v.first.access];
+      const Access& b = p_.tasks[v.second.task].accesses[v.second.access];
+      const std::string shared = a.region.buffer == b.region.buffer ? "" : ", which share memory";
+      const std::string more = v.more > 0 ? fmt::format(" ({} more such pairs)", v.more) : "";
+      // Told in the order of the list, whichever was met first.
+      const bool swap = v.first.launch == v.second.launch && v.first.task > v.second.task;
+      const Past& x = swap ? v.second : v.first;
+      const Past& y = swap ? v.first : v.second;
+      const bool race = v.kind[0] == 'r';
+      const std::string message =
+          race ? fmt::format("race: {} {}, and {} {}{}: nothing orders the two{}", text(x),
+                             touches(x), text(y), touches(y), shared, more)
+               : fmt::format("order: {} {} before {} {}{}, but has to come after it{}", text(y),
+                             touches(y), text(x), touches(x), shared, more);
+      if (!report_.error(id_of<TaskId>(y.task), message)) continue;
+      report_.note(id_of<TaskId>(x.task), sync(x));
+      report_.note(id_of<TaskId>(y.task), sync(y));
+    }
+    report_.summarise("races");
+  }
+
+  const Model& m_;
+  const ir::Program& p_;
+  const std::vector<Node>& order_;
+  Reporter& report_;
+  VerifyStatistics& statistics_;
+  const Layout layout_;
+  Clocks clocks_;
+  int launch_ = 0;
+
+  std::vector<Box> boxes_;  // of all accesses, while they are numbered
+  std::vector<uint32_t> box_ids_;
+  std::vector<uint32_t> first_access_;  // by task: index into first_box_
+  std::vector<uint32_t> first_box_;     // by access: index into box_ids_
+  const BoxTable* table_ = nullptr;
+  bool places_depend_on_rank_ = false;
+  int memories_ = 1;
+  std::vector<History> histories_;  // by rank whose memory it is
+
+  std::vector<Pending> pending_;                      // by followed rank and stream
+  std::vector<uint32_t> private_floor_, slot_floor_;  // by rank and stream
+  std::vector<int> done_;                             // by task: nodes of this launch
+  size_t next_in_list_ = 0;
+
+  std::vector<Violation> violations_;
+  std::map<std::tuple<size_t, size_t, size_t, size_t, bool, bool, char>, size_t> groups_;
+};
+
+}  // namespace
+
+void check_races(const Model& model, const std::vector<Node>& order, Reporter& reporter,
+                 VerifyStatistics& statistics) {
+  Races(model, order, reporter, statistics).run();
+}
+
+}  // namespace maco::verify

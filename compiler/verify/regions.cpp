@@ -1,0 +1,114 @@
+#include "compiler/verify/regions.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+namespace maco::verify {
+namespace {
+
+constexpr int64_t kManyRows = 1024;
+
+int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0);
+}
+int64_t down4(int64_t n) { return n / 4 * 4; }
+int64_t up4(int64_t n) { return (n + 3) / 4 * 4; }
+int64_t up256(int64_t n) { return (n + 255) / 256 * 256; }
+
+Box normal(Box b) {
+  if (b.rows <= 0 || b.width <= 0) return {};
+  if (b.width == b.pitch) b = {b.start, 0, 1, b.width * b.rows};
+  if (b.rows == 1) b.pitch = 0;
+  return b;
+}
+
+}  // namespace
+
+bool overlap(const Box& a, const Box& b) {
+  if (a.start >= b.end() || b.start >= a.end()) return false;
+  if (a.rows == 1 && b.rows == 1) return true;
+  if (a.rows > 1 && b.rows > 1 && a.pitch != b.pitch) {
+    const Box& few = a.rows <= b.rows ? a : b;
+    const Box& many = a.rows <= b.rows ? b : a;
+    if (few.rows > kManyRows) return true;
+    for (int64_t r = 0; r < few.rows; ++r)
+      if (overlap({few.start + r * few.pitch, 0, 1, few.width}, many)) return true;
+    return false;
+  }
+  // Row i of a meets row j of b if (i - j) * pitch lies between d - a.width and d + b.width, both
+  // excluded.
+  const int64_t pitch = std::max(a.pitch, b.pitch), d = b.start - a.start;
+  const int64_t least = std::max(-(b.rows - 1), floor_div(d - a.width, pitch) + 1);
+  const int64_t most = std::min(a.rows - 1, floor_div(d + b.width - 1, pitch));
+  return least <= most;
+}
+
+bool covers(const Box& a, const Box& b) {
+  if (a.rows == 1) return a.start <= b.start && b.end() <= a.end();
+  if (b.rows > 1 && b.pitch != a.pitch) return false;
+  const int64_t d = b.start - a.start;
+  if (d < 0) return false;
+  return d / a.pitch + b.rows <= a.rows && d % a.pitch + b.width <= a.width;
+}
+
+Layout::Layout(const ir::Program& program) : program_(program), base_(program.buffers.size(), -1) {
+  using ir::BufferKind;
+  std::vector<bool> written(program.buffers.size(), false);
+  for (const ir::Task& t : program.tasks)
+    for (const ir::Access& a : t.accesses)
+      if (a.writes()) written[index(a.region.buffer)] = true;
+  // Tensors: by the caller's name for them; an internal one is itself.
+  std::map<std::string_view, std::pair<int64_t, bool>> tensors;  // bytes, written
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const ir::Buffer& b = program.buffers[i];
+    if (b.tensor.empty()) continue;
+    auto& [bytes, any] = tensors[b.tensor];
+    bytes = std::max(bytes, b.bytes());
+    any = any || written[i];
+  }
+  const int64_t symmetric = up256(program.arena_bytes);
+  int64_t next = symmetric + up256(program.symmetric_bytes);
+  std::map<std::string_view, int64_t> bases;
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const ir::Buffer& b = program.buffers[i];
+    if (b.kind == BufferKind::Temp) {
+      base_[i] = *b.offset;
+    } else if (b.kind == BufferKind::Slot) {
+      base_[i] = symmetric + *b.offset;
+    } else if (b.tensor.empty()) {
+      if (!written[i]) continue;
+      base_[i] = next;
+      next += up256(b.bytes());
+    } else if (tensors[b.tensor].second) {
+      const auto [at, fresh] = bases.emplace(b.tensor, next);
+      if (fresh) next += up256(tensors[b.tensor].first);
+      base_[i] = at->second;
+    }
+  }
+}
+
+Box Layout::box(const ir::Region& r, int runner, int64_t copy) const {
+  const ir::Buffer& b = program_[r.buffer];
+  const int64_t base = base_[index(r.buffer)] + (copy > 0 ? copy * b.copy_bytes() : 0);
+  const int64_t size = size_of(b.dtype), first = r.r0 + r.rank_rows * runner, rows = r.r1 - r.r0;
+  if (rows <= 0 || r.c1 <= r.c0) return {};
+  if (!b.packets)
+    return normal(
+        {base + (first * r.pitch + r.c0) * size, r.pitch * size, rows, (r.c1 - r.c0) * size});
+  // Rows of packets begin on a packet of their own.
+  const int64_t from = down4(r.c0 * size), to = up4(r.c1 * size);
+  if (r.pitch == b.cols) {
+    const int64_t pitch = up4(b.cols * size) * 2;
+    return normal({base + first * pitch + from * 2, pitch, rows, (to - from) * 2});
+  }
+  if (b.cols * size % 4 != 0) return normal({base, 0, 1, b.bytes()});
+  if (r.pitch * size % 4 == 0)
+    return normal(
+        {base + (first * r.pitch * size + from) * 2, r.pitch * size * 2, rows, (to - from) * 2});
+  const int64_t begin = down4((first * r.pitch + r.c0) * size),
+                end = up4(((first + rows - 1) * r.pitch + r.c1) * size);
+  return normal({base + begin * 2, 0, 1, (end - begin) * 2});
+}
+
+}  // namespace maco::verify

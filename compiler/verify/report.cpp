@@ -1,0 +1,48 @@
+#include "compiler/verify/report.h"
+
+#include <fmt/format.h>
+
+namespace maco::verify {
+
+std::string to_string(ir::RankRef ref) {
+  switch (ref.kind) {
+    case ir::RankRef::Kind::Self:
+      return "self";
+    case ir::RankRef::Kind::Others:
+      return "others";
+    case ir::RankRef::Kind::All:
+      return "all";
+    case ir::RankRef::Kind::Rank:
+      return fmt::format("rank({})", ref.n);
+    case ir::RankRef::Kind::Shift:
+      break;
+  }
+  return fmt::format("shift({})", ref.n);
+}
+
+std::string to_string(const ir::Program& program, const ir::Region& region, int rank) {
+  const ir::Buffer& buffer = program[region.buffer];
+  const int64_t shift = region.rank_rows * rank;
+  std::string text = fmt::format("{}[{}:{}, {}:{}", buffer.name, region.r0 + shift,
+                                 region.r1 + shift, region.c0, region.c1);
+  if (region.pitch != buffer.cols) text += fmt::format(" pitch={}", region.pitch);
+  return text + "]";
+}
+
+bool Reporter::error(std::string message, ir::Loc loc) {
+  if (++errors_ > max_reports_) return false;
+  diagnostics_.error(loc, std::move(message));
+  return true;
+}
+
+void Reporter::summarise(std::string_view what) {
+  if (errors_ > max_reports_)
+    diagnostics_.error({}, fmt::format("{} more {} are not shown", errors_ - max_reports_, what));
+}
+
+ir::Loc Reporter::loc(ir::TaskId task) const {
+  const ir::Task& t = program_[task];
+  return index(t.call) < program_.calls.size() ? program_[t.call].loc : ir::Loc{};
+}
+
+}  // namespace maco::verify

@@ -1,0 +1,333 @@
+// Ids, bounds, who may write what, addresses, streams, roles. Later proofs rely on every word of
+// this: they index without looking.
+#include "compiler/verify/structure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace maco::verify {
+namespace {
+
+using ir::Buffer;
+using ir::BufferKind;
+using ir::EventKind;
+using ir::id_of;
+using ir::Program;
+using ir::RankRef;
+using ir::Region;
+using ir::Stage;
+using ir::Task;
+using ir::TaskId;
+
+constexpr int64_t kMaxWorld = 64;
+constexpr int64_t kMaxCtas = 1 << 16;
+constexpr int64_t kMaxRotation = 64;
+constexpr int64_t kMaxBytes = int64_t{1}
+                              << 48;  // of a buffer: sums of a few stay far from overflow
+constexpr uint32_t kMaxLag = 64;
+
+class Structure {
+ public:
+  Structure(const Program& program, Reporter& reporter) : p_(program), report_(reporter) {}
+
+  void run() {
+    if (p_.world < 1 || p_.world > kMaxWorld) {
+      report_.error(fmt::format("world is {}, but has to be 1 to {}", p_.world, kMaxWorld));
+      return;
+    }
+    if (p_.ctas < 0 || p_.ctas > kMaxCtas) {
+      report_.error(fmt::format("ctas is {}, but has to be 0 to {}", p_.ctas, kMaxCtas));
+      return;
+    }
+    world_ = static_cast<int>(p_.world);
+    for (size_t i = 0; i < p_.values.size(); ++i) {
+      const ir::Interval range = p_.values[i].range;
+      if (range.lo > range.hi)
+        report_.error(fmt::format("value %{} has the empty range [{}, {}]", i, range.lo, range.hi));
+    }
+    for (const Buffer& b : p_.buffers) buffer(b);
+    for (const ir::Call& c : p_.calls) call(c);
+    for (const ir::Event& e : p_.events)
+      if (e.kind != EventKind::Local && e.count != 1)
+        report_.error(fmt::format(
+            "event '{}' is a {} event with count {}; it has one signal from each source", e.name,
+            name(e.kind), e.count));
+    if (report_.failed()) return;
+    for (size_t i = 0; i < p_.tasks.size(); ++i) task(id_of<TaskId>(i));
+    if (report_.failed()) return;
+    order();
+    if (p_.stage >= Stage::Planned) addresses();
+    if (p_.stage >= Stage::Scheduled) schedule();
+  }
+
+ private:
+  void buffer(const Buffer& b) {
+    int64_t elements = 0, bytes = 0;
+    if (b.max_rows < 1 || b.cols < 1 || __builtin_mul_overflow(b.max_rows, b.cols, &elements) ||
+        __builtin_mul_overflow(elements, 16, &bytes) || bytes > kMaxBytes)
+      report_.error(fmt::format("buffer '{}' of {} x {} elements is empty or too large", b.name,
+                                b.max_rows, b.cols));
+    if (b.rotation < 1 || b.rotation > kMaxRotation)
+      report_.error(fmt::format("buffer '{}' has {} copies, but 1 to {} are possible", b.name,
+                                b.rotation, kMaxRotation));
+    if (b.kind != BufferKind::Slot && (b.rotation != 1 || b.packets))
+      report_.error(fmt::format("buffer '{}' is no slot, but has {}", b.name,
+                                b.packets ? "packets" : "a rotation"));
+  }
+
+  void call(const ir::Call& c) {
+    for (ir::BufferId b : c.operands)
+      if (index(b) >= p_.buffers.size())
+        report_.error(fmt::format("an operand of {} '{}' is buffer #{}, which doesn't exist",
+                                  c.function, c.op, index(b)),
+                      c.loc);
+    for (const ir::Param& param : c.params) {
+      const auto* ref = std::get_if<ir::ValueRef>(&param.value);
+      const uint32_t* v = ref ? std::get_if<uint32_t>(&ref->v) : nullptr;
+      if (v && *v >= p_.values.size())
+        report_.error(fmt::format("parameter '{}' of {} '{}' is value %{}, which doesn't exist",
+                                  param.name, c.function, c.op, *v),
+                      c.loc);
+    }
+  }
+
+  void task(TaskId id) {
+    const Task& t = p_[id];
+    if (index(t.call) >= p_.calls.size()) {
+      report_.error(
+          fmt::format("task {} is of call {}, which doesn't exist", index(id), index(t.call)));
+      return;
+    }
+    for (const ir::Access& a : t.accesses) access(id, a);
+    for (ir::CallId c : t.after)
+      if (index(c) >= p_.calls.size())
+        report_.error(id, fmt::format("{} comes after call {}, which doesn't exist",
+                                      describe(p_, id), index(c)));
+    for (const ir::Wait& w : t.waits) {
+      if (!event(id, w.event, w.from)) continue;
+      if (w.lag > kMaxLag)
+        report_.error(id, fmt::format("{} waits {} launches back; {} are possible",
+                                      describe(p_, id), w.lag, kMaxLag));
+      if (p_[w.event].kind == EventKind::Local && w.from != RankRef::self())
+        report_.error(id, fmt::format("{} waits for the local event '{}' of {}", describe(p_, id),
+                                      p_[w.event].name, to_string(w.from)));
+    }
+    for (const ir::Signal& s : t.signals) {
+      if (!event(id, s.event, s.to)) continue;
+      if (p_[s.event].kind == EventKind::Local && s.to != RankRef::self())
+        report_.error(id, fmt::format("{} signals the local event '{}' on {}", describe(p_, id),
+                                      p_[s.event].name, to_string(s.to)));
+    }
+  }
+
+  bool event(TaskId id, ir::EventId e, RankRef ref) {
+    if (index(e) >= p_.events.size()) {
+      report_.error(
+          id, fmt::format("{} names event #{}, which doesn't exist", describe(p_, id), index(e)));
+      return false;
+    }
+    return ranks(id, ref);
+  }
+  bool ranks(TaskId id, RankRef ref) {
+    if (ref.kind != RankRef::Kind::Rank || (ref.n >= 0 && ref.n < world_)) return true;
+    report_.error(id, fmt::format("{} names rank {} of {}", describe(p_, id), ref.n, world_));
+    return false;
+  }
+
+  void access(TaskId id, const ir::Access& a) {
+    const Task& t = p_[id];
+    const Region& r = a.region;
+    if (index(r.buffer) >= p_.buffers.size()) {
+      report_.error(id, fmt::format("{} touches buffer #{}, which doesn't exist", describe(p_, id),
+                                    index(r.buffer)));
+      return;
+    }
+    if (!ranks(id, r.where)) return;
+    const Buffer& b = p_[r.buffer];
+    for (int rank = 0; rank < world_; ++rank) {
+      if (!((t.ranks >> rank) & 1)) continue;
+      if (!inside(r, b, rank)) {
+        report_.error(
+            id, fmt::format("{} {} outside buffer '{}', which has {} x {} elements, on rank {}: "
+                            "rows {} to {}{}, columns {} to {} of {}",
+                            describe(p_, id), a.writes() ? "writes" : "reads", b.name, b.max_rows,
+                            b.cols, rank, r.r0, r.r1,
+                            r.rank_rows != 0 ? fmt::format(" plus {} x rank", r.rank_rows) : "",
+                            r.c0, r.c1, r.pitch));
+        break;
+      }
+    }
+    if (a.writes() && (b.kind == BufferKind::Input || b.kind == BufferKind::Param))
+      report_.error(id, fmt::format("{} writes {} '{}', which belongs to the caller",
+                                    describe(p_, id), name(b.kind), b.name));
+    // What is visible to a rank's caller, or private to a rank, no peer may touch: the host reads
+    // it when its own kernel has ended.
+    if (r.where == RankRef::self() || (a.writes() && b.kind == BufferKind::Slot)) return;
+    for (int rank = 0; rank < world_; ++rank) {
+      if (!((t.ranks >> rank) & 1) || resolve(r.where, rank, world_) == std::vector<int>{rank})
+        continue;
+      report_.error(
+          id, fmt::format("{} on rank {} {} {} '{}' of {}: peers may only write, and only slots",
+                          describe(p_, id), rank, a.writes() ? "writes" : "reads", name(b.kind),
+                          b.name, to_string(r.where)));
+      break;
+    }
+  }
+
+  static bool inside(const Region& r, const Buffer& b, int rank) {
+    int64_t shift = 0, r0 = 0, r1 = 0, last = 0;
+    if (r.pitch < 1 || r.c0 < 0 || r.c1 < r.c0 || r.c1 > r.pitch || r.r1 < r.r0) return false;
+    if (__builtin_mul_overflow(r.rank_rows, rank, &shift) ||
+        __builtin_add_overflow(r.r0, shift, &r0) || __builtin_add_overflow(r.r1, shift, &r1) ||
+        r0 < 0)
+      return false;
+    if (r0 == r1 || r.c0 == r.c1) return true;
+    if (__builtin_mul_overflow(r1 - 1, r.pitch, &last) || __builtin_add_overflow(last, r.c1, &last))
+      return false;
+    return last <= b.max_elements();
+  }
+
+  // The list of tasks is the meaning of the Program: what is read has been written before, `after`
+  // points back.
+  void order() {
+    std::vector<uint64_t> written(p_.buffers.size(), 0);  // by ranks
+    std::vector<int64_t> last(p_.calls.size(), -1);
+    for (size_t i = 0; i < p_.tasks.size(); ++i)
+      last[index(p_.tasks[i].call)] = static_cast<int64_t>(i);
+    const uint64_t world = world_ == 64 ? ~uint64_t{0} : (uint64_t{1} << world_) - 1;
+    for (size_t i = 0; i < p_.tasks.size(); ++i) {
+      const Task& t = p_.tasks[i];
+      const auto id = id_of<TaskId>(i);
+      for (const ir::Access& a : t.accesses) {
+        const Buffer& b = p_[a.region.buffer];
+        const bool filled_here = b.kind == BufferKind::Temp || b.kind == BufferKind::Output;
+        if (a.writes() || !filled_here || !(t.ranks & world & ~written[index(a.region.buffer)]))
+          continue;
+        report_.error(id,
+                      fmt::format("order: {} reads {} '{}' before any task of the list writes it",
+                                  describe(p_, id), name(b.kind), b.name));
+      }
+      for (const ir::Access& a : t.accesses)
+        if (a.writes()) written[index(a.region.buffer)] |= t.ranks;
+      for (ir::CallId c : t.after) {
+        if (p_.stage == Stage::Synced) {
+          report_.error(
+              id, fmt::format("{} still has to come after '{}' although the Program is synced",
+                              describe(p_, id), p_[c].op));
+        } else if (last[index(c)] >= static_cast<int64_t>(i)) {
+          report_.error(id,
+                        fmt::format("order: {} comes after '{}', which the list of tasks has later",
+                                    describe(p_, id), p_[c].op));
+        }
+      }
+    }
+    for (size_t i = 0; i < p_.buffers.size(); ++i) {
+      const uint64_t missing = world & ~written[i];
+      if (p_.buffers[i].kind == BufferKind::Output && missing)
+        report_.error(fmt::format("output '{}' is not written on rank {}", p_.buffers[i].name,
+                                  __builtin_ctzll(missing)));
+    }
+  }
+
+  void addresses() {
+    if (p_.arena_bytes < 0 || p_.arena_bytes > kMaxBytes || p_.symmetric_bytes < 0 ||
+        p_.symmetric_bytes > kMaxBytes)
+      report_.error(fmt::format("an arena of {} and symmetric memory of {} bytes are not possible",
+                                p_.arena_bytes, p_.symmetric_bytes));
+    std::vector<const Buffer*> slots;
+    for (const Buffer& b : p_.buffers) {
+      const bool slot = b.kind == BufferKind::Slot;
+      if (!slot && b.kind != BufferKind::Temp) continue;
+      const int64_t bytes = slot ? b.copy_bytes() * b.rotation : b.bytes();
+      const int64_t space = slot ? p_.symmetric_bytes : p_.arena_bytes;
+      const std::string_view where = slot ? "symmetric memory" : "the arena";
+      if (!b.offset) {
+        report_.error(fmt::format("{} '{}' has no address although the Program is {}", name(b.kind),
+                                  b.name, name(p_.stage)));
+      } else if (*b.offset < 0 || *b.offset % 256 != 0) {
+        report_.error(fmt::format("{} '{}' lies at {}, which is no multiple of 256", name(b.kind),
+                                  b.name, *b.offset));
+      } else if (*b.offset > kMaxBytes || *b.offset + bytes > space) {
+        report_.error(fmt::format("{} '{}' lies at {} and takes {} bytes, but {} has {}",
+                                  name(b.kind), b.name, *b.offset, bytes, where, space));
+      } else if (slot) {
+        slots.push_back(&b);
+      }
+    }
+    std::stable_sort(slots.begin(), slots.end(),
+                     [](const Buffer* a, const Buffer* b) { return *a->offset < *b->offset; });
+    for (size_t i = 1; i < slots.size(); ++i)
+      if (*slots[i - 1]->offset + slots[i - 1]->copy_bytes() * slots[i - 1]->rotation >
+          *slots[i]->offset)
+        report_.error(
+            fmt::format("slots '{}' and '{}' overlap: peers of different launches would meet there",
+                        slots[i - 1]->name, slots[i]->name));
+  }
+
+  void schedule() {
+    std::vector<const ir::RoleSpan*> role_of(static_cast<size_t>(p_.ctas), nullptr);
+    for (const ir::RoleSpan& span : p_.roles) {
+      if (span.begin < 0 || span.end < span.begin || span.end > p_.ctas) {
+        report_.error(fmt::format("role {} has CTAs {} to {} of {}", name(span.role), span.begin,
+                                  span.end, p_.ctas));
+        continue;
+      }
+      for (int32_t c = span.begin; c < span.end; ++c) {
+        if (role_of[static_cast<size_t>(c)]) report_.error(fmt::format("CTA {} has two roles", c));
+        role_of[static_cast<size_t>(c)] = &span;
+      }
+    }
+    if (report_.failed()) return;
+    for (int32_t c = 0; c < p_.ctas; ++c)
+      if (!role_of[static_cast<size_t>(c)]) report_.error(fmt::format("CTA {} has no role", c));
+
+    std::vector<std::vector<TaskId>> streams(static_cast<size_t>(p_.ctas));
+    for (size_t i = 0; i < p_.tasks.size(); ++i) {
+      const Task& t = p_.tasks[i];
+      const auto id = id_of<TaskId>(i);
+      if (t.sm < 0 || t.sm >= p_.ctas) {
+        report_.error(id, fmt::format("{} runs on CTA {}, but there are {}", describe(p_, id), t.sm,
+                                      p_.ctas));
+        continue;
+      }
+      streams[static_cast<size_t>(t.sm)].push_back(id);
+      const ir::RoleSpan* role = role_of[static_cast<size_t>(t.sm)];
+      if (!role) continue;
+      const std::string& kind = p_[t.call].op_kind;
+      if (role->role != t.role) {
+        report_.error(id, fmt::format("{} is {} work, but CTA {} is a {} worker", describe(p_, id),
+                                      name(t.role), t.sm, name(role->role)));
+      } else if (!role->ops.empty() &&
+                 std::find(role->ops.begin(), role->ops.end(), kind) == role->ops.end()) {
+        report_.error(id, fmt::format("{} runs on CTA {}, which is not for '{}'", describe(p_, id),
+                                      t.sm, kind));
+      }
+    }
+    for (size_t c = 0; c < streams.size(); ++c) {
+      std::stable_sort(streams[c].begin(), streams[c].end(),
+                       [&](TaskId a, TaskId b) { return p_[a].place < p_[b].place; });
+      for (size_t i = 0; i < streams[c].size(); ++i) {
+        if (p_[streams[c][i]].place == static_cast<int64_t>(i)) continue;
+        report_.error(
+            streams[c][i],
+            fmt::format("the stream of CTA {} has a gap or two tasks at place {}: {} has place {}",
+                        c, i, describe(p_, streams[c][i]), p_[streams[c][i]].place));
+        break;
+      }
+    }
+  }
+
+  const Program& p_;
+  Reporter& report_;
+  int world_ = 1;
+};
+
+}  // namespace
+
+void check_structure(const Program& program, Reporter& reporter) {
+  Structure(program, reporter).run();
+  reporter.summarise("such errors");
+}
+
+}  // namespace maco::verify

@@ -1,0 +1,41 @@
+#include "compiler/verify/verify.h"
+
+#include "compiler/verify/counts.h"
+#include "compiler/verify/model.h"
+#include "compiler/verify/order.h"
+#include "compiler/verify/races.h"
+#include "compiler/verify/report.h"
+#include "compiler/verify/structure.h"
+
+namespace maco::verify {
+
+bool verify(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  return verify(program, diagnostics, {});
+}
+
+bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const VerifyOptions& options,
+            VerifyStatistics* statistics) {
+  Reporter reporter(program, diagnostics, options.max_reports);
+  // Every index and address that the Program holds may be used from here on.
+  check_structure(program, reporter);
+  if (reporter.failed()) return false;
+  if (program.stage < ir::Stage::Synced) return true;
+
+  // What follows is about order. Every wait is for signals that exist:
+  const Model model(program, options.use_symmetry);
+  check_counts(model, reporter);
+  if (reporter.failed()) return false;
+
+  // and every task will start:
+  const auto order = topological_order(model, reporter);
+  if (!order) return false;
+
+  // and what they touch is ordered.
+  VerifyStatistics local;
+  VerifyStatistics& numbers = statistics ? *statistics : local;
+  numbers = {.launches = model.launches, .symmetric = model.symmetric};
+  check_races(model, *order, reporter, numbers);
+  return !reporter.failed();
+}
+
+}  // namespace maco::verify

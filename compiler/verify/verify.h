@@ -1,0 +1,41 @@
+// The proofs: does a Program keep what its stage promises?
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ir/diagnostics.h"
+#include "ir/program.h"
+
+namespace maco::verify {
+
+struct VerifyOptions {
+  /// Where all ranks do the same up to a rotation of the ranks, one of them is followed for all.
+  /// Never changes the verdict.
+  bool use_symmetry = true;
+  /// Violations of one kind that are written out; the rest is counted in a last error.
+  size_t max_reports = 20;
+};
+
+/// What was done; for benchmarks and tests.
+struct VerifyStatistics {
+  int64_t launches = 0;  // that were followed
+  int64_t nodes = 0;     // tasks times ranks times launches
+  int64_t pairs = 0;     // of overlapping accesses that were compared
+  bool symmetric = false;
+};
+
+/// Proves all that program.stage promises and that of the stages before it; false if something is
+/// wrong, which is then in `diagnostics` in an order that depends on the Program alone. The proofs,
+/// in this order, each presupposing those before it:
+///   structure  ids, regions within their buffers, who may write what; planned: addresses;
+///   scheduled: streams and roles counts     synced: what a wait waits for is exactly what will
+///   arrive, on every rank deadlock   synced: stream order and events of all ranks have no cycle
+///   races      synced: every two accesses to the same bytes, one of them a write, are ordered, as
+///   the list of tasks orders them
+/// The first that fails is the last that is tried.
+bool verify(const ir::Program& program, ir::Diagnostics& diagnostics);
+bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const VerifyOptions& options,
+            VerifyStatistics* statistics = nullptr);
+
+}  // namespace maco::verify
