@@ -1,0 +1,141 @@
+// build.cpp: the tree of a document to ir::Graph, step by step. Read `build` first; each step is a file of this folder.
+
+#include <fmt/format.h>
+
+#include "compiler/frontend/build.h"
+
+namespace maco::frontend {
+
+namespace {
+
+const std::vector<std::string>& graph_keys() {
+  static const std::vector<std::string> keys = {"maco",     "name",    "world",           "dims",   "tensors",  "ops",     "sm_roles",
+                                                "schedule", "overlap", "overlap_regions", "phases", "pipeline", "backend", "comm_buffer_bytes"};
+  return keys;
+}
+
+void declare_ranks(Context& c) {
+  const int64_t world = c.graph.world;
+  c.variables["rank"] = {Variable::Kind::Rank, {0, world - 1}, c.world_sound};
+  c.variables["world"] = {Variable::Kind::World, {world, world}, c.world_sound};
+}
+
+/// False if this document is of a version that can't be read.
+bool check_version(Context& c, const Raw& root) {
+  const Raw* version = require(c, root, "the graph", "maco");
+  if (version == nullptr) {
+    c.report.append("; this is format version 1");
+    return true;
+  }
+  if (version->kind == Raw::Kind::Int && version->integer == 1) return true;
+  c.error(version->loc, fmt::format("'maco' is the version of the format and must be 1, found {}", describe(*version)));
+  return version->kind != Raw::Kind::Int;
+}
+
+void build_name_and_world(Context& c, const Raw& root) {
+  if (const Raw* name = require(c, root, "the graph", "name"))
+    if (auto text = read_name(c, *name, "the name of the graph")) c.graph.name = *text;
+  if (const Raw* world = root.find("world")) {
+    // An expression here could only mean itself: nothing is declared yet.
+    const auto value = read_constant(c, *world, "'world'", 1, kMaxWorld);
+    c.world_sound = value.has_value();
+    c.graph.world = value.value_or(2);
+  }
+}
+
+void build_settings(Context& c, const Raw& root) {
+  ir::Graph& g = c.graph;
+  if (const Raw* v = root.find("schedule")) g.schedule = read_enum<ir::Schedule>(c, *v, "'schedule'", {"static", "dynamic"}).value_or(ir::Schedule::Dynamic);
+  if (const Raw* v = root.find("overlap"))
+    g.overlap = read_enum<ir::Overlap>(c, *v, "'overlap'", {"none", "conservative", "aggressive"}).value_or(g.overlap);
+  if (const Raw* v = root.find("backend")) g.backend = read_enum<ir::Backend>(c, *v, "'backend'", {"p2p", "nccl", "nvshmem"}).value_or(g.backend);
+  if (const Raw* v = root.find("comm_buffer_bytes")) g.comm_buffer_bytes = read_constant(c, *v, "'comm_buffer_bytes'", 0, INT64_MAX);
+}
+
+/// What is left of the graph without broken ops, so that their errors don't hide those of other shapes.
+ir::Graph without_broken(const Context& c) {
+  ir::Graph g = c.graph;
+  std::vector<bool> written(g.tensors.size(), false);
+  std::vector<ir::Op> ops;
+  for (size_t i = 0; i < g.ops.size(); ++i) {
+    if (c.op_state[i].broken) continue;
+    for (ir::TensorId id : g.ops[i].out) written[index(id)] = true;
+    ops.push_back(std::move(g.ops[i]));
+  }
+  g.ops = std::move(ops);
+  // Outputs of the ops left out hold what the caller bound, like a state, and so may be read.
+  for (size_t i = 0; i < g.tensors.size(); ++i)
+    if (g.tensors[i].kind == ir::TensorKind::Output && !written[i]) g.tensors[i].kind = ir::TensorKind::State;
+  return g;
+}
+
+/// A broken op's output may be read by ops built before it was known to be broken (a state, or an output with a declared type).
+void spread_breakage(Context& c) {
+  for (size_t i = 0; i < c.graph.ops.size(); ++i) {
+    ir::Op& op = c.graph.ops[i];
+    for (ir::TensorId id : op.in)
+      if (c.tensor_state[index(id)].poisoned) c.op_state[i].broken = true;
+    if (!c.op_state[i].broken) continue;
+    for (ir::TensorId id : op.out)
+      if (c.graph[id].kind == ir::TensorKind::Temp) c.tensor_state[index(id)].poisoned = true;
+  }
+}
+
+void infer_shapes(Context& c) {
+  const bool sound = c.report.errors() == 0;
+  ir::Diagnostics scratch = c.diagnostics;  // the same files and contexts
+  scratch.clear();
+  if (sound) {
+    ops::infer(c.graph, scratch);
+  } else if (c.world_sound) {
+    spread_breakage(c);
+    ir::Graph rest = without_broken(c);
+    ops::infer(rest, scratch);
+  }
+  c.report.take(scratch.all());
+}
+
+void build_graph(Context& c, const Raw& root) {
+  if (!expect(c, root, Raw::Kind::Map, "the graph", "a map of keys")) return;
+  c.graph.loc = root.loc;
+  if (!check_version(c, root)) return;
+  check_keys(c, root, "the graph", graph_keys());
+  for (const Raw::Entry& e : root.map) c.graph.key_loc.emplace(e.key, e.key_loc);
+
+  // Names first: what is declared anywhere may be used everywhere.
+  build_name_and_world(c, root);
+  declare_ranks(c);
+  if (const Raw* dims = root.find("dims")) build_dims(c, *dims);
+  const Raw* tensors = require(c, root, "the graph", "tensors");
+  const Raw* ops = require(c, root, "the graph", "ops");
+  if (tensors != nullptr) build_tensors(c, *tensors);
+  else c.tensors_sound = false;
+  if (ops != nullptr) unroll_tensors(c, *ops, {}, build_tensors);
+  else c.hidden_outputs = true;
+
+  // Settings before the ops and roles that they govern; ops before whatever names them.
+  build_settings(c, root);
+  c.iterations = 0;
+  if (ops != nullptr) build_ops(c, *ops);
+  finish_ops(c);
+  if (const Raw* phases = root.find("phases")) build_phases(c, *phases);
+  if (const Raw* regions = root.find("overlap_regions")) build_regions(c, *regions);
+  if (const Raw* pipeline = root.find("pipeline")) build_pipeline(c, *pipeline);
+  check_references(c);
+  if (const Raw* roles = root.find("sm_roles")) build_roles(c, *roles);
+  check_order(c);
+  infer_shapes(c);
+}
+
+}  // namespace
+
+std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options, ir::Diagnostics& diagnostics) {
+  Context c(options, diagnostics);
+  build_graph(c, root);
+  const bool good = c.report.errors() == 0;
+  c.report.flush(diagnostics);
+  if (!good) return std::nullopt;
+  return std::move(c.graph);
+}
+
+}  // namespace maco::frontend

@@ -1,0 +1,182 @@
+// What the parts of `build` share. Each part reads its piece of the tree into Context::graph and reports what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/frontend/frontend.h"
+#include "compiler/frontend/raw.h"
+#include "compiler/frontend/reporter.h"
+#include "compiler/ops/op.h"
+#include "ir/graph.h"
+
+namespace maco::frontend {
+
+inline constexpr int64_t kMaxWorld = 64;
+inline constexpr int64_t kMaxOps = 1'000'000;  // after unrolling; of iterations too
+
+/// The variables of the repeats around a piece of the tree, and the context of this iteration for its diagnostics.
+struct Env {
+  struct LoopVar {
+    std::string name;
+    int64_t value = 0;
+  };
+  std::vector<LoopVar> vars;
+  int32_t context = -1;
+};
+
+/// A name that expressions may use.
+struct Variable {
+  enum class Kind : uint8_t { Rank, World, Dim, Scalar };
+  Kind kind = Kind::Dim;
+  ir::Interval range;  // both ends included
+  bool sound = true;   // false: its declaration had an error, so nothing is concluded from its range
+};
+
+/// What is known of a tensor besides its declaration, index by index with Graph::tensors.
+struct TensorState {
+  bool poisoned = false;  // its type is not known because of an error already reported
+  int32_t writer = -1;    // the first op that writes it
+  ir::Loc written;        // where
+};
+
+/// What is known of an op besides ir::Op, index by index with Graph::ops.
+struct OpState {
+  bool broken = false;  // an error was reported, or it reads what is poisoned
+  std::vector<ir::Loc> after_loc;
+  ir::Loc name_loc, phase_loc;
+};
+
+/// A read of a name that no earlier op had written.
+struct PendingRead {
+  std::string name;
+  ir::Loc loc;
+  size_t op = 0;
+  bool excused = false;  // an earlier op whose outputs could not be read may have written it
+};
+
+struct Context {
+  const BuildOptions& options;
+  ir::Diagnostics& diagnostics;  // for contexts; reports go to `report`
+  Reporter report;
+
+  ir::Graph graph;
+  bool world_sound = true, tensors_sound = true;
+  std::map<std::string, Variable, std::less<>> variables;
+
+  std::unordered_map<std::string, size_t> tensor_of;  // name to index
+  std::vector<TensorState> tensor_state;
+  std::vector<OpState> op_state;
+  std::unordered_map<std::string, size_t> op_of;      // name to index
+  std::vector<PendingRead> pending;
+  bool hidden_outputs = false;  // some op's outputs could not be read
+
+  const Env* env = nullptr;     // the repeats around what is being built, if there are any
+  int64_t ops = 0, iterations = 0;  // so far, against kMaxOps
+  bool unrolled_too_much = false;
+  std::map<std::tuple<int32_t, const Raw*, int64_t>, int32_t> contexts;  // of iterations, made when needed
+  std::set<std::tuple<int32_t, int32_t, std::string>> misspelt;  // keys meant by unknown ones, by the place of their map
+  size_t compared = 0;          // names looked at in search of near ones
+
+  Context(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {}
+  bool error(ir::Loc loc, std::string message) { return report.error(loc, std::move(message)); }
+  void note(ir::Loc loc, std::string message) { report.note(loc, std::move(message)); }
+};
+
+// --- fields.cpp: maps with fixed keys, and values of one type -----------------------------------------------------------------
+
+/// `text` for a message: in quotes, cut, control characters replaced.
+std::string quoted(std::string_view text);
+/// "the integer 5", "a list": for 'expected ..., found ...'.
+std::string describe(const Raw& raw);
+/// "a, b or c", each in quotes; `last`: "or", "and".
+std::string list_words(const std::vector<std::string>& words, std::string_view last = "or");
+std::vector<std::string> words_of_dtypes();
+
+/// Reports duplicate keys, and keys that aren't among `allowed`. `what`: "tensor 'x'".
+void check_keys(Context& c, const Raw& map, const std::string& what, const std::vector<std::string>& allowed);
+void check_duplicate_keys(Context& c, const Raw& map, const std::string& what);
+/// Reports `expected` ("a list of names") if `raw` isn't of `kind`.
+bool expect(Context& c, const Raw& raw, Raw::Kind kind, const std::string& what, const std::string& expected);
+/// suggest() for a key of `map`. The key that was meant is not reported as missing later.
+std::string suggest_key(Context& c, const Raw& map, const std::string& key, const std::vector<std::string>& allowed);
+/// Reports that `map` has no `key`, if so, at `loc`.
+bool is_missing(Context& c, const Raw& map, const std::string& what, const std::string& key, ir::Loc loc);
+/// The value of `key`, or nullptr and an error "tensor 'x' has no 'kind'".
+const Raw* require(Context& c, const Raw& map, const std::string& what, const std::string& key);
+/// A string that is an identifier. `what`: "the name of the op".
+std::optional<std::string> read_name(Context& c, const Raw& raw, const std::string& what);
+/// A list of identifiers; with `or_one`, a single one too. What is wrong is reported and left out.
+std::vector<std::pair<std::string, ir::Loc>> read_names(Context& c, const Raw& raw, const std::string& what, bool or_one,
+                                                        bool* complete = nullptr);
+/// One of `words`.
+std::optional<std::string> read_word(Context& c, const Raw& raw, const std::string& what, const std::vector<std::string>& words);
+/// An integer known when compiling (an expression over `world` will do) in [lo, hi].
+std::optional<int64_t> read_constant(Context& c, const Raw& raw, const std::string& what, int64_t lo, int64_t hi);
+/// The index of `word` in `words`, as an enumerator.
+template <class Enum>
+std::optional<Enum> read_enum(Context& c, const Raw& raw, const std::string& what, const std::vector<std::string>& words) {
+  const auto word = read_word(c, raw, what, words);
+  if (!word) return std::nullopt;
+  for (size_t i = 0; i < words.size(); ++i)
+    if (words[i] == *word) return static_cast<Enum>(i);
+  return std::nullopt;
+}
+/// ir::did_you_mean, within a budget: a file full of wrong names must not take for ever.
+std::string suggest(Context& c, std::string_view word, const std::vector<std::string>& candidates);
+
+// --- build_expr.cpp ------------------------------------------------------------------------------------------------------------
+
+/// Which names an expression may use.
+enum class ExprUse : uint8_t {
+  Constant,   // world
+  Shape,      // world, dims
+  Attribute,  // rank, world, dims
+  Runtime,    // scalars too
+  Condition,  // world, dims, scalars: the same on all ranks
+};
+/// An integer or a string that is an expression. Reports what is wrong, division by zero and overflow on any rank included. The
+/// ranks where `guard` is 0 don't evaluate it.
+std::optional<ir::Expr> read_expr(Context& c, const Raw& raw, const std::string& what, ExprUse use, const ir::Expr* guard = nullptr);
+/// Reports where `e` would be less than 1, on any rank and at the ends of the ranges of dims.
+bool check_positive(Context& c, const ir::Expr& e, ir::Loc loc, const std::string& what);
+
+// --- the parts of a graph ------------------------------------------------------------------------------------------------------
+
+void build_dims(Context& c, const Raw& dims);
+void build_tensors(Context& c, const Raw& tensors);
+void build_ops(Context& c, const Raw& ops);
+/// After all ops: names of ops, reads of what nothing writes, outputs that nothing writes.
+void finish_ops(Context& c);
+/// The attributes of `op`, from the keys that aren't common to all ops. False if an error was reported.
+bool build_attrs(Context& c, const ops::OpDef& def, const Raw& raw, ir::Op& op);
+const std::vector<std::string>& common_op_keys();
+void build_phases(Context& c, const Raw& phases);
+void build_regions(Context& c, const Raw& regions);
+void build_pipeline(Context& c, const Raw& pipeline);
+/// `after` and `phase` of every op.
+void check_references(Context& c);
+/// Needs the ops and the schedule.
+void build_roles(Context& c, const Raw& roles);
+/// Reports the cycles of data order, `after`, phases, regions and barriers.
+void check_order(Context& c);
+
+// --- repeat.cpp ----------------------------------------------------------------------------------------------------------------
+
+bool is_repeat(const Raw& op);
+/// Calls `body` for each op of `ops` that isn't a repeat, in order, with `{...}` replaced and places marked with their iteration.
+/// An op in which a replacement failed is reported and comes with `sound` = false, unreplaced.
+using OpBody = void (*)(Context& c, const Raw& op, bool sound);
+void unroll_ops(Context& c, const Raw& ops, const Env& env, OpBody body);
+/// Calls `body` for the `tensors` of each iteration of each repeat in `ops`.
+using TensorsBody = void (*)(Context& c, const Raw& tensors);
+void unroll_tensors(Context& c, const Raw& ops, const Env& env, TensorsBody body);
+
+}  // namespace maco::frontend

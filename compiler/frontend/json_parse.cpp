@@ -1,0 +1,316 @@
+// json_parse.cpp: JSON text to Raw.
+//
+// nlohmann's SAX parser decides what is JSON and decodes it; it doesn't tell where a value stands. A cursor over the same text does:
+// between two events lie only white space, commas and colons, so that the token of each event is found by skipping those. When the
+// parser gives up, the cursor stands behind the last good token, and what may follow there is known from the stack of open brackets.
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "compiler/frontend/frontend.h"
+
+namespace maco::frontend {
+
+namespace {
+
+constexpr size_t kMaxDepth = 100;  // of nested brackets; a graph needs 6 and two for each nested repeat
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_word(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+class TreeBuilder {
+ public:
+  TreeBuilder(int32_t file, ir::Diagnostics& diagnostics)
+      : file_(file), diagnostics_(diagnostics), text_(diagnostics.file_text(file)) {
+    if (text_.substr(0, 3) == "\xef\xbb\xbf") pos_ = 3;
+  }
+
+  bool null() { return add(Raw::Kind::Null) != nullptr; }
+  bool boolean(bool value) {
+    Raw* raw = add(Raw::Kind::Bool);
+    raw->boolean = value;
+    return true;
+  }
+  bool number_integer(int64_t value) {
+    Raw* raw = add(Raw::Kind::Int);
+    raw->integer = value;
+    return true;
+  }
+  bool number_unsigned(uint64_t value) {
+    Raw* raw = add(Raw::Kind::Int);
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return too_large(*raw);
+    raw->integer = static_cast<int64_t>(value);
+    return true;
+  }
+  bool number_float(double value, const std::string& literal) {
+    Raw* raw = add(Raw::Kind::Float);
+    if (literal.find_first_of(".eE") == std::string::npos) return too_large(*raw);
+    raw->number = value;
+    return true;
+  }
+  bool string(std::string& value) {
+    Raw* raw = add(Raw::Kind::String);
+    raw->text = std::move(value);
+    raw->text_column_shift = 1;
+    return true;
+  }
+  bool binary(nlohmann::json::binary_t&) { return false; }
+  bool start_object(size_t) { return open(Raw::Kind::Map); }
+  bool start_array(size_t) { return open(Raw::Kind::List); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool key(std::string& value) {
+    const ir::Loc loc = take_token();
+    stack_.back()->map.push_back({std::move(value), loc, {}});
+    last_ = Last::Key;
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) {
+    explain(position, e.what());
+    return false;
+  }
+
+  Raw& root() { return root_; }
+
+ private:
+  enum class Last : uint8_t { Nothing, Open, Key, Value };
+
+  // --- the cursor ---
+
+  bool at_end() const { return pos_ >= text_.size(); }
+  char peek() const { return at_end() ? '\0' : text_[pos_]; }
+  void step() {
+    if (text_[pos_++] == '\n') {
+      ++line_;
+      line_start_ = pos_;
+    }
+  }
+  void skip_space() {
+    while (!at_end() && is_space(peek())) step();
+  }
+  ir::Loc here(size_t length) const {
+    return {file_, line_, static_cast<int32_t>(pos_ - line_start_) + 1,
+            static_cast<int32_t>(std::max<size_t>(length, 1)), -1};
+  }
+
+  size_t digits_end(size_t i) const {
+    while (i < text_.size() && is_digit(text_[i])) ++i;
+    return i;
+  }
+  /// Where the longest JSON number that begins at pos_ ends; pos_ if there is none.
+  size_t number_end() const {
+    size_t i = pos_;
+    const auto at = [&](size_t k) { return k < text_.size() ? text_[k] : '\0'; };
+    if (at(i) == '-') ++i;
+    if (!is_digit(at(i))) return pos_;
+    i = at(i) == '0' ? i + 1 : digits_end(i);
+    if (at(i) == '.' && is_digit(at(i + 1))) i = digits_end(i + 1);
+    if (at(i) == 'e' || at(i) == 'E') {
+      const size_t sign = at(i + 1) == '+' || at(i + 1) == '-' ? 1 : 0;
+      if (is_digit(at(i + 1 + sign))) i = digits_end(i + 1 + sign);
+    }
+    return i;
+  }
+  /// One past the token that begins at pos_.
+  size_t token_end() const {
+    if (at_end()) return pos_;
+    const char c = peek();
+    if (c == '"') {
+      for (size_t i = pos_ + 1; i < text_.size() && text_[i] != '\n'; ++i) {
+        if (text_[i] == '\\') ++i;
+        else if (text_[i] == '"') return i + 1;
+      }
+      return std::min(text_.find('\n', pos_), text_.size());
+    }
+    if (c == '-' || is_digit(c)) return std::max(number_end(), pos_ + 1);
+    size_t i = pos_;
+    while (i < text_.size() && is_word(text_[i])) ++i;
+    return std::max(i, pos_ + 1);
+  }
+  /// Moves to the next token and past it; its place.
+  ir::Loc take_token() {
+    while (!at_end() && (is_space(peek()) || peek() == ',' || peek() == ':')) step();
+    const size_t end = token_end();
+    const ir::Loc loc = here(end - pos_);
+    while (pos_ < end) step();
+    return loc;
+  }
+
+  // --- the tree ---
+
+  Raw* add(Raw::Kind kind) {
+    Raw* raw = &root_;
+    if (!stack_.empty()) {
+      Raw* parent = stack_.back();
+      raw = parent->kind == Raw::Kind::Map ? &parent->map.back().value
+                                           : &parent->list.emplace_back();
+    }
+    raw->kind = kind;
+    raw->loc = take_token();
+    last_ = Last::Value;
+    return raw;
+  }
+  bool open(Raw::Kind kind) {
+    Raw* raw = add(kind);
+    if (stack_.size() >= kMaxDepth) {
+      diagnostics_.error(raw->loc, fmt::format("more than {} nested brackets", kMaxDepth));
+      return false;
+    }
+    stack_.push_back(raw);
+    last_ = Last::Open;
+    return true;
+  }
+  bool close() {
+    take_token();
+    stack_.pop_back();
+    last_ = Last::Value;
+    return true;
+  }
+
+  // --- errors ---
+
+  bool too_large(const Raw& raw) {
+    diagnostics_.error(raw.loc, "the integer does not fit in 64 bits");
+    return false;
+  }
+
+  std::string found() const {
+    if (at_end()) return "the end of the file";
+    const char c = peek();
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f)
+      return fmt::format("the byte 0x{:02x}", static_cast<unsigned char>(c));
+    if (c == '\'') return "a single quote";
+    std::string token(text_.substr(pos_, token_end() - pos_));
+    if (token.size() > 24) token = token.substr(0, 20) + "...";
+    return c == '"' ? token : fmt::format("'{}'", token);
+  }
+
+  /// At the end of the text the place is behind the last character that isn't white space.
+  void rewind_from_end() {
+    size_t end = text_.find_last_not_of(" \t\r\n");
+    end = end == std::string_view::npos ? 0 : end + 1;
+    const size_t newline = end == 0 ? std::string_view::npos : text_.rfind('\n', end - 1);
+    line_ = 1;
+    for (size_t i = 0; i < end; ++i) line_ += text_[i] == '\n';
+    line_start_ = newline == std::string_view::npos ? 0 : newline + 1;
+    pos_ = end;
+  }
+
+  void fail(const std::string& message) {
+    const bool truncated = at_end();
+    const size_t length = token_end() - pos_;
+    if (truncated) rewind_from_end();
+    diagnostics_.error(here(length), message);
+    if (truncated && !stack_.empty()) {
+      const Raw& inner = *stack_.back();
+      diagnostics_.note(inner.loc, fmt::format("'{}' is opened here and never closed",
+                                               inner.kind == Raw::Kind::Map ? '{' : '['));
+    }
+  }
+  void unexpected(std::string_view expected) {
+    std::string_view hint;
+    if (peek() == '\'') hint = "; strings take double quotes";
+    if (peek() == '/' || peek() == '#') hint = "; JSON has no comments";
+    fail(fmt::format("expected {}, found {}{}", expected, found(), hint));
+  }
+
+  void explain(size_t position, std::string_view what) {
+    skip_space();
+    const bool in_map = !stack_.empty() && stack_.back()->kind == Raw::Kind::Map;
+    const std::string_view close = in_map ? "'}'" : "']'";
+    switch (last_) {
+      case Last::Nothing:
+        if (at_end()) return fail("expected a graph, found nothing");
+        return explain_value("'{'", position, what);
+      case Last::Key:
+        if (peek() != ':') return unexpected("':' after the key");
+        step();
+        skip_space();
+        return explain_value("a value", position, what);
+      case Last::Open:
+        if (in_map) return explain_key("a key in double quotes or '}'", position, what);
+        return explain_value("a value or ']'", position, what);
+      case Last::Value:
+        if (stack_.empty()) return unexpected("the end of the file after the graph");
+        if (peek() != ',') {
+          if (pos_ > 0 && text_[pos_ - 1] == '0' && is_digit(peek()))
+            return fail("a number may not begin with 0");
+          return unexpected(fmt::format("',' or {}", close));
+        }
+        step();
+        skip_space();
+        if (peek() == '}' || peek() == ']')
+          return fail(fmt::format("expected {} after ',', found '{}'",
+                                  in_map ? "a key in double quotes" : "a value", peek()));
+        return in_map ? explain_key("a key in double quotes", position, what)
+                      : explain_value("a value", position, what);
+    }
+  }
+  void explain_key(std::string_view expected, size_t position, std::string_view what) {
+    if (peek() != '"') return unexpected(expected);
+    explain_string(position, what);
+  }
+  void explain_value(std::string_view expected, size_t position, std::string_view what) {
+    if (peek() == '"') return explain_string(position, what);
+    if (peek() == '-' || is_digit(peek())) {
+      const size_t end = number_end();
+      const auto part = [&](size_t i) {
+        return i < text_.size() && (text_[i] == '.' || text_[i] == '-' || is_word(text_[i]));
+      };
+      size_t whole = std::max(end, pos_ + 1);
+      while (part(whole)) ++whole;
+      const bool large = end == whole;
+      diagnostics_.error(here(whole - pos_), large ? "the number is too large" : "the number is malformed");
+      return;
+    }
+    unexpected(expected);
+  }
+  /// The parser stopped inside the string at pos_, having read `position` bytes; its message ends in the reason.
+  void explain_string(size_t position, std::string_view what) {
+    std::string_view reason = "the string is malformed";
+    if (size_t at = what.find("invalid string: "); at != std::string_view::npos) {
+      reason = what.substr(at + 16);
+      reason = reason.substr(0, reason.find("; last read"));
+    }
+    const bool unclosed = reason.find("missing closing quote") != std::string_view::npos ||
+                          (position > 0 && position <= text_.size() && text_[position - 1] == '\n');
+    if (unclosed) {
+      const size_t length = token_end() - pos_;
+      return diagnostics_.error(here(length), "the string has no closing '\"' on its line");
+    }
+    while (position > 0 && !at_end() && pos_ < position - 1) step();
+    diagnostics_.error(here(1), fmt::format("in a string: {}", reason));
+  }
+
+  int32_t file_;
+  ir::Diagnostics& diagnostics_;
+  std::string_view text_;
+  size_t pos_ = 0, line_start_ = 0;
+  int32_t line_ = 1;
+  Raw root_;
+  std::vector<Raw*> stack_;  // open maps and lists; a parent doesn't grow while a child is open
+  Last last_ = Last::Nothing;
+};
+
+}  // namespace
+
+std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics) {
+  const std::string& text = diagnostics.file_text(file);
+  TreeBuilder builder(file, diagnostics);
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return std::nullopt;
+  return std::move(builder.root());
+}
+
+std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics) {
+  const std::optional<Raw> raw = parse_json_raw(file, diagnostics);
+  if (!raw) return std::nullopt;
+  return build(*raw, {}, diagnostics);
+}
+
+}  // namespace maco::frontend

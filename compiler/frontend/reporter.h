@@ -1,0 +1,47 @@
+// The diagnostics of one build, before the user sees them: in file order, and one for all iterations of a `repeat`.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "ir/diagnostics.h"
+
+namespace maco::frontend {
+
+class Reporter {
+ public:
+  /// False if it is dropped: the same was reported before, or the like of it in another iteration of a repeat (the same place, and
+  /// the same text but for numbers). Notes that follow are dropped with it.
+  bool error(ir::Loc loc, std::string message);
+  bool warning(ir::Loc loc, std::string message);
+  /// Adds to the text of the diagnostic reported before it: for hints that take time to find.
+  void append(const std::string& hint);
+  /// Belongs to the diagnostic reported before it.
+  void note(ir::Loc loc, std::string message);
+  /// All of `list`, as if reported here.
+  void take(const std::vector<ir::Diagnostic>& list);
+
+  int errors() const { return errors_; }
+  /// Hands everything to `diagnostics`, by place; what has no place comes last.
+  void flush(ir::Diagnostics& diagnostics);
+
+ private:
+  struct Group {
+    ir::Diagnostic head;
+    std::string text;           // of `head`, without hints
+    std::vector<ir::Diagnostic> notes;
+    int32_t last_context = -1;  // of the iterations counted in `more`
+    int more = 0;               // further iterations
+  };
+  bool add(ir::Severity severity, ir::Loc loc, std::string message);
+
+  std::vector<Group> groups_;
+  /// By place and text with every number replaced.
+  std::map<std::tuple<int32_t, int32_t, int32_t, std::string>, std::vector<size_t>> known_;
+  bool dropping_ = false;
+  int errors_ = 0;
+};
+
+}  // namespace maco::frontend
