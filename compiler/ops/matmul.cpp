@@ -1,0 +1,225 @@
+// matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue (body.h) continues from there.
+//
+// A tile is BM x BN elements of the result and goes over all of K. Its slices of b come through pages, which the loader fills ahead of
+// time where b is a parameter. The number of rows as the user wrote them decides how K is summed, so that pipelining, which cuts
+// rows, passes it on in `plan_rows`.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/body.h"
+#include "compiler/ops/elementwise.h"
+#include "compiler/ops/families.h"
+#include "compiler/ops/matmul_tiles.h"
+#include "compiler/ops/rowwise.h"
+#include "ir/check.h"
+
+namespace maco::ops {
+
+using ir::DType;
+
+namespace {
+
+std::optional<Body> epilogue_of(const ir::Op& op) {
+  const std::string text = attr_word(op, "epilogue", "");
+  if (text.empty()) return std::nullopt;
+  std::string error;
+  auto body = parse_body(text, error);
+  MACO_CHECK(body, error);
+  return body;
+}
+
+// Inputs: a, b, then bias if there is one, then the epilogue's.
+struct Inputs {
+  int epilogue_first = 0;  // input that the epilogue calls %1
+  bool bias = false;
+};
+Inputs inputs_of(const ir::Op& op) {
+  const auto body = epilogue_of(op);
+  Inputs r;
+  r.epilogue_first = static_cast<int>(op.in.size()) - (body ? std::max(0, body->operands() - 1) : 0);
+  r.bias = r.epilogue_first > 2;
+  return r;
+}
+
+std::string quoted(const InferContext& c, int i) { return c.graph()[c.op().in[static_cast<size_t>(i)]].name; }
+
+// f32, f16, bf16, f8 in any mix, or i32 with i32.
+bool check_types(InferContext& c, bool bias) {
+  const DType a = c.in(0).dtype, b = c.in(1).dtype;
+  const bool integers = a == DType::I32 && b == DType::I32;
+  if (!integers && !(ir::is_float(a) && ir::is_float(b))) {
+    const int wrong = ir::is_float(a) || (a == DType::I32 && b != DType::I32) ? 1 : 0;
+    c.error_in(wrong, fmt::format("'matmul' takes floats of any types, or i32 with i32, not {} with {}", ir::name(a), ir::name(b)));
+    c.note_in(wrong);
+    return false;
+  }
+  if (bias && !same_class(c.in(2).dtype, a)) {
+    c.error_in(2, fmt::format("'matmul' in {} can't add the bias '{}' in {}", integers ? "i32" : "floats", quoted(c, 2),
+                              ir::name(c.in(2).dtype)));
+    c.note_in(2);
+  }
+  const std::string activation = c.word("activation", "none");
+  if (integers && (activation == "silu" || activation == "gelu"))
+    c.error_attr("activation", fmt::format("'{}' is not defined for i32", activation));
+  return true;
+}
+
+void infer(InferContext& c) {
+  const Inputs inputs = inputs_of(c.op());
+  if (!check_types(c, inputs.bias) || !expect_constant_row(c, 0)) return;
+  const Type a = c.in(0), b = c.in(1);
+  if (b.shape.size() != 2) {
+    c.error_in(1, fmt::format("'matmul' needs a matrix of 2 axes on the right, but {} has {}", describe(c.graph(), c.op().in[1]),
+                              b.shape.size()));
+    c.note_in(1);
+    return;
+  }
+  if (!b.shape[0].is_constant()) {
+    c.error_in(1, fmt::format("'matmul' needs constant extents on the right, but has {}", describe(c.graph(), c.op().in[1])));
+    c.note_in(1);
+    return;
+  }
+  const bool transpose = c.flag("transpose_b", false);
+  const ir::Expr k = a.shape.back(), b_k = b.shape[transpose ? 1 : 0], n = b.shape[transpose ? 0 : 1];
+  if (k != b_k) {
+    const bool other_way = b.shape[transpose ? 0 : 1] == k;
+    c.error(fmt::format("'matmul' cannot multiply a{} by b{}{}: the inner sizes differ ({} and {}){}", to_string(a.shape), to_string(b.shape),
+                        transpose ? " transposed" : "", k.str(), b_k.str(),
+                        !other_way ? "" : transpose ? "; without 'transpose_b' they agree" : "; with 'transpose_b' they agree"));
+    c.note_in(1);
+    return;
+  }
+  if (inputs.bias && c.in(2).shape != ir::Shape{n}) {
+    c.error_in(2, fmt::format("'matmul' with {} columns needs a bias of shape [{}], but {} has {}", n.str(), n.str(), quoted(c, 2),
+                              to_string(c.in(2).shape)));
+    c.note_in(2);
+  }
+  ir::Shape shape = a.shape;
+  shape.back() = n;
+  c.set_out(0, c.out_dtype(0, a.dtype), shape);
+}
+
+// SMs that compute matrix products.
+int32_t compute_sms(TileContext& c) {
+  int32_t count = 0;
+  for (const ir::RoleSpan& span : c.program().roles)
+    if (span.role == ir::Role::Compute && (span.ops.empty() || std::find(span.ops.begin(), span.ops.end(), "matmul") != span.ops.end()))
+      count += span.end - span.begin;
+  return count > 0 ? count : c.machine().sms;
+}
+
+// finish(args, row, col, sum): what becomes of a sum before it is rounded and stored. Call operands: a, b, y, then from 3 on the
+// inputs behind b.
+ir::Code finish_code(TileContext& c, const Inputs& inputs, const std::optional<Body>& body, DType acc) {
+  const std::string type(device_type(acc));
+  std::string text = fmt::format("static MACO_FN auto finish(const Args& args, i64 row, i64 col, {} sum) {{\n", type);
+  text += "    (void)args, (void)row, (void)col;\n";
+  const auto load = [&](int input, const std::string& at) {
+    return fmt::format("to_acc(gload(args.ptr<const {}>({}) + {}))", device_type(c.in(input).dtype), input + 1, at);
+  };
+  if (inputs.bias) text += fmt::format("    sum = fn::add(sum, {});\n", load(2, "col"));
+  const std::string activation = c.word("activation", "none");
+  if (activation != "none") text += fmt::format("    sum = fn::{}(sum);\n", activation);
+  if (!body) return {text + "    return sum;\n  }"};
+
+  std::vector<DType> types = {acc};
+  std::string operands = "sum";
+  const ir::Shape& out = c.shape(c.op().out[0]);
+  for (int i = inputs.epilogue_first; i < static_cast<int>(c.op().in.size()); ++i) {
+    types.push_back(c.in(i).dtype);
+    const Spread spread = spread_of(out, c.shape(c.op().in[static_cast<size_t>(i)]));
+    MACO_CHECK(spread != Spread::Mismatch, c.op().name);
+    operands += ", " + load(i, spread == Spread::Full ? "row * N + col" : spread == Spread::Column ? "col" : "0");
+  }
+  const std::string why = check_body(*body, types);
+  MACO_CHECK(why.empty(), why);
+  return {emit_apply(*body, types).text + "\n  " + text + fmt::format("    return apply({});\n  }}", operands)};
+}
+
+void tile(TileContext& c) {
+  const Mat a = c.in(0), b = c.in(1), y = c.out(0);
+  const Inputs inputs = inputs_of(c.op());
+  const auto body = epilogue_of(c.op());
+  MACO_CHECK(!body || body->dtype() == y.dtype, c.op().name);
+  const bool transpose = c.flag("transpose_b", false);
+  const ir::Expr plan = c.expr("plan_rows").value_or(a.rows);
+  MatmulShape shape;
+  shape.max_rows = a.max_rows;
+  shape.min_rows = a.min_rows;
+  shape.plan_rows = c.range(plan).hi;
+  shape.N = y.cols;
+  shape.K = a.cols;
+  shape.a_bytes = ir::size_of(a.dtype);
+  shape.b_bytes = ir::size_of(b.dtype);
+  shape.transpose_b = transpose;
+  const auto [bm, bn] = choose_matmul_tiles(shape, c.machine(), compute_sms(c));
+
+  std::vector<ir::BufferId> operands = {a.buffer, b.buffer, y.buffer};
+  for (size_t i = 2; i < c.op().in.size(); ++i) operands.push_back(c.in(static_cast<int>(i)).buffer);
+  const ir::CallId call = c.call("matmul",
+                                 {{"X", a.dtype},
+                                  {"W", b.dtype},
+                                  {"Y", y.dtype},
+                                  c.value("rows", a.rows),
+                                  c.value("plan_rows", plan),
+                                  {"few_rows", shape.plan_rows <= kFewRows},
+                                  {"N", shape.N},
+                                  {"K", shape.K},
+                                  {"BM", bm},
+                                  {"BN", bn},
+                                  {"page_bytes", c.machine().page_bytes},
+                                  {"transpose_b", transpose},
+                                  {"paged", true},
+                                  {"load_ahead", b.is_param},
+                                  {"finish", finish_code(c, inputs, body, ir::is_float(a.dtype) ? DType::F32 : DType::I32)}},
+                                 std::move(operands));
+  uint32_t index = 0;
+  for (int64_t r = 0; r < a.max_rows; r += bm)
+    for (int64_t n = 0; n < shape.N; n += bn, ++index) {
+      std::vector<ir::Access> accesses = {read(box(a, r, r + bm, 0, a.cols)),
+                                          read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
+      for (int i = 2; i < static_cast<int>(c.op().in.size()); ++i) {
+        const Mat m = c.in(i);
+        if (i < inputs.epilogue_first) {
+          accesses.push_back(read(box(m, 0, 1, n, n + bn)));
+          continue;
+        }
+        switch (spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
+          case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n, n + bn))); break;
+          case Spread::Column: accesses.push_back(read(box(m, 0, 1, n, n + bn))); break;
+          default: accesses.push_back(read(whole(m)));
+        }
+      }
+      accesses.push_back(write(box(y, r, r + bm, n, n + bn)));
+      c.task(call, index, std::move(accesses));
+    }
+}
+
+void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
+  const auto k = graph[op.in[0]].shape.back().constant();
+  flops = 2 * static_cast<double>(ir::max_elements(graph, graph[op.out[0]].shape)) * static_cast<double>(k.value_or(1));
+  bytes = max_bytes(graph, op.out[0]);
+  for (ir::TensorId t : op.in) bytes += max_bytes(graph, t);
+}
+
+}  // namespace
+
+std::vector<OpDef> matmul_ops() {
+  OpDef d;
+  d.kind = "matmul";
+  d.summary = "matrix product, with bias and activation";
+  d.min_in = 2;
+  d.max_in = 3;  // and those of an epilogue, which passes add
+  d.attrs = {{"transpose_b", AttrType::Bool, false, "false", {}, false},
+             {"activation", AttrType::Word, false, "none", {"none", "relu", "silu", "gelu"}, false},
+             {"epilogue", AttrType::Word, false, "", {}, true},
+             {"plan_rows", AttrType::Int, false, "", {}, true}};
+  d.infer = infer;
+  d.tile = tile;
+  d.cost = cost;
+  return {d};
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,84 @@
+// sum, mean, max, argmax over the last axis: one result for each row.
+#include <fmt/format.h>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/rowwise.h"
+
+namespace maco::ops {
+
+namespace {
+
+// As ReduceKind in runtime/device/ops/reduce.cuh.
+enum ReduceKind : int64_t { kSum = 0, kMean = 1, kMax = 2 };
+
+ir::Shape reduced(ir::Shape shape) {
+  if (shape.size() == 1) return {ir::Expr(1)};
+  shape.pop_back();
+  return shape;
+}
+
+void infer_reduction(InferContext& c) { c.set_out(0, c.out_dtype(0, c.in(0).dtype), reduced(c.in(0).shape)); }
+
+void infer_mean(InferContext& c) {
+  const ir::DType t = c.in(0).dtype;
+  if (!ir::is_float(t)) {
+    c.error_in(0, fmt::format("'mean' takes floats, but '{}' is {}; use 'sum', which is exact for integers",
+                              c.graph()[c.op().in[0]].name, ir::name(t)));
+    c.note_in(0);
+    return;
+  }
+  infer_reduction(c);
+}
+
+void infer_argmax(InferContext& c) {
+  const ir::DType t = c.out_dtype(0, ir::DType::I32);
+  if (t != ir::DType::I32) {
+    c.error(fmt::format("'argmax' gives i32, not {}; use 'cast' for another type", ir::name(t)));
+    return;
+  }
+  c.set_out(0, t, reduced(c.in(0).shape));
+}
+
+void tile_rows(TileContext& c, const char* function, std::vector<ir::Param> own) {
+  const RowView x = row_view(c, c.op().in[0]);
+  const Mat y = c.out(0);
+  const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
+  std::vector<ir::Param> params = {{"X", x.mat.dtype},      {"Y", y.dtype},    c.value("rows", x.rows),
+                                   c.value("cols", x.cols), {"N", x.max_cols}, {"BR", block}};
+  params.insert(params.end(), own.begin(), own.end());
+  const ir::CallId call = c.call(function, std::move(params), {x.mat.buffer, y.buffer});
+  for (int64_t r = 0; r < x.max_rows; r += block)
+    c.task(call, static_cast<uint32_t>(r / block), {read(x.block(r, r + block)), write(one_per_row(y, r, r + block))});
+}
+
+template <ReduceKind kind>
+void tile_reduce(TileContext& c) {
+  tile_rows(c, "reduce", {{"kind", static_cast<int64_t>(kind)}});
+}
+void tile_argmax(TileContext& c) { tile_rows(c, "argmax", {}); }
+
+void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
+  flops = static_cast<double>(ir::max_elements(graph, graph[op.in[0]].shape));
+  bytes = max_bytes(graph, op.in[0]) + max_bytes(graph, op.out[0]);
+}
+
+OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&), void (*tile)(TileContext&)) {
+  OpDef d;
+  d.kind = kind;
+  d.summary = summary;
+  d.infer = infer;
+  d.tile = tile;
+  d.cost = cost;
+  return d;
+}
+
+}  // namespace
+
+std::vector<OpDef> reduction_ops() {
+  return {def("argmax", "index of the largest element of each row, the first of equals", infer_argmax, tile_argmax),
+          def("sum", "sum over the last axis", infer_reduction, tile_reduce<kSum>),
+          def("mean", "mean over the last axis", infer_mean, tile_reduce<kMean>),
+          def("max", "largest element over the last axis", infer_reduction, tile_reduce<kMax>)};
+}
+
+}  // namespace maco::ops

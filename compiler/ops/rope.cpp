@@ -1,0 +1,147 @@
+// rope: rotary position embedding. Pair i of a head turns by position * theta^(-2i / head_dim); `scaling` stretches slow pairs.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/rowwise.h"
+
+namespace maco::ops {
+
+namespace {
+
+using Scaling = std::map<std::string, double>;
+
+const Scaling* scaling_of(const ir::Op& op) {
+  auto it = op.attrs.find("scaling");
+  return it == op.attrs.end() ? nullptr : std::get_if<Scaling>(&it->second.value);
+}
+
+void check_scaling(InferContext& c, const Scaling& s) {
+  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position"}) {
+    auto it = s.find(key);
+    if (it == s.end()) {
+      c.error_attr("scaling", fmt::format("'scaling' lacks '{}'", key));
+    } else if (!(it->second > 0)) {
+      c.error_attr("scaling", fmt::format("'{}' of 'scaling' must be above 0, not {}", key, it->second));
+    }
+  }
+  if (!c.failed() && !(s.at("high_freq_factor") > s.at("low_freq_factor")))
+    c.error_attr("scaling", fmt::format("'high_freq_factor' ({}) must be above 'low_freq_factor' ({})", s.at("high_freq_factor"),
+                                        s.at("low_freq_factor")));
+}
+
+void check_positions(InferContext& c) {
+  const std::string& name = c.graph()[c.op().in[1]].name;
+  const Type p = c.in(1);
+  if (p.dtype != ir::DType::I32) {
+    c.error_in(1, fmt::format("'rope' takes positions in i32, but '{}' is {}", name, ir::name(p.dtype)));
+    c.note_in(1);
+    return;
+  }
+  const ir::Shape& x = c.in(0).shape;
+  ir::Shape kept = x;
+  kept.pop_back();
+  if (p.shape != kept && p.shape != ir::Shape{leading(x)}) {
+    c.error_in(1, fmt::format("'rope' of {} needs a position for each row, [{}], but '{}' has {}", describe(c.graph(), c.op().in[0]),
+                              leading(x).str(), name, to_string(p.shape)));
+    c.note_in(1);
+  }
+}
+
+void infer(InferContext& c) {
+  if (!expect_float(c, 0) || !expect_constant_row(c, 0)) return;
+  const int64_t d = c.integer("head_dim", 0), cols = *c.extent(0, -1).constant();
+  if (c.failed()) return;
+  if (d < 2 || d % 2 != 0) {
+    c.error_attr("head_dim", fmt::format("'head_dim' of 'rope' must be even and at least 2, not {}", d));
+  } else if (cols % d != 0) {
+    c.error_in(0, fmt::format("'rope' cuts rows into heads of {}, but {} has rows of {}", d, describe(c.graph(), c.op().in[0]), cols));
+    c.note_in(0);
+  }
+  if (c.has("position") == (c.inputs() == 2))
+    c.error(fmt::format("'rope' takes 'position' or a second input with positions, and has {}", c.has("position") ? "both" : "neither"));
+  if (c.inputs() == 2) check_positions(c);
+  if (!(c.number("theta", 10000) > 0)) c.error_attr("theta", "'theta' must be above 0");
+  if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
+  c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);
+}
+
+// How far pair i turns from one position to the next, in radians.
+double frequency(int64_t pair, int64_t head_dim, double theta, const Scaling* scaling) {
+  const double f = std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
+  if (!scaling) return f;
+  const double factor = scaling->at("factor"), low = scaling->at("low_freq_factor"), high = scaling->at("high_freq_factor");
+  const double turns = scaling->at("original_max_position") * f / (2 * std::numbers::pi);  // over the original context
+  if (turns < low) return f / factor;
+  if (turns > high) return f;
+  const double keep = (turns - low) / (high - low);
+  return (1 - keep) * f / factor + keep * f;
+}
+
+// A table for the device: exact to 2^-53 of a turn, and the same for every compiler and device.
+ir::Code turns_code(int64_t head_dim, double theta, const Scaling* scaling) {
+  std::string text = "static MACO_FN u64 turns(int pair) {\n";
+  text += fmt::format("    const u64 table[{}] = {{", head_dim / 2);
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    double turns = frequency(i, head_dim, theta, scaling) / (2 * std::numbers::pi);
+    turns -= std::floor(turns);
+    text += fmt::format("{}{:#x}ull", i == 0 ? "" : i % 6 == 0 ? ",\n        " : ", ", static_cast<uint64_t>(std::ldexp(turns, 64)));
+  }
+  return {text + "};\n    return table[pair];\n  }"};
+}
+
+void tile(TileContext& c) {
+  const RowView x = row_view(c, c.op().in[0]), y = row_view(c, c.op().out[0]);
+  const bool from_positions = c.op().in.size() == 2;
+  const int64_t d = c.integer("head_dim", 0);
+  const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
+  std::vector<ir::BufferId> operands = {x.mat.buffer};
+  if (from_positions) operands.push_back(c.in(1).buffer);
+  operands.push_back(y.mat.buffer);
+  const ir::CallId call = c.call("rope",
+                                 {{"X", x.mat.dtype},
+                                  {"Y", y.mat.dtype},
+                                  c.value("rows", x.rows),
+                                  {"H", x.max_cols / d},
+                                  {"D", d},
+                                  {"BR", block},
+                                  {"interleaved", c.flag("interleaved", false)},
+                                  {"from_positions", from_positions},
+                                  c.value("position", c.expr("position").value_or(ir::Expr(0))),
+                                  {"turns", turns_code(d, c.number("theta", 10000), scaling_of(c.op()))}},
+                                 std::move(operands));
+  for (int64_t r = 0; r < x.max_rows; r += block) {
+    std::vector<ir::Access> accesses = {read(x.block(r, r + block))};
+    if (from_positions) accesses.push_back(read(one_per_row(c.in(1), r, r + block)));
+    accesses.push_back(write(y.block(r, r + block)));
+    c.task(call, static_cast<uint32_t>(r / block), std::move(accesses));
+  }
+}
+
+void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
+  flops = 4 * static_cast<double>(ir::max_elements(graph, graph[op.in[0]].shape));
+  bytes = max_bytes(graph, op.in[0]) + max_bytes(graph, op.out[0]);
+}
+
+}  // namespace
+
+std::vector<OpDef> rope_ops() {
+  OpDef d;
+  d.kind = "rope";
+  d.summary = "rotary position embedding of each head";
+  d.min_in = 1;
+  d.max_in = 2;
+  d.attrs = {{"head_dim", AttrType::Int, true, "", {}, false},
+             {"position", AttrType::RuntimeInt, false, "", {}, false},
+             {"theta", AttrType::Number, false, "10000", {}, false},
+             {"interleaved", AttrType::Bool, false, "false", {}, false},
+             {"scaling", AttrType::Scaling, false, "", {}, false}};
+  d.infer = infer;
+  d.tile = tile;
+  d.cost = cost;
+  return {d};
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,46 @@
+// softmax over the last axis.
+#include "compiler/ops/families.h"
+#include "compiler/ops/rowwise.h"
+
+namespace maco::ops {
+
+namespace {
+
+void infer(InferContext& c) {
+  if (!expect_float(c, 0)) return;
+  c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);
+}
+
+void tile(TileContext& c) {
+  const RowView x = row_view(c, c.op().in[0]), y = row_view(c, c.op().out[0]);
+  const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
+  const ir::CallId call = c.call("softmax",
+                                 {{"X", x.mat.dtype},
+                                  {"Y", y.mat.dtype},
+                                  c.value("rows", x.rows),
+                                  c.value("cols", x.cols),
+                                  {"N", x.max_cols},
+                                  {"BR", block}},
+                                 {x.mat.buffer, y.mat.buffer});
+  for (int64_t r = 0; r < x.max_rows; r += block)
+    c.task(call, static_cast<uint32_t>(r / block), {read(x.block(r, r + block)), write(y.block(r, r + block))});
+}
+
+void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
+  flops = 10 * static_cast<double>(ir::max_elements(graph, graph[op.in[0]].shape));
+  bytes = max_bytes(graph, op.in[0]) + max_bytes(graph, op.out[0]);
+}
+
+}  // namespace
+
+std::vector<OpDef> softmax_ops() {
+  OpDef d;
+  d.kind = "softmax";
+  d.summary = "exp(x) / sum(exp(x)) over the last axis";
+  d.infer = infer;
+  d.tile = tile;
+  d.cost = cost;
+  return {d};
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,175 @@
+// attention: softmax(q k^T * scale) v for BQ query rows of one head, with an online softmax in f32.
+//
+// The warps take blocks of 32 keys in turn, whatever the length and the rows of the tile are, and merge what they found at the end:
+// a row has the same bits in every tile. Within a block a lane has a key for the scores and some columns for the sum over values.
+// Needs rows.cuh.
+
+namespace maco::ops {
+
+constexpr int kKeys = 32;                // keys of a block
+constexpr float kLeast = -3.4028235e38f; // below every score: with it no infinity has to be told apart
+
+// Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: Q, K, V, Y, rows, length, HQ, HKV, D, BQ, causal, scale.
+template <class C>
+MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
+  using Q = typename C::Q;
+  using K = typename C::K;
+  using V = typename C::V;
+  using Y = typename C::Y;
+  constexpr int BQ = (int)C::BQ;
+  constexpr i64 D = C::D, kPitch = C::HKV * D;
+  constexpr int kKeyVec = vector_width(D, sizeof(K));
+  constexpr int kKeysALane = kKeys / kWarpLanes;
+  constexpr int kParts = kWarpLanes == 1 ? 8 : 1;
+  // Columns go to lanes in units of kUnit.
+  constexpr int kUnit = vector_width(D % kWarpLanes == 0 ? D / kWarpLanes : 1, sizeof(V), kWarpLanes == 1 ? 16 : 4 * sizeof(V));
+  constexpr int kUnits = (int)((D / kUnit + kWarpLanes - 1) / kWarpLanes);
+  static_assert((BQ * D + kWarps * BQ * kKeys) * 4 <= kScratchBytes, "queries and scores fit in the scratch memory");
+  static_assert((2 * kWarps * BQ + kWarps * kWarpLanes * kUnit) * 4 <= kScratchBytes, "partial results fit in the scratch memory");
+
+  const i64 head = tile % C::HQ, first = (i64)(tile / C::HQ) * BQ;
+  const i64 all = C::rows::get(ctx), length = C::length::get(ctx);
+  const int rows = (int)least(BQ, all - first);
+  if (rows <= 0) return;
+  const i64 kv_head = head / (C::HQ / C::HKV);
+  const K* keys = args.ptr<const K>(1) + kv_head * D;
+  const V* values = args.ptr<const V>(2) + kv_head * D;
+  // Row i of the tile sees keys [0, sees + i) if causal, else all.
+  const i64 sees = C::causal ? length - all + first + 1 : length;
+  const auto limit = [&](int i) { return C::causal ? sees + i : length; };
+  const i64 last = limit(rows - 1);
+
+  float* q = (float*)ctx.scratch();
+  for (i64 i = lane(); i < BQ * D; i += kLanes) {
+    const i64 r = i / D, d = i % D;
+    q[i] = r < rows ? to_acc(gload(args.ptr<const Q>(0) + (first + r) * C::HQ * D + head * D + d)) : 0.0f;
+  }
+  cta_sync();
+  float* weights = q + BQ * D + warp() * BQ * kKeys;  // of the block's keys, by row
+
+  float top[BQ], total[BQ], sum[BQ][kUnits][kUnit];
+  MACO_UNROLL
+  for (int r = 0; r < BQ; ++r) {
+    top[r] = kLeast;
+    total[r] = 0;
+    MACO_UNROLL
+    for (int u = 0; u < kUnits; ++u) {
+      MACO_UNROLL
+      for (int e = 0; e < kUnit; ++e) sum[r][u][e] = 0;
+    }
+  }
+
+  for (i64 begin = (i64)warp() * kKeys; begin < last; begin += kWarps * kKeys) {
+    const int count = (int)least(kKeys, last - begin);
+    float score[kKeysALane][BQ];
+    MACO_UNROLL
+    for (int t = 0; t < kKeysALane; ++t) {
+      const int j = warp_lane() + t * kWarpLanes;
+      float part[BQ][kParts] = {};
+      if (j < count) {
+        const K* key = keys + (begin + j) * kPitch;
+        for (i64 d = 0; d < D; d += kKeyVec) {
+          const Vec<K, kKeyVec> k = gload_vec<kKeyVec>(key + d);
+          MACO_UNROLL
+          for (int r = 0; r < BQ; ++r) {
+            MACO_UNROLL
+            for (int e = 0; e < kKeyVec; ++e) part[r][e % kParts] = ffma(q[r * D + d + e], to_acc(k.v[e]), part[r][e % kParts]);
+          }
+        }
+      }
+      MACO_UNROLL
+      for (int r = 0; r < BQ; ++r) {
+        float dot = part[r][0];
+        for (int e = 1; e < kParts; ++e) dot += part[r][e];
+        score[t][r] = dot * (float)C::scale;
+      }
+    }
+    MACO_UNROLL
+    for (int r = 0; r < BQ; ++r) {
+      const int visible = (int)least(count, limit(r) - begin);  // the same for the whole warp
+      if (visible > 0) {
+        float high = top[r];
+        MACO_UNROLL
+        for (int t = 0; t < kKeysALane; ++t)
+          if (warp_lane() + t * kWarpLanes < visible) high = fn::maximum(high, score[t][r]);
+        high = warp_max(high);
+        const float shrink = fexp(top[r] - high);
+        float block = 0;
+        MACO_UNROLL
+        for (int t = 0; t < kKeysALane; ++t) {
+          const int j = warp_lane() + t * kWarpLanes;
+          const float weight = j < visible ? fexp(score[t][r] - high) : 0.0f;
+          weights[r * kKeys + j] = weight;
+          block += weight;
+        }
+        total[r] = total[r] * shrink + warp_sum(block);
+        top[r] = high;
+        MACO_UNROLL
+        for (int u = 0; u < kUnits; ++u) {
+          MACO_UNROLL
+          for (int e = 0; e < kUnit; ++e) sum[r][u][e] *= shrink;
+        }
+      }
+    }
+    warp_sync();
+    for (int j = 0; j < count; ++j) {
+      const V* value = values + (begin + j) * kPitch;
+      MACO_UNROLL
+      for (int u = 0; u < kUnits; ++u) {
+        const i64 d = ((i64)u * kWarpLanes + warp_lane()) * kUnit;
+        if (d < D) {
+          const Vec<V, kUnit> v = gload_vec<kUnit>(value + d);
+          MACO_UNROLL
+          for (int r = 0; r < BQ; ++r) {
+            // A value that the row doesn't see may be anything, and 0 * infinity is not 0.
+            if (!C::causal || begin + j < limit(r)) {
+              const float weight = weights[r * kKeys + j];
+              MACO_UNROLL
+              for (int e = 0; e < kUnit; ++e) sum[r][u][e] = ffma(weight, to_acc(v.v[e]), sum[r][u][e]);
+            }
+          }
+        }
+      }
+    }
+    warp_sync();
+  }
+
+  // Merge what the warps have, each weighed by how its maximum compares to that of all.
+  cta_sync();
+  float* tops = (float*)ctx.scratch();
+  float* totals = tops + kWarps * BQ;
+  float* parts = totals + kWarps * BQ;
+  if (warp_lane() == 0) {
+    MACO_UNROLL
+    for (int r = 0; r < BQ; ++r) {
+      tops[warp() * BQ + r] = top[r];
+      totals[warp() * BQ + r] = total[r];
+    }
+  }
+  cta_sync();
+  MACO_UNROLL
+  for (int r = 0; r < BQ; ++r) {
+    if (r < rows) {
+      float high = kLeast, whole = 0;
+      for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * BQ + r]);
+      for (int w = 0; w < kWarps; ++w) whole += totals[w * BQ + r] * fexp(tops[w * BQ + r] - high);
+      const float own = fexp(top[r] - high);
+      MACO_UNROLL
+      for (int u = 0; u < kUnits; ++u) {
+        MACO_UNROLL
+        for (int e = 0; e < kUnit; ++e) parts[(warp() * kWarpLanes + warp_lane()) * kUnit + e] = sum[r][u][e] * own;
+        cta_sync();
+        for (int i = lane(); i < kWarpLanes * kUnit; i += kLanes) {
+          const i64 d = (i64)u * kWarpLanes * kUnit + i;
+          float value = 0;
+          for (int w = 0; w < kWarps; ++w) value += parts[w * kWarpLanes * kUnit + i];
+          if (d < D)
+            gstore(args.ptr<Y>(3) + (first + r) * C::HQ * D + head * D + d, from_acc<Y>(limit(r) > 0 ? value / whole : 0.0f));
+        }
+        cta_sync();
+      }
+    }
+  }
+}
+
+}  // namespace maco::ops

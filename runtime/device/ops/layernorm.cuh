@@ -1,0 +1,42 @@
+// layernorm: (x - mean) / sqrt(variance + eps) * w + b for each row. A tile is BR rows.
+// Needs rows.cuh.
+
+namespace maco::ops {
+
+// Operands x [rows,N], w [N], b [N], y [rows,N]. C: X, W, B, Y, rows, N, BR, eps.
+template <class C>
+MACO_OP void layernorm(Context& ctx, const Args& args, u32 tile) {
+  using X = typename C::X;
+  using W = typename C::W;
+  using B = typename C::B;
+  using Y = typename C::Y;
+  using Team = TeamFor<C::N>;
+  constexpr int V = vector_width(C::N, most(most(sizeof(X), sizeof(W)), most(sizeof(B), sizeof(Y))));
+  using Row = Walk<Team, C::N, V>;
+
+  const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
+  Held<X, Row, V> x;
+  Held<W, Row, V> w;
+  Held<B, Row, V> b;
+  w.load(args.ptr<const W>(1), C::N);
+  b.load(args.ptr<const B>(2), C::N);
+  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
+    x.load(args.ptr<const X>(0) + r * C::N, C::N);
+    const float mean = row_sum<Team>(ctx, x, C::N, [](float v) { return v; }) / (float)C::N;
+    // From the differences: the mean of squares less the square of the mean would lose digits.
+    const float squares = row_sum<Team>(ctx, x, C::N, [&](float v) { return (v - mean) * (v - mean); });
+    const float scale = frsqrt(squares / (float)C::N + (float)C::eps);
+    Y* y = args.ptr<Y>(3) + r * C::N;
+    Row::each(C::N, [&](int k, i64 i) {
+      const Vec<X, V> xs = x.get(k, i);
+      const Vec<W, V> ws = w.get(k, i);
+      const Vec<B, V> bs = b.get(k, i);
+      Vec<Y, V> ys;
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>((to_acc(xs.v[v]) - mean) * scale * to_acc(ws.v[v]) + to_acc(bs.v[v]));
+      gstore_vec<V>(y + i, ys);
+    });
+  }
+}
+
+}  // namespace maco::ops

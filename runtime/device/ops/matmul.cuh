@@ -1,0 +1,462 @@
+// matmul: a tile of BM rows by BN columns of a[M,K] b[K,N] (or b[N,K]), with bias, activation and epilogue.
+// Needs rows.cuh.
+//
+// The loader brings slices of b in pages; consumers stage rows of a in the scratch memory, multiply, and finish each element once:
+// K is never split between tasks. Two ways to multiply, chosen by how many rows the op has and never by how they are cut:
+//  - few rows (up to 8, decoding): lanes split K and add up at the end, because reading b is all that takes time;
+//  - many rows: each lane has a block of the result in registers and runs through K in order.
+// Within each way the order of sums depends on K, N and the types alone, so that tiles may be chosen freely.
+
+namespace maco::ops {
+
+MACO_FN float mul_add(float a, float b, float c) { return ffma(a, b, c); }
+MACO_FN i32 mul_add(i32 a, i32 b, i32 c) { return fn::add(fn::mul(a, b), c); }
+
+// Elements that lie in the CTA's shared memory, aligned to their vector.
+template <int N, class T, class A>
+MACO_FN void shared_vec(const T* p, A (&to)[N]) {
+  constexpr int kPiece = vector_width(N, sizeof(T));
+  MACO_UNROLL
+  for (int i = 0; i < N; i += kPiece) {
+    const Vec<T, kPiece> v = *(const Vec<T, kPiece>*)(p + i);
+    MACO_UNROLL
+    for (int e = 0; e < kPiece; ++e) to[i + e] = to_acc(v.v[e]);
+  }
+}
+
+// How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other way.
+template <class C, int kRows>
+struct MatmulPages {
+  using X = typename C::X;
+  using W = typename C::W;
+  static constexpr bool kFew = kRows > 0;
+  static constexpr i64 kBytes = sizeof(W);
+  static constexpr int kVec = (int)least(8, 16 / kBytes);  // elements that a lane takes at a time
+  static constexpr i64 kWhole = round_up(C::K, kVec);
+  // Scratch memory for a; without transpose_b the rest is for adding up.
+  static constexpr i64 kStageBytes = C::transpose_b ? kScratchBytes : kScratchBytes - 4096;
+
+  // transpose_b: a row of the page is a column of b, `depth` elements long.
+  static constexpr i64 kStep = 32 * kVec;  // what a warp takes at a time: slices of whole steps keep the order of sums
+  static constexpr i64 kFewCols = least(least(kRows <= 2 ? 16 : 32, C::BN), C::page_bytes / (kStep * kBytes));
+  static constexpr i64 kFewDepth = least(kWhole, least(round_down(C::page_bytes / (most(kFewCols, 1) * kBytes), kStep),
+                                                       round_down(kStageBytes / (most(kRows, 1) * (i64)sizeof(X)), kStep)));
+  // An odd number of 16 bytes from row to row: then lanes reading down a column meet different banks.
+  static constexpr i64 kManyDepth = least(kWhole, round_down(C::page_bytes / C::BN - 16, 32) / kBytes);
+  static constexpr i64 kManyPitch = ((kManyDepth * kBytes + 15) / 16 | 1) * 16 / kBytes;
+
+  // Otherwise a row of the page is a row of b. The width of a slice decides how many lanes split K: it must not depend on the tile.
+  static constexpr i64 kSliceCols = least(C::N >= 4096 ? 64 : C::N >= 1024 ? 32 : 16, C::BN);
+  static constexpr i64 kPlainCols = kFew ? kSliceCols : C::BN;
+  static constexpr i64 kPlainPitch = round_up(kPlainCols, kVec);
+  static constexpr i64 kPlainMost = least(C::page_bytes / (kPlainPitch * kBytes), kFew ? kStageBytes / (most(kRows, 1) * (i64)sizeof(X)) : 1 << 30);
+  static constexpr i64 kPlainDepth = least(kWhole, round_down(kPlainMost, kFew && kPlainMost >= 128 ? 128 : 8));
+
+  static constexpr i64 kCols = C::transpose_b ? (kFew ? kFewCols : C::BN) : kPlainCols;            // of b in a page
+  static constexpr i64 kDepth = C::transpose_b ? (kFew ? kFewDepth : kManyDepth) : kPlainDepth;    // of K in a page
+  static constexpr i64 kPitch = C::transpose_b ? (kFew ? kFewDepth : kManyPitch) : kPlainPitch;    // elements from row to row
+  static_assert(kDepth > 0 && kCols > 0, "a page holds a slice");
+  static_assert(kPitch * (C::transpose_b ? kCols : kDepth) * kBytes <= C::page_bytes, "a slice fits in a page");
+};
+
+// Rows that tile has at launch, and where it lies.
+template <class C>
+struct MatmulTile {
+  static constexpr i64 kAcross = (C::N + C::BN - 1) / C::BN;
+  i64 row, rows, col, end;  // columns [col, end)
+  MACO_FN MatmulTile(Context& ctx, u32 tile) {
+    row = (i64)(tile / kAcross) * C::BM;
+    rows = least(C::BM, C::rows::get(ctx) - row);
+    col = (i64)(tile % kAcross) * C::BN;
+    end = least(C::N, col + C::BN);
+  }
+};
+
+// f(integral kRows) for the way that this launch takes: loader and consumers alike.
+template <int kRows>
+struct MatmulWay {
+  static constexpr int rows = kRows;
+};
+template <class C, class F>
+MACO_FN void matmul_way(Context& ctx, F f) {
+  if constexpr (C::plan_rows::is_constant) {
+    if constexpr (C::few_rows) {
+      f(MatmulWay<(int)C::BM>());
+    } else {
+      f(MatmulWay<0>());
+    }
+  } else {
+    const i64 rows = C::plan_rows::get(ctx);
+    if (rows <= 1) {
+      f(MatmulWay<1>());
+    } else if (C::few_rows || rows <= 8) {
+      f(MatmulWay<(int)least(C::BM, 8)>());
+    } else if constexpr (!C::few_rows) {
+      f(MatmulWay<0>());
+    }
+  }
+}
+
+template <class C, class P>
+MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
+  using W = typename C::W;
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  const W* b = args.ptr<const W>(1);
+  for (i64 n = t.col; n < t.end; n += P::kCols) {
+    const i64 cols = least(P::kCols, t.end - n);
+    for (i64 k = 0; k < C::K; k += P::kDepth) {
+      const i64 depth = least(P::kDepth, C::K - k);
+      char* page = page_acquire(ctx);
+      if (!page) return;
+      if constexpr (C::transpose_b) {
+        if constexpr (P::kPitch == C::K) {
+          page_copy(ctx, page, b + n * C::K, cols * C::K);
+        } else {
+          for (i64 c = 0; c < cols; ++c) page_copy(ctx, page + c * P::kPitch * P::kBytes, b + (n + c) * C::K + k, depth);
+        }
+      } else {
+        if constexpr (P::kPitch == C::N) {
+          page_copy(ctx, page, b + k * C::N, depth * C::N);
+        } else {
+          for (i64 d = 0; d < depth; ++d) page_copy(ctx, page + d * P::kPitch * P::kBytes, b + (k + d) * C::N + n, cols);
+        }
+      }
+      page_publish(ctx);
+    }
+  }
+}
+
+// Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row; rows that the tile lacks become zeros.
+template <class C, i64 kHeight, i64 kPitch>
+MACO_FN void matmul_stage(const MatmulTile<C>& t, const Args& args, typename C::X* to, i64 k, i64 depth) {
+  using X = typename C::X;
+  constexpr int V = vector_width(C::K % 8 == 0 ? 8 : C::K, sizeof(X));
+  constexpr i64 kAcross = least(kLanes, power_above(kPitch / V));
+  const X* a = args.ptr<const X>(0) + t.row * C::K + k;
+  for (i64 r = lane() / kAcross; r < kHeight; r += kLanes / kAcross) {
+    for (i64 i = (lane() % kAcross) * V; i < depth; i += kAcross * V) {
+      Vec<X, V> v = {};
+      if (r < t.rows) v = gload_vec<V>(a + r * C::K + i);
+      *(Vec<X, V>*)(to + r * kPitch + i) = v;
+    }
+  }
+}
+
+template <class C, class A>
+MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A value) {
+  using Y = typename C::Y;
+  if (row >= t.rows || col >= t.end) return;
+  gstore(args.ptr<Y>(2) + (t.row + row) * C::N + col, from_acc<Y>(C::finish(args, t.row + row, col, value)));
+}
+
+// ---- few rows, b[N,K]: a warp has some columns of a page, its lanes split K ---------------------------------------------------
+
+template <class C, class P, int kRows>
+MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
+  using X = typename C::X;
+  using W = typename C::W;
+  using A = AccOf<X>;
+  constexpr int kVec = P::kVec;
+  constexpr int kOwn = (int)((P::kCols + kWarps - 1) / kWarps);  // columns of a warp
+  constexpr int kParts = kWarpLanes == 1 ? kVec : 1;             // a lone lane adds a vector at a time
+  constexpr i64 kStage = least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  X* a = (X*)ctx.scratch();
+
+  for (i64 n = t.col; n < t.end; n += P::kCols) {
+    const i64 cols = least(P::kCols, t.end - n);
+    A acc[kRows][kOwn][kParts] = {};
+    for (i64 k = 0; k < C::K; k += P::kDepth) {
+      // The barriers of page_release and page_wait lie around the staging.
+      if (k % kStage == 0 && (n == t.col || kStage < C::K)) matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
+      const i64 depth = least(P::kDepth, C::K - k);
+      const W* page = (const W*)page_wait(ctx);
+      if (!page) return;
+      const X* x = a + k % kStage;
+      const int full = (int)(depth / kVec);
+      for (int i = warp_lane(); i < full; i += kWarpLanes) {
+        A xs[kRows][kVec];
+        MACO_UNROLL
+        for (int r = 0; r < kRows; ++r) shared_vec<kVec>(x + r * kStage + i * kVec, xs[r]);
+        MACO_UNROLL
+        for (int j = 0; j < kOwn; ++j) {
+          const int c = warp() + j * kWarps;
+          if (c < cols) {
+            A ws[kVec];
+            shared_vec<kVec>(page + c * P::kPitch + i * kVec, ws);
+            MACO_UNROLL
+            for (int r = 0; r < kRows; ++r) {
+              MACO_UNROLL
+              for (int v = 0; v < kVec; ++v) acc[r][j][v % kParts] = mul_add(xs[r][v], ws[v], acc[r][j][v % kParts]);
+            }
+          }
+        }
+      }
+      for (int i = full * kVec + warp_lane(); i < depth; i += kWarpLanes) {  // the odd end of K
+        MACO_UNROLL
+        for (int j = 0; j < kOwn; ++j) {
+          const int c = warp() + j * kWarps;
+          if (c < cols) {
+            MACO_UNROLL
+            for (int r = 0; r < kRows; ++r)
+              acc[r][j][0] = mul_add(to_acc(x[r * kStage + i]), to_acc(page[c * P::kPitch + i]), acc[r][j][0]);
+          }
+        }
+      }
+      page_release(ctx);
+    }
+    // Each lane gets one of the warp's results at a time and finishes it.
+    constexpr int kResults = kRows * kOwn;
+    MACO_UNROLL
+    for (int base = 0; base < kResults; base += kWarpLanes) {
+      A mine = 0;
+      MACO_UNROLL
+      for (int i = base; i < base + kWarpLanes && i < kResults; ++i) {
+        A sum = acc[i / kOwn][i % kOwn][0];
+        MACO_UNROLL
+        for (int v = 1; v < kParts; ++v) sum = fn::add(sum, acc[i / kOwn][i % kOwn][v]);
+        sum = team_reduce<WarpTeam>(ctx, sum, [](A p, A q) { return fn::add(p, q); });
+        if (warp_lane() == i - base) mine = sum;
+      }
+      const int i = base + warp_lane();
+      const int c = warp() + i % kOwn * kWarps;
+      if (i < kResults && c < cols) matmul_store(t, args, i / kOwn, n + c, mine);
+    }
+  }
+}
+
+// ---- few rows, b[K,N]: a lane has a vector of columns, groups of lanes split K ------------------------------------------------
+
+template <class C, class P, int kRows>
+MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
+  using X = typename C::X;
+  using W = typename C::W;
+  using A = AccOf<X>;
+  constexpr int kVec = P::kVec;
+  constexpr int kVecs = (int)(P::kPitch / kVec);                       // vectors across a page
+  constexpr int kAcross = (int)least(power_above(kVecs), kWarpLanes);  // lanes across
+  constexpr int kOwn = (kVecs + kAcross - 1) / kAcross;                // vectors of a lane
+  constexpr int kGroups = kLanes / kAcross;
+  constexpr i64 kStage = least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
+  constexpr int kAtOnce = (int)least(kRows, most(1, 4096 / (kWarps * P::kPitch * 4)));  // rows added up between two barriers
+  static_assert(kWarps * kAtOnce * P::kPitch * 4 <= 4096, "sums fit behind the staged rows");
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  X* a = (X*)ctx.scratch();
+  A* sums = (A*)(ctx.scratch() + P::kStageBytes);
+  const int across = warp_lane() % kAcross, group = warp() * (kWarpLanes / kAcross) + warp_lane() / kAcross;
+
+  for (i64 n = t.col; n < t.end; n += P::kCols) {
+    const i64 cols = least(P::kCols, t.end - n);
+    A acc[kRows][kOwn][kVec] = {};
+    for (i64 k = 0; k < C::K; k += P::kDepth) {
+      if (k % kStage == 0 && (n == t.col || kStage < C::K)) matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
+      const i64 depth = least(P::kDepth, C::K - k);
+      const W* page = (const W*)page_wait(ctx);
+      if (!page) return;
+      const X* x = a + k % kStage;
+      for (int d = group; d < depth; d += kGroups) {
+        MACO_UNROLL
+        for (int j = 0; j < kOwn; ++j) {
+          const int c = (j * kAcross + across) * kVec;
+          A ws[kVec] = {};
+          if (c + kVec <= cols) {
+            shared_vec<kVec>(page + d * P::kPitch + c, ws);
+          } else {
+            for (int v = 0; v < kVec; ++v)
+              if (c + v < cols) ws[v] = to_acc(page[d * P::kPitch + c + v]);
+          }
+          MACO_UNROLL
+          for (int r = 0; r < kRows; ++r) {
+            const A xr = to_acc(x[r * kStage + d]);
+            MACO_UNROLL
+            for (int v = 0; v < kVec; ++v) acc[r][j][v] = mul_add(xr, ws[v], acc[r][j][v]);
+          }
+        }
+      }
+      page_release(ctx);
+    }
+    MACO_UNROLL
+    for (int first = 0; first < kRows; first += kAtOnce) {
+      MACO_UNROLL
+      for (int r = first; r < first + kAtOnce && r < kRows; ++r) {
+        MACO_UNROLL
+        for (int j = 0; j < kOwn; ++j) {
+          MACO_UNROLL
+          for (int v = 0; v < kVec; ++v) {
+            A sum = acc[r][j][v];
+            MACO_UNROLL
+            for (int mask = kAcross; mask < kWarpLanes; mask *= 2) sum = fn::add(sum, shuffle_xor(sum, mask));
+            const int c = (j * kAcross + across) * kVec + v;
+            if (warp_lane() < kAcross && c < P::kPitch) sums[(warp() * kAtOnce + r - first) * P::kPitch + c] = sum;
+          }
+        }
+      }
+      cta_sync();
+      for (int i = lane(); i < kAtOnce * P::kPitch; i += kLanes) {
+        A sum = sums[i];
+        for (int w = 1; w < kWarps; ++w) sum = fn::add(sum, sums[w * kAtOnce * P::kPitch + i]);
+        const i64 r = first + i / P::kPitch, c = i % P::kPitch;
+        if (r < kRows && c < cols) matmul_store(t, args, r, n + c, sum);
+      }
+      cta_sync();
+    }
+  }
+}
+
+// ---- many rows: each lane has a block of the result in registers ----------------------------------------------------------------
+
+template <class C, class P>
+MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
+  using X = typename C::X;
+  using W = typename C::W;
+  using A = AccOf<X>;
+  constexpr int kVec = P::kVec;
+  constexpr int kDown = kLanes == 1 ? 1 : 16, kAcross = kLanes / kDown;  // lanes down and across the tile
+  constexpr int kHigh = (int)C::BM / kDown, kWide = (int)C::BN / kAcross;
+  static_assert(C::BM % kDown == 0 && C::BN % kAcross == 0, "a tile is a whole number of blocks");
+  // Columns that lie side by side in a lane's block.
+  constexpr int kSide = C::transpose_b ? 1 : vector_width(kWide, sizeof(W), least(16, kLanes == 1 ? 16 : 4 * sizeof(W)));
+  // Rows of a in the scratch memory, spaced as those of a page.
+  constexpr i64 kStage = least(P::kDepth, round_down(round_down(kScratchBytes / C::BM - 16, 32) / (i64)sizeof(X), kVec));
+  constexpr i64 kPitch = ((kStage * (i64)sizeof(X) + 15) / 16 | 1) * 16 / (i64)sizeof(X);
+  static_assert(kStage > 0 && kPitch * C::BM * (i64)sizeof(X) <= kScratchBytes, "rows of a fit in the scratch memory");
+
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  const int cols = (int)(t.end - t.col);
+  const int down = lane() / kAcross, across = lane() % kAcross;
+  const auto column = [&](int j) { return (j / kSide * kAcross + across) * kSide + j % kSide; };
+  X* a = (X*)ctx.scratch();
+
+  A acc[kHigh][kWide] = {};
+  const auto multiply = [&](const A (&as)[kHigh][kVec], const A (&bs)[kVec][kWide], int depth) {
+    MACO_UNROLL
+    for (int i = 0; i < kHigh; ++i) {
+      // A lone lane leaves out the rows that the tile lacks; lanes side by side would only diverge.
+      if (kLanes > 1 || i < t.rows) {
+        MACO_UNROLL
+        for (int d = 0; d < kVec; ++d) {
+          if (d < depth) {
+            MACO_UNROLL
+            for (int j = 0; j < kWide; ++j) acc[i][j] = mul_add(as[i][d], bs[d][j], acc[i][j]);
+          }
+        }
+      }
+    }
+  };
+
+  for (i64 k = 0; k < C::K; k += P::kDepth) {
+    const int depth = (int)least(P::kDepth, C::K - k);
+    const W* page = nullptr;
+    for (int s = 0; s < depth; s += (int)kStage) {
+      const int part = (int)least(kStage, depth - s);
+      // Around the first staging lie the barriers of page_release and page_wait.
+      if (s > 0) cta_sync();
+      matmul_stage<C, C::BM, kPitch>(t, args, a, k + s, part);
+      if (s == 0) {
+        page = (const W*)page_wait(ctx);
+        if (!page) return;
+      } else {
+        cta_sync();
+      }
+      // b's element (s + d, column): columns that the tile lacks read the last one, and nobody stores what comes of it.
+      const auto b_at = [&](int d, int c) {
+        c = c < cols ? c : cols - 1;
+        return to_acc(page[C::transpose_b ? c * P::kPitch + s + d : (s + d) * P::kPitch + c]);
+      };
+      int d = 0;
+      for (; d + kVec <= part; d += kVec) {
+        A as[kHigh][kVec], bs[kVec][kWide];
+        MACO_UNROLL
+        for (int i = 0; i < kHigh; ++i) shared_vec<kVec>(a + (down + i * kDown) * kPitch + d, as[i]);
+        if constexpr (C::transpose_b) {
+          MACO_UNROLL
+          for (int j = 0; j < kWide; ++j) {
+            const int c = column(j);
+            A run[kVec];
+            shared_vec<kVec>(page + (c < cols ? c : cols - 1) * P::kPitch + s + d, run);
+            MACO_UNROLL
+            for (int e = 0; e < kVec; ++e) bs[e][j] = run[e];
+          }
+        } else {
+          MACO_UNROLL
+          for (int e = 0; e < kVec; ++e) {
+            MACO_UNROLL
+            for (int j = 0; j < kWide; j += kSide) {
+              const int c = column(j);
+              A run[kSide];
+              if (c + kSide <= cols) {
+                shared_vec<kSide>(page + (s + d + e) * P::kPitch + c, run);
+              } else {
+                for (int q = 0; q < kSide; ++q) run[q] = b_at(d + e, c + q);
+              }
+              MACO_UNROLL
+              for (int q = 0; q < kSide; ++q) bs[e][j + q] = run[q];
+            }
+          }
+        }
+        multiply(as, bs, kVec);
+      }
+      if (d < part) {  // the odd end of K
+        A as[kHigh][kVec] = {}, bs[kVec][kWide] = {};
+        MACO_UNROLL
+        for (int e = 0; e < kVec; ++e) {
+          if (d + e < part) {
+            MACO_UNROLL
+            for (int i = 0; i < kHigh; ++i) as[i][e] = to_acc(a[(down + i * kDown) * kPitch + d + e]);
+            MACO_UNROLL
+            for (int j = 0; j < kWide; ++j) bs[e][j] = b_at(d + e, column(j));
+          }
+        }
+        multiply(as, bs, part - d);
+      }
+    }
+    page_release(ctx);
+  }
+
+  // Through the scratch memory: elements are finished by one loop (an activation is much code), and neighbours store neighbours.
+  constexpr int kAtOnce = (int)least(kHigh, kScratchBytes / (kDown * C::BN * 4));
+  static_assert(kAtOnce > 0, "a row of blocks fits in the scratch memory");
+  A* sums = (A*)ctx.scratch();
+  MACO_UNROLL
+  for (int first = 0; first < kHigh; first += kAtOnce) {
+    if (first > 0) cta_sync();
+    MACO_UNROLL
+    for (int i = first; i < first + kAtOnce && i < kHigh; ++i) {
+      MACO_UNROLL
+      for (int j = 0; j < kWide; ++j) sums[((i - first) * kDown + down) * C::BN + column(j)] = acc[i][j];
+    }
+    cta_sync();
+    for (int i = lane(); i < kAtOnce * kDown * C::BN; i += kLanes) {
+      const int row = first * kDown + i / (int)C::BN;
+      if (row < C::BM) matmul_store(t, args, row, t.col + i % (int)C::BN, sums[i]);
+    }
+  }
+}
+
+// Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows (of the op before rows were cut),
+// few_rows (plan_rows is never above 8), N, K, BM, BN, page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation
+// and epilogue.
+template <class C>
+MACO_OP void matmul_load(Context& ctx, const Args& args, u32 tile) {
+  matmul_way<C>(ctx, [&](auto way) { matmul_fill<C, MatmulPages<C, decltype(way)::rows>>(ctx, args, tile); });
+}
+template <class C>
+MACO_OP void matmul(Context& ctx, const Args& args, u32 tile) {
+  matmul_way<C>(ctx, [&](auto way) {
+    constexpr int kRows = decltype(way)::rows;
+    using P = MatmulPages<C, kRows>;
+    if constexpr (kRows == 0) {
+      matmul_many<C, P>(ctx, args, tile);
+    } else if constexpr (C::transpose_b) {
+      matmul_few_transposed<C, P, kRows>(ctx, args, tile);
+    } else {
+      matmul_few_plain<C, P, kRows>(ctx, args, tile);
+    }
+  });
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,36 @@
+// rmsnorm: x / sqrt(mean(x^2) + eps) * w for each row. A tile is BR rows.
+// Needs rows.cuh.
+
+namespace maco::ops {
+
+// Operands x [rows,N], w [N], y [rows,N]. C: X, W, Y, rows, N, BR, eps.
+template <class C>
+MACO_OP void rmsnorm(Context& ctx, const Args& args, u32 tile) {
+  using X = typename C::X;
+  using W = typename C::W;
+  using Y = typename C::Y;
+  using Team = TeamFor<C::N>;
+  constexpr int V = vector_width(C::N, most(most(sizeof(X), sizeof(W)), sizeof(Y)));
+  using Row = Walk<Team, C::N, V>;
+
+  const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
+  Held<X, Row, V> x;
+  Held<W, Row, V> w;
+  w.load(args.ptr<const W>(1), C::N);
+  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
+    x.load(args.ptr<const X>(0) + r * C::N, C::N);
+    const float squares = row_sum<Team>(ctx, x, C::N, [](float v) { return v * v; });
+    const float scale = frsqrt(squares / (float)C::N + (float)C::eps);
+    Y* y = args.ptr<Y>(2) + r * C::N;
+    Row::each(C::N, [&](int k, i64 i) {
+      const Vec<X, V> xs = x.get(k, i);
+      const Vec<W, V> ws = w.get(k, i);
+      Vec<Y, V> ys;
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>(to_acc(xs.v[v]) * scale * to_acc(ws.v[v]));
+      gstore_vec<V>(y + i, ys);
+    });
+  }
+}
+
+}  // namespace maco::ops

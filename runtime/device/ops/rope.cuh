@@ -1,0 +1,44 @@
+// rope: turns pairs of elements of each head by an angle that grows with the row's position. A tile is BR rows.
+// Needs rows.cuh.
+
+namespace maco::ops {
+
+// The angle of a phase in units of 2^-64 turns, in [-pi, pi). Whole turns drop out of the integer exactly, so that a long context
+// costs no accuracy.
+MACO_FN float angle_of(u64 phase) { return (float)(i32)(u32)(phase >> 32) * 1.4629180792671596e-9f; }
+
+// Operands x [rows,H*D], (positions [rows] i32), y as x. C: X, Y, rows, H, D, BR, interleaved, from_positions, position (of row 0,
+// unless from_positions), and turns(i): how far pair i turns from one position to the next, in units of 2^-64 turns.
+template <class C>
+MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
+  using X = typename C::X;
+  using Y = typename C::Y;
+  constexpr i64 kPairs = C::D / 2, kCols = C::H * C::D;
+  // A lane keeps its pair, and with it sine and cosine, for all heads that it does.
+  constexpr i64 kHeadsAtOnce = most(1, kLanes / kPairs);
+
+  const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
+  for (i64 r = begin; r < end; ++r) {
+    i64 position;
+    if constexpr (C::from_positions) {
+      position = gload(args.ptr<const i32>(1) + r);
+    } else {
+      position = C::position::get(ctx) + r;
+    }
+    const X* x = args.ptr<const X>(0) + r * kCols;
+    Y* y = args.ptr<Y>(C::from_positions ? 2 : 1) + r * kCols;
+    for (i64 p = lane(); p < kPairs * kHeadsAtOnce; p += kLanes) {
+      const i64 pair = p % kPairs;
+      const float angle = angle_of((u64)position * C::turns((int)pair));
+      const float c = fcos(angle), s = fsin(angle);
+      const i64 first = C::interleaved ? 2 * pair : pair, second = C::interleaved ? first + 1 : first + kPairs;
+      for (i64 h = p / kPairs; h < C::H; h += kHeadsAtOnce) {
+        const float a = to_acc(gload(x + h * C::D + first)), b = to_acc(gload(x + h * C::D + second));
+        gstore(y + h * C::D + first, from_acc<Y>(a * c - b * s));
+        gstore(y + h * C::D + second, from_acc<Y>(b * c + a * s));
+      }
+    }
+  }
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,33 @@
+// softmax over the last axis, from differences to the row's maximum. A tile is BR rows.
+// Needs rows.cuh.
+
+namespace maco::ops {
+
+// Operands x [rows,cols], y the same. C: X, Y, rows, cols, N (the most that cols can be), BR.
+template <class C>
+MACO_OP void softmax(Context& ctx, const Args& args, u32 tile) {
+  using X = typename C::X;
+  using Y = typename C::Y;
+  using Team = TeamFor<C::N>;
+  constexpr int V = C::cols::is_constant ? vector_width(C::N, most(sizeof(X), sizeof(Y))) : 1;
+  using Row = Walk<Team, C::N, V>;
+
+  const i64 n = C::cols::get(ctx);
+  const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
+  Held<X, Row, V> x;
+  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
+    x.load(args.ptr<const X>(0) + r * n, n);
+    const float top = row_max<Team>(ctx, x, n);
+    const float scale = 1.0f / row_sum<Team>(ctx, x, n, [&](float v) { return fexp(v - top); });
+    Y* y = args.ptr<Y>(1) + r * n;
+    Row::each(n, [&](int k, i64 i) {
+      const Vec<X, V> xs = x.get(k, i);
+      Vec<Y, V> ys;
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>(fexp(to_acc(xs.v[v]) - top) * scale);
+      gstore_vec<V>(y + i, ys);
+    });
+  }
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,142 @@
+// rows.cuh: what ops over rows share: who works on a row together, reading it in vectors, summing it in a fixed order.
+
+namespace maco {
+
+MACO_FN constexpr i64 least(i64 a, i64 b) { return a < b ? a : b; }
+MACO_FN constexpr i64 most(i64 a, i64 b) { return a > b ? a : b; }
+MACO_FN constexpr i64 round_up(i64 n, i64 unit) { return (n + unit - 1) / unit * unit; }
+MACO_FN constexpr i64 round_down(i64 n, i64 unit) { return n / unit * unit; }
+// The least power of two that is at least n.
+MACO_FN constexpr i64 power_above(i64 n) {
+  i64 power = 1;
+  while (power < n) power *= 2;
+  return power;
+}
+// Elements of the widest vector of at most `bytes` (a power of two) that starts at every multiple of n elements.
+MACO_FN constexpr int vector_width(i64 n, i64 element_bytes, i64 bytes = 16) {
+  int v = 1;
+  while (2 * v * element_bytes <= bytes && n % (2 * v) == 0) v *= 2;
+  return v;
+}
+
+template <bool kFirst, class A, class B>
+struct Either {
+  using type = A;
+};
+template <class A, class B>
+struct Either<false, A, B> {
+  using type = B;
+};
+
+// The lanes that work on one row. A warp a row lets eight rows go on at once; the whole CTA is quicker for a long one.
+struct WarpTeam {
+  static constexpr int kSize = kWarpLanes, kTeams = kWarps;
+  static MACO_FN int team() { return warp(); }
+  static MACO_FN int at() { return warp_lane(); }
+};
+struct CtaTeam {
+  static constexpr int kSize = kLanes, kTeams = 1;
+  static MACO_FN int team() { return 0; }
+  static MACO_FN int at() { return lane(); }
+};
+// Chosen by the row's length alone, so that a row has the same bits however rows are cut into tiles.
+template <i64 N>
+using TeamFor = typename Either<(N >= 2048), CtaTeam, WarpTeam>::type;
+
+// Combines one value of each lane of the team in a fixed order; all get the result. Of CTAs: a barrier on both sides.
+template <class Team, class A, class Op>
+MACO_FN A team_reduce(Context& ctx, A value, Op op) {
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = op(value, shuffle_xor(value, mask));
+  if constexpr (Team::kTeams == 1 && kWarps > 1) {
+    A* part = (A*)ctx.memory->reduce;
+    cta_sync();
+    if (warp_lane() == 0) part[warp()] = value;
+    cta_sync();
+    value = part[0];
+    for (int w = 1; w < kWarps; ++w) value = op(value, part[w]);
+  }
+  return value;
+}
+
+// A lane's share of a sum. A lone lane keeps eight sums side by side, which its vector unit adds at once; folding them now and then
+// keeps long sums accurate.
+template <class A>
+struct Sum {
+  static constexpr int kParts = kWarpLanes == 1 ? 8 : 1;
+  A part[kParts] = {};
+  A total = 0;
+  MACO_FN void add(int i, A x) { part[i % kParts] = fn::add(part[i % kParts], x); }
+  MACO_FN void fold() {
+    MACO_UNROLL
+    for (int i = 0; i < kParts; ++i) {
+      total = fn::add(total, part[i]);
+      part[i] = 0;
+    }
+  }
+};
+
+// How a team walks a row of N elements, V at a time. Where a lane's share is small it is `held` in registers between passes.
+template <class Team, i64 N, int V>
+struct Walk {
+  static constexpr i64 kSteps = (N / V + Team::kSize - 1) / Team::kSize;
+  static constexpr bool kHeld = kWarpLanes > 1 && kSteps * V <= 32;
+  // f(step, first element) for each vector of this lane among the first n elements.
+  template <class F>
+  static MACO_FN void each(i64 n, F f) {
+    if constexpr (kHeld) {
+      MACO_UNROLL
+      for (int k = 0; k < kSteps; ++k) {
+        i64 i = ((i64)k * Team::kSize + Team::at()) * V;
+        if (i < n) f(k, i);
+      }
+    } else {
+      i64 i = (i64)Team::at() * V;
+      for (int k = 0; i < n; ++k, i += (i64)Team::kSize * V) f(k, i);
+    }
+  }
+};
+// A lane's share of a row.
+template <class T, class W, int V>
+struct Held {
+  Vec<T, V> kept[W::kHeld ? W::kSteps : 1];
+  const T* row;
+  MACO_FN void load(const T* p, i64 n) {
+    row = p;
+    if constexpr (W::kHeld) W::each(n, [&](int k, i64 i) { kept[k] = gload_vec<V>(p + i); });
+  }
+  MACO_FN Vec<T, V> get(int k, i64 i) const {
+    if constexpr (W::kHeld) {
+      return kept[k];
+    } else {
+      return gload_vec<V>(row + i);
+    }
+  }
+};
+
+// Adds f(x) over the first n elements of a held row.
+template <class Team, class W, class T, int V, class F>
+MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V>& row, i64 n, F f) {
+  Sum<AccOf<T>> sum;
+  W::each(n, [&](int k, i64 i) {
+    const Vec<T, V> x = row.get(k, i);
+    MACO_UNROLL
+    for (int v = 0; v < V; ++v) sum.add(V == 1 ? k : v, f(to_acc(x.v[v])));
+    if (!W::kHeld && k % 64 == 63) sum.fold();
+  });
+  sum.fold();
+  return team_reduce<Team>(ctx, sum.total, [](AccOf<T> a, AccOf<T> b) { return fn::add(a, b); });
+}
+
+// The largest of the first n elements, NaN if there is one.
+template <class Team, class W, class T, int V>
+MACO_FN AccOf<T> row_max(Context& ctx, const Held<T, W, V>& row, i64 n) {
+  AccOf<T> best = to_acc(gload(row.row));
+  W::each(n, [&](int k, i64 i) {
+    const Vec<T, V> x = row.get(k, i);
+    MACO_UNROLL
+    for (int v = 0; v < V; ++v) best = fn::maximum(best, to_acc(x.v[v]));
+  });
+  return team_reduce<Team>(ctx, best, [](AccOf<T> a, AccOf<T> b) { return fn::maximum(a, b); });
+}
+
+}  // namespace maco
