@@ -1,6 +1,7 @@
 #include "compiler/ops/strided_region.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -104,20 +105,23 @@ ir::Region strided_region(const Mat& m, const Box& b, const std::array<int64_t, 
     if (r && (!best || area(*r) < area(*best))) best = r;
   }
   if (best && area(*best) == b.count()) return *best;
-  if (offset.rank_step != 0) {
-    if (best) return *best;
-    // No pitch divides the step: the hull over all ranks.
-    const int64_t last = offset.rank_step * (world - 1);
-    return strided_region(
-        m, b, strides,
-        {offset.base + std::min<int64_t>(last, 0), 0, offset.spread + std::abs(last)}, world);
-  }
   int64_t first = offset.base, last = offset.base + offset.spread;
   for (size_t i = 0; i < 4; ++i) {
     first += b.lo[i] * strides[i];
     last += (b.hi[i] - 1) * strides[i];
   }
-  const ir::Region run = run_of(m, first, last + 1);
+  ir::Region run = run_of(m, first, last + 1);
+  if (offset.rank_step != 0) {
+    if (run.pitch == m.cols && offset.rank_step % m.cols == 0 && (!best || area(run) < area(*best))) {
+      run.rank_rows = offset.rank_step / m.cols;
+      return run;
+    }
+    if (best) return *best;
+    // No pitch divides the step: the hull over all ranks.
+    const int64_t reach = offset.rank_step * (world - 1);
+    return strided_region(m, b, strides,
+                          {offset.base + std::min<int64_t>(reach, 0), 0, offset.spread + std::abs(reach)}, world);
+  }
   return best && area(*best) <= area(run) ? *best : run;
 }
 
