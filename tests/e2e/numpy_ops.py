@@ -1,0 +1,230 @@
+"""Every op in NumPy float64. An op of one rank is f(op, inputs, names) -> values; `names` has dims, scalars, rank and world.
+A collective is f(op, inputs of all ranks, rank, names) -> value on that rank. Values are rounded by the caller."""
+
+import math
+
+import numpy as np
+
+from numpy_graph import evaluate, rounded, wide
+
+
+def integers(*arrays):
+    return all(a.dtype.kind in "iu" for a in arrays)
+
+
+def wrap(values):
+    return np.asarray(values).astype(np.int64).astype(np.int32).astype(np.int64)
+
+
+def erf(x):
+    return np.vectorize(math.erf, otypes=[float])(x)
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x, approximate="none"):
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def matmul(op, ins, names):
+    a, b = wide(ins[0]), wide(ins[1])
+    y = a @ (b.T if op.get("transpose_b", False) else b)
+    if len(ins) > 2:
+        y = y + wide(ins[2])
+    if integers(*ins):
+        y = wrap(y)
+    activation = op.get("activation", "none")
+    return {"none": lambda v: v, "relu": lambda v: np.maximum(v, 0), "silu": silu, "gelu": gelu}[activation](y)
+
+
+def binary(op, ins, names):
+    a = wide(ins[0])
+    if len(ins) > 1:
+        b = wide(ins[1])
+    else:
+        b = evaluate(op["value"], names) if isinstance(op["value"], str) else op["value"]
+        b = np.int64(b) if integers(ins[0]) else np.float64(np.float32(b))
+    function = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}[op["op"]]
+    y = function(a, b)
+    return wrap(y) if integers(*ins) else y
+
+
+def unary(op, ins, names):
+    x = wide(ins[0])
+    if op["op"] == "gelu":
+        return gelu(x, op.get("approximate", "none"))
+    return {
+        "relu": lambda: np.maximum(x, 0),
+        "silu": lambda: silu(x),
+        "sigmoid": lambda: 1 / (1 + np.exp(-x)),
+        "tanh": lambda: np.tanh(x),
+        "exp": lambda: np.exp(x),
+    }[op["op"]]()
+
+
+def swiglu(op, ins, names):
+    return silu(wide(ins[0])) * wide(ins[1])
+
+
+def rmsnorm(op, ins, names):
+    x, w = wide(ins[0]), wide(ins[1])
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + op.get("eps", 1e-6)) * w
+
+
+def layernorm(op, ins, names):
+    x, w, b = (wide(i) for i in ins)
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + op.get("eps", 1e-5)) * w + b
+
+
+def softmax_of(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def softmax(op, ins, names):
+    return softmax_of(wide(ins[0]))
+
+
+def rope(op, ins, names):
+    x = wide(ins[0])
+    d = evaluate(op["head_dim"], names)
+    rows = x.reshape(-1, x.shape[-1] // d, d)
+    positions = ins[1].reshape(-1).astype(np.float64) if len(ins) > 1 else evaluate(op.get("position", 0), names) + np.arange(len(rows))
+    frequencies = float(op.get("theta", 10000)) ** (-np.arange(0, d, 2) / d)
+    if "scaling" in op:
+        s = op["scaling"]
+        wavelength = 2 * np.pi / frequencies
+        smooth = (s["original_max_position"] / wavelength - s["low_freq_factor"]) / (s["high_freq_factor"] - s["low_freq_factor"])
+        mixed = (1 - smooth) * frequencies / s["factor"] + smooth * frequencies
+        long = wavelength > s["original_max_position"] / s["low_freq_factor"]
+        short = wavelength < s["original_max_position"] / s["high_freq_factor"]
+        frequencies = np.where(long, frequencies / s["factor"], np.where(short, frequencies, mixed))
+    angles = (positions[:, None] * frequencies)[:, None, :]
+    pairs = (slice(0, None, 2), slice(1, None, 2)) if op.get("interleaved", False) else (slice(0, d // 2), slice(d // 2, None))
+    a, b = rows[..., pairs[0]], rows[..., pairs[1]]
+    y = np.empty_like(rows)
+    y[..., pairs[0]] = a * np.cos(angles) - b * np.sin(angles)
+    y[..., pairs[1]] = a * np.sin(angles) + b * np.cos(angles)
+    return y.reshape(x.shape)
+
+
+def attention(op, ins, names):
+    d = evaluate(op["head_dim"], names)
+    q, k, v = (wide(t).reshape(len(t), -1, d).transpose(1, 0, 2) for t in ins)  # head, row, d
+    length = evaluate(op.get("length", k.shape[1]), names)
+    group = len(q) // len(k)
+    k, v = (np.repeat(t[:, :length], group, axis=0) for t in (k, v))
+    scores = q @ k.transpose(0, 2, 1) * op.get("scale", 1 / math.sqrt(d))
+    if op.get("causal", False):
+        last = length - q.shape[1] + np.arange(q.shape[1])
+        scores = np.where(np.arange(length) <= last[:, None], scores, -np.inf)
+    with np.errstate(invalid="ignore"):
+        weights = np.where(np.isneginf(scores).all(-1, keepdims=True), 0.0, softmax_of(scores))
+    return (weights @ v).transpose(1, 0, 2).reshape(ins[0].shape)
+
+
+def kv_append(op, ins, names):
+    cache, x = wide(ins[0]).copy(), wide(ins[1])
+    at = evaluate(op["at"], names)
+    if at < 0 or at + len(x) > len(cache):
+        raise ValueError(f"kv_append: rows {at} to {at + len(x)} of {len(cache)}")
+    cache[at : at + len(x)] = x
+    return cache
+
+
+def embedding(op, ins, names):
+    if ((ins[1] < 0) | (ins[1] >= len(ins[0]))).any():
+        raise ValueError("embedding: an id is out of range")
+    return wide(ins[0])[ins[1]]
+
+
+def argmax(op, ins, names):
+    return np.argmax(wide(ins[0]), axis=-1).reshape(reduced_shape(ins[0]))
+
+
+def reduced_shape(x):
+    return x.shape[:-1] or (1,)
+
+
+def reduction(op, ins, names):
+    x = wide(ins[0])
+    y = {"sum": np.sum, "mean": np.mean, "max": np.max}[op["op"]](x, axis=-1).reshape(reduced_shape(x))
+    return wrap(y) if integers(ins[0]) and op["op"] == "sum" else y
+
+
+def same(op, ins, names):
+    return wide(ins[0])
+
+
+def reshape(op, ins, names):
+    return wide(ins[0]).reshape([evaluate(e, names) for e in op["shape"]])
+
+
+def transpose(op, ins, names):
+    perm = [evaluate(p, names) for p in op["perm"]] if "perm" in op else None
+    return wide(ins[0]).transpose(perm)
+
+
+def slice_op(op, ins, names):
+    bounds = [evaluate(op[key], names) if key in op else None for key in ("begin", "end", "step")]
+    index = [slice(None)] * ins[0].ndim
+    index[evaluate(op.get("axis", 0), names)] = slice(*bounds)
+    return wide(ins[0])[tuple(index)]
+
+
+def concat(op, ins, names):
+    return np.concatenate([wide(t) for t in ins], axis=evaluate(op.get("axis", 0), names))
+
+
+def split(op, ins, names):
+    return np.split(wide(ins[0]), len(op["out"]), axis=evaluate(op.get("axis", 0), names))
+
+
+OPS = {
+    "matmul": matmul, "swiglu": swiglu, "rmsnorm": rmsnorm, "layernorm": layernorm, "softmax": softmax, "rope": rope,
+    "attention": attention, "kv_append": kv_append, "embedding": embedding, "argmax": argmax, "cast": same, "copy": same,
+    "reshape": reshape, "transpose": transpose, "slice": slice_op, "concat": concat, "split": split,
+    **dict.fromkeys(("add", "sub", "mul", "maximum", "minimum"), binary),
+    **dict.fromkeys(("relu", "silu", "gelu", "sigmoid", "tanh", "exp"), unary),
+    **dict.fromkeys(("sum", "mean", "max"), reduction),
+}
+
+
+def allreduce(op, ins, rank, names):
+    stack = np.stack([wide(t) for t in ins])
+    how = op.get("reduce", "sum")
+    y = {"sum": np.sum, "avg": np.mean, "max": np.max, "min": np.min}[how](stack, axis=0)
+    return wrap(y) if integers(*ins) else y
+
+
+def reduce_scatter(op, ins, rank, names):
+    return np.split(allreduce(op, ins, rank, names), len(ins))[rank]
+
+
+def allgather(op, ins, rank, names):
+    return np.concatenate([wide(t) for t in ins])
+
+
+def alltoall(op, ins, rank, names):
+    return np.concatenate([np.split(wide(t), len(ins))[rank] for t in ins])
+
+
+def broadcast(op, ins, rank, names):
+    return wide(ins[evaluate(op["root"], names)])
+
+
+def ring_shift(op, ins, rank, names):
+    return wide(ins[(rank - evaluate(op.get("by", 1), names)) % len(ins)])
+
+
+COLLECTIVES = {
+    "allreduce": allreduce, "reduce_scatter": reduce_scatter, "allgather": allgather, "alltoall": alltoall,
+    "broadcast": broadcast, "ring_shift": ring_shift,
+}
+MOVES = {"copy", "reshape", "transpose", "slice", "concat", "split", "cast", "embedding", "allgather", "alltoall", "broadcast",
+         "ring_shift", "recv", "kv_append"}
