@@ -1,0 +1,130 @@
+// Lanes of a simulated CTA as fibres: they take turns, and change at barriers.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace device_fibres {
+
+class Pages {
+ public:
+  char* push(size_t bytes) {
+    pages_.emplace_back(static_cast<char*>(std::aligned_alloc(128, (bytes + 127) / 128 * 128)), &std::free);
+    std::memset(pages_.back().get(), 0xff, bytes);
+    return pages_.back().get();
+  }
+  char* back() { return pages_.back().get(); }
+  const char* at(size_t i) const {
+    if (i >= pages_.size()) throw std::logic_error("the consumers wait for a page that the loader never fills");
+    return pages_[i].get();
+  }
+  size_t size() const { return pages_.size(); }
+  void clear() { pages_.clear(); }
+
+ private:
+  std::vector<std::unique_ptr<char, void (*)(void*)>> pages_;
+};
+
+struct State {
+  static constexpr size_t kStack = 96 * 1024;
+  std::vector<ucontext_t> fibres;
+  std::vector<std::unique_ptr<char[]>> stacks;
+  std::vector<bool> done;
+  ucontext_t main;
+  std::function<void()> body;
+  size_t current = 0, left = 0;
+  std::vector<int> arrived;
+  std::vector<unsigned> generation;
+  std::unique_ptr<char, void (*)(void*)> memory{nullptr, &std::free};
+  Pages pages;
+  std::string failure;
+};
+inline State& state() {
+  static State s;
+  return s;
+}
+inline int lane() { return static_cast<int>(state().current); }
+inline char* memory() { return state().memory.get(); }
+inline Pages& pages() { return state().pages; }
+
+inline void reset(size_t bytes) {
+  State& s = state();
+  s.memory.reset(static_cast<char*>(std::aligned_alloc(1024, (bytes + 1023) / 1024 * 1024)));
+  std::memset(s.memory.get(), 0xff, bytes);
+  s.pages.clear();
+  s.current = 0;
+}
+
+// To the next lane that has not ended; to the main context if none is left.
+inline void yield() {
+  State& s = state();
+  const size_t from = s.current;
+  if (s.left == 0) {
+    swapcontext(&s.fibres[from], &s.main);
+    return;
+  }
+  do s.current = (s.current + 1) % s.fibres.size();
+  while (s.done[s.current]);
+  if (s.current != from) swapcontext(&s.fibres[from], &s.fibres[s.current]);
+}
+
+inline void barrier(int group, int lanes) {
+  if (lanes == 1) return;
+  State& s = state();
+  const auto g = static_cast<size_t>(group);
+  const unsigned before = s.generation[g];
+  if (++s.arrived[g] == lanes) {
+    s.arrived[g] = 0;
+    ++s.generation[g];
+    return;
+  }
+  while (s.generation[g] == before) yield();
+}
+
+inline void enter() {
+  State& s = state();
+  try {
+    s.body();
+  } catch (const std::exception& e) {
+    s.failure = e.what();
+  }
+  s.done[s.current] = true;
+  --s.left;
+  yield();
+}
+
+// Runs body on each of `lanes` lanes.
+inline void run(int lanes, std::function<void()> body) {
+  State& s = state();
+  if (lanes == 1) return body();
+  const auto n = static_cast<size_t>(lanes);
+  s.body = std::move(body);
+  s.failure.clear();
+  s.fibres.assign(n, {});
+  s.done.assign(n, false);
+  s.arrived.assign(n + 1, 0);
+  s.generation.assign(n + 1, 0);
+  s.left = n;
+  while (s.stacks.size() < n) s.stacks.emplace_back(new char[State::kStack]);
+  for (size_t i = 0; i < n; ++i) {
+    getcontext(&s.fibres[i]);
+    s.fibres[i].uc_stack.ss_sp = s.stacks[i].get();
+    s.fibres[i].uc_stack.ss_size = State::kStack;
+    s.fibres[i].uc_link = nullptr;
+    makecontext(&s.fibres[i], &enter, 0);
+  }
+  s.current = 0;
+  swapcontext(&s.main, &s.fibres[0]);
+  if (!s.failure.empty()) throw std::logic_error(s.failure);
+}
+
+}  // namespace device_fibres

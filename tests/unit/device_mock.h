@@ -1,0 +1,156 @@
+// The device's words for unit tests: MOCK_LANES lanes in warps of MOCK_WARP_LANES, each a fibre, so that barriers and shuffles mean what
+// they mean on a GPU. Included inside a namespace of the test's own, once for each number of lanes; the includes and the fibres are in
+// device_fibres.h. Pages come from a queue that the loader fills before the consumers start.
+//
+// No include guard: see above.
+
+#define MACO_FN inline
+#define MACO_OP inline
+#define MACO_UNROLL
+
+#include "runtime/device/abi.cuh"
+
+namespace maco {
+
+constexpr int kLanes = MOCK_LANES;
+constexpr int kWarpLanes = MOCK_WARP_LANES;
+constexpr int kWarps = kLanes / kWarpLanes;
+constexpr int kLoaderLanes = 1;
+
+inline int lane() { return device_fibres::lane(); }
+inline int warp() { return lane() / kWarpLanes; }
+inline int warp_lane() { return lane() % kWarpLanes; }
+inline int loader_lane() { return 0; }
+inline bool is_loader() { return false; }
+inline int cta_id() { return 0; }
+inline char* cta_memory() { return device_fibres::memory(); }
+inline void cta_sync() { device_fibres::barrier(0, kLanes); }
+inline bool cta_any(bool v) {
+  cta_sync();
+  return v;
+}
+inline void warp_sync() { device_fibres::barrier(1 + warp(), kWarpLanes); }
+inline bool warp_any(bool v) { return v; }
+template <class T>
+T shuffle_from(T value, int from) {
+  static T slots[kLanes];
+  slots[lane()] = value;
+  warp_sync();
+  const T got = slots[from];
+  warp_sync();
+  return got;
+}
+inline float shuffle_xor(float v, int mask) { return shuffle_from(v, lane() ^ mask); }
+inline i32 shuffle_xor(i32 v, int mask) { return shuffle_from(v, lane() ^ mask); }
+
+inline float fexp(float x) { return std::exp(x); }
+inline float ftanh(float x) { return std::tanh(x); }
+inline float ferf(float x) { return std::erf(x); }
+inline float flog(float x) { return std::log(x); }
+inline float fsin(float x) { return std::sin(x); }
+inline float fcos(float x) { return std::cos(x); }
+inline float fpow(float x, float y) { return std::pow(x, y); }
+inline float fsqrt(float x) { return std::sqrt(x); }
+inline float frsqrt(float x) { return 1.0f / std::sqrt(x); }
+inline float ffma(float a, float b, float c) { return std::fma(a, b, c); }
+inline float fdiv(float a, float b) { return a / b; }
+inline float fabsolute(float x) { return std::fabs(x); }
+inline u32 bits_of(float x) {
+  u32 r;
+  std::memcpy(&r, &x, 4);
+  return r;
+}
+inline float float_of(u32 x) {
+  float r;
+  std::memcpy(&r, &x, 4);
+  return r;
+}
+constexpr float kInfinity = __builtin_huge_valf();
+constexpr bool kHasF16 = false, kHasBf16 = false, kHasF8 = false;
+inline float f16_to_float(u16) { return 0; }
+inline u16 float_to_f16(float) { return 0; }
+inline u16 float_to_bf16(float) { return 0; }
+inline u8 float_to_e4m3(float) { return 0; }
+inline u8 float_to_e5m2(float) { return 0; }
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vec {
+  T v[N];
+};
+template <class T>
+T gload(const T* p) {
+  return *p;
+}
+template <class T>
+void gstore(T* p, T v) {
+  *p = v;
+}
+template <int N, class T>
+Vec<T, N> gload_vec(const T* p) {
+  static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vec<T, N>) != 0) throw std::logic_error("unaligned vector load");
+  return *reinterpret_cast<const Vec<T, N>*>(p);
+}
+template <int N, class T>
+void gstore_vec(T* p, Vec<T, N> v) {
+  static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vec<T, N>) != 0) throw std::logic_error("unaligned vector store");
+  *reinterpret_cast<Vec<T, N>*>(p) = v;
+}
+template <class T>
+T table_load(const T* p) {
+  return *p;
+}
+inline u32 load_relaxed(const u32* p) { return *p; }
+inline void store_relaxed(u32* p, u32 v) { *p = v; }
+inline void store_release_sys(u32* p, u32 v) { *p = v; }
+inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
+
+}  // namespace maco
+
+#include "runtime/device/numbers.cuh"
+#include "runtime/device/context.cuh"
+
+namespace maco {
+
+// A fresh page holds bytes of NaNs: what was not copied shows up in results.
+inline char* page_acquire(Context& ctx) { return device_fibres::pages().push(static_cast<size_t>(ctx.page_bytes)); }
+template <class T>
+void page_copy(Context& ctx, char* to, const T* from, i64 count) {
+  const char* page = device_fibres::pages().back();
+  if (to < page || to + static_cast<size_t>(count) * sizeof(T) > page + ctx.page_bytes) throw std::logic_error("copy beyond the page");
+  std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+}
+inline void page_publish(Context&) {}
+inline const char* page_wait(Context& ctx) {
+  cta_sync();
+  return device_fibres::pages().at(ctx.page_index++);
+}
+inline void page_release(Context&) { cta_sync(); }
+
+// Runs one tile: loader(ctx), then consumer(ctx) on all lanes, with operands and launch values.
+template <class Loader, class Consumer>
+void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values, int page_bytes, Loader loader, Consumer consumer) {
+  Launch launch{};
+  for (size_t i = 0; i < values.size(); ++i) launch.values[i] = static_cast<i32>(values[i]);
+  device_fibres::reset(sizeof(CtaMemory));
+  Context first(launch, 1, 0);
+  first.page_bytes = page_bytes;
+  for (size_t i = 0; i < operands.size(); ++i) first.mine->operands[i] = static_cast<char*>(operands[i]);
+  loader(first);
+  const u32 filled = static_cast<u32>(device_fibres::pages().size());
+  u32 used = 0;
+  device_fibres::run(kLanes, [&] {
+    Context ctx = first;
+    ctx.page_index = 0;
+    consumer(ctx);
+    used = ctx.page_index;
+  });
+  if (filled != used) throw std::logic_error("loader and consumers disagree about the number of pages");
+}
+
+}  // namespace maco
+
+#undef MACO_FN
+#undef MACO_OP
+#undef MACO_UNROLL

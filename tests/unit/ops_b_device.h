@@ -1,0 +1,411 @@
+// Checks of matmul, norms, softmax, reductions, rope and attention on the simulated lanes of device_mock.h against sums in double.
+// Included inside a namespace, once for each number of lanes.
+
+#include "tests/unit/device_mock.h"
+
+#define MACO_FN inline
+#define MACO_OP inline
+#define MACO_UNROLL
+#include "runtime/device/rows.cuh"
+#include "runtime/device/ops/matmul.cuh"
+#include "runtime/device/ops/rmsnorm.cuh"
+#include "runtime/device/ops/layernorm.cuh"
+#include "runtime/device/ops/softmax.cuh"
+#include "runtime/device/ops/reduce.cuh"
+#include "runtime/device/ops/argmax.cuh"
+#include "runtime/device/ops/rope.cuh"
+#include "runtime/device/ops/attention.cuh"
+#undef MACO_FN
+#undef MACO_OP
+#undef MACO_UNROLL
+
+using namespace maco;
+using f32 = float;
+
+// Elements that end where their memory ends, with a canary in front: what is written outside is noticed, and what is read outside is
+// noticed by AddressSanitizer.
+template <class T>
+struct Tensor {
+  std::vector<T> v;
+  explicit Tensor(i64 n) : v(static_cast<size_t>(n)) { std::memset(static_cast<void*>(v.data()), 0xff, v.size() * sizeof(T)); }
+  Tensor(i64 n, unsigned seed, double scale = 1) : v(static_cast<size_t>(n)) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> real(-1, 1);
+    for (T& x : v) {
+      if constexpr (is_same<AccOf<T>, i32>) {
+        x = static_cast<T>(random());
+      } else {
+        x = from_acc<T>(static_cast<float>(real(random) * scale));
+      }
+    }
+  }
+  void* data() { return v.data(); }
+  double operator[](i64 i) const { return static_cast<double>(to_acc(v[static_cast<size_t>(i)])); }
+};
+
+// The relative error in the Frobenius norm; infinite if NaNs are at different places.
+template <class T>
+double error_of(const Tensor<T>& y, const std::vector<double>& expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double got = y[static_cast<i64>(i)], want = expected[i];
+    if (std::isnan(got) != std::isnan(want)) return HUGE_VAL;
+    if (std::isnan(want) || (std::isinf(want) && got == want)) continue;
+    difference += (got - want) * (got - want);
+    norm += want * want;
+  }
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+template <class T>
+double bound_of() {
+  if constexpr (is_same<T, f16>) return 1e-3;
+  if constexpr (is_same<T, bf16>) return 4e-3;
+  if constexpr (is_same<T, f8e4m3>) return 5e-2;
+  if constexpr (is_same<T, f8e5m2>) return 1e-1;
+  return 2e-6;
+}
+
+// ---- matmul --------------------------------------------------------------------------------------------------------------------
+
+enum class Rows { Fixed, Dims };
+
+template <class X_, class W_, class Y_, i64 N_, i64 K_, i64 BM_, i64 BN_, bool kTransposed, bool kFewRows, Rows kRows = Rows::Fixed,
+          int kPage = 4096>
+struct Product {
+  using X = X_;
+  using W = W_;
+  using Y = Y_;
+  using rows = Value<0>;
+  using plan_rows = std::conditional_t<kRows == Rows::Dims, Value<0>, Const<kFewRows ? 8 : 9>>;
+  static constexpr bool few_rows = kFewRows, transpose_b = kTransposed;
+  static constexpr i64 N = N_, K = K_, BM = BM_, BN = BN_, page_bytes = kPage;
+  static auto finish(const Args& args, i64 row, i64 col, AccOf<X> sum) {
+    (void)row;
+    return fn::relu(fn::add(sum, to_acc(gload(args.ptr<const AccOf<X>>(3) + col))));
+  }
+};
+
+template <class C>
+std::vector<typename C::Y> multiply(i64 rows, double* error) {
+  using X = typename C::X;
+  using W = typename C::W;
+  using Y = typename C::Y;
+  Tensor<X> a(rows * C::K, 1);
+  Tensor<W> b(C::N * C::K, 2);
+  Tensor<AccOf<X>> bias(C::N, 3);
+  Tensor<Y> y(rows * C::N);
+  const i64 tiles = (std::max<i64>(rows, C::BM + 1) + C::BM - 1) / C::BM * ((C::N + C::BN - 1) / C::BN);  // one block has no rows
+  for (i64 t = 0; t < tiles; ++t)
+    run_tile({a.data(), b.data(), y.data(), bias.data()}, {rows}, static_cast<int>(C::page_bytes),
+             [&](Context& ctx) { ops::matmul_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
+             [&](Context& ctx) { ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+  if (error) {
+    std::vector<double> expected;
+    bool equal = true;
+    for (i64 m = 0; m < rows; ++m)
+      for (i64 n = 0; n < C::N; ++n) {
+        if constexpr (is_same<AccOf<X>, i32>) {
+          u32 sum = static_cast<u32>(bias.v[static_cast<size_t>(n)]);
+          for (i64 k = 0; k < C::K; ++k)
+            sum += static_cast<u32>(a.v[static_cast<size_t>(m * C::K + k)]) *
+                   static_cast<u32>(b.v[static_cast<size_t>(C::transpose_b ? n * C::K + k : k * C::N + n)]);
+          equal = equal && y.v[static_cast<size_t>(m * C::N + n)] == from_acc<Y>(std::max(static_cast<i32>(sum), 0));
+        } else {
+          double sum = bias[n];
+          for (i64 k = 0; k < C::K; ++k) sum += a[m * C::K + k] * b[C::transpose_b ? n * C::K + k : k * C::N + n];
+          expected.push_back(std::max(sum, 0.0));
+        }
+      }
+    *error = is_same<AccOf<X>, i32> ? (equal ? 0 : HUGE_VAL) : error_of(y, expected);
+  }
+  return y.v;
+}
+template <class C>
+void check_product(i64 rows) {
+  double error = HUGE_VAL;
+  multiply<C>(rows, &error);
+  INFO("rows " << rows << " N " << C::N << " K " << C::K << " BM " << C::BM << " BN " << C::BN << " transposed " << C::transpose_b);
+  CHECK(error < bound_of<typename C::Y>());
+}
+template <class C>
+bool same_bits(const std::vector<typename C::Y>& a, const std::vector<typename C::Y>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(typename C::Y)) == 0;
+}
+
+inline void check_products() {
+  // Few rows: K whole pages, odd, less than a vector; N of whole tiles and not.
+  check_product<Product<bf16, bf16, bf16, 40, 1024, 1, 16, true, true>>(1);
+  check_product<Product<bf16, bf16, f32, 24, 600, 8, 24, true, true>>(7);
+  check_product<Product<f32, bf16, f32, 17, 259, 4, 8, true, true>>(3);
+  check_product<Product<bf16, f32, f16, 9, 7, 2, 8, true, true>>(2);
+  check_product<Product<f32, f32, f32, 1, 1, 1, 8, true, true>>(1);
+  check_product<Product<f16, f8e4m3, f16, 12, 1037, 2, 16, true, true>>(2);
+  check_product<Product<f32, f8e5m2, f32, 10, 700, 8, 8, true, true>>(8);
+  check_product<Product<i32, i32, i32, 11, 300, 4, 8, true, true>>(3);
+  check_product<Product<bf16, bf16, bf16, 40, 520, 1, 16, false, true>>(1);
+  check_product<Product<bf16, bf16, f32, 70, 333, 8, 64, false, true>>(7);
+  check_product<Product<f32, f32, f32, 13, 97, 4, 16, false, true>>(4);
+  check_product<Product<f32, f8e4m3, f32, 1, 5, 2, 16, false, true>>(2);
+  check_product<Product<f32, bf16, f32, 1025, 33, 2, 64, false, true>>(2);
+  check_product<Product<i32, i32, f32, 20, 50, 2, 16, false, true>>(2);
+  check_product<Product<f32, f32, f32, 40, 1000, 8, 16, false, true, Rows::Fixed, 16384>>(8);
+  // Many rows.
+  check_product<Product<bf16, bf16, bf16, 64, 256, 64, 64, true, false>>(64);
+  check_product<Product<bf16, bf16, bf16, 100, 100, 32, 32, true, false>>(61);
+  check_product<Product<f32, bf16, f32, 33, 37, 16, 16, true, false>>(17);
+  check_product<Product<bf16, f32, f16, 5, 131, 128, 32, true, false>>(130);
+  check_product<Product<f16, f8e4m3, f16, 130, 70, 16, 64, true, false>>(19);
+  check_product<Product<i32, i32, i32, 20, 43, 16, 32, true, false>>(33);
+  check_product<Product<f32, f32, f32, 1, 1, 16, 16, true, false>>(9);
+  check_product<Product<bf16, bf16, bf16, 64, 256, 64, 64, false, false>>(64);
+  check_product<Product<bf16, bf16, f32, 101, 100, 32, 32, false, false>>(61);
+  check_product<Product<f32, f32, f32, 30, 37, 16, 16, false, false>>(17);
+  check_product<Product<f32, bf16, f32, 129, 50, 64, 128, false, false, Rows::Fixed, 16384>>(70);
+  check_product<Product<bf16, f8e5m2, bf16, 77, 64, 16, 64, false, false>>(20);
+  check_product<Product<i32, i32, i32, 20, 43, 16, 32, false, false>>(33);
+  // Rows that a dim gives: both ways from one config.
+  for (i64 rows : {1, 2, 8, 9, 33}) {
+    check_product<Product<bf16, bf16, bf16, 48, 300, 32, 32, true, false, Rows::Dims>>(rows);
+    check_product<Product<bf16, bf16, bf16, 48, 300, 32, 32, false, false, Rows::Dims>>(rows);
+  }
+  for (i64 rows : {1, 2, 5}) check_product<Product<bf16, bf16, bf16, 48, 300, 8, 16, true, true, Rows::Dims>>(rows);
+}
+
+// The bits don't depend on how the result is cut into tiles, nor on how many rows are done together.
+inline void check_product_bits() {
+  using Few1 = Product<bf16, bf16, f32, 40, 1300, 8, 8, true, true>;
+  using Few2 = Product<bf16, bf16, f32, 40, 1300, 2, 40, true, true>;
+  using Few3 = Product<bf16, bf16, f32, 40, 1300, 8, 40, true, true, Rows::Dims, 16384>;
+  CHECK(same_bits<Few1>(multiply<Few1>(5, nullptr), multiply<Few2>(5, nullptr)));
+  CHECK(same_bits<Few1>(multiply<Few1>(5, nullptr), multiply<Few3>(5, nullptr)));
+  const auto one = multiply<Few3>(1, nullptr), five = multiply<Few3>(5, nullptr);
+  CHECK(std::memcmp(one.data(), five.data(), 40 * sizeof(float)) == 0);
+  using Plain1 = Product<bf16, bf16, f32, 80, 1300, 8, 16, false, true>;
+  using Plain2 = Product<bf16, bf16, f32, 80, 1300, 2, 48, false, true>;
+  CHECK(same_bits<Plain1>(multiply<Plain1>(5, nullptr), multiply<Plain2>(5, nullptr)));
+  using Many1 = Product<bf16, bf16, f32, 80, 300, 16, 16, true, false>;
+  using Many2 = Product<bf16, bf16, f32, 80, 300, 64, 64, true, false>;
+  CHECK(same_bits<Many1>(multiply<Many1>(20, nullptr), multiply<Many2>(20, nullptr)));
+}
+
+// ---- ops over rows ---------------------------------------------------------------------------------------------------------------
+
+template <class X_, class W_, class Y_, i64 N_, i64 BR_>
+struct Norm {
+  using X = X_;
+  using W = W_;
+  using B = W_;
+  using Y = Y_;
+  using rows = Value<0>;
+  static constexpr i64 N = N_, BR = BR_;
+  static constexpr double eps = 1e-5;
+};
+template <class F>
+void run_rows(i64 rows, i64 block, const std::vector<void*>& operands, std::vector<i64> values, F f) {
+  values.insert(values.begin(), rows);
+  for (i64 t = 0; t <= (rows - 1) / block + 1; ++t)  // one tile more than there are rows for
+    run_tile(operands, values, 0, [](Context&) {}, [&](Context& ctx) { f(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+}
+template <class C>
+void check_norms(i64 rows) {
+  Tensor<typename C::X> x(rows * C::N, 1, 3);
+  Tensor<typename C::W> w(C::N, 2), b(C::N, 3);
+  Tensor<typename C::Y> y(rows * C::N), z(rows * C::N);
+  run_rows(rows, C::BR, {x.data(), w.data(), y.data()}, {}, [](auto& ctx, auto args, u32 t) { ops::rmsnorm<C>(ctx, args, t); });
+  run_rows(rows, C::BR, {x.data(), w.data(), b.data(), z.data()}, {}, [](auto& ctx, auto args, u32 t) { ops::layernorm<C>(ctx, args, t); });
+  std::vector<double> rms, layer;
+  for (i64 r = 0; r < rows; ++r) {
+    double squares = 0, sum = 0, variance = 0;
+    for (i64 i = 0; i < C::N; ++i) squares += x[r * C::N + i] * x[r * C::N + i], sum += x[r * C::N + i];
+    const double mean = sum / static_cast<double>(C::N);
+    for (i64 i = 0; i < C::N; ++i) variance += (x[r * C::N + i] - mean) * (x[r * C::N + i] - mean);
+    for (i64 i = 0; i < C::N; ++i) {
+      rms.push_back(x[r * C::N + i] / std::sqrt(squares / static_cast<double>(C::N) + C::eps) * w[i]);
+      layer.push_back((x[r * C::N + i] - mean) / std::sqrt(variance / static_cast<double>(C::N) + C::eps) * w[i] + b[i]);
+    }
+  }
+  INFO("rows " << rows << " N " << C::N);
+  CHECK(error_of(y, rms) < bound_of<typename C::Y>());
+  CHECK(error_of(z, layer) < bound_of<typename C::Y>());
+}
+inline void check_all_norms() {
+  check_norms<Norm<f32, f32, f32, 1, 4>>(5);
+  check_norms<Norm<bf16, bf16, bf16, 64, 3>>(7);
+  check_norms<Norm<bf16, f32, f16, 97, 2>>(9);
+  check_norms<Norm<f16, bf16, f32, 2048, 1>>(2);
+  check_norms<Norm<f32, f32, f32, 2500, 2>>(3);
+  check_norms<Norm<f32, f32, f32, 40001, 2>>(2);
+  check_norms<Norm<f8e4m3, f32, f32, 3000, 2>>(2);
+}
+
+template <class X_, class Y_, i64 N_, i64 BR_, i64 kKind = 0, bool kDims = false>
+struct Row {
+  using X = X_;
+  using Y = Y_;
+  using rows = Value<0>;
+  using cols = std::conditional_t<kDims, Value<1>, Const<N_>>;
+  static constexpr i64 N = N_, BR = BR_, kind = kKind;
+};
+// sum, mean, max, argmax, softmax of the same rows. `special`: 1 puts NaN into the second row, 2 ties and infinities everywhere.
+template <class X, i64 N, i64 BR, bool kDims = false>
+void check_reductions(i64 rows, i64 cols, int special = 0) {
+  Tensor<X> x(rows * cols, 7);
+  const auto put = [&](i64 i, float v) { x.v[static_cast<size_t>(i)] = from_acc<X>(v); };
+  if (special == 1) put(cols + cols / 2, NAN), put(cols + cols - 1, NAN);
+  if (special == 2)
+    for (i64 i = 0; i < rows * cols; ++i) put(i, i % 5 == 3 ? 2.0f : i % 7 == 0 ? -static_cast<float>(HUGE_VAL) : 1.0f);
+  Tensor<float> sum(rows), mean(rows);
+  Tensor<X> most(rows), soft(rows * cols);
+  Tensor<i32> place(rows);
+  using C = Row<X, float, N, BR, ops::kReduceSum, kDims>;
+  using Mean = Row<X, float, N, BR, ops::kReduceMean, kDims>;
+  using Max = Row<X, X, N, BR, ops::kReduceMax, kDims>;
+  using Arg = Row<X, i32, N, BR, 0, kDims>;
+  run_rows(rows, BR, {x.data(), sum.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::reduce<C>(ctx, args, t); });
+  run_rows(rows, BR, {x.data(), most.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::reduce<Max>(ctx, args, t); });
+  run_rows(rows, BR, {x.data(), place.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::argmax<Arg>(ctx, args, t); });
+  constexpr bool floats = is_same<AccOf<X>, float>;
+  if constexpr (floats) {
+    run_rows(rows, BR, {x.data(), mean.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::reduce<Mean>(ctx, args, t); });
+    run_rows(rows, BR, {x.data(), soft.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::softmax<Max>(ctx, args, t); });
+  }
+  std::vector<double> sums, means, mosts, softs;
+  for (i64 r = 0; r < rows; ++r) {
+    double total = 0, top = x[r * cols], exps = 0;
+    i32 wrapped = 0, best = 0;
+    for (i64 i = 0; i < cols; ++i) {
+      const double v = x[r * cols + i];
+      total += v;
+      wrapped = fn::add(wrapped, static_cast<i32>(std::isnan(v) || std::isinf(v) ? 0 : v));
+      const double b = x[r * cols + best];
+      if (!std::isnan(b) && (std::isnan(v) || v > b)) best = static_cast<i32>(i);
+    }
+    top = x[r * cols + best];
+    for (i64 i = 0; i < cols; ++i) exps += std::exp(x[r * cols + i] - top);
+    for (i64 i = 0; i < cols; ++i) softs.push_back(std::exp(x[r * cols + i] - top) / exps);
+    sums.push_back(floats ? total : static_cast<double>(static_cast<float>(wrapped)));
+    means.push_back(total / static_cast<double>(cols));
+    mosts.push_back(top);
+    CHECK(place.v[static_cast<size_t>(r)] == best);
+  }
+  INFO("rows " << rows << " cols " << cols << " special " << special);
+  CHECK(error_of(sum, sums) < 3e-6);
+  CHECK(error_of(most, mosts) == 0);
+  if (floats) {
+    CHECK(error_of(mean, means) < 3e-6);
+    CHECK(error_of(soft, softs) < bound_of<X>());
+  }
+}
+inline void check_all_reductions() {
+  check_reductions<f32, 1, 4>(3, 1);
+  check_reductions<f32, 100, 4>(9, 100);
+  check_reductions<bf16, 37, 8>(11, 37);
+  check_reductions<f16, 2056, 1>(2, 2056);
+  check_reductions<f32, 20011, 1>(2, 20011);
+  check_reductions<i32, 300, 2>(5, 300);
+  check_reductions<u8, 333, 2>(5, 333);
+  check_reductions<i32, 4096, 2>(3, 4096);
+  check_reductions<f32, 64, 1, true>(1, 41);
+  check_reductions<f32, 5000, 1, true>(1, 3);
+  for (int special : {1, 2}) {
+    check_reductions<f32, 100, 4>(3, 100, special);
+    check_reductions<bf16, 2500, 4>(3, 2500, special);
+  }
+}
+
+// ---- rope ------------------------------------------------------------------------------------------------------------------------
+
+template <class X_, i64 H_, i64 D_, bool kInterleaved, bool kPositions>
+struct Rope {
+  using X = X_;
+  using Y = X_;
+  using rows = Value<0>;
+  using position = Value<1>;
+  static constexpr i64 H = H_, D = D_, BR = 2;
+  static constexpr bool interleaved = kInterleaved, from_positions = kPositions;
+  static double frequency(i64 pair) { return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D)); }
+  static u64 turns(int pair) { return static_cast<u64>(std::ldexp(frequency(pair) / (2 * 3.14159265358979323846), 64)); }
+};
+template <class C>
+void check_rope(i64 rows, i64 position) {
+  Tensor<typename C::X> x(rows * C::H * C::D, 5);
+  Tensor<typename C::Y> y(rows * C::H * C::D);
+  Tensor<i32> positions(rows);
+  for (i64 r = 0; r < rows; ++r) positions.v[static_cast<size_t>(r)] = static_cast<i32>(position + r);
+  std::vector<void*> operands = {x.data(), y.data()};
+  if (C::from_positions) operands = {x.data(), positions.data(), y.data()};
+  run_rows(rows, C::BR, operands, {position}, [](auto& ctx, auto args, u32 t) { ops::rope<C>(ctx, args, t); });
+  std::vector<double> expected(static_cast<size_t>(rows * C::H * C::D));
+  for (i64 r = 0; r < rows; ++r)
+    for (i64 h = 0; h < C::H; ++h)
+      for (i64 i = 0; i < C::D / 2; ++i) {
+        const double angle = static_cast<double>(position + r) * C::frequency(i);
+        const i64 a = (r * C::H + h) * C::D + (C::interleaved ? 2 * i : i), b = a + (C::interleaved ? 1 : C::D / 2);
+        expected[static_cast<size_t>(a)] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
+        expected[static_cast<size_t>(b)] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
+      }
+  INFO("rows " << rows << " position " << position << " D " << C::D);
+  CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+}
+inline void check_ropes() {
+  check_rope<Rope<f32, 3, 128, false, false>>(3, 0);
+  check_rope<Rope<f32, 1, 64, true, false>>(5, 131072);
+  check_rope<Rope<f32, 5, 2, false, true>>(3, 1000000);
+  check_rope<Rope<bf16, 2, 6, true, true>>(4, 17);
+  check_rope<Rope<f16, 1, 1024, false, false>>(1, 4095);
+}
+
+// ---- attention ---------------------------------------------------------------------------------------------------------------------
+
+template <class Q_, class K_, class Y_, i64 HQ_, i64 HKV_, i64 D_, i64 BQ_, bool kCausal>
+struct Attend {
+  using Q = Q_;
+  using K = K_;
+  using V = K_;
+  using Y = Y_;
+  using rows = Value<0>;
+  using length = Value<1>;
+  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, BQ = BQ_;
+  static constexpr bool causal = kCausal;
+  static constexpr double scale = 0.3;
+};
+template <class C>
+void check_attention(i64 rows, i64 length) {
+  const i64 width = C::HKV * C::D;
+  Tensor<typename C::Q> q(rows * C::HQ * C::D, 1, 2);
+  Tensor<typename C::K> k(length * width, 2, 2), v(length * width, 3);
+  Tensor<typename C::Y> y(rows * C::HQ * C::D);
+  const i64 tiles = ((rows + C::BQ - 1) / C::BQ + 1) * C::HQ;
+  for (i64 t = 0; t < tiles; ++t)
+    run_tile({q.data(), k.data(), v.data(), y.data()}, {rows, length}, 0, [](Context&) {},
+             [&](Context& ctx) { ops::attention<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+  std::vector<double> expected;
+  for (i64 r = 0; r < rows; ++r)
+    for (i64 h = 0; h < C::HQ; ++h) {
+      const i64 sees = C::causal ? length - rows + r + 1 : length, kv = h / (C::HQ / C::HKV) * C::D;
+      std::vector<double> scores, out(static_cast<size_t>(C::D), 0);
+      for (i64 j = 0; j < sees; ++j) {
+        double dot = 0;
+        for (i64 d = 0; d < C::D; ++d) dot += q[(r * C::HQ + h) * C::D + d] * k[j * width + kv + d];
+        scores.push_back(dot * C::scale);
+      }
+      double total = 0;
+      for (double s : scores) total += std::exp(s);
+      for (i64 j = 0; j < sees; ++j)
+        for (i64 d = 0; d < C::D; ++d)
+          out[static_cast<size_t>(d)] += std::exp(scores[static_cast<size_t>(j)]) / total * v[j * width + kv + d];
+      expected.insert(expected.end(), out.begin(), out.end());
+    }
+  INFO("rows " << rows << " length " << length << " D " << C::D);
+  CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+}
+inline void check_attentions() {
+  check_attention<Attend<f32, f32, f32, 2, 1, 64, 1, true>>(1, 1);
+  check_attention<Attend<bf16, bf16, bf16, 4, 2, 128, 1, true>>(1, 300);
+  check_attention<Attend<f32, bf16, f32, 2, 2, 32, 4, true>>(9, 70);
+  check_attention<Attend<f32, f32, f32, 1, 1, 80, 8, true>>(33, 33);
+  check_attention<Attend<f32, f32, f32, 3, 1, 7, 8, false>>(5, 41);
+  check_attention<Attend<f16, f8e4m3, f16, 1, 1, 256, 2, false>>(3, 65);
+  check_attention<Attend<f32, f32, f32, 1, 1, 16, 4, true>>(10, 4);  // the first six see nothing
+  check_attention<Attend<f32, f32, f32, 1, 1, 1, 8, true>>(2, 600);
+}

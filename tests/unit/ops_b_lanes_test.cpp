@@ -1,0 +1,25 @@
+// matmul, norms, softmax, reductions, rope, attention: the device functions on as many lanes as a GPU has.
+#include <random>
+
+#include "tests/catch.h"
+#include "tests/unit/device_fibres.h"
+
+// Device code is held to nvcc's warnings, not to these; and optimising so many small instances takes longer than running them.
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wfloat-conversion"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC optimize("O0")
+namespace many_lanes {
+#define MOCK_LANES 256
+#define MOCK_WARP_LANES 32
+#include "tests/unit/ops_b_device.h"
+}  // namespace many_lanes
+
+TEST_CASE("products") { many_lanes::check_products(); }
+TEST_CASE("a product's bits don't depend on its tiles") { many_lanes::check_product_bits(); }
+TEST_CASE("norms") { many_lanes::check_all_norms(); }
+TEST_CASE("reductions") { many_lanes::check_all_reductions(); }
+TEST_CASE("rope") { many_lanes::check_ropes(); }
+TEST_CASE("attention") { many_lanes::check_attentions(); }

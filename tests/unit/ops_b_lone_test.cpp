@@ -1,0 +1,25 @@
+// matmul, norms, softmax, reductions, rope, attention: the device functions on a lone lane, as on the CPU target.
+#include <random>
+
+#include "tests/catch.h"
+#include "tests/unit/device_fibres.h"
+
+// Device code is held to nvcc's warnings, not to these; and optimising so many small instances takes longer than running them.
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wfloat-conversion"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC optimize("O0")
+namespace lone_lane {
+#define MOCK_LANES 1
+#define MOCK_WARP_LANES 1
+#include "tests/unit/ops_b_device.h"
+}  // namespace lone_lane
+
+TEST_CASE("products") { lone_lane::check_products(); }
+TEST_CASE("a product's bits don't depend on its tiles") { lone_lane::check_product_bits(); }
+TEST_CASE("norms") { lone_lane::check_all_norms(); }
+TEST_CASE("reductions") { lone_lane::check_all_reductions(); }
+TEST_CASE("rope") { lone_lane::check_ropes(); }
+TEST_CASE("attention") { lone_lane::check_attentions(); }
