@@ -2,7 +2,7 @@
 #include "compiler/frontend/frontend.h"
 #include "ir/manifest.h"
 #include "ir/program_text.h"
-#include "runtime/cpu/cpu_session.h"
+#include "runtime/cpu/session.h"
 #include "runtime/host/cuda_session.h"
 #include "tools/options.h"
 #include "tools/run_graph.h"

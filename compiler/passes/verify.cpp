@@ -1,0 +1,11 @@
+// verify.cpp: the pass that calls the proofs (compiler/verify).
+
+#include "compiler/verify/verify.h"
+
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+bool verify(ir::Program& program, Context& context) { return verify::verify(program, context.diagnostics); }
+
+}  // namespace maco::passes
