@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -108,8 +109,9 @@ std::shared_ptr<CpuLibrary> load_image(const std::string& image, const std::stri
                                        Status& status) {
   fs::path path = folder / "loaded.so";
 #ifdef MACO_KERNEL_SANITIZE
-  // Sanitizers read the file again when they have something to say.
-  path = fs::temp_directory_path() / fmt::format("maco-kernels-{}", getuid()) / (key + fmt::format(".{}.so", getpid()));
+  // Sanitizers read the file again when they have something to say, so it stays.
+  static std::atomic<int> loaded{0};
+  path = fs::temp_directory_path() / fmt::format("maco-kernels-{}", getuid()) / fmt::format("{}.{}.{}.so", key, getpid(), loaded++);
   std::error_code ignored;
   fs::create_directories(path.parent_path(), ignored);
 #else

@@ -55,6 +55,7 @@ class Fibres {
   static void task(maco_cpu::Context* c, int place, bool begins);
   static void start(unsigned high, unsigned low);
 
+  void prepare(Fibre& fibre);
   void switch_to(Fibre& fibre);
   void switch_back(Fibre& fibre, bool for_ever);
   void pass_time();
@@ -93,21 +94,26 @@ Fibres::Fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& 
     context.changed = changed;
     context.task = task;
     quarter_ns_ = context.launch->timeout_ns / 4;
-    fibre.stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    MACO_CHECK(fibre.stack != MAP_FAILED, "no memory for the stack of a fibre");
-    mprotect(fibre.stack, 4096, PROT_NONE);  // an overflow stops here
-    getcontext(&fibre.state);
-    fibre.state.uc_stack.ss_sp = fibre.stack;
-    fibre.state.uc_stack.ss_size = kStackBytes;
-    fibre.state.uc_link = nullptr;
-    const auto address = reinterpret_cast<uintptr_t>(&fibre);
-    makecontext(&fibre.state, reinterpret_cast<void (*)()>(start), 2, static_cast<unsigned>(address >> 32),
-                static_cast<unsigned>(address));
-#if defined(__SANITIZE_THREAD__)
-    fibre.sanitizer_fibre = __tsan_create_fiber(0);
-#endif
+    prepare(fibre);
     ready_.push_back(&fibre);
   }
+}
+
+// In a function of its own: getcontext returns like setjmp, and compilers mistrust locals around it.
+void Fibres::prepare(Fibre& fibre) {
+      fibre.stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      MACO_CHECK(fibre.stack != MAP_FAILED, "no memory for the stack of a fibre");
+      mprotect(fibre.stack, 4096, PROT_NONE);  // an overflow stops here
+      getcontext(&fibre.state);
+      fibre.state.uc_stack.ss_sp = fibre.stack;
+      fibre.state.uc_stack.ss_size = kStackBytes;
+      fibre.state.uc_link = nullptr;
+      const auto address = reinterpret_cast<uintptr_t>(&fibre);
+      makecontext(&fibre.state, reinterpret_cast<void (*)()>(start), 2, static_cast<unsigned>(address >> 32),
+                  static_cast<unsigned>(address));
+#if defined(__SANITIZE_THREAD__)
+      fibre.sanitizer_fibre = __tsan_create_fiber(0);
+#endif
 }
 
 Fibres::~Fibres() {
