@@ -1,4 +1,5 @@
-// abi.cuh: what the host hands to the kernel. The same text is compiled into kernel.cu and into the host runtime.
+// abi.cuh: what the host hands to the kernel. The same text is compiled into kernel.cu and into the host runtime
+// (runtime/host/abi.h).
 
 namespace maco {
 
@@ -38,16 +39,16 @@ struct Control {
 };
 
 // A rank's symmetric memory: [slots][peer_events x world words: event * world + source][Control].
-constexpr i64 control_offset(i64 slot_bytes, i64 peer_events, i64 world) {
+MACO_FN constexpr i64 control_offset(i64 slot_bytes, i64 peer_events, i64 world) {
   return (slot_bytes + peer_events * world * 4 + 255) / 256 * 256;
 }
-constexpr i64 symmetric_size(i64 slot_bytes, i64 peer_events, i64 world) {
+MACO_FN constexpr i64 symmetric_size(i64 slot_bytes, i64 peer_events, i64 world) {
   return control_offset(slot_bytes, peer_events, world) + (i64)sizeof(Control);
 }
 
 // Dynamic shared memory of a CTA: its head (CtaMemory in context.cuh), then the pages.
 constexpr i64 kCtaMemoryBytes = 18432;
-constexpr i64 shared_bytes(i64 pages, i64 page_bytes) { return kCtaMemoryBytes + pages * page_bytes; }
+MACO_FN constexpr i64 shared_bytes(i64 pages, i64 page_bytes) { return kCtaMemoryBytes + pages * page_bytes; }
 
 // Arguments of maco_kernel and maco_reset, by value. Addresses as seen from the rank's device.
 struct Launch {

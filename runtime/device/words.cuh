@@ -12,6 +12,13 @@
 
 namespace maco {
 
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i32 = int;
+using i64 = long long;
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define MACO_HAS_ASYNC_COPY 1
 #else
@@ -88,7 +95,6 @@ MACO_FN float fdiv(float a, float b) { return __fdiv_rn(a, b); }
 MACO_FN float fabsolute(float x) { return fabsf(x); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
 MACO_FN float float_of(u32 x) { return __uint_as_float(x); }
-constexpr float kInfinity = __builtin_huge_valf();
 
 // ---- conversions in hardware; numbers.cuh does by bits what a machine lacks --------------------------------------------------
 
@@ -166,21 +172,18 @@ MACO_FN void peer_store_vec(T* p, Vec<T, N> v) {
 template <class T>
 MACO_FN T table_load(const T* p) {
   static_assert(sizeof(T) == 16 || sizeof(T) == 8 || sizeof(T) == 4, "rows of tables are 4, 8 or 16 bytes");
-  T row;
+  union {
+    u32 w[sizeof(T) / 4];
+    T row;
+  } u;
   if constexpr (sizeof(T) == 16) {
-    u32 w[4];
-    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p));
-    __builtin_memcpy(&row, w, 16);
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(u.w[0]), "=r"(u.w[1]), "=r"(u.w[2]), "=r"(u.w[3]) : "l"(p));
   } else if constexpr (sizeof(T) == 8) {
-    u32 w[2];
-    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(p));
-    __builtin_memcpy(&row, w, 8);
+    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(u.w[0]), "=r"(u.w[1]) : "l"(p));
   } else {
-    u32 w;
-    asm("ld.global.nc.u32 %0, [%1];" : "=r"(w) : "l"(p));
-    __builtin_memcpy(&row, &w, 4);
+    asm("ld.global.nc.u32 %0, [%1];" : "=r"(u.w[0]) : "l"(p));
   }
-  return row;
+  return u.row;
 }
 
 // ---- flags: the release and the acquire are on the word itself ---------------------------------------------------------------

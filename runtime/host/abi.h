@@ -1,4 +1,10 @@
 // What host and kernel share, for host code. The text itself has no guard: kernel.cu has it once.
 #pragma once
 
+#ifndef MACO_FN
+#define MACO_FN inline
 #include "runtime/device/abi.cuh"
+#undef MACO_FN
+#else
+#include "runtime/device/abi.cuh"
+#endif

@@ -27,7 +27,7 @@ struct TileBox {
 };
 
 template <class C>
-constexpr i64 slot_row_elements() {
+MACO_FN constexpr i64 slot_row_elements() {
   return (C::T + C::slot_div - 1) / C::slot_div * C::stride;
 }
 
@@ -63,7 +63,7 @@ MACO_FN u64* packet_slot(T* slots, i64 row, i64 at) {
 
 // Elements that one access moves: 16 bytes' worth where every tile and row begins on such a boundary, else one.
 template <class C, class T>
-constexpr int tile_vector() {
+MACO_FN constexpr int tile_vector() {
   return (C::cols * i64(sizeof(T)) % 16 == 0 && C::BC * i64(sizeof(T)) % 16 == 0) ? 16 / int(sizeof(T)) : 1;
 }
 

@@ -437,17 +437,25 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   }
 }
 
-// Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows (of the op before rows were cut),
-// few_rows (plan_rows is never above 8), N, K, BM, BN, page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation
-// and epilogue.
+// What matmul_way calls with the way it chose.
 template <class C>
-MACO_OP void matmul_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_way<C>(ctx, [&](auto way) { matmul_fill<C, MatmulPages<C, decltype(way)::rows>>(ctx, args, tile); });
-}
+struct MatmulLoad {
+  Context& ctx;
+  const Args& args;
+  u32 tile;
+  template <class Way>
+  MACO_FN void operator()(Way) const {
+    matmul_fill<C, MatmulPages<C, Way::rows>>(ctx, args, tile);
+  }
+};
 template <class C>
-MACO_OP void matmul(Context& ctx, const Args& args, u32 tile) {
-  matmul_way<C>(ctx, [&](auto way) {
-    constexpr int kRows = decltype(way)::rows;
+struct MatmulCompute {
+  Context& ctx;
+  const Args& args;
+  u32 tile;
+  template <class Way>
+  MACO_FN void operator()(Way) const {
+    constexpr int kRows = Way::rows;
     using P = MatmulPages<C, kRows>;
     if constexpr (kRows == 0) {
       matmul_many<C, P>(ctx, args, tile);
@@ -456,7 +464,19 @@ MACO_OP void matmul(Context& ctx, const Args& args, u32 tile) {
     } else {
       matmul_few_plain<C, P, kRows>(ctx, args, tile);
     }
-  });
+  }
+};
+
+// Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows (of the op before rows were cut),
+// few_rows (plan_rows is never above 8), N, K, BM, BN, page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation
+// and epilogue.
+template <class C>
+MACO_OP void matmul_load(Context& ctx, const Args& args, u32 tile) {
+  matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});
+}
+template <class C>
+MACO_OP void matmul(Context& ctx, const Args& args, u32 tile) {
+  matmul_way<C>(ctx, MatmulCompute<C>{ctx, args, tile});
 }
 
 }  // namespace maco::ops
