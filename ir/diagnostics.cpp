@@ -55,7 +55,8 @@ constexpr size_t kTabStop = 4;
 constexpr size_t kMaxWidth = 100;  // columns of source shown
 constexpr std::string_view kCut = "...";
 
-/// A source line as a terminal shows it: tabs expanded, what can't be printed replaced, one cell a code point.
+/// A source line as a terminal shows it: tabs expanded, what can't be printed replaced, one cell a
+/// code point.
 struct Cells {
   std::vector<std::string> cells;
   std::vector<size_t> cell_of_byte;  // one more than bytes
@@ -122,9 +123,9 @@ std::string excerpt(std::string_view line, const Loc& loc, const Colours& colour
 }  // namespace
 
 std::string Diagnostics::render(bool color) const {
-  const Colours colours = color ? Colours{"\033[1m",    "\033[1;31m", "\033[1;35m",
-                                          "\033[1;36m", "\033[1;32m", "\033[0m"}
-                                : Colours{};
+  const Colours colours =
+      color ? Colours{"\033[1m", "\033[1;31m", "\033[1;35m", "\033[1;36m", "\033[1;32m", "\033[0m"}
+            : Colours{};
   std::string out;
   for (const Diagnostic& d : list_) {
     const Loc& loc = d.loc;
@@ -135,10 +136,10 @@ std::string Diagnostics::render(bool color) const {
       out += loc.known() ? fmt::format("{}:{}:{}: ", file, loc.line, loc.column) : file + ": ";
       out += colours.off;
     }
-    const auto [word, colour] =
-        d.severity == Severity::Error     ? std::pair("error", colours.error)
-        : d.severity == Severity::Warning ? std::pair("warning", colours.warning)
-                                          : std::pair("note", colours.note);
+    const auto [word, colour] = d.severity == Severity::Error ? std::pair("error", colours.error)
+                                : d.severity == Severity::Warning
+                                    ? std::pair("warning", colours.warning)
+                                    : std::pair("note", colours.note);
     out += fmt::format("{}{}:{} {}{}{}\n", colour, word, colours.off, colours.bold, d.message,
                        colours.off);
     if (has_file && loc.known()) {
@@ -146,8 +147,8 @@ std::string Diagnostics::render(bool color) const {
       const auto row = static_cast<size_t>(loc.line) - 1;
       if (row < file.line_starts.size()) {
         const size_t begin = file.line_starts[row];
-        size_t end = row + 1 < file.line_starts.size() ? file.line_starts[row + 1] - 1
-                                                       : file.text.size();
+        size_t end =
+            row + 1 < file.line_starts.size() ? file.line_starts[row + 1] - 1 : file.text.size();
         if (end > begin && file.text[end - 1] == '\r') --end;
         out += excerpt(std::string_view(file.text).substr(begin, end - begin), loc, colours);
       }
@@ -170,8 +171,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
         d[i][j] = i + j;
         continue;
       }
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1,
-                          d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      d[i][j] = std::min(
+          {d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
         d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }

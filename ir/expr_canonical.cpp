@@ -1,8 +1,9 @@
 // The canonical form of an expression: a sum of products.
 //
-// A Poly maps monomials (sorted products of atoms) to integer coefficients. Atoms are variables and whatever is not a sum or a
-// product: quotients, remainders, comparisons, logic, each of canonical operands. Where a coefficient would overflow or a product
-// would grow too large, the operation becomes an atom itself, so that the form always exists and is stable.
+// A Poly maps monomials (sorted products of atoms) to integer coefficients. Atoms are variables and
+// whatever is not a sum or a product: quotients, remainders, comparisons, logic, each of canonical
+// operands. Where a coefficient would overflow or a product would grow too large, the operation
+// becomes an atom itself, so that the form always exists and is stable.
 #include <map>
 #include <numeric>
 
@@ -102,8 +103,10 @@ Expr to_expr(const Poly& p) {
     if (c != 1 || term.atoms.empty())
       if (c != -1 || term.atoms.empty()) product = Expr(c);
     for (const Expr& a : term.atoms) {
-      if (product) product = Expr::binary(Kind::Mul, std::move(*product), a);
-      else product = c == -1 ? Expr::unary(Kind::Neg, a) : a;
+      if (product)
+        product = Expr::binary(Kind::Mul, std::move(*product), a);
+      else
+        product = c == -1 ? Expr::unary(Kind::Neg, a) : a;
     }
     if (sum)
       sum = Expr::binary(subtract ? Kind::Sub : Kind::Add, std::move(*sum), std::move(*product));
@@ -150,8 +153,8 @@ Poly map_coefficients(const Poly& p, const std::function<int64_t(int64_t)>& f) {
   return result;
 }
 
-/// p / c for a constant c > 0: floor((c * q + r) / c) = q + floor(r / c), and floor((g * x + k) / (g * c)) =
-/// floor((x + floor(k / g)) / c).
+/// p / c for a constant c > 0: floor((c * q + r) / c) = q + floor(r / c), and floor((g * x + k) /
+/// (g * c)) = floor((x + floor(k / g)) / c).
 Poly divide_by(const Poly& p, int64_t c) {
   Poly whole = map_coefficients(p, [&](int64_t x) { return *apply(Kind::Div, x, c); });
   Poly rest = map_coefficients(p, [&](int64_t x) { return *apply(Kind::Mod, x, c); });
@@ -246,7 +249,8 @@ Poly combine(Kind kind, const Poly& a, const Poly& b) {
       auto negated = add({}, a, -1);
       return negated ? *negated : atom(Expr::unary(Kind::Neg, to_expr(a)));
     }
-    case Kind::Not: return equals_zero(a);
+    case Kind::Not:
+      return equals_zero(a);
     case Kind::Add:
     case Kind::Sub: {
       auto sum = add(a, b, kind == Kind::Add ? 1 : -1);
@@ -256,22 +260,30 @@ Poly combine(Kind kind, const Poly& a, const Poly& b) {
       auto product = multiply(a, b);
       return product ? *product : opaque(kind, a, b);
     }
-    case Kind::Div: return divide(a, b);
-    case Kind::Mod: return modulo(a, b);
+    case Kind::Div:
+      return divide(a, b);
+    case Kind::Mod:
+      return modulo(a, b);
     case Kind::Eq:
     case Kind::Ne: {
       auto difference = add(a, b, -1);
       const Poly equal = difference ? equals_zero(*difference) : opaque(Kind::Eq, a, b);
       return kind == Kind::Eq ? equal : negate_truth(equal);
     }
-    case Kind::Lt: return less(a, b, false);
-    case Kind::Le: return less(a, b, true);
-    case Kind::Gt: return less(b, a, false);
-    case Kind::Ge: return less(b, a, true);
+    case Kind::Lt:
+      return less(a, b, false);
+    case Kind::Le:
+      return less(a, b, true);
+    case Kind::Gt:
+      return less(b, a, false);
+    case Kind::Ge:
+      return less(b, a, true);
     case Kind::And:
-    case Kind::Or: return logic(kind, a, b);
+    case Kind::Or:
+      return logic(kind, a, b);
     case Kind::Const:
-    case Kind::Var: break;
+    case Kind::Var:
+      break;
   }
   MACO_CHECK(false, "not an operator");
 }

@@ -22,7 +22,9 @@ bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; 
 size_t identifier_length(std::string_view text) {
   if (text.empty() || !is_letter(text[0])) return 0;
   size_t i = 1;
-  auto word = [&](size_t at) { return at < text.size() && (is_letter(text[at]) || is_digit(text[at])); };
+  auto word = [&](size_t at) {
+    return at < text.size() && (is_letter(text[at]) || is_digit(text[at]));
+  };
   while (word(i) || (i < text.size() && text[i] == '.' && word(i + 1))) ++i;
   return i;
 }
@@ -133,19 +135,26 @@ class Parser {
   std::optional<Expr> parse_sum() {
     std::optional<Expr> e = parse_product();
     while (e) {
-      if (take("+")) e = join(Kind::Add, std::move(e), parse_product());
-      else if (take("-")) e = join(Kind::Sub, std::move(e), parse_product());
-      else break;
+      if (take("+"))
+        e = join(Kind::Add, std::move(e), parse_product());
+      else if (take("-"))
+        e = join(Kind::Sub, std::move(e), parse_product());
+      else
+        break;
     }
     return e;
   }
   std::optional<Expr> parse_product() {
     std::optional<Expr> e = parse_unary();
     while (e) {
-      if (take("*")) e = join(Kind::Mul, std::move(e), parse_unary());
-      else if (take("/")) e = join(Kind::Div, std::move(e), parse_unary());
-      else if (take("%")) e = join(Kind::Mod, std::move(e), parse_unary());
-      else break;
+      if (take("*"))
+        e = join(Kind::Mul, std::move(e), parse_unary());
+      else if (take("/"))
+        e = join(Kind::Div, std::move(e), parse_unary());
+      else if (take("%"))
+        e = join(Kind::Mod, std::move(e), parse_unary());
+      else
+        break;
     }
     return e;
   }

@@ -70,8 +70,8 @@ bool same_op(const Graph& a, const Op& x, const Graph& b, const Op& y) {
 
 }  // namespace
 
-// Tensors compare by name: JSON declares all of them first, the DSL declares an output where it is defined, so neither their
-// order nor their ids say anything.
+// Tensors compare by name: JSON declares all of them first, the DSL declares an output where it is
+// defined, so neither their order nor their ids say anything.
 bool operator==(const Graph& a, const Graph& b) {
   auto keys = [](const Graph& g) {
     return std::tie(g.name, g.world, g.dims, g.sm_roles, g.schedule, g.overlap, g.overlap_regions,
@@ -122,7 +122,8 @@ int64_t max_elements(const Graph& graph, const Shape& shape) {
   for (const Expr& extent : shape) {
     EvalResult r = evaluate(extent, maximum);
     MACO_CHECK(r.value.has_value(), "shape entry '" + extent.str() + "': " + r.error);
-    if (__builtin_mul_overflow(product, *r.value, &product)) return std::numeric_limits<int64_t>::max();
+    if (__builtin_mul_overflow(product, *r.value, &product))
+      return std::numeric_limits<int64_t>::max();
   }
   return product;
 }

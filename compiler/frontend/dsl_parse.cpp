@@ -1,5 +1,5 @@
-// The DSL: text to the tree that JSON would give. What the statements mean is the business of build.cpp; here is only their syntax
-// (docs/language.md has the grammar).
+// The DSL: text to the tree that JSON would give. What the statements mean is the business of
+// build.cpp; here is only their syntax (docs/language.md has the grammar).
 #include <fmt/format.h>
 
 #include <charconv>
@@ -16,8 +16,9 @@ constexpr int kMaxDepth = 100;
 constexpr int64_t kVersion = 1;  // of the graph format, where the text names none
 
 const std::vector<std::string>& statement_words() {
-  static const std::vector<std::string> words = {"dim",   "scalar", "input",  "param",    "state", "output",
-                                                 "phase", "region", "repeat", "pipeline", "set"};
+  static const std::vector<std::string> words = {"dim",    "scalar",   "input", "param",
+                                                 "state",  "output",   "phase", "region",
+                                                 "repeat", "pipeline", "set"};
   return words;
 }
 
@@ -149,7 +150,8 @@ class Parser {
 
   void statement(Block& block, bool top) {
     const Word first = scan_.name("a statement");
-    // 'input = relu(x)' defines a tensor called 'input': words are keywords only where nothing else fits.
+    // 'input = relu(x)' defines a tensor called 'input': words are keywords only where nothing else
+    // fits.
     const char next = scan_.peek();
     if (next == '=' || next == ',' || next == '(') return op_statement(block, first);
     if (first.text == "input" || first.text == "param" || first.text == "state")
@@ -159,12 +161,14 @@ class Parser {
     if (first.text == "repeat") return repeat(block, first);
     for (const std::string& word : statement_words())
       if (!top && first.text == word)
-        scan_.fail(first.loc, fmt::format("'{}' belongs to the graph and can't stand in 'repeat'", word));
+        scan_.fail(first.loc,
+                   fmt::format("'{}' belongs to the graph and can't stand in 'repeat'", word));
     if (first.text == "dim") return dim(first);
     if (first.text == "phase") return phase(first);
     if (first.text == "region") return region(first);
     if (first.text == "pipeline") return pipeline(first);
-    if (first.text == "set") return setting(scan_.name("the name of a graph-level key after 'set'"));
+    if (first.text == "set")
+      return setting(scan_.name("the name of a graph-level key after 'set'"));
     if (scan_.at_line_end())
       scan_.fail(first.loc, fmt::format("expected '=' or '(' after '{}'", first.text));
     scan_.fail(first.loc, fmt::format("unknown statement '{}'{}", first.text,
@@ -232,13 +236,16 @@ class Parser {
       names.push_back(scan_.name("the name of an output"));
       Raw entry = raw_map(names.back().loc);
       add(entry, "kind", keyword.loc, raw_string(keyword));
-      if (scan_.take(":")) type(entry);
-      else typed = false;
+      if (scan_.take(":"))
+        type(entry);
+      else
+        typed = false;
       add(block.tensors, names.back().text, names.back().loc, std::move(entry));
     } while (scan_.take(","));
     if (scan_.peek() == '=') return op_of(block, std::move(names));
     if (!typed)
-      scan_.expected(fmt::format("':' and the type of '{0}', or '=' and the op that gives it", names.back().text));
+      scan_.expected(fmt::format("':' and the type of '{0}', or '=' and the op that gives it",
+                                 names.back().text));
   }
 
   // Ops.
@@ -253,8 +260,7 @@ class Parser {
   void op_of(Block& block, std::vector<Word> outs) {
     scan_.expect("=", "'='");
     const Word kind = scan_.name("an op after '='");
-    if (scan_.peek() != '(')
-      scan_.expected(fmt::format("'(' after the op '{0}'", kind.text));
+    if (scan_.peek() != '(') scan_.expected(fmt::format("'(' after the op '{0}'", kind.text));
     call(block, std::move(outs), kind);
   }
 
@@ -294,8 +300,10 @@ class Parser {
     const Word key = scan_.name("an attribute");
     for (const char* own : {"op", "in", "out", "repeat"})
       if (key.text == own)
-        scan_.fail(key.loc, fmt::format("'{}' is no attribute: inputs stand first in the parentheses, "
-                                        "outputs before '='", own));
+        scan_.fail(key.loc,
+                   fmt::format("'{}' is no attribute: inputs stand first in the parentheses, "
+                               "outputs before '='",
+                               own));
     scan_.expect("=", "'='");
     add(attributes, key.text, key.loc, value());
   }

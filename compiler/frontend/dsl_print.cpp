@@ -1,5 +1,5 @@
-// A graph as canonical DSL: declarations, settings, ops in their order, then what refers to ops. Outputs stand at the op that gives
-// them, with their types.
+// A graph as canonical DSL: declarations, settings, ops in their order, then what refers to ops.
+// Outputs stand at the op that gives them, with their types.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,28 +23,36 @@ std::string print_items(const std::vector<Raw>& items) {
 
 std::string print(const Raw& value) {
   switch (value.kind) {
-    case Raw::Kind::Bool: return value.boolean ? "true" : "false";
-    case Raw::Kind::Int: return std::to_string(value.integer);
-    case Raw::Kind::Float: return print_float(value.number);
+    case Raw::Kind::Bool:
+      return value.boolean ? "true" : "false";
+    case Raw::Kind::Int:
+      return std::to_string(value.integer);
+    case Raw::Kind::Float:
+      return print_float(value.number);
     case Raw::Kind::String: {
       // Something called 'true' would read back as a truth value.
-      const bool bare = value.text_column_shift == 0 && value.text != "true" && value.text != "false";
+      const bool bare =
+          value.text_column_shift == 0 && value.text != "true" && value.text != "false";
       return bare ? value.text : print_quoted(value.text);
     }
-    case Raw::Kind::List: return "[" + print_items(value.list) + "]";
+    case Raw::Kind::List:
+      return "[" + print_items(value.list) + "]";
     case Raw::Kind::Map: {
       std::string out;
       for (const Raw::Entry& e : value.map)
         out += (out.empty() ? "" : ", ") + e.key + ": " + print(e.value);
       return "{" + out + "}";
     }
-    case Raw::Kind::Null: break;
+    case Raw::Kind::Null:
+      break;
   }
   ir::internal_error(__FILE__, __LINE__, "a graph has no null values");
 }
 
 /// "bf16[64, 1024]"
-std::string type_of(const Raw& tensor) { return tensor.find("dtype")->text + print(*tensor.find("shape")); }
+std::string type_of(const Raw& tensor) {
+  return tensor.find("dtype")->text + print(*tensor.find("shape"));
+}
 
 bool is_output(const Raw& tensor) { return tensor.find("kind")->text == "output"; }
 
@@ -134,7 +142,8 @@ class Printer {
     return out;
   }
 
-  /// "output y : bf16[64] = ", "l, r = ". An op that gives both outputs and others has its outputs declared before it.
+  /// "output y : bf16[64] = ", "l, r = ". An op that gives both outputs and others has its outputs
+  /// declared before it.
   std::string results(const Raw& op) {
     const std::vector<std::string> outs = outputs(op);
     if (outs.empty()) return "";
@@ -146,8 +155,10 @@ class Printer {
       text += outs[i];
       if (!declared(outs[i])) continue;
       const std::string type = type_of(*declared_outputs_.at(outs[i]));
-      if (all) text += " : " + type;
-      else line(fmt::format("output {} : {}", outs[i], type));
+      if (all)
+        text += " : " + type;
+      else
+        line(fmt::format("output {} : {}", outs[i], type));
     }
     return text + " = ";
   }
@@ -158,8 +169,10 @@ class Printer {
     if (const Raw* in = op.find("in")) arguments = names(*in);
     for (const Raw::Entry& e : op.map) {
       if (e.key == "op" || e.key == "in" || e.key == "out") continue;
-      if (e.key == "name") name = " @" + e.value.text;
-      else arguments += (arguments.empty() ? "" : ", ") + e.key + " = " + print(e.value);
+      if (e.key == "name")
+        name = " @" + e.value.text;
+      else
+        arguments += (arguments.empty() ? "" : ", ") + e.key + " = " + print(e.value);
     }
     line(text + arguments + ")" + name);
   }

@@ -53,7 +53,9 @@ ir::Loc DslScanner::loc(size_t from, size_t to) const {
   return result;
 }
 
-size_t DslScanner::line_end(size_t from) const { return std::min(text_.find('\n', from), text_.size()); }
+size_t DslScanner::line_end(size_t from) const {
+  return std::min(text_.find('\n', from), text_.size());
+}
 
 void DslScanner::skip() {
   while (at_ < text_.size()) {
@@ -107,7 +109,8 @@ ir::Loc DslScanner::here() {
 }
 
 void DslScanner::fail(ir::Loc where, std::string message) {
-  failed_ = line_starts_[static_cast<size_t>(where.line) - 1] + static_cast<size_t>(where.column) - 1;
+  failed_ =
+      line_starts_[static_cast<size_t>(where.line) - 1] + static_cast<size_t>(where.column) - 1;
   diagnostics_.error(where, std::move(message));
   throw DslSyntaxError();
 }
@@ -132,8 +135,8 @@ void DslScanner::expected(std::string_view what) {
        fmt::format("expected {}, found {}", what, found()));
 }
 
-/// The end of a `{...}` part of a name or integer that begins at `from`, or `from` if there is none: the braces of a block or a
-/// map hold no expression.
+/// The end of a `{...}` part of a name or integer that begins at `from`, or `from` if there is
+/// none: the braces of a block or a map hold no expression.
 size_t DslScanner::template_end(size_t from) {
   if (at(from) != '{') return from;
   const size_t close = text_.find_first_of("{}\n", from + 1);
@@ -239,7 +242,7 @@ Word DslScanner::quoted() {
     uint32_t code = 0;
     for (size_t k = from; k < from + 4; ++k) {
       const char c = at(k);
-      const int digit = is_digit(c)               ? c - '0'
+      const int digit = is_digit(c)              ? c - '0'
                         : (c >= 'a' && c <= 'f') ? c - 'a' + 10
                         : (c >= 'A' && c <= 'F') ? c - 'A' + 10
                                                  : -1;
@@ -275,7 +278,8 @@ Word DslScanner::quoted() {
       append_utf8(value, code);
       i += length;
     } else {
-      fail(loc(i, i + 2), "unknown escape in a string; known are \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
+      fail(loc(i, i + 2),
+           "unknown escape in a string; known are \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
     }
   }
   Word word{std::move(value), loc(begin, i + 1)};
@@ -333,8 +337,8 @@ Word DslScanner::expression(std::string_view what, bool comparisons) {
 }
 
 void DslScanner::recover() {
-  // With the open brackets closed somewhere ahead, the statement ends where they do; with one that nothing closes, it ends with
-  // the line, as nobody knows where it was meant to.
+  // With the open brackets closed somewhere ahead, the statement ends where they do; with one that
+  // nothing closes, it ends with the line, as nobody knows where it was meant to.
   std::vector<char> open = open_;
   open_.clear();
   size_t i = std::max(at_, failed_);

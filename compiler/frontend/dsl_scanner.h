@@ -1,4 +1,5 @@
-// The words of the DSL: names, numbers, strings, expression texts, and where they stand. Private to the frontend.
+// The words of the DSL: names, numbers, strings, expression texts, and where they stand. Private to
+// the frontend.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace maco::frontend {
 
-/// Thrown after a syntax error was reported; the statement loop catches it and goes on at the next statement.
+/// Thrown after a syntax error was reported; the statement loop catches it and goes on at the next
+/// statement.
 struct DslSyntaxError {};
 
 /// A text and its place.
@@ -19,13 +21,15 @@ struct Word {
   ir::Loc loc;
 };
 
-/// Reads file `file` from its beginning. Blanks and comments are skipped before everything that is read; line ends too while a
-/// bracket is open. Methods that can't read what they are named after report that and throw DslSyntaxError.
+/// Reads file `file` from its beginning. Blanks and comments are skipped before everything that is
+/// read; line ends too while a bracket is open. Methods that can't read what they are named after
+/// report that and throw DslSyntaxError.
 class DslScanner {
  public:
   DslScanner(int32_t file, ir::Diagnostics& diagnostics);
 
-  /// The next character after blanks, '\n' at the end of a line (outside brackets), '\0' at the end of the file.
+  /// The next character after blanks, '\n' at the end of a line (outside brackets), '\0' at the end
+  /// of the file.
   char peek();
   /// Consumes `symbol` if it is next.
   bool take(std::string_view symbol);
@@ -46,13 +50,15 @@ class DslScanner {
   bool at_map();
   /// A quoted string, escapes resolved; the place is that of the opening quote.
   Word quoted();
-  /// An integer expression, word or number: its source text. Without `comparisons` it ends before '<', '=', '&' and so on.
+  /// An integer expression, word or number: its source text. Without `comparisons` it ends before
+  /// '<', '=', '&' and so on.
   Word expression(std::string_view what, bool comparisons = true);
 
   /// Where the next thing stands.
   ir::Loc here();
   [[noreturn]] void fail(ir::Loc loc, std::string message);
-  /// "expected ..., found ...", at the next thing or, if that is on a later line, at the end of what was read.
+  /// "expected ..., found ...", at the next thing or, if that is on a later line, at the end of
+  /// what was read.
   [[noreturn]] void expected(std::string_view what);
   /// After a DslSyntaxError: goes to the end of the broken statement.
   void recover();
@@ -75,8 +81,8 @@ class DslScanner {
   int32_t file_;
   std::string_view text_;
   std::vector<size_t> line_starts_;
-  size_t at_ = 0;    // next character
-  size_t read_ = 0;  // end of the last thing read
+  size_t at_ = 0;      // next character
+  size_t read_ = 0;    // end of the last thing read
   size_t failed_ = 0;  // where the last error stands
   std::vector<char> open_;
 };

@@ -66,7 +66,9 @@ Raw map() {
   return raw;
 }
 
-void add(Raw& raw, std::string key, Raw value) { raw.map.push_back({std::move(key), {}, std::move(value)}); }
+void add(Raw& raw, std::string key, Raw value) {
+  raw.map.push_back({std::move(key), {}, std::move(value)});
+}
 
 Raw to_raw(const ir::Dim& dim) {
   Raw raw = map();
@@ -92,7 +94,8 @@ Raw to_raw(const ir::AttrValue& value) {
     Raw operator()(bool v) { return boolean(v); }
     Raw operator()(const ir::Expr& v) { return expression(v); }
     Raw operator()(double v) { return number(v); }
-    // Words stand bare in the DSL; whatever else a string may hold (the body of a fused op) is quoted.
+    // Words stand bare in the DSL; whatever else a string may hold (the body of a fused op) is
+    // quoted.
     Raw operator()(const std::string& v) { return ir::is_identifier(v) ? word(v) : quoted(v); }
     Raw operator()(const std::vector<ir::Expr>& v) { return list(v, expression); }
     Raw operator()(const std::map<std::string, double>& v) {

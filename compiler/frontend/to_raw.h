@@ -6,8 +6,9 @@
 
 namespace maco::frontend {
 
-/// Keys in the order of graph-format.md's example, those with default values left out. Strings that the DSL writes in quotes have
-/// `text_column_shift` 1, names, words and expressions 0. Places are empty.
+/// Keys in the order of graph-format.md's example, those with default values left out. Strings that
+/// the DSL writes in quotes have `text_column_shift` 1, names, words and expressions 0. Places are
+/// empty.
 Raw to_raw(const ir::Graph& graph);
 
 /// The shortest text that reads back as `number`, with a fraction or an exponent.

@@ -31,7 +31,8 @@ TEST_CASE("places that are not known are left out", "[diagnostics]") {
   CHECK(d.render() == "warning: no place\ng.json: error: only a file\n");
 }
 
-TEST_CASE("the caret stands under its text after tabs and letters of several bytes", "[diagnostics]") {
+TEST_CASE("the caret stands under its text after tabs and letters of several bytes",
+          "[diagnostics]") {
   Diagnostics d;
   const int32_t f = d.add_file("g", "\t\xc3\xa4\xc3\xb6 = x\r\n");
   d.error({f, 1, 9, 1}, "here");

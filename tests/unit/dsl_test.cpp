@@ -12,15 +12,21 @@ using frontend::Raw;
 
 namespace {
 
-/// A tree as text, without places. Where order means nothing (keys), it is sorted; an op's empty 'in' or 'out' is left out.
+/// A tree as text, without places. Where order means nothing (keys), it is sorted; an op's empty
+/// 'in' or 'out' is left out.
 std::string show(const Raw& raw) {
   std::vector<std::string> items;
   switch (raw.kind) {
-    case Raw::Kind::Null: return "null";
-    case Raw::Kind::Bool: return raw.boolean ? "true" : "false";
-    case Raw::Kind::Int: return std::to_string(raw.integer);
-    case Raw::Kind::Float: return frontend::print_float(raw.number);
-    case Raw::Kind::String: return "'" + raw.text + "'";
+    case Raw::Kind::Null:
+      return "null";
+    case Raw::Kind::Bool:
+      return raw.boolean ? "true" : "false";
+    case Raw::Kind::Int:
+      return std::to_string(raw.integer);
+    case Raw::Kind::Float:
+      return frontend::print_float(raw.number);
+    case Raw::Kind::String:
+      return "'" + raw.text + "'";
     case Raw::Kind::List:
       for (const Raw& item : raw.list) items.push_back(show(item));
       return fmt::format("[{}]", fmt::join(items, ", "));
@@ -36,7 +42,8 @@ std::string show(const Raw& raw) {
   return "";
 }
 
-Raw parse(const std::string& text, std::optional<Raw> (*how)(int32_t, ir::Diagnostics&) = frontend::parse_dsl_raw) {
+Raw parse(const std::string& text,
+          std::optional<Raw> (*how)(int32_t, ir::Diagnostics&) = frontend::parse_dsl_raw) {
   ir::Diagnostics d;
   auto raw = how(d.add_file("g", text), d);
   INFO(text << "\n" << d.render());
@@ -66,7 +73,9 @@ std::string errors_of(const std::string& text) {
                        x.severity == ir::Severity::Note ? "note: " : "", x.message);
   return out;
 }
-std::string errors_in(const std::string& statements) { return errors_of("graph g {\n" + statements + "\n}\n"); }
+std::string errors_in(const std::string& statements) {
+  return errors_of("graph g {\n" + statements + "\n}\n");
+}
 
 }  // namespace
 
@@ -109,10 +118,12 @@ graph tp_mlp(world = 2) {
 TEST_CASE("each statement has its key", "[dsl]") {
   CHECK(key_of("dim tokens <= 64\n dim 4 <= rows <= world * 16", "dims") ==
         "{rows: {max: 'world * 16', min: 4}, tokens: {max: 64}}");
-  CHECK(key_of("scalar pos in [-1, 4096)", "tensors") == "{pos: {kind: 'scalar', range: [-1, 4096]}}");
+  CHECK(key_of("scalar pos in [-1, 4096)", "tensors") ==
+        "{pos: {kind: 'scalar', range: [-1, 4096]}}");
   CHECK(key_of("state k_cache : bf16[4096, world * 2]", "tensors") ==
         "{k_cache: {dtype: 'bf16', kind: 'state', shape: [4096, 'world * 2']}}");
-  CHECK(key_of("output y : f32[4]", "tensors") == "{y: {dtype: 'f32', kind: 'output', shape: [4]}}");
+  CHECK(key_of("output y : f32[4]", "tensors") ==
+        "{y: {dtype: 'f32', kind: 'output', shape: [4]}}");
   CHECK(key_of("output y = relu(x)", "tensors") == "{y: {kind: 'output'}}");
   CHECK(key_of("output l : f32[4], r = split(x)", "tensors") ==
         "{l: {dtype: 'f32', kind: 'output', shape: [4]}, r: {kind: 'output'}}");
@@ -123,10 +134,12 @@ TEST_CASE("each statement has its key", "[dsl]") {
         "{microbatches: 4, stages: [['attn'], ['ar', 'ffn']]}");
   CHECK(key_of("set comm_buffer_bytes = 1024 * 1024", "comm_buffer_bytes") == "'1024 * 1024'");
   CHECK(key_of("set world = 4", "world") == "4");
-  CHECK(key_of("set sm_roles = {when: [{if: tokens <= 16 && pos > 0, roles: {compute: 4, comm: 2}},\n"
-               "  {else: [{sms: [0, 96], role: compute, tasks: [matmul]}]}]}", "sm_roles") ==
-        "{when: [{if: 'tokens <= 16 && pos > 0', roles: {comm: 2, compute: 4}}, "
-        "{else: [{role: 'compute', sms: [0, 96], tasks: ['matmul']}]}]}");
+  CHECK(
+      key_of("set sm_roles = {when: [{if: tokens <= 16 && pos > 0, roles: {compute: 4, comm: 2}},\n"
+             "  {else: [{sms: [0, 96], role: compute, tasks: [matmul]}]}]}",
+             "sm_roles") ==
+      "{when: [{if: 'tokens <= 16 && pos > 0', roles: {comm: 2, compute: 4}}, "
+      "{else: [{role: 'compute', sms: [0, 96], tasks: ['matmul']}]}]}");
   CHECK(parse("graph g(world = 8, schedule = dynamic) {}").find("schedule")->text == "dynamic");
   CHECK(key_of("set maco = 2", "maco") == "2");
 }
@@ -135,15 +148,23 @@ TEST_CASE("ops in the DSL", "[dsl]") {
   CHECK(op_of("barrier()") == "{op: 'barrier'}");
   CHECK(op_of("send(x, dst = (rank + 1) % world, if = rank == 0 || !(rank < 2))") ==
         "{dst: '(rank + 1) % world', if: 'rank == 0 || !(rank < 2)', in: ['x'], op: 'send'}");
-  CHECK(op_of("l, r = split(e, axis = -1)") == "{axis: -1, in: ['e'], op: 'split', out: ['l', 'r']}");
+  CHECK(op_of("l, r = split(e, axis = -1)") ==
+        "{axis: -1, in: ['e'], op: 'split', out: ['l', 'r']}");
   CHECK(op_of("y = matmul(x, w, b, activation = gelu, dtype = f32) @layers.0.down") ==
-        "{activation: 'gelu', dtype: 'f32', in: ['x', 'w', 'b'], name: 'layers.0.down', op: 'matmul', out: 'y'}");
-  CHECK(op_of("y = rope(x,  # over\n  scaling = {factor: 8, low_freq_factor: 1.5},\n  eps = 1e-5, at = pos + 1,\n)") ==
-        "{at: 'pos + 1', eps: 1e-05, in: ['x'], op: 'rope', out: 'y', scaling: {factor: 8, low_freq_factor: 1.5}}");
-  CHECK(op_of("y = f(x, after = [a, \"b\"], phase = \"p \\\"\\u00e4\\n\", s = [4, -1, world * 2], k = [])") ==
-        "{after: ['a', 'b'], in: ['x'], k: [], op: 'f', out: 'y', phase: 'p \"\xc3\xa4\n', s: [4, -1, 'world * 2']}");
-  CHECK(op_of("y = f(x, a = true, b = false, c = true_, d = -9223372036854775808, e = -0.5, g = - 3)") ==
-        "{a: true, b: false, c: 'true_', d: -9223372036854775808, e: -0.5, g: '- 3', in: ['x'], op: 'f', out: 'y'}");
+        "{activation: 'gelu', dtype: 'f32', in: ['x', 'w', 'b'], name: 'layers.0.down', op: "
+        "'matmul', out: 'y'}");
+  CHECK(op_of("y = rope(x,  # over\n  scaling = {factor: 8, low_freq_factor: 1.5},\n  eps = 1e-5, "
+              "at = pos + 1,\n)") ==
+        "{at: 'pos + 1', eps: 1e-05, in: ['x'], op: 'rope', out: 'y', scaling: {factor: 8, "
+        "low_freq_factor: 1.5}}");
+  CHECK(op_of("y = f(x, after = [a, \"b\"], phase = \"p \\\"\\u00e4\\n\", s = [4, -1, world * 2], "
+              "k = [])") ==
+        "{after: ['a', 'b'], in: ['x'], k: [], op: 'f', out: 'y', phase: 'p \"\xc3\xa4\n', s: [4, "
+        "-1, 'world * 2']}");
+  CHECK(op_of("y = f(x, a = true, b = false, c = true_, d = -9223372036854775808, e = -0.5, g = - "
+              "3)") ==
+        "{a: true, b: false, c: 'true_', d: -9223372036854775808, e: -0.5, g: '- 3', in: ['x'], "
+        "op: 'f', out: 'y'}");
 }
 
 TEST_CASE("words of statements can be names", "[dsl]") {
@@ -154,20 +175,26 @@ TEST_CASE("words of statements can be names", "[dsl]") {
 }
 
 TEST_CASE("repeat keeps its braces for the builder", "[dsl]") {
-  CHECK(op_of("repeat i in 0..16 {\n param w_{i} : f32[4, {i + 1}]\n x_{i+1} = add(x_{i}, layers.{i}.r, axis = {i}) @a{i}_b\n}") ==
-        "{from: 0, ops: [{axis: '{i}', in: ['x_{i}', 'layers.{i}.r'], name: 'a{i}_b', op: 'add', out: 'x_{i+1}'}], "
-        "repeat: 'i', tensors: {w_{i}: {dtype: 'f32', kind: 'param', shape: [4, '{i + 1}']}}, to: 16}");
+  CHECK(op_of("repeat i in 0..16 {\n param w_{i} : f32[4, {i + 1}]\n x_{i+1} = add(x_{i}, "
+              "layers.{i}.r, axis = {i}) @a{i}_b\n}") ==
+        "{from: 0, ops: [{axis: '{i}', in: ['x_{i}', 'layers.{i}.r'], name: 'a{i}_b', op: 'add', "
+        "out: 'x_{i+1}'}], "
+        "repeat: 'i', tensors: {w_{i}: {dtype: 'f32', kind: 'param', shape: [4, '{i + 1}']}}, to: "
+        "16}");
   CHECK(op_of("repeat i in 0..world * 2 { repeat j in {i}..{i+2}{\n barrier() } }") ==
-        "{from: 0, ops: [{from: '{i}', ops: [{op: 'barrier'}], repeat: 'j', to: '{i+2}'}], repeat: 'i', to: 'world * 2'}");
-  CHECK(op_of("y = f(x, a = 1{i}, b = {i}0 + x{i}.y, c = {i: 1}, d = {i} % world)") ==
-        "{a: '1{i}', b: '{i}0 + x{i}.y', c: {i: 1}, d: '{i} % world', in: ['x'], op: 'f', out: 'y'}");
+        "{from: 0, ops: [{from: '{i}', ops: [{op: 'barrier'}], repeat: 'j', to: '{i+2}'}], repeat: "
+        "'i', to: 'world * 2'}");
+  CHECK(
+      op_of("y = f(x, a = 1{i}, b = {i}0 + x{i}.y, c = {i: 1}, d = {i} % world)") ==
+      "{a: '1{i}', b: '{i}0 + x{i}.y', c: {i: 1}, d: '{i} % world', in: ['x'], op: 'f', out: 'y'}");
 }
 
 TEST_CASE("values know their places", "[dsl]") {
   const Raw raw = parse("graph g {\n  y = f(x, a = pos + 1, b = \"p\")\n}\n");
   const Raw& op = raw.find("ops")->list[0];
   const Raw* a = op.find("a");
-  CHECK((a->loc.line == 2 && a->loc.column == 16 && a->loc.length == 7 && a->text_column_shift == 0));
+  CHECK(
+      (a->loc.line == 2 && a->loc.column == 16 && a->loc.length == 7 && a->text_column_shift == 0));
   const Raw* b = op.find("b");
   CHECK((b->loc.column == 29 && b->loc.length == 3 && b->text_column_shift == 1));
   CHECK((op.map[0].value.loc.column == 7 && op.find("in")->list[0].loc.column == 9));
@@ -179,12 +206,14 @@ TEST_CASE("all syntax errors of a file are reported, each at its place", "[dsl]"
         "3:11+1 expected ',' or ')' before the end of the line\n"
         "4:14+1 expected the op's name after '@', found the end of the line\n"
         "5:12+1 expected the name of a tensor or 'attribute = value', found '2'\n"
-        "6:9+1 expected ':' and the type of 'o', or '=' and the op that gives it, found the end of the line\n");
+        "6:9+1 expected ':' and the type of 'o', or '=' and the op that gives it, found the end of "
+        "the line\n");
   // A broken statement of several lines is skipped as a whole.
   CHECK(errors_in("y = f(x,\n  a = ,\n  b = [1, 2],\n)\nz = 3") ==
         "3:7+1 expected a value, found ','\n"
         "6:5+1 expected an op after '=', found '3'\n");
-  CHECK(errors_in("repeat i from 0 to 3 {\n y = f(x)\n}\nrepeat j in 0..2 {\n dim t <= 4\n a b\n}\nset x") ==
+  CHECK(errors_in("repeat i from 0 to 3 {\n y = f(x)\n}\nrepeat j in 0..2 {\n dim t <= 4\n a "
+                  "b\n}\nset x") ==
         "2:10+4 expected 'in' after 'i'\n"
         "6:2+3 'dim' belongs to the graph and can't stand in 'repeat'\n"
         "7:2+1 unknown statement 'a'\n"
@@ -204,15 +233,18 @@ TEST_CASE("what is wrong is named", "[dsl]") {
   CHECK(first("y = f(x, a = \"b)") == "2:14+1 the string has no closing '\"' on its line\n");
   CHECK(first("y = f(x, a = \"\\q\")") ==
         "2:15+2 unknown escape in a string; known are \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u\n");
-  CHECK(first("y = f(x, a = 99999999999999999999)") == "2:14+20 '99999999999999999999' does not fit in 64 bits\n");
+  CHECK(first("y = f(x, a = 99999999999999999999)") ==
+        "2:14+20 '99999999999999999999' does not fit in 64 bits\n");
   CHECK(first("y = f(x, a = 1e999)") == "2:14+5 '1e999' does not fit in a double\n");
   CHECK(first("y = f(x_{i +})") == "2:13+1 expected an operand, found the end\n");
   CHECK(first("input x") == "2:8+1 expected ':' and the type of 'x', found the end of the line\n");
   CHECK(first("input x : f32") == "2:14+1 expected '[' and the shape, found the end of the line\n");
   CHECK(first("input x : f32[4") == "2:16+1 expected ',' or ']' before the end of the line\n");
   CHECK(first("scalar pos = 4") != "");
-  CHECK(first("scalar pos in [0, 4]") == "2:20+1 expected ')' (a scalar's range does not include its end), found ']'\n");
-  CHECK(first("dim t") == "2:6+1 expected '<=' and the maximum of 't', found the end of the line\n");
+  CHECK(first("scalar pos in [0, 4]") ==
+        "2:20+1 expected ')' (a scalar's range does not include its end), found ']'\n");
+  CHECK(first("dim t") ==
+        "2:6+1 expected '<=' and the maximum of 't', found the end of the line\n");
   CHECK(first("phase a needs b") == "2:9+5 expected 'depends_on' or the end of the line\n");
   CHECK(first("set ops = []") == "2:5+3 'ops' is not set but follows from the statements\n");
   CHECK(first("x") == "2:1+1 expected '=' or '(' after 'x'\n");
@@ -225,7 +257,8 @@ TEST_CASE("a graph has a beginning and an end", "[dsl]") {
   CHECK(errors_of("graf g {}") == "1:1+4 expected 'graph NAME {' at the beginning\n");
   CHECK(errors_of("graph g {\n y = f(x)\n") ==
         "3:1+1 expected '}', found the end of the file\n1:1+5 note: the graph begins here\n");
-  CHECK(errors_of("graph g {\n}\n}\n") == "3:1+1 expected the end of the file after the graph's '}', found '}'\n");
+  CHECK(errors_of("graph g {\n}\n}\n") ==
+        "3:1+1 expected the end of the file after the graph's '}', found '}'\n");
   CHECK(errors_of("graph g(world = ) {\n x\n}") ==
         "1:17+1 expected a value, found ')'\n2:2+1 expected '=' or '(' after 'x'\n");
 }
@@ -233,13 +266,15 @@ TEST_CASE("a graph has a beginning and an end", "[dsl]") {
 TEST_CASE("no text makes the parser hang or crash", "[dsl]") {
   std::mt19937_64 rng(23);
   const std::string good =
-      "graph g(world = 2) {\n dim t <= 4\n input x : f32[t, {i}]\n repeat i in 0..2 { y_{i} = f(x, a = \"q\") @n }\n"
+      "graph g(world = 2) {\n dim t <= 4\n input x : f32[t, {i}]\n repeat i in 0..2 { y_{i} = f(x, "
+      "a = \"q\") @n }\n"
       " set r = {a: [1, {b: c + 1}]}\n output y : f32[4] = g(x)\n}\n";
   for (int i = 0; i < 3000; ++i) {
     std::string text = good;
     for (uint64_t k = rng() % 6; k > 0; --k) {
       const size_t at = rng() % text.size();
-      const char* pieces[] = {"{", "}", "(", ")", "[", "]", "\"", "\\", "\n", "#", "=", ",", ":", "@", "..", "-", "!", "\xff", "", "i"};
+      const char* pieces[] = {"{", "}", "(", ")", "[",  "]", "\"", "\\",   "\n", "#",
+                              "=", ",", ":", "@", "..", "-", "!",  "\xff", "",   "i"};
       text.replace(at, rng() % 3, pieces[rng() % 20]);
     }
     ir::Diagnostics d;
@@ -354,7 +389,8 @@ TEST_CASE("ranges and sizes of a graph", "[graph]") {
   CHECK_FALSE(g.range_of("nothing"));
   const ir::Expr tokens = ir::Expr::var("tokens");
   CHECK(ir::max_elements(g, {tokens * ir::Expr::var("world"), 8}) == 64 * 4 * 8);
-  CHECK(ir::max_elements(g, {int64_t{1} << 40, int64_t{1} << 40}) == std::numeric_limits<int64_t>::max());
+  CHECK(ir::max_elements(g, {int64_t{1} << 40, int64_t{1} << 40}) ==
+        std::numeric_limits<int64_t>::max());
 }
 
 TEST_CASE("canonical text looks as a person would write it", "[dsl]") {

@@ -59,11 +59,21 @@ struct Tree {
     const __int128 x = *a, y = *b;
     __int128 r = 0;
     switch (kind) {
-      case Kind::Neg: r = -x; break;
-      case Kind::Not: r = x == 0; break;
-      case Kind::Add: r = x + y; break;
-      case Kind::Sub: r = x - y; break;
-      case Kind::Mul: r = x * y; break;
+      case Kind::Neg:
+        r = -x;
+        break;
+      case Kind::Not:
+        r = x == 0;
+        break;
+      case Kind::Add:
+        r = x + y;
+        break;
+      case Kind::Sub:
+        r = x - y;
+        break;
+      case Kind::Mul:
+        r = x * y;
+        break;
       case Kind::Div:
       case Kind::Mod: {
         if (y == 0) return std::nullopt;
@@ -73,16 +83,31 @@ struct Tree {
         r = kind == Kind::Div ? q : x - q * y;
         break;
       }
-      case Kind::Eq: r = x == y; break;
-      case Kind::Ne: r = x != y; break;
-      case Kind::Lt: r = x < y; break;
-      case Kind::Le: r = x <= y; break;
-      case Kind::Gt: r = x > y; break;
-      case Kind::Ge: r = x >= y; break;
+      case Kind::Eq:
+        r = x == y;
+        break;
+      case Kind::Ne:
+        r = x != y;
+        break;
+      case Kind::Lt:
+        r = x < y;
+        break;
+      case Kind::Le:
+        r = x <= y;
+        break;
+      case Kind::Gt:
+        r = x > y;
+        break;
+      case Kind::Ge:
+        r = x >= y;
+        break;
       case Kind::And:
-      case Kind::Or: r = y != 0; break;
+      case Kind::Or:
+        r = y != 0;
+        break;
       case Kind::Const:
-      case Kind::Var: break;
+      case Kind::Var:
+        break;
     }
     if (r > kMax || r < kMin) return std::nullopt;
     return static_cast<int64_t>(r);
@@ -99,7 +124,8 @@ Tree random_tree(std::mt19937_64& rng, int depth, bool large) {
       t.kind = Kind::Var;
       t.name = kNames[pick(kNames.size())];
     } else if (large && pick(3) == 0) {
-      const int64_t extremes[] = {kMin, kMax, kMin + 1, kMax / 2, int64_t{1} << 40, -(int64_t{1} << 40)};
+      const int64_t extremes[] = {
+          kMin, kMax, kMin + 1, kMax / 2, int64_t{1} << 40, -(int64_t{1} << 40)};
       t.value = extremes[pick(6)];
     } else {
       t.value = static_cast<int64_t>(pick(13)) - 6;
@@ -116,7 +142,8 @@ Tree random_tree(std::mt19937_64& rng, int depth, bool large) {
 Values random_values(std::mt19937_64& rng, bool large) {
   Values v;
   for (const std::string& name : kNames)
-    v[name] = large && rng() % 4 == 0 ? static_cast<int64_t>(rng()) : static_cast<int64_t>(rng() % 21) - 10;
+    v[name] = large && rng() % 4 == 0 ? static_cast<int64_t>(rng())
+                                      : static_cast<int64_t>(rng() % 21) - 10;
   return v;
 }
 
@@ -192,7 +219,8 @@ TEST_CASE("syntax errors stand where the trouble is", "[expr]") {
 }
 
 TEST_CASE("a prefix ends where the expression does", "[expr]") {
-  for (auto [text, end] : {std::pair<std::string, size_t>{"a + 1, b", 5}, {"x)", 1}, {"0..16", 1}, {"n == 2 {", 6}}) {
+  for (auto [text, end] :
+       {std::pair<std::string, size_t>{"a + 1, b", 5}, {"x)", 1}, {"0..16", 1}, {"n == 2 {", 6}}) {
     size_t at = 0;
     INFO(text);
     REQUIRE(parse_expr_prefix(text, at).expr);
@@ -202,12 +230,14 @@ TEST_CASE("a prefix ends where the expression does", "[expr]") {
 
 TEST_CASE("identifiers have dots between their parts", "[expr]") {
   for (const char* good : {"a", "_", "layers.0.w", "x1.y_2", "a.0"}) CHECK(is_identifier(good));
-  for (const char* bad : {"", "0a", ".a", "a.", "a..b", "a b", "a-b", "\xc3\xa4"}) CHECK_FALSE(is_identifier(bad));
+  for (const char* bad : {"", "0a", ".a", "a.", "a..b", "a b", "a-b", "\xc3\xa4"})
+    CHECK_FALSE(is_identifier(bad));
 }
 
 TEST_CASE("printing uses few parentheses and reads back", "[expr]") {
-  for (const char* text : {"a + b - c", "a - (b - c)", "-(a * b)", "-a * b", "a * (b + 1) % 4", "!(a == b) && c",
-                           "(a == b) == c", "a - -5", "(a || b) && c", "--a", "a / (b * c)"})
+  for (const char* text :
+       {"a + b - c", "a - (b - c)", "-(a * b)", "-a * b", "a * (b + 1) % 4", "!(a == b) && c",
+        "(a == b) == c", "a - -5", "(a || b) && c", "--a", "a / (b * c)"})
     CHECK(parse(text).str() == text);
   CHECK(parse("((a)) + (b * (c))").str() == "a + b * c");
   CHECK(parse("2 * 3 + n").str() == "6 + n");
@@ -228,7 +258,8 @@ TEST_CASE("random expressions mean what they say", "[expr]") {
         CHECK(got.value == expected);
         CHECK(got.error.empty() == expected.has_value());
 
-        // What a part of the variables makes known doesn't change the value; neither does the canonical form.
+        // What a part of the variables makes known doesn't change the value; neither does the
+        // canonical form.
         Values some = values;
         some.erase(kNames[static_cast<size_t>(k)]);
         const Expr partly = substitute(e, lookup_in(some));
@@ -255,27 +286,19 @@ TEST_CASE("the canonical form is stable", "[expr]") {
 
 TEST_CASE("expressions that are always equal have one canonical form", "[expr]") {
   const std::pair<const char*, const char*> equal[] = {
-      {"a + b", "b + a"},
-      {"2 * (a + b)", "a + b + b + a"},
-      {"a - a", "0"},
-      {"(4 * a + 3) / 4", "a"},
-      {"4 * a / 4", "a"},
-      {"(world * n) / world", "n"},
-      {"(4 * a + 5) % 4", "1"},
-      {"2 * a / 4", "a / 2"},
-      {"a / -2", "-a / 2"},
-      {"a * b * 3", "3 * b * a"},
-      {"a < b", "b > a"},
-      {"a <= b", "a < b + 1"},
-      {"!(a == b)", "a != b"},
-      {"a == b", "b == a"},
-      {"!!(a < b)", "a < b"},
-      {"a && a", "a != 0"},
-      {"1 && a < b", "a < b"},
-      {"a * (b + c)", "a * b + a * c"},
+      {"a + b", "b + a"},       {"2 * (a + b)", "a + b + b + a"},
+      {"a - a", "0"},           {"(4 * a + 3) / 4", "a"},
+      {"4 * a / 4", "a"},       {"(world * n) / world", "n"},
+      {"(4 * a + 5) % 4", "1"}, {"2 * a / 4", "a / 2"},
+      {"a / -2", "-a / 2"},     {"a * b * 3", "3 * b * a"},
+      {"a < b", "b > a"},       {"a <= b", "a < b + 1"},
+      {"!(a == b)", "a != b"},  {"a == b", "b == a"},
+      {"!!(a < b)", "a < b"},   {"a && a", "a != 0"},
+      {"1 && a < b", "a < b"},  {"a * (b + c)", "a * b + a * c"},
   };
   for (auto [a, b] : equal) {
-    INFO(a << " and " << b << ": " << canonical(parse(a)).str() << " and " << canonical(parse(b)).str());
+    INFO(a << " and " << b << ": " << canonical(parse(a)).str() << " and "
+           << canonical(parse(b)).str());
     CHECK(same(parse(a), parse(b)));
   }
   CHECK_FALSE(same(parse("a / 2 * 2"), parse("a")));
@@ -293,7 +316,8 @@ TEST_CASE("bounds hold for every value in range", "[expr]") {
       const int64_t lo = static_cast<int64_t>(rng() % 9) - 4;
       ranges[name] = {lo, lo + static_cast<int64_t>(rng() % 4)};
     }
-    const auto range = bounds(e, [&](std::string_view n) -> std::optional<Interval> { return ranges.find(n)->second; });
+    const auto range = bounds(
+        e, [&](std::string_view n) -> std::optional<Interval> { return ranges.find(n)->second; });
     INFO(e.str());
     if (!range) continue;
     for (int k = 0; k < 30; ++k) {

@@ -1,4 +1,5 @@
-// Texts to graphs to texts, through everything: both spellings of one graph are equal, printing is canonical and loses nothing.
+// Texts to graphs to texts, through everything: both spellings of one graph are equal, printing is
+// canonical and loses nothing.
 #include <fmt/format.h>
 
 #include <random>
@@ -42,21 +43,35 @@ class RandomText {
     if (flip()) out += flip() ? "  dim tokens <= 16\n" : "  dim 2 <= tokens <= 8 * 2\n";
     const bool dims = out.find("dim") != std::string::npos;
     const bool dynamic = flip();
-    out += "  scalar pos in [0, 4)\n  input x : f32[8, 8]\n  param w : f32[8, 8 * world / world]\n  state s : f32[8, 8]\n";
+    out +=
+        "  scalar pos in [0, 4)\n  input x : f32[8, 8]\n  param w : f32[8, 8 * world / world]\n  "
+        "state s : f32[8, 8]\n";
     if (dynamic) out += "  set schedule = dynamic\n";
-    if (flip()) out += fmt::format("  set overlap = {}\n", pick({"none", "conservative", "aggressive"}));
+    if (flip())
+      out += fmt::format("  set overlap = {}\n", pick({"none", "conservative", "aggressive"}));
     if (flip()) out += fmt::format("  set backend = {}\n", pick({"p2p", "nccl", "nvshmem"}));
     if (flip()) out += fmt::format("  set comm_buffer_bytes = {}\n", rng_() % 1'000'000'000);
-    const std::string counts = dynamic ? "{compute: 5, comm: 2, scheduler: 1}" : "{compute: 6, comm: 2}";
+    const std::string counts =
+        dynamic ? "{compute: 5, comm: 2, scheduler: 1}" : "{compute: 6, comm: 2}";
     if (flip())
-      out += "  set sm_roles = " + (dims && flip() ? fmt::format("{{when: [{{if: tokens <= 4 && pos > 0, roles: {}}}, {{else: auto}}]}}", counts)
-                                   : flip() ? counts : "[{sms: [0, 6], role: compute}, {sms: [6, 8], role: comm, tasks: [allreduce, recv, send]}]") + "\n";
+      out += "  set sm_roles = " +
+             (dims && flip()
+                  ? fmt::format(
+                        "{{when: [{{if: tokens <= 4 && pos > 0, roles: {}}}, {{else: auto}}]}}",
+                        counts)
+              : flip() ? counts
+                       : "[{sms: [0, 6], role: compute}, {sms: [6, 8], role: comm, tasks: "
+                         "[allreduce, recv, send]}]") +
+             "\n";
     const bool phases = flip();
     if (phases) out += "  phase first\n  phase second depends_on first\n";
     live_ = {"x", "w"};
     const int ops = 2 + static_cast<int>(rng_() % 6);
     for (int i = 0; i < ops; ++i) out += "  " + op(i, two, phases && i > 0) + "\n";
-    if (flip()) out += "  repeat i in 0..3 {\n    r_{i} = add(x, w)\n    q_{i + 1} = relu(r_{i}, after = [r_{i}])\n  }\n";
+    if (flip())
+      out +=
+          "  repeat i in 0..3 {\n    r_{i} = add(x, w)\n    q_{i + 1} = relu(r_{i}, after = "
+          "[r_{i}])\n  }\n";
     if (dims) out += "  input t : f32[tokens, 8]\n  output u = relu(t)\n";
     out += fmt::format("  output y{} = relu({})\n", flip() ? " : f16[8, 8]" : "", pick(live_));
     if (flip()) out += "  region both = [t0, t1]\n";
@@ -69,19 +84,36 @@ class RandomText {
   std::string pick(const std::vector<T>& items) {
     return std::string(items[rng_() % items.size()]);
   }
-  std::string pick(std::initializer_list<const char*> items) { return pick(std::vector<const char*>(items)); }
+  std::string pick(std::initializer_list<const char*> items) {
+    return pick(std::vector<const char*>(items));
+  }
 
   std::string op(int i, bool two, bool in_phase) {
     const std::string a = pick(live_), b = pick(live_), name = "t" + std::to_string(i);
     std::string call;
     switch (rng_() % 7) {
-      case 0: call = fmt::format("matmul({}, {}, transpose_b = {}, activation = {}", a, b, flip(), pick({"none", "gelu", "relu"})); break;
-      case 1: call = fmt::format("add({}, value = {}", a, pick({"1", "0.5", "1e-5", "-3", "2.5e+20"})); break;
-      case 2: call = fmt::format("mul({}, {}", a, b); break;
-      case 3: call = fmt::format("allreduce({}, reduce = {}", a, pick({"sum", "max", "avg"})); break;
-      case 4: call = fmt::format("gelu({}, approximate = tanh", a); break;
-      case 5: call = fmt::format("maximum({}, {}", a, b); break;
-      default: call = two ? fmt::format("ring_shift({}, by = world - 1", a) : fmt::format("tanh({}", a); break;
+      case 0:
+        call = fmt::format("matmul({}, {}, transpose_b = {}, activation = {}", a, b, flip(),
+                           pick({"none", "gelu", "relu"}));
+        break;
+      case 1:
+        call = fmt::format("add({}, value = {}", a, pick({"1", "0.5", "1e-5", "-3", "2.5e+20"}));
+        break;
+      case 2:
+        call = fmt::format("mul({}, {}", a, b);
+        break;
+      case 3:
+        call = fmt::format("allreduce({}, reduce = {}", a, pick({"sum", "max", "avg"}));
+        break;
+      case 4:
+        call = fmt::format("gelu({}, approximate = tanh", a);
+        break;
+      case 5:
+        call = fmt::format("maximum({}, {}", a, b);
+        break;
+      default:
+        call = two ? fmt::format("ring_shift({}, by = world - 1", a) : fmt::format("tanh({}", a);
+        break;
     }
     if (flip()) call += fmt::format(", priority = {}", pick({"low", "normal", "high"}));
     if (i > 1 && flip()) call += ", after = [t0, t1]";
@@ -233,14 +265,17 @@ TEST_CASE("errors of meaning stand at their place in the DSL", "[spellings]") {
   }
   output o = matmul(x)
 }
-)"), d);
+)"),
+                                           d);
   CHECK_FALSE(graph);
   const std::string text = d.render();
   INFO(text);
-  CHECK(text.find("g.maco:3:7: error: unknown op 'relux'; did you mean 'relu'?") != std::string::npos);
+  CHECK(text.find("g.maco:3:7: error: unknown op 'relux'; did you mean 'relu'?") !=
+        std::string::npos);
   CHECK(text.find("g.maco:4:14: error: 'w' is not defined") != std::string::npos);
   CHECK(text.find("g.maco:5:15: error: 'relu' has no attribute 'eps'") != std::string::npos);
   CHECK(text.find("g.maco:7:18: error: 'v_0' is not defined") != std::string::npos);
   CHECK(text.find("= in iteration i = 0") != std::string::npos);
-  CHECK(text.find("g.maco:9:20: error: 'matmul' takes 2 or 3 inputs, found 1") != std::string::npos);
+  CHECK(text.find("g.maco:9:20: error: 'matmul' takes 2 or 3 inputs, found 1") !=
+        std::string::npos);
 }
