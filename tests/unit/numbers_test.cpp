@@ -1,0 +1,157 @@
+// The device code's numbers, as a host compiler sees them, against the reference's.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+// clang-format off
+#include "runtime/host/abi.h"
+#include "runtime/cpu/words/words.h"
+#include "runtime/device/numbers.cuh"
+// clang-format on
+#pragma GCC diagnostic pop
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "runtime/cpu/executor.h"
+#include "runtime/reference/numbers.h"
+#include "tests/catch.h"
+
+namespace maco {
+namespace {
+
+using ir::DType;
+
+bool same(double a, double b) { return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b)); }
+
+bool close(double a, double b, double relative, double margin = 0) { return std::fabs(a - b) <= relative * std::fabs(b) + margin; }
+
+template <class T>
+void check_every_code(DType type, u32 codes) {
+  for (u32 code = 0; code < codes; ++code) {
+    T x;
+    std::memcpy(&x, &code, sizeof x);
+    const double expected = reference::decode(type, reinterpret_cast<const std::byte*>(&x));
+    const float got = to_acc(x);
+    if (!same(got, expected)) {
+      CAPTURE(code);
+      CHECK(double{got} == expected);
+    }
+    // What is read is stored again as it was.
+    const T again = from_acc<T>(got);
+    if (!std::isnan(got) && !std::isinf(got) && again.bits != x.bits) {
+      CAPTURE(code);
+      CHECK(again.bits == x.bits);
+    }
+  }
+}
+
+std::vector<float> samples() {
+  std::vector<float> out = {0.0f,      -0.0f,   1.0f,     0.5f,    448.0f,  464.0f,    464.1f, 480.0f, 57344.0f, 61440.0f, 65504.0f, 65519.9f,
+                            65520.0f,  1e-45f,  1e-40f,   3e38f,   1e30f,   0x1p-24f,  0x1p-25f, 0x1.8p-25f, 0x1p-10f, 0x1p-9f, 0x1p-17f, 0x1.000001p-17f,
+                            std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+  runtime::Random random(4);
+  for (int i = 0; i < 200000; ++i) out.push_back(std::bit_cast<float>(static_cast<u32>(random.next())));
+  // Around the formats' exponents, with short mantissas: ties.
+  for (int i = 0; i < 200000; ++i) {
+    const auto draw = static_cast<u32>(random.next());
+    out.push_back(std::bit_cast<float>((90 + draw % 64) << 23 | (draw & 0x3fu) << 17 | (draw & 0x80000000u) | ((draw >> 10) % 3 == 0 ? 1 : 0)));
+  }
+  const size_t n = out.size();
+  for (size_t i = 0; i < n; ++i) out.push_back(-out[i]);
+  return out;
+}
+
+template <class T>
+void check_rounding(DType type) {
+  for (const float x : samples()) {
+    T expected{};
+    reference::encode(type, double{x}, reinterpret_cast<std::byte*>(&expected));
+    const T got = from_acc<T>(x);
+    if (!same(static_cast<double>(to_acc(got)), static_cast<double>(to_acc(expected)))) {
+      CAPTURE(x);
+      CHECK(to_acc(got) == to_acc(expected));
+    }
+  }
+}
+
+template <class T>
+void check_integers(DType type) {
+  runtime::Random random(9);
+  for (int i = 0; i < 200000; ++i) {
+    const auto draw = random.next();
+    const i32 x = static_cast<i32>(static_cast<u32>(draw) >> (draw >> 32) % 32) * ((draw >> 40) % 2 ? 1 : -1);
+    T expected{};
+    reference::encode(type, &x, 1, reinterpret_cast<std::byte*>(&expected));
+    const T got = from_acc<T>(x);
+    if (std::memcmp(&got, &expected, sizeof got) != 0) {
+      CAPTURE(x);
+      CHECK(to_acc(got) == to_acc(expected));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every code of the small floats means what the reference says") {
+  check_every_code<f16>(DType::F16, 65536);
+  check_every_code<bf16>(DType::BF16, 65536);
+  check_every_code<f8e4m3>(DType::F8E4M3, 256);
+  check_every_code<f8e5m2>(DType::F8E5M2, 256);
+}
+
+TEST_CASE("storing rounds once, to nearest even, as the reference does") {
+  check_rounding<f16>(DType::F16);
+  check_rounding<bf16>(DType::BF16);
+  check_rounding<f8e4m3>(DType::F8E4M3);
+  check_rounding<f8e5m2>(DType::F8E5M2);
+  check_rounding<i32>(DType::I32);
+  check_rounding<u8>(DType::U8);
+}
+
+TEST_CASE("integers are stored as the reference does") {
+  check_integers<float>(DType::F32);
+  check_integers<f16>(DType::F16);
+  check_integers<bf16>(DType::BF16);
+  check_integers<f8e4m3>(DType::F8E4M3);
+  check_integers<f8e5m2>(DType::F8E5M2);
+  check_integers<i32>(DType::I32);
+  check_integers<u8>(DType::U8);
+}
+
+TEST_CASE("element functions treat NaN as NumPy does and integers wrap") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float x : {1.0f, -kInfinity, kInfinity}) {
+    CHECK(std::isnan(fn::maximum(x, nan)));
+    CHECK(std::isnan(fn::maximum(nan, x)));
+    CHECK(std::isnan(fn::minimum(x, nan)));
+    CHECK(std::isnan(fn::minimum(nan, x)));
+  }
+  CHECK(std::isnan(fn::relu(nan)));
+  CHECK(fn::maximum(2.0f, -3.0f) == 2.0f);
+  CHECK(fn::minimum(2.0f, -3.0f) == -3.0f);
+  CHECK(fn::add(2147483647, 1) == -2147483647 - 1);
+  CHECK(fn::mul(65536, 65536) == 0);
+  CHECK(fn::sub(-2147483647 - 1, 1) == 2147483647);
+}
+
+TEST_CASE("element functions are close to their meaning") {
+  for (float x = -12.0f; x <= 12.0f; x += 0.0625f) {
+    const double d = x, sigmoid = 1 / (1 + std::exp(-d));
+    CAPTURE(x);
+    CHECK(close(fn::sigmoid(x), sigmoid, 1e-6));
+    CHECK(close(fn::silu(x), d * sigmoid, 1e-6));
+    CHECK(close(fn::gelu(x), 0.5 * d * (1 + std::erf(d / std::sqrt(2.0))), 1e-5, 1e-6));
+    const double inner = std::sqrt(2 / std::acos(-1.0)) * (d + 0.044715 * d * d * d);
+    CHECK(close(fn::gelu_tanh(x), 0.5 * d * (1 + std::tanh(inner)), 1e-5, 1e-6));
+    CHECK(close(fn::tanh(x), std::tanh(d), 1e-6));
+  }
+  // Far from zero they go to their limits, not to NaN.
+  CHECK(close(fn::silu(-200.0f), 0.0f, 0, 1e-30));
+  CHECK(close(fn::sigmoid(-200.0f), 0.0f, 0, 1e-30));
+  CHECK(fn::sigmoid(200.0f) == 1.0f);
+}
+
+}  // namespace maco
