@@ -54,7 +54,7 @@ class Printer {
         result.emplace_back();
         append_name(result.back(), entities[i].name);
       } else {
-        result.push_back("#" + std::to_string(i));
+        result.emplace_back("#").append(std::to_string(i));
       }
     }
     return result;
