@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <unordered_map>
 
@@ -65,10 +66,9 @@ bool covers(const Entry& a, const Entry& b, const ir::Region& region) {
 
 class Inserter {
  public:
-  explicit Inserter(ir::Program& p) : p_(p), history_(p.buffers.size()), sharing_(p.buffers.size()), seen_(p.tasks.size(), SIZE_MAX) {}
+  explicit Inserter(ir::Program& p) : p_(p), history_(p.buffers.size()), written_(p.buffers.size(), 0), seen_(p.tasks.size(), SIZE_MAX) {}
 
   void run() {
-    find_sharing();
     for (size_t t = 0; t < p_.tasks.size(); ++t) visit(ir::id_of<TaskId>(t));
     make_events();
     for (ir::Task& t : p_.tasks) t.after.clear();
@@ -76,19 +76,32 @@ class Inserter {
   int64_t edges() const { return edges_; }
 
  private:
-  // Temporaries with bytes in common.
-  void find_sharing() {
-    std::vector<std::pair<int64_t, size_t>> begins;
-    for (size_t b = 0; b < p_.buffers.size(); ++b)
-      if (p_.buffers[b].kind == ir::BufferKind::Temp && p_.buffers[b].offset) begins.emplace_back(*p_.buffers[b].offset, b);
-    std::sort(begins.begin(), begins.end());
-    for (size_t i = 0; i < begins.size(); ++i)
-      for (size_t j = i + 1; j < begins.size(); ++j) {
-        const size_t a = begins[i].second, b = begins[j].second;
-        if (begins[j].first >= begins[i].first + p_.buffers[a].bytes()) break;
-        sharing_[a].push_back(b);
-        sharing_[b].push_back(a);
-      }
+  struct Bytes {
+    int64_t begin = 0, end = 0;
+  };
+  // Of a temporary, in the arena.
+  Bytes bytes_of(size_t b) const { return {*p_.buffers[b].offset, *p_.buffers[b].offset + p_.buffers[b].bytes()}; }
+  bool in_arena(size_t b) const { return p_.buffers[b].kind == ir::BufferKind::Temp && p_.buffers[b].offset.has_value(); }
+
+  // Counts what is written of a temporary; when all of it is, on all ranks, nobody need look any more at what its bytes held before: whoever
+  // touches one of them later is ordered after the task that wrote it here, which is ordered after what was there.
+  void note_written(size_t buffer, const Access& a, uint64_t ranks) {
+    const ir::Region& r = a.region;
+    const int64_t area = (r.r1 - r.r0) * (r.c1 - r.c0) * std::popcount(ranks & world_mask());
+    const int64_t all = p_.buffers[buffer].max_elements() * p_.world;
+    const bool before = written_[buffer] >= all;
+    written_[buffer] += area;
+    if (before || written_[buffer] < all) return;
+    const Bytes mine = bytes_of(buffer);
+    for (size_t other : open_) {
+      if (other == buffer) continue;
+      const Bytes theirs = bytes_of(other);
+      if (theirs.end <= mine.begin || mine.end <= theirs.begin) continue;
+      std::erase_if(history_[other], [&](const Entry& e) {
+        return theirs.begin + e.begin >= mine.begin && theirs.begin + e.end <= mine.end;
+      });
+    }
+    std::erase_if(open_, [&](size_t other) { return history_[other].empty(); });
   }
 
   void depend(TaskId on, TaskId task) {
@@ -110,10 +123,14 @@ class Inserter {
       const Entry e = entry_of(p_, id, a);
       for (const Entry& old : history_[index(a.region.buffer)])
         if ((old.writes || e.writes) && overlap(old, e, 0)) depend(old.task, id);
-      for (size_t other : sharing_[index(a.region.buffer)]) {
-        const int64_t shift = *p_[a.region.buffer].offset - *p_.buffers[other].offset;
+      if (!in_arena(index(a.region.buffer))) continue;
+      const Bytes mine = bytes_of(index(a.region.buffer));
+      for (size_t other : open_) {
+        if (other == index(a.region.buffer)) continue;
+        const Bytes theirs = bytes_of(other);
+        if (theirs.end <= mine.begin || mine.end <= theirs.begin) continue;
         for (const Entry& old : history_[other])
-          if ((old.writes || e.writes) && overlap(old, e, shift)) depend(old.task, id);
+          if ((old.writes || e.writes) && overlap(old, e, mine.begin - theirs.begin)) depend(old.task, id);
       }
     }
     for (CallId c : task.after)
@@ -127,7 +144,11 @@ class Inserter {
         std::erase_if(list, [&](const Entry& old) {
           return old.task != id && (old.ranks & ~e.ranks & world_mask()) == 0 && covers(e, old, a.region);
         });
+      if (list.empty() && in_arena(index(a.region.buffer)) &&
+          std::find(open_.begin(), open_.end(), index(a.region.buffer)) == open_.end())
+        open_.push_back(index(a.region.buffer));
       list.push_back(e);
+      if (a.writes() && in_arena(index(a.region.buffer))) note_written(index(a.region.buffer), a, task.ranks);
     }
   }
 
@@ -169,7 +190,8 @@ class Inserter {
 
   ir::Program& p_;
   std::vector<std::vector<Entry>> history_;
-  std::vector<std::vector<size_t>> sharing_;
+  std::vector<size_t> open_;      // temporaries with a history
+  std::vector<int64_t> written_;  // of each temporary: elements times ranks
   std::vector<size_t> seen_;  // per producer: the last task that an edge from it was considered for
   std::map<std::pair<CallId, CallId>, std::vector<std::pair<TaskId, TaskId>>> pairs_;
   std::vector<std::vector<TaskId>> by_call_;
