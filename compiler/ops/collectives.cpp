@@ -404,6 +404,21 @@ void infer_ring_shift(InferContext& c) {
   infer_same(c);
 }
 void infer_barrier(InferContext&) {}
+void infer_send(InferContext&) {}
+// Without a `shape` the declared output's.
+void infer_recv(InferContext& c) {
+  const ir::Tensor& out = c.graph()[c.op().out[0]];
+  ir::Shape shape = c.has("shape") ? c.list("shape") : out.shape;
+  if (shape.empty()) {
+    c.error("'recv' needs 'shape': it has no input to take one from");
+    return;
+  }
+  if (!c.op().dtype && out.kind == ir::TensorKind::Temp) {
+    c.error("'recv' needs 'dtype': it has no input to take one from");
+    return;
+  }
+  c.set_out(0, c.out_dtype(0, DType::F32), shape);
+}
 
 void cost_collective(const ir::Graph& g, const ir::Op& op, double& flops, double& bytes) {
   flops = 0;
@@ -438,6 +453,15 @@ std::vector<OpDef> collective_ops() {
   add("alltoall", "block i of rank r goes to block r of rank i", {}, infer_alltoall, tile_alltoall);
   add("broadcast", "the root's tensor, on every rank", {{"root", AttrType::Int, true, "", {}, false}}, infer_broadcast, tile_broadcast);
   add("ring_shift", "the tensor of rank - by", {{"by", AttrType::Int, false, "1", {}, false}}, infer_ring_shift, tile_ring_shift);
+  // Known, checked and refused by name (check_support.cpp): they have no tile rule yet.
+  const AttrSpec tag{"tag", AttrType::Int, false, "0", {}, false}, who{"if", AttrType::Int, false, "1", {}, false};
+  add("send", "the n-th send of a (source, destination, tag) meets the n-th recv of it", {{"dst", AttrType::Int, true, "", {}, false}, tag, who},
+      infer_send, nullptr);
+  ops.back().min_out = ops.back().max_out = 0;
+  add("recv", "what the matching send sent; zero on ranks that don't take part",
+      {{"src", AttrType::Int, true, "", {}, false}, {"shape", AttrType::IntList, false, "the declared one", {}, false}, tag, who}, infer_recv,
+      nullptr);
+  ops.back().min_in = ops.back().max_in = 0;
   add("barrier", "all earlier ops have ended on all ranks before a later op starts on any", {}, infer_barrier, tile_barrier);
   ops.back().min_in = ops.back().max_in = ops.back().min_out = ops.back().max_out = 0;
   return ops;
