@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Installs what building and testing MACO needs; says nothing where nothing is missing. May be run again at any time.
+#
+#   tools/setup.sh [--with-clang] [--no-python]
+#
+# Debian and Ubuntu packages are installed where this is root or sudo needs no password; elsewhere the missing ones are named and the status
+# is 1. Python packages (for the comparison with NumPy, and NVRTC where there is no CUDA toolkit) go into .venv; without them the tests that
+# need them are skipped.
+#   --with-clang  also Clang's development files, where the distribution has them (the build doesn't use them yet)
+#   --no-python   leave .venv alone
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+with_clang=false python=true
+for option in "$@"; do
+  case "$option" in
+    --with-clang) with_clang=true ;;
+    --no-python) python=false ;;
+    *)
+      sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2
+      if [[ "$option" == --help ]]; then exit 0; else exit 2; fi
+      ;;
+  esac
+done
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+has() { command -v "$1" >/dev/null 2>&1; }
+any() { compgen -G "$1" >/dev/null; }
+# Is the header found by the compiler?
+has_header() { printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | g++ -E -x c++ - >/dev/null 2>&1; }
+has_lit() { has lit || has llvm-lit || any '/usr/lib/llvm-*/bin/lit' || any '/usr/lib/llvm-*/build/utils/lit/lit.py'; }
+has_filecheck() { has FileCheck || any '/usr/lib/llvm-*/bin/FileCheck'; }
+can_make_venv() { python3 -c 'import venv, ensurepip' >/dev/null 2>&1; }
+
+# --- packages of the distribution ----------------------------------------------------------------------------------------------
+
+missing=()
+need() { local package=$1; shift; "$@" || missing+=("$package"); }
+need g++ has g++
+need cmake has cmake
+need ninja-build has ninja
+need libfmt-dev has_header fmt/core.h
+need nlohmann-json3-dev has_header nlohmann/json.hpp
+need libcli11-dev has_header CLI/CLI.hpp
+has_header catch2/catch_all.hpp || need catch2 has_header catch2/catch.hpp
+if ! has_lit || ! has_filecheck; then missing+=(llvm-tools); fi
+if $python && [[ ! -x .venv/bin/python ]]; then need python3-venv can_make_venv; fi
+optional=()
+has ccache || optional+=(ccache)
+if $with_clang && ! any '/usr/lib/llvm-22/include/clang'; then optional+=(llvm-22-dev libclang-22-dev libclang-cpp22-dev); fi
+
+as_root=()
+[[ $(id -u) == 0 ]] || as_root=(sudo -n)
+can_install() { has apt-get && { [[ $(id -u) == 0 ]] || sudo -n true 2>/dev/null; }; }
+known() { apt-cache show "$1" >/dev/null 2>&1; }
+install() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+
+# llvm-tools stands for the newest llvm-N-tools there is.
+resolve() {
+  local package version
+  for package in "${missing[@]}"; do
+    if [[ $package == llvm-tools ]]; then
+      for version in 22 21 20 19 18 17 16 15 14; do
+        if known "llvm-$version-tools"; then package=llvm-$version-tools; break; fi
+      done
+    fi
+    printf '%s\n' "$package"
+  done
+}
+
+if ((${#missing[@]})); then
+  if ! can_install; then
+    say "these packages are missing, and installing them needs root: ${missing[*]/llvm-tools/llvm-22-tools (or another llvm-N-tools)}"
+    exit 1
+  fi
+  "${as_root[@]}" apt-get update -qq
+  mapfile -t missing < <(resolve)
+  say "installing ${missing[*]}"
+  install "${missing[@]}"
+fi
+if ((${#optional[@]})) && can_install; then
+  for package in "${optional[@]}"; do
+    if ! known "$package"; then
+      say "no package $package here: going on without"
+    else
+      say "installing $package"
+      install "$package" || say "$package could not be installed: going on without"
+    fi
+  done
+fi
+
+# --- Python packages -----------------------------------------------------------------------------------------------------------
+
+packages='.venv/lib/python3*/site-packages/nvidia'
+has_nvrtc() { has nvcc || any '/usr/local/cuda*/lib64/libnvrtc.so*' || any '/usr/lib/*/libnvrtc.so*' || any "$packages/*/lib/libnvrtc.so*"; }
+has_nccl() { any '/usr/local/cuda*/lib64/libnccl.so*' || any '/usr/lib/*/libnccl.so*' || any "$packages/*/lib/libnccl.so*"; }
+
+wanted=()
+if $python; then
+  .venv/bin/python -c 'import ml_dtypes, numpy, safetensors' >/dev/null 2>&1 || wanted+=(-r tools/requirements.txt)
+  has_nvrtc || wanted+=(-r tools/requirements-cuda.txt)
+  # Large, and of use to GPUs only.
+  if any '/dev/nvidia[0-9]*' && ! has_nccl; then wanted+=(nvidia-nccl-cu13); fi
+fi
+if ((${#wanted[@]})); then
+  say "installing Python packages into .venv"
+  if ! { [[ -x .venv/bin/python ]] || python3 -m venv .venv; } ||
+    ! .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 "${wanted[@]}"; then
+    say "Python packages could not be installed: the tests that need them will be skipped"
+  fi
+fi
