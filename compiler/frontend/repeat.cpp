@@ -132,6 +132,13 @@ std::optional<Bounds> read_repeat(Context& c, const Raw& raw, const Env& env) {
     c.error(loc, fmt::format("the repeat ends at {}, before its start at {}", *to, *from));
     return std::nullopt;
   }
+  int64_t length = 0;
+  if (__builtin_sub_overflow(*to, *from, &length) || length > kMaxOps) {
+    ir::Loc loc = raw.find("to")->loc;
+    loc.context = env.context;
+    c.error(loc, fmt::format("unrolling makes more than {} iterations", kMaxOps));
+    return std::nullopt;
+  }
   return Bounds{*name, *from, *to};
 }
 

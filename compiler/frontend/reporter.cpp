@@ -26,6 +26,7 @@ std::string without_numbers(const std::string& text) {
 }  // namespace
 
 bool Reporter::add(ir::Severity severity, ir::Loc loc, std::string message) {
+  if (severity == ir::Severity::Error) ++errors_;
   std::vector<size_t>& alike = known_[{loc.file, loc.line, loc.column, without_numbers(message)}];
   for (size_t i : alike) {
     Group& group = groups_[i];
@@ -39,7 +40,6 @@ bool Reporter::add(ir::Severity severity, ir::Loc loc, std::string message) {
     return false;
   }
   alike.push_back(groups_.size());
-  if (severity == ir::Severity::Error) ++errors_;
   groups_.push_back({{severity, loc, message}, message, {}, loc.context, 0});
   dropping_ = false;
   return true;

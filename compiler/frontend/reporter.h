@@ -23,6 +23,7 @@ class Reporter {
   /// All of `list`, as if reported here.
   void take(const std::vector<ir::Diagnostic>& list);
 
+  /// How many were reported so far, those dropped included: what caused a dropped error is wrong all the same.
   int errors() const { return errors_; }
   /// Hands everything to `diagnostics`, by place; what has no place comes last.
   void flush(ir::Diagnostics& diagnostics);
