@@ -1,0 +1,120 @@
+// The example graphs and what must hold of any graph: the same bits with and without load-ahead, on every launch; epochs that wrap; dims.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+#include "tests/gpu/device_test.h"
+
+namespace maco::gpu_test {
+
+namespace {
+
+struct Example {
+  const char* file;
+  int64_t world;
+  const char* scalar;  // counted up from 5, or ""
+  std::map<std::string, int64_t> dims;
+};
+const Example kExamples[] = {
+    {"residual_norms.maco", 1, "", {}},        {"residual_norms.maco", 1, "", {{"tokens", 7}}},
+    {"tp_mlp.json", 2, "", {}},                {"tp_mlp.maco", 2, "", {}},
+    {"decode_layer.maco", 2, "pos", {}},       {"allreduce.maco", 4, "", {}},
+    {"reduce_scatter.maco", 4, "", {}},        {"allgather.maco", 4, "", {}},
+    {"broadcast.maco", 4, "", {}},             {"alltoall.maco", 4, "", {}},
+    {"ring_shift.maco", 4, "", {}},            {"barrier.maco", 4, "", {}},
+    {"phases_roles.maco", 2, "", {}},          {"llama70b_mlp_tp8.maco", 8, "", {}},
+    {"llama70b_mlp_tp8.maco", 8, "", {{"tokens", 1}}},
+};
+
+std::string slurp(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw std::runtime_error("can't read " + path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A graph with tiles that meet in every way, for the properties below.
+const char* const kMixed = R"(graph mixed(world = 2) {
+  dim tokens <= 40
+  input x : bf16[tokens, 384]
+  param g : bf16[384]
+  param w1 : bf16[384, 640]
+  param w2 : bf16[640, 384]
+  part = slice(w1, axis = 1, begin = 3, end = 50)
+  wide = cast(part, dtype = f32)
+  own = reduce_scatter(wide)
+  output z = allgather(own)
+  n = rmsnorm(x, g)
+  h = matmul(n, w1, activation = gelu)
+  p = matmul(h, w2)
+  s = allreduce(p, algorithm = twoshot)
+  output y = add(x, s)
+})";
+
+std::string check_example(const Device& device, const Example& example, const Placement& placement) {
+  tools::RunOptions options;
+  options.check = true;
+  options.launches = 3;
+  options.dims = example.dims;
+  if (*example.scalar) options.scalars[example.scalar] = {5, true};
+  const tools::Compiled c = compile_text(device, slurp(device.examples + "/" + example.file), placement);
+  tools::Console console;
+  console.quiet = true;
+  if (!tools::check_arguments(c.graph, options, console)) return "arguments";
+  runtime::SessionOptions session_options;
+  session_options.first_epoch = 0xffffffffu;
+  session_options.timeout_ms = 20000;
+  runtime::Status status;
+  auto session = make_session(device, c.kernel, placement, session_options, status);
+  if (!session) return status.message;
+  const int result = tools::run_graph(c.graph, *session, options, console);
+  return result == tools::kOk ? "" : fmt::format("exit status {}", result);
+}
+
+// Outputs of several launches, all of rank 0 and the last rank.
+std::vector<std::vector<std::byte>> outputs(const Device& device, const Placement& placement, bool load_ahead, uint32_t first_epoch) {
+  const tools::Compiled c = compile_text(device, kMixed, placement, load_ahead);
+  runtime::SessionOptions options;
+  options.first_epoch = first_epoch;
+  options.timeout_ms = 20000;
+  runtime::Status status;
+  auto session = make_session(device, c.kernel, placement, options, status);
+  if (!session) throw std::runtime_error(status.message);
+  bind(c.graph, *session, 3);
+  std::vector<std::vector<std::byte>> all;
+  for (int64_t tokens : {40, 1, 17, 40}) {
+    if (status = session->launch({{"tokens", tokens}}); !status) throw std::runtime_error(status.message);
+    for (const char* name : {"y", "z"})
+      for (int rank : {0, static_cast<int>(c.graph.world) - 1}) all.push_back(read(*session, name, rank));
+  }
+  return all;
+}
+
+}  // namespace
+
+void add_example_cases(const Device& device, std::vector<Case>& cases) {
+  for (const Example& e : kExamples) {
+    if (!device.cuda && e.world == 8 && e.dims.empty()) continue;  // its 64 tokens take a CPU most of a minute
+    const auto places = placements(device, e.world);
+    std::string dims;
+    for (const auto& [name, n] : e.dims) dims += fmt::format(" {}={}", name, n);
+    if (places.empty())
+      cases.push_back({fmt::format("example {}{}", e.file, dims), [&e]() -> std::string { throw Skip{fmt::format("{} GPUs are needed", e.world)}; }});
+    for (const Placement& p : places)
+      cases.push_back({fmt::format("example {}{} on {}", e.file, dims, p.str()), [&device, &e, p] { return check_example(device, e, p); }});
+  }
+  for (const Placement& p : placements(device, 2)) {
+    cases.push_back({"load-ahead changes no bit on " + p.str(), [&device, p] {
+                       return outputs(device, p, true, 1) == outputs(device, p, false, 1) ? "" : "the bits differ";
+                     }});
+    cases.push_back({"the same bits every time, epochs that wrap, on " + p.str(), [&device, p] {
+                       const auto once = outputs(device, p, true, 1);
+                       for (uint32_t first : {0xfffffffeu, 0x7ffffffeu, 5u})
+                         if (outputs(device, p, true, first) != once) return fmt::format("the bits differ from epoch {} on", first);
+                       return std::string();
+                     }});
+  }
+}
+
+}  // namespace maco::gpu_test

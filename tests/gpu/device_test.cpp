@@ -1,0 +1,129 @@
+// maco-device-test --device cpu|cuda [--examples DIR] [--only WORD] [--gpus N]: runs the cases, one line each.
+#include "tests/gpu/device_test.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+#include "compiler/frontend/frontend.h"
+#include "runtime/cpu/session.h"
+#include "runtime/host/cuda_session.h"
+#include "runtime/host/driver.h"
+#include "runtime/reference/fill.h"
+#include "runtime/reference/reference.h"
+
+namespace maco::gpu_test {
+
+std::vector<Placement> placements(const Device& device, int64_t world) {
+  std::vector<Placement> p;
+  if (!device.cuda) return {{world, 1}};
+  if (device.gpus >= world) p.push_back({world, 1});
+  if (world > 1 && world <= 8) p.push_back({world, static_cast<int>(world)});
+  if (world > 2 && world % 2 == 0 && device.gpus >= world / 2 && device.gpus > 1) p.push_back({world, 2});
+  return p;
+}
+
+tools::Compiled compile_text(const Device& device, const std::string& text, const Placement& placement, bool load_ahead) {
+  ir::Diagnostics d;
+  auto graph = frontend::parse_graph(d.add_file("test", text), d);
+  tools::CompileOptions options;
+  options.pipeline.target = device.cuda ? "sm_90a" : "cpu";
+  options.pipeline.load_ahead = load_ahead;
+  if (device.cuda && placement.ranks_per_gpu > 1)
+    options.pipeline.sms = cost::find_machine(options.pipeline.target)->sms / placement.ranks_per_gpu;
+  std::optional<tools::Compiled> compiled;
+  if (graph) compiled = tools::compile(*graph, options, d, tools::Console{});
+  if (!compiled) throw std::runtime_error(d.render());
+  return std::move(*compiled);
+}
+
+std::unique_ptr<runtime::Session> make_session(const Device& device, const std::string& kernel, const Placement& placement,
+                                               runtime::SessionOptions options, runtime::Status& status) {
+  options.ranks_per_gpu = placement.ranks_per_gpu;
+  if (device.cuda) return runtime::make_cuda_session(kernel, options, status);
+  options.ranks_per_gpu = 1;
+  return runtime::make_cpu_session(kernel, options, status);
+}
+
+void bind(const ir::Graph& graph, runtime::Session& session, uint64_t seed) {
+  reference::Values values;
+  for (const ir::Dim& d : graph.dims) values[d.name] = d.max;
+  for (int rank = 0; rank < graph.world; ++rank)
+    for (size_t i = 0; i < session.manifest().tensors.size(); ++i) {
+      const auto id = *graph.find_tensor(session.manifest().tensors[i].name);
+      if (graph[id].kind == ir::TensorKind::Output) continue;
+      const auto value = reference::fill(graph, id, rank, seed, reference::actual_shape(graph, values, id));
+      const auto status = session.write(rank, i, value.bytes.data(), value.bytes.size());
+      if (!status) throw std::runtime_error(status.message);
+    }
+}
+
+std::vector<std::byte> read(runtime::Session& session, const std::string& name, int rank) {
+  for (size_t i = 0; i < session.manifest().tensors.size(); ++i) {
+    const auto& t = session.manifest().tensors[i];
+    if (t.name != name) continue;
+    std::vector<std::byte> bytes(static_cast<size_t>(t.max_elements * ir::size_of(t.dtype)));
+    const auto status = session.read(rank, i, bytes.data(), bytes.size());
+    if (!status) throw std::runtime_error(status.message);
+    return bytes;
+  }
+  throw std::runtime_error("no tensor " + name);
+}
+
+}  // namespace maco::gpu_test
+
+int main(int argc, char** argv) {
+  using namespace maco::gpu_test;
+  Device device;
+  std::string only;
+  int limit = 8;
+  for (int i = 1; i < argc; ++i) {
+    const auto value = [&]() -> std::string { return i + 1 < argc ? argv[++i] : ""; };
+    if (!std::strcmp(argv[i], "--device")) device.cuda = value() == "cuda";
+    else if (!std::strcmp(argv[i], "--examples")) device.examples = value();
+    else if (!std::strcmp(argv[i], "--only")) only = value();
+    else if (!std::strcmp(argv[i], "--gpus")) limit = std::stoi(value());
+    else {
+      std::fprintf(stderr, "usage: maco-device-test --device cpu|cuda --examples DIR [--only WORD] [--gpus N]\n");
+      return 2;
+    }
+  }
+  if (device.cuda) {
+    maco::runtime::Status status;
+    const auto driver = maco::runtime::cuda::Driver::load(status);
+    if (driver) device.gpus = std::min(limit, static_cast<int>(driver->devices().size()));
+    if (device.gpus == 0) {
+      std::printf("skipped: no GPU here%s%s\n", status.message.empty() ? "" : ": ", status.message.c_str());
+      return 77;
+    }
+    std::printf("%d GPU%s\n", device.gpus, device.gpus == 1 ? "" : "s");
+  }
+  std::vector<Case> cases;
+  add_example_cases(device, cases);
+  add_fault_cases(device, cases);
+  int passed = 0, failed = 0, skipped = 0;
+  for (const Case& c : cases) {
+    if (c.name.find(only) == std::string::npos) continue;
+    const auto begin = std::chrono::steady_clock::now();
+    std::string problem;
+    try {
+      problem = c.run();
+    } catch (const Skip& skip) {
+      std::printf("skipped  %s: %s\n", c.name.c_str(), skip.reason.c_str());
+      ++skipped;
+      continue;
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::printf("%-7s %7.2f s  %s\n", problem.empty() ? "ok" : "FAILED", seconds, c.name.c_str());
+    if (!problem.empty()) std::printf("%s\n", problem.c_str());
+    std::fflush(stdout);
+    ++(problem.empty() ? passed : failed);
+  }
+  std::printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+  return failed ? 1 : 0;
+}
