@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Everything that needs GPUs: kernels of all examples and faults on each way of placing ranks, checked with the reference; memory
+# checked by compute-sanitizer. Says so, with status 77, where there is no GPU. Writes a log with commit, devices and the tests' names.
+#
+#   tools/gpu-test.sh [--log FILE] [--bin DIR] [--sanitize]
+#
+# --bin: where maco-run and maco-device-test are (default: build/bin, else build-gpu/bin); nothing is built here.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+log=gpu-test.log bin="" sanitize=false
+while (($#)); do
+  case "$1" in
+    --log) log=$2; shift ;;
+    --bin) bin=$2; shift ;;
+    --sanitize) sanitize=true ;;
+    *) sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  esac
+  shift
+done
+for candidate in build/bin build-gpu/bin; do [[ -n $bin || ! -x $candidate/maco-device-test ]] || bin=$candidate; done
+if [[ -z $bin ]]; then echo "gpu-test: build maco-device-test first (cmake --preset gpu && cmake --build --preset gpu)" >&2; exit 2; fi
+
+# All modules are loaded before any kernel spins for a peer; NVLink multicast isn't used.
+export CUDA_MODULE_LOADING=EAGER NCCL_NVLS_ENABLE=0
+
+if ! nvidia-smi -L >/dev/null 2>&1; then
+  echo "gpu-test: SKIPPED: this machine has no GPU (nvidia-smi finds none)" | tee "$log"
+  exit 77
+fi
+{
+  echo "# tools/gpu-test.sh"
+  echo "# date    $(date -u +%F)"
+  echo "# commit  ${MACO_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}"
+  nvidia-smi --query-gpu=index,name,driver_version --format=csv,noheader | sed 's/^/# device  /'
+} >"$log"
+
+status=0
+run() {
+  echo "\$ $*" >>"$log"
+  timeout 540 "$@" >>"$log" 2>&1 || { status=1; echo "# status $?" >>"$log"; }
+}
+run "$bin/maco-device-test" --device cuda --examples examples/graphs
+if $sanitize; then
+  # One rank a context: the sanitizer slows kernels down, so waits get more time.
+  for graph in residual_norms tp_mlp decode_layer allreduce allgather; do
+    world=$(sed -n 's/.*(world = \([0-9]*\)).*/\1/p' examples/graphs/$graph.maco)
+    run compute-sanitizer --tool memcheck --error-exitcode 9 --leak-check no "$bin/maco-run" examples/graphs/$graph.maco --device cuda \
+      --ranks-per-gpu "$world" --check --timeout 120
+  done
+fi
+cat "$log"
+exit "$status"
