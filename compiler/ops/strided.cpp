@@ -1,5 +1,7 @@
 #include "compiler/ops/strided.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -117,7 +119,7 @@ std::vector<ir::Param> parameters(TileContext& c, const StridedCopy& copy, const
   const int64_t V = contiguous ? vector_width({copy.in.dtype, copy.out.dtype}, multiples) : 1;
   std::vector<ir::Param> p = {{"X", copy.in.dtype}, {"Y", copy.out.dtype}, c.value("rows", a.rows)};
   const auto four = [&](const char* prefix, const std::array<int64_t, 4>& n, size_t from) {
-    for (size_t i = from; i < 4; ++i) p.push_back({prefix + std::to_string(i), n[i]});
+    for (size_t i = from; i < 4; ++i) p.push_back({fmt::format("{}{}", prefix, i), n[i]});
   };
   four("E", a.extent, 1);
   four("B", b, 0);
