@@ -1,8 +1,7 @@
 // insert_sync.cpp: events for every dependency on a rank.
 //
 // Two tasks that touch the same bytes, one of them writing, run in Program order: reads after writes, writes after reads and after writes,
-// box by box, also where two temporaries share bytes. What one task of a stream waits for because an earlier task of its stream did, stream
-// order gives. The rest is grouped: tasks of one call whose dependents in another call are the same share one event that counts them, so that
+// box by box, also where two temporaries share bytes. What stream order gives needs no event. The rest is grouped: tasks of one call whose dependents in another call are the same share one event that counts them, so that
 // a row of tiles feeding one reduction is one wait. Waits across ranks are there already: the collectives' tile rules know them.
 
 #include <fmt/format.h>
@@ -110,7 +109,6 @@ class Inserter {
     if (on == task || seen_[index(on)] == index(task)) return;
     seen_[index(on)] = index(task);
     if ((a.ranks & b.ranks & world_mask()) == 0) return;
-    if (a.sm == b.sm && a.place < b.place) return;  // stream order
     edges_++;
     pairs_[{a.call, b.call}].emplace_back(on, task);
   }
@@ -182,8 +180,13 @@ class Inserter {
       for (auto& [tasks, producers] : groups) ordered.emplace_back(producers, tasks);
       std::sort(ordered.begin(), ordered.end());
       for (const auto& [producers, tasks] : ordered) {
+        std::vector<TaskId> waiting;  // those that stream order alone doesn't serve
+        for (TaskId t : tasks)
+          if (!std::all_of(producers.begin(), producers.end(), [&](TaskId q) { return p_[q].sm == p_[t].sm && p_[q].place < p_[t].place; }))
+            waiting.push_back(t);
+        if (waiting.empty()) continue;
         const ir::EventId e = event_of(producers);
-        for (TaskId t : tasks) p_[t].waits.push_back({e, ir::RankRef::self(), 0});
+        for (TaskId t : waiting) p_[t].waits.push_back({e, ir::RankRef::self(), 0});
       }
     }
   }

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Puts the real output of commands into the docs, or checks that what stands there is it.
+
+  tools/update-docs.py [--check] [--bin build/bin]
+
+A block that begins with the line "<!-- output of: COMMAND -->" and ends with "<!-- end of output -->" holds what COMMAND prints, run from
+the project's root with the programs on the PATH. "<!-- output of (N lines): ... -->" keeps the first N lines. Outputs must not depend on the
+machine or the time.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"(<!-- output of(?: \((\d+) lines\))?: (.*?) -->\n```[a-z]*\n)(.*?)(```\n<!-- end of output -->)", re.S)
+
+
+def output_of(command, lines, environment):
+    ran = subprocess.run(command, shell=True, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         text=True, check=False)
+    text = ran.stdout
+    if lines:
+        kept = text.splitlines(keepends=True)
+        if len(kept) > int(lines):
+            kept = kept[: int(lines)] + ["...\n"]
+        text = "".join(kept)
+    return text if text.endswith("\n") else text + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; status 1 if a block is out of date")
+    parser.add_argument("--bin", default=str(ROOT / "build" / "bin"))
+    args = parser.parse_args()
+    environment = dict(os.environ, PATH=os.path.abspath(args.bin) + os.pathsep + os.environ["PATH"], NO_COLOR="1")
+    stale = 0
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = path.read_text()
+        new = BLOCK.sub(lambda m: m.group(1) + output_of(m.group(3), m.group(2), environment) + m.group(5), text)
+        if new == text:
+            continue
+        stale += 1
+        if args.check:
+            print(f"{path.relative_to(ROOT)} is out of date: run tools/update-docs.py", file=sys.stderr)
+            import difflib
+            sys.stderr.writelines(list(difflib.unified_diff(text.splitlines(True), new.splitlines(True), "written", "real"))[:60])
+        else:
+            path.write_text(new)
+            print(f"updated {path.relative_to(ROOT)}")
+    return 1 if args.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
