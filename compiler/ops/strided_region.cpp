@@ -112,15 +112,17 @@ ir::Region strided_region(const Mat& m, const Box& b, const std::array<int64_t, 
   }
   ir::Region run = run_of(m, first, last + 1);
   if (offset.rank_step != 0) {
-    if (run.pitch == m.cols && offset.rank_step % m.cols == 0 && (!best || area(run) < area(*best))) {
+    if (run.pitch == m.cols && offset.rank_step % m.cols == 0 &&
+        (!best || area(run) < area(*best))) {
       run.rank_rows = offset.rank_step / m.cols;
       return run;
     }
     if (best) return *best;
     // No pitch divides the step: the hull over all ranks.
     const int64_t reach = offset.rank_step * (world - 1);
-    return strided_region(m, b, strides,
-                          {offset.base + std::min<int64_t>(reach, 0), 0, offset.spread + std::abs(reach)}, world);
+    return strided_region(
+        m, b, strides,
+        {offset.base + std::min<int64_t>(reach, 0), 0, offset.spread + std::abs(reach)}, world);
   }
   return best && area(*best) <= area(run) ? *best : run;
 }
