@@ -10,6 +10,8 @@ namespace maco::frontend {
 
 namespace {
 
+constexpr size_t kMaxLinesAhead = 200;
+
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return is_letter(c) || is_digit(c); }
@@ -37,7 +39,11 @@ void append_utf8(std::string& out, uint32_t code) {
 }  // namespace
 
 DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics)
-    : diagnostics_(diagnostics), file_(file), text_(diagnostics.file_text(file)), line_starts_{0} {
+    : diagnostics_(diagnostics),
+      file_(file),
+      text_(diagnostics.file_text(file)),
+      line_starts_{0},
+      budget_(200 * text_.size() + 1000) {
   for (size_t i = 0; i < text_.size(); ++i)
     if (text_[i] == '\n') line_starts_.push_back(i + 1);
   if (text_.substr(0, 3) == "\xef\xbb\xbf") at_ = read_ = 3;  // a byte-order mark
@@ -339,12 +345,17 @@ Word DslScanner::expression(std::string_view what, bool comparisons) {
 void DslScanner::recover() {
   // With the open brackets closed somewhere ahead, the statement ends where they do; with one that
   // nothing closes, it ends with the line, as nobody knows where it was meant to.
+  // How far ahead is looked is limited, for files in which nothing closes anything.
   std::vector<char> open = open_;
   open_.clear();
-  size_t i = std::max(at_, failed_);
+  const size_t begin = std::max(at_, failed_);
+  size_t i = begin, lines = 0;
+  const size_t most_lines = open.empty() ? text_.size() : kMaxLinesAhead;
   bool lost = false;
   for (; i < text_.size(); ++i) {
     const char c = text_[i];
+    lost = i - begin > budget_ || (c == '\n' && ++lines > most_lines);
+    if (lost) break;
     if (c == '#') {
       i = line_end(i) - 1;
     } else if (c == '"') {
@@ -361,7 +372,10 @@ void DslScanner::recover() {
       break;
     }
   }
-  if (lost || !open.empty()) i = line_end(failed_);
+  if (lost || !open.empty()) {
+    budget_ -= std::min(budget_, i - begin);
+    i = line_end(failed_);
+  }
   advance(i);
 }
 

@@ -84,6 +84,7 @@ class DslScanner {
   size_t at_ = 0;      // next character
   size_t read_ = 0;    // end of the last thing read
   size_t failed_ = 0;  // where the last error stands
+  size_t budget_;      // characters that recover() may still look at in vain
   std::vector<char> open_;
 };
 

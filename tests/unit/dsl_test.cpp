@@ -220,6 +220,13 @@ TEST_CASE("all syntax errors of a file are reported, each at its place", "[dsl]"
         "9:6+1 expected '=' after 'x', found the end of the line\n");
 }
 
+TEST_CASE("brackets that nothing closes cost one error each", "[dsl]") {
+  std::string statements;
+  for (int i = 0; i < 500; ++i) statements += fmt::format("x{} = add(x, [y\n", i);
+  const std::string errors = errors_in(statements);
+  CHECK(std::count(errors.begin(), errors.end(), '\n') == 500);
+}
+
 TEST_CASE("what is wrong is named", "[dsl]") {
   auto first = [](const std::string& statement) { return errors_in(statement); };
   CHECK(first("y = x") == "2:6+1 expected '(' after the op 'x', found the end of the line\n");
