@@ -76,8 +76,12 @@ std::string describe(const Program& program, TaskId task) {
   const Task& t = program[task];
   if (index(t.call) >= program.calls.size()) return fmt::format("task {}", index(task));
   const Call& call = program[t.call];
-  return fmt::format("{} '{}' tile {}", call.op_kind.empty() ? call.function : call.op_kind,
-                     call.op, t.tile);
+  // An op may have several device functions: then its name alone doesn't say which task it is.
+  const bool several = std::any_of(program.calls.begin(), program.calls.end(), [&](const Call& c) {
+    return c.op == call.op && c.function != call.function;
+  });
+  return fmt::format("{} '{}'{} tile {}", call.op_kind.empty() ? call.function : call.op_kind,
+                     call.op, several ? " (" + call.function + ")" : "", t.tile);
 }
 
 }  // namespace maco::ir

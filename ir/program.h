@@ -217,7 +217,7 @@ struct Program {
 /// The streams of a scheduled Program: for each CTA its tasks in order.
 std::vector<std::vector<TaskId>> streams(const Program& program);
 
-/// "matmul 'down' tile 3": how reports name a task.
+/// "matmul 'down' tile 3": how reports name a task; "allreduce 'y' (put) tile 0" where the op has several device functions.
 std::string describe(const Program& program, TaskId task);
 
 }  // namespace maco::ir

@@ -35,12 +35,32 @@ class Clocks {
     return static_cast<uint32_t>(static_cast<size_t>(launch) * length +
                                  static_cast<size_t>(model_.program.tasks[task].place) + 1);
   }
-  /// How many tasks of `stream` on `rank` have ended before the node of the stream `of` on
-  /// `node_rank` that was started last. In a symmetric model `node_rank` may be any rank.
-  uint32_t ended(Plane plane, int rank, uint32_t stream, uint32_t of, int node_rank) const {
-    const int block = model_.symmetric ? (rank - node_rank + model_.world) % model_.world : rank;
-    const int row = model_.symmetric ? 0 : node_rank;
-    return live(row, of)[offset(plane) + static_cast<size_t>(block) * streams_ + stream];
+  /// What is known where the node of a stream stands that was started last.
+  class View {
+   public:
+    /// How many tasks of `stream` on `rank` have ended, over all launches.
+    uint32_t ended(Plane plane, int rank, uint32_t stream) const {
+      const int turned = rank < turn_ ? rank - turn_ + world_ : rank - turn_;
+      const int32_t* clock = plane == Plane::Strong ? strong_ : weak_;
+      return static_cast<uint32_t>(clock[static_cast<size_t>(turned) * streams_ + stream]);
+    }
+
+   private:
+    friend class Clocks;
+    const int32_t* strong_;
+    const int32_t* weak_;
+    size_t streams_;
+    int turn_, world_;
+  };
+  /// For the stream of rank `rank`, which may be any rank in a symmetric model. Valid until `end`.
+  View view(uint32_t stream, int rank) const {
+    View v;
+    v.strong_ = live(model_.symmetric ? 0 : rank, stream);
+    v.weak_ = v.strong_ + (planes_ - 1) * width_;
+    v.streams_ = streams_;
+    v.turn_ = model_.symmetric ? rank : 0;
+    v.world_ = model_.world;
+    return v;
   }
 
  private:
@@ -50,7 +70,6 @@ class Clocks {
     uint32_t readers = 0;
   };
 
-  size_t offset(Plane plane) const { return plane == Plane::Strong ? 0 : (planes_ - 1) * width_; }
   Word* clock(uint32_t id) { return pool_.data() + size_t{id} * planes_ * width_; }
   const Word* live(int rank, uint32_t stream) const {
     return pool_.data() + (static_cast<size_t>(rank) * streams_ + stream) * planes_ * width_;

@@ -13,9 +13,8 @@ using ir::id_of;
 using ir::TaskId;
 
 bool overlap_rows(const ir::Region& a, int rank_a, const ir::Region& b, int rank_b) {
-  // Packets are read as they were written, with one pitch; else only the whole buffer is certain.
+  // Packets are read and written with the pitch of their buffer.
   if (a.buffer != b.buffer) return false;
-  if (a.pitch != b.pitch) return true;
   const int64_t a0 = a.r0 + a.rank_rows * rank_a, a1 = a.r1 + a.rank_rows * rank_a;
   const int64_t b0 = b.r0 + b.rank_rows * rank_b, b1 = b.r1 + b.rank_rows * rank_b;
   return std::max(a0, b0) < std::min(a1, b1) && std::max(a.c0, b.c0) < std::min(a.c1, b.c1);
@@ -40,8 +39,9 @@ class Counts {
   void local(ir::EventId e) {
     const ir::Event& event = p_[e];
     const size_t signals = m_.signallers[index(e)].size();
-    if (signals == event.count) return;
     const auto waiters = m_.waiters[index(e)];
+    // A wait for nothing orders nothing: nobody means that.
+    if (signals == event.count && (signals > 0 || waiters.size() == 0)) return;
     const std::string end =
         waiters.size() == 0
             ? ""

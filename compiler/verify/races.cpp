@@ -33,11 +33,12 @@ using ir::TaskId;
 
 class Races {
  public:
-  Races(const Model& model, const std::vector<Node>& order, Reporter& reporter,
-        VerifyStatistics& statistics)
+  Races(const Model& model, const std::vector<Node>& order, const VerifyOptions& options,
+        Reporter& reporter, VerifyStatistics& statistics)
       : m_(model),
         p_(model.program),
         order_(order),
+        options_(options),
         report_(reporter),
         statistics_(statistics),
         layout_(p_),
@@ -48,12 +49,12 @@ class Races {
     const BoxTable table(boxes_, box_ids_);
     boxes_ = {};
     table_ = &table;
-    memories_ = m_.symmetric && !places_depend_on_rank_ ? 1 : m_.world;
-    histories_.assign(static_cast<size_t>(memories_), History(table));
+    histories_.assign(static_cast<size_t>(m_.world), History(table));
     count_pending();
     // Often enough to keep histories short, seldom enough to cost a constant a node.
     const size_t words = static_cast<size_t>(m_.world) * m_.streams.size();
-    const size_t period = std::max<size_t>(1024, words * words / 64);
+    const size_t period = options_.forget_every > 0 ? options_.forget_every
+                                                    : std::max<size_t>(128, words * words / 128);
     for (launch_ = 0; launch_ < m_.launches; ++launch_) {
       clocks_.begin_launch(launch_);
       next_in_list_ = 0;
@@ -83,7 +84,7 @@ class Races {
         first_box_.push_back(static_cast<uint32_t>(boxes_.size()));
         if (!layout_.matters(a.region.buffer)) continue;
         const bool moves = a.region.rank_rows != 0;
-        places_depend_on_rank_ = places_depend_on_rank_ || moves;
+        if (moves) (is_slot(a) ? slots_move_ : private_moves_) = true;
         for (int runner = 0; runner < (moves ? m_.world : 1); ++runner)
           for (int64_t copy = 0; copy < p_[a.region.buffer].rotation; ++copy)
             boxes_.push_back(
@@ -112,7 +113,8 @@ class Races {
           access(node.task, i, node.rank, memory);
         continue;
       }
-      for (int memory = 0; memory < memories_; ++memory)
+      const int memories = (slot ? slots_move_ : private_moves_) ? m_.world : 1;
+      for (int memory = 0; memory < memories; ++memory)
         for (int runner = 0; runner < m_.world; ++runner)
           if (names(where, runner, memory, m_.world)) access(node.task, i, runner, memory);
     }
@@ -126,17 +128,19 @@ class Races {
     const Past now{task,
                    i,
                    clocks_.number(task, launch_),
+                   stream,
                    static_cast<int16_t>(runner),
                    static_cast<int16_t>(launch_),
                    a.writes(),
                    is_slot(a),
                    0};
+    const Clocks::View view = clocks_.view(stream, runner);
     History& history = histories_[static_cast<size_t>(memory)];
     history.visit(box, [&](uint32_t other, const Past& past) {
       if (retired(past)) return true;
       if (past.task == task && past.runner == runner && past.launch == launch_) return false;
-      const bool ordered = clocks_.ended(past.writes ? Plane::Strong : Plane::Weak, past.runner,
-                                         m_.stream_of[past.task], stream, runner) >= past.number;
+      const bool ordered = view.ended(past.writes ? Plane::Strong : Plane::Weak, past.runner,
+                                      past.stream) >= past.number;
       if (past.writes || now.writes) {
         ++statistics_.pairs;
         if (!ordered && !carries_its_flag(past, now, memory)) {
@@ -206,7 +210,7 @@ class Races {
           for (uint32_t of = 0; of < streams; ++of) {
             const Pending& left = pending(m_.symmetric ? 0 : r, of);
             if ((left.tasks == 0 || r != rank) && left.slots == 0) continue;
-            const uint32_t ended = clocks_.ended(Plane::Strong, rank, s, of, r);
+            const uint32_t ended = clocks_.view(of, r).ended(Plane::Strong, rank, s);
             if (left.tasks > 0 && r == rank) local = std::min(local, ended);
             if (left.slots > 0) slot = std::min(slot, ended);
           }
@@ -218,8 +222,7 @@ class Races {
     // Its place in the list matters while earlier tasks of the list are still to come.
     if (past.launch == launch_ && past.task >= next_in_list_) return false;
     const std::vector<uint32_t>& floor = past.slot ? slot_floor_ : private_floor_;
-    return past.number <=
-           floor[static_cast<size_t>(past.runner) * m_.streams.size() + m_.stream_of[past.task]];
+    return past.number <= floor[static_cast<size_t>(past.runner) * m_.streams.size() + past.stream];
   }
 
   // --- what is wrong ---
@@ -304,6 +307,7 @@ class Races {
   const Model& m_;
   const ir::Program& p_;
   const std::vector<Node>& order_;
+  const VerifyOptions& options_;
   Reporter& report_;
   VerifyStatistics& statistics_;
   const Layout layout_;
@@ -315,9 +319,8 @@ class Races {
   std::vector<uint32_t> first_access_;  // by task: index into first_box_
   std::vector<uint32_t> first_box_;     // by access: index into box_ids_
   const BoxTable* table_ = nullptr;
-  bool places_depend_on_rank_ = false;
-  int memories_ = 1;
-  std::vector<History> histories_;  // by rank whose memory it is
+  bool slots_move_ = false, private_moves_ = false;  // places depend on the rank
+  std::vector<History> histories_;                   // by rank whose memory it is
 
   std::vector<Pending> pending_;                      // by followed rank and stream
   std::vector<uint32_t> private_floor_, slot_floor_;  // by rank and stream
@@ -330,9 +333,9 @@ class Races {
 
 }  // namespace
 
-void check_races(const Model& model, const std::vector<Node>& order, Reporter& reporter,
-                 VerifyStatistics& statistics) {
-  Races(model, order, reporter, statistics).run();
+void check_races(const Model& model, const std::vector<Node>& order, const VerifyOptions& options,
+                 Reporter& reporter, VerifyStatistics& statistics) {
+  Races(model, order, options, reporter, statistics).run();
 }
 
 }  // namespace maco::verify

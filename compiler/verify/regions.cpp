@@ -23,6 +23,15 @@ Box normal(Box b) {
   return b;
 }
 
+/// Whether bytes [start, start + width) meet a row of `b`.
+bool row_meets(int64_t start, int64_t width, const Box& b) {
+  if (start + width <= b.start || start >= b.end()) return false;
+  if (start <= b.start) return true;
+  // It begins in row `row` or in the gap behind it, in which it may also end.
+  const int64_t row = (start - b.start) / b.pitch, column = start - b.start - row * b.pitch;
+  return column < b.width || (column + width > b.pitch && row + 1 < b.rows);
+}
+
 }  // namespace
 
 bool overlap(const Box& a, const Box& b) {
@@ -33,7 +42,7 @@ bool overlap(const Box& a, const Box& b) {
     const Box& many = a.rows <= b.rows ? b : a;
     if (few.rows > kManyRows) return true;
     for (int64_t r = 0; r < few.rows; ++r)
-      if (overlap({few.start + r * few.pitch, 0, 1, few.width}, many)) return true;
+      if (row_meets(few.start + r * few.pitch, few.width, many)) return true;
     return false;
   }
   // Row i of a meets row j of b if (i - j) * pitch lies between d - a.width and d + b.width, both
@@ -96,19 +105,10 @@ Box Layout::box(const ir::Region& r, int runner, int64_t copy) const {
   if (!b.packets)
     return normal(
         {base + (first * r.pitch + r.c0) * size, r.pitch * size, rows, (r.c1 - r.c0) * size});
-  // Rows of packets begin on a packet of their own.
-  const int64_t from = down4(r.c0 * size), to = up4(r.c1 * size);
-  if (r.pitch == b.cols) {
-    const int64_t pitch = up4(b.cols * size) * 2;
-    return normal({base + first * pitch + from * 2, pitch, rows, (to - from) * 2});
-  }
-  if (b.cols * size % 4 != 0) return normal({base, 0, 1, b.bytes()});
-  if (r.pitch * size % 4 == 0)
-    return normal(
-        {base + (first * r.pitch * size + from) * 2, r.pitch * size * 2, rows, (to - from) * 2});
-  const int64_t begin = down4((first * r.pitch + r.c0) * size),
-                end = up4(((first + rows - 1) * r.pitch + r.c1) * size);
-  return normal({base + begin * 2, 0, 1, (end - begin) * 2});
+  // Rows of packets begin on a packet of their own; check_structure has seen that the pitch is the
+  // buffer's.
+  const int64_t from = down4(r.c0 * size), to = up4(r.c1 * size), pitch = up4(b.cols * size) * 2;
+  return normal({base + first * pitch + from * 2, pitch, rows, (to - from) * 2});
 }
 
 }  // namespace maco::verify

@@ -158,6 +158,10 @@ class Structure {
         break;
       }
     }
+    if (b.packets && r.pitch != b.cols)
+      report_.error(id, fmt::format("{} sees the packets of '{}' with {} columns instead of {}: "
+                                    "their flags are elsewhere then",
+                                    describe(p_, id), b.name, r.pitch, b.cols));
     if (a.writes() && (b.kind == BufferKind::Input || b.kind == BufferKind::Param))
       report_.error(id, fmt::format("{} writes {} '{}', which belongs to the caller",
                                     describe(p_, id), name(b.kind), b.name));

@@ -34,7 +34,7 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   VerifyStatistics local;
   VerifyStatistics& numbers = statistics ? *statistics : local;
   numbers = {.launches = model.launches, .symmetric = model.symmetric};
-  check_races(model, *order, reporter, numbers);
+  check_races(model, *order, options, reporter, numbers);
   return !reporter.failed();
 }
 

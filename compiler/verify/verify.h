@@ -13,6 +13,9 @@ struct VerifyOptions {
   /// Where all ranks do the same up to a rotation of the ranks, one of them is followed for all.
   /// Never changes the verdict.
   bool use_symmetry = true;
+  /// Tasks between two clean-ups of what is remembered; 0: as suits the size. Never changes the
+  /// verdict.
+  size_t forget_every = 0;
   /// Violations of one kind that are written out; the rest is counted in a last error.
   size_t max_reports = 20;
 };

@@ -65,10 +65,13 @@ class Oracle {
 
   bool counts() const {
     for (size_t e = 0; e < p_.events.size(); ++e) {
-      size_t signals = 0;
+      size_t signals = 0, waits = 0;
       for (const ir::Task& t : p_.tasks)
         for (const ir::Signal& s : t.signals) signals += ir::index(s.event) == e;
-      if (p_.events[e].kind == ir::EventKind::Local && signals != p_.events[e].count) return false;
+      for (const ir::Task& t : p_.tasks)
+        for (const ir::Wait& w : t.waits) waits += ir::index(w.event) == e;
+      const bool wrong = signals != p_.events[e].count || (signals == 0 && waits > 0);
+      if (p_.events[e].kind == ir::EventKind::Local && wrong) return false;
     }
     for (size_t t = 0; t < p_.tasks.size(); ++t)
       for (const ir::Wait& w : p_.tasks[t].waits)

@@ -1,0 +1,283 @@
+// Each thing that the verifier refuses, in a small Program, by its reason.
+#include "compiler/verify/verify.h"
+
+#include "compiler/verify/regions.h"
+#include "ir/program_text.h"
+#include "tests/catch.h"
+
+namespace maco::test {
+namespace {
+
+using namespace ir;
+
+// Two ranks sum their halves of a matmul: each sends its own to the other. CTA 0 and 1 compute, CTA
+// 2 communicates.
+const std::string kSum =
+    R"(program sum stage=synced world=2 target=cpu ctas=3 arena=512 symmetric=2048 {
+  roles compute 0..2, comm 2..3
+  buffer x : f32[4 x 8] input tensor=x
+  buffer p : f32[4 x 8] temp offset=0
+  buffer q : f32[4 x 8] temp offset=256
+  buffer slots : f32[2 x 32] slot rotation=2 offset=0
+  buffer y : f32[4 x 8] output tensor=y
+  call c0 = matmul op=down kind=matmul (x, p)
+  call c1 = put op=y kind=allreduce (p, slots)
+  call c2 = combine op=y kind=allreduce (p, slots, q)
+  call c3 = unary op=out kind=silu (q, y)
+  event done local count=2
+  event arrived peer
+  event summed local
+  task t0 c0#0 compute sm=0 place=0: read x[0:4, 0:8]; write p[0:4, 0:4]; signal done
+  task t1 c0#1 compute sm=1 place=0: read x[0:4, 0:8]; write p[0:4, 4:8]; signal done
+  task t2 c1#0 comm sm=2 place=0: read p[0:4, 0:8]; may slots[0:1, 0:32 rank_rows=1 on=others]; wait done; signal arrived to others
+  task t3 c2#0 comm sm=2 place=1: read p[0:4, 0:8] slots[0:2, 0:32]; write q[0:4, 0:8]; wait arrived from others; signal summed
+  task t4 c3#0 compute sm=0 place=1: read q[0:4, 0:8]; write y[0:4, 0:8]; wait summed
+}
+)";
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+/// What is said about the Program, as a user reads it; "" if it is right. With and without symmetry
+/// the verdict is the same.
+std::string verdict(const std::string& text) {
+  Diagnostics diagnostics;
+  const auto program = parse_program(diagnostics.add_file("p", text), diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE(program);
+  Diagnostics other = diagnostics;
+  const bool ok = verify::verify(*program, diagnostics);
+  CHECK(ok == !diagnostics.has_errors());
+  CHECK(verify::verify(*program, other, {.use_symmetry = false}) == ok);
+  return diagnostics.render();
+}
+
+TEST_CASE("a right Program is accepted at every stage") {
+  CHECK(verdict(kSum) == "");
+  for (const char* stage : {"scheduled", "planned", "tiled"})
+    CHECK(verdict(with(kSum, "synced", stage)) == "");
+}
+
+TEST_CASE("a dropped wait is a race, told by the names of the graph") {
+  const std::string told = verdict(with(kSum, "wait done; signal arrived", "signal arrived"));
+  CHECK_THAT(
+      told,
+      Contains("p:9:3: error: race: matmul 'down' tile 0 (rank 0, launch 0) writes p[0:4, "
+               "0:4], and allreduce "
+               "'y' (put) tile 0 (rank 0, launch 0) reads p[0:4, 0:8]: nothing orders the two"));
+  CHECK_THAT(told, Contains("note: matmul 'down' tile 0 is task 0 of CTA 0; signals 'done'"));
+}
+
+TEST_CASE("a wait that takes one signal of two is refused by its count") {
+  CHECK_THAT(verdict(with(kSum, "count=2", "count=1")),
+             Contains("count: event 'done' counts to 1 a launch, but 2 signals arrive: allreduce "
+                      "'y' (put) tile 0 would start too early"));
+  CHECK_THAT(verdict(with(kSum, "write p[0:4, 4:8]; signal done", "write p[0:4, 4:8]")),
+             Contains("counts to 2 a launch, but 1 signals arrive: allreduce 'y' (put) tile 0 "
+                      "would wait for ever"));
+}
+
+TEST_CASE("tasks of a stream in the wrong order hang or read too early") {
+  // The task that waits for the peer stands before the one that sends to it, on both ranks.
+  std::string text = with(kSum, "t2 c1#0 comm sm=2 place=0", "t2 c1#0 comm sm=2 place=1");
+  text = with(text, "t3 c2#0 comm sm=2 place=1", "t3 c2#0 comm sm=2 place=0");
+  const std::string told = verdict(text);
+  CHECK_THAT(
+      told,
+      Contains("p:10:3: error: deadlock: allreduce 'y' (combine) tile 0 (rank 0) waits for what "
+               "comes after itself, and 3 tasks never start"));
+  CHECK_THAT(told,
+             Contains("note: allreduce 'y' (combine) tile 0 (rank 0) waits for event 'arrived' of "
+                      "allreduce 'y' (put) tile 0 (rank 1)"));
+  CHECK_THAT(told, Contains("note: allreduce 'y' (put) tile 0 (rank 1) stands behind allreduce "
+                            "'y' (combine) tile "
+                            "0 (rank 1) in the stream of CTA 2"));
+
+  // The reader of q stands before its writer, and no event is there to show it.
+  const std::string early = R"(program early stage=synced world=1 target=cpu ctas=1 arena=256 {
+  roles compute 0..1
+  buffer q : f32[1 x 8] temp offset=0
+  buffer y : f32[1 x 8] output tensor=y
+  call c0 = f op=first kind=exp (q)
+  call c1 = f op=second kind=silu (q, y)
+  task t0 c0#0 compute sm=0 place=1: write q[0:1, 0:8]
+  task t1 c1#0 compute sm=0 place=0: read q[0:1, 0:8]; write y[0:1, 0:8]
+}
+)";
+  CHECK_THAT(verdict(early), Contains("error: order: silu 'second' tile 0 reads q[0:1, 0:8] before "
+                                      "exp 'first' tile 0 writes q[0:1, 0:8], but "
+                                      "has to come after it"));
+}
+
+TEST_CASE("a slot that is used again a launch too early is a race") {
+  // With one copy, a fast rank's next put meets the slow rank's read of this one. Two copies need
+  // no acknowledgement here: who is two launches ahead has heard from the other in between.
+  const std::string once = with(kSum, "rotation=2 ", "");
+  const std::string told = verdict(once);
+  CHECK_THAT(
+      told,
+      Contains("race: allreduce 'y' (combine) tile 0 (rank 0, launch 0) reads slots[0:2, 0:32], "
+               "and allreduce 'y' (put) tile 0 (rank 1, launch 1) writes "
+               "slots[1:2, 0:32] on others: nothing orders the two"));
+  // An acknowledgement of the launch before mends it.
+  std::string acked = with(once, "event summed local", "event summed local\n  event ack peer");
+  acked = with(acked, "wait done; signal", "wait done, ack from others lag 1; signal");
+  acked = with(acked, "signal summed", "signal summed, ack to others");
+  CHECK(verdict(acked) == "");
+  // That of two launches ago comes too late.
+  CHECK_THAT(verdict(with(acked, "lag 1", "lag 2")), Contains("race"));
+}
+
+TEST_CASE("a write to a peer that nobody signals is a race") {
+  std::string text = with(kSum, "wait arrived from others; ", "");
+  text = with(text, "; signal arrived to others", "");
+  CHECK_THAT(verdict(text), Contains("(rank 1, launch 0) writes slots[1:2, 0:32] on others, and "
+                                     "allreduce 'y' (combine) tile 0 (rank 0, launch 0) reads "
+                                     "slots[0:2, 0:32]: nothing orders the two"));
+  CHECK_THAT(
+      verdict(with(kSum, "; signal arrived to others", "")),
+      Contains(
+          "count: allreduce 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
+          "1, which never signals it there"));
+  CHECK_THAT(
+      verdict(with(kSum, "signal arrived to others", "signal arrived to others, arrived to all")),
+      Contains("which signals it 2 times a launch"));
+}
+
+TEST_CASE("ranks that leave out a task that others wait for are refused") {
+  CHECK_THAT(
+      verdict(with(kSum, "sm=2 place=0:", "sm=2 place=0 ranks=0x1:")),
+      Contains(
+          "count: allreduce 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
+          "1, which never signals it there"));
+  // Of a local event they still signal.
+  CHECK_THAT(verdict(with(kSum, "t1 c0#1 compute sm=1 place=0:",
+                          "t1 c0#1 compute sm=1 place=0 ranks=0x1:")) +
+                 "accepted",
+             Contains("accepted"));
+}
+
+TEST_CASE("packets carry their own data and nothing else") {
+  const std::string packets = with(with(kSum, "rotation=2 offset", "rotation=2 packets offset"),
+                                   "arrived peer", "arrived packet");
+  CHECK(verdict(packets) == "");
+  // The slot is plain now: a packet event brings no release for it.
+  CHECK_THAT(verdict(with(kSum, "arrived peer", "arrived packet")),
+             Contains("waits for packets of event 'arrived', but reads none that"));
+  // What else the sender wrote isn't seen.
+  std::string more = with(packets, "  buffer y",
+                          "  buffer plain : f32[2 x 8] slot rotation=2 offset=1024\n  buffer y");
+  more = with(more, "may slots[0:1, 0:32 rank_rows=1 on=others]",
+              "may slots[0:1, 0:32 rank_rows=1 on=others] plain[0:1, 0:8 rank_rows=1 on=others]");
+  more = with(more, "slots[0:2, 0:32]; write q", "slots[0:2, 0:32] plain[0:2, 0:8]; write q");
+  CHECK_THAT(verdict(more),
+             Contains("writes plain[1:2, 0:8] on others, and allreduce 'y' (combine) tile 0 "
+                      "(rank 0, launch 0) reads plain[0:2, 0:8]"));
+}
+
+TEST_CASE("temporaries may share memory where events keep them apart") {
+  // q over p: it is written while the put of p may still run? No: both are in the stream of CTA 2.
+  // The other way round it fails.
+  const std::string shared = with(kSum, "temp offset=256", "temp offset=0");
+  CHECK(verdict(shared) == "");
+  std::string apart = with(shared, "t3 c2#0 comm sm=2 place=1", "t3 c2#0 compute sm=1 place=1");
+  CHECK_THAT(verdict(apart),
+             Contains("race: allreduce 'y' (put) tile 0 (rank 0, launch 0) reads p[0:4, "
+                      "0:8], and allreduce 'y' (combine) tile 0 (rank 0, launch 0) writes "
+                      "q[0:4, 0:8], which share memory: nothing orders the two"));
+}
+
+TEST_CASE("what a stage promises is checked") {
+  struct Case {
+    const char *from, *to, *reason;
+  };
+  const Case cases[] = {
+      {"world=2", "world=65", "world is 65, but has to be 1 to 64"},
+      {"read x[0:4, 0:8]; write p[0:4, 0:4]", "read x[0:5, 0:8]; write p[0:4, 0:4]",
+       "matmul 'down' tile 0 reads outside buffer 'x', which has 4 x 8 elements, on rank 0: rows 0 "
+       "to 5, columns 0 to 8 of 8"},
+      {"rank_rows=1 on", "rank_rows=2 on",
+       "writes outside buffer 'slots', which has 2 x 32 elements, on rank 1: rows 0 to 1 plus 2 x "
+       "rank"},
+      {"write p[0:4, 0:4]", "write x[0:4, 0:4]", "writes input 'x', which belongs to the caller"},
+      {"write q[0:4, 0:8]", "write q[0:4, 0:8 on=others]",
+       "on rank 0 writes temp 'q' of others: peers may only write, and only slots"},
+      {"slots[0:2, 0:32]; write q", "slots[0:2, 0:32 on=others]; write q",
+       "reads slot 'slots' of others"},
+      {"write y[0:4", "write q[0:4", "output 'y' is not written on rank 0"},
+      {"read p[0:4, 0:8]; may", "read y[0:4, 0:8]; may",
+       "order: allreduce 'y' (put) tile 0 reads output 'y' before any task of the list writes it"},
+      {"temp offset=256", "temp", "temp 'q' has no address although the Program is synced"},
+      {"temp offset=256", "temp offset=250", "temp 'q' lies at 250, which is no multiple of 256"},
+      {"temp offset=256", "temp offset=512",
+       "temp 'q' lies at 512 and takes 128 bytes, but the arena has 512"},
+      {"symmetric=2048", "symmetric=256",
+       "slot 'slots' lies at 0 and takes 512 bytes, but symmetric memory has 256"},
+      {"sm=1 place=0", "sm=3 place=0", "matmul 'down' tile 1 runs on CTA 3, but there are 3"},
+      {"sm=1 place=0", "sm=0 place=0", "the stream of CTA 0 has a gap or two tasks at place 1"},
+      {"sm=1 place=0", "sm=1 place=1", "the stream of CTA 1 has a gap"},
+      {"comm sm=2 place=0", "comm sm=1 place=1",
+       "allreduce 'y' (put) tile 0 is comm work, but CTA 1 is a compute worker"},
+      {"comm 2..3", "comm 2..3 [allgather]", "runs on CTA 2, which is not for 'allreduce'"},
+      {"comm 2..3", "comm 1..3", "CTA 1 has two roles"},
+      {"wait summed", "wait summed from others", "waits for the local event 'summed' of others"},
+      {"ctas=3", "ctas=4", "CTA 3 has no role"},
+      {"arrived peer", "arrived peer count=2", "event 'arrived' is a peer event with count 2"},
+      {"compute sm=0 place=1:", "compute sm=0 place=1 after(c0):",
+       "still has to come after 'down' although the Program is synced"},
+  };
+  for (const Case& c : cases) CHECK_THAT(verdict(with(kSum, c.from, c.to)), Contains(c.reason));
+
+  const std::string slots =
+      with(kSum, "  buffer y", "  buffer more : f32[2 x 8] slot offset=256\n  buffer y");
+  CHECK_THAT(verdict(slots), Contains("slots 'slots' and 'more' overlap"));
+  const std::string tiled = with(with(kSum, "synced", "tiled"),
+                                 "compute sm=0 place=0:", "compute sm=0 place=0 after(c3):");
+  CHECK_THAT(
+      verdict(tiled),
+      Contains("order: matmul 'down' tile 0 comes after 'out', which the list of tasks has later"));
+}
+
+TEST_CASE("an error is not followed by a flood") {
+  std::string text = with(kSum, "buffer x : f32[4 x 8]", "buffer x : f32[1 x 8]");
+  Diagnostics diagnostics;
+  const auto program = parse_program(diagnostics.add_file("p", text), diagnostics);
+  REQUIRE(program);
+  CHECK_FALSE(verify::verify(*program, diagnostics, {.max_reports = 1}));
+  REQUIRE(diagnostics.all().size() == 2);
+  CHECK(diagnostics.all()[1].message == "1 more such errors are not shown");
+}
+
+TEST_CASE("boxes overlap as their bytes do") {
+  // Against sets of bytes, over all small boxes.
+  std::vector<verify::Box> boxes;
+  for (int64_t start : {0, 1, 5, 12, 20})
+    for (int64_t pitch : {4, 6, 7})
+      for (int64_t rows : {1, 2, 3})
+        for (int64_t width : {1, 3, 4})
+          boxes.push_back({start, rows == 1 ? 0 : pitch, rows, width});
+  const auto has = [](const verify::Box& b, int64_t byte) {
+    for (int64_t r = 0; r < b.rows; ++r)
+      if (byte >= b.start + r * b.pitch && byte < b.start + r * b.pitch + b.width) return true;
+    return false;
+  };
+  for (const verify::Box& a : boxes)
+    for (const verify::Box& b : boxes) {
+      bool meet = false, all = true;
+      for (int64_t byte = 0; byte < 64; ++byte) {
+        meet = meet || (has(a, byte) && has(b, byte));
+        all = all && (!has(b, byte) || has(a, byte));
+      }
+      if (verify::overlap(a, b) != meet || (verify::covers(a, b) && !all)) {
+        CAPTURE(a.start, a.pitch, a.rows, a.width, b.start, b.pitch, b.rows, b.width);
+        CHECK(verify::overlap(a, b) == meet);
+        CHECK((all || !verify::covers(a, b)));
+      }
+    }
+}
+
+}  // namespace
+}  // namespace maco::test
