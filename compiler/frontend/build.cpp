@@ -1,16 +1,22 @@
-// build.cpp: the tree of a document to ir::Graph, step by step. Read `build` first; each step is a file of this folder.
-
-#include <fmt/format.h>
+// build.cpp: the tree of a document to ir::Graph, step by step. Read `build` first; each step is a
+// file of this folder.
 
 #include "compiler/frontend/build.h"
+
+#include <fmt/format.h>
 
 namespace maco::frontend {
 
 namespace {
 
 const std::vector<std::string>& graph_keys() {
-  static const std::vector<std::string> keys = {"maco",     "name",    "world",           "dims",   "tensors",  "ops",     "sm_roles",
-                                                "schedule", "overlap", "overlap_regions", "phases", "pipeline", "backend", "comm_buffer_bytes"};
+  static const std::vector<std::string> keys = {"maco",     "name",
+                                                "world",    "dims",
+                                                "tensors",  "ops",
+                                                "sm_roles", "schedule",
+                                                "overlap",  "overlap_regions",
+                                                "phases",   "pipeline",
+                                                "backend",  "comm_buffer_bytes"};
   return keys;
 }
 
@@ -28,7 +34,8 @@ bool check_version(Context& c, const Raw& root) {
     return true;
   }
   if (version->kind == Raw::Kind::Int && version->integer == 1) return true;
-  c.error(version->loc, fmt::format("'maco' is the version of the format and must be 1, found {}", describe(*version)));
+  c.error(version->loc, fmt::format("'maco' is the version of the format and must be 1, found {}",
+                                    describe(*version)));
   return version->kind != Raw::Kind::Int;
 }
 
@@ -45,14 +52,21 @@ void build_name_and_world(Context& c, const Raw& root) {
 
 void build_settings(Context& c, const Raw& root) {
   ir::Graph& g = c.graph;
-  if (const Raw* v = root.find("schedule")) g.schedule = read_enum<ir::Schedule>(c, *v, "'schedule'", {"static", "dynamic"}).value_or(ir::Schedule::Dynamic);
+  if (const Raw* v = root.find("schedule"))
+    g.schedule = read_enum<ir::Schedule>(c, *v, "'schedule'", {"static", "dynamic"})
+                     .value_or(ir::Schedule::Dynamic);
   if (const Raw* v = root.find("overlap"))
-    g.overlap = read_enum<ir::Overlap>(c, *v, "'overlap'", {"none", "conservative", "aggressive"}).value_or(g.overlap);
-  if (const Raw* v = root.find("backend")) g.backend = read_enum<ir::Backend>(c, *v, "'backend'", {"p2p", "nccl", "nvshmem"}).value_or(g.backend);
-  if (const Raw* v = root.find("comm_buffer_bytes")) g.comm_buffer_bytes = read_constant(c, *v, "'comm_buffer_bytes'", 0, INT64_MAX);
+    g.overlap = read_enum<ir::Overlap>(c, *v, "'overlap'", {"none", "conservative", "aggressive"})
+                    .value_or(g.overlap);
+  if (const Raw* v = root.find("backend"))
+    g.backend =
+        read_enum<ir::Backend>(c, *v, "'backend'", {"p2p", "nccl", "nvshmem"}).value_or(g.backend);
+  if (const Raw* v = root.find("comm_buffer_bytes"))
+    g.comm_buffer_bytes = read_constant(c, *v, "'comm_buffer_bytes'", 0, INT64_MAX);
 }
 
-/// What is left of the graph without broken ops, so that their errors don't hide those of other shapes.
+/// What is left of the graph without broken ops, so that their errors don't hide those of other
+/// shapes.
 ir::Graph without_broken(const Context& c) {
   ir::Graph g = c.graph;
   std::vector<bool> written(g.tensors.size(), false);
@@ -65,11 +79,13 @@ ir::Graph without_broken(const Context& c) {
   g.ops = std::move(ops);
   // Outputs of the ops left out hold what the caller bound, like a state, and so may be read.
   for (size_t i = 0; i < g.tensors.size(); ++i)
-    if (g.tensors[i].kind == ir::TensorKind::Output && !written[i]) g.tensors[i].kind = ir::TensorKind::State;
+    if (g.tensors[i].kind == ir::TensorKind::Output && !written[i])
+      g.tensors[i].kind = ir::TensorKind::State;
   return g;
 }
 
-/// A broken op's output may be read by ops built before it was known to be broken (a state, or an output with a declared type).
+/// A broken op's output may be read by ops built before it was known to be broken (a state, or an
+/// output with a declared type).
 void spread_breakage(Context& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     ir::Op& op = c.graph.ops[i];
@@ -108,10 +124,14 @@ void build_graph(Context& c, const Raw& root) {
   if (const Raw* dims = root.find("dims")) build_dims(c, *dims);
   const Raw* tensors = require(c, root, "the graph", "tensors");
   const Raw* ops = require(c, root, "the graph", "ops");
-  if (tensors != nullptr) build_tensors(c, *tensors);
-  else c.tensors_sound = false;
-  if (ops != nullptr) unroll_tensors(c, *ops, {}, build_tensors);
-  else c.hidden_outputs = true;
+  if (tensors != nullptr)
+    build_tensors(c, *tensors);
+  else
+    c.tensors_sound = false;
+  if (ops != nullptr)
+    unroll_tensors(c, *ops, {}, build_tensors);
+  else
+    c.hidden_outputs = true;
 
   // Settings before the ops and roles that they govern; ops before whatever names them.
   build_settings(c, root);
@@ -129,7 +149,8 @@ void build_graph(Context& c, const Raw& root) {
 
 }  // namespace
 
-std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options, ir::Diagnostics& diagnostics) {
+std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options,
+                               ir::Diagnostics& diagnostics) {
   Context c(options, diagnostics);
   build_graph(c, root);
   const bool good = c.report.errors() == 0;

@@ -1,4 +1,5 @@
-// What the parts of `build` share. Each part reads its piece of the tree into Context::graph and reports what is wrong with it.
+// What the parts of `build` share. Each part reads its piece of the tree into Context::graph and
+// reports what is wrong with it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ namespace maco::frontend {
 inline constexpr int64_t kMaxWorld = 64;
 inline constexpr int64_t kMaxOps = 1'000'000;  // after unrolling; of iterations too
 
-/// The variables of the repeats around a piece of the tree, and the context of this iteration for its diagnostics.
+/// The variables of the repeats around a piece of the tree, and the context of this iteration for
+/// its diagnostics.
 struct Env {
   struct LoopVar {
     std::string name;
@@ -37,7 +39,7 @@ struct Variable {
   enum class Kind : uint8_t { Rank, World, Dim, Scalar };
   Kind kind = Kind::Dim;
   ir::Interval range;  // both ends included
-  bool sound = true;   // false: its declaration had an error, so nothing is concluded from its range
+  bool sound = true;  // false: its declaration had an error, so nothing is concluded from its range
 };
 
 /// What is known of a tensor besides its declaration, index by index with Graph::tensors.
@@ -74,23 +76,26 @@ struct Context {
   std::unordered_map<std::string, size_t> tensor_of;  // name to index
   std::vector<TensorState> tensor_state;
   std::vector<OpState> op_state;
-  std::unordered_map<std::string, size_t> op_of;      // name to index
+  std::unordered_map<std::string, size_t> op_of;  // name to index
   std::vector<PendingRead> pending;
   bool hidden_outputs = false;  // some op's outputs could not be read
 
-  const Env* env = nullptr;     // the repeats around what is being built, if there are any
+  const Env* env = nullptr;         // the repeats around what is being built, if there are any
   int64_t ops = 0, iterations = 0;  // so far, against kMaxOps
   bool unrolled_too_much = false;
-  std::map<std::tuple<int32_t, const Raw*, int64_t>, int32_t> contexts;  // of iterations, made when needed
-  std::set<std::tuple<int32_t, int32_t, std::string>> misspelt;  // keys meant by unknown ones, by the place of their map
-  size_t compared = 0;          // names looked at in search of near ones
+  std::map<std::tuple<int32_t, const Raw*, int64_t>, int32_t>
+      contexts;  // of iterations, made when needed
+  std::set<std::tuple<int32_t, int32_t, std::string>>
+      misspelt;         // keys meant by unknown ones, by the place of their map
+  size_t compared = 0;  // names looked at in search of near ones
 
   Context(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {}
   bool error(ir::Loc loc, std::string message) { return report.error(loc, std::move(message)); }
   void note(ir::Loc loc, std::string message) { report.note(loc, std::move(message)); }
 };
 
-// --- fields.cpp: maps with fixed keys, and values of one type -----------------------------------------------------------------
+// --- fields.cpp: maps with fixed keys, and values of one type
+// -----------------------------------------------------------------
 
 /// `text` for a message: in quotes, cut, control characters replaced.
 std::string quoted(std::string_view text);
@@ -101,28 +106,36 @@ std::string list_words(const std::vector<std::string>& words, std::string_view l
 std::vector<std::string> words_of_dtypes();
 
 /// Reports duplicate keys, and keys that aren't among `allowed`. `what`: "tensor 'x'".
-void check_keys(Context& c, const Raw& map, const std::string& what, const std::vector<std::string>& allowed);
+void check_keys(Context& c, const Raw& map, const std::string& what,
+                const std::vector<std::string>& allowed);
 void check_duplicate_keys(Context& c, const Raw& map, const std::string& what);
 /// Reports `expected` ("a list of names") if `raw` isn't of `kind`.
-bool expect(Context& c, const Raw& raw, Raw::Kind kind, const std::string& what, const std::string& expected);
+bool expect(Context& c, const Raw& raw, Raw::Kind kind, const std::string& what,
+            const std::string& expected);
 /// suggest() for a key of `map`. The key that was meant is not reported as missing later.
-std::string suggest_key(Context& c, const Raw& map, const std::string& key, const std::vector<std::string>& allowed);
+std::string suggest_key(Context& c, const Raw& map, const std::string& key,
+                        const std::vector<std::string>& allowed);
 /// Reports that `map` has no `key`, if so, at `loc`.
-bool is_missing(Context& c, const Raw& map, const std::string& what, const std::string& key, ir::Loc loc);
+bool is_missing(Context& c, const Raw& map, const std::string& what, const std::string& key,
+                ir::Loc loc);
 /// The value of `key`, or nullptr and an error "tensor 'x' has no 'kind'".
 const Raw* require(Context& c, const Raw& map, const std::string& what, const std::string& key);
 /// A string that is an identifier. `what`: "the name of the op".
 std::optional<std::string> read_name(Context& c, const Raw& raw, const std::string& what);
 /// A list of identifiers; with `or_one`, a single one too. What is wrong is reported and left out.
-std::vector<std::pair<std::string, ir::Loc>> read_names(Context& c, const Raw& raw, const std::string& what, bool or_one,
+std::vector<std::pair<std::string, ir::Loc>> read_names(Context& c, const Raw& raw,
+                                                        const std::string& what, bool or_one,
                                                         bool* complete = nullptr);
 /// One of `words`.
-std::optional<std::string> read_word(Context& c, const Raw& raw, const std::string& what, const std::vector<std::string>& words);
+std::optional<std::string> read_word(Context& c, const Raw& raw, const std::string& what,
+                                     const std::vector<std::string>& words);
 /// An integer known when compiling (an expression over `world` will do) in [lo, hi].
-std::optional<int64_t> read_constant(Context& c, const Raw& raw, const std::string& what, int64_t lo, int64_t hi);
+std::optional<int64_t> read_constant(Context& c, const Raw& raw, const std::string& what,
+                                     int64_t lo, int64_t hi);
 /// The index of `word` in `words`, as an enumerator.
 template <class Enum>
-std::optional<Enum> read_enum(Context& c, const Raw& raw, const std::string& what, const std::vector<std::string>& words) {
+std::optional<Enum> read_enum(Context& c, const Raw& raw, const std::string& what,
+                              const std::vector<std::string>& words) {
   const auto word = read_word(c, raw, what, words);
   if (!word) return std::nullopt;
   for (size_t i = 0; i < words.size(); ++i)
@@ -132,7 +145,8 @@ std::optional<Enum> read_enum(Context& c, const Raw& raw, const std::string& wha
 /// ir::did_you_mean, within a budget: a file full of wrong names must not take for ever.
 std::string suggest(Context& c, std::string_view word, const std::vector<std::string>& candidates);
 
-// --- build_expr.cpp ------------------------------------------------------------------------------------------------------------
+// --- build_expr.cpp
+// ------------------------------------------------------------------------------------------------------------
 
 /// Which names an expression may use.
 enum class ExprUse : uint8_t {
@@ -142,20 +156,23 @@ enum class ExprUse : uint8_t {
   Runtime,    // scalars too
   Condition,  // world, dims, scalars: the same on all ranks
 };
-/// An integer or a string that is an expression. Reports what is wrong, division by zero and overflow on any rank included. The
-/// ranks where `guard` is 0 don't evaluate it.
-std::optional<ir::Expr> read_expr(Context& c, const Raw& raw, const std::string& what, ExprUse use, const ir::Expr* guard = nullptr);
+/// An integer or a string that is an expression. Reports what is wrong, division by zero and
+/// overflow on any rank included. The ranks where `guard` is 0 don't evaluate it.
+std::optional<ir::Expr> read_expr(Context& c, const Raw& raw, const std::string& what, ExprUse use,
+                                  const ir::Expr* guard = nullptr);
 /// Reports where `e` would be less than 1, on any rank and at the ends of the ranges of dims.
 bool check_positive(Context& c, const ir::Expr& e, ir::Loc loc, const std::string& what);
 
-// --- the parts of a graph ------------------------------------------------------------------------------------------------------
+// --- the parts of a graph
+// ------------------------------------------------------------------------------------------------------
 
 void build_dims(Context& c, const Raw& dims);
 void build_tensors(Context& c, const Raw& tensors);
 void build_ops(Context& c, const Raw& ops);
 /// After all ops: names of ops, reads of what nothing writes, outputs that nothing writes.
 void finish_ops(Context& c);
-/// The attributes of `op`, from the keys that aren't common to all ops. False if an error was reported.
+/// The attributes of `op`, from the keys that aren't common to all ops. False if an error was
+/// reported.
 bool build_attrs(Context& c, const ops::OpDef& def, const Raw& raw, ir::Op& op);
 const std::vector<std::string>& common_op_keys();
 void build_phases(Context& c, const Raw& phases);
@@ -168,11 +185,13 @@ void build_roles(Context& c, const Raw& roles);
 /// Reports the cycles of data order, `after`, phases, regions and barriers.
 void check_order(Context& c);
 
-// --- repeat.cpp ----------------------------------------------------------------------------------------------------------------
+// --- repeat.cpp
+// ----------------------------------------------------------------------------------------------------------------
 
 bool is_repeat(const Raw& op);
-/// Calls `body` for each op of `ops` that isn't a repeat, in order, with `{...}` replaced and places marked with their iteration.
-/// An op in which a replacement failed is reported and comes with `sound` = false, unreplaced.
+/// Calls `body` for each op of `ops` that isn't a repeat, in order, with `{...}` replaced and
+/// places marked with their iteration. An op in which a replacement failed is reported and comes
+/// with `sound` = false, unreplaced.
 using OpBody = void (*)(Context& c, const Raw& op, bool sound);
 void unroll_ops(Context& c, const Raw& ops, const Env& env, OpBody body);
 /// Calls `body` for the `tensors` of each iteration of each repeat in `ops`.

@@ -15,7 +15,8 @@ using ops::AttrType;
 namespace {
 
 const std::vector<std::string>& scaling_keys() {
-  static const std::vector<std::string> keys = {"factor", "low_freq_factor", "high_freq_factor", "original_max_position"};
+  static const std::vector<std::string> keys = {"factor", "low_freq_factor", "high_freq_factor",
+                                                "original_max_position"};
   return keys;
 }
 
@@ -31,21 +32,27 @@ std::optional<ir::AttrValue> read_number(Context& c, const Raw& raw, const std::
   return std::nullopt;
 }
 
-std::optional<ir::AttrValue> read_list(Context& c, const Raw& raw, const std::string& what, const Expr* guard) {
+std::optional<ir::AttrValue> read_list(Context& c, const Raw& raw, const std::string& what,
+                                       const Expr* guard) {
   if (!expect(c, raw, Raw::Kind::List, what, "a list of integers")) return std::nullopt;
   std::vector<Expr> list;
   bool good = true;
   for (size_t i = 0; i < raw.list.size(); ++i) {
-    auto e = read_expr(c, raw.list[i], fmt::format("entry {} of {}", i, what), ExprUse::Attribute, guard);
-    if (e) list.push_back(std::move(*e));
-    else good = false;
+    auto e = read_expr(c, raw.list[i], fmt::format("entry {} of {}", i, what), ExprUse::Attribute,
+                       guard);
+    if (e)
+      list.push_back(std::move(*e));
+    else
+      good = false;
   }
   if (!good) return std::nullopt;
   return list;
 }
 
 std::optional<ir::AttrValue> read_scaling(Context& c, const Raw& raw, const std::string& what) {
-  if (!expect(c, raw, Raw::Kind::Map, what, fmt::format("a map with {}", list_words(scaling_keys(), "and")))) return std::nullopt;
+  if (!expect(c, raw, Raw::Kind::Map, what,
+              fmt::format("a map with {}", list_words(scaling_keys(), "and"))))
+    return std::nullopt;
   const int before = c.report.errors();
   check_keys(c, raw, what, scaling_keys());
   std::map<std::string, double> values;
@@ -61,19 +68,23 @@ std::optional<ir::AttrValue> read_scaling(Context& c, const Raw& raw, const std:
   return values;
 }
 
-std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const Raw& raw, const std::string& what, const Expr* guard) {
+std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const Raw& raw,
+                                       const std::string& what, const Expr* guard) {
   switch (spec.type) {
     case AttrType::Bool:
       if (!expect(c, raw, Raw::Kind::Bool, what, "true or false")) return std::nullopt;
       return raw.boolean;
     case AttrType::Int:
     case AttrType::RuntimeInt: {
-      auto e = read_expr(c, raw, what, spec.type == AttrType::Int ? ExprUse::Attribute : ExprUse::Runtime, guard);
+      auto e = read_expr(c, raw, what,
+                         spec.type == AttrType::Int ? ExprUse::Attribute : ExprUse::Runtime, guard);
       if (!e) return std::nullopt;
       return *e;
     }
-    case AttrType::IntList: return read_list(c, raw, what, guard);
-    case AttrType::Number: return read_number(c, raw, what);
+    case AttrType::IntList:
+      return read_list(c, raw, what, guard);
+    case AttrType::Number:
+      return read_number(c, raw, what);
     case AttrType::Word: {
       if (!spec.words.empty()) {
         auto word = read_word(c, raw, what, spec.words);
@@ -88,21 +99,26 @@ std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const R
       if (!word) return std::nullopt;
       return *word;
     }
-    case AttrType::Scaling: return read_scaling(c, raw, what);
+    case AttrType::Scaling:
+      return read_scaling(c, raw, what);
   }
   return std::nullopt;
 }
 
-void unknown_attr(Context& c, const Raw& op, const std::string& kind, const Raw::Entry& e, const std::vector<std::string>& own) {
+void unknown_attr(Context& c, const Raw& op, const std::string& kind, const Raw::Entry& e,
+                  const std::vector<std::string>& own) {
   std::vector<std::string> all = own;
   all.insert(all.end(), common_op_keys().begin(), common_op_keys().end());
   std::string hint = suggest_key(c, op, e.key, all);
   if (hint.empty()) {
     std::vector<std::string> other;
     for (const ops::OpDef& def : ops::all_ops())
-      if (!def.internal && std::any_of(def.attrs.begin(), def.attrs.end(), [&](const AttrSpec& s) { return s.name == e.key && !s.internal; }))
+      if (!def.internal && std::any_of(def.attrs.begin(), def.attrs.end(), [&](const AttrSpec& s) {
+            return s.name == e.key && !s.internal;
+          }))
         other.push_back(def.kind);
-    hint = own.empty() ? fmt::format("; '{}' has no attributes of its own", kind) : fmt::format("; its attributes are {}", list_words(own, "and"));
+    hint = own.empty() ? fmt::format("; '{}' has no attributes of its own", kind)
+                       : fmt::format("; its attributes are {}", list_words(own, "and"));
     if (other.size() == 1) hint += fmt::format("; '{}' is one of '{}'", e.key, other[0]);
   }
   c.error(e.key_loc, fmt::format("'{}' has no attribute {}{}", kind, quoted(e.key), hint));
@@ -122,7 +138,8 @@ bool build_attrs(Context& c, const ops::OpDef& def, const Raw& raw, ir::Op& op) 
     return nullptr;
   };
   const auto is_common = [](const std::string& key) {
-    return std::find(common_op_keys().begin(), common_op_keys().end(), key) != common_op_keys().end();
+    return std::find(common_op_keys().begin(), common_op_keys().end(), key) !=
+           common_op_keys().end();
   };
 
   // Ranks that an op's `if` leaves out don't evaluate its other attributes.
@@ -139,7 +156,8 @@ bool build_attrs(Context& c, const ops::OpDef& def, const Raw& raw, ir::Op& op) 
     }
     // `dtype` is common to all ops; a second value was reported as a duplicate.
     if (e.key == "if" || e.key == "dtype" || op.attrs.count(e.key) > 0) continue;
-    auto value = read_attr(c, *spec, e.value, fmt::format("'{}' of {}", e.key, what), guard ? &*guard : nullptr);
+    auto value = read_attr(c, *spec, e.value, fmt::format("'{}' of {}", e.key, what),
+                           guard ? &*guard : nullptr);
     if (value) op.attrs[e.key] = {std::move(*value), e.value.loc};
   }
   for (const AttrSpec& spec : def.attrs)

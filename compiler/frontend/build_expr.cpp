@@ -1,4 +1,5 @@
-// build_expr.cpp: expressions of the tree: syntax, which names may stand in them, and whether they have a value on every rank.
+// build_expr.cpp: expressions of the tree: syntax, which names may stand in them, and whether they
+// have a value on every rank.
 
 #include <fmt/format.h>
 
@@ -14,10 +15,14 @@ namespace {
 
 bool allowed(ExprUse use, Variable::Kind kind) {
   switch (kind) {
-    case Variable::Kind::World: return true;
-    case Variable::Kind::Rank: return use == ExprUse::Attribute || use == ExprUse::Runtime;
-    case Variable::Kind::Dim: return use != ExprUse::Constant;
-    case Variable::Kind::Scalar: return use == ExprUse::Runtime || use == ExprUse::Condition;
+    case Variable::Kind::World:
+      return true;
+    case Variable::Kind::Rank:
+      return use == ExprUse::Attribute || use == ExprUse::Runtime;
+    case Variable::Kind::Dim:
+      return use != ExprUse::Constant;
+    case Variable::Kind::Scalar:
+      return use == ExprUse::Runtime || use == ExprUse::Condition;
   }
   return false;
 }
@@ -31,9 +36,13 @@ std::string why_not(ExprUse use, const std::string& name, Variable::Kind kind,
       return fmt::format("dim '{}' can't stand in {}, which is fixed when compiling", name, what);
     case Variable::Kind::Scalar:
       if (use == ExprUse::Shape)
-        return fmt::format("scalar '{}' can't stand in a shape; declare a dim for a size that is known at launch", name);
-      return fmt::format("scalar '{}' can't stand in {}: only run-time attributes take scalars", name, what);
-    case Variable::Kind::World: break;
+        return fmt::format(
+            "scalar '{}' can't stand in a shape; declare a dim for a size that is known at launch",
+            name);
+      return fmt::format("scalar '{}' can't stand in {}: only run-time attributes take scalars",
+                         name, what);
+    case Variable::Kind::World:
+      break;
   }
   return "";
 }
@@ -50,7 +59,9 @@ ir::Loc part_of(const Raw& raw, size_t at, size_t length) {
 
 /// Where `name` stands as a whole word in the text of `raw`.
 ir::Loc place_of(const Raw& raw, const std::string& name) {
-  const auto word = [](char ch) { return ch == '_' || ch == '.' || std::isalnum(static_cast<unsigned char>(ch)) != 0; };
+  const auto word = [](char ch) {
+    return ch == '_' || ch == '.' || std::isalnum(static_cast<unsigned char>(ch)) != 0;
+  };
   for (size_t at = raw.text.find(name); at != std::string::npos; at = raw.text.find(name, at + 1)) {
     const size_t end = at + name.size();
     if ((at == 0 || !word(raw.text[at - 1])) && (end == raw.text.size() || !word(raw.text[end])))
@@ -81,9 +92,11 @@ bool check_names(Context& c, const Raw& raw, const Expr& e, const std::string& w
       std::string hint;
       if (c.env != nullptr)
         for (const Env::LoopVar& v : c.env->vars)
-          if (v.name == name) hint = fmt::format("; write '{{{}}}' for the variable of the repeat", name);
+          if (v.name == name)
+            hint = fmt::format("; write '{{{}}}' for the variable of the repeat", name);
       if (hint.empty()) hint = suggest(c, name, names_for(c, use));
-      if (hint.empty() && !c.variables.empty()) hint = fmt::format("; {} may use {}", what, list_words(names_for(c, use)));
+      if (hint.empty() && !c.variables.empty())
+        hint = fmt::format("; {} may use {}", what, list_words(names_for(c, use)));
       c.error(place_of(raw, name), fmt::format("unknown name '{}'{}", name, hint));
     }
   }
@@ -97,9 +110,15 @@ struct Trial {
   std::vector<std::pair<std::string, int64_t>> values;  // dims and scalars
 
   std::string str() const {  // "on rank 3 with tokens = 1"
-    std::string s = uses_rank ? fmt::format("on rank {}", rank) : values.empty() ? "on every rank" : "";
+    std::string s = uses_rank        ? fmt::format("on rank {}", rank)
+                    : values.empty() ? "on every rank"
+                                     : "";
     for (size_t i = 0; i < values.size(); ++i)
-      s += fmt::format("{}{} = {}", i > 0 ? ", " : s.empty() ? "with " : " with ", values[i].first, values[i].second);
+      s += fmt::format("{}{} = {}",
+                       i > 0       ? ", "
+                       : s.empty() ? "with "
+                                   : " with ",
+                       values[i].first, values[i].second);
     return s;
   }
 };
@@ -114,8 +133,9 @@ bool divides_by_variable(const Expr& e) {
   return false;
 }
 
-/// Evaluates `e` on every rank, and where dims or scalars matter at the ends of their ranges (everywhere if there is one with a short
-/// range and `e` divides), until `accept` says no; returns that trial. What fails elsewhere is found at launch.
+/// Evaluates `e` on every rank, and where dims or scalars matter at the ends of their ranges
+/// (everywhere if there is one with a short range and `e` divides), until `accept` says no; returns
+/// that trial. What fails elsewhere is found at launch.
 std::optional<Trial> first_failure(const Context& c, const Expr& e, const Expr* guard,
                                    const std::function<bool(const ir::EvalResult&)>& accept) {
   constexpr int64_t kAll = 1024;
@@ -140,7 +160,8 @@ std::optional<Trial> first_failure(const Context& c, const Expr& e, const Expr* 
       if (n == name) return v;
     return std::nullopt;
   };
-  const bool every = ranges.size() == 1 && ranges[0].hi - ranges[0].lo < kAll && divides_by_variable(e);
+  const bool every =
+      ranges.size() == 1 && ranges[0].hi - ranges[0].lo < kAll && divides_by_variable(e);
   const int64_t trials = every ? ranges[0].hi - ranges[0].lo + 1 : int64_t{1} << ranges.size();
   const int64_t ranks = trial.uses_rank || guarded_by_rank ? c.graph.world : 1;
   for (trial.rank = 0; trial.rank < ranks; ++trial.rank) {
@@ -150,7 +171,9 @@ std::optional<Trial> first_failure(const Context& c, const Expr& e, const Expr* 
     }
     for (int64_t t = 0; t < trials; ++t) {
       for (size_t i = 0; i < ranges.size(); ++i)
-        trial.values[i].second = every ? ranges[i].lo + t : ((t >> i) & 1) != 0 ? ranges[i].hi : ranges[i].lo;
+        trial.values[i].second = every                 ? ranges[i].lo + t
+                                 : ((t >> i) & 1) != 0 ? ranges[i].hi
+                                                       : ranges[i].lo;
       if (!accept(ir::evaluate(e, lookup))) return trial;
     }
   }
@@ -163,15 +186,19 @@ std::optional<Expr> read_expr(Context& c, const Raw& raw, const std::string& wha
                               const Expr* guard) {
   if (raw.kind == Raw::Kind::Int) return Expr(raw.integer);
   if (raw.kind != Raw::Kind::String) {
-    c.error(raw.loc, fmt::format("{} must be an integer or an expression, found {}", what, describe(raw)));
+    c.error(raw.loc,
+            fmt::format("{} must be an integer or an expression, found {}", what, describe(raw)));
     return std::nullopt;
   }
   ir::ParseExprResult parsed = ir::parse_expr(raw.text);
   if (!parsed.expr) {
     if (raw.text.find('{') != std::string::npos && raw.loc.context < 0)
-      c.error(raw.loc, fmt::format("{} needs the variable of a 'repeat', but there is none around it", describe(raw)));
+      c.error(raw.loc,
+              fmt::format("{} needs the variable of a 'repeat', but there is none around it",
+                          describe(raw)));
     else
-      c.error(part_of(raw, parsed.error_at, parsed.error_length), fmt::format("in {}: {}", what, parsed.error));
+      c.error(part_of(raw, parsed.error_at, parsed.error_length),
+              fmt::format("in {}: {}", what, parsed.error));
     return std::nullopt;
   }
   const Expr& e = *parsed.expr;
@@ -201,7 +228,8 @@ bool check_positive(Context& c, const Expr& e, ir::Loc loc, const std::string& w
   else if (failure->values.empty())
     c.error(loc, fmt::format("{} must be at least 1, but '{}' is {}", what, e.str(), value));
   else
-    c.error(loc, fmt::format("{} must be at least 1, but '{}' is {} {}", what, e.str(), value, failure->str()));
+    c.error(loc, fmt::format("{} must be at least 1, but '{}' is {} {}", what, e.str(), value,
+                             failure->str()));
   return false;
 }
 

@@ -1,12 +1,12 @@
 // build_ops.cpp: ops, their operands and their names.
 //
-// Ops are built in definition order. A read resolves to what earlier ops wrote; a name that isn't there yet is kept until all ops are
-// known, because the reason depends on what follows: defined later, defined nowhere.
+// Ops are built in definition order. A read resolves to what earlier ops wrote; a name that isn't
+// there yet is kept until all ops are known, because the reason depends on what follows: defined
+// later, defined nowhere.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "compiler/frontend/build.h"
 
@@ -15,14 +15,17 @@ namespace maco::frontend {
 using ir::TensorKind;
 
 const std::vector<std::string>& common_op_keys() {
-  static const std::vector<std::string> keys = {"op", "in", "out", "name", "dtype", "after", "phase", "overlap", "overlap_group", "priority"};
+  static const std::vector<std::string> keys = {
+      "op", "in", "out", "name", "dtype", "after", "phase", "overlap", "overlap_group", "priority"};
   return keys;
 }
 
 namespace {
 
 std::string what_is(const Context& c, const std::string& name) {
-  if (auto v = c.variables.find(name); v != c.variables.end() && v->second.kind == Variable::Kind::Dim) return "a dim";
+  if (auto v = c.variables.find(name);
+      v != c.variables.end() && v->second.kind == Variable::Kind::Dim)
+    return "a dim";
   if (name == "rank" || name == "world") return "a name of expressions";
   return "";
 }
@@ -35,7 +38,8 @@ void read_common(Context& c, const Raw& raw, const std::string& what, ir::Op& op
       state.name_loc = name->loc;
     }
   }
-  if (const Raw* dtype = raw.find("dtype")) op.dtype = read_enum<ir::DType>(c, *dtype, "'dtype' of " + what, words_of_dtypes());
+  if (const Raw* dtype = raw.find("dtype"))
+    op.dtype = read_enum<ir::DType>(c, *dtype, "'dtype' of " + what, words_of_dtypes());
   if (const Raw* after = raw.find("after")) {
     for (auto& [name, loc] : read_names(c, *after, "an op that " + what + " comes after", true)) {
       op.after.push_back(std::move(name));
@@ -47,10 +51,14 @@ void read_common(Context& c, const Raw& raw, const std::string& what, ir::Op& op
     state.phase_loc = phase->loc;
   }
   if (const Raw* overlap = raw.find("overlap"))
-    op.overlap = read_enum<ir::Overlap>(c, *overlap, "'overlap' of " + what, {"none", "conservative", "aggressive"});
-  if (const Raw* group = raw.find("overlap_group")) op.overlap_group = read_name(c, *group, "'overlap_group' of " + what);
+    op.overlap = read_enum<ir::Overlap>(c, *overlap, "'overlap' of " + what,
+                                        {"none", "conservative", "aggressive"});
+  if (const Raw* group = raw.find("overlap_group"))
+    op.overlap_group = read_name(c, *group, "'overlap_group' of " + what);
   if (const Raw* priority = raw.find("priority"))
-    if (auto p = read_enum<ir::Priority>(c, *priority, "'priority' of " + what, {"low", "normal", "high"})) op.priority = *p;
+    if (auto p = read_enum<ir::Priority>(c, *priority, "'priority' of " + what,
+                                         {"low", "normal", "high"}))
+      op.priority = *p;
 }
 
 /// False if the operand can't be used; what is not yet defined is kept for later.
@@ -63,7 +71,11 @@ bool read_input(Context& c, const std::string& name, ir::Loc loc, size_t op_inde
   const ir::Tensor& t = c.graph.tensors[it->second];
   const TensorState& state = c.tensor_state[it->second];
   if (t.kind == TensorKind::Scalar) {
-    if (c.error(loc, fmt::format("'{}' is a scalar, but '{}' reads tensors; scalars stand in run-time attributes", name, op.kind)))
+    if (c.error(
+            loc,
+            fmt::format(
+                "'{}' is a scalar, but '{}' reads tensors; scalars stand in run-time attributes",
+                name, op.kind)))
       c.note(t.loc, fmt::format("'{}' is declared here", name));
     return false;
   }
@@ -90,22 +102,26 @@ bool write_output(Context& c, const std::string& name, ir::Loc loc, size_t op_in
   }
   const ir::Tensor& t = c.graph.tensors[it->second];
   TensorState& state = c.tensor_state[it->second];
-  const bool read_only = t.kind == TensorKind::Input || t.kind == TensorKind::Param || t.kind == TensorKind::Scalar;
+  const bool read_only =
+      t.kind == TensorKind::Input || t.kind == TensorKind::Param || t.kind == TensorKind::Scalar;
   if (read_only) {
-    if (c.error(loc, fmt::format("'{}' is {} {}, which the graph only reads", name, t.kind == TensorKind::Input ? "an" : "a", ir::name(t.kind))))
+    if (c.error(loc, fmt::format("'{}' is {} {}, which the graph only reads", name,
+                                 t.kind == TensorKind::Input ? "an" : "a", ir::name(t.kind))))
       c.note(t.loc, fmt::format("'{}' is declared here", name));
     return false;
   }
   if (t.kind != TensorKind::State && state.writer >= 0) {
     const std::string_view what = t.kind == TensorKind::Output ? "output" : "temporary";
-    if (c.error(loc, fmt::format("{} '{}' is written twice, but exactly one op may write it", what, name))) {
+    if (c.error(loc, fmt::format("{} '{}' is written twice, but exactly one op may write it", what,
+                                 name))) {
       if (c.env != nullptr && state.written.line == loc.line && state.written.column == loc.column)
         c.report.append(fmt::format("; put '{{{}}}' into its name", c.env->vars.back().name));
       c.note(state.written, "it is written here first");
     }
     return false;
   }
-  if (std::find(op.out.begin(), op.out.end(), ir::id_of<ir::TensorId>(it->second)) != op.out.end()) {
+  if (std::find(op.out.begin(), op.out.end(), ir::id_of<ir::TensorId>(it->second)) !=
+      op.out.end()) {
     c.error(loc, fmt::format("'{}' is written twice by this op", name));
     return false;
   }
@@ -125,7 +141,8 @@ std::string count_text(int lo, int hi, const char* what) {
   return fmt::format("{} {} {} {}s", lo, hi == lo + 1 ? "or" : "to", hi, what);
 }
 
-bool check_count(Context& c, ir::Loc loc, const std::string& kind, const char* verb, const char* what, size_t count, int lo, int hi) {
+bool check_count(Context& c, ir::Loc loc, const std::string& kind, const char* verb,
+                 const char* what, size_t count, int lo, int hi) {
   const auto n = static_cast<int>(std::min<size_t>(count, INT32_MAX));
   if (n >= lo && (hi < 0 || n <= hi)) return true;
   c.error(loc, fmt::format("'{}' {} {}, found {}", kind, verb, count_text(lo, hi, what), n));
@@ -145,8 +162,9 @@ const ops::OpDef* read_kind(Context& c, const Raw& kind) {
 }
 
 /// `in` or `out` as names; nothing, and an error, if it is there but not readable.
-std::optional<std::vector<std::pair<std::string, ir::Loc>>> read_operands(Context& c, const Raw& raw, const std::string& what,
-                                                                         const char* key, bool or_one, bool required, ir::Loc loc) {
+std::optional<std::vector<std::pair<std::string, ir::Loc>>> read_operands(
+    Context& c, const Raw& raw, const std::string& what, const char* key, bool or_one,
+    bool required, ir::Loc loc) {
   const Raw* found = raw.find(key);
   if (found == nullptr) {
     if (!required) return std::vector<std::pair<std::string, ir::Loc>>{};
@@ -179,17 +197,27 @@ void build_op(Context& c, const Raw& raw, bool sound) {
   if (def != nullptr) build_attrs(c, *def, raw, op);
 
   bool good = def != nullptr;
-  const auto in = read_operands(c, raw, what, "in", false, def != nullptr && def->min_in > 0, op.loc);
-  const auto out = read_operands(c, raw, what, "out", true, def != nullptr && def->min_out > 0, op.loc);
+  const auto in =
+      read_operands(c, raw, what, "in", false, def != nullptr && def->min_in > 0, op.loc);
+  const auto out =
+      read_operands(c, raw, what, "out", true, def != nullptr && def->min_out > 0, op.loc);
+  // An epilogue, which only passes add, reads what it likes.
+  const int most = def == nullptr || op.attrs.count("epilogue") > 0 ? -1 : def->max_in;
   if (def != nullptr && in)
-    good = check_count(c, raw.find("in") ? raw.find("in")->loc : op.loc, op.kind, "takes", "input", in->size(), def->min_in, def->max_in) && good;
+    good = check_count(c, raw.find("in") ? raw.find("in")->loc : op.loc, op.kind, "takes", "input",
+                       in->size(), def->min_in, most) &&
+           good;
   if (def != nullptr && out)
-    good = check_count(c, raw.find("out") ? raw.find("out")->loc : op.loc, op.kind, "gives", "output", out->size(), def->min_out, def->max_out) && good;
+    good = check_count(c, raw.find("out") ? raw.find("out")->loc : op.loc, op.kind, "gives",
+                       "output", out->size(), def->min_out, def->max_out) &&
+           good;
   good = good && in && out;
   if (in)
     for (const auto& [name, loc] : *in) good = read_input(c, name, loc, op_index, op) && good;
   if (out) {
-    if (const Raw* found = raw.find("out")) op.out_loc = found->kind == Raw::Kind::List && !out->empty() ? out->front().second : found->loc;
+    if (const Raw* found = raw.find("out"))
+      op.out_loc =
+          found->kind == Raw::Kind::List && !out->empty() ? out->front().second : found->loc;
     for (const auto& [name, loc] : *out) good = write_output(c, name, loc, op_index, op) && good;
   } else {
     c.hidden_outputs = true;
@@ -197,7 +225,8 @@ void build_op(Context& c, const Raw& raw, bool sound) {
   state.broken = !good || c.report.errors() > errors;
   if (state.broken)
     for (ir::TensorId id : op.out)
-      if (c.graph[id].kind == TensorKind::Temp || c.graph[id].shape.empty()) c.tensor_state[index(id)].poisoned = true;
+      if (c.graph[id].kind == TensorKind::Temp || c.graph[id].shape.empty())
+        c.tensor_state[index(id)].poisoned = true;
   c.graph.ops.push_back(std::move(op));
   c.op_state.push_back(std::move(state));
 }
@@ -252,7 +281,8 @@ void report_pending(Context& c) {
     } else if (auto op = c.op_of.find(read.name); op != c.op_of.end()) {
       hint = "; it is the name of an op";
       const ir::Op& writer = c.graph.ops[op->second];
-      if (!writer.out.empty()) hint += fmt::format(", whose output is '{}'", c.graph[writer.out[0]].name);
+      if (!writer.out.empty())
+        hint += fmt::format(", whose output is '{}'", c.graph[writer.out[0]].name);
     } else {
       hint = suggest(c, read.name, names);
     }

@@ -1,4 +1,5 @@
-// build_order.cpp: what orders ops besides data: phases, overlap regions, the pipeline, and the names in `after` and `phase`.
+// build_order.cpp: what orders ops besides data: phases, overlap regions, the pipeline, and the
+// names in `after` and `phase`.
 
 #include <fmt/format.h>
 
@@ -22,12 +23,14 @@ bool check_op(Context& c, const std::string& name, ir::Loc loc, const std::strin
   if (c.op_of.count(name) > 0) return true;
   // An op that could not be read may have that name.
   if (c.hidden_outputs) return false;
-  if (!c.error(loc, fmt::format("{} names op '{}', which is not defined", user, name))) return false;
+  if (!c.error(loc, fmt::format("{} names op '{}', which is not defined", user, name)))
+    return false;
   std::string hint = suggest(c, name, op_names(c));
   if (auto t = c.tensor_of.find(name); t != c.tensor_of.end() && hint.empty()) {
     const int32_t writer = c.tensor_state[t->second].writer;
     hint = "; it is the name of a tensor";
-    if (writer >= 0) hint += fmt::format(", which op '{}' writes", c.graph.ops[static_cast<size_t>(writer)].name);
+    if (writer >= 0)
+      hint += fmt::format(", which op '{}' writes", c.graph.ops[static_cast<size_t>(writer)].name);
   }
   c.report.append(hint);
   return false;
@@ -48,7 +51,8 @@ void check_phase(Context& c, const std::string& name, ir::Loc loc, const std::st
 
 /// A list of maps, each read by `body`.
 template <class Body>
-void for_each_map(Context& c, const Raw& raw, const std::string& what, const std::string& item, Body body) {
+void for_each_map(Context& c, const Raw& raw, const std::string& what, const std::string& item,
+                  Body body) {
   if (!expect(c, raw, Raw::Kind::List, what, "a list of maps")) return;
   for (const Raw& entry : raw.list)
     if (expect(c, entry, Raw::Kind::Map, item, "a map of keys")) body(entry);
@@ -66,12 +70,14 @@ void build_phases(Context& c, const Raw& phases) {
     ir::Phase phase{*text, {}, name->loc};
     for (const ir::Phase& other : c.graph.phases) {
       if (other.name != phase.name) continue;
-      if (c.error(phase.loc, fmt::format("two phases are called '{}'", phase.name))) c.note(other.loc, "the first is here");
+      if (c.error(phase.loc, fmt::format("two phases are called '{}'", phase.name)))
+        c.note(other.loc, "the first is here");
       return;
     }
     std::vector<ir::Loc> locs;
     if (const Raw* depends = raw.find("depends_on")) {
-      for (auto& [other, loc] : read_names(c, *depends, "'depends_on' of phase '" + phase.name + "'", true)) {
+      for (auto& [other, loc] :
+           read_names(c, *depends, "'depends_on' of phase '" + phase.name + "'", true)) {
         phase.depends_on.push_back(std::move(other));
         locs.push_back(loc);
       }
@@ -81,7 +87,8 @@ void build_phases(Context& c, const Raw& phases) {
   });
   for (size_t i = 0; i < c.graph.phases.size(); ++i)
     for (size_t k = 0; k < places[i].size(); ++k)
-      check_phase(c, c.graph.phases[i].depends_on[k], places[i][k], fmt::format("phase '{}'", c.graph.phases[i].name));
+      check_phase(c, c.graph.phases[i].depends_on[k], places[i][k],
+                  fmt::format("phase '{}'", c.graph.phases[i].name));
 }
 
 void build_regions(Context& c, const Raw& regions) {
@@ -89,12 +96,14 @@ void build_regions(Context& c, const Raw& regions) {
     check_keys(c, raw, "an overlap region", {"name", "ops"});
     const Raw* name = require(c, raw, "an overlap region", "name");
     const Raw* ops = require(c, raw, "an overlap region", "ops");
-    auto text = name == nullptr ? std::nullopt : read_name(c, *name, "the name of an overlap region");
+    auto text =
+        name == nullptr ? std::nullopt : read_name(c, *name, "the name of an overlap region");
     if (!text || ops == nullptr) return;
     ir::OverlapRegion region{*text, {}, name->loc};
     for (const ir::OverlapRegion& other : c.graph.overlap_regions) {
       if (other.name != region.name) continue;
-      if (c.error(region.loc, fmt::format("two overlap regions are called '{}'", region.name))) c.note(other.loc, "the first is here");
+      if (c.error(region.loc, fmt::format("two overlap regions are called '{}'", region.name)))
+        c.note(other.loc, "the first is here");
       return;
     }
     const std::string what = fmt::format("overlap region '{}'", region.name);
@@ -112,15 +121,18 @@ void build_regions(Context& c, const Raw& regions) {
 }
 
 void build_pipeline(Context& c, const Raw& raw) {
-  if (!expect(c, raw, Raw::Kind::Map, "'pipeline'", "a map with 'stages' and 'microbatches'")) return;
+  if (!expect(c, raw, Raw::Kind::Map, "'pipeline'", "a map with 'stages' and 'microbatches'"))
+    return;
   check_keys(c, raw, "'pipeline'", {"stages", "microbatches"});
   const Raw* stages = require(c, raw, "'pipeline'", "stages");
   const Raw* microbatches = require(c, raw, "'pipeline'", "microbatches");
   ir::Pipeline pipeline;
   pipeline.loc = raw.loc;
   if (microbatches != nullptr)
-    if (auto n = read_constant(c, *microbatches, "'microbatches'", 1, INT32_MAX)) pipeline.microbatches = *n;
-  if (stages != nullptr && expect(c, *stages, Raw::Kind::List, "'stages'", "a list of lists of ops")) {
+    if (auto n = read_constant(c, *microbatches, "'microbatches'", 1, INT32_MAX))
+      pipeline.microbatches = *n;
+  if (stages != nullptr &&
+      expect(c, *stages, Raw::Kind::List, "'stages'", "a list of lists of ops")) {
     if (stages->list.empty()) c.error(stages->loc, "'stages' of 'pipeline' is empty");
     std::map<std::string, ir::Loc> seen;
     for (const Raw& stage : stages->list) {
@@ -129,7 +141,8 @@ void build_pipeline(Context& c, const Raw& raw) {
       for (const auto& [op, loc] : read_names(c, stage, "an op of a stage", false, &complete)) {
         if (!check_op(c, op, loc, "a stage")) continue;
         const auto [it, fresh] = seen.emplace(op, loc);
-        if (!fresh && c.error(loc, fmt::format("op '{}' is in two places of the pipeline", op))) c.note(it->second, "the first is here");
+        if (!fresh && c.error(loc, fmt::format("op '{}' is in two places of the pipeline", op)))
+          c.note(it->second, "the first is here");
         if (fresh) members.push_back(op);
       }
       if (complete && stage.list.empty()) c.error(stage.loc, "a stage of 'pipeline' has no ops");
@@ -143,7 +156,8 @@ void check_references(Context& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     const ir::Op& op = c.graph.ops[i];
     const OpState& state = c.op_state[i];
-    for (size_t k = 0; k < op.after.size(); ++k) check_op(c, op.after[k], state.after_loc[k], fmt::format("'after' of '{}'", op.name));
+    for (size_t k = 0; k < op.after.size(); ++k)
+      check_op(c, op.after[k], state.after_loc[k], fmt::format("'after' of '{}'", op.name));
     if (op.phase) check_phase(c, *op.phase, state.phase_loc, fmt::format("op '{}'", op.name));
   }
 }

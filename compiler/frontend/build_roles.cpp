@@ -19,7 +19,9 @@ const std::vector<std::string>& role_words() {
 /// The scheduler exists in dynamic schedules only.
 bool check_scheduler(Context& c, ir::Loc loc, const std::string& key) {
   if (c.graph.schedule == ir::Schedule::Dynamic) return true;
-  c.error(loc, fmt::format("'{}' has nothing to do under the schedule 'static'; set 'schedule' to 'dynamic', or leave '{}' out", key, key));
+  c.error(loc, fmt::format("'{}' has nothing to do under the schedule 'static'; set 'schedule' to "
+                           "'dynamic', or leave '{}' out",
+                           key, key));
   return false;
 }
 
@@ -30,9 +32,10 @@ std::optional<ir::RoleCounts> read_counts(Context& c, const Raw& raw) {
     std::optional<int64_t> ir::RoleCounts::*count;
     int64_t min;
   };
-  constexpr std::array<Key, 3> keys = {Key{"compute", "num_workers", &ir::RoleCounts::compute, 1},
-                                       Key{"comm", "num_remote_schedulers", &ir::RoleCounts::comm, 0},
-                                       Key{"scheduler", "num_local_schedulers", &ir::RoleCounts::scheduler, 1}};
+  constexpr std::array<Key, 3> keys = {
+      Key{"compute", "num_workers", &ir::RoleCounts::compute, 1},
+      Key{"comm", "num_remote_schedulers", &ir::RoleCounts::comm, 0},
+      Key{"scheduler", "num_local_schedulers", &ir::RoleCounts::scheduler, 1}};
   std::vector<std::string> allowed;
   for (const Key& k : keys) allowed.insert(allowed.end(), {k.name, k.other_name});
   allowed.emplace_back("when");
@@ -43,7 +46,8 @@ std::optional<ir::RoleCounts> read_counts(Context& c, const Raw& raw) {
     const Raw* value = raw.find(k.name);
     const Raw* other = raw.find(k.other_name);
     if (value != nullptr && other != nullptr) {
-      if (c.error(other->loc, fmt::format("'{}' is another name for '{}', which is given too", k.other_name, k.name)))
+      if (c.error(other->loc, fmt::format("'{}' is another name for '{}', which is given too",
+                                          k.other_name, k.name)))
         c.note(value->loc, fmt::format("'{}' is given here", k.name));
     }
     const std::string key = value != nullptr ? k.name : k.other_name;
@@ -53,7 +57,8 @@ std::optional<ir::RoleCounts> read_counts(Context& c, const Raw& raw) {
     if (std::string_view(k.name) == "scheduler" && !check_scheduler(c, value->loc, key)) continue;
     counts.*k.count = read_constant(c, *value, "'" + key + "'", k.min, INT32_MAX);
   }
-  if (!any && raw.map.empty()) c.error(raw.loc, "'sm_roles' gives no counts; write 'auto' to leave them to the compiler");
+  if (!any && raw.map.empty())
+    c.error(raw.loc, "'sm_roles' gives no counts; write 'auto' to leave them to the compiler");
   return counts;
 }
 
@@ -70,10 +75,12 @@ void read_tasks(Context& c, const Raw& raw, ir::RoleRange& range) {
       for (const ops::OpDef& d : ops::all_ops()) kinds.push_back(d.kind);
       std::string hint = suggest(c, kind, kinds);
       if (auto op = c.op_of.find(kind); hint.empty() && op != c.op_of.end())
-        hint = fmt::format("; it is the name of an op, but 'tasks' takes kinds: '{}'", c.graph.ops[op->second].kind);
+        hint = fmt::format("; it is the name of an op, but 'tasks' takes kinds: '{}'",
+                           c.graph.ops[op->second].kind);
       c.error(loc, fmt::format("unknown kind of op '{}'{}", kind, hint));
     } else if (def->collective != (range.role == "comm") && range.role != "scheduler") {
-      c.error(loc, fmt::format("'{}' runs on '{}' SMs, but this range is '{}'", kind, def->collective ? "comm" : "compute", range.role));
+      c.error(loc, fmt::format("'{}' runs on '{}' SMs, but this range is '{}'", kind,
+                               def->collective ? "comm" : "compute", range.role));
     } else if (range.role == "scheduler") {
       c.error(loc, "a range of the role 'scheduler' runs no ops of the graph");
     } else if (std::find(range.tasks.begin(), range.tasks.end(), kind) != range.tasks.end()) {
@@ -85,7 +92,8 @@ void read_tasks(Context& c, const Raw& raw, ir::RoleRange& range) {
 }
 
 std::optional<ir::RoleRange> read_range(Context& c, const Raw& raw) {
-  if (!expect(c, raw, Raw::Kind::Map, "a range of 'sm_roles'", "a map with 'sms' and 'role'")) return std::nullopt;
+  if (!expect(c, raw, Raw::Kind::Map, "a range of 'sm_roles'", "a map with 'sms' and 'role'"))
+    return std::nullopt;
   check_keys(c, raw, "a range of 'sm_roles'", {"sms", "role", "tasks"});
   const Raw* sms = require(c, raw, "a range of 'sm_roles'", "sms");
   const Raw* role = require(c, raw, "a range of 'sm_roles'", "role");
@@ -93,8 +101,11 @@ std::optional<ir::RoleRange> read_range(Context& c, const Raw& raw) {
   range.loc = sms != nullptr ? sms->loc : raw.loc;
   bool good = false;
   if (sms != nullptr && (sms->kind != Raw::Kind::List || sms->list.size() != 2)) {
-    c.error(sms->loc, fmt::format("'sms' must be a list of two integers: the first SM and the one after the last, found {}",
-                                  sms->kind == Raw::Kind::List ? fmt::format("{} entries", sms->list.size()) : describe(*sms)));
+    c.error(sms->loc,
+            fmt::format("'sms' must be a list of two integers: the first SM and the one after the "
+                        "last, found {}",
+                        sms->kind == Raw::Kind::List ? fmt::format("{} entries", sms->list.size())
+                                                     : describe(*sms)));
   } else if (sms != nullptr) {
     const auto begin = read_constant(c, sms->list[0], "the first SM of a range", 0, INT32_MAX);
     const auto end = read_constant(c, sms->list[1], "the end of a range of SMs", 0, INT32_MAX);
@@ -121,16 +132,20 @@ std::optional<ir::RoleRange> read_range(Context& c, const Raw& raw) {
 void check_homes(Context& c, const std::vector<ir::RoleRange>& ranges, ir::Loc loc) {
   std::vector<std::string> seen;
   for (const ir::Op& op : c.graph.ops) {
-    if (std::find(seen.begin(), seen.end(), op.kind) != seen.end() || ops::find_op(op.kind) == nullptr) continue;
+    if (std::find(seen.begin(), seen.end(), op.kind) != seen.end() ||
+        ops::find_op(op.kind) == nullptr)
+      continue;
     seen.push_back(op.kind);
     const std::string role = is_collective(op.kind) ? "comm" : "compute";
     // NCCL runs beside the kernel, and with one rank there is nothing to communicate.
     if (role == "comm" && (c.graph.backend == ir::Backend::Nccl || c.graph.world == 1)) continue;
     const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
-      return r.role == role && (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
+      return r.role == role && (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(),
+                                                             op.kind) != r.tasks.end());
     });
     if (home) continue;
-    if (c.error(loc, fmt::format("no range of 'sm_roles' with the role '{}' takes '{}'", role, op.kind)))
+    if (c.error(loc,
+                fmt::format("no range of 'sm_roles' with the role '{}' takes '{}'", role, op.kind)))
       c.note(op.loc, fmt::format("'{}' is used here", op.kind));
   }
 }
@@ -153,18 +168,24 @@ std::optional<ir::Roles> read_roles(Context& c, const Raw& raw) {
       for (size_t i = 0; i < ranges.size(); ++i)
         for (size_t k = 0; k < i; ++k) {
           if (ranges[i].begin >= ranges[k].end || ranges[k].begin >= ranges[i].end) continue;
-          if (c.error(ranges[i].loc, fmt::format("SMs [{}, {}) overlap SMs [{}, {})", ranges[i].begin, ranges[i].end, ranges[k].begin,
-                                                 ranges[k].end)))
+          if (c.error(ranges[i].loc,
+                      fmt::format("SMs [{}, {}) overlap SMs [{}, {})", ranges[i].begin,
+                                  ranges[i].end, ranges[k].begin, ranges[k].end)))
             c.note(ranges[k].loc, "which are given here");
           break;
         }
-      if (raw.list.empty()) c.error(raw.loc, "'sm_roles' has no ranges; write 'auto' to leave them to the compiler");
-      else if (c.report.errors() == before) check_homes(c, ranges, raw.loc);
+      if (raw.list.empty())
+        c.error(raw.loc, "'sm_roles' has no ranges; write 'auto' to leave them to the compiler");
+      else if (c.report.errors() == before)
+        check_homes(c, ranges, raw.loc);
       return ranges;
     }
-    default: break;
+    default:
+      break;
   }
-  c.error(raw.loc, fmt::format("'sm_roles' must be 'auto', a map of counts, a list of ranges or a map with 'when', found {}", describe(raw)));
+  c.error(raw.loc, fmt::format("'sm_roles' must be 'auto', a map of counts, a list of ranges or a "
+                               "map with 'when', found {}",
+                               describe(raw)));
   return std::nullopt;
 }
 
@@ -173,8 +194,11 @@ std::vector<ir::RoleVariant> read_variants(Context& c, const Raw& when) {
   if (!expect(c, when, Raw::Kind::List, "'when'", "a list of variants")) return variants;
   const Raw* last_else = nullptr;
   for (const Raw& raw : when.list) {
-    if (!expect(c, raw, Raw::Kind::Map, "a variant of 'when'", "a map with 'if' and 'roles', or with 'else'")) continue;
-    if (last_else != nullptr && c.error(raw.loc, "a variant after 'else' is never chosen")) c.note(last_else->loc, "'else' is here");
+    if (!expect(c, raw, Raw::Kind::Map, "a variant of 'when'",
+                "a map with 'if' and 'roles', or with 'else'"))
+      continue;
+    if (last_else != nullptr && c.error(raw.loc, "a variant after 'else' is never chosen"))
+      c.note(last_else->loc, "'else' is here");
     ir::RoleVariant variant;
     variant.loc = raw.loc;
     const Raw* otherwise = raw.find("else");
@@ -186,7 +210,9 @@ std::vector<ir::RoleVariant> read_variants(Context& c, const Raw& when) {
       check_keys(c, raw, "a variant of 'when'", {"if", "roles", "else"});
       const Raw* condition = require(c, raw, "a variant of 'when'", "if");
       roles = require(c, raw, "a variant of 'when'", "roles");
-      if (condition != nullptr) variant.condition = read_expr(c, *condition, "the condition of a variant", ExprUse::Condition);
+      if (condition != nullptr)
+        variant.condition =
+            read_expr(c, *condition, "the condition of a variant", ExprUse::Condition);
     }
     if (roles == nullptr) continue;
     if (roles->kind == Raw::Kind::Map && roles->find("when") != nullptr) {
@@ -196,7 +222,9 @@ std::vector<ir::RoleVariant> read_variants(Context& c, const Raw& when) {
     if (auto r = read_roles(c, *roles)) variant.roles = std::move(*r);
     variants.push_back(std::move(variant));
   }
-  if (last_else == nullptr) c.error(when.loc, "'when' must end in a variant 'else', for launches in which no condition holds");
+  if (last_else == nullptr)
+    c.error(when.loc,
+            "'when' must end in a variant 'else', for launches in which no condition holds");
   return variants;
 }
 

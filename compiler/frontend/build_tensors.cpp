@@ -11,18 +11,22 @@ using ir::TensorKind;
 namespace {
 
 constexpr int64_t kI32Min = INT32_MIN, kI32Max = INT32_MAX;
-constexpr int64_t kMaxBytes = int64_t{1} << 48;  // of a tensor; no machine has that, and products stay far from overflow
+constexpr int64_t kMaxBytes =
+    int64_t{1} << 48;  // of a tensor; no machine has that, and products stay far from overflow
 
 /// Makes `name` known to expressions, or reports what it collides with. `what`: "dim" or "scalar".
-void declare_variable(Context& c, const std::string& name, ir::Loc loc, const char* what, const Variable& v) {
+void declare_variable(Context& c, const std::string& name, ir::Loc loc, const char* what,
+                      const Variable& v) {
   if (name == "rank" || name == "world") {
-    c.error(loc, fmt::format("a {} can't be called '{}', which stands for {} in expressions", what, name,
-                             name == "rank" ? "the rank that runs the graph" : "the number of ranks"));
+    c.error(loc,
+            fmt::format("a {} can't be called '{}', which stands for {} in expressions", what, name,
+                        name == "rank" ? "the rank that runs the graph" : "the number of ranks"));
     return;
   }
   if (c.variables.emplace(name, v).second) return;
   const ir::Dim* dim = c.graph.find_dim(name);
-  if (c.error(loc, fmt::format("'{}' is the name of a dim and of a scalar", name)) && dim != nullptr)
+  if (c.error(loc, fmt::format("'{}' is the name of a dim and of a scalar", name)) &&
+      dim != nullptr)
     c.note(dim->loc, fmt::format("dim '{}' is declared here", name));
 }
 
@@ -51,14 +55,17 @@ bool read_scalar(Context& c, const Raw& raw, const std::string& what, ir::Tensor
   const std::string expected = "a list of two integers: the first value and the one after the last";
   if (!expect(c, *range, Raw::Kind::List, "the range of " + what, expected)) return false;
   if (range->list.size() != 2) {
-    c.error(range->loc, fmt::format("the range of {} must be {}, found {} entries", what, expected, range->list.size()));
+    c.error(range->loc, fmt::format("the range of {} must be {}, found {} entries", what, expected,
+                                    range->list.size()));
     return false;
   }
   const auto lo = read_constant(c, range->list[0], "the first value of " + what, kI32Min, kI32Max);
-  const auto hi = read_constant(c, range->list[1], "the end of the range of " + what, kI32Min, kI32Max + 1);
+  const auto hi =
+      read_constant(c, range->list[1], "the end of the range of " + what, kI32Min, kI32Max + 1);
   if (!lo || !hi) return false;
   if (*hi <= *lo) {
-    c.error(range->loc, fmt::format("the range of {} is empty: [{}, {}) has no value", what, *lo, *hi));
+    c.error(range->loc,
+            fmt::format("the range of {} is empty: [{}, {}) has no value", what, *lo, *hi));
     return false;
   }
   t.range_lo = *lo;
@@ -67,18 +74,21 @@ bool read_scalar(Context& c, const Raw& raw, const std::string& what, ir::Tensor
 }
 
 /// Dims may stand in axis 0 only.
-bool check_dims(Context& c, const ir::Expr& e, const Raw& raw, size_t axis, const std::string& what) {
+bool check_dims(Context& c, const ir::Expr& e, const Raw& raw, size_t axis,
+                const std::string& what) {
   if (axis == 0) return true;
   for (const std::string& name : e.vars()) {
     if (c.graph.find_dim(name) == nullptr) continue;
-    c.error(raw.loc, fmt::format("dim '{}' may stand in axis 0 only, but this is axis {} of {}", name, axis, what));
+    c.error(raw.loc, fmt::format("dim '{}' may stand in axis 0 only, but this is axis {} of {}",
+                                 name, axis, what));
     return false;
   }
   return true;
 }
 
 bool read_shape(Context& c, const Raw& raw, const std::string& what, ir::Tensor& t) {
-  if (!expect(c, raw, Raw::Kind::List, "the shape of " + what, "a list of 1 to 4 extents")) return false;
+  if (!expect(c, raw, Raw::Kind::List, "the shape of " + what, "a list of 1 to 4 extents"))
+    return false;
   if (raw.list.empty() || raw.list.size() > 4) {
     c.error(raw.loc, fmt::format("{} has {} axes, but tensors have 1 to 4", what, raw.list.size()));
     return false;
@@ -88,7 +98,8 @@ bool read_shape(Context& c, const Raw& raw, const std::string& what, ir::Tensor&
     const Raw& entry = raw.list[axis];
     const std::string which = fmt::format("axis {} of {}", axis, what);
     const auto e = read_expr(c, entry, which, ExprUse::Shape);
-    const bool fine = e && check_dims(c, *e, entry, axis, what) && check_positive(c, *e, entry.loc, which);
+    const bool fine =
+        e && check_dims(c, *e, entry, axis, what) && check_positive(c, *e, entry.loc, which);
     good = good && fine;
     if (fine) t.shape.push_back(*e);
   }
@@ -116,9 +127,12 @@ void read_tensor(Context& c, const std::string& name, ir::Loc loc, const Raw& ra
   std::optional<TensorKind> kind;
   if (kind_raw != nullptr && kind_raw->kind == Raw::Kind::String &&
       (kind_raw->text == "temp" || kind_raw->text == "temporary"))
-    c.error(kind_raw->loc, fmt::format("temporaries are not declared: the shape and dtype of '{}' follow from the op that defines it", name));
+    c.error(kind_raw->loc, fmt::format("temporaries are not declared: the shape and dtype of '{}' "
+                                       "follow from the op that defines it",
+                                       name));
   else if (kind_raw != nullptr)
-    kind = read_enum<TensorKind>(c, *kind_raw, "the kind of " + what, {"input", "param", "state", "scalar", "output"});
+    kind = read_enum<TensorKind>(c, *kind_raw, "the kind of " + what,
+                                 {"input", "param", "state", "scalar", "output"});
   good = good && kind.has_value();
   // Without a kind the keys that a scalar and a tensor have are both fine.
   t.kind = kind.value_or(TensorKind::State);
@@ -127,21 +141,27 @@ void read_tensor(Context& c, const std::string& name, ir::Loc loc, const Raw& ra
     check_keys(c, raw, scalar, {"kind", "range"});
     good = read_scalar(c, raw, scalar, t) && good;
     c.graph.tensors[*slot] = t;
-    declare_variable(c, name, loc, "scalar", {Variable::Kind::Scalar, {t.range_lo, t.range_hi - 1}, good});
+    declare_variable(c, name, loc, "scalar",
+                     {Variable::Kind::Scalar, {t.range_lo, t.range_hi - 1}, good});
   } else if (raw.kind == Raw::Kind::Map) {
     if (kind) check_keys(c, raw, what, {"kind", "dtype", "shape"});
     const Raw* shape = raw.find("shape");
     const Raw* dtype = raw.find("dtype");
     // `output y = op(...)`: both follow from the op.
-    const bool open = kind == TensorKind::Output && c.options.open_outputs && shape == nullptr && dtype == nullptr;
+    const bool open = kind == TensorKind::Output && c.options.open_outputs && shape == nullptr &&
+                      dtype == nullptr;
     if (kind && !open) {
       dtype = require(c, raw, what, "dtype");
       shape = require(c, raw, what, "shape");
     }
-    const auto type = dtype == nullptr ? std::nullopt : read_enum<ir::DType>(c, *dtype, "the dtype of " + what, words_of_dtypes());
+    const auto type = dtype == nullptr ? std::nullopt
+                                       : read_enum<ir::DType>(c, *dtype, "the dtype of " + what,
+                                                              words_of_dtypes());
     good = good && (open || type.has_value());
     t.dtype = type.value_or(ir::DType::F32);
-    good = (open || (shape != nullptr && read_shape(c, *shape, what, t) && check_size(c, t, *shape, what))) && good;
+    good = (open || (shape != nullptr && read_shape(c, *shape, what, t) &&
+                     check_size(c, t, *shape, what))) &&
+           good;
     if (!good) t.shape.clear();
   }
   c.graph.tensors[*slot] = std::move(t);
@@ -165,17 +185,21 @@ void build_dims(Context& c, const Raw& dims) {
     }
     const std::string what = "dim '" + e.key + "'";
     ir::Dim dim{e.key, 1, 1, e.key_loc};
-    bool good = expect(c, e.value, Raw::Kind::Map, what, "a map with 'max' and, if it isn't 1, 'min'");
+    bool good =
+        expect(c, e.value, Raw::Kind::Map, what, "a map with 'max' and, if it isn't 1, 'min'");
     if (good) {
       check_keys(c, e.value, what, {"max", "min"});
       const Raw* max = require(c, e.value, what, "max");
       const Raw* min = e.value.find("min");
       const int before = c.report.errors();
-      if (max != nullptr) dim.max = read_constant(c, *max, "'max' of " + what, 1, kI32Max).value_or(kI32Max);
-      if (min != nullptr) dim.min = read_constant(c, *min, "'min' of " + what, 1, kI32Max).value_or(1);
+      if (max != nullptr)
+        dim.max = read_constant(c, *max, "'max' of " + what, 1, kI32Max).value_or(kI32Max);
+      if (min != nullptr)
+        dim.min = read_constant(c, *min, "'min' of " + what, 1, kI32Max).value_or(1);
       good = max != nullptr && c.report.errors() == before;
       if (good && dim.min > dim.max) {
-        c.error(min->loc, fmt::format("'min' of {} is {}, more than its 'max' of {}", what, dim.min, dim.max));
+        c.error(min->loc, fmt::format("'min' of {} is {}, more than its 'max' of {}", what, dim.min,
+                                      dim.max));
         good = false;
       }
       if (!good) dim.min = dim.max = 1;

@@ -1,8 +1,9 @@
 // check_order.cpp: data, `after`, phases, regions and barriers together have no cycle.
 //
-// The graph of "waits for" has a node for each op and helpers that keep it linear in size: a phase is a begin and an end; what waits
-// for all earlier ops is behind a chain `before[k]` (ops 0 to k have ended), and what all later ops wait for stands before a chain
-// `behind[k]` (ops k and later may start). Only `after` and phases point backwards, so that without them there is nothing to do.
+// The graph of "waits for" has a node for each op and helpers that keep it linear in size: a phase
+// is a begin and an end; what waits for all earlier ops is behind a chain `before[k]` (ops 0 to k
+// have ended), and what all later ops wait for stands before a chain `behind[k]` (ops k and later
+// may start). Only `after` and phases point backwards, so that without them there is nothing to do.
 
 #include <fmt/format.h>
 
@@ -43,7 +44,9 @@ class OrderGraph {
     return edges_.size() - 1;
   }
   /// `to` waits for `from`.
-  void edge(size_t from, size_t to, Why why, size_t detail = 0) { edges_[from].push_back({to, why, detail}); }
+  void edge(size_t from, size_t to, Why why, size_t detail = 0) {
+    edges_[from].push_back({to, why, detail});
+  }
 
   void data() {
     std::vector<int64_t> writer(c_.graph.tensors.size(), -1);
@@ -70,7 +73,8 @@ class OrderGraph {
     for (size_t i = 0; i < ops_; ++i) {
       const std::vector<std::string>& names = c_.graph.ops[i].after;
       for (size_t k = 0; k < names.size(); ++k)
-        if (auto it = c_.op_of.find(names[k]); it != c_.op_of.end()) edge(it->second, i, Why::After, k);
+        if (auto it = c_.op_of.find(names[k]); it != c_.op_of.end())
+          edge(it->second, i, Why::After, k);
     }
   }
 
@@ -85,7 +89,8 @@ class OrderGraph {
     }
     for (size_t p = 0; p < phases.size(); ++p)
       for (const std::string& other : phases[p].depends_on)
-        if (auto it = index_of.find(other); it != index_of.end()) edge(end[it->second], begin[p], Why::Phase, it->second);
+        if (auto it = index_of.find(other); it != index_of.end())
+          edge(end[it->second], begin[p], Why::Phase, it->second);
     for (size_t i = 0; i < ops_; ++i) {
       if (!c_.graph.ops[i].phase) continue;
       const auto it = index_of.find(*c_.graph.ops[i].phase);
@@ -99,7 +104,8 @@ class OrderGraph {
   bool is_barrier(const ir::Op& op) const {
     if (op.kind == "barrier") return true;
     const ops::OpDef* def = ops::find_op(op.kind);
-    return def != nullptr && def->collective && op.overlap.value_or(c_.graph.overlap) == ir::Overlap::None;
+    return def != nullptr && def->collective &&
+           op.overlap.value_or(c_.graph.overlap) == ir::Overlap::None;
   }
 
   void behind_and_before() {
@@ -153,8 +159,10 @@ class OrderGraph {
         }
         if (calls.back().second < edges_[v].size()) {
           const size_t w = edges_[v][calls.back().second++].to;
-          if (order[w] < 0) calls.emplace_back(w, 0);
-          else if (open[w]) low[v] = std::min(low[v], order[w]);
+          if (order[w] < 0)
+            calls.emplace_back(w, 0);
+          else if (open[w])
+            low[v] = std::min(low[v], order[w]);
           continue;
         }
         calls.pop_back();
@@ -168,7 +176,8 @@ class OrderGraph {
           open[w] = false;
           component.push_back(w);
         } while (w != v);
-        const bool loops = std::any_of(edges_[v].begin(), edges_[v].end(), [&](const Edge& e) { return e.to == v; });
+        const bool loops = std::any_of(edges_[v].begin(), edges_[v].end(),
+                                       [&](const Edge& e) { return e.to == v; });
         if (component.size() > 1 || loops) result.push_back(std::move(component));
       }
     }
@@ -197,7 +206,8 @@ class OrderGraph {
       if (seen[start]) break;
     }
     std::vector<Step> steps;
-    for (size_t v = start; steps.empty() || v != start; v = steps.back().from) steps.push_back(reached_by[v]);
+    for (size_t v = start; steps.empty() || v != start; v = steps.back().from)
+      steps.push_back(reached_by[v]);
     std::reverse(steps.begin(), steps.end());
     return steps;
   }
@@ -211,28 +221,40 @@ class OrderGraph {
     std::string text = fmt::format("'{}' ", op.name);
     ir::Loc loc = op.loc;
     switch (e.why) {
-      case Why::Read: text += fmt::format("reads '{}', which '{}' writes", tensor(), op_name(from)); break;
-      case Why::Overwrite: text += fmt::format("writes '{}', which '{}' reads before", tensor(), op_name(from)); break;
-      case Why::Rewrite: text += fmt::format("writes '{}', which '{}' writes before", tensor(), op_name(from)); break;
+      case Why::Read:
+        text += fmt::format("reads '{}', which '{}' writes", tensor(), op_name(from));
+        break;
+      case Why::Overwrite:
+        text += fmt::format("writes '{}', which '{}' reads before", tensor(), op_name(from));
+        break;
+      case Why::Rewrite:
+        text += fmt::format("writes '{}', which '{}' writes before", tensor(), op_name(from));
+        break;
       case Why::After:
         text += fmt::format("is after '{}'", op_name(from));
         loc = c_.op_state[to].after_loc[e.detail];
         break;
       case Why::Phase:
-        text += fmt::format("is in phase '{}', which depends on phase '{}' of '{}'", *op.phase, c_.graph.phases[e.detail].name, op_name(from));
+        text += fmt::format("is in phase '{}', which depends on phase '{}' of '{}'", *op.phase,
+                            c_.graph.phases[e.detail].name, op_name(from));
         loc = c_.op_state[to].phase_loc;
         break;
       case Why::Region:
-        text += fmt::format("is defined after overlap region '{}', of which '{}' is a member", c_.graph.overlap_regions[e.detail].name,
-                            op_name(from));
+        text += fmt::format("is defined after overlap region '{}', of which '{}' is a member",
+                            c_.graph.overlap_regions[e.detail].name, op_name(from));
         break;
       case Why::Barrier: {
-        const std::string_view kind = c_.graph.ops[e.detail].kind == "barrier" ? "a barrier" : "a collective with overlap 'none'";
-        text += e.detail == to ? fmt::format("is {} and waits for all earlier ops, '{}' among them", kind, op_name(from))
+        const std::string_view kind = c_.graph.ops[e.detail].kind == "barrier"
+                                          ? "a barrier"
+                                          : "a collective with overlap 'none'";
+        text += e.detail == to ? fmt::format("is {} and waits for all earlier ops, '{}' among them",
+                                             kind, op_name(from))
                                : fmt::format("is defined after '{}', {}", op_name(from), kind);
         break;
       }
-      case Why::Chain: text += fmt::format("waits for '{}'", op_name(from)); break;
+      case Why::Chain:
+        text += fmt::format("waits for '{}'", op_name(from));
+        break;
     }
     c_.note(loc, text);
   }
@@ -263,18 +285,23 @@ class OrderGraph {
     ir::Loc loc = c_.graph.ops[start].loc;
     for (const Wait& w : waits) {
       if (w.to > w.from) continue;
-      if (w.edge.why == Why::After) loc = c_.op_state[w.to].after_loc[w.edge.detail];
-      else if (w.edge.why == Why::Phase) loc = c_.op_state[w.to].phase_loc;
+      if (w.edge.why == Why::After)
+        loc = c_.op_state[w.to].after_loc[w.edge.detail];
+      else if (w.edge.why == Why::Phase)
+        loc = c_.op_state[w.to].phase_loc;
       break;
     }
     constexpr size_t kShown = 16;
     std::string names;
-    for (size_t i = 0; i < waits.size() && i < kShown; ++i) names += fmt::format("'{}' -> ", op_name(waits[i].from));
+    for (size_t i = 0; i < waits.size() && i < kShown; ++i)
+      names += fmt::format("'{}' -> ", op_name(waits[i].from));
     names += waits.size() > kShown ? "..." : fmt::format("'{}'", op_name(start));
     const bool alone = waits.size() == 1;
-    if (!c_.error(loc, alone ? fmt::format("op '{}' waits for itself", op_name(start)) : fmt::format("these ops wait for each other: {}", names)))
+    if (!c_.error(loc, alone ? fmt::format("op '{}' waits for itself", op_name(start))
+                             : fmt::format("these ops wait for each other: {}", names)))
       return;
-    for (size_t i = 0; i < waits.size() && i < kShown; ++i) explain(waits[i].from, waits[i].to, waits[i].edge);
+    for (size_t i = 0; i < waits.size() && i < kShown; ++i)
+      explain(waits[i].from, waits[i].to, waits[i].edge);
   }
 
   Context& c_;
@@ -285,8 +312,9 @@ class OrderGraph {
 }  // namespace
 
 void check_order(Context& c) {
-  const bool backwards = !c.graph.phases.empty() ||
-                         std::any_of(c.graph.ops.begin(), c.graph.ops.end(), [](const ir::Op& op) { return !op.after.empty(); });
+  const bool backwards =
+      !c.graph.phases.empty() || std::any_of(c.graph.ops.begin(), c.graph.ops.end(),
+                                             [](const ir::Op& op) { return !op.after.empty(); });
   if (backwards) OrderGraph(c).report_cycles();
 }
 

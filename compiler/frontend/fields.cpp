@@ -12,19 +12,27 @@ namespace maco::frontend {
 std::string quoted(std::string_view text) {
   constexpr size_t kMax = 40;
   std::string result = "'";
-  for (char ch : text.substr(0, kMax)) result += static_cast<unsigned char>(ch) < 0x20 || ch == 0x7f ? '?' : ch;
+  for (char ch : text.substr(0, kMax))
+    result += static_cast<unsigned char>(ch) < 0x20 || ch == 0x7f ? '?' : ch;
   return result + (text.size() > kMax ? "...'" : "'");
 }
 
 std::string describe(const Raw& raw) {
   switch (raw.kind) {
-    case Raw::Kind::Null: return "null";
-    case Raw::Kind::Bool: return raw.boolean ? "true" : "false";
-    case Raw::Kind::Int: return fmt::format("the integer {}", raw.integer);
-    case Raw::Kind::Float: return fmt::format("the number {}", raw.number);
-    case Raw::Kind::String: return quoted(raw.text);
-    case Raw::Kind::List: return raw.list.empty() ? "an empty list" : "a list";
-    case Raw::Kind::Map: return "a map of keys";
+    case Raw::Kind::Null:
+      return "null";
+    case Raw::Kind::Bool:
+      return raw.boolean ? "true" : "false";
+    case Raw::Kind::Int:
+      return fmt::format("the integer {}", raw.integer);
+    case Raw::Kind::Float:
+      return fmt::format("the number {}", raw.number);
+    case Raw::Kind::String:
+      return quoted(raw.text);
+    case Raw::Kind::List:
+      return raw.list.empty() ? "an empty list" : "a list";
+    case Raw::Kind::Map:
+      return "a map of keys";
   }
   return "";
 }
@@ -50,16 +58,20 @@ std::string suggest(Context& c, std::string_view word, const std::vector<std::st
   return c.compared > kBudget ? "" : ir::did_you_mean(word, candidates);
 }
 
-std::string suggest_key(Context& c, const Raw& map, const std::string& key, const std::vector<std::string>& allowed) {
+std::string suggest_key(Context& c, const Raw& map, const std::string& key,
+                        const std::vector<std::string>& allowed) {
   std::string hint = suggest(c, key, allowed);
   if (const size_t at = hint.find('\''); at != std::string::npos)
-    c.misspelt.emplace(map.loc.line, map.loc.column, hint.substr(at + 1, hint.rfind('\'') - at - 1));
+    c.misspelt.emplace(map.loc.line, map.loc.column,
+                       hint.substr(at + 1, hint.rfind('\'') - at - 1));
   return hint;
 }
 
-bool is_missing(Context& c, const Raw& map, const std::string& what, const std::string& key, ir::Loc loc) {
+bool is_missing(Context& c, const Raw& map, const std::string& what, const std::string& key,
+                ir::Loc loc) {
   if (map.find(key) != nullptr) return false;
-  if (c.misspelt.count({map.loc.line, map.loc.column, key}) == 0) c.error(loc, fmt::format("{} has no '{}'", what, key));
+  if (c.misspelt.count({map.loc.line, map.loc.column, key}) == 0)
+    c.error(loc, fmt::format("{} has no '{}'", what, key));
   return true;
 }
 
@@ -102,9 +114,10 @@ std::optional<std::string> read_name(Context& c, const Raw& raw, const std::stri
     c.error(raw.loc, fmt::format("{} needs the variable of a 'repeat', but there is none around it",
                                  describe(raw)));
   else
-    c.error(raw.loc, fmt::format("{} must be letters, digits and '_' with dots between parts, found "
-                                 "{}",
-                                 what, describe(raw)));
+    c.error(raw.loc,
+            fmt::format("{} must be letters, digits and '_' with dots between parts, found "
+                        "{}",
+                        what, describe(raw)));
   return std::nullopt;
 }
 
@@ -115,17 +128,20 @@ std::vector<std::pair<std::string, ir::Loc>> read_names(Context& c, const Raw& r
   const int before = c.report.errors();
   bool good = true;
   const auto add = [&](const Raw& item) {
-    if (auto name = read_name(c, item, what)) names.emplace_back(*name, item.loc);
-    else good = false;
+    if (auto name = read_name(c, item, what))
+      names.emplace_back(*name, item.loc);
+    else
+      good = false;
   };
   if (or_one && raw.kind == Raw::Kind::String) {
     add(raw);
   } else if (raw.kind == Raw::Kind::String) {
-    c.error(raw.loc, fmt::format("expected a list of names, found {}; write [\"{}\"]", describe(raw), raw.text));
+    c.error(raw.loc, fmt::format("expected a list of names, found {}; write [\"{}\"]",
+                                 describe(raw), raw.text));
     good = false;
   } else if (raw.kind != Raw::Kind::List) {
-    c.error(raw.loc, fmt::format("expected {}list of names, found {}", or_one ? "a name or a " : "a ",
-                                 describe(raw)));
+    c.error(raw.loc, fmt::format("expected {}list of names, found {}",
+                                 or_one ? "a name or a " : "a ", describe(raw)));
     good = false;
   } else {
     for (const Raw& item : raw.list) add(item);
@@ -138,16 +154,16 @@ std::optional<std::string> read_word(Context& c, const Raw& raw, const std::stri
                                      const std::vector<std::string>& words) {
   if (raw.kind == Raw::Kind::String) {
     if (std::find(words.begin(), words.end(), raw.text) != words.end()) return raw.text;
-    c.error(raw.loc, fmt::format("{} must be {}, found {}{}", what, list_words(words), describe(raw),
-                                 suggest(c, raw.text, words)));
+    c.error(raw.loc, fmt::format("{} must be {}, found {}{}", what, list_words(words),
+                                 describe(raw), suggest(c, raw.text, words)));
     return std::nullopt;
   }
   c.error(raw.loc, fmt::format("{} must be {}, found {}", what, list_words(words), describe(raw)));
   return std::nullopt;
 }
 
-std::optional<int64_t> read_constant(Context& c, const Raw& raw, const std::string& what, int64_t lo,
-                                     int64_t hi) {
+std::optional<int64_t> read_constant(Context& c, const Raw& raw, const std::string& what,
+                                     int64_t lo, int64_t hi) {
   std::optional<int64_t> value;
   if (raw.kind == Raw::Kind::Int) {
     value = raw.integer;

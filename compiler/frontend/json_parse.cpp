@@ -1,8 +1,10 @@
 // json_parse.cpp: JSON text to Raw.
 //
-// nlohmann's SAX parser decides what is JSON and decodes it; it doesn't tell where a value stands. A cursor over the same text does:
-// between two events lie only white space, commas and colons, so that the token of each event is found by skipping those. When the
-// parser gives up, the cursor stands behind the last good token, and what may follow there is known from the stack of open brackets.
+// nlohmann's SAX parser decides what is JSON and decodes it; it doesn't tell where a value stands.
+// A cursor over the same text does: between two events lie only white space, commas and colons, so
+// that the token of each event is found by skipping those. When the parser gives up, the cursor
+// stands behind the last good token, and what may follow there is known from the stack of open
+// brackets.
 
 #include <fmt/format.h>
 
@@ -15,7 +17,8 @@ namespace maco::frontend {
 
 namespace {
 
-constexpr size_t kMaxDepth = 100;  // of nested brackets; a graph needs 6 and two for each nested repeat
+constexpr size_t kMaxDepth =
+    100;  // of nested brackets; a graph needs 6 and two for each nested repeat
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -123,8 +126,10 @@ class TreeBuilder {
     const char c = peek();
     if (c == '"') {
       for (size_t i = pos_ + 1; i < text_.size() && text_[i] != '\n'; ++i) {
-        if (text_[i] == '\\') ++i;
-        else if (text_[i] == '"') return i + 1;
+        if (text_[i] == '\\')
+          ++i;
+        else if (text_[i] == '"')
+          return i + 1;
       }
       return std::min(text_.find('\n', pos_), text_.size());
     }
@@ -148,8 +153,8 @@ class TreeBuilder {
     Raw* raw = &root_;
     if (!stack_.empty()) {
       Raw* parent = stack_.back();
-      raw = parent->kind == Raw::Kind::Map ? &parent->map.back().value
-                                           : &parent->list.emplace_back();
+      raw =
+          parent->kind == Raw::Kind::Map ? &parent->map.back().value : &parent->list.emplace_back();
     }
     raw->kind = kind;
     raw->loc = take_token();
@@ -266,12 +271,14 @@ class TreeBuilder {
       size_t whole = std::max(end, pos_ + 1);
       while (part(whole)) ++whole;
       const bool large = end == whole;
-      diagnostics_.error(here(whole - pos_), large ? "the number is too large" : "the number is malformed");
+      diagnostics_.error(here(whole - pos_),
+                         large ? "the number is too large" : "the number is malformed");
       return;
     }
     unexpected(expected);
   }
-  /// The parser stopped inside the string at pos_, having read `position` bytes; its message ends in the reason.
+  /// The parser stopped inside the string at pos_, having read `position` bytes; its message ends
+  /// in the reason.
   void explain_string(size_t position, std::string_view what) {
     std::string_view reason = "the string is malformed";
     if (size_t at = what.find("invalid string: "); at != std::string_view::npos) {

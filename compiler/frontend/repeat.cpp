@@ -1,7 +1,8 @@
 // repeat.cpp: unrolls `repeat` while building.
 //
-// Nothing is expanded in the tree: an op is copied with its replacements made when its turn comes, so that memory holds one op at a
-// time. `{...}` holds an expression over the variables of the repeats around it and `world`; its value stands in its place.
+// Nothing is expanded in the tree: an op is copied with its replacements made when its turn comes,
+// so that memory holds one op at a time. `{...}` holds an expression over the variables of the
+// repeats around it and `world`; its value stands in its place.
 
 #include <fmt/format.h>
 
@@ -26,7 +27,8 @@ std::vector<std::string> names_of(const Env& env) {
 }
 
 /// The value of an expression over loop variables, or nothing and the reason.
-std::optional<int64_t> evaluate_text(Context& c, const Env& env, std::string_view text, std::string& error) {
+std::optional<int64_t> evaluate_text(Context& c, const Env& env, std::string_view text,
+                                     std::string& error) {
   const ir::ParseExprResult parsed = ir::parse_expr(text);
   if (!parsed.expr) {
     error = fmt::format("in {}: {}", quoted(text), parsed.error);
@@ -39,7 +41,8 @@ std::optional<int64_t> evaluate_text(Context& c, const Env& env, std::string_vie
     error = fmt::format("'{}' is not the variable of a 'repeat' around this{}", name, hint);
     return std::nullopt;
   }
-  const ir::EvalResult r = ir::evaluate(*parsed.expr, [&](std::string_view n) { return value_of(c, env, n); });
+  const ir::EvalResult r =
+      ir::evaluate(*parsed.expr, [&](std::string_view n) { return value_of(c, env, n); });
   error = r.error;
   return r.value;
 }
@@ -62,7 +65,8 @@ bool replace(Context& c, const Env& env, std::string& text, ir::Loc loc) {
       return false;
     }
     std::string error;
-    const auto value = evaluate_text(c, env, std::string_view(text).substr(i + 1, end - i - 1), error);
+    const auto value =
+        evaluate_text(c, env, std::string_view(text).substr(i + 1, end - i - 1), error);
     if (!value) {
       c.error(loc, error);
       return false;
@@ -87,14 +91,16 @@ bool substitute(Context& c, const Env& env, Raw& raw) {
   return good;
 }
 
-std::optional<int64_t> read_bound(Context& c, const Raw& repeat, const Env& env, const std::string& key) {
+std::optional<int64_t> read_bound(Context& c, const Raw& repeat, const Env& env,
+                                  const std::string& key) {
   const Raw* found = require(c, repeat, "the repeat", key);
   if (found == nullptr) return std::nullopt;
   if (found->kind == Raw::Kind::Int) return found->integer;
   ir::Loc loc = found->loc;
   loc.context = env.context;
   if (found->kind != Raw::Kind::String) {
-    c.error(loc, fmt::format("'{}' must be an integer or an expression, found {}", key, describe(*found)));
+    c.error(loc, fmt::format("'{}' must be an integer or an expression, found {}", key,
+                             describe(*found)));
     return std::nullopt;
   }
   std::string text = found->text, error;
@@ -119,8 +125,9 @@ std::optional<Bounds> read_repeat(Context& c, const Raw& raw, const Env& env) {
   if (outer || c.variables.count(*name) > 0 || name->find('.') != std::string::npos) {
     const auto v = c.variables.find(*name);
     const std::string_view taken = name->find('.') != std::string::npos ? "a dotted name"
-                                   : *name == "rank" || *name == "world" ? "a name with a meaning of its own"
-                                   : outer                               ? "the variable of a repeat around this one"
+                                   : *name == "rank" || *name == "world"
+                                       ? "a name with a meaning of its own"
+                                   : outer ? "the variable of a repeat around this one"
                                    : v->second.kind == Variable::Kind::Dim ? "the name of a dim"
                                                                            : "the name of a scalar";
     c.error(var.loc, fmt::format("'{}' can't be the variable of a repeat: it is {}", *name, taken));
@@ -152,13 +159,18 @@ bool count(Context& c, int64_t& so_far, const char* what, ir::Loc loc, const Env
   c.error(loc, fmt::format("unrolling makes more than {} {}", kMaxOps, what));
   return false;
 }
-bool count_iteration(Context& c, ir::Loc loc, const Env& env) { return count(c, c.iterations, "iterations", loc, env); }
+bool count_iteration(Context& c, ir::Loc loc, const Env& env) {
+  return count(c, c.iterations, "iterations", loc, env);
+}
 
-Env iteration(Context& c, const Raw& repeat, const Env& env, const std::string& var, int64_t value) {
+Env iteration(Context& c, const Raw& repeat, const Env& env, const std::string& var,
+              int64_t value) {
   Env inner = env;
   inner.vars.push_back({var, value});
   const auto [it, fresh] = c.contexts.try_emplace({env.context, &repeat, value}, -1);
-  if (fresh) it->second = c.diagnostics.add_context(fmt::format("in iteration {} = {}", var, value), env.context);
+  if (fresh)
+    it->second =
+        c.diagnostics.add_context(fmt::format("in iteration {} = {}", var, value), env.context);
   inner.context = it->second;
   return inner;
 }
@@ -167,7 +179,8 @@ bool declares_tensors(const Raw& ops) {
   for (const Raw& op : ops.list) {
     if (!is_repeat(op)) continue;
     if (op.find("tensors") != nullptr) return true;
-    if (const Raw* inner = op.find("ops"); inner != nullptr && declares_tensors(*inner)) return true;
+    if (const Raw* inner = op.find("ops"); inner != nullptr && declares_tensors(*inner))
+      return true;
   }
   return false;
 }
@@ -193,7 +206,8 @@ void unroll_ops(Context& c, const Raw& ops, const Env& env, OpBody body) {
     }
     const auto bounds = read_repeat(c, op, env);
     const Raw* inner = require(c, op, "the repeat", "ops");
-    const bool good = inner != nullptr && expect(c, *inner, Raw::Kind::List, "'ops' of the repeat", "a list of ops");
+    const bool good = inner != nullptr &&
+                      expect(c, *inner, Raw::Kind::List, "'ops' of the repeat", "a list of ops");
     if (!bounds || !good) {
       c.hidden_outputs = true;
       continue;
@@ -222,8 +236,10 @@ void unroll_tensors(Context& c, const Raw& ops, const Env& env, TensorsBody body
       if (tensors != nullptr) {
         Raw copy = *tensors;
         c.env = &each;
-        if (substitute(c, each, copy)) body(c, copy);
-        else c.tensors_sound = false;
+        if (substitute(c, each, copy))
+          body(c, copy);
+        else
+          c.tensors_sound = false;
         c.env = nullptr;
       }
       if (inner != nullptr) unroll_tensors(c, *inner, each, body);

@@ -61,8 +61,10 @@ void Reporter::note(ir::Loc loc, std::string message) {
 
 void Reporter::take(const std::vector<ir::Diagnostic>& list) {
   for (const ir::Diagnostic& d : list) {
-    if (d.severity == ir::Severity::Note) note(d.loc, d.message);
-    else add(d.severity, d.loc, d.message);
+    if (d.severity == ir::Severity::Note)
+      note(d.loc, d.message);
+    else
+      add(d.severity, d.loc, d.message);
   }
 }
 
@@ -75,12 +77,14 @@ void Reporter::flush(ir::Diagnostics& diagnostics) {
   std::stable_sort(groups_.begin(), groups_.end(),
                    [&](const Group& a, const Group& b) { return place(a) < place(b); });
   for (const Group& g : groups_) {
-    if (g.head.severity == ir::Severity::Error) diagnostics.error(g.head.loc, g.head.message);
-    else diagnostics.warning(g.head.loc, g.head.message);
+    if (g.head.severity == ir::Severity::Error)
+      diagnostics.error(g.head.loc, g.head.message);
+    else
+      diagnostics.warning(g.head.loc, g.head.message);
     for (const ir::Diagnostic& n : g.notes) diagnostics.note(n.loc, n.message);
     if (g.more > 0)
-      diagnostics.note({}, fmt::format("the same in {} more iteration{}", g.more,
-                                       g.more == 1 ? "" : "s"));
+      diagnostics.note(
+          {}, fmt::format("the same in {} more iteration{}", g.more, g.more == 1 ? "" : "s"));
   }
   groups_.clear();
   known_.clear();

@@ -1,4 +1,5 @@
-// The diagnostics of one build, before the user sees them: in file order, and one for all iterations of a `repeat`.
+// The diagnostics of one build, before the user sees them: in file order, and one for all
+// iterations of a `repeat`.
 #pragma once
 
 #include <map>
@@ -12,8 +13,9 @@ namespace maco::frontend {
 
 class Reporter {
  public:
-  /// False if it is dropped: the same was reported before, or the like of it in another iteration of a repeat (the same place, and
-  /// the same text but for numbers). Notes that follow are dropped with it.
+  /// False if it is dropped: the same was reported before, or the like of it in another iteration
+  /// of a repeat (the same place, and the same text but for numbers). Notes that follow are dropped
+  /// with it.
   bool error(ir::Loc loc, std::string message);
   bool warning(ir::Loc loc, std::string message);
   /// Adds to the text of the diagnostic reported before it: for hints that take time to find.
@@ -23,7 +25,8 @@ class Reporter {
   /// All of `list`, as if reported here.
   void take(const std::vector<ir::Diagnostic>& list);
 
-  /// How many were reported so far, those dropped included: what caused a dropped error is wrong all the same.
+  /// How many were reported so far, those dropped included: what caused a dropped error is wrong
+  /// all the same.
   int errors() const { return errors_; }
   /// Hands everything to `diagnostics`, by place; what has no place comes last.
   void flush(ir::Diagnostics& diagnostics);
@@ -31,7 +34,7 @@ class Reporter {
  private:
   struct Group {
     ir::Diagnostic head;
-    std::string text;           // of `head`, without hints
+    std::string text;  // of `head`, without hints
     std::vector<ir::Diagnostic> notes;
     int32_t last_context = -1;  // of the iterations counted in `more`
     int more = 0;               // further iterations

@@ -73,10 +73,20 @@ TEST_CASE("fuzz: bytes") {
       const size_t at = random() % text.size();
       const char byte = bytes[random() % bytes.size()];
       switch (random() % 4) {
-        case 0: text.erase(at, 1 + random() % 4); break;
-        case 1: text.insert(at, 1, byte); break;
-        case 2: text[at] = byte; break;
-        case 3: text = random() % 8 == 0 ? text.substr(0, at + 1) : text.insert(at, text.substr(random() % text.size(), random() % 20)); break;
+        case 0:
+          text.erase(at, 1 + random() % 4);
+          break;
+        case 1:
+          text.insert(at, 1, byte);
+          break;
+        case 2:
+          text[at] = byte;
+          break;
+        case 3:
+          text = random() % 8 == 0
+                     ? text.substr(0, at + 1)
+                     : text.insert(at, text.substr(random() % text.size(), random() % 20));
+          break;
       }
       if (text.empty()) text = "{";
     }
@@ -85,8 +95,30 @@ TEST_CASE("fuzz: bytes") {
 }
 
 TEST_CASE("fuzz: values") {
-  const std::vector<Json> others = {nullptr, true, 0, -1, 3, 65, INT64_MAX, INT64_MIN, 1.5, 1e300, "", "x", "pos", "rank", "tokens", "{i}", "1 / rank",
-                                    "no such name", "relu", "allreduce", Json::array(), Json::object(), Json::array({1, 2}), Json{{"name", "x"}}};
+  const std::vector<Json> others = {nullptr,
+                                    true,
+                                    0,
+                                    -1,
+                                    3,
+                                    65,
+                                    INT64_MAX,
+                                    INT64_MIN,
+                                    1.5,
+                                    1e300,
+                                    "",
+                                    "x",
+                                    "pos",
+                                    "rank",
+                                    "tokens",
+                                    "{i}",
+                                    "1 / rank",
+                                    "no such name",
+                                    "relu",
+                                    "allreduce",
+                                    Json::array(),
+                                    Json::object(),
+                                    Json::array({1, 2}),
+                                    Json{{"name", "x"}}};
   for (uint32_t seed = 0; seed < 1500; ++seed) {
     std::mt19937 random(seed);
     Json document = Json::parse(kGraph);

@@ -33,7 +33,8 @@ std::string text_at(const std::string& text, const ir::Loc& loc) {
 }  // namespace
 
 TEST_CASE("json: values keep their kinds") {
-  const Raw raw = parse(R"({"a": null, "b": true, "c": -7, "d": 1.5e3, "e": "x\n\u00e4", "f": [1, []], "g": {}})");
+  const Raw raw = parse(
+      R"({"a": null, "b": true, "c": -7, "d": 1.5e3, "e": "x\n\u00e4", "f": [1, []], "g": {}})");
   REQUIRE(raw.kind == Raw::Kind::Map);
   REQUIRE(raw.map.size() == 7);
   CHECK(raw.find("a")->kind == Raw::Kind::Null);
@@ -54,7 +55,9 @@ TEST_CASE("json: integers at the ends of 64 bits") {
 }
 
 TEST_CASE("json: every value and key has its place") {
-  const Raw raw = parse("{\n  \"key\" :\t\"a \\\" b\",\n\n  \"list\": [1, -2.5e-3, true,\n    null, {\"in\": 12345}]\n}\n");
+  const Raw raw = parse(
+      "{\n  \"key\" :\t\"a \\\" b\",\n\n  \"list\": [1, -2.5e-3, true,\n    null, {\"in\": "
+      "12345}]\n}\n");
   CHECK(place(raw.loc) == "1:1+1");
   CHECK(place(raw.map[0].key_loc) == "2:3+5");
   CHECK(place(raw.map[0].value.loc) == "2:11+8");
@@ -82,7 +85,8 @@ TEST_CASE("json: duplicate keys are kept in order") {
   CHECK(raw.find("a")->integer == 1);
 }
 
-// Writes a random document, noting what each token looks like, and compares with what the places point at.
+// Writes a random document, noting what each token looks like, and compares with what the places
+// point at.
 TEST_CASE("json: places of random documents") {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
@@ -93,8 +97,9 @@ TEST_CASE("json: places of random documents") {
       text += t;
       tokens.push_back(t);
     };
-    const std::vector<std::string> leaves = {"0",    "-1",   "12e3", "0.5",         "true",      "false",
-                                             "null", "\"\"", "\"a\"", "\"{[:,\\\\\"", "\"\\u1234\\\"\""};
+    const std::vector<std::string> leaves = {"0",     "-1",           "12e3",           "0.5",
+                                             "true",  "false",        "null",           "\"\"",
+                                             "\"a\"", "\"{[:,\\\\\"", "\"\\u1234\\\"\""};
     std::function<void(int)> write = [&](int depth) {
       const size_t kind = depth > 4 ? size_t{0} : random() % 3;
       if (kind == 0) return token(leaves[random() % leaves.size()]);
@@ -135,7 +140,8 @@ TEST_CASE("json: places of random documents") {
 }
 
 TEST_CASE("json: random bytes are a graph or an error with a place") {
-  const std::string alphabet = "{}[]:,\"\\ \n\t019-+.eEtruefalsn/*'#\xff\xc3\xa4\x01" + std::string(1, '\0');
+  const std::string alphabet =
+      "{}[]:,\"\\ \n\t019-+.eEtruefalsn/*'#\xff\xc3\xa4\x01" + std::string(1, '\0');
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
     std::string text = seed % 2 == 0 ? "{\"a\": [1, " : "";
