@@ -37,6 +37,7 @@ struct ThreadState {
   Buckets* buckets = nullptr;
   bool jitter = false;
   Random random{0};
+  uint32_t until_delay = 0, gap = 1;  // places where a delay may be, before the next one
   // A sleep takes two steps, between which the word is polled once more: registered in `bucket` at `seen`, then asleep.
   Bucket* bucket = nullptr;
   const void* word = nullptr;
@@ -58,18 +59,26 @@ uint64_t now(maco_cpu::Context*) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
+// Within a task the gaps between delays grow, so that one with a million packets has some dozens.
 void delay(ThreadState& state) {
-  const uint64_t draw = state.random.below(64);
+  if (!state.jitter) return;
+  if (state.until_delay > 0) {
+    --state.until_delay;
+    return;
+  }
+  state.gap = std::min<uint32_t>(state.gap * 2, 1u << 16);
+  state.until_delay = static_cast<uint32_t>(state.random.below(state.gap));
+  const uint64_t draw = state.random.below(16);
   if (draw < 2) {
     std::this_thread::sleep_for(std::chrono::microseconds(state.random.below(300)));
-  } else if (draw < 24) {
+  } else if (draw < 10) {
     sched_yield();
   }
 }
 
 void pause(maco_cpu::Context* context, const void* word, unsigned spins) {
   ThreadState& state = state_of(context);
-  if (state.jitter) delay(state);
+  delay(state);
   if (spins == 1) state.sleeps = 0;
   if (spins <= 4) return;
   if (spins <= 12) {
@@ -92,8 +101,7 @@ void pause(maco_cpu::Context* context, const void* word, unsigned spins) {
 }
 
 void changing(maco_cpu::Context* context, const void*) {
-  ThreadState& state = state_of(context);
-  if (state.jitter) delay(state);
+  delay(state_of(context));
 }
 
 void changed(maco_cpu::Context* context, const void* word) {
@@ -106,7 +114,11 @@ void changed(maco_cpu::Context* context, const void* word) {
 
 void task(maco_cpu::Context* context, int place, bool begins) {
   ThreadState& state = state_of(context);
-  if (begins && state.jitter) delay(state);
+  if (begins) {
+    state.gap = 1;
+    state.until_delay = 0;
+    delay(state);
+  }
   note_task(*static_cast<CpuContext*>(context), place, begins);
 }
 
