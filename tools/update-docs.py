@@ -4,7 +4,8 @@
   tools/update-docs.py [--check] [--bin build/bin]
 
 A block that begins with the line "<!-- output of: COMMAND -->" and ends with "<!-- end of output -->" holds what COMMAND prints, run from
-the project's root with the programs on the PATH. "<!-- output of (N lines): ... -->" keeps the first N lines. Outputs must not depend on the
+the project's root with the programs on the PATH. "<!-- output of (N lines): ... -->" keeps the first N lines. Between "<!-- table from: COMMAND -->" and
+"<!-- end of table -->" the output stands as it is. Outputs must not depend on the
 machine or the time.
 """
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLE = re.compile(r"(<!-- table from: (.*?) -->\n)(.*?)(<!-- end of table -->)", re.S)
 BLOCK = re.compile(r"(<!-- output of(?: \((\d+) lines\))?: (.*?) -->\n```[a-z]*\n)(.*?)(```\n<!-- end of output -->)", re.S)
 
 
@@ -41,6 +43,7 @@ def main():
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text()
         new = BLOCK.sub(lambda m: m.group(1) + output_of(m.group(3), m.group(2), environment) + m.group(5), text)
+        new = TABLE.sub(lambda m: m.group(1) + output_of(m.group(2), None, environment) + m.group(4), new)
         if new == text:
             continue
         stale += 1
