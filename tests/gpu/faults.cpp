@@ -11,17 +11,21 @@ namespace maco::gpu_test {
 
 namespace {
 
-// A small exchange travels as packets, a large one with peer events; the matmul's loader fills pages.
-const char* const kGraph = R"(graph faults(world = 2) {
-  input small : f32[8, 256]
-  input large : f32[96, 1024]
+// A small exchange travels as packets, a large one with peer events; the matmul's loader fills pages. One chain of ops each, so that whatever
+// wait expires first names the op that is stuck, as the waiting one or as the one waited for.
+const char* const kSmall = R"(graph faults(world = 2) {
+  input x : f32[8, 256]
   param w : f32[256, 256]
-  h = matmul(small, w)
+  h = matmul(x, w)
   n = softmax(h)
-  output y = allreduce(n, algorithm = oneshot)
-  output big = allreduce(large, algorithm = oneshot)
+  y = allreduce(n, algorithm = oneshot)
   barrier() @meet
   output z = exp(y)
+})";
+const char* const kLarge = R"(graph faults(world = 2) {
+  input x : f32[96, 1024]
+  big = allreduce(x, algorithm = oneshot)
+  output z = exp(big)
 })";
 
 enum class Edit { DropSignals, SkipOnRank0, NoLoader };
@@ -30,10 +34,11 @@ struct Fault {
   Edit edit;
   const char* where;   // the first line of the Program's text (NoLoader: of the kernel) that has this is edited
   const char* blames;  // the op that the report must name
+  const char* graph = kSmall;
 };
 const Fault kFaults[] = {
     {"local event", Edit::DropSignals, "; signal \"meet#", "'z'"},
-    {"peer event", Edit::DropSignals, "signal big.arrived.0 to others", "'big'"},
+    {"peer event", Edit::DropSignals, "signal big.arrived.0 to others", "'big'", kLarge},
     {"packet", Edit::SkipOnRank0, "signal y.arrived.0 to others", "'y'"},
     {"barrier", Edit::DropSignals, "signal meet.met to others", "'meet'"},
     {"page", Edit::NoLoader, "_load(ctx, args, tile); break;", "'h'"},
@@ -53,7 +58,7 @@ std::string edit(const std::string& text, const Fault& fault) {
 }
 
 std::string run_fault(const Device& device, const Fault& fault, const Placement& placement) {
-  const tools::Compiled good = compile_text(device, kGraph, placement);
+  const tools::Compiled good = compile_text(device, fault.graph, placement);
   ir::Diagnostics d;
   std::string text = ir::print(good.program);
   if (fault.edit != Edit::NoLoader) text = edit(text, fault);
