@@ -132,8 +132,11 @@ void drop_copies(ir::Graph& graph) {
           users +=
               static_cast<size_t>(std::count(graph.ops[k].in.begin(), graph.ops[k].in.end(), from));
       if (users != 1) continue;
-      for (size_t k = 0; k < i; ++k)
-        if (!dead[k]) std::replace(graph.ops[k].out.begin(), graph.ops[k].out.end(), from, to);
+      for (size_t k = 0; k < i; ++k) {
+        if (dead[k] || !contains(graph.ops[k].out, from)) continue;
+        std::replace(graph.ops[k].out.begin(), graph.ops[k].out.end(), from, to);
+        graph.ops[k].named = true;  // it keeps its name, which was that of the temporary
+      }
       dead[i] = true;
     }
   }

@@ -47,6 +47,14 @@ Outcome passed(const std::string& text, bool fuse = true) {
   passes::Context context{d, *cost::find_machine("cpu")};
   REQUIRE(passes::canonicalize(*graph, context));
   if (fuse) REQUIRE(passes::fuse(*graph, context));
+  // Its text says all of it.
+  frontend::BuildOptions options;
+  options.open_outputs = options.internal_ops = true;
+  const auto raw = frontend::parse_dsl_raw(d.add_file("printed", frontend::print_dsl(*graph)), d);
+  REQUIRE(raw);
+  const auto read_back = frontend::build(*raw, options, d);
+  REQUIRE(read_back);
+  CHECK(*read_back == *graph);
   ir::Graph again = *graph;
   REQUIRE(ops::infer(again, d));
   for (size_t i = 0; i < again.tensors.size(); ++i) {
