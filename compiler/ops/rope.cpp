@@ -83,7 +83,7 @@ double frequency(int64_t pair, int64_t head_dim, double theta, const Scaling* sc
 // A table for the device: exact to 2^-53 of a turn, and the same for every compiler and device.
 ir::Code turns_code(int64_t head_dim, double theta, const Scaling* scaling) {
   std::string text = "static MACO_FN u64 turns(int pair) {\n";
-  text += fmt::format("    const u64 table[{}] = {{", head_dim / 2);
+  text += fmt::format("    static const u64 table[{}] = {{", head_dim / 2);
   for (int64_t i = 0; i < head_dim / 2; ++i) {
     double turns = frequency(i, head_dim, theta, scaling) / (2 * std::numbers::pi);
     turns -= std::floor(turns);

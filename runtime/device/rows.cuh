@@ -80,18 +80,20 @@ template <class Team, i64 N, int V>
 struct Walk {
   static constexpr i64 kSteps = (N / V + Team::kSize - 1) / Team::kSize;
   static constexpr bool kHeld = kWarpLanes > 1 && kSteps * V <= 32;
+  static constexpr i64 kStride = (i64)Team::kSize * V;
+  static MACO_FN i64 first() { return (i64)Team::at() * V; }
   // f(step, first element) for each vector of this lane among the first n elements.
   template <class F>
   static MACO_FN void each(i64 n, F f) {
     if constexpr (kHeld) {
       MACO_UNROLL
       for (int k = 0; k < kSteps; ++k) {
-        i64 i = ((i64)k * Team::kSize + Team::at()) * V;
+        i64 i = first() + k * kStride;
         if (i < n) f(k, i);
       }
     } else {
-      i64 i = (i64)Team::at() * V;
-      for (int k = 0; i < n; ++k, i += (i64)Team::kSize * V) f(k, i);
+      i64 i = first();
+      for (int k = 0; i < n; ++k, i += kStride) f(k, i);
     }
   }
 };
@@ -111,14 +113,33 @@ struct Held {
       return gload_vec<V>(row + i);
     }
   }
+  // f(step, first element, vector) for each vector of this lane. What is not held is loaded four vectors at a time: a lane that
+  // waited for each would see the memory's latency and nothing else.
+  template <class F>
+  MACO_FN void visit(i64 n, F f) const {
+    if constexpr (W::kHeld || kWarpLanes == 1) {
+      W::each(n, [&](int k, i64 i) { f(k, i, get(k, i)); });
+    } else {
+      constexpr int kBatch = 4;
+      i64 i = W::first();
+      int k = 0;
+      for (; i + (kBatch - 1) * W::kStride < n; k += kBatch, i += kBatch * W::kStride) {
+        Vec<T, V> x[kBatch];
+        MACO_UNROLL
+        for (int b = 0; b < kBatch; ++b) x[b] = gload_vec<V>(row + i + b * W::kStride);
+        MACO_UNROLL
+        for (int b = 0; b < kBatch; ++b) f(k + b, i + b * W::kStride, x[b]);
+      }
+      for (; i < n; ++k, i += W::kStride) f(k, i, gload_vec<V>(row + i));
+    }
+  }
 };
 
 // Adds f(x) over the first n elements of a held row.
 template <class Team, class W, class T, int V, class F>
 MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V>& row, i64 n, F f) {
   Sum<AccOf<T>> sum;
-  W::each(n, [&](int k, i64 i) {
-    const Vec<T, V> x = row.get(k, i);
+  row.visit(n, [&](int k, i64, Vec<T, V> x) {
     MACO_UNROLL
     for (int v = 0; v < V; ++v) sum.add(V == 1 ? k : v, f(to_acc(x.v[v])));
     if (!W::kHeld && k % 64 == 63) sum.fold();
@@ -131,8 +152,7 @@ MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V>& row, i64 n, F f) {
 template <class Team, class W, class T, int V>
 MACO_FN AccOf<T> row_max(Context& ctx, const Held<T, W, V>& row, i64 n) {
   AccOf<T> best = to_acc(gload(row.row));
-  W::each(n, [&](int k, i64 i) {
-    const Vec<T, V> x = row.get(k, i);
+  row.visit(n, [&](int, i64, Vec<T, V> x) {
     MACO_UNROLL
     for (int v = 0; v < V; ++v) best = fn::maximum(best, to_acc(x.v[v]));
   });

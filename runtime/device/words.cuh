@@ -157,7 +157,21 @@ MACO_FN Vec<T, N> gload_vec(const T* p) {
 template <int N, class T>
 MACO_FN void gstore_vec(T* p, Vec<T, N> v) {
   static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
-  *(Vec<T, N>*)p = v;
+  // By words: the compiler stores members smaller than a word one by one. (NVRTC has no memcpy for hosts' headers; a union does.)
+  union Words {
+    Vec<T, N> v;
+    u32 w[sizeof(Vec<T, N>) < 4 ? 1 : sizeof(Vec<T, N>) / 4];
+    MACO_FN Words(Vec<T, N> x) : v(x) {}
+  } u(v);
+  if constexpr (sizeof(v) == 16) {
+    *(uint4*)p = make_uint4(u.w[0], u.w[1], u.w[2], u.w[3]);
+  } else if constexpr (sizeof(v) == 8) {
+    *(uint2*)p = make_uint2(u.w[0], u.w[1]);
+  } else if constexpr (sizeof(v) == 4) {
+    *(u32*)p = u.w[0];
+  } else {
+    *(Vec<T, N>*)p = v;
+  }
 }
 // To a peer's slot: plain stores, ordered by the release of the signal that follows.
 template <class T>

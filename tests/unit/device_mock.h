@@ -121,6 +121,12 @@ void page_copy(Context& ctx, char* to, const T* from, i64 count) {
   if (to < page || to + static_cast<size_t>(count) * sizeof(T) > page + ctx.page_bytes) throw std::logic_error("copy beyond the page");
   std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
 }
+inline void copy16(char* to, const char* from) {
+  const char* page = device_fibres::pages().back();
+  if (to < page || to + 16 > page + 16384 || reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
+    throw std::logic_error("bad copy into a page");
+  std::memcpy(to, from, 16);
+}
 inline void page_publish(Context&) {}
 inline const char* page_wait(Context& ctx) {
   cta_sync();

@@ -32,10 +32,10 @@ MACO_OP void argmax(Context& ctx, const Args& args, u32 tile) {
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
-    const X* x = args.ptr<const X>(0) + r * n;
+    Held<X, Row, V> x;
+    x.load(args.ptr<const X>(0) + r * n, n);
     Place<A> best{0, -1};
-    Row::each(n, [&](int, i64 i) {
-      const Vec<X, V> xs = gload_vec<V>(x + i);
+    x.visit(n, [&](int, i64 i, Vec<X, V> xs) {
       MACO_UNROLL
       for (int v = 0; v < V; ++v) best = better(best, Place<A>{to_acc(xs.v[v]), (i32)(i + v)});
     });

@@ -21,6 +21,7 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
   constexpr int kKeyVec = vector_width(D, sizeof(K));
   constexpr int kKeysALane = kKeys / kWarpLanes;
   constexpr int kParts = kWarpLanes == 1 ? 8 : 1;
+  constexpr int kBatch = kWarpLanes == 1 ? 1 : 8;  // loads in flight in a lane
   // Columns go to lanes in units of kUnit.
   constexpr int kUnit = vector_width(D % kWarpLanes == 0 ? D / kWarpLanes : 1, sizeof(V), kWarpLanes == 1 ? 16 : 4 * sizeof(V));
   constexpr int kUnits = (int)((D / kUnit + kWarpLanes - 1) / kWarpLanes);
@@ -68,12 +69,21 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
       float part[BQ][kParts] = {};
       if (j < count) {
         const K* key = keys + (begin + j) * kPitch;
-        for (i64 d = 0; d < D; d += kKeyVec) {
-          const Vec<K, kKeyVec> k = gload_vec<kKeyVec>(key + d);
+        for (i64 d = 0; d < D; d += kKeyVec * kBatch) {
+          Vec<K, kKeyVec> k[kBatch];
           MACO_UNROLL
-          for (int r = 0; r < BQ; ++r) {
-            MACO_UNROLL
-            for (int e = 0; e < kKeyVec; ++e) part[r][e % kParts] = ffma(q[r * D + d + e], to_acc(k.v[e]), part[r][e % kParts]);
+          for (int b = 0; b < kBatch; ++b)
+            if (d + b * kKeyVec < D) k[b] = gload_vec<kKeyVec>(key + d + b * kKeyVec);
+          MACO_UNROLL
+          for (int b = 0; b < kBatch; ++b) {
+            if (d + b * kKeyVec < D) {
+              MACO_UNROLL
+              for (int r = 0; r < BQ; ++r) {
+                MACO_UNROLL
+                for (int e = 0; e < kKeyVec; ++e)
+                  part[r][e % kParts] = ffma(q[r * D + d + b * kKeyVec + e], to_acc(k[b].v[e]), part[r][e % kParts]);
+              }
+            }
           }
         }
       }
@@ -112,20 +122,25 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
       }
     }
     warp_sync();
-    for (int j = 0; j < count; ++j) {
-      const V* value = values + (begin + j) * kPitch;
+    for (int j = 0; j < count; j += kBatch) {
       MACO_UNROLL
       for (int u = 0; u < kUnits; ++u) {
         const i64 d = ((i64)u * kWarpLanes + warp_lane()) * kUnit;
         if (d < D) {
-          const Vec<V, kUnit> v = gload_vec<kUnit>(value + d);
+          Vec<V, kUnit> v[kBatch];
           MACO_UNROLL
-          for (int r = 0; r < BQ; ++r) {
-            // A value that the row doesn't see may be anything, and 0 * infinity is not 0.
-            if (!C::causal || begin + j < limit(r)) {
-              const float weight = weights[r * kKeys + j];
-              MACO_UNROLL
-              for (int e = 0; e < kUnit; ++e) sum[r][u][e] = ffma(weight, to_acc(v.v[e]), sum[r][u][e]);
+          for (int b = 0; b < kBatch; ++b)
+            if (j + b < count) v[b] = gload_vec<kUnit>(values + (begin + j + b) * kPitch + d);
+          MACO_UNROLL
+          for (int b = 0; b < kBatch; ++b) {
+            MACO_UNROLL
+            for (int r = 0; r < BQ; ++r) {
+              // A value that the row doesn't see may be anything, and 0 * infinity is not 0.
+              if (j + b < count && (!C::causal || begin + j + b < limit(r))) {
+                const float weight = weights[r * kKeys + j + b];
+                MACO_UNROLL
+                for (int e = 0; e < kUnit; ++e) sum[r][u][e] = ffma(weight, to_acc(v[b].v[e]), sum[r][u][e]);
+              }
             }
           }
         }

@@ -27,8 +27,7 @@ MACO_OP void layernorm(Context& ctx, const Args& args, u32 tile) {
     const float squares = row_sum<Team>(ctx, x, C::N, [&](float v) { return (v - mean) * (v - mean); });
     const float scale = frsqrt(squares / (float)C::N + (float)C::eps);
     Y* y = args.ptr<Y>(3) + r * C::N;
-    Row::each(C::N, [&](int k, i64 i) {
-      const Vec<X, V> xs = x.get(k, i);
+    x.visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
       const Vec<W, V> ws = w.get(k, i);
       const Vec<B, V> bs = b.get(k, i);
       Vec<Y, V> ys;

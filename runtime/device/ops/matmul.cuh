@@ -97,6 +97,36 @@ MACO_FN void matmul_way(Context& ctx, F f) {
   }
 }
 
+// Copies a slice of b: `rows` runs of `count` elements, kLd apart in b, into rows of the page. kRows and kCount are those of a whole
+// slice, whose copies are unrolled: a lone warp issues them, and it must keep up with the memory.
+template <class P, i64 kLd, i64 kRows, i64 kCount, class W>
+MACO_FN void matmul_copy(Context& ctx, char* page, const W* b, i64 rows, i64 count) {
+  constexpr i64 kTo = P::kPitch * P::kBytes, kFrom = kLd * P::kBytes;
+  if constexpr (kLd * P::kBytes % 16 == 0 && kCount * P::kBytes % 16 == 0 && kTo % 16 == 0) {
+    if (((u64)b & 15) == 0) {
+      constexpr i64 kChunks = kCount * P::kBytes / 16;  // of 16 bytes
+      constexpr i64 kAcross = least(kLoaderLanes, power_above(kChunks)), kDown = kLoaderLanes / kAcross;
+      const i64 down = loader_lane() / kAcross, across = loader_lane() % kAcross;
+      char* to = page + down * kTo + across * 16;
+      const char* from = (const char*)b + down * kFrom + across * 16;
+      if (kLoaderLanes > 1 && rows == kRows && count == kCount) {
+        MACO_UNROLL
+        for (i64 r = 0; r < kRows; r += kDown) {
+          MACO_UNROLL
+          for (i64 c = 0; c < kChunks; c += kAcross)
+            if (r + down < kRows && c + across < kChunks) copy16(to + r * kTo + c * 16, from + r * kFrom + c * 16);
+        }
+        return;
+      }
+      const i64 chunks = count * P::kBytes / 16;
+      for (i64 r = 0; r + down < rows; r += kDown)
+        for (i64 c = 0; c + across < chunks; c += kAcross) copy16(to + r * kTo + c * 16, from + r * kFrom + c * 16);
+      return;
+    }
+  }
+  for (i64 r = 0; r < rows; ++r) page_copy(ctx, page + r * kTo, b + r * kLd, count);
+}
+
 template <class C, class P>
 MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
   using W = typename C::W;
@@ -110,17 +140,9 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
       char* page = page_acquire(ctx);
       if (!page) return;
       if constexpr (C::transpose_b) {
-        if constexpr (P::kPitch == C::K) {
-          page_copy(ctx, page, b + n * C::K, cols * C::K);
-        } else {
-          for (i64 c = 0; c < cols; ++c) page_copy(ctx, page + c * P::kPitch * P::kBytes, b + (n + c) * C::K + k, depth);
-        }
+        matmul_copy<P, C::K, P::kCols, P::kDepth>(ctx, page, b + n * C::K + k, cols, depth);
       } else {
-        if constexpr (P::kPitch == C::N) {
-          page_copy(ctx, page, b + k * C::N, depth * C::N);
-        } else {
-          for (i64 d = 0; d < depth; ++d) page_copy(ctx, page + d * P::kPitch * P::kBytes, b + (k + d) * C::N + n, cols);
-        }
+        matmul_copy<P, C::N, P::kDepth, P::kCols>(ctx, page, b + k * C::N + n, depth, cols);
       }
       page_publish(ctx);
     }

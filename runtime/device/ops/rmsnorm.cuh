@@ -22,8 +22,7 @@ MACO_OP void rmsnorm(Context& ctx, const Args& args, u32 tile) {
     const float squares = row_sum<Team>(ctx, x, C::N, [](float v) { return v * v; });
     const float scale = frsqrt(squares / (float)C::N + (float)C::eps);
     Y* y = args.ptr<Y>(2) + r * C::N;
-    Row::each(C::N, [&](int k, i64 i) {
-      const Vec<X, V> xs = x.get(k, i);
+    x.visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
       const Vec<W, V> ws = w.get(k, i);
       Vec<Y, V> ys;
       MACO_UNROLL

@@ -16,6 +16,7 @@ MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
   constexpr i64 kPairs = C::D / 2, kCols = C::H * C::D;
   // A lane keeps its pair, and with it sine and cosine, for all heads that it does.
   constexpr i64 kHeadsAtOnce = most(1, kLanes / kPairs);
+  constexpr int kBatch = (int)least(kLanes > 1 ? 8 : 1, (C::H + kHeadsAtOnce - 1) / kHeadsAtOnce);
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   for (i64 r = begin; r < end; ++r) {
@@ -29,13 +30,29 @@ MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
     Y* y = args.ptr<Y>(C::from_positions ? 2 : 1) + r * kCols;
     for (i64 p = lane(); p < kPairs * kHeadsAtOnce; p += kLanes) {
       const i64 pair = p % kPairs;
-      const float angle = angle_of((u64)position * C::turns((int)pair));
-      const float c = fcos(angle), s = fsin(angle);
+      const u64 turns = C::turns((int)pair);
       const i64 first = C::interleaved ? 2 * pair : pair, second = C::interleaved ? first + 1 : first + kPairs;
-      for (i64 h = p / kPairs; h < C::H; h += kHeadsAtOnce) {
-        const float a = to_acc(gload(x + h * C::D + first)), b = to_acc(gload(x + h * C::D + second));
-        gstore(y + h * C::D + first, from_acc<Y>(a * c - b * s));
-        gstore(y + h * C::D + second, from_acc<Y>(b * c + a * s));
+      float c = 0, s = 0;
+      // All loads of a batch come before its stores, and those of the first before the sine.
+      for (i64 h = p / kPairs; h < C::H; h += kBatch * kHeadsAtOnce) {
+        float a[kBatch] = {}, b[kBatch] = {};
+        MACO_UNROLL
+        for (int i = 0; i < kBatch; ++i) {
+          const i64 at = (h + i * kHeadsAtOnce) * C::D;
+          if (h + i * kHeadsAtOnce < C::H) a[i] = to_acc(gload(x + at + first)), b[i] = to_acc(gload(x + at + second));
+        }
+        if (h < kHeadsAtOnce) {
+          const float angle = angle_of((u64)position * turns);
+          c = fcos(angle), s = fsin(angle);
+        }
+        MACO_UNROLL
+        for (int i = 0; i < kBatch; ++i) {
+          const i64 at = (h + i * kHeadsAtOnce) * C::D;
+          if (h + i * kHeadsAtOnce < C::H) {
+            gstore(y + at + first, from_acc<Y>(a[i] * c - b[i] * s));
+            gstore(y + at + second, from_acc<Y>(b[i] * c + a[i] * s));
+          }
+        }
       }
     }
   }

@@ -20,8 +20,7 @@ MACO_OP void softmax(Context& ctx, const Args& args, u32 tile) {
     const float top = row_max<Team>(ctx, x, n);
     const float scale = 1.0f / row_sum<Team>(ctx, x, n, [&](float v) { return fexp(v - top); });
     Y* y = args.ptr<Y>(1) + r * n;
-    Row::each(n, [&](int k, i64 i) {
-      const Vec<X, V> xs = x.get(k, i);
+    x.visit(n, [&](int, i64 i, Vec<X, V> xs) {
       Vec<Y, V> ys;
       MACO_UNROLL
       for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>(fexp(to_acc(xs.v[v]) - top) * scale);
