@@ -34,7 +34,7 @@ Boxes cut(const TileContext& context, const Mat& m, const ir::Expr& rows, int64_
   return b;
 }
 
-bool moves(const Boxes& boxes, int64_t block) { return block > 0 && boxes.min_rows != boxes.max_rows; }
+bool moves(const Boxes& boxes) { return boxes.min_rows != boxes.max_rows; }
 
 ir::Region box_of(const Mat& m, const Boxes& boxes, int64_t t, int64_t block) {
   const int64_t r0 = t / boxes.across * boxes.BR, c0 = t % boxes.across * boxes.BC;

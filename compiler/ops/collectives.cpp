@@ -187,7 +187,7 @@ void tile_own_copy(TileContext& c, const Mat& x, const Mat& y, const Boxes& b, R
   for (int64_t t = 0; t < b.count(); ++t) {
     const ir::Region from = from_block ? own_box_of(c, x, b, t) : box_of(x, b, t);
     const ir::Region to = to_block ? own_box_of(c, y, b, t) : box_of(y, b, t);
-    const bool moving = to_block && b.min_rows != b.max_rows;
+    const bool moving = to_block && moves(b);
     c.task(copy, static_cast<uint32_t>(t), {read(from), moving ? may_write(to) : write(to)}, Role::Comm, ranks);
   }
 }
@@ -219,7 +219,7 @@ void tile_allgather(TileContext& c) {
       const ir::Region to = box_of(y, b, t, s);
       const ir::TaskId g = c.task(take, static_cast<uint32_t>(s * b.count() + t),
                                   {read(slot_region(c.program(), slot, b, in, t, s, 1, RankRef::self())),
-                                   moves(b, s) ? may_write(to) : write(to)},
+                                   moves(b) ? may_write(to) : write(to)},
                                   Role::Comm, all_but(s));
       c.wait(g, arrived[static_cast<size_t>(t)], RankRef::rank(static_cast<int32_t>(s)));
     }
@@ -276,7 +276,7 @@ void tile_scatter(TileContext& c, bool reduce) {
       const ir::Region to = box_of(y, b, t, s);
       const ir::TaskId g = c.task(take, static_cast<uint32_t>(s * b.count() + t),
                                   {read(slot_region(c.program(), slot, b, out, t, s, 1, RankRef::self())),
-                                   moves(b, s) ? may_write(to) : write(to)},
+                                   moves(b) ? may_write(to) : write(to)},
                                   Role::Comm, all_but(s));
       c.wait(g, arrived[static_cast<size_t>(t)], RankRef::rank(static_cast<int32_t>(s)));
     }

@@ -32,7 +32,8 @@ Boxes cut(const TileContext& context, const Mat& m, const ir::Expr& rows, int64_
 ir::Region box_of(const Mat& m, const Boxes& boxes, int64_t t, int64_t block = 0);
 /// The same for the block whose index is the rank that runs the task.
 ir::Region own_box_of(const TileContext& context, const Mat& m, const Boxes& boxes, int64_t t);
-/// True if where the box lies depends on the launch (then writes are MayWrite).
-bool moves(const Boxes& boxes, int64_t block);
+/// True if which rows of a tensor of several blocks a box covers depends on the launch: where the block begins, and where the next one does.
+/// Then writes are MayWrite.
+bool moves(const Boxes& boxes);
 
 }  // namespace maco::ops

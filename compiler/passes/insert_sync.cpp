@@ -146,7 +146,8 @@ class Inserter {
           std::find(open_.begin(), open_.end(), index(a.region.buffer)) == open_.end())
         open_.push_back(index(a.region.buffer));
       list.push_back(e);
-      if (a.writes() && in_arena(index(a.region.buffer))) note_written(index(a.region.buffer), a, task.ranks);
+      // Not what a task may write: such boxes overlap, and a sum of them says nothing.
+      if (a.kind == ir::AccessKind::Write && in_arena(index(a.region.buffer))) note_written(index(a.region.buffer), a, task.ranks);
     }
   }
 
