@@ -1,0 +1,67 @@
+// Seeded random graphs that can be executed: valid, with values that stay near 1, so that results can be compared.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/dtype.h"
+#include "runtime/host/session.h"
+
+namespace maco::fuzz {
+
+/// Numbers of ranks that are covered.
+inline constexpr int kWorlds[] = {1, 2, 3, 4, 5, 7, 8};
+/// Element types that are covered.
+inline constexpr ir::DType kDTypes[] = {ir::DType::F32, ir::DType::F16, ir::DType::BF16, ir::DType::I32};
+/// Seeds below this one cover every feature with every dtype that it takes at every number of ranks.
+inline constexpr uint64_t kCoveringSeeds = 11 * std::size(kWorlds) * std::size(kDTypes);
+
+enum class RolesKind : uint8_t { Auto, Counts, Ranges };
+
+/// What is counted as covered: the kinds of ops, an all-reduce by its algorithm ("allreduce oneshot").
+const std::vector<std::string>& features();
+/// Does an op of this feature take `dtype` as its first operand? (A barrier has none and counts as f32.)
+bool takes(const std::string& feature, ir::DType dtype);
+
+/// What a graph must have, chosen by its seed.
+struct Plan {
+  int world = 1;
+  ir::DType dtype = ir::DType::F32;   // of the forced features' first operands
+  bool dims = false;
+  RolesKind roles = RolesKind::Auto;
+  std::vector<std::string> forced;    // features
+};
+Plan plan_of(uint64_t seed);
+
+/// An op as text, with what it reads and makes.
+struct OpText {
+  std::string feature;
+  std::string kind;
+  std::vector<std::string> in, out;
+  std::vector<std::string> attrs;      // "axis = 1"
+  std::vector<std::string> after;      // names of earlier ops
+  std::string name;                    // "" if it has none of its own
+  bool changes_state = false;          // out[0] is a state
+};
+
+struct RandomGraph {
+  uint64_t seed = 0;
+  Plan plan;
+  std::vector<OpText> ops;
+  std::vector<runtime::LaunchValues> launches;
+
+  /// The DSL. `settings`: with roles, overlap, phases, regions.
+  std::string text(bool settings = true) const { return text(std::vector<bool>(ops.size(), true), settings); }
+  /// The DSL with some ops only, of which none reads what an op that is left out makes.
+  std::string text(const std::vector<bool>& kept, bool settings) const;
+
+  // What `text` prints before and behind the ops.
+  std::vector<std::pair<std::string, std::string>> declarations;  // name, statement
+  std::vector<std::string> outputs_anyway;                        // results that are outputs although something reads them
+  std::vector<std::string> set_statements;
+  std::vector<std::pair<std::string, std::vector<std::string>>> regions;
+};
+RandomGraph random_graph(uint64_t seed);
+
+}  // namespace maco::fuzz

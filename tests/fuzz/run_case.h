@@ -1,0 +1,56 @@
+// Compiles graphs in batches, runs them on the CPU target and compares them with the reference.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/program.h"
+#include "runtime/cpu/compile.h"
+#include "runtime/host/session.h"
+#include "tools/driver.h"
+
+namespace maco::fuzz {
+
+struct Case {
+  std::string name;                            // "seed 17"
+  std::string text;                            // DSL
+  std::vector<runtime::LaunchValues> launches;
+  uint64_t seed = 0;                           // of values, executors and the first epoch
+  passes::PipelineOptions pipeline;
+  /// Index in the batch of a case whose results must be the same bits, or -1.
+  int same_as = -1;
+};
+
+/// A case through the pipeline, with a print and a parse between all passes.
+struct Prepared {
+  Case c;
+  ir::Graph graph;      // inferred
+  ir::Program program;  // synced
+  std::string kernel;
+  std::string error;    // why there is no kernel
+};
+Prepared prepare(Case c);
+
+/// The bytes of every output and state, by "'y' on rank 1 after launch 0".
+using Results = std::map<std::string, std::vector<std::byte>>;
+
+/// Runs kernel `index` of `library` on fibres and on threads with jitter, launch by launch: results against the reference and each other,
+/// what no launch may touch against what it was. Nothing if all is well, else what isn't.
+std::string run(const Prepared& p, std::shared_ptr<runtime::CpuLibrary> library, size_t index, bool check_access, Results& results);
+
+/// All of it for a batch, whose kernels become one translation unit: for each case what went wrong, or "".
+struct BatchResult {
+  std::vector<Prepared> prepared;
+  std::vector<std::string> errors;
+  double prepare_s = 0, compile_s = 0, run_s = 0;
+};
+BatchResult run_batch(std::vector<Case> cases, bool check_access);
+
+/// Says on standard error which case a thread was at, should the process crash.
+void report_crashes();
+
+}  // namespace maco::fuzz
