@@ -171,7 +171,7 @@ struct Task {
   uint64_t ranks = ~uint64_t{0};  // bit r: runs on rank r (world <= 64)
   std::vector<Access> accesses;
   /// Tasks of the same rank that must have ended before this one starts although no data says so (`after`, phases, overlap,
-  /// regions): the ops of these calls. Tiled to scheduled; insert-sync turns them into waits.
+  /// regions, barriers): the ops of these calls. insert-sync makes waits of them; the verifier holds a synced Program against them.
   std::vector<CallId> after;
   std::vector<Wait> waits;
   std::vector<Signal> signals;

@@ -70,7 +70,6 @@ class Inserter {
   void run() {
     for (size_t t = 0; t < p_.tasks.size(); ++t) visit(ir::id_of<TaskId>(t));
     make_events();
-    for (ir::Task& t : p_.tasks) t.after.clear();
   }
   int64_t edges() const { return edges_; }
 

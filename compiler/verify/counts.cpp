@@ -76,6 +76,26 @@ class Counts {
                        arrivals_[static_cast<size_t>(source) * world + static_cast<size_t>(rank)]);
         if (wrong) break;  // of the other ranks the same would be said
       }
+    for (const Model::Signaller& s : m_.signallers[index(e)]) waited_for(e, s);
+  }
+
+  // A rank that signals another tells it something: that nobody listens is never meant, and what
+  // the signal was to order (a barrier, a handshake before a slot is written again) is not ordered.
+  void waited_for(ir::EventId e, const Model::Signaller& s) {
+    const auto task = id_of<TaskId>(s.task);
+    for (int source = 0; source < m_.world; ++source) {
+      if (!m_.runs(s.task, source)) continue;
+      for (int to : resolve(s.to, source, m_.world)) {
+        bool waited = false;
+        for (const Model::Waiter& w : m_.waiters[index(e)])
+          waited = waited || (m_.runs(w.task, to) && names(w.from, to, source, m_.world));
+        if (waited) continue;
+        report_.error(task, fmt::format("count: {} on rank {} signals event '{}' to rank {}, where "
+                                        "nobody waits for it",
+                                        describe(p_, task), source, p_[e].name, to));
+        return;
+      }
+    }
   }
 
   bool arrives(ir::EventId e, const Model::Waiter& w, int rank, int source, int signals) {

@@ -51,6 +51,7 @@ class Races {
     table_ = &table;
     histories_.assign(static_cast<size_t>(m_.world), History(table));
     count_pending();
+    find_last_tasks();
     // Often enough to keep histories short, seldom enough to cost a constant a node.
     const size_t words = static_cast<size_t>(m_.world) * m_.streams.size();
     const size_t period = options_.forget_every > 0 ? options_.forget_every
@@ -62,7 +63,11 @@ class Races {
       for (size_t i = 0; i < order_.size(); ++i) {
         const Node node = order_[i];
         clocks_.start(node);
-        if (m_.runs(node.task, node.rank)) visit(node);
+        if (m_.runs(node.task, node.rank)) {
+          visit(node);
+          // Later launches know no less: their waits are the same, and some are for earlier ones.
+          if (launch_ == 0) come_after(node);
+        }
         clocks_.end(node);
         passed(node);
         if (++statistics_.nodes % static_cast<int64_t>(period) == 0) raise_floors();
@@ -168,6 +173,48 @@ class Races {
           m_.signaller(w.event, past.runner, memory) == past.task)
         return true;
     return false;
+  }
+
+  // --- orders that no data says ---
+
+  /// Of the tasks of a call that run on the same ranks, the last of a stream.
+  struct Last {
+    uint32_t task;
+    uint64_t ranks;
+  };
+  void find_last_tasks() {
+    std::vector<bool> wanted(p_.calls.size(), false);
+    for (const ir::Task& t : p_.tasks)
+      for (ir::CallId c : t.after) wanted[index(c)] = true;
+    std::map<std::tuple<size_t, uint32_t, uint64_t>, uint32_t> last;
+    for (uint32_t t = 0; t < m_.tasks(); ++t) {
+      const ir::Task& task = p_.tasks[t];
+      if (!wanted[index(task.call)]) continue;
+      const auto [at, fresh] = last.try_emplace({index(task.call), m_.stream_of[t], task.ranks}, t);
+      if (!fresh && p_.tasks[at->second].place < task.place) at->second = t;
+    }
+    last_.resize(p_.calls.size());
+    for (const auto& [key, t] : last) last_[std::get<0>(key)].push_back({t, std::get<2>(key)});
+  }
+  void come_after(Node node) {
+    const ir::Task& task = p_.tasks[node.task];
+    if (task.after.empty()) return;
+    const Clocks::View view = clocks_.view(m_.stream_of[node.task], node.rank);
+    for (ir::CallId c : task.after)
+      for (const Last& before : last_[index(c)]) {
+        if (!((before.ranks >> node.rank) & 1) ||
+            view.ended(Plane::Weak, node.rank, m_.stream_of[before.task]) >=
+                clocks_.number(before.task, 0))
+          continue;
+        const Past first{.task = before.task, .runner = static_cast<int16_t>(node.rank)};
+        const Past second{.task = node.task, .runner = static_cast<int16_t>(node.rank)};
+        const auto [at, fresh] =
+            early_groups_.emplace(std::tuple(index(c), index(task.call)), early_.size());
+        if (fresh)
+          early_.push_back({first, second, "after", 0});
+        else
+          ++early_[at->second].more;
+      }
   }
 
   // --- what every task to come is ordered after ---
@@ -301,6 +348,16 @@ class Races {
       report_.note(id_of<TaskId>(x.task), sync(x));
       report_.note(id_of<TaskId>(y.task), sync(y));
     }
+    for (const Violation& v : early_) {
+      const std::string more = v.more > 0 ? fmt::format(" ({} more such pairs)", v.more) : "";
+      if (!report_.error(id_of<TaskId>(v.second.task),
+                         fmt::format("order: {} may start before {} has ended, but has to come "
+                                     "after it{}",
+                                     text(v.second), text(v.first), more)))
+        continue;
+      report_.note(id_of<TaskId>(v.first.task), sync(v.first));
+      report_.note(id_of<TaskId>(v.second.task), sync(v.second));
+    }
     report_.summarise("races");
   }
 
@@ -327,8 +384,12 @@ class Races {
   std::vector<int> done_;                             // by task: nodes of this launch
   size_t next_in_list_ = 0;
 
+  std::vector<std::vector<Last>> last_;  // by call, of those that another comes after
+
   std::vector<Violation> violations_;
   std::map<std::tuple<size_t, size_t, size_t, size_t, bool, bool, char>, size_t> groups_;
+  std::vector<Violation> early_;
+  std::map<std::tuple<size_t, size_t>, size_t> early_groups_;
 };
 
 }  // namespace

@@ -215,11 +215,7 @@ class Structure {
       for (const ir::Access& a : t.accesses)
         if (a.writes()) written[index(a.region.buffer)] |= t.ranks;
       for (ir::CallId c : t.after) {
-        if (p_.stage == Stage::Synced) {
-          report_.error(
-              id, fmt::format("{} still has to come after '{}' although the Program is synced",
-                              describe(p_, id), p_[c].op));
-        } else if (last[index(c)] >= static_cast<int64_t>(i)) {
+        if (last[index(c)] >= static_cast<int64_t>(i)) {
           report_.error(id,
                         fmt::format("order: {} comes after '{}', which the list of tasks has later",
                                     describe(p_, id), p_[c].op));

@@ -32,7 +32,7 @@ class Oracle {
     close(weak_);
     for (size_t n = 0; n < nodes(); ++n)
       if (weak_[n][n]) return "deadlock";
-    return races() ? "race" : "";
+    return races() || !afters() ? "race" : "";
   }
 
   static constexpr size_t kMaxNodes = 512;
@@ -85,6 +85,37 @@ class Oracle {
               return false;
           }
         }
+    // Nobody tells another rank what it doesn't listen to.
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      for (const ir::Signal& s : p_.tasks[t].signals)
+        for (int rank = 0; rank < world_; ++rank) {
+          if (!runs(t, rank) || local(s.event)) continue;
+          for (int to : ir::resolve(s.to, rank, world_))
+            if (!listens(s.event, rank, to)) return false;
+        }
+    return true;
+  }
+  bool listens(ir::EventId e, int source, int rank) const {
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      for (const ir::Wait& w : p_.tasks[t].waits) {
+        const auto from = ir::resolve(w.from, rank, world_);
+        if (w.event == e && runs(t, rank) && std::count(from.begin(), from.end(), source))
+          return true;
+      }
+    return false;
+  }
+  /// Whether what comes after something else without sharing data surely does.
+  bool afters() const {
+    for (size_t x = 0; x < nodes(); ++x)
+      for (size_t y = 0; y < nodes(); ++y) {
+        const ir::Task& task = p_.tasks[task_of(y)];
+        if (rank_of(x) != rank_of(y) || launch_of(x) != launch_of(y) ||
+            !runs(task_of(x), rank_of(x)) || !runs(task_of(y), rank_of(y)))
+          continue;
+        if (std::count(task.after.begin(), task.after.end(), p_.tasks[task_of(x)].call) &&
+            !weak_[x][y])
+          return false;
+      }
     return true;
   }
   bool packets_meet(size_t writer, int source, size_t reader, int rank) const {

@@ -32,6 +32,13 @@ class Generator {
     if (p_.world > 1)
       for (int64_t n = 1 + below(2); n > 0; --n) exchange();
     for (size_t i = 0; i < p_.tasks.size(); ++i) p_.tasks[i].tile = static_cast<uint32_t>(i);
+    if (below(3) == 0) {  // a second op, some of whose tasks come after the first
+      p_.calls.push_back(p_.calls[0]);
+      for (size_t i = p_.tasks.size() - p_.tasks.size() / 3; i < p_.tasks.size(); ++i) {
+        p_.tasks[i].call = id_of<CallId>(1);
+        if (below(2) == 0) p_.tasks[i].after.push_back(id_of<CallId>(0));
+      }
+    }
     std::vector<int32_t> next(static_cast<size_t>(p_.ctas), 0);
     for (Task& t : p_.tasks) {
       t.sm = static_cast<int32_t>(below(p_.ctas));
@@ -239,7 +246,9 @@ class Generator {
   void sync() {
     for (size_t i = 0; i < p_.tasks.size(); ++i)
       for (size_t j = i + 1; j < p_.tasks.size(); ++j) {
-        if (p_.tasks[i].sm == p_.tasks[j].sm || !conflict(p_.tasks[i], p_.tasks[j])) continue;
+        const bool after = !p_.tasks[j].after.empty() && p_.tasks[i].call == p_.tasks[j].after[0];
+        if (p_.tasks[i].sm == p_.tasks[j].sm || !(after || conflict(p_.tasks[i], p_.tasks[j])))
+          continue;
         const auto e = id_of<EventId>(p_.events.size());
         p_.events.push_back(
             {"e" + std::to_string(i) + "." + std::to_string(j), EventKind::Local, 1});

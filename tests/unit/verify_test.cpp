@@ -190,6 +190,29 @@ TEST_CASE("temporaries may share memory where events keep them apart") {
                       "q[0:4, 0:8], which share memory: nothing orders the two"));
 }
 
+TEST_CASE("orders that no data says are proved") {
+  // The last task reads nothing that 'down' makes: its stream alone orders it after one of the two
+  // tiles.
+  const std::string apart =
+      with(with(kSum, "sm=0 place=1: read q[0:4, 0:8]; write y[0:4, 0:8]; wait summed",
+                "sm=0 place=1 after(c0): read x[0:4, 0:8]; write y[0:4, 0:8]"),
+           "; signal summed", "");
+  const std::string unsignalled = with(apart, "  event summed local\n", "");
+  CHECK_THAT(verdict(unsignalled),
+             Contains("order: silu 'out' tile 0 (rank 0, launch 0) may start before matmul 'down' "
+                      "tile 1 (rank 0, launch 0) has ended, but has "
+                      "to come after it"));
+  CHECK(verdict(with(unsignalled, "write y[0:4, 0:8]\n", "write y[0:4, 0:8]; wait done\n")) == "");
+}
+
+TEST_CASE("a signal to a peer is waited for") {
+  const std::string deaf =
+      with(with(kSum, "read p[0:4, 0:8] slots[0:2, 0:32]; write q", "read p[0:4, 0:8]; write q"),
+           "wait arrived from others; ", "");
+  CHECK_THAT(verdict(deaf), Contains("count: allreduce 'y' (put) tile 0 on rank 0 signals event "
+                                     "'arrived' to rank 1, where nobody waits for it"));
+}
+
 TEST_CASE("what a stage promises is checked") {
   struct Case {
     const char *from, *to, *reason;
@@ -226,8 +249,8 @@ TEST_CASE("what a stage promises is checked") {
       {"wait summed", "wait summed from others", "waits for the local event 'summed' of others"},
       {"ctas=3", "ctas=4", "CTA 3 has no role"},
       {"arrived peer", "arrived peer count=2", "event 'arrived' is a peer event with count 2"},
-      {"compute sm=0 place=1:", "compute sm=0 place=1 after(c0):",
-       "still has to come after 'down' although the Program is synced"},
+      {"compute sm=0 place=0:", "compute sm=0 place=0 after(c3):",
+       "which the list of tasks has later"},
   };
   for (const Case& c : cases) CHECK_THAT(verdict(with(kSum, c.from, c.to)), Contains(c.reason));
 
