@@ -11,6 +11,7 @@ struct InternalError : std::logic_error {
   using std::logic_error::logic_error;
 };
 
+/// Throws; `what` says which invariant of MACO is broken.
 [[noreturn]] inline void internal_error(const char* file, int line, const std::string& what) {
   throw InternalError(std::string(file) + ":" + std::to_string(line) + ": " + what);
 }

@@ -50,9 +50,12 @@ class Diagnostics {
   /// Belongs to the diagnostic reported before it.
   void note(Loc loc, std::string message);
 
+  /// Errors reported since the start or the last clear(); warnings and notes don't count.
   bool has_errors() const { return errors_ > 0; }
   int errors() const { return errors_; }
+  /// In the order of reporting.
   const std::vector<Diagnostic>& all() const { return list_; }
+  /// Forgets what was reported; files and contexts stay.
   void clear();
 
   /// All diagnostics as text:

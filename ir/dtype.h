@@ -25,6 +25,7 @@ constexpr int64_t size_of(DType t) {
   return sizes[static_cast<size_t>(t)];
 }
 
+/// Has it a fraction, infinities or NaN? The others are integers.
 constexpr bool is_float(DType t) { return t != DType::I32 && t != DType::U8; }
 
 /// The type called `text`, or nothing.

@@ -26,11 +26,13 @@ inline constexpr std::string_view kReservedWords[] = {
     "after", "buffer", "call", "event", "from",  "lag",  "may",   "program",
     "read",  "roles",  "signal", "task", "to",   "value", "wait", "write"};
 
+/// Does `word` begin an entity or clause? Such a name needs quotes.
 inline bool is_reserved(std::string_view word) {
   return std::find(std::begin(kReservedWords), std::end(kReservedWords), word) !=
          std::end(kReservedWords);
 }
 
+/// Bytes that a plain word begins with, and that follow.
 constexpr bool is_word_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -38,6 +40,7 @@ constexpr bool is_word_char(char c) {
   return is_word_start(c) || (c >= '0' && c <= '9') || c == '.';
 }
 
+/// Can `text` stand without quotes?
 inline bool is_plain_name(std::string_view text) {
   if (text.empty() || !is_word_start(text[0])) return false;
   for (char c : text)
@@ -45,6 +48,7 @@ inline bool is_plain_name(std::string_view text) {
   return !is_reserved(text);
 }
 
+/// Appends `text` in quotes, with escapes for quotes, backslashes and what can't be printed.
 inline void append_quoted(std::string& out, std::string_view text) {
   out += '"';
   for (char c : text) {
@@ -68,6 +72,7 @@ inline void append_quoted(std::string& out, std::string_view text) {
   out += '"';
 }
 
+/// Appends `text` as the parser reads a name back: plain if it can, else in quotes.
 inline void append_name(std::string& out, std::string_view text) {
   if (is_plain_name(text)) {
     out += text;

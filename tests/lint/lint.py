@@ -1,0 +1,520 @@
+#!/usr/bin/env python3
+"""Holds the sources against the rules of the architecture that no compiler checks.
+
+  lint.py [--macoc build/bin/macoc]    checks the tree, and the kernels that macoc emits for the examples
+  lint.py --self-test                  breaks each rule in a copy of the tree, and expects to be told
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SOURCES = (".cpp", ".h", ".cuh", ".py", ".sh")
+
+
+@dataclass(frozen=True)
+class Finding:
+    rule: str
+    path: str
+    line: int
+    message: str
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: {self.message} [{self.rule}]"
+
+
+def read_tree():
+    """Path from the root -> text, of all files that git knows; without git, of all that no build made."""
+    git = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True)
+    if git.returncode == 0 and git.stdout:
+        paths = [p for p in git.stdout.decode().split("\0") if p]
+    else:
+        paths = []
+        for folder, folders, files in os.walk(ROOT):
+            folders[:] = [f for f in folders if not f.startswith((".", "build", "__pycache__"))]
+            paths += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files]
+    tree = {}
+    for path in sorted(paths):
+        try:
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                tree[path] = file.read()
+        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            pass
+    return tree
+
+
+# ---- text of C++ -------------------------------------------------------------------------------------------------------------
+
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
+
+
+def blanked(text, strings):
+    """The text with comments, and strings if asked for, as blanks: the same places."""
+
+    def blank(match):
+        if not strings and not match[0].startswith("/"):
+            return match[0]
+        return re.sub(r"[^\n]", " ", match[0])
+
+    return TOKEN.sub(blank, text)
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def closing(text, at, opening="(", close=")"):
+    """Index of the bracket that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(text)):
+        depth += (text[i] == opening) - (text[i] == close)
+        if depth == 0:
+            return i
+    return len(text)
+
+
+def loops(code):
+    """(start, header, body) of each loop."""
+    for match in re.finditer(r"\b(?:while|for)\s*\(", code):
+        end = closing(code, match.end() - 1)
+        at = end + 1
+        while at < len(code) and code[at].isspace():
+            at += 1
+        if at >= len(code):
+            continue
+        if code[at] == "{":
+            stop = closing(code, at, "{", "}")
+        elif code[at] == ";":
+            stop = at  # no body, or the end of a do loop
+            before = code[: match.start()].rstrip()
+            if before.endswith("}"):
+                depth, i = 0, len(before) - 1
+                while i >= 0:
+                    depth += (before[i] == "}") - (before[i] == "{")
+                    if depth == 0:
+                        break
+                    i -= 1
+                if re.search(r"\bdo\s*$", before[:i]):
+                    yield match.start(), code[match.end() : end], before[i:]
+                    continue
+        else:
+            stop = code.find(";", at)
+            # `for (...) if (...) { ... }`: the statement ends with its block.
+            brace = code.find("{", at)
+            if 0 <= brace < stop:
+                stop = closing(code, brace, "{", "}")
+        yield match.start(), code[match.end() : end], code[at : stop + 1]
+
+
+# ---- rules -------------------------------------------------------------------------------------------------------------------
+
+# Differences between host and device live in the words of either, and in the atoms of matrix products.
+MAY_DIFFER = re.compile(r"runtime/device/(words|mma\w*|atoms\w*)\.cuh$|runtime/device/(mma|atoms)/|runtime/cpu/")
+HOST_OR_DEVICE = re.compile(r"\b(__CUDA\w*|__NVCC__|MACO_CPU|MACO_HAS_\w+|MACO_HOST\w*)\b")
+IS_DEVICE = re.compile(r"runtime/device/.*\.cuh$")
+
+
+def host_or_device(tree):
+    """Conditions on host, device or architecture stand where the architecture allows them."""
+    for path, text in tree.items():
+        if not path.endswith((".cpp", ".h", ".cuh")) or MAY_DIFFER.match(path):
+            continue
+        code = blanked(text, strings=True)
+        for match in re.finditer(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b[^\n]*", code, re.M):
+            if HOST_OR_DEVICE.search(match[0]):
+                yield path, line_of(code, match.start()), f"'{match[0].strip()}': host and device differ in words and atoms only"
+            elif IS_DEVICE.match(path):
+                yield path, line_of(code, match.start()), f"'{match[0].strip()}': device headers outside of words and atoms have no conditions"
+
+
+WORDS_INCLUDE = {'"cpu_context.h"', "<cmath>", "<cstdint>", "<cstring>"}
+
+
+def includes_nothing(tree):
+    """Device headers and emitted kernels include nothing; the words of the CPU target include four headers."""
+    for path, text in tree.items():
+        emitted = path.startswith("emitted/")
+        if not (emitted or path.startswith(("runtime/device/", "runtime/cpu/words/"))) or not path.endswith((".cu", ".cuh", ".h")):
+            continue
+        code = blanked(text, strings=False)
+        for match in re.finditer(r"^[ \t]*#[ \t]*include\s*(\S+)|__has_include\b|^[ \t]*(?:import|module)\b", code, re.M):
+            if not (path.startswith("runtime/cpu/words/") and match[1] in WORDS_INCLUDE):
+                yield path, line_of(code, match.start()), f"'{match[0].strip()}': includes nothing"
+
+
+def readmes(tree):
+    """Each folder with sources has a README.md, or a line in the README.md of the folder that it is in."""
+    for folder in sorted({os.path.dirname(p) for p in tree if p.endswith(SOURCES)}):
+        if os.path.join(folder, "README.md") in tree:
+            continue
+        above, name = os.path.split(folder)
+        if re.search(rf"\b{re.escape(name)}/", tree.get(os.path.join(above, "README.md"), "")):
+            continue
+        yield folder, 1, "has no README.md"
+
+
+# What each library may link, directly or through others, of the project's own; and the folder that it is.
+LINKS = {
+    "maco_ir": ("ir", set()),
+    "maco_cost": ("compiler/cost", {"maco_ir"}),
+    "maco_ops": ("compiler/ops", {"maco_ir", "maco_cost"}),
+    "maco_frontend": ("compiler/frontend", {"maco_ir", "maco_cost", "maco_ops"}),
+    "maco_verify": ("compiler/verify", {"maco_ir"}),
+    "maco_passes": ("compiler/passes", {"maco_ir", "maco_cost", "maco_ops", "maco_verify"}),
+    "maco_codegen": ("compiler/codegen", {"maco_ir"}),
+    "maco_reference": ("runtime/reference", {"maco_ir"}),
+    "maco_host": ("runtime/host", {"maco_ir"}),
+    "maco_cpu": ("runtime/cpu", {"maco_ir", "maco_host"}),
+}
+FOLDERS = {folder: library for library, (folder, _) in LINKS.items()}
+# Headers outside of the libraries, and who may include them.
+SHARED = {
+    "cmake/embedded.h": {"maco_codegen", "maco_cpu"},
+    "runtime/status.h": {"maco_reference", "maco_host", "maco_cpu"},
+    "runtime/device/abi.cuh": {"maco_host"},
+}
+# Heavy headers, and where they stay; the CUDA of a machine is opened at run time, never included.
+HEAVY = [
+    (re.compile(r"<nlohmann/"), re.compile(r"compiler/frontend/json_|[\w/]*manifest\.cpp$|runtime/reference/safetensors\.cpp$|tests/")),
+    (re.compile(r"<CLI/"), re.compile(r"tools/|tests/")),
+    (re.compile(r"<clang/|<llvm/"), re.compile(r"compiler/frontend/cuda/")),
+    (re.compile(r"<(cuda\w*|nvrtc|nccl|nvshmem\w*)\.h>"), re.compile(r"$^")),
+]
+
+
+def linked_libraries(tree):
+    """Library -> (file, line, what it links), from the CMake files."""
+    links = {}
+    for path, text in tree.items():
+        if not path.endswith("CMakeLists.txt"):
+            continue
+        text = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), text)
+        for match in re.finditer(r"\b(?:maco_library|target_link_libraries)\s*\(\s*(\w+)([^)]*)\)", text):
+            if match[0].startswith("maco_library"):
+                _, _, names = match[2].partition("LINK")
+            else:
+                names = match[2]
+            links.setdefault(match[1], []).append((path, line_of(text, match.start()), set(re.findall(r"\b(?:maco|CLI11)\w*", names))))
+    return links
+
+
+def links(tree):
+    """Libraries link, and their files include, what lies below them."""
+    direct = linked_libraries(tree)
+    for library, (_, allowed) in LINKS.items():
+        if library not in direct:
+            yield "CMakeLists.txt", 1, f"no library '{library}'"
+            continue
+        seen, todo = set(), [library]
+        while todo:
+            for path, line, names in direct.get(todo.pop(), []):
+                for name in sorted(names - seen):
+                    seen.add(name)
+                    todo.append(name)
+                    if name not in allowed:
+                        yield path, line, f"'{library}' links '{name}', and may link {', '.join(sorted(allowed)) or 'nothing'}"
+    for library in direct:
+        if library.startswith("maco_") and library not in LINKS and not any(
+                path.startswith(("tools/", "tests/")) for path, _, _ in direct[library]):
+            yield direct[library][0][0], direct[library][0][1], f"'{library}' has no rule; add what it may link"
+
+
+def layers(tree):
+    """Files include headers of the libraries that theirs may link; heavy headers stay where they belong."""
+    for path, text in tree.items():
+        if not path.endswith((".cpp", ".h", ".cuh")):
+            continue
+        code = blanked(text, strings=False)
+        own = next((lib for folder, lib in FOLDERS.items() if path.startswith(folder + "/")), None)
+        for match in re.finditer(r'^[ \t]*#[ \t]*include\s*(["<][^">\n]+[">])', code, re.M):
+            name, line = match[1], line_of(code, match.start())
+            for header, home in HEAVY:
+                if header.match(name) and not home.match(path):
+                    yield path, line, f"{name} does not belong here"
+            target = name[1:-1]
+            if own is None or name[0] == "<" or path.startswith("runtime/cpu/words/"):
+                continue
+            theirs = next((lib for folder, lib in FOLDERS.items() if target.startswith(folder + "/")), None)
+            if theirs == own or theirs in LINKS[own][1] or own in SHARED.get(target, ()):
+                continue
+            yield path, line, f"{name}: '{own}' may include {', '.join(sorted(LINKS[own][1])) or 'nothing'} of the project"
+
+
+POLLS = re.compile(r"\b(load_acquire_\w+|packet_load\w*|landed|load_relaxed)\s*\(")
+ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet_load\w*|landed)\s*\(")
+AGAIN = re.compile(r"\.\s*again\s*\(")
+# A loop over ranks or words that looks at each once.
+COUNTED = re.compile(r"^[^;]*=[^;]*;\s*\w+\s*<[^;]*;\s*(\+\+\w+|\w+\+\+|\w+\s*\+=\s*\w+)\s*$", re.S)
+
+
+def device_texts(tree):
+    for path, text in tree.items():
+        if IS_DEVICE.match(path) or path.startswith("emitted/"):
+            yield path, text, blanked(text, strings=True)
+
+
+def waits_bounded(tree):
+    """A loop that polls goes through Watch; no wait loops inside of asm."""
+    for path, text, code in device_texts(tree):
+        for start, header, body in loops(code):
+            polls = POLLS.search(header) or (not COUNTED.match(header) and POLLS.search(body))
+            if polls and not AGAIN.search(header + body):
+                yield path, line_of(code, start), f"polls with '{polls[1]}' and has no deadline (Watch::again)"
+        for match in re.finditer(r"\b(bra|trap|nanosleep)\b[^\"\n]*;", blanked(text, strings=False)):
+            if "asm" in text[max(0, match.start() - 600) : match.start()]:
+                yield path, line_of(text, match.start()), f"'{match[1]}' in asm: waits are loops of C++ that Watch bounds"
+        for match in re.finditer(r"\b(__trap|__nanosleep|__brkpt|assert|exit)\s*\(", code):
+            if match[1] != "__nanosleep" or not re.search(r"\bpause_for\b[^}]*$", code[: match.start()]):
+                yield path, line_of(code, match.start()), f"'{match[1]}': whoever waits pauses in pause_for, and leaves by a branch"
+
+
+def waits_compare(tree):
+    """What a wait waits for is reached with >=, never told by !=."""
+    for path, _, code in device_texts(tree):
+        for start, header, body in loops(code):
+            inner = any(AGAIN.search(h + b) for _, h, b in loops(body))
+            if AGAIN.search(header + body) and not inner and "!=" in header + body:
+                yield path, line_of(code, start), "'!=' in the loop of a wait: a counter may be past its target"
+
+
+def waits_acquire(tree):
+    """A wait's look at its word is an acquire, or a packet that carries its own data."""
+    for path, _, code in device_texts(tree):
+        for start, header, body in loops(code):
+            if AGAIN.search(header + body) and not ACQUIRES.search(header + body):
+                yield path, line_of(code, start), "the loop of a wait has no acquire"
+            elif POLLS.search(header) and not ACQUIRES.search(header):
+                yield path, line_of(code, start), "the loop's condition looks at a word without acquire"
+
+
+def no_volatile(tree):
+    """`volatile` belongs to asm; it synchronises nothing."""
+    for path, _, code in device_texts(tree):
+        for match in re.finditer(r"\bvolatile\b", code):
+            if not re.search(r"\basm\s*$", code[: match.start()]):
+                yield path, line_of(code, match.start()), "'volatile' is no synchronisation"
+
+
+def no_fence(tree):
+    """Release and acquire are on the flag itself; fences are for the async proxy."""
+    fence = re.compile(r"\b(__threadfence\w*|\w*atomic_thread_fence|membar\.\w+|fence\.(?:acq_rel|sc|acquire|release)\b[\w.]*)")
+    for path, text in tree.items():
+        if IS_DEVICE.match(path) or path.startswith(("emitted/", "runtime/cpu/words/")) and path.endswith((".cu", ".h")):
+            code = blanked(text, strings=False)
+            for match in fence.finditer(code):
+                yield path, line_of(code, match.start()), f"'{match[1]}' in place of a release or acquire on the flag"
+
+
+# Where flags are touched: the atoms themselves, and the few places built on them.
+FLAG_WORDS = re.compile(r"\b(load_acquire_\w+|(?:add|store)_release_\w+|packet_load\w*|claim)\s*\(")
+FLAG_PTX = re.compile(r"\b(ld|st|red|atom)\.(acquire|release|acq_rel|relaxed)\b[\w.]*")
+
+
+def flags_in_place(tree):
+    """Ops don't touch flags: they wait and signal through sync and pages; PTX for flags stands in words."""
+    for path, text in tree.items():
+        if not IS_DEVICE.match(path) or path == "runtime/device/words.cuh":
+            continue
+        code = blanked(text, strings=False)
+        if path.startswith("runtime/device/ops/"):
+            for match in FLAG_WORDS.finditer(blanked(text, strings=True)):
+                yield path, line_of(text, match.start()), f"'{match[1]}' in an op: waits and signals are those of sync.cuh and pages.cuh"
+        for match in FLAG_PTX.finditer(code):
+            yield path, line_of(code, match.start()), f"'{match[0]}' outside of words.cuh"
+        for match in re.finditer(r"cp\.async\.bulk\.wait_group\.read", code):
+            yield path, line_of(code, match.start()), "'.read' does not wait until what was written is visible"
+
+
+# Paths of somebody's machine; /usr, /opt and /tmp are those of all.
+MACHINE_PATH = re.compile(r"(?<![\w.\-$}~])/(?:home|root|Users|mnt|work|data|scratch|nfs)/[\w.-]+")
+LEFT_OVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")) + r")\b")
+
+
+def left_overs(tree):
+    """No paths of a machine, nothing left to do."""
+    for path, text in tree.items():
+        if path.startswith("emitted/"):
+            continue
+        for pattern, what in ((MACHINE_PATH, "a path of one machine"), (LEFT_OVER, "is left over")):
+            for match in pattern.finditer(text):
+                yield path, line_of(text, match.start()), f"'{match[0]}': {what}"
+
+
+PUBLIC = re.compile(r"(ir|runtime/host|runtime/include/maco)/\w+\.h$")
+DECLARES = re.compile(r"^\s*(?:template\s*<[^;{]*>\s*)?(?:class\s+\w+[^;]*\{|(?:\[\[\w+\]\]\s*)?(?:virtual |static |inline |constexpr |explicit )*[\w:<>,&*\s]+?[\s&*](\w+)\([^;{]*\)[^;{]*[;{])", re.S)
+
+
+def headers_say(tree):
+    """A public header begins with what it is, and each group of functions or class has a comment.
+
+    A group is what stands between blank lines: one comment may speak for several lines. Getters in a class, operators, overrides and what is
+    private need none.
+    """
+    for path, text in tree.items():
+        if not PUBLIC.match(path):
+            continue
+        if not text.startswith("//"):
+            yield path, 1, "a public header begins with a comment that says what it is"
+        depth_of_private, depth = None, 0
+        at = 0
+        for group in re.split(r"\n[ \t]*\n", text):
+            start = text.index(group, at)
+            at = start + len(group)
+            code = blanked(group, strings=True)
+            if depth_of_private is not None and depth < depth_of_private:
+                depth_of_private = None
+            hidden = depth_of_private is not None
+            private = re.search(r"^\s*private:", code, re.M)
+            visible = code[: private.start()] if private else code
+            if not hidden and "//" not in group and "#" not in visible:
+                inside = re.match(r"\s*namespace\b[^{]*\{", visible)
+                if inside:
+                    visible = visible[inside.end() :]
+                match = DECLARES.match(visible)
+                trivial = re.search(r"\boperator\b|\boverride\b|= default|= delete|~|^\s*(?:explicit )?[A-Z]\w*\([^;]*\)\s*(?:;|:)", visible)
+                if match and not trivial:
+                    yield path, line_of(text, start + len(group) - len(group.lstrip())), "a declaration without a comment that says its contract"
+            if private:
+                depth_of_private = depth + code[: private.start()].count("{") - code[: private.start()].count("}")
+            depth += code.count("{") - code.count("}")
+
+
+RULES = [host_or_device, includes_nothing, readmes, links, layers, waits_bounded, waits_compare, waits_acquire, no_volatile, no_fence,
+         flags_in_place, left_overs, headers_say]
+
+
+def lint(tree, rules=None):
+    return [Finding(rule.__name__.replace("_", "-"), *found) for rule in rules or RULES for found in rule(tree)]
+
+
+def emitted_kernels(macoc):
+    """Kernels of the examples and of the graph with every op, for a GPU and for the CPU's description."""
+    folder = os.path.join(ROOT, "examples", "graphs")
+    graphs = [os.path.join(folder, name) for name in ("tp_mlp.json", "decode_layer.maco")]
+    graphs.append(os.path.join(ROOT, "tests", "e2e", "all_ops.maco"))
+    kernels = {}
+    for graph in graphs:
+        for target in ("sm_90a", "cpu"):
+            run = subprocess.run([macoc, graph, "-q", "--target", target], capture_output=True, text=True)
+            if run.returncode != 0:
+                sys.exit(f"{macoc} {graph}: {run.stderr}")
+            kernels[f"emitted/{os.path.splitext(os.path.basename(graph))[0]}-{target}.cu"] = run.stdout
+    return kernels
+
+
+# ---- self-test ---------------------------------------------------------------------------------------------------------------
+
+# Rule, file, and what makes it bad: a text to add at the end, or (before, after) to replace; then what the message must name.
+BAD = [
+    (host_or_device, "runtime/device/sync.cuh", "#ifdef __CUDA_ARCH__\n#endif\n", "__CUDA_ARCH__"),
+    (host_or_device, "runtime/device/ops/matmul.cuh", "#if MACO_HAS_F8\n#endif\n", "MACO_HAS_F8"),
+    (host_or_device, "compiler/codegen/codegen.cpp", "#if defined(__CUDACC__)\n#endif\n", "__CUDACC__"),
+    (host_or_device, "runtime/device/rows.cuh", "#if kRows\n#endif\n", "no conditions"),
+    (includes_nothing, "runtime/device/numbers.cuh", "#include <cuda_fp16.h>\n", "cuda_fp16"),
+    (includes_nothing, "runtime/cpu/words/words.h", "#include <vector>\n", "vector"),
+    (includes_nothing, "emitted/kernel.cu", "#include <cstdint>\n", "cstdint"),
+    (readmes, "compiler/novel/pass.cpp", "int x;\n", "README"),
+    (links, "compiler/CMakeLists.txt", ("maco_library(maco_verify ${verify} LINK maco_ir)",
+                                        "maco_library(maco_verify ${verify} LINK maco_ir maco_passes)"), "'maco_verify' links 'maco_passes'"),
+    (links, "compiler/CMakeLists.txt", "target_link_libraries(maco_ops PRIVATE maco_codegen)\n", "'maco_ops' links 'maco_codegen'"),
+    (links, "ir/CMakeLists.txt", "target_link_libraries(maco_ir PUBLIC maco_host)\n", "'maco_ir' links 'maco_host'"),
+    (links, "runtime/CMakeLists.txt", "target_link_libraries(maco_reference PUBLIC maco_ops)\n", "'maco_reference' links 'maco_ops'"),
+    (links, "compiler/CMakeLists.txt", "maco_library(maco_novel x.cpp LINK maco_ir)\n", "'maco_novel' has no rule"),
+    (layers, "compiler/verify/verify.cpp", '#include "compiler/passes/passes.h"\n', "maco_verify"),
+    (layers, "ir/graph.cpp", '#include "compiler/ops/op.h"\n', "maco_ir"),
+    (layers, "compiler/ops/matmul.cpp", '#include "compiler/codegen/codegen.h"\n', "maco_ops"),
+    (layers, "runtime/reference/rope.cpp", '#include "compiler/ops/op.h"\n', "maco_reference"),
+    (layers, "runtime/host/jit.cpp", "#include <cuda.h>\n", "cuda.h"),
+    (layers, "ir/expr.cpp", "#include <nlohmann/json.hpp>\n", "nlohmann"),
+    (waits_bounded, "runtime/device/ops/put.cuh", "MACO_FN void f(const u32* p) { while (load_acquire_sys(p) < 3) {} }\n", "load_acquire_sys"),
+    (waits_bounded, "runtime/device/ops/put.cuh", "MACO_FN void f(const u32* p) {\n  do {\n    v = load_acquire_gpu(p);\n  } while (v < 3);\n}\n",
+     "load_acquire_gpu"),
+    (waits_bounded, "runtime/device/ops/put.cuh", "void f() { for (;;) { if (u32(packet_load(s) >> 32) == e) break; } }\n", "packet_load"),
+    (waits_bounded, "emitted/kernel.cu", "void f() { for (u32 v = load_relaxed(p); v < 3; v = load_relaxed(p)) ; }\n", "load_relaxed"),
+    (waits_bounded, "runtime/device/pages.cuh", 'asm volatile("{\\n\\tL: mbarrier.try_wait.b64 p, [%0], 1;\\n\\t@!p bra L;\\n\\t}" :: "r"(a));\n', "bra"),
+    (waits_bounded, "runtime/device/sync.cuh", "MACO_FN void f() { __trap(); }\n", "__trap"),
+    (waits_bounded, "runtime/device/sync.cuh", ("if (watch.again()) continue;", "continue;"), "no deadline"),
+    (waits_compare, "runtime/device/sync.cuh", ("!reached(seen, target); seen = load_acquire_gpu(word)", "seen != target; seen = load_acquire_gpu(word)"),
+     "'!='"),
+    (waits_acquire, "runtime/device/sync.cuh", ("for (u32 seen = load_acquire_gpu(word); !reached(seen, target); seen = load_acquire_gpu(word))",
+                                                "for (u32 seen = load_relaxed(word); !reached(seen, target); seen = load_relaxed(word))"), "acquire"),
+    (waits_acquire, "runtime/device/pages.cuh", ("while (!landed(landing, ctx.page_round))", "while (load_relaxed(landing) == 0)"), "acquire"),
+    (no_volatile, "runtime/device/sync.cuh", "MACO_FN u32 f(const u32* p) { return *(const volatile u32*)p; }\n", "volatile"),
+    (no_volatile, "emitted/kernel.cu", "volatile int flag;\n", "volatile"),
+    (no_fence, "runtime/device/sync.cuh", "MACO_FN void f(u32* p) { __threadfence_system(); store_relaxed(p, 1); }\n", "__threadfence_system"),
+    (no_fence, "runtime/device/words.cuh", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");\n', "fence.acq_rel.gpu"),
+    (no_fence, "runtime/cpu/words/words.h", "inline void f() { std::atomic_thread_fence(std::memory_order_release); }\n", "atomic_thread_fence"),
+    (flags_in_place, "runtime/device/ops/matmul.cuh", "MACO_FN void f(u32* p) { store_release_sys(p, 1); }\n", "store_release_sys"),
+    (flags_in_place, "runtime/device/sync.cuh", 'asm volatile("ld.acquire.gpu.u32 %0, [%1];");\n', "ld.acquire"),
+    (flags_in_place, "runtime/device/ops/put.cuh", 'asm volatile("cp.async.bulk.wait_group.read 0;");\n', ".read"),
+    (left_overs, "compiler/passes/fuse.cpp", "// TO" + "DO: more\n", "left over"),
+    (left_overs, "docs/language.md", "See /ho" + "me/somebody/maco.\n", "one machine"),
+    (headers_say, "ir/novel.h", "#pragma once\n", "begins with a comment"),
+    (headers_say, "ir/program_text.h", "\nint count_tasks(const Program& program);\n", "contract"),
+    (headers_say, "runtime/host/jit.h", "\nclass Compiler {\n public:\n  void go();\n};\n", "contract"),
+]
+# What looks like a breach and is none.
+GOOD = [
+    ("runtime/device/sync.cuh", "// A wait is never while (load_acquire_sys(p) != 3), nor volatile, nor a __threadfence().\n"),
+    ("runtime/device/sync.cuh", "MACO_FN u32 f(Context& c) { u32 n = 0; for (int r = 0; r < c.world; ++r) n += load_relaxed(p + r); return n; }\n"),
+    ("runtime/device/words.cuh", 'MACO_FN void f() { asm volatile("fence.proxy.async;" ::: "memory"); }\n'),
+    ("runtime/device/mma_sm90.cuh", "#if MACO_HAS_WGMMA\n#endif\n"),
+    ("ir/program_text.h", "\n/// How many.\nint count_tasks(const Program& program);\nint count_calls(const Program& program);\n"),
+]
+
+
+def self_test(tree):
+    failures = 0
+    tree = dict(tree)
+    tree.setdefault("emitted/kernel.cu", "")
+
+    def changed(path, change):
+        copy = dict(tree)
+        if isinstance(change, str):
+            copy[path] = copy.get(path, "") + change
+        else:
+            if change[0] not in copy[path]:
+                raise SystemExit(f"self-test: {path} no longer has '{change[0]}'")
+            copy[path] = copy[path].replace(*change)
+        return copy
+
+    before = {rule: set(lint(tree, [rule])) for rule in RULES}
+    for rule, path, change, names in BAD:
+        new = [f for f in lint(changed(path, change), [rule]) if f not in before[rule]]
+        if not any(names in f.message for f in new):
+            failures += 1
+            print(f"self-test: {rule.__name__} does not see what is wrong with {path}: {change!r}; it says {[str(f) for f in new]}")
+    for rule in RULES:
+        if not any(bad[0] is rule for bad in BAD):
+            failures += 1
+            print(f"self-test: no bad example for {rule.__name__}")
+    for path, change in GOOD:
+        new = [f for f in lint(changed(path, change)) if not any(f in known for known in before.values())]
+        if new:
+            failures += 1
+            print(f"self-test: {path} is good with {change!r}, but {[str(f) for f in new]}")
+    print(f"self-test: {len(BAD)} bad and {len(GOOD)} good examples, {failures} failures")
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--macoc", help="also check kernels that it emits")
+    parser.add_argument("--self-test", action="store_true", help="check the rules themselves first")
+    args = parser.parse_args()
+    tree = read_tree()
+    failures = self_test(tree) if args.self_test else 0
+    if args.macoc:
+        tree.update(emitted_kernels(args.macoc))
+    findings = lint(tree)
+    for finding in findings:
+        print(finding)
+    print(f"{len(tree)} files, {len(RULES)} rules, {len(findings)} findings")
+    return 1 if failures or findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
