@@ -309,6 +309,56 @@ class OrderGraph {
   std::vector<std::vector<Edge>> edges_;
 };
 
+/// Phases that depend on each other. Where each of them has ops the ops' cycle was reported; a
+/// phase without ops orders nothing, but what was asked for makes no sense.
+void check_phases(Context& c) {
+  const std::vector<ir::Phase>& phases = c.graph.phases;
+  std::map<std::string_view, size_t> index_of;
+  for (size_t p = 0; p < phases.size(); ++p) index_of.emplace(phases[p].name, p);
+  std::vector<bool> has_ops(phases.size(), false);
+  for (const ir::Op& op : c.graph.ops)
+    if (op.phase)
+      if (auto it = index_of.find(*op.phase); it != index_of.end()) has_ops[it->second] = true;
+
+  // The way down from a phase along depends_on, without recursion. A phase is done when nothing
+  // below it is left to look at.
+  enum class Seen : uint8_t { No, OnTheWay, Done };
+  std::vector<Seen> seen(phases.size(), Seen::No);
+  for (size_t root = 0; root < phases.size(); ++root) {
+    std::vector<std::pair<size_t, size_t>> way;  // phase, next entry of its depends_on
+    if (seen[root] == Seen::No) way.emplace_back(root, 0);
+    while (!way.empty()) {
+      const size_t p = way.back().first;
+      seen[p] = Seen::OnTheWay;
+      if (way.back().second == phases[p].depends_on.size()) {
+        seen[p] = Seen::Done;
+        way.pop_back();
+        continue;
+      }
+      const auto it = index_of.find(phases[p].depends_on[way.back().second++]);
+      if (it == index_of.end() || seen[it->second] == Seen::Done) continue;
+      if (seen[it->second] == Seen::No) {
+        way.emplace_back(it->second, 0);
+        continue;
+      }
+      auto first =
+          std::find_if(way.begin(), way.end(), [&](auto& w) { return w.first == it->second; });
+      bool reported = true;
+      std::string names;
+      for (auto w = first; w != way.end(); ++w) {
+        reported = reported && has_ops[w->first];
+        names += fmt::format("'{}' -> ", phases[w->first].name);
+      }
+      const ir::Phase& start = phases[it->second];
+      if (reported) continue;
+      c.error(start.loc,
+              way.end() - first == 1
+                  ? fmt::format("phase '{}' depends on itself", start.name)
+                  : fmt::format("these phases depend on each other: {}'{}'", names, start.name));
+    }
+  }
+}
+
 }  // namespace
 
 void check_order(Context& c) {
@@ -316,6 +366,7 @@ void check_order(Context& c) {
       !c.graph.phases.empty() || std::any_of(c.graph.ops.begin(), c.graph.ops.end(),
                                              [](const ir::Op& op) { return !op.after.empty(); });
   if (backwards) OrderGraph(c).report_cycles();
+  check_phases(c);
 }
 
 }  // namespace maco::frontend
