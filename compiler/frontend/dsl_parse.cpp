@@ -79,6 +79,7 @@ class Parser {
 
  private:
   void graph() {
+    scan_.refuse_zero_bytes();
     scan_.skip_lines();
     const ir::Loc start = scan_.here();
     if (!scan_.at_name() || scan_.name("'graph'").text != "graph")

@@ -49,6 +49,11 @@ DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics)
   if (text_.substr(0, 3) == "\xef\xbb\xbf") at_ = read_ = 3;  // a byte-order mark
 }
 
+void DslScanner::refuse_zero_bytes() {
+  const size_t at = text_.find('\0');
+  if (at != std::string_view::npos) fail(loc(at, at + 1), "found the byte 0x00, which no graph has");
+}
+
 ir::Loc DslScanner::loc(size_t from, size_t to) const {
   auto line = std::upper_bound(line_starts_.begin(), line_starts_.end(), from) - 1;
   ir::Loc result;

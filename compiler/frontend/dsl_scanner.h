@@ -28,6 +28,8 @@ class DslScanner {
  public:
   DslScanner(int32_t file, ir::Diagnostics& diagnostics);
 
+  /// Reports a byte 0x00, which would read as the end of the file, and throws.
+  void refuse_zero_bytes();
   /// The next character after blanks, '\n' at the end of a line (outside brackets), '\0' at the end
   /// of the file.
   char peek();
