@@ -161,7 +161,10 @@ struct Graph {
   std::optional<Interval> range_of(std::string_view name) const;
 };
 
-/// Number of elements when all dims have their maximum.
+/// The most bytes of a tensor: no machine has that, and products stay far from overflow.
+inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
+
+/// Number of elements when all dims have their maximum; the largest int64_t if it doesn't fit.
 int64_t max_elements(const Graph& graph, const Shape& shape);
 
 }  // namespace maco::ir

@@ -11,8 +11,6 @@ using ir::TensorKind;
 namespace {
 
 constexpr int64_t kI32Min = INT32_MIN, kI32Max = INT32_MAX;
-constexpr int64_t kMaxBytes =
-    int64_t{1} << 48;  // of a tensor; no machine has that, and products stay far from overflow
 
 /// Makes `name` known to expressions, or reports what it collides with. `what`: "dim" or "scalar".
 void declare_variable(Context& c, const std::string& name, ir::Loc loc, const char* what,
@@ -112,7 +110,7 @@ bool check_size(Context& c, const ir::Tensor& t, const Raw& shape, const std::st
     for (const std::string& name : e.vars())
       if (auto v = c.variables.find(name); v == c.variables.end() || !v->second.sound) return true;
   const int64_t elements = ir::max_elements(c.graph, t.shape);
-  if (elements <= kMaxBytes / ir::size_of(t.dtype)) return true;
+  if (elements <= ir::kMaxTensorBytes / ir::size_of(t.dtype)) return true;
   c.error(shape.loc, fmt::format("{} would take more than 2^48 bytes", what));
   return false;
 }

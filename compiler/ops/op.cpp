@@ -72,6 +72,10 @@ void InferContext::set_out(int i, DType dtype, Shape shape) {
       return;
     }
   }
+  if (ir::max_elements(graph_, shape) > ir::kMaxTensorBytes / ir::size_of(dtype)) {
+    error(fmt::format("'{}' gives '{}' the shape {}, which would take more than 2^48 bytes", op().kind, t.name, to_string(shape)));
+    return;
+  }
   if (open) {
     t.dtype = dtype;
     t.shape = std::move(shape);

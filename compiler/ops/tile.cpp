@@ -101,6 +101,7 @@ ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params
 }
 
 ir::TaskId TileContext::task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses, ir::Role role, uint64_t ranks) {
+  if (program_.tasks.size() == kMostTasks) throw TooManyTasks{};
   ir::Task t;
   t.call = call;
   t.tile = tile;

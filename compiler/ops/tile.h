@@ -38,6 +38,12 @@ ir::Access may_write(ir::Region r);
 
 class TileContext {
  public:
+  /// A Program has at most this many tasks: a kernel's tables, and what proves them, grow with every one. 70 layers of a model on all of a
+  /// GPU's SMs have some 100,000.
+  static constexpr size_t kMostTasks = size_t{1} << 21;
+  /// Thrown by the task after that; the tile pass reports it.
+  struct TooManyTasks {};
+
   TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program, const cost::Machine& machine,
               const std::vector<ir::BufferId>& buffer_of_tensor, ir::Diagnostics& diagnostics);
   const ir::Graph& graph() const { return graph_; }

@@ -84,7 +84,13 @@ bool tile(const ir::Graph& graph, ir::Program& program, Context& context) {
     const size_t first_task = program.tasks.size();
     calls[index(id)].begin = program.calls.size();
     ops::TileContext tiles(graph, id, program, context.machine, buffers, context.diagnostics);
-    ops::find_op(graph[id].kind)->tile(tiles);
+    try {
+      ops::find_op(graph[id].kind)->tile(tiles);
+    } catch (const ops::TileContext::TooManyTasks&) {
+      context.diagnostics.error(graph[id].loc, fmt::format("'{}' brings the graph to more than {} tasks", graph[id].kind,
+                                                           ops::TileContext::kMostTasks));
+      return false;
+    }
     calls[index(id)].end = program.calls.size();
     std::vector<ir::CallId> after;
     for (ir::OpId p : order.whole[index(id)])
