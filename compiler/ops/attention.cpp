@@ -25,10 +25,11 @@ void check_length(InferContext& c) {
   if (!range || !spare) {
     c.error_attr("length", fmt::format("'length' of 'attention' is {}, whose range is not known", length->str()));
   } else if (range->lo < 1) {
-    c.error_attr("length", fmt::format("'length' of 'attention' is {}, which may be {}, but must be at least 1", length->str(), range->lo));
+    const std::string what = length->constant() ? "" : fmt::format(", which may be {}", range->lo);
+    c.error_attr("length", fmt::format("'length' of 'attention' is {}{}, but must be at least 1", length->str(), what));
   } else if (spare->lo < 0) {
-    c.error_attr("length", fmt::format("'length' of 'attention' is {}, which may be {}, but '{}' has {} rows", length->str(), range->hi,
-                                       name_of(c, 1), rows.str()));
+    const std::string what = length->constant() ? "" : fmt::format(", which may be {}", range->hi);
+    c.error_attr("length", fmt::format("'length' of 'attention' is {}{}, but '{}' has {} rows", length->str(), what, name_of(c, 1), rows.str()));
     c.note_in(1);
   }
 }
