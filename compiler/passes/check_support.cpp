@@ -33,6 +33,11 @@ bool check_support(ir::Graph& graph, Context& context) {
     const ops::OpDef* def = ops::find_op(op.kind);
     if (def && !def->tile)
       d.error(op.loc, fmt::format("'{}' can't be compiled by this version: it has no device code yet", op.kind));
+    // An op that takes no notice of `dtype` keeps the type of what it writes.
+    if (op.dtype && op.out.empty()) d.error(op.loc, fmt::format("'dtype' of '{}' has nothing to convert: it has no result", op.kind));
+    for (ir::TensorId out : op.out)
+      if (op.dtype && graph[out].dtype != *op.dtype)
+        d.error(op.loc, fmt::format("'dtype' of '{}' is {}, but '{}' is {}", op.kind, ir::name(*op.dtype), graph[out].name, ir::name(graph[out].dtype)));
   }
   return d.errors() == before;
 }

@@ -393,6 +393,25 @@ for kind, keys in (("send", ("dst", "tag", "if")), ("recv", ("src", "shape", "ta
         case(kind, key, REFUSED, PLAIN["copy"], with_op(NOT_YET[kind], 0, **{"tag": {"tag": 1}, "if": {"if": "rank == 0"}, "shape": {"shape": F}}.get(key, {})),
              names=f"'{kind}'")
 
+# `dtype` of every op that has a result of its own: another type changes the code, or is refused.
+CONVERTING = [kind for kind in PLAIN if kind not in ("barrier", "kv_append", "argmax")]
+
+
+def typed(kind, dtype):
+    g = json.loads(json.dumps(PLAIN[kind]))
+    outs = g["ops"][0]["out"]
+    for out in outs if isinstance(outs, list) else [outs]:
+        g["tensors"][f"{out}_f32"] = tensor("output", g["tensors"].pop(out)["shape"])
+        g["ops"].append(op("cast", out, f"{out}_f32", dtype="f32"))
+    g["ops"][0]["dtype"] = dtype
+    return g
+
+
+for kind in CONVERTING:
+    case(kind, "dtype of its own", CHANGES, typed(kind, "bf16"), typed(kind, "f16"), typed(kind, "f8e4m3"))
+case("barrier", "dtype", REFUSED, PLAIN["barrier"], with_op(PLAIN["barrier"], 1, dtype="f32"))
+case("kv_append", "dtype", REFUSED, PLAIN["kv_append"], with_op(PLAIN["kv_append"], 0, dtype="f16"))
+
 # ---- holding macoc against it ------------------------------------------------------------------------------------------------
 
 
@@ -521,7 +540,7 @@ def asked_in_sources():
 
 
 # Cases beyond the keys and words themselves.
-MORE = {("range", "sms with a gap")}
+MORE = {("range", "sms with a gap"), ("barrier", "dtype"), ("kv_append", "dtype")} | {(kind, "dtype of its own") for kind in CONVERTING}
 # Calls of check_keys and read_enum in the frontend that the probe above reaches. Whoever adds one adds it to the probe, and a case for each key.
 MAPS, ENUMS = 14, 8
 
