@@ -187,7 +187,7 @@ void encode_all(DType type, const In* from, int64_t n, std::byte* to) {
 }  // namespace
 
 double decode(DType type, const std::byte* from) {
-  double v;
+  double v = 0;
   decode_all(type, from, 1, &v);
   return v;
 }
