@@ -144,11 +144,14 @@ void AccessChecker::access(CpuContext& context, const void* address, uint64_t by
   }
 }
 
-std::string AccessChecker::place_name(uintptr_t address) const {
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    for (size_t i = 0; i < program_.buffers.size(); ++i) {
-      const ir::Buffer& buffer = program_.buffers[i];
-      const auto start = reinterpret_cast<uintptr_t>(base(ir::id_of<ir::BufferId>(i), static_cast<int>(rank)));
+std::string AccessChecker::place_name(uintptr_t address, const std::vector<ir::BufferId>& operands) const {
+  // Temporaries take turns in the arena: the task's own operands first.
+  std::vector<ir::BufferId> buffers = operands;
+  for (size_t i = 0; i < program_.buffers.size(); ++i) buffers.push_back(ir::id_of<ir::BufferId>(i));
+  for (const ir::BufferId id : buffers) {
+    const ir::Buffer& buffer = program_[id];
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const auto start = reinterpret_cast<uintptr_t>(base(id, static_cast<int>(rank)));
       if (start == 0 || address < start || address >= start + static_cast<uintptr_t>(buffer.bytes())) continue;
       const auto offset = static_cast<int64_t>(address - start);
       const int64_t size = ir::size_of(buffer.dtype);
@@ -168,14 +171,19 @@ void AccessChecker::found(const CpuContext& context, const TaskAccess& access, u
   const std::lock_guard lock(mutex_);
   if (findings_.size() >= kMostFindings) return;
   const auto& stream = streams_[static_cast<size_t>(context.cta)];
-  const std::string task = access.place < 0 ? "a task that the regions don't know"
-                                            : ir::describe(program_, stream[static_cast<size_t>(access.place)]);
+  std::string task = "a task that the regions don't know";
+  std::vector<ir::BufferId> operands;
+  if (access.place >= 0) {
+    const ir::TaskId id = stream[static_cast<size_t>(access.place)];
+    task = ir::describe(program_, id);
+    operands = program_[program_[id].call].operands;
+  }
   const std::string who = fmt::format("rank {}, SM {}: {}{} {} ", context.rank, context.cta, task,
                                       context.role == 1 ? " (loader)" : "", what);
   for (const std::string& line : findings_) {
     if (line.starts_with(who)) return;  // its first is enough
   }
-  findings_.push_back(who + place_name(address) + ", which it " + (what[0] == 'd' ? "says it does" : "does not declare"));
+  findings_.push_back(who + place_name(address, operands) + ", which it " + (what[0] == 'd' ? "says it does" : "does not declare"));
 }
 
 std::string AccessChecker::findings() const {

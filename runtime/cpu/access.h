@@ -48,7 +48,8 @@ class AccessChecker {
   char* base(ir::BufferId buffer, int rank) const;
   void add_ranges(const ir::Region& region, int rank, std::vector<ByteRange>& out) const;
   void found(const CpuContext& context, const TaskAccess& access, uintptr_t address, const char* what);
-  std::string place_name(uintptr_t address) const;
+  /// "element 8 (row 0, column 8) of 'x' on rank 1"; of `operands` if one of them lies there.
+  std::string place_name(uintptr_t address, const std::vector<ir::BufferId>& operands) const;
 
   const ir::Program program_;
   const std::vector<RankAddresses> ranks_;
