@@ -40,13 +40,21 @@ run() {
   echo "\$ $*" >>"$log"
   timeout 540 "$@" >>"$log" 2>&1 || { status=1; echo "# status $?" >>"$log"; }
 }
+gpus=$(nvidia-smi -L | wc -l)
+world_of() { sed -n 's/.*world[ "]*[=:] *\([0-9]*\).*/\1/p' "$1" | head -1; }
+
 run "$bin/maco-device-test" --device cuda --examples examples/graphs
+# As a user would: checked, then timed. Ranks share GPUs where there are too few.
+for graph in tp_mlp.json llama70b_mlp_tp8.maco decode_layer.maco; do
+  world=$(world_of examples/graphs/$graph)
+  each=$(((world + gpus - 1) / gpus))
+  run "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$each" --check --bench 200
+done
 if $sanitize; then
   # One rank a context: the sanitizer slows kernels down, so waits get more time.
   for graph in residual_norms tp_mlp decode_layer allreduce allgather; do
-    world=$(sed -n 's/.*(world = \([0-9]*\)).*/\1/p' examples/graphs/$graph.maco)
     run compute-sanitizer --tool memcheck --error-exitcode 9 --leak-check no "$bin/maco-run" examples/graphs/$graph.maco --device cuda \
-      --ranks-per-gpu "$world" --check --timeout 120
+      --ranks-per-gpu "$(world_of examples/graphs/$graph.maco)" --check --timeout 120
   done
 fi
 cat "$log"

@@ -61,7 +61,7 @@ int run(int argc, char** argv) {
   app.add_option("--launches", options.launches, "how often to launch; states are kept")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   app.add_flag("--check", options.check, "compare every output and state with the reference after every launch");
   app.add_option("--rtol", options.rtol, "the bound of --check, for floats")->check(CLI::NonNegativeNumber);
-  app.add_option("--bench", options.bench, "report the median time of so many launches")->check(CLI::Range(1, 1000000));
+  app.add_option("--bench", options.bench, "then report the median time of so many further launches")->check(CLI::Range(1, 1000000));
   app.add_option("--timeout", timeout, "seconds without progress after which a wait is given up")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--ranks-per-gpu", session_options.ranks_per_gpu, "ranks that share a GPU's SMs")->check(CLI::Range(1, 64));
   auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed");

@@ -36,12 +36,12 @@ class Runner {
     values_ = launch_values(0);
     if (const auto status = reference::complete_values(g_, values_); !status) return fail(kBadUsage, status.message);
     if (int status = bind(); status != kOk) return status;
-    if (options_.bench > 0) return bench();
     for (int64_t launch = 0; launch < options_.launches; ++launch)
       if (int status = one_launch(launch); status != kOk) return status;
     if (options_.check) std::fprintf(stderr, "%s", checked_.c_str());
     if (int status = write_outputs(); status != kOk) return status;
-    return failed_ ? kCheckFailed : kOk;
+    if (failed_) return kCheckFailed;
+    return options_.bench > 0 ? bench() : kOk;
   }
 
  private:
@@ -114,6 +114,7 @@ class Runner {
     return kOk;
   }
 
+  // With the last launch's dims and scalars.
   int bench() {
     double us = 0;
     const auto status = session_.bench(values_as_launch(), options_.bench, us);
