@@ -28,6 +28,7 @@ struct Entry {
   TaskId task;
   bool writes;
   int64_t pitch, r0, r1, c0, c1;  // bytes; rows of `pitch` bytes
+  int64_t step;                   // rows by which the box moves with the rank; r1 covers all its places
   int64_t begin, end;             // linear bounds
   uint64_t ranks;
 };
@@ -41,7 +42,7 @@ Entry entry_of(const ir::Program& p, TaskId id, const Access& a) {
   e.ranks = p[id].ranks;
   e.pitch = r.pitch * size;
   e.r0 = r.r0;
-  // A box that moves with the rank covers all its places here.
+  e.step = r.rank_rows;
   e.r1 = r.r1 + r.rank_rows * (p.world - 1);
   e.c0 = r.c0 * size;
   e.c1 = r.c1 * size;
@@ -54,6 +55,25 @@ bool overlap(const Entry& a, const Entry& b, int64_t shift) {
   if (a.end <= b.begin + shift || b.end + shift <= a.begin) return false;
   if (shift == 0 && a.pitch == b.pitch) return a.r0 < b.r1 && b.r0 < a.r1 && a.c0 < b.c1 && b.c0 < a.c1;
   return true;
+}
+
+// The box on one rank.
+Entry on_rank(Entry e, int64_t rank, int64_t world) {
+  if (e.step == 0) return e;
+  e.r1 -= e.step * (world - 1);
+  e.r0 += e.step * rank;
+  e.r1 += e.step * rank;
+  e.begin = e.r0 * e.pitch + e.c0;
+  e.end = e.r1 > e.r0 ? (e.r1 - 1) * e.pitch + e.c1 : e.begin;
+  return e;
+}
+
+// They touch the same bytes on a rank that runs both.
+bool meet(const Entry& a, const Entry& b, int64_t shift, int64_t world) {
+  if (!overlap(a, b, shift) || (a.step == 0 && b.step == 0)) return overlap(a, b, shift);
+  for (int64_t rank = 0; rank < world; ++rank)
+    if ((a.ranks & b.ranks) >> rank & 1 && overlap(on_rank(a, rank, world), on_rank(b, rank, world), shift)) return true;
+  return false;
 }
 
 // Every byte that `b` touches, `a` touches too (same buffer).
@@ -119,7 +139,7 @@ class Inserter {
       if (p_[a.region.buffer].kind == ir::BufferKind::Slot) continue;
       const Entry e = entry_of(p_, id, a);
       for (const Entry& old : history_[index(a.region.buffer)])
-        if ((old.writes || e.writes) && overlap(old, e, 0)) depend(old.task, id);
+        if ((old.writes || e.writes) && meet(old, e, 0, p_.world)) depend(old.task, id);
       if (!in_arena(index(a.region.buffer))) continue;
       const Bytes mine = bytes_of(index(a.region.buffer));
       for (size_t other : open_) {
@@ -127,7 +147,7 @@ class Inserter {
         const Bytes theirs = bytes_of(other);
         if (theirs.end <= mine.begin || mine.end <= theirs.begin) continue;
         for (const Entry& old : history_[other])
-          if ((old.writes || e.writes) && overlap(old, e, mine.begin - theirs.begin)) depend(old.task, id);
+          if ((old.writes || e.writes) && meet(old, e, mine.begin - theirs.begin, p_.world)) depend(old.task, id);
       }
     }
     for (CallId c : task.after)
