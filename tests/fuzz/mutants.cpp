@@ -1,0 +1,136 @@
+// mutants: writes the synced Programs of examples and random graphs, with and without pruning, into
+// a folder for mutation_test.
+//   mutants FOLDER EXAMPLES
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "compiler/frontend/frontend.h"
+#include "compiler/passes/pipeline.h"
+#include "ir/program_text.h"
+#include "tests/fuzz/random_graph.h"
+
+namespace maco::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Source {
+  std::string name, text, target;
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void replace(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+std::vector<Source> sources(const fs::path& examples) {
+  std::vector<Source> list;
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(examples)) paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  for (const fs::path& path : paths) {
+    if (path.extension() != ".maco" && path.extension() != ".json") continue;
+    std::string text = read(path);
+    // Eighty layers are one layer eighty times.
+    replace(text, "in 0..80", "in 0..2");
+    replace(text, "x_80", "x_2");
+    for (const char* target : {"cpu", "sm_90a"})
+      list.push_back({path.filename().string() + "." + target, text, target});
+  }
+  // What orders without data: on its own, so that nothing else can.
+  list.push_back({"after", R"(graph after(world = 2) {
+  input x : f32[40, 64]
+  output a = exp(x)
+  output b = relu(x, after = [a])
+  output c = allreduce(x, after = [b], algorithm = twoshot)
+  output d = silu(x, after = [c])
+})",
+                  "cpu"});
+  list.push_back({"barriers", R"(graph barriers(world = 3) {
+  input x : f32[40, 64]
+  output a = exp(x)
+  barrier()
+  output b = relu(x)
+  barrier()
+  output c = ring_shift(x)
+})",
+                  "cpu"});
+  for (const char* overlap : {"none", "conservative"})
+    list.push_back({std::string("overlap_") + overlap,
+                    fmt::format(R"(graph overlap(world = 3) {{
+  input x : f32[40, 64]
+  a = exp(x)
+  output b = allgather(x)
+  output c = silu(a)
+  output d = broadcast(a, root = 1)
+  output e = softmax(x, phase = "first")
+  output f = layernorm(x, w, v, phase = "then")
+  param w : f32[64]
+  param v : f32[64]
+  phase first
+  phase then depends_on first
+  set overlap = "{}"
+}})",
+                                overlap),
+                    "cpu"});
+  // Every 7th, so that all numbers of ranks, dtypes and settings are met.
+  for (uint64_t i = 0; i < 48; ++i) {
+    const RandomGraph g = random_graph(7 * i + i / 4);
+    list.push_back({fmt::format("seed_{}", g.seed), g.text(), "cpu"});
+  }
+  return list;
+}
+
+bool write(const fs::path& folder, size_t number, const Source& s, bool prune) {
+  ir::Diagnostics diagnostics;
+  const auto graph = frontend::parse_graph(diagnostics.add_file(s.name, s.text), diagnostics);
+  passes::PipelineOptions options;
+  options.target = s.target;
+  options.prune = prune;
+  passes::PipelineResult result;
+  if (graph) result = passes::run_pipeline(*graph, options, diagnostics);
+  if (!result.ok) {
+    std::cerr << diagnostics.render();
+    return false;
+  }
+  const fs::path path =
+      folder / fmt::format("{:03}_{}.{}", number, s.name, prune ? "pruned" : "unpruned");
+  std::ofstream(path, std::ios::binary) << ir::print(std::get<ir::Program>(result.unit));
+  return true;
+}
+
+int run(const fs::path& folder, const fs::path& examples) {
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  size_t number = 0;
+  for (const Source& s : sources(examples)) {
+    for (const bool prune : {true, false})
+      if (!write(folder, number, s, prune)) return 1;
+    ++number;
+  }
+  std::cout << number << " graphs, each with and without pruning, in " << folder << "\n";
+  return 0;
+}
+
+}  // namespace
+}  // namespace maco::fuzz
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: mutants FOLDER EXAMPLES\n";
+    return 2;
+  }
+  return maco::fuzz::run(argv[1], argv[2]);
+}

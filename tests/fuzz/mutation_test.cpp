@@ -1,0 +1,418 @@
+// Waits taken out of Programs, one at a time: the verifier objects to every one that the Program
+// needs, and to none that it doesn't.
+//
+// Programs come as text from `mutants`; this program links ir and the verifier, and no pass
+// (CMakeLists.txt sees to that).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "compiler/verify/verify.h"
+#include "ir/program_text.h"
+#include "tests/catch.h"
+
+namespace maco::fuzz {
+namespace {
+
+using ir::EventId;
+using ir::EventKind;
+using ir::Program;
+using ir::Wait;
+namespace fs = std::filesystem;
+
+// Mutants of one kind that are made of a Program: all, or as many as can be verified soon.
+constexpr size_t kTasks = 25000;
+size_t samples(const Program& p) {
+  const size_t nodes = p.tasks.size() * static_cast<size_t>(p.world);
+  return std::clamp<size_t>(kTasks / std::max<size_t>(nodes, 1), 8, 150);
+}
+
+struct Subject {
+  std::string name;
+  Program pruned, unpruned;
+};
+
+// A wait of a Program by its place.
+struct At {
+  size_t task = 0, wait = 0;
+};
+
+Program read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  ir::Diagnostics diagnostics;
+  const auto program = ir::parse_program(
+      diagnostics.add_file(path.filename().string(), {std::istreambuf_iterator<char>(in), {}}),
+      diagnostics);
+  INFO(path << "\n" << diagnostics.render());
+  REQUIRE(program);
+  return *program;
+}
+
+std::vector<Subject> subjects() {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(MACO_BINARY_DIR "/tests/mutant_programs"))
+    if (entry.path().extension() == ".pruned") paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  std::vector<Subject> list;
+  for (fs::path path : paths) {
+    Subject s;
+    s.name = path.stem().string();
+    s.pruned = read(path);
+    s.unpruned = read(path.replace_extension("unpruned"));
+    list.push_back(std::move(s));
+  }
+  return list;
+}
+
+// Nothing, or the first word of what the verifier says: "race", "order", "count", "deadlock".
+std::string objection(const Program& p) {
+  ir::Diagnostics diagnostics;
+  verify::VerifyOptions options;
+  options.max_reports = 1;
+  if (verify::verify(p, diagnostics, options)) return "";
+  const std::string& message = diagnostics.all().at(0).message;
+  return message.substr(0, message.find(':'));
+}
+
+std::vector<int> sources(const Program& p, const Wait& w, int rank) {
+  return p[w.event].kind == EventKind::Local ? std::vector<int>{rank}
+                                             : ir::resolve(w.from, rank, static_cast<int>(p.world));
+}
+bool runs(const ir::Task& t, int rank) { return (t.ranks >> rank) & 1; }
+
+bool moves(const ir::Task& t) {
+  return std::any_of(t.accesses.begin(), t.accesses.end(), [](const ir::Access& a) {
+    return a.region.rank_rows != 0 && a.region.where == ir::RankRef::self();
+  });
+}
+
+// All waits but those for nobody, as of the others where there is one rank.
+std::vector<At> waits_of(const Program& p) {
+  std::vector<At> list;
+  for (size_t t = 0; t < p.tasks.size(); ++t)
+    for (size_t w = 0; w < p.tasks[t].waits.size(); ++w)
+      if (p.world > 1 || !sources(p, p.tasks[t].waits[w], 0).empty()) list.push_back({t, w});
+  return list;
+}
+
+// Whether all that the wait waits for has ended when its task starts, by the other waits of the
+// same launch; by those for the own rank only, or by what other ranks tell as well.
+class Reach {
+ public:
+  Reach(const Program& p, bool across)
+      : p_(p), across_(across), signallers_(p.events.size()), streams_(ir::streams(p)) {
+    for (size_t t = 0; t < p.tasks.size(); ++t)
+      for (const ir::Signal& s : p.tasks[t].signals)
+        signallers_[index(s.event)].emplace_back(t, s.to);
+  }
+  bool implied(At at) {
+    const EventId event = p_.tasks[at.task].waits[at.wait].event;
+    for (int rank = 0; rank < p_.world; ++rank) {
+      if (!runs(p_.tasks[at.task], rank)) continue;
+      ended_.assign(p_.tasks.size() * static_cast<size_t>(p_.world), false);
+      before(at.task, rank, at);
+      for (const auto& [q, to] : signallers_[index(event)])
+        if (runs(p_.tasks[q], rank) && !ended_[node(q, rank)]) return false;
+    }
+    return true;
+  }
+
+ private:
+  size_t node(size_t task, int rank) const {
+    return task * static_cast<size_t>(p_.world) + static_cast<size_t>(rank);
+  }
+  // Marks what has ended before a task starts, but for its wait `skip`.
+  void before(size_t task, int rank, At skip) {
+    std::vector<std::pair<size_t, int>> open = {{task, rank}};
+    const auto end = [&](size_t t, int r) {
+      if (!ended_[node(t, r)]) open.emplace_back(t, r);
+      ended_[node(t, r)] = true;
+    };
+    while (!open.empty()) {
+      const auto [t, r] = open.back();
+      open.pop_back();
+      const ir::Task& now = p_.tasks[t];
+      if (now.place > 0)
+        end(index(streams_[static_cast<size_t>(now.sm)][static_cast<size_t>(now.place) - 1]), r);
+      if (!runs(now, r)) continue;
+      for (size_t w = 0; w < now.waits.size(); ++w) {
+        const Wait& wait = now.waits[w];
+        const bool local = p_[wait.event].kind == EventKind::Local;
+        if ((t == skip.task && w == skip.wait) || wait.lag > 0 || (!local && !across_)) continue;
+        for (int source : sources(p_, wait, r))
+          for (const auto& [q, to] : signallers_[index(wait.event)]) {
+            const auto told = ir::resolve(to, source, static_cast<int>(p_.world));
+            if (local ||
+                (runs(p_.tasks[q], source) && std::find(told.begin(), told.end(), r) != told.end()))
+              end(q, source);
+          }
+      }
+    }
+  }
+
+  const Program& p_;
+  const bool across_;
+  std::vector<std::vector<std::pair<size_t, ir::RankRef>>> signallers_;
+  std::vector<std::vector<ir::TaskId>> streams_;
+  std::vector<bool> ended_;  // by task and rank
+};
+
+// At most `most` of them, evenly, from one on that `seed` chooses.
+std::vector<At> sample(const std::vector<At>& all, size_t most, size_t seed) {
+  if (all.size() <= most) return all;
+  std::vector<At> some;
+  for (size_t i = 0; i < most; ++i)
+    some.push_back(all[(i * all.size() / most + seed * 7919) % all.size()]);
+  return some;
+}
+
+std::string describe(const Program& p, At at) {
+  const Wait& w = p.tasks[at.task].waits[at.wait];
+  return fmt::format("{} waits for '{}'{}", ir::describe(p, ir::id_of<ir::TaskId>(at.task)),
+                     p[w.event].name, w.lag > 0 ? fmt::format(" of {} launches ago", w.lag) : "");
+}
+
+// Calls `then` while the wait is out of the Program.
+std::string without(Program& p, At at) {
+  auto& waits = p.tasks[at.task].waits;
+  const Wait wait = waits[at.wait];
+  waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(at.wait));
+  const std::string said = objection(p);
+  waits.insert(waits.begin() + static_cast<std::ptrdiff_t>(at.wait), wait);
+  return said;
+}
+
+// The wait goes, and so do signals that nobody else waits for: nothing is left that tells of it.
+std::string without_its_event(const Program& p, At at) {
+  Program q = p;
+  auto& waits = q.tasks[at.task].waits;
+  const EventId event = waits[at.wait].event;
+  waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(at.wait));
+  for (ir::Task& t : q.tasks)
+    std::erase_if(t.signals, [&](const ir::Signal& s) { return s.event == event; });
+  return objection(q);
+}
+
+bool only_wait(const Program& p, At at) {
+  const EventId event = p.tasks[at.task].waits[at.wait].event;
+  int64_t n = 0;
+  for (const ir::Task& t : p.tasks)
+    n += std::count_if(t.waits.begin(), t.waits.end(),
+                       [&](const Wait& w) { return w.event == event; });
+  return n == 1;
+}
+
+// What one Program, or all, came to.
+struct Count {
+  int64_t waits = 0, removed = 0, silenced = 0;      // of pruned Programs
+  int64_t roundabout = 0, acknowledged = 0;          // of those, implied by what other ranks tell
+  int64_t unneeded = 0, restored = 0, left_out = 0;  // what pruning took away
+  int64_t kept = 0, kept_needed = 0;                 // of unpruned Programs, what pruning left
+  std::map<std::string, int64_t> reasons;
+  std::vector<std::string> wrong;
+};
+
+void add(Count& a, const Count& b) {
+  a.waits += b.waits;
+  a.removed += b.removed;
+  a.silenced += b.silenced;
+  a.roundabout += b.roundabout;
+  a.acknowledged += b.acknowledged;
+  a.unneeded += b.unneeded;
+  a.restored += b.restored;
+  a.left_out += b.left_out;
+  a.kept += b.kept;
+  a.kept_needed += b.kept_needed;
+  for (const auto& [reason, n] : b.reasons) a.reasons[reason] += n;
+  a.wrong.insert(a.wrong.end(), b.wrong.begin(), b.wrong.end());
+}
+
+// Events of two Programs of one graph meet by name.
+std::map<std::string, EventId> events_by_name(const Program& p) {
+  std::map<std::string, EventId> map;
+  for (size_t e = 0; e < p.events.size(); ++e) map[p.events[e].name] = ir::id_of<EventId>(e);
+  return map;
+}
+
+class Judge {
+ public:
+  Judge(Subject& s, size_t seed) : s_(s), seed_(seed) {}
+
+  Count run() {
+    for (const auto& [p, which] : {std::pair(&s_.pruned, "pruned"), {&s_.unpruned, "unpruned"}})
+      if (const std::string said = objection(*p); !said.empty())
+        return wrong(fmt::format("the {} original is refused: {}", which, said)), count_;
+    take_away();
+    put_back();
+    return count_;
+  }
+
+ private:
+  void wrong(std::string what) { count_.wrong.push_back(s_.name + ": " + std::move(what)); }
+
+  // Nothing that pruning left can go, but for what other ranks imply (its clocks are of one rank),
+  // and where each rank needs something else (a wait is one for all ranks).
+  void take_away() {
+    Program& p = s_.pruned;
+    const std::vector<At> all = waits_of(p);
+    count_.waits += static_cast<int64_t>(all.size());
+    for (const At at : sample(all, samples(p), seed_)) {
+      const std::string said = without(p, at);
+      ++count_.removed;
+      if (!said.empty()) {
+        ++count_.reasons[said];
+      } else if (p[p.tasks[at.task].waits[at.wait].event].kind == EventKind::Local &&
+                 !Reach(p, false).implied(at) &&
+                 (Reach(p, true).implied(at) || moves(p.tasks[at.task]))) {
+        ++count_.roundabout;
+      } else {
+        wrong("accepted although " + describe(p, at) + " no more");
+      }
+      // That nobody waits for what a rank tells another is an error by itself. Without the signals
+      // there has to be another, unless a later collective lets the reader know; a barrier's
+      // handshake is all that is left of the barrier.
+      if (p[p.tasks[at.task].waits[at.wait].event].kind == EventKind::Local || !only_wait(p, at) ||
+          p[p.tasks[at.task].call].op_kind == "barrier")
+        continue;
+      ++count_.silenced;
+      const std::string then = without_its_event(p, at);
+      if (!then.empty())
+        ++count_.reasons[then + ", without signals"];
+      else if (s_.name.find("seed_") == std::string::npos && p.calls.size() <= 4)
+        wrong("accepted although " + describe(p, at) + " no more, and nobody signals it");
+      else
+        ++count_.acknowledged;
+    }
+  }
+
+  // What pruning took away can come back, one at a time, and from the unpruned Program go, one at a
+  // time.
+  void put_back() {
+    Program &p = s_.pruned, &u = s_.unpruned;
+    const auto of_p = events_by_name(p), of_u = events_by_name(u);
+    if (of_p.size() != p.events.size() || of_u.size() != u.events.size())
+      return wrong("two events have one name");
+    if (p.tasks.size() != u.tasks.size()) return wrong("pruning changes the number of tasks");
+    std::vector<At> gone, kept;
+    for (size_t t = 0; t < p.tasks.size(); ++t) {
+      ir::Task a = p.tasks[t], b = u.tasks[t];
+      for (size_t w = 0; w < b.waits.size(); ++w) {
+        const auto same = [&](const Wait& x) {
+          return p[x.event].name == u[b.waits[w].event].name && x.from == b.waits[w].from &&
+                 x.lag == b.waits[w].lag;
+        };
+        (std::any_of(a.waits.begin(), a.waits.end(), same) ? kept : gone).push_back({t, w});
+      }
+      if (b.waits.size() < a.waits.size()) return wrong("pruning adds waits");
+      a.waits = b.waits = {};
+      a.signals = b.signals = {};
+      if (a != b) return wrong("pruning changes " + ir::describe(p, ir::id_of<ir::TaskId>(t)));
+    }
+    if (gone.size() + waits_of(p).size() != waits_of(u).size())
+      return wrong("pruning changes waits");
+    count_.unneeded += static_cast<int64_t>(gone.size());
+    for (const At at : sample(gone, samples(u), seed_)) {
+      ++count_.left_out;
+      if (const std::string said = without(u, at); !said.empty())
+        wrong(fmt::format("{} although {}, which pruning found unneeded, no more", said,
+                          describe(u, at)));
+      ++count_.restored;
+      if (const std::string said = with(u, at, of_p); !said.empty())
+        wrong(fmt::format("{} although {} again", said, describe(u, at)));
+    }
+    for (const At at : sample(kept, samples(u) / 4, seed_)) {
+      ++count_.kept;
+      if (!without(u, at).empty()) ++count_.kept_needed;
+    }
+  }
+
+  // The verdict on the pruned Program with a wait of the unpruned one.
+  std::string with(const Program& u, At at, const std::map<std::string, EventId>& of_p) {
+    Program q = s_.pruned;
+    Wait wait = u.tasks[at.task].waits[at.wait];
+    const EventId event = wait.event;
+    if (const auto it = of_p.find(u[event].name); it != of_p.end()) {
+      wait.event = it->second;
+    } else {
+      wait.event = ir::id_of<EventId>(q.events.size());
+      q.events.push_back(u[event]);
+      for (size_t t = 0; t < u.tasks.size(); ++t)
+        for (ir::Signal signal : u.tasks[t].signals)
+          if (signal.event == event) {
+            signal.event = wait.event;
+            q.tasks[t].signals.push_back(signal);
+          }
+    }
+    q.tasks[at.task].waits.push_back(wait);
+    return objection(q);
+  }
+
+  Subject& s_;
+  const size_t seed_;
+  Count count_;
+};
+
+}  // namespace
+
+TEST_CASE("waits that a Program needs, and waits that it doesn't") {
+  std::vector<Subject> list = subjects();
+  std::vector<Count> counts(list.size());
+  std::atomic<size_t> next{0};
+  const auto worker = [&] {
+    for (size_t i = next++; i < list.size(); i = next++) counts[i] = Judge(list[i], i).run();
+  };
+  std::thread other(worker);
+  worker();
+  other.join();
+
+  Count all;
+  int64_t with_unneeded = 0;
+  for (const Count& c : counts) {
+    add(all, c);
+    with_unneeded += c.unneeded > 0;
+  }
+  std::cout << fmt::format("{} graphs\n", list.size());
+  std::cout << fmt::format(
+      "pruned:   {} waits, {} of them taken away, {} also with their signals\n", all.waits,
+      all.removed, all.silenced);
+  for (const auto& [reason, n] : all.reasons)
+    std::cout << fmt::format("          {:>7} {}\n", n, reason);
+  std::cout << fmt::format(
+      "          {:>7} accepted: other ranks imply them, or ranks differ in what they need\n       "
+      "   {:>7} accepted without "
+      "signals\n",
+      all.roundabout, all.acknowledged);
+  std::cout << fmt::format(
+      "unneeded: {} waits in {} graphs, {} of them put back, {} taken from the unpruned Program\n",
+      all.unneeded, with_unneeded, all.restored, all.left_out);
+  std::cout << fmt::format("unpruned: of {} waits that pruning keeps {} are needed there too\n",
+                           all.kept, all.kept_needed);
+  for (const std::string& what : all.wrong) std::cout << what << "\n";
+  std::cout << std::flush;
+  CHECK(all.wrong.empty());
+  // So that nothing passes for lack of mutants.
+  CHECK(list.size() >= 60);
+  CHECK(all.removed >= 2000);
+  CHECK(all.reasons["race"] >= 500);
+  CHECK(all.reasons["order"] >= 100);
+  CHECK(all.reasons["count"] >= 500);
+  CHECK(all.reasons["race, without signals"] >= 400);
+  CHECK(all.roundabout * 20 <= all.removed);
+  CHECK(all.acknowledged * 3 <= all.silenced);
+  CHECK(with_unneeded >= 40);
+  CHECK(all.restored >= 1000);
+  CHECK(all.left_out >= 1000);
+  CHECK(all.kept_needed * 10 >= all.kept * 9);
+}
+
+}  // namespace maco::fuzz
