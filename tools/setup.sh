@@ -109,3 +109,10 @@ if ((${#wanted[@]})); then
     say "Python packages could not be installed: the tests that need them will be skipped"
   fi
 fi
+
+# The last CUDA that compiles for sm_70, for a test; apart from the packages that the programs look into.
+if $python && [[ -x .venv/bin/python ]] && ! any '.venv/cuda12/nvidia/*/lib/libnvrtc.so.12'; then
+  say "installing NVRTC of CUDA 12 into .venv/cuda12"
+  .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps --target .venv/cuda12 'nvidia-cuda-nvrtc-cu12<13' ||
+    say "NVRTC of CUDA 12 could not be installed: compiling for sm_70 will not be tested"
+fi

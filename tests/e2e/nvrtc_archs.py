@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Kernels compile, as they are, for every architecture and with every compiler that the project names.
+
+  nvrtc_archs.py --macoc build/bin/macoc --maco-run build/bin/maco-run [--cache FOLDER]
+
+What is emitted depends on the target (tiles, pages, SMs), so there is one emission a target: `all_ops.maco`, which has every op, for each, and an example
+for some. With NVRTC through macoc; for sm_70 with the NVRTC of CUDA 12, the last that has it; the default target's kernel.cu also with nvcc and, for the
+CPU, with a host compiler, which runs and checks it. Status 77: there is no NVRTC.
+"""
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from keys_test import NOT_YET
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+ALL_OPS = os.path.join(HERE, "all_ops.maco")
+EXAMPLE = os.path.join(ROOT, "examples", "graphs", "decode_layer.maco")
+TARGETS = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"]
+OLD = "sm_70"  # not in CUDA 13
+EXAMPLE_TARGETS = ["sm_75", "sm_120"]
+ELF_MACHINE_CUDA = 190
+
+
+def missing_ops(macoc):
+    """Ops that can be compiled and that all_ops.maco does not have."""
+    with open(ALL_OPS, encoding="utf-8") as file:
+        text = re.sub(r"#[^\n]*", "", file.read())
+    kinds = re.findall(r"^(\w+)", subprocess.run([macoc, "--list-ops"], capture_output=True, text=True, check=True).stdout, re.M)
+    return [kind for kind in kinds if kind not in NOT_YET and not re.search(rf"\b{kind}\(", text)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--macoc", required=True)
+    parser.add_argument("--maco-run", required=True)
+    parser.add_argument("--cache", help="folder for cubins of earlier runs of this test; none if not given")
+    args = parser.parse_args()
+    environment = {**os.environ, "MACO_CACHE_DIR": args.cache or ""}
+    if missing := missing_ops(args.macoc):
+        sys.exit(f"{ALL_OPS} does not have {', '.join(missing)}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        probe = subprocess.run([args.macoc, os.path.join(ROOT, "examples", "graphs", "allreduce.maco"), "--emit=cubin", "-o", os.path.join(folder, "probe")],
+                               capture_output=True, text=True, env=environment)
+        if probe.returncode == 4 and "NVRTC" in probe.stderr and "compile" not in probe.stderr.split("NVRTC")[0]:
+            print(f"skipped: {probe.stderr.strip()}")
+            return 77
+
+        def timed(command, more=None):
+            start = time.monotonic()
+            run = subprocess.run(command, capture_output=True, text=True, env={**environment, **(more or {})})
+            return run, time.monotonic() - start
+
+        def nvrtc(graph, target, library=None):
+            name = os.path.splitext(os.path.basename(graph))[0]
+            product = os.path.join(folder, f"{name}.{target}.cubin")
+            run, seconds = timed([args.macoc, graph, f"--target={target}", "--emit=cubin", "-o", product], {"MACO_NVRTC": library} if library else None)
+            what = f"{name} for {target}, {'NVRTC of CUDA 12' if library else 'NVRTC'}"
+            if run.returncode != 0:
+                return False, f"{what}: status {run.returncode} after {seconds:.1f} s\n{run.stderr[-4000:]}"
+            with open(product, "rb") as file:
+                image = file.read()
+            # A cubin is an ELF file for CUDA's machine.
+            if image[:4] != b"\x7fELF" or int.from_bytes(image[18:20], "little") != ELF_MACHINE_CUDA:
+                return False, f"{what}: the product is no cubin"
+            return True, f"{what}: {seconds:.1f} s, {len(image)} bytes"
+
+        kernel = os.path.join(folder, "kernel.cu")
+        subprocess.run([args.macoc, ALL_OPS, "--target=sm_90a", "-o", kernel], check=True)
+
+        def nvcc():
+            program = shutil.which("nvcc") or next(iter(sorted(glob.glob("/usr/local/cuda*/bin/nvcc"))), None)
+            if program is None:
+                return True, "all_ops for sm_90a, nvcc: skipped, there is none"
+            run, seconds = timed([program, "-std=c++17", "-arch=sm_90a", "-c", kernel, "-o", os.path.join(folder, "kernel.o")])
+            return run.returncode == 0, f"all_ops for sm_90a, nvcc: {seconds:.1f} s{run.stderr[-4000:] if run.returncode else ''}"
+
+        def host():
+            run, seconds = timed([args.maco_run, kernel, "--device", "cpu", "--check"])
+            return run.returncode == 0, f"all_ops for sm_90a, host compiler and check: {seconds:.1f} s{run.stderr[-4000:] if run.returncode else ''}"
+
+        def old():
+            libraries = sorted(glob.glob(os.path.join(ROOT, ".venv", "cuda12", "nvidia", "*", "lib", "libnvrtc.so.12")))
+            if not libraries:
+                return True, f"all_ops for {OLD}: skipped, there is no NVRTC of CUDA 12 in .venv/cuda12 (tools/setup.sh)"
+            return nvrtc(ALL_OPS, OLD, libraries[0])
+
+        jobs = [old, nvcc, host] + [lambda t=t: nvrtc(ALL_OPS, t) for t in TARGETS] + [lambda t=t: nvrtc(EXAMPLE, t) for t in EXAMPLE_TARGETS]
+        failures = 0
+        with ThreadPoolExecutor(2) as pool:
+            for good, said in pool.map(lambda job: job(), jobs):
+                print(said if good else f"FAILED: {said}", flush=True)
+                failures += not good
+    print(f"{len(jobs)} compilations, {failures} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
