@@ -28,6 +28,16 @@ std::string_view name(TaskPriority priority) {
   return names[static_cast<size_t>(priority)];
 }
 
+std::string_view name(CollectiveKind kind) {
+  constexpr std::string_view names[] = {"allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "ring_shift", "barrier"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::string_view name(Reduction reduction) {
+  constexpr std::string_view names[] = {"sum", "avg", "max", "min"};
+  return names[static_cast<size_t>(reduction)];
+}
+
 std::string_view name(EventKind kind) {
   constexpr std::string_view names[] = {"local", "peer", "packet"};
   return names[static_cast<size_t>(kind)];

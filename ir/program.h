@@ -130,6 +130,24 @@ struct Call {
   friend bool operator==(const Call&, const Call&) = default;
 };
 
+enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, RingShift, Barrier };
+std::string_view name(CollectiveKind kind);
+enum class Reduction : uint8_t { Sum, Avg, Max, Min };
+std::string_view name(Reduction reduction);
+/// What the calls of op `op` together have to deliver; the verifier proves that they do. Of blocks and contributions:
+///   allreduce       out[r] = the reduction of in[s] over all s     reduce_scatter  out[r] = the reduction of block r of in[s]
+///   allgather       block s of out[r] = in[s]                      alltoall        block s of out[r] = block r of in[s]
+///   broadcast       out[r] = in[peer]                              ring_shift      out[r] = in[(r - peer) mod world]
+///   barrier         no buffers: its last task on any rank comes after its first on every other
+struct Collective {
+  std::string op;
+  CollectiveKind kind = CollectiveKind::Barrier;
+  BufferId in{}, out{};                  // not of a barrier
+  Reduction reduce = Reduction::Sum;     // of allreduce and reduce_scatter
+  int64_t peer = 0;                      // broadcast: the root; ring_shift: by
+  friend bool operator==(const Collective&, const Collective&) = default;
+};
+
 enum class Role : uint8_t { Compute, Comm };
 std::string_view name(Role role);
 enum class TaskPriority : uint8_t { Low, Normal, High };
@@ -198,6 +216,7 @@ struct Program {
   std::vector<Value> values;
   std::vector<Buffer> buffers;
   std::vector<Call> calls;
+  std::vector<Collective> collectives;
   std::vector<Task> tasks;  // in an order in which every dependency points forward
   std::vector<Event> events;
   int64_t arena_bytes = 0;      // planned: temporaries of a rank

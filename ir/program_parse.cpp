@@ -115,7 +115,7 @@ class Parser : private TextCursor {
     std::string_view word;
     bool (Parser::*parse)();
   };
-  static const Entity kEntities[6];
+  static const Entity kEntities[7];
 
   bool header() {
     return (accept_word("program") || expected("'program'")) && read_name(p_.name) &&
@@ -134,7 +134,7 @@ class Parser : private TextCursor {
       at_ += word.size();
       return (this->*e.parse)();
     }
-    return expected("'roles', 'value', 'buffer', 'call', 'event', 'task' or '}'");
+    return expected("'roles', 'value', 'buffer', 'call', 'collective', 'event', 'task' or '}'");
   }
 
   bool roles() {
@@ -292,6 +292,19 @@ class Parser : private TextCursor {
     return true;
   }
 
+  bool collective() {
+    Collective c;
+    if (!read_name(c.op) || !word_of(c.kind, 7, "a kind of collective")) return false;
+    if (c.kind != CollectiveKind::Barrier &&
+        (!(accept_key("in") || expected("'in='")) || !buffer_ref(c.in) ||
+         !(accept_key("out") || expected("'out='")) || !buffer_ref(c.out)))
+      return false;
+    if (accept_key("reduce") && !word_of(c.reduce, 4, "a reduction")) return false;
+    if (!optional_field("peer", c.peer)) return false;
+    p_.collectives.push_back(std::move(c));
+    return true;
+  }
+
   bool event() {
     Event e;
     if (!read_name(e.name) || !word_of(e.kind, 3, "a kind of event") ||
@@ -394,9 +407,10 @@ class Parser : private TextCursor {
   std::string scratch_;
 };
 
-const Parser::Entity Parser::kEntities[6] = {{"roles", &Parser::roles},   {"value", &Parser::value},
-                                             {"buffer", &Parser::buffer}, {"call", &Parser::call},
-                                             {"event", &Parser::event},   {"task", &Parser::task}};
+const Parser::Entity Parser::kEntities[7] = {
+    {"roles", &Parser::roles}, {"value", &Parser::value},           {"buffer", &Parser::buffer},
+    {"call", &Parser::call},   {"collective", &Parser::collective}, {"event", &Parser::event},
+    {"task", &Parser::task}};
 
 }  // namespace
 

@@ -35,6 +35,7 @@ class Printer {
     for (size_t i = 0; i < p_.values.size(); ++i) value(i);
     for (const Buffer& b : p_.buffers) buffer(b);
     for (size_t i = 0; i < p_.calls.size(); ++i) call(i);
+    for (const Collective& c : p_.collectives) collective(c);
     for (const Event& e : p_.events) event(e);
     for (size_t i = 0; i < p_.tasks.size(); ++i) task(i);
     put("}\n");
@@ -209,6 +210,25 @@ class Printer {
       put_ref(buffer_refs_, index(b));
     }
     put(")\n");
+  }
+
+  void collective(const Collective& c) {
+    put("  collective ");
+    put_name(c.op);
+    put(" ");
+    put(name(c.kind));
+    if (c.kind != CollectiveKind::Barrier) {
+      put(" in=");
+      put_ref(buffer_refs_, index(c.in));
+      put(" out=");
+      put_ref(buffer_refs_, index(c.out));
+    }
+    if (c.reduce != Reduction::Sum) {
+      put(" reduce=");
+      put(name(c.reduce));
+    }
+    if (c.peer != 0) put_field(" peer=", c.peer);
+    put("\n");
   }
 
   void event(const Event& e) {

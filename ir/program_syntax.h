@@ -7,6 +7,7 @@
 //   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets] [offset=N]
 //   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
 //     PARAM: true | false | N | double | DTYPE | const N | value %N | code STRING
+//   collective NAME KIND [in=BUFFER out=BUFFER] [reduce=WORD] [peer=N]
 //   event NAME KIND [count=N]
 //   task LABEL CALL#TILE ROLE [sm=N] [place=N] [ranks=N] [priority=WORD] [after(CALL, ...)] [: clause; ...]
 //     clause: read REGION... | write REGION... | may REGION... | wait EVENT [from RANKS] [lag N], ... | signal EVENT [to RANKS], ...
@@ -23,7 +24,7 @@
 namespace maco::ir {
 
 inline constexpr std::string_view kReservedWords[] = {
-    "after", "buffer", "call", "event", "from",  "lag",  "may",   "program",
+    "after", "buffer", "call", "collective", "event", "from",  "lag",  "may",   "program",
     "read",  "roles",  "signal", "task", "to",   "value", "wait", "write"};
 
 /// Does `word` begin an entity or clause? Such a name needs quotes.

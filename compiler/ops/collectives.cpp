@@ -89,11 +89,14 @@ ir::BufferId slots(TileContext& c, std::string name, DType dtype, const Boxes& b
 
 EventKind kind_of(bool packets) { return packets ? EventKind::Packet : EventKind::Peer; }
 
-int64_t reduce_code(const std::string& word) {
-  if (word == "sum") return 0;
-  if (word == "avg") return 1;
-  return word == "max" ? 2 : 3;
+ir::Reduction reduction(TileContext& c) {
+  const std::string word = c.word("reduce", "sum");
+  for (const auto r : {ir::Reduction::Avg, ir::Reduction::Max, ir::Reduction::Min})
+    if (word == name(r)) return r;
+  return ir::Reduction::Sum;
 }
+// As collectives.cuh numbers them.
+Param reduce_param(TileContext& c) { return {"reduce", static_cast<int64_t>(reduction(c))}; }
 
 // --- allreduce --------------------------------------------------------------------------------------------------------------
 
@@ -106,7 +109,7 @@ void tile_oneshot(TileContext& c) {
   const auto base = geometry(c, b, route, packets) + Param{"X", x.dtype} + Param{"Y", y.dtype};
   const ir::CallId put = c.call("put", base, {x.buffer, slot});
   const ir::CallId combine = c.call(
-      "combine", base + Param{"reduce", reduce_code(c.word("reduce", "sum"))} + Param{"forward", false} + Param{"forward_packets", false},
+      "combine", base + reduce_param(c) + Param{"forward", false} + Param{"forward_packets", false},
       {x.buffer, slot, y.buffer});
   for (int64_t t = 0; t < b.count(); ++t) {
     const auto tile = static_cast<uint32_t>(t);
@@ -141,7 +144,7 @@ void tile_twoshot(TileContext& c) {
   const auto base = geometry(c, b, to_owner, packets) + Param{"X", x.dtype} + Param{"Y", y.dtype};
   const ir::CallId put = c.call("put", base, {x.buffer, parts});
   const ir::CallId combine = c.call(
-      "combine", base + Param{"reduce", reduce_code(c.word("reduce", "sum"))} + Param{"forward", true} + Param{"forward_packets", sum_packets},
+      "combine", base + reduce_param(c) + Param{"forward", true} + Param{"forward_packets", sum_packets},
       {x.buffer, parts, y.buffer, sums});
   const ir::CallId take =
       c.call("take", geometry(c, b, from_owner, sum_packets) + Param{"X", y.dtype} + Param{"Y", y.dtype} + Param{"own", false}, {sums, y.buffer});
@@ -171,6 +174,7 @@ void tile_twoshot(TileContext& c) {
 void tile_allreduce(TileContext& c) {
   const std::string algorithm = c.word("algorithm", "auto");
   MACO_CHECK(algorithm == "oneshot" || algorithm == "twoshot", algorithm);
+  c.promise(ir::CollectiveKind::AllReduce, reduction(c));
   algorithm == "oneshot" ? tile_oneshot(c) : tile_twoshot(c);
 }
 
@@ -193,6 +197,7 @@ void tile_own_copy(TileContext& c, const Mat& x, const Mat& y, const Boxes& b, R
 }
 
 void tile_allgather(TileContext& c) {
+  c.promise(ir::CollectiveKind::AllGather);
   const int64_t world = c.world();
   const Mat x = c.in(0), y = by_blocks(c, c.op().out[0], world);
   const Boxes b = cut(c, x, x.rows, 1);
@@ -256,7 +261,7 @@ void tile_scatter(TileContext& c, bool reduce) {
     in.own_blocked = true;
     const ir::CallId combine = c.call("combine",
                                       geometry(c, b, in, packets) + Param{"X", x.dtype} + Param{"Y", y.dtype} +
-                                          Param{"reduce", reduce_code(c.word("reduce", "sum"))} + Param{"forward", false} +
+                                          reduce_param(c) + Param{"forward", false} +
                                           Param{"forward_packets", false},
                                       {x.buffer, slot, y.buffer});
     for (int64_t t = 0; t < b.count(); ++t) {
@@ -281,8 +286,14 @@ void tile_scatter(TileContext& c, bool reduce) {
       c.wait(g, arrived[static_cast<size_t>(t)], RankRef::rank(static_cast<int32_t>(s)));
     }
 }
-void tile_reduce_scatter(TileContext& c) { tile_scatter(c, true); }
-void tile_alltoall(TileContext& c) { tile_scatter(c, false); }
+void tile_reduce_scatter(TileContext& c) {
+  c.promise(ir::CollectiveKind::ReduceScatter, reduction(c));
+  tile_scatter(c, true);
+}
+void tile_alltoall(TileContext& c) {
+  c.promise(ir::CollectiveKind::AllToAll);
+  tile_scatter(c, false);
+}
 
 // Data that flows one way: from `source` (as the reader names it) to `to` (as the writer does). Readers acknowledge.
 void tile_one_way(TileContext& c, Route put_route, Route take_route, RankRef to, RankRef source, uint64_t writers, uint64_t readers) {
@@ -312,6 +323,7 @@ void tile_one_way(TileContext& c, Route put_route, Route take_route, RankRef to,
 
 void tile_broadcast(TileContext& c) {
   const int64_t root = c.integer("root", 0);
+  c.promise(ir::CollectiveKind::Broadcast, {}, root);
   Route in;
   in.mode = kFixed;
   in.peer = root;
@@ -324,6 +336,7 @@ void tile_broadcast(TileContext& c) {
 void tile_ring_shift(TileContext& c) {
   const int64_t world = c.world();
   const int64_t by = ((c.integer("by", 1) % world) + world) % world;
+  c.promise(ir::CollectiveKind::RingShift, {}, by);
   if (by == 0) {
     const Mat x = c.in(0);
     tile_own_copy(c, x, c.out(0), cut(c, x, x.rows, 1), Route{}, false, false, ~uint64_t{0});
@@ -339,6 +352,7 @@ void tile_ring_shift(TileContext& c) {
 
 // Two tasks: one tells the others, one hears from them. What stands before and after is the tile pass's (Task::after).
 void tile_barrier(TileContext& c) {
+  c.promise(ir::CollectiveKind::Barrier);
   const ir::EventId met = c.event("met", EventKind::Peer);
   const ir::TaskId tell = c.task(c.call("nothing", {}, {}), 0, {}, Role::Comm);
   c.signal(tell, met, RankRef::others());

@@ -132,6 +132,11 @@ ir::EventId TileContext::event(std::string suffix, ir::EventKind kind) {
   program_.events.push_back({fmt::format("{}.{}", op().name, suffix), kind, 1});
   return ir::id_of<ir::EventId>(program_.events.size() - 1);
 }
+void TileContext::promise(ir::CollectiveKind kind, ir::Reduction reduce, int64_t peer) {
+  ir::Collective c{.op = op().name, .kind = kind, .reduce = reduce, .peer = peer};
+  if (kind != ir::CollectiveKind::Barrier) c.in = in(0).buffer, c.out = out(0).buffer;
+  program_.collectives.push_back(std::move(c));
+}
 void TileContext::signal(ir::TaskId task, ir::EventId event, ir::RankRef to) { program_[task].signals.push_back({event, to}); }
 void TileContext::wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uint32_t lag) {
   program_[task].waits.push_back({event, from, lag});

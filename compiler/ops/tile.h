@@ -82,6 +82,8 @@ class TileContext {
                       bool packets = false);
   /// The task signals / waits across ranks. `wait` also orders packets (EventKind::Packet).
   ir::EventId event(std::string suffix, ir::EventKind kind);
+  /// What the op's calls deliver together, from its first operand to its first result; the verifier proves it.
+  void promise(ir::CollectiveKind kind, ir::Reduction reduce = ir::Reduction::Sum, int64_t peer = 0);
   void signal(ir::TaskId task, ir::EventId event, ir::RankRef to);
   void wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uint32_t lag = 0);
 

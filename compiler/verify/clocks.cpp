@@ -79,8 +79,9 @@ void Clocks::start(Node node) {
       MACO_CHECK(found != sent_.end(), "a wait before its signal in topological order");
       const int rotation = model_.symmetric ? source : 0;
       const bool packet = kind == EventKind::Packet;
-      join(to, clock(found->second.clock), packet ? 1 : planes_, packet ? planes_ - 1 : 0,
-           rotation);
+      if (!packet || model_.surely_polls(node.task))
+        join(to, clock(found->second.clock), packet ? 1 : planes_, packet ? planes_ - 1 : 0,
+             rotation);
       release(found->second);
       if (found->second.readers == 0) sent_.erase(found);
     }

@@ -34,6 +34,29 @@ bool is_symmetric(const ir::Program& p) {
   return true;
 }
 
+/// The first row of a tile and the least number of rows there may be; of a function that doesn't
+/// cut rows 0 and 1.
+struct Rows {
+  int64_t BR = 0, across = 1, tiles = 0, least = 1;
+  bool by_block = false;
+};
+Rows rows_of(const ir::Program& p, const ir::Call& call) {
+  Rows r;
+  for (const ir::Param& param : call.params) {
+    if (const auto* n = std::get_if<int64_t>(&param.value)) {
+      if (param.name == "BR") r.BR = *n;
+      if (param.name == "across") r.across = *n;
+      if (param.name == "T") r.tiles = *n;
+      if (param.name == "mode") r.by_block = *n == 1;
+    } else if (const auto* v = std::get_if<ir::ValueRef>(&param.value); v && param.name == "rows") {
+      const auto* constant = std::get_if<int64_t>(&v->v);
+      r.least = constant ? *constant : p.values[std::get<uint32_t>(v->v)].range.lo;
+    }
+  }
+  if (r.across < 1) r.across = 1;
+  return r;
+}
+
 }  // namespace
 
 bool names(RankRef ref, int rank, int other, int world) {
@@ -68,6 +91,16 @@ Model::Model(const ir::Program& p, bool use_symmetry)
     for (ir::TaskId t : stream) {
       list.push_back(static_cast<uint32_t>(index(t)));
       stream_of[index(t)] = static_cast<uint32_t>(streams.size() - 1);
+    }
+  }
+  if (has_packets) {
+    vacuous_.assign(tasks(), false);
+    std::vector<Rows> rows;
+    for (const ir::Call& c : p.calls) rows.push_back(rows_of(p, c));
+    for (uint32_t t = 0; t < tasks(); ++t) {
+      const Rows& r = rows[index(p.tasks[t].call)];
+      const int64_t tile = r.by_block && r.tiles > 0 ? p.tasks[t].tile % r.tiles : p.tasks[t].tile;
+      vacuous_[t] = tile / r.across * r.BR >= r.least;
     }
   }
   signallers = collect<Signaller>(p.events.size(), [&](const auto& put) {

@@ -64,10 +64,16 @@ class Model {
 
   size_t tasks() const { return program.tasks.size(); }
   bool runs(uint32_t task, int rank) const { return (program.tasks[task].ranks >> rank) & 1; }
+  /// Whether a task that waits for packets surely waits: not if its tile may lie beyond the actual
+  /// rows, where there is nothing to poll.
+  bool surely_polls(uint32_t task) const { return vacuous_.empty() || !vacuous_[task]; }
   const ir::Event& event(ir::EventId e) const { return program.events[index(e)]; }
   /// The task that signals Peer or Packet event `e` from `source` to `rank`. There is exactly one
   /// where somebody waits for it (check_counts); ~0u if there is none.
   uint32_t signaller(ir::EventId e, int source, int rank) const;
+
+ private:
+  std::vector<bool> vacuous_;  // by task
 };
 
 }  // namespace maco::verify

@@ -52,6 +52,7 @@ class Races {
     histories_.assign(static_cast<size_t>(m_.world), History(table));
     count_pending();
     find_last_tasks();
+    find_barriers();
     // Often enough to keep histories short, seldom enough to cost a constant a node.
     const size_t words = static_cast<size_t>(m_.world) * m_.streams.size();
     const size_t period = options_.forget_every > 0 ? options_.forget_every
@@ -66,7 +67,10 @@ class Races {
         if (m_.runs(node.task, node.rank)) {
           visit(node);
           // Later launches know no less: their waits are the same, and some are for earlier ones.
-          if (launch_ == 0) come_after(node);
+          if (launch_ == 0) {
+            come_after(node);
+            leave_barrier(node);
+          }
         }
         clocks_.end(node);
         passed(node);
@@ -215,6 +219,45 @@ class Races {
         else
           ++early_[at->second].more;
       }
+  }
+
+  /// The last task of a barrier on any rank comes after its first on every rank; what stands before
+  /// and after the barrier is in `after`.
+  void find_barriers() {
+    for (const ir::Collective& c : p_.collectives) {
+      if (c.kind != ir::CollectiveKind::Barrier) continue;
+      uint32_t first = ~0u, last = ~0u;
+      for (uint32_t t = 0; t < m_.tasks(); ++t) {
+        if (p_[p_.tasks[t].call].op != c.op) continue;
+        if (first == ~0u) first = t;
+        last = t;
+      }
+      if (first == ~0u)
+        report_.error(fmt::format("order: nothing does what '{}' promises", c.op));
+      else
+        barriers_.emplace(last, first);
+    }
+  }
+  void leave_barrier(Node node) {
+    const auto at = barriers_.find(node.task);
+    if (at == barriers_.end()) return;
+    const Clocks::View view = clocks_.view(m_.stream_of[node.task], node.rank);
+    const uint32_t entry = at->second;
+    for (int rank = 0; rank < m_.world; ++rank) {
+      // Of its own rank whatever comes after the barrier comes after all of its tasks.
+      if (rank == node.rank ||
+          (m_.runs(entry, rank) &&
+           view.ended(Plane::Weak, rank, m_.stream_of[entry]) >= clocks_.number(entry, 0)))
+        continue;
+      if (report_.error(id_of<TaskId>(node.task),
+                        fmt::format("order: barrier '{}' lets rank {} go on before rank {} has "
+                                    "come to it",
+                                    p_[p_.tasks[node.task].call].op, node.rank, rank))) {
+        const Past last{.task = node.task, .runner = static_cast<int16_t>(node.rank)};
+        report_.note(id_of<TaskId>(node.task), sync(last));
+      }
+      return;
+    }
   }
 
   // --- what every task to come is ordered after ---
@@ -383,6 +426,8 @@ class Races {
   std::vector<uint32_t> private_floor_, slot_floor_;  // by rank and stream
   std::vector<int> done_;                             // by task: nodes of this launch
   size_t next_in_list_ = 0;
+
+  std::map<uint32_t, uint32_t> barriers_;  // the first task by the last
 
   std::vector<std::vector<Last>> last_;  // by call, of those that another comes after
 

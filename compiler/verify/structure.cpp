@@ -48,6 +48,7 @@ class Structure {
     }
     for (const Buffer& b : p_.buffers) buffer(b);
     for (const ir::Call& c : p_.calls) call(c);
+    for (const ir::Collective& c : p_.collectives) collective(c);
     for (const ir::Event& e : p_.events)
       if (e.kind != EventKind::Local && e.count != 1)
         report_.error(fmt::format(
@@ -90,6 +91,16 @@ class Structure {
                                   param.name, c.function, c.op, *v),
                       c.loc);
     }
+  }
+
+  void collective(const ir::Collective& c) {
+    if (c.peer < 0 || c.peer >= world_)
+      report_.error(fmt::format("collective '{}' names rank {} of {}", c.op, c.peer, world_));
+    if (c.kind == ir::CollectiveKind::Barrier) return;
+    for (ir::BufferId b : {c.in, c.out})
+      if (index(b) >= p_.buffers.size())
+        report_.error(
+            fmt::format("collective '{}' has buffer #{}, which doesn't exist", c.op, index(b)));
   }
 
   void task(TaskId id) {

@@ -1,5 +1,6 @@
 #include "compiler/verify/verify.h"
 
+#include "compiler/verify/contributions.h"
 #include "compiler/verify/counts.h"
 #include "compiler/verify/model.h"
 #include "compiler/verify/order.h"
@@ -35,6 +36,10 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   VerifyStatistics& numbers = statistics ? *statistics : local;
   numbers = {.launches = model.launches, .symmetric = model.symmetric};
   check_races(model, *order, options, reporter, numbers);
+  if (reporter.failed()) return false;
+
+  // So collectives deliver whatever the order, and it is what they must.
+  check_contributions(model, *order, reporter);
   return !reporter.failed();
 }
 

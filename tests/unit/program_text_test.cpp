@@ -178,6 +178,13 @@ class Random {
       for (int64_t k = below(4); k > 0; --k) c.operands.push_back(id<BufferId>(p.buffers.size()));
       p.calls.push_back(c);
     }
+    for (int64_t n = below(3); n > 0; --n) {
+      Collective c{.op = text(), .kind = static_cast<CollectiveKind>(below(7))};
+      if (c.kind != CollectiveKind::Barrier) c.in = id<BufferId>(p.buffers.size()), c.out = id<BufferId>(p.buffers.size());
+      c.reduce = static_cast<Reduction>(below(4));
+      if (coin()) c.peer = integer();
+      p.collectives.push_back(c);
+    }
     for (int64_t n = 1 + below(3); n > 0; --n)
       p.events.push_back({text(), static_cast<EventKind>(below(3)), narrow<uint32_t>()});
     for (int64_t n = below(5); n > 0; --n) {
@@ -255,7 +262,7 @@ TEST_CASE("every error is reported, at its place") {
       "6:23: 4294967296 is out of range",
       "7:11: unknown call 'c1'",
       "7:41: expected ',', found '0'",
-      "8:3: expected 'roles', 'value', 'buffer', 'call', 'event', 'task' or '}', found 'bufer'",
+      "8:3: expected 'roles', 'value', 'buffer', 'call', 'collective', 'event', 'task' or '}', found 'bufer'",
       "10:3: expected an event, found the reserved word 'task'; as a name it is written \"task\"",
       "10:25: expected 'read', 'write', 'may', 'wait' or 'signal', found 'red'",
   };
