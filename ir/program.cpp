@@ -28,6 +28,8 @@ std::string_view name(TaskPriority priority) {
   return names[static_cast<size_t>(priority)];
 }
 
+std::string_view name(Scope scope) { return scope == Scope::Gpu ? "gpu" : "sys"; }
+
 std::string_view name(CollectiveKind kind) {
   constexpr std::string_view names[] = {"allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "ring_shift", "barrier"};
   return names[static_cast<size_t>(kind)];

@@ -159,10 +159,16 @@ enum class EventKind : uint8_t {
   Packet,  // no word of its own: the flag is inside the data (slots with `packets`), and the reading task polls it
 };
 std::string_view name(EventKind kind);
+/// Who surely sees what a release and its acquire order: threads of the same GPU, or of all GPUs and the host.
+enum class Scope : uint8_t { Gpu, Sys };
+std::string_view name(Scope scope);
 struct Event {
   std::string name;
   EventKind kind = EventKind::Local;
   uint32_t count = 1;  // Local: signals a launch on each rank; Peer and Packet: 1 from each source
+  /// Of its signals and waits; unset: what the kind needs, which is Gpu for Local and Sys for the others.
+  std::optional<Scope> scope{};
+  Scope reach() const { return scope.value_or(kind == EventKind::Local ? Scope::Gpu : Scope::Sys); }
   friend bool operator==(const Event&, const Event&) = default;
 };
 /// The task starts when `event` has its full count of launch (e - lag), e being this launch; for Peer and Packet, from all of `from`.
@@ -170,12 +176,14 @@ struct Wait {
   EventId event{};
   RankRef from;
   uint32_t lag = 0;
+  bool relaxed = false;  // without an acquire: what the signal's task wrote may not be seen yet
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 /// When the task has ended, adds one to a Local event, or stores the epoch into a Peer event's word on all of `to`.
 struct Signal {
   EventId event{};
   RankRef to;
+  bool relaxed = false;  // without a release: it may be seen before what the task did
   friend bool operator==(const Signal&, const Signal&) = default;
 };
 
@@ -206,6 +214,23 @@ struct RoleSpan {
   friend bool operator==(const RoleSpan&, const RoleSpan&) = default;
 };
 
+/// What a CTA uses, and what an SM of the target has for the one CTA that it runs.
+struct Resources {
+  int32_t threads = 0;        // of a CTA, all its warps
+  int32_t registers = 0;      // that a thread may use
+  int64_t scratch_bytes = 0;  // shared memory without the pages
+  int32_t pages = 0;          // of the ring between a loader and the compute warps
+  int64_t page_bytes = 0;
+  friend bool operator==(const Resources&, const Resources&) = default;
+};
+struct Limits {
+  int32_t sms = 0;            // each runs one CTA of the grid
+  int32_t threads = 0;        // of a CTA
+  int32_t registers = 0;      // of an SM
+  int64_t shared_bytes = 0;   // of a CTA
+  friend bool operator==(const Limits&, const Limits&) = default;
+};
+
 struct Program {
   std::string name;
   Stage stage = Stage::Tiled;
@@ -213,6 +238,8 @@ struct Program {
   std::string target;  // "sm_90a", "cpu"; see compiler/cost/machine.h
   std::vector<RoleSpan> roles;  // disjoint, covering [0, ctas)
   int32_t ctas = 0;
+  Resources uses;
+  Limits limits;
   std::vector<Value> values;
   std::vector<Buffer> buffers;
   std::vector<Call> calls;

@@ -115,7 +115,7 @@ class Parser : private TextCursor {
     std::string_view word;
     bool (Parser::*parse)();
   };
-  static const Entity kEntities[7];
+  static const Entity kEntities[9];
 
   bool header() {
     return (accept_word("program") || expected("'program'")) && read_name(p_.name) &&
@@ -134,7 +134,21 @@ class Parser : private TextCursor {
       at_ += word.size();
       return (this->*e.parse)();
     }
-    return expected("'roles', 'value', 'buffer', 'call', 'collective', 'event', 'task' or '}'");
+    return expected(
+        "'uses', 'limits', 'roles', 'value', 'buffer', 'call', 'collective', 'event', 'task' or "
+        "'}'");
+  }
+
+  bool uses() {
+    Resources& u = p_.uses;
+    return optional_field("threads", u.threads) && optional_field("registers", u.registers) &&
+           optional_field("scratch", u.scratch_bytes) && optional_field("pages", u.pages) &&
+           optional_field("page_bytes", u.page_bytes);
+  }
+  bool limits() {
+    Limits& l = p_.limits;
+    return optional_field("sms", l.sms) && optional_field("threads", l.threads) &&
+           optional_field("registers", l.registers) && optional_field("shared", l.shared_bytes);
   }
 
   bool roles() {
@@ -310,6 +324,7 @@ class Parser : private TextCursor {
     if (!read_name(e.name) || !word_of(e.kind, 3, "a kind of event") ||
         !optional_field("count", e.count))
       return false;
+    if (accept_key("scope") && !word_of(e.scope.emplace(), 2, "a scope")) return false;
     events_.add(e.name, p_.events.size());
     p_.events.push_back(std::move(e));
     return true;
@@ -355,6 +370,7 @@ class Parser : private TextCursor {
     if (accept_word("wait")) {
       do {
         Wait& wait = t.waits.emplace_back();
+        wait.relaxed = accept_word("relaxed");
         if (!event_ref(wait.event)) return false;
         if (accept_word("from") && !ranks(wait.from)) return false;
         if (accept_word("lag") && !number(wait.lag)) return false;
@@ -364,6 +380,7 @@ class Parser : private TextCursor {
     if (accept_word("signal")) {
       do {
         Signal& signal = t.signals.emplace_back();
+        signal.relaxed = accept_word("relaxed");
         if (!event_ref(signal.event)) return false;
         if (accept_word("to") && !ranks(signal.to)) return false;
       } while (accept(','));
@@ -407,10 +424,15 @@ class Parser : private TextCursor {
   std::string scratch_;
 };
 
-const Parser::Entity Parser::kEntities[7] = {
-    {"roles", &Parser::roles}, {"value", &Parser::value},           {"buffer", &Parser::buffer},
-    {"call", &Parser::call},   {"collective", &Parser::collective}, {"event", &Parser::event},
-    {"task", &Parser::task}};
+const Parser::Entity Parser::kEntities[9] = {{"uses", &Parser::uses},
+                                             {"limits", &Parser::limits},
+                                             {"roles", &Parser::roles},
+                                             {"value", &Parser::value},
+                                             {"buffer", &Parser::buffer},
+                                             {"call", &Parser::call},
+                                             {"collective", &Parser::collective},
+                                             {"event", &Parser::event},
+                                             {"task", &Parser::task}};
 
 }  // namespace
 

@@ -31,6 +31,8 @@ class Printer {
     if (p_.arena_bytes != 0) put_field(" arena=", p_.arena_bytes);
     if (p_.symmetric_bytes != 0) put_field(" symmetric=", p_.symmetric_bytes);
     put(" {\n");
+    if (p_.uses != Resources{}) uses();
+    if (p_.limits != Limits{}) limits();
     if (!p_.roles.empty()) roles();
     for (size_t i = 0; i < p_.values.size(); ++i) value(i);
     for (const Buffer& b : p_.buffers) buffer(b);
@@ -106,6 +108,26 @@ class Printer {
         put_field("shift(", ref.n);
         return put(")");
     }
+  }
+
+  void uses() {
+    const Resources& u = p_.uses;
+    put("  uses");
+    if (u.threads != 0) put_field(" threads=", u.threads);
+    if (u.registers != 0) put_field(" registers=", u.registers);
+    if (u.scratch_bytes != 0) put_field(" scratch=", u.scratch_bytes);
+    if (u.pages != 0) put_field(" pages=", u.pages);
+    if (u.page_bytes != 0) put_field(" page_bytes=", u.page_bytes);
+    put("\n");
+  }
+  void limits() {
+    const Limits& l = p_.limits;
+    put("  limits");
+    if (l.sms != 0) put_field(" sms=", l.sms);
+    if (l.threads != 0) put_field(" threads=", l.threads);
+    if (l.registers != 0) put_field(" registers=", l.registers);
+    if (l.shared_bytes != 0) put_field(" shared=", l.shared_bytes);
+    put("\n");
   }
 
   void roles() {
@@ -237,6 +259,10 @@ class Printer {
     put(" ");
     put(name(e.kind));
     if (e.count != 1) put_field(" count=", e.count);
+    if (e.scope) {
+      put(" scope=");
+      put(name(*e.scope));
+    }
     put("\n");
   }
 
@@ -295,6 +321,7 @@ class Printer {
     for (size_t w = 0; w < t.waits.size(); ++w) {
       if (w == 0) clause("wait");
       put(w == 0 ? " " : ", ");
+      if (t.waits[w].relaxed) put("relaxed ");
       put_ref(event_refs_, index(t.waits[w].event));
       if (t.waits[w].from != RankRef::self()) {
         put(" from ");
@@ -305,6 +332,7 @@ class Printer {
     for (size_t s = 0; s < t.signals.size(); ++s) {
       if (s == 0) clause("signal");
       put(s == 0 ? " " : ", ");
+      if (t.signals[s].relaxed) put("relaxed ");
       put_ref(event_refs_, index(t.signals[s].event));
       if (t.signals[s].to != RankRef::self()) {
         put(" to ");

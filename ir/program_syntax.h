@@ -1,20 +1,25 @@
-// What the printer and the parser of ir::Program agree on. Grammar (white space, line breaks included, only separates; `//` starts
-// a comment; entities are defined before they are used):
+// What the printer and the parser of ir::Program agree on. Grammar (white space, line breaks
+// included, only separates; `//` starts a comment; entities are defined before they are used):
 //
 //   program NAME stage=WORD world=N target=NAME ctas=N [arena=N] [symmetric=N] { entity... }
+//   uses [threads=N] [registers=N] [scratch=N] [pages=N] [page_bytes=N]
+//   limits [sms=N] [threads=N] [registers=N] [shared=N]
 //   roles WORD N..N [ [NAME, ...] ], ...
 //   value %N = EXPR in [N, N]
 //   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets] [offset=N]
 //   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
 //     PARAM: true | false | N | double | DTYPE | const N | value %N | code STRING
 //   collective NAME KIND [in=BUFFER out=BUFFER] [reduce=WORD] [peer=N]
-//   event NAME KIND [count=N]
-//   task LABEL CALL#TILE ROLE [sm=N] [place=N] [ranks=N] [priority=WORD] [after(CALL, ...)] [: clause; ...]
-//     clause: read REGION... | write REGION... | may REGION... | wait EVENT [from RANKS] [lag N], ... | signal EVENT [to RANKS], ...
+//   event NAME KIND [count=N] [scope=WORD]
+//   task LABEL CALL#TILE ROLE [sm=N] [place=N] [ranks=N] [priority=WORD] [after(CALL, ...)]
+//       [: clause; ...]
+//     clause: read REGION... | write REGION... | may REGION...
+//       | wait [relaxed] EVENT [from RANKS] [lag N], ... | signal [relaxed] EVENT [to RANKS], ...
 //     REGION: BUFFER[N:N, N:N [pitch=N] [rank_rows=N] [on=RANKS]]
 //     RANKS: self | others | all | rank(N) | shift(N)
 //
-// NAME is a plain word that is not reserved, or a string in quotes; BUFFER and EVENT are a NAME, or #N, the N-th one.
+// NAME is a plain word that is not reserved, or a string in quotes; BUFFER and EVENT are a NAME, or
+// #N, the N-th one.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +29,8 @@
 namespace maco::ir {
 
 inline constexpr std::string_view kReservedWords[] = {
-    "after", "buffer", "call", "collective", "event", "from",  "lag",  "may",   "program",
-    "read",  "roles",  "signal", "task", "to",   "value", "wait", "write"};
+    "after", "buffer",  "call",  "collective", "event", "from", "lag",  "limits", "may",  "program",
+    "read",  "relaxed", "roles", "signal",     "task",  "to",   "uses", "value",  "wait", "write"};
 
 /// Does `word` begin an entity or clause? Such a name needs quotes.
 inline bool is_reserved(std::string_view word) {

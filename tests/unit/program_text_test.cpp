@@ -149,6 +149,9 @@ class Random {
     p.ctas = narrow<int32_t>();
     if (coin()) p.arena_bytes = integer();
     if (coin()) p.symmetric_bytes = integer();
+    if (coin())
+      p.uses = {narrow<int32_t>(), narrow<int32_t>(), integer(), narrow<int32_t>(), integer()};
+    if (coin()) p.limits = {narrow<int32_t>(), narrow<int32_t>(), narrow<int32_t>(), integer()};
     for (int64_t n = below(3); n > 0; --n) {
       RoleSpan span{coin() ? Role::Compute : Role::Comm, narrow<int32_t>(), narrow<int32_t>(), {}};
       for (int64_t k = below(3); k > 0; --k) span.ops.push_back(text());
@@ -180,13 +183,15 @@ class Random {
     }
     for (int64_t n = below(3); n > 0; --n) {
       Collective c{.op = text(), .kind = static_cast<CollectiveKind>(below(7))};
-      if (c.kind != CollectiveKind::Barrier) c.in = id<BufferId>(p.buffers.size()), c.out = id<BufferId>(p.buffers.size());
+      if (c.kind != CollectiveKind::Barrier)
+        c.in = id<BufferId>(p.buffers.size()), c.out = id<BufferId>(p.buffers.size());
       c.reduce = static_cast<Reduction>(below(4));
       if (coin()) c.peer = integer();
       p.collectives.push_back(c);
     }
     for (int64_t n = 1 + below(3); n > 0; --n)
-      p.events.push_back({text(), static_cast<EventKind>(below(3)), narrow<uint32_t>()});
+      p.events.push_back({text(), static_cast<EventKind>(below(3)), narrow<uint32_t>(),
+                          coin() ? std::optional(static_cast<Scope>(below(2))) : std::nullopt});
     for (int64_t n = below(5); n > 0; --n) {
       Task t;
       t.call = id<CallId>(p.calls.size());
@@ -211,9 +216,10 @@ class Random {
       }
       for (int64_t k = below(3); k > 0; --k) t.after.push_back(id<CallId>(p.calls.size()));
       for (int64_t k = below(3); k > 0; --k)
-        t.waits.push_back({id<EventId>(p.events.size()), ranks(), coin() ? 0 : narrow<uint32_t>()});
+        t.waits.push_back(
+            {id<EventId>(p.events.size()), ranks(), coin() ? 0 : narrow<uint32_t>(), coin()});
       for (int64_t k = below(3); k > 0; --k)
-        t.signals.push_back({id<EventId>(p.events.size()), ranks()});
+        t.signals.push_back({id<EventId>(p.events.size()), ranks(), coin()});
       p.tasks.push_back(t);
     }
     return p;
@@ -262,7 +268,8 @@ TEST_CASE("every error is reported, at its place") {
       "6:23: 4294967296 is out of range",
       "7:11: unknown call 'c1'",
       "7:41: expected ',', found '0'",
-      "8:3: expected 'roles', 'value', 'buffer', 'call', 'collective', 'event', 'task' or '}', found 'bufer'",
+      "8:3: expected 'uses', 'limits', 'roles', 'value', 'buffer', 'call', 'collective', 'event', "
+      "'task' or '}', found 'bufer'",
       "10:3: expected an event, found the reserved word 'task'; as a name it is written \"task\"",
       "10:25: expected 'read', 'write', 'may', 'wait' or 'signal', found 'red'",
   };
