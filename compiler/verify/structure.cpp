@@ -72,6 +72,17 @@ class Structure {
     if (b.rotation < 1 || b.rotation > kMaxRotation)
       report_.error(fmt::format("buffer '{}' has {} copies, but 1 to {} are possible", b.name,
                                 b.rotation, kMaxRotation));
+    // Epochs are 32 bits and wrap, and a launch's copy is its epoch modulo the rotation.
+    if ((b.rotation & (b.rotation - 1)) != 0)
+      report_.error(
+          fmt::format("buffer '{}' has {} copies, which is no power of two: when epochs wrap at "
+                      "2^32 a copy would be used twice in "
+                      "a row",
+                      b.name, b.rotation));
+    if ((b.rotation & (b.rotation - 1)) != 0)
+      report_.error(fmt::format("buffer '{}' has {} copies: launches take them in turn beyond the "
+                                "wrap of their number at 2^32 only if it is a power of two",
+                                b.name, b.rotation));
     if (b.kind != BufferKind::Slot && (b.rotation != 1 || b.packets))
       report_.error(fmt::format("buffer '{}' is no slot, but has {}", b.name,
                                 b.packets ? "packets" : "a rotation"));

@@ -24,6 +24,8 @@ class Generator {
     p_.world = below(3) == 0 ? 1 : 2 + below(2);
     p_.target = "cpu";
     p_.ctas = static_cast<int32_t>(1 + below(3));
+    p_.uses = {288, 224, 18432, 0, 0};
+    p_.limits = {8, 1024, 65536, 65536};
     p_.roles = {{Role::Compute, 0, p_.ctas, {}}};
     buffers();
     p_.calls = {{"a", "op", "f", {}, {}, {}}};
@@ -93,7 +95,7 @@ class Generator {
       case 11: {
         Buffer& b = p.buffers[pick(p.buffers)];
         if (b.kind == BufferKind::Temp) b.offset = 256 * below(3);
-        if (b.kind == BufferKind::Slot) b.rotation = 1 + below(3);
+        if (b.kind == BufferKind::Slot) b.rotation = int64_t{1} << below(3);
         break;
       }
       case 12:
@@ -206,7 +208,7 @@ class Generator {
     b.rows = Expr(b.max_rows);
     b.cols = 2 + below(3);
     b.packets = below(2) == 0;
-    b.rotation = 1 + below(3);
+    b.rotation = int64_t{1} << below(3);
     b.offset = p_.symmetric_bytes;
     p_.symmetric_bytes += b.copy_bytes() * b.rotation;
     p_.buffers.push_back(b);

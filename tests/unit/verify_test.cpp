@@ -14,6 +14,8 @@ using namespace ir;
 // 2 communicates.
 const std::string kSum =
     R"(program sum stage=synced world=2 target=cpu ctas=3 arena=512 symmetric=2048 {
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2, comm 2..3
   buffer x : f32[4 x 8] input tensor=x
   buffer p : f32[4 x 8] temp offset=0
@@ -65,7 +67,7 @@ TEST_CASE("a dropped wait is a race, told by the names of the graph") {
   const std::string told = verdict(with(kSum, "wait done; signal arrived", "signal arrived"));
   CHECK_THAT(
       told,
-      Contains("p:9:3: error: race: matmul 'down' tile 0 (rank 0, launch 0) writes p[0:4, "
+      Contains("p:11:3: error: race: matmul 'down' tile 0 (rank 0, launch 0) writes p[0:4, "
                "0:4], and allreduce "
                "'y' (put) tile 0 (rank 0, launch 0) reads p[0:4, 0:8]: nothing orders the two"));
   CHECK_THAT(told, Contains("note: matmul 'down' tile 0 is task 0 of CTA 0; signals 'done'"));
@@ -87,7 +89,7 @@ TEST_CASE("tasks of a stream in the wrong order hang or read too early") {
   const std::string told = verdict(text);
   CHECK_THAT(
       told,
-      Contains("p:10:3: error: deadlock: allreduce 'y' (combine) tile 0 (rank 0) waits for what "
+      Contains("p:12:3: error: deadlock: allreduce 'y' (combine) tile 0 (rank 0) waits for what "
                "comes after itself, and 3 tasks never start"));
   CHECK_THAT(told,
              Contains("note: allreduce 'y' (combine) tile 0 (rank 0) waits for event 'arrived' of "
@@ -98,6 +100,8 @@ TEST_CASE("tasks of a stream in the wrong order hang or read too early") {
 
   // The reader of q stands before its writer, and no event is there to show it.
   const std::string early = R"(program early stage=synced world=1 target=cpu ctas=1 arena=256 {
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..1
   buffer q : f32[1 x 8] temp offset=0
   buffer y : f32[1 x 8] output tensor=y
@@ -248,6 +252,7 @@ TEST_CASE("what a stage promises is checked") {
       {"comm 2..3", "comm 1..3", "CTA 1 has two roles"},
       {"wait summed", "wait summed from others", "waits for the local event 'summed' of others"},
       {"ctas=3", "ctas=4", "CTA 3 has no role"},
+      {"rotation=2", "rotation=3", "buffer 'slots' has 3 copies, which is no power of two"},
       {"arrived peer", "arrived peer count=2", "event 'arrived' is a peer event with count 2"},
       {"compute sm=0 place=0:", "compute sm=0 place=0 after(c3):",
        "which the list of tasks has later"},
