@@ -1,5 +1,6 @@
 // maco-opt: named passes on the text of a graph or a Program.
 #include "compiler/frontend/frontend.h"
+#include "compiler/verify/explain.h"
 #include "ir/program_text.h"
 #include "tools/options.h"
 
@@ -34,6 +35,33 @@ std::optional<passes::Unit> parse_unit(const std::string& text, int32_t file, ir
   return passes::Unit(std::move(*graph));
 }
 
+// Says by which path the first of two tasks happens before the second.
+int explain(const passes::Unit& unit, const std::vector<std::string>& names, const Console& console) {
+  const auto* program = std::get_if<ir::Program>(&unit);
+  if (!program) {
+    console.error("--explain takes a synced Program, but this is a graph; try --to=prune-sync");
+    return kBadUsage;
+  }
+  ir::Diagnostics diagnostics;
+  if (!verify::check_explainable(*program, diagnostics)) {
+    console.show(diagnostics);
+    return kBadGraph;
+  }
+  std::string error;
+  std::vector<verify::Instance> tasks;
+  for (const std::string& name : names) {
+    const auto task = verify::find_instance(*program, name, error);
+    if (!task) {
+      console.error(error);
+      return kBadUsage;
+    }
+    tasks.push_back(*task);
+  }
+  const verify::Explanation told = verify::explain(*program, tasks[0], tasks[1]);
+  std::fputs(told.text.c_str(), stdout);
+  return told.ordered ? kOk : kCheckFailed;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Runs named passes on the text of a graph or a Program.\n  maco-opt layer.maco --to=tile | maco-opt - --pass=plan-memory,schedule\n",
                "maco-opt");
@@ -42,6 +70,7 @@ int run(int argc, char** argv) {
   passes::PipelineOptions options;
   std::string input = "-", output = "-", to;
   std::vector<std::string> names, pass_names;
+  std::vector<std::string> explained;
   bool verify = false;
   for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
   app.add_option("input", input, "a graph (.json, .maco) or a Program's text; - for standard input");
@@ -49,6 +78,9 @@ int run(int argc, char** argv) {
   app.add_option("--pass", names, "passes to run, in this order")->delimiter(',')->check(CLI::IsMember(pass_names));
   app.add_option("--to", to, "run the pipeline up to and with this pass")->check(CLI::IsMember(pass_names));
   app.add_flag("--verify", verify, "prove the result (the same as --pass=verify at the end)");
+  app.add_option("--explain", explained,
+                 "A B: by which path task A happens before B (status 3 if it doesn't); a task is t12, OP, 'OP tile 3', with @RANK and +LAUNCH")
+      ->expected(2);
   flags.add(app, options);
   common.add(app);
   if (const int status = parse(app, argc, argv); status >= 0) return status;
@@ -90,6 +122,7 @@ int run(int argc, char** argv) {
       return kBadGraph;
     }
   console.show(diagnostics);
+  if (!explained.empty()) return explain(*unit, explained, console);
   if (!write_product(output, to_text(*unit), error)) {
     console.error(error);
     return kBadUsage;

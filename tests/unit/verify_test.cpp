@@ -4,44 +4,12 @@
 #include "compiler/verify/regions.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
+#include "tests/unit/sum_program.h"
 
 namespace maco::test {
 namespace {
 
 using namespace ir;
-
-// Two ranks sum their halves of a matmul: each sends its own to the other. CTA 0 and 1 compute, CTA
-// 2 communicates.
-const std::string kSum =
-    R"(program sum stage=synced world=2 target=cpu ctas=3 arena=512 symmetric=2048 {
-  uses threads=288 registers=224 scratch=18432
-  limits sms=8 threads=1024 registers=65536 shared=65536
-  roles compute 0..2, comm 2..3
-  buffer x : f32[4 x 8] input tensor=x
-  buffer p : f32[4 x 8] temp offset=0
-  buffer q : f32[4 x 8] temp offset=256
-  buffer slots : f32[2 x 32] slot rotation=2 offset=0
-  buffer y : f32[4 x 8] output tensor=y
-  call c0 = matmul op=down kind=matmul (x, p)
-  call c1 = put op=y kind=allreduce (p, slots)
-  call c2 = combine op=y kind=allreduce (p, slots, q)
-  call c3 = unary op=out kind=silu (q, y)
-  event done local count=2
-  event arrived peer
-  event summed local
-  task t0 c0#0 compute sm=0 place=0: read x[0:4, 0:8]; write p[0:4, 0:4]; signal done
-  task t1 c0#1 compute sm=1 place=0: read x[0:4, 0:8]; write p[0:4, 4:8]; signal done
-  task t2 c1#0 comm sm=2 place=0: read p[0:4, 0:8]; may slots[0:1, 0:32 rank_rows=1 on=others]; wait done; signal arrived to others
-  task t3 c2#0 comm sm=2 place=1: read p[0:4, 0:8] slots[0:2, 0:32]; write q[0:4, 0:8]; wait arrived from others; signal summed
-  task t4 c3#0 compute sm=0 place=1: read q[0:4, 0:8]; write y[0:4, 0:8]; wait summed
-}
-)";
-
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
 
 /// What is said about the Program, as a user reads it; "" if it is right. With and without symmetry
 /// the verdict is the same.

@@ -1,0 +1,107 @@
+#include "compiler/verify/precedence.h"
+
+#include <fmt/format.h>
+
+#include "compiler/verify/model.h"
+
+namespace maco::verify {
+
+using ir::EventKind;
+
+std::string describe(const ir::Program& program, Instance i) {
+  std::string where = program.world > 1 ? fmt::format("rank {}", i.rank) : "";
+  if (i.launch > 0) where += fmt::format("{}launch {}", where.empty() ? "" : ", ", i.launch);
+  const std::string task = ir::describe(program, ir::id_of<ir::TaskId>(i.task));
+  return where.empty() ? task : task + " (" + where + ")";
+}
+
+Precedence::Precedence(const ir::Program& program)
+    : program_(program),
+      world_(static_cast<int>(program.world)),
+      streams_(ir::streams(program)),
+      arrivals_(program.events.size()),
+      waiting_(program.events.size()),
+      may_skip_(program.tasks.size(), false) {
+  // Which tiles may lie beyond a dim's actual value is a fact of the Program, not of an order.
+  const Model model(program, false);
+  for (uint32_t t = 0; t < program.tasks.size(); ++t) {
+    for (const ir::Signal& s : program.tasks[t].signals)
+      arrivals_[index(s.event)].push_back({t, s.to});
+    for (const ir::Wait& w : program.tasks[t].waits)
+      waiting_[index(w.event)].push_back({t, w.from, w.lag});
+    may_skip_[t] = !model.surely_polls(t);
+  }
+}
+
+Precedence::Why Precedence::kind(ir::EventId e) const {
+  return program_[e].kind == EventKind::Packet ? Why::Packet : Why::Event;
+}
+bool Precedence::names(ir::RankRef ref, int rank, int other) const {
+  for (const int named : ir::resolve(ref, rank, world_))
+    if (named == other) return true;
+  return false;
+}
+
+std::vector<Precedence::Edge> Precedence::before(Instance i, bool packets) const {
+  std::vector<Edge> edges;
+  const ir::Task& task = program_.tasks[i.task];
+  const auto stream = static_cast<size_t>(task.sm);
+  if (task.place > 0) {
+    const ir::TaskId last = streams_[stream][static_cast<size_t>(task.place) - 1];
+    edges.push_back({{static_cast<uint32_t>(index(last)), i.rank, i.launch}, Why::Stream, {}});
+  } else if (i.launch > 0) {
+    for (const std::vector<ir::TaskId>& s : streams_)
+      if (!s.empty())
+        edges.push_back(
+            {{static_cast<uint32_t>(index(s.back())), i.rank, i.launch - 1}, Why::Launch, {}});
+  }
+  if (!runs(i)) return edges;  // it does nothing but signal
+  for (const ir::Wait& w : task.waits) {
+    const int launch = i.launch - static_cast<int>(w.lag);
+    const bool packet = program_[w.event].kind == EventKind::Packet;
+    if (launch < 0 || (packet && (!packets || may_skip_[i.task]))) continue;
+    for (const Arrival& a : arrivals_[index(w.event)]) {
+      if (program_[w.event].kind == EventKind::Local) {
+        edges.push_back({{a.task, i.rank, launch}, Why::Event, w.event});
+        continue;
+      }
+      for (const int source : ir::resolve(w.from, i.rank, world_))
+        if (const Instance from{a.task, source, launch}; runs(from) && names(a.to, source, i.rank))
+          edges.push_back({from, kind(w.event), w.event});
+    }
+  }
+  return edges;
+}
+
+std::vector<Precedence::Edge> Precedence::after(Instance i, int launches, bool packets) const {
+  std::vector<Edge> edges;
+  const ir::Task& task = program_.tasks[i.task];
+  const std::vector<ir::TaskId>& stream = streams_[static_cast<size_t>(task.sm)];
+  if (static_cast<size_t>(task.place) + 1 < stream.size()) {
+    const ir::TaskId next = stream[static_cast<size_t>(task.place) + 1];
+    edges.push_back({{static_cast<uint32_t>(index(next)), i.rank, i.launch}, Why::Stream, {}});
+  } else if (i.launch + 1 < launches) {
+    for (const std::vector<ir::TaskId>& s : streams_)
+      if (!s.empty())
+        edges.push_back(
+            {{static_cast<uint32_t>(index(s.front())), i.rank, i.launch + 1}, Why::Launch, {}});
+  }
+  for (const ir::Signal& s : task.signals) {
+    const EventKind event = program_[s.event].kind;
+    if (event != EventKind::Local && !runs(i)) continue;
+    for (const Waiting& w : waiting_[index(s.event)]) {
+      const int launch = i.launch + static_cast<int>(w.lag);
+      if (launch >= launches || (event == EventKind::Packet && (!packets || may_skip_[w.task])))
+        continue;
+      const std::vector<int> told =
+          event == EventKind::Local ? std::vector<int>{i.rank} : ir::resolve(s.to, i.rank, world_);
+      for (const int rank : told)
+        if (const Instance to{w.task, rank, launch};
+            runs(to) && (event == EventKind::Local || names(w.from, rank, i.rank)))
+          edges.push_back({to, kind(s.event), s.event});
+    }
+  }
+  return edges;
+}
+
+}  // namespace maco::verify
