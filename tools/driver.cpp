@@ -124,6 +124,9 @@ void reparse(passes::Unit& unit, const std::string& pass) {
   unit = std::move(*graph);
 }
 
+// The pass whose result the pipeline's last step proves.
+std::string last_before_verify(const passes::PipelineOptions& options) { return options.prune ? "prune-sync" : "insert-sync"; }
+
 }  // namespace
 
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options,
@@ -147,6 +150,7 @@ std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& op
   int number = 0;
   const bool texts = !options.print_after.empty() || options.print_changed || !options.dump_dir.empty();
   pipeline.after_pass = [&](const passes::Pass& pass, passes::Unit& unit) {
+    if (options.pipeline.after_pass) options.pipeline.after_pass(pass, unit);
     if (options.reparse) reparse(unit, pass.name);
     if (!texts) return;
     const std::string text = to_text(unit);
@@ -170,6 +174,15 @@ std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& op
     std::cerr << "  milliseconds  pass\n";
     for (const auto& [name, seconds] : result.seconds) std::cerr << fmt::format("{:14.3f}  {}\n", seconds * 1e3, name);
     std::cerr << fmt::format("{:14.3f}  in all\n", total * 1e3);
+  }
+  if (!result.broken_by.empty()) {
+    // What stands before 'tile' is a graph.
+    const char* state = result.broken_by == "tile" ? "the graph before '{}': {}" : "the Program was right before '{}': {}";
+    diagnostics.note({}, fmt::format(fmt::runtime(state), result.broken_by,
+                                     fmt::format("macoc {} {} --print-after={}", options.input.empty() ? "-" : options.input,
+                                                 command_line(options.pipeline), result.right_after)));
+  } else if (!result.ok && result.right_after == last_before_verify(options.pipeline)) {
+    diagnostics.note({}, "--verify=each says which pass made it wrong");
   }
   if (!result.ok) return std::nullopt;
   Compiled c;

@@ -44,6 +44,7 @@ struct CompileOptions {
   bool reparse = false;                  // print and parse the IR between all passes
   bool time_passes = false;
   bool report = false;
+  std::string input;                     // what the user called the graph, for the command that shows a state
 };
 
 struct Compiled {

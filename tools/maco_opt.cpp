@@ -1,6 +1,9 @@
 // maco-opt: named passes on the text of a graph or a Program.
+#include <fmt/format.h>
+
 #include "compiler/frontend/frontend.h"
 #include "compiler/verify/explain.h"
+#include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tools/options.h"
 
@@ -71,13 +74,14 @@ int run(int argc, char** argv) {
   std::string input = "-", output = "-", to;
   std::vector<std::string> names, pass_names;
   std::vector<std::string> explained;
-  bool verify = false;
+  std::string verify;
   for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
   app.add_option("input", input, "a graph (.json, .maco) or a Program's text; - for standard input");
   app.add_option("-o,--output", output, "where the result goes (default: standard output)");
   app.add_option("--pass", names, "passes to run, in this order")->delimiter(',')->check(CLI::IsMember(pass_names));
   app.add_option("--to", to, "run the pipeline up to and with this pass")->check(CLI::IsMember(pass_names));
-  app.add_flag("--verify", verify, "prove the result (the same as --pass=verify at the end)");
+  app.add_flag("--verify{end}", verify, "prove the result (the same as --pass=verify at the end); --verify=each: after each pass that changes a Program")
+      ->check(CLI::IsMember({"each", "end"}));
   app.add_option("--explain", explained,
                  "A B: by which path task A happens before B (status 3 if it doesn't); a task is t12, OP, 'OP tile 3', with @RANK and +LAUNCH")
       ->expected(2);
@@ -115,12 +119,28 @@ int run(int argc, char** argv) {
     }
     names.insert(names.begin(), all.begin(), all.end());
   }
-  if (verify) names.push_back("verify");
-  for (const std::string& name : names)
-    if (!passes::apply(*passes::find_pass(name), *unit, context)) {
-      console.show(diagnostics);
-      return kBadGraph;
-    }
+  if (!verify.empty()) names.push_back("verify");
+  const auto stop = [&](const std::string& why) {
+    if (!why.empty()) diagnostics.note({}, why);
+    console.show(diagnostics);
+    return kBadGraph;
+  };
+  ir::Program proved;
+  const auto prove = [&] {
+    const auto* program = std::get_if<ir::Program>(&*unit);
+    if (verify != "each" || !program || *program == proved) return true;
+    proved = *program;
+    return verify::verify(*program, diagnostics);
+  };
+  if (!prove()) return stop("the Program was wrong before any pass");
+  const std::string common_flags = std::holds_alternative<ir::Program>(*unit) ? "" : " " + command_line(options);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!passes::apply(*passes::find_pass(names[i]), *unit, context)) return stop("");
+    if (prove()) continue;
+    std::string before;
+    for (size_t j = 0; j < i; ++j) before += (j == 0 ? " --pass=" : ",") + names[j];
+    return stop(fmt::format("the Program was right before '{}': {}{}{}", names[i], "maco-opt " + input, common_flags, before));
+  }
   console.show(diagnostics);
   if (!explained.empty()) return explain(*unit, explained, console);
   if (!write_product(output, to_text(*unit), error)) {

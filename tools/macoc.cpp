@@ -21,7 +21,7 @@ int run(int argc, char** argv) {
   CommonOptions common;
   PipelineFlags flags;
   CompileOptions options;
-  std::string input, output = "-", emit = "cuda";
+  std::string input, output = "-", emit = "cuda", verify = "end";
   app.add_option("graph", input, "a .json or .maco graph, - for standard input");
   app.add_option("-o,--output", output, "where the product goes (default: standard output)");
   app.add_option("--emit", emit, "the product")->check(CLI::IsMember({"dsl", "json", "graph", "program", "cuda", "ptx", "cubin", "manifest"}));
@@ -33,6 +33,9 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember(pass_names));
   app.add_flag("--print-changed", options.print_changed, "print the IR after each pass that changed it");
   app.add_option("--dump-dir", options.dump_dir, "write the IR after each pass into this folder");
+  app.add_option("--verify", verify, "prove the Program after each pass that changes it, and name the one that broke it; or at the end")
+      ->check(CLI::IsMember({"each", "end"}))
+      ->capture_default_str();
   app.add_flag("--reparse", options.reparse, "print and parse the IR between all passes");
   app.add_flag("--time-passes", options.time_passes, "say how long each pass took");
   app.add_flag("--report", options.report, "print the table of SM roles, tasks, waits and memory");
@@ -45,6 +48,8 @@ int run(int argc, char** argv) {
     return kBadUsage;
   }
   flags.apply(options.pipeline);
+  options.pipeline.verify_each = verify == "each";
+  options.input = input;
 
   std::string error;
   const auto text = read_input(input, error);

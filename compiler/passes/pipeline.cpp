@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "compiler/verify/verify.h"
+
 namespace maco::passes {
 
 PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options, ir::Diagnostics& diagnostics) {
@@ -21,6 +23,7 @@ PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& optio
   if (auto it = graph.key_loc.find("comm_buffer_bytes"); it != graph.key_loc.end()) context.comm_buffer_loc = it->second;
 
   bool stopped = false;
+  ir::Program proved;
   const auto step = [&](const char* name) {
     if (stopped) return true;
     const Pass& pass = *find_pass(name);
@@ -29,6 +32,19 @@ PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& optio
     result.seconds.emplace_back(name, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     result.statistics = context.statistics;
     if (ok && options.after_pass) options.after_pass(pass, result.unit);
+    const auto* program = std::get_if<ir::Program>(&result.unit);
+    if (ok && options.verify_each && program && *program != proved) {
+      const auto start = std::chrono::steady_clock::now();
+      const bool right = verify::verify(*program, diagnostics);
+      result.seconds.emplace_back(fmt::format("verify after {}", name),
+                                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      if (!right) {
+        result.broken_by = name;
+        return false;
+      }
+      proved = *program;
+    }
+    if (ok) result.right_after = name;
     stopped = options.stop_after == name;
     return ok;
   };

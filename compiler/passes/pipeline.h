@@ -17,6 +17,7 @@ struct PipelineOptions {
   bool fuse = true;               // --no-fuse
   bool prune = true;              // --no-prune
   std::string stop_after;         // name of the last pass to run; empty: all
+  bool verify_each = false;       // --verify=each: prove the Program after each pass that changed it
   /// Called after each pass that succeeded; may replace the unit by an equal one.
   std::function<void(const Pass&, Unit&)> after_pass;
 };
@@ -26,6 +27,9 @@ struct PipelineResult {
   Unit unit;  // the synced Program if all ran, else what the last pass made
   std::vector<std::pair<std::string, double>> seconds;  // by pass
   std::map<std::string, int64_t> statistics;
+  /// verify_each: the pass after which the Program was wrong; empty if none was.
+  std::string broken_by;
+  std::string right_after;  // the last pass after which nothing was wrong
 };
 
 /// Errors are in `diagnostics`. `graph` is inferred (as the frontends return it).
