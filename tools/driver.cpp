@@ -131,15 +131,8 @@ std::string last_before_verify(const passes::PipelineOptions& options) { return 
 
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options,
                         ir::Diagnostics& diagnostics) {
-  const cost::Machine* machine = cost::find_machine(program.target);
-  if (!machine) {
-    diagnostics.error({}, fmt::format("unknown target '{}'", program.target));
-    return "";
-  }
   codegen::Options code;
   code.load_ahead = options.load_ahead;
-  code.pages = machine->pages;
-  code.page_bytes = machine->page_bytes;
   code.command_line = command_line(options);
   return codegen::emit(graph, frontend::print_dsl(graph), program, code, diagnostics);
 }

@@ -77,7 +77,7 @@ class Generator {
 
   std::string run(const std::string& graph_text) {
     find_kinds();
-    if (!check_limits()) return "";
+    if (!check_limits() || !check_sync()) return "";
     std::set<std::string> functions;
     for (const Kind& k : kinds_) functions.insert(k.call->function);
     e_.block(device_sources(functions));
@@ -140,17 +140,32 @@ class Generator {
     };
     return limit(static_cast<int64_t>(p_.calls.size()), 1 << 20, "calls") && limit(static_cast<int64_t>(guards_.size()), 1 << 12, "guards") &&
            limit(static_cast<int64_t>(kinds_.size()), 1 << 16, "kinds of tasks") &&
-           limit(static_cast<int64_t>(p_.values.size()), 256, "different run-time values");
+           limit(static_cast<int64_t>(p_.values.size()), 256, "different run-time values") && limit(p_.uses.pages, 32, "pages a CTA");
+  }
+
+  // The verifier refuses these too; there is no instruction that they could become.
+  bool check_sync() {
+    const auto relaxed = [&](size_t task, const char* what, ir::EventId event) {
+      diagnostics_.error(p_[p_.tasks[task].call].loc, fmt::format("{} {} event '{}' relaxed, which no kernel does",
+                                                                  ir::describe(p_, ir::id_of<ir::TaskId>(task)), what, p_[event].name));
+      return false;
+    };
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      for (const ir::Wait& w : p_.tasks[t].waits)
+        if (w.relaxed) return relaxed(t, "waits for", w.event);
+      for (const ir::Signal& g : p_.tasks[t].signals)
+        if (g.relaxed) return relaxed(t, "signals", g.event);
+    }
+    return true;
   }
 
   void constants() {
-    const bool pages = uses_pages(p_);
-    const int32_t n = pages ? options_.pages : 0;
-    const int64_t bytes = pages ? options_.page_bytes : 0;
+    const ir::Resources& uses = p_.uses;
     e_.line("constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {}, kPages = {}, kPageBytes = {};", p_.world, p_.ctas,
-            events_.local, events_.peer, n, bytes);
+            events_.local, events_.peer, uses.pages, uses.page_bytes);
     e_.line("constexpr i64 kSymmetricBytes = {};", p_.symmetric_bytes);
-    e_.line("static_assert(shared_bytes(kPages, kPageBytes) == {}, \"the manifest's shared_bytes\");", shared_bytes(n, bytes));
+    e_.line("static_assert(kThreads == {} || kLanes == 1, \"the manifest's threads, where lanes are threads\");", uses.threads);
+    e_.line("static_assert(shared_bytes(kPages, kPageBytes) == {}, \"the manifest's shared_bytes\");", shared_bytes(uses));
     e_.raw("");
   }
 
@@ -231,9 +246,13 @@ class Generator {
     if (p_.calls.empty()) e_.raw("{0, 0, 0},");
   }
 
+  // Words of peer events and packets always are: nothing else reaches a peer.
+  static bool at_sys_scope(const ir::Event& e) { return e.kind == ir::EventKind::Local && e.reach() == ir::Scope::Sys; }
+
   std::string sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
     const ir::Event& ev = p_[id];
-    return fmt::format("{{{}, {}, {}, {}, {}, {}}},", events_.number[index(id)], ev.count, ev.kind == ir::EventKind::Local ? 0 : 1,
+    const int kind = ev.kind != ir::EventKind::Local ? 1 : at_sys_scope(ev) ? 2 : 0;
+    return fmt::format("{{{}, {}, {}, {}, {}, {}}},", events_.number[index(id)], ev.count, kind,
                        static_cast<int>(who.kind), lag, who.n);
   }
 
@@ -284,7 +303,7 @@ class Generator {
       for (size_t b : begins) row += fmt::format("{}, ", b);
       e_.raw(row);
     }
-    e_.raw("// Waits and signals: event, count, kind (0 local, 1 peer), who (0 self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
+    e_.raw("// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope), who (0 self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
     auto s = e_.scope("MACO_TABLE const SyncRow syncs[] =", "};");
     if (syncs.empty()) e_.raw("{0, 0, 0, 0, 0, 0},");
     size_t begin = 0, in_row = 0;
@@ -312,6 +331,7 @@ class Generator {
     e_.raw("static constexpr int kWorld = maco_program::kWorld, kCtas = maco_program::kCtas, kLocalEvents = maco_program::kLocalEvents;");
     e_.raw("static constexpr int kPeerEvents = maco_program::kPeerEvents, kPages = maco_program::kPages, kPageBytes = maco_program::kPageBytes;");
     e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
+    e_.line("static constexpr bool kSysCounters = {};", std::any_of(p_.events.begin(), p_.events.end(), at_sys_scope));
     for (const auto& [type, name] : {std::pair("TaskRow", "tasks"), {"u32", "stream_begin"}, {"CallRow", "calls"}, {"Operand", "operands"},
                                      {"SyncRow", "syncs"}, {"u64", "guards"}, {"u32", "local_counts"}})
       e_.line("static MACO_FN const {0}* {1}() {{ return maco_program::{1}; }}", type, name);

@@ -13,8 +13,6 @@ namespace maco::codegen {
 
 struct Options {
   bool load_ahead = true;     // loaders fill pages before the waits of their task are over
-  int32_t pages = 0;          // of a CTA's ring, if any task uses pages
-  int64_t page_bytes = 0;
   std::string command_line;   // recorded in the manifest: the options that shaped the kernel
 };
 

@@ -1,19 +1,6 @@
 #include "compiler/codegen/manifest.h"
 
-#include <algorithm>
-
 namespace maco::codegen {
-
-namespace {
-
-bool has_flag(const ir::Call& call, std::string_view name) {
-  return std::any_of(call.params.begin(), call.params.end(), [&](const ir::Param& p) {
-    const bool* v = std::get_if<bool>(&p.value);
-    return p.name == name && v && *v;
-  });
-}
-
-}  // namespace
 
 EventNumbers number_events(const ir::Program& program) {
   EventNumbers n;
@@ -33,11 +20,7 @@ std::vector<int> tensor_numbers(const ir::Program& program) {
   return numbers;
 }
 
-int64_t shared_bytes(int64_t pages, int64_t page_bytes) { return 18432 + pages * page_bytes; }
-
-bool uses_pages(const ir::Program& program) {
-  return std::any_of(program.calls.begin(), program.calls.end(), [](const ir::Call& c) { return has_flag(c, "paged"); });
-}
+int64_t shared_bytes(const ir::Resources& uses) { return uses.scratch_bytes + uses.pages * uses.page_bytes; }
 
 ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program, const EventNumbers& events,
                            const Options& options) {
@@ -46,8 +29,8 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   m.world = program.world;
   m.target = program.target;
   m.ctas = program.ctas;
-  m.threads = 288;
-  m.shared_bytes = uses_pages(program) ? shared_bytes(options.pages, options.page_bytes) : shared_bytes(0, 0);
+  m.threads = program.uses.threads;
+  m.shared_bytes = shared_bytes(program.uses);
   m.arena_bytes = program.arena_bytes;
   m.symmetric_bytes = program.symmetric_bytes;
   m.local_events = events.local;

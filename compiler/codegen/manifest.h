@@ -19,8 +19,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
 /// Index of each buffer among the caller's tensors, in the manifest's order; -1 for temporaries and slots.
 std::vector<int> tensor_numbers(const ir::Program& program);
 
-/// Shared memory of a CTA: runtime/device/context.cuh's shared_bytes, which the emitted code asserts.
-int64_t shared_bytes(int64_t pages, int64_t page_bytes);
-bool uses_pages(const ir::Program& program);
+/// Shared memory of a CTA, which the emitted code asserts.
+int64_t shared_bytes(const ir::Resources& uses);
 
 }  // namespace maco::codegen

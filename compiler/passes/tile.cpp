@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/ops/op.h"
 #include "compiler/passes/order.h"
 #include "compiler/passes/passes.h"
@@ -57,6 +59,13 @@ void set_roles(const ir::Graph& graph, ir::Program& program) {
   }
 }
 
+bool is_paged(const ir::Call& call) {
+  return std::any_of(call.params.begin(), call.params.end(), [](const ir::Param& p) {
+    const bool* v = std::get_if<bool>(&p.value);
+    return p.name == "paged" && v && *v;
+  });
+}
+
 }  // namespace
 
 bool tile(const ir::Graph& graph, ir::Program& program, Context& context) {
@@ -97,6 +106,8 @@ bool tile(const ir::Graph& graph, ir::Program& program, Context& context) {
       for (size_t c = calls[index(p)].begin; c < calls[index(p)].end; ++c) after.push_back(ir::id_of<ir::CallId>(c));
     for (size_t t = first_task; t < program.tasks.size(); ++t) program.tasks[t].after = after;
   }
+  program.uses = cost::uses_of(context.machine, std::any_of(program.calls.begin(), program.calls.end(), is_paged));
+  program.limits = cost::limits_of(context.machine, context.available_sms);
   context.statistics["tasks"] = static_cast<int64_t>(program.tasks.size());
   return context.diagnostics.errors() == before;
 }

@@ -6,6 +6,8 @@
 #include "compiler/verify/order.h"
 #include "compiler/verify/races.h"
 #include "compiler/verify/report.h"
+#include "compiler/verify/resources.h"
+#include "compiler/verify/scope.h"
 #include "compiler/verify/structure.h"
 
 namespace maco::verify {
@@ -20,11 +22,18 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   // Every index and address that the Program holds may be used from here on.
   check_structure(program, reporter);
   if (reporter.failed()) return false;
+  // and all of its CTAs run at once.
+  if (program.stage >= ir::Stage::Scheduled) check_resources(program, reporter);
+  if (reporter.failed()) return false;
   if (program.stage < ir::Stage::Synced) return true;
 
   // What follows is about order. Every wait is for signals that exist:
   const Model model(program, options.use_symmetry);
   check_counts(model, reporter);
+  if (reporter.failed()) return false;
+
+  // each of them makes seen what it is to make seen,
+  check_scope(model, reporter);
   if (reporter.failed()) return false;
 
   // and every task will start:

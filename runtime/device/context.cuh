@@ -22,7 +22,8 @@ struct alignas(16) TaskRow {
   u32 sync;                   // its waits, then its signals, from syncs[sync] on
   u16 waits, signals;
 };
-enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncPacket = 2 };
+// kSyncLocalSys: as kSyncLocal, at sys scope.
+enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2 };
 enum SyncWho : u8 { kWhoSelf = 0, kWhoOthers = 1, kWhoAll = 2, kWhoRank = 3, kWhoShift = 4 };  // as ir::RankRef::Kind
 struct alignas(16) SyncRow {
   u32 event;

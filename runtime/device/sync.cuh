@@ -86,6 +86,13 @@ MACO_FN u32* peer_word(const Context& ctx, i64 peer_words_at, u32 event, int on,
   return (u32*)(ctx.symmetric(on) + peer_words_at) + (i64)event * ctx.world + source;
 }
 
+// A counter of the rank, at the scope of its event.
+MACO_FN u32 load_acquire_counter(bool sys, const u32* word) { return sys ? load_acquire_sys(word) : load_acquire_gpu(word); }
+MACO_FN void add_release_counter(bool sys, u32* word) {
+  if (sys) add_release_sys(word, 1);
+  else add_release_gpu(word, 1);
+}
+
 // The lanes poll the task's waits, one source each. False for a lane that gave up; the caller makes that uniform with the barrier
 // that rule 2 asks for.
 template <class Kernel>
@@ -94,12 +101,13 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
   for (int item = lane(); item < waits * kWorld; item += kLanes) {
     int source = item % kWorld;
     SyncRow row = table_load(rows + item / kWorld);
-    if (row.kind == kSyncLocal) {
+    const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
+    if (row.kind == kSyncLocal || sys) {
       if (source != 0) continue;
       u32 target = (ctx.epoch() - row.lag) * row.count;
       const u32* word = ctx.launch.counters + row.event;
       Watch watch(ctx, word, kPatienceLocal);
-      for (u32 seen = load_acquire_gpu(word); !reached(seen, target); seen = load_acquire_gpu(word)) {
+      for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target); seen = load_acquire_counter(sys, word)) {
         if (watch.again()) continue;
         if (watch.expired) ctx.fail(kTimeoutLocal, row.event, -1, target, seen);
         return false;
@@ -125,8 +133,9 @@ MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool loc
   for (int item = lane(); item < signals * kWorld; item += kLanes) {
     int to = item % kWorld;
     SyncRow row = table_load(rows + item / kWorld);
-    if (row.kind == kSyncLocal) {
-      if (to == 0) add_release_gpu(ctx.launch.counters + row.event, 1);
+    const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
+    if (row.kind == kSyncLocal || sys) {
+      if (to == 0) add_release_counter(sys, ctx.launch.counters + row.event);
     } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, kWorld)) {
       store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()), ctx.epoch());
     }

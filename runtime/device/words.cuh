@@ -6,7 +6,7 @@
 #define MACO_FN __device__ __forceinline__
 #define MACO_OP __device__ __noinline__
 #define MACO_TABLE __device__
-#define MACO_KERNEL extern "C" __global__ void __launch_bounds__(288, 1)
+#define MACO_KERNEL extern "C" __global__ void __launch_bounds__(maco::kThreads, 1)
 #define MACO_PARAM const __grid_constant__
 #define MACO_UNROLL _Pragma("unroll")
 
@@ -214,6 +214,9 @@ MACO_FN u32 load_acquire_sys(const u32* p) {
 }
 MACO_FN void add_release_gpu(u32* p, u32 v) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+MACO_FN void add_release_sys(u32* p, u32 v) {
+  asm volatile("red.release.sys.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 MACO_FN void store_release_sys(u32* p, u32 v) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");

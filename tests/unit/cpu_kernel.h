@@ -126,6 +126,7 @@ MACO_TABLE const u32 counts[] = {2, 2, 1, 1};
 struct Kernel {
   static constexpr int kWorld = 2, kCtas = 2, kLocalEvents = 4, kPeerEvents = 2, kPages = 2, kPageBytes = 256;
   static constexpr i64 kSymmetricBytes = 3072;
+  static constexpr bool kSysCounters = false;
   static MACO_FN const TaskRow* tasks() { return maco_program::tasks; }
   static MACO_FN const u32* stream_begin() { return streams; }
   static MACO_FN const CallRow* calls() { return maco_program::calls; }

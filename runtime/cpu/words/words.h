@@ -177,6 +177,7 @@ MACO_FN void add_release_gpu(u32* p, u32 v) {
   __atomic_fetch_add(p, v, __ATOMIC_RELEASE);
   host::changed(p);
 }
+MACO_FN void add_release_sys(u32* p, u32 v) { add_release_gpu(p, v); }
 MACO_FN void store_release_sys(u32* p, u32 v) {
   host::changing(p);
   __atomic_store_n(p, v, __ATOMIC_RELEASE);

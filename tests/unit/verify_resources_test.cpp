@@ -1,0 +1,130 @@
+// What a CTA uses fits into what an SM has, and every CTA is resident: each refusal by its reason.
+#include "compiler/cost/machine.h"
+#include "compiler/frontend/frontend.h"
+#include "compiler/passes/pipeline.h"
+#include "compiler/verify/verify.h"
+#include "ir/program_text.h"
+#include "tests/catch.h"
+
+namespace maco::test {
+namespace {
+
+using namespace ir;
+
+const std::string kProduct =
+    R"(program product stage=synced world=1 target=cpu ctas=2 arena=256 {
+  uses threads=288 registers=224 scratch=18432 pages=3 page_bytes=4096
+  limits sms=2 threads=1024 registers=65536 shared=30720
+  roles compute 0..2
+  buffer x : f32[1 x 8] input tensor=x
+  buffer w : f32[8 x 8] param tensor=w
+  buffer t : f32[8 x 8] temp offset=0
+  buffer y : f32[1 x 8] output tensor=y
+  call c0 = matmul op=y kind=matmul { page_bytes=4096 paged=true load_ahead=true } (x, w, y)
+  task t0 c0#0 compute sm=0 place=0: read x[0:1, 0:8] w[0:8, 0:8]; write y[0:1, 0:8]
+}
+)";
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::string verdict(const std::string& text) {
+  Diagnostics diagnostics;
+  const auto program = parse_program(diagnostics.add_file("p", text), diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE(program);
+  const bool ok = verify::verify(*program, diagnostics);
+  CHECK(ok != diagnostics.has_errors());
+  return diagnostics.render();
+}
+
+TEST_CASE("a CTA that just fits is accepted") {
+  CHECK(verdict(kProduct) == "");
+  CHECK(verdict(with(kProduct, "synced", "scheduled")) == "");
+  // 228 registers are as good as 232: 9 warps of 32 take 66816 of them.
+  CHECK(verdict(with(with(kProduct, "registers=224", "registers=228"), "registers=65536",
+                     "registers=66816")) == "");
+  // 65 threads are three warps.
+  CHECK(verdict(with(with(kProduct, "threads=288 registers=224", "threads=65 registers=16"),
+                     "registers=65536", "registers=1536")) == "");
+}
+
+TEST_CASE("what is too much is refused with both figures") {
+  struct Case {
+    const char *from, *to, *reason;
+  };
+  const Case cases[] = {
+      {"limits sms=2 threads=1024 registers=65536 shared=30720", "",
+       "resources: the Program is synced, but doesn't say what an SM of target 'cpu' has: a line "
+       "'limits' is missing"},
+      {"uses threads=288 registers=224 scratch=18432 pages=3 page_bytes=4096", "",
+       "resources: the Program is synced, but doesn't say what a CTA uses: a line 'uses' is "
+       "missing"},
+      {"threads=1024", "threads=287",
+       "resources: a CTA has 288 threads, but target 'cpu' allows 287"},
+      {"registers=224", "registers=228",
+       "resources: the 288 threads of a CTA with up to 228 registers each take 66816 (whole warps, "
+       "in steps of 8), but an SM of target 'cpu' has 65536"},
+      {"threads=288 registers=224", "threads=289 registers=224", "take 71680 (whole warps"},
+      {"shared=30720", "shared=30719",
+       "resources: a CTA takes 30720 bytes of shared memory (18432, and 3 pages of 4096), but "
+       "target 'cpu' has 30719"},
+      {"scratch=18432", "scratch=18433", "a CTA takes 30721 bytes of shared memory"},
+      {"sms=2", "sms=1",
+       "resources: 2 CTAs have to run at once, one an SM, but a rank has 1 SMs of target 'cpu': 1 "
+       "would never start"},
+      {"pages=3 page_bytes=4096", "",
+       "resources: matmul 'y' takes data through pages, for which 2 are needed, but a CTA has 0"},
+      {"pages=3", "pages=1", "for which 2 are needed, but a CTA has 1"},
+      {"pages=3 page_bytes=4096", "pages=3 page_bytes=3968",
+       "resources: matmul 'y' fills pages of 4096 bytes, but a page has 3968"},
+      {"pages=3 page_bytes=4096", "pages=2 page_bytes=4100",
+       "resources: pages of 4100 bytes don't all begin on a multiple of 128"},
+      {"(x, w, y)", "(x, t, y)",
+       "resources: matmul 'y' loads temp 't' before its waits are over: only what the caller has "
+       "written before the launch may be read then"},
+      {"(x, w, y)", "(x)", "loads ahead, but has no operand 1"},
+      {"threads=288", "threads=0", "a CTA of 0 threads with 224 registers each"},
+      {"page_bytes=4096\n", "page_bytes=9223372036854775807\n", "isn't possible"},
+      {"pages=3", "pages=2147483647", "a CTA takes 8796093036544 bytes of shared memory"},
+  };
+  for (const Case& c : cases) {
+    CHECK_THAT(verdict(with(kProduct, c.from, c.to)), Contains(c.reason));
+    CHECK_THAT(verdict(with(with(kProduct, "synced", "scheduled"), c.from, c.to)) + "synced",
+               Contains("error: "));
+    // Nothing has a place before it is scheduled.
+    CHECK(verdict(with(with(kProduct, "synced", "planned"), c.from, c.to)) == "");
+  }
+  // What isn't loaded ahead may be anything.
+  CHECK(verdict(with(with(kProduct, " load_ahead=true", ""), "(x, w, y)", "(x, t, y)")) == "");
+}
+
+TEST_CASE("every target's own figures fit") {
+  for (const cost::Machine& m : cost::all_machines()) {
+    const char* text = "graph g {\n  input x : f32[4, 64]\n";
+    for (const std::string body :
+         {"  output y = relu(x)\n}\n", "  param w : f32[64, 64]\n  output y = matmul(x, w)\n}\n"}) {
+      INFO(m.target << ": " << body);
+      Diagnostics diagnostics;
+      const auto graph = frontend::parse_dsl(diagnostics.add_file("g", text + body), diagnostics);
+      INFO(diagnostics.render());
+      REQUIRE(graph);
+      passes::PipelineOptions options;
+      options.target = m.target;
+      const auto result = passes::run_pipeline(*graph, options, diagnostics);
+      const std::string errors = diagnostics.render();
+      INFO(errors);
+      REQUIRE(result.ok);
+      const auto& program = std::get<Program>(result.unit);
+      CHECK(program.uses.pages == (body.find("matmul") == std::string::npos ? 0 : m.pages));
+      CHECK(program.limits.sms == m.sms);
+      CHECK(program.limits.shared_bytes == m.shared_bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace maco::test
