@@ -3,7 +3,7 @@
 namespace maco {
 
 // Arena of an operand: temporaries of the rank, its symmetric memory, or tensor (arena - kArenaTensors) of Launch::tensors.
-constexpr u32 kArenaTemps = 0, kArenaSymmetric = 1, kArenaTensors = 2;
+enum : u32 { kArenaTemps = 0, kArenaSymmetric = 1, kArenaTensors = 2 };
 
 struct alignas(16) Operand {
   u32 offset256;  // in units of 256 bytes

@@ -82,7 +82,8 @@ def main():
             if program is None:
                 return True, "all_ops for sm_90a, nvcc: skipped, there is none"
             run, seconds = timed([program, "-std=c++17", "-arch=sm_90a", "-c", kernel, "-o", os.path.join(folder, "kernel.o")])
-            return run.returncode == 0, f"all_ops for sm_90a, nvcc: {seconds:.1f} s{run.stderr[-4000:] if run.returncode else ''}"
+            bad = run.returncode != 0 or "warning" in run.stderr  # a user reads these
+            return not bad, f"all_ops for sm_90a, nvcc: {seconds:.1f} s{run.stderr[-4000:] if bad else ''}"
 
         def host():
             run, seconds = timed([args.maco_run, kernel, "--device", "cpu", "--check"])
