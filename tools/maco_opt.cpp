@@ -4,6 +4,7 @@
 #include "compiler/frontend/frontend.h"
 #include "compiler/verify/explain.h"
 #include "compiler/verify/verify.h"
+#include "compiler/verify/witness.h"
 #include "ir/program_text.h"
 #include "tools/options.h"
 
@@ -74,7 +75,7 @@ int run(int argc, char** argv) {
   std::string input = "-", output = "-", to;
   std::vector<std::string> names, pass_names;
   std::vector<std::string> explained;
-  std::string verify;
+  std::string verify, witness_file;
   for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
   app.add_option("input", input, "a graph (.json, .maco) or a Program's text; - for standard input");
   app.add_option("-o,--output", output, "where the result goes (default: standard output)");
@@ -82,6 +83,7 @@ int run(int argc, char** argv) {
   app.add_option("--to", to, "run the pipeline up to and with this pass")->check(CLI::IsMember(pass_names));
   app.add_flag("--verify{end}", verify, "prove the result (the same as --pass=verify at the end); --verify=each: after each pass that changes a Program")
       ->check(CLI::IsMember({"each", "end"}));
+  app.add_option("--witness", witness_file, "if a race, wrong order or deadlock is found: write a schedule that leads to it, for maco-run --replay");
   app.add_option("--explain", explained,
                  "A B: by which path task A happens before B (status 3 if it doesn't); a task is t12, OP, 'OP tile 3', with @RANK and +LAUNCH")
       ->expected(2);
@@ -126,17 +128,38 @@ int run(int argc, char** argv) {
     return kBadGraph;
   };
   ir::Program proved;
-  const auto prove = [&] {
-    const auto* program = std::get_if<ir::Program>(&*unit);
-    if (verify != "each" || !program || *program == proved) return true;
-    proved = *program;
-    return verify::verify(*program, diagnostics);
+  std::vector<verify::Witness> witnesses;
+  const auto prove = [&](const ir::Program& program) {
+    if (program == proved) return true;
+    proved = program;
+    verify::VerifyOptions verify_options;
+    if (!witness_file.empty()) verify_options.witnesses = &witnesses;
+    if (verify::verify(program, diagnostics, verify_options)) return true;
+    if (witness_file.empty()) return false;
+    if (witnesses.empty()) {
+      diagnostics.note({}, "no schedule is needed to see that: there is no witness");
+      return false;
+    }
+    complete(program, witnesses[0]);
+    if (write_product(witness_file, print(program, witnesses[0]), error))
+      diagnostics.note({}, fmt::format("maco-run PROGRAM --device cpu --replay {} shows the first", witness_file));
+    else
+      diagnostics.error({}, error);
+    return false;
   };
-  if (!prove()) return stop("the Program was wrong before any pass");
+  const auto prove_each = [&] {
+    const auto* program = std::get_if<ir::Program>(&*unit);
+    return verify != "each" || !program || prove(*program);
+  };
+  if (!prove_each()) return stop("the Program was wrong before any pass");
   const std::string common_flags = std::holds_alternative<ir::Program>(*unit) ? "" : " " + command_line(options);
   for (size_t i = 0; i < names.size(); ++i) {
+    if (const auto* program = std::get_if<ir::Program>(&*unit); program && names[i] == "verify") {
+      if (!prove(*program)) return stop("");
+      continue;
+    }
     if (!passes::apply(*passes::find_pass(names[i]), *unit, context)) return stop("");
-    if (prove()) continue;
+    if (prove_each()) continue;
     std::string before;
     for (size_t j = 0; j < i; ++j) before += (j == 0 ? " --pass=" : ",") + names[j];
     return stop(fmt::format("the Program was right before '{}': {}{}{}", names[i], "maco-opt " + input, common_flags, before));

@@ -14,6 +14,7 @@ namespace maco::verify {
 namespace {
 
 using Edge = Precedence::Edge;
+using Packets = Precedence::Packets;
 using Why = Precedence::Why;
 
 constexpr size_t kCandidates = 8;
@@ -190,11 +191,11 @@ std::optional<Instance> find_instance(const ir::Program& p, std::string_view tex
 
 Explanation explain(const ir::Program& p, Instance a, Instance b) {
   const Precedence order(p);
-  const auto before = [&](bool packets) {
+  const auto before = [&](Packets packets) {
     return [&order, packets](Instance i) { return order.before(i, packets); };
   };
   const auto path = [&](Instance from, Instance to) -> std::optional<std::string> {
-    for (const bool packets : {false, true}) {
+    for (const Packets packets : {Packets::None, Packets::Sure}) {
       const Search met = search(to, &from, before(packets));
       if (from == to || !met.contains(from)) continue;
       std::string text = fmt::format("{} happens before {}:\n  {}\n", describe(p, from),
@@ -214,12 +215,12 @@ Explanation explain(const ir::Program& p, Instance a, Instance b) {
 
   std::string text = fmt::format("nothing orders {} and {}: both could run at the same time\n",
                                  describe(p, a), describe(p, b));
-  const auto past =
-      nearest(search(a, nullptr, before(true)), search(b, nullptr, before(true)), true);
+  const auto past = nearest(search(a, nullptr, before(Packets::Sure)),
+                            search(b, nullptr, before(Packets::Sure)), true);
   if (past) text += fmt::format("  both come after {}\n", label(p, *past));
   // A launch further, so that something comes after tasks of the last one too.
   const auto after = [&, launches = std::max(a.launch, b.launch) + 2](Instance i) {
-    return order.after(i, launches);
+    return order.after(i, launches, Packets::Sure);
   };
   const auto next = nearest(search(a, nullptr, after), search(b, nullptr, after), false);
   if (next) text += fmt::format("  both come before {}\n", label(p, *next));

@@ -150,6 +150,9 @@ class Order {
                        fmt::format("deadlock: {} waits for what comes after itself{}",
                                    text(walk[0].from), others)))
       return;
+    Witness witness{.claim = Witness::Claim::Deadlock};
+    for (const Step& s : walk) witness.stuck.push_back({s.from.task, s.from.rank, 0});
+    report_.witness(std::move(witness));
     for (size_t i = 0; i < walk.size(); ++i) {
       if (walk[i].event) {
         report_.note(task(walk[i].from),

@@ -36,13 +36,17 @@ Precedence::Precedence(const ir::Program& program)
 Precedence::Why Precedence::kind(ir::EventId e) const {
   return program_[e].kind == EventKind::Packet ? Why::Packet : Why::Event;
 }
+bool Precedence::counts(ir::EventId e, uint32_t waiter, Packets packets) const {
+  if (program_[e].kind != EventKind::Packet || packets == Packets::All) return true;
+  return packets == Packets::Sure && !may_skip_[waiter];
+}
 bool Precedence::names(ir::RankRef ref, int rank, int other) const {
   for (const int named : ir::resolve(ref, rank, world_))
     if (named == other) return true;
   return false;
 }
 
-std::vector<Precedence::Edge> Precedence::before(Instance i, bool packets) const {
+std::vector<Precedence::Edge> Precedence::before(Instance i, Packets packets) const {
   std::vector<Edge> edges;
   const ir::Task& task = program_.tasks[i.task];
   const auto stream = static_cast<size_t>(task.sm);
@@ -58,8 +62,7 @@ std::vector<Precedence::Edge> Precedence::before(Instance i, bool packets) const
   if (!runs(i)) return edges;  // it does nothing but signal
   for (const ir::Wait& w : task.waits) {
     const int launch = i.launch - static_cast<int>(w.lag);
-    const bool packet = program_[w.event].kind == EventKind::Packet;
-    if (launch < 0 || (packet && (!packets || may_skip_[i.task]))) continue;
+    if (launch < 0 || !counts(w.event, i.task, packets)) continue;
     for (const Arrival& a : arrivals_[index(w.event)]) {
       if (program_[w.event].kind == EventKind::Local) {
         edges.push_back({{a.task, i.rank, launch}, Why::Event, w.event});
@@ -73,7 +76,7 @@ std::vector<Precedence::Edge> Precedence::before(Instance i, bool packets) const
   return edges;
 }
 
-std::vector<Precedence::Edge> Precedence::after(Instance i, int launches, bool packets) const {
+std::vector<Precedence::Edge> Precedence::after(Instance i, int launches, Packets packets) const {
   std::vector<Edge> edges;
   const ir::Task& task = program_.tasks[i.task];
   const std::vector<ir::TaskId>& stream = streams_[static_cast<size_t>(task.sm)];
@@ -91,8 +94,7 @@ std::vector<Precedence::Edge> Precedence::after(Instance i, int launches, bool p
     if (event != EventKind::Local && !runs(i)) continue;
     for (const Waiting& w : waiting_[index(s.event)]) {
       const int launch = i.launch + static_cast<int>(w.lag);
-      if (launch >= launches || (event == EventKind::Packet && (!packets || may_skip_[w.task])))
-        continue;
+      if (launch >= launches || !counts(s.event, w.task, packets)) continue;
       const std::vector<int> told =
           event == EventKind::Local ? std::vector<int>{i.rank} : ir::resolve(s.to, i.rank, world_);
       for (const int rank : told)

@@ -38,14 +38,19 @@ class Precedence {
     ir::EventId event{};  // Event and Packet
   };
 
+  /// Which packets' edges count. A packet of a tile that may lie beyond a dim's actual value isn't
+  /// sure: there may be nothing to poll.
+  enum class Packets : uint8_t { None, Sure, All };
+
   explicit Precedence(const ir::Program& program);
 
   bool runs(Instance i) const { return (program_.tasks[i.task].ranks >> i.rank) & 1; }
-  /// What `i` follows immediately. `packets`: those edges too. A packet of a tile that may lie
-  /// beyond a dim's actual value is no edge: there may be nothing to poll.
-  std::vector<Edge> before(Instance i, bool packets = true) const;
+  /// Whether the packets that the task waits for may not be polled.
+  bool may_skip(uint32_t task) const { return may_skip_[task]; }
+  /// What `i` follows immediately.
+  std::vector<Edge> before(Instance i, Packets packets) const;
   /// What follows `i` immediately, in launches before `launches`.
-  std::vector<Edge> after(Instance i, int launches, bool packets = true) const;
+  std::vector<Edge> after(Instance i, int launches, Packets packets) const;
 
  private:
   struct Arrival {
@@ -58,6 +63,7 @@ class Precedence {
     uint32_t lag;
   };
   Why kind(ir::EventId e) const;
+  bool counts(ir::EventId e, uint32_t waiter, Packets packets) const;
   bool names(ir::RankRef ref, int rank, int other) const;
 
   const ir::Program& program_;
@@ -65,7 +71,7 @@ class Precedence {
   std::vector<std::vector<ir::TaskId>> streams_;
   std::vector<std::vector<Arrival>> arrivals_;  // by event
   std::vector<std::vector<Waiting>> waiting_;   // by event
-  std::vector<bool> may_skip_;                  // by task: its packets may not be polled
+  std::vector<bool> may_skip_;                  // by task
 };
 
 }  // namespace maco::verify

@@ -158,7 +158,11 @@ class Races {
           violation(past, now, "order");
         }
       }
-      return ordered && (now.writes || !past.writes) && covers((*table_)[box], (*table_)[other]);
+      // A later task of the list was met first: a write that stands between the two in the list
+      // has to find it.
+      const bool listed = past.launch != launch_ || past.task <= task;
+      return ordered && listed && (now.writes || !past.writes) &&
+             covers((*table_)[box], (*table_)[other]);
     });
     history.add(box, now);
   }
@@ -254,6 +258,10 @@ class Races {
                                     "come to it",
                                     p_[p_.tasks[node.task].call].op, node.rank, rank))) {
         const Past last{.task = node.task, .runner = static_cast<int16_t>(node.rank)};
+        if (m_.runs(entry, rank))
+          report_.witness({.claim = Witness::Claim::Order,
+                           .first = {entry, rank, 0},
+                           .second = instance(last)});
         report_.note(id_of<TaskId>(node.task), sync(last));
       }
       return;
@@ -337,6 +345,7 @@ class Races {
     }
   }
 
+  static Instance instance(const Past& past) { return {past.task, past.runner, past.launch}; }
   std::string text(const Past& past) const {
     std::string where;
     if (m_.world > 1) where += fmt::format("rank {}", past.runner);
@@ -388,6 +397,9 @@ class Races {
                : fmt::format("order: {} {} before {} {}{}, but has to come after it{}", text(y),
                              touches(y), text(x), touches(x), shared, more);
       if (!report_.error(id_of<TaskId>(y.task), message)) continue;
+      report_.witness({.claim = race ? Witness::Claim::Race : Witness::Claim::Order,
+                       .first = instance(x),
+                       .second = instance(y)});
       report_.note(id_of<TaskId>(x.task), sync(x));
       report_.note(id_of<TaskId>(y.task), sync(y));
     }
@@ -398,6 +410,9 @@ class Races {
                                      "after it{}",
                                      text(v.second), text(v.first), more)))
         continue;
+      report_.witness({.claim = Witness::Claim::Order,
+                       .first = instance(v.first),
+                       .second = instance(v.second)});
       report_.note(id_of<TaskId>(v.first.task), sync(v.first));
       report_.note(id_of<TaskId>(v.second.task), sync(v.second));
     }

@@ -3,8 +3,11 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "compiler/verify/verify.h"
+#include "compiler/verify/witness.h"
 #include "ir/diagnostics.h"
 #include "ir/program.h"
 
@@ -18,14 +21,22 @@ std::string to_string(const ir::Program& program, const ir::Region& region, int 
 /// Counts what is wrong and passes the first of a kind on to the diagnostics.
 class Reporter {
  public:
-  Reporter(const ir::Program& program, ir::Diagnostics& diagnostics, size_t max_reports)
-      : program_(program), diagnostics_(diagnostics), max_reports_(max_reports) {}
+  Reporter(const ir::Program& program, ir::Diagnostics& diagnostics, size_t max_reports,
+           std::vector<Witness>* witnesses = nullptr)
+      : program_(program),
+        diagnostics_(diagnostics),
+        max_reports_(max_reports),
+        witnesses_(witnesses) {}
 
   /// True if it is one of those that are written out; notes belong to such a one only.
   bool error(std::string message, ir::Loc loc = {});
   bool error(ir::TaskId task, std::string message) { return error(std::move(message), loc(task)); }
   void note(ir::TaskId task, std::string message) {
     diagnostics_.note(loc(task), std::move(message));
+  }
+  /// Of an error that is written out: how it comes about.
+  void witness(Witness witness) {
+    if (witnesses_) witnesses_->push_back(std::move(witness));
   }
   /// Ends the phase: says how many were not written out. `what`: "races".
   void summarise(std::string_view what);
@@ -38,6 +49,7 @@ class Reporter {
   const ir::Program& program_;
   ir::Diagnostics& diagnostics_;
   size_t max_reports_;
+  std::vector<Witness>* witnesses_;
   size_t errors_ = 0;
 };
 

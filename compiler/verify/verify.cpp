@@ -18,7 +18,7 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics) {
 
 bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const VerifyOptions& options,
             VerifyStatistics* statistics) {
-  Reporter reporter(program, diagnostics, options.max_reports);
+  Reporter reporter(program, diagnostics, options.max_reports, options.witnesses);
   // Every index and address that the Program holds may be used from here on.
   check_structure(program, reporter);
   if (reporter.failed()) return false;

@@ -3,11 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "ir/diagnostics.h"
 #include "ir/program.h"
 
 namespace maco::verify {
+
+struct Witness;
 
 struct VerifyOptions {
   /// Where all ranks do the same up to a rotation of the ranks, one of them is followed for all.
@@ -18,6 +21,9 @@ struct VerifyOptions {
   size_t forget_every = 0;
   /// Violations of one kind that are written out; the rest is counted in a last error.
   size_t max_reports = 20;
+  /// Gets, for each deadlock, race and wrong order that is written out, in the same order, how it
+  /// comes about: what it is about, without a schedule yet (complete, in witness.h).
+  std::vector<Witness>* witnesses = nullptr;
 };
 
 /// What was done; for benchmarks and tests.

@@ -118,6 +118,7 @@ TEST_CASE("only a synced Program can be asked") {
 
 // The two directions are written apart: they have the same edges.
 TEST_CASE("what comes before and what comes after say the same") {
+  using Packets = Precedence::Packets;
   for (const char* name : {"tp_mlp.maco", "decode_layer.maco", "barrier.maco", "alltoall.maco"}) {
     CAPTURE(name);
     std::ifstream in(std::string(MACO_SOURCE_DIR "/examples/graphs/") + name);
@@ -133,16 +134,19 @@ TEST_CASE("what comes before and what comes after say the same") {
     const Precedence order(p);
     constexpr int kLaunches = 3;
     using Pair = std::tuple<Instance, Instance, Precedence::Why, ir::EventId>;
-    std::set<Pair> back, forth;
-    for (uint32_t t = 0; t < p.tasks.size(); ++t)
-      for (int32_t rank = 0; rank < p.world; ++rank)
-        for (int32_t launch = 0; launch < kLaunches; ++launch) {
-          const Instance i{t, rank, launch};
-          for (const auto& e : order.before(i)) back.emplace(e.other, i, e.why, e.event);
-          for (const auto& e : order.after(i, kLaunches)) forth.emplace(i, e.other, e.why, e.event);
-        }
-    CHECK(back.size() > p.tasks.size());
-    CHECK(back == forth);
+    for (const Packets packets : {Packets::None, Packets::Sure, Packets::All}) {
+      std::multiset<Pair> back, forth;
+      for (uint32_t t = 0; t < p.tasks.size(); ++t)
+        for (int32_t rank = 0; rank < p.world; ++rank)
+          for (int32_t launch = 0; launch < kLaunches; ++launch) {
+            const Instance i{t, rank, launch};
+            for (const auto& e : order.before(i, packets)) back.emplace(e.other, i, e.why, e.event);
+            for (const auto& e : order.after(i, kLaunches, packets))
+              forth.emplace(i, e.other, e.why, e.event);
+          }
+      CHECK(back.size() > p.tasks.size());
+      CHECK((back == forth));
+    }
   }
 }
 
