@@ -2,6 +2,7 @@
 
 #include "compiler/verify/contributions.h"
 #include "compiler/verify/counts.h"
+#include "compiler/verify/lifetimes.h"
 #include "compiler/verify/model.h"
 #include "compiler/verify/order.h"
 #include "compiler/verify/races.h"
@@ -21,6 +22,9 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   Reporter reporter(program, diagnostics, options.max_reports, options.witnesses);
   // Every index and address that the Program holds may be used from here on.
   check_structure(program, reporter);
+  if (reporter.failed()) return false;
+  // Addresses don't change what the list of tasks says,
+  if (program.stage >= ir::Stage::Planned) check_lifetimes(program, reporter);
   if (reporter.failed()) return false;
   // and all of its CTAs run at once.
   if (program.stage >= ir::Stage::Scheduled) check_resources(program, reporter);

@@ -1,0 +1,145 @@
+// Lifetimes. The list of tasks says what a Program means, and the proof of races that every
+// execution does the same; that would also hold if two temporaries were given one address and the
+// list itself read the one after it had written the other.
+//
+// A temporary lives from the first task of the list that touches it to the last. Where no two lives
+// meet at an address, as the planner has it, nothing else has to be looked at. Where some do, who
+// wrote a byte last is followed through the list, on each rank.
+#include "compiler/verify/lifetimes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "compiler/verify/regions.h"
+
+namespace maco::verify {
+namespace {
+
+using ir::BufferId;
+using ir::BufferKind;
+using ir::id_of;
+using ir::TaskId;
+
+class Lifetimes {
+ public:
+  Lifetimes(const ir::Program& program, Reporter& reporter) : p_(program), report_(reporter) {}
+
+  void run() {
+    if (!lives_meet()) return;
+    const Layout layout(p_);
+    for (int rank = 0; rank < p_.world && !report_.failed(); ++rank) follow(layout, rank);
+  }
+
+ private:
+  /// Whether two temporaries that live at once share a byte.
+  bool lives_meet() {
+    struct Life {
+      int64_t begin = 0, end = 0;  // bytes
+      size_t first = 0, last = 0;  // tasks
+    };
+    std::vector<Life> lives(p_.buffers.size());
+    std::vector<bool> used(p_.buffers.size(), false);
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      for (const ir::Access& a : p_.tasks[t].accesses) {
+        const size_t b = index(a.region.buffer);
+        const ir::Buffer& buffer = p_.buffers[b];
+        if (buffer.kind != BufferKind::Temp) continue;
+        if (!used[b]) lives[b] = {*buffer.offset, *buffer.offset + buffer.bytes(), t, t};
+        used[b] = true;
+        lives[b].last = t;
+      }
+    std::erase_if(lives, [&](const Life& x) { return x.begin == x.end; });
+    std::stable_sort(lives.begin(), lives.end(),
+                     [](const Life& a, const Life& b) { return a.first < b.first; });
+    // Those that live now, by address: no two share a byte.
+    std::map<int64_t, Life> now;
+    std::multimap<size_t, int64_t> ends;
+    for (const Life& life : lives) {
+      while (!ends.empty() && ends.begin()->first < life.first) {
+        now.erase(ends.begin()->second);
+        ends.erase(ends.begin());
+      }
+      auto at = now.upper_bound(life.begin);
+      if (at != now.begin() && std::prev(at)->second.end > life.begin) --at;
+      if (at != now.end() && at->second.begin < life.end) return true;
+      now[life.begin] = life;
+      ends.emplace(life.last, life.begin);
+    }
+    return false;
+  }
+
+  void follow(const Layout& layout, int rank) {
+    written_.clear();
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      if (!((p_.tasks[t].ranks >> rank) & 1)) continue;
+      for (const bool writes : {false, true})
+        for (const ir::Access& a : p_.tasks[t].accesses) {
+          if (a.writes() != writes || p_[a.region.buffer].kind != BufferKind::Temp) continue;
+          const Box box = layout.box(a.region, rank, 0);
+          for (int64_t row = 0; row < box.rows; ++row) {
+            const int64_t begin = box.start + row * box.pitch;
+            if (writes) {
+              write(begin, begin + box.width, {a.region.buffer, id_of<TaskId>(t)});
+            } else if (!read(id_of<TaskId>(t), a.region, rank, begin, begin + box.width)) {
+              return;
+            }
+          }
+        }
+    }
+  }
+
+  struct Last {
+    BufferId buffer;
+    TaskId task;
+  };
+  struct Run {
+    int64_t end;
+    Last by;
+  };
+  std::map<int64_t, Run>::iterator first_of(int64_t begin) {
+    auto at = written_.upper_bound(begin);
+    if (at != written_.begin() && std::prev(at)->second.end > begin) --at;
+    return at;
+  }
+  void write(int64_t begin, int64_t end, Last by) {
+    for (auto at = first_of(begin); at != written_.end() && at->first < end;) {
+      const auto [from, run] = *at;
+      at = written_.erase(at);
+      if (from < begin) written_.emplace(from, Run{begin, run.by});
+      if (run.end > end) at = written_.emplace(end, run).first;
+    }
+    written_.insert_or_assign(begin, Run{end, by});
+  }
+  bool read(TaskId task, const ir::Region& region, int rank, int64_t begin, int64_t end) {
+    for (auto at = first_of(begin); at != written_.end() && at->first < end; ++at) {
+      const Last by = at->second.by;
+      if (by.buffer == region.buffer) continue;
+      if (report_.error(task,
+                        fmt::format("order: {} reads {} where {} has written '{}', which shares "
+                                    "memory: what was there is lost",
+                                    describe(p_, task), to_string(p_, region, rank),
+                                    describe(p_, by.task), p_[by.buffer].name)))
+        report_.note(by.task, fmt::format("'{}' lies at {}, '{}' at {} of the arena",
+                                          p_[region.buffer].name, *p_[region.buffer].offset,
+                                          p_[by.buffer].name, *p_[by.buffer].offset));
+      return false;
+    }
+    return true;
+  }
+
+  const ir::Program& p_;
+  Reporter& report_;
+  std::map<int64_t, Run> written_;  // runs of bytes by their begin
+};
+
+}  // namespace
+
+void check_lifetimes(const ir::Program& program, Reporter& reporter) {
+  Lifetimes(program, reporter).run();
+}
+
+}  // namespace maco::verify

@@ -1,0 +1,82 @@
+// The list of tasks is what a Program means: addresses must not change it, and every execution does
+// what it says.
+#include <fmt/format.h>
+
+#include "compiler/verify/verify.h"
+#include "ir/program_text.h"
+#include "tests/catch.h"
+
+namespace maco::test {
+namespace {
+
+std::string verdict(const std::string& text) {
+  ir::Diagnostics diagnostics;
+  const auto program = ir::parse_program(diagnostics.add_file("p", text), diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE(program);
+  const bool ok = verify::verify(*program, diagnostics);
+  CHECK(ok == !diagnostics.has_errors());
+  return diagnostics.render();
+}
+
+// Everything in one stream, so that nothing races.
+std::string temporaries(int offset_of_b, const char* then) {
+  return fmt::format(R"(program p stage=synced world=1 target=cpu ctas=1 arena=1024 {{
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..1
+  buffer a : f32[2 x 64] temp offset=0
+  buffer b : f32[2 x 32] temp offset={}
+  buffer y : f32[2 x 64] output tensor=y
+  call c0 = f op=first kind=exp (a)
+  call c1 = f op=second kind=exp (b)
+  call c2 = f op=third kind=silu (a, b, y)
+  task t0 c0#0 compute sm=0 place=0: write a[0:2, 0:64]
+  task t1 c1#0 compute sm=0 place=1: write b[0:2, 0:32]
+{})",
+                     offset_of_b, then);
+}
+
+TEST_CASE("temporaries that live at once don't share bytes") {
+  const char* both =
+      "  task t2 c2#0 compute sm=0 place=2: read a[0:2, 0:64] b[0:2, 0:32]; write y[0:2, "
+      "0:64]\n}\n";
+  CHECK(verdict(temporaries(512, both)) == "");
+  const std::string told = verdict(temporaries(256, both));
+  CHECK_THAT(told,
+             Contains("error: order: silu 'third' tile 0 reads a[0:2, 0:64] where exp 'second' "
+                      "tile 0 has written 'b', which shares memory: what was there is lost"));
+  CHECK_THAT(told, Contains("note: 'a' lies at 0, 'b' at 256 of the arena"));
+  // One after another they may.
+  const char* only_b =
+      "  task t2 c2#0 compute sm=0 place=2: read b[0:2, 0:32]; write y[0:2, 0:64]\n}\n";
+  CHECK(verdict(temporaries(256, only_b)) == "");
+  // So may parts of them: the second row of 'a' is written again, the first lies elsewhere.
+  const char* again =
+      "  task t2 c0#1 compute sm=0 place=2: write a[1:2, 0:64]\n"
+      "  task t3 c2#0 compute sm=0 place=3: read a[0:2, 0:64]; write y[0:2, 0:64]\n}\n";
+  CHECK(verdict(temporaries(256, again)) == "");
+  CHECK_THAT(verdict(temporaries(0, again)), Contains("where exp 'second' tile 0 has written 'b'"));
+}
+
+TEST_CASE("a read that comes too early is not forgotten for a later one") {
+  // By the list: t0 writes s, t1 reads and writes it, t2 reads it. The stream runs t2 before t1.
+  const std::string text = R"(program p stage=synced world=1 target=cpu ctas=1 {
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..1
+  buffer s : f32[1 x 8] state tensor=s
+  buffer y : f32[1 x 8] output tensor=y
+  call c0 = f op=add kind=add (s)
+  call c1 = f op=mul kind=mul (s, y)
+  task t0 c0#0 compute sm=0 place=1: read s[0:1, 0:8]; write s[0:1, 0:8]
+  task t1 c1#0 compute sm=0 place=0: read s[0:1, 0:8]; write y[0:1, 0:8]
+}
+)";
+  CHECK_THAT(verdict(text),
+             Contains("order: mul 'mul' tile 0 reads s[0:1, 0:8] before add 'add' tile "
+                      "0 writes s[0:1, 0:8], but has to come after it"));
+}
+
+}  // namespace
+}  // namespace maco::test
