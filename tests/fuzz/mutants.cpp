@@ -93,6 +93,37 @@ std::vector<Source> sources(const fs::path& examples) {
   return list;
 }
 
+// Every collective and algorithm by itself, at every number of ranks; at some also too large for
+// packets.
+std::vector<Source> collectives() {
+  struct Op {
+    const char *name, *call;
+    bool blocks;  // of each rank
+  };
+  constexpr Op kOps[] = {{"oneshot", "allreduce(x, algorithm = oneshot)", false},
+                         {"twoshot", "allreduce(x, algorithm = twoshot, reduce = max)", false},
+                         {"allgather", "allgather(x)", false},
+                         {"reduce_scatter", "reduce_scatter(x)", true},
+                         {"alltoall", "alltoall(x)", true},
+                         {"broadcast", "broadcast(x, root = {last})", false},
+                         {"ring_shift", "ring_shift(x, by = 1)", false}};
+  std::vector<Source> list;
+  for (int world = 1; world <= 8; ++world)
+    for (const Op& op : kOps)
+      for (const bool large : {false, true}) {
+        if (large && world != 2 && world != 3) continue;
+        std::string call = op.call;
+        replace(call, "{last}", fmt::to_string(world - 1));
+        const int rows = (large ? 9 : 3) * (op.blocks || large ? world : 1);
+        list.push_back(
+            {fmt::format("{}_{}{}", op.name, world, large ? "_large" : ""),
+             fmt::format("graph g(world = {}) {{\n  input x : f32[{}, {}]\n  output y = {}\n}}\n",
+                         world, rows, large ? 8192 : 24, call),
+             "cpu"});
+      }
+  return list;
+}
+
 bool write(const fs::path& folder, size_t number, const Source& s, bool prune) {
   ir::Diagnostics diagnostics;
   const auto graph = frontend::parse_graph(diagnostics.add_file(s.name, s.text), diagnostics);
@@ -120,7 +151,13 @@ int run(const fs::path& folder, const fs::path& examples) {
       if (!write(folder, number, s, prune)) return 1;
     ++number;
   }
-  std::cout << number << " graphs, each with and without pruning, in " << folder << "\n";
+  // For tests/proofs.
+  fs::create_directories(folder / "collectives");
+  size_t of_one = 0;
+  for (const Source& s : collectives())
+    if (!write(folder / "collectives", of_one++, s, true)) return 1;
+  std::cout << number << " graphs, each with and without pruning, and " << of_one
+            << " collectives, in " << folder << "\n";
   return 0;
 }
 

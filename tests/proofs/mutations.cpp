@@ -1,0 +1,422 @@
+#include "tests/proofs/mutations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace maco::proofs {
+namespace {
+
+using ir::EventId;
+using ir::EventKind;
+using ir::Program;
+using ir::RankRef;
+using ir::Task;
+
+template <class T>
+void erase_at(std::vector<T>& list, size_t i) {
+  list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+class Mutations {
+ public:
+  explicit Mutations(const Program& p) : p_(p) {}
+
+  std::vector<Mutation> run(Kind kind) {
+    switch (kind) {
+      case Kind::DropWait:
+        waits(kind);
+        break;
+      case Kind::DropBoth:
+        waits(kind);
+        break;
+      case Kind::RelaxWait:
+        waits(kind);
+        break;
+      case Kind::DropSignal:
+        signals(kind);
+        break;
+      case Kind::RelaxSignal:
+        signals(kind);
+        break;
+      case Kind::NarrowScope:
+        scopes();
+        break;
+      case Kind::SwapTasks:
+        swaps();
+        break;
+      case Kind::LowerCount:
+        counts(~0u);
+        break;
+      case Kind::RaiseCount:
+        counts(1);
+        break;
+      case Kind::MoveTask:
+        moves();
+        break;
+      case Kind::ShrinkBuffer:
+        shrink();
+        break;
+      case Kind::AliasBuffers:
+        alias();
+        break;
+      case Kind::SkipChunk:
+        skip();
+        break;
+      case Kind::DoubleChunk:
+        doubles();
+        break;
+      case Kind::MisplaceChunk:
+        misplace();
+        break;
+      case Kind::ReuseEarly:
+        reuse();
+        break;
+      case Kind::Promise:
+        promise();
+        break;
+    }
+    return std::move(list_);
+  }
+
+ private:
+  void add(std::string what, std::function<void(Program&)> apply, bool touches_same = true) {
+    list_.push_back({std::move(what), std::move(apply), touches_same});
+  }
+  std::string text(size_t task) const { return describe(p_, ir::id_of<ir::TaskId>(task)); }
+  size_t waiters(EventId e) const {
+    size_t n = 0;
+    for (const Task& t : p_.tasks)
+      n += static_cast<size_t>(std::count_if(t.waits.begin(), t.waits.end(),
+                                             [&](const ir::Wait& w) { return w.event == e; }));
+    return n;
+  }
+
+  // --- events ---
+
+  void waits(Kind kind) {
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      for (size_t w = 0; w < p_.tasks[t].waits.size(); ++w) {
+        const EventId e = p_.tasks[t].waits[w].event;
+        const std::string what = fmt::format(
+            "{} {} for '{}'", text(t),
+            kind == Kind::RelaxWait ? "waits without an acquire" : "no more waits", p_[e].name);
+        if (kind == Kind::RelaxWait) {
+          add(what, [=](Program& p) { p.tasks[t].waits[w].relaxed = true; });
+        } else if (kind == Kind::DropWait) {
+          add(what, [=](Program& p) { erase_at(p.tasks[t].waits, w); });
+        } else if (waiters(e) == 1) {
+          add(what + ", which nobody signals", [=](Program& p) {
+            erase_at(p.tasks[t].waits, w);
+            for (Task& x : p.tasks)
+              std::erase_if(x.signals, [&](const ir::Signal& s) { return s.event == e; });
+            if (p[e].kind == EventKind::Local) p[e].count = 0;
+          });
+        }
+      }
+  }
+  void signals(Kind kind) {
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      for (size_t s = 0; s < p_.tasks[t].signals.size(); ++s) {
+        const EventId e = p_.tasks[t].signals[s].event;
+        if (kind == Kind::RelaxSignal) {
+          add(fmt::format("{} signals '{}' without a release", text(t), p_[e].name),
+              [=](Program& p) { p.tasks[t].signals[s].relaxed = true; });
+          continue;
+        }
+        add(fmt::format("{} doesn't signal '{}'", text(t), p_[e].name),
+            [=](Program& p) { erase_at(p.tasks[t].signals, s); });
+        if (p_[e].kind == EventKind::Local)
+          add(fmt::format("{} doesn't signal '{}', which counts one less", text(t), p_[e].name),
+              [=](Program& p) {
+                erase_at(p.tasks[t].signals, s);
+                --p[e].count;
+              });
+      }
+  }
+  void scopes() {
+    for (size_t e = 0; e < p_.events.size(); ++e)
+      if (p_.events[e].kind != EventKind::Local)
+        add(fmt::format("'{}' at gpu scope", p_.events[e].name),
+            [=](Program& p) { p.events[e].scope = ir::Scope::Gpu; });
+  }
+  void counts(uint32_t by) {
+    for (size_t e = 0; e < p_.events.size(); ++e)
+      if (p_.events[e].kind == EventKind::Local)
+        add(fmt::format("'{}' counts to {}", p_.events[e].name, p_.events[e].count + by),
+            [=](Program& p) { p.events[e].count += by; });
+  }
+
+  // --- streams ---
+
+  void swaps() {
+    const auto streams = ir::streams(p_);
+    for (const auto& stream : streams)
+      for (size_t step : {size_t{1}, size_t{3}})
+        for (size_t i = 0; i + step < stream.size(); ++i) {
+          const auto a = stream[i], b = stream[i + step];
+          add(fmt::format("{} and {} change places", describe(p_, a), describe(p_, b)),
+              [=](Program& p) { std::swap(p[a].place, p[b].place); });
+        }
+  }
+  static void close_up(Program& p, int32_t sm, int32_t place) {
+    for (Task& t : p.tasks)
+      if (t.sm == sm && t.place > place) --t.place;
+  }
+  void moves() {
+    const auto streams = ir::streams(p_);
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      const Task& task = p_.tasks[t];
+      for (const ir::RoleSpan& span : p_.roles) {
+        const auto& kind = p_[task.call].op_kind;
+        if (span.role != task.role || span.end - span.begin < 1 ||
+            (!span.ops.empty() && std::count(span.ops.begin(), span.ops.end(), kind) == 0))
+          continue;
+        // The next CTA of the role: to its end, and to its middle.
+        const int32_t to =
+            task.sm >= span.begin && task.sm + 1 < span.end ? task.sm + 1 : span.begin;
+        if (to == task.sm) continue;
+        const auto end = static_cast<int32_t>(streams[static_cast<size_t>(to)].size());
+        for (int32_t place : {end, end / 2, 0}) {
+          if (place == end / 2 && place == 0) continue;
+          add(fmt::format("{} moves to place {} of CTA {}", text(t), place, to), [=](Program& p) {
+            Task& x = p.tasks[t];
+            close_up(p, x.sm, x.place);
+            for (Task& other : p.tasks)
+              if (other.sm == to && other.place >= place) ++other.place;
+            x.sm = to;
+            x.place = place;
+          });
+        }
+      }
+    }
+  }
+
+  // --- memory ---
+
+  void shrink() {
+    for (size_t b = 0; b < p_.buffers.size(); ++b) {
+      if (p_.buffers[b].max_rows > 1)
+        add(
+            fmt::format("'{}' has a row less", p_.buffers[b].name),
+            [=](Program& p) { --p.buffers[b].max_rows; }, false);
+      if (p_.buffers[b].cols > 1)
+        add(
+            fmt::format("'{}' has a column less", p_.buffers[b].name),
+            [=](Program& p) { --p.buffers[b].cols; }, false);
+    }
+    if (p_.arena_bytes > 0) add("the arena is smaller", [](Program& p) { p.arena_bytes -= 256; });
+    if (p_.symmetric_bytes > 0)
+      add("symmetric memory is smaller", [](Program& p) { p.symmetric_bytes -= 256; });
+  }
+  void alias() {
+    for (size_t a = 0; a < p_.buffers.size(); ++a)
+      for (size_t b = 0; b < p_.buffers.size(); ++b) {
+        const ir::Buffer &x = p_.buffers[a], &y = p_.buffers[b];
+        if (a == b || x.kind != y.kind || !x.offset || x.offset == y.offset ||
+            *y.offset + x.copy_bytes() * x.rotation >
+                (x.kind == ir::BufferKind::Temp ? p_.arena_bytes : p_.symmetric_bytes))
+          continue;
+        add(
+            fmt::format("'{}' lies where '{}' does", x.name, y.name),
+            [=](Program& p) { p.buffers[a].offset = p.buffers[b].offset; }, false);
+      }
+  }
+  void reuse() {
+    for (size_t b = 0; b < p_.buffers.size(); ++b)
+      if (p_.buffers[b].rotation > 1)
+        add(
+            fmt::format("'{}' has a copy less", p_.buffers[b].name),
+            [=](Program& p) { --p.buffers[b].rotation; }, false);
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      for (size_t w = 0; w < p_.tasks[t].waits.size(); ++w)
+        if (p_.tasks[t].waits[w].lag > 0 || p_[p_.tasks[t].waits[w].event].kind != EventKind::Local)
+          add(fmt::format("{} waits for '{}' of a launch before", text(t),
+                          p_[p_.tasks[t].waits[w].event].name),
+              [=](Program& p) { ++p.tasks[t].waits[w].lag; });
+  }
+
+  // --- collectives ---
+
+  bool moves_chunks(size_t task) const {
+    const std::string& f = p_[p_.tasks[task].call].function;
+    return f == "put" || f == "combine" || f == "take";
+  }
+  static void remove(Program& p, size_t t, bool consistent) {
+    const Task gone = p.tasks[t];
+    close_up(p, gone.sm, gone.place);
+    erase_at(p.tasks, t);
+    for (const ir::Signal& s : gone.signals)
+      if (p[s.event].kind == EventKind::Local) --p[s.event].count;
+    if (!consistent) return;
+    for (size_t i = 0; i < p.events.size(); ++i) {
+      const auto e = ir::id_of<EventId>(i);
+      bool signalled = false, waited = false;
+      for (const Task& x : p.tasks) {
+        for (const ir::Signal& s : x.signals) signalled = signalled || s.event == e;
+        for (const ir::Wait& w : x.waits) waited = waited || w.event == e;
+      }
+      if (signalled && waited) continue;
+      for (Task& x : p.tasks) {
+        std::erase_if(x.waits, [&](const ir::Wait& w) { return w.event == e; });
+        if (p.events[i].kind != EventKind::Local)
+          std::erase_if(x.signals, [&](const ir::Signal& s) { return s.event == e; });
+      }
+      if (p.events[i].kind == EventKind::Local && !signalled) p.events[i].count = 0;
+    }
+  }
+  void skip() {
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      if (!moves_chunks(t)) continue;
+      add(
+          text(t) + " is left out", [=](Program& p) { remove(p, t, false); }, false);
+      add(
+          text(t) + " is left out, with all that waits for it",
+          [=](Program& p) { remove(p, t, true); }, false);
+      const auto rank = static_cast<int>(t % static_cast<size_t>(p_.world));
+      if (p_.world > 1 && (p_.tasks[t].ranks >> rank & 1))
+        add(
+            fmt::format("{} is left out on rank {}", text(t), rank),
+            [=](Program& p) { p.tasks[t].ranks &= ~(uint64_t{1} << rank); }, false);
+    }
+  }
+  void doubles() {
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      if (!moves_chunks(t)) continue;
+      // The next task of the call.
+      for (size_t u = t + 1; u < p_.tasks.size(); ++u) {
+        if (p_.tasks[u].call != p_.tasks[t].call) continue;
+        add(fmt::format("{} takes the number of {}", text(u), text(t)),
+            [=](Program& p) { p.tasks[u].tile = p.tasks[t].tile; });
+        add(
+            fmt::format("{} does what {} does", text(u), text(t)),
+            [=](Program& p) {
+              p.tasks[u].tile = p.tasks[t].tile;
+              p.tasks[u].accesses = p.tasks[t].accesses;
+            },
+            false);
+        break;
+      }
+    }
+  }
+  static RankRef next(RankRef r, int world) {
+    switch (r.kind) {
+      case RankRef::Kind::Self:
+        return RankRef::shift(1);
+      case RankRef::Kind::Others:
+        return RankRef::shift(1);
+      case RankRef::Kind::All:
+        return RankRef::others();
+      case RankRef::Kind::Rank:
+        return RankRef::rank((r.n + 1) % world);
+      case RankRef::Kind::Shift:
+        break;
+    }
+    return RankRef::shift(r.n + 1);
+  }
+  void misplace() {
+    const int world = static_cast<int>(p_.world);
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      if (!moves_chunks(t)) continue;
+      for (size_t a = 0; a < p_.tasks[t].accesses.size(); ++a) {
+        const ir::Region& r = p_.tasks[t].accesses[a].region;
+        const ir::Buffer& b = p_[r.buffer];
+        const std::string what = fmt::format("{} declares '{}' ", text(t), b.name);
+        if (b.kind == ir::BufferKind::Slot) {
+          if (const int64_t width = r.c1 - r.c0; r.c1 + width <= r.pitch)
+            add(
+                what + "a place further",
+                [=](Program& p) {
+                  ir::Region& x = p.tasks[t].accesses[a].region;
+                  x.c0 += width, x.c1 += width;
+                },
+                false);
+          if (world > 1 && p_.tasks[t].accesses[a].writes())
+            add(
+                what + "on another rank",
+                [=](Program& p) {
+                  ir::Region& x = p.tasks[t].accesses[a].region;
+                  x.where = next(x.where, world);
+                },
+                false);
+          if (r.rank_rows != 0)
+            add(
+                what + "in row 0", [=](Program& p) { p.tasks[t].accesses[a].region.rank_rows = 0; },
+                false);
+        } else if (r.r0 > 0) {
+          add(
+              what + "a row before",
+              [=](Program& p) {
+                ir::Region& x = p.tasks[t].accesses[a].region;
+                --x.r0, --x.r1;
+              },
+              false);
+        }
+      }
+      for (size_t s = 0; s < p_.tasks[t].signals.size(); ++s)
+        if (p_[p_.tasks[t].signals[s].event].kind != EventKind::Local && world > 1)
+          add(text(t) + " signals another rank", [=](Program& p) {
+            ir::Signal& x = p.tasks[t].signals[s];
+            x.to = next(x.to, world);
+          });
+    }
+    for (size_t c = 0; c < p_.calls.size(); ++c) {
+      const std::string& f = p_.calls[c].function;
+      if (f != "put" && f != "combine" && f != "take") continue;
+      for (size_t i = 0; i < p_.calls[c].params.size(); ++i) {
+        const ir::Param& param = p_.calls[c].params[i];
+        const std::string what =
+            fmt::format("{} of '{}' with another {}", f, p_.calls[c].op, param.name);
+        if (param.name == "peer")
+          add(what, [=](Program& p) {
+            auto& n = std::get<int64_t>(p.calls[c].params[i].value);
+            n = (n + 1) % world;
+          });
+        if (param.name == "mode" || param.name == "slot_div")
+          add(what, [=](Program& p) { ++std::get<int64_t>(p.calls[c].params[i].value); });
+        if (param.name == "blocked" || param.name == "own_blocked" || param.name == "source_rows")
+          add(what, [=](Program& p) {
+            auto& b = std::get<bool>(p.calls[c].params[i].value);
+            b = !b;
+          });
+      }
+    }
+  }
+  void promise() {
+    for (size_t i = 0; i < p_.collectives.size(); ++i) {
+      const ir::Collective& c = p_.collectives[i];
+      if (c.kind == ir::CollectiveKind::Barrier) continue;
+      for (int k = 0; k < 6; ++k)
+        if (static_cast<ir::CollectiveKind>(k) != c.kind)
+          add(fmt::format("'{}' promises another collective", c.op),
+              [=](Program& p) { p.collectives[i].kind = static_cast<ir::CollectiveKind>(k); });
+      add(fmt::format("'{}' promises another peer", c.op),
+          [=](Program& p) { p.collectives[i].peer = (c.peer + 1) % p.world; });
+      add(fmt::format("'{}' promises another reduction", c.op), [=](Program& p) {
+        p.collectives[i].reduce = static_cast<ir::Reduction>((static_cast<int>(c.reduce) + 1) % 4);
+      });
+      add(fmt::format("'{}' promises the other way round", c.op),
+          [=](Program& p) { std::swap(p.collectives[i].in, p.collectives[i].out); });
+    }
+  }
+
+  const Program& p_;
+  std::vector<Mutation> list_;
+};
+
+}  // namespace
+
+const char* name(Kind kind) {
+  constexpr const char* names[] = {
+      "drop wait",     "drop signal",   "drop both",   "relax wait",   "relax signal",
+      "narrow scope",  "swap tasks",    "lower count", "raise count",  "move task",
+      "shrink buffer", "alias buffers", "skip chunk",  "double chunk", "misplace chunk",
+      "reuse early",   "promise"};
+  return names[static_cast<int>(kind)];
+}
+
+std::vector<Mutation> mutations(const Program& program, Kind kind) {
+  return Mutations(program).run(kind);
+}
+
+}  // namespace maco::proofs

@@ -1,0 +1,802 @@
+#include "tests/proofs/second_opinion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <queue>
+#include <set>
+
+namespace maco::proofs {
+namespace {
+
+using ir::Access;
+using ir::BufferKind;
+using ir::EventKind;
+using ir::Program;
+using ir::RankRef;
+using ir::Task;
+
+int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+bool runs(const Task& t, int rank) { return (t.ranks >> rank) & 1; }
+bool has(const std::vector<int>& list, int n) {
+  return std::find(list.begin(), list.end(), n) != list.end();
+}
+
+/// Whose memory an access of a task on `runner` reaches.
+std::vector<int> reaches(const Program& p, const Access& a, int runner) {
+  if (p[a.region.buffer].kind != BufferKind::Slot) return {runner};
+  return ir::resolve(a.region.where, runner, static_cast<int>(p.world));
+}
+
+/// In copy 0, from the buffer's address or the tensor's begin.
+Bytes bytes_of(const Program& p, const Access& a, int runner) {
+  const ir::Region& r = a.region;
+  const ir::Buffer& b = p[r.buffer];
+  const int64_t size = size_of(b.dtype), first = r.r0 + r.rank_rows * runner, rows = r.r1 - r.r0;
+  if (rows <= 0 || r.c1 <= r.c0) return {};
+  const int64_t base = b.offset.value_or(0);
+  if (!b.packets)
+    return {base + (first * r.pitch + r.c0) * size, r.pitch * size, rows, (r.c1 - r.c0) * size};
+  // 4 bytes of payload, 4 of flag.
+  const int64_t begin = r.c0 * size / 4, end = up(r.c1 * size, 4) / 4,
+                row = up(b.cols * size, 4) / 4;
+  return {base + (first * row + begin) * 8, row * 8, rows, (end - begin) * 8};
+}
+
+/// Buffers of one space may share bytes.
+std::string space_of(const ir::Buffer& b) {
+  if (b.kind == BufferKind::Temp) return "<arena>";
+  if (b.kind == BufferKind::Slot) return "<slots>" + b.name;
+  return b.tensor.empty() ? "<internal>" + b.name : b.tensor;
+}
+
+int max_rotation(const Program& p) {
+  int64_t most = 0;
+  for (const ir::Buffer& b : p.buffers)
+    if (b.kind == BufferKind::Slot && p.world > 1) most = std::max(most, b.rotation);
+  return static_cast<int>(most);
+}
+
+// --- what stands by itself: bounds, addresses, streams ---
+
+std::string structure(const Program& p) {
+  const int world = static_cast<int>(p.world);
+  for (const Task& t : p.tasks)
+    for (const Access& a : t.accesses) {
+      const ir::Region& r = a.region;
+      const ir::Buffer& b = p[r.buffer];
+      if (b.packets && r.pitch != b.cols) return "structure: packets seen with another pitch";
+      for (int rank = 0; rank < world; ++rank) {
+        if (!runs(t, rank)) continue;
+        if (r.r1 > r.r0 && r.c1 > r.c0) {
+          const int64_t first = r.r0 + r.rank_rows * rank, last = r.r1 + r.rank_rows * rank - 1;
+          if (first < 0 || r.c0 < 0 || r.c1 > r.pitch ||
+              last * r.pitch + r.c1 > b.max_rows * b.cols)
+            return "structure: a region outside of its buffer";
+        }
+        const std::vector<int> where = ir::resolve(r.where, rank, world);
+        const bool mine = where == std::vector<int>{rank};
+        if (!mine && r.where != RankRef::self() && !(a.writes() && b.kind == BufferKind::Slot))
+          return "structure: memory of a peer that is not for peers";
+      }
+    }
+  struct Piece {
+    int64_t begin, end;
+  };
+  std::vector<Piece> pieces;
+  for (const ir::Buffer& b : p.buffers) {
+    if (b.kind == BufferKind::Temp && *b.offset + b.bytes() > p.arena_bytes)
+      return "structure: a temporary outside of the arena";
+    if (b.kind != BufferKind::Slot) continue;
+    const int64_t end = *b.offset + up(b.bytes(), 256) * b.rotation;
+    if (end > p.symmetric_bytes) return "structure: a slot outside of symmetric memory";
+    // Of two slots peers write one while others are at the other: whatever this graph's order, they
+    // are kept apart.
+    for (const Piece& other : pieces)
+      if (*b.offset < other.end && other.begin < end) return "structure: two slots at one address";
+    pieces.push_back({*b.offset, end});
+  }
+  std::set<std::pair<int32_t, int32_t>> places;
+  std::map<int32_t, int32_t> lengths;
+  for (const Task& t : p.tasks) {
+    if (!places.emplace(t.sm, t.place).second) return "structure: two tasks at one place";
+    ++lengths[t.sm];
+    bool role = false;
+    for (const ir::RoleSpan& span : p.roles)
+      role = role || (t.sm >= span.begin && t.sm < span.end && span.role == t.role &&
+                      (span.ops.empty() ||
+                       std::count(span.ops.begin(), span.ops.end(), p[t.call].op_kind) > 0));
+    if (!role) return "structure: a task where its role isn't";
+  }
+  for (const auto& [sm, place] : places)
+    if (place < 0 || place >= lengths[sm]) return "structure: a gap in a stream";
+  // The list of tasks fills temporaries and outputs before it reads them, and fills all outputs.
+  std::vector<uint64_t> written(p.buffers.size(), 0);
+  const uint64_t all = (uint64_t{1} << world) - 1;
+  for (const Task& t : p.tasks) {
+    for (const Access& a : t.accesses) {
+      const BufferKind kind = p[a.region.buffer].kind;
+      if (!a.writes() && (kind == BufferKind::Temp || kind == BufferKind::Output) &&
+          (t.ranks & all & ~written[index(a.region.buffer)]))
+        return "structure: a read of what nobody wrote";
+    }
+    for (const Access& a : t.accesses)
+      if (a.writes()) written[index(a.region.buffer)] |= t.ranks;
+  }
+  for (size_t b = 0; b < p.buffers.size(); ++b)
+    if (p.buffers[b].kind == BufferKind::Output && (all & ~written[b]))
+      return "structure: an output that nobody writes";
+  return "";
+}
+
+// --- what a wait waits for is what will arrive ---
+
+class Signals {
+ public:
+  struct Signal {
+    uint32_t task;
+    RankRef to;
+    bool relaxed;
+  };
+
+  explicit Signals(const Program& p) : p_(p), signals_(p.events.size()), waits_(p.events.size()) {
+    for (uint32_t t = 0; t < p.tasks.size(); ++t) {
+      for (const ir::Signal& s : p.tasks[t].signals)
+        signals_[index(s.event)].push_back({t, s.to, s.relaxed});
+      for (const ir::Wait& w : p.tasks[t].waits) waits_[index(w.event)].push_back({t, w.from});
+    }
+  }
+  /// The tasks that signal a Peer or Packet event from `source` to `rank`, once for each signal.
+  std::vector<uint32_t> from(ir::EventId e, int source, int rank) const {
+    std::vector<uint32_t> list;
+    for (const Signal& s : signals_[index(e)])
+      if (arrives(s, source, rank)) list.push_back(s.task);
+    return list;
+  }
+  bool arrives(const Signal& s, int source, int rank) const {
+    return runs(p_.tasks[s.task], source) &&
+           has(ir::resolve(s.to, source, static_cast<int>(p_.world)), rank);
+  }
+  const std::vector<Signal>& of(ir::EventId e) const { return signals_[index(e)]; }
+
+  std::string counts() const {
+    const int world = static_cast<int>(p_.world);
+    for (size_t i = 0; i < p_.events.size(); ++i) {
+      const auto e = ir::id_of<ir::EventId>(i);
+      const ir::Event& event = p_.events[i];
+      if (event.kind == EventKind::Local) {
+        if (signals_[i].size() != event.count || (signals_[i].empty() && !waits_[i].empty()))
+          return fmt::format("count: '{}' counts to {}, {} arrive", event.name, event.count,
+                             signals_[i].size());
+        continue;
+      }
+      if (event.count != 1) return fmt::format("structure: '{}' counts sources", event.name);
+      for (const auto& [task, from_ranks] : waits_[i])
+        for (int rank = 0; rank < world; ++rank) {
+          if (!runs(p_.tasks[task], rank)) continue;
+          for (int source : ir::resolve(from_ranks, rank, world)) {
+            const std::vector<uint32_t> senders = from(e, source, rank);
+            if (senders.size() != 1)
+              return fmt::format("count: {} signals of '{}' from rank {} to rank {}",
+                                 senders.size(), event.name, source, rank);
+            if (event.kind == EventKind::Packet && !flags_meet(senders[0], source, task, rank))
+              return fmt::format("count: packets of '{}' that are not read", event.name);
+          }
+        }
+      // Nobody tells a rank what it does not wait for: it is the half of a handshake.
+      for (const auto& [task, to, relaxed] : signals_[i])
+        for (int source = 0; source < world; ++source) {
+          if (!runs(p_.tasks[task], source)) continue;
+          for (int rank : ir::resolve(to, source, world)) {
+            const bool heard = std::any_of(waits_[i].begin(), waits_[i].end(), [&](const auto& w) {
+              return runs(p_.tasks[w.first], rank) &&
+                     has(ir::resolve(w.second, rank, world), source);
+            });
+            if (!heard)
+              return fmt::format("count: nobody waits for '{}' on rank {}", event.name, rank);
+          }
+        }
+    }
+    return "";
+  }
+
+ private:
+  bool flags_meet(uint32_t writer, int source, uint32_t reader, int rank) const {
+    for (const Access& w : p_.tasks[writer].accesses)
+      for (const Access& r : p_.tasks[reader].accesses)
+        if (w.writes() && !r.writes() && w.region.buffer == r.region.buffer &&
+            p_[w.region.buffer].packets && has(reaches(p_, w, source), rank) &&
+            meet(bytes_of(p_, w, source), bytes_of(p_, r, rank)))
+          return true;
+    return false;
+  }
+
+  const Program& p_;
+  std::vector<std::vector<Signal>> signals_;
+  std::vector<std::vector<std::pair<uint32_t, RankRef>>> waits_;
+};
+
+// --- happens-before ---
+
+/// Whether a task that waits for packets polls some for every value of the dims: not if its tile
+/// may lie beyond the rows.
+std::vector<bool> surely_polls(const Program& p) {
+  std::vector<bool> result;
+  for (const Task& t : p.tasks) {
+    int64_t tile = t.tile, tiles = 0, mode = 0, across = 1, height = 0, least = 1;
+    for (const ir::Param& param : p[t.call].params) {
+      if (const auto* n = std::get_if<int64_t>(&param.value)) {
+        if (param.name == "T") tiles = *n;
+        if (param.name == "mode") mode = *n;
+        if (param.name == "across") across = std::max<int64_t>(*n, 1);
+        if (param.name == "BR") height = *n;
+      }
+      if (param.name != "rows") continue;
+      if (const auto* v = std::get_if<ir::ValueRef>(&param.value))
+        least = std::holds_alternative<int64_t>(v->v) ? std::get<int64_t>(v->v)
+                                                      : p.values[std::get<uint32_t>(v->v)].range.lo;
+    }
+    if (mode == 1 && tiles > 0) tile %= tiles;
+    result.push_back(tile / across * height < least);
+  }
+  return result;
+}
+
+class Graph {
+ public:
+  /// What an edge is good for: nothing but blocking; that what came before is over (Ended); that
+  /// its writes are seen (Seen).
+  enum Strength : uint8_t { Blocks, Ended, Seen };
+
+  Graph(const Program& p, const Signals& signals) : p_(p), nodes_(p), signals_(signals) {
+    const uint32_t starts = nodes_.size();  // of the launches of the ranks
+    into_.resize(starts + static_cast<uint32_t>(nodes_.world * nodes_.launches));
+    const std::vector<bool> polls = surely_polls(p);
+    const auto streams = ir::streams(p);
+    for (int launch = 0; launch < nodes_.launches; ++launch)
+      for (int rank = 0; rank < nodes_.world; ++rank) {
+        const uint32_t start = starts + static_cast<uint32_t>(launch * nodes_.world + rank);
+        for (uint32_t t = 0; launch > 0 && t < nodes_.tasks; ++t)
+          edge(nodes_.at(launch - 1, rank, t), start, Seen);
+        if (launch > 0) edge(start - static_cast<uint32_t>(nodes_.world), start, Seen);
+        for (const auto& stream : streams)
+          for (size_t i = 0; i < stream.size(); ++i)
+            edge(i == 0 ? start
+                        : nodes_.at(launch, rank, static_cast<uint32_t>(index(stream[i - 1]))),
+                 nodes_.at(launch, rank, static_cast<uint32_t>(index(stream[i]))), Seen);
+        for (uint32_t t = 0; t < nodes_.tasks; ++t)
+          if (runs(p.tasks[t], rank))
+            for (const ir::Wait& w : p.tasks[t].waits) wait(w, launch, rank, t, polls[t]);
+      }
+  }
+
+  /// In an order of time; false if there is a cycle.
+  bool sort() {
+    std::vector<uint32_t> missing(into_.size());
+    std::vector<std::vector<uint32_t>> out(into_.size());
+    for (uint32_t n = 0; n < into_.size(); ++n)
+      for (const auto& [from, strength] : into_[n]) ++missing[n], out[from].push_back(n);
+    std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
+    for (uint32_t n = 0; n < into_.size(); ++n)
+      if (missing[n] == 0) ready.push(n);
+    while (!ready.empty()) {
+      const uint32_t n = ready.top();
+      ready.pop();
+      order_.push_back(n);
+      for (uint32_t to : out[n])
+        if (--missing[to] == 0) ready.push(to);
+    }
+    return order_.size() == into_.size();
+  }
+  const std::vector<uint32_t>& order() const { return order_; }
+  const Nodes& nodes() const { return nodes_; }
+
+  /// Calls `each(i, ended, seen)` for each pair (x, y): whether x has ended before y starts, and
+  /// whether y sees its writes.
+  template <class Pairs, class Each>
+  void ask(const Pairs& pairs, const Each& each) const {
+    std::vector<uint32_t> firsts;
+    for (const auto& pair : pairs) firsts.push_back(pair.x);
+    std::sort(firsts.begin(), firsts.end());
+    firsts.erase(std::unique(firsts.begin(), firsts.end()), firsts.end());
+    std::vector<uint32_t> column(into_.size(), ~0u);
+    for (uint32_t i = 0; i < firsts.size(); ++i) column[firsts[i]] = i;
+    std::vector<std::vector<uint32_t>> by_block(firsts.size() / kBits + 1);
+    for (uint32_t i = 0; i < pairs.size(); ++i) by_block[column[pairs[i].x] / kBits].push_back(i);
+    struct Row {
+      uint64_t ended[kBits / 64], seen[kBits / 64];
+    };
+    std::vector<Row> rows(into_.size());
+    for (uint32_t block = 0; block < by_block.size(); ++block) {
+      if (by_block[block].empty()) continue;
+      for (uint32_t n : order_) {
+        Row& row = rows[n];
+        row = {};
+        for (const auto& [from, strength] : into_[n]) {
+          if (strength == Blocks) continue;
+          const Row& before = rows[from];
+          for (size_t k = 0; k < kBits / 64; ++k) {
+            row.ended[k] |= before.ended[k];
+            if (strength == Seen) row.seen[k] |= before.seen[k];
+          }
+          if (column[from] / kBits == block && column[from] != ~0u) {
+            const uint32_t bit = column[from] % kBits;
+            row.ended[bit / 64] |= uint64_t{1} << bit % 64;
+            if (strength == Seen) row.seen[bit / 64] |= uint64_t{1} << bit % 64;
+          }
+        }
+      }
+      for (uint32_t i : by_block[block]) {
+        const uint32_t bit = column[pairs[i].x] % kBits;
+        const Row& row = rows[pairs[i].y];
+        each(i, row.ended[bit / 64] >> bit % 64 & 1, row.seen[bit / 64] >> bit % 64 & 1);
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32_t kBits = 512;
+
+  void edge(uint32_t from, uint32_t to, Strength strength) {
+    into_[to].push_back({from, strength});
+  }
+  void wait(const ir::Wait& w, int launch, int rank, uint32_t task, bool polls) {
+    const int then = launch - static_cast<int>(w.lag);
+    if (then < 0) return;
+    const EventKind kind = p_[w.event].kind;
+    const uint32_t to = nodes_.at(launch, rank, task);
+    const bool local = kind == EventKind::Local;
+    for (int source : local ? std::vector<int>{rank} : ir::resolve(w.from, rank, nodes_.world))
+      for (const Signals::Signal& s : signals_.of(w.event)) {
+        if (!local && !signals_.arrives(s, source, rank)) continue;
+        // A flag that is seen without release and acquire, or at a scope that leaves out one end,
+        // tells nothing of what was done before it.
+        const bool synchronises =
+            !w.relaxed && !s.relaxed && (source == rank || p_[w.event].reach() == ir::Scope::Sys);
+        edge(nodes_.at(then, source, s.task), to,
+             kind == EventKind::Packet ? (polls && synchronises ? Ended : Blocks)
+             : synchronises            ? Seen
+                                       : Blocks);
+      }
+  }
+
+  const Program& p_;
+  const Nodes nodes_;
+  const Signals& signals_;
+  std::vector<std::vector<std::pair<uint32_t, Strength>>> into_;
+  std::vector<uint32_t> order_;
+};
+
+/// Data that carries its own flags: y polls exactly what x writes, of this launch or a later one.
+bool polls_for(const Program& p, const Nodes& nodes, const Signals& signals, const Conflict& c) {
+  const Task &tx = p.tasks[nodes.task(c.x)], &ty = p.tasks[nodes.task(c.y)];
+  const Access &ax = tx.accesses[c.access_x], &ay = ty.accesses[c.access_y];
+  if (!ax.writes() || ay.writes() || ax.region.buffer != ay.region.buffer ||
+      !p[ax.region.buffer].packets)
+    return false;
+  for (const ir::Wait& w : ty.waits) {
+    const int source = nodes.rank(c.x);
+    if (p[w.event].kind == EventKind::Packet &&
+        has(ir::resolve(w.from, nodes.rank(c.y), nodes.world), source) &&
+        nodes.launch(c.x) + static_cast<int>(w.lag) <= nodes.launch(c.y) &&
+        signals.from(w.event, source, nodes.rank(c.y)) == std::vector<uint32_t>{nodes.task(c.x)})
+      return true;
+  }
+  return false;
+}
+
+std::string text(const Program& p, const Nodes& nodes, uint32_t node) {
+  return fmt::format("{} (rank {}, launch {})",
+                     describe(p, ir::id_of<ir::TaskId>(nodes.task(node))), nodes.rank(node),
+                     nodes.launch(node));
+}
+
+std::string orders(const Program& p, const Conflicts& conflicts, const Signals& signals,
+                   const Graph& graph) {
+  const Nodes& nodes = graph.nodes();
+  std::vector<bool> chosen(static_cast<size_t>(conflicts.choices()), false);
+  std::string wrong;
+  const std::vector<Conflict>& all = conflicts.all();
+  graph.ask(all, [&](uint32_t i, bool ended, bool seen) {
+    const Conflict& c = all[i];
+    const bool reads = !p.tasks[nodes.task(c.x)].accesses[c.access_x].writes();
+    const bool ordered = reads ? ended : seen || polls_for(p, nodes, signals, c);
+    if (c.choice >= 0) {
+      if (ordered) chosen[static_cast<size_t>(c.choice)] = true;
+    } else if (!ordered && wrong.empty()) {
+      wrong = fmt::format("race: {} and {}", text(p, nodes, c.x), text(p, nodes, c.y));
+    }
+  });
+  if (!wrong.empty()) return wrong;
+  if (std::find(chosen.begin(), chosen.end(), false) != chosen.end())
+    return "race: of one task on two ranks";
+
+  struct Pair {
+    uint32_t x, y;
+  };
+  std::vector<Pair> after, barrier;
+  for (int rank = 0; rank < nodes.world; ++rank)
+    for (uint32_t y = 0; y < nodes.tasks; ++y) {
+      const Task& t = p.tasks[y];
+      if (t.after.empty() || !runs(t, rank)) continue;
+      for (uint32_t x = 0; x < nodes.tasks; ++x)
+        if (std::count(t.after.begin(), t.after.end(), p.tasks[x].call) > 0 &&
+            runs(p.tasks[x], rank))
+          after.push_back({nodes.at(0, rank, x), nodes.at(0, rank, y)});
+    }
+  for (const ir::Collective& c : p.collectives) {
+    if (c.kind != ir::CollectiveKind::Barrier) continue;
+    std::vector<uint32_t> tasks;
+    for (uint32_t t = 0; t < nodes.tasks; ++t)
+      if (p[p.tasks[t].call].op == c.op) tasks.push_back(t);
+    if (tasks.empty()) return "barrier: nothing does it";
+    for (int from = 0; from < nodes.world; ++from)
+      for (int to = 0; to < nodes.world; ++to)
+        if (from != to)
+          barrier.push_back({nodes.at(0, from, tasks.front()), nodes.at(0, to, tasks.back())});
+  }
+  graph.ask(after, [&](uint32_t i, bool ended, bool) {
+    if (!ended)
+      wrong = fmt::format("after: {} before {}", text(p, nodes, after[i].y),
+                          text(p, nodes, after[i].x));
+  });
+  graph.ask(barrier, [&](uint32_t, bool ended, bool) {
+    if (!ended) wrong = "barrier: it lets a rank go on too early";
+  });
+  return wrong;
+}
+
+// --- temporaries that share bytes mean what they would with bytes of their own ---
+
+std::string meaning(const Program& p) {
+  for (int rank = 0; rank < p.world; ++rank) {
+    std::map<int64_t, std::pair<int64_t, ir::BufferId>> written;  // runs of bytes: end, whose
+    for (uint32_t t = 0; t < p.tasks.size(); ++t) {
+      if (!runs(p.tasks[t], rank)) continue;
+      for (const bool write : {false, true})
+        for (const Access& a : p.tasks[t].accesses) {
+          if (a.writes() != write || p[a.region.buffer].kind != BufferKind::Temp) continue;
+          const Bytes box = bytes_of(p, a, rank);
+          for (int64_t row = 0; row < box.rows; ++row) {
+            const int64_t begin = box.start + row * box.pitch, end = begin + box.width;
+            auto at = written.upper_bound(begin);
+            if (at != written.begin() && std::prev(at)->second.first > begin) --at;
+            if (!write) {
+              for (; at != written.end() && at->first < end; ++at)
+                if (at->second.second != a.region.buffer)
+                  return fmt::format("meaning: {} reads '{}' where '{}' was written since",
+                                     describe(p, ir::id_of<ir::TaskId>(t)), p[a.region.buffer].name,
+                                     p[at->second.second].name);
+              continue;
+            }
+            while (at != written.end() && at->first < end) {
+              const auto [old_begin, old] = *at;
+              at = written.erase(at);
+              if (old_begin < begin) written[old_begin] = {begin, old.second};
+              if (old.first > end)
+                at = written.emplace(end, std::pair(old.first, old.second)).first;
+            }
+            written[begin] = {end, a.region.buffer};
+          }
+        }
+    }
+  }
+  return "";
+}
+
+// --- collectives, element by element ---
+
+/// What an element holds: element `index` of the operand, `ranks` how often that of each rank (8
+/// bits a rank).
+struct Element {
+  int64_t index = -1;
+  uint64_t ranks = 0;
+  bool reduced = false;
+};
+
+class Simulation {
+ public:
+  Simulation(const Program& p, const ir::Collective& collective, int64_t rows)
+      : p_(p), c_(collective), world_(static_cast<int>(p.world)), rows_(rows) {}
+
+  std::string run(const std::vector<std::pair<int, uint32_t>>& order) {
+    for (const auto& [rank, t] : order) {
+      if (p_[p_.tasks[t].call].op != c_.op || !runs(p_.tasks[t], rank)) continue;
+      task(rank, p_.tasks[t]);
+      if (!wrong_.empty())
+        return fmt::format("delivery: {} on rank {}: {}", describe(p_, ir::id_of<ir::TaskId>(t)),
+                           rank, wrong_);
+    }
+    if (cols_ == 0) return "delivery: nothing does it";
+    return promised();
+  }
+
+ private:
+  int64_t number(const ir::Call& call, std::string_view name) {
+    for (const ir::Param& param : call.params) {
+      if (param.name != name) continue;
+      if (const auto* n = std::get_if<int64_t>(&param.value)) return *n;
+      if (const auto* b = std::get_if<bool>(&param.value)) return *b;
+    }
+    return 0;
+  }
+  std::vector<Element>& memory(ir::BufferId b, int rank) {
+    std::vector<Element>& m = memory_[{index(b), rank}];
+    if (m.empty()) {
+      m.resize(static_cast<size_t>(p_[b].max_elements()));
+      if (b == c_.in)
+        for (size_t i = 0; i < m.size(); ++i)
+          m[i] = {static_cast<int64_t>(i), uint64_t{1} << 8 * rank, false};
+    }
+    return m;
+  }
+  // Devices touch what their tasks declare.
+  Element* touch(const Task& t, int runner, ir::BufferId b, int rank, int64_t at, bool write) {
+    std::vector<Element>& m = memory(b, rank);
+    if (at < 0 || at >= static_cast<int64_t>(m.size()))
+      return wrong_ = "touches what lies outside", nullptr;
+    for (const Access& a : t.accesses) {
+      const ir::Region& r = a.region;
+      if (r.buffer != b || a.writes() != write || !has(ir::resolve(r.where, runner, world_), rank))
+        continue;
+      const int64_t row = at / r.pitch - r.rank_rows * runner, column = at % r.pitch;
+      if (row >= r.r0 && row < r.r1 && column >= r.c0 && column < r.c1)
+        return &m[static_cast<size_t>(at)];
+    }
+    return wrong_ = "touches what it doesn't declare", nullptr;
+  }
+
+  void task(int rank, const Task& t) {
+    const ir::Call& call = p_[t.call];
+    const auto n = [&](std::string_view name) { return number(call, name); };
+    const int64_t tiles = n("T"), mode = n("mode"), across = n("across"), height = n("BR"),
+                  width = n("BC"), stride = n("stride");
+    const int64_t div = std::max<int64_t>(n("slot_div"), 1);
+    cols_ = n("cols");
+    if (tiles < 1 || across < 1 || cols_ < 1) {
+      wrong_ = "makes no sense";
+      return;
+    }
+    const int64_t tile = mode == 1 ? t.tile % tiles : t.tile;
+    const int64_t peer = mode == 1   ? t.tile / tiles
+                         : mode == 2 ? t.tile % world_
+                         : mode == 4 ? (rank + n("peer")) % world_
+                                     : n("peer");
+    const int64_t r0 = tile / across * height, c0 = tile % across * width;
+    const int64_t nr = std::clamp<int64_t>(rows_ - r0, 0, height), nc = std::min(cols_ - c0, width);
+    const int64_t slot_row = (tiles + div - 1) / div * stride, place = tile / div * stride;
+    const auto element = [&](int64_t e) { return (r0 + e / nc) * cols_ + c0 + e % nc; };
+    const int64_t block = rows_ * cols_;
+    const auto source_row = [&](int64_t r) { return n("source_rows") ? r * slot_row : 0; };
+    for (int64_t e = 0; e < nr * nc && wrong_.empty(); ++e) {
+      if (call.function == "put") {
+        const int64_t shift = n("blocked") ? (mode == 0 ? rank + 1 : peer) * block : 0;
+        const Element* x = touch(t, rank, call.operands[0], rank, shift + element(e), false);
+        for (int to = 0; x && to < world_; ++to) {
+          if (mode == 0 ? to == rank : to != peer) continue;
+          if (Element* s = touch(t, rank, call.operands[1], to, source_row(rank) + place + e, true))
+            *s = *x;
+        }
+      } else if (call.function == "combine") {
+        if (number(call, "reduce") != static_cast<int64_t>(c_.reduce)) wrong_ = "reduces otherwise";
+        const Element* x = touch(t, rank, call.operands[0], rank,
+                                 (n("own_blocked") ? rank * block : 0) + element(e), false);
+        if (!x) return;
+        Element sum = *x;
+        sum.reduced = true;
+        for (int from = 0; from < world_; ++from) {
+          if (from == rank) continue;
+          const Element* s =
+              touch(t, rank, call.operands[1], rank, from * slot_row + place + e, false);
+          if (!s) return;
+          if (s->index != sum.index || s->reduced) wrong_ = "adds what doesn't belong together";
+          sum.ranks += s->ranks;
+        }
+        if (Element* y = touch(t, rank, call.operands[2], rank, element(e), true)) *y = sum;
+        for (int to = 0; n("forward") && to < world_; ++to)
+          if (to != rank)
+            if (Element* s =
+                    touch(t, rank, call.operands[3], to, int64_t{t.tile} * stride + e, true))
+              *s = sum;
+      } else if (call.function == "take") {
+        const int64_t source = n("own") ? rank : peer;
+        const Element* x =
+            n("own")
+                ? touch(t, rank, call.operands[0], rank,
+                        (n("own_blocked") ? source * block : 0) + element(e), false)
+                : touch(t, rank, call.operands[0], rank, source_row(source) + place + e, false);
+        if (!x) return;
+        const Element value = *x;
+        if (Element* y = touch(t, rank, call.operands[1], rank,
+                               (n("blocked") ? source * block : 0) + element(e), true))
+          *y = value;
+      } else {
+        wrong_ = "does nobody knows what";
+      }
+    }
+  }
+
+  std::string promised() {
+    using enum ir::CollectiveKind;
+    const int64_t block = rows_ * cols_;
+    const bool out_blocks = c_.kind == AllGather || c_.kind == AllToAll,
+               in_blocks = c_.kind == ReduceScatter || c_.kind == AllToAll;
+    if (p_[c_.in].max_elements() < block * (in_blocks ? world_ : 1) ||
+        p_[c_.out].max_elements() < block * (out_blocks ? world_ : 1))
+      return "delivery: tensors are too small for it";
+    uint64_t all = 0;
+    for (int r = 0; r < world_; ++r) all |= uint64_t{1} << 8 * r;
+    for (int rank = 0; rank < world_; ++rank) {
+      const std::vector<Element>& y = memory(c_.out, rank);
+      for (int64_t i = 0; i < block * (out_blocks ? world_ : 1); ++i) {
+        const Element& got = y[static_cast<size_t>(i)];
+        const int64_t index = (in_blocks ? rank * block : 0) + i % block;
+        const int64_t from = out_blocks             ? i / block
+                             : c_.kind == Broadcast ? c_.peer
+                                                    : ((rank - c_.peer) % world_ + world_) % world_;
+        const bool sum = c_.kind == AllReduce || c_.kind == ReduceScatter;
+        const uint64_t ranks = sum ? all : uint64_t{1} << 8 * from;
+        if (got.index != index || got.ranks != ranks || (world_ > 1 && got.reduced != sum))
+          return fmt::format("delivery: element {} of '{}' on rank {} is wrong", i, p_[c_.out].name,
+                             rank);
+      }
+      // All of the tensor at the dims' maxima.
+      if (whole_ && p_[c_.out].max_elements() != block * (out_blocks ? world_ : 1))
+        return "delivery: the result has more elements";
+      if (whole_ && p_[c_.in].max_elements() != block * (in_blocks ? world_ : 1))
+        return "delivery: the operand has more elements";
+    }
+    return "";
+  }
+
+ public:
+  bool whole_ = false;  // rows are the most that there can be
+
+ private:
+  const Program& p_;
+  const ir::Collective& c_;
+  const int world_;
+  const int64_t rows_;
+  int64_t cols_ = 0;
+  std::map<std::pair<size_t, int>, std::vector<Element>> memory_;
+  std::string wrong_;
+};
+
+std::string delivery(const Program& p, const std::vector<std::pair<int, uint32_t>>& order) {
+  for (const ir::Collective& c : p.collectives) {
+    if (c.kind == ir::CollectiveKind::Barrier) continue;
+    const ir::Call* call = nullptr;
+    for (const ir::Call& x : p.calls)
+      if (x.op == c.op) call = &x;
+    if (!call) return "delivery: nothing does it";
+    ir::Interval rows{1, 1};
+    for (const ir::Param& param : call->params)
+      if (const auto* v = std::get_if<ir::ValueRef>(&param.value); v && param.name == "rows") {
+        if (const auto* n = std::get_if<int64_t>(&v->v))
+          rows = {*n, *n};
+        else
+          rows = p.values[std::get<uint32_t>(v->v)].range;
+      }
+    for (int64_t n : std::set<int64_t>{rows.lo, (rows.lo + rows.hi) / 2, rows.hi}) {
+      Simulation simulation(p, c, n);
+      simulation.whole_ = n == rows.hi;
+      if (const std::string wrong = simulation.run(order); !wrong.empty()) return wrong;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+bool meet(const Bytes& a, const Bytes& b) {
+  if (a.rows == 0 || b.rows == 0 || a.start >= b.end() || b.start >= a.end()) return false;
+  if (a.rows == 1 && b.rows == 1) return true;
+  // Two boxes of one matrix.
+  if (a.pitch == b.pitch && a.start % a.pitch + a.width <= a.pitch &&
+      b.start % a.pitch + b.width <= a.pitch) {
+    const int64_t ra = a.start / a.pitch, rb = b.start / a.pitch, ca = a.start % a.pitch,
+                  cb = b.start % a.pitch;
+    return ra < rb + b.rows && rb < ra + a.rows && ca < cb + b.width && cb < ca + a.width;
+  }
+  const Bytes &few = a.rows <= b.rows ? a : b, &many = a.rows <= b.rows ? b : a;
+  for (int64_t row = 0; row < few.rows; ++row) {
+    // The first row of `many` that ends behind the begin of this one.
+    const int64_t begin = few.start + row * few.pitch, end = begin + few.width;
+    const int64_t past = begin - many.start - many.width;
+    const int64_t first = many.rows == 1 || past < 0 ? (past < 0 ? 0 : 1) : past / many.pitch + 1;
+    if (first < many.rows && many.start + first * many.pitch < end) return true;
+  }
+  return false;
+}
+
+Nodes::Nodes(const Program& p)
+    : tasks(static_cast<uint32_t>(p.tasks.size())),
+      world(static_cast<int>(p.world)),
+      launches(max_rotation(p) + 2) {
+  if (max_rotation(p) == 0) launches = 1;
+}
+
+Conflicts::Conflicts(const Program& p) {
+  const Nodes nodes(p);
+  struct Touch {
+    uint32_t task;
+    uint16_t access;
+    int runner;
+    bool writes;
+    Bytes bytes;
+  };
+  for (int memory = 0; memory < nodes.world; ++memory) {
+    std::map<std::string, std::vector<Touch>> spaces;
+    std::map<std::string, int64_t> rotations;  // of slots
+    for (uint32_t t = 0; t < nodes.tasks; ++t)
+      for (uint16_t i = 0; i < p.tasks[t].accesses.size(); ++i) {
+        const Access& a = p.tasks[t].accesses[i];
+        const ir::Buffer& b = p[a.region.buffer];
+        for (int runner = 0; runner < nodes.world; ++runner) {
+          if (!runs(p.tasks[t], runner) || !has(reaches(p, a, runner), memory)) continue;
+          const std::string space = space_of(b);
+          if (b.kind == BufferKind::Slot) rotations[space] = b.rotation;
+          spaces[space].push_back({t, i, runner, a.writes(), bytes_of(p, a, runner)});
+        }
+      }
+    for (auto& [space, list] : spaces) {
+      if (std::none_of(list.begin(), list.end(), [](const Touch& x) { return x.writes; })) continue;
+      std::erase_if(list, [](const Touch& x) { return x.bytes.rows == 0; });
+      std::stable_sort(list.begin(), list.end(), [](const Touch& a, const Touch& b) {
+        return a.bytes.start < b.bytes.start;
+      });
+      const auto slot = rotations.find(space);
+      for (size_t i = 0; i < list.size(); ++i)
+        for (size_t j = i; j < list.size() && list[j].bytes.start < list[i].bytes.end(); ++j) {
+          const Touch &a = list[i], &b = list[j];
+          if ((!a.writes && !b.writes) || !meet(a.bytes, b.bytes)) continue;
+          const auto add = [&](int launch_a, int launch_b) {
+            const uint32_t na = nodes.at(launch_a, a.runner, a.task),
+                           nb = nodes.at(launch_b, b.runner, b.task);
+            const auto m = static_cast<int16_t>(memory);
+            const auto place = [](int launch, const Touch& x) { return std::pair(launch, x.task); };
+            const bool either = place(launch_a, a) == place(launch_b, b);
+            const int32_t choice = either ? choices_++ : -1;
+            if (either || place(launch_a, a) < place(launch_b, b))
+              all_.push_back({na, nb, a.access, b.access, m, choice});
+            if (either || place(launch_a, a) > place(launch_b, b))
+              all_.push_back({nb, na, b.access, a.access, m, choice});
+          };
+          // What is private to a rank its launches have one after another.
+          if (slot == rotations.end() || nodes.launches == 1) {
+            if (a.task != b.task) add(0, 0);
+            continue;
+          }
+          for (int x = 0; x < nodes.launches; ++x)
+            for (int y = 0; y < nodes.launches; ++y) {
+              if ((x - y) % slot->second != 0) continue;
+              if (a.runner == b.runner && (x != y || a.task == b.task)) continue;
+              if (i == j && x >= y) continue;
+              add(x, y);
+            }
+        }
+    }
+  }
+}
+
+std::string second_opinion(const Program& p, const Conflicts* conflicts) {
+  if (const std::string wrong = structure(p); !wrong.empty()) return wrong;
+  const Signals signals(p);
+  if (const std::string wrong = signals.counts(); !wrong.empty()) return wrong;
+  Graph graph(p, signals);
+  if (!graph.sort()) return "deadlock: a cycle";
+  std::optional<Conflicts> own;
+  if (!conflicts) conflicts = &own.emplace(p);
+  if (const std::string wrong = orders(p, *conflicts, signals, graph); !wrong.empty()) return wrong;
+  if (const std::string wrong = meaning(p); !wrong.empty()) return wrong;
+  const Nodes& nodes = graph.nodes();
+  std::vector<std::pair<int, uint32_t>> order;
+  for (uint32_t n : graph.order())
+    if (n < nodes.size() && nodes.launch(n) == 0) order.emplace_back(nodes.rank(n), nodes.task(n));
+  return delivery(p, order);
+}
+
+}  // namespace maco::proofs
