@@ -26,6 +26,10 @@ struct Report {
   u32 seen;
   i64 index;       // kind Index: the index found
   i64 limit;       // and the extent it must be under
+  u32 waited;      // kind PeerAborted: what the task was waiting for then, as kind, event and source of a time-out; 0: nothing
+  u32 waited_event;
+  i32 waited_source;
+  u32 pad;
 };
 enum ReportKind : u32 { kTimeoutLocal = 1, kTimeoutPeer = 2, kTimeoutPacket = 3, kTimeoutPage = 4, kBadIndex = 5, kPeerAborted = 6 };
 

@@ -95,7 +95,8 @@ struct Context {
   MACO_FN void bad_index(i64 index, i64 limit) { fail(kBadIndex, 0, -1, 0, 0, index, limit); }
 };
 
-MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index, i64 limit) {
+MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index, i64 limit,
+                          u32 waited = 0) {
   Report* r = ctx.launch.report;
   store_relaxed(&r->state, 1);
   r->kind = kind;
@@ -109,6 +110,7 @@ MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u
   r->seen = seen;
   r->index = index;
   r->limit = limit;
+  r->waited = waited;
   store_release_sys(&r->state, 2);
 }
 

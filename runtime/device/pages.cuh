@@ -10,7 +10,7 @@ MACO_FN char* page_acquire(Context& ctx) {
   bool ok = true;
   const u32* freed = &ctx.memory->freed;
   if (ctx.page_index - load_acquire_cta(freed) >= (u32)ctx.page_count) {
-    Watch watch(ctx, freed, kPatienceLoader);
+    Watch watch(ctx, freed, kPatienceLoader, kTimeoutPage);
     while (ctx.page_index - load_acquire_cta(freed) >= (u32)ctx.page_count) {
       if (watch.again()) continue;
       if (watch.expired) ctx.fail(kTimeoutPage, ctx.page_slot, -1, ctx.page_index + 1 - (u32)ctx.page_count, load_relaxed(freed));
@@ -51,7 +51,7 @@ MACO_FN const char* page_wait(Context& ctx) {
   const u64* landing = &ctx.memory->landings[ctx.page_slot];
   bool ok = true;
   if (!landed(landing, ctx.page_round)) {
-    Watch watch(ctx, landing, kPatienceCause);
+    Watch watch(ctx, landing, kPatienceCause, kTimeoutPage);
     while (!landed(landing, ctx.page_round)) {
       if (watch.again()) continue;
       if (watch.expired) ctx.fail(kTimeoutPage, ctx.page_slot, -1, ctx.page_index + 1, ctx.page_index);

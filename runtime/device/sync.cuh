@@ -14,14 +14,18 @@ enum Patience : int {
 struct Watch {
   Context& ctx;
   const void* word;
+  const u32 kind, event;  // for the report: what is waited for, and of which rank (-1: this one)
+  const int source;
   const int quarters;
   int quarters_left;  // until the deadline
+  int abort_looks;    // that see an abort before this wait reports it: those that explain more come first
   bool expired = false;
   u32 spins = 0;
   u64 since = 0;
   u32 beats = 0;
 
-  MACO_FN Watch(Context& c, const void* w, Patience patience) : ctx(c), word(w), quarters(patience), quarters_left(patience) {}
+  MACO_FN Watch(Context& c, const void* w, Patience patience, u32 k, u32 e = 0, int s = -1)
+      : ctx(c), word(w), kind(k), event(e), source(s), quarters(patience), quarters_left(patience), abort_looks(2 * (patience - kPatienceCause)) {}
 
   // After a look at the word in vain. False: the wait is over, because the run stops or, if `expired`, because the deadline passed.
   MACO_FN bool again() {
@@ -39,14 +43,23 @@ MACO_FN u32 all_heartbeats(const Context& ctx) {
   return sum;
 }
 
+// Rank `by` has stopped, and the task waits: what for says why the rank can't go on either, or even why the other couldn't.
+MACO_FN void write_abort(const Watch& watch, int by) {
+  Report* r = watch.ctx.launch.report;
+  r->waited_event = watch.event;
+  r->waited_source = watch.source;
+  write_report(watch.ctx, kPeerAborted, 0, by, 0, 0, 0, 0, watch.kind);
+}
+
 // Out of line: it would cost registers in every wait loop.
 MACO_OP bool watch_look(Watch& watch) {
   Context& ctx = watch.ctx;
   if (ctx.stopped()) return false;
   u32 abort = load_acquire_sys(&ctx.control(ctx.rank())->abort);
   if (abort != 0) {
+    if (watch.abort_looks-- > 0) return true;
     store_relaxed(&ctx.memory->stop, 1);
-    if (claim(&ctx.control(ctx.rank())->claim)) write_report(ctx, kPeerAborted, 0, (int)abort - 1, 0, 0, 0, 0);
+    if (claim(&ctx.control(ctx.rank())->claim)) write_abort(watch, (int)abort - 1);
     return false;
   }
   u64 now = now_ns();
@@ -106,7 +119,7 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
       if (source != 0) continue;
       u32 target = (ctx.epoch() - row.lag) * row.count;
       const u32* word = ctx.launch.counters + row.event;
-      Watch watch(ctx, word, kPatienceLocal);
+      Watch watch(ctx, word, kPatienceLocal, kTimeoutLocal, row.event);
       for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target); seen = load_acquire_counter(sys, word)) {
         if (watch.again()) continue;
         if (watch.expired) ctx.fail(kTimeoutLocal, row.event, -1, target, seen);
@@ -115,7 +128,7 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
     } else if (row.kind == kSyncPeer && means(row, ctx.rank(), source, kWorld)) {
       u32 target = ctx.epoch() - row.lag;
       const u32* word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
-      Watch watch(ctx, word, kPatienceCause);
+      Watch watch(ctx, word, kPatienceCause, kTimeoutPeer, row.event, source);
       for (u32 seen = load_acquire_sys(word); !reached(seen, target); seen = load_acquire_sys(word)) {
         if (watch.again()) continue;
         if (watch.expired) ctx.fail(kTimeoutPeer, row.event, source, target, seen);
@@ -143,7 +156,7 @@ MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool loc
 }
 
 MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand, int source) {
-  Watch watch(ctx, slot, kPatienceCause);
+  Watch watch(ctx, slot, kPatienceCause, kTimeoutPacket, (u32)operand, source);
   for (;;) {
     u64 packet = packet_load(slot);
     data = (u32)packet;

@@ -69,7 +69,7 @@ MACO_FN void load_pages(Context& ctx) {
     trace_task_begin(ctx.place);
     if (!Kernel::load_ahead(call.kind)) {
       const u32* passed = &ctx.memory->passed;
-      Watch watch(ctx, passed, kPatienceLoader);
+      Watch watch(ctx, passed, kPatienceLoader, kTimeoutPage);
       bool ok = true;
       for (u32 seen = load_acquire_cta(passed); ok && !reached(seen, (u32)ctx.place + 1); seen = load_acquire_cta(passed)) {
         ok = watch.again();

@@ -123,11 +123,24 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
                                                      : fmt::format("call {}", r.call);
       return fmt::format("rank {}: {}: index {} is outside [0, {})", rank, op, r.index, r.limit);
     }
-    case kPeerAborted:
-      if (r.source >= m.world) return fmt::format("rank {}: stopped by the host", rank);
+    case kPeerAborted: {
+      std::string waiting;
+      if (r.waited == kTimeoutLocal)
+        waiting = event(m.local_names, "local", r.waited_event);
+      else if (r.waited == kTimeoutPeer)
+        waiting = fmt::format("rank {}'s {}", r.waited_source,
+                              event(m.peer_names, "peer", r.waited_event));
+      else if (r.waited == kTimeoutPacket)
+        waiting = fmt::format("packets from rank {}", r.waited_source);
+      else if (r.waited == kTimeoutPage)
+        waiting = "a page of shared memory";
+      if (!waiting.empty()) waiting = fmt::format(", while {} waited for {}", task(m, r), waiting);
+      if (r.source >= m.world) return fmt::format("rank {}: stopped by the host{}", rank, waiting);
       if (r.source >= 0 && r.source != rank)
-        return fmt::format("rank {}: stopped because rank {} had stopped", rank, r.source);
-      return fmt::format("rank {}: stopped because another rank had stopped", rank);
+        return fmt::format("rank {}: stopped because rank {} had stopped{}", rank, r.source,
+                           waiting);
+      return fmt::format("rank {}: stopped because another rank had stopped{}", rank, waiting);
+    }
     default:
       return fmt::format("{} stopped for the unknown reason {}", who, r.kind);
   }

@@ -104,6 +104,12 @@ TEST_CASE("a report is told in the names of the graph") {
   index.limit = 32000;
   CHECK(explain_report(m, 1, index) == "rank 1: op 'emb': index 70000 is outside [0, 32000)");
   CHECK(explain_report(m, 0, report(kPeerAborted)) == "rank 0: stopped because rank 1 had stopped");
+  Report stopped = report(kPeerAborted);
+  stopped.waited = kTimeoutPacket;
+  stopped.waited_source = 2;
+  CHECK_THAT(explain_report(m, 0, stopped),
+             Catch::StartsWith("rank 0: stopped because rank 1 had stopped, while task ") &&
+                 Catch::EndsWith("waited for packets from rank 2"));
 }
 
 TEST_CASE("reports that make no sense are told as far as they go") {
