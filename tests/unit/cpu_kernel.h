@@ -187,13 +187,19 @@ inline ir::Manifest cpu_kernel_manifest() {
   return m;
 }
 
-/// The kernel with its manifest, `from` replaced by `to` in its code (which must be there).
-inline std::string cpu_kernel(const std::string& from = "", const std::string& to = "") {
-  std::string body = kCpuKernelBody;
-  if (!from.empty()) {
-    const size_t at = body.find(from);
-    if (at == std::string::npos) throw std::logic_error("no '" + from + "' in the kernel");
-    body.replace(at, from.size(), to);
+/// `from` replaced by `to`; throws if it isn't there.
+inline std::string replaced(std::string body, const std::string& from, const std::string& to) {
+  const size_t at = body.find(from);
+  if (at == std::string::npos) throw std::logic_error("no '" + from + "' in the kernel");
+  return body.replace(at, from.size(), to);
+}
+
+/// The kernel with its manifest, `from` replaced by `to` in its code (which must be there); `sys`: its local events at sys scope.
+inline std::string cpu_kernel(const std::string& from = "", const std::string& to = "", bool sys = false) {
+  std::string body = replaced(kCpuKernelBody, from, to);
+  if (sys) {
+    body = replaced(body, "kSysCounters = false", "kSysCounters = true");
+    for (const std::string word = "kSyncLocal,"; body.find(word) != std::string::npos;) body = replaced(body, word, "kSyncLocalSys,");
   }
   std::string code = codegen::device_sources({}) + body;
   ir::Manifest m = cpu_kernel_manifest();

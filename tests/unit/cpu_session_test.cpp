@@ -95,11 +95,12 @@ TEST_CASE("a kernel runs on threads and on fibres, launch after launch") {
 }
 
 TEST_CASE("any order that fibres or delays choose gives the same result") {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    CAPTURE(seed);
-    auto session = open(replay(seed));
-    for (int launch = 0; launch < 3; ++launch) launch_and_check(*session, launch);
-  }
+  for (const std::string& kernel : {test::cpu_kernel(), test::cpu_kernel("", "", true)})
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      CAPTURE(seed);
+      auto session = open(replay(seed), kernel);
+      for (int launch = 0; launch < 3; ++launch) launch_and_check(*session, launch);
+    }
   for (uint64_t seed = 0; seed < 8; ++seed) {
     CAPTURE(seed);
     auto session = open(jitter(seed));
@@ -131,6 +132,20 @@ TEST_CASE("a signal that never comes ends the run with its names, and the sessio
       CHECK_THAT(status.message, Contains("rank 1, SM 0: task 'take'") && Contains("rank 0's event of 'put'") &&
                                      Contains(launch == 0 ? "expected 4294967295, seen 4294967294" : "expected 0, seen 4294967295"));
     }
+  }
+}
+
+TEST_CASE("a wait at sys scope waits as one at gpu scope does") {
+  // For one arrival more than there will be.
+  const std::string from = "{0, 2, kSyncLocal, kWhoSelf, 0, 0}, {1, 2", to = "{0, 3, kSyncLocal, kWhoSelf, 0, 0}, {1, 2";
+  for (const bool sys : {false, true}) {
+    SessionOptions options = replay(5);
+    options.timeout_ms = 400;
+    auto session = open(options, test::cpu_kernel(from, to, sys));
+    write_inputs(*session, 0);
+    const Status status = session->launch(kAt);
+    REQUIRE(!status.ok);
+    CHECK_THAT(status.message, Contains("event of 'in'") && Contains("expected 3, seen 2"));
   }
 }
 
