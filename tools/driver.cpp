@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -50,6 +51,18 @@ std::optional<std::string> read_input(const std::string& path, std::string& erro
     return std::nullopt;
   }
   return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+bool is_program(const std::string& text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    const size_t first = line.find_first_not_of(" \t\r");
+    if (first != std::string::npos && line[first] != '#' && line.compare(first, 2, "//") != 0) return line.compare(first, 8, "program ") == 0;
+    at = end + 1;
+  }
+  return false;
 }
 
 bool write_product(const std::string& path, const std::string& bytes, std::string& error) {

@@ -33,6 +33,8 @@ bool use_color(const std::string& mode);
 
 /// The whole of a file; "-" is standard input. Nothing if it can't be read (`error` says why).
 std::optional<std::string> read_input(const std::string& path, std::string& error);
+/// Whether a text is that of a Program: it begins with the word `program`, behind comments.
+bool is_program(const std::string& text);
 /// Writes all or nothing (a temporary file that takes the place of `path`); "-" is standard output.
 bool write_product(const std::string& path, const std::string& bytes, std::string& error);
 

@@ -12,21 +12,10 @@ namespace maco::tools {
 namespace {
 
 std::optional<passes::Unit> parse_unit(const std::string& text, int32_t file, ir::Diagnostics& diagnostics) {
-  // A Program's text begins with the word `program`, behind comments.
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
-    const size_t first = line.find_first_not_of(" \t\r");
-    if (first != std::string::npos && line[first] != '#' && line.compare(first, 2, "//") != 0) {
-      if (line.compare(first, 8, "program ") == 0) {
-        auto program = ir::parse_program(file, diagnostics);
-        if (!program) return std::nullopt;
-        return passes::Unit(std::move(*program));
-      }
-      break;
-    }
-    at = end + 1;
+  if (is_program(text)) {
+    auto program = ir::parse_program(file, diagnostics);
+    if (!program) return std::nullopt;
+    return passes::Unit(std::move(*program));
   }
   const size_t first = text.find_first_not_of(" \t\r\n");
   auto raw = first != std::string::npos && text[first] == '{' ? frontend::parse_json_raw(file, diagnostics)

@@ -1,10 +1,14 @@
 // maco-run: compiles a graph (or takes a kernel.cu), launches it and checks it.
 #include "compiler/frontend/frontend.h"
+#include "compiler/verify/explain.h"
+#include "compiler/verify/witness.h"
 #include "ir/manifest.h"
 #include "ir/program_text.h"
 #include "runtime/cpu/session.h"
+#include "runtime/cpu/stand_in.h"
 #include "runtime/host/cuda_session.h"
 #include "tools/options.h"
+#include "tools/replay.h"
 #include "tools/run_graph.h"
 
 namespace maco::tools {
@@ -36,6 +40,77 @@ bool names_sms(const ir::Graph& graph) {
   return !roles || !std::holds_alternative<ir::RoleAuto>(*roles);
 }
 
+std::optional<verify::Witness> read_witness(const std::string& path, const ir::Program& program, const Console& console, int& status) {
+  std::string error;
+  const auto text = read_input(path, error);
+  if (!text) {
+    console.error(error);
+    status = kBadUsage;
+    return std::nullopt;
+  }
+  ir::Diagnostics diagnostics;
+  std::optional<verify::Witness> witness;
+  if (verify::check_explainable(program, diagnostics)) witness = verify::parse_witness(diagnostics.add_file(path, *text), program, diagnostics);
+  console.show(diagnostics);
+  status = kBadGraph;
+  return witness;
+}
+
+int show(const ReplaySubject& subject, const verify::Witness& witness, const Console& console) {
+  const ReplayResult result = replay(subject, witness);
+  if (!result.error.empty()) {
+    console.error(result.error);
+    return kBadUsage;
+  }
+  std::fputs(result.story.c_str(), stdout);
+  std::fputs(result.confirmed ? "confirmed\n" : "not confirmed\n", stdout);
+  if (result.confirmed) return kOk;
+  if (result.polled) {
+    console.error("the device function polls the packets that it reads, whatever the Program's waits say; the Program without its graph shows it");
+    return kCheckFailed;
+  }
+  console.error("the run doesn't show what the witness says: unless the witness was edited, this is a bug in MACO's verifier");
+  return kCheckFailed;
+}
+
+// A Program without its graph: nobody knows what its tasks compute.
+int replay_program(const std::string& path, const std::string& text, const std::string& witness_file, const Console& console) {
+  ir::Diagnostics diagnostics;
+  const auto program = ir::parse_program(diagnostics.add_file(path, text), diagnostics);
+  if (!program) {
+    console.show(diagnostics);
+    return kBadGraph;
+  }
+  int status = kOk;
+  const auto witness = read_witness(witness_file, *program, console, status);
+  if (!witness) return status;
+  console.say("warning: the Program is run as it is, unverified, and by stand-ins: tasks write a digest of what they read");
+  std::vector<bool> skip;
+  const verify::Precedence order(*program);
+  if (witness->small_dims)
+    for (uint32_t t = 0; t < program->tasks.size(); ++t) skip.push_back(order.may_skip(t));
+  const auto run = runtime::make_stand_in(*program, std::move(skip));
+  return show({*program, *run, {}}, *witness, console);
+}
+
+// The kernel itself, with values of --scalar, --dim and --seed.
+int replay_kernel(const ir::Graph& graph, const ir::Program& program, runtime::CpuSession& session, const verify::Witness& witness,
+                  const RunOptions& options, const Console& console) {
+  runtime::LaunchValues values;
+  for (const ir::Dim& d : graph.dims) values[d.name] = witness.small_dims ? d.min : d.max;
+  for (const auto& [name, n] : options.dims) values[name] = n;
+  for (const auto& [name, scalar] : options.scalars) values[name] = scalar.value;
+  runtime::Status written;
+  const auto write = [&](int rank, int launch) {
+    if (auto status = write_tensors(graph, session, values, options.seed, rank, launch); !status) written = status;
+  };
+  console.say("warning: the Program is run as it is, unverified");
+  const int status = show({program, session, values, write}, witness, console);
+  if (written) return status;
+  console.error(written.message);
+  return kRunFailed;
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "Compiles a task graph, launches it on all ranks and checks it.\n"
@@ -50,8 +125,9 @@ int run(int argc, char** argv) {
   std::string input, device = "cuda", program_file, target;
   std::vector<std::string> scalars, dims;
   double timeout = 30;
-  uint64_t jitter = 0, replay = 0;
-  app.add_option("graph", input, "a .json or .maco graph, or a kernel.cu of macoc's; - for standard input");
+  uint64_t jitter = 0;
+  std::string replayed, witness_file;
+  app.add_option("graph", input, "a .json or .maco graph, or a kernel.cu of macoc's; - for standard input. With --replay WITNESS also a Program");
   app.add_option("--device", device, "where to run")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--inputs", options.inputs, "safetensors to bind by name; {rank} is replaced by the rank");
   app.add_option("--outputs", options.outputs, "safetensors to write outputs and states to");
@@ -65,7 +141,9 @@ int run(int argc, char** argv) {
   app.add_option("--timeout", timeout, "seconds without progress after which a wait is given up")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--ranks-per-gpu", session_options.ranks_per_gpu, "ranks that share a GPU's SMs")->check(CLI::Range(1, 64));
   auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed");
-  auto* replay_option = app.add_option("--replay", replay, "CPU: one thread, in an order given by this seed")->excludes(jitter_option);
+  auto* replay_option = app.add_option("--replay", replayed,
+                                       "CPU: one thread, in an order given by this seed; or show what a witness of maco-opt's says (a file), "
+                                       "status 3 if it doesn't hold")->excludes(jitter_option);
   app.add_flag("--check-access", session_options.check_access, "CPU: check each access of a task against its declared regions");
   app.add_option("--first-epoch", session_options.first_epoch, "number of the first launch (counters wrap at 2^32)");
   app.add_option("--program", program_file, "run this Program (a text of maco-opt's) instead of the compiler's for the graph");
@@ -96,8 +174,17 @@ int run(int argc, char** argv) {
   session_options.timeout_ms = static_cast<uint64_t>(timeout * 1000);
   session_options.verbose = common.verbose;
   if (jitter_option->count()) session_options.jitter = jitter;
-  if (replay_option->count()) session_options.replay = replay;
-  if (device == "cuda" && (session_options.jitter || session_options.replay || session_options.check_access)) {
+  if (replay_option->count()) {
+    const bool seed = !replayed.empty() && replayed.find_first_not_of("0123456789") == std::string::npos;
+    if (!seed) witness_file = replayed;
+    try {
+      if (seed) session_options.replay = std::stoull(replayed);
+    } catch (const std::out_of_range&) {
+      console.error("--replay: the seed " + replayed + " is 2^64 or more");
+      return kBadUsage;
+    }
+  }
+  if (device == "cuda" && (session_options.jitter || replay_option->count() || session_options.check_access)) {
     console.error("--jitter, --replay and --check-access are for --device cpu");
     return kBadUsage;
   }
@@ -110,6 +197,11 @@ int run(int argc, char** argv) {
   auto text = read_input(input, error);
   if (!text) {
     console.error(error);
+    return kBadUsage;
+  }
+  if (is_program(*text)) {
+    if (!witness_file.empty()) return replay_program(input, *text, witness_file, console);
+    console.error("'" + input + "' is a Program: run its graph with --program " + input + ", or show a witness of it with --replay WITNESS");
     return kBadUsage;
   }
   ir::Diagnostics diagnostics;
@@ -140,7 +232,7 @@ int run(int argc, char** argv) {
   if (!check_arguments(*graph, options, console)) return kBadUsage;
 
   std::optional<ir::Program> program;
-  if (kernel.empty() || session_options.check_access) {
+  if (kernel.empty() || session_options.check_access || !witness_file.empty()) {
     const cost::Machine& machine = *cost::find_machine(compile_options.pipeline.target);
     if (compile_options.pipeline.sms == 0 && session_options.ranks_per_gpu > 1)
       compile_options.pipeline.sms = std::max<int64_t>(1, machine.sms / session_options.ranks_per_gpu);
@@ -163,11 +255,19 @@ int run(int argc, char** argv) {
     if (!program || kernel.empty()) return kBadGraph;
   }
 
+  std::optional<verify::Witness> witness;
+  if (!witness_file.empty()) {
+    int witness_status = kOk;
+    if (program) witness = read_witness(witness_file, *program, console, witness_status);
+    if (!witness) return witness_status;
+  }
+
   runtime::Status status;
   std::unique_ptr<runtime::Session> session;
   if (device == "cpu") {
     auto cpu = runtime::make_cpu_session(kernel, session_options, status);
     if (cpu && session_options.check_access) status = cpu->set_regions(*program);
+    if (cpu && witness) return replay_kernel(*graph, *program, *cpu, *witness, options, console);
     session = std::move(cpu);
   } else {
     session = runtime::make_cuda_session(kernel, session_options, status);

@@ -243,6 +243,28 @@ bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console&
   return ok;
 }
 
+runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session, const runtime::LaunchValues& values, uint64_t seed, int rank,
+                              int launch) {
+  Values all(values.begin(), values.end());
+  if (auto status = reference::complete_values(graph, all); !status) return runtime::Status::failure(status.message);
+  const auto& tensors = session.manifest().tensors;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const ir::TensorId id = *graph.find_tensor(tensors[i].name);
+    const ir::TensorKind kind = graph[id].kind;
+    if (launch > 0 && (kind == ir::TensorKind::Param || kind == ir::TensorKind::State)) continue;
+    std::vector<std::byte> memory(static_cast<size_t>(tensors[i].max_elements * ir::size_of(tensors[i].dtype)), static_cast<std::byte>(kPoison));
+    if (kind == ir::TensorKind::State) {
+      std::fill(memory.begin(), memory.end(), std::byte{0});
+    } else if (kind != ir::TensorKind::Output) {
+      const uint64_t launch_seed = seed + (kind == ir::TensorKind::Input ? static_cast<uint64_t>(launch) : 0);
+      const Tensor value = reference::fill(graph, id, rank, launch_seed, reference::actual_shape(graph, all, id));
+      std::copy(value.bytes.begin(), value.bytes.end(), memory.begin());
+    }
+    if (auto status = session.write(rank, i, memory.data(), memory.size()); !status) return status;
+  }
+  return {};
+}
+
 int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOptions& options, const Console& console) {
   return Runner(graph, session, options, console).run();
 }

@@ -9,6 +9,33 @@ namespace {
 
 constexpr size_t kMostFindings = 8;
 
+// The range that holds all of [begin, end), or the end of the list.
+std::vector<ByteRange>::const_iterator holder(const std::vector<ByteRange>& ranges, uintptr_t begin, uintptr_t end) {
+  auto after = std::upper_bound(ranges.begin(), ranges.end(), begin,
+                                [](uintptr_t at, const ByteRange& range) { return at < range.begin; });
+  if (after == ranges.begin()) return ranges.end();
+  auto candidate = after - 1;
+  return end <= candidate->end ? candidate : ranges.end();
+}
+
+// Bytes from one natural row of a packet slot to the next.
+int64_t packet_row_bytes(const ir::Buffer& b) { return (b.cols * ir::size_of(b.dtype) + 3) / 4 * 8; }
+
+char* address_of(const ir::Program& program, const std::vector<RankAddresses>& ranks, ir::BufferId id, int rank, uint32_t epoch) {
+  const ir::Buffer& buffer = program[id];
+  const RankAddresses& addresses = ranks[static_cast<size_t>(rank)];
+  switch (buffer.kind) {
+    case ir::BufferKind::Temp:
+      return addresses.arena + buffer.offset.value_or(0);
+    case ir::BufferKind::Slot:
+      return addresses.symmetric + buffer.offset.value_or(0) + int64_t{epoch} % buffer.rotation * buffer.copy_bytes();
+    default:
+      return addresses.tensors[ir::index(id)];
+  }
+}
+
+}  // namespace
+
 void merge(std::vector<ByteRange>& ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
   size_t kept = 0;
@@ -22,53 +49,14 @@ void merge(std::vector<ByteRange>& ranges) {
   ranges.resize(kept);
 }
 
-// The range that holds all of [begin, end), or the end of the list.
-std::vector<ByteRange>::const_iterator holder(const std::vector<ByteRange>& ranges, uintptr_t begin, uintptr_t end) {
-  auto after = std::upper_bound(ranges.begin(), ranges.end(), begin,
-                                [](uintptr_t at, const ByteRange& range) { return at < range.begin; });
-  if (after == ranges.begin()) return ranges.end();
-  auto candidate = after - 1;
-  return end <= candidate->end ? candidate : ranges.end();
-}
-
-// Bytes from one natural row of a packet slot to the next.
-int64_t packet_row_bytes(const ir::Buffer& b) { return (b.cols * ir::size_of(b.dtype) + 3) / 4 * 8; }
-
-}  // namespace
-
-AccessChecker::AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks)
-    : program_(program), ranks_(std::move(ranks)), streams_(ir::streams(program_)) {}
-
-void AccessChecker::start(uint32_t epoch, const ir::Lookup& dims) {
-  epoch_ = epoch;
-  elements_.clear();
-  for (const ir::Buffer& buffer : program_.buffers) {
-    const ir::EvalResult rows = ir::evaluate(buffer.rows, dims);
-    elements_.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) * buffer.cols);
-  }
-  findings_.clear();
-}
-
-char* AccessChecker::base(ir::BufferId id, int rank) const {
-  const ir::Buffer& buffer = program_[id];
-  const RankAddresses& addresses = ranks_[static_cast<size_t>(rank)];
-  switch (buffer.kind) {
-    case ir::BufferKind::Temp:
-      return addresses.arena + buffer.offset.value_or(0);
-    case ir::BufferKind::Slot:
-      return addresses.symmetric + buffer.offset.value_or(0) + int64_t{epoch_} % buffer.rotation * buffer.copy_bytes();
-    default:
-      return addresses.tensors[ir::index(id)];
-  }
-}
-
-void AccessChecker::add_ranges(const ir::Region& region, int rank, std::vector<ByteRange>& out) const {
-  const ir::Buffer& buffer = program_[region.buffer];
-  const int64_t limit = elements_[ir::index(region.buffer)];
+void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks, const ir::Region& region, int rank, uint32_t epoch,
+                const std::vector<int64_t>& elements, std::vector<ByteRange>& out) {
+  const ir::Buffer& buffer = program[region.buffer];
+  const int64_t limit = elements[ir::index(region.buffer)];
   const int64_t size = ir::size_of(buffer.dtype);
   const int64_t shift = region.rank_rows * rank;
-  for (int owner : ir::resolve(region.where, rank, static_cast<int>(program_.world))) {
-    char* memory = base(region.buffer, owner);
+  for (int owner : ir::resolve(region.where, rank, static_cast<int>(program.world))) {
+    char* memory = address_of(program, ranks, region.buffer, owner, epoch);
     if (!memory) continue;
     const auto start = reinterpret_cast<uintptr_t>(memory);
     auto add = [&](int64_t begin, int64_t end) {
@@ -91,6 +79,26 @@ void AccessChecker::add_ranges(const ir::Region& region, int rank, std::vector<B
     }
   }
 }
+
+std::vector<int64_t> actual_elements(const ir::Program& program, const ir::Lookup& dims) {
+  std::vector<int64_t> elements;
+  for (const ir::Buffer& buffer : program.buffers) {
+    const ir::EvalResult rows = ir::evaluate(buffer.rows, dims);
+    elements.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) * buffer.cols);
+  }
+  return elements;
+}
+
+AccessChecker::AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks)
+    : program_(program), ranks_(std::move(ranks)), streams_(ir::streams(program_)) {}
+
+void AccessChecker::start(uint32_t epoch, const ir::Lookup& dims) {
+  epoch_ = epoch;
+  elements_ = actual_elements(program_, dims);
+  findings_.clear();
+}
+
+char* AccessChecker::base(ir::BufferId id, int rank) const { return address_of(program_, ranks_, id, rank, epoch_); }
 
 void AccessChecker::task(CpuContext& context, int place, bool begins) {
   TaskAccess& access = *context.task_access;

@@ -23,6 +23,15 @@ struct ByteRange {
   uintptr_t begin = 0, end = 0;
 };
 
+/// Appends the bytes of `region` for a task of `rank`, on all ranks where the region lies, in the launch with `epoch`. `elements`: of each
+/// buffer, the actual number. Packets: with their flags.
+void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks, const ir::Region& region, int rank, uint32_t epoch,
+                const std::vector<int64_t>& elements, std::vector<ByteRange>& out);
+/// Actual elements of each buffer, where `dims` gives the values of dims.
+std::vector<int64_t> actual_elements(const ir::Program& program, const ir::Lookup& dims);
+/// Sorts, and joins what touches.
+void merge(std::vector<ByteRange>& ranges);
+
 /// What the current task of a context may touch, and what it has written of what it must.
 struct TaskAccess {
   int place = -1;
@@ -46,7 +55,9 @@ class AccessChecker {
 
  private:
   char* base(ir::BufferId buffer, int rank) const;
-  void add_ranges(const ir::Region& region, int rank, std::vector<ByteRange>& out) const;
+  void add_ranges(const ir::Region& region, int rank, std::vector<ByteRange>& out) const {
+    runtime::add_ranges(program_, ranks_, region, rank, epoch_, elements_, out);
+  }
   void found(const CpuContext& context, const TaskAccess& access, uintptr_t address, const char* what);
   /// "element 8 (row 0, column 8) of 'x' on rank 1"; of `operands` if one of them lies there.
   std::string place_name(uintptr_t address, const std::vector<ir::BufferId>& operands) const;

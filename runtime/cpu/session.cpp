@@ -94,11 +94,18 @@ class LocalSession final : public CpuSession {
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
   Status set_regions(const ir::Program& program) override;
+  Status step(int launches, const LaunchValues& values, const std::function<void(int, int)>& before,
+              const std::function<void(Stepper&)>& drive) override;
+  std::vector<RankAddresses> addresses(const ir::Program& program) override;
+  uint32_t first_epoch() const override { return epoch_; }
 
  private:
   Status check_range(int rank, size_t tensor, size_t bytes) const;
+  Status set_values(const LaunchValues& values);
   void reset();
   void run();
+  // Of one launch of a rank; the CTAs' shared memory is cleared.
+  void add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts);
 
   std::shared_ptr<CpuLibrary> library_;
   const size_t index_;
@@ -138,6 +145,11 @@ Status LocalSession::set_regions(const ir::Program& program) {
   if (program.world != manifest_.world || program.ctas != manifest_.ctas) {
     return Status::failure("the regions are those of another kernel: world or CTAs differ");
   }
+  checker_ = std::make_unique<AccessChecker>(program, addresses(program));
+  return {};
+}
+
+std::vector<RankAddresses> LocalSession::addresses(const ir::Program& program) {
   std::vector<RankAddresses> addresses;
   for (RankState& rank : ranks_) {
     RankAddresses a{{}, rank.arena.data(), rank.symmetric.data()};
@@ -151,8 +163,7 @@ Status LocalSession::set_regions(const ir::Program& program) {
     }
     addresses.push_back(std::move(a));
   }
-  checker_ = std::make_unique<AccessChecker>(program, std::move(addresses));
-  return {};
+  return addresses;
 }
 
 // As if the launch before `epoch_` had ended everywhere.
@@ -168,26 +179,30 @@ void LocalSession::reset() {
   needs_reset_ = false;
 }
 
-void LocalSession::run() {
+void LocalSession::add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts) {
   // Without pages the loaders have nothing to do.
   const int roles = manifest_.shared_bytes > kCtaMemoryBytes ? 2 : 1;
+  for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
+    rank.ctas[cta].clear();
+    for (int role = 0; role < roles; ++role) {
+      CpuContext& context = contexts.emplace_back();
+      context.memory = rank.ctas[cta].data();
+      context.rank = launch.rank;
+      context.cta = static_cast<int>(cta);
+      context.role = role;
+      context.launch = &launch;
+      context.access = check;
+    }
+  }
+}
+
+void LocalSession::run() {
   CpuContexts contexts;
   std::deque<TaskAccess> accesses;
-  for (RankState& rank : ranks_) {
-    for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
-      rank.ctas[cta].clear();
-      for (int role = 0; role < roles; ++role) {
-        CpuContext& context = contexts.emplace_back();
-        context.memory = rank.ctas[cta].data();
-        context.rank = rank.launch.rank;
-        context.cta = static_cast<int>(cta);
-        context.role = role;
-        context.launch = &rank.launch;
-        context.access = check;
-        context.checker = checker_.get();
-        context.task_access = &accesses.emplace_back();
-      }
-    }
+  for (RankState& rank : ranks_) add_contexts(rank, rank.launch, contexts);
+  for (CpuContext& context : contexts) {
+    context.checker = checker_.get();
+    context.task_access = &accesses.emplace_back();
   }
   if (options_.replay) {
     run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
@@ -196,8 +211,7 @@ void LocalSession::run() {
   }
 }
 
-Status LocalSession::launch(const LaunchValues& values) {
-  if (options_.check_access && !checker_) return Status::failure("the check of accesses needs the regions of the kernel's tasks");
+Status LocalSession::set_values(const LaunchValues& values) {
   for (RankState& rank : ranks_) {
     std::vector<int32_t> evaluated;
     if (Status s = evaluate_values(manifest_, values, rank.launch.rank, evaluated); !s) return s;
@@ -205,6 +219,34 @@ Status LocalSession::launch(const LaunchValues& values) {
     rank.launch.epoch = epoch_;
     rank.report = {};
   }
+  return {};
+}
+
+Status LocalSession::step(int launches, const LaunchValues& values, const std::function<void(int, int)>& before,
+                          const std::function<void(Stepper&)>& drive) {
+  if (Status s = set_values(values); !s) return s;
+  for (RankState& rank : ranks_) rank.arena.clear();
+  reset();
+  needs_reset_ = true;
+  CpuContexts contexts;
+  std::deque<Launch> copies;
+  Stepper stepper(static_cast<int>(manifest_.world), launches, code_of(*library_, library_->kernel(index_)),
+                  [&](int rank, int launch, std::vector<CpuContext*>& out) {
+                    before(rank, launch);
+                    RankState& state = ranks_[static_cast<size_t>(rank)];
+                    Launch& copy = copies.emplace_back(state.launch);
+                    copy.epoch += static_cast<u32>(launch);
+                    const size_t first = contexts.size();
+                    add_contexts(state, copy, contexts);
+                    for (size_t i = first; i < contexts.size(); ++i) out.push_back(&contexts[i]);
+                  });
+  drive(stepper);
+  return {};
+}
+
+Status LocalSession::launch(const LaunchValues& values) {
+  if (options_.check_access && !checker_) return Status::failure("the check of accesses needs the regions of the kernel's tasks");
+  if (Status s = set_values(values); !s) return s;
   if (needs_reset_) reset();
   if (checker_) {
     checker_->start(epoch_, [&](std::string_view name) -> std::optional<int64_t> {

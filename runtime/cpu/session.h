@@ -6,11 +6,12 @@
 
 #include "ir/program.h"
 #include "runtime/cpu/compile.h"
+#include "runtime/cpu/stepper.h"
 #include "runtime/host/session.h"
 
 namespace maco::runtime {
 
-class CpuSession : public Session {
+class CpuSession : public Session, public Steppable {
  public:
   /// What each task may touch, for SessionOptions::check_access: the Program that the kernel was made from, planned and scheduled.
   /// From then on a launch in which a task touches anything else, or doesn't write all that it declares as written, fails.

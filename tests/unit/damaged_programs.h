@@ -1,5 +1,5 @@
-// Programs of real graphs, and what is left of them when a wait is taken out or two tasks of a
-// stream change places.
+// Programs of real graphs, and what is left of them when a wait is taken out or tasks of a stream
+// change places.
 #pragma once
 
 #include <algorithm>
@@ -21,18 +21,21 @@ struct Subject {
   ir::Program program;
 };
 
-/// An example, synced for the CPU.
-inline Subject example(const std::string& name) {
-  std::ifstream in(std::string(MACO_SOURCE_DIR "/examples/graphs/") + name);
+/// Synced for the CPU.
+inline Subject compiled(const std::string& name, const std::string& text) {
   ir::Diagnostics d;
-  auto graph = frontend::parse_graph(d.add_file(name, {std::istreambuf_iterator<char>(in), {}}), d);
-  REQUIRE(graph);
+  auto graph = frontend::parse_graph(d.add_file(name, text), d);
   passes::PipelineOptions options;
   options.target = "cpu";
-  passes::PipelineResult result = passes::run_pipeline(*graph, options, d);
+  passes::PipelineResult result;
+  if (graph) result = passes::run_pipeline(*graph, options, d);
   INFO(d.render());
   REQUIRE(result.ok);
   return {name, std::move(*graph), std::move(std::get<ir::Program>(result.unit))};
+}
+inline Subject example(const std::string& name) {
+  std::ifstream in(std::string(MACO_SOURCE_DIR "/examples/graphs/") + name);
+  return compiled(name, {std::istreambuf_iterator<char>(in), {}});
 }
 
 /// Without a wait; events that nobody waits for any more go with their signals, so that counts stay
@@ -56,6 +59,14 @@ inline ir::Program without_wait(ir::Program p, size_t task, size_t wait) {
   return p;
 }
 
+/// With a task at the head of its stream.
+inline ir::Program first_of_stream(ir::Program p, size_t task) {
+  for (ir::Task& t : p.tasks)
+    if (t.sm == p.tasks[task].sm && t.place < p.tasks[task].place) ++t.place;
+  p.tasks[task].place = 0;
+  return p;
+}
+
 /// With a task and the next of its stream in each other's place.
 inline ir::Program swapped(ir::Program p, size_t task) {
   for (ir::Task& t : p.tasks)
@@ -76,8 +87,11 @@ inline std::vector<ir::Program> damaged(const ir::Program& p, size_t most) {
     const auto [t, w] = waits[i * waits.size() / std::min(most, waits.size())];
     list.push_back(without_wait(p, t, w));
   }
-  const size_t swaps = std::min(most, p.tasks.size());
-  for (size_t i = 0; i < swaps; ++i) list.push_back(swapped(p, i * p.tasks.size() / swaps));
+  const size_t moves = std::min(most, p.tasks.size());
+  for (size_t i = 0; i < moves; ++i) {
+    list.push_back(swapped(p, i * p.tasks.size() / moves));
+    list.push_back(first_of_stream(p, p.tasks.size() - 1 - i * p.tasks.size() / moves));
+  }
   return list;
 }
 

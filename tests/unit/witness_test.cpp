@@ -192,6 +192,17 @@ TEST_CASE("what only packets order isn't taken for a race that can be seen to ru
   CHECK(all[0].claim == Claim::Unseen);
 }
 
+TEST_CASE("a race that only small dims show says so") {
+  const ir::Program p = parse_text(skipped_packets());
+  const std::vector<Witness> all = witnesses(p);
+  REQUIRE(!all.empty());
+  CHECK(all[0].claim == Claim::Race);
+  CHECK(all[0].small_dims);
+  CHECK(all[0].second.launch == 2);
+  CHECK(fault(p, all[0]) == "");
+  CHECK_THAT(print(p, all[0]), Contains("\ndims minimal\n"));
+}
+
 TEST_CASE("orders that no data says have a witness") {
   std::string text =
       with(with(kSum, "sm=0 place=1: read q[0:4, 0:8]; write y[0:4, 0:8]; wait summed",

@@ -1,0 +1,65 @@
+// Contexts as fibres of one thread: each has a stack of its own and runs until it yields.
+#pragma once
+
+#include <ucontext.h>
+
+#include <deque>
+#include <functional>
+
+#include "runtime/cpu/executor.h"
+
+namespace maco::runtime {
+
+/// What runs in contexts: a kernel of a library, or other code that calls the contexts' hooks.
+struct ContextCode {
+  std::function<void(CpuContext&)> run;    // to its end
+  std::function<void(CpuContext&)> enter;  // before a context begins or goes on
+};
+/// maco_kernel of a library.
+ContextCode code_of(const CpuLibrary& library, CpuLibrary::Entry entry);
+
+struct Fibre {
+  CpuContext* context = nullptr;
+  void* executor = nullptr;  // of whoever chooses among fibres
+  bool ended = false;
+
+ private:
+  friend class FibreThread;
+  class FibreThread* thread = nullptr;
+  ucontext_t state{};
+  void* stack = nullptr;
+  void* fake_stack = nullptr;       // AddressSanitizer's
+  void* sanitizer_fibre = nullptr;  // ThreadSanitizer's
+};
+
+class FibreThread {
+ public:
+  explicit FibreThread(ContextCode code);
+  /// Fibres that haven't ended are given up; nothing on their stacks is destroyed.
+  ~FibreThread();
+  FibreThread(const FibreThread&) = delete;
+  FibreThread& operator=(const FibreThread&) = delete;
+
+  /// A fibre for the context, whose `executor` becomes the fibre. It stays where it is.
+  Fibre& add(CpuContext& context, void* executor);
+  std::deque<Fibre>& fibres() { return fibres_; }
+  /// Runs the fibre until it yields or ends.
+  void resume(Fibre& fibre);
+  /// Called by the fibre itself.
+  void yield(Fibre& fibre) { switch_back(fibre, false); }
+
+ private:
+  static void start(unsigned high, unsigned low);
+  void prepare(Fibre& fibre);
+  void switch_back(Fibre& fibre, bool for_ever);
+
+  const ContextCode code_;
+  std::deque<Fibre> fibres_;
+  ucontext_t main_{};
+  void* main_fake_stack_ = nullptr;
+  const void* main_stack_ = nullptr;
+  size_t main_stack_bytes_ = 0;
+  void* main_sanitizer_fibre_ = nullptr;
+};
+
+}  // namespace maco::runtime
