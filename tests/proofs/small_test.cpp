@@ -1,0 +1,141 @@
+// Small Programs, right and wrong: the verifier says what exploring all interleavings shows.
+//
+// Two launches more than a slot has copies are explored where that is cheap, which is more than the
+// verifier looks at. It is stricter on purpose in its counts only: a signal that a rank gives
+// another and that nobody waits for, a count that other signals make up for. Such Programs are
+// counted, not compared, but for the one way in which they can be.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "compiler/verify/verify.h"
+#include "ir/program_text.h"
+#include "tests/catch.h"
+#include "tests/proofs/model_checker.h"
+#include "tests/unit/random_program.h"
+
+namespace maco::proofs {
+namespace {
+
+using ir::Program;
+using test::RandomProgram;
+
+constexpr size_t kMostStates = 20000;
+
+struct Tally {
+  std::map<std::string, int64_t> verdicts, miscounted;
+  int64_t states = 0, too_large = 0, not_about_order = 0, more_launches = 0, symmetric = 0;
+  std::vector<std::string> wrong;
+};
+
+std::string kind(const std::string& message) {
+  const std::string word = message.substr(0, message.find(':'));
+  return word == "order" ? "race" : word;
+}
+
+/// Two tasks of a stream the other way round: no event need show it.
+void swap_neighbours(Program& p, RandomProgram& random) {
+  ir::Task& t = p.tasks[static_cast<size_t>(random.below(static_cast<int64_t>(p.tasks.size())))];
+  for (ir::Task& u : p.tasks)
+    if (u.sm == t.sm && u.place == t.place + 1) {
+      std::swap(t.place, u.place);
+      return;
+    }
+}
+
+void one(uint32_t seed, Tally& tally) {
+  RandomProgram random(seed);
+  random.keep_small();
+  Program p = random.program();
+  // Tiles from the third on may be beyond the rows.
+  if (random.below(4) == 0)
+    for (ir::Call& c : p.calls) c.params = {{"BR", int64_t{1}}, {"rows", ir::ValueRef{int64_t{2}}}};
+  for (int64_t n = random.below(3); n > 0; --n) random.damage(p);
+  if (random.below(5) == 0) swap_neighbours(p, random);
+  ir::Diagnostics diagnostics;
+  p.stage = ir::Stage::Scheduled;
+  if (!verify::verify(p, diagnostics)) {
+    ++tally.not_about_order;
+    return;
+  }
+  p.stage = ir::Stage::Synced;
+  int launches = 1;
+  for (const ir::Buffer& b : p.buffers)
+    if (b.kind == ir::BufferKind::Slot && p.world > 1)
+      launches = std::max(launches, static_cast<int>(b.rotation) + 1);
+  const auto fits = [&](int n) {
+    return p.tasks.size() * static_cast<size_t>(p.world) * static_cast<size_t>(n) <= 64;
+  };
+  std::optional<Exploration> found;
+  if (fits(launches + 1)) found = explore(p, launches + 1, kMostStates / 4);
+  if (found) ++tally.more_launches;
+  if (!found && fits(launches)) found = explore(p, launches, kMostStates);
+  if (!found) {
+    ++tally.too_large;
+    return;
+  }
+  tally.states += found->states;
+  for (const bool symmetry : {true, false}) {
+    ir::Diagnostics said;
+    verify::VerifyStatistics statistics;
+    const bool ok =
+        verify::verify(p, said, {.use_symmetry = symmetry, .forget_every = seed % 3}, &statistics);
+    const std::string verdict = ok ? "" : kind(said.all().at(0).message);
+    tally.symmetric += statistics.symmetric;
+    if (verdict == "count") {
+      if (symmetry) ++tally.miscounted[found->verdict.empty() ? "harmless" : found->verdict];
+      continue;
+    }
+    if (symmetry) ++tally.verdicts[found->verdict.empty() ? "right" : found->verdict];
+    if (verdict == found->verdict) continue;
+    tally.wrong.push_back(
+        fmt::format("seed {}{}: the verifier says '{}', exploring shows '{}' {}\n{}{}", seed,
+                    symmetry ? " with symmetry" : "", verdict, found->verdict, found->what,
+                    ir::print(p), said.render()));
+    return;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the verifier says of small Programs what all their interleavings show") {
+  const char* more = std::getenv("MACO_PROOFS_MORE");
+  const auto seeds = static_cast<uint32_t>(5000 * (more ? std::max(1, std::atoi(more)) : 1));
+  Tally tallies[2];
+  const auto worker = [&](uint32_t first) {
+    for (uint32_t seed = first; seed < seeds; seed += 2) one(seed, tallies[first]);
+  };
+  std::thread other(worker, 1);
+  worker(0);
+  other.join();
+  Tally all = tallies[0];
+  for (const auto& [v, n] : tallies[1].verdicts) all.verdicts[v] += n;
+  for (const auto& [v, n] : tallies[1].miscounted) all.miscounted[v] += n;
+  all.states += tallies[1].states;
+  all.too_large += tallies[1].too_large;
+  all.not_about_order += tallies[1].not_about_order;
+  all.more_launches += tallies[1].more_launches;
+  all.symmetric += tallies[1].symmetric;
+  all.wrong.insert(all.wrong.end(), tallies[1].wrong.begin(), tallies[1].wrong.end());
+  std::cout << fmt::format(
+      "{} seeds, {} states; {} not about order, {} too large, {} with a launch more than needed, "
+      "{} symmetric\n",
+      seeds, all.states, all.not_about_order, all.too_large, all.more_launches, all.symmetric);
+  for (const auto& [v, n] : all.verdicts) std::cout << fmt::format("{:>8} {}\n", n, v);
+  for (const auto& [v, n] : all.miscounted)
+    std::cout << fmt::format("{:>8} refused for a count, {}\n", n, v);
+  for (size_t i = 0; i < all.wrong.size() && i < 5; ++i) std::cout << all.wrong[i] << "\n";
+  std::cout << all.wrong.size() << " disagreements\n" << std::flush;
+  CHECK(all.wrong.empty());
+  CHECK(all.verdicts["right"] >= 1000);
+  CHECK(all.verdicts["race"] >= 400);
+  CHECK(all.verdicts["deadlock"] >= 30);
+  CHECK(all.more_launches >= 1000);
+  CHECK(all.symmetric >= 300);
+}
+
+}  // namespace maco::proofs
