@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -9,54 +10,67 @@
 
 namespace maco::verify {
 
-/// All boxes that a Program touches, each once, by ascending start.
+/// All boxes that a Program touches, each once; and which overlap which.
 class BoxTable {
  public:
+  /// Ids [first, last).
+  struct Run {
+    uint32_t first, last;
+  };
+
   /// Sorts; `ids[i]` becomes the id of boxes[i].
-  BoxTable(const std::vector<Box>& boxes, std::vector<uint32_t>& ids) {
-    std::vector<uint32_t> order(boxes.size());
-    for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-      return boxes[a] != boxes[b] ? boxes[a] < boxes[b] : a < b;
-    });
-    ids.resize(boxes.size());
-    for (uint32_t i : order) {
-      if (boxes_.empty() || boxes_.back() != boxes[i]) boxes_.push_back(boxes[i]);
-      ids[i] = static_cast<uint32_t>(boxes_.size() - 1);
-    }
-    for (const Box& b : boxes_)
-      corners_.push_back(b.rows > 1 ? Corner{b.start / b.pitch, b.start % b.pitch} : Corner{});
-  }
+  /// Answers of overlapping() are kept while they take no more than `most_runs` runs and some a
+  /// box.
+  BoxTable(const std::vector<Box>& boxes, std::vector<uint32_t>& ids,
+           size_t most_runs = size_t{1} << 20);
+
   size_t size() const { return boxes_.size(); }
   const Box& operator[](uint32_t id) const { return boxes_[id]; }
-  /// overlap(boxes a, b); most are tiles of the same matrix, and are compared as such.
-  bool overlaps(uint32_t a, uint32_t b) const {
-    const Box &x = boxes_[a], &y = boxes_[b];
-    const Corner &u = corners_[a], &v = corners_[b];
-    if (x.pitch != y.pitch && x.pitch != 0 && y.pitch != 0) return known_overlap(a, b);
-    if (x.pitch != y.pitch || x.pitch == 0 || u.column + x.width > x.pitch ||
-        v.column + y.width > y.pitch)
-      return overlap(x, y);
-    return u.row < v.row + y.rows && v.row < u.row + x.rows && u.column < v.column + y.width &&
-           v.column < u.column + x.width;
-  }
+
+  /// The boxes that overlap box `id`, itself among them. Valid until the next call.
+  struct Runs {
+    const Run* first;
+    const Run* last;
+    const Run* begin() const { return first; }
+    const Run* end() const { return last; }
+  };
+  Runs overlapping(uint32_t id) const;
 
  private:
+  // Boxes of one pitch are rectangles in a matrix of rows that many bytes long, whose first byte is
+  // byte 0. One run of bytes has pitch 0, and is seen in a matrix of one column.
   struct Corner {
-    int64_t row = 0,
-            column = 0;  // of the first byte, where rows of the box's pitch are counted from byte 0
+    int64_t row = 0, column = 0;
   };
-  /// Views of different pitch take a look at every row: the last answers are kept.
-  bool known_overlap(uint32_t a, uint32_t b) const {
-    const uint64_t key = (uint64_t{std::min(a, b)} << 32 | std::max(a, b)) + 1;
-    uint64_t& slot = answers_[(key * 0x9e3779b97f4a7c15u) >> 48];
-    if (slot >> 1 != key) slot = key << 1 | (overlap(boxes_[a], boxes_[b]) ? 1 : 0);
-    return (slot & 1) != 0;
-  }
+  struct Rectangle {
+    int64_t r0 = INT64_MAX, r1 = INT64_MIN, c0 = INT64_MAX, c1 = INT64_MIN;
+  };
+  // Those of a pitch, by ascending start: rows of tiles one after another, so that a tree over them
+  // finds those near a rectangle.
+  struct Matrix {
+    int64_t pitch = 0;
+    uint32_t first = 0, last = 0;
+    bool wraps = false;  // some box reaches beyond the end of its rows
+    size_t leaves = 1;   // of kLeaf boxes
+    std::vector<Rectangle> tree;
+  };
+  static constexpr uint32_t kLeaf = 8;
 
-  std::vector<Box> boxes_;
+  Rectangle rectangle(uint32_t id) const;
+  void find(uint32_t query, std::vector<Run>& runs) const;
+  template <class Near, class Meets>
+  void descend(const Matrix& matrix, size_t at, size_t first, size_t count, const Near& near,
+               const Meets& meets, std::vector<Run>& runs, size_t since) const;
+
+  std::vector<Box> boxes_;  // by pitch, then by start
   std::vector<Corner> corners_;
-  mutable std::vector<uint64_t> answers_ = std::vector<uint64_t>(1 << 16, 0);
+  std::vector<Matrix> matrices_;
+  struct Known {
+    uint32_t first = 0, runs = 0;  // of runs_; a box overlaps itself, so that 0 means unknown
+  };
+  mutable std::vector<Known> known_;  // by box
+  mutable std::vector<Run> runs_, scratch_;
+  size_t most_runs_;
 };
 
 /// An access that a later one may conflict with.
@@ -75,76 +89,104 @@ struct Past {
 /// The past accesses of one rank's memory, by box; finds those whose boxes overlap another.
 class History {
  public:
-  explicit History(const BoxTable& table) : table_(&table), head_(table.size(), kNone) {
-    while (leaves_ < table.size()) leaves_ *= 2;
-    ends_.assign(2 * leaves_, kEmpty);
-  }
+  explicit History(const BoxTable& table)
+      : table_(&table),
+        writes_(table.size()),
+        reads_(table.size()),
+        reads_added_(table.size(), 0),
+        next_cleaning_(table.size(), kFewReads) {}
 
-  void add(uint32_t box, Past past) {
-    if (free_ == kNone) {
-      free_ = static_cast<uint32_t>(pool_.size());
-      pool_.push_back({});
-      pool_.back().next = kNone;
+  void add_write(uint32_t box, const Past& past) { writes_.push(box, allocate(past), pool_); }
+  /// `implied(earlier)`: whether `past` says all that this read of the same box does. Such reads
+  /// are forgotten, if not at once then before there are more of them than others.
+  template <class Implied>
+  void add_read(uint32_t box, const Past& past, const Implied& implied) {
+    uint32_t* const head = &reads_.head[box];
+    while (*head != kNone && implied(pool_[*head])) forget(head);
+    if (++reads_added_[box] >= next_cleaning_[box]) {
+      uint32_t kept = 0;
+      for (uint32_t* link = head; *link != kNone;) {
+        if (implied(pool_[*link])) {
+          forget(link);
+        } else {
+          ++kept;
+          link = &pool_[*link].next;
+        }
+      }
+      reads_added_[box] = 0;
+      next_cleaning_[box] = kept + kFewReads;
     }
-    const uint32_t at = free_;
-    free_ = pool_[at].next;
-    past.next = head_[box];
-    pool_[at] = past;
-    if (head_[box] == kNone) set(box, (*table_)[box].end());
-    head_[box] = at;
+    reads_.push(box, allocate(past), pool_);
   }
 
-  /// Calls `visit(box, past)` for the past accesses of every box that overlaps box `query`; it
-  /// returns true if the access may be forgotten.
+  /// Calls `visit(box, past)` for the past accesses of every box that overlaps box `query`: the
+  /// writes, and if `reads` is set the reads. It returns true if the access may be forgotten.
   template <class Visit>
-  void visit(uint32_t query, const Visit& visit_past) {
-    descend(1, 0, leaves_, query, visit_past);
+  void visit(uint32_t query, bool reads, const Visit& visit_past) {
+    for (const BoxTable::Run run : table_->overlapping(query)) {
+      visit(writes_, run, visit_past);
+      if (reads) visit(reads_, run, visit_past);
+    }
   }
 
  private:
   static constexpr uint32_t kNone = ~0u;
-  static constexpr int64_t kEmpty = -1;
+  static constexpr uint32_t kFewReads = 8;
 
-  template <class Visit>
-  void descend(size_t at, size_t first, size_t count, uint32_t query, const Visit& visit_past) {
-    const Box& q = (*table_)[query];
-    if (ends_[at] <= q.start || first >= table_->size() ||
-        (*table_)[static_cast<uint32_t>(first)].start >= q.end())
-      return;
-    if (count > 1) {
-      descend(2 * at, first, count / 2, query, visit_past);
-      descend(2 * at + 1, first + count / 2, count / 2, query, visit_past);
-      return;
+  // The accesses of each box, newest first; and which boxes have any.
+  struct Lists {
+    explicit Lists(size_t boxes) : head(boxes, kNone), some((boxes + 63) / 64, 0) {}
+    void push(uint32_t box, uint32_t id, std::vector<Past>& pool) {
+      pool[id].next = head[box];
+      head[box] = id;
+      some[box / 64] |= uint64_t{1} << box % 64;
     }
-    const auto box = static_cast<uint32_t>(first);
-    if (!table_->overlaps(box, query)) return;
-    uint32_t* link = &head_[box];
-    while (*link != kNone) {
-      const uint32_t id = *link;
-      if (visit_past(box, pool_[id])) {
-        *link = pool_[id].next;
-        pool_[id].next = free_;
-        free_ = id;
-      } else {
-        link = &pool_[id].next;
-      }
+    std::vector<uint32_t> head;
+    std::vector<uint64_t> some;
+  };
+
+  uint32_t allocate(const Past& past) {
+    if (free_ == kNone) {
+      pool_.push_back(past);
+      return static_cast<uint32_t>(pool_.size() - 1);
     }
-    if (head_[box] == kNone) set(box, kEmpty);
+    const uint32_t id = free_;
+    free_ = pool_[id].next;
+    pool_[id] = past;
+    return id;
+  }
+  /// Takes the access that `link` leads to out of its list.
+  void forget(uint32_t* link) {
+    const uint32_t id = *link;
+    *link = pool_[id].next;
+    pool_[id].next = free_;
+    free_ = id;
   }
 
-  void set(uint32_t box, int64_t end) {
-    size_t at = leaves_ + box;
-    ends_[at] = end;
-    while (at > 1) {
-      at /= 2;
-      ends_[at] = std::max(ends_[2 * at], ends_[2 * at + 1]);
+  template <class Visit>
+  void visit(Lists& lists, BoxTable::Run run, const Visit& visit_past) {
+    for (uint32_t word = run.first / 64; word <= (run.last - 1) / 64; ++word) {
+      uint64_t some = lists.some[word];
+      if (word == run.first / 64) some &= ~uint64_t{0} << run.first % 64;
+      if (word == (run.last - 1) / 64) some &= ~uint64_t{0} >> (63 - (run.last - 1) % 64);
+      for (; some != 0; some &= some - 1) {
+        const uint32_t box = word * 64 + static_cast<uint32_t>(std::countr_zero(some));
+        uint32_t* link = &lists.head[box];
+        while (*link != kNone) {
+          if (visit_past(box, pool_[*link]))
+            forget(link);
+          else
+            link = &pool_[*link].next;
+        }
+        if (lists.head[box] == kNone) lists.some[word] &= ~(uint64_t{1} << box % 64);
+      }
     }
   }
 
   const BoxTable* table_;
-  std::vector<uint32_t> head_;  // by box
-  std::vector<int64_t> ends_;   // a tree: the largest end of a box that has accesses
-  size_t leaves_ = 1;
+  Lists writes_, reads_;
+  std::vector<uint32_t> reads_added_;    // by box: since the last cleaning
+  std::vector<uint32_t> next_cleaning_;  // by box: after so many
   std::vector<Past> pool_;
   uint32_t free_ = kNone;
 };

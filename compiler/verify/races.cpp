@@ -1,16 +1,16 @@
 // Races. Nodes are taken in topological order; of two conflicting accesses the second finds the
 // first in the history of the bytes and asks its clock whether the first has ended before. So that
 // histories stay short, an access is forgotten
-//   - when a later one covers its bytes, is ordered after it and conflicts with all that it
-//   conflicts with: whoever is ordered after the
+//   - when a later write covers its bytes and is ordered after it: whoever is ordered after the
 //     later one is ordered after it;
+//   - when it reads, and so does one that is ordered after it and later in the list, the same box;
 //   - when every task that is still to come and may touch such bytes is ordered after it.
 // Private memory is looked at in one launch only (launches of a rank follow each other), slots in
 // as many as Model::launches says.
 //
 // In a symmetric model a node stands for the same task of every rank. What they do to the memory of
-// rank 0 is what they do to any rank's, unless places depend on the rank: then the memory of each
-// is looked at.
+// rank 0 is what they do to any rank's, unless places depend on the rank otherwise than by a
+// rotation of blocks: then the memory of each is looked at.
 #include "compiler/verify/races.h"
 
 #include <fmt/format.h>
@@ -49,12 +49,12 @@ class Races {
     const BoxTable table(boxes_, box_ids_);
     boxes_ = {};
     table_ = &table;
+    const size_t words = static_cast<size_t>(m_.world) * m_.streams.size();
     histories_.assign(static_cast<size_t>(m_.world), History(table));
     count_pending();
     find_last_tasks();
     find_barriers();
     // Often enough to keep histories short, seldom enough to cost a constant a node.
-    const size_t words = static_cast<size_t>(m_.world) * m_.streams.size();
     const size_t period = options_.forget_every > 0 ? options_.forget_every
                                                     : std::max<size_t>(128, words * words / 128);
     for (launch_ = 0; launch_ < m_.launches; ++launch_) {
@@ -85,15 +85,47 @@ class Races {
 
   bool is_slot(const Access& a) const { return p_[a.region.buffer].kind == BufferKind::Slot; }
 
+  /// Which memory differs from rank to rank by more than a rotation of blocks.
+  void find_movers() {
+    // All accesses of a slot have rows of one pitch, in blocks of `rank_rows`, of which a task
+    // touches (a part of) the one that its rank says, or all: seen from the next rank, it is the
+    // same one block further.
+    struct Blocks {
+      int64_t rows = 0, pitch = 0;
+    };
+    std::vector<Blocks> blocks(p_.buffers.size());
+    slot_moves_.assign(p_.buffers.size(), false);
+    for (const ir::Task& t : p_.tasks)
+      for (const Access& a : t.accesses) {
+        if (a.region.rank_rows == 0) continue;
+        if (!is_slot(a)) {
+          private_moves_ = true;
+          continue;
+        }
+        blocks[index(a.region.buffer)] = {a.region.rank_rows, a.region.pitch};
+      }
+    for (const ir::Task& t : p_.tasks)
+      for (const Access& a : t.accesses) {
+        const ir::Region& r = a.region;
+        const Blocks& b = blocks[index(r.buffer)];
+        if (b.rows == 0) continue;
+        const bool rotates =
+            r.pitch == b.pitch &&
+            (r.rank_rows == b.rows ? r.r0 >= 0 && r.r1 <= b.rows
+                                   : r.rank_rows == 0 && r.r0 == 0 && r.r1 == b.rows * m_.world);
+        if (!rotates) slot_moves_[index(r.buffer)] = true;
+      }
+  }
+
   /// The boxes of an access, by runner (if it matters) and copy.
   void number_accesses() {
+    find_movers();
     for (const ir::Task& t : p_.tasks) {
       first_access_.push_back(static_cast<uint32_t>(first_box_.size()));
       for (const Access& a : t.accesses) {
         first_box_.push_back(static_cast<uint32_t>(boxes_.size()));
         if (!layout_.matters(a.region.buffer)) continue;
         const bool moves = a.region.rank_rows != 0;
-        if (moves) (is_slot(a) ? slots_move_ : private_moves_) = true;
         for (int runner = 0; runner < (moves ? m_.world : 1); ++runner)
           for (int64_t copy = 0; copy < p_[a.region.buffer].rotation; ++copy)
             boxes_.push_back(
@@ -122,7 +154,8 @@ class Races {
           access(node.task, i, node.rank, memory);
         continue;
       }
-      const int memories = (slot ? slots_move_ : private_moves_) ? m_.world : 1;
+      const bool moves = slot ? slot_moves_[index(a.region.buffer)] : private_moves_;
+      const int memories = moves ? m_.world : 1;
       for (int memory = 0; memory < memories; ++memory)
         for (int runner = 0; runner < m_.world; ++runner)
           if (names(where, runner, memory, m_.world)) access(node.task, i, runner, memory);
@@ -145,26 +178,28 @@ class Races {
                    0};
     const Clocks::View view = clocks_.view(stream, runner);
     History& history = histories_[static_cast<size_t>(memory)];
-    history.visit(box, [&](uint32_t other, const Past& past) {
-      if (retired(past)) return true;
+    history.visit(box, now.writes, [&](uint32_t other, const Past& past) {
       if (past.task == task && past.runner == runner && past.launch == launch_) return false;
       const bool ordered = view.ended(past.writes ? Plane::Strong : Plane::Weak, past.runner,
                                       past.stream) >= past.number;
-      if (past.writes || now.writes) {
-        ++statistics_.pairs;
-        if (!ordered && !carries_its_flag(past, now, memory)) {
-          violation(past, now, "race");
-        } else if (past.launch == launch_ && past.task > task) {
-          violation(past, now, "order");
-        }
+      ++statistics_.pairs;
+      if (!ordered) {
+        if (!carries_its_flag(past, now, memory)) violation(past, now, "race");
+        return false;
       }
-      // A later task of the list was met first: a write that stands between the two in the list
-      // has to find it.
-      const bool listed = past.launch != launch_ || past.task <= task;
-      return ordered && listed && (now.writes || !past.writes) &&
-             covers((*table_)[box], (*table_)[other]);
+      if (past.launch == launch_ && past.task > task) violation(past, now, "order");
+      return retired(past) || (now.writes && covers((*table_)[box], (*table_)[other]));
     });
-    history.add(box, now);
+    if (a.writes()) {
+      history.add_write(box, now);
+      return;
+    }
+    // Whoever is ordered after this read is ordered after those of the same bytes that this one is
+    // ordered after. What the list has later is kept: its order is held against writes too.
+    history.add_read(box, now, [&](const Past& past) {
+      return (past.launch < launch_ || past.task <= task) &&
+             view.ended(Plane::Weak, past.runner, past.stream) >= past.number;
+    });
   }
 
   /// Packets that the reading task polls: it waits for the very task that wrote them (or a later
@@ -284,12 +319,15 @@ class Races {
   }
   void count_pending() {
     pending_.assign(static_cast<size_t>(m_.followed) * m_.streams.size(), {});
+    slot_streams_.assign(m_.streams.size(), false);
     for (const Node n : order_) {
       Pending& at = pending(n.rank, m_.stream_of[n.task]);
       ++at.tasks;
-      if (touches_slots(n.task)) at.slots += static_cast<uint32_t>(m_.launches);
+      if (!touches_slots(n.task)) continue;
+      at.slots += static_cast<uint32_t>(m_.launches);
+      slot_streams_[m_.stream_of[n.task]] = true;
     }
-    private_floor_.assign(static_cast<size_t>(m_.world) * m_.streams.size(), 0);
+    private_floor_.assign(pending_.size(), 0);
     slot_floor_ = private_floor_;
   }
   void passed(Node node) {
@@ -299,19 +337,20 @@ class Races {
     if (++done_[node.task] == m_.followed)
       while (next_in_list_ < m_.tasks() && done_[next_in_list_] == m_.followed) ++next_in_list_;
   }
+  // Where ranks do the same, those of rank 0 are those of all.
   void raise_floors() {
     const auto streams = static_cast<uint32_t>(m_.streams.size());
-    for (int rank = 0; rank < m_.world; ++rank)
+    for (int rank = 0; rank < m_.followed; ++rank)
       for (uint32_t s = 0; s < streams; ++s) {
         uint32_t local = ~0u, slot = ~0u;
-        for (int r = 0; r < m_.world; ++r)
-          for (uint32_t of = 0; of < streams; ++of) {
-            const Pending& left = pending(m_.symmetric ? 0 : r, of);
-            if ((left.tasks == 0 || r != rank) && left.slots == 0) continue;
-            const uint32_t ended = clocks_.view(of, r).ended(Plane::Strong, rank, s);
-            if (left.tasks > 0 && r == rank) local = std::min(local, ended);
-            if (left.slots > 0) slot = std::min(slot, ended);
-          }
+        for (uint32_t of = 0; of < streams; ++of) {
+          if (pending(rank, of).tasks > 0)
+            local = std::min(local, clocks_.view(of, rank).ended(Plane::Strong, rank, s));
+          if (!slot_streams_[s]) continue;
+          for (int r = 0; r < m_.world; ++r)
+            if (pending(m_.symmetric ? 0 : r, of).slots > 0)
+              slot = std::min(slot, clocks_.view(of, r).ended(Plane::Strong, rank, s));
+        }
         private_floor_[static_cast<size_t>(rank) * streams + s] = local;
         slot_floor_[static_cast<size_t>(rank) * streams + s] = slot;
       }
@@ -320,7 +359,8 @@ class Races {
     // Its place in the list matters while earlier tasks of the list are still to come.
     if (past.launch == launch_ && past.task >= next_in_list_) return false;
     const std::vector<uint32_t>& floor = past.slot ? slot_floor_ : private_floor_;
-    return past.number <= floor[static_cast<size_t>(past.runner) * m_.streams.size() + past.stream];
+    const auto rank = static_cast<size_t>(m_.symmetric ? 0 : past.runner);
+    return past.number <= floor[rank * m_.streams.size() + past.stream];
   }
 
   // --- what is wrong ---
@@ -434,11 +474,13 @@ class Races {
   std::vector<uint32_t> first_access_;  // by task: index into first_box_
   std::vector<uint32_t> first_box_;     // by access: index into box_ids_
   const BoxTable* table_ = nullptr;
-  bool slots_move_ = false, private_moves_ = false;  // places depend on the rank
-  std::vector<History> histories_;                   // by rank whose memory it is
+  std::vector<bool> slot_moves_;  // by buffer: places depend on the rank
+  bool private_moves_ = false;
+  std::vector<History> histories_;  // by rank whose memory it is
 
   std::vector<Pending> pending_;                      // by followed rank and stream
-  std::vector<uint32_t> private_floor_, slot_floor_;  // by rank and stream
+  std::vector<bool> slot_streams_;                    // streams with tasks that touch slots
+  std::vector<uint32_t> private_floor_, slot_floor_;  // by followed rank and stream
   std::vector<int> done_;                             // by task: nodes of this launch
   size_t next_in_list_ = 0;
 

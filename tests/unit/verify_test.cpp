@@ -1,6 +1,13 @@
 // Each thing that the verifier refuses, in a small Program, by its reason.
 #include "compiler/verify/verify.h"
 
+#include <fmt/format.h>
+
+#include <array>
+#include <random>
+#include <utility>
+
+#include "compiler/verify/history.h"
 #include "compiler/verify/regions.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
@@ -273,6 +280,83 @@ TEST_CASE("boxes overlap as their bytes do") {
         CHECK((all || !verify::covers(a, b)));
       }
     }
+}
+
+TEST_CASE("the boxes that overlap one are found among many") {
+  // Against a look at all: tiles of three matrices over the same bytes, runs of bytes, boxes that
+  // reach beyond the end of their rows, empty ones, and some twice.
+  std::mt19937 random(5);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random()) % n; };
+  for (int round = 0; round < 60; ++round) {
+    const bool wraps = round % 3 == 0;
+    std::vector<verify::Box> boxes = {{}, {0, 0, 1, 4096}};
+    for (int64_t n = 1 + below(300); n > 0; --n) {
+      const int64_t pitch = std::array<int64_t, 3>{64, 96, 128}[static_cast<size_t>(below(3))];
+      verify::Box b{below(4000), 0, 1, 1 + below(200)};
+      if (below(4) > 0) {
+        const int64_t width = 1 + below(24), column = below(wraps ? pitch : pitch - width);
+        b = {below(16) * pitch + column, pitch, 2 + below(12), width};
+      }
+      boxes.push_back(b);
+      if (below(5) == 0) boxes.push_back(b);
+    }
+    std::vector<uint32_t> ids;
+    const verify::BoxTable table(boxes, ids, round % 2 == 0 ? size_t{1} << 20 : 0);
+    for (int again = 0; again < 2; ++again)
+      for (size_t i = 0; i < boxes.size(); ++i) {
+        if (table[ids[i]] != boxes[i]) CHECK(table[ids[i]] == boxes[i]);
+        if (boxes[i].empty()) continue;
+        std::vector<int> found(table.size(), 0);
+        for (const auto run : table.overlapping(ids[i]))
+          for (uint32_t id = run.first; id < run.last; ++id) ++found[id];
+        for (uint32_t id = 0; id < table.size(); ++id) {
+          const bool meet = !table[id].empty() && verify::overlap(table[id], boxes[i]);
+          if (found[id] != (meet ? 1 : 0)) {
+            CAPTURE(round, id, ids[i]);
+            CHECK(found[id] == (meet ? 1 : 0));
+          }
+        }
+      }
+  }
+}
+
+TEST_CASE("reads are remembered until a write has met them") {
+  // `kMany` tasks read q at once; of a stream only the last has to be waited for. The one that
+  // nothing orders before the write is found wherever it stands.
+  constexpr int kCtas = 12, kMany = 60;
+  for (int missing : {-1, 0, 11, 30, 48, 59}) {
+    std::string text = fmt::format(
+        "program p stage=synced world=1 target=cpu ctas={0} arena=256 {{\n"
+        "  uses threads=288 registers=224 scratch=18432\n"
+        "  limits sms={0} threads=1024 registers=65536 shared=65536\n"
+        "  roles compute 0..{0}\n  buffer q : f32[1 x 8] temp offset=0\n"
+        "  buffer y : f32[{1} x 8] output tensor=y\n"
+        "  call c0 = f op=first kind=exp (q)\n  call c1 = f op=second kind=silu (q, y)\n"
+        "  event made local\n",
+        kCtas + 1, kMany);
+    for (int i = 0; i < kMany; ++i)
+      if (i != missing) text += fmt::format("  event e{} local\n", i);
+    text += fmt::format("  task t0 c0#0 compute sm={} place=0: write q[0:1, 0:8]; signal made\n",
+                        kCtas);
+    for (int i = 0; i < kMany; ++i)
+      text += fmt::format(
+          "  task t{} c1#{} compute sm={} place={}: read q[0:1, 0:8]; write y[{}:{}, 0:8]; wait "
+          "made{}\n",
+          i + 1, i, i % kCtas, i / kCtas, i, i + 1,
+          i == missing ? "" : fmt::format("; signal e{}", i));
+    text += fmt::format("  task t{} c0#1 compute sm={} place=1: write q[0:1, 0:8]; wait ",
+                        kMany + 1, kCtas);
+    const char* separator = "";
+    for (int i = 0; i < kMany; ++i)
+      if (i != missing) text += fmt::format("{}e{}", std::exchange(separator, ", "), i);
+    INFO("without " << missing);
+    // A later task of the same stream makes up for one.
+    if (missing < kMany - kCtas)
+      CHECK(verdict(text + "\n}\n") == "");
+    else
+      CHECK_THAT(verdict(text + "\n}\n"),
+                 Contains(fmt::format("race: silu 'second' tile {} reads", missing)));
+  }
 }
 
 }  // namespace

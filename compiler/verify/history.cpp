@@ -1,0 +1,126 @@
+#include "compiler/verify/history.h"
+
+#include <algorithm>
+
+namespace maco::verify {
+
+BoxTable::BoxTable(const std::vector<Box>& boxes, std::vector<uint32_t>& ids, size_t most_runs)
+    : most_runs_(most_runs) {
+  struct Key {
+    int64_t pitch, start;
+    uint32_t box;
+  };
+  std::vector<Key> order(boxes.size());
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = {boxes[i].pitch, boxes[i].start, i};
+  std::sort(order.begin(), order.end(), [&](const Key& a, const Key& b) {
+    if (a.pitch != b.pitch) return a.pitch < b.pitch;
+    if (a.start != b.start) return a.start < b.start;
+    return boxes[a.box] != boxes[b.box] ? boxes[a.box] < boxes[b.box] : a.box < b.box;
+  });
+  ids.resize(boxes.size());
+  for (const Key& k : order) {
+    if (boxes_.empty() || boxes_.back() != boxes[k.box]) boxes_.push_back(boxes[k.box]);
+    ids[k.box] = static_cast<uint32_t>(boxes_.size() - 1);
+  }
+  order = {};
+  boxes_.shrink_to_fit();
+  corners_.reserve(boxes_.size());
+  for (uint32_t id = 0; id < boxes_.size(); ++id) {
+    const Box& b = boxes_[id];
+    corners_.push_back(b.pitch > 0 ? Corner{b.start / b.pitch, b.start % b.pitch}
+                                   : Corner{b.start, 0});
+    if (matrices_.empty() || matrices_.back().pitch != b.pitch)
+      matrices_.push_back({.pitch = b.pitch, .first = id, .last = id, .tree = {}});
+    matrices_.back().last = id + 1;
+    if (b.pitch > 0 && corners_.back().column + b.width > b.pitch) matrices_.back().wraps = true;
+  }
+  for (Matrix& m : matrices_) {
+    while (m.leaves * kLeaf < m.last - m.first) m.leaves *= 2;
+    m.tree.assign(2 * m.leaves, {});
+    const auto extend = [](Rectangle& a, const Rectangle& b) {
+      a = {std::min(a.r0, b.r0), std::max(a.r1, b.r1), std::min(a.c0, b.c0), std::max(a.c1, b.c1)};
+    };
+    for (uint32_t id = m.first; id < m.last; ++id)
+      if (!boxes_[id].empty()) extend(m.tree[m.leaves + (id - m.first) / kLeaf], rectangle(id));
+    for (size_t i = m.leaves; i-- > 1;) {
+      extend(m.tree[i], m.tree[2 * i]);
+      extend(m.tree[i], m.tree[2 * i + 1]);
+    }
+  }
+  known_.assign(boxes_.size(), {});
+  if (most_runs_ > 0) most_runs_ += 8 * boxes_.size();
+}
+
+BoxTable::Rectangle BoxTable::rectangle(uint32_t id) const {
+  const Box& b = boxes_[id];
+  const Corner& at = corners_[id];
+  if (b.pitch == 0) return {at.row, at.row + b.width, 0, 1};
+  return {at.row, at.row + b.rows, at.column, at.column + b.width};
+}
+
+BoxTable::Runs BoxTable::overlapping(uint32_t id) const {
+  Known& known = known_[id];
+  if (known.runs == 0) {
+    // Remembered, unless they are so many that memory wouldn't be linear any more.
+    if (runs_.size() >= most_runs_) {
+      scratch_.clear();
+      find(id, scratch_);
+      return {scratch_.data(), scratch_.data() + scratch_.size()};
+    }
+    known.first = static_cast<uint32_t>(runs_.size());
+    find(id, runs_);
+    known.runs = static_cast<uint32_t>(runs_.size()) - known.first;
+  }
+  return {runs_.data() + known.first, runs_.data() + known.first + known.runs};
+}
+
+void BoxTable::find(uint32_t query, std::vector<Run>& runs) const {
+  const size_t since = runs.size();
+  const Box& q = boxes_[query];
+  const Rectangle r = rectangle(query);
+  for (const Matrix& m : matrices_) {
+    const bool same = m.pitch == q.pitch && !m.wraps;
+    const auto meets = [](const Rectangle& a, const Rectangle& b) {
+      return a.r0 < b.r1 && b.r0 < a.r1 && a.c0 < b.c1 && b.c0 < a.c1;
+    };
+    if (same) {
+      const auto near = [&](const Rectangle& node) { return meets(node, r); };
+      descend(
+          m, 1, 0, m.leaves, near, [&](uint32_t id) { return meets(rectangle(id), r); }, runs,
+          since);
+      continue;
+    }
+    // By the bytes from the first to the last.
+    const int64_t pitch = std::max<int64_t>(m.pitch, 1), begin = q.start, end = q.end();
+    const auto near = [&](const Rectangle& node) {
+      return node.r0 < node.r1 && node.r0 * pitch + node.c0 < end &&
+             begin < (node.r1 - 1) * pitch + node.c1;
+    };
+    descend(
+        m, 1, 0, m.leaves, near, [&](uint32_t id) { return overlap(boxes_[id], q); }, runs, since);
+  }
+}
+
+/// Appends the boxes of leaves [first, first + count), which are below node `at`; runs from `since`
+/// on may grow.
+template <class Near, class Meets>
+void BoxTable::descend(const Matrix& matrix, size_t at, size_t first, size_t count,
+                       const Near& near, const Meets& meets, std::vector<Run>& runs,
+                       size_t since) const {
+  if (!near(matrix.tree[at])) return;
+  if (count > 1) {
+    descend(matrix, 2 * at, first, count / 2, near, meets, runs, since);
+    descend(matrix, 2 * at + 1, first + count / 2, count / 2, near, meets, runs, since);
+    return;
+  }
+  const uint32_t begin = matrix.first + static_cast<uint32_t>(first) * kLeaf;
+  for (uint32_t id = begin; id < std::min(begin + kLeaf, matrix.last); ++id) {
+    if (!meets(id)) continue;
+    if (runs.size() > since && runs.back().last == id)
+      ++runs.back().last;
+    else
+      runs.push_back({id, id + 1});
+  }
+}
+
+}  // namespace maco::verify
