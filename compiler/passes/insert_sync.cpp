@@ -83,6 +83,43 @@ bool covers(const Entry& a, const Entry& b, const ir::Region& region) {
   return a.c0 == 0 && a.c1 == a.pitch && a.begin <= b.begin && b.end <= a.end;
 }
 
+// The earlier accesses of a buffer. Each is kept by the power of two that its bytes fit into, and by where they begin in units of that,
+// so that what may overlap some bytes is found without a look at the rest.
+class History {
+ public:
+  bool empty() const { return size_ == 0; }
+  void add(const Entry& e) {
+    const size_t level = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(e.end - e.begin)));
+    if (levels_.size() <= level) levels_.resize(level + 1);
+    levels_[level][e.begin >> level].push_back(e);
+    ++size_;
+  }
+  // Calls `visit` for all that touch bytes [begin, end), and for some that don't.
+  template <class Visit>
+  void near(int64_t begin, int64_t end, const Visit& visit) const {
+    for (size_t level = 0; level < levels_.size(); ++level) {
+      const auto& buckets = levels_[level];
+      for (auto at = buckets.lower_bound((begin >> level) - 1); at != buckets.end() && at->first <= end >> level; ++at)
+        for (const Entry& e : at->second) visit(e);
+    }
+  }
+  // Of those that touch bytes [begin, end), and some that don't.
+  template <class Unwanted>
+  void erase_near(int64_t begin, int64_t end, const Unwanted& unwanted) {
+    for (size_t level = 0; level < levels_.size(); ++level) {
+      auto& buckets = levels_[level];
+      for (auto at = buckets.lower_bound((begin >> level) - 1); at != buckets.end() && at->first <= end >> level;) {
+        size_ -= std::erase_if(at->second, unwanted);
+        at = at->second.empty() ? buckets.erase(at) : std::next(at);
+      }
+    }
+  }
+
+ private:
+  std::vector<std::map<int64_t, std::vector<Entry>>> levels_;
+  size_t size_ = 0;
+};
+
 class Inserter {
  public:
   explicit Inserter(ir::Program& p) : p_(p), history_(p.buffers.size()), written_(p.buffers.size(), 0), seen_(p.tasks.size(), SIZE_MAX) {}
@@ -115,7 +152,7 @@ class Inserter {
       if (other == buffer) continue;
       const Bytes theirs = bytes_of(other);
       if (theirs.end <= mine.begin || mine.end <= theirs.begin) continue;
-      std::erase_if(history_[other], [&](const Entry& e) {
+      history_[other].erase_near(mine.begin - theirs.begin, mine.end - theirs.begin, [&](const Entry& e) {
         return theirs.begin + e.begin >= mine.begin && theirs.begin + e.end <= mine.end;
       });
     }
@@ -138,16 +175,19 @@ class Inserter {
     for (const Access& a : task.accesses) {
       if (p_[a.region.buffer].kind == ir::BufferKind::Slot) continue;
       const Entry e = entry_of(p_, id, a);
-      for (const Entry& old : history_[index(a.region.buffer)])
+      history_[index(a.region.buffer)].near(e.begin, e.end, [&](const Entry& old) {
         if ((old.writes || e.writes) && meet(old, e, 0, p_.world)) depend(old.task, id);
+      });
       if (!in_arena(index(a.region.buffer))) continue;
       const Bytes mine = bytes_of(index(a.region.buffer));
       for (size_t other : open_) {
         if (other == index(a.region.buffer)) continue;
         const Bytes theirs = bytes_of(other);
         if (theirs.end <= mine.begin || mine.end <= theirs.begin) continue;
-        for (const Entry& old : history_[other])
-          if ((old.writes || e.writes) && meet(old, e, mine.begin - theirs.begin, p_.world)) depend(old.task, id);
+        const int64_t shift = mine.begin - theirs.begin;
+        history_[other].near(e.begin + shift, e.end + shift, [&](const Entry& old) {
+          if ((old.writes || e.writes) && meet(old, e, shift, p_.world)) depend(old.task, id);
+        });
       }
     }
     for (CallId c : task.after)
@@ -158,13 +198,13 @@ class Inserter {
       auto& list = history_[index(a.region.buffer)];
       const Entry e = entry_of(p_, id, a);
       if (a.writes())
-        std::erase_if(list, [&](const Entry& old) {
+        list.erase_near(e.begin, e.end, [&](const Entry& old) {
           return old.task != id && (old.ranks & ~e.ranks & world_mask()) == 0 && covers(e, old, a.region);
         });
       if (list.empty() && in_arena(index(a.region.buffer)) &&
           std::find(open_.begin(), open_.end(), index(a.region.buffer)) == open_.end())
         open_.push_back(index(a.region.buffer));
-      list.push_back(e);
+      list.add(e);
       // Not what a task may write: such boxes overlap, and a sum of them says nothing.
       if (a.kind == ir::AccessKind::Write && in_arena(index(a.region.buffer))) note_written(index(a.region.buffer), a, task.ranks);
     }
@@ -212,7 +252,7 @@ class Inserter {
   }
 
   ir::Program& p_;
-  std::vector<std::vector<Entry>> history_;
+  std::vector<History> history_;  // by buffer
   std::vector<size_t> open_;      // temporaries with a history
   std::vector<int64_t> written_;  // of each temporary: elements times ranks
   std::vector<size_t> seen_;  // per producer: the last task that an edge from it was considered for
