@@ -236,7 +236,7 @@ struct Program {
   Stage stage = Stage::Tiled;
   int64_t world = 1;
   std::string target;  // "sm_90a", "cpu"; see compiler/cost/machine.h
-  std::vector<RoleSpan> roles;  // disjoint, covering [0, ctas)
+  std::vector<RoleSpan> roles;  // disjoint, within [0, ctas); a CTA without a role runs no task
   int32_t ctas = 0;
   Resources uses;
   Limits limits;

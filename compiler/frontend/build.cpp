@@ -147,6 +147,34 @@ void build_graph(Context& c, const Raw& root) {
   infer_shapes(c);
 }
 
+/// JSON and DSL are spellings of one graph, but a result's declaration stands among the others in one and with its op in the other. So
+/// that both give the same graph: what the caller binds in the order of declaration, then results in the order of the ops that make them.
+void order_tensors(ir::Graph& g) {
+  std::vector<ir::TensorId> order;
+  std::vector<bool> placed(g.tensors.size(), false);
+  const auto place = [&](ir::TensorId id) {
+    if (!placed[index(id)]) order.push_back(id);
+    placed[index(id)] = true;
+  };
+  for (size_t i = 0; i < g.tensors.size(); ++i)
+    if (g.tensors[i].kind != ir::TensorKind::Output && g.tensors[i].kind != ir::TensorKind::Temp)
+      place(ir::id_of<ir::TensorId>(i));
+  for (const ir::Op& op : g.ops)
+    for (ir::TensorId id : op.out) place(id);
+  for (size_t i = 0; i < g.tensors.size(); ++i) place(ir::id_of<ir::TensorId>(i));
+  std::vector<ir::TensorId> renamed(g.tensors.size());
+  std::vector<ir::Tensor> tensors;
+  for (ir::TensorId id : order) {
+    renamed[index(id)] = ir::id_of<ir::TensorId>(tensors.size());
+    tensors.push_back(std::move(g[id]));
+  }
+  g.tensors = std::move(tensors);
+  for (ir::Op& op : g.ops) {
+    for (ir::TensorId& id : op.in) id = renamed[index(id)];
+    for (ir::TensorId& id : op.out) id = renamed[index(id)];
+  }
+}
+
 }  // namespace
 
 std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options,
@@ -156,6 +184,7 @@ std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options,
   const bool good = c.report.errors() == 0;
   c.report.flush(diagnostics);
   if (!good) return std::nullopt;
+  order_tensors(c.graph);
   return std::move(c.graph);
 }
 

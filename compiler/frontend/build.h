@@ -77,6 +77,7 @@ struct Context {
   std::vector<TensorState> tensor_state;
   std::vector<OpState> op_state;
   std::unordered_map<std::string, size_t> op_of;  // name to index
+  std::unordered_map<std::string, int> called;    // how many ops a name means: their own, or their first output's
   std::vector<PendingRead> pending;
   bool hidden_outputs = false;  // some op's outputs could not be read
 

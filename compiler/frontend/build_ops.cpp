@@ -235,7 +235,9 @@ void build_op(Context& c, const Raw& raw, bool sound) {
 void name_ops(Context& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     const ir::Op& op = c.graph.ops[i];
+    if (!op.named && !op.out.empty()) ++c.called[c.graph[op.out[0]].name];
     if (!op.named) continue;
+    ++c.called[op.name];
     const auto [it, fresh] = c.op_of.emplace(op.name, i);
     if (!fresh && c.error(c.op_state[i].name_loc, fmt::format("two ops are called '{}'", op.name)))
       c.note(c.op_state[it->second].name_loc, "the first is here");

@@ -20,7 +20,13 @@ std::vector<std::string> op_names(const Context& c) {
 
 /// Reports a name that no op has. `user`: "'after' of 'matmul'".
 bool check_op(Context& c, const std::string& name, ir::Loc loc, const std::string& user) {
-  if (c.op_of.count(name) > 0) return true;
+  if (c.op_of.count(name) > 0) {
+    if (c.called[name] < 2) return true;
+    c.error(loc, fmt::format("{} names op '{}', but {} ops are called so, by their own name or by "
+                             "their first output: give the one that is meant a name of its own",
+                             user, name, c.called[name]));
+    return false;
+  }
   // An op that could not be read may have that name.
   if (c.hidden_outputs) return false;
   if (!c.error(loc, fmt::format("{} names op '{}', which is not defined", user, name)))

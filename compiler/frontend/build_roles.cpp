@@ -68,6 +68,8 @@ bool is_collective(const std::string& kind) {
 }
 
 void read_tasks(Context& c, const Raw& raw, ir::RoleRange& range) {
+  if (raw.kind == Raw::Kind::List && raw.list.empty())
+    c.error(raw.loc, "'tasks' of a range names no kind of op; leave it out if the range runs all");
   for (const auto& [kind, loc] : read_names(c, raw, "'tasks' of a range", true)) {
     const ops::OpDef* def = ops::find_op(kind);
     if (def == nullptr || (def->internal && !c.options.internal_ops)) {

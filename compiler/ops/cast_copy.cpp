@@ -11,7 +11,7 @@ namespace maco::ops {
 namespace {
 void infer_cast(InferContext& c) {
   const ir::Tensor& out = c.graph()[c.op().out[0]];
-  if (!c.op().dtype && out.kind == ir::TensorKind::Temp) {
+  if (!c.op().dtype && (out.kind == ir::TensorKind::Temp || out.shape.empty())) {
     c.error(fmt::format("'cast' needs 'dtype': the type that '{}' should have", out.name));
     return;
   }

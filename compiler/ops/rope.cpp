@@ -63,6 +63,12 @@ void infer(InferContext& c) {
   if (c.has("position") == (c.inputs() == 2))
     c.error(fmt::format("'rope' takes 'position' or a second input with positions, and has {}", c.has("position") ? "both" : "neither"));
   if (c.inputs() == 2) check_positions(c);
+  if (const auto position = c.expr("position")) {
+    // Launches pass it in 32 bits, and refuse those values of a run-time one that don't fit.
+    const auto range = ir::bounds(*position, [&](std::string_view n) { return c.graph().range_of(n); });
+    if (range && (range->hi < INT32_MIN || range->lo > INT32_MAX))
+      c.error_attr("position", fmt::format("'position' is {}, but positions are 32-bit integers", position->str()));
+  }
   if (!(c.number("theta", 10000) > 0)) c.error_attr("theta", "'theta' must be above 0");
   if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);

@@ -35,7 +35,6 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
   ir::Diagnostics& d = context.diagnostics;
   const int before = d.errors();
   std::vector<const ir::RoleRange*> owner(static_cast<size_t>(context.available_sms), nullptr);
-  int64_t highest = 0;
   for (const ir::RoleRange& r : ranges) {
     const ir::Loc loc = r.loc.known() ? r.loc : roles_loc(graph);
     if (r.end > context.available_sms) {
@@ -43,7 +42,6 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
                                context.machine.target));
       continue;
     }
-    highest = std::max(highest, r.end);
     for (int64_t sm = r.begin; sm < r.end; ++sm) {
       const ir::RoleRange*& o = owner[static_cast<size_t>(sm)];
       if (o) {
@@ -59,10 +57,6 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
                                  def->collective ? "communication" : "computation", r.role));
     }
   }
-  // The grid is one block of CTAs from 0 on.
-  for (int64_t sm = 0; sm < highest; ++sm)
-    if (!owner[static_cast<size_t>(sm)] && d.errors() == before)
-      d.error(roles_loc(graph), fmt::format("'sm_roles' has no range for SM {}, but one for SM {}: ranges must leave no gap", sm, highest - 1));
   std::vector<std::string> homeless;
   for (const ir::Op& op : graph.ops) {
     const std::string role = ops::find_op(op.kind)->collective ? "comm" : "compute";

@@ -67,10 +67,22 @@ class Builder {
     std::map<std::string, std::vector<size_t>> members;
     for (size_t i = 0; i < n_; ++i)
       if (g_.ops[i].phase) members[*g_.ops[i].phase].push_back(i);
-    for (const ir::Phase& p : g_.phases)
-      for (const std::string& before : p.depends_on)
+    std::map<std::string, const ir::Phase*> phases;
+    for (const ir::Phase& p : g_.phases) phases[p.name] = &p;
+    // Also through phases that have no ops. The frontend has refused cycles.
+    for (const ir::Phase& p : g_.phases) {
+      std::set<std::string> seen;
+      std::vector<std::string> open(p.depends_on.begin(), p.depends_on.end());
+      while (!open.empty()) {
+        const std::string before = std::move(open.back());
+        open.pop_back();
+        if (!seen.insert(before).second) continue;
         for (size_t a : members[before])
           for (size_t b : members[p.name]) whole(a, b);
+        if (const auto at = phases.find(before); at != phases.end())
+          open.insert(open.end(), at->second->depends_on.begin(), at->second->depends_on.end());
+      }
+    }
   }
 
   void add_regions() {

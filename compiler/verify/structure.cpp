@@ -301,9 +301,6 @@ class Structure {
       }
     }
     if (report_.failed()) return;
-    for (int32_t c = 0; c < p_.ctas; ++c)
-      if (!role_of[static_cast<size_t>(c)]) report_.error(fmt::format("CTA {} has no role", c));
-
     std::vector<std::vector<TaskId>> streams(static_cast<size_t>(p_.ctas));
     for (size_t i = 0; i < p_.tasks.size(); ++i) {
       const Task& t = p_.tasks[i];
@@ -315,7 +312,10 @@ class Structure {
       }
       streams[static_cast<size_t>(t.sm)].push_back(id);
       const ir::RoleSpan* role = role_of[static_cast<size_t>(t.sm)];
-      if (!role) continue;
+      if (!role) {
+        report_.error(id, fmt::format("{} runs on CTA {}, which has no role", describe(p_, id), t.sm));
+        continue;
+      }
       const std::string& kind = p_[t.call].op_kind;
       if (role->role != t.role) {
         report_.error(id, fmt::format("{} is {} work, but CTA {} is a {} worker", describe(p_, id),

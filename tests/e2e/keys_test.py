@@ -249,7 +249,7 @@ def ranges(compute=(0, 4), comm=(4, 6), role="compute", tasks=None):
 
 
 case("range", "sms", CHANGES, ranges(), ranges(compute=(0, 3), comm=(3, 6)), ranges(comm=(4, 8)))
-case("range", "sms with a gap", REFUSED, ranges(), ranges(compute=(0, 3)), names="'sm_roles'")
+case("range", "sms with a gap", CHANGES, ranges(), ranges(compute=(0, 3)))
 words("range", "role", lambda w: ranges(role=w), ["compute", "comm"], ["scheduler"], default="compute")
 case("range", "tasks", CHANGES, ranges(tasks=["matmul", "softmax"]), ranges(tasks=["matmul"]), ranges(tasks=["softmax"]))
 

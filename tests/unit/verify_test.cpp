@@ -226,7 +226,7 @@ TEST_CASE("what a stage promises is checked") {
       {"comm 2..3", "comm 2..3 [allgather]", "runs on CTA 2, which is not for 'allreduce'"},
       {"comm 2..3", "comm 1..3", "CTA 1 has two roles"},
       {"wait summed", "wait summed from others", "waits for the local event 'summed' of others"},
-      {"ctas=3", "ctas=4", "CTA 3 has no role"},
+      {"compute 0..2", "compute 0..1", "matmul 'down' tile 1 runs on CTA 1, which has no role"},
       {"rotation=2", "rotation=3", "buffer 'slots' has 3 copies, which is no power of two"},
       {"arrived peer", "arrived peer count=2", "event 'arrived' is a peer event with count 2"},
       {"compute sm=0 place=0:", "compute sm=0 place=0 after(c3):",
