@@ -114,7 +114,8 @@ class Parser : ir::TextCursor {
         ++seconds;
         if (!instance(w.second)) return false;
       } else if (accept_word("stuck")) {
-        if (!instance(w.stuck.emplace_back())) return false;
+        // Of a stream it may also be a task that the rank leaves out.
+        if (!instance(w.stuck.emplace_back(), false)) return false;
       } else if (accept_word("run")) {
         if (!instance(w.schedule.emplace_back())) return false;
       } else {
@@ -127,7 +128,7 @@ class Parser : ir::TextCursor {
                  two ? "a witness has one 'first' and one 'second'"
                      : "a deadlock has neither 'first' nor 'second'");
   }
-  bool instance(Instance& i) {
+  bool instance(Instance& i, bool runs = true) {
     skip();
     const size_t at = at_;
     const std::string_view label = peek_word();
@@ -138,7 +139,7 @@ class Parser : ir::TextCursor {
     at_ += label.size();
     if (!word("rank") || !number(i.rank) || !word("launch") || !number(i.launch)) return false;
     if (i.task < program_.tasks.size() && i.rank >= 0 && i.rank < program_.world && i.launch >= 0 &&
-        i.launch < kLaunches && ((program_.tasks[i.task].ranks >> i.rank) & 1))
+        i.launch < kLaunches && (!runs || ((program_.tasks[i.task].ranks >> i.rank) & 1)))
       return true;
     return error(at, at_ - at, "the Program has no such task");
   }

@@ -1,6 +1,7 @@
 #include "runtime/cpu/stand_in.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 namespace maco::runtime {
@@ -25,8 +26,9 @@ class StandIn final : public Steppable {
       const std::string& tensor = p_.buffers[i].tensor;
       return tensor.empty() ? "#" + std::to_string(i) : "'" + tensor;
     };
+    // Inputs and params, which nobody writes and which may be large, have no memory.
     const auto of_caller = [](const ir::Buffer& b) {
-      return b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot;
+      return b.kind == ir::BufferKind::State || b.kind == ir::BufferKind::Output;
     };
     for (size_t i = 0; i < p_.buffers.size(); ++i)
       if (of_caller(p_.buffers[i]))
@@ -65,7 +67,6 @@ class StandIn final : public Steppable {
     Stepper stepper(static_cast<int>(p_.world), launches,
                     {[this](CpuContext& context) { run(context); }, [](CpuContext&) {}},
                     [&](int rank, int launch, std::vector<CpuContext*>& out) {
-                      fill(rank, launch);
                       before(rank, launch);
                       Launch& l = launches_.emplace_back();
                       l.rank = rank;
@@ -83,21 +84,6 @@ class StandIn final : public Steppable {
   }
 
  private:
-  void fill(int rank, int launch) {
-    for (size_t i = 0; i < p_.buffers.size(); ++i) {
-      const ir::Buffer& b = p_.buffers[i];
-      const bool input = b.kind == ir::BufferKind::Input;
-      if (!input &&
-          (launch > 0 || (b.kind != ir::BufferKind::Param && b.kind != ir::BufferKind::State)))
-        continue;
-      write({{address(i, rank), address(i, rank) + static_cast<uintptr_t>(b.bytes())}},
-            mix(mix(i, static_cast<uint64_t>(rank)), static_cast<uint64_t>(launch)));
-    }
-  }
-  uintptr_t address(size_t buffer, int rank) const {
-    return reinterpret_cast<uintptr_t>(addresses_[static_cast<size_t>(rank)].tensors[buffer]);
-  }
-
   void run(CpuContext& context) {
     const std::vector<ir::TaskId>& stream = streams_[static_cast<size_t>(context.cta)];
     for (size_t place = 0; place < stream.size(); ++place) {
@@ -161,11 +147,16 @@ class StandIn final : public Steppable {
 
   void work(const CpuContext& context, uint32_t task) {
     uint64_t digest = mix(index(p_.tasks[task].call), p_.tasks[task].tile);
-    for (const ir::Access& a : p_.tasks[task].accesses)
-      if (!a.writes())
-        for (const ByteRange& range : ranges(context, a))
-          for (uintptr_t at = range.begin; at < range.end; ++at)
-            digest = digest * 0x100000001b3u + *reinterpret_cast<const uint8_t*>(at);
+    for (const ir::Access& a : p_.tasks[task].accesses) {
+      if (a.writes()) continue;
+      const auto kind = p_[a.region.buffer].kind;
+      if (kind == ir::BufferKind::Input || kind == ir::BufferKind::Param) {
+        digest = mix(digest, static_cast<uint64_t>(context.rank));
+        if (kind == ir::BufferKind::Input) digest = mix(digest, context.launch->epoch);
+        continue;
+      }
+      for (const ByteRange& range : ranges(context, a)) digest = read(range, digest);
+    }
     for (const ir::Access& a : p_.tasks[task].accesses)
       if (a.writes()) write(ranges(context, a), digest = mix(digest, 1));
   }
@@ -174,11 +165,23 @@ class StandIn final : public Steppable {
     add_ranges(p_, addresses_, a.region, context.rank, context.launch->epoch, elements_, list);
     return list;
   }
+  // Eight bytes at a time: a Program's tensors may be large.
+  static uint64_t read(const ByteRange& range, uint64_t digest) {
+    for (uintptr_t at = range.begin; at < range.end; at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, reinterpret_cast<const void*>(at), std::min<size_t>(8, range.end - at));
+      digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+      digest ^= digest >> 29;
+    }
+    return digest;
+  }
   static void write(const std::vector<ByteRange>& where, uint64_t digest) {
     Random random(digest);
     for (const ByteRange& range : where)
-      for (uintptr_t at = range.begin; at < range.end; ++at)
-        *reinterpret_cast<uint8_t*>(at) = static_cast<uint8_t>(random.next());
+      for (uintptr_t at = range.begin; at < range.end; at += 8) {
+        const uint64_t word = random.next();
+        std::memcpy(reinterpret_cast<void*>(at), &word, std::min<size_t>(8, range.end - at));
+      }
   }
 
   const ir::Program p_;

@@ -69,7 +69,7 @@ TEST_CASE("a race that only small dims show is shown with them") {
 
 TEST_CASE("two writes show in the bytes that are left") {
   CHECK_THAT(story(with(kSum, "write p[0:4, 4:8]", "write p[0:4, 3:8]")),
-             Contains("when both have run, the order shows in 16 of these bytes"));
+             Contains("when both have run, the order shows in 15 of these bytes"));
 }
 
 TEST_CASE("a deadlock is shown with who waits for what") {

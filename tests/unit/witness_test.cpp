@@ -219,13 +219,18 @@ TEST_CASE("orders that no data says have a witness") {
 
 TEST_CASE("every witness of damaged Programs holds") {
   std::map<Claim, int> seen;
-  for (const char* name : {"tp_mlp.maco", "allreduce.maco", "barrier.maco", "alltoall.maco",
-                           "reduce_scatter.maco", "decode_layer.maco", "phases_roles.maco"}) {
+  for (const char* name :
+       {"tp_mlp.maco", "allreduce.maco", "barrier.maco", "alltoall.maco", "broadcast.maco",
+        "reduce_scatter.maco", "decode_layer.maco", "phases_roles.maco"}) {
     const Subject subject = example(name);
     for (const ir::Program& p : damaged(subject.program, 12))
       for (const Witness& w : witnesses(p)) {
         INFO(subject.name << "\n" << print(p, w));
         CHECK(fault(p, w) == "");
+        ir::Diagnostics d;
+        const auto again = verify::parse_witness(d.add_file("w", print(p, w)), p, d);
+        INFO(d.render());
+        CHECK((again && *again == w));
         ++seen[w.claim];
       }
   }
