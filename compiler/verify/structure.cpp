@@ -73,16 +73,11 @@ class Structure {
       report_.error(fmt::format("buffer '{}' has {} copies, but 1 to {} are possible", b.name,
                                 b.rotation, kMaxRotation));
     // Epochs are 32 bits and wrap, and a launch's copy is its epoch modulo the rotation.
-    if ((b.rotation & (b.rotation - 1)) != 0)
+    else if ((b.rotation & (b.rotation - 1)) != 0)
       report_.error(
-          fmt::format("buffer '{}' has {} copies, which is no power of two: when epochs wrap at "
-                      "2^32 a copy would be used twice in "
-                      "a row",
+          fmt::format("buffer '{}' has {} copies, which is no power of two: where epochs "
+                      "wrap, at 2^32, a copy would be used twice in a row",
                       b.name, b.rotation));
-    if ((b.rotation & (b.rotation - 1)) != 0)
-      report_.error(fmt::format("buffer '{}' has {} copies: launches take them in turn beyond the "
-                                "wrap of their number at 2^32 only if it is a power of two",
-                                b.name, b.rotation));
     if (b.kind != BufferKind::Slot && (b.rotation != 1 || b.packets))
       report_.error(fmt::format("buffer '{}' is no slot, but has {}", b.name,
                                 b.packets ? "packets" : "a rotation"));
@@ -313,7 +308,8 @@ class Structure {
       streams[static_cast<size_t>(t.sm)].push_back(id);
       const ir::RoleSpan* role = role_of[static_cast<size_t>(t.sm)];
       if (!role) {
-        report_.error(id, fmt::format("{} runs on CTA {}, which has no role", describe(p_, id), t.sm));
+        report_.error(id,
+                      fmt::format("{} runs on CTA {}, which has no role", describe(p_, id), t.sm));
         continue;
       }
       const std::string& kind = p_[t.call].op_kind;
