@@ -420,6 +420,32 @@ class Races {
     return text;
   }
 
+  /// The bytes that both touch, and what would order the two.
+  std::string missing_edge(const Past& x, const Past& y) const {
+    const Access& a = p_.tasks[x.task].accesses[x.access];
+    const Access& b = p_.tasks[y.task].accesses[y.access];
+    const ir::Region &u = a.region, &v = b.region;
+    std::string where;
+    if (u.buffer == v.buffer && u.pitch == v.pitch) {
+      ir::Region both = u;
+      both.rank_rows = 0;
+      both.r0 = std::max(u.r0 + u.rank_rows * x.runner, v.r0 + v.rank_rows * y.runner);
+      both.r1 = std::min(u.r1 + u.rank_rows * x.runner, v.r1 + v.rank_rows * y.runner);
+      both.c0 = std::max(u.c0, v.c0);
+      both.c1 = std::min(u.c1, v.c1);
+      where = to_string(p_, both, 0);
+    } else {
+      const Box s = layout_.box(u, x.runner, x.launch % p_[u.buffer].rotation);
+      const Box t = layout_.box(v, y.runner, y.launch % p_[v.buffer].rotation);
+      where = fmt::format("bytes of '{}' from {} to {}", p_[u.buffer].name,
+                          std::max(s.start, t.start) - s.start, std::min(s.end(), t.end()) - s.start);
+    }
+    std::string edge = fmt::format("{} has to wait for an event that {} signals", text(y), text(x));
+    if (x.runner != y.runner) edge += fmt::format(" to rank {}", y.runner);
+    if (y.launch > x.launch) edge += fmt::format(", with lag {}", y.launch - x.launch);
+    return fmt::format("both touch {}; {}, or to come after what does", where, edge);
+  }
+
   void tell() {
     for (const Violation& v : violations_) {
       const Access& a = p_.tasks[v.first.task].accesses[v.first.access];
@@ -442,6 +468,7 @@ class Races {
                        .second = instance(y)});
       report_.note(id_of<TaskId>(x.task), sync(x));
       report_.note(id_of<TaskId>(y.task), sync(y));
+      report_.note(id_of<TaskId>(y.task), missing_edge(x, y));
     }
     for (const Violation& v : early_) {
       const std::string more = v.more > 0 ? fmt::format(" ({} more such pairs)", v.more) : "";
