@@ -77,7 +77,8 @@ bool write_product(const std::string& path, const std::string& bytes, std::strin
   if (std::filesystem::exists(path, code) && !std::filesystem::is_regular_file(path, code)) {
     std::ofstream out(path, std::ios::binary);
     out << bytes;
-    if (!out) error = fmt::format("can't write '{}'", path);
+    out.flush();
+    if (!out) error = fmt::format("can't write '{}': {}", path, std::filesystem::is_directory(path, code) ? "it is a folder" : std::strerror(errno));
     return error.empty();
   }
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());

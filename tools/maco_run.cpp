@@ -1,4 +1,9 @@
 // maco-run: compiles a graph (or takes a kernel.cu), launches it and checks it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
 #include "compiler/frontend/frontend.h"
 #include "compiler/verify/explain.h"
 #include "compiler/verify/witness.h"
@@ -13,6 +18,17 @@
 
 namespace maco::tools {
 namespace {
+
+// Accepts finite numbers that are at least `least`, or above it.
+CLI::Validator number_from(double least, bool above) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && (above ? value > least : value >= least)) return {};
+        return fmt::format("'{}' is no number {} {}", text, above ? "above" : "of at least", least);
+      },
+      "NUMBER");
+}
 
 // "pos=17" or "pos=17+".
 bool parse_scalar(const std::string& text, RunOptions& options) {
@@ -136,9 +152,9 @@ int run(int argc, char** argv) {
   app.add_option("--dim", dims, "NAME=VALUE; the maximum if not given");
   app.add_option("--launches", options.launches, "how often to launch; states are kept")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   app.add_flag("--check", options.check, "compare every output and state with the reference after every launch");
-  app.add_option("--rtol", options.rtol, "the bound of --check, for floats")->check(CLI::NonNegativeNumber);
+  app.add_option("--rtol", options.rtol, "the bound of --check, for floats")->check(number_from(0, false));
   app.add_option("--bench", options.bench, "then report the median time of so many further launches")->check(CLI::Range(1, 1000000));
-  app.add_option("--timeout", timeout, "seconds without progress after which a wait is given up")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--timeout", timeout, "seconds without progress after which a wait is given up")->check(number_from(0, true))->capture_default_str();
   app.add_option("--ranks-per-gpu", session_options.ranks_per_gpu, "ranks that share a GPU's SMs")->check(CLI::Range(1, 64));
   auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed");
   auto* replay_option = app.add_option("--replay", replayed,
@@ -158,20 +174,27 @@ int run(int argc, char** argv) {
     return kBadUsage;
   }
   flags.apply(compile_options.pipeline);
-  for (const std::string& s : scalars)
+  const auto twice = [&](const char* option, const std::string& argument) {
+    console.error(fmt::format("{} gives '{}' a value twice", option, argument.substr(0, argument.find('='))));
+    return kBadUsage;
+  };
+  for (const std::string& s : scalars) {
+    const size_t before = options.scalars.size();
     if (!parse_scalar(s, options)) {
       console.error("--scalar wants NAME=VALUE or NAME=VALUE+, not '" + s + "'");
       return kBadUsage;
     }
+    if (options.scalars.size() == before) return twice("--scalar", s);
+  }
   for (const std::string& s : dims) {
     RunOptions one;
     if (!parse_scalar(s, one) || one.scalars.begin()->second.counts) {
       console.error("--dim wants NAME=VALUE, not '" + s + "'");
       return kBadUsage;
     }
-    options.dims[one.scalars.begin()->first] = one.scalars.begin()->second.value;
+    if (!options.dims.emplace(one.scalars.begin()->first, one.scalars.begin()->second.value).second) return twice("--dim", s);
   }
-  session_options.timeout_ms = static_cast<uint64_t>(timeout * 1000);
+  session_options.timeout_ms = std::max<uint64_t>(1, static_cast<uint64_t>(std::min(timeout, 1e9) * 1000));
   session_options.verbose = common.verbose;
   if (jitter_option->count()) session_options.jitter = jitter;
   if (replay_option->count()) {
