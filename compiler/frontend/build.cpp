@@ -98,7 +98,7 @@ void spread_breakage(Context& c) {
 }
 
 void infer_shapes(Context& c) {
-  const bool sound = c.report.errors() == 0;
+  const bool sound = c.report.errors() == 0 && !c.options.incomplete;
   ir::Diagnostics scratch = c.diagnostics;  // the same files and contexts
   scratch.clear();
   if (sound) {
@@ -147,8 +147,9 @@ void build_graph(Context& c, const Raw& root) {
   infer_shapes(c);
 }
 
-/// JSON and DSL are spellings of one graph, but a result's declaration stands among the others in one and with its op in the other. So
-/// that both give the same graph: what the caller binds in the order of declaration, then results in the order of the ops that make them.
+/// JSON and DSL are spellings of one graph, but a result's declaration stands among the others in
+/// one and with its op in the other. So that both give the same graph: what the caller binds in the
+/// order of declaration, then results in the order of the ops that make them.
 void order_tensors(ir::Graph& g) {
   std::vector<ir::TensorId> order;
   std::vector<bool> placed(g.tensors.size(), false);
@@ -181,7 +182,7 @@ std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options,
                                ir::Diagnostics& diagnostics) {
   Context c(options, diagnostics);
   build_graph(c, root);
-  const bool good = c.report.errors() == 0;
+  const bool good = c.report.errors() == 0 && !options.incomplete;
   c.report.flush(diagnostics);
   if (!good) return std::nullopt;
   order_tensors(c.graph);

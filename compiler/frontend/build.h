@@ -77,7 +77,8 @@ struct Context {
   std::vector<TensorState> tensor_state;
   std::vector<OpState> op_state;
   std::unordered_map<std::string, size_t> op_of;  // name to index
-  std::unordered_map<std::string, int> called;    // how many ops a name means: their own, or their first output's
+  std::unordered_map<std::string, int>
+      called;  // how many ops a name means: their own, or their first output's
   std::vector<PendingRead> pending;
   bool hidden_outputs = false;  // some op's outputs could not be read
 
@@ -90,7 +91,10 @@ struct Context {
       misspelt;         // keys meant by unknown ones, by the place of their map
   size_t compared = 0;  // names looked at in search of near ones
 
-  Context(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {}
+  Context(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {
+    tensors_sound = !o.incomplete;
+    hidden_outputs = o.incomplete;
+  }
   bool error(ir::Loc loc, std::string message) { return report.error(loc, std::move(message)); }
   void note(ir::Loc loc, std::string message) { report.note(loc, std::move(message)); }
 };

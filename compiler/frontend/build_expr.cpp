@@ -83,6 +83,7 @@ bool check_names(Context& c, const Raw& raw, const Expr& e, const std::string& w
     const auto it = c.variables.find(name);
     if (it != c.variables.end() && allowed(use, it->second.kind)) continue;
     good = false;
+    if (it == c.variables.end() && c.options.incomplete) continue;
     if (it != c.variables.end()) {
       c.error(place_of(raw, name), why_not(use, name, it->second.kind, what));
     } else if (c.tensor_of.count(name) > 0) {

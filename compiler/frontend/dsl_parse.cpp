@@ -76,6 +76,12 @@ class Parser {
     if (diagnostics_.errors() > errors_before) return std::nullopt;
     return std::move(root_);
   }
+  /// After errors: the tree without the statements that have one; nothing if statements can't be
+  /// told apart.
+  std::optional<Raw> rest() {
+    if (!statements_end_) return std::nullopt;
+    return std::move(root_);
+  }
 
  private:
   void graph() {
@@ -90,10 +96,12 @@ class Parser {
     phases_ = regions_ = raw_list(start);
     Block block{raw_map(start), raw_list(start)};
     add(root_, "name", start, raw_string(name));
+    bool header = true;
     try {
       if (scan_.peek() == '(') arguments();
     } catch (DslSyntaxError&) {
       scan_.recover_at('{');
+      header = false;
     }
     block_of(block, start, true);
     scan_.skip_lines();
@@ -106,6 +114,7 @@ class Parser {
     add(root_, "ops", start, std::move(block.ops));
     if (!regions_.list.empty()) add(root_, "overlap_regions", regions_.loc, std::move(regions_));
     if (!phases_.list.empty()) add(root_, "phases", phases_.loc, std::move(phases_));
+    statements_end_ = header;
   }
 
   /// "(world = 2)" after the graph's name.
@@ -453,7 +462,8 @@ class Parser {
   ir::Diagnostics& diagnostics_;
   DslScanner scan_;
   Raw root_, dims_, phases_, regions_;
-  int depth_ = 0;  // of values and repeats
+  bool statements_end_ = false;  // root_ has all that could be read
+  int depth_ = 0;                // of values and repeats
 };
 
 }  // namespace
@@ -463,11 +473,14 @@ std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics) {
 }
 
 std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics) {
-  auto raw = parse_dsl_raw(file, diagnostics);
-  if (!raw) return std::nullopt;
+  Parser parser(file, diagnostics);
   BuildOptions options;
   options.open_outputs = true;
-  return build(*raw, options, diagnostics);
+  if (auto raw = parser.run()) return build(*raw, options, diagnostics);
+  // What else is wrong is said at once.
+  options.incomplete = true;
+  if (auto raw = parser.rest()) build(*raw, options, diagnostics);
+  return std::nullopt;
 }
 
 }  // namespace maco::frontend

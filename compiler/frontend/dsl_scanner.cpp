@@ -51,7 +51,8 @@ DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics)
 
 void DslScanner::refuse_zero_bytes() {
   const size_t at = text_.find('\0');
-  if (at != std::string_view::npos) fail(loc(at, at + 1), "found the byte 0x00, which no graph has");
+  if (at != std::string_view::npos)
+    fail(loc(at, at + 1), "found the byte 0x00, which no graph has");
 }
 
 ir::Loc DslScanner::loc(size_t from, size_t to) const {

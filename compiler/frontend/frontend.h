@@ -9,8 +9,8 @@
 
 namespace maco::frontend {
 
-/// Each parses file `file` of `diagnostics` (Diagnostics::add_file), builds, validates and infers the graph. All errors of the file
-/// are reported; nothing is returned if there was one.
+/// Each parses file `file` of `diagnostics` (Diagnostics::add_file), builds, validates and infers
+/// the graph. All errors of the file are reported; nothing is returned if there was one.
 std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics);
 std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics);
 /// JSON if the first character that isn't white space is '{', else DSL.
@@ -25,10 +25,16 @@ std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics);
 std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics);
 
 struct BuildOptions {
-  bool open_outputs = false;     // DSL: an output may leave dtype and shape to its op
-  bool internal_ops = false;     // accept ops and attributes that only passes make (dumps read back by maco-opt)
+  bool open_outputs = false;  // DSL: an output may leave dtype and shape to its op
+  /// Statements that couldn't be read were left out of the tree: what isn't defined in it may be
+  /// defined there, and the graph is of no use.
+  bool incomplete = false;
+  bool internal_ops =
+      false;  // accept ops and attributes that only passes make (dumps read back by maco-opt)
 };
-/// Validates the tree (unknown and duplicate keys, types, names, `repeat`, cycles), builds and infers the graph.
-std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options, ir::Diagnostics& diagnostics);
+/// Validates the tree (unknown and duplicate keys, types, names, `repeat`, cycles), builds and
+/// infers the graph.
+std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options,
+                               ir::Diagnostics& diagnostics);
 
 }  // namespace maco::frontend

@@ -291,6 +291,32 @@ TEST_CASE("no text makes the parser hang or crash", "[dsl]") {
   }
 }
 
+TEST_CASE("what is left of a broken text is built as far as it goes", "[dsl]") {
+  std::mt19937_64 rng(29);
+  const std::string good =
+      "graph g(world = 2) {\n dim t <= 4\n input x : f32[t, 8]\n state s : f32[8, 8]\n scalar p in "
+      "[0, 4)\n phase q\n"
+      " repeat i in 0..2 {\n  y_{i} = silu(x, phase = q) @n_{i}\n }\n s = kv_append(s, y_1, at = "
+      "p)\n"
+      " output z = allreduce(y_0, after = [n_1], reduce = max)\n output v, w = split(x, axis = "
+      "1)\n region r = [n_0, z]\n}\n";
+  ir::Diagnostics whole;
+  const auto graph = frontend::parse_dsl(whole.add_file("g", good), whole);
+  INFO(whole.render());
+  REQUIRE(graph);
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = good;
+    for (uint64_t k = 1 + rng() % 3; k > 0; --k) {
+      const size_t at = rng() % text.size();
+      const char* pieces[] = {"{", "}",  "(", ")", "[", "]", "\"",
+                              ",", "\n", "=", ":", "@", "x", ""};
+      text.replace(at, rng() % 3, pieces[rng() % 14]);
+    }
+    ir::Diagnostics d;
+    CHECK(frontend::parse_dsl(d.add_file("g", text), d).has_value() != d.has_errors());
+  }
+}
+
 TEST_CASE("random graphs print to texts that read back, in both spellings", "[dsl]") {
   for (uint64_t seed = 0; seed < 1500; ++seed) {
     const ir::Graph g = test::RandomGraph(seed).make();
