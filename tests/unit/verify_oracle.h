@@ -35,6 +35,23 @@ class Oracle {
     return races() || !afters() ? "race" : "";
   }
 
+  /// Whether the two touch a byte in common and one of them writes; `rank` runs it in `launch`.
+  struct Instance {
+    size_t task;
+    int rank, launch;
+  };
+  bool conflict(const Instance& x, const Instance& y) const {
+    for (const ir::Access& a : p_.tasks[x.task].accesses)
+      for (const ir::Access& b : p_.tasks[y.task].accesses) {
+        if (!a.writes() && !b.writes()) continue;
+        for (int memory = 0; memory < world_; ++memory)
+          if (reaches(a, x.rank, memory) && reaches(b, y.rank, memory) &&
+              meet(bytes(a, x.rank, x.launch), bytes(b, y.rank, y.launch)))
+            return true;
+      }
+    return false;
+  }
+
   static constexpr size_t kMaxNodes = 512;
   size_t nodes() const { return p_.tasks.size() * static_cast<size_t>(world_ * launches_); }
 
