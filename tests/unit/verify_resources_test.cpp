@@ -5,6 +5,7 @@
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
+#include "tests/unit/sum_program.h"
 
 namespace maco::test {
 namespace {
@@ -24,12 +25,6 @@ const std::string kProduct =
   task t0 c0#0 compute sm=0 place=0: read x[0:1, 0:8] w[0:8, 0:8]; write y[0:1, 0:8]
 }
 )";
-
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
 
 std::string verdict(const std::string& text) {
   Diagnostics diagnostics;

@@ -8,6 +8,7 @@
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
+#include "tests/unit/sum_program.h"
 #include "tools/driver.h"
 
 namespace maco::test {
@@ -16,7 +17,7 @@ namespace {
 using namespace ir;
 
 // Two ranks sum their matrices: each sends its own to the other.
-const std::string kSum =
+const std::string kExchange =
     R"(program sum stage=synced world=2 target=cpu ctas=3 arena=512 symmetric=2048 {
   uses threads=288 registers=224 scratch=18432
   limits sms=8 threads=1024 registers=65536 shared=65536
@@ -40,12 +41,6 @@ const std::string kSum =
 }
 )";
 
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
-
 std::string verdict(const std::string& text) {
   Diagnostics diagnostics;
   const auto program = parse_program(diagnostics.add_file("p", text), diagnostics);
@@ -59,12 +54,12 @@ std::string verdict(const std::string& text) {
 }
 
 TEST_CASE("a scope that reaches both ends is accepted") {
-  CHECK(verdict(kSum) == "");
+  CHECK(verdict(kExchange) == "");
   for (const char* scope : {"gpu", "sys"})
-    CHECK(verdict(with(kSum, "done local", std::string("done local scope=") + scope)) == "");
-  CHECK(verdict(with(kSum, "arrived peer", "arrived peer scope=sys")) == "");
+    CHECK(verdict(with(kExchange, "done local", std::string("done local scope=") + scope)) == "");
+  CHECK(verdict(with(kExchange, "arrived peer", "arrived peer scope=sys")) == "");
   // An event of peers that stays on its rank: one GPU.
-  std::string own = with(with(kSum, "arrived to others", "arrived to self"), "arrived from others",
+  std::string own = with(with(kExchange, "arrived to others", "arrived to self"), "arrived from others",
                          "arrived from self");
   own = with(with(own, "on=others", "on=self"), "arrived peer", "arrived peer scope=gpu");
   CHECK(verdict(own) == "");
@@ -76,15 +71,15 @@ TEST_CASE("an event between ranks that reaches one GPU is refused, with both end
       "(rank 0) waits for it from allreduce 'y' (put) tile 0 (rank 1): allreduce 'y' (combine) "
       "tile 0 (rank 0) may read slots[0:2, 0:32] as it was before allreduce 'y' (put) tile 0 (rank "
       "1) wrote there";
-  CHECK_THAT(verdict(with(kSum, "arrived peer", "arrived peer scope=gpu")),
+  CHECK_THAT(verdict(with(kExchange, "arrived peer", "arrived peer scope=gpu")),
              Contains("p:12:3: error: " + reason));
   // The flags of packets cross too.
-  CHECK_THAT(verdict(with(with(kSum, "rotation=2 offset", "rotation=2 packets offset"),
+  CHECK_THAT(verdict(with(with(kExchange, "rotation=2 offset", "rotation=2 packets offset"),
                           "arrived peer", "arrived packet scope=gpu")),
              Contains(reason));
   // By name or by distance.
   for (const char* ranks : {"all", "shift(1)"})
-    CHECK_THAT(verdict(with(with(with(kSum, "arrived peer", "arrived peer scope=gpu"), "to others",
+    CHECK_THAT(verdict(with(with(with(kExchange, "arrived peer", "arrived peer scope=gpu"), "to others",
                                  std::string("to ") + ranks),
                             "from others", std::string("from ") + ranks)),
                Contains("scope: event 'arrived' reaches one GPU only"));
@@ -111,18 +106,18 @@ TEST_CASE("a relaxed signal or wait is refused by what may be seen too early") {
        "allreduce 'y' (combine) tile 0 (rank 0) may read slots[0:2, 0:32] as it was before "
        "allreduce 'y' (put) tile 0 (rank 1) wrote there"},
   };
-  for (const Case& c : cases) CHECK_THAT(verdict(with(kSum, c.from, c.to)), Contains(c.reason));
+  for (const Case& c : cases) CHECK_THAT(verdict(with(kExchange, c.from, c.to)), Contains(c.reason));
 
   // Nothing in common, but an order all the same.
   const std::string after =
-      with(kSum, "write y[0:4, 0:8]; wait summed", "write y[0:4, 0:8]; wait summed, relaxed done");
+      with(kExchange, "write y[0:4, 0:8]; wait summed", "write y[0:4, 0:8]; wait summed, relaxed done");
   CHECK_THAT(verdict(after),
              Contains("scope: silu 'out' tile 0 waits for event 'done' without an acquire: silu "
                       "'out' tile 0 (rank 0) may not see what came before matmul 'down' tile 0 "
                       "(rank 0) ended"));
   // A signal that nobody waits for is one all the same.
   const std::string unheard =
-      with(with(kSum, "event summed local", "event summed local\n  event x local"),
+      with(with(kExchange, "event summed local", "event summed local\n  event x local"),
            "signal arrived", "signal relaxed x, arrived");
   CHECK_THAT(verdict(unheard), Contains("signals event 'x' without a release\n"));
 }
