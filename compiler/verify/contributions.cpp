@@ -35,6 +35,12 @@ struct Chunk {
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
+bool is_collective(std::string_view op_kind) {
+  for (int k = 0; k <= static_cast<int>(CollectiveKind::Barrier); ++k)
+    if (op_kind == name(static_cast<CollectiveKind>(k))) return true;
+  return false;
+}
+
 /// How a call cuts and moves; compiler/ops/collectives.cpp and collectives.cuh say what the numbers
 /// mean.
 struct Geometry {
@@ -60,6 +66,13 @@ class Contributions {
     for (size_t i = 0; i < p_.collectives.size(); ++i)
       if (!by_op.emplace(p_.collectives[i].op, i).second)
         report_.error(fmt::format("contributions: '{}' is promised twice", p_.collectives[i].op));
+    // Whose result nobody promises can't be proved right.
+    for (const Call& c : p_.calls)
+      if (is_collective(c.op_kind) && !by_op.count(c.op) &&
+          report_.error(fmt::format("contributions: nothing says what {} '{}' has to deliver",
+                                    c.op_kind, c.op),
+                        c.loc))
+        break;
     std::vector<size_t> of(p_.calls.size(), p_.collectives.size());
     for (size_t c = 0; c < p_.calls.size(); ++c)
       if (const auto at = by_op.find(p_.calls[c].op); at != by_op.end()) of[c] = at->second;

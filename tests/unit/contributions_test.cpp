@@ -103,6 +103,17 @@ TEST_CASE("collectives deliver what they promise") {
   }
 }
 
+TEST_CASE("a collective of which nothing is promised is no proof") {
+  const std::string text = program_of(kGraph);
+  for (const char* op : {"one", "gathered", "told", "meet"}) {
+    const size_t at = text.find(std::string("  collective ") + op);
+    REQUIRE(at != std::string::npos);
+    const std::string without = std::string(text).erase(at, text.find('\n', at) + 1 - at);
+    CHECK_THAT(verdict(without), Contains("contributions: nothing says what") &&
+                                     Contains(std::string("'") + op + "' has to deliver"));
+  }
+}
+
 TEST_CASE("a chunk that is moved to the wrong place, left out or doubled is seen") {
   // Two tiles of a column each, so that the second tile can take the place of the first.
   const std::string text = program_of(R"(graph g(world = 2) {
@@ -113,9 +124,10 @@ TEST_CASE("a chunk that is moved to the wrong place, left out or doubled is seen
   // The second put sends the first tile to the second's slot, and says so.
   CHECK_THAT(verdict(with(text, "c0#1", "read x[0:1, 64:96]", "read x[0:1, 0:64]")),
              Contains("reads rows 0 to 1, columns 64 to 96 of 'x' without declaring it"));
-  CHECK_THAT(verdict(with(text, "  task", "c0#1", "c0#0")),
-             Contains("contributions: allgather 'y' (put) tile 0 on rank 0 reads rows 0 to 1, columns 0 "
-                      "to 64 of 'x' without declaring it"));
+  CHECK_THAT(
+      verdict(with(text, "  task", "c0#1", "c0#0")),
+      Contains("contributions: allgather 'y' (put) tile 0 on rank 0 reads rows 0 to 1, columns 0 "
+               "to 64 of 'x' without declaring it"));
 }
 
 }  // namespace maco::test

@@ -28,12 +28,12 @@ std::string told(const ir::Program& p, const std::string& a, const std::string& 
 TEST_CASE("a path is told edge by edge") {
   const ir::Program sum = parse_text(kSum);
   CHECK(told(sum, "t0@1", "y (combine)@0", true) ==
-        "matmul 'down' tile 0 (rank 1) happens before allreduce 'y' (combine) tile 0 (rank 0):\n"
+        "matmul 'down' tile 0 (rank 1) happens before exchange 'y' (combine) tile 0 (rank 0):\n"
         "  t0 matmul 'down' tile 0 (rank 1): task 0 of CTA 0\n"
         "    local event 'done', 2 signals\n"
-        "  t2 allreduce 'y' (put) tile 0 (rank 1): task 0 of CTA 2\n"
+        "  t2 exchange 'y' (put) tile 0 (rank 1): task 0 of CTA 2\n"
         "    peer event 'arrived'\n"
-        "  t3 allreduce 'y' (combine) tile 0 (rank 0): task 1 of CTA 2\n");
+        "  t3 exchange 'y' (combine) tile 0 (rank 0): task 1 of CTA 2\n");
   CHECK_THAT(told(sum, "t2", "t3", true), Contains("the stream of the CTA goes on"));
   CHECK_THAT(told(sum, "t4", "t1+1", true),
              Contains("a launch of the rank follows the one before"));
@@ -47,9 +47,9 @@ TEST_CASE("what nothing orders is told with what is nearest before and after bot
       told(sum, "t0", "t1", false) ==
       "nothing orders matmul 'down' tile 0 (rank 0) and matmul 'down' tile 1 (rank 0): both could "
       "run at the same time\n"
-      "  both come before t2 allreduce 'y' (put) tile 0 (rank 0): task 0 of CTA 2\n");
+      "  both come before t2 exchange 'y' (put) tile 0 (rank 0): task 0 of CTA 2\n");
   CHECK_THAT(told(sum, "t4@0", "t3@1", false),
-             Contains("both come after t2 allreduce 'y' (put) tile 0 (rank 0)"));
+             Contains("both come after t2 exchange 'y' (put) tile 0 (rank 0)"));
   // Without its wait the reader of p is ordered after neither tile.
   const ir::Program dropped = parse_text(with(kSum, "wait done; signal arrived", "signal arrived"));
   told(dropped, "t0", "t2", false);
@@ -78,7 +78,7 @@ TEST_CASE("tasks are found by every name that reports use") {
       {"3 +2 @1", {3, 1, 2}},
       {"down tile 1", {1, 0, 0}},
       {"matmul 'down' tile 1 (rank 1, launch 1)", {1, 1, 1}},
-      {"allreduce 'y' (put) tile 0 (rank 1)", {2, 1, 0}},
+      {"exchange 'y' (put) tile 0 (rank 1)", {2, 1, 0}},
       {"y (put)", {2, 0, 0}},
       {"y (put) tile 0@1", {2, 1, 0}},
       {"out", {4, 0, 0}},

@@ -45,12 +45,12 @@ std::string story(const std::string& text) {
 
 TEST_CASE("a dropped wait is shown to change what is read") {
   CHECK(story(with(kSum, "wait done; signal arrived", "signal arrived")) ==
-        "race: matmul 'down' tile 0 (rank 0) and allreduce 'y' (put) tile 0 (rank 0)\n"
+        "race: matmul 'down' tile 0 (rank 0) and exchange 'y' (put) tile 0 (rank 0)\n"
         "  after the schedule of 0 tasks each can go first:\n"
         "    matmul 'down' tile 0 (rank 0) runs\n"
-        "    allreduce 'y' (put) tile 0 (rank 0) runs\n"
+        "    exchange 'y' (put) tile 0 (rank 0) runs\n"
         "  writes p[0:4, 0:4] and reads p[0:4, 0:8]: 64 bytes in common\n"
-        "  allreduce 'y' (put) tile 0 (rank 0) reads other bytes, 64 of them, if matmul 'down' "
+        "  exchange 'y' (put) tile 0 (rank 0) reads other bytes, 64 of them, if matmul 'down' "
         "tile 0 (rank 0) has gone first\n"
         "  at the end these differ: 'y' on rank 1\n");
 }
@@ -58,13 +58,13 @@ TEST_CASE("a dropped wait is shown to change what is read") {
 TEST_CASE("a slot used again too early is shown over two launches") {
   const std::string told = story(with(kSum, "rotation=2 ", ""));
   CHECK_THAT(told, Contains("reads slots[0:2, 0:32] and writes slots[1:2, 0:32]: 128 bytes"));
-  CHECK_THAT(told, Contains("if allreduce 'y' (put) tile 0 (rank 1, launch 1) has gone first"));
+  CHECK_THAT(told, Contains("if exchange 'y' (put) tile 0 (rank 1, launch 1) has gone first"));
   CHECK_THAT(told, Contains("at the end these differ: 'y' on rank 0 after launch 0\n"));
 }
 
 TEST_CASE("a race that only small dims show is shown with them") {
   CHECK_THAT(story(skipped_packets()),
-             Contains("if allreduce 'y' (put) tile 0 (rank 1, launch 2) has gone first"));
+             Contains("if exchange 'y' (put) tile 0 (rank 1, launch 2) has gone first"));
 }
 
 TEST_CASE("two writes show in the bytes that are left") {
@@ -77,8 +77,8 @@ TEST_CASE("a deadlock is shown with who waits for what") {
   const std::string told =
       story(with(text, "t3 c2#0 comm sm=2 place=1", "t3 c2#0 comm sm=2 place=0"));
   CHECK_THAT(told, Contains("deadlock: after the schedule of 4 tasks nothing goes on\n"));
-  CHECK_THAT(told, Contains("  allreduce 'y' (combine) tile 0 (rank 0) waits for event 'arrived' "
-                            "of allreduce 'y' (put) tile 0 (rank 1)\n"));
+  CHECK_THAT(told, Contains("  exchange 'y' (combine) tile 0 (rank 0) waits for event 'arrived' "
+                            "of exchange 'y' (put) tile 0 (rank 1)\n"));
   CHECK_THAT(told, !Contains("went on"));
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("what isn't so is not confirmed") {
   const Case cases[] = {
       {"the reader waits for the writer",
        {Claim::Race, {0, 0, 0}, {2, 0, 0}, {}, false, {{1, 0, 0}}},
-       "allreduce 'y' (put) tile 0 (rank 0) waits"},
+       "exchange 'y' (put) tile 0 (rank 0) waits"},
       {"the second is of a later launch",
        {Claim::Race, {2, 0, 0}, {0, 0, 1}, {}, false, {{0, 0, 0}, {1, 0, 0}}},
        "matmul 'down' tile 0 (rank 0, launch 1) isn't next in its stream"},
@@ -112,10 +112,10 @@ TEST_CASE("what isn't so is not confirmed") {
        "touch no byte in common"},
       {"a schedule that can't be followed",
        {Claim::Race, {0, 0, 0}, {2, 0, 0}, {}, false, {{3, 1, 0}}},
-       "step 1 of the schedule, allreduce 'y' (combine) tile 0 (rank 1), isn't next"},
+       "step 1 of the schedule, exchange 'y' (combine) tile 0 (rank 1), isn't next"},
       {"a step that has to wait",
        {Claim::Race, {0, 0, 0}, {2, 0, 0}, {}, false, {{2, 1, 0}}},
-       "step 1 of the schedule, allreduce 'y' (put) tile 0 (rank 1), waits"},
+       "step 1 of the schedule, exchange 'y' (put) tile 0 (rank 1), waits"},
       {"ordered, and so it is run",
        {Claim::Order, {0, 0, 0}, {2, 0, 0}, {}, false, {{0, 0, 0}, {1, 0, 0}}},
        "matmul 'down' tile 0 (rank 0) has ended before"},

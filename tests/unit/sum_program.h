@@ -8,7 +8,8 @@
 
 namespace maco::test {
 
-// Two ranks sum their halves of a matmul: each sends its own to the other. CTA 0 and 1 compute, CTA
+// Two ranks sum their halves of a matmul: each sends its own to the other (as a kind of op of its
+// own: what an allreduce has to deliver would have to be stated). CTA 0 and 1 compute, CTA
 // 2 communicates.
 inline const std::string kSum =
     R"(program sum stage=synced world=2 target=cpu ctas=3 arena=512 symmetric=2048 {
@@ -21,8 +22,8 @@ inline const std::string kSum =
   buffer slots : f32[2 x 32] slot rotation=2 offset=0
   buffer y : f32[4 x 8] output tensor=y
   call c0 = matmul op=down kind=matmul (x, p)
-  call c1 = put op=y kind=allreduce (p, slots)
-  call c2 = combine op=y kind=allreduce (p, slots, q)
+  call c1 = put op=y kind=exchange (p, slots)
+  call c2 = combine op=y kind=exchange (p, slots, q)
   call c3 = unary op=out kind=silu (q, y)
   event done local count=2
   event arrived peer
@@ -48,8 +49,8 @@ inline std::string skipped_packets() {
   std::string text = with(kSum, "rotation=2 offset", "rotation=2 packets offset");
   text = with(text, "arrived peer", "arrived packet");
   text = with(text, "  buffer x", "  value %0 = n in [0, 4]\n  buffer x");
-  return with(text, "call c2 = combine op=y kind=allreduce (",
-              "call c2 = combine op=y kind=allreduce { BR=4 across=1 T=1 mode=0 rows=value %0 } (");
+  return with(text, "call c2 = combine op=y kind=exchange (",
+              "call c2 = combine op=y kind=exchange { BR=4 across=1 T=1 mode=0 rows=value %0 } (");
 }
 
 /// Of a text that parses.

@@ -28,8 +28,8 @@ const std::string kExchange =
   buffer slots : f32[2 x 32] slot rotation=2 offset=0
   buffer y : f32[4 x 8] output tensor=y
   call c0 = matmul op=down kind=matmul (x, p)
-  call c1 = put op=y kind=allreduce (p, slots)
-  call c2 = combine op=y kind=allreduce (p, slots, q)
+  call c1 = put op=y kind=exchange (p, slots)
+  call c2 = combine op=y kind=exchange (p, slots, q)
   call c3 = unary op=out kind=silu (q, y)
   event done local
   event arrived peer
@@ -67,9 +67,9 @@ TEST_CASE("a scope that reaches both ends is accepted") {
 
 TEST_CASE("an event between ranks that reaches one GPU is refused, with both ends") {
   const std::string reason =
-      "scope: event 'arrived' reaches one GPU only (scope=gpu), but allreduce 'y' (combine) tile 0 "
-      "(rank 0) waits for it from allreduce 'y' (put) tile 0 (rank 1): allreduce 'y' (combine) "
-      "tile 0 (rank 0) may read slots[0:2, 0:32] as it was before allreduce 'y' (put) tile 0 (rank "
+      "scope: event 'arrived' reaches one GPU only (scope=gpu), but exchange 'y' (combine) tile 0 "
+      "(rank 0) waits for it from exchange 'y' (put) tile 0 (rank 1): exchange 'y' (combine) "
+      "tile 0 (rank 0) may read slots[0:2, 0:32] as it was before exchange 'y' (put) tile 0 (rank "
       "1) wrote there";
   CHECK_THAT(verdict(with(kExchange, "arrived peer", "arrived peer scope=gpu")),
              Contains("p:12:3: error: " + reason));
@@ -91,20 +91,20 @@ TEST_CASE("a relaxed signal or wait is refused by what may be seen too early") {
   };
   const Case cases[] = {
       {"signal done", "signal relaxed done",
-       "scope: matmul 'down' tile 0 signals event 'done' without a release: allreduce 'y' (put) "
+       "scope: matmul 'down' tile 0 signals event 'done' without a release: exchange 'y' (put) "
        "tile 0 (rank 0) may read p[0:4, 0:8] as it was before matmul 'down' tile 0 (rank 0) wrote "
        "there"},
       {"wait done", "wait relaxed done",
-       "scope: allreduce 'y' (put) tile 0 waits for event 'done' without an acquire: allreduce 'y' "
+       "scope: exchange 'y' (put) tile 0 waits for event 'done' without an acquire: exchange 'y' "
        "(put) tile 0 (rank 0) may read p[0:4, 0:8] as it was before matmul 'down' tile 0 (rank 0) "
        "wrote there"},
       {"signal arrived", "signal relaxed arrived",
-       "scope: allreduce 'y' (put) tile 0 signals event 'arrived' without a release: allreduce 'y' "
+       "scope: exchange 'y' (put) tile 0 signals event 'arrived' without a release: exchange 'y' "
        "(combine) tile 0 (rank 1) may read slots[0:2, 0:32]"},
       {"wait arrived", "wait relaxed arrived",
-       "scope: allreduce 'y' (combine) tile 0 waits for event 'arrived' without an acquire: "
-       "allreduce 'y' (combine) tile 0 (rank 0) may read slots[0:2, 0:32] as it was before "
-       "allreduce 'y' (put) tile 0 (rank 1) wrote there"},
+       "scope: exchange 'y' (combine) tile 0 waits for event 'arrived' without an acquire: "
+       "exchange 'y' (combine) tile 0 (rank 0) may read slots[0:2, 0:32] as it was before "
+       "exchange 'y' (put) tile 0 (rank 1) wrote there"},
   };
   for (const Case& c : cases) CHECK_THAT(verdict(with(kExchange, c.from, c.to)), Contains(c.reason));
 

@@ -43,17 +43,17 @@ TEST_CASE("a dropped wait is a race, told by the names of the graph") {
   CHECK_THAT(
       told,
       Contains("p:11:3: error: race: matmul 'down' tile 0 (rank 0, launch 0) writes p[0:4, "
-               "0:4], and allreduce "
+               "0:4], and exchange "
                "'y' (put) tile 0 (rank 0, launch 0) reads p[0:4, 0:8]: nothing orders the two"));
   CHECK_THAT(told, Contains("note: matmul 'down' tile 0 is task 0 of CTA 0; signals 'done'"));
 }
 
 TEST_CASE("a wait that takes one signal of two is refused by its count") {
   CHECK_THAT(verdict(with(kSum, "count=2", "count=1")),
-             Contains("count: event 'done' counts to 1 a launch, but 2 signals arrive: allreduce "
+             Contains("count: event 'done' counts to 1 a launch, but 2 signals arrive: exchange "
                       "'y' (put) tile 0 would start too early"));
   CHECK_THAT(verdict(with(kSum, "write p[0:4, 4:8]; signal done", "write p[0:4, 4:8]")),
-             Contains("counts to 2 a launch, but 1 signals arrive: allreduce 'y' (put) tile 0 "
+             Contains("counts to 2 a launch, but 1 signals arrive: exchange 'y' (put) tile 0 "
                       "would wait for ever"));
 }
 
@@ -64,12 +64,12 @@ TEST_CASE("tasks of a stream in the wrong order hang or read too early") {
   const std::string told = verdict(text);
   CHECK_THAT(
       told,
-      Contains("p:12:3: error: deadlock: allreduce 'y' (combine) tile 0 (rank 0) waits for what "
+      Contains("p:12:3: error: deadlock: exchange 'y' (combine) tile 0 (rank 0) waits for what "
                "comes after itself, and 3 tasks never start"));
   CHECK_THAT(told,
-             Contains("note: allreduce 'y' (combine) tile 0 (rank 0) waits for event 'arrived' of "
-                      "allreduce 'y' (put) tile 0 (rank 1)"));
-  CHECK_THAT(told, Contains("note: allreduce 'y' (put) tile 0 (rank 1) stands behind allreduce "
+             Contains("note: exchange 'y' (combine) tile 0 (rank 0) waits for event 'arrived' of "
+                      "exchange 'y' (put) tile 0 (rank 1)"));
+  CHECK_THAT(told, Contains("note: exchange 'y' (put) tile 0 (rank 1) stands behind exchange "
                             "'y' (combine) tile "
                             "0 (rank 1) in the stream of CTA 2"));
 
@@ -98,8 +98,8 @@ TEST_CASE("a slot that is used again a launch too early is a race") {
   const std::string told = verdict(once);
   CHECK_THAT(
       told,
-      Contains("race: allreduce 'y' (combine) tile 0 (rank 0, launch 0) reads slots[0:2, 0:32], "
-               "and allreduce 'y' (put) tile 0 (rank 1, launch 1) writes "
+      Contains("race: exchange 'y' (combine) tile 0 (rank 0, launch 0) reads slots[0:2, 0:32], "
+               "and exchange 'y' (put) tile 0 (rank 1, launch 1) writes "
                "slots[1:2, 0:32] on others: nothing orders the two"));
   // An acknowledgement of the launch before mends it.
   std::string acked = with(once, "event summed local", "event summed local\n  event ack peer");
@@ -114,12 +114,12 @@ TEST_CASE("a write to a peer that nobody signals is a race") {
   std::string text = with(kSum, "wait arrived from others; ", "");
   text = with(text, "; signal arrived to others", "");
   CHECK_THAT(verdict(text), Contains("(rank 1, launch 0) writes slots[1:2, 0:32] on others, and "
-                                     "allreduce 'y' (combine) tile 0 (rank 0, launch 0) reads "
+                                     "exchange 'y' (combine) tile 0 (rank 0, launch 0) reads "
                                      "slots[0:2, 0:32]: nothing orders the two"));
   CHECK_THAT(
       verdict(with(kSum, "; signal arrived to others", "")),
       Contains(
-          "count: allreduce 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
+          "count: exchange 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
           "1, which never signals it there"));
   CHECK_THAT(
       verdict(with(kSum, "signal arrived to others", "signal arrived to others, arrived to all")),
@@ -130,7 +130,7 @@ TEST_CASE("ranks that leave out a task that others wait for are refused") {
   CHECK_THAT(
       verdict(with(kSum, "sm=2 place=0:", "sm=2 place=0 ranks=0x1:")),
       Contains(
-          "count: allreduce 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
+          "count: exchange 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
           "1, which never signals it there"));
   // Of a local event they still signal.
   CHECK_THAT(verdict(with(kSum, "t1 c0#1 compute sm=1 place=0:",
@@ -153,7 +153,7 @@ TEST_CASE("packets carry their own data and nothing else") {
               "may slots[0:1, 0:32 rank_rows=1 on=others] plain[0:1, 0:8 rank_rows=1 on=others]");
   more = with(more, "slots[0:2, 0:32]; write q", "slots[0:2, 0:32] plain[0:2, 0:8]; write q");
   CHECK_THAT(verdict(more),
-             Contains("writes plain[1:2, 0:8] on others, and allreduce 'y' (combine) tile 0 "
+             Contains("writes plain[1:2, 0:8] on others, and exchange 'y' (combine) tile 0 "
                       "(rank 0, launch 0) reads plain[0:2, 0:8]"));
 }
 
@@ -164,8 +164,8 @@ TEST_CASE("temporaries may share memory where events keep them apart") {
   CHECK(verdict(shared) == "");
   std::string apart = with(shared, "t3 c2#0 comm sm=2 place=1", "t3 c2#0 compute sm=1 place=1");
   CHECK_THAT(verdict(apart),
-             Contains("race: allreduce 'y' (put) tile 0 (rank 0, launch 0) reads p[0:4, "
-                      "0:8], and allreduce 'y' (combine) tile 0 (rank 0, launch 0) writes "
+             Contains("race: exchange 'y' (put) tile 0 (rank 0, launch 0) reads p[0:4, "
+                      "0:8], and exchange 'y' (combine) tile 0 (rank 0, launch 0) writes "
                       "q[0:4, 0:8], which share memory: nothing orders the two"));
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("a signal to a peer is waited for") {
   const std::string deaf =
       with(with(kSum, "read p[0:4, 0:8] slots[0:2, 0:32]; write q", "read p[0:4, 0:8]; write q"),
            "wait arrived from others; ", "");
-  CHECK_THAT(verdict(deaf), Contains("count: allreduce 'y' (put) tile 0 on rank 0 signals event "
+  CHECK_THAT(verdict(deaf), Contains("count: exchange 'y' (put) tile 0 on rank 0 signals event "
                                      "'arrived' to rank 1, where nobody waits for it"));
 }
 
@@ -211,7 +211,7 @@ TEST_CASE("what a stage promises is checked") {
        "reads slot 'slots' of others"},
       {"write y[0:4", "write q[0:4", "output 'y' is not written on rank 0"},
       {"read p[0:4, 0:8]; may", "read y[0:4, 0:8]; may",
-       "order: allreduce 'y' (put) tile 0 reads output 'y' before any task of the list writes it"},
+       "order: exchange 'y' (put) tile 0 reads output 'y' before any task of the list writes it"},
       {"temp offset=256", "temp", "temp 'q' has no address although the Program is synced"},
       {"temp offset=256", "temp offset=250", "temp 'q' lies at 250, which is no multiple of 256"},
       {"temp offset=256", "temp offset=512",
@@ -222,8 +222,8 @@ TEST_CASE("what a stage promises is checked") {
       {"sm=1 place=0", "sm=0 place=0", "the stream of CTA 0 has a gap or two tasks at place 1"},
       {"sm=1 place=0", "sm=1 place=1", "the stream of CTA 1 has a gap"},
       {"comm sm=2 place=0", "comm sm=1 place=1",
-       "allreduce 'y' (put) tile 0 is comm work, but CTA 1 is a compute worker"},
-      {"comm 2..3", "comm 2..3 [allgather]", "runs on CTA 2, which is not for 'allreduce'"},
+       "exchange 'y' (put) tile 0 is comm work, but CTA 1 is a compute worker"},
+      {"comm 2..3", "comm 2..3 [allgather]", "runs on CTA 2, which is not for 'exchange'"},
       {"comm 2..3", "comm 1..3", "CTA 1 has two roles"},
       {"wait summed", "wait summed from others", "waits for the local event 'summed' of others"},
       {"compute 0..2", "compute 0..1", "matmul 'down' tile 1 runs on CTA 1, which has no role"},
