@@ -229,7 +229,6 @@ std::vector<Job> all_jobs(const std::vector<Variant>& variants) {
   }
   for (Job& j : jobs) {
     j.c.seed = seed++;
-    j.c.pipeline.target = "cpu";
   }
   return jobs;
 }
@@ -242,7 +241,7 @@ std::string culprits(const Job& j, bool check_access) {
     cases.back().text = text_of("alone", j.world, kShapes[u.shape].dims, "", {u});
   }
   std::string s;
-  const BatchResult r = run_batch(cases, check_access);
+  const BatchResult r = run_batch(cases, {.check_access = check_access});
   for (size_t i = 0; i < cases.size(); ++i)
     if (!r.errors[i].empty()) s += fmt::format("alone: {}\n{}", r.errors[i], cases[i].text);
   return s.empty() ? "each of its ops passes alone\n" + j.c.text : s;
@@ -259,7 +258,7 @@ void run(std::vector<Job>& jobs) {
       std::vector<Case> cases;
       for (size_t i = first; i < last; ++i) cases.push_back(jobs[i].c);
       const bool check_access = first / kBatch % 3 == 2;
-      const BatchResult r = run_batch(cases, check_access);
+      const BatchResult r = run_batch(cases, {.check_access = check_access});
       for (size_t i = first; i < last; ++i) {
         jobs[i].error = r.errors[i - first];
         if (jobs[i].error.empty())

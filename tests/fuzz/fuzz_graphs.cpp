@@ -21,14 +21,16 @@ struct Options {
   uint64_t first = 0, last = kCoveringSeeds - 1;
   uint64_t batch = 8;
   unsigned jobs = 2;
+  int gpus = 0;
   bool print = false, shrink = true;
 };
 
 constexpr const char* kUsage =
-    "Compiles random graphs, runs them on the CPU target and compares them with the reference.\n"
+    "Compiles random graphs, runs them on the CPU target, or on GPUs, and compares them with the reference.\n"
     "  fuzz-graphs                          the seeds that cover everything\n"
     "  fuzz-graphs --seeds 1000..1999 --batch 16 --jobs 4\n"
-    "  fuzz-graphs --seeds 17 --print       one graph, and its text\n";
+    "  fuzz-graphs --seeds 17 --print       one graph, and its text\n"
+    "  fuzz-graphs --gpus 2                 on two GPUs, which the ranks of each graph share\n";
 
 bool parse(int argc, char** argv, Options& o) {
   const auto number = [](const char* text, uint64_t& n) {
@@ -49,6 +51,10 @@ bool parse(int argc, char** argv, Options& o) {
       else if (!number(range.substr(dots + 2).c_str(), o.last) || o.last < o.first) return false;
     } else if (option == "--batch") {
       if (!number(argv[++i], o.batch) || o.batch == 0) return false;
+    } else if (option == "--gpus") {
+      uint64_t n = 0;
+      if (!number(argv[++i], n) || n == 0 || n > 64) return false;
+      o.gpus = static_cast<int>(n);
     } else if (option == "--jobs") {
       uint64_t n = 0;
       if (!number(argv[++i], n) || n == 0 || n > 256) return false;
@@ -66,7 +72,6 @@ Case case_of(const RandomGraph& g) {
   c.text = g.text();
   c.launches = g.launches;
   c.seed = g.seed;
-  c.pipeline.target = "cpu";
   return c;
 }
 
@@ -112,7 +117,7 @@ class Fuzzer {
     for (std::thread& w : workers) w.join();
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
     std::cout << coverage_.table();
-    std::cout << fmt::format("{:.0f} s; passes {:.0f} s, host compiler {:.0f} s, running and reference {:.0f} s in {} jobs\n", wall.count(), prepare_s_,
+    std::cout << fmt::format("{:.0f} s; passes {:.0f} s, kernels' compiler {:.0f} s, running and reference {:.0f} s in {} jobs\n", wall.count(), prepare_s_,
                              compile_s_, run_s_, o_.jobs);
     int failed = failures_;
     if (o_.first == 0 && o_.last + 1 >= kCoveringSeeds) {
@@ -140,12 +145,12 @@ class Fuzzer {
       graph_of.push_back(graphs.size() - 1);
     }
     // Every fourth batch is compiled with the check of accesses; a replay of one seed always.
-    const bool check_access = first / o_.batch % 4 == 3 || o_.first == o_.last;
-    const BatchResult r = run_batch(cases, check_access);
+    const Where where = {.gpus = o_.gpus, .check_access = o_.gpus == 0 && (first / o_.batch % 4 == 3 || o_.first == o_.last)};
+    const BatchResult r = run_batch(cases, where);
     Coverage covered;
     for (size_t i = 0; i < cases.size(); ++i) {
       const RandomGraph& g = graphs[graph_of[i]];
-      if (!r.errors[i].empty()) report(g, r.prepared[i].c, r.errors[i], check_access);
+      if (!r.errors[i].empty()) report(g, r.prepared[i].c, r.errors[i], where);
       else if (cases[i].same_as < 0) covered.add(r.prepared[i], g.plan.roles);
     }
     std::lock_guard lock(mutex_);
@@ -156,13 +161,13 @@ class Fuzzer {
   }
 
   // A graph with fewer ops that still fails: ops that no other reads go, from the last one on, and settings.
-  std::string shrink(const RandomGraph& g, Case c, bool check_access, std::string& error) {
+  std::string shrink(const RandomGraph& g, Case c, const Where& where, std::string& error) {
     c.same_as = -1;
     std::vector<bool> kept(g.ops.size(), true);
     bool settings = true;
     const auto fails = [&] {
       c.text = g.text(kept, settings);
-      const std::string e = run_batch({c}, check_access).errors[0];
+      const std::string e = run_batch({c}, where).errors[0];
       if (!e.empty()) error = e;
       return !e.empty();
     };
@@ -185,16 +190,16 @@ class Fuzzer {
     return g.text(kept, settings);
   }
 
-  void report(const RandomGraph& g, const Case& c, std::string error, bool check_access) {
+  void report(const RandomGraph& g, const Case& c, std::string error, const Where& where) {
     std::string text = c.text, smaller;
     if (o_.shrink) {
       std::string shrunk_error;
-      smaller = shrink(g, c, check_access, shrunk_error);
+      smaller = shrink(g, c, where, shrunk_error);
       if (!smaller.empty()) smaller = fmt::format("with fewer ops: {}\n{}", shrunk_error, smaller);
     }
     std::lock_guard lock(mutex_);
     ++failures_;
-    std::cout << fmt::format("FAILED {}: {}\n{}{}replay: fuzz-graphs --seeds {}\n\n", c.name, error, text, smaller, g.seed) << std::flush;
+    std::cout << fmt::format("FAILED {}: {}\n{}{}replay: fuzz-graphs --seeds {}{}\n\n", c.name, error, text, smaller, g.seed, o_.gpus ? fmt::format(" --gpus {}", o_.gpus) : "") << std::flush;
   }
 
   const Options o_;

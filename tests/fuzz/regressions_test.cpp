@@ -42,7 +42,6 @@ TEST_CASE("graphs that went wrong once") {
       c.name = path.filename().string();
       c.text.assign(std::istreambuf_iterator<char>(in), {});
       c.seed = 5 + cases.size();
-      c.pipeline.target = "cpu";
       ir::Diagnostics diagnostics;
       const auto graph = frontend::parse_dsl(diagnostics.add_file(c.name, c.text), diagnostics);
       INFO(diagnostics.render());
@@ -50,7 +49,7 @@ TEST_CASE("graphs that went wrong once") {
       c.launches = launches_of(*graph);
       cases.push_back(std::move(c));
     }
-    const BatchResult r = run_batch(cases, check_access);
+    const BatchResult r = run_batch(cases, {.check_access = check_access});
     for (size_t i = 0; i < cases.size(); ++i) {
       INFO(cases[i].name << ": " << r.errors[i]);
       CHECK(r.errors[i].empty());
@@ -67,8 +66,7 @@ TEST_CASE("kernels that are loaded at once share nothing") {
     c.name = std::string("theta ") + theta;
     c.text = std::string("graph rotary {\n  input x : f32[7, 64]\n  input p : i32[7]\n  output y = rope(x, p, head_dim = 64, theta = ") + theta + ")\n}\n";
     c.launches = {{}};
-    c.pipeline.target = "cpu";
-    prepared.push_back(prepare(std::move(c)));
+    prepared.push_back(prepare(std::move(c), {}));
     INFO(prepared.back().error);
     REQUIRE(prepared.back().error.empty());
     runtime::Status status;

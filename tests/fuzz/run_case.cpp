@@ -8,10 +8,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <mutex>
 
+#include "compiler/cost/machine.h"
 #include "compiler/frontend/frontend.h"
 #include "ir/check.h"
 #include "runtime/cpu/session.h"
+#include "runtime/host/cuda_session.h"
+#include "runtime/host/jit.h"
 #include "runtime/reference/check.h"
 #include "runtime/reference/fill.h"
 #include "runtime/reference/reference.h"
@@ -25,6 +29,7 @@ using reference::Tensor;
 using reference::Values;
 
 constexpr auto kPoison = static_cast<std::byte>(0xff);  // NaN in every float type
+constexpr const char* kGpuTarget = "sm_90a";
 using Bytes = std::vector<std::byte>;
 
 thread_local char current_case[160];
@@ -43,27 +48,53 @@ void at(const std::string& name) { std::snprintf(current_case, sizeof current_ca
 // One session among those that must agree.
 struct Run {
   std::string executor;
-  std::unique_ptr<runtime::CpuSession> session;
+  std::unique_ptr<runtime::Session> session;
 };
+
+runtime::SessionOptions session_options(const Case& c, size_t run) {
+  constexpr std::array<uint32_t, 4> epochs = {0xffffffffu, 0xfffffffeu, 0x7fffffffu, 1u};
+  runtime::SessionOptions options;
+  options.timeout_ms = 60000;
+  options.first_epoch = epochs[(c.seed + run) % epochs.size()];
+  return options;
+}
+
+// Kernel `index` of `library` on fibres and on threads with jitter.
+std::vector<Run> cpu_runs(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library, size_t index, bool check_access,
+                          runtime::Status& status) {
+  std::vector<Run> runs;
+  for (const bool fibres : {true, false}) {
+    runtime::SessionOptions options = session_options(p.c, 0);
+    options.check_access = check_access;
+    (fibres ? options.replay : options.jitter) = p.c.seed;
+    auto session = runtime::make_cpu_session(library, index, p.kernel, options, status);
+    if (session && check_access) status = session->set_regions(p.program);
+    if (!session || !status) break;
+    runs.push_back({fmt::format("{} {})", fibres ? "fibres (--replay" : "threads (--jitter", p.c.seed), std::move(session)});
+  }
+  return runs;
+}
+
+int ranks_per_gpu(int64_t world, const Where& where) { return static_cast<int>((world + where.gpus - 1) / where.gpus); }
+
+std::vector<Run> gpu_runs(const Prepared& p, const Where& where, runtime::Status& status) {
+  std::vector<Run> runs;
+  for (size_t i = 0; i < 2; ++i) {
+    runtime::SessionOptions options = session_options(p.c, i);
+    options.ranks_per_gpu = ranks_per_gpu(p.graph.world, where);
+    auto session = runtime::make_cuda_session(p.kernel, options, status);
+    if (!session) break;
+    runs.push_back({fmt::format("GPUs from epoch {}", options.first_epoch), std::move(session)});
+  }
+  return runs;
+}
 
 class Runner {
  public:
-  Runner(const Prepared& p, std::shared_ptr<runtime::CpuLibrary> library, size_t index, bool check_access)
-      : p_(p), g_(p.graph), world_(static_cast<int>(p.graph.world)), reference_(p.graph) {
-    constexpr std::array<uint32_t, 4> epochs = {0xffffffffu, 0xfffffffeu, 0x7fffffffu, 1u};
-    runtime::SessionOptions options;
-    options.check_access = check_access;
-    options.timeout_ms = 60000;
-    options.first_epoch = epochs[p.c.seed % epochs.size()];
-    options.replay = p.c.seed;
-    add(fmt::format("fibres (--replay {})", p.c.seed), library, index, options);
-    options.replay.reset();
-    options.jitter = p.c.seed;
-    add(fmt::format("threads (--jitter {})", p.c.seed), library, index, options);
-  }
+  Runner(const Prepared& p, std::vector<Run> runs)
+      : p_(p), g_(p.graph), world_(static_cast<int>(p.graph.world)), reference_(p.graph), runs_(std::move(runs)) {}
 
   std::string run(Results& results) {
-    if (!error_.empty()) return error_;
     for (size_t launch = 0; launch < p_.c.launches.size() && error_.empty(); ++launch) {
       one_launch(launch);
       if (!error_.empty()) error_ = fmt::format("launch {}{}: {}", launch, values_text(), error_);
@@ -73,14 +104,6 @@ class Runner {
   }
 
  private:
-  void add(std::string executor, const std::shared_ptr<runtime::CpuLibrary>& library, size_t index, const runtime::SessionOptions& options) {
-    runtime::Status status;
-    auto session = runtime::make_cpu_session(library, index, p_.kernel, options, status);
-    if (session && options.check_access) status = session->set_regions(p_.program);
-    if (!session || !status) error_ = status.message;
-    else runs_.push_back({std::move(executor), std::move(session)});
-  }
-
   std::string values_text() const {
     std::string s;
     for (const auto& [name, n] : values_) s += fmt::format("{}{} = {}", s.empty() ? " (" : ", ", name, n);
@@ -196,7 +219,7 @@ void report_crashes() {
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, crashed);
 }
 
-Prepared prepare(Case c) {
+Prepared prepare(Case c, const Where& where) {
   Prepared p;
   p.c = std::move(c);
   at(p.c.name + ", compiling");
@@ -207,6 +230,8 @@ Prepared prepare(Case c) {
       p.graph = std::move(*graph);
       tools::CompileOptions options;
       options.pipeline = p.c.pipeline;
+      options.pipeline.target = where.gpus > 0 ? kGpuTarget : "cpu";
+      if (where.gpus > 0) options.pipeline.sms = cost::find_machine(kGpuTarget)->sms / ranks_per_gpu(p.graph.world, where);
       options.reparse = true;
       if (auto compiled = tools::compile(p.graph, options, diagnostics, {})) {
         p.program = std::move(compiled->program);
@@ -220,43 +245,81 @@ Prepared prepare(Case c) {
   return p;
 }
 
-std::string run(const Prepared& p, std::shared_ptr<runtime::CpuLibrary> library, size_t index, bool check_access, Results& results) {
+namespace {
+
+std::string run(const Prepared& p, std::vector<Run> runs, Results& results) {
   at(p.c.name + ", running");
   try {
-    return Runner(p, std::move(library), index, check_access).run(results);
+    return Runner(p, std::move(runs)).run(results);
   } catch (const std::exception& e) {
     return e.what();
   }
 }
 
-BatchResult run_batch(std::vector<Case> cases, bool check_access) {
-  BatchResult b;
-  auto start = std::chrono::steady_clock::now();
-  std::vector<std::string> sources;
-  for (Case& c : cases) {
-    b.prepared.push_back(prepare(std::move(c)));
-    b.errors.push_back(b.prepared.back().error);
-    if (b.prepared.back().error.empty()) sources.push_back(b.prepared.back().kernel);
-  }
-  b.prepare_s = since(start);
-  start = std::chrono::steady_clock::now();
+}  // namespace
+
+std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library, size_t index, bool check_access, Results& results) {
   runtime::Status status;
-  const auto library = sources.empty() ? nullptr : runtime::compile_cpu_kernels(sources, {check_access, false}, status);
-  if (!library && sources.size() > 1) {  // which of them is it?
-    for (size_t i = 0; i < b.prepared.size(); ++i) {
-      if (!b.errors[i].empty()) continue;
-      runtime::Status own;
-      if (!runtime::compile_cpu_kernels({b.prepared[i].kernel}, {check_access, false}, own)) b.errors[i] = own.message;
-    }
-  }
+  auto runs = cpu_runs(p, library, index, check_access, status);
+  return status ? run(p, std::move(runs), results) : status.message;
+}
+
+namespace {
+
+// The cases that have a kernel: on the CPU target.
+void run_on_cpu(BatchResult& b, bool check_access, std::vector<Results>& results) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> sources;
+  for (const Prepared& p : b.prepared)
+    if (p.error.empty()) sources.push_back(p.kernel);
+  if (sources.empty()) return;
+  runtime::Status status;
+  const auto library = runtime::compile_cpu_kernels(sources, {check_access, false}, status);
   b.compile_s = since(start);
-  start = std::chrono::steady_clock::now();
-  std::vector<Results> results(b.prepared.size());
   size_t index = 0;
   for (size_t i = 0; i < b.prepared.size(); ++i) {
     if (!b.errors[i].empty()) continue;
-    b.errors[i] = library ? run(b.prepared[i], library, index, check_access, results[i]) : status.message;
-    ++index;
+    runtime::Status own = status;
+    if (library) b.errors[i] = run(b.prepared[i], library, index++, check_access, results[i]);
+    // One of them doesn't compile: which?
+    else if (sources.size() == 1 || !runtime::compile_cpu_kernels({b.prepared[i].kernel}, {check_access, false}, own)) b.errors[i] = own.message;
+  }
+}
+
+// On GPUs. Kernels of one session at a time: two that wait for peers could keep each other's SMs for ever.
+void run_on_gpus(BatchResult& b, const Where& where, std::vector<Results>& results) {
+  static std::mutex device;
+  const auto start = std::chrono::steady_clock::now();
+  std::string cubin;
+  for (size_t i = 0; i < b.prepared.size(); ++i)
+    if (b.errors[i].empty())
+      if (const auto status = runtime::compile_kernel(b.prepared[i].kernel, kGpuTarget, false, cubin); !status) b.errors[i] = status.message;
+  b.compile_s = since(start);
+  std::lock_guard lock(device);
+  for (size_t i = 0; i < b.prepared.size(); ++i) {
+    if (!b.errors[i].empty()) continue;
+    runtime::Status status;
+    auto runs = gpu_runs(b.prepared[i], where, status);
+    b.errors[i] = status ? run(b.prepared[i], std::move(runs), results[i]) : status.message;
+  }
+}
+
+}  // namespace
+
+BatchResult run_batch(std::vector<Case> cases, const Where& where) {
+  BatchResult b;
+  auto start = std::chrono::steady_clock::now();
+  for (Case& c : cases) {
+    b.prepared.push_back(prepare(std::move(c), where));
+    b.errors.push_back(b.prepared.back().error);
+  }
+  b.prepare_s = since(start);
+  start = std::chrono::steady_clock::now();
+  std::vector<Results> results(b.prepared.size());
+  if (where.gpus > 0) run_on_gpus(b, where, results);
+  else run_on_cpu(b, where.check_access, results);
+  b.run_s = since(start) - b.compile_s;
+  for (size_t i = 0; i < b.prepared.size(); ++i) {
     const int other = b.prepared[i].c.same_as;
     if (other < 0 || !b.errors[i].empty() || !b.errors[static_cast<size_t>(other)].empty()) continue;
     const Results& expected = results[static_cast<size_t>(other)];
@@ -264,7 +327,6 @@ BatchResult run_batch(std::vector<Case> cases, bool check_access) {
       if (const auto it = expected.find(what); b.errors[i].empty() && (it == expected.end() || it->second != bytes))
         b.errors[i] = fmt::format("{} has other bits than in {}", what, b.prepared[static_cast<size_t>(other)].c.name);
   }
-  b.run_s = since(start);
   at("nothing");
   return b;
 }

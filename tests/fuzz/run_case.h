@@ -1,4 +1,4 @@
-// Compiles graphs in batches, runs them on the CPU target and compares them with the reference.
+// Compiles graphs in batches, runs them on the CPU target or on GPUs and compares them with the reference.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,12 @@ struct Case {
   int same_as = -1;
 };
 
+/// Where a batch runs.
+struct Where {
+  int gpus = 0;               // that share the ranks of each graph; 0: the CPU target
+  bool check_access = false;  // accesses against declared regions; CPU target only
+};
+
 /// A case through the pipeline, with a print and a parse between all passes.
 struct Prepared {
   Case c;
@@ -33,22 +39,23 @@ struct Prepared {
   std::string kernel;
   std::string error;    // why there is no kernel
 };
-Prepared prepare(Case c);
+Prepared prepare(Case c, const Where& where);
 
 /// The bytes of every output and state, by "'y' on rank 1 after launch 0".
 using Results = std::map<std::string, std::vector<std::byte>>;
 
-/// Runs kernel `index` of `library` on fibres and on threads with jitter, launch by launch: results against the reference and each other,
-/// what no launch may touch against what it was. Nothing if all is well, else what isn't.
-std::string run(const Prepared& p, std::shared_ptr<runtime::CpuLibrary> library, size_t index, bool check_access, Results& results);
+/// Runs kernel `index` of `library` on fibres and on threads with jitter; what went wrong, or "".
+std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library, size_t index, bool check_access, Results& results);
 
-/// All of it for a batch, whose kernels become one translation unit: for each case what went wrong, or "".
+/// Compiles and runs a batch, launch by launch: on the CPU target, where its kernels are one translation unit, on fibres and on threads with
+/// jitter; on GPUs twice, from different epochs. Results are held against the reference and each other, what no launch may touch against
+/// what it was. For each case what went wrong, or "".
 struct BatchResult {
   std::vector<Prepared> prepared;
   std::vector<std::string> errors;
   double prepare_s = 0, compile_s = 0, run_s = 0;
 };
-BatchResult run_batch(std::vector<Case> cases, bool check_access);
+BatchResult run_batch(std::vector<Case> cases, const Where& where);
 
 /// Says on standard error which case a thread was at, should the process crash.
 void report_crashes();
