@@ -26,10 +26,16 @@ void declare_ranks(Context& c) {
   c.variables["world"] = {Variable::Kind::World, {world, world}, c.world_sound};
 }
 
+/// A key that every graph has, though it may stand in a part that couldn't be read.
+const Raw* require_of_graph(Context& c, const Raw& root, const std::string& key) {
+  return c.options.incomplete ? root.find(key) : require(c, root, "the graph", key);
+}
+
 /// False if this document is of a version that can't be read.
 bool check_version(Context& c, const Raw& root) {
-  const Raw* version = require(c, root, "the graph", "maco");
+  const Raw* version = require_of_graph(c, root, "maco");
   if (version == nullptr) {
+    if (c.options.incomplete) return true;
     c.report.append("; this is format version 1");
     return true;
   }
@@ -40,13 +46,16 @@ bool check_version(Context& c, const Raw& root) {
 }
 
 void build_name_and_world(Context& c, const Raw& root) {
-  if (const Raw* name = require(c, root, "the graph", "name"))
+  if (const Raw* name = require_of_graph(c, root, "name"))
     if (auto text = read_name(c, *name, "the name of the graph")) c.graph.name = *text;
   if (const Raw* world = root.find("world")) {
     // An expression here could only mean itself: nothing is declared yet.
     const auto value = read_constant(c, *world, "'world'", 1, kMaxWorld);
     c.world_sound = value.has_value();
     c.graph.world = value.value_or(2);
+  } else if (c.options.incomplete) {
+    c.world_sound = false;
+    c.graph.world = 2;
   }
 }
 
@@ -122,8 +131,8 @@ void build_graph(Context& c, const Raw& root) {
   build_name_and_world(c, root);
   declare_ranks(c);
   if (const Raw* dims = root.find("dims")) build_dims(c, *dims);
-  const Raw* tensors = require(c, root, "the graph", "tensors");
-  const Raw* ops = require(c, root, "the graph", "ops");
+  const Raw* tensors = require_of_graph(c, root, "tensors");
+  const Raw* ops = require_of_graph(c, root, "ops");
   if (tensors != nullptr)
     build_tensors(c, *tensors);
   else

@@ -26,7 +26,13 @@ std::optional<ir::AttrValue> read_number(Context& c, const Raw& raw, const std::
   if (raw.kind == Raw::Kind::Float) return raw.number;
   if (raw.kind == Raw::Kind::String) {
     const ir::ParseExprResult parsed = ir::parse_expr(raw.text);
-    if (parsed.expr && parsed.expr->is_constant()) return *parsed.expr;
+    if (parsed.expr && parsed.expr->is_constant()) {
+      if (raw.text.find('/') == std::string::npos) return *parsed.expr;
+      c.error(raw.loc, fmt::format("{} must be a number, found '{}', whose '/' would floor to {}; "
+                                   "write a number such as 0.5",
+                                   what, raw.text, *parsed.expr->constant()));
+      return std::nullopt;
+    }
   }
   c.error(raw.loc, fmt::format("{} must be a number, found {}", what, describe(raw)));
   return std::nullopt;

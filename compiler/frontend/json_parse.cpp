@@ -5,11 +5,17 @@
 // that the token of each event is found by skipping those. When the parser gives up, the cursor
 // stands behind the last good token, and what may follow there is known from the stack of open
 // brackets.
+//
+// A slip whose repair is plain (a comma too many, a comment, ...) is an error, repaired in the
+// texts, and reading begins again, so that all slips of a file are reported. After any other error
+// what was read so far is checked.
 
 #include <fmt/format.h>
 
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "compiler/frontend/frontend.h"
 
@@ -26,10 +32,40 @@ bool is_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+/// A file's text with the slips repaired that were found so far.
+struct Repaired {
+  std::string text;  // every byte in its place in the file: comments are blank, quotes double
+  std::map<size_t, std::string> inserted;  // before the byte at the key
+  std::set<size_t> removed;                // commas too many
+  int count = 0;
+
+  /// What the parser reads.
+  std::string json() const {
+    std::string s;
+    size_t at = 0;
+    const auto copy_to = [&](size_t end) {
+      for (; at < end; ++at) s += removed.count(at) > 0 ? ' ' : text[at];
+    };
+    for (const auto& [place, what] : inserted) {
+      copy_to(place);
+      s += what;
+    }
+    copy_to(text.size());
+    return s;
+  }
+  /// The place in the file of the parser's byte `position`.
+  size_t place_of(size_t position) const {
+    size_t before = 0;
+    for (const auto& [place, what] : inserted)
+      if (place + before < position) before += what.size();
+    return position - std::min(position, before);
+  }
+};
+
 class TreeBuilder {
  public:
-  TreeBuilder(int32_t file, ir::Diagnostics& diagnostics)
-      : file_(file), diagnostics_(diagnostics), text_(diagnostics.file_text(file)) {
+  TreeBuilder(int32_t file, ir::Diagnostics& diagnostics, Repaired& repaired)
+      : file_(file), diagnostics_(diagnostics), text_(repaired.text), repaired_(repaired) {
     if (text_.substr(0, 3) == "\xef\xbb\xbf") pos_ = 3;
   }
 
@@ -75,11 +111,31 @@ class TreeBuilder {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) {
-    explain(position, e.what());
+    explain(repaired_.place_of(position), e.what());
     return false;
   }
 
   Raw& root() { return root_; }
+  /// Without what was open when the parser gave up: of its tensors and ops those that were read, of
+  /// other keys those that were complete.
+  Raw& complete_part() {
+    if (stack_.empty()) return root_;
+    const auto drop_last = [](Raw& raw) {
+      if (raw.kind == Raw::Kind::Map)
+        raw.map.pop_back();
+      else
+        raw.list.pop_back();
+    };
+    const bool last_is_broken = last_ == Last::Key || broken_value_;
+    const bool members = stack_.size() > 1 && root_.kind == Raw::Kind::Map &&
+                         (root_.map.back().key == "tensors" || root_.map.back().key == "ops");
+    if (members) {
+      if (stack_.size() > 2 || last_is_broken) drop_last(*stack_[1]);
+    } else if (stack_.size() > 1 || last_is_broken) {
+      drop_last(root_);
+    }
+    return root_;
+  }
 
  private:
   enum class Last : uint8_t { Nothing, Open, Key, Value };
@@ -182,6 +238,7 @@ class TreeBuilder {
 
   bool too_large(const Raw& raw) {
     diagnostics_.error(raw.loc, "the integer does not fit in 64 bits");
+    broken_value_ = true;
     return false;
   }
 
@@ -223,6 +280,45 @@ class TreeBuilder {
     if (peek() == '\'') hint = "; strings take double quotes";
     if (peek() == '/' || peek() == '#') hint = "; JSON has no comments";
     fail(fmt::format("expected {}, found {}{}", expected, found(), hint));
+    repair_token();
+  }
+
+  // --- repairs ---
+
+  void insert(size_t place, std::string what) {
+    repaired_.inserted[place] += what;
+    ++repaired_.count;
+  }
+  void overwrite(size_t begin, size_t end, char with) {
+    for (size_t i = begin; i < end; ++i)
+      if (repaired_.text[i] != '\n') repaired_.text[i] = with;
+    ++repaired_.count;
+  }
+  /// A comment, or a string in single quotes, at the cursor.
+  void repair_token() {
+    const std::string_view rest = text_.substr(std::min(pos_, text_.size()));
+    const auto line_end = std::min(text_.find('\n', pos_), text_.size());
+    if (rest.substr(0, 2) == "/*") {
+      const size_t end = text_.find("*/", pos_ + 2);
+      if (end != std::string_view::npos) overwrite(pos_, end + 2, ' ');
+    } else if (rest.substr(0, 2) == "//" || rest.substr(0, 1) == "#") {
+      overwrite(pos_, line_end, ' ');
+    } else if (rest.substr(0, 1) == "'") {
+      const size_t end = text_.find_first_of("'\"\\\n", pos_ + 1);
+      if (end == std::string_view::npos || text_[end] != '\'') return;
+      overwrite(pos_, pos_ + 1, '"');
+      overwrite(end, end + 1, '"');
+    }
+  }
+  /// Whether a value, or a key, may begin at the cursor.
+  bool at_value() const {
+    const char c = peek();
+    return c == '"' || c == '{' || c == '[' || c == '-' || is_digit(c) ||
+           (is_word(c) && is_literal());
+  }
+  bool is_literal() const {
+    const std::string_view word = text_.substr(pos_, token_end() - pos_);
+    return word == "true" || word == "false" || word == "null";
   }
 
   void explain(size_t position, std::string_view what) {
@@ -234,7 +330,13 @@ class TreeBuilder {
         if (at_end()) return fail("expected a graph, found nothing");
         return explain_value("'{'", position, what);
       case Last::Key:
-        if (peek() != ':') return unexpected("':' after the key");
+        if (peek() != ':') {
+          const bool forgotten = at_value();
+          const size_t place = pos_;
+          unexpected("':' after the key");
+          if (forgotten) insert(place, ":");
+          return;
+        }
         step();
         skip_space();
         return explain_value("a value", position, what);
@@ -244,22 +346,44 @@ class TreeBuilder {
       case Last::Value:
         if (stack_.empty()) return unexpected("the end of the file after the graph");
         if (peek() != ',') {
-          if (pos_ > 0 && text_[pos_ - 1] == '0' && is_digit(peek()))
+          if (pos_ > 0 && text_[pos_ - 1] == '0' && is_digit(peek())) {
+            broken_value_ = true;
             return fail("a number may not begin with 0");
-          return unexpected(fmt::format("',' or {}", close));
+          }
+          const bool forgotten = in_map ? peek() == '"' : at_value();
+          const size_t place = pos_;
+          unexpected(fmt::format("',' or {}", close));
+          if (forgotten) insert(place, ",");
+          return;
         }
+        const size_t comma = pos_;
         step();
         skip_space();
-        if (peek() == '}' || peek() == ']')
-          return fail(fmt::format("expected {} after ',', found '{}'",
-                                  in_map ? "a key in double quotes" : "a value", peek()));
+        if (peek() == '}' || peek() == ']') {
+          fail(fmt::format("expected {} after ',', found '{}'",
+                           in_map ? "a key in double quotes" : "a value", peek()));
+          if (peek() == (in_map ? '}' : ']')) {
+            repaired_.removed.insert(comma);
+            ++repaired_.count;
+          }
+          return;
+        }
         return in_map ? explain_key("a key in double quotes", position, what)
                       : explain_value("a value", position, what);
     }
   }
   void explain_key(std::string_view expected, size_t position, std::string_view what) {
-    if (peek() != '"') return unexpected(expected);
-    explain_string(position, what);
+    if (peek() == '"') return explain_string(position, what);
+    unexpected_word(expected);
+  }
+  /// What isn't a string, but would be one in quotes.
+  void unexpected_word(std::string_view expected) {
+    const size_t begin = pos_, end = token_end();
+    const bool bare = is_word(peek()) && !is_digit(peek());
+    unexpected(expected);
+    if (!bare) return;
+    insert(begin, "\"");
+    insert(end, "\"");
   }
   void explain_value(std::string_view expected, size_t position, std::string_view what) {
     if (peek() == '"') return explain_string(position, what);
@@ -275,7 +399,7 @@ class TreeBuilder {
                          large ? "the number is too large" : "the number is malformed");
       return;
     }
-    unexpected(expected);
+    unexpected_word(expected);
   }
   /// The parser stopped inside the string at pos_, having read `position` bytes; its message ends
   /// in the reason.
@@ -297,27 +421,53 @@ class TreeBuilder {
 
   int32_t file_;
   ir::Diagnostics& diagnostics_;
-  std::string_view text_;
+  const std::string_view text_;
+  Repaired& repaired_;
   size_t pos_ = 0, line_start_ = 0;
   int32_t line_ = 1;
   Raw root_;
   std::vector<Raw*> stack_;  // open maps and lists; a parent doesn't grow while a child is open
   Last last_ = Last::Nothing;
+  bool broken_value_ = false;  // the last value is no number that JSON has
 };
+
+constexpr int kMaxRepairs = 40;
+
+struct Read {
+  Raw root;
+  bool sound = false;     // without errors
+  bool complete = false;  // with errors all of which were repaired
+};
+
+Read read(int32_t file, ir::Diagnostics& diagnostics) {
+  Repaired repaired{diagnostics.file_text(file), {}, {}, 0};
+  for (;;) {
+    const int repairs = repaired.count;
+    const std::string json = repaired.json();
+    TreeBuilder builder(file, diagnostics, repaired);
+    if (nlohmann::json::sax_parse(json.begin(), json.end(), &builder))
+      return {std::move(builder.root()), repairs == 0, true};
+    if (repaired.count == repairs || repairs >= kMaxRepairs)
+      return {std::move(builder.complete_part()), false, false};
+  }
+}
 
 }  // namespace
 
 std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics) {
-  const std::string& text = diagnostics.file_text(file);
-  TreeBuilder builder(file, diagnostics);
-  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return std::nullopt;
-  return std::move(builder.root());
+  Read r = read(file, diagnostics);
+  if (!r.sound) return std::nullopt;
+  return std::move(r.root);
 }
 
 std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics) {
-  const std::optional<Raw> raw = parse_json_raw(file, diagnostics);
-  if (!raw) return std::nullopt;
-  return build(*raw, {}, diagnostics);
+  const Read r = read(file, diagnostics);
+  BuildOptions options;
+  options.incomplete = !r.complete;
+  if (!r.complete && r.root.kind != Raw::Kind::Map) return std::nullopt;
+  auto graph = build(r.root, options, diagnostics);
+  if (!r.sound) return std::nullopt;
+  return graph;
 }
 
 }  // namespace maco::frontend

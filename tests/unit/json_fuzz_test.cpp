@@ -1,4 +1,6 @@
 // Mutations of a good graph: each is a graph, or is told why not, with a place.
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -146,5 +148,29 @@ TEST_CASE("fuzz: values") {
       }
     }
     check(document.dump(1));
+  }
+}
+
+TEST_CASE("fuzz: a slip in a good graph is one error") {
+  const auto errors = [](const std::string& text) {
+    ir::Diagnostics d;
+    CHECK_FALSE(frontend::parse_json(d.add_file("t.json", text), d));
+    INFO(text);
+    INFO(d.render());
+    CHECK(std::count_if(d.all().begin(), d.all().end(),
+                        [](const auto& x) { return x.severity == ir::Severity::Error; }) == 1);
+  };
+  bool in_string = false;
+  for (size_t i = 0; i < kGraph.size(); ++i) {
+    const char c = kGraph[i];
+    const std::string before = kGraph.substr(0, i), after = kGraph.substr(i);
+    const bool in_word = i > 0 && std::isalpha(static_cast<unsigned char>(kGraph[i - 1])) != 0;
+    if (in_string || !in_word) errors(before);  // half a word is a second slip
+    if (c == '"') in_string = !in_string;
+    if (in_string) continue;
+    if (c == ',' || c == ':') errors(before + after.substr(1));
+    if (c == '}' || c == ']') errors(before + "," + after);
+    if (c == '\n') errors(before + " // why" + after);
+    if (!in_word && c != '"') errors(before + "@" + after);
   }
 }
