@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # Installs what building and testing MACO needs; says nothing where nothing is missing. May be run again at any time.
 #
-#   tools/setup.sh [--with-clang] [--no-python]
+#   tools/setup.sh [--no-clang] [--no-python]
 #
 # Debian and Ubuntu packages are installed where this is root or sudo needs no password; elsewhere the missing ones are named and the status
 # is 1. Python packages (for the comparison with NumPy, and NVRTC where there is no CUDA toolkit) go into .venv; without them the tests that
 # need them are skipped.
-#   --with-clang  also Clang's development files, where the distribution has them (the build doesn't use them yet)
-#   --no-python   leave .venv alone
+#   --no-clang   without LLVM's and Clang's development files, which are installed where the distribution has version 22 (500 MB; the build does
+#                without them so far)
+#   --no-python  leave .venv alone
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-with_clang=false python=true
+clang=true python=true
 for option in "$@"; do
   case "$option" in
-    --with-clang) with_clang=true ;;
+    --no-clang) clang=false ;;
     --no-python) python=false ;;
     *)
       sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2
@@ -47,7 +48,7 @@ if ! has_lit || ! has_filecheck; then missing+=(llvm-tools); fi
 if $python && [[ ! -x .venv/bin/python ]]; then need python3-venv can_make_venv; fi
 optional=()
 has ccache || optional+=(ccache)
-if $with_clang && ! any '/usr/lib/llvm-22/include/clang'; then optional+=(llvm-22-dev libclang-22-dev libclang-cpp22-dev); fi
+if $clang && ! any '/usr/lib/llvm-22/include/clang'; then optional+=(llvm-22-dev libclang-22-dev libclang-cpp22-dev); fi
 
 as_root=()
 [[ $(id -u) == 0 ]] || as_root=(sudo -n)
@@ -68,39 +69,36 @@ resolve() {
   done
 }
 
+if ((${#missing[@]} + ${#optional[@]})) && can_install; then "${as_root[@]}" apt-get update -qq; fi
 if ((${#missing[@]})); then
   if ! can_install; then
     say "these packages are missing, and installing them needs root: ${missing[*]/llvm-tools/llvm-22-tools (or another llvm-N-tools)}"
     exit 1
   fi
-  "${as_root[@]}" apt-get update -qq
   mapfile -t missing < <(resolve)
   say "installing ${missing[*]}"
   install "${missing[@]}"
 fi
 if ((${#optional[@]})) && can_install; then
+  found=()
   for package in "${optional[@]}"; do
-    if ! known "$package"; then
-      say "no package $package here: going on without"
-    else
-      say "installing $package"
-      install "$package" || say "$package could not be installed: going on without"
-    fi
+    if known "$package"; then found+=("$package"); else say "no package $package here: going on without"; fi
   done
+  if ((${#found[@]})); then
+    say "installing ${found[*]}"
+    install "${found[@]}" || say "${found[*]} could not be installed: going on without"
+  fi
 fi
 
 # --- Python packages -----------------------------------------------------------------------------------------------------------
 
 packages='.venv/lib/python3*/site-packages/nvidia'
 has_nvrtc() { has nvcc || any '/usr/local/cuda*/lib64/libnvrtc.so*' || any '/usr/lib/*/libnvrtc.so*' || any "$packages/*/lib/libnvrtc.so*"; }
-has_nccl() { any '/usr/local/cuda*/lib64/libnccl.so*' || any '/usr/lib/*/libnccl.so*' || any "$packages/*/lib/libnccl.so*"; }
 
 wanted=()
 if $python; then
   .venv/bin/python -c 'import ml_dtypes, numpy, safetensors' >/dev/null 2>&1 || wanted+=(-r tools/requirements.txt)
   has_nvrtc || wanted+=(-r tools/requirements-cuda.txt)
-  # Large, and of use to GPUs only.
-  if any '/dev/nvidia[0-9]*' && ! has_nccl; then wanted+=(nvidia-nccl-cu13); fi
 fi
 if ((${#wanted[@]})); then
   say "installing Python packages into .venv"
