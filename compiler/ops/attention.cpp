@@ -118,15 +118,6 @@ void tile(TileContext& c) {
   }
 }
 
-void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  const ir::Shape& k = graph[op.in[1]].shape;
-  const double keys = static_cast<double>(ir::max_elements(graph, {k[0]}));
-  flops = 4 * keys * static_cast<double>(ir::max_elements(graph, graph[op.in[0]].shape));
-  bytes = 0;
-  for (ir::TensorId t : op.in) bytes += max_bytes(graph, t);
-  bytes += max_bytes(graph, op.out[0]);
-}
-
 }  // namespace
 
 std::vector<OpDef> attention_ops() {
@@ -140,7 +131,6 @@ std::vector<OpDef> attention_ops() {
              {"length", AttrType::RuntimeInt, false, "rows of k", {}, false}};
   d.infer = infer;
   d.tile = tile;
-  d.cost = cost;
   return {d};
 }
 

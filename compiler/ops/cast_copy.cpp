@@ -25,7 +25,6 @@ OpDef cast_op() {
   d.summary = "converts to 'dtype'; float to integer truncates and saturates, NaN to 0";
   d.infer = infer_cast;
   d.tile = tile_elementwise;
-  d.cost = streaming_cost;
   return d;
 }
 
@@ -35,7 +34,6 @@ OpDef copy_op() {
   d.summary = "the same elements in a tensor of its own";
   d.infer = infer_elementwise;
   d.tile = tile_elementwise;
-  d.cost = streaming_cost;
   return d;
 }
 

@@ -434,12 +434,6 @@ void infer_recv(InferContext& c) {
   c.set_out(0, c.out_dtype(0, DType::F32), shape);
 }
 
-void cost_collective(const ir::Graph& g, const ir::Op& op, double& flops, double& bytes) {
-  flops = 0;
-  bytes = op.in.empty() ? 0
-                        : 2.0 * static_cast<double>(ir::max_elements(g, g[op.in[0]].shape) * ir::size_of(g[op.in[0]].dtype));
-}
-
 AttrSpec reduce_attr() { return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false}; }
 AttrSpec algorithm_attr() {
   return {"algorithm", AttrType::Word, false, "auto", {"auto", "oneshot", "twoshot", "ring", "nccl"}, false};
@@ -458,7 +452,6 @@ std::vector<OpDef> collective_ops() {
     d.collective = true;
     d.infer = infer;
     d.tile = tile;
-    d.cost = cost_collective;
     ops.push_back(std::move(d));
   };
   add("allreduce", "the reduction over all ranks, on every rank", {reduce_attr(), algorithm_attr()}, infer_allreduce, tile_allreduce);

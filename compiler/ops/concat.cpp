@@ -75,7 +75,6 @@ OpDef concat_op() {
   d.attrs = {{"axis", AttrType::Int, true, "", {}}};
   d.infer = infer_concat;
   d.tile = tile_concat;
-  d.cost = streaming_cost;
   return d;
 }
 

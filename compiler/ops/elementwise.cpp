@@ -208,7 +208,6 @@ std::vector<OpDef> elementwise_ops() {
     d.attrs = {{"value", AttrType::Number, false, "", {}}};
     d.infer = infer_binary;
     d.tile = tile_elementwise;
-    d.cost = streaming_cost;
     ops.push_back(d);
   }
   for (std::string_view kind : kUnary) {
@@ -219,7 +218,6 @@ std::vector<OpDef> elementwise_ops() {
       d.attrs = {{"approximate", AttrType::Word, false, "none", {"none", "tanh"}}};
     d.infer = infer_unary;
     d.tile = tile_elementwise;
-    d.cost = streaming_cost;
     ops.push_back(d);
   }
   OpDef swiglu;
@@ -228,7 +226,6 @@ std::vector<OpDef> elementwise_ops() {
   swiglu.min_in = swiglu.max_in = 2;
   swiglu.infer = infer_elementwise;
   swiglu.tile = tile_elementwise;
-  swiglu.cost = streaming_cost;
   ops.push_back(swiglu);
   OpDef fused;
   fused.kind = "fused";
@@ -238,7 +235,6 @@ std::vector<OpDef> elementwise_ops() {
   fused.internal = true;
   fused.infer = infer_fused;
   fused.tile = tile_elementwise;
-  fused.cost = streaming_cost;
   ops.push_back(fused);
   return ops;
 }

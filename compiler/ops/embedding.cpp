@@ -58,14 +58,6 @@ void tile_embedding(TileContext& c) {
               write(box(out, r, r + t.bm, n, n + t.bn))});
 }
 
-// Reads as many rows as it writes, not the whole table.
-void embedding_cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  ir::Op moved;
-  moved.in = {op.out[0], op.in[1]};
-  moved.out = op.out;
-  streaming_cost(graph, moved, flops, bytes);
-}
-
 }  // namespace
 
 std::vector<OpDef> embedding_ops() {
@@ -75,7 +67,6 @@ std::vector<OpDef> embedding_ops() {
   d.min_in = d.max_in = 2;
   d.infer = infer_embedding;
   d.tile = tile_embedding;
-  d.cost = embedding_cost;
   return {d};
 }
 

@@ -75,13 +75,6 @@ void tile_kv_append(TileContext& c) {
   tile_strided_copy(c, copy);
 }
 
-// Moves x; the rest of the cache is not touched.
-void kv_append_cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  ir::Op moved;
-  moved.in = moved.out = {op.in[1]};
-  streaming_cost(graph, moved, flops, bytes);
-}
-
 }  // namespace
 
 std::vector<OpDef> kv_append_ops() {
@@ -92,7 +85,6 @@ std::vector<OpDef> kv_append_ops() {
   d.attrs = {{"at", AttrType::RuntimeInt, true, "", {}}};
   d.infer = infer_kv_append;
   d.tile = tile_kv_append;
-  d.cost = kv_append_cost;
   return {d};
 }
 

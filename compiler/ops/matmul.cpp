@@ -197,13 +197,6 @@ void tile(TileContext& c) {
     }
 }
 
-void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  const auto k = graph[op.in[0]].shape.back().constant();
-  flops = 2 * static_cast<double>(ir::max_elements(graph, graph[op.out[0]].shape)) * static_cast<double>(k.value_or(1));
-  bytes = max_bytes(graph, op.out[0]);
-  for (ir::TensorId t : op.in) bytes += max_bytes(graph, t);
-}
-
 }  // namespace
 
 std::vector<OpDef> matmul_ops() {
@@ -218,7 +211,6 @@ std::vector<OpDef> matmul_ops() {
              {"plan_rows", AttrType::Int, false, "", {}, true}};
   d.infer = infer;
   d.tile = tile;
-  d.cost = cost;
   return {d};
 }
 

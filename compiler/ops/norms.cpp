@@ -52,12 +52,6 @@ void tile_norm(TileContext& c, const char* function, double eps, const std::vect
 void tile_rmsnorm(TileContext& c) { tile_norm(c, "rmsnorm", 1e-6, {"X", "W"}); }
 void tile_layernorm(TileContext& c) { tile_norm(c, "layernorm", 1e-5, {"X", "W", "B"}); }
 
-void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  flops = 6 * static_cast<double>(ir::max_elements(graph, graph[op.in[0]].shape));
-  bytes = max_bytes(graph, op.out[0]);
-  for (ir::TensorId t : op.in) bytes += max_bytes(graph, t);
-}
-
 OpDef def(const char* kind, const char* summary, int inputs, const char* eps, void (*tile)(TileContext&)) {
   OpDef d;
   d.kind = kind;
@@ -66,7 +60,6 @@ OpDef def(const char* kind, const char* summary, int inputs, const char* eps, vo
   d.attrs = {{"eps", AttrType::Number, false, eps, {}, false}};
   d.infer = infer_norm;
   d.tile = tile;
-  d.cost = cost;
   return d;
 }
 

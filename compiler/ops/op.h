@@ -43,8 +43,6 @@ struct OpDef {
   void (*infer)(InferContext&) = nullptr;
   /// Cuts the op into tasks. Called only if infer found no error. May refuse (report an error) what it can't do.
   void (*tile)(TileContext&) = nullptr;
-  /// Rough cost of the whole op on one rank, for choosing roles: floating-point operations and bytes of device memory. Optional.
-  void (*cost)(const ir::Graph&, const ir::Op&, double& flops, double& bytes) = nullptr;
 };
 
 /// The def of `kind`, or nullptr.

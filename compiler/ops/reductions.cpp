@@ -57,18 +57,12 @@ void tile_reduce(TileContext& c) {
 }
 void tile_argmax(TileContext& c) { tile_rows(c, "argmax", {}); }
 
-void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  flops = static_cast<double>(ir::max_elements(graph, graph[op.in[0]].shape));
-  bytes = max_bytes(graph, op.in[0]) + max_bytes(graph, op.out[0]);
-}
-
 OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&), void (*tile)(TileContext&)) {
   OpDef d;
   d.kind = kind;
   d.summary = summary;
   d.infer = infer;
   d.tile = tile;
-  d.cost = cost;
   return d;
 }
 

@@ -97,7 +97,6 @@ OpDef reshape_op() {
   d.attrs = {{"shape", AttrType::IntList, true, "", {}}};
   d.infer = infer_reshape;
   d.tile = tile_reshape;
-  d.cost = streaming_cost;
   return d;
 }
 

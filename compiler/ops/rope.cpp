@@ -126,11 +126,6 @@ void tile(TileContext& c) {
   }
 }
 
-void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  flops = 4 * static_cast<double>(ir::max_elements(graph, graph[op.in[0]].shape));
-  bytes = max_bytes(graph, op.in[0]) + max_bytes(graph, op.out[0]);
-}
-
 }  // namespace
 
 std::vector<OpDef> rope_ops() {
@@ -146,7 +141,6 @@ std::vector<OpDef> rope_ops() {
              {"scaling", AttrType::Scaling, false, "", {}, false}};
   d.infer = infer;
   d.tile = tile;
-  d.cost = cost;
   return {d};
 }
 

@@ -45,11 +45,6 @@ ir::Expr leading(const ir::Shape& shape) {
   return ir::canonical(product);
 }
 
-double max_bytes(const ir::Graph& graph, ir::TensorId tensor) {
-  const ir::Tensor& t = graph[tensor];
-  return static_cast<double>(ir::max_elements(graph, t.shape) * ir::size_of(t.dtype));
-}
-
 bool expect_float(InferContext& context, int i) {
   const ir::DType t = context.in(i).dtype;
   if (ir::is_float(t)) return true;

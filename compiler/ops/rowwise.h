@@ -26,9 +26,6 @@ ir::Region one_per_row(const Mat& m, int64_t begin, int64_t end);
 /// The product of all extents but the last; 1 for one axis.
 ir::Expr leading(const ir::Shape& shape);
 
-/// Bytes of a tensor with its dims at their maxima; for cost rules.
-double max_bytes(const ir::Graph& graph, ir::TensorId tensor);
-
 /// Reports and returns false unless input i is of a float type.
 bool expect_float(InferContext& context, int i);
 /// Reports and returns false unless the last axis of input i has a constant extent.

@@ -118,7 +118,6 @@ OpDef slice_op() {
              {"step", AttrType::Int, false, "1", {}}};
   d.infer = infer_slice;
   d.tile = tile_slice;
-  d.cost = streaming_cost;
   return d;
 }
 

@@ -26,11 +26,6 @@ void tile(TileContext& c) {
     c.task(call, static_cast<uint32_t>(r / block), {read(x.block(r, r + block)), write(y.block(r, r + block))});
 }
 
-void cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  flops = 10 * static_cast<double>(ir::max_elements(graph, graph[op.in[0]].shape));
-  bytes = max_bytes(graph, op.in[0]) + max_bytes(graph, op.out[0]);
-}
-
 }  // namespace
 
 std::vector<OpDef> softmax_ops() {
@@ -39,7 +34,6 @@ std::vector<OpDef> softmax_ops() {
   d.summary = "exp(x) / sum(exp(x)) over the last axis";
   d.infer = infer;
   d.tile = tile;
-  d.cost = cost;
   return {d};
 }
 

@@ -56,7 +56,6 @@ OpDef split_op() {
   d.attrs = {{"axis", AttrType::Int, true, "", {}}};
   d.infer = infer_split;
   d.tile = tile_split;
-  d.cost = streaming_cost;
   return d;
 }
 

@@ -37,17 +37,4 @@ int64_t vector_width(const std::vector<ir::DType>& types, const std::vector<int6
   return width;
 }
 
-void streaming_cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes) {
-  flops = bytes = 0;
-  const auto add = [&](ir::TensorId t) {
-    bytes += static_cast<double>(ir::max_elements(graph, graph[t].shape)) *
-             static_cast<double>(ir::size_of(graph[t].dtype));
-  };
-  for (ir::TensorId t : op.in) add(t);
-  for (ir::TensorId t : op.out) {
-    add(t);
-    flops += static_cast<double>(ir::max_elements(graph, graph[t].shape));
-  }
-}
-
 }  // namespace maco::ops

@@ -27,7 +27,4 @@ TileShape tile_matrix(int64_t rows, int64_t cols, int64_t elements);
 /// every multiple of `extents` allows: a power of two dividing all of them.
 int64_t vector_width(const std::vector<ir::DType>& types, const std::vector<int64_t>& multiples);
 
-/// OpDef::cost of ops that read their inputs and write their outputs once.
-void streaming_cost(const ir::Graph& graph, const ir::Op& op, double& flops, double& bytes);
-
 }  // namespace maco::ops

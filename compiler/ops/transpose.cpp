@@ -72,7 +72,6 @@ OpDef transpose_op() {
   d.attrs = {{"perm", AttrType::IntList, false, "axes reversed", {}}};
   d.infer = infer_transpose;
   d.tile = tile_transpose;
-  d.cost = streaming_cost;
   return d;
 }
 
