@@ -8,8 +8,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace maco::ir {
 namespace {
@@ -71,6 +73,19 @@ class Lines {
     for (size_t i = 0; i < list.size(); ++i)
       add(2, escaped(list[i]) + (i + 1 < list.size() ? "," : "],"));
   }
+  // The same with as many elements in a line as fit.
+  void add_packed(std::string_view key, const Json& list) {
+    std::string line;
+    if (list.empty()) return add_list(key, list);
+    add(1, fmt::format("\"{}\":[", key));
+    for (size_t i = 0; i < list.size(); ++i) {
+      const std::string element = escaped(list[i]) + (i + 1 < list.size() ? "," : "],");
+      if (!line.empty() && line.size() + element.size() > kColumns - kPrefix.size() - 2)
+        add(2, std::exchange(line, {}));
+      line += element;
+    }
+    add(2, line);
+  }
   std::string take() { return std::move(out_); }
 
  private:
@@ -91,7 +106,7 @@ Json ranges(const std::vector<ManifestRange>& all) {
 
 Json events(const std::vector<ManifestEvents>& all) {
   Json list = Json::array();
-  for (const ManifestEvents& e : all) list.push_back({{"first", e.first}, {"op", e.op}});
+  for (const ManifestEvents& e : all) list.push_back({{"first", e.first}, {"name", e.name}});
   return list;
 }
 
@@ -171,7 +186,7 @@ std::vector<ManifestEvents> events_of(const Json& object, const char* key) {
   std::vector<ManifestEvents> out;
   int64_t least = 0;
   for (const Json& item : list_of(object, key)) {
-    out.push_back({integer_of(item, "first", least, kMaxCount), text_of(item, "op")});
+    out.push_back({integer_of(item, "first", least, kMaxCount), text_of(item, "name")});
     least = out.back().first;
   }
   return out;
@@ -245,6 +260,24 @@ bool is_manifest_line(std::string_view line) {
 
 }  // namespace
 
+std::optional<std::string> event_name(const std::vector<ManifestEvents>& names, int64_t id) {
+  const auto next = std::upper_bound(
+      names.begin(), names.end(), id,
+      [](int64_t wanted, const ManifestEvents& run) { return wanted < run.first; });
+  if (next == names.begin()) return std::nullopt;
+  const ManifestEvents& run = *std::prev(next);
+  if (id == run.first) return run.name;
+  const size_t digits = run.name.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
+  const std::string number = run.name.substr(digits);
+  constexpr size_t kMostDigits = 18;  // fit 64 bits
+  if (number.empty() || number.size() > kMostDigits) return run.name;
+  return run.name.substr(0, digits) + std::to_string(std::stoll(number) + (id - run.first));
+}
+
+void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::string& name) {
+  if (event_name(names, id) != name) names.push_back({id, name});
+}
+
 std::string print_manifest(const Manifest& m) {
   Json tensors = Json::array(), calls = Json::array();
   for (const ManifestTensor& t : m.tensors)
@@ -270,8 +303,8 @@ std::string print_manifest(const Manifest& m) {
   lines.add_list("scalars", ranges(m.scalars));
   lines.add_list("values", strings(m.values));
   lines.add_list("calls", calls);
-  lines.add_list("local_names", events(m.local_names));
-  lines.add_list("peer_names", events(m.peer_names));
+  lines.add_packed("local_names", events(m.local_names));
+  lines.add_packed("peer_names", events(m.peer_names));
   const Json graph = split_lines(m.graph);
   lines.add(1, "\"graph\":[");
   for (size_t i = 0; i < graph.size(); ++i)

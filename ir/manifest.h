@@ -27,10 +27,14 @@ struct ManifestRange {         // a dim or a scalar
 struct ManifestCall {
   std::string op, op_kind;     // names of the graph, for reports
 };
-struct ManifestEvents {        // events [first, first of the next) were named so by the compiler; for reports
+struct ManifestEvents {        // events [first, first of the next), for reports
   int64_t first = 0;
-  std::string op;              // the op whose tasks signal them
+  std::string name;            // of the first; if it ends in a number, the others' names count on from it
 };
+/// The name of event `id`, nothing if the list doesn't say.
+std::optional<std::string> event_name(const std::vector<ManifestEvents>& names, int64_t id);
+/// Adds the name of the event that follows those named so far.
+void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::string& name);
 
 struct Manifest {
   int version = 1;

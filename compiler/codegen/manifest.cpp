@@ -45,14 +45,10 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
     if (t.kind == ir::TensorKind::Scalar) m.scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
   for (const ir::Value& v : program.values) m.values.push_back(v.expr);
   for (const ir::Call& c : program.calls) m.calls.push_back({c.op, c.op_kind});
-  // Names of events: the op whose tasks signal them, by runs.
-  std::vector<std::string> signaller(program.events.size());
-  for (const ir::Task& t : program.tasks)
-    for (const ir::Signal& s : t.signals) signaller[index(s.event)] = program[t.call].op;
   for (size_t e = 0; e < program.events.size(); ++e) {
-    if (program.events[e].kind == ir::EventKind::Packet) continue;
-    auto& names = program.events[e].kind == ir::EventKind::Local ? m.local_names : m.peer_names;
-    if (names.empty() || names.back().op != signaller[e]) names.push_back({static_cast<int64_t>(events.number[e]), signaller[e]});
+    const ir::Event& event = program.events[e];
+    if (event.kind == ir::EventKind::Packet) continue;
+    ir::add_event_name(event.kind == ir::EventKind::Local ? m.local_names : m.peer_names, int64_t{events.number[e]}, event.name);
   }
   m.options = options.command_line;
   m.graph = graph_text;

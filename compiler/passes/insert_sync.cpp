@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <unordered_map>
 
 #include "compiler/passes/passes.h"
 #include "ir/check.h"
@@ -218,11 +217,38 @@ class Inserter {
     return by_call_[index(call)];
   }
 
+  // What reports call an event: the op and the tiles whose ends it counts, "h tile 3", "h tiles 0..7"; where the op has several calls, which
+  // one too, "y combine tile 3". No two events have the same name: the calls' labels differ, and sets of tiles that are spelt alike are numbered.
+  std::string name_of(const std::vector<TaskId>& producers) {
+    if (labels_.empty()) label_calls();
+    std::vector<uint32_t> tiles;
+    for (TaskId t : producers) tiles.push_back(p_[t].tile);
+    std::sort(tiles.begin(), tiles.end());
+    const size_t all = tiles.size();
+    const uint32_t step = all > 1 ? tiles[1] - tiles[0] : 1;
+    std::string spelt = all == 1 ? fmt::format("tile {}", tiles[0]) : fmt::format("tiles {}..{}", tiles.front(), tiles.back());
+    const auto other_step = [&](uint32_t a, uint32_t b) { return b - a != step; };
+    if (std::adjacent_find(tiles.begin(), tiles.end(), other_step) != tiles.end()) spelt += fmt::format(", {} of them", all);
+    else if (step != 1) spelt += fmt::format(" by {}", step);
+    std::string name = labels_[index(p_[producers[0]].call)] + " " + spelt;
+    if (const int before = spelt_[name]++; before > 0) name += fmt::format(" ({})", before + 1);
+    return name;
+  }
+  void label_calls() {
+    std::map<std::string, int> calls_of, uses_of;  // by op; by op and function
+    const auto use = [](const ir::Call& c) { return c.op + " " + c.function; };
+    for (const ir::Call& c : p_.calls) calls_of[c.op]++, uses_of[use(c)]++;
+    std::map<std::string, int> part;
+    for (const ir::Call& c : p_.calls) {
+      ++part[c.op];
+      labels_.push_back(calls_of[c.op] == 1 ? c.op : uses_of[use(c)] == 1 ? use(c) : fmt::format("{} part {}", c.op, part[c.op]));
+    }
+  }
+
   ir::EventId event_of(const std::vector<TaskId>& producers) {
     auto [it, fresh] = events_.try_emplace(producers, ir::EventId{});
     if (fresh) {
-      const std::string& op = p_[p_[producers[0]].call].op;
-      p_.events.push_back({fmt::format("{}#{}", op, named_[op]++), ir::EventKind::Local, static_cast<uint32_t>(producers.size())});
+      p_.events.push_back({name_of(producers), ir::EventKind::Local, static_cast<uint32_t>(producers.size())});
       it->second = ir::id_of<ir::EventId>(p_.events.size() - 1);
       for (TaskId t : producers) p_[t].signals.push_back({it->second, ir::RankRef::self()});
     }
@@ -259,7 +285,8 @@ class Inserter {
   std::map<std::pair<CallId, CallId>, std::vector<std::pair<TaskId, TaskId>>> pairs_;
   std::vector<std::vector<TaskId>> by_call_;
   std::map<std::vector<TaskId>, ir::EventId> events_;
-  std::unordered_map<std::string, int64_t> named_;
+  std::vector<std::string> labels_;   // by call
+  std::map<std::string, int> spelt_;  // how many events were named so
   int64_t edges_ = 0;
 };
 

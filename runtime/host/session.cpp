@@ -34,11 +34,15 @@ std::string task(const Manifest& m, const Report& r) {
 }
 
 std::string event(const std::vector<ir::ManifestEvents>& names, const char* kind, uint32_t id) {
-  const ir::ManifestEvents* found = nullptr;
-  for (const ir::ManifestEvents& n : names)
-    if (n.first <= int64_t{id}) found = &n;
-  return found ? fmt::format("event of '{}' ({} event {})", found->op, kind, id)
-               : fmt::format("{} event {}", kind, id);
+  const std::optional<std::string> name = ir::event_name(names, int64_t{id});
+  return name ? fmt::format("event '{}' ({} event {})", *name, kind, id)
+              : fmt::format("{} event {}", kind, id);
+}
+
+// The op whose task `r` is about; packets travel within an op.
+std::string op(const Manifest& m, const Report& r) {
+  return r.call < m.calls.size() ? fmt::format("'{}'", m.calls[r.call].op)
+                                 : fmt::format("call {}", r.call);
 }
 
 std::string waited(uint64_t timeout_ms) {
@@ -112,8 +116,8 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
       return fmt::format("{} {} for rank {}'s {}: {}", who, waited(timeout_ms), r.source,
                          event(m.peer_names, "peer", r.event), counts);
     case kTimeoutPacket:
-      return fmt::format("{} {} for packets from rank {} (operand {}): {}", who, waited(timeout_ms),
-                         r.source, r.event, counts);
+      return fmt::format("{} {} for rank {}'s packets of {} (operand {}): {}", who,
+                         waited(timeout_ms), r.source, op(m, r), r.event, counts);
     case kTimeoutPage:
       return fmt::format(
           "{} {} for a page of shared memory between its loader and its consumers: {}", who,
@@ -131,7 +135,7 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
         waiting = fmt::format("rank {}'s {}", r.waited_source,
                               event(m.peer_names, "peer", r.waited_event));
       else if (r.waited == kTimeoutPacket)
-        waiting = fmt::format("packets from rank {}", r.waited_source);
+        waiting = fmt::format("rank {}'s packets of {}", r.waited_source, op(m, r));
       else if (r.waited == kTimeoutPage)
         waiting = "a page of shared memory";
       if (!waiting.empty()) waiting = fmt::format(", while {} waited for {}", task(m, r), waiting);

@@ -129,7 +129,7 @@ TEST_CASE("a signal that never comes ends the run with its names, and the sessio
       write_inputs(*session, launch);
       const Status status = session->launch(kAt);
       REQUIRE(!status.ok);
-      CHECK_THAT(status.message, Contains("rank 1, SM 0: task 'take'") && Contains("rank 0's event of 'put'") &&
+      CHECK_THAT(status.message, Contains("rank 1, SM 0: task 'take'") && Contains("rank 0's event 'put'") &&
                                      Contains(launch == 0 ? "expected 4294967295, seen 4294967294" : "expected 0, seen 4294967295"));
     }
   }
@@ -145,7 +145,7 @@ TEST_CASE("a wait at sys scope waits as one at gpu scope does") {
     write_inputs(*session, 0);
     const Status status = session->launch(kAt);
     REQUIRE(!status.ok);
-    CHECK_THAT(status.message, Contains("event of 'in'") && Contains("expected 3, seen 2"));
+    CHECK_THAT(status.message, Contains("event 'in'") && Contains("expected 3, seen 2"));
   }
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("packets and pages that never come are bounded too") {
   struct Case {
     const char *from, *to, *task, *what;
   };
-  for (const Case& c : {Case{"bits_of(gload(x + i)), ctx.epoch()", "0u, ctx.epoch() + 5u", "task 'sum'", "packets from rank"},
+  for (const Case& c : {Case{"bits_of(gload(x + i)), ctx.epoch()", "0u, ctx.epoch() + 5u", "task 'sum'", "'s packets of 'sum'"},
                         Case{"i < C::W; i += 64) {\n    char*", "i < C::W - 64; i += 64) {\n    char*", "task 'dot'", "page of shared memory"}}) {
     for (SessionOptions options : {threads(), replay(5)}) {
       options.timeout_ms = 400;

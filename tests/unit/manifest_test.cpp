@@ -23,8 +23,8 @@ Manifest example() {
   m.scalars = {{"pos", 0, 4095}};
   m.values = {Expr::var("tokens"), Expr::var("pos") + Expr::var("rank")};
   m.calls = {{"down", "matmul"}, {"y", "allreduce"}};
-  m.local_names = {{0, "h"}, {12, "down"}};
-  m.peer_names = {{0, "y"}};
+  m.local_names = {{0, "h tile 0"}, {12, "down tiles 0..7"}};
+  m.peer_names = {{0, "y.arrived.0"}};
   m.options = "--no-load-ahead";
   m.graph = "graph tp_mlp(world = 2) {\n  input x : bf16[tokens, 1024]\n}\n";
   return m;
@@ -68,6 +68,33 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 }  // namespace
 
+TEST_CASE("events keep their names, in runs that count on") {
+  const std::vector<std::string> all = {"h tile 0",   "h tile 1",       "h tile 2", "h tile 4",
+                                        "h tile 5",   "n tiles 0..7",   "meet",     "x.09",
+                                        "x.10",       "x.11",           "7",        "8",
+                                        "h tile 9",   "n tiles 8..15",  "",         "again",
+                                        "big 99999999999999999999999", "h tile 10"};
+  std::vector<ManifestEvents> names;
+  for (size_t i = 0; i < all.size(); ++i) add_event_name(names, static_cast<int64_t>(i), all[i]);
+  CHECK(names.size() == 12);
+  for (size_t i = 0; i < all.size(); ++i)
+    CHECK(event_name(names, static_cast<int64_t>(i)) == all[i]);
+  CHECK(event_name({}, 0) == std::nullopt);
+  CHECK(event_name({{3, "h"}}, 2) == std::nullopt);
+}
+
+TEST_CASE("a manifest of many events stays within its lines") {
+  Manifest m = example();
+  for (int i = 0; i < 40; ++i)
+    m.peer_names.push_back({i + 1, std::string(static_cast<size_t>(i * 5), '\\') + "??"});
+  const std::string source = kernel(m);
+  check_lines(print_manifest(m));
+  ManifestResult result = parse_manifest(source);
+  REQUIRE(result.manifest);
+  for (size_t i = 0; i < m.peer_names.size(); ++i)
+    CHECK(result.manifest->peer_names[i].name == m.peer_names[i].name);
+}
+
 TEST_CASE("a manifest that was printed parses to the same") {
   const std::string source = kernel(example());
   ManifestResult result = parse_manifest(source);
@@ -79,6 +106,7 @@ TEST_CASE("a manifest that was printed parses to the same") {
   CHECK(m.tensors[1].dtype == DType::I32);
   CHECK(m.scalars[0].hi == 4095);
   CHECK(m.local_names[1].first == 12);
+  CHECK(m.local_names[1].name == "down tiles 0..7");
   CHECK(m.graph == example().graph);
   CHECK(print_manifest(m) + kCode == source);
   check_lines(print_manifest(m));

@@ -26,8 +26,8 @@ ir::Manifest example() {
   m.scalars = {{"pos", 0, 4095}};
   m.values = {Expr::var("tokens"), Expr::var("pos") + Expr::var("rank") * Expr::var("world")};
   m.calls = {{"down", "matmul"}, {"emb", "embedding"}, {"y", "allreduce"}};
-  m.local_names = {{0, "x"}, {10, "h"}, {20, "down"}};
-  m.peer_names = {{0, "y"}};
+  m.local_names = {{0, "x tile 0"}, {10, "h tile 3"}, {20, "down tiles 0..7"}};
+  m.peer_names = {{0, "y.arrived.0"}};
   return m;
 }
 
@@ -88,15 +88,15 @@ TEST_CASE("values that can't be computed or don't fit name the rank") {
 TEST_CASE("a report is told in the names of the graph") {
   const ir::Manifest m = example();
   CHECK(explain_report(m, 0, report(kTimeoutLocal), 30000) ==
-        "rank 0, SM 3: task 'down' (matmul) tile 5 waited 30 s without progress for event of 'h' "
+        "rank 0, SM 3: task 'down' (matmul) tile 5 waited 30 s without progress for event 'h tile 5' "
         "(local event 12): "
         "expected 4294967290, seen 4294967289");
   CHECK(explain_report(m, 0, report(kTimeoutPeer), 250) ==
         "rank 0, SM 3: task 'down' (matmul) tile 5 waited 250 ms without progress for rank 1's "
-        "event of 'y' "
+        "event 'y.arrived.12' "
         "(peer event 12): expected 4294967290, seen 4294967289");
   CHECK_THAT(explain_report(m, 0, report(kTimeoutPacket)),
-             Contains("waited without progress for packets from rank 1 (operand 12)"));
+             Contains("waited without progress for rank 1's packets of 'down' (operand 12)"));
   CHECK_THAT(explain_report(m, 0, report(kTimeoutPage)), Contains("page of shared memory"));
   Report index = report(kBadIndex);
   index.call = 1;
@@ -109,7 +109,7 @@ TEST_CASE("a report is told in the names of the graph") {
   stopped.waited_source = 2;
   CHECK_THAT(explain_report(m, 0, stopped),
              Catch::StartsWith("rank 0: stopped because rank 1 had stopped, while task ") &&
-                 Catch::EndsWith("waited for packets from rank 2"));
+                 Catch::EndsWith("waited for rank 2's packets of 'down'"));
 }
 
 TEST_CASE("reports that make no sense are told as far as they go") {
