@@ -32,7 +32,7 @@ std::vector<double> bounds_of(const ir::Graph& graph);
 CheckResult compare(const Tensor& actual, const Tensor& expected, double bound);
 
 /// An argmax: where the results differ, `values` (its input, from the reference) must tie within `bound`, relative to the value or
-/// the row's root mean square, whichever is larger.
+/// the root mean square of the row's finite values, whichever is larger. Infinities and NaN are chosen exactly.
 CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const Tensor& values, double bound);
 
 /// Compares results of the last launch, rank by rank, with those of a reference that has run the same launch.

@@ -92,6 +92,23 @@ TEST_CASE("argmax may differ where values tie within the bound", "[check]") {
   CHECK_FALSE(compare_argmax(index(-1), index(1), values, 1e-2).ok);
 }
 
+TEST_CASE("nothing ties with an infinity, nor because a row holds one", "[check]") {
+  const auto wrong = [](std::vector<double> row, double best, double other) {
+    const auto index = [](double i) { return Tensor::of(ir::DType::I32, {1}, {i}); };
+    const Tensor values = Tensor::of(ir::DType::F32, {1, 4}, row);
+    CHECK(compare_argmax(index(best), index(best), values, 1e-2).ok);
+    return !compare_argmax(index(other), index(best), values, 1e-2).ok;
+  };
+  CHECK(wrong({1, INFINITY, 3, 4}, 1, 3));
+  CHECK(wrong({1, INFINITY, INFINITY, 4}, 1, 2));
+  CHECK(wrong({1, -INFINITY, 3, 4}, 3, 0));
+  CHECK(wrong({1, -INFINITY, 3, 4}, 3, 1));
+  CHECK(wrong({-INFINITY, -INFINITY, -INFINITY, -INFINITY}, 0, 2));
+  CHECK(wrong({1, NAN, INFINITY, NAN}, 1, 2));
+  CHECK(wrong({1, NAN, INFINITY, NAN}, 1, 3));
+  CHECK_FALSE(wrong({1, -INFINITY, 3.99, 4}, 3, 2));
+}
+
 TEST_CASE("a result is held to the coarsest rounding on its way", "[check]") {
   GraphMaker g;
   const auto x = g.tensor("x", ir::TensorKind::Input, ir::DType::BF16, {4, 4});
