@@ -1,5 +1,7 @@
 #include "runtime/reference/op.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 namespace maco::reference {
@@ -23,6 +25,8 @@ int64_t Call::integer(const std::string& attr, int64_t otherwise) {
   const ir::AttrValue* v = find(attr);
   if (!v) return otherwise;
   if (const bool* b = std::get_if<bool>(v)) return *b;
+  if (const double* d = std::get_if<double>(v); d && *d == std::trunc(*d) && std::abs(*d) < 0x1p63)
+    return static_cast<int64_t>(*d);
   const auto* e = std::get_if<ir::Expr>(v);
   if (!e) {
     fail(fmt::format("'{}' is not an integer", attr));

@@ -35,7 +35,8 @@ class Call {
   std::vector<Tensor> out;
 
   bool has(const std::string& attr) const { return op_.attrs.count(attr) > 0; }
-  /// Evaluated on this rank, with dims and scalars. A failed evaluation fails the call and gives 0.
+  /// Evaluated on this rank, with dims and scalars; a number may be a whole float (2.0). A failed evaluation fails the call and
+  /// gives 0.
   int64_t integer(const std::string& attr, int64_t otherwise);
   double number(const std::string& attr, double otherwise);
   bool flag(const std::string& attr, bool otherwise) const;

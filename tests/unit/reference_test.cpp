@@ -135,6 +135,12 @@ TEST_CASE("elementwise ops", "[reference]") {
   CHECK(OneOp("add", {f32({2, 2}, {1, 2, 3, 4}), f32({2}, {10, 20})}, DType::F32, {2, 2}).run() == Doubles{11, 22, 13, 24});
   CHECK(OneOp("mul", {f32({2}, {1, 2})}, DType::F32, {2}).with("value", attr(0.5)).run() == Doubles{0.5, 1});
   CHECK(OneOp("sub", {i32({2}, {-2147483648.0, 5})}, DType::I32, {2}).with("value", number(1)).run() == Doubles{2147483647, 4});
+  CHECK(OneOp("add", {i32({2}, {-1, 5})}, DType::I32, {2}).with("value", attr(1e3)).run() == Doubles{999, 1005});
+  CHECK(OneOp("mul", {i32({1}, {7})}, DType::I32, {1}).with("value", attr(-0.0)).run() == Doubles{0});
+  CHECK(OneOp("minimum", {i32({1}, {7})}, DType::I32, {1}).with("value", attr(-2147483648.0)).run() == Doubles{-2147483648.0});
+  OneOp half("add", {i32({1}, {7})}, DType::I32, {1});
+  half.with("value", attr(0.5)).run();
+  CHECK_THAT(half.status.message, Contains("'value' is not an integer"));
   const Doubles top = OneOp("maximum", {x, f32({1}, {2})}, DType::F32, {2, 2}).run();
   CHECK((top[0] == 2 && top[1] == 2 && std::isnan(top[2]) && top[3] == 4));
   CHECK(std::isnan(OneOp("minimum", {f32({1}, {2}), f32({1}, {NAN})}, DType::F32, {1}).run()[0]));
