@@ -384,9 +384,7 @@ std::optional<Interval> bounds_of(Kind kind, Interval a, Interval b) {
   return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup) {
+std::optional<Interval> interval_of(const Expr& e, const RangeLookup& lookup) {
   std::vector<std::optional<Interval>> stack;
   for (const Expr::Node& node : e.nodes()) {
     if (node.kind == Kind::Const) {
@@ -413,6 +411,103 @@ std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup) {
   }
   MACO_CHECK(stack.size() == 1, "malformed expression");
   return stack[0];
+}
+
+// Is `e` a linear function of the variable where the others are fixed? Its extremes are at the ends
+// of the variable's range then.
+bool linear_in(const Expr& e, const std::string& name) {
+  struct Part {
+    bool uses, linear;
+  };
+  std::vector<Part> stack;
+  for (const Expr::Node& node : e.nodes()) {
+    if (is_leaf(node.kind)) {
+      stack.push_back({node.kind == Kind::Var && node.name == name, true});
+      continue;
+    }
+    Part b{false, true};
+    if (!is_unary(node.kind)) {
+      b = stack.back();
+      stack.pop_back();
+    }
+    Part& a = stack.back();
+    switch (node.kind) {
+      case Kind::Neg:
+      case Kind::Add:
+      case Kind::Sub:
+        a.linear = a.linear && b.linear;
+        break;
+      case Kind::Mul:
+        a.linear = a.linear && b.linear && !(a.uses && b.uses);
+        break;
+      default:
+        a.linear = !a.uses && !b.uses;
+    }
+    a.uses = a.uses || b.uses;
+  }
+  return stack[0].linear;
+}
+
+constexpr int64_t kMostValues = 1 << 14;
+
+// The extremes over all values of the variables, of which those between the ends of a range are
+// left out where they can't be extreme; nothing if these are too many. `failed`: some value has
+// none.
+std::optional<Interval> exact(const Expr& e, const RangeLookup& lookup, bool& failed) {
+  struct Axis {
+    std::string name;
+    Interval range;
+    int64_t step, value;
+  };
+  std::vector<Axis> axes;
+  int64_t count = 1;
+  for (const std::string& name : e.vars()) {
+    const auto range = lookup(name);
+    if (!range) return std::nullopt;
+    const auto span = static_cast<uint64_t>(range->hi) - static_cast<uint64_t>(range->lo);
+    const bool ends = linear_in(e, name);
+    if (!ends && span >= static_cast<uint64_t>(kMostValues)) return std::nullopt;
+    axes.push_back(
+        {name, *range, ends ? std::max<int64_t>(1, static_cast<int64_t>(span)) : 1, range->lo});
+    count *= span == 0 ? 1 : ends ? 2 : static_cast<int64_t>(span) + 1;
+    if (count > kMostValues) return std::nullopt;
+  }
+  std::optional<Interval> result;
+  for (;;) {
+    const auto v = evaluate(e, [&](std::string_view n) -> std::optional<int64_t> {
+      for (const Axis& a : axes)
+        if (a.name == n) return a.value;
+      return std::nullopt;
+    });
+    if (!v.value) {
+      failed = true;
+      return std::nullopt;
+    }
+    result = result ? Interval{std::min(result->lo, *v.value), std::max(result->hi, *v.value)}
+                    : Interval{*v.value, *v.value};
+    size_t i = 0;
+    for (; i < axes.size(); ++i) {
+      if (axes[i].value != axes[i].range.hi) {
+        axes[i].value += axes[i].step;
+        break;
+      }
+      axes[i].value = axes[i].range.lo;
+    }
+    if (i == axes.size()) return result;
+  }
+}
+
+}  // namespace
+
+std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup) {
+  const std::optional<Interval> outer = interval_of(e, lookup);
+  const auto variables = std::count_if(e.nodes().begin(), e.nodes().end(),
+                                       [](const Expr::Node& n) { return n.kind == Kind::Var; });
+  // Without a variable that occurs twice nothing hangs together that was taken apart.
+  if (outer && variables == static_cast<std::ptrdiff_t>(e.vars().size())) return outer;
+  bool failed = false;
+  if (const auto tight = exact(e, lookup, failed)) return tight;
+  return failed ? std::nullopt : outer;
 }
 
 }  // namespace maco::ir

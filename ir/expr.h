@@ -73,7 +73,8 @@ inline bool same(const Expr& a, const Expr& b) { return canonical(a) == canonica
 /// e / n as an expression, if e is a multiple of n for all values of its variables by its form (each term's coefficient is one).
 std::optional<Expr> divide_exact(const Expr& e, int64_t n);
 
-/// The value range of an expression given those of its variables (both ends included); sound, not always tight.
+/// The value range of an expression given those of its variables (both ends included); sound. Tight where no variable occurs twice, or
+/// where few values have to be tried (16,384, of which a variable in which the expression is linear takes two).
 struct Interval {
   int64_t lo = 0, hi = 0;
   friend bool operator==(const Interval&, const Interval&) = default;

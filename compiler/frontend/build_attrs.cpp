@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/frontend/build.h"
+#include "compiler/ops/attrs.h"
 
 namespace maco::frontend {
 
@@ -89,8 +90,13 @@ std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const R
     }
     case AttrType::IntList:
       return read_list(c, raw, what, guard);
-    case AttrType::Number:
-      return read_number(c, raw, what);
+    case AttrType::Number: {
+      auto number = read_number(c, raw, what);
+      const double* d = number ? std::get_if<double>(&*number) : nullptr;
+      if (d == nullptr || ops::fits_f32(*d)) return number;
+      c.error(raw.loc, fmt::format("{} is {}, which does not fit in f32", what, *d));
+      return std::nullopt;
+    }
     case AttrType::Word: {
       if (!spec.words.empty()) {
         auto word = read_word(c, raw, what, spec.words);

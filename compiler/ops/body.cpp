@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "compiler/ops/attrs.h"
 #include "ir/check.h"
 
 namespace maco::ops {
@@ -241,7 +242,7 @@ std::string check_body(const Body& body, const std::vector<DType>& operands) {
                              f->name);
         if (std::abs(a.constant + 0.5) > 2147483647.5)
           return fmt::format("{:.17g} does not fit in i32", a.constant);
-      } else if (std::abs(a.constant) > static_cast<double>(std::numeric_limits<float>::max())) {
+      } else if (!fits_f32(a.constant)) {
         return fmt::format("{:g} does not fit in f32", a.constant);
       }
     }

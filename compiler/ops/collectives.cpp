@@ -171,11 +171,13 @@ void tile_twoshot(TileContext& c) {
   }
 }
 
-void tile_allreduce(TileContext& c) {
-  const std::string algorithm = c.word("algorithm", "auto");
-  MACO_CHECK(algorithm == "oneshot" || algorithm == "twoshot", algorithm);
+void tile_allreduce_oneshot(TileContext& c) {
   c.promise(ir::CollectiveKind::AllReduce, reduction(c));
-  algorithm == "oneshot" ? tile_oneshot(c) : tile_twoshot(c);
+  tile_oneshot(c);
+}
+void tile_allreduce_twoshot(TileContext& c) {
+  c.promise(ir::CollectiveKind::AllReduce, reduction(c));
+  tile_twoshot(c);
 }
 
 // --- the others -------------------------------------------------------------------------------------------------------------
@@ -435,6 +437,26 @@ void infer_recv(InferContext& c) {
 }
 
 AttrSpec reduce_attr() { return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false}; }
+
+// The algorithms that can be compiled: for which op, by which word, by which tile rule.
+struct Algorithm {
+  std::string_view op, word;
+  void (*tile)(TileContext&);
+};
+constexpr Algorithm kAlgorithms[] = {
+    {"allreduce", "oneshot", tile_allreduce_oneshot},
+    {"allreduce", "twoshot", tile_allreduce_twoshot},
+    {"allgather", "oneshot", tile_allgather},
+    {"reduce_scatter", "oneshot", tile_reduce_scatter},
+};
+
+void tile_by_algorithm(TileContext& c) {
+  const std::string word = c.word("algorithm", "auto");
+  for (const Algorithm& a : kAlgorithms)
+    if (a.op == c.op().kind && a.word == word) return a.tile(c);
+  MACO_CHECK(false, word);
+}
+// Also the words of the format that no op has yet; they are refused by name.
 AttrSpec algorithm_attr() {
   return {"algorithm", AttrType::Word, false, "auto", {"auto", "oneshot", "twoshot", "ring", "nccl"}, false};
 }
@@ -452,11 +474,13 @@ std::vector<OpDef> collective_ops() {
     d.collective = true;
     d.infer = infer;
     d.tile = tile;
+    for (const Algorithm& a : kAlgorithms)
+      if (a.op == d.kind) d.algorithms.emplace_back(a.word);
     ops.push_back(std::move(d));
   };
-  add("allreduce", "the reduction over all ranks, on every rank", {reduce_attr(), algorithm_attr()}, infer_allreduce, tile_allreduce);
-  add("allgather", "all ranks' blocks, in rank order", {algorithm_attr()}, infer_allgather, tile_allgather);
-  add("reduce_scatter", "rank r gets block r of the reduction", {reduce_attr(), algorithm_attr()}, infer_reduce_scatter, tile_reduce_scatter);
+  add("allreduce", "the reduction over all ranks, on every rank", {reduce_attr(), algorithm_attr()}, infer_allreduce, tile_by_algorithm);
+  add("allgather", "all ranks' blocks, in rank order", {algorithm_attr()}, infer_allgather, tile_by_algorithm);
+  add("reduce_scatter", "rank r gets block r of the reduction", {reduce_attr(), algorithm_attr()}, infer_reduce_scatter, tile_by_algorithm);
   add("alltoall", "block i of rank r goes to block r of rank i", {}, infer_alltoall, tile_alltoall);
   add("broadcast", "the root's tensor, on every rank", {{"root", AttrType::Int, true, "", {}, false}}, infer_broadcast, tile_broadcast);
   add("ring_shift", "the tensor of rank - by", {{"by", AttrType::Int, false, "1", {}, false}}, infer_ring_shift, tile_ring_shift);

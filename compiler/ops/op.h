@@ -39,6 +39,7 @@ struct OpDef {
   std::vector<AttrSpec> attrs;
   bool collective = false;      // takes `overlap_group`, runs on communication workers
   bool internal = false;        // made by passes only ("fused")
+  std::vector<std::string> algorithms;  // of a collective, those that can be compiled: `algorithm` is one of them or auto
   /// Checks operands and attributes; sets dtype and shape of the outputs. Reports everything it finds through the context.
   void (*infer)(InferContext&) = nullptr;
   /// Cuts the op into tasks. Called only if infer found no error. May refuse (report an error) what it can't do.

@@ -69,7 +69,8 @@ void infer(InferContext& c) {
     if (range && (range->hi < INT32_MIN || range->lo > INT32_MAX))
       c.error_attr("position", fmt::format("'position' is {}, but positions are 32-bit integers", position->str()));
   }
-  if (!(c.number("theta", 10000) > 0)) c.error_attr("theta", "'theta' must be above 0");
+  // Below, frequencies are beyond what their turns can be told apart in.
+  if (!(c.number("theta", 10000) >= 1e-6)) c.error_attr("theta", "'theta' must be at least 1e-6");
   if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);
 }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "compiler/ops/op.h"
+#include "compiler/ops/attrs.h"
 
 namespace maco::passes {
 
@@ -49,8 +49,7 @@ bool writes_what_is_read(const ir::Graph& graph, const Op& writer, const Op& op)
 
 bool is_fence(const ir::Graph& graph, const Op& op) {
   if (op.kind == "barrier") return true;
-  const ops::OpDef* def = ops::find_op(op.kind);
-  return def && def->collective && op.overlap.value_or(graph.overlap) == ir::Overlap::None;
+  return ops::is_collective(op) && op.overlap.value_or(graph.overlap) == ir::Overlap::None;
 }
 
 namespace {

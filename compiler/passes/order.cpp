@@ -7,7 +7,7 @@
 #include <queue>
 #include <set>
 
-#include "compiler/ops/op.h"
+#include "compiler/ops/attrs.h"
 
 namespace maco::passes {
 
@@ -29,7 +29,6 @@ class Builder {
   }
 
  private:
-  bool collective(size_t i) const { return ops::find_op(g_.ops[i].kind)->collective; }
   ir::Overlap overlap(size_t i) const { return g_.ops[i].overlap.value_or(g_.overlap); }
   void whole(size_t first, size_t then) {
     if (first != then) whole_[then].insert(first);
@@ -107,7 +106,7 @@ class Builder {
 
   void add_overlap() {
     for (size_t c = 0; c < n_; ++c) {
-      if (!collective(c)) continue;
+      if (!ops::is_collective(g_.ops[c])) continue;
       const bool alone = overlap(c) == ir::Overlap::None || g_.ops[c].kind == "barrier";
       for (size_t i = 0; i < n_; ++i) {
         if (i == c) continue;

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "compiler/passes/passes.h"
+#include "compiler/passes/symmetric.h"
 
 namespace maco::passes {
 
@@ -70,6 +71,16 @@ class Arena {
 
 }  // namespace
 
+int64_t place_slots(ir::Program& program) {
+  int64_t bytes = 0;
+  for (ir::Buffer& buffer : program.buffers) {
+    if (buffer.kind != ir::BufferKind::Slot) continue;
+    buffer.offset = bytes;
+    bytes += aligned(buffer.bytes()) * buffer.rotation;
+  }
+  return bytes;
+}
+
 bool plan_memory(ir::Program& program, Context& context) {
   std::vector<Life> life(program.buffers.size());
   for (size_t t = 0; t < program.tasks.size(); ++t)
@@ -112,13 +123,7 @@ bool plan_memory(ir::Program& program, Context& context) {
   }
   program.arena_bytes = arena.bytes();
 
-  int64_t symmetric = 0;
-  for (size_t b = 0; b < program.buffers.size(); ++b) {
-    ir::Buffer& buffer = program.buffers[b];
-    if (buffer.kind != ir::BufferKind::Slot) continue;
-    buffer.offset = symmetric;
-    symmetric += aligned(buffer.bytes()) * buffer.rotation;
-  }
+  const int64_t symmetric = place_slots(program);
   program.symmetric_bytes = symmetric;
   program.stage = ir::Stage::Planned;
   context.statistics["arena bytes"] = program.arena_bytes;

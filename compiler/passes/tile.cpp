@@ -10,6 +10,7 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/order.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/symmetric.h"
 #include "ir/check.h"
 
 namespace maco::passes {
@@ -59,6 +60,22 @@ void set_roles(const ir::Graph& graph, ir::Program& program) {
   }
 }
 
+// A Program with the graph's tensors and no tasks; which buffer each tensor is.
+std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& program, const Context& context) {
+  program = {};
+  program.name = graph.name;
+  program.world = graph.world;
+  program.target = context.machine.target;
+  std::vector<ir::BufferId> buffers(graph.tensors.size());
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const ir::Tensor& t = graph.tensors[i];
+    if (t.kind == ir::TensorKind::Scalar || t.shape.empty()) continue;
+    buffers[i] = ir::id_of<ir::BufferId>(program.buffers.size());
+    program.buffers.push_back(buffer_of(graph, t));
+  }
+  return buffers;
+}
+
 bool is_paged(const ir::Call& call) {
   return std::any_of(call.params.begin(), call.params.end(), [](const ir::Param& p) {
     const bool* v = std::get_if<bool>(&p.value);
@@ -68,19 +85,21 @@ bool is_paged(const ir::Call& call) {
 
 }  // namespace
 
-bool tile(const ir::Graph& graph, ir::Program& program, Context& context) {
-  program = {};
-  program.name = graph.name;
-  program.world = graph.world;
-  program.target = context.machine.target;
-  set_roles(graph, program);
-  std::vector<ir::BufferId> buffers(graph.tensors.size());
-  for (size_t i = 0; i < graph.tensors.size(); ++i) {
-    const ir::Tensor& t = graph.tensors[i];
-    if (t.kind == ir::TensorKind::Scalar || t.shape.empty()) continue;
-    buffers[i] = ir::id_of<ir::BufferId>(program.buffers.size());
-    program.buffers.push_back(buffer_of(graph, t));
+int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, Context& context) {
+  ir::Program program;
+  const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
+  ir::Diagnostics unheard;  // what is wrong is said when the op is really tiled
+  ops::TileContext tiles(graph, op, program, context.machine, buffers, unheard);
+  try {
+    ops::find_op(graph[op].kind)->tile(tiles);
+  } catch (const ops::TileContext::TooManyTasks&) {
   }
+  return place_slots(program);
+}
+
+bool tile(const ir::Graph& graph, ir::Program& program, Context& context) {
+  const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
+  set_roles(graph, program);
 
   OpOrder order;
   if (!order_ops(graph, order, context.diagnostics)) return false;

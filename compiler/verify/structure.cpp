@@ -23,8 +23,9 @@ using ir::TaskId;
 constexpr int64_t kMaxWorld = 64;
 constexpr int64_t kMaxCtas = 1 << 16;
 constexpr int64_t kMaxRotation = 64;
-constexpr int64_t kMaxBytes = int64_t{1}
-                              << 48;  // of a buffer: sums of a few stay far from overflow
+// Of a buffer and of an arena: above ir::kMaxTensorBytes as packets with all copies, and sums of a
+// few stay far from overflow.
+constexpr int64_t kMaxBytes = int64_t{1} << 56;
 constexpr uint32_t kMaxLag = 64;
 
 class Structure {

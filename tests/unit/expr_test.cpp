@@ -2,6 +2,8 @@
 
 #include <limits>
 #include <map>
+#include <algorithm>
+#include <functional>
 #include <random>
 
 #include "tests/catch.h"
@@ -333,6 +335,45 @@ TEST_CASE("bounds hold for every value in range", "[expr]") {
   }
 }
 
+TEST_CASE("bounds are met where a variable occurs twice", "[expr]") {
+  std::mt19937_64 rng(19);
+  int tried = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const Expr e = random_tree(rng, 2 + i % 3, i % 3 == 0).expr();
+    const auto variables = std::count_if(e.nodes().begin(), e.nodes().end(),
+                                         [](const auto& n) { return n.kind == Expr::Kind::Var; });
+    if (variables == static_cast<std::ptrdiff_t>(e.vars().size())) continue;
+    std::map<std::string, Interval, std::less<>> ranges;
+    for (const std::string& name : kNames) {
+      const int64_t lo = static_cast<int64_t>(rng() % 9) - 4;
+      ranges[name] = {lo, lo + static_cast<int64_t>(rng() % 6)};
+    }
+    std::optional<Interval> met;
+    bool always = true;
+    Values values;
+    const std::function<void(size_t)> meet = [&](size_t n) {
+      if (n < kNames.size()) {
+        const Interval r = ranges[kNames[n]];
+        for (int64_t v = r.lo; v <= r.hi; ++v) {
+          values[kNames[n]] = v;
+          meet(n + 1);
+        }
+        return;
+      }
+      const auto v = evaluate(e, lookup_in(values)).value;
+      always = always && v;
+      if (v) met = met ? Interval{std::min(met->lo, *v), std::max(met->hi, *v)} : Interval{*v, *v};
+    };
+    meet(0);
+    INFO(e.str());
+    CHECK(bounds(e, [&](std::string_view n) -> std::optional<Interval> {
+            return ranges.find(n)->second;
+          }) == (always ? met : std::nullopt));
+    ++tried;
+  }
+  CHECK(tried > 500);
+}
+
 TEST_CASE("bounds are tight where it is easy", "[expr]") {
   auto range = [](std::string_view text) {
     return bounds(parse(text), [](std::string_view n) -> std::optional<Interval> {
@@ -347,7 +388,14 @@ TEST_CASE("bounds are tight where it is easy", "[expr]") {
   CHECK(range("64 / n") == Interval{1, 64});
   CHECK(range("n > 0") == Interval{1, 1});
   CHECK(range("r == 9") == Interval{0, 0});
+  // Variables that occur twice.
+  CHECK(range("4 * n - r * n - n") == Interval{0, 192});
+  CHECK(range("n - (n / 2 + 1)") == Interval{0, 31});
+  CHECK(range("(-r - 1) / 2 + 2") == Interval{0, 1});
+  CHECK(range("r == 0 || 5 / r") == Interval{1, 1});
+  CHECK(range("n * n - 64 * n") == Interval{-1024, 0});
   CHECK_FALSE(range("n / r"));
+  CHECK_FALSE(range("r / (r - 2) - r"));
   CHECK_FALSE(range("unknown"));
   CHECK_FALSE(range("n * 9223372036854775807"));
 }

@@ -1,0 +1,15 @@
+// The symmetric scratch that collectives need.
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+/// Gives each slot of a Program its place in the symmetric memory; the bytes of all. (plan_memory.cpp)
+int64_t place_slots(ir::Program& program);
+/// The bytes that one op of a graph needs there, with the algorithm it has. (tile.cpp)
+int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, Context& context);
+
+}  // namespace maco::passes
