@@ -248,6 +248,14 @@ void name_ops(Context& c) {
     if (op.named) continue;
     const bool by_output = !op.out.empty();
     const std::string base = by_output ? c.graph[op.out[0]].name : op.kind.empty() ? "op" : op.kind;
+    if (const auto other = c.op_of.find(base); by_output && !c.options.internal_ops &&
+                                               other != c.op_of.end() &&
+                                               c.graph.ops[other->second].named) {
+      if (c.error(op.loc, fmt::format("this op has no name and is called '{}' by its first output, "
+                                      "but another op is named so",
+                                      base)))
+        c.note(c.op_state[other->second].name_loc, "it is named here");
+    }
     std::string name = base;
     int& n = used[base];
     if (by_output && n == 0) {
