@@ -11,8 +11,10 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <set>
 
 #include "compiler/codegen/codegen.h"
+#include "compiler/codegen/device_sources.h"
 #include "compiler/frontend/frontend.h"
 #include "ir/check.h"
 #include "ir/program_text.h"
@@ -142,6 +144,39 @@ void reparse(passes::Unit& unit, const std::string& pass) {
 std::string last_before_verify(const passes::PipelineOptions& options) { return options.prune ? "prune-sync" : "insert-sync"; }
 
 }  // namespace
+
+bool check_program(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options, ir::Diagnostics& diagnostics) {
+  const int before = diagnostics.errors();
+  const auto wrong = [&]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
+    diagnostics.error({}, fmt::format(text, std::forward<Args>(args)...));
+  };
+  const passes::Unit unit = program;
+  auto context = passes::make_context(unit, options, diagnostics);
+  if (!context || !passes::check_form("a kernel", passes::Form::Synced, passes::Form::Synced, unit, *context)) return false;
+  if (program.world != graph.world) wrong("the Program is for {} ranks, but the graph for {}", program.world, graph.world);
+  std::set<std::string> missing;
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind != ir::TensorKind::Temp && t.kind != ir::TensorKind::Scalar) missing.insert(t.name);
+  for (const ir::Buffer& b : program.buffers) {
+    if (b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot) continue;
+    if (missing.erase(b.tensor) == 0) {
+      wrong("buffer '{}' is for tensor '{}', which the graph has not, or has given away already", b.name, b.tensor);
+      continue;
+    }
+    const ir::Tensor& t = graph[*graph.find_tensor(b.tensor)];
+    const int64_t elements = ir::max_elements(graph, t.shape);
+    if (ir::name(b.kind) != ir::name(t.kind) || b.dtype != t.dtype || b.max_elements() != elements)
+      wrong("buffer '{}' is an {} of {} {}, but the graph's '{}' an {} of {} {}", b.name, ir::name(b.kind), b.max_elements(), ir::name(b.dtype),
+            t.name, ir::name(t.kind), elements, ir::name(t.dtype));
+  }
+  for (const std::string& name : missing) wrong("the Program has no buffer for the graph's '{}'", name);
+  for (const ir::Value& v : program.values)
+    for (const std::string& name : v.expr.vars())
+      if (!graph.range_of(name)) wrong("value '{}' names '{}', which is no dim or scalar of the graph", v.expr.str(), name);
+  for (const ir::Call& c : program.calls)
+    if (!codegen::has_device_function(c.function)) wrong("'{}' calls '{}', which is no device function", c.op, c.function);
+  return diagnostics.errors() == before;
+}
 
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options,
                         ir::Diagnostics& diagnostics) {

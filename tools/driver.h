@@ -62,6 +62,10 @@ std::string command_line(const passes::PipelineOptions& options);
 /// Runs the pipeline with the dumps that were asked for (on standard error) and emits the kernel. Nothing if an error was reported.
 std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& options, ir::Diagnostics& diagnostics, const Console& console);
 
+/// Whether a Program that the compiler didn't make of `graph` here can become its kernel: synced, for as many ranks, over the graph's tensors
+/// and values, of device functions that there are. Reports if not. Whether it is right is the verifier's.
+bool check_program(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options, ir::Diagnostics& diagnostics);
+
 /// kernel.cu of a synced Program, "" if an error was reported. The Program is taken as it is: run the verifier first.
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options,
                         ir::Diagnostics& diagnostics);

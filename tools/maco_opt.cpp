@@ -96,11 +96,11 @@ int run(int argc, char** argv) {
     console.show(diagnostics);
     return kBadGraph;
   }
-  if (auto* program = std::get_if<ir::Program>(&*unit); program && cost::find_machine(program->target)) options.target = program->target;
-  passes::Context context(diagnostics, *cost::find_machine(options.target));
-  context.load_ahead = options.load_ahead;
-  context.available_sms = options.sms > 0 ? options.sms : context.machine.sms;
-  if (const auto* graph = std::get_if<ir::Graph>(&*unit)) context.comm_buffer_bytes = graph->comm_buffer_bytes;
+  auto context = passes::make_context(*unit, options, diagnostics);
+  if (!context) {
+    console.show(diagnostics);
+    return kBadGraph;
+  }
   if (!to.empty()) {
     std::vector<std::string> all;
     for (const std::string& name : pass_names) {
@@ -147,7 +147,7 @@ int run(int argc, char** argv) {
       if (!prove(*program)) return stop("");
       continue;
     }
-    if (!passes::apply(*passes::find_pass(names[i]), *unit, context)) return stop("");
+    if (!passes::apply(*passes::find_pass(names[i]), *unit, *context)) return stop("");
     if (prove_each()) continue;
     std::string before;
     for (size_t j = 0; j < i; ++j) before += (j == 0 ? " --pass=" : ",") + names[j];
@@ -160,7 +160,7 @@ int run(int argc, char** argv) {
     return kBadUsage;
   }
   if (common.verbose)
-    for (const auto& [name, n] : context.statistics) console.detail(name + ": " + std::to_string(n));
+    for (const auto& [name, n] : context->statistics) console.detail(name + ": " + std::to_string(n));
   return kOk;
 }
 

@@ -266,7 +266,8 @@ int run(int argc, char** argv) {
         return kBadUsage;
       }
       program = ir::parse_program(diagnostics.add_file(program_file, *program_text), diagnostics);
-      if (program) kernel = emit_kernel(*graph, *program, compile_options.pipeline, diagnostics);
+      if (program && check_program(*graph, *program, compile_options.pipeline, diagnostics))
+        kernel = emit_kernel(*graph, *program, compile_options.pipeline, diagnostics);
     } else {
       auto compiled = compile(*graph, compile_options, diagnostics, console);
       if (compiled) {

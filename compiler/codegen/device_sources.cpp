@@ -41,20 +41,27 @@ void add(const std::string& name, std::vector<std::string>& order, std::set<std:
   order.push_back(name);
 }
 
+// Those of ops/ that define a function.
+std::vector<std::string> headers_of(std::string_view function) {
+  const std::string definition = "MACO_OP void " + std::string(function) + "(Context&";
+  std::vector<std::string> names;
+  for (const auto& [name, text] : files())
+    if (name.rfind("ops/", 0) == 0 && text.find(definition) != std::string::npos) names.push_back(name);
+  return names;
+}
+
 }  // namespace
+
+bool has_device_function(std::string_view name) { return !headers_of(name).empty(); }
 
 std::string device_sources(const std::set<std::string>& functions) {
   std::vector<std::string> order;
   std::set<std::string> done;
   for (std::string_view core : kCore) add(std::string(core), order, done);
   for (const std::string& f : functions) {
-    bool found = false;
-    for (const auto& [name, text] : files())
-      if (name.rfind("ops/", 0) == 0 && text.find("MACO_OP void " + f + "(Context&") != std::string::npos) {
-        add(name, order, done);
-        found = true;
-      }
-    MACO_CHECK(found, "no device function '" + f + "'");
+    const auto defining = headers_of(f);
+    MACO_CHECK(!defining.empty(), "no device function '" + f + "'");
+    for (const std::string& name : defining) add(name, order, done);
   }
   std::string out;
   for (const std::string& name : order) out += "// -------- " + std::string(kRoot) + name + " --------\n" + files().find(name)->second + "\n";

@@ -31,8 +31,7 @@ std::vector<ir::RoleRange> ranges_of(int64_t compute, int64_t comm) {
   return r;
 }
 
-bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, Context& context) {
-  ir::Diagnostics& d = context.diagnostics;
+bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, const Context& context, ir::Diagnostics& d) {
   const int before = d.errors();
   std::vector<const ir::RoleRange*> owner(static_cast<size_t>(context.available_sms), nullptr);
   for (const ir::RoleRange& r : ranges) {
@@ -106,9 +105,16 @@ bool assign_roles(ir::Graph& graph, Context& context) {
     ranges = std::get<std::vector<ir::RoleRange>>(roles);
     std::stable_sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   }
-  if (!check_ranges(graph, ranges, context)) return false;
+  if (!check_ranges(graph, ranges, context, d)) return false;
   roles = ranges;
   return true;
+}
+
+bool has_roles(const ir::Graph& graph, const Context& context) {
+  const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
+  const auto* ranges = roles ? std::get_if<std::vector<ir::RoleRange>>(roles) : nullptr;
+  ir::Diagnostics unseen;
+  return ranges && check_ranges(graph, *ranges, context, unseen);
 }
 
 }  // namespace maco::passes

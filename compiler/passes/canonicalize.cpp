@@ -16,6 +16,7 @@
 #include "compiler/ops/elementwise.h"
 #include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
+#include "ir/check.h"
 
 namespace maco::passes {
 
@@ -29,11 +30,14 @@ bool contains(const std::vector<TensorId>& list, TensorId t) {
   return std::find(list.begin(), list.end(), t) != list.end();
 }
 
+bool is_lone_collective(const ir::Graph& graph, const Op& op) {
+  const ops::OpDef* def = ops::find_op(op.kind);
+  return graph.world == 1 && def && def->collective && op.in.size() == 1 && op.out.size() == 1;
+}
+
 void copy_lone_collectives(ir::Graph& graph) {
-  if (graph.world != 1) return;
   for (Op& op : graph.ops) {
-    const ops::OpDef* def = ops::find_op(op.kind);
-    if (!def || !def->collective || op.in.size() != 1 || op.out.size() != 1) continue;
+    if (!is_lone_collective(graph, op)) continue;
     op.kind = "copy";
     op.attrs.clear();
     op.overlap_group.reset();
@@ -47,14 +51,26 @@ bool works_in_place(const ir::Graph& graph, const Op& op, TensorId o) {
     const auto full = [&](TensorId t) { return t != o || graph[t].shape == graph[op.in[0]].shape; };
     return std::all_of(op.in.begin(), op.in.end(), full);
   }
+  // An epilogue reads each element where it writes it; the factors are read by all tiles.
+  if (const auto epilogue = op.attrs.find("epilogue"); epilogue != op.attrs.end()) {
+    std::string error;
+    const auto body = ops::parse_body(std::get<std::string>(epilogue->second.value), error);
+    MACO_CHECK(body, error);
+    const auto own = op.in.end() - std::max(0, body->operands() - 1);
+    return std::find(op.in.begin(), own, o) == own;
+  }
   return op.kind == "kv_append" && op.in[0] == o && op.in[1] != o;
+}
+
+bool overwrites_what_it_reads(const ir::Graph& graph, const Op& op, TensorId o) {
+  return contains(op.in, o) && !works_in_place(graph, op, o);
 }
 
 void separate_states(ir::Graph& graph) {
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     for (size_t n = 0; n < graph.ops[i].out.size(); ++n) {
       const TensorId state = graph.ops[i].out[n];
-      if (!contains(graph.ops[i].in, state) || works_in_place(graph, graph.ops[i], state)) continue;
+      if (!overwrites_what_it_reads(graph, graph.ops[i], state)) continue;
 
       // kv_append can't write anywhere else: there it is x that is copied.
       const bool appends = graph.ops[i].kind == "kv_append";
@@ -176,6 +192,14 @@ bool canonicalize(ir::Graph& graph, Context& context) {
   drop_copies(graph);
   drop_unused(graph, context);
   return true;
+}
+
+bool is_canonical(const ir::Graph& graph) {
+  return std::none_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
+    return is_lone_collective(graph, op) ||
+           std::any_of(op.out.begin(), op.out.end(),
+                       [&](TensorId o) { return overwrites_what_it_reads(graph, op, o); });
+  });
 }
 
 }  // namespace maco::passes

@@ -13,10 +13,8 @@ ir::Loc at(const ir::Graph& graph, const std::string& key) {
   auto it = graph.key_loc.find(key);
   return it == graph.key_loc.end() ? graph.loc : it->second;
 }
-}  // namespace
 
-bool check_support(ir::Graph& graph, Context& context) {
-  ir::Diagnostics& d = context.diagnostics;
+bool check(const ir::Graph& graph, ir::Diagnostics& d) {
   const int before = d.errors();
   if (graph.schedule == ir::Schedule::Dynamic)
     d.error(at(graph, "schedule"), "schedule 'dynamic' can't be compiled by this version: it has no scheduler CTAs yet; use 'static'");
@@ -40,6 +38,15 @@ bool check_support(ir::Graph& graph, Context& context) {
         d.error(op.loc, fmt::format("'dtype' of '{}' is {}, but '{}' is {}", op.kind, ir::name(*op.dtype), graph[out].name, ir::name(graph[out].dtype)));
   }
   return d.errors() == before;
+}
+
+}  // namespace
+
+bool check_support(ir::Graph& graph, Context& context) { return check(graph, context.diagnostics); }
+
+bool is_supported(const ir::Graph& graph) {
+  ir::Diagnostics unseen;
+  return check(graph, unseen);
 }
 
 }  // namespace maco::passes

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/ops/op.h"
 #include "compiler/passes/passes.h"
 
@@ -12,6 +14,24 @@ namespace maco::passes {
 
 namespace {
 constexpr int64_t kOneShotBytes = 512 * 1024;
+
+// What the op's `algorithm` says; nothing if it takes none.
+std::optional<std::string> algorithm_of(const ir::Op& op) {
+  const auto& attrs = ops::find_op(op.kind)->attrs;
+  if (std::none_of(attrs.begin(), attrs.end(), [](const ops::AttrSpec& a) { return a.name == "algorithm"; })) return std::nullopt;
+  const auto it = op.attrs.find("algorithm");
+  return it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
+}
+
+// Why it can't be had; empty if it can.
+std::string refusal(const ir::Op& op, const std::string& algorithm) {
+  if (algorithm == "nccl" || algorithm == "ring")
+    return fmt::format("algorithm '{}' of '{}' can't be compiled by this version; use 'auto'{}", algorithm, op.kind,
+                       op.kind == "allreduce" ? ", 'oneshot' or 'twoshot'" : " or 'oneshot'");
+  if (algorithm == "twoshot" && op.kind != "allreduce")
+    return fmt::format("algorithm 'twoshot' is a reduction followed by a gather, which '{}' isn't; use 'auto' or 'oneshot'", op.kind);
+  return "";
+}
 
 std::string choose(const ir::Graph& graph, const ir::Op& op) {
   if (op.kind != "allreduce") return "oneshot";
@@ -24,27 +44,23 @@ std::string choose(const ir::Graph& graph, const ir::Op& op) {
 bool choose_collectives(ir::Graph& graph, Context& context) {
   bool ok = true;
   for (ir::Op& op : graph.ops) {
-    const ops::OpDef* def = ops::find_op(op.kind);
-    bool takes = false;
-    for (const ops::AttrSpec& a : def->attrs) takes = takes || a.name == "algorithm";
-    if (!takes) continue;
-    auto it = op.attrs.find("algorithm");
-    const std::string wanted = it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
-    if (wanted == "auto") {
+    const auto algorithm = algorithm_of(op);
+    if (!algorithm) continue;
+    if (*algorithm == "auto") {
       op.attrs["algorithm"] = {choose(graph, op), op.loc};
-    } else if (wanted == "nccl" || wanted == "ring") {
-      context.diagnostics.error(it->second.loc,
-                                fmt::format("algorithm '{}' of '{}' can't be compiled by this version; use 'auto'{}", wanted, op.kind,
-                                            op.kind == "allreduce" ? ", 'oneshot' or 'twoshot'" : " or 'oneshot'"));
-      ok = false;
-    } else if (wanted == "twoshot" && op.kind != "allreduce") {
-      context.diagnostics.error(
-          it->second.loc,
-          fmt::format("algorithm 'twoshot' is a reduction followed by a gather, which '{}' isn't; use 'auto' or 'oneshot'", op.kind));
+    } else if (const std::string why = refusal(op, *algorithm); !why.empty()) {
+      context.diagnostics.error(op.attrs["algorithm"].loc, why);
       ok = false;
     }
   }
   return ok;
+}
+
+bool has_algorithms(const ir::Graph& graph) {
+  return std::all_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
+    const auto algorithm = algorithm_of(op);
+    return !algorithm || (*algorithm != "auto" && refusal(op, *algorithm).empty());
+  });
 }
 
 }  // namespace maco::passes

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -28,9 +29,29 @@ struct Context {
 /// What stands between two passes.
 using Unit = std::variant<ir::Graph, ir::Program>;
 
+/// What a Unit promises, in the order of the pipeline: each form promises what those before it do. It is read off the Unit, whoever
+/// wrote it: a graph that a user wrote with algorithms and ranges has its roles.
+enum class Form : uint8_t {
+  Graph,      // inferred, as the frontends return it
+  Supported,  // nothing in it that this version can't compile
+  Canonical,  // no collective of one rank; no op writes a state that it still reads
+  Chosen,     // each collective names its algorithm
+  Roles,      // sm_roles is a list of ranges of the target's SMs, with a home for every kind of op
+  Tiled,      // a Program of that stage
+  Planned,
+  Scheduled,
+  Synced,
+};
+/// "a canonical graph", "a tiled Program"
+std::string_view name(Form form);
+/// The last form whose promises hold. Of a Program, what its stage says: whether it keeps that is the verifier's.
+Form form_of(const Unit& unit, const Context& context);
+
 struct Pass {
   std::string name;
   std::string summary;
+  Form takes_from, takes_to;  // it takes these forms and those between them
+  Form gives;                 // at least
   /// False if an error was reported. Exactly one of the three is set.
   bool (*on_graph)(ir::Graph&, Context&) = nullptr;
   bool (*lower)(const ir::Graph&, ir::Program&, Context&) = nullptr;
@@ -41,15 +62,23 @@ struct Pass {
 const std::vector<Pass>& registry();
 const Pass* find_pass(std::string_view name);
 
-/// Applies `pass` to `unit`. An error is reported if the unit is of the wrong kind.
+/// Whether `unit` is of a form between these two, and if a Program of the structure that its stage promises: ids and bounds hold, so that
+/// nobody need look again. Reports if not; `who` takes it: "pass 'tile'".
+bool check_form(std::string_view who, Form from, Form to, const Unit& unit, Context& context);
+
+/// Applies `pass` to `unit`; refuses what it doesn't take (check_form).
 bool apply(const Pass& pass, Unit& unit, Context& context);
 
-// The passes, one file each.
+// The passes, one file each, and what some leave behind (form_of).
 bool check_support(ir::Graph& graph, Context& context);
+bool is_supported(const ir::Graph& graph);
 bool canonicalize(ir::Graph& graph, Context& context);
+bool is_canonical(const ir::Graph& graph);
 bool fuse(ir::Graph& graph, Context& context);
 bool choose_collectives(ir::Graph& graph, Context& context);
+bool has_algorithms(const ir::Graph& graph);
 bool assign_roles(ir::Graph& graph, Context& context);
+bool has_roles(const ir::Graph& graph, const Context& context);
 bool tile(const ir::Graph& graph, ir::Program& program, Context& context);
 bool plan_memory(ir::Program& program, Context& context);
 bool schedule(ir::Program& program, Context& context);

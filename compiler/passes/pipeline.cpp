@@ -8,19 +8,30 @@
 
 namespace maco::passes {
 
+std::optional<Context> make_context(const Unit& unit, const PipelineOptions& options, ir::Diagnostics& diagnostics) {
+  const auto* program = std::get_if<ir::Program>(&unit);
+  const std::string& target = program ? program->target : options.target;
+  const cost::Machine* machine = cost::find_machine(target);
+  if (!machine) {
+    diagnostics.error({}, fmt::format("unknown target '{}'", target));
+    return std::nullopt;
+  }
+  std::optional<Context> context(std::in_place, diagnostics, *machine);
+  context->load_ahead = options.load_ahead;
+  context->available_sms = options.sms > 0 ? options.sms : machine->sms;
+  if (const auto* graph = std::get_if<ir::Graph>(&unit)) {
+    context->comm_buffer_bytes = graph->comm_buffer_bytes;
+    if (auto it = graph->key_loc.find("comm_buffer_bytes"); it != graph->key_loc.end()) context->comm_buffer_loc = it->second;
+  }
+  return context;
+}
+
 PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options, ir::Diagnostics& diagnostics) {
   PipelineResult result;
   result.unit = graph;
-  const cost::Machine* machine = cost::find_machine(options.target);
-  if (!machine) {
-    diagnostics.error({}, fmt::format("unknown target '{}'", options.target));
-    return result;
-  }
-  Context context(diagnostics, *machine);
-  context.load_ahead = options.load_ahead;
-  context.available_sms = options.sms > 0 ? options.sms : machine->sms;
-  context.comm_buffer_bytes = graph.comm_buffer_bytes;
-  if (auto it = graph.key_loc.find("comm_buffer_bytes"); it != graph.key_loc.end()) context.comm_buffer_loc = it->second;
+  auto made = make_context(result.unit, options, diagnostics);
+  if (!made) return result;
+  Context& context = *made;
 
   bool stopped = false;
   ir::Program proved;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,10 @@ struct PipelineResult {
   std::string broken_by;
   std::string right_after;  // the last pass after which nothing was wrong
 };
+
+/// What the passes are told of the target and by `options`, for a Unit; a Program has its own target. Nothing, having reported, if there
+/// is no such target.
+std::optional<Context> make_context(const Unit& unit, const PipelineOptions& options, ir::Diagnostics& diagnostics);
 
 /// Errors are in `diagnostics`. `graph` is inferred (as the frontends return it).
 PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options, ir::Diagnostics& diagnostics);
