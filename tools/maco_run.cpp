@@ -257,8 +257,15 @@ int run(int argc, char** argv) {
   std::optional<ir::Program> program;
   if (kernel.empty() || session_options.check_access || !witness_file.empty()) {
     const cost::Machine& machine = *cost::find_machine(compile_options.pipeline.target);
-    if (compile_options.pipeline.sms == 0 && session_options.ranks_per_gpu > 1)
-      compile_options.pipeline.sms = std::max<int64_t>(1, machine.sms / session_options.ranks_per_gpu);
+    if (const int ranks = session_options.ranks_per_gpu; ranks > 1) {
+      int64_t& sms = compile_options.pipeline.sms;
+      if (ranks > machine.sms || sms > machine.sms / ranks) {
+        console.error(sms == 0 ? fmt::format("{} ranks share a GPU, but target '{}' has {} SMs", ranks, machine.target, machine.sms)
+                               : fmt::format("{} ranks of {} SMs share a GPU, but target '{}' has {}", ranks, sms, machine.target, machine.sms));
+        return kBadUsage;
+      }
+      if (sms == 0) sms = machine.sms / ranks;
+    }
     if (!program_file.empty()) {
       const auto program_text = read_input(program_file, error);
       if (!program_text) {

@@ -62,7 +62,7 @@ struct PipelineFlags {
 
   void add(CLI::App& app, passes::PipelineOptions& p) {
     app.add_option("--target", p.target, "what to compile for (--list-targets)")->check(CLI::IsMember(target_names()));
-    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the target's")->check(CLI::Range(1, 1024));
+    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the target's")->check(CLI::PositiveNumber);
     app.add_flag("--no-load-ahead", no_load_ahead, "don't read params before a task's waits are over");
     app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
     app.add_flag("--no-prune", no_prune, "keep waits that others imply");

@@ -31,14 +31,19 @@ std::vector<ir::RoleRange> ranges_of(int64_t compute, int64_t comm) {
   return r;
 }
 
+// "target 'sm_90a' has 132", or how many of them a rank may use.
+std::string available(const Context& context) {
+  if (context.available_sms == context.machine.sms) return fmt::format("target '{}' has {}", context.machine.target, context.machine.sms);
+  return fmt::format("a rank may use {} of the {} of target '{}'", context.available_sms, context.machine.sms, context.machine.target);
+}
+
 bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, const Context& context, ir::Diagnostics& d) {
   const int before = d.errors();
   std::vector<const ir::RoleRange*> owner(static_cast<size_t>(context.available_sms), nullptr);
   for (const ir::RoleRange& r : ranges) {
     const ir::Loc loc = r.loc.known() ? r.loc : roles_loc(graph);
     if (r.end > context.available_sms) {
-      d.error(loc, fmt::format("SMs [{}, {}) are more than the {} that target '{}' has", r.begin, r.end, context.available_sms,
-                               context.machine.target));
+      d.error(loc, fmt::format("'sm_roles' names SMs [{}, {}), but {}", r.begin, r.end, available(context)));
       continue;
     }
     for (int64_t sm = r.begin; sm < r.end; ++sm) {
@@ -96,8 +101,7 @@ bool assign_roles(ir::Graph& graph, Context& context) {
     const int64_t compute = counts->compute.value_or(std::max<int64_t>(0, sms - counts->comm.value_or(needs_comm ? usual : 0)));
     const int64_t comm = counts->comm.value_or(needs_comm ? std::min(usual, sms - compute) : 0);
     if (compute + comm > sms) {
-      d.error(roles_loc(graph), fmt::format("'sm_roles' asks for {} + {} SMs, but target '{}' has {}", compute, comm,
-                                            context.machine.target, sms));
+      d.error(roles_loc(graph), fmt::format("'sm_roles' asks for {} + {} SMs, but {}", compute, comm, available(context)));
       return false;
     }
     ranges = ranges_of(compute, comm);

@@ -16,6 +16,10 @@ std::optional<Context> make_context(const Unit& unit, const PipelineOptions& opt
     diagnostics.error({}, fmt::format("unknown target '{}'", target));
     return std::nullopt;
   }
+  if (options.sms > machine->sms) {
+    diagnostics.error({}, fmt::format("a rank can't use {} SMs: target '{}' has {}", options.sms, target, machine->sms));
+    return std::nullopt;
+  }
   std::optional<Context> context(std::in_place, diagnostics, *machine);
   context->load_ahead = options.load_ahead;
   context->available_sms = options.sms > 0 ? options.sms : machine->sms;

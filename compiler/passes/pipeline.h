@@ -34,7 +34,7 @@ struct PipelineResult {
 };
 
 /// What the passes are told of the target and by `options`, for a Unit; a Program has its own target. Nothing, having reported, if there
-/// is no such target.
+/// is no such target or a rank is to use more SMs than it has.
 std::optional<Context> make_context(const Unit& unit, const PipelineOptions& options, ir::Diagnostics& diagnostics);
 
 /// Errors are in `diagnostics`. `graph` is inferred (as the frontends return it).
