@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 
+#include "compiler/ops/op.h"
 #include "ir/dtype.h"
 #include "tests/catch.h"
 #include "tests/fuzz/coverage.h"
@@ -42,7 +43,9 @@ struct Variant {
 std::vector<Variant> all_variants() {
   std::vector<Variant> v;
   for (const std::string reduce : {"sum", "max", "min", "avg"}) {
-    for (const std::string algorithm : {"auto", "oneshot", "twoshot"})
+    std::vector<std::string> algorithms = ops::find_op("allreduce")->algorithms;
+    algorithms.insert(algorithms.begin(), "auto");
+    for (const std::string& algorithm : algorithms)
       v.push_back({fmt::format("allreduce {} {}", algorithm, reduce),
                    "allreduce",
                    {"reduce = " + reduce, "algorithm = " + algorithm}});
