@@ -32,6 +32,8 @@ OpDef copy_op() {
   OpDef d;
   d.kind = "copy";
   d.summary = "the same elements in a tensor of its own";
+  // Of a world of one: others may have to wait for it, or it for them.
+  d.attrs = {{"collective", AttrType::Bool, false, "false", {}, true}};
   d.infer = infer_elementwise;
   d.tile = tile_elementwise;
   return d;

@@ -40,8 +40,10 @@ void copy_lone_collectives(ir::Graph& graph) {
     if (!is_lone_collective(graph, op)) continue;
     op.kind = "copy";
     op.attrs.clear();
-    op.overlap_group.reset();
-    op.overlap.reset();
+    // What the graph says of the order of collectives holds for it still.
+    const bool alone = op.overlap.value_or(graph.overlap) == ir::Overlap::None;
+    if (alone) op.overlap = ir::Overlap::None;
+    if (alone || op.overlap_group) op.attrs["collective"] = {true, op.loc};
   }
 }
 

@@ -1,7 +1,8 @@
 // choose_collectives.cpp: an algorithm for each collective whose `algorithm` is auto; one that can't be had is refused.
 //
 // One-shot sends everything to everybody, (world - 1) times the tensor, in one hop; two-shot sends twice (world - 1) / world of it in two
-// hops. The border lies where the extra bytes cost as much as the extra hop: about 1.3 us at a link's 370 GB/s, half a megabyte.
+// hops. The border lies where the extra bytes cost as much as the extra hop. Where the graph limits symmetric scratch, those that `auto` may
+// choose take what needs less until all fits, the largest savings first.
 
 #include <fmt/format.h>
 
@@ -9,50 +10,88 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/symmetric.h"
 
 namespace maco::passes {
 
 namespace {
-constexpr int64_t kOneShotBytes = 512 * 1024;
+
+constexpr double kHop = 1.3e-6;  // seconds from a rank's flag to a peer that waits for it; measured on H200s
 
 // What the op's `algorithm` says; nothing if it takes none.
 std::optional<std::string> algorithm_of(const ir::Op& op) {
-  const auto& attrs = ops::find_op(op.kind)->attrs;
-  if (std::none_of(attrs.begin(), attrs.end(), [](const ops::AttrSpec& a) { return a.name == "algorithm"; })) return std::nullopt;
+  if (ops::find_op(op.kind)->algorithms.empty()) return std::nullopt;
   const auto it = op.attrs.find("algorithm");
   return it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
 }
 
 // Why it can't be had; empty if it can.
 std::string refusal(const ir::Op& op, const std::string& algorithm) {
-  if (algorithm == "nccl" || algorithm == "ring")
-    return fmt::format("algorithm '{}' of '{}' can't be compiled by this version; use 'auto'{}", algorithm, op.kind,
-                       op.kind == "allreduce" ? ", 'oneshot' or 'twoshot'" : " or 'oneshot'");
-  if (algorithm == "twoshot" && op.kind != "allreduce")
-    return fmt::format("algorithm 'twoshot' is a reduction followed by a gather, which '{}' isn't; use 'auto' or 'oneshot'", op.kind);
-  return "";
+  const auto& known = ops::find_op(op.kind)->algorithms;
+  if (std::find(known.begin(), known.end(), algorithm) != known.end()) return "";
+  std::string others = "'auto'";
+  for (size_t i = 0; i < known.size(); ++i) others += fmt::format("{}'{}'", i + 1 < known.size() ? ", " : " or ", known[i]);
+  if (algorithm == "twoshot")
+    return fmt::format("algorithm 'twoshot' is a reduction followed by a gather, which '{}' isn't; use {}", op.kind, others);
+  return fmt::format("algorithm '{}' of '{}' can't be compiled by this version; use {}", algorithm, op.kind, others);
 }
 
-std::string choose(const ir::Graph& graph, const ir::Op& op) {
+std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   if (op.kind != "allreduce") return "oneshot";
   const ir::Tensor& x = graph[op.in[0]];
-  const int64_t bytes = ir::max_elements(graph, x.shape) * ir::size_of(x.dtype);
-  return bytes * (graph.world - 1) <= kOneShotBytes || graph.world == 2 ? "oneshot" : "twoshot";
+  const auto bytes = static_cast<double>(ir::max_elements(graph, x.shape) * ir::size_of(x.dtype));
+  return graph.world == 2 || bytes * static_cast<double>(graph.world - 1) <= kHop * machine.link_rate ? "oneshot" : "twoshot";
 }
+
+void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, Context& context) {
+  int64_t total = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (ops::find_op(graph.ops[i].kind)->collective) total += symmetric_bytes(graph, ir::id_of<ir::OpId>(i), context);
+  struct Saving {
+    ir::OpId op;
+    std::string algorithm;
+    int64_t bytes;
+  };
+  std::vector<Saving> savings;
+  for (ir::OpId id : free) {
+    if (total <= *context.comm_buffer_bytes) return;
+    auto& chosen = std::get<std::string>(graph[id].attrs["algorithm"].value);
+    const std::string fast = chosen;
+    const int64_t now = symmetric_bytes(graph, id, context);
+    Saving best{id, fast, 0};
+    for (const std::string& other : ops::find_op(graph[id].kind)->algorithms) {
+      chosen = other;
+      if (const int64_t less = now - symmetric_bytes(graph, id, context); less > best.bytes) best = {id, other, less};
+    }
+    chosen = fast;
+    if (best.bytes > 0) savings.push_back(best);
+  }
+  std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
+  for (const Saving& s : savings) {
+    if (total <= *context.comm_buffer_bytes) return;
+    graph[s.op].attrs["algorithm"].value = s.algorithm;
+    total -= s.bytes;
+  }
+}
+
 }  // namespace
 
 bool choose_collectives(ir::Graph& graph, Context& context) {
   bool ok = true;
-  for (ir::Op& op : graph.ops) {
+  std::vector<ir::OpId> free;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    ir::Op& op = graph.ops[i];
     const auto algorithm = algorithm_of(op);
     if (!algorithm) continue;
     if (*algorithm == "auto") {
-      op.attrs["algorithm"] = {choose(graph, op), op.loc};
+      op.attrs["algorithm"] = {choose(graph, op, context.machine), op.loc};
+      free.push_back(ir::id_of<ir::OpId>(i));
     } else if (const std::string why = refusal(op, *algorithm); !why.empty()) {
       context.diagnostics.error(op.attrs["algorithm"].loc, why);
       ok = false;
     }
   }
+  if (ok && context.comm_buffer_bytes) fit(graph, free, context);
   return ok;
 }
 
