@@ -18,6 +18,7 @@
 #include "compiler/frontend/frontend.h"
 #include "ir/check.h"
 #include "ir/program_text.h"
+#include "tools/products.h"
 
 namespace maco::tools {
 
@@ -65,42 +66,6 @@ bool is_program(const std::string& text) {
     at = end + 1;
   }
   return false;
-}
-
-bool write_product(const std::string& path, const std::string& bytes, std::string& error) {
-  if (path == "-") {
-    std::cout.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    std::cout.flush();
-    if (!std::cout) error = "can't write to standard output";
-    return error.empty();
-  }
-  std::error_code code;
-  // A device or a pipe can't be replaced; it is written directly.
-  if (std::filesystem::exists(path, code) && !std::filesystem::is_regular_file(path, code)) {
-    std::ofstream out(path, std::ios::binary);
-    out << bytes;
-    out.flush();
-    if (!out) error = fmt::format("can't write '{}': {}", path, std::filesystem::is_directory(path, code) ? "it is a folder" : std::strerror(errno));
-    return error.empty();
-  }
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  {
-    std::ofstream out(temporary, std::ios::binary);
-    out << bytes;
-    out.flush();
-    if (!out) {
-      error = fmt::format("can't write '{}': {}", path, std::strerror(errno));
-      std::filesystem::remove(temporary, code);
-      return false;
-    }
-  }
-  std::filesystem::rename(temporary, path, code);
-  if (code) {
-    error = fmt::format("can't write '{}': {}", path, code.message());
-    std::filesystem::remove(temporary, code);
-    return false;
-  }
-  return true;
 }
 
 std::string to_text(const passes::Unit& unit) {

@@ -35,8 +35,6 @@ bool use_color(const std::string& mode);
 std::optional<std::string> read_input(const std::string& path, std::string& error);
 /// Whether a text is that of a Program: it begins with the word `program`, behind comments.
 bool is_program(const std::string& text);
-/// Writes all or nothing (a temporary file that takes the place of `path`); "-" is standard output.
-bool write_product(const std::string& path, const std::string& bytes, std::string& error);
 
 struct CompileOptions {
   passes::PipelineOptions pipeline;

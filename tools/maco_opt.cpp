@@ -7,6 +7,7 @@
 #include "compiler/verify/witness.h"
 #include "ir/program_text.h"
 #include "tools/options.h"
+#include "tools/products.h"
 
 namespace maco::tools {
 namespace {

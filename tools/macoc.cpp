@@ -4,6 +4,7 @@
 #include "ir/program_text.h"
 #include "runtime/host/jit.h"
 #include "tools/options.h"
+#include "tools/products.h"
 
 namespace maco::tools {
 namespace {

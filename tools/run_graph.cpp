@@ -12,6 +12,7 @@
 #include "runtime/reference/fill.h"
 #include "runtime/reference/reference.h"
 #include "runtime/reference/safetensors.h"
+#include "tools/products.h"
 
 namespace maco::tools {
 
@@ -29,10 +30,6 @@ class Runner {
       : g_(graph), session_(session), options_(options), console_(console), world_(static_cast<int>(graph.world)), reference_(graph) {}
 
   int run() {
-    if (!options_.outputs.empty()) {
-      const auto status = reference::check_output_pattern(options_.outputs, g_.world);
-      if (!status) return fail(kBadUsage, status.message);
-    }
     values_ = launch_values(0);
     if (const auto status = reference::complete_values(g_, values_); !status) return fail(kBadUsage, status.message);
     if (int status = bind(); status != kOk) return status;
@@ -186,6 +183,7 @@ class Runner {
 
   int write_outputs() {
     if (options_.outputs.empty()) return kOk;
+    Products files;
     for (int rank = 0; rank < world_; ++rank) {
       std::vector<std::pair<std::string, Tensor>> tensors;
       for (size_t i = 0; i < session_.manifest().tensors.size(); ++i) {
@@ -198,10 +196,11 @@ class Runner {
       }
       std::vector<std::pair<std::string, const Tensor*>> list;
       for (const auto& [name, value] : tensors) list.emplace_back(name, &value);
-      if (const auto status = reference::write_safetensors(reference::rank_file(options_.outputs, rank), list); !status)
-        return fail(kRunFailed, status.message);
+      const std::string file = files.begin(reference::rank_file(options_.outputs, rank));
+      if (const auto status = reference::write_safetensors(file, list); !status) return fail(kRunFailed, status.message);
     }
-    return kOk;
+    std::string error;
+    return files.finish(error) ? kOk : fail(kRunFailed, error);
   }
 
   const ir::Graph& g_;
@@ -245,6 +244,12 @@ bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console&
   }
   for (const ir::Tensor& t : graph.tensors)
     if (t.kind == ir::TensorKind::Scalar && !options.scalars.count(t.name)) options.scalars[t.name] = {t.range_lo, false};
+  if (options.outputs.empty()) return ok;
+  if (const auto status = reference::check_output_pattern(options.outputs, graph.world); !status) wrong(status.message);
+  for (int rank = 0; rank < graph.world; ++rank) {
+    std::string error;
+    if (!can_write(reference::rank_file(options.outputs, rank), error)) wrong(error);
+  }
   return ok;
 }
 

@@ -37,8 +37,8 @@ int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOption
 runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session, const runtime::LaunchValues& values, uint64_t seed, int rank,
                               int launch);
 
-/// Checks names and ranges of dims and scalars for all launches; scalars that are missing get the start of their range. False if an
-/// error was reported.
+/// Checks names and ranges of dims and scalars for all launches, and that the outputs' files can be written; scalars that are missing get the
+/// start of their range. False if an error was reported.
 bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console& console);
 
 }  // namespace maco::tools

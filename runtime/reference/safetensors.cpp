@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 #include <fmt/format.h>
@@ -203,16 +204,15 @@ Status write_safetensors(const std::string& path, const std::vector<std::pair<st
   unsigned char prefix[8];
   for (int i = 0; i < 8; ++i) prefix[i] = static_cast<unsigned char>(text.size() >> (8 * i));
 
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return Status::failure(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   bool ok = write_all(descriptor, prefix, 8) && write_all(descriptor, text.data(), text.size());
   for (const auto& [name, tensor] : order) ok = ok && write_all(descriptor, tensor->bytes.data(), tensor->bytes.size());
   int error = ok ? 0 : errno;
   if (close(descriptor) != 0 && ok) error = errno;
-  if (error == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) {
-    unlink(temporary.c_str());
+    std::error_code code;
+    if (std::filesystem::is_regular_file(path, code)) unlink(path.c_str());
     return Status::failure(fmt::format("{}: cannot be written: {}", path, std::strerror(error)));
   }
   return {};

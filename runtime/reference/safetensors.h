@@ -44,7 +44,7 @@ class SafetensorsFile {
   std::vector<SafetensorsEntry> entries_;
 };
 
-/// Writes all tensors or nothing: to a temporary file beside `path`, which then takes its place. The same tensors give the same bytes.
+/// Writes a new file; if that fails, none is left (what may not be lost if it does is the caller's). The same tensors give the same bytes.
 runtime::Status write_safetensors(const std::string& path, const std::vector<std::pair<std::string, const Tensor*>>& tensors);
 
 /// "BF16" for bf16, and back.
