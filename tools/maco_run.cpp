@@ -7,11 +7,13 @@
 #include "compiler/frontend/frontend.h"
 #include "compiler/verify/explain.h"
 #include "compiler/verify/witness.h"
+#include "ir/check.h"
 #include "ir/manifest.h"
 #include "ir/program_text.h"
 #include "runtime/cpu/session.h"
 #include "runtime/cpu/stand_in.h"
 #include "runtime/host/cuda_session.h"
+#include "tools/memory.h"
 #include "tools/options.h"
 #include "tools/replay.h"
 #include "tools/run_graph.h"
@@ -293,6 +295,12 @@ int run(int argc, char** argv) {
     if (!witness) return witness_status;
   }
 
+  const auto manifest = ir::parse_manifest(kernel).manifest;
+  MACO_CHECK(manifest, "a kernel without its manifest");
+  if (const std::string why = why_too_large(memory_need(*graph, *manifest, device == "cpu", options.check), available_memory()); !why.empty()) {
+    console.error(why);
+    return kRunFailed;
+  }
   runtime::Status status;
   std::unique_ptr<runtime::Session> session;
   if (device == "cpu") {
