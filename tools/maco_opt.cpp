@@ -68,14 +68,16 @@ int run(int argc, char** argv) {
   std::string verify, witness_file;
   for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
   app.add_option("input", input, "a graph (.json, .maco) or a Program's text; - for standard input");
-  app.add_option("-o,--output", output, "where the result goes (default: standard output)");
-  app.add_option("--pass", names, "passes to run, in this order")->delimiter(',')->check(CLI::IsMember(pass_names));
-  app.add_option("--to", to, "run the pipeline up to and with this pass")->check(CLI::IsMember(pass_names));
-  app.add_flag("--verify{end}", verify, "prove the result (the same as --pass=verify at the end); --verify=each: after each pass that changes a Program")
+  app.add_option("-o,--output", output, "where the result goes, if not to standard output")->option_text("FILE");
+  app.add_option("--pass", names, "passes to run, in this order")->option_text("PASS,...")->delimiter(',')->check(CLI::IsMember(pass_names));
+  app.add_option("--to", to, "run the pipeline up to and with this pass")->option_text("PASS")->check(CLI::IsMember(pass_names));
+  app.add_flag("--verify{end}", verify, "prove the result, as --pass=verify at the end does; --verify=each: after each pass that changes a Program")
       ->check(CLI::IsMember({"each", "end"}));
-  app.add_option("--witness", witness_file, "if a race, wrong order or deadlock is found: write a schedule that leads to it, for maco-run --replay");
+  app.add_option("--witness", witness_file, "if a race, wrong order or deadlock is found: write a schedule that leads to it, for maco-run --replay")
+      ->option_text("FILE");
   app.add_option("--explain", explained,
-                 "A B: by which path task A happens before B (status 3 if it doesn't); a task is t12, OP, 'OP tile 3', with @RANK and +LAUNCH")
+                 "by which path task A happens before B (status 3 if it doesn't); a task is t12, OP, 'OP tile 3', with @RANK and +LAUNCH")
+      ->option_text("A B")
       ->expected(2);
   flags.add(app, options);
   common.add(app);

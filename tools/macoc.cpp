@@ -24,19 +24,22 @@ int run(int argc, char** argv) {
   CompileOptions options;
   std::string input, output = "-", emit = "cuda", verify = "end";
   app.add_option("graph", input, "a .json or .maco graph, - for standard input");
-  app.add_option("-o,--output", output, "where the product goes (default: standard output)");
-  app.add_option("--emit", emit, "the product")->check(CLI::IsMember({"dsl", "json", "graph", "program", "cuda", "ptx", "cubin", "manifest"}));
+  app.add_option("-o,--output", output, "where the product goes, if not to standard output")->option_text("FILE");
+  app.add_option("--emit", emit, "the product: dsl, json, graph, program, cuda (the default), ptx, cubin or manifest")
+      ->option_text("WHAT")
+      ->check(CLI::IsMember({"dsl", "json", "graph", "program", "cuda", "ptx", "cubin", "manifest"}));
   flags.add(app, options.pipeline);
   std::vector<std::string> pass_names{"all"};
   for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
   app.add_option("--print-after", options.print_after, "print the IR after these passes, or all")
+      ->option_text("PASS,...")
       ->delimiter(',')
       ->check(CLI::IsMember(pass_names));
   app.add_flag("--print-changed", options.print_changed, "print the IR after each pass that changed it");
-  app.add_option("--dump-dir", options.dump_dir, "write the IR after each pass into this folder");
-  app.add_option("--verify", verify, "prove the Program after each pass that changes it, and name the one that broke it; or at the end")
-      ->check(CLI::IsMember({"each", "end"}))
-      ->capture_default_str();
+  app.add_option("--dump-dir", options.dump_dir, "write the IR after each pass into this folder")->option_text("FOLDER");
+  app.add_option("--verify", verify, "each: prove the Program after each pass that changes it, and name the one that broke it; end: once")
+      ->option_text("WHEN")
+      ->check(CLI::IsMember({"each", "end"}));
   app.add_flag("--reparse", options.reparse, "print and parse the IR between all passes");
   app.add_flag("--time-passes", options.time_passes, "say how long each pass took");
   app.add_flag("--report", options.report, "print the table of SM roles, tasks, waits and memory");

@@ -3,6 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -31,6 +34,31 @@ inline void list_targets() {
     std::printf("%-8s %s: %d SMs%s\n", m.target.c_str(), m.description.c_str(), m.sms, m.target == "sm_90a" ? " (default)" : "");
 }
 
+/// `--help` in 100 columns. What an option takes stands behind its name if it was given by option_text; the values that are allowed are
+/// not listed: who gives another is told them.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool positional) const override {
+    constexpr size_t kText = 27, kWidth = 100;
+    std::string out, line = "  " + make_option_name(option, positional);
+    if (!option->get_option_text().empty()) line += " " + option->get_option_text();
+    const auto next_line = [&] {
+      out += line + "\n";
+      line.clear();
+    };
+    if (line.size() + 2 > kText) next_line();
+    std::istringstream words(option->get_description());
+    for (std::string word; words >> word;) {
+      if (line.size() + 1 + word.size() > kWidth) next_line();
+      if (line.size() < kText) line.resize(kText, ' ');
+      else line += ' ';
+      line += word;
+    }
+    next_line();
+    return out;
+  }
+};
+
 /// Options of every tool: messages, lists, version.
 struct CommonOptions {
   std::string color = "auto";
@@ -38,13 +66,15 @@ struct CommonOptions {
   bool ops = false, passes = false, targets = false;
 
   void add(CLI::App& app) {
-    app.add_option("--color", color, "auto, always, never")->check(CLI::IsMember({"auto", "always", "never"}));
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.add_option("--color", color, "auto, always or never")->option_text("WHEN")->check(CLI::IsMember({"auto", "always", "never"}));
     app.add_flag("-q,--quiet", quiet, "errors only");
     app.add_flag("-v,--verbose", verbose, "say what is being done");
     app.add_flag("--list-ops", ops, "list the ops and exit");
     app.add_flag("--list-passes", passes, "list the passes and exit");
     app.add_flag("--list-targets", targets, "list the targets and exit");
-    app.set_version_flag("--version", std::string("maco ") + kVersion);
+    app.set_version_flag("--version", std::string("maco ") + kVersion, "print the version and exit");
+    app.set_help_flag("-h,--help", "print this and exit");
   }
   /// True if a list was printed: there is nothing else to do.
   bool listed() const {
@@ -61,8 +91,8 @@ struct PipelineFlags {
   bool no_load_ahead = false, no_fuse = false, no_prune = false;
 
   void add(CLI::App& app, passes::PipelineOptions& p) {
-    app.add_option("--target", p.target, "what to compile for (--list-targets)")->check(CLI::IsMember(target_names()));
-    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the target's")->check(CLI::PositiveNumber);
+    app.add_option("--target", p.target, "what to compile for (--list-targets)")->option_text("NAME")->check(CLI::IsMember(target_names()));
+    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the target's")->option_text("N")->check(CLI::PositiveNumber);
     app.add_flag("--no-load-ahead", no_load_ahead, "don't read params before a task's waits are over");
     app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
     app.add_flag("--no-prune", no_prune, "keep waits that others imply");
