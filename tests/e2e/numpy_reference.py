@@ -208,7 +208,7 @@ def parse_value(text):
     return name, (int(value.rstrip("+")), 1 if value.endswith("+") else 0)
 
 
-def parse_arguments():
+def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph")
     parser.add_argument("inputs")
@@ -218,7 +218,7 @@ def parse_arguments():
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=N[+]")
     parser.add_argument("--launches", type=int, default=1)
     parser.add_argument("--rtol", type=float)
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 def main(args):

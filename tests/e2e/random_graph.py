@@ -4,25 +4,33 @@
   random_graph.py --seed 7 -o graph.json --inputs in.{rank}.safetensors
 
 Prints the options of a launch that goes with it ("--dim tokens=3 --scalar pos=5+ --launches 2"). The same seed gives the same files.
-The graph keeps its values near 1, so that results can be compared: no overflow, no difference of nearly equal numbers, no integer made
-from a rounded float.
+Eight seeds in a row have 1 to 8 ranks. The graph keeps its values near 1, so that results can be compared: no overflow, no difference of
+nearly equal numbers, no integer made from a rounded float.
 """
 
 import argparse
 import json
+import math
 import random
 import sys
 
 import numpy as np
 
+from numpy_graph import DTYPES, evaluate, rank_file, save_tensors
+
 FLOATS = ["f32", "f16", "bf16"]
+ALL = FLOATS + ["i32"]
+COLLECTIVES = ["allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "ring_shift", "send", "recv", "barrier"]
+WRAPPED = 1e12  # the magnitude of integers that may have wrapped around
+MOST_ELEMENTS = 40000
 
 
 class Value:
-    """A tensor that ops may read. `rows`: the expression of axis 0, or None for constant shapes; `shape`: with actual extents."""
+    """A tensor that ops may read. `entries`: its shape as the graph writes it; `exact`: the same bits whoever computes it."""
 
     def __init__(self, name, dtype, entries, magnitude=1.0, exact=False):
-        self.name, self.dtype, self.entries, self.magnitude, self.exact = name, dtype, entries, magnitude, exact
+        self.name, self.dtype, self.entries, self.magnitude = name, dtype, list(entries), magnitude
+        self.exact = exact or dtype == "i32"
 
     @property
     def axes(self):
@@ -37,30 +45,48 @@ class Value:
 
 
 class Maker:
-    def __init__(self, seed, ops, world, without):
+    STEPS = {
+        "matmul": 4, "unary": 3, "binary": 4, "swiglu": 1, "norm": 3, "softmax": 1, "rope": 2, "attention": 2, "cached_attention": 2,
+        "append": 1, "embedding": 1, "argmax": 1, "reduction": 1, "cast": 1, "copy": 1, "transpose": 1, "reshape": 1, "slice": 1,
+        "concat": 1, "split": 1, "accumulate": 1, "allreduce": 3, "allgather": 1, "reduce_scatter": 1, "alltoall": 1, "broadcast": 1,
+        "ring_shift": 1, "send_recv": 1, "barrier": 0.3,
+    }
+
+    def __init__(self, seed, ops, world=None, without=()):
         self.r = random.Random(seed)
-        self.without = set(without)
-        self.world = world or self.r.choice([1, 2, 2, 3, 4, 4, 5, 8])
+        number = max(seed - 1, 0)
+        self.world = world or number % 8 + 1
+        self.favourite = ALL[(number + number // 8) % len(ALL)]
         self.tensors, self.ops, self.values, self.options = {}, [], [], []
         self.filled = {}  # name -> how its values are made
-        self.dims, self.count, self.read = {}, 0, set()
+        self.settings = {}
+        self.dims, self.count, self.read, self.pos = {}, 0, set(), None
         self.tokens = None
-        if self.r.random() < 0.5:
+        if self.chance(50):
             most = self.r.randint(1, 17)
             self.tokens = self.r.randint(1, most)
             self.dims = {"tokens": {"max": most}}
-            if self.r.random() < 0.7:
+            if self.chance(70):
                 self.options.append(f"--dim tokens={self.tokens}")
             else:
                 self.tokens = most
         self.launches = self.r.choice([1, 1, 2, 3])
         self.options.append(f"--launches {self.launches}")
-        self.pos = None
         for _ in range(self.r.randint(1, 3)):
-            self.input()
-        while len(self.ops) < ops:
-            self.step()
-        self.finish()
+            self.input(self.dtype())
+        steps = {name: weight for name, weight in self.STEPS.items() if name not in without}
+        # Kinds of steps take turns, so that a few seeds have them all; the others are left to chance.
+        names = list(steps)
+        plan = [names[(4 * number + i) % len(names)] for i in range(4)] + self.r.choices(names, list(steps.values()), k=ops)
+        plan = plan[:ops]
+        self.r.shuffle(plan)
+        for step in plan:
+            getattr(self, step)()
+        self.choose_outputs()
+        self.choose_settings()
+
+    def chance(self, percent):
+        return self.r.random() * 100 < percent
 
     # --- declarations ---------------------------------------------------------------------------------------------------------
 
@@ -71,7 +97,7 @@ class Maker:
     def declare(self, prefix, kind, dtype, entries, fill="normal"):
         name = self.fresh(prefix)
         self.tensors[name] = {"kind": kind, "dtype": dtype, "shape": list(entries)}
-        self.filled[name] = fill
+        self.filled[name] = ("integers", -50, 50) if dtype == "i32" and fill == "normal" else fill
         return name
 
     def extent(self):
@@ -81,368 +107,462 @@ class Maker:
         return self.r.choice([4, 6, 8, 12, 16, 32, 40, 64, 72, 96, 128, 160])
 
     def rows(self):
-        return "tokens" if self.dims and self.r.random() < 0.6 else self.extent()
+        return "tokens" if self.dims and self.chance(60) else self.extent()
 
-    def dtype(self):
-        return self.r.choice(FLOATS)
+    def dtype(self, among=ALL):
+        """Most often the seed's favourite, where it is `among`."""
+        return self.favourite if self.favourite in among and self.chance(65) else self.r.choice(among)
 
-    def input(self):
+    def other_float(self, dtype):
+        return self.r.choice(FLOATS) if dtype in FLOATS and self.chance(25) else dtype
+
+    def input(self, dtype):
         axes = self.r.choice([1, 2, 2, 2, 2, 3])
         entries = [self.width()] if axes == 1 else [self.rows()] + [self.r.randint(1, 4)] * (axes - 2) + [self.width()]
-        dtype = self.dtype()
-        value = Value(self.declare("x", "input", dtype, entries), dtype, entries, exact=True)
+        return self.bound(dtype, entries)
+
+    def bound(self, dtype, entries):
+        value = Value(self.declare("x", "input", dtype, entries), dtype, entries, 50.0 if dtype == "i32" else 1.0, exact=True)
         self.values.append(value)
         return value
 
     def param(self, dtype, entries, fill="normal"):
         return self.declare("w", "param", dtype, entries, fill)
 
-    def pick(self, accept):
-        """A value that `accept` takes, most likely a recent one; a new input if there is none."""
-        found = [v for v in self.values if accept(v)]
+    def elements(self, entries):
+        """The most that there can be."""
+        names = {"world": self.world, **{name: d["max"] for name, d in self.dims.items()}}
+        return math.prod(evaluate(e, names) for e in entries)
+
+    def pick(self, dtype, accept=lambda v: True, magnitude=WRAPPED):
+        """A value of `dtype` that `accept` takes, most likely a recent one; a new input of two axes if there is none."""
+        def fits(v):
+            small = dtype == "i32" or v.magnitude <= magnitude
+            return v.dtype == dtype and small and self.elements(v.entries) <= MOST_ELEMENTS and accept(v)
+
+        found = [v for v in self.values if fits(v)]
         if not found:
             for _ in range(50):
-                value = self.input()
-                if accept(value):
+                value = self.input(dtype)
+                if fits(value):
                     return value
+                self.values.pop()
+                del self.tensors[value.name]
             return None
-        value = found[-1 - min(int(self.r.expovariate(0.7)), len(found) - 1)]
-        return value
+        return found[-1 - min(int(self.r.expovariate(0.7)), len(found) - 1)]
 
-    def emit(self, kind, ins, dtype, entries, magnitude=1.0, outs=1, /, **attrs):
+    def emit(self, kind, ins, dtype, entries, magnitude=1.0, outs=1, exact=False, /, **attrs):
         names = [self.fresh("t") for _ in range(outs)]
         op = {"op": kind, "in": ins, "out": names if outs > 1 else names[0], **attrs}
         self.ops.append(op)
         self.read.update(ins)
-        made = [Value(n, dtype, list(entries), magnitude) for n in names]
+        made = [Value(n, dtype, entries, magnitude, exact) for n in names]
         self.values += made
         return made[0]
 
+    def moved(self, kind, ins, v, entries, outs=1, /, **attrs):
+        """An op whose result has v's values, sometimes of another float type."""
+        dtype, more = self.typed(v)
+        return self.emit(kind, ins, dtype, entries, v.magnitude, outs, v.exact, **attrs, **more)
+
+    def change_state(self, kind, ins, **attrs):
+        self.ops.append({"op": kind, "in": ins, "out": ins[0], "name": self.fresh("s"), **attrs})
+        self.read.update(ins[1:])
+
     # --- ops ------------------------------------------------------------------------------------------------------------------
 
-    def step(self):
-        choices = [
-            (self.matmul, 4), (self.unary, 3), (self.binary, 4), (self.swiglu, 1), (self.norm, 3), (self.softmax, 1), (self.rope, 2),
-            (self.attention, 2), (self.cached_attention, 2), (self.embedding, 1), (self.argmax, 1), (self.reduction, 1),
-            (self.cast, 1), (self.transpose, 1), (self.reshape, 1), (self.slice, 1), (self.concat, 1), (self.split, 1),
-            (self.integers, 1), (self.accumulate, 1), (self.allreduce, 3), (self.allgather, 1), (self.reduce_scatter, 1),
-            (self.alltoall, 1), (self.broadcast, 1), (self.ring_shift, 1), (self.send_recv, 1), (self.barrier, 0.3),
-        ]
-        choices = [(f, w) for f, w in choices if f.__name__ not in self.without]
-        self.r.choices([f for f, _ in choices], [w for _, w in choices])[0]()
-
-    def is_matrix(self, v):
-        return v.axes == 2 and v.dtype in FLOATS and isinstance(v.last, int) and v.last >= 4
-
-    def is_rows(self, v):
-        return v.axes >= 2 and v.dtype in FLOATS and isinstance(v.last, int) and v.last >= 4
-
-    def result_dtype(self, v):
-        """An op's `dtype`, most often that of its first input."""
-        return self.dtype() if self.r.random() < 0.25 else v.dtype
-
     def typed(self, v):
-        dtype = self.result_dtype(v)
+        """The type of a result, most often that of the first input, and the attribute that says so."""
+        dtype = self.other_float(v.dtype)
         return dtype, ({"dtype": dtype} if dtype != v.dtype else {})
 
+    @staticmethod
+    def is_matrix(v):
+        return v.axes == 2 and isinstance(v.last, int) and v.last >= 4
+
+    @staticmethod
+    def is_rows(v):
+        return v.axes >= 2 and isinstance(v.last, int) and v.last >= 4
+
     def matmul(self):
-        a = self.pick(self.is_matrix)
-        n = self.width()
-        transposed = self.r.random() < 0.6
+        a = self.pick(self.dtype(), self.is_matrix, 100)
+        n, transposed, whole = self.width(), self.chance(60), a.dtype == "i32"
         dtype, attrs = self.typed(a)
-        ins = [a.name, self.param(a.dtype if self.r.random() < 0.8 else self.dtype(), [n, a.last] if transposed else [a.last, n])]
+        ins = [a.name, self.param(self.other_float(a.dtype), [n, a.last] if transposed else [a.last, n])]
         if transposed:
             attrs["transpose_b"] = True
-        if self.r.random() < 0.3:
-            ins.append(self.param(a.dtype, [n]))
-        if self.r.random() < 0.3:
-            attrs["activation"] = self.r.choice(["relu", "silu", "gelu"])
-        self.emit("matmul", ins, dtype, [a.entries[0], n], a.magnitude, **attrs)
+        if self.chance(30):
+            ins.append(self.param(self.other_float(a.dtype), [n]))
+        if self.chance(40):
+            attrs["activation"] = "relu" if whole else self.r.choice(["relu", "silu", "gelu"])
+        self.emit("matmul", ins, dtype, [a.entries[0], n], WRAPPED if whole else a.magnitude, **attrs)
 
     def unary(self):
         kind = self.r.choice(["relu", "silu", "gelu", "sigmoid", "tanh", "exp"])
-        v = self.pick(lambda v: v.dtype in FLOATS and (kind != "exp" or v.magnitude <= 1))
+        v = self.pick(self.dtype(ALL if kind == "relu" else FLOATS), magnitude=1 if kind == "exp" else 100)
         dtype, attrs = self.typed(v)
-        if kind == "gelu" and self.r.random() < 0.5:
-            attrs["approximate"] = "tanh"
-        self.emit(kind, [v.name], dtype, v.entries, 8 if kind == "exp" else min(v.magnitude, 1) if kind in ("sigmoid", "tanh") else v.magnitude,
-                  **attrs)
+        if kind == "gelu" and self.chance(50):
+            attrs["approximate"] = self.r.choice(["none", "tanh"])
+        magnitude = 8 if kind == "exp" else min(v.magnitude, 1) if kind in ("sigmoid", "tanh") else v.magnitude
+        self.emit(kind, [v.name], dtype, v.entries, magnitude, **attrs)
 
     def binary(self):
-        kind = self.r.choice(["add", "add", "sub", "mul", "maximum", "minimum"])
-        a = self.pick(lambda v: v.dtype in FLOATS and v.magnitude <= 8)
+        kind = self.r.choice(["add", "sub", "mul", "maximum", "minimum"])
+        a = self.pick(self.dtype(), magnitude=8)
+        whole = a.dtype == "i32"
         dtype, attrs = self.typed(a)
-        magnitude = a.magnitude + 1 if kind != "mul" else a.magnitude * 2
-        choice = self.r.random()
-        same = [v for v in self.values if v.entries == a.entries and v.dtype == a.dtype and v.name != a.name and v.magnitude <= 8]
-        if choice < 0.5 and same and kind != "sub":
+        choice, magnitude = self.r.random(), WRAPPED
+        same = [v for v in self.values if v.entries == a.entries and (v.dtype == "i32") == whole and v.name != a.name and (whole or v.magnitude <= 8)]
+        if choice < 0.5 and same and (whole or kind != "sub"):
             b = self.r.choice(same)
-            self.emit(kind, [a.name, b.name], dtype, a.entries, a.magnitude * b.magnitude + 1 if kind == "mul" else a.magnitude + b.magnitude, **attrs)
-        elif choice < 0.8 and isinstance(a.last, int):
-            shape = [1] if a.axes == 1 or self.r.random() < 0.3 else [a.last]
-            self.emit(kind, [a.name, self.param(a.dtype, shape)], dtype, a.entries, magnitude, **attrs)
+            if not whole:
+                magnitude = a.magnitude * b.magnitude + 1 if kind == "mul" else a.magnitude + b.magnitude
+            self.emit(kind, [a.name, b.name], dtype, a.entries, magnitude, **attrs)
+            return
+        if not whole:
+            magnitude = a.magnitude * 2 if kind == "mul" else a.magnitude + 1
+        if choice < 0.8 and isinstance(a.last, int):
+            shape = [1] if a.axes == 1 or self.chance(30) else [a.last]
+            self.emit(kind, [a.name, self.param(self.other_float(a.dtype), shape)], dtype, a.entries, magnitude, **attrs)
         else:
-            self.emit(kind, [a.name], dtype, a.entries, magnitude, value=self.r.choice([0.5, 2, -1, 1.25]), **attrs)
+            value = self.r.choice([3, -1, 1 << 30] if whole else [0.5, 2, -1, 1.25])
+            self.emit(kind, [a.name], dtype, a.entries, magnitude, value=value, **attrs)
 
     def swiglu(self):
-        a = self.pick(lambda v: v.dtype in FLOATS and v.magnitude <= 4)
-        same = [v for v in self.values if v.entries == a.entries and v.dtype == a.dtype and v.magnitude <= 4]
-        self.emit("swiglu", [a.name, self.r.choice(same).name], a.dtype, a.entries, 16)
+        a = self.pick(self.dtype(FLOATS), magnitude=4)
+        same = [v for v in self.values if v.entries == a.entries and v.dtype in FLOATS and v.magnitude <= 4]
+        dtype, attrs = self.typed(a)
+        self.emit("swiglu", [a.name, self.r.choice(same).name], dtype, a.entries, 16, **attrs)
 
     def norm(self):
-        v = self.pick(self.is_rows)
+        v = self.pick(self.dtype(FLOATS), self.is_rows, 100)
         dtype, attrs = self.typed(v)
-        if self.r.random() < 0.6:
-            self.emit("rmsnorm", [v.name, self.param(v.dtype, [v.last])], dtype, v.entries, 1, eps=1e-3, **attrs)
-        else:
-            self.emit("layernorm", [v.name, self.param(v.dtype, [v.last]), self.param(v.dtype, [v.last])], dtype, v.entries, 2, eps=1e-3, **attrs)
+        if self.chance(70):
+            attrs["eps"] = 1e-3
+        kind, params = self.r.choice([("rmsnorm", 1), ("layernorm", 2)])
+        self.emit(kind, [v.name] + [self.param(self.other_float(v.dtype), [v.last]) for _ in range(params)], dtype, v.entries, 2, **attrs)
 
     def softmax(self):
-        v = self.pick(lambda v: self.is_rows(v) and v.magnitude <= 4)
-        self.emit("softmax", [v.name], v.dtype, v.entries, 1)
+        v = self.pick(self.dtype(FLOATS), self.is_rows, 4)
+        dtype, attrs = self.typed(v)
+        self.emit("softmax", [v.name], dtype, v.entries, 1, **attrs)
 
     def heads(self, v):
         fitting = [d for d in (4, 8, 16, 32, 64) if v.last % d == 0]
         return self.r.choice(fitting) if fitting else None
 
+    def with_heads(self, magnitude, accept=lambda v: True):
+        return self.pick(self.dtype(FLOATS), lambda v: self.is_matrix(v) and self.heads(v) and accept(v), magnitude)
+
     def position(self):
         if self.pos is None:
             self.pos = "pos"
             self.tensors["pos"] = {"kind": "scalar", "range": [0, 24]}
-            self.options.append(f"--scalar pos={self.r.randint(0, 20)}{'+' if self.r.random() < 0.7 else ''}")
+            self.options.append(f"--scalar pos={self.r.randint(0, 20)}{'+' if self.chance(70) else ''}")
         return self.pos
 
     def rope(self):
-        v = self.pick(lambda v: self.is_matrix(v) and self.heads(v))
-        attrs = {"head_dim": self.heads(v), "interleaved": self.r.random() < 0.5, "theta": self.r.choice([10000, 500000.0])}
+        v = self.with_heads(100)
+        dtype, attrs = self.typed(v)
+        attrs.update(head_dim=self.heads(v), theta=self.r.choice([10000, 500000.0]))
+        if self.chance(50):
+            attrs["interleaved"] = True
         ins = [v.name]
-        if self.r.random() < 0.3:
+        if self.chance(30):
             attrs["scaling"] = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position": 64}
-        if self.r.random() < 0.3:
+        if self.chance(30):
             ins.append(self.declare("p", "input", "i32", [v.entries[0]], ("integers", 0, 4096)))
         else:
             attrs["position"] = self.r.choice([3, "rank * 2 + 1", self.position(), self.position() + " + 1"])
-        self.emit("rope", ins, v.dtype, v.entries, v.magnitude, **attrs)
+        self.emit("rope", ins, dtype, v.entries, v.magnitude, **attrs)
 
     def attention(self):
-        q = self.pick(lambda v: self.is_matrix(v) and self.heads(v) and v.magnitude <= 4)
+        q = self.with_heads(4)
         d = self.heads(q)
-        group = self.r.choice([g for g in (1, 2, 4) if (q.last // d) % g == 0])
+        group = self.r.choice([g for g in (1, 2, 3, 4) if (q.last // d) % g == 0])
         s = self.r.randint(1, 70)
-        causal = isinstance(q.entries[0], int) and q.entries[0] <= s and self.r.random() < 0.5
-        k, v = (self.declare("x", "input", q.dtype, [s, q.last // group]) for _ in range(2))
-        attrs = {"causal": True} if causal else {}
-        if self.r.random() < 0.3:
+        k, v = (self.declare("x", "input", self.other_float(q.dtype), [s, q.last // group]) for _ in range(2))
+        dtype, attrs = self.typed(q)
+        length = s
+        if s > 26 and self.chance(30):
+            attrs["length"], length = f"{self.position()} + 2", 2
+        elif s >= self.world and self.chance(40):
+            length = self.r.randint(1, s - self.world + 1)
+            attrs["length"] = self.r.choice([length, f"rank + {length}"])
+        # Queries that no key comes before have nothing to see.
+        if isinstance(q.entries[0], int) and q.entries[0] <= length and self.chance(60):
+            attrs["causal"] = True
+        if self.chance(30):
             attrs["scale"] = 0.2
-        self.emit("attention", [q.name, k, v], q.dtype, q.entries, 1, head_dim=d, **attrs)
+        self.emit("attention", [q.name, k, v], dtype, q.entries, 1, head_dim=d, **attrs)
+
+    def cache(self, x):
+        """A state to which x is appended, and where."""
+        at = self.r.choice([self.position(), self.position(), self.position() + " + rank", self.r.randint(0, 24)])
+        rows = self.elements(x.entries[:1]) + 24 + self.world + self.r.randint(0, 9)
+        cache = self.declare("cache", "state", x.dtype, [rows, x.last], "zero")
+        self.change_state("kv_append", [cache, x.name], at=at)
+        return cache, at
+
+    def append(self):
+        x = self.pick(self.dtype(), self.is_matrix, 100)
+        cache, _ = self.cache(x)
+        if self.chance(50):
+            self.emit("copy", [cache], x.dtype, self.tensors[cache]["shape"], x.magnitude)
 
     def cached_attention(self):
-        q = self.pick(lambda v: self.is_matrix(v) and self.heads(v) and v.magnitude <= 4 and v.entries[0] != 130)
+        q = self.with_heads(4)
         d = self.heads(q)
         group = self.r.choice([g for g in (1, 2) if (q.last // d) % g == 0])
-        t = q.entries[0] if isinstance(q.entries[0], int) else self.dims["tokens"]["max"] if q.entries[0] == "tokens" else None
-        if t is None:
-            return
-        width, pos = q.last // group, self.position()
-        k = self.emit("matmul", [q.name, self.param(q.dtype, [width, q.last])], q.dtype, [q.entries[0], width], q.magnitude, transpose_b=True)
-        cache = self.declare("cache", "state", q.dtype, [t + 24 + self.r.randint(0, 9), width], "zero")
-        self.ops.append({"op": "kv_append", "in": [cache, k.name], "out": cache, "at": pos})
-        self.read.add(k.name)
-        self.emit("attention", [q.name, cache, cache], q.dtype, q.entries, q.magnitude, head_dim=d, causal=True, length=f"{pos} + {q.entries[0]}")
+        k = self.emit("matmul", [q.name, self.param(q.dtype, [q.last // group, q.last])], q.dtype, [q.entries[0], q.last // group], q.magnitude,
+                      transpose_b=True)
+        cache, at = self.cache(k)
+        self.emit("attention", [q.name, cache, cache], q.dtype, q.entries, q.magnitude, head_dim=d, causal=True, length=f"{at} + {q.entries[0]}")
 
     def embedding(self):
-        dtype, vocabulary = self.dtype(), self.r.choice([7, 100, 1000])
-        ids = self.declare("ids", "input", "i32", [self.rows()], ("integers", 0, vocabulary))
-        n = self.width()
-        self.emit("embedding", [self.param(dtype, [vocabulary, n], "unit"), ids], dtype, self.tensors[ids]["shape"] + [n])
+        dtype, vocabulary, n = self.dtype(), self.r.choice([7, 100, 1000]), self.width()
+        shape = [self.rows()] + ([self.r.randint(1, 3)] if self.chance(30) else [])
+        ids = self.declare("ids", "input", "i32", shape, ("integers", 0, vocabulary))
+        table = Value(self.param(dtype, [vocabulary, n], "unit" if dtype in FLOATS else "normal"), dtype, [], 50.0 if dtype == "i32" else 1.0, True)
+        self.moved("embedding", [table.name, ids], table, shape + [n])
 
     def argmax(self):
-        v = self.pick(lambda v: v.dtype in FLOATS and v.axes >= 2 and isinstance(v.last, int))
+        v = self.pick(self.dtype(), lambda v: v.axes >= 2 and isinstance(v.last, int))
         name = self.fresh("y")
         self.tensors[name] = {"kind": "output", "dtype": "i32", "shape": v.entries[:-1]}
         self.ops.append({"op": "argmax", "in": [v.name], "out": name})
         self.read.add(v.name)
 
     def reduction(self):
-        kind = self.r.choice(["sum", "mean", "max"])
-        v = self.pick(lambda v: self.is_rows(v) and v.last <= 72)
+        t = self.dtype()
+        kind = self.r.choice(["sum", "max"] if t == "i32" else ["sum", "mean", "max"])
+        v = self.pick(t, lambda v: self.is_rows(v) and v.last <= 72, 8)
+        if t == "i32":
+            self.emit(kind, [v.name], t, v.entries[:-1], WRAPPED)
+            return
         # Of squares, so that sums don't cancel.
-        square = self.emit("mul", [v.name, v.name], "f32", v.entries, 1, dtype="f32")
-        self.emit(kind, [square.name], "f32", v.entries[:-1], v.magnitude**2 * (v.last if kind == "sum" else 3))
+        square = self.emit("mul", [v.name, v.name], t, v.entries, v.magnitude**2)
+        dtype, attrs = self.typed(square)
+        self.emit(kind, [square.name], dtype, v.entries[:-1], v.magnitude**2 * (v.last if kind == "sum" else 3), **attrs)
 
     def cast(self):
-        v = self.pick(lambda v: v.dtype in FLOATS)
-        dtype = self.dtype()
-        self.emit("cast", [v.name], dtype, v.entries, v.magnitude, dtype=dtype)
+        v = self.pick(self.dtype())
+        to = self.r.choice(ALL)
+        if to == "i32" and not v.exact or v.magnitude > 1000 and v.dtype == "i32":
+            to = v.dtype
+        self.emit("cast", [v.name], to, v.entries, v.magnitude, 1, v.exact, dtype=to)
+
+    def copy(self):
+        v = self.pick(self.dtype())
+        self.moved("copy", [v.name], v, v.entries)
 
     def transpose(self):
-        v = self.pick(lambda v: v.constant() and v.axes >= 2)
+        v = self.pick(self.dtype(), lambda v: v.constant() and v.axes >= 2)
         perm = list(range(v.axes))
         self.r.shuffle(perm)
         attrs = {"perm": perm}
-        if self.r.random() < 0.3:
-            perm, attrs = perm.sort(reverse=True) or perm, {}
-        self.emit("transpose", [v.name], v.dtype, [v.entries[p] for p in perm], v.magnitude, **attrs)
+        if self.chance(30):
+            perm, attrs = list(reversed(range(v.axes))), {}
+        self.moved("transpose", [v.name], v, [v.entries[p] for p in perm], **attrs)
 
     def reshape(self):
-        v = self.pick(lambda v: v.constant())
-        n = int(np.prod(v.entries))
+        v = self.pick(self.dtype(), Value.constant)
+        n = math.prod(v.entries)
         last = self.r.choice([d for d in range(1, n + 1) if n % d == 0])
-        shape = [n // last, last]
-        written = shape if self.r.random() < 0.5 else [-1, last]
-        self.emit("reshape", [v.name], v.dtype, shape, v.magnitude, shape=written)
+        self.moved("reshape", [v.name], v, [n // last, last], shape=self.r.choice([[n // last, last], [-1, last]]))
 
     def axis(self, v, accept):
         """A random axis of constant extent, as the graph writes it and as an index."""
-        fitting = [a for a in range(v.axes) if isinstance(v.entries[a], int) and accept(v.entries[a])]
-        if not fitting:
-            return None, None
-        a = self.r.choice(fitting)
-        return (a if self.r.random() < 0.5 else a - v.axes), a
+        a = self.r.choice([a for a in range(v.axes) if isinstance(v.entries[a], int) and accept(v.entries[a])])
+        return (a if self.chance(50) else a - v.axes), a
 
     def slice(self):
-        v = self.pick(lambda v: any(isinstance(e, int) and e >= 4 for e in v.entries))
-        axis, a = self.axis(v, lambda e: e >= 4)
-        n = v.entries[a]
-        begin = self.r.randint(0, n // 2)
-        end = self.r.randint(begin + 1, n)
-        step = self.r.choice([1, 1, 2, 3])
-        entries = list(v.entries)
-        entries[a] = (end - begin + step - 1) // step
-        attrs = {"axis": axis, "begin": begin - n if self.r.random() < 0.3 and begin else begin, "end": end}
-        if step > 1:
-            attrs["step"] = step
-        self.emit("slice", [v.name], v.dtype, entries, v.magnitude, **attrs)
+        def long(e):
+            return isinstance(e, int) and e >= 4
+
+        v = self.pick(self.dtype(), lambda v: any(map(long, v.entries)))
+        axis, a = self.axis(v, long)
+        n, entries, attrs = v.entries[a], list(v.entries), {"axis": axis}
+        if n % self.world == 0 and self.chance(30):
+            part = n // self.world
+            attrs.update(begin=f"rank * {part}", end=f"rank * {part} + {part}")
+            entries[a] = part
+        else:
+            begin = self.r.randint(0, n // 2)
+            end, step = self.r.randint(begin + 1, n), self.r.choice([1, 1, 2, 3])
+            attrs.update(begin=begin - n if self.chance(30) and begin else begin, end=end)
+            if step > 1:
+                attrs["step"] = step
+            entries[a] = (end - begin + step - 1) // step
+        self.moved("slice", [v.name], v, entries, **attrs)
 
     def concat(self):
-        v = self.pick(lambda v: any(isinstance(e, int) for e in v.entries))
-        axis, a = self.axis(v, lambda e: e <= 160)
-        if a is None:
-            return
-        others = [w for w in self.values if w.axes == v.axes and w.dtype == v.dtype and isinstance(w.entries[a], int) and w.entries[a] <= 160
+        def short(e):
+            return isinstance(e, int) and e <= 160
+
+        v = self.pick(self.dtype(), lambda v: any(map(short, v.entries)) and self.elements(v.entries) <= MOST_ELEMENTS // 3)
+        axis, a = self.axis(v, short)
+        others = [w for w in self.values if w.axes == v.axes and w.dtype == v.dtype and short(w.entries[a])
                   and all(i == a or w.entries[i] == v.entries[i] for i in range(v.axes))]
         parts = [v] + [self.r.choice(others) for _ in range(self.r.randint(1, 2))]
         entries = list(v.entries)
         entries[a] = sum(p.entries[a] for p in parts)
-        self.emit("concat", [p.name for p in parts], v.dtype, entries, max(p.magnitude for p in parts), axis=axis)
+        joined = Value("", v.dtype, entries, max(p.magnitude for p in parts), all(p.exact for p in parts))
+        self.moved("concat", [p.name for p in parts], joined, entries, axis=axis)
 
     def split(self):
         parts = self.r.choice([2, 3, 4])
-        v = self.pick(lambda v: any(isinstance(e, int) and e % parts == 0 for e in v.entries))
-        if v is None:
-            return
-        axis, a = self.axis(v, lambda e: e % parts == 0)
+
+        def even(e):
+            return isinstance(e, int) and e % parts == 0
+
+        v = self.pick(self.dtype(), lambda v: any(map(even, v.entries)))
+        axis, a = self.axis(v, even)
         entries = list(v.entries)
         entries[a] //= parts
-        self.emit("split", [v.name], v.dtype, entries, v.magnitude, parts, axis=axis)
-
-    def integers(self):
-        a, b = (self.declare("n", "input", "i32", [self.extent(), self.width()], ("integers", -50, 50)) for _ in range(2))
-        self.tensors[b]["shape"] = [self.tensors[a]["shape"][1]]
-        shape = self.tensors[a]["shape"]
-        v = self.emit(self.r.choice(["add", "mul", "sub", "maximum"]), [a, b], "i32", shape)
-        w = self.emit("mul", [v.name], "i32", shape, value=self.r.choice([3, 1 << 30]))
-        choice = self.r.random()
-        if choice < 0.4:
-            self.emit("sum", [w.name], "i32", shape[:-1])
-        elif choice < 0.7 and "allreduce" not in self.without:
-            self.emit("allreduce", [w.name], "i32", shape, reduce=self.r.choice(["sum", "max", "min"]))
+        self.moved("split", [v.name], v, entries, parts, axis=axis)
 
     def accumulate(self):
-        v = self.pick(lambda v: v.dtype == "f32" and v.constant() and v.magnitude <= 4)
-        if v is None:
-            return
-        state = self.declare("sum", "state", "f32", v.entries, "zero")
-        self.ops.append({"op": "add", "in": [state, v.name], "out": state})
-        self.read.update([v.name])
-        if self.r.random() < 0.5:
-            self.emit("mul", [state], "f32", v.entries, v.magnitude * 3, value=0.5)
+        v = self.pick(self.r.choice(["f32", "i32"]), Value.constant, 4)
+        state = self.declare("sum", "state", v.dtype, v.entries, "zero")
+        self.change_state("add", [state, v.name])
+        if self.chance(50):
+            self.emit("mul", [state], v.dtype, v.entries, v.magnitude * 3, value=3 if v.dtype == "i32" else 0.5)
 
     # --- collectives ----------------------------------------------------------------------------------------------------------
 
-    def allreduce(self):
-        how = self.r.choice(["sum", "sum", "avg", "max", "min"])
-        v = self.pick(lambda v: v.dtype in FLOATS and v.magnitude <= 8)
-        attrs = {"reduce": how} if how != "sum" else {}
-        if self.r.random() < 0.4:
-            attrs["algorithm"] = self.r.choice(["oneshot", "twoshot"])
-        self.emit("allreduce", [v.name], v.dtype, v.entries, v.magnitude * (self.world**0.5 if how == "sum" else 1), **attrs)
+    def reduces(self, v):
+        how = self.r.choice(["sum", "sum", "max", "min"] + ["avg"] * (v.dtype in FLOATS))
+        return how, ({"reduce": how} if how != "sum" or self.chance(20) else {})
 
-    def times_world(self, entry):
-        return entry * self.world if isinstance(entry, int) else f"world * ({entry})" if self.world > 1 else entry
+    def reduced(self, kind, v, entries, algorithms):
+        how, attrs = self.reduces(v)
+        dtype, more = self.typed(v)
+        if self.chance(40):
+            attrs["algorithm"] = self.r.choice(algorithms)
+        magnitude = WRAPPED if v.dtype == "i32" else v.magnitude * (self.world**0.5 if how == "sum" else 1)
+        self.emit(kind, [v.name], dtype, entries, magnitude, **attrs, **more)
+
+    def allreduce(self):
+        v = self.pick(self.dtype(), magnitude=8)
+        self.reduced("allreduce", v, v.entries, ["auto", "oneshot", "twoshot"])
 
     def allgather(self):
-        v = self.pick(lambda v: v.dtype in FLOATS and v.entries[0] != "tokens" or v.entries[0] == "tokens")
-        if not isinstance(v.entries[0], int) and v.entries[0] != "tokens":
-            return
-        self.emit("allgather", [v.name], v.dtype, [self.times_world(v.entries[0])] + v.entries[1:], v.magnitude)
+        v = self.pick(self.dtype(), lambda v: self.elements(v.entries) * self.world <= MOST_ELEMENTS)
+        rows = v.entries[0] * self.world if isinstance(v.entries[0], int) else f"world * ({v.entries[0]})"
+        self.moved("allgather", [v.name], v, [rows] + v.entries[1:], **({"algorithm": "oneshot"} if self.chance(20) else {}))
 
-    def blocks(self):
-        """A value whose axis 0 is cut into `world` equal blocks, or None."""
-        v = self.pick(lambda v: v.dtype in FLOATS and isinstance(v.entries[0], int) and v.entries[0] % self.world == 0)
-        return v
+    def blocks(self, dtype, magnitude=WRAPPED):
+        """A value whose axis 0 is cut into `world` equal blocks."""
+        def cut(v):
+            return isinstance(v.entries[0], int) and v.entries[0] % self.world == 0
+
+        if any(v.dtype == dtype and cut(v) for v in self.values) and self.chance(70):
+            return self.pick(dtype, cut, magnitude)
+        return self.bound(dtype, [self.world * self.r.randint(1, 9), self.width()])
 
     def reduce_scatter(self):
-        v = self.blocks()
-        if v is None or v.magnitude > 8:
-            return
-        how = self.r.choice(["sum", "avg", "max"])
-        self.emit("reduce_scatter", [v.name], v.dtype, [v.entries[0] // self.world] + v.entries[1:], v.magnitude * self.world**0.5,
-                  **({"reduce": how} if how != "sum" else {}))
+        v = self.blocks(self.dtype(), 8)
+        self.reduced("reduce_scatter", v, [v.entries[0] // self.world] + v.entries[1:], ["auto", "oneshot"])
 
     def alltoall(self):
-        v = self.blocks()
-        if v is not None:
-            self.emit("alltoall", [v.name], v.dtype, v.entries, v.magnitude)
+        v = self.blocks(self.dtype())
+        self.moved("alltoall", [v.name], v, v.entries)
 
     def broadcast(self):
-        v = self.pick(lambda v: True)
-        self.emit("broadcast", [v.name], v.dtype, v.entries, v.magnitude, root=self.r.randrange(self.world))
+        v = self.pick(self.dtype())
+        self.moved("broadcast", [v.name], v, v.entries, root=self.r.randrange(self.world))
 
     def ring_shift(self):
-        v = self.pick(lambda v: True)
-        self.emit("ring_shift", [v.name], v.dtype, v.entries, v.magnitude, by=self.r.choice([1, -1, 2, "world - 1"]))
+        v = self.pick(self.dtype())
+        self.moved("ring_shift", [v.name], v, v.entries, **({"by": self.r.choice([-1, 2, "world - 1"])} if self.chance(75) else {}))
 
     def send_recv(self):
-        v = self.pick(lambda v: True)
+        v = self.pick(self.dtype())
         last = self.world - 1
-        send = {"op": "send", "in": [v.name], "dst": "rank + 1", "if": f"rank < {last}"}
+        tag = {"tag": 3} if self.chance(50) else {}
+        self.ops.append({"op": "send", "in": [v.name], "dst": "rank + 1", "if": f"rank < {last}", **tag})
         self.read.add(v.name)
-        if self.r.random() < 0.5:
-            send["tag"] = 3
-        self.ops.append(send)
-        attrs = {"src": "rank - 1", "if": "rank > 0", "shape": v.entries, "dtype": v.dtype, **({"tag": 3} if "tag" in send else {})}
+        attrs = {"src": "rank - 1", "if": "rank > 0", "shape": v.entries, "dtype": v.dtype, **tag}
         self.emit("recv", [], v.dtype, v.entries, v.magnitude, **attrs)
 
     def barrier(self):
-        self.ops.append({"op": "barrier"})
+        self.ops.append({"op": "barrier", "name": self.fresh("b")})
 
     # --- the whole ------------------------------------------------------------------------------------------------------------
 
-    def finish(self):
+    def choose_outputs(self):
         """Makes outputs of all results that nothing reads, and of some others."""
-        makers = {name: op for op in self.ops for name in ([op["out"]] if isinstance(op.get("out"), str) else op.get("out", []))}
+        made = {name for op in self.ops for name in np.atleast_1d(op.get("out", []))}
         for v in self.values:
-            if v.name not in makers or v.name in self.tensors:
-                continue
-            if v.name not in self.read or self.r.random() < 0.15:
+            if v.name in made and v.name not in self.tensors and (v.name not in self.read or self.chance(15)):
                 self.tensors[v.name] = {"kind": "output", "dtype": v.dtype, "shape": v.entries}
-        if self.r.random() < 0.5:
-            self.r.shuffle(order := list(self.tensors))
+        if self.chance(50):
+            order = list(self.tensors)
+            self.r.shuffle(order)
             self.tensors = {name: self.tensors[name] for name in order}
+
+    def choose_settings(self):
+        """What changes no value: roles, overlap, order beyond that of the data, names."""
+        overlaps = ["none", "conservative", "aggressive"]
+        for op in self.ops:
+            if "name" not in op and ("out" not in op or self.chance(15)):
+                op["name"] = self.fresh("op.")
+            if self.chance(10):
+                op["priority"] = self.r.choice(["high", "normal", "low"])
+            if self.chance(8):
+                op["overlap"] = self.r.choice(overlaps)
+        names = [op.get("name") or str(np.atleast_1d(op["out"])[0]) for op in self.ops]
+        for i, op in enumerate(self.ops):
+            if i > 0 and self.chance(10):
+                op["after"] = [self.r.choice(names[:i])]
+        if self.chance(25):
+            for op in self.ops:
+                if self.chance(50):
+                    op["overlap_group"] = self.r.choice(["a", "b"])
+        if len(self.ops) > 2 and self.chance(30):
+            border = self.r.randrange(1, len(self.ops))
+            for i, op in enumerate(self.ops):
+                if self.chance(60):
+                    op["phase"] = "first" if i < border else "then"
+            self.settings["phases"] = [{"name": "first"}, {"name": "then", "depends_on": ["first"]}]
+        if (members := [name for name in names if self.chance(30)]) and self.chance(25):
+            self.settings["overlap_regions"] = [{"name": "together", "ops": members}]
+        if self.chance(40):
+            self.settings["overlap"] = self.r.choice(overlaps)
+        compute = self.r.randint(1, 6)
+        comm = self.r.randint(1, 8 - compute)
+        roles = self.r.choice(["none", "auto", "counts", "ranges", "ranges"])
+        if roles == "auto":
+            self.settings["sm_roles"] = "auto"
+        elif roles == "counts":
+            self.settings["sm_roles"] = {"compute": compute, "comm": comm}
+        elif roles == "ranges":
+            self.settings["sm_roles"] = self.ranges(compute, comm)
+
+    def ranges(self, compute, comm):
+        parts = [(compute, {"role": "compute"})]
+        kinds = sorted({op["op"] for op in self.ops} - set(COLLECTIVES))
+        if compute >= 2 and len(kinds) >= 2 and self.chance(70):
+            self.r.shuffle(kinds)
+            half = len(kinds) // 2
+            # With one rank collectives are copies, so somebody must take anything.
+            rest = {"tasks": kinds[half:]} if self.world > 1 and self.chance(50) else {}
+            parts = [(compute // 2, {"role": "compute", "tasks": kinds[:half]}), (compute - compute // 2, {"role": "compute", **rest})]
+        parts.insert(0 if self.chance(30) else len(parts), (comm, {"role": "comm"}))
+        ranges, at = [], 0
+        for sms, what in parts:
+            ranges.append({"sms": [at, at + sms], **what})
+            at += sms
+        return ranges
 
     def graph(self, name):
         graph = {"maco": 1, "name": name, "world": self.world}
         if self.dims:
             graph["dims"] = self.dims
-        graph.update(tensors=self.tensors, ops=self.ops)
-        if (overlap := self.r.choice([None, None, "none", "conservative"])):
-            graph["overlap"] = overlap
-        return graph
+        return {**graph, "tensors": self.tensors, "ops": self.ops, **self.settings}
 
     def inputs(self, rank, seed):
-        from numpy_graph import DTYPES, evaluate
-
         out = {}
         for name, t in self.tensors.items():
             if t["kind"] not in ("input", "param"):
@@ -464,13 +584,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--ops", type=int, default=12, help="about how many (default 12)")
-    parser.add_argument("--world", type=int, help="ranks (default: random, 1 to 8)")
+    parser.add_argument("--world", type=int, help="ranks (default: 1 to 8, by the seed)")
     parser.add_argument("--without", default="", metavar="KIND,...", help="kinds of steps to leave out, such as send_recv")
     parser.add_argument("-o", "--output", default="-")
     parser.add_argument("--inputs", metavar="in.{rank}.safetensors")
     args = parser.parse_args()
 
-    maker = Maker(args.seed, args.ops, args.world, filter(None, args.without.split(",")))
+    maker = Maker(args.seed, args.ops, args.world, args.without.split(","))
     text = json.dumps(maker.graph(f"random_{args.seed}"), indent=1) + "\n"
     if args.output == "-":
         sys.stdout.write(text)
@@ -479,8 +599,6 @@ def main():
             file.write(text)
         print(" ".join(maker.options))
     if args.inputs:
-        from numpy_graph import rank_file, save_tensors
-
         for rank in range(maker.world):
             save_tensors(rank_file(args.inputs, rank), maker.inputs(rank, args.seed))
 
