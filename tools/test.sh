@@ -9,7 +9,7 @@ launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 
 began=$SECONDS
-cmake --preset default --log-level=WARNING "${launcher[@]}"
+configured=$(cmake --preset default "${launcher[@]}") || { echo "$configured"; exit 1; }
 cmake --build --preset default -j "$jobs"
 built=$((SECONDS - began))
 
@@ -18,7 +18,30 @@ trap 'rm -f "$log"' EXIT
 status=0
 ctest --test-dir build --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 | tee "$log" || status=$?
 
-# Where the time went, longest first; ctest's own summary comes last.
+# What passing tests print: output TEST... is what these said, reasons is what was skipped and why, or not even configured.
+said=build/Testing/Temporary/LastTest.log
+output() {
+  awk -v tests=" $* " '
+    /^[0-9]+\/[0-9]+ Test: / { name = $3; wanted = index(tests, " " name " ") }
+    /^<end of output>/ { inside = 0 }
+    inside && wanted { print }
+    /^Output:$/ { inside = 1; getline; if (wanted) print "\n== " name }' "$said"
+}
+reasons() {
+  awk '
+    /^[0-9]+\/[0-9]+ Test: / { name = $3 }
+    /^Output:$/ { inside = 1; getline; next }
+    /^<end of output>/ { inside = 0 }
+    inside && /([Ss]kipped|SKIPPED)(:|,|  )|not tested here: / { sub(/^ +/, ""); printf "  %-18s %s\n", name, $0 }' "$said"
+  sed -n 's/^-- no test /  /p' <<<"$configured"
+}
+
+# Tables, what was skipped, where the time went, longest first; ctest's own summary comes last.
+if [[ -f $said ]]; then
+  output fuzz-graphs fuzz-collectives e2e-numpy
+  skipped=$(reasons)
+  printf '\nSkipped:\n%s\n' "${skipped:-  nothing}"
+fi
 printf '\nBuilt in %d s. Seconds by suite:\n' "$built"
 sed -nE 's|^ *[0-9]+/[0-9]+ Test +#[0-9]+: +([^ ]+) \.+ *\**(.*[^ ]) +([0-9.]+) sec.*|\3 \1 \2|p' "$log" | sort -rn |
   awk '{ seconds = $1; name = $2; $1 = $2 = ""; printf "%9.1f  %-36s%s\n", seconds, name, $0 }'
