@@ -110,36 +110,66 @@ std::string last_before_verify(const passes::PipelineOptions& options) { return 
 
 }  // namespace
 
-bool check_program(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options, ir::Diagnostics& diagnostics) {
-  const int before = diagnostics.errors();
+namespace {
+
+// A tensor of the caller's, as a Program or a kernel knows it.
+struct Bound {
+  std::string tensor;
+  std::string_view kind;
+  ir::DType dtype;
+  int64_t elements;
+};
+
+// Whether a Program or a kernel (`what`) is for as many ranks and over the same tensors of the caller's as the graph.
+void check_bound(const ir::Graph& graph, const char* what, int64_t world, const std::vector<Bound>& list, ir::Diagnostics& diagnostics) {
   const auto wrong = [&]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
-    diagnostics.error({}, fmt::format(text, std::forward<Args>(args)...));
+    diagnostics.error({}, fmt::format("the {} {}", what, fmt::format(text, std::forward<Args>(args)...)));
   };
-  const passes::Unit unit = program;
-  auto context = passes::make_context(unit, options, diagnostics);
-  if (!context || !passes::check_form("a kernel", passes::Form::Synced, passes::Form::Synced, unit, *context)) return false;
-  if (program.world != graph.world) wrong("the Program is for {} ranks, but the graph for {}", program.world, graph.world);
+  if (world != graph.world) wrong("is for {} ranks, but the graph for {}", world, graph.world);
   std::set<std::string> missing;
   for (const ir::Tensor& t : graph.tensors)
     if (t.kind != ir::TensorKind::Temp && t.kind != ir::TensorKind::Scalar) missing.insert(t.name);
-  for (const ir::Buffer& b : program.buffers) {
-    if (b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot) continue;
+  for (const Bound& b : list) {
     if (missing.erase(b.tensor) == 0) {
-      wrong("buffer '{}' is for tensor '{}', which the graph has not, or has given away already", b.name, b.tensor);
+      wrong("has a tensor '{}' that the graph has not, or has it twice", b.tensor);
       continue;
     }
     const ir::Tensor& t = graph[*graph.find_tensor(b.tensor)];
     const int64_t elements = ir::max_elements(graph, t.shape);
-    if (ir::name(b.kind) != ir::name(t.kind) || b.dtype != t.dtype || b.max_elements() != elements)
-      wrong("buffer '{}' is an {} of {} {}, but the graph's '{}' an {} of {} {}", b.name, ir::name(b.kind), b.max_elements(), ir::name(b.dtype),
-            t.name, ir::name(t.kind), elements, ir::name(t.dtype));
+    if (b.kind != ir::name(t.kind) || b.dtype != t.dtype || b.elements != elements)
+      wrong("takes '{}' as {} of {} {}, but in the graph it is {} of {} {}", b.tensor, b.kind, b.elements, ir::name(b.dtype), ir::name(t.kind),
+            elements, ir::name(t.dtype));
   }
-  for (const std::string& name : missing) wrong("the Program has no buffer for the graph's '{}'", name);
+  for (const std::string& name : missing) wrong("has not the graph's '{}'", name);
+}
+
+}  // namespace
+
+bool check_program(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options, ir::Diagnostics& diagnostics) {
+  const int before = diagnostics.errors();
+  const passes::Unit unit = program;
+  auto context = passes::make_context(unit, options, diagnostics);
+  if (!context || !passes::check_form("a kernel", passes::Form::Synced, passes::Form::Synced, unit, *context)) return false;
+  std::vector<Bound> bound;
+  for (const ir::Buffer& b : program.buffers)
+    if (b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot)
+      bound.push_back({b.tensor, ir::name(b.kind), b.dtype, b.max_elements()});
+  check_bound(graph, "Program", program.world, bound, diagnostics);
   for (const ir::Value& v : program.values)
     for (const std::string& name : v.expr.vars())
-      if (!graph.range_of(name)) wrong("value '{}' names '{}', which is no dim or scalar of the graph", v.expr.str(), name);
+      if (!graph.range_of(name))
+        diagnostics.error({}, fmt::format("value '{}' names '{}', which is no dim or scalar of the graph", v.expr.str(), name));
   for (const ir::Call& c : program.calls)
-    if (!codegen::has_device_function(c.function)) wrong("'{}' calls '{}', which is no device function", c.op, c.function);
+    if (!codegen::has_device_function(c.function))
+      diagnostics.error({}, fmt::format("'{}' calls '{}', which is no device function", c.op, c.function));
+  return diagnostics.errors() == before;
+}
+
+bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest, ir::Diagnostics& diagnostics) {
+  const int before = diagnostics.errors();
+  std::vector<Bound> bound;
+  for (const ir::ManifestTensor& t : manifest.tensors) bound.push_back({t.name, t.kind, t.dtype, t.max_elements});
+  check_bound(graph, "kernel", manifest.world, bound, diagnostics);
   return diagnostics.errors() == before;
 }
 

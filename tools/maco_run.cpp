@@ -242,6 +242,7 @@ int run(int argc, char** argv) {
     if (result.edited) console.say("warning: " + input + " was edited after macoc wrote it");
     const int32_t file = diagnostics.add_file(input + " (its graph)", result.manifest->graph);
     graph = frontend::parse_dsl(file, diagnostics);
+    if (graph && !check_manifest(*graph, *result.manifest, diagnostics)) graph.reset();
     compile_options.pipeline.target = result.manifest->target;
     kernel = std::move(*text);
   } else {

@@ -224,11 +224,11 @@ TEST_CASE("a Program for --program is of the graph and synced") {
                p.values.push_back({ir::Expr::var("n"), {0, 1}});
              }),
              Contains("value 'n' names 'n'"));
-  CHECK_THAT(changed([](ir::Program& p) { p.buffers[0].tensor = "q"; }),
-             Contains("for tensor 'q', which the graph has not") &&
-                 Contains("no buffer for the graph's 'x'"));
+  CHECK_THAT(
+      changed([](ir::Program& p) { p.buffers[0].tensor = "q"; }),
+      Contains("has a tensor 'q' that the graph has not") && Contains("has not the graph's 'x'"));
   CHECK_THAT(changed([](ir::Program& p) { p.buffers[0].dtype = ir::DType::F16; }),
-             Contains("of 16 f16, but the graph's 'x' an input of 16 f32"));
+             Contains("takes 'x' as input of 16 f16, but in the graph it is input of 16 f32"));
 }
 
 }  // namespace
