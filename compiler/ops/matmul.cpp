@@ -66,7 +66,38 @@ bool check_types(InferContext& c, bool bias) {
   return true;
 }
 
+// An epilogue that can be read and leaves the product its operands. Passes write it, but people edit their texts.
+bool has_epilogue_operands(InferContext& c) {
+  const std::string text = c.word("epilogue", "");
+  if (text.empty()) return true;
+  std::string error;
+  const auto body = parse_body(text, error);
+  if (!body) {
+    c.error_attr("epilogue", "'epilogue': " + error);
+    return false;
+  }
+  const int own = c.inputs() - std::max(0, body->operands() - 1);
+  if (own == 2 || own == 3) return true;
+  c.error_attr("epilogue", fmt::format("'epilogue' has {} operands behind the product, but the op has {} inputs", body->operands() - 1, c.inputs()));
+  return false;
+}
+
+void check_epilogue(InferContext& c, const Inputs& inputs, const ir::Shape& shape) {
+  const auto body = epilogue_of(c.op());
+  if (!body) return;
+  std::vector<DType> types = {ir::is_float(c.in(0).dtype) ? DType::F32 : DType::I32};
+  for (int i = inputs.epilogue_first; i < c.inputs(); ++i) {
+    types.push_back(c.in(i).dtype);
+    if (spread_of(shape, c.in(i).shape) == Spread::Mismatch)
+      c.error_in(i, fmt::format("'epilogue' can't spread {} over {}", to_string(c.in(i).shape), to_string(shape)));
+  }
+  if (const std::string why = check_body(*body, types); !why.empty()) c.error_attr("epilogue", "'epilogue': " + why);
+  if (const DType out = c.out_dtype(0, c.in(0).dtype); body->dtype() != out)
+    c.error_attr("epilogue", fmt::format("'epilogue' gives {}, but the op {}", ir::name(body->dtype()), ir::name(out)));
+}
+
 void infer(InferContext& c) {
+  if (!has_epilogue_operands(c)) return;
   const Inputs inputs = inputs_of(c.op());
   if (!check_types(c, inputs.bias) || !expect_constant_row(c, 0)) return;
   const Type a = c.in(0), b = c.in(1);
@@ -98,6 +129,7 @@ void infer(InferContext& c) {
   }
   ir::Shape shape = a.shape;
   shape.back() = n;
+  check_epilogue(c, inputs, shape);
   c.set_out(0, c.out_dtype(0, a.dtype), shape);
 }
 
