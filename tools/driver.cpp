@@ -198,8 +198,6 @@ std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& op
       std::string error;
       const std::string path = fmt::format("{}/{:02}-{}.{}", options.dump_dir, number++, pass.name,
                                            std::holds_alternative<ir::Graph>(unit) ? "maco" : "program");
-      std::error_code code;
-      std::filesystem::create_directories(options.dump_dir, code);
       if (!write_product(path, text, error)) console.error(error);
     }
     before = text;
@@ -272,7 +270,10 @@ std::string report(const Compiled& c) {
 int guarded(const char* tool, int (*main)(int, char**), int argc, char** argv) {
   std::string what;
   try {
-    return main(argc, argv);
+    const int status = main(argc, argv);
+    if ((std::fflush(stdout) == 0 && !std::ferror(stdout)) || status == kBadUsage) return status;
+    std::cerr << "error: can't write to standard output\n";
+    return kBadUsage;
   } catch (const std::bad_alloc&) {
     std::cerr << tool << ": out of memory\n";
     return kRunFailed;

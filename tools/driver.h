@@ -41,7 +41,7 @@ struct CompileOptions {
   passes::PipelineOptions pipeline;
   std::vector<std::string> print_after;  // names of passes, or "all"
   bool print_changed = false;            // print after a pass only if it changed something
-  std::string dump_dir;                  // each stage into a numbered file
+  std::string dump_dir;                  // each stage into a numbered file of this folder, which is there
   bool reparse = false;                  // print and parse the IR between all passes
   bool time_passes = false;
   bool report = false;

@@ -200,7 +200,11 @@ int run(int argc, char** argv) {
   session_options.verbose = common.verbose;
   if (jitter_option->count()) session_options.jitter = jitter;
   if (replay_option->count()) {
-    const bool seed = !replayed.empty() && replayed.find_first_not_of("0123456789") == std::string::npos;
+    if (replayed.empty()) {
+      console.error("--replay wants a seed or the file of a witness");
+      return kBadUsage;
+    }
+    const bool seed = replayed.find_first_not_of("0123456789") == std::string::npos;
     if (!seed) witness_file = replayed;
     try {
       if (seed) session_options.replay = std::stoull(replayed);

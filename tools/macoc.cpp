@@ -1,4 +1,6 @@
 // macoc: a task graph in, one CUDA kernel out.
+#include <filesystem>
+
 #include "compiler/frontend/frontend.h"
 #include "ir/manifest.h"
 #include "ir/program_text.h"
@@ -56,6 +58,14 @@ int run(int argc, char** argv) {
   options.input = input;
 
   std::string error;
+  if (!options.dump_dir.empty()) {
+    std::error_code code, ignored;
+    std::filesystem::create_directories(options.dump_dir, code);
+    if (!std::filesystem::is_directory(options.dump_dir, ignored)) {
+      console.error("can't make the folder '" + options.dump_dir + "': " + code.message());
+      return kBadUsage;
+    }
+  }
   const auto text = read_input(input, error);
   if (!text) {
     console.error(error);
