@@ -262,7 +262,7 @@ class Generator {
     std::vector<size_t> begins;
     size_t at = 0;
     {
-      e_.raw("// The streams, SM by SM: call, guard, tile, first sync, waits, signals.");
+      e_.raw("// The streams, SM by SM: call, guard, tile, first sync, waits, signals, sends packets.");
       auto s = e_.scope("MACO_TABLE const TaskRow tasks[] =", "};");
       const auto all = ir::streams(p_);
       for (size_t sm = 0; sm < all.size(); ++sm) {
@@ -273,19 +273,24 @@ class Generator {
           const ir::Task& t = p_[id];
           const size_t first = sync_count;
           size_t waits = 0, signals = 0;
+          bool packets = false;
           for (const ir::Wait& w : t.waits)
             if (p_[w.event].kind != ir::EventKind::Packet) {
               syncs += sync_row(w.event, w.from, w.lag) + "\n";
               ++waits;
             }
+          // Packets carry the signal: the device function stores it where the task has one.
           for (const ir::Signal& g : t.signals)
-            if (p_[g.event].kind != ir::EventKind::Packet) {
+            if (p_[g.event].kind == ir::EventKind::Packet) {
+              packets = true;
+            } else {
               syncs += sync_row(g.event, g.to, 0) + "\n";
               ++signals;
             }
-          MACO_CHECK(waits < 65536 && signals < 65536, "waits of a task");
+          MACO_CHECK(waits < 65536 && signals < 32768, "waits of a task");
           sync_count += waits + signals;
-          row += fmt::format("{{{}, {}, {}, {}, {}, {}}}, ", index(t.call), guard_of_task_[index(id)], t.tile, first, waits, signals);
+          row += fmt::format("{{{}, {}, {}, {}, {}, {}, {}}}, ", index(t.call), guard_of_task_[index(id)], t.tile, first, waits, signals,
+                             packets ? 1 : 0);
           if (row.size() > 90) {
             e_.raw(std::string_view(row).substr(0, row.size() - 1));
             row.clear();
@@ -294,7 +299,7 @@ class Generator {
         }
         if (!row.empty()) e_.raw(std::string_view(row).substr(0, row.size() - 1));
       }
-      if (at == 0) e_.raw("{0, 0, 0, 0, 0, 0},");
+      if (at == 0) e_.raw("{0, 0, 0, 0, 0, 0, 0},");
     }
     {
       auto s = e_.scope("MACO_TABLE const u32 stream_begin[] =", "};");

@@ -20,7 +20,8 @@ struct alignas(16) TaskRow {
   u32 call : 20, guard : 12;  // guards[guard]: the ranks that run it
   u32 tile;
   u32 sync;                   // its waits, then its signals, from syncs[sync] on
-  u16 waits, signals;
+  u16 waits;
+  u16 signals : 15, packets : 1;  // packets: what it puts travels in packets whose flags say that it is there
 };
 // kSyncLocalSys: as kSyncLocal, at sys scope.
 enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2 };
@@ -65,6 +66,7 @@ struct Context {
   i64 control_at;       // offset of Control in symmetric memory
   int place = 0;        // of the current task in the CTA's stream
   u32 call = 0, tile = 0;
+  u32 packet_flag;      // of the packets that the current task sends
   // The ring of pages, as this role sees it.
   char* pages = nullptr;
   int page_count = 0, page_bytes = 0;
@@ -73,7 +75,12 @@ struct Context {
   u32 pages_released = 0;             // by the consumers
 
   MACO_FN Context(const Launch& l, int world_, i64 control_at_)
-      : launch(l), memory((CtaMemory*)cta_memory()), mine(&memory->roles[is_loader() ? 1 : 0]), world(world_), control_at(control_at_) {}
+      : launch(l),
+        memory((CtaMemory*)cta_memory()),
+        mine(&memory->roles[is_loader() ? 1 : 0]),
+        world(world_),
+        control_at(control_at_),
+        packet_flag(l.epoch) {}
 
   MACO_FN int rank() const { return launch.rank; }
   MACO_FN int cta() const { return cta_id(); }

@@ -148,6 +148,9 @@ MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool loc
     SyncRow row = table_load(rows + item / kWorld);
     const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
     if (row.kind == kSyncLocal || sys) {
+// What no packet of a launch near `epoch` has for a flag.
+MACO_FN u32 no_flag(u32 epoch) { return epoch ^ 0x80000000u; }
+
       if (to == 0) add_release_counter(sys, ctx.launch.counters + row.event);
     } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, kWorld)) {
       store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()), ctx.epoch());

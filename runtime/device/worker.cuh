@@ -35,6 +35,7 @@ MACO_FN void consume(Context& ctx) {
     ctx.place = (int)(at - begin);
     ctx.call = row.call;
     ctx.tile = row.tile;
+    ctx.packet_flag = row.packets ? ctx.epoch() : no_flag(ctx.epoch());
     const SyncRow* sync = Kernel::syncs() + row.sync;
     const bool runs = runs_here<Kernel>(ctx, row.guard);
     if (runs) {
@@ -123,7 +124,7 @@ MACO_FN void reset_memory(const Launch& launch) {
   for (i64 i = first; i < Kernel::kLocalEvents; i += step) {
     store_relaxed(launch.counters + i, before * table_load(Kernel::local_counts() + i));
   }
-  for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step) store_relaxed((u32*)own + i, launch.epoch ^ 0x80000000u);
+  for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step) store_relaxed((u32*)own + i, no_flag(launch.epoch));
   u32* words = (u32*)(own + Kernel::kSymmetricBytes);
   for (i64 i = first; i < (i64)Kernel::kPeerEvents * Kernel::kWorld; i += step) store_relaxed(words + i, before);
   for (i64 i = first; i < (i64)sizeof(Control) / 4; i += step) store_relaxed((u32*)(own + kControlAt<Kernel>) + i, 0);

@@ -85,7 +85,7 @@ MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
         if (i * kCount + k < box.count()) bits.v[k] = gload(x + box.element(i * kCount + k));
       for (int p = 0; p < peers; ++p) {
         const int to = (first + p) % int(C::W);
-        packet_store(packet_slot<C>(args.template peer<X>(1, to), row, box.at) + i, bits.word, ctx.epoch());
+        packet_store(packet_slot<C>(args.template peer<X>(1, to), row, box.at) + i, bits.word, ctx.packet_flag);
       }
     }
     return;
@@ -177,7 +177,7 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
       for (int p = 1; p < int(C::W); ++p) {
         const int to = (ctx.rank() + p) % int(C::W);
         u64* out = reinterpret_cast<u64*>(args.template peer<Y>(3, to)) + i64(tile) * C::stride / kCount + i;
-        packet_store(out, bits.word, ctx.epoch());
+        packet_store(out, bits.word, ctx.packet_flag);
       }
     }
   }
