@@ -51,7 +51,7 @@ struct Manifest {
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
   std::vector<ManifestRange> dims, scalars;
   std::vector<Expr> values;      // over dims, scalars, rank, world: Launch::values
-  std::vector<ManifestCall> calls;
+  std::vector<ManifestCall> calls;  // none waits on its rank for a later one: reports tell by that what follows from what
   std::vector<ManifestEvents> local_names, peer_names;
   std::string options;           // command-line options that shaped the kernel, e.g. "--no-load-ahead"
   std::string graph;             // DSL text

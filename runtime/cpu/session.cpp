@@ -50,7 +50,7 @@ struct RankState {
   std::vector<void*> tensor_pointers;
   Memory arena, counters, symmetric;
   std::vector<Memory> ctas;  // their shared memory
-  Report report{};
+  std::vector<Report> reports;  // of its CTAs
   Launch launch{};
 
   explicit RankState(const ir::Manifest& m)
@@ -59,6 +59,7 @@ struct RankState {
       tensors.emplace_back(tensor.max_elements * ir::size_of(tensor.dtype));
       tensor_pointers.push_back(tensors.back().data());
     }
+    reports.resize(static_cast<size_t>(m.ctas));
     for (int64_t i = 0; i < m.ctas; ++i) ctas.emplace_back(std::max<int64_t>(m.shared_bytes, kCtaMemoryBytes));
   }
 };
@@ -82,7 +83,7 @@ class LocalSession final : public CpuSession {
       rank.launch.arena = rank.arena.data();
       rank.launch.counters = reinterpret_cast<u32*>(rank.counters.data());
       rank.launch.symmetric = symmetric_.data();
-      rank.launch.report = &rank.report;
+      rank.launch.reports = rank.reports.data();
       rank.launch.rank = static_cast<i32>(r);
       rank.launch.timeout_ns = options_.timeout_ms * 1000000;
     }
@@ -217,7 +218,7 @@ Status LocalSession::set_values(const LaunchValues& values) {
     if (Status s = evaluate_values(manifest_, values, rank.launch.rank, evaluated); !s) return s;
     std::copy(evaluated.begin(), evaluated.end(), rank.launch.values);
     rank.launch.epoch = epoch_;
-    rank.report = {};
+    std::fill(rank.reports.begin(), rank.reports.end(), Report{});
   }
   return {};
 }
@@ -263,8 +264,8 @@ Status LocalSession::launch(const LaunchValues& values) {
   std::vector<Report> reports;
   bool stopped = false;
   for (const RankState& rank : ranks_) {
-    reports.push_back(rank.report);
-    stopped |= rank.report.state != 0;
+    reports.push_back(cause_of(rank.reports));
+    stopped |= reports.back().state != 0;
   }
   std::string story;
   if (stopped) {

@@ -12,33 +12,32 @@ using i64 = long long;
 
 constexpr int kMaxValues = 256;
 
-// Why a rank stopped. In host-visible memory, one a rank; the first CTA to fail on a rank writes it (state 0 -> 1 -> 2).
+// Why a CTA stopped. In host-visible memory, one a CTA; the first of its lanes to give up a wait, or to meet a bad index, writes it
+// (state 0 -> 1 -> 2). The host tells from all of them which wait the others follow from.
 struct Report {
   u32 state;       // 0 empty, 1 being written, 2 complete
   u32 kind;        // ReportKind
+  u32 epoch;       // of the launch
   i32 cta;
   i32 place;       // task: position in the CTA's stream
   u32 call;        // index into the manifest's calls
   u32 tile;
-  u32 event;       // kind TimeoutLocal: local event; TimeoutPeer: peer event; TimeoutPacket: operand of the call
+  u32 event;       // kWaitLocal: local event; kWaitPeer: peer event; kWaitPacket: operand of the call
   i32 source;      // rank waited for, or -1
   u32 expected;
   u32 seen;
-  i64 index;       // kind Index: the index found
+  u32 stopped_by;  // a wait: 0 if its deadline passed, else what Control::abort said
+  i64 index;       // kBadIndex: the index found
   i64 limit;       // and the extent it must be under
-  u32 waited;      // kind PeerAborted: what the task was waiting for then, as kind, event and source of a time-out; 0: nothing
-  u32 waited_event;
-  i32 waited_source;
-  u32 pad;
 };
-enum ReportKind : u32 { kTimeoutLocal = 1, kTimeoutPeer = 2, kTimeoutPacket = 3, kTimeoutPage = 4, kBadIndex = 5, kPeerAborted = 6 };
+enum ReportKind : u32 { kWaitLocal = 1, kWaitPeer = 2, kWaitPacket = 3, kWaitPage = 4, kBadIndex = 5 };
 
 // At the end of each rank's symmetric memory, behind the words of peer events, on the next multiple of 256; peers write `abort`:
 // 1 + the rank that stopped.
 struct Control {
   u32 abort;      // not 0: leave
   u32 heartbeat;  // grows with every task that ends on the rank
-  u32 claim;      // 1 once somebody writes the rank's report
+  u32 claim;      // 1 once somebody has told the peers to leave
   u32 pad[61];
 };
 
@@ -60,7 +59,7 @@ struct Launch {
   char* arena;        // temporaries
   u32* counters;      // local events
   char** symmetric;   // world entries: symmetric memory of every rank
-  Report* report;     // of this rank
+  Report* reports;    // of this rank, one a CTA
   u32 epoch;          // launch number, wraps; never repeats within 2^31 launches
   i32 rank;
   u64 timeout_ns;     // without progress of any rank

@@ -10,10 +10,10 @@ MACO_FN char* page_acquire(Context& ctx) {
   bool ok = true;
   const u32* freed = &ctx.memory->freed;
   if (ctx.page_index - load_acquire_cta(freed) >= (u32)ctx.page_count) {
-    Watch watch(ctx, freed, kPatienceLoader, kTimeoutPage);
+    Watch watch(ctx, freed, kPatienceLoader, kWaitPage, ctx.page_slot);
     while (ctx.page_index - load_acquire_cta(freed) >= (u32)ctx.page_count) {
       if (watch.again()) continue;
-      if (watch.expired) ctx.fail(kTimeoutPage, ctx.page_slot, -1, ctx.page_index + 1 - (u32)ctx.page_count, load_relaxed(freed));
+      watch.give_up(ctx.page_index + 1 - (u32)ctx.page_count, load_relaxed(freed));
       ok = false;
       break;
     }
@@ -51,10 +51,10 @@ MACO_FN const char* page_wait(Context& ctx) {
   const u64* landing = &ctx.memory->landings[ctx.page_slot];
   bool ok = true;
   if (!landed(landing, ctx.page_round)) {
-    Watch watch(ctx, landing, kPatienceCause, kTimeoutPage);
+    Watch watch(ctx, landing, kPatienceOther, kWaitPage, ctx.page_slot);
     while (!landed(landing, ctx.page_round)) {
       if (watch.again()) continue;
-      if (watch.expired) ctx.fail(kTimeoutPage, ctx.page_slot, -1, ctx.page_index + 1, ctx.page_index);
+      watch.give_up(ctx.page_index + 1, ctx.page_index);
       ok = false;
       break;
     }

@@ -2,12 +2,13 @@
 
 namespace maco {
 
-// How many quarters of the time-out a wait lasts without progress: more for those that only follow from others, so that the wait
-// which expires first, and is reported, is the one that nothing on this rank explains.
+// How many quarters of the time-out a wait lasts without progress. A CTA reports one wait, the first to expire: that of its consumers,
+// which its loader's follows from, and of a task that waits for this rank and for others the one for this rank, since the others run the
+// same Program and may be stuck in the same place.
 enum Patience : int {
-  kPatienceCause = 4,   // for other ranks, and of consumers for a page
-  kPatienceLocal = 6,   // for tasks of this rank, which may themselves wait for other ranks
-  kPatienceLoader = 8,  // for the CTA's consumers
+  kPatienceLocal = 4,
+  kPatienceOther = 5,   // for other ranks, and of consumers for a page
+  kPatienceLoader = 7,  // for the CTA's consumers
 };
 
 // Bounds a wait. The deadline counts time in which no rank's heartbeat moved; it is looked at in quarters.
@@ -18,16 +19,16 @@ struct Watch {
   const int source;
   const int quarters;
   int quarters_left;  // until the deadline
-  int abort_looks;    // that see an abort before this wait reports it: those that explain more come first
-  bool expired = false;
+  int abort_looks;     // that see an abort before this wait ends: those that explain more come first
+  u32 stopped_by = 0;  // what the abort word said then
   u32 spins = 0;
   u64 since = 0;
   u32 beats = 0;
 
   MACO_FN Watch(Context& c, const void* w, Patience patience, u32 k, u32 e = 0, int s = -1)
-      : ctx(c), word(w), kind(k), event(e), source(s), quarters(patience), quarters_left(patience), abort_looks(2 * (patience - kPatienceCause)) {}
+      : ctx(c), word(w), kind(k), event(e), source(s), quarters(patience), quarters_left(patience), abort_looks(2 * (patience - kPatienceLocal)) {}
 
-  // After a look at the word in vain. False: the wait is over, because the run stops or, if `expired`, because the deadline passed.
+  // After a look at the word in vain. False: the wait is over, because the run stops or the deadline passed; `give_up` comes next.
   MACO_FN bool again() {
     ++spins;
     if (spins % kSpinsPerLook == 0 && !look()) return false;
@@ -35,20 +36,14 @@ struct Watch {
     return true;
   }
   MACO_FN bool look();
+  // Records what the wait was for.
+  MACO_FN void give_up(u32 expected, u32 seen) { stop_run(ctx, kind, event, source, expected, seen, stopped_by, 0, 0); }
 };
 
 MACO_FN u32 all_heartbeats(const Context& ctx) {
   u32 sum = 0;
   for (int r = 0; r < ctx.world; ++r) sum += load_relaxed(&ctx.control(r)->heartbeat);
   return sum;
-}
-
-// Rank `by` has stopped, and the task waits: what for says why the rank can't go on either, or even why the other couldn't.
-MACO_FN void write_abort(const Watch& watch, int by) {
-  Report* r = watch.ctx.launch.report;
-  r->waited_event = watch.event;
-  r->waited_source = watch.source;
-  write_report(watch.ctx, kPeerAborted, 0, by, 0, 0, 0, 0, watch.kind);
 }
 
 // Out of line: it would cost registers in every wait loop.
@@ -58,8 +53,7 @@ MACO_OP bool watch_look(Watch& watch) {
   u32 abort = load_acquire_sys(&ctx.control(ctx.rank())->abort);
   if (abort != 0) {
     if (watch.abort_looks-- > 0) return true;
-    store_relaxed(&ctx.memory->stop, 1);
-    if (claim(&ctx.control(ctx.rank())->claim)) write_abort(watch, (int)abort - 1);
+    watch.stopped_by = abort;
     return false;
   }
   u64 now = now_ns();
@@ -72,7 +66,6 @@ MACO_OP bool watch_look(Watch& watch) {
       watch.beats = beats;
       watch.quarters_left = watch.quarters;
     } else if (--watch.quarters_left <= 0) {
-      watch.expired = true;
       return false;
     }
     watch.since = now;
@@ -119,19 +112,19 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
       if (source != 0) continue;
       u32 target = (ctx.epoch() - row.lag) * row.count;
       const u32* word = ctx.launch.counters + row.event;
-      Watch watch(ctx, word, kPatienceLocal, kTimeoutLocal, row.event);
+      Watch watch(ctx, word, kPatienceLocal, kWaitLocal, row.event);
       for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target); seen = load_acquire_counter(sys, word)) {
         if (watch.again()) continue;
-        if (watch.expired) ctx.fail(kTimeoutLocal, row.event, -1, target, seen);
+        watch.give_up(target, seen);
         return false;
       }
     } else if (row.kind == kSyncPeer && means(row, ctx.rank(), source, kWorld)) {
       u32 target = ctx.epoch() - row.lag;
       const u32* word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
-      Watch watch(ctx, word, kPatienceCause, kTimeoutPeer, row.event, source);
+      Watch watch(ctx, word, kPatienceOther, kWaitPeer, row.event, source);
       for (u32 seen = load_acquire_sys(word); !reached(seen, target); seen = load_acquire_sys(word)) {
         if (watch.again()) continue;
-        if (watch.expired) ctx.fail(kTimeoutPeer, row.event, source, target, seen);
+        watch.give_up(target, seen);
         return false;
       }
     }
@@ -148,9 +141,6 @@ MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool loc
     SyncRow row = table_load(rows + item / kWorld);
     const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
     if (row.kind == kSyncLocal || sys) {
-// What no packet of a launch near `epoch` has for a flag.
-MACO_FN u32 no_flag(u32 epoch) { return epoch ^ 0x80000000u; }
-
       if (to == 0) add_release_counter(sys, ctx.launch.counters + row.event);
     } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, kWorld)) {
       store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()), ctx.epoch());
@@ -158,14 +148,17 @@ MACO_FN u32 no_flag(u32 epoch) { return epoch ^ 0x80000000u; }
   }
 }
 
+// What no packet of a launch near `epoch` has for a flag.
+MACO_FN u32 no_flag(u32 epoch) { return epoch ^ 0x80000000u; }
+
 MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand, int source) {
-  Watch watch(ctx, slot, kPatienceCause, kTimeoutPacket, (u32)operand, source);
+  Watch watch(ctx, slot, kPatienceOther, kWaitPacket, (u32)operand, source);
   for (;;) {
     u64 packet = packet_load(slot);
     data = (u32)packet;
     if ((u32)(packet >> 32) == flag) return true;
     if (watch.again()) continue;
-    if (watch.expired) ctx.fail(kTimeoutPacket, (u32)operand, source, flag, (u32)(packet >> 32));
+    watch.give_up(flag, (u32)(packet >> 32));
     return false;
   }
 }

@@ -70,11 +70,11 @@ MACO_FN void load_pages(Context& ctx) {
     trace_task_begin(ctx.place);
     if (!Kernel::load_ahead(call.kind)) {
       const u32* passed = &ctx.memory->passed;
-      Watch watch(ctx, passed, kPatienceLoader, kTimeoutPage);
+      Watch watch(ctx, passed, kPatienceLoader, kWaitPage);
       bool ok = true;
       for (u32 seen = load_acquire_cta(passed); ok && !reached(seen, (u32)ctx.place + 1); seen = load_acquire_cta(passed)) {
         ok = watch.again();
-        if (watch.expired) ctx.fail(kTimeoutPage, 0, -1, (u32)ctx.place + 1, seen);
+        if (!ok) watch.give_up((u32)ctx.place + 1, seen);
       }
       if (warp_any(!ok)) return;
     }
@@ -99,7 +99,7 @@ MACO_FN void worker(const Launch& launch) {
   ctx.page_count = Kernel::kPages;
   ctx.page_bytes = Kernel::kPageBytes;
   if (initializes()) {
-    ctx.memory->stop = ctx.memory->freed = ctx.memory->passed = 0;
+    ctx.memory->stop = ctx.memory->freed = ctx.memory->passed = ctx.memory->reported = 0;
     for (int i = 0; i < Kernel::kPages; ++i) landing_init(&ctx.memory->landings[i]);
   }
   const bool loader = is_loader();

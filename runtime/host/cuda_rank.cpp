@@ -36,7 +36,7 @@ CudaRank::~CudaRank() {
   if (abandoned_ || !context_ || driver_.context_set(context_) != cuda::kSuccess) return;
   for (cuda::Event event : events_) driver_.event_destroy(event);
   for (cuda::DevicePtr memory : memory_) driver_.free(memory);
-  if (report_) driver_.host_free(report_);
+  if (reports_) driver_.host_free(reports_);
   if (words_) driver_.host_free(words_);
   if (stream_) driver_.stream_destroy(stream_);
   if (side_) driver_.stream_destroy(side_);
@@ -141,7 +141,7 @@ Status CudaRank::allocate() {
                              fmt::format("tensor '{}'", t.name)));
     tensors_.push_back(memory);
   }
-  cuda::DevicePtr table = 0, arena = 0, counters = 0, report = 0;
+  cuda::DevicePtr table = 0, arena = 0, counters = 0, reports = 0;
   MACO_TRY(
       allocate_device(table, tensors_.size() * sizeof(cuda::DevicePtr), "the tensors' addresses"));
   MACO_TRY(copy_pointers(table, tensors_));
@@ -151,11 +151,12 @@ Status CudaRank::allocate() {
 
   void* host = nullptr;
   MACO_TRY(
-      check(driver_.host_allocate(&host, sizeof(Report), cuda::kHostPortable | cuda::kHostMapped),
-            "allocate the report"));
-  report_ = static_cast<Report*>(host);
-  *report_ = {};
-  MACO_TRY(check(driver_.host_pointer(&report, host, 0), "map the report"));
+      check(driver_.host_allocate(&host, ctas() * sizeof(Report),
+                                  cuda::kHostPortable | cuda::kHostMapped),
+            "allocate the reports"));
+  reports_ = static_cast<Report*>(host);
+  std::fill_n(reports_, ctas(), Report{});
+  MACO_TRY(check(driver_.host_pointer(&reports, host, 0), "map the reports"));
   MACO_TRY(check(driver_.host_allocate(&host, 2 * sizeof(u32), cuda::kHostPortable),
                  "allocate host memory"));
   words_ = static_cast<uint32_t*>(host);
@@ -166,7 +167,7 @@ Status CudaRank::allocate() {
   launch_.tensors = pointer<void*>(table);
   launch_.arena = pointer<char>(arena);
   launch_.counters = pointer<u32>(counters);
-  launch_.report = pointer<Report>(report);
+  launch_.reports = pointer<Report>(reports);
   launch_.rank = rank_;
   launch_.timeout_ns = options_.timeout_ms * 1000000;
   return check(driver_.stream_synchronize(stream_), "clear memory");
@@ -200,7 +201,7 @@ Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative)
 
 Status CudaRank::reset(uint32_t epoch) {
   MACO_TRY(make_current());
-  *report_ = {};
+  std::fill_n(reports_, ctas(), Report{});
   launch_.epoch = epoch;
   MACO_TRY(start(reset_, 0, false));
   return check(driver_.stream_synchronize(stream_),

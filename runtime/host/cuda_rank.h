@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ class CudaRank {
   Status bind(const SymmetricMemory& symmetric, const SymmetricLayout& layout);
 
   /// Runs maco_reset: counters and this rank's symmetric memory as before launch `epoch`; clears
-  /// the report. Waits for it.
+  /// the reports. Waits for it.
   Status reset(uint32_t epoch);
   Status write(size_t tensor, const void* data, size_t bytes);
   Status read(size_t tensor, void* data, size_t bytes);
@@ -55,7 +56,8 @@ class CudaRank {
   bool read_heartbeat(uint32_t& heartbeat);
   void write_abort();
 
-  const Report& report() const { return *report_; }
+  /// One a CTA. Not while a kernel runs.
+  std::span<const Report> reports() const { return {reports_, ctas()}; }
   SymmetricRank place() const { return {device_.device, device_.index, context_}; }
   /// Never frees anything: a kernel still runs in this memory.
   void abandon() { abandoned_ = true; }
@@ -68,6 +70,7 @@ class CudaRank {
   Status check_residency() const;
   Status start(cuda::Function function, size_t shared, bool cooperative);
   bool side_done();
+  size_t ctas() const { return static_cast<size_t>(manifest_.ctas); }
 
   const cuda::Driver& driver_;
   const ir::Manifest& manifest_;
@@ -85,7 +88,7 @@ class CudaRank {
   std::vector<cuda::DevicePtr> memory_;   // everything to free
   std::vector<cuda::DevicePtr> tensors_;  // one a tensor of the manifest
   cuda::DevicePtr control_ = 0;
-  Report* report_ = nullptr;  // host memory, mapped
+  Report* reports_ = nullptr;  // host memory, mapped
   uint32_t* words_ =
       nullptr;  // host memory for copies while a kernel runs: [0] heartbeat, [1] abort
   Launch launch_{};

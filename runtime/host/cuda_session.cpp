@@ -185,7 +185,7 @@ Status CudaSession::run(int launches, bool timed) {
   std::vector<Report> reports;
   bool stopped = false;
   for (auto& rank : ranks_) {
-    reports.push_back(rank->report());
+    reports.push_back(cause_of(rank->reports()));
     stopped = stopped || reports.back().state != 0;
   }
   if (!stopped_why_.empty()) statuses.insert(statuses.begin(), Status::failure(stopped_why_));

@@ -4,7 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
+#include <tuple>
 
 #include "runtime/host/abi.h"
 
@@ -51,8 +54,30 @@ std::string waited(uint64_t timeout_ms) {
   return fmt::format("waited {} ms without progress", timeout_ms);
 }
 
-// A rank that only left because another one had.
-bool is_consequence(const Report& r) { return r.state == 2 && r.kind == kPeerAborted; }
+std::string awaited(const Manifest& m, const Report& r) {
+  switch (r.kind) {
+    case kWaitLocal:
+      return event(m.local_names, "local", r.event);
+    case kWaitPeer:
+      return fmt::format("rank {}'s {}", r.source, event(m.peer_names, "peer", r.event));
+    case kWaitPacket:
+      return fmt::format("rank {}'s packets of {} (operand {})", r.source, op(m, r), r.event);
+    default:
+      return "a page of shared memory between its loader and its consumers";
+  }
+}
+
+// Whether `a` explains `b`, as far as their tasks' places in the Program tell: calls and their tiles
+// are numbered in its order. Launches before later ones, whose numbers wrap.
+bool explains(const Report& a, const Report& b) {
+  const auto rank = [](const Report& r) {
+    return r.state == 0 ? 3 : r.state != 2 ? 2 : r.kind == kBadIndex ? 0 : 1;
+  };
+  if (rank(a) != rank(b)) return rank(a) < rank(b);
+  if (rank(a) > 1) return false;
+  if (a.epoch != b.epoch) return static_cast<int32_t>(a.epoch - b.epoch) < 0;
+  return std::tie(a.call, a.tile) < std::tie(b.call, b.tile);
+}
 
 }  // namespace
 
@@ -106,60 +131,48 @@ Status evaluate_values(const Manifest& m, const LaunchValues& values, int rank,
 std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_t timeout_ms) {
   if (r.state == 0) return "";
   if (r.state != 2) return fmt::format("rank {}: stopped, but its report is not complete", rank);
-  const std::string who = fmt::format("rank {}, SM {}: {}", rank, r.cta, task(m, r));
-  const std::string counts = fmt::format("expected {}, seen {}", r.expected, r.seen);
-  switch (r.kind) {
-    case kTimeoutLocal:
-      return fmt::format("{} {} for {}: {}", who, waited(timeout_ms),
-                         event(m.local_names, "local", r.event), counts);
-    case kTimeoutPeer:
-      return fmt::format("{} {} for rank {}'s {}: {}", who, waited(timeout_ms), r.source,
-                         event(m.peer_names, "peer", r.event), counts);
-    case kTimeoutPacket:
-      return fmt::format("{} {} for rank {}'s packets of {} (operand {}): {}", who,
-                         waited(timeout_ms), r.source, op(m, r), r.event, counts);
-    case kTimeoutPage:
-      return fmt::format(
-          "{} {} for a page of shared memory between its loader and its consumers: {}", who,
-          waited(timeout_ms), counts);
-    case kBadIndex: {
-      const std::string op = r.call < m.calls.size() ? fmt::format("op '{}'", m.calls[r.call].op)
-                                                     : fmt::format("call {}", r.call);
-      return fmt::format("rank {}: {}: index {} is outside [0, {})", rank, op, r.index, r.limit);
-    }
-    case kPeerAborted: {
-      std::string waiting;
-      if (r.waited == kTimeoutLocal)
-        waiting = event(m.local_names, "local", r.waited_event);
-      else if (r.waited == kTimeoutPeer)
-        waiting = fmt::format("rank {}'s {}", r.waited_source,
-                              event(m.peer_names, "peer", r.waited_event));
-      else if (r.waited == kTimeoutPacket)
-        waiting = fmt::format("rank {}'s packets of {}", r.waited_source, op(m, r));
-      else if (r.waited == kTimeoutPage)
-        waiting = "a page of shared memory";
-      if (!waiting.empty()) waiting = fmt::format(", while {} waited for {}", task(m, r), waiting);
-      if (r.source >= m.world) return fmt::format("rank {}: stopped by the host{}", rank, waiting);
-      if (r.source >= 0 && r.source != rank)
-        return fmt::format("rank {}: stopped because rank {} had stopped{}", rank, r.source,
-                           waiting);
-      return fmt::format("rank {}: stopped because another rank had stopped{}", rank, waiting);
-    }
-    default:
-      return fmt::format("{} stopped for the unknown reason {}", who, r.kind);
-  }
+  const std::string where = fmt::format("rank {}, SM {}", rank, r.cta);
+  if (r.kind == kBadIndex)
+    return fmt::format("rank {}: op {}: index {} is outside [0, {})", rank, op(m, r), r.index,
+                       r.limit);
+  if (r.kind < kWaitLocal || r.kind > kWaitPage)
+    return fmt::format("{}: {} stopped for the unknown reason {}", where, task(m, r), r.kind);
+  const std::string what =
+      fmt::format("{}: expected {}, seen {}", awaited(m, r), r.expected, r.seen);
+  if (r.stopped_by == 0)
+    return fmt::format("{}: {} {} for {}", where, task(m, r), waited(timeout_ms), what);
+  const int64_t by = int64_t{r.stopped_by} - 1;
+  return fmt::format("{}: stopped by {} while {} waited for {}", where,
+                     by < m.world ? fmt::format("rank {}", by) : "the host", task(m, r), what);
 }
 
 std::string explain_reports(const Manifest& m, std::span<const Report> reports,
                             uint64_t timeout_ms) {
+  std::vector<size_t> ranks(reports.size());
+  std::iota(ranks.begin(), ranks.end(), size_t{0});
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [&](size_t a, size_t b) {
+                     if (explains(reports[a], reports[b])) return true;
+                     return !explains(reports[b], reports[a]) &&
+                            reports[a].stopped_by == 0 && reports[b].stopped_by != 0;
+                   });
   std::string out;
-  for (const bool consequences : {false, true})
-    for (size_t rank = 0; rank < reports.size(); ++rank) {
-      if (reports[rank].state == 0 || is_consequence(reports[rank]) != consequences) continue;
-      if (!out.empty()) out += '\n';
-      out += explain_report(m, static_cast<int>(rank), reports[rank], timeout_ms);
-    }
+  for (size_t rank : ranks) {
+    const std::string line =
+        explain_report(m, static_cast<int>(rank), reports[rank], timeout_ms);
+    if (!line.empty()) out += (out.empty() ? "" : "\n") + line;
+  }
   return out;
+}
+
+Report cause_of(std::span<const Report> ctas) {
+  const auto first = std::min_element(ctas.begin(), ctas.end(), explains);
+  if (first == ctas.end()) return {};
+  Report cause = *first;
+  // A wait that is first need not be the one whose deadline passed first; time was up for all.
+  const auto expired = [](const Report& r) { return r.state != 0 && r.stopped_by == 0; };
+  if (std::any_of(ctas.begin(), ctas.end(), expired)) cause.stopped_by = 0;
+  return cause;
 }
 
 }  // namespace maco::runtime

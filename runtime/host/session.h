@@ -56,6 +56,10 @@ class Session {
 /// scalar must be given.
 Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out);
+/// Of the reports of a rank's CTAs the one that the others follow from: an index out of range, else
+/// the wait that is first in the Program's order, in which no task waits for a later one
+/// (`stopped_by` 0 if the deadline of any of them passed). An empty one if no CTA has a report.
+Report cause_of(std::span<const Report> ctas);
 /// The sentence for a stopped rank, in the names of the graph; empty if the report is.
 /// `timeout_ms`: 0 if not known.
 std::string explain_report(const ir::Manifest& manifest, int rank, const Report& report,

@@ -103,7 +103,7 @@ MACO_TABLE const Operand operands[] = {
     {0, 0, 1, 0}, {0, 8, 1, 0},                 // 16 stage: t -> s
     {0, 4, 1, 0},                               // 18 negate: y
 };
-MACO_TABLE const CallRow calls[] = {{0, 2, 0}, {2, 2, 0}, {4, 2, 1}, {6, 3, 2}, {9, 3, 3}, {12, 2, 4}, {14, 2, 5}, {16, 2, 6}, {18, 1, 7}};
+MACO_TABLE const CallRow calls[] = {{0, 2, 0}, {2, 2, 0}, {4, 2, 1}, {9, 3, 3}, {12, 2, 4}, {14, 2, 5}, {16, 2, 6}, {18, 1, 7}, {6, 3, 2}};
 MACO_TABLE const SyncRow syncs[] = {
     {0, 2, kSyncLocal, kWhoSelf, 0, 0},                                          // 0 t is written
     {0, 1, kSyncPeer, kWhoOthers, 2, 0},                                         // 1 push, put: slots read two launches ago
@@ -116,8 +116,8 @@ MACO_TABLE const SyncRow syncs[] = {
 };
 MACO_TABLE const TaskRow tasks[] = {
     // call, guard, tile, first sync, waits, signals
-    {0, 0, 0, 0, 0, 1}, {2, 0, 0, 13, 2, 0}, {1, 0, 0, 4, 1, 1}, {6, 0, 0, 2, 1, 1}, {8, 1, 0, 6, 1, 1}, {1, 0, 1, 4, 1, 0},
-    {0, 0, 1, 0, 0, 1}, {5, 0, 0, 11, 1, 1}, {4, 0, 0, 4, 1, 0}, {7, 0, 0, 4, 1, 1}, {3, 0, 0, 8, 2, 1},
+    {0, 0, 0, 0, 0, 1}, {2, 0, 0, 13, 2, 0}, {1, 0, 0, 4, 1, 1}, {5, 0, 0, 2, 1, 1}, {7, 1, 0, 6, 1, 1}, {1, 0, 1, 4, 1, 0},
+    {0, 0, 1, 0, 0, 1}, {4, 0, 0, 11, 1, 1}, {3, 0, 0, 4, 1, 0}, {6, 0, 0, 4, 1, 1}, {8, 0, 0, 8, 2, 1},
 };
 MACO_TABLE const u32 streams[] = {0, 6, 11};
 MACO_TABLE const u64 rank_masks[] = {~0ull, 2ull};
@@ -181,7 +181,7 @@ inline ir::Manifest cpu_kernel_manifest() {
   }
   m.scalars = {{"at", -9, 9}};
   m.values = {ir::Expr::var("at")};
-  for (const char* name : {"in", "out", "push", "sum", "dot", "put", "take", "stage", "negate"}) m.calls.push_back({name, "copy"});
+  for (const char* name : {"in", "out", "push", "dot", "put", "take", "stage", "negate", "sum"}) m.calls.push_back({name, "copy"});
   m.local_names = {{0, "in"}, {1, "out"}, {2, "take"}, {3, "negate"}};
   m.peer_names = {{0, "sum"}, {1, "put"}};
   return m;
@@ -238,7 +238,7 @@ inline ir::Program cpu_kernel_program() {
   own("t", BufferKind::Temp, 1, 1, false, 0);
   own("packets", BufferKind::Slot, 2, 2, true, 0);
   own("slots", BufferKind::Slot, 2, 2, false, 2048);
-  for (const char* name : {"in", "out", "push", "sum", "dot", "put", "take", "stage", "negate"}) {
+  for (const char* name : {"in", "out", "push", "dot", "put", "take", "stage", "negate", "sum"}) {
     Call c;
     c.op = name;
     c.op_kind = "copy";
@@ -273,12 +273,12 @@ inline ir::Program cpu_kernel_program() {
   }
   // What a rank sends lies in row `rank` on the other, what it gets in row 1 - rank on its own.
   task(0, 1, 2, 0, {{R, region(T, 0, 64)}, {WR, region(PACKETS, 0, 64, 0, 1, RankRef::others())}});
-  task(0, 3, 6, 0, {{R, region(SLOTS, 0, 64, 1, -1)}, {WR, region(Q, 0, 64)}});
-  task(0, 4, 8, 0, {{R, region(Y, 0, 1)}, {WR, region(Y, 0, 1)}});
-  task(1, 1, 5, 0, {{R, region(X, 0, 64)}, {WR, region(SLOTS, 0, 64, 0, 1, RankRef::others())}});
-  task(1, 2, 4, 0, {{R, region(W, 0, 256)}, {R, region(T, 0, 64)}, {WR, region(P, 0, 64)}});
-  task(1, 3, 7, 0, {{R, region(T, 0, 64)}, {WR, region(S, 0, 64)}});
-  task(1, 4, 3, 0, {{R, region(T, 0, 64)}, {R, region(PACKETS, 0, 64, 1, -1)}, {WR, region(Z, 0, 64)}});
+  task(0, 3, 5, 0, {{R, region(SLOTS, 0, 64, 1, -1)}, {WR, region(Q, 0, 64)}});
+  task(0, 4, 7, 0, {{R, region(Y, 0, 1)}, {WR, region(Y, 0, 1)}});
+  task(1, 1, 4, 0, {{R, region(X, 0, 64)}, {WR, region(SLOTS, 0, 64, 0, 1, RankRef::others())}});
+  task(1, 2, 3, 0, {{R, region(W, 0, 256)}, {R, region(T, 0, 64)}, {WR, region(P, 0, 64)}});
+  task(1, 3, 6, 0, {{R, region(T, 0, 64)}, {WR, region(S, 0, 64)}});
+  task(1, 4, 8, 0, {{R, region(T, 0, 64)}, {R, region(PACKETS, 0, 64, 1, -1)}, {WR, region(Z, 0, 64)}});
   return p;
 }
 

@@ -1,6 +1,9 @@
 #include "runtime/host/session.h"
 
+#include <algorithm>
 #include <atomic>
+#include <tuple>
+#include <vector>
 
 #include "runtime/host/abi.h"
 #include "runtime/host/cuda_session.h"
@@ -87,38 +90,38 @@ TEST_CASE("values that can't be computed or don't fit name the rank") {
 
 TEST_CASE("a report is told in the names of the graph") {
   const ir::Manifest m = example();
-  CHECK(explain_report(m, 0, report(kTimeoutLocal), 30000) ==
+  CHECK(explain_report(m, 0, report(kWaitLocal), 30000) ==
         "rank 0, SM 3: task 'down' (matmul) tile 5 waited 30 s without progress for event 'h tile 5' "
         "(local event 12): "
         "expected 4294967290, seen 4294967289");
-  CHECK(explain_report(m, 0, report(kTimeoutPeer), 250) ==
+  CHECK(explain_report(m, 0, report(kWaitPeer), 250) ==
         "rank 0, SM 3: task 'down' (matmul) tile 5 waited 250 ms without progress for rank 1's "
         "event 'y.arrived.12' "
         "(peer event 12): expected 4294967290, seen 4294967289");
-  CHECK_THAT(explain_report(m, 0, report(kTimeoutPacket)),
+  CHECK_THAT(explain_report(m, 0, report(kWaitPacket)),
              Contains("waited without progress for rank 1's packets of 'down' (operand 12)"));
-  CHECK_THAT(explain_report(m, 0, report(kTimeoutPage)), Contains("page of shared memory"));
+  CHECK_THAT(explain_report(m, 0, report(kWaitPage)), Contains("page of shared memory"));
   Report index = report(kBadIndex);
   index.call = 1;
   index.index = 70000;
   index.limit = 32000;
   CHECK(explain_report(m, 1, index) == "rank 1: op 'emb': index 70000 is outside [0, 32000)");
-  CHECK(explain_report(m, 0, report(kPeerAborted)) == "rank 0: stopped because rank 1 had stopped");
-  Report stopped = report(kPeerAborted);
-  stopped.waited = kTimeoutPacket;
-  stopped.waited_source = 2;
-  CHECK_THAT(explain_report(m, 0, stopped),
-             Catch::StartsWith("rank 0: stopped because rank 1 had stopped, while task ") &&
-                 Catch::EndsWith("waited for rank 2's packets of 'down'"));
+  Report stopped = report(kWaitPacket);
+  stopped.stopped_by = 1 + 1;
+  CHECK(explain_report(m, 0, stopped) ==
+        "rank 0, SM 3: stopped by rank 1 while task 'down' (matmul) tile 5 waited for rank 1's packets "
+        "of 'down' (operand 12): expected 4294967290, seen 4294967289");
+  stopped.stopped_by = 2 + 1;
+  CHECK_THAT(explain_report(m, 0, stopped), Contains("stopped by the host while task 'down'"));
 }
 
 TEST_CASE("reports that make no sense are told as far as they go") {
   ir::Manifest m = example();
   CHECK(explain_report(m, 0, Report{}) == "");
-  Report r = report(kTimeoutLocal);
+  Report r = report(kWaitLocal);
   r.state = 1;
   CHECK_THAT(explain_report(m, 0, r), Contains("not complete"));
-  r = report(kTimeoutLocal);
+  r = report(kWaitLocal);
   r.call = 99;
   r.place = 7;
   m.local_names.clear();
@@ -127,12 +130,43 @@ TEST_CASE("reports that make no sense are told as far as they go") {
   CHECK_THAT(explain_report(m, 0, report(77)), Contains("unknown reason 77"));
 }
 
-TEST_CASE("causes are told before consequences, one line a rank") {
-  Report bad = report(kBadIndex);
-  bad.call = 1;
-  const std::vector<Report> reports = {report(kPeerAborted), bad, Report{}};
-  CHECK(explain_reports(example(), reports) ==
-        "rank 1: op 'emb': index 0 is outside [0, 0)\nrank 0: stopped because rank 1 had stopped");
+TEST_CASE("of a rank's reports the cause is told, and of all ranks' the first cause first") {
+  const auto wait = [](u32 kind, u32 epoch, u32 call, u32 tile, u32 stopped_by = 0) {
+    Report r = report(kind);
+    r.epoch = epoch;
+    r.call = call;
+    r.tile = tile;
+    r.stopped_by = stopped_by;
+    return r;
+  };
+  const auto place = [](const Report& r) { return std::tuple(r.epoch, r.call, r.tile); };
+  // The first in the Program's order, whoever's deadline passed first.
+  const Report first = wait(kWaitLocal, 9, 1, 4, 1), later = wait(kWaitLocal, 9, 1, 5),
+               last = wait(kWaitPeer, 9, 2, 0);
+  CHECK(place(cause_of(std::vector{Report{}, last, first, later})) == place(first));
+  CHECK(cause_of(std::vector{Report{}, Report{}}).state == 0);
+  CHECK(cause_of({}).state == 0);
+  // The deadline of the rank's time passed, whichever wait noticed it.
+  CHECK(cause_of(std::vector{first, later}).stopped_by == 0);
+  CHECK(cause_of(std::vector{first, Report{}}).stopped_by == 1);
+  // Of an earlier launch, also where their numbers wrap.
+  const Report before = wait(kWaitLocal, 0xffffffff, 2, 7), after = wait(kWaitLocal, 0, 0, 0);
+  CHECK(place(cause_of(std::vector{after, before})) == place(before));
+  // An index before all waits, a report that was cut short after them.
+  const Report bad = wait(kBadIndex, 9, 2, 9);
+  Report unfinished = wait(kWaitLocal, 9, 0, 0);
+  unfinished.state = 1;
+  CHECK(cause_of(std::vector{first, bad, unfinished}).kind == kBadIndex);
+  CHECK(cause_of(std::vector{unfinished, last}).state == 2);
+
+  const std::string text = explain_reports(example(), std::vector{last, Report{}, first, bad});
+  const size_t at[] = {text.find("rank 3: op 'y'"), text.find("\nrank 2, SM 3: "),
+                       text.find("\nrank 0, SM 3: ")};
+  CHECK(at[0] == 0);
+  CHECK(at[0] < at[1]);
+  CHECK(at[1] < at[2]);
+  CHECK(at[2] != std::string::npos);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 2);
   CHECK(explain_reports(example(), {}) == "");
 }
 
