@@ -7,13 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/pipeline.h"
 #include "ir/program_text.h"
+#include "tests/examples.h"
 #include "tests/fuzz/random_graph.h"
 
 namespace maco::fuzz {
@@ -25,16 +25,6 @@ struct Source {
   std::string name, text, target;
 };
 
-std::string read(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void replace(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-}
-
 std::vector<Source> sources(const fs::path& examples) {
   std::vector<Source> list;
   std::vector<fs::path> paths;
@@ -42,10 +32,7 @@ std::vector<Source> sources(const fs::path& examples) {
   std::sort(paths.begin(), paths.end());
   for (const fs::path& path : paths) {
     if (path.extension() != ".maco" && path.extension() != ".json") continue;
-    std::string text = read(path);
-    // Eighty layers are one layer eighty times.
-    replace(text, "in 0..80", "in 0..2");
-    replace(text, "x_80", "x_2");
+    const std::string text = test::example_text(path);
     for (const char* target : {"cpu", "sm_90a"})
       list.push_back({path.filename().string() + "." + target, text, target});
   }
@@ -113,7 +100,7 @@ std::vector<Source> collectives() {
       for (const bool large : {false, true}) {
         if (large && world != 2 && world != 3) continue;
         std::string call = op.call;
-        replace(call, "{last}", fmt::to_string(world - 1));
+        test::replace(call, "{last}", fmt::to_string(world - 1));
         const int rows = (large ? 9 : 3) * (op.blocks || large ? world : 1);
         list.push_back(
             {fmt::format("{}_{}{}", op.name, world, large ? "_large" : ""),
