@@ -1,10 +1,9 @@
 // The example graphs and what must hold of any graph: the same bits with and without load-ahead, on every launch; epochs that wrap; dims.
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
+#include "tests/examples.h"
 #include "tests/gpu/device_test.h"
 
 namespace maco::gpu_test {
@@ -16,6 +15,7 @@ struct Example {
   int64_t world;
   const char* scalar;  // counted up from 5, or ""
   std::map<std::string, int64_t> dims;
+  const char* not_on_cpu = "";  // why, if it isn't run there
 };
 const Example kExamples[] = {
     {"residual_norms.maco", 1, "", {}},        {"residual_norms.maco", 1, "", {{"tokens", 7}}},
@@ -25,14 +25,8 @@ const Example kExamples[] = {
     {"broadcast.maco", 4, "", {}},             {"alltoall.maco", 4, "", {}},
     {"ring_shift.maco", 4, "", {}},            {"barrier.maco", 4, "", {}},
     {"phases_roles.maco", 2, "", {}},          {"llama70b_mlp_tp8.maco", 8, "", {}},
-    {"llama70b_mlp_tp8.maco", 8, "", {{"tokens", 1}}},
+    {"llama70b_mlp_tp8.maco", 8, "", {{"tokens", 1}}}, {"llama70b_decode_tp8.maco", 8, "pos", {}, "a CPU takes a minute for 3.4 GB of weights"},
 };
-
-std::string slurp(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw std::runtime_error("can't read " + path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 // A graph with tiles that meet in every way, for the properties below.
 const char* const kMixed = R"(graph mixed(world = 2) {
@@ -58,7 +52,7 @@ std::string check_example(const Device& device, const Example& example, const Pl
   options.launches = 3;
   options.dims = example.dims;
   if (*example.scalar) options.scalars[example.scalar] = {5, true};
-  const tools::Compiled c = compile_text(device, slurp(device.examples + "/" + example.file), placement);
+  const tools::Compiled c = compile_text(device, test::example_text(device.examples + "/" + example.file), placement);
   tools::Console console;
   console.quiet = true;
   if (!tools::check_arguments(c.graph, options, console)) return "arguments";
@@ -95,26 +89,22 @@ std::vector<std::vector<std::byte>> outputs(const Device& device, const Placemen
 
 void add_example_cases(const Device& device, std::vector<Case>& cases) {
   for (const Example& e : kExamples) {
-    if (!device.cuda && e.world == 8 && e.dims.empty()) continue;  // its 64 tokens take a CPU most of a minute
-    const auto places = placements(device, e.world);
     std::string dims;
     for (const auto& [name, n] : e.dims) dims += fmt::format(" {}={}", name, n);
-    if (places.empty())
-      cases.push_back({fmt::format("example {}{}", e.file, dims), [&e]() -> std::string { throw Skip{fmt::format("{} GPUs are needed", e.world)}; }});
-    for (const Placement& p : places)
-      cases.push_back({fmt::format("example {}{} on {}", e.file, dims, p.str()), [&device, &e, p] { return check_example(device, e, p); }});
+    add_cases(device, cases, e.world, fmt::format("example {}{}", e.file, dims), [&device, &e](const Placement& p) {
+      if (!device.cuda && *e.not_on_cpu) throw Skip{e.not_on_cpu};
+      return check_example(device, e, p);
+    });
   }
-  for (const Placement& p : placements(device, 2)) {
-    cases.push_back({"load-ahead changes no bit on " + p.str(), [&device, p] {
-                       return outputs(device, p, true, 1) == outputs(device, p, false, 1) ? "" : "the bits differ";
-                     }});
-    cases.push_back({"the same bits every time, epochs that wrap, on " + p.str(), [&device, p] {
-                       const auto once = outputs(device, p, true, 1);
-                       for (uint32_t first : {0xfffffffeu, 0x7ffffffeu, 5u})
-                         if (outputs(device, p, true, first) != once) return fmt::format("the bits differ from epoch {} on", first);
-                       return std::string();
-                     }});
-  }
+  add_cases(device, cases, 2, "load-ahead changes no bit", [&device](const Placement& p) {
+    return outputs(device, p, true, 1) == outputs(device, p, false, 1) ? "" : "the bits differ";
+  });
+  add_cases(device, cases, 2, "the same bits every time, epochs that wrap,", [&device](const Placement& p) {
+    const auto once = outputs(device, p, true, 1);
+    for (uint32_t first : {0xfffffffeu, 0x7ffffffeu, 5u})
+      if (outputs(device, p, true, first) != once) return fmt::format("the bits differ from epoch {} on", first);
+    return std::string();
+  });
 }
 
 }  // namespace maco::gpu_test

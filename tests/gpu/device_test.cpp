@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <set>
 #include <stdexcept>
 
 #include "compiler/frontend/frontend.h"
@@ -18,12 +19,20 @@
 namespace maco::gpu_test {
 
 std::vector<Placement> placements(const Device& device, int64_t world) {
-  std::vector<Placement> p;
   if (!device.cuda) return {{world, 1}};
-  if (device.gpus >= world) p.push_back({world, 1});
-  if (world > 1 && world <= 8) p.push_back({world, static_cast<int>(world)});
-  if (world > 2 && world % 2 == 0 && device.gpus >= world / 2 && device.gpus > 1) p.push_back({world, 2});
-  return p;
+  const std::set<int64_t> ranks_per_gpu = {1, std::min<int64_t>(2, world), (world + device.gpus - 1) / device.gpus, world};
+  std::vector<Placement> all;
+  for (int64_t n : ranks_per_gpu) all.push_back({world, static_cast<int>(n)});
+  return all;
+}
+
+void add_cases(const Device& device, std::vector<Case>& cases, int64_t world, const std::string& name,
+               const std::function<std::string(const Placement&)>& run) {
+  for (const Placement& p : placements(device, world))
+    cases.push_back({name + " on " + p.str(), [&device, p, run]() -> std::string {
+                       if (device.cuda && p.gpus() > device.gpus) throw Skip{fmt::format("{} GPUs are needed", p.gpus())};
+                       return run(p);
+                     }});
 }
 
 tools::Compiled compile_text(const Device& device, const std::string& text, const Placement& placement, bool load_ahead) {
@@ -78,19 +87,22 @@ std::vector<std::byte> read(runtime::Session& session, const std::string& name, 
 int main(int argc, char** argv) {
   using namespace maco::gpu_test;
   Device device;
-  std::string only;
+  std::string kind, only;
   int limit = 8;
-  for (int i = 1; i < argc; ++i) {
-    const auto value = [&]() -> std::string { return i + 1 < argc ? argv[++i] : ""; };
-    if (!std::strcmp(argv[i], "--device")) device.cuda = value() == "cuda";
-    else if (!std::strcmp(argv[i], "--examples")) device.examples = value();
-    else if (!std::strcmp(argv[i], "--only")) only = value();
-    else if (!std::strcmp(argv[i], "--gpus")) limit = std::stoi(value());
-    else {
-      std::fprintf(stderr, "usage: maco-device-test --device cpu|cuda --examples DIR [--only WORD] [--gpus N]\n");
-      return 2;
-    }
+  bool understood = true;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string option = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
+    if (option == "--device") kind = value;
+    else if (option == "--examples") device.examples = value;
+    else if (option == "--only") only = value;
+    else if (option == "--gpus") understood &= std::from_chars(value.data(), value.data() + value.size(), limit).ec == std::errc{} && limit > 0;
+    else understood = false;
   }
+  if (!understood || (kind != "cpu" && kind != "cuda") || device.examples.empty()) {
+    std::fprintf(stderr, "usage: maco-device-test --device cpu|cuda --examples DIR [--only WORD] [--gpus N]\n");
+    return 2;
+  }
+  device.cuda = kind == "cuda";
   if (device.cuda) {
     maco::runtime::Status status;
     const auto driver = maco::runtime::cuda::Driver::load(status);
@@ -104,9 +116,13 @@ int main(int argc, char** argv) {
   std::vector<Case> cases;
   add_example_cases(device, cases);
   add_fault_cases(device, cases);
+  std::erase_if(cases, [&](const Case& c) { return c.name.find(only) == std::string::npos; });
+  if (cases.empty()) {
+    std::fprintf(stderr, "maco-device-test: no case has '%s' in its name\n", only.c_str());
+    return 2;
+  }
   int passed = 0, failed = 0, skipped = 0;
   for (const Case& c : cases) {
-    if (c.name.find(only) == std::string::npos) continue;
     const auto begin = std::chrono::steady_clock::now();
     std::string problem;
     try {
