@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Everything that needs GPUs: kernels of all examples and faults on each way of placing ranks, and random graphs, checked with the
-# reference; more random graphs against NumPy (skipped where numpy, ml_dtypes and safetensors are missing); memory checked by
-# compute-sanitizer. Says so, with status 77, where there is no GPU. Writes a log with commit, devices and the tests' names.
+# Everything that needs GPUs: kernels of all examples and faults on each way of placing ranks that there are GPUs for (the others are
+# named as skipped), and random graphs, checked with the reference; more random graphs against NumPy (skipped where numpy, ml_dtypes and
+# safetensors are missing); with --sanitize, accesses checked by compute-sanitizer: examples with all ranks on one GPU, and where there
+# are more GPUs also with ranks that write to each other's. Says so, with status 77, where there is no GPU. Writes a log with commit,
+# devices and the tests' names; a table of all parts closes it.
 #
 #   tools/gpu-test.sh [--log FILE] [--bin DIR] [--random N] [--numpy N] [--sanitize]
 #
@@ -40,39 +42,69 @@ fi
 } >"$log"
 
 status=0
+summary=""
+# run NAME COMMAND...: a part of the tests; how many passed, failed and were skipped is what the command says last, else one did.
 run() {
+  local name=$1 code=0 begin=$SECONDS said counts result
+  shift
   echo "\$ $*" >>"$log"
-  local code=0
-  timeout 540 "$@" >>"$log" 2>&1 || code=$?
-  if ((code == 77)); then echo "# skipped" >>"$log"; elif ((code)); then status=1; fi
+  said=$(mktemp)
+  timeout 540 "$@" >"$said" 2>&1 || code=$?
+  cat "$said" >>"$log"
+  counts=$(tail -n 1 "$said" | sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped.*/\1 \2 \3/p')
+  rm -f "$said"
+  case $code in
+    0) result=ok; counts=${counts:-1 0 0} ;;
+    77) result=skipped; counts="0 0 1" ;;
+    124) result="FAILED: not done within 540 s"; counts=${counts:-0 1 0} ;;
+    *) result="FAILED: status $code"; counts=${counts:-0 1 0} ;;
+  esac
   if ((code)); then echo "# status $code" >>"$log"; fi
+  if ((code && code != 77)); then status=1; fi
+  # shellcheck disable=SC2086 # three words
+  summary+=$(printf '# %-44s %6s %6s %7s %6s s  %s' "$name" $counts $((SECONDS - begin)) "$result")$'\n'
 }
 gpus=$(nvidia-smi -L | wc -l)
+# Ranks on each GPU when they are spread over all.
+spread() { echo $((($(world_of "examples/graphs/$1") + gpus - 1) / gpus)); }
 world_of() { sed -n 's/.*world[ "]*[=:] *\([0-9]*\).*/\1/p' "$1" | head -1; }
 
-run "$bin/maco-device-test" --device cuda --examples examples/graphs
+run "examples and faults" "$bin/maco-device-test" --device cuda --examples examples/graphs
 # As a user would: checked, then timed. Ranks share GPUs where there are too few.
 for graph in tp_mlp.json llama70b_mlp_tp8.maco decode_layer.maco; do
-  world=$(world_of examples/graphs/$graph)
-  each=$(((world + gpus - 1) / gpus))
-  run "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$each" --check --bench 200
+  run "maco-run $graph" "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$(spread $graph)" --check --bench 200
 done
 fuzz=$bin/fuzz-graphs
 [[ -x $fuzz ]] || fuzz=${bin%bin}tests/fuzz-graphs
 jobs=$(nproc)
-if ((random > 0)); then run "$fuzz" --gpus "$gpus" --seeds 0..$((random - 1)) --batch 4 --jobs "$jobs"; fi
+if ((random > 0)); then run "random graphs" "$fuzz" --gpus "$gpus" --seeds 0..$((random - 1)) --batch 4 --jobs "$jobs"; fi
 if ((numpy > 0)); then
   python=.venv/bin/python
   [[ -x $python ]] || python=python3
-  run "$python" tests/e2e/numpy_test.py --maco-run "$bin/maco-run" --device cuda --gpus "$gpus" --jobs $((jobs < 8 ? jobs : 8)) --seeds 1-"$numpy" \
+  run "random graphs, NumPy" "$python" tests/e2e/numpy_test.py --maco-run "$bin/maco-run" --device cuda --gpus "$gpus" --jobs $((jobs < 8 ? jobs : 8)) --seeds 1-"$numpy" \
     --without send_recv
 fi
 if $sanitize; then
-  # One rank a context: the sanitizer slows kernels down, so waits get more time.
-  for graph in residual_norms tp_mlp decode_layer allreduce allgather; do
-    run compute-sanitizer --tool memcheck --error-exitcode 9 --leak-check no "$bin/maco-run" examples/graphs/$graph.maco --device cuda \
-      --ranks-per-gpu "$(world_of examples/graphs/$graph.maco)" --check --timeout 120
+  # The sanitizer slows kernels down, so waits get more time.
+  memcheck() {  # NAME GRAPH RANKS-PER-GPU [OPTION...]
+    local name=$1 graph=$2 each=$3
+    shift 3
+    run "memcheck $name" compute-sanitizer --tool memcheck --error-exitcode 9 --leak-check no "$bin/maco-run" "examples/graphs/$graph" \
+      --device cuda --ranks-per-gpu "$each" --check --timeout 120 "$@"
+  }
+  for graph in residual_norms.maco tp_mlp.maco decode_layer.maco allreduce.maco allgather.maco; do
+    memcheck "$graph, one GPU" $graph "$(world_of examples/graphs/$graph)"
   done
+  if ((gpus > 1)); then
+    memcheck "tp_mlp.maco, 2 GPUs" tp_mlp.maco 1
+    memcheck "llama70b_mlp_tp8.maco, $gpus GPUs" llama70b_mlp_tp8.maco "$(spread llama70b_mlp_tp8.maco)" --dim tokens=1
+  else
+    summary+=$(printf '# %-44s %6s %6s %7s %6s s  %s' "memcheck over several GPUs" 0 0 1 0 "skipped: 2 GPUs are needed")$'\n'
+  fi
 fi
+{
+  printf '# %-44s %6s %6s %7s\n' part passed failed skipped
+  printf '%s' "$summary"
+} >>"$log"
 cat "$log"
 exit "$status"
