@@ -65,7 +65,7 @@ MACO_FN u32 bf16_bits(u32 x) {
 
 // Magnitude bits of a small float, moved to where f32 has them; the product puts the exponent right, subnormals included.
 MACO_FN float widen(u32 magnitude, float scale, bool special, u32 special_bits, u32 sign) {
-  float value = float_of(magnitude) * scale;
+  float value = fmul(float_of(magnitude), scale);
   return float_of((special ? special_bits : bits_of(value)) | (sign << 31));
 }
 
@@ -197,16 +197,26 @@ MACO_FN AccOf<T> round_to(i32 x) {
   return to_acc(from_acc<T>(x));
 }
 
+// Rounded to Y; the same bits where the types are the same, those of a NaN too.
+template <class Y, class X>
+MACO_FN Y convert(X x) {
+  if constexpr (is_same<X, Y>) {
+    return x;
+  } else {
+    return from_acc<Y>(to_acc(x));
+  }
+}
+
 // ---- functions of elements ---------------------------------------------------------------------------------------------------
 
 namespace fn {
 
 // i32 wraps.
-MACO_FN float add(float a, float b) { return a + b; }
+MACO_FN float add(float a, float b) { return fadd(a, b); }
 MACO_FN i32 add(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
-MACO_FN float sub(float a, float b) { return a - b; }
+MACO_FN float sub(float a, float b) { return fsub(a, b); }
 MACO_FN i32 sub(i32 a, i32 b) { return (i32)((u32)a - (u32)b); }
-MACO_FN float mul(float a, float b) { return a * b; }
+MACO_FN float mul(float a, float b) { return fmul(a, b); }
 MACO_FN i32 mul(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
 // NaN if either is, as in NumPy.
 MACO_FN float maximum(float a, float b) { return a != a ? a : (a > b ? a : b); }
@@ -218,12 +228,58 @@ MACO_FN float relu(float x) { return x != x ? x : (x > 0.0f ? x : 0.0f); }
 MACO_FN i32 relu(i32 x) { return x > 0 ? x : 0; }
 MACO_FN float exp(float x) { return fexp(x); }
 MACO_FN float tanh(float x) { return ftanh(x); }
-MACO_FN float sigmoid(float x) { return fdiv(1.0f, 1.0f + fexp(-x)); }
-MACO_FN float silu(float x) { return fdiv(x, 1.0f + fexp(-x)); }
-MACO_FN float gelu(float x) { return 0.5f * x * (1.0f + ferf(x * 0.70710678118654752f)); }
+
+// The functions below vanish for negative x. They keep their digits there: no 1 - (nearly 1), no exponential that overflows or loses
+// bits where the result has them all, and exponents with what their rounding to f32 left over.
+
+MACO_FN float magnitude(float x) { return x < 0.0f ? -x : x; }
+MACO_FN float sigmoid(float x) {
+  const float e = fexp(-magnitude(x));
+  return fdiv(x < 0.0f ? e : 1.0f, fadd(1.0f, e));
+}
+// x / (1 + e^-y), where y has the sign of x and root is e^(-|y| / 2): e^-|y| may be too small for f32 where x e^-|y| is not.
+MACO_FN float gated(float x, float root) {
+  const float weighed = x < 0.0f ? fmul(fmul(x, root), root) : x;
+  return fdiv(weighed, ffma(root, root, 1.0f));
+}
+// e^-(value + rest), with a rest so small that its square is nothing.
+MACO_FN float exp_minus(float value, float rest) {
+  const float e = fexp(-value);
+  return ffma(-rest, e, e);
+}
+
+MACO_FN float silu(float x) { return gated(x, fexp(fmul(-0.5f, magnitude(x)))); }
+constexpr float kGeluEnds = 15.0f;  // below -15 both gelus are 0 in f32
+// x times the normal distribution's share below x. The share below -t is e^(-t^2 / 2) p / q, with p / q to 7e-9 on [0, 15].
+MACO_FN float gelu(float x) {
+  const float t = minimum(magnitude(x), kGeluEnds);
+  float p = 0.00415321037820982f;
+  p = ffma(p, t, 0.04088102796445739f);
+  p = ffma(p, t, 0.18396888778726656f);
+  p = ffma(p, t, 0.43928316021812275f);
+  p = ffma(p, t, 0.5f);
+  float q = 0.01041044290174265f;
+  q = ffma(q, t, 0.10247965703397129f);
+  q = ffma(q, t, 0.47140802158865464f);
+  q = ffma(q, t, 1.2055473490679662f);
+  q = ffma(q, t, 1.6764513272800148f);
+  q = ffma(q, t, 1.0f);
+  const float ratio = fdiv(p, q), square = fmul(t, t);
+  const float e = exp_minus(fmul(0.5f, square), fmul(0.5f, ffma(t, t, -square)));
+  return x < 0.0f ? fmul(fmul(x, ratio), e) : fmul(x, ffma(-ratio, e, 1.0f));
+}
+// x / (1 + e^-y) with y = 2 sqrt(2 / pi) (x + 0.044715 x^3), which is 0.5 x (1 + tanh(y / 2)).
 MACO_FN float gelu_tanh(float x) {
-  float inner = 0.79788456080286536f * ffma(0.044715f * x * x, x, x);
-  return 0.5f * x * (1.0f + ftanh(inner));
+  // y / 2 = t (a + b t^2): each step with what its rounding left over.
+  constexpr float kA = 0.797884583f, kARest = -2.26703403e-08f, kB = 0.0356774069f, kBRest = 1.19941623e-09f;
+  const float t = minimum(magnitude(x), kGeluEnds);
+  const float square = fmul(t, t), square_rest = ffma(t, t, -square);
+  const float cubic = fmul(kB, square), cubic_rest = ffma(kB, square_rest, fadd(ffma(kB, square, -cubic), fmul(kBRest, square)));
+  const float slope = fadd(kA, cubic);
+  const float high = kA > cubic ? kA : cubic, low = kA > cubic ? cubic : kA;
+  const float slope_rest = fadd(fsub(low, fsub(slope, high)), fadd(cubic_rest, kARest));
+  const float half = fmul(t, slope), half_rest = ffma(t, slope_rest, ffma(t, slope, -half));
+  return gated(x, exp_minus(half, half_rest));
 }
 
 }  // namespace fn

@@ -75,24 +75,21 @@ MACO_FN void start_sync() { __syncthreads(); }
 
 MACO_FN float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 MACO_FN i32 shuffle_xor(i32 value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
-// Of the value of lane `from` of the warp.
-MACO_FN float shuffle(float value, int from) { return __shfl_sync(0xffffffffu, value, from); }
-MACO_FN i32 shuffle(i32 value, int from) { return __shfl_sync(0xffffffffu, value, from); }
 
 // ---- arithmetic: correctly rounded or within 2 ulp, never the fast approximations --------------------------------------------
 
 MACO_FN float fexp(float x) { return expf(x); }
 MACO_FN float ftanh(float x) { return tanhf(x); }
-MACO_FN float ferf(float x) { return erff(x); }
-MACO_FN float flog(float x) { return logf(x); }
 MACO_FN float fsin(float x) { return sinf(x); }
 MACO_FN float fcos(float x) { return cosf(x); }
-MACO_FN float fpow(float x, float y) { return powf(x, y); }
-MACO_FN float fsqrt(float x) { return __fsqrt_rn(x); }
 MACO_FN float frsqrt(float x) { return __fdiv_rn(1.0f, __fsqrt_rn(x)); }
-MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Ops compute with these, never with operators: a compiler may contract the product and the sum of operators, even those of two
+// fused ops, into one operation that rounds once (nvcc does by default), and the bits would depend on flags and on fusing.
+MACO_FN float fadd(float a, float b) { return __fadd_rn(a, b); }
+MACO_FN float fsub(float a, float b) { return __fsub_rn(a, b); }
+MACO_FN float fmul(float a, float b) { return __fmul_rn(a, b); }
 MACO_FN float fdiv(float a, float b) { return __fdiv_rn(a, b); }
-MACO_FN float fabsolute(float x) { return fabsf(x); }
+MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
 MACO_FN float float_of(u32 x) { return __uint_as_float(x); }
 
@@ -236,10 +233,10 @@ MACO_FN u32 load_relaxed(const u32* p) {
 }
 MACO_FN void store_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 MACO_FN void add_relaxed(u32* p, u32 v) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-// Makes a word of this rank or CTA 1; true for the one who found it 0.
+// Makes a word of this rank 1; true for the one who found it 0.
 MACO_FN bool claim(u32* p) {
   u32 old;
-  asm volatile("atom.relaxed.gpu.cas.b32 %0, [%1], 0, 1;" : "=r"(old) : "l"(p) : "memory");
+  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, 1;" : "=r"(old) : "l"(p) : "memory");
   return old == 0;
 }
 
@@ -251,16 +248,6 @@ MACO_FN void packet_store(u64* slot, u32 data, u32 flag) {
 MACO_FN u64 packet_load(const u64* slot) {
   u64 v;
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(slot) : "memory");
-  return v;
-}
-// Two packets side by side, on 16 bytes; each is atomic by itself, the pair is not.
-MACO_FN void packet_store2(u64* slot, u32 data0, u32 data1, u32 flag) {
-  u64 a = ((u64)flag << 32) | data0, b = ((u64)flag << 32) | data1;
-  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(slot), "l"(a), "l"(b) : "memory");
-}
-MACO_FN Vec<u64, 2> packet_load2(const u64* slot) {
-  Vec<u64, 2> v;
-  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.v[0]), "=l"(v.v[1]) : "l"(slot) : "memory");
   return v;
 }
 

@@ -12,7 +12,8 @@ double apply_unary(std::string_view function, double x) {
   if (function == "relu") return std::isnan(x) ? x : std::max(x, 0.0);
   if (function == "silu") return x / (1 + std::exp(-x));
   if (function == "gelu") return 0.5 * x * std::erfc(-x * M_SQRT1_2);
-  if (function == "gelu_tanh") return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  // 0.5 x (1 + tanh(y / 2)), which loses its digits for negative x.
+  if (function == "gelu_tanh") return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   if (function == "sigmoid") return 1 / (1 + std::exp(-x));
   if (function == "tanh") return std::tanh(x);
   if (function == "exp") return std::exp(x);

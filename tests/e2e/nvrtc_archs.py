@@ -5,7 +5,8 @@
 
 What is emitted depends on the target (tiles, pages, SMs), so there is one emission a target: `all_ops.maco`, which has every op, for each, and an example
 for some. With NVRTC through macoc; for sm_70 with the NVRTC of CUDA 12, the last that has it; the default target's kernel.cu also with nvcc and, for the
-CPU, with a host compiler, which runs and checks it. Status 77: there is no NVRTC.
+CPU, with a host compiler, which runs and checks it. nvcc makes the same machine code whether it may contract products and sums or not, of `chains.maco`
+too, whose fused ops invite it to. Status 77: there is no NVRTC.
 """
 import argparse
 import glob
@@ -23,6 +24,7 @@ from keys_test import NOT_YET
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 ALL_OPS = os.path.join(HERE, "all_ops.maco")
+CHAINS = os.path.join(HERE, "chains.maco")
 EXAMPLE = os.path.join(ROOT, "examples", "graphs", "decode_layer.maco")
 TARGETS = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"]
 OLD = "sm_70"  # not in CUDA 13
@@ -76,14 +78,27 @@ def main():
 
         kernel = os.path.join(folder, "kernel.cu")
         subprocess.run([args.macoc, ALL_OPS, "--target=sm_90a", "-o", kernel], check=True)
+        chains = os.path.join(folder, "chains.cu")
+        subprocess.run([args.macoc, CHAINS, "--target=sm_90a", "-o", chains], check=True)
 
-        def nvcc():
+        def nvcc(name, source):
             program = shutil.which("nvcc") or next(iter(sorted(glob.glob("/usr/local/cuda*/bin/nvcc"))), None)
             if program is None:
-                return True, "all_ops for sm_90a, nvcc: skipped, there is none"
-            run, seconds = timed([program, "-std=c++17", "-arch=sm_90a", "-c", kernel, "-o", os.path.join(folder, "kernel.o")])
-            bad = run.returncode != 0 or "warning" in run.stderr  # a user reads these
-            return not bad, f"all_ops for sm_90a, nvcc: {seconds:.1f} s{run.stderr[-4000:] if bad else ''}"
+                return True, f"{name} for sm_90a, nvcc: skipped, there is none"
+            images, total = [], 0.0
+            for flags in ([], ["--fmad=false"]):
+                product = os.path.join(folder, f"{name}{len(flags)}")
+                # Through PTX, where products and sums that may be contracted look so: then ptxas too is seen to leave them alone.
+                for step in (["-ptx", *flags, source, "-o", product + ".ptx"], ["-cubin", product + ".ptx", "-o", product + ".cubin"]):
+                    run, seconds = timed([program, "-std=c++17", "-arch=sm_90a", *step])
+                    total += seconds
+                    if run.returncode != 0 or "warning" in run.stderr:  # a user reads these
+                        return False, f"{name} for sm_90a, nvcc {' '.join(step)}: {run.stderr[-4000:]}"
+                with open(product + ".cubin", "rb") as file:
+                    images.append(file.read())
+            if images[0] != images[1]:
+                return False, f"{name} for sm_90a, nvcc: other machine code with --fmad=false, so that it contracted a product and a sum"
+            return True, f"{name} for sm_90a, nvcc, the same with --fmad=false: {total:.1f} s"
 
         def host():
             run, seconds = timed([args.maco_run, kernel, "--device", "cpu", "--check"])
@@ -95,7 +110,7 @@ def main():
                 return True, f"all_ops for {OLD}: skipped, there is no NVRTC of CUDA 12 in .venv/cuda12 (tools/setup.sh)"
             return nvrtc(ALL_OPS, OLD, libraries[0])
 
-        jobs = [old, nvcc, host] + [lambda t=t: nvrtc(ALL_OPS, t) for t in TARGETS] + [lambda t=t: nvrtc(EXAMPLE, t) for t in EXAMPLE_TARGETS]
+        jobs = [old, lambda: nvcc("all_ops", kernel), lambda: nvcc("chains", chains), host] + [lambda t=t: nvrtc(ALL_OPS, t) for t in TARGETS] + [lambda t=t: nvrtc(EXAMPLE, t) for t in EXAMPLE_TARGETS]
         failures = 0
         with ThreadPoolExecutor(2) as pool:
             for good, said in pool.map(lambda job: job(), jobs):

@@ -56,10 +56,9 @@ template <class C> MACO_OP void dot(Context& ctx, const Args& args, u32 tile) {
   for (i64 i = 0; i < C::W; i += 64) {
     const float* page = (const float*)page_wait(ctx);
     if (!page) return;
-    for (i64 j = lane(); j < 64; j += kLanes) total += page[j];
+    for (i64 j = 0; j < 64; ++j) total += page[j];
     page_release(ctx);
   }
-  total = cta_sum(ctx, total);
   for (i64 i = lane(); i < C::N; i += kLanes) gstore(args.ptr<float>(2) + i, total * gload(args.ptr<float>(1) + i));
 }
 template <class C> MACO_OP void put(Context& ctx, const Args& args, u32 tile) {

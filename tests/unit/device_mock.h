@@ -45,16 +45,14 @@ inline i32 shuffle_xor(i32 v, int mask) { return shuffle_from(v, lane() ^ mask);
 
 inline float fexp(float x) { return std::exp(x); }
 inline float ftanh(float x) { return std::tanh(x); }
-inline float ferf(float x) { return std::erf(x); }
-inline float flog(float x) { return std::log(x); }
 inline float fsin(float x) { return std::sin(x); }
 inline float fcos(float x) { return std::cos(x); }
-inline float fpow(float x, float y) { return std::pow(x, y); }
-inline float fsqrt(float x) { return std::sqrt(x); }
 inline float frsqrt(float x) { return 1.0f / std::sqrt(x); }
-inline float ffma(float a, float b, float c) { return std::fma(a, b, c); }
+inline float fadd(float a, float b) { return a + b; }
+inline float fsub(float a, float b) { return a - b; }
+inline float fmul(float a, float b) { return a * b; }
 inline float fdiv(float a, float b) { return a / b; }
-inline float fabsolute(float x) { return std::fabs(x); }
+inline float ffma(float a, float b, float c) { return std::fma(a, b, c); }
 inline u32 bits_of(float x) {
   u32 r;
   std::memcpy(&r, &x, 4);
@@ -65,7 +63,6 @@ inline float float_of(u32 x) {
   std::memcpy(&r, &x, 4);
   return r;
 }
-constexpr float kInfinity = __builtin_huge_valf();
 constexpr bool kHasF16 = false, kHasBf16 = false, kHasF8 = false;
 inline float f16_to_float(u16) { return 0; }
 inline u16 float_to_f16(float) { return 0; }

@@ -59,23 +59,20 @@ MACO_FN bool initializes() { return false; }  // shared memory comes as zeros
 MACO_FN void start_sync() {}
 MACO_FN float shuffle_xor(float value, int) { return value; }
 MACO_FN i32 shuffle_xor(i32 value, int) { return value; }
-MACO_FN float shuffle(float value, int) { return value; }
-MACO_FN i32 shuffle(i32 value, int) { return value; }
 
 // ---- arithmetic --------------------------------------------------------------------------------------------------------------
 
 MACO_FN float fexp(float x) { return std::exp(x); }
 MACO_FN float ftanh(float x) { return std::tanh(x); }
-MACO_FN float ferf(float x) { return std::erf(x); }
-MACO_FN float flog(float x) { return std::log(x); }
 MACO_FN float fsin(float x) { return std::sin(x); }
 MACO_FN float fcos(float x) { return std::cos(x); }
-MACO_FN float fpow(float x, float y) { return std::pow(x, y); }
-MACO_FN float fsqrt(float x) { return std::sqrt(x); }
 MACO_FN float frsqrt(float x) { return 1.0f / std::sqrt(x); }
-MACO_FN float ffma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+// Kernels are compiled with -ffp-contract=off.
+MACO_FN float fadd(float a, float b) { return a + b; }
+MACO_FN float fsub(float a, float b) { return a - b; }
+MACO_FN float fmul(float a, float b) { return a * b; }
 MACO_FN float fdiv(float a, float b) { return a / b; }
-MACO_FN float fabsolute(float x) { return std::fabs(x); }
+MACO_FN float ffma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 MACO_FN u32 bits_of(float x) {
   u32 r;
   std::memcpy(&r, &x, 4);
@@ -86,7 +83,6 @@ MACO_FN float float_of(u32 x) {
   std::memcpy(&r, &x, 4);
   return r;
 }
-constexpr float kInfinity = __builtin_huge_valf();
 
 // ---- conversions: numbers.cuh does them by bits ------------------------------------------------------------------------------
 
@@ -203,16 +199,6 @@ MACO_FN void packet_store(u64* slot, u32 data, u32 flag) {
 MACO_FN u64 packet_load(const u64* slot) {
   host::touch(slot, 8, false);
   return __atomic_load_n(slot, __ATOMIC_RELAXED);
-}
-MACO_FN void packet_store2(u64* slot, u32 data0, u32 data1, u32 flag) {
-  packet_store(slot, data0, flag);
-  packet_store(slot + 1, data1, flag);
-}
-MACO_FN Vec<u64, 2> packet_load2(const u64* slot) {
-  Vec<u64, 2> v;
-  v.v[0] = packet_load(slot);
-  v.v[1] = packet_load(slot + 1);
-  return v;
 }
 
 // ---- waiting -----------------------------------------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
       MACO_UNROLL
       for (int r = 0; r < BQ; ++r) {
         float dot = part[r][0];
-        for (int e = 1; e < kParts; ++e) dot += part[r][e];
-        score[t][r] = dot * (float)C::scale;
+        for (int e = 1; e < kParts; ++e) dot = fadd(dot, part[r][e]);
+        score[t][r] = fmul(dot, (float)C::scale);
       }
     }
     MACO_UNROLL
@@ -103,21 +103,21 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
         for (int t = 0; t < kKeysALane; ++t)
           if (warp_lane() + t * kWarpLanes < visible) high = fn::maximum(high, score[t][r]);
         high = warp_max(high);
-        const float shrink = fexp(top[r] - high);
+        const float shrink = fexp(fsub(top[r], high));
         float block = 0;
         MACO_UNROLL
         for (int t = 0; t < kKeysALane; ++t) {
           const int j = warp_lane() + t * kWarpLanes;
-          const float weight = j < visible ? fexp(score[t][r] - high) : 0.0f;
+          const float weight = j < visible ? fexp(fsub(score[t][r], high)) : 0.0f;
           weights[r * kKeys + j] = weight;
-          block += weight;
+          block = fadd(block, weight);
         }
-        total[r] = total[r] * shrink + warp_sum(block);
+        total[r] = fadd(fmul(total[r], shrink), warp_sum(block));
         top[r] = high;
         MACO_UNROLL
         for (int u = 0; u < kUnits; ++u) {
           MACO_UNROLL
-          for (int e = 0; e < kUnit; ++e) sum[r][u][e] *= shrink;
+          for (int e = 0; e < kUnit; ++e) sum[r][u][e] = fmul(sum[r][u][e], shrink);
         }
       }
     }
@@ -167,19 +167,19 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
     if (r < rows) {
       float high = kLeast, whole = 0;
       for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * BQ + r]);
-      for (int w = 0; w < kWarps; ++w) whole += totals[w * BQ + r] * fexp(tops[w * BQ + r] - high);
-      const float own = fexp(top[r] - high);
+      for (int w = 0; w < kWarps; ++w) whole = fadd(whole, fmul(totals[w * BQ + r], fexp(fsub(tops[w * BQ + r], high))));
+      const float own = fexp(fsub(top[r], high));
       MACO_UNROLL
       for (int u = 0; u < kUnits; ++u) {
         MACO_UNROLL
-        for (int e = 0; e < kUnit; ++e) parts[(warp() * kWarpLanes + warp_lane()) * kUnit + e] = sum[r][u][e] * own;
+        for (int e = 0; e < kUnit; ++e) parts[(warp() * kWarpLanes + warp_lane()) * kUnit + e] = fmul(sum[r][u][e], own);
         cta_sync();
         for (int i = lane(); i < kWarpLanes * kUnit; i += kLanes) {
           const i64 d = (i64)u * kWarpLanes * kUnit + i;
           float value = 0;
-          for (int w = 0; w < kWarps; ++w) value += parts[w * kWarpLanes * kUnit + i];
+          for (int w = 0; w < kWarps; ++w) value = fadd(value, parts[w * kWarpLanes * kUnit + i]);
           if (d < D)
-            gstore(args.ptr<Y>(3) + (first + r) * C::HQ * D + head * D + d, from_acc<Y>(limit(r) > 0 ? value / whole : 0.0f));
+            gstore(args.ptr<Y>(3) + (first + r) * C::HQ * D + head * D + d, from_acc<Y>(limit(r) > 0 ? fdiv(value, whole) : 0.0f));
         }
         cta_sync();
       }

@@ -22,17 +22,20 @@ MACO_OP void layernorm(Context& ctx, const Args& args, u32 tile) {
   b.load(args.ptr<const B>(2), C::N);
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
     x.load(args.ptr<const X>(0) + r * C::N, C::N);
-    const float mean = row_sum<Team>(ctx, x, C::N, [](float v) { return v; }) / (float)C::N;
+    const float mean = fdiv(row_sum<Team>(ctx, x, C::N, [](float v) { return v; }), (float)C::N);
     // From the differences: the mean of squares less the square of the mean would lose digits.
-    const float squares = row_sum<Team>(ctx, x, C::N, [&](float v) { return (v - mean) * (v - mean); });
-    const float scale = frsqrt(squares / (float)C::N + (float)C::eps);
+    const float squares = row_sum<Team>(ctx, x, C::N, [&](float v) { return fmul(fsub(v, mean), fsub(v, mean)); });
+    const float scale = frsqrt(fadd(fdiv(squares, (float)C::N), (float)C::eps));
     Y* y = args.ptr<Y>(3) + r * C::N;
     x.visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
       const Vec<W, V> ws = w.get(k, i);
       const Vec<B, V> bs = b.get(k, i);
       Vec<Y, V> ys;
       MACO_UNROLL
-      for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>((to_acc(xs.v[v]) - mean) * scale * to_acc(ws.v[v]) + to_acc(bs.v[v]));
+      for (int v = 0; v < V; ++v) {
+        const float scaled = fmul(fmul(fsub(to_acc(xs.v[v]), mean), scale), to_acc(ws.v[v]));
+        ys.v[v] = from_acc<Y>(fadd(scaled, to_acc(bs.v[v])));
+      }
       gstore_vec<V>(y + i, ys);
     });
   }

@@ -25,7 +25,7 @@ MACO_OP void reduce(Context& ctx, const Args& args, u32 tile) {
       result = row_max<Team>(ctx, x, n);
     } else {
       result = row_sum<Team>(ctx, x, n, [](A v) { return v; });
-      if constexpr (C::kind == kReduceMean) result = result / (A)n;
+      if constexpr (C::kind == kReduceMean) result = fdiv(result, (float)n);
     }
     if (Team::at() == 0) gstore(args.ptr<Y>(1) + r, from_acc<Y>(result));
   }

@@ -19,14 +19,14 @@ MACO_OP void rmsnorm(Context& ctx, const Args& args, u32 tile) {
   w.load(args.ptr<const W>(1), C::N);
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
     x.load(args.ptr<const X>(0) + r * C::N, C::N);
-    const float squares = row_sum<Team>(ctx, x, C::N, [](float v) { return v * v; });
-    const float scale = frsqrt(squares / (float)C::N + (float)C::eps);
+    const float squares = row_sum<Team>(ctx, x, C::N, [](float v) { return fmul(v, v); });
+    const float scale = frsqrt(fadd(fdiv(squares, (float)C::N), (float)C::eps));
     Y* y = args.ptr<Y>(2) + r * C::N;
     x.visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
       const Vec<W, V> ws = w.get(k, i);
       Vec<Y, V> ys;
       MACO_UNROLL
-      for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>(to_acc(xs.v[v]) * scale * to_acc(ws.v[v]));
+      for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>(fmul(fmul(to_acc(xs.v[v]), scale), to_acc(ws.v[v])));
       gstore_vec<V>(y + i, ys);
     });
   }

@@ -5,7 +5,7 @@ namespace maco::ops {
 
 // The angle of a phase in units of 2^-64 turns, in [-pi, pi). Whole turns drop out of the integer exactly, so that a long context
 // costs no accuracy.
-MACO_FN float angle_of(u64 phase) { return (float)(i32)(u32)(phase >> 32) * 1.4629180792671596e-9f; }
+MACO_FN float angle_of(u64 phase) { return fmul((float)(i32)(u32)(phase >> 32), 1.4629180792671596e-9f); }
 
 // Operands x [rows,H*D], (positions [rows] i32), y as x. C: X, Y, rows, H, D, BR, interleaved, from_positions, position (of row 0,
 // unless from_positions), and turns(i): how far pair i turns from one position to the next, in units of 2^-64 turns.
@@ -49,8 +49,8 @@ MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
         for (int i = 0; i < kBatch; ++i) {
           const i64 at = (h + i * kHeadsAtOnce) * C::D;
           if (h + i * kHeadsAtOnce < C::H) {
-            gstore(y + at + first, from_acc<Y>(a[i] * c - b[i] * s));
-            gstore(y + at + second, from_acc<Y>(b[i] * c + a[i] * s));
+            gstore(y + at + first, from_acc<Y>(fsub(fmul(a[i], c), fmul(b[i], s))));
+            gstore(y + at + second, from_acc<Y>(fadd(fmul(b[i], c), fmul(a[i], s))));
           }
         }
       }
