@@ -68,6 +68,8 @@ std::vector<std::string> cpu_kernel_flags(bool check_access) {
   // Not -march=native: the flags are part of the cache's key, and a cache may be shared between machines.
   // Hidden: else the static tables of functions in classes are one for the process, whichever kernel they came from.
   std::vector<std::string> flags = {"-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-w"};
+  // Device code stores vectors of one width to shared memory and loads them with another, as a GPU's compiler lets it.
+  flags.push_back("-fno-strict-aliasing");
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) flags.insert(flags.end(), {"-mavx2", "-mfma"});
 #endif
