@@ -1,6 +1,8 @@
 // sum, mean, max, argmax over the last axis: one result for each row.
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "compiler/ops/families.h"
 #include "compiler/ops/rowwise.h"
 
@@ -34,6 +36,13 @@ void infer_argmax(InferContext& c) {
   const ir::DType t = c.out_dtype(0, ir::DType::I32);
   if (t != ir::DType::I32) {
     c.error(fmt::format("'argmax' gives i32, not {}; use 'cast' for another type", ir::name(t)));
+    return;
+  }
+  const ir::Expr columns = c.in(0).shape.back();
+  const auto range = ir::bounds(columns, [&](std::string_view n) { return c.graph().range_of(n); });
+  if (range && range->hi > std::numeric_limits<int32_t>::max()) {
+    c.error_in(0, fmt::format("'argmax' gives i32, but the rows of {} have up to {} elements", describe(c.graph(), c.op().in[0]), range->hi));
+    c.note_in(0);
     return;
   }
   c.set_out(0, t, reduced(c.in(0).shape));

@@ -216,6 +216,9 @@ TEST_CASE("shapes and types are refused with the reason") {
         "'matmul' needs a matrix of 2 axes on the right, but in1[1,4,4] has 3");
   CHECK(refused(OneOp("mean", {{DType::I32, shape({4, 4})}})) ==
         "'mean' takes floats, but 'in0' is i32; use 'sum', which is exact for integers");
+  CHECK(refused(OneOp("argmax", {{DType::U8, shape({1, 2147483648})}})) ==
+        "'argmax' gives i32, but the rows of in0[1,2147483648] have up to 2147483648 elements");
+  CHECK(OneOp("argmax", {{DType::U8, shape({1, 2147483647})}}).inferred);
   CHECK(refused(OneOp("rmsnorm", {{DType::F32, shape({4, 8})}, {DType::F32, shape({4})}})) ==
         "'rmsnorm' of in0[4,8] needs 'in1' of shape [8], but it has [4]");
   CHECK(refused(OneOp("rope", {{DType::F32, shape({4, 8})}}, {{"head_dim", Expr(8)}})) ==
