@@ -20,7 +20,8 @@ struct alignas(16) TaskRow {
   u32 call : 20, guard : 12;  // guards[guard]: the ranks that run it
   u32 tile;
   u32 sync;                   // its waits, then its signals, from syncs[sync] on
-  u16 waits, signals;
+  u16 waits;
+  u16 signals : 15, packets : 1;  // packets: what it puts travels in packets whose flags say that it is there
 };
 // kSyncLocalSys: as kSyncLocal, at sys scope.
 enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2 };
@@ -49,7 +50,7 @@ struct CtaMemory {
   u32 stop;    // not 0: an abort has been seen, leave at the next barrier
   u32 freed;   // pages that the consumers have released
   u32 passed;  // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs it
-  u32 pad;
+  u32 reported;  // 1 once somebody writes the CTA's report
   float reduce[32];
   alignas(8) u64 landings[kMaxPages];
   RoleMemory roles[2];  // consumers, loader
@@ -65,6 +66,7 @@ struct Context {
   i64 control_at;       // offset of Control in symmetric memory
   int place = 0;        // of the current task in the CTA's stream
   u32 call = 0, tile = 0;
+  u32 packet_flag;      // of the packets that the current task sends
   // The ring of pages, as this role sees it.
   char* pages = nullptr;
   int page_count = 0, page_bytes = 0;
@@ -73,7 +75,12 @@ struct Context {
   u32 pages_released = 0;             // by the consumers
 
   MACO_FN Context(const Launch& l, int world_, i64 control_at_)
-      : launch(l), memory((CtaMemory*)cta_memory()), mine(&memory->roles[is_loader() ? 1 : 0]), world(world_), control_at(control_at_) {}
+      : launch(l),
+        memory((CtaMemory*)cta_memory()),
+        mine(&memory->roles[is_loader() ? 1 : 0]),
+        world(world_),
+        control_at(control_at_),
+        packet_flag(l.epoch) {}
 
   MACO_FN int rank() const { return launch.rank; }
   MACO_FN int cta() const { return cta_id(); }
@@ -89,17 +96,15 @@ struct Context {
   MACO_FN bool stopped() const { return load_relaxed(&memory->stop) != 0; }
   MACO_FN bool any_stopped() const { return cta_any(stopped()); }
 
-  // Stops the run: records why if the rank has no record yet, tells all peers.
-  MACO_FN void fail(u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index = 0, i64 limit = 0);
   // An index that only the data knows is out of range; the caller skips the access and goes on to its next barrier.
-  MACO_FN void bad_index(i64 index, i64 limit) { fail(kBadIndex, 0, -1, 0, 0, index, limit); }
+  MACO_FN void bad_index(i64 index, i64 limit);
 };
 
-MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index, i64 limit,
-                          u32 waited = 0) {
-  Report* r = ctx.launch.report;
+MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, u32 stopped_by, i64 index, i64 limit) {
+  Report* r = ctx.launch.reports + ctx.cta();
   store_relaxed(&r->state, 1);
   r->kind = kind;
+  r->epoch = ctx.epoch();
   r->cta = ctx.cta();
   r->place = ctx.place;
   r->call = ctx.call;
@@ -108,25 +113,24 @@ MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u
   r->source = source;
   r->expected = expected;
   r->seen = seen;
+  r->stopped_by = stopped_by;
   r->index = index;
   r->limit = limit;
-  r->waited = waited;
   store_release_sys(&r->state, 2);
 }
 
+// Stops the run: records why if the CTA has no record yet, tells all peers unless they know.
 // Out of line: rare, and it would be inlined into every wait loop.
-MACO_OP void fail_run(Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index, i64 limit) {
+MACO_OP void stop_run(Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, u32 stopped_by, i64 index, i64 limit) {
+  if (claim(&ctx.memory->reported)) write_report(ctx, kind, event, source, expected, seen, stopped_by, index, limit);
   store_relaxed(&ctx.memory->stop, 1);
-  if (!claim(&ctx.control(ctx.rank())->claim)) return;
-  write_report(ctx, kind, event, source, expected, seen, index, limit);
+  if (stopped_by != 0 || !claim(&ctx.control(ctx.rank())->claim)) return;
   for (int r = 0; r < ctx.world; ++r) {
     u32* word = &ctx.control(r)->abort;
     if (load_relaxed(word) == 0) store_release_sys(word, (u32)ctx.rank() + 1);
   }
 }
-MACO_FN void Context::fail(u32 kind, u32 event, int source, u32 expected, u32 seen, i64 index, i64 limit) {
-  fail_run(*this, kind, event, source, expected, seen, index, limit);
-}
+MACO_FN void Context::bad_index(i64 index, i64 limit) { stop_run(*this, kBadIndex, 0, -1, 0, 0, 0, index, limit); }
 
 // A number that device code gets from the compiler or from the host at launch.
 template <i64 N>

@@ -233,10 +233,10 @@ MACO_FN u32 load_relaxed(const u32* p) {
 }
 MACO_FN void store_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 MACO_FN void add_relaxed(u32* p, u32 v) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-// Makes a word of this rank 1; true for the one who found it 0.
+// Makes a word of this rank or CTA 1; true for the one who found it 0.
 MACO_FN bool claim(u32* p) {
   u32 old;
-  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, 1;" : "=r"(old) : "l"(p) : "memory");
+  asm volatile("atom.relaxed.gpu.cas.b32 %0, [%1], 0, 1;" : "=r"(old) : "l"(p) : "memory");
   return old == 0;
 }
 
