@@ -25,7 +25,7 @@ std::optional<std::string> algorithm_of(const ir::Op& op) {
   return it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
 }
 
-// Why it can't be had; empty if it can.
+// Why it can't be had; empty if it can. 'auto' is none.
 std::string refusal(const ir::Op& op, const std::string& algorithm) {
   const auto& known = ops::find_op(op.kind)->algorithms;
   if (std::find(known.begin(), known.end(), algorithm) != known.end()) return "";
@@ -98,7 +98,7 @@ bool choose_collectives(ir::Graph& graph, Context& context) {
 bool has_algorithms(const ir::Graph& graph) {
   return std::all_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
     const auto algorithm = algorithm_of(op);
-    return !algorithm || (*algorithm != "auto" && refusal(op, *algorithm).empty());
+    return !algorithm || refusal(op, *algorithm).empty();
   });
 }
 

@@ -36,8 +36,8 @@ const std::map<Form, std::set<std::string>> kTaken = {
 const std::vector<std::string> kGraphs = {
     "graph one { input x : f32[4, 4]\n output y = softmax(x) }",
     "graph lone { input x : f32[4, 4]\n output y = allreduce(x) }",
-    "graph state(world = 2) { state s : f32[4, 4]\n param w : f32[4, 4]\n"
-    " s = softmax(s)\n m = matmul(s, w)\n s = add(m, s)\n output y = allgather(s) }",
+    "graph state(world = 2) { input x : f32[4, 4]\n state s : f32[4, 4]\n param w : f32[4, 4]\n"
+    " m = matmul(x, w)\n s = add(m, s)\n s = softmax(s)\n output y = allgather(s) }",
     "graph told(world = 2) { set sm_roles = [{sms: [0, 4], role: compute}, {sms: [4, 6], role: "
     "comm}]\n input x : f32[4, 4]\n h = relu(x)\n output y = allreduce(h, algorithm = twoshot) }",
     "graph counts(world = 3) { set sm_roles = {compute: 4, comm: 2}\n dim n <= 8\n"
