@@ -5,22 +5,24 @@
 #include <algorithm>
 #include <vector>
 
-#include "compiler/ops/op.h"
+#include "tests/fuzz/forms.h"
 
 namespace maco::fuzz {
 
 namespace {
 
-std::string feature_of(const ir::Op& op) {
-  if (op.kind != "allreduce") return op.kind;
-  const auto it = op.attrs.find("algorithm");
-  return op.kind + " " + (it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value));
-}
-
 bool has_dims(const ir::Graph& g, const ir::Op& op) {
   if (op.in.empty()) return !g.dims.empty();
   return std::any_of(op.in.begin(), op.in.end(), [&](ir::TensorId t) { return !g[t].shape[0].is_constant(); });
 }
+
+// Index of "auto", "counts", "ranges", or of none of them.
+size_t roles_of(const ir::Graph& g) {
+  const auto* roles = std::get_if<ir::Roles>(&g.sm_roles.value);
+  return roles ? roles->index() : kRolesKinds;
+}
+
+constexpr const char* kColumns[] = {"auto", "counts", "ranges", "dims auto", "dims counts", "dims ranges"};
 
 }  // namespace
 
@@ -63,12 +65,15 @@ bool collectives_in_flight(const ir::Program& p) {
   return false;
 }
 
-void Coverage::add(const Prepared& p, RolesKind roles) {
+void Coverage::add(const Prepared& p) {
+  const size_t roles = roles_of(p.graph);
   for (const ir::Op& op : p.graph.ops) {
-    Row& row = rows_[feature_of(op)];
-    row.ran[{op.in.empty() ? ir::DType::F32 : p.graph[op.in[0]].dtype, p.graph.world}]++;
-    row.split[has_dims(p.graph, op)][static_cast<size_t>(roles)]++;
+    const std::string feature = feature_of(op);
+    const ir::DType dtype = op.in.empty() ? ir::DType::F32 : p.graph[op.in[0]].dtype;
+    if (roles < kRolesKinds) cells_[{feature, dtype, (has_dims(p.graph, op) ? kRolesKinds : 0) + roles, p.graph.world}]++;
+    for (const std::string& form : forms_of(p.graph, op)) forms_[{feature, form, dtype}]++;
   }
+  for (const std::string& setting : settings_of(p.graph)) settings_[{setting, p.graph.world}]++;
   shares_.graphs++;
   shares_.multi_tile += std::any_of(p.program.tasks.begin(), p.program.tasks.end(),
                                     [](const ir::Task& t) { return t.role == ir::Role::Compute && t.tile > 0; });
@@ -78,11 +83,9 @@ void Coverage::add(const Prepared& p, RolesKind roles) {
 }
 
 void Coverage::add(const Coverage& other) {
-  for (const auto& [feature, row] : other.rows_) {
-    for (const auto& [key, n] : row.ran) rows_[feature].ran[key] += n;
-    for (size_t d = 0; d < 2; ++d)
-      for (size_t r = 0; r < 3; ++r) rows_[feature].split[d][r] += row.split[d][r];
-  }
+  for (const auto& [key, n] : other.cells_) cells_[key] += n;
+  for (const auto& [key, n] : other.forms_) forms_[key] += n;
+  for (const auto& [key, n] : other.settings_) settings_[key] += n;
   shares_.graphs += other.shares_.graphs;
   shares_.multi_tile += other.shares_.multi_tile;
   shares_.reused += other.shares_.reused;
@@ -91,43 +94,59 @@ void Coverage::add(const Coverage& other) {
 }
 
 std::string Coverage::table() const {
-  std::string s = fmt::format("{:<18}", "ran at ranks");
-  for (ir::DType t : kDTypes) s += fmt::format(" {:>8}", ir::name(t));
-  s += "  |  fixed: auto counts ranges  |  dims: auto counts ranges\n";
-  for (const std::string& feature : features()) {
-    const auto it = rows_.find(feature);
-    const Row row = it == rows_.end() ? Row{} : it->second;
-    s += fmt::format("{:<18}", feature);
+  // A digit for each number of ranks, a point where there is none.
+  const auto ranks = [](const auto& count) {
+    std::string text;
+    for (int w : kWorlds) text += count(w) > 0 ? fmt::to_string(w) : ".";
+    return text;
+  };
+  std::string s = fmt::format("{:<18} {:<5}", "ran at ranks", "");
+  for (const char* column : kColumns) s += fmt::format(" {:<11}", column);
+  s += "\n";
+  for (const std::string& feature : features())
     for (ir::DType t : kDTypes) {
-      std::string ranks;
-      for (int64_t w = 1; w <= 8; ++w) {
-        const bool expected = takes(feature, t) && std::find(std::begin(kWorlds), std::end(kWorlds), w) != std::end(kWorlds);
-        ranks += row.ran.count({t, w}) ? fmt::to_string(w) : expected ? "." : "";
-      }
-      s += fmt::format(" {:>8}", takes(feature, t) ? ranks : "-");
+      if (!takes(feature, t)) continue;
+      s += fmt::format("{:<18} {:<5}", feature, ir::name(t));
+      for (size_t c = 0; c < std::size(kColumns); ++c)
+        s += fmt::format(" {:<11}", ranks([&](int w) { return count(cells_, {feature, t, c, w}); }));
+      s += "\n";
     }
-    s += fmt::format("  |  {:>11} {:>6} {:>6}  |  {:>10} {:>6} {:>6}\n", row.split[0][0], row.split[0][1], row.split[0][2], row.split[1][0],
-                     row.split[1][1], row.split[1][2]);
-  }
-  s += fmt::format("{} graphs: {} with ops of several tiles, {} with reused buffers; of {} with several ranks {} with two collectives in flight\n",
+  s += fmt::format("\n{:<44}", "forms that ran");
+  for (ir::DType t : kDTypes) s += fmt::format(" {:>6}", ir::name(t));
+  s += "\n";
+  for (const std::string& feature : features())
+    for (const std::string& form : all_forms(feature)) {
+      s += fmt::format("{:<18} {:<25}", feature, form);
+      for (ir::DType t : kDTypes)
+        s += fmt::format(" {:>6}", takes_form(feature, form, t) ? fmt::to_string(count(forms_, {feature, form, t})) : "-");
+      s += "\n";
+    }
+  s += "\nsettings at ranks\n";
+  for (const std::string& setting : all_settings())
+    s += fmt::format("{:<24} {}\n", setting, ranks([&](int w) { return count(settings_, {setting, w}); }));
+  s += fmt::format("\n{} graphs: {} with ops of several tiles, {} with reused buffers; of {} with several ranks {} with two collectives in flight\n",
                    shares_.graphs, shares_.multi_tile, shares_.reused, shares_.several_ranks, shares_.in_flight);
   return s;
 }
 
 std::string Coverage::missing() const {
   std::string s;
-  for (const std::string& feature : features()) {
-    const auto it = rows_.find(feature);
-    const Row row = it == rows_.end() ? Row{} : it->second;
-    for (ir::DType t : kDTypes)
-      for (int w : kWorlds)
-        if (takes(feature, t) && !row.ran.count({t, w})) s += fmt::format("{} of {} at {} ranks was not covered\n", feature, ir::name(t), w);
-    constexpr const char* roles[] = {"auto", "counts", "ranges"};
-    for (size_t d = 0; d < 2; ++d)
-      for (size_t r = 0; r < 3; ++r)
-        if (row.split[d][r] == 0)
-          s += fmt::format("{} {} with roles given as {} was not covered\n", feature, d ? "with dims" : "of fixed extents", roles[r]);
-  }
+  for (const std::string& feature : unknown_features())
+    s += fmt::format("random graphs and the registry of ops don't agree on '{}'\n", feature);
+  for (const std::string& feature : features())
+    for (ir::DType t : kDTypes) {
+      if (!takes(feature, t)) continue;
+      for (size_t c = 0; c < std::size(kColumns); ++c)
+        for (int w : kWorlds)
+          if (count(cells_, {feature, t, c, w}) == 0)
+            s += fmt::format("{} of {} at {} ranks, {}, was not covered\n", feature, ir::name(t), w, kColumns[c]);
+      for (const std::string& form : all_forms(feature))
+        if (takes_form(feature, form, t) && count(forms_, {feature, form, t}) == 0)
+          s += fmt::format("{} of {} with '{}' was not covered\n", feature, ir::name(t), form);
+    }
+  for (const std::string& setting : all_settings())
+    for (int w : kWorlds)
+      if (count(settings_, {setting, w}) == 0) s += fmt::format("'{}' at {} ranks was not covered\n", setting, w);
   const auto share = [&](const char* what, int64_t n, int64_t of) {
     if (2 * n <= of) s += fmt::format("only {} of {} graphs have {}\n", n, of, what);
   };

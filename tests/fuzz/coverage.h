@@ -1,10 +1,11 @@
 // What a run of random graphs has covered.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "tests/fuzz/random_graph.h"
 #include "tests/fuzz/run_case.h"
@@ -14,23 +15,26 @@ namespace maco::fuzz {
 class Coverage {
  public:
   /// Counts the ops of a graph that ran.
-  void add(const Prepared& p, RolesKind roles);
+  void add(const Prepared& p);
   void add(const Coverage& other);
-  /// For each feature: at which numbers of ranks it ran with which dtype, and how often without and with dims, by roles. Below, the shares
-  /// of graphs with what makes them hard.
+  /// For each feature and dtype: at which numbers of ranks it ran, without and with dims, by roles. How often each form of an op ran, and at
+  /// which numbers of ranks each setting. Below, the shares of graphs with what makes them hard.
   std::string table() const;
-  /// Cells that should not be empty and are, and shares that are too small, a line each.
+  /// Cells that should not be empty and are, ops that are unknown here, and shares that are too small, a line each.
   std::string missing() const;
 
  private:
-  struct Row {
-    std::map<std::pair<ir::DType, int64_t>, int64_t> ran;  // by dtype and ranks
-    std::array<std::array<int64_t, 3>, 2> split{};         // by dims and roles
-  };
+  template <class Map>
+  static int64_t count(const Map& map, const typename Map::key_type& key) {
+    const auto it = map.find(key);
+    return it == map.end() ? 0 : it->second;
+  }
   struct Shares {
     int64_t graphs = 0, multi_tile = 0, reused = 0, several_ranks = 0, in_flight = 0;
   };
-  std::map<std::string, Row> rows_;
+  std::map<std::tuple<std::string, ir::DType, size_t, int64_t>, int64_t> cells_;  // by feature, dtype, column, ranks
+  std::map<std::tuple<std::string, std::string, ir::DType>, int64_t> forms_;      // by feature, form, dtype
+  std::map<std::pair<std::string, int64_t>, int64_t> settings_;                   // by ranks
   Shares shares_;
 };
 

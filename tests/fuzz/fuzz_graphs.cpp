@@ -19,10 +19,11 @@ namespace {
 
 struct Options {
   uint64_t first = 0, last = kCoveringSeeds - 1;
+  uint64_t sample = 1;
   uint64_t batch = 8;
   unsigned jobs = 2;
   int gpus = 0;
-  bool print = false, shrink = true;
+  bool print = false, run = true, shrink = true;
 };
 
 constexpr const char* kUsage =
@@ -30,7 +31,8 @@ constexpr const char* kUsage =
     "  fuzz-graphs                          the seeds that cover everything\n"
     "  fuzz-graphs --seeds 1000..1999 --batch 16 --jobs 4\n"
     "  fuzz-graphs --seeds 17 --print       one graph, and its text\n"
-    "  fuzz-graphs --gpus 2                 on two GPUs, which the ranks of each graph share\n";
+    "  fuzz-graphs --gpus 2 --sample 3      every third seed, on two GPUs, which the ranks of each graph share\n"
+    "  fuzz-graphs --no-run                 only through the passes: what would be covered\n";
 
 bool parse(int argc, char** argv, Options& o) {
   const auto number = [](const char* text, uint64_t& n) {
@@ -41,6 +43,7 @@ bool parse(int argc, char** argv, Options& o) {
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
     if (option == "--print") o.print = true;
+    else if (option == "--no-run") o.run = false;
     else if (option == "--no-shrink") o.shrink = false;
     else if (i + 1 == argc) return false;
     else if (option == "--seeds") {
@@ -51,6 +54,8 @@ bool parse(int argc, char** argv, Options& o) {
       else if (!number(range.substr(dots + 2).c_str(), o.last) || o.last < o.first) return false;
     } else if (option == "--batch") {
       if (!number(argv[++i], o.batch) || o.batch == 0) return false;
+    } else if (option == "--sample") {
+      if (!number(argv[++i], o.sample) || o.sample == 0) return false;
     } else if (option == "--gpus") {
       uint64_t n = 0;
       if (!number(argv[++i], n) || n == 0 || n > 64) return false;
@@ -66,21 +71,34 @@ bool parse(int argc, char** argv, Options& o) {
   return true;
 }
 
-Case case_of(const RandomGraph& g) {
+// How a graph is compiled.
+struct How {
+  RolesKind roles = RolesKind::Auto;
+  bool settings = true;
+};
+
+struct Job {
+  size_t graph = 0;  // of the batch
+  How how;
+};
+
+Case case_of(const RandomGraph& g, How how) {
   Case c;
   c.name = fmt::format("seed {}", g.seed);
-  c.text = g.text();
+  c.text = g.text(how.roles, how.settings);
   c.launches = g.launches;
   c.seed = g.seed;
   return c;
 }
 
-// The same graph compiled otherwise, which must change no bit: without fusion, loaders that run ahead, pruning, or with other roles.
+// The same graph compiled with other roles and otherwise, which must change no bit: without fusion, loaders that run ahead, pruning, or
+// settings.
+How other_way(const RandomGraph& g) { return {*g.plan.other_roles, g.seed / 2 % 4 != 3}; }
 Case variant_of(const RandomGraph& g, int same_as) {
-  Case c = case_of(g);
+  Case c = case_of(g, other_way(g));
   c.same_as = same_as;
-  c.name += ", ";
-  switch (g.seed / 3 % 4) {
+  c.name += ", other roles, ";
+  switch (g.seed / 2 % 4) {
     case 0:
       c.name += "--no-fuse";
       c.pipeline.fuse = false;
@@ -95,7 +113,6 @@ Case variant_of(const RandomGraph& g, int same_as) {
       break;
     default:
       c.name += "without settings";
-      c.text = g.text(false);
       break;
   }
   return c;
@@ -103,10 +120,12 @@ Case variant_of(const RandomGraph& g, int same_as) {
 
 class Fuzzer {
  public:
-  explicit Fuzzer(const Options& o) : o_(o) {}
+  explicit Fuzzer(const Options& o) : o_(o) {
+    for (uint64_t seed = o.first; seed <= o.last; seed += o.sample) seeds_.push_back(seed);
+  }
 
   int run() {
-    const uint64_t batches = (o_.last - o_.first) / o_.batch + 1;
+    const uint64_t batches = (seeds_.size() - 1) / o_.batch + 1;
     std::atomic<uint64_t> next{0};
     std::vector<std::thread> workers;
     const auto start = std::chrono::steady_clock::now();
@@ -120,12 +139,12 @@ class Fuzzer {
     std::cout << fmt::format("{:.0f} s; passes {:.0f} s, kernels' compiler {:.0f} s, running and reference {:.0f} s in {} jobs\n", wall.count(), prepare_s_,
                              compile_s_, run_s_, o_.jobs);
     int failed = failures_;
-    if (o_.first == 0 && o_.last + 1 >= kCoveringSeeds) {
+    if (o_.first == 0 && o_.last + 1 >= kCoveringSeeds && o_.sample == 1) {
       const std::string missing = coverage_.missing();
       std::cout << missing;
       if (!missing.empty()) ++failed;
     }
-    std::cout << (failed ? fmt::format("{} of the graphs failed\n", failures_) : "all graphs passed\n");
+    std::cout << (failed ? fmt::format("{} of the graphs failed\n", failures_) : o_.run ? "all graphs passed\n" : "all graphs compiled; none was run\n");
     return failed ? 1 : 0;
   }
 
@@ -133,25 +152,25 @@ class Fuzzer {
   void batch(uint64_t index) {
     std::vector<RandomGraph> graphs;
     std::vector<Case> cases;
-    std::vector<size_t> graph_of;
-    const uint64_t first = o_.first + index * o_.batch;
-    for (uint64_t seed = first; seed <= std::min(o_.last, first + o_.batch - 1); ++seed) {
-      graphs.push_back(random_graph(seed));
-      cases.push_back(case_of(graphs.back()));
-      graph_of.push_back(graphs.size() - 1);
+    std::vector<Job> jobs;
+    const uint64_t first = index * o_.batch, last = std::min<uint64_t>(first + o_.batch, seeds_.size());
+    for (uint64_t i = first; i < last; ++i) {
+      graphs.push_back(random_graph(seeds_[i]));
+      const RandomGraph& g = graphs.back();
+      jobs.push_back({graphs.size() - 1, {g.plan.roles, true}});
+      cases.push_back(case_of(g, jobs.back().how));
       if (o_.print) std::cout << cases.back().text;
-      if (seed % 3 != 0) continue;
-      cases.push_back(variant_of(graphs.back(), static_cast<int>(cases.size()) - 1));
-      graph_of.push_back(graphs.size() - 1);
+      if (!g.plan.other_roles) continue;
+      jobs.push_back({graphs.size() - 1, other_way(g)});
+      cases.push_back(variant_of(g, static_cast<int>(cases.size()) - 1));
     }
     // Every fourth batch is compiled with the check of accesses; a replay of one seed always.
-    const Where where = {.gpus = o_.gpus, .check_access = o_.gpus == 0 && (first / o_.batch % 4 == 3 || o_.first == o_.last)};
+    const Where where = {.gpus = o_.gpus, .check_access = o_.gpus == 0 && (index % 4 == 3 || seeds_.size() == 1), .nowhere = !o_.run};
     const BatchResult r = run_batch(cases, where);
     Coverage covered;
     for (size_t i = 0; i < cases.size(); ++i) {
-      const RandomGraph& g = graphs[graph_of[i]];
-      if (!r.errors[i].empty()) report(g, r.prepared[i].c, r.errors[i], where);
-      else if (cases[i].same_as < 0) covered.add(r.prepared[i], g.plan.roles);
+      if (r.errors[i].empty()) covered.add(r.prepared[i]);
+      else report(graphs[jobs[i].graph], jobs[i].how, r.prepared[i].c, r.errors[i], where);
     }
     std::lock_guard lock(mutex_);
     coverage_.add(covered);
@@ -161,12 +180,11 @@ class Fuzzer {
   }
 
   // A graph with fewer ops that still fails: ops that no other reads go, from the last one on, and settings.
-  std::string shrink(const RandomGraph& g, Case c, const Where& where, std::string& error) {
+  std::string shrink(const RandomGraph& g, How how, Case c, const Where& where, std::string& error) {
     c.same_as = -1;
     std::vector<bool> kept(g.ops.size(), true);
-    bool settings = true;
     const auto fails = [&] {
-      c.text = g.text(kept, settings);
+      c.text = g.text(kept, how.roles, how.settings);
       const std::string e = run_batch({c}, where).errors[0];
       if (!e.empty()) error = e;
       return !e.empty();
@@ -184,17 +202,18 @@ class Fuzzer {
       kept[i] = false;
       if (!fails()) kept[i] = true;
     }
-    settings = false;
-    if (!fails()) settings = true;
+    const How as_it_was = how;
+    how = {RolesKind::Auto, false};
+    if (!fails()) how = as_it_was;
     fails();
-    return g.text(kept, settings);
+    return g.text(kept, how.roles, how.settings);
   }
 
-  void report(const RandomGraph& g, const Case& c, std::string error, const Where& where) {
+  void report(const RandomGraph& g, const How& how, const Case& c, std::string error, const Where& where) {
     std::string text = c.text, smaller;
     if (o_.shrink) {
       std::string shrunk_error;
-      smaller = shrink(g, c, where, shrunk_error);
+      smaller = shrink(g, how, c, where, shrunk_error);
       if (!smaller.empty()) smaller = fmt::format("with fewer ops: {}\n{}", shrunk_error, smaller);
     }
     std::lock_guard lock(mutex_);
@@ -203,6 +222,7 @@ class Fuzzer {
   }
 
   const Options o_;
+  std::vector<uint64_t> seeds_;
   std::mutex mutex_;
   Coverage coverage_;
   int failures_ = 0;

@@ -72,9 +72,9 @@ std::vector<Source> sources(const fs::path& examples) {
 }})",
                                 overlap),
                     "cpu"});
-  // Every 7th, so that all numbers of ranks, dtypes and settings are met.
-  for (uint64_t i = 0; i < 48; ++i) {
-    const RandomGraph g = random_graph(7 * i + i / 4);
+  // Every 8th of the covering seeds, so that all numbers of ranks, dtypes and settings are met.
+  for (uint64_t seed = 0; seed < kCoveringSeeds; seed += 8) {
+    const RandomGraph g = random_graph(seed);
     list.push_back({fmt::format("seed_{}", g.seed), g.text(), "cpu"});
   }
   return list;

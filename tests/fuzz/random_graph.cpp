@@ -12,6 +12,8 @@
 #include <optional>
 #include <set>
 
+#include "compiler/ops/op.h"
+
 namespace maco::fuzz {
 
 namespace {
@@ -101,15 +103,10 @@ class Maker {
   RandomGraph make() {
     choose_sizes();
     std::vector<std::string> steps = g_.plan.forced;
-    const auto wanted = static_cast<size_t>(r_.range(4, 12));
-    if (world_ > 1 && r_.chance(85)) steps.insert(steps.end(), {some_collective(), some_collective()});
-    if (r_.chance(12)) steps.emplace_back("barrier");  // it has no operand, so that few plans force it
-    while (steps.size() < wanted) steps.push_back(glue());
+    while (steps.size() < 8) steps.push_back(glue());
+    for (int64_t more = r_.range(0, 2); more > 0; --more) steps.push_back(glue());
     r_.shuffle(steps);
-    for (const std::string& feature : steps) {
-      if (g_.ops.size() >= 13) break_even(feature);
-      else step(feature);
-    }
+    for (const std::string& feature : steps) step(feature);
     settings();
     launches();
     for (const OpText& op : g_.ops)
@@ -142,7 +139,7 @@ class Maker {
   int64_t width() { return r_.chance(85) ? r_.pick(widths_) : r_.pick<int64_t>({1, 4, 5, 7, 16, 32, 65}); }
   Extent fixed_rows() { return {r_.chance(85) ? r_.pick(rows_) : r_.pick<int64_t>({1, 2, 3, 7, 17}), 0, 0}; }
   Extent rows() {
-    if (dims_.empty() || r_.chance(prefer_dims_ ? 10 : 40)) return fixed_rows();
+    if (dims_.empty() || (!needs_dims_ && r_.chance(40))) return fixed_rows();
     if (dims_.size() > 1 && r_.chance(25)) return {0, 0, r_.range(1, 3)};
     if (r_.chance(15)) return {r_.range(1, 3), r_.range(1, 2), 0};
     return {0, 1, 0};
@@ -192,7 +189,7 @@ class Maker {
   }
   Value random_input(DType dtype) {
     const int64_t axes = r_.pick<int64_t>({1, 2, 2, 2, 2, 2, 3, 4});
-    if (axes == 1) return input(dtype, {dims_.empty() || r_.chance(60) ? Extent{width(), 0, 0} : rows()});
+    if (axes == 1) return input(dtype, {dims_.empty() || (!needs_dims_ && r_.chance(60)) ? Extent{width(), 0, 0} : rows()});
     Shape s = {rows()};
     for (int64_t a = 2; a < axes; ++a) s.push_back({r_.range(1, 3), 0, 0});
     s.push_back({width(), 0, 0});
@@ -217,10 +214,11 @@ class Maker {
 
   // A value of `dtype` that `accept` takes, most likely a recent one; else a new input of a shape that `shape` gives, which it must take.
   using Accept = std::function<bool(const Value&)>;
+  bool has_dims(const Value& v) const { return !needs_dims_ || !v.constant(); }
   Value pick(DType dtype, const Accept& accept, const std::function<Shape()>& shape = {}) {
     std::vector<const Value*> found;
     for (const Value& v : values_)
-      if (v.dtype == dtype && accept(v)) found.push_back(&v);
+      if (v.dtype == dtype && has_dims(v) && accept(v)) found.push_back(&v);
     // Results before inputs, and those that nothing reads yet before others: long chains, few outputs.
     const auto prefer = [&](const auto& better) {
       std::vector<const Value*> some;
@@ -230,12 +228,6 @@ class Maker {
     };
     prefer([](const Value& v) { return v.name[0] == 't'; });
     prefer([&](const Value& v) { return !read_.count(v.name); });
-    if (prefer_dims_) {
-      std::vector<const Value*> moving;
-      for (const Value* v : found)
-        if (!v->constant()) moving.push_back(v);
-      if (!moving.empty() || r_.chance(80)) found = moving;
-    }
     if (!found.empty() && !r_.chance(12)) {
       size_t back = 0;
       while (back + 1 < found.size() && r_.chance(50)) ++back;
@@ -244,7 +236,7 @@ class Maker {
     for (int tries = 0; !shape && tries < 60; ++tries) {
       const size_t before = values_.size(), declared = g_.declarations.size();
       Value v = random_input(dtype);
-      if (accept(v)) return v;
+      if (has_dims(v) && accept(v)) return v;
       values_.resize(before);
       g_.declarations.resize(declared);
     }
@@ -285,6 +277,11 @@ class Maker {
     if (out != t) attrs.push_back(fmt::format("dtype = {}", ir::name(out)));
     return out;
   }
+  // The same values, most often of the same type.
+  Value converted(Value v, std::vector<std::string>& attrs) {
+    v.dtype = typed(v.dtype, attrs);
+    return v;
+  }
   static Value computed(DType t, Shape shape, double most, bool positive = false) {
     return {"", t, std::move(shape), most, !is_float(t), positive, 0};
   }
@@ -307,17 +304,12 @@ class Maker {
     return r_.pick(features());
   }
 
-  // Enough ops: only what the plan asks for is still made.
-  void break_even(const std::string& feature) {
-    if (contains(g_.plan.forced, feature)) step(feature);
-  }
-
   void step(const std::string& f) {
     const bool forced = contains(g_.plan.forced, f);
     DType t = forced ? g_.plan.dtype : some_dtype();
     if (!takes(f, t)) t = some_float();
     if (!takes(f, t)) t = DType::F32;
-    prefer_dims_ = forced && !dims_.empty();
+    needs_dims_ = forced && !dims_.empty();
     if (f == "matmul") matmul(t);
     else if (contains(kBinary, f)) binary(f, t);
     else if (contains(kUnary, f)) unary(f, t);
@@ -331,7 +323,7 @@ class Maker {
     else if (f == "argmax") argmax(t);
     else if (f == "sum" || f == "mean" || f == "max") reduction(f, t);
     else if (f == "cast") cast(t);
-    else if (f == "copy") { const Value v = any(t); emit(f, {v.name}, {}, v); }
+    else if (f == "copy") copy(t);
     else if (f == "reshape") reshape(t);
     else if (f == "transpose") transpose(t);
     else if (f == "slice") slice(t);
@@ -339,7 +331,14 @@ class Maker {
     else if (f == "split") split(t);
     else if (f == "barrier") { emit(f, {}, {}, {}, 0); g_.ops.back().name = fresh("b"); }
     else collective(f, t);
-    if (r_.chance(8)) accumulate();
+    if (r_.chance(3)) accumulate();
+  }
+
+  void copy(DType t) {
+    const Value v = any(t);
+    std::vector<std::string> attrs;
+    const Value y = converted(v, attrs);
+    emit("copy", {v.name}, attrs, y);
   }
 
   void softmax(DType t) {
@@ -381,30 +380,32 @@ class Maker {
     std::vector<std::string> in = {a.name, b};
     if (transposed) attrs.push_back("transpose_b = true");
     if (r_.chance(30)) in.push_back(param(is_float(t) ? other_float(t) : t, {n}));
-    if (r_.chance(30)) attrs.push_back("activation = " + (is_float(t) ? r_.word({"relu", "silu", "gelu"}) : "relu"));
+    if (r_.chance(45)) attrs.push_back("activation = " + (is_float(t) ? r_.word({"relu", "silu", "gelu"}) : "relu"));
     emit("matmul", in, attrs, computed(out, shape, a.most * grows + 5));
   }
 
   void binary(const std::string& f, DType t) {
-    const Value a = any(t);
+    // Not sub of two results: the difference of nearly equal numbers has no bound.
+    const bool exact = f == "sub" && is_float(t);
+    const Value a = exact && r_.chance(40) ? pick(t, [&](const Value& v) { return fits(v.shape) && v.exact; }) : any(t);
+    if (exact && a.exact && r_.chance(50)) input(t, a.shape);
     std::vector<std::string> attrs;
     const bool times = f == "mul";
     const auto result = [&](double other, bool positive) {
       const DType out = typed(t, attrs);
       return computed(out, a.shape, times ? a.most * other : a.most + other, positive && a.positive && f != "sub");
     };
-    // Not sub of two results: the difference of nearly equal numbers has no bound.
     std::vector<Value> same;
     for (const Value& v : values_)
       if (v.shape == a.shape && is_float(v.dtype) == is_float(t) && (!is_float(t) || a.most * v.most < 3000) &&
-          (f != "sub" || !is_float(t) || (v.exact && a.exact && v.name != a.name)))
+          (!exact || (v.exact && a.exact && v.name != a.name)))
         same.push_back(v);
-    if (!same.empty() && r_.chance(55)) {
+    if (!same.empty() && r_.chance(45)) {
       const Value b = r_.pick(same);
       const Value y = result(b.most, b.positive || (times && b.name == a.name));
       emit(f, {a.name, b.name}, attrs, y);
     } else if (a.last() > 0 && r_.chance(60)) {
-      const std::string b = param(t, {r_.chance(70) ? a.last() : 1});
+      const std::string b = param(t, {r_.chance(45) ? a.last() : 1});
       emit(f, {a.name, b}, attrs, result(5, false));
     } else {
       const std::string number = is_float(t) ? r_.word({"0.5", "2", "-1", "1.25"}) : r_.word({"3", "-1", "1073741824", "2"});
@@ -465,7 +466,7 @@ class Maker {
     if (r_.chance(30)) attrs.push_back("theta = 500000");
     if (r_.chance(30)) attrs.push_back("scaling = {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position: 64}");
     if (r_.chance(30)) in.push_back(tensor("p", "input", DType::I32, {v.shape[0]}));
-    else attrs.push_back("position = " + (r_.chance(40) ? r_.word({"3", "rank * 2 + 1"}) : scalar() + r_.word({"", " + 1", " + rank"})));
+    else attrs.push_back("position = " + (r_.chance(50) ? r_.word({"3", "rank * 2 + 1"}) : scalar() + r_.word({"", " + 1", " + rank"})));
     emit("rope", in, attrs, computed(out, v.shape, v.most * 1.5));
   }
 
@@ -493,7 +494,8 @@ class Maker {
       in.push_back(input(r_.chance(80) ? type : other_float(t), shape).name);
       int64_t length = s;
       if (s > 26 && r_.chance(40)) attrs.push_back(fmt::format("length = {} + {}", scalar(), length = 2));
-      else if (r_.chance(30)) attrs.push_back(fmt::format("length = {}", length = r_.range(1, s)));
+      else if (s > world_ && r_.chance(25)) attrs.push_back(fmt::format("length = rank + {}", length = r_.range(1, s - world_ + 1)));
+      else if (r_.chance(45)) attrs.push_back(fmt::format("length = {}", length = r_.range(1, s)));
       // Queries that no key comes before have nothing to see.
       causal = causal && q.constant() && q.shape[0].fixed <= length;
     }
@@ -506,11 +508,12 @@ class Maker {
     const Value x = pick(
         t, [&](const Value& v) { return v.axes() == 2 && v.last() > 0 && v.most <= 3000 && fits(v.shape); },
         [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
-    const int64_t rows_of_cache = most_of(x.shape[0]) + 24 + r_.range(0, 9);
+    const int64_t rows_of_cache = most_of(x.shape[0]) + 24 + world_ + r_.range(0, 9);
     const Shape shape = {{rows_of_cache, 0, 0}, x.shape[1]};
     const DType type = is_float(t) && !contains<std::string>(g_.plan.forced, "kv_append") ? other_float(t) : t;
     const std::string cache = tensor("cache", "state", type, shape);
-    const std::string at = r_.chance(75) ? scalar() : fmt::to_string(r_.range(0, 24));
+    std::string at = r_.chance(65) ? scalar() : fmt::to_string(r_.range(0, 24));
+    if (r_.chance(25)) at += " + rank";
     change_state("kv_append", {cache, x.name}, {"at = " + at});
     const auto d = heads(x.last(), false);
     if (is_float(t) && !d.empty() && x.most <= 6 && r_.chance(60)) {
@@ -555,7 +558,7 @@ class Maker {
     std::string ids;
     std::vector<Value> found;
     for (const Value& v : values_)
-      if (v.below > 0 && v.axes() <= 3 && fits(v.shape)) found.push_back(v);
+      if (v.below > 0 && v.axes() <= 3 && has_dims(v) && fits(v.shape)) found.push_back(v);
     if (!found.empty() && r_.chance(50)) {
       const Value v = r_.pick(found);
       vocabulary = std::max(vocabulary, v.below);
@@ -563,7 +566,7 @@ class Maker {
       shape = v.shape;
     } else {
       shape = {rows()};
-      if (r_.chance(20)) shape.push_back({r_.range(1, 3), 0, 0});
+      if (r_.chance(40)) shape.push_back({r_.range(1, 3), 0, 0});
       ids = tensor("ids", "input", DType::I32, shape);
     }
     shape.push_back({n, 0, 0});
@@ -596,9 +599,10 @@ class Maker {
   }
 
   void cast(DType t) {
-    Value v = any(t);
+    // Truncation is a jump, so that only exact values become integers.
+    Value v = r_.chance(40) ? pick(t, [&](const Value& x) { return x.exact && fits(x.shape) && x.most <= 3000; }) : any(t);
     DType to = r_.pick<DType>({DType::F32, DType::F16, DType::BF16, DType::I32});
-    if (to == DType::I32 && !v.exact) to = DType::F32;          // truncation is a jump
+    if (to == DType::I32 && !v.exact) to = DType::F32;
     if (t == DType::I32 && v.most > 3000) to = DType::I32;
     const bool was_index = v.below > 0 && to == DType::I32;
     Value y = v;
@@ -634,7 +638,9 @@ class Maker {
     }
     const size_t open = r_.chance(40) ? static_cast<size_t>(r_.range(0, static_cast<int64_t>(shape.size()) - 1)) : SIZE_MAX;
     for (size_t a = 0; a < shape.size(); ++a) entries.push_back(a == open ? "-1" : shape[a].text());
-    emit("reshape", {v.name}, {fmt::format("shape = [{}]", fmt::join(entries, ", "))}, moved(v, shape));
+    std::vector<std::string> attrs = {fmt::format("shape = [{}]", fmt::join(entries, ", "))};
+    const Value y = converted(moved(v, shape), attrs);
+    emit("reshape", {v.name}, attrs, y);
   }
 
   void transpose(DType t) {
@@ -651,7 +657,8 @@ class Maker {
     }
     Shape shape;
     for (int64_t p : perm) shape.push_back(v.shape[static_cast<size_t>(p)]);
-    emit("transpose", {v.name}, attrs, moved(v, shape));
+    const Value y = converted(moved(v, shape), attrs);
+    emit("transpose", {v.name}, attrs, y);
   }
 
   // A random axis that `accept` takes, or nothing; and how it is written.
@@ -672,23 +679,29 @@ class Maker {
     const Value v = pick(
         t, [&](const Value& x) { return fits(x.shape) && std::any_of(x.shape.begin(), x.shape.end(), cuts); },
         [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
-    const size_t a = *axis_of(v, cuts);
+    const bool of_dim = v.shape[0].tokens > 0 && r_.chance(35);
+    const size_t a = of_dim ? 0 : *axis_of(v, cuts);
     const int64_t n = v.shape[a].fixed;
     Shape shape = v.shape;
     std::vector<std::string> attrs = {axis_text(v, a)};
-    if (world_ > 1 && n % world_ == 0 && r_.chance(40)) {
+    if (of_dim) {
+      attrs.emplace_back("end = tokens");
+      shape[a] = {0, 1, 0};
+    } else if (world_ > 1 && n % world_ == 0 && r_.chance(40)) {
       const int64_t part = n / world_;
       attrs.push_back(fmt::format("begin = rank * {}", part));
       attrs.push_back(fmt::format("end = rank * {} + {}", part, part));
       shape[a] = {part, 0, 0};
     } else {
-      const int64_t begin = r_.range(0, n / 2), end = r_.range(begin + 1, n), step = r_.pick<int64_t>({1, 1, 2, 3});
-      if (begin > 0 || r_.chance(50)) attrs.push_back(fmt::format("begin = {}", begin > 0 && r_.chance(30) ? begin - n : begin));
-      if (end < n || r_.chance(50)) attrs.push_back(fmt::format("end = {}", end));
+      const int64_t begin = r_.chance(70) ? r_.range(0, n / 2) : 0, end = r_.chance(70) ? r_.range(begin + 1, n) : n;
+      const int64_t step = r_.pick<int64_t>({1, 1, 2, 3});
+      if (begin > 0 || r_.chance(30)) attrs.push_back(fmt::format("begin = {}", begin > 0 && r_.chance(50) ? begin - n : begin));
+      if (end < n || r_.chance(30)) attrs.push_back(fmt::format("end = {}", end));
       if (step > 1) attrs.push_back(fmt::format("step = {}", step));
       shape[a] = {(end - begin + step - 1) / step, 0, 0};
     }
-    emit("slice", {v.name}, attrs, moved(v, shape));
+    const Value y = converted(moved(v, shape), attrs);
+    emit("slice", {v.name}, attrs, y);
   }
 
   void concat(DType t) {
@@ -715,7 +728,9 @@ class Maker {
       y.positive = y.positive && p.positive;
       y.below = y.below == 0 || p.below == 0 ? 0 : std::max(y.below, p.below);
     }
-    emit("concat", in, {axis_text(v, *a)}, y);
+    std::vector<std::string> attrs = {axis_text(v, *a)};
+    y = converted(y, attrs);
+    emit("concat", in, attrs, y);
   }
 
   void split(DType t) {
@@ -727,7 +742,9 @@ class Maker {
     const size_t a = *axis_of(v, cuts);
     Value y = v;
     y.shape[a] = v.shape[a].over(parts);
-    emit("split", {v.name}, {axis_text(v, a)}, y, static_cast<int>(parts));
+    std::vector<std::string> attrs = {axis_text(v, a)};
+    y = converted(y, attrs);
+    emit("split", {v.name}, attrs, y, static_cast<int>(parts));
   }
 
   void collective(const std::string& f, DType t) {
@@ -762,11 +779,8 @@ class Maker {
     if (kind == "ring_shift" && r_.chance(70)) attrs.push_back("by = " + r_.word({"1", "-1", "2", "world - 1", "0"}));
     if (gathers) y.shape[0] = v.shape[0].times(world_);
     if (kind == "reduce_scatter") y.shape[0] = v.shape[0].over(world_);
-    if (is_float(t) && r_.chance(12)) {  // converts on its way out
-      const DType out = other_float(t);
-      if (out != t) attrs.push_back(fmt::format("dtype = {}", ir::name(out)));
-      y.dtype = out;
-    }
+    if ((gathers || kind == "reduce_scatter") && r_.chance(40)) attrs.push_back("algorithm = " + r_.word({"auto", "oneshot"}));
+    y = converted(y, attrs);
     emit(f, {v.name}, attrs, y);
   }
 
@@ -774,38 +788,38 @@ class Maker {
 
   static std::string name_of(const OpText& op) { return op.name.empty() ? op.out[0] : op.name; }
 
+  std::string ranges(int64_t compute, int64_t comm) {
+    std::vector<std::string> list;
+    int64_t at = 0;
+    const auto range = [&](int64_t n, const std::string& rest) {
+      list.push_back(fmt::format("{{sms: [{}, {}], role: {}}}", at, at + n, rest));
+      at += n;
+    };
+    const bool comm_first = r_.chance(30);
+    if (comm_first) range(comm, "comm");
+    std::vector<std::string> kinds;
+    for (const OpText& op : g_.ops)
+      if (!ops::find_op(op.kind)->collective && !contains(kinds, op.kind)) kinds.push_back(op.kind);
+    if (compute >= 2 && kinds.size() >= 2 && r_.chance(70)) {
+      r_.shuffle(kinds);
+      const auto half = static_cast<std::ptrdiff_t>(kinds.size() / 2);
+      const std::vector<std::string> first(kinds.begin(), kinds.begin() + half), second(kinds.begin() + half, kinds.end());
+      range(compute / 2, fmt::format("compute, tasks: [{}]", fmt::join(first, ", ")));
+      // With one rank collectives are copies, so somebody must take anything.
+      range(compute - compute / 2, world_ > 1 && r_.chance(50) ? fmt::format("compute, tasks: [{}]", fmt::join(second, ", ")) : "compute");
+    } else {
+      range(compute, "compute");
+    }
+    if (!comm_first) range(comm, "comm");
+    return fmt::format("set sm_roles = [{}]", fmt::join(list, ", "));
+  }
+
   void settings() {
     auto& ops = g_.ops;
-    std::set<std::string> collective_kinds = {"allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "ring_shift", "barrier"};
     const int64_t compute = r_.range(1, 6), comm = r_.range(1, 8 - compute);
-    if (g_.plan.roles == RolesKind::Counts) {
-      g_.set_statements.push_back(fmt::format("set sm_roles = {{compute: {}, comm: {}}}", compute, comm));
-    } else if (g_.plan.roles == RolesKind::Ranges) {
-      std::vector<std::string> ranges;
-      int64_t at = 0;
-      const auto range = [&](int64_t n, const std::string& rest) {
-        ranges.push_back(fmt::format("{{sms: [{}, {}], role: {}}}", at, at + n, rest));
-        at += n;
-      };
-      const bool comm_first = r_.chance(30);
-      if (comm_first) range(comm, "comm");
-      std::vector<std::string> kinds;
-      for (const OpText& op : ops)
-        if (!collective_kinds.count(op.kind) && !contains(kinds, op.kind)) kinds.push_back(op.kind);
-      if (compute >= 2 && kinds.size() >= 2 && r_.chance(70)) {
-        r_.shuffle(kinds);
-        const auto half = static_cast<std::ptrdiff_t>(kinds.size() / 2);
-        const std::vector<std::string> first(kinds.begin(), kinds.begin() + half), second(kinds.begin() + half, kinds.end());
-        range(compute / 2, fmt::format("compute, tasks: [{}]", fmt::join(first, ", ")));
-        // With one rank collectives are copies, so somebody must take anything.
-        range(compute - compute / 2, world_ > 1 && r_.chance(50) ? fmt::format("compute, tasks: [{}]", fmt::join(second, ", ")) : "compute");
-      } else {
-        range(compute, "compute");
-      }
-      if (!comm_first) range(comm, "comm");
-      g_.set_statements.push_back(fmt::format("set sm_roles = [{}]", fmt::join(ranges, ", ")));
-    }
-    if (r_.chance(35)) g_.set_statements.push_back("set overlap = " + r_.word({"none", "conservative", "aggressive"}));
+    g_.roles_statements[static_cast<size_t>(RolesKind::Counts)] = fmt::format("set sm_roles = {{compute: {}, comm: {}}}", compute, comm);
+    g_.roles_statements[static_cast<size_t>(RolesKind::Ranges)] = ranges(compute, comm);
+    if (r_.chance(45)) g_.set_statements.push_back("set overlap = " + r_.word({"none", "conservative", "aggressive", "aggressive"}));
 
     for (OpText& op : ops) {
       if (r_.chance(10)) op.attrs.push_back("priority = " + r_.word({"high", "low"}));
@@ -850,7 +864,7 @@ class Maker {
   int64_t world_ = 1;
   std::vector<DimRange> dims_;
   std::vector<int64_t> rows_, widths_;
-  bool huge_ = false, scalar_ = false, prefer_dims_ = false;
+  bool huge_ = false, scalar_ = false, needs_dims_ = false;
   std::vector<Value> values_;
   std::set<std::string> read_;
   int count_ = 0;
@@ -876,14 +890,28 @@ bool takes(const std::string& feature, DType dtype) {
 }
 
 Plan plan_of(uint64_t seed) {
-  constexpr uint64_t kWorldsCount = std::size(kWorlds), kClasses = kWorldsCount * std::size(kDTypes), kRounds = kCoveringSeeds / kClasses;
-  const uint64_t cls = seed % kClasses, round = seed / kClasses % kRounds, again = seed / kCoveringSeeds;
+  // In an order of their own, so that any part of the seeds has something of everything.
+  static const std::vector<uint64_t> order = [] {
+    std::vector<uint64_t> all(kCoveringSeeds);
+    std::iota(all.begin(), all.end(), uint64_t{0});
+    Random(1).shuffle(all);
+    return all;
+  }();
+  uint64_t rest = order[seed % kCoveringSeeds];
+  const auto digit = [&](uint64_t of) {
+    const uint64_t n = rest % of;
+    rest /= of;
+    return n;
+  };
+  const uint64_t again = seed / kCoveringSeeds, second = digit(kGraphsOfRoles), round = digit(kRounds), cls = rest;
   Random r(cls * 1000 + again);
   Plan p;
-  p.world = kWorlds[cls % kWorldsCount];
-  p.dtype = kDTypes[cls / kWorldsCount];
-  p.dims = (round + cls / 2) % 2 == 0;
-  p.roles = static_cast<RolesKind>((round + cls) % 3);
+  p.world = kWorlds[digit(std::size(kWorlds))];
+  p.dtype = kDTypes[digit(std::size(kDTypes))];
+  p.dims = digit(2) == 1;
+  const auto roles = [&](uint64_t n) { return static_cast<RolesKind>((cls + round + n) % kRolesKinds); };
+  p.roles = roles(2 * second);
+  if (second == 0) p.other_roles = roles(1);
   if (again > 0 && r.chance(15)) p.world = 6;
   std::vector<std::string> list;
   for (const std::string& f : features())
@@ -893,7 +921,7 @@ Plan plan_of(uint64_t seed) {
   return p;
 }
 
-std::string RandomGraph::text(const std::vector<bool>& kept, bool with_settings) const {
+std::string RandomGraph::text(const std::vector<bool>& kept, RolesKind roles, bool with_settings) const {
   std::set<std::string> used, read, defined;
   const auto words = [&](const std::string& attr) {
     std::string word;
@@ -933,6 +961,7 @@ std::string RandomGraph::text(const std::vector<bool>& kept, bool with_settings)
     s += fmt::format("  {}{}{}{}({}){}\n", output ? "output " : "", fmt::join(op.out, ", "), op.out.empty() ? "" : " = ", op.kind,
                      fmt::join(arguments, ", "), op.name.empty() ? "" : " @" + op.name);
   }
+  if (const std::string& statement = roles_statements[static_cast<size_t>(roles)]; !statement.empty()) s += "  " + statement + "\n";
   if (with_settings) {
     for (const std::string& statement : set_statements) s += "  " + statement + "\n";
     for (const auto& [name, members] : regions) {

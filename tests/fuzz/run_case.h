@@ -29,6 +29,7 @@ struct Case {
 struct Where {
   int gpus = 0;               // that share the ranks of each graph; 0: the CPU target
   bool check_access = false;  // accesses against declared regions; CPU target only
+  bool nowhere = false;       // only through the passes
 };
 
 /// A case through the pipeline, with a print and a parse between all passes.
