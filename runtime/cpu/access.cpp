@@ -96,6 +96,7 @@ void AccessChecker::start(uint32_t epoch, const ir::Lookup& dims) {
   epoch_ = epoch;
   elements_ = actual_elements(program_, dims);
   findings_.clear();
+  traffic_.assign(program_.calls.size(), {});
 }
 
 char* AccessChecker::base(ir::BufferId id, int rank) const { return address_of(program_, ranks_, id, rank, epoch_); }
@@ -120,6 +121,13 @@ void AccessChecker::task(CpuContext& context, int place, bool begins) {
     access.written.assign(bytes, 0);
     return;
   }
+  if (access.place >= 0) {
+    const std::lock_guard lock(mutex_);
+    Traffic& sum = traffic_[ir::index(program_[streams_[static_cast<size_t>(context.cta)][static_cast<size_t>(access.place)]].call)];
+    sum.read += access.traffic.read;
+    sum.written += access.traffic.written;
+    sum.to_peers += access.traffic.to_peers;
+  }
   size_t at = 0;
   for (const ByteRange& range : access.must) {
     for (uintptr_t byte = range.begin; byte < range.end; ++byte, ++at) {
@@ -135,6 +143,8 @@ void AccessChecker::task(CpuContext& context, int place, bool begins) {
 void AccessChecker::access(CpuContext& context, const void* address, uint64_t bytes, bool writes) {
   TaskAccess& access = *context.task_access;
   const auto begin = reinterpret_cast<uintptr_t>(address);
+  (writes ? access.traffic.written : access.traffic.read) += static_cast<int64_t>(bytes);
+  if (writes && is_peers(context, begin)) access.traffic.to_peers += static_cast<int64_t>(bytes);
   const std::vector<ByteRange>& allowed = writes ? access.writes : access.reads;
   if (holder(allowed, begin, begin + bytes) == allowed.end()) {
     // The first byte that is outside: the one to name.
@@ -150,6 +160,15 @@ void AccessChecker::access(CpuContext& context, const void* address, uint64_t by
     for (uintptr_t byte = from; byte < to; ++byte) access.written[at + (byte - range.begin)] = 1;
     at += range.end - range.begin;
   }
+}
+
+bool AccessChecker::is_peers(const CpuContext& context, uintptr_t address) const {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const auto start = reinterpret_cast<uintptr_t>(ranks_[rank].symmetric);
+    if (address >= start && address < start + static_cast<uintptr_t>(program_.symmetric_bytes))
+      return rank != static_cast<size_t>(context.rank);
+  }
+  return false;
 }
 
 std::string AccessChecker::place_name(uintptr_t address, const std::vector<ir::BufferId>& operands) const {
@@ -192,6 +211,11 @@ void AccessChecker::found(const CpuContext& context, const TaskAccess& access, u
     if (line.starts_with(who)) return;  // its first is enough
   }
   findings_.push_back(who + place_name(address, operands) + ", which it " + (what[0] == 'd' ? "says it does" : "does not declare"));
+}
+
+std::vector<Traffic> AccessChecker::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return traffic_;
 }
 
 std::string AccessChecker::findings() const {

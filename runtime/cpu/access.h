@@ -32,12 +32,19 @@ std::vector<int64_t> actual_elements(const ir::Program& program, const ir::Looku
 /// Sorts, and joins what touches.
 void merge(std::vector<ByteRange>& ranges);
 
+/// Bytes that tasks read and wrote, each as often as they did, with packets' flags.
+struct Traffic {
+  int64_t read = 0, written = 0;
+  int64_t to_peers = 0;  // of those written
+};
+
 /// What the current task of a context may touch, and what it has written of what it must.
 struct TaskAccess {
   int place = -1;
   std::vector<ByteRange> reads, writes;  // sorted and disjoint; reads include writes
   std::vector<ByteRange> must;           // sorted and disjoint
   std::vector<uint8_t> written;          // a byte of `must` each, in order
+  Traffic traffic;
 };
 
 /// Methods other than `start` may be called by all threads of a launch.
@@ -52,12 +59,15 @@ class AccessChecker {
   void access(CpuContext& context, const void* address, uint64_t bytes, bool writes);
   /// What was wrong, a line each; "" if nothing.
   std::string findings() const;
+  /// What the tasks of each call of the program moved since `start`, on all ranks.
+  std::vector<Traffic> traffic() const;
 
  private:
   char* base(ir::BufferId buffer, int rank) const;
   void add_ranges(const ir::Region& region, int rank, std::vector<ByteRange>& out) const {
     runtime::add_ranges(program_, ranks_, region, rank, epoch_, elements_, out);
   }
+  bool is_peers(const CpuContext& context, uintptr_t address) const;
   void found(const CpuContext& context, const TaskAccess& access, uintptr_t address, const char* what);
   /// "element 8 (row 0, column 8) of 'x' on rank 1"; of `operands` if one of them lies there.
   std::string place_name(uintptr_t address, const std::vector<ir::BufferId>& operands) const;
@@ -69,6 +79,7 @@ class AccessChecker {
   std::vector<int64_t> elements_;  // actual ones of each buffer
   mutable std::mutex mutex_;
   std::vector<std::string> findings_;
+  std::vector<Traffic> traffic_;  // by call
 };
 
 }  // namespace maco::runtime

@@ -95,6 +95,7 @@ class LocalSession final : public CpuSession {
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
   Status set_regions(const ir::Program& program) override;
+  std::vector<Traffic> traffic() const override { return checker_ ? checker_->traffic() : std::vector<Traffic>(); }
   Status step(int launches, const LaunchValues& values, const std::function<void(int, int)>& before,
               const std::function<void(Stepper&)>& drive) override;
   std::vector<RankAddresses> addresses(const ir::Program& program) override;

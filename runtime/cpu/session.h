@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ir/program.h"
+#include "runtime/cpu/access.h"
 #include "runtime/cpu/compile.h"
 #include "runtime/cpu/stepper.h"
 #include "runtime/host/session.h"
@@ -16,6 +18,8 @@ class CpuSession : public Session, public Steppable {
   /// What each task may touch, for SessionOptions::check_access: the Program that the kernel was made from, planned and scheduled.
   /// From then on a launch in which a task touches anything else, or doesn't write all that it declares as written, fails.
   virtual Status set_regions(const ir::Program& program) = 0;
+  /// After a launch with regions: what the tasks of each call of that Program moved, on all ranks.
+  virtual std::vector<Traffic> traffic() const = 0;
 };
 
 /// Compiles a kernel.cu (any target's) and allocates its memory on all ranks; null with a status if that can't be. Tensors are zero.
