@@ -155,6 +155,12 @@ bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DT
   return true;
 }
 
+// Is the step its argument as it is, the bits of a NaN included?
+bool keeps_bits(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {
+  return (s.function == "cast" || s.function == "copy") &&
+         arg_dtype(body, s.args[0], operands) == s.dtype;
+}
+
 std::string literal(double v, bool is_float) {
   if (!is_float) {
     // The most negative integer has no literal of its own.
@@ -250,6 +256,12 @@ std::string check_body(const Body& body, const std::vector<DType>& operands) {
   return "";
 }
 
+bool moves(const Body& body, const std::vector<DType>& operands) {
+  return operands.size() == 1 &&
+         std::all_of(body.steps.begin(), body.steps.end(),
+                     [&](const BodyStep& s) { return keeps_bits(body, s, operands); });
+}
+
 ir::Code emit_apply(const Body& body, const std::vector<DType>& operands) {
   const auto acc = [](bool is_float) { return is_float ? "float" : "i32"; };
   std::string params, code;
@@ -286,7 +298,8 @@ ir::Code emit_apply(const Body& body, const std::vector<DType>& operands) {
       code += fmt::format("return {};", e);
       result_float = in_float;
     } else {
-      const bool keeps = s.dtype == (in_float ? DType::F32 : DType::I32);
+      const bool keeps = s.dtype == (in_float ? DType::F32 : DType::I32) ||
+                         keeps_bits(body, s, operands);
       code += fmt::format("{} t{} = {}; ", acc(ir::is_float(s.dtype)), i,
                           keeps ? e : fmt::format("round_to<{}>({})", device_type(s.dtype), e));
     }

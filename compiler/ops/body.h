@@ -70,6 +70,9 @@ std::optional<Body> parse_body(std::string_view text, std::string& error);
 /// i32".
 std::string check_body(const Body& body, const std::vector<ir::DType>& operands);
 
+/// Is the result operand 0 as it is: are all steps copies and casts to the dtype it has?
+bool moves(const Body& body, const std::vector<ir::DType>& operands);
+
 /// The body as a member function of a call's config:
 ///   static MACO_FN float apply(float v0, float v1) { ... }
 /// It takes each operand as to_acc gives it and returns the last step not yet rounded: the caller

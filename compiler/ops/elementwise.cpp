@@ -159,6 +159,7 @@ void tile_elementwise(TileContext& c) {
   const int64_t V =
       vector_width(full, runs ? std::vector<int64_t>{} : std::vector<int64_t>{out.cols});
 
+  const Body body = body_of(c.graph(), c.op());
   std::vector<ir::BufferId> buffers;
   for (const Mat& m : in) buffers.push_back(m.buffer);
   buffers.push_back(out.buffer);
@@ -172,7 +173,8 @@ void tile_elementwise(TileContext& c) {
               {"BN", t.bn},
               {"V", V},
               {"runs", runs},
-              {"apply", emit_apply(body_of(c.graph(), c.op()), dtypes)}},
+              {"moves", moves(body, dtypes)},
+              {"apply", emit_apply(body, dtypes)}},
              buffers);
   uint32_t tile = 0;
   for (int64_t r = 0; r < out.max_rows; r += t.bm) {

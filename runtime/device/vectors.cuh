@@ -21,7 +21,6 @@ struct Elements {
   MACO_FN void set(int i, T value) { words[i / kWord].v[i % kWord] = value; }
 };
 
-// Rounded to Y; the same bits where the type is the same.
 template <class Y, class X, int V>
 MACO_FN Elements<Y, V> convert(const Elements<X, V>& x) {
   if constexpr (is_same<X, Y>) {
@@ -29,7 +28,7 @@ MACO_FN Elements<Y, V> convert(const Elements<X, V>& x) {
   } else {
     Elements<Y, V> y;
     MACO_UNROLL
-    for (int i = 0; i < V; ++i) y.set(i, from_acc<Y>(to_acc(x.get(i))));
+    for (int i = 0; i < V; ++i) y.set(i, convert<Y>(x.get(i)));
     return y;
   }
 }

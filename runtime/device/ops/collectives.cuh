@@ -44,7 +44,7 @@ MACO_FN u32 tile_of(u32 tile) {
   return C::mode == 1 ? u32(tile % C::T) : tile;
 }
 
-// Packets: kLane elements of T in the 4 bytes of payload.
+// Packets: kCount elements of T in the 4 bytes of payload.
 template <class T>
 struct PacketOf {
   static constexpr int kCount = 4 / int(sizeof(T));
@@ -109,7 +109,7 @@ MACO_FN A reduce_step(A a, A b) {
 }
 template <class C>
 MACO_FN float reduce_end(float a) {
-  return C::reduce == 1 ? a / float(C::W) : a;
+  return C::reduce == 1 ? fdiv(a, float(C::W)) : a;
 }
 template <class C>
 MACO_FN i32 reduce_end(i32 a) {
@@ -133,7 +133,7 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
     X own[kCount] = {};
     X arrived[int(C::W)][kCount] = {};
     if constexpr (C::packets) {
-#pragma unroll
+      MACO_UNROLL
       for (int s = 0; s < int(C::W); ++s) {
         if (s == ctx.rank()) continue;
         typename PacketOf<X>::Bits bits;
@@ -141,7 +141,7 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
         for (int k = 0; k < kCount; ++k) arrived[s][k] = bits.v[k];
       }
     } else {
-#pragma unroll
+      MACO_UNROLL
       for (int s = 0; s < int(C::W); ++s) {
         if (s == ctx.rank()) continue;
         const auto v = gload_vec<kCount>(slots + s * slot_row_elements<C>() + box.at + i * kCount);
@@ -150,7 +150,7 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
     }
     for (int k = 0; k < kCount; ++k)
       if (i * kCount + k < box.count()) own[k] = gload(x + box.element(i * kCount + k));
-#pragma unroll
+    MACO_UNROLL
     for (int s = 0; s < int(C::W); ++s)
       for (int k = 0; k < kCount; ++k) {
         const A v = to_acc(s == ctx.rank() ? own[k] : arrived[s][k]);
@@ -197,7 +197,7 @@ MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
     if (C::own_blocked) from += source * block;
     for (i64 e = lane(); e < box.count(); e += kLanes) {
       const i64 at = box.element(e);
-      gstore(y + at, from_acc<Y>(to_acc(gload(from + at))));
+      gstore(y + at, convert<Y>(gload(from + at)));
     }
     return;
   }
@@ -209,14 +209,14 @@ MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
       typename PacketOf<X>::Bits bits;
       if (!poll_packet(ctx, packet_slot<C>(from, row, box.at) + i, ctx.epoch(), bits.word, 0, source)) return;
       for (int k = 0; k < kCount; ++k)
-        if (i * kCount + k < box.count()) gstore(y + box.element(i * kCount + k), from_acc<Y>(to_acc(bits.v[k])));
+        if (i * kCount + k < box.count()) gstore(y + box.element(i * kCount + k), convert<Y>(bits.v[k]));
     }
   } else {
     constexpr int kVec = tile_vector<C, X>();
     const X* slot = from + row * slot_row_elements<C>() + box.at;
     for (i64 i = lane(); i < box.count() / kVec; i += kLanes) {
       const auto v = gload_vec<kVec>(slot + i * kVec);
-      for (int k = 0; k < kVec; ++k) gstore(y + box.element(i * kVec + k), from_acc<Y>(to_acc(v.v[k])));
+      for (int k = 0; k < kVec; ++k) gstore(y + box.element(i * kVec + k), convert<Y>(v.v[k]));
     }
   }
 }

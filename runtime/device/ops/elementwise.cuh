@@ -2,7 +2,7 @@
 // Needs vectors.cuh
 //
 // C: operands: Operands<...>, how each operand follows the result; Y; rows, N; BM x BN a tile; V elements at once; runs: a tile is
-//    one run of elements (its vectors may cross rows); apply(v0, v1, ...): an element, not yet rounded.
+//    one run of elements (its vectors may cross rows); moves: y is x0, bit by bit; apply(v0, v1, ...): an element, not yet rounded.
 // Operands: x0, x1, ..., y. x may be y.
 
 namespace maco {
@@ -108,10 +108,14 @@ MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, t
   }
   MACO_UNROLL
   for (int u = 0; u < U; ++u) {
-    Elements<typename C::Y, V> result;
-    MACO_UNROLL
-    for (int v = 0; v < V; ++v) result.set(v, from_acc<typename C::Y>(x[u].template apply<C>(v)));
-    result.store(y + element[u]);
+    if constexpr (C::moves) {
+      x[u].first.x.store(y + element[u]);
+    } else {
+      Elements<typename C::Y, V> result;
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) result.set(v, from_acc<typename C::Y>(x[u].template apply<C>(v)));
+      result.store(y + element[u]);
+    }
   }
 }
 
