@@ -58,20 +58,44 @@ MACO_FN A team_reduce(Context& ctx, A value, Op op) {
   return value;
 }
 
-// A lane's share of a sum. A lone lane keeps eight sums side by side, which its vector unit adds at once; folding them now and then
-// keeps long sums accurate.
-template <class A>
+// A lane's share of a sum over kSteps vectors. A lone lane keeps eight sums side by side, which its vector unit adds at once. Every
+// kFold vectors they are folded into a total, every kFold of these into another, and so on: no sum has so many terms that their
+// roundings add up.
+constexpr i64 kFold = 64;
+template <class A, i64 kSteps>
 struct Sum {
   static constexpr int kParts = kWarpLanes == 1 ? 8 : 1;
+  static constexpr int kLevels = kSteps <= kFold * kFold ? 1 : kSteps <= kFold * kFold * kFold ? 2 : 3;
   A part[kParts] = {};
-  A total = 0;
+  A level[kLevels] = {};
   MACO_FN void add(int i, A x) { part[i % kParts] = fn::add(part[i % kParts], x); }
+  // After vector k.
+  MACO_FN void added(i64 k) {
+    if (k % kFold != kFold - 1) return;
+    fold();
+    if constexpr (kLevels > 1)
+      if (k % (kFold * kFold) == kFold * kFold - 1) carry<0>();
+    if constexpr (kLevels > 2)
+      if (k % (kFold * kFold * kFold) == kFold * kFold * kFold - 1) carry<1>();
+  }
+  MACO_FN A total() {
+    fold();
+    A all = level[0];
+    MACO_UNROLL
+    for (int l = 1; l < kLevels; ++l) all = fn::add(level[l], all);
+    return all;
+  }
   MACO_FN void fold() {
     MACO_UNROLL
     for (int i = 0; i < kParts; ++i) {
-      total = fn::add(total, part[i]);
+      level[0] = fn::add(level[0], part[i]);
       part[i] = 0;
     }
+  }
+  template <int kFrom>
+  MACO_FN void carry() {
+    level[kFrom + 1] = fn::add(level[kFrom + 1], level[kFrom]);
+    level[kFrom] = 0;
   }
 };
 
@@ -138,14 +162,13 @@ struct Held {
 // Adds f(x) over the first n elements of a held row.
 template <class Team, class W, class T, int V, class F>
 MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V>& row, i64 n, F f) {
-  Sum<AccOf<T>> sum;
+  Sum<AccOf<T>, W::kSteps> sum;
   row.visit(n, [&](int k, i64, Vec<T, V> x) {
     MACO_UNROLL
     for (int v = 0; v < V; ++v) sum.add(V == 1 ? k : v, f(to_acc(x.v[v])));
-    if (!W::kHeld && k % 64 == 63) sum.fold();
+    if (!W::kHeld) sum.added(k);
   });
-  sum.fold();
-  return team_reduce<Team>(ctx, sum.total, [](AccOf<T> a, AccOf<T> b) { return fn::add(a, b); });
+  return team_reduce<Team>(ctx, sum.total(), [](AccOf<T> a, AccOf<T> b) { return fn::add(a, b); });
 }
 
 // The largest of the first n elements, NaN if there is one.

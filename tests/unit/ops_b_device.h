@@ -296,6 +296,20 @@ void check_reductions(i64 rows, i64 cols, int special = 0) {
     CHECK(error_of(soft, softs) < bound_of<X>());
   }
 }
+// A lane's share of a long row of equal elements, where all roundings go one way. As long as a sum of two levels and one of three.
+template <i64 kSteps>
+double error_of_long_sum() {
+  Sum<float, kSteps> sum;
+  for (i64 k = 0; k < kSteps; ++k) {
+    sum.add(0, 0.1f);
+    sum.added(k);
+  }
+  return std::abs(sum.total() / (static_cast<double>(0.1f) * kSteps) - 1);
+}
+inline void check_long_sums() {
+  CHECK(error_of_long_sum<100000>() < 2e-6);
+  CHECK(error_of_long_sum<3000001>() < 2e-6);
+}
 inline void check_all_reductions() {
   check_reductions<f32, 1, 4>(3, 1);
   check_reductions<f32, 100, 4>(9, 100);
