@@ -12,9 +12,11 @@
 #include <iostream>
 #include <iterator>
 #include <set>
+#include <sstream>
 
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/device_sources.h"
+#include "compiler/cost/machine.h"
 #include "compiler/frontend/frontend.h"
 #include "ir/check.h"
 #include "ir/program_text.h"
@@ -80,6 +82,23 @@ std::string command_line(const passes::PipelineOptions& o) {
   if (!o.fuse) s += " --no-fuse";
   if (!o.prune) s += " --no-prune";
   return s;
+}
+
+bool read_command_line(const std::string& text, passes::PipelineOptions& options) {
+  passes::PipelineOptions o;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const size_t equals = word.find('=');
+    const std::string option = word.substr(0, equals), value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (option == "--target") o.target = value;
+    else if (option == "--sms") o.sms = std::strtoll(value.c_str(), nullptr, 10);
+    else if (option == "--no-load-ahead") o.load_ahead = false;
+    else if (option == "--no-fuse") o.fuse = false;
+    else if (option == "--no-prune") o.prune = false;
+  }
+  if (command_line(o) != text || !cost::find_machine(o.target)) return false;
+  options = o;
+  return true;
 }
 
 namespace {

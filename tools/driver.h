@@ -57,6 +57,8 @@ struct Compiled {
 
 /// The options that shape a kernel, as they would be typed.
 std::string command_line(const passes::PipelineOptions& options);
+/// The options whose command_line is `text`; false if it is that of none.
+bool read_command_line(const std::string& text, passes::PipelineOptions& options);
 
 /// Runs the pipeline with the dumps that were asked for (on standard error) and emits the kernel. Nothing if an error was reported.
 std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& options, ir::Diagnostics& diagnostics, const Console& console);

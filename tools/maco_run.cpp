@@ -149,7 +149,7 @@ int run(int argc, char** argv) {
   app.add_option("--device", device, "where to run: cuda (the default) or cpu")->option_text("NAME")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--inputs", options.inputs, "safetensors to bind by name; {rank} is replaced by the rank")->option_text("FILE");
   app.add_option("--outputs", options.outputs, "safetensors to write outputs and states to, likewise")->option_text("FILE");
-  app.add_option("--seed", options.seed, "of the values of what no file binds")->option_text("N");
+  app.add_option("--seed", options.seed, "of the values of what no file binds")->option_text("N")->check(unsigned_number());
   app.add_option("--scalar", scalars, "a scalar's value; VALUE+ for one more each launch")->option_text("NAME=VALUE");
   app.add_option("--dim", dims, "a dim's value; the maximum if not given")->option_text("NAME=VALUE");
   app.add_option("--launches", options.launches, "how often to launch; states are kept")->option_text("N")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
@@ -158,12 +158,12 @@ int run(int argc, char** argv) {
   app.add_option("--bench", options.bench, "then report the median time of so many further launches")->option_text("N")->check(CLI::Range(1, 1000000));
   app.add_option("--timeout", timeout, "without progress, after which a wait is given up (30)")->option_text("SECONDS")->check(number_from(0, true));
   app.add_option("--ranks-per-gpu", session_options.ranks_per_gpu, "ranks that share a GPU's SMs")->option_text("N")->check(CLI::Range(1, 64));
-  auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed")->option_text("SEED");
+  auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed")->option_text("SEED")->check(unsigned_number());
   auto* replay_option = app.add_option("--replay", replayed,
                                        "CPU: one thread, in an order given by this seed; or show what a witness of maco-opt's says (a file), "
                                        "status 3 if it doesn't hold")->option_text("SEED|FILE")->excludes(jitter_option);
   app.add_flag("--check-access", session_options.check_access, "CPU: check each access of a task against its declared regions");
-  app.add_option("--first-epoch", session_options.first_epoch, "number of the first launch (counters wrap at 2^32)")->option_text("N");
+  app.add_option("--first-epoch", session_options.first_epoch, "number of the first launch (counters wrap at 2^32)")->option_text("N")->check(unsigned_number());
   app.add_option("--program", program_file, "run this Program (a text of maco-opt's) instead of the compiler's for the graph")->option_text("FILE");
   flags.add(app, compile_options.pipeline);
   app.add_flag("--reparse", compile_options.reparse, "print and parse the IR between all passes");
@@ -243,11 +243,22 @@ int run(int argc, char** argv) {
       console.error(input + ": " + result.error);
       return kBadGraph;
     }
+    std::string vain = flags.given(app);
+    if (vain.empty() && app.count("--reparse") > 0) vain = "--reparse";
+    if (vain.empty() && !program_file.empty()) vain = "--program";
+    if (!vain.empty()) {
+      console.error(fmt::format("'{}' is compiled already: {} is for graphs", input, vain));
+      return kBadUsage;
+    }
     if (result.edited) console.say("warning: " + input + " was edited after macoc wrote it");
     const int32_t file = diagnostics.add_file(input + " (its graph)", result.manifest->graph);
     graph = frontend::parse_dsl(file, diagnostics);
     if (graph && !check_manifest(*graph, *result.manifest, diagnostics)) graph.reset();
-    compile_options.pipeline.target = result.manifest->target;
+    // For the regions of --check-access, and what a witness shows: as macoc compiled it.
+    if (!read_command_line(result.manifest->options, compile_options.pipeline)) {
+      console.error(fmt::format("{}: its manifest says that it was compiled with '{}', which this version doesn't know", input, result.manifest->options));
+      return kBadGraph;
+    }
     kernel = std::move(*text);
   } else {
     const int32_t file = diagnostics.add_file(input == "-" ? "<stdin>" : input, *text);

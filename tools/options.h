@@ -97,12 +97,27 @@ struct PipelineFlags {
     app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
     app.add_flag("--no-prune", no_prune, "keep waits that others imply");
   }
+  /// The first of them that the command line has, or "".
+  std::string given(const CLI::App& app) const {
+    for (const char* option : {"--target", "--sms", "--no-load-ahead", "--no-fuse", "--no-prune"})
+      if (app.count(option) > 0) return option;
+    return "";
+  }
   void apply(passes::PipelineOptions& p) const {
     p.load_ahead = !no_load_ahead;
     p.fuse = !no_fuse;
     p.prune = !no_prune;
   }
 };
+
+/// For options that take a number of 64 bits without a sign: CLI11 would take "-1" for the largest.
+inline CLI::Validator unsigned_number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return text.empty() || text.find_first_not_of("0123456789") != std::string::npos ? "'" + text + "' is no number from 0 on" : std::string();
+      },
+      "NUMBER");
+}
 
 /// Parses; returns the exit status if the tool is to end now (--help, --version, a wrong command line), else -1.
 inline int parse(CLI::App& app, int argc, char** argv) {
