@@ -5,19 +5,19 @@
 # are more GPUs also with ranks that write to each other's. Says so, with status 77, where there is no GPU. Writes a log with commit,
 # devices and the tests' names; a table of all parts closes it.
 #
-#   tools/gpu-test.sh [--log FILE] [--bin DIR] [--random N] [--numpy N] [--sanitize]
+#   tools/gpu-test.sh [--log FILE] [--bin DIR] [--sample N] [--numpy N] [--sanitize]
 #
 # --bin: where maco-run, maco-device-test and fuzz-graphs are (default: build/bin and build/tests, else build-gpu/bin); nothing is built here.
-# --random, --numpy: how many random graphs (defaults: 308, those that cover everything; 100).
+# --sample: every N-th of the random graphs that cover everything (default: 1, all of them; 0: none). --numpy: how many others (100).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-log=gpu-test.log bin="" sanitize=false random=308 numpy=100
+log=gpu-test.log bin="" sanitize=false sample=1 numpy=100
 while (($#)); do
   case "$1" in
     --log) log=$2; shift ;;
     --bin) bin=$2; shift ;;
-    --random) random=$2; shift ;;
+    --sample) sample=$2; shift ;;
     --numpy) numpy=$2; shift ;;
     --sanitize) sanitize=true ;;
     *) sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
@@ -77,7 +77,7 @@ done
 fuzz=$bin/fuzz-graphs
 [[ -x $fuzz ]] || fuzz=${bin%bin}tests/fuzz-graphs
 jobs=$(nproc)
-if ((random > 0)); then run "random graphs" "$fuzz" --gpus "$gpus" --seeds 0..$((random - 1)) --batch 4 --jobs "$jobs"; fi
+if ((sample > 0)); then run "random graphs" "$fuzz" --gpus "$gpus" --sample "$sample" --batch 4 --jobs "$jobs"; fi
 if ((numpy > 0)); then
   python=.venv/bin/python
   [[ -x $python ]] || python=python3
