@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What maco-run says of inputs and of states that a kernel spoils.
+
+  run_test.py --macoc build/bin/macoc --maco-run build/bin/maco-run
+"""
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+STATE = """graph t {
+  dim n <= 64
+  input x : f32[n, 8]
+  state s : f32[n, 8]
+  s = add(s, x)
+  output y = copy(s)
+}
+"""
+ADD = """graph t(world = 2) {
+  input  x : f32[4, 8]
+  output y = add(x, value = 1)
+}
+"""
+
+
+def write_safetensors(path, names):
+    header = {name: {"dtype": "F32", "shape": [4, 8], "data_offsets": [128 * i, 128 * (i + 1)]} for i, name in enumerate(names)}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + bytes(128 * len(names)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--macoc", required=True)
+    parser.add_argument("--maco-run", required=True)
+    args = parser.parse_args()
+    failures = 0
+
+    def run(text, *options):
+        return subprocess.run([args.maco_run, "-", "--device", "cpu", "--check", *options], input=text, capture_output=True, text=True)
+
+    def kernel(graph):
+        return subprocess.run([args.macoc, "-", "--target", "cpu"], input=graph, capture_output=True, text=True, check=True).stdout
+
+    def expect(what, ran, status, *said):
+        nonlocal failures
+        missing = [s for s in said if s not in ran.stderr]
+        print(f"{what}: status {ran.returncode}")
+        if ran.returncode != status or missing:
+            failures += 1
+            print(f"  expected {status} and {missing}\n{ran.stderr}")
+        return ran.stderr
+
+    def edited(text, old, new, count=1):
+        if text.count(old) < 1:
+            sys.exit(f"the kernel has no '{old}'")
+        return text.replace(old, new, count)
+
+    # Rows of a state beyond the dim's actual value: first seen to be left alone.
+    state = kernel(STATE)
+    expect("a state of actual rows", run(state, "--dim", "n=3", "--launches", "2"), 0, "'s'")
+    spoiled = edited(state, "using rows = Value<0>;", "using rows = Const<64>;")
+    expect("a state written beyond them", run(spoiled, "--dim", "n=3"), 3, "'s' on rank 0: rows beyond the actual shape were written", "was edited")
+
+    # Tensors of any rank's file that the graph doesn't know.
+    with tempfile.TemporaryDirectory() as folder:
+        write_safetensors(os.path.join(folder, "0.st"), ["x", "both"])
+        write_safetensors(os.path.join(folder, "1.st"), ["x", "both", "other"])
+        said = expect("unknown tensors", run(ADD, "--inputs", os.path.join(folder, "{rank}.st")), 0, "state 'both'", "state 'other'")
+        if said.count("'both'") != 1:
+            failures += 1
+            print(f"  each name should be told once:\n{said}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
