@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -24,6 +26,18 @@ constexpr size_t kColumns = 110;
 constexpr int kVersion = 1;
 constexpr int64_t kMaxCount = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
+
+// FNV-1a.
+class Fnv {
+ public:
+  void add(std::string_view text) {
+    for (char c : text) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325u;
+};
 
 // Printing
 
@@ -73,18 +87,20 @@ class Lines {
     for (size_t i = 0; i < list.size(); ++i)
       add(2, escaped(list[i]) + (i + 1 < list.size() ? "," : "],"));
   }
-  // The same with as many elements in a line as fit.
-  void add_packed(std::string_view key, const Json& list) {
+  // The same with as many elements in a line as fit; also for an object.
+  void add_packed(std::string_view key, const Json& all) {
+    if (all.empty()) return add_list(key, all);
     std::string line;
-    if (list.empty()) return add_list(key, list);
-    add(1, fmt::format("\"{}\":[", key));
-    for (size_t i = 0; i < list.size(); ++i) {
-      const std::string element = escaped(list[i]) + (i + 1 < list.size() ? "," : "],");
-      if (!line.empty() && line.size() + element.size() > kColumns - kPrefix.size() - 2)
+    add(1, fmt::format("\"{}\":{}", key, all.is_object() ? '{' : '['));
+    size_t left = all.size();
+    for (const auto& [name, value] : all.items()) {
+      std::string element = all.is_object() ? fmt::format("\"{}\":", name) : "";
+      element += escaped(value) + (--left > 0 ? "," : "");
+      if (!line.empty() && line.size() + element.size() > kColumns - kPrefix.size() - 4)
         add(2, std::exchange(line, {}));
       line += element;
     }
-    add(2, line);
+    add(2, line + (all.is_object() ? "}," : "],"));
   }
   std::string take() { return std::move(out_); }
 
@@ -118,6 +134,58 @@ Json split_lines(std::string_view text) {
     if (end == std::string_view::npos) return list;
     text.remove_prefix(end + 1);
   }
+}
+
+// All keys but kSums.
+Json to_json(const Manifest& m) {
+  Json tensors = Json::array(), calls = Json::array();
+  for (const ManifestTensor& t : m.tensors)
+    tensors.push_back({{"name", t.name},
+                       {"kind", t.kind},
+                       {"dtype", std::string(name(t.dtype))},
+                       {"shape", strings(t.shape)},
+                       {"max_elements", t.max_elements}});
+  for (const ManifestCall& c : m.calls) calls.push_back({{"op", c.op}, {"kind", c.op_kind}});
+  return {{"maco", m.version},
+          {"name", m.name},
+          {"world", m.world},
+          {"target", m.target},
+          {"options", m.options},
+          {"code_hash", m.code_hash},
+          {"ctas", m.ctas},
+          {"threads", m.threads},
+          {"shared_bytes", m.shared_bytes},
+          {"arena_bytes", m.arena_bytes},
+          {"symmetric_bytes", m.symmetric_bytes},
+          {"local_events", m.local_events},
+          {"peer_events", m.peer_events},
+          {"tensors", tensors},
+          {"dims", ranges(m.dims)},
+          {"scalars", ranges(m.scalars)},
+          {"values", strings(m.values)},
+          {"calls", calls},
+          {"local_names", events(m.local_names)},
+          {"peer_names", events(m.peer_names)},
+          {"graph", split_lines(m.graph)}};
+}
+
+// The code and memory were laid out for what most keys say: nothing else tells that one of them
+// was edited, and a kernel that runs with another value writes anywhere. So each key has a sum.
+constexpr const char* kSums = "sums";
+// Keys that may be edited: no memory depends on them.
+constexpr std::array kFree = {"name",        "options",    "code_hash", "calls",
+                              "local_names", "peer_names", "graph"};
+
+std::string sum_of(const Json& value) {
+  Fnv hash;
+  hash.add(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+  return fmt::format("{:08x}", static_cast<uint32_t>(hash.value() ^ hash.value() >> 32));
+}
+
+Json sums_of(const Json& root) {
+  Json sums = Json::object();
+  for (const auto& [key, value] : root.items()) sums[key] = sum_of(value);
+  return sums;
 }
 
 // Parsing
@@ -242,6 +310,23 @@ Manifest manifest_of(const Json& root) {
   return m;
 }
 
+// Whether a key was edited that may be; the others must be as they were.
+bool was_edited(const Json& root, const Manifest& m) {
+  const Json known = to_json(m);
+  const Json& sums = member(root, kSums);
+  bool edited = sums.size() != known.size();
+  for (const auto& [key, value] : root.items()) {
+    if (key == kSums) continue;
+    if (!known.contains(key)) fail(fmt::format("'{}' is no key of theirs", key));
+    const auto sum = sums.find(key);
+    if (sum != sums.end() && *sum == sum_of(value)) continue;
+    if (std::find(kFree.begin(), kFree.end(), key) == kFree.end())
+      fail(fmt::format("'{}' was edited, and the code was compiled for what it was", key));
+    edited = true;
+  }
+  return edited;
+}
+
 // Calls `visit` with each line, without its end.
 template <class Visit>
 void for_each_line(std::string_view source, Visit visit) {
@@ -279,33 +364,24 @@ void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::s
 }
 
 std::string print_manifest(const Manifest& m) {
-  Json tensors = Json::array(), calls = Json::array();
-  for (const ManifestTensor& t : m.tensors)
-    tensors.push_back({{"name", t.name},
-                       {"kind", t.kind},
-                       {"dtype", std::string(name(t.dtype))},
-                       {"shape", strings(t.shape)},
-                       {"max_elements", t.max_elements}});
-  for (const ManifestCall& c : m.calls) calls.push_back({{"op", c.op}, {"kind", c.op_kind}});
-
+  const Json root = to_json(m);
+  const auto line = [&root](std::initializer_list<const char*> keys) {
+    std::string text;
+    for (const char* key : keys) text += fmt::format("\"{}\":{},", key, escaped(root[key]));
+    return text;
+  };
   Lines lines;
-  lines.add(0, fmt::format("{{\"maco\":{},", m.version));
-  lines.add(1, fmt::format("\"name\":{},\"world\":{},\"target\":{},", escaped(m.name), m.world,
-                           escaped(m.target)));
-  lines.add(
-      1, fmt::format("\"options\":{},\"code_hash\":{},", escaped(m.options), escaped(m.code_hash)));
-  lines.add(1, fmt::format("\"ctas\":{},\"threads\":{},\"shared_bytes\":{},\"arena_bytes\":{},",
-                           m.ctas, m.threads, m.shared_bytes, m.arena_bytes));
-  lines.add(1, fmt::format("\"symmetric_bytes\":{},\"local_events\":{},\"peer_events\":{},",
-                           m.symmetric_bytes, m.local_events, m.peer_events));
-  lines.add_list("tensors", tensors);
-  lines.add_list("dims", ranges(m.dims));
-  lines.add_list("scalars", ranges(m.scalars));
-  lines.add_list("values", strings(m.values));
-  lines.add_list("calls", calls);
-  lines.add_packed("local_names", events(m.local_names));
-  lines.add_packed("peer_names", events(m.peer_names));
-  const Json graph = split_lines(m.graph);
+  lines.add(0, "{" + line({"maco"}));
+  lines.add(1, line({"name", "world", "target"}));
+  lines.add(1, line({"options", "code_hash"}));
+  lines.add(1, line({"ctas", "threads", "shared_bytes", "arena_bytes"}));
+  lines.add(1, line({"symmetric_bytes", "local_events", "peer_events"}));
+  for (const char* key : {"tensors", "dims", "scalars", "values", "calls"})
+    lines.add_list(key, root[key]);
+  lines.add_packed("local_names", root["local_names"]);
+  lines.add_packed("peer_names", root["peer_names"]);
+  lines.add_packed(kSums, sums_of(root));
+  const Json& graph = root["graph"];
   lines.add(1, "\"graph\":[");
   for (size_t i = 0; i < graph.size(); ++i)
     lines.add(2, escaped(graph[i]) + (i + 1 < graph.size() ? "," : "]}"));
@@ -326,8 +402,11 @@ ManifestResult parse_manifest(std::string_view kernel_source) {
     return result;
   }
   try {
-    result.manifest = manifest_of(Json::parse(text));
+    const Json root = Json::parse(text);
+    result.manifest = manifest_of(root);
+    result.edited = was_edited(root, *result.manifest);
   } catch (const Malformed& malformed) {
+    result.manifest.reset();
     result.error = "the '//@maco' lines are not usable: " + malformed.reason;
     return result;
   } catch (const Json::exception&) {
@@ -335,19 +414,18 @@ ManifestResult parse_manifest(std::string_view kernel_source) {
         "the '//@maco' lines are not usable: together they are not JSON (a line was cut or edited)";
     return result;
   }
-  result.edited = result.manifest->code_hash != code_hash(kernel_source);
+  if (result.manifest->code_hash != code_hash(kernel_source)) result.edited = true;
   return result;
 }
 
 std::string code_hash(std::string_view kernel_source) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  auto mix = [&hash](char c) { hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u; };
+  Fnv hash;
   for_each_line(kernel_source, [&](std::string_view line) {
     if (is_manifest_line(line)) return;
-    for (char c : line) mix(c);
-    mix('\n');
+    hash.add(line);
+    hash.add("\n");
   });
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", hash.value());
 }
 
 }  // namespace maco::ir

@@ -23,6 +23,7 @@ struct ManifestTensor {
 struct ManifestRange {         // a dim or a scalar
   std::string name;
   int64_t lo = 0, hi = 0;      // both ends included
+  friend bool operator==(const ManifestRange&, const ManifestRange&) = default;
 };
 struct ManifestCall {
   std::string op, op_kind;     // names of the graph, for reports
@@ -58,12 +59,15 @@ struct Manifest {
   std::string code_hash;         // of the file's other lines, to notice edits; sixteen hex digits
 };
 
-/// The comment lines, each beginning with "//@maco ". Deterministic.
+/// The comment lines, each beginning with "//@maco ", with a sum of each key's value. Deterministic.
 std::string print_manifest(const Manifest& manifest);
 struct ManifestResult {
   std::optional<Manifest> manifest;
-  std::string error;   // why there is none: "no '//@maco' lines", "version 9 is newer than this program's 1", ...
-  bool edited = false; // the code does not have the recorded hash
+  // Why there is none: "no '//@maco' lines", "version 9 is newer than this program's 1", or a key that the code was compiled for is not
+  // what macoc wrote.
+  std::string error;
+  // The code does not have the recorded hash, or a key that the code doesn't depend on (names, the graph) is not what macoc wrote.
+  bool edited = false;
 };
 ManifestResult parse_manifest(std::string_view kernel_source);
 /// Hash of all lines that are not manifest lines (64-bit FNV-1a in hex).

@@ -189,6 +189,15 @@ bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest, ir::Di
   std::vector<Bound> bound;
   for (const ir::ManifestTensor& t : manifest.tensors) bound.push_back({t.name, t.kind, t.dtype, t.max_elements});
   check_bound(graph, "kernel", manifest.world, bound, diagnostics);
+  std::vector<ir::ManifestRange> dims, scalars;
+  for (const ir::Dim& d : graph.dims) dims.push_back({d.name, d.min, d.max});
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind == ir::TensorKind::Scalar) scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
+  if (manifest.dims != dims) diagnostics.error({}, "the kernel's dims are not those of the graph");
+  if (manifest.scalars != scalars) diagnostics.error({}, "the kernel's scalars are not those of the graph");
+  for (const ir::ManifestTensor& t : manifest.tensors)
+    if (const auto id = graph.find_tensor(t.name); id && graph[*id].shape != t.shape)
+      diagnostics.error({}, fmt::format("the kernel's '{}' has another shape than the graph's", t.name));
   return diagnostics.errors() == before;
 }
 

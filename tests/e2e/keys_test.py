@@ -47,7 +47,7 @@ class Macoc:
         for line in kernel.splitlines():
             (manifest if line.startswith("//@maco ") else code).append(line)
         manifest = json.loads("".join(line[8:] for line in manifest))
-        for key in ("graph", "code_hash", "options"):
+        for key in ("graph", "code_hash", "options", "sums"):
             manifest.pop(key)
         code = re.sub(r"//[^\n]*", "", "\n".join(code))
         return ("made", code, manifest)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What maco-run says of inputs and of states that a kernel spoils.
+"""What maco-run says of inputs, of states that a kernel spoils, and of a kernel.cu whose comment lines were edited.
 
   run_test.py --macoc build/bin/macoc --maco-run build/bin/maco-run
 """
@@ -74,6 +74,18 @@ def main():
         if said.count("'both'") != 1:
             failures += 1
             print(f"  each name should be told once:\n{said}")
+
+    # tests/unit/manifest_edit_test.cpp has all edits; here is what the tool makes of them.
+    add = kernel(ADD)
+    for old, new, key in [('"world":2', '"world":4', "'world'"), ('"ctas":8', '"ctas":100000', "'ctas'"), ('"dtype":"f32"', '"dtype":"f16"', "'tensors'"),
+                          ('"max_elements":32', '"max_elements":31', "'tensors'"), ('"sums"', '"sum"', "'sums'")]:
+        expect(f"{old} becomes {new}", run(edited(add, old, new)), 1, key)
+    line = next(line for line in add.splitlines(keepends=True) if '{"name":"x"' in line)
+    expect("without tensor x", run(edited(add, line, "")), 1, "'tensors'")
+    renamed = "".join(line.replace("input  x", "input  xx").replace("add(x,", "add(xx,") if line.startswith('//@maco   "') else line
+                      for line in add.splitlines(keepends=True))
+    expect("x renamed in the graph", run(renamed), 1, "'x'")
+    expect("another graph of the same tensors", run(edited(add, "value = 1)", "value = 2)")), 3, "was edited")
     return 1 if failures else 0
 
 
