@@ -69,7 +69,7 @@ void kv_append(Call& call) {
 }  // namespace
 
 std::vector<OpEntry> attention_entries() {
-  return {{"attention", attention}, {"kv_append", kv_append, nullptr, true}};
+  return {{"attention", attention}, {"kv_append", kv_append, nullptr, true, Moves::AllInputs}};
 }
 
 }  // namespace maco::reference

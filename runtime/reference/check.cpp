@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -72,25 +71,23 @@ double default_bound(ir::DType type) {
 }
 
 std::vector<double> bounds_of(const ir::Graph& graph) {
-  static const std::set<std::string> moves = {"copy",      "reshape",  "transpose", "slice",     "concat",     "split", "cast",
-                                              "embedding", "allgather", "alltoall", "broadcast", "ring_shift", "recv",  "kv_append"};
+  const std::vector<Move> moves = moves_of(graph);
   // The coarsest rounding of values that may differ; 0: what was bound, or moved or converted from that, is the same everywhere.
   std::vector<double> coarsest(graph.tensors.size(), 0);
   for (bool changed = true; changed;) {  // states lead back to earlier ops, recv to later sends
     changed = false;
+    const auto raise = [&](ir::TensorId to, double from) {
+      double& old = coarsest[ir::index(to)];
+      const double value = std::max(from, default_bound(graph[to].dtype));
+      if (value > old) old = value, changed = true;
+    };
+    for (const Move& move : moves)
+      if (const double from = coarsest[ir::index(move.from)]; from > 0) raise(move.to, from);
     for (const ir::Op& op : graph.ops) {
+      if (only_moves(op)) continue;
       double from = 0;
-      for (size_t i = 0; i < op.in.size(); ++i)
-        if (op.kind != "embedding" || i == 0) from = std::max(from, coarsest[ir::index(op.in[i])]);
-      if (op.kind == "recv")
-        for (const ir::Op& send : graph.ops)
-          if (send.kind == "send") from = std::max(from, coarsest[ir::index(send.in[0])]);
-      if (from == 0 && moves.count(op.kind) > 0) continue;
-      for (ir::TensorId out : op.out) {
-        double& old = coarsest[ir::index(out)];
-        const double value = std::max(from, default_bound(graph[out].dtype));
-        if (value > old) old = value, changed = true;
-      }
+      for (ir::TensorId in : op.in) from = std::max(from, coarsest[ir::index(in)]);
+      for (ir::TensorId out : op.out) raise(out, from);
     }
   }
   for (size_t t = 0; t < coarsest.size(); ++t) coarsest[t] = std::max(coarsest[t], default_bound(graph.tensors[t].dtype));

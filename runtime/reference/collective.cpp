@@ -103,9 +103,13 @@ void ring_shift(std::vector<Call>& calls) {
 }  // namespace
 
 std::vector<OpEntry> collective_entries() {
-  return {{"allreduce", nullptr, allreduce}, {"reduce_scatter", nullptr, reduce_scatter},
-          {"allgather", nullptr, allgather}, {"alltoall", nullptr, alltoall},
-          {"broadcast", nullptr, broadcast}, {"ring_shift", nullptr, ring_shift}};
+  constexpr Moves kAll = Moves::AllInputs;
+  return {{"allreduce", nullptr, allreduce},
+          {"reduce_scatter", nullptr, reduce_scatter},
+          {"allgather", nullptr, allgather, false, kAll},
+          {"alltoall", nullptr, alltoall, false, kAll},
+          {"broadcast", nullptr, broadcast, false, kAll},
+          {"ring_shift", nullptr, ring_shift, false, kAll}};
 }
 
 }  // namespace maco::reference

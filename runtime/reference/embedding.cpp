@@ -23,6 +23,6 @@ void embedding(Call& call) {
 
 }  // namespace
 
-std::vector<OpEntry> embedding_entries() { return {{"embedding", embedding}}; }
+std::vector<OpEntry> embedding_entries() { return {{"embedding", embedding, nullptr, false, Moves::FirstInput}}; }
 
 }  // namespace maco::reference

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <string_view>
 
 #include "runtime/reference/numbers.h"
+#include "runtime/reference/op.h"
 #include "runtime/reference/parallel.h"
 
 namespace maco::reference {
@@ -81,27 +83,34 @@ void fill_normal(Tensor& t, uint64_t key, float scale) {
   });
 }
 
-bool only_moves(const std::string& kind) {
-  static const std::set<std::string> kinds = {"copy",  "reshape",   "transpose", "slice", "concat",    "split",
-                                              "cast",  "allgather", "alltoall",  "send",  "broadcast", "ring_shift"};
-  return kinds.count(kind) > 0;
+// The integers from 0 to this are exact in the type.
+int64_t exact_integers(ir::DType type) {
+  switch (type) {
+    case ir::DType::F32: return int64_t{1} << 24;
+    case ir::DType::F16: return 1 << 11;
+    case ir::DType::BF16: return 1 << 8;
+    case ir::DType::F8E4M3: return 1 << 4;
+    case ir::DType::F8E5M2: return 1 << 3;
+    case ir::DType::I32: return std::numeric_limits<int32_t>::max();
+    case ir::DType::U8: return 255;
+  }
+  return 0;
 }
 
-// Narrows `rule` by every op that `tensor` reaches. send isn't followed to its receives: a receiver's ids are the user's to bind.
-void narrow(const ir::Graph& graph, ir::TensorId tensor, FillRule& rule, std::set<ir::TensorId>& seen) {
-  if (!seen.insert(tensor).second) return;
-  auto limit = [&](int64_t hi) {
-    rule.hi = rule.lo < 0 ? hi : std::min(rule.hi, hi);
-    rule.lo = 0;
-  };
+// How many values, from 0 on, all ops allow that use elements of `tensor` as indexes; 0 if none does.
+int64_t indexes(const ir::Graph& graph, const std::vector<Move>& moves, ir::TensorId tensor, std::set<ir::TensorId>& seen) {
+  if (!seen.insert(tensor).second) return 0;
+  int64_t most = 0;
+  const auto limit = [&](int64_t n) { most = most == 0 ? n : std::min(most, n); };
   for (const ir::Op& op : graph.ops)
-    for (size_t i = 0; i < op.in.size(); ++i) {
-      if (op.in[i] != tensor) continue;
-      if (op.kind == "embedding" && i == 1) limit(graph[op.in[0]].shape[0].constant().value_or(1));
-      else if (op.kind == "rope" && i == 1) limit(4096);
-      else if (only_moves(op.kind))
-        for (ir::TensorId out : op.out) narrow(graph, out, rule, seen);
+    if (op.in.size() > 1 && op.in[1] == tensor) {
+      if (op.kind == "embedding") limit(graph[op.in[0]].shape[0].constant().value_or(1));
+      if (op.kind == "rope") limit(4096);
     }
+  for (const Move& move : moves)
+    if (move.from == tensor)
+      if (const int64_t n = indexes(graph, moves, move.to, seen); n > 0) limit(n);
+  return std::min(most, exact_integers(graph[tensor].dtype) + 1);
 }
 
 }  // namespace
@@ -111,17 +120,15 @@ FillRule fill_rule(const ir::Graph& graph, ir::TensorId tensor) {
   FillRule rule;
   if (t.kind == ir::TensorKind::State) {
     rule.kind = FillRule::Kind::Zero;
+    return rule;
+  }
+  std::set<ir::TensorId> seen;
+  if (const int64_t n = indexes(graph, moves_of(graph), tensor, seen); n > 0) {
+    rule = {FillRule::Kind::Integers, 1, 0, n};
+  } else if (t.dtype == ir::DType::U8) {
+    rule = {FillRule::Kind::Integers, 1, 0, 16};
   } else if (!ir::is_float(t.dtype)) {
-    rule.kind = FillRule::Kind::Integers;
-    rule.lo = -8;
-    rule.hi = 8;
-    std::set<ir::TensorId> seen;
-    narrow(graph, tensor, rule, seen);
-    if (t.dtype == ir::DType::U8) {
-      if (rule.lo < 0) rule.hi = 16;
-      rule.lo = 0;
-      rule.hi = std::min<int64_t>(rule.hi, 256);
-    }
+    rule = {FillRule::Kind::Integers, 1, -8, 8};
   } else if (t.kind == ir::TensorKind::Param) {
     const ir::Expr* k = t.shape.size() > 1 ? &t.shape.back() : nullptr;
     for (const ir::Op& op : graph.ops)

@@ -106,8 +106,10 @@ void split(Call& call) {
 }  // namespace
 
 std::vector<OpEntry> movement_entries() {
-  return {{"cast", copy},   {"copy", copy},     {"reshape", copy}, {"transpose", transpose},
-          {"slice", slice}, {"concat", concat}, {"split", split}};
+  std::vector<OpEntry> all = {{"cast", copy},   {"copy", copy},     {"reshape", copy}, {"transpose", transpose},
+                              {"slice", slice}, {"concat", concat}, {"split", split}};
+  for (OpEntry& entry : all) entry.moves = Moves::AllInputs;
+  return all;
 }
 
 }  // namespace maco::reference

@@ -60,6 +60,9 @@ class Call {
   Status status_;
 };
 
+/// Whether an op's outputs hold elements of its inputs, unchanged but for a conversion of type, and nothing else.
+enum class Moves : uint8_t { Nothing, FirstInput, AllInputs };
+
 /// How a kind of op is interpreted.
 struct OpEntry {
   std::string_view kind;
@@ -69,9 +72,18 @@ struct OpEntry {
   void (*collective)(std::vector<Call>& calls) = nullptr;
   /// The output is the state that is also the first input: out[0] starts as its old value, in[0] must not be read.
   bool in_place = false;
+  Moves moves = Moves::Nothing;
 };
 
 /// The entry of `kind`, or nullptr. send, recv and barrier have none: they move no data of their own (reference.cpp).
 const OpEntry* find_entry(std::string_view kind);
+
+/// True if the op makes no values of its own.
+bool only_moves(const ir::Op& op);
+/// Elements of `from` that an op moves to `to`, as Moves says; from each send to every recv.
+struct Move {
+  ir::TensorId from, to;
+};
+std::vector<Move> moves_of(const ir::Graph& graph);
 
 }  // namespace maco::reference

@@ -16,4 +16,24 @@ const OpEntry* find_entry(std::string_view kind) {
   return nullptr;
 }
 
+bool only_moves(const ir::Op& op) {
+  const OpEntry* entry = find_entry(op.kind);
+  return !entry || entry->moves != Moves::Nothing;
+}
+
+std::vector<Move> moves_of(const ir::Graph& graph) {
+  std::vector<Move> all;
+  for (const ir::Op& op : graph.ops) {
+    if (op.kind == "send")
+      for (const ir::Op& recv : graph.ops)
+        if (recv.kind == "recv") all.push_back({op.in[0], recv.out[0]});
+    const OpEntry* entry = find_entry(op.kind);
+    if (!entry || entry->moves == Moves::Nothing) continue;
+    const size_t inputs = entry->moves == Moves::FirstInput ? 1 : op.in.size();
+    for (size_t i = 0; i < inputs; ++i)
+      for (ir::TensorId out : op.out) all.push_back({op.in[i], out});
+  }
+  return all;
+}
+
 }  // namespace maco::reference

@@ -55,6 +55,39 @@ TEST_CASE("fill values depend on seed, name, rank and index alone", "[fill]") {
   CHECK(first.at(99999) == Approx(-0.35111814707).epsilon(1e-6));
 }
 
+TEST_CASE("what becomes an id is within the table, whatever moves it", "[fill]") {
+  GraphMaker g(2);
+  g.tensor("table", ir::TensorKind::Param, ir::DType::BF16, {500, 8});
+  const auto ids = g.tensor("ids", ir::TensorKind::Input, ir::DType::I32, {4});
+  const auto old = g.tensor("old", ir::TensorKind::State, ir::DType::I32, {8, 1});
+  const auto sent = g.tensor("sent", ir::TensorKind::Input, ir::DType::I32, {4});
+  const auto rounded = g.tensor("rounded", ir::TensorKind::Input, ir::DType::BF16, {4});
+  const auto added = g.tensor("added", ir::TensorKind::Input, ir::DType::I32, {4});
+  g.op("reshape", {"ids"}, {"rows"}, {}, {4, 1});
+  g.op("kv_append", {"old", "rows"}, {"old"});
+  g.op("reshape", {"old"}, {"flat"}, {}, {8});
+  g.op("embedding", {"table", "flat"}, {"e"});
+  g.op("send", {"sent"}, {});
+  g.op("recv", {}, {"got"}, ir::DType::I32, {4});
+  g.op("embedding", {"table", "got"}, {"f"});
+  g.op("cast", {"rounded"}, {"whole"}, ir::DType::I32);
+  g.op("embedding", {"table", "whole"}, {"h"});
+  g.op("add", {"added", "got"}, {"sum"});
+  const auto check = [&](ir::TensorId tensor, int64_t lo, int64_t hi) {
+    const FillRule rule = fill_rule(g.graph, tensor);
+    INFO(g.graph[tensor].name);
+    CHECK(rule.kind == FillRule::Kind::Integers);
+    CHECK(rule.lo == lo);
+    CHECK(rule.hi == hi);
+  };
+  check(ids, 0, 500);
+  check(sent, 0, 500);
+  check(rounded, 0, 257);  // all of them exact in bf16
+  check(added, -8, 8);
+  CHECK(fill_rule(g.graph, old).kind == FillRule::Kind::Zero);
+  CHECK(fill_rule(g.graph, *g.graph.find_tensor("table")).kind == FillRule::Kind::Normal);
+}
+
 TEST_CASE("integers are filled within what their use allows", "[fill]") {
   GraphMaker g;
   g.tensor("table", ir::TensorKind::Param, ir::DType::BF16, {50, 8});
