@@ -8,6 +8,7 @@
 #include "runtime/cpu/compile.h"
 #include "runtime/cpu/words/cpu_context.h"
 #include "runtime/host/abi.h"
+#include "runtime/status.h"
 
 namespace maco::runtime {
 
@@ -28,13 +29,14 @@ using CpuContexts = std::deque<CpuContext>;
 /// Tells the checker, if there is one; what `task` of every executor calls.
 void note_task(CpuContext& context, int place, bool begins);
 
-/// A thread for each context. `jitter`: random delays before tasks, waits and signals, different for each launch.
-void run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, const uint64_t* jitter);
+/// A thread for each context. `jitter`: random delays before tasks, waits and signals, different for each launch. A failure if the
+/// system gives fewer threads: nothing has run then.
+Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, const uint64_t* jitter);
 
 /// One thread, a fibre for each context, switched where they wait, signal or begin a task, in an order that follows from `seed`
 /// (and the launch's epoch) alone. Time is virtual: it passes only when no fibre can go on, so that a deadlock is reported as a
-/// time-out at once.
-void run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed);
+/// time-out at once. A failure if there is no memory for their stacks: nothing has run then.
+Status run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed);
 
 /// SplitMix64: a small generator, the same everywhere.
 class Random {

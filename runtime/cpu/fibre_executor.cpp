@@ -116,10 +116,12 @@ void Fibres::task(maco_cpu::Context* c, int place, bool begins) {
 
 }  // namespace
 
-void run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed) {
-  if (contexts.empty()) return;
-  Fibres fibres(library, entry, contexts, Random(seed ^ uint64_t{contexts.front().launch->epoch} << 32).next());
-  fibres.run();
+Status run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed) {
+  if (contexts.empty()) return {};
+  return with_fibres([&] {
+    Fibres fibres(library, entry, contexts, Random(seed ^ uint64_t{contexts.front().launch->epoch} << 32).next());
+    fibres.run();
+  });
 }
 
 }  // namespace maco::runtime

@@ -1,8 +1,10 @@
 #include "runtime/cpu/fibres.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
-#include "ir/check.h"
+#include <cerrno>
+#include <cstring>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -17,7 +19,33 @@ namespace {
 
 constexpr size_t kStackBytes = size_t{4} << 20;  // reserved, not used: pages come when touched
 
+// To with_fibres, over whoever adds a fibre in the midst of a run.
+struct NoStack {
+  std::string reason;
+};
+
+// The lowest page can't be touched, so that an overflow stops there.
+void* make_stack(size_t others) {
+  void* stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stack != MAP_FAILED && mprotect(stack, 4096, PROT_NONE) == 0) return stack;
+  const char* why = std::strerror(errno);
+  if (stack != MAP_FAILED) munmap(stack, kStackBytes);
+  throw NoStack{fmt::format(
+      "no memory for the stack of another fibre beside {}, {} MiB of address space each: {}",
+      others, kStackBytes >> 20, why)};
+}
+
 }  // namespace
+
+Status with_fibres(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const NoStack& no) {
+    return Status::failure(no.reason);
+  }
+  return {};
+}
 
 ContextCode code_of(const CpuLibrary& library, CpuLibrary::Entry entry) {
   return {[entry](CpuContext& context) { entry(*context.launch); },
@@ -44,7 +72,9 @@ FibreThread::~FibreThread() {
 }
 
 Fibre& FibreThread::add(CpuContext& context, void* executor) {
+  void* stack = make_stack(fibres_.size());
   Fibre& fibre = fibres_.emplace_back();
+  fibre.stack = stack;
   fibre.context = &context;
   fibre.executor = executor;
   fibre.thread = this;
@@ -56,10 +86,6 @@ Fibre& FibreThread::add(CpuContext& context, void* executor) {
 // In a function of its own: getcontext returns like setjmp, and compilers mistrust locals around
 // it.
 void FibreThread::prepare(Fibre& fibre) {
-  fibre.stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  MACO_CHECK(fibre.stack != MAP_FAILED, "no memory for the stack of a fibre");
-  mprotect(fibre.stack, 4096, PROT_NONE);  // an overflow stops here
   getcontext(&fibre.state);
   fibre.state.uc_stack.ss_sp = fibre.stack;
   fibre.state.uc_stack.ss_size = kStackBytes;

@@ -18,6 +18,10 @@ struct ContextCode {
 /// maco_kernel of a library.
 ContextCode code_of(const CpuLibrary& library, CpuLibrary::Entry entry);
 
+/// Runs `body`, which makes fibres and runs them; a failure if the system gave no memory for a
+/// stack.
+Status with_fibres(const std::function<void()>& body);
+
 struct Fibre {
   CpuContext* context = nullptr;
   void* executor = nullptr;  // of whoever chooses among fibres
@@ -40,7 +44,8 @@ class FibreThread {
   FibreThread(const FibreThread&) = delete;
   FibreThread& operator=(const FibreThread&) = delete;
 
-  /// A fibre for the context, whose `executor` becomes the fibre. It stays where it is.
+  /// A fibre for the context, whose `executor` becomes the fibre. It stays where it is. Only within
+  /// `with_fibres`.
   Fibre& add(CpuContext& context, void* executor);
   std::deque<Fibre>& fibres() { return fibres_; }
   /// Runs the fibre until it yields or ends.

@@ -104,8 +104,8 @@ class LocalSession final : public CpuSession {
  private:
   Status check_range(int rank, size_t tensor, size_t bytes) const;
   Status set_values(const LaunchValues& values);
-  void reset();
-  void run();
+  Status reset();
+  Status run();
   // Of one launch of a rank; the CTAs' shared memory is cleared.
   void add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts);
 
@@ -169,16 +169,17 @@ std::vector<RankAddresses> LocalSession::addresses(const ir::Program& program) {
 }
 
 // As if the launch before `epoch_` had ended everywhere.
-void LocalSession::reset() {
+Status LocalSession::reset() {
   for (RankState& rank : ranks_) {
     CpuContexts context(1);
     context[0].rank = rank.launch.rank;
     context[0].memory = rank.ctas.empty() ? nullptr : rank.ctas[0].data();
     context[0].launch = &rank.launch;
     context[0].access = check;
-    run_on_threads(*library_, library_->reset(index_), context, nullptr);
+    if (Status s = run_on_threads(*library_, library_->reset(index_), context, nullptr); !s) return s;
   }
   needs_reset_ = false;
+  return {};
 }
 
 void LocalSession::add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts) {
@@ -198,7 +199,7 @@ void LocalSession::add_contexts(RankState& rank, const Launch& launch, CpuContex
   }
 }
 
-void LocalSession::run() {
+Status LocalSession::run() {
   CpuContexts contexts;
   std::deque<TaskAccess> accesses;
   for (RankState& rank : ranks_) add_contexts(rank, rank.launch, contexts);
@@ -206,11 +207,8 @@ void LocalSession::run() {
     context.checker = checker_.get();
     context.task_access = &accesses.emplace_back();
   }
-  if (options_.replay) {
-    run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
-  } else {
-    run_on_threads(*library_, library_->kernel(index_), contexts, options_.jitter ? &*options_.jitter : nullptr);
-  }
+  if (options_.replay) return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
+  return run_on_threads(*library_, library_->kernel(index_), contexts, options_.jitter ? &*options_.jitter : nullptr);
 }
 
 Status LocalSession::set_values(const LaunchValues& values) {
@@ -228,28 +226,30 @@ Status LocalSession::step(int launches, const LaunchValues& values, const std::f
                           const std::function<void(Stepper&)>& drive) {
   if (Status s = set_values(values); !s) return s;
   for (RankState& rank : ranks_) rank.arena.clear();
-  reset();
+  if (Status s = reset(); !s) return s;
   needs_reset_ = true;
   CpuContexts contexts;
   std::deque<Launch> copies;
-  Stepper stepper(static_cast<int>(manifest_.world), launches, code_of(*library_, library_->kernel(index_)),
-                  [&](int rank, int launch, std::vector<CpuContext*>& out) {
-                    before(rank, launch);
-                    RankState& state = ranks_[static_cast<size_t>(rank)];
-                    Launch& copy = copies.emplace_back(state.launch);
-                    copy.epoch += static_cast<u32>(launch);
-                    const size_t first = contexts.size();
-                    add_contexts(state, copy, contexts);
-                    for (size_t i = first; i < contexts.size(); ++i) out.push_back(&contexts[i]);
-                  });
-  drive(stepper);
-  return {};
+  const auto open = [&](int rank, int launch, std::vector<CpuContext*>& out) {
+    before(rank, launch);
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    Launch& copy = copies.emplace_back(state.launch);
+    copy.epoch += static_cast<u32>(launch);
+    const size_t first = contexts.size();
+    add_contexts(state, copy, contexts);
+    for (size_t i = first; i < contexts.size(); ++i) out.push_back(&contexts[i]);
+  };
+  return with_fibres([&] {
+    Stepper stepper(static_cast<int>(manifest_.world), launches, code_of(*library_, library_->kernel(index_)), open);
+    drive(stepper);
+  });
 }
 
 Status LocalSession::launch(const LaunchValues& values) {
   if (options_.check_access && !checker_) return Status::failure("the check of accesses needs the regions of the kernel's tasks");
   if (Status s = set_values(values); !s) return s;
-  if (needs_reset_) reset();
+  if (needs_reset_)
+    if (Status s = reset(); !s) return s;
   if (checker_) {
     checker_->start(epoch_, [&](std::string_view name) -> std::optional<int64_t> {
       if (name == "world") return manifest_.world;
@@ -260,7 +260,7 @@ Status LocalSession::launch(const LaunchValues& values) {
       return std::nullopt;
     });
   }
-  run();
+  if (Status s = run(); !s) return s;
   ++epoch_;
   std::vector<Report> reports;
   bool stopped = false;

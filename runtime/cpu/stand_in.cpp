@@ -64,23 +64,24 @@ class StandIn final : public Steppable {
     words_.assign(p_.events.size() * world * world, kFirstEpoch - 1);
     contexts_.clear();
     launches_.clear();
-    Stepper stepper(static_cast<int>(p_.world), launches,
-                    {[this](CpuContext& context) { run(context); }, [](CpuContext&) {}},
-                    [&](int rank, int launch, std::vector<CpuContext*>& out) {
-                      before(rank, launch);
-                      Launch& l = launches_.emplace_back();
-                      l.rank = rank;
-                      l.epoch = kFirstEpoch + static_cast<uint32_t>(launch);
-                      for (size_t cta = 0; cta < streams_.size(); ++cta) {
-                        CpuContext& context = contexts_.emplace_back();
-                        context.rank = rank;
-                        context.cta = static_cast<int>(cta);
-                        context.launch = &l;
-                        out.push_back(&context);
-                      }
-                    });
-    drive(stepper);
-    return {};
+    const auto open = [&](int rank, int launch, std::vector<CpuContext*>& out) {
+      before(rank, launch);
+      Launch& l = launches_.emplace_back();
+      l.rank = rank;
+      l.epoch = kFirstEpoch + static_cast<uint32_t>(launch);
+      for (size_t cta = 0; cta < streams_.size(); ++cta) {
+        CpuContext& context = contexts_.emplace_back();
+        context.rank = rank;
+        context.cta = static_cast<int>(cta);
+        context.launch = &l;
+        out.push_back(&context);
+      }
+    };
+    return with_fibres([&] {
+      Stepper stepper(static_cast<int>(p_.world), launches,
+                      {[this](CpuContext& context) { run(context); }, [](CpuContext&) {}}, open);
+      drive(stepper);
+    });
   }
 
  private:

@@ -12,9 +12,12 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "runtime/cpu/executor.h"
 
@@ -124,11 +127,19 @@ void task(maco_cpu::Context* context, int place, bool begins) {
 
 }  // namespace
 
-void run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, const uint64_t* jitter) {
+Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, const uint64_t* jitter) {
   auto buckets = std::make_unique<Buckets>();
   std::vector<ThreadState> states(contexts.size());
   std::vector<std::thread> threads;
   threads.reserve(contexts.size());
+  // A kernel whose contexts are not all there would wait for the others: none begins before the last has a thread.
+  enum : int { kHold, kBegin, kLeave };
+  std::atomic<int> order{kHold};
+  const auto give = [&](int what) {
+    order.store(what, std::memory_order_release);
+    order.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  };
   for (size_t i = 0; i < contexts.size(); ++i) {
     CpuContext& context = contexts[i];
     ThreadState& state = states[i];
@@ -143,13 +154,25 @@ void run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuConte
     context.changing = changing;
     context.changed = changed;
     context.task = task;
-    threads.emplace_back([&library, entry, &context, &state] {
-      library.enter(&context);
-      entry(*context.launch);
-      state.leave_bucket();
-    });
+    try {
+      threads.emplace_back([&library, &order, entry, &context, &state] {
+        order.wait(kHold, std::memory_order_acquire);
+        if (order.load(std::memory_order_acquire) == kLeave) return;
+        library.enter(&context);
+        entry(*context.launch);
+        state.leave_bucket();
+      });
+    } catch (const std::exception& error) {  // of threads (std::system_error) or of memory
+      const size_t started = threads.size();
+      give(kLeave);
+      return Status::failure(
+          fmt::format("the kernel needs {} threads on the CPU, but the system gave only {} ({}): raise the limit ('ulimit -u'), compile for "
+                      "fewer SMs, or run it on one thread with --replay",
+                      contexts.size(), started, error.what()));
+    }
   }
-  for (std::thread& thread : threads) thread.join();
+  give(kBegin);
+  return {};
 }
 
 }  // namespace maco::runtime

@@ -83,6 +83,7 @@ CudaSession::~CudaSession() {
 }
 
 Status CudaSession::prepare(const std::string& image) {
+  MACO_TRY(threads_.status());
   const auto& devices = driver_->devices();
   const int world = static_cast<int>(manifest_.world), per_gpu = options_.ranks_per_gpu;
   for (int r = 0; r < world; ++r) {

@@ -1,9 +1,20 @@
 #include "runtime/host/rank_threads.h"
 
+#include <fmt/format.h>
+
+#include <exception>
+
 namespace maco::runtime {
 
 RankThreads::RankThreads(int ranks) : ranks_(ranks), results_(static_cast<size_t>(ranks)) {
-  for (int r = 0; r < ranks; ++r) threads_.emplace_back([this, r] { serve(r); });
+  try {
+    for (int r = 0; r < ranks; ++r) threads_.emplace_back([this, r] { serve(r); });
+  } catch (const std::exception& error) {  // of threads (std::system_error) or of memory
+    status_ = Status::failure(
+        fmt::format("{} ranks need a host thread each, but the system gave only {} ({}): raise the "
+                    "limit ('ulimit -u')",
+                    ranks, threads_.size(), error.what()));
+  }
 }
 
 RankThreads::~RankThreads() {

@@ -17,6 +17,8 @@ namespace maco::runtime {
 class RankThreads {
  public:
   explicit RankThreads(int ranks);
+  /// A failure if the system gave fewer threads than ranks; nothing may be run then.
+  const Status& status() const { return status_; }
   /// Waits for the step in progress.
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
@@ -35,6 +37,7 @@ class RankThreads {
   void serve(int rank);
 
   const int ranks_;
+  Status status_;
   std::mutex mutex_;
   std::condition_variable start_, done_;
   const std::function<Status(int)>* step_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -21,7 +22,11 @@ void parallel_for(int64_t n, double cost, const std::function<void(int64_t, int6
     for (int64_t r = next++; r < ranges; r = next++) body(n * r / ranges, n * (r + 1) / ranges);
   };
   std::vector<std::thread> pool;
-  for (int64_t t = 1; t < threads; ++t) pool.emplace_back(work);
+  try {
+    for (int64_t t = 1; t < threads; ++t) pool.emplace_back(work);
+  } catch (const std::exception&) {
+    // The system gives no more threads: those that there are do all ranges.
+  }
   work();
   for (std::thread& t : pool) t.join();
 }

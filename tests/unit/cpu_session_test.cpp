@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/catch.h"
+#include "tests/unit/address_limit.h"
 #include "tests/unit/cpu_kernel.h"
 
 namespace maco::runtime {
@@ -105,6 +106,25 @@ TEST_CASE("any order that fibres or delays choose gives the same result") {
     CAPTURE(seed);
     auto session = open(jitter(seed));
     for (int launch = 0; launch < 3; ++launch) launch_and_check(*session, launch);
+  }
+}
+
+TEST_CASE("where the system gives no threads or stacks a launch says how many it needs, and a later one runs") {
+  if (!test::kCanLimit) return;
+  for (const SessionOptions& options : {threads(), replay(1)}) {
+    auto session = open(options);
+    launch_and_check(*session, 0);
+    Status status;
+    {
+      const test::AddressLimit limit(size_t{6} << 20);
+      status = session->launch(kAt);
+    }
+    CHECK_FALSE(status.ok);
+    if (options.replay)
+      CHECK_THAT(status.message, Contains("no memory for the stack of another fibre beside"));
+    else
+      CHECK_THAT(status.message, Contains("the kernel needs 8 threads on the CPU, but the system gave only"));
+    launch_and_check(*session, 1);
   }
 }
 

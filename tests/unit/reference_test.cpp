@@ -1,9 +1,13 @@
 #include "runtime/reference/reference.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "runtime/reference/numbers.h"
+#include "runtime/reference/parallel.h"
 #include "tests/catch.h"
+#include "tests/unit/address_limit.h"
 #include "tests/unit/reference_graph.h"
 
 using namespace maco;
@@ -100,6 +104,18 @@ TEST_CASE("rounding is to nearest even, once", "[reference]") {
   CHECK(round_to(DType::I32, NAN) == 0);
   CHECK(round_to(DType::U8, 300.7) == 255);
   CHECK(round_to(DType::U8, -3) == 0);
+}
+
+TEST_CASE("a loop over all cores runs where the system gives no threads", "[reference]") {
+  if (!test::kCanLimit) return;
+  std::vector<std::atomic<int>> seen(1000);
+  {
+    const test::AddressLimit limit(size_t{1} << 20);
+    parallel_for(1000, 1e6, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+    });
+  }
+  CHECK(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
 }
 
 TEST_CASE("matmul", "[reference]") {

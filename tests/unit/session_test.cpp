@@ -11,6 +11,7 @@
 #include "runtime/host/rank_threads.h"
 #include "runtime/host/symmetric.h"
 #include "tests/catch.h"
+#include "tests/unit/address_limit.h"
 
 namespace maco::runtime {
 namespace {
@@ -195,6 +196,18 @@ TEST_CASE("all ranks take a step at once, and all statuses come back") {
   CHECK(all_of({Status::failure("a"), {}, Status::failure("b"), Status::failure("a")}).message ==
         "a\nb");
   CHECK(all_of({{}, {}}).ok);
+}
+
+TEST_CASE("where the system gives no threads the ranks' say so") {
+  if (!test::kCanLimit) return;
+  std::string message;
+  {
+    const test::AddressLimit limit(size_t{6} << 20);
+    const RankThreads none(64);
+    message = none.status().message;
+  }
+  CHECK_THAT(message, Contains("64 ranks need a host thread each, but the system gave only"));
+  CHECK(RankThreads(2).status().ok);
 }
 
 TEST_CASE("symmetric memory has slots, words of peer events and control") {

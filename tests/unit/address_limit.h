@@ -1,0 +1,39 @@
+// The process's address space, limited for a while: the system then gives neither threads nor
+// stacks, as where `ulimit -u` or memory is scarce. Not for builds with sanitizers, which need
+// address space of their own.
+#pragma once
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <fstream>
+
+namespace maco::test {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCanLimit = false;
+#else
+constexpr bool kCanLimit = true;
+#endif
+
+class AddressLimit {
+ public:
+  /// `more` bytes beyond what is in use now.
+  explicit AddressLimit(size_t more) {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    getrlimit(RLIMIT_AS, &old_);
+    rlimit limit = old_;
+    limit.rlim_cur = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + more;
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~AddressLimit() { setrlimit(RLIMIT_AS, &old_); }
+  AddressLimit(const AddressLimit&) = delete;
+  AddressLimit& operator=(const AddressLimit&) = delete;
+
+ private:
+  rlimit old_{};
+};
+
+}  // namespace maco::test
