@@ -8,12 +8,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include "runtime/host/sha256.h"
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMagic = "MACOCUB1";
 constexpr size_t kHeader = 8 + 8 + 32;
+constexpr std::string_view kTemporary = ".tmp";
 
 std::string header(const std::string& image) {
   std::string out(kMagic);
@@ -42,6 +44,30 @@ bool write_all(int file, std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return true;
+}
+
+// A new file beside `path`. Not named after the process: its number may come again, in another
+// container at the same time too.
+int open_temporary(const std::string& path, std::string& name) {
+  std::random_device random;
+  for (int attempt = 0;; ++attempt) {
+    name = fmt::format("{}.{:08x}{:08x}{}", path, random(), random(), kTemporary);
+    const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file >= 0 || errno != EEXIST || attempt == 10) return file;
+  }
+}
+
+// What writers that were killed have left. Nobody takes an hour to write an entry.
+void remove_stale(const fs::path& folder) {
+  std::error_code error;
+  const auto oldest = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    const std::string name = at->path().filename().string();
+    if (name.find(".cubin.") == std::string::npos || !name.ends_with(kTemporary)) continue;
+    const auto written = at->last_write_time(ignored);
+    if (!ignored && written < oldest) fs::remove(at->path(), ignored);
+  }
 }
 
 }  // namespace
@@ -98,10 +124,10 @@ bool CubinCache::store(const std::string& key, const std::string& image, std::st
   }
   std::error_code error;
   fs::create_directories(folder_, error);
-  static std::atomic<uint64_t> serial{0};  // only makes names differ
+  remove_stale(folder_);
   const std::string path = folder_ + "/" + key + ".cubin";
-  const std::string temporary = fmt::format("{}.{}.{}.tmp", path, ::getpid(), serial++);
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  std::string temporary;
+  const int file = open_temporary(path, temporary);
   if (file < 0) {
     note = fmt::format("the cubin cache {} can't be written: {}", folder_, std::strerror(errno));
     return false;

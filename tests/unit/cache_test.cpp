@@ -1,6 +1,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -161,6 +162,33 @@ TEST_CASE("writers at the same time leave a whole entry at every moment") {
   CHECK(stored);
   CHECK(whole);
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+}
+
+TEST_CASE("what a killed writer left blocks nobody and goes") {
+  Folder folder;
+  const CubinCache cache(folder.path.string());
+  std::string note;
+  // Under all names that a process of this number could have thought of.
+  std::vector<fs::path> left;
+  for (int serial = 0; serial < 100; ++serial) {
+    left.push_back(folder.path / (kKey + ".cubin." + std::to_string(getpid()) + "." +
+                                  std::to_string(serial) + ".tmp"));
+    overwrite(left.back(), "half");
+  }
+  const fs::path other = folder.path / "mine.tmp",
+                 entry = folder.path / (std::string(64, '8') + ".cubin");
+  overwrite(other, "");
+  overwrite(entry, "");
+  REQUIRE(cache.store(kKey, "image", note));
+  CHECK(cache.load(kKey, note) == "image");
+  CHECK(fs::exists(left[0]));  // its writer may still be at work
+  for (const fs::path& path : {left[0], other, entry})
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  REQUIRE(cache.store(kKey, "image", note));
+  CHECK(!fs::exists(left[0]));
+  CHECK(fs::exists(left[1]));
+  CHECK(fs::exists(other));
+  CHECK(fs::exists(entry));
 }
 
 TEST_CASE("the standard folder follows the environment") {
