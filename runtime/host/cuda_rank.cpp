@@ -20,7 +20,31 @@ T* pointer(cuda::DevicePtr address) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
 }
 
+// What an allocation takes at least.
+size_t block_bytes(int64_t bytes) { return std::max<size_t>(static_cast<size_t>(bytes), 256); }
+
 }  // namespace
+
+size_t device_bytes(const ir::Manifest& m) {
+  constexpr int64_t kAddress = sizeof(cuda::DevicePtr);
+  size_t bytes = symmetric_layout(m).bytes + block_bytes(m.arena_bytes) +
+                 block_bytes(m.local_events * int64_t{sizeof(u32)}) +
+                 block_bytes(static_cast<int64_t>(m.tensors.size()) * kAddress) +
+                 block_bytes(m.world * kAddress);
+  for (const ir::ManifestTensor& t : m.tensors)
+    bytes += block_bytes(t.max_elements * ir::size_of(t.dtype));
+  return bytes;
+}
+
+Status check_memory(const ir::Manifest& m, int ranks, const cuda::DeviceInfo& device, size_t free,
+                    size_t total) {
+  const size_t needed = static_cast<size_t>(ranks) * device_bytes(m);
+  if (needed <= free) return {};
+  return Status::failure(
+      fmt::format("{} rank{} need{} {} bytes of GPU {} ({}), but {} of its {} are free", ranks,
+                  ranks == 1 ? "" : "s", ranks == 1 ? "s" : "", needed, device.index, device.name,
+                  free, total));
+}
 
 CudaRank::CudaRank(const cuda::Driver& driver, const ir::Manifest& manifest,
                    const SessionOptions& options, int rank, const cuda::DeviceInfo& device,
@@ -117,8 +141,15 @@ Status CudaRank::check_residency() const {
                   sharing_ > 1 ? " or put fewer ranks on a GPU" : ""));
 }
 
+Status CudaRank::check_free_memory() const {
+  MACO_TRY(make_current());
+  size_t free = 0, total = 0;
+  MACO_TRY(check(driver_.memory_info(&free, &total), "ask for its free memory"));
+  return check_memory(manifest_, sharing_, device_, free, total);
+}
+
 Status CudaRank::allocate_device(cuda::DevicePtr& memory, size_t bytes, const std::string& what) {
-  bytes = std::max<size_t>(bytes, 256);
+  bytes = block_bytes(static_cast<int64_t>(bytes));
   MACO_TRY(check(driver_.allocate(&memory, bytes),
                  fmt::format("allocate {} bytes for {}", bytes, what)));
   memory_.push_back(memory);

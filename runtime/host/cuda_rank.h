@@ -12,6 +12,12 @@
 
 namespace maco::runtime {
 
+/// The least memory of a GPU that a rank takes.
+size_t device_bytes(const ir::Manifest& manifest);
+/// A failure that gives the numbers if `ranks` ranks don't fit into `free` of `total` bytes.
+Status check_memory(const ir::Manifest& manifest, int ranks, const cuda::DeviceInfo& device,
+                    size_t free, size_t total);
+
 /// Built in steps: open, load, allocate, bind; then reset, and from then on only copies and
 /// launches. Steps of one rank are called on one thread at a time; all make the rank's context
 /// current first.
@@ -28,6 +34,8 @@ class CudaRank {
   Status open();
   /// Loads the code and checks that all CTAs of all ranks on this GPU can be resident at once.
   Status load(const std::string& image);
+  /// Whether the GPU has the memory that all of its ranks will allocate. Before any of them does.
+  Status check_free_memory() const;
   Status allocate();
   Status bind(const SymmetricMemory& symmetric, const SymmetricLayout& layout);
 

@@ -94,6 +94,7 @@ Status CudaSession::prepare(const std::string& image) {
   // Every step ends on all ranks before the next begins on any.
   MACO_TRY(on_all([&](int r) { return at(r).open(); }));
   MACO_TRY(on_all([&](int r) { return at(r).load(image); }));
+  MACO_TRY(on_all([&](int r) { return at(r).check_free_memory(); }));
   MACO_TRY(on_all([&](int r) { return at(r).allocate(); }));
   const SymmetricLayout layout = symmetric_layout(manifest_);
   std::vector<SymmetricRank> places;

@@ -36,10 +36,9 @@ std::unique_ptr<Driver> Driver::load(Status& status, const std::string& library_
     return nullptr;
   }
   int count = 0;
-  if (driver->device_count(&count) != kSuccess || count == 0) {
-    status = Status::failure("no device: the NVIDIA driver shows no GPU");
-    return nullptr;
-  }
+  status = driver->check(driver->device_count(&count), "count the GPUs");
+  if (status && count == 0) status = Status::failure("no device: the NVIDIA driver shows no GPU");
+  if (!status) return nullptr;
   driver->driver_version(&driver->version_);
   for (int i = 0; i < count; ++i) {
     DeviceInfo info;
@@ -52,7 +51,8 @@ std::unique_ptr<Driver> Driver::load(Status& status, const std::string& library_
     };
     status = driver->check(driver->device_get(&info.device, i), fmt::format("find GPU {}", i));
     if (status)
-      status = driver->check(driver->device_name(name, sizeof name, info.device), "name it");
+      status = driver->check(driver->device_name(name, sizeof name, info.device),
+                             fmt::format("ask GPU {} for its name", i));
     if (status) status = get(&info.major, kComputeMajor);
     if (status) status = get(&info.minor, kComputeMinor);
     if (status) status = get(&info.multiprocessors, kMultiprocessors);

@@ -17,7 +17,6 @@ using Stream = struct CUstream_st*;
 using Event = struct CUevent_st*;
 
 inline constexpr Result kSuccess = 0;
-inline constexpr Result kNoDevice = 100;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;
 

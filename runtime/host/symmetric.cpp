@@ -8,7 +8,6 @@ extern const SymmetricProvider kPeerToPeerProvider;  // symmetric_p2p.cpp
 
 namespace {
 
-// The first is the one that is used unless another is asked for.
 const SymmetricProvider* const kProviders[] = {
     &kPeerToPeerProvider,
 };
@@ -22,11 +21,5 @@ SymmetricLayout symmetric_layout(const ir::Manifest& m) {
 }
 
 std::span<const SymmetricProvider* const> symmetric_providers() { return kProviders; }
-
-const SymmetricProvider* find_symmetric_provider(std::string_view name) {
-  for (const SymmetricProvider* provider : kProviders)
-    if (name == provider->name) return provider;
-  return nullptr;
-}
 
 }  // namespace maco::runtime

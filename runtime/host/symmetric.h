@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <span>
-#include <string_view>
 
 #include "ir/manifest.h"
 #include "runtime/host/driver.h"
@@ -45,8 +44,7 @@ struct SymmetricProvider {
                                                Status& status);
 };
 
+/// The first is the one that sessions use.
 std::span<const SymmetricProvider* const> symmetric_providers();
-/// The provider called `name`, or null.
-const SymmetricProvider* find_symmetric_provider(std::string_view name);
 
 }  // namespace maco::runtime

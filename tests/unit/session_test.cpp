@@ -1,11 +1,14 @@
 #include "runtime/host/session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <tuple>
 #include <vector>
 
 #include "runtime/host/abi.h"
+#include "runtime/host/cuda_rank.h"
 #include "runtime/host/cuda_session.h"
 #include "runtime/host/driver.h"
 #include "runtime/host/rank_threads.h"
@@ -218,8 +221,25 @@ TEST_CASE("symmetric memory has slots, words of peer events and control") {
   CHECK(layout.events == 1024);
   CHECK(layout.control == 1536);  // 1024 + 33 * 2 * 4, rounded up
   CHECK(layout.bytes == 1536 + 256);
-  CHECK(find_symmetric_provider("p2p") == symmetric_providers().front());
-  CHECK(find_symmetric_provider("none") == nullptr);
+}
+
+TEST_CASE("ranks whose memory a GPU doesn't have are refused with both numbers") {
+  ir::Manifest m = example();
+  m.tensors = {{"x", "input", ir::DType::F32, {Expr(int64_t{1000})}, 1000},
+               {"y", "output", ir::DType::BF16, {Expr(int64_t{10})}, 10}};
+  m.arena_bytes = 8192;
+  m.local_events = 100;
+  const size_t own = 4000 + 256 + 8192 + 400 + symmetric_layout(m).bytes;
+  const size_t needed = device_bytes(m);
+  CHECK(needed >= own);
+  CHECK(needed <= own + 1024);  // tables of addresses
+  cuda::DeviceInfo gpu;
+  gpu.index = 3;
+  gpu.name = "small";
+  CHECK(check_memory(m, 2, gpu, 2 * needed, 4 * needed).ok);
+  CHECK(check_memory(m, 2, gpu, 2 * needed - 1, 4 * needed).message ==
+        fmt::format("2 ranks need {} bytes of GPU 3 (small), but {} of its {} are free", 2 * needed,
+                    2 * needed - 1, 4 * needed));
 }
 
 TEST_CASE("a session on a GPU that can't be had is refused with the reason") {
