@@ -49,7 +49,7 @@ def main():
             return 1
         # And the check can fail: sums rounded the wrong way round are found.
         with open(kernel, "w", encoding="utf-8") as file:
-            file.write(text.replace("MACO_FN float add(float a, float b) { return a + b; }", "MACO_FN float add(float a, float b) { return a + b * 1.1f; }"))
+            file.write(text.replace("{ return fadd(a, b); }", "{ return fadd(a, b * 1.1f); }"))
         bad = run()
         if bad.returncode != 3 or "was edited" not in bad.stderr:
             print("the edited kernel should fail the check (status 3)")
