@@ -11,58 +11,71 @@ constexpr float kLeast = -3.4028235e38f; // below every score: with it no infini
 
 // Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: Q, K, V, Y, rows, length, HQ, HKV, D, BQ, causal, scale.
 template <class C>
-MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
+struct Attention {
   using Q = typename C::Q;
   using K = typename C::K;
   using V = typename C::V;
   using Y = typename C::Y;
-  constexpr int BQ = (int)C::BQ;
-  constexpr i64 D = C::D, kPitch = C::HKV * D;
-  constexpr int kKeyVec = vector_width(D, sizeof(K));
-  constexpr int kKeysALane = kKeys / kWarpLanes;
-  constexpr int kParts = kWarpLanes == 1 ? 8 : 1;
-  constexpr int kBatch = kWarpLanes == 1 ? 1 : 8;  // loads in flight in a lane
+  static constexpr int BQ = (int)C::BQ;
+  static constexpr i64 D = C::D, kPitch = C::HKV * D;
+  static constexpr int kKeyVec = vector_width(D, sizeof(K));
+  static constexpr int kKeysALane = kKeys / kWarpLanes;
+  static constexpr int kParts = kWarpLanes == 1 ? 8 : 1;
+  static constexpr int kBatch = kWarpLanes == 1 ? 1 : 8;  // loads in flight in a lane
   // Columns go to lanes in units of kUnit.
-  constexpr int kUnit = vector_width(D % kWarpLanes == 0 ? D / kWarpLanes : 1, sizeof(V), kWarpLanes == 1 ? 16 : 4 * sizeof(V));
-  constexpr int kUnits = (int)((D / kUnit + kWarpLanes - 1) / kWarpLanes);
+  static constexpr int kUnit = vector_width(D % kWarpLanes == 0 ? D / kWarpLanes : 1, sizeof(V), kWarpLanes == 1 ? 16 : 4 * sizeof(V));
+  static constexpr int kUnits = (int)((D / kUnit + kWarpLanes - 1) / kWarpLanes);
   static_assert((BQ * D + kWarps * BQ * kKeys) * 4 <= kScratchBytes, "queries and scores fit in the scratch memory");
   static_assert((2 * kWarps * BQ + kWarps * kWarpLanes * kUnit) * 4 <= kScratchBytes, "partial results fit in the scratch memory");
 
-  const i64 head = tile % C::HQ, first = (i64)(tile / C::HQ) * BQ;
-  const i64 all = C::rows::get(ctx), length = C::length::get(ctx);
-  const int rows = (int)least(BQ, all - first);
-  if (rows <= 0) return;
-  const i64 kv_head = head / (C::HQ / C::HKV);
-  const K* keys = args.ptr<const K>(1) + kv_head * D;
-  const V* values = args.ptr<const V>(2) + kv_head * D;
-  // Row i of the tile sees keys [0, sees + i) if causal, else all.
-  const i64 sees = C::causal ? length - all + first + 1 : length;
-  const auto limit = [&](int i) { return C::causal ? sees + i : length; };
-  const i64 last = limit(rows - 1);
-
-  float* q = (float*)ctx.scratch();
-  for (i64 i = lane(); i < BQ * D; i += kLanes) {
-    const i64 r = i / D, d = i % D;
-    q[i] = r < rows ? to_acc(gload(args.ptr<const Q>(0) + (first + r) * C::HQ * D + head * D + d)) : 0.0f;
-  }
-  cta_sync();
-  float* weights = q + BQ * D + warp() * BQ * kKeys;  // of the block's keys, by row
-
+  Context& ctx;
+  const Args& args;
+  i64 head, first, length, sees;
+  int rows;
+  const K* keys;
+  const V* values;
+  float* q;        // the queries
+  float* weights;  // of the block's keys, by row
+  // What the lane has found so far of each row: the largest score, the sum of weights relative to it, and that of weighed values.
   float top[BQ], total[BQ], sum[BQ][kUnits][kUnit];
-  MACO_UNROLL
-  for (int r = 0; r < BQ; ++r) {
-    top[r] = kLeast;
-    total[r] = 0;
+
+  MACO_FN Attention(Context& context, const Args& arguments, u32 tile) : ctx(context), args(arguments) {
+    head = tile % C::HQ;
+    first = (i64)(tile / C::HQ) * BQ;
+    const i64 all = C::rows::get(ctx);
+    length = C::length::get(ctx);
+    rows = (int)least(BQ, all - first);
+    const i64 kv_head = head / (C::HQ / C::HKV);
+    keys = args.ptr<const K>(1) + kv_head * D;
+    values = args.ptr<const V>(2) + kv_head * D;
+    // Row i of the tile sees keys [0, sees + i) if causal, else all.
+    sees = C::causal ? length - all + first + 1 : length;
+    q = (float*)ctx.scratch();
+    weights = q + BQ * D + warp() * BQ * kKeys;
+  }
+  MACO_FN i64 limit(int i) const { return C::causal ? sees + i : length; }
+
+  MACO_FN void stage_queries() {
+    for (i64 i = lane(); i < BQ * D; i += kLanes) {
+      const i64 r = i / D, d = i % D;
+      q[i] = r < rows ? to_acc(gload(args.ptr<const Q>(0) + (first + r) * C::HQ * D + head * D + d)) : 0.0f;
+    }
+  }
+  MACO_FN void clear() {
     MACO_UNROLL
-    for (int u = 0; u < kUnits; ++u) {
+    for (int r = 0; r < BQ; ++r) {
+      top[r] = kLeast;
+      total[r] = 0;
       MACO_UNROLL
-      for (int e = 0; e < kUnit; ++e) sum[r][u][e] = 0;
+      for (int u = 0; u < kUnits; ++u) {
+        MACO_UNROLL
+        for (int e = 0; e < kUnit; ++e) sum[r][u][e] = 0;
+      }
     }
   }
 
-  for (i64 begin = (i64)warp() * kKeys; begin < last; begin += kWarps * kKeys) {
-    const int count = (int)least(kKeys, last - begin);
-    float score[kKeysALane][BQ];
+  // The scores of this lane's keys among the `count` from `begin` on.
+  MACO_FN void score_keys(i64 begin, int count, float (&score)[kKeysALane][BQ]) const {
     MACO_UNROLL
     for (int t = 0; t < kKeysALane; ++t) {
       const int j = warp_lane() + t * kWarpLanes;
@@ -94,6 +107,10 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
         score[t][r] = fmul(dot, (float)C::scale);
       }
     }
+  }
+
+  // Turns scores into weights, relative to the largest score so far; what was summed before is brought down to that.
+  MACO_FN void weigh_keys(i64 begin, int count, const float (&score)[kKeysALane][BQ]) {
     MACO_UNROLL
     for (int r = 0; r < BQ; ++r) {
       const int visible = (int)least(count, limit(r) - begin);  // the same for the whole warp
@@ -121,7 +138,9 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
         }
       }
     }
-    warp_sync();
+  }
+
+  MACO_FN void add_values(i64 begin, int count) {
     for (int j = 0; j < count; j += kBatch) {
       MACO_UNROLL
       for (int u = 0; u < kUnits; ++u) {
@@ -146,45 +165,69 @@ MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
         }
       }
     }
-    warp_sync();
   }
 
-  // Merge what the warps have, each weighed by how its maximum compares to that of all.
-  cta_sync();
-  float* tops = (float*)ctx.scratch();
-  float* totals = tops + kWarps * BQ;
-  float* parts = totals + kWarps * BQ;
-  if (warp_lane() == 0) {
+  // Merges what the warps have, each weighed by how its maximum compares to that of all, and stores it.
+  MACO_FN void merge() {
+    float* tops = (float*)ctx.scratch();
+    float* totals = tops + kWarps * BQ;
+    float* parts = totals + kWarps * BQ;
+    if (warp_lane() == 0) {
+      MACO_UNROLL
+      for (int r = 0; r < BQ; ++r) {
+        tops[warp() * BQ + r] = top[r];
+        totals[warp() * BQ + r] = total[r];
+      }
+    }
+    cta_sync();
     MACO_UNROLL
     for (int r = 0; r < BQ; ++r) {
-      tops[warp() * BQ + r] = top[r];
-      totals[warp() * BQ + r] = total[r];
-    }
-  }
-  cta_sync();
-  MACO_UNROLL
-  for (int r = 0; r < BQ; ++r) {
-    if (r < rows) {
-      float high = kLeast, whole = 0;
-      for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * BQ + r]);
-      for (int w = 0; w < kWarps; ++w) whole = fadd(whole, fmul(totals[w * BQ + r], fexp(fsub(tops[w * BQ + r], high))));
-      const float own = fexp(fsub(top[r], high));
-      MACO_UNROLL
-      for (int u = 0; u < kUnits; ++u) {
+      if (r < rows) {
+        float high = kLeast, whole = 0;
+        for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * BQ + r]);
+        for (int w = 0; w < kWarps; ++w) whole = fadd(whole, fmul(totals[w * BQ + r], fexp(fsub(tops[w * BQ + r], high))));
+        const float own = fexp(fsub(top[r], high));
         MACO_UNROLL
-        for (int e = 0; e < kUnit; ++e) parts[(warp() * kWarpLanes + warp_lane()) * kUnit + e] = fmul(sum[r][u][e], own);
-        cta_sync();
-        for (int i = lane(); i < kWarpLanes * kUnit; i += kLanes) {
-          const i64 d = (i64)u * kWarpLanes * kUnit + i;
-          float value = 0;
-          for (int w = 0; w < kWarps; ++w) value = fadd(value, parts[w * kWarpLanes * kUnit + i]);
-          if (d < D)
-            gstore(args.ptr<Y>(3) + (first + r) * C::HQ * D + head * D + d, from_acc<Y>(limit(r) > 0 ? fdiv(value, whole) : 0.0f));
+        for (int u = 0; u < kUnits; ++u) {
+          MACO_UNROLL
+          for (int e = 0; e < kUnit; ++e) parts[(warp() * kWarpLanes + warp_lane()) * kUnit + e] = fmul(sum[r][u][e], own);
+          cta_sync();
+          for (int i = lane(); i < kWarpLanes * kUnit; i += kLanes) {
+            const i64 d = (i64)u * kWarpLanes * kUnit + i;
+            float value = 0;
+            for (int w = 0; w < kWarps; ++w) value = fadd(value, parts[w * kWarpLanes * kUnit + i]);
+            if (d < D)
+              gstore(args.ptr<Y>(3) + (first + r) * C::HQ * D + head * D + d, from_acc<Y>(limit(r) > 0 ? fdiv(value, whole) : 0.0f));
+          }
+          cta_sync();
         }
-        cta_sync();
       }
     }
   }
+
+  MACO_FN void run() {
+    if (rows <= 0) return;
+    stage_queries();
+    cta_sync();
+    clear();
+    const i64 last = limit(rows - 1);
+    for (i64 begin = (i64)warp() * kKeys; begin < last; begin += kWarps * kKeys) {
+      const int count = (int)least(kKeys, last - begin);
+      float score[kKeysALane][BQ];
+      score_keys(begin, count, score);
+      weigh_keys(begin, count, score);
+      warp_sync();
+      add_values(begin, count);
+      warp_sync();
+    }
+    cta_sync();
+    merge();
+  }
+};
+
+template <class C>
+MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
+  Attention<C>(ctx, args, tile).run();
 }
 
 }  // namespace maco::ops
