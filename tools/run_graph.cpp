@@ -36,7 +36,7 @@ class Runner {
     if (int status = bind(); status != kOk) return status;
     for (int64_t launch = 0; launch < options_.launches; ++launch)
       if (int status = one_launch(launch); status != kOk) return status;
-    if (options_.check) std::fprintf(stderr, "%s", checked_.c_str());
+    if (options_.check && !console_.quiet) std::fprintf(stderr, "%s", checked_.c_str());
     if (int status = write_outputs(); status != kOk) return status;
     if (failed_) return kCheckFailed;
     return options_.bench > 0 ? bench() : kOk;
