@@ -156,7 +156,7 @@ int run(int argc, char** argv) {
   app.add_flag("--check", options.check, "compare every output and state with the reference after every launch");
   app.add_option("--rtol", options.rtol, "the bound of --check, for floats")->option_text("NUMBER")->check(number_from(0, false));
   app.add_option("--bench", options.bench, "then report the median time of so many further launches")->option_text("N")->check(CLI::Range(1, 1000000));
-  app.add_option("--timeout", timeout, "without progress, after which a wait is given up (30)")->option_text("SECONDS")->check(number_from(0, true));
+  app.add_option("--timeout", timeout, "without progress, after which a wait is given up at the earliest (30)")->option_text("SECONDS")->check(number_from(0, true));
   app.add_option("--ranks-per-gpu", session_options.ranks_per_gpu, "ranks that share a GPU's SMs")->option_text("N")->check(CLI::Range(1, 64));
   auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed")->option_text("SEED")->check(unsigned_number());
   auto* replay_option = app.add_option("--replay", replayed,
@@ -313,7 +313,7 @@ int run(int argc, char** argv) {
 
   const auto manifest = ir::parse_manifest(kernel).manifest;
   MACO_CHECK(manifest, "a kernel without its manifest");
-  if (const std::string why = why_too_large(memory_need(*graph, *manifest, device == "cpu", options.check), available_memory()); !why.empty()) {
+  if (const std::string why = why_too_large(memory_need(*graph, *manifest, device == "cpu", options.check, options.dims), available_memory()); !why.empty()) {
     console.error(why);
     return kRunFailed;
   }

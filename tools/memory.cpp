@@ -11,9 +11,24 @@ namespace maco::tools {
 
 namespace {
 constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+double elements_of(const ir::Graph& graph, const ir::Shape& shape, const std::map<std::string, int64_t>& dims) {
+  double elements = 1;
+  for (const ir::Expr& extent : shape) {
+    const auto value = ir::evaluate(extent, [&](std::string_view name) -> std::optional<int64_t> {
+                         if (name == "world") return graph.world;
+                         if (const auto it = dims.find(std::string(name)); it != dims.end()) return it->second;
+                         const ir::Dim* dim = graph.find_dim(name);
+                         return dim ? std::optional(dim->max) : std::nullopt;
+                       }).value;
+    elements *= static_cast<double>(value.value_or(1));
+  }
+  return elements;
+}
 }  // namespace
 
-MemoryNeed memory_need(const ir::Graph& graph, const ir::Manifest& manifest, bool on_host, bool check) {
+MemoryNeed memory_need(const ir::Graph& graph, const ir::Manifest& manifest, bool on_host, bool check,
+                       const std::map<std::string, int64_t>& dims) {
   MemoryNeed need;
   const auto world = static_cast<double>(manifest.world);
   double tensors = 0;
@@ -26,7 +41,7 @@ MemoryNeed memory_need(const ir::Graph& graph, const ir::Manifest& manifest, boo
   if (check)
     for (const ir::Tensor& t : graph.tensors)
       if (t.kind != ir::TensorKind::Scalar)
-        need.reference += world * static_cast<double>(ir::max_elements(graph, t.shape)) * static_cast<double>(ir::size_of(t.dtype));
+        need.reference += world * elements_of(graph, t.shape, dims) * static_cast<double>(ir::size_of(t.dtype));
   return need;
 }
 

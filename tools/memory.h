@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,8 +19,10 @@ struct MemoryNeed {
   double transfer = 0;   // the largest tensor, while it is made and copied
   double all() const { return session + reference + transfer; }
 };
-/// At least that much: dims have their maxima. `on_host`: ranks run on the CPU target.
-MemoryNeed memory_need(const ir::Graph& graph, const ir::Manifest& manifest, bool on_host, bool check);
+/// At least that much. Memory of ranks is for the dims' maxima; in the reference dims have the values in `dims`, or their maxima.
+/// `on_host`: ranks run on the CPU target.
+MemoryNeed memory_need(const ir::Graph& graph, const ir::Manifest& manifest, bool on_host, bool check,
+                       const std::map<std::string, int64_t>& dims = {});
 
 /// MemAvailable in the text of /proc/meminfo, in bytes.
 std::optional<double> available_in(std::string_view meminfo);

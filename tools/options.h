@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <sstream>
@@ -114,7 +115,9 @@ struct PipelineFlags {
 inline CLI::Validator unsigned_number() {
   return CLI::Validator(
       [](std::string& text) {
-        return text.empty() || text.find_first_not_of("0123456789") != std::string::npos ? "'" + text + "' is no number from 0 on" : std::string();
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        return error != std::errc() || end != text.data() + text.size() ? "'" + text + "' is no number from 0 to 2^64 - 1" : std::string();
       },
       "NUMBER");
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -17,16 +18,28 @@ namespace {
 
 std::string cannot(const std::string& path, const std::string& why) { return fmt::format("can't write '{}': {}", path, why); }
 
-// What a link points to: the link stays.
-std::string followed(const std::string& path) {
-  std::error_code code;
-  return fs::is_symlink(path, code) ? fs::weakly_canonical(path, code).string() : path;
-}
-
-// A device or a pipe.
+// A device or a pipe, or a name of an open file (/dev/stdout), which a shell may append to.
 bool is_special(const std::string& path) {
   std::error_code code;
+  if (path.rfind("/dev/", 0) == 0 || path.rfind("/proc/", 0) == 0) return true;
   return fs::exists(path, code) && !fs::is_regular_file(path, code) && !fs::is_directory(path, code);
+}
+
+// What a link points to, be it there or not: the link stays.
+std::string followed(const std::string& path) {
+  std::error_code code;
+  fs::path file = path;
+  for (int links = 0; links < 40 && !is_special(file.string()) && fs::is_symlink(file, code); ++links) {
+    const fs::path target = fs::read_symlink(file, code);
+    file = target.is_absolute() ? target : file.parent_path() / target;
+  }
+  return file.string();
+}
+
+// Beside the file, so that it can take its place; no longer than names may be, whatever the file's.
+std::string temporary_for(const std::string& file) {
+  static std::atomic<int> count{0};
+  return (fs::path(file).parent_path() / fmt::format(".maco-{}-{}.tmp", getpid(), count++)).string();
 }
 
 }  // namespace
@@ -53,7 +66,7 @@ Products::~Products() {
 std::string Products::begin(const std::string& path) {
   const std::string file = followed(path);
   if (is_special(file)) return file;
-  files_.push_back({file, fmt::format("{}.{}.tmp", file, getpid())});
+  files_.push_back({file, temporary_for(file)});
   return files_.back().temporary;
 }
 
@@ -90,7 +103,8 @@ bool write_product(const std::string& path, const std::string& bytes, std::strin
   }
   if (!can_write(path, error)) return false;
   Products products;
-  std::ofstream out(products.begin(path), std::ios::binary);
+  // What a shell has appended to an open file stays.
+  std::ofstream out(products.begin(path), is_special(path) ? std::ios::binary | std::ios::app : std::ios::binary);
   out << bytes;
   out.close();
   if (!out) error = cannot(path, std::strerror(errno));

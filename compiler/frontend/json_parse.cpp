@@ -294,6 +294,11 @@ class TreeBuilder {
       if (repaired_.text[i] != '\n') repaired_.text[i] = with;
     ++repaired_.count;
   }
+  /// Whether `what` was inserted at the cursor, so that what is wrong now stands behind it.
+  bool repaired_at(char what) const {
+    const auto it = repaired_.inserted.find(pos_);
+    return it != repaired_.inserted.end() && it->second.find(what) != std::string::npos;
+  }
   /// A comment, or a string in single quotes, at the cursor.
   void repair_token() {
     const std::string_view rest = text_.substr(std::min(pos_, text_.size()));
@@ -330,14 +335,14 @@ class TreeBuilder {
         if (at_end()) return fail("expected a graph, found nothing");
         return explain_value("'{'", position, what);
       case Last::Key:
-        if (peek() != ':') {
+        if (!repaired_at(':') && peek() != ':') {
           const bool forgotten = at_value();
           const size_t place = pos_;
           unexpected("':' after the key");
           if (forgotten) insert(place, ":");
           return;
         }
-        step();
+        if (peek() == ':') step();
         skip_space();
         return explain_value("a value", position, what);
       case Last::Open:
@@ -345,7 +350,7 @@ class TreeBuilder {
         return explain_value("a value or ']'", position, what);
       case Last::Value:
         if (stack_.empty()) return unexpected("the end of the file after the graph");
-        if (peek() != ',') {
+        if (!repaired_at(',') && peek() != ',') {
           if (pos_ > 0 && text_[pos_ - 1] == '0' && is_digit(peek())) {
             broken_value_ = true;
             return fail("a number may not begin with 0");
@@ -357,7 +362,7 @@ class TreeBuilder {
           return;
         }
         const size_t comma = pos_;
-        step();
+        if (peek() == ',') step();
         skip_space();
         if (peek() == '}' || peek() == ']') {
           fail(fmt::format("expected {} after ',', found '{}'",
@@ -379,7 +384,7 @@ class TreeBuilder {
   /// What isn't a string, but would be one in quotes.
   void unexpected_word(std::string_view expected) {
     const size_t begin = pos_, end = token_end();
-    const bool bare = is_word(peek()) && !is_digit(peek());
+    const bool bare = is_word(peek()) && !is_digit(peek()) && !repaired_at('"');
     unexpected(expected);
     if (!bare) return;
     insert(begin, "\"");

@@ -32,6 +32,10 @@ TEST_CASE("what a graph needs is what its tensors take") {
   CHECK(need.all() == need.session + need.reference + need.transfer);
   CHECK(tools::memory_need(*graph, manifest, false, true).session == 0);
   CHECK(tools::memory_need(*graph, manifest, true, false).reference == 0);
+  // The reference holds actual rows; ranks have room for the most.
+  const auto small = tools::memory_need(*graph, manifest, true, true, {{"n", 8}});
+  CHECK(small.session == need.session);
+  CHECK(small.reference == 2 * (x / 4 + w + h / 4 + y / 4));
 }
 
 TEST_CASE("what this machine has is what the system says") {
