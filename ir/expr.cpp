@@ -449,6 +449,7 @@ bool linear_in(const Expr& e, const std::string& name) {
 }
 
 constexpr int64_t kMostValues = 1 << 14;
+constexpr int64_t kMostSteps = 1 << 18;  // of evaluation: long expressions get fewer values
 
 // The extremes over all values of the variables, of which those between the ends of a range are
 // left out where they can't be extreme; nothing if these are too many. `failed`: some value has
@@ -470,7 +471,8 @@ std::optional<Interval> exact(const Expr& e, const RangeLookup& lookup, bool& fa
     axes.push_back(
         {name, *range, ends ? std::max<int64_t>(1, static_cast<int64_t>(span)) : 1, range->lo});
     count *= span == 0 ? 1 : ends ? 2 : static_cast<int64_t>(span) + 1;
-    if (count > kMostValues) return std::nullopt;
+    if (count > kMostValues || count * static_cast<int64_t>(e.nodes().size()) > kMostSteps)
+      return std::nullopt;
   }
   std::optional<Interval> result;
   for (;;) {
