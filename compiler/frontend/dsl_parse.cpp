@@ -80,6 +80,14 @@ class Parser {
   /// told apart.
   std::optional<Raw> rest() {
     if (!statements_end_) return std::nullopt;
+    // The header was read: a world that it doesn't give is one.
+    if (root_.find("world") == nullptr) {
+      Raw one;
+      one.kind = Raw::Kind::Int;
+      one.integer = 1;
+      one.loc = root_.loc;
+      root_.map.push_back({"world", root_.loc, std::move(one)});
+    }
     return std::move(root_);
   }
 
