@@ -5,30 +5,20 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <map>
 
 #include "compiler/verify/verify.h"
-#include "ir/program_text.h"
 #include "tests/catch.h"
 #include "tests/proofs/memory_model.h"
 #include "tests/proofs/mutations.h"
+#include "tests/proofs/subjects.h"
 #include "tests/unit/random_program.h"
 
 namespace maco::proofs {
 namespace {
 
 using ir::Program;
-namespace fs = std::filesystem;
-
-struct Subject {
-  std::string name;
-  Program program;
-  bool graph = false;
-};
 
 size_t share() {
   const char* more = std::getenv("MACO_PROOFS_MORE");
@@ -48,21 +38,9 @@ std::map<std::string, int> kinds(const Program& p) {
 
 /// Programs of graphs, small enough to look at every operation; and random ones that are right.
 std::vector<Subject> subjects() {
-  std::vector<fs::path> paths;
-  for (const char* folder : {"/tests/mutant_programs", "/tests/mutant_programs/collectives"})
-    for (const auto& entry : fs::directory_iterator(std::string(MACO_BINARY_DIR) + folder))
-      if (entry.path().extension() == ".pruned") paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
   std::vector<Subject> list;
-  for (const fs::path& path : paths) {
-    std::ifstream in(path, std::ios::binary);
-    ir::Diagnostics diagnostics;
-    const auto p = ir::parse_program(
-        diagnostics.add_file(path.filename().string(), {std::istreambuf_iterator<char>(in), {}}),
-        diagnostics);
-    REQUIRE(p);
-    if (Nodes(*p).size() <= 700) list.push_back({path.stem().string(), *p, true});
-  }
+  for (Subject& s : written_programs())
+    if (Nodes(s.program).size() <= 700) list.push_back(std::move(s));
   for (uint32_t seed = 0; seed < 600 * share(); ++seed) {
     test::RandomProgram random(seed);
     random.keep_small();

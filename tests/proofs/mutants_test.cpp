@@ -14,50 +14,21 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
 
 #include "compiler/verify/verify.h"
-#include "ir/program_text.h"
 #include "tests/catch.h"
 #include "tests/proofs/mutations.h"
 #include "tests/proofs/second_opinion.h"
+#include "tests/proofs/subjects.h"
 
 namespace maco::proofs {
 namespace {
 
 using ir::Program;
-namespace fs = std::filesystem;
-
-struct Subject {
-  std::string name;
-  Program program;
-};
-
-std::vector<Subject> subjects() {
-  std::vector<fs::path> paths;
-  for (const char* folder : {"/tests/mutant_programs", "/tests/mutant_programs/collectives"})
-    for (const auto& entry : fs::directory_iterator(std::string(MACO_BINARY_DIR) + folder))
-      if (entry.path().extension() == ".pruned") paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
-  std::vector<Subject> list;
-  for (const fs::path& path : paths) {
-    std::ifstream in(path, std::ios::binary);
-    ir::Diagnostics diagnostics;
-    const auto program = ir::parse_program(
-        diagnostics.add_file(path.filename().string(), {std::istreambuf_iterator<char>(in), {}}),
-        diagnostics);
-    INFO(path << "\n" << diagnostics.render());
-    REQUIRE(program);
-    list.push_back({path.stem().string(), *program});
-  }
-  return list;
-}
 
 /// Nothing, or the first thing that the verifier says.
 std::string objection(const Program& p) {
@@ -163,7 +134,7 @@ void print(const Table& table) {
 }  // namespace
 
 TEST_CASE("every mutant that can change what a Program does is rejected, and no other") {
-  const std::vector<Subject> list = subjects();
+  const std::vector<Subject> list = written_programs();
   std::vector<Result> results(list.size());
   std::atomic<size_t> next{0};
   const auto worker = [&] {

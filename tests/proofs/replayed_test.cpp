@@ -7,18 +7,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <map>
 
 #include "compiler/verify/verify.h"
 #include "compiler/verify/witness.h"
-#include "ir/program_text.h"
 #include "runtime/cpu/stand_in.h"
 #include "tests/catch.h"
 #include "tests/proofs/mutations.h"
+#include "tests/proofs/subjects.h"
 #include "tools/replay.h"
 
 namespace maco::proofs {
@@ -26,7 +23,6 @@ namespace {
 
 using ir::Program;
 using verify::Witness;
-namespace fs = std::filesystem;
 
 struct Row {
   std::map<std::string, int64_t> confirmed;
@@ -38,28 +34,19 @@ struct Row {
 TEST_CASE("what the verifier says of mutants happens when its witnesses are replayed") {
   const char* more = std::getenv("MACO_PROOFS_MORE");
   const size_t most = more ? static_cast<size_t>(std::max(1, std::atoi(more))) : 1;
-  std::vector<fs::path> paths;
-  for (const char* folder : {"/tests/mutant_programs", "/tests/mutant_programs/collectives"})
-    for (const auto& entry : fs::directory_iterator(std::string(MACO_BINARY_DIR) + folder))
-      if (entry.path().extension() == ".pruned") paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
+  const std::vector<Subject> list = written_programs();
   std::array<Row, kKinds> table;
   std::vector<std::string> wrong;
-  for (size_t n = 0; n < paths.size(); ++n) {
-    std::ifstream in(paths[n], std::ios::binary);
-    ir::Diagnostics read;
-    const auto p = ir::parse_program(
-        read.add_file(paths[n].filename().string(), {std::istreambuf_iterator<char>(in), {}}),
-        read);
-    REQUIRE(p);
+  for (size_t n = 0; n < list.size(); ++n) {
+    const Program& p = list[n].program;
     // Memory of all ranks, for two runs.
-    if (p->tasks.size() * static_cast<size_t>(p->world) > 400) continue;
+    if (p.tasks.size() * static_cast<size_t>(p.world) > 400) continue;
     for (int k = 0; k < kKinds; ++k) {
       const auto kind = static_cast<Kind>(k);
-      const std::vector<Mutation> all = mutations(*p, kind);
+      const std::vector<Mutation> all = mutations(p, kind);
       for (size_t i = 0; i < std::min(all.size(), most); ++i) {
         const Mutation& m = all[(i * all.size() / most + n * 7919) % all.size()];
-        Program mutant = *p;
+        Program mutant = p;
         m.apply(mutant);
         ir::Diagnostics diagnostics;
         std::vector<Witness> witnesses;
@@ -83,7 +70,7 @@ TEST_CASE("what the verifier says of mutants happens when its witnesses are repl
           row.differs += result.story.find("differ") != std::string::npos ||
                          result.story.find("other bytes") != std::string::npos;
         } else {
-          wrong.push_back(fmt::format("{}: {}: {}\n{}{}{}", paths[n].filename().string(), m.what,
+          wrong.push_back(fmt::format("{}: {}: {}\n{}{}{}", list[n].name, m.what,
                                       diagnostics.all().at(0).message, print(mutant, w),
                                       result.error, result.story));
         }
