@@ -19,7 +19,9 @@ struct InternalError : std::logic_error {
 }  // namespace maco::ir
 
 /// An invariant that holds whatever the user wrote. If it doesn't, that is a bug in MACO.
-#define MACO_CHECK(condition, what) \
-  do {                              \
-    if (!(condition)) ::maco::ir::internal_error(__FILE__, __LINE__, std::string("check failed: " #condition ": ") + (what)); \
+#define MACO_CHECK(condition, what)                                                       \
+  do {                                                                                    \
+    if (!(condition))                                                                     \
+      ::maco::ir::internal_error(__FILE__, __LINE__,                                      \
+                                 std::string("check failed: " #condition ": ") + (what)); \
   } while (false)

@@ -1,7 +1,9 @@
-// What the user is told: errors, warnings and notes with file, line, column, the line itself and a caret.
+// What the user is told: errors, warnings and notes with file, line, column, the line itself and a
+// caret.
 //
-// Errors that a user can cause are reported here and never thrown or asserted; a broken invariant of MACO itself is MACO_CHECK
-// (ir/check.h). All errors of a file are collected: code that reports one goes on where it can.
+// Errors that a user can cause are reported here and never thrown or asserted; a broken invariant
+// of MACO itself is MACO_CHECK (ir/check.h). All errors of a file are collected: code that reports
+// one goes on where it can.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +13,9 @@
 
 namespace maco::ir {
 
-/// A place in a source text. `line` and `column` count from 1 (columns in bytes); line 0: no place is known.
-/// `length` is how many bytes the caret underlines, at least 1.
-/// `context` is an index into Diagnostics::contexts ("in iteration i = 3"), or -1.
+/// A place in a source text. `line` and `column` count from 1 (columns in bytes); line 0: no place
+/// is known. `length` is how many bytes the caret underlines, at least 1. `context` is an index
+/// into Diagnostics::contexts ("in iteration i = 3"), or -1.
 struct Loc {
   int32_t file = -1;
   int32_t line = 0;
@@ -22,7 +24,8 @@ struct Loc {
   int32_t context = -1;
 
   bool known() const { return line > 0; }
-  /// Places are not part of what a graph means: any two are equal, so that structures holding them compare by meaning.
+  /// Places are not part of what a graph means: any two are equal, so that structures holding them
+  /// compare by meaning.
   friend bool operator==(const Loc&, const Loc&) { return true; }
 };
 
@@ -37,12 +40,13 @@ struct Diagnostic {
 /// Collects diagnostics in the order of reporting and renders them. Not thread safe. Copyable.
 class Diagnostics {
  public:
-  /// Registers a source text; `name` is what is printed ("tp_mlp.json", "<stdin>"). Returns its id for Loc::file.
+  /// Registers a source text; `name` is what is printed ("tp_mlp.json", "<stdin>"). Returns its id
+  /// for Loc::file.
   int32_t add_file(std::string name, std::string text);
   const std::string& file_name(int32_t file) const;
   const std::string& file_text(int32_t file) const;
-  /// Registers a context such as "in iteration i = 3" and returns its index for Loc::context. `outer` is the
-  /// enclosing context or -1; both are printed.
+  /// Registers a context such as "in iteration i = 3" and returns its index for Loc::context.
+  /// `outer` is the enclosing context or -1; both are printed.
   int32_t add_context(std::string text, int32_t outer = -1);
 
   void error(Loc loc, std::string message);
@@ -80,7 +84,8 @@ class Diagnostics {
   int errors_ = 0;
 };
 
-/// "; did you mean 'allreduce'?" if one of `candidates` is close to `word` (edit distance at most a third), else "".
+/// "; did you mean 'allreduce'?" if one of `candidates` is close to `word` (edit distance at most a
+/// third), else "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace maco::ir

@@ -10,8 +10,8 @@ namespace maco::ir {
 
 enum class DType : uint8_t { F32, F16, BF16, F8E4M3, F8E5M2, I32, U8 };
 
-inline constexpr std::array<DType, 7> kAllDTypes = {DType::F32,    DType::F16, DType::BF16, DType::F8E4M3,
-                                                    DType::F8E5M2, DType::I32, DType::U8};
+inline constexpr std::array<DType, 7> kAllDTypes = {
+    DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::F8E5M2, DType::I32, DType::U8};
 
 /// The name as graphs write it: "bf16".
 constexpr std::string_view name(DType t) {

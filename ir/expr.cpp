@@ -22,39 +22,23 @@ bool is_leaf(Kind kind) { return kind == Kind::Const || kind == Kind::Var; }
 
 std::string_view spelling(Kind kind) {
   switch (kind) {
-    case Kind::Neg:
-      return "-";
-    case Kind::Not:
-      return "!";
-    case Kind::Add:
-      return " + ";
-    case Kind::Sub:
-      return " - ";
-    case Kind::Mul:
-      return " * ";
-    case Kind::Div:
-      return " / ";
-    case Kind::Mod:
-      return " % ";
-    case Kind::Eq:
-      return " == ";
-    case Kind::Ne:
-      return " != ";
-    case Kind::Lt:
-      return " < ";
-    case Kind::Le:
-      return " <= ";
-    case Kind::Gt:
-      return " > ";
-    case Kind::Ge:
-      return " >= ";
-    case Kind::And:
-      return " && ";
-    case Kind::Or:
-      return " || ";
+    case Kind::Neg: return "-";
+    case Kind::Not: return "!";
+    case Kind::Add: return " + ";
+    case Kind::Sub: return " - ";
+    case Kind::Mul: return " * ";
+    case Kind::Div: return " / ";
+    case Kind::Mod: return " % ";
+    case Kind::Eq: return " == ";
+    case Kind::Ne: return " != ";
+    case Kind::Lt: return " < ";
+    case Kind::Le: return " <= ";
+    case Kind::Gt: return " > ";
+    case Kind::Ge: return " >= ";
+    case Kind::And: return " && ";
+    case Kind::Or: return " || ";
     case Kind::Const:
-    case Kind::Var:
-      break;
+    case Kind::Var: break;
   }
   return "";
 }
@@ -63,30 +47,23 @@ enum Precedence { kOr = 1, kAnd, kCompare, kSum, kProduct, kUnary, kPrimary };
 
 Precedence precedence(Kind kind) {
   switch (kind) {
-    case Kind::Or:
-      return kOr;
-    case Kind::And:
-      return kAnd;
+    case Kind::Or: return kOr;
+    case Kind::And: return kAnd;
     case Kind::Eq:
     case Kind::Ne:
     case Kind::Lt:
     case Kind::Le:
     case Kind::Gt:
-    case Kind::Ge:
-      return kCompare;
+    case Kind::Ge: return kCompare;
     case Kind::Add:
-    case Kind::Sub:
-      return kSum;
+    case Kind::Sub: return kSum;
     case Kind::Mul:
     case Kind::Div:
-    case Kind::Mod:
-      return kProduct;
+    case Kind::Mod: return kProduct;
     case Kind::Neg:
-    case Kind::Not:
-      return kUnary;
+    case Kind::Not: return kUnary;
     case Kind::Const:
-    case Kind::Var:
-      break;
+    case Kind::Var: break;
   }
   return kPrimary;
 }
@@ -98,14 +75,10 @@ std::optional<int64_t> apply(Kind kind, int64_t a, int64_t b) {
   switch (kind) {
     case Kind::Neg:
       return __builtin_sub_overflow(int64_t{0}, a, &r) ? std::nullopt : std::optional(r);
-    case Kind::Not:
-      return a == 0;
-    case Kind::Add:
-      return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
-    case Kind::Sub:
-      return __builtin_sub_overflow(a, b, &r) ? std::nullopt : std::optional(r);
-    case Kind::Mul:
-      return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case Kind::Not: return a == 0;
+    case Kind::Add: return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case Kind::Sub: return __builtin_sub_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case Kind::Mul: return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
     case Kind::Div:
       if (b == 0) return std::nullopt;
       if (b == -1) return apply(Kind::Neg, a, 0);  // the hardware traps on min / -1
@@ -115,25 +88,16 @@ std::optional<int64_t> apply(Kind kind, int64_t a, int64_t b) {
       if (b == -1) return 0;
       r = a % b;
       return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-    case Kind::Eq:
-      return a == b;
-    case Kind::Ne:
-      return a != b;
-    case Kind::Lt:
-      return a < b;
-    case Kind::Le:
-      return a <= b;
-    case Kind::Gt:
-      return a > b;
-    case Kind::Ge:
-      return a >= b;
-    case Kind::And:
-      return a != 0 && b != 0;
-    case Kind::Or:
-      return a != 0 || b != 0;
+    case Kind::Eq: return a == b;
+    case Kind::Ne: return a != b;
+    case Kind::Lt: return a < b;
+    case Kind::Le: return a <= b;
+    case Kind::Gt: return a > b;
+    case Kind::Ge: return a >= b;
+    case Kind::And: return a != 0 && b != 0;
+    case Kind::Or: return a != 0 || b != 0;
     case Kind::Const:
-    case Kind::Var:
-      break;
+    case Kind::Var: break;
   }
   return std::nullopt;
 }
@@ -343,14 +307,11 @@ Interval modulo(Interval a, Interval b) {
 
 std::optional<Interval> bounds_of(Kind kind, Interval a, Interval b) {
   switch (kind) {
-    case Kind::Neg:
-      return corners(kind, a, {0, 0});
-    case Kind::Not:
-      return truth(a.lo == 0 && a.hi == 0, !contains(a, 0));
+    case Kind::Neg: return corners(kind, a, {0, 0});
+    case Kind::Not: return truth(a.lo == 0 && a.hi == 0, !contains(a, 0));
     case Kind::Add:
     case Kind::Sub:
-    case Kind::Mul:
-      return corners(kind, a, b);  // monotone in each operand
+    case Kind::Mul: return corners(kind, a, b);  // monotone in each operand
     case Kind::Div:
       if (contains(b, 0)) return std::nullopt;
       return corners(kind, a, b);  // monotone in each operand while the divisor keeps its sign
@@ -363,14 +324,10 @@ std::optional<Interval> bounds_of(Kind kind, Interval a, Interval b) {
       const bool apart = a.hi < b.lo || b.hi < a.lo;
       return kind == Kind::Eq ? truth(one, apart) : truth(apart, one);
     }
-    case Kind::Lt:
-      return truth(a.hi < b.lo, a.lo >= b.hi);
-    case Kind::Le:
-      return truth(a.hi <= b.lo, a.lo > b.hi);
-    case Kind::Gt:
-      return truth(a.lo > b.hi, a.hi <= b.lo);
-    case Kind::Ge:
-      return truth(a.lo >= b.hi, a.hi < b.lo);
+    case Kind::Lt: return truth(a.hi < b.lo, a.lo >= b.hi);
+    case Kind::Le: return truth(a.hi <= b.lo, a.lo > b.hi);
+    case Kind::Gt: return truth(a.lo > b.hi, a.hi <= b.lo);
+    case Kind::Ge: return truth(a.lo >= b.hi, a.hi < b.lo);
     case Kind::And:
       return truth(!contains(a, 0) && !contains(b, 0),
                    (a.lo == 0 && a.hi == 0) || (b.lo == 0 && b.hi == 0));
@@ -378,8 +335,7 @@ std::optional<Interval> bounds_of(Kind kind, Interval a, Interval b) {
       return truth(!contains(a, 0) || !contains(b, 0),
                    a.lo == 0 && a.hi == 0 && b.lo == 0 && b.hi == 0);
     case Kind::Const:
-    case Kind::Var:
-      break;
+    case Kind::Var: break;
   }
   return std::nullopt;
 }
@@ -434,14 +390,9 @@ bool linear_in(const Expr& e, const std::string& name) {
     switch (node.kind) {
       case Kind::Neg:
       case Kind::Add:
-      case Kind::Sub:
-        a.linear = a.linear && b.linear;
-        break;
-      case Kind::Mul:
-        a.linear = a.linear && b.linear && !(a.uses && b.uses);
-        break;
-      default:
-        a.linear = !a.uses && !b.uses;
+      case Kind::Sub: a.linear = a.linear && b.linear; break;
+      case Kind::Mul: a.linear = a.linear && b.linear && !(a.uses && b.uses); break;
+      default: a.linear = !a.uses && !b.uses;
     }
     a.uses = a.uses || b.uses;
   }

@@ -1,8 +1,9 @@
 // Integer expressions over named variables: dims, scalars, `rank` and `world`.
 //
-// Grammar (graph-format.md): integers, names, + - * / %, comparisons, && || !, parentheses. `/` and `%` floor as in Python;
-// comparisons and logic give 0 or 1; && and || evaluate the right side only where it matters. Arithmetic is on signed 64 bits;
-// overflow and division by zero are errors, never undefined.
+// Grammar (graph-format.md): integers, names, + - * / %, comparisons, && || !, parentheses. `/` and
+// `%` floor as in Python; comparisons and logic give 0 or 1; && and || evaluate the right side only
+// where it matters. Arithmetic is on signed 64 bits; overflow and division by zero are errors,
+// never undefined.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,33 @@
 
 namespace maco::ir {
 
-/// An immutable expression, a value type. Stored in postfix order: the operands of an operator stand before it.
+/// An immutable expression, a value type. Stored in postfix order: the operands of an operator
+/// stand before it.
 class Expr {
  public:
-  enum class Kind : uint8_t { Const, Var, Neg, Not, Add, Sub, Mul, Div, Mod, Eq, Ne, Lt, Le, Gt, Ge, And, Or };
+  enum class Kind : uint8_t {
+    Const,
+    Var,
+    Neg,
+    Not,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    And,
+    Or
+  };
   struct Node {
     Kind kind = Kind::Const;
-    int64_t value = 0;   // Const
-    std::string name;    // Var
+    int64_t value = 0;  // Const
+    std::string name;   // Var
     friend bool operator==(const Node&, const Node&) = default;
   };
 
@@ -33,8 +53,8 @@ class Expr {
   static Expr binary(Kind kind, Expr a, Expr b);
 
   const std::vector<Node>& nodes() const { return nodes_; }
-  /// The value if the expression is a literal constant (after folding of constants, which the factories do where it
-  /// can't fail), else nothing.
+  /// The value if the expression is a literal constant (after folding of constants, which the
+  /// factories do where it can't fail), else nothing.
   std::optional<int64_t> constant() const;
   bool is_constant() const { return constant().has_value(); }
   std::set<std::string> vars() const;
@@ -65,16 +85,19 @@ EvalResult evaluate(const Expr& e, const Lookup& lookup);
 /// Replaces variables by constants where `lookup` knows them, and folds.
 Expr substitute(const Expr& e, const Lookup& lookup);
 
-/// The canonical form: a sum of products with integer coefficients over atoms (variables, and quotients, remainders,
-/// comparisons of canonical forms), in a fixed order. Two expressions with the same canonical form are equal for all values.
+/// The canonical form: a sum of products with integer coefficients over atoms (variables, and
+/// quotients, remainders, comparisons of canonical forms), in a fixed order. Two expressions with
+/// the same canonical form are equal for all values.
 Expr canonical(const Expr& e);
 inline bool same(const Expr& a, const Expr& b) { return canonical(a) == canonical(b); }
 
-/// e / n as an expression, if e is a multiple of n for all values of its variables by its form (each term's coefficient is one).
+/// e / n as an expression, if e is a multiple of n for all values of its variables by its form
+/// (each term's coefficient is one).
 std::optional<Expr> divide_exact(const Expr& e, int64_t n);
 
-/// The value range of an expression given those of its variables (both ends included); sound. Tight where no variable occurs twice, or
-/// where few values have to be tried (16,384, of which a variable in which the expression is linear takes two).
+/// The value range of an expression given those of its variables (both ends included); sound. Tight
+/// where no variable occurs twice, or where few values have to be tried (16,384, of which a
+/// variable in which the expression is linear takes two).
 struct Interval {
   int64_t lo = 0, hi = 0;
   friend bool operator==(const Interval&, const Interval&) = default;
@@ -85,17 +108,18 @@ std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup);
 
 struct ParseExprResult {
   std::optional<Expr> expr;
-  std::string error;      // "expected an operand, found ')'"
-  size_t error_at = 0;    // byte offset in the text
+  std::string error;    // "expected an operand, found ')'"
+  size_t error_at = 0;  // byte offset in the text
   size_t error_length = 1;
 };
 /// Parses the whole of `text`.
 ParseExprResult parse_expr(std::string_view text);
-/// Parses the longest expression at the start of `text`; `end` is where it stopped. For the DSL, which embeds expressions.
+/// Parses the longest expression at the start of `text`; `end` is where it stopped. For the DSL,
+/// which embeds expressions.
 ParseExprResult parse_expr_prefix(std::string_view text, size_t& end);
 
-/// An identifier of graph-format.md: a letter or '_', then letters, digits, '_', with dots between parts ("layers.0.w"
-/// is one: a part after a dot may start with a digit).
+/// An identifier of graph-format.md: a letter or '_', then letters, digits, '_', with dots between
+/// parts ("layers.0.w" is one: a part after a dot may start with a digit).
 bool is_identifier(std::string_view text);
 
 }  // namespace maco::ir

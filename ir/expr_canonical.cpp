@@ -249,8 +249,7 @@ Poly combine(Kind kind, const Poly& a, const Poly& b) {
       auto negated = add({}, a, -1);
       return negated ? *negated : atom(Expr::unary(Kind::Neg, to_expr(a)));
     }
-    case Kind::Not:
-      return equals_zero(a);
+    case Kind::Not: return equals_zero(a);
     case Kind::Add:
     case Kind::Sub: {
       auto sum = add(a, b, kind == Kind::Add ? 1 : -1);
@@ -260,30 +259,22 @@ Poly combine(Kind kind, const Poly& a, const Poly& b) {
       auto product = multiply(a, b);
       return product ? *product : opaque(kind, a, b);
     }
-    case Kind::Div:
-      return divide(a, b);
-    case Kind::Mod:
-      return modulo(a, b);
+    case Kind::Div: return divide(a, b);
+    case Kind::Mod: return modulo(a, b);
     case Kind::Eq:
     case Kind::Ne: {
       auto difference = add(a, b, -1);
       const Poly equal = difference ? equals_zero(*difference) : opaque(Kind::Eq, a, b);
       return kind == Kind::Eq ? equal : negate_truth(equal);
     }
-    case Kind::Lt:
-      return less(a, b, false);
-    case Kind::Le:
-      return less(a, b, true);
-    case Kind::Gt:
-      return less(b, a, false);
-    case Kind::Ge:
-      return less(b, a, true);
+    case Kind::Lt: return less(a, b, false);
+    case Kind::Le: return less(a, b, true);
+    case Kind::Gt: return less(b, a, false);
+    case Kind::Ge: return less(b, a, true);
     case Kind::And:
-    case Kind::Or:
-      return logic(kind, a, b);
+    case Kind::Or: return logic(kind, a, b);
     case Kind::Const:
-    case Kind::Var:
-      break;
+    case Kind::Var: break;
   }
   MACO_CHECK(false, "not an operator");
 }

@@ -32,8 +32,10 @@ std::optional<Expr> divide_exact(const Expr& e, int64_t n) {
       if (node.kind == Expr::Kind::Add || node.kind == Expr::Kind::Sub) {
         if (a.part && b.part) out.part = Expr::binary(node.kind, *a.part, *b.part);
       } else if (node.kind == Expr::Kind::Mul) {
-        if (a.part) out.part = Expr::binary(node.kind, *a.part, b.whole);
-        else if (b.part) out.part = Expr::binary(node.kind, a.whole, *b.part);
+        if (a.part)
+          out.part = Expr::binary(node.kind, *a.part, b.whole);
+        else if (b.part)
+          out.part = Expr::binary(node.kind, a.whole, *b.part);
       }
     }
     stack.push_back(std::move(out));

@@ -1,9 +1,10 @@
 // ir::Graph: what to compute. One graph for all ranks (SPMD); shapes are what one rank holds.
 //
-// The structure is what the user wrote, with `repeat` unrolled: JSON and DSL are two spellings of it (compiler/frontend), and two
-// graphs are equal if they mean the same text. What follows from it (shapes and dtypes of temporaries) is filled in by
-// compiler/ops/infer.h into the fields marked 'inferred', which are neither printed nor compared.
-// Text form: print_dsl / parse in compiler/frontend/frontend.h.
+// The structure is what the user wrote, with `repeat` unrolled: JSON and DSL are two spellings of
+// it (compiler/frontend), and two graphs are equal if they mean the same text. What follows from it
+// (shapes and dtypes of temporaries) is filled in by compiler/ops/infer.h into the fields marked
+// 'inferred', which are neither printed nor compared. Text form: print_dsl / parse in
+// compiler/frontend/frontend.h.
 #pragma once
 
 #include <cstdint>
@@ -32,26 +33,31 @@ struct Dim {
 enum class TensorKind : uint8_t { Input, Param, State, Scalar, Output, Temp };
 std::string_view name(TensorKind kind);
 
-/// A shape with all axes; entries beyond axis 0 are constants once inferred. Axis 0 may depend on dims.
+/// A shape with all axes; entries beyond axis 0 are constants once inferred. Axis 0 may depend on
+/// dims.
 using Shape = std::vector<Expr>;
 
 struct Tensor {
   std::string name;
   TensorKind kind = TensorKind::Temp;
-  DType dtype = DType::F32;   // declared; inferred for Temp
-  Shape shape;                // declared; inferred for Temp; empty for Scalar. After inference `world` is substituted
+  DType dtype = DType::F32;  // declared; inferred for Temp
+  // declared; inferred for Temp; empty for Scalar. After inference `world` is substituted
+  Shape shape;
   int64_t range_lo = 0, range_hi = 0;  // Scalar: half-open range
   Loc loc;
   friend bool operator==(const Tensor& a, const Tensor& b) {
     if (a.name != b.name || a.kind != b.kind) return false;
     if (a.kind == TensorKind::Temp) return true;
-    return a.dtype == b.dtype && a.shape == b.shape && a.range_lo == b.range_lo && a.range_hi == b.range_hi;
+    return a.dtype == b.dtype && a.shape == b.shape && a.range_lo == b.range_lo &&
+           a.range_hi == b.range_hi;
   }
 };
 
-/// The value of an op's attribute as written: a boolean, an integer expression, a number with fraction or exponent, a word or
-/// string, a list of integer expressions (`shape`, `perm`), or named numbers (`scaling`).
-using AttrValue = std::variant<bool, Expr, double, std::string, std::vector<Expr>, std::map<std::string, double>>;
+/// The value of an op's attribute as written: a boolean, an integer expression, a number with
+/// fraction or exponent, a word or string, a list of integer expressions (`shape`, `perm`), or
+/// named numbers (`scaling`).
+using AttrValue =
+    std::variant<bool, Expr, double, std::string, std::vector<Expr>, std::map<std::string, double>>;
 struct Attr {
   AttrValue value;
   Loc loc;
@@ -68,8 +74,9 @@ std::string_view name(Schedule v);
 std::string_view name(Backend v);
 
 struct Op {
-  std::string kind;   // "matmul"; the schema is found in compiler/ops/registry.h
-  std::string name;   // given, or the name of the first output, or "<kind>_<n>" for ops without outputs
+  std::string kind;  // "matmul"; the schema is found in compiler/ops/registry.h
+  // given, or the name of the first output, or "<kind>_<n>" for ops without outputs
+  std::string name;
   bool named = false;  // was the name given by the user?
   std::vector<TensorId> in, out;
   std::map<std::string, Attr> attrs;  // only those that were written (passes may add some)
@@ -90,8 +97,8 @@ struct RoleCounts {
   friend bool operator==(const RoleCounts&, const RoleCounts&) = default;
 };
 struct RoleRange {
-  int64_t begin = 0, end = 0;  // SMs, end not included
-  std::string role;            // "compute", "comm" or "scheduler"
+  int64_t begin = 0, end = 0;      // SMs, end not included
+  std::string role;                // "compute", "comm" or "scheduler"
   std::vector<std::string> tasks;  // kinds of ops that run here; empty: all of the role's
   Loc loc;
   friend bool operator==(const RoleRange&, const RoleRange&) = default;

@@ -1,5 +1,5 @@
-// What kernel.cu says of itself in its `//@maco` comment lines: all that a host needs to bind and launch it, and the graph it was
-// compiled from, so that the file alone can be checked.
+// What kernel.cu says of itself in its `//@maco` comment lines: all that a host needs to bind and
+// launch it, and the graph it was compiled from, so that the file alone can be checked.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@ namespace maco::ir {
 
 struct ManifestTensor {
   std::string name;
-  std::string kind;            // "input", "param", "state", "output"
+  std::string kind;  // "input", "param", "state", "output"
   DType dtype = DType::F32;
-  std::vector<Expr> shape;     // over dims
+  std::vector<Expr> shape;  // over dims
   int64_t max_elements = 0;
 };
-struct ManifestRange {         // a dim or a scalar
+struct ManifestRange {  // a dim or a scalar
   std::string name;
-  int64_t lo = 0, hi = 0;      // both ends included
+  int64_t lo = 0, hi = 0;  // both ends included
   friend bool operator==(const ManifestRange&, const ManifestRange&) = default;
 };
 struct ManifestCall {
-  std::string op, op_kind;     // names of the graph, for reports
+  std::string op, op_kind;  // names of the graph, for reports
 };
-struct ManifestEvents {        // events [first, first of the next), for reports
+struct ManifestEvents {  // events [first, first of the next), for reports
   int64_t first = 0;
-  std::string name;            // of the first; if it ends in a number, the others' names count on from it
+  // of the first; if it ends in a number, the others' names count on from it
+  std::string name;
 };
 /// The name of event `id`, nothing if the list doesn't say.
 std::optional<std::string> event_name(const std::vector<ManifestEvents>& names, int64_t id);
@@ -43,30 +44,34 @@ struct Manifest {
   int64_t world = 1;
   std::string target;
   int64_t ctas = 0;
-  int64_t threads = 0;           // of a CTA on a GPU
-  int64_t shared_bytes = 0;      // dynamic shared memory of a CTA
-  int64_t arena_bytes = 0;       // temporaries of a rank
-  int64_t symmetric_bytes = 0;   // slots of a rank; the words of peer events follow them
-  int64_t local_events = 0;      // u32 counters in the rank's private memory
-  int64_t peer_events = 0;       // x world u32 words in symmetric memory, after the slots
+  int64_t threads = 0;                  // of a CTA on a GPU
+  int64_t shared_bytes = 0;             // dynamic shared memory of a CTA
+  int64_t arena_bytes = 0;              // temporaries of a rank
+  int64_t symmetric_bytes = 0;          // slots of a rank; the words of peer events follow them
+  int64_t local_events = 0;             // u32 counters in the rank's private memory
+  int64_t peer_events = 0;              // x world u32 words in symmetric memory, after the slots
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
   std::vector<ManifestRange> dims, scalars;
-  std::vector<Expr> values;      // over dims, scalars, rank, world: Launch::values
-  std::vector<ManifestCall> calls;  // none waits on its rank for a later one: reports tell by that what follows from what
+  std::vector<Expr> values;  // over dims, scalars, rank, world: Launch::values
+  // none waits on its rank for a later one: reports tell by that what follows from what
+  std::vector<ManifestCall> calls;
   std::vector<ManifestEvents> local_names, peer_names;
-  std::string options;           // command-line options that shaped the kernel, e.g. "--no-load-ahead"
-  std::string graph;             // DSL text
-  std::string code_hash;         // of the file's other lines, to notice edits; sixteen hex digits
+  // command-line options that shaped the kernel, e.g. "--no-load-ahead"
+  std::string options;
+  std::string graph;      // DSL text
+  std::string code_hash;  // of the file's other lines, to notice edits; sixteen hex digits
 };
 
-/// The comment lines, each beginning with "//@maco ", with a sum of each key's value. Deterministic.
+/// The comment lines, each beginning with "//@maco ", with a sum of each key's value.
+/// Deterministic.
 std::string print_manifest(const Manifest& manifest);
 struct ManifestResult {
   std::optional<Manifest> manifest;
-  // Why there is none: "no '//@maco' lines", "version 9 is newer than this program's 1", or a key that the code was compiled for is not
-  // what macoc wrote.
+  // Why there is none: "no '//@maco' lines", "version 9 is newer than this program's 1", or a key
+  // that the code was compiled for is not what macoc wrote.
   std::string error;
-  // The code does not have the recorded hash, or a key that the code doesn't depend on (names, the graph) is not what macoc wrote.
+  // The code does not have the recorded hash, or a key that the code doesn't depend on (names, the
+  // graph) is not what macoc wrote.
   bool edited = false;
 };
 ManifestResult parse_manifest(std::string_view kernel_source);

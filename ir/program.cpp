@@ -31,7 +31,8 @@ std::string_view name(TaskPriority priority) {
 std::string_view name(Scope scope) { return scope == Scope::Gpu ? "gpu" : "sys"; }
 
 std::string_view name(CollectiveKind kind) {
-  constexpr std::string_view names[] = {"allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "ring_shift", "barrier"};
+  constexpr std::string_view names[] = {"allreduce", "allgather",  "reduce_scatter", "alltoall",
+                                        "broadcast", "ring_shift", "barrier"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -54,17 +55,14 @@ int64_t Buffer::copy_bytes() const { return round_up(bytes(), 256); }
 
 std::vector<int> resolve(RankRef ref, int rank, int world) {
   switch (ref.kind) {
-    case RankRef::Kind::Self:
-      return {rank};
-    case RankRef::Kind::Rank:
-      return {ref.n};
+    case RankRef::Kind::Self: return {rank};
+    case RankRef::Kind::Rank: return {ref.n};
     case RankRef::Kind::Shift: {
       const int64_t to = (int64_t{rank} + ref.n) % world;
       return {static_cast<int>(to < 0 ? to + world : to)};
     }
     case RankRef::Kind::Others:
-    case RankRef::Kind::All:
-      break;
+    case RankRef::Kind::All: break;
   }
   std::vector<int> ranks;
   for (int r = 0; r < world; ++r)

@@ -1,8 +1,11 @@
-// ir::Program: how a graph is computed. Buffers, calls, tasks with the regions they touch, events, one in-order stream of tasks
-// per SM. One Program serves all ranks: a task runs on every rank unless its `ranks` says otherwise.
+// ir::Program: how a graph is computed. Buffers, calls, tasks with the regions they touch, events,
+// one in-order stream of tasks per SM. One Program serves all ranks: a task runs on every rank
+// unless its `ranks` says otherwise.
 //
-// A Program carries its stage. Each stage promises more, and print/parse (ir/program_text.h) keep all of it:
-//   tiled      buffers, calls, tasks with regions, in an order in which every dependency points forward
+// A Program carries its stage. Each stage promises more, and print/parse (ir/program_text.h) keep
+// all of it:
+//   tiled      buffers, calls, tasks with regions, in an order in which every dependency points
+//              forward
 //   planned    temporaries and slots have addresses
 //   scheduled  each task has an SM and a place in its stream
 //   synced     events, waits and signals order every two conflicting tasks
@@ -25,13 +28,15 @@ namespace maco::ir {
 enum class Stage : uint8_t { Tiled, Planned, Scheduled, Synced };
 std::string_view name(Stage stage);
 
-/// Input, Param, State, Output: a tensor of the caller's, private to its rank. Temp: in the rank's arena, private to it. Slot: in
-/// the rank's symmetric memory, where peers write; nothing but put tasks writes it and only its own rank reads it.
+/// Input, Param, State, Output: a tensor of the caller's, private to its rank. Temp: in the rank's
+/// arena, private to it. Slot: in the rank's symmetric memory, where peers write; nothing but put
+/// tasks writes it and only its own rank reads it.
 enum class BufferKind : uint8_t { Input, Param, State, Output, Temp, Slot };
 std::string_view name(BufferKind kind);
 
-/// A dense row-major array of elements. `rows` x `cols` is its natural shape (all axes but the last, times the last; a tensor of
-/// one axis whose extent depends on a dim is n x 1, another 1 x n); regions may see it with another pitch.
+/// A dense row-major array of elements. `rows` x `cols` is its natural shape (all axes but the
+/// last, times the last; a tensor of one axis whose extent depends on a dim is n x 1, another 1 x
+/// n); regions may see it with another pitch.
 struct Buffer {
   std::string name;
   BufferKind kind = BufferKind::Temp;
@@ -39,19 +44,21 @@ struct Buffer {
   Expr rows;             // at launch, over dims
   int64_t max_rows = 1;  // for the dims' maxima
   int64_t cols = 1;
-  std::string tensor;    // the graph's tensor, or "" for slots and internal buffers
+  std::string tensor;  // the graph's tensor, or "" for slots and internal buffers
   /// Slot only: how many copies launches use in turn (launch e uses copy e mod rotation).
   int64_t rotation = 1;
-  /// Slot only: LL packets. Every 4 bytes of payload are followed by 4 bytes of flag (the launch's epoch), so it takes twice the
-  /// bytes. Regions count elements of payload.
+  /// Slot only: LL packets. Every 4 bytes of payload are followed by 4 bytes of flag (the launch's
+  /// epoch), so it takes twice the bytes. Regions count elements of payload.
   bool packets = false;
-  /// Planned: byte offset in the arena of temporaries (Temp) or in symmetric memory (Slot). Always a multiple of 256.
+  /// Planned: byte offset in the arena of temporaries (Temp) or in symmetric memory (Slot). Always
+  /// a multiple of 256.
   std::optional<int64_t> offset;
 
   int64_t max_elements() const { return max_rows * cols; }
   /// Bytes of one copy. Packet slots: payload rounded up to 4 bytes a row of `cols`, times two.
   int64_t bytes() const;
-  /// Slot: bytes from one copy to the next, bytes() rounded up to 256: launch e uses offset + (e mod rotation) * copy_bytes().
+  /// Slot: bytes from one copy to the next, bytes() rounded up to 256: launch e uses offset + (e
+  /// mod rotation) * copy_bytes().
   int64_t copy_bytes() const;
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
@@ -71,8 +78,9 @@ struct RankRef {
 /// The ranks that `ref` means for a task running on `rank`, ascending.
 std::vector<int> resolve(RankRef ref, int rank, int world);
 
-/// Elements of a buffer: rows [r0, r1) by columns [c0, c1) when it is seen as a matrix with `pitch` elements a row. `rank_rows` is
-/// added `rank` times to r0 and r1, where rank is the one that runs the task. On which ranks the buffer lies: `where`.
+/// Elements of a buffer: rows [r0, r1) by columns [c0, c1) when it is seen as a matrix with `pitch`
+/// elements a row. `rank_rows` is added `rank` times to r0 and r1, where rank is the one that runs
+/// the task. On which ranks the buffer lies: `where`.
 struct Region {
   BufferId buffer{};
   int64_t pitch = 1;
@@ -94,22 +102,24 @@ struct Access {
   friend bool operator==(const Access&, const Access&) = default;
 };
 
-/// A run-time integer that device code reads by index: an expression over dims, scalars, rank and world that the host
-/// evaluates for each launch and rank.
+/// A run-time integer that device code reads by index: an expression over dims, scalars, rank and
+/// world that the host evaluates for each launch and rank.
 struct Value {
   Expr expr;
   Interval range;  // both ends included
   friend bool operator==(const Value&, const Value&) = default;
 };
 
-/// One compile-time parameter of a device function. Codegen writes `static constexpr` members (int64_t, double, bool), type aliases
-/// (DType; ValueRef as Const<n> or Value<i>), or the body of a function (Code).
+/// One compile-time parameter of a device function. Codegen writes `static constexpr` members
+/// (int64_t, double, bool), type aliases (DType; ValueRef as Const<n> or Value<i>), or the body of
+/// a function (Code).
 struct ValueRef {
   std::variant<int64_t, uint32_t> v;  // a constant, or an index into Program::values
   friend bool operator==(const ValueRef&, const ValueRef&) = default;
 };
 struct Code {
-  std::string text;  // a complete member declaration, e.g. "static MACO_FN float apply(float v0) { return ...; }"
+  // a complete member declaration, e.g. "static MACO_FN float apply(float v0) { return ...; }"
+  std::string text;
   friend bool operator==(const Code&, const Code&) = default;
 };
 struct Param {
@@ -118,33 +128,45 @@ struct Param {
   friend bool operator==(const Param&, const Param&) = default;
 };
 
-/// A use of a device function by an op of the graph: maco::ops::<function> with these parameters on these buffers. Calls with equal
-/// function and params share one task kind in the emitted code.
+/// A use of a device function by an op of the graph: maco::ops::<function> with these parameters on
+/// these buffers. Calls with equal function and params share one task kind in the emitted code.
 struct Call {
   std::string op;        // name of the graph's op
   std::string op_kind;   // "matmul"
   std::string function;  // "matmul"
   std::vector<Param> params;
   std::vector<BufferId> operands;
-  Loc loc;               // of the graph's op; neither printed nor compared
+  Loc loc;  // of the graph's op; neither printed nor compared
   friend bool operator==(const Call&, const Call&) = default;
 };
 
-enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, RingShift, Barrier };
+enum class CollectiveKind : uint8_t {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Broadcast,
+  RingShift,
+  Barrier
+};
 std::string_view name(CollectiveKind kind);
 enum class Reduction : uint8_t { Sum, Avg, Max, Min };
 std::string_view name(Reduction reduction);
-/// What the calls of op `op` together have to deliver; the verifier proves that they do. Of blocks and contributions:
-///   allreduce       out[r] = the reduction of in[s] over all s     reduce_scatter  out[r] = the reduction of block r of in[s]
-///   allgather       block s of out[r] = in[s]                      alltoall        block s of out[r] = block r of in[s]
-///   broadcast       out[r] = in[peer]                              ring_shift      out[r] = in[(r - peer) mod world]
+/// What the calls of op `op` together have to deliver; the verifier proves that they do. Of blocks
+/// and contributions:
+///   allreduce       out[r] = the reduction of in[s] over all s     reduce_scatter  out[r] = the
+///                   reduction of block r of in[s]
+///   allgather       block s of out[r] = in[s]                      alltoall        block s of
+///                   out[r] = block r of in[s]
+///   broadcast       out[r] = in[peer]                              ring_shift      out[r] = in[(r
+///                   - peer) mod world]
 ///   barrier         no buffers: its last task on any rank comes after its first on every other
 struct Collective {
   std::string op;
   CollectiveKind kind = CollectiveKind::Barrier;
-  BufferId in{}, out{};                  // not of a barrier
-  Reduction reduce = Reduction::Sum;     // of allreduce and reduce_scatter
-  int64_t peer = 0;                      // broadcast: the root; ring_shift: by
+  BufferId in{}, out{};               // not of a barrier
+  Reduction reduce = Reduction::Sum;  // of allreduce and reduce_scatter
+  int64_t peer = 0;                   // broadcast: the root; ring_shift: by
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
@@ -154,24 +176,31 @@ enum class TaskPriority : uint8_t { Low, Normal, High };
 std::string_view name(TaskPriority priority);
 
 enum class EventKind : uint8_t {
-  Local,   // a counter in the rank's memory: `count` arrivals a launch, at gpu scope
-  Peer,    // one word per source rank on the waiting rank, in symmetric memory: the source's task stores the epoch, at sys scope
-  Packet,  // no word of its own: the flag is inside the data (slots with `packets`), and the reading task polls it
+  Local,  // a counter in the rank's memory: `count` arrivals a launch, at gpu scope
+  // one word per source rank on the waiting rank, in symmetric memory: the source's task stores the
+  // epoch, at sys scope
+  Peer,
+  // no word of its own: the flag is inside the data (slots with `packets`), and the reading task
+  // polls it
+  Packet,
 };
 std::string_view name(EventKind kind);
-/// Who surely sees what a release and its acquire order: threads of the same GPU, or of all GPUs and the host.
+/// Who surely sees what a release and its acquire order: threads of the same GPU, or of all GPUs
+/// and the host.
 enum class Scope : uint8_t { Gpu, Sys };
 std::string_view name(Scope scope);
 struct Event {
   std::string name;
   EventKind kind = EventKind::Local;
   uint32_t count = 1;  // Local: signals a launch on each rank; Peer and Packet: 1 from each source
-  /// Of its signals and waits; unset: what the kind needs, which is Gpu for Local and Sys for the others.
+  /// Of its signals and waits; unset: what the kind needs, which is Gpu for Local and Sys for the
+  /// others.
   std::optional<Scope> scope{};
   Scope reach() const { return scope.value_or(kind == EventKind::Local ? Scope::Gpu : Scope::Sys); }
   friend bool operator==(const Event&, const Event&) = default;
 };
-/// The task starts when `event` has its full count of launch (e - lag), e being this launch; for Peer and Packet, from all of `from`.
+/// The task starts when `event` has its full count of launch (e - lag), e being this launch; for
+/// Peer and Packet, from all of `from`.
 struct Wait {
   EventId event{};
   RankRef from;
@@ -179,7 +208,8 @@ struct Wait {
   bool relaxed = false;  // without an acquire: what the signal's task wrote may not be seen yet
   friend bool operator==(const Wait&, const Wait&) = default;
 };
-/// When the task has ended, adds one to a Local event, or stores the epoch into a Peer event's word on all of `to`.
+/// When the task has ended, adds one to a Local event, or stores the epoch into a Peer event's word
+/// on all of `to`.
 struct Signal {
   EventId event{};
   RankRef to;
@@ -187,8 +217,8 @@ struct Signal {
   friend bool operator==(const Signal&, const Signal&) = default;
 };
 
-/// What one CTA runs to completion: tile `tile` of a call. On a rank that `ranks` excludes the task does nothing but signal its Local
-/// events, so that counts don't depend on the rank.
+/// What one CTA runs to completion: tile `tile` of a call. On a rank that `ranks` excludes the task
+/// does nothing but signal its Local events, so that counts don't depend on the rank.
 struct Task {
   CallId call{};
   uint32_t tile = 0;
@@ -196,8 +226,9 @@ struct Task {
   TaskPriority priority = TaskPriority::Normal;
   uint64_t ranks = ~uint64_t{0};  // bit r: runs on rank r (world <= 64)
   std::vector<Access> accesses;
-  /// Tasks of the same rank that must have ended before this one starts although no data says so (`after`, phases, overlap,
-  /// regions, barriers): the ops of these calls. insert-sync makes waits of them; the verifier holds a synced Program against them.
+  /// Tasks of the same rank that must have ended before this one starts although no data says so
+  /// (`after`, phases, overlap, regions, barriers): the ops of these calls. insert-sync makes waits
+  /// of them; the verifier holds a synced Program against them.
   std::vector<CallId> after;
   std::vector<Wait> waits;
   std::vector<Signal> signals;
@@ -224,10 +255,10 @@ struct Resources {
   friend bool operator==(const Resources&, const Resources&) = default;
 };
 struct Limits {
-  int32_t sms = 0;            // each runs one CTA of the grid
-  int32_t threads = 0;        // of a CTA
-  int32_t registers = 0;      // of an SM
-  int64_t shared_bytes = 0;   // of a CTA
+  int32_t sms = 0;           // each runs one CTA of the grid
+  int32_t threads = 0;       // of a CTA
+  int32_t registers = 0;     // of an SM
+  int64_t shared_bytes = 0;  // of a CTA
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
@@ -235,7 +266,7 @@ struct Program {
   std::string name;
   Stage stage = Stage::Tiled;
   int64_t world = 1;
-  std::string target;  // "sm_90a", "cpu"; see compiler/cost/machine.h
+  std::string target;           // "sm_90a", "cpu"; see compiler/cost/machine.h
   std::vector<RoleSpan> roles;  // disjoint, within [0, ctas); a CTA without a role runs no task
   int32_t ctas = 0;
   Resources uses;
@@ -263,7 +294,8 @@ struct Program {
 /// The streams of a scheduled Program: for each CTA its tasks in order.
 std::vector<std::vector<TaskId>> streams(const Program& program);
 
-/// "matmul 'down' tile 3": how reports name a task; "allreduce 'y' (put) tile 0" where the op has several device functions.
+/// "matmul 'down' tile 3": how reports name a task; "allreduce 'y' (put) tile 0" where the op has
+/// several device functions.
 std::string describe(const Program& program, TaskId task);
 
 }  // namespace maco::ir

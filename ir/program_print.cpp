@@ -95,18 +95,11 @@ class Printer {
   }
   void put_ranks(RankRef ref) {
     switch (ref.kind) {
-      case RankRef::Kind::Self:
-        return put("self");
-      case RankRef::Kind::Others:
-        return put("others");
-      case RankRef::Kind::All:
-        return put("all");
-      case RankRef::Kind::Rank:
-        put_field("rank(", ref.n);
-        return put(")");
-      case RankRef::Kind::Shift:
-        put_field("shift(", ref.n);
-        return put(")");
+      case RankRef::Kind::Self: return put("self");
+      case RankRef::Kind::Others: return put("others");
+      case RankRef::Kind::All: return put("all");
+      case RankRef::Kind::Rank: put_field("rank(", ref.n); return put(")");
+      case RankRef::Kind::Shift: put_field("shift(", ref.n); return put(")");
     }
   }
 

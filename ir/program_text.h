@@ -11,8 +11,9 @@ namespace maco::ir {
 /// Deterministic; about one line an entity. docs/how-it-works.md describes the syntax.
 std::string print(const Program& program);
 
-/// Parses file `file` of `diagnostics` (add_file). Reports all errors it finds; nothing if there was one. Checks syntax and that
-/// names resolve, not what a stage promises: that is the verifier's.
+/// Parses file `file` of `diagnostics` (add_file). Reports all errors it finds; nothing if there
+/// was one. Checks syntax and that names resolve, not what a stage promises: that is the
+/// verifier's.
 std::optional<Program> parse_program(int32_t file, Diagnostics& diagnostics);
 
 }  // namespace maco::ir

@@ -25,7 +25,8 @@
 namespace maco::tools {
 
 void Console::show(const ir::Diagnostics& diagnostics) const {
-  if (!diagnostics.all().empty() && (!quiet || diagnostics.has_errors())) std::cerr << diagnostics.render(color);
+  if (!diagnostics.all().empty() && (!quiet || diagnostics.has_errors()))
+    std::cerr << diagnostics.render(color);
 }
 void Console::error(const std::string& message) const {
   std::cerr << (color ? "\033[1;31merror:\033[0m " : "error: ") << message << '\n';
@@ -64,7 +65,8 @@ bool is_program(const std::string& text) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string line = text.substr(at, end - at);
     const size_t first = line.find_first_not_of(" \t\r");
-    if (first != std::string::npos && line[first] != '#' && line.compare(first, 2, "//") != 0) return line.compare(first, 8, "program ") == 0;
+    if (first != std::string::npos && line[first] != '#' && line.compare(first, 2, "//") != 0)
+      return line.compare(first, 8, "program ") == 0;
     at = end + 1;
   }
   return false;
@@ -89,12 +91,18 @@ bool read_command_line(const std::string& text, passes::PipelineOptions& options
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     const size_t equals = word.find('=');
-    const std::string option = word.substr(0, equals), value = equals == std::string::npos ? "" : word.substr(equals + 1);
-    if (option == "--target") o.target = value;
-    else if (option == "--sms") o.sms = std::strtoll(value.c_str(), nullptr, 10);
-    else if (option == "--no-load-ahead") o.load_ahead = false;
-    else if (option == "--no-fuse") o.fuse = false;
-    else if (option == "--no-prune") o.prune = false;
+    const std::string option = word.substr(0, equals),
+                      value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (option == "--target")
+      o.target = value;
+    else if (option == "--sms")
+      o.sms = std::strtoll(value.c_str(), nullptr, 10);
+    else if (option == "--no-load-ahead")
+      o.load_ahead = false;
+    else if (option == "--no-fuse")
+      o.fuse = false;
+    else if (option == "--no-prune")
+      o.prune = false;
   }
   if (command_line(o) != text || !cost::find_machine(o.target)) return false;
   options = o;
@@ -125,7 +133,9 @@ void reparse(passes::Unit& unit, const std::string& pass) {
 }
 
 // The pass whose result the pipeline's last step proves.
-std::string last_before_verify(const passes::PipelineOptions& options) { return options.prune ? "prune-sync" : "insert-sync"; }
+std::string last_before_verify(const passes::PipelineOptions& options) {
+  return options.prune ? "prune-sync" : "insert-sync";
+}
 
 }  // namespace
 
@@ -139,10 +149,13 @@ struct Bound {
   int64_t elements;
 };
 
-// Whether a Program or a kernel (`what`) is for as many ranks and over the same tensors of the caller's as the graph.
-void check_bound(const ir::Graph& graph, const char* what, int64_t world, const std::vector<Bound>& list, ir::Diagnostics& diagnostics) {
+// Whether a Program or a kernel (`what`) is for as many ranks and over the same tensors of the
+// caller's as the graph.
+void check_bound(const ir::Graph& graph, const char* what, int64_t world,
+                 const std::vector<Bound>& list, ir::Diagnostics& diagnostics) {
   const auto wrong = [&]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
-    diagnostics.error({}, fmt::format("the {} {}", what, fmt::format(text, std::forward<Args>(args)...)));
+    diagnostics.error(
+        {}, fmt::format("the {} {}", what, fmt::format(text, std::forward<Args>(args)...)));
   };
   if (world != graph.world) wrong("is for {} ranks, but the graph for {}", world, graph.world);
   std::set<std::string> missing;
@@ -156,19 +169,22 @@ void check_bound(const ir::Graph& graph, const char* what, int64_t world, const 
     const ir::Tensor& t = graph[*graph.find_tensor(b.tensor)];
     const int64_t elements = ir::max_elements(graph, t.shape);
     if (b.kind != ir::name(t.kind) || b.dtype != t.dtype || b.elements != elements)
-      wrong("takes '{}' as {} of {} {}, but in the graph it is {} of {} {}", b.tensor, b.kind, b.elements, ir::name(b.dtype), ir::name(t.kind),
-            elements, ir::name(t.dtype));
+      wrong("takes '{}' as {} of {} {}, but in the graph it is {} of {} {}", b.tensor, b.kind,
+            b.elements, ir::name(b.dtype), ir::name(t.kind), elements, ir::name(t.dtype));
   }
   for (const std::string& name : missing) wrong("has not the graph's '{}'", name);
 }
 
 }  // namespace
 
-bool check_program(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options, ir::Diagnostics& diagnostics) {
+bool check_program(const ir::Graph& graph, const ir::Program& program,
+                   const passes::PipelineOptions& options, ir::Diagnostics& diagnostics) {
   const int before = diagnostics.errors();
   const passes::Unit unit = program;
   auto context = passes::make_context(unit, options, diagnostics);
-  if (!context || !passes::check_form("a kernel", passes::Form::Synced, passes::Form::Synced, unit, *context)) return false;
+  if (!context ||
+      !passes::check_form("a kernel", passes::Form::Synced, passes::Form::Synced, unit, *context))
+    return false;
   std::vector<Bound> bound;
   for (const ir::Buffer& b : program.buffers)
     if (b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot)
@@ -177,55 +193,66 @@ bool check_program(const ir::Graph& graph, const ir::Program& program, const pas
   for (const ir::Value& v : program.values)
     for (const std::string& name : v.expr.vars())
       if (!graph.range_of(name))
-        diagnostics.error({}, fmt::format("value '{}' names '{}', which is no dim or scalar of the graph", v.expr.str(), name));
+        diagnostics.error(
+            {}, fmt::format("value '{}' names '{}', which is no dim or scalar of the graph",
+                            v.expr.str(), name));
   for (const ir::Call& c : program.calls)
     if (!codegen::has_device_function(c.function))
-      diagnostics.error({}, fmt::format("'{}' calls '{}', which is no device function", c.op, c.function));
+      diagnostics.error(
+          {}, fmt::format("'{}' calls '{}', which is no device function", c.op, c.function));
   return diagnostics.errors() == before;
 }
 
-bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest, ir::Diagnostics& diagnostics) {
+bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest,
+                    ir::Diagnostics& diagnostics) {
   const int before = diagnostics.errors();
   std::vector<Bound> bound;
-  for (const ir::ManifestTensor& t : manifest.tensors) bound.push_back({t.name, t.kind, t.dtype, t.max_elements});
+  for (const ir::ManifestTensor& t : manifest.tensors)
+    bound.push_back({t.name, t.kind, t.dtype, t.max_elements});
   check_bound(graph, "kernel", manifest.world, bound, diagnostics);
   std::vector<ir::ManifestRange> dims, scalars;
   for (const ir::Dim& d : graph.dims) dims.push_back({d.name, d.min, d.max});
   for (const ir::Tensor& t : graph.tensors)
     if (t.kind == ir::TensorKind::Scalar) scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
   if (manifest.dims != dims) diagnostics.error({}, "the kernel's dims are not those of the graph");
-  if (manifest.scalars != scalars) diagnostics.error({}, "the kernel's scalars are not those of the graph");
+  if (manifest.scalars != scalars)
+    diagnostics.error({}, "the kernel's scalars are not those of the graph");
   for (const ir::ManifestTensor& t : manifest.tensors)
     if (const auto id = graph.find_tensor(t.name); id && graph[*id].shape != t.shape)
-      diagnostics.error({}, fmt::format("the kernel's '{}' has another shape than the graph's", t.name));
+      diagnostics.error(
+          {}, fmt::format("the kernel's '{}' has another shape than the graph's", t.name));
   return diagnostics.errors() == before;
 }
 
-std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const passes::PipelineOptions& options,
-                        ir::Diagnostics& diagnostics) {
+std::string emit_kernel(const ir::Graph& graph, const ir::Program& program,
+                        const passes::PipelineOptions& options, ir::Diagnostics& diagnostics) {
   codegen::Options code;
   code.load_ahead = options.load_ahead;
   code.command_line = command_line(options);
   return codegen::emit(graph, frontend::print_dsl(graph), program, code, diagnostics);
 }
 
-std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& options, ir::Diagnostics& diagnostics, const Console& console) {
+std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& options,
+                                ir::Diagnostics& diagnostics, const Console& console) {
   passes::PipelineOptions pipeline = options.pipeline;
   std::string before = frontend::print_dsl(graph);
   int number = 0;
-  const bool texts = !options.print_after.empty() || options.print_changed || !options.dump_dir.empty();
+  const bool texts =
+      !options.print_after.empty() || options.print_changed || !options.dump_dir.empty();
   pipeline.after_pass = [&](const passes::Pass& pass, passes::Unit& unit) {
     if (options.pipeline.after_pass) options.pipeline.after_pass(pass, unit);
     if (options.reparse) reparse(unit, pass.name);
     if (!texts) return;
     const std::string text = to_text(unit);
     bool wanted = options.print_changed && text != before;
-    for (const std::string& name : options.print_after) wanted = wanted || name == "all" || name == pass.name;
+    for (const std::string& name : options.print_after)
+      wanted = wanted || name == "all" || name == pass.name;
     if (wanted) std::cerr << fmt::format("// after {}\n{}\n", pass.name, text);
     if (!options.dump_dir.empty()) {
       std::string error;
-      const std::string path = fmt::format("{}/{:02}-{}.{}", options.dump_dir, number++, pass.name,
-                                           std::holds_alternative<ir::Graph>(unit) ? "maco" : "program");
+      const std::string path =
+          fmt::format("{}/{:02}-{}.{}", options.dump_dir, number++, pass.name,
+                      std::holds_alternative<ir::Graph>(unit) ? "maco" : "program");
       if (!write_product(path, text, error)) console.error(error);
     }
     before = text;
@@ -235,15 +262,19 @@ std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& op
     double total = 0;
     for (const auto& [name, seconds] : result.seconds) total += seconds;
     std::cerr << "  milliseconds  pass\n";
-    for (const auto& [name, seconds] : result.seconds) std::cerr << fmt::format("{:14.3f}  {}\n", seconds * 1e3, name);
+    for (const auto& [name, seconds] : result.seconds)
+      std::cerr << fmt::format("{:14.3f}  {}\n", seconds * 1e3, name);
     std::cerr << fmt::format("{:14.3f}  in all\n", total * 1e3);
   }
   if (!result.broken_by.empty()) {
     // What stands before 'tile' is a graph.
-    const char* state = result.broken_by == "tile" ? "the graph before '{}': {}" : "the Program was right before '{}': {}";
-    diagnostics.note({}, fmt::format(fmt::runtime(state), result.broken_by,
-                                     fmt::format("macoc {} {} --print-after={}", options.input.empty() ? "-" : options.input,
-                                                 command_line(options.pipeline), result.right_after)));
+    const char* state = result.broken_by == "tile" ? "the graph before '{}': {}"
+                                                   : "the Program was right before '{}': {}";
+    diagnostics.note({},
+                     fmt::format(fmt::runtime(state), result.broken_by,
+                                 fmt::format("macoc {} {} --print-after={}",
+                                             options.input.empty() ? "-" : options.input,
+                                             command_line(options.pipeline), result.right_after)));
   } else if (!result.ok && result.right_after == last_before_verify(options.pipeline)) {
     diagnostics.note({}, "--verify=each says which pass made it wrong");
   }
@@ -259,8 +290,10 @@ std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& op
 
 std::string report(const Compiled& c) {
   const ir::Program& p = c.program;
-  std::string s = fmt::format("{}: {} rank{}, target {}, {} CTAs a rank\n\n", p.name, p.world, p.world == 1 ? "" : "s", p.target, p.ctas);
-  s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", "role", "SMs", "count", "tasks", "kinds of ops");
+  std::string s = fmt::format("{}: {} rank{}, target {}, {} CTAs a rank\n\n", p.name, p.world,
+                              p.world == 1 ? "" : "s", p.target, p.ctas);
+  s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", "role", "SMs", "count", "tasks",
+                   "kinds of ops");
   std::map<int32_t, int64_t> tasks_on;
   for (const ir::Task& t : p.tasks) tasks_on[t.sm]++;
   for (const ir::RoleSpan& r : p.roles) {
@@ -268,7 +301,8 @@ std::string report(const Compiled& c) {
     for (int32_t sm = r.begin; sm < r.end; ++sm) n += tasks_on.count(sm) ? tasks_on[sm] : 0;
     std::string kinds = r.ops.empty() ? "any" : "";
     for (const std::string& k : r.ops) kinds += (kinds.empty() ? "" : ", ") + k;
-    s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", ir::name(r.role), fmt::format("{}..{}", r.begin, r.end - 1), r.end - r.begin, n, kinds);
+    s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", ir::name(r.role),
+                     fmt::format("{}..{}", r.begin, r.end - 1), r.end - r.begin, n, kinds);
   }
   std::map<std::string, std::pair<int64_t, int64_t>> kinds;
   std::map<std::string, std::string> function_of;
@@ -277,7 +311,8 @@ std::string report(const Compiled& c) {
   s += fmt::format("\n{:<16} {:<18} {:>6} {:>8}\n", "op", "device function", "calls", "tasks");
   for (const auto& [key, n] : kinds) {
     const size_t blank = key.find(' ');
-    s += fmt::format("{:<16} {:<18} {:>6} {:>8}\n", key.substr(0, blank), key.substr(blank + 1), n.first, n.second);
+    s += fmt::format("{:<16} {:<18} {:>6} {:>8}\n", key.substr(0, blank), key.substr(blank + 1),
+                     n.first, n.second);
   }
   const auto stat = [&](const char* name) {
     auto it = c.statistics.find(name);
@@ -286,10 +321,12 @@ std::string report(const Compiled& c) {
   int64_t caller = 0;
   for (const ir::Buffer& b : p.buffers)
     if (b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot) caller += b.bytes();
-  s += fmt::format("\nwaits          {:>12} inserted, {} pruned, {} left\n", stat("waits inserted"), stat("waits pruned"), stat("waits"));
+  s += fmt::format("\nwaits          {:>12} inserted, {} pruned, {} left\n", stat("waits inserted"),
+                   stat("waits pruned"), stat("waits"));
   s += fmt::format("signals        {:>12} for {} events\n", stat("signals"), stat("events"));
   s += fmt::format("caller memory  {:>12} bytes a rank\n", caller);
-  s += fmt::format("temporaries    {:>12} bytes a rank ({} without reuse)\n", p.arena_bytes, stat("arena bytes without reuse"));
+  s += fmt::format("temporaries    {:>12} bytes a rank ({} without reuse)\n", p.arena_bytes,
+                   stat("arena bytes without reuse"));
   s += fmt::format("symmetric      {:>12} bytes a rank\n", p.symmetric_bytes);
   s += fmt::format("kernel.cu      {:>12} bytes\n", c.kernel.size());
   return s;
@@ -309,8 +346,9 @@ int guarded(const char* tool, int (*main)(int, char**), int argc, char** argv) {
     what = e.what();
   }
   std::cerr << fmt::format(
-      "{}: this is a bug in MACO, not in your graph:\n  {}\nplease report it with the graph and the command line ({} {})\n", tool, what, tool,
-      kVersion);
+      "{}: this is a bug in MACO, not in your graph:\n  {}\nplease report it with the graph and "
+      "the command line ({} {})\n",
+      tool, what, tool, kVersion);
   return kBug;
 }
 

@@ -12,15 +12,17 @@
 namespace maco::tools {
 namespace {
 
-std::optional<passes::Unit> parse_unit(const std::string& text, int32_t file, ir::Diagnostics& diagnostics) {
+std::optional<passes::Unit> parse_unit(const std::string& text, int32_t file,
+                                       ir::Diagnostics& diagnostics) {
   if (is_program(text)) {
     auto program = ir::parse_program(file, diagnostics);
     if (!program) return std::nullopt;
     return passes::Unit(std::move(*program));
   }
   const size_t first = text.find_first_not_of(" \t\r\n");
-  auto raw = first != std::string::npos && text[first] == '{' ? frontend::parse_json_raw(file, diagnostics)
-                                                              : frontend::parse_dsl_raw(file, diagnostics);
+  auto raw = first != std::string::npos && text[first] == '{'
+                 ? frontend::parse_json_raw(file, diagnostics)
+                 : frontend::parse_dsl_raw(file, diagnostics);
   if (!raw) return std::nullopt;
   frontend::BuildOptions build;
   build.open_outputs = build.internal_ops = true;
@@ -30,7 +32,8 @@ std::optional<passes::Unit> parse_unit(const std::string& text, int32_t file, ir
 }
 
 // Says by which path the first of two tasks happens before the second.
-int explain(const passes::Unit& unit, const std::vector<std::string>& names, const Console& console) {
+int explain(const passes::Unit& unit, const std::vector<std::string>& names,
+            const Console& console) {
   const auto* program = std::get_if<ir::Program>(&unit);
   if (!program) {
     console.error("--explain takes a synced Program, but this is a graph; try --to=prune-sync");
@@ -57,8 +60,10 @@ int explain(const passes::Unit& unit, const std::vector<std::string>& names, con
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Runs named passes on the text of a graph or a Program.\n  maco-opt layer.maco --to=tile | maco-opt - --pass=plan-memory,schedule\n",
-               "maco-opt");
+  CLI::App app(
+      "Runs named passes on the text of a graph or a Program.\n  maco-opt layer.maco --to=tile | "
+      "maco-opt - --pass=plan-memory,schedule\n",
+      "maco-opt");
   CommonOptions common;
   PipelineFlags flags;
   passes::PipelineOptions options;
@@ -67,16 +72,28 @@ int run(int argc, char** argv) {
   std::vector<std::string> explained;
   std::string verify, witness_file;
   for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
-  app.add_option("input", input, "a graph (.json, .maco) or a Program's text; - for standard input");
-  app.add_option("-o,--output", output, "where the result goes, if not to standard output")->option_text("FILE");
-  app.add_option("--pass", names, "passes to run, in this order")->option_text("PASS,...")->delimiter(',')->check(CLI::IsMember(pass_names));
-  app.add_option("--to", to, "run the pipeline up to and with this pass")->option_text("PASS")->check(CLI::IsMember(pass_names));
-  app.add_flag("--verify{end}", verify, "prove the result, as --pass=verify at the end does; --verify=each: after each pass that changes a Program")
+  app.add_option("input", input,
+                 "a graph (.json, .maco) or a Program's text; - for standard input");
+  app.add_option("-o,--output", output, "where the result goes, if not to standard output")
+      ->option_text("FILE");
+  app.add_option("--pass", names, "passes to run, in this order")
+      ->option_text("PASS,...")
+      ->delimiter(',')
+      ->check(CLI::IsMember(pass_names));
+  app.add_option("--to", to, "run the pipeline up to and with this pass")
+      ->option_text("PASS")
+      ->check(CLI::IsMember(pass_names));
+  app.add_flag("--verify{end}", verify,
+               "prove the result, as --pass=verify at the end does; --verify=each: after each pass "
+               "that changes a Program")
       ->check(CLI::IsMember({"each", "end"}));
-  app.add_option("--witness", witness_file, "if a race, wrong order or deadlock is found: write a schedule that leads to it, for maco-run --replay")
+  app.add_option("--witness", witness_file,
+                 "if a race, wrong order or deadlock is found: write a schedule that leads to it, "
+                 "for maco-run --replay")
       ->option_text("FILE");
   app.add_option("--explain", explained,
-                 "by which path task A happens before B (status 3 if it doesn't); a task is t12, OP, 'OP tile 3', with @RANK and +LAUNCH")
+                 "by which path task A happens before B (status 3 if it doesn't); a task is t12, "
+                 "OP, 'OP tile 3', with @RANK and +LAUNCH")
       ->option_text("A B")
       ->expected(2);
   flags.add(app, options);
@@ -107,7 +124,8 @@ int run(int argc, char** argv) {
   if (!to.empty()) {
     std::vector<std::string> all;
     for (const std::string& name : pass_names) {
-      const bool left_out = (name == "fuse" && !options.fuse) || (name == "prune-sync" && !options.prune);
+      const bool left_out =
+          (name == "fuse" && !options.fuse) || (name == "prune-sync" && !options.prune);
       if (!left_out) all.push_back(name);
       if (name == to) break;
     }
@@ -134,7 +152,8 @@ int run(int argc, char** argv) {
     }
     complete(program, witnesses[0]);
     if (write_product(witness_file, print(program, witnesses[0]), error))
-      diagnostics.note({}, fmt::format("maco-run PROGRAM --device cpu --replay {} shows the first", witness_file));
+      diagnostics.note({}, fmt::format("maco-run PROGRAM --device cpu --replay {} shows the first",
+                                       witness_file));
     else
       diagnostics.error({}, error);
     return false;
@@ -144,7 +163,8 @@ int run(int argc, char** argv) {
     return verify != "each" || !program || prove(*program);
   };
   if (!prove_each()) return stop("the Program was wrong before any pass");
-  const std::string common_flags = std::holds_alternative<ir::Program>(*unit) ? "" : " " + command_line(options);
+  const std::string common_flags =
+      std::holds_alternative<ir::Program>(*unit) ? "" : " " + command_line(options);
   for (size_t i = 0; i < names.size(); ++i) {
     if (const auto* program = std::get_if<ir::Program>(&*unit); program && names[i] == "verify") {
       if (!prove(*program)) return stop("");
@@ -154,7 +174,8 @@ int run(int argc, char** argv) {
     if (prove_each()) continue;
     std::string before;
     for (size_t j = 0; j < i; ++j) before += (j == 0 ? " --pass=" : ",") + names[j];
-    return stop(fmt::format("the Program was right before '{}': {}{}{}", names[i], "maco-opt " + input, common_flags, before));
+    return stop(fmt::format("the Program was right before '{}': {}{}{}", names[i],
+                            "maco-opt " + input, common_flags, before));
   }
   console.show(diagnostics);
   if (!explained.empty()) return explain(*unit, explained, console);
@@ -163,11 +184,14 @@ int run(int argc, char** argv) {
     return kBadUsage;
   }
   if (common.verbose)
-    for (const auto& [name, n] : context->statistics) console.detail(name + ": " + std::to_string(n));
+    for (const auto& [name, n] : context->statistics)
+      console.detail(name + ": " + std::to_string(n));
   return kOk;
 }
 
 }  // namespace
 }  // namespace maco::tools
 
-int main(int argc, char** argv) { return maco::tools::guarded("maco-opt", maco::tools::run, argc, argv); }
+int main(int argc, char** argv) {
+  return maco::tools::guarded("maco-opt", maco::tools::run, argc, argv);
+}

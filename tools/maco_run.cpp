@@ -26,7 +26,9 @@ CLI::Validator number_from(double least, bool above) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
         double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && (above ? value > least : value >= least)) return {};
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) &&
+            (above ? value > least : value >= least))
+          return {};
         return fmt::format("'{}' is no number {} {}", text, above ? "above" : "of at least", least);
       },
       "NUMBER");
@@ -58,7 +60,8 @@ bool names_sms(const ir::Graph& graph) {
   return !roles || !std::holds_alternative<ir::RoleAuto>(*roles);
 }
 
-std::optional<verify::Witness> read_witness(const std::string& path, const ir::Program& program, const Console& console, int& status) {
+std::optional<verify::Witness> read_witness(const std::string& path, const ir::Program& program,
+                                            const Console& console, int& status) {
   std::string error;
   const auto text = read_input(path, error);
   if (!text) {
@@ -68,7 +71,8 @@ std::optional<verify::Witness> read_witness(const std::string& path, const ir::P
   }
   ir::Diagnostics diagnostics;
   std::optional<verify::Witness> witness;
-  if (verify::check_explainable(program, diagnostics)) witness = verify::parse_witness(diagnostics.add_file(path, *text), program, diagnostics);
+  if (verify::check_explainable(program, diagnostics))
+    witness = verify::parse_witness(diagnostics.add_file(path, *text), program, diagnostics);
   console.show(diagnostics);
   status = kBadGraph;
   return witness;
@@ -84,15 +88,20 @@ int show(const ReplaySubject& subject, const verify::Witness& witness, const Con
   std::fputs(result.confirmed ? "confirmed\n" : "not confirmed\n", stdout);
   if (result.confirmed) return kOk;
   if (result.polled) {
-    console.error("the device function polls the packets that it reads, whatever the Program's waits say; the Program without its graph shows it");
+    console.error(
+        "the device function polls the packets that it reads, whatever the Program's waits say; "
+        "the Program without its graph shows it");
     return kCheckFailed;
   }
-  console.error("the run doesn't show what the witness says: unless the witness was edited, this is a bug in MACO's verifier");
+  console.error(
+      "the run doesn't show what the witness says: unless the witness was edited, this is a bug in "
+      "MACO's verifier");
   return kCheckFailed;
 }
 
 // A Program without its graph: nobody knows what its tasks compute.
-int replay_program(const std::string& path, const std::string& text, const std::string& witness_file, const Console& console) {
+int replay_program(const std::string& path, const std::string& text,
+                   const std::string& witness_file, const Console& console) {
   ir::Diagnostics diagnostics;
   const auto program = ir::parse_program(diagnostics.add_file(path, text), diagnostics);
   if (!program) {
@@ -102,7 +111,9 @@ int replay_program(const std::string& path, const std::string& text, const std::
   int status = kOk;
   const auto witness = read_witness(witness_file, *program, console, status);
   if (!witness) return status;
-  console.say("warning: the Program is run as it is, unverified, and by stand-ins: tasks write a digest of what they read");
+  console.say(
+      "warning: the Program is run as it is, unverified, and by stand-ins: tasks write a digest of "
+      "what they read");
   std::vector<bool> skip;
   const verify::Precedence order(*program);
   if (witness->small_dims)
@@ -112,15 +123,17 @@ int replay_program(const std::string& path, const std::string& text, const std::
 }
 
 // The kernel itself, with values of --scalar, --dim and --seed.
-int replay_kernel(const ir::Graph& graph, const ir::Program& program, runtime::CpuSession& session, const verify::Witness& witness,
-                  const RunOptions& options, const Console& console) {
+int replay_kernel(const ir::Graph& graph, const ir::Program& program, runtime::CpuSession& session,
+                  const verify::Witness& witness, const RunOptions& options,
+                  const Console& console) {
   runtime::LaunchValues values;
   for (const ir::Dim& d : graph.dims) values[d.name] = witness.small_dims ? d.min : d.max;
   for (const auto& [name, n] : options.dims) values[name] = n;
   for (const auto& [name, scalar] : options.scalars) values[name] = scalar.value;
   runtime::Status written;
   const auto write = [&](int rank, int launch) {
-    if (auto status = write_tensors(graph, session, values, options.seed, rank, launch); !status) written = status;
+    if (auto status = write_tensors(graph, session, values, options.seed, rank, launch); !status)
+      written = status;
   };
   console.say("warning: the Program is run as it is, unverified");
   const int status = show({program, session, values, write}, witness, console);
@@ -133,7 +146,8 @@ int run(int argc, char** argv) {
   CLI::App app(
       "Compiles a task graph, launches it on all ranks and checks it.\n"
       "  maco-run tp_mlp.json --device cpu --check\n"
-      "  maco-run kernel.cu --device cuda --inputs in.{rank}.safetensors --outputs out.{rank}.safetensors\n",
+      "  maco-run kernel.cu --device cuda --inputs in.{rank}.safetensors --outputs "
+      "out.{rank}.safetensors\n",
       "maco-run");
   CommonOptions common;
   PipelineFlags flags;
@@ -145,26 +159,62 @@ int run(int argc, char** argv) {
   double timeout = 30;
   uint64_t jitter = 0;
   std::string replayed, witness_file;
-  app.add_option("graph", input, "a .json or .maco graph, or a kernel.cu of macoc's; - for standard input. With --replay WITNESS also a Program");
-  app.add_option("--device", device, "where to run: cuda (the default) or cpu")->option_text("NAME")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--inputs", options.inputs, "safetensors to bind by name; {rank} is replaced by the rank")->option_text("FILE");
-  app.add_option("--outputs", options.outputs, "safetensors to write outputs and states to, likewise")->option_text("FILE");
-  app.add_option("--seed", options.seed, "of the values of what no file binds")->option_text("N")->check(unsigned_number());
-  app.add_option("--scalar", scalars, "a scalar's value; VALUE+ for one more each launch")->option_text("NAME=VALUE");
-  app.add_option("--dim", dims, "a dim's value; the maximum if not given")->option_text("NAME=VALUE");
-  app.add_option("--launches", options.launches, "how often to launch; states are kept")->option_text("N")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  app.add_flag("--check", options.check, "compare every output and state with the reference after every launch");
-  app.add_option("--rtol", options.rtol, "the bound of --check, for floats")->option_text("NUMBER")->check(number_from(0, false));
-  app.add_option("--bench", options.bench, "then report the median time of so many further launches")->option_text("N")->check(CLI::Range(1, 1000000));
-  app.add_option("--timeout", timeout, "without progress, after which a wait is given up at the earliest (30)")->option_text("SECONDS")->check(number_from(0, true));
-  app.add_option("--ranks-per-gpu", session_options.ranks_per_gpu, "ranks that share a GPU's SMs")->option_text("N")->check(CLI::Range(1, 64));
-  auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed")->option_text("SEED")->check(unsigned_number());
+  app.add_option("graph", input,
+                 "a .json or .maco graph, or a kernel.cu of macoc's; - for standard input. With "
+                 "--replay WITNESS also a Program");
+  app.add_option("--device", device, "where to run: cuda (the default) or cpu")
+      ->option_text("NAME")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--inputs", options.inputs,
+                 "safetensors to bind by name; {rank} is replaced by the rank")
+      ->option_text("FILE");
+  app.add_option("--outputs", options.outputs,
+                 "safetensors to write outputs and states to, likewise")
+      ->option_text("FILE");
+  app.add_option("--seed", options.seed, "of the values of what no file binds")
+      ->option_text("N")
+      ->check(unsigned_number());
+  app.add_option("--scalar", scalars, "a scalar's value; VALUE+ for one more each launch")
+      ->option_text("NAME=VALUE");
+  app.add_option("--dim", dims, "a dim's value; the maximum if not given")
+      ->option_text("NAME=VALUE");
+  app.add_option("--launches", options.launches, "how often to launch; states are kept")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  app.add_flag("--check", options.check,
+               "compare every output and state with the reference after every launch");
+  app.add_option("--rtol", options.rtol, "the bound of --check, for floats")
+      ->option_text("NUMBER")
+      ->check(number_from(0, false));
+  app.add_option("--bench", options.bench,
+                 "then report the median time of so many further launches")
+      ->option_text("N")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--timeout", timeout,
+                 "without progress, after which a wait is given up at the earliest (30)")
+      ->option_text("SECONDS")
+      ->check(number_from(0, true));
+  app.add_option("--ranks-per-gpu", session_options.ranks_per_gpu, "ranks that share a GPU's SMs")
+      ->option_text("N")
+      ->check(CLI::Range(1, 64));
+  auto* jitter_option = app.add_option("--jitter", jitter, "CPU: random delays from this seed")
+                            ->option_text("SEED")
+                            ->check(unsigned_number());
   auto* replay_option = app.add_option("--replay", replayed,
-                                       "CPU: one thread, in an order given by this seed; or show what a witness of maco-opt's says (a file), "
-                                       "status 3 if it doesn't hold")->option_text("SEED|FILE")->excludes(jitter_option);
-  app.add_flag("--check-access", session_options.check_access, "CPU: check each access of a task against its declared regions");
-  app.add_option("--first-epoch", session_options.first_epoch, "number of the first launch (counters wrap at 2^32)")->option_text("N")->check(unsigned_number());
-  app.add_option("--program", program_file, "run this Program (a text of maco-opt's) instead of the compiler's for the graph")->option_text("FILE");
+                                       "CPU: one thread, in an order given by this seed; or show "
+                                       "what a witness of maco-opt's says (a file), "
+                                       "status 3 if it doesn't hold")
+                            ->option_text("SEED|FILE")
+                            ->excludes(jitter_option);
+  app.add_flag("--check-access", session_options.check_access,
+               "CPU: check each access of a task against its declared regions");
+  app.add_option("--first-epoch", session_options.first_epoch,
+                 "number of the first launch (counters wrap at 2^32)")
+      ->option_text("N")
+      ->check(unsigned_number());
+  app.add_option("--program", program_file,
+                 "run this Program (a text of maco-opt's) instead of the compiler's for the graph")
+      ->option_text("FILE");
   flags.add(app, compile_options.pipeline);
   app.add_flag("--reparse", compile_options.reparse, "print and parse the IR between all passes");
   common.add(app);
@@ -177,7 +227,8 @@ int run(int argc, char** argv) {
   }
   flags.apply(compile_options.pipeline);
   const auto twice = [&](const char* option, const std::string& argument) {
-    console.error(fmt::format("{} gives '{}' a value twice", option, argument.substr(0, argument.find('='))));
+    console.error(
+        fmt::format("{} gives '{}' a value twice", option, argument.substr(0, argument.find('='))));
     return kBadUsage;
   };
   for (const std::string& s : scalars) {
@@ -194,9 +245,11 @@ int run(int argc, char** argv) {
       console.error("--dim wants NAME=VALUE, not '" + s + "'");
       return kBadUsage;
     }
-    if (!options.dims.emplace(one.scalars.begin()->first, one.scalars.begin()->second.value).second) return twice("--dim", s);
+    if (!options.dims.emplace(one.scalars.begin()->first, one.scalars.begin()->second.value).second)
+      return twice("--dim", s);
   }
-  session_options.timeout_ms = std::max<uint64_t>(1, static_cast<uint64_t>(std::min(timeout, 1e9) * 1000));
+  session_options.timeout_ms =
+      std::max<uint64_t>(1, static_cast<uint64_t>(std::min(timeout, 1e9) * 1000));
   session_options.verbose = common.verbose;
   if (jitter_option->count()) session_options.jitter = jitter;
   if (replay_option->count()) {
@@ -213,7 +266,8 @@ int run(int argc, char** argv) {
       return kBadUsage;
     }
   }
-  if (device == "cuda" && (session_options.jitter || replay_option->count() || session_options.check_access)) {
+  if (device == "cuda" &&
+      (session_options.jitter || replay_option->count() || session_options.check_access)) {
     console.error("--jitter, --replay and --check-access are for --device cpu");
     return kBadUsage;
   }
@@ -230,7 +284,8 @@ int run(int argc, char** argv) {
   }
   if (is_program(*text)) {
     if (!witness_file.empty()) return replay_program(input, *text, witness_file, console);
-    console.error("'" + input + "' is a Program: run its graph with --program " + input + ", or show a witness of it with --replay WITNESS");
+    console.error("'" + input + "' is a Program: run its graph with --program " + input +
+                  ", or show a witness of it with --replay WITNESS");
     return kBadUsage;
   }
   ir::Diagnostics diagnostics;
@@ -256,7 +311,9 @@ int run(int argc, char** argv) {
     if (graph && !check_manifest(*graph, *result.manifest, diagnostics)) graph.reset();
     // For the regions of --check-access, and what a witness shows: as macoc compiled it.
     if (!read_command_line(result.manifest->options, compile_options.pipeline)) {
-      console.error(fmt::format("{}: its manifest says that it was compiled with '{}', which this version doesn't know", input, result.manifest->options));
+      console.error(fmt::format(
+          "{}: its manifest says that it was compiled with '{}', which this version doesn't know",
+          input, result.manifest->options));
       return kBadGraph;
     }
     kernel = std::move(*text);
@@ -264,7 +321,8 @@ int run(int argc, char** argv) {
     const int32_t file = diagnostics.add_file(input == "-" ? "<stdin>" : input, *text);
     graph = frontend::parse_graph(file, diagnostics);
     // The CPU has SMs of its own, unless the graph speaks of those of a GPU.
-    if (graph && device == "cpu" && app.count("--target") == 0 && !names_sms(*graph)) compile_options.pipeline.target = "cpu";
+    if (graph && device == "cpu" && app.count("--target") == 0 && !names_sms(*graph))
+      compile_options.pipeline.target = "cpu";
   }
   if (!graph) {
     console.show(diagnostics);
@@ -278,8 +336,11 @@ int run(int argc, char** argv) {
     if (const int ranks = session_options.ranks_per_gpu; ranks > 1) {
       int64_t& sms = compile_options.pipeline.sms;
       if (ranks > machine.sms || sms > machine.sms / ranks) {
-        console.error(sms == 0 ? fmt::format("{} ranks share a GPU, but target '{}' has {} SMs", ranks, machine.target, machine.sms)
-                               : fmt::format("{} ranks of {} SMs share a GPU, but target '{}' has {}", ranks, sms, machine.target, machine.sms));
+        console.error(sms == 0
+                          ? fmt::format("{} ranks share a GPU, but target '{}' has {} SMs", ranks,
+                                        machine.target, machine.sms)
+                          : fmt::format("{} ranks of {} SMs share a GPU, but target '{}' has {}",
+                                        ranks, sms, machine.target, machine.sms));
         return kBadUsage;
       }
       if (sms == 0) sms = machine.sms / ranks;
@@ -313,7 +374,10 @@ int run(int argc, char** argv) {
 
   const auto manifest = ir::parse_manifest(kernel).manifest;
   MACO_CHECK(manifest, "a kernel without its manifest");
-  if (const std::string why = why_too_large(memory_need(*graph, *manifest, device == "cpu", options.check, options.dims), available_memory()); !why.empty()) {
+  if (const std::string why = why_too_large(
+          memory_need(*graph, *manifest, device == "cpu", options.check, options.dims),
+          available_memory());
+      !why.empty()) {
     console.error(why);
     return kRunFailed;
   }
@@ -337,4 +401,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace maco::tools
 
-int main(int argc, char** argv) { return maco::tools::guarded("maco-run", maco::tools::run, argc, argv); }
+int main(int argc, char** argv) {
+  return maco::tools::guarded("maco-run", maco::tools::run, argc, argv);
+}

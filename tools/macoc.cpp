@@ -20,16 +20,22 @@ std::string ptx_arch(const std::string& target) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Compiles a task graph into one persistent CUDA kernel.\n  macoc tp_mlp.json -o kernel.cu\n", "macoc");
+  CLI::App app(
+      "Compiles a task graph into one persistent CUDA kernel.\n  macoc tp_mlp.json -o kernel.cu\n",
+      "macoc");
   CommonOptions common;
   PipelineFlags flags;
   CompileOptions options;
   std::string input, output = "-", emit = "cuda", verify = "end";
   app.add_option("graph", input, "a .json or .maco graph, - for standard input");
-  app.add_option("-o,--output", output, "where the product goes, if not to standard output")->option_text("FILE");
-  app.add_option("--emit", emit, "the product: dsl, json, graph, program, cuda (the default), ptx, cubin or manifest")
+  app.add_option("-o,--output", output, "where the product goes, if not to standard output")
+      ->option_text("FILE");
+  app.add_option(
+         "--emit", emit,
+         "the product: dsl, json, graph, program, cuda (the default), ptx, cubin or manifest")
       ->option_text("WHAT")
-      ->check(CLI::IsMember({"dsl", "json", "graph", "program", "cuda", "ptx", "cubin", "manifest"}));
+      ->check(
+          CLI::IsMember({"dsl", "json", "graph", "program", "cuda", "ptx", "cubin", "manifest"}));
   flags.add(app, options.pipeline);
   std::vector<std::string> pass_names{"all"};
   for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
@@ -37,9 +43,13 @@ int run(int argc, char** argv) {
       ->option_text("PASS,...")
       ->delimiter(',')
       ->check(CLI::IsMember(pass_names));
-  app.add_flag("--print-changed", options.print_changed, "print the IR after each pass that changed it");
-  app.add_option("--dump-dir", options.dump_dir, "write the IR after each pass into this folder")->option_text("FOLDER");
-  app.add_option("--verify", verify, "each: prove the Program after each pass that changes it, and name the one that broke it; end: once")
+  app.add_flag("--print-changed", options.print_changed,
+               "print the IR after each pass that changed it");
+  app.add_option("--dump-dir", options.dump_dir, "write the IR after each pass into this folder")
+      ->option_text("FOLDER");
+  app.add_option("--verify", verify,
+                 "each: prove the Program after each pass that changes it, and name the one that "
+                 "broke it; end: once")
       ->option_text("WHEN")
       ->check(CLI::IsMember({"each", "end"}));
   app.add_flag("--reparse", options.reparse, "print and parse the IR between all passes");
@@ -90,7 +100,8 @@ int run(int argc, char** argv) {
   if (emit == "json") return finish(frontend::print_json(*graph));
   if (emit == "graph") {
     options.pipeline.stop_after = "assign-roles";
-    const passes::PipelineResult result = passes::run_pipeline(*graph, options.pipeline, diagnostics);
+    const passes::PipelineResult result =
+        passes::run_pipeline(*graph, options.pipeline, diagnostics);
     if (diagnostics.has_errors()) {
       console.show(diagnostics);
       return kBadGraph;
@@ -107,7 +118,8 @@ int run(int argc, char** argv) {
   if (emit == "cuda") return finish(compiled->kernel);
   if (emit == "manifest") {
     std::string lines;
-    for (size_t at = 0; at < compiled->kernel.size() && compiled->kernel.compare(at, 8, "//@maco ") == 0;) {
+    for (size_t at = 0;
+         at < compiled->kernel.size() && compiled->kernel.compare(at, 8, "//@maco ") == 0;) {
       const size_t end = compiled->kernel.find('\n', at);
       lines += compiled->kernel.substr(at, end - at + 1);
       at = end + 1;
@@ -121,7 +133,8 @@ int run(int argc, char** argv) {
   console.detail("compiling with NVRTC");
   std::string image;
   const runtime::Status status = runtime::compile_kernel(
-      compiled->kernel, emit == "ptx" ? ptx_arch(options.pipeline.target) : options.pipeline.target, common.verbose, image);
+      compiled->kernel, emit == "ptx" ? ptx_arch(options.pipeline.target) : options.pipeline.target,
+      common.verbose, image);
   if (!status) {
     console.show(diagnostics);
     console.error(status.message);
@@ -133,4 +146,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace maco::tools
 
-int main(int argc, char** argv) { return maco::tools::guarded("macoc", maco::tools::run, argc, argv); }
+int main(int argc, char** argv) {
+  return maco::tools::guarded("macoc", maco::tools::run, argc, argv);
+}

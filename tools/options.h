@@ -2,7 +2,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -28,15 +27,17 @@ inline void list_ops() {
     if (!d.internal) std::printf("%-16s %s\n", d.kind.c_str(), d.summary.c_str());
 }
 inline void list_passes() {
-  for (const passes::Pass& p : passes::registry()) std::printf("%-20s %s\n", p.name.c_str(), p.summary.c_str());
+  for (const passes::Pass& p : passes::registry())
+    std::printf("%-20s %s\n", p.name.c_str(), p.summary.c_str());
 }
 inline void list_targets() {
   for (const cost::Machine& m : cost::all_machines())
-    std::printf("%-8s %s: %d SMs%s\n", m.target.c_str(), m.description.c_str(), m.sms, m.target == "sm_90a" ? " (default)" : "");
+    std::printf("%-8s %s: %d SMs%s\n", m.target.c_str(), m.description.c_str(), m.sms,
+                m.target == "sm_90a" ? " (default)" : "");
 }
 
-/// `--help` in 100 columns. What an option takes stands behind its name if it was given by option_text; the values that are allowed are
-/// not listed: who gives another is told them.
+/// `--help` in 100 columns. What an option takes stands behind its name if it was given by
+/// option_text; the values that are allowed are not listed: who gives another is told them.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool positional) const override {
@@ -51,8 +52,10 @@ class HelpFormatter : public CLI::Formatter {
     std::istringstream words(option->get_description());
     for (std::string word; words >> word;) {
       if (line.size() + 1 + word.size() > kWidth) next_line();
-      if (line.size() < kText) line.resize(kText, ' ');
-      else line += ' ';
+      if (line.size() < kText)
+        line.resize(kText, ' ');
+      else
+        line += ' ';
       line += word;
     }
     next_line();
@@ -68,13 +71,16 @@ struct CommonOptions {
 
   void add(CLI::App& app) {
     app.formatter(std::make_shared<HelpFormatter>());
-    app.add_option("--color", color, "auto, always or never")->option_text("WHEN")->check(CLI::IsMember({"auto", "always", "never"}));
+    app.add_option("--color", color, "auto, always or never")
+        ->option_text("WHEN")
+        ->check(CLI::IsMember({"auto", "always", "never"}));
     app.add_flag("-q,--quiet", quiet, "errors only");
     app.add_flag("-v,--verbose", verbose, "say what is being done");
     app.add_flag("--list-ops", ops, "list the ops and exit");
     app.add_flag("--list-passes", passes, "list the passes and exit");
     app.add_flag("--list-targets", targets, "list the targets and exit");
-    app.set_version_flag("--version", std::string("maco ") + kVersion, "print the version and exit");
+    app.set_version_flag("--version", std::string("maco ") + kVersion,
+                         "print the version and exit");
     app.set_help_flag("-h,--help", "print this and exit");
   }
   /// True if a list was printed: there is nothing else to do.
@@ -92,9 +98,14 @@ struct PipelineFlags {
   bool no_load_ahead = false, no_fuse = false, no_prune = false;
 
   void add(CLI::App& app, passes::PipelineOptions& p) {
-    app.add_option("--target", p.target, "what to compile for (--list-targets)")->option_text("NAME")->check(CLI::IsMember(target_names()));
-    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the target's")->option_text("N")->check(CLI::PositiveNumber);
-    app.add_flag("--no-load-ahead", no_load_ahead, "don't read params before a task's waits are over");
+    app.add_option("--target", p.target, "what to compile for (--list-targets)")
+        ->option_text("NAME")
+        ->check(CLI::IsMember(target_names()));
+    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the target's")
+        ->option_text("N")
+        ->check(CLI::PositiveNumber);
+    app.add_flag("--no-load-ahead", no_load_ahead,
+                 "don't read params before a task's waits are over");
     app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
     app.add_flag("--no-prune", no_prune, "keep waits that others imply");
   }
@@ -117,12 +128,15 @@ inline CLI::Validator unsigned_number() {
       [](std::string& text) {
         uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        return error != std::errc() || end != text.data() + text.size() ? "'" + text + "' is no number from 0 to 2^64 - 1" : std::string();
+        return error != std::errc() || end != text.data() + text.size()
+                   ? "'" + text + "' is no number from 0 to 2^64 - 1"
+                   : std::string();
       },
       "NUMBER");
 }
 
-/// Parses; returns the exit status if the tool is to end now (--help, --version, a wrong command line), else -1.
+/// Parses; returns the exit status if the tool is to end now (--help, --version, a wrong command
+/// line), else -1.
 inline int parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

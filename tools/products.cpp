@@ -16,20 +16,24 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string cannot(const std::string& path, const std::string& why) { return fmt::format("can't write '{}': {}", path, why); }
+std::string cannot(const std::string& path, const std::string& why) {
+  return fmt::format("can't write '{}': {}", path, why);
+}
 
 // A device or a pipe, or a name of an open file (/dev/stdout), which a shell may append to.
 bool is_special(const std::string& path) {
   std::error_code code;
   if (path.rfind("/dev/", 0) == 0 || path.rfind("/proc/", 0) == 0) return true;
-  return fs::exists(path, code) && !fs::is_regular_file(path, code) && !fs::is_directory(path, code);
+  return fs::exists(path, code) && !fs::is_regular_file(path, code) &&
+         !fs::is_directory(path, code);
 }
 
 // What a link points to, be it there or not: the link stays.
 std::string followed(const std::string& path) {
   std::error_code code;
   fs::path file = path;
-  for (int links = 0; links < 40 && !is_special(file.string()) && fs::is_symlink(file, code); ++links) {
+  for (int links = 0; links < 40 && !is_special(file.string()) && fs::is_symlink(file, code);
+       ++links) {
     const fs::path target = fs::read_symlink(file, code);
     file = target.is_absolute() ? target : file.parent_path() / target;
   }
@@ -39,7 +43,8 @@ std::string followed(const std::string& path) {
 // Beside the file, so that it can take its place; no longer than names may be, whatever the file's.
 std::string temporary_for(const std::string& file) {
   static std::atomic<int> count{0};
-  return (fs::path(file).parent_path() / fmt::format(".maco-{}-{}.tmp", getpid(), count++)).string();
+  return (fs::path(file).parent_path() / fmt::format(".maco-{}-{}.tmp", getpid(), count++))
+      .string();
 }
 
 }  // namespace
@@ -47,12 +52,14 @@ std::string temporary_for(const std::string& file) {
 bool can_write(const std::string& path, std::string& error) {
   std::error_code code;
   const std::string file = followed(path);
-  const std::string folder = fs::path(file).parent_path().string(), where = folder.empty() ? "." : folder;
+  const std::string folder = fs::path(file).parent_path().string(),
+                    where = folder.empty() ? "." : folder;
   if (fs::is_directory(file, code)) {
     error = cannot(path, "it is a folder");
   } else if (!fs::is_directory(where, code)) {
     error = cannot(path, fmt::format("there is no folder '{}'", where));
-  } else if (access((is_special(file) ? file : where).c_str(), is_special(file) ? W_OK : W_OK | X_OK) != 0) {
+  } else if (access((is_special(file) ? file : where).c_str(),
+                    is_special(file) ? W_OK : W_OK | X_OK) != 0) {
     error = cannot(path, std::strerror(errno));
   }
   return error.empty();
@@ -76,8 +83,10 @@ bool Products::finish(std::string& error) {
   size_t placed = 0;
   for (; placed < files_.size(); ++placed) {
     const File& f = files_[placed];
-    // What was there stands aside as long as others may fail; behind the last there is nothing that could.
-    if (placed + 1 < files_.size() && fs::is_regular_file(f.path, ignored)) fs::rename(f.path, old(f), code);
+    // What was there stands aside as long as others may fail; behind the last there is nothing that
+    // could.
+    if (placed + 1 < files_.size() && fs::is_regular_file(f.path, ignored))
+      fs::rename(f.path, old(f), code);
     if (!code) fs::rename(f.temporary, f.path, code);
     if (code) break;
   }
@@ -104,7 +113,8 @@ bool write_product(const std::string& path, const std::string& bytes, std::strin
   if (!can_write(path, error)) return false;
   Products products;
   // What a shell has appended to an open file stays.
-  std::ofstream out(products.begin(path), is_special(path) ? std::ios::binary | std::ios::app : std::ios::binary);
+  std::ofstream out(products.begin(path),
+                    is_special(path) ? std::ios::binary | std::ios::app : std::ios::binary);
   out << bytes;
   out.close();
   if (!out) error = cannot(path, std::strerror(errno));

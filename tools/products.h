@@ -6,11 +6,12 @@
 
 namespace maco::tools {
 
-/// Whether `path` can be written, as far as can be seen without writing it: its folder is there and may be written, and it is no
-/// folder itself. `error` says why not.
+/// Whether `path` can be written, as far as can be seen without writing it: its folder is there and
+/// may be written, and it is no folder itself. `error` says why not.
 bool can_write(const std::string& path, std::string& error);
 
-/// A set of files. What is written for them goes to temporary files beside them, which take their places together.
+/// A set of files. What is written for them goes to temporary files beside them, which take their
+/// places together.
 class Products {
  public:
   Products() = default;
@@ -20,7 +21,8 @@ class Products {
 
   /// The file to write now for `path`; a device or a pipe, which can't be replaced, itself.
   std::string begin(const std::string& path);
-  /// All take their places. If one can't, none has, and `error` says why. Without it the files that were begun are removed.
+  /// All take their places. If one can't, none has, and `error` says why. Without it the files that
+  /// were begun are removed.
   bool finish(std::string& error);
 
  private:

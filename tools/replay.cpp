@@ -44,15 +44,9 @@ class Replay {
 
   ReplayResult run() {
     switch (w_.claim) {
-      case Claim::Race:
-        race();
-        break;
-      case Claim::Order:
-        order();
-        break;
-      case Claim::Deadlock:
-        deadlock();
-        break;
+      case Claim::Race: race(); break;
+      case Claim::Order: order(); break;
+      case Claim::Deadlock: deadlock(); break;
       case Claim::Unseen:
         result_.error = fmt::format(
             "{} comes after {} by packets only, and these make no other writes visible: on a CPU "
@@ -91,14 +85,10 @@ class Replay {
   }
   static const char* word(Went went) {
     switch (went) {
-      case Went::Ended:
-        return "runs";
-      case Went::Waits:
-        return "waits";
-      case Went::Elsewhere:
-        return "isn't next in its stream";
-      case Went::Stopped:
-        break;
+      case Went::Ended: return "runs";
+      case Went::Waits: return "waits";
+      case Went::Elsewhere: return "isn't next in its stream";
+      case Went::Stopped: break;
     }
     return "gives up: an index of the data is out of range";
   }

@@ -27,12 +27,19 @@ constexpr int kPoison = 0xff;  // NaN in every float type
 
 class Runner {
  public:
-  Runner(const ir::Graph& graph, runtime::Session& session, const RunOptions& options, const Console& console)
-      : g_(graph), session_(session), options_(options), console_(console), world_(static_cast<int>(graph.world)), reference_(graph) {}
+  Runner(const ir::Graph& graph, runtime::Session& session, const RunOptions& options,
+         const Console& console)
+      : g_(graph),
+        session_(session),
+        options_(options),
+        console_(console),
+        world_(static_cast<int>(graph.world)),
+        reference_(graph) {}
 
   int run() {
     values_ = launch_values(0);
-    if (const auto status = reference::complete_values(g_, values_); !status) return fail(kBadUsage, status.message);
+    if (const auto status = reference::complete_values(g_, values_); !status)
+      return fail(kBadUsage, status.message);
     if (int status = bind(); status != kOk) return status;
     for (int64_t launch = 0; launch < options_.launches; ++launch)
       if (int status = one_launch(launch); status != kOk) return status;
@@ -77,46 +84,57 @@ class Runner {
         for (const auto& entry : file.entries()) {
           const auto id = g_.find_tensor(entry.name);
           const bool known = id && std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) {
-            return t.name == entry.name && t.kind != "output";
-          });
+                               return t.name == entry.name && t.kind != "output";
+                             });
           if (!known && unknown_.insert(entry.name).second)
-            console_.say(fmt::format("warning: {}: the graph has no input, param or state '{}'", path, entry.name));
+            console_.say(fmt::format("warning: {}: the graph has no input, param or state '{}'",
+                                     path, entry.name));
         }
       }
       for (size_t i = 0; i < tensors.size(); ++i) {
         const ir::TensorId id = tensor(i);
         const bool output = g_[id].kind == ir::TensorKind::Output;
         const bool state = g_[id].kind == ir::TensorKind::State;
-        // What no launch may touch shows if it does: outputs, and rows beyond the dims' actual values, are poisoned.
-        const size_t all = static_cast<size_t>(tensors[i].max_elements * ir::size_of(tensors[i].dtype));
+        // What no launch may touch shows if it does: outputs, and rows beyond the dims' actual
+        // values, are poisoned.
+        const size_t all =
+            static_cast<size_t>(tensors[i].max_elements * ir::size_of(tensors[i].dtype));
         std::vector<std::byte> memory(all, static_cast<std::byte>(kPoison));
         Tensor value;
         if (!output) {
           const auto* entry = file.find(tensors[i].name);
           const Extents expected = state ? max_shape(id) : shape(id);
           if (entry) {
-            if (const auto status = file.read(*entry, value); !status) return fail(kBadUsage, status.message);
-            // A state may come with its actual rows too, as --outputs writes it; the others are zero.
+            if (const auto status = file.read(*entry, value); !status)
+              return fail(kBadUsage, status.message);
+            // A state may come with its actual rows too, as --outputs writes it; the others are
+            // zero.
             if (state && value.dtype == g_[id].dtype && value.shape == shape(id)) {
               value.shape = expected;
-              value.bytes.resize(static_cast<size_t>(value.elements() * ir::size_of(value.dtype)), std::byte{0});
+              value.bytes.resize(static_cast<size_t>(value.elements() * ir::size_of(value.dtype)),
+                                 std::byte{0});
             }
             if (value.dtype != g_[id].dtype || value.shape != expected)
-              return fail(kBadUsage, fmt::format("'{}' in '{}' is {}, but the graph wants {}", tensors[i].name,
-                                                 reference::rank_file(options_.inputs, rank), reference::describe(value.dtype, value.shape),
-                                                 reference::describe(g_[id].dtype, expected)));
+              return fail(kBadUsage,
+                          fmt::format("'{}' in '{}' is {}, but the graph wants {}", tensors[i].name,
+                                      reference::rank_file(options_.inputs, rank),
+                                      reference::describe(value.dtype, value.shape),
+                                      reference::describe(g_[id].dtype, expected)));
           } else {
             value = reference::fill(g_, id, rank, options_.seed, expected);
           }
           std::copy(value.bytes.begin(), value.bytes.end(), memory.begin());
         }
-        if (const auto status = session_.write(rank, i, memory.data(), memory.size()); !status) return fail(kRunFailed, status.message);
+        if (const auto status = session_.write(rank, i, memory.data(), memory.size()); !status)
+          return fail(kRunFailed, status.message);
         if (options_.check && (output || state)) {
           const auto actual = Tensor(g_[id].dtype, shape(id)).bytes.size();
-          beyond_[{rank, i}].assign(memory.begin() + static_cast<std::ptrdiff_t>(actual), memory.end());
+          beyond_[{rank, i}].assign(memory.begin() + static_cast<std::ptrdiff_t>(actual),
+                                    memory.end());
         }
         if (!output && options_.check)
-          if (const auto status = reference_.set(rank, id, std::move(value)); !status) return fail(kBadUsage, status.message);
+          if (const auto status = reference_.set(rank, id, std::move(value)); !status)
+            return fail(kBadUsage, status.message);
       }
     }
     return kOk;
@@ -127,7 +145,8 @@ class Runner {
     double us = 0;
     const auto status = session_.bench(values_as_launch(), options_.bench, us);
     if (!status) return fail(kRunFailed, status.message);
-    std::printf("%s: median %.2f us of %d launches (slowest of %d rank%s)\n", g_.name.c_str(), us, options_.bench, world_, world_ == 1 ? "" : "s");
+    std::printf("%s: median %.2f us of %d launches (slowest of %d rank%s)\n", g_.name.c_str(), us,
+                options_.bench, world_, world_ == 1 ? "" : "s");
     return kOk;
   }
 
@@ -139,11 +158,15 @@ class Runner {
 
   int one_launch(int64_t launch) {
     values_ = launch_values(launch);
-    if (const auto status = reference::complete_values(g_, values_); !status) return fail(kBadUsage, status.message);
-    if (const auto status = session_.launch(values_as_launch()); !status) return fail(kRunFailed, status.message);
+    if (const auto status = reference::complete_values(g_, values_); !status)
+      return fail(kBadUsage, status.message);
+    if (const auto status = session_.launch(values_as_launch()); !status)
+      return fail(kRunFailed, status.message);
     if (!options_.check) return kOk;
-    if (isatty(STDERR_FILENO) && !console_.quiet) std::cerr << fmt::format("checking launch {} of {}\r", launch + 1, options_.launches);
-    if (const auto status = reference_.run(values_); !status) return fail(kRunFailed, "the reference: " + status.message);
+    if (isatty(STDERR_FILENO) && !console_.quiet)
+      std::cerr << fmt::format("checking launch {} of {}\r", launch + 1, options_.launches);
+    if (const auto status = reference_.run(values_); !status)
+      return fail(kRunFailed, "the reference: " + status.message);
     const reference::Checker checker(reference_, options_.rtol);
     checked_.clear();
     for (size_t i = 0; i < session_.manifest().tensors.size(); ++i) {
@@ -160,10 +183,12 @@ class Runner {
           r.ok = false;
           r.what = "rows beyond the actual shape were written";
         }
-        const bool worse = worst_rank < 0 || (!r.ok && worst.ok) || (r.ok == worst.ok && r.error > worst.error);
+        const bool worse =
+            worst_rank < 0 || (!r.ok && worst.ok) || (r.ok == worst.ok && r.error > worst.error);
         if (!r.ok) {
           failed_ = true;
-          std::fprintf(stderr, "launch %lld: %s\n", static_cast<long long>(launch), reference::to_line(g_[id].name, rank, r).c_str());
+          std::fprintf(stderr, "launch %lld: %s\n", static_cast<long long>(launch),
+                       reference::to_line(g_[id].name, rank, r).c_str());
         }
         if (worse) {
           worst = r;
@@ -179,7 +204,8 @@ class Runner {
   int read(int rank, size_t i, Tensor& value, std::vector<std::byte>& rest) {
     const auto& t = session_.manifest().tensors[i];
     std::vector<std::byte> memory(static_cast<size_t>(t.max_elements * ir::size_of(t.dtype)));
-    if (const auto status = session_.read(rank, i, memory.data(), memory.size()); !status) return fail(kRunFailed, status.message);
+    if (const auto status = session_.read(rank, i, memory.data(), memory.size()); !status)
+      return fail(kRunFailed, status.message);
     value = Tensor(t.dtype, shape(tensor(i)));
     std::copy_n(memory.begin(), value.bytes.size(), value.bytes.begin());
     rest.assign(memory.begin() + static_cast<std::ptrdiff_t>(value.bytes.size()), memory.end());
@@ -202,7 +228,8 @@ class Runner {
       std::vector<std::pair<std::string, const Tensor*>> list;
       for (const auto& [name, value] : tensors) list.emplace_back(name, &value);
       const std::string file = files.begin(reference::rank_file(options_.outputs, rank));
-      if (const auto status = reference::write_safetensors(file, list); !status) return fail(kRunFailed, status.message);
+      if (const auto status = reference::write_safetensors(file, list); !status)
+        return fail(kRunFailed, status.message);
     }
     std::string error;
     return files.finish(error) ? kOk : fail(kRunFailed, error);
@@ -216,7 +243,8 @@ class Runner {
   reference::Reference reference_;
   Values values_;
   std::set<std::string> unknown_;  // tensors of files that the graph doesn't have, told already
-  // By rank and tensor: what stands behind the actual rows of outputs and states; dims are the same in all launches, so that it stays.
+  // By rank and tensor: what stands behind the actual rows of outputs and states; dims are the same
+  // in all launches, so that it stays.
   std::map<std::pair<int, size_t>, std::vector<std::byte>> beyond_;
   std::string checked_;
   bool failed_ = false;
@@ -237,23 +265,30 @@ bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console&
   for (const auto& [name, s] : options.scalars) {
     const auto id = graph.find_tensor(name);
     if (!id || graph[*id].kind != ir::TensorKind::Scalar) {
-      wrong(fmt::format("--scalar {}: the graph has no such scalar{}", name, ir::did_you_mean(name, scalars)));
+      wrong(fmt::format("--scalar {}: the graph has no such scalar{}", name,
+                        ir::did_you_mean(name, scalars)));
       continue;
     }
     const ir::Tensor& t = graph[*id];
     const int64_t last = s.value + (s.counts ? options.launches - 1 : 0);
     if (s.value < t.range_lo || last >= t.range_hi)
-      wrong(fmt::format("--scalar {}: {} is outside [{}, {})", name, s.value < t.range_lo ? s.value : last, t.range_lo, t.range_hi));
+      wrong(fmt::format("--scalar {}: {} is outside [{}, {})", name,
+                        s.value < t.range_lo ? s.value : last, t.range_lo, t.range_hi));
   }
   for (const auto& [name, n] : options.dims) {
     const ir::Dim* d = graph.find_dim(name);
-    if (!d) wrong(fmt::format("--dim {}: the graph has no such dim{}", name, ir::did_you_mean(name, dims)));
-    else if (n < d->min || n > d->max) wrong(fmt::format("--dim {}: {} is outside [{}, {}]", name, n, d->min, d->max));
+    if (!d)
+      wrong(
+          fmt::format("--dim {}: the graph has no such dim{}", name, ir::did_you_mean(name, dims)));
+    else if (n < d->min || n > d->max)
+      wrong(fmt::format("--dim {}: {} is outside [{}, {}]", name, n, d->min, d->max));
   }
   for (const ir::Tensor& t : graph.tensors)
-    if (t.kind == ir::TensorKind::Scalar && !options.scalars.count(t.name)) options.scalars[t.name] = {t.range_lo, false};
+    if (t.kind == ir::TensorKind::Scalar && !options.scalars.count(t.name))
+      options.scalars[t.name] = {t.range_lo, false};
   if (options.outputs.empty()) return ok;
-  if (const auto status = reference::check_output_pattern(options.outputs, graph.world); !status) wrong(status.message);
+  if (const auto status = reference::check_output_pattern(options.outputs, graph.world); !status)
+    wrong(status.message);
   for (int rank = 0; rank < graph.world; ++rank) {
     std::string error;
     if (!can_write(reference::rank_file(options.outputs, rank), error)) wrong(error);
@@ -261,21 +296,27 @@ bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console&
   return ok;
 }
 
-runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session, const runtime::LaunchValues& values, uint64_t seed, int rank,
+runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session,
+                              const runtime::LaunchValues& values, uint64_t seed, int rank,
                               int launch) {
   Values all(values.begin(), values.end());
-  if (auto status = reference::complete_values(graph, all); !status) return runtime::Status::failure(status.message);
+  if (auto status = reference::complete_values(graph, all); !status)
+    return runtime::Status::failure(status.message);
   const auto& tensors = session.manifest().tensors;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const ir::TensorId id = *graph.find_tensor(tensors[i].name);
     const ir::TensorKind kind = graph[id].kind;
     if (launch > 0 && (kind == ir::TensorKind::Param || kind == ir::TensorKind::State)) continue;
-    std::vector<std::byte> memory(static_cast<size_t>(tensors[i].max_elements * ir::size_of(tensors[i].dtype)), static_cast<std::byte>(kPoison));
+    std::vector<std::byte> memory(
+        static_cast<size_t>(tensors[i].max_elements * ir::size_of(tensors[i].dtype)),
+        static_cast<std::byte>(kPoison));
     if (kind == ir::TensorKind::State) {
       std::fill(memory.begin(), memory.end(), std::byte{0});
     } else if (kind != ir::TensorKind::Output) {
-      const uint64_t launch_seed = seed + (kind == ir::TensorKind::Input ? static_cast<uint64_t>(launch) : 0);
-      const Tensor value = reference::fill(graph, id, rank, launch_seed, reference::actual_shape(graph, all, id));
+      const uint64_t launch_seed =
+          seed + (kind == ir::TensorKind::Input ? static_cast<uint64_t>(launch) : 0);
+      const Tensor value =
+          reference::fill(graph, id, rank, launch_seed, reference::actual_shape(graph, all, id));
       std::copy(value.bytes.begin(), value.bytes.end(), memory.begin());
     }
     if (auto status = session.write(rank, i, memory.data(), memory.size()); !status) return status;
@@ -283,7 +324,8 @@ runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session,
   return {};
 }
 
-int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOptions& options, const Console& console) {
+int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOptions& options,
+              const Console& console) {
   return Runner(graph, session, options, console).run();
 }
 

@@ -29,16 +29,19 @@ struct RunOptions {
   int bench = 0;
 };
 
-/// Runs a loaded kernel as told; `graph` is the one it was compiled from. Returns the tool's exit status, having reported.
-int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOptions& options, const Console& console);
+/// Runs a loaded kernel as told; `graph` is the one it was compiled from. Returns the tool's exit
+/// status, having reported.
+int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOptions& options,
+              const Console& console);
 
-/// Writes a rank's tensors for a launch of a replay: the inputs are other ones each launch, params and states are written before launch
-/// 0, outputs are poisoned. `values`: all dims and scalars.
-runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session, const runtime::LaunchValues& values, uint64_t seed, int rank,
+/// Writes a rank's tensors for a launch of a replay: the inputs are other ones each launch, params
+/// and states are written before launch 0, outputs are poisoned. `values`: all dims and scalars.
+runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session,
+                              const runtime::LaunchValues& values, uint64_t seed, int rank,
                               int launch);
 
-/// Checks names and ranges of dims and scalars for all launches, and that the outputs' files can be written; scalars that are missing get the
-/// start of their range. False if an error was reported.
+/// Checks names and ranges of dims and scalars for all launches, and that the outputs' files can be
+/// written; scalars that are missing get the start of their range. False if an error was reported.
 bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console& console);
 
 }  // namespace maco::tools

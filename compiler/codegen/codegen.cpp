@@ -36,12 +36,21 @@ std::string number_text(double v) {
 std::string member(const ir::Param& p) {
   struct Visitor {
     const std::string& name;
-    std::string operator()(bool v) const { return fmt::format("static constexpr bool {} = {};", name, v); }
-    std::string operator()(int64_t v) const { return fmt::format("static constexpr i64 {} = {};", name, v); }
-    std::string operator()(double v) const { return fmt::format("static constexpr double {} = {};", name, number_text(v)); }
-    std::string operator()(ir::DType v) const { return fmt::format("using {} = {};", name, device_name(v)); }
+    std::string operator()(bool v) const {
+      return fmt::format("static constexpr bool {} = {};", name, v);
+    }
+    std::string operator()(int64_t v) const {
+      return fmt::format("static constexpr i64 {} = {};", name, v);
+    }
+    std::string operator()(double v) const {
+      return fmt::format("static constexpr double {} = {};", name, number_text(v));
+    }
+    std::string operator()(ir::DType v) const {
+      return fmt::format("using {} = {};", name, device_name(v));
+    }
     std::string operator()(const ir::ValueRef& v) const {
-      if (const auto* i = std::get_if<uint32_t>(&v.v)) return fmt::format("using {} = Value<{}>;", name, *i);
+      if (const auto* i = std::get_if<uint32_t>(&v.v))
+        return fmt::format("using {} = Value<{}>;", name, *i);
       return fmt::format("using {} = Const<{}>;", name, std::get<int64_t>(v.v));
     }
     std::string operator()(const ir::Code& v) const { return v.text; }
@@ -64,16 +73,21 @@ std::string plain(std::string_view name) {
 }
 
 struct Kind {
-  std::string name;       // of its function and config
-  std::string members;    // of its config
+  std::string name;     // of its function and config
+  std::string members;  // of its config
   const ir::Call* call = nullptr;
   std::vector<std::string> ops;
 };
 
 class Generator {
  public:
-  Generator(const ir::Graph& graph, const ir::Program& program, const Options& options, ir::Diagnostics& diagnostics)
-      : graph_(graph), p_(program), options_(options), diagnostics_(diagnostics), events_(number_events(program)) {}
+  Generator(const ir::Graph& graph, const ir::Program& program, const Options& options,
+            ir::Diagnostics& diagnostics)
+      : graph_(graph),
+        p_(program),
+        options_(options),
+        diagnostics_(diagnostics),
+        events_(number_events(program)) {}
 
   std::string run(const std::string& graph_text) {
     find_kinds();
@@ -93,8 +107,12 @@ class Generator {
       kernel();
     }
     e_.raw("");
-    e_.raw("MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { maco::worker<maco_program::Kernel>(launch); }");
-    e_.raw("MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { maco::reset_memory<maco_program::Kernel>(launch); }");
+    e_.raw(
+        "MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { "
+        "maco::worker<maco_program::Kernel>(launch); }");
+    e_.raw(
+        "MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { "
+        "maco::reset_memory<maco_program::Kernel>(launch); }");
     const std::string body = e_.take();
     ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, options_);
     m.code_hash = ir::code_hash(body);
@@ -110,9 +128,12 @@ class Generator {
         if (param.name == "load_ahead" || param.name == "paged") continue;
         members += member(param) + "\n";
       }
-      const std::string key = fmt::format("{}\n{}{}{}", c.function, flag(c, "paged"), flag(c, "load_ahead"), members);
+      const std::string key =
+          fmt::format("{}\n{}{}{}", c.function, flag(c, "paged"), flag(c, "load_ahead"), members);
       auto [it, fresh] = known.try_emplace(key, kinds_.size());
-      if (fresh) kinds_.push_back({fmt::format("{}_{}_{}", c.function, plain(c.op), kinds_.size()), members, &c, {}});
+      if (fresh)
+        kinds_.push_back(
+            {fmt::format("{}_{}_{}", c.function, plain(c.op), kinds_.size()), members, &c, {}});
       kind_of_call_.push_back(it->second);
       auto& ops = kinds_[it->second].ops;
       if (ops.empty() || ops.back() != c.op) ops.push_back(c.op);
@@ -135,19 +156,25 @@ class Generator {
     }
     const auto limit = [&](int64_t n, int64_t most, const char* what) {
       if (n <= most) return true;
-      diagnostics_.error(graph_.loc, fmt::format("the kernel would have {} {}, but its tables hold {}", n, what, most));
+      diagnostics_.error(
+          graph_.loc,
+          fmt::format("the kernel would have {} {}, but its tables hold {}", n, what, most));
       return false;
     };
-    return limit(static_cast<int64_t>(p_.calls.size()), 1 << 20, "calls") && limit(static_cast<int64_t>(guards_.size()), 1 << 12, "guards") &&
+    return limit(static_cast<int64_t>(p_.calls.size()), 1 << 20, "calls") &&
+           limit(static_cast<int64_t>(guards_.size()), 1 << 12, "guards") &&
            limit(static_cast<int64_t>(kinds_.size()), 1 << 16, "kinds of tasks") &&
-           limit(static_cast<int64_t>(p_.values.size()), 256, "different run-time values") && limit(p_.uses.pages, 32, "pages a CTA");
+           limit(static_cast<int64_t>(p_.values.size()), 256, "different run-time values") &&
+           limit(p_.uses.pages, 32, "pages a CTA");
   }
 
   // The verifier refuses these too; there is no instruction that they could become.
   bool check_sync() {
     const auto relaxed = [&](size_t task, const char* what, ir::EventId event) {
-      diagnostics_.error(p_[p_.tasks[task].call].loc, fmt::format("{} {} event '{}' relaxed, which no kernel does",
-                                                                  ir::describe(p_, ir::id_of<ir::TaskId>(task)), what, p_[event].name));
+      diagnostics_.error(
+          p_[p_.tasks[task].call].loc,
+          fmt::format("{} {} event '{}' relaxed, which no kernel does",
+                      ir::describe(p_, ir::id_of<ir::TaskId>(task)), what, p_[event].name));
       return false;
     };
     for (size_t t = 0; t < p_.tasks.size(); ++t) {
@@ -161,18 +188,26 @@ class Generator {
 
   void constants() {
     const ir::Resources& uses = p_.uses;
-    e_.line("constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {}, kPages = {}, kPageBytes = {};", p_.world, p_.ctas,
-            events_.local, events_.peer, uses.pages, uses.page_bytes);
+    e_.line(
+        "constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {}, kPages = {}, "
+        "kPageBytes = {};",
+        p_.world, p_.ctas, events_.local, events_.peer, uses.pages, uses.page_bytes);
     e_.line("constexpr i64 kSymmetricBytes = {};", p_.symmetric_bytes);
-    e_.line("static_assert(kThreads == {} || kLanes == 1, \"the manifest's threads, where lanes are threads\");", uses.threads);
-    e_.line("static_assert(shared_bytes(kPages, kPageBytes) == {}, \"the manifest's shared_bytes\");", shared_bytes(uses));
+    e_.line(
+        "static_assert(kThreads == {} || kLanes == 1, \"the manifest's threads, where lanes are "
+        "threads\");",
+        uses.threads);
+    e_.line(
+        "static_assert(shared_bytes(kPages, kPageBytes) == {}, \"the manifest's shared_bytes\");",
+        shared_bytes(uses));
     e_.raw("");
   }
 
   void configs() {
     for (const Kind& k : kinds_) {
       std::string ops;
-      for (size_t i = 0; i < k.ops.size() && i < 6; ++i) ops += fmt::format("{}'{}'", i ? ", " : "", k.ops[i]);
+      for (size_t i = 0; i < k.ops.size() && i < 6; ++i)
+        ops += fmt::format("{}'{}'", i ? ", " : "", k.ops[i]);
       if (k.ops.size() > 6) ops += fmt::format(" and {} more", k.ops.size() - 6);
       e_.line("// {} of op{} {}", k.call->op_kind, k.ops.size() > 1 ? "s" : "", ops);
       {
@@ -184,11 +219,15 @@ class Generator {
           at = end + 1;
         }
       }
-      e_.line("MACO_FN void {0}(Context& ctx, const Args& args, u32 tile) {{ ops::{1}<{0}_config>(ctx, args, tile); }}", k.name,
-              k.call->function);
+      e_.line(
+          "MACO_FN void {0}(Context& ctx, const Args& args, u32 tile) {{ ops::{1}<{0}_config>(ctx, "
+          "args, tile); }}",
+          k.name, k.call->function);
       if (flag(*k.call, "paged"))
-        e_.line("MACO_FN void {0}_load(Context& ctx, const Args& args, u32 tile) {{ ops::{1}_load<{0}_config>(ctx, args, tile); }}", k.name,
-                k.call->function);
+        e_.line(
+            "MACO_FN void {0}_load(Context& ctx, const Args& args, u32 tile) {{ "
+            "ops::{1}_load<{0}_config>(ctx, args, tile); }}",
+            k.name, k.call->function);
       e_.raw("");
     }
   }
@@ -221,7 +260,9 @@ class Generator {
     std::vector<size_t> first;
     size_t count = 0;
     {
-      e_.raw("// Where the operands of each call lie: offset / 256, arena (0 temporaries, 1 slots, 2.. tensors), copies, bytes of a copy / 256.");
+      e_.raw(
+          "// Where the operands of each call lie: offset / 256, arena (0 temporaries, 1 slots, "
+          "2.. tensors), copies, bytes of a copy / 256.");
       auto s = e_.scope("MACO_TABLE const Operand operands[] =", "};");
       for (size_t c = 0; c < p_.calls.size(); ++c) {
         first.push_back(count);
@@ -229,13 +270,16 @@ class Generator {
         for (ir::BufferId id : p_.calls[c].operands) {
           const ir::Buffer& b = p_[id];
           const int64_t offset = b.offset.value_or(0) / 256;
-          if (b.kind == ir::BufferKind::Temp) row += fmt::format("{{{}, 0, 1, 0}}, ", offset);
+          if (b.kind == ir::BufferKind::Temp)
+            row += fmt::format("{{{}, 0, 1, 0}}, ", offset);
           else if (b.kind == ir::BufferKind::Slot)
             row += fmt::format("{{{}, 1, {}, {}}}, ", offset, b.rotation, (b.bytes() + 255) / 256);
-          else row += fmt::format("{{0, {}, 1, 0}}, ", tensors[index(id)] + 2);
+          else
+            row += fmt::format("{{0, {}, 1, 0}}, ", tensors[index(id)] + 2);
           ++count;
         }
-        if (!row.empty()) e_.line("{}// call {}: {} '{}'", row, c, p_.calls[c].function, p_.calls[c].op);
+        if (!row.empty())
+          e_.line("{}// call {}: {} '{}'", row, c, p_.calls[c].function, p_.calls[c].op);
       }
       if (count == 0) e_.raw("{0, 0, 1, 0},");
     }
@@ -247,7 +291,9 @@ class Generator {
   }
 
   // Words of peer events and packets always are: nothing else reaches a peer.
-  static bool at_sys_scope(const ir::Event& e) { return e.kind == ir::EventKind::Local && e.reach() == ir::Scope::Sys; }
+  static bool at_sys_scope(const ir::Event& e) {
+    return e.kind == ir::EventKind::Local && e.reach() == ir::Scope::Sys;
+  }
 
   std::string sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
     const ir::Event& ev = p_[id];
@@ -262,7 +308,9 @@ class Generator {
     std::vector<size_t> begins;
     size_t at = 0;
     {
-      e_.raw("// The streams, SM by SM: call, guard, tile, first sync, waits, signals, sends packets.");
+      e_.raw(
+          "// The streams, SM by SM: call, guard, tile, first sync, waits, signals, sends "
+          "packets.");
       auto s = e_.scope("MACO_TABLE const TaskRow tasks[] =", "};");
       const auto all = ir::streams(p_);
       for (size_t sm = 0; sm < all.size(); ++sm) {
@@ -289,7 +337,8 @@ class Generator {
             }
           MACO_CHECK(waits < 65536 && signals < 32768, "waits of a task");
           sync_count += waits + signals;
-          row += fmt::format("{{{}, {}, {}, {}, {}, {}, {}}}, ", index(t.call), guard_of_task_[index(id)], t.tile, first, waits, signals,
+          row += fmt::format("{{{}, {}, {}, {}, {}, {}, {}}}, ", index(t.call),
+                             guard_of_task_[index(id)], t.tile, first, waits, signals,
                              packets ? 1 : 0);
           if (row.size() > 90) {
             e_.raw(std::string_view(row).substr(0, row.size() - 1));
@@ -308,7 +357,9 @@ class Generator {
       for (size_t b : begins) row += fmt::format("{}, ", b);
       e_.raw(row);
     }
-    e_.raw("// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope), who (0 self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
+    e_.raw(
+        "// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope), who (0 "
+        "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
     auto s = e_.scope("MACO_TABLE const SyncRow syncs[] =", "};");
     if (syncs.empty()) e_.raw("{0, 0, 0, 0, 0, 0},");
     size_t begin = 0, in_row = 0;
@@ -333,26 +384,39 @@ class Generator {
 
   void kernel() {
     auto s = e_.scope("struct Kernel", "};");
-    e_.raw("static constexpr int kWorld = maco_program::kWorld, kCtas = maco_program::kCtas, kLocalEvents = maco_program::kLocalEvents;");
-    e_.raw("static constexpr int kPeerEvents = maco_program::kPeerEvents, kPages = maco_program::kPages, kPageBytes = maco_program::kPageBytes;");
+    e_.raw(
+        "static constexpr int kWorld = maco_program::kWorld, kCtas = maco_program::kCtas, "
+        "kLocalEvents = maco_program::kLocalEvents;");
+    e_.raw(
+        "static constexpr int kPeerEvents = maco_program::kPeerEvents, kPages = "
+        "maco_program::kPages, kPageBytes = maco_program::kPageBytes;");
     e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
-    e_.line("static constexpr bool kSysCounters = {};", std::any_of(p_.events.begin(), p_.events.end(), at_sys_scope));
-    for (const auto& [type, name] : {std::pair("TaskRow", "tasks"), {"u32", "stream_begin"}, {"CallRow", "calls"}, {"Operand", "operands"},
-                                     {"SyncRow", "syncs"}, {"u64", "guards"}, {"u32", "local_counts"}})
+    e_.line("static constexpr bool kSysCounters = {};",
+            std::any_of(p_.events.begin(), p_.events.end(), at_sys_scope));
+    for (const auto& [type, name] : {std::pair("TaskRow", "tasks"),
+                                     {"u32", "stream_begin"},
+                                     {"CallRow", "calls"},
+                                     {"Operand", "operands"},
+                                     {"SyncRow", "syncs"},
+                                     {"u64", "guards"},
+                                     {"u32", "local_counts"}})
       e_.line("static MACO_FN const {0}* {1}() {{ return maco_program::{1}; }}", type, name);
     dispatch("run", "", [](const Kind&) { return true; });
     dispatch("load", "_load", [](const Kind& k) { return flag(*k.call, "paged"); });
     predicate("paged", [](const Kind& k) { return flag(*k.call, "paged"); });
-    predicate("load_ahead", [this](const Kind& k) { return options_.load_ahead && flag(*k.call, "load_ahead"); });
+    predicate("load_ahead",
+              [this](const Kind& k) { return options_.load_ahead && flag(*k.call, "load_ahead"); });
   }
 
   template <class F>
   void dispatch(const std::string& name, const std::string& suffix, F wanted) {
-    auto s = e_.scope(fmt::format("static MACO_FN void {}(int kind, Context& ctx, const Args& args, u32 tile)", name));
+    auto s = e_.scope(fmt::format(
+        "static MACO_FN void {}(int kind, Context& ctx, const Args& args, u32 tile)", name));
     e_.raw("(void)ctx, (void)args, (void)tile;");
     auto w = e_.scope("switch (kind)");
     for (size_t k = 0; k < kinds_.size(); ++k)
-      if (wanted(kinds_[k])) e_.line("case {}: {}{}(ctx, args, tile); break;", k, kinds_[k].name, suffix);
+      if (wanted(kinds_[k]))
+        e_.line("case {}: {}{}(ctx, args, tile); break;", k, kinds_[k].name, suffix);
     e_.raw("default: break;");
   }
   template <class F>
@@ -360,7 +424,8 @@ class Generator {
     std::string cases;
     for (size_t k = 0; k < kinds_.size(); ++k)
       if (holds(kinds_[k])) cases += fmt::format("{}kind == {}", cases.empty() ? "" : " || ", k);
-    e_.line("static MACO_FN bool {}(int kind) {{ return (void)kind, {}; }}", name, cases.empty() ? "false" : cases);
+    e_.line("static MACO_FN bool {}(int kind) {{ return (void)kind, {}; }}", name,
+            cases.empty() ? "false" : cases);
   }
 
   const ir::Graph& graph_;
@@ -377,8 +442,8 @@ class Generator {
 
 }  // namespace
 
-std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program, const Options& options,
-                 ir::Diagnostics& diagnostics) {
+std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program,
+                 const Options& options, ir::Diagnostics& diagnostics) {
   MACO_CHECK(program.stage == ir::Stage::Synced, "codegen takes a synced Program");
   return Generator(graph, program, options, diagnostics).run(graph_text);
 }

@@ -1,4 +1,5 @@
-// ir::Program -> kernel.cu: one self-contained source that nvcc, NVRTC and a host C++ compiler take as it is.
+// ir::Program -> kernel.cu: one self-contained source that nvcc, NVRTC and a host C++ compiler take
+// as it is.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,15 @@
 namespace maco::codegen {
 
 struct Options {
-  bool load_ahead = true;     // loaders fill pages before the waits of their task are over
-  std::string command_line;   // recorded in the manifest: the options that shaped the kernel
+  bool load_ahead = true;    // loaders fill pages before the waits of their task are over
+  std::string command_line;  // recorded in the manifest: the options that shaped the kernel
 };
 
-/// The source. `graph` is the user's graph (inferred), `graph_text` its DSL for the manifest; `program` is synced. Deterministic: the same
-/// arguments give the same bytes. Reports an error and returns "" if the Program is beyond a table's range.
-std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program, const Options& options,
-                 ir::Diagnostics& diagnostics);
+/// The source. `graph` is the user's graph (inferred), `graph_text` its DSL for the manifest;
+/// `program` is synced. Deterministic: the same arguments give the same bytes. Reports an error and
+/// returns "" if the Program is beyond a table's range.
+std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program,
+                 const Options& options, ir::Diagnostics& diagnostics);
 
 /// The first line of the generated part: before it stand manifest and device headers.
 inline constexpr const char* kGeneratedMarker = "// ======== generated from the graph ========";

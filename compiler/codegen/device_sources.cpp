@@ -15,13 +15,15 @@ namespace maco::codegen {
 namespace {
 
 constexpr std::string_view kRoot = "runtime/device/";
-constexpr std::string_view kCore[] = {"words.cuh", "abi.cuh", "numbers.cuh", "context.cuh", "sync.cuh", "pages.cuh", "worker.cuh"};
+constexpr std::string_view kCore[] = {"words.cuh", "abi.cuh",   "numbers.cuh", "context.cuh",
+                                      "sync.cuh",  "pages.cuh", "worker.cuh"};
 
 const std::map<std::string, std::string, std::less<>>& files() {
   static const auto table = [] {
     std::map<std::string, std::string, std::less<>> t;
     for (size_t i = 0; i < maco_device_sources_count; ++i)
-      t[std::string(maco_device_sources[i].name).substr(kRoot.size())] = maco_device_sources[i].text;
+      t[std::string(maco_device_sources[i].name).substr(kRoot.size())] =
+          maco_device_sources[i].text;
     return t;
   }();
   return table;
@@ -46,7 +48,8 @@ std::vector<std::string> headers_of(std::string_view function) {
   const std::string definition = "MACO_OP void " + std::string(function) + "(Context&";
   std::vector<std::string> names;
   for (const auto& [name, text] : files())
-    if (name.rfind("ops/", 0) == 0 && text.find(definition) != std::string::npos) names.push_back(name);
+    if (name.rfind("ops/", 0) == 0 && text.find(definition) != std::string::npos)
+      names.push_back(name);
   return names;
 }
 
@@ -64,7 +67,9 @@ std::string device_sources(const std::set<std::string>& functions) {
     for (const std::string& name : defining) add(name, order, done);
   }
   std::string out;
-  for (const std::string& name : order) out += "// -------- " + std::string(kRoot) + name + " --------\n" + files().find(name)->second + "\n";
+  for (const std::string& name : order)
+    out += "// -------- " + std::string(kRoot) + name + " --------\n" + files().find(name)->second +
+           "\n";
   return out;
 }
 

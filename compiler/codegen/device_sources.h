@@ -1,4 +1,5 @@
-// The device headers that go into kernel.cu, as texts (runtime/device, embedded when MACO is built).
+// The device headers that go into kernel.cu, as texts (runtime/device, embedded when MACO is
+// built).
 #pragma once
 
 #include <set>
@@ -10,8 +11,9 @@ namespace maco::codegen {
 /// Whether there is such a function of maco::ops.
 bool has_device_function(std::string_view name);
 
-/// The headers that every kernel has and those that define `functions` of maco::ops (with what they need), in order of inclusion.
-/// A header of ops/ that uses another says so in a line "// Needs ops/other.cuh.". An unknown function is a bug in MACO.
+/// The headers that every kernel has and those that define `functions` of maco::ops (with what they
+/// need), in order of inclusion. A header of ops/ that uses another says so in a line "// Needs
+/// ops/other.cuh.". An unknown function is a bug in MACO.
 std::string device_sources(const std::set<std::string>& functions);
 
 }  // namespace maco::codegen

@@ -5,9 +5,12 @@ namespace maco::codegen {
 EventNumbers number_events(const ir::Program& program) {
   EventNumbers n;
   for (const ir::Event& e : program.events) {
-    if (e.kind == ir::EventKind::Local) n.number.push_back(static_cast<uint32_t>(n.local++));
-    else if (e.kind == ir::EventKind::Peer) n.number.push_back(static_cast<uint32_t>(n.peer++));
-    else n.number.push_back(0);
+    if (e.kind == ir::EventKind::Local)
+      n.number.push_back(static_cast<uint32_t>(n.local++));
+    else if (e.kind == ir::EventKind::Peer)
+      n.number.push_back(static_cast<uint32_t>(n.peer++));
+    else
+      n.number.push_back(0);
   }
   return n;
 }
@@ -16,13 +19,17 @@ std::vector<int> tensor_numbers(const ir::Program& program) {
   std::vector<int> numbers;
   int next = 0;
   for (const ir::Buffer& b : program.buffers)
-    numbers.push_back(b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot ? -1 : next++);
+    numbers.push_back(b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot ? -1
+                                                                                       : next++);
   return numbers;
 }
 
-int64_t shared_bytes(const ir::Resources& uses) { return uses.scratch_bytes + uses.pages * uses.page_bytes; }
+int64_t shared_bytes(const ir::Resources& uses) {
+  return uses.scratch_bytes + uses.pages * uses.page_bytes;
+}
 
-ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program, const EventNumbers& events,
+ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
+                           const ir::Program& program, const EventNumbers& events,
                            const Options& options) {
   ir::Manifest m;
   m.name = program.name;
@@ -38,7 +45,8 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   for (const ir::Buffer& b : program.buffers) {
     if (b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot) continue;
     const auto id = graph.find_tensor(b.tensor);
-    m.tensors.push_back({b.tensor, std::string(ir::name(b.kind)), b.dtype, graph[*id].shape, b.max_elements()});
+    m.tensors.push_back(
+        {b.tensor, std::string(ir::name(b.kind)), b.dtype, graph[*id].shape, b.max_elements()});
   }
   for (const ir::Dim& d : graph.dims) m.dims.push_back({d.name, d.min, d.max});
   for (const ir::Tensor& t : graph.tensors)
@@ -48,7 +56,8 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   for (size_t e = 0; e < program.events.size(); ++e) {
     const ir::Event& event = program.events[e];
     if (event.kind == ir::EventKind::Packet) continue;
-    ir::add_event_name(event.kind == ir::EventKind::Local ? m.local_names : m.peer_names, int64_t{events.number[e]}, event.name);
+    ir::add_event_name(event.kind == ir::EventKind::Local ? m.local_names : m.peer_names,
+                       int64_t{events.number[e]}, event.name);
   }
   m.options = options.command_line;
   m.graph = graph_text;

@@ -13,10 +13,12 @@ struct EventNumbers {
 EventNumbers number_events(const ir::Program& program);
 
 /// Everything but code_hash.
-ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program, const EventNumbers& events,
+ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
+                           const ir::Program& program, const EventNumbers& events,
                            const Options& options);
 
-/// Index of each buffer among the caller's tensors, in the manifest's order; -1 for temporaries and slots.
+/// Index of each buffer among the caller's tensors, in the manifest's order; -1 for temporaries and
+/// slots.
 std::vector<int> tensor_numbers(const ir::Program& program);
 
 /// Shared memory of a CTA, which the emitted code asserts.

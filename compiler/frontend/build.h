@@ -151,7 +151,7 @@ std::optional<Enum> read_enum(Context& c, const Raw& raw, const std::string& wha
 std::string suggest(Context& c, std::string_view word, const std::vector<std::string>& candidates);
 
 // --- build_expr.cpp
-// ------------------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------
 
 /// Which names an expression may use.
 enum class ExprUse : uint8_t {
@@ -169,7 +169,7 @@ std::optional<ir::Expr> read_expr(Context& c, const Raw& raw, const std::string&
 bool check_positive(Context& c, const ir::Expr& e, ir::Loc loc, const std::string& what);
 
 // --- the parts of a graph
-// ------------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------
 
 void build_dims(Context& c, const Raw& dims);
 void build_tensors(Context& c, const Raw& tensors);
@@ -191,7 +191,7 @@ void build_roles(Context& c, const Raw& roles);
 void check_order(Context& c);
 
 // --- repeat.cpp
-// ----------------------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------
 
 bool is_repeat(const Raw& op);
 /// Calls `body` for each op of `ops` that isn't a repeat, in order, with `{...}` replaced and

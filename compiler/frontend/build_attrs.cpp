@@ -88,8 +88,7 @@ std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const R
       if (!e) return std::nullopt;
       return *e;
     }
-    case AttrType::IntList:
-      return read_list(c, raw, what, guard);
+    case AttrType::IntList: return read_list(c, raw, what, guard);
     case AttrType::Number: {
       auto number = read_number(c, raw, what);
       const double* d = number ? std::get_if<double>(&*number) : nullptr;
@@ -111,8 +110,7 @@ std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const R
       if (!word) return std::nullopt;
       return *word;
     }
-    case AttrType::Scaling:
-      return read_scaling(c, raw, what);
+    case AttrType::Scaling: return read_scaling(c, raw, what);
   }
   return std::nullopt;
 }

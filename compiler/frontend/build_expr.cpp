@@ -15,14 +15,10 @@ namespace {
 
 bool allowed(ExprUse use, Variable::Kind kind) {
   switch (kind) {
-    case Variable::Kind::World:
-      return true;
-    case Variable::Kind::Rank:
-      return use == ExprUse::Attribute || use == ExprUse::Runtime;
-    case Variable::Kind::Dim:
-      return use != ExprUse::Constant;
-    case Variable::Kind::Scalar:
-      return use == ExprUse::Runtime || use == ExprUse::Condition;
+    case Variable::Kind::World: return true;
+    case Variable::Kind::Rank: return use == ExprUse::Attribute || use == ExprUse::Runtime;
+    case Variable::Kind::Dim: return use != ExprUse::Constant;
+    case Variable::Kind::Scalar: return use == ExprUse::Runtime || use == ExprUse::Condition;
   }
   return false;
 }
@@ -41,8 +37,7 @@ std::string why_not(ExprUse use, const std::string& name, Variable::Kind kind,
             name);
       return fmt::format("scalar '{}' can't stand in {}: only run-time attributes take scalars",
                          name, what);
-    case Variable::Kind::World:
-      break;
+    case Variable::Kind::World: break;
   }
   return "";
 }

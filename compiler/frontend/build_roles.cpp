@@ -29,7 +29,7 @@ std::optional<ir::RoleCounts> read_counts(Context& c, const Raw& raw) {
   struct Key {
     const char* name;
     const char* other_name;
-    std::optional<int64_t> ir::RoleCounts::*count;
+    std::optional<int64_t> ir::RoleCounts::* count;
     int64_t min;
   };
   constexpr std::array<Key, 3> keys = {
@@ -182,8 +182,7 @@ std::optional<ir::Roles> read_roles(Context& c, const Raw& raw) {
         check_homes(c, ranges, raw.loc);
       return ranges;
     }
-    default:
-      break;
+    default: break;
   }
   c.error(raw.loc, fmt::format("'sm_roles' must be 'auto', a map of counts, a list of ranges or a "
                                "map with 'when', found {}",

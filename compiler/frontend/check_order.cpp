@@ -252,9 +252,7 @@ class OrderGraph {
                                : fmt::format("is defined after '{}', {}", op_name(from), kind);
         break;
       }
-      case Why::Chain:
-        text += fmt::format("waits for '{}'", op_name(from));
-        break;
+      case Why::Chain: text += fmt::format("waits for '{}'", op_name(from)); break;
     }
     c_.note(loc, text);
   }

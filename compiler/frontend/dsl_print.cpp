@@ -23,28 +23,23 @@ std::string print_items(const std::vector<Raw>& items) {
 
 std::string print(const Raw& value) {
   switch (value.kind) {
-    case Raw::Kind::Bool:
-      return value.boolean ? "true" : "false";
-    case Raw::Kind::Int:
-      return std::to_string(value.integer);
-    case Raw::Kind::Float:
-      return print_float(value.number);
+    case Raw::Kind::Bool: return value.boolean ? "true" : "false";
+    case Raw::Kind::Int: return std::to_string(value.integer);
+    case Raw::Kind::Float: return print_float(value.number);
     case Raw::Kind::String: {
       // Something called 'true' would read back as a truth value.
       const bool bare =
           value.text_column_shift == 0 && value.text != "true" && value.text != "false";
       return bare ? value.text : print_quoted(value.text);
     }
-    case Raw::Kind::List:
-      return "[" + print_items(value.list) + "]";
+    case Raw::Kind::List: return "[" + print_items(value.list) + "]";
     case Raw::Kind::Map: {
       std::string out;
       for (const Raw::Entry& e : value.map)
         out += (out.empty() ? "" : ", ") + e.key + ": " + print(e.value);
       return "{" + out + "}";
     }
-    case Raw::Kind::Null:
-      break;
+    case Raw::Kind::Null: break;
   }
   ir::internal_error(__FILE__, __LINE__, "a graph has no null values");
 }

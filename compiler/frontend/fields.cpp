@@ -19,20 +19,13 @@ std::string quoted(std::string_view text) {
 
 std::string describe(const Raw& raw) {
   switch (raw.kind) {
-    case Raw::Kind::Null:
-      return "null";
-    case Raw::Kind::Bool:
-      return raw.boolean ? "true" : "false";
-    case Raw::Kind::Int:
-      return fmt::format("the integer {}", raw.integer);
-    case Raw::Kind::Float:
-      return fmt::format("the number {}", raw.number);
-    case Raw::Kind::String:
-      return quoted(raw.text);
-    case Raw::Kind::List:
-      return raw.list.empty() ? "an empty list" : "a list";
-    case Raw::Kind::Map:
-      return "a map of keys";
+    case Raw::Kind::Null: return "null";
+    case Raw::Kind::Bool: return raw.boolean ? "true" : "false";
+    case Raw::Kind::Int: return fmt::format("the integer {}", raw.integer);
+    case Raw::Kind::Float: return fmt::format("the number {}", raw.number);
+    case Raw::Kind::String: return quoted(raw.text);
+    case Raw::Kind::List: return raw.list.empty() ? "an empty list" : "a list";
+    case Raw::Kind::Map: return "a map of keys";
   }
   return "";
 }

@@ -15,14 +15,10 @@ namespace {
 std::string print(const Raw& value) {
   std::string out;
   switch (value.kind) {
-    case Raw::Kind::Bool:
-      return value.boolean ? "true" : "false";
-    case Raw::Kind::Int:
-      return std::to_string(value.integer);
-    case Raw::Kind::Float:
-      return print_float(value.number);
-    case Raw::Kind::String:
-      return print_quoted(value.text);
+    case Raw::Kind::Bool: return value.boolean ? "true" : "false";
+    case Raw::Kind::Int: return std::to_string(value.integer);
+    case Raw::Kind::Float: return print_float(value.number);
+    case Raw::Kind::String: return print_quoted(value.text);
     case Raw::Kind::List:
       for (const Raw& item : value.list) out += (out.empty() ? "" : ", ") + print(item);
       return "[" + out + "]";
@@ -30,8 +26,7 @@ std::string print(const Raw& value) {
       for (const Raw::Entry& e : value.map)
         out += (out.empty() ? "" : ", ") + print_quoted(e.key) + ": " + print(e.value);
       return "{" + out + "}";
-    case Raw::Kind::Null:
-      break;
+    case Raw::Kind::Null: break;
   }
   ir::internal_error(__FILE__, __LINE__, "a graph has no null values");
 }

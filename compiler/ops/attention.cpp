@@ -1,4 +1,5 @@
-// attention: softmax(q k^T * scale) v for each head. A task is a few query rows of one head; it goes over all keys that count.
+// attention: softmax(q k^T * scale) v for each head. A task is a few query rows of one head; it
+// goes over all keys that count.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +14,9 @@ namespace {
 
 constexpr int64_t kMostHeadDim = 2048;  // queries and scores of a task stay in shared memory
 
-std::string name_of(const InferContext& c, int i) { return c.graph()[c.op().in[static_cast<size_t>(i)]].name; }
+std::string name_of(const InferContext& c, int i) {
+  return c.graph()[c.op().in[static_cast<size_t>(i)]].name;
+}
 
 void check_length(InferContext& c) {
   const auto length = c.expr("length");
@@ -23,13 +26,16 @@ void check_length(InferContext& c) {
   const auto range = ir::bounds(*length, lookup);
   const auto spare = ir::bounds(ir::canonical(rows - *length), lookup);
   if (!range || !spare) {
-    c.error_attr("length", fmt::format("'length' of 'attention' is {}, whose range is not known", length->str()));
+    c.error_attr("length", fmt::format("'length' of 'attention' is {}, whose range is not known",
+                                       length->str()));
   } else if (range->lo < 1) {
     const std::string what = length->constant() ? "" : fmt::format(", which may be {}", range->lo);
-    c.error_attr("length", fmt::format("'length' of 'attention' is {}{}, but must be at least 1", length->str(), what));
+    c.error_attr("length", fmt::format("'length' of 'attention' is {}{}, but must be at least 1",
+                                       length->str(), what));
   } else if (spare->lo < 0) {
     const std::string what = length->constant() ? "" : fmt::format(", which may be {}", range->hi);
-    c.error_attr("length", fmt::format("'length' of 'attention' is {}{}, but '{}' has {} rows", length->str(), what, name_of(c, 1), rows.str()));
+    c.error_attr("length", fmt::format("'length' of 'attention' is {}{}, but '{}' has {} rows",
+                                       length->str(), what, name_of(c, 1), rows.str()));
     c.note_in(1);
   }
 }
@@ -39,19 +45,22 @@ void infer(InferContext& c) {
     if (!expect_float(c, i)) continue;
     const size_t axes = c.in(i).shape.size();
     if (axes != 2) {
-      c.error_in(i, fmt::format("'attention' needs 2 axes, but {} has {}", describe(c.graph(), c.op().in[static_cast<size_t>(i)]), axes));
+      c.error_in(i, fmt::format("'attention' needs 2 axes, but {} has {}",
+                                describe(c.graph(), c.op().in[static_cast<size_t>(i)]), axes));
       c.note_in(i);
     }
   }
   const int64_t d = c.integer("head_dim", 0);
   if (c.failed()) return;
   if (d < 1) {
-    c.error_attr("head_dim", fmt::format("'head_dim' of 'attention' must be at least 1, not {}", d));
+    c.error_attr("head_dim",
+                 fmt::format("'head_dim' of 'attention' must be at least 1, not {}", d));
     return;
   }
   if (c.in(1).shape != c.in(2).shape) {
-    c.error_in(2, fmt::format("'attention' needs keys and values of one shape, but has {} and {}", describe(c.graph(), c.op().in[1]),
-                              describe(c.graph(), c.op().in[2])));
+    c.error_in(2,
+               fmt::format("'attention' needs keys and values of one shape, but has {} and {}",
+                           describe(c.graph(), c.op().in[1]), describe(c.graph(), c.op().in[2])));
     c.note_in(2);
     return;
   }
@@ -66,8 +75,10 @@ void infer(InferContext& c) {
   }
   if (c.failed()) return;
   if (q_cols / d % (k_cols / d) != 0) {
-    c.error_in(0, fmt::format("'attention' needs a multiple of the heads of '{}' ({}) in '{}', which has {}", name_of(c, 1), k_cols / d,
-                              name_of(c, 0), q_cols / d));
+    c.error_in(
+        0,
+        fmt::format("'attention' needs a multiple of the heads of '{}' ({}) in '{}', which has {}",
+                    name_of(c, 1), k_cols / d, name_of(c, 0), q_cols / d));
     c.note_in(0);
   }
   check_length(c);
@@ -78,7 +89,9 @@ void tile(TileContext& c) {
   const Mat q = c.in(0), k = c.in(1), v = c.in(2), y = c.out(0);
   const int64_t d = c.integer("head_dim", 0), heads = q.cols / d, kv_heads = k.cols / d;
   if (d > kMostHeadDim) {
-    c.error(fmt::format("'attention' has a 'head_dim' of {}, but {} is the most that fits in shared memory", d, kMostHeadDim));
+    c.error(fmt::format(
+        "'attention' has a 'head_dim' of {}, but {} is the most that fits in shared memory", d,
+        kMostHeadDim));
     return;
   }
   const bool causal = c.flag("causal", false);
@@ -86,25 +99,27 @@ void tile(TileContext& c) {
   // Queries of a task: what registers hold of their results.
   int64_t block = 1;
   while (2 * block <= std::min<int64_t>(8, 1024 / d) && block < q.max_rows) block *= 2;
-  const ir::CallId call = c.call("attention",
-                                 {{"Q", q.dtype},
-                                  {"K", k.dtype},
-                                  {"V", v.dtype},
-                                  {"Y", y.dtype},
-                                  c.value("rows", q.rows),
-                                  c.value("length", length),
-                                  {"HQ", heads},
-                                  {"HKV", kv_heads},
-                                  {"D", d},
-                                  {"BQ", block},
-                                  {"causal", causal},
-                                  {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(d)))}},
-                                 {q.buffer, k.buffer, v.buffer, y.buffer});
+  const ir::CallId call =
+      c.call("attention",
+             {{"Q", q.dtype},
+              {"K", k.dtype},
+              {"V", v.dtype},
+              {"Y", y.dtype},
+              c.value("rows", q.rows),
+              c.value("length", length),
+              {"HQ", heads},
+              {"HKV", kv_heads},
+              {"D", d},
+              {"BQ", block},
+              {"causal", causal},
+              {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(d)))}},
+             {q.buffer, k.buffer, v.buffer, y.buffer});
   const int64_t most_keys = std::min(k.max_rows, c.range(length).hi);
   uint32_t tile = 0;
   for (int64_t r = 0; r < q.max_rows; r += block) {
     int64_t keys = most_keys;
-    if (causal && q.rows.is_constant() && length.is_constant()) keys = std::clamp<int64_t>(most_keys - q.max_rows + r + block, 0, most_keys);
+    if (causal && q.rows.is_constant() && length.is_constant())
+      keys = std::clamp<int64_t>(most_keys - q.max_rows + r + block, 0, most_keys);
     for (int64_t h = 0; h < heads; ++h, ++tile) {
       const int64_t kv = h / (heads / kv_heads);
       std::vector<ir::Access> accesses = {read(box(q, r, r + block, h * d, (h + 1) * d))};

@@ -20,7 +20,8 @@ ir::Expr with_world(const ir::Graph& graph, const ir::Expr& e) {
 }
 }  // namespace
 
-std::optional<ir::Expr> attr_expr(const ir::Graph& graph, const ir::Op& op, const std::string& attr) {
+std::optional<ir::Expr> attr_expr(const ir::Graph& graph, const ir::Op& op,
+                                  const std::string& attr) {
   const ir::AttrValue* v = find(op, attr);
   if (!v) return std::nullopt;
   const auto* e = std::get_if<ir::Expr>(v);

@@ -1,4 +1,5 @@
-// Attributes by name, as shape rules and tile rules read them. Types were checked against the schema when the graph was built.
+// Attributes by name, as shape rules and tile rules read them. Types were checked against the
+// schema when the graph was built.
 #pragma once
 
 #include <optional>
@@ -10,7 +11,8 @@
 namespace maco::ops {
 
 /// With `world` substituted and folded; nothing if the attribute is absent.
-std::optional<ir::Expr> attr_expr(const ir::Graph& graph, const ir::Op& op, const std::string& attr);
+std::optional<ir::Expr> attr_expr(const ir::Graph& graph, const ir::Op& op,
+                                  const std::string& attr);
 std::vector<ir::Expr> attr_list(const ir::Graph& graph, const ir::Op& op, const std::string& attr);
 double attr_number(const ir::Op& op, const std::string& attr, double default_value);
 bool attr_flag(const ir::Op& op, const std::string& attr, bool default_value);
@@ -19,7 +21,8 @@ std::string attr_word(const ir::Op& op, const std::string& attr, const std::stri
 /// Does the number round to a finite one in f32?
 bool fits_f32(double number);
 
-/// Does what graphs say of collectives (overlap, overlap groups) concern the op? It is one, or was one and is a copy in a world of one.
+/// Does what graphs say of collectives (overlap, overlap groups) concern the op? It is one, or was
+/// one and is a copy in a world of one.
 bool is_collective(const ir::Op& op);
 
 }  // namespace maco::ops

@@ -138,12 +138,9 @@ class Parser {
 std::optional<DType> arg_dtype(const Body& body, const BodyArg& arg,
                                const std::vector<DType>& operands) {
   switch (arg.kind) {
-    case BodyArg::Kind::Operand:
-      return operands[static_cast<size_t>(arg.index)];
-    case BodyArg::Kind::Step:
-      return body.steps[static_cast<size_t>(arg.index)].dtype;
-    case BodyArg::Kind::Constant:
-      return std::nullopt;
+    case BodyArg::Kind::Operand: return operands[static_cast<size_t>(arg.index)];
+    case BodyArg::Kind::Step: return body.steps[static_cast<size_t>(arg.index)].dtype;
+    case BodyArg::Kind::Constant: return std::nullopt;
   }
   return std::nullopt;
 }
@@ -197,15 +194,9 @@ std::string print(const Body& body) {
       const BodyArg& a = s.args[j];
       if (j) text += ", ";
       switch (a.kind) {
-        case BodyArg::Kind::Operand:
-          text += fmt::format("%{}", a.index);
-          break;
-        case BodyArg::Kind::Step:
-          text += fmt::format("t{}", a.index);
-          break;
-        case BodyArg::Kind::Constant:
-          text += fmt::format("value={:.17g}", a.constant);
-          break;
+        case BodyArg::Kind::Operand: text += fmt::format("%{}", a.index); break;
+        case BodyArg::Kind::Step: text += fmt::format("t{}", a.index); break;
+        case BodyArg::Kind::Constant: text += fmt::format("value={:.17g}", a.constant); break;
       }
     }
     text += fmt::format(") : {}", ir::name(s.dtype));
@@ -274,15 +265,9 @@ ir::Code emit_apply(const Body& body, const std::vector<DType>& operands) {
     std::vector<std::string> args;
     for (const BodyArg& a : s.args) {
       switch (a.kind) {
-        case BodyArg::Kind::Operand:
-          args.push_back(fmt::format("v{}", a.index));
-          break;
-        case BodyArg::Kind::Step:
-          args.push_back(fmt::format("t{}", a.index));
-          break;
-        case BodyArg::Kind::Constant:
-          args.push_back(literal(a.constant, in_float));
-          break;
+        case BodyArg::Kind::Operand: args.push_back(fmt::format("v{}", a.index)); break;
+        case BodyArg::Kind::Step: args.push_back(fmt::format("t{}", a.index)); break;
+        case BodyArg::Kind::Constant: args.push_back(literal(a.constant, in_float)); break;
       }
     }
     std::string e;
@@ -298,8 +283,8 @@ ir::Code emit_apply(const Body& body, const std::vector<DType>& operands) {
       code += fmt::format("return {};", e);
       result_float = in_float;
     } else {
-      const bool keeps = s.dtype == (in_float ? DType::F32 : DType::I32) ||
-                         keeps_bits(body, s, operands);
+      const bool keeps =
+          s.dtype == (in_float ? DType::F32 : DType::I32) || keeps_bits(body, s, operands);
       code += fmt::format("{} t{} = {}; ", acc(ir::is_float(s.dtype)), i,
                           keeps ? e : fmt::format("round_to<{}>({})", device_type(s.dtype), e));
     }

@@ -21,11 +21,13 @@ Boxes cut(const TileContext& context, const Mat& m, const ir::Expr& rows, int64_
   b.min_rows = range.lo;
   b.max_rows = range.hi;
   b.cols = m.cols;
-  // Enough tiles to keep the communication SMs busy, none so small that its flags weigh more than its data.
+  // Enough tiles to keep the communication SMs busy, none so small that its flags weigh more than
+  // its data.
   const int64_t elements = b.max_rows * b.cols * blocks;
   const int64_t least = context.machine().arch == 0 ? 96 : 2048;
   const int64_t most = context.machine().arch == 0 ? 4096 : 32768;
-  const int64_t target = std::clamp(elements / (4 * std::max<int64_t>(1, context.machine().default_comm)), least, most);
+  const int64_t target = std::clamp(
+      elements / (4 * std::max<int64_t>(1, context.machine().default_comm)), least, most);
   b.BC = std::min<int64_t>(b.cols, target >= 512 ? 512 : 64);
   b.BR = std::clamp<int64_t>(target / b.BC, 1, b.max_rows);
   b.across = (b.cols + b.BC - 1) / b.BC;

@@ -182,14 +182,9 @@ void tile_elementwise(TileContext& c) {
       std::vector<ir::Access> accesses;
       for (size_t i = 0; i < in.size(); ++i) {
         switch (spread[i]) {
-          case Spread::Full:
-            accesses.push_back(read(box(in[i], r, r + t.bm, n, n + t.bn)));
-            break;
-          case Spread::Column:
-            accesses.push_back(read(box(in[i], 0, 1, n, n + t.bn)));
-            break;
-          default:
-            accesses.push_back(read(whole(in[i])));
+          case Spread::Full: accesses.push_back(read(box(in[i], r, r + t.bm, n, n + t.bn))); break;
+          case Spread::Column: accesses.push_back(read(box(in[i], 0, 1, n, n + t.bn))); break;
+          default: accesses.push_back(read(whole(in[i])));
         }
       }
       accesses.push_back(write(box(out, r, r + t.bm, n, n + t.bn)));

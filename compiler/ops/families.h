@@ -1,4 +1,5 @@
-// The families of ops, one function a file. registry.cpp puts them into the table that the rest of the compiler uses.
+// The families of ops, one function a file. registry.cpp puts them into the table that the rest of
+// the compiler uses.
 #pragma once
 
 #include <vector>

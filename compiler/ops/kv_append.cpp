@@ -20,9 +20,12 @@ void infer_kv_append(InferContext& c) {
   const ir::Tensor& state = c.graph()[op.in[0]];
   const auto name = [&](int i) { return describe(c.graph(), op.in[static_cast<size_t>(i)]); };
   if (state.kind != ir::TensorKind::State) {
-    c.error_in(0, fmt::format("'kv_append' appends to a state, but '{}' is {} {}", state.name,
-                              state.kind == ir::TensorKind::Input || state.kind == ir::TensorKind::Output ? "an" : "a",
-                              ir::name(state.kind)));
+    c.error_in(
+        0, fmt::format("'kv_append' appends to a state, but '{}' is {} {}", state.name,
+                       state.kind == ir::TensorKind::Input || state.kind == ir::TensorKind::Output
+                           ? "an"
+                           : "a",
+                       ir::name(state.kind)));
     c.note_in(0);
     return;
   }

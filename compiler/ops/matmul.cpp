@@ -1,8 +1,10 @@
-// matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue (body.h) continues from there.
+// matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue (body.h)
+// continues from there.
 //
-// A tile is BM x BN elements of the result and goes over all of K. Its slices of b come through pages, which the loader fills ahead of
-// time where b is a parameter. The number of rows as the user wrote them decides how K is summed, so that pipelining, which cuts
-// rows, passes it on in `plan_rows`.
+// A tile is BM x BN elements of the result and goes over all of K. Its slices of b come through
+// pages, which the loader fills ahead of time where b is a parameter. The number of rows as the
+// user wrote them decides how K is summed, so that pipelining, which cuts rows, passes it on in
+// `plan_rows`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,12 +40,15 @@ struct Inputs {
 Inputs inputs_of(const ir::Op& op) {
   const auto body = epilogue_of(op);
   Inputs r;
-  r.epilogue_first = static_cast<int>(op.in.size()) - (body ? std::max(0, body->operands() - 1) : 0);
+  r.epilogue_first =
+      static_cast<int>(op.in.size()) - (body ? std::max(0, body->operands() - 1) : 0);
   r.bias = r.epilogue_first > 2;
   return r;
 }
 
-std::string quoted(const InferContext& c, int i) { return c.graph()[c.op().in[static_cast<size_t>(i)]].name; }
+std::string quoted(const InferContext& c, int i) {
+  return c.graph()[c.op().in[static_cast<size_t>(i)]].name;
+}
 
 // f32, f16, bf16, f8 in any mix, or i32 with i32.
 bool check_types(InferContext& c, bool bias) {
@@ -51,13 +56,15 @@ bool check_types(InferContext& c, bool bias) {
   const bool integers = a == DType::I32 && b == DType::I32;
   if (!integers && !(ir::is_float(a) && ir::is_float(b))) {
     const int wrong = ir::is_float(a) || (a == DType::I32 && b != DType::I32) ? 1 : 0;
-    c.error_in(wrong, fmt::format("'matmul' takes floats of any types, or i32 with i32, not {} with {}", ir::name(a), ir::name(b)));
+    c.error_in(wrong,
+               fmt::format("'matmul' takes floats of any types, or i32 with i32, not {} with {}",
+                           ir::name(a), ir::name(b)));
     c.note_in(wrong);
     return false;
   }
   if (bias && !same_class(c.in(2).dtype, a)) {
-    c.error_in(2, fmt::format("'matmul' in {} can't add the bias '{}' in {}", integers ? "i32" : "floats", quoted(c, 2),
-                              ir::name(c.in(2).dtype)));
+    c.error_in(2, fmt::format("'matmul' in {} can't add the bias '{}' in {}",
+                              integers ? "i32" : "floats", quoted(c, 2), ir::name(c.in(2).dtype)));
     c.note_in(2);
   }
   const std::string activation = c.word("activation", "none");
@@ -66,7 +73,8 @@ bool check_types(InferContext& c, bool bias) {
   return true;
 }
 
-// An epilogue that can be read and leaves the product its operands. Passes write it, but people edit their texts.
+// An epilogue that can be read and leaves the product its operands. Passes write it, but people
+// edit their texts.
 bool has_epilogue_operands(InferContext& c) {
   const std::string text = c.word("epilogue", "");
   if (text.empty()) return true;
@@ -78,7 +86,10 @@ bool has_epilogue_operands(InferContext& c) {
   }
   const int own = c.inputs() - std::max(0, body->operands() - 1);
   if (own == 2 || own == 3) return true;
-  c.error_attr("epilogue", fmt::format("'epilogue' has {} operands behind the product, but the op has {} inputs", body->operands() - 1, c.inputs()));
+  c.error_attr(
+      "epilogue",
+      fmt::format("'epilogue' has {} operands behind the product, but the op has {} inputs",
+                  body->operands() - 1, c.inputs()));
   return false;
 }
 
@@ -89,11 +100,14 @@ void check_epilogue(InferContext& c, const Inputs& inputs, const ir::Shape& shap
   for (int i = inputs.epilogue_first; i < c.inputs(); ++i) {
     types.push_back(c.in(i).dtype);
     if (spread_of(shape, c.in(i).shape) == Spread::Mismatch)
-      c.error_in(i, fmt::format("'epilogue' can't spread {} over {}", to_string(c.in(i).shape), to_string(shape)));
+      c.error_in(i, fmt::format("'epilogue' can't spread {} over {}", to_string(c.in(i).shape),
+                                to_string(shape)));
   }
-  if (const std::string why = check_body(*body, types); !why.empty()) c.error_attr("epilogue", "'epilogue': " + why);
+  if (const std::string why = check_body(*body, types); !why.empty())
+    c.error_attr("epilogue", "'epilogue': " + why);
   if (const DType out = c.out_dtype(0, c.in(0).dtype); body->dtype() != out)
-    c.error_attr("epilogue", fmt::format("'epilogue' gives {}, but the op {}", ir::name(body->dtype()), ir::name(out)));
+    c.error_attr("epilogue", fmt::format("'epilogue' gives {}, but the op {}",
+                                         ir::name(body->dtype()), ir::name(out)));
 }
 
 void infer(InferContext& c) {
@@ -102,29 +116,34 @@ void infer(InferContext& c) {
   if (!check_types(c, inputs.bias) || !expect_constant_row(c, 0)) return;
   const Type a = c.in(0), b = c.in(1);
   if (b.shape.size() != 2) {
-    c.error_in(1, fmt::format("'matmul' needs a matrix of 2 axes on the right, but {} has {}", describe(c.graph(), c.op().in[1]),
-                              b.shape.size()));
+    c.error_in(1, fmt::format("'matmul' needs a matrix of 2 axes on the right, but {} has {}",
+                              describe(c.graph(), c.op().in[1]), b.shape.size()));
     c.note_in(1);
     return;
   }
   if (!b.shape[0].is_constant()) {
-    c.error_in(1, fmt::format("'matmul' needs constant extents on the right, but has {}", describe(c.graph(), c.op().in[1])));
+    c.error_in(1, fmt::format("'matmul' needs constant extents on the right, but has {}",
+                              describe(c.graph(), c.op().in[1])));
     c.note_in(1);
     return;
   }
   const bool transpose = c.flag("transpose_b", false);
-  const ir::Expr k = a.shape.back(), b_k = b.shape[transpose ? 1 : 0], n = b.shape[transpose ? 0 : 1];
+  const ir::Expr k = a.shape.back(), b_k = b.shape[transpose ? 1 : 0],
+                 n = b.shape[transpose ? 0 : 1];
   if (k != b_k) {
     const bool other_way = b.shape[transpose ? 0 : 1] == k;
-    c.error(fmt::format("'matmul' cannot multiply a{} by b{}{}: the inner sizes differ ({} and {}){}", to_string(a.shape), to_string(b.shape),
-                        transpose ? " transposed" : "", k.str(), b_k.str(),
-                        !other_way ? "" : transpose ? "; without 'transpose_b' they agree" : "; with 'transpose_b' they agree"));
+    c.error(fmt::format(
+        "'matmul' cannot multiply a{} by b{}{}: the inner sizes differ ({} and {}){}",
+        to_string(a.shape), to_string(b.shape), transpose ? " transposed" : "", k.str(), b_k.str(),
+        !other_way  ? ""
+        : transpose ? "; without 'transpose_b' they agree"
+                    : "; with 'transpose_b' they agree"));
     c.note_in(1);
     return;
   }
   if (inputs.bias && c.in(2).shape != ir::Shape{n}) {
-    c.error_in(2, fmt::format("'matmul' with {} columns needs a bias of shape [{}], but {} has {}", n.str(), n.str(), quoted(c, 2),
-                              to_string(c.in(2).shape)));
+    c.error_in(2, fmt::format("'matmul' with {} columns needs a bias of shape [{}], but {} has {}",
+                              n.str(), n.str(), quoted(c, 2), to_string(c.in(2).shape)));
     c.note_in(2);
   }
   ir::Shape shape = a.shape;
@@ -137,19 +156,24 @@ void infer(InferContext& c) {
 int32_t compute_sms(TileContext& c) {
   int32_t count = 0;
   for (const ir::RoleSpan& span : c.program().roles)
-    if (span.role == ir::Role::Compute && (span.ops.empty() || std::find(span.ops.begin(), span.ops.end(), "matmul") != span.ops.end()))
+    if (span.role == ir::Role::Compute &&
+        (span.ops.empty() ||
+         std::find(span.ops.begin(), span.ops.end(), "matmul") != span.ops.end()))
       count += span.end - span.begin;
   return count > 0 ? count : c.machine().sms;
 }
 
-// finish(args, row, col, sum): what becomes of a sum before it is rounded and stored. Call operands: a, b, y, then from 3 on the
-// inputs behind b.
-ir::Code finish_code(TileContext& c, const Inputs& inputs, const std::optional<Body>& body, DType acc) {
+// finish(args, row, col, sum): what becomes of a sum before it is rounded and stored. Call
+// operands: a, b, y, then from 3 on the inputs behind b.
+ir::Code finish_code(TileContext& c, const Inputs& inputs, const std::optional<Body>& body,
+                     DType acc) {
   const std::string type(device_type(acc));
-  std::string text = fmt::format("static MACO_FN auto finish(const Args& args, i64 row, i64 col, {} sum) {{\n", type);
+  std::string text = fmt::format(
+      "static MACO_FN auto finish(const Args& args, i64 row, i64 col, {} sum) {{\n", type);
   text += "    (void)args, (void)row, (void)col;\n";
   const auto load = [&](int input, const std::string& at) {
-    return fmt::format("to_acc(gload(args.ptr<const {}>({}) + {}))", device_type(c.in(input).dtype), input + 1, at);
+    return fmt::format("to_acc(gload(args.ptr<const {}>({}) + {}))", device_type(c.in(input).dtype),
+                       input + 1, at);
   };
   if (inputs.bias) text += fmt::format("    sum = fn::add(sum, {});\n", load(2, "col"));
   const std::string activation = c.word("activation", "none");
@@ -163,11 +187,14 @@ ir::Code finish_code(TileContext& c, const Inputs& inputs, const std::optional<B
     types.push_back(c.in(i).dtype);
     const Spread spread = spread_of(out, c.shape(c.op().in[static_cast<size_t>(i)]));
     MACO_CHECK(spread != Spread::Mismatch, c.op().name);
-    operands += ", " + load(i, spread == Spread::Full ? "row * N + col" : spread == Spread::Column ? "col" : "0");
+    operands += ", " + load(i, spread == Spread::Full     ? "row * N + col"
+                               : spread == Spread::Column ? "col"
+                                                          : "0");
   }
   const std::string why = check_body(*body, types);
   MACO_CHECK(why.empty(), why);
-  return {emit_apply(*body, types).text + "\n  " + text + fmt::format("    return apply({});\n  }}", operands)};
+  return {emit_apply(*body, types).text + "\n  " + text +
+          fmt::format("    return apply({});\n  }}", operands)};
 }
 
 void tile(TileContext& c) {
@@ -189,29 +216,32 @@ void tile(TileContext& c) {
   const auto [bm, bn] = choose_matmul_tiles(shape, c.machine(), compute_sms(c));
 
   std::vector<ir::BufferId> operands = {a.buffer, b.buffer, y.buffer};
-  for (size_t i = 2; i < c.op().in.size(); ++i) operands.push_back(c.in(static_cast<int>(i)).buffer);
-  const ir::CallId call = c.call("matmul",
-                                 {{"X", a.dtype},
-                                  {"W", b.dtype},
-                                  {"Y", y.dtype},
-                                  c.value("rows", a.rows),
-                                  c.value("plan_rows", plan),
-                                  {"few_rows", shape.plan_rows <= kFewRows},
-                                  {"N", shape.N},
-                                  {"K", shape.K},
-                                  {"BM", bm},
-                                  {"BN", bn},
-                                  {"page_bytes", c.machine().page_bytes},
-                                  {"transpose_b", transpose},
-                                  {"paged", true},
-                                  {"load_ahead", b.is_param},
-                                  {"finish", finish_code(c, inputs, body, ir::is_float(a.dtype) ? DType::F32 : DType::I32)}},
-                                 std::move(operands));
+  for (size_t i = 2; i < c.op().in.size(); ++i)
+    operands.push_back(c.in(static_cast<int>(i)).buffer);
+  const ir::CallId call = c.call(
+      "matmul",
+      {{"X", a.dtype},
+       {"W", b.dtype},
+       {"Y", y.dtype},
+       c.value("rows", a.rows),
+       c.value("plan_rows", plan),
+       {"few_rows", shape.plan_rows <= kFewRows},
+       {"N", shape.N},
+       {"K", shape.K},
+       {"BM", bm},
+       {"BN", bn},
+       {"page_bytes", c.machine().page_bytes},
+       {"transpose_b", transpose},
+       {"paged", true},
+       {"load_ahead", b.is_param},
+       {"finish", finish_code(c, inputs, body, ir::is_float(a.dtype) ? DType::F32 : DType::I32)}},
+      std::move(operands));
   uint32_t index = 0;
   for (int64_t r = 0; r < a.max_rows; r += bm)
     for (int64_t n = 0; n < shape.N; n += bn, ++index) {
-      std::vector<ir::Access> accesses = {read(box(a, r, r + bm, 0, a.cols)),
-                                          read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
+      std::vector<ir::Access> accesses = {
+          read(box(a, r, r + bm, 0, a.cols)),
+          read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
       for (int i = 2; i < static_cast<int>(c.op().in.size()); ++i) {
         const Mat m = c.in(i);
         if (i < inputs.epilogue_first) {

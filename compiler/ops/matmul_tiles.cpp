@@ -19,18 +19,25 @@ int64_t power_above(int64_t n) {
 // The width of a slice that lanes share when b is not transposed: as MatmulPages::kSliceCols.
 int64_t slice_cols(int64_t n) { return n >= 4096 ? 64 : n >= 1024 ? 32 : 16; }
 
-// Seconds of the SM with the most tiles. Rough: a tile takes the longer of its arithmetic and its traffic, and a fixed time for the
-// hand-over between tasks.
-double estimate(const MatmulShape& s, int64_t rows, MatmulTiles t, const cost::Machine& m, int32_t sms) {
+// Seconds of the SM with the most tiles. Rough: a tile takes the longer of its arithmetic and its
+// traffic, and a fixed time for the hand-over between tasks.
+double estimate(const MatmulShape& s, int64_t rows, MatmulTiles t, const cost::Machine& m,
+                int32_t sms) {
   const bool cpu = m.arch == 0;
-  const double multiply = cpu ? m.flops / 2 / sms : 0.9e11;                        // multiply-adds a second of an SM
-  const double traffic = m.memory_rate / sms * (rows > kFewRows && !cpu ? 2 : 1);  // tiles of many rows meet in the cache
+  // multiply-adds a second of an SM
+  const double multiply = cpu ? m.flops / 2 / sms : 0.9e11;
+  // tiles of many rows meet in the cache
+  const double traffic = m.memory_rate / sms * (rows > kFewRows && !cpu ? 2 : 1);
   const double handover = 0.5e-6;
-  const auto high = static_cast<double>(std::min(t.BM, rows)), wide = static_cast<double>(t.BN), k = static_cast<double>(s.K);
-  const double bytes = k * (wide * static_cast<double>(s.b_bytes) + high * static_cast<double>(s.a_bytes));
+  const auto high = static_cast<double>(std::min(t.BM, rows)), wide = static_cast<double>(t.BN),
+             k = static_cast<double>(s.K);
+  const double bytes =
+      k * (wide * static_cast<double>(s.b_bytes) + high * static_cast<double>(s.a_bytes));
   const int64_t tiles = ceil_div(rows, t.BM) * ceil_div(s.N, t.BN);
-  const double lanes = rows > kFewRows ? static_cast<double>(t.BM) : high;  // register blocks work on all rows of a tile
-  return static_cast<double>(ceil_div(tiles, sms)) * (std::max(lanes * wide * k / multiply, bytes / traffic) + handover);
+  // register blocks work on all rows of a tile
+  const double lanes = rows > kFewRows ? static_cast<double>(t.BM) : high;
+  return static_cast<double>(ceil_div(tiles, sms)) *
+         (std::max(lanes * wide * k / multiply, bytes / traffic) + handover);
 }
 
 // Does b's slice of BN columns fit in a page, with the spacing that MatmulPages gives it?
@@ -44,11 +51,13 @@ MatmulTiles choose_matmul_tiles(const MatmulShape& s, const cost::Machine& machi
   std::vector<MatmulTiles> candidates;
   if (s.plan_rows <= kFewRows) {
     const int64_t unit = s.transpose_b ? 8 : slice_cols(s.N);
-    for (int64_t bn = unit; bn <= 256 && bn < s.N + unit; bn += unit) candidates.push_back({power_above(s.max_rows), bn});
+    for (int64_t bn = unit; bn <= 256 && bn < s.N + unit; bn += unit)
+      candidates.push_back({power_above(s.max_rows), bn});
   } else {
     for (int64_t bm = 16; bm <= 128 && bm < 2 * std::max<int64_t>(s.max_rows, 16); bm *= 2)
       for (int64_t bn = s.transpose_b ? 16 : slice_cols(s.N); bn <= 128; bn *= 2)
-        if (fits(s, bn, machine.page_bytes) && (bn == 16 || bn < 2 * s.N || candidates.empty())) candidates.push_back({bm, bn});
+        if (fits(s, bn, machine.page_bytes) && (bn == 16 || bn < 2 * s.N || candidates.empty()))
+          candidates.push_back({bm, bn});
   }
   MACO_CHECK(!candidates.empty(), "no tile of a matrix product fits in a page");
 

@@ -1,4 +1,5 @@
-// rmsnorm: x / sqrt(mean(x^2) + eps) * w. layernorm: (x - mean) / sqrt(variance + eps) * w + b. Over the last axis.
+// rmsnorm: x / sqrt(mean(x^2) + eps) * w. layernorm: (x - mean) / sqrt(variance + eps) * w + b.
+// Over the last axis.
 #include <fmt/format.h>
 
 #include "compiler/ops/families.h"
@@ -15,8 +16,10 @@ void infer_norm(InferContext& c) {
   for (int i = 1; i < c.inputs(); ++i) {
     if (!expect_float(c, i)) continue;
     if (c.in(i).shape != ir::Shape{n}) {
-      c.error_in(i, fmt::format("'{}' of {} needs '{}' of shape [{}], but it has {}", c.op().kind, describe(c.graph(), c.op().in[0]),
-                                c.graph()[c.op().in[static_cast<size_t>(i)]].name, n.str(), to_string(c.in(i).shape)));
+      c.error_in(i, fmt::format("'{}' of {} needs '{}' of shape [{}], but it has {}", c.op().kind,
+                                describe(c.graph(), c.op().in[0]),
+                                c.graph()[c.op().in[static_cast<size_t>(i)]].name, n.str(),
+                                to_string(c.in(i).shape)));
       c.note_in(i);
     }
   }
@@ -24,7 +27,8 @@ void infer_norm(InferContext& c) {
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);
 }
 
-void tile_norm(TileContext& c, const char* function, double eps, const std::vector<std::string>& types) {
+void tile_norm(TileContext& c, const char* function, double eps,
+               const std::vector<std::string>& types) {
   const RowView x = row_view(c, c.op().in[0]), y = row_view(c, c.op().out[0]);
   const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
   std::vector<ir::Param> params;
@@ -43,7 +47,8 @@ void tile_norm(TileContext& c, const char* function, double eps, const std::vect
   const ir::CallId call = c.call(function, std::move(params), std::move(operands));
   for (int64_t r = 0; r < x.max_rows; r += block) {
     std::vector<ir::Access> accesses = {read(x.block(r, r + block))};
-    for (size_t i = 1; i < c.op().in.size(); ++i) accesses.push_back(read(whole(c.in(static_cast<int>(i)))));
+    for (size_t i = 1; i < c.op().in.size(); ++i)
+      accesses.push_back(read(whole(c.in(static_cast<int>(i)))));
     accesses.push_back(write(y.block(r, r + block)));
     c.task(call, static_cast<uint32_t>(r / block), std::move(accesses));
   }
@@ -52,7 +57,8 @@ void tile_norm(TileContext& c, const char* function, double eps, const std::vect
 void tile_rmsnorm(TileContext& c) { tile_norm(c, "rmsnorm", 1e-6, {"X", "W"}); }
 void tile_layernorm(TileContext& c) { tile_norm(c, "layernorm", 1e-5, {"X", "W", "B"}); }
 
-OpDef def(const char* kind, const char* summary, int inputs, const char* eps, void (*tile)(TileContext&)) {
+OpDef def(const char* kind, const char* summary, int inputs, const char* eps,
+          void (*tile)(TileContext&)) {
   OpDef d;
   d.kind = kind;
   d.summary = summary;
@@ -66,8 +72,10 @@ OpDef def(const char* kind, const char* summary, int inputs, const char* eps, vo
 }  // namespace
 
 std::vector<OpDef> norm_ops() {
-  return {def("rmsnorm", "x / sqrt(mean(x^2) + eps) * w over the last axis", 2, "1e-6", tile_rmsnorm),
-          def("layernorm", "(x - mean) / sqrt(variance + eps) * w + b over the last axis", 3, "1e-5", tile_layernorm)};
+  return {
+      def("rmsnorm", "x / sqrt(mean(x^2) + eps) * w over the last axis", 2, "1e-6", tile_rmsnorm),
+      def("layernorm", "(x - mean) / sqrt(variance + eps) * w + b over the last axis", 3, "1e-5",
+          tile_layernorm)};
 }
 
 }  // namespace maco::ops

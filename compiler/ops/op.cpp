@@ -32,21 +32,31 @@ int64_t InferContext::integer(const std::string& attr, int64_t default_value) {
   auto e = expr(attr);
   if (!e) return default_value;
   if (auto v = e->constant()) return *v;
-  error_attr(attr, fmt::format("'{}' of '{}' must be the same number on all ranks and in every launch, but '{}' is not a constant",
+  error_attr(attr, fmt::format("'{}' of '{}' must be the same number on all ranks and in every "
+                               "launch, but '{}' is not a constant",
                                attr, op().kind, e->str()));
   return default_value;
 }
 
-std::optional<Expr> InferContext::expr(const std::string& attr) const { return attr_expr(graph_, op(), attr); }
-std::vector<Expr> InferContext::list(const std::string& attr) const { return attr_list(graph_, op(), attr); }
-double InferContext::number(const std::string& attr, double d) const { return attr_number(op(), attr, d); }
+std::optional<Expr> InferContext::expr(const std::string& attr) const {
+  return attr_expr(graph_, op(), attr);
+}
+std::vector<Expr> InferContext::list(const std::string& attr) const {
+  return attr_list(graph_, op(), attr);
+}
+double InferContext::number(const std::string& attr, double d) const {
+  return attr_number(op(), attr, d);
+}
 bool InferContext::flag(const std::string& attr, bool d) const { return attr_flag(op(), attr, d); }
-std::string InferContext::word(const std::string& attr, const std::string& d) const { return attr_word(op(), attr, d); }
+std::string InferContext::word(const std::string& attr, const std::string& d) const {
+  return attr_word(op(), attr, d);
+}
 
 DType InferContext::out_dtype(int i, DType otherwise) const {
   if (op().dtype) return *op().dtype;
   const ir::Tensor& t = graph_[op().out[static_cast<size_t>(i)]];
-  if (t.kind == TensorKind::State || (t.kind == TensorKind::Output && !t.shape.empty())) return t.dtype;
+  if (t.kind == TensorKind::State || (t.kind == TensorKind::Output && !t.shape.empty()))
+    return t.dtype;
   return otherwise;
 }
 
@@ -57,23 +67,27 @@ void InferContext::set_out(int i, DType dtype, Shape shape) {
   ir::Tensor& t = graph_[id];
   const bool open = t.kind == TensorKind::Temp || (t.kind == TensorKind::Output && t.shape.empty());
   if (shape.empty() || shape.size() > 4) {
-    error(fmt::format("'{}' gives '{}' {} axes, but tensors have 1 to 4", op().kind, t.name, shape.size()));
+    error(fmt::format("'{}' gives '{}' {} axes, but tensors have 1 to 4", op().kind, t.name,
+                      shape.size()));
     return;
   }
   for (size_t a = 0; a < shape.size(); ++a) {
     const auto lookup = [this](std::string_view n) { return graph_.range_of(n); };
     if (a > 0 && !shape[a].is_constant()) {
-      error(fmt::format("'{}' gives '{}' the shape {}: a dim may be in axis 0 only", op().kind, t.name, to_string(shape)));
+      error(fmt::format("'{}' gives '{}' the shape {}: a dim may be in axis 0 only", op().kind,
+                        t.name, to_string(shape)));
       return;
     }
     const auto range = ir::bounds(shape[a], lookup);
     if (!range || range->lo < 1) {
-      error(fmt::format("'{}' gives '{}' the shape {}, whose extents must be at least 1", op().kind, t.name, to_string(shape)));
+      error(fmt::format("'{}' gives '{}' the shape {}, whose extents must be at least 1", op().kind,
+                        t.name, to_string(shape)));
       return;
     }
   }
   if (ir::max_elements(graph_, shape) > ir::kMaxTensorBytes / ir::size_of(dtype)) {
-    error(fmt::format("'{}' gives '{}' the shape {}, which would take more than 2^48 bytes", op().kind, t.name, to_string(shape)));
+    error(fmt::format("'{}' gives '{}' the shape {}, which would take more than 2^48 bytes",
+                      op().kind, t.name, to_string(shape)));
     return;
   }
   if (open) {
@@ -82,10 +96,12 @@ void InferContext::set_out(int i, DType dtype, Shape shape) {
     return;
   }
   if (t.shape != shape) {
-    error(fmt::format("'{}' gives '{}' the shape {}, but it is declared {}", op().kind, t.name, to_string(shape), to_string(t.shape)));
+    error(fmt::format("'{}' gives '{}' the shape {}, but it is declared {}", op().kind, t.name,
+                      to_string(shape), to_string(t.shape)));
     diagnostics_.note(t.loc, fmt::format("'{}' is declared here", t.name));
   } else if (t.dtype != dtype) {
-    error(fmt::format("'{}' gives '{}' the type {}, but it is declared {}", op().kind, t.name, ir::name(dtype), ir::name(t.dtype)));
+    error(fmt::format("'{}' gives '{}' the type {}, but it is declared {}", op().kind, t.name,
+                      ir::name(dtype), ir::name(t.dtype)));
     diagnostics_.note(t.loc, fmt::format("'{}' is declared here", t.name));
   }
 }
@@ -109,7 +125,8 @@ ir::Loc InferContext::attr_loc(const std::string& attr) const {
 }
 void InferContext::note_in(int i) {
   const ir::Tensor& t = graph_[op().in[static_cast<size_t>(i)]];
-  diagnostics_.note(t.loc, fmt::format("'{}' is {} here", t.name, t.kind == TensorKind::Temp ? "defined" : "declared"));
+  diagnostics_.note(t.loc, fmt::format("'{}' is {} here", t.name,
+                                       t.kind == TensorKind::Temp ? "defined" : "declared"));
 }
 
 std::string to_string(const Shape& shape) {
@@ -118,7 +135,9 @@ std::string to_string(const Shape& shape) {
   return s + "]";
 }
 
-std::string describe(const ir::Graph& graph, ir::TensorId tensor) { return graph[tensor].name + to_string(graph[tensor].shape); }
+std::string describe(const ir::Graph& graph, ir::TensorId tensor) {
+  return graph[tensor].name + to_string(graph[tensor].shape);
+}
 
 bool same_class(DType a, DType b) { return a == b || (ir::is_float(a) && ir::is_float(b)); }
 

@@ -1,6 +1,7 @@
-// What the compiler knows of an op. Each op (or family of ops that differ in a function only) is one file in this folder that defines
-// OpDefs and answers, in this order: which shapes and dtypes does it take and give (infer); into which tasks is it cut, and what
-// does each read and write (tile); which device function runs them. registry.cpp lists them.
+// What the compiler knows of an op. Each op (or family of ops that differ in a function only) is
+// one file in this folder that defines OpDefs and answers, in this order: which shapes and dtypes
+// does it take and give (infer); into which tasks is it cut, and what does each read and write
+// (tile); which device function runs them. registry.cpp lists them.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,19 @@
 
 namespace maco::ops {
 
-/// How an attribute is written. Int, IntList: integer expressions over rank, world and dims; RuntimeInt: scalars too, evaluated at
-/// launch. Number: an integer or a float. Word: one of `words`.
+/// How an attribute is written. Int, IntList: integer expressions over rank, world and dims;
+/// RuntimeInt: scalars too, evaluated at launch. Number: an integer or a float. Word: one of
+/// `words`.
 enum class AttrType : uint8_t { Bool, Int, RuntimeInt, IntList, Number, Word, DType, Scaling };
 
 struct AttrSpec {
   std::string name;
   AttrType type = AttrType::Int;
   bool required = false;
-  std::string default_text;         // for the docs: "false", "1e-6", "1/sqrt(head_dim)"
-  std::vector<std::string> words;   // Word
-  bool internal = false;            // set by passes only (e.g. a fused body); refused in a user's graph
+  std::string default_text;        // for the docs: "false", "1e-6", "1/sqrt(head_dim)"
+  std::vector<std::string> words;  // Word
+  // set by passes only (e.g. a fused body); refused in a user's graph
+  bool internal = false;
 };
 
 class InferContext;
@@ -33,16 +36,19 @@ class TileContext;
 
 struct OpDef {
   std::string kind;
-  std::string summary;          // for the docs, one line
-  int min_in = 1, max_in = 1;   // max_in -1: any number
-  int min_out = 1, max_out = 1; // -1: any number
+  std::string summary;           // for the docs, one line
+  int min_in = 1, max_in = 1;    // max_in -1: any number
+  int min_out = 1, max_out = 1;  // -1: any number
   std::vector<AttrSpec> attrs;
-  bool collective = false;      // takes `overlap_group`, runs on communication workers
-  bool internal = false;        // made by passes only ("fused")
-  std::vector<std::string> algorithms;  // of a collective, those that can be compiled: `algorithm` is one of them or auto
-  /// Checks operands and attributes; sets dtype and shape of the outputs. Reports everything it finds through the context.
+  bool collective = false;  // takes `overlap_group`, runs on communication workers
+  bool internal = false;    // made by passes only ("fused")
+  // of a collective, those that can be compiled: `algorithm` is one of them or auto
+  std::vector<std::string> algorithms;
+  /// Checks operands and attributes; sets dtype and shape of the outputs. Reports everything it
+  /// finds through the context.
   void (*infer)(InferContext&) = nullptr;
-  /// Cuts the op into tasks. Called only if infer found no error. May refuse (report an error) what it can't do.
+  /// Cuts the op into tasks. Called only if infer found no error. May refuse (report an error) what
+  /// it can't do.
   void (*tile)(TileContext&) = nullptr;
 };
 
@@ -57,8 +63,9 @@ struct Type {
   ir::Shape shape;  // canonical; constants beyond axis 0
 };
 
-/// What infer sees. Attribute getters return the value or the given default and report wrong types themselves (types were already
-/// checked against the schema by the frontend, so they don't fail for parsed graphs).
+/// What infer sees. Attribute getters return the value or the given default and report wrong types
+/// themselves (types were already checked against the schema by the frontend, so they don't fail
+/// for parsed graphs).
 class InferContext {
  public:
   InferContext(ir::Graph& graph, ir::OpId op, ir::Diagnostics& diagnostics);
@@ -69,12 +76,13 @@ class InferContext {
   /// Type of input i (always known: ops are inferred in definition order).
   Type in(int i) const;
   int rank_of(int i) const { return static_cast<int>(in(i).shape.size()); }
-  /// Constant extent of axis `a` (negative counts from the end) of input i; only axis 0 may be non-constant.
+  /// Constant extent of axis `a` (negative counts from the end) of input i; only axis 0 may be
+  /// non-constant.
   ir::Expr extent(int i, int axis) const;
 
   bool has(const std::string& attr) const;
-  /// Constant integer attribute, the same on all ranks. Expressions over world are folded; one over rank, dims or scalars is an
-  /// error here ("must be a constant").
+  /// Constant integer attribute, the same on all ranks. Expressions over world are folded; one over
+  /// rank, dims or scalars is an error here ("must be a constant").
   int64_t integer(const std::string& attr, int64_t default_value);
   std::optional<ir::Expr> expr(const std::string& attr) const;
   std::vector<ir::Expr> list(const std::string& attr) const;
@@ -82,9 +90,11 @@ class InferContext {
   bool flag(const std::string& attr, bool default_value) const;
   std::string word(const std::string& attr, const std::string& default_value) const;
 
-  /// The dtype output i should have: the op's `dtype`, else the declared output's or state's, else `otherwise`.
+  /// The dtype output i should have: the op's `dtype`, else the declared output's or state's, else
+  /// `otherwise`.
   ir::DType out_dtype(int i, ir::DType otherwise) const;
-  /// Sets the type of output i; if the output is declared, checks that shapes (and dtypes) agree, naming the declaration in a note.
+  /// Sets the type of output i; if the output is declared, checks that shapes (and dtypes) agree,
+  /// naming the declaration in a note.
   void set_out(int i, ir::DType dtype, ir::Shape shape);
 
   /// At the op's kind word, or at input i's name.
@@ -110,8 +120,9 @@ std::string describe(const ir::Graph& graph, ir::TensorId tensor);
 /// Sorts floats from integers: true if all are floats, or all the same integer type.
 bool same_class(ir::DType a, ir::DType b);
 
-/// Infers every op in definition order; fills types of temporaries and of outputs whose type was left open. Checks that each output
-/// is written exactly once, nothing is read before it is defined, dims appear in axis 0 only. False if an error was reported.
+/// Infers every op in definition order; fills types of temporaries and of outputs whose type was
+/// left open. Checks that each output is written exactly once, nothing is read before it is
+/// defined, dims appear in axis 0 only. False if an error was reported.
 bool infer(ir::Graph& graph, ir::Diagnostics& diagnostics);
 
 }  // namespace maco::ops

@@ -19,13 +19,16 @@ ir::Shape reduced(ir::Shape shape) {
   return shape;
 }
 
-void infer_reduction(InferContext& c) { c.set_out(0, c.out_dtype(0, c.in(0).dtype), reduced(c.in(0).shape)); }
+void infer_reduction(InferContext& c) {
+  c.set_out(0, c.out_dtype(0, c.in(0).dtype), reduced(c.in(0).shape));
+}
 
 void infer_mean(InferContext& c) {
   const ir::DType t = c.in(0).dtype;
   if (!ir::is_float(t)) {
-    c.error_in(0, fmt::format("'mean' takes floats, but '{}' is {}; use 'sum', which is exact for integers",
-                              c.graph()[c.op().in[0]].name, ir::name(t)));
+    c.error_in(0, fmt::format(
+                      "'mean' takes floats, but '{}' is {}; use 'sum', which is exact for integers",
+                      c.graph()[c.op().in[0]].name, ir::name(t)));
     c.note_in(0);
     return;
   }
@@ -41,7 +44,8 @@ void infer_argmax(InferContext& c) {
   const ir::Expr columns = c.in(0).shape.back();
   const auto range = ir::bounds(columns, [&](std::string_view n) { return c.graph().range_of(n); });
   if (range && range->hi > std::numeric_limits<int32_t>::max()) {
-    c.error_in(0, fmt::format("'argmax' gives i32, but the rows of {} have up to {} elements", describe(c.graph(), c.op().in[0]), range->hi));
+    c.error_in(0, fmt::format("'argmax' gives i32, but the rows of {} have up to {} elements",
+                              describe(c.graph(), c.op().in[0]), range->hi));
     c.note_in(0);
     return;
   }
@@ -52,12 +56,14 @@ void tile_rows(TileContext& c, const char* function, std::vector<ir::Param> own)
   const RowView x = row_view(c, c.op().in[0]);
   const Mat y = c.out(0);
   const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
-  std::vector<ir::Param> params = {{"X", x.mat.dtype},      {"Y", y.dtype},    c.value("rows", x.rows),
-                                   c.value("cols", x.cols), {"N", x.max_cols}, {"BR", block}};
+  std::vector<ir::Param> params = {{"X", x.mat.dtype},      {"Y", y.dtype},
+                                   c.value("rows", x.rows), c.value("cols", x.cols),
+                                   {"N", x.max_cols},       {"BR", block}};
   params.insert(params.end(), own.begin(), own.end());
   const ir::CallId call = c.call(function, std::move(params), {x.mat.buffer, y.buffer});
   for (int64_t r = 0; r < x.max_rows; r += block)
-    c.task(call, static_cast<uint32_t>(r / block), {read(x.block(r, r + block)), write(one_per_row(y, r, r + block))});
+    c.task(call, static_cast<uint32_t>(r / block),
+           {read(x.block(r, r + block)), write(one_per_row(y, r, r + block))});
 }
 
 template <ReduceKind kind>
@@ -66,7 +72,8 @@ void tile_reduce(TileContext& c) {
 }
 void tile_argmax(TileContext& c) { tile_rows(c, "argmax", {}); }
 
-OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&), void (*tile)(TileContext&)) {
+OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&),
+          void (*tile)(TileContext&)) {
   OpDef d;
   d.kind = kind;
   d.summary = summary;
@@ -78,7 +85,8 @@ OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&), v
 }  // namespace
 
 std::vector<OpDef> reduction_ops() {
-  return {def("argmax", "index of the largest element of each row, the first of equals", infer_argmax, tile_argmax),
+  return {def("argmax", "index of the largest element of each row, the first of equals",
+              infer_argmax, tile_argmax),
           def("sum", "sum over the last axis", infer_reduction, tile_reduce<kSum>),
           def("mean", "mean over the last axis", infer_mean, tile_reduce<kMean>),
           def("max", "largest element over the last axis", infer_reduction, tile_reduce<kMax>)};

@@ -1,4 +1,5 @@
-// rope: rotary position embedding. Pair i of a head turns by position * theta^(-2i / head_dim); `scaling` stretches slow pairs.
+// rope: rotary position embedding. Pair i of a head turns by position * theta^(-2i / head_dim);
+// `scaling` stretches slow pairs.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -19,24 +20,28 @@ const Scaling* scaling_of(const ir::Op& op) {
 }
 
 void check_scaling(InferContext& c, const Scaling& s) {
-  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position"}) {
+  for (const char* key :
+       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position"}) {
     auto it = s.find(key);
     if (it == s.end()) {
       c.error_attr("scaling", fmt::format("'scaling' lacks '{}'", key));
     } else if (!(it->second > 0)) {
-      c.error_attr("scaling", fmt::format("'{}' of 'scaling' must be above 0, not {}", key, it->second));
+      c.error_attr("scaling",
+                   fmt::format("'{}' of 'scaling' must be above 0, not {}", key, it->second));
     }
   }
   if (!c.failed() && !(s.at("high_freq_factor") > s.at("low_freq_factor")))
-    c.error_attr("scaling", fmt::format("'high_freq_factor' ({}) must be above 'low_freq_factor' ({})", s.at("high_freq_factor"),
-                                        s.at("low_freq_factor")));
+    c.error_attr("scaling",
+                 fmt::format("'high_freq_factor' ({}) must be above 'low_freq_factor' ({})",
+                             s.at("high_freq_factor"), s.at("low_freq_factor")));
 }
 
 void check_positions(InferContext& c) {
   const std::string& name = c.graph()[c.op().in[1]].name;
   const Type p = c.in(1);
   if (p.dtype != ir::DType::I32) {
-    c.error_in(1, fmt::format("'rope' takes positions in i32, but '{}' is {}", name, ir::name(p.dtype)));
+    c.error_in(
+        1, fmt::format("'rope' takes positions in i32, but '{}' is {}", name, ir::name(p.dtype)));
     c.note_in(1);
     return;
   }
@@ -44,8 +49,9 @@ void check_positions(InferContext& c) {
   ir::Shape kept = x;
   kept.pop_back();
   if (p.shape != kept && p.shape != ir::Shape{leading(x)}) {
-    c.error_in(1, fmt::format("'rope' of {} needs a position for each row, [{}], but '{}' has {}", describe(c.graph(), c.op().in[0]),
-                              leading(x).str(), name, to_string(p.shape)));
+    c.error_in(1, fmt::format("'rope' of {} needs a position for each row, [{}], but '{}' has {}",
+                              describe(c.graph(), c.op().in[0]), leading(x).str(), name,
+                              to_string(p.shape)));
     c.note_in(1);
   }
 }
@@ -55,19 +61,24 @@ void infer(InferContext& c) {
   const int64_t d = c.integer("head_dim", 0), cols = *c.extent(0, -1).constant();
   if (c.failed()) return;
   if (d < 2 || d % 2 != 0) {
-    c.error_attr("head_dim", fmt::format("'head_dim' of 'rope' must be even and at least 2, not {}", d));
+    c.error_attr("head_dim",
+                 fmt::format("'head_dim' of 'rope' must be even and at least 2, not {}", d));
   } else if (cols % d != 0) {
-    c.error_in(0, fmt::format("'rope' cuts rows into heads of {}, but {} has rows of {}", d, describe(c.graph(), c.op().in[0]), cols));
+    c.error_in(0, fmt::format("'rope' cuts rows into heads of {}, but {} has rows of {}", d,
+                              describe(c.graph(), c.op().in[0]), cols));
     c.note_in(0);
   }
   if (c.has("position") == (c.inputs() == 2))
-    c.error(fmt::format("'rope' takes 'position' or a second input with positions, and has {}", c.has("position") ? "both" : "neither"));
+    c.error(fmt::format("'rope' takes 'position' or a second input with positions, and has {}",
+                        c.has("position") ? "both" : "neither"));
   if (c.inputs() == 2) check_positions(c);
   if (const auto position = c.expr("position")) {
     // Launches pass it in 32 bits, and refuse those values of a run-time one that don't fit.
-    const auto range = ir::bounds(*position, [&](std::string_view n) { return c.graph().range_of(n); });
+    const auto range =
+        ir::bounds(*position, [&](std::string_view n) { return c.graph().range_of(n); });
     if (range && (range->hi < INT32_MIN || range->lo > INT32_MAX))
-      c.error_attr("position", fmt::format("'position' is {}, but positions are 32-bit integers", position->str()));
+      c.error_attr("position", fmt::format("'position' is {}, but positions are 32-bit integers",
+                                           position->str()));
   }
   // Below, frequencies are beyond what their turns can be told apart in.
   if (!(c.number("theta", 10000) >= 1e-6)) c.error_attr("theta", "'theta' must be at least 1e-6");
@@ -77,10 +88,13 @@ void infer(InferContext& c) {
 
 // How far pair i turns from one position to the next, in radians.
 double frequency(int64_t pair, int64_t head_dim, double theta, const Scaling* scaling) {
-  const double f = std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
+  const double f =
+      std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
   if (!scaling) return f;
-  const double factor = scaling->at("factor"), low = scaling->at("low_freq_factor"), high = scaling->at("high_freq_factor");
-  const double turns = scaling->at("original_max_position") * f / (2 * std::numbers::pi);  // over the original context
+  const double factor = scaling->at("factor"), low = scaling->at("low_freq_factor"),
+               high = scaling->at("high_freq_factor");
+  // over the original context
+  const double turns = scaling->at("original_max_position") * f / (2 * std::numbers::pi);
   if (turns < low) return f / factor;
   if (turns > high) return f;
   const double keep = (turns - low) / (high - low);
@@ -94,7 +108,11 @@ ir::Code turns_code(int64_t head_dim, double theta, const Scaling* scaling) {
   for (int64_t i = 0; i < head_dim / 2; ++i) {
     double turns = frequency(i, head_dim, theta, scaling) / (2 * std::numbers::pi);
     turns -= std::floor(turns);
-    text += fmt::format("{}{:#x}ull", i == 0 ? "" : i % 6 == 0 ? ",\n        " : ", ", static_cast<uint64_t>(std::ldexp(turns, 64)));
+    text += fmt::format("{}{:#x}ull",
+                        i == 0       ? ""
+                        : i % 6 == 0 ? ",\n        "
+                                     : ", ",
+                        static_cast<uint64_t>(std::ldexp(turns, 64)));
   }
   return {text + "};\n    return table[pair];\n  }"};
 }
@@ -107,18 +125,19 @@ void tile(TileContext& c) {
   std::vector<ir::BufferId> operands = {x.mat.buffer};
   if (from_positions) operands.push_back(c.in(1).buffer);
   operands.push_back(y.mat.buffer);
-  const ir::CallId call = c.call("rope",
-                                 {{"X", x.mat.dtype},
-                                  {"Y", y.mat.dtype},
-                                  c.value("rows", x.rows),
-                                  {"H", x.max_cols / d},
-                                  {"D", d},
-                                  {"BR", block},
-                                  {"interleaved", c.flag("interleaved", false)},
-                                  {"from_positions", from_positions},
-                                  c.value("position", c.expr("position").value_or(ir::Expr(0))),
-                                  {"turns", turns_code(d, c.number("theta", 10000), scaling_of(c.op()))}},
-                                 std::move(operands));
+  const ir::CallId call =
+      c.call("rope",
+             {{"X", x.mat.dtype},
+              {"Y", y.mat.dtype},
+              c.value("rows", x.rows),
+              {"H", x.max_cols / d},
+              {"D", d},
+              {"BR", block},
+              {"interleaved", c.flag("interleaved", false)},
+              {"from_positions", from_positions},
+              c.value("position", c.expr("position").value_or(ir::Expr(0))),
+              {"turns", turns_code(d, c.number("theta", 10000), scaling_of(c.op()))}},
+             std::move(operands));
   for (int64_t r = 0; r < x.max_rows; r += block) {
     std::vector<ir::Access> accesses = {read(x.block(r, r + block))};
     if (from_positions) accesses.push_back(read(one_per_row(c.in(1), r, r + block)));

@@ -48,16 +48,18 @@ ir::Expr leading(const ir::Shape& shape) {
 bool expect_float(InferContext& context, int i) {
   const ir::DType t = context.in(i).dtype;
   if (ir::is_float(t)) return true;
-  context.error_in(i, fmt::format("'{}' takes floats, but '{}' is {}", context.op().kind,
-                                  context.graph()[context.op().in[static_cast<size_t>(i)]].name, ir::name(t)));
+  context.error_in(
+      i, fmt::format("'{}' takes floats, but '{}' is {}", context.op().kind,
+                     context.graph()[context.op().in[static_cast<size_t>(i)]].name, ir::name(t)));
   context.note_in(i);
   return false;
 }
 
 bool expect_constant_row(InferContext& context, int i) {
   if (context.extent(i, -1).is_constant()) return true;
-  context.error_in(i, fmt::format("'{}' needs a last axis of constant extent, but has {}", context.op().kind,
-                                  describe(context.graph(), context.op().in[static_cast<size_t>(i)])));
+  context.error_in(
+      i, fmt::format("'{}' needs a last axis of constant extent, but has {}", context.op().kind,
+                     describe(context.graph(), context.op().in[static_cast<size_t>(i)])));
   context.note_in(i);
   return false;
 }

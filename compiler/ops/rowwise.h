@@ -7,7 +7,8 @@
 
 namespace maco::ops {
 
-/// A tensor as rows over its last axis. Unlike Mat, one axis is one row even if its extent depends on dims.
+/// A tensor as rows over its last axis. Unlike Mat, one axis is one row even if its extent depends
+/// on dims.
 struct RowView {
   Mat mat;
   ir::Expr rows, cols;  // at launch
@@ -17,7 +18,8 @@ struct RowView {
 };
 RowView row_view(const TileContext& context, ir::TensorId tensor);
 
-/// How many rows a task takes: one task an SM if it has 2K to 64K elements then, else as many rows as give that.
+/// How many rows a task takes: one task an SM if it has 2K to 64K elements then, else as many rows
+/// as give that.
 int64_t rows_per_tile(int64_t max_rows, int64_t cols, int32_t sms);
 
 /// Elements [begin, end) of a tensor with one for each row of another.

@@ -23,7 +23,8 @@ void tile(TileContext& c) {
                                   {"BR", block}},
                                  {x.mat.buffer, y.mat.buffer});
   for (int64_t r = 0; r < x.max_rows; r += block)
-    c.task(call, static_cast<uint32_t>(r / block), {read(x.block(r, r + block)), write(y.block(r, r + block))});
+    c.task(call, static_cast<uint32_t>(r / block),
+           {read(x.block(r, r + block)), write(y.block(r, r + block))});
 }
 
 }  // namespace

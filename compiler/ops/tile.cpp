@@ -39,9 +39,16 @@ ir::Access read(ir::Region r) { return {ir::AccessKind::Read, r}; }
 ir::Access write(ir::Region r) { return {ir::AccessKind::Write, r}; }
 ir::Access may_write(ir::Region r) { return {ir::AccessKind::MayWrite, r}; }
 
-TileContext::TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program, const cost::Machine& machine,
-                         const std::vector<ir::BufferId>& buffer_of_tensor, ir::Diagnostics& diagnostics)
-    : graph_(graph), op_(op), program_(program), machine_(machine), buffer_of_tensor_(buffer_of_tensor), diagnostics_(diagnostics) {}
+TileContext::TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program,
+                         const cost::Machine& machine,
+                         const std::vector<ir::BufferId>& buffer_of_tensor,
+                         ir::Diagnostics& diagnostics)
+    : graph_(graph),
+      op_(op),
+      program_(program),
+      machine_(machine),
+      buffer_of_tensor_(buffer_of_tensor),
+      diagnostics_(diagnostics) {}
 
 Mat TileContext::mat(ir::TensorId tensor) const {
   const ir::Tensor& t = graph_[tensor];
@@ -64,11 +71,19 @@ int64_t TileContext::integer(const std::string& attr, int64_t default_value) con
   MACO_CHECK(e->constant(), attr);
   return *e->constant();
 }
-double TileContext::number(const std::string& attr, double d) const { return attr_number(op(), attr, d); }
+double TileContext::number(const std::string& attr, double d) const {
+  return attr_number(op(), attr, d);
+}
 bool TileContext::flag(const std::string& attr, bool d) const { return attr_flag(op(), attr, d); }
-std::string TileContext::word(const std::string& attr, const std::string& d) const { return attr_word(op(), attr, d); }
-std::optional<Expr> TileContext::expr(const std::string& attr) const { return attr_expr(graph_, op(), attr); }
-std::vector<Expr> TileContext::list(const std::string& attr) const { return attr_list(graph_, op(), attr); }
+std::string TileContext::word(const std::string& attr, const std::string& d) const {
+  return attr_word(op(), attr, d);
+}
+std::optional<Expr> TileContext::expr(const std::string& attr) const {
+  return attr_expr(graph_, op(), attr);
+}
+std::vector<Expr> TileContext::list(const std::string& attr) const {
+  return attr_list(graph_, op(), attr);
+}
 
 ir::Interval TileContext::range(const Expr& e) const {
   auto r = ir::bounds(e, [this](std::string_view n) { return graph_.range_of(n); });
@@ -77,18 +92,21 @@ ir::Interval TileContext::range(const Expr& e) const {
 }
 
 ir::Param TileContext::value(std::string name, const Expr& e) {
-  const Expr c = ir::canonical(ir::substitute(e, [this](std::string_view n) -> std::optional<int64_t> {
-    if (n == "world") return graph_.world;
-    return std::nullopt;
-  }));
+  const Expr c =
+      ir::canonical(ir::substitute(e, [this](std::string_view n) -> std::optional<int64_t> {
+        if (n == "world") return graph_.world;
+        return std::nullopt;
+      }));
   if (auto v = c.constant()) return {std::move(name), ir::ValueRef{*v}};
   for (size_t i = 0; i < program_.values.size(); ++i)
-    if (program_.values[i].expr == c) return {std::move(name), ir::ValueRef{static_cast<uint32_t>(i)}};
+    if (program_.values[i].expr == c)
+      return {std::move(name), ir::ValueRef{static_cast<uint32_t>(i)}};
   program_.values.push_back({c, range(c)});
   return {std::move(name), ir::ValueRef{static_cast<uint32_t>(program_.values.size() - 1)}};
 }
 
-ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params, std::vector<ir::BufferId> operands) {
+ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params,
+                             std::vector<ir::BufferId> operands) {
   ir::Call c;
   c.op = op().name;
   c.op_kind = op().kind;
@@ -100,7 +118,8 @@ ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params
   return ir::id_of<ir::CallId>(program_.calls.size() - 1);
 }
 
-ir::TaskId TileContext::task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses, ir::Role role, uint64_t ranks) {
+ir::TaskId TileContext::task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses,
+                             ir::Role role, uint64_t ranks) {
   if (program_.tasks.size() == kMostTasks) throw TooManyTasks{};
   ir::Task t;
   t.call = call;
@@ -113,8 +132,8 @@ ir::TaskId TileContext::task(ir::CallId call, uint32_t tile, std::vector<ir::Acc
   return ir::id_of<ir::TaskId>(program_.tasks.size() - 1);
 }
 
-ir::BufferId TileContext::buffer(std::string suffix, ir::BufferKind kind, ir::DType dtype, int64_t rows, int64_t cols,
-                                 int64_t rotation, bool packets) {
+ir::BufferId TileContext::buffer(std::string suffix, ir::BufferKind kind, ir::DType dtype,
+                                 int64_t rows, int64_t cols, int64_t rotation, bool packets) {
   ir::Buffer b;
   b.name = fmt::format("{}.{}", op().name, suffix);
   b.kind = kind;
@@ -137,7 +156,9 @@ void TileContext::promise(ir::CollectiveKind kind, ir::Reduction reduce, int64_t
   if (kind != ir::CollectiveKind::Barrier) c.in = in(0).buffer, c.out = out(0).buffer;
   program_.collectives.push_back(std::move(c));
 }
-void TileContext::signal(ir::TaskId task, ir::EventId event, ir::RankRef to) { program_[task].signals.push_back({event, to}); }
+void TileContext::signal(ir::TaskId task, ir::EventId event, ir::RankRef to) {
+  program_[task].signals.push_back({event, to});
+}
 void TileContext::wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uint32_t lag) {
   program_[task].waits.push_back({event, from, lag});
 }

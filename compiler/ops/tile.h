@@ -14,15 +14,16 @@
 
 namespace maco::ops {
 
-/// A tensor as a matrix: all axes but the last are rows. Rows depend on dims if axis 0 does; then min_rows < max_rows may hold.
-/// One axis: rows = 1, cols = extent, unless the extent depends on dims: rows = extent, cols = 1.
+/// A tensor as a matrix: all axes but the last are rows. Rows depend on dims if axis 0 does; then
+/// min_rows < max_rows may hold. One axis: rows = 1, cols = extent, unless the extent depends on
+/// dims: rows = extent, cols = 1.
 struct Mat {
   ir::BufferId buffer{};
   ir::DType dtype = ir::DType::F32;
-  ir::Expr rows;             // over dims
+  ir::Expr rows;  // over dims
   int64_t min_rows = 1, max_rows = 1;
   int64_t cols = 1;
-  bool is_param = false;     // never written while running: may be read ahead
+  bool is_param = false;  // never written while running: may be read ahead
   bool dynamic() const { return !rows.is_constant(); }
   int64_t max_elements() const { return max_rows * cols; }
 };
@@ -38,14 +39,15 @@ ir::Access may_write(ir::Region r);
 
 class TileContext {
  public:
-  /// A Program has at most this many tasks: a kernel's tables, and what proves them, grow with every one. 70 layers of a model on all of a
-  /// GPU's SMs have some 100,000.
+  /// A Program has at most this many tasks: a kernel's tables, and what proves them, grow with
+  /// every one. 70 layers of a model on all of a GPU's SMs have some 100,000.
   static constexpr size_t kMostTasks = size_t{1} << 21;
   /// Thrown by the task after that; the tile pass reports it.
   struct TooManyTasks {};
 
-  TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program, const cost::Machine& machine,
-              const std::vector<ir::BufferId>& buffer_of_tensor, ir::Diagnostics& diagnostics);
+  TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program,
+              const cost::Machine& machine, const std::vector<ir::BufferId>& buffer_of_tensor,
+              ir::Diagnostics& diagnostics);
   const ir::Graph& graph() const { return graph_; }
   const ir::Op& op() const { return graph_[op_]; }
   const cost::Machine& machine() const { return machine_; }
@@ -66,24 +68,30 @@ class TileContext {
   std::optional<ir::Expr> expr(const std::string& attr) const;
   std::vector<ir::Expr> list(const std::string& attr) const;
 
-  /// A parameter for a number known at launch: a constant where `e` is one (after substituting world), else an entry of
-  /// Program::values (found again if it is there already). Device code reads either through C::name::get(ctx).
+  /// A parameter for a number known at launch: a constant where `e` is one (after substituting
+  /// world), else an entry of Program::values (found again if it is there already). Device code
+  /// reads either through C::name::get(ctx).
   ir::Param value(std::string name, const ir::Expr& e);
   /// The range of `e`, both ends included.
   ir::Interval range(const ir::Expr& e) const;
 
-  /// A call of device function maco::ops::<function>. Operands in the order in which the function numbers them.
-  ir::CallId call(std::string function, std::vector<ir::Param> params, std::vector<ir::BufferId> operands);
-  /// A task of `call`. Role defaults to compute. Overlap, phases and priority of the op are added by the tile pass.
-  ir::TaskId task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses, ir::Role role = ir::Role::Compute,
-                  uint64_t ranks = ~uint64_t{0});
+  /// A call of device function maco::ops::<function>. Operands in the order in which the function
+  /// numbers them.
+  ir::CallId call(std::string function, std::vector<ir::Param> params,
+                  std::vector<ir::BufferId> operands);
+  /// A task of `call`. Role defaults to compute. Overlap, phases and priority of the op are added
+  /// by the tile pass.
+  ir::TaskId task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses,
+                  ir::Role role = ir::Role::Compute, uint64_t ranks = ~uint64_t{0});
   /// A buffer of the op's own: Temp (private) or Slot (peers write).
-  ir::BufferId buffer(std::string suffix, ir::BufferKind kind, ir::DType dtype, int64_t rows, int64_t cols, int64_t rotation = 1,
-                      bool packets = false);
+  ir::BufferId buffer(std::string suffix, ir::BufferKind kind, ir::DType dtype, int64_t rows,
+                      int64_t cols, int64_t rotation = 1, bool packets = false);
   /// The task signals / waits across ranks. `wait` also orders packets (EventKind::Packet).
   ir::EventId event(std::string suffix, ir::EventKind kind);
-  /// What the op's calls deliver together, from its first operand to its first result; the verifier proves it.
-  void promise(ir::CollectiveKind kind, ir::Reduction reduce = ir::Reduction::Sum, int64_t peer = 0);
+  /// What the op's calls deliver together, from its first operand to its first result; the verifier
+  /// proves it.
+  void promise(ir::CollectiveKind kind, ir::Reduction reduce = ir::Reduction::Sum,
+               int64_t peer = 0);
   void signal(ir::TaskId task, ir::EventId event, ir::RankRef to);
   void wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uint32_t lag = 0);
 

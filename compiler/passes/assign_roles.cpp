@@ -1,5 +1,6 @@
-// assign_roles.cpp: turns `sm_roles` into ranges of SMs. Counts and ranges are obeyed exactly or refused; auto gives communication
-// the few SMs that saturate the links, and none where nothing communicates.
+// assign_roles.cpp: turns `sm_roles` into ranges of SMs. Counts and ranges are obeyed exactly or
+// refused; auto gives communication the few SMs that saturate the links, and none where nothing
+// communicates.
 
 #include <fmt/format.h>
 
@@ -18,10 +19,12 @@ ir::Loc roles_loc(const ir::Graph& graph) {
 }
 
 bool communicates(const ir::Graph& graph) {
-  return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) { return ops::find_op(op.kind)->collective; });
+  return std::any_of(graph.ops.begin(), graph.ops.end(),
+                     [](const ir::Op& op) { return ops::find_op(op.kind)->collective; });
 }
 bool computes(const ir::Graph& graph) {
-  return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) { return !ops::find_op(op.kind)->collective; });
+  return std::any_of(graph.ops.begin(), graph.ops.end(),
+                     [](const ir::Op& op) { return !ops::find_op(op.kind)->collective; });
 }
 
 std::vector<ir::RoleRange> ranges_of(int64_t compute, int64_t comm) {
@@ -33,23 +36,28 @@ std::vector<ir::RoleRange> ranges_of(int64_t compute, int64_t comm) {
 
 // "target 'sm_90a' has 132", or how many of them a rank may use.
 std::string available(const Context& context) {
-  if (context.available_sms == context.machine.sms) return fmt::format("target '{}' has {}", context.machine.target, context.machine.sms);
-  return fmt::format("a rank may use {} of the {} of target '{}'", context.available_sms, context.machine.sms, context.machine.target);
+  if (context.available_sms == context.machine.sms)
+    return fmt::format("target '{}' has {}", context.machine.target, context.machine.sms);
+  return fmt::format("a rank may use {} of the {} of target '{}'", context.available_sms,
+                     context.machine.sms, context.machine.target);
 }
 
-bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, const Context& context, ir::Diagnostics& d) {
+bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges,
+                  const Context& context, ir::Diagnostics& d) {
   const int before = d.errors();
   std::vector<const ir::RoleRange*> owner(static_cast<size_t>(context.available_sms), nullptr);
   for (const ir::RoleRange& r : ranges) {
     const ir::Loc loc = r.loc.known() ? r.loc : roles_loc(graph);
     if (r.end > context.available_sms) {
-      d.error(loc, fmt::format("'sm_roles' names SMs [{}, {}), but {}", r.begin, r.end, available(context)));
+      d.error(loc, fmt::format("'sm_roles' names SMs [{}, {}), but {}", r.begin, r.end,
+                               available(context)));
       continue;
     }
     for (int64_t sm = r.begin; sm < r.end; ++sm) {
       const ir::RoleRange*& o = owner[static_cast<size_t>(sm)];
       if (o) {
-        d.error(loc, fmt::format("SM {} is in two ranges, [{}, {}) and [{}, {})", sm, o->begin, o->end, r.begin, r.end));
+        d.error(loc, fmt::format("SM {} is in two ranges, [{}, {}) and [{}, {})", sm, o->begin,
+                                 o->end, r.begin, r.end));
         break;
       }
       o = &r;
@@ -66,11 +74,14 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
     const std::string role = ops::find_op(op.kind)->collective ? "comm" : "compute";
     const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
       return r.role == role && r.begin < r.end &&
-             (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
+             (r.tasks.empty() ||
+              std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
     });
     if (!home && std::find(homeless.begin(), homeless.end(), op.kind) == homeless.end()) {
       homeless.push_back(op.kind);
-      d.error(roles_loc(graph), fmt::format("no SM runs '{}': 'sm_roles' gives no range of role '{}' that takes it", op.kind, role));
+      d.error(roles_loc(graph),
+              fmt::format("no SM runs '{}': 'sm_roles' gives no range of role '{}' that takes it",
+                          op.kind, role));
       d.note(op.loc, fmt::format("'{}' is used here", op.kind));
     }
   }
@@ -84,7 +95,8 @@ bool assign_roles(ir::Graph& graph, Context& context) {
   const int64_t sms = context.available_sms;
   auto& roles = std::get<ir::Roles>(graph.sm_roles.value);
   const bool needs_comm = communicates(graph), needs_compute = computes(graph);
-  const int64_t usual = std::clamp<int64_t>(context.machine.default_comm * sms / context.machine.sms, 1, std::max<int64_t>(1, sms - 1));
+  const int64_t usual = std::clamp<int64_t>(
+      context.machine.default_comm * sms / context.machine.sms, 1, std::max<int64_t>(1, sms - 1));
   std::vector<ir::RoleRange> ranges;
   if (std::holds_alternative<ir::RoleAuto>(roles)) {
     const int64_t comm = !needs_comm ? 0 : needs_compute ? usual : sms;
@@ -95,19 +107,24 @@ bool assign_roles(ir::Graph& graph, Context& context) {
     }
   } else if (const auto* counts = std::get_if<ir::RoleCounts>(&roles)) {
     if (counts->scheduler.value_or(0) > 0) {
-      d.error(roles_loc(graph), "'scheduler' SMs are of use with schedule 'dynamic' only; remove the count or set \"schedule\": \"dynamic\"");
+      d.error(roles_loc(graph),
+              "'scheduler' SMs are of use with schedule 'dynamic' only; remove the count or set "
+              "\"schedule\": \"dynamic\"");
       return false;
     }
-    const int64_t compute = counts->compute.value_or(std::max<int64_t>(0, sms - counts->comm.value_or(needs_comm ? usual : 0)));
+    const int64_t compute = counts->compute.value_or(
+        std::max<int64_t>(0, sms - counts->comm.value_or(needs_comm ? usual : 0)));
     const int64_t comm = counts->comm.value_or(needs_comm ? std::min(usual, sms - compute) : 0);
     if (compute + comm > sms) {
-      d.error(roles_loc(graph), fmt::format("'sm_roles' asks for {} + {} SMs, but {}", compute, comm, available(context)));
+      d.error(roles_loc(graph), fmt::format("'sm_roles' asks for {} + {} SMs, but {}", compute,
+                                            comm, available(context)));
       return false;
     }
     ranges = ranges_of(compute, comm);
   } else {
     ranges = std::get<std::vector<ir::RoleRange>>(roles);
-    std::stable_sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    std::stable_sort(ranges.begin(), ranges.end(),
+                     [](const auto& a, const auto& b) { return a.begin < b.begin; });
   }
   if (!check_ranges(graph, ranges, context, d)) return false;
   roles = ranges;

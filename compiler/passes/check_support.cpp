@@ -1,5 +1,5 @@
-// check_support.cpp: what a graph names is obeyed or refused by name with a reason. This pass does the refusing for graph-level keys and
-// for ops; tile rules refuse what only they can see.
+// check_support.cpp: what a graph names is obeyed or refused by name with a reason. This pass does
+// the refusing for graph-level keys and for ops; tile rules refuse what only they can see.
 
 #include <fmt/format.h>
 
@@ -17,25 +17,37 @@ ir::Loc at(const ir::Graph& graph, const std::string& key) {
 bool check(const ir::Graph& graph, ir::Diagnostics& d) {
   const int before = d.errors();
   if (graph.schedule == ir::Schedule::Dynamic)
-    d.error(at(graph, "schedule"), "schedule 'dynamic' can't be compiled by this version: it has no scheduler CTAs yet; use 'static'");
+    d.error(at(graph, "schedule"),
+            "schedule 'dynamic' can't be compiled by this version: it has no scheduler CTAs yet; "
+            "use 'static'");
   if (graph.backend != ir::Backend::P2P)
-    d.error(at(graph, "backend"),
-            fmt::format("backend '{}' can't be compiled by this version: collectives go through peer memory; use 'p2p'",
-                        ir::name(graph.backend)));
+    d.error(at(graph, "backend"), fmt::format("backend '{}' can't be compiled by this version: "
+                                              "collectives go through peer memory; use 'p2p'",
+                                              ir::name(graph.backend)));
   if (graph.pipeline)
-    d.error(at(graph, "pipeline"), "'pipeline' can't be compiled by this version: it does not cut rows into microbatches yet");
+    d.error(
+        at(graph, "pipeline"),
+        "'pipeline' can't be compiled by this version: it does not cut rows into microbatches yet");
   if (std::holds_alternative<std::vector<ir::RoleVariant>>(graph.sm_roles.value))
-    d.error(at(graph, "sm_roles"), "'sm_roles' with 'when' can't be compiled by this version: one split of SMs serves all launches; "
-                                   "use counts or ranges");
+    d.error(at(graph, "sm_roles"),
+            "'sm_roles' with 'when' can't be compiled by this version: one split of SMs serves all "
+            "launches; "
+            "use counts or ranges");
   for (const ir::Op& op : graph.ops) {
     const ops::OpDef* def = ops::find_op(op.kind);
     if (def && !def->tile)
-      d.error(op.loc, fmt::format("'{}' can't be compiled by this version: it has no device code yet", op.kind));
+      d.error(op.loc,
+              fmt::format("'{}' can't be compiled by this version: it has no device code yet",
+                          op.kind));
     // An op that takes no notice of `dtype` keeps the type of what it writes.
-    if (op.dtype && op.out.empty()) d.error(op.loc, fmt::format("'dtype' of '{}' has nothing to convert: it has no result", op.kind));
+    if (op.dtype && op.out.empty())
+      d.error(op.loc,
+              fmt::format("'dtype' of '{}' has nothing to convert: it has no result", op.kind));
     for (ir::TensorId out : op.out)
       if (op.dtype && graph[out].dtype != *op.dtype)
-        d.error(op.loc, fmt::format("'dtype' of '{}' is {}, but '{}' is {}", op.kind, ir::name(*op.dtype), graph[out].name, ir::name(graph[out].dtype)));
+        d.error(op.loc,
+                fmt::format("'dtype' of '{}' is {}, but '{}' is {}", op.kind, ir::name(*op.dtype),
+                            graph[out].name, ir::name(graph[out].dtype)));
   }
   return d.errors() == before;
 }

@@ -1,8 +1,10 @@
-// choose_collectives.cpp: an algorithm for each collective whose `algorithm` is auto; one that can't be had is refused.
+// choose_collectives.cpp: an algorithm for each collective whose `algorithm` is auto; one that
+// can't be had is refused.
 //
-// One-shot sends everything to everybody, (world - 1) times the tensor, in one hop; two-shot sends twice (world - 1) / world of it in two
-// hops. The border lies where the extra bytes cost as much as the extra hop. Where the graph limits symmetric scratch, those that `auto` may
-// choose take what needs less until all fits, the largest savings first.
+// One-shot sends everything to everybody, (world - 1) times the tensor, in one hop; two-shot sends
+// twice (world - 1) / world of it in two hops. The border lies where the extra bytes cost as much
+// as the extra hop. Where the graph limits symmetric scratch, those that `auto` may choose take
+// what needs less until all fits, the largest savings first.
 
 #include <fmt/format.h>
 
@@ -16,7 +18,8 @@ namespace maco::passes {
 
 namespace {
 
-constexpr double kHop = 1.3e-6;  // seconds from a rank's flag to a peer that waits for it; measured on H200s
+// seconds from a rank's flag to a peer that waits for it; measured on H200s
+constexpr double kHop = 1.3e-6;
 
 // What the op's `algorithm` says; nothing if it takes none.
 std::optional<std::string> algorithm_of(const ir::Op& op) {
@@ -30,23 +33,31 @@ std::string refusal(const ir::Op& op, const std::string& algorithm) {
   const auto& known = ops::find_op(op.kind)->algorithms;
   if (std::find(known.begin(), known.end(), algorithm) != known.end()) return "";
   std::string others = "'auto'";
-  for (size_t i = 0; i < known.size(); ++i) others += fmt::format("{}'{}'", i + 1 < known.size() ? ", " : " or ", known[i]);
+  for (size_t i = 0; i < known.size(); ++i)
+    others += fmt::format("{}'{}'", i + 1 < known.size() ? ", " : " or ", known[i]);
   if (algorithm == "twoshot")
-    return fmt::format("algorithm 'twoshot' is a reduction followed by a gather, which '{}' isn't; use {}", op.kind, others);
-  return fmt::format("algorithm '{}' of '{}' can't be compiled by this version; use {}", algorithm, op.kind, others);
+    return fmt::format(
+        "algorithm 'twoshot' is a reduction followed by a gather, which '{}' isn't; use {}",
+        op.kind, others);
+  return fmt::format("algorithm '{}' of '{}' can't be compiled by this version; use {}", algorithm,
+                     op.kind, others);
 }
 
 std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   if (op.kind != "allreduce") return "oneshot";
   const ir::Tensor& x = graph[op.in[0]];
   const auto bytes = static_cast<double>(ir::max_elements(graph, x.shape) * ir::size_of(x.dtype));
-  return graph.world == 2 || bytes * static_cast<double>(graph.world - 1) <= kHop * machine.link_rate ? "oneshot" : "twoshot";
+  return graph.world == 2 ||
+                 bytes * static_cast<double>(graph.world - 1) <= kHop * machine.link_rate
+             ? "oneshot"
+             : "twoshot";
 }
 
 void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, Context& context) {
   int64_t total = 0;
   for (size_t i = 0; i < graph.ops.size(); ++i)
-    if (ops::find_op(graph.ops[i].kind)->collective) total += symmetric_bytes(graph, ir::id_of<ir::OpId>(i), context);
+    if (ops::find_op(graph.ops[i].kind)->collective)
+      total += symmetric_bytes(graph, ir::id_of<ir::OpId>(i), context);
   struct Saving {
     ir::OpId op;
     std::string algorithm;
@@ -61,12 +72,14 @@ void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, Context& context) 
     Saving best{id, fast, 0};
     for (const std::string& other : ops::find_op(graph[id].kind)->algorithms) {
       chosen = other;
-      if (const int64_t less = now - symmetric_bytes(graph, id, context); less > best.bytes) best = {id, other, less};
+      if (const int64_t less = now - symmetric_bytes(graph, id, context); less > best.bytes)
+        best = {id, other, less};
     }
     chosen = fast;
     if (best.bytes > 0) savings.push_back(best);
   }
-  std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
+  std::stable_sort(savings.begin(), savings.end(),
+                   [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
   for (const Saving& s : savings) {
     if (total <= *context.comm_buffer_bytes) return;
     graph[s.op].attrs["algorithm"].value = s.algorithm;

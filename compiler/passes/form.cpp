@@ -72,23 +72,30 @@ bool check_form(std::string_view who, Form from, Form to, const Unit& unit, Cont
   ir::Diagnostics& d = context.diagnostics;
   const Form given = form_of(unit, context);
   if (given < from || given > to) {
-    const std::string makers = given < from ? fmt::format("run {} first", passes_between(given, from))
-                                            : fmt::format("it has been through {} already", passes_between(to, given));
-    d.error({}, fmt::format("{} takes {}, but was given {}: {}", who, name(from), name(given), makers));
+    const std::string makers =
+        given < from ? fmt::format("run {} first", passes_between(given, from))
+                     : fmt::format("it has been through {} already", passes_between(to, given));
+    d.error({},
+            fmt::format("{} takes {}, but was given {}: {}", who, name(from), name(given), makers));
     return false;
   }
   const auto* program = std::get_if<ir::Program>(&unit);
   if (!program) return true;
   verify::Reporter reporter(*program, d, verify::VerifyOptions().max_reports);
   verify::check_structure(*program, reporter);
-  if (reporter.failed()) d.note({}, fmt::format("{} takes no Program that isn't {}, as its first line says", who, ir::name(program->stage)));
+  if (reporter.failed())
+    d.note({}, fmt::format("{} takes no Program that isn't {}, as its first line says", who,
+                           ir::name(program->stage)));
   return !reporter.failed();
 }
 
 bool apply(const Pass& pass, Unit& unit, Context& context) {
-  if (!check_form(fmt::format("pass '{}'", pass.name), pass.takes_from, pass.takes_to, unit, context)) return false;
+  if (!check_form(fmt::format("pass '{}'", pass.name), pass.takes_from, pass.takes_to, unit,
+                  context))
+    return false;
   if (!run(pass, unit, context)) return false;
-  MACO_CHECK(form_of(unit, context) >= pass.gives, fmt::format("'{}' gave {}", pass.name, name(form_of(unit, context))));
+  MACO_CHECK(form_of(unit, context) >= pass.gives,
+             fmt::format("'{}' gave {}", pass.name, name(form_of(unit, context))));
   return true;
 }
 

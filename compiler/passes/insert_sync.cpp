@@ -1,8 +1,11 @@
 // insert_sync.cpp: events for every dependency on a rank.
 //
-// Two tasks that touch the same bytes, one of them writing, run in Program order: reads after writes, writes after reads and after writes,
-// box by box, also where two temporaries share bytes. What stream order gives needs no event. The rest is grouped: tasks of one call whose dependents in another call are the same share one event that counts them, so that
-// a row of tiles feeding one reduction is one wait. Waits across ranks are there already: the collectives' tile rules know them.
+// Two tasks that touch the same bytes, one of them writing, run in Program order: reads after
+// writes, writes after reads and after writes, box by box, also where two temporaries share bytes.
+// What stream order gives needs no event. The rest is grouped: tasks of one call whose dependents
+// in another call are the same share one event that counts them, so that a row of tiles feeding one
+// reduction is one wait. Waits across ranks are there already: the collectives' tile rules know
+// them.
 
 #include <fmt/format.h>
 
@@ -27,8 +30,9 @@ struct Entry {
   TaskId task;
   bool writes;
   int64_t pitch, r0, r1, c0, c1;  // bytes; rows of `pitch` bytes
-  int64_t step;                   // rows by which the box moves with the rank; r1 covers all its places
-  int64_t begin, end;             // linear bounds
+  // rows by which the box moves with the rank; r1 covers all its places
+  int64_t step;
+  int64_t begin, end;  // linear bounds
   uint64_t ranks;
 };
 
@@ -52,7 +56,8 @@ Entry entry_of(const ir::Program& p, TaskId id, const Access& a) {
 
 bool overlap(const Entry& a, const Entry& b, int64_t shift) {
   if (a.end <= b.begin + shift || b.end + shift <= a.begin) return false;
-  if (shift == 0 && a.pitch == b.pitch) return a.r0 < b.r1 && b.r0 < a.r1 && a.c0 < b.c1 && b.c0 < a.c1;
+  if (shift == 0 && a.pitch == b.pitch)
+    return a.r0 < b.r1 && b.r0 < a.r1 && a.c0 < b.c1 && b.c0 < a.c1;
   return true;
 }
 
@@ -71,7 +76,9 @@ Entry on_rank(Entry e, int64_t rank, int64_t world) {
 bool meet(const Entry& a, const Entry& b, int64_t shift, int64_t world) {
   if (!overlap(a, b, shift) || (a.step == 0 && b.step == 0)) return overlap(a, b, shift);
   for (int64_t rank = 0; rank < world; ++rank)
-    if ((a.ranks & b.ranks) >> rank & 1 && overlap(on_rank(a, rank, world), on_rank(b, rank, world), shift)) return true;
+    if ((a.ranks & b.ranks) >> rank & 1 &&
+        overlap(on_rank(a, rank, world), on_rank(b, rank, world), shift))
+      return true;
   return false;
 }
 
@@ -82,13 +89,15 @@ bool covers(const Entry& a, const Entry& b, const ir::Region& region) {
   return a.c0 == 0 && a.c1 == a.pitch && a.begin <= b.begin && b.end <= a.end;
 }
 
-// The earlier accesses of a buffer. Each is kept by the power of two that its bytes fit into, and by where they begin in units of that,
-// so that what may overlap some bytes is found without a look at the rest.
+// The earlier accesses of a buffer. Each is kept by the power of two that its bytes fit into, and
+// by where they begin in units of that, so that what may overlap some bytes is found without a look
+// at the rest.
 class History {
  public:
   bool empty() const { return size_ == 0; }
   void add(const Entry& e) {
-    const size_t level = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(e.end - e.begin)));
+    const size_t level =
+        static_cast<size_t>(std::bit_width(static_cast<uint64_t>(e.end - e.begin)));
     if (levels_.size() <= level) levels_.resize(level + 1);
     levels_[level][e.begin >> level].push_back(e);
     ++size_;
@@ -98,7 +107,8 @@ class History {
   void near(int64_t begin, int64_t end, const Visit& visit) const {
     for (size_t level = 0; level < levels_.size(); ++level) {
       const auto& buckets = levels_[level];
-      for (auto at = buckets.lower_bound((begin >> level) - 1); at != buckets.end() && at->first <= end >> level; ++at)
+      for (auto at = buckets.lower_bound((begin >> level) - 1);
+           at != buckets.end() && at->first <= end >> level; ++at)
         for (const Entry& e : at->second) visit(e);
     }
   }
@@ -107,7 +117,8 @@ class History {
   void erase_near(int64_t begin, int64_t end, const Unwanted& unwanted) {
     for (size_t level = 0; level < levels_.size(); ++level) {
       auto& buckets = levels_[level];
-      for (auto at = buckets.lower_bound((begin >> level) - 1); at != buckets.end() && at->first <= end >> level;) {
+      for (auto at = buckets.lower_bound((begin >> level) - 1);
+           at != buckets.end() && at->first <= end >> level;) {
         size_ -= std::erase_if(at->second, unwanted);
         at = at->second.empty() ? buckets.erase(at) : std::next(at);
       }
@@ -121,7 +132,11 @@ class History {
 
 class Inserter {
  public:
-  explicit Inserter(ir::Program& p) : p_(p), history_(p.buffers.size()), written_(p.buffers.size(), 0), seen_(p.tasks.size(), SIZE_MAX) {}
+  explicit Inserter(ir::Program& p)
+      : p_(p),
+        history_(p.buffers.size()),
+        written_(p.buffers.size(), 0),
+        seen_(p.tasks.size(), SIZE_MAX) {}
 
   void run() {
     for (size_t t = 0; t < p_.tasks.size(); ++t) visit(ir::id_of<TaskId>(t));
@@ -134,11 +149,16 @@ class Inserter {
     int64_t begin = 0, end = 0;
   };
   // Of a temporary, in the arena.
-  Bytes bytes_of(size_t b) const { return {*p_.buffers[b].offset, *p_.buffers[b].offset + p_.buffers[b].bytes()}; }
-  bool in_arena(size_t b) const { return p_.buffers[b].kind == ir::BufferKind::Temp && p_.buffers[b].offset.has_value(); }
+  Bytes bytes_of(size_t b) const {
+    return {*p_.buffers[b].offset, *p_.buffers[b].offset + p_.buffers[b].bytes()};
+  }
+  bool in_arena(size_t b) const {
+    return p_.buffers[b].kind == ir::BufferKind::Temp && p_.buffers[b].offset.has_value();
+  }
 
-  // Counts what is written of a temporary; when all of it is, on all ranks, nobody need look any more at what its bytes held before: whoever
-  // touches one of them later is ordered after the task that wrote it here, which is ordered after what was there.
+  // Counts what is written of a temporary; when all of it is, on all ranks, nobody need look any
+  // more at what its bytes held before: whoever touches one of them later is ordered after the task
+  // that wrote it here, which is ordered after what was there.
   void note_written(size_t buffer, const Access& a, uint64_t ranks) {
     const ir::Region& r = a.region;
     const int64_t area = (r.r1 - r.r0) * (r.c1 - r.c0) * std::popcount(ranks & world_mask());
@@ -151,9 +171,10 @@ class Inserter {
       if (other == buffer) continue;
       const Bytes theirs = bytes_of(other);
       if (theirs.end <= mine.begin || mine.end <= theirs.begin) continue;
-      history_[other].erase_near(mine.begin - theirs.begin, mine.end - theirs.begin, [&](const Entry& e) {
-        return theirs.begin + e.begin >= mine.begin && theirs.begin + e.end <= mine.end;
-      });
+      history_[other].erase_near(
+          mine.begin - theirs.begin, mine.end - theirs.begin, [&](const Entry& e) {
+            return theirs.begin + e.begin >= mine.begin && theirs.begin + e.end <= mine.end;
+          });
     }
     std::erase_if(open_, [&](size_t other) { return history_[other].empty(); });
   }
@@ -167,7 +188,9 @@ class Inserter {
     edges_++;
     pairs_[{a.call, b.call}].emplace_back(on, task);
   }
-  uint64_t world_mask() const { return p_.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p_.world) - 1; }
+  uint64_t world_mask() const {
+    return p_.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p_.world) - 1;
+  }
 
   void visit(TaskId id) {
     const ir::Task& task = p_[id];
@@ -191,34 +214,39 @@ class Inserter {
     }
     for (CallId c : task.after)
       for (TaskId before : tasks_of(c)) depend(before, id);
-    // What this task overwrites entirely nobody need look at again: whoever touches it is ordered after this task.
+    // What this task overwrites entirely nobody need look at again: whoever touches it is ordered
+    // after this task.
     for (const Access& a : task.accesses) {
       if (p_[a.region.buffer].kind == ir::BufferKind::Slot) continue;
       auto& list = history_[index(a.region.buffer)];
       const Entry e = entry_of(p_, id, a);
       if (a.writes())
         list.erase_near(e.begin, e.end, [&](const Entry& old) {
-          return old.task != id && (old.ranks & ~e.ranks & world_mask()) == 0 && covers(e, old, a.region);
+          return old.task != id && (old.ranks & ~e.ranks & world_mask()) == 0 &&
+                 covers(e, old, a.region);
         });
       if (list.empty() && in_arena(index(a.region.buffer)) &&
           std::find(open_.begin(), open_.end(), index(a.region.buffer)) == open_.end())
         open_.push_back(index(a.region.buffer));
       list.add(e);
       // Not what a task may write: such boxes overlap, and a sum of them says nothing.
-      if (a.kind == ir::AccessKind::Write && in_arena(index(a.region.buffer))) note_written(index(a.region.buffer), a, task.ranks);
+      if (a.kind == ir::AccessKind::Write && in_arena(index(a.region.buffer)))
+        note_written(index(a.region.buffer), a, task.ranks);
     }
   }
 
   const std::vector<TaskId>& tasks_of(CallId call) {
     if (by_call_.empty()) {
       by_call_.resize(p_.calls.size());
-      for (size_t t = 0; t < p_.tasks.size(); ++t) by_call_[index(p_.tasks[t].call)].push_back(ir::id_of<TaskId>(t));
+      for (size_t t = 0; t < p_.tasks.size(); ++t)
+        by_call_[index(p_.tasks[t].call)].push_back(ir::id_of<TaskId>(t));
     }
     return by_call_[index(call)];
   }
 
-  // What reports call an event: the op and the tiles whose ends it counts, "h tile 3", "h tiles 0..7"; where the op has several calls, which
-  // one too, "y combine tile 3". No two events have the same name: the calls' labels differ, and sets of tiles that are spelt alike are numbered.
+  // What reports call an event: the op and the tiles whose ends it counts, "h tile 3", "h tiles
+  // 0..7"; where the op has several calls, which one too, "y combine tile 3". No two events have
+  // the same name: the calls' labels differ, and sets of tiles that are spelt alike are numbered.
   std::string name_of(const std::vector<TaskId>& producers) {
     if (labels_.empty()) label_calls();
     std::vector<uint32_t> tiles;
@@ -226,10 +254,13 @@ class Inserter {
     std::sort(tiles.begin(), tiles.end());
     const size_t all = tiles.size();
     const uint32_t step = all > 1 ? tiles[1] - tiles[0] : 1;
-    std::string spelt = all == 1 ? fmt::format("tile {}", tiles[0]) : fmt::format("tiles {}..{}", tiles.front(), tiles.back());
+    std::string spelt = all == 1 ? fmt::format("tile {}", tiles[0])
+                                 : fmt::format("tiles {}..{}", tiles.front(), tiles.back());
     const auto other_step = [&](uint32_t a, uint32_t b) { return b - a != step; };
-    if (std::adjacent_find(tiles.begin(), tiles.end(), other_step) != tiles.end()) spelt += fmt::format(", {} of them", all);
-    else if (step != 1) spelt += fmt::format(" by {}", step);
+    if (std::adjacent_find(tiles.begin(), tiles.end(), other_step) != tiles.end())
+      spelt += fmt::format(", {} of them", all);
+    else if (step != 1)
+      spelt += fmt::format(" by {}", step);
     std::string name = labels_[index(p_[producers[0]].call)] + " " + spelt;
     if (const int before = spelt_[name]++; before > 0) name += fmt::format(" ({})", before + 1);
     return name;
@@ -241,14 +272,17 @@ class Inserter {
     std::map<std::string, int> part;
     for (const ir::Call& c : p_.calls) {
       ++part[c.op];
-      labels_.push_back(calls_of[c.op] == 1 ? c.op : uses_of[use(c)] == 1 ? use(c) : fmt::format("{} part {}", c.op, part[c.op]));
+      labels_.push_back(calls_of[c.op] == 1    ? c.op
+                        : uses_of[use(c)] == 1 ? use(c)
+                                               : fmt::format("{} part {}", c.op, part[c.op]));
     }
   }
 
   ir::EventId event_of(const std::vector<TaskId>& producers) {
     auto [it, fresh] = events_.try_emplace(producers, ir::EventId{});
     if (fresh) {
-      p_.events.push_back({name_of(producers), ir::EventKind::Local, static_cast<uint32_t>(producers.size())});
+      p_.events.push_back(
+          {name_of(producers), ir::EventKind::Local, static_cast<uint32_t>(producers.size())});
       it->second = ir::id_of<ir::EventId>(p_.events.size() - 1);
       for (TaskId t : producers) p_[t].signals.push_back({it->second, ir::RankRef::self()});
     }
@@ -262,13 +296,16 @@ class Inserter {
       for (const auto& [on, task] : edges) dependents[on].push_back(task);
       std::map<std::vector<TaskId>, std::vector<TaskId>> groups;
       for (auto& [on, tasks] : dependents) groups[tasks].push_back(on);
-      std::vector<std::pair<std::vector<TaskId>, std::vector<TaskId>>> ordered;  // producers, consumers
+      // producers, consumers
+      std::vector<std::pair<std::vector<TaskId>, std::vector<TaskId>>> ordered;
       for (auto& [tasks, producers] : groups) ordered.emplace_back(producers, tasks);
       std::sort(ordered.begin(), ordered.end());
       for (const auto& [producers, tasks] : ordered) {
         std::vector<TaskId> waiting;  // those that stream order alone doesn't serve
         for (TaskId t : tasks)
-          if (!std::all_of(producers.begin(), producers.end(), [&](TaskId q) { return p_[q].sm == p_[t].sm && p_[q].place < p_[t].place; }))
+          if (!std::all_of(producers.begin(), producers.end(), [&](TaskId q) {
+                return p_[q].sm == p_[t].sm && p_[q].place < p_[t].place;
+              }))
             waiting.push_back(t);
         if (waiting.empty()) continue;
         const ir::EventId e = event_of(producers);

@@ -34,14 +34,16 @@ class Builder {
     if (first != then) whole_[then].insert(first);
   }
 
-  // Definition order gives value semantics: reads after writes, and writes after reads and writes, of each tensor.
+  // Definition order gives value semantics: reads after writes, and writes after reads and writes,
+  // of each tensor.
   void add_data() {
     std::vector<std::vector<size_t>> readers(g_.tensors.size());
     std::vector<std::vector<size_t>> writers(g_.tensors.size());
     const auto edge = [&](size_t from, size_t to) {
       if (from == to) return;
       data_[to].insert(from);
-      if (overlap(from) == ir::Overlap::Conservative || overlap(to) == ir::Overlap::Conservative) whole(from, to);
+      if (overlap(from) == ir::Overlap::Conservative || overlap(to) == ir::Overlap::Conservative)
+        whole(from, to);
     };
     for (size_t i = 0; i < n_; ++i) {
       for (ir::TensorId t : g_.ops[i].in) {
@@ -110,7 +112,8 @@ class Builder {
       const bool alone = overlap(c) == ir::Overlap::None || g_.ops[c].kind == "barrier";
       for (size_t i = 0; i < n_; ++i) {
         if (i == c) continue;
-        const bool apart = g_.ops[c].overlap_group && g_.ops[i].overlap_group && *g_.ops[c].overlap_group != *g_.ops[i].overlap_group;
+        const bool apart = g_.ops[c].overlap_group && g_.ops[i].overlap_group &&
+                           *g_.ops[c].overlap_group != *g_.ops[i].overlap_group;
         if ((alone && !same_region(c, i)) || apart) i < c ? whole(i, c) : whole(c, i);
       }
     }
@@ -140,8 +143,10 @@ class Builder {
     if (order.linear.size() != n_) {
       for (size_t i = 0; i < n_; ++i)
         if (missing[i] > 0) {
-          diagnostics.error(g_.ops[i].loc, fmt::format("the order asked of '{}' and its neighbours has a cycle: overlap settings, groups, "
-                                                       "'after' and phases contradict each other", g_.ops[i].name));
+          diagnostics.error(g_.ops[i].loc, fmt::format("the order asked of '{}' and its neighbours "
+                                                       "has a cycle: overlap settings, groups, "
+                                                       "'after' and phases contradict each other",
+                                                       g_.ops[i].name));
           break;
         }
       return false;
@@ -181,6 +186,8 @@ class Builder {
 
 }  // namespace
 
-bool order_ops(const ir::Graph& graph, OpOrder& order, ir::Diagnostics& diagnostics) { return Builder(graph).build(order, diagnostics); }
+bool order_ops(const ir::Graph& graph, OpOrder& order, ir::Diagnostics& diagnostics) {
+  return Builder(graph).build(order, diagnostics);
+}
 
 }  // namespace maco::passes

@@ -9,15 +9,16 @@
 namespace maco::passes {
 
 struct OpOrder {
-  /// All ops, so that every dependency points forward; among ops that are free the one of higher priority, then the one defined
-  /// first, comes first.
+  /// All ops, so that every dependency points forward; among ops that are free the one of higher
+  /// priority, then the one defined first, comes first.
   std::vector<ir::OpId> linear;
-  /// For each op (by its index in the graph) the ops that must have ended as a whole: `after`, phases, regions, overlap, groups, barriers;
-  /// without those that others of the list imply.
+  /// For each op (by its index in the graph) the ops that must have ended as a whole: `after`,
+  /// phases, regions, overlap, groups, barriers; without those that others of the list imply.
   std::vector<std::vector<ir::OpId>> whole;
 };
 
-/// Orders `graph`, which has no cycle (checked when it was built; a cycle made by overlap settings is reported here).
+/// Orders `graph`, which has no cycle (checked when it was built; a cycle made by overlap settings
+/// is reported here).
 bool order_ops(const ir::Graph& graph, OpOrder& order, ir::Diagnostics& diagnostics);
 
 }  // namespace maco::passes

@@ -19,18 +19,20 @@ struct Context {
   Context(ir::Diagnostics& d, const cost::Machine& m) : diagnostics(d), machine(m) {}
   ir::Diagnostics& diagnostics;
   const cost::Machine& machine;
-  bool load_ahead = true;        // --no-load-ahead
+  bool load_ahead = true;                    // --no-load-ahead
   std::optional<int64_t> comm_buffer_bytes;  // the graph's limit on symmetric scratch
   ir::Loc comm_buffer_loc;
-  int64_t available_sms = 0;     // of the machine, for one rank (fewer with --ranks-per-gpu)
-  std::map<std::string, int64_t> statistics;  // "waits inserted", "waits pruned", ...: for --report and dumps
+  int64_t available_sms = 0;  // of the machine, for one rank (fewer with --ranks-per-gpu)
+  // "waits inserted", "waits pruned", ...: for --report and dumps
+  std::map<std::string, int64_t> statistics;
 };
 
 /// What stands between two passes.
 using Unit = std::variant<ir::Graph, ir::Program>;
 
-/// What a Unit promises, in the order of the pipeline: each form promises what those before it do. It is read off the Unit, whoever
-/// wrote it: a graph that a user wrote with algorithms and ranges has its roles.
+/// What a Unit promises, in the order of the pipeline: each form promises what those before it do.
+/// It is read off the Unit, whoever wrote it: a graph that a user wrote with algorithms and ranges
+/// has its roles.
 enum class Form : uint8_t {
   Graph,      // inferred, as the frontends return it
   Supported,  // nothing in it that this version can't compile
@@ -44,7 +46,8 @@ enum class Form : uint8_t {
 };
 /// "a canonical graph", "a tiled Program"
 std::string_view name(Form form);
-/// The last form whose promises hold. Of a Program, what its stage says: whether it keeps that is the verifier's.
+/// The last form whose promises hold. Of a Program, what its stage says: whether it keeps that is
+/// the verifier's.
 Form form_of(const Unit& unit, const Context& context);
 
 struct Pass {
@@ -62,8 +65,9 @@ struct Pass {
 const std::vector<Pass>& registry();
 const Pass* find_pass(std::string_view name);
 
-/// Whether `unit` is of a form between these two, and if a Program of the structure that its stage promises: ids and bounds hold, so that
-/// nobody need look again. Reports if not; `who` takes it: "pass 'tile'".
+/// Whether `unit` is of a form between these two, and if a Program of the structure that its stage
+/// promises: ids and bounds hold, so that nobody need look again. Reports if not; `who` takes it:
+/// "pass 'tile'".
 bool check_form(std::string_view who, Form from, Form to, const Unit& unit, Context& context);
 
 /// Applies `pass` to `unit`; refuses what it doesn't take (check_form).

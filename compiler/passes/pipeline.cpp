@@ -8,7 +8,8 @@
 
 namespace maco::passes {
 
-std::optional<Context> make_context(const Unit& unit, const PipelineOptions& options, ir::Diagnostics& diagnostics) {
+std::optional<Context> make_context(const Unit& unit, const PipelineOptions& options,
+                                    ir::Diagnostics& diagnostics) {
   const auto* program = std::get_if<ir::Program>(&unit);
   const std::string& target = program ? program->target : options.target;
   const cost::Machine* machine = cost::find_machine(target);
@@ -17,7 +18,8 @@ std::optional<Context> make_context(const Unit& unit, const PipelineOptions& opt
     return std::nullopt;
   }
   if (options.sms > machine->sms) {
-    diagnostics.error({}, fmt::format("a rank can't use {} SMs: target '{}' has {}", options.sms, target, machine->sms));
+    diagnostics.error({}, fmt::format("a rank can't use {} SMs: target '{}' has {}", options.sms,
+                                      target, machine->sms));
     return std::nullopt;
   }
   std::optional<Context> context(std::in_place, diagnostics, *machine);
@@ -25,12 +27,14 @@ std::optional<Context> make_context(const Unit& unit, const PipelineOptions& opt
   context->available_sms = options.sms > 0 ? options.sms : machine->sms;
   if (const auto* graph = std::get_if<ir::Graph>(&unit)) {
     context->comm_buffer_bytes = graph->comm_buffer_bytes;
-    if (auto it = graph->key_loc.find("comm_buffer_bytes"); it != graph->key_loc.end()) context->comm_buffer_loc = it->second;
+    if (auto it = graph->key_loc.find("comm_buffer_bytes"); it != graph->key_loc.end())
+      context->comm_buffer_loc = it->second;
   }
   return context;
 }
 
-PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options, ir::Diagnostics& diagnostics) {
+PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options,
+                            ir::Diagnostics& diagnostics) {
   PipelineResult result;
   result.unit = graph;
   auto made = make_context(result.unit, options, diagnostics);
@@ -44,15 +48,17 @@ PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& optio
     const Pass& pass = *find_pass(name);
     const auto begin = std::chrono::steady_clock::now();
     const bool ok = apply(pass, result.unit, context);
-    result.seconds.emplace_back(name, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    result.seconds.emplace_back(
+        name, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     result.statistics = context.statistics;
     if (ok && options.after_pass) options.after_pass(pass, result.unit);
     const auto* program = std::get_if<ir::Program>(&result.unit);
     if (ok && options.verify_each && program && *program != proved) {
       const auto start = std::chrono::steady_clock::now();
       const bool right = verify::verify(*program, diagnostics);
-      result.seconds.emplace_back(fmt::format("verify after {}", name),
-                                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      result.seconds.emplace_back(
+          fmt::format("verify after {}", name),
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
       if (!right) {
         result.broken_by = name;
         return false;
@@ -66,7 +72,8 @@ PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& optio
 
   // On the graph. What can't be compiled is refused by name before anything is changed.
   if (!step("check-support")) return result;
-  // From here on each meaning has one spelling, collectives of one rank are copies, and no op writes a state that it still reads.
+  // From here on each meaning has one spelling, collectives of one rank are copies, and no op
+  // writes a state that it still reads.
   if (!step("canonicalize")) return result;
   // From here on chains of elementwise ops are one op each, with the bits they had apart.
   if (options.fuse && !step("fuse")) return result;
@@ -75,7 +82,8 @@ PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& optio
   // From here on sm_roles is a list of ranges, and every kind of op has a home.
   if (!step("assign-roles")) return result;
 
-  // On the Program. From here on there are tasks with the regions they touch, and every dependency points forward.
+  // On the Program. From here on there are tasks with the regions they touch, and every dependency
+  // points forward.
   if (!step("tile")) return result;
   // From here on temporaries and slots have addresses.
   if (!step("plan-memory")) return result;

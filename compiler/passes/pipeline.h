@@ -15,10 +15,11 @@ struct PipelineOptions {
   std::string target = "sm_90a";  // a name of cost/machine.h
   int64_t sms = 0;                // SMs that one rank may use; 0: all of the target's
   bool load_ahead = true;
-  bool fuse = true;               // --no-fuse
-  bool prune = true;              // --no-prune
-  std::string stop_after;         // name of the last pass to run; empty: all
-  bool verify_each = false;       // --verify=each: prove the Program after each pass that changed it
+  bool fuse = true;        // --no-fuse
+  bool prune = true;       // --no-prune
+  std::string stop_after;  // name of the last pass to run; empty: all
+  // --verify=each: prove the Program after each pass that changed it
+  bool verify_each = false;
   /// Called after each pass that succeeded; may replace the unit by an equal one.
   std::function<void(const Pass&, Unit&)> after_pass;
 };
@@ -33,11 +34,14 @@ struct PipelineResult {
   std::string right_after;  // the last pass after which nothing was wrong
 };
 
-/// What the passes are told of the target and by `options`, for a Unit; a Program has its own target. Nothing, having reported, if there
-/// is no such target or a rank is to use more SMs than it has.
-std::optional<Context> make_context(const Unit& unit, const PipelineOptions& options, ir::Diagnostics& diagnostics);
+/// What the passes are told of the target and by `options`, for a Unit; a Program has its own
+/// target. Nothing, having reported, if there is no such target or a rank is to use more SMs than
+/// it has.
+std::optional<Context> make_context(const Unit& unit, const PipelineOptions& options,
+                                    ir::Diagnostics& diagnostics);
 
 /// Errors are in `diagnostics`. `graph` is inferred (as the frontends return it).
-PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options, ir::Diagnostics& diagnostics);
+PipelineResult run_pipeline(const ir::Graph& graph, const PipelineOptions& options,
+                            ir::Diagnostics& diagnostics);
 
 }  // namespace maco::passes

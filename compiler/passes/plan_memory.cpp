@@ -1,6 +1,7 @@
-// plan_memory.cpp: addresses. A temporary lives from the first task that touches it to the last, in Program order; temporaries whose
-// lives don't meet may share bytes (insert-sync orders their uses). Slots get symmetric memory of their own: peers write them
-// whenever they are ready, so that lifetimes on this rank say nothing.
+// plan_memory.cpp: addresses. A temporary lives from the first task that touches it to the last, in
+// Program order; temporaries whose lives don't meet may share bytes (insert-sync orders their
+// uses). Slots get symmetric memory of their own: peers write them whenever they are ready, so that
+// lifetimes on this rank say nothing.
 
 #include <fmt/format.h>
 
@@ -89,8 +90,10 @@ bool plan_memory(ir::Program& program, Context& context) {
       l.first = std::min(l.first, t);
       l.last = std::max(l.last, t);
     }
-  // Lives of ops, not of tasks: the tiles of one op run together, so a buffer that its first tiles are done with is not free for its last.
-  std::vector<size_t> call_first(program.calls.size(), SIZE_MAX), call_last(program.calls.size(), 0);
+  // Lives of ops, not of tasks: the tiles of one op run together, so a buffer that its first tiles
+  // are done with is not free for its last.
+  std::vector<size_t> call_first(program.calls.size(), SIZE_MAX),
+      call_last(program.calls.size(), 0);
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const size_t c = index(program.tasks[t].call);
     call_first[c] = std::min(call_first[c], t);
@@ -109,7 +112,8 @@ bool plan_memory(ir::Program& program, Context& context) {
       temps.push_back(b);
       unshared += aligned(program.buffers[b].bytes());
     }
-  std::stable_sort(temps.begin(), temps.end(), [&](size_t a, size_t b) { return life[a].first < life[b].first; });
+  std::stable_sort(temps.begin(), temps.end(),
+                   [&](size_t a, size_t b) { return life[a].first < life[b].first; });
   Arena arena;
   std::multimap<size_t, size_t> live;  // by last use
   for (size_t b : temps) {
@@ -130,9 +134,11 @@ bool plan_memory(ir::Program& program, Context& context) {
   context.statistics["arena bytes without reuse"] = unshared;
   context.statistics["symmetric bytes"] = symmetric;
   if (context.comm_buffer_bytes && symmetric > *context.comm_buffer_bytes) {
-    context.diagnostics.error(context.comm_buffer_loc,
-                              fmt::format("the collectives need {} bytes of symmetric scratch, but 'comm_buffer_bytes' allows {}", symmetric,
-                                          *context.comm_buffer_bytes));
+    context.diagnostics.error(
+        context.comm_buffer_loc,
+        fmt::format(
+            "the collectives need {} bytes of symmetric scratch, but 'comm_buffer_bytes' allows {}",
+            symmetric, *context.comm_buffer_bytes));
     return false;
   }
   return true;

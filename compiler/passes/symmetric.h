@@ -7,7 +7,8 @@
 
 namespace maco::passes {
 
-/// Gives each slot of a Program its place in the symmetric memory; the bytes of all. (plan_memory.cpp)
+/// Gives each slot of a Program its place in the symmetric memory; the bytes of all.
+/// (plan_memory.cpp)
 int64_t place_slots(ir::Program& program);
 /// The bytes that one op of a graph needs there, with the algorithm it has. (tile.cpp)
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, Context& context);

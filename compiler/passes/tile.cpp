@@ -1,5 +1,6 @@
-// tile.cpp: from what to how. Each op is cut into tasks by its own rule (compiler/ops), in an order in which every dependency points
-// forward. Orders that no data gives (after, phases, regions, overlap, barrier) become Task::after.
+// tile.cpp: from what to how. Each op is cut into tasks by its own rule (compiler/ops), in an order
+// in which every dependency points forward. Orders that no data gives (after, phases, regions,
+// overlap, barrier) become Task::after.
 
 #include "compiler/ops/tile.h"
 
@@ -36,7 +37,8 @@ ir::Buffer buffer_of(const ir::Graph& graph, const ir::Tensor& t) {
   const bool vector = t.shape.size() == 1;
   ir::Expr rows(1);
   if (!vector || !t.shape[0].is_constant())
-    for (size_t a = 0; a + (vector ? 0 : 1) < t.shape.size(); ++a) rows = ir::canonical(rows * t.shape[a]);
+    for (size_t a = 0; a + (vector ? 0 : 1) < t.shape.size(); ++a)
+      rows = ir::canonical(rows * t.shape[a]);
   b.rows = rows;
   const auto range = ir::bounds(rows, [&](std::string_view n) { return graph.range_of(n); });
   MACO_CHECK(range, rows.str());
@@ -61,7 +63,8 @@ void set_roles(const ir::Graph& graph, ir::Program& program) {
 }
 
 // A Program with the graph's tensors and no tasks; which buffer each tensor is.
-std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& program, const Context& context) {
+std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& program,
+                                        const Context& context) {
   program = {};
   program.name = graph.name;
   program.world = graph.world;
@@ -115,17 +118,20 @@ bool tile(const ir::Graph& graph, ir::Program& program, Context& context) {
     try {
       ops::find_op(graph[id].kind)->tile(tiles);
     } catch (const ops::TileContext::TooManyTasks&) {
-      context.diagnostics.error(graph[id].loc, fmt::format("'{}' brings the graph to more than {} tasks", graph[id].kind,
-                                                           ops::TileContext::kMostTasks));
+      context.diagnostics.error(
+          graph[id].loc, fmt::format("'{}' brings the graph to more than {} tasks", graph[id].kind,
+                                     ops::TileContext::kMostTasks));
       return false;
     }
     calls[index(id)].end = program.calls.size();
     std::vector<ir::CallId> after;
     for (ir::OpId p : order.whole[index(id)])
-      for (size_t c = calls[index(p)].begin; c < calls[index(p)].end; ++c) after.push_back(ir::id_of<ir::CallId>(c));
+      for (size_t c = calls[index(p)].begin; c < calls[index(p)].end; ++c)
+        after.push_back(ir::id_of<ir::CallId>(c));
     for (size_t t = first_task; t < program.tasks.size(); ++t) program.tasks[t].after = after;
   }
-  program.uses = cost::uses_of(context.machine, std::any_of(program.calls.begin(), program.calls.end(), is_paged));
+  program.uses = cost::uses_of(context.machine,
+                               std::any_of(program.calls.begin(), program.calls.end(), is_paged));
   program.limits = cost::limits_of(context.machine, context.available_sms);
   context.statistics["tasks"] = static_cast<int64_t>(program.tasks.size());
   return context.diagnostics.errors() == before;

@@ -6,6 +6,8 @@
 
 namespace maco::passes {
 
-bool verify(ir::Program& program, Context& context) { return verify::verify(program, context.diagnostics); }
+bool verify(ir::Program& program, Context& context) {
+  return verify::verify(program, context.diagnostics);
+}
 
 }  // namespace maco::passes

@@ -360,20 +360,14 @@ class Contributions {
   Chunk expected(int rank, int64_t block, int64_t tile) const {
     const auto only = [](int64_t r) { return uint64_t{1} << r; };
     switch (x_->kind) {
-      case CollectiveKind::AllReduce:
-        return {world_mask_, 0, tile, true};
-      case CollectiveKind::AllGather:
-        return {only(block), 0, tile, false};
-      case CollectiveKind::ReduceScatter:
-        return {world_mask_, rank, tile, true};
-      case CollectiveKind::AllToAll:
-        return {only(block), rank, tile, false};
-      case CollectiveKind::Broadcast:
-        return {only(x_->peer), 0, tile, false};
+      case CollectiveKind::AllReduce: return {world_mask_, 0, tile, true};
+      case CollectiveKind::AllGather: return {only(block), 0, tile, false};
+      case CollectiveKind::ReduceScatter: return {world_mask_, rank, tile, true};
+      case CollectiveKind::AllToAll: return {only(block), rank, tile, false};
+      case CollectiveKind::Broadcast: return {only(x_->peer), 0, tile, false};
       case CollectiveKind::RingShift:
         return {only(((rank - x_->peer) % m_.world + m_.world) % m_.world), 0, tile, false};
-      case CollectiveKind::Barrier:
-        break;
+      case CollectiveKind::Barrier: break;
     }
     return {};
   }

@@ -100,14 +100,11 @@ std::string label(const ir::Program& p, Instance i) {
 
 std::string step(const ir::Program& p, const Edge& e) {
   switch (e.why) {
-    case Why::Stream:
-      return "the stream of the CTA goes on";
-    case Why::Launch:
-      return "a launch of the rank follows the one before";
+    case Why::Stream: return "the stream of the CTA goes on";
+    case Why::Launch: return "a launch of the rank follows the one before";
     case Why::Packet:
       return fmt::format("packets of event '{}', which show their own data only", p[e.event].name);
-    case Why::Event:
-      break;
+    case Why::Event: break;
   }
   const ir::Event& event = p[e.event];
   const std::string count =

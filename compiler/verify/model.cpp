@@ -61,16 +61,11 @@ Rows rows_of(const ir::Program& p, const ir::Call& call) {
 
 bool names(RankRef ref, int rank, int other, int world) {
   switch (ref.kind) {
-    case RankRef::Kind::Self:
-      return rank == other;
-    case RankRef::Kind::Others:
-      return rank != other;
-    case RankRef::Kind::All:
-      return true;
-    case RankRef::Kind::Rank:
-      return other == ref.n;
-    case RankRef::Kind::Shift:
-      break;
+    case RankRef::Kind::Self: return rank == other;
+    case RankRef::Kind::Others: return rank != other;
+    case RankRef::Kind::All: return true;
+    case RankRef::Kind::Rank: return other == ref.n;
+    case RankRef::Kind::Shift: break;
   }
   return (int64_t{rank} + ref.n - other) % world == 0;
 }

@@ -437,8 +437,9 @@ class Races {
     } else {
       const Box s = layout_.box(u, x.runner, x.launch % p_[u.buffer].rotation);
       const Box t = layout_.box(v, y.runner, y.launch % p_[v.buffer].rotation);
-      where = fmt::format("bytes of '{}' from {} to {}", p_[u.buffer].name,
-                          std::max(s.start, t.start) - s.start, std::min(s.end(), t.end()) - s.start);
+      where =
+          fmt::format("bytes of '{}' from {} to {}", p_[u.buffer].name,
+                      std::max(s.start, t.start) - s.start, std::min(s.end(), t.end()) - s.start);
     }
     std::string edge = fmt::format("{} has to wait for an event that {} signals", text(y), text(x));
     if (x.runner != y.runner) edge += fmt::format(" to rank {}", y.runner);

@@ -6,16 +6,11 @@ namespace maco::verify {
 
 std::string to_string(ir::RankRef ref) {
   switch (ref.kind) {
-    case ir::RankRef::Kind::Self:
-      return "self";
-    case ir::RankRef::Kind::Others:
-      return "others";
-    case ir::RankRef::Kind::All:
-      return "all";
-    case ir::RankRef::Kind::Rank:
-      return fmt::format("rank({})", ref.n);
-    case ir::RankRef::Kind::Shift:
-      break;
+    case ir::RankRef::Kind::Self: return "self";
+    case ir::RankRef::Kind::Others: return "others";
+    case ir::RankRef::Kind::All: return "all";
+    case ir::RankRef::Kind::Rank: return fmt::format("rank({})", ref.n);
+    case ir::RankRef::Kind::Shift: break;
   }
   return fmt::format("shift({})", ref.n);
 }

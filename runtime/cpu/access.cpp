@@ -10,34 +10,39 @@ namespace {
 constexpr size_t kMostFindings = 8;
 
 // The range that holds all of [begin, end), or the end of the list.
-std::vector<ByteRange>::const_iterator holder(const std::vector<ByteRange>& ranges, uintptr_t begin, uintptr_t end) {
-  auto after = std::upper_bound(ranges.begin(), ranges.end(), begin,
-                                [](uintptr_t at, const ByteRange& range) { return at < range.begin; });
+std::vector<ByteRange>::const_iterator holder(const std::vector<ByteRange>& ranges, uintptr_t begin,
+                                              uintptr_t end) {
+  auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), begin,
+                       [](uintptr_t at, const ByteRange& range) { return at < range.begin; });
   if (after == ranges.begin()) return ranges.end();
   auto candidate = after - 1;
   return end <= candidate->end ? candidate : ranges.end();
 }
 
 // Bytes from one natural row of a packet slot to the next.
-int64_t packet_row_bytes(const ir::Buffer& b) { return (b.cols * ir::size_of(b.dtype) + 3) / 4 * 8; }
+int64_t packet_row_bytes(const ir::Buffer& b) {
+  return (b.cols * ir::size_of(b.dtype) + 3) / 4 * 8;
+}
 
-char* address_of(const ir::Program& program, const std::vector<RankAddresses>& ranks, ir::BufferId id, int rank, uint32_t epoch) {
+char* address_of(const ir::Program& program, const std::vector<RankAddresses>& ranks,
+                 ir::BufferId id, int rank, uint32_t epoch) {
   const ir::Buffer& buffer = program[id];
   const RankAddresses& addresses = ranks[static_cast<size_t>(rank)];
   switch (buffer.kind) {
-    case ir::BufferKind::Temp:
-      return addresses.arena + buffer.offset.value_or(0);
+    case ir::BufferKind::Temp: return addresses.arena + buffer.offset.value_or(0);
     case ir::BufferKind::Slot:
-      return addresses.symmetric + buffer.offset.value_or(0) + int64_t{epoch} % buffer.rotation * buffer.copy_bytes();
-    default:
-      return addresses.tensors[ir::index(id)];
+      return addresses.symmetric + buffer.offset.value_or(0) +
+             int64_t{epoch} % buffer.rotation * buffer.copy_bytes();
+    default: return addresses.tensors[ir::index(id)];
   }
 }
 
 }  // namespace
 
 void merge(std::vector<ByteRange>& ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
   size_t kept = 0;
   for (const ByteRange& range : ranges) {
     if (kept > 0 && range.begin <= ranges[kept - 1].end) {
@@ -49,7 +54,8 @@ void merge(std::vector<ByteRange>& ranges) {
   ranges.resize(kept);
 }
 
-void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks, const ir::Region& region, int rank, uint32_t epoch,
+void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks,
+                const ir::Region& region, int rank, uint32_t epoch,
                 const std::vector<int64_t>& elements, std::vector<ByteRange>& out) {
   const ir::Buffer& buffer = program[region.buffer];
   const int64_t limit = elements[ir::index(region.buffer)];
@@ -73,7 +79,8 @@ void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ra
         const int64_t row = begin / buffer.cols;
         const int64_t row_end = std::min(end, (row + 1) * buffer.cols);
         const int64_t at = row * packet_row_bytes(buffer);
-        add(at + (begin - row * buffer.cols) * size / 4 * 8, at + ((row_end - row * buffer.cols) * size + 3) / 4 * 8);
+        add(at + (begin - row * buffer.cols) * size / 4 * 8,
+            at + ((row_end - row * buffer.cols) * size + 3) / 4 * 8);
         begin = row_end;
       }
     }
@@ -84,7 +91,8 @@ std::vector<int64_t> actual_elements(const ir::Program& program, const ir::Looku
   std::vector<int64_t> elements;
   for (const ir::Buffer& buffer : program.buffers) {
     const ir::EvalResult rows = ir::evaluate(buffer.rows, dims);
-    elements.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) * buffer.cols);
+    elements.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) *
+                       buffer.cols);
   }
   return elements;
 }
@@ -99,7 +107,9 @@ void AccessChecker::start(uint32_t epoch, const ir::Lookup& dims) {
   traffic_.assign(program_.calls.size(), {});
 }
 
-char* AccessChecker::base(ir::BufferId id, int rank) const { return address_of(program_, ranks_, id, rank, epoch_); }
+char* AccessChecker::base(ir::BufferId id, int rank) const {
+  return address_of(program_, ranks_, id, rank, epoch_);
+}
 
 void AccessChecker::task(CpuContext& context, int place, bool begins) {
   TaskAccess& access = *context.task_access;
@@ -111,7 +121,8 @@ void AccessChecker::task(CpuContext& context, int place, bool begins) {
     for (const ir::Access& declared : program_[stream[static_cast<size_t>(place)]].accesses) {
       add_ranges(declared.region, context.rank, access.reads);
       if (declared.writes()) add_ranges(declared.region, context.rank, access.writes);
-      if (declared.kind == ir::AccessKind::Write && context.role == 0) add_ranges(declared.region, context.rank, access.must);
+      if (declared.kind == ir::AccessKind::Write && context.role == 0)
+        add_ranges(declared.region, context.rank, access.must);
     }
     merge(access.reads);
     merge(access.writes);
@@ -123,7 +134,9 @@ void AccessChecker::task(CpuContext& context, int place, bool begins) {
   }
   if (access.place >= 0) {
     const std::lock_guard lock(mutex_);
-    Traffic& sum = traffic_[ir::index(program_[streams_[static_cast<size_t>(context.cta)][static_cast<size_t>(access.place)]].call)];
+    Traffic& sum = traffic_[ir::index(
+        program_[streams_[static_cast<size_t>(context.cta)][static_cast<size_t>(access.place)]]
+            .call)];
     sum.read += access.traffic.read;
     sum.written += access.traffic.written;
     sum.to_peers += access.traffic.to_peers;
@@ -156,7 +169,8 @@ void AccessChecker::access(CpuContext& context, const void* address, uint64_t by
   if (!writes || access.must.empty()) return;
   size_t at = 0;
   for (const ByteRange& range : access.must) {
-    const uintptr_t from = std::max(range.begin, begin), to = std::min<uintptr_t>(range.end, begin + bytes);
+    const uintptr_t from = std::max(range.begin, begin),
+                    to = std::min<uintptr_t>(range.end, begin + bytes);
     for (uintptr_t byte = from; byte < to; ++byte) access.written[at + (byte - range.begin)] = 1;
     at += range.end - range.begin;
   }
@@ -171,15 +185,19 @@ bool AccessChecker::is_peers(const CpuContext& context, uintptr_t address) const
   return false;
 }
 
-std::string AccessChecker::place_name(uintptr_t address, const std::vector<ir::BufferId>& operands) const {
+std::string AccessChecker::place_name(uintptr_t address,
+                                      const std::vector<ir::BufferId>& operands) const {
   // Temporaries take turns in the arena: the task's own operands first.
   std::vector<ir::BufferId> buffers = operands;
-  for (size_t i = 0; i < program_.buffers.size(); ++i) buffers.push_back(ir::id_of<ir::BufferId>(i));
+  for (size_t i = 0; i < program_.buffers.size(); ++i)
+    buffers.push_back(ir::id_of<ir::BufferId>(i));
   for (const ir::BufferId id : buffers) {
     const ir::Buffer& buffer = program_[id];
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const auto start = reinterpret_cast<uintptr_t>(base(id, static_cast<int>(rank)));
-      if (start == 0 || address < start || address >= start + static_cast<uintptr_t>(buffer.bytes())) continue;
+      if (start == 0 || address < start ||
+          address >= start + static_cast<uintptr_t>(buffer.bytes()))
+        continue;
       const auto offset = static_cast<int64_t>(address - start);
       const int64_t size = ir::size_of(buffer.dtype);
       int64_t element = offset / size;
@@ -187,14 +205,15 @@ std::string AccessChecker::place_name(uintptr_t address, const std::vector<ir::B
         const int64_t row = offset / packet_row_bytes(buffer);
         element = row * buffer.cols + (offset - row * packet_row_bytes(buffer)) / 8 * 4 / size;
       }
-      return fmt::format("element {} (row {}, column {}) of '{}' on rank {}", element, element / buffer.cols, element % buffer.cols,
-                         buffer.name, rank);
+      return fmt::format("element {} (row {}, column {}) of '{}' on rank {}", element,
+                         element / buffer.cols, element % buffer.cols, buffer.name, rank);
     }
   }
   return "memory of no buffer of this launch";
 }
 
-void AccessChecker::found(const CpuContext& context, const TaskAccess& access, uintptr_t address, const char* what) {
+void AccessChecker::found(const CpuContext& context, const TaskAccess& access, uintptr_t address,
+                          const char* what) {
   const std::lock_guard lock(mutex_);
   if (findings_.size() >= kMostFindings) return;
   const auto& stream = streams_[static_cast<size_t>(context.cta)];
@@ -210,7 +229,8 @@ void AccessChecker::found(const CpuContext& context, const TaskAccess& access, u
   for (const std::string& line : findings_) {
     if (line.starts_with(who)) return;  // its first is enough
   }
-  findings_.push_back(who + place_name(address, operands) + ", which it " + (what[0] == 'd' ? "says it does" : "does not declare"));
+  findings_.push_back(who + place_name(address, operands) + ", which it " +
+                      (what[0] == 'd' ? "says it does" : "does not declare"));
 }
 
 std::vector<Traffic> AccessChecker::traffic() const {

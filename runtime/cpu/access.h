@@ -23,9 +23,10 @@ struct ByteRange {
   uintptr_t begin = 0, end = 0;
 };
 
-/// Appends the bytes of `region` for a task of `rank`, on all ranks where the region lies, in the launch with `epoch`. `elements`: of each
-/// buffer, the actual number. Packets: with their flags.
-void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks, const ir::Region& region, int rank, uint32_t epoch,
+/// Appends the bytes of `region` for a task of `rank`, on all ranks where the region lies, in the
+/// launch with `epoch`. `elements`: of each buffer, the actual number. Packets: with their flags.
+void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks,
+                const ir::Region& region, int rank, uint32_t epoch,
                 const std::vector<int64_t>& elements, std::vector<ByteRange>& out);
 /// Actual elements of each buffer, where `dims` gives the values of dims.
 std::vector<int64_t> actual_elements(const ir::Program& program, const ir::Lookup& dims);
@@ -68,7 +69,8 @@ class AccessChecker {
     runtime::add_ranges(program_, ranks_, region, rank, epoch_, elements_, out);
   }
   bool is_peers(const CpuContext& context, uintptr_t address) const;
-  void found(const CpuContext& context, const TaskAccess& access, uintptr_t address, const char* what);
+  void found(const CpuContext& context, const TaskAccess& access, uintptr_t address,
+             const char* what);
   /// "element 8 (row 0, column 8) of 'x' on rank 1"; of `operands` if one of them lies there.
   std::string place_name(uintptr_t address, const std::vector<ir::BufferId>& operands) const;
 

@@ -1,5 +1,6 @@
-// compile.cpp: all kernels go into one translation unit, each with names of its own (macros rename its namespaces and its entries),
-// and so through one run of the compiler. The cache keeps the shared object as it keeps cubins.
+// compile.cpp: all kernels go into one translation unit, each with names of its own (macros rename
+// its namespaces and its entries), and so through one run of the compiler. The cache keeps the
+// shared object as it keeps cubins.
 #include "runtime/cpu/compile.h"
 
 #include <dlfcn.h>
@@ -33,13 +34,15 @@ std::string translation_unit(size_t kernels) {
   std::string out = "#include \"cpu_context.h\"\n";
   for (size_t i = 0; i < kernels; ++i) {
     for (const char* name : kGlobalNames) out += fmt::format("#define {0} {0}_{1}\n", name, i);
-    out += fmt::format("#include \"words.h\"\n#include \"kernel{}.cu\"\n", i == 0 ? "" : fmt::format("_{}", i));
+    out += fmt::format("#include \"words.h\"\n#include \"kernel{}.cu\"\n",
+                       i == 0 ? "" : fmt::format("_{}", i));
     for (const char* name : kGlobalNames) out += fmt::format("#undef {}\n", name);
   }
   return out;
 }
 
-std::string key_of(const std::vector<std::string>& sources, const std::vector<std::string>& command) {
+std::string key_of(const std::vector<std::string>& sources,
+                   const std::vector<std::string>& command) {
   Sha256 hash;
   hash.add_field(fmt::format("MACOCPU{} {}", maco_cpu::kInterface, identity_of(command[0])));
   hash.add_field(fmt::to_string(command.size()));
@@ -85,33 +88,42 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-Status compile_image(const std::vector<std::string>& sources, std::vector<std::string> command, const fs::path& folder,
-                     std::string& image) {
+Status compile_image(const std::vector<std::string>& sources, std::vector<std::string> command,
+                     const fs::path& folder, std::string& image) {
   bool written = write_file(folder / "kernels.cpp", translation_unit(sources.size()));
   for (size_t i = 0; i < maco_cpu_words_count; ++i) {
-    written &= write_file(folder / fs::path(maco_cpu_words[i].name).filename(), maco_cpu_words[i].text);
+    written &=
+        write_file(folder / fs::path(maco_cpu_words[i].name).filename(), maco_cpu_words[i].text);
   }
   for (size_t i = 0; i < sources.size(); ++i) {
-    written &= write_file(folder / (i == 0 ? "kernel.cu" : fmt::format("kernel_{}.cu", i)), sources[i]);
+    written &=
+        write_file(folder / (i == 0 ? "kernel.cu" : fmt::format("kernel_{}.cu", i)), sources[i]);
   }
-  if (!written) return Status::failure(fmt::format("cannot write to '{}' to compile the kernel there", folder.string()));
+  if (!written)
+    return Status::failure(
+        fmt::format("cannot write to '{}' to compile the kernel there", folder.string()));
   const fs::path object = folder / "kernels.so";
-  for (const std::string& word : {(folder / "kernels.cpp").string(), std::string("-o"), object.string()}) command.push_back(word);
+  for (const std::string& word :
+       {(folder / "kernels.cpp").string(), std::string("-o"), object.string()})
+    command.push_back(word);
   std::string output;
   if (!run_command(command, output)) {
-    return Status::failure(fmt::format("'{}' could not compile the kernel for the CPU:\n{}", command[0], output));
+    return Status::failure(
+        fmt::format("'{}' could not compile the kernel for the CPU:\n{}", command[0], output));
   }
   image = read_file(object);
-  return image.empty() ? Status::failure(fmt::format("'{}' wrote no shared object", command[0])) : Status{};
+  return image.empty() ? Status::failure(fmt::format("'{}' wrote no shared object", command[0]))
+                       : Status{};
 }
 
-std::shared_ptr<CpuLibrary> load_image(const std::string& image, const std::string& key, size_t count, const fs::path& folder,
-                                       Status& status) {
+std::shared_ptr<CpuLibrary> load_image(const std::string& image, const std::string& key,
+                                       size_t count, const fs::path& folder, Status& status) {
   fs::path path = folder / "loaded.so";
 #ifdef MACO_KERNEL_SANITIZE
   // Sanitizers read the file again when they have something to say, so it stays.
   static std::atomic<int> loaded{0};
-  path = fs::temp_directory_path() / fmt::format("maco-kernels-{}", getuid()) / fmt::format("{}.{}.{}.so", key, getpid(), loaded++);
+  path = fs::temp_directory_path() / fmt::format("maco-kernels-{}", getuid()) /
+         fmt::format("{}.{}.{}.so", key, getpid(), loaded++);
   std::error_code ignored;
   fs::create_directories(path.parent_path(), ignored);
 #else
@@ -130,12 +142,14 @@ CpuLibrary::~CpuLibrary() {
   if (handle_) dlclose(handle_);
 }
 
-std::shared_ptr<CpuLibrary> CpuLibrary::load(const std::string& path, size_t count, Status& status) {
+std::shared_ptr<CpuLibrary> CpuLibrary::load(const std::string& path, size_t count,
+                                             Status& status) {
   std::shared_ptr<CpuLibrary> library(new CpuLibrary);
   library->handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library->handle_) {
     const char* why = dlerror();
-    status = Status::failure(fmt::format("cannot load the compiled kernel: {}", why ? why : "no reason given"));
+    status = Status::failure(
+        fmt::format("cannot load the compiled kernel: {}", why ? why : "no reason given"));
     return nullptr;
   }
   bool complete = true;
@@ -151,25 +165,29 @@ std::shared_ptr<CpuLibrary> CpuLibrary::load(const std::string& path, size_t cou
     library->resets_.push_back(reinterpret_cast<Entry>(find(fmt::format("maco_reset_{}", i))));
   }
   if (!complete || interface() != maco_cpu::kInterface) {
-    status = Status::failure("the kernel has no maco_kernel and maco_reset of this version of MACO");
+    status =
+        Status::failure("the kernel has no maco_kernel and maco_reset of this version of MACO");
     return nullptr;
   }
   return library;
 }
 
-std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& sources, const CpuCompileOptions& options,
-                                                Status& status) {
+std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& sources,
+                                                const CpuCompileOptions& options, Status& status) {
   auto say = [&](const std::string& what) {
     if (options.verbose && !what.empty()) fmt::print(stderr, "maco: {}\n", what);
   };
   status = {};
   std::vector<std::string> command = find_cpu_compiler(status);
   if (command.empty()) return nullptr;
-  for (std::string& flag : cpu_kernel_flags(options.check_access)) command.push_back(std::move(flag));
+  for (std::string& flag : cpu_kernel_flags(options.check_access))
+    command.push_back(std::move(flag));
 
   TemporaryFolder folder;
   if (folder.path().empty()) {
-    status = Status::failure("cannot make a temporary folder to compile the kernel in; set TMPDIR to one that can be written");
+    status = Status::failure(
+        "cannot make a temporary folder to compile the kernel in; set TMPDIR to one that can be "
+        "written");
     return nullptr;
   }
   const std::string key = key_of(sources, command);
@@ -191,7 +209,8 @@ std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& 
   status = compile_image(sources, command, folder.path(), image);
   if (!status) return nullptr;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  say(fmt::format("compiled for the CPU with {} in {:.2f} s: {} bytes", command[0], seconds.count(), image.size()));
+  say(fmt::format("compiled for the CPU with {} in {:.2f} s: {} bytes", command[0], seconds.count(),
+                  image.size()));
   auto library = load_image(image, key, sources.size(), folder.path(), status);
   if (library && !cache.folder().empty()) {
     cache.store(key, image, note);

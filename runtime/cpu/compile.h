@@ -40,9 +40,10 @@ class CpuLibrary {
   void (*enter_)(maco_cpu::Context*) = nullptr;
 };
 
-/// Compiles the kernels into one shared object, or takes it from the cache ($MACO_CACHE_DIR, $XDG_CACHE_HOME/maco or
-/// ~/.cache/maco). The compiler is $MACO_CXX (words at blanks), $CXX, or the first of c++, g++, clang++ on PATH.
-std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& sources, const CpuCompileOptions& options,
-                                                Status& status);
+/// Compiles the kernels into one shared object, or takes it from the cache ($MACO_CACHE_DIR,
+/// $XDG_CACHE_HOME/maco or ~/.cache/maco). The compiler is $MACO_CXX (words at blanks), $CXX, or
+/// the first of c++, g++, clang++ on PATH.
+std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& sources,
+                                                const CpuCompileOptions& options, Status& status);
 
 }  // namespace maco::runtime

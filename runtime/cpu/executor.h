@@ -1,4 +1,5 @@
-// Runs the contexts of one launch: one for each warp role of each CTA of each rank. Two executors run the same compiled kernel.
+// Runs the contexts of one launch: one for each warp role of each CTA of each rank. Two executors
+// run the same compiled kernel.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +30,17 @@ using CpuContexts = std::deque<CpuContext>;
 /// Tells the checker, if there is one; what `task` of every executor calls.
 void note_task(CpuContext& context, int place, bool begins);
 
-/// A thread for each context. `jitter`: random delays before tasks, waits and signals, different for each launch. A failure if the
-/// system gives fewer threads: nothing has run then.
-Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, const uint64_t* jitter);
+/// A thread for each context. `jitter`: random delays before tasks, waits and signals, different
+/// for each launch. A failure if the system gives fewer threads: nothing has run then.
+Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
+                      const uint64_t* jitter);
 
-/// One thread, a fibre for each context, switched where they wait, signal or begin a task, in an order that follows from `seed`
-/// (and the launch's epoch) alone. Time is virtual: it passes only when no fibre can go on, so that a deadlock is reported as a
-/// time-out at once. A failure if there is no memory for their stacks: nothing has run then.
-Status run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed);
+/// One thread, a fibre for each context, switched where they wait, signal or begin a task, in an
+/// order that follows from `seed` (and the launch's epoch) alone. Time is virtual: it passes only
+/// when no fibre can go on, so that a deadlock is reported as a time-out at once. A failure if
+/// there is no memory for their stacks: nothing has run then.
+Status run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
+                     uint64_t seed);
 
 /// SplitMix64: a small generator, the same everywhere.
 class Random {

@@ -1,8 +1,10 @@
-// fibre_executor.cpp: contexts as fibres of one thread; every choice of who goes next is the seed's.
+// fibre_executor.cpp: contexts as fibres of one thread; every choice of who goes next is the
+// seed's.
 //
-// A fibre that polled a word in vain can't go on before somebody stores to that word, so it isn't chosen until then. When no fibre
-// is left to choose, nothing can ever happen again but time: the virtual clock jumps, waiters look at it, and the first whose
-// deadline has passed stops the run as it would on a GPU.
+// A fibre that polled a word in vain can't go on before somebody stores to that word, so it isn't
+// chosen until then. When no fibre is left to choose, nothing can ever happen again but time: the
+// virtual clock jumps, waiters look at it, and the first whose deadline has passed stops the run as
+// it would on a GPU.
 #include <map>
 #include <vector>
 
@@ -21,7 +23,9 @@ class Fibres {
   void run();
 
  private:
-  static Fibre& fibre_of(maco_cpu::Context* c) { return *static_cast<Fibre*>(static_cast<CpuContext*>(c)->executor); }
+  static Fibre& fibre_of(maco_cpu::Context* c) {
+    return *static_cast<Fibre*>(static_cast<CpuContext*>(c)->executor);
+  }
   static Fibres& owner_of(const Fibre& fibre) { return *static_cast<Fibres*>(fibre.executor); }
   static uint64_t now(maco_cpu::Context* c) { return owner_of(fibre_of(c)).clock_; }
   static void pause(maco_cpu::Context* c, const void* word, unsigned spins);
@@ -33,7 +37,8 @@ class Fibres {
 
   FibreThread thread_;
   std::vector<Fibre*> ready_;
-  std::map<const void*, std::vector<Fibre*>> waiting_;  // by word; looked up, and emptied in order of a sort
+  // by word; looked up, and emptied in order of a sort
+  std::map<const void*, std::vector<Fibre*>> waiting_;
   size_t waiting_count_ = 0;
   Random random_;
   uint64_t clock_ = 1;
@@ -41,7 +46,8 @@ class Fibres {
   int jumps_ = 0;
 };
 
-Fibres::Fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed)
+Fibres::Fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
+               uint64_t seed)
     : thread_(code_of(library, entry)), random_(seed) {
   for (CpuContext& context : contexts) {
     context.now = now;
@@ -116,10 +122,12 @@ void Fibres::task(maco_cpu::Context* c, int place, bool begins) {
 
 }  // namespace
 
-Status run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed) {
+Status run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
+                     uint64_t seed) {
   if (contexts.empty()) return {};
   return with_fibres([&] {
-    Fibres fibres(library, entry, contexts, Random(seed ^ uint64_t{contexts.front().launch->epoch} << 32).next());
+    Fibres fibres(library, entry, contexts,
+                  Random(seed ^ uint64_t{contexts.front().launch->epoch} << 32).next());
     fibres.run();
   });
 }

@@ -31,7 +31,9 @@ class Memory {
   ~Memory() {
     if (data_) ::operator delete(data_, kAlignment);
   }
-  Memory(Memory&& other) noexcept : bytes_(other.bytes_), data_(other.data_) { other.data_ = nullptr; }
+  Memory(Memory&& other) noexcept : bytes_(other.bytes_), data_(other.data_) {
+    other.data_ = nullptr;
+  }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   Memory& operator=(Memory&&) = delete;
@@ -49,18 +51,21 @@ struct RankState {
   std::vector<Memory> tensors;
   std::vector<void*> tensor_pointers;
   Memory arena, counters, symmetric;
-  std::vector<Memory> ctas;  // their shared memory
+  std::vector<Memory> ctas;     // their shared memory
   std::vector<Report> reports;  // of its CTAs
   Launch launch{};
 
   explicit RankState(const ir::Manifest& m)
-      : arena(m.arena_bytes), counters(m.local_events * 4), symmetric(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) {
+      : arena(m.arena_bytes),
+        counters(m.local_events * 4),
+        symmetric(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) {
     for (const ir::ManifestTensor& tensor : m.tensors) {
       tensors.emplace_back(tensor.max_elements * ir::size_of(tensor.dtype));
       tensor_pointers.push_back(tensors.back().data());
     }
     reports.resize(static_cast<size_t>(m.ctas));
-    for (int64_t i = 0; i < m.ctas; ++i) ctas.emplace_back(std::max<int64_t>(m.shared_bytes, kCtaMemoryBytes));
+    for (int64_t i = 0; i < m.ctas; ++i)
+      ctas.emplace_back(std::max<int64_t>(m.shared_bytes, kCtaMemoryBytes));
   }
 };
 
@@ -71,8 +76,13 @@ void check(maco_cpu::Context* context, const void* address, uint64_t bytes, bool
 
 class LocalSession final : public CpuSession {
  public:
-  LocalSession(std::shared_ptr<CpuLibrary> library, size_t index, ir::Manifest manifest, const SessionOptions& options)
-      : library_(std::move(library)), index_(index), manifest_(std::move(manifest)), options_(options), epoch_(options.first_epoch) {
+  LocalSession(std::shared_ptr<CpuLibrary> library, size_t index, ir::Manifest manifest,
+               const SessionOptions& options)
+      : library_(std::move(library)),
+        index_(index),
+        manifest_(std::move(manifest)),
+        options_(options),
+        epoch_(options.first_epoch) {
     const auto world = static_cast<size_t>(manifest_.world);
     ranks_.reserve(world);
     for (size_t r = 0; r < world; ++r) ranks_.emplace_back(manifest_);
@@ -95,7 +105,9 @@ class LocalSession final : public CpuSession {
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
   Status set_regions(const ir::Program& program) override;
-  std::vector<Traffic> traffic() const override { return checker_ ? checker_->traffic() : std::vector<Traffic>(); }
+  std::vector<Traffic> traffic() const override {
+    return checker_ ? checker_->traffic() : std::vector<Traffic>();
+  }
   Status step(int launches, const LaunchValues& values, const std::function<void(int, int)>& before,
               const std::function<void(Stepper&)>& drive) override;
   std::vector<RankAddresses> addresses(const ir::Program& program) override;
@@ -121,29 +133,35 @@ class LocalSession final : public CpuSession {
 };
 
 Status LocalSession::check_range(int rank, size_t tensor, size_t bytes) const {
-  if (rank < 0 || rank >= manifest_.world) return Status::failure(fmt::format("no rank {} of {}", rank, manifest_.world));
-  if (tensor >= manifest_.tensors.size()) return Status::failure(fmt::format("no tensor {} of {}", tensor, manifest_.tensors.size()));
+  if (rank < 0 || rank >= manifest_.world)
+    return Status::failure(fmt::format("no rank {} of {}", rank, manifest_.world));
+  if (tensor >= manifest_.tensors.size())
+    return Status::failure(fmt::format("no tensor {} of {}", tensor, manifest_.tensors.size()));
   const ir::ManifestTensor& t = manifest_.tensors[tensor];
   if (static_cast<int64_t>(bytes) > t.max_elements * ir::size_of(t.dtype)) {
-    return Status::failure(fmt::format("'{}' has {} bytes, not {}", t.name, t.max_elements * ir::size_of(t.dtype), bytes));
+    return Status::failure(fmt::format("'{}' has {} bytes, not {}", t.name,
+                                       t.max_elements * ir::size_of(t.dtype), bytes));
   }
   return {};
 }
 
 Status LocalSession::write(int rank, size_t tensor, const void* data, size_t bytes) {
   if (Status s = check_range(rank, tensor, bytes); !s) return s;
-  if (bytes > 0) std::memcpy(ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], data, bytes);
+  if (bytes > 0)
+    std::memcpy(ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], data, bytes);
   return {};
 }
 
 Status LocalSession::read(int rank, size_t tensor, void* data, size_t bytes) {
   if (Status s = check_range(rank, tensor, bytes); !s) return s;
-  if (bytes > 0) std::memcpy(data, ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], bytes);
+  if (bytes > 0)
+    std::memcpy(data, ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], bytes);
   return {};
 }
 
 Status LocalSession::set_regions(const ir::Program& program) {
-  if (!options_.check_access) return Status::failure("the kernel was compiled without the check of accesses");
+  if (!options_.check_access)
+    return Status::failure("the kernel was compiled without the check of accesses");
   if (program.world != manifest_.world || program.ctas != manifest_.ctas) {
     return Status::failure("the regions are those of another kernel: world or CTAs differ");
   }
@@ -156,12 +174,15 @@ std::vector<RankAddresses> LocalSession::addresses(const ir::Program& program) {
   for (RankState& rank : ranks_) {
     RankAddresses a{{}, rank.arena.data(), rank.symmetric.data()};
     for (const ir::Buffer& buffer : program.buffers) {
-      auto found = std::find_if(manifest_.tensors.begin(), manifest_.tensors.end(),
-                                [&](const ir::ManifestTensor& t) { return t.name == buffer.tensor; });
+      auto found =
+          std::find_if(manifest_.tensors.begin(), manifest_.tensors.end(),
+                       [&](const ir::ManifestTensor& t) { return t.name == buffer.tensor; });
       const bool own = buffer.kind == ir::BufferKind::Temp || buffer.kind == ir::BufferKind::Slot;
-      a.tensors.push_back(own || found == manifest_.tensors.end()
-                              ? nullptr
-                              : static_cast<char*>(rank.tensor_pointers[static_cast<size_t>(found - manifest_.tensors.begin())]));
+      a.tensors.push_back(
+          own || found == manifest_.tensors.end()
+              ? nullptr
+              : static_cast<char*>(
+                    rank.tensor_pointers[static_cast<size_t>(found - manifest_.tensors.begin())]));
     }
     addresses.push_back(std::move(a));
   }
@@ -176,7 +197,8 @@ Status LocalSession::reset() {
     context[0].memory = rank.ctas.empty() ? nullptr : rank.ctas[0].data();
     context[0].launch = &rank.launch;
     context[0].access = check;
-    if (Status s = run_on_threads(*library_, library_->reset(index_), context, nullptr); !s) return s;
+    if (Status s = run_on_threads(*library_, library_->reset(index_), context, nullptr); !s)
+      return s;
   }
   needs_reset_ = false;
   return {};
@@ -207,8 +229,10 @@ Status LocalSession::run() {
     context.checker = checker_.get();
     context.task_access = &accesses.emplace_back();
   }
-  if (options_.replay) return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
-  return run_on_threads(*library_, library_->kernel(index_), contexts, options_.jitter ? &*options_.jitter : nullptr);
+  if (options_.replay)
+    return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
+  return run_on_threads(*library_, library_->kernel(index_), contexts,
+                        options_.jitter ? &*options_.jitter : nullptr);
 }
 
 Status LocalSession::set_values(const LaunchValues& values) {
@@ -222,7 +246,8 @@ Status LocalSession::set_values(const LaunchValues& values) {
   return {};
 }
 
-Status LocalSession::step(int launches, const LaunchValues& values, const std::function<void(int, int)>& before,
+Status LocalSession::step(int launches, const LaunchValues& values,
+                          const std::function<void(int, int)>& before,
                           const std::function<void(Stepper&)>& drive) {
   if (Status s = set_values(values); !s) return s;
   for (RankState& rank : ranks_) rank.arena.clear();
@@ -240,13 +265,15 @@ Status LocalSession::step(int launches, const LaunchValues& values, const std::f
     for (size_t i = first; i < contexts.size(); ++i) out.push_back(&contexts[i]);
   };
   return with_fibres([&] {
-    Stepper stepper(static_cast<int>(manifest_.world), launches, code_of(*library_, library_->kernel(index_)), open);
+    Stepper stepper(static_cast<int>(manifest_.world), launches,
+                    code_of(*library_, library_->kernel(index_)), open);
     drive(stepper);
   });
 }
 
 Status LocalSession::launch(const LaunchValues& values) {
-  if (options_.check_access && !checker_) return Status::failure("the check of accesses needs the regions of the kernel's tasks");
+  if (options_.check_access && !checker_)
+    return Status::failure("the check of accesses needs the regions of the kernel's tasks");
   if (Status s = set_values(values); !s) return s;
   if (needs_reset_)
     if (Status s = reset(); !s) return s;
@@ -285,7 +312,8 @@ Status LocalSession::bench(const LaunchValues& values, int launches, double& med
   for (int i = -2; i < std::max(launches, 1); ++i) {
     const auto start = std::chrono::steady_clock::now();
     if (Status s = launch(values); !s) return s;
-    const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::micro> elapsed =
+        std::chrono::steady_clock::now() - start;
     if (i >= 0) times.push_back(elapsed.count());
   }
   std::sort(times.begin(), times.end());
@@ -295,17 +323,20 @@ Status LocalSession::bench(const LaunchValues& values, int launches, double& med
 
 Status check_manifest(const ir::Manifest& m) {
   if (m.world < 1 || m.world > 64 || m.ctas < 1) {
-    return Status::failure(fmt::format("the kernel's manifest asks for {} ranks of {} CTAs", m.world, m.ctas));
+    return Status::failure(
+        fmt::format("the kernel's manifest asks for {} ranks of {} CTAs", m.world, m.ctas));
   }
   if (m.values.size() > static_cast<size_t>(kMaxValues)) {
-    return Status::failure(fmt::format("the kernel has {} launch values, more than the {} that fit", m.values.size(), kMaxValues));
+    return Status::failure(fmt::format("the kernel has {} launch values, more than the {} that fit",
+                                       m.values.size(), kMaxValues));
   }
   return {};
 }
 
 }  // namespace
 
-std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library, size_t index, const std::string& kernel_source,
+std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library, size_t index,
+                                             const std::string& kernel_source,
                                              const SessionOptions& options, Status& status) {
   ir::ManifestResult parsed = ir::parse_manifest(kernel_source);
   if (!parsed.manifest) {
@@ -314,21 +345,24 @@ std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library
   }
   if (status = check_manifest(*parsed.manifest); !status) return nullptr;
   try {
-    return std::make_unique<LocalSession>(std::move(library), index, std::move(*parsed.manifest), options);
+    return std::make_unique<LocalSession>(std::move(library), index, std::move(*parsed.manifest),
+                                          options);
   } catch (const std::bad_alloc&) {
     status = Status::failure("not enough memory for the tensors of all ranks");
     return nullptr;
   }
 }
 
-std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source, const SessionOptions& options, Status& status) {
+std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source,
+                                             const SessionOptions& options, Status& status) {
   ir::ManifestResult parsed = ir::parse_manifest(kernel_source);
   if (!parsed.manifest) {
     status = Status::failure(parsed.error);
     return nullptr;
   }
   if (status = check_manifest(*parsed.manifest); !status) return nullptr;
-  auto library = compile_cpu_kernels({kernel_source}, {options.check_access, options.verbose}, status);
+  auto library =
+      compile_cpu_kernels({kernel_source}, {options.check_access, options.verbose}, status);
   if (!library) return nullptr;
   return make_cpu_session(std::move(library), 0, kernel_source, options, status);
 }

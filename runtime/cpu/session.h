@@ -15,18 +15,22 @@ namespace maco::runtime {
 
 class CpuSession : public Session, public Steppable {
  public:
-  /// What each task may touch, for SessionOptions::check_access: the Program that the kernel was made from, planned and scheduled.
-  /// From then on a launch in which a task touches anything else, or doesn't write all that it declares as written, fails.
+  /// What each task may touch, for SessionOptions::check_access: the Program that the kernel was
+  /// made from, planned and scheduled. From then on a launch in which a task touches anything else,
+  /// or doesn't write all that it declares as written, fails.
   virtual Status set_regions(const ir::Program& program) = 0;
   /// After a launch with regions: what the tasks of each call of that Program moved, on all ranks.
   virtual std::vector<Traffic> traffic() const = 0;
 };
 
-/// Compiles a kernel.cu (any target's) and allocates its memory on all ranks; null with a status if that can't be. Tensors are zero.
-std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source, const SessionOptions& options, Status& status);
+/// Compiles a kernel.cu (any target's) and allocates its memory on all ranks; null with a status if
+/// that can't be. Tensors are zero.
+std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source,
+                                             const SessionOptions& options, Status& status);
 
 /// The same for kernel `index` of a library that was compiled from `kernel_source` among others.
-std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library, size_t index, const std::string& kernel_source,
+std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library, size_t index,
+                                             const std::string& kernel_source,
                                              const SessionOptions& options, Status& status);
 
 }  // namespace maco::runtime

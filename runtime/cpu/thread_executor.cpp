@@ -1,8 +1,10 @@
 // thread_executor.cpp: contexts as threads, which may be many more than the machine's CPUs.
 //
-// Who polls in vain spins a little, then yields, then sleeps until somebody stores to a word of the same bucket (a futex a bucket).
-// The buckets must not order what kernels do, or ThreadSanitizer would miss a signal without a release: they are relaxed atomics and
-// system calls. A sleep has an end, so that nothing depends on being woken.
+// Who polls in vain spins a little, then yields, then sleeps until somebody stores to a word of the
+// same bucket (a futex a bucket). The buckets must not order what kernels do, or ThreadSanitizer
+// would miss a signal without a release: they are relaxed atomics and system calls. A sleep has an
+// end, so that nothing depends on being woken.
+#include <fmt/format.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -16,8 +18,6 @@
 #include <memory>
 #include <thread>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "runtime/cpu/executor.h"
 
@@ -41,7 +41,8 @@ struct ThreadState {
   bool jitter = false;
   Random random{0};
   uint32_t until_delay = 0, gap = 1;  // places where a delay may be, before the next one
-  // A sleep takes two steps, between which the word is polled once more: registered in `bucket` at `seen`, then asleep.
+  // A sleep takes two steps, between which the word is polled once more: registered in `bucket` at
+  // `seen`, then asleep.
   Bucket* bucket = nullptr;
   const void* word = nullptr;
   uint32_t seen = 0;
@@ -58,8 +59,9 @@ ThreadState& state_of(maco_cpu::Context* context) {
 }
 
 uint64_t now(maco_cpu::Context*) {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
 }
 
 // Within a task the gaps between delays grow, so that one with a million packets has some dozens.
@@ -103,9 +105,7 @@ void pause(maco_cpu::Context* context, const void* word, unsigned spins) {
   state.leave_bucket();
 }
 
-void changing(maco_cpu::Context* context, const void*) {
-  delay(state_of(context));
-}
+void changing(maco_cpu::Context* context, const void*) { delay(state_of(context)); }
 
 void changed(maco_cpu::Context* context, const void* word) {
   Bucket& bucket = bucket_of(*state_of(context).buckets, word);
@@ -127,12 +127,14 @@ void task(maco_cpu::Context* context, int place, bool begins) {
 
 }  // namespace
 
-Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, const uint64_t* jitter) {
+Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
+                      const uint64_t* jitter) {
   auto buckets = std::make_unique<Buckets>();
   std::vector<ThreadState> states(contexts.size());
   std::vector<std::thread> threads;
   threads.reserve(contexts.size());
-  // A kernel whose contexts are not all there would wait for the others: none begins before the last has a thread.
+  // A kernel whose contexts are not all there would wait for the others: none begins before the
+  // last has a thread.
   enum : int { kHold, kBegin, kLeave };
   std::atomic<int> order{kHold};
   const auto give = [&](int what) {
@@ -166,7 +168,8 @@ Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuCon
       const size_t started = threads.size();
       give(kLeave);
       return Status::failure(
-          fmt::format("the kernel needs {} threads on the CPU, but the system gave only {} ({}): raise the limit ('ulimit -u'), compile for "
+          fmt::format("the kernel needs {} threads on the CPU, but the system gave only {} ({}): "
+                      "raise the limit ('ulimit -u'), compile for "
                       "fewer SMs, or run it on one thread with --replay",
                       contexts.size(), started, error.what()));
     }

@@ -18,7 +18,7 @@ namespace maco::runtime {
 namespace {
 
 bool is_program(const std::string& path) {
-  struct stat s {};
+  struct stat s{};
   return stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode) && access(path.c_str(), X_OK) == 0;
 }
 
@@ -50,7 +50,8 @@ std::vector<std::string> find_cpu_compiler(Status& status) {
     if (command.empty()) continue;
     const std::string program = which(command[0]);
     if (program.empty()) {
-      status = Status::failure(fmt::format("no program '{}', which ${} names as the C++ compiler", command[0], variable));
+      status = Status::failure(fmt::format("no program '{}', which ${} names as the C++ compiler",
+                                           command[0], variable));
       return {};
     }
     command[0] = program;
@@ -60,18 +61,24 @@ std::vector<std::string> find_cpu_compiler(Status& status) {
     if (std::string program = which(name); !program.empty()) return {program};
   }
   status = Status::failure(
-      "running on the CPU needs a C++ compiler, and there is no c++, g++ or clang++ on PATH; set MACO_CXX to one");
+      "running on the CPU needs a C++ compiler, and there is no c++, g++ or clang++ on PATH; set "
+      "MACO_CXX to one");
   return {};
 }
 
 std::vector<std::string> cpu_kernel_flags(bool check_access) {
-  // Not -march=native: the flags are part of the cache's key, and a cache may be shared between machines.
-  // Hidden: else the static tables of functions in classes are one for the process, whichever kernel they came from.
-  std::vector<std::string> flags = {"-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-w"};
-  // Device code stores vectors of one width to shared memory and loads them with another, as a GPU's compiler lets it.
+  // Not -march=native: the flags are part of the cache's key, and a cache may be shared between
+  // machines. Hidden: else the static tables of functions in classes are one for the process,
+  // whichever kernel they came from.
+  std::vector<std::string> flags = {
+      "-std=c++20",      "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
+      "-fno-math-errno", "-w"};
+  // Device code stores vectors of one width to shared memory and loads them with another, as a
+  // GPU's compiler lets it.
   flags.push_back("-fno-strict-aliasing");
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) flags.insert(flags.end(), {"-mavx2", "-mfma"});
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    flags.insert(flags.end(), {"-mavx2", "-mfma"});
 #endif
 #ifdef MACO_KERNEL_SANITIZE
   flags.insert(flags.end(), {"-fsanitize=" MACO_KERNEL_SANITIZE, "-fno-omit-frame-pointer", "-g1"});
@@ -81,7 +88,7 @@ std::vector<std::string> cpu_kernel_flags(bool check_access) {
 }
 
 std::string identity_of(const std::string& program) {
-  struct stat s {};
+  struct stat s{};
   if (stat(program.c_str(), &s) != 0) return program;
   return fmt::format("{} {} {}.{}", program, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
 }
@@ -101,7 +108,8 @@ bool run_command(const std::vector<std::string>& command, std::string& output) {
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   pid_t child = 0;
-  const int failed = posix_spawn(&child, command[0].c_str(), &actions, nullptr, arguments.data(), environ);
+  const int failed =
+      posix_spawn(&child, command[0].c_str(), &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   if (failed != 0) {

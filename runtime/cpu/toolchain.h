@@ -8,16 +8,19 @@
 
 namespace maco::runtime {
 
-/// The command with its first arguments, the program as a path; empty with a status if there is none.
+/// The command with its first arguments, the program as a path; empty with a status if there is
+/// none.
 std::vector<std::string> find_cpu_compiler(Status& status);
 
-/// Flags for kernels: optimisation, no contraction, the instructions that this CPU has, sanitizers of this build.
+/// Flags for kernels: optimisation, no contraction, the instructions that this CPU has, sanitizers
+/// of this build.
 std::vector<std::string> cpu_kernel_flags(bool check_access);
 
 /// What tells one compiler from another without running it: path, size and time of the program.
 std::string identity_of(const std::string& program);
 
-/// Runs a command and waits for it. False if it could not be run or did not return 0; `output` has what it wrote on both streams.
+/// Runs a command and waits for it. False if it could not be run or did not return 0; `output` has
+/// what it wrote on both streams.
 bool run_command(const std::vector<std::string>& command, std::string& output);
 
 }  // namespace maco::runtime

@@ -1,5 +1,5 @@
-// abi.cuh: what the host hands to the kernel. The same text is compiled into kernel.cu and into the host runtime
-// (runtime/host/abi.h).
+// abi.cuh: what the host hands to the kernel. The same text is compiled into kernel.cu and into the
+// host runtime (runtime/host/abi.h).
 
 namespace maco {
 
@@ -12,28 +12,36 @@ using i64 = long long;
 
 constexpr int kMaxValues = 256;
 
-// Why a CTA stopped. In host-visible memory, one a CTA; the first of its lanes to give up a wait, or to meet a bad index, writes it
-// (state 0 -> 1 -> 2). The host tells from all of them which wait the others follow from.
+// Why a CTA stopped. In host-visible memory, one a CTA; the first of its lanes to give up a wait,
+// or to meet a bad index, writes it (state 0 -> 1 -> 2). The host tells from all of them which wait
+// the others follow from.
 struct Report {
-  u32 state;       // 0 empty, 1 being written, 2 complete
-  u32 kind;        // ReportKind
-  u32 epoch;       // of the launch
+  u32 state;  // 0 empty, 1 being written, 2 complete
+  u32 kind;   // ReportKind
+  u32 epoch;  // of the launch
   i32 cta;
-  i32 place;       // task: position in the CTA's stream
-  u32 call;        // index into the manifest's calls
+  i32 place;  // task: position in the CTA's stream
+  u32 call;   // index into the manifest's calls
   u32 tile;
-  u32 event;       // kWaitLocal: local event; kWaitPeer: peer event; kWaitPacket: operand of the call
-  i32 source;      // rank waited for, or -1
+  // kWaitLocal: local event; kWaitPeer: peer event; kWaitPacket: operand of the call
+  u32 event;
+  i32 source;  // rank waited for, or -1
   u32 expected;
   u32 seen;
   u32 stopped_by;  // a wait: 0 if its deadline passed, else what Control::abort said
   i64 index;       // kBadIndex: the index found
   i64 limit;       // and the extent it must be under
 };
-enum ReportKind : u32 { kWaitLocal = 1, kWaitPeer = 2, kWaitPacket = 3, kWaitPage = 4, kBadIndex = 5 };
+enum ReportKind : u32 {
+  kWaitLocal = 1,
+  kWaitPeer = 2,
+  kWaitPacket = 3,
+  kWaitPage = 4,
+  kBadIndex = 5
+};
 
-// At the end of each rank's symmetric memory, behind the words of peer events, on the next multiple of 256; peers write `abort`:
-// 1 + the rank that stopped.
+// At the end of each rank's symmetric memory, behind the words of peer events, on the next multiple
+// of 256; peers write `abort`: 1 + the rank that stopped.
 struct Control {
   u32 abort;      // not 0: leave
   u32 heartbeat;  // grows with every task that ends on the rank
@@ -51,18 +59,20 @@ MACO_FN constexpr i64 symmetric_size(i64 slot_bytes, i64 peer_events, i64 world)
 
 // Dynamic shared memory of a CTA: its head (CtaMemory in context.cuh), then the pages.
 constexpr i64 kCtaMemoryBytes = 18432;
-MACO_FN constexpr i64 shared_bytes(i64 pages, i64 page_bytes) { return kCtaMemoryBytes + pages * page_bytes; }
+MACO_FN constexpr i64 shared_bytes(i64 pages, i64 page_bytes) {
+  return kCtaMemoryBytes + pages * page_bytes;
+}
 
 // Arguments of maco_kernel and maco_reset, by value. Addresses as seen from the rank's device.
 struct Launch {
-  void** tensors;     // one a tensor, in the manifest's order
-  char* arena;        // temporaries
-  u32* counters;      // local events
-  char** symmetric;   // world entries: symmetric memory of every rank
-  Report* reports;    // of this rank, one a CTA
-  u32 epoch;          // launch number, wraps; never repeats within 2^31 launches
+  void** tensors;    // one a tensor, in the manifest's order
+  char* arena;       // temporaries
+  u32* counters;     // local events
+  char** symmetric;  // world entries: symmetric memory of every rank
+  Report* reports;   // of this rank, one a CTA
+  u32 epoch;         // launch number, wraps; never repeats within 2^31 launches
   i32 rank;
-  u64 timeout_ns;     // without progress of any rank
+  u64 timeout_ns;  // without progress of any rank
   i32 values[kMaxValues];
 };
 

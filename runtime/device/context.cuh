@@ -1,15 +1,18 @@
-// context.cuh: the rows of the compiled-in tables, and what an op's function knows of where it runs.
+// context.cuh: the rows of the compiled-in tables, and what an op's function knows of where it
+// runs.
 
 namespace maco {
 
-// Arena of an operand: temporaries of the rank, its symmetric memory, or tensor (arena - kArenaTensors) of Launch::tensors.
+// Arena of an operand: temporaries of the rank, its symmetric memory, or tensor (arena -
+// kArenaTensors) of Launch::tensors.
 enum : u32 { kArenaTemps = 0, kArenaSymmetric = 1, kArenaTensors = 2 };
 
 struct alignas(16) Operand {
   u32 offset256;  // in units of 256 bytes
   u32 arena;
-  u32 copies;     // slots: launches take turns; a power of two, so that turns stay in order where the epoch wraps
-  u32 copy256;    // bytes of one copy / 256
+  // slots: launches take turns; a power of two, so that turns stay in order where the epoch wraps
+  u32 copies;
+  u32 copy256;  // bytes of one copy / 256
 };
 struct alignas(8) CallRow {
   u32 first_operand;
@@ -19,24 +22,27 @@ struct alignas(8) CallRow {
 struct alignas(16) TaskRow {
   u32 call : 20, guard : 12;  // guards[guard]: the ranks that run it
   u32 tile;
-  u32 sync;                   // its waits, then its signals, from syncs[sync] on
+  u32 sync;  // its waits, then its signals, from syncs[sync] on
   u16 waits;
-  u16 signals : 15, packets : 1;  // packets: what it puts travels in packets whose flags say that it is there
+  // packets: what it puts travels in packets whose flags say that it is there
+  u16 signals : 15, packets : 1;
 };
 // kSyncLocalSys: as kSyncLocal, at sys scope.
 enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2 };
-enum SyncWho : u8 { kWhoSelf = 0, kWhoOthers = 1, kWhoAll = 2, kWhoRank = 3, kWhoShift = 4 };  // as ir::RankRef::Kind
+// as ir::RankRef::Kind
+enum SyncWho : u8 { kWhoSelf = 0, kWhoOthers = 1, kWhoAll = 2, kWhoRank = 3, kWhoShift = 4 };
 struct alignas(16) SyncRow {
   u32 event;
   u32 count;  // local: arrivals a launch
   u8 kind, who;
-  u16 lag;    // waits: for launch (epoch - lag)
-  i32 n;      // kWhoRank: the rank; kWhoShift: added to the own rank
+  u16 lag;  // waits: for launch (epoch - lag)
+  i32 n;    // kWhoRank: the rank; kWhoShift: added to the own rank
 };
 
 constexpr int kScratchBytes = 16384;
 constexpr int kMaxPages = 32;
-constexpr int kStagedOperands = 24;  // whose addresses are worked out while the task waits; any further ones on use
+// whose addresses are worked out while the task waits; any further ones on use
+constexpr int kStagedOperands = 24;
 constexpr int kMaxWorld = 64;
 
 // What a warp role of the CTA keeps for itself.
@@ -47,9 +53,11 @@ struct RoleMemory {
 
 // The head of the CTA's shared memory; the pages follow it.
 struct CtaMemory {
-  u32 stop;    // not 0: an abort has been seen, leave at the next barrier
-  u32 freed;   // pages that the consumers have released
-  u32 passed;  // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs it
+  u32 stop;   // not 0: an abort has been seen, leave at the next barrier
+  u32 freed;  // pages that the consumers have released
+  // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs
+  // it
+  u32 passed;
   u32 reported;  // 1 once somebody writes the CTA's report
   float reduce[32];
   alignas(8) u64 landings[kMaxPages];
@@ -63,14 +71,14 @@ struct Context {
   CtaMemory* memory;
   RoleMemory* mine;
   int world;
-  i64 control_at;       // offset of Control in symmetric memory
-  int place = 0;        // of the current task in the CTA's stream
+  i64 control_at;  // offset of Control in symmetric memory
+  int place = 0;   // of the current task in the CTA's stream
   u32 call = 0, tile = 0;
-  u32 packet_flag;      // of the packets that the current task sends
+  u32 packet_flag;  // of the packets that the current task sends
   // The ring of pages, as this role sees it.
   char* pages = nullptr;
   int page_count = 0, page_bytes = 0;
-  u32 page_index = 0;   // pages acquired (loader) or waited for (consumers) so far
+  u32 page_index = 0;                 // pages acquired (loader) or waited for (consumers) so far
   u32 page_slot = 0, page_round = 0;  // page_index modulo and divided by page_count
   u32 pages_released = 0;             // by the consumers
 
@@ -92,15 +100,18 @@ struct Context {
   MACO_FN char* symmetric(int r) const { return mine->symmetric[r]; }
   MACO_FN Control* control(int r) const { return (Control*)(mine->symmetric[r] + control_at); }
 
-  // A hint that the CTA is to leave: differs between lanes until the next barrier. `any_stopped` is that barrier.
+  // A hint that the CTA is to leave: differs between lanes until the next barrier. `any_stopped` is
+  // that barrier.
   MACO_FN bool stopped() const { return load_relaxed(&memory->stop) != 0; }
   MACO_FN bool any_stopped() const { return cta_any(stopped()); }
 
-  // An index that only the data knows is out of range; the caller skips the access and goes on to its next barrier.
+  // An index that only the data knows is out of range; the caller skips the access and goes on to
+  // its next barrier.
   MACO_FN void bad_index(i64 index, i64 limit);
 };
 
-MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, u32 stopped_by, i64 index, i64 limit) {
+MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected,
+                          u32 seen, u32 stopped_by, i64 index, i64 limit) {
   Report* r = ctx.launch.reports + ctx.cta();
   store_relaxed(&r->state, 1);
   r->kind = kind;
@@ -121,8 +132,10 @@ MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u
 
 // Stops the run: records why if the CTA has no record yet, tells all peers unless they know.
 // Out of line: rare, and it would be inlined into every wait loop.
-MACO_OP void stop_run(Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen, u32 stopped_by, i64 index, i64 limit) {
-  if (claim(&ctx.memory->reported)) write_report(ctx, kind, event, source, expected, seen, stopped_by, index, limit);
+MACO_OP void stop_run(Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen,
+                      u32 stopped_by, i64 index, i64 limit) {
+  if (claim(&ctx.memory->reported))
+    write_report(ctx, kind, event, source, expected, seen, stopped_by, index, limit);
   store_relaxed(&ctx.memory->stop, 1);
   if (stopped_by != 0 || !claim(&ctx.control(ctx.rank())->claim)) return;
   for (int r = 0; r < ctx.world; ++r) {
@@ -130,7 +143,9 @@ MACO_OP void stop_run(Context& ctx, u32 kind, u32 event, int source, u32 expecte
     if (load_relaxed(word) == 0) store_release_sys(word, (u32)ctx.rank() + 1);
   }
 }
-MACO_FN void Context::bad_index(i64 index, i64 limit) { stop_run(*this, kBadIndex, 0, -1, 0, 0, 0, index, limit); }
+MACO_FN void Context::bad_index(i64 index, i64 limit) {
+  stop_run(*this, kBadIndex, 0, -1, 0, 0, 0, index, limit);
+}
 
 // A number that device code gets from the compiler or from the host at launch.
 template <i64 N>
@@ -158,7 +173,8 @@ struct Args {
   const Operand* rows;
   template <class T>
   MACO_FN T* ptr(int i) const {
-    return (T*)(i < kStagedOperands ? ctx.mine->operands[i] : operand_address(ctx, table_load(rows + i)));
+    return (T*)(i < kStagedOperands ? ctx.mine->operands[i]
+                                    : operand_address(ctx, table_load(rows + i)));
   }
   // Slot operand i on another rank.
   template <class T>
@@ -169,11 +185,13 @@ struct Args {
 
 // Over all lanes of the warp, in a fixed order; all get the result.
 MACO_FN float warp_sum(float value) {
-  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = fadd(value, shuffle_xor(value, mask));
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
+    value = fadd(value, shuffle_xor(value, mask));
   return value;
 }
 MACO_FN float warp_max(float value) {
-  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = fn::maximum(value, shuffle_xor(value, mask));
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
+    value = fn::maximum(value, shuffle_xor(value, mask));
   return value;
 }
 

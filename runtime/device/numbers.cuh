@@ -36,10 +36,10 @@ constexpr bool is_same = false;
 template <class A>
 constexpr bool is_same<A, A> = true;
 
-// ---- conversions by bits -----------------------------------------------------------------------------------------------------
+// ---- conversions by bits ----------------------------------------------------
 
-// Rounds to the nearest even number of a format with `kMantissa` bits of mantissa and exponents from `kMinExponent` on; codes
-// above kMax (without the sign) become kOverflow, NaN becomes kNan.
+// Rounds to the nearest even number of a format with `kMantissa` bits of mantissa and exponents
+// from `kMinExponent` on; codes above kMax (without the sign) become kOverflow, NaN becomes kNan.
 template <int kMantissa, int kMinExponent, u32 kMax, u32 kOverflow, u32 kNan>
 MACO_FN u32 round_bits(u32 x, u32 sign_shift) {
   u32 sign = (x >> 31) << sign_shift;
@@ -63,13 +63,14 @@ MACO_FN u32 bf16_bits(u32 x) {
   return (x + 0x7fffu + ((x >> 16) & 1u)) >> 16;
 }
 
-// Magnitude bits of a small float, moved to where f32 has them; the product puts the exponent right, subnormals included.
+// Magnitude bits of a small float, moved to where f32 has them; the product puts the exponent
+// right, subnormals included.
 MACO_FN float widen(u32 magnitude, float scale, bool special, u32 special_bits, u32 sign) {
   float value = fmul(float_of(magnitude), scale);
   return float_of((special ? special_bits : bits_of(value)) | (sign << 31));
 }
 
-// ---- to_acc: exact -----------------------------------------------------------------------------------------------------------
+// ---- to_acc: exact ----------------------------------------------------------
 
 MACO_FN float to_acc(float x) { return x; }
 MACO_FN i32 to_acc(i32 x) { return x; }
@@ -80,22 +81,27 @@ MACO_FN float to_acc(f16 x) {
     return f16_to_float(x.bits);
   } else {
     u32 m = (x.bits & 0x7fffu) << 13;
-    return widen(m, 5.192296858534828e33f, (x.bits & 0x7c00u) == 0x7c00u, m | 0x7f800000u, x.bits >> 15);  // 2^112
+    // 2^112
+    return widen(m, 5.192296858534828e33f, (x.bits & 0x7c00u) == 0x7c00u, m | 0x7f800000u,
+                 x.bits >> 15);
   }
 }
 MACO_FN float to_acc(f8e5m2 x) {
   u32 m = (x.bits & 0x7fu) << 21;
-  return widen(m, 5.192296858534828e33f, (x.bits & 0x7cu) == 0x7cu, m | 0x7f800000u, (u32)x.bits >> 7);  // 2^112
+  // 2^112
+  return widen(m, 5.192296858534828e33f, (x.bits & 0x7cu) == 0x7cu, m | 0x7f800000u,
+               (u32)x.bits >> 7);
 }
 MACO_FN float to_acc(f8e4m3 x) {
   u32 m = (x.bits & 0x7fu) << 20;
-  return widen(m, 1.329227995784916e36f, (x.bits & 0x7fu) == 0x7fu, 0x7fc00000u, (u32)x.bits >> 7);  // 2^120
+  // 2^120
+  return widen(m, 1.329227995784916e36f, (x.bits & 0x7fu) == 0x7fu, 0x7fc00000u, (u32)x.bits >> 7);
 }
 
-// ---- from_acc: rounds to nearest even; float to integer truncates and saturates, NaN to 0; f8 saturates ----------------------
+// ---- from_acc: rounds to even; float to integer truncates and saturates ------
 
-// An integer as f32 for a second rounding: where f32 can't hold it, the last bit is set, so that rounding twice gives what
-// rounding once does.
+// An integer as f32 for a second rounding: where f32 can't hold it, the last bit is set, so that
+// rounding twice gives what rounding once does.
 MACO_FN float sticky_float(i32 x) {
   u32 a = x < 0 ? 0u - (u32)x : (u32)x;
   if (a >= 0x1000000u) {
@@ -207,7 +213,7 @@ MACO_FN Y convert(X x) {
   }
 }
 
-// ---- functions of elements ---------------------------------------------------------------------------------------------------
+// ---- functions of elements --------------------------------------------------
 
 namespace fn {
 
@@ -229,15 +235,17 @@ MACO_FN i32 relu(i32 x) { return x > 0 ? x : 0; }
 MACO_FN float exp(float x) { return fexp(x); }
 MACO_FN float tanh(float x) { return ftanh(x); }
 
-// The functions below vanish for negative x. They keep their digits there: no 1 - (nearly 1), no exponential that overflows or loses
-// bits where the result has them all, and exponents with what their rounding to f32 left over.
+// The functions below vanish for negative x. They keep their digits there: no 1 - (nearly 1), no
+// exponential that overflows or loses bits where the result has them all, and exponents with what
+// their rounding to f32 left over.
 
 MACO_FN float magnitude(float x) { return x < 0.0f ? -x : x; }
 MACO_FN float sigmoid(float x) {
   const float e = fexp(-magnitude(x));
   return fdiv(x < 0.0f ? e : 1.0f, fadd(1.0f, e));
 }
-// x / (1 + e^-y), where y has the sign of x and root is e^(-|y| / 2): e^-|y| may be too small for f32 where x e^-|y| is not.
+// x / (1 + e^-y), where y has the sign of x and root is e^(-|y| / 2): e^-|y| may be too small for
+// f32 where x e^-|y| is not.
 MACO_FN float gated(float x, float root) {
   const float weighed = x < 0.0f ? fmul(fmul(x, root), root) : x;
   return fdiv(weighed, ffma(root, root, 1.0f));
@@ -250,7 +258,8 @@ MACO_FN float exp_minus(float value, float rest) {
 
 MACO_FN float silu(float x) { return gated(x, fexp(fmul(-0.5f, magnitude(x)))); }
 constexpr float kGeluEnds = 15.0f;  // below -15 both gelus are 0 in f32
-// x times the normal distribution's share below x. The share below -t is e^(-t^2 / 2) p / q, with p / q to 7e-9 on [0, 15].
+// x times the normal distribution's share below x. The share below -t is e^(-t^2 / 2) p / q, with p
+// / q to 7e-9 on [0, 15].
 MACO_FN float gelu(float x) {
   const float t = minimum(magnitude(x), kGeluEnds);
   float p = 0.00415321037820982f;
@@ -271,10 +280,13 @@ MACO_FN float gelu(float x) {
 // x / (1 + e^-y) with y = 2 sqrt(2 / pi) (x + 0.044715 x^3), which is 0.5 x (1 + tanh(y / 2)).
 MACO_FN float gelu_tanh(float x) {
   // y / 2 = t (a + b t^2): each step with what its rounding left over.
-  constexpr float kA = 0.797884583f, kARest = -2.26703403e-08f, kB = 0.0356774069f, kBRest = 1.19941623e-09f;
+  constexpr float kA = 0.797884583f, kARest = -2.26703403e-08f, kB = 0.0356774069f,
+                  kBRest = 1.19941623e-09f;
   const float t = minimum(magnitude(x), kGeluEnds);
   const float square = fmul(t, t), square_rest = ffma(t, t, -square);
-  const float cubic = fmul(kB, square), cubic_rest = ffma(kB, square_rest, fadd(ffma(kB, square, -cubic), fmul(kBRest, square)));
+  const float cubic = fmul(kB, square),
+              cubic_rest =
+                  ffma(kB, square_rest, fadd(ffma(kB, square, -cubic), fmul(kBRest, square)));
   const float slope = fadd(kA, cubic);
   const float high = kA > cubic ? kA : cubic, low = kA > cubic ? cubic : kA;
   const float slope_rest = fadd(fsub(low, fsub(slope, high)), fadd(cubic_rest, kARest));

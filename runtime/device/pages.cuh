@@ -1,7 +1,8 @@
 // pages.cuh: the ring of shared-memory pages that a CTA's loader fills ahead of its consumers.
 //
-// Pages are used in the order of the ring. The loader may run ahead as far as pages are free; a page is the consumers' once the
-// copies of all loader lanes have landed in it, however many pages are still in flight behind it.
+// Pages are used in the order of the ring. The loader may run ahead as far as pages are free; a
+// page is the consumers' once the copies of all loader lanes have landed in it, however many pages
+// are still in flight behind it.
 
 namespace maco {
 
@@ -22,14 +23,16 @@ MACO_FN char* page_acquire(Context& ctx) {
   return ctx.pages + (i64)ctx.page_slot * ctx.page_bytes;
 }
 
-// Loader: copies `count` elements into the acquired page, asynchronously where the machine can and both sides are aligned to 16.
+// Loader: copies `count` elements into the acquired page, asynchronously where the machine can and
+// both sides are aligned to 16.
 template <class T>
 MACO_FN void page_copy(Context& ctx, char* to, const T* from, i64 count) {
   (void)ctx;
   i64 done = 0;
   if ((((u64)to | (u64)from) & 15) == 0) {
     i64 chunks = count * (i64)sizeof(T) / 16;
-    for (i64 i = loader_lane(); i < chunks; i += kLoaderLanes) copy16(to + i * 16, (const char*)from + i * 16);
+    for (i64 i = loader_lane(); i < chunks; i += kLoaderLanes)
+      copy16(to + i * 16, (const char*)from + i * 16);
     done = chunks * 16 / (i64)sizeof(T);
   }
   T* elements = (T*)to;
@@ -46,7 +49,8 @@ MACO_FN void page_publish(Context& ctx) {
   }
 }
 
-// Consumers: the next page, or nullptr (for all lanes) if the run stops. Contains a barrier. Several pages may be held.
+// Consumers: the next page, or nullptr (for all lanes) if the run stops. Contains a barrier.
+// Several pages may be held.
 MACO_FN const char* page_wait(Context& ctx) {
   const u64* landing = &ctx.memory->landings[ctx.page_slot];
   bool ok = true;
@@ -69,7 +73,8 @@ MACO_FN const char* page_wait(Context& ctx) {
   return page;
 }
 
-// Consumers: the page that was waited for first and not yet released is free again. Contains a barrier.
+// Consumers: the page that was waited for first and not yet released is free again. Contains a
+// barrier.
 MACO_FN void page_release(Context& ctx) {
   cta_sync();
   ++ctx.pages_released;

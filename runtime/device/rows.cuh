@@ -1,4 +1,5 @@
-// rows.cuh: what ops over rows share: who works on a row together, reading it in vectors, summing it in a fixed order.
+// rows.cuh: what ops over rows share: who works on a row together, reading it in vectors, summing
+// it in a fixed order.
 
 namespace maco {
 
@@ -12,7 +13,8 @@ MACO_FN constexpr i64 power_above(i64 n) {
   while (power < n) power *= 2;
   return power;
 }
-// Elements of the widest vector of at most `bytes` (a power of two) that starts at every multiple of n elements.
+// Elements of the widest vector of at most `bytes` (a power of two) that starts at every multiple
+// of n elements.
 MACO_FN constexpr int vector_width(i64 n, i64 element_bytes, i64 bytes = 16) {
   int v = 1;
   while (2 * v * element_bytes <= bytes && n % (2 * v) == 0) v *= 2;
@@ -28,7 +30,8 @@ struct Either<false, A, B> {
   using type = B;
 };
 
-// The lanes that work on one row. A warp a row lets eight rows go on at once; the whole CTA is quicker for a long one.
+// The lanes that work on one row. A warp a row lets eight rows go on at once; the whole CTA is
+// quicker for a long one.
 struct WarpTeam {
   static constexpr int kSize = kWarpLanes, kTeams = kWarps;
   static MACO_FN int team() { return warp(); }
@@ -39,11 +42,13 @@ struct CtaTeam {
   static MACO_FN int team() { return 0; }
   static MACO_FN int at() { return lane(); }
 };
-// Chosen by the row's length alone, so that a row has the same bits however rows are cut into tiles.
+// Chosen by the row's length alone, so that a row has the same bits however rows are cut into
+// tiles.
 template <i64 N>
 using TeamFor = typename Either<(N >= 2048), CtaTeam, WarpTeam>::type;
 
-// Combines one value of each lane of the team in a fixed order; all get the result. Of CTAs: a barrier on both sides.
+// Combines one value of each lane of the team in a fixed order; all get the result. Of CTAs: a
+// barrier on both sides.
 template <class Team, class A, class Op>
 MACO_FN A team_reduce(Context& ctx, A value, Op op) {
   for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = op(value, shuffle_xor(value, mask));
@@ -58,14 +63,16 @@ MACO_FN A team_reduce(Context& ctx, A value, Op op) {
   return value;
 }
 
-// A lane's share of a sum over kSteps vectors. A lone lane keeps eight sums side by side, which its vector unit adds at once. Every
-// kFold vectors they are folded into a total, every kFold of these into another, and so on: no sum has so many terms that their
-// roundings add up.
+// A lane's share of a sum over kSteps vectors. A lone lane keeps eight sums side by side, which its
+// vector unit adds at once. Every kFold vectors they are folded into a total, every kFold of these
+// into another, and so on: no sum has so many terms that their roundings add up.
 constexpr i64 kFold = 64;
 template <class A, i64 kSteps>
 struct Sum {
   static constexpr int kParts = kWarpLanes == 1 ? 8 : 1;
-  static constexpr int kLevels = kSteps <= kFold * kFold ? 1 : kSteps <= kFold * kFold * kFold ? 2 : 3;
+  static constexpr int kLevels = kSteps <= kFold * kFold           ? 1
+                                 : kSteps <= kFold * kFold * kFold ? 2
+                                                                   : 3;
   A part[kParts] = {};
   A level[kLevels] = {};
   MACO_FN void add(int i, A x) { part[i % kParts] = fn::add(part[i % kParts], x); }
@@ -99,11 +106,12 @@ struct Sum {
   }
 };
 
-// How a team walks a row of N elements, V at a time. Where a lane's share is small it is `held` in registers between passes.
+// How a team walks a row of N elements, V at a time. Where a lane's share is small it is `held` in
+// registers between passes.
 template <class Team, i64 N, int V>
 struct Walk {
   static constexpr i64 kSteps = (N / V + Team::kSize - 1) / Team::kSize;
-  static constexpr bool kHeld = kWarpLanes > 1 && kSteps * V <= 32;
+  static constexpr bool kHeld = kWarpLanes > 1 && kSteps* V <= 32;
   static constexpr i64 kStride = (i64)Team::kSize * V;
   static MACO_FN i64 first() { return (i64)Team::at() * V; }
   // f(step, first element) for each vector of this lane among the first n elements.
@@ -137,8 +145,8 @@ struct Held {
       return gload_vec<V>(row + i);
     }
   }
-  // f(step, first element, vector) for each vector of this lane. What is not held is loaded four vectors at a time: a lane that
-  // waited for each would see the memory's latency and nothing else.
+  // f(step, first element, vector) for each vector of this lane. What is not held is loaded four
+  // vectors at a time: a lane that waited for each would see the memory's latency and nothing else.
   template <class F>
   MACO_FN void visit(i64 n, F f) const {
     if constexpr (W::kHeld || kWarpLanes == 1) {

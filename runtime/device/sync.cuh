@@ -2,16 +2,18 @@
 
 namespace maco {
 
-// How many quarters of the time-out a wait lasts without progress. A CTA reports one wait, the first to expire: that of its consumers,
-// which its loader's follows from, and of a task that waits for this rank and for others the one for this rank, since the others run the
-// same Program and may be stuck in the same place.
+// How many quarters of the time-out a wait lasts without progress. A CTA reports one wait, the
+// first to expire: that of its consumers, which its loader's follows from, and of a task that waits
+// for this rank and for others the one for this rank, since the others run the same Program and may
+// be stuck in the same place.
 enum Patience : int {
   kPatienceLocal = 4,
   kPatienceOther = 5,   // for other ranks, and of consumers for a page
   kPatienceLoader = 7,  // for the CTA's consumers
 };
 
-// Bounds a wait. The deadline counts time in which no rank's heartbeat moved; it is looked at in quarters.
+// Bounds a wait. The deadline counts time in which no rank's heartbeat moved; it is looked at in
+// quarters.
 struct Watch {
   Context& ctx;
   const void* word;
@@ -19,16 +21,25 @@ struct Watch {
   const int source;
   const int quarters;
   int quarters_left;  // until the deadline
-  int abort_looks;     // that see an abort before this wait ends: those that explain more come first
+  // that see an abort before this wait ends: those that explain more come first
+  int abort_looks;
   u32 stopped_by = 0;  // what the abort word said then
   u32 spins = 0;
   u64 since = 0;
   u32 beats = 0;
 
   MACO_FN Watch(Context& c, const void* w, Patience patience, u32 k, u32 e = 0, int s = -1)
-      : ctx(c), word(w), kind(k), event(e), source(s), quarters(patience), quarters_left(patience), abort_looks(2 * (patience - kPatienceLocal)) {}
+      : ctx(c),
+        word(w),
+        kind(k),
+        event(e),
+        source(s),
+        quarters(patience),
+        quarters_left(patience),
+        abort_looks(2 * (patience - kPatienceLocal)) {}
 
-  // After a look at the word in vain. False: the wait is over, because the run stops or the deadline passed; `give_up` comes next.
+  // After a look at the word in vain. False: the wait is over, because the run stops or the
+  // deadline passed; `give_up` comes next.
   MACO_FN bool again() {
     ++spins;
     if (spins % kSpinsPerLook == 0 && !look()) return false;
@@ -37,7 +48,9 @@ struct Watch {
   }
   MACO_FN bool look();
   // Records what the wait was for.
-  MACO_FN void give_up(u32 expected, u32 seen) { stop_run(ctx, kind, event, source, expected, seen, stopped_by, 0, 0); }
+  MACO_FN void give_up(u32 expected, u32 seen) {
+    stop_run(ctx, kind, event, source, expected, seen, stopped_by, 0, 0);
+  }
 };
 
 MACO_FN u32 all_heartbeats(const Context& ctx) {
@@ -93,14 +106,18 @@ MACO_FN u32* peer_word(const Context& ctx, i64 peer_words_at, u32 event, int on,
 }
 
 // A counter of the rank, at the scope of its event.
-MACO_FN u32 load_acquire_counter(bool sys, const u32* word) { return sys ? load_acquire_sys(word) : load_acquire_gpu(word); }
+MACO_FN u32 load_acquire_counter(bool sys, const u32* word) {
+  return sys ? load_acquire_sys(word) : load_acquire_gpu(word);
+}
 MACO_FN void add_release_counter(bool sys, u32* word) {
-  if (sys) add_release_sys(word, 1);
-  else add_release_gpu(word, 1);
+  if (sys)
+    add_release_sys(word, 1);
+  else
+    add_release_gpu(word, 1);
 }
 
-// The lanes poll the task's waits, one source each. False for a lane that gave up; the caller makes that uniform with the barrier
-// that rule 2 asks for.
+// The lanes poll the task's waits, one source each. False for a lane that gave up; the caller makes
+// that uniform with the barrier that rule 2 asks for.
 template <class Kernel>
 MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
   constexpr int kWorld = Kernel::kWorld;
@@ -113,7 +130,8 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
       u32 target = (ctx.epoch() - row.lag) * row.count;
       const u32* word = ctx.launch.counters + row.event;
       Watch watch(ctx, word, kPatienceLocal, kWaitLocal, row.event);
-      for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target); seen = load_acquire_counter(sys, word)) {
+      for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target);
+           seen = load_acquire_counter(sys, word)) {
         if (watch.again()) continue;
         watch.give_up(target, seen);
         return false;
@@ -122,7 +140,8 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
       u32 target = ctx.epoch() - row.lag;
       const u32* word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
       Watch watch(ctx, word, kPatienceOther, kWaitPeer, row.event, source);
-      for (u32 seen = load_acquire_sys(word); !reached(seen, target); seen = load_acquire_sys(word)) {
+      for (u32 seen = load_acquire_sys(word); !reached(seen, target);
+           seen = load_acquire_sys(word)) {
         if (watch.again()) continue;
         watch.give_up(target, seen);
         return false;
@@ -132,7 +151,8 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
   return true;
 }
 
-// After a barrier behind which all writes of the task are: each signal is one lane's release at the event's scope.
+// After a barrier behind which all writes of the task are: each signal is one lane's release at the
+// event's scope.
 template <class Kernel>
 MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool local_only) {
   constexpr int kWorld = Kernel::kWorld;
@@ -143,7 +163,8 @@ MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool loc
     if (row.kind == kSyncLocal || sys) {
       if (to == 0) add_release_counter(sys, ctx.launch.counters + row.event);
     } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, kWorld)) {
-      store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()), ctx.epoch());
+      store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()),
+                        ctx.epoch());
     }
   }
 }
@@ -151,7 +172,8 @@ MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool loc
 // What no packet of a launch near `epoch` has for a flag.
 MACO_FN u32 no_flag(u32 epoch) { return epoch ^ 0x80000000u; }
 
-MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand, int source) {
+MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
+                                int source) {
   Watch watch(ctx, slot, kPatienceOther, kWaitPacket, (u32)operand, source);
   for (;;) {
     u64 packet = packet_load(slot);
@@ -162,9 +184,10 @@ MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& da
     return false;
   }
 }
-// Waits for the packet of this launch. False: the run stops; the lane goes on to its next barrier without using `data`.
-// `operand` and `source` are for the report.
-MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int operand, int source) {
+// Waits for the packet of this launch. False: the run stops; the lane goes on to its next barrier
+// without using `data`. `operand` and `source` are for the report.
+MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
+                         int source) {
   u64 packet = packet_load(slot);
   data = (u32)packet;
   if ((u32)(packet >> 32) == flag) return true;

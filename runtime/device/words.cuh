@@ -1,5 +1,6 @@
-// words.cuh: the machine's words on a GPU: who runs, barriers, memory and flags, conversions that the architecture has.
-// runtime/cpu/words/words.h has the same words for a host compiler. Nothing else in kernel.cu differs between the two.
+// words.cuh: the machine's words on a GPU: who runs, barriers, memory and flags, conversions that
+// the architecture has. runtime/cpu/words/words.h has the same words for a host compiler. Nothing
+// else in kernel.cu differs between the two.
 
 #ifndef MACO_CPU
 
@@ -30,7 +31,7 @@ using i64 = long long;
 #define MACO_HAS_F8 0
 #endif
 
-// ---- who runs: eight consumer warps and one loader warp ----------------------------------------------------------------------
+// ---- who runs: eight consumer warps and one loader warp ---------------------
 
 constexpr int kLanes = 256;
 constexpr int kWarpLanes = 32;
@@ -53,15 +54,17 @@ MACO_FN char* cta_memory() {
   return maco_shared;
 }
 
-// ---- barriers, votes, shuffles -----------------------------------------------------------------------------------------------
+// ---- barriers, votes, shuffles ----------------------------------------------
 
-// Of the consumers. Barrier 0 is __syncthreads(), which includes the loader and stands at the start of the kernel only.
+// Of the consumers. Barrier 0 is __syncthreads(), which includes the loader and stands at the start
+// of the kernel only.
 MACO_FN void cta_sync() { asm volatile("barrier.sync 1, 256;" ::: "memory"); }
 // A barrier of the consumers that also tells all of them whether any passed true.
 MACO_FN bool cta_any(bool value) {
   u32 any;
   asm volatile(
-      "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.or.pred q, 1, 256, p;\n\tselp.u32 %0, 1, 0, q;\n\t}"
+      "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.or.pred q, 1, 256, "
+      "p;\n\tselp.u32 %0, 1, 0, q;\n\t}"
       : "=r"(any)
       : "r"((u32)value)
       : "memory");
@@ -73,18 +76,21 @@ MACO_FN bool warp_any(bool value) { return __any_sync(0xffffffffu, value) != 0; 
 MACO_FN bool initializes() { return threadIdx.x == 0; }
 MACO_FN void start_sync() { __syncthreads(); }
 
-MACO_FN float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+MACO_FN float shuffle_xor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
 MACO_FN i32 shuffle_xor(i32 value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
-// ---- arithmetic: correctly rounded or within 2 ulp, never the fast approximations --------------------------------------------
+// ---- arithmetic: correctly rounded or within 2 ulp, nothing faster -----------
 
 MACO_FN float fexp(float x) { return expf(x); }
 MACO_FN float ftanh(float x) { return tanhf(x); }
 MACO_FN float fsin(float x) { return sinf(x); }
 MACO_FN float fcos(float x) { return cosf(x); }
 MACO_FN float frsqrt(float x) { return __fdiv_rn(1.0f, __fsqrt_rn(x)); }
-// Ops compute with these, never with operators: a compiler may contract the product and the sum of operators, even those of two
-// fused ops, into one operation that rounds once (nvcc does by default), and the bits would depend on flags and on fusing.
+// Ops compute with these, never with operators: a compiler may contract the product and the sum of
+// operators, even those of two fused ops, into one operation that rounds once (nvcc does by
+// default), and the bits would depend on flags and on fusing.
 MACO_FN float fadd(float a, float b) { return __fadd_rn(a, b); }
 MACO_FN float fsub(float a, float b) { return __fsub_rn(a, b); }
 MACO_FN float fmul(float a, float b) { return __fmul_rn(a, b); }
@@ -93,7 +99,7 @@ MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
 MACO_FN float float_of(u32 x) { return __uint_as_float(x); }
 
-// ---- conversions in hardware; numbers.cuh does by bits what a machine lacks --------------------------------------------------
+// ---- conversions in hardware; numbers.cuh has the others, by bits ------------
 
 constexpr bool kHasF16 = true;
 constexpr bool kHasBf16 = MACO_HAS_ASYNC_COPY;
@@ -131,7 +137,7 @@ MACO_FN u8 float_to_e5m2(float x) {
   return (u8)r;
 }
 
-// ---- global memory -----------------------------------------------------------------------------------------------------------
+// ---- global memory ----------------------------------------------------------
 
 // All accesses of ops to global memory go through these words.
 template <class T, int N>
@@ -154,7 +160,8 @@ MACO_FN Vec<T, N> gload_vec(const T* p) {
 template <int N, class T>
 MACO_FN void gstore_vec(T* p, Vec<T, N> v) {
   static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
-  // By words: the compiler stores members smaller than a word one by one. (NVRTC has no memcpy for hosts' headers; a union does.)
+  // By words: the compiler stores members smaller than a word one by one. (NVRTC has no memcpy for
+  // hosts' headers; a union does.)
   union Words {
     Vec<T, N> v;
     u32 w[sizeof(Vec<T, N>) < 4 ? 1 : sizeof(Vec<T, N>) / 4];
@@ -182,13 +189,16 @@ MACO_FN void peer_store_vec(T* p, Vec<T, N> v) {
 // A row of a constant table.
 template <class T>
 MACO_FN T table_load(const T* p) {
-  static_assert(sizeof(T) == 16 || sizeof(T) == 8 || sizeof(T) == 4, "rows of tables are 4, 8 or 16 bytes");
+  static_assert(sizeof(T) == 16 || sizeof(T) == 8 || sizeof(T) == 4,
+                "rows of tables are 4, 8 or 16 bytes");
   union {
     u32 w[sizeof(T) / 4];
     T row;
   } u;
   if constexpr (sizeof(T) == 16) {
-    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(u.w[0]), "=r"(u.w[1]), "=r"(u.w[2]), "=r"(u.w[3]) : "l"(p));
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(u.w[0]), "=r"(u.w[1]), "=r"(u.w[2]), "=r"(u.w[3])
+        : "l"(p));
   } else if constexpr (sizeof(T) == 8) {
     asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(u.w[0]), "=r"(u.w[1]) : "l"(p));
   } else {
@@ -197,7 +207,7 @@ MACO_FN T table_load(const T* p) {
   return u.row;
 }
 
-// ---- flags: the release and the acquire are on the word itself ---------------------------------------------------------------
+// ---- flags: the release and the acquire are on the word itself --------------
 
 MACO_FN u32 load_acquire_gpu(const u32* p) {
   u32 v;
@@ -224,15 +234,21 @@ MACO_FN u32 load_acquire_cta(const u32* p) {
   asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
-MACO_FN void store_release_cta(u32* p, u32 v) { asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+MACO_FN void store_release_cta(u32* p, u32 v) {
+  asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
 // Words that order nothing.
 MACO_FN u32 load_relaxed(const u32* p) {
   u32 v;
   asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
-MACO_FN void store_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-MACO_FN void add_relaxed(u32* p, u32 v) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+MACO_FN void store_relaxed(u32* p, u32 v) {
+  asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+MACO_FN void add_relaxed(u32* p, u32 v) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
 // Makes a word of this rank or CTA 1; true for the one who found it 0.
 MACO_FN bool claim(u32* p) {
   u32 old;
@@ -251,21 +267,22 @@ MACO_FN u64 packet_load(const u64* slot) {
   return v;
 }
 
-// ---- waiting -----------------------------------------------------------------------------------------------------------------
+// ---- waiting ----------------------------------------------------------------
 
 MACO_FN u64 now_ns() {
   u64 t;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
   return t;
 }
-// Between two looks at `word`, `spins` of them so far. A hand-off is as fast as this loop, so it sleeps only after a while.
+// Between two looks at `word`, `spins` of them so far. A hand-off is as fast as this loop, so it
+// sleeps only after a while.
 MACO_FN void pause_for(const void* word, u32 spins) {
   (void)word;
   if (spins > 4096) __nanosleep(64);
 }
 constexpr u32 kSpinsPerLook = 256;  // looks at the clock and the abort word once in so many spins
 
-// ---- the loader's copies -----------------------------------------------------------------------------------------------------
+// ---- the loader's copies ----------------------------------------------------
 
 // Copies 16 bytes, both sides aligned to 16, asynchronously where the machine can.
 MACO_FN void copy16(void* to, const void* from) {
@@ -276,13 +293,15 @@ MACO_FN void copy16(void* to, const void* from) {
   *(Vec<u32, 4>*)to = *(const Vec<u32, 4>*)from;
 #endif
 }
-// A landing: the word in shared memory that says that the copies of all loader lanes into a page have arrived. Each loader lane
-// calls `landing_arrive` when it has issued its copies; `landed` turns true once those of round `round` (0, 1, ...) are complete.
+// A landing: the word in shared memory that says that the copies of all loader lanes into a page
+// have arrived. Each loader lane calls `landing_arrive` when it has issued its copies; `landed`
+// turns true once those of round `round` (0, 1, ...) are complete.
 MACO_FN void landing_init(u64* landing) {
 #if MACO_HAS_ASYNC_COPY
   // Twice a lane: once for its asynchronous copies, once for its ordinary stores.
   u32 address = (u32)__cvta_generic_to_shared(landing);
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(2 * kLoaderLanes) : "memory");
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(2 * kLoaderLanes)
+               : "memory");
 #else
   *(u32*)landing = 0;
 #endif
@@ -303,7 +322,8 @@ MACO_FN bool landed(const u64* landing, u32 round) {
   u32 address = (u32)__cvta_generic_to_shared(landing);
   u32 done;
   asm volatile(
-      "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+      "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, "
+      "0, p;\n\t}"
       : "=r"(done)
       : "r"(address), "r"(round & 1)
       : "memory");
@@ -319,7 +339,7 @@ MACO_FN void copies_drain() {
 #endif
 }
 
-// ---- hooks of the CPU's debug modes ------------------------------------------------------------------------------------------
+// ---- hooks of the CPU's debug modes -----------------------------------------
 
 MACO_FN void trace_task_begin(int place) { (void)place; }
 MACO_FN void trace_task_end(int place) { (void)place; }

@@ -1,22 +1,28 @@
-// worker.cuh: what a CTA does in a launch: its consumers run the tasks of its stream, its loader fills pages for them.
+// worker.cuh: what a CTA does in a launch: its consumers run the tasks of its stream, its loader
+// fills pages for them.
 //
 // `Kernel` is the generated code's description of itself:
-//   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents, kPages, kPageBytes;  static constexpr i64 kSymmetricBytes;
+//   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents, kPages, kPageBytes;  static
+//   constexpr i64 kSymmetricBytes;
 //   static constexpr bool kSysCounters;  // is any local event at sys scope?
-//   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const Operand* operands();
+//   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const
+//   Operand* operands();
 //   static const SyncRow* syncs(); const u64* guards(); const u32* local_counts();
 //   static void run(int kind, Context&, const Args&, u32 tile);
 //   static void load(int kind, Context&, const Args&, u32 tile);   // kinds with a loader side
-//   static bool paged(int kind);         // has the kind a loader side? It reads operand 1 and no other
+//   static bool paged(int kind);         // has the kind a loader side? It reads operand 1 and no
+//   other
 //   static bool load_ahead(int kind);    // may it run before the task's waits are over?
 // Guard 0 means all ranks.
 
 namespace maco {
 
-// Works out the addresses of a call's operands, in lanes that don't poll; a barrier of the role follows before they are used.
+// Works out the addresses of a call's operands, in lanes that don't poll; a barrier of the role
+// follows before they are used.
 MACO_FN void stage_operands(Context& ctx, const Operand* rows, int count, int at, int lanes) {
   int staged = count < kStagedOperands ? count : kStagedOperands;
-  for (int i = lanes - 1 - at; i < staged; i += lanes) ctx.mine->operands[i] = operand_address(ctx, table_load(rows + i));
+  for (int i = lanes - 1 - at; i < staged; i += lanes)
+    ctx.mine->operands[i] = operand_address(ctx, table_load(rows + i));
 }
 
 template <class Kernel>
@@ -26,7 +32,8 @@ MACO_FN bool runs_here(const Context& ctx, u32 guard) {
 
 template <class Kernel>
 MACO_FN void consume(Context& ctx) {
-  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()), end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
+            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
   if (begin == end) return;
   TaskRow next = table_load(Kernel::tasks() + begin);
   for (u32 at = begin; at < end; ++at) {
@@ -45,7 +52,8 @@ MACO_FN void consume(Context& ctx) {
       stage_operands(ctx, operands, call.operands, lane(), kLanes);
       bool ok = wait_for<Kernel>(ctx, sync, row.waits);
       if (cta_any(!ok)) return;
-      if (Kernel::kPages > 0 && lane() == 0 && Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind)) {
+      if (Kernel::kPages > 0 && lane() == 0 && Kernel::paged(call.kind) &&
+          !Kernel::load_ahead(call.kind)) {
         store_release_cta(&ctx.memory->passed, (u32)ctx.place + 1);
       }
       Kernel::run(call.kind, ctx, Args{ctx, operands}, row.tile);
@@ -59,7 +67,8 @@ MACO_FN void consume(Context& ctx) {
 
 template <class Kernel>
 MACO_FN void load_pages(Context& ctx) {
-  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()), end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
+            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
   for (u32 at = begin; at < end; ++at) {
     const TaskRow row = table_load(Kernel::tasks() + at);
     const CallRow call = table_load(Kernel::calls() + row.call);
@@ -72,7 +81,8 @@ MACO_FN void load_pages(Context& ctx) {
       const u32* passed = &ctx.memory->passed;
       Watch watch(ctx, passed, kPatienceLoader, kWaitPage);
       bool ok = true;
-      for (u32 seen = load_acquire_cta(passed); ok && !reached(seen, (u32)ctx.place + 1); seen = load_acquire_cta(passed)) {
+      for (u32 seen = load_acquire_cta(passed); ok && !reached(seen, (u32)ctx.place + 1);
+           seen = load_acquire_cta(passed)) {
         ok = watch.again();
         if (!ok) watch.give_up((u32)ctx.place + 1, seen);
       }
@@ -89,11 +99,13 @@ MACO_FN void load_pages(Context& ctx) {
 }
 
 template <class Kernel>
-constexpr i64 kControlAt = control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
+constexpr i64 kControlAt =
+    control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
 
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
-  static_assert(Kernel::kPages <= kMaxPages && Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
+  static_assert(Kernel::kPages <= kMaxPages && Kernel::kWorld <= kMaxWorld,
+                "the CTA's shared memory has no room for more");
   Context ctx(launch, Kernel::kWorld, kControlAt<Kernel>);
   ctx.pages = (char*)ctx.memory + kCtaMemoryBytes;
   ctx.page_count = Kernel::kPages;
@@ -114,8 +126,9 @@ MACO_FN void worker(const Launch& launch) {
   }
 }
 
-// Before the first launch and after one that stopped, while no rank runs: as if launch (epoch - 1) had ended everywhere. No slot
-// holds a flag that a launch to come within 2^31 could take for its own.
+// Before the first launch and after one that stopped, while no rank runs: as if launch (epoch - 1)
+// had ended everywhere. No slot holds a flag that a launch to come within 2^31 could take for its
+// own.
 template <class Kernel>
 MACO_FN void reset_memory(const Launch& launch) {
   const i64 first = grid_lane(), step = grid_lanes();
@@ -124,10 +137,13 @@ MACO_FN void reset_memory(const Launch& launch) {
   for (i64 i = first; i < Kernel::kLocalEvents; i += step) {
     store_relaxed(launch.counters + i, before * table_load(Kernel::local_counts() + i));
   }
-  for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step) store_relaxed((u32*)own + i, no_flag(launch.epoch));
+  for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step)
+    store_relaxed((u32*)own + i, no_flag(launch.epoch));
   u32* words = (u32*)(own + Kernel::kSymmetricBytes);
-  for (i64 i = first; i < (i64)Kernel::kPeerEvents * Kernel::kWorld; i += step) store_relaxed(words + i, before);
-  for (i64 i = first; i < (i64)sizeof(Control) / 4; i += step) store_relaxed((u32*)(own + kControlAt<Kernel>) + i, 0);
+  for (i64 i = first; i < (i64)Kernel::kPeerEvents * Kernel::kWorld; i += step)
+    store_relaxed(words + i, before);
+  for (i64 i = first; i < (i64)sizeof(Control) / 4; i += step)
+    store_relaxed((u32*)(own + kControlAt<Kernel>)+i, 0);
 }
 
 }  // namespace maco

@@ -181,10 +181,9 @@ Status CudaRank::allocate() {
                            "events"));
 
   void* host = nullptr;
-  MACO_TRY(
-      check(driver_.host_allocate(&host, ctas() * sizeof(Report),
-                                  cuda::kHostPortable | cuda::kHostMapped),
-            "allocate the reports"));
+  MACO_TRY(check(driver_.host_allocate(&host, ctas() * sizeof(Report),
+                                       cuda::kHostPortable | cuda::kHostMapped),
+                 "allocate the reports"));
   reports_ = static_cast<Report*>(host);
   std::fill_n(reports_, ctas(), Report{});
   MACO_TRY(check(driver_.host_pointer(&reports, host, 0), "map the reports"));

@@ -56,19 +56,17 @@ std::string waited(uint64_t timeout_ms) {
 
 std::string awaited(const Manifest& m, const Report& r) {
   switch (r.kind) {
-    case kWaitLocal:
-      return event(m.local_names, "local", r.event);
+    case kWaitLocal: return event(m.local_names, "local", r.event);
     case kWaitPeer:
       return fmt::format("rank {}'s {}", r.source, event(m.peer_names, "peer", r.event));
     case kWaitPacket:
       return fmt::format("rank {}'s packets of {} (operand {})", r.source, op(m, r), r.event);
-    default:
-      return "a page of shared memory between its loader and its consumers";
+    default: return "a page of shared memory between its loader and its consumers";
   }
 }
 
-// Whether `a` explains `b`, as far as their tasks' places in the Program tell: calls and their tiles
-// are numbered in its order. Launches before later ones, whose numbers wrap.
+// Whether `a` explains `b`, as far as their tasks' places in the Program tell: calls and their
+// tiles are numbered in its order. Launches before later ones, whose numbers wrap.
 bool explains(const Report& a, const Report& b) {
   const auto rank = [](const Report& r) {
     return r.state == 0 ? 3 : r.state != 2 ? 2 : r.kind == kBadIndex ? 0 : 1;
@@ -150,16 +148,14 @@ std::string explain_reports(const Manifest& m, std::span<const Report> reports,
                             uint64_t timeout_ms) {
   std::vector<size_t> ranks(reports.size());
   std::iota(ranks.begin(), ranks.end(), size_t{0});
-  std::stable_sort(ranks.begin(), ranks.end(),
-                   [&](size_t a, size_t b) {
-                     if (explains(reports[a], reports[b])) return true;
-                     return !explains(reports[b], reports[a]) &&
-                            reports[a].stopped_by == 0 && reports[b].stopped_by != 0;
-                   });
+  std::stable_sort(ranks.begin(), ranks.end(), [&](size_t a, size_t b) {
+    if (explains(reports[a], reports[b])) return true;
+    return !explains(reports[b], reports[a]) && reports[a].stopped_by == 0 &&
+           reports[b].stopped_by != 0;
+  });
   std::string out;
   for (size_t rank : ranks) {
-    const std::string line =
-        explain_report(m, static_cast<int>(rank), reports[rank], timeout_ms);
+    const std::string line = explain_report(m, static_cast<int>(rank), reports[rank], timeout_ms);
     if (!line.empty()) out += (out.empty() ? "" : "\n") + line;
   }
   return out;

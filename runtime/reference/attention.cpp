@@ -1,10 +1,10 @@
-// attention over a cache or over keys of this launch, with grouped heads; kv_append, which fills the cache. A causal query that stands
-// before the first key (more queries than keys) gives zeros.
+// attention over a cache or over keys of this launch, with grouped heads; kv_append, which fills
+// the cache. A causal query that stands before the first key (more queries than keys) gives zeros.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "runtime/reference/ops.h"
 #include "runtime/reference/parallel.h"
@@ -41,7 +41,8 @@ void attention(Call& call) {
         p[static_cast<size_t>(s)] = dot * scale;
         top = std::isnan(dot) ? dot : std::max(top, dot * scale);
       }
-      for (int64_t s = 0; s < seen; ++s) sum += p[static_cast<size_t>(s)] = std::exp(p[static_cast<size_t>(s)] - top);
+      for (int64_t s = 0; s < seen; ++s)
+        sum += p[static_cast<size_t>(s)] = std::exp(p[static_cast<size_t>(s)] - top);
       double* o = out.data() + i * q.cols() + head * d;
       for (int64_t s = 0; s < seen; ++s) {
         const double weight = p[static_cast<size_t>(s)] / sum;
@@ -59,10 +60,13 @@ void kv_append(Call& call) {
   const int64_t at = call.integer("at", 0);
   if (!call.status()) return;
   if (at < 0 || at + x.rows() > cache.rows())
-    return call.fail(fmt::format("rows {} to {} are outside the cache's {}", at, at + x.rows(), cache.rows()));
+    return call.fail(
+        fmt::format("rows {} to {} are outside the cache's {}", at, at + x.rows(), cache.rows()));
   Tensor rows(cache.dtype, x.shape);
-  if (x.dtype == cache.dtype) rows.bytes = x.bytes;
-  else rows.store(x.doubles());
+  if (x.dtype == cache.dtype)
+    rows.bytes = x.bytes;
+  else
+    rows.store(x.doubles());
   std::memcpy(cache.element(at * cache.cols()), rows.bytes.data(), rows.bytes.size());
 }
 

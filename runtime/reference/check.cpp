@@ -1,9 +1,9 @@
 #include "runtime/reference/check.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include <fmt/format.h>
 
 namespace maco::reference {
 
@@ -40,13 +40,14 @@ CheckResult compare_integers(const Tensor& actual, const Tensor& expected) {
   if (differ == 0) return {};
   const auto f = static_cast<size_t>(first);
   return failure(static_cast<double>(differ), 0,
-                 fmt::format("{} of {} elements differ, the first at {}: {}, expected {}", differ, a.size(),
-                             place(expected, first), a[f], e[f]));
+                 fmt::format("{} of {} elements differ, the first at {}: {}, expected {}", differ,
+                             a.size(), place(expected, first), a[f], e[f]));
 }
 
 std::string types_differ(const Tensor& actual, const Tensor& expected) {
   if (actual.dtype == expected.dtype && actual.shape == expected.shape) return "";
-  return fmt::format("it is {}, expected {}", describe(actual.dtype, actual.shape), describe(expected.dtype, expected.shape));
+  return fmt::format("it is {}, expected {}", describe(actual.dtype, actual.shape),
+                     describe(expected.dtype, expected.shape));
 }
 
 // A relative error; equal to zero is the only way to be close to zero.
@@ -72,7 +73,8 @@ double default_bound(ir::DType type) {
 
 std::vector<double> bounds_of(const ir::Graph& graph) {
   const std::vector<Move> moves = moves_of(graph);
-  // The coarsest rounding of values that may differ; 0: what was bound, or moved or converted from that, is the same everywhere.
+  // The coarsest rounding of values that may differ; 0: what was bound, or moved or converted from
+  // that, is the same everywhere.
   std::vector<double> coarsest(graph.tensors.size(), 0);
   for (bool changed = true; changed;) {  // states lead back to earlier ops, recv to later sends
     changed = false;
@@ -90,12 +92,14 @@ std::vector<double> bounds_of(const ir::Graph& graph) {
       for (ir::TensorId out : op.out) raise(out, from);
     }
   }
-  for (size_t t = 0; t < coarsest.size(); ++t) coarsest[t] = std::max(coarsest[t], default_bound(graph.tensors[t].dtype));
+  for (size_t t = 0; t < coarsest.size(); ++t)
+    coarsest[t] = std::max(coarsest[t], default_bound(graph.tensors[t].dtype));
   return coarsest;
 }
 
 CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) {
-  if (const std::string what = types_differ(actual, expected); !what.empty()) return failure(INFINITY, bound, what);
+  if (const std::string what = types_differ(actual, expected); !what.empty())
+    return failure(INFINITY, bound, what);
   if (!ir::is_float(expected.dtype)) return compare_integers(actual, expected);
 
   const std::vector<double> a = actual.doubles(), e = expected.doubles();
@@ -103,7 +107,8 @@ CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) 
   for (size_t i = 0; i < e.size(); ++i) {
     if (!same_kind(a[i], e[i]))
       return failure(INFINITY, bound,
-                     fmt::format("{} where {} is expected, at {}", a[i], e[i], place(expected, static_cast<int64_t>(i))));
+                     fmt::format("{} where {} is expected, at {}", a[i], e[i],
+                                 place(expected, static_cast<int64_t>(i))));
     if (std::isfinite(e[i])) largest = std::max({largest, std::abs(a[i]), std::abs(e[i])});
   }
   // Squares of values divided by the largest neither overflow nor vanish.
@@ -114,7 +119,8 @@ CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) 
   double all_norm = 0, all_difference = 0;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) {
-      const auto i = static_cast<size_t>(r * cols + c), b = static_cast<size_t>(r / kBlock * across + c / kBlock);
+      const auto i = static_cast<size_t>(r * cols + c),
+                 b = static_cast<size_t>(r / kBlock * across + c / kBlock);
       if (!std::isfinite(e[i])) continue;
       const double x = e[i] * scale, d = a[i] * scale - x;
       norm[b] += x * x;
@@ -131,9 +137,11 @@ CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) 
   for (int64_t br = 0; br < down; ++br)
     for (int64_t bc = 0; bc < across; ++bc) {
       const auto b = static_cast<size_t>(br * across + bc);
-      const int64_t r_end = std::min(rows, (br + 1) * kBlock), c_end = std::min(cols, (bc + 1) * kBlock);
+      const int64_t r_end = std::min(rows, (br + 1) * kBlock),
+                    c_end = std::min(cols, (bc + 1) * kBlock);
       const auto size = static_cast<double>((r_end - br * kBlock) * (c_end - bc * kBlock));
-      const double error = ratio(std::sqrt(difference[b]), std::sqrt(std::max(norm[b], mean_square * size)));
+      const double error =
+          ratio(std::sqrt(difference[b]), std::sqrt(std::max(norm[b], mean_square * size)));
       if (error <= result.error) continue;
       result.error = error;
       r0 = br * kBlock, r1 = r_end, c0 = bc * kBlock, c1 = c_end;
@@ -152,13 +160,17 @@ CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) 
     }
   const auto w = static_cast<size_t>(worst);
   result.ok = false;
-  result.what = fmt::format("relative error {:.3g} {}, more than {:.3g}; the largest difference is at {}: {:.9g}, expected {:.9g}",
-                            result.error, where, bound, place(expected, worst), a[w], e[w]);
+  result.what = fmt::format(
+      "relative error {:.3g} {}, more than {:.3g}; the largest difference is at {}: {:.9g}, "
+      "expected {:.9g}",
+      result.error, where, bound, place(expected, worst), a[w], e[w]);
   return result;
 }
 
-CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const Tensor& values, double bound) {
-  if (const std::string what = types_differ(actual, expected); !what.empty()) return failure(INFINITY, 0, what);
+CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const Tensor& values,
+                           double bound) {
+  if (const std::string what = types_differ(actual, expected); !what.empty())
+    return failure(INFINITY, 0, what);
   const std::vector<int32_t> a = actual.integers(), e = expected.integers();
   const int64_t n = values.cols();
   CheckResult result;
@@ -167,15 +179,20 @@ CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const T
     const auto row = static_cast<int64_t>(i) * n;
     const std::string at = place(expected, static_cast<int64_t>(i));
     if (a[i] < 0 || a[i] >= n)
-      return failure(1, 0, fmt::format("{} at {} is no index of {} values, expected {}", a[i], at, n, e[i]));
+      return failure(
+          1, 0, fmt::format("{} at {} is no index of {} values, expected {}", a[i], at, n, e[i]));
     const double got = values.at(row + a[i]), best = values.at(row + e[i]);
     double squares = 0;
     for (int64_t j = 0; j < n; ++j)
       if (const double value = values.at(row + j); std::isfinite(value)) squares += value * value;
-    const double room = bound * std::max(std::abs(best), std::sqrt(squares / static_cast<double>(n)));
+    const double room =
+        bound * std::max(std::abs(best), std::sqrt(squares / static_cast<double>(n)));
     // Infinities are where the reference has them, so that nothing may tie with one.
     if (!std::isfinite(best) || !(best - got <= room))
-      return failure(1, 0, fmt::format("{} at {}, whose value is {:.9g}; expected {}, whose value is {:.9g}", a[i], at, got, e[i], best));
+      return failure(
+          1, 0,
+          fmt::format("{} at {}, whose value is {:.9g}; expected {}, whose value is {:.9g}", a[i],
+                      at, got, e[i], best));
     ++result.tied;
   }
   return result;
@@ -192,14 +209,18 @@ CheckResult Checker::check(int rank, ir::TensorId tensor, const Tensor& actual) 
   const ir::Graph& graph = reference_.graph();
   for (const ir::Op& op : graph.ops)
     if (op.kind == "argmax" && op.out[0] == tensor && graph[op.in[0]].kind != ir::TensorKind::State)
-      return compare_argmax(actual, reference_.get(rank, tensor), reference_.get(rank, op.in[0]), bounds_[ir::index(op.in[0])]);
+      return compare_argmax(actual, reference_.get(rank, tensor), reference_.get(rank, op.in[0]),
+                            bounds_[ir::index(op.in[0])]);
   return compare(actual, reference_.get(rank, tensor), bounds_[ir::index(tensor)]);
 }
 
 std::string to_line(const std::string& tensor, int rank, const CheckResult& result) {
   if (!result.ok) return fmt::format("'{}' on rank {}: {}", tensor, rank, result.what);
-  if (result.bound > 0) return fmt::format("'{}' on rank {}: ok, worst error {:.2g} of {:.2g}", tensor, rank, result.error, result.bound);
-  if (result.tied > 0) return fmt::format("'{}' on rank {}: ok, equal but for {} ties", tensor, rank, result.tied);
+  if (result.bound > 0)
+    return fmt::format("'{}' on rank {}: ok, worst error {:.2g} of {:.2g}", tensor, rank,
+                       result.error, result.bound);
+  if (result.tied > 0)
+    return fmt::format("'{}' on rank {}: ok, equal but for {} ties", tensor, rank, result.tied);
   return fmt::format("'{}' on rank {}: ok, equal", tensor, rank);
 }
 

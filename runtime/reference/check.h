@@ -12,35 +12,43 @@ namespace maco::reference {
 
 struct CheckResult {
   bool ok = true;
-  double error = 0;        // the largest relative error found, of the tensor or of a block (integers: how many differ)
-  double bound = 0;        // what it was held against
-  std::string what;        // why it failed and where, or "" ; without the tensor's name
-  int64_t tied = 0;        // argmax: elements that differ where the reference's values tie
+  // the largest relative error found, of the tensor or of a block (integers: how many differ)
+  double error = 0;
+  double bound = 0;  // what it was held against
+  std::string what;  // why it failed and where, or "" ; without the tensor's name
+  int64_t tied = 0;  // argmax: elements that differ where the reference's values tie
 };
 
-/// The bound on the relative error of a tensor of this dtype: f32 1e-5, f16 2e-3, bf16 1e-2, f8 1e-1, integers 0.
+/// The bound on the relative error of a tensor of this dtype: f32 1e-5, f16 2e-3, bf16 1e-2, f8
+/// 1e-1, integers 0.
 double default_bound(ir::DType type);
 
-/// The bound of each tensor of a graph: that of its dtype, or of the coarsest dtype among the rounded values that it was computed
-/// from, if that is larger. (A bf16 temporary may round the other way for a difference in the last bit of its f32 sum; an f32 result
-/// computed from it can't be better than bf16. What was bound or only moved is exact and counts nothing.)
+/// The bound of each tensor of a graph: that of its dtype, or of the coarsest dtype among the
+/// rounded values that it was computed from, if that is larger. (A bf16 temporary may round the
+/// other way for a difference in the last bit of its f32 sum; an f32 result computed from it can't
+/// be better than bf16. What was bound or only moved is exact and counts nothing.)
 std::vector<double> bounds_of(const ir::Graph& graph);
 
-/// Floats: NaN and infinities must be in the same places; of the rest, the Frobenius norm of the difference over that of `expected`,
-/// for the tensor and for each block of 64 x 64 (rows: all axes but the last), must not exceed `bound`. A block's norm is not taken
-/// below what the tensor's root mean square gives a block of its size. Integers: equal.
+/// Floats: NaN and infinities must be in the same places; of the rest, the Frobenius norm of the
+/// difference over that of `expected`, for the tensor and for each block of 64 x 64 (rows: all axes
+/// but the last), must not exceed `bound`. A block's norm is not taken below what the tensor's root
+/// mean square gives a block of its size. Integers: equal.
 CheckResult compare(const Tensor& actual, const Tensor& expected, double bound);
 
-/// An argmax: where the results differ, `values` (its input, from the reference) must tie within `bound`, relative to the value or
-/// the root mean square of the row's finite values, whichever is larger. Infinities and NaN are chosen exactly.
-CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const Tensor& values, double bound);
+/// An argmax: where the results differ, `values` (its input, from the reference) must tie within
+/// `bound`, relative to the value or the root mean square of the row's finite values, whichever is
+/// larger. Infinities and NaN are chosen exactly.
+CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const Tensor& values,
+                           double bound);
 
-/// Compares results of the last launch, rank by rank, with those of a reference that has run the same launch.
+/// Compares results of the last launch, rank by rank, with those of a reference that has run the
+/// same launch.
 class Checker {
  public:
   /// `rtol` replaces the bounds of floats.
   Checker(const Reference& reference, std::optional<double> rtol);
-  /// A tensor that an argmax made is compared as one, unless the argmax read a state, which may have changed since.
+  /// A tensor that an argmax made is compared as one, unless the argmax read a state, which may
+  /// have changed since.
   CheckResult check(int rank, ir::TensorId tensor, const Tensor& actual) const;
 
  private:
@@ -48,7 +56,8 @@ class Checker {
   std::vector<double> bounds_;
 };
 
-/// "y on rank 1: ok, worst error 2.1e-04 of 1.0e-02" or "y on rank 1: relative error ... in rows [0,64), columns ..., ...".
+/// "y on rank 1: ok, worst error 2.1e-04 of 1.0e-02" or "y on rank 1: relative error ... in rows
+/// [0,64), columns ..., ...".
 std::string to_line(const std::string& tensor, int rank, const CheckResult& result);
 
 }  // namespace maco::reference

@@ -1,5 +1,5 @@
-// What all ranks do together. Sums go in rank order and are rounded once; every rank gets the same bits. Which algorithm a graph asks
-// for makes no difference to the meaning.
+// What all ranks do together. Sums go in rank order and are rounded once; every rank gets the same
+// bits. Which algorithm a graph asks for makes no difference to the meaning.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -32,9 +32,12 @@ void reduce_range(std::vector<Call>& calls, int64_t begin, int64_t end, Tensor& 
       Tensor part(x.dtype, {end - begin});
       std::memcpy(part.bytes.data(), x.element(begin), part.bytes.size());
       std::vector<T> v;
-      if constexpr (std::is_same_v<T, double>) v = part.doubles();
-      else v = part.integers();
-      if (r == 0) sum = std::move(v);
+      if constexpr (std::is_same_v<T, double>)
+        v = part.doubles();
+      else
+        v = part.integers();
+      if (r == 0)
+        sum = std::move(v);
       else
         for (size_t i = 0; i < sum.size(); ++i) sum[i] = combine(how, sum[i], v[i]);
     }
@@ -42,8 +45,10 @@ void reduce_range(std::vector<Call>& calls, int64_t begin, int64_t end, Tensor& 
       for (T& s : sum) s /= static_cast<T>(calls.size());
     out.store(sum);
   };
-  if (ir::is_float(calls[0].in[0]->dtype)) run(double{});
-  else run(int32_t{});
+  if (ir::is_float(calls[0].in[0]->dtype))
+    run(double{});
+  else
+    run(int32_t{});
 }
 
 void allreduce(std::vector<Call>& calls) {
@@ -63,23 +68,28 @@ void reduce_scatter(std::vector<Call>& calls) {
 void place(const Tensor& x, int64_t begin, int64_t count, Tensor& out, int64_t at) {
   Tensor part(x.dtype, {count}), converted(out.dtype, {count});
   std::memcpy(part.bytes.data(), x.element(begin), part.bytes.size());
-  if (x.dtype == out.dtype) converted.bytes = part.bytes;
-  else if (ir::is_float(x.dtype)) converted.store(part.doubles());
-  else converted.store(part.integers());
+  if (x.dtype == out.dtype)
+    converted.bytes = part.bytes;
+  else if (ir::is_float(x.dtype))
+    converted.store(part.doubles());
+  else
+    converted.store(part.integers());
   std::memcpy(out.element(at), converted.bytes.data(), converted.bytes.size());
 }
 
 void allgather(std::vector<Call>& calls) {
   const int64_t n = calls[0].in[0]->elements();
   for (Call& to : calls)
-    for (size_t r = 0; r < calls.size(); ++r) place(*calls[r].in[0], 0, n, to.out[0], static_cast<int64_t>(r) * n);
+    for (size_t r = 0; r < calls.size(); ++r)
+      place(*calls[r].in[0], 0, n, to.out[0], static_cast<int64_t>(r) * n);
 }
 
 void alltoall(std::vector<Call>& calls) {
   const int64_t n = calls[0].in[0]->elements() / static_cast<int64_t>(calls.size());
   for (size_t to = 0; to < calls.size(); ++to)
     for (size_t from = 0; from < calls.size(); ++from)
-      place(*calls[from].in[0], static_cast<int64_t>(to) * n, n, calls[to].out[0], static_cast<int64_t>(from) * n);
+      place(*calls[from].in[0], static_cast<int64_t>(to) * n, n, calls[to].out[0],
+            static_cast<int64_t>(from) * n);
 }
 
 void broadcast(std::vector<Call>& calls) {

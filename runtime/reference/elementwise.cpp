@@ -1,4 +1,5 @@
-// Ops that look at one element at a time: binary ones with broadcasting from the last axis or a `value`, unary ones, swiglu.
+// Ops that look at one element at a time: binary ones with broadcasting from the last axis or a
+// `value`, unary ones, swiglu.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +14,8 @@ double apply_unary(std::string_view function, double x) {
   if (function == "silu") return x / (1 + std::exp(-x));
   if (function == "gelu") return 0.5 * x * std::erfc(-x * M_SQRT1_2);
   // 0.5 x (1 + tanh(y / 2)), which loses its digits for negative x.
-  if (function == "gelu_tanh") return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  if (function == "gelu_tanh")
+    return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   if (function == "sigmoid") return 1 / (1 + std::exp(-x));
   if (function == "tanh") return std::tanh(x);
   if (function == "exp") return std::exp(x);
@@ -44,21 +46,25 @@ void apply_binary(Call& call, std::vector<T> a, const std::vector<T>& b) {
   const auto n = static_cast<int64_t>(a.size()), nb = static_cast<int64_t>(b.size());
   parallel_for(n, 10, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i)
-      a[static_cast<size_t>(i)] = binary(kind, a[static_cast<size_t>(i)], b[static_cast<size_t>(i % nb)]);
+      a[static_cast<size_t>(i)] =
+          binary(kind, a[static_cast<size_t>(i)], b[static_cast<size_t>(i % nb)]);
   });
   call.out[0].store(a);
 }
 
 void eval_binary(Call& call) {
-  const bool integers = std::none_of(call.in.begin(), call.in.end(), [](const Tensor* t) { return ir::is_float(t->dtype); });
+  const bool integers = std::none_of(call.in.begin(), call.in.end(),
+                                     [](const Tensor* t) { return ir::is_float(t->dtype); });
   if (integers) {
     apply_binary(call, call.in[0]->integers(),
-                 call.in.size() > 1 ? call.in[1]->integers()
-                                    : std::vector<int32_t>{static_cast<int32_t>(call.integer("value", 0))});
+                 call.in.size() > 1
+                     ? call.in[1]->integers()
+                     : std::vector<int32_t>{static_cast<int32_t>(call.integer("value", 0))});
   } else {
     // A value is an f32, as all arithmetic of floats is.
     const double value = static_cast<float>(call.number("value", 0));
-    apply_binary(call, call.in[0]->doubles(), call.in.size() > 1 ? call.in[1]->doubles() : std::vector<double>{value});
+    apply_binary(call, call.in[0]->doubles(),
+                 call.in.size() > 1 ? call.in[1]->doubles() : std::vector<double>{value});
   }
 }
 
@@ -73,7 +79,8 @@ void eval_unary(Call& call) {
   if (function == "gelu" && call.word("approximate", "none") == "tanh") function = "gelu_tanh";
   std::vector<double> v = x.doubles();
   parallel_for(x.elements(), 20, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) v[static_cast<size_t>(i)] = apply_unary(function, v[static_cast<size_t>(i)]);
+    for (int64_t i = first; i < last; ++i)
+      v[static_cast<size_t>(i)] = apply_unary(function, v[static_cast<size_t>(i)]);
   });
   call.out[0].store(v);
 }
@@ -92,8 +99,10 @@ void swiglu(Call& call) {
 
 std::vector<OpEntry> elementwise_entries() {
   std::vector<OpEntry> out;
-  for (std::string_view kind : {"add", "sub", "mul", "maximum", "minimum"}) out.push_back({kind, eval_binary});
-  for (std::string_view kind : {"relu", "silu", "gelu", "sigmoid", "tanh", "exp"}) out.push_back({kind, eval_unary});
+  for (std::string_view kind : {"add", "sub", "mul", "maximum", "minimum"})
+    out.push_back({kind, eval_binary});
+  for (std::string_view kind : {"relu", "silu", "gelu", "sigmoid", "tanh", "exp"})
+    out.push_back({kind, eval_unary});
   out.push_back({"swiglu", swiglu});
   return out;
 }

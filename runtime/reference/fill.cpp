@@ -26,12 +26,16 @@ uint64_t key_of(uint64_t seed, std::string_view name, int rank) {
   for (char c : name) h = mix(h ^ static_cast<unsigned char>(c)) + 0x9e3779b97f4a7c15u;
   return mix(h ^ static_cast<uint64_t>(rank) << 32);
 }
-uint64_t random_bits(uint64_t key, uint64_t counter) { return mix(key + counter * 0x9e3779b97f4a7c15u); }
+uint64_t random_bits(uint64_t key, uint64_t counter) {
+  return mix(key + counter * 0x9e3779b97f4a7c15u);
+}
 
-// Box and Muller with own logarithm, sine and cosine: the bits must not depend on a machine's mathematical library, and a large model
-// has a billion weights. Everything below is branch-free, in loops that compilers turn into vectors; the bits don't depend on that either,
-// since nothing is fused or reordered.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+// Box and Muller with own logarithm, sine and cosine: the bits must not depend on a machine's
+// mathematical library, and a large model has a billion weights. Everything below is branch-free,
+// in loops that compilers turn into vectors; the bits don't depend on that either, since nothing is
+// fused or reordered.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define MACO_WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define MACO_WIDE
@@ -42,24 +46,29 @@ constexpr int kPairs = 1024;
 // Element pairs from pairs of random words: `radius` of 24 bits, `turn` of 24 bits.
 MACO_WIDE void normal_pairs(const uint32_t* radius, const uint32_t* turn, float scale, float* out) {
   for (int i = 0; i < kPairs; ++i) {
-    // log u, u in (0, 1]: u = 2^e m, m in [sqrt(1/2), sqrt(2)); log m = 2 artanh((m - 1) / (m + 1)).
+    // log u, u in (0, 1]: u = 2^e m, m in [sqrt(1/2), sqrt(2)); log m = 2 artanh((m - 1) / (m +
+    // 1)).
     const float u = static_cast<float>(static_cast<int32_t>(radius[i] + 1)) * (1.0f / 16777216);
     const auto bits = std::bit_cast<int32_t>(u);
     const int32_t e = (bits - 0x3f3504f3) >> 23;
     const float m = std::bit_cast<float>(bits - e * 0x800000);
     const float q = (m - 1) / (m + 1), q2 = q * q;
-    const float artanh = q * (1 + q2 * (0.33333333f + q2 * (0.2f + q2 * (0.14285714f + q2 * 0.11111111f))));
+    const float artanh =
+        q * (1 + q2 * (0.33333333f + q2 * (0.2f + q2 * (0.14285714f + q2 * 0.11111111f))));
     const float log = static_cast<float>(e) * 0.69314718f + 2 * artanh;
     const float r = scale * std::sqrt(-2 * log);
 
     // The turn's quarter, centred on its quarter x 90 degrees, and the rest x in [-pi/4, pi/4).
     const auto t = static_cast<int32_t>(turn[i]);
-    const float x = static_cast<float>((t & 0x3fffff) - 0x200000) * (1.57079633f / 4194304), x2 = x * x;
+    const float x = static_cast<float>((t & 0x3fffff) - 0x200000) * (1.57079633f / 4194304),
+                x2 = x * x;
     const float sine = x * (1 + x2 * (-0.16666667f + x2 * (0.0083333333f + x2 * -0.00019841270f)));
-    const float cosine = 1 + x2 * (-0.5f + x2 * (0.041666667f + x2 * (-0.0013888889f + x2 * 0.000024801587f)));
+    const float cosine =
+        1 + x2 * (-0.5f + x2 * (0.041666667f + x2 * (-0.0013888889f + x2 * 0.000024801587f)));
     const int32_t swap = -(t >> 22 & 1), flip = (t >> 23 & 1) << 31;
     const auto s = std::bit_cast<int32_t>(sine), c = std::bit_cast<int32_t>(cosine);
-    const int32_t a = ((c & ~swap) | ((s ^ INT32_MIN) & swap)) ^ flip, b = ((s & ~swap) | (c & swap)) ^ flip;
+    const int32_t a = ((c & ~swap) | ((s ^ INT32_MIN) & swap)) ^ flip,
+                  b = ((s & ~swap) | (c & swap)) ^ flip;
     out[2 * i] = r * std::bit_cast<float>(a);
     out[2 * i + 1] = r * std::bit_cast<float>(b);
   }
@@ -97,8 +106,10 @@ int64_t exact_integers(ir::DType type) {
   return 0;
 }
 
-// How many values, from 0 on, all ops allow that use elements of `tensor` as indexes; 0 if none does.
-int64_t indexes(const ir::Graph& graph, const std::vector<Move>& moves, ir::TensorId tensor, std::set<ir::TensorId>& seen) {
+// How many values, from 0 on, all ops allow that use elements of `tensor` as indexes; 0 if none
+// does.
+int64_t indexes(const ir::Graph& graph, const std::vector<Move>& moves, ir::TensorId tensor,
+                std::set<ir::TensorId>& seen) {
   if (!seen.insert(tensor).second) return 0;
   int64_t most = 0;
   const auto limit = [&](int64_t n) { most = most == 0 ? n : std::min(most, n); };
@@ -134,7 +145,8 @@ FillRule fill_rule(const ir::Graph& graph, ir::TensorId tensor) {
     for (const ir::Op& op : graph.ops)
       if (op.kind == "matmul" && op.in[1] == tensor) {
         auto transposed = op.attrs.find("transpose_b");
-        const bool* flag = transposed == op.attrs.end() ? nullptr : std::get_if<bool>(&transposed->second.value);
+        const bool* flag =
+            transposed == op.attrs.end() ? nullptr : std::get_if<bool>(&transposed->second.value);
         k = flag && *flag ? &t.shape[1] : &t.shape[0];
         break;
       }
@@ -143,7 +155,8 @@ FillRule fill_rule(const ir::Graph& graph, ir::TensorId tensor) {
   return rule;
 }
 
-Tensor fill(const ir::Graph& graph, ir::TensorId tensor, int rank, uint64_t seed, const Extents& shape) {
+Tensor fill(const ir::Graph& graph, ir::TensorId tensor, int rank, uint64_t seed,
+            const Extents& shape) {
   Tensor t(graph[tensor].dtype, shape);
   const FillRule rule = fill_rule(graph, tensor);
   const uint64_t key = key_of(seed, graph[tensor].name, rank);
@@ -151,7 +164,9 @@ Tensor fill(const ir::Graph& graph, ir::TensorId tensor, int rank, uint64_t seed
   if (rule.kind == FillRule::Kind::Integers)
     for (int64_t i = 0; i < t.elements(); ++i) {
       const uint64_t r = random_bits(key, static_cast<uint64_t>(i)) >> 32;
-      t.set(i, static_cast<double>(rule.lo + static_cast<int64_t>((r * static_cast<uint64_t>(rule.hi - rule.lo)) >> 32)));
+      t.set(i, static_cast<double>(
+                   rule.lo +
+                   static_cast<int64_t>((r * static_cast<uint64_t>(rule.hi - rule.lo)) >> 32)));
     }
   return t;
 }

@@ -16,9 +16,15 @@ class Mailbox {
   Status plan(const ir::Graph& graph, const Values& values);
 
   bool takes_part(size_t op, int rank) const { return letter(op, rank) >= 0; }
-  bool arrived(size_t op, int rank) const { return letters_[static_cast<size_t>(letter(op, rank))].has_value(); }
-  void put(size_t op, int rank, Tensor value) { letters_[static_cast<size_t>(letter(op, rank))] = std::move(value); }
-  const Tensor& get(size_t op, int rank) const { return *letters_[static_cast<size_t>(letter(op, rank))]; }
+  bool arrived(size_t op, int rank) const {
+    return letters_[static_cast<size_t>(letter(op, rank))].has_value();
+  }
+  void put(size_t op, int rank, Tensor value) {
+    letters_[static_cast<size_t>(letter(op, rank))] = std::move(value);
+  }
+  const Tensor& get(size_t op, int rank) const {
+    return *letters_[static_cast<size_t>(letter(op, rank))];
+  }
 
  private:
   int64_t letter(size_t op, int rank) const { return letter_of_[op][static_cast<size_t>(rank)]; }

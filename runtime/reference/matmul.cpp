@@ -1,8 +1,10 @@
-// matmul: a[M,K] times b[K,N] (or b[N,K] transposed), plus bias[N], then an activation, rounded once.
+// matmul: a[M,K] times b[K,N] (or b[N,K] transposed), plus bias[N], then an activation, rounded
+// once.
 //
-// Floats narrower than 32 bits have exact products in float32; they are summed in float32 over short stretches of K and the stretches in
-// float64, which errs far less than any bound of --check and is what makes large graphs checkable at all. f32 operands take float64
-// throughout. Integers accumulate in i32 and wrap.
+// Floats narrower than 32 bits have exact products in float32; they are summed in float32 over
+// short stretches of K and the stretches in float64, which errs far less than any bound of --check
+// and is what makes large graphs checkable at all. f32 operands take float64 throughout. Integers
+// accumulate in i32 and wrap.
 #include <algorithm>
 #include <cstring>
 
@@ -17,8 +19,10 @@ namespace {
 constexpr int kRows = 4, kCols = 16;  // of c, kept in registers
 constexpr int64_t kStretch = 128;     // of K
 
-// Wider vectors where the machine has them. No fused multiply-add, so that the bits are the same everywhere.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+// Wider vectors where the machine has them. No fused multiply-add, so that the bits are the same
+// everywhere.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define MACO_WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define MACO_WIDE
@@ -33,9 +37,11 @@ struct Lanes {
 
 // acc[r][c] = sum over k of a[r * lda + k] * b[k][c], for kRows rows.
 template <class T>
-[[gnu::always_inline]] inline void micro_body(const T* a, int64_t lda, const T* b, int64_t k_count, T* acc) {
+[[gnu::always_inline]] inline void micro_body(const T* a, int64_t lda, const T* b, int64_t k_count,
+                                              T* acc) {
   using Vector = typename Lanes<T>::Vector;
-  constexpr int kStep = 2 * Lanes<T>::kCount;  // columns at a time: with 4 rows, 8 sums, within 16 registers
+  // columns at a time: with 4 rows, 8 sums, within 16 registers
+  constexpr int kStep = 2 * Lanes<T>::kCount;
   for (int c = 0; c < kCols; c += kStep) {
     Vector low[kRows] = {}, high[kRows] = {};
     for (int64_t k = 0; k < k_count; ++k) {
@@ -56,10 +62,12 @@ template <class T>
     }
   }
 }
-MACO_WIDE void micro_float(const float* a, int64_t lda, const float* b, int64_t k_count, float* acc) {
+MACO_WIDE void micro_float(const float* a, int64_t lda, const float* b, int64_t k_count,
+                           float* acc) {
   micro_body(a, lda, b, k_count, acc);
 }
-MACO_WIDE void micro_double(const double* a, int64_t lda, const double* b, int64_t k_count, double* acc) {
+MACO_WIDE void micro_double(const double* a, int64_t lda, const double* b, int64_t k_count,
+                            double* acc) {
   micro_body(a, lda, b, k_count, acc);
 }
 void micro(const float* a, int64_t lda, const float* b, int64_t k_count, float* acc) {
@@ -69,9 +77,11 @@ void micro(const double* a, int64_t lda, const double* b, int64_t k_count, doubl
   micro_double(a, lda, b, k_count, acc);
 }
 
-// Columns [n0, n0 + width) of rows [k0, k0 + depth) of the effective b[K,N], as panel[k][kCols] with zeros beyond `width`.
+// Columns [n0, n0 + width) of rows [k0, k0 + depth) of the effective b[K,N], as panel[k][kCols]
+// with zeros beyond `width`.
 template <class T>
-void pack(const Tensor& b, bool transposed, int64_t k0, int64_t depth, int64_t n0, int64_t width, T* panel, T* row) {
+void pack(const Tensor& b, bool transposed, int64_t k0, int64_t depth, int64_t n0, int64_t width,
+          T* panel, T* row) {
   const int64_t pitch = b.cols();
   if (transposed) {
     for (int64_t c = 0; c < kCols; ++c) {
@@ -88,8 +98,8 @@ void pack(const Tensor& b, bool transposed, int64_t k0, int64_t depth, int64_t n
 
 // c[M,N] = a b for floating-point operands. `a` is padded with zero rows to a multiple of kRows.
 template <class T>
-void multiply(const std::vector<T>& a, int64_t m, int64_t k_all, const Tensor& b, bool transposed, int64_t n,
-              std::vector<double>& c) {
+void multiply(const std::vector<T>& a, int64_t m, int64_t k_all, const Tensor& b, bool transposed,
+              int64_t n, std::vector<double>& c) {
   const int64_t panels = (n + kCols - 1) / kCols;
   const double cost = static_cast<double>(kCols * k_all) * (1.0 + 0.15 * static_cast<double>(m));
   parallel_for(panels, cost, [&](int64_t first, int64_t last) {
@@ -104,7 +114,8 @@ void multiply(const std::vector<T>& a, int64_t m, int64_t k_all, const Tensor& b
           micro(a.data() + m0 * k_all + k0, k_all, panel.data(), depth, acc);
           for (int64_t r = 0; r < std::min<int64_t>(kRows, m - m0); ++r)
             for (int64_t j = 0; j < width; ++j)
-              c[static_cast<size_t>((m0 + r) * n + n0 + j)] += static_cast<double>(acc[r * kCols + j]);
+              c[static_cast<size_t>((m0 + r) * n + n0 + j)] +=
+                  static_cast<double>(acc[r * kCols + j]);
         }
       }
     }
@@ -122,7 +133,8 @@ std::vector<T> padded(const Tensor& a) {
 void integer_matmul(Call& call, int64_t n, bool transposed) {
   const Tensor &a = *call.in[0], &b = *call.in[1];
   const std::vector<int32_t> x = a.integers(), y = b.integers();
-  const std::vector<int32_t> bias = call.in.size() > 2 ? call.in[2]->integers() : std::vector<int32_t>();
+  const std::vector<int32_t> bias =
+      call.in.size() > 2 ? call.in[2]->integers() : std::vector<int32_t>();
   const int64_t m = a.rows(), k_all = a.cols();
   const bool relu = call.word("activation", "none") == "relu";
   std::vector<int32_t> c(static_cast<size_t>(m * n));
@@ -130,8 +142,9 @@ void integer_matmul(Call& call, int64_t n, bool transposed) {
     for (int64_t j = 0; j < n; ++j) {
       uint32_t sum = 0;
       for (int64_t k = 0; k < k_all; ++k)
-        sum += static_cast<uint32_t>(x[static_cast<size_t>(i * k_all + k)]) *
-               static_cast<uint32_t>(y[static_cast<size_t>(transposed ? j * k_all + k : k * n + j)]);
+        sum +=
+            static_cast<uint32_t>(x[static_cast<size_t>(i * k_all + k)]) *
+            static_cast<uint32_t>(y[static_cast<size_t>(transposed ? j * k_all + k : k * n + j)]);
       if (!bias.empty()) sum += static_cast<uint32_t>(bias[static_cast<size_t>(j)]);
       const auto v = static_cast<int32_t>(sum);
       c[static_cast<size_t>(i * n + j)] = relu ? std::max(v, 0) : v;
@@ -151,7 +164,8 @@ void matmul(Call& call) {
   else
     multiply(padded<double>(a), m, k_all, b, transposed, n, c);
 
-  const std::vector<double> bias = call.in.size() > 2 ? call.in[2]->doubles() : std::vector<double>();
+  const std::vector<double> bias =
+      call.in.size() > 2 ? call.in[2]->doubles() : std::vector<double>();
   const std::string activation = call.word("activation", "none");
   for (size_t i = 0; i < c.size(); ++i) {
     if (!bias.empty()) c[i] += bias[i % static_cast<size_t>(n)];

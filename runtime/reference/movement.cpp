@@ -1,8 +1,9 @@
-// Ops that move elements without changing them, but for a conversion of type: cast, copy, reshape, transpose, slice, concat, split.
+// Ops that move elements without changing them, but for a conversion of type: cast, copy, reshape,
+// transpose, slice, concat, split.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "ir/check.h"
 #include "runtime/reference/ops.h"
@@ -13,10 +14,14 @@ namespace {
 
 // Copies `count` elements with conversion: floats by value, integers through i32 (to u8 they wrap).
 void convert(const Tensor& from, Tensor& to) {
-  MACO_CHECK(from.elements() == to.elements(), describe(from.dtype, from.shape) + " to " + describe(to.dtype, to.shape));
-  if (from.dtype == to.dtype) to.bytes = from.bytes;
-  else if (ir::is_float(from.dtype)) to.store(from.doubles());
-  else to.store(from.integers());
+  MACO_CHECK(from.elements() == to.elements(),
+             describe(from.dtype, from.shape) + " to " + describe(to.dtype, to.shape));
+  if (from.dtype == to.dtype)
+    to.bytes = from.bytes;
+  else if (ir::is_float(from.dtype))
+    to.store(from.doubles());
+  else
+    to.store(from.integers());
 }
 
 void copy(Call& call) { convert(*call.in[0], call.out[0]); }
@@ -36,7 +41,8 @@ void transpose(Call& call) {
   std::vector<int64_t> step(axes);
   Tensor y(x.dtype, Extents(axes));
   for (size_t a = 0; a < axes; ++a) {
-    const auto from = static_cast<int>(perm[a] < 0 ? perm[a] + static_cast<int64_t>(axes) : perm[a]);
+    const auto from =
+        static_cast<int>(perm[a] < 0 ? perm[a] + static_cast<int64_t>(axes) : perm[a]);
     step[a] = x.product(from + 1, static_cast<int>(axes));
     y.shape[a] = x.axis(from);
   }
@@ -57,11 +63,13 @@ Tensor take(const Tensor& x, int axis, int64_t first, int64_t step, int64_t coun
   Extents shape = x.shape;
   shape[static_cast<size_t>(axis)] = count;
   Tensor y(x.dtype, std::move(shape));
-  const int64_t inner = x.product(axis + 1, static_cast<int>(x.shape.size())), outer = x.product(0, axis);
+  const int64_t inner = x.product(axis + 1, static_cast<int>(x.shape.size())),
+                outer = x.product(0, axis);
   const auto bytes = static_cast<size_t>(inner * ir::size_of(x.dtype));
   for (int64_t o = 0; o < outer; ++o)
     for (int64_t i = 0; i < count; ++i)
-      std::memcpy(y.element((o * count + i) * inner), x.element((o * x.axis(axis) + first + i * step) * inner), bytes);
+      std::memcpy(y.element((o * count + i) * inner),
+                  x.element((o * x.axis(axis) + first + i * step) * inner), bytes);
   return y;
 }
 
@@ -74,15 +82,16 @@ void slice(Call& call) {
   if (!call.status()) return;
   const int64_t count = begin < end ? (end - begin + step - 1) / step : 0;
   if (count != call.out[0].axis(axis))
-    return call.fail(fmt::format("{} entries of axis {} from {} to {}, where the shape says {}", count, axis, begin, end,
-                                 call.out[0].axis(axis)));
+    return call.fail(fmt::format("{} entries of axis {} from {} to {}, where the shape says {}",
+                                 count, axis, begin, end, call.out[0].axis(axis)));
   convert(take(x, axis, begin, step, count), call.out[0]);
 }
 
 void concat(Call& call) {
   const int axis = axis_of(call);
   Tensor& out = call.out[0];
-  const int64_t inner = out.product(axis + 1, static_cast<int>(out.shape.size())), outer = out.product(0, axis);
+  const int64_t inner = out.product(axis + 1, static_cast<int>(out.shape.size())),
+                outer = out.product(0, axis);
   int64_t at = 0;
   for (const Tensor* x : call.in) {
     Tensor part(out.dtype, x->shape);
@@ -106,8 +115,9 @@ void split(Call& call) {
 }  // namespace
 
 std::vector<OpEntry> movement_entries() {
-  std::vector<OpEntry> all = {{"cast", copy},   {"copy", copy},     {"reshape", copy}, {"transpose", transpose},
-                              {"slice", slice}, {"concat", concat}, {"split", split}};
+  std::vector<OpEntry> all = {{"cast", copy},           {"copy", copy},   {"reshape", copy},
+                              {"transpose", transpose}, {"slice", slice}, {"concat", concat},
+                              {"split", split}};
   for (OpEntry& entry : all) entry.moves = Moves::AllInputs;
   return all;
 }

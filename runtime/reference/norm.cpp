@@ -55,6 +55,8 @@ void softmax(Call& call) {
 
 }  // namespace
 
-std::vector<OpEntry> norm_entries() { return {{"rmsnorm", rmsnorm}, {"layernorm", layernorm}, {"softmax", softmax}}; }
+std::vector<OpEntry> norm_entries() {
+  return {{"rmsnorm", rmsnorm}, {"layernorm", layernorm}, {"softmax", softmax}};
+}
 
 }  // namespace maco::reference

@@ -13,14 +13,16 @@ using ir::DType;
 
 namespace {
 
-// A binary floating-point format of at most 16 bits. `finite`: no infinities; the all-ones code alone is NaN (e4m3).
+// A binary floating-point format of at most 16 bits. `finite`: no infinities; the all-ones code
+// alone is NaN (e4m3).
 struct Format {
   int exponent_bits, mantissa_bits;
   bool finite, saturate;
   constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   constexpr uint32_t infinity() const { return ((1u << exponent_bits) - 1) << mantissa_bits; }
   constexpr uint32_t quiet_nan() const {
-    return finite ? (1u << (exponent_bits + mantissa_bits)) - 1 : infinity() | 1u << (mantissa_bits - 1);
+    return finite ? (1u << (exponent_bits + mantissa_bits)) - 1
+                  : infinity() | 1u << (mantissa_bits - 1);
   }
   constexpr uint32_t largest() const { return finite ? quiet_nan() - 1 : infinity() - 1; }
 };
@@ -55,17 +57,20 @@ uint32_t from_double(const Format& f, double value) {
   if (magnitude > kInfinity) return sign | f.quiet_nan();
   const uint32_t overflow = f.saturate ? f.largest() : f.infinity();
   if (magnitude == kInfinity) return sign | overflow;
-  // The significand as an integer, shifted right so that its unit is the target's last place, with the rest deciding the rounding.
+  // The significand as an integer, shifted right so that its unit is the target's last place, with
+  // the rest deciding the rounding.
   const int exponent = static_cast<int>(magnitude >> 52) - 1023;
   const int least = 1 - f.bias();
-  if (exponent < least - f.mantissa_bits - 2) return sign;  // far below half of the smallest; doubles' subnormals too
+  // far below half of the smallest; doubles' subnormals too
+  if (exponent < least - f.mantissa_bits - 2) return sign;
   const uint64_t significand = (magnitude & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
   const int shift = 52 - f.mantissa_bits + (exponent < least ? least - exponent : 0);
   const uint64_t rest = significand & ((uint64_t{1} << shift) - 1);
   const uint64_t half = uint64_t{1} << (shift - 1);
   uint64_t q = significand >> shift;
   if (rest > half || (rest == half && (q & 1))) ++q;
-  // A carry out of the mantissa runs into the exponent, as it should. For subnormals q is the code itself.
+  // A carry out of the mantissa runs into the exponent, as it should. For subnormals q is the code
+  // itself.
   if (exponent >= least) q += static_cast<uint64_t>(exponent - least) << f.mantissa_bits;
   if (q > f.largest()) return sign | overflow;
   return sign | static_cast<uint32_t>(q);
@@ -114,11 +119,14 @@ T to_integer(double v) {
   return static_cast<T>(v);
 }
 
-float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+float bf16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 uint16_t float_to_bf16(float v) {
   const auto bits = std::bit_cast<uint32_t>(v);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 31) << 15 | kBF16.quiet_nan());
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return static_cast<uint16_t>((bits >> 31) << 15 | kBF16.quiet_nan());
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
@@ -134,7 +142,8 @@ void decode_all(DType type, const std::byte* from, int64_t n, Out* to) {
       break;
     }
     case DType::BF16:
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<Out>(bf16_to_float(get<uint16_t>(from, i)));
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = static_cast<Out>(bf16_to_float(get<uint16_t>(from, i)));
       break;
     case DType::F8E4M3:
     case DType::F8E5M2: {
@@ -158,27 +167,34 @@ void encode_all(DType type, const In* from, int64_t n, std::byte* to) {
       for (int64_t i = 0; i < n; ++i) put(to, i, static_cast<float>(from[i]));
       break;
     case DType::F16:
-      for (int64_t i = 0; i < n; ++i) put(to, i, static_cast<uint16_t>(from_double(kF16, static_cast<double>(from[i]))));
+      for (int64_t i = 0; i < n; ++i)
+        put(to, i, static_cast<uint16_t>(from_double(kF16, static_cast<double>(from[i]))));
       break;
     case DType::BF16:
       for (int64_t i = 0; i < n; ++i) {
-        if constexpr (std::is_same_v<In, float>) put(to, i, float_to_bf16(from[i]));
-        else put(to, i, static_cast<uint16_t>(from_double(kBF16, static_cast<double>(from[i]))));
+        if constexpr (std::is_same_v<In, float>)
+          put(to, i, float_to_bf16(from[i]));
+        else
+          put(to, i, static_cast<uint16_t>(from_double(kBF16, static_cast<double>(from[i]))));
       }
       break;
     case DType::F8E4M3:
-      for (int64_t i = 0; i < n; ++i) put(to, i, static_cast<uint8_t>(from_double(kE4M3, static_cast<double>(from[i]))));
+      for (int64_t i = 0; i < n; ++i)
+        put(to, i, static_cast<uint8_t>(from_double(kE4M3, static_cast<double>(from[i]))));
       break;
     case DType::F8E5M2:
-      for (int64_t i = 0; i < n; ++i) put(to, i, static_cast<uint8_t>(from_double(kE5M2, static_cast<double>(from[i]))));
+      for (int64_t i = 0; i < n; ++i)
+        put(to, i, static_cast<uint8_t>(from_double(kE5M2, static_cast<double>(from[i]))));
       break;
     case DType::I32:
       for (int64_t i = 0; i < n; ++i) put(to, i, to_integer<int32_t>(static_cast<double>(from[i])));
       break;
     case DType::U8:
       for (int64_t i = 0; i < n; ++i) {
-        if constexpr (std::is_same_v<In, int32_t>) put(to, i, static_cast<uint8_t>(from[i]));
-        else put(to, i, to_integer<uint8_t>(static_cast<double>(from[i])));
+        if constexpr (std::is_same_v<In, int32_t>)
+          put(to, i, static_cast<uint8_t>(from[i]));
+        else
+          put(to, i, to_integer<uint8_t>(static_cast<double>(from[i])));
       }
       break;
   }
@@ -193,12 +209,24 @@ double decode(DType type, const std::byte* from) {
 }
 void encode(DType type, double value, std::byte* to) { encode_all(type, &value, 1, to); }
 
-void decode(DType type, const std::byte* from, int64_t n, double* to) { decode_all(type, from, n, to); }
-void decode(DType type, const std::byte* from, int64_t n, float* to) { decode_all(type, from, n, to); }
-void decode(DType type, const std::byte* from, int64_t n, int32_t* to) { decode_all(type, from, n, to); }
-void encode(DType type, const double* from, int64_t n, std::byte* to) { encode_all(type, from, n, to); }
-void encode(DType type, const float* from, int64_t n, std::byte* to) { encode_all(type, from, n, to); }
-void encode(DType type, const int32_t* from, int64_t n, std::byte* to) { encode_all(type, from, n, to); }
+void decode(DType type, const std::byte* from, int64_t n, double* to) {
+  decode_all(type, from, n, to);
+}
+void decode(DType type, const std::byte* from, int64_t n, float* to) {
+  decode_all(type, from, n, to);
+}
+void decode(DType type, const std::byte* from, int64_t n, int32_t* to) {
+  decode_all(type, from, n, to);
+}
+void encode(DType type, const double* from, int64_t n, std::byte* to) {
+  encode_all(type, from, n, to);
+}
+void encode(DType type, const float* from, int64_t n, std::byte* to) {
+  encode_all(type, from, n, to);
+}
+void encode(DType type, const int32_t* from, int64_t n, std::byte* to) {
+  encode_all(type, from, n, to);
+}
 
 double round_to(DType type, double value) {
   std::byte bytes[4];

@@ -1,12 +1,13 @@
 #include "runtime/reference/op.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 namespace maco::reference {
 
-ir::EvalResult evaluate_on(const ir::Graph& graph, const Values& values, int rank, const ir::Expr& e) {
+ir::EvalResult evaluate_on(const ir::Graph& graph, const Values& values, int rank,
+                           const ir::Expr& e) {
   return ir::evaluate(e, [&](std::string_view name) -> std::optional<int64_t> {
     if (name == "rank") return rank;
     if (name == "world") return graph.world;
@@ -78,11 +79,14 @@ double Call::field(const std::string& attr, const std::string& name, double othe
 }
 
 void Call::fail(const std::string& why) {
-  if (status_.ok) status_ = Status::failure(fmt::format("{} '{}' on rank {}: {}", op_.kind, op_.name, rank_, why));
+  if (status_.ok)
+    status_ =
+        Status::failure(fmt::format("{} '{}' on rank {}: {}", op_.kind, op_.name, rank_, why));
 }
 
 void Call::bad_index(int64_t index, int64_t limit, int64_t at) {
-  fail(fmt::format("index {} (element {} of '{}') is not in [0, {})", index, at, graph_[op_.in.back()].name, limit));
+  fail(fmt::format("index {} (element {} of '{}') is not in [0, {})", index, at,
+                   graph_[op_.in.back()].name, limit));
 }
 
 }  // namespace maco::reference

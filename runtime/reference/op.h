@@ -18,10 +18,12 @@ using runtime::Status;
 using Values = std::map<std::string, int64_t, std::less<>>;
 
 /// An expression's value on a rank, or why it has none.
-ir::EvalResult evaluate_on(const ir::Graph& graph, const Values& values, int rank, const ir::Expr& e);
+ir::EvalResult evaluate_on(const ir::Graph& graph, const Values& values, int rank,
+                           const ir::Expr& e);
 
-/// One op on one rank. Inputs are read only; outputs have their actual shape and dtype, and are zero (of an in-place op: the
-/// state's old value). What the op leaves in them is stored when it has returned. An op that fails says so and returns.
+/// One op on one rank. Inputs are read only; outputs have their actual shape and dtype, and are
+/// zero (of an in-place op: the state's old value). What the op leaves in them is stored when it
+/// has returned. An op that fails says so and returns.
 class Call {
  public:
   Call(const ir::Graph& graph, const ir::Op& op, const Values& values, int rank)
@@ -35,8 +37,8 @@ class Call {
   std::vector<Tensor> out;
 
   bool has(const std::string& attr) const { return op_.attrs.count(attr) > 0; }
-  /// Evaluated on this rank, with dims and scalars; a number may be a whole float (2.0). A failed evaluation fails the call and
-  /// gives 0.
+  /// Evaluated on this rank, with dims and scalars; a number may be a whole float (2.0). A failed
+  /// evaluation fails the call and gives 0.
   int64_t integer(const std::string& attr, int64_t otherwise);
   double number(const std::string& attr, double otherwise);
   bool flag(const std::string& attr, bool otherwise) const;
@@ -47,7 +49,8 @@ class Call {
   double field(const std::string& attr, const std::string& name, double otherwise) const;
 
   void fail(const std::string& why);
-  /// An index that only the data knows is not within [0, limit). `at`: where it stands in the tensor of indexes.
+  /// An index that only the data knows is not within [0, limit). `at`: where it stands in the
+  /// tensor of indexes.
   void bad_index(int64_t index, int64_t limit, int64_t at);
   const Status& status() const { return status_; }
 
@@ -60,7 +63,8 @@ class Call {
   Status status_;
 };
 
-/// Whether an op's outputs hold elements of its inputs, unchanged but for a conversion of type, and nothing else.
+/// Whether an op's outputs hold elements of its inputs, unchanged but for a conversion of type, and
+/// nothing else.
 enum class Moves : uint8_t { Nothing, FirstInput, AllInputs };
 
 /// How a kind of op is interpreted.
@@ -70,12 +74,14 @@ struct OpEntry {
   void (*eval)(Call& call) = nullptr;
   /// All ranks at once; calls[r] is rank r's.
   void (*collective)(std::vector<Call>& calls) = nullptr;
-  /// The output is the state that is also the first input: out[0] starts as its old value, in[0] must not be read.
+  /// The output is the state that is also the first input: out[0] starts as its old value, in[0]
+  /// must not be read.
   bool in_place = false;
   Moves moves = Moves::Nothing;
 };
 
-/// The entry of `kind`, or nullptr. send, recv and barrier have none: they move no data of their own (reference.cpp).
+/// The entry of `kind`, or nullptr. send, recv and barrier have none: they move no data of their
+/// own (reference.cpp).
 const OpEntry* find_entry(std::string_view kind);
 
 /// True if the op makes no values of its own.

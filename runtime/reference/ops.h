@@ -17,7 +17,8 @@ std::vector<OpEntry> reduction_entries();
 std::vector<OpEntry> movement_entries();
 std::vector<OpEntry> collective_entries();
 
-/// Shared by elementwise ops and matmul's `activation`: relu, silu, gelu, sigmoid, tanh, exp. NaN stays NaN.
+/// Shared by elementwise ops and matmul's `activation`: relu, silu, gelu, sigmoid, tanh, exp. NaN
+/// stays NaN.
 double apply_unary(std::string_view function, double x);
 
 }  // namespace maco::reference

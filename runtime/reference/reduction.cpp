@@ -1,4 +1,5 @@
-// Ops that make one element of a row: sum, mean, max, argmax. max and argmax treat NaN as NumPy: it is the largest.
+// Ops that make one element of a row: sum, mean, max, argmax. max and argmax treat NaN as NumPy: it
+// is the largest.
 #include <algorithm>
 #include <cmath>
 
@@ -35,7 +36,8 @@ void reduce(Call& call) {
     std::vector<int32_t> out;
     for (int64_t i = 0; i < x.rows(); ++i) {
       uint32_t sum = 0;
-      for (int64_t j = 0; j < n; ++j) sum += static_cast<uint32_t>(v[static_cast<size_t>(i * n + j)]);
+      for (int64_t j = 0; j < n; ++j)
+        sum += static_cast<uint32_t>(v[static_cast<size_t>(i * n + j)]);
       out.push_back(static_cast<int32_t>(sum));
     }
     return call.out[0].store(out);

@@ -1,10 +1,10 @@
 #include "runtime/reference/reference.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "ir/check.h"
 
@@ -16,19 +16,22 @@ Status complete_values(const ir::Graph& graph, Values& values) {
   for (const auto& [name, value] : values) {
     const auto tensor = graph.find_tensor(name);
     const bool scalar = tensor && graph[*tensor].kind == TensorKind::Scalar;
-    if (!scalar && !graph.find_dim(name)) return Status::failure(fmt::format("'{}' has no dim or scalar '{}'", graph.name, name));
+    if (!scalar && !graph.find_dim(name))
+      return Status::failure(fmt::format("'{}' has no dim or scalar '{}'", graph.name, name));
   }
   for (const ir::Dim& dim : graph.dims) {
     const int64_t v = values.emplace(dim.name, dim.max).first->second;
     if (v < dim.min || v > dim.max)
-      return Status::failure(fmt::format("dim '{}' is {}, outside {} to {}", dim.name, v, dim.min, dim.max));
+      return Status::failure(
+          fmt::format("dim '{}' is {}, outside {} to {}", dim.name, v, dim.min, dim.max));
   }
   for (const ir::Tensor& t : graph.tensors) {
     if (t.kind != TensorKind::Scalar) continue;
     const auto it = values.find(t.name);
     if (it == values.end()) return Status::failure(fmt::format("scalar '{}' has no value", t.name));
     if (it->second < t.range_lo || it->second >= t.range_hi)
-      return Status::failure(fmt::format("scalar '{}' is {}, outside [{}, {})", t.name, it->second, t.range_lo, t.range_hi));
+      return Status::failure(fmt::format("scalar '{}' is {}, outside [{}, {})", t.name, it->second,
+                                         t.range_lo, t.range_hi));
   }
   return {};
 }
@@ -48,7 +51,8 @@ Reference::Reference(ir::Graph graph) : graph_(std::move(graph)) {
   for (auto& of_rank : tensors_)
     for (size_t t = 0; t < of_rank.size(); ++t)
       if (graph_.tensors[t].kind == TensorKind::State)
-        of_rank[t] = Tensor(graph_.tensors[t].dtype, actual_shape(graph_, {}, ir::id_of<ir::TensorId>(t)));
+        of_rank[t] =
+            Tensor(graph_.tensors[t].dtype, actual_shape(graph_, {}, ir::id_of<ir::TensorId>(t)));
 }
 
 Status Reference::set(int rank, ir::TensorId tensor, Tensor value) {
@@ -56,11 +60,12 @@ Status Reference::set(int rank, ir::TensorId tensor, Tensor value) {
   if (t.kind != TensorKind::Input && t.kind != TensorKind::Param && t.kind != TensorKind::State)
     return Status::failure(fmt::format("'{}' is not an input, param or state", t.name));
   const Extents most = actual_shape(graph_, {}, tensor);
-  bool fits = value.dtype == t.dtype && value.shape.size() == most.size() && value.shape[0] <= most[0];
+  bool fits =
+      value.dtype == t.dtype && value.shape.size() == most.size() && value.shape[0] <= most[0];
   for (size_t a = 1; fits && a < most.size(); ++a) fits = value.shape[a] == most[a];
   if (!fits)
-    return Status::failure(
-        fmt::format("'{}' is {}, not {}", t.name, describe(t.dtype, most), describe(value.dtype, value.shape)));
+    return Status::failure(fmt::format("'{}' is {}, not {}", t.name, describe(t.dtype, most),
+                                       describe(value.dtype, value.shape)));
   keep(rank, tensor, std::move(value));
   return {};
 }
@@ -93,10 +98,11 @@ Status Reference::bound() const {
     const Extents shape = actual_shape(graph_, values_, ir::id_of<ir::TensorId>(i));
     for (size_t rank = 0; rank < tensors_.size(); ++rank) {
       const Tensor& value = tensors_[rank][i];
-      if (value.shape.empty()) return Status::failure(fmt::format("'{}' is not bound on rank {}", t.name, rank));
+      if (value.shape.empty())
+        return Status::failure(fmt::format("'{}' is not bound on rank {}", t.name, rank));
       if (value.shape != shape)
-        return Status::failure(fmt::format("'{}' on rank {} is {}, and this launch takes {}", t.name, rank,
-                                           to_string(value.shape), to_string(shape)));
+        return Status::failure(fmt::format("'{}' on rank {} is {}, and this launch takes {}",
+                                           t.name, rank, to_string(value.shape), to_string(shape)));
     }
   }
   return {};
@@ -117,7 +123,8 @@ Call Reference::make_call(const ir::Op& op, int rank, std::vector<Tensor>& views
   }
   const OpEntry* entry = find_entry(op.kind);
   for (ir::TensorId id : op.out) {
-    if (entry && entry->in_place && graph_[id].kind == TensorKind::State && id == op.in[0] && views.empty())
+    if (entry && entry->in_place && graph_[id].kind == TensorKind::State && id == op.in[0] &&
+        views.empty())
       call.out.push_back(std::move(tensors[ir::index(id)]));
     else if (entry && entry->in_place)
       call.out.push_back(*call.in[0]);
@@ -137,7 +144,8 @@ Status Reference::run_one(size_t index, int rank) {
     if (mailbox_.takes_part(index, rank)) {
       const Tensor& letter = mailbox_.get(index, rank);
       if (letter.dtype != call.out[0].dtype || letter.elements() != call.out[0].elements())
-        call.fail(fmt::format("it takes {}, and {} was sent", describe(call.out[0].dtype, call.out[0].shape),
+        call.fail(fmt::format("it takes {}, and {} was sent",
+                              describe(call.out[0].dtype, call.out[0].shape),
                               describe(letter.dtype, letter.shape)));
       else
         call.out[0].bytes = letter.bytes;
@@ -155,7 +163,8 @@ Status Reference::run_collective(size_t index) {
   const ir::Op& op = graph_.ops[index];
   std::vector<std::vector<Tensor>> views(tensors_.size());
   std::vector<Call> calls;
-  for (size_t r = 0; r < tensors_.size(); ++r) calls.push_back(make_call(op, static_cast<int>(r), views[r]));
+  for (size_t r = 0; r < tensors_.size(); ++r)
+    calls.push_back(make_call(op, static_cast<int>(r), views[r]));
   find_entry(op.kind)->collective(calls);
   for (Call& call : calls) {
     if (!call.status()) return call.status();
@@ -164,8 +173,9 @@ Status Reference::run_collective(size_t index) {
   return {};
 }
 
-// Ops run when their data is there. Definition order does as long as every receive finds its letter; one that doesn't is put off,
-// with whatever depends on it on its rank, so that neighbours may pass data on in a chain or cross each other.
+// Ops run when their data is there. Definition order does as long as every receive finds its
+// letter; one that doesn't is put off, with whatever depends on it on its rank, so that neighbours
+// may pass data on in a chain or cross each other.
 Status Reference::run(Values values) {
   values_ = std::move(values);
   if (Status s = complete_values(graph_, values_); !s) return s;
@@ -177,11 +187,14 @@ Status Reference::run(Values values) {
   size_t left = ops * world;
   while (left > 0) {
     const size_t before = left;
-    // What instances that were put off in this sweep read and write, by rank: later ones must not overtake them there.
+    // What instances that were put off in this sweep read and write, by rank: later ones must not
+    // overtake them there.
     std::vector<std::set<ir::TensorId>> reads(world), writes(world);
     auto may_run = [&](size_t i, size_t r) {
       const ir::Op& op = graph_.ops[i];
-      auto in = [](const std::set<ir::TensorId>& s) { return [&](ir::TensorId t) { return s.count(t) > 0; }; };
+      auto in = [](const std::set<ir::TensorId>& s) {
+        return [&](ir::TensorId t) { return s.count(t) > 0; };
+      };
       if (std::any_of(op.in.begin(), op.in.end(), in(writes[r]))) return false;
       if (std::any_of(op.out.begin(), op.out.end(), in(writes[r]))) return false;
       if (std::any_of(op.out.begin(), op.out.end(), in(reads[r]))) return false;
@@ -198,8 +211,10 @@ Status Reference::run(Values values) {
         if (done[i][r]) continue;
         if (together ? all : may_run(i, r)) {
           Status s;
-          if (!together) s = run_one(i, static_cast<int>(r));
-          else if (r == 0) s = run_collective(i);
+          if (!together)
+            s = run_one(i, static_cast<int>(r));
+          else if (r == 0)
+            s = run_collective(i);
           if (!s) return s;
           done[i][r] = true;
           --left;
@@ -213,8 +228,9 @@ Status Reference::run(Values values) {
       for (size_t i = 0; i < ops; ++i)
         for (size_t r = 0; r < world; ++r)
           if (!done[i][r])
-            return Status::failure(fmt::format("{} '{}' on rank {} can never run: what it waits for waits for it",
-                                               graph_.ops[i].kind, graph_.ops[i].name, r));
+            return Status::failure(
+                fmt::format("{} '{}' on rank {} can never run: what it waits for waits for it",
+                            graph_.ops[i].kind, graph_.ops[i].name, r));
     }
   }
   return {};

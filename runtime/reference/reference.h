@@ -1,7 +1,8 @@
-// The reference: interprets an inferred graph, all ranks together, in float64, rounding each named tensor once to its dtype.
+// The reference: interprets an inferred graph, all ranks together, in float64, rounding each named
+// tensor once to its dtype.
 //
-// It is the meaning of a graph that --check compares with, so it knows nothing of tasks, algorithms or schedules. Passes' internal ops
-// are not interpreted: it runs the user's graph as parsed.
+// It is the meaning of a graph that --check compares with, so it knows nothing of tasks, algorithms
+// or schedules. Passes' internal ops are not interpreted: it runs the user's graph as parsed.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace maco::reference {
 
-/// Checks that every scalar has a value within its range and every dim given is one, and within its range. `values` gets the
-/// maxima of missing dims.
+/// Checks that every scalar has a value within its range and every dim given is one, and within its
+/// range. `values` gets the maxima of missing dims.
 Status complete_values(const ir::Graph& graph, Values& values);
 
 /// The actual shape of a tensor.
@@ -30,15 +31,16 @@ class Reference {
   explicit Reference(ir::Graph graph);
   const ir::Graph& graph() const { return graph_; }
 
-  /// Binds an input, param or state of a rank. Inputs and params must have the actual shape of the launches that follow (checked by
-  /// run); a state may have fewer rows than its maximum, which leaves the others.
+  /// Binds an input, param or state of a rank. Inputs and params must have the actual shape of the
+  /// launches that follow (checked by run); a state may have fewer rows than its maximum, which
+  /// leaves the others.
   Status set(int rank, ir::TensorId tensor, Tensor value);
 
   /// One launch on all ranks. On failure the states are as the failed op found them.
   Status run(Values values);
 
-  /// After a run: any tensor of the graph with its actual shape, temporaries too; before it, what was bound. Of a state, the rows
-  /// that the last launch's dims give it.
+  /// After a run: any tensor of the graph with its actual shape, temporaries too; before it, what
+  /// was bound. Of a state, the rows that the last launch's dims give it.
   Tensor get(int rank, ir::TensorId tensor) const;
 
  private:
@@ -50,7 +52,7 @@ class Reference {
   Status bound() const;
 
   ir::Graph graph_;
-  Values values_;   // of the current launch
+  Values values_;  // of the current launch
   Mailbox mailbox_;
   std::vector<std::vector<Tensor>> tensors_;  // rank, tensor. States have their maximum shape
 };

@@ -1,5 +1,6 @@
-// rope: turns pairs of elements of each head by position x frequency. Pairs are (j, j + D/2), or (2j, 2j + 1) with `interleaved`;
-// frequencies fall off as theta^(-2j/D), stretched by `scaling` as in Llama 3.1.
+// rope: turns pairs of elements of each head by position x frequency. Pairs are (j, j + D/2), or
+// (2j, 2j + 1) with `interleaved`; frequencies fall off as theta^(-2j/D), stretched by `scaling` as
+// in Llama 3.1.
 #include <cmath>
 
 #include "runtime/reference/ops.h"
@@ -15,7 +16,8 @@ std::vector<double> frequencies(Call& call, int64_t d) {
   for (int64_t j = 0; j < d / 2; ++j) {
     double v = std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(d));
     if (call.has("scaling")) {
-      const double factor = call.field("scaling", "factor", 1), low = call.field("scaling", "low_freq_factor", 1),
+      const double factor = call.field("scaling", "factor", 1),
+                   low = call.field("scaling", "low_freq_factor", 1),
                    high = call.field("scaling", "high_freq_factor", 4),
                    original = call.field("scaling", "original_max_position", 8192);
       const double turns = original * v / (2 * M_PI);  // over the original context
@@ -33,8 +35,10 @@ std::vector<double> frequencies(Call& call, int64_t d) {
 
 void rope(Call& call) {
   const Tensor& x = *call.in[0];
-  const int64_t d = call.integer("head_dim", x.cols()), n = x.cols(), first_position = call.integer("position", 0);
-  const std::vector<int32_t> positions = call.in.size() > 1 ? call.in[1]->integers() : std::vector<int32_t>();
+  const int64_t d = call.integer("head_dim", x.cols()), n = x.cols(),
+                first_position = call.integer("position", 0);
+  const std::vector<int32_t> positions =
+      call.in.size() > 1 ? call.in[1]->integers() : std::vector<int32_t>();
   const bool interleaved = call.flag("interleaved", false);
   const std::vector<double> f = frequencies(call, d);
   if (!call.status()) return;
@@ -42,8 +46,8 @@ void rope(Call& call) {
   std::vector<double> v = x.doubles();
   parallel_for(x.rows(), 30 * static_cast<double>(n), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const auto position =
-          static_cast<double>(positions.empty() ? first_position + i : positions[static_cast<size_t>(i)]);
+      const auto position = static_cast<double>(
+          positions.empty() ? first_position + i : positions[static_cast<size_t>(i)]);
       for (int64_t head = 0; head < n; head += d)
         for (int64_t j = 0; j < d / 2; ++j) {
           double& a = v[static_cast<size_t>(i * n + head + (interleaved ? 2 * j : j))];

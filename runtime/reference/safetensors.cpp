@@ -1,6 +1,7 @@
 #include "runtime/reference/safetensors.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,10 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <set>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace maco::reference {
 
@@ -22,14 +21,16 @@ namespace {
 constexpr uint64_t kMaxHeader = 100'000'000;  // the public format's own limit
 
 constexpr std::pair<ir::DType, std::string_view> kNames[] = {
-    {ir::DType::F32, "F32"},        {ir::DType::F16, "F16"}, {ir::DType::BF16, "BF16"}, {ir::DType::F8E4M3, "F8_E4M3"},
-    {ir::DType::F8E5M2, "F8_E5M2"}, {ir::DType::I32, "I32"}, {ir::DType::U8, "U8"}};
+    {ir::DType::F32, "F32"},        {ir::DType::F16, "F16"},        {ir::DType::BF16, "BF16"},
+    {ir::DType::F8E4M3, "F8_E4M3"}, {ir::DType::F8E5M2, "F8_E5M2"}, {ir::DType::I32, "I32"},
+    {ir::DType::U8, "U8"}};
 
 // Bytes of an element, of types that MACO lacks too; 0 if the name is not known.
 uint64_t bytes_of(std::string_view dtype) {
   constexpr std::pair<std::string_view, uint64_t> sizes[] = {
-      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"F64", 8},     {"I64", 8},     {"U64", 8}, {"C64", 8}};
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1},
+      {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},     {"U32", 4},
+      {"F32", 4},  {"F64", 8}, {"I64", 8}, {"U64", 8},     {"C64", 8}};
   for (const auto& [name, size] : sizes)
     if (name == dtype) return size;
   return 0;
@@ -73,20 +74,24 @@ std::string parse_entry(const nlohmann::json& value, SafetensorsEntry& e) {
   for (const nlohmann::json& n : value["shape"]) {
     if (!n.is_number_unsigned()) return "its shape has something other than an extent";
     const auto extent = n.get<uint64_t>();
-    if (extent > INT64_MAX || __builtin_mul_overflow(elements, extent, &elements)) return "its shape is too large";
+    if (extent > INT64_MAX || __builtin_mul_overflow(elements, extent, &elements))
+      return "its shape is too large";
     e.shape.push_back(static_cast<int64_t>(extent));
   }
   const nlohmann::json& offsets = value["data_offsets"];
-  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned())
     return "its data_offsets are not two numbers";
   e.begin = offsets[0].get<uint64_t>();
   e.end = offsets[1].get<uint64_t>();
-  if (e.begin > e.end) return fmt::format("its data ends at {}, before it begins at {}", e.end, e.begin);
+  if (e.begin > e.end)
+    return fmt::format("its data ends at {}, before it begins at {}", e.end, e.begin);
   const uint64_t size = bytes_of(e.dtype);
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(elements, size, &bytes)) return "its shape is too large";
   if (size > 0 && bytes != e.end - e.begin)
-    return fmt::format("{}{} takes {} bytes, and it has {}", e.dtype, to_string(e.shape), bytes, e.end - e.begin);
+    return fmt::format("{}{} takes {} bytes, and it has {}", e.dtype, to_string(e.shape), bytes,
+                       e.end - e.begin);
   return "";
 }
 
@@ -119,19 +124,26 @@ SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
 Status SafetensorsFile::open(const std::string& path) {
   *this = SafetensorsFile();
   path_ = path;
-  auto bad = [&](const std::string& why) { return Status::failure(fmt::format("{}: {}", path, why)); };
+  auto bad = [&](const std::string& why) {
+    return Status::failure(fmt::format("{}: {}", path, why));
+  };
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat info {};
-  if (descriptor_ < 0 || fstat(descriptor_, &info) != 0) return bad(fmt::format("cannot be opened: {}", std::strerror(errno)));
+  struct stat info{};
+  if (descriptor_ < 0 || fstat(descriptor_, &info) != 0)
+    return bad(fmt::format("cannot be opened: {}", std::strerror(errno)));
   if (!S_ISREG(info.st_mode)) return bad("is not a file");
   const auto size = static_cast<uint64_t>(info.st_size);
 
   unsigned char prefix[8];
-  if (size < 8 || !read_at(descriptor_, prefix, 8, 0)) return bad("is no safetensors file: it has no header");
+  if (size < 8 || !read_at(descriptor_, prefix, 8, 0))
+    return bad("is no safetensors file: it has no header");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | prefix[i];
-  if (length > kMaxHeader) return bad(fmt::format("is no safetensors file: a header of {} bytes", length));
-  if (length > size - 8) return bad(fmt::format("is cut off: the header takes {} bytes and the file has {}", length, size - 8));
+  if (length > kMaxHeader)
+    return bad(fmt::format("is no safetensors file: a header of {} bytes", length));
+  if (length > size - 8)
+    return bad(
+        fmt::format("is cut off: the header takes {} bytes and the file has {}", length, size - 8));
   std::string text(length, '\0');
   if (!read_at(descriptor_, text.data(), length, 8)) return bad("cannot be read");
   data_begin_ = 8 + length;
@@ -146,27 +158,33 @@ Status SafetensorsFile::open(const std::string& path) {
         return true;
       },
       false);
-  if (header.is_discarded() || !header.is_object()) return bad("has a header that is no JSON object");
+  if (header.is_discarded() || !header.is_object())
+    return bad("has a header that is no JSON object");
   if (!twice.empty()) return bad(fmt::format("names '{}' twice", twice));
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") continue;
     SafetensorsEntry e;
     e.name = name;
-    if (const std::string why = parse_entry(value, e); !why.empty()) return bad(fmt::format("tensor '{}': {}", name, why));
+    if (const std::string why = parse_entry(value, e); !why.empty())
+      return bad(fmt::format("tensor '{}': {}", name, why));
     entries_.push_back(std::move(e));
   }
-  std::sort(entries_.begin(), entries_.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
-  });
+  std::sort(entries_.begin(), entries_.end(),
+            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+              return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+            });
   uint64_t end = 0;
   for (const SafetensorsEntry& e : entries_) {
     if (e.begin < end) return bad(fmt::format("tensor '{}' overlaps another", e.name));
-    if (e.begin > end) return bad(fmt::format("{} bytes before tensor '{}' belong to none", e.begin - end, e.name));
+    if (e.begin > end)
+      return bad(fmt::format("{} bytes before tensor '{}' belong to none", e.begin - end, e.name));
     end = e.end;
     if (end > size - data_begin_)
-      return bad(fmt::format("is cut off: tensor '{}' ends at byte {} of the data, which has {}", e.name, end, size - data_begin_));
+      return bad(fmt::format("is cut off: tensor '{}' ends at byte {} of the data, which has {}",
+                             e.name, end, size - data_begin_));
   }
-  if (end != size - data_begin_) return bad(fmt::format("has {} bytes after the last tensor", size - data_begin_ - end));
+  if (end != size - data_begin_)
+    return bad(fmt::format("has {} bytes after the last tensor", size - data_begin_ - end));
   return {};
 }
 
@@ -178,14 +196,17 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
 
 Status SafetensorsFile::read(const SafetensorsEntry& entry, Tensor& tensor) const {
   const auto type = dtype_from_safetensors(entry.dtype);
-  if (!type) return Status::failure(fmt::format("{}: tensor '{}' is {}, which MACO has no type for", path_, entry.name, entry.dtype));
+  if (!type)
+    return Status::failure(fmt::format("{}: tensor '{}' is {}, which MACO has no type for", path_,
+                                       entry.name, entry.dtype));
   tensor = Tensor(*type, entry.shape);
   if (!read_at(descriptor_, tensor.bytes.data(), tensor.bytes.size(), data_begin_ + entry.begin))
     return Status::failure(fmt::format("{}: cannot be read: {}", path_, std::strerror(errno)));
   return {};
 }
 
-Status write_safetensors(const std::string& path, const std::vector<std::pair<std::string, const Tensor*>>& tensors) {
+Status write_safetensors(const std::string& path,
+                         const std::vector<std::pair<std::string, const Tensor*>>& tensors) {
   // Large elements first, so that everything is aligned, as the format's own library does.
   auto order = tensors;
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
@@ -196,7 +217,9 @@ Status write_safetensors(const std::string& path, const std::vector<std::pair<st
   uint64_t at = 0;
   for (const auto& [name, tensor] : order) {
     const uint64_t end = at + tensor->bytes.size();
-    header[name] = {{"dtype", safetensors_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
+    header[name] = {{"dtype", safetensors_name(tensor->dtype)},
+                    {"shape", tensor->shape},
+                    {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text = header.dump();
@@ -205,9 +228,11 @@ Status write_safetensors(const std::string& path, const std::vector<std::pair<st
   for (int i = 0; i < 8; ++i) prefix[i] = static_cast<unsigned char>(text.size() >> (8 * i));
 
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) return Status::failure(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (descriptor < 0)
+    return Status::failure(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   bool ok = write_all(descriptor, prefix, 8) && write_all(descriptor, text.data(), text.size());
-  for (const auto& [name, tensor] : order) ok = ok && write_all(descriptor, tensor->bytes.data(), tensor->bytes.size());
+  for (const auto& [name, tensor] : order)
+    ok = ok && write_all(descriptor, tensor->bytes.data(), tensor->bytes.size());
   int error = ok ? 0 : errno;
   if (close(descriptor) != 0 && ok) error = errno;
   if (error != 0) {
@@ -222,15 +247,18 @@ std::string rank_file(const std::string& pattern, int rank) {
   constexpr std::string_view kRank = "{rank}";
   std::string out = pattern;
   const std::string number = std::to_string(rank);
-  for (size_t at = out.find(kRank); at != std::string::npos; at = out.find(kRank, at + number.size()))
+  for (size_t at = out.find(kRank); at != std::string::npos;
+       at = out.find(kRank, at + number.size()))
     out.replace(at, kRank.size(), number);
   return out;
 }
 
 Status check_output_pattern(const std::string& pattern, int64_t world) {
   if (world <= 1 || pattern.find("{rank}") != std::string::npos) return {};
-  return Status::failure(fmt::format(
-      "'{}' is one file for {} ranks, which would overwrite each other: put '{{rank}}' into the name", pattern, world));
+  return Status::failure(
+      fmt::format("'{}' is one file for {} ranks, which would overwrite each other: put '{{rank}}' "
+                  "into the name",
+                  pattern, world));
 }
 
 }  // namespace maco::reference

@@ -1,4 +1,5 @@
-// Files of the public safetensors format: eight bytes of little-endian header length, a JSON header, the tensors' bytes.
+// Files of the public safetensors format: eight bytes of little-endian header length, a JSON
+// header, the tensors' bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ namespace maco::reference {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;    // as the file writes it: "BF16"
-  Extents shape;        // [] is a single value
+  std::string dtype;            // as the file writes it: "BF16"
+  Extents shape;                // [] is a single value
   uint64_t begin = 0, end = 0;  // bytes, from the end of the header
 };
 
@@ -28,8 +29,9 @@ class SafetensorsFile {
   SafetensorsFile(SafetensorsFile&& other) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
 
-  /// Reads and checks the header: its length and syntax, that every tensor lies within the file with the size that shape and dtype
-  /// give, that no two overlap and no bytes are left over. A dtype that MACO lacks is no error here.
+  /// Reads and checks the header: its length and syntax, that every tensor lies within the file
+  /// with the size that shape and dtype give, that no two overlap and no bytes are left over. A
+  /// dtype that MACO lacks is no error here.
   runtime::Status open(const std::string& path);
   /// In the order of their bytes.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
@@ -44,8 +46,10 @@ class SafetensorsFile {
   std::vector<SafetensorsEntry> entries_;
 };
 
-/// Writes a new file; if that fails, none is left (what may not be lost if it does is the caller's). The same tensors give the same bytes.
-runtime::Status write_safetensors(const std::string& path, const std::vector<std::pair<std::string, const Tensor*>>& tensors);
+/// Writes a new file; if that fails, none is left (what may not be lost if it does is the
+/// caller's). The same tensors give the same bytes.
+runtime::Status write_safetensors(
+    const std::string& path, const std::vector<std::pair<std::string, const Tensor*>>& tensors);
 
 /// "BF16" for bf16, and back.
 std::string_view safetensors_name(ir::DType type);

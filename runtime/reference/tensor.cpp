@@ -14,7 +14,9 @@ int64_t product(const Extents& extents) {
   return n;
 }
 
-std::string to_string(const Extents& extents) { return fmt::format("[{}]", fmt::join(extents, ",")); }
+std::string to_string(const Extents& extents) {
+  return fmt::format("[{}]", fmt::join(extents, ","));
+}
 
 std::string describe(ir::DType type, const Extents& extents) {
   return fmt::format("{}{}", ir::name(type), to_string(extents));
@@ -45,13 +47,15 @@ namespace {
 template <class T>
 std::vector<T> values_of(const Tensor& t) {
   std::vector<T> v(static_cast<size_t>(t.elements()));
-  parallel_for(t.elements(), 2, [&](int64_t b, int64_t e) { decode(t.dtype, t.element(b), e - b, v.data() + b); });
+  parallel_for(t.elements(), 2,
+               [&](int64_t b, int64_t e) { decode(t.dtype, t.element(b), e - b, v.data() + b); });
   return v;
 }
 template <class T>
 void store_all(Tensor& t, const std::vector<T>& v) {
   MACO_CHECK(static_cast<int64_t>(v.size()) == t.elements(), describe(t.dtype, t.shape));
-  parallel_for(t.elements(), 4, [&](int64_t b, int64_t e) { encode(t.dtype, v.data() + b, e - b, t.element(b)); });
+  parallel_for(t.elements(), 4,
+               [&](int64_t b, int64_t e) { encode(t.dtype, v.data() + b, e - b, t.element(b)); });
 }
 }  // namespace
 

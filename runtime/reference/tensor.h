@@ -26,7 +26,9 @@ struct Tensor {
   int64_t elements() const;
   int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
   int64_t rows() const { return cols() == 0 ? 0 : elements() / cols(); }
-  int64_t axis(int a) const { return shape[static_cast<size_t>(a < 0 ? a + static_cast<int>(shape.size()) : a)]; }
+  int64_t axis(int a) const {
+    return shape[static_cast<size_t>(a < 0 ? a + static_cast<int>(shape.size()) : a)];
+  }
   /// The product of the extents of axes [first, last).
   int64_t product(int first, int last) const;
 

@@ -412,8 +412,7 @@ int run(int argc, char** argv) {
       {"halos", halos}};
   for (const auto& [name, make] : shapes)
     for (size_t tasks = 1000; tasks <= most; tasks *= 10)
-      ok &= measure(
-          name, [&, &f = make] { return f(tasks); }, tasks < 1'000'000 ? 3 : 1);
+      ok &= measure(name, [&, &f = make] { return f(tasks); }, tasks < 1'000'000 ? 3 : 1);
   return ok ? 0 : 1;
 }
 

@@ -13,7 +13,8 @@ namespace {
 
 bool has_dims(const ir::Graph& g, const ir::Op& op) {
   if (op.in.empty()) return !g.dims.empty();
-  return std::any_of(op.in.begin(), op.in.end(), [&](ir::TensorId t) { return !g[t].shape[0].is_constant(); });
+  return std::any_of(op.in.begin(), op.in.end(),
+                     [&](ir::TensorId t) { return !g[t].shape[0].is_constant(); });
 }
 
 // Index of "auto", "counts", "ranges", or of none of them.
@@ -22,15 +23,16 @@ size_t roles_of(const ir::Graph& g) {
   return roles ? roles->index() : kRolesKinds;
 }
 
-constexpr const char* kColumns[] = {"auto", "counts", "ranges", "dims auto", "dims counts", "dims ranges"};
+constexpr const char* kColumns[] = {"auto",      "counts",      "ranges",
+                                    "dims auto", "dims counts", "dims ranges"};
 
 }  // namespace
 
 bool reuses_buffers(const ir::Program& p) {
   for (const ir::Buffer& a : p.buffers)
     for (const ir::Buffer& b : p.buffers)
-      if (&a != &b && a.kind == ir::BufferKind::Temp && b.kind == ir::BufferKind::Temp && a.offset && b.offset && *a.offset <= *b.offset &&
-          *b.offset < *a.offset + a.bytes())
+      if (&a != &b && a.kind == ir::BufferKind::Temp && b.kind == ir::BufferKind::Temp &&
+          a.offset && b.offset && *a.offset <= *b.offset && *b.offset < *a.offset + a.bytes())
         return true;
   return false;
 }
@@ -59,7 +61,8 @@ bool collectives_in_flight(const ir::Program& p) {
   for (size_t t = 0; t < n; ++t)
     for (size_t q = 0; q < t; ++q) {
       const ir::Task &a = p.tasks[q], &b = p.tasks[t];
-      if (a.role != ir::Role::Comm || b.role != ir::Role::Comm || p[a.call].op == p[b.call].op) continue;
+      if (a.role != ir::Role::Comm || b.role != ir::Role::Comm || p[a.call].op == p[b.call].op)
+        continue;
       if ((before[t][q / 64] >> (q % 64) & 1) == 0) return true;
     }
   return false;
@@ -70,13 +73,15 @@ void Coverage::add(const Prepared& p) {
   for (const ir::Op& op : p.graph.ops) {
     const std::string feature = feature_of(op);
     const ir::DType dtype = op.in.empty() ? ir::DType::F32 : p.graph[op.in[0]].dtype;
-    if (roles < kRolesKinds) cells_[{feature, dtype, (has_dims(p.graph, op) ? kRolesKinds : 0) + roles, p.graph.world}]++;
+    if (roles < kRolesKinds)
+      cells_[{feature, dtype, (has_dims(p.graph, op) ? kRolesKinds : 0) + roles, p.graph.world}]++;
     for (const std::string& form : forms_of(p.graph, op)) forms_[{feature, form, dtype}]++;
   }
   for (const std::string& setting : settings_of(p.graph)) settings_[{setting, p.graph.world}]++;
   shares_.graphs++;
-  shares_.multi_tile += std::any_of(p.program.tasks.begin(), p.program.tasks.end(),
-                                    [](const ir::Task& t) { return t.role == ir::Role::Compute && t.tile > 0; });
+  shares_.multi_tile +=
+      std::any_of(p.program.tasks.begin(), p.program.tasks.end(),
+                  [](const ir::Task& t) { return t.role == ir::Role::Compute && t.tile > 0; });
   shares_.reused += reuses_buffers(p.program);
   shares_.several_ranks += p.graph.world > 1;
   shares_.in_flight += p.graph.world > 1 && collectives_in_flight(p.program);
@@ -108,7 +113,8 @@ std::string Coverage::table() const {
       if (!takes(feature, t)) continue;
       s += fmt::format("{:<18} {:<5}", feature, ir::name(t));
       for (size_t c = 0; c < std::size(kColumns); ++c)
-        s += fmt::format(" {:<11}", ranks([&](int w) { return count(cells_, {feature, t, c, w}); }));
+        s +=
+            fmt::format(" {:<11}", ranks([&](int w) { return count(cells_, {feature, t, c, w}); }));
       s += "\n";
     }
   s += fmt::format("\n{:<44}", "forms that ran");
@@ -118,14 +124,19 @@ std::string Coverage::table() const {
     for (const std::string& form : all_forms(feature)) {
       s += fmt::format("{:<18} {:<25}", feature, form);
       for (ir::DType t : kDTypes)
-        s += fmt::format(" {:>6}", takes_form(feature, form, t) ? fmt::to_string(count(forms_, {feature, form, t})) : "-");
+        s += fmt::format(" {:>6}", takes_form(feature, form, t)
+                                       ? fmt::to_string(count(forms_, {feature, form, t}))
+                                       : "-");
       s += "\n";
     }
   s += "\nsettings at ranks\n";
   for (const std::string& setting : all_settings())
-    s += fmt::format("{:<24} {}\n", setting, ranks([&](int w) { return count(settings_, {setting, w}); }));
-  s += fmt::format("\n{} graphs: {} with ops of several tiles, {} with reused buffers; of {} with several ranks {} with two collectives in flight\n",
-                   shares_.graphs, shares_.multi_tile, shares_.reused, shares_.several_ranks, shares_.in_flight);
+    s += fmt::format("{:<24} {}\n", setting,
+                     ranks([&](int w) { return count(settings_, {setting, w}); }));
+  s += fmt::format(
+      "\n{} graphs: {} with ops of several tiles, {} with reused buffers; of {} with several ranks "
+      "{} with two collectives in flight\n",
+      shares_.graphs, shares_.multi_tile, shares_.reused, shares_.several_ranks, shares_.in_flight);
   return s;
 }
 
@@ -139,14 +150,16 @@ std::string Coverage::missing() const {
       for (size_t c = 0; c < std::size(kColumns); ++c)
         for (int w : kWorlds)
           if (count(cells_, {feature, t, c, w}) == 0)
-            s += fmt::format("{} of {} at {} ranks, {}, was not covered\n", feature, ir::name(t), w, kColumns[c]);
+            s += fmt::format("{} of {} at {} ranks, {}, was not covered\n", feature, ir::name(t), w,
+                             kColumns[c]);
       for (const std::string& form : all_forms(feature))
         if (takes_form(feature, form, t) && count(forms_, {feature, form, t}) == 0)
           s += fmt::format("{} of {} with '{}' was not covered\n", feature, ir::name(t), form);
     }
   for (const std::string& setting : all_settings())
     for (int w : kWorlds)
-      if (count(settings_, {setting, w}) == 0) s += fmt::format("'{}' at {} ranks was not covered\n", setting, w);
+      if (count(settings_, {setting, w}) == 0)
+        s += fmt::format("'{}' at {} ranks was not covered\n", setting, w);
   const auto share = [&](const char* what, int64_t n, int64_t of) {
     if (2 * n <= of) s += fmt::format("only {} of {} graphs have {}\n", n, of, what);
   };

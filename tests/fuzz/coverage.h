@@ -17,10 +17,12 @@ class Coverage {
   /// Counts the ops of a graph that ran.
   void add(const Prepared& p);
   void add(const Coverage& other);
-  /// For each feature and dtype: at which numbers of ranks it ran, without and with dims, by roles. How often each form of an op ran, and at
-  /// which numbers of ranks each setting. Below, the shares of graphs with what makes them hard.
+  /// For each feature and dtype: at which numbers of ranks it ran, without and with dims, by roles.
+  /// How often each form of an op ran, and at which numbers of ranks each setting. Below, the
+  /// shares of graphs with what makes them hard.
   std::string table() const;
-  /// Cells that should not be empty and are, ops that are unknown here, and shares that are too small, a line each.
+  /// Cells that should not be empty and are, ops that are unknown here, and shares that are too
+  /// small, a line each.
   std::string missing() const;
 
  private:
@@ -32,9 +34,11 @@ class Coverage {
   struct Shares {
     int64_t graphs = 0, multi_tile = 0, reused = 0, several_ranks = 0, in_flight = 0;
   };
-  std::map<std::tuple<std::string, ir::DType, size_t, int64_t>, int64_t> cells_;  // by feature, dtype, column, ranks
-  std::map<std::tuple<std::string, std::string, ir::DType>, int64_t> forms_;      // by feature, form, dtype
-  std::map<std::pair<std::string, int64_t>, int64_t> settings_;                   // by ranks
+  // by feature, dtype, column, ranks
+  std::map<std::tuple<std::string, ir::DType, size_t, int64_t>, int64_t> cells_;
+  // by feature, form, dtype
+  std::map<std::tuple<std::string, std::string, ir::DType>, int64_t> forms_;
+  std::map<std::pair<std::string, int64_t>, int64_t> settings_;  // by ranks
   Shares shares_;
 };
 

@@ -1,4 +1,5 @@
-// fuzz-graphs: random graphs, compiled in batches, verified, run and compared; then the table of what was covered.
+// fuzz-graphs: random graphs, compiled in batches, verified, run and compared; then the table of
+// what was covered.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,11 +28,13 @@ struct Options {
 };
 
 constexpr const char* kUsage =
-    "Compiles random graphs, runs them on the CPU target, or on GPUs, and compares them with the reference.\n"
+    "Compiles random graphs, runs them on the CPU target, or on GPUs, and compares them with the "
+    "reference.\n"
     "  fuzz-graphs                          the seeds that cover everything\n"
     "  fuzz-graphs --seeds 1000..1999 --batch 16 --jobs 4\n"
     "  fuzz-graphs --seeds 17 --print       one graph, and its text\n"
-    "  fuzz-graphs --gpus 2 --sample 3      every third seed, on two GPUs, which the ranks of each graph share\n"
+    "  fuzz-graphs --gpus 2 --sample 3      every third seed, on two GPUs, which the ranks of each "
+    "graph share\n"
     "  fuzz-graphs --no-run                 only through the passes: what would be covered\n";
 
 bool parse(int argc, char** argv, Options& o) {
@@ -42,16 +45,22 @@ bool parse(int argc, char** argv, Options& o) {
   };
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
-    if (option == "--print") o.print = true;
-    else if (option == "--no-run") o.run = false;
-    else if (option == "--no-shrink") o.shrink = false;
-    else if (i + 1 == argc) return false;
+    if (option == "--print")
+      o.print = true;
+    else if (option == "--no-run")
+      o.run = false;
+    else if (option == "--no-shrink")
+      o.shrink = false;
+    else if (i + 1 == argc)
+      return false;
     else if (option == "--seeds") {
       const std::string range = argv[++i];
       const size_t dots = range.find("..");
       if (!number(range.substr(0, dots).c_str(), o.first)) return false;
-      if (dots == std::string::npos) o.last = o.first;
-      else if (!number(range.substr(dots + 2).c_str(), o.last) || o.last < o.first) return false;
+      if (dots == std::string::npos)
+        o.last = o.first;
+      else if (!number(range.substr(dots + 2).c_str(), o.last) || o.last < o.first)
+        return false;
     } else if (option == "--batch") {
       if (!number(argv[++i], o.batch) || o.batch == 0) return false;
     } else if (option == "--sample") {
@@ -91,8 +100,8 @@ Case case_of(const RandomGraph& g, How how) {
   return c;
 }
 
-// The same graph compiled with other roles and otherwise, which must change no bit: without fusion, loaders that run ahead, pruning, or
-// settings.
+// The same graph compiled with other roles and otherwise, which must change no bit: without fusion,
+// loaders that run ahead, pruning, or settings.
 How other_way(const RandomGraph& g) { return {*g.plan.other_roles, g.seed / 2 % 4 != 3}; }
 Case variant_of(const RandomGraph& g, int same_as) {
   Case c = case_of(g, other_way(g));
@@ -111,9 +120,7 @@ Case variant_of(const RandomGraph& g, int same_as) {
       c.name += "--no-prune";
       c.pipeline.prune = false;
       break;
-    default:
-      c.name += "without settings";
-      break;
+    default: c.name += "without settings"; break;
   }
   return c;
 }
@@ -136,15 +143,19 @@ class Fuzzer {
     for (std::thread& w : workers) w.join();
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
     std::cout << coverage_.table();
-    std::cout << fmt::format("{:.0f} s; passes {:.0f} s, kernels' compiler {:.0f} s, running and reference {:.0f} s in {} jobs\n", wall.count(), prepare_s_,
-                             compile_s_, run_s_, o_.jobs);
+    std::cout << fmt::format(
+        "{:.0f} s; passes {:.0f} s, kernels' compiler {:.0f} s, running and reference {:.0f} s in "
+        "{} jobs\n",
+        wall.count(), prepare_s_, compile_s_, run_s_, o_.jobs);
     int failed = failures_;
     if (o_.first == 0 && o_.last + 1 >= kCoveringSeeds && o_.sample == 1) {
       const std::string missing = coverage_.missing();
       std::cout << missing;
       if (!missing.empty()) ++failed;
     }
-    std::cout << (failed ? fmt::format("{} of the graphs failed\n", failures_) : o_.run ? "all graphs passed\n" : "all graphs compiled; none was run\n");
+    std::cout << (failed   ? fmt::format("{} of the graphs failed\n", failures_)
+                  : o_.run ? "all graphs passed\n"
+                           : "all graphs compiled; none was run\n");
     return failed ? 1 : 0;
   }
 
@@ -153,7 +164,8 @@ class Fuzzer {
     std::vector<RandomGraph> graphs;
     std::vector<Case> cases;
     std::vector<Job> jobs;
-    const uint64_t first = index * o_.batch, last = std::min<uint64_t>(first + o_.batch, seeds_.size());
+    const uint64_t first = index * o_.batch,
+                   last = std::min<uint64_t>(first + o_.batch, seeds_.size());
     for (uint64_t i = first; i < last; ++i) {
       graphs.push_back(random_graph(seeds_[i]));
       const RandomGraph& g = graphs.back();
@@ -165,12 +177,16 @@ class Fuzzer {
       cases.push_back(variant_of(g, static_cast<int>(cases.size()) - 1));
     }
     // Every fourth batch is compiled with the check of accesses; a replay of one seed always.
-    const Where where = {.gpus = o_.gpus, .check_access = o_.gpus == 0 && (index % 4 == 3 || seeds_.size() == 1), .nowhere = !o_.run};
+    const Where where = {.gpus = o_.gpus,
+                         .check_access = o_.gpus == 0 && (index % 4 == 3 || seeds_.size() == 1),
+                         .nowhere = !o_.run};
     const BatchResult r = run_batch(cases, where);
     Coverage covered;
     for (size_t i = 0; i < cases.size(); ++i) {
-      if (r.errors[i].empty()) covered.add(r.prepared[i]);
-      else report(graphs[jobs[i].graph], jobs[i].how, r.prepared[i].c, r.errors[i], where);
+      if (r.errors[i].empty())
+        covered.add(r.prepared[i]);
+      else
+        report(graphs[jobs[i].graph], jobs[i].how, r.prepared[i].c, r.errors[i], where);
     }
     std::lock_guard lock(mutex_);
     coverage_.add(covered);
@@ -179,8 +195,10 @@ class Fuzzer {
     run_s_ += r.run_s;
   }
 
-  // A graph with fewer ops that still fails: ops that no other reads go, from the last one on, and settings.
-  std::string shrink(const RandomGraph& g, How how, Case c, const Where& where, std::string& error) {
+  // A graph with fewer ops that still fails: ops that no other reads go, from the last one on, and
+  // settings.
+  std::string shrink(const RandomGraph& g, How how, Case c, const Where& where,
+                     std::string& error) {
     c.same_as = -1;
     std::vector<bool> kept(g.ops.size(), true);
     const auto fails = [&] {
@@ -192,8 +210,10 @@ class Fuzzer {
     if (!fails()) return "";
     for (size_t i = g.ops.size(); i-- > 0;) {
       const auto reads = [&](size_t k) {
-        return kept[k] && k != i && std::any_of(g.ops[k].in.begin(), g.ops[k].in.end(), [&](const std::string& t) {
-                 return !g.ops[i].changes_state && std::count(g.ops[i].out.begin(), g.ops[i].out.end(), t) > 0;
+        return kept[k] && k != i &&
+               std::any_of(g.ops[k].in.begin(), g.ops[k].in.end(), [&](const std::string& t) {
+                 return !g.ops[i].changes_state &&
+                        std::count(g.ops[i].out.begin(), g.ops[i].out.end(), t) > 0;
                });
       };
       bool read = false;
@@ -209,7 +229,8 @@ class Fuzzer {
     return g.text(kept, how.roles, how.settings);
   }
 
-  void report(const RandomGraph& g, const How& how, const Case& c, std::string error, const Where& where) {
+  void report(const RandomGraph& g, const How& how, const Case& c, std::string error,
+              const Where& where) {
     std::string text = c.text, smaller;
     if (o_.shrink) {
       std::string shrunk_error;
@@ -218,7 +239,10 @@ class Fuzzer {
     }
     std::lock_guard lock(mutex_);
     ++failures_;
-    std::cout << fmt::format("FAILED {}: {}\n{}{}replay: fuzz-graphs --seeds {}{}\n\n", c.name, error, text, smaller, g.seed, o_.gpus ? fmt::format(" --gpus {}", o_.gpus) : "") << std::flush;
+    std::cout << fmt::format("FAILED {}: {}\n{}{}replay: fuzz-graphs --seeds {}{}\n\n", c.name,
+                             error, text, smaller, g.seed,
+                             o_.gpus ? fmt::format(" --gpus {}", o_.gpus) : "")
+              << std::flush;
   }
 
   const Options o_;

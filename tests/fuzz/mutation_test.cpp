@@ -3,8 +3,9 @@
 //
 // Programs come as text from `mutants`; this program links ir and the verifier, and no pass
 // (CMakeLists.txt sees to that). Every wait of every pruned Program is taken away. A Program that
-// is accepted without it has to be right by the second opinion of tests/proofs as well: reachability
-// over all tasks of all ranks and launches shows that other orders make up for the wait.
+// is accepted without it has to be right by the second opinion of tests/proofs as well:
+// reachability over all tasks of all ranks and launches shows that other orders make up for the
+// wait.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -203,9 +204,8 @@ class Judge {
     for (const At at : waits_of(p)) {
       const std::string what = describe(p, at) + " no more";
       ++count_.removed;
-      without(p, at, [&](const Program& mutant) {
-        return judge(mutant, what, "", count_.equivalent);
-      });
+      without(p, at,
+              [&](const Program& mutant) { return judge(mutant, what, "", count_.equivalent); });
       // That nobody waits for what a rank tells another is an error by itself. Without the signals
       // there has to be another, unless other orders make up for the event.
       if (p[p.tasks[at.task].waits[at.wait].event].kind == EventKind::Local || !only_wait(p, at))

@@ -1,5 +1,6 @@
-// random_graph.cpp: a graph is made op by op. Each op takes values that are there, most likely recent ones, or new inputs, and looks at what
-// it is told of them: extents, dtype, how large they get, whether they are exact.
+// random_graph.cpp: a graph is made op by op. Each op takes values that are there, most likely
+// recent ones, or new inputs, and looks at what it is told of them: extents, dtype, how large they
+// get, whether they are exact.
 #include "tests/fuzz/random_graph.h"
 
 #include <fmt/format.h>
@@ -29,7 +30,9 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
   }
-  int64_t range(int64_t lo, int64_t hi) { return lo + static_cast<int64_t>(next() % static_cast<uint64_t>(hi - lo + 1)); }
+  int64_t range(int64_t lo, int64_t hi) {
+    return lo + static_cast<int64_t>(next() % static_cast<uint64_t>(hi - lo + 1));
+  }
   bool chance(int percent) { return range(0, 99) < percent; }
   template <class T>
   const T& pick(const std::vector<T>& items) {
@@ -40,7 +43,8 @@ class Random {
   }
   template <class T>
   void shuffle(std::vector<T>& items) {
-    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[static_cast<size_t>(next() % i)]);
+    for (size_t i = items.size(); i > 1; --i)
+      std::swap(items[i - 1], items[static_cast<size_t>(next() % i)]);
   }
 
  private:
@@ -54,7 +58,9 @@ struct Extent {
   bool divisible(int64_t n) const { return fixed % n == 0 && tokens % n == 0 && batch % n == 0; }
   Extent times(int64_t n) const { return {fixed * n, tokens * n, batch * n}; }
   Extent over(int64_t n) const { return {fixed / n, tokens / n, batch / n}; }
-  Extent plus(const Extent& o) const { return {fixed + o.fixed, tokens + o.tokens, batch + o.batch}; }
+  Extent plus(const Extent& o) const {
+    return {fixed + o.fixed, tokens + o.tokens, batch + o.batch};
+  }
   std::string text() const {
     std::string s;
     const auto add = [&](int64_t n, const char* name) {
@@ -75,10 +81,11 @@ struct Value {
   std::string name;
   DType dtype = DType::F32;
   Shape shape;
-  double most = 5;       // about the largest magnitude
-  bool exact = false;    // the same bits whoever computes it: bound, or moved or converted from that, or integers
+  double most = 5;  // about the largest magnitude
+  // the same bits whoever computes it: bound, or moved or converted from that, or integers
+  bool exact = false;
   bool positive = false;
-  int64_t below = 0;     // not 0: integers from 0 to below this
+  int64_t below = 0;  // not 0: integers from 0 to below this
 
   size_t axes() const { return shape.size(); }
   bool constant() const { return shape[0].constant(); }
@@ -116,14 +123,16 @@ class Maker {
   }
 
  private:
-  // --- sizes ---------------------------------------------------------------------------------------------------------------------
+  // --- sizes -----------------------------------------------------------------
 
   void choose_sizes() {
     const bool big = r_.chance(75);
     for (int i = 0; i < 2; ++i)
-      rows_.push_back(big ? r_.pick<int64_t>({31, 33, 64, 65, 67, 96, 100, 130}) : r_.pick<int64_t>({1, 2, 3, 5, 7, 8, 13, 16, 31}));
+      rows_.push_back(big ? r_.pick<int64_t>({31, 33, 64, 65, 67, 96, 100, 130})
+                          : r_.pick<int64_t>({1, 2, 3, 5, 7, 8, 13, 16, 31}));
     for (int i = 0; i < 3; ++i)
-      widths_.push_back(big ? r_.pick<int64_t>({32, 40, 48, 64, 72, 80, 96, 97, 128, 160}) : r_.pick<int64_t>({4, 6, 8, 12, 13, 16, 24, 31, 40}));
+      widths_.push_back(big ? r_.pick<int64_t>({32, 40, 48, 64, 72, 80, 96, 97, 128, 160})
+                            : r_.pick<int64_t>({4, 6, 8, 12, 13, 16, 24, 31, 40}));
     if (r_.chance(6)) {  // more than travels in packets
       rows_[0] = 257;
       widths_[0] = 264;
@@ -134,10 +143,15 @@ class Maker {
     dims_.push_back({"tokens", r_.chance(80) ? 1 : r_.range(1, most), most});
     if (r_.chance(30)) dims_.push_back({"batch", 1, r_.range(2, 9)});
     for (const auto& d : dims_)
-      declare(d.name, d.min > 1 ? fmt::format("dim {} <= {} <= {}", d.min, d.name, d.max) : fmt::format("dim {} <= {}", d.name, d.max));
+      declare(d.name, d.min > 1 ? fmt::format("dim {} <= {} <= {}", d.min, d.name, d.max)
+                                : fmt::format("dim {} <= {}", d.name, d.max));
   }
-  int64_t width() { return r_.chance(85) ? r_.pick(widths_) : r_.pick<int64_t>({1, 4, 5, 7, 16, 32, 65}); }
-  Extent fixed_rows() { return {r_.chance(85) ? r_.pick(rows_) : r_.pick<int64_t>({1, 2, 3, 7, 17}), 0, 0}; }
+  int64_t width() {
+    return r_.chance(85) ? r_.pick(widths_) : r_.pick<int64_t>({1, 4, 5, 7, 16, 32, 65});
+  }
+  Extent fixed_rows() {
+    return {r_.chance(85) ? r_.pick(rows_) : r_.pick<int64_t>({1, 2, 3, 7, 17}), 0, 0};
+  }
   Extent rows() {
     if (dims_.empty() || (!needs_dims_ && r_.chance(40))) return fixed_rows();
     if (dims_.size() > 1 && r_.chance(25)) return {0, 0, r_.range(1, 3)};
@@ -155,17 +169,21 @@ class Maker {
     return n;
   }
   int64_t most_elements(const Shape& s) const {
-    return std::accumulate(s.begin(), s.end(), int64_t{1}, [&](int64_t n, const Extent& e) { return n * most_of(e); });
+    return std::accumulate(s.begin(), s.end(), int64_t{1},
+                           [&](int64_t n, const Extent& e) { return n * most_of(e); });
   }
   int64_t least_elements(const Shape& s) const {
-    return std::accumulate(s.begin(), s.end(), int64_t{1}, [&](int64_t n, const Extent& e) { return n * least_of(e); });
+    return std::accumulate(s.begin(), s.end(), int64_t{1},
+                           [&](int64_t n, const Extent& e) { return n * least_of(e); });
   }
   bool fits(const Shape& s) const { return most_elements(s) <= (huge_ ? 140000 : 40000); }
 
-  // --- declarations ----------------------------------------------------------------------------------------------------------------
+  // --- declarations ----------------------------------------------------------
 
   std::string fresh(const char* prefix) { return fmt::format("{}{}", prefix, ++count_); }
-  void declare(const std::string& name, std::string statement) { g_.declarations.emplace_back(name, std::move(statement)); }
+  void declare(const std::string& name, std::string statement) {
+    g_.declarations.emplace_back(name, std::move(statement));
+  }
   static std::string shape_text(const Shape& s) {
     std::vector<std::string> entries;
     for (const Extent& e : s) entries.push_back(e.text());
@@ -189,16 +207,21 @@ class Maker {
   }
   Value random_input(DType dtype) {
     const int64_t axes = r_.pick<int64_t>({1, 2, 2, 2, 2, 2, 3, 4});
-    if (axes == 1) return input(dtype, {dims_.empty() || (!needs_dims_ && r_.chance(60)) ? Extent{width(), 0, 0} : rows()});
+    if (axes == 1)
+      return input(dtype, {dims_.empty() || (!needs_dims_ && r_.chance(60)) ? Extent{width(), 0, 0}
+                                                                            : rows()});
     Shape s = {rows()};
     for (int64_t a = 2; a < axes; ++a) s.push_back({r_.range(1, 3), 0, 0});
     s.push_back({width(), 0, 0});
     while (!fits(s)) s[0] = {5, 0, 0};
     return input(dtype, s);
   }
-  DType other_float(DType t) { return r_.chance(25) ? r_.pick<DType>({DType::F32, DType::F16, DType::BF16}) : t; }
+  DType other_float(DType t) {
+    return r_.chance(25) ? r_.pick<DType>({DType::F32, DType::F16, DType::BF16}) : t;
+  }
   DType some_dtype() {
-    return r_.chance(65) ? g_.plan.dtype : r_.pick<DType>({DType::F32, DType::F16, DType::BF16, DType::I32});
+    return r_.chance(65) ? g_.plan.dtype
+                         : r_.pick<DType>({DType::F32, DType::F16, DType::BF16, DType::I32});
   }
   DType some_float() {
     const DType t = some_dtype();
@@ -210,16 +233,18 @@ class Maker {
     return "pos";
   }
 
-  // --- values ----------------------------------------------------------------------------------------------------------------------
+  // --- values ----------------------------------------------------------------
 
-  // A value of `dtype` that `accept` takes, most likely a recent one; else a new input of a shape that `shape` gives, which it must take.
+  // A value of `dtype` that `accept` takes, most likely a recent one; else a new input of a shape
+  // that `shape` gives, which it must take.
   using Accept = std::function<bool(const Value&)>;
   bool has_dims(const Value& v) const { return !needs_dims_ || !v.constant(); }
   Value pick(DType dtype, const Accept& accept, const std::function<Shape()>& shape = {}) {
     std::vector<const Value*> found;
     for (const Value& v : values_)
       if (v.dtype == dtype && has_dims(v) && accept(v)) found.push_back(&v);
-    // Results before inputs, and those that nothing reads yet before others: long chains, few outputs.
+    // Results before inputs, and those that nothing reads yet before others: long chains, few
+    // outputs.
     const auto prefer = [&](const auto& better) {
       std::vector<const Value*> some;
       for (const Value* v : found)
@@ -247,16 +272,23 @@ class Maker {
   }
   Value matrix(DType t, double most = 3000) {
     return pick(
-        t, [=, this](const Value& v) { return v.axes() == 2 && v.last() >= 4 && v.most <= most && fits(v.shape); },
+        t,
+        [=, this](const Value& v) {
+          return v.axes() == 2 && v.last() >= 4 && v.most <= most && fits(v.shape);
+        },
         [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
   }
   Value rows_of(DType t, double most = 3000) {
     return pick(
-        t, [=, this](const Value& v) { return v.axes() >= 2 && v.last() >= 4 && v.most <= most && fits(v.shape); },
+        t,
+        [=, this](const Value& v) {
+          return v.axes() >= 2 && v.last() >= 4 && v.most <= most && fits(v.shape);
+        },
         [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
   }
 
-  Value emit(const std::string& feature, const std::vector<std::string>& in, std::vector<std::string> attrs, Value result, int outs = 1) {
+  Value emit(const std::string& feature, const std::vector<std::string>& in,
+             std::vector<std::string> attrs, Value result, int outs = 1) {
     OpText op;
     op.feature = feature;
     op.kind = feature.substr(0, feature.find(' '));
@@ -291,14 +323,16 @@ class Maker {
     return m;
   }
 
-  // --- ops -------------------------------------------------------------------------------------------------------------------------
+  // --- ops -------------------------------------------------------------------
 
   std::string some_collective() {
-    return r_.word({"allreduce auto", "allreduce oneshot", "allreduce twoshot", "allgather", "reduce_scatter", "alltoall", "broadcast",
-                    "ring_shift"});
+    return r_.word({"allreduce auto", "allreduce oneshot", "allreduce twoshot", "allgather",
+                    "reduce_scatter", "alltoall", "broadcast", "ring_shift"});
   }
   std::string glue() {
-    static const std::vector<std::string> common = {"matmul", "matmul", "add", "add", "mul", "rmsnorm", "layernorm", "silu", "swiglu", "softmax"};
+    static const std::vector<std::string> common = {"matmul", "matmul",  "add",       "add",
+                                                    "mul",    "rmsnorm", "layernorm", "silu",
+                                                    "swiglu", "softmax"};
     if (r_.chance(world_ > 1 ? 20 : 8)) return some_collective();
     if (r_.chance(50)) return r_.pick(common);
     return r_.pick(features());
@@ -310,27 +344,49 @@ class Maker {
     if (!takes(f, t)) t = some_float();
     if (!takes(f, t)) t = DType::F32;
     needs_dims_ = forced && !dims_.empty();
-    if (f == "matmul") matmul(t);
-    else if (contains(kBinary, f)) binary(f, t);
-    else if (contains(kUnary, f)) unary(f, t);
-    else if (f == "swiglu") swiglu(t);
-    else if (f == "rmsnorm" || f == "layernorm") norm(f, t);
-    else if (f == "softmax") softmax(t);
-    else if (f == "rope") rope(t);
-    else if (f == "attention") attention(t);
-    else if (f == "kv_append") kv_append(t);
-    else if (f == "embedding") embedding(t);
-    else if (f == "argmax") argmax(t);
-    else if (f == "sum" || f == "mean" || f == "max") reduction(f, t);
-    else if (f == "cast") cast(t);
-    else if (f == "copy") copy(t);
-    else if (f == "reshape") reshape(t);
-    else if (f == "transpose") transpose(t);
-    else if (f == "slice") slice(t);
-    else if (f == "concat") concat(t);
-    else if (f == "split") split(t);
-    else if (f == "barrier") { emit(f, {}, {}, {}, 0); g_.ops.back().name = fresh("b"); }
-    else collective(f, t);
+    if (f == "matmul")
+      matmul(t);
+    else if (contains(kBinary, f))
+      binary(f, t);
+    else if (contains(kUnary, f))
+      unary(f, t);
+    else if (f == "swiglu")
+      swiglu(t);
+    else if (f == "rmsnorm" || f == "layernorm")
+      norm(f, t);
+    else if (f == "softmax")
+      softmax(t);
+    else if (f == "rope")
+      rope(t);
+    else if (f == "attention")
+      attention(t);
+    else if (f == "kv_append")
+      kv_append(t);
+    else if (f == "embedding")
+      embedding(t);
+    else if (f == "argmax")
+      argmax(t);
+    else if (f == "sum" || f == "mean" || f == "max")
+      reduction(f, t);
+    else if (f == "cast")
+      cast(t);
+    else if (f == "copy")
+      copy(t);
+    else if (f == "reshape")
+      reshape(t);
+    else if (f == "transpose")
+      transpose(t);
+    else if (f == "slice")
+      slice(t);
+    else if (f == "concat")
+      concat(t);
+    else if (f == "split")
+      split(t);
+    else if (f == "barrier") {
+      emit(f, {}, {}, {}, 0);
+      g_.ops.back().name = fresh("b");
+    } else
+      collective(f, t);
     if (r_.chance(3)) accumulate();
   }
 
@@ -351,7 +407,10 @@ class Maker {
   void matmul(DType t) {
     const bool one = r_.chance(6);
     const Value a = pick(
-        t, [&](const Value& v) { return v.axes() <= 3 && v.last() >= (one ? 1 : 4) && v.most <= 2000 && fits(v.shape); },
+        t,
+        [&](const Value& v) {
+          return v.axes() <= 3 && v.last() >= (one ? 1 : 4) && v.most <= 2000 && fits(v.shape);
+        },
         [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
     const int64_t k = a.last();
     int64_t n = std::max<int64_t>(width(), 1);
@@ -380,24 +439,29 @@ class Maker {
     std::vector<std::string> in = {a.name, b};
     if (transposed) attrs.push_back("transpose_b = true");
     if (r_.chance(30)) in.push_back(param(is_float(t) ? other_float(t) : t, {n}));
-    if (r_.chance(45)) attrs.push_back("activation = " + (is_float(t) ? r_.word({"relu", "silu", "gelu"}) : "relu"));
+    if (r_.chance(45))
+      attrs.push_back("activation = " + (is_float(t) ? r_.word({"relu", "silu", "gelu"}) : "relu"));
     emit("matmul", in, attrs, computed(out, shape, a.most * grows + 5));
   }
 
   void binary(const std::string& f, DType t) {
     // Not sub of two results: the difference of nearly equal numbers has no bound.
     const bool exact = f == "sub" && is_float(t);
-    const Value a = exact && r_.chance(40) ? pick(t, [&](const Value& v) { return fits(v.shape) && v.exact; }) : any(t);
+    const Value a = exact && r_.chance(40)
+                        ? pick(t, [&](const Value& v) { return fits(v.shape) && v.exact; })
+                        : any(t);
     if (exact && a.exact && r_.chance(50)) input(t, a.shape);
     std::vector<std::string> attrs;
     const bool times = f == "mul";
     const auto result = [&](double other, bool positive) {
       const DType out = typed(t, attrs);
-      return computed(out, a.shape, times ? a.most * other : a.most + other, positive && a.positive && f != "sub");
+      return computed(out, a.shape, times ? a.most * other : a.most + other,
+                      positive && a.positive && f != "sub");
     };
     std::vector<Value> same;
     for (const Value& v : values_)
-      if (v.shape == a.shape && is_float(v.dtype) == is_float(t) && (!is_float(t) || a.most * v.most < 3000) &&
+      if (v.shape == a.shape && is_float(v.dtype) == is_float(t) &&
+          (!is_float(t) || a.most * v.most < 3000) &&
           (!exact || (v.exact && a.exact && v.name != a.name)))
         same.push_back(v);
     if (!same.empty() && r_.chance(45)) {
@@ -408,7 +472,8 @@ class Maker {
       const std::string b = param(t, {r_.chance(45) ? a.last() : 1});
       emit(f, {a.name, b}, attrs, result(5, false));
     } else {
-      const std::string number = is_float(t) ? r_.word({"0.5", "2", "-1", "1.25"}) : r_.word({"3", "-1", "1073741824", "2"});
+      const std::string number = is_float(t) ? r_.word({"0.5", "2", "-1", "1.25"})
+                                             : r_.word({"3", "-1", "1073741824", "2"});
       const Value y = result(2, number != "-1");
       attrs.push_back("value = " + number);
       emit(f, {a.name}, attrs, y);
@@ -416,7 +481,8 @@ class Maker {
   }
 
   void unary(const std::string& f, DType t) {
-    const Value v = pick(t, [&](const Value& x) { return fits(x.shape) && x.most <= (f == "exp" ? 6 : 3000); });
+    const Value v =
+        pick(t, [&](const Value& x) { return fits(x.shape) && x.most <= (f == "exp" ? 6 : 3000); });
     std::vector<std::string> attrs;
     const DType out = typed(t, attrs);
     if (f == "gelu" && r_.chance(50)) attrs.push_back("approximate = tanh");
@@ -454,19 +520,30 @@ class Maker {
   }
   Value with_heads(DType t, bool even, double most) {
     return pick(
-        t, [=, this](const Value& v) { return v.axes() == 2 && !heads(v.last(), even).empty() && v.most <= most && fits(v.shape); },
+        t,
+        [=, this](const Value& v) {
+          return v.axes() == 2 && !heads(v.last(), even).empty() && v.most <= most && fits(v.shape);
+        },
         [&] { return Shape{rows(), {r_.pick<int64_t>({16, 24, 32, 64, 96}), 0, 0}}; });
   }
 
   void rope(DType t) {
     const Value v = with_heads(t, true, 1000);
-    std::vector<std::string> attrs = {fmt::format("head_dim = {}", r_.pick(heads(v.last(), true)))}, in = {v.name};
+    std::vector<std::string> attrs = {fmt::format("head_dim = {}", r_.pick(heads(v.last(), true)))},
+                             in = {v.name};
     const DType out = typed(t, attrs);
     if (r_.chance(50)) attrs.push_back("interleaved = true");
     if (r_.chance(30)) attrs.push_back("theta = 500000");
-    if (r_.chance(30)) attrs.push_back("scaling = {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position: 64}");
-    if (r_.chance(30)) in.push_back(tensor("p", "input", DType::I32, {v.shape[0]}));
-    else attrs.push_back("position = " + (r_.chance(50) ? r_.word({"3", "rank * 2 + 1"}) : scalar() + r_.word({"", " + 1", " + rank"})));
+    if (r_.chance(30))
+      attrs.push_back(
+          "scaling = {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position: "
+          "64}");
+    if (r_.chance(30))
+      in.push_back(tensor("p", "input", DType::I32, {v.shape[0]}));
+    else
+      attrs.push_back("position = " + (r_.chance(50)
+                                           ? r_.word({"3", "rank * 2 + 1"})
+                                           : scalar() + r_.word({"", " + 1", " + rank"})));
     emit("rope", in, attrs, computed(out, v.shape, v.most * 1.5));
   }
 
@@ -493,9 +570,12 @@ class Maker {
       in.push_back(input(type, shape).name);
       in.push_back(input(r_.chance(80) ? type : other_float(t), shape).name);
       int64_t length = s;
-      if (s > 26 && r_.chance(40)) attrs.push_back(fmt::format("length = {} + {}", scalar(), length = 2));
-      else if (s > world_ && r_.chance(25)) attrs.push_back(fmt::format("length = rank + {}", length = r_.range(1, s - world_ + 1)));
-      else if (r_.chance(45)) attrs.push_back(fmt::format("length = {}", length = r_.range(1, s)));
+      if (s > 26 && r_.chance(40))
+        attrs.push_back(fmt::format("length = {} + {}", scalar(), length = 2));
+      else if (s > world_ && r_.chance(25))
+        attrs.push_back(fmt::format("length = rank + {}", length = r_.range(1, s - world_ + 1)));
+      else if (r_.chance(45))
+        attrs.push_back(fmt::format("length = {}", length = r_.range(1, s)));
       // Queries that no key comes before have nothing to see.
       causal = causal && q.constant() && q.shape[0].fixed <= length;
     }
@@ -506,11 +586,15 @@ class Maker {
 
   void kv_append(DType t) {
     const Value x = pick(
-        t, [&](const Value& v) { return v.axes() == 2 && v.last() > 0 && v.most <= 3000 && fits(v.shape); },
+        t,
+        [&](const Value& v) {
+          return v.axes() == 2 && v.last() > 0 && v.most <= 3000 && fits(v.shape);
+        },
         [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
     const int64_t rows_of_cache = most_of(x.shape[0]) + 24 + world_ + r_.range(0, 9);
     const Shape shape = {{rows_of_cache, 0, 0}, x.shape[1]};
-    const DType type = is_float(t) && !contains<std::string>(g_.plan.forced, "kv_append") ? other_float(t) : t;
+    const DType type =
+        is_float(t) && !contains<std::string>(g_.plan.forced, "kv_append") ? other_float(t) : t;
     const std::string cache = tensor("cache", "state", type, shape);
     std::string at = r_.chance(65) ? scalar() : fmt::to_string(r_.range(0, 24));
     if (r_.chance(25)) at += " + rank";
@@ -519,7 +603,8 @@ class Maker {
     if (is_float(t) && !d.empty() && x.most <= 6 && r_.chance(60)) {
       const Value q = r_.chance(60) ? x : input(t, x.shape);
       emit("attention", {q.name, cache, cache},
-           {fmt::format("head_dim = {}", r_.pick(d)), "causal = true", fmt::format("length = {} + {}", at, x.shape[0].text())},
+           {fmt::format("head_dim = {}", r_.pick(d)), "causal = true",
+            fmt::format("length = {} + {}", at, x.shape[0].text())},
            computed(t, q.shape, 6));
     } else if (r_.chance(50)) {
       emit("copy", {cache}, {}, {"", type, shape, x.most, x.exact, false, 0});
@@ -527,7 +612,8 @@ class Maker {
     if (r_.chance(25)) change_state("kv_append", {cache, x.name}, {"at = 0"});
   }
 
-  void change_state(const std::string& f, std::vector<std::string> in, std::vector<std::string> attrs) {
+  void change_state(const std::string& f, std::vector<std::string> in,
+                    std::vector<std::string> attrs) {
     OpText op;
     op.feature = op.kind = f;
     op.out = {in[0]};
@@ -542,12 +628,15 @@ class Maker {
   void accumulate() {
     std::vector<Value> fitting;
     for (const Value& v : values_)
-      if ((v.dtype == DType::F32 || v.dtype == DType::I32) && v.most <= 100 && fits(v.shape)) fitting.push_back(v);
+      if ((v.dtype == DType::F32 || v.dtype == DType::I32) && v.most <= 100 && fits(v.shape))
+        fitting.push_back(v);
     if (fitting.empty()) return;
     const Value v = r_.pick(fitting);
     const std::string state = tensor("total", "state", v.dtype, v.shape);
     change_state("add", {state, v.name}, {});
-    if (r_.chance(50)) emit("mul", {state}, {std::string(is_float(v.dtype) ? "value = 0.5" : "value = 3")}, computed(v.dtype, v.shape, v.most * 3));
+    if (r_.chance(50))
+      emit("mul", {state}, {std::string(is_float(v.dtype) ? "value = 0.5" : "value = 3")},
+           computed(v.dtype, v.shape, v.most * 3));
     if (r_.chance(30)) change_state("maximum", {state, v.name}, {});
   }
 
@@ -587,9 +676,12 @@ class Maker {
   }
 
   void reduction(const std::string& f, DType t) {
-    Value v = pick(t, [&](const Value& x) { return fits(x.shape) && x.most <= 50 && (x.axes() >= 2 || !x.constant() || x.last() > 1); });
+    Value v = pick(t, [&](const Value& x) {
+      return fits(x.shape) && x.most <= 50 && (x.axes() >= 2 || !x.constant() || x.last() > 1);
+    });
     // Of squares, so that sums don't cancel.
-    if (is_float(t) && f != "max" && !v.positive) v = emit("mul", {v.name, v.name}, {}, computed(t, v.shape, v.most * v.most, true));
+    if (is_float(t) && f != "max" && !v.positive)
+      v = emit("mul", {v.name, v.name}, {}, computed(t, v.shape, v.most * v.most, true));
     Shape shape = v.shape;
     shape.pop_back();
     if (shape.empty()) shape = {{1, 0, 0}};
@@ -600,7 +692,10 @@ class Maker {
 
   void cast(DType t) {
     // Truncation is a jump, so that only exact values become integers.
-    Value v = r_.chance(40) ? pick(t, [&](const Value& x) { return x.exact && fits(x.shape) && x.most <= 3000; }) : any(t);
+    Value v =
+        r_.chance(40)
+            ? pick(t, [&](const Value& x) { return x.exact && fits(x.shape) && x.most <= 3000; })
+            : any(t);
     DType to = r_.pick<DType>({DType::F32, DType::F16, DType::BF16, DType::I32});
     if (to == DType::I32 && !v.exact) to = DType::F32;
     if (t == DType::I32 && v.most > 3000) to = DType::I32;
@@ -636,7 +731,9 @@ class Maker {
         shape = {v.shape[0], {part, 0, 0}, {row / part, 0, 0}};
       }
     }
-    const size_t open = r_.chance(40) ? static_cast<size_t>(r_.range(0, static_cast<int64_t>(shape.size()) - 1)) : SIZE_MAX;
+    const size_t open =
+        r_.chance(40) ? static_cast<size_t>(r_.range(0, static_cast<int64_t>(shape.size()) - 1))
+                      : SIZE_MAX;
     for (size_t a = 0; a < shape.size(); ++a) entries.push_back(a == open ? "-1" : shape[a].text());
     std::vector<std::string> attrs = {fmt::format("shape = [{}]", fmt::join(entries, ", "))};
     const Value y = converted(moved(v, shape), attrs);
@@ -647,8 +744,10 @@ class Maker {
     const Value v = pick(t, [&](const Value& x) { return x.axes() >= 2 && fits(x.shape); });
     std::vector<int64_t> perm(v.axes());
     std::iota(perm.begin(), perm.end(), 0);
-    if (v.constant()) r_.shuffle(perm);
-    else if (perm.size() > 2) std::swap(perm[1], perm[perm.size() - 1]);
+    if (v.constant())
+      r_.shuffle(perm);
+    else if (perm.size() > 2)
+      std::swap(perm[1], perm[perm.size() - 1]);
     std::vector<std::string> attrs;
     if (v.constant() && r_.chance(30)) {
       for (size_t i = 0; i < perm.size(); ++i) perm[i] = static_cast<int64_t>(perm.size() - 1 - i);
@@ -677,7 +776,10 @@ class Maker {
   void slice(DType t) {
     const auto cuts = [](const Extent& e) { return e.constant() && e.fixed >= 4; };
     const Value v = pick(
-        t, [&](const Value& x) { return fits(x.shape) && std::any_of(x.shape.begin(), x.shape.end(), cuts); },
+        t,
+        [&](const Value& x) {
+          return fits(x.shape) && std::any_of(x.shape.begin(), x.shape.end(), cuts);
+        },
         [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
     const bool of_dim = v.shape[0].tokens > 0 && r_.chance(35);
     const size_t a = of_dim ? 0 : *axis_of(v, cuts);
@@ -693,9 +795,11 @@ class Maker {
       attrs.push_back(fmt::format("end = rank * {} + {}", part, part));
       shape[a] = {part, 0, 0};
     } else {
-      const int64_t begin = r_.chance(70) ? r_.range(0, n / 2) : 0, end = r_.chance(70) ? r_.range(begin + 1, n) : n;
+      const int64_t begin = r_.chance(70) ? r_.range(0, n / 2) : 0,
+                    end = r_.chance(70) ? r_.range(begin + 1, n) : n;
       const int64_t step = r_.pick<int64_t>({1, 1, 2, 3});
-      if (begin > 0 || r_.chance(30)) attrs.push_back(fmt::format("begin = {}", begin > 0 && r_.chance(50) ? begin - n : begin));
+      if (begin > 0 || r_.chance(30))
+        attrs.push_back(fmt::format("begin = {}", begin > 0 && r_.chance(50) ? begin - n : begin));
       if (end < n || r_.chance(30)) attrs.push_back(fmt::format("end = {}", end));
       if (step > 1) attrs.push_back(fmt::format("step = {}", step));
       shape[a] = {(end - begin + step - 1) / step, 0, 0};
@@ -737,7 +841,10 @@ class Maker {
     const int64_t parts = r_.pick<int64_t>({2, 2, 3, 4});
     const auto cuts = [&](const Extent& e) { return e.divisible(parts) && least_of(e) >= parts; };
     const Value v = pick(
-        t, [&](const Value& x) { return fits(x.shape) && std::any_of(x.shape.begin(), x.shape.end(), cuts); },
+        t,
+        [&](const Value& x) {
+          return fits(x.shape) && std::any_of(x.shape.begin(), x.shape.end(), cuts);
+        },
         [&] { return Shape{rows(), {12 * r_.range(1, 4), 0, 0}}; });
     const size_t a = *axis_of(v, cuts);
     Value y = v;
@@ -754,12 +861,14 @@ class Maker {
     const Value v = pick(
         t,
         [&](const Value& x) {
-          return most_elements(x.shape) * (gathers ? world_ : 1) <= (huge_ ? 140000 : 40000) && x.most <= 1500 &&
+          return most_elements(x.shape) * (gathers ? world_ : 1) <= (huge_ ? 140000 : 40000) &&
+                 x.most <= 1500 &&
                  (!blocks || (x.shape[0].divisible(world_) && least_of(x.shape[0]) >= world_));
         },
         [&] {
           Extent e = rows();
-          if (most_of(e) > 40) e = e.constant() ? Extent{std::max<int64_t>(1, e.fixed / world_), 0, 0} : e;
+          if (most_of(e) > 40)
+            e = e.constant() ? Extent{std::max<int64_t>(1, e.fixed / world_), 0, 0} : e;
           Shape s = {blocks ? e.times(world_) : e, {width(), 0, 0}};
           while (!fits(s)) s[1].fixed = s[1].fixed / 2 + 1;
           return s;
@@ -768,23 +877,27 @@ class Maker {
     Value y = v;
     std::string reduce = "sum";
     if (kind == "allreduce" || kind == "reduce_scatter") {
-      reduce = is_float(t) ? r_.word({"sum", "sum", "max", "min", "avg"}) : r_.word({"sum", "max", "min"});
+      reduce = is_float(t) ? r_.word({"sum", "sum", "max", "min", "avg"})
+                           : r_.word({"sum", "max", "min"});
       if (reduce != "sum" || r_.chance(30)) attrs.push_back("reduce = " + reduce);
       y.exact = !is_float(t) || (v.exact && (reduce == "max" || reduce == "min"));
       y.below = 0;
       if (reduce == "sum") y.most *= static_cast<double>(world_);
     }
-    if (kind == "allreduce" && f != "allreduce auto") attrs.push_back("algorithm = " + f.substr(f.find(' ') + 1));
+    if (kind == "allreduce" && f != "allreduce auto")
+      attrs.push_back("algorithm = " + f.substr(f.find(' ') + 1));
     if (kind == "broadcast") attrs.push_back(fmt::format("root = {}", r_.range(0, world_ - 1)));
-    if (kind == "ring_shift" && r_.chance(70)) attrs.push_back("by = " + r_.word({"1", "-1", "2", "world - 1", "0"}));
+    if (kind == "ring_shift" && r_.chance(70))
+      attrs.push_back("by = " + r_.word({"1", "-1", "2", "world - 1", "0"}));
     if (gathers) y.shape[0] = v.shape[0].times(world_);
     if (kind == "reduce_scatter") y.shape[0] = v.shape[0].over(world_);
-    if ((gathers || kind == "reduce_scatter") && r_.chance(40)) attrs.push_back("algorithm = " + r_.word({"auto", "oneshot"}));
+    if ((gathers || kind == "reduce_scatter") && r_.chance(40))
+      attrs.push_back("algorithm = " + r_.word({"auto", "oneshot"}));
     y = converted(y, attrs);
     emit(f, {v.name}, attrs, y);
   }
 
-  // --- what isn't data -------------------------------------------------------------------------------------------------------------
+  // --- what isn't data -------------------------------------------------------
 
   static std::string name_of(const OpText& op) { return op.name.empty() ? op.out[0] : op.name; }
 
@@ -803,10 +916,14 @@ class Maker {
     if (compute >= 2 && kinds.size() >= 2 && r_.chance(70)) {
       r_.shuffle(kinds);
       const auto half = static_cast<std::ptrdiff_t>(kinds.size() / 2);
-      const std::vector<std::string> first(kinds.begin(), kinds.begin() + half), second(kinds.begin() + half, kinds.end());
+      const std::vector<std::string> first(kinds.begin(), kinds.begin() + half),
+          second(kinds.begin() + half, kinds.end());
       range(compute / 2, fmt::format("compute, tasks: [{}]", fmt::join(first, ", ")));
       // With one rank collectives are copies, so somebody must take anything.
-      range(compute - compute / 2, world_ > 1 && r_.chance(50) ? fmt::format("compute, tasks: [{}]", fmt::join(second, ", ")) : "compute");
+      range(compute - compute / 2,
+            world_ > 1 && r_.chance(50)
+                ? fmt::format("compute, tasks: [{}]", fmt::join(second, ", "))
+                : "compute");
     } else {
       range(compute, "compute");
     }
@@ -817,23 +934,31 @@ class Maker {
   void settings() {
     auto& ops = g_.ops;
     const int64_t compute = r_.range(1, 6), comm = r_.range(1, 8 - compute);
-    g_.roles_statements[static_cast<size_t>(RolesKind::Counts)] = fmt::format("set sm_roles = {{compute: {}, comm: {}}}", compute, comm);
+    g_.roles_statements[static_cast<size_t>(RolesKind::Counts)] =
+        fmt::format("set sm_roles = {{compute: {}, comm: {}}}", compute, comm);
     g_.roles_statements[static_cast<size_t>(RolesKind::Ranges)] = ranges(compute, comm);
-    if (r_.chance(45)) g_.set_statements.push_back("set overlap = " + r_.word({"none", "conservative", "aggressive", "aggressive"}));
+    if (r_.chance(45))
+      g_.set_statements.push_back("set overlap = " +
+                                  r_.word({"none", "conservative", "aggressive", "aggressive"}));
 
     for (OpText& op : ops) {
       if (r_.chance(10)) op.attrs.push_back("priority = " + r_.word({"high", "low"}));
-      if (r_.chance(8)) op.attrs.push_back("overlap = " + r_.word({"none", "conservative", "aggressive"}));
+      if (r_.chance(8))
+        op.attrs.push_back("overlap = " + r_.word({"none", "conservative", "aggressive"}));
     }
     if (r_.chance(20))
       for (OpText& op : ops)
-        if (r_.chance(50)) op.attrs.push_back(fmt::format("overlap_group = \"{}\"", r_.word({"a", "b"})));
+        if (r_.chance(50))
+          op.attrs.push_back(fmt::format("overlap_group = \"{}\"", r_.word({"a", "b"})));
     for (size_t i = 1; i < ops.size(); ++i)
-      if (r_.chance(10)) ops[i].after.push_back(name_of(ops[static_cast<size_t>(r_.range(0, static_cast<int64_t>(i) - 1))]));
+      if (r_.chance(10))
+        ops[i].after.push_back(
+            name_of(ops[static_cast<size_t>(r_.range(0, static_cast<int64_t>(i) - 1))]));
     if (ops.size() > 2 && r_.chance(25)) {
       const auto border = static_cast<size_t>(r_.range(1, static_cast<int64_t>(ops.size()) - 1));
       for (size_t i = 0; i < ops.size(); ++i)
-        if (r_.chance(60)) ops[i].attrs.push_back(fmt::format("phase = \"{}\"", i < border ? "first" : "then"));
+        if (r_.chance(60))
+          ops[i].attrs.push_back(fmt::format("phase = \"{}\"", i < border ? "first" : "then"));
       g_.set_statements.push_back("phase first");
       g_.set_statements.push_back("phase then depends_on first");
     }
@@ -849,7 +974,8 @@ class Maker {
     const int64_t n = scalar_ || !dims_.empty() ? 3 : 2;
     for (int64_t i = 0; i < n; ++i) {
       runtime::LaunchValues v;
-      for (const auto& d : dims_) v[d.name] = i == 0 ? d.max : r_.chance(30) ? d.min : r_.range(d.min, d.max);
+      for (const auto& d : dims_)
+        v[d.name] = i == 0 ? d.max : r_.chance(30) ? d.min : r_.range(d.min, d.max);
       if (scalar_) v["pos"] = r_.range(0, 23);
       g_.launches.push_back(std::move(v));
     }
@@ -873,18 +999,53 @@ class Maker {
 }  // namespace
 
 const std::vector<std::string>& features() {
-  static const std::vector<std::string> list = {
-      "matmul",    "add",       "sub",       "mul",    "maximum", "minimum",        "relu",              "silu",
-      "gelu",      "sigmoid",   "tanh",      "exp",    "swiglu",  "rmsnorm",        "layernorm",         "softmax",
-      "rope",      "attention", "kv_append", "argmax", "sum",     "mean",           "max",               "embedding",
-      "cast",      "copy",      "reshape",   "slice",  "concat",  "split",          "transpose",         "allreduce auto",
-      "allgather", "alltoall",  "broadcast", "barrier", "ring_shift", "reduce_scatter", "allreduce oneshot", "allreduce twoshot"};
+  static const std::vector<std::string> list = {"matmul",
+                                                "add",
+                                                "sub",
+                                                "mul",
+                                                "maximum",
+                                                "minimum",
+                                                "relu",
+                                                "silu",
+                                                "gelu",
+                                                "sigmoid",
+                                                "tanh",
+                                                "exp",
+                                                "swiglu",
+                                                "rmsnorm",
+                                                "layernorm",
+                                                "softmax",
+                                                "rope",
+                                                "attention",
+                                                "kv_append",
+                                                "argmax",
+                                                "sum",
+                                                "mean",
+                                                "max",
+                                                "embedding",
+                                                "cast",
+                                                "copy",
+                                                "reshape",
+                                                "slice",
+                                                "concat",
+                                                "split",
+                                                "transpose",
+                                                "allreduce auto",
+                                                "allgather",
+                                                "alltoall",
+                                                "broadcast",
+                                                "barrier",
+                                                "ring_shift",
+                                                "reduce_scatter",
+                                                "allreduce oneshot",
+                                                "allreduce twoshot"};
   return list;
 }
 
 bool takes(const std::string& feature, DType dtype) {
-  static const std::set<std::string> floats = {"silu",    "gelu",      "sigmoid", "tanh", "exp",       "swiglu",
-                                               "rmsnorm", "layernorm", "softmax", "rope", "attention", "mean"};
+  static const std::set<std::string> floats = {"silu",    "gelu",   "sigmoid",   "tanh",
+                                               "exp",     "swiglu", "rmsnorm",   "layernorm",
+                                               "softmax", "rope",   "attention", "mean"};
   if (feature == "barrier") return dtype == DType::F32;
   return is_float(dtype) || !floats.count(feature);
 }
@@ -903,13 +1064,16 @@ Plan plan_of(uint64_t seed) {
     rest /= of;
     return n;
   };
-  const uint64_t again = seed / kCoveringSeeds, second = digit(kGraphsOfRoles), round = digit(kRounds), cls = rest;
+  const uint64_t again = seed / kCoveringSeeds, second = digit(kGraphsOfRoles),
+                 round = digit(kRounds), cls = rest;
   Random r(cls * 1000 + again);
   Plan p;
   p.world = kWorlds[digit(std::size(kWorlds))];
   p.dtype = kDTypes[digit(std::size(kDTypes))];
   p.dims = digit(2) == 1;
-  const auto roles = [&](uint64_t n) { return static_cast<RolesKind>((cls + round + n) % kRolesKinds); };
+  const auto roles = [&](uint64_t n) {
+    return static_cast<RolesKind>((cls + round + n) % kRolesKinds);
+  };
   p.roles = roles(2 * second);
   if (second == 0) p.other_roles = roles(1);
   if (again > 0 && r.chance(15)) p.world = 6;
@@ -921,13 +1085,16 @@ Plan plan_of(uint64_t seed) {
   return p;
 }
 
-std::string RandomGraph::text(const std::vector<bool>& kept, RolesKind roles, bool with_settings) const {
+std::string RandomGraph::text(const std::vector<bool>& kept, RolesKind roles,
+                              bool with_settings) const {
   std::set<std::string> used, read, defined;
   const auto words = [&](const std::string& attr) {
     std::string word;
     for (char c : attr + " ") {
-      if (std::isalnum(static_cast<unsigned char>(c)) || c == '_') word += c;
-      else used.insert(std::exchange(word, ""));
+      if (std::isalnum(static_cast<unsigned char>(c)) || c == '_')
+        word += c;
+      else
+        used.insert(std::exchange(word, ""));
     }
   };
   std::set<std::string> names;
@@ -941,27 +1108,34 @@ std::string RandomGraph::text(const std::vector<bool>& kept, RolesKind roles, bo
   // Dims stand in shapes and are declared always: launches give them values.
   std::string s = fmt::format("graph random_{}(world = {}) {{\n", seed, plan.world);
   for (const auto& [name, statement] : declarations)
-    if (used.count(name) || statement.rfind("dim ", 0) == 0 || statement.rfind("scalar ", 0) == 0) s += "  " + statement + "\n";
+    if (used.count(name) || statement.rfind("dim ", 0) == 0 || statement.rfind("scalar ", 0) == 0)
+      s += "  " + statement + "\n";
   for (size_t i = 0; i < ops.size(); ++i) {
     if (!kept[i]) continue;
     const OpText& op = ops[i];
     bool output = false;
     if (!op.changes_state)
       for (const std::string& out : op.out)
-        output = output || !read.count(out) || std::find(outputs_anyway.begin(), outputs_anyway.end(), out) != outputs_anyway.end();
+        output =
+            output || !read.count(out) ||
+            std::find(outputs_anyway.begin(), outputs_anyway.end(), out) != outputs_anyway.end();
     std::vector<std::string> arguments = op.in;
     for (const std::string& a : op.attrs) {
-      const bool setting = a.rfind("priority", 0) == 0 || a.rfind("overlap", 0) == 0 || a.rfind("phase", 0) == 0;
+      const bool setting =
+          a.rfind("priority", 0) == 0 || a.rfind("overlap", 0) == 0 || a.rfind("phase", 0) == 0;
       if (with_settings || !setting) arguments.push_back(a);
     }
     std::vector<std::string> later;
     for (const std::string& a : op.after)
       if (names.count(a) && with_settings) later.push_back(a);
     if (!later.empty()) arguments.push_back(fmt::format("after = [{}]", fmt::join(later, ", ")));
-    s += fmt::format("  {}{}{}{}({}){}\n", output ? "output " : "", fmt::join(op.out, ", "), op.out.empty() ? "" : " = ", op.kind,
-                     fmt::join(arguments, ", "), op.name.empty() ? "" : " @" + op.name);
+    s += fmt::format("  {}{}{}{}({}){}\n", output ? "output " : "", fmt::join(op.out, ", "),
+                     op.out.empty() ? "" : " = ", op.kind, fmt::join(arguments, ", "),
+                     op.name.empty() ? "" : " @" + op.name);
   }
-  if (const std::string& statement = roles_statements[static_cast<size_t>(roles)]; !statement.empty()) s += "  " + statement + "\n";
+  if (const std::string& statement = roles_statements[static_cast<size_t>(roles)];
+      !statement.empty())
+    s += "  " + statement + "\n";
   if (with_settings) {
     for (const std::string& statement : set_statements) s += "  " + statement + "\n";
     for (const auto& [name, members] : regions) {

@@ -1,4 +1,5 @@
-// Seeded random graphs that can be executed: valid, with values that stay near 1, so that results can be compared.
+// Seeded random graphs that can be executed: valid, with values that stay near 1, so that results
+// can be compared.
 #pragma once
 
 #include <array>
@@ -16,28 +17,33 @@ namespace maco::fuzz {
 /// Numbers of ranks that are covered.
 inline constexpr int kWorlds[] = {1, 2, 3, 4, 5, 7, 8};
 /// Element types that are covered.
-inline constexpr ir::DType kDTypes[] = {ir::DType::F32, ir::DType::F16, ir::DType::BF16, ir::DType::I32};
+inline constexpr ir::DType kDTypes[] = {ir::DType::F32, ir::DType::F16, ir::DType::BF16,
+                                        ir::DType::I32};
 enum class RolesKind : uint8_t { Auto, Counts, Ranges };
 inline constexpr size_t kRolesKinds = 3;
 
 /// Into so many graphs are the features divided that a dtype takes.
 inline constexpr uint64_t kRounds = 2;
-/// For each of them so many graphs: the one is compiled with two kinds of roles, the other with the third.
+/// For each of them so many graphs: the one is compiled with two kinds of roles, the other with the
+/// third.
 inline constexpr uint64_t kGraphsOfRoles = 2;
-/// Seeds below this one cover every feature with every dtype that it takes, at every number of ranks, without and with dims, for every kind
-/// of roles: each with each.
-inline constexpr uint64_t kCoveringSeeds = std::size(kWorlds) * std::size(kDTypes) * 2 * kRounds * kGraphsOfRoles;
+/// Seeds below this one cover every feature with every dtype that it takes, at every number of
+/// ranks, without and with dims, for every kind of roles: each with each.
+inline constexpr uint64_t kCoveringSeeds =
+    std::size(kWorlds) * std::size(kDTypes) * 2 * kRounds * kGraphsOfRoles;
 
-/// What is counted as covered: the kinds of ops, an all-reduce by its algorithm ("allreduce oneshot").
+/// What is counted as covered: the kinds of ops, an all-reduce by its algorithm ("allreduce
+/// oneshot").
 const std::vector<std::string>& features();
-/// Does an op of this feature take `dtype` as its first operand? (A barrier has none and counts as f32.)
+/// Does an op of this feature take `dtype` as its first operand? (A barrier has none and counts as
+/// f32.)
 bool takes(const std::string& feature, ir::DType dtype);
 
 /// What a graph must have, chosen by its seed.
 struct Plan {
   int world = 1;
-  ir::DType dtype = ir::DType::F32;   // of the forced features' first operands
-  bool dims = false;                  // of each forced op some operand has one
+  ir::DType dtype = ir::DType::F32;  // of the forced features' first operands
+  bool dims = false;                 // of each forced op some operand has one
   RolesKind roles = RolesKind::Auto;
   std::optional<RolesKind> other_roles;  // with which it is compiled once more
   std::vector<std::string> forced;       // features
@@ -49,10 +55,10 @@ struct OpText {
   std::string feature;
   std::string kind;
   std::vector<std::string> in, out;
-  std::vector<std::string> attrs;      // "axis = 1"
-  std::vector<std::string> after;      // names of earlier ops
-  std::string name;                    // "" if it has none of its own
-  bool changes_state = false;          // out[0] is a state
+  std::vector<std::string> attrs;  // "axis = 1"
+  std::vector<std::string> after;  // names of earlier ops
+  std::string name;                // "" if it has none of its own
+  bool changes_state = false;      // out[0] is a state
 };
 
 struct RandomGraph {
@@ -64,14 +70,17 @@ struct RandomGraph {
   /// The DSL.
   std::string text() const { return text(plan.roles, true); }
   /// `settings`: with overlap, phases, regions, priorities.
-  std::string text(RolesKind roles, bool settings) const { return text(std::vector<bool>(ops.size(), true), roles, settings); }
+  std::string text(RolesKind roles, bool settings) const {
+    return text(std::vector<bool>(ops.size(), true), roles, settings);
+  }
   /// With some ops only, of which none reads what an op that is left out makes.
   std::string text(const std::vector<bool>& kept, RolesKind roles, bool settings) const;
 
   // What `text` prints before and behind the ops.
   std::vector<std::pair<std::string, std::string>> declarations;  // name, statement
-  std::vector<std::string> outputs_anyway;                        // results that are outputs although something reads them
-  std::array<std::string, kRolesKinds> roles_statements;          // by kind
+  // results that are outputs although something reads them
+  std::vector<std::string> outputs_anyway;
+  std::array<std::string, kRolesKinds> roles_statements;  // by kind
   std::vector<std::string> set_statements;
   std::vector<std::pair<std::string, std::vector<std::string>>> regions;
 };

@@ -30,7 +30,8 @@ std::vector<runtime::LaunchValues> launches_of(const ir::Graph& g) {
 TEST_CASE("graphs that went wrong once") {
   report_crashes();
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(MACO_SOURCE_DIR "/tests/fuzz/regressions"))
+  for (const auto& entry :
+       std::filesystem::directory_iterator(MACO_SOURCE_DIR "/tests/fuzz/regressions"))
     if (entry.path().extension() == ".maco") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   REQUIRE(!paths.empty());
@@ -57,14 +58,18 @@ TEST_CASE("graphs that went wrong once") {
   }
 }
 
-// A function's static table is one for the whole process if the loader may make it so, whichever library it came from.
+// A function's static table is one for the whole process if the loader may make it so, whichever
+// library it came from.
 TEST_CASE("kernels that are loaded at once share nothing") {
   std::vector<Prepared> prepared;
   std::vector<std::shared_ptr<runtime::CpuLibrary>> libraries;
   for (const char* theta : {"10000", "500000"}) {
     Case c;
     c.name = std::string("theta ") + theta;
-    c.text = std::string("graph rotary {\n  input x : f32[7, 64]\n  input p : i32[7]\n  output y = rope(x, p, head_dim = 64, theta = ") + theta + ")\n}\n";
+    c.text = std::string(
+                 "graph rotary {\n  input x : f32[7, 64]\n  input p : i32[7]\n  output y = rope(x, "
+                 "p, head_dim = 64, theta = ") +
+             theta + ")\n}\n";
     c.launches = {{}};
     prepared.push_back(prepare(std::move(c), {}));
     INFO(prepared.back().error);

@@ -35,7 +35,8 @@ using Bytes = std::vector<std::byte>;
 thread_local char current_case[160];
 
 extern "C" void crashed(int signal) {
-  const char* what[] = {"crashed while at ", current_case, signal == SIGSEGV ? ": segmentation fault\n" : ": signal\n"};
+  const char* what[] = {"crashed while at ", current_case,
+                        signal == SIGSEGV ? ": segmentation fault\n" : ": signal\n"};
   for (const char* text : what) {
     const ssize_t ignored = write(STDERR_FILENO, text, std::strlen(text));
     (void)ignored;
@@ -43,7 +44,9 @@ extern "C" void crashed(int signal) {
   _exit(1);
 }
 
-void at(const std::string& name) { std::snprintf(current_case, sizeof current_case, "%s", name.c_str()); }
+void at(const std::string& name) {
+  std::snprintf(current_case, sizeof current_case, "%s", name.c_str());
+}
 
 // One session among those that must agree.
 struct Run {
@@ -60,8 +63,8 @@ runtime::SessionOptions session_options(const Case& c, size_t run) {
 }
 
 // Kernel `index` of `library` on fibres and on threads with jitter.
-std::vector<Run> cpu_runs(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library, size_t index, bool check_access,
-                          runtime::Status& status) {
+std::vector<Run> cpu_runs(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library,
+                          size_t index, bool check_access, runtime::Status& status) {
   std::vector<Run> runs;
   for (const bool fibres : {true, false}) {
     runtime::SessionOptions options = session_options(p.c, 0);
@@ -70,12 +73,16 @@ std::vector<Run> cpu_runs(const Prepared& p, const std::shared_ptr<runtime::CpuL
     auto session = runtime::make_cpu_session(library, index, p.kernel, options, status);
     if (session && check_access) status = session->set_regions(p.program);
     if (!session || !status) break;
-    runs.push_back({fmt::format("{} {})", fibres ? "fibres (--replay" : "threads (--jitter", p.c.seed), std::move(session)});
+    runs.push_back(
+        {fmt::format("{} {})", fibres ? "fibres (--replay" : "threads (--jitter", p.c.seed),
+         std::move(session)});
   }
   return runs;
 }
 
-int ranks_per_gpu(int64_t world, const Where& where) { return static_cast<int>((world + where.gpus - 1) / where.gpus); }
+int ranks_per_gpu(int64_t world, const Where& where) {
+  return static_cast<int>((world + where.gpus - 1) / where.gpus);
+}
 
 std::vector<Run> gpu_runs(const Prepared& p, const Where& where, runtime::Status& status) {
   std::vector<Run> runs;
@@ -92,7 +99,11 @@ std::vector<Run> gpu_runs(const Prepared& p, const Where& where, runtime::Status
 class Runner {
  public:
   Runner(const Prepared& p, std::vector<Run> runs)
-      : p_(p), g_(p.graph), world_(static_cast<int>(p.graph.world)), reference_(p.graph), runs_(std::move(runs)) {}
+      : p_(p),
+        g_(p.graph),
+        world_(static_cast<int>(p.graph.world)),
+        reference_(p.graph),
+        runs_(std::move(runs)) {}
 
   std::string run(Results& results) {
     for (size_t launch = 0; launch < p_.c.launches.size() && error_.empty(); ++launch) {
@@ -106,7 +117,8 @@ class Runner {
  private:
   std::string values_text() const {
     std::string s;
-    for (const auto& [name, n] : values_) s += fmt::format("{}{} = {}", s.empty() ? " (" : ", ", name, n);
+    for (const auto& [name, n] : values_)
+      s += fmt::format("{}{} = {}", s.empty() ? " (" : ", ", name, n);
     return s.empty() ? s : s + ")";
   }
   const auto& tensors() const { return runs_[0].session->manifest().tensors; }
@@ -116,7 +128,9 @@ class Runner {
     for (const ir::Dim& d : g_.dims) maxima[d.name] = d.max;
     return reference::actual_shape(g_, maxima, id);
   }
-  size_t place(int rank, size_t i) const { return static_cast<size_t>(rank) * tensors().size() + i; }
+  size_t place(int rank, size_t i) const {
+    return static_cast<size_t>(rank) * tensors().size() + i;
+  }
 
   // New inputs for each launch, packed at their actual rows, with NaN behind them; outputs are NaN.
   void bind(size_t launch) {
@@ -125,17 +139,24 @@ class Runner {
       for (size_t i = 0; i < tensors().size(); ++i) {
         const ir::TensorId id = tensor(i);
         const ir::TensorKind kind = g_[id].kind;
-        if (launch > 0 && (kind == ir::TensorKind::Param || kind == ir::TensorKind::State)) continue;
+        if (launch > 0 && (kind == ir::TensorKind::Param || kind == ir::TensorKind::State))
+          continue;
         Bytes& memory = memory_[place(rank, i)];
-        memory.assign(static_cast<size_t>(tensors()[i].max_elements * ir::size_of(tensors()[i].dtype)), kPoison);
+        memory.assign(
+            static_cast<size_t>(tensors()[i].max_elements * ir::size_of(tensors()[i].dtype)),
+            kPoison);
         if (kind != ir::TensorKind::Output) {
           const bool state = kind == ir::TensorKind::State;
-          Tensor value = reference::fill(g_, id, rank, p_.c.seed + launch, state ? max_shape(id) : reference::actual_shape(g_, values_, id));
+          Tensor value =
+              reference::fill(g_, id, rank, p_.c.seed + launch,
+                              state ? max_shape(id) : reference::actual_shape(g_, values_, id));
           std::copy(value.bytes.begin(), value.bytes.end(), memory.begin());
-          if (const auto status = reference_.set(rank, id, std::move(value)); !status) error_ = "the reference: " + status.message;
+          if (const auto status = reference_.set(rank, id, std::move(value)); !status)
+            error_ = "the reference: " + status.message;
         }
         for (Run& r : runs_)
-          if (const auto status = r.session->write(rank, i, memory.data(), memory.size()); !status) error_ = status.message;
+          if (const auto status = r.session->write(rank, i, memory.data(), memory.size()); !status)
+            error_ = status.message;
       }
   }
 
@@ -155,8 +176,10 @@ class Runner {
     }
     for (Run& r : runs_) {
       const auto status = r.session->launch(p_.c.launches[launch]);
-      if (!status) error_ = status.message;
-      else compare(r);
+      if (!status)
+        error_ = status.message;
+      else
+        compare(r);
       if (!error_.empty()) {
         error_ = fmt::format("on {}: {}", r.executor, error_);
         return;
@@ -166,7 +189,9 @@ class Runner {
     for (int rank = 0; rank < world_; ++rank)
       for (size_t i = 0; i < tensors().size(); ++i) {
         Bytes& memory = memory_[place(rank, i)];
-        if (const auto status = runs_[0].session->read(rank, i, memory.data(), memory.size()); !status) error_ = status.message;
+        if (const auto status = runs_[0].session->read(rank, i, memory.data(), memory.size());
+            !status)
+          error_ = status.message;
       }
   }
 
@@ -177,10 +202,13 @@ class Runner {
         const ir::TensorId id = tensor(i);
         const Bytes& before = memory_[place(rank, i)];
         Bytes memory(before.size());
-        if (const auto status = r.session->read(rank, i, memory.data(), memory.size()); !status) return fail(status.message);
+        if (const auto status = r.session->read(rank, i, memory.data(), memory.size()); !status)
+          return fail(status.message);
         const bool state = g_[id].kind == ir::TensorKind::State;
         if (!state && g_[id].kind != ir::TensorKind::Output) {
-          if (memory != before) return fail(fmt::format("'{}' on rank {} is {} and was written", g_[id].name, rank, ir::name(g_[id].kind)));
+          if (memory != before)
+            return fail(fmt::format("'{}' on rank {} is {} and was written", g_[id].name, rank,
+                                    ir::name(g_[id].kind)));
           continue;
         }
         Tensor actual(tensors()[i].dtype, reference::actual_shape(g_, values_, id));
@@ -189,10 +217,14 @@ class Runner {
         const reference::CheckResult check = checker.check(rank, id, actual);
         if (!check.ok) return fail(reference::to_line(g_[id].name, rank, check));
         if (!std::equal(memory.begin() + size, memory.end(), before.begin() + size))
-          return fail(fmt::format("'{}' on rank {}: rows beyond the actual shape were written", g_[id].name, rank));
-        const auto [it, first] = results_.try_emplace(fmt::format("'{}' on rank {} after launch {}", g_[id].name, rank, launch_), actual.bytes);
+          return fail(fmt::format("'{}' on rank {}: rows beyond the actual shape were written",
+                                  g_[id].name, rank));
+        const auto [it, first] = results_.try_emplace(
+            fmt::format("'{}' on rank {} after launch {}", g_[id].name, rank, launch_),
+            actual.bytes);
         if (!first && it->second != actual.bytes)
-          return fail(fmt::format("'{}' on rank {} has other bits than on {}", g_[id].name, rank, runs_[0].executor));
+          return fail(fmt::format("'{}' on rank {} has other bits than on {}", g_[id].name, rank,
+                                  runs_[0].executor));
       }
   }
   void fail(std::string what) { error_ = std::move(what); }
@@ -231,7 +263,9 @@ Prepared prepare(Case c, const Where& where) {
       tools::CompileOptions options;
       options.pipeline = p.c.pipeline;
       options.pipeline.target = where.gpus > 0 ? kGpuTarget : "cpu";
-      if (where.gpus > 0) options.pipeline.sms = cost::find_machine(kGpuTarget)->sms / ranks_per_gpu(p.graph.world, where);
+      if (where.gpus > 0)
+        options.pipeline.sms =
+            cost::find_machine(kGpuTarget)->sms / ranks_per_gpu(p.graph.world, where);
       options.reparse = true;
       if (auto compiled = tools::compile(p.graph, options, diagnostics, {})) {
         p.program = std::move(compiled->program);
@@ -258,7 +292,8 @@ std::string run(const Prepared& p, std::vector<Run> runs, Results& results) {
 
 }  // namespace
 
-std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library, size_t index, bool check_access, Results& results) {
+std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library,
+                size_t index, bool check_access, Results& results) {
   runtime::Status status;
   auto runs = cpu_runs(p, library, index, check_access, status);
   return status ? run(p, std::move(runs), results) : status.message;
@@ -282,18 +317,24 @@ void run_on_cpu(BatchResult& b, bool check_access, std::vector<Results>& results
     runtime::Status own = status;
     if (library) b.errors[i] = run(b.prepared[i], library, index++, check_access, results[i]);
     // One of them doesn't compile: which?
-    else if (sources.size() == 1 || !runtime::compile_cpu_kernels({b.prepared[i].kernel}, {check_access, false}, own)) b.errors[i] = own.message;
+    else if (sources.size() == 1 ||
+             !runtime::compile_cpu_kernels({b.prepared[i].kernel}, {check_access, false}, own))
+      b.errors[i] = own.message;
   }
 }
 
-// On GPUs. Kernels of one session at a time: two that wait for peers could keep each other's SMs for ever.
+// On GPUs. Kernels of one session at a time: two that wait for peers could keep each other's SMs
+// for ever.
 void run_on_gpus(BatchResult& b, const Where& where, std::vector<Results>& results) {
   static std::mutex device;
   const auto start = std::chrono::steady_clock::now();
   std::string cubin;
   for (size_t i = 0; i < b.prepared.size(); ++i)
     if (b.errors[i].empty())
-      if (const auto status = runtime::compile_kernel(b.prepared[i].kernel, kGpuTarget, false, cubin); !status) b.errors[i] = status.message;
+      if (const auto status =
+              runtime::compile_kernel(b.prepared[i].kernel, kGpuTarget, false, cubin);
+          !status)
+        b.errors[i] = status.message;
   b.compile_s = since(start);
   std::lock_guard lock(device);
   for (size_t i = 0; i < b.prepared.size(); ++i) {
@@ -317,16 +358,21 @@ BatchResult run_batch(std::vector<Case> cases, const Where& where) {
   start = std::chrono::steady_clock::now();
   std::vector<Results> results(b.prepared.size());
   if (where.nowhere) return b;
-  if (where.gpus > 0) run_on_gpus(b, where, results);
-  else run_on_cpu(b, where.check_access, results);
+  if (where.gpus > 0)
+    run_on_gpus(b, where, results);
+  else
+    run_on_cpu(b, where.check_access, results);
   b.run_s = since(start) - b.compile_s;
   for (size_t i = 0; i < b.prepared.size(); ++i) {
     const int other = b.prepared[i].c.same_as;
-    if (other < 0 || !b.errors[i].empty() || !b.errors[static_cast<size_t>(other)].empty()) continue;
+    if (other < 0 || !b.errors[i].empty() || !b.errors[static_cast<size_t>(other)].empty())
+      continue;
     const Results& expected = results[static_cast<size_t>(other)];
     for (const auto& [what, bytes] : results[i])
-      if (const auto it = expected.find(what); b.errors[i].empty() && (it == expected.end() || it->second != bytes))
-        b.errors[i] = fmt::format("{} has other bits than in {}", what, b.prepared[static_cast<size_t>(other)].c.name);
+      if (const auto it = expected.find(what);
+          b.errors[i].empty() && (it == expected.end() || it->second != bytes))
+        b.errors[i] = fmt::format("{} has other bits than in {}", what,
+                                  b.prepared[static_cast<size_t>(other)].c.name);
   }
   at("nothing");
   return b;

@@ -1,4 +1,5 @@
-// Compiles graphs in batches, runs them on the CPU target or on GPUs and compares them with the reference.
+// Compiles graphs in batches, runs them on the CPU target or on GPUs and compares them with the
+// reference.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,10 @@
 namespace maco::fuzz {
 
 struct Case {
-  std::string name;                            // "seed 17"
-  std::string text;                            // DSL
+  std::string name;  // "seed 17"
+  std::string text;  // DSL
   std::vector<runtime::LaunchValues> launches;
-  uint64_t seed = 0;                           // of values, executors and the first epoch
+  uint64_t seed = 0;  // of values, executors and the first epoch
   passes::PipelineOptions pipeline;
   /// Index in the batch of a case whose results must be the same bits, or -1.
   int same_as = -1;
@@ -38,7 +39,7 @@ struct Prepared {
   ir::Graph graph;      // inferred
   ir::Program program;  // synced
   std::string kernel;
-  std::string error;    // why there is no kernel
+  std::string error;  // why there is no kernel
 };
 Prepared prepare(Case c, const Where& where);
 
@@ -46,11 +47,13 @@ Prepared prepare(Case c, const Where& where);
 using Results = std::map<std::string, std::vector<std::byte>>;
 
 /// Runs kernel `index` of `library` on fibres and on threads with jitter; what went wrong, or "".
-std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library, size_t index, bool check_access, Results& results);
+std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library,
+                size_t index, bool check_access, Results& results);
 
-/// Compiles and runs a batch, launch by launch: on the CPU target, where its kernels are one translation unit, on fibres and on threads with
-/// jitter; on GPUs twice, from different epochs. Results are held against the reference and each other, what no launch may touch against
-/// what it was. For each case what went wrong, or "".
+/// Compiles and runs a batch, launch by launch: on the CPU target, where its kernels are one
+/// translation unit, on fibres and on threads with jitter; on GPUs twice, from different epochs.
+/// Results are held against the reference and each other, what no launch may touch against what it
+/// was. For each case what went wrong, or "".
 struct BatchResult {
   std::vector<Prepared> prepared;
   std::vector<std::string> errors;

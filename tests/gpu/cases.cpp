@@ -1,4 +1,5 @@
-// The example graphs and what must hold of any graph: the same bits with and without load-ahead, on every launch; epochs that wrap; dims.
+// The example graphs and what must hold of any graph: the same bits with and without load-ahead, on
+// every launch; epochs that wrap; dims.
 #include <fmt/format.h>
 
 #include <stdexcept>
@@ -18,14 +19,22 @@ struct Example {
   const char* not_on_cpu = "";  // why, if it isn't run there
 };
 const Example kExamples[] = {
-    {"residual_norms.maco", 1, "", {}},        {"residual_norms.maco", 1, "", {{"tokens", 7}}},
-    {"tp_mlp.json", 2, "", {}},                {"tp_mlp.maco", 2, "", {}},
-    {"decode_layer.maco", 2, "pos", {}},       {"allreduce.maco", 4, "", {}},
-    {"reduce_scatter.maco", 4, "", {}},        {"allgather.maco", 4, "", {}},
-    {"broadcast.maco", 4, "", {}},             {"alltoall.maco", 4, "", {}},
-    {"ring_shift.maco", 4, "", {}},            {"barrier.maco", 4, "", {}},
-    {"phases_roles.maco", 2, "", {}},          {"llama70b_mlp_tp8.maco", 8, "", {}},
-    {"llama70b_mlp_tp8.maco", 8, "", {{"tokens", 1}}}, {"llama70b_decode_tp8.maco", 8, "pos", {}, "a CPU takes a minute for 3.4 GB of weights"},
+    {"residual_norms.maco", 1, "", {}},
+    {"residual_norms.maco", 1, "", {{"tokens", 7}}},
+    {"tp_mlp.json", 2, "", {}},
+    {"tp_mlp.maco", 2, "", {}},
+    {"decode_layer.maco", 2, "pos", {}},
+    {"allreduce.maco", 4, "", {}},
+    {"reduce_scatter.maco", 4, "", {}},
+    {"allgather.maco", 4, "", {}},
+    {"broadcast.maco", 4, "", {}},
+    {"alltoall.maco", 4, "", {}},
+    {"ring_shift.maco", 4, "", {}},
+    {"barrier.maco", 4, "", {}},
+    {"phases_roles.maco", 2, "", {}},
+    {"llama70b_mlp_tp8.maco", 8, "", {}},
+    {"llama70b_mlp_tp8.maco", 8, "", {{"tokens", 1}}},
+    {"llama70b_decode_tp8.maco", 8, "pos", {}, "a CPU takes a minute for 3.4 GB of weights"},
 };
 
 // A graph with tiles that meet in every way, for the properties below.
@@ -46,13 +55,15 @@ const char* const kMixed = R"(graph mixed(world = 2) {
   output y = add(x, s)
 })";
 
-std::string check_example(const Device& device, const Example& example, const Placement& placement) {
+std::string check_example(const Device& device, const Example& example,
+                          const Placement& placement) {
   tools::RunOptions options;
   options.check = true;
   options.launches = 3;
   options.dims = example.dims;
   if (*example.scalar) options.scalars[example.scalar] = {5, true};
-  const tools::Compiled c = compile_text(device, test::example_text(device.examples + "/" + example.file), placement);
+  const tools::Compiled c =
+      compile_text(device, test::example_text(device.examples + "/" + example.file), placement);
   tools::Console console;
   console.quiet = true;
   if (!tools::check_arguments(c.graph, options, console)) return "arguments";
@@ -67,7 +78,8 @@ std::string check_example(const Device& device, const Example& example, const Pl
 }
 
 // Outputs of several launches, all of rank 0 and the last rank.
-std::vector<std::vector<std::byte>> outputs(const Device& device, const Placement& placement, bool load_ahead, uint32_t first_epoch) {
+std::vector<std::vector<std::byte>> outputs(const Device& device, const Placement& placement,
+                                            bool load_ahead, uint32_t first_epoch) {
   const tools::Compiled c = compile_text(device, kMixed, placement, load_ahead);
   runtime::SessionOptions options;
   options.first_epoch = first_epoch;
@@ -78,9 +90,11 @@ std::vector<std::vector<std::byte>> outputs(const Device& device, const Placemen
   bind(c.graph, *session, 3);
   std::vector<std::vector<std::byte>> all;
   for (int64_t tokens : {40, 1, 17, 40}) {
-    if (status = session->launch({{"tokens", tokens}}); !status) throw std::runtime_error(status.message);
+    if (status = session->launch({{"tokens", tokens}}); !status)
+      throw std::runtime_error(status.message);
     for (const char* name : {"y", "z"})
-      for (int rank : {0, static_cast<int>(c.graph.world) - 1}) all.push_back(read(*session, name, rank));
+      for (int rank : {0, static_cast<int>(c.graph.world) - 1})
+        all.push_back(read(*session, name, rank));
   }
   return all;
 }
@@ -91,20 +105,23 @@ void add_example_cases(const Device& device, std::vector<Case>& cases) {
   for (const Example& e : kExamples) {
     std::string dims;
     for (const auto& [name, n] : e.dims) dims += fmt::format(" {}={}", name, n);
-    add_cases(device, cases, e.world, fmt::format("example {}{}", e.file, dims), [&device, &e](const Placement& p) {
-      if (!device.cuda && *e.not_on_cpu) throw Skip{e.not_on_cpu};
-      return check_example(device, e, p);
-    });
+    add_cases(device, cases, e.world, fmt::format("example {}{}", e.file, dims),
+              [&device, &e](const Placement& p) {
+                if (!device.cuda && *e.not_on_cpu) throw Skip{e.not_on_cpu};
+                return check_example(device, e, p);
+              });
   }
   add_cases(device, cases, 2, "load-ahead changes no bit", [&device](const Placement& p) {
     return outputs(device, p, true, 1) == outputs(device, p, false, 1) ? "" : "the bits differ";
   });
-  add_cases(device, cases, 2, "the same bits every time, epochs that wrap,", [&device](const Placement& p) {
-    const auto once = outputs(device, p, true, 1);
-    for (uint32_t first : {0xfffffffeu, 0x7ffffffeu, 5u})
-      if (outputs(device, p, true, first) != once) return fmt::format("the bits differ from epoch {} on", first);
-    return std::string();
-  });
+  add_cases(device, cases, 2, "the same bits every time, epochs that wrap,",
+            [&device](const Placement& p) {
+              const auto once = outputs(device, p, true, 1);
+              for (uint32_t first : {0xfffffffeu, 0x7ffffffeu, 5u})
+                if (outputs(device, p, true, first) != once)
+                  return fmt::format("the bits differ from epoch {} on", first);
+              return std::string();
+            });
 }
 
 }  // namespace maco::gpu_test

@@ -1,4 +1,5 @@
-// maco-device-test --device cpu|cuda [--examples DIR] [--only WORD] [--gpus N]: runs the cases, one line each.
+// maco-device-test --device cpu|cuda [--examples DIR] [--only WORD] [--gpus N]: runs the cases, one
+// line each.
 #include "tests/gpu/device_test.h"
 
 #include <fmt/format.h>
@@ -20,37 +21,43 @@ namespace maco::gpu_test {
 
 std::vector<Placement> placements(const Device& device, int64_t world) {
   if (!device.cuda) return {{world, 1}};
-  const std::set<int64_t> ranks_per_gpu = {1, std::min<int64_t>(2, world), (world + device.gpus - 1) / device.gpus, world};
+  const std::set<int64_t> ranks_per_gpu = {1, std::min<int64_t>(2, world),
+                                           (world + device.gpus - 1) / device.gpus, world};
   std::vector<Placement> all;
   for (int64_t n : ranks_per_gpu) all.push_back({world, static_cast<int>(n)});
   return all;
 }
 
-void add_cases(const Device& device, std::vector<Case>& cases, int64_t world, const std::string& name,
-               const std::function<std::string(const Placement&)>& run) {
+void add_cases(const Device& device, std::vector<Case>& cases, int64_t world,
+               const std::string& name, const std::function<std::string(const Placement&)>& run) {
   for (const Placement& p : placements(device, world))
     cases.push_back({name + " on " + p.str(), [&device, p, run]() -> std::string {
-                       if (device.cuda && p.gpus() > device.gpus) throw Skip{fmt::format("{} GPUs are needed", p.gpus())};
+                       if (device.cuda && p.gpus() > device.gpus)
+                         throw Skip{fmt::format("{} GPUs are needed", p.gpus())};
                        return run(p);
                      }});
 }
 
-tools::Compiled compile_text(const Device& device, const std::string& text, const Placement& placement, bool load_ahead) {
+tools::Compiled compile_text(const Device& device, const std::string& text,
+                             const Placement& placement, bool load_ahead) {
   ir::Diagnostics d;
   auto graph = frontend::parse_graph(d.add_file("test", text), d);
   tools::CompileOptions options;
   options.pipeline.target = device.cuda ? "sm_90a" : "cpu";
   options.pipeline.load_ahead = load_ahead;
   if (device.cuda && placement.ranks_per_gpu > 1)
-    options.pipeline.sms = cost::find_machine(options.pipeline.target)->sms / placement.ranks_per_gpu;
+    options.pipeline.sms =
+        cost::find_machine(options.pipeline.target)->sms / placement.ranks_per_gpu;
   std::optional<tools::Compiled> compiled;
   if (graph) compiled = tools::compile(*graph, options, d, tools::Console{});
   if (!compiled) throw std::runtime_error(d.render());
   return std::move(*compiled);
 }
 
-std::unique_ptr<runtime::Session> make_session(const Device& device, const std::string& kernel, const Placement& placement,
-                                               runtime::SessionOptions options, runtime::Status& status) {
+std::unique_ptr<runtime::Session> make_session(const Device& device, const std::string& kernel,
+                                               const Placement& placement,
+                                               runtime::SessionOptions options,
+                                               runtime::Status& status) {
   options.ranks_per_gpu = placement.ranks_per_gpu;
   if (device.cuda) return runtime::make_cuda_session(kernel, options, status);
   options.ranks_per_gpu = 1;
@@ -64,7 +71,8 @@ void bind(const ir::Graph& graph, runtime::Session& session, uint64_t seed) {
     for (size_t i = 0; i < session.manifest().tensors.size(); ++i) {
       const auto id = *graph.find_tensor(session.manifest().tensors[i].name);
       if (graph[id].kind == ir::TensorKind::Output) continue;
-      const auto value = reference::fill(graph, id, rank, seed, reference::actual_shape(graph, values, id));
+      const auto value =
+          reference::fill(graph, id, rank, seed, reference::actual_shape(graph, values, id));
       const auto status = session.write(rank, i, value.bytes.data(), value.bytes.size());
       if (!status) throw std::runtime_error(status.message);
     }
@@ -92,14 +100,23 @@ int main(int argc, char** argv) {
   bool understood = true;
   for (int i = 1; i < argc; i += 2) {
     const std::string option = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
-    if (option == "--device") kind = value;
-    else if (option == "--examples") device.examples = value;
-    else if (option == "--only") only = value;
-    else if (option == "--gpus") understood &= std::from_chars(value.data(), value.data() + value.size(), limit).ec == std::errc{} && limit > 0;
-    else understood = false;
+    if (option == "--device")
+      kind = value;
+    else if (option == "--examples")
+      device.examples = value;
+    else if (option == "--only")
+      only = value;
+    else if (option == "--gpus")
+      understood &=
+          std::from_chars(value.data(), value.data() + value.size(), limit).ec == std::errc{} &&
+          limit > 0;
+    else
+      understood = false;
   }
   if (!understood || (kind != "cpu" && kind != "cuda") || device.examples.empty()) {
-    std::fprintf(stderr, "usage: maco-device-test --device cpu|cuda --examples DIR [--only WORD] [--gpus N]\n");
+    std::fprintf(
+        stderr,
+        "usage: maco-device-test --device cpu|cuda --examples DIR [--only WORD] [--gpus N]\n");
     return 2;
   }
   device.cuda = kind == "cuda";
@@ -108,7 +125,8 @@ int main(int argc, char** argv) {
     const auto driver = maco::runtime::cuda::Driver::load(status);
     if (driver) device.gpus = std::min(limit, static_cast<int>(driver->devices().size()));
     if (device.gpus == 0) {
-      std::printf("skipped: no GPU here%s%s\n", status.message.empty() ? "" : ": ", status.message.c_str());
+      std::printf("skipped: no GPU here%s%s\n", status.message.empty() ? "" : ": ",
+                  status.message.c_str());
       return 77;
     }
     std::printf("%d GPU%s\n", device.gpus, device.gpus == 1 ? "" : "s");
@@ -134,7 +152,8 @@ int main(int argc, char** argv) {
     } catch (const std::exception& e) {
       problem = e.what();
     }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::printf("%-7s %7.2f s  %s\n", problem.empty() ? "ok" : "FAILED", seconds, c.name.c_str());
     if (!problem.empty()) std::printf("%s\n", problem.c_str());
     std::fflush(stdout);

@@ -24,10 +24,12 @@ struct Placement {
   int64_t world = 1;
   int ranks_per_gpu = 1;
   int gpus() const { return static_cast<int>((world + ranks_per_gpu - 1) / ranks_per_gpu); }
-  std::string str() const { return std::to_string(world) + " ranks, " + std::to_string(ranks_per_gpu) + " a GPU"; }
+  std::string str() const {
+    return std::to_string(world) + " ranks, " + std::to_string(ranks_per_gpu) + " a GPU";
+  }
 };
-/// Ways to place `world` ranks on GPUs: each on one of its own, two on one, as few as these GPUs allow, all on one. Also those for which
-/// there are too few GPUs. One way on the CPU.
+/// Ways to place `world` ranks on GPUs: each on one of its own, two on one, as few as these GPUs
+/// allow, all on one. Also those for which there are too few GPUs. One way on the CPU.
 std::vector<Placement> placements(const Device& device, int64_t world);
 
 struct Case {
@@ -40,17 +42,20 @@ struct Skip {
 };
 
 /// Compiles a text (DSL) for the device; throws std::runtime_error with the diagnostics.
-tools::Compiled compile_text(const Device& device, const std::string& text, const Placement& placement, bool load_ahead = true);
-std::unique_ptr<runtime::Session> make_session(const Device& device, const std::string& kernel, const Placement& placement,
-                                               runtime::SessionOptions options, runtime::Status& status);
+tools::Compiled compile_text(const Device& device, const std::string& text,
+                             const Placement& placement, bool load_ahead = true);
+std::unique_ptr<runtime::Session> make_session(const Device& device, const std::string& kernel,
+                                               const Placement& placement,
+                                               runtime::SessionOptions options,
+                                               runtime::Status& status);
 /// Fills all inputs, params and states of all ranks.
 void bind(const ir::Graph& graph, runtime::Session& session, uint64_t seed);
 /// The bytes of tensor `name` on a rank.
 std::vector<std::byte> read(runtime::Session& session, const std::string& name, int rank);
 
 /// Adds a case for every placement of `world` ranks, skipped where the device has too few GPUs.
-void add_cases(const Device& device, std::vector<Case>& cases, int64_t world, const std::string& name,
-               const std::function<std::string(const Placement&)>& run);
+void add_cases(const Device& device, std::vector<Case>& cases, int64_t world,
+               const std::string& name, const std::function<std::string(const Placement&)>& run);
 void add_example_cases(const Device& device, std::vector<Case>& cases);
 void add_fault_cases(const Device& device, std::vector<Case>& cases);
 

@@ -1,5 +1,6 @@
-// A signal that never comes, of every kind of wait: the launch ends with a report that names, for every rank, who waited and for what, and
-// the same process launches again correctly; the same session too where its kernel is right.
+// A signal that never comes, of every kind of wait: the launch ends with a report that names, for
+// every rank, who waited and for what, and the same process launches again correctly; the same
+// session too where its kernel is right.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,8 +15,9 @@ namespace maco::gpu_test {
 
 namespace {
 
-// A small exchange travels as packets, a large one with peer events; the matmul's loader fills pages. One chain of ops each: all of it
-// behind what is broken waits too, and none of that may be blamed.
+// A small exchange travels as packets, a large one with peer events; the matmul's loader fills
+// pages. One chain of ops each: all of it behind what is broken waits too, and none of that may be
+// blamed.
 const char* const kSmall = R"(graph faults(world = 2) {
   input x : f32[8, 256]
   param w : f32[256, 256]
@@ -31,11 +33,14 @@ const char* const kLarge = R"(graph faults(world = 2) {
   output z = exp(big)
 })";
 
-// Which signal the report must say is missing: of a local or a peer event, in packets, or that of a full page.
+// Which signal the report must say is missing: of a local or a peer event, in packets, or that of a
+// full page.
 enum class Kind { Local, Peer, Packet, Page };
 struct Fault {
   const char* name;
-  const char* event;   // the first signal of an event whose name begins so is dropped from the Program's text; of a page: the op
+  // the first signal of an event whose name begins so is dropped from the Program's text; of a
+  // page: the op
+  const char* event;
   const char* waiter;  // the task that waits for it, and which all else follows from
   Kind kind = Kind::Local;
   const char* graph = kSmall;
@@ -53,26 +58,34 @@ constexpr uint32_t kFirstEpoch = 0xfffffffdu;
 // The name of the dropped signal's event.
 std::string drop_signal(std::string& text, const std::string& event) {
   // "; signal A to others, "B tile 0", C": names with blanks stand in quotes.
-  const std::regex signal("(; signal |, )(\"?)(" + std::regex_replace(event, std::regex("\\."), "\\.") + R"([^",;\n]*?)\2( to [a-z]+)?(?=[,\n]))");
+  const std::regex signal("(; signal |, )(\"?)(" +
+                          std::regex_replace(event, std::regex("\\."), "\\.") +
+                          R"([^",;\n]*?)\2( to [a-z]+)?(?=[,\n]))");
   size_t from = 0;
-  for (std::smatch m; std::regex_search(text.cbegin() + static_cast<std::ptrdiff_t>(from), text.cend(), m, signal);) {
-    const size_t at = from + static_cast<size_t>(m.position()), end = at + static_cast<size_t>(m.length());
+  for (std::smatch m; std::regex_search(text.cbegin() + static_cast<std::ptrdiff_t>(from),
+                                        text.cend(), m, signal);) {
+    const size_t at = from + static_cast<size_t>(m.position()),
+                 end = at + static_cast<size_t>(m.length());
     const size_t clause = text.rfind("; ", at + 1);
     if (text.compare(clause, 9, "; signal ") != 0) {  // a wait
       from = end;
       continue;
     }
     const std::string name = m[3];
-    if (m[1] == ", ") text.erase(at, end - at);
-    else if (text[end] == ',') text.erase(at + 9, end + 2 - (at + 9));
-    else text.erase(at, end - at);
+    if (m[1] == ", ")
+      text.erase(at, end - at);
+    else if (text[end] == ',')
+      text.erase(at + 9, end + 2 - (at + 9));
+    else
+      text.erase(at, end - at);
     return name;
   }
   throw std::runtime_error(fmt::format("no task signals an event '{}':\n{}", event, text));
 }
 
-// Pages are filled and released within the tasks of an op, by the code of its loader and of its consumers; events are between tasks, so that
-// the Program's text has no signal of a page that could be dropped. What fills the op's pages is taken out of the kernel instead.
+// Pages are filled and released within the tasks of an op, by the code of its loader and of its
+// consumers; events are between tasks, so that the Program's text has no signal of a page that
+// could be dropped. What fills the op's pages is taken out of the kernel instead.
 void drop_loader(std::string& kernel) {
   const size_t found = kernel.find("_load(ctx, args, tile); break;");
   if (found == std::string::npos) throw std::runtime_error("the kernel loads no pages:\n" + kernel);
@@ -81,35 +94,54 @@ void drop_loader(std::string& kernel) {
 }
 
 // What a rank waits for, in the report's words, but for the numbers of SMs and events.
-std::string awaited(const Fault& fault, const ir::Program& program, const std::string& event, int rank, uint32_t epoch) {
-  const auto found = std::find_if(program.events.begin(), program.events.end(), [&](const ir::Event& e) { return e.name == event; });
-  if (fault.kind != Kind::Page && found == program.events.end()) throw std::runtime_error("no event " + event);
+std::string awaited(const Fault& fault, const ir::Program& program, const std::string& event,
+                    int rank, uint32_t epoch) {
+  const auto found = std::find_if(program.events.begin(), program.events.end(),
+                                  [&](const ir::Event& e) { return e.name == event; });
+  if (fault.kind != Kind::Page && found == program.events.end())
+    throw std::runtime_error("no event " + event);
   const int peer = 1 - rank;
   switch (fault.kind) {
     case Kind::Local:
-      return fmt::format("event '{}' (local event #): expected {}, seen {}", event, epoch * found->count, epoch * found->count - 1);
-    case Kind::Peer: return fmt::format("rank {}'s event '{}' (peer event #): expected {}, seen {}", peer, event, epoch, epoch - 1);
+      return fmt::format("event '{}' (local event #): expected {}, seen {}", event,
+                         epoch * found->count, epoch * found->count - 1);
+    case Kind::Peer:
+      return fmt::format("rank {}'s event '{}' (peer event #): expected {}, seen {}", peer, event,
+                         epoch, epoch - 1);
     case Kind::Packet:
-      return fmt::format("rank {}'s packets of 'y' (operand 1): expected {}, seen {}", peer, epoch, epoch ^ 0x80000000u);
-    case Kind::Page: return "a page of shared memory between its loader and its consumers: expected 1, seen 0";
+      return fmt::format("rank {}'s packets of 'y' (operand 1): expected {}, seen {}", peer, epoch,
+                         epoch ^ 0x80000000u);
+    case Kind::Page:
+      return "a page of shared memory between its loader and its consumers: expected 1, seen 0";
   }
   return "";
 }
 
-// "" if a report of two ranks says just what it should: of each rank one line, and the first of a rank whose time was up.
-std::string check_report(const Fault& fault, const ir::Program& program, const std::string& event, uint32_t epoch, const std::string& said) {
-  std::istringstream lines(std::regex_replace(std::regex_replace(said, std::regex("SM [0-9]+"), "SM #"), std::regex(" event [0-9]+\\)"), " event #)"));
+// "" if a report of two ranks says just what it should: of each rank one line, and the first of a
+// rank whose time was up.
+std::string check_report(const Fault& fault, const ir::Program& program, const std::string& event,
+                         uint32_t epoch, const std::string& said) {
+  std::istringstream lines(
+      std::regex_replace(std::regex_replace(said, std::regex("SM [0-9]+"), "SM #"),
+                         std::regex(" event [0-9]+\\)"), " event #)"));
   std::vector<std::string> found, expected, stopped;
   for (std::string line; std::getline(lines, line);) found.push_back(line);
   for (int rank = 0; rank < 2; ++rank) {
     const std::string what = awaited(fault, program, event, rank, epoch);
     // The other rank's time may be up first.
-    const std::string later = fmt::format("rank {}, SM #: stopped by rank {} while task {} waited for {}", rank, 1 - rank, fault.waiter, what);
-    if (stopped.empty() && std::find(found.begin(), found.end(), later) != found.end()) stopped.push_back(later);
-    else expected.push_back(fmt::format("rank {}, SM #: task {} waited 400 ms without progress for {}", rank, fault.waiter, what));
+    const std::string later =
+        fmt::format("rank {}, SM #: stopped by rank {} while task {} waited for {}", rank, 1 - rank,
+                    fault.waiter, what);
+    if (stopped.empty() && std::find(found.begin(), found.end(), later) != found.end())
+      stopped.push_back(later);
+    else
+      expected.push_back(fmt::format("rank {}, SM #: task {} waited 400 ms without progress for {}",
+                                     rank, fault.waiter, what));
   }
   expected.insert(expected.end(), stopped.begin(), stopped.end());
-  return found == expected ? "" : fmt::format("the report is\n{}\nand not\n{}\n{}", said, expected[0], expected[1]);
+  return found == expected
+             ? ""
+             : fmt::format("the report is\n{}\nand not\n{}\n{}", said, expected[0], expected[1]);
 }
 
 std::string run_fault(const Device& device, const Fault& fault, const Placement& placement) {
@@ -132,11 +164,13 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
   auto bad = make_session(device, bad_kernel, placement, options, status);
   if (!bad) return status.message;
   bind(good.graph, *bad, 1);
-  // The second time the counts are those of a launch behind one that ended: nothing is left of the first.
+  // The second time the counts are those of a launch behind one that ended: nothing is left of the
+  // first.
   for (uint32_t launch = 0; launch < 2; ++launch) {
     status = bad->launch({});
     if (status) return fmt::format("launch {} ended as if nothing were wrong", launch);
-    const std::string problem = check_report(fault, good.program, event, kFirstEpoch + launch, status.message);
+    const std::string problem =
+        check_report(fault, good.program, event, kFirstEpoch + launch, status.message);
     if (!problem.empty()) return fmt::format("launch {}: {}", launch, problem);
   }
   bad.reset();
@@ -150,11 +184,14 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
   tools::Console console;
   console.quiet = true;
   const int result = tools::run_graph(good.graph, *session, run, console);
-  return result == tools::kOk ? "" : fmt::format("afterwards a correct kernel ended with status {}", result);
+  return result == tools::kOk
+             ? ""
+             : fmt::format("afterwards a correct kernel ended with status {}", result);
 }
 
-// An index that only the data knows, on one rank, while the other waits for it: local events, peer events, packets and a barrier are left in
-// the middle. The same session goes on, with the bytes of one that never failed, again and again and over epochs that wrap.
+// An index that only the data knows, on one rank, while the other waits for it: local events, peer
+// events, packets and a barrier are left in the middle. The same session goes on, with the bytes of
+// one that never failed, again and again and over epochs that wrap.
 std::string run_bad_index(const Device& device, const Placement& placement) {
   const tools::Compiled c = compile_text(device, R"(graph ids(world = 2) {
   input ids : i32[96]
@@ -167,7 +204,8 @@ std::string run_bad_index(const Device& device, const Placement& placement) {
   t = allreduce(s, algorithm = twoshot)
   output y = exp(sum)
   output z = softmax(t)
-})", placement);
+})",
+                                         placement);
   runtime::SessionOptions options;
   options.timeout_ms = 20000;
   options.first_epoch = 0xfffffff9u;
@@ -185,27 +223,36 @@ std::string run_bad_index(const Device& device, const Placement& placement) {
       std::vector<int32_t> ids;
       for (int i = 0; i < 96; ++i) ids.push_back((i * (2 * number + 1) + rank) % 11);
       if (rank == wrong_rank) ids[95] = 700;
-      if (const auto written = on.write(rank, tensor, ids.data(), ids.size() * sizeof ids[0]); !written) return written;
+      if (const auto written = on.write(rank, tensor, ids.data(), ids.size() * sizeof ids[0]);
+          !written)
+        return written;
     }
     return on.launch({});
   };
   for (int number = 0; number < 16; ++number) {
-    const int wrong_rank = number % 8 < 2 ? -1 : number % 8 - 3;  // -1: none; two failures follow each other
+    // -1: none; two failures follow each other
+    const int wrong_rank = number % 8 < 2 ? -1 : number % 8 - 3;
     if (wrong_rank == 0 || wrong_rank == 1) {
       status = launch(*session, number, wrong_rank);
       if (status) return "an index out of range was not noticed";
       const std::string first = status.message.substr(0, status.message.find('\n'));
-      const std::string e = fmt::format("rank {}: op 'e': index 700 is outside [0, 11)", wrong_rank);
-      const std::string s = fmt::format("rank {}: op 's': index 700 is outside [0, 11)", wrong_rank);
-      if (first != e && first != s) return fmt::format("the report does not begin with\n{}\nbut says\n{}", e, status.message);
+      const std::string e =
+          fmt::format("rank {}: op 'e': index 700 is outside [0, 11)", wrong_rank);
+      const std::string s =
+          fmt::format("rank {}: op 's': index 700 is outside [0, 11)", wrong_rank);
+      if (first != e && first != s)
+        return fmt::format("the report does not begin with\n{}\nbut says\n{}", e, status.message);
       continue;
     }
     for (runtime::Session* on : {session.get(), sound.get()})
-      if (status = launch(*on, number, -1); !status) return fmt::format("launch {}: {}", number, status.message);
+      if (status = launch(*on, number, -1); !status)
+        return fmt::format("launch {}: {}", number, status.message);
     for (const char* name : {"y", "z"})
       for (int rank = 0; rank < 2; ++rank)
         if (read(*session, name, rank) != read(*sound, name, rank))
-          return fmt::format("launch {}: '{}' on rank {} differs from that of a session that never failed", number, name, rank);
+          return fmt::format(
+              "launch {}: '{}' on rank {} differs from that of a session that never failed", number,
+              name, rank);
   }
   return "";
 }
@@ -214,8 +261,10 @@ std::string run_bad_index(const Device& device, const Placement& placement) {
 
 void add_fault_cases(const Device& device, std::vector<Case>& cases) {
   for (const Fault& f : kFaults)
-    add_cases(device, cases, 2, fmt::format("a {} that never comes", f.name), [&device, &f](const Placement& p) { return run_fault(device, f, p); });
-  add_cases(device, cases, 2, "an index out of range", [&device](const Placement& p) { return run_bad_index(device, p); });
+    add_cases(device, cases, 2, fmt::format("a {} that never comes", f.name),
+              [&device, &f](const Placement& p) { return run_fault(device, f, p); });
+  add_cases(device, cases, 2, "an index out of range",
+            [&device](const Placement& p) { return run_bad_index(device, p); });
 }
 
 }  // namespace maco::gpu_test

@@ -65,8 +65,7 @@ class Explorer {
 
  private:
   void drive(const std::function<void(Stepper&)>& then) {
-    const auto status = run_->step(
-        launches_, {}, [](int, int) {}, then);
+    const auto status = run_->step(launches_, {}, [](int, int) {}, then);
     INFO(status.message);
     REQUIRE(status);
   }

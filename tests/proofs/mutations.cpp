@@ -24,57 +24,23 @@ class Mutations {
 
   std::vector<Mutation> run(Kind kind) {
     switch (kind) {
-      case Kind::DropWait:
-        waits(kind);
-        break;
-      case Kind::DropBoth:
-        waits(kind);
-        break;
-      case Kind::RelaxWait:
-        waits(kind);
-        break;
-      case Kind::DropSignal:
-        signals(kind);
-        break;
-      case Kind::RelaxSignal:
-        signals(kind);
-        break;
-      case Kind::NarrowScope:
-        scopes();
-        break;
-      case Kind::SwapTasks:
-        swaps();
-        break;
-      case Kind::LowerCount:
-        counts(~0u);
-        break;
-      case Kind::RaiseCount:
-        counts(1);
-        break;
-      case Kind::MoveTask:
-        moves();
-        break;
-      case Kind::ShrinkBuffer:
-        shrink();
-        break;
-      case Kind::AliasBuffers:
-        alias();
-        break;
-      case Kind::SkipChunk:
-        skip();
-        break;
-      case Kind::DoubleChunk:
-        doubles();
-        break;
-      case Kind::MisplaceChunk:
-        misplace();
-        break;
-      case Kind::ReuseEarly:
-        reuse();
-        break;
-      case Kind::Promise:
-        promise();
-        break;
+      case Kind::DropWait: waits(kind); break;
+      case Kind::DropBoth: waits(kind); break;
+      case Kind::RelaxWait: waits(kind); break;
+      case Kind::DropSignal: signals(kind); break;
+      case Kind::RelaxSignal: signals(kind); break;
+      case Kind::NarrowScope: scopes(); break;
+      case Kind::SwapTasks: swaps(); break;
+      case Kind::LowerCount: counts(~0u); break;
+      case Kind::RaiseCount: counts(1); break;
+      case Kind::MoveTask: moves(); break;
+      case Kind::ShrinkBuffer: shrink(); break;
+      case Kind::AliasBuffers: alias(); break;
+      case Kind::SkipChunk: skip(); break;
+      case Kind::DoubleChunk: doubles(); break;
+      case Kind::MisplaceChunk: misplace(); break;
+      case Kind::ReuseEarly: reuse(); break;
+      case Kind::Promise: promise(); break;
     }
     return std::move(list_);
   }
@@ -268,8 +234,7 @@ class Mutations {
   void skip() {
     for (size_t t = 0; t < p_.tasks.size(); ++t) {
       if (!moves_chunks(t)) continue;
-      add(
-          text(t) + " is left out", [=](Program& p) { remove(p, t, false); }, false);
+      add(text(t) + " is left out", [=](Program& p) { remove(p, t, false); }, false);
       add(
           text(t) + " is left out, with all that waits for it",
           [=](Program& p) { remove(p, t, true); }, false);
@@ -301,16 +266,11 @@ class Mutations {
   }
   static RankRef next(RankRef r, int world) {
     switch (r.kind) {
-      case RankRef::Kind::Self:
-        return RankRef::shift(1);
-      case RankRef::Kind::Others:
-        return RankRef::shift(1);
-      case RankRef::Kind::All:
-        return RankRef::others();
-      case RankRef::Kind::Rank:
-        return RankRef::rank((r.n + 1) % world);
-      case RankRef::Kind::Shift:
-        break;
+      case RankRef::Kind::Self: return RankRef::shift(1);
+      case RankRef::Kind::Others: return RankRef::shift(1);
+      case RankRef::Kind::All: return RankRef::others();
+      case RankRef::Kind::Rank: return RankRef::rank((r.n + 1) % world);
+      case RankRef::Kind::Shift: break;
     }
     return RankRef::shift(r.n + 1);
   }

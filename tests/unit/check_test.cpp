@@ -12,7 +12,8 @@ using test::GraphMaker;
 
 namespace {
 Tensor ones(int64_t rows, int64_t cols) {
-  return Tensor::of(ir::DType::F32, {rows, cols}, std::vector<double>(static_cast<size_t>(rows * cols), 1.0));
+  return Tensor::of(ir::DType::F32, {rows, cols},
+                    std::vector<double>(static_cast<size_t>(rows * cols), 1.0));
 }
 }  // namespace
 
@@ -70,13 +71,16 @@ TEST_CASE("zeros must be zeros and extreme values don't overflow", "[check]") {
 }
 
 TEST_CASE("integers are equal or wrong", "[check]") {
-  const Tensor e = Tensor::of(ir::DType::I32, {2, 2}, {1, 2, 3, 4}), a = Tensor::of(ir::DType::I32, {2, 2}, {1, 2, 7, 4});
+  const Tensor e = Tensor::of(ir::DType::I32, {2, 2}, {1, 2, 3, 4}),
+               a = Tensor::of(ir::DType::I32, {2, 2}, {1, 2, 7, 4});
   CHECK(compare(e, e, 0).ok);
-  CHECK_THAT(compare(a, e, 1).what, Contains("1 of 4 elements differ, the first at [1,0]: 7, expected 3"));
+  CHECK_THAT(compare(a, e, 1).what,
+             Contains("1 of 4 elements differ, the first at [1,0]: 7, expected 3"));
 }
 
 TEST_CASE("types that differ are told", "[check]") {
-  CHECK_THAT(compare(ones(2, 3), ones(3, 2), 1).what, Contains("it is f32[2,3], expected f32[3,2]"));
+  CHECK_THAT(compare(ones(2, 3), ones(3, 2), 1).what,
+             Contains("it is f32[2,3], expected f32[3,2]"));
 }
 
 TEST_CASE("argmax may differ where values tie within the bound", "[check]") {
@@ -133,10 +137,12 @@ TEST_CASE("the checker knows an argmax and obeys rtol", "[check]") {
   Reference reference(g.graph);
   REQUIRE(reference.set(0, x, Tensor::of(ir::DType::F32, {1, 3}, {1, 5, 4.9})).ok);
   REQUIRE(reference.run({}).ok);
-  const Tensor other = Tensor::of(ir::DType::I32, {1}, {2}), off = Tensor::of(ir::DType::F32, {1, 3}, {1, 5, 4.95});
+  const Tensor other = Tensor::of(ir::DType::I32, {1}, {2}),
+               off = Tensor::of(ir::DType::F32, {1, 3}, {1, 5, 4.95});
   CHECK_FALSE(Checker(reference, {}).check(0, i, other).ok);
   CHECK(Checker(reference, 0.1).check(0, i, other).ok);
   CHECK_FALSE(Checker(reference, {}).check(0, y, off).ok);
   CHECK(Checker(reference, 0.1).check(0, y, off).ok);
-  CHECK_THAT(to_line("y", 1, Checker(reference, {}).check(0, y, off)), Contains("'y' on rank 1: relative error"));
+  CHECK_THAT(to_line("y", 1, Checker(reference, {}).check(0, y, off)),
+             Contains("'y' on rank 1: relative error"));
 }

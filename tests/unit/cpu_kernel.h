@@ -1,5 +1,6 @@
-// A kernel written by hand as codegen would: 2 ranks, 2 CTAs; copies, a packet all-reduce, an exchange by a peer event, paged ops
-// that load ahead and not, a task that one rank only runs. With its manifest and its ir::Program.
+// A kernel written by hand as codegen would: 2 ranks, 2 CTAs; copies, a packet all-reduce, an
+// exchange by a peer event, paged ops that load ahead and not, a task that one rank only runs. With
+// its manifest and its ir::Program.
 #pragma once
 
 #include <stdexcept>
@@ -14,8 +15,9 @@
 
 namespace maco::test {
 
-// Tensors: x[64], w[256], y, z, p, q, s[64], all f32. y = x; z = x summed over ranks; p = x * sum(w); q = the other rank's x;
-// s = x through pages; on rank 1, y[0] is then negated by the guarded task.
+// Tensors: x[64], w[256], y, z, p, q, s[64], all f32. y = x; z = x summed over ranks; p = x *
+// sum(w); q = the other rank's x; s = x through pages; on rank 1, y[0] is then negated by the
+// guarded task.
 inline const char* const kCpuKernelBody = R"(
 namespace maco_program {
 using namespace maco;
@@ -180,7 +182,8 @@ inline ir::Manifest cpu_kernel_manifest() {
   }
   m.scalars = {{"at", -9, 9}};
   m.values = {ir::Expr::var("at")};
-  for (const char* name : {"in", "out", "push", "dot", "put", "take", "stage", "negate", "sum"}) m.calls.push_back({name, "copy"});
+  for (const char* name : {"in", "out", "push", "dot", "put", "take", "stage", "negate", "sum"})
+    m.calls.push_back({name, "copy"});
   m.local_names = {{0, "in"}, {1, "out"}, {2, "take"}, {3, "negate"}};
   m.peer_names = {{0, "sum"}, {1, "put"}};
   return m;
@@ -193,12 +196,15 @@ inline std::string replaced(std::string body, const std::string& from, const std
   return body.replace(at, from.size(), to);
 }
 
-/// The kernel with its manifest, `from` replaced by `to` in its code (which must be there); `sys`: its local events at sys scope.
-inline std::string cpu_kernel(const std::string& from = "", const std::string& to = "", bool sys = false) {
+/// The kernel with its manifest, `from` replaced by `to` in its code (which must be there); `sys`:
+/// its local events at sys scope.
+inline std::string cpu_kernel(const std::string& from = "", const std::string& to = "",
+                              bool sys = false) {
   std::string body = replaced(kCpuKernelBody, from, to);
   if (sys) {
     body = replaced(body, "kSysCounters = false", "kSysCounters = true");
-    for (const std::string word = "kSyncLocal,"; body.find(word) != std::string::npos;) body = replaced(body, word, "kSyncLocalSys,");
+    for (const std::string word = "kSyncLocal,"; body.find(word) != std::string::npos;)
+      body = replaced(body, word, "kSyncLocalSys,");
   }
   std::string code = codegen::device_sources({}) + body;
   ir::Manifest m = cpu_kernel_manifest();
@@ -217,12 +223,15 @@ inline ir::Program cpu_kernel_program() {
   for (const char* name : {"x", "w", "y", "z", "p", "q", "s"}) {
     Buffer b;
     b.name = b.tensor = name;
-    b.kind = name[0] == 'x' ? BufferKind::Input : name[0] == 'w' ? BufferKind::Param : BufferKind::Output;
+    b.kind = name[0] == 'x'   ? BufferKind::Input
+             : name[0] == 'w' ? BufferKind::Param
+                              : BufferKind::Output;
     b.rows = Expr(1);
     b.cols = name[0] == 'w' ? 256 : 64;
     p.buffers.push_back(b);
   }
-  auto own = [&](const char* name, BufferKind kind, int64_t rows, int64_t rotation, bool packets, int64_t offset) {
+  auto own = [&](const char* name, BufferKind kind, int64_t rows, int64_t rotation, bool packets,
+                 int64_t offset) {
     Buffer b;
     b.name = name;
     b.kind = kind;
@@ -243,7 +252,8 @@ inline ir::Program cpu_kernel_program() {
     c.op_kind = "copy";
     p.calls.push_back(c);
   }
-  auto region = [](int buffer, int64_t c0, int64_t c1, int64_t row = 0, int64_t rank_rows = 0, RankRef where = {}) {
+  auto region = [](int buffer, int64_t c0, int64_t c1, int64_t row = 0, int64_t rank_rows = 0,
+                   RankRef where = {}) {
     Region r;
     r.buffer = id_of<BufferId>(static_cast<size_t>(buffer));
     r.pitch = buffer == W ? 256 : 64;
@@ -277,7 +287,8 @@ inline ir::Program cpu_kernel_program() {
   task(1, 1, 4, 0, {{R, region(X, 0, 64)}, {WR, region(SLOTS, 0, 64, 0, 1, RankRef::others())}});
   task(1, 2, 3, 0, {{R, region(W, 0, 256)}, {R, region(T, 0, 64)}, {WR, region(P, 0, 64)}});
   task(1, 3, 6, 0, {{R, region(T, 0, 64)}, {WR, region(S, 0, 64)}});
-  task(1, 4, 8, 0, {{R, region(T, 0, 64)}, {R, region(PACKETS, 0, 64, 1, -1)}, {WR, region(Z, 0, 64)}});
+  task(1, 4, 8, 0,
+       {{R, region(T, 0, 64)}, {R, region(PACKETS, 0, 64, 1, -1)}, {WR, region(Z, 0, 64)}});
   return p;
 }
 

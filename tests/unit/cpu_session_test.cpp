@@ -1,11 +1,10 @@
-#include "runtime/cpu/session.h"
-
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/cpu/session.h"
 #include "tests/catch.h"
 #include "tests/unit/address_limit.h"
 #include "tests/unit/cpu_kernel.h"
@@ -20,11 +19,13 @@ const LaunchValues kAt = {{"at", 1}};
 
 std::vector<float> x_of(int rank, int launch) {
   std::vector<float> x(64);
-  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(100 * rank + 7 * launch) + static_cast<float>(i) * 0.5f;
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>(100 * rank + 7 * launch) + static_cast<float>(i) * 0.5f;
   return x;
 }
 
-std::unique_ptr<CpuSession> open(const SessionOptions& options, const std::string& kernel = test::cpu_kernel()) {
+std::unique_ptr<CpuSession> open(const SessionOptions& options,
+                                 const std::string& kernel = test::cpu_kernel()) {
   Status status;
   auto session = make_cpu_session(kernel, options, status);
   INFO(status.message);
@@ -84,7 +85,9 @@ SessionOptions replay(uint64_t seed) {
 }
 
 // One rank never hears that the other has put its part.
-std::string without_signal_to_rank_1() { return test::cpu_kernel("/*drop*/kWhoOthers, 0, /*to*/0", "kWhoRank, 0, 0"); }
+std::string without_signal_to_rank_1() {
+  return test::cpu_kernel("/*drop*/kWhoOthers, 0, /*to*/0", "kWhoRank, 0, 0");
+}
 
 }  // namespace
 
@@ -109,7 +112,9 @@ TEST_CASE("any order that fibres or delays choose gives the same result") {
   }
 }
 
-TEST_CASE("where the system gives no threads or stacks a launch says how many it needs, and a later one runs") {
+TEST_CASE(
+    "where the system gives no threads or stacks a launch says how many it needs, and a later one "
+    "runs") {
   if (!test::kCanLimit) return;
   for (const SessionOptions& options : {threads(), replay(1)}) {
     auto session = open(options);
@@ -123,7 +128,8 @@ TEST_CASE("where the system gives no threads or stacks a launch says how many it
     if (options.replay)
       CHECK_THAT(status.message, Contains("no memory for the stack of another fibre beside"));
     else
-      CHECK_THAT(status.message, Contains("the kernel needs 8 threads on the CPU, but the system gave only"));
+      CHECK_THAT(status.message,
+                 Contains("the kernel needs 8 threads on the CPU, but the system gave only"));
     launch_and_check(*session, 1);
   }
 }
@@ -149,15 +155,18 @@ TEST_CASE("a signal that never comes ends the run with its names, and the sessio
       write_inputs(*session, launch);
       const Status status = session->launch(kAt);
       REQUIRE(!status.ok);
-      CHECK_THAT(status.message, Contains("rank 1, SM 0: task 'take'") && Contains("rank 0's event 'put'") &&
-                                     Contains(launch == 0 ? "expected 4294967295, seen 4294967294" : "expected 0, seen 4294967295"));
+      CHECK_THAT(status.message, Contains("rank 1, SM 0: task 'take'") &&
+                                     Contains("rank 0's event 'put'") &&
+                                     Contains(launch == 0 ? "expected 4294967295, seen 4294967294"
+                                                          : "expected 0, seen 4294967295"));
     }
   }
 }
 
 TEST_CASE("a wait at sys scope waits as one at gpu scope does") {
   // For one arrival more than there will be.
-  const std::string from = "{0, 2, kSyncLocal, kWhoSelf, 0, 0}, {1, 2", to = "{0, 3, kSyncLocal, kWhoSelf, 0, 0}, {1, 2";
+  const std::string from = "{0, 2, kSyncLocal, kWhoSelf, 0, 0}, {1, 2",
+                    to = "{0, 3, kSyncLocal, kWhoSelf, 0, 0}, {1, 2";
   for (const bool sys : {false, true}) {
     SessionOptions options = replay(5);
     options.timeout_ms = 400;
@@ -186,8 +195,11 @@ TEST_CASE("packets and pages that never come are bounded too") {
   struct Case {
     const char *from, *to, *task, *what;
   };
-  for (const Case& c : {Case{"bits_of(gload(x + i)), ctx.epoch()", "0u, ctx.epoch() + 5u", "task 'sum'", "'s packets of 'sum'"},
-                        Case{"i < C::W; i += 64) {\n    char*", "i < C::W - 64; i += 64) {\n    char*", "task 'dot'", "page of shared memory"}}) {
+  for (const Case& c :
+       {Case{"bits_of(gload(x + i)), ctx.epoch()", "0u, ctx.epoch() + 5u", "task 'sum'",
+             "'s packets of 'sum'"},
+        Case{"i < C::W; i += 64) {\n    char*", "i < C::W - 64; i += 64) {\n    char*",
+             "task 'dot'", "page of shared memory"}}) {
     for (SessionOptions options : {threads(), replay(5)}) {
       options.timeout_ms = 400;
       auto session = open(options, test::cpu_kernel(c.from, c.to));
@@ -226,21 +238,27 @@ TEST_CASE("accesses are held against the declared regions") {
     if (narrow[task.call].op == "out" && task.tile == 1) task.accesses[0].region.c0 = 33;
   REQUIRE(session->set_regions(narrow));
   CHECK_THAT(session->launch(kAt).message,
-             Contains("rank 0, SM 0: copy 'out' tile 1 reads element 32 (row 0, column 32) of 't' on rank 0, which it does not declare"));
+             Contains("rank 0, SM 0: copy 'out' tile 1 reads element 32 (row 0, column 32) of 't' "
+                      "on rank 0, which it does not declare"));
 
   ir::Program wide = test::cpu_kernel_program();
   for (ir::Task& task : wide.tasks)
     if (wide[task.call].op == "in" && task.tile == 0) task.accesses[1].region.c1 = 40;
   REQUIRE(session->set_regions(wide));
-  CHECK_THAT(session->launch(kAt).message, Contains("copy 'in' tile 0 does not write element 32 ") && Contains("of 't' on rank 1"));
+  CHECK_THAT(
+      session->launch(kAt).message,
+      Contains("copy 'in' tile 0 does not write element 32 ") && Contains("of 't' on rank 1"));
 
   // What is put on the other rank counts there.
   ir::Program wrong_rank = test::cpu_kernel_program();
   for (ir::Task& task : wrong_rank.tasks)
     if (wrong_rank[task.call].op == "push") task.accesses[1].region.where = ir::RankRef::self();
   REQUIRE(session->set_regions(wrong_rank));
-  CHECK_THAT(session->launch(kAt).message, Contains("rank 0, SM 0: copy 'push' tile 0 writes element 0 (row 0, column 0) of 'packets' on rank 1") ||
-                                               Contains("rank 1, SM 0: copy 'push' tile 0 writes element 64 (row 1, column 0) of 'packets' on rank 0"));
+  CHECK_THAT(session->launch(kAt).message,
+             Contains("rank 0, SM 0: copy 'push' tile 0 writes element 0 (row 0, column 0) of "
+                      "'packets' on rank 1") ||
+                 Contains("rank 1, SM 0: copy 'push' tile 0 writes element 64 (row 1, column 0) of "
+                          "'packets' on rank 0"));
 }
 
 TEST_CASE("several kernels are compiled at once") {

@@ -18,13 +18,15 @@ namespace device_fibres {
 class Pages {
  public:
   char* push(size_t bytes) {
-    pages_.emplace_back(static_cast<char*>(std::aligned_alloc(128, (bytes + 127) / 128 * 128)), &std::free);
+    pages_.emplace_back(static_cast<char*>(std::aligned_alloc(128, (bytes + 127) / 128 * 128)),
+                        &std::free);
     std::memset(pages_.back().get(), 0xff, bytes);
     return pages_.back().get();
   }
   char* back() { return pages_.back().get(); }
   const char* at(size_t i) const {
-    if (i >= pages_.size()) throw std::logic_error("the consumers wait for a page that the loader never fills");
+    if (i >= pages_.size())
+      throw std::logic_error("the consumers wait for a page that the loader never fills");
     return pages_[i].get();
   }
   size_t size() const { return pages_.size(); }

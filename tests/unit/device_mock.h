@@ -1,6 +1,7 @@
-// The device's words for unit tests: MOCK_LANES lanes in warps of MOCK_WARP_LANES, each a fibre, so that barriers and shuffles mean what
-// they mean on a GPU. Included inside a namespace of the test's own, once for each number of lanes; the includes and the fibres are in
-// device_fibres.h. Pages come from a queue that the loader fills before the consumers start.
+// The device's words for unit tests: MOCK_LANES lanes in warps of MOCK_WARP_LANES, each a fibre, so
+// that barriers and shuffles mean what they mean on a GPU. Included inside a namespace of the
+// test's own, once for each number of lanes; the includes and the fibres are in device_fibres.h.
+// Pages come from a queue that the loader fills before the consumers start.
 //
 // No include guard: see above.
 
@@ -85,13 +86,15 @@ void gstore(T* p, T v) {
 template <int N, class T>
 Vec<T, N> gload_vec(const T* p) {
   static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
-  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vec<T, N>) != 0) throw std::logic_error("unaligned vector load");
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vec<T, N>) != 0)
+    throw std::logic_error("unaligned vector load");
   return *reinterpret_cast<const Vec<T, N>*>(p);
 }
 template <int N, class T>
 void gstore_vec(T* p, Vec<T, N> v) {
   static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
-  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vec<T, N>) != 0) throw std::logic_error("unaligned vector store");
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vec<T, N>) != 0)
+    throw std::logic_error("unaligned vector store");
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
 template <class T>
@@ -106,21 +109,26 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 }  // namespace maco
 
 #include "runtime/device/numbers.cuh"
+
 #include "runtime/device/context.cuh"
 
 namespace maco {
 
 // A fresh page holds bytes of NaNs: what was not copied shows up in results.
-inline char* page_acquire(Context& ctx) { return device_fibres::pages().push(static_cast<size_t>(ctx.page_bytes)); }
+inline char* page_acquire(Context& ctx) {
+  return device_fibres::pages().push(static_cast<size_t>(ctx.page_bytes));
+}
 template <class T>
 void page_copy(Context& ctx, char* to, const T* from, i64 count) {
   const char* page = device_fibres::pages().back();
-  if (to < page || to + static_cast<size_t>(count) * sizeof(T) > page + ctx.page_bytes) throw std::logic_error("copy beyond the page");
+  if (to < page || to + static_cast<size_t>(count) * sizeof(T) > page + ctx.page_bytes)
+    throw std::logic_error("copy beyond the page");
   std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
 }
 inline void copy16(char* to, const char* from) {
   const char* page = device_fibres::pages().back();
-  if (to < page || to + 16 > page + 16384 || reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
+  if (to < page || to + 16 > page + 16384 || reinterpret_cast<uintptr_t>(to) % 16 != 0 ||
+      reinterpret_cast<uintptr_t>(from) % 16 != 0)
     throw std::logic_error("bad copy into a page");
   std::memcpy(to, from, 16);
 }
@@ -133,13 +141,15 @@ inline void page_release(Context&) { cta_sync(); }
 
 // Runs one tile: loader(ctx), then consumer(ctx) on all lanes, with operands and launch values.
 template <class Loader, class Consumer>
-void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values, int page_bytes, Loader loader, Consumer consumer) {
+void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values, int page_bytes,
+              Loader loader, Consumer consumer) {
   Launch launch{};
   for (size_t i = 0; i < values.size(); ++i) launch.values[i] = static_cast<i32>(values[i]);
   device_fibres::reset(sizeof(CtaMemory));
   Context first(launch, 1, 0);
   first.page_bytes = page_bytes;
-  for (size_t i = 0; i < operands.size(); ++i) first.mine->operands[i] = static_cast<char*>(operands[i]);
+  for (size_t i = 0; i < operands.size(); ++i)
+    first.mine->operands[i] = static_cast<char*>(operands[i]);
   loader(first);
   const u32 filled = static_cast<u32>(device_fibres::pages().size());
   u32 used = 0;
@@ -149,7 +159,8 @@ void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values
     consumer(ctx);
     used = ctx.page_index;
   });
-  if (filled != used) throw std::logic_error("loader and consumers disagree about the number of pages");
+  if (filled != used)
+    throw std::logic_error("loader and consumers disagree about the number of pages");
 }
 
 }  // namespace maco

@@ -17,16 +17,11 @@ namespace {
 std::string show(const Raw& raw) {
   std::vector<std::string> items;
   switch (raw.kind) {
-    case Raw::Kind::Null:
-      return "null";
-    case Raw::Kind::Bool:
-      return raw.boolean ? "true" : "false";
-    case Raw::Kind::Int:
-      return std::to_string(raw.integer);
-    case Raw::Kind::Float:
-      return frontend::print_float(raw.number);
-    case Raw::Kind::String:
-      return "'" + raw.text + "'";
+    case Raw::Kind::Null: return "null";
+    case Raw::Kind::Bool: return raw.boolean ? "true" : "false";
+    case Raw::Kind::Int: return std::to_string(raw.integer);
+    case Raw::Kind::Float: return frontend::print_float(raw.number);
+    case Raw::Kind::String: return "'" + raw.text + "'";
     case Raw::Kind::List:
       for (const Raw& item : raw.list) items.push_back(show(item));
       return fmt::format("[{}]", fmt::join(items, ", "));

@@ -1,9 +1,9 @@
 #include "ir/expr.h"
 
-#include <limits>
-#include <map>
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <map>
 #include <random>
 
 #include "tests/catch.h"
@@ -61,21 +61,11 @@ struct Tree {
     const __int128 x = *a, y = *b;
     __int128 r = 0;
     switch (kind) {
-      case Kind::Neg:
-        r = -x;
-        break;
-      case Kind::Not:
-        r = x == 0;
-        break;
-      case Kind::Add:
-        r = x + y;
-        break;
-      case Kind::Sub:
-        r = x - y;
-        break;
-      case Kind::Mul:
-        r = x * y;
-        break;
+      case Kind::Neg: r = -x; break;
+      case Kind::Not: r = x == 0; break;
+      case Kind::Add: r = x + y; break;
+      case Kind::Sub: r = x - y; break;
+      case Kind::Mul: r = x * y; break;
       case Kind::Div:
       case Kind::Mod: {
         if (y == 0) return std::nullopt;
@@ -85,31 +75,16 @@ struct Tree {
         r = kind == Kind::Div ? q : x - q * y;
         break;
       }
-      case Kind::Eq:
-        r = x == y;
-        break;
-      case Kind::Ne:
-        r = x != y;
-        break;
-      case Kind::Lt:
-        r = x < y;
-        break;
-      case Kind::Le:
-        r = x <= y;
-        break;
-      case Kind::Gt:
-        r = x > y;
-        break;
-      case Kind::Ge:
-        r = x >= y;
-        break;
+      case Kind::Eq: r = x == y; break;
+      case Kind::Ne: r = x != y; break;
+      case Kind::Lt: r = x < y; break;
+      case Kind::Le: r = x <= y; break;
+      case Kind::Gt: r = x > y; break;
+      case Kind::Ge: r = x >= y; break;
       case Kind::And:
-      case Kind::Or:
-        r = y != 0;
-        break;
+      case Kind::Or: r = y != 0; break;
       case Kind::Const:
-      case Kind::Var:
-        break;
+      case Kind::Var: break;
     }
     if (r > kMax || r < kMin) return std::nullopt;
     return static_cast<int64_t>(r);

@@ -35,7 +35,8 @@ TEST_CASE("fill values are normal with the deviation of their kind", "[fill]") {
   CHECK(std::abs(mx.mean) < 0.02);
   CHECK(mx.deviation == Approx(1).epsilon(0.02));
   CHECK(mx.fourth == Approx(3).epsilon(0.05));
-  CHECK(moments(fill(g.graph, w, 0, 1, {256, 320})).deviation == Approx(1.0 / 16).epsilon(0.02));  // K is axis 0 here
+  // K is axis 0 here
+  CHECK(moments(fill(g.graph, w, 0, 1, {256, 320})).deviation == Approx(1.0 / 16).epsilon(0.02));
   CHECK(moments(fill(g.graph, scale, 0, 1, {100000})).deviation == Approx(1).epsilon(0.02));
 }
 
@@ -50,7 +51,8 @@ TEST_CASE("fill values depend on seed, name, rank and index alone", "[fill]") {
   CHECK_FALSE(first == fill(g.graph, b, 0, 1, {100000}));
   const Tensor fewer = fill(g.graph, a, 0, 1, {70001});
   CHECK(fewer.at(70000) == first.at(70000));
-  // From the formulas in double precision. Recorded results depend on these values: they must not change.
+  // From the formulas in double precision. Recorded results depend on these values: they must not
+  // change.
   CHECK(first.at(0) == Approx(-0.37815359242).epsilon(1e-6));
   CHECK(first.at(99999) == Approx(-0.35111814707).epsilon(1e-6));
 }

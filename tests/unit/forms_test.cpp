@@ -220,9 +220,7 @@ TEST_CASE("a Program for --program is of the graph and synced") {
   CHECK_THAT(changed([](ir::Program& p) { p.target = "sm_1"; }), Contains("unknown target 'sm_1'"));
   CHECK_THAT(changed([](ir::Program& p) { p.calls[0].function = "q"; }),
              Contains("calls 'q', which is no device function"));
-  CHECK_THAT(changed([](ir::Program& p) {
-               p.values.push_back({ir::Expr::var("n"), {0, 1}});
-             }),
+  CHECK_THAT(changed([](ir::Program& p) { p.values.push_back({ir::Expr::var("n"), {0, 1}}); }),
              Contains("value 'n' names 'n'"));
   CHECK_THAT(
       changed([](ir::Program& p) { p.buffers[0].tensor = "q"; }),

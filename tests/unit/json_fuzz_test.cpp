@@ -76,15 +76,9 @@ TEST_CASE("fuzz: bytes") {
       const size_t at = random() % text.size();
       const char byte = bytes[random() % bytes.size()];
       switch (random() % 4) {
-        case 0:
-          text.erase(at, 1 + random() % 4);
-          break;
-        case 1:
-          text.insert(at, 1, byte);
-          break;
-        case 2:
-          text[at] = byte;
-          break;
+        case 0: text.erase(at, 1 + random() % 4); break;
+        case 1: text.insert(at, 1, byte); break;
+        case 2: text[at] = byte; break;
         case 3:
           text = random() % 8 == 0
                      ? text.substr(0, at + 1)
@@ -181,25 +175,29 @@ TEST_CASE("fuzz: behind a repair the next slip is told, once") {
     ir::Diagnostics d;
     CHECK_FALSE(frontend::parse_json(d.add_file("t.json", text), d));
     std::string said;
-    for (size_t i = 0; i < std::min<size_t>(2, d.all().size()); ++i) said += d.all()[i].message + "; ";
+    for (size_t i = 0; i < std::min<size_t>(2, d.all().size()); ++i)
+      said += d.all()[i].message + "; ";
     return said;
   };
   CHECK(first_errors("{\"maco\" 1e999}") ==
         "expected ':' after the key, found '1e999'; the number is too large; ");
   CHECK(first_errors("{\"maco\": 1 \"name: 2}") ==
         "expected ',' or '}', found \"name: 2}; the string has no closing '\"' on its line; ");
-  CHECK(first_errors("{\"maco\" -}") == "expected ':' after the key, found '-'; the number is malformed; ");
+  CHECK(first_errors("{\"maco\" -}") ==
+        "expected ':' after the key, found '-'; the number is malformed; ");
   // A byte more or less anywhere: nothing is said twice.
   for (size_t i = 0; i < kGraph.size(); ++i)
-    for (const std::string& text : {kGraph.substr(0, i) + kGraph.substr(i + 1),
-                                    kGraph.substr(0, i) + "-" + kGraph.substr(i),
-                                    kGraph.substr(0, i) + "\"" + kGraph.substr(i)}) {
+    for (const std::string& text :
+         {kGraph.substr(0, i) + kGraph.substr(i + 1), kGraph.substr(0, i) + "-" + kGraph.substr(i),
+          kGraph.substr(0, i) + "\"" + kGraph.substr(i)}) {
       ir::Diagnostics d;
       (void)frontend::parse_json(d.add_file("t.json", text), d);
       std::set<std::string> told;
       INFO(d.render());
       for (const ir::Diagnostic& x : d.all())
         if (x.severity == ir::Severity::Error)
-          CHECK(told.insert(std::to_string(x.loc.line) + ":" + std::to_string(x.loc.column) + x.message).second);
+          CHECK(told.insert(std::to_string(x.loc.line) + ":" + std::to_string(x.loc.column) +
+                            x.message)
+                    .second);
     }
 }

@@ -69,11 +69,24 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }  // namespace
 
 TEST_CASE("events keep their names, in runs that count on") {
-  const std::vector<std::string> all = {"h tile 0",   "h tile 1",       "h tile 2", "h tile 4",
-                                        "h tile 5",   "n tiles 0..7",   "meet",     "x.09",
-                                        "x.10",       "x.11",           "7",        "8",
-                                        "h tile 9",   "n tiles 8..15",  "",         "again",
-                                        "big 99999999999999999999999", "h tile 10"};
+  const std::vector<std::string> all = {"h tile 0",
+                                        "h tile 1",
+                                        "h tile 2",
+                                        "h tile 4",
+                                        "h tile 5",
+                                        "n tiles 0..7",
+                                        "meet",
+                                        "x.09",
+                                        "x.10",
+                                        "x.11",
+                                        "7",
+                                        "8",
+                                        "h tile 9",
+                                        "n tiles 8..15",
+                                        "",
+                                        "again",
+                                        "big 99999999999999999999999",
+                                        "h tile 10"};
   std::vector<ManifestEvents> names;
   for (size_t i = 0; i < all.size(); ++i) add_event_name(names, static_cast<int64_t>(i), all[i]);
   CHECK(names.size() == 12);

@@ -14,9 +14,10 @@ const char* const kMeminfo =
 TEST_CASE("what a graph needs is what its tensors take") {
   ir::Diagnostics d;
   const auto graph = frontend::parse_graph(
-      d.add_file("g.maco",
-                 "graph g(world = 2) {\n dim n <= 32\n input x : f32[n, 64]\n param w : f16[64, 256]"
-                 "\n scalar k in [0, 4)\n h = matmul(x, w)\n output y = softmax(h)\n}\n"),
+      d.add_file(
+          "g.maco",
+          "graph g(world = 2) {\n dim n <= 32\n input x : f32[n, 64]\n param w : f16[64, 256]"
+          "\n scalar k in [0, 4)\n h = matmul(x, w)\n output y = softmax(h)\n}\n"),
       d);
   REQUIRE(graph);
   tools::CompileOptions options;

@@ -10,13 +10,14 @@
 // clang-format on
 #pragma GCC diagnostic pop
 
+#include "runtime/reference/numbers.h"
+
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "runtime/cpu/executor.h"
-#include "runtime/reference/numbers.h"
 #include "tests/catch.h"
 
 namespace maco {
@@ -24,7 +25,9 @@ namespace {
 
 using ir::DType;
 
-bool same(double a, double b) { return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b)); }
+bool same(double a, double b) {
+  return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
+}
 
 template <class T>
 void check_every_code(DType type, u32 codes) {
@@ -47,15 +50,40 @@ void check_every_code(DType type, u32 codes) {
 }
 
 std::vector<float> samples() {
-  std::vector<float> out = {0.0f,      -0.0f,   1.0f,     0.5f,    448.0f,  464.0f,    464.1f, 480.0f, 57344.0f, 61440.0f, 65504.0f, 65519.9f,
-                            65520.0f,  1e-45f,  1e-40f,   3e38f,   1e30f,   0x1p-24f,  0x1p-25f, 0x1.8p-25f, 0x1p-10f, 0x1p-9f, 0x1p-17f, 0x1.000001p-17f,
-                            std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+  std::vector<float> out = {0.0f,
+                            -0.0f,
+                            1.0f,
+                            0.5f,
+                            448.0f,
+                            464.0f,
+                            464.1f,
+                            480.0f,
+                            57344.0f,
+                            61440.0f,
+                            65504.0f,
+                            65519.9f,
+                            65520.0f,
+                            1e-45f,
+                            1e-40f,
+                            3e38f,
+                            1e30f,
+                            0x1p-24f,
+                            0x1p-25f,
+                            0x1.8p-25f,
+                            0x1p-10f,
+                            0x1p-9f,
+                            0x1p-17f,
+                            0x1.000001p-17f,
+                            std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()};
   runtime::Random random(4);
-  for (int i = 0; i < 200000; ++i) out.push_back(std::bit_cast<float>(static_cast<u32>(random.next())));
+  for (int i = 0; i < 200000; ++i)
+    out.push_back(std::bit_cast<float>(static_cast<u32>(random.next())));
   // Around the formats' exponents, with short mantissas: ties.
   for (int i = 0; i < 200000; ++i) {
     const auto draw = static_cast<u32>(random.next());
-    out.push_back(std::bit_cast<float>((90 + draw % 64) << 23 | (draw & 0x3fu) << 17 | (draw & 0x80000000u) | ((draw >> 10) % 3 == 0 ? 1 : 0)));
+    out.push_back(std::bit_cast<float>((90 + draw % 64) << 23 | (draw & 0x3fu) << 17 |
+                                       (draw & 0x80000000u) | ((draw >> 10) % 3 == 0 ? 1 : 0)));
   }
   const size_t n = out.size();
   for (size_t i = 0; i < n; ++i) out.push_back(-out[i]);
@@ -80,7 +108,8 @@ void check_integers(DType type) {
   runtime::Random random(9);
   for (int i = 0; i < 200000; ++i) {
     const auto draw = random.next();
-    const i32 x = static_cast<i32>(static_cast<u32>(draw) >> (draw >> 32) % 32) * ((draw >> 40) % 2 ? 1 : -1);
+    const i32 x =
+        static_cast<i32>(static_cast<u32>(draw) >> (draw >> 32) % 32) * ((draw >> 40) % 2 ? 1 : -1);
     T expected{};
     reference::encode(type, &x, 1, reinterpret_cast<std::byte*>(&expected));
     const T got = from_acc<T>(x);
@@ -136,13 +165,17 @@ TEST_CASE("element functions treat NaN as NumPy does and integers wrap") {
   CHECK(fn::sub(-2147483647 - 1, 1) == 2147483647);
 }
 
-// All exponents and both signs with mantissas of all kinds, and a close look at where results are neither 0, 1 nor x.
+// All exponents and both signs with mantissas of all kinds, and a close look at where results are
+// neither 0, 1 nor x.
 std::vector<float> sweep() {
   std::vector<float> out;
   runtime::Random random(11);
   for (u32 exponent = 0; exponent < 256; ++exponent)
     for (u32 i = 0; i < 200; ++i) {
-      const u32 mantissa = i == 0 ? 0u : i == 1 ? 0x7fffffu : i == 2 ? 1u : static_cast<u32>(random.next()) & 0x7fffffu;
+      const u32 mantissa = i == 0   ? 0u
+                           : i == 1 ? 0x7fffffu
+                           : i == 2 ? 1u
+                                    : static_cast<u32>(random.next()) & 0x7fffffu;
       out.push_back(std::bit_cast<float>(exponent << 23 | mantissa));
       out.push_back(-out.back());
     }
@@ -150,7 +183,8 @@ std::vector<float> sweep() {
   return out;
 }
 
-// f is within `relative` of its meaning wherever that is a normal number of f32, and NaN and infinite where it is.
+// f is within `relative` of its meaning wherever that is a normal number of f32, and NaN and
+// infinite where it is.
 template <class F, class G>
 void check_function(const char* name, double relative, F f, G meaning) {
   double worst = 0;
@@ -166,7 +200,8 @@ void check_function(const char* name, double relative, F f, G meaning) {
         const double error = std::fabs(got / expected - 1);
         if (error > worst) worst = error, at = x;
       } else {
-        right = std::fabs(got - expected) <= double{std::numeric_limits<float>::min()} * 1e-6 && std::signbit(got) == std::signbit(expected);
+        right = std::fabs(got - expected) <= double{std::numeric_limits<float>::min()} * 1e-6 &&
+                std::signbit(got) == std::signbit(expected);
       }
     }
     if (!right) {
@@ -180,13 +215,24 @@ void check_function(const char* name, double relative, F f, G meaning) {
 
 TEST_CASE("element functions keep their digits over the whole range of f32") {
   const double pi = std::acos(-1.0);
-  check_function("exp", 3e-7, [](float x) { return fn::exp(x); }, [](double x) { return std::exp(x); });
-  check_function("tanh", 3e-7, [](float x) { return fn::tanh(x); }, [](double x) { return std::tanh(x); });
-  check_function("sigmoid", 4e-7, [](float x) { return fn::sigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
-  check_function("silu", 5e-7, [](float x) { return fn::silu(x); }, [](double x) { return x / (1 + std::exp(-x)); });
-  check_function("gelu", 7e-7, [](float x) { return fn::gelu(x); }, [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); });
-  check_function("gelu_tanh", 5e-7, [](float x) { return fn::gelu_tanh(x); },
-                 [&](double x) { return x / (1 + std::exp(-2 * std::sqrt(2 / pi) * (x + 0.044715 * x * x * x))); });
+  check_function(
+      "exp", 3e-7, [](float x) { return fn::exp(x); }, [](double x) { return std::exp(x); });
+  check_function(
+      "tanh", 3e-7, [](float x) { return fn::tanh(x); }, [](double x) { return std::tanh(x); });
+  check_function(
+      "sigmoid", 4e-7, [](float x) { return fn::sigmoid(x); },
+      [](double x) { return 1 / (1 + std::exp(-x)); });
+  check_function(
+      "silu", 5e-7, [](float x) { return fn::silu(x); },
+      [](double x) { return x / (1 + std::exp(-x)); });
+  check_function(
+      "gelu", 7e-7, [](float x) { return fn::gelu(x); },
+      [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); });
+  check_function(
+      "gelu_tanh", 5e-7, [](float x) { return fn::gelu_tanh(x); },
+      [&](double x) {
+        return x / (1 + std::exp(-2 * std::sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+      });
 }
 
 }  // namespace maco

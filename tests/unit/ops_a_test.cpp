@@ -179,9 +179,8 @@ TEST_CASE("movement reads what it moves and nothing else") {
       {
         const auto p = parse(in + fmt::format("output y = reshape(x, shape = [-1, {}])", shape[0]));
         REQUIRE(p.graph);
-        CHECK(check_tiles(tiled(*p.graph, target), "y", count(shape), [](int64_t e) {
-                return From{{"x", e}};
-              }) == Approx(1.0));
+        CHECK(check_tiles(tiled(*p.graph, target), "y", count(shape),
+                          [](int64_t e) { return From{{"x", e}}; }) == Approx(1.0));
       }
       std::vector<int64_t> perm(shape.size()), moved;
       std::iota(perm.begin(), perm.end(), 0);
@@ -247,9 +246,8 @@ TEST_CASE("split, embedding and kv_append") {
   INFO(p.errors);
   REQUIRE(p.graph);
   const ir::Program program = tiled(*p.graph, "cpu");
-  CHECK(check_tiles(program, "a", 13 * 3 * 65, [](int64_t e) {
-          return From{{"x", e / 65 * 130 + e % 65}};
-        }) == Approx(1.0));
+  CHECK(check_tiles(program, "a", 13 * 3 * 65,
+                    [](int64_t e) { return From{{"x", e / 65 * 130 + e % 65}}; }) == Approx(1.0));
   CHECK(check_tiles(program, "b", 13 * 3 * 65, [](int64_t e) {
           return From{{"x", e / 65 * 130 + 65 + e % 65}};
         }) == Approx(1.0));
@@ -285,14 +283,10 @@ TEST_CASE("sizes and places that are known at launch") {
       check_tiles(program, "f", t, [&](int64_t e) { return From{{"flags", e}}; });
       for (int rank : {0, 1})
         CHECK(check_tiles(
-                  program, "mine", 260,
-                  [&](int64_t e) {
-                    return From{{"z", rank * 260 + e}};
-                  },
+                  program, "mine", 260, [&](int64_t e) { return From{{"z", rank * 260 + e}}; },
                   rank) == Approx(1.0));
-      check_tiles(program, "d", (t + 4) * 130, [&](int64_t e) {
-        return e < 520 ? From{{"z", e}} : From{{"x", e - 520}};
-      });
+      check_tiles(program, "d", (t + 4) * 130,
+                  [&](int64_t e) { return e < 520 ? From{{"z", e}} : From{{"x", e - 520}}; });
     }
     // Where one operand ends and the next begins only the launch knows: no element is promised,
     // each may be written.
@@ -336,7 +330,8 @@ TEST_CASE("shape and type errors say what was expected") {
              Contains("depends on the rank"));
   CHECK_THAT(error(x + "output y = concat(x, d, axis = 1)"),
              Contains("'concat' cannot put d[t,6] behind x[4,6]"));
-  CHECK_THAT(error(x + "l, r = split(d, axis = 0)\noutput y = add(l, r)"), Contains("into 2 equal parts"));
+  CHECK_THAT(error(x + "l, r = split(d, axis = 0)\noutput y = add(l, r)"),
+             Contains("into 2 equal parts"));
   CHECK_THAT(error(x + "output y = embedding(x, x)"), Contains("needs ids of type i32"));
   const std::string s = "scalar pos in [0, 8)\nstate k : bf16[8, 6]\ninput x : bf16[4, 6]\n";
   CHECK_THAT(error(s + "k = kv_append(k, x, at = pos)"),

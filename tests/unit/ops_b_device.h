@@ -1,20 +1,22 @@
-// Checks of matmul, norms, softmax, reductions, rope and attention on the simulated lanes of device_mock.h against sums in double.
-// Included inside a namespace, once for each number of lanes.
+// Checks of matmul, norms, softmax, reductions, rope and attention on the simulated lanes of
+// device_mock.h against sums in double. Included inside a namespace, once for each number of lanes.
 
 #include "tests/unit/device_mock.h"
 
 #define MACO_FN inline
 #define MACO_OP inline
 #define MACO_UNROLL
+// What the ops need comes before them: device headers include nothing.
 #include "runtime/device/rows.cuh"
-#include "runtime/device/ops/matmul.cuh"
-#include "runtime/device/ops/rmsnorm.cuh"
-#include "runtime/device/ops/layernorm.cuh"
-#include "runtime/device/ops/softmax.cuh"
-#include "runtime/device/ops/reduce.cuh"
+
 #include "runtime/device/ops/argmax.cuh"
-#include "runtime/device/ops/rope.cuh"
 #include "runtime/device/ops/attention.cuh"
+#include "runtime/device/ops/layernorm.cuh"
+#include "runtime/device/ops/matmul.cuh"
+#include "runtime/device/ops/reduce.cuh"
+#include "runtime/device/ops/rmsnorm.cuh"
+#include "runtime/device/ops/rope.cuh"
+#include "runtime/device/ops/softmax.cuh"
 #undef MACO_FN
 #undef MACO_OP
 #undef MACO_UNROLL
@@ -22,12 +24,14 @@
 using namespace maco;
 using f32 = float;
 
-// Elements that end where their memory ends, with a canary in front: what is written outside is noticed, and what is read outside is
-// noticed by AddressSanitizer.
+// Elements that end where their memory ends, with a canary in front: what is written outside is
+// noticed, and what is read outside is noticed by AddressSanitizer.
 template <class T>
 struct Tensor {
   std::vector<T> v;
-  explicit Tensor(i64 n) : v(static_cast<size_t>(n)) { std::memset(static_cast<void*>(v.data()), 0xff, v.size() * sizeof(T)); }
+  explicit Tensor(i64 n) : v(static_cast<size_t>(n)) {
+    std::memset(static_cast<void*>(v.data()), 0xff, v.size() * sizeof(T));
+  }
   Tensor(i64 n, unsigned seed, double scale = 1) : v(static_cast<size_t>(n)) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<double> real(-1, 1);
@@ -65,12 +69,12 @@ double bound_of() {
   return 2e-6;
 }
 
-// ---- matmul --------------------------------------------------------------------------------------------------------------------
+// ---- matmul -----------------------------------------------------------------
 
 enum class Rows { Fixed, Dims };
 
-template <class X_, class W_, class Y_, i64 N_, i64 K_, i64 BM_, i64 BN_, bool kTransposed, bool kFewRows, Rows kRows = Rows::Fixed,
-          int kPage = 4096>
+template <class X_, class W_, class Y_, i64 N_, i64 K_, i64 BM_, i64 BN_, bool kTransposed,
+          bool kFewRows, Rows kRows = Rows::Fixed, int kPage = 4096>
 struct Product {
   using X = X_;
   using W = W_;
@@ -94,11 +98,14 @@ std::vector<typename C::Y> multiply(i64 rows, double* error) {
   Tensor<W> b(C::N * C::K, 2);
   Tensor<AccOf<X>> bias(C::N, 3);
   Tensor<Y> y(rows * C::N);
-  const i64 tiles = (std::max<i64>(rows, C::BM + 1) + C::BM - 1) / C::BM * ((C::N + C::BN - 1) / C::BN);  // one block has no rows
+  // one block has no rows
+  const i64 tiles =
+      (std::max<i64>(rows, C::BM + 1) + C::BM - 1) / C::BM * ((C::N + C::BN - 1) / C::BN);
   for (i64 t = 0; t < tiles; ++t)
-    run_tile({a.data(), b.data(), y.data(), bias.data()}, {rows}, static_cast<int>(C::page_bytes),
-             [&](Context& ctx) { ops::matmul_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
-             [&](Context& ctx) { ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+    run_tile(
+        {a.data(), b.data(), y.data(), bias.data()}, {rows}, static_cast<int>(C::page_bytes),
+        [&](Context& ctx) { ops::matmul_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
+        [&](Context& ctx) { ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
   if (error) {
     std::vector<double> expected;
     bool equal = true;
@@ -108,11 +115,14 @@ std::vector<typename C::Y> multiply(i64 rows, double* error) {
           u32 sum = static_cast<u32>(bias.v[static_cast<size_t>(n)]);
           for (i64 k = 0; k < C::K; ++k)
             sum += static_cast<u32>(a.v[static_cast<size_t>(m * C::K + k)]) *
-                   static_cast<u32>(b.v[static_cast<size_t>(C::transpose_b ? n * C::K + k : k * C::N + n)]);
-          equal = equal && y.v[static_cast<size_t>(m * C::N + n)] == from_acc<Y>(std::max(static_cast<i32>(sum), 0));
+                   static_cast<u32>(
+                       b.v[static_cast<size_t>(C::transpose_b ? n * C::K + k : k * C::N + n)]);
+          equal = equal && y.v[static_cast<size_t>(m * C::N + n)] ==
+                               from_acc<Y>(std::max(static_cast<i32>(sum), 0));
         } else {
           double sum = bias[n];
-          for (i64 k = 0; k < C::K; ++k) sum += a[m * C::K + k] * b[C::transpose_b ? n * C::K + k : k * C::N + n];
+          for (i64 k = 0; k < C::K; ++k)
+            sum += a[m * C::K + k] * b[C::transpose_b ? n * C::K + k : k * C::N + n];
           expected.push_back(std::max(sum, 0.0));
         }
       }
@@ -124,7 +134,8 @@ template <class C>
 void check_product(i64 rows) {
   double error = HUGE_VAL;
   multiply<C>(rows, &error);
-  INFO("rows " << rows << " N " << C::N << " K " << C::K << " BM " << C::BM << " BN " << C::BN << " transposed " << C::transpose_b);
+  INFO("rows " << rows << " N " << C::N << " K " << C::K << " BM " << C::BM << " BN " << C::BN
+               << " transposed " << C::transpose_b);
   CHECK(error < bound_of<typename C::Y>());
 }
 template <class C>
@@ -168,10 +179,12 @@ inline void check_products() {
     check_product<Product<bf16, bf16, bf16, 48, 300, 32, 32, true, false, Rows::Dims>>(rows);
     check_product<Product<bf16, bf16, bf16, 48, 300, 32, 32, false, false, Rows::Dims>>(rows);
   }
-  for (i64 rows : {1, 2, 5}) check_product<Product<bf16, bf16, bf16, 48, 300, 8, 16, true, true, Rows::Dims>>(rows);
+  for (i64 rows : {1, 2, 5})
+    check_product<Product<bf16, bf16, bf16, 48, 300, 8, 16, true, true, Rows::Dims>>(rows);
 }
 
-// The bits don't depend on how the result is cut into tiles, nor on how many rows are done together.
+// The bits don't depend on how the result is cut into tiles, nor on how many rows are done
+// together.
 inline void check_product_bits() {
   using Few1 = Product<bf16, bf16, f32, 40, 1300, 8, 8, true, true>;
   using Few2 = Product<bf16, bf16, f32, 40, 1300, 2, 40, true, true>;
@@ -188,7 +201,7 @@ inline void check_product_bits() {
   CHECK(same_bits<Many1>(multiply<Many1>(20, nullptr), multiply<Many2>(20, nullptr)));
 }
 
-// ---- ops over rows ---------------------------------------------------------------------------------------------------------------
+// ---- ops over rows ----------------------------------------------------------
 
 template <class X_, class W_, class Y_, i64 N_, i64 BR_>
 struct Norm {
@@ -201,27 +214,36 @@ struct Norm {
   static constexpr double eps = 1e-5;
 };
 template <class F>
-void run_rows(i64 rows, i64 block, const std::vector<void*>& operands, std::vector<i64> values, F f) {
+void run_rows(i64 rows, i64 block, const std::vector<void*>& operands, std::vector<i64> values,
+              F f) {
   values.insert(values.begin(), rows);
   for (i64 t = 0; t <= (rows - 1) / block + 1; ++t)  // one tile more than there are rows for
-    run_tile(operands, values, 0, [](Context&) {}, [&](Context& ctx) { f(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+    run_tile(
+        operands, values, 0, [](Context&) {},
+        [&](Context& ctx) { f(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
 }
 template <class C>
 void check_norms(i64 rows) {
   Tensor<typename C::X> x(rows * C::N, 1, 3);
   Tensor<typename C::W> w(C::N, 2), b(C::N, 3);
   Tensor<typename C::Y> y(rows * C::N), z(rows * C::N);
-  run_rows(rows, C::BR, {x.data(), w.data(), y.data()}, {}, [](auto& ctx, auto args, u32 t) { ops::rmsnorm<C>(ctx, args, t); });
-  run_rows(rows, C::BR, {x.data(), w.data(), b.data(), z.data()}, {}, [](auto& ctx, auto args, u32 t) { ops::layernorm<C>(ctx, args, t); });
+  run_rows(rows, C::BR, {x.data(), w.data(), y.data()}, {},
+           [](auto& ctx, auto args, u32 t) { ops::rmsnorm<C>(ctx, args, t); });
+  run_rows(rows, C::BR, {x.data(), w.data(), b.data(), z.data()}, {},
+           [](auto& ctx, auto args, u32 t) { ops::layernorm<C>(ctx, args, t); });
   std::vector<double> rms, layer;
   for (i64 r = 0; r < rows; ++r) {
     double squares = 0, sum = 0, variance = 0;
-    for (i64 i = 0; i < C::N; ++i) squares += x[r * C::N + i] * x[r * C::N + i], sum += x[r * C::N + i];
+    for (i64 i = 0; i < C::N; ++i)
+      squares += x[r * C::N + i] * x[r * C::N + i], sum += x[r * C::N + i];
     const double mean = sum / static_cast<double>(C::N);
     for (i64 i = 0; i < C::N; ++i) variance += (x[r * C::N + i] - mean) * (x[r * C::N + i] - mean);
     for (i64 i = 0; i < C::N; ++i) {
-      rms.push_back(x[r * C::N + i] / std::sqrt(squares / static_cast<double>(C::N) + C::eps) * w[i]);
-      layer.push_back((x[r * C::N + i] - mean) / std::sqrt(variance / static_cast<double>(C::N) + C::eps) * w[i] + b[i]);
+      rms.push_back(x[r * C::N + i] / std::sqrt(squares / static_cast<double>(C::N) + C::eps) *
+                    w[i]);
+      layer.push_back((x[r * C::N + i] - mean) /
+                          std::sqrt(variance / static_cast<double>(C::N) + C::eps) * w[i] +
+                      b[i]);
     }
   }
   INFO("rows " << rows << " N " << C::N);
@@ -246,14 +268,16 @@ struct Row {
   using cols = std::conditional_t<kDims, Value<1>, Const<N_>>;
   static constexpr i64 N = N_, BR = BR_, kind = kKind;
 };
-// sum, mean, max, argmax, softmax of the same rows. `special`: 1 puts NaN into the second row, 2 ties and infinities everywhere.
+// sum, mean, max, argmax, softmax of the same rows. `special`: 1 puts NaN into the second row, 2
+// ties and infinities everywhere.
 template <class X, i64 N, i64 BR, bool kDims = false>
 void check_reductions(i64 rows, i64 cols, int special = 0) {
   Tensor<X> x(rows * cols, 7);
   const auto put = [&](i64 i, float v) { x.v[static_cast<size_t>(i)] = from_acc<X>(v); };
   if (special == 1) put(cols + cols / 2, NAN), put(cols + cols - 1, NAN);
   if (special == 2)
-    for (i64 i = 0; i < rows * cols; ++i) put(i, i % 5 == 3 ? 2.0f : i % 7 == 0 ? -static_cast<float>(HUGE_VAL) : 1.0f);
+    for (i64 i = 0; i < rows * cols; ++i)
+      put(i, i % 5 == 3 ? 2.0f : i % 7 == 0 ? -static_cast<float>(HUGE_VAL) : 1.0f);
   Tensor<float> sum(rows), mean(rows);
   Tensor<X> most(rows), soft(rows * cols);
   Tensor<i32> place(rows);
@@ -261,13 +285,18 @@ void check_reductions(i64 rows, i64 cols, int special = 0) {
   using Mean = Row<X, float, N, BR, ops::kReduceMean, kDims>;
   using Max = Row<X, X, N, BR, ops::kReduceMax, kDims>;
   using Arg = Row<X, i32, N, BR, 0, kDims>;
-  run_rows(rows, BR, {x.data(), sum.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::reduce<C>(ctx, args, t); });
-  run_rows(rows, BR, {x.data(), most.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::reduce<Max>(ctx, args, t); });
-  run_rows(rows, BR, {x.data(), place.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::argmax<Arg>(ctx, args, t); });
+  run_rows(rows, BR, {x.data(), sum.data()}, {cols},
+           [](auto& ctx, auto args, u32 t) { ops::reduce<C>(ctx, args, t); });
+  run_rows(rows, BR, {x.data(), most.data()}, {cols},
+           [](auto& ctx, auto args, u32 t) { ops::reduce<Max>(ctx, args, t); });
+  run_rows(rows, BR, {x.data(), place.data()}, {cols},
+           [](auto& ctx, auto args, u32 t) { ops::argmax<Arg>(ctx, args, t); });
   constexpr bool floats = is_same<AccOf<X>, float>;
   if constexpr (floats) {
-    run_rows(rows, BR, {x.data(), mean.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::reduce<Mean>(ctx, args, t); });
-    run_rows(rows, BR, {x.data(), soft.data()}, {cols}, [](auto& ctx, auto args, u32 t) { ops::softmax<Max>(ctx, args, t); });
+    run_rows(rows, BR, {x.data(), mean.data()}, {cols},
+             [](auto& ctx, auto args, u32 t) { ops::reduce<Mean>(ctx, args, t); });
+    run_rows(rows, BR, {x.data(), soft.data()}, {cols},
+             [](auto& ctx, auto args, u32 t) { ops::softmax<Max>(ctx, args, t); });
   }
   std::vector<double> sums, means, mosts, softs;
   for (i64 r = 0; r < rows; ++r) {
@@ -296,7 +325,8 @@ void check_reductions(i64 rows, i64 cols, int special = 0) {
     CHECK(error_of(soft, softs) < bound_of<X>());
   }
 }
-// A lane's share of a long row of equal elements, where all roundings go one way. As long as a sum of two levels and one of three.
+// A lane's share of a long row of equal elements, where all roundings go one way. As long as a sum
+// of two levels and one of three.
 template <i64 kSteps>
 double error_of_long_sum() {
   Sum<float, kSteps> sum;
@@ -327,7 +357,7 @@ inline void check_all_reductions() {
   }
 }
 
-// ---- rope ------------------------------------------------------------------------------------------------------------------------
+// ---- rope -------------------------------------------------------------------
 
 template <class X_, i64 H_, i64 D_, bool kInterleaved, bool kPositions>
 struct Rope {
@@ -337,24 +367,31 @@ struct Rope {
   using position = Value<1>;
   static constexpr i64 H = H_, D = D_, BR = 2;
   static constexpr bool interleaved = kInterleaved, from_positions = kPositions;
-  static double frequency(i64 pair) { return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D)); }
-  static u64 turns(int pair) { return static_cast<u64>(std::ldexp(frequency(pair) / (2 * 3.14159265358979323846), 64)); }
+  static double frequency(i64 pair) {
+    return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
+  }
+  static u64 turns(int pair) {
+    return static_cast<u64>(std::ldexp(frequency(pair) / (2 * 3.14159265358979323846), 64));
+  }
 };
 template <class C>
 void check_rope(i64 rows, i64 position) {
   Tensor<typename C::X> x(rows * C::H * C::D, 5);
   Tensor<typename C::Y> y(rows * C::H * C::D);
   Tensor<i32> positions(rows);
-  for (i64 r = 0; r < rows; ++r) positions.v[static_cast<size_t>(r)] = static_cast<i32>(position + r);
+  for (i64 r = 0; r < rows; ++r)
+    positions.v[static_cast<size_t>(r)] = static_cast<i32>(position + r);
   std::vector<void*> operands = {x.data(), y.data()};
   if (C::from_positions) operands = {x.data(), positions.data(), y.data()};
-  run_rows(rows, C::BR, operands, {position}, [](auto& ctx, auto args, u32 t) { ops::rope<C>(ctx, args, t); });
+  run_rows(rows, C::BR, operands, {position},
+           [](auto& ctx, auto args, u32 t) { ops::rope<C>(ctx, args, t); });
   std::vector<double> expected(static_cast<size_t>(rows * C::H * C::D));
   for (i64 r = 0; r < rows; ++r)
     for (i64 h = 0; h < C::H; ++h)
       for (i64 i = 0; i < C::D / 2; ++i) {
         const double angle = static_cast<double>(position + r) * C::frequency(i);
-        const i64 a = (r * C::H + h) * C::D + (C::interleaved ? 2 * i : i), b = a + (C::interleaved ? 1 : C::D / 2);
+        const i64 a = (r * C::H + h) * C::D + (C::interleaved ? 2 * i : i),
+                  b = a + (C::interleaved ? 1 : C::D / 2);
         expected[static_cast<size_t>(a)] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
         expected[static_cast<size_t>(b)] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
       }
@@ -369,7 +406,7 @@ inline void check_ropes() {
   check_rope<Rope<f16, 1, 1024, false, false>>(1, 4095);
 }
 
-// ---- attention ---------------------------------------------------------------------------------------------------------------------
+// ---- attention --------------------------------------------------------------
 
 template <class Q_, class K_, class Y_, i64 HQ_, i64 HKV_, i64 D_, i64 BQ_, bool kCausal>
 struct Attend {
@@ -391,8 +428,9 @@ void check_attention(i64 rows, i64 length) {
   Tensor<typename C::Y> y(rows * C::HQ * C::D);
   const i64 tiles = ((rows + C::BQ - 1) / C::BQ + 1) * C::HQ;
   for (i64 t = 0; t < tiles; ++t)
-    run_tile({q.data(), k.data(), v.data(), y.data()}, {rows, length}, 0, [](Context&) {},
-             [&](Context& ctx) { ops::attention<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+    run_tile(
+        {q.data(), k.data(), v.data(), y.data()}, {rows, length}, 0, [](Context&) {},
+        [&](Context& ctx) { ops::attention<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
   std::vector<double> expected;
   for (i64 r = 0; r < rows; ++r)
     for (i64 h = 0; h < C::HQ; ++h) {
@@ -407,7 +445,8 @@ void check_attention(i64 rows, i64 length) {
       for (double s : scores) total += std::exp(s);
       for (i64 j = 0; j < sees; ++j)
         for (i64 d = 0; d < C::D; ++d)
-          out[static_cast<size_t>(d)] += std::exp(scores[static_cast<size_t>(j)]) / total * v[j * width + kv + d];
+          out[static_cast<size_t>(d)] +=
+              std::exp(scores[static_cast<size_t>(j)]) / total * v[j * width + kv + d];
       expected.insert(expected.end(), out.begin(), out.end());
     }
   INFO("rows " << rows << " length " << length << " D " << C::D);

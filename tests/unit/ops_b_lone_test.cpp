@@ -1,10 +1,12 @@
-// matmul, norms, softmax, reductions, rope, attention: the device functions on a lone lane, as on the CPU target.
+// matmul, norms, softmax, reductions, rope, attention: the device functions on a lone lane, as on
+// the CPU target.
 #include <random>
 
 #include "tests/catch.h"
 #include "tests/unit/device_fibres.h"
 
-// Device code is held to nvcc's warnings, not to these; and optimising so many small instances takes longer than running them.
+// Device code is held to nvcc's warnings, not to these; and optimising so many small instances
+// takes longer than running them.
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #pragma GCC diagnostic ignored "-Wshadow"

@@ -1,4 +1,5 @@
-// matmul, norms, softmax, reductions, rope, attention: shape rules and tiles. ops_b_lanes_test.cpp runs their device functions.
+// matmul, norms, softmax, reductions, rope, attention: shape rules and tiles. ops_b_lanes_test.cpp
+// runs their device functions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,8 +26,8 @@ struct OneOp {
   ir::Program program;
   bool inferred = false;
 
-  OneOp(std::string kind, const std::vector<std::pair<DType, ir::Shape>>& inputs, std::map<std::string, ir::AttrValue> attrs = {},
-        std::vector<ir::Dim> dims = {}) {
+  OneOp(std::string kind, const std::vector<std::pair<DType, ir::Shape>>& inputs,
+        std::map<std::string, ir::AttrValue> attrs = {}, std::vector<ir::Dim> dims = {}) {
     graph.name = "g";
     graph.dims = std::move(dims);
     ir::Op op;
@@ -49,7 +50,9 @@ struct OneOp {
     graph.ops.push_back(op);
     inferred = ops::infer(graph, diagnostics);
   }
-  std::string message() const { return diagnostics.all().empty() ? "" : diagnostics.all()[0].message; }
+  std::string message() const {
+    return diagnostics.all().empty() ? "" : diagnostics.all()[0].message;
+  }
   const ir::Tensor& result() const { return graph.tensors.back(); }
 
   void tile(const char* target) {
@@ -63,7 +66,8 @@ struct OneOp {
       b.rows = Expr(1);
       const bool vector = t.shape.size() == 1;
       if (!vector || !t.shape[0].is_constant())
-        for (size_t a = 0; a + (vector ? 0 : 1) < t.shape.size(); ++a) b.rows = ir::canonical(b.rows * t.shape[a]);
+        for (size_t a = 0; a + (vector ? 0 : 1) < t.shape.size(); ++a)
+          b.rows = ir::canonical(b.rows * t.shape[a]);
       b.max_rows = ir::bounds(b.rows, [&](std::string_view n) { return graph.range_of(n); })->hi;
       b.cols = t.shape.back().constant().value_or(1);
       ids.push_back(ir::id_of<ir::BufferId>(program.buffers.size()));
@@ -80,7 +84,8 @@ struct OneOp {
       for (const ir::Access& a : t.accesses)
         if (index(a.region.buffer) == b && a.writes() == writes)
           for (int64_t r = a.region.r0; r < a.region.r1; ++r)
-            for (int64_t c = a.region.c0; c < a.region.c1; ++c) ++count.at(static_cast<size_t>(r * a.region.pitch + c));
+            for (int64_t c = a.region.c0; c < a.region.c1; ++c)
+              ++count.at(static_cast<size_t>(r * a.region.pitch + c));
     return count;
   }
   bool result_is_cut_exactly() const {
@@ -107,11 +112,13 @@ TEST_CASE("tiles of a product cut the result exactly and read what they need") {
   std::mt19937 random(1);
   const auto pick = [&](std::vector<int64_t> v) { return v[random() % v.size()]; };
   for (int i = 0; i < 120; ++i) {
-    const int64_t m = pick({1, 2, 3, 7, 8, 9, 16, 17, 61, 64, 65, 130, 257}), n = pick({1, 2, 7, 15, 16, 33, 64, 100, 509, 1024, 1100});
+    const int64_t m = pick({1, 2, 3, 7, 8, 9, 16, 17, 61, 64, 65, 130, 257}),
+                  n = pick({1, 2, 7, 15, 16, 33, 64, 100, 509, 1024, 1100});
     const int64_t k = pick({1, 3, 8, 17, 64, 127});
     const bool transpose = random() % 2, bias = random() % 2;
     const auto type = std::vector<DType>{DType::F32, DType::BF16, DType::F8E4M3}[random() % 3];
-    std::vector<std::pair<DType, ir::Shape>> inputs = {{type, shape({m, k})}, {type, transpose ? shape({n, k}) : shape({k, n})}};
+    std::vector<std::pair<DType, ir::Shape>> inputs = {
+        {type, shape({m, k})}, {type, transpose ? shape({n, k}) : shape({k, n})}};
     if (bias) inputs.push_back({type, shape({n})});
     OneOp op("matmul", inputs, {{"transpose_b", transpose}});
     REQUIRE(op.inferred);
@@ -133,9 +140,11 @@ TEST_CASE("tiles of a product cut the result exactly and read what they need") {
     }
     // A task reads whole rows of a and whole columns of b for what it writes.
     for (const ir::Task& t : op.program.tasks) {
-      const ir::Region &a = t.accesses[0].region, &b = t.accesses[1].region, &y = t.accesses.back().region;
+      const ir::Region &a = t.accesses[0].region, &b = t.accesses[1].region,
+                       &y = t.accesses.back().region;
       CHECK((a.r0 == y.r0 && a.r1 == y.r1 && a.c0 == 0 && a.c1 == k));
-      CHECK((transpose ? b.r0 == y.c0 && b.r1 == y.c1 && b.c1 == k : b.c0 == y.c0 && b.c1 == y.c1 && b.r1 == k));
+      CHECK((transpose ? b.r0 == y.c0 && b.r1 == y.c1 && b.c1 == k
+                       : b.c0 == y.c0 && b.c1 == y.c1 && b.r1 == k));
     }
   }
 }
@@ -161,7 +170,8 @@ TEST_CASE("tiles of ops over rows cut the result exactly") {
     const char* target = kTargets[random() % kTargets.size()];
     for (const char* kind : {"rmsnorm", "layernorm", "softmax", "sum", "mean", "max", "argmax"}) {
       const std::string name = kind;
-      std::vector<std::pair<DType, ir::Shape>> inputs = {{DType::BF16, random() % 2 ? shape({m, n}) : shape({m, 1, n})}};
+      std::vector<std::pair<DType, ir::Shape>> inputs = {
+          {DType::BF16, random() % 2 ? shape({m, n}) : shape({m, 1, n})}};
       if (name == "rmsnorm" || name == "layernorm") inputs.push_back({DType::BF16, shape({n})});
       if (name == "layernorm") inputs.push_back({DType::F32, shape({n})});
       OneOp op(name, inputs);
@@ -171,13 +181,17 @@ TEST_CASE("tiles of ops over rows cut the result exactly") {
       CHECK(op.result_is_cut_exactly());
       CHECK(op.reads_all(0));
     }
-    OneOp rope("rope", {{DType::F32, shape({m, 6 * n})}, {DType::I32, shape({m})}}, {{"head_dim", Expr(6)}});
+    OneOp rope("rope", {{DType::F32, shape({m, 6 * n})}, {DType::I32, shape({m})}},
+               {{"head_dim", Expr(6)}});
     REQUIRE(rope.inferred);
     rope.tile(target);
     CHECK(rope.result_is_cut_exactly());
     CHECK(rope.reads_all(1));
     const int64_t d = pick({1, 64, 80, 2048}), heads = pick({1, 2, 6}), keys = pick({1, 31, 200});
-    OneOp attention("attention", {{DType::F32, shape({m, 2 * heads * d})}, {DType::F32, shape({keys, heads * d})}, {DType::F32, shape({keys, heads * d})}},
+    OneOp attention("attention",
+                    {{DType::F32, shape({m, 2 * heads * d})},
+                     {DType::F32, shape({keys, heads * d})},
+                     {DType::F32, shape({keys, heads * d})}},
                     {{"head_dim", Expr(d)}, {"causal", random() % 2 == 0}});
     REQUIRE(attention.inferred);
     attention.tile(target);
@@ -189,7 +203,9 @@ TEST_CASE("tiles of ops over rows cut the result exactly") {
 
 TEST_CASE("rows that depend on dims, and a lone axis that does") {
   const ir::Dim tokens{"tokens", 1, 100, {}};
-  OneOp op("matmul", {{DType::BF16, {Expr::var("tokens"), Expr(64)}}, {DType::BF16, shape({48, 64})}}, {{"transpose_b", true}}, {tokens});
+  OneOp op("matmul",
+           {{DType::BF16, {Expr::var("tokens"), Expr(64)}}, {DType::BF16, shape({48, 64})}},
+           {{"transpose_b", true}}, {tokens});
   REQUIRE(op.inferred);
   CHECK(op.result().shape == ir::Shape{Expr::var("tokens"), Expr(48)});
   op.tile("sm_90a");
@@ -206,10 +222,14 @@ TEST_CASE("rows that depend on dims, and a lone axis that does") {
 
 TEST_CASE("shapes and types are refused with the reason") {
   const auto refused = [](const OneOp& op) { return op.inferred ? "accepted" : op.message(); };
-  CHECK(refused(OneOp("matmul", {{DType::BF16, shape({64, 1024})}, {DType::BF16, shape({2048, 512})}})) ==
-        "'matmul' cannot multiply a[64,1024] by b[2048,512]: the inner sizes differ (1024 and 2048)");
-  CHECK(refused(OneOp("matmul", {{DType::BF16, shape({64, 1024})}, {DType::BF16, shape({2048, 1024})}})) ==
-        "'matmul' cannot multiply a[64,1024] by b[2048,1024]: the inner sizes differ (1024 and 2048); with 'transpose_b' they agree");
+  CHECK(
+      refused(
+          OneOp("matmul", {{DType::BF16, shape({64, 1024})}, {DType::BF16, shape({2048, 512})}})) ==
+      "'matmul' cannot multiply a[64,1024] by b[2048,512]: the inner sizes differ (1024 and 2048)");
+  CHECK(refused(OneOp("matmul",
+                      {{DType::BF16, shape({64, 1024})}, {DType::BF16, shape({2048, 1024})}})) ==
+        "'matmul' cannot multiply a[64,1024] by b[2048,1024]: the inner sizes differ (1024 and "
+        "2048); with 'transpose_b' they agree");
   CHECK(refused(OneOp("matmul", {{DType::I32, shape({4, 4})}, {DType::F32, shape({4, 4})}})) ==
         "'matmul' takes floats of any types, or i32 with i32, not i32 with f32");
   CHECK(refused(OneOp("matmul", {{DType::F32, shape({4, 4})}, {DType::F32, shape({1, 4, 4})}})) ==
@@ -223,13 +243,19 @@ TEST_CASE("shapes and types are refused with the reason") {
         "'rmsnorm' of in0[4,8] needs 'in1' of shape [8], but it has [4]");
   CHECK(refused(OneOp("rope", {{DType::F32, shape({4, 8})}}, {{"head_dim", Expr(8)}})) ==
         "'rope' takes 'position' or a second input with positions, and has neither");
-  CHECK(refused(OneOp("rope", {{DType::F32, shape({4, 9})}}, {{"head_dim", Expr(3)}, {"position", Expr(0)}})) ==
+  CHECK(refused(OneOp("rope", {{DType::F32, shape({4, 9})}},
+                      {{"head_dim", Expr(3)}, {"position", Expr(0)}})) ==
         "'head_dim' of 'rope' must be even and at least 2, not 3");
   const auto attention = [](int64_t q, int64_t kv, Expr length) {
-    return OneOp("attention", {{DType::F32, shape({1, q})}, {DType::F32, shape({16, kv})}, {DType::F32, shape({16, kv})}},
-                 {{"head_dim", Expr(8)}, {"length", length}}, {ir::Dim{"n", 1, 17, {}}});
+    return OneOp(
+        "attention",
+        {{DType::F32, shape({1, q})}, {DType::F32, shape({16, kv})}, {DType::F32, shape({16, kv})}},
+        {{"head_dim", Expr(8)}, {"length", length}}, {ir::Dim{"n", 1, 17, {}}});
   };
-  CHECK(refused(attention(24, 16, Expr(4))) == "'attention' needs a multiple of the heads of 'in1' (2) in 'in0', which has 3");
-  CHECK(refused(attention(16, 16, Expr::var("n"))) == "'length' of 'attention' is n, which may be 17, but 'in1' has 16 rows");
-  CHECK(refused(attention(16, 16, Expr::var("n") - Expr(1))) == "'length' of 'attention' is n - 1, which may be 0, but must be at least 1");
+  CHECK(refused(attention(24, 16, Expr(4))) ==
+        "'attention' needs a multiple of the heads of 'in1' (2) in 'in0', which has 3");
+  CHECK(refused(attention(16, 16, Expr::var("n"))) ==
+        "'length' of 'attention' is n, which may be 17, but 'in1' has 16 rows");
+  CHECK(refused(attention(16, 16, Expr::var("n") - Expr(1))) ==
+        "'length' of 'attention' is n - 1, which may be 0, but must be at least 1");
 }

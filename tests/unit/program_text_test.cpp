@@ -69,14 +69,10 @@ class Random {
   bool coin() { return below(2) == 0; }
   int64_t integer() {
     switch (below(5)) {
-      case 0:
-        return std::numeric_limits<int64_t>::min() + below(2);
-      case 1:
-        return std::numeric_limits<int64_t>::max();
-      case 2:
-        return -below(1000);
-      default:
-        return below(1000);
+      case 0: return std::numeric_limits<int64_t>::min() + below(2);
+      case 1: return std::numeric_limits<int64_t>::max();
+      case 2: return -below(1000);
+      default: return below(1000);
     }
   }
   template <class Int>
@@ -117,26 +113,13 @@ class Random {
   Param param(size_t values) {
     Param p{text(), true};
     switch (below(7)) {
-      case 0:
-        p.value = coin();
-        break;
-      case 1:
-        p.value = integer();
-        break;
-      case 2:
-        p.value = number();
-        break;
-      case 3:
-        p.value = kAllDTypes[static_cast<size_t>(below(7))];
-        break;
-      case 4:
-        p.value = ValueRef{integer()};
-        break;
-      case 5:
-        p.value = ValueRef{static_cast<uint32_t>(below(static_cast<int64_t>(values)))};
-        break;
-      default:
-        p.value = Code{text() + text()};
+      case 0: p.value = coin(); break;
+      case 1: p.value = integer(); break;
+      case 2: p.value = number(); break;
+      case 3: p.value = kAllDTypes[static_cast<size_t>(below(7))]; break;
+      case 4: p.value = ValueRef{integer()}; break;
+      case 5: p.value = ValueRef{static_cast<uint32_t>(below(static_cast<int64_t>(values)))}; break;
+      default: p.value = Code{text() + text()};
     }
     return p;
   }
@@ -286,17 +269,10 @@ TEST_CASE("a damaged text is refused or read, never a crash") {
     for (int n = 1 + static_cast<int>(random() % 4); n > 0; --n) {
       const size_t at = random() % text.size();
       switch (random() % 4) {
-        case 0:
-          text.erase(at, 1 + random() % 20);
-          break;
-        case 1:
-          text.insert(at, 1, alphabet[random() % alphabet.size()]);
-          break;
-        case 2:
-          text[at] = alphabet[random() % alphabet.size()];
-          break;
-        default:
-          text.insert(at, original.substr(random() % original.size(), 30));
+        case 0: text.erase(at, 1 + random() % 20); break;
+        case 1: text.insert(at, 1, alphabet[random() % alphabet.size()]); break;
+        case 2: text[at] = alphabet[random() % alphabet.size()]; break;
+        default: text.insert(at, original.substr(random() % original.size(), 30));
       }
     }
     if (round % 10 == 0) text.resize(random() % text.size());

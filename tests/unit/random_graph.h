@@ -112,14 +112,10 @@ class RandomGraph {
   }
   ir::AttrValue attribute() {
     switch (range(0, 5)) {
-      case 0:
-        return flip();
-      case 1:
-        return expr(3);
-      case 2:
-        return number();
-      case 3:
-        return text();
+      case 0: return flip();
+      case 1: return expr(3);
+      case 2: return number();
+      case 3: return text();
       case 4: {
         std::vector<ir::Expr> list;
         for (int64_t i = range(0, 3); i > 0; --i) list.push_back(expr(1));
@@ -164,8 +160,7 @@ class RandomGraph {
 
   ir::Roles roles() {
     switch (range(0, 2)) {
-      case 0:
-        return ir::RoleAuto{};
+      case 0: return ir::RoleAuto{};
       case 1: {
         ir::RoleCounts counts;
         counts.compute = range(1, 132);

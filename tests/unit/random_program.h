@@ -94,9 +94,7 @@ class RandomProgram {
       case 9:
         if (!t.signals.empty()) t.signals[pick(t.signals)].to = ref(p.world);
         break;
-      case 10:
-        t.ranks = static_cast<uint64_t>(below(int64_t{1} << p.world));
-        break;
+      case 10: t.ranks = static_cast<uint64_t>(below(int64_t{1} << p.world)); break;
       case 11: {
         Buffer& b = p.buffers[pick(p.buffers)];
         if (b.kind == BufferKind::Temp) b.offset = 256 * below(3);
@@ -129,16 +127,11 @@ class RandomProgram {
   }
   RankRef ref(int64_t world) {
     switch (below(5)) {
-      case 0:
-        return RankRef::self();
-      case 1:
-        return RankRef::others();
-      case 2:
-        return RankRef::all();
-      case 3:
-        return RankRef::rank(static_cast<int32_t>(below(world)));
-      default:
-        return RankRef::shift(static_cast<int32_t>(below(5) - 2));
+      case 0: return RankRef::self();
+      case 1: return RankRef::others();
+      case 2: return RankRef::all();
+      case 3: return RankRef::rank(static_cast<int32_t>(below(world)));
+      default: return RankRef::shift(static_cast<int32_t>(below(5) - 2));
     }
   }
 

@@ -1,4 +1,5 @@
-// Graphs made by hand, with types as inference would fill them in: for tests of what runs graphs, without the compiler.
+// Graphs made by hand, with types as inference would fill them in: for tests of what runs graphs,
+// without the compiler.
 #pragma once
 
 #include <map>
@@ -17,7 +18,8 @@ struct GraphMaker {
     graph.world = world;
   }
 
-  ir::TensorId tensor(const std::string& name, ir::TensorKind kind, ir::DType type, std::vector<ir::Expr> shape) {
+  ir::TensorId tensor(const std::string& name, ir::TensorKind kind, ir::DType type,
+                      std::vector<ir::Expr> shape) {
     ir::Tensor t;
     t.name = name;
     t.kind = kind;
@@ -34,9 +36,11 @@ struct GraphMaker {
   }
   void dim(const std::string& name, int64_t most) { graph.dims.push_back({name, 1, most, {}}); }
 
-  /// Outputs that no tensor is called by become temporaries of the given type, or of the first input's type.
-  ir::Op& op(const std::string& kind, const std::vector<std::string>& in, const std::vector<std::string>& out,
-             std::optional<ir::DType> type = {}, std::vector<ir::Expr> shape = {}) {
+  /// Outputs that no tensor is called by become temporaries of the given type, or of the first
+  /// input's type.
+  ir::Op& op(const std::string& kind, const std::vector<std::string>& in,
+             const std::vector<std::string>& out, std::optional<ir::DType> type = {},
+             std::vector<ir::Expr> shape = {}) {
     ir::Op o;
     o.kind = kind;
     for (const std::string& n : in) o.in.push_back(graph.find_tensor(n).value());

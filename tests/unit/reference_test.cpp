@@ -33,7 +33,9 @@ std::vector<ir::Expr> exprs(const Extents& shape) { return {shape.begin(), shape
 struct OneOp {
   GraphMaker g;
   std::vector<Tensor> inputs;
-  OneOp(const std::string& kind, std::vector<Tensor> in, DType type, const Extents& shape, int outputs = 1) : inputs(std::move(in)) {
+  OneOp(const std::string& kind, std::vector<Tensor> in, DType type, const Extents& shape,
+        int outputs = 1)
+      : inputs(std::move(in)) {
     std::vector<std::string> names, out;
     for (const Tensor& t : inputs) {
       names.push_back("i" + std::to_string(names.size()));
@@ -52,7 +54,8 @@ struct OneOp {
   Status status;
   Doubles run(size_t output = 0) {
     Reference reference(g.graph);
-    for (size_t i = 0; i < inputs.size(); ++i) REQUIRE(reference.set(0, ir::id_of<ir::TensorId>(i), inputs[i]).ok);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      REQUIRE(reference.set(0, ir::id_of<ir::TensorId>(i), inputs[i]).ok);
     status = reference.run({});
     if (!status.ok) return {};
     return reference.get(0, ir::id_of<ir::TensorId>(inputs.size() + output)).doubles();
@@ -75,7 +78,9 @@ TEST_CASE("every code of a small float is read and written back", "[reference]")
       const double v = decode(t, in);
       encode(t, v, out);
       const bool infinite = std::isinf(v) && t == DType::F8E5M2;
-      if (std::isnan(v) ? !std::isnan(decode(t, out)) : !infinite && (out[0] != in[0] || out[1] != in[1])) ++wrong;
+      if (std::isnan(v) ? !std::isnan(decode(t, out))
+                        : !infinite && (out[0] != in[0] || out[1] != in[1]))
+        ++wrong;
     }
     INFO(ir::name(t));
     CHECK(wrong == 0);
@@ -85,7 +90,8 @@ TEST_CASE("every code of a small float is read and written back", "[reference]")
 TEST_CASE("rounding is to nearest even, once", "[reference]") {
   CHECK(round_to(DType::BF16, 1 + 1.0 / 256) == 1);              // half way, down to even
   CHECK(round_to(DType::BF16, 1 + 3.0 / 256) == 1 + 4.0 / 256);  // half way, up to even
-  CHECK(round_to(DType::BF16, 1 + 1.0 / 256 + 1e-12) == 1 + 2.0 / 256);  // not first to f32, which would be half way
+  // not first to f32, which would be half way
+  CHECK(round_to(DType::BF16, 1 + 1.0 / 256 + 1e-12) == 1 + 2.0 / 256);
   CHECK(round_to(DType::F16, 65519) == 65504);
   CHECK(std::isinf(round_to(DType::F16, 65520)));
   CHECK(round_to(DType::F16, std::ldexp(1, -25)) == 0);
@@ -120,12 +126,15 @@ TEST_CASE("a loop over all cores runs where the system gives no threads", "[refe
 
 TEST_CASE("matmul", "[reference]") {
   const Tensor a = f32({2, 3}, {1, 2, 3, 4, 5, 6});
-  CHECK(OneOp("matmul", {a, f32({3, 2}, {1, 0, 0, 1, 1, 1})}, DType::F32, {2, 2}).run() == Doubles{4, 5, 10, 11});
-  CHECK(OneOp("matmul", {a, f32({2, 3}, {1, 0, 1, 0, 1, 1}), f32({2}, {0, -20})}, DType::F32, {2, 2})
-            .with("transpose_b", attr(true))
-            .with("activation", attr(std::string("relu")))
-            .run() == Doubles{4, 0, 10, 0});
-  CHECK(OneOp("matmul", {i32({1, 2}, {65536, 1}), i32({2, 1}, {65536, 7})}, DType::I32, {1, 1}).run() == Doubles{7});
+  CHECK(OneOp("matmul", {a, f32({3, 2}, {1, 0, 0, 1, 1, 1})}, DType::F32, {2, 2}).run() ==
+        Doubles{4, 5, 10, 11});
+  CHECK(
+      OneOp("matmul", {a, f32({2, 3}, {1, 0, 1, 0, 1, 1}), f32({2}, {0, -20})}, DType::F32, {2, 2})
+          .with("transpose_b", attr(true))
+          .with("activation", attr(std::string("relu")))
+          .run() == Doubles{4, 0, 10, 0});
+  CHECK(OneOp("matmul", {i32({1, 2}, {65536, 1}), i32({2, 1}, {65536, 7})}, DType::I32, {1, 1})
+            .run() == Doubles{7});
 }
 
 TEST_CASE("large matmuls agree with a plain sum, in every type and layout", "[reference]") {
@@ -139,21 +148,32 @@ TEST_CASE("large matmuls agree with a plain sum, in every type and layout", "[re
       for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j) {
           double sum = 0;
-          for (int64_t s = 0; s < k; ++s) sum += a.at(i * k + s) * b.at(transposed ? j * k + s : s * n + j);
+          for (int64_t s = 0; s < k; ++s)
+            sum += a.at(i * k + s) * b.at(transposed ? j * k + s : s * n + j);
           expected.push_back(sum);
         }
-      check_near(OneOp("matmul", {a, b}, DType::F32, {m, n}).with("transpose_b", attr(transposed)).run(), expected, 2e-5);
+      check_near(
+          OneOp("matmul", {a, b}, DType::F32, {m, n}).with("transpose_b", attr(transposed)).run(),
+          expected, 2e-5);
     }
 }
 
 TEST_CASE("elementwise ops", "[reference]") {
   const Tensor x = f32({2, 2}, {1, -2, NAN, 4});
-  CHECK(OneOp("add", {f32({2, 2}, {1, 2, 3, 4}), f32({2}, {10, 20})}, DType::F32, {2, 2}).run() == Doubles{11, 22, 13, 24});
-  CHECK(OneOp("mul", {f32({2}, {1, 2})}, DType::F32, {2}).with("value", attr(0.5)).run() == Doubles{0.5, 1});
-  CHECK(OneOp("sub", {i32({2}, {-2147483648.0, 5})}, DType::I32, {2}).with("value", number(1)).run() == Doubles{2147483647, 4});
-  CHECK(OneOp("add", {i32({2}, {-1, 5})}, DType::I32, {2}).with("value", attr(1e3)).run() == Doubles{999, 1005});
-  CHECK(OneOp("mul", {i32({1}, {7})}, DType::I32, {1}).with("value", attr(-0.0)).run() == Doubles{0});
-  CHECK(OneOp("minimum", {i32({1}, {7})}, DType::I32, {1}).with("value", attr(-2147483648.0)).run() == Doubles{-2147483648.0});
+  CHECK(OneOp("add", {f32({2, 2}, {1, 2, 3, 4}), f32({2}, {10, 20})}, DType::F32, {2, 2}).run() ==
+        Doubles{11, 22, 13, 24});
+  CHECK(OneOp("mul", {f32({2}, {1, 2})}, DType::F32, {2}).with("value", attr(0.5)).run() ==
+        Doubles{0.5, 1});
+  CHECK(OneOp("sub", {i32({2}, {-2147483648.0, 5})}, DType::I32, {2})
+            .with("value", number(1))
+            .run() == Doubles{2147483647, 4});
+  CHECK(OneOp("add", {i32({2}, {-1, 5})}, DType::I32, {2}).with("value", attr(1e3)).run() ==
+        Doubles{999, 1005});
+  CHECK(OneOp("mul", {i32({1}, {7})}, DType::I32, {1}).with("value", attr(-0.0)).run() ==
+        Doubles{0});
+  CHECK(
+      OneOp("minimum", {i32({1}, {7})}, DType::I32, {1}).with("value", attr(-2147483648.0)).run() ==
+      Doubles{-2147483648.0});
   OneOp half("add", {i32({1}, {7})}, DType::I32, {1});
   half.with("value", attr(0.5)).run();
   CHECK_THAT(half.status.message, Contains("'value' is not an integer"));
@@ -161,54 +181,84 @@ TEST_CASE("elementwise ops", "[reference]") {
   CHECK((top[0] == 2 && top[1] == 2 && std::isnan(top[2]) && top[3] == 4));
   CHECK(std::isnan(OneOp("minimum", {f32({1}, {2}), f32({1}, {NAN})}, DType::F32, {1}).run()[0]));
   check_near(OneOp("silu", {f32({2}, {1, -1000})}, DType::F32, {2}).run(), {0.7310585786, 0});
-  check_near(OneOp("gelu", {f32({2}, {1, -1})}, DType::F32, {2}).run(), {0.8413447461, -0.1586552539});
-  check_near(OneOp("gelu", {f32({1}, {1})}, DType::F32, {1}).with("approximate", attr(std::string("tanh"))).run(), {0.8411919906});
-  check_near(OneOp("swiglu", {f32({1}, {1}), f32({1}, {3})}, DType::F32, {1}).run(), {2.1931757358});
+  check_near(OneOp("gelu", {f32({2}, {1, -1})}, DType::F32, {2}).run(),
+             {0.8413447461, -0.1586552539});
+  check_near(OneOp("gelu", {f32({1}, {1})}, DType::F32, {1})
+                 .with("approximate", attr(std::string("tanh")))
+                 .run(),
+             {0.8411919906});
+  check_near(OneOp("swiglu", {f32({1}, {1}), f32({1}, {3})}, DType::F32, {1}).run(),
+             {2.1931757358});
   check_near(OneOp("sigmoid", {f32({1}, {0})}, DType::F32, {1}).run(), {0.5});
   CHECK(OneOp("relu", {i32({2}, {-3, 3})}, DType::I32, {2}).run() == Doubles{0, 3});
 }
 
 TEST_CASE("norms and softmax", "[reference]") {
-  check_near(OneOp("rmsnorm", {f32({1, 2}, {3, 4}), f32({2}, {1, 2})}, DType::F32, {1, 2}).with("eps", attr(0.0)).run(),
+  check_near(OneOp("rmsnorm", {f32({1, 2}, {3, 4}), f32({2}, {1, 2})}, DType::F32, {1, 2})
+                 .with("eps", attr(0.0))
+                 .run(),
              {3 / std::sqrt(12.5), 8 / std::sqrt(12.5)});
-  check_near(OneOp("layernorm", {f32({1, 2}, {1, 3}), f32({2}, {1, 2}), f32({2}, {0, 1})}, DType::F32, {1, 2})
+  check_near(OneOp("layernorm", {f32({1, 2}, {1, 3}), f32({2}, {1, 2}), f32({2}, {0, 1})},
+                   DType::F32, {1, 2})
                  .with("eps", attr(0.0))
                  .run(),
              {-1, 3});
-  check_near(OneOp("softmax", {f32({2, 2}, {1000, 1000, 0, std::log(3.0)})}, DType::F32, {2, 2}).run(), {0.5, 0.5, 0.25, 0.75});
+  check_near(
+      OneOp("softmax", {f32({2, 2}, {1000, 1000, 0, std::log(3.0)})}, DType::F32, {2, 2}).run(),
+      {0.5, 0.5, 0.25, 0.75});
 }
 
 TEST_CASE("rope turns pairs by position", "[reference]") {
   // head_dim 4: frequencies 1 and 1/100.
   const double c = std::cos(2.0), s = std::sin(2.0), c2 = std::cos(0.02), s2 = std::sin(0.02);
   const Tensor x = f32({1, 4}, {1, 2, 3, 4});
-  check_near(OneOp("rope", {x}, DType::F32, {1, 4}).with("head_dim", number(4)).with("position", number(2)).run(),
+  check_near(OneOp("rope", {x}, DType::F32, {1, 4})
+                 .with("head_dim", number(4))
+                 .with("position", number(2))
+                 .run(),
              {c - 3 * s, 2 * c2 - 4 * s2, 3 * c + s, 4 * c2 + 2 * s2});
-  check_near(OneOp("rope", {x, i32({1}, {2})}, DType::F32, {1, 4}).with("head_dim", number(4)).with("interleaved", attr(true)).run(),
+  check_near(OneOp("rope", {x, i32({1}, {2})}, DType::F32, {1, 4})
+                 .with("head_dim", number(4))
+                 .with("interleaved", attr(true))
+                 .run(),
              {c - 2 * s, 2 * c + s, 3 * c2 - 4 * s2, 4 * c2 + 3 * s2});
 }
 
 TEST_CASE("rope's scaling stretches slow turns only", "[reference]") {
-  const std::map<std::string, double> scaling = {
-      {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}, {"original_max_position", 8192}};
-  // Of head_dim 4 with theta 1e8, the second pair turns 8192 * 1e-4 / 2 pi = 0.13 times: it is slowed by 8.
-  check_near(OneOp("rope", {f32({1, 4}, {1, 1, 0, 0})}, DType::F32, {1, 4})
-                 .with("head_dim", number(4))
-                 .with("theta", attr(1e8))
-                 .with("position", number(4000))
-                 .with("scaling", attr(scaling))
-                 .run(),
-             {std::cos(4000.0), std::cos(4000 * 1e-4 / 8), std::sin(4000.0), std::sin(4000 * 1e-4 / 8)});
+  const std::map<std::string, double> scaling = {{"factor", 8},
+                                                 {"low_freq_factor", 1},
+                                                 {"high_freq_factor", 4},
+                                                 {"original_max_position", 8192}};
+  // Of head_dim 4 with theta 1e8, the second pair turns 8192 * 1e-4 / 2 pi = 0.13 times: it is
+  // slowed by 8.
+  check_near(
+      OneOp("rope", {f32({1, 4}, {1, 1, 0, 0})}, DType::F32, {1, 4})
+          .with("head_dim", number(4))
+          .with("theta", attr(1e8))
+          .with("position", number(4000))
+          .with("scaling", attr(scaling))
+          .run(),
+      {std::cos(4000.0), std::cos(4000 * 1e-4 / 8), std::sin(4000.0), std::sin(4000 * 1e-4 / 8)});
 }
 
 TEST_CASE("attention: causal, grouped heads, length", "[reference]") {
   // Zero queries weigh all that they see equally.
-  const Tensor q = f32({2, 4}, Doubles(8, 0)), k = f32({4, 2}, Doubles(8, 1)), v = f32({4, 2}, {1, 10, 2, 20, 3, 30, 100, 1000});
-  check_near(OneOp("attention", {q, k, v}, DType::F32, {2, 4}).with("head_dim", number(2)).with("causal", attr(true)).with("length", number(3)).run(),
+  const Tensor q = f32({2, 4}, Doubles(8, 0)), k = f32({4, 2}, Doubles(8, 1)),
+               v = f32({4, 2}, {1, 10, 2, 20, 3, 30, 100, 1000});
+  check_near(OneOp("attention", {q, k, v}, DType::F32, {2, 4})
+                 .with("head_dim", number(2))
+                 .with("causal", attr(true))
+                 .with("length", number(3))
+                 .run(),
              {1.5, 15, 1.5, 15, 2, 20, 2, 20});
-  check_near(OneOp("attention", {q, k, v}, DType::F32, {2, 4}).with("head_dim", number(2)).with("causal", attr(true)).with("length", number(1)).run(),
+  check_near(OneOp("attention", {q, k, v}, DType::F32, {2, 4})
+                 .with("head_dim", number(2))
+                 .with("causal", attr(true))
+                 .with("length", number(1))
+                 .run(),
              {0, 0, 0, 0, 1, 10, 1, 10});
-  check_near(OneOp("attention", {f32({1, 1}, {2}), f32({2, 1}, {0, 1}), f32({2, 1}, {0, 1})}, DType::F32, {1, 1})
+  check_near(OneOp("attention", {f32({1, 1}, {2}), f32({2, 1}, {0, 1}), f32({2, 1}, {0, 1})},
+                   DType::F32, {1, 1})
                  .with("head_dim", number(1))
                  .with("scale", attr(0.5))
                  .run(),
@@ -230,11 +280,18 @@ TEST_CASE("movement", "[reference]") {
   CHECK(OneOp("transpose", {i32({1, 2, 3}, {1, 2, 3, 4, 5, 6})}, DType::I32, {2, 1, 3})
             .with("perm", attr(std::vector<ir::Expr>{1, 0, 2}))
             .run() == Doubles{1, 2, 3, 4, 5, 6});
-  CHECK(OneOp("slice", {x}, DType::I32, {2, 2}).with("axis", number(-1)).with("begin", number(0)).with("step", number(2)).run() ==
-        Doubles{1, 3, 4, 6});
-  CHECK(OneOp("slice", {x}, DType::I32, {1, 3}).with("axis", number(0)).with("begin", number(-1)).run() == Doubles{4, 5, 6});
-  CHECK(OneOp("concat", {x, i32({2, 1}, {7, 8})}, DType::I32, {2, 4}).with("axis", number(1)).run() ==
-        Doubles{1, 2, 3, 7, 4, 5, 6, 8});
+  CHECK(OneOp("slice", {x}, DType::I32, {2, 2})
+            .with("axis", number(-1))
+            .with("begin", number(0))
+            .with("step", number(2))
+            .run() == Doubles{1, 3, 4, 6});
+  CHECK(OneOp("slice", {x}, DType::I32, {1, 3})
+            .with("axis", number(0))
+            .with("begin", number(-1))
+            .run() == Doubles{4, 5, 6});
+  CHECK(
+      OneOp("concat", {x, i32({2, 1}, {7, 8})}, DType::I32, {2, 4}).with("axis", number(1)).run() ==
+      Doubles{1, 2, 3, 7, 4, 5, 6, 8});
   OneOp halves("split", {i32({2, 2}, {1, 2, 3, 4})}, DType::I32, {2, 1}, 2);
   halves.with("axis", number(1));
   CHECK(halves.run(0) == Doubles{1, 3});
@@ -246,18 +303,21 @@ TEST_CASE("movement", "[reference]") {
 
 TEST_CASE("embedding tells an id outside its table", "[reference]") {
   const Tensor table = f32({3, 2}, {1, 2, 3, 4, 5, 6});
-  CHECK(OneOp("embedding", {table, i32({2}, {2, 0})}, DType::F32, {2, 2}).run() == Doubles{5, 6, 1, 2});
+  CHECK(OneOp("embedding", {table, i32({2}, {2, 0})}, DType::F32, {2, 2}).run() ==
+        Doubles{5, 6, 1, 2});
   OneOp bad("embedding", {table, i32({2}, {0, 3})}, DType::F32, {2, 2});
   bad.run();
-  CHECK(bad.status.message == "embedding 'o0' on rank 0: index 3 (element 1 of 'i1') is not in [0, 3)");
+  CHECK(bad.status.message ==
+        "embedding 'o0' on rank 0: index 3 (element 1 of 'i1') is not in [0, 3)");
 }
 
-// --- all ranks ----------------------------------------------------------------------------------------------------------------
+// --- all ranks ---------------------------------------------------------------
 
 namespace {
 
 // One collective on x[4] of 2 ranks: 1 2 3 4 and 10 20 30 40.
-std::vector<Doubles> collective(const std::string& kind, const Extents& out, std::map<std::string, ir::Attr> attrs = {}) {
+std::vector<Doubles> collective(const std::string& kind, const Extents& out,
+                                std::map<std::string, ir::Attr> attrs = {}) {
   GraphMaker g(2);
   const auto x = g.tensor("x", TensorKind::Input, DType::F32, {4});
   const auto y = g.tensor("y", TensorKind::Output, DType::F32, exprs(out));
@@ -274,14 +334,17 @@ using PerRank = std::vector<Doubles>;
 
 TEST_CASE("collectives", "[reference]") {
   CHECK(collective("allreduce", {4}) == PerRank{{11, 22, 33, 44}, {11, 22, 33, 44}});
-  CHECK(collective("allreduce", {4}, {{"reduce", attr(std::string("avg"))}})[1] == Doubles{5.5, 11, 16.5, 22});
-  CHECK(collective("allreduce", {4}, {{"reduce", attr(std::string("min"))}})[1] == Doubles{1, 2, 3, 4});
+  CHECK(collective("allreduce", {4}, {{"reduce", attr(std::string("avg"))}})[1] ==
+        Doubles{5.5, 11, 16.5, 22});
+  CHECK(collective("allreduce", {4}, {{"reduce", attr(std::string("min"))}})[1] ==
+        Doubles{1, 2, 3, 4});
   CHECK(collective("allgather", {8})[0] == Doubles{1, 2, 3, 4, 10, 20, 30, 40});
   CHECK(collective("reduce_scatter", {2}) == PerRank{{11, 22}, {33, 44}});
   CHECK(collective("alltoall", {4}) == PerRank{{1, 2, 10, 20}, {3, 4, 30, 40}});
   CHECK(collective("broadcast", {4}, {{"root", number(1)}})[0] == Doubles{10, 20, 30, 40});
   CHECK(collective("ring_shift", {4}) == PerRank{{10, 20, 30, 40}, {1, 2, 3, 4}});
-  CHECK(collective("ring_shift", {4}, {{"by", number(-2)}}) == PerRank{{1, 2, 3, 4}, {10, 20, 30, 40}});
+  CHECK(collective("ring_shift", {4}, {{"by", number(-2)}}) ==
+        PerRank{{1, 2, 3, 4}, {10, 20, 30, 40}});
 }
 
 TEST_CASE("a chain of neighbours runs although each rank waits for the one before", "[reference]") {
@@ -321,7 +384,8 @@ TEST_CASE("sends to oneself, tags, order, and ends that don't meet", "[reference
   g.graph.ops.pop_back();
   Reference unmatched(g.graph);
   REQUIRE(unmatched.set(0, x, f32({2}, {1, 2})).ok);
-  CHECK_THAT(unmatched.run({}).message, Contains("1 sends from rank 0 to rank 0 with tag 0 meet 0 receives"));
+  CHECK_THAT(unmatched.run({}).message,
+             Contains("1 sends from rank 0 to rank 0 with tag 0 meet 0 receives"));
 }
 
 TEST_CASE("states are kept between launches, and dims pack rows", "[reference]") {
@@ -333,24 +397,31 @@ TEST_CASE("states are kept between launches, and dims pack rows", "[reference]")
   const auto y = g.tensor("y", TensorKind::Output, DType::F32, {ir::Expr::var("tokens"), 1});
   g.op("kv_append", {"cache", "x"}, {"cache"}).attrs["at"] = expr("pos");
   auto& attention = g.op("attention", {"x", "cache", "cache"}, {"y"});
-  attention.attrs = {{"head_dim", number(1)}, {"causal", attr(true)}, {"length", expr("pos + tokens")}, {"scale", attr(0.0)}};
+  attention.attrs = {{"head_dim", number(1)},
+                     {"causal", attr(true)},
+                     {"length", expr("pos + tokens")},
+                     {"scale", attr(0.0)}};
   Reference reference(g.graph);
   REQUIRE(reference.set(0, x, f32({3, 1}, {1, 2, 3})).ok);
   REQUIRE(reference.run({{"pos", 0}}).message == "");
   check_near(reference.get(0, y).doubles(), {1, 1.5, 2});
   REQUIRE(reference.set(0, x, f32({1, 1}, {10})).ok);
-  CHECK_THAT(reference.run({{"pos", 3}}).message, Contains("'x' on rank 0 is [1,1], and this launch takes [3,1]"));
+  CHECK_THAT(reference.run({{"pos", 3}}).message,
+             Contains("'x' on rank 0 is [1,1], and this launch takes [3,1]"));
   REQUIRE(reference.run({{"pos", 3}, {"tokens", 1}}).message == "");
   check_near(reference.get(0, y).doubles(), {4});
   CHECK(reference.get(0, y).shape == Extents{1, 1});
   CHECK(reference.get(0, cache).doubles() == Doubles{1, 2, 3, 10, 0, 0});
 
   CHECK_THAT(reference.run({{"tokens", 1}}).message, Contains("scalar 'pos' has no value"));
-  CHECK_THAT(reference.run({{"tokens", 1}, {"pos", 6}}).message, Contains("scalar 'pos' is 6, outside [0, 6)"));
-  CHECK_THAT(reference.run({{"tokens", 4}, {"pos", 0}}).message, Contains("dim 'tokens' is 4, outside 1 to 3"));
+  CHECK_THAT(reference.run({{"tokens", 1}, {"pos", 6}}).message,
+             Contains("scalar 'pos' is 6, outside [0, 6)"));
+  CHECK_THAT(reference.run({{"tokens", 4}, {"pos", 0}}).message,
+             Contains("dim 'tokens' is 4, outside 1 to 3"));
   CHECK_THAT(reference.run({{"q", 4}, {"pos", 0}}).message, Contains("no dim or scalar 'q'"));
   REQUIRE(reference.set(0, x, f32({3, 1}, {1, 2, 3})).ok);
-  CHECK_THAT(reference.run({{"pos", 5}}).message, Contains("kv_append 'cache' on rank 0: rows 5 to 8 are outside"));
+  CHECK_THAT(reference.run({{"pos", 5}}).message,
+             Contains("kv_append 'cache' on rank 0: rows 5 to 8 are outside"));
   CHECK(reference.get(0, cache).doubles() == Doubles{1, 2, 3, 10, 0, 0});
 }
 
@@ -389,7 +460,8 @@ TEST_CASE("binding the wrong thing is refused", "[reference]") {
   const auto y = g.tensor("y", TensorKind::Output, DType::F32, {2, 2});
   g.op("copy", {"x"}, {"y"});
   Reference reference(g.graph);
-  CHECK_THAT(reference.set(0, x, f32({2, 3}, Doubles(6))).message, Contains("'x' is f32[2,2], not f32[2,3]"));
+  CHECK_THAT(reference.set(0, x, f32({2, 3}, Doubles(6))).message,
+             Contains("'x' is f32[2,2], not f32[2,3]"));
   CHECK_THAT(reference.set(0, x, i32({2, 2}, Doubles(4))).message, Contains("not i32[2,2]"));
   CHECK_THAT(reference.set(0, y, f32({2, 2}, Doubles(4))).message, Contains("not an input"));
   CHECK_THAT(reference.run({}).message, Contains("'x' is not bound on rank 0"));

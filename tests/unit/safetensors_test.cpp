@@ -1,10 +1,10 @@
 #include "runtime/reference/safetensors.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-
-#include <unistd.h>
 
 #include "tests/catch.h"
 
@@ -15,7 +15,8 @@ using test::Contains;
 namespace {
 
 struct Folder {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / ("maco_safetensors_" + std::to_string(getpid()));
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("maco_safetensors_" + std::to_string(getpid()));
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
   std::string file(const std::string& name) const { return (path / name).string(); }
@@ -44,10 +45,12 @@ TEST_CASE("what is written is read back", "[safetensors]") {
   Folder folder;
   const std::string name = folder.file("a.safetensors");
   std::vector<Tensor> tensors;
-  for (ir::DType t : ir::kAllDTypes) tensors.push_back(Tensor::of(t, {2, 3}, {1, 2, 0.5, 4, 100, 0}));
+  for (ir::DType t : ir::kAllDTypes)
+    tensors.push_back(Tensor::of(t, {2, 3}, {1, 2, 0.5, 4, 100, 0}));
   tensors.push_back(Tensor::of(ir::DType::BF16, {1, 2, 1, 2}, {1, 2, 3, 4}));
   std::vector<std::pair<std::string, const Tensor*>> named;
-  for (size_t i = 0; i < tensors.size(); ++i) named.emplace_back("layers." + std::to_string(i) + ".w", &tensors[i]);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    named.emplace_back("layers." + std::to_string(i) + ".w", &tensors[i]);
   REQUIRE(write_safetensors(name, named).ok);
   SafetensorsFile f;
   REQUIRE(f.open(name).message == "");
@@ -59,7 +62,8 @@ TEST_CASE("what is written is read back", "[safetensors]") {
     CHECK(back == *tensor);
   }
   CHECK(f.find("layers.9.w") == nullptr);
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);  // no temporary file is left
+  // no temporary file is left
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
 }
 
 TEST_CASE("a file that can't be written leaves nothing", "[safetensors]") {
@@ -75,10 +79,13 @@ TEST_CASE("a file that can't be written leaves nothing", "[safetensors]") {
 TEST_CASE("dtypes that MACO lacks are told only when asked for", "[safetensors]") {
   Folder folder;
   SafetensorsFile f;
-  REQUIRE(f.open(folder.raw(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},
+  REQUIRE(
+      f
+          .open(folder.raw(
+              R"({"__metadata__":{"format":"pt"},"a":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},
                                 "b":{"dtype":"U8","shape":[],"data_offsets":[16,17]}}   )",
-                            17))
-              .message == "");
+              17))
+          .message == "");
   Tensor t;
   CHECK_THAT(f.read(*f.find("a"), t).message, Contains("tensor 'a' is I64"));
   CHECK(f.read(*f.find("b"), t).ok);
@@ -88,28 +95,39 @@ TEST_CASE("dtypes that MACO lacks are told only when asked for", "[safetensors]"
 TEST_CASE("files that are wrong are refused with the reason", "[safetensors]") {
   Folder folder;
   const auto entry = [](const std::string& name, const std::string& shape, int begin, int end) {
-    return "\"" + name + R"(":{"dtype":"F32","shape":)" + shape + ",\"data_offsets\":[" + std::to_string(begin) + "," +
-           std::to_string(end) + "]}";
+    return "\"" + name + R"(":{"dtype":"F32","shape":)" + shape + ",\"data_offsets\":[" +
+           std::to_string(begin) + "," + std::to_string(end) + "]}";
   };
   CHECK_THAT(open_error(folder.file("none")), Contains("cannot be opened"));
   CHECK_THAT(open_error(folder.path.string()), Contains("is not a file"));
   CHECK_THAT(open_error(folder.bytes("short")), Contains("it has no header"));
-  CHECK_THAT(open_error(folder.bytes(std::string(8, '\xff') + "{}")), Contains("is no safetensors file"));
-  CHECK_THAT(open_error(folder.bytes(std::string("\x40\0\0\0\0\0\0\0{}", 10))), Contains("is cut off"));
+  CHECK_THAT(open_error(folder.bytes(std::string(8, '\xff') + "{}")),
+             Contains("is no safetensors file"));
+  CHECK_THAT(open_error(folder.bytes(std::string("\x40\0\0\0\0\0\0\0{}", 10))),
+             Contains("is cut off"));
   CHECK_THAT(open_error(folder.raw("[1]", 0)), Contains("no JSON object"));
   CHECK_THAT(open_error(folder.raw("{\"a\":", 0)), Contains("no JSON object"));
   CHECK_THAT(open_error(folder.raw("{\"a\":1}", 0)), Contains("tensor 'a': it must have"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 8) + "}", 4)), Contains("is cut off: tensor 'a'"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 8) + "}", 9)), Contains("1 bytes after the last"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 12) + "}", 12)), Contains("F32[2] takes 8 bytes, and it has 12"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[-2]", 0, 8) + "}", 8)), Contains("something other than an extent"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[4611686018427387904]", 0, 8) + "}", 8)), Contains("too large"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[0]", 8, 0) + "}", 8)), Contains("before it begins"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 8) + "," + entry("b", "[2]", 4, 12) + "}", 12)),
+  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 8) + "}", 4)),
+             Contains("is cut off: tensor 'a'"));
+  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 8) + "}", 9)),
+             Contains("1 bytes after the last"));
+  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 12) + "}", 12)),
+             Contains("F32[2] takes 8 bytes, and it has 12"));
+  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[-2]", 0, 8) + "}", 8)),
+             Contains("something other than an extent"));
+  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[4611686018427387904]", 0, 8) + "}", 8)),
+             Contains("too large"));
+  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[0]", 8, 0) + "}", 8)),
+             Contains("before it begins"));
+  CHECK_THAT(open_error(folder.raw(
+                 "{" + entry("a", "[2]", 0, 8) + "," + entry("b", "[2]", 4, 12) + "}", 12)),
              Contains("tensor 'b' overlaps"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 8) + "," + entry("b", "[2]", 12, 20) + "}", 20)),
+  CHECK_THAT(open_error(folder.raw(
+                 "{" + entry("a", "[2]", 0, 8) + "," + entry("b", "[2]", 12, 20) + "}", 20)),
              Contains("4 bytes before tensor 'b'"));
-  CHECK_THAT(open_error(folder.raw("{" + entry("a", "[2]", 0, 8) + "," + entry("a", "[2]", 0, 8) + "}", 8)),
+  CHECK_THAT(open_error(folder.raw(
+                 "{" + entry("a", "[2]", 0, 8) + "," + entry("a", "[2]", 0, 8) + "}", 8)),
              Contains("names 'a' twice"));
 }
 

@@ -94,10 +94,11 @@ TEST_CASE("values that can't be computed or don't fit name the rank") {
 
 TEST_CASE("a report is told in the names of the graph") {
   const ir::Manifest m = example();
-  CHECK(explain_report(m, 0, report(kWaitLocal), 30000) ==
-        "rank 0, SM 3: task 'down' (matmul) tile 5 waited 30 s without progress for event 'h tile 5' "
-        "(local event 12): "
-        "expected 4294967290, seen 4294967289");
+  CHECK(
+      explain_report(m, 0, report(kWaitLocal), 30000) ==
+      "rank 0, SM 3: task 'down' (matmul) tile 5 waited 30 s without progress for event 'h tile 5' "
+      "(local event 12): "
+      "expected 4294967290, seen 4294967289");
   CHECK(explain_report(m, 0, report(kWaitPeer), 250) ==
         "rank 0, SM 3: task 'down' (matmul) tile 5 waited 250 ms without progress for rank 1's "
         "event 'y.arrived.12' "
@@ -113,7 +114,8 @@ TEST_CASE("a report is told in the names of the graph") {
   Report stopped = report(kWaitPacket);
   stopped.stopped_by = 1 + 1;
   CHECK(explain_report(m, 0, stopped) ==
-        "rank 0, SM 3: stopped by rank 1 while task 'down' (matmul) tile 5 waited for rank 1's packets "
+        "rank 0, SM 3: stopped by rank 1 while task 'down' (matmul) tile 5 waited for rank 1's "
+        "packets "
         "of 'down' (operand 12): expected 4294967290, seen 4294967289");
   stopped.stopped_by = 2 + 1;
   CHECK_THAT(explain_report(m, 0, stopped), Contains("stopped by the host while task 'down'"));

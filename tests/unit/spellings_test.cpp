@@ -99,18 +99,12 @@ class RandomText {
       case 1:
         call = fmt::format("add({}, value = {}", a, pick({"1", "0.5", "1e-5", "-3", "2.5e+20"}));
         break;
-      case 2:
-        call = fmt::format("mul({}, {}", a, b);
-        break;
+      case 2: call = fmt::format("mul({}, {}", a, b); break;
       case 3:
         call = fmt::format("allreduce({}, reduce = {}", a, pick({"sum", "max", "avg"}));
         break;
-      case 4:
-        call = fmt::format("gelu({}, approximate = tanh", a);
-        break;
-      case 5:
-        call = fmt::format("maximum({}, {}", a, b);
-        break;
+      case 4: call = fmt::format("gelu({}, approximate = tanh", a); break;
+      case 5: call = fmt::format("maximum({}, {}", a, b); break;
       default:
         call = two ? fmt::format("ring_shift({}, by = world - 1", a) : fmt::format("tanh({}", a);
         break;

@@ -59,8 +59,8 @@ TEST_CASE("a scope that reaches both ends is accepted") {
     CHECK(verdict(with(kExchange, "done local", std::string("done local scope=") + scope)) == "");
   CHECK(verdict(with(kExchange, "arrived peer", "arrived peer scope=sys")) == "");
   // An event of peers that stays on its rank: one GPU.
-  std::string own = with(with(kExchange, "arrived to others", "arrived to self"), "arrived from others",
-                         "arrived from self");
+  std::string own = with(with(kExchange, "arrived to others", "arrived to self"),
+                         "arrived from others", "arrived from self");
   own = with(with(own, "on=others", "on=self"), "arrived peer", "arrived peer scope=gpu");
   CHECK(verdict(own) == "");
 }
@@ -79,8 +79,8 @@ TEST_CASE("an event between ranks that reaches one GPU is refused, with both end
              Contains(reason));
   // By name or by distance.
   for (const char* ranks : {"all", "shift(1)"})
-    CHECK_THAT(verdict(with(with(with(kExchange, "arrived peer", "arrived peer scope=gpu"), "to others",
-                                 std::string("to ") + ranks),
+    CHECK_THAT(verdict(with(with(with(kExchange, "arrived peer", "arrived peer scope=gpu"),
+                                 "to others", std::string("to ") + ranks),
                             "from others", std::string("from ") + ranks)),
                Contains("scope: event 'arrived' reaches one GPU only"));
 }
@@ -106,11 +106,12 @@ TEST_CASE("a relaxed signal or wait is refused by what may be seen too early") {
        "exchange 'y' (combine) tile 0 (rank 0) may read slots[0:2, 0:32] as it was before "
        "exchange 'y' (put) tile 0 (rank 1) wrote there"},
   };
-  for (const Case& c : cases) CHECK_THAT(verdict(with(kExchange, c.from, c.to)), Contains(c.reason));
+  for (const Case& c : cases)
+    CHECK_THAT(verdict(with(kExchange, c.from, c.to)), Contains(c.reason));
 
   // Nothing in common, but an order all the same.
-  const std::string after =
-      with(kExchange, "write y[0:4, 0:8]; wait summed", "write y[0:4, 0:8]; wait summed, relaxed done");
+  const std::string after = with(kExchange, "write y[0:4, 0:8]; wait summed",
+                                 "write y[0:4, 0:8]; wait summed, relaxed done");
   CHECK_THAT(verdict(after),
              Contains("scope: silu 'out' tile 0 waits for event 'done' without an acquire: silu "
                       "'out' tile 0 (rank 0) may not see what came before matmul 'down' tile 0 "

@@ -118,9 +118,8 @@ TEST_CASE("a write to a peer that nobody signals is a race") {
                                      "slots[0:2, 0:32]: nothing orders the two"));
   CHECK_THAT(
       verdict(with(kSum, "; signal arrived to others", "")),
-      Contains(
-          "count: exchange 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
-          "1, which never signals it there"));
+      Contains("count: exchange 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
+               "1, which never signals it there"));
   CHECK_THAT(
       verdict(with(kSum, "signal arrived to others", "signal arrived to others, arrived to all")),
       Contains("which signals it 2 times a launch"));
@@ -129,9 +128,8 @@ TEST_CASE("a write to a peer that nobody signals is a race") {
 TEST_CASE("ranks that leave out a task that others wait for are refused") {
   CHECK_THAT(
       verdict(with(kSum, "sm=2 place=0:", "sm=2 place=0 ranks=0x1:")),
-      Contains(
-          "count: exchange 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
-          "1, which never signals it there"));
+      Contains("count: exchange 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
+               "1, which never signals it there"));
   // Of a local event they still signal.
   CHECK_THAT(verdict(with(kSum, "t1 c0#1 compute sm=1 place=0:",
                           "t1 c0#1 compute sm=1 place=0 ranks=0x1:")) +

@@ -130,16 +130,13 @@ std::string fault(const ir::Program& p, const Witness& w) {
   for (size_t i = 0; i < w.schedule.size(); ++i)
     if (!run.run(w.schedule[i])) return "step " + std::to_string(i) + " can't run";
   switch (w.claim) {
-    case Claim::Race:
-      return run.ready(w.first) && run.ready(w.second) ? "" : "not both are ready";
+    case Claim::Race: return run.ready(w.first) && run.ready(w.second) ? "" : "not both are ready";
     case Claim::Order:
       for (const Instance i : w.schedule)
         if (i == w.first) return "the first has ended";
       return run.ready(w.second) ? "" : "the second isn't ready";
-    case Claim::Unseen:
-      return "";
-    case Claim::Deadlock:
-      break;
+    case Claim::Unseen: return "";
+    case Claim::Deadlock: break;
   }
   const std::vector<Instance> standing = run.standing();
   for (const Instance i : standing)

@@ -1,5 +1,6 @@
-// What an executor (runtime/cpu/executor.h) gives to each context in which kernel code runs: one for each warp role of each CTA of
-// each rank. Part of every compiled kernel and of the runtime that loads it.
+// What an executor (runtime/cpu/executor.h) gives to each context in which kernel code runs: one
+// for each warp role of each CTA of each rank. Part of every compiled kernel and of the runtime
+// that loads it.
 #pragma once
 
 #include <cmath>
@@ -9,7 +10,7 @@
 namespace maco_cpu {
 
 struct Context {
-  char* memory = nullptr;  // the CTA's shared memory, zero at the start of a launch
+  char* memory = nullptr;           // the CTA's shared memory, zero at the start of a launch
   int rank = 0, cta = 0, role = 0;  // role 0: consumer, 1: loader
   /// Nanoseconds; may be virtual.
   std::uint64_t (*now)(Context*) = nullptr;
@@ -20,7 +21,8 @@ struct Context {
   void (*changed)(Context*, const void* word) = nullptr;
   /// A task begins (before its waits) or ends.
   void (*task)(Context*, int place, bool begins) = nullptr;
-  /// Only in kernels compiled with MACO_CHECK_ACCESS: an op touches memory of a tensor, the arena or a slot.
+  /// Only in kernels compiled with MACO_CHECK_ACCESS: an op touches memory of a tensor, the arena
+  /// or a slot.
   void (*access)(Context*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
 };
 

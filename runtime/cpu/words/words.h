@@ -1,5 +1,6 @@
-// The machine's words on a host: runtime/device/words.cuh has the same for a GPU, and says what each means. Included before kernel.cu.
-// A context runs as one lane, so collective words are no-ops; the executor is told where contexts wait and signal.
+// The machine's words on a host: runtime/device/words.cuh has the same for a GPU, and says what
+// each means. Included before kernel.cu. A context runs as one lane, so collective words are
+// no-ops; the executor is told where contexts wait and signal.
 
 #define MACO_CPU 1
 
@@ -15,11 +16,16 @@
 #ifndef MACO_CPU_ENTER
 #define MACO_CPU_ENTER
 namespace maco_cpu {
-// The context that this thread runs; an executor with fibres changes it under the words that call it, which put it back.
+// The context that this thread runs; an executor with fibres changes it under the words that call
+// it, which put it back.
 static thread_local Context* current = nullptr;
 }  // namespace maco_cpu
-extern "C" __attribute__((visibility("default"))) void maco_cpu_enter(maco_cpu::Context* context) { maco_cpu::current = context; }
-extern "C" __attribute__((visibility("default"))) int maco_cpu_interface() { return maco_cpu::kInterface; }
+extern "C" __attribute__((visibility("default"))) void maco_cpu_enter(maco_cpu::Context* context) {
+  maco_cpu::current = context;
+}
+extern "C" __attribute__((visibility("default"))) int maco_cpu_interface() {
+  return maco_cpu::kInterface;
+}
 #endif
 
 namespace maco {
@@ -31,7 +37,7 @@ using u64 = unsigned long long;
 using i32 = int;
 using i64 = long long;
 
-// ---- who runs ----------------------------------------------------------------------------------------------------------------
+// ---- who runs ---------------------------------------------------------------
 
 constexpr int kLanes = 1;
 constexpr int kWarpLanes = 1;
@@ -49,7 +55,7 @@ MACO_FN int grid_lane() { return 0; }
 MACO_FN int grid_lanes() { return 1; }
 MACO_FN char* cta_memory() { return maco_cpu::current->memory; }
 
-// ---- barriers, votes, shuffles -----------------------------------------------------------------------------------------------
+// ---- barriers, votes, shuffles ----------------------------------------------
 
 MACO_FN void cta_sync() {}
 MACO_FN bool cta_any(bool value) { return value; }
@@ -60,7 +66,7 @@ MACO_FN void start_sync() {}
 MACO_FN float shuffle_xor(float value, int) { return value; }
 MACO_FN i32 shuffle_xor(i32 value, int) { return value; }
 
-// ---- arithmetic --------------------------------------------------------------------------------------------------------------
+// ---- arithmetic -------------------------------------------------------------
 
 MACO_FN float fexp(float x) { return std::exp(x); }
 MACO_FN float ftanh(float x) { return std::tanh(x); }
@@ -84,7 +90,7 @@ MACO_FN float float_of(u32 x) {
   return r;
 }
 
-// ---- conversions: numbers.cuh does them by bits ------------------------------------------------------------------------------
+// ---- conversions: numbers.cuh does them by bits -----------------------------
 
 constexpr bool kHasF16 = false;
 constexpr bool kHasBf16 = false;
@@ -95,7 +101,7 @@ MACO_FN u16 float_to_bf16(float) { return 0; }
 MACO_FN u8 float_to_e4m3(float) { return 0; }
 MACO_FN u8 float_to_e5m2(float) { return 0; }
 
-// ---- calls of the executor ---------------------------------------------------------------------------------------------------
+// ---- calls of the executor --------------------------------------------------
 
 namespace host {
 inline void changing(const void* word) {
@@ -118,7 +124,7 @@ inline void touch(const void* address, u64 bytes, bool writes) {
 }
 }  // namespace host
 
-// ---- global memory -----------------------------------------------------------------------------------------------------------
+// ---- global memory ----------------------------------------------------------
 
 template <class T, int N>
 struct alignas(sizeof(T) * N) Vec {
@@ -158,11 +164,12 @@ MACO_FN void peer_store_vec(T* p, Vec<T, N> v) {
 }
 template <class T>
 MACO_FN T table_load(const T* p) {
-  static_assert(sizeof(T) == 16 || sizeof(T) == 8 || sizeof(T) == 4, "rows of tables are 4, 8 or 16 bytes");
+  static_assert(sizeof(T) == 16 || sizeof(T) == 8 || sizeof(T) == 4,
+                "rows of tables are 4, 8 or 16 bytes");
   return *p;
 }
 
-// ---- flags -------------------------------------------------------------------------------------------------------------------
+// ---- flags ------------------------------------------------------------------
 
 MACO_FN u32 load_acquire_gpu(const u32* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 MACO_FN u32 load_acquire_sys(const u32* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
@@ -201,7 +208,7 @@ MACO_FN u64 packet_load(const u64* slot) {
   return __atomic_load_n(slot, __ATOMIC_RELAXED);
 }
 
-// ---- waiting -----------------------------------------------------------------------------------------------------------------
+// ---- waiting ----------------------------------------------------------------
 
 MACO_FN u64 now_ns() { return maco_cpu::current->now(maco_cpu::current); }
 MACO_FN void pause_for(const void* word, u32 spins) {
@@ -211,18 +218,22 @@ MACO_FN void pause_for(const void* word, u32 spins) {
 }
 constexpr u32 kSpinsPerLook = 1;
 
-// ---- the loader's copies -----------------------------------------------------------------------------------------------------
+// ---- the loader's copies ----------------------------------------------------
 
 MACO_FN void copy16(void* to, const void* from) {
   host::touch(from, 16, false);
   std::memcpy(to, from, 16);
 }
 MACO_FN void landing_init(u64*) {}
-MACO_FN void landing_arrive(u64* landing, u32 round) { store_release_cta((u32*)landing, round + 1); }
-MACO_FN bool landed(const u64* landing, u32 round) { return (i32)(load_acquire_cta((const u32*)landing) - (round + 1)) >= 0; }
+MACO_FN void landing_arrive(u64* landing, u32 round) {
+  store_release_cta((u32*)landing, round + 1);
+}
+MACO_FN bool landed(const u64* landing, u32 round) {
+  return (i32)(load_acquire_cta((const u32*)landing) - (round + 1)) >= 0;
+}
 MACO_FN void copies_drain() {}
 
-// ---- hooks of the debug modes ------------------------------------------------------------------------------------------------
+// ---- hooks of the debug modes -----------------------------------------------
 
 MACO_FN void trace_task_begin(int place) {
   maco_cpu::Context* self = maco_cpu::current;

@@ -1,15 +1,18 @@
 // attention: softmax(q k^T * scale) v for BQ query rows of one head, with an online softmax in f32.
 //
-// The warps take blocks of 32 keys in turn, whatever the length and the rows of the tile are, and merge what they found at the end:
-// a row has the same bits in every tile. Within a block a lane has a key for the scores and some columns for the sum over values.
+// The warps take blocks of 32 keys in turn, whatever the length and the rows of the tile are, and
+// merge what they found at the end: a row has the same bits in every tile. Within a block a lane
+// has a key for the scores and some columns for the sum over values.
 // Needs rows.cuh.
 
 namespace maco::ops {
 
-constexpr int kKeys = 32;                // keys of a block
-constexpr float kLeast = -3.4028235e38f; // below every score: with it no infinity has to be told apart
+constexpr int kKeys = 32;  // keys of a block
+// below every score: with it no infinity has to be told apart
+constexpr float kLeast = -3.4028235e38f;
 
-// Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: Q, K, V, Y, rows, length, HQ, HKV, D, BQ, causal, scale.
+// Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: Q, K, V, Y, rows, length, HQ, HKV, D, BQ,
+// causal, scale.
 template <class C>
 struct Attention {
   using Q = typename C::Q;
@@ -23,10 +26,13 @@ struct Attention {
   static constexpr int kParts = kWarpLanes == 1 ? 8 : 1;
   static constexpr int kBatch = kWarpLanes == 1 ? 1 : 8;  // loads in flight in a lane
   // Columns go to lanes in units of kUnit.
-  static constexpr int kUnit = vector_width(D % kWarpLanes == 0 ? D / kWarpLanes : 1, sizeof(V), kWarpLanes == 1 ? 16 : 4 * sizeof(V));
+  static constexpr int kUnit = vector_width(D % kWarpLanes == 0 ? D / kWarpLanes : 1, sizeof(V),
+                                            kWarpLanes == 1 ? 16 : 4 * sizeof(V));
   static constexpr int kUnits = (int)((D / kUnit + kWarpLanes - 1) / kWarpLanes);
-  static_assert((BQ * D + kWarps * BQ * kKeys) * 4 <= kScratchBytes, "queries and scores fit in the scratch memory");
-  static_assert((2 * kWarps * BQ + kWarps * kWarpLanes * kUnit) * 4 <= kScratchBytes, "partial results fit in the scratch memory");
+  static_assert((BQ * D + kWarps * BQ * kKeys) * 4 <= kScratchBytes,
+                "queries and scores fit in the scratch memory");
+  static_assert((2 * kWarps * BQ + kWarps * kWarpLanes * kUnit) * 4 <= kScratchBytes,
+                "partial results fit in the scratch memory");
 
   Context& ctx;
   const Args& args;
@@ -36,10 +42,12 @@ struct Attention {
   const V* values;
   float* q;        // the queries
   float* weights;  // of the block's keys, by row
-  // What the lane has found so far of each row: the largest score, the sum of weights relative to it, and that of weighed values.
+  // What the lane has found so far of each row: the largest score, the sum of weights relative to
+  // it, and that of weighed values.
   float top[BQ], total[BQ], sum[BQ][kUnits][kUnit];
 
-  MACO_FN Attention(Context& context, const Args& arguments, u32 tile) : ctx(context), args(arguments) {
+  MACO_FN Attention(Context& context, const Args& arguments, u32 tile)
+      : ctx(context), args(arguments) {
     head = tile % C::HQ;
     first = (i64)(tile / C::HQ) * BQ;
     const i64 all = C::rows::get(ctx);
@@ -58,7 +66,8 @@ struct Attention {
   MACO_FN void stage_queries() {
     for (i64 i = lane(); i < BQ * D; i += kLanes) {
       const i64 r = i / D, d = i % D;
-      q[i] = r < rows ? to_acc(gload(args.ptr<const Q>(0) + (first + r) * C::HQ * D + head * D + d)) : 0.0f;
+      q[i] = r < rows ? to_acc(gload(args.ptr<const Q>(0) + (first + r) * C::HQ * D + head * D + d))
+                      : 0.0f;
     }
   }
   MACO_FN void clear() {
@@ -94,7 +103,8 @@ struct Attention {
               for (int r = 0; r < BQ; ++r) {
                 MACO_UNROLL
                 for (int e = 0; e < kKeyVec; ++e)
-                  part[r][e % kParts] = ffma(q[r * D + d + b * kKeyVec + e], to_acc(k[b].v[e]), part[r][e % kParts]);
+                  part[r][e % kParts] =
+                      ffma(q[r * D + d + b * kKeyVec + e], to_acc(k[b].v[e]), part[r][e % kParts]);
               }
             }
           }
@@ -109,7 +119,8 @@ struct Attention {
     }
   }
 
-  // Turns scores into weights, relative to the largest score so far; what was summed before is brought down to that.
+  // Turns scores into weights, relative to the largest score so far; what was summed before is
+  // brought down to that.
   MACO_FN void weigh_keys(i64 begin, int count, const float (&score)[kKeysALane][BQ]) {
     MACO_UNROLL
     for (int r = 0; r < BQ; ++r) {
@@ -158,7 +169,8 @@ struct Attention {
               if (j + b < count && (!C::causal || begin + j + b < limit(r))) {
                 const float weight = weights[r * kKeys + j + b];
                 MACO_UNROLL
-                for (int e = 0; e < kUnit; ++e) sum[r][u][e] = ffma(weight, to_acc(v[b].v[e]), sum[r][u][e]);
+                for (int e = 0; e < kUnit; ++e)
+                  sum[r][u][e] = ffma(weight, to_acc(v[b].v[e]), sum[r][u][e]);
               }
             }
           }
@@ -167,7 +179,8 @@ struct Attention {
     }
   }
 
-  // Merges what the warps have, each weighed by how its maximum compares to that of all, and stores it.
+  // Merges what the warps have, each weighed by how its maximum compares to that of all, and stores
+  // it.
   MACO_FN void merge() {
     float* tops = (float*)ctx.scratch();
     float* totals = tops + kWarps * BQ;
@@ -185,19 +198,22 @@ struct Attention {
       if (r < rows) {
         float high = kLeast, whole = 0;
         for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * BQ + r]);
-        for (int w = 0; w < kWarps; ++w) whole = fadd(whole, fmul(totals[w * BQ + r], fexp(fsub(tops[w * BQ + r], high))));
+        for (int w = 0; w < kWarps; ++w)
+          whole = fadd(whole, fmul(totals[w * BQ + r], fexp(fsub(tops[w * BQ + r], high))));
         const float own = fexp(fsub(top[r], high));
         MACO_UNROLL
         for (int u = 0; u < kUnits; ++u) {
           MACO_UNROLL
-          for (int e = 0; e < kUnit; ++e) parts[(warp() * kWarpLanes + warp_lane()) * kUnit + e] = fmul(sum[r][u][e], own);
+          for (int e = 0; e < kUnit; ++e)
+            parts[(warp() * kWarpLanes + warp_lane()) * kUnit + e] = fmul(sum[r][u][e], own);
           cta_sync();
           for (int i = lane(); i < kWarpLanes * kUnit; i += kLanes) {
             const i64 d = (i64)u * kWarpLanes * kUnit + i;
             float value = 0;
             for (int w = 0; w < kWarps; ++w) value = fadd(value, parts[w * kWarpLanes * kUnit + i]);
             if (d < D)
-              gstore(args.ptr<Y>(3) + (first + r) * C::HQ * D + head * D + d, from_acc<Y>(limit(r) > 0 ? fdiv(value, whole) : 0.0f));
+              gstore(args.ptr<Y>(3) + (first + r) * C::HQ * D + head * D + d,
+                     from_acc<Y>(limit(r) > 0 ? fdiv(value, whole) : 0.0f));
           }
           cta_sync();
         }

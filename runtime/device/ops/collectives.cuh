@@ -1,8 +1,12 @@
-// collectives.cuh: a tile to peers' slots (put), the reduction of what arrived (combine), an arrived tile to a tensor (take).
+// collectives.cuh: a tile to peers' slots (put), the reduction of what arrived (combine), an
+// arrived tile to a tensor (take).
 //
-// C: W world; T tiles of a block; cols, rows of a block; BR x BC a tile; across tiles a row of tiles; stride elements of a tile in a slot row;
-//    mode, peer: which peer (compiler/ops/collectives.cpp); blocked: the tensor's rows begin at the peer's index times rows, own_blocked:
-//    at this rank's; slot_div: tile t lies at t / slot_div in its slot row; source_rows: a slot row for each source; packets: a flag in every 8 bytes.
+// C: W world; T tiles of a block; cols, rows of a block; BR x BC a tile; across tiles a row of
+// tiles; stride elements of a tile in a slot row;
+//    mode, peer: which peer (compiler/ops/collectives.cpp); blocked: the tensor's rows begin at the
+//    peer's index times rows, own_blocked:
+//    at this rank's; slot_div: tile t lies at t / slot_div in its slot row; source_rows: a slot row
+//    for each source; packets: a flag in every 8 bytes.
 // Operands: put (x, slots); combine (x, slots, y[, slots of the result]); take (slots or x, y).
 
 namespace maco {
@@ -61,10 +65,13 @@ MACO_FN u64* packet_slot(T* slots, i64 row, i64 at) {
   return reinterpret_cast<u64*>(slots) + (row * slot_row_elements<C>() + at) / PacketOf<T>::kCount;
 }
 
-// Elements that one access moves: 16 bytes' worth where every tile and row begins on such a boundary, else one.
+// Elements that one access moves: 16 bytes' worth where every tile and row begins on such a
+// boundary, else one.
 template <class C, class T>
 MACO_FN constexpr int tile_vector() {
-  return (C::cols * i64(sizeof(T)) % 16 == 0 && C::BC * i64(sizeof(T)) % 16 == 0) ? 16 / int(sizeof(T)) : 1;
+  return (C::cols * i64(sizeof(T)) % 16 == 0 && C::BC * i64(sizeof(T)) % 16 == 0)
+             ? 16 / int(sizeof(T))
+             : 1;
 }
 
 template <class C>
@@ -85,7 +92,8 @@ MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
         if (i * kCount + k < box.count()) bits.v[k] = gload(x + box.element(i * kCount + k));
       for (int p = 0; p < peers; ++p) {
         const int to = (first + p) % int(C::W);
-        packet_store(packet_slot<C>(args.template peer<X>(1, to), row, box.at) + i, bits.word, ctx.packet_flag);
+        packet_store(packet_slot<C>(args.template peer<X>(1, to), row, box.at) + i, bits.word,
+                     ctx.packet_flag);
       }
     }
     return;
@@ -95,7 +103,8 @@ MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
     const auto v = gload_vec<kVec>(x + box.element(i * kVec));
     for (int p = 0; p < peers; ++p) {
       const int to = (first + p) % int(C::W);
-      peer_store_vec<kVec>(args.template peer<X>(1, to) + row * slot_row_elements<C>() + box.at + i * kVec, v);
+      peer_store_vec<kVec>(
+          args.template peer<X>(1, to) + row * slot_row_elements<C>() + box.at + i * kVec, v);
     }
   }
 }
@@ -137,7 +146,8 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
       for (int s = 0; s < int(C::W); ++s) {
         if (s == ctx.rank()) continue;
         typename PacketOf<X>::Bits bits;
-        if (!poll_packet(ctx, packet_slot<C>(slots, s, box.at) + i, ctx.epoch(), bits.word, 1, s)) return;
+        if (!poll_packet(ctx, packet_slot<C>(slots, s, box.at) + i, ctx.epoch(), bits.word, 1, s))
+          return;
         for (int k = 0; k < kCount; ++k) arrived[s][k] = bits.v[k];
       }
     } else {
@@ -169,14 +179,16 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
       }
     }
     if constexpr (C::forward && C::forward_packets) {
-      // Results travel in packets of their own type; X and Y have the same number of elements a packet here.
+      // Results travel in packets of their own type; X and Y have the same number of elements a
+      // packet here.
       static_assert(PacketOf<X>::kCount == PacketOf<Y>::kCount, "packets of the sum");
       typename PacketOf<Y>::Bits bits;
       for (int k = 0; k < kCount; ++k)
         if (i * kCount + k < box.count()) bits.v[k] = result[k];
       for (int p = 1; p < int(C::W); ++p) {
         const int to = (ctx.rank() + p) % int(C::W);
-        u64* out = reinterpret_cast<u64*>(args.template peer<Y>(3, to)) + i64(tile) * C::stride / kCount + i;
+        u64* out = reinterpret_cast<u64*>(args.template peer<Y>(3, to)) +
+                   i64(tile) * C::stride / kCount + i;
         packet_store(out, bits.word, ctx.packet_flag);
       }
     }
@@ -207,9 +219,12 @@ MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
     const i64 n = (box.count() + kCount - 1) / kCount;
     for (i64 i = lane(); i < n; i += kLanes) {
       typename PacketOf<X>::Bits bits;
-      if (!poll_packet(ctx, packet_slot<C>(from, row, box.at) + i, ctx.epoch(), bits.word, 0, source)) return;
+      if (!poll_packet(ctx, packet_slot<C>(from, row, box.at) + i, ctx.epoch(), bits.word, 0,
+                       source))
+        return;
       for (int k = 0; k < kCount; ++k)
-        if (i * kCount + k < box.count()) gstore(y + box.element(i * kCount + k), convert<Y>(bits.v[k]));
+        if (i * kCount + k < box.count())
+          gstore(y + box.element(i * kCount + k), convert<Y>(bits.v[k]));
     }
   } else {
     constexpr int kVec = tile_vector<C, X>();

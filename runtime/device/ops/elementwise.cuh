@@ -1,8 +1,10 @@
 // elementwise.cuh: y = f(x0, x1, ...) element by element, for one op or for several fused ones.
 // Needs vectors.cuh
 //
-// C: operands: Operands<...>, how each operand follows the result; Y; rows, N; BM x BN a tile; V elements at once; runs: a tile is
-//    one run of elements (its vectors may cross rows); moves: y is x0, bit by bit; apply(v0, v1, ...): an element, not yet rounded.
+// C: operands: Operands<...>, how each operand follows the result; Y; rows, N; BM x BN a tile; V
+// elements at once; runs: a tile is
+//    one run of elements (its vectors may cross rows); moves: y is x0, bit by bit; apply(v0, v1,
+//    ...): an element, not yet rounded.
 // Operands: x0, x1, ..., y. x may be y.
 
 namespace maco {
@@ -50,7 +52,9 @@ struct Sources<I, Operands<O, Os...>> {
 template <int V, class O>
 struct FetchedOperand {
   Elements<typename O::type, V> x;
-  MACO_FN void load(const typename O::type* p, i64 element, i64 column) { x.load(p + O::at(element, column)); }
+  MACO_FN void load(const typename O::type* p, i64 element, i64 column) {
+    x.load(p + O::at(element, column));
+  }
   MACO_FN AccOf<typename O::type> get(int i) const { return to_acc(x.get(i)); }
 };
 template <int V, class T>
@@ -87,15 +91,18 @@ struct Fetched<V, Operands<O, Os...>> {
   }
 };
 
-// The part of a tile that exists at launch: from element `first` on, in rows of `across` vectors, or in one run (0).
+// The part of a tile that exists at launch: from element `first` on, in rows of `across` vectors,
+// or in one run (0).
 struct ElementwiseTile {
   i64 first, column;
   u32 across;
 };
 
-// Vectors i, i + kLanes, ... of the tile, U of them. All are read before any is written: y may be one of the operands.
+// Vectors i, i + kLanes, ... of the tile, U of them. All are read before any is written: y may be
+// one of the operands.
 template <class C, int V, int U>
-MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, typename C::Y* y, const ElementwiseTile& t, u32 i) {
+MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, typename C::Y* y,
+                                 const ElementwiseTile& t, u32 i) {
   Fetched<V, typename C::operands> x[U];
   i64 element[U];
   MACO_UNROLL
@@ -135,7 +142,8 @@ MACO_OP void elementwise(Context& ctx, const Args& args, u32 tile) {
   const u32 vectors = (u32)(rows * columns / V);
   u32 i = (u32)lane();
   if constexpr (U > 1)
-    for (; i + (U - 1) * kLanes < vectors; i += U * kLanes) elementwise_vectors<C, V, U>(from, y, t, i);
+    for (; i + (U - 1) * kLanes < vectors; i += U * kLanes)
+      elementwise_vectors<C, V, U>(from, y, t, i);
   for (; i < vectors; i += kLanes) elementwise_vectors<C, V, 1>(from, y, t, i);
   if constexpr (C::runs && V > 1) {
     // What is left of a run after its whole vectors.

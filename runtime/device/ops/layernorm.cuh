@@ -11,7 +11,8 @@ MACO_OP void layernorm(Context& ctx, const Args& args, u32 tile) {
   using B = typename C::B;
   using Y = typename C::Y;
   using Team = TeamFor<C::N>;
-  constexpr int V = vector_width(C::N, most(most(sizeof(X), sizeof(W)), most(sizeof(B), sizeof(Y))));
+  constexpr int V =
+      vector_width(C::N, most(most(sizeof(X), sizeof(W)), most(sizeof(B), sizeof(Y))));
   using Row = Walk<Team, C::N, V>;
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
@@ -24,7 +25,8 @@ MACO_OP void layernorm(Context& ctx, const Args& args, u32 tile) {
     x.load(args.ptr<const X>(0) + r * C::N, C::N);
     const float mean = fdiv(row_sum<Team>(ctx, x, C::N, [](float v) { return v; }), (float)C::N);
     // From the differences: the mean of squares less the square of the mean would lose digits.
-    const float squares = row_sum<Team>(ctx, x, C::N, [&](float v) { return fmul(fsub(v, mean), fsub(v, mean)); });
+    const float squares =
+        row_sum<Team>(ctx, x, C::N, [&](float v) { return fmul(fsub(v, mean), fsub(v, mean)); });
     const float scale = frsqrt(fadd(fdiv(squares, (float)C::N), (float)C::eps));
     Y* y = args.ptr<Y>(3) + r * C::N;
     x.visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {

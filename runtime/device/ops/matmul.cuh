@@ -1,11 +1,15 @@
-// matmul: a tile of BM rows by BN columns of a[M,K] b[K,N] (or b[N,K]), with bias, activation and epilogue.
+// matmul: a tile of BM rows by BN columns of a[M,K] b[K,N] (or b[N,K]), with bias, activation and
+// epilogue.
 // Needs rows.cuh.
 //
-// The loader brings slices of b in pages; consumers stage rows of a in the scratch memory, multiply, and finish each element once:
-// K is never split between tasks. Two ways to multiply, chosen by how many rows the op has and never by how they are cut:
-//  - few rows (up to 8, decoding): lanes split K and add up at the end, because reading b is all that takes time;
+// The loader brings slices of b in pages; consumers stage rows of a in the scratch memory,
+// multiply, and finish each element once: K is never split between tasks. Two ways to multiply,
+// chosen by how many rows the op has and never by how they are cut:
+//  - few rows (up to 8, decoding): lanes split K and add up at the end, because reading b is all
+//    that takes time;
 //  - many rows: each lane has a block of the result in registers and runs through K in order.
-// Within each way the order of sums depends on K, N and the types alone, so that tiles may be chosen freely.
+// Within each way the order of sums depends on K, N and the types alone, so that tiles may be
+// chosen freely.
 
 namespace maco::ops {
 
@@ -24,7 +28,8 @@ MACO_FN void shared_vec(const T* p, A (&to)[N]) {
   }
 }
 
-// How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other way.
+// How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other
+// way.
 template <class C, int kRows>
 struct MatmulPages {
   using X = typename C::X;
@@ -37,26 +42,39 @@ struct MatmulPages {
   static constexpr i64 kStageBytes = C::transpose_b ? kScratchBytes : kScratchBytes - 4096;
 
   // transpose_b: a row of the page is a column of b, `depth` elements long.
-  static constexpr i64 kStep = 32 * kVec;  // what a warp takes at a time: slices of whole steps keep the order of sums
-  static constexpr i64 kFewCols = least(least(kRows <= 2 ? 16 : 32, C::BN), C::page_bytes / (kStep * kBytes));
-  static constexpr i64 kFewDepth = least(kWhole, least(round_down(C::page_bytes / (most(kFewCols, 1) * kBytes), kStep),
-                                                       round_down(kStageBytes / (most(kRows, 1) * (i64)sizeof(X)), kStep)));
-  // An odd number of 16 bytes from row to row: then lanes reading down a column meet different banks.
-  static constexpr i64 kManyDepth = least(kWhole, round_down(C::page_bytes / C::BN - 16, 32) / kBytes);
+  // what a warp takes at a time: slices of whole steps keep the order of sums
+  static constexpr i64 kStep = 32 * kVec;
+  static constexpr i64 kFewCols =
+      least(least(kRows <= 2 ? 16 : 32, C::BN), C::page_bytes / (kStep * kBytes));
+  static constexpr i64 kFewDepth =
+      least(kWhole, least(round_down(C::page_bytes / (most(kFewCols, 1) * kBytes), kStep),
+                          round_down(kStageBytes / (most(kRows, 1) * (i64)sizeof(X)), kStep)));
+  // An odd number of 16 bytes from row to row: then lanes reading down a column meet different
+  // banks.
+  static constexpr i64 kManyDepth =
+      least(kWhole, round_down(C::page_bytes / C::BN - 16, 32) / kBytes);
   static constexpr i64 kManyPitch = ((kManyDepth * kBytes + 15) / 16 | 1) * 16 / kBytes;
 
-  // Otherwise a row of the page is a row of b. The width of a slice decides how many lanes split K: it must not depend on the tile.
+  // Otherwise a row of the page is a row of b. The width of a slice decides how many lanes split K:
+  // it must not depend on the tile.
   static constexpr i64 kSliceCols = least(C::N >= 4096 ? 64 : C::N >= 1024 ? 32 : 16, C::BN);
   static constexpr i64 kPlainCols = kFew ? kSliceCols : C::BN;
   static constexpr i64 kPlainPitch = round_up(kPlainCols, kVec);
-  static constexpr i64 kPlainMost = least(C::page_bytes / (kPlainPitch * kBytes), kFew ? kStageBytes / (most(kRows, 1) * (i64)sizeof(X)) : 1 << 30);
-  static constexpr i64 kPlainDepth = least(kWhole, round_down(kPlainMost, kFew && kPlainMost >= 128 ? 128 : 8));
+  static constexpr i64 kPlainMost =
+      least(C::page_bytes / (kPlainPitch * kBytes),
+            kFew ? kStageBytes / (most(kRows, 1) * (i64)sizeof(X)) : 1 << 30);
+  static constexpr i64 kPlainDepth =
+      least(kWhole, round_down(kPlainMost, kFew&& kPlainMost >= 128 ? 128 : 8));
 
-  static constexpr i64 kCols = C::transpose_b ? (kFew ? kFewCols : C::BN) : kPlainCols;            // of b in a page
-  static constexpr i64 kDepth = C::transpose_b ? (kFew ? kFewDepth : kManyDepth) : kPlainDepth;    // of K in a page
-  static constexpr i64 kPitch = C::transpose_b ? (kFew ? kFewDepth : kManyPitch) : kPlainPitch;    // elements from row to row
+  // of b in a page
+  static constexpr i64 kCols = C::transpose_b ? (kFew ? kFewCols : C::BN) : kPlainCols;
+  // of K in a page
+  static constexpr i64 kDepth = C::transpose_b ? (kFew ? kFewDepth : kManyDepth) : kPlainDepth;
+  // elements from row to row
+  static constexpr i64 kPitch = C::transpose_b ? (kFew ? kFewDepth : kManyPitch) : kPlainPitch;
   static_assert(kDepth > 0 && kCols > 0, "a page holds a slice");
-  static_assert(kPitch * (C::transpose_b ? kCols : kDepth) * kBytes <= C::page_bytes, "a slice fits in a page");
+  static_assert(kPitch * (C::transpose_b ? kCols : kDepth) * kBytes <= C::page_bytes,
+                "a slice fits in a page");
 };
 
 // Rows that tile has at launch, and where it lies.
@@ -97,15 +115,17 @@ MACO_FN void matmul_way(Context& ctx, F f) {
   }
 }
 
-// Copies a slice of b: `rows` runs of `count` elements, kLd apart in b, into rows of the page. kRows and kCount are those of a whole
-// slice, whose copies are unrolled: a lone warp issues them, and it must keep up with the memory.
+// Copies a slice of b: `rows` runs of `count` elements, kLd apart in b, into rows of the page.
+// kRows and kCount are those of a whole slice, whose copies are unrolled: a lone warp issues them,
+// and it must keep up with the memory.
 template <class P, i64 kLd, i64 kRows, i64 kCount, class W>
 MACO_FN void matmul_copy(Context& ctx, char* page, const W* b, i64 rows, i64 count) {
   constexpr i64 kTo = P::kPitch * P::kBytes, kFrom = kLd * P::kBytes;
   if constexpr (kLd * P::kBytes % 16 == 0 && kCount * P::kBytes % 16 == 0 && kTo % 16 == 0) {
     if (((u64)b & 15) == 0) {
       constexpr i64 kChunks = kCount * P::kBytes / 16;  // of 16 bytes
-      constexpr i64 kAcross = least(kLoaderLanes, power_above(kChunks)), kDown = kLoaderLanes / kAcross;
+      constexpr i64 kAcross = least(kLoaderLanes, power_above(kChunks)),
+                    kDown = kLoaderLanes / kAcross;
       const i64 down = loader_lane() / kAcross, across = loader_lane() % kAcross;
       char* to = page + down * kTo + across * 16;
       const char* from = (const char*)b + down * kFrom + across * 16;
@@ -114,13 +134,15 @@ MACO_FN void matmul_copy(Context& ctx, char* page, const W* b, i64 rows, i64 cou
         for (i64 r = 0; r < kRows; r += kDown) {
           MACO_UNROLL
           for (i64 c = 0; c < kChunks; c += kAcross)
-            if (r + down < kRows && c + across < kChunks) copy16(to + r * kTo + c * 16, from + r * kFrom + c * 16);
+            if (r + down < kRows && c + across < kChunks)
+              copy16(to + r * kTo + c * 16, from + r * kFrom + c * 16);
         }
         return;
       }
       const i64 chunks = count * P::kBytes / 16;
       for (i64 r = 0; r + down < rows; r += kDown)
-        for (i64 c = 0; c + across < chunks; c += kAcross) copy16(to + r * kTo + c * 16, from + r * kFrom + c * 16);
+        for (i64 c = 0; c + across < chunks; c += kAcross)
+          copy16(to + r * kTo + c * 16, from + r * kFrom + c * 16);
       return;
     }
   }
@@ -149,9 +171,11 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
   }
 }
 
-// Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row; rows that the tile lacks become zeros.
+// Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row; rows that the tile
+// lacks become zeros.
 template <class C, i64 kHeight, i64 kPitch>
-MACO_FN void matmul_stage(const MatmulTile<C>& t, const Args& args, typename C::X* to, i64 k, i64 depth) {
+MACO_FN void matmul_stage(const MatmulTile<C>& t, const Args& args, typename C::X* to, i64 k,
+                          i64 depth) {
   using X = typename C::X;
   constexpr int V = vector_width(C::K % 8 == 0 ? 8 : C::K, sizeof(X));
   constexpr i64 kAcross = least(kLanes, power_above(kPitch / V));
@@ -169,10 +193,11 @@ template <class C, class A>
 MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A value) {
   using Y = typename C::Y;
   if (row >= t.rows || col >= t.end) return;
-  gstore(args.ptr<Y>(2) + (t.row + row) * C::N + col, from_acc<Y>(C::finish(args, t.row + row, col, value)));
+  gstore(args.ptr<Y>(2) + (t.row + row) * C::N + col,
+         from_acc<Y>(C::finish(args, t.row + row, col, value)));
 }
 
-// ---- few rows, b[N,K]: a warp has some columns of a page, its lanes split K ---------------------------------------------------
+// ---- few rows, b[N,K]: a warp has columns of a page, its lanes split K -------
 
 template <class C, class P, int kRows>
 MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
@@ -181,8 +206,10 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   using A = AccOf<X>;
   constexpr int kVec = P::kVec;
   constexpr int kOwn = (int)((P::kCols + kWarps - 1) / kWarps);  // columns of a warp
-  constexpr int kParts = kWarpLanes == 1 ? kVec : 1;             // a lone lane adds a vector at a time
-  constexpr i64 kStage = least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
+  // a lone lane adds a vector at a time
+  constexpr int kParts = kWarpLanes == 1 ? kVec : 1;
+  constexpr i64 kStage =
+      least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   X* a = (X*)ctx.scratch();
@@ -192,7 +219,8 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
     A acc[kRows][kOwn][kParts] = {};
     for (i64 k = 0; k < C::K; k += P::kDepth) {
       // The barriers of page_release and page_wait lie around the staging.
-      if (k % kStage == 0 && (n == t.col || kStage < C::K)) matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
+      if (k % kStage == 0 && (n == t.col || kStage < C::K))
+        matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
       const i64 depth = least(P::kDepth, C::K - k);
       const W* page = (const W*)page_wait(ctx);
       if (!page) return;
@@ -211,7 +239,8 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
             MACO_UNROLL
             for (int r = 0; r < kRows; ++r) {
               MACO_UNROLL
-              for (int v = 0; v < kVec; ++v) acc[r][j][v % kParts] = mul_add(xs[r][v], ws[v], acc[r][j][v % kParts]);
+              for (int v = 0; v < kVec; ++v)
+                acc[r][j][v % kParts] = mul_add(xs[r][v], ws[v], acc[r][j][v % kParts]);
             }
           }
         }
@@ -223,7 +252,8 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
           if (c < cols) {
             MACO_UNROLL
             for (int r = 0; r < kRows; ++r)
-              acc[r][j][0] = mul_add(to_acc(x[r * kStage + i]), to_acc(page[c * P::kPitch + i]), acc[r][j][0]);
+              acc[r][j][0] =
+                  mul_add(to_acc(x[r * kStage + i]), to_acc(page[c * P::kPitch + i]), acc[r][j][0]);
           }
         }
       }
@@ -249,7 +279,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   }
 }
 
-// ---- few rows, b[K,N]: a lane has a vector of columns, groups of lanes split K ------------------------------------------------
+// ---- few rows, b[K,N]: a lane has a vector of columns, groups split K --------
 
 template <class C, class P, int kRows>
 MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
@@ -261,20 +291,24 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
   constexpr int kAcross = (int)least(power_above(kVecs), kWarpLanes);  // lanes across
   constexpr int kOwn = (kVecs + kAcross - 1) / kAcross;                // vectors of a lane
   constexpr int kGroups = kLanes / kAcross;
-  constexpr i64 kStage = least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
-  constexpr int kAtOnce = (int)least(kRows, most(1, 4096 / (kWarps * P::kPitch * 4)));  // rows added up between two barriers
+  constexpr i64 kStage =
+      least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
+  // rows added up between two barriers
+  constexpr int kAtOnce = (int)least(kRows, most(1, 4096 / (kWarps * P::kPitch * 4)));
   static_assert(kWarps * kAtOnce * P::kPitch * 4 <= 4096, "sums fit behind the staged rows");
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   X* a = (X*)ctx.scratch();
   A* sums = (A*)(ctx.scratch() + P::kStageBytes);
-  const int across = warp_lane() % kAcross, group = warp() * (kWarpLanes / kAcross) + warp_lane() / kAcross;
+  const int across = warp_lane() % kAcross,
+            group = warp() * (kWarpLanes / kAcross) + warp_lane() / kAcross;
 
   for (i64 n = t.col; n < t.end; n += P::kCols) {
     const i64 cols = least(P::kCols, t.end - n);
     A acc[kRows][kOwn][kVec] = {};
     for (i64 k = 0; k < C::K; k += P::kDepth) {
-      if (k % kStage == 0 && (n == t.col || kStage < C::K)) matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
+      if (k % kStage == 0 && (n == t.col || kStage < C::K))
+        matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
       const i64 depth = least(P::kDepth, C::K - k);
       const W* page = (const W*)page_wait(ctx);
       if (!page) return;
@@ -310,9 +344,11 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
           for (int v = 0; v < kVec; ++v) {
             A sum = acc[r][j][v];
             MACO_UNROLL
-            for (int mask = kAcross; mask < kWarpLanes; mask *= 2) sum = fn::add(sum, shuffle_xor(sum, mask));
+            for (int mask = kAcross; mask < kWarpLanes; mask *= 2)
+              sum = fn::add(sum, shuffle_xor(sum, mask));
             const int c = (j * kAcross + across) * kVec + v;
-            if (warp_lane() < kAcross && c < P::kPitch) sums[(warp() * kAtOnce + r - first) * P::kPitch + c] = sum;
+            if (warp_lane() < kAcross && c < P::kPitch)
+              sums[(warp() * kAtOnce + r - first) * P::kPitch + c] = sum;
           }
         }
       }
@@ -328,7 +364,7 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
   }
 }
 
-// ---- many rows: each lane has a block of the result in registers ----------------------------------------------------------------
+// ---- many rows: each lane has a block of the result in registers ------------
 
 template <class C, class P>
 MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
@@ -336,15 +372,20 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   using W = typename C::W;
   using A = AccOf<X>;
   constexpr int kVec = P::kVec;
-  constexpr int kDown = kLanes == 1 ? 1 : 16, kAcross = kLanes / kDown;  // lanes down and across the tile
+  // lanes down and across the tile
+  constexpr int kDown = kLanes == 1 ? 1 : 16, kAcross = kLanes / kDown;
   constexpr int kHigh = (int)C::BM / kDown, kWide = (int)C::BN / kAcross;
   static_assert(C::BM % kDown == 0 && C::BN % kAcross == 0, "a tile is a whole number of blocks");
   // Columns that lie side by side in a lane's block.
-  constexpr int kSide = C::transpose_b ? 1 : vector_width(kWide, sizeof(W), least(16, kLanes == 1 ? 16 : 4 * sizeof(W)));
+  constexpr int kSide =
+      C::transpose_b ? 1
+                     : vector_width(kWide, sizeof(W), least(16, kLanes == 1 ? 16 : 4 * sizeof(W)));
   // Rows of a in the scratch memory, spaced as those of a page.
-  constexpr i64 kStage = least(P::kDepth, round_down(round_down(kScratchBytes / C::BM - 16, 32) / (i64)sizeof(X), kVec));
+  constexpr i64 kStage = least(
+      P::kDepth, round_down(round_down(kScratchBytes / C::BM - 16, 32) / (i64)sizeof(X), kVec));
   constexpr i64 kPitch = ((kStage * (i64)sizeof(X) + 15) / 16 | 1) * 16 / (i64)sizeof(X);
-  static_assert(kStage > 0 && kPitch * C::BM * (i64)sizeof(X) <= kScratchBytes, "rows of a fit in the scratch memory");
+  static_assert(kStage > 0 && kPitch * C::BM * (i64)sizeof(X) <= kScratchBytes,
+                "rows of a fit in the scratch memory");
 
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
@@ -354,7 +395,7 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   X* a = (X*)ctx.scratch();
 
   A acc[kHigh][kWide] = {};
-  const auto multiply = [&](const A (&as)[kHigh][kVec], const A (&bs)[kVec][kWide], int depth) {
+  const auto multiply = [&](const A(&as)[kHigh][kVec], const A(&bs)[kVec][kWide], int depth) {
     MACO_UNROLL
     for (int i = 0; i < kHigh; ++i) {
       // A lone lane leaves out the rows that the tile lacks; lanes side by side would only diverge.
@@ -384,7 +425,8 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
       } else {
         cta_sync();
       }
-      // b's element (s + d, column): columns that the tile lacks read the last one, and nobody stores what comes of it.
+      // b's element (s + d, column): columns that the tile lacks read the last one, and nobody
+      // stores what comes of it.
       const auto b_at = [&](int d, int c) {
         c = c < cols ? c : cols - 1;
         return to_acc(page[C::transpose_b ? c * P::kPitch + s + d : (s + d) * P::kPitch + c]);
@@ -393,7 +435,8 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
       for (; d + kVec <= part; d += kVec) {
         A as[kHigh][kVec], bs[kVec][kWide];
         MACO_UNROLL
-        for (int i = 0; i < kHigh; ++i) shared_vec<kVec>(a + (down + i * kDown) * kPitch + d, as[i]);
+        for (int i = 0; i < kHigh; ++i)
+          shared_vec<kVec>(a + (down + i * kDown) * kPitch + d, as[i]);
         if constexpr (C::transpose_b) {
           MACO_UNROLL
           for (int j = 0; j < kWide; ++j) {
@@ -428,7 +471,8 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
         for (int e = 0; e < kVec; ++e) {
           if (d + e < part) {
             MACO_UNROLL
-            for (int i = 0; i < kHigh; ++i) as[i][e] = to_acc(a[(down + i * kDown) * kPitch + d + e]);
+            for (int i = 0; i < kHigh; ++i)
+              as[i][e] = to_acc(a[(down + i * kDown) * kPitch + d + e]);
             MACO_UNROLL
             for (int j = 0; j < kWide; ++j) bs[e][j] = b_at(d + e, column(j));
           }
@@ -439,7 +483,8 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
     page_release(ctx);
   }
 
-  // Through the scratch memory: elements are finished by one loop (an activation is much code), and neighbours store neighbours.
+  // Through the scratch memory: elements are finished by one loop (an activation is much code), and
+  // neighbours store neighbours.
   constexpr int kAtOnce = (int)least(kHigh, kScratchBytes / (kDown * C::BN * 4));
   static_assert(kAtOnce > 0, "a row of blocks fits in the scratch memory");
   A* sums = (A*)ctx.scratch();
@@ -449,7 +494,8 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
     MACO_UNROLL
     for (int i = first; i < first + kAtOnce && i < kHigh; ++i) {
       MACO_UNROLL
-      for (int j = 0; j < kWide; ++j) sums[((i - first) * kDown + down) * C::BN + column(j)] = acc[i][j];
+      for (int j = 0; j < kWide; ++j)
+        sums[((i - first) * kDown + down) * C::BN + column(j)] = acc[i][j];
     }
     cta_sync();
     for (int i = lane(); i < kAtOnce * kDown * C::BN; i += kLanes) {
@@ -489,9 +535,9 @@ struct MatmulCompute {
   }
 };
 
-// Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows (of the op before rows were cut),
-// few_rows (plan_rows is never above 8), N, K, BM, BN, page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation
-// and epilogue.
+// Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows
+// (of the op before rows were cut), few_rows (plan_rows is never above 8), N, K, BM, BN,
+// page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation and epilogue.
 template <class C>
 MACO_OP void matmul_load(Context& ctx, const Args& args, u32 tile) {
   matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});

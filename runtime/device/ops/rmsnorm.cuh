@@ -26,7 +26,8 @@ MACO_OP void rmsnorm(Context& ctx, const Args& args, u32 tile) {
       const Vec<W, V> ws = w.get(k, i);
       Vec<Y, V> ys;
       MACO_UNROLL
-      for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>(fmul(fmul(to_acc(xs.v[v]), scale), to_acc(ws.v[v])));
+      for (int v = 0; v < V; ++v)
+        ys.v[v] = from_acc<Y>(fmul(fmul(to_acc(xs.v[v]), scale), to_acc(ws.v[v])));
       gstore_vec<V>(y + i, ys);
     });
   }

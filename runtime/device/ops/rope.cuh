@@ -1,14 +1,18 @@
-// rope: turns pairs of elements of each head by an angle that grows with the row's position. A tile is BR rows.
+// rope: turns pairs of elements of each head by an angle that grows with the row's position. A tile
+// is BR rows.
 // Needs rows.cuh.
 
 namespace maco::ops {
 
-// The angle of a phase in units of 2^-64 turns, in [-pi, pi). Whole turns drop out of the integer exactly, so that a long context
-// costs no accuracy.
-MACO_FN float angle_of(u64 phase) { return fmul((float)(i32)(u32)(phase >> 32), 1.4629180792671596e-9f); }
+// The angle of a phase in units of 2^-64 turns, in [-pi, pi). Whole turns drop out of the integer
+// exactly, so that a long context costs no accuracy.
+MACO_FN float angle_of(u64 phase) {
+  return fmul((float)(i32)(u32)(phase >> 32), 1.4629180792671596e-9f);
+}
 
-// Operands x [rows,H*D], (positions [rows] i32), y as x. C: X, Y, rows, H, D, BR, interleaved, from_positions, position (of row 0,
-// unless from_positions), and turns(i): how far pair i turns from one position to the next, in units of 2^-64 turns.
+// Operands x [rows,H*D], (positions [rows] i32), y as x. C: X, Y, rows, H, D, BR, interleaved,
+// from_positions, position (of row 0, unless from_positions), and turns(i): how far pair i turns
+// from one position to the next, in units of 2^-64 turns.
 template <class C>
 MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
   using X = typename C::X;
@@ -31,7 +35,8 @@ MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
     for (i64 p = lane(); p < kPairs * kHeadsAtOnce; p += kLanes) {
       const i64 pair = p % kPairs;
       const u64 turns = C::turns((int)pair);
-      const i64 first = C::interleaved ? 2 * pair : pair, second = C::interleaved ? first + 1 : first + kPairs;
+      const i64 first = C::interleaved ? 2 * pair : pair,
+                second = C::interleaved ? first + 1 : first + kPairs;
       float c = 0, s = 0;
       // All loads of a batch come before its stores, and those of the first before the sine.
       for (i64 h = p / kPairs; h < C::H; h += kBatch * kHeadsAtOnce) {
@@ -39,7 +44,8 @@ MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
         MACO_UNROLL
         for (int i = 0; i < kBatch; ++i) {
           const i64 at = (h + i * kHeadsAtOnce) * C::D;
-          if (h + i * kHeadsAtOnce < C::H) a[i] = to_acc(gload(x + at + first)), b[i] = to_acc(gload(x + at + second));
+          if (h + i * kHeadsAtOnce < C::H)
+            a[i] = to_acc(gload(x + at + first)), b[i] = to_acc(gload(x + at + second));
         }
         if (h < kHeadsAtOnce) {
           const float angle = angle_of((u64)position * turns);

@@ -18,12 +18,14 @@ MACO_OP void softmax(Context& ctx, const Args& args, u32 tile) {
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
     x.load(args.ptr<const X>(0) + r * n, n);
     const float top = row_max<Team>(ctx, x, n);
-    const float scale = fdiv(1.0f, row_sum<Team>(ctx, x, n, [&](float v) { return fexp(fsub(v, top)); }));
+    const float scale =
+        fdiv(1.0f, row_sum<Team>(ctx, x, n, [&](float v) { return fexp(fsub(v, top)); }));
     Y* y = args.ptr<Y>(1) + r * n;
     x.visit(n, [&](int, i64 i, Vec<X, V> xs) {
       Vec<Y, V> ys;
       MACO_UNROLL
-      for (int v = 0; v < V; ++v) ys.v[v] = from_acc<Y>(fmul(fexp(fsub(to_acc(xs.v[v]), top)), scale));
+      for (int v = 0; v < V; ++v)
+        ys.v[v] = from_acc<Y>(fmul(fexp(fsub(to_acc(xs.v[v]), top)), scale));
       gstore_vec<V>(y + i, ys);
     });
   }

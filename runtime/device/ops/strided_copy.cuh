@@ -1,7 +1,9 @@
-// strided_copy.cuh: moves a box of elements: y[out_offset + sum of i * out] = x[in_offset + sum of i * in] over four axes.
-// Needs vectors.cuh
+// strided_copy.cuh: moves a box of elements: y[out_offset + sum of i * out] = x[in_offset + sum of
+// i * in] over four axes.
+// Needs vectors.cuh.
 //
-// C: X, Y; extents rows, E1, E2, E3; B0..B3 a tile; strides in0..in3, out0..out3; offsets in_offset * in_unit, out_offset * out_unit;
+// C: X, Y; extents rows, E1, E2, E3; B0..B3 a tile; strides in0..in3, out0..out3; offsets in_offset
+// * in_unit, out_offset * out_unit;
 //    V elements at once along axis 3.
 // Operands: x, y, which do not overlap.
 
@@ -14,7 +16,8 @@ struct StridedTile {
   u32 vectors;  // of whole blocks of axes 1 to 3; those that reach beyond an extent are skipped
 
   MACO_FN StridedTile(const Context& ctx, u32 tile) {
-    constexpr u32 T1 = (C::E1 + C::B1 - 1) / C::B1, T2 = (C::E2 + C::B2 - 1) / C::B2, T3 = (C::E3 + C::B3 - 1) / C::B3;
+    constexpr u32 T1 = (C::E1 + C::B1 - 1) / C::B1, T2 = (C::E2 + C::B2 - 1) / C::B2,
+                  T3 = (C::E3 + C::B3 - 1) / C::B3;
     lo[3] = tile % T3 * C::B3;
     lo[2] = tile / T3 % T2 * C::B2;
     lo[1] = tile / (T3 * T2) % T1 * C::B1;
@@ -33,7 +36,8 @@ struct StridedTile {
     const i64 i0 = lo[0] + r / (u32)(C::B2 * C::B1);
     in = i0 * C::in0 + i1 * C::in1 + i2 * C::in2 + i3 * C::in3;
     out = i0 * C::out0 + i1 * C::out1 + i2 * C::out2 + i3 * C::out3;
-    return (C::E1 % C::B1 == 0 || i1 < C::E1) && (C::E2 % C::B2 == 0 || i2 < C::E2) && (C::E3 % C::B3 == 0 || i3 < C::E3);
+    return (C::E1 % C::B1 == 0 || i1 < C::E1) && (C::E2 % C::B2 == 0 || i2 < C::E2) &&
+           (C::E3 % C::B3 == 0 || i3 < C::E3);
   }
 };
 
