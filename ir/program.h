@@ -259,6 +259,9 @@ struct Limits {
   int32_t threads = 0;       // of a CTA
   int32_t registers = 0;     // of an SM
   int64_t shared_bytes = 0;  // of a CTA
+  /// Symmetric memory of a rank: what the graph's `comm_buffer_bytes` allows. Unset: no limit.
+  std::optional<int64_t> symmetric_bytes{};
+  Loc symmetric_loc{};  // where that is said
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 

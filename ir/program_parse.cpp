@@ -147,8 +147,14 @@ class Parser : private TextCursor {
   }
   bool limits() {
     Limits& l = p_.limits;
-    return optional_field("sms", l.sms) && optional_field("threads", l.threads) &&
-           optional_field("registers", l.registers) && optional_field("shared", l.shared_bytes);
+    if (!optional_field("sms", l.sms) || !optional_field("threads", l.threads) ||
+        !optional_field("registers", l.registers) || !optional_field("shared", l.shared_bytes))
+      return false;
+    const size_t start = (skip(), at_);
+    if (!accept_key("symmetric")) return true;
+    if (!number(l.symmetric_bytes.emplace())) return false;
+    l.symmetric_loc = loc(start, at_ - start);
+    return true;
   }
 
   bool roles() {

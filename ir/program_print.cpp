@@ -120,6 +120,7 @@ class Printer {
     if (l.threads != 0) put_field(" threads=", l.threads);
     if (l.registers != 0) put_field(" registers=", l.registers);
     if (l.shared_bytes != 0) put_field(" shared=", l.shared_bytes);
+    if (l.symmetric_bytes) put_field(" symmetric=", *l.symmetric_bytes);
     put("\n");
   }
 

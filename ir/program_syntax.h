@@ -3,7 +3,7 @@
 //
 //   program NAME stage=WORD world=N target=NAME ctas=N [arena=N] [symmetric=N] { entity... }
 //   uses [threads=N] [registers=N] [scratch=N] [pages=N] [page_bytes=N]
-//   limits [sms=N] [threads=N] [registers=N] [shared=N]
+//   limits [sms=N] [threads=N] [registers=N] [shared=N] [symmetric=N]
 //   roles WORD N..N [ [NAME, ...] ], ...
 //   value %N = EXPR in [N, N]
 //   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets] [offset=N]

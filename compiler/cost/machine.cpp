@@ -33,7 +33,12 @@ ir::Resources uses_of(const Machine& machine, bool paged) {
 }
 
 ir::Limits limits_of(const Machine& machine, int64_t sms) {
-  return {static_cast<int32_t>(sms), machine.threads, machine.registers, machine.shared_bytes};
+  ir::Limits limits;
+  limits.sms = static_cast<int32_t>(sms);
+  limits.threads = machine.threads;
+  limits.registers = machine.registers;
+  limits.shared_bytes = machine.shared_bytes;
+  return limits;
 }
 
 // Threads, registers and shared memory: NVIDIA's tables of compute capabilities; those of the CPU

@@ -65,7 +65,7 @@ void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, Context& context) 
   };
   std::vector<Saving> savings;
   for (ir::OpId id : free) {
-    if (total <= *context.comm_buffer_bytes) return;
+    if (total <= *graph.comm_buffer_bytes) return;
     auto& chosen = std::get<std::string>(graph[id].attrs["algorithm"].value);
     const std::string fast = chosen;
     const int64_t now = symmetric_bytes(graph, id, context);
@@ -81,7 +81,7 @@ void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, Context& context) 
   std::stable_sort(savings.begin(), savings.end(),
                    [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
   for (const Saving& s : savings) {
-    if (total <= *context.comm_buffer_bytes) return;
+    if (total <= *graph.comm_buffer_bytes) return;
     graph[s.op].attrs["algorithm"].value = s.algorithm;
     total -= s.bytes;
   }
@@ -104,7 +104,7 @@ bool choose_collectives(ir::Graph& graph, Context& context) {
       ok = false;
     }
   }
-  if (ok && context.comm_buffer_bytes) fit(graph, free, context);
+  if (ok && graph.comm_buffer_bytes) fit(graph, free, context);
   return ok;
 }
 

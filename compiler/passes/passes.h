@@ -19,9 +19,7 @@ struct Context {
   Context(ir::Diagnostics& d, const cost::Machine& m) : diagnostics(d), machine(m) {}
   ir::Diagnostics& diagnostics;
   const cost::Machine& machine;
-  bool load_ahead = true;                    // --no-load-ahead
-  std::optional<int64_t> comm_buffer_bytes;  // the graph's limit on symmetric scratch
-  ir::Loc comm_buffer_loc;
+  bool load_ahead = true;     // --no-load-ahead
   int64_t available_sms = 0;  // of the machine, for one rank (fewer with --ranks-per-gpu)
   // "waits inserted", "waits pruned", ...: for --report and dumps
   std::map<std::string, int64_t> statistics;

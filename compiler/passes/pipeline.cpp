@@ -25,11 +25,6 @@ std::optional<Context> make_context(const Unit& unit, const PipelineOptions& opt
   std::optional<Context> context(std::in_place, diagnostics, *machine);
   context->load_ahead = options.load_ahead;
   context->available_sms = options.sms > 0 ? options.sms : machine->sms;
-  if (const auto* graph = std::get_if<ir::Graph>(&unit)) {
-    context->comm_buffer_bytes = graph->comm_buffer_bytes;
-    if (auto it = graph->key_loc.find("comm_buffer_bytes"); it != graph->key_loc.end())
-      context->comm_buffer_loc = it->second;
-  }
   return context;
 }
 

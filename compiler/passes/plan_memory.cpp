@@ -133,12 +133,13 @@ bool plan_memory(ir::Program& program, Context& context) {
   context.statistics["arena bytes"] = program.arena_bytes;
   context.statistics["arena bytes without reuse"] = unshared;
   context.statistics["symmetric bytes"] = symmetric;
-  if (context.comm_buffer_bytes && symmetric > *context.comm_buffer_bytes) {
+  const std::optional<int64_t>& limit = program.limits.symmetric_bytes;
+  if (limit && symmetric > *limit) {
     context.diagnostics.error(
-        context.comm_buffer_loc,
+        program.limits.symmetric_loc,
         fmt::format(
             "the collectives need {} bytes of symmetric scratch, but 'comm_buffer_bytes' allows {}",
-            symmetric, *context.comm_buffer_bytes));
+            symmetric, *limit));
     return false;
   }
   return true;

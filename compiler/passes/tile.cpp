@@ -133,6 +133,9 @@ bool tile(const ir::Graph& graph, ir::Program& program, Context& context) {
   program.uses = cost::uses_of(context.machine,
                                std::any_of(program.calls.begin(), program.calls.end(), is_paged));
   program.limits = cost::limits_of(context.machine, context.available_sms);
+  program.limits.symmetric_bytes = graph.comm_buffer_bytes;
+  if (const auto key = graph.key_loc.find("comm_buffer_bytes"); key != graph.key_loc.end())
+    program.limits.symmetric_loc = key->second;
   context.statistics["tasks"] = static_cast<int64_t>(program.tasks.size());
   return context.diagnostics.errors() == before;
 }

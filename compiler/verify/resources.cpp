@@ -68,6 +68,7 @@ class ResourceCheck {
     }
     cta();
     residency();
+    symmetric_memory();
     for (const ir::Call& c : p_.calls)
       if (flag(c, "paged")) paged(c);
   }
@@ -109,6 +110,15 @@ class ResourceCheck {
           "{} CTAs have to run at once, one an SM, but a rank has {} SMs of target '{}': {} would "
           "never start, and who waits for them neither",
           p_.ctas, p_.limits.sms, p_.target, p_.ctas - p_.limits.sms);
+  }
+
+  void symmetric_memory() {
+    const std::optional<int64_t>& limit = p_.limits.symmetric_bytes;
+    if (limit && p_.symmetric_bytes > *limit)
+      report_.error(fmt::format("resources: a rank's slots take {} bytes of symmetric memory, but "
+                                "'limits' allows {}",
+                                p_.symmetric_bytes, *limit),
+                    p_.limits.symmetric_loc);
   }
 
   void paged(const ir::Call& c) {

@@ -135,6 +135,7 @@ class Random {
     if (coin())
       p.uses = {narrow<int32_t>(), narrow<int32_t>(), integer(), narrow<int32_t>(), integer()};
     if (coin()) p.limits = {narrow<int32_t>(), narrow<int32_t>(), narrow<int32_t>(), integer()};
+    if (coin()) p.limits.symmetric_bytes = integer();
     for (int64_t n = below(3); n > 0; --n) {
       RoleSpan span{coin() ? Role::Compute : Role::Comm, narrow<int32_t>(), narrow<int32_t>(), {}};
       for (int64_t k = below(3); k > 0; --k) span.ops.push_back(text());

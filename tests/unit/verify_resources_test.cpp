@@ -97,6 +97,21 @@ TEST_CASE("what is too much is refused with both figures") {
   CHECK(verdict(with(with(kProduct, " load_ahead=true", ""), "(x, w, y)", "(x, t, y)")) == "");
 }
 
+TEST_CASE("slots that take more than the limit are refused, at its place") {
+  const std::string with_slot =
+      with(with(kProduct, "arena=256", "arena=256 symmetric=512"), "  call c0",
+           "  buffer s : f32[4 x 16] slot rotation=2 offset=0\n  call c0");
+  const auto limited = [&](const char* limit) {
+    return verdict(with(with_slot, "shared=30720", std::string("shared=30720") + limit));
+  };
+  CHECK(limited("") == "");
+  CHECK(limited(" symmetric=512") == "");
+  CHECK_THAT(limited(" symmetric=511"),
+             Contains("p:3:58: error: resources: a rank's slots take 512 bytes of symmetric "
+                      "memory, but 'limits' allows 511"));
+  CHECK_THAT(limited(" symmetric=0"), Contains("but 'limits' allows 0"));
+}
+
 TEST_CASE("every target's own figures fit") {
   for (const cost::Machine& m : cost::all_machines()) {
     const char* text = "graph g {\n  input x : f32[4, 64]\n";
