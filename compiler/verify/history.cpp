@@ -74,27 +74,64 @@ BoxTable::Runs BoxTable::overlapping(uint32_t id) const {
   return {runs_.data() + known.first, runs_.data() + known.first + known.runs};
 }
 
+/// `box` as rectangles of a matrix of rows `pitch` bytes long; the number of them. Those of one run
+/// are its first row, what is whole, and its last row.
+size_t BoxTable::rectangles(const Box& box, int64_t pitch, Rectangle (&parts)[3]) {
+  if (pitch == 0) {
+    parts[0] = {box.start, box.start + box.width, 0, 1};
+    return 1;
+  }
+  const int64_t row = box.start / pitch, column = box.start % pitch;
+  if (box.pitch == pitch) {
+    parts[0] = {row, row + box.rows, column, column + box.width};
+    return 1;
+  }
+  const int64_t last = (box.end() - 1) / pitch, end = (box.end() - 1) % pitch + 1;
+  if (row == last) {
+    parts[0] = {row, row + 1, column, end};
+    return 1;
+  }
+  parts[0] = {row, row + 1, column, pitch};
+  parts[1] = {last, last + 1, 0, end};
+  parts[2] = {row + 1, last, 0, pitch};
+  return row + 1 < last ? 3 : 2;
+}
+
 void BoxTable::find(uint32_t query, std::vector<Run>& runs) const {
   const size_t since = runs.size();
   const Box& q = boxes_[query];
-  const Rectangle r = rectangle(query);
   for (const Matrix& m : matrices_) {
-    const bool same = m.pitch == q.pitch && !m.wraps;
-    const auto meets = [](const Rectangle& a, const Rectangle& b) {
-      return a.r0 < b.r1 && b.r0 < a.r1 && a.c0 < b.c1 && b.c0 < a.c1;
-    };
-    if (same) {
-      const auto near = [&](const Rectangle& node) { return meets(node, r); };
+    if (q.pitch == m.pitch || q.rows == 1) {
+      Rectangle parts[3];
+      const size_t count = rectangles(q, m.pitch, parts);
+      // A byte beyond the end of a row is one of the next row.
+      const int64_t shifts = m.wraps ? 1 : 0;
+      const auto meets = [&](const Rectangle& a) {
+        for (size_t i = 0; i < count; ++i)
+          for (int64_t k = -shifts; k <= shifts; ++k) {
+            const Rectangle& b = parts[i];
+            const int64_t c = k * m.pitch;
+            if (a.r0 < b.r1 - k && b.r0 - k < a.r1 && a.c0 < b.c1 + c && b.c0 + c < a.c1)
+              return true;
+          }
+        return false;
+      };
       descend(
-          m, 1, 0, m.leaves, near, [&](uint32_t id) { return meets(rectangle(id), r); }, runs,
-          since);
+          m, 1, 0, m.leaves, meets, [&](uint32_t id) { return meets(rectangle(id)); }, runs, since);
       continue;
     }
-    // By the bytes from the first to the last.
-    const int64_t pitch = std::max<int64_t>(m.pitch, 1), begin = q.start, end = q.end();
-    const auto near = [&](const Rectangle& node) {
-      return node.r0 < node.r1 && node.r0 * pitch + node.c0 < end &&
-             begin < (node.r1 - 1) * pitch + node.c1;
+    if (m.pitch == 0) {
+      const auto meets = [&](const Rectangle& a) {
+        return a.r0 < a.r1 && overlap({a.r0, 0, 1, a.r1 - a.r0}, q);
+      };
+      descend(
+          m, 1, 0, m.leaves, meets, [&](uint32_t id) { return meets(rectangle(id)); }, runs, since);
+      continue;
+    }
+    // Rows of two lengths: by the bytes from the first to the last.
+    const auto near = [&](const Rectangle& a) {
+      return a.r0 < a.r1 && a.r0 * m.pitch + a.c0 < q.end() &&
+             q.start < (a.r1 - 1) * m.pitch + a.c1;
     };
     descend(
         m, 1, 0, m.leaves, near, [&](uint32_t id) { return overlap(boxes_[id], q); }, runs, since);

@@ -38,7 +38,8 @@ class BoxTable {
 
  private:
   // Boxes of one pitch are rectangles in a matrix of rows that many bytes long, whose first byte is
-  // byte 0. One run of bytes has pitch 0, and is seen in a matrix of one column.
+  // byte 0; one that reaches beyond the end of its rows has columns beyond the pitch. One run of
+  // bytes has pitch 0, and is seen in a matrix of one column.
   struct Corner {
     int64_t row = 0, column = 0;
   };
@@ -57,6 +58,7 @@ class BoxTable {
   static constexpr uint32_t kLeaf = 8;
 
   Rectangle rectangle(uint32_t id) const;
+  static size_t rectangles(const Box& box, int64_t pitch, Rectangle (&parts)[3]);
   void find(uint32_t query, std::vector<Run>& runs) const;
   template <class Near, class Meets>
   void descend(const Matrix& matrix, size_t at, size_t first, size_t count, const Near& near,

@@ -9,9 +9,8 @@
 //   - a packet isn't overwritten before it was read: races.cpp, since the reading task reads its
 //     region of the slot;
 //   - a flag of another launch is never taken for this one's. The flag is the launch's number e,
-//   and
-//     the reader takes that number only. What else the copy may hold was written by launches e -
-//     k * rotation, which differ from e for 0 < k * rotation < 2^32, or is what the reset left,
+//     and the reader takes that number only. What else the copy may hold was written by launches
+//     e - k * rotation, which differ from e for 0 < k * rotation < 2^32, or is what the reset left,
 //     2^31 away from its first launch: so for the 2^31 launches after a reset, and beyond that
 //     wherever a packet is sent at least once in 2^31 launches. That launches take turns with
 //     copies across the wrap of their number, too, needs a rotation that divides 2^32:

@@ -35,14 +35,20 @@ struct VerifyStatistics {
 };
 
 /// Proves all that program.stage promises and that of the stages before it; false if something is
-/// wrong, which is then in `diagnostics` in an order that depends on the Program alone. The proofs,
-/// in this order, each presupposing those before it:
-///   structure  ids, regions within their buffers, who may write what; planned: addresses;
-///   scheduled: streams and roles counts     synced: what a wait waits for is exactly what will
-///   arrive, on every rank deadlock   synced: stream order and events of all ranks have no cycle
-///   races      synced: every two accesses to the same bytes, one of them a write, are ordered, as
-///   the list of tasks orders them
-/// The first that fails is the last that is tried.
+/// wrong, which is then in `diagnostics` in an order that depends on the Program alone.
+///
+/// The proofs, in this order; each presupposes those before it, and the first that fails is the
+/// last that is tried:
+///   - structure: ids, regions within their buffers, who may write what; from `planned` on
+///     addresses, from `scheduled` on streams and roles;
+///   - lifetimes (planned): no temporary is read where another has been written since;
+///   - resources (scheduled): what a CTA uses is there, and all CTAs run at once;
+///   - counts (synced): what a wait waits for is exactly what will arrive, on every rank;
+///   - scope (synced): every signal is a release and every wait an acquire, with enough reach;
+///   - order (synced): the streams and events of all ranks have no cycle, which would be a deadlock;
+///   - races (synced): every two accesses to the same bytes, one of them a write, are ordered, and
+///     as the list of tasks orders them;
+///   - contributions (synced): every collective delivers what it promises.
 bool verify(const ir::Program& program, ir::Diagnostics& diagnostics);
 bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const VerifyOptions& options,
             VerifyStatistics* statistics = nullptr);
