@@ -270,6 +270,7 @@ struct Program {
   Stage stage = Stage::Tiled;
   int64_t world = 1;
   std::string target;           // "sm_90a", "cpu"; see compiler/cost/machine.h
+  std::string board;            // "h200"; empty: the target's usual one
   std::vector<RoleSpan> roles;  // disjoint, within [0, ctas); a CTA without a role runs no task
   int32_t ctas = 0;
   Resources uses;

@@ -121,8 +121,8 @@ class Parser : private TextCursor {
     return (accept_word("program") || expected("'program'")) && read_name(p_.name) &&
            (accept_key("stage") || expected("'stage='")) && word_of(p_.stage, 4, "a stage") &&
            field("world", p_.world) && (accept_key("target") || expected("'target='")) &&
-           read_name(p_.target) && field("ctas", p_.ctas) &&
-           optional_field("arena", p_.arena_bytes) &&
+           read_name(p_.target) && (!accept_key("board") || read_name(p_.board)) &&
+           field("ctas", p_.ctas) && optional_field("arena", p_.arena_bytes) &&
            optional_field("symmetric", p_.symmetric_bytes) && expect('{');
   }
 

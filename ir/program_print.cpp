@@ -27,6 +27,10 @@ class Printer {
     put_field(" world=", p_.world);
     put(" target=");
     put_name(p_.target);
+    if (!p_.board.empty()) {
+      put(" board=");
+      put_name(p_.board);
+    }
     put_field(" ctas=", p_.ctas);
     if (p_.arena_bytes != 0) put_field(" arena=", p_.arena_bytes);
     if (p_.symmetric_bytes != 0) put_field(" symmetric=", p_.symmetric_bytes);

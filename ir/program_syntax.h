@@ -1,7 +1,7 @@
 // What the printer and the parser of ir::Program agree on. Grammar (white space, line breaks
 // included, only separates; `//` starts a comment; entities are defined before they are used):
 //
-//   program NAME stage=WORD world=N target=NAME ctas=N [arena=N] [symmetric=N] { entity... }
+//   program NAME stage=WORD world=N target=NAME [board=NAME] ctas=N [arena=N] [symmetric=N] { entity... }
 //   uses [threads=N] [registers=N] [scratch=N] [pages=N] [page_bytes=N]
 //   limits [sms=N] [threads=N] [registers=N] [shared=N] [symmetric=N]
 //   roles WORD N..N [ [NAME, ...] ], ...

@@ -79,6 +79,8 @@ std::string to_text(const passes::Unit& unit) {
 
 std::string command_line(const passes::PipelineOptions& o) {
   std::string s = "--target=" + o.target;
+  const cost::Machine* usual = cost::find_machine(o.target);
+  if (!o.board.empty() && !(usual && usual->board == o.board)) s += " --board=" + o.board;
   if (o.sms > 0) s += fmt::format(" --sms={}", o.sms);
   if (!o.load_ahead) s += " --no-load-ahead";
   if (!o.fuse) s += " --no-fuse";
@@ -95,6 +97,8 @@ bool read_command_line(const std::string& text, passes::PipelineOptions& options
                       value = equals == std::string::npos ? "" : word.substr(equals + 1);
     if (option == "--target")
       o.target = value;
+    else if (option == "--board")
+      o.board = value;
     else if (option == "--sms")
       o.sms = std::strtoll(value.c_str(), nullptr, 10);
     else if (option == "--no-load-ahead")
@@ -104,7 +108,7 @@ bool read_command_line(const std::string& text, passes::PipelineOptions& options
     else if (option == "--no-prune")
       o.prune = false;
   }
-  if (command_line(o) != text || !cost::find_machine(o.target)) return false;
+  if (command_line(o) != text || !cost::find_machine(o.target, o.board)) return false;
   options = o;
   return true;
 }
@@ -290,8 +294,8 @@ std::optional<Compiled> compile(const ir::Graph& graph, const CompileOptions& op
 
 std::string report(const Compiled& c) {
   const ir::Program& p = c.program;
-  std::string s = fmt::format("{}: {} rank{}, target {}, {} CTAs a rank\n\n", p.name, p.world,
-                              p.world == 1 ? "" : "s", p.target, p.ctas);
+  std::string s = fmt::format("{}: {} rank{}, target {}, board {}, {} CTAs a rank\n\n", p.name,
+                              p.world, p.world == 1 ? "" : "s", p.target, p.board, p.ctas);
   s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", "role", "SMs", "count", "tasks",
                    "kinds of ops");
   std::map<int32_t, int64_t> tasks_on;

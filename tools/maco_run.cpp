@@ -321,7 +321,8 @@ int run(int argc, char** argv) {
     const int32_t file = diagnostics.add_file(input == "-" ? "<stdin>" : input, *text);
     graph = frontend::parse_graph(file, diagnostics);
     // The CPU has SMs of its own, unless the graph speaks of those of a GPU.
-    if (graph && device == "cpu" && app.count("--target") == 0 && !names_sms(*graph))
+    if (graph && device == "cpu" && app.count("--target") + app.count("--board") == 0 &&
+        !names_sms(*graph))
       compile_options.pipeline.target = "cpu";
   }
   if (!graph) {
@@ -332,15 +333,16 @@ int run(int argc, char** argv) {
 
   std::optional<ir::Program> program;
   if (kernel.empty() || session_options.check_access || !witness_file.empty()) {
-    const cost::Machine& machine = *cost::find_machine(compile_options.pipeline.target);
+    const cost::Machine& machine =
+        *cost::find_machine(compile_options.pipeline.target, compile_options.pipeline.board);
     if (const int ranks = session_options.ranks_per_gpu; ranks > 1) {
       int64_t& sms = compile_options.pipeline.sms;
       if (ranks > machine.sms || sms > machine.sms / ranks) {
         console.error(sms == 0
-                          ? fmt::format("{} ranks share a GPU, but target '{}' has {} SMs", ranks,
-                                        machine.target, machine.sms)
-                          : fmt::format("{} ranks of {} SMs share a GPU, but target '{}' has {}",
-                                        ranks, sms, machine.target, machine.sms));
+                          ? fmt::format("{} ranks share a GPU, but board '{}' has {} SMs", ranks,
+                                        machine.board, machine.sms)
+                          : fmt::format("{} ranks of {} SMs share a GPU, but board '{}' has {}",
+                                        ranks, sms, machine.board, machine.sms));
         return kBadUsage;
       }
       if (sms == 0) sms = machine.sms / ranks;

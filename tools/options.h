@@ -18,7 +18,12 @@ namespace maco::tools {
 
 inline std::vector<std::string> target_names() {
   std::vector<std::string> names;
-  for (const cost::Machine& m : cost::all_machines()) names.push_back(m.target);
+  for (const cost::Architecture& a : cost::all_architectures()) names.push_back(a.target);
+  return names;
+}
+inline std::vector<std::string> board_names() {
+  std::vector<std::string> names;
+  for (const cost::Board& b : cost::all_boards()) names.push_back(b.board);
   return names;
 }
 
@@ -31,9 +36,27 @@ inline void list_passes() {
     std::printf("%-20s %s\n", p.name.c_str(), p.summary.c_str());
 }
 inline void list_targets() {
-  for (const cost::Machine& m : cost::all_machines())
-    std::printf("%-8s %s: %d SMs%s\n", m.target.c_str(), m.description.c_str(), m.sms,
-                m.target == "sm_90a" ? " (default)" : "");
+  for (const cost::Architecture& a : cost::all_architectures()) {
+    std::string boards;
+    for (const cost::Board& b : cost::all_boards())
+      if (b.of_target == a.target) boards += (boards.empty() ? "" : ", ") + b.board;
+    std::printf("%-8s boards: %s%s\n", a.target.c_str(), boards.c_str(),
+                a.target == "sm_90a" ? " (the default target)" : "");
+  }
+}
+/// Each figure with its source.
+inline void list_boards() {
+  const auto figure = [](const char* what, const cost::Figure& f, double unit, const char* name) {
+    std::printf("  %-16s %6.4g %s (%s)\n", what, f.value / unit, name, f.source.c_str());
+  };
+  for (const cost::Machine& m : cost::all_machines()) {
+    std::printf("%-13s %s, target %s%s\n", m.board.c_str(), m.description.c_str(), m.target.c_str(),
+                m.default_board == m.board ? " (its default)" : "");
+    std::printf("  %-16s %6d (%s)\n", "SMs", m.sms, m.sms_source.c_str());
+    figure("matrix products", m.flops, 1e12, "TFLOP/s");
+    figure("device memory", m.memory_rate, 1e9, "GB/s");
+    figure("to peers", m.link_rate, 1e9, "GB/s");
+  }
 }
 
 /// `--help` in 100 columns. What an option takes stands behind its name if it was given by
@@ -67,7 +90,7 @@ class HelpFormatter : public CLI::Formatter {
 struct CommonOptions {
   std::string color = "auto";
   bool quiet = false, verbose = false;
-  bool ops = false, passes = false, targets = false;
+  bool ops = false, passes = false, targets = false, boards = false;
 
   void add(CLI::App& app) {
     app.formatter(std::make_shared<HelpFormatter>());
@@ -79,6 +102,7 @@ struct CommonOptions {
     app.add_flag("--list-ops", ops, "list the ops and exit");
     app.add_flag("--list-passes", passes, "list the passes and exit");
     app.add_flag("--list-targets", targets, "list the targets and exit");
+    app.add_flag("--list-boards", boards, "list the boards, with the source of each figure");
     app.set_version_flag("--version", std::string("maco ") + kVersion,
                          "print the version and exit");
     app.set_help_flag("-h,--help", "print this and exit");
@@ -88,7 +112,8 @@ struct CommonOptions {
     if (ops) list_ops();
     if (passes) list_passes();
     if (targets) list_targets();
-    return ops || passes || targets;
+    if (boards) list_boards();
+    return ops || passes || targets || boards;
   }
   Console console() const { return {use_color(color), quiet, verbose}; }
 };
@@ -98,10 +123,16 @@ struct PipelineFlags {
   bool no_load_ahead = false, no_fuse = false, no_prune = false;
 
   void add(CLI::App& app, passes::PipelineOptions& p) {
-    app.add_option("--target", p.target, "what to compile for (--list-targets)")
+    auto* target = app.add_option("--target", p.target, "what code may use (--list-targets)")
+                       ->option_text("NAME")
+                       ->check(CLI::IsMember(target_names()));
+    app.add_option("--board", p.board, "what it runs on (--list-boards); implies its target")
         ->option_text("NAME")
-        ->check(CLI::IsMember(target_names()));
-    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the target's")
+        ->check(CLI::IsMember(board_names()))
+        ->each([&p, target](const std::string& board) {
+          if (target->count() == 0) p.target = cost::find_board(board)->target;
+        });
+    app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the board's")
         ->option_text("N")
         ->check(CLI::PositiveNumber);
     app.add_flag("--no-load-ahead", no_load_ahead,
@@ -111,7 +142,8 @@ struct PipelineFlags {
   }
   /// The first of them that the command line has, or "".
   std::string given(const CLI::App& app) const {
-    for (const char* option : {"--target", "--sms", "--no-load-ahead", "--no-fuse", "--no-prune"})
+    for (const char* option :
+         {"--target", "--board", "--sms", "--no-load-ahead", "--no-fuse", "--no-prune"})
       if (app.count(option) > 0) return option;
     return "";
   }

@@ -1,5 +1,9 @@
 #include "compiler/cost/machine.h"
 
+#include <fmt/format.h>
+
+#include "ir/check.h"
+
 namespace maco::cost {
 
 namespace {
@@ -42,34 +46,73 @@ ir::Limits limits_of(const Machine& machine, int64_t sms) {
 }
 
 // Threads, registers and shared memory: NVIDIA's tables of compute capabilities; those of the CPU
-// target are a small GPU's, since its kernels also run on one. Rates: NVIDIA's data sheets, but
-// h200's and its links are measured (docs/benchmarks). They steer choices, never results.
-const std::vector<Machine>& all_machines() {
+// target are a small GPU's, since its kernels also run on one.
+const std::vector<Architecture>& all_architectures() {
   constexpr int kib = 1024;
-  static const std::vector<Machine> machines = {
-      {"sm_90a", "NVIDIA H200", 90, 132, 1024, 64 * kib, 227 * kib, 16 * kib, 8, 16, 790e12, 4.5e12,
-       370e9},
-      {"sm_100a", "NVIDIA B200", 100, 148, 1024, 64 * kib, 227 * kib, 16 * kib, 8, 16, 2000e12,
-       7.7e12, 750e9},
-      {"sm_120", "NVIDIA RTX PRO 6000 Blackwell", 120, 188, 1024, 64 * kib, 99 * kib, 16 * kib, 4,
-       16, 400e12, 1.8e12, 50e9},
-      {"sm_89", "NVIDIA L40S", 89, 142, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 16, 360e12, 0.86e12,
-       25e9},
-      {"sm_86", "NVIDIA A40", 86, 84, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 8, 150e12, 0.69e12,
-       50e9},
-      {"sm_80", "NVIDIA A100", 80, 108, 1024, 64 * kib, 163 * kib, 16 * kib, 8, 12, 312e12, 1.9e12,
-       250e9},
-      {"sm_75", "NVIDIA T4", 75, 40, 1024, 64 * kib, 64 * kib, 8 * kib, 4, 4, 65e12, 0.3e12, 12e9},
-      {"sm_70", "NVIDIA V100", 70, 80, 1024, 64 * kib, 96 * kib, 16 * kib, 4, 8, 125e12, 0.9e12,
-       130e9},
-      {"cpu", "the CPU target", 0, 8, 1024, 64 * kib, 64 * kib, 4 * kib, 3, 2, 50e9, 20e9, 10e9},
+  static const std::vector<Architecture> architectures = {
+      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 8, "h200"},
+      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 8, "b200"},
+      {"sm_120", 120, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "rtx-pro-6000"},
+      {"sm_89", 89, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "l40s"},
+      {"sm_86", 86, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "a40"},
+      {"sm_80", 80, 1024, 64 * kib, 163 * kib, 16 * kib, 8, "a100"},
+      {"sm_75", 75, 1024, 64 * kib, 64 * kib, 8 * kib, 4, "t4"},
+      {"sm_70", 70, 1024, 64 * kib, 96 * kib, 16 * kib, 4, "v100"},
+      {"cpu", 0, 1024, 64 * kib, 64 * kib, 4 * kib, 3, "cpu"},
   };
+  return architectures;
+}
+
+namespace {
+
+const Architecture* find_architecture(std::string_view target) {
+  for (const Architecture& a : all_architectures())
+    if (a.target == target) return &a;
+  return nullptr;
+}
+
+}  // namespace
+
+const std::vector<Machine>& all_machines() {
+  static const std::vector<Machine> machines = [] {
+    std::vector<Machine> list;
+    for (const Board& board : all_boards()) {
+      const Architecture* architecture = find_architecture(board.of_target);
+      MACO_CHECK(architecture, board.board);
+      list.push_back({*architecture, board});
+    }
+    return list;
+  }();
   return machines;
 }
 
-const Machine* find_machine(std::string_view target) {
+const Machine* find_board(std::string_view board) {
   for (const Machine& m : all_machines())
-    if (m.target == target) return &m;
+    if (m.board == board) return &m;
+  return nullptr;
+}
+
+const Machine* find_machine(std::string_view target, std::string_view board) {
+  const Architecture* architecture = find_architecture(target);
+  if (!architecture) return nullptr;
+  const Machine* machine = find_board(board.empty() ? architecture->default_board : board);
+  return machine && machine->target == target ? machine : nullptr;
+}
+
+const Machine* find_machine(std::string_view target, std::string_view board,
+                            ir::Diagnostics& diagnostics) {
+  if (const Machine* machine = find_machine(target, board)) return machine;
+  if (!find_architecture(target)) {
+    diagnostics.error({}, fmt::format("unknown target '{}'", target));
+  } else if (const Machine* other = find_board(board)) {
+    diagnostics.error({}, fmt::format("board '{}' has GPUs of target '{}', not '{}'", board,
+                                      other->target, target));
+  } else {
+    std::vector<std::string> boards;
+    for (const Board& b : all_boards()) boards.push_back(b.board);
+    diagnostics.error({},
+                      fmt::format("unknown board '{}'{}", board, ir::did_you_mean(board, boards)));
+  }
   return nullptr;
 }
 

@@ -1,4 +1,6 @@
-// Descriptions of the machines that MACO compiles for.
+// Descriptions of the machines that MACO compiles for. A machine is two things: an architecture,
+// which says what code may use, and a board with GPUs of it, which says how many SMs there are and
+// how fast they, their memory and their links are.
 #pragma once
 
 #include <cstdint>
@@ -6,33 +8,62 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/diagnostics.h"
 #include "ir/program.h"
 
 namespace maco::cost {
 
-struct Machine {
-  std::string target;        // "sm_90a", "cpu": the value of --target
-  std::string description;   // "NVIDIA H200"
-  int arch = 0;              // 90 for sm_90a; 0 for the CPU
-  int32_t sms = 1;           // CTAs that can be resident: one an SM
-  int32_t threads = 0;       // of a CTA, at most
-  int32_t registers = 0;     // of an SM
-  int64_t shared_bytes = 0;  // shared memory that a CTA can have
-  int64_t page_bytes = 0;    // one page of the loader's ring
-  int32_t pages = 0;         // pages in the ring
-  int32_t default_comm = 0;  // SMs that do communication when sm_roles is auto and there is some
-  double flops = 0;          // 16-bit matrix operations per second
-  double memory_rate = 0;    // bytes per second of device memory
-  double link_rate = 0;      // bytes per second to peers
+/// What code may use.
+struct Architecture {
+  std::string target;         // "sm_90a", "cpu": the value of --target
+  int arch = 0;               // 90 for sm_90a; 0 for the CPU
+  int32_t threads = 0;        // of a CTA, at most
+  int32_t registers = 0;      // of an SM
+  int64_t shared_bytes = 0;   // shared memory that a CTA can have
+  int64_t page_bytes = 0;     // one page of the loader's ring
+  int32_t pages = 0;          // pages in the ring
+  std::string default_board;  // where only the target is given
 };
+
+/// A figure of a board, and who says so: a measurement, or a data sheet.
+struct Figure {
+  double value = 0;
+  std::string source;
+  operator double() const { return value; }  // NOLINT: a figure is a number
+};
+
+/// What there is, and how fast. Figures steer choices, never results.
+struct Board {
+  std::string board;         // "h200": the value of --board
+  std::string of_target;     // the target of its architecture
+  std::string description;   // "NVIDIA H200 SXM"
+  int32_t sms = 1;           // CTAs that can be resident: one an SM
+  std::string sms_source;    // who says so
+  int32_t default_comm = 0;  // SMs that do communication when sm_roles is auto and there is some
+  Figure flops;              // 16-bit matrix operations per second
+  Figure memory_rate;        // bytes per second of device memory
+  Figure link_rate;          // bytes per second to peers, in one direction
+};
+
+struct Machine : Architecture, Board {};
 
 /// What a CTA of the emitted code uses on `machine`, with the loader's ring if `paged`.
 ir::Resources uses_of(const Machine& machine, bool paged);
 /// What an SM has, where a rank may use `sms` of them.
 ir::Limits limits_of(const Machine& machine, int64_t sms);
 
-/// nullptr if there is no such target.
-const Machine* find_machine(std::string_view target);
+/// The machine of this target and board ("": the target's default); nullptr if there is no such
+/// target or board, or the board is of another target.
+const Machine* find_machine(std::string_view target, std::string_view board = {});
+/// find_machine, which reports why there is none.
+const Machine* find_machine(std::string_view target, std::string_view board,
+                            ir::Diagnostics& diagnostics);
+/// The machine with this board; nullptr if there is none.
+const Machine* find_board(std::string_view board);
+
+const std::vector<Architecture>& all_architectures();
+const std::vector<Board>& all_boards();
+/// One a board, in the order of all_boards.
 const std::vector<Machine>& all_machines();
 
 }  // namespace maco::cost

@@ -34,12 +34,12 @@ std::vector<ir::RoleRange> ranges_of(int64_t compute, int64_t comm) {
   return r;
 }
 
-// "target 'sm_90a' has 132", or how many of them a rank may use.
+// "board 'h200' has 132", or how many of them a rank may use.
 std::string available(const Context& context) {
   if (context.available_sms == context.machine.sms)
-    return fmt::format("target '{}' has {}", context.machine.target, context.machine.sms);
-  return fmt::format("a rank may use {} of the {} of target '{}'", context.available_sms,
-                     context.machine.sms, context.machine.target);
+    return fmt::format("board '{}' has {}", context.machine.board, context.machine.sms);
+  return fmt::format("a rank may use {} of the {} of board '{}'", context.available_sms,
+                     context.machine.sms, context.machine.board);
 }
 
 bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges,

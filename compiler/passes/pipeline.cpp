@@ -11,15 +11,13 @@ namespace maco::passes {
 std::optional<Context> make_context(const Unit& unit, const PipelineOptions& options,
                                     ir::Diagnostics& diagnostics) {
   const auto* program = std::get_if<ir::Program>(&unit);
-  const std::string& target = program ? program->target : options.target;
-  const cost::Machine* machine = cost::find_machine(target);
-  if (!machine) {
-    diagnostics.error({}, fmt::format("unknown target '{}'", target));
-    return std::nullopt;
-  }
+  const cost::Machine* machine =
+      cost::find_machine(program ? program->target : options.target,
+                         program ? program->board : options.board, diagnostics);
+  if (!machine) return std::nullopt;
   if (options.sms > machine->sms) {
-    diagnostics.error({}, fmt::format("a rank can't use {} SMs: target '{}' has {}", options.sms,
-                                      target, machine->sms));
+    diagnostics.error({}, fmt::format("a rank can't use {} SMs: board '{}' has {}", options.sms,
+                                      machine->board, machine->sms));
     return std::nullopt;
   }
   std::optional<Context> context(std::in_place, diagnostics, *machine);

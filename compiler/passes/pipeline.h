@@ -12,8 +12,9 @@
 namespace maco::passes {
 
 struct PipelineOptions {
-  std::string target = "sm_90a";  // a name of cost/machine.h
-  int64_t sms = 0;                // SMs that one rank may use; 0: all of the target's
+  std::string target = "sm_90a";  // names of cost/machine.h
+  std::string board;              // empty: the target's default
+  int64_t sms = 0;                // SMs that one rank may use; 0: all of the board's
   bool load_ahead = true;
   bool fuse = true;        // --no-fuse
   bool prune = true;       // --no-prune

@@ -69,6 +69,7 @@ std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& pro
   program.name = graph.name;
   program.world = graph.world;
   program.target = context.machine.target;
+  program.board = context.machine.board;
   std::vector<ir::BufferId> buffers(graph.tensors.size());
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const ir::Tensor& t = graph.tensors[i];

@@ -178,14 +178,14 @@ TEST_CASE("the ways of a refusal") {
         "'plan-memory', 'schedule', 'insert-sync' first\n");
 }
 
-TEST_CASE("a rank uses no more SMs than its target has") {
+TEST_CASE("a rank uses no more SMs than its board has") {
   for (const int64_t sms : {132, 133}) {
     passes::PipelineOptions options;
     options.sms = sms;
     ir::Diagnostics d;
     CHECK(passes::run_pipeline(parsed(kGraphs[0]), options, d).ok == (sms == 132));
     CHECK(d.render() == (sms == 132 ? ""
-                                    : "error: a rank can't use 133 SMs: target 'sm_90a' has "
+                                    : "error: a rank can't use 133 SMs: board 'h200' has "
                                       "132\n"));
   }
 }

@@ -129,6 +129,7 @@ class Random {
     p.stage = static_cast<Stage>(below(4));
     p.world = integer();
     p.target = text();
+    p.board = text();
     p.ctas = narrow<int32_t>();
     if (coin()) p.arena_bytes = integer();
     if (coin()) p.symmetric_bytes = integer();

@@ -1,0 +1,49 @@
+// Machines: each target has a board of its own, and each figure a source.
+#include "compiler/cost/machine.h"
+
+#include <set>
+
+#include "tests/catch.h"
+
+namespace maco::test {
+namespace {
+
+TEST_CASE("each target's default board is one of its boards") {
+  for (const cost::Architecture& a : cost::all_architectures()) {
+    const cost::Machine* machine = cost::find_machine(a.target);
+    INFO(a.target);
+    REQUIRE(machine);
+    CHECK(machine->board == a.default_board);
+    CHECK(machine->of_target == a.target);
+  }
+}
+
+TEST_CASE("each board has an architecture, figures, and a source for each of them") {
+  std::set<std::string> names;
+  for (const cost::Machine& m : cost::all_machines()) {
+    INFO(m.board);
+    CHECK(names.insert(m.board).second);
+    CHECK(cost::find_machine(m.target, m.board) == &m);
+    CHECK(cost::find_board(m.board) == &m);
+    CHECK((m.sms > 0 && m.default_comm > 0 && m.default_comm < m.sms && m.sms_source != ""));
+    for (const cost::Figure& f : {m.flops, m.memory_rate, m.link_rate})
+      CHECK((f.value > 0 && f.source != ""));
+  }
+  CHECK(names.size() == cost::all_boards().size());
+}
+
+TEST_CASE("what isn't a machine is told by name") {
+  const auto said = [](const char* target, const char* board) {
+    ir::Diagnostics d;
+    CHECK(!cost::find_machine(target, board, d));
+    CHECK(!cost::find_machine(target, board));
+    return d.render();
+  };
+  CHECK(said("sm_1", "") == "error: unknown target 'sm_1'\n");
+  CHECK(said("sm_1", "h200") == "error: unknown target 'sm_1'\n");
+  CHECK(said("sm_80", "h200") == "error: board 'h200' has GPUs of target 'sm_90a', not 'sm_80'\n");
+  CHECK(said("sm_80", "a10") == "error: unknown board 'a10'; did you mean 'a40'?\n");
+}
+
+}  // namespace
+}  // namespace maco::test
