@@ -36,7 +36,8 @@ def main():
     args = parser.parse_args()
 
     mantissas = np.float32([1, 1.1, 1.3, 1.5, 1.7, 1.9])
-    x = np.concatenate([s * np.ldexp(mantissas, e) for s in (1, -1) for e in range(-126, 128)] + [np.linspace(-100, 100, 20001)]).astype(np.float32)
+    x = np.concatenate([s * np.ldexp(mantissas, e) for s in (1, -1) for e in range(-126, 128)]
+                       + [np.linspace(-100, 100, 20001)]).astype(np.float32)
     lines = [f"  output y_{op} = {op.split('_')[0]}(x{', approximate = tanh' if '_' in op else ''})" for op in OPS]
     text = "\n".join([f"graph functions {{\n  input x : f32[{len(x)}]", *lines, "}\n"])
     with tempfile.TemporaryDirectory() as folder:
