@@ -7,7 +7,8 @@
 #
 #   tools/gpu-test.sh [--log FILE] [--bin DIR] [--sample N] [--numpy N] [--sanitize]
 #
-# --bin: where maco-run, maco-device-test and fuzz-graphs are (default: build/bin and build/tests, else build-gpu/bin); nothing is built here.
+# --bin: where maco-run, maco-device-test and fuzz-graphs are (default: build/bin and build/tests, else build-gpu/bin); nothing is built
+# here.
 # --sample: every N-th of the random graphs that cover everything (default: 1, all of them; 0: none). --numpy: how many others (100).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -81,8 +82,8 @@ if ((sample > 0)); then run "random graphs" "$fuzz" --gpus "$gpus" --sample "$sa
 if ((numpy > 0)); then
   python=.venv/bin/python
   [[ -x $python ]] || python=python3
-  run "random graphs, NumPy" "$python" tests/e2e/numpy_test.py --maco-run "$bin/maco-run" --device cuda --gpus "$gpus" --jobs $((jobs < 8 ? jobs : 8)) --seeds 1-"$numpy" \
-    --without send_recv
+  run "random graphs, NumPy" "$python" tests/e2e/numpy_test.py --maco-run "$bin/maco-run" --device cuda \
+    --gpus "$gpus" --jobs $((jobs < 8 ? jobs : 8)) --seeds 1-"$numpy" --without send_recv
 fi
 if $sanitize; then
   # The sanitizer slows kernels down, so waits get more time.

@@ -42,7 +42,8 @@ OPERAND = F = [8, 16]
 PLAIN = {
     "matmul": one("matmul", [[8, 16], [16, 16]], F),
     **{k: one(k, [F, F], F) for k in ("add", "sub", "mul", "maximum", "minimum", "swiglu")},
-    **{k: one(k, [F], F) for k in ("relu", "silu", "gelu", "sigmoid", "tanh", "exp", "softmax", "copy", "allreduce", "alltoall", "ring_shift")},
+    **{k: one(k, [F], F) for k in ("relu", "silu", "gelu", "sigmoid", "tanh", "exp", "softmax", "copy", "allreduce", "alltoall",
+                                   "ring_shift")},
     "rmsnorm": one("rmsnorm", [F, [16]], F),
     "layernorm": one("layernorm", [F, [16], [16]], F),
     "rope": one("rope", [F], F, head_dim=8, position=0),

@@ -14,7 +14,8 @@ CASES = [
     ("`backend` = `nccl`", f"set backend = nccl\n{X}\noutput y = allreduce(x)"),
     ("`backend` = `nvshmem`", f"set backend = nvshmem\n{X}\noutput y = allreduce(x)"),
     ("`pipeline`", f"pipeline [[y]] microbatches 2\n{X}\noutput y = relu(x)"),
-    ("`sm_roles` with `when`", f"scalar n in [0, 9)\nset sm_roles = {{when: [{{if: n < 4, roles: auto}}, {{else: auto}}]}}\n{X}\noutput y = relu(x)"),
+    ("`sm_roles` with `when`",
+     f"scalar n in [0, 9)\nset sm_roles = {{when: [{{if: n < 4, roles: auto}}, {{else: auto}}]}}\n{X}\noutput y = relu(x)"),
     *((f"`{op}` with `algorithm` = `{word}`", f"{X}\noutput y = {op}(x, algorithm = {word})")
       for op in ("allreduce", "allgather", "reduce_scatter") for word in ("ring", "nccl")),
     ("`send`", f"{X}\nsend(x, dst = 1 - rank)\noutput y = relu(x)"),
@@ -28,7 +29,8 @@ def main():
     args = parser.parse_args()
     print("| in the graph | message |\n|---|---|")
     for name, body in CASES:
-        ran = subprocess.run([args.macoc, "-", "--emit=program", "-o", "/dev/null"], input=f"graph probe(world = 2) {{\n{body}\n}}\n", text=True,
+        ran = subprocess.run([args.macoc, "-", "--emit=program", "-o", "/dev/null"], input=f"graph probe(world = 2) {{\n{body}\n}}\n",
+                             text=True,
                              capture_output=True, check=False)
         errors = [line.split(" error: ", 1)[1] for line in ran.stderr.splitlines() if line.startswith("<stdin>:") and " error: " in line]
         if ran.returncode == 0 and not errors:

@@ -4,10 +4,10 @@
 #   tools/setup.sh [--no-clang] [--no-python]
 #
 # Debian and Ubuntu packages are installed where this is root or sudo needs no password; elsewhere the missing ones are named and the status
-# is 1. Python packages (for the comparison with NumPy, and NVRTC where there is no CUDA toolkit) go into .venv; without them the tests that
-# need them are skipped.
-#   --no-clang   without LLVM's and Clang's development files, which are installed where the distribution has version 22 (500 MB; the build does
-#                without them so far)
+# is 1. Python packages (for the comparison with NumPy, clang-format and clang-tidy, and NVRTC where there is no CUDA toolkit) go into
+# .venv; without them the tests that need them are skipped.
+#   --no-clang   without LLVM's and Clang's development files, which are installed where the distribution has version 22 (500 MB; the
+#                build does without them so far)
 #   --no-python  leave .venv alone
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -93,11 +93,24 @@ fi
 # --- Python packages -----------------------------------------------------------------------------------------------------------
 
 packages='.venv/lib/python3*/site-packages/nvidia'
-has_nvrtc() { has nvcc || any '/usr/local/cuda*/lib64/libnvrtc.so*' || any '/usr/lib/*/libnvrtc.so*' || any "$packages/*/lib/libnvrtc.so*"; }
+has_nvrtc() {
+  has nvcc || any '/usr/local/cuda*/lib64/libnvrtc.so*' || any '/usr/lib/*/libnvrtc.so*' || any "$packages/*/lib/libnvrtc.so*"
+}
+# Is every package of tools/requirements.txt there, in the version that it pins?
+has_requirements() {
+  .venv/bin/python - >/dev/null 2>&1 <<'EOF'
+import importlib.metadata, re, sys
+for line in open("tools/requirements.txt"):
+    if found := re.match(r"([\w.-]+)(?:==(\S+))?", line):
+        version = importlib.metadata.version(found[1])
+        if found[2] not in (None, version):
+            sys.exit(1)
+EOF
+}
 
 wanted=()
 if $python; then
-  .venv/bin/python -c 'import ml_dtypes, numpy, safetensors' >/dev/null 2>&1 || wanted+=(-r tools/requirements.txt)
+  has_requirements || wanted+=(-r tools/requirements.txt)
   has_nvrtc || wanted+=(-r tools/requirements-cuda.txt)
 fi
 if ((${#wanted[@]})); then
@@ -111,6 +124,7 @@ fi
 # The last CUDA that compiles for sm_70, for a test; apart from the packages that the programs look into.
 if $python && [[ -x .venv/bin/python ]] && ! any '.venv/cuda12/nvidia/*/lib/libnvrtc.so.12'; then
   say "installing NVRTC of CUDA 12 into .venv/cuda12"
-  .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps --target .venv/cuda12 'nvidia-cuda-nvrtc-cu12<13' ||
+  .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps --target .venv/cuda12 \
+    'nvidia-cuda-nvrtc-cu12<13' ||
     say "NVRTC of CUDA 12 could not be installed: compiling for sm_70 will not be tested"
 fi

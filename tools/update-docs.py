@@ -4,9 +4,8 @@
   tools/update-docs.py [--check] [--bin build/bin]
 
 A block that begins with the line "<!-- output of: COMMAND -->" and ends with "<!-- end of output -->" holds what COMMAND prints, run from
-the project's root with the programs on the PATH. "<!-- output of (N lines): ... -->" keeps the first N lines. Between "<!-- table from: COMMAND -->" and
-"<!-- end of table -->" the output stands as it is. Outputs must not depend on the
-machine or the time.
+the project's root with the programs on the PATH. "<!-- output of (N lines): ... -->" keeps the first N lines. Between
+"<!-- table from: COMMAND -->" and "<!-- end of table -->" the output stands as it is. Outputs must not depend on the machine or the time.
 """
 
 import argparse
@@ -22,7 +21,8 @@ BLOCK = re.compile(r"(<!-- output of(?: \((\d+) lines\))?: (.*?) -->\n```[a-z]*\
 
 
 def output_of(command, lines, environment):
-    ran = subprocess.run(command, shell=True, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ran = subprocess.run(command, shell=True, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT,
                          text=True, check=False)
     text = ran.stdout
     if lines:

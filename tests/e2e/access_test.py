@@ -3,10 +3,10 @@
 
   access_test.py --macoc build/bin/macoc --maco-run build/bin/maco-run
 
-The proofs rest on the regions that tasks declare. `maco-run --check-access` holds each access of a run against them; here the Program of a graph
-is changed as text, one region at a time, so that each device function, for each kind of op that uses it, is seen to report what it reads and
-what it writes beyond its region, and what it leaves out. Which these are comes from the Programs: all_ops.maco has every op (nvrtc_archs.py
-holds it against the registry), and what has no control fails.
+The proofs rest on the regions that tasks declare. `maco-run --check-access` holds each access of a run against them; here the Program of
+a graph is changed as text, one region at a time, so that each device function, for each kind of op that uses it, is seen to report what it
+reads and what it writes beyond its region, and what it leaves out. Which these are comes from the Programs: all_ops.maco has every op
+(nvrtc_archs.py holds it against the registry), and what has no control fails.
 """
 import argparse
 import os
@@ -17,7 +17,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-GRAPHS = ["tests/e2e/all_ops.maco", "examples/graphs/residual_norms.maco", "examples/graphs/decode_layer.maco", "examples/graphs/phases_roles.maco"]
+GRAPHS = ["tests/e2e/all_ops.maco", "examples/graphs/residual_norms.maco", "examples/graphs/decode_layer.maco",
+          "examples/graphs/phases_roles.maco"]
 REGION = re.compile(r'("[^"]*"|[\w.#]+)\[(\d+):(\d+), (\d+):(\d+)([^\]]*)\]')
 
 
@@ -46,8 +47,8 @@ def functions(program):
 
 def variants(program, what):
     """For each function, kind of op and operand Programs in which the region of one task that reads or writes it is one element smaller
-    (`what`: read, write), or one element larger than what it must write (`what`: more). Of packets, which are written and read as a whole, it is
-    a packet. Yields (function, kind, tile, tensor, element, changed Program)."""
+    (`what`: read, write), or one element larger than what it must write (`what`: more). Of packets, which are written and read as a whole,
+    it is a packet. Yields (function, kind, tile, tensor, element, changed Program)."""
     done = set()
     of = calls(program)
     buffers = {m[1]: (m[2], int(m[3]), m[4]) for m in
@@ -94,13 +95,15 @@ def main():
             path = os.path.join(folder, f"{number}.program")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(program)
-            ran = subprocess.run([args.maco_run, graph, "--device", "cpu", "--target", "cpu", "--check-access", "--replay", "1", "--program", path],
+            ran = subprocess.run([args.maco_run, graph, "--device", "cpu", "--target", "cpu", "--check-access", "--replay", "1",
+                                  "--program", path],
                                  capture_output=True, text=True, env=environment)
             return ran.returncode, ran.stdout + ran.stderr
 
         for name in GRAPHS:
             graph = os.path.join(ROOT, name)
-            program = subprocess.run([args.macoc, graph, "--target", "cpu", "--emit=program"], capture_output=True, text=True, check=True).stdout
+            program = subprocess.run([args.macoc, graph, "--target", "cpu", "--emit=program"], capture_output=True, text=True,
+                                     check=True).stdout
             status, said = run(graph, program, os.path.basename(name))
             cases += 1
             if status != 0:
@@ -113,8 +116,10 @@ def main():
                 number, (what, function, kind, tile, tensor, element, changed) = case
                 status, said = run(graph, changed, f"{os.path.basename(name)}-{number}")
                 good = status == 4 and re.search(
-                    rf"tile {tile} (\(loader\) )?{VERBS[what]} element \d+ \(row \d+, {re.escape(element)}[^']* of '{re.escape(tensor)}' on rank", said)
-                told = f"{name}: {function} of {kind}, tile {tile}, {what} of '{tensor}', {element.rstrip(')')}: status {status}: {said.strip()}"
+                    rf"tile {tile} (\(loader\) )?{VERBS[what]} element \d+ \(row \d+, {re.escape(element)}[^']* of "
+                    rf"'{re.escape(tensor)}' on rank", said)
+                told = (f"{name}: {function} of {kind}, tile {tile}, {what} of '{tensor}', {element.rstrip(')')}: "
+                        f"status {status}: {said.strip()}")
                 return told, good, (what, function, kind)
 
             with ThreadPoolExecutor(2) as pool:

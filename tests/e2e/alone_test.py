@@ -37,8 +37,10 @@ def main():
 
         def run(*options):
             start = time.monotonic()
-            ran = subprocess.run([program, "kernel.cu", "--device", "cpu", "--check", *options], cwd=empty, env=environment, capture_output=True, text=True)
-            print(f"{' '.join(options) or 'as it is'}: status {ran.returncode} after {time.monotonic() - start:.1f} s\n{ran.stdout}{ran.stderr}", end="")
+            ran = subprocess.run([program, "kernel.cu", "--device", "cpu", "--check", *options], cwd=empty, env=environment,
+                                 capture_output=True, text=True)
+            seconds = time.monotonic() - start
+            print(f"{' '.join(options) or 'as it is'}: status {ran.returncode} after {seconds:.1f} s\n{ran.stdout}{ran.stderr}", end="")
             return ran
 
         print(f"{ctas} CTAs x {world} ranks x 2 contexts = {ctas * world * 2} threads")

@@ -14,7 +14,8 @@ import sys
 import tempfile
 
 WORLD = 2
-DTYPES = {"bf16": ("BF16", 2), "f16": ("F16", 2), "f8e4m3": ("F8_E4M3", 1), "f8e5m2": ("F8_E5M2", 1), "u8": ("U8", 1), "f32": ("F32", 4), "i32": ("I32", 4)}
+DTYPES = {"bf16": ("BF16", 2), "f16": ("F16", 2), "f8e4m3": ("F8_E4M3", 1), "f8e5m2": ("F8_E5M2", 1), "u8": ("U8", 1), "f32": ("F32", 4),
+          "i32": ("I32", 4)}
 GRAPH = """graph bits(world = {world}) {{
   input x : {dtype}[{rows}, {cols}]
   output copied = copy(x)
@@ -50,7 +51,8 @@ def load(path):
         data = file.read()
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + size])
-    return {name: data[8 + size + t["data_offsets"][0] : 8 + size + t["data_offsets"][1]] for name, t in header.items() if name != "__metadata__"}
+    tensors = {name: t["data_offsets"] for name, t in header.items() if name != "__metadata__"}
+    return {name: data[8 + size + begin : 8 + size + end] for name, (begin, end) in tensors.items()}
 
 
 def expected(x, rank):

@@ -3,8 +3,8 @@
 
   keys_test.py --macoc build/bin/macoc [-v]
 
-macoc itself is asked, through its diagnostics, which keys and words there are; one that no case below speaks of fails the test. 'Changes' means
-the code of the kernel, its comments and manifest aside; where a key is for the host alone, the manifest without the graph's text.
+macoc itself is asked, through its diagnostics, which keys and words there are; one that no case below speaks of fails the test. 'Changes'
+means the code of the kernel, its comments and manifest aside; where a key is for the host alone, the manifest without the graph's text.
 """
 import argparse
 import json
@@ -65,7 +65,8 @@ def mlp(**keys):
 
 def rows(**keys):
     """A collective of rows that are made tile by tile, beside work of another branch."""
-    tensors = {"x": tensor("input", [64, 64]), "v": tensor("input", [64, 64]), "y": tensor("output", [64, 64]), "z": tensor("output", [64, 64])}
+    tensors = {"x": tensor("input", [64, 64]), "v": tensor("input", [64, 64]), "y": tensor("output", [64, 64]),
+               "z": tensor("output", [64, 64])}
     return graph(tensors, [op("softmax", "x", "s"), op("allreduce", "s", "y"), op("softmax", "v", "z")], **keys)
 
 
@@ -197,7 +198,8 @@ case("sm_roles", "comm", CHANGES, mlp(sm_roles={"compute": 4, "comm": 2}), mlp(s
 case("sm_roles", "scheduler", REFUSED, mlp(), mlp(sm_roles={"scheduler": 1}))
 case("sm_roles", "num_workers", SAME, mlp(sm_roles={"compute": 4, "comm": 2}), mlp(sm_roles={"num_workers": 4, "comm": 2}),
      mlp(sm_roles={"num_workers": 5, "comm": 2}))
-case("sm_roles", "num_remote_schedulers", SAME, mlp(sm_roles={"compute": 4, "comm": 2}), mlp(sm_roles={"compute": 4, "num_remote_schedulers": 2}),
+case("sm_roles", "num_remote_schedulers", SAME, mlp(sm_roles={"compute": 4, "comm": 2}),
+     mlp(sm_roles={"compute": 4, "num_remote_schedulers": 2}),
      mlp(sm_roles={"compute": 4, "num_remote_schedulers": 3}))
 case("sm_roles", "num_local_schedulers", REFUSED, mlp(), mlp(sm_roles={"num_local_schedulers": 1}))
 WHEN = [{"if": "tokens <= 4", "roles": {"compute": 4, "comm": 2}}, {"else": {"compute": 2, "comm": 4}}]
@@ -225,7 +227,8 @@ case("repeat", "from", CHANGES, repeated(body=[op("slice", "x_0", "s_{i}", axis=
                                          tensors=None) | {"tensors": {"x_0": tensor("input", [4, 8]), "y": tensor("output", [4, 7])}},
      repeated(body=[op("slice", "x_0", "s_{i}", axis=1, begin="{i - 2}"), op("softmax", "s_{i}", "x_{i+1}")], to=4, start=3)
      | {"tensors": {"x_0": tensor("input", [4, 8]), "y": tensor("output", [4, 7])}})
-case("repeat", "to", CHANGES, repeated(to=1, body=[op("softmax", "x_{i}", "x_{i+1}")]), repeated(to=3, body=[op("softmax", "x_{i}", "x_{i+1}")]))
+case("repeat", "to", CHANGES, repeated(to=1, body=[op("softmax", "x_{i}", "x_{i+1}")]),
+     repeated(to=3, body=[op("softmax", "x_{i}", "x_{i+1}")]))
 case("repeat", "tensors", MANIFEST, repeated(), repeated(tensors={"p_{i}": tensor("param", [8])}))
 case("repeat", "ops", CHANGES, repeated(body=[op("silu", "x_{i}", "x_{i+1}")]), repeated(body=[op("gelu", "x_{i}", "x_{i+1}")]))
 
@@ -236,7 +239,8 @@ case("op", "out", CHANGES, one("split", [[8, 4]], [[4, 4], [4, 4]], axis=0),
      one("split", [[8, 4]], [[4, 4], [4, 4]], axis=0) | {"ops": [op("split", "a", "y1 y0", axis=0)]})
 case("op", "name", MANIFEST, mlp(), with_op(mlp(), 1, name="sum"))
 words("op", "dtype", lambda w: graph({"x": tensor("input", [8, 16]), "y": tensor("output", [8, 16])},
-                                     [op("cast", "x", "c", **({"dtype": w} if w else {})), op("cast", "c", "y", dtype="f32")]), DTYPES, default="i32")
+                                     [op("cast", "x", "c", **({"dtype": w} if w else {})), op("cast", "c", "y", dtype="f32")]),
+      DTYPES, default="i32")
 case("op", "after", CHANGES, branches(), branches({"after": ["y0"]}))
 case("op", "phase", CHANGES, branches(phases=PQ), phased(PQ, "p", "q"))
 
@@ -246,7 +250,8 @@ def own_overlap(word):
 
 
 words("op", "overlap", own_overlap, ["none", "conservative", "aggressive"], default=None)
-case("op", "overlap_group", CHANGES, with_op(mlp(), 1, overlap_group="a"), with_op(with_op(mlp(), 1, overlap_group="a"), 2, overlap_group="b"))
+case("op", "overlap_group", CHANGES, with_op(mlp(), 1, overlap_group="a"),
+     with_op(with_op(mlp(), 1, overlap_group="a"), 2, overlap_group="b"))
 words("op", "priority", lambda w: branches({"priority": w} if w else {}), ["low", "normal", "high"], default="normal")
 words("op of communication", "priority", lambda w: branches({"priority": w} if w else {}, kind="allreduce"), ["low", "normal", "high"],
       default="normal")
@@ -259,7 +264,8 @@ NOT_YET = {
 }
 for kind, plain in PLAIN.items():
     # It makes code, and other code than the ops of the same operands.
-    alike = [g for k, g in PLAIN.items() if k != kind and [t["shape"] for t in g["tensors"].values()] == [t["shape"] for t in plain["tensors"].values()]]
+    shapes = [t["shape"] for t in plain["tensors"].values()]
+    alike = [g for k, g in PLAIN.items() if k != kind and [t["shape"] for t in g["tensors"].values()] == shapes]
     if kind == "copy":
         alike = [g for g in alike if g["ops"][0]["op"] not in ("cast",)]
     case("kind", kind, CHANGES, plain, *alike)
@@ -298,21 +304,27 @@ attr("rope", "interleaved", False, True)
 attr("rope", "scaling", None, {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position": 128})
 SCALING = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position": 128}
 for key in SCALING:
-    case("scaling", key, CHANGES, with_op(PLAIN["rope"], 0, scaling=SCALING), with_op(PLAIN["rope"], 0, scaling={**SCALING, key: SCALING[key] * 1.5}))
+    case("scaling", key, CHANGES, with_op(PLAIN["rope"], 0, scaling=SCALING),
+         with_op(PLAIN["rope"], 0, scaling={**SCALING, key: SCALING[key] * 1.5}))
 attr("attention", "head_dim", 8, 16)
 attr("attention", "causal", False, True)
 attr("attention", "scale", None, 0.5)
 attr("attention", "length", None, 5)
 attr("kv_append", "at", 0, 5)
 attr("reshape", "shape", [16, 8], [8, 16], base=graph({"a": tensor("input", F), "y": tensor("output", [1, 8, 16])},
-                                                      [op("reshape", "a", "r"), op("softmax", "r", "s"), op("reshape", "s", "y", shape=[1, 8, 16])]))
+                                                      [op("reshape", "a", "r"), op("softmax", "r", "s"),
+                                                       op("reshape", "s", "y", shape=[1, 8, 16])]))
 attr("transpose", "perm", [1, 0, 2], [2, 1, 0], base=one("transpose", [[4, 4, 4]], [4, 4, 4]))
 attr("slice", "axis", 0, 1, base=one("slice", [[16, 16]], [16, 8], axis=1, begin=0, end=8)
-     | {"tensors": {"a": tensor("input", [16, 16]), "y": tensor("output", [2])}, "ops": [op("slice", "a", "s", begin=0, end=2), op("reshape", "s", "y", shape=[32])]}
+     | {"tensors": {"a": tensor("input", [16, 16]), "y": tensor("output", [2])},
+        "ops": [op("slice", "a", "s", begin=0, end=2), op("reshape", "s", "y", shape=[32])]}
      | {"tensors": {"a": tensor("input", [16, 16]), "y": tensor("output", [32])}})
-attr("slice", "begin", None, 1, base=graph({"a": tensor("input", F)} | {"y": tensor("output", [8])}, [op("slice", "a", "s", axis=1, end=8), op("sum", "s", "y")]))
-attr("slice", "end", None, 8, base=graph({"a": tensor("input", F)} | {"y": tensor("output", [8])}, [op("slice", "a", "s", axis=1), op("sum", "s", "y")]))
-attr("slice", "step", None, 2, base=graph({"a": tensor("input", F)} | {"y": tensor("output", [8])}, [op("slice", "a", "s", axis=1), op("sum", "s", "y")]))
+attr("slice", "begin", None, 1, base=graph({"a": tensor("input", F)} | {"y": tensor("output", [8])},
+                                           [op("slice", "a", "s", axis=1, end=8), op("sum", "s", "y")]))
+attr("slice", "end", None, 8, base=graph({"a": tensor("input", F)} | {"y": tensor("output", [8])},
+                                         [op("slice", "a", "s", axis=1), op("sum", "s", "y")]))
+attr("slice", "step", None, 2, base=graph({"a": tensor("input", F)} | {"y": tensor("output", [8])},
+                                          [op("slice", "a", "s", axis=1), op("sum", "s", "y")]))
 SQUARES = graph({"a": tensor("input", [8, 8]), "b": tensor("input", [8, 8]), "y": tensor("output", [128])},
                 [op("concat", "a b", "c", axis=0), op("reshape", "c", "y", shape=[128])])
 attr("concat", "axis", 0, 1, base=SQUARES)
@@ -332,7 +344,8 @@ attr("broadcast", "root", 0, 1)
 attr("ring_shift", "by", None, 2, base=PLAIN["ring_shift"] | {"world": 4})
 for kind, keys in (("send", ("dst", "tag", "if")), ("recv", ("src", "shape", "tag", "if"))):
     for key in keys:
-        case(kind, key, REFUSED, PLAIN["copy"], with_op(NOT_YET[kind], 0, **{"tag": {"tag": 1}, "if": {"if": "rank == 0"}, "shape": {"shape": F}}.get(key, {})),
+        more = {"tag": {"tag": 1}, "if": {"if": "rank == 0"}, "shape": {"shape": F}}.get(key, {})
+        case(kind, key, REFUSED, PLAIN["copy"], with_op(NOT_YET[kind], 0, **more),
              names=f"'{kind}'")
 
 # `dtype` of every op that has a result of its own: another type changes the code, or is refused.
@@ -382,7 +395,8 @@ def check(macoc, place, key):
     if expectation == CHANGES:
         for i, outcome in enumerate(made[1:], 1):
             if outcome[1] == first[1]:
-                return f"changes nothing in the kernel's code (graph 0 and graph {i})" + ("" if outcome[2] == first[2] else ", only the manifest")
+                manifest = "" if outcome[2] == first[2] else ", only the manifest"
+                return f"changes nothing in the kernel's code (graph 0 and graph {i}){manifest}"
     elif expectation == MANIFEST:
         for i, outcome in enumerate(made[1:], 1):
             if outcome[2] == first[2]:
@@ -415,7 +429,8 @@ def discover(macoc):
         phases=[{"name": "p", UNKNOWN: 1}], overlap_regions=[{"name": "r", "ops": ["y"], UNKNOWN: 1}],
         pipeline={"stages": [["y"]], "microbatches": 1, UNKNOWN: 1}, sm_roles=[{"sms": [0, 1], "role": UNKNOWN, UNKNOWN: 1}])
     places = [("the graph", "graph"), ("dim 't'", "dim"), ("tensor 'y'", "tensor"), ("scalar 'p'", "scalar"), ("a phase", "phase"),
-              ("an overlap region", "overlap region"), ("'pipeline'", "pipeline"), ("a range of 'sm_roles'", "range"), ("'sm_roles'", "sm_roles"),
+              ("an overlap region", "overlap region"), ("'pipeline'", "pipeline"), ("a range of 'sm_roles'", "range"),
+              ("'sm_roles'", "sm_roles"),
               ("a variant of 'when'", "variant"), ("the repeat", "repeat"), ("the variant 'else'", "variant"),
               ("'sm_roles' with 'when'", "sm_roles")]
     messages = []
@@ -436,7 +451,8 @@ def discover(macoc):
             what = match[1]
             place, key = {"'schedule'": ("graph", "schedule"), "'overlap'": ("graph", "overlap"), "'backend'": ("graph", "backend"),
                           "the kind of tensor 'x'": ("tensor", "kind"), "the dtype of tensor 'x'": ("tensor", "dtype"),
-                          "'priority' of 'relu'": ("op", "priority"), "'overlap' of 'relu'": ("op", "overlap"), "'dtype' of 'relu'": ("op", "dtype"),
+                          "'priority' of 'relu'": ("op", "priority"), "'overlap' of 'relu'": ("op", "overlap"),
+                          "'dtype' of 'relu'": ("op", "dtype"),
                           "'role'": ("range", "role")}[what]
             seen.add(what)
             found |= {(place, f"{key}={word}") for word in listed(match[2])}
@@ -483,7 +499,8 @@ def asked_in_sources():
 
 # Cases beyond the keys and words themselves.
 MORE = {("range", "sms with a gap"), ("barrier", "dtype"), ("kv_append", "dtype")} | {(kind, "dtype of its own") for kind in CONVERTING}
-# Calls of check_keys and read_enum in the frontend that the probe above reaches. Whoever adds one adds it to the probe, and a case for each key.
+# Calls of check_keys and read_enum in the frontend that the probe above reaches. Whoever adds one adds it to the probe, and a case for each
+# key.
 MAPS, ENUMS = 14, 8
 
 

@@ -4,7 +4,8 @@
   numpy_test.py --maco-run build/bin/maco-run --seeds 1-20
   numpy_test.py --maco-run build/bin/maco-run --device cuda --gpus 2 --jobs 8 --seeds 1-200
 
-Ends with a table of what ran. Exit status: 0; 1 if a graph failed or was refused, or with --cover if the table has a hole; 77 (skipped) if the Python packages of tools/requirements.txt are missing.
+Ends with a table of what ran. Exit status: 0; 1 if a graph failed or was refused, or with --cover if the table has a hole; 77 (skipped) if
+the Python packages of tools/requirements.txt are missing.
 """
 
 import argparse

@@ -3,10 +3,10 @@
 
   nvrtc_archs.py --macoc build/bin/macoc --maco-run build/bin/maco-run [--cache FOLDER]
 
-What is emitted depends on the target (tiles, pages, SMs), so there is one emission a target: `all_ops.maco`, which has every op, for each, and an example
-for some. With NVRTC through macoc; for sm_70 with the NVRTC of CUDA 12, the last that has it; the default target's kernel.cu also with nvcc and, for the
-CPU, with a host compiler, which runs and checks it. nvcc makes the same machine code whether it may contract products and sums or not, of `chains.maco`
-too, whose fused ops invite it to. Status 77: there is no NVRTC.
+What is emitted depends on the target (tiles, pages, SMs), so there is one emission a target: `all_ops.maco`, which has every op, for each,
+and an example for some. With NVRTC through macoc; for sm_70 with the NVRTC of CUDA 12, the last that has it; the default target's kernel.cu
+also with nvcc and, for the CPU, with a host compiler, which runs and checks it. nvcc makes the same machine code whether it may contract
+products and sums or not, of `chains.maco` too, whose fused ops invite it to. Status 77: there is no NVRTC.
 """
 import argparse
 import glob
@@ -51,7 +51,8 @@ def main():
         sys.exit(f"{ALL_OPS} does not have {', '.join(missing)}")
 
     with tempfile.TemporaryDirectory() as folder:
-        probe = subprocess.run([args.macoc, os.path.join(ROOT, "examples", "graphs", "allreduce.maco"), "--emit=cubin", "-o", os.path.join(folder, "probe")],
+        probe = subprocess.run([args.macoc, os.path.join(ROOT, "examples", "graphs", "allreduce.maco"), "--emit=cubin", "-o",
+                                os.path.join(folder, "probe")],
                                capture_output=True, text=True, env=environment)
         if probe.returncode == 4 and "NVRTC" in probe.stderr and "compile" not in probe.stderr.split("NVRTC")[0]:
             print(f"skipped: {probe.stderr.strip()}")
@@ -65,7 +66,8 @@ def main():
         def nvrtc(graph, target, library=None):
             name = os.path.splitext(os.path.basename(graph))[0]
             product = os.path.join(folder, f"{name}.{target}.cubin")
-            run, seconds = timed([args.macoc, graph, f"--target={target}", "--emit=cubin", "-o", product], {"MACO_NVRTC": library} if library else None)
+            run, seconds = timed([args.macoc, graph, f"--target={target}", "--emit=cubin", "-o", product],
+                                 {"MACO_NVRTC": library} if library else None)
             what = f"{name} for {target}, {'NVRTC of CUDA 12' if library else 'NVRTC'}"
             if run.returncode != 0:
                 return False, f"{what}: status {run.returncode} after {seconds:.1f} s\n{run.stderr[-4000:]}"
@@ -102,7 +104,8 @@ def main():
 
         def host():
             run, seconds = timed([args.maco_run, kernel, "--device", "cpu", "--check"])
-            return run.returncode == 0, f"all_ops for sm_90a, host compiler and check: {seconds:.1f} s{run.stderr[-4000:] if run.returncode else ''}"
+            said = run.stderr[-4000:] if run.returncode else ""
+            return run.returncode == 0, f"all_ops for sm_90a, host compiler and check: {seconds:.1f} s{said}"
 
         def old():
             libraries = sorted(glob.glob(os.path.join(ROOT, ".venv", "cuda12", "nvidia", "*", "lib", "libnvrtc.so.12")))
@@ -110,7 +113,8 @@ def main():
                 return True, f"all_ops for {OLD}: skipped, there is no NVRTC of CUDA 12 in .venv/cuda12 (tools/setup.sh)"
             return nvrtc(ALL_OPS, OLD, libraries[0])
 
-        jobs = [old, lambda: nvcc("all_ops", kernel), lambda: nvcc("chains", chains), host] + [lambda t=t: nvrtc(ALL_OPS, t) for t in TARGETS] + [lambda t=t: nvrtc(EXAMPLE, t) for t in EXAMPLE_TARGETS]
+        jobs = [old, lambda: nvcc("all_ops", kernel), lambda: nvcc("chains", chains), host]
+        jobs += [lambda t=t: nvrtc(ALL_OPS, t) for t in TARGETS] + [lambda t=t: nvrtc(EXAMPLE, t) for t in EXAMPLE_TARGETS]
         failures = 0
         with ThreadPoolExecutor(2) as pool:
             for good, said in pool.map(lambda job: job(), jobs):

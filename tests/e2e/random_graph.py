@@ -212,7 +212,8 @@ class Maker:
         whole = a.dtype == "i32"
         dtype, attrs = self.typed(a)
         choice, magnitude = self.r.random(), WRAPPED
-        same = [v for v in self.values if v.entries == a.entries and (v.dtype == "i32") == whole and v.name != a.name and (whole or v.magnitude <= 8)]
+        alike = [v for v in self.values if v.entries == a.entries and (v.dtype == "i32") == whole and v.name != a.name]
+        same = [v for v in alike if whole or v.magnitude <= 8]
         if choice < 0.5 and same and (whole or kind != "sub"):
             b = self.r.choice(same)
             if not whole:
@@ -314,16 +315,19 @@ class Maker:
         q = self.with_heads(4)
         d = self.heads(q)
         group = self.r.choice([g for g in (1, 2) if (q.last // d) % g == 0])
-        k = self.emit("matmul", [q.name, self.param(q.dtype, [q.last // group, q.last])], q.dtype, [q.entries[0], q.last // group], q.magnitude,
+        k = self.emit("matmul", [q.name, self.param(q.dtype, [q.last // group, q.last])], q.dtype, [q.entries[0], q.last // group],
+                      q.magnitude,
                       transpose_b=True)
         cache, at = self.cache(k)
-        self.emit("attention", [q.name, cache, cache], q.dtype, q.entries, q.magnitude, head_dim=d, causal=True, length=f"{at} + {q.entries[0]}")
+        self.emit("attention", [q.name, cache, cache], q.dtype, q.entries, q.magnitude, head_dim=d, causal=True,
+                  length=f"{at} + {q.entries[0]}")
 
     def embedding(self):
         dtype, vocabulary, n = self.dtype(), self.r.choice([7, 100, 1000]), self.width()
         shape = [self.rows()] + ([self.r.randint(1, 3)] if self.chance(30) else [])
         ids = self.declare("ids", "input", "i32", shape, ("integers", 0, vocabulary))
-        table = Value(self.param(dtype, [vocabulary, n], "unit" if dtype in FLOATS else "normal"), dtype, [], 50.0 if dtype == "i32" else 1.0, True)
+        table = Value(self.param(dtype, [vocabulary, n], "unit" if dtype in FLOATS else "normal"), dtype, [],
+                      50.0 if dtype == "i32" else 1.0, True)
         self.moved("embedding", [table.name, ids], table, shape + [n])
 
     def argmax(self):

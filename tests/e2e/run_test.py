@@ -64,7 +64,8 @@ def main():
     state = kernel(STATE)
     expect("a state of actual rows", run(state, "--dim", "n=3", "--launches", "2"), 0, "'s'")
     spoiled = edited(state, "using rows = Value<0>;", "using rows = Const<64>;")
-    expect("a state written beyond them", run(spoiled, "--dim", "n=3"), 3, "'s' on rank 0: rows beyond the actual shape were written", "was edited")
+    expect("a state written beyond them", run(spoiled, "--dim", "n=3"), 3, "'s' on rank 0: rows beyond the actual shape were written",
+           "was edited")
 
     # Tensors of any rank's file that the graph doesn't know.
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +78,8 @@ def main():
 
     # tests/unit/manifest_edit_test.cpp has all edits; here is what the tool makes of them.
     add = kernel(ADD)
-    for old, new, key in [('"world":2', '"world":4', "'world'"), ('"ctas":8', '"ctas":100000', "'ctas'"), ('"dtype":"f32"', '"dtype":"f16"', "'tensors'"),
+    for old, new, key in [('"world":2', '"world":4', "'world'"), ('"ctas":8', '"ctas":100000', "'ctas'"),
+                          ('"dtype":"f32"', '"dtype":"f16"', "'tensors'"),
                           ('"max_elements":32', '"max_elements":31', "'tensors'"), ('"sums"', '"sum"', "'sums'")]:
         expect(f"{old} becomes {new}", run(edited(add, old, new)), 1, key)
     line = next(line for line in add.splitlines(keepends=True) if '{"name":"x"' in line)

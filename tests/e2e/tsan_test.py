@@ -3,8 +3,8 @@
 
   tsan_test.py --macoc build/bin/macoc --maco-run build/tests/maco-run-tsan
 
-`--maco-run` is built with ThreadSanitizer and has it in the kernels that it compiles. The order is taken away in two ways: in the Program's text one
-wait of a task at a time; in the kernel the release of a signal or the acquire of a wait.
+`--maco-run` is built with ThreadSanitizer and has it in the kernels that it compiles. The order is taken away in two ways: in the Program's
+text one wait of a task at a time; in the kernel the release of a signal or the acquire of a wait.
 """
 import argparse
 import ctypes
@@ -22,7 +22,8 @@ ADDR_NO_RANDOMIZE = 0x0040000
 
 # Of the kernel's text: what makes an order, and the same without it.
 KERNEL = [
-    ("release of local events", "add_release_counter(sys, ctx.launch.counters + row.event)", "add_relaxed(ctx.launch.counters + row.event, 1)"),
+    ("release of local events", "add_release_counter(sys, ctx.launch.counters + row.event)",
+     "add_relaxed(ctx.launch.counters + row.event, 1)"),
     ("release of peer events", "store_release_sys(peer_word(", "store_relaxed(peer_word("),
     ("acquire of local events", "load_acquire_counter(sys, word)", "load_relaxed(word)"),
     ("acquire of peer events", "load_acquire_sys(word)", "load_relaxed(word)"),
@@ -63,7 +64,8 @@ def main():
                        "TSAN_OPTIONS": "exitcode=66:halt_on_error=1:report_signal_unsafe=0"}
 
         def emit(kind):
-            return subprocess.run([args.macoc, GRAPH, "--target", "cpu", f"--emit={kind}"], capture_output=True, text=True, check=True).stdout
+            return subprocess.run([args.macoc, GRAPH, "--target", "cpu", f"--emit={kind}"], capture_output=True, text=True,
+                                  check=True).stdout
 
         program, kernel = emit("program"), emit("cuda")
         cases = [("the intact Program", "program", program, []), ("the intact kernel, with delays", "kernel", kernel, ["--jitter", "1"])]

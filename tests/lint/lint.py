@@ -11,7 +11,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from sources import ROOT, TOKEN, read, tracked
+
 SOURCES = (".cpp", ".h", ".cuh", ".py", ".sh")
 
 
@@ -27,29 +28,17 @@ class Finding:
 
 
 def read_tree():
-    """Path from the root -> text, of all files that git knows; without git, of all that no build made."""
-    git = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True)
-    if git.returncode == 0 and git.stdout:
-        paths = [p for p in git.stdout.decode().split("\0") if p]
-    else:
-        paths = []
-        for folder, folders, files in os.walk(ROOT):
-            folders[:] = [f for f in folders if not f.startswith((".", "build", "__pycache__"))]
-            paths += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files]
+    """Path from the root -> text, of all files of `tracked` that are text."""
     tree = {}
-    for path in sorted(paths):
+    for path in tracked():
         try:
-            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-                tree[path] = file.read()
-        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            tree[path] = read(path)
+        except UnicodeDecodeError:
             pass
     return tree
 
 
 # ---- text of C++ -------------------------------------------------------------------------------------------------------------
-
-TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
-
 
 def blanked(text, strings):
     """The text with comments, and strings if asked for, as blanks: the same places."""
@@ -127,7 +116,8 @@ def host_or_device(tree):
             if HOST_OR_DEVICE.search(match[0]):
                 yield path, line_of(code, match.start()), f"'{match[0].strip()}': host and device differ in words and atoms only"
             elif IS_DEVICE.match(path):
-                yield path, line_of(code, match.start()), f"'{match[0].strip()}': device headers outside of words and atoms have no conditions"
+                message = f"'{match[0].strip()}': device headers outside of words and atoms have no conditions"
+                yield path, line_of(code, match.start()), message
 
 
 WORDS_INCLUDE = {'"cpu_context.h"', "<cmath>", "<cstdint>", "<cstring>"}
@@ -344,14 +334,17 @@ def left_overs(tree):
 
 
 PUBLIC = re.compile(r"(ir|runtime/host|runtime/include/maco)/\w+\.h$")
-DECLARES = re.compile(r"^\s*(?:template\s*<[^;{]*>\s*)?(?:class\s+\w+[^;]*\{|(?:\[\[\w+\]\]\s*)?(?:virtual |static |inline |constexpr |explicit )*[\w:<>,&*\s]+?[\s&*](\w+)\([^;{]*\)[^;{]*[;{])", re.S)
+DECLARES = re.compile(r"^\s*(?:template\s*<[^;{]*>\s*)?(?:class\s+\w+[^;]*\{|"
+                      r"(?:\[\[\w+\]\]\s*)?(?:virtual |static |inline |constexpr |explicit )*"
+                      r"[\w:<>,&*\s]+?[\s&*](\w+)\([^;{]*\)[^;{]*[;{])",
+                      re.S)
 
 
 def headers_say(tree):
     """A public header begins with what it is, and each group of functions or class has a comment.
 
-    A group is what stands between blank lines: one comment may speak for several lines. Getters in a class, operators, overrides and what is
-    private need none.
+    A group is what stands between blank lines: one comment may speak for several lines. Getters in a class, operators, overrides and what
+    is private need none.
     """
     for path, text in tree.items():
         if not PUBLIC.match(path):
@@ -374,9 +367,11 @@ def headers_say(tree):
                 if inside:
                     visible = visible[inside.end() :]
                 match = DECLARES.match(visible)
-                trivial = re.search(r"\boperator\b|\boverride\b|= default|= delete|~|^\s*(?:explicit )?[A-Z]\w*\([^;]*\)\s*(?:;|:)", visible)
+                trivial = re.search(r"\boperator\b|\boverride\b|= default|= delete|~|^\s*(?:explicit )?[A-Z]\w*\([^;]*\)\s*(?:;|:)",
+                                    visible)
                 if match and not trivial:
-                    yield path, line_of(text, start + len(group) - len(group.lstrip())), "a declaration without a comment that says its contract"
+                    line = line_of(text, start + len(group) - len(group.lstrip()))
+                    yield path, line, "a declaration without a comment that says its contract"
             if private:
                 depth_of_private = depth + code[: private.start()].count("{") - code[: private.start()].count("}")
             depth += code.count("{") - code.count("}")
@@ -418,7 +413,8 @@ BAD = [
     (includes_nothing, "emitted/kernel.cu", "#include <cstdint>\n", "cstdint"),
     (readmes, "compiler/novel/pass.cpp", "int x;\n", "README"),
     (links, "compiler/CMakeLists.txt", ("maco_library(maco_verify ${verify} LINK maco_ir)",
-                                        "maco_library(maco_verify ${verify} LINK maco_ir maco_passes)"), "'maco_verify' links 'maco_passes'"),
+                                        "maco_library(maco_verify ${verify} LINK maco_ir maco_passes)"),
+     "'maco_verify' links 'maco_passes'"),
     (links, "compiler/CMakeLists.txt", "target_link_libraries(maco_ops PRIVATE maco_codegen)\n", "'maco_ops' links 'maco_codegen'"),
     (links, "ir/CMakeLists.txt", "target_link_libraries(maco_ir PUBLIC maco_host)\n", "'maco_ir' links 'maco_host'"),
     (links, "runtime/CMakeLists.txt", "target_link_libraries(maco_reference PUBLIC maco_ops)\n", "'maco_reference' links 'maco_ops'"),
@@ -429,24 +425,31 @@ BAD = [
     (layers, "runtime/reference/rope.cpp", '#include "compiler/ops/op.h"\n', "maco_reference"),
     (layers, "runtime/host/jit.cpp", "#include <cuda.h>\n", "cuda.h"),
     (layers, "ir/expr.cpp", "#include <nlohmann/json.hpp>\n", "nlohmann"),
-    (waits_bounded, "runtime/device/ops/put.cuh", "MACO_FN void f(const u32* p) { while (load_acquire_sys(p) < 3) {} }\n", "load_acquire_sys"),
-    (waits_bounded, "runtime/device/ops/put.cuh", "MACO_FN void f(const u32* p) {\n  do {\n    v = load_acquire_gpu(p);\n  } while (v < 3);\n}\n",
-     "load_acquire_gpu"),
+    (waits_bounded, "runtime/device/ops/put.cuh", "MACO_FN void f(const u32* p) { while (load_acquire_sys(p) < 3) {} }\n",
+     "load_acquire_sys"),
+    (waits_bounded, "runtime/device/ops/put.cuh",
+     "MACO_FN void f(const u32* p) {\n  do {\n    v = load_acquire_gpu(p);\n  } while (v < 3);\n}\n", "load_acquire_gpu"),
     (waits_bounded, "runtime/device/ops/put.cuh", "void f() { for (;;) { if (u32(packet_load(s) >> 32) == e) break; } }\n", "packet_load"),
     (waits_bounded, "emitted/kernel.cu", "void f() { for (u32 v = load_relaxed(p); v < 3; v = load_relaxed(p)) ; }\n", "load_relaxed"),
-    (waits_bounded, "runtime/device/pages.cuh", 'asm volatile("{\\n\\tL: mbarrier.try_wait.b64 p, [%0], 1;\\n\\t@!p bra L;\\n\\t}" :: "r"(a));\n', "bra"),
+    (waits_bounded, "runtime/device/pages.cuh",
+     'asm volatile("{\\n\\tL: mbarrier.try_wait.b64 p, [%0], 1;\\n\\t@!p bra L;\\n\\t}" :: "r"(a));\n', "bra"),
     (waits_bounded, "runtime/device/sync.cuh", "MACO_FN void f() { __trap(); }\n", "__trap"),
     (waits_bounded, "runtime/device/sync.cuh", ("if (watch.again()) continue;", "continue;"), "no deadline"),
-    (waits_compare, "runtime/device/sync.cuh", ("!reached(seen, target);\n           seen = load_acquire_counter(sys, word)", "seen != target;\n           seen = load_acquire_counter(sys, word)"),
+    (waits_compare, "runtime/device/sync.cuh", ("!reached(seen, target);\n           seen = load_acquire_counter(sys, word)",
+                                                "seen != target;\n           seen = load_acquire_counter(sys, word)"),
      "'!='"),
-    (waits_acquire, "runtime/device/sync.cuh", ("for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target);\n           seen = load_acquire_counter(sys, word))",
-                                                "for (u32 seen = load_relaxed(word); !reached(seen, target); seen = load_relaxed(word))"), "acquire"),
-    (waits_acquire, "runtime/device/pages.cuh", ("while (!landed(landing, ctx.page_round))", "while (load_relaxed(landing) == 0)"), "acquire"),
+    (waits_acquire, "runtime/device/sync.cuh",
+     ("for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target);\n           seen = load_acquire_counter(sys, word))",
+      "for (u32 seen = load_relaxed(word); !reached(seen, target); seen = load_relaxed(word))"), "acquire"),
+    (waits_acquire, "runtime/device/pages.cuh", ("while (!landed(landing, ctx.page_round))", "while (load_relaxed(landing) == 0)"),
+     "acquire"),
     (no_volatile, "runtime/device/sync.cuh", "MACO_FN u32 f(const u32* p) { return *(const volatile u32*)p; }\n", "volatile"),
     (no_volatile, "emitted/kernel.cu", "volatile int flag;\n", "volatile"),
-    (no_fence, "runtime/device/sync.cuh", "MACO_FN void f(u32* p) { __threadfence_system(); store_relaxed(p, 1); }\n", "__threadfence_system"),
+    (no_fence, "runtime/device/sync.cuh", "MACO_FN void f(u32* p) { __threadfence_system(); store_relaxed(p, 1); }\n",
+     "__threadfence_system"),
     (no_fence, "runtime/device/words.cuh", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");\n', "fence.acq_rel.gpu"),
-    (no_fence, "runtime/cpu/words/words.h", "inline void f() { std::atomic_thread_fence(std::memory_order_release); }\n", "atomic_thread_fence"),
+    (no_fence, "runtime/cpu/words/words.h", "inline void f() { std::atomic_thread_fence(std::memory_order_release); }\n",
+     "atomic_thread_fence"),
     (flags_in_place, "runtime/device/ops/matmul.cuh", "MACO_FN void f(u32* p) { store_release_sys(p, 1); }\n", "store_release_sys"),
     (flags_in_place, "runtime/device/sync.cuh", 'asm volatile("ld.acquire.gpu.u32 %0, [%1];");\n', "ld.acquire"),
     (flags_in_place, "runtime/device/ops/put.cuh", 'asm volatile("cp.async.bulk.wait_group.read 0;");\n', ".read"),
@@ -459,7 +462,8 @@ BAD = [
 # What looks like a breach and is none.
 GOOD = [
     ("runtime/device/sync.cuh", "// A wait is never while (load_acquire_sys(p) != 3), nor volatile, nor a __threadfence().\n"),
-    ("runtime/device/sync.cuh", "MACO_FN u32 f(Context& c) { u32 n = 0; for (int r = 0; r < c.world; ++r) n += load_relaxed(p + r); return n; }\n"),
+    ("runtime/device/sync.cuh",
+     "MACO_FN u32 f(Context& c) { u32 n = 0; for (int r = 0; r < c.world; ++r) n += load_relaxed(p + r); return n; }\n"),
     ("runtime/device/words.cuh", 'MACO_FN void f() { asm volatile("fence.proxy.async;" ::: "memory"); }\n'),
     ("runtime/device/mma_sm90.cuh", "#if MACO_HAS_WGMMA\n#endif\n"),
     ("ir/program_text.h", "\n/// How many.\nint count_tasks(const Program& program);\nint count_calls(const Program& program);\n"),
