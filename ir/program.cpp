@@ -70,6 +70,20 @@ std::vector<int> resolve(RankRef ref, int rank, int world) {
   return ranks;
 }
 
+Interval shift_of(const Program& program, const Region& region, int rank) {
+  const Block& b = region.block;
+  if (!b.any()) return {0, 0};
+  const auto world = static_cast<int>(program.world);
+  const bool several = b.ref.kind == RankRef::Kind::Others || b.ref.kind == RankRef::Kind::All;
+  const int64_t first = several ? 0 : resolve(b.ref, rank, world).front();
+  const int64_t last = several ? world - 1 : first;
+  const Interval rows =
+      b.value ? program.values[*b.value].range : Interval{.lo = b.rows, .hi = b.rows};
+  const auto [lo, hi] =
+      std::minmax({first * rows.lo, first * rows.hi, last * rows.lo, last * rows.hi});
+  return {.lo = lo, .hi = hi};
+}
+
 std::vector<std::vector<TaskId>> streams(const Program& program) {
   std::vector<std::vector<TaskId>> result(static_cast<size_t>(std::max(program.ctas, 0)));
   for (size_t i = 0; i < program.tasks.size(); ++i) {

@@ -78,14 +78,32 @@ struct RankRef {
 /// The ranks that `ref` means for a task running on `rank`, ascending.
 std::vector<int> resolve(RankRef ref, int rank, int world);
 
+/// A run of rows that a region's rows are counted from: block `ref` of blocks of `rows` rows each,
+/// the index of a block being a rank's number. Where only the launch knows how many rows a block
+/// has, they are Program::values[*value] (and `rows` is 0), and the region ends where its block
+/// does.
+struct Block {
+  RankRef ref{};
+  int64_t rows = 0;
+  std::optional<uint32_t> value{};
+  /// False for a region whose rows are counted from row 0.
+  bool any() const { return rows != 0 || value.has_value(); }
+  /// Does it name another block on another rank?
+  bool moves() const {
+    return any() && (ref.kind == RankRef::Kind::Self || ref.kind == RankRef::Kind::Shift);
+  }
+  friend bool operator==(const Block&, const Block&) = default;
+};
+
 /// Elements of a buffer: rows [r0, r1) by columns [c0, c1) when it is seen as a matrix with `pitch`
-/// elements a row. `rank_rows` is added `rank` times to r0 and r1, where rank is the one that runs
-/// the task. On which ranks the buffer lies: `where`.
+/// elements a row. Rows are counted from those of `block`; a block of several ranks (others, all)
+/// means the region in each of these blocks. On
+/// which ranks the buffer lies: `where`.
 struct Region {
   BufferId buffer{};
   int64_t pitch = 1;
   int64_t r0 = 0, r1 = 0, c0 = 0, c1 = 0;
-  int64_t rank_rows = 0;
+  Block block;
   RankRef where;
   friend bool operator==(const Region&, const Region&) = default;
 };
@@ -294,6 +312,11 @@ struct Program {
   Event& operator[](EventId id) { return events[index(id)]; }
   const Event& operator[](EventId id) const { return events[index(id)]; }
 };
+
+/// By how many rows its block moves `region` in a task of `rank`: the least and the most, over the
+/// blocks that are meant and what the launch may decide. Others counts as all: a rank's own block
+/// lies between those of others.
+Interval shift_of(const Program& program, const Region& region, int rank);
 
 /// The streams of a scheduled Program: for each CTA its tasks in order.
 std::vector<std::vector<TaskId>> streams(const Program& program);

@@ -108,6 +108,12 @@ class Parser : private TextCursor {
     return true;
   }
   bool value_index(uint32_t& i) { return expect('%') && number(i); }
+  bool known_value(uint32_t& i) {
+    const size_t start = (skip(), at_);
+    if (!value_index(i)) return false;
+    if (i >= p_.values.size()) error(start, at_ - start, fmt::format("unknown value %{}", i));
+    return true;
+  }
 
   // Entities
 
@@ -257,10 +263,8 @@ class Parser : private TextCursor {
       return true;
     }
     if (accept_word("value")) {
-      const size_t start = (skip(), at_);
       uint32_t i = 0;
-      if (!value_index(i)) return false;
-      if (i >= p_.values.size()) error(start, at_ - start, fmt::format("unknown value %{}", i));
+      if (!known_value(i)) return false;
       v = ValueRef{i};
       return true;
     }
@@ -354,10 +358,15 @@ class Parser : private TextCursor {
       return false;
     r.pitch = p_.buffers.empty() ? 1 : p_[r.buffer].cols;
     if (accept(']')) return true;
-    if (!optional_field("pitch", r.pitch) || !optional_field("rank_rows", r.rank_rows) ||
+    if (!optional_field("pitch", r.pitch) || (accept_key("block") && !block(r.block)) ||
         (accept_key("on") && !ranks(r.where)))
       return false;
     return expect(']');
+  }
+  bool block(Block& b) {
+    if (!ranks(b.ref) || !expect('*')) return false;
+    if (peek() != '%') return number(b.rows);
+    return known_value(b.value.emplace());
   }
 
   bool clause(Task& t) {

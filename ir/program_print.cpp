@@ -272,7 +272,14 @@ class Printer {
     put_field(":", r.c1);
     if (index(r.buffer) >= p_.buffers.size() || r.pitch != p_[r.buffer].cols)
       put_field(" pitch=", r.pitch);
-    if (r.rank_rows != 0) put_field(" rank_rows=", r.rank_rows);
+    if (r.block.any()) {
+      put(" block=");
+      put_ranks(r.block.ref);
+      if (r.block.value)
+        put_field("*%", *r.block.value);
+      else
+        put_field("*", r.block.rows);
+    }
     if (r.where != RankRef::self()) {
       put(" on=");
       put_ranks(r.where);

@@ -15,7 +15,8 @@
 //       [: clause; ...]
 //     clause: read REGION... | write REGION... | may REGION...
 //       | wait [relaxed] EVENT [from RANKS] [lag N], ... | signal [relaxed] EVENT [to RANKS], ...
-//     REGION: BUFFER[N:N, N:N [pitch=N] [rank_rows=N] [on=RANKS]]
+//     REGION: BUFFER[N:N, N:N [pitch=N] [block=RANKS*ROWS] [on=RANKS]]
+//       ROWS: N | %N
 //     RANKS: self | others | all | rank(N) | shift(N)
 //
 // NAME is a plain word that is not reserved, or a string in quotes; BUFFER and EVENT are a NAME, or

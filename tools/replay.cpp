@@ -32,12 +32,11 @@ class Replay {
         p_(subject.program),
         w_(witness),
         addresses_(subject.run.addresses(subject.program)),
-        elements_(
-            runtime::actual_elements(p_, [&](std::string_view name) -> std::optional<int64_t> {
-              if (name == "world") return p_.world;
-              const auto found = s_.values.find(std::string(name));
-              return found == s_.values.end() ? std::nullopt : std::optional(found->second);
-            })) {
+        sizes_(runtime::actual_sizes(p_, [&](std::string_view name) -> std::optional<int64_t> {
+          if (name == "world") return p_.world;
+          const auto found = s_.values.find(std::string(name));
+          return found == s_.values.end() ? std::nullopt : std::optional(found->second);
+        })) {
     launches_ = std::max(w_.first.launch, w_.second.launch) + 1;
     for (const Instance i : w_.schedule) launches_ = std::max(launches_, i.launch + 1);
   }
@@ -113,7 +112,7 @@ class Replay {
   };
   void add(const ir::Access& a, Instance i, std::vector<ByteRange>& out) const {
     runtime::add_ranges(p_, addresses_, a.region, i.rank,
-                        s_.run.first_epoch() + static_cast<uint32_t>(i.launch), elements_, out);
+                        s_.run.first_epoch() + static_cast<uint32_t>(i.launch), sizes_, out);
   }
   Overlap overlap() const {
     Overlap all;
@@ -323,7 +322,7 @@ class Replay {
   const ir::Program& p_;
   const Witness& w_;
   const std::vector<runtime::RankAddresses> addresses_;
-  const std::vector<int64_t> elements_;
+  const runtime::ActualSizes sizes_;
   int launches_ = 1;
   std::map<std::string, Bytes> results_;
   ReplayResult result_;

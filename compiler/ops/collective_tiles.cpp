@@ -47,7 +47,7 @@ ir::Region box_of(const Mat& m, const Boxes& boxes, int64_t t, int64_t block) {
 ir::Region own_box_of(const TileContext& context, const Mat& m, const Boxes& boxes, int64_t t) {
   ir::Region r = box_of(m, boxes, t);
   if (boxes.min_rows == boxes.max_rows) {
-    r.rank_rows = boxes.max_rows;
+    r.block = {.rows = boxes.max_rows};
     return r;
   }
   r.r1 = (context.world() - 1) * boxes.max_rows + r.r1;

@@ -80,7 +80,7 @@ ir::Region slot_region(const ir::Program& p, ir::BufferId slot, const Boxes& b, 
 ir::Region put_region(const ir::Program& p, ir::BufferId slot, const Boxes& b, const Route& r,
                       int64_t t, RankRef where) {
   ir::Region g = slot_region(p, slot, b, r, t, 0, 1, where);
-  if (r.source_rows) g.rank_rows = 1;
+  if (r.source_rows) g.block = {.rows = 1};
   return g;
 }
 

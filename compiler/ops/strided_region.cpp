@@ -48,7 +48,7 @@ std::optional<ir::Region> matrix_of(const Mat& m, const Box& box,
   r.r1 = r1 + wraps + 1;
   r.c0 = c0 - wraps * pitch;
   r.c1 = c1 - wraps * pitch + 1;
-  r.rank_rows = offset.rank_step / pitch;
+  r.block = {.rows = offset.rank_step / pitch};
   // The hull of what dims allow may reach beyond the tensor, where nothing is touched.
   const int64_t n = m.max_elements();
   while (offset.rank_step == 0 && r.r1 - r.r0 > 1 && (r.r1 - 1) * pitch + r.c0 >= n) --r.r1;
@@ -114,7 +114,7 @@ ir::Region strided_region(const Mat& m, const Box& b, const std::array<int64_t, 
   if (offset.rank_step != 0) {
     if (run.pitch == m.cols && offset.rank_step % m.cols == 0 &&
         (!best || area(run) < area(*best))) {
-      run.rank_rows = offset.rank_step / m.cols;
+      run.block = {.rows = offset.rank_step / m.cols};
       return run;
     }
     if (best) return *best;

@@ -29,12 +29,25 @@ using ir::TaskId;
 struct Entry {
   TaskId task;
   bool writes;
-  int64_t pitch, r0, r1, c0, c1;  // bytes; rows of `pitch` bytes
-  // rows by which the box moves with the rank; r1 covers all its places
-  int64_t step;
+  int64_t pitch, r0, r1, c0, c1;  // bytes; rows of `pitch` bytes, those of all ranks
+  const ir::Region* region;
   int64_t begin, end;  // linear bounds
   uint64_t ranks;
 };
+
+void place_rows(Entry& e, int64_t r0, int64_t r1) {
+  e.r0 = r0;
+  e.r1 = r1;
+  e.begin = e.r0 * e.pitch + e.c0;
+  e.end = e.r1 > e.r0 ? (e.r1 - 1) * e.pitch + e.c1 : e.begin;
+}
+
+// The box on one rank.
+Entry on_rank(const ir::Program& p, Entry e, int rank) {
+  const ir::Interval shift = ir::shift_of(p, *e.region, rank);
+  place_rows(e, e.region->r0 + shift.lo, e.region->r1 + shift.hi);
+  return e;
+}
 
 Entry entry_of(const ir::Program& p, TaskId id, const Access& a) {
   const ir::Region& r = a.region;
@@ -43,14 +56,15 @@ Entry entry_of(const ir::Program& p, TaskId id, const Access& a) {
   e.task = id;
   e.writes = a.writes();
   e.ranks = p[id].ranks;
+  e.region = &r;
   e.pitch = r.pitch * size;
-  e.r0 = r.r0;
-  e.step = r.rank_rows;
-  e.r1 = r.r1 + r.rank_rows * (p.world - 1);
   e.c0 = r.c0 * size;
   e.c1 = r.c1 * size;
-  e.begin = e.r0 * e.pitch + e.c0;
-  e.end = e.r1 > e.r0 ? (e.r1 - 1) * e.pitch + e.c1 : e.begin;
+  e = on_rank(p, e, 0);
+  for (int rank = 1; r.block.moves() && rank < p.world; ++rank) {
+    const Entry there = on_rank(p, e, rank);
+    place_rows(e, std::min(e.r0, there.r0), std::max(e.r1, there.r1));
+  }
   return e;
 }
 
@@ -61,30 +75,19 @@ bool overlap(const Entry& a, const Entry& b, int64_t shift) {
   return true;
 }
 
-// The box on one rank.
-Entry on_rank(Entry e, int64_t rank, int64_t world) {
-  if (e.step == 0) return e;
-  e.r1 -= e.step * (world - 1);
-  e.r0 += e.step * rank;
-  e.r1 += e.step * rank;
-  e.begin = e.r0 * e.pitch + e.c0;
-  e.end = e.r1 > e.r0 ? (e.r1 - 1) * e.pitch + e.c1 : e.begin;
-  return e;
-}
-
 // They touch the same bytes on a rank that runs both.
-bool meet(const Entry& a, const Entry& b, int64_t shift, int64_t world) {
-  if (!overlap(a, b, shift) || (a.step == 0 && b.step == 0)) return overlap(a, b, shift);
-  for (int64_t rank = 0; rank < world; ++rank)
-    if ((a.ranks & b.ranks) >> rank & 1 &&
-        overlap(on_rank(a, rank, world), on_rank(b, rank, world), shift))
+bool meet(const ir::Program& p, const Entry& a, const Entry& b, int64_t shift) {
+  if (!overlap(a, b, shift)) return false;
+  if (!a.region->block.moves() && !b.region->block.moves()) return true;
+  for (int rank = 0; rank < p.world; ++rank)
+    if ((a.ranks & b.ranks) >> rank & 1 && overlap(on_rank(p, a, rank), on_rank(p, b, rank), shift))
       return true;
   return false;
 }
 
 // Every byte that `b` touches, `a` touches too (same buffer).
 bool covers(const Entry& a, const Entry& b, const ir::Region& region) {
-  if (region.rank_rows != 0) return false;
+  if (region.block.any()) return false;
   if (a.pitch == b.pitch) return a.r0 <= b.r0 && b.r1 <= a.r1 && a.c0 <= b.c0 && b.c1 <= a.c1;
   return a.c0 == 0 && a.c1 == a.pitch && a.begin <= b.begin && b.end <= a.end;
 }
@@ -198,7 +201,7 @@ class Inserter {
       if (p_[a.region.buffer].kind == ir::BufferKind::Slot) continue;
       const Entry e = entry_of(p_, id, a);
       history_[index(a.region.buffer)].near(e.begin, e.end, [&](const Entry& old) {
-        if ((old.writes || e.writes) && meet(old, e, 0, p_.world)) depend(old.task, id);
+        if ((old.writes || e.writes) && meet(p_, old, e, 0)) depend(old.task, id);
       });
       if (!in_arena(index(a.region.buffer))) continue;
       const Bytes mine = bytes_of(index(a.region.buffer));
@@ -208,7 +211,7 @@ class Inserter {
         if (theirs.end <= mine.begin || mine.end <= theirs.begin) continue;
         const int64_t shift = mine.begin - theirs.begin;
         history_[other].near(e.begin + shift, e.end + shift, [&](const Entry& old) {
-          if ((old.writes || e.writes) && meet(old, e, shift, p_.world)) depend(old.task, id);
+          if ((old.writes || e.writes) && meet(p_, old, e, shift)) depend(old.task, id);
         });
       }
     }

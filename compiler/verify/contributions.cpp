@@ -405,7 +405,7 @@ class Contributions {
     for (const ir::Access& a : p_.tasks[task].accesses) {
       const ir::Region& r = a.region;
       if (r.buffer != b || a.writes() != write || r.where != ir::RankRef::self()) continue;
-      const int64_t shift = r.rank_rows * rank;
+      const int64_t shift = shift_of(p_, r, rank).lo;
       if (r.pitch == cut_.cols && r.r0 + shift <= from && to <= r.r1 + shift && r.c0 <= c0 &&
           c1 <= r.c1)
         return true;
@@ -421,7 +421,7 @@ class Contributions {
     for (const ir::Access& a : p_.tasks[task].accesses) {
       const ir::Region& r = a.region;
       if (r.buffer != b || a.writes() != write || !names(r.where, rank, memory, m_.world)) continue;
-      const int64_t shift = r.rank_rows * rank;
+      const int64_t shift = shift_of(p_, r, rank).lo;
       if (r.pitch == p_[b].cols && r.r0 + shift <= row && row < r.r1 + shift && r.c0 <= c0 &&
           c1 <= r.c1)
         return true;

@@ -12,12 +12,14 @@ using ir::EventKind;
 using ir::id_of;
 using ir::TaskId;
 
-bool overlap_rows(const ir::Region& a, int rank_a, const ir::Region& b, int rank_b) {
+bool overlap_rows(const ir::Program& p, const ir::Region& a, int rank_a, const ir::Region& b,
+                  int rank_b) {
   // Packets are read and written with the pitch of their buffer.
   if (a.buffer != b.buffer) return false;
-  const int64_t a0 = a.r0 + a.rank_rows * rank_a, a1 = a.r1 + a.rank_rows * rank_a;
-  const int64_t b0 = b.r0 + b.rank_rows * rank_b, b1 = b.r1 + b.rank_rows * rank_b;
-  return std::max(a0, b0) < std::min(a1, b1) && std::max(a.c0, b.c0) < std::min(a.c1, b.c1);
+  const ir::Interval shift_a = shift_of(p, a, rank_a), shift_b = shift_of(p, b, rank_b);
+  return std::max(a.r0 + shift_a.lo, b.r0 + shift_b.lo) <
+             std::min(a.r1 + shift_a.hi, b.r1 + shift_b.hi) &&
+         std::max(a.c0, b.c0) < std::min(a.c1, b.c1);
 }
 
 class Counts {
@@ -127,7 +129,8 @@ class Counts {
           !names(write.region.where, source, rank, m_.world))
         continue;
       for (const ir::Access& read : p_[reader].accesses)
-        if (!read.writes() && overlap_rows(write.region, source, read.region, rank)) return true;
+        if (!read.writes() && overlap_rows(p_, write.region, source, read.region, rank))
+          return true;
     }
     if (report_.error(reader, fmt::format("count: {} on rank {} waits for packets of event '{}', "
                                           "but reads none that {} of rank {} writes there",

@@ -87,9 +87,9 @@ class Races {
 
   /// Which memory differs from rank to rank by more than a rotation of blocks.
   void find_movers() {
-    // All accesses of a slot have rows of one pitch, in blocks of `rank_rows`, of which a task
-    // touches (a part of) the one that its rank says, or all: seen from the next rank, it is the
-    // same one block further.
+    // All accesses of a slot have rows of one pitch, in blocks of equally many, of which a task
+    // touches (a part of) one that follows from its rank, or all: seen from the next rank, it is
+    // the same one block further.
     struct Blocks {
       int64_t rows = 0, pitch = 0;
     };
@@ -97,12 +97,12 @@ class Races {
     slot_moves_.assign(p_.buffers.size(), false);
     for (const ir::Task& t : p_.tasks)
       for (const Access& a : t.accesses) {
-        if (a.region.rank_rows == 0) continue;
+        if (!a.region.block.moves()) continue;
         if (!is_slot(a)) {
           private_moves_ = true;
           continue;
         }
-        blocks[index(a.region.buffer)] = {a.region.rank_rows, a.region.pitch};
+        blocks[index(a.region.buffer)] = {a.region.block.rows, a.region.pitch};
       }
     for (const ir::Task& t : p_.tasks)
       for (const Access& a : t.accesses) {
@@ -111,10 +111,18 @@ class Races {
         if (b.rows == 0) continue;
         const bool rotates =
             r.pitch == b.pitch &&
-            (r.rank_rows == b.rows ? r.r0 >= 0 && r.r1 <= b.rows
-                                   : r.rank_rows == 0 && r.r0 == 0 && r.r1 == b.rows * m_.world);
+            (r.block.moves() ? r.block.rows == b.rows && r.r0 >= 0 && r.r1 <= b.rows
+                             : covers_blocks(r, b.rows));
         if (!rotates) slot_moves_[index(r.buffer)] = true;
       }
+  }
+
+  /// Whether `r`, the same on every rank, touches the same rows of every block of `rows`.
+  bool covers_blocks(const ir::Region& r, int64_t rows) const {
+    using enum ir::RankRef::Kind;
+    if (!r.block.any()) return r.r0 == 0 && r.r1 == rows * m_.world;
+    return r.block.rows == rows && (r.block.ref.kind == All || r.block.ref.kind == Others) &&
+           r.r0 >= 0 && r.r1 <= rows;
   }
 
   /// The boxes of an access, by runner (if it matters) and copy.
@@ -125,7 +133,7 @@ class Races {
       for (const Access& a : t.accesses) {
         first_box_.push_back(static_cast<uint32_t>(boxes_.size()));
         if (!layout_.matters(a.region.buffer)) continue;
-        const bool moves = a.region.rank_rows != 0;
+        const bool moves = a.region.block.moves();
         for (int runner = 0; runner < (moves ? m_.world : 1); ++runner)
           for (int64_t copy = 0; copy < p_[a.region.buffer].rotation; ++copy)
             boxes_.push_back(
@@ -136,7 +144,7 @@ class Races {
   uint32_t box_of(uint32_t task, uint32_t access, int runner) const {
     const Access& a = p_.tasks[task].accesses[access];
     const int64_t copies = p_[a.region.buffer].rotation;
-    const int64_t variant = (a.region.rank_rows != 0 ? runner : 0) * copies + launch_ % copies;
+    const int64_t variant = (a.region.block.moves() ? runner : 0) * copies + launch_ % copies;
     return box_ids_[first_box_[first_access_[task] + access] + static_cast<size_t>(variant)];
   }
 
@@ -428,9 +436,10 @@ class Races {
     std::string where;
     if (u.buffer == v.buffer && u.pitch == v.pitch) {
       ir::Region both = u;
-      both.rank_rows = 0;
-      both.r0 = std::max(u.r0 + u.rank_rows * x.runner, v.r0 + v.rank_rows * y.runner);
-      both.r1 = std::min(u.r1 + u.rank_rows * x.runner, v.r1 + v.rank_rows * y.runner);
+      const ir::Interval su = shift_of(p_, u, x.runner), sv = shift_of(p_, v, y.runner);
+      both.block = {};
+      both.r0 = std::max(u.r0 + su.lo, v.r0 + sv.lo);
+      both.r1 = std::min(u.r1 + su.hi, v.r1 + sv.hi);
       both.c0 = std::max(u.c0, v.c0);
       both.c1 = std::min(u.c1, v.c1);
       where = to_string(p_, both, 0);

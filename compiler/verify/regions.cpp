@@ -99,8 +99,9 @@ Layout::Layout(const ir::Program& program) : program_(program), base_(program.bu
 
 Box Layout::box(const ir::Region& r, int runner, int64_t copy) const {
   const ir::Buffer& b = program_[r.buffer];
+  const ir::Interval shift = shift_of(program_, r, runner);
   const int64_t base = base_[index(r.buffer)] + (copy > 0 ? copy * b.copy_bytes() : 0);
-  const int64_t size = size_of(b.dtype), first = r.r0 + r.rank_rows * runner, rows = r.r1 - r.r0;
+  const int64_t size = size_of(b.dtype), first = r.r0 + shift.lo, rows = r.r1 + shift.hi - first;
   if (rows <= 0 || r.c1 <= r.c0) return {};
   if (!b.packets)
     return normal(

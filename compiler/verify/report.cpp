@@ -15,11 +15,16 @@ std::string to_string(ir::RankRef ref) {
   return fmt::format("shift({})", ref.n);
 }
 
+std::string to_string(const ir::Program& program, const ir::Block& block) {
+  if (!block.value) return fmt::format("{} x {}", to_string(block.ref), block.rows);
+  return fmt::format("{} x {}", to_string(block.ref), program.values[*block.value].expr.str());
+}
+
 std::string to_string(const ir::Program& program, const ir::Region& region, int rank) {
   const ir::Buffer& buffer = program[region.buffer];
-  const int64_t shift = region.rank_rows * rank;
-  std::string text = fmt::format("{}[{}:{}, {}:{}", buffer.name, region.r0 + shift,
-                                 region.r1 + shift, region.c0, region.c1);
+  const ir::Interval shift = shift_of(program, region, rank);
+  std::string text = fmt::format("{}[{}:{}, {}:{}", buffer.name, region.r0 + shift.lo,
+                                 region.r1 + shift.hi, region.c0, region.c1);
   if (region.pitch != buffer.cols) text += fmt::format(" pitch={}", region.pitch);
   return text + "]";
 }

@@ -15,6 +15,8 @@ namespace maco::verify {
 
 /// "rank(1)", "others".
 std::string to_string(ir::RankRef ref);
+/// "self x 8", "shift(1) x %0".
+std::string to_string(const ir::Program& program, const ir::Block& block);
 /// "p[0:64, 0:512]", as a task on `rank` sees it; a pitch that isn't the buffer's is added.
 std::string to_string(const ir::Program& program, const ir::Region& region, int rank);
 

@@ -161,18 +161,24 @@ class Structure {
                                     index(r.buffer)));
       return;
     }
-    if (!ranks(id, r.where)) return;
+    if (!ranks(id, r.where) || !ranks(id, r.block.ref)) return;
+    if (r.block.value && *r.block.value >= p_.values.size()) {
+      report_.error(id,
+                    fmt::format("{} touches a block of '{}' of value %{} rows, which doesn't exist",
+                                describe(p_, id), p_[r.buffer].name, *r.block.value));
+      return;
+    }
     const Buffer& b = p_[r.buffer];
     for (int rank = 0; rank < world_; ++rank) {
       if (!((t.ranks >> rank) & 1)) continue;
-      if (!inside(r, b, rank)) {
+      if (!inside(p_, r, b, rank)) {
         report_.error(
             id, fmt::format("{} {} outside buffer '{}', which has {} x {} elements, on rank {}: "
                             "rows {} to {}{}, columns {} to {} of {}",
                             describe(p_, id), a.writes() ? "writes" : "reads", b.name, b.max_rows,
                             b.cols, rank, r.r0, r.r1,
-                            r.rank_rows != 0 ? fmt::format(" plus {} x rank", r.rank_rows) : "",
-                            r.c0, r.c1, r.pitch));
+                            r.block.any() ? " of block " + to_string(p_, r.block) : "", r.c0, r.c1,
+                            r.pitch));
         break;
       }
     }
@@ -197,12 +203,16 @@ class Structure {
     }
   }
 
-  static bool inside(const Region& r, const Buffer& b, int rank) {
-    int64_t shift = 0, r0 = 0, r1 = 0, last = 0;
+  static bool inside(const Program& p, const Region& r, const Buffer& b, int rank) {
+    int64_t r0 = 0, r1 = 0, last = 0;
     if (r.pitch < 1 || r.c0 < 0 || r.c1 < r.c0 || r.c1 > r.pitch || r.r1 < r.r0) return false;
-    if (__builtin_mul_overflow(r.rank_rows, rank, &shift) ||
-        __builtin_add_overflow(r.r0, shift, &r0) || __builtin_add_overflow(r.r1, shift, &r1) ||
-        r0 < 0)
+    // Values have 64 bits, worlds 6: no shift overflows once the rows of a block are in bounds.
+    const ir::Interval rows = r.block.value ? p.values[*r.block.value].range
+                                            : ir::Interval{.lo = r.block.rows, .hi = r.block.rows};
+    if (rows.lo < -kMaxBytes || rows.hi > kMaxBytes) return false;
+    const ir::Interval shift = shift_of(p, r, rank);
+    if (__builtin_add_overflow(r.r0, shift.lo, &r0) ||
+        __builtin_add_overflow(r.r1, shift.hi, &r1) || r0 < 0)
       return false;
     if (r0 == r1 || r.c0 == r.c1) return true;
     if (__builtin_mul_overflow(r1 - 1, r.pitch, &last) || __builtin_add_overflow(last, r.c1, &last))

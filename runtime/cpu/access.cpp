@@ -38,6 +38,24 @@ char* address_of(const ir::Program& program, const std::vector<RankAddresses>& r
   }
 }
 
+// The rows of a region in a task of `rank`, with the actual rows of its blocks.
+std::vector<int64_t> rows_of(const ir::Program& program, const ir::Region& region, int rank,
+                             const std::vector<int64_t>& values) {
+  std::vector<int64_t> rows;
+  const auto add = [&](int64_t shift, int64_t end) {
+    for (int64_t r = region.r0; r < end; ++r) rows.push_back(shift + r);
+  };
+  const ir::Block& block = region.block;
+  if (!block.any()) {
+    add(0, region.r1);
+    return rows;
+  }
+  const int64_t height = block.value ? values[*block.value] : block.rows;
+  for (int of : ir::resolve(block.ref, rank, static_cast<int>(program.world)))
+    add(of * height, block.value ? std::min(region.r1, height) : region.r1);
+  return rows;
+}
+
 }  // namespace
 
 void merge(std::vector<ByteRange>& ranges) {
@@ -55,12 +73,12 @@ void merge(std::vector<ByteRange>& ranges) {
 }
 
 void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks,
-                const ir::Region& region, int rank, uint32_t epoch,
-                const std::vector<int64_t>& elements, std::vector<ByteRange>& out) {
+                const ir::Region& region, int rank, uint32_t epoch, const ActualSizes& sizes,
+                std::vector<ByteRange>& out) {
   const ir::Buffer& buffer = program[region.buffer];
-  const int64_t limit = elements[ir::index(region.buffer)];
+  const int64_t limit = sizes.elements[ir::index(region.buffer)];
   const int64_t size = ir::size_of(buffer.dtype);
-  const int64_t shift = region.rank_rows * rank;
+  const std::vector<int64_t> rows = rows_of(program, region, rank, sizes.values);
   for (int owner : ir::resolve(region.where, rank, static_cast<int>(program.world))) {
     char* memory = address_of(program, ranks, region.buffer, owner, epoch);
     if (!memory) continue;
@@ -68,7 +86,7 @@ void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ra
     auto add = [&](int64_t begin, int64_t end) {
       out.push_back({start + static_cast<uintptr_t>(begin), start + static_cast<uintptr_t>(end)});
     };
-    for (int64_t r = region.r0 + shift; r < region.r1 + shift; ++r) {
+    for (int64_t r : rows) {
       int64_t begin = std::max<int64_t>(r * region.pitch + region.c0, 0);
       const int64_t end = std::min(r * region.pitch + region.c1, limit);
       if (!buffer.packets) {
@@ -87,14 +105,20 @@ void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ra
   }
 }
 
-std::vector<int64_t> actual_elements(const ir::Program& program, const ir::Lookup& dims) {
-  std::vector<int64_t> elements;
+ActualSizes actual_sizes(const ir::Program& program, const ir::Lookup& variables) {
+  ActualSizes sizes;
   for (const ir::Buffer& buffer : program.buffers) {
-    const ir::EvalResult rows = ir::evaluate(buffer.rows, dims);
-    elements.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) *
-                       buffer.cols);
+    const ir::EvalResult rows = ir::evaluate(buffer.rows, variables);
+    sizes.elements.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) *
+                             buffer.cols);
   }
-  return elements;
+  for (const ir::Value& value : program.values)
+    sizes.values.push_back(ir::evaluate(value.expr, variables).value.value_or(value.range.hi));
+  return sizes;
+}
+
+ActualSizes largest_sizes(const ir::Program& program) {
+  return actual_sizes(program, [](std::string_view) { return std::nullopt; });
 }
 
 AccessChecker::AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks)
@@ -102,7 +126,7 @@ AccessChecker::AccessChecker(const ir::Program& program, std::vector<RankAddress
 
 void AccessChecker::start(uint32_t epoch, const ir::Lookup& dims) {
   epoch_ = epoch;
-  elements_ = actual_elements(program_, dims);
+  sizes_ = actual_sizes(program_, dims);
   findings_.clear();
   traffic_.assign(program_.calls.size(), {});
 }

@@ -23,13 +23,20 @@ struct ByteRange {
   uintptr_t begin = 0, end = 0;
 };
 
+/// What the dims make of a Program in one launch.
+struct ActualSizes {
+  std::vector<int64_t> elements;  // of each buffer
+  std::vector<int64_t> values;    // Program::values; the most where `variables` doesn't know them
+};
+ActualSizes actual_sizes(const ir::Program& program, const ir::Lookup& variables);
+/// For the dims' maxima.
+ActualSizes largest_sizes(const ir::Program& program);
+
 /// Appends the bytes of `region` for a task of `rank`, on all ranks where the region lies, in the
-/// launch with `epoch`. `elements`: of each buffer, the actual number. Packets: with their flags.
+/// launch with `epoch`. Packets: with their flags.
 void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks,
-                const ir::Region& region, int rank, uint32_t epoch,
-                const std::vector<int64_t>& elements, std::vector<ByteRange>& out);
-/// Actual elements of each buffer, where `dims` gives the values of dims.
-std::vector<int64_t> actual_elements(const ir::Program& program, const ir::Lookup& dims);
+                const ir::Region& region, int rank, uint32_t epoch, const ActualSizes& sizes,
+                std::vector<ByteRange>& out);
 /// Sorts, and joins what touches.
 void merge(std::vector<ByteRange>& ranges);
 
@@ -66,7 +73,7 @@ class AccessChecker {
  private:
   char* base(ir::BufferId buffer, int rank) const;
   void add_ranges(const ir::Region& region, int rank, std::vector<ByteRange>& out) const {
-    runtime::add_ranges(program_, ranks_, region, rank, epoch_, elements_, out);
+    runtime::add_ranges(program_, ranks_, region, rank, epoch_, sizes_, out);
   }
   bool is_peers(const CpuContext& context, uintptr_t address) const;
   void found(const CpuContext& context, const TaskAccess& access, uintptr_t address,
@@ -78,7 +85,7 @@ class AccessChecker {
   const std::vector<RankAddresses> ranks_;
   const std::vector<std::vector<ir::TaskId>> streams_;
   uint32_t epoch_ = 0;
-  std::vector<int64_t> elements_;  // actual ones of each buffer
+  ActualSizes sizes_;
   mutable std::mutex mutex_;
   std::vector<std::string> findings_;
   std::vector<Traffic> traffic_;  // by call

@@ -18,7 +18,7 @@ class StandIn final : public Steppable {
   StandIn(const ir::Program& program, std::vector<bool> skip)
       : p_(program), skip_(std::move(skip)), streams_(ir::streams(program)) {
     skip_.resize(p_.tasks.size(), false);
-    for (const ir::Buffer& b : p_.buffers) elements_.push_back(b.max_elements());
+    sizes_ = largest_sizes(p_);
     // Buffers that show a tensor of the caller's share its memory.
     int64_t bytes = p_.arena_bytes + p_.symmetric_bytes;
     std::map<std::string, int64_t> sizes, offsets;
@@ -163,7 +163,7 @@ class StandIn final : public Steppable {
   }
   std::vector<ByteRange> ranges(const CpuContext& context, const ir::Access& a) const {
     std::vector<ByteRange> list;
-    add_ranges(p_, addresses_, a.region, context.rank, context.launch->epoch, elements_, list);
+    add_ranges(p_, addresses_, a.region, context.rank, context.launch->epoch, sizes_, list);
     return list;
   }
   // Eight bytes at a time: a Program's tensors may be large.
@@ -188,7 +188,7 @@ class StandIn final : public Steppable {
   const ir::Program p_;
   std::vector<bool> skip_;
   const std::vector<std::vector<ir::TaskId>> streams_;
-  std::vector<int64_t> elements_;
+  ActualSizes sizes_;
   std::vector<std::vector<char>> memory_;  // by rank
   std::vector<RankAddresses> addresses_;
   std::vector<uint32_t> counters_;  // by event and rank

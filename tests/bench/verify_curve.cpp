@@ -99,7 +99,7 @@ class Builder {
   }
   /// Columns [c0, c1) of the only row.
   static Region columns(BufferId b, int64_t pitch, int64_t c0, int64_t c1) {
-    return {b, pitch, 0, 1, c0, c1, 0, {}};
+    return {b, pitch, 0, 1, c0, c1, {}, {}};
   }
 
   Program p;
@@ -199,7 +199,7 @@ Program layers(size_t tasks, bool two_shot) {
       s.ranks = two_shot ? all & ~(uint64_t{1} << owner(t)) : ~uint64_t{0};
       const RankRef to = two_shot ? RankRef::rank(owner(t)) : RankRef::others();
       add(s, AccessKind::Read, Builder::columns(o, kCols, t * kWide, (t + 1) * kWide));
-      add(s, AccessKind::Write, {slots, kCols, 0, 1, t * kWide, (t + 1) * kWide, 1, to});
+      add(s, AccessKind::Write, {slots, kCols, 0, 1, t * kWide, (t + 1) * kWide, {.rows = 1}, to});
       wait(s, ir::id_of<EventId>(index(first_made) + static_cast<size_t>(t)));
       signal(s, ir::id_of<EventId>(index(first_sent) + static_cast<size_t>(t)), to);
     }
@@ -215,14 +215,14 @@ Program layers(size_t tasks, bool two_shot) {
       Task& c = b.task(combine, static_cast<uint32_t>(t), static_cast<int32_t>(116 + 8 + t));
       if (two_shot) c.ranks = uint64_t{1} << owner(t);
       add(c, AccessKind::Read, Builder::columns(o, kCols, t * kWide, (t + 1) * kWide));
-      add(c, AccessKind::Read, {slots, kCols, 0, kWorld, t * kWide, (t + 1) * kWide, 0, {}});
+      add(c, AccessKind::Read, {slots, kCols, 0, kWorld, t * kWide, (t + 1) * kWide, {}, {}});
       add(c, AccessKind::Write, Builder::columns(y, kCols, t * kWide, (t + 1) * kWide));
       wait(c, ir::id_of<EventId>(index(first_made) + static_cast<size_t>(t)));
       wait(c, ir::id_of<EventId>(index(first_sent) + static_cast<size_t>(t)), RankRef::others());
       signal(c, ready);
       if (!two_shot) continue;
       add(c, AccessKind::Write,
-          {results, kCols, 0, 1, t * kWide, (t + 1) * kWide, 0, RankRef::others()});
+          {results, kCols, 0, 1, t * kWide, (t + 1) * kWide, {}, RankRef::others()});
       signal(c, ir::id_of<EventId>(index(first_reduced) + static_cast<size_t>(t)),
              RankRef::others());
     }
@@ -262,7 +262,7 @@ Program chains(size_t tasks) {
       const auto tile = static_cast<uint32_t>(step * kCtas + static_cast<size_t>(c));
       Task& t = b.task(call, tile, static_cast<int32_t>(c));
       const auto row = [&](BufferId buffer, int64_t r) {
-        return Region{buffer, kBytes, r, r + 1, 0, kBytes, 0, {}};
+        return Region{buffer, kBytes, r, r + 1, 0, kBytes, {}, {}};
       };
       if (step > 0) {
         add(t, AccessKind::Read, row(pair[(step + 1) % 2], c));
@@ -298,7 +298,7 @@ Program halos(size_t tasks) {
                   std::min((r + 1) * kTile + halo, down * kTile),
                   std::max<int64_t>(c * kTile - halo, 0),
                   std::min((c + 1) * kTile + halo, kAcross * kTile),
-                  0,
+                  {},
                   {}};
   };
   for (int64_t r = 0; r < down; ++r) {

@@ -64,7 +64,7 @@ def variants(program, what):
                 if (of[call], i) in done:
                     continue
                 if what == "more":
-                    if "slot" in kind_of_buffer or seen_otherwise or "rank_rows" in rest or c1 >= columns:
+                    if "slot" in kind_of_buffer or seen_otherwise or "block" in rest or c1 >= columns:
                         continue
                     c1, element = c1 + 1, f"column {c1})"
                 elif c1 - c0 > step:

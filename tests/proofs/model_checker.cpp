@@ -166,7 +166,7 @@ class Explorer {
 std::vector<std::string> bytes(const Program& p, const ir::Access& a, int runner, int launch) {
   const ir::Region& r = a.region;
   const ir::Buffer& b = p[r.buffer];
-  const int64_t size = size_of(b.dtype), shift = r.rank_rows * runner;
+  const int64_t size = size_of(b.dtype), shift = shift_of(p, r, runner).lo;
   const bool slot = b.kind == ir::BufferKind::Slot;
   std::string space = slot ? "slots" : b.kind == ir::BufferKind::Temp ? "arena" : b.name;
   int64_t base = b.offset.value_or(0);

@@ -299,9 +299,9 @@ class Mutations {
                   x.where = next(x.where, world);
                 },
                 false);
-          if (r.rank_rows != 0)
+          if (r.block.any())
             add(
-                what + "in row 0", [=](Program& p) { p.tasks[t].accesses[a].region.rank_rows = 0; },
+                what + "in row 0", [=](Program& p) { p.tasks[t].accesses[a].region.block = {}; },
                 false);
         } else if (r.r0 > 0) {
           add(

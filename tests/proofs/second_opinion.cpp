@@ -35,7 +35,8 @@ std::vector<int> reaches(const Program& p, const Access& a, int runner) {
 Bytes bytes_of(const Program& p, const Access& a, int runner) {
   const ir::Region& r = a.region;
   const ir::Buffer& b = p[r.buffer];
-  const int64_t size = size_of(b.dtype), first = r.r0 + r.rank_rows * runner, rows = r.r1 - r.r0;
+  const ir::Interval shift = shift_of(p, r, runner);
+  const int64_t size = size_of(b.dtype), first = r.r0 + shift.lo, rows = r.r1 + shift.hi - first;
   if (rows <= 0 || r.c1 <= r.c0) return {};
   const int64_t base = b.offset.value_or(0);
   if (!b.packets)
@@ -72,7 +73,8 @@ std::string structure(const Program& p) {
       for (int rank = 0; rank < world; ++rank) {
         if (!runs(t, rank)) continue;
         if (r.r1 > r.r0 && r.c1 > r.c0) {
-          const int64_t first = r.r0 + r.rank_rows * rank, last = r.r1 + r.rank_rows * rank - 1;
+          const ir::Interval shift = shift_of(p, r, rank);
+          const int64_t first = r.r0 + shift.lo, last = r.r1 + shift.hi - 1;
           if (first < 0 || r.c0 < 0 || r.c1 > r.pitch ||
               last * r.pitch + r.c1 > b.max_rows * b.cols)
             return "structure: a region outside of its buffer";
@@ -542,8 +544,9 @@ class Simulation {
       const ir::Region& r = a.region;
       if (r.buffer != b || a.writes() != write || !has(ir::resolve(r.where, runner, world_), rank))
         continue;
-      const int64_t row = at / r.pitch - r.rank_rows * runner, column = at % r.pitch;
-      if (row >= r.r0 && row < r.r1 && column >= r.c0 && column < r.c1)
+      const ir::Interval shift = shift_of(p_, r, runner);
+      const int64_t row = at / r.pitch, column = at % r.pitch;
+      if (row >= r.r0 + shift.lo && row < r.r1 + shift.hi && column >= r.c0 && column < r.c1)
         return &m[static_cast<size_t>(at)];
     }
     return wrong_ = "touches what it doesn't declare", nullptr;

@@ -261,7 +261,7 @@ inline ir::Program cpu_kernel_program() {
     r.r1 = row + 1;
     r.c0 = c0;
     r.c1 = c1;
-    r.rank_rows = rank_rows;
+    r.block = {.rows = rank_rows};
     r.where = where;
     return r;
   };

@@ -61,7 +61,7 @@ int64_t flat_of(const std::vector<int64_t>& c, const std::vector<int64_t>& shape
 }
 
 bool holds(const ir::Region& r, int64_t element, int rank) {
-  const int64_t row = element / r.pitch - rank * r.rank_rows, column = element % r.pitch;
+  const int64_t row = element / r.pitch - rank * r.block.rows, column = element % r.pitch;
   return row >= r.r0 && row < r.r1 && column >= r.c0 && column < r.c1;
 }
 int64_t area(const ir::Region& r) { return (r.r1 - r.r0) * (r.c1 - r.c0); }
@@ -96,7 +96,7 @@ double check_tiles(const ir::Program& p, const std::string& out, int64_t n, cons
       if (!a.writes()) read += area(a.region);
     for (int64_t r = region->r0; r < region->r1; ++r) {
       for (int64_t c = region->c0; c < region->c1; ++c) {
-        const int64_t e = (r + rank * region->rank_rows) * region->pitch + c;
+        const int64_t e = (r + rank * region->block.rows) * region->pitch + c;
         if (e >= n) continue;
         const auto from = source(e);
         if (from.empty()) continue;  // not written after all

@@ -21,7 +21,7 @@ constexpr const char* kExample =
   event e0 local count=16
   event y.push packet
   task t0 c0#3 compute sm=2 place=0: read x[0:64, 0:1024]; write h[0:64, 0:64]; signal e0
-  task t1 c1#0 comm sm=6 place=0 ranks=0x3 priority=high after(c0, c1): read h[0:4, 0:8 pitch=512]; write p.slots[0:1, 0:4096 rank_rows=1 on=others]; wait e0, y.push from shift(-1) lag 1; signal y.push to others
+  task t1 c1#0 comm sm=6 place=0 ranks=0x3 priority=high after(c0, c1): read h[0:4, 0:8 pitch=512]; write p.slots[0:1, 0:4096 block=self*1 on=others]; wait e0, y.push from shift(-1) lag 1; signal y.push to others
   task t2 c1#1 comm: may p.slots[0:1, 0:1]; read p.slots[1:2, 0:1]; wait y.push from rank(1)
 }
 )";
@@ -193,10 +193,13 @@ class Random {
                  integer(),
                  integer(),
                  integer(),
-                 0,
+                 {},
                  ranks()};
         r.pitch = coin() ? p[r.buffer].cols : integer();
-        if (coin()) r.rank_rows = integer();
+        if (coin()) r.block = {.ref = ranks(), .rows = 1 + below(100)};
+        if (coin() && !p.values.empty())
+          r.block = {.ref = ranks(),
+                     .value = static_cast<uint32_t>(below(static_cast<int64_t>(p.values.size())))};
         t.accesses.push_back({static_cast<AccessKind>(below(3)), r});
       }
       for (int64_t k = below(3); k > 0; --k) t.after.push_back(id<CallId>(p.calls.size()));

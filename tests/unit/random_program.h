@@ -107,7 +107,7 @@ class RandomProgram {
       default:
         if (!t.accesses.empty()) {
           Region& r = t.accesses[pick(t.accesses)].region;
-          r.rank_rows = below(2);
+          r.block = {.rows = below(2)};
           r.r0 = below(2);
           r.r1 = r.r0 + 1 + below(2);
         }
@@ -164,8 +164,8 @@ class RandomProgram {
     }
     r.pitch = b.packets || below(4) ? b.cols : 1 + below(b.cols + 2);
     const int64_t rows = b.max_elements() / r.pitch;
-    r.rank_rows = rows > 4 ? below(2) : 0;
-    const int64_t most = rows - r.rank_rows * (p_.world - 1);
+    r.block = {.rows = rows > 4 ? below(2) : 0};
+    const int64_t most = rows - r.block.rows * (p_.world - 1);
     r.r0 = below(most);
     r.r1 = r.r0 + 1 + below(std::min<int64_t>(most - r.r0, 3));
     r.c0 = below(r.pitch);
@@ -187,7 +187,7 @@ class RandomProgram {
                              whole.max_rows,
                              0,
                              whole.cols,
-                             0,
+                             {},
                              {}}});
     }
     if (i == 0) {
@@ -231,12 +231,12 @@ class RandomProgram {
     Task put, take;
     if (below(2) == 0)
       put.accesses.push_back({AccessKind::Read, region(static_cast<size_t>(below(private_)))});
-    Region out{id_of<BufferId>(slot), b.cols, 0, 1, 0, b.cols, ring ? 0 : 1, to};
+    Region out{id_of<BufferId>(slot), b.cols, 0, 1, 0, b.cols, {.rows = ring ? 0 : 1}, to};
     put.accesses.push_back({AccessKind::MayWrite, out});
     put.signals.push_back({arrived, to});
     take.accesses.push_back(
         {AccessKind::Read,
-         {id_of<BufferId>(slot), b.cols, 0, ring ? 1 : b.max_rows, 0, b.cols, 0, {}}});
+         {id_of<BufferId>(slot), b.cols, 0, ring ? 1 : b.max_rows, 0, b.cols, {}, {}}});
     if (below(2) == 0)
       take.accesses.push_back({AccessKind::Write, region(static_cast<size_t>(below(private_)))});
     take.waits.push_back({arrived, from, 0});

@@ -30,7 +30,7 @@ inline const std::string kSum =
   event summed local
   task t0 c0#0 compute sm=0 place=0: read x[0:4, 0:8]; write p[0:4, 0:4]; signal done
   task t1 c0#1 compute sm=1 place=0: read x[0:4, 0:8]; write p[0:4, 4:8]; signal done
-  task t2 c1#0 comm sm=2 place=0: read p[0:4, 0:8]; may slots[0:1, 0:32 rank_rows=1 on=others]; wait done; signal arrived to others
+  task t2 c1#0 comm sm=2 place=0: read p[0:4, 0:8]; may slots[0:1, 0:32 block=self*1 on=others]; wait done; signal arrived to others
   task t3 c2#0 comm sm=2 place=1: read p[0:4, 0:8] slots[0:2, 0:32]; write q[0:4, 0:8]; wait arrived from others; signal summed
   task t4 c3#0 compute sm=0 place=1: read q[0:4, 0:8]; write y[0:4, 0:8]; wait summed
 }

@@ -196,7 +196,8 @@ class Oracle {
     const std::string space = slot ? "<symmetric>" : temp ? "<arena>" : b.name;
     const int64_t base =
         slot || temp ? *b.offset + (launch % b.rotation) * ((b.bytes() + 255) / 256 * 256) : 0;
-    for (int64_t r = g.r0 + g.rank_rows * rank; r < g.r1 + g.rank_rows * rank; ++r)
+    const ir::Interval shift = shift_of(p_, g, rank);
+    for (int64_t r = g.r0 + shift.lo; r < g.r1 + shift.hi; ++r)
       for (int64_t c = g.c0; c < g.c1; ++c) {
         const int64_t element = r * g.pitch + c;
         for (int64_t byte = 0; byte < size; ++byte) {

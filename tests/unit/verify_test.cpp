@@ -147,8 +147,8 @@ TEST_CASE("packets carry their own data and nothing else") {
   // What else the sender wrote isn't seen.
   std::string more = with(packets, "  buffer y",
                           "  buffer plain : f32[2 x 8] slot rotation=2 offset=1024\n  buffer y");
-  more = with(more, "may slots[0:1, 0:32 rank_rows=1 on=others]",
-              "may slots[0:1, 0:32 rank_rows=1 on=others] plain[0:1, 0:8 rank_rows=1 on=others]");
+  more = with(more, "may slots[0:1, 0:32 block=self*1 on=others]",
+              "may slots[0:1, 0:32 block=self*1 on=others] plain[0:1, 0:8 block=self*1 on=others]");
   more = with(more, "slots[0:2, 0:32]; write q", "slots[0:2, 0:32] plain[0:2, 0:8]; write q");
   CHECK_THAT(verdict(more),
              Contains("writes plain[1:2, 0:8] on others, and exchange 'y' (combine) tile 0 "
@@ -199,9 +199,9 @@ TEST_CASE("what a stage promises is checked") {
       {"read x[0:4, 0:8]; write p[0:4, 0:4]", "read x[0:5, 0:8]; write p[0:4, 0:4]",
        "matmul 'down' tile 0 reads outside buffer 'x', which has 4 x 8 elements, on rank 0: rows 0 "
        "to 5, columns 0 to 8 of 8"},
-      {"rank_rows=1 on", "rank_rows=2 on",
-       "writes outside buffer 'slots', which has 2 x 32 elements, on rank 1: rows 0 to 1 plus 2 x "
-       "rank"},
+      {"block=self*1 on", "block=self*2 on",
+       "writes outside buffer 'slots', which has 2 x 32 elements, on rank 1: rows 0 to 1 of "
+       "block self x 2"},
       {"write p[0:4, 0:4]", "write x[0:4, 0:4]", "writes input 'x', which belongs to the caller"},
       {"write q[0:4, 0:8]", "write q[0:4, 0:8 on=others]",
        "on rank 0 writes temp 'q' of others: peers may only write, and only slots"},

@@ -181,8 +181,8 @@ TEST_CASE("what only packets order isn't taken for a race that can be seen to ru
                           "arrived peer", "arrived packet");
   text = with(text, "  buffer y",
               "  buffer plain : f32[2 x 8] slot rotation=2 offset=1024\n  buffer y");
-  text = with(text, "may slots[0:1, 0:32 rank_rows=1 on=others]",
-              "may slots[0:1, 0:32 rank_rows=1 on=others] plain[0:1, 0:8 rank_rows=1 on=others]");
+  text = with(text, "may slots[0:1, 0:32 block=self*1 on=others]",
+              "may slots[0:1, 0:32 block=self*1 on=others] plain[0:1, 0:8 block=self*1 on=others]");
   text = with(text, "slots[0:2, 0:32]; write q", "slots[0:2, 0:32] plain[0:2, 0:8]; write q");
   const std::vector<Witness> all = witnesses(parse_text(text));
   REQUIRE(!all.empty());
