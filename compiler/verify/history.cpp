@@ -64,11 +64,11 @@ BoxTable::Runs BoxTable::overlapping(uint32_t id) const {
     // Remembered, unless they are so many that memory wouldn't be linear any more.
     if (runs_.size() >= most_runs_) {
       scratch_.clear();
-      find(id, scratch_);
+      find(boxes_[id], scratch_);
       return {scratch_.data(), scratch_.data() + scratch_.size()};
     }
     known.first = static_cast<uint32_t>(runs_.size());
-    find(id, runs_);
+    find(boxes_[id], runs_);
     known.runs = static_cast<uint32_t>(runs_.size()) - known.first;
   }
   return {runs_.data() + known.first, runs_.data() + known.first + known.runs};
@@ -97,9 +97,8 @@ size_t BoxTable::rectangles(const Box& box, int64_t pitch, Rectangle (&parts)[3]
   return row + 1 < last ? 3 : 2;
 }
 
-void BoxTable::find(uint32_t query, std::vector<Run>& runs) const {
+void BoxTable::find(const Box& q, std::vector<Run>& runs) const {
   const size_t since = runs.size();
-  const Box& q = boxes_[query];
   for (const Matrix& m : matrices_) {
     if (q.pitch == m.pitch || q.rows == 1) {
       Rectangle parts[3];

@@ -35,6 +35,8 @@ class BoxTable {
     const Run* end() const { return last; }
   };
   Runs overlapping(uint32_t id) const;
+  /// Appends the boxes that overlap `box`, which needn't be one of them.
+  void find(const Box& box, std::vector<Run>& runs) const;
 
  private:
   // Boxes of one pitch are rectangles in a matrix of rows that many bytes long, whose first byte is
@@ -59,7 +61,6 @@ class BoxTable {
 
   Rectangle rectangle(uint32_t id) const;
   static size_t rectangles(const Box& box, int64_t pitch, Rectangle (&parts)[3]);
-  void find(uint32_t query, std::vector<Run>& runs) const;
   template <class Near, class Meets>
   void descend(const Matrix& matrix, size_t at, size_t first, size_t count, const Near& near,
                const Meets& meets, std::vector<Run>& runs, size_t since) const;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <queue>
 
 namespace maco::verify {
@@ -182,8 +183,62 @@ class Order {
 
 }  // namespace
 
-std::optional<std::vector<Node>> topological_order(const Model& model, Reporter& reporter) {
-  return Order(model, reporter).run();
+std::optional<std::vector<uint32_t>> common_order(const Model& model) {
+  const ir::Program& p = model.program;
+  const auto tasks = static_cast<uint32_t>(model.tasks());
+  std::vector<uint32_t> order(tasks);
+  std::iota(order.begin(), order.end(), 0u);
+  std::vector<uint32_t> last(p.events.size(), 0);  // that signals the event
+  for (uint32_t t : order)
+    for (const ir::Signal& s : p.tasks[t].signals) last[index(s.event)] = t;
+  bool listed = true;
+  for (uint32_t t = 0; t < tasks && listed; ++t) {
+    const std::vector<uint32_t>& stream = model.streams[model.stream_of[t]];
+    const auto place = static_cast<size_t>(p.tasks[t].place);
+    listed = place == 0 || stream[place - 1] < t;
+    for (const ir::Wait& w : p.tasks[t].waits)
+      listed = listed && (w.lag > 0 || last[index(w.event)] < t);
+  }
+  if (listed) return order;
+
+  std::vector<uint32_t> blocked(tasks, 0), signals(p.events.size());
+  std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
+  for (size_t e = 0; e < signals.size(); ++e)
+    signals[e] = static_cast<uint32_t>(model.signallers[e].size());
+  for (uint32_t t = 0; t < tasks; ++t) {
+    blocked[t] = p.tasks[t].place > 0 ? 1 : 0;
+    for (const ir::Wait& w : p.tasks[t].waits) blocked[t] += w.lag == 0 ? 1 : 0;
+    if (blocked[t] == 0) ready.push(t);
+  }
+  order.clear();
+  const auto release = [&](uint32_t t) {
+    if (--blocked[t] == 0) ready.push(t);
+  };
+  while (!ready.empty()) {
+    const uint32_t t = ready.top();
+    ready.pop();
+    order.push_back(t);
+    const std::vector<uint32_t>& stream = model.streams[model.stream_of[t]];
+    const auto next = static_cast<size_t>(p.tasks[t].place) + 1;
+    if (next < stream.size()) release(stream[next]);
+    for (const ir::Signal& s : p.tasks[t].signals)
+      if (--signals[index(s.event)] == 0)
+        for (const Model::Waiter& w : model.waiters[index(s.event)])
+          if (w.lag == 0) release(w.task);
+  }
+  if (order.size() < tasks) return std::nullopt;
+  return order;
+}
+
+std::optional<std::vector<Node>> topological_order(
+    const Model& model, const std::optional<std::vector<uint32_t>>& common, Reporter& reporter) {
+  if (!common || !std::is_sorted(common->begin(), common->end()))
+    return Order(model, reporter).run();
+  std::vector<Node> order;
+  order.reserve(common->size() * static_cast<size_t>(model.followed));
+  for (const uint32_t t : *common)
+    for (int32_t r = 0; r < model.followed; ++r) order.push_back({t, r});
+  return order;
 }
 
 }  // namespace maco::verify

@@ -1,5 +1,6 @@
 #include "compiler/verify/verify.h"
 
+#include "compiler/verify/at_once.h"
 #include "compiler/verify/contributions.h"
 #include "compiler/verify/counts.h"
 #include "compiler/verify/lifetimes.h"
@@ -41,14 +42,19 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   if (reporter.failed()) return false;
 
   // and every task will start:
-  const auto order = topological_order(model, reporter);
+  const auto common = common_order(model);
+  const auto order = topological_order(model, common, reporter);
   if (!order) return false;
 
-  // and what they touch is ordered.
+  // and what they touch is ordered. Mostly that can be seen at once; if not, races are looked for.
   VerifyStatistics local;
   VerifyStatistics& numbers = statistics ? *statistics : local;
   numbers = {.launches = model.launches, .symmetric = model.symmetric};
-  check_races(model, *order, options, reporter, numbers);
+  numbers.at_once = options.at_once && common && proved_at_once(model, *common, numbers);
+  if (!numbers.at_once) {
+    numbers.nodes = numbers.pairs = 0;
+    check_races(model, *order, options, reporter, numbers);
+  }
   if (reporter.failed()) return false;
 
   // So collectives deliver whatever the order, and it is what they must.

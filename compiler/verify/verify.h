@@ -16,6 +16,8 @@ struct VerifyOptions {
   /// Where all ranks do the same up to a rotation of the ranks, one of them is followed for all.
   /// Never changes the verdict.
   bool use_symmetry = true;
+  /// Races: first tries a short proof, of all ranks and launches at once. Never changes the verdict.
+  bool at_once = true;
   /// Tasks between two clean-ups of what is remembered; 0: as suits the size. Never changes the
   /// verdict.
   size_t forget_every = 0;
@@ -29,9 +31,10 @@ struct VerifyOptions {
 /// What was done; for benchmarks and tests.
 struct VerifyStatistics {
   int64_t launches = 0;  // that were followed
-  int64_t nodes = 0;     // tasks times ranks times launches
-  int64_t pairs = 0;     // of overlapping accesses that were compared
+  int64_t nodes = 0;     // tasks times ranks times launches; at once: times ranks
+  int64_t pairs = 0;     // of accesses, or of one and several others, that were compared
   bool symmetric = false;
+  bool at_once = false;  // the short proof was enough
 };
 
 /// Proves all that program.stage promises and that of the stages before it; false if something is

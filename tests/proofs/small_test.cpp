@@ -79,23 +79,25 @@ void one(uint32_t seed, Tally& tally) {
     return;
   }
   tally.states += found->states;
-  for (const bool symmetry : {true, false}) {
+  for (int how = 0; how < 4; ++how) {
+    const bool symmetry = (how & 1) == 0, at_once = (how & 2) == 0;
     ir::Diagnostics said;
     verify::VerifyStatistics statistics;
-    const bool ok =
-        verify::verify(p, said, {.use_symmetry = symmetry, .forget_every = seed % 3}, &statistics);
+    const bool ok = verify::verify(
+        p, said, {.use_symmetry = symmetry, .at_once = at_once, .forget_every = seed % 3},
+        &statistics);
     const std::string verdict = ok ? "" : kind(said.all().at(0).message);
     tally.symmetric += statistics.symmetric;
     if (verdict == "count") {
-      if (symmetry) ++tally.miscounted[found->verdict.empty() ? "harmless" : found->verdict];
+      if (how == 0) ++tally.miscounted[found->verdict.empty() ? "harmless" : found->verdict];
       continue;
     }
-    if (symmetry) ++tally.verdicts[found->verdict.empty() ? "right" : found->verdict];
+    if (how == 0) ++tally.verdicts[found->verdict.empty() ? "right" : found->verdict];
     if (verdict == found->verdict) continue;
     tally.wrong.push_back(
-        fmt::format("seed {}{}: the verifier says '{}', exploring shows '{}' {}\n{}{}", seed,
-                    symmetry ? " with symmetry" : "", verdict, found->verdict, found->what,
-                    ir::print(p), said.render()));
+        fmt::format("seed {}{}{}: the verifier says '{}', exploring shows '{}' {}\n{}{}", seed,
+                    symmetry ? " with symmetry" : "", at_once ? " at once" : "", verdict,
+                    found->verdict, found->what, ir::print(p), said.render()));
     return;
   }
 }

@@ -22,7 +22,7 @@ std::string kind_of(const ir::Diagnostics& diagnostics) {
 
 TEST_CASE("the verifier agrees with a naive one on random Programs") {
   std::map<std::string, int> verdicts;
-  int symmetric = 0;
+  int symmetric = 0, at_once = 0;
   for (uint32_t seed = 0; seed < 2500; ++seed) {
     RandomProgram generator(seed);
     Program p = generator.program();
@@ -35,24 +35,31 @@ TEST_CASE("the verifier agrees with a naive one on random Programs") {
     REQUIRE(oracle.nodes() <= Oracle::kMaxNodes);
     const std::string expected = oracle.verdict();
     ++verdicts[expected];
-    for (bool use_symmetry : {true, false}) {
+    for (int how = 0; how < 4; ++how) {
+      const bool use_symmetry = (how & 1) == 0, short_proof = (how & 2) == 0;
       Diagnostics found;
       verify::VerifyStatistics statistics;
       const bool ok = verify::verify(
-          p, found, {.use_symmetry = use_symmetry, .forget_every = seed % 3}, &statistics);
+          p, found,
+          {.use_symmetry = use_symmetry, .at_once = short_proof, .forget_every = seed % 3},
+          &statistics);
       symmetric += statistics.symmetric;
-      INFO("seed " << seed << (use_symmetry ? " with symmetry" : "") << "\n"
+      at_once += statistics.at_once;
+      INFO("seed " << seed << (use_symmetry ? " with symmetry" : "")
+                   << (short_proof ? " at once" : "") << "\n"
                    << print(p) << found.render());
       REQUIRE(ok != found.has_errors());
       REQUIRE((ok ? "" : kind_of(found)) == expected);
     }
   }
+
   // All sorts were seen.
   CHECK(verdicts[""] > 500);
   CHECK(verdicts["race"] > 200);
   CHECK(verdicts["count"] > 100);
   CHECK(verdicts["deadlock"] > 20);
-  CHECK(symmetric > 300);
+  CHECK(symmetric > 600);
+  CHECK(at_once > 1800);  // mostly the short proof is enough
 }
 
 TEST_CASE("the verifier takes any Program that can be parsed") {

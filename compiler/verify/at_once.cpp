@@ -1,0 +1,207 @@
+// The short proof that there are no races. It differs from races.cpp, which says what is wrong, in
+// three ways.
+//   - A task is looked at once for all ranks that run it: boxes are mostly the same on all, and what
+//     a rank knows of itself mostly follows from its streams and Local events, which are the same
+//     too (own_clocks.h).
+//   - One launch is looked at. Slots, which are all that launches of several ranks share, are
+//     compared with what the launch before left behind (slots.h, launches.h).
+//   - Past accesses are kept by call, and looked at one by one only if something of the call isn't
+//     over yet (private_past.h).
+// It doesn't know all that orders two tasks: not what a rank hears of itself from its peers, nor
+// what waits for earlier launches say.
+#include "compiler/verify/at_once.h"
+
+#include <algorithm>
+#include <climits>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+#include "compiler/verify/own_clocks.h"
+#include "compiler/verify/private_past.h"
+#include "compiler/verify/ranks.h"
+#include "compiler/verify/regions.h"
+#include "compiler/verify/slots.h"
+
+namespace maco::verify {
+namespace {
+
+class AtOnce {
+ public:
+  AtOnce(const Model& model, const std::vector<uint32_t>& order, VerifyStatistics& statistics)
+      : m_(model),
+        p_(model.program),
+        order_(order),
+        statistics_(statistics),
+        layout_(p_),
+        period_(std::max<size_t>(256, 2 * model.streams.size())) {}
+
+  bool run() {
+    if (!barriers() || !slots_are_ordered(m_, layout_, order_, needed_, statistics_.pairs))
+      return false;
+    sort_needed();
+    find_last_tasks();
+    find_floors();
+    PrivatePast past(m_, layout_);
+    OwnClocks clocks(m_);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      const uint32_t t = order_[i];
+      clocks.start(t);
+      if (!meets_needs(t, clocks) || !comes_after(t, clocks) ||
+          !past.visit(t, clocks, statistics_.pairs))
+        return false;
+      clocks.end(t);
+      if ((i + 1) % period_ == 0) past.forget(floor((i + 1) / period_ - 1));
+    }
+    statistics_.nodes += static_cast<int64_t>(order_.size()) * m_.followed;
+    return true;
+  }
+
+ private:
+  // --- orders that tasks need of their own rank ---
+
+  void sort_needed() {
+    const auto key = [](const OwnOrder& o) { return std::tuple(o.second, o.first, o.rank); };
+    std::sort(needed_.begin(), needed_.end(),
+              [&](const OwnOrder& a, const OwnOrder& b) { return key(a) < key(b); });
+    first_needed_.assign(m_.tasks() + 1, 0);
+    for (const OwnOrder& o : needed_) ++first_needed_[o.second + 1];
+    for (size_t t = 0; t < m_.tasks(); ++t) first_needed_[t + 1] += first_needed_[t];
+  }
+  bool ended(const OwnClocks& clocks, uint32_t task, uint64_t ranks) const {
+    for (const OwnClocks::View& view : clocks.views())
+      if ((view.ranks & ranks) != 0 &&
+          !clocks.ended(view, m_.stream_of[task], p_.tasks[task].place))
+        return false;
+    return true;
+  }
+  bool meets_needs(uint32_t t, const OwnClocks& clocks) const {
+    for (size_t i = first_needed_[t]; i < first_needed_[t + 1]; ++i)
+      if (!ended(clocks, needed_[i].first, uint64_t{1} << needed_[i].rank)) return false;
+    return true;
+  }
+
+  // --- what comes `after` something without sharing data ---
+
+  struct Last {
+    uint32_t task;
+    uint64_t ranks;
+  };
+  /// Of the tasks of a call that run on the same ranks, the last of each stream.
+  void find_last_tasks() {
+    std::vector<bool> wanted(p_.calls.size(), false);
+    for (const ir::Task& t : p_.tasks)
+      for (ir::CallId c : t.after) wanted[index(c)] = true;
+    last_.resize(p_.calls.size());
+    for (auto stream = m_.streams.begin(); stream != m_.streams.end(); ++stream) {
+      // From the end, so that the first that is met of a call is its last.
+      for (size_t i = stream->size(); i-- > 0;) {
+        const uint32_t t = (*stream)[i];
+        const ir::Task& task = p_.tasks[t];
+        if (!wanted[index(task.call)]) continue;
+        std::vector<Last>& last = last_[index(task.call)];
+        bool later = false;
+        for (size_t k = last.size(); k-- > 0 && !later;) {
+          if (m_.stream_of[last[k].task] != m_.stream_of[t]) break;
+          later = last[k].ranks == task.ranks;
+        }
+        if (!later) last.push_back({t, task.ranks});
+      }
+    }
+  }
+  bool comes_after(uint32_t t, const OwnClocks& clocks) const {
+    for (ir::CallId c : p_.tasks[t].after)
+      for (const Last& before : last_[index(c)])
+        if (!ended(clocks, before.task, before.ranks)) return false;
+    return true;
+  }
+
+  /// The last task of a barrier on any rank comes after its first on every other; its own rank's
+  /// tasks are in `after`.
+  bool barriers() {
+    std::unordered_map<std::string_view, std::pair<uint32_t, uint32_t>> tasks;  // first, last
+    for (const ir::Collective& c : p_.collectives)
+      if (c.kind == ir::CollectiveKind::Barrier) tasks[c.op] = {~0u, ~0u};
+    if (tasks.empty()) return true;
+    for (uint32_t t = 0; t < m_.tasks(); ++t)
+      if (const auto at = tasks.find(p_[p_.tasks[t].call].op); at != tasks.end()) {
+        if (at->second.first == ~0u) at->second.first = t;
+        at->second.second = t;
+      }
+    for (const ir::Collective& c : p_.collectives) {
+      if (c.kind != ir::CollectiveKind::Barrier) continue;
+      const auto [first, last] = tasks[c.op];
+      if (first == ~0u) return false;
+      for (int rank = 0; rank < m_.followed; ++rank)
+        for (int other = 0; m_.runs(last, rank) && other < m_.world; ++other)
+          if (other != rank && !(m_.runs(first, other) && passes(first, other, last, rank)))
+            return false;
+    }
+    return true;
+  }
+  /// Whether `last` on `rank` waits for a signal that `first` on `other` or a later task there sends.
+  bool passes(uint32_t first, int other, uint32_t last, int rank) {
+    for (const ir::Wait& w : p_.tasks[last].waits) {
+      const ir::EventKind kind = m_.event(w.event).kind;
+      if (w.lag > 0 || kind == ir::EventKind::Local || !names(w.from, rank, other, m_.world) ||
+          (kind == ir::EventKind::Packet && !m_.surely_polls(last)))
+        continue;
+      const uint32_t sender = m_.signaller(w.event, other, rank);
+      if (sender != first) needed_.push_back({first, sender, m_.symmetric ? 0 : other});
+      return true;
+    }
+    return false;
+  }
+
+  // --- what every task to come is ordered after ---
+
+  // Found beforehand, since a stream may have heard nothing of the others until its next task
+  // starts.
+  const int32_t* floor(size_t number) const { return floors_.data() + number * m_.streams.size(); }
+  bool touches_private(uint32_t t) const {
+    for (const ir::Access& a : p_.tasks[t].accesses)
+      if (p_[a.region.buffer].kind != ir::BufferKind::Slot) return true;
+    return false;
+  }
+  void find_floors() {
+    const size_t streams = m_.streams.size();
+    floors_.assign(order_.size() / period_ * streams, INT32_MAX);
+    if (floors_.empty()) return;
+    std::vector<size_t> next(streams, 0);  // floor that no task of the stream has lowered
+    OwnClocks clocks(m_);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      const uint32_t t = order_[i], own = m_.stream_of[t];
+      clocks.start(t);
+      if (touches_private(t)) {
+        // Floor k is for what comes after (k + 1) * period_ tasks.
+        for (; (next[own] + 1) * period_ <= i; ++next[own]) {
+          int32_t* floor = floors_.data() + next[own] * streams;
+          for (const OwnClocks::View& view : clocks.views())
+            for (size_t s = 0; s < streams; ++s)
+              floor[s] = std::min(floor[s], s == own ? clocks.place() : view.ended[s]);
+        }
+      }
+      clocks.end(t);
+    }
+  }
+
+  const Model& m_;
+  const ir::Program& p_;
+  const std::vector<uint32_t>& order_;
+  VerifyStatistics& statistics_;
+  const Layout layout_;
+  const size_t period_;  // tasks between two floors
+  std::vector<OwnOrder> needed_;
+  std::vector<size_t> first_needed_;     // by task: of those whose second it is
+  std::vector<std::vector<Last>> last_;  // by call, of those that another comes after
+  std::vector<int32_t> floors_;          // by floor and stream
+};
+
+}  // namespace
+
+bool proved_at_once(const Model& model, const std::vector<uint32_t>& order,
+                    VerifyStatistics& statistics) {
+  return AtOnce(model, order, statistics).run();
+}
+
+}  // namespace maco::verify

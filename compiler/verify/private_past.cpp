@@ -1,0 +1,260 @@
+#include "compiler/verify/private_past.h"
+
+#include <algorithm>
+
+namespace maco::verify {
+
+// --- intervals ---
+
+Intervals::Intervals(std::vector<int64_t> begins) : begins_(std::move(begins)) {
+  while (leaves_ < begins_.size()) leaves_ *= 2;
+  ends_.assign(2 * leaves_, INT64_MIN);
+}
+
+void Intervals::set(size_t i, int64_t end) {
+  size_t node = leaves_ + i;
+  ends_[node] = end;
+  while (node > 1) {
+    node /= 2;
+    const int64_t last = std::max(ends_[2 * node], ends_[2 * node + 1]);
+    if (ends_[node] == last) return;
+    ends_[node] = last;
+  }
+}
+
+void Intervals::find(int64_t begin, int64_t end, std::vector<uint32_t>& found) const {
+  find(1, 0, leaves_, begin, end, found);
+}
+
+void Intervals::find(size_t node, size_t first, size_t count, int64_t begin, int64_t end,
+                     std::vector<uint32_t>& found) const {
+  if (ends_[node] <= begin || begins_[first] >= end) return;
+  if (count == 1) {
+    found.push_back(static_cast<uint32_t>(first));
+    return;
+  }
+  find(2 * node, first, count / 2, begin, end, found);
+  find(2 * node + 1, first + count / 2, count / 2, begin, end, found);
+}
+
+// --- groups ---
+
+PrivatePast::PrivatePast(const Model& model, const Layout& layout) : model_(model) {
+  const ir::Program& p = model.program;
+  world_ = model.world == 64 ? ~uint64_t{0} : (uint64_t{1} << model.world) - 1;
+  // A group is a call, an access and whether it writes.
+  std::vector<uint32_t> most(p.calls.size(), 0), first_group(p.calls.size(), 0);
+  for (const ir::Task& t : p.tasks)
+    most[index(t.call)] = std::max(most[index(t.call)], static_cast<uint32_t>(t.accesses.size()));
+  uint32_t groups = 0;
+  for (size_t c = 0; c < most.size(); ++c) {
+    first_group[c] = groups;
+    groups += 2 * most[c];
+  }
+  groups_.resize(groups);
+  for (uint32_t t = 0; t < p.tasks.size(); ++t) {
+    const ir::Task& task = p.tasks[t];
+    first_touch_.push_back(static_cast<uint32_t>(touches_.size()));
+    for (uint32_t i = 0; i < task.accesses.size(); ++i) {
+      const ir::Access& a = task.accesses[i];
+      if (p[a.region.buffer].kind == ir::BufferKind::Slot || !layout.matters(a.region.buffer))
+        continue;
+      const uint32_t group = first_group[index(task.call)] + 2 * i + (a.writes() ? 1 : 0);
+      const auto touch = [&](const Box& box, uint64_t ranks) {
+        if (box.empty() || ranks == 0) return;
+        touches_.push_back({box, ranks, t, group});
+        Group& g = groups_[group];
+        g.writes = a.writes();
+        g.begin = std::min(g.begin, box.start);
+        g.end = std::max(g.end, box.end());
+      };
+      if (a.region.rank_rows == 0) {
+        touch(layout.box(a.region, 0, 0), task.ranks & world_);
+        continue;
+      }
+      for (int r = 0; r < model.world; ++r)
+        if (model.runs(t, r)) touch(layout.box(a.region, r, 0), uint64_t{1} << r);
+    }
+  }
+  first_touch_.push_back(static_cast<uint32_t>(touches_.size()));
+  there_.assign(touches_.size(), 0);
+  is_live_.assign(groups, false);
+
+  members_.begin.assign(groups + size_t{1}, 0);
+  for (const Touch& x : touches_) ++members_.begin[x.group + 1];
+  for (size_t g = 0; g < groups; ++g) members_.begin[g + 1] += members_.begin[g];
+  members_.items.resize(touches_.size());
+  std::vector<uint32_t> at(members_.begin.begin(), members_.begin.end() - 1);
+  for (uint32_t i = 0; i < touches_.size(); ++i) members_.items[at[touches_[i].group]++] = i;
+
+  for (const bool writes : {false, true}) {
+    std::vector<uint32_t>& order = group_at_[writes ? 1 : 0];
+    for (uint32_t g = 0; g < groups; ++g)
+      if (groups_[g].writes == writes && members_[g].size() > 0) order.push_back(g);
+    std::sort(order.begin(), order.end(), [&](uint32_t x, uint32_t y) {
+      return groups_[x].begin != groups_[y].begin ? groups_[x].begin < groups_[y].begin : x < y;
+    });
+    std::vector<int64_t> begins;
+    for (uint32_t i = 0; i < order.size(); ++i) {
+      groups_[order[i]].interval = i;
+      begins.push_back(groups_[order[i]].begin);
+    }
+    (writes ? writes_ : reads_) = std::make_unique<Intervals>(std::move(begins));
+  }
+}
+
+bool PrivatePast::visit(uint32_t task, const OwnClocks& clocks, int64_t& pairs) {
+  clocks_ = &clocks;
+  const uint32_t first = first_touch_[task], last = first_touch_[task + 1];
+  for (uint32_t i = first; i < last; ++i) {
+    const Touch& now = touches_[i];
+    const bool writes = groups_[now.group].writes;
+    for (const bool theirs : {true, false}) {
+      if (!writes && !theirs) continue;
+      found_.clear();
+      (theirs ? *writes_ : *reads_).find(now.box.start, now.box.end(), found_);
+      for (const uint32_t interval : found_)
+        if (!comes_after(groups_[group_at_[theirs ? 1 : 0][interval]], now, pairs)) return false;
+    }
+  }
+  for (uint32_t i = first; i < last; ++i) add(i);
+  return true;
+}
+
+void PrivatePast::add(uint32_t touch) {
+  const Touch& x = touches_[touch];
+  Group& g = groups_[x.group];
+  there_[touch] = x.ranks;
+  if (g.there.empty()) (g.writes ? *writes_ : *reads_).set(g.interval, g.end);
+  g.there.push_back(touch);
+  ++g.alive;
+  g.last_task = std::max(g.last_task, x.task);
+  if (!is_live_[x.group]) live_.push_back(x.group);
+  is_live_[x.group] = true;
+
+  const uint32_t stream = clocks_->stream();
+  const int32_t count = clocks_->place() + 1;
+  if (!g.all.empty()) {
+    g.all[stream] = std::max(g.all[stream], count);
+    return;
+  }
+  for (auto& [s, most] : g.few)
+    if (s == stream) {
+      most = std::max(most, count);
+      return;
+    }
+  g.few.push_back({stream, count});
+  if (g.few.size() <= kFew) return;
+  g.all.assign(clocks_->streams(), 0);
+  for (const auto& [s, most] : g.few) g.all[s] = most;
+  g.few.clear();
+}
+
+void PrivatePast::clear(Group& g) {
+  for (const uint32_t touch : g.there) there_[touch] = 0;
+  g.there.clear();
+  g.alive = 0;
+  g.last_task = 0;
+  g.few.clear();
+  g.all.clear();
+  (g.writes ? *writes_ : *reads_).set(g.interval, INT64_MIN);
+}
+
+void PrivatePast::forget(const int32_t* ended) {
+  std::erase_if(live_, [&](uint32_t id) {
+    Group& g = groups_[id];
+    if (!g.there.empty()) {
+      for (const auto& [stream, count] : g.few)
+        if (count > ended[stream]) return false;
+      for (size_t s = 0; s < g.all.size(); ++s)
+        if (g.all[s] > ended[s]) return false;
+      clear(g);
+    }
+    is_live_[id] = false;
+    return true;
+  });
+}
+
+/// Whether `now`, of the task that was started last, comes after all of the group that it meets.
+bool PrivatePast::comes_after(Group& g, const Touch& now, int64_t& pairs) {
+  ++pairs;
+  if (g.last_task >= now.task || !all_ended(g)) return comes_after_each(g, now, pairs);
+  // Whoever comes after it comes after all of them.
+  if (groups_[now.group].writes && now.ranks == world_ && now.box.rows == 1 &&
+      now.box.start <= g.begin && g.end <= now.box.end())
+    clear(g);
+  return true;
+}
+
+bool PrivatePast::all_ended(const Group& g) const {
+  for (const OwnClocks::View& view : clocks_->views()) {
+    for (const auto& [stream, count] : g.few)
+      if (!clocks_->ended(view, stream, count - 1)) return false;
+    if (g.all.empty()) continue;
+    const int32_t *needed = g.all.data(), *ended = view.ended;
+    const auto some = [&](size_t first, size_t last) {
+      int32_t less = 0;
+      for (size_t s = first; s < last; ++s) less |= ended[s] - needed[s];
+      return less < 0;
+    };
+    const size_t own = clocks_->stream();
+    if (needed[own] > clocks_->place() || some(0, own) || some(own + 1, g.all.size())) return false;
+  }
+  return true;
+}
+
+bool PrivatePast::comes_after_each(Group& g, const Touch& now, int64_t& pairs) {
+  if (g.there.size() <= kFew) {
+    for (size_t i = 0; i < g.there.size(); ++i)
+      if (overlap(touches_[g.there[i]].box, now.box) &&
+          !comes_after_touch(g, g.there[i], now, pairs))
+        return false;
+  } else {
+    const Index& boxes = indexed(touches_[g.there[0]].group);
+    runs_.clear();
+    boxes.table.find(now.box, runs_);
+    for (const BoxTable::Run run : runs_)
+      for (uint32_t box = run.first; box < run.last; ++box)
+        for (const uint32_t touch : boxes.touches[box])
+          if (!comes_after_touch(g, touch, now, pairs)) return false;
+  }
+  if (g.alive == 0) clear(g);
+  return true;
+}
+
+bool PrivatePast::comes_after_touch(Group& g, uint32_t past, const Touch& now, int64_t& pairs) {
+  const Touch& before = touches_[past];
+  const uint64_t both = there_[past] & now.ranks;
+  if (both == 0) return true;
+  ++pairs;
+  if (before.task > now.task) return false;
+  const uint32_t stream = model_.stream_of[before.task];
+  const int32_t place = model_.program.tasks[before.task].place;
+  for (const OwnClocks::View& view : clocks_->views())
+    if ((view.ranks & both) != 0 && !clocks_->ended(view, stream, place)) return false;
+  if (groups_[now.group].writes && covers(now.box, before.box)) {
+    there_[past] &= ~now.ranks;
+    if (there_[past] == 0) --g.alive;
+  }
+  return true;
+}
+
+PrivatePast::Index& PrivatePast::indexed(size_t group) {
+  Group& g = groups_[group];
+  if (g.index) return *g.index;
+  const auto members = members_[group];
+  std::vector<Box> boxes;
+  for (const uint32_t touch : members) boxes.push_back(touches_[touch].box);
+  g.index = std::make_unique<Index>(boxes);
+  Lists<uint32_t>& by_box = g.index->touches;
+  const std::vector<uint32_t>& ids = g.index->ids;
+  by_box.begin.assign(g.index->table.size() + 1, 0);
+  for (const uint32_t id : ids) ++by_box.begin[id + 1];
+  for (size_t i = 0; i + 1 < by_box.begin.size(); ++i) by_box.begin[i + 1] += by_box.begin[i];
+  by_box.items.resize(ids.size());
+  std::vector<uint32_t> at(by_box.begin.begin(), by_box.begin.end() - 1);
+  for (size_t i = 0; i < ids.size(); ++i) by_box.items[at[ids[i]]++] = members.begin()[i];
+  return *g.index;
+}
+
+}  // namespace maco::verify

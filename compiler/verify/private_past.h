@@ -1,0 +1,103 @@
+// Who touched which bytes of private memory, for all ranks at once, and whether a task comes after
+// all of them that it has to come after.
+//
+// The tasks of a call mostly touch tiles of the same buffers, so that what has been touched is kept
+// by call and access: a group. Mostly one look at a group is enough, since all of it has ended. If
+// not, the boxes that a task meets are looked at one by one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "compiler/verify/history.h"
+#include "compiler/verify/model.h"
+#include "compiler/verify/own_clocks.h"
+#include "compiler/verify/regions.h"
+
+namespace maco::verify {
+
+/// Intervals that come and go; those that meet one are found in logarithmic time each.
+class Intervals {
+ public:
+  /// `begins` ascends.
+  explicit Intervals(std::vector<int64_t> begins);
+  /// Interval `i` ends at `end`; INT64_MIN: it isn't there.
+  void set(size_t i, int64_t end);
+  /// Appends the numbers of those that meet [begin, end).
+  void find(int64_t begin, int64_t end, std::vector<uint32_t>& found) const;
+
+ private:
+  void find(size_t node, size_t first, size_t count, int64_t begin, int64_t end,
+            std::vector<uint32_t>& found) const;
+  std::vector<int64_t> begins_;
+  size_t leaves_ = 1;
+  std::vector<int64_t> ends_;  // the last end below a node
+};
+
+class PrivatePast {
+ public:
+  PrivatePast(const Model& model, const Layout& layout);
+
+  /// Whether the task that `clocks` has started last surely comes after whoever touched what it
+  /// touches, on every rank, and is later in the list of tasks too. Remembers it. Adds to `pairs`
+  /// those that it had to compare.
+  bool visit(uint32_t task, const OwnClocks& clocks, int64_t& pairs);
+  /// Every task to come is ordered after the first `ended[s]` tasks of each stream s: forgets them.
+  void forget(const int32_t* ended);
+
+ private:
+  struct Touch {
+    Box box;
+    uint64_t ranks;
+    uint32_t task;
+    uint32_t group;
+  };
+  // The boxes of a group, to be searched; made when it is needed first.
+  struct Index {
+    explicit Index(const std::vector<Box>& boxes) : table(boxes, ids) {}
+    std::vector<uint32_t> ids;  // before `table`, which fills it
+    BoxTable table;
+    Lists<uint32_t> touches;  // by box
+  };
+  struct Group {
+    int64_t begin = INT64_MAX, end = INT64_MIN;  // bytes
+    bool writes = false;
+    uint32_t interval = 0;
+    // What is there: touches, the last task of the list, and the last place in each stream plus 1;
+    // the streams one by one while they are few, then all of them.
+    std::vector<uint32_t> there;
+    size_t alive = 0;
+    uint32_t last_task = 0;
+    std::vector<std::pair<uint32_t, int32_t>> few;
+    std::vector<int32_t> all;
+    std::unique_ptr<Index> index;
+  };
+  static constexpr size_t kFew = 12;  // streams, or touches that are looked at one after another
+
+  void add(uint32_t touch);
+  void clear(Group& group);
+  bool comes_after(Group& group, const Touch& now, int64_t& pairs);
+  bool all_ended(const Group& group) const;
+  bool comes_after_each(Group& group, const Touch& now, int64_t& pairs);
+  bool comes_after_touch(Group& group, uint32_t past, const Touch& now, int64_t& pairs);
+  Index& indexed(size_t group);
+
+  const Model& model_;
+  const OwnClocks* clocks_ = nullptr;
+  uint64_t world_ = 0;  // a bit a rank
+  std::vector<Touch> touches_;
+  std::vector<uint64_t> there_;        // by touch: the ranks of which it is remembered
+  std::vector<uint32_t> first_touch_;  // by task
+  Lists<uint32_t> members_;            // by group: its touches
+  std::vector<Group> groups_;
+  std::unique_ptr<Intervals> reads_, writes_;  // of the groups, where something is there
+  std::vector<uint32_t> group_at_[2];          // by interval, of those that read, and that write
+  std::vector<uint32_t> live_;                 // groups in which something is or was there
+  std::vector<bool> is_live_;
+  std::vector<uint32_t> found_;
+  std::vector<BoxTable::Run> runs_;
+};
+
+}  // namespace maco::verify

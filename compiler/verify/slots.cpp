@@ -1,0 +1,244 @@
+// Of each rank's memory the accesses are looked at in the order of a launch, twice: in the first
+// pass against those of the same launch, in the second against those of the launch that used the
+// copy before. That a launch follows the one before it on its rank gives the rest.
+//
+// In a launch, accesses of two ranks are ordered where the later task waits for a signal of the
+// earlier one, or comes after one that does, on its rank. Other ways are possible; what isn't found
+// here isn't wrong yet.
+#include "compiler/verify/slots.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "compiler/verify/history.h"
+#include "compiler/verify/ranks.h"
+
+namespace maco::verify {
+namespace {
+
+using ir::Access;
+using ir::BufferKind;
+using ir::EventKind;
+
+class Slots {
+ public:
+  Slots(const Model& model, const Layout& layout, const std::vector<uint32_t>& order,
+        std::vector<OwnOrder>& needed, int64_t& pairs)
+      : m_(model), p_(model.program), layout_(layout), needed_(needed), pairs_(pairs) {
+    for (const uint32_t t : order)
+      for (uint32_t i = 0; i < p_.tasks[t].accesses.size(); ++i)
+        if (p_[p_.tasks[t].accesses[i].region.buffer].kind == BufferKind::Slot)
+          accesses_.push_back({t, i, 0});
+    std::vector<bool> asked(m_.tasks(), false);
+    for (const SlotAccess& a : accesses_) asked[a.task] = true;
+    if (!accesses_.empty() && m_.launches > 1) launches_.emplace(m_, order, asked);
+  }
+
+  bool run() {
+    if (accesses_.empty()) return true;
+    if (copies_mix()) return false;
+    std::vector<Box> boxes;
+    for (SlotAccess& a : accesses_) {
+      a.first_box = static_cast<uint32_t>(boxes.size());
+      const ir::Region& r = access(a).region;
+      for (int runner = 0; runner < (r.rank_rows != 0 ? m_.world : 1); ++runner)
+        boxes.push_back(r.rank_rows == 0 || m_.runs(a.task, runner) ? layout_.box(r, runner, 0)
+                                                                    : Box{});
+    }
+    const BoxTable table(boxes, box_ids_);
+    boxes = {};
+    table_ = &table;
+    const int memories = m_.symmetric && !turn_with_ranks() ? m_.world
+                         : m_.symmetric                     ? 1
+                                                            : m_.world;
+    for (int memory = 0; memory < memories; ++memory) {
+      History history(table);
+      for (int launch = 0; launch < (m_.launches > 1 ? 2 : 1); ++launch)
+        for (const SlotAccess& a : accesses_)
+          if (!visit(a, memory, launch, history)) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct SlotAccess {
+    uint32_t task, access;
+    uint32_t first_box;  // index into box_ids_; by runner if it matters
+  };
+  const Access& access(const SlotAccess& a) const { return p_.tasks[a.task].accesses[a.access]; }
+  int rotation(const Access& a) const { return static_cast<int>(p_[a.region.buffer].rotation); }
+
+  /// Whether slots share bytes although their copies take turns in different ways.
+  bool copies_mix() const {
+    std::vector<const ir::Buffer*> slots;
+    for (const ir::Buffer& b : p_.buffers)
+      if (b.kind == BufferKind::Slot) slots.push_back(&b);
+    std::sort(slots.begin(), slots.end(),
+              [](const ir::Buffer* a, const ir::Buffer* b) { return *a->offset < *b->offset; });
+    int64_t end = INT64_MIN;
+    const ir::Buffer* last = nullptr;
+    for (const ir::Buffer* b : slots) {
+      const bool same = last && *last->offset == *b->offset && last->rotation == b->rotation &&
+                        last->copy_bytes() == b->copy_bytes();
+      if (*b->offset < end && !same) return true;
+      end = *b->offset + b->copy_bytes() * b->rotation;
+      last = b;
+    }
+    return false;
+  }
+
+  /// Symmetric: whether what ranks do to one rank's memory is what they do to any other's, some
+  /// blocks further.
+  bool turn_with_ranks() const {
+    struct Blocks {
+      int64_t rows = 0, pitch = 0;
+    };
+    std::vector<Blocks> blocks(p_.buffers.size());
+    for (const SlotAccess& a : accesses_)
+      if (const ir::Region& r = access(a).region; r.rank_rows != 0)
+        blocks[index(r.buffer)] = {r.rank_rows, r.pitch};
+    for (const SlotAccess& a : accesses_) {
+      const ir::Region& r = access(a).region;
+      const Blocks& b = blocks[index(r.buffer)];
+      if (b.rows == 0) continue;
+      const bool turns =
+          r.pitch == b.pitch &&
+          (r.rank_rows == b.rows ? r.r0 >= 0 && r.r1 <= b.rows
+                                 : r.rank_rows == 0 && r.r0 == 0 && r.r1 == b.rows * m_.world);
+      if (!turns) return false;
+    }
+    return true;
+  }
+
+  bool visit(const SlotAccess& a, int memory, int launch, History& history) {
+    const Access& what = access(a);
+    const ir::RankRef where = what.region.where;
+    // Who runs it, so that it is this memory.
+    bool ok = true;
+    const auto by = [&](int runner) {
+      if (ok && m_.runs(a.task, runner)) ok = touch(a, what, runner, memory, launch, history);
+    };
+    if (where.kind == ir::RankRef::Kind::Rank) {
+      if (where.n == memory)
+        for (int runner = 0; runner < m_.world; ++runner) by(runner);
+    } else if (where.kind == ir::RankRef::Kind::Shift) {
+      each_named(ir::RankRef::shift(-where.n), memory, m_.world, by);
+    } else {
+      each_named(where, memory, m_.world, by);
+    }
+    return ok;
+  }
+
+  bool touch(const SlotAccess& a, const Access& what, int runner, int memory, int launch,
+             History& history) {
+    const uint32_t box =
+        box_ids_[a.first_box + static_cast<uint32_t>(what.region.rank_rows != 0 ? runner : 0)];
+    if ((*table_)[box].empty()) return true;
+    const Past now{a.task,
+                   a.access,
+                   static_cast<uint32_t>(p_.tasks[a.task].place),
+                   m_.stream_of[a.task],
+                   static_cast<int16_t>(runner),
+                   static_cast<int16_t>(launch),
+                   what.writes(),
+                   true,
+                   0};
+    bool ok = true;
+    history.visit(box, now.writes, [&](uint32_t other, const Past& past) {
+      if (past.task == now.task && past.runner == runner && past.launch == launch) return false;
+      ++pairs_;
+      ok = ok && ordered(past, now, memory);
+      return now.writes && covers((*table_)[box], (*table_)[other]);
+    });
+    if (!ok) return false;
+    if (now.writes) {
+      history.add_write(box, now);
+      return true;
+    }
+    history.add_read(box, now, [&](const Past& past) {
+      return past.runner == now.runner && past.launch == now.launch && past.stream == now.stream &&
+             past.number < now.number;
+    });
+    return true;
+  }
+
+  bool ordered(const Past& past, const Past& now, int memory) {
+    if (past.launch == now.launch) {
+      // The second pass finds again what the first has found.
+      if (now.launch > 0) return true;
+      if (past.task >= now.task) return false;
+      if (past.runner == now.runner) {
+        needed_.push_back({past.task, now.task, m_.symmetric ? 0 : now.runner});
+        return true;
+      }
+      return brings_its_flag(past, now, memory) ||
+             told_directly(m_, past.writes ? Plane::Strong : Plane::Weak, past.task, past.runner,
+                           now.task, now.runner, needed_);
+    }
+    return past.runner == now.runner || brings_its_flag(past, now, memory) ||
+           launches_->precedes(past.writes ? Plane::Strong : Plane::Weak, past.task, past.runner,
+                               now.task, now.runner,
+                               rotation(p_.tasks[past.task].accesses[past.access]));
+  }
+
+  /// Packets that the reading task polls: it waits for the very task that wrote them.
+  bool brings_its_flag(const Past& past, const Past& now, int memory) const {
+    const ir::Region& write = p_.tasks[past.task].accesses[past.access].region;
+    const ir::Region& read = p_.tasks[now.task].accesses[now.access].region;
+    if (!past.writes || now.writes || !p_[write.buffer].packets || read.buffer != write.buffer)
+      return false;
+    for (const ir::Wait& w : p_.tasks[now.task].waits)
+      if (m_.event(w.event).kind == EventKind::Packet && w.lag == 0 &&
+          names(w.from, memory, past.runner, m_.world) &&
+          m_.signaller(w.event, past.runner, memory) == past.task)
+        return true;
+    return false;
+  }
+
+  const Model& m_;
+  const ir::Program& p_;
+  const Layout& layout_;
+  std::vector<OwnOrder>& needed_;
+  int64_t& pairs_;
+  std::vector<SlotAccess> accesses_;
+  std::vector<uint32_t> box_ids_;
+  const BoxTable* table_ = nullptr;
+  std::optional<LaunchOrder> launches_;
+};
+
+}  // namespace
+
+bool slots_are_ordered(const Model& model, const Layout& layout, const std::vector<uint32_t>& order,
+                       std::vector<OwnOrder>& needed, int64_t& pairs) {
+  return Slots(model, layout, order, needed, pairs).run();
+}
+
+bool told_directly(const Model& m, Plane plane, uint32_t first, int first_rank, uint32_t second,
+                   int second_rank, std::vector<OwnOrder>& needed) {
+  // The earliest that hears of it and may come before `second`: else it is `second` itself.
+  const auto hears = [&](const ir::Signal& s) {
+    const EventKind kind = m.event(s.event).kind;
+    if (kind == EventKind::Local || !names(s.to, first_rank, second_rank, m.world)) return ~0u;
+    uint32_t found = ~0u;
+    for (const Model::Waiter& w : m.waiters[index(s.event)]) {
+      if (w.lag > 0 || !m.runs(w.task, second_rank) ||
+          !names(w.from, second_rank, first_rank, m.world) ||
+          (kind == EventKind::Packet && (plane == Plane::Strong || !m.surely_polls(w.task))))
+        continue;
+      if (w.task == second) return second;
+      if (w.task < second && found == ~0u) found = w.task;
+    }
+    return found;
+  };
+  uint32_t by = ~0u;
+  for (const ir::Signal& s : m.program.tasks[first].signals) {
+    const uint32_t found = hears(s);
+    if (found == second) return true;
+    if (by == ~0u) by = found;
+  }
+  if (by == ~0u) return false;
+  needed.push_back({by, second, m.symmetric ? 0 : second_rank});
+  return true;
+}
+
+}  // namespace maco::verify
