@@ -7,8 +7,8 @@
 //     compared with what the launch before left behind (slots.h, launches.h).
 //   - Past accesses are kept by call, and looked at one by one only if something of the call isn't
 //     over yet (private_past.h).
-// It doesn't know all that orders two tasks: not what a rank hears of itself from its peers, nor
-// what waits for earlier launches say.
+// It doesn't know all that orders two tasks: nothing that waits for earlier launches say, and what a
+// rank hears of itself from its peers, which costs more, only if the rest isn't enough.
 #include "compiler/verify/at_once.h"
 
 #include <algorithm>
@@ -26,15 +26,20 @@
 namespace maco::verify {
 namespace {
 
+// What ranks know of each other grows with their number squared, and so does the time that it takes.
+constexpr size_t kMostPeerWords = 4096;  // of a clock
+
 class AtOnce {
  public:
-  AtOnce(const Model& model, const std::vector<uint32_t>& order, VerifyStatistics& statistics)
+  AtOnce(const Model& model, const std::vector<uint32_t>& order, bool peers,
+         VerifyStatistics& statistics)
       : m_(model),
         p_(model.program),
         order_(order),
         statistics_(statistics),
         layout_(p_),
-        period_(std::max<size_t>(256, 2 * model.streams.size())) {}
+        peers_(peers),
+        period_(std::max<size_t>(256, 4 * model.streams.size())) {}
 
   bool run() {
     if (!barriers() || !slots_are_ordered(m_, layout_, order_, needed_, statistics_.pairs))
@@ -43,7 +48,7 @@ class AtOnce {
     find_last_tasks();
     find_floors();
     PrivatePast past(m_, layout_);
-    OwnClocks clocks(m_);
+    OwnClocks clocks(m_, peers_);
     for (size_t i = 0; i < order_.size(); ++i) {
       const uint32_t t = order_[i];
       clocks.start(t);
@@ -168,7 +173,7 @@ class AtOnce {
     floors_.assign(order_.size() / period_ * streams, INT32_MAX);
     if (floors_.empty()) return;
     std::vector<size_t> next(streams, 0);  // floor that no task of the stream has lowered
-    OwnClocks clocks(m_);
+    OwnClocks clocks(m_, peers_);
     for (size_t i = 0; i < order_.size(); ++i) {
       const uint32_t t = order_[i], own = m_.stream_of[t];
       clocks.start(t);
@@ -190,6 +195,7 @@ class AtOnce {
   const std::vector<uint32_t>& order_;
   VerifyStatistics& statistics_;
   const Layout layout_;
+  const bool peers_;     // what a rank hears of itself from its peers counts
   const size_t period_;  // tasks between two floors
   std::vector<OwnOrder> needed_;
   std::vector<size_t> first_needed_;     // by task: of those whose second it is
@@ -201,7 +207,9 @@ class AtOnce {
 
 bool proved_at_once(const Model& model, const std::vector<uint32_t>& order,
                     VerifyStatistics& statistics) {
-  return AtOnce(model, order, statistics).run();
+  if (AtOnce(model, order, false, statistics).run()) return true;
+  const size_t words = OwnClocks::peer_words(model);
+  return words > 0 && words <= kMostPeerWords && AtOnce(model, order, true, statistics).run();
 }
 
 }  // namespace maco::verify

@@ -1,31 +1,62 @@
 #include "compiler/verify/own_clocks.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 #include "ir/check.h"
 
 namespace maco::verify {
 namespace {
 
-/// What was made of a pair of clocks; neighbouring ranks mostly have the same pair.
-struct Made {
-  uint32_t a = ~0u, b = ~0u, result = ~0u;
-};
+// Packets order only what they carry.
+bool signals_peers(const Model& m, uint32_t task) {
+  for (const ir::Signal& s : m.program.tasks[task].signals)
+    if (m.event(s.event).kind == ir::EventKind::Peer) return true;
+  return false;
+}
+
+uint64_t bits(int n) { return n == 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
 
 }  // namespace
 
-OwnClocks::OwnClocks(const Model& model)
-    : model_(model), streams_(static_cast<uint32_t>(model.streams.size())) {
-  words_.assign(streams_, 0);
-  users_ = {1};
-  live_.assign(static_cast<size_t>(model.followed) * streams_, 0);
-  users_[0] += static_cast<uint32_t>(live_.size());
+OwnClocks::OwnClocks(const Model& model, bool peers)
+    : model_(model),
+      streams_(static_cast<uint32_t>(model.streams.size())),
+      width_(streams_),
+      followed_(bits(model.followed)) {
+  if (peers) {
+    column_.assign(streams_, kNone);
+    sender_.assign(model.tasks(), kNone);
+    for (uint32_t t = 0; t < model.tasks(); ++t) {
+      if (!signals_peers(model, t)) continue;
+      sender_[t] = static_cast<uint32_t>(sent_.size());
+      sent_.emplace_back();
+      uint32_t& column = column_[model.stream_of[t]];
+      if (column != kNone) continue;
+      column = static_cast<uint32_t>(sender_streams_.size());
+      sender_streams_.push_back(model.stream_of[t]);
+    }
+    width_ += static_cast<size_t>(model.world) * sender_streams_.size();
+    said_.assign(width_, 0);
+  }
+  words_.assign(width_, 0);
+  users_ = {1 + streams_};
+  live_.assign(streams_, {{followed_, 0}});
   events_.resize(model.program.events.size());
   for (size_t e = 0; e < events_.size(); ++e) {
     if (model.program.events[e].kind != ir::EventKind::Local) continue;
     for (const Model::Waiter& w : model.waiters[e])
       if (w.lag == 0) ++events_[e].waits;
   }
+}
+
+size_t OwnClocks::peer_words(const Model& model) {
+  std::vector<bool> sends(model.streams.size(), false);
+  for (uint32_t t = 0; t < model.tasks(); ++t)
+    if (signals_peers(model, t)) sends[model.stream_of[t]] = true;
+  return static_cast<size_t>(std::count(sends.begin(), sends.end(), true)) *
+         static_cast<size_t>(model.world);
 }
 
 uint32_t OwnClocks::allocate() {
@@ -35,111 +66,220 @@ uint32_t OwnClocks::allocate() {
     users_[id] = 1;
     return id;
   }
-  words_.resize(words_.size() + streams_);
+  words_.resize(words_.size() + width_);
   users_.push_back(1);
   return static_cast<uint32_t>(users_.size() - 1);
+}
+
+uint32_t OwnClocks::copy(uint32_t clock) {
+  const uint32_t id = allocate();
+  std::copy_n(words(clock), width_, words(id));
+  return id;
+}
+
+void OwnClocks::join_words(uint32_t to, const int32_t* from) {
+  int32_t* a = words(to);
+  for (size_t i = 0; i < width_; ++i) a[i] = std::max(a[i], from[i]);
 }
 
 /// One that knows what both know; of stream `except` it may know less.
 uint32_t OwnClocks::join(uint32_t a, uint32_t b, uint32_t except) {
   int32_t less = 0, more = 0;  // of differences: whether one is negative
-  {
-    const int32_t *x = words(a), *y = words(b);
-    const auto compare = [&](uint32_t first, uint32_t last) {
-      for (uint32_t i = first; i < last; ++i) {
-        less |= x[i] - y[i];
-        more |= y[i] - x[i];
-      }
-    };
-    compare(0, except);
-    compare(except + 1, streams_);
-  }
+  const int32_t *x = words(a), *y = words(b);
+  const auto compare = [&](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) {
+      less |= x[i] - y[i];
+      more |= y[i] - x[i];
+    }
+  };
+  compare(0, except);
+  compare(except + size_t{1}, width_);
   if (more >= 0) return keep(b);
   if (less >= 0) return keep(a);
-  return join_and_raise(a, b, except, 0);
+  const uint32_t both = copy(a);
+  join_words(both, words(b));
+  return both;
 }
 
-uint32_t OwnClocks::join_and_raise(uint32_t a, uint32_t b, uint32_t stream, int32_t count) {
-  const uint32_t id = allocate();
-  int32_t* to = words_.data() + size_t{id} * streams_;
-  const int32_t *x = words(a), *y = words(b);
-  for (uint32_t i = 0; i < streams_; ++i) to[i] = std::max(x[i], y[i]);
-  to[stream] = std::max(to[stream], count);
-  return id;
+/// `clock` is the caller's to give.
+void OwnClocks::add(Parts& parts, uint64_t ranks, uint32_t clock) {
+  for (Part& part : parts)
+    if (part.clock == clock) {
+      part.ranks |= ranks;
+      drop(clock);
+      return;
+    }
+  parts.push_back({ranks, clock});
+}
+
+void OwnClocks::drop(Parts& parts) {
+  for (const Part& part : parts) drop(part.clock);
+  parts.clear();
 }
 
 void OwnClocks::start(uint32_t t) {
   const ir::Task& task = model_.program.tasks[t];
   stream_ = model_.stream_of[t];
   place_ = task.place;
-  for (const ir::Wait& w : task.waits) {
+  for (const ir::Wait& w : task.waits)
     // The launches of a rank follow each other anyway.
-    if (model_.event(w.event).kind != ir::EventKind::Local || w.lag > 0) continue;
-    Held& held = events_[index(w.event)];
-    MACO_CHECK(!held.clocks.empty(), "a wait before its signals in topological order");
-    Made made;
-    for (int r = 0; r < model_.followed; ++r) {
-      if (!model_.runs(t, r)) continue;
-      uint32_t& at = live(r, stream_);
-      const uint32_t told = held.clocks[static_cast<size_t>(r)];
-      if (at == told) continue;
-      if (made.a != at || made.b != told) {
-        if (made.result != ~0u) drop(made.result);
-        made = {at, told, join(at, told, stream_)};
-      }
-      keep(made.result);
-      drop(at);
-      at = made.result;
-    }
-    if (made.result != ~0u) drop(made.result);
-    if (--held.waits > 0) continue;
-    for (const uint32_t clock : held.clocks) drop(clock);
-    held.clocks = {};
-  }
-  make_views(t);
-}
-
-void OwnClocks::make_views(uint32_t t) {
+    if (model_.event(w.event).kind == ir::EventKind::Local && w.lag == 0)
+      wait(events_[index(w.event)], task.ranks);
+  if (!sent_.empty())
+    for (const ir::Wait& w : task.waits)
+      if (model_.event(w.event).kind == ir::EventKind::Peer && w.lag == 0) hear(t, w);
   views_.clear();
-  if (model_.symmetric) {
-    views_.push_back({~uint64_t{0}, words(live(0, stream_))});
-    return;
-  }
-  view_clocks_.clear();
-  for (int r = 0; r < model_.followed; ++r) {
-    if (!model_.runs(t, r)) continue;
-    const uint32_t clock = live(r, stream_);
-    size_t i = 0;
-    while (i < views_.size() && view_clocks_[i] != clock) ++i;
-    if (i == views_.size()) {
-      views_.push_back({0, words(clock)});
-      view_clocks_.push_back(clock);
-    }
-    views_[i].ranks |= uint64_t{1} << r;
-  }
+  for (const Part& part : live_[stream_])
+    if (const uint64_t ranks = part.ranks & task.ranks)
+      views_.push_back({model_.symmetric ? ~uint64_t{0} : ranks, words(part.clock)});
 }
 
 void OwnClocks::end(uint32_t t) {
-  for (const ir::Signal& s : model_.program.tasks[t].signals) {
-    Held& held = events_[index(s.event)];
-    if (held.waits == 0) continue;  // nobody waits, or it isn't Local
-    if (held.clocks.empty()) {
-      held.clocks.assign(static_cast<size_t>(model_.followed), 0);
-      users_[0] += static_cast<uint32_t>(model_.followed);
-    }
-    Made made;
-    for (int r = 0; r < model_.followed; ++r) {
-      uint32_t& at = held.clocks[static_cast<size_t>(r)];
-      const uint32_t now = live(r, stream_);
-      if (made.a != at || made.b != now) {
-        if (made.result != ~0u) drop(made.result);
-        made = {at, now, join_and_raise(at, now, stream_, place_ + 1)};
+  for (const ir::Signal& s : model_.program.tasks[t].signals)
+    // Of those that aren't Local nobody is said to wait.
+    if (events_[index(s.event)].waits > 0) signal(events_[index(s.event)]);
+  if (sent_.empty() || sender_[t] == kNone) return;
+  for (const Part& part : live_[stream_])
+    sent_[sender_[t]].push_back({part.ranks, keep(part.clock)});
+}
+
+/// The task that was started last waits for `held` on `ranks`.
+void OwnClocks::wait(Held& held, uint64_t ranks) {
+  MACO_CHECK(!held.parts.empty(), "a wait before its signals in topological order");
+  if (!held.sealed) seal(held);
+  Parts& live = live_[stream_];
+  scratch_.clear();
+  for (const Part& part : live) {
+    if (const uint64_t others = part.ranks & ~ranks) add(scratch_, others, keep(part.clock));
+    for (const Part& told : held.parts)
+      if (const uint64_t both = part.ranks & ranks & told.ranks)
+        add(scratch_, both, join(part.clock, told.clock, stream_));
+  }
+  drop(live);
+  std::swap(live, scratch_);
+  if (--held.waits == 0) drop(held.parts);
+}
+
+/// The task that was started last signals `held`, on ranks that leave it out too.
+void OwnClocks::signal(Held& held) {
+  if (held.parts.empty()) held.parts.push_back({followed_, copy(0), keep(0)});
+  for (const Part& part : live_[stream_])
+    for (size_t i = 0, n = held.parts.size(); i < n; ++i) {
+      const uint64_t both = held.parts[i].ranks & part.ranks;
+      if (both == 0) continue;
+      size_t told = i;
+      if (both != held.parts[i].ranks) {
+        // From here on some of its ranks know something else.
+        held.parts[i].ranks &= ~both;
+        told = held.parts.size();
+        held.parts.push_back({both, copy(held.parts[i].clock), keep(held.parts[i].joined)});
       }
-      keep(made.result);
-      drop(at);
-      at = made.result;
+      tell(held.parts[told], part.clock);
     }
-    if (made.result != ~0u) drop(made.result);
+}
+
+/// It signals to the ranks of `part`, where it knows `now`.
+void OwnClocks::tell(Part& part, uint32_t now) {
+  if (part.joined != now) {
+    join_words(part.clock, words(now));
+    drop(part.joined);
+    part.joined = keep(now);
+  }
+  int32_t& own = words(part.clock)[stream_];
+  own = std::max(own, place_ + 1);
+}
+
+/// All have signalled: ranks that were told the same share it.
+void OwnClocks::seal(Held& held) {
+  Parts parts;
+  for (const Part& part : held.parts) {
+    drop(part.joined);
+    const auto same = std::find_if(parts.begin(), parts.end(), [&](const Part& other) {
+      return std::equal(words(part.clock), words(part.clock) + width_, words(other.clock));
+    });
+    if (same == parts.end()) {
+      parts.push_back({part.ranks, part.clock});
+    } else {
+      same->ranks |= part.ranks;
+      drop(part.clock);
+    }
+  }
+  held.parts = std::move(parts);
+  held.sealed = true;
+}
+
+// --- peers ---
+
+/// What `task`, which signals peers, knew on `rank`.
+uint32_t OwnClocks::sent_by(uint32_t task, int rank) const {
+  for (const Part& part : sent_[sender_[task]])
+    if ((part.ranks >> rank) & 1) return part.clock;
+  MACO_CHECK(false, "a peer is heard before it has signalled in topological order");
+  return 0;
+}
+
+/// The task that was started last waits for peers.
+void OwnClocks::hear(uint32_t t, const ir::Wait& wait) {
+  const size_t columns = sender_streams_.size();
+  const auto world = static_cast<size_t>(model_.world);
+  for (int source = 0; source < model_.world; ++source)
+    for (const Model::Signaller& s : model_.signallers[index(wait.event)]) {
+      if (!model_.runs(s.task, source)) continue;
+      uint64_t ranks = 0;
+      for (int r = 0; r < model_.followed; ++r)
+        if (model_.runs(t, r) && names(wait.from, r, source, model_.world) &&
+            names(s.to, source, r, model_.world))
+          ranks |= uint64_t{1} << r;
+      if (ranks == 0) continue;
+      // In a symmetric model both clocks are of rank 0: what it calls x is x + source here.
+      const size_t turn = model_.symmetric ? static_cast<size_t>(source) : 0;
+      const int32_t* from = words(sent_by(s.task, model_.symmetric ? 0 : source)) + streams_;
+      for (size_t x = 0; x < world; ++x)
+        std::copy_n(from + x * columns, columns,
+                    said_.data() + streams_ + (x + turn) % world * columns);
+      int32_t& last = said_[streams_ + static_cast<size_t>(source) * columns +
+                            column_[model_.stream_of[s.task]]];
+      last = std::max(last, model_.program.tasks[s.task].place + 1);
+      hear(ranks, said_.data());
+    }
+}
+
+void OwnClocks::hear(uint64_t ranks, const int32_t* said) {
+  Parts& live = live_[stream_];
+  scratch_.clear();
+  for (const Part& part : live) {
+    if (const uint64_t others = part.ranks & ~ranks) add(scratch_, others, keep(part.clock));
+    for (uint64_t both = part.ranks & ranks; both != 0; both &= both - 1) {
+      const int rank = std::countr_zero(both);
+      add(scratch_, uint64_t{1} << rank, heard(part.clock, rank, said));
+    }
+  }
+  drop(live);
+  std::swap(live, scratch_);
+}
+
+/// What `rank` knows once it has heard `said`.
+uint32_t OwnClocks::heard(uint32_t clock, int rank, const int32_t* said) {
+  const int32_t* known = words(clock);
+  int32_t less = 0;
+  for (size_t i = streams_; i < width_; ++i) less |= known[i] - said[i];
+  if (less >= 0) return keep(clock);
+  const uint32_t more = copy(clock);
+  join_words(more, said);
+  look_up(more, rank, said);
+  return more;
+}
+
+/// Of the rank's own tasks that it has heard of: they have ended, and with them what they knew of.
+void OwnClocks::look_up(uint32_t clock, int rank, const int32_t* said) {
+  const int32_t* own = said + streams_ + static_cast<size_t>(rank) * sender_streams_.size();
+  for (size_t c = 0; c < sender_streams_.size(); ++c) {
+    const uint32_t stream = sender_streams_[c];
+    const int32_t known = stream == stream_ ? place_ : words(clock)[stream];
+    if (own[c] <= known) continue;
+    const uint32_t task = model_.streams[stream][static_cast<size_t>(own[c]) - 1];
+    join_words(clock, words(sent_by(task, rank)));
+    words(clock)[stream] = std::max(words(clock)[stream], own[c]);
   }
 }
 

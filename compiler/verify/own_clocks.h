@@ -1,7 +1,8 @@
 // Happens-before within each rank, of all ranks at once: what a task of a rank knows of the other
-// tasks of its rank, by stream order and Local events alone. Less than what Clocks knows, at a
-// fraction of the price: a task is visited once for all ranks and launches, and most clocks are
-// equal, on a rank and from rank to rank, so that they are shared.
+// tasks of its rank, by stream order and Local events and, if asked for, by what it hears of itself
+// from its peers. Less than what Clocks knows, at a fraction of the price: a task is visited once
+// for all ranks and launches, and most clocks are equal, on a rank and from rank to rank, so that
+// they are shared.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,10 @@ namespace maco::verify {
 
 class OwnClocks {
  public:
-  explicit OwnClocks(const Model& model);
+  /// `peers`: also what comes back from peers, by Peer events.
+  OwnClocks(const Model& model, bool peers);
+  /// What `peers` takes for a clock, in words.
+  static size_t peer_words(const Model& model);
 
   /// Tasks are visited in an order in which streams and all waits point forward, on any ranks.
   void start(uint32_t task);
@@ -35,37 +39,68 @@ class OwnClocks {
   uint32_t streams() const { return streams_; }
 
  private:
-  // Clocks by number; each has as many words as there are streams. Never changed, and kept while
-  // somebody refers to it. Number 0 knows nothing.
-  const int32_t* words(uint32_t clock) const { return words_.data() + size_t{clock} * streams_; }
+  // Clocks by number; kept while somebody refers to them. Number 0 knows nothing. The words: of each
+  // stream of the rank how many tasks have ended; then, with peers, of each rank (in a symmetric
+  // model: of each that many ranks further) and each stream that signals peers the place, plus 1, of
+  // the last such task that it has heard of. What that task knew of its rank is looked up when the
+  // rank hears of it.
+  const int32_t* words(uint32_t clock) const { return words_.data() + size_t{clock} * width_; }
+  int32_t* words(uint32_t clock) { return words_.data() + size_t{clock} * width_; }
   uint32_t allocate();
   uint32_t keep(uint32_t clock) { return ++users_[clock], clock; }
   void drop(uint32_t clock) {
     if (--users_[clock] == 0) free_.push_back(clock);
   }
+  uint32_t copy(uint32_t clock);
   uint32_t join(uint32_t a, uint32_t b, uint32_t except);
-  uint32_t join_and_raise(uint32_t a, uint32_t b, uint32_t stream, int32_t count);
-  uint32_t& live(int rank, uint32_t stream) {
-    return live_[static_cast<size_t>(rank) * streams_ + stream];
-  }
-  void make_views(uint32_t task);
+  void join_words(uint32_t to, const int32_t* from);
 
-  // The join of a Local event's signals.
-  struct Held {
-    std::vector<uint32_t> clocks;  // by rank; empty before the first signal and after the last wait
-    uint32_t waits = 0;            // that are still to come
+  // Ranks that share a clock.
+  struct Part {
+    uint64_t ranks;
+    uint32_t clock;
+    uint32_t joined = 0;  // of an event that isn't sealed: the clock that was joined last
   };
+  using Parts = std::vector<Part>;  // disjoint; a clock is there once
+  void add(Parts& parts, uint64_t ranks, uint32_t clock);
+  void drop(Parts& parts);
+
+  // The join of a Local event's signals: its clocks are its own until something waits for it.
+  struct Held {
+    Parts parts;         // none before the first signal and after the last wait
+    uint32_t waits = 0;  // that are still to come
+    bool sealed = false;
+  };
+  void signal(Held& held);
+  void wait(Held& held, uint64_t ranks);
+  void tell(Part& part, uint32_t now);
+  void seal(Held& held);
+
+  static constexpr uint32_t kNone = ~0u;
 
   const Model& model_;
   const uint32_t streams_;
+  size_t width_;             // words of a clock
+  const uint64_t followed_;  // a bit a rank
   std::vector<int32_t> words_;
   std::vector<uint32_t> users_, free_;
-  std::vector<uint32_t> live_;  // by rank and stream
+  std::vector<Parts> live_;  // by stream
   std::vector<Held> events_;
+  // Of peers.
+  void hear(uint32_t task, const ir::Wait& wait);
+  void hear(uint64_t ranks, const int32_t* said);
+  uint32_t heard(uint32_t clock, int rank, const int32_t* said);
+  void look_up(uint32_t clock, int rank, const int32_t* said);
+  uint32_t sent_by(uint32_t task, int rank) const;
+  std::vector<uint32_t> sender_streams_;  // by number among them
+  std::vector<uint32_t> column_;          // by stream: its number among those that signal peers
+  std::vector<uint32_t> sender_;          // by task: its number among those that signal peers
+  std::vector<Parts> sent_;               // by that number: what it knew, without itself
+  std::vector<int32_t> said_;
   uint32_t stream_ = 0;
   int32_t place_ = 0;
   std::vector<View> views_;
-  std::vector<uint32_t> view_clocks_;
+  Parts scratch_;
 };
 
 }  // namespace maco::verify
