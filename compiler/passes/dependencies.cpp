@@ -1,0 +1,415 @@
+// Found call by call: where the tasks of a call touch a buffer is one Footprint, and what a task
+// depends on is a range of cells of each earlier footprint that shares bytes with its own. Tasks
+// that have the same range share one set. Calls whose tasks stand among each other in the Program,
+// as those of a collective do, are looked at task by task.
+
+#include "compiler/passes/dependencies.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "compiler/passes/footprint.h"
+#include "compiler/passes/live_bytes.h"
+
+namespace maco::passes {
+
+namespace {
+
+using ir::CallId;
+using ir::TaskId;
+
+// Sets with the same tasks have the same number.
+class Sets {
+ public:
+  explicit Sets(std::vector<std::vector<TaskId>>& sets) : sets_(sets) {}
+
+  uint32_t number(std::vector<TaskId> tasks) {
+    uint64_t hash = tasks.size();
+    for (TaskId t : tasks) hash = (hash ^ index(t)) * 0x9E3779B97F4A7C15u;
+    const auto [begin, end] = by_hash_.equal_range(hash);
+    for (auto it = begin; it != end; ++it)
+      if (sets_[it->second] == tasks) return it->second;
+    sets_.push_back(std::move(tasks));
+    const auto id = static_cast<uint32_t>(sets_.size() - 1);
+    by_hash_.emplace(hash, id);
+    return id;
+  }
+  uint32_t united(uint32_t a, uint32_t b) {
+    const auto [it, fresh] = united_.try_emplace({a, b}, 0);
+    if (fresh) {
+      std::vector<TaskId> both;
+      std::set_union(sets_[a].begin(), sets_[a].end(), sets_[b].begin(), sets_[b].end(),
+                     std::back_inserter(both));
+      it->second = number(std::move(both));
+    }
+    return it->second;
+  }
+  const std::vector<TaskId>& operator[](uint32_t id) const { return sets_[id]; }
+
+ private:
+  std::vector<std::vector<TaskId>>& sets_;
+  std::unordered_multimap<uint64_t, uint32_t> by_hash_;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> united_;
+};
+
+// Larger sets of one call are waited for one by one.
+constexpr size_t kMostUnited = 4096;
+
+class Finder {
+ public:
+  explicit Finder(const ir::Program& p)
+      : p_(p),
+        all_(p.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p.world) - 1),
+        sets_(found_.sets),
+        calls_(p.calls.size()) {}
+
+  Dependencies run() {
+    list_tasks();
+    place_buffers();
+    for (size_t first = 0; first < order_.size();) {
+      const size_t end = end_of_block(first);
+      block(first, end);
+      first = end;
+    }
+    found_.first.push_back(found_.on.size());
+    return std::move(found_);
+  }
+
+ private:
+  struct CallTasks {
+    std::vector<TaskId> tasks;
+    bool partial = false;                // some don't run on all ranks
+    std::map<uint64_t, uint32_t> whole;  // by ranks: the set of those that run on one of them
+    TaskId first() const { return tasks.front(); }
+    TaskId last() const { return tasks.back(); }
+  };
+  // A footprint, and the sets of its tasks that were asked for.
+  struct Touched {
+    Touched(CallId c, Footprint f) : call(c), where(std::move(f)) {}
+    CallId call;
+    Footprint where;
+    std::map<std::pair<Footprint::Range, uint64_t>, uint32_t> sets;  // by cells and ranks
+  };
+  // Earlier footprints that share bytes with one of the block's.
+  struct Earlier {
+    uint32_t touched;
+    uint32_t unit = 1;  // cells that are asked for together
+    size_t budget;      // tasks that further sets may have until `unit` doubles
+  };
+  struct Before {
+    std::vector<Earlier> ended;  // their calls' last tasks come before this call's first
+    std::vector<uint32_t> amid;
+  };
+  // The set that a task needs of a call.
+  struct Part {
+    CallId call{};
+    uint32_t set = 0;
+    friend auto operator<=>(const Part&, const Part&) = default;
+  };
+
+  void list_tasks() {
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      CallTasks& call = calls_[index(p_.tasks[t].call)];
+      if (call.tasks.empty()) order_.push_back(p_.tasks[t].call);
+      call.tasks.push_back(ir::id_of<TaskId>(t));
+      call.partial = call.partial || ranks(ir::id_of<TaskId>(t)) != all_;
+    }
+  }
+
+  // Temporaries lie in the arena, and each other buffer at addresses of its own behind it.
+  void place_buffers() {
+    written_.assign(p_.buffers.size(), false);
+    for (const ir::Task& t : p_.tasks)
+      for (const ir::Access& a : t.accesses)
+        if (a.writes()) written_[index(a.region.buffer)] = true;
+    int64_t end = 0;
+    for (size_t b = 0; b < p_.buffers.size(); ++b)
+      if (in_arena(b)) end = std::max(end, *p_.buffers[b].offset + p_.buffers[b].bytes());
+    for (size_t b = 0; b < p_.buffers.size(); ++b) {
+      addresses_.push_back(in_arena(b) ? *p_.buffers[b].offset : end);
+      if (!in_arena(b)) end += p_.buffers[b].bytes();
+    }
+  }
+  bool in_arena(size_t b) const {
+    return p_.buffers[b].kind == ir::BufferKind::Temp && p_.buffers[b].offset.has_value();
+  }
+  uint64_t ranks(TaskId t) const { return p_[t].ranks & all_; }
+
+  // A block is calls, in the order of their first tasks, whose tasks stand among each other, and
+  // the calls of one op. Its tasks follow one another in the Program.
+  size_t end_of_block(size_t begin) const {
+    TaskId last = calls_[index(order_[begin])].last();
+    size_t end = begin + 1;
+    while (end < order_.size() && (calls_[index(order_[end])].first() < last ||
+                                   p_[order_[end]].op == p_[order_[end - 1]].op)) {
+      last = std::max(last, calls_[index(order_[end])].last());
+      ++end;
+    }
+    return end;
+  }
+
+  void block(size_t first_call, size_t end_call) {
+    const auto first = static_cast<uint32_t>(touched_.size());
+    for (size_t c = first_call; c < end_call; ++c) touch(order_[c]);
+    std::vector<Before> before;
+    for (size_t f = first; f < touched_.size(); ++f) before.push_back(before_of(f, first));
+    for (size_t f = first; f < touched_.size(); ++f) {
+      const Footprint& where = touched_[f]->where;
+      live_.add(static_cast<uint32_t>(f), where.writes(), where.begin(), where.end());
+    }
+    size_t tasks = 0;
+    for (size_t c = first_call; c < end_call; ++c) tasks += calls_[index(order_[c])].tasks.size();
+    parts_.assign(tasks, {});
+    for (size_t t = first_task_; t < first_task_ + tasks; ++t) add_after(ir::id_of<TaskId>(t));
+    for (size_t f = first; f < touched_.size(); ++f) add_footprint(f, before[f - first]);
+    for (std::vector<Part>& parts : parts_) {
+      found_.first.push_back(found_.on.size());
+      add_sets(parts);
+    }
+    first_task_ += tasks;
+    forget(first);
+  }
+
+  // Makes the footprints of a call.
+  void touch(CallId call) {
+    struct Accesses {
+      ir::BufferId buffer{};
+      ir::AccessKind kind{};
+      int64_t pitch = 0;
+      std::vector<Footprint::Member> members;
+    };
+    std::vector<Accesses> all;
+    for (TaskId t : calls_[index(call)].tasks)
+      for (const ir::Access& a : p_[t].accesses) {
+        const ir::BufferId buffer = a.region.buffer;
+        if (p_[buffer].kind == ir::BufferKind::Slot) continue;
+        if (!in_arena(index(buffer)) && !written_[index(buffer)]) continue;
+        const Box box = box_of(p_, a.region);
+        if (box.empty()) continue;
+        auto at = std::find_if(all.begin(), all.end(), [&](const Accesses& same) {
+          return same.buffer == buffer && same.kind == a.kind && same.pitch == box.pitch;
+        });
+        if (at == all.end()) at = all.insert(at, {buffer, a.kind, box.pitch, {}});
+        at->members.push_back({box, t});
+      }
+    for (Accesses& a : all)
+      touched_.push_back(std::make_unique<Touched>(
+          call,
+          Footprint(p_, a.buffer, a.kind, addresses_[index(a.buffer)], std::move(a.members))));
+  }
+
+  Before before_of(size_t f, size_t first_of_block) const {
+    const Touched& mine = *touched_[f];
+    Before before;
+    const auto ended = [&](uint32_t other) {
+      const size_t tasks =
+          calls_[index(mine.call)].tasks.size() + calls_[index(touched_[other]->call)].tasks.size();
+      before.ended.push_back({other, 1, 16 * tasks + 1024});
+    };
+    for (uint32_t other : live_.between(mine.where.begin(), mine.where.end(), mine.where.writes()))
+      ended(other);
+    for (size_t o = first_of_block; o < touched_.size(); ++o) {
+      const Touched& other = *touched_[o];
+      if (!mine.where.writes() && !other.where.writes()) continue;
+      if (other.where.end() <= mine.where.begin() || mine.where.end() <= other.where.begin())
+        continue;
+      const CallTasks &a = calls_[index(other.call)], &b = calls_[index(mine.call)];
+      if (a.last() < b.first())
+        ended(static_cast<uint32_t>(o));
+      else if (a.first() < b.last())
+        before.amid.push_back(static_cast<uint32_t>(o));
+    }
+    return before;
+  }
+
+  void add_after(TaskId t) {
+    for (CallId c : p_[t].after) {
+      CallTasks& call = calls_[index(c)];
+      if (call.tasks.empty()) continue;
+      const uint64_t who = call.partial ? ranks(t) : 0;
+      if (call.last() < t) {
+        const auto [it, fresh] = call.whole.try_emplace(who, 0);
+        if (fresh) it->second = set_of(call.tasks, t);
+        add_part(t, {c, it->second});
+      } else {
+        add_part(t, {c, set_of(call.tasks, t)});
+      }
+    }
+  }
+  // Of `tasks` those that run on a rank that runs `t`, and come before it.
+  uint32_t set_of(const std::vector<TaskId>& tasks, TaskId t) {
+    std::vector<TaskId> members;
+    for (TaskId other : tasks)
+      if (other < t && (ranks(other) & ranks(t))) members.push_back(other);
+    return sets_.number(std::move(members));
+  }
+
+  void add_footprint(size_t f, Before& before) {
+    const Touched& mine = *touched_[f];
+    std::vector<Part> parts;
+    for (size_t k = 0; k < mine.where.classes(); ++k) {
+      const Box& box = mine.where.box(k);
+      const auto [begin, end] = mine.where.tasks(k);
+      uint64_t who = 0;  // whom `parts` are for
+      for (const TaskId* t = begin; t != end; ++t) {
+        if (ranks(*t) == 0) continue;
+        if (who != ranks(*t)) {
+          who = ranks(*t);
+          parts.clear();
+          for (Earlier& e : before.ended)
+            if (const auto set = ended_set(mine.where, box, *t, e))
+              parts.push_back({touched_[e.touched]->call, *set});
+        }
+        for (const Part& part : parts) add_part(*t, part);
+        for (uint32_t other : before.amid)
+          if (const auto set = exact_set(mine.where, box, *t, *touched_[other]))
+            add_part(*t, {touched_[other]->call, *set});
+      }
+    }
+  }
+
+  // What a task that touches `box` needs of a footprint whose tasks all come before it.
+  std::optional<uint32_t> ended_set(const Footprint& mine, const Box& box, TaskId t, Earlier& e) {
+    Touched& other = *touched_[e.touched];
+    if (box.moves() || other.where.moves()) return exact_set(mine, box, t, other);
+    Footprint::Range range = other.where.cells({box, mine.address()});
+    if (range.empty()) return std::nullopt;
+    if (e.unit > 1) range = other.where.widened(range, e.unit);
+    const uint64_t who = calls_[index(other.call)].partial ? ranks(t) : all_;
+    const auto [it, fresh] = other.sets.try_emplace({range, who}, 0);
+    if (fresh) {
+      std::vector<TaskId> members;
+      other.where.classes_in(range, [&](uint32_t k) {
+        const auto [begin, end] = other.where.tasks(k);
+        std::copy_if(begin, end, std::back_inserter(members),
+                     [&](TaskId m) { return (ranks(m) & who) != 0; });
+      });
+      // Ranges that overlap much are widened, so that the sets together don't outgrow the tasks.
+      if (members.size() > e.budget) {
+        e.unit *= 2;
+        e.budget = 16 * (calls_[index(other.call)].tasks.size() + members.size());
+      } else {
+        e.budget -= members.size();
+      }
+      it->second = ordered(std::move(members));
+    }
+    if (sets_[it->second].empty()) return std::nullopt;
+    return it->second;
+  }
+
+  // Of a footprint, those that come before the task and touch the same bytes on a rank.
+  std::optional<uint32_t> exact_set(const Footprint& mine, const Box& box, TaskId t,
+                                    const Touched& other) {
+    const Footprint::Range range = other.where.cells({on_all_ranks(box, p_.world), mine.address()});
+    if (range.empty()) return std::nullopt;
+    std::vector<TaskId> members;
+    other.where.classes_in(range, [&](uint32_t k) {
+      const auto [begin, end] = other.where.tasks(k);
+      const Box& theirs = other.where.box(k);
+      const bool moves = box.moves() || theirs.moves();
+      if (!moves && !meet({box, mine.address()}, {theirs, other.where.address()})) return;
+      for (const TaskId* m = begin; m != end && *m < t; ++m)
+        if (const uint64_t both = ranks(*m) & ranks(t);
+            both &&
+            (!moves || meet_on(both, {box, mine.address()}, {theirs, other.where.address()})))
+          members.push_back(*m);
+    });
+    if (members.empty()) return std::nullopt;
+    return ordered(std::move(members));
+  }
+  bool meet_on(uint64_t ranks, const Placed& a, const Placed& b) const {
+    for (int64_t r = 0; r < p_.world; ++r)
+      if (ranks >> r & 1 && meet({on_rank(a.box, r), a.address}, {on_rank(b.box, r), b.address}))
+        return true;
+    return false;
+  }
+  uint32_t ordered(std::vector<TaskId> members) {
+    std::sort(members.begin(), members.end());
+    members.erase(std::unique(members.begin(), members.end()), members.end());
+    return sets_.number(std::move(members));
+  }
+
+  void add_part(TaskId t, Part part) {
+    if (!sets_[part.set].empty()) parts_[index(t) - first_task_].push_back(part);
+  }
+
+  // The sets that a task needs, one a call where that isn't too large; latest first.
+  void add_sets(std::vector<Part>& parts) {
+    std::sort(parts.begin(), parts.end());
+    parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+    std::vector<uint32_t> sets;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (i > 0 && parts[i].call == parts[i - 1].call &&
+          sets_[sets.back()].size() + sets_[parts[i].set].size() <= kMostUnited)
+        sets.back() = sets_.united(sets.back(), parts[i].set);
+      else
+        sets.push_back(parts[i].set);
+    }
+    std::sort(sets.begin(), sets.end(), [&](uint32_t a, uint32_t b) {
+      return std::tuple(sets_[a].back(), sets_[a].size(), a) >
+             std::tuple(sets_[b].back(), sets_[b].size(), b);
+    });
+    sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+    found_.on.insert(found_.on.end(), sets.begin(), sets.end());
+  }
+
+  // What the block overwrote nobody need look at again: whoever touches such bytes later comes
+  // after the block's task that may have written them, which comes after what was there.
+  void forget(uint32_t first) {
+    std::map<ir::BufferId, std::map<Box, uint64_t>> boxes;  // and the ranks that write them
+    std::map<ir::BufferId, bool> whole;
+    for (size_t f = first; f < touched_.size(); ++f) {
+      const Footprint& where = touched_[f]->where;
+      if (!where.writes()) continue;
+      const ir::Buffer& buffer = p_[where.buffer()];
+      for (size_t k = 0; k < where.classes(); ++k) {
+        const Box& box = where.box(k);
+        uint64_t who = 0;
+        const auto [begin, end] = where.tasks(k);
+        for (const TaskId* t = begin; t != end; ++t) who |= ranks(*t);
+        if (who == all_ && !box.moves() && box.c0 == 0 && box.c1 == box.pitch && box.r0 == 0 &&
+            box.end() >= buffer.bytes())
+          whole[where.buffer()] = true;
+        // Boxes that a call may write overlap, and a sum of them says nothing.
+        if (where.kind() == ir::AccessKind::Write) boxes[where.buffer()][box] |= who;
+      }
+    }
+    for (const auto& [b, written] : boxes) {
+      int64_t bytes = 0;
+      for (const auto& [box, who] : written)
+        bytes += (box.r1 - box.r0) * (box.c1 - box.c0) * std::popcount(who);
+      if (bytes >= p_[b].bytes() * p_.world) whole[b] = true;
+    }
+    for (const auto& [b, yes] : whole) {
+      const int64_t begin = addresses_[index(b)];
+      live_.clear(begin, begin + p_[b].bytes(), first, [&](uint32_t f) { touched_[f].reset(); });
+    }
+  }
+
+  const ir::Program& p_;
+  const uint64_t all_;  // ranks
+  Dependencies found_;
+  Sets sets_;
+  std::vector<CallTasks> calls_;
+  std::vector<CallId> order_;  // calls with tasks, by the first
+  std::vector<bool> written_;  // by buffer
+  std::vector<int64_t> addresses_;
+  std::vector<std::unique_ptr<Touched>> touched_;  // none where nobody need look at it any more
+  LiveBytes live_;
+  // Of the block.
+  size_t first_task_ = 0;
+  std::vector<std::vector<Part>> parts_;  // by task
+};
+
+}  // namespace
+
+Dependencies find_dependencies(const ir::Program& program) { return Finder(program).run(); }
+
+}  // namespace maco::passes

@@ -1,0 +1,31 @@
+// What each task of a Program has to wait for on its rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace maco::passes {
+
+struct Dependencies {
+  /// Sets of tasks of one call, each ascending and kept once.
+  std::vector<std::vector<ir::TaskId>> sets;
+  /// The sets that must have ended on a task's rank before it starts, latest first. Whatever a task
+  /// conflicts with earlier in the Program is in one of them, or has ended by the order that these
+  /// give to others.
+  std::span<const uint32_t> of(ir::TaskId task) const {
+    const size_t t = ir::index(task);
+    return {on.data() + first[t], first[t + 1] - first[t]};
+  }
+  std::vector<uint32_t> on;
+  std::vector<size_t> first;  // by task, and the end
+};
+
+/// Two tasks depend on each other if they touch the same bytes on a rank, one of them writing, also
+/// where two temporaries share bytes, or if Task::after says so; the later one in Program order
+/// waits. Slots are left out: the collectives' tile rules order what peers write.
+Dependencies find_dependencies(const ir::Program& program);
+
+}  // namespace maco::passes

@@ -1,0 +1,267 @@
+#include "compiler/passes/known.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace maco::passes {
+
+namespace {
+
+using ir::TaskId;
+
+// Smaller groups are looked at task by task.
+constexpr size_t kFewTasks = 8;
+
+void join_counts(int32_t* a, const int32_t* b, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = std::max(a[i], b[i]);
+}
+
+// Whether rotating the ranks maps what they do to itself.
+bool rotates(const ir::Program& p) {
+  const uint64_t all = p.world == 64 ? ~uint64_t{0} : (uint64_t{1} << p.world) - 1;
+  const auto names_one = [](ir::RankRef ref) { return ref.kind == ir::RankRef::Kind::Rank; };
+  return std::none_of(p.tasks.begin(), p.tasks.end(), [&](const ir::Task& t) {
+    return (t.ranks & all) != all ||
+           std::any_of(t.waits.begin(), t.waits.end(),
+                       [&](const ir::Wait& w) { return names_one(w.from); }) ||
+           std::any_of(t.signals.begin(), t.signals.end(),
+                       [&](const ir::Signal& s) { return names_one(s.to); });
+  });
+}
+
+// One of each kind of ranks that skip the same tasks.
+std::vector<size_t> kinds_of_ranks(const ir::Program& p) {
+  std::set<uint64_t> masks;
+  for (const ir::Task& t : p.tasks) masks.insert(t.ranks);
+  std::set<std::vector<bool>> seen;
+  std::vector<size_t> ranks;
+  for (size_t r = 0; r < static_cast<size_t>(p.world); ++r) {
+    std::vector<bool> runs;
+    for (uint64_t m : masks) runs.push_back((m >> r & 1) != 0);
+    if (seen.insert(std::move(runs)).second) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers)
+    : p_(program),
+      world_(static_cast<size_t>(program.world)),
+      ctas_(static_cast<size_t>(program.ctas)),
+      peers_(peers == Peers::Followed),
+      rotates_(peers_ && rotates(program)),
+      groups_(std::move(groups)),
+      states_(groups_.size()),
+      after_(program.tasks.size()),
+      uses_(program.tasks.size(), 0),
+      senders_(program.events.size()),
+      receivers_(program.events.size(), 0) {
+  if (!peers_)
+    ranks_ = kinds_of_ranks(p_);
+  else
+    for (size_t r = 0; r < (rotates_ ? 1 : world_); ++r) ranks_.push_back(r);
+  auto nothing = std::make_shared<Clocks>();
+  nothing->own.assign(ranks_.size() * ctas_, 0);
+  if (peers_) nothing->far.resize(ranks_.size());
+  streams_.assign(ctas_, nothing);
+  for (const Group& g : groups_)
+    for (TaskId t : g.tasks) uses_[index(t)] += g.uses > 0;
+  if (!peers_) return;
+  const auto of_peers = [&](ir::EventId e) { return p_[e].kind == ir::EventKind::Peer; };
+  for (const ir::Task& t : p_.tasks)
+    for (const ir::Wait& w : t.waits) receivers_[index(w.event)] += of_peers(w.event);
+  for (size_t t = 0; t < p_.tasks.size(); ++t)
+    for (const ir::Signal& s : p_.tasks[t].signals)
+      if (of_peers(s.event) && receivers_[index(s.event)] > 0) {
+        senders_[index(s.event)].push_back({ir::id_of<TaskId>(t), s.to});
+        ++uses_[t];
+      }
+}
+
+void Known::begin(TaskId task, Clocks& clocks) const {
+  const auto sm = static_cast<size_t>(p_[task].sm);
+  clocks = *streams_[sm];
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    clocks.own[i * ctas_ + sm] = p_[task].place;
+    if (peers_ && runs(task, i)) ask_peers(task, i, clocks);
+  }
+}
+
+// What the ranks tell that the task waits for on the i-th rank that is followed.
+void Known::ask_peers(TaskId task, size_t i, Clocks& clocks) const {
+  std::shared_ptr<Counts> far;
+  const int rank = static_cast<int>(ranks_[i]);
+  for (const ir::Wait& w : p_[task].waits) {
+    // of this launch it tells nothing
+    if (p_[w.event].kind != ir::EventKind::Peer || w.lag > 0) continue;
+    for (int source : ir::resolve(w.from, rank, static_cast<int>(p_.world))) {
+      TaskId sender{};
+      const Clocks* sent = sent_to(w.event, static_cast<size_t>(source), rank, sender);
+      if (!sent) continue;
+      if (!far)
+        far = clocks.far[i] ? std::make_shared<Counts>(*clocks.far[i])
+                            : std::make_shared<Counts>(world_ * ctas_, 0);
+      receive(clocks, *far, i, *sent, sender, static_cast<size_t>(source));
+    }
+  }
+  if (far) clocks.far[i] = std::move(far);
+}
+
+// What the one task knew that signals the event from `source` to `rank`; null if that isn't known.
+const Clocks* Known::sent_to(ir::EventId event, size_t source, int rank, TaskId& sender) const {
+  const Sender* found = nullptr;
+  for (const Sender& s : senders_[index(event)]) {
+    if (!(p_[s.task].ranks >> source & 1)) continue;
+    const std::vector<int> told =
+        ir::resolve(s.to, static_cast<int>(source), static_cast<int>(p_.world));
+    if (!std::binary_search(told.begin(), told.end(), rank)) continue;
+    if (found) return nullptr;
+    found = &s;
+  }
+  if (!found) return nullptr;
+  sender = found->task;
+  return after_[index(sender)].get();
+}
+
+// Where ranks do the same, what rank 0 calls x is x + source to the one that sent it.
+void Known::receive(Clocks& clocks, Counts& far, size_t i, const Clocks& sent, TaskId sender,
+                    size_t source) const {
+  const size_t from = rotates_ ? 0 : source;  // as the sender calls itself
+  for (size_t x = 0; x < world_; ++x) {
+    if (x != from && !sent.far[from]) continue;
+    const size_t y = rotates_ ? (x + source) % world_ : x;
+    int32_t* to = y == ranks_[i] ? clocks.own.data() + i * ctas_ : far.data() + y * ctas_;
+    join_counts(to, x == from ? sent.own.data() + from * ctas_ : sent.far[from]->data() + x * ctas_,
+                ctas_);
+    if (x != from) continue;
+    int32_t& ended = to[p_[sender].sm];
+    ended = std::max(ended, p_[sender].place + 1);
+  }
+}
+
+void Known::list(uint32_t group) {
+  State& state = states_[group];
+  state.listed = true;
+  const std::vector<TaskId>& tasks = groups_[group].tasks;
+  if (tasks.size() < kFewTasks) return;
+  state.need.assign(ranks_.size() * ctas_, 0);
+  for (TaskId t : tasks)
+    for (size_t i = 0; i < ranks_.size(); ++i)
+      if (runs(t, i)) {
+        int32_t& need = state.need[i * ctas_ + static_cast<size_t>(p_[t].sm)];
+        need = std::max(need, p_[t].place + 1);
+      }
+}
+
+bool Known::has(const Clocks& clocks, TaskId asks, uint32_t group) {
+  State& state = states_[group];
+  if (!state.listed) list(group);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (!runs(asks, i)) continue;
+    const int32_t* own = clocks.own.data() + i * ctas_;
+    if (state.need.empty()) {
+      for (TaskId t : groups_[group].tasks)
+        if (runs(t, i) && own[p_[t].sm] <= p_[t].place) return false;
+      continue;
+    }
+    const int32_t* need = state.need.data() + i * ctas_;
+    int32_t less = 0;  // negative if some stream isn't known to be there yet
+    for (size_t s = 0; s < ctas_; ++s) less |= own[s] - need[s];
+    if (less < 0) return false;
+  }
+  return true;
+}
+
+// What those know who have waited for all of the group.
+const Clocks& Known::told(uint32_t group) {
+  State& state = states_[group];
+  if (state.told) return *state.told;
+  state.told = std::make_unique<Clocks>();
+  Clocks& told = *state.told;
+  told.own.assign(ranks_.size() * ctas_, 0);
+  if (peers_) told.far.resize(ranks_.size());
+  std::vector<bool> seen(ctas_, false);
+  const std::vector<TaskId>& tasks = groups_[group].tasks;
+  for (auto t = tasks.rbegin(); t != tasks.rend(); ++t) {
+    // Of a stream the last one knows what the others do.
+    const auto sm = static_cast<size_t>(p_[*t].sm);
+    if (!after_[index(*t)] || seen[sm]) continue;
+    seen[sm] = true;
+    const Clocks& after = *after_[index(*t)];
+    join_counts(told.own.data(), after.own.data(), told.own.size());
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      int32_t& ended = told.own[i * ctas_ + sm];
+      ended = std::max(ended, p_[*t].place + 1);
+    }
+    for (size_t i = 0; i < told.far.size(); ++i) join_far(told.far[i], after.far[i]);
+  }
+  for (TaskId t : tasks) forget(t);
+  return told;
+}
+
+void Known::join_far(std::shared_ptr<const Counts>& a,
+                     const std::shared_ptr<const Counts>& b) const {
+  if (!b || a == b) return;
+  int32_t less = 0, more = 0;  // negative if `a` knows less, or more, than `b` of some stream
+  for (size_t i = 0; a && i < a->size(); ++i) {
+    less |= (*a)[i] - (*b)[i];
+    more |= (*b)[i] - (*a)[i];
+  }
+  if (!a || more >= 0) {
+    a = b;
+  } else if (less < 0) {
+    auto both = std::make_shared<Counts>(*a);
+    join_counts(both->data(), b->data(), both->size());
+    a = std::move(both);
+  }
+}
+
+void Known::hear(Clocks& clocks, TaskId task, uint32_t group) {
+  const Clocks& heard = told(group);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (!runs(task, i)) continue;
+    join_counts(clocks.own.data() + i * ctas_, heard.own.data() + i * ctas_, ctas_);
+    if (peers_) join_far(clocks.far[i], heard.far[i]);
+  }
+}
+
+void Known::join(Clocks& a, const Clocks& b) const {
+  join_counts(a.own.data(), b.own.data(), a.own.size());
+  for (size_t i = 0; i < a.far.size(); ++i) join_far(a.far[i], b.far[i]);
+}
+
+void Known::end(TaskId task, const Clocks& clocks, bool waits) {
+  auto& stream = streams_[static_cast<size_t>(p_[task].sm)];
+  if (waits) {
+    auto now = std::make_shared<Clocks>(clocks);
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (runs(task, i)) continue;
+      std::copy_n(stream->own.begin() + static_cast<std::ptrdiff_t>(i * ctas_), ctas_,
+                  now->own.begin() + static_cast<std::ptrdiff_t>(i * ctas_));
+      if (peers_) now->far[i] = stream->far[i];
+    }
+    stream = std::move(now);
+  }
+  if (uses_[index(task)] > 0) after_[index(task)] = stream;
+}
+
+void Known::forget(TaskId task) {
+  if (--uses_[index(task)] == 0) after_[index(task)] = nullptr;
+}
+
+void Known::done(uint32_t group) {
+  State& state = states_[group];
+  if (--groups_[group].uses > 0) return;
+  if (!state.told)
+    for (TaskId t : groups_[group].tasks) forget(t);
+  state = {};
+}
+
+void Known::heard_peers(ir::EventId event) {
+  if (--receivers_[index(event)] > 0) return;
+  for (const Sender& s : senders_[index(event)]) forget(s.task);
+}
+
+}  // namespace maco::passes

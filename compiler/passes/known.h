@@ -1,0 +1,92 @@
+// What tasks know to have ended before they start: by stream order, by waits, and by what peers
+// tell.
+//
+// A vector clock of a task says of every stream how many of its tasks have ended. The tasks are
+// walked in Program order, in which every dependency points forward. One launch is enough, since on
+// a rank all of a launch precedes the next. A rank that skips a task waits for nothing there, so
+// that the task passes on only what stream order gives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace maco::passes {
+
+/// What is known at a place of a stream, rank by rank; ranks that do the same share one.
+struct Clocks {
+  using Counts = std::vector<int32_t>;
+  Counts own;  // of each rank that is followed: of each of its streams, how many tasks have ended
+  /// Of each rank that is followed, of all ranks' streams, what peers told; changes seldom, so that
+  /// most clocks share it. Empty where peers aren't followed.
+  std::vector<std::shared_ptr<const Counts>> far;
+};
+
+/// Tasks whose ends are asked about together: all that signal an event.
+struct Group {
+  std::vector<ir::TaskId> tasks;  // ascending
+  int64_t uses = 0;               // how often done() will be called
+};
+
+class Known {
+ public:
+  enum class Peers { Ignored, Followed };
+  Known(const ir::Program& program, std::vector<Group> groups, Peers peers);
+
+  /// Makes `clocks` what the task, the next in Program order, knows without waits for local events.
+  void begin(ir::TaskId task, Clocks& clocks) const;
+  /// Whether of the group each task has ended on each rank that runs it and the one that asks.
+  bool has(const Clocks& clocks, ir::TaskId asks, uint32_t group);
+  /// Adds what the task knows when it has waited for all of the group.
+  void hear(Clocks& clocks, ir::TaskId task, uint32_t group);
+  /// Adds to `a` what `b` knows.
+  void join(Clocks& a, const Clocks& b) const;
+  /// The task has ended. `waits`: it may know more than its stream did.
+  void end(ir::TaskId task, const Clocks& clocks, bool waits);
+  /// Nobody asks about the group any more, if this is its last use.
+  void done(uint32_t group);
+  /// Of the waits for an event of peers, one less is to come.
+  void heard_peers(ir::EventId event);
+
+ private:
+  using Counts = Clocks::Counts;
+  struct State {  // of a group
+    bool listed = false;
+    Counts need;  // of each rank and stream, how many tasks have to have ended; of large groups
+    std::unique_ptr<Clocks> told;
+  };
+  struct Sender {
+    ir::TaskId task;
+    ir::RankRef to;
+  };
+
+  bool runs(ir::TaskId task, size_t i) const { return p_[task].ranks >> ranks_[i] & 1; }
+  void list(uint32_t group);
+  const Clocks& told(uint32_t group);
+  void forget(ir::TaskId task);
+  void ask_peers(ir::TaskId task, size_t i, Clocks& clocks) const;
+  const Clocks* sent_to(ir::EventId event, size_t source, int rank, ir::TaskId& sender) const;
+  void receive(Clocks& clocks, Counts& far, size_t i, const Clocks& sent, ir::TaskId sender,
+               size_t source) const;
+  void join_far(std::shared_ptr<const Counts>& a, const std::shared_ptr<const Counts>& b) const;
+
+  const ir::Program& p_;
+  const size_t world_, ctas_;
+  const bool peers_;
+  bool rotates_;  // rotating the ranks maps what they do to itself: rank 0 stands for all
+  std::vector<size_t> ranks_;  // that are followed
+  std::vector<Group> groups_;
+  std::vector<State> states_;
+  std::vector<std::shared_ptr<const Clocks>> streams_;
+  // By task, while somebody may ask: what its stream knew when it had ended, but for the count of
+  // its own stream.
+  std::vector<std::shared_ptr<const Clocks>> after_;
+  std::vector<uint32_t> uses_;                // by task: groups and events that will ask
+  std::vector<std::vector<Sender>> senders_;  // by event of peers
+  std::vector<int64_t> receivers_;            // by event of peers: waits to come
+};
+
+}  // namespace maco::passes

@@ -1,0 +1,200 @@
+// What tasks depend on, against a look at every byte of every two tasks.
+#include "compiler/passes/dependencies.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bitset>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "tests/catch.h"
+
+namespace maco::test {
+namespace {
+
+using ir::index;
+using ir::TaskId;
+
+constexpr size_t kBytes = 512;  // a temporary of `rows` x `cols` bytes lies somewhere in them
+
+ir::Call call(int64_t op) {
+  ir::Call c;
+  c.op = fmt::format("op{}", op);
+  return c;
+}
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : random_(seed) {}
+
+  ir::Program program() {
+    ir::Program p;
+    p.world = 1 + below(3);
+    for (int64_t b = 0; b < 2 + below(3); ++b) {
+      ir::Buffer buffer;
+      buffer.dtype = ir::DType::U8;
+      buffer.kind = below(4) == 0 ? ir::BufferKind::State : ir::BufferKind::Temp;
+      buffer.max_rows = 6;
+      buffer.cols = below(2) == 0 ? 8 : 12;
+      if (buffer.kind == ir::BufferKind::Temp) buffer.offset = below(8) * 8;
+      p.buffers.push_back(buffer);
+    }
+    const int64_t calls = 1 + below(6);
+    for (int64_t c = 0; c < calls; ++c) p.calls.push_back(call(below(3) == 0 ? 0 : c));
+    const bool mixed = below(3) == 0;
+    const int64_t tasks = 4 + below(40);
+    for (int64_t t = 0; t < tasks; ++t) {
+      ir::Task task;
+      task.call =
+          ir::id_of<ir::CallId>(static_cast<size_t>(mixed ? below(calls) : t * calls / tasks));
+      if (below(4) == 0) task.ranks = 1 + static_cast<uint64_t>(below((1 << p.world) - 1));
+      for (int64_t a = 0; a < 1 + below(3); ++a) task.accesses.push_back(access(p));
+      if (below(8) == 0 && index(task.call) > 0)
+        task.after.push_back(ir::id_of<ir::CallId>(index(task.call) - 1));
+      p.tasks.push_back(task);
+    }
+    return p;
+  }
+
+ private:
+  int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random_); }
+
+  ir::Access access(const ir::Program& p) {
+    ir::Access a;
+    a.kind = std::vector{ir::AccessKind::Read, ir::AccessKind::Write,
+                         ir::AccessKind::MayWrite}[static_cast<size_t>(below(3))];
+    const auto b = static_cast<size_t>(below(std::ssize(p.buffers)));
+    const ir::Buffer& buffer = p.buffers[b];
+    a.region.buffer = ir::id_of<ir::BufferId>(b);
+    a.region.pitch = below(6) == 0 ? 2 * buffer.cols : buffer.cols;
+    const int64_t rows = buffer.max_rows * buffer.cols / a.region.pitch;
+    if (below(6) > 0) {
+      a.region.r0 = below(rows), a.region.r1 = a.region.r0 + 1 + below(rows - a.region.r0);
+      a.region.c0 = below(a.region.pitch / 4) * 4;
+      a.region.c1 = a.region.c0 + 4 + below((a.region.pitch - a.region.c0) / 4) * 4;
+      if (below(8) == 0 && a.region.r1 + p.world <= rows) a.region.rank_rows = 1;
+    } else {
+      a.region.r1 = rows, a.region.c1 = a.region.pitch;
+    }
+    return a;
+  }
+
+  std::mt19937 random_;
+};
+
+// Which bytes an access touches on a rank; those of a state lie behind the temporaries.
+std::bitset<2 * kBytes> bytes(const ir::Program& p, const ir::Access& a, int64_t rank) {
+  const ir::Region& r = a.region;
+  const ir::Buffer& b = p[r.buffer];
+  const int64_t base = b.offset.value_or(static_cast<int64_t>(kBytes + index(r.buffer) * 128));
+  std::bitset<2 * kBytes> touched;
+  for (int64_t row = r.r0; row < r.r1; ++row)
+    for (int64_t col = r.c0; col < r.c1; ++col)
+      touched.set(static_cast<size_t>(base + (row + rank * r.rank_rows) * r.pitch + col));
+  return touched;
+}
+
+bool conflict(const ir::Program& p, const ir::Task& a, const ir::Task& b) {
+  for (int64_t rank = 0; rank < p.world; ++rank) {
+    if (!((a.ranks & b.ranks) >> rank & 1)) continue;
+    if (std::find(b.after.begin(), b.after.end(), a.call) != b.after.end()) return true;
+    for (const ir::Access& x : a.accesses)
+      for (const ir::Access& y : b.accesses)
+        if ((x.writes() || y.writes()) && (bytes(p, x, rank) & bytes(p, y, rank)).any())
+          return true;
+  }
+  return false;
+}
+
+// By task, the earlier ones that are ordered before it on `rank` by what was found.
+std::vector<std::set<size_t>> ordered(const ir::Program& p, const passes::Dependencies& found,
+                                      int64_t rank) {
+  std::vector<std::set<size_t>> before(p.tasks.size());
+  for (size_t t = 0; t < p.tasks.size(); ++t) {
+    if (!(p.tasks[t].ranks >> rank & 1)) continue;
+    for (uint32_t set : found.of(ir::id_of<TaskId>(t)))
+      for (TaskId on : found.sets[set]) {
+        CHECK(index(on) < t);
+        if (!(p[on].ranks >> rank & 1)) continue;
+        before[t].insert(index(on));
+        before[t].insert(before[index(on)].begin(), before[index(on)].end());
+      }
+  }
+  return before;
+}
+
+TEST_CASE("whatever two tasks conflict about, the later one depends on the earlier") {
+  size_t conflicts = 0;
+  for (uint32_t seed = 0; seed < 1500; ++seed) {
+    INFO("seed " << seed);
+    const ir::Program p = Random(seed).program();
+    const passes::Dependencies found = passes::find_dependencies(p);
+    for (int64_t rank = 0; rank < p.world; ++rank) {
+      const auto before = ordered(p, found, rank);
+      for (size_t b = 0; b < p.tasks.size(); ++b)
+        for (size_t a = 0; a < b; ++a) {
+          const ir::Task &x = p.tasks[a], &y = p.tasks[b];
+          if (!((x.ranks & y.ranks) >> rank & 1) || !conflict(p, x, y)) continue;
+          // Of tasks that run on other ranks, too, this rank may be without the conflict.
+          ir::Task here = y;
+          here.ranks = uint64_t{1} << rank;
+          if (!conflict(p, x, here)) continue;
+          ++conflicts;
+          INFO("task " << b << " after task " << a << " on rank " << rank);
+          REQUIRE(before[b].count(a) == 1);
+        }
+    }
+  }
+  CHECK(conflicts > 50000);
+}
+
+// `calls` calls of n x n tiles of 4 x 4 bytes, each reading what the one before wrote.
+ir::Program chain(int64_t calls, int64_t n) {
+  ir::Program p;
+  for (int64_t c = 0; c <= calls; ++c) {
+    ir::Buffer b;
+    b.dtype = ir::DType::U8;
+    b.max_rows = b.cols = 4 * n;
+    b.offset = c % 3 * 16 * n * n;
+    p.buffers.push_back(b);
+  }
+  for (int64_t c = 0; c < calls; ++c) {
+    p.calls.push_back(call(c));
+    for (int64_t tile = 0; tile < n * n; ++tile) {
+      const int64_t r = tile / n * 4, k = tile % n * 4;
+      ir::Task task;
+      task.call = ir::id_of<ir::CallId>(static_cast<size_t>(c));
+      for (int64_t side : {0, 1}) {
+        ir::Access a{side ? ir::AccessKind::Write : ir::AccessKind::Read, {}};
+        a.region = {ir::id_of<ir::BufferId>(static_cast<size_t>(c + side)),
+                    4 * n,
+                    r,
+                    r + 4,
+                    k,
+                    k + 4,
+                    0,
+                    ir::RankRef::self()};
+        task.accesses.push_back(a);
+      }
+      p.tasks.push_back(task);
+    }
+  }
+  return p;
+}
+
+TEST_CASE("tiles depend on the tiles that they share bytes with, and on nothing long past") {
+  const ir::Program p = chain(40, 8);
+  const passes::Dependencies found = passes::find_dependencies(p);
+  size_t most = 0, largest = 0;
+  for (size_t t = 0; t < p.tasks.size(); ++t)
+    most = std::max(most, found.of(ir::id_of<TaskId>(t)).size());
+  for (const auto& set : found.sets) largest = std::max(largest, set.size());
+  // What wrote the tile that is read, what read the tile that is overwritten, and what wrote that.
+  CHECK(most <= 3);
+  CHECK(largest == 1);
+}
+
+}  // namespace
+}  // namespace maco::test
