@@ -455,4 +455,16 @@ std::optional<Program> parse_program(int32_t file, Diagnostics& diagnostics) {
   return Parser(file, diagnostics).run();
 }
 
+bool is_program_text(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    const size_t first = line.find_first_not_of(" \t\r");
+    if (first != std::string_view::npos && line[first] != '#' && line.substr(first, 2) != "//")
+      return line.substr(first, 8) == "program ";
+    at = end + 1;
+  }
+  return false;
+}
+
 }  // namespace maco::ir

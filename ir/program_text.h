@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "ir/program.h"
 
@@ -15,5 +16,8 @@ std::string print(const Program& program);
 /// was one. Checks syntax and that names resolve, not what a stage promises: that is the
 /// verifier's.
 std::optional<Program> parse_program(int32_t file, Diagnostics& diagnostics);
+
+/// Whether a text is that of a Program: it begins with the word `program`, behind comments.
+bool is_program_text(std::string_view text);
 
 }  // namespace maco::ir

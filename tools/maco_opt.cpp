@@ -1,37 +1,88 @@
 // maco-opt: named passes on the text of a graph or a Program.
 #include <fmt/format.h>
 
-#include "compiler/frontend/frontend.h"
+#include "compiler/api/command_line.h"
+#include "compiler/passes/pipeline.h"
+#include "compiler/passes/unit_text.h"
 #include "compiler/verify/explain.h"
-#include "compiler/verify/verify.h"
 #include "compiler/verify/witness.h"
-#include "ir/program_text.h"
 #include "tools/options.h"
 #include "tools/products.h"
 
 namespace maco::tools {
 namespace {
 
-std::optional<passes::Unit> parse_unit(const std::string& text, int32_t file,
-                                       ir::Diagnostics& diagnostics) {
-  if (is_program(text)) {
-    auto program = ir::parse_program(file, diagnostics);
-    if (!program) return std::nullopt;
-    return passes::Unit(std::move(*program));
+struct Arguments {
+  CommonOptions common;
+  PassFlags passes;
+  passes::PipelineOptions options;
+  std::string input = "-", output = "-";
+  std::vector<std::string> names;  // of the passes to run, in order
+  std::string witness_file;
+  std::vector<std::string> explained;  // two tasks, or none
+};
+
+/// The passes of the pipeline up to and with `to`.
+std::vector<std::string> passes_up_to(const std::string& to,
+                                      const passes::PipelineOptions& options) {
+  std::vector<std::string> names;
+  for (const passes::Pass& p : passes::registry()) {
+    const bool left_out =
+        (p.name == "fuse" && !options.fuse) || (p.name == "prune-sync" && !options.prune);
+    if (!left_out) names.push_back(p.name);
+    if (p.name == to) break;
   }
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  auto raw = first != std::string::npos && text[first] == '{'
-                 ? frontend::parse_json_raw(file, diagnostics)
-                 : frontend::parse_dsl_raw(file, diagnostics);
-  if (!raw) return std::nullopt;
-  frontend::BuildOptions build;
-  build.open_outputs = build.internal_ops = true;
-  auto graph = frontend::build(*raw, build, diagnostics);
-  if (!graph) return std::nullopt;
-  return passes::Unit(std::move(*graph));
+  return names;
 }
 
-// Says by which path the first of two tasks happens before the second.
+/// The exit status if there is nothing to run, else -1.
+int read_arguments(int argc, char** argv, Arguments& a) {
+  CLI::App app(
+      "Runs named passes on the text of a graph or a Program.\n  maco-opt layer.maco --to=tile | "
+      "maco-opt - --pass=plan-memory,schedule\n",
+      "maco-opt");
+  PipelineFlags flags;
+  std::string to, verify;
+  app.add_option("input", a.input,
+                 "a graph (.json, .maco) or a Program's text; - for standard input");
+  app.add_option("-o,--output", a.output, "where the result goes, if not to standard output")
+      ->option_text("FILE");
+  app.add_option("--pass", a.names, "passes to run, in this order")
+      ->option_text("PASS,...")
+      ->delimiter(',')
+      ->check(CLI::IsMember(pass_names()));
+  app.add_option("--to", to, "run the pipeline up to and with this pass")
+      ->option_text("PASS")
+      ->check(CLI::IsMember(pass_names()));
+  app.add_flag("--verify{end}", verify,
+               "prove the result, as --pass=verify at the end does; --verify=each: after each pass "
+               "that changes a Program")
+      ->check(CLI::IsMember({"each", "end"}));
+  app.add_option("--witness", a.witness_file,
+                 "if a race, wrong order or deadlock is found: write a schedule that leads to it, "
+                 "for maco-run --replay")
+      ->option_text("FILE");
+  app.add_option("--explain", a.explained,
+                 "by which path task A happens before B (status 3 if it doesn't); a task is t12, "
+                 "OP, 'OP tile 3', with @RANK and +LAUNCH")
+      ->option_text("A B")
+      ->expected(2);
+  flags.add(app, a.options);
+  a.passes.add(app, a.options);
+  a.common.add(app);
+  if (const int status = parse(app, argc, argv); status >= 0) return status;
+  if (a.common.listed()) return kOk;
+  flags.apply(a.options);
+  a.options.verify_each = verify == "each";
+  if (!to.empty()) {
+    const auto all = passes_up_to(to, a.options);
+    a.names.insert(a.names.begin(), all.begin(), all.end());
+  }
+  if (!verify.empty()) a.names.push_back("verify");
+  return -1;
+}
+
+/// Says by which path the first of two tasks happens before the second.
 int explain(const passes::Unit& unit, const std::vector<std::string>& names,
             const Console& console) {
   const auto* program = std::get_if<ir::Program>(&unit);
@@ -59,133 +110,74 @@ int explain(const passes::Unit& unit, const std::vector<std::string>& names,
   return told.ordered ? kOk : kCheckFailed;
 }
 
-int run(int argc, char** argv) {
-  CLI::App app(
-      "Runs named passes on the text of a graph or a Program.\n  maco-opt layer.maco --to=tile | "
-      "maco-opt - --pass=plan-memory,schedule\n",
-      "maco-opt");
-  CommonOptions common;
-  PipelineFlags flags;
-  passes::PipelineOptions options;
-  std::string input = "-", output = "-", to;
-  std::vector<std::string> names, pass_names;
-  std::vector<std::string> explained;
-  std::string verify, witness_file;
-  for (const passes::Pass& p : passes::registry()) pass_names.push_back(p.name);
-  app.add_option("input", input,
-                 "a graph (.json, .maco) or a Program's text; - for standard input");
-  app.add_option("-o,--output", output, "where the result goes, if not to standard output")
-      ->option_text("FILE");
-  app.add_option("--pass", names, "passes to run, in this order")
-      ->option_text("PASS,...")
-      ->delimiter(',')
-      ->check(CLI::IsMember(pass_names));
-  app.add_option("--to", to, "run the pipeline up to and with this pass")
-      ->option_text("PASS")
-      ->check(CLI::IsMember(pass_names));
-  app.add_flag("--verify{end}", verify,
-               "prove the result, as --pass=verify at the end does; --verify=each: after each pass "
-               "that changes a Program")
-      ->check(CLI::IsMember({"each", "end"}));
-  app.add_option("--witness", witness_file,
-                 "if a race, wrong order or deadlock is found: write a schedule that leads to it, "
-                 "for maco-run --replay")
-      ->option_text("FILE");
-  app.add_option("--explain", explained,
-                 "by which path task A happens before B (status 3 if it doesn't); a task is t12, "
-                 "OP, 'OP tile 3', with @RANK and +LAUNCH")
-      ->option_text("A B")
-      ->expected(2);
-  flags.add(app, options);
-  common.add(app);
-  if (const int status = parse(app, argc, argv); status >= 0) return status;
-  if (common.listed()) return kOk;
-  const Console console = common.console();
-  flags.apply(options);
+/// Runs the passes that were named on `unit`, with the proofs that were asked for. False if an
+/// error was reported.
+bool run_passes(const Arguments& a, passes::Unit& unit, ir::Diagnostics& diagnostics,
+                passes::PassLog& log) {
+  passes::PassManager passes(make_context(unit, a.options, diagnostics), a.options, diagnostics);
+  const bool is_graph = std::holds_alternative<ir::Graph>(unit);
+  if (const auto* program = std::get_if<ir::Program>(&unit);
+      program && a.options.verify_each && passes.ok() && !passes.prove(*program))
+    diagnostics.note({}, "the Program was wrong before any pass");
+  std::string before;  // the passes after which nothing was wrong
+  for (const std::string& name : a.names) {
+    unit = passes.run(name, std::move(unit));
+    if (!passes.log().broken_by.empty())
+      diagnostics.note(
+          {}, fmt::format("the Program was right before '{}': maco-opt {}{}{}", name, a.input,
+                          is_graph ? " " + api::command_line(a.options) : "", before));
+    if (!passes.ok()) break;
+    before += (before.empty() ? " --pass=" : ",") + name;
+  }
+  log = passes.log();
+  return passes.ok();
+}
 
+/// Writes how the first fault that was found comes about, and says how to look at it.
+void write_witness(const Arguments& a, const passes::Unit& unit,
+                   std::vector<verify::Witness>& witnesses, ir::Diagnostics& diagnostics) {
+  if (witnesses.empty()) {
+    diagnostics.note({}, "no schedule is needed to see that: there is no witness");
+    return;
+  }
+  const auto& program = std::get<ir::Program>(unit);
+  complete(program, witnesses[0]);
   std::string error;
-  const auto text = read_input(input, error);
+  if (write_product(a.witness_file, print(program, witnesses[0]), error))
+    diagnostics.note({}, fmt::format("maco-run PROGRAM --device cpu --replay {} shows the first",
+                                     a.witness_file));
+  else
+    diagnostics.error({}, error);
+}
+
+int run(int argc, char** argv) {
+  Arguments a;
+  if (const int status = read_arguments(argc, argv, a); status >= 0) return status;
+  const Console console = a.common.console();
+  if (!a.passes.output.connect(a.options, console)) return kBadUsage;
+  std::string error;
+  const auto text = read_input(a.input, error);
   if (!text) {
     console.error(error);
     return kBadUsage;
   }
   ir::Diagnostics diagnostics;
-  const int32_t file = diagnostics.add_file(input == "-" ? "<stdin>" : input, *text);
-  auto unit = parse_unit(*text, file, diagnostics);
-  if (!unit) {
-    console.show(diagnostics);
-    return kBadGraph;
-  }
-  auto context = passes::make_context(*unit, options, diagnostics);
-  if (!context) {
-    console.show(diagnostics);
-    return kBadGraph;
-  }
-  if (!to.empty()) {
-    std::vector<std::string> all;
-    for (const std::string& name : pass_names) {
-      const bool left_out =
-          (name == "fuse" && !options.fuse) || (name == "prune-sync" && !options.prune);
-      if (!left_out) all.push_back(name);
-      if (name == to) break;
-    }
-    names.insert(names.begin(), all.begin(), all.end());
-  }
-  if (!verify.empty()) names.push_back("verify");
-  const auto stop = [&](const std::string& why) {
-    if (!why.empty()) diagnostics.note({}, why);
-    console.show(diagnostics);
-    return kBadGraph;
-  };
-  ir::Program proved;
+  auto unit = passes::parse_unit(diagnostics.add_file(input_name(a.input), *text), diagnostics);
   std::vector<verify::Witness> witnesses;
-  const auto prove = [&](const ir::Program& program) {
-    if (program == proved) return true;
-    proved = program;
-    verify::VerifyOptions verify_options;
-    if (!witness_file.empty()) verify_options.witnesses = &witnesses;
-    if (verify::verify(program, diagnostics, verify_options)) return true;
-    if (witness_file.empty()) return false;
-    if (witnesses.empty()) {
-      diagnostics.note({}, "no schedule is needed to see that: there is no witness");
-      return false;
-    }
-    complete(program, witnesses[0]);
-    if (write_product(witness_file, print(program, witnesses[0]), error))
-      diagnostics.note({}, fmt::format("maco-run PROGRAM --device cpu --replay {} shows the first",
-                                       witness_file));
-    else
-      diagnostics.error({}, error);
-    return false;
-  };
-  const auto prove_each = [&] {
-    const auto* program = std::get_if<ir::Program>(&*unit);
-    return verify != "each" || !program || prove(*program);
-  };
-  if (!prove_each()) return stop("the Program was wrong before any pass");
-  const std::string common_flags =
-      std::holds_alternative<ir::Program>(*unit) ? "" : " " + command_line(options);
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (const auto* program = std::get_if<ir::Program>(&*unit); program && names[i] == "verify") {
-      if (!prove(*program)) return stop("");
-      continue;
-    }
-    if (!passes::apply(*passes::find_pass(names[i]), *unit, *context)) return stop("");
-    if (prove_each()) continue;
-    std::string before;
-    for (size_t j = 0; j < i; ++j) before += (j == 0 ? " --pass=" : ",") + names[j];
-    return stop(fmt::format("the Program was right before '{}': {}{}{}", names[i],
-                            "maco-opt " + input, common_flags, before));
-  }
+  if (!a.witness_file.empty()) a.options.witnesses = &witnesses;
+  passes::PassLog log;
+  const bool ok = unit && run_passes(a, *unit, diagnostics, log);
+  a.passes.output.show_times(log);
+  if (unit && !ok && log.proof_failed && !a.witness_file.empty())
+    write_witness(a, *unit, witnesses, diagnostics);
   console.show(diagnostics);
-  if (!explained.empty()) return explain(*unit, explained, console);
-  if (!write_product(output, to_text(*unit), error)) {
+  if (!ok) return kBadGraph;
+  if (!a.explained.empty()) return explain(*unit, a.explained, console);
+  if (!write_product(a.output, passes::to_text(*unit), error)) {
     console.error(error);
     return kBadUsage;
   }
-  if (common.verbose)
-    for (const auto& [name, n] : context->statistics)
-      console.detail(name + ": " + std::to_string(n));
+  for (const auto& [name, n] : log.statistics) console.detail(fmt::format("{}: {}", name, n));
   return kOk;
 }
 

@@ -11,8 +11,9 @@
 
 #include "compiler/cost/machine.h"
 #include "compiler/ops/op.h"
-#include "compiler/passes/passes.h"
+#include "compiler/passes/options.h"
 #include "tools/driver.h"
+#include "tools/pass_output.h"
 
 namespace maco::tools {
 
@@ -151,6 +152,32 @@ struct PipelineFlags {
     p.load_ahead = !no_load_ahead;
     p.fuse = !no_fuse;
     p.prune = !no_prune;
+  }
+};
+
+inline std::vector<std::string> pass_names() {
+  std::vector<std::string> names;
+  for (const passes::Pass& p : passes::registry()) names.push_back(p.name);
+  return names;
+}
+
+/// Options that show what passes do.
+struct PassFlags {
+  PassOutput output;
+
+  void add(CLI::App& app, passes::PipelineOptions& p) {
+    std::vector<std::string> names = pass_names();
+    names.emplace_back("all");
+    app.add_option("--print-after", p.print_after, "print the IR after these passes, or all")
+        ->option_text("PASS,...")
+        ->delimiter(',')
+        ->check(CLI::IsMember(names));
+    app.add_flag("--print-changed", p.print_changed,
+                 "print the IR after each pass that changed it");
+    app.add_option("--dump-dir", output.dump_dir, "write the IR after each pass into this folder")
+        ->option_text("FOLDER");
+    app.add_flag("--reparse", p.reparse, "print and parse the IR between all passes");
+    app.add_flag("--time-passes", output.time_passes, "say how long each pass took");
   }
 };
 

@@ -35,7 +35,7 @@ std::vector<ir::RoleRange> ranges_of(int64_t compute, int64_t comm) {
 }
 
 // "board 'h200' has 132", or how many of them a rank may use.
-std::string available(const Context& context) {
+std::string available(const PassContext& context) {
   if (context.available_sms == context.machine.sms)
     return fmt::format("board '{}' has {}", context.machine.board, context.machine.sms);
   return fmt::format("a rank may use {} of the {} of board '{}'", context.available_sms,
@@ -43,7 +43,7 @@ std::string available(const Context& context) {
 }
 
 bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges,
-                  const Context& context, ir::Diagnostics& d) {
+                  const PassContext& context, ir::Diagnostics& d) {
   const int before = d.errors();
   std::vector<const ir::RoleRange*> owner(static_cast<size_t>(context.available_sms), nullptr);
   for (const ir::RoleRange& r : ranges) {
@@ -90,7 +90,7 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
 
 }  // namespace
 
-bool assign_roles(ir::Graph& graph, Context& context) {
+bool assign_roles(ir::Graph& graph, PassContext& context) {
   ir::Diagnostics& d = context.diagnostics;
   const int64_t sms = context.available_sms;
   auto& roles = std::get<ir::Roles>(graph.sm_roles.value);
@@ -131,7 +131,7 @@ bool assign_roles(ir::Graph& graph, Context& context) {
   return true;
 }
 
-bool has_roles(const ir::Graph& graph, const Context& context) {
+bool has_roles(const ir::Graph& graph, const PassContext& context) {
   const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
   const auto* ranges = roles ? std::get_if<std::vector<ir::RoleRange>>(roles) : nullptr;
   ir::Diagnostics unseen;

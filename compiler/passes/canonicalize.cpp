@@ -161,7 +161,7 @@ void drop_copies(ir::Graph& graph) {
   erase_ops(graph, dead);
 }
 
-void drop_unused(ir::Graph& graph, Context& context) {
+void drop_unused(ir::Graph& graph, PassContext& context) {
   const Constraints constraints(graph);
   std::vector<bool> dead(graph.ops.size(), false);
   std::vector<bool> used(graph.tensors.size(), false);
@@ -188,7 +188,7 @@ void drop_unused(ir::Graph& graph, Context& context) {
 
 }  // namespace
 
-bool canonicalize(ir::Graph& graph, Context& context) {
+bool canonicalize(ir::Graph& graph, PassContext& context) {
   copy_lone_collectives(graph);
   separate_states(graph);
   drop_copies(graph);

@@ -54,7 +54,9 @@ bool check(const ir::Graph& graph, ir::Diagnostics& d) {
 
 }  // namespace
 
-bool check_support(ir::Graph& graph, Context& context) { return check(graph, context.diagnostics); }
+bool check_support(ir::Graph& graph, PassContext& context) {
+  return check(graph, context.diagnostics);
+}
 
 bool is_supported(const ir::Graph& graph) {
   ir::Diagnostics unseen;

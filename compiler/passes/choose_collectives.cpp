@@ -53,7 +53,7 @@ std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine
              : "twoshot";
 }
 
-void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, Context& context) {
+void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& context) {
   int64_t total = 0;
   for (size_t i = 0; i < graph.ops.size(); ++i)
     if (ops::find_op(graph.ops[i].kind)->collective)
@@ -89,7 +89,7 @@ void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, Context& context) 
 
 }  // namespace
 
-bool choose_collectives(ir::Graph& graph, Context& context) {
+bool choose_collectives(ir::Graph& graph, PassContext& context) {
   bool ok = true;
   std::vector<ir::OpId> free;
   for (size_t i = 0; i < graph.ops.size(); ++i) {

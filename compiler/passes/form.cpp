@@ -32,7 +32,7 @@ std::string passes_between(Form from, Form to) {
   return list;
 }
 
-bool run(const Pass& pass, Unit& unit, Context& context) {
+bool run(const Pass& pass, Unit& unit, PassContext& context) {
   if (auto* program = std::get_if<ir::Program>(&unit)) return pass.on_program(*program, context);
   auto& graph = std::get<ir::Graph>(unit);
   if (pass.on_graph) return pass.on_graph(graph, context);
@@ -59,7 +59,7 @@ std::string_view name(Form form) {
   return "a synced Program";
 }
 
-Form form_of(const Unit& unit, const Context& context) {
+Form form_of(const Unit& unit, const PassContext& context) {
   if (const auto* program = std::get_if<ir::Program>(&unit)) return form_of(program->stage);
   const auto& graph = std::get<ir::Graph>(unit);
   if (!is_supported(graph)) return Form::Graph;
@@ -68,7 +68,7 @@ Form form_of(const Unit& unit, const Context& context) {
   return has_roles(graph, context) ? Form::Roles : Form::Chosen;
 }
 
-bool check_form(std::string_view who, Form from, Form to, const Unit& unit, Context& context) {
+bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context) {
   ir::Diagnostics& d = context.diagnostics;
   const Form given = form_of(unit, context);
   if (given < from || given > to) {
@@ -89,7 +89,7 @@ bool check_form(std::string_view who, Form from, Form to, const Unit& unit, Cont
   return !reporter.failed();
 }
 
-bool apply(const Pass& pass, Unit& unit, Context& context) {
+bool apply(const Pass& pass, Unit& unit, PassContext& context) {
   if (!check_form(fmt::format("pass '{}'", pass.name), pass.takes_from, pass.takes_to, unit,
                   context))
     return false;

@@ -265,7 +265,7 @@ class Fuser {
 
 }  // namespace
 
-bool fuse(ir::Graph& graph, Context& context) {
+bool fuse(ir::Graph& graph, PassContext& context) {
   // Where the user says which ops run on which SMs, each op stays what it is called.
   if (roles_name_ops(graph)) return true;
   context.statistics["ops fused away"] += Fuser(graph).run();

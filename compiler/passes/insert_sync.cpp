@@ -141,7 +141,7 @@ class Inserter {
 
 }  // namespace
 
-bool insert_sync(ir::Program& program, Context& context) {
+bool insert_sync(ir::Program& program, PassContext& context) {
   Inserter inserter(program);
   inserter.run();
   program.stage = ir::Stage::Synced;

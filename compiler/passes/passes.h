@@ -15,8 +15,9 @@
 
 namespace maco::passes {
 
-struct Context {
-  Context(ir::Diagnostics& d, const cost::Machine& m) : diagnostics(d), machine(m) {}
+/// What a pass is told besides the IR, and where it reports.
+struct PassContext {
+  PassContext(ir::Diagnostics& d, const cost::Machine& m) : diagnostics(d), machine(m) {}
   ir::Diagnostics& diagnostics;
   const cost::Machine& machine;
   bool load_ahead = true;     // --no-load-ahead
@@ -46,7 +47,7 @@ enum class Form : uint8_t {
 std::string_view name(Form form);
 /// The last form whose promises hold. Of a Program, what its stage says: whether it keeps that is
 /// the verifier's.
-Form form_of(const Unit& unit, const Context& context);
+Form form_of(const Unit& unit, const PassContext& context);
 
 struct Pass {
   std::string name;
@@ -54,9 +55,9 @@ struct Pass {
   Form takes_from, takes_to;  // it takes these forms and those between them
   Form gives;                 // at least
   /// False if an error was reported. Exactly one of the three is set.
-  bool (*on_graph)(ir::Graph&, Context&) = nullptr;
-  bool (*lower)(const ir::Graph&, ir::Program&, Context&) = nullptr;
-  bool (*on_program)(ir::Program&, Context&) = nullptr;
+  bool (*on_graph)(ir::Graph&, PassContext&) = nullptr;
+  bool (*lower)(const ir::Graph&, ir::Program&, PassContext&) = nullptr;
+  bool (*on_program)(ir::Program&, PassContext&) = nullptr;
 };
 
 /// All passes, in the order of the pipeline.
@@ -66,26 +67,26 @@ const Pass* find_pass(std::string_view name);
 /// Whether `unit` is of a form between these two, and if a Program of the structure that its stage
 /// promises: ids and bounds hold, so that nobody need look again. Reports if not; `who` takes it:
 /// "pass 'tile'".
-bool check_form(std::string_view who, Form from, Form to, const Unit& unit, Context& context);
+bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context);
 
 /// Applies `pass` to `unit`; refuses what it doesn't take (check_form).
-bool apply(const Pass& pass, Unit& unit, Context& context);
+bool apply(const Pass& pass, Unit& unit, PassContext& context);
 
 // The passes, one file each, and what some leave behind (form_of).
-bool check_support(ir::Graph& graph, Context& context);
+bool check_support(ir::Graph& graph, PassContext& context);
 bool is_supported(const ir::Graph& graph);
-bool canonicalize(ir::Graph& graph, Context& context);
+bool canonicalize(ir::Graph& graph, PassContext& context);
 bool is_canonical(const ir::Graph& graph);
-bool fuse(ir::Graph& graph, Context& context);
-bool choose_collectives(ir::Graph& graph, Context& context);
+bool fuse(ir::Graph& graph, PassContext& context);
+bool choose_collectives(ir::Graph& graph, PassContext& context);
 bool has_algorithms(const ir::Graph& graph);
-bool assign_roles(ir::Graph& graph, Context& context);
-bool has_roles(const ir::Graph& graph, const Context& context);
-bool tile(const ir::Graph& graph, ir::Program& program, Context& context);
-bool plan_memory(ir::Program& program, Context& context);
-bool schedule(ir::Program& program, Context& context);
-bool insert_sync(ir::Program& program, Context& context);
-bool prune_sync(ir::Program& program, Context& context);
-bool verify(ir::Program& program, Context& context);
+bool assign_roles(ir::Graph& graph, PassContext& context);
+bool has_roles(const ir::Graph& graph, const PassContext& context);
+bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context);
+bool plan_memory(ir::Program& program, PassContext& context);
+bool schedule(ir::Program& program, PassContext& context);
+bool insert_sync(ir::Program& program, PassContext& context);
+bool prune_sync(ir::Program& program, PassContext& context);
+bool verify(ir::Program& program, PassContext& context);
 
 }  // namespace maco::passes

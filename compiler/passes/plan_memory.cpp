@@ -82,7 +82,7 @@ int64_t place_slots(ir::Program& program) {
   return bytes;
 }
 
-bool plan_memory(ir::Program& program, Context& context) {
+bool plan_memory(ir::Program& program, PassContext& context) {
   std::vector<Life> life(program.buffers.size());
   for (size_t t = 0; t < program.tasks.size(); ++t)
     for (const ir::Access& a : program.tasks[t].accesses) {

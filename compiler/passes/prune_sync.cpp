@@ -130,7 +130,7 @@ class Pruner {
 
 }  // namespace
 
-bool prune_sync(ir::Program& program, Context& context) {
+bool prune_sync(ir::Program& program, PassContext& context) {
   context.statistics["waits pruned"] = Pruner(program).run();
   int64_t waits = 0, signals = 0;
   for (const ir::Task& t : program.tasks) {

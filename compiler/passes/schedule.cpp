@@ -40,7 +40,7 @@ std::vector<int32_t> homes(const ir::Program& program, ir::Role role, const std:
 
 }  // namespace
 
-bool schedule(ir::Program& program, Context& context) {
+bool schedule(ir::Program& program, PassContext& context) {
   std::map<std::pair<ir::Role, std::string>, std::vector<int32_t>> home_of;
   std::map<std::pair<ir::Role, std::string>, size_t> turn;
   std::vector<double> free_at(static_cast<size_t>(program.ctas), 0.0);

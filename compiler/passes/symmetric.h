@@ -11,6 +11,6 @@ namespace maco::passes {
 /// (plan_memory.cpp)
 int64_t place_slots(ir::Program& program);
 /// The bytes that one op of a graph needs there, with the algorithm it has. (tile.cpp)
-int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, Context& context);
+int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context);
 
 }  // namespace maco::passes

@@ -64,7 +64,7 @@ void set_roles(const ir::Graph& graph, ir::Program& program) {
 
 // A Program with the graph's tensors and no tasks; which buffer each tensor is.
 std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& program,
-                                        const Context& context) {
+                                        const PassContext& context) {
   program = {};
   program.name = graph.name;
   program.world = graph.world;
@@ -89,7 +89,7 @@ bool is_paged(const ir::Call& call) {
 
 }  // namespace
 
-int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, Context& context) {
+int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context) {
   ir::Program program;
   const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
   ir::Diagnostics unheard;  // what is wrong is said when the op is really tiled
@@ -101,7 +101,7 @@ int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, Context& context) {
   return place_slots(program);
 }
 
-bool tile(const ir::Graph& graph, ir::Program& program, Context& context) {
+bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
   const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
   set_roles(graph, program);
 

@@ -6,7 +6,7 @@
 
 namespace maco::passes {
 
-bool verify(ir::Program& program, Context& context) {
+bool verify(ir::Program& program, PassContext& context) {
   return verify::verify(program, context.diagnostics);
 }
 

@@ -1,4 +1,5 @@
 #include "tests/fuzz/run_case.h"
+#include "compiler/api/compile.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -260,14 +261,12 @@ Prepared prepare(Case c, const Where& where) {
     auto graph = frontend::parse_dsl(diagnostics.add_file(p.c.name, p.c.text), diagnostics);
     if (graph) {
       p.graph = std::move(*graph);
-      tools::CompileOptions options;
-      options.pipeline = p.c.pipeline;
-      options.pipeline.target = where.gpus > 0 ? kGpuTarget : "cpu";
+      api::Options options = p.c.pipeline;
+      options.target = where.gpus > 0 ? kGpuTarget : "cpu";
       if (where.gpus > 0)
-        options.pipeline.sms =
-            cost::find_machine(kGpuTarget)->sms / ranks_per_gpu(p.graph.world, where);
+        options.sms = cost::find_machine(kGpuTarget)->sms / ranks_per_gpu(p.graph.world, where);
       options.reparse = true;
-      if (auto compiled = tools::compile(p.graph, options, diagnostics, {})) {
+      if (auto compiled = api::compile(p.graph, options, diagnostics)) {
         p.program = std::move(compiled->program);
         p.kernel = std::move(compiled->kernel);
       }

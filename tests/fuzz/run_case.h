@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "compiler/passes/options.h"
 #include "ir/graph.h"
 #include "ir/program.h"
 #include "runtime/cpu/compile.h"
 #include "runtime/host/session.h"
-#include "tools/driver.h"
 
 namespace maco::fuzz {
 

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "compiler/api/compile.h"
 #include "tests/examples.h"
 #include "tests/gpu/device_test.h"
 
@@ -62,7 +63,7 @@ std::string check_example(const Device& device, const Example& example,
   options.launches = 3;
   options.dims = example.dims;
   if (*example.scalar) options.scalars[example.scalar] = {5, true};
-  const tools::Compiled c =
+  const api::Compiled c =
       compile_text(device, test::example_text(device.examples + "/" + example.file), placement);
   tools::Console console;
   console.quiet = true;
@@ -80,7 +81,7 @@ std::string check_example(const Device& device, const Example& example,
 // Outputs of several launches, all of rank 0 and the last rank.
 std::vector<std::vector<std::byte>> outputs(const Device& device, const Placement& placement,
                                             bool load_ahead, uint32_t first_epoch) {
-  const tools::Compiled c = compile_text(device, kMixed, placement, load_ahead);
+  const api::Compiled c = compile_text(device, kMixed, placement, load_ahead);
   runtime::SessionOptions options;
   options.first_epoch = first_epoch;
   options.timeout_ms = 20000;

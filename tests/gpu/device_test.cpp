@@ -1,6 +1,7 @@
 // maco-device-test --device cpu|cuda [--examples DIR] [--only WORD] [--gpus N]: runs the cases, one
 // line each.
 #include "tests/gpu/device_test.h"
+#include "compiler/api/compile.h"
 
 #include <fmt/format.h>
 
@@ -38,18 +39,17 @@ void add_cases(const Device& device, std::vector<Case>& cases, int64_t world,
                      }});
 }
 
-tools::Compiled compile_text(const Device& device, const std::string& text,
-                             const Placement& placement, bool load_ahead) {
+api::Compiled compile_text(const Device& device, const std::string& text,
+                           const Placement& placement, bool load_ahead) {
   ir::Diagnostics d;
   auto graph = frontend::parse_graph(d.add_file("test", text), d);
-  tools::CompileOptions options;
-  options.pipeline.target = device.cuda ? "sm_90a" : "cpu";
-  options.pipeline.load_ahead = load_ahead;
+  api::Options options;
+  options.target = device.cuda ? "sm_90a" : "cpu";
+  options.load_ahead = load_ahead;
   if (device.cuda && placement.ranks_per_gpu > 1)
-    options.pipeline.sms =
-        cost::find_machine(options.pipeline.target)->sms / placement.ranks_per_gpu;
-  std::optional<tools::Compiled> compiled;
-  if (graph) compiled = tools::compile(*graph, options, d, tools::Console{});
+    options.sms = cost::find_machine(options.target)->sms / placement.ranks_per_gpu;
+  std::optional<api::Compiled> compiled;
+  if (graph) compiled = api::compile(*graph, options, d);
   if (!compiled) throw std::runtime_error(d.render());
   return std::move(*compiled);
 }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "compiler/api/compile.h"
 #include "runtime/host/session.h"
-#include "tools/driver.h"
 #include "tools/run_graph.h"
 
 namespace maco::gpu_test {
@@ -42,8 +42,8 @@ struct Skip {
 };
 
 /// Compiles a text (DSL) for the device; throws std::runtime_error with the diagnostics.
-tools::Compiled compile_text(const Device& device, const std::string& text,
-                             const Placement& placement, bool load_ahead = true);
+api::Compiled compile_text(const Device& device, const std::string& text,
+                           const Placement& placement, bool load_ahead = true);
 std::unique_ptr<runtime::Session> make_session(const Device& device, const std::string& kernel,
                                                const Placement& placement,
                                                runtime::SessionOptions options,

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "compiler/api/compile.h"
 #include "ir/program_text.h"
 #include "tests/gpu/device_test.h"
 
@@ -145,7 +146,7 @@ std::string check_report(const Fault& fault, const ir::Program& program, const s
 }
 
 std::string run_fault(const Device& device, const Fault& fault, const Placement& placement) {
-  const tools::Compiled good = compile_text(device, fault.graph, placement);
+  const api::Compiled good = compile_text(device, fault.graph, placement);
   ir::Diagnostics d;
   std::string text = ir::print(good.program), event;
   if (fault.kind != Kind::Page) event = drop_signal(text, fault.event);
@@ -153,7 +154,7 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
   if (!program) return d.render();
   passes::PipelineOptions pipeline;
   pipeline.target = good.program.target;
-  std::string bad_kernel = tools::emit_kernel(good.graph, *program, pipeline, d);
+  std::string bad_kernel = api::emit_kernel(good.graph, *program, pipeline, d);
   if (bad_kernel.empty()) return d.render();
   if (fault.kind == Kind::Page) drop_loader(bad_kernel);
 
@@ -193,7 +194,7 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
 // events, packets and a barrier are left in the middle. The same session goes on, with the bytes of
 // one that never failed, again and again and over epochs that wrap.
 std::string run_bad_index(const Device& device, const Placement& placement) {
-  const tools::Compiled c = compile_text(device, R"(graph ids(world = 2) {
+  const api::Compiled c = compile_text(device, R"(graph ids(world = 2) {
   input ids : i32[96]
   param table : f32[11, 1024]
   param small : f32[11, 64]
@@ -205,7 +206,7 @@ std::string run_bad_index(const Device& device, const Placement& placement) {
   output y = exp(sum)
   output z = softmax(t)
 })",
-                                         placement);
+                                       placement);
   runtime::SessionOptions options;
   options.timeout_ms = 20000;
   options.first_epoch = 0xfffffff9u;

@@ -1,9 +1,9 @@
 // Post-conditions of collectives: Programs that are right but for what they move.
+#include "compiler/api/compile.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
-#include "tools/driver.h"
 
 namespace maco::test {
 namespace {
@@ -28,9 +28,9 @@ std::string program_of(const char* text) {
   const auto graph = frontend::parse_dsl(diagnostics.add_file("g", text), diagnostics);
   INFO(diagnostics.render());
   REQUIRE(graph);
-  tools::CompileOptions options;
-  options.pipeline.target = "cpu";
-  const auto compiled = tools::compile(*graph, options, diagnostics, {});
+  api::Options options;
+  options.target = "cpu";
+  const auto compiled = api::compile(*graph, options, diagnostics);
   INFO(diagnostics.render());
   REQUIRE(compiled);
   return print(compiled->program);

@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "compiler/api/compile.h"
+#include "compiler/api/match.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/pipeline.h"
+#include "compiler/passes/unit_text.h"
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
-#include "tools/driver.h"
 
 namespace maco::test {
 namespace {
@@ -112,7 +114,7 @@ TEST_CASE("two passes in any order, from anywhere in the pipeline") {
   std::set<Form> seen;
   for (const std::string& text : kGraphs)
     for (const Unit& unit : units_of(text)) {
-      INFO(tools::to_text(unit));
+      INFO(passes::to_text(unit));
       seen.insert(form_of(unit));
       for (const passes::Pass& first : passes::registry())
         for (const passes::Pass& second : passes::registry())
@@ -151,7 +153,7 @@ TEST_CASE("a Program that says another stage than it is at") {
           ir::Diagnostics d;
           auto context = passes::make_context(changed, cpu(), d);
           const bool ok = passes::apply(pass, changed, *context);
-          INFO(pass.name << " on " << tools::to_text(changed) << d.render());
+          INFO(pass.name << " on " << passes::to_text(changed) << d.render());
           REQUIRE(ok != d.has_errors());
           if (d.render().find("as its first line says") != std::string::npos) {
             ++refused;
@@ -195,9 +197,9 @@ TEST_CASE("a Program for --program is of the graph and synced") {
   const auto units = units_of(kGraphs[3]);
   const auto said = [&](const ir::Program& program) {
     ir::Diagnostics d;
-    const bool ok = tools::check_program(graph, program, cpu(), d);
+    const bool ok = api::check_program(graph, program, cpu(), d);
     CHECK(ok != d.has_errors());
-    if (ok) CHECK(tools::emit_kernel(graph, program, cpu(), d) != "");
+    if (ok) CHECK(api::emit_kernel(graph, program, cpu(), d) != "");
     return d.render();
   };
   for (const Unit& unit : units) {

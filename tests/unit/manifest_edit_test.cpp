@@ -5,10 +5,11 @@
 #include <filesystem>
 #include <regex>
 
+#include "compiler/api/compile.h"
+#include "compiler/api/match.h"
 #include "compiler/frontend/frontend.h"
 #include "ir/manifest.h"
 #include "tests/catch.h"
-#include "tools/driver.h"
 
 namespace maco::ir {
 namespace {
@@ -33,9 +34,9 @@ std::string kernel_of(const std::string& path, const std::string& text) {
   const auto graph = frontend::parse_graph(d.add_file(path, text), d);
   INFO(d.render());
   REQUIRE(graph);
-  tools::CompileOptions options;
-  options.pipeline.target = "cpu";
-  const auto compiled = tools::compile(*graph, options, d, {});
+  api::Options options;
+  options.target = "cpu";
+  const auto compiled = api::compile(*graph, options, d);
   INFO(d.render());
   REQUIRE(compiled);
   return compiled->kernel;
@@ -79,7 +80,7 @@ Read read(const std::string& source) {
   if (!r.graph)
     r.error = d.render();
   else
-    r.error = tools::check_manifest(*r.graph, *result.manifest, d) ? "" : d.render();
+    r.error = api::check_manifest(*r.graph, *result.manifest, d) ? "" : d.render();
   r.manifest = std::move(result.manifest);
   return r;
 }
@@ -145,7 +146,7 @@ TEST_CASE("a kernel reads as it was written, and its graph says the same") {
     std::string error;
     const std::string path = entry.path().string();
     if (std::filesystem::file_size(path) < 2000)
-      graphs.emplace_back(path, tools::read_input(path, error).value_or(""));
+      graphs.emplace_back(path, api::read_file(path, error).value_or(""));
   }
   REQUIRE(graphs.size() > 3);
   for (const auto& [path, text] : graphs) {
@@ -226,7 +227,7 @@ TEST_CASE("what the graph says otherwise is named") {
     Manifest m = *r.manifest;
     change(m);
     Diagnostics d;
-    return tools::check_manifest(*r.graph, m, d) ? "" : d.render();
+    return api::check_manifest(*r.graph, m, d) ? "" : d.render();
   };
   CHECK(reason([](Manifest&) {}) == "");
   CHECK_THAT(reason([](Manifest& m) { m.world = 3; }),

@@ -1,8 +1,8 @@
 // What a run will take of the machine's memory.
+#include "compiler/api/compile.h"
 #include "compiler/frontend/frontend.h"
 #include "ir/manifest.h"
 #include "tests/catch.h"
-#include "tools/driver.h"
 #include "tools/memory.h"
 
 namespace maco::test {
@@ -20,9 +20,9 @@ TEST_CASE("what a graph needs is what its tensors take") {
           "\n scalar k in [0, 4)\n h = matmul(x, w)\n output y = softmax(h)\n}\n"),
       d);
   REQUIRE(graph);
-  tools::CompileOptions options;
-  options.pipeline.target = "cpu";
-  const auto compiled = tools::compile(*graph, options, d, {});
+  api::Options options;
+  options.target = "cpu";
+  const auto compiled = api::compile(*graph, options, d);
   REQUIRE(compiled);
   const ir::Manifest manifest = *ir::parse_manifest(compiled->kernel).manifest;
   const double x = 32 * 64 * 4, w = 64 * 256 * 2, y = 32 * 256 * 4, h = y;

@@ -1,12 +1,12 @@
 // Witnesses of the verifier's, replayed task by task on the CPU: each shows what it says.
 #include "tools/replay.h"
+#include "compiler/api/compile.h"
 
 #include "compiler/verify/verify.h"
 #include "runtime/cpu/session.h"
 #include "runtime/cpu/stand_in.h"
 #include "tests/unit/damaged_programs.h"
 #include "tests/unit/sum_program.h"
-#include "tools/driver.h"
 
 namespace maco::test {
 namespace {
@@ -202,7 +202,7 @@ TEST_CASE("every witness of damaged Programs is confirmed by their kernels") {
         ir::Diagnostics d;
         passes::PipelineOptions options;
         options.target = "cpu";
-        kernels.push_back(tools::emit_kernel(subject.graph, p, options, d));
+        kernels.push_back(api::emit_kernel(subject.graph, p, options, d));
         INFO(d.render());
         REQUIRE(!kernels.back().empty());
         cases.push_back({&subject, p, w});

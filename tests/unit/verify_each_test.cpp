@@ -1,9 +1,10 @@
 // Which pass made a Program wrong.
 #include <functional>
 
+#include "compiler/api/compile.h"
 #include "compiler/frontend/frontend.h"
 #include "tests/catch.h"
-#include "tools/driver.h"
+#include "tools/pass_output.h"
 
 namespace maco::test {
 namespace {
@@ -20,14 +21,15 @@ std::string said(bool each, const std::string& pass,
   ir::Diagnostics diagnostics;
   const auto graph = frontend::parse_graph(diagnostics.add_file("g.maco", kGraph), diagnostics);
   REQUIRE(graph);
-  tools::CompileOptions options;
-  options.input = "g.maco";
-  options.pipeline.target = "cpu";
-  options.pipeline.verify_each = each;
-  options.pipeline.after_pass = [&](const passes::Pass& now, passes::Unit& unit) {
+  api::Options options;
+  options.target = "cpu";
+  options.verify_each = each;
+  options.after_pass = [&](const passes::Pass& now, passes::Unit& unit) {
     if (now.name == pass) damage(std::get<ir::Program>(unit));
   };
-  const bool ok = tools::compile(*graph, options, diagnostics, {}).has_value();
+  passes::PassLog log;
+  const bool ok = api::compile(*graph, options, diagnostics, &log).has_value();
+  if (!ok) tools::add_notes(log, options, "g.maco", diagnostics);
   CHECK(ok == !diagnostics.has_errors());
   return diagnostics.render();
 }

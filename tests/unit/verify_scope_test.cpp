@@ -2,6 +2,7 @@
 // is emitted is what the Program says.
 #include <fmt/format.h>
 
+#include "compiler/api/compile.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/pipeline.h"
@@ -9,7 +10,6 @@
 #include "ir/program_text.h"
 #include "tests/catch.h"
 #include "tests/unit/sum_program.h"
-#include "tools/driver.h"
 
 namespace maco::test {
 namespace {
@@ -164,7 +164,7 @@ std::string emitted(Diagnostics& diagnostics, Edit edit) {
   REQUIRE(result.ok);
   auto& program = std::get<Program>(result.unit);
   edit(program);
-  return tools::emit_kernel(*graph, program, options, diagnostics);
+  return api::emit_kernel(*graph, program, options, diagnostics);
 }
 
 // Rows of the table of waits and signals whose kind is `kind`.

@@ -8,11 +8,11 @@
 #include <set>
 #include <string>
 
+#include "compiler/api/compile.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/ops/op.h"
 #include "runtime/cpu/session.h"
 #include "tests/catch.h"
-#include "tools/driver.h"
 
 namespace maco {
 namespace {
@@ -82,10 +82,10 @@ class Counter {
   Counter() {
     ir::Diagnostics diagnostics;
     const auto graph = frontend::parse_dsl(diagnostics.add_file("work.maco", kGraph), diagnostics);
-    tools::CompileOptions options;
-    options.pipeline.target = "cpu";
-    options.pipeline.fuse = false;
-    auto compiled = graph ? tools::compile(*graph, options, diagnostics, {}) : std::nullopt;
+    api::Options options;
+    options.target = "cpu";
+    options.fuse = false;
+    auto compiled = graph ? api::compile(*graph, options, diagnostics) : std::nullopt;
     INFO(diagnostics.render());
     REQUIRE(compiled);
     program_ = compiled->program;

@@ -1,0 +1,130 @@
+#include "compiler/api/compile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "compiler/api/command_line.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/frontend/frontend.h"
+#include "compiler/passes/pipeline.h"
+#include "compiler/passes/unit_text.h"
+#include "ir/program_text.h"
+
+namespace maco::api {
+
+namespace {
+
+// compute_90a for sm_90a: PTX serves later machines too.
+std::string ptx_architecture(const std::string& target) {
+  return "compute_" + target.substr(target.find('_') + 1);
+}
+
+std::string manifest_lines(const std::string& kernel) {
+  size_t end = 0;
+  while (kernel.compare(end, 8, "//@maco ") == 0) end = kernel.find('\n', end) + 1;
+  return kernel.substr(0, end);
+}
+
+// The graph as passes leave it, in front of the Program.
+Made make_graph(ir::Graph graph, Options options, ir::Diagnostics& diagnostics,
+                passes::PassLog* log) {
+  options.stop_after = "assign-roles";
+  auto result = passes::run_pipeline(std::move(graph), options, diagnostics);
+  if (log) *log = std::move(result.log);
+  Made made;
+  made.ok = result.ok;
+  if (made.ok) made.bytes = passes::to_text(result.unit);
+  return made;
+}
+
+}  // namespace
+
+std::optional<std::string> read_file(const std::string& path, std::string& error) {
+  std::error_code code;
+  if (std::filesystem::is_directory(path, code)) {
+    error = fmt::format("can't read '{}': it is a directory", path);
+    return std::nullopt;
+  }
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    error = fmt::format("can't read '{}': {}", path, std::strerror(errno));
+    return std::nullopt;
+  }
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+std::optional<ir::Graph> read_graph(std::string name, std::string text,
+                                    ir::Diagnostics& diagnostics) {
+  return frontend::parse_graph(diagnostics.add_file(std::move(name), std::move(text)), diagnostics);
+}
+
+std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const Options& options,
+                        ir::Diagnostics& diagnostics) {
+  codegen::Options code;
+  code.load_ahead = options.load_ahead;
+  code.command_line = command_line(options);
+  return codegen::emit(graph, frontend::print_dsl(graph), program, code, diagnostics);
+}
+
+std::optional<Compiled> compile(ir::Graph graph, const Options& options,
+                                ir::Diagnostics& diagnostics, passes::PassLog* log) {
+  Options all = options;
+  all.stop_after.clear();
+  auto result = passes::run_pipeline(graph, all, diagnostics);
+  if (log) *log = result.log;
+  if (!result.ok) return std::nullopt;
+  Compiled c;
+  c.graph = std::move(graph);
+  c.program = std::get<ir::Program>(std::move(result.unit));
+  c.statistics = std::move(result.log.statistics);
+  c.kernel = emit_kernel(c.graph, c.program, options, diagnostics);
+  if (c.kernel.empty()) return std::nullopt;
+  return c;
+}
+
+const std::vector<std::string>& product_names() {
+  static const std::vector<std::string> names = {"dsl",  "json",     "graph", "program",
+                                                 "cuda", "manifest", "ptx",   "cubin"};
+  return names;
+}
+
+std::optional<Product> find_product(std::string_view name) {
+  const auto& names = product_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Product>(found - names.begin());
+}
+
+Made make(Product product, ir::Graph graph, const Options& options, const CudaCompiler& cuda,
+          ir::Diagnostics& diagnostics, passes::PassLog* log) {
+  Made made;
+  made.ok = true;
+  if (product == Product::Dsl || product == Product::Json) {
+    made.bytes = product == Product::Dsl ? frontend::print_dsl(graph) : frontend::print_json(graph);
+    return made;
+  }
+  if (product == Product::Graph) return make_graph(std::move(graph), options, diagnostics, log);
+  made.compiled = compile(std::move(graph), options, diagnostics, log);
+  made.ok = made.compiled.has_value();
+  if (!made.ok) return made;
+  switch (product) {
+    case Product::Program: made.bytes = ir::print(made.compiled->program); break;
+    case Product::Manifest: made.bytes = manifest_lines(made.compiled->kernel); break;
+    case Product::Ptx:
+    case Product::Cubin:
+      made.ok = cuda(made.compiled->kernel,
+                     product == Product::Ptx ? ptx_architecture(options.target) : options.target,
+                     made.bytes, made.cuda_error);
+      break;
+    default: made.bytes = made.compiled->kernel; break;
+  }
+  return made;
+}
+
+}  // namespace maco::api

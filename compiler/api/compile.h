@@ -1,0 +1,65 @@
+// Graphs in, kernels out.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "compiler/passes/manager.h"
+#include "ir/diagnostics.h"
+#include "ir/graph.h"
+#include "ir/program.h"
+
+namespace maco::api {
+
+using Options = passes::PipelineOptions;
+
+/// The whole of a file. Nothing if it can't be read (`error` says why).
+std::optional<std::string> read_file(const std::string& path, std::string& error);
+
+/// A graph from its text, JSON or DSL; `name` is what diagnostics call it. Nothing, having
+/// reported, if something is wrong with it.
+std::optional<ir::Graph> read_graph(std::string name, std::string text,
+                                    ir::Diagnostics& diagnostics);
+
+struct Compiled {
+  ir::Graph graph;      // as it was given, inferred
+  ir::Program program;  // synced and proved
+  std::string kernel;   // kernel.cu
+  std::map<std::string, int64_t> statistics;
+};
+
+/// Compiles a graph, whoever made it. Nothing, having reported, if something is wrong with it or
+/// it can't be compiled. `log` also tells of a compilation that failed.
+std::optional<Compiled> compile(ir::Graph graph, const Options& options,
+                                ir::Diagnostics& diagnostics, passes::PassLog* log = nullptr);
+
+/// kernel.cu of a synced Program, "" if an error was reported. The Program is taken as it is: run
+/// the verifier first.
+std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const Options& options,
+                        ir::Diagnostics& diagnostics);
+
+/// What a graph can be made into.
+enum class Product : uint8_t { Dsl, Json, Graph, Program, Cuda, Manifest, Ptx, Cubin };
+/// "dsl", "json", ...: their names, in that order.
+const std::vector<std::string>& product_names();
+std::optional<Product> find_product(std::string_view name);
+
+/// Compiles CUDA source for an architecture: "sm_90a" gives its cubin, "compute_90a" PTX. False,
+/// with the reason in `error`, if it can't.
+using CudaCompiler = std::function<bool(const std::string& source, const std::string& architecture,
+                                        std::string& image, std::string& error)>;
+
+/// One product of a graph.
+struct Made {
+  std::string bytes;
+  std::optional<Compiled> compiled;  // where the graph had to be compiled for it
+  std::string cuda_error;            // what the CudaCompiler said; the graph is right
+  bool ok = false;
+};
+/// Makes it with as little work as it takes. `cuda` is needed for PTX and cubins only.
+Made make(Product product, ir::Graph graph, const Options& options, const CudaCompiler& cuda,
+          ir::Diagnostics& diagnostics, passes::PassLog* log = nullptr);
+
+}  // namespace maco::api

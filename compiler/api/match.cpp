@@ -1,0 +1,100 @@
+#include "compiler/api/match.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/device_sources.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::api {
+
+namespace {
+
+// A tensor of the caller's, as a Program or a kernel knows it.
+struct Bound {
+  std::string tensor;
+  std::string_view kind;
+  ir::DType dtype;
+  int64_t elements;
+};
+
+// Whether a Program or a kernel (`what`) is for as many ranks and over the same tensors of the
+// caller's as the graph.
+void check_bound(const ir::Graph& graph, const char* what, int64_t world,
+                 const std::vector<Bound>& list, ir::Diagnostics& diagnostics) {
+  const auto wrong = [&]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
+    diagnostics.error(
+        {}, fmt::format("the {} {}", what, fmt::format(text, std::forward<Args>(args)...)));
+  };
+  if (world != graph.world) wrong("is for {} ranks, but the graph for {}", world, graph.world);
+  std::set<std::string> missing;
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind != ir::TensorKind::Temp && t.kind != ir::TensorKind::Scalar) missing.insert(t.name);
+  for (const Bound& b : list) {
+    if (missing.erase(b.tensor) == 0) {
+      wrong("has a tensor '{}' that the graph has not, or has it twice", b.tensor);
+      continue;
+    }
+    const ir::Tensor& t = graph[*graph.find_tensor(b.tensor)];
+    const int64_t elements = ir::max_elements(graph, t.shape);
+    if (b.kind != ir::name(t.kind) || b.dtype != t.dtype || b.elements != elements)
+      wrong("takes '{}' as {} of {} {}, but in the graph it is {} of {} {}", b.tensor, b.kind,
+            b.elements, ir::name(b.dtype), ir::name(t.kind), elements, ir::name(t.dtype));
+  }
+  for (const std::string& name : missing) wrong("has not the graph's '{}'", name);
+}
+
+}  // namespace
+
+bool check_program(const ir::Graph& graph, const ir::Program& program,
+                   const passes::PipelineOptions& options, ir::Diagnostics& diagnostics) {
+  const int before = diagnostics.errors();
+  const passes::Unit unit = program;
+  auto context = passes::make_context(unit, options, diagnostics);
+  if (!context ||
+      !passes::check_form("a kernel", passes::Form::Synced, passes::Form::Synced, unit, *context))
+    return false;
+  std::vector<Bound> bound;
+  for (const ir::Buffer& b : program.buffers)
+    if (b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot)
+      bound.push_back({b.tensor, ir::name(b.kind), b.dtype, b.max_elements()});
+  check_bound(graph, "Program", program.world, bound, diagnostics);
+  for (const ir::Value& v : program.values)
+    for (const std::string& name : v.expr.vars())
+      if (!graph.range_of(name))
+        diagnostics.error(
+            {}, fmt::format("value '{}' names '{}', which is no dim or scalar of the graph",
+                            v.expr.str(), name));
+  for (const ir::Call& c : program.calls)
+    if (!codegen::has_device_function(c.function))
+      diagnostics.error(
+          {}, fmt::format("'{}' calls '{}', which is no device function", c.op, c.function));
+  return diagnostics.errors() == before;
+}
+
+bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest,
+                    ir::Diagnostics& diagnostics) {
+  const int before = diagnostics.errors();
+  std::vector<Bound> bound;
+  for (const ir::ManifestTensor& t : manifest.tensors)
+    bound.push_back({t.name, t.kind, t.dtype, t.max_elements});
+  check_bound(graph, "kernel", manifest.world, bound, diagnostics);
+  std::vector<ir::ManifestRange> dims, scalars;
+  for (const ir::Dim& d : graph.dims) dims.push_back({d.name, d.min, d.max});
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind == ir::TensorKind::Scalar) scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
+  if (manifest.dims != dims) diagnostics.error({}, "the kernel's dims are not those of the graph");
+  if (manifest.scalars != scalars)
+    diagnostics.error({}, "the kernel's scalars are not those of the graph");
+  for (const ir::ManifestTensor& t : manifest.tensors)
+    if (const auto id = graph.find_tensor(t.name); id && graph[*id].shape != t.shape)
+      diagnostics.error(
+          {}, fmt::format("the kernel's '{}' has another shape than the graph's", t.name));
+  return diagnostics.errors() == before;
+}
+
+}  // namespace maco::api

@@ -1,0 +1,51 @@
+#include "compiler/api/report.h"
+
+#include <fmt/format.h>
+
+namespace maco::api {
+
+std::string report(const Compiled& c) {
+  const ir::Program& p = c.program;
+  std::string s = fmt::format("{}: {} rank{}, target {}, board {}, {} CTAs a rank\n\n", p.name,
+                              p.world, p.world == 1 ? "" : "s", p.target, p.board, p.ctas);
+  s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", "role", "SMs", "count", "tasks",
+                   "kinds of ops");
+  std::map<int32_t, int64_t> tasks_on;
+  for (const ir::Task& t : p.tasks) tasks_on[t.sm]++;
+  for (const ir::RoleSpan& r : p.roles) {
+    int64_t n = 0;
+    for (int32_t sm = r.begin; sm < r.end; ++sm) n += tasks_on.count(sm) ? tasks_on[sm] : 0;
+    std::string kinds = r.ops.empty() ? "any" : "";
+    for (const std::string& k : r.ops) kinds += (kinds.empty() ? "" : ", ") + k;
+    s += fmt::format("{:<12} {:>9} {:>6} {:>8}  {}\n", ir::name(r.role),
+                     fmt::format("{}..{}", r.begin, r.end - 1), r.end - r.begin, n, kinds);
+  }
+  std::map<std::string, std::pair<int64_t, int64_t>> kinds;
+  std::map<std::string, std::string> function_of;
+  for (const ir::Call& call : p.calls) kinds[call.op_kind + " " + call.function].first++;
+  for (const ir::Task& t : p.tasks) kinds[p[t.call].op_kind + " " + p[t.call].function].second++;
+  s += fmt::format("\n{:<16} {:<18} {:>6} {:>8}\n", "op", "device function", "calls", "tasks");
+  for (const auto& [key, n] : kinds) {
+    const size_t blank = key.find(' ');
+    s += fmt::format("{:<16} {:<18} {:>6} {:>8}\n", key.substr(0, blank), key.substr(blank + 1),
+                     n.first, n.second);
+  }
+  const auto stat = [&](const char* name) {
+    auto it = c.statistics.find(name);
+    return it == c.statistics.end() ? int64_t{0} : it->second;
+  };
+  int64_t caller = 0;
+  for (const ir::Buffer& b : p.buffers)
+    if (b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot) caller += b.bytes();
+  s += fmt::format("\nwaits          {:>12} inserted, {} pruned, {} left\n", stat("waits inserted"),
+                   stat("waits pruned"), stat("waits"));
+  s += fmt::format("signals        {:>12} for {} events\n", stat("signals"), stat("events"));
+  s += fmt::format("caller memory  {:>12} bytes a rank\n", caller);
+  s += fmt::format("temporaries    {:>12} bytes a rank ({} without reuse)\n", p.arena_bytes,
+                   stat("arena bytes without reuse"));
+  s += fmt::format("symmetric      {:>12} bytes a rank\n", p.symmetric_bytes);
+  s += fmt::format("kernel.cu      {:>12} bytes\n", c.kernel.size());
+  return s;
+}
+
+}  // namespace maco::api

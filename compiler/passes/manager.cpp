@@ -1,0 +1,114 @@
+#include "compiler/passes/manager.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "compiler/passes/unit_text.h"
+#include "compiler/verify/verify.h"
+#include "ir/check.h"
+
+namespace maco::passes {
+
+namespace {
+
+/// Does `work`, and adds its time to the log.
+template <class Work>
+bool timed(PassLog& log, std::string what, Work work) {
+  const auto begin = std::chrono::steady_clock::now();
+  const bool ok = work();
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  log.seconds.emplace_back(std::move(what), time.count());
+  return ok;
+}
+
+/// The unit as its text says, so that what a text can't hold can't pass between passes.
+void reparse(Unit& unit, const std::string& pass) {
+  ir::Diagnostics d;
+  auto read = parse_unit(d.add_file("after " + pass, to_text(unit)), d);
+  MACO_CHECK(read, "text after " + pass + " can't be read back:\n" + d.render());
+  MACO_CHECK(*read == unit, "text after " + pass + " loses something");
+  unit = std::move(*read);
+}
+
+}  // namespace
+
+PassManager::PassManager(std::optional<PassContext> context, const PipelineOptions& options,
+                         ir::Diagnostics& diagnostics)
+    : options_(options),
+      diagnostics_(diagnostics),
+      context_(std::move(context)),
+      failed_(!context_) {}
+
+Unit PassManager::run(std::string_view name, Unit unit) {
+  if (stopped()) return unit;
+  if (options_.print_changed && !text_) text_ = to_text(unit);
+  const Pass* pass = find_pass(name);
+  MACO_CHECK(pass, std::string(name));
+  failed_ = !timed(log_, pass->name, [&] {
+    const auto* program = std::get_if<ir::Program>(&unit);
+    return program && name == "verify" ? prove(*program) : apply(*pass, unit, *context_);
+  });
+  log_.statistics = context_->statistics;
+  if (failed_) return unit;
+  if (options_.after_pass) options_.after_pass(*pass, unit);
+  show(*pass, unit);
+  const auto* program = std::get_if<ir::Program>(&unit);
+  if (options_.verify_each && program && *program != proved_) {
+    failed_ = !timed(log_, fmt::format("verify after {}", name), [&] { return prove(*program); });
+    if (failed_) {
+      log_.broken_by = name;
+      return unit;
+    }
+  }
+  log_.right_after = name;
+  ended_ = options_.stop_after == name;
+  return unit;
+}
+
+ir::Graph PassManager::run(std::string_view pass, ir::Graph graph) {
+  Unit unit = run(pass, Unit(std::move(graph)));
+  MACO_CHECK(std::holds_alternative<ir::Graph>(unit), std::string(pass) + " lowers");
+  return std::get<ir::Graph>(std::move(unit));
+}
+
+ir::Program PassManager::run(std::string_view pass, ir::Program program) {
+  return std::get<ir::Program>(run(pass, Unit(std::move(program))));
+}
+
+ir::Program PassManager::lower(std::string_view pass, ir::Graph graph) {
+  Unit unit = run(pass, Unit(std::move(graph)));
+  auto* program = std::get_if<ir::Program>(&unit);
+  MACO_CHECK(program || stopped(), std::string(pass) + " does not lower");
+  return program ? std::move(*program) : ir::Program();
+}
+
+bool PassManager::prove(const ir::Program& program) {
+  if (program == proved_) return true;
+  verify::VerifyOptions options;
+  options.witnesses = options_.witnesses;
+  if (!verify::verify(program, diagnostics_, options)) {
+    failed_ = log_.proof_failed = true;
+    return false;
+  }
+  if (options_.verify_each) proved_ = program;
+  return true;
+}
+
+void PassManager::show(const Pass& pass, Unit& unit) {
+  if (options_.reparse) reparse(unit, pass.name);
+  const int number = number_++;
+  const bool named =
+      std::any_of(options_.print_after.begin(), options_.print_after.end(),
+                  [&](const std::string& name) { return name == "all" || name == pass.name; });
+  if (!named && !options_.print_changed && !options_.dump) return;
+  const char* kind = std::holds_alternative<ir::Graph>(unit) ? "maco" : "program";
+  const Dump dump{pass.name, fmt::format("{:02}-{}.{}", number, pass.name, kind), to_text(unit)};
+  if (options_.print && (named || (options_.print_changed && dump.text != text_)))
+    options_.print(dump);
+  if (options_.dump) options_.dump(dump);
+  text_ = dump.text;
+}
+
+}  // namespace maco::passes

@@ -1,0 +1,68 @@
+// Runs passes. macoc, maco-opt, maco-run, the library and the tests all run them here, so that a
+// pass is checked, dumped, timed and proved the same way whoever runs it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/options.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+/// What is known of the passes that ran.
+struct PassLog {
+  std::vector<std::pair<std::string, double>> seconds;  // by pass, in order; proofs apart
+  std::map<std::string, int64_t> statistics;
+  /// The pass after which a proof failed (verify_each); empty if none did.
+  std::string broken_by;
+  std::string right_after;    // the last pass after which nothing was wrong
+  bool proof_failed = false;  // whichever
+};
+
+/// Runs one pass after another on a graph or Program that is handed through. After an error, or
+/// behind the pass that `stop_after` names, it runs nothing more and returns what it is given, so
+/// that a pipeline needs no conditions.
+class PassManager {
+ public:
+  /// `options` and `diagnostics` have to outlive it. Stopped from the start, with an error, if
+  /// `context` (make_context) is none.
+  PassManager(std::optional<PassContext> context, const PipelineOptions& options,
+              ir::Diagnostics& diagnostics);
+
+  /// Runs the pass of this name on what it takes, and proves the result if verify_each asks for it.
+  /// On a graph: not the one that lowers.
+  ir::Graph run(std::string_view pass, ir::Graph graph);
+  ir::Program run(std::string_view pass, ir::Program program);
+  Unit run(std::string_view pass, Unit unit);
+  /// Runs a pass that makes a Program of a graph; an empty one if stopped.
+  ir::Program lower(std::string_view pass, ir::Graph graph);
+  /// Proves a Program as it stands, as the pass `verify` does. With verify_each not again if it is
+  /// the one that was proved last.
+  bool prove(const ir::Program& program);
+
+  /// No error so far.
+  bool ok() const { return !failed_; }
+  /// Nothing more is run.
+  bool stopped() const { return failed_ || ended_; }
+  const PassLog& log() const { return log_; }
+
+ private:
+  /// After a pass: the dumps that were asked for.
+  void show(const Pass& pass, Unit& unit);
+
+  const PipelineOptions& options_;
+  ir::Diagnostics& diagnostics_;
+  std::optional<PassContext> context_;
+  PassLog log_;
+  std::optional<std::string> text_;  // what the last pass left, where changes are asked for
+  int number_ = 0;                   // of passes that ran
+  std::optional<ir::Program> proved_;
+  bool failed_ = false, ended_ = false;
+};
+
+}  // namespace maco::passes

@@ -1,0 +1,56 @@
+// How a graph is compiled, and what is shown and checked on the way.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "compiler/passes/passes.h"
+
+namespace maco::verify {
+struct Witness;
+}
+
+namespace maco::passes {
+
+/// What stands after a pass, as text.
+struct Dump {
+  std::string pass;
+  std::string file;  // its name among the dumps of a run: "05-tile.program"
+  std::string text;
+};
+
+struct PipelineOptions {
+  // What shapes the kernel.
+  std::string target = "sm_90a";  // names of cost/machine.h
+  std::string board;              // empty: the target's default
+  int64_t sms = 0;                // SMs that one rank may use; 0: all of the board's
+  bool load_ahead = true;
+  bool fuse = true;   // --no-fuse
+  bool prune = true;  // --no-prune
+
+  // What is shown and checked on the way.
+  std::string stop_after;    // name of the last pass to run; empty: all
+  bool verify_each = false;  // prove the Program after each pass that changed it
+  bool reparse = false;      // print and parse the IR between all passes
+  /// Names of passes, or "all", after which `print` gets the text.
+  std::vector<std::string> print_after;
+  bool print_changed = false;  // and after each pass that changed it
+  std::function<void(const Dump&)> print{};
+  std::function<void(const Dump&)> dump{};  // gets the text after every pass
+  /// Called after each pass that succeeded; may replace the unit by an equal one.
+  std::function<void(const Pass&, Unit&)> after_pass{};
+  /// Gets what the proofs say of how a fault comes about.
+  std::vector<verify::Witness>* witnesses = nullptr;
+};
+
+/// What the passes are told of the machine and by `options`. Nothing, having reported, if there is
+/// no such machine or a rank is to use more SMs than it has.
+std::optional<PassContext> make_context(const PipelineOptions& options,
+                                        ir::Diagnostics& diagnostics);
+/// The same for a graph or a Program, which has its own target and board.
+std::optional<PassContext> make_context(const Unit& unit, const PipelineOptions& options,
+                                        ir::Diagnostics& diagnostics);
+
+}  // namespace maco::passes

@@ -1,0 +1,32 @@
+#include "compiler/passes/unit_text.h"
+
+#include "compiler/frontend/frontend.h"
+#include "ir/program_text.h"
+
+namespace maco::passes {
+
+std::string to_text(const Unit& unit) {
+  if (const auto* graph = std::get_if<ir::Graph>(&unit)) return frontend::print_dsl(*graph);
+  return ir::print(std::get<ir::Program>(unit));
+}
+
+std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics) {
+  const std::string& text = diagnostics.file_text(file);
+  if (ir::is_program_text(text)) {
+    auto program = ir::parse_program(file, diagnostics);
+    if (!program) return std::nullopt;
+    return Unit(std::move(*program));
+  }
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool json = first != std::string::npos && text[first] == '{';
+  const auto raw = json ? frontend::parse_json_raw(file, diagnostics)
+                        : frontend::parse_dsl_raw(file, diagnostics);
+  if (!raw) return std::nullopt;
+  frontend::BuildOptions options;
+  options.open_outputs = options.internal_ops = true;
+  auto graph = frontend::build(*raw, options, diagnostics);
+  if (!graph) return std::nullopt;
+  return Unit(std::move(*graph));
+}
+
+}  // namespace maco::passes

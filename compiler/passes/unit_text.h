@@ -1,0 +1,16 @@
+// The text of what stands between two passes, and back.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+std::string to_text(const Unit& unit);
+/// What the text of `file` says: a Program if it begins with that word, else a graph, which may
+/// have what only passes make. Nothing, having reported, if there is an error.
+std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics);
+
+}  // namespace maco::passes

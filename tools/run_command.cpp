@@ -1,0 +1,265 @@
+#include "tools/run_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "compiler/api/command_line.h"
+#include "compiler/api/match.h"
+#include "compiler/cost/machine.h"
+#include "compiler/verify/explain.h"
+#include "compiler/verify/precedence.h"
+#include "compiler/verify/witness.h"
+#include "ir/check.h"
+#include "ir/manifest.h"
+#include "ir/program_text.h"
+#include "runtime/cpu/session.h"
+#include "runtime/cpu/stand_in.h"
+#include "runtime/host/cuda_session.h"
+#include "tools/memory.h"
+#include "tools/replay.h"
+
+namespace maco::tools {
+namespace {
+
+bool names_sms(const ir::Graph& graph) {
+  const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
+  return !roles || !std::holds_alternative<ir::RoleAuto>(*roles);
+}
+
+std::optional<verify::Witness> read_witness(const std::string& path, const ir::Program& program,
+                                            const Console& console, int& status) {
+  std::string error;
+  const auto text = read_input(path, error);
+  if (!text) {
+    console.error(error);
+    status = kBadUsage;
+    return std::nullopt;
+  }
+  ir::Diagnostics diagnostics;
+  std::optional<verify::Witness> witness;
+  if (verify::check_explainable(program, diagnostics))
+    witness = verify::parse_witness(diagnostics.add_file(path, *text), program, diagnostics);
+  console.show(diagnostics);
+  status = kBadGraph;
+  return witness;
+}
+
+int show(const ReplaySubject& subject, const verify::Witness& witness, const Console& console) {
+  const ReplayResult result = replay(subject, witness);
+  if (!result.error.empty()) {
+    console.error(result.error);
+    return kBadUsage;
+  }
+  std::fputs(result.story.c_str(), stdout);
+  std::fputs(result.confirmed ? "confirmed\n" : "not confirmed\n", stdout);
+  if (result.confirmed) return kOk;
+  if (result.polled) {
+    console.error(
+        "the device function polls the packets that it reads, whatever the Program's waits say; "
+        "the Program without its graph shows it");
+    return kCheckFailed;
+  }
+  console.error(
+      "the run doesn't show what the witness says: unless the witness was edited, this is a bug in "
+      "MACO's verifier");
+  return kCheckFailed;
+}
+
+// A Program without its graph: nobody knows what its tasks compute.
+int replay_program(const std::string& path, const std::string& text,
+                   const std::string& witness_file, const Console& console) {
+  ir::Diagnostics diagnostics;
+  const auto program = ir::parse_program(diagnostics.add_file(path, text), diagnostics);
+  if (!program) {
+    console.show(diagnostics);
+    return kBadGraph;
+  }
+  int status = kOk;
+  const auto witness = read_witness(witness_file, *program, console, status);
+  if (!witness) return status;
+  console.say(
+      "warning: the Program is run as it is, unverified, and by stand-ins: tasks write a digest of "
+      "what they read");
+  std::vector<bool> skip;
+  const verify::Precedence order(*program);
+  if (witness->small_dims)
+    for (uint32_t t = 0; t < program->tasks.size(); ++t) skip.push_back(order.may_skip(t));
+  const auto run = runtime::make_stand_in(*program, std::move(skip));
+  return show({*program, *run, {}}, *witness, console);
+}
+
+// The kernel itself, with values of --scalar, --dim and --seed.
+int replay_kernel(const ir::Graph& graph, const ir::Program& program, runtime::CpuSession& session,
+                  const verify::Witness& witness, const RunOptions& options,
+                  const Console& console) {
+  runtime::LaunchValues values;
+  for (const ir::Dim& d : graph.dims) values[d.name] = witness.small_dims ? d.min : d.max;
+  for (const auto& [name, n] : options.dims) values[name] = n;
+  for (const auto& [name, scalar] : options.scalars) values[name] = scalar.value;
+  runtime::Status written;
+  const auto write = [&](int rank, int launch) {
+    if (auto status = write_tensors(graph, session, values, options.seed, rank, launch); !status)
+      written = status;
+  };
+  console.say("warning: the Program is run as it is, unverified");
+  const int status = show({program, session, values, write}, witness, console);
+  if (written) return status;
+  console.error(written.message);
+  return kRunFailed;
+}
+
+/// A graph, its kernel, and the Program behind it where that is needed.
+struct Subject {
+  ir::Graph graph;
+  std::string kernel;
+  std::optional<ir::Program> program;
+};
+
+class Command {
+ public:
+  Command(RunCommand command, const Console& console) : c_(std::move(command)), console_(console) {}
+
+  int run() {
+    std::string error;
+    auto text = read_input(c_.input, error);
+    if (!text) return fail(kBadUsage, error);
+    if (ir::is_program_text(*text)) {
+      if (!c_.witness_file.empty())
+        return replay_program(c_.input, *text, c_.witness_file, console_);
+      return fail(kBadUsage, fmt::format("'{}' is a Program: run its graph with --program {}, or "
+                                         "show a witness of it with --replay WITNESS",
+                                         c_.input, c_.input));
+    }
+    Subject subject;
+    const bool is_kernel =
+        text->rfind("//@maco ", 0) == 0 || text->find("\n//@maco ") != std::string::npos;
+    if (const int status = is_kernel ? take_kernel(std::move(*text), subject)
+                                     : read_graph(std::move(*text), subject);
+        status != kOk)
+      return status;
+    if (!check_arguments(subject.graph, c_.run, console_)) return kBadUsage;
+    if (const int status = compile(subject); status != kOk) return status;
+    return launch(subject);
+  }
+
+ private:
+  int fail(int status, const std::string& message) const {
+    console_.error(message);
+    return status;
+  }
+  int bad_graph() const {
+    console_.show(diagnostics_);
+    return kBadGraph;
+  }
+
+  /// A kernel of macoc's: everything needed is in it.
+  int take_kernel(std::string text, Subject& subject) {
+    auto [manifest, error, edited] = ir::parse_manifest(text);
+    if (!manifest) return fail(kBadGraph, c_.input + ": " + error);
+    if (!c_.for_graphs.empty())
+      return fail(kBadUsage, fmt::format("'{}' is compiled already: {} is for graphs", c_.input,
+                                         c_.for_graphs));
+    if (edited) console_.say("warning: " + c_.input + " was edited after macoc wrote it");
+    auto graph = api::read_graph(c_.input + " (its graph)", manifest->graph, diagnostics_);
+    if (!graph || !api::check_manifest(*graph, *manifest, diagnostics_)) return bad_graph();
+    // For the regions of --check-access, and what a witness shows: as macoc compiled it.
+    if (!api::read_command_line(manifest->options, c_.compile))
+      return fail(kBadGraph, fmt::format("{}: its manifest says that it was compiled with '{}', "
+                                         "which this version doesn't know",
+                                         c_.input, manifest->options));
+    subject.graph = std::move(*graph);
+    subject.kernel = std::move(text);
+    return kOk;
+  }
+
+  int read_graph(std::string text, Subject& subject) {
+    auto graph = api::read_graph(input_name(c_.input), std::move(text), diagnostics_);
+    if (!graph) return bad_graph();
+    // The CPU has SMs of its own, unless the graph speaks of those of a GPU.
+    if (c_.device == "cpu" && !c_.machine_given && !names_sms(*graph)) c_.compile.target = "cpu";
+    subject.graph = std::move(*graph);
+    return kOk;
+  }
+
+  /// The SMs of a GPU, divided among the ranks that share it.
+  int share_sms() {
+    const int ranks = c_.session.ranks_per_gpu;
+    if (ranks <= 1) return kOk;
+    const cost::Machine& machine = *cost::find_machine(c_.compile.target, c_.compile.board);
+    int64_t& sms = c_.compile.sms;
+    if (ranks > machine.sms || sms > machine.sms / ranks)
+      return fail(kBadUsage,
+                  sms == 0 ? fmt::format("{} ranks share a GPU, but board '{}' has {} SMs", ranks,
+                                         machine.board, machine.sms)
+                           : fmt::format("{} ranks of {} SMs share a GPU, but board '{}' has {}",
+                                         ranks, sms, machine.board, machine.sms));
+    if (sms == 0) sms = machine.sms / ranks;
+    return kOk;
+  }
+
+  /// The kernel, unless it is there already, and the Program if it is asked for.
+  int compile(Subject& subject) {
+    if (!subject.kernel.empty() && !c_.session.check_access && c_.witness_file.empty()) return kOk;
+    if (!cost::find_machine(c_.compile.target, c_.compile.board, diagnostics_)) return bad_graph();
+    if (const int status = share_sms(); status != kOk) return status;
+    if (!c_.program_file.empty()) {
+      std::string error;
+      const auto text = read_input(c_.program_file, error);
+      if (!text) return fail(kBadUsage, error);
+      const int32_t file = diagnostics_.add_file(c_.program_file, *text);
+      subject.program = ir::parse_program(file, diagnostics_);
+      if (subject.program &&
+          api::check_program(subject.graph, *subject.program, c_.compile, diagnostics_))
+        subject.kernel =
+            api::emit_kernel(subject.graph, *subject.program, c_.compile, diagnostics_);
+    } else if (auto compiled = api::compile(subject.graph, c_.compile, diagnostics_)) {
+      subject.program = std::move(compiled->program);
+      if (subject.kernel.empty()) subject.kernel = std::move(compiled->kernel);
+    }
+    console_.show(diagnostics_);
+    return subject.program && !subject.kernel.empty() ? kOk : kBadGraph;
+  }
+
+  int launch(const Subject& subject) {
+    std::optional<verify::Witness> witness;
+    if (!c_.witness_file.empty()) {
+      int status = kOk;
+      witness = read_witness(c_.witness_file, *subject.program, console_, status);
+      if (!witness) return status;
+    }
+    const bool cpu = c_.device == "cpu";
+    const auto manifest = ir::parse_manifest(subject.kernel).manifest;
+    MACO_CHECK(manifest, "a kernel without its manifest");
+    if (const std::string why =
+            why_too_large(memory_need(subject.graph, *manifest, cpu, c_.run.check, c_.run.dims),
+                          available_memory());
+        !why.empty())
+      return fail(kRunFailed, why);
+    runtime::Status status;
+    std::unique_ptr<runtime::Session> session;
+    if (cpu) {
+      auto on_cpu = runtime::make_cpu_session(subject.kernel, c_.session, status);
+      if (on_cpu && c_.session.check_access) status = on_cpu->set_regions(*subject.program);
+      if (on_cpu && witness)
+        return replay_kernel(subject.graph, *subject.program, *on_cpu, *witness, c_.run, console_);
+      session = std::move(on_cpu);
+    } else {
+      session = runtime::make_cuda_session(subject.kernel, c_.session, status);
+    }
+    if (!session || !status) return fail(kRunFailed, status.message);
+    return run_graph(subject.graph, *session, c_.run, console_);
+  }
+
+  RunCommand c_;
+  const Console& console_;
+  ir::Diagnostics diagnostics_;
+};
+
+}  // namespace
+
+int run_command(RunCommand command, const Console& console) {
+  return Command(std::move(command), console).run();
+}
+
+}  // namespace maco::tools

@@ -1,0 +1,29 @@
+// What maco-run does once its command line is read: compiles or takes a kernel, starts the ranks,
+// runs it or follows a witness.
+#pragma once
+
+#include <string>
+
+#include "compiler/api/compile.h"
+#include "runtime/host/session.h"
+#include "tools/driver.h"
+#include "tools/run_graph.h"
+
+namespace maco::tools {
+
+struct RunCommand {
+  std::string input;            // a graph, a kernel.cu, or with a witness a Program
+  std::string device = "cuda";  // or "cpu"
+  std::string program_file;     // instead of the compiler's Program; empty: none
+  std::string witness_file;     // to follow; empty: none
+  api::Options compile;
+  bool machine_given = false;  // --target or --board
+  std::string for_graphs;      // an option that is in vain for a kernel.cu; empty: none was given
+  RunOptions run;
+  runtime::SessionOptions session;
+};
+
+/// Returns the tool's exit status, having reported.
+int run_command(RunCommand command, const Console& console);
+
+}  // namespace maco::tools
