@@ -28,6 +28,12 @@ constexpr int64_t size_of(DType t) {
 /// Has it a fraction, infinities or NaN? The others are integers.
 constexpr bool is_float(DType t) { return t != DType::I32 && t != DType::U8; }
 
+/// Does the number round to a finite one in f32? Those up to the largest float and half its last
+/// place do: the half rounds to even and so away.
+constexpr bool fits_f32(double number) {
+  return -0x1.ffffffp127 < number && number < 0x1.ffffffp127;
+}
+
 /// The type called `text`, or nothing.
 constexpr std::optional<DType> dtype_from_name(std::string_view text) {
   for (DType t : kAllDTypes)

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "ir/body.h"
 #include "ir/diagnostics.h"
 #include "ir/dtype.h"
 #include "ir/expr.h"
@@ -129,20 +130,19 @@ struct Value {
 };
 
 /// One compile-time parameter of a device function. Codegen writes `static constexpr` members
-/// (int64_t, double, bool), type aliases (DType; ValueRef as Const<n> or Value<i>), or the body of
-/// a function (Code).
+/// (int64_t, double, bool), type aliases (DType; ValueRef as Const<n> or Value<i>), a function that
+/// looks a number up (Table), or what computes an element (BodyParam).
 struct ValueRef {
   std::variant<int64_t, uint32_t> v;  // a constant, or an index into Program::values
   friend bool operator==(const ValueRef&, const ValueRef&) = default;
 };
-struct Code {
-  // a complete member declaration, e.g. "static MACO_FN float apply(float v0) { return ...; }"
-  std::string text;
-  friend bool operator==(const Code&, const Code&) = default;
+struct Table {
+  std::vector<uint64_t> words;
+  friend bool operator==(const Table&, const Table&) = default;
 };
 struct Param {
   std::string name;
-  std::variant<bool, int64_t, double, DType, ValueRef, Code> value;
+  std::variant<bool, int64_t, double, DType, ValueRef, Table, BodyParam> value;
   friend bool operator==(const Param&, const Param&) = default;
 };
 

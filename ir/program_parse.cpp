@@ -107,6 +107,13 @@ class Parser : private TextCursor {
     at_ += label.size();
     return true;
   }
+  /// In hexadecimal behind 0x, else in decimal.
+  bool bits(uint64_t& result) {
+    skip();
+    const bool hex = text_.substr(at_, 2) == "0x";
+    if (hex) at_ += 2;
+    return number(result, "a number", hex ? 16 : 10);
+  }
   bool value_index(uint32_t& i) { return expect('%') && number(i); }
   bool known_value(uint32_t& i) {
     const size_t start = (skip(), at_);
@@ -268,14 +275,41 @@ class Parser : private TextCursor {
       v = ValueRef{i};
       return true;
     }
-    if (accept_word("code")) {
-      if (peek() != '"') return expected("a string");
-      return quoted(v.emplace<Code>().text);
-    }
+    if (accept_word("table")) return table(v.emplace<Table>());
+    if (accept_word("body")) return body(v.emplace<BodyParam>());
     DType type{};
     if (!dtype_from_name(word)) return expected("the value of a parameter");
     if (!dtype(type)) return false;
     v = type;
+    return true;
+  }
+  bool table(Table& result) {
+    if (!expect('[')) return false;
+    if (accept(']')) return true;
+    do {
+      if (!bits(result.words.emplace_back())) return false;
+    } while (accept(','));
+    return expect(']');
+  }
+  bool body(BodyParam& result) {
+    const size_t start = (skip(), at_);
+    if (!expect('(')) return false;
+    if (!accept(')')) {
+      do {
+        BodyOperand& o = result.operands.emplace_back();
+        if (!word_of(o.spread, 4, "how an operand is spread") || !dtype(o.dtype)) return false;
+      } while (accept(','));
+      if (!expect(')')) return false;
+    }
+    if (peek() != '"') return expected("a string");
+    std::string text, why;
+    if (!quoted(text)) return false;
+    if (auto steps = parse_body(text, why)) {
+      result.body = std::move(*steps);
+      why = check_body(result);
+    }
+    // The rest of the line is still checked.
+    if (!why.empty()) error(start, at_ - start, fmt::format("the body: {}", why));
     return true;
   }
   bool floating(double& value) {
@@ -412,11 +446,7 @@ class Parser : private TextCursor {
     if (!call_ref(t.call) || !expect('#') || !number(t.tile) || !word_of(t.role, 2, "a role") ||
         !optional_field("sm", t.sm) || !optional_field("place", t.place))
       return false;
-    if (accept_key("ranks")) {
-      const bool hex = text_.substr(at_, 2) == "0x";
-      if (hex) at_ += 2;
-      if (!number(t.ranks, "a number", hex ? 16 : 10)) return false;
-    }
+    if (accept_key("ranks") && !bits(t.ranks)) return false;
     if (accept_key("priority") && !word_of(t.priority, 3, "a priority")) return false;
     if (accept_word("after")) {
       if (!expect('(')) return false;

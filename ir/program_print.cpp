@@ -80,6 +80,11 @@ class Printer {
     put(label);
     put_int(n);
   }
+  void put_bits(uint64_t bits) {
+    char digits[24];
+    put("0x");
+    out_.append(digits, std::to_chars(digits, digits + sizeof digits, bits, 16).ptr);
+  }
   void put_ref(const std::vector<std::string>& names, size_t i) {
     if (i < names.size()) {
       put(names[i]);
@@ -192,9 +197,23 @@ class Printer {
       put_double(*d);
     } else if (const DType* t = std::get_if<DType>(&v)) {
       put(name(*t));
-    } else if (const Code* code = std::get_if<Code>(&v)) {
-      put("code ");
-      append_quoted(out_, code->text);
+    } else if (const Table* table = std::get_if<Table>(&v)) {
+      put("table [");
+      for (size_t i = 0; i < table->words.size(); ++i) {
+        if (i > 0) put(", ");
+        put_bits(table->words[i]);
+      }
+      put("]");
+    } else if (const BodyParam* body = std::get_if<BodyParam>(&v)) {
+      put("body(");
+      for (size_t i = 0; i < body->operands.size(); ++i) {
+        if (i > 0) put(", ");
+        put(name(body->operands[i].spread));
+        put(" ");
+        put(name(body->operands[i].dtype));
+      }
+      put(") ");
+      append_quoted(out_, ir::print(body->body));
     } else {
       const ValueRef& ref = std::get<ValueRef>(v);
       if (const int64_t* c = std::get_if<int64_t>(&ref.v)) {
@@ -297,9 +316,8 @@ class Printer {
     if (t.sm != -1) put_field(" sm=", t.sm);
     if (t.place != -1) put_field(" place=", t.place);
     if (t.ranks != ~uint64_t{0}) {
-      char digits[24];
-      put(" ranks=0x");
-      out_.append(digits, std::to_chars(digits, digits + sizeof digits, t.ranks, 16).ptr);
+      put(" ranks=");
+      put_bits(t.ranks);
     }
     if (t.priority != TaskPriority::Normal) {
       put(" priority=");

@@ -8,7 +8,9 @@
 //   value %N = EXPR in [N, N]
 //   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets] [offset=N]
 //   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
-//     PARAM: true | false | N | double | DTYPE | const N | value %N | code STRING
+//     PARAM: true | false | N | double | DTYPE | const N | value %N
+//       | table [ [N, ...] ] | body ( [SPREAD DTYPE, ...] ) STRING
+//     SPREAD: full | column | single | acc; STRING: the text of a body (ir/body.h)
 //   collective NAME KIND [in=BUFFER out=BUFFER] [reduce=WORD] [peer=N]
 //   event NAME KIND [count=N] [scope=WORD]
 //   task LABEL CALL#TILE ROLE [sm=N] [place=N] [ranks=N] [priority=WORD] [after(CALL, ...)]

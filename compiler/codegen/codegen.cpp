@@ -1,62 +1,17 @@
 #include "compiler/codegen/codegen.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "compiler/codegen/device_sources.h"
 #include "compiler/codegen/emitter.h"
 #include "compiler/codegen/manifest.h"
+#include "compiler/codegen/params.h"
 #include "ir/check.h"
 
 namespace maco::codegen {
 
 namespace {
-
-std::string device_name(ir::DType t) {
-  switch (t) {
-    case ir::DType::F32: return "float";
-    case ir::DType::F16: return "f16";
-    case ir::DType::BF16: return "bf16";
-    case ir::DType::F8E4M3: return "f8e4m3";
-    case ir::DType::F8E5M2: return "f8e5m2";
-    case ir::DType::I32: return "i32";
-    case ir::DType::U8: return "u8";
-  }
-  return "";
-}
-
-std::string number_text(double v) {
-  if (std::isnan(v)) return "__builtin_nan(\"\")";
-  if (std::isinf(v)) return v > 0 ? "__builtin_huge_val()" : "-__builtin_huge_val()";
-  std::string s = fmt::format("{}", v);
-  return s.find_first_of(".e") == std::string::npos ? s + ".0" : s;
-}
-
-std::string member(const ir::Param& p) {
-  struct Visitor {
-    const std::string& name;
-    std::string operator()(bool v) const {
-      return fmt::format("static constexpr bool {} = {};", name, v);
-    }
-    std::string operator()(int64_t v) const {
-      return fmt::format("static constexpr i64 {} = {};", name, v);
-    }
-    std::string operator()(double v) const {
-      return fmt::format("static constexpr double {} = {};", name, number_text(v));
-    }
-    std::string operator()(ir::DType v) const {
-      return fmt::format("using {} = {};", name, device_name(v));
-    }
-    std::string operator()(const ir::ValueRef& v) const {
-      if (const auto* i = std::get_if<uint32_t>(&v.v))
-        return fmt::format("using {} = Value<{}>;", name, *i);
-      return fmt::format("using {} = Const<{}>;", name, std::get<int64_t>(v.v));
-    }
-    std::string operator()(const ir::Code& v) const { return v.text; }
-  };
-  return std::visit(Visitor{p.name}, p.value);
-}
 
 bool flag(const ir::Call& call, std::string_view name) {
   for (const ir::Param& p : call.params)
@@ -126,7 +81,7 @@ class Generator {
       std::string members;
       for (const ir::Param& param : c.params) {
         if (param.name == "load_ahead" || param.name == "paged") continue;
-        members += member(param) + "\n";
+        members += codegen::members(c, param);
       }
       const std::string key =
           fmt::format("{}\n{}{}{}", c.function, flag(c, "paged"), flag(c, "load_ahead"), members);

@@ -92,7 +92,7 @@ std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const R
     case AttrType::Number: {
       auto number = read_number(c, raw, what);
       const double* d = number ? std::get_if<double>(&*number) : nullptr;
-      if (d == nullptr || ops::fits_f32(*d)) return number;
+      if (d == nullptr || ir::fits_f32(*d)) return number;
       c.error(raw.loc, fmt::format("{} is {}, which does not fit in f32", what, *d));
       return std::nullopt;
     }

@@ -64,9 +64,6 @@ std::string attr_word(const ir::Op& op, const std::string& attr, const std::stri
   return *s;
 }
 
-// Up to the largest float and half its last place, which rounds to even and so away.
-bool fits_f32(double number) { return std::abs(number) < 0x1.ffffffp127; }
-
 bool is_collective(const ir::Op& op) {
   const OpDef* def = find_op(op.kind);
   return (def && def->collective) || attr_flag(op, "collective", false);

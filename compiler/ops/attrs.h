@@ -18,9 +18,6 @@ double attr_number(const ir::Op& op, const std::string& attr, double default_val
 bool attr_flag(const ir::Op& op, const std::string& attr, bool default_value);
 std::string attr_word(const ir::Op& op, const std::string& attr, const std::string& default_value);
 
-/// Does the number round to a finite one in f32?
-bool fits_f32(double number);
-
 /// Does what graphs say of collectives (overlap, overlap groups) concern the op? It is one, or was
 /// one and is a copy in a world of one.
 bool is_collective(const ir::Op& op);

@@ -2,7 +2,7 @@
 // make of chains of them. cast and copy (cast_copy.cpp) use the same rules.
 //
 // All of them are one device function, elementwise<C>, whose config carries the computation of an
-// element (body.h).
+// element (ir/body.h).
 #include "compiler/ops/elementwise.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,10 @@
 
 namespace maco::ops {
 
+using ir::Body;
+using ir::BodyArg;
 using ir::DType;
+using ir::Spread;
 
 namespace {
 
@@ -31,7 +34,7 @@ bool contains(const List& list, std::string_view kind) {
 
 Body parsed_body(const ir::Op& op) {
   std::string error;
-  auto body = parse_body(attr_word(op, "body", ""), error);
+  auto body = ir::parse_body(attr_word(op, "body", ""), error);
   MACO_CHECK(body, error);
   return *body;
 }
@@ -49,7 +52,7 @@ void infer_binary(InferContext& c) {
 
 void infer_fused(InferContext& c) {
   std::string error;
-  auto body = parse_body(c.word("body", ""), error);
+  auto body = ir::parse_body(c.word("body", ""), error);
   if (!body) {
     c.error_attr("body", "'body': " + error);
   } else if (body->operands() != c.inputs()) {
@@ -62,21 +65,13 @@ void infer_fused(InferContext& c) {
 
 // One step, whose function is the op's.
 Body single_step(const ir::Op& op, DType dtype) {
-  BodyStep s;
+  ir::BodyStep s;
   s.function = op.kind;
   if (op.kind == "gelu" && attr_word(op, "approximate", "none") == "tanh") s.function = "gelu_tanh";
   for (size_t i = 0; i < op.in.size(); ++i) s.args.push_back(BodyArg::operand(static_cast<int>(i)));
   if (op.attrs.count("value")) s.args.push_back(BodyArg::value(attr_number(op, "value", 0)));
   s.dtype = dtype;
   return {{s}};
-}
-
-// "ops::Full<bf16>": how the device finds an operand's element.
-std::string operand_type(Spread spread, DType dtype) {
-  const char* form = spread == Spread::Full     ? "Full"
-                     : spread == Spread::Column ? "Column"
-                                                : "Single";
-  return fmt::format("ops::{}<{}>", form, device_type(dtype));
 }
 
 }  // namespace
@@ -90,12 +85,12 @@ Body body_of(const ir::Graph& graph, const ir::Op& op) {
   return op.kind == "fused" ? parsed_body(op) : single_step(op, graph[op.out[0]].dtype);
 }
 
-Spread spread_of(const ir::Shape& out, const ir::Shape& operand) {
+std::optional<Spread> spread_of(const ir::Shape& out, const ir::Shape& operand) {
   if (operand == out) return Spread::Full;
-  if (operand.size() != 1) return Spread::Mismatch;
+  if (operand.size() != 1) return std::nullopt;
   const auto n = operand[0].constant();
   if (n == 1) return Spread::Single;
-  return n && out.back().constant() == n ? Spread::Column : Spread::Mismatch;
+  return n && out.back().constant() == n ? std::optional(Spread::Column) : std::nullopt;
 }
 
 void infer_elementwise(InferContext& c) {
@@ -105,8 +100,8 @@ void infer_elementwise(InferContext& c) {
   for (int i = 0; i < c.inputs(); ++i) {
     const Type t = c.in(i);
     dtypes.push_back(t.dtype);
-    const Spread s = spread_of(first.shape, t.shape);
-    if (s == Spread::Full || (s != Spread::Mismatch && kind != "swiglu")) continue;
+    const auto s = spread_of(first.shape, t.shape);
+    if (s == Spread::Full || (s && kind != "swiglu")) continue;
     const std::string whole = to_string(first.shape);
     const auto n = first.shape.back().constant();
     const std::string expected = kind == "swiglu" ? whole
@@ -122,7 +117,7 @@ void infer_elementwise(InferContext& c) {
   }
   const Body body =
       kind == "fused" ? parsed_body(c.op()) : single_step(c.op(), c.out_dtype(0, first.dtype));
-  if (const std::string why = check_body(body, dtypes); !why.empty()) {
+  if (const std::string why = ir::check_body(body, dtypes); !why.empty()) {
     // A constant that doesn't fit is the fault of `value`; everything else that of the operands'
     // types.
     if (c.has("value") && why[0] != '\'')
@@ -141,47 +136,41 @@ void tile_elementwise(TileContext& c) {
       tile_matrix(out.max_rows, out.cols, tile_elements(out.max_elements(), c.machine().sms));
 
   std::vector<Mat> in;
-  std::vector<Spread> spread;
-  std::vector<DType> dtypes;              // of all operands
+  ir::BodyParam body{body_of(c.graph(), c.op()), {}};
   std::vector<DType> full = {out.dtype};  // of those that go by vectors
-  std::string operands;
   bool columns = false;
   for (int i = 0; i < static_cast<int>(c.op().in.size()); ++i) {
     in.push_back(c.in(i));
-    spread.push_back(spread_of(shape, c.shape(c.op().in[static_cast<size_t>(i)])));
-    dtypes.push_back(in.back().dtype);
-    if (spread.back() != Spread::Single) full.push_back(in.back().dtype);
-    columns = columns || spread.back() == Spread::Column;
-    operands += (i ? ", " : "") + operand_type(spread.back(), in.back().dtype);
+    const auto spread = spread_of(shape, c.shape(c.op().in[static_cast<size_t>(i)]));
+    MACO_CHECK(spread, c.op().name);
+    body.operands.push_back({*spread, in.back().dtype});
+    if (spread != Spread::Single) full.push_back(in.back().dtype);
+    columns = columns || spread == Spread::Column;
   }
   // Whole rows are one run of elements, cut into vectors wherever; otherwise each row is.
   const bool runs = t.bn == out.cols && !columns;
   const int64_t V =
       vector_width(full, runs ? std::vector<int64_t>{} : std::vector<int64_t>{out.cols});
 
-  const Body body = body_of(c.graph(), c.op());
   std::vector<ir::BufferId> buffers;
   for (const Mat& m : in) buffers.push_back(m.buffer);
   buffers.push_back(out.buffer);
-  const ir::CallId call =
-      c.call("elementwise",
-             {{"operands", ir::Code{fmt::format("using operands = ops::Operands<{}>;", operands)}},
-              {"Y", out.dtype},
-              c.value("rows", out.rows),
-              {"N", out.cols},
-              {"BM", t.bm},
-              {"BN", t.bn},
-              {"V", V},
-              {"runs", runs},
-              {"moves", moves(body, dtypes)},
-              {"apply", emit_apply(body, dtypes)}},
-             buffers);
+  const ir::CallId call = c.call("elementwise",
+                                 {{"Y", out.dtype},
+                                  c.value("rows", out.rows),
+                                  {"N", out.cols},
+                                  {"BM", t.bm},
+                                  {"BN", t.bn},
+                                  {"V", V},
+                                  {"runs", runs},
+                                  {"body", body}},
+                                 buffers);
   uint32_t tile = 0;
   for (int64_t r = 0; r < out.max_rows; r += t.bm) {
     for (int64_t n = 0; n < out.cols; n += t.bn) {
       std::vector<ir::Access> accesses;
       for (size_t i = 0; i < in.size(); ++i) {
-        switch (spread[i]) {
+        switch (body.operands[i].spread) {
           case Spread::Full: accesses.push_back(read(box(in[i], r, r + t.bm, n, n + t.bn))); break;
           case Spread::Column: accesses.push_back(read(box(in[i], 0, 1, n, n + t.bn))); break;
           default: accesses.push_back(read(whole(in[i])));

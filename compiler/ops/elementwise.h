@@ -1,10 +1,11 @@
 // Elementwise ops: what the fuse pass and other ops (a matmul's epilogue) need to know of them.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
-#include "compiler/ops/body.h"
 #include "compiler/ops/op.h"
+#include "ir/body.h"
 #include "ir/graph.h"
 
 namespace maco::ops {
@@ -14,11 +15,10 @@ namespace maco::ops {
 bool is_elementwise(std::string_view kind);
 
 /// The body of an elementwise op of an inferred graph; %i is op.in[i].
-Body body_of(const ir::Graph& graph, const ir::Op& op);
+ir::Body body_of(const ir::Graph& graph, const ir::Op& op);
 
 /// How an operand's elements follow those of a result of shape `out`: one each, one a column ([N]),
-/// a single one ([1]), or it doesn't fit.
-enum class Spread : uint8_t { Full, Column, Single, Mismatch };
-Spread spread_of(const ir::Shape& out, const ir::Shape& operand);
+/// a single one ([1]); nothing if it doesn't fit.
+std::optional<ir::Spread> spread_of(const ir::Shape& out, const ir::Shape& operand);
 
 }  // namespace maco::ops

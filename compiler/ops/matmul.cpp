@@ -1,4 +1,4 @@
-// matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue (body.h)
+// matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue (ir/body.h)
 // continues from there.
 //
 // A tile is BM x BN elements of the result and goes over all of K. Its slices of b come through
@@ -10,16 +10,19 @@
 #include <algorithm>
 
 #include "compiler/ops/attrs.h"
-#include "compiler/ops/body.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/rowwise.h"
+#include "ir/body.h"
 #include "ir/check.h"
 
 namespace maco::ops {
 
+using ir::Body;
+using ir::BodyArg;
 using ir::DType;
+using ir::Spread;
 
 namespace {
 
@@ -27,7 +30,7 @@ std::optional<Body> epilogue_of(const ir::Op& op) {
   const std::string text = attr_word(op, "epilogue", "");
   if (text.empty()) return std::nullopt;
   std::string error;
-  auto body = parse_body(text, error);
+  auto body = ir::parse_body(text, error);
   MACO_CHECK(body, error);
   return body;
 }
@@ -79,7 +82,7 @@ bool has_epilogue_operands(InferContext& c) {
   const std::string text = c.word("epilogue", "");
   if (text.empty()) return true;
   std::string error;
-  const auto body = parse_body(text, error);
+  const auto body = ir::parse_body(text, error);
   if (!body) {
     c.error_attr("epilogue", "'epilogue': " + error);
     return false;
@@ -99,11 +102,11 @@ void check_epilogue(InferContext& c, const Inputs& inputs, const ir::Shape& shap
   std::vector<DType> types = {ir::is_float(c.in(0).dtype) ? DType::F32 : DType::I32};
   for (int i = inputs.epilogue_first; i < c.inputs(); ++i) {
     types.push_back(c.in(i).dtype);
-    if (spread_of(shape, c.in(i).shape) == Spread::Mismatch)
+    if (!spread_of(shape, c.in(i).shape))
       c.error_in(i, fmt::format("'epilogue' can't spread {} over {}", to_string(c.in(i).shape),
                                 to_string(shape)));
   }
-  if (const std::string why = check_body(*body, types); !why.empty())
+  if (const std::string why = ir::check_body(*body, types); !why.empty())
     c.error_attr("epilogue", "'epilogue': " + why);
   if (const DType out = c.out_dtype(0, c.in(0).dtype); body->dtype() != out)
     c.error_attr("epilogue", fmt::format("'epilogue' gives {}, but the op {}",
@@ -163,38 +166,47 @@ int32_t compute_sms(TileContext& c) {
   return count > 0 ? count : c.machine().sms;
 }
 
-// finish(args, row, col, sum): what becomes of a sum before it is rounded and stored. Call
-// operands: a, b, y, then from 3 on the inputs behind b.
-ir::Code finish_code(TileContext& c, const Inputs& inputs, const std::optional<Body>& body,
-                     DType acc) {
-  const std::string type(device_type(acc));
-  std::string text = fmt::format(
-      "static MACO_FN auto finish(const Args& args, i64 row, i64 col, {} sum) {{\n", type);
-  text += "    (void)args, (void)row, (void)col;\n";
-  const auto load = [&](int input, const std::string& at) {
-    return fmt::format("to_acc(gload(args.ptr<const {}>({}) + {}))", device_type(c.in(input).dtype),
-                       input + 1, at);
+// What becomes of a sum before it is rounded and stored: bias, activation and the op's epilogue. Of
+// those the first two aren't rounded.
+ir::BodyParam whole_epilogue(TileContext& c, const Inputs& inputs, const std::optional<Body>& own,
+                             DType acc) {
+  const DType result = c.out(0).dtype;
+  ir::BodyParam whole{{}, {{Spread::Accumulator, acc}}};
+  BodyArg sum = BodyArg::operand(0);
+  const auto step = [&](std::string function, std::vector<BodyArg> args) {
+    sum = BodyArg::step(static_cast<int>(whole.body.steps.size()));
+    whole.body.steps.push_back({std::move(function), std::move(args), acc});
   };
-  if (inputs.bias) text += fmt::format("    sum = fn::add(sum, {});\n", load(2, "col"));
+  if (inputs.bias) {
+    whole.operands.push_back({Spread::Column, c.in(2).dtype});
+    step("add", {sum, BodyArg::operand(1)});
+  }
   const std::string activation = c.word("activation", "none");
-  if (activation != "none") text += fmt::format("    sum = fn::{}(sum);\n", activation);
-  if (!body) return {text + "    return sum;\n  }"};
-
-  std::vector<DType> types = {acc};
-  std::string operands = "sum";
+  if (activation != "none") step(activation, {sum});
+  if (!own) {
+    if (whole.body.steps.empty()) step("copy", {sum});
+    whole.body.steps.back().dtype = result;
+    return whole;
+  }
+  const BodyArg product = sum;
+  const int first_operand = static_cast<int>(whole.operands.size()) - 1,
+            first_step = static_cast<int>(whole.body.steps.size());
   const ir::Shape& out = c.shape(c.op().out[0]);
   for (int i = inputs.epilogue_first; i < static_cast<int>(c.op().in.size()); ++i) {
-    types.push_back(c.in(i).dtype);
-    const Spread spread = spread_of(out, c.shape(c.op().in[static_cast<size_t>(i)]));
-    MACO_CHECK(spread != Spread::Mismatch, c.op().name);
-    operands += ", " + load(i, spread == Spread::Full     ? "row * N + col"
-                               : spread == Spread::Column ? "col"
-                                                          : "0");
+    const auto spread = spread_of(out, c.shape(c.op().in[static_cast<size_t>(i)]));
+    MACO_CHECK(spread, c.op().name);
+    whole.operands.push_back({*spread, c.in(i).dtype});
   }
-  const std::string why = check_body(*body, types);
-  MACO_CHECK(why.empty(), why);
-  return {emit_apply(*body, types).text + "\n  " + text +
-          fmt::format("    return apply({});\n  }}", operands)};
+  for (ir::BodyStep s : own->steps) {
+    for (BodyArg& a : s.args) {
+      if (a.kind == BodyArg::Kind::Operand)
+        a = a.index == 0 ? product : BodyArg::operand(a.index + first_operand);
+      else if (a.kind == BodyArg::Kind::Step)
+        a.index += first_step;
+    }
+    whole.body.steps.push_back(std::move(s));
+  }
+  return whole;
 }
 
 void tile(TileContext& c) {
@@ -202,6 +214,10 @@ void tile(TileContext& c) {
   const Inputs inputs = inputs_of(c.op());
   const auto body = epilogue_of(c.op());
   MACO_CHECK(!body || body->dtype() == y.dtype, c.op().name);
+  ir::BodyParam epilogue =
+      whole_epilogue(c, inputs, body, ir::is_float(a.dtype) ? DType::F32 : DType::I32);
+  const std::string why = ir::check_body(epilogue);
+  MACO_CHECK(why.empty(), why);
   const bool transpose = c.flag("transpose_b", false);
   const ir::Expr plan = c.expr("plan_rows").value_or(a.rows);
   MatmulShape shape;
@@ -218,24 +234,23 @@ void tile(TileContext& c) {
   std::vector<ir::BufferId> operands = {a.buffer, b.buffer, y.buffer};
   for (size_t i = 2; i < c.op().in.size(); ++i)
     operands.push_back(c.in(static_cast<int>(i)).buffer);
-  const ir::CallId call = c.call(
-      "matmul",
-      {{"X", a.dtype},
-       {"W", b.dtype},
-       {"Y", y.dtype},
-       c.value("rows", a.rows),
-       c.value("plan_rows", plan),
-       {"few_rows", shape.plan_rows <= kFewRows},
-       {"N", shape.N},
-       {"K", shape.K},
-       {"BM", bm},
-       {"BN", bn},
-       {"page_bytes", c.machine().page_bytes},
-       {"transpose_b", transpose},
-       {"paged", true},
-       {"load_ahead", b.is_param},
-       {"finish", finish_code(c, inputs, body, ir::is_float(a.dtype) ? DType::F32 : DType::I32)}},
-      std::move(operands));
+  const ir::CallId call = c.call("matmul",
+                                 {{"X", a.dtype},
+                                  {"W", b.dtype},
+                                  {"Y", y.dtype},
+                                  c.value("rows", a.rows),
+                                  c.value("plan_rows", plan),
+                                  {"few_rows", shape.plan_rows <= kFewRows},
+                                  {"N", shape.N},
+                                  {"K", shape.K},
+                                  {"BM", bm},
+                                  {"BN", bn},
+                                  {"page_bytes", c.machine().page_bytes},
+                                  {"transpose_b", transpose},
+                                  {"paged", true},
+                                  {"load_ahead", b.is_param},
+                                  {"epilogue", std::move(epilogue)}},
+                                 std::move(operands));
   uint32_t index = 0;
   for (int64_t r = 0; r < a.max_rows; r += bm)
     for (int64_t n = 0; n < shape.N; n += bn, ++index) {
@@ -248,7 +263,7 @@ void tile(TileContext& c) {
           accesses.push_back(read(box(m, 0, 1, n, n + bn)));
           continue;
         }
-        switch (spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
+        switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
           case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n, n + bn))); break;
           case Spread::Column: accesses.push_back(read(box(m, 0, 1, n, n + bn))); break;
           default: accesses.push_back(read(whole(m)));

@@ -101,20 +101,16 @@ double frequency(int64_t pair, int64_t head_dim, double theta, const Scaling* sc
   return (1 - keep) * f / factor + keep * f;
 }
 
-// A table for the device: exact to 2^-53 of a turn, and the same for every compiler and device.
-ir::Code turns_code(int64_t head_dim, double theta, const Scaling* scaling) {
-  std::string text = "static MACO_FN u64 turns(int pair) {\n";
-  text += fmt::format("    static const u64 table[{}] = {{", head_dim / 2);
+// A table for the device, in units of 2^-64 of a turn: exact to 2^-53 of a turn, and the same for
+// every compiler and device.
+ir::Table turns(int64_t head_dim, double theta, const Scaling* scaling) {
+  ir::Table table;
   for (int64_t i = 0; i < head_dim / 2; ++i) {
     double turns = frequency(i, head_dim, theta, scaling) / (2 * std::numbers::pi);
     turns -= std::floor(turns);
-    text += fmt::format("{}{:#x}ull",
-                        i == 0       ? ""
-                        : i % 6 == 0 ? ",\n        "
-                                     : ", ",
-                        static_cast<uint64_t>(std::ldexp(turns, 64)));
+    table.words.push_back(static_cast<uint64_t>(std::ldexp(turns, 64)));
   }
-  return {text + "};\n    return table[pair];\n  }"};
+  return table;
 }
 
 void tile(TileContext& c) {
@@ -136,7 +132,7 @@ void tile(TileContext& c) {
               {"interleaved", c.flag("interleaved", false)},
               {"from_positions", from_positions},
               c.value("position", c.expr("position").value_or(ir::Expr(0))),
-              {"turns", turns_code(d, c.number("theta", 10000), scaling_of(c.op()))}},
+              {"turns", turns(d, c.number("theta", 10000), scaling_of(c.op()))}},
              std::move(operands));
   for (int64_t r = 0; r < x.max_rows; r += block) {
     std::vector<ir::Access> accesses = {read(x.block(r, r + block))};

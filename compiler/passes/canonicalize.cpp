@@ -56,7 +56,7 @@ bool works_in_place(const ir::Graph& graph, const Op& op, TensorId o) {
   // An epilogue reads each element where it writes it; the factors are read by all tiles.
   if (const auto epilogue = op.attrs.find("epilogue"); epilogue != op.attrs.end()) {
     std::string error;
-    const auto body = ops::parse_body(std::get<std::string>(epilogue->second.value), error);
+    const auto body = ir::parse_body(std::get<std::string>(epilogue->second.value), error);
     MACO_CHECK(body, error);
     const auto own = op.in.end() - std::max(0, body->operands() - 1);
     return std::find(op.in.begin(), own, o) == own;

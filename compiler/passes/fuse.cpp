@@ -22,12 +22,12 @@
 
 namespace maco::passes {
 
+using ir::Body;
+using ir::BodyArg;
+using ir::BodyStep;
 using ir::Op;
 using ir::TensorId;
 using ir::TensorKind;
-using ops::Body;
-using ops::BodyArg;
-using ops::BodyStep;
 
 namespace {
 
@@ -216,14 +216,14 @@ class Fuser {
       const Op& m = graph_.ops[*matmul];
       op.kind = m.kind;
       op.attrs = m.attrs;
-      op.attrs["epilogue"] = {ops::print(body), m.loc};
+      op.attrs["epilogue"] = {ir::print(body), m.loc};
       op.in = m.in;
       op.in.insert(op.in.end(), inputs.begin(), inputs.end());
       op.in_loc = m.in_loc;
       op.loc = m.loc;
     } else {
       op.kind = "fused";
-      op.attrs["body"] = {ops::print(body), op.loc};
+      op.attrs["body"] = {ir::print(body), op.loc};
       op.in = inputs;
       op.in_loc.clear();
     }

@@ -8,7 +8,6 @@
 
 #include "compiler/cost/machine.h"
 #include "compiler/frontend/frontend.h"
-#include "compiler/ops/body.h"
 #include "compiler/ops/tile_shape.h"
 #include "compiler/passes/passes.h"
 #include "tests/catch.h"
@@ -338,32 +337,4 @@ TEST_CASE("shape and type errors say what was expected") {
              Contains("rows [pos, pos + 4) end at up to 11, but it has 8"));
   CHECK_THAT(error(s + "k = kv_append(k, x, at = pos - 4)"), Contains("which may be negative"));
   CHECK_THAT(error(s + "output y = kv_append(x, x, at = 0)"), Contains("appends to a state"));
-}
-
-TEST_CASE("bodies: text, checks, code") {
-  std::string error;
-  const std::string text =
-      "t0 = copy(%0) : bf16; t1 = add(t0, %1) : bf16; t2 = mul(t1, value=0.5) : f32";
-  const auto body = ops::parse_body(text, error);
-  REQUIRE(body);
-  CHECK(ops::print(*body) == text);
-  CHECK(ops::parse_body(ops::print(*body), error) == body);
-  CHECK(body->operands() == 2);
-  CHECK(ops::emit_apply(*body, {DType::F32, DType::BF16}).text ==
-        "static MACO_FN float apply(float v0, float v1) { float t0 = round_to<bf16>(v0); "
-        "float t1 = round_to<bf16>(fn::add(t0, v1)); return fn::mul(t1, 0.5f); }");
-  CHECK(ops::check_body(*body, {DType::F32, DType::I32}) ==
-        "'add' cannot mix bf16 and i32; cast one of them");
-
-  const auto integers =
-      ops::parse_body("a = mul(%0, value=-2147483648) : i32; b = cast(a) : bf16", error);
-  REQUIRE(integers);
-  CHECK(ops::check_body(*integers, {DType::I32}).empty());
-  CHECK(ops::emit_apply(*integers, {DType::I32}).text ==
-        "static MACO_FN i32 apply(i32 v0) { i32 t0 = fn::mul(v0, (-2147483647 - 1)); return t0; }");
-
-  CHECK(!ops::parse_body("t0 = add(%0) : f32", error));
-  CHECK_THAT(error, Catch::Matchers::Contains("takes 2 arguments, not 1"));
-  CHECK(!ops::parse_body("t0 = relu(t1) : f32", error));
-  CHECK_THAT(error, Catch::Matchers::Contains("unknown step 't1'"));
 }

@@ -16,7 +16,7 @@ constexpr const char* kExample =
   buffer x : bf16[64 x 1024] input tensor=x
   buffer h : f32[tokens max 64 x 2048] temp offset=0
   buffer p.slots : bf16[2 x 4096] slot rotation=2 packets offset=0
-  call c0 = matmul op=h kind=matmul { M=64 eps=1e-06 one=1.0 paged=true X=bf16 rows=const 64 pos=value %0 apply=code "f(\"x\");\n" } (x, h)
+  call c0 = matmul op=h kind=matmul { M=64 eps=1e-06 one=1.0 paged=true X=bf16 rows=const 64 pos=value %0 turns=table [0x0, 0xffffffffffffffff] epilogue=body(acc f32, column bf16) "t0 = add(%0, %1) : f32; t1 = mul(t0, value=0.10000000000000001) : bf16" } (x, h)
   call c1 = push op=y kind=allreduce (p.slots)
   event e0 local count=16
   event y.push packet
@@ -112,14 +112,50 @@ class Random {
   }
   Param param(size_t values) {
     Param p{text(), true};
-    switch (below(7)) {
+    switch (below(8)) {
       case 0: p.value = coin(); break;
       case 1: p.value = integer(); break;
       case 2: p.value = number(); break;
       case 3: p.value = kAllDTypes[static_cast<size_t>(below(7))]; break;
       case 4: p.value = ValueRef{integer()}; break;
       case 5: p.value = ValueRef{static_cast<uint32_t>(below(static_cast<int64_t>(values)))}; break;
-      default: p.value = Code{text() + text()};
+      case 6: {
+        Table table;
+        for (int64_t n = below(4); n > 0; --n)
+          table.words.push_back(static_cast<uint64_t>(integer()));
+        p.value = table;
+        break;
+      }
+      default: p.value = body();
+    }
+    return p;
+  }
+  // Of floats, which all functions take.
+  BodyParam body() {
+    BodyParam p;
+    for (int64_t n = 1 + below(3); n > 0; --n) {
+      const auto dtype = kAllDTypes[static_cast<size_t>(below(5))];
+      p.operands.push_back({static_cast<Spread>(below(3)), dtype});
+    }
+    if (coin()) p.operands[0] = {Spread::Accumulator, DType::F32};
+    for (int64_t n = 1 + below(4); n > 0; --n) {
+      constexpr std::string_view functions[] = {"silu", "copy", "swiglu", "add"};
+      BodyStep step;
+      step.function = functions[below(4)];
+      for (int i = find_body_function(step.function)->args; i > 0; --i) {
+        const auto steps = static_cast<int64_t>(p.body.steps.size());
+        if (steps > 0 && coin()) {
+          step.args.push_back(BodyArg::step(static_cast<int>(below(steps))));
+        } else if (coin()) {
+          const auto count = static_cast<int64_t>(p.operands.size());
+          step.args.push_back(BodyArg::operand(static_cast<int>(below(count))));
+        } else {
+          step.args.push_back(
+              BodyArg::value(std::uniform_real_distribution<double>(-1e9, 1e9)(random_)));
+        }
+      }
+      step.dtype = kAllDTypes[static_cast<size_t>(below(5))];
+      p.body.steps.push_back(step);
     }
     return p;
   }
@@ -241,6 +277,11 @@ TEST_CASE("every error is reported, at its place") {
       "  bufer q : f32[1 x 1] temp\n"
       "  task t1 c0#0 compute: read hidden[0:1, 0:1]; wait\n"
       "  task t2 c0#0 compute: red hidden[0:1, 0:1]\n"
+      "  call c2 = f op=a kind=k { b=body(full f32, acc i32) \"t0 = silu(%0) : f32\" } (hidden)\n"
+      "  call c3 = f op=a kind=k { b=body(full i32) \"t0 = silu(%0) : f32\" } (hidden)\n"
+      "  call c4 = f op=a kind=k { b=body(whole f32) \"t0 = silu(%0) : f32\" } (hidden)\n"
+      "  call c5 = f op=a kind=k { b=body(full f32) \"t0 = silu(%0)\" } (hidden)\n"
+      "  call c6 = f op=a kind=k { b=table [0x1, true] } (hidden)\n"
       "}\n");
   CHECK_FALSE(parsed.program);
   std::vector<std::string> found;
@@ -260,6 +301,11 @@ TEST_CASE("every error is reported, at its place") {
       "'task' or '}', found 'bufer'",
       "10:3: expected an event, found the reserved word 'task'; as a name it is written \"task\"",
       "10:25: expected 'read', 'write', 'may', 'wait' or 'signal', found 'red'",
+      "11:35: the body: operand %1 is an accumulator, which only %0 may be",
+      "12:35: the body: 'silu' is not defined for i32; cast it to a float type first",
+      "13:36: expected how an operand is spread (full, column, single, acc), found 'whole'",
+      "14:35: the body: expected ':' and a dtype at offset 13 of 't0 = silu(%0)'",
+      "15:43: expected a number, found 'true'",
   };
   CHECK(found == wanted);
 }

@@ -1,4 +1,4 @@
-// The body of a fused elementwise computation: what happens to one element, as text and as code.
+// The body of a fused elementwise computation: what happens to one element, as data and as text.
 //
 //   t0 = copy(%0) : bf16; t1 = add(t0, %1) : bf16; t2 = mul(t1, value=0.5) : f32
 //
@@ -10,7 +10,7 @@
 // Attribute `body` of the internal op `fused`: %i is input i, and %0 has the shape of the result.
 // Attribute `epilogue` of matmul: %0 is the f32 accumulator after bias and activation, unrounded;
 // %1, %2, ... are the last operands() - 1 inputs of the op, each of the result's shape, [N] or [1].
-// The op writes the last step.
+// The op writes the last step. Parameter of a call: BodyParam.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,8 @@
 #include <vector>
 
 #include "ir/dtype.h"
-#include "ir/program.h"
 
-namespace maco::ops {
+namespace maco::ir {
 
 /// A function that a step can call. `integers`: also defined for i32. `any`: for every dtype (copy
 /// and cast only convert).
@@ -49,7 +48,7 @@ struct BodyArg {
 struct BodyStep {
   std::string function;
   std::vector<BodyArg> args;
-  ir::DType dtype = ir::DType::F32;
+  DType dtype = DType::F32;
   friend bool operator==(const BodyStep&, const BodyStep&) = default;
 };
 
@@ -57,7 +56,7 @@ struct Body {
   std::vector<BodyStep> steps;  // at least one
   /// One more than the highest operand used.
   int operands() const;
-  ir::DType dtype() const { return steps.back().dtype; }
+  DType dtype() const { return steps.back().dtype; }
   friend bool operator==(const Body&, const Body&) = default;
 };
 
@@ -68,19 +67,40 @@ std::optional<Body> parse_body(std::string_view text, std::string& error);
 
 /// Why the body can't be computed with operands of these dtypes, or "". "'silu' is not defined for
 /// i32".
-std::string check_body(const Body& body, const std::vector<ir::DType>& operands);
+std::string check_body(const Body& body, const std::vector<DType>& operands);
 
 /// Is the result operand 0 as it is: are all steps copies and casts to the dtype it has?
-bool moves(const Body& body, const std::vector<ir::DType>& operands);
+bool moves(const Body& body, const std::vector<DType>& operands);
 
-/// The body as a member function of a call's config:
-///   static MACO_FN float apply(float v0, float v1) { ... }
-/// It takes each operand as to_acc gives it and returns the last step not yet rounded: the caller
-/// stores from_acc<Y>(C::apply(...)), Y being body.dtype(). For a matmul's epilogue operand 0
-/// counts as f32.
-ir::Code emit_apply(const Body& body, const std::vector<ir::DType>& operands);
+/// How an operand's elements follow those of the result: one each, one a column, a single one.
+/// Accumulator: no operand of the call, but what the device function has computed for the element,
+/// in f32 or i32.
+enum class Spread : uint8_t { Full, Column, Single, Accumulator };
+std::string_view name(Spread spread);
 
-/// The dtype as device code writes it: "float", "bf16", "i32".
-std::string_view device_type(ir::DType dtype);
+struct BodyOperand {
+  Spread spread = Spread::Full;
+  DType dtype = DType::F32;
+  friend bool operator==(const BodyOperand&, const BodyOperand&) = default;
+};
 
-}  // namespace maco::ops
+/// A body as the parameter of a call: %i is operands[i], and the accumulator, where the device
+/// function has one, is %0. The others are operands of the call, in their order.
+struct BodyParam {
+  Body body;
+  std::vector<BodyOperand> operands;
+  std::vector<DType> dtypes() const;
+  bool has_accumulator() const {
+    return !operands.empty() && operands[0].spread == Spread::Accumulator;
+  }
+  friend bool operator==(const BodyParam&, const BodyParam&) = default;
+};
+/// Why there is no such parameter, or "": check_body, and the accumulator's place and dtype.
+std::string check_body(const BodyParam& param);
+
+/// Does step `s` compute in f32 (else in i32)?
+bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
+/// Is the step its argument as it is, the bits of a NaN included?
+bool keeps_bits(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
+
+}  // namespace maco::ir

@@ -1,4 +1,4 @@
-#include "compiler/ops/body.h"
+#include "ir/body.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,9 @@
 #include <limits>
 #include <map>
 
-#include "compiler/ops/attrs.h"
 #include "ir/check.h"
 
-namespace maco::ops {
-
-using ir::DType;
+namespace maco::ir {
 
 namespace {
 
@@ -67,7 +64,7 @@ class Parser {
       return no(fmt::format("'{}' takes {} arguments, not {}", f->name, f->args, s.args.size()));
     if (!accept(':')) return no("expected ':' and a dtype");
     const std::string type = word();
-    const auto dtype = ir::dtype_from_name(type);
+    const auto dtype = dtype_from_name(type);
     if (!dtype) return no(fmt::format("unknown dtype '{}'", type));
     s.dtype = *dtype;
     steps_[name] = static_cast<int>(body.steps.size());
@@ -145,30 +142,6 @@ std::optional<DType> arg_dtype(const Body& body, const BodyArg& arg,
   return std::nullopt;
 }
 
-// Does step `s` compute in f32 (else in i32)?
-bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {
-  for (const BodyArg& a : s.args)
-    if (auto t = arg_dtype(body, a, operands)) return ir::is_float(*t);
-  return true;
-}
-
-// Is the step its argument as it is, the bits of a NaN included?
-bool keeps_bits(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {
-  return (s.function == "cast" || s.function == "copy") &&
-         arg_dtype(body, s.args[0], operands) == s.dtype;
-}
-
-std::string literal(double v, bool is_float) {
-  if (!is_float) {
-    // The most negative integer has no literal of its own.
-    const auto n = static_cast<int64_t>(v);
-    return n == std::numeric_limits<int32_t>::min() ? "(-2147483647 - 1)" : std::to_string(n);
-  }
-  std::string s = fmt::format("{:.9g}", static_cast<double>(static_cast<float>(v)));
-  if (s.find_first_of(".e") == std::string::npos) s += ".0";
-  return s + "f";
-}
-
 }  // namespace
 
 const BodyFunction* find_body_function(std::string_view name) {
@@ -199,7 +172,7 @@ std::string print(const Body& body) {
         case BodyArg::Kind::Constant: text += fmt::format("value={:.17g}", a.constant); break;
       }
     }
-    text += fmt::format(") : {}", ir::name(s.dtype));
+    text += fmt::format(") : {}", name(s.dtype));
   }
   return text;
 }
@@ -220,15 +193,15 @@ std::string check_body(const Body& body, const std::vector<DType>& operands) {
     for (const BodyArg& a : s.args) {
       const auto t = arg_dtype(body, a, operands);
       if (!t || f->any) continue;
-      if (!ir::is_float(*t) && !f->integers)
+      if (!is_float(*t) && !f->integers)
         return fmt::format("'{}' is not defined for {}; cast it to a float type first", f->name,
-                           ir::name(*t));
+                           name(*t));
       if (*t == DType::U8)
         return fmt::format("'{}' is not defined for u8; cast it to i32 or a float type first",
                            f->name);
-      if (first && ir::is_float(*first) != ir::is_float(*t))
-        return fmt::format("'{}' cannot mix {} and {}; cast one of them", f->name, ir::name(*first),
-                           ir::name(*t));
+      if (first && is_float(*first) != is_float(*t))
+        return fmt::format("'{}' cannot mix {} and {}; cast one of them", f->name, name(*first),
+                           name(*t));
       first = t;
     }
     for (const BodyArg& a : s.args) {
@@ -253,47 +226,38 @@ bool moves(const Body& body, const std::vector<DType>& operands) {
                      [&](const BodyStep& s) { return keeps_bits(body, s, operands); });
 }
 
-ir::Code emit_apply(const Body& body, const std::vector<DType>& operands) {
-  const auto acc = [](bool is_float) { return is_float ? "float" : "i32"; };
-  std::string params, code;
-  for (size_t i = 0; i < operands.size(); ++i)
-    params += fmt::format("{}{} v{}", i ? ", " : "", acc(ir::is_float(operands[i])), i);
-  bool result_float = true;
-  for (size_t i = 0; i < body.steps.size(); ++i) {
-    const BodyStep& s = body.steps[i];
-    const bool in_float = computes_in_float(body, s, operands);
-    std::vector<std::string> args;
-    for (const BodyArg& a : s.args) {
-      switch (a.kind) {
-        case BodyArg::Kind::Operand: args.push_back(fmt::format("v{}", a.index)); break;
-        case BodyArg::Kind::Step: args.push_back(fmt::format("t{}", a.index)); break;
-        case BodyArg::Kind::Constant: args.push_back(literal(a.constant, in_float)); break;
-      }
-    }
-    std::string e;
-    if (s.function == "cast" || s.function == "copy")
-      e = args[0];
-    else if (s.function == "swiglu")
-      e = fmt::format("fn::mul(fn::silu({}), {})", args[0], args[1]);
-    else if (args.size() == 2)
-      e = fmt::format("fn::{}({}, {})", s.function, args[0], args[1]);
-    else
-      e = fmt::format("fn::{}({})", s.function, args[0]);
-    if (i + 1 == body.steps.size()) {
-      code += fmt::format("return {};", e);
-      result_float = in_float;
-    } else {
-      const bool keeps =
-          s.dtype == (in_float ? DType::F32 : DType::I32) || keeps_bits(body, s, operands);
-      code += fmt::format("{} t{} = {}; ", acc(ir::is_float(s.dtype)), i,
-                          keeps ? e : fmt::format("round_to<{}>({})", device_type(s.dtype), e));
-    }
+std::string_view name(Spread spread) {
+  constexpr std::string_view words[] = {"full", "column", "single", "acc"};
+  return words[static_cast<size_t>(spread)];
+}
+
+std::vector<DType> BodyParam::dtypes() const {
+  std::vector<DType> all;
+  for (const BodyOperand& o : operands) all.push_back(o.dtype);
+  return all;
+}
+
+std::string check_body(const BodyParam& param) {
+  if (param.body.steps.empty()) return "has no steps";
+  for (size_t i = 0; i < param.operands.size(); ++i) {
+    const BodyOperand& o = param.operands[i];
+    if (o.spread != Spread::Accumulator) continue;
+    if (i > 0) return fmt::format("operand %{} is an accumulator, which only %0 may be", i);
+    if (o.dtype != DType::F32 && o.dtype != DType::I32)
+      return fmt::format("an accumulator is f32 or i32, not {}", name(o.dtype));
   }
-  return {fmt::format("static MACO_FN {} apply({}) {{ {} }}", acc(result_float), params, code)};
+  return check_body(param.body, param.dtypes());
 }
 
-std::string_view device_type(DType dtype) {
-  return dtype == DType::F32 ? "float" : ir::name(dtype);
+bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {
+  for (const BodyArg& a : s.args)
+    if (auto t = arg_dtype(body, a, operands)) return is_float(*t);
+  return true;
 }
 
-}  // namespace maco::ops
+bool keeps_bits(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {
+  return (s.function == "cast" || s.function == "copy") &&
+         arg_dtype(body, s.args[0], operands) == s.dtype;
+}
+
+}  // namespace maco::ir

@@ -1,0 +1,71 @@
+#include "compiler/codegen/params.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "compiler/codegen/body.h"
+
+namespace maco::codegen {
+
+namespace {
+
+std::string number_text(double v) {
+  if (std::isnan(v)) return "__builtin_nan(\"\")";
+  if (std::isinf(v)) return v > 0 ? "__builtin_huge_val()" : "-__builtin_huge_val()";
+  std::string s = fmt::format("{}", v);
+  return s.find_first_of(".e") == std::string::npos ? s + ".0" : s;
+}
+
+// A function of the index: arrays can't be members of a config that device code reads.
+std::string table_text(const std::string& name, const ir::Table& table) {
+  std::string text = fmt::format("static MACO_FN u64 {}(int index) {{\n", name);
+  text += fmt::format("  static const u64 table[{}] = {{", table.words.size());
+  for (size_t i = 0; i < table.words.size(); ++i)
+    text += fmt::format("{}{:#x}ull",
+                        i == 0       ? ""
+                        : i % 6 == 0 ? ",\n      "
+                                     : ", ",
+                        table.words[i]);
+  return text + "};\n  return table[index];\n}\n";
+}
+
+}  // namespace
+
+std::string_view device_type(ir::DType dtype) {
+  return dtype == ir::DType::F32 ? "float" : ir::name(dtype);
+}
+
+std::string members(const ir::Call& call, const ir::Param& param) {
+  struct Visitor {
+    const ir::Call& call;
+    const std::string& name;
+    std::string operator()(bool v) const {
+      return fmt::format("static constexpr bool {} = {};\n", name, v);
+    }
+    std::string operator()(int64_t v) const {
+      return fmt::format("static constexpr i64 {} = {};\n", name, v);
+    }
+    std::string operator()(double v) const {
+      return fmt::format("static constexpr double {} = {};\n", name, number_text(v));
+    }
+    std::string operator()(ir::DType v) const {
+      return fmt::format("using {} = {};\n", name, device_type(v));
+    }
+    std::string operator()(const ir::ValueRef& v) const {
+      if (const auto* i = std::get_if<uint32_t>(&v.v))
+        return fmt::format("using {} = Value<{}>;\n", name, *i);
+      return fmt::format("using {} = Const<{}>;\n", name, std::get<int64_t>(v.v));
+    }
+    std::string operator()(const ir::Table& v) const { return table_text(name, v); }
+    std::string operator()(const ir::BodyParam& v) const {
+      // Without an accumulator the body's operands are the call's first ones, else its last.
+      const size_t from_memory = v.operands.size() - 1;
+      return v.has_accumulator() ? finish_members(v, call.operands.size() - from_memory)
+                                 : element_members(v);
+    }
+  };
+  return std::visit(Visitor{call, param.name}, param.value);
+}
+
+}  // namespace maco::codegen

@@ -1,0 +1,97 @@
+// Bodies of fused ops: text, checks, the code made of them.
+#include "ir/body.h"
+
+#include "compiler/codegen/body.h"
+#include "compiler/codegen/params.h"
+#include "ir/program.h"
+#include "tests/catch.h"
+
+namespace maco {
+namespace {
+
+using ir::DType;
+using ir::Spread;
+
+TEST_CASE("bodies: text, checks, code") {
+  std::string error;
+  const std::string text =
+      "t0 = copy(%0) : bf16; t1 = add(t0, %1) : bf16; t2 = mul(t1, value=0.5) : f32";
+  const auto body = ir::parse_body(text, error);
+  REQUIRE(body);
+  CHECK(ir::print(*body) == text);
+  CHECK(ir::parse_body(ir::print(*body), error) == body);
+  CHECK(body->operands() == 2);
+  const ir::BodyParam full{*body, {{Spread::Full, DType::F32}, {Spread::Column, DType::BF16}}};
+  CHECK(codegen::apply_member(full) ==
+        "static MACO_FN float apply(float v0, float v1) { float t0 = round_to<bf16>(v0); "
+        "float t1 = round_to<bf16>(fn::add(t0, v1)); return fn::mul(t1, 0.5f); }\n");
+  CHECK(codegen::element_members(full) ==
+        "using operands = ops::Operands<ops::Full<float>, ops::Column<bf16>>;\n"
+        "static constexpr bool moves = false;\n" +
+            codegen::apply_member(full));
+  CHECK(ir::check_body(*body, {DType::F32, DType::I32}) ==
+        "'add' cannot mix bf16 and i32; cast one of them");
+
+  const auto integers =
+      ir::parse_body("a = mul(%0, value=-2147483648) : i32; b = cast(a) : bf16", error);
+  REQUIRE(integers);
+  CHECK(ir::check_body(*integers, {DType::I32}).empty());
+  CHECK(
+      codegen::apply_member({*integers, {{Spread::Full, DType::I32}}}) ==
+      "static MACO_FN i32 apply(i32 v0) { i32 t0 = fn::mul(v0, (-2147483647 - 1)); return t0; }\n");
+
+  CHECK(!ir::parse_body("t0 = add(%0) : f32", error));
+  CHECK_THAT(error, Catch::Matchers::Contains("takes 2 arguments, not 1"));
+  CHECK(!ir::parse_body("t0 = relu(t1) : f32", error));
+  CHECK_THAT(error, Catch::Matchers::Contains("unknown step 't1'"));
+}
+
+TEST_CASE("an epilogue rounds what was stored before fusion, and nothing else") {
+  std::string error;
+  // Bias and activation in f32, then the product's own dtype.
+  const auto body = ir::parse_body(
+      "t0 = add(%0, %1) : f32; t1 = silu(t0) : f32; t2 = copy(t1) : bf16; "
+      "t3 = mul(t2, %2) : bf16; t4 = add(t3, %3) : bf16",
+      error);
+  REQUIRE(body);
+  const ir::BodyParam epilogue{*body,
+                               {{Spread::Accumulator, DType::F32},
+                                {Spread::Column, DType::F16},
+                                {Spread::Full, DType::BF16},
+                                {Spread::Single, DType::F32}}};
+  CHECK(ir::check_body(epilogue).empty());
+  ir::Call call;
+  call.operands.resize(6);
+  CHECK(codegen::members(call, {"epilogue", epilogue}) ==
+        "static MACO_FN float apply(float v0, float v1, float v2, float v3) { "
+        "float t0 = fn::add(v0, v1); float t1 = fn::silu(t0); float t2 = round_to<bf16>(t1); "
+        "float t3 = round_to<bf16>(fn::mul(t2, v2)); return fn::add(t3, v3); }\n"
+        "static MACO_FN auto finish(const Args& args, i64 row, i64 col, float sum) {\n"
+        "  (void)args, (void)row, (void)col;\n"
+        "  return apply(sum, to_acc(gload(args.ptr<const f16>(3) + col)), "
+        "to_acc(gload(args.ptr<const bf16>(4) + row * N + col)), "
+        "to_acc(gload(args.ptr<const float>(5) + 0)));\n"
+        "}\n");
+}
+
+TEST_CASE("what a parameter's body can't be") {
+  std::string error;
+  const auto check = [&](const char* text, std::vector<ir::BodyOperand> operands) {
+    const auto body = ir::parse_body(text, error);
+    REQUIRE(body);
+    return ir::check_body(ir::BodyParam{*body, std::move(operands)});
+  };
+  CHECK(check("t0 = add(%0, %1) : f32", {{Spread::Full, DType::F32}}) ==
+        "uses operand %1, but there are 1 operands");
+  CHECK(check("t0 = add(%0, %1) : f32",
+              {{Spread::Full, DType::F32}, {Spread::Accumulator, DType::F32}}) ==
+        "operand %1 is an accumulator, which only %0 may be");
+  CHECK(check("t0 = copy(%0) : f32", {{Spread::Accumulator, DType::BF16}}) ==
+        "an accumulator is f32 or i32, not bf16");
+  CHECK(check("t0 = silu(%0) : f32", {{Spread::Full, DType::I32}}) ==
+        "'silu' is not defined for i32; cast it to a float type first");
+  CHECK(ir::check_body(ir::BodyParam{}) == "has no steps");
+}
+
+}  // namespace
+}  // namespace maco
