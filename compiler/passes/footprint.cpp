@@ -31,18 +31,34 @@ std::pair<uint32_t, uint32_t> between(const std::vector<int64_t>& edges, int64_t
 
 Box box_of(const ir::Program& program, const ir::Region& region) {
   const int64_t size = ir::size_of(program[region.buffer].dtype);
-  return {region.pitch * size, region.r0,        region.r1,
-          region.c0 * size,    region.c1 * size, region.rank_rows};
+  Box box;
+  box.pitch = region.pitch * size;
+  box.r0 = region.r0, box.r1 = region.r1;
+  box.c0 = region.c0 * size, box.c1 = region.c1 * size;
+  const ir::Block& block = region.block;
+  if (!block.moves()) {
+    const ir::Interval shift = ir::shift_of(program, region, 0);
+    box.r0 += shift.lo, box.r1 += shift.hi;
+    return box;
+  }
+  const ir::Interval rows = block.value ? program.values[*block.value].range
+                                        : ir::Interval{.lo = block.rows, .hi = block.rows};
+  box.step = rows.lo, box.last_step = rows.hi;
+  box.world = program.world;
+  box.turn = ir::resolve(block.ref, 0, static_cast<int>(program.world)).front();
+  return box;
 }
 
 Box on_rank(const Box& box, int64_t rank) {
-  return {box.pitch, box.r0 + rank * box.step, box.r1 + rank * box.step, box.c0, box.c1, 0};
+  const int64_t block = (rank + box.turn) % box.world;
+  return {box.pitch, box.r0 + block * box.step, box.r1 + block * box.last_step, box.c0, box.c1};
 }
 
 Box on_all_ranks(const Box& box, int64_t world) {
   if (!box.moves()) return box;
-  const Box last = on_rank(box, world - 1);
-  return {box.pitch, std::min(box.r0, last.r0), std::max(box.r1, last.r1), box.c0, box.c1, 0};
+  const int64_t last = world - 1;
+  return {box.pitch, box.r0 + std::min<int64_t>(last * box.step, 0),
+          box.r1 + std::max<int64_t>(last * box.last_step, 0), box.c0, box.c1};
 }
 
 bool meet(const Placed& a, const Placed& b) {

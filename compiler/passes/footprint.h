@@ -15,15 +15,18 @@ namespace maco::passes {
 struct Box {
   int64_t pitch = 1;
   int64_t r0 = 0, r1 = 0, c0 = 0, c1 = 0;
-  int64_t step = 0;  // rows by which it moves with the rank
+  /// Rows by which r0 and r1 move with the index of the block that it lies in, which is the rank's
+  /// number plus `turn` modulo `world`. The two differ where a block's rows depend on the launch.
+  int64_t step = 0, last_step = 0;
+  int64_t turn = 0, world = 1;
   bool empty() const { return r0 >= r1 || c0 >= c1; }
-  bool moves() const { return step != 0; }
+  bool moves() const { return step != 0 || last_step != 0; }
   int64_t begin() const { return r0 * pitch + c0; }
   int64_t end() const { return (r1 - 1) * pitch + c1; }
   friend auto operator<=>(const Box&, const Box&) = default;
 };
 
-/// The box of an access as rank 0 sees it.
+/// The box of an access, with the rows of all blocks that it may lie in.
 Box box_of(const ir::Program& program, const ir::Region& region);
 /// The box on one rank; it doesn't move.
 Box on_rank(const Box& box, int64_t rank);

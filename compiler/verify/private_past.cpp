@@ -68,7 +68,7 @@ PrivatePast::PrivatePast(const Model& model, const Layout& layout) : model_(mode
         g.begin = std::min(g.begin, box.start);
         g.end = std::max(g.end, box.end());
       };
-      if (a.region.rank_rows == 0) {
+      if (!a.region.block.moves()) {
         touch(layout.box(a.region, 0, 0), task.ranks & world_);
         continue;
       }

@@ -41,8 +41,8 @@ class Slots {
     for (SlotAccess& a : accesses_) {
       a.first_box = static_cast<uint32_t>(boxes.size());
       const ir::Region& r = access(a).region;
-      for (int runner = 0; runner < (r.rank_rows != 0 ? m_.world : 1); ++runner)
-        boxes.push_back(r.rank_rows == 0 || m_.runs(a.task, runner) ? layout_.box(r, runner, 0)
+      for (int runner = 0; runner < (r.block.moves() ? m_.world : 1); ++runner)
+        boxes.push_back(!r.block.moves() || m_.runs(a.task, runner) ? layout_.box(r, runner, 0)
                                                                     : Box{});
     }
     const BoxTable table(boxes, box_ids_);
@@ -95,19 +95,26 @@ class Slots {
     };
     std::vector<Blocks> blocks(p_.buffers.size());
     for (const SlotAccess& a : accesses_)
-      if (const ir::Region& r = access(a).region; r.rank_rows != 0)
-        blocks[index(r.buffer)] = {r.rank_rows, r.pitch};
+      if (const ir::Region& r = access(a).region; r.block.moves())
+        blocks[index(r.buffer)] = {r.block.rows, r.pitch};
     for (const SlotAccess& a : accesses_) {
       const ir::Region& r = access(a).region;
       const Blocks& b = blocks[index(r.buffer)];
-      if (b.rows == 0) continue;
+      if (b.pitch == 0) continue;
       const bool turns =
           r.pitch == b.pitch &&
-          (r.rank_rows == b.rows ? r.r0 >= 0 && r.r1 <= b.rows
-                                 : r.rank_rows == 0 && r.r0 == 0 && r.r1 == b.rows * m_.world);
+          (r.block.moves() ? r.block.rows == b.rows && b.rows > 0 && r.r0 >= 0 && r.r1 <= b.rows
+                           : same_in_all_blocks(r, b.rows));
       if (!turns) return false;
     }
     return true;
+  }
+  /// Whether `r`, the same on every rank, touches the same rows of every block of `rows`.
+  bool same_in_all_blocks(const ir::Region& r, int64_t rows) const {
+    using enum ir::RankRef::Kind;
+    if (!r.block.any()) return r.r0 == 0 && r.r1 == rows * m_.world;
+    return r.block.rows == rows && (r.block.ref.kind == All || r.block.ref.kind == Others) &&
+           r.r0 >= 0 && r.r1 <= rows;
   }
 
   bool visit(const SlotAccess& a, int memory, int launch, History& history) {
@@ -132,7 +139,7 @@ class Slots {
   bool touch(const SlotAccess& a, const Access& what, int runner, int memory, int launch,
              History& history) {
     const uint32_t box =
-        box_ids_[a.first_box + static_cast<uint32_t>(what.region.rank_rows != 0 ? runner : 0)];
+        box_ids_[a.first_box + static_cast<uint32_t>(what.region.block.moves() ? runner : 0)];
     if ((*table_)[box].empty()) return true;
     const Past now{a.task,
                    a.access,

@@ -74,7 +74,7 @@ class Random {
       a.region.r0 = below(rows), a.region.r1 = a.region.r0 + 1 + below(rows - a.region.r0);
       a.region.c0 = below(a.region.pitch / 4) * 4;
       a.region.c1 = a.region.c0 + 4 + below((a.region.pitch - a.region.c0) / 4) * 4;
-      if (below(8) == 0 && a.region.r1 + p.world <= rows) a.region.rank_rows = 1;
+      if (below(8) == 0 && a.region.r1 + p.world <= rows) a.region.block = {.rows = 1};
     } else {
       a.region.r1 = rows, a.region.c1 = a.region.pitch;
     }
@@ -92,7 +92,7 @@ std::bitset<2 * kBytes> bytes(const ir::Program& p, const ir::Access& a, int64_t
   std::bitset<2 * kBytes> touched;
   for (int64_t row = r.r0; row < r.r1; ++row)
     for (int64_t col = r.c0; col < r.c1; ++col)
-      touched.set(static_cast<size_t>(base + (row + rank * r.rank_rows) * r.pitch + col));
+      touched.set(static_cast<size_t>(base + (row + rank * r.block.rows) * r.pitch + col));
   return touched;
 }
 
