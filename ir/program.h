@@ -146,6 +146,22 @@ struct Param {
   friend bool operator==(const Param&, const Param&) = default;
 };
 
+enum class Reduction : uint8_t { Sum, Avg, Max, Min };
+std::string_view name(Reduction reduction);
+
+/// What each task of a call moves, by the places of regions among its accesses: element k of what
+/// is read, the rows of a box one after another, becomes element k of everything that is written.
+/// Reduce: the sum (maximum, ...) of element k of all that is read, where a region in the blocks of
+/// several ranks counts once for each. Where dims cut rows, all regions of a transfer are cut
+/// alike. Collectives are proved right by following transfers through all tasks that declare some.
+struct Transfer {
+  enum class Kind : uint8_t { Copy, Reduce };
+  Kind kind = Kind::Copy;
+  Reduction reduce = Reduction::Sum;   // of Reduce
+  std::vector<uint32_t> from{}, to{};  // Copy: one source
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
 /// A use of a device function by an op of the graph: maco::ops::<function> with these parameters on
 /// these buffers. Calls with equal function and params share one task kind in the emitted code.
 struct Call {
@@ -154,6 +170,7 @@ struct Call {
   std::string function;  // "matmul"
   std::vector<Param> params;
   std::vector<BufferId> operands;
+  std::vector<Transfer> transfers;
   Loc loc;  // of the graph's op; neither printed nor compared
   friend bool operator==(const Call&, const Call&) = default;
 };
@@ -168,8 +185,6 @@ enum class CollectiveKind : uint8_t {
   Barrier
 };
 std::string_view name(CollectiveKind kind);
-enum class Reduction : uint8_t { Sum, Avg, Max, Min };
-std::string_view name(Reduction reduction);
 /// What the calls of op `op` together have to deliver; the verifier proves that they do. Of blocks
 /// and contributions:
 ///   allreduce       out[r] = the reduction of in[s] over all s     reduce_scatter  out[r] = the

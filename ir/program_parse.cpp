@@ -343,11 +343,34 @@ class Parser : private TextCursor {
       } while (accept(','));
       if (!expect(')')) return false;
     }
+    if (accept_word("moves")) {
+      do {
+        if (!transfer(c.transfers.emplace_back())) return false;
+      } while (accept(','));
+    }
     c.loc = loc(start, label_at + label.size() - start);
     if (!calls_.emplace(label, id_of<CallId>(p_.calls.size())).second)
       error(label_at, label.size(), fmt::format("the label '{}' is used twice", label));
     p_.calls.push_back(std::move(c));
     return true;
+  }
+
+  bool transfer(Transfer& t) {
+    if (accept_word("reduce")) {
+      t.kind = Transfer::Kind::Reduce;
+      if (!word_of(t.reduce, 4, "a reduction")) return false;
+    } else if (!accept_word("copy")) {
+      return expected("'copy' or 'reduce'");
+    }
+    if (!expect('(')) return false;
+    do {
+      if (!number(t.from.emplace_back())) return false;
+    } while (accept(','));
+    if (!expect('-') || !expect('>')) return false;
+    do {
+      if (!number(t.to.emplace_back())) return false;
+    } while (accept(','));
+    return expect(')');
   }
 
   bool collective() {

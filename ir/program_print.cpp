@@ -248,7 +248,34 @@ class Printer {
       separator = ", ";
       put_ref(buffer_refs_, index(b));
     }
-    put(")\n");
+    put(")");
+    separator = " moves ";
+    for (const Transfer& t : c.transfers) {
+      put(separator);
+      separator = ", ";
+      transfer(t);
+    }
+    put("\n");
+  }
+
+  void transfer(const Transfer& t) {
+    if (t.kind == Transfer::Kind::Copy) {
+      put("copy");
+    } else {
+      put("reduce ");
+      put(name(t.reduce));
+    }
+    const char* separator = "(";
+    for (uint32_t a : t.from) {
+      put_field(separator, a);
+      separator = ", ";
+    }
+    separator = " -> ";
+    for (uint32_t a : t.to) {
+      put_field(separator, a);
+      separator = ", ";
+    }
+    put(")");
   }
 
   void collective(const Collective& c) {

@@ -1,13 +1,16 @@
 // What the printer and the parser of ir::Program agree on. Grammar (white space, line breaks
 // included, only separates; `//` starts a comment; entities are defined before they are used):
 //
-//   program NAME stage=WORD world=N target=NAME [board=NAME] ctas=N [arena=N] [symmetric=N] { entity... }
+//   program NAME stage=WORD world=N target=NAME [board=NAME] ctas=N [arena=N] [symmetric=N] {
+//   entity... }
 //   uses [threads=N] [registers=N] [scratch=N] [pages=N] [page_bytes=N]
 //   limits [sms=N] [threads=N] [registers=N] [shared=N] [symmetric=N]
 //   roles WORD N..N [ [NAME, ...] ], ...
 //   value %N = EXPR in [N, N]
 //   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets] [offset=N]
 //   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
+//       [moves TRANSFER, ...]
+//     TRANSFER: copy(N -> N, ...) | reduce WORD(N, ... -> N, ...)
 //     PARAM: true | false | N | double | DTYPE | const N | value %N
 //       | table [ [N, ...] ] | body ( [SPREAD DTYPE, ...] ) STRING
 //     SPREAD: full | column | single | acc; STRING: the text of a body (ir/body.h)
@@ -32,8 +35,9 @@
 namespace maco::ir {
 
 inline constexpr std::string_view kReservedWords[] = {
-    "after", "buffer",  "call",  "collective", "event", "from", "lag",  "limits", "may",  "program",
-    "read",  "relaxed", "roles", "signal",     "task",  "to",   "uses", "value",  "wait", "write"};
+    "after",  "buffer", "call",  "collective", "event", "from",    "lag",
+    "limits", "may",    "moves", "program",    "read",  "relaxed", "roles",
+    "signal", "task",   "to",    "uses",       "value", "wait",    "write"};
 
 /// Does `word` begin an entity or clause? Such a name needs quotes.
 inline bool is_reserved(std::string_view word) {

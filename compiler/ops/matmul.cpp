@@ -1,5 +1,5 @@
-// matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue (ir/body.h)
-// continues from there.
+// matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue
+// (ir/body.h) continues from there.
 //
 // A tile is BM x BN elements of the result and goes over all of K. Its slices of b come through
 // pages, which the loader fills ahead of time where b is a parameter. The number of rows as the

@@ -1,25 +1,24 @@
 // choose_collectives.cpp: an algorithm for each collective whose `algorithm` is auto; one that
 // can't be had is refused.
 //
-// One-shot sends everything to everybody, (world - 1) times the tensor, in one hop; two-shot sends
-// twice (world - 1) / world of it in two hops. The border lies where the extra bytes cost as much
-// as the extra hop. Where the graph limits symmetric scratch, those that `auto` may choose take
-// what needs less until all fits, the largest savings first.
+// `auto` takes the one that needs the least time by the cost of each (ops/collectives): one-shot
+// sends everything to everybody in one hop, two-shot less in two. Where the graph limits symmetric
+// scratch, those that `auto` may choose take what needs less until all fits, the largest savings
+// first.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
+#include "ir/check.h"
 
 namespace maco::passes {
 
 namespace {
-
-// seconds from a rank's flag to a peer that waits for it; measured on H200s
-constexpr double kHop = 1.3e-6;
 
 // What the op's `algorithm` says; nothing if it takes none.
 std::optional<std::string> algorithm_of(const ir::Op& op) {
@@ -43,14 +42,21 @@ std::string refusal(const ir::Op& op, const std::string& algorithm) {
                      op.kind, others);
 }
 
+// The fastest by the cost model; of equals the first.
 std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
-  if (op.kind != "allreduce") return "oneshot";
   const ir::Tensor& x = graph[op.in[0]];
   const auto bytes = static_cast<double>(ir::max_elements(graph, x.shape) * ir::size_of(x.dtype));
-  return graph.world == 2 ||
-                 bytes * static_cast<double>(graph.world - 1) <= kHop * machine.link_rate
-             ? "oneshot"
-             : "twoshot";
+  const ops::Algorithm* best = nullptr;
+  double least = 0;
+  for (const ops::Algorithm* a : ops::algorithms_of(op.kind)) {
+    if (!a->seconds) continue;
+    const double seconds = a->seconds(bytes, graph.world, machine);
+    if (best && seconds >= least) continue;
+    best = a;
+    least = seconds;
+  }
+  MACO_CHECK(best, op.kind);
+  return best->word;
 }
 
 void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& context) {

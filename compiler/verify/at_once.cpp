@@ -1,14 +1,15 @@
 // The short proof that there are no races. It differs from races.cpp, which says what is wrong, in
 // three ways.
-//   - A task is looked at once for all ranks that run it: boxes are mostly the same on all, and what
+//   - A task is looked at once for all ranks that run it: boxes are mostly the same on all, and
+//     what
 //     a rank knows of itself mostly follows from its streams and Local events, which are the same
 //     too (own_clocks.h).
 //   - One launch is looked at. Slots, which are all that launches of several ranks share, are
 //     compared with what the launch before left behind (slots.h, launches.h).
 //   - Past accesses are kept by call, and looked at one by one only if something of the call isn't
 //     over yet (private_past.h).
-// It doesn't know all that orders two tasks: nothing that waits for earlier launches say, and what a
-// rank hears of itself from its peers, which costs more, only if the rest isn't enough.
+// It doesn't know all that orders two tasks: nothing that waits for earlier launches say, and what
+// a rank hears of itself from its peers, which costs more, only if the rest isn't enough.
 #include "compiler/verify/at_once.h"
 
 #include <algorithm>
@@ -26,7 +27,8 @@
 namespace maco::verify {
 namespace {
 
-// What ranks know of each other grows with their number squared, and so does the time that it takes.
+// What ranks know of each other grows with their number squared, and so does the time that it
+// takes.
 constexpr size_t kMostPeerWords = 4096;  // of a clock
 
 class AtOnce {
@@ -144,7 +146,8 @@ class AtOnce {
     }
     return true;
   }
-  /// Whether `last` on `rank` waits for a signal that `first` on `other` or a later task there sends.
+  /// Whether `last` on `rank` waits for a signal that `first` on `other` or a later task there
+  /// sends.
   bool passes(uint32_t first, int other, uint32_t last, int rank) {
     for (const ir::Wait& w : p_.tasks[last].waits) {
       const ir::EventKind kind = m_.event(w.event).kind;

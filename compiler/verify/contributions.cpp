@@ -1,39 +1,36 @@
-// Post-conditions of collectives. Chunks are followed tile by tile through the device functions
-// that move them (collectives.cuh): `put` to peers' slots, `combine` reduces what arrived with what
-// is here, `take` copies what arrived. A tile of a block is named by its number, whatever the dims:
-// all calls of a collective cut their blocks the same way and at the same actual rows (checked), so
-// that a tile is cut short where it is sent as it is where it arrives, and what holds for whole
-// tiles holds for every value of the dims.
+// Post-conditions of collectives: the transfers that tasks declare are followed, region by region,
+// from the collective's operand on all ranks through whatever buffers they pass to its result.
 //
-// Accesses are ordered and race-free by now, so that any topological order shows what every
-// execution does. What a task does follows from its call's parameters and its tile; that its
-// declared regions hold all of it is checked too.
+// Who takes part is read off the transfers: those that read the operand or a buffer that the data
+// has come to, and all tasks that write such a buffer. Accesses are ordered and race-free by now,
+// so that any topological order shows what every execution does. Where dims cut rows, every region
+// of a transfer is cut alike (checked), so that what holds for whole tiles holds for every value of
+// the dims. That a device function moves what its task declares is not the Program's to prove:
+// codegen holds calls to it, and the access checks of the CPU target.
 #include "compiler/verify/contributions.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
+
+#include "compiler/verify/pieces.h"
 
 namespace maco::verify {
 namespace {
 
+using ir::BufferId;
 using ir::Call;
 using ir::Collective;
 using ir::CollectiveKind;
 using ir::id_of;
+using ir::Region;
 using ir::TaskId;
+using ir::Transfer;
 
-/// What a tile holds: block `block` (of the operand), tile `tile`, of these ranks.
-struct Chunk {
-  uint64_t ranks = 0;
-  int64_t block = 0, tile = 0;
-  bool reduced = false;
-  friend bool operator==(const Chunk&, const Chunk&) = default;
-};
+constexpr int64_t kNoBlock = -1;
 
 bool is_collective(std::string_view op_kind) {
   for (int k = 0; k <= static_cast<int>(CollectiveKind::Barrier); ++k)
@@ -41,428 +38,440 @@ bool is_collective(std::string_view op_kind) {
   return false;
 }
 
-/// How a call cuts and moves; compiler/ops/collectives.cpp and collectives.cuh say what the numbers
-/// mean.
-struct Geometry {
-  int64_t world = 0, tiles = 0, cols = 0, BR = 0, BC = 0, across = 0, stride = 0;
-  ir::ValueRef rows{};
-  friend bool operator==(const Geometry&, const Geometry&) = default;
-};
-struct Move {
-  enum class Kind : uint8_t { Put, Combine, Take } kind = Kind::Put;
-  Geometry cut;
-  int64_t mode = 0, peer = 0, slot_div = 1, reduce = 0;
-  bool blocked = false, own_blocked = false, source_rows = false, packets = false, own = false,
-       forward = false, forward_packets = false;
-};
+bool in_blocks(CollectiveKind kind) {
+  return kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
+}
+bool out_blocks(CollectiveKind kind) {
+  return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll;
+}
+
+/// For each buffer the calls that do something with it.
+using CallsByBuffer = std::vector<std::vector<uint32_t>>;
+void add(CallsByBuffer& list, BufferId buffer, uint32_t call) {
+  auto& calls = list[index(buffer)];
+  if (calls.empty() || calls.back() != call) calls.push_back(call);
+}
 
 class Contributions {
  public:
   Contributions(const Model& model, const std::vector<Node>& order, Reporter& reporter)
-      : m_(model), p_(model.program), order_(order), report_(reporter) {}
+      : m_(model), p_(model.program), order_(order), report_(reporter) {
+    world_mask_ = m_.world == 64 ? ~uint64_t{0} : (uint64_t{1} << m_.world) - 1;
+  }
 
   void run() {
     std::unordered_map<std::string_view, size_t> by_op;
     for (size_t i = 0; i < p_.collectives.size(); ++i)
       if (!by_op.emplace(p_.collectives[i].op, i).second)
         report_.error(fmt::format("contributions: '{}' is promised twice", p_.collectives[i].op));
-    // Whose result nobody promises can't be proved right.
+    // A collective call needs a declared post-condition.
     for (const Call& c : p_.calls)
       if (is_collective(c.op_kind) && !by_op.count(c.op) &&
           report_.error(fmt::format("contributions: nothing says what {} '{}' has to deliver",
                                     c.op_kind, c.op),
                         c.loc))
         break;
-    std::vector<size_t> of(p_.calls.size(), p_.collectives.size());
-    for (size_t c = 0; c < p_.calls.size(); ++c)
-      if (const auto at = by_op.find(p_.calls[c].op); at != by_op.end()) of[c] = at->second;
-    // The nodes of each collective, in order.
+    if (report_.failed() || p_.collectives.empty()) return report_.summarise("wrong contributions");
+
+    find_calls();
+    std::vector<Members> members(p_.collectives.size());
+    std::vector<std::vector<uint32_t>> followed(p_.calls.size());  // by call: collectives
+    for (uint32_t i = 0; i < p_.collectives.size(); ++i) {
+      if (p_.collectives[i].kind == CollectiveKind::Barrier) continue;
+      members[i] = members_of(p_.collectives[i]);
+      for (uint32_t c : members[i].calls) followed[c].push_back(i);
+    }
     std::vector<std::vector<Node>> nodes(p_.collectives.size());
     for (const Node n : order_)
-      if (const size_t i = of[index(p_.tasks[n.task].call)]; i < nodes.size())
-        nodes[i].push_back(n);
+      for (uint32_t i : followed[index(p_.tasks[n.task].call)]) nodes[i].push_back(n);
     for (size_t i = 0; i < nodes.size() && !report_.failed(); ++i)
-      if (p_.collectives[i].kind != CollectiveKind::Barrier) follow(p_.collectives[i], nodes[i]);
+      if (p_.collectives[i].kind != CollectiveKind::Barrier)
+        follow(p_.collectives[i], members[i], nodes[i]);
     report_.summarise("wrong contributions");
   }
 
  private:
-  // --- calls ---
+  // --- who takes part ---
 
-  template <class T>
-  bool get(const Call& call, std::string_view name, T& value) {
-    for (const ir::Param& p : call.params) {
-      if (p.name != name) continue;
-      if (const T* v = std::get_if<T>(&p.value)) {
-        value = *v;
-        return true;
+  // By the first task of each call: all tasks of a call touch the same buffers.
+  void find_calls() {
+    from_.resize(p_.buffers.size());
+    writes_.resize(p_.buffers.size());
+    is_result_.assign(p_.buffers.size(), false);
+    first_task_.assign(p_.calls.size(), ~0u);
+    for (const Collective& c : p_.collectives)
+      if (c.kind != CollectiveKind::Barrier) is_result_[index(c.out)] = true;
+    for (uint32_t t = 0; t < m_.tasks(); ++t) {
+      const uint32_t call = static_cast<uint32_t>(index(p_.tasks[t].call));
+      if (first_task_[call] == ~0u) first_task_[call] = t;
+      for (const ir::Access& a : p_.tasks[t].accesses)
+        if (a.writes()) add(writes_, a.region.buffer, call);
+      if (first_task_[call] != t) continue;
+      for (const Transfer& x : p_.calls[call].transfers)
+        for (uint32_t a : x.from) add(from_, p_.tasks[t].accesses[a].region.buffer, call);
+    }
+  }
+
+  /// The calls that touch the data of a collective, and the buffers that it comes to.
+  struct Members {
+    std::vector<uint32_t> calls;
+    std::vector<BufferId> buffers;
+  };
+  Members members_of(const Collective& c) {
+    Members members;
+    std::unordered_set<uint32_t> known;
+    std::unordered_set<size_t> reached = {index(c.in)};
+    const auto join = [&](uint32_t call) {
+      if (known.insert(call).second) members.calls.push_back(call);
+    };
+    members.buffers.push_back(c.in);
+    for (size_t next = 0; next < members.buffers.size(); ++next) {
+      const BufferId b = members.buffers[next];
+      if (b != c.in)
+        for (uint32_t call : writes_[index(b)]) join(call);
+      for (uint32_t call : from_[index(b)]) {
+        join(call);
+        const ir::Task& t = p_.tasks[first_task_[call]];
+        for (const Transfer& x : p_.calls[call].transfers)
+          for (uint32_t a : x.to) {
+            const BufferId to = t.accesses[a].region.buffer;
+            // Another collective's result is that one's.
+            if (is_result_[index(to)] && to != c.out) continue;
+            if (reached.insert(index(to)).second) members.buffers.push_back(to);
+          }
       }
     }
-    report_.error(fmt::format("contributions: {} of '{}' has no parameter '{}'", call.function,
-                              call.op, name),
-                  call.loc);
-    return false;
-  }
-  int64_t most(const ir::ValueRef& v) const {
-    if (const int64_t* n = std::get_if<int64_t>(&v.v)) return *n;
-    return p_.values[std::get<uint32_t>(v.v)].range.hi;
-  }
-  int64_t least(const ir::ValueRef& v) const {
-    if (const int64_t* n = std::get_if<int64_t>(&v.v)) return *n;
-    return p_.values[std::get<uint32_t>(v.v)].range.lo;
-  }
-
-  std::optional<Move> move_of(const Collective& x, const Call& call) {
-    Move v;
-    if (call.function == "put")
-      v.kind = Move::Kind::Put;
-    else if (call.function == "combine")
-      v.kind = Move::Kind::Combine;
-    else if (call.function == "take")
-      v.kind = Move::Kind::Take;
-    else {
-      report_.error(fmt::format("contributions: what '{}' of '{}' does isn't known, so that "
-                                "nothing can be said of its result",
-                                call.function, call.op),
-                    call.loc);
-      return std::nullopt;
-    }
-    Geometry& g = v.cut;
-    if (!get(call, "W", g.world) || !get(call, "T", g.tiles) || !get(call, "cols", g.cols) ||
-        !get(call, "BR", g.BR) || !get(call, "BC", g.BC) || !get(call, "across", g.across) ||
-        !get(call, "stride", g.stride) || !get(call, "rows", g.rows) ||
-        !get(call, "mode", v.mode) || !get(call, "peer", v.peer) ||
-        !get(call, "blocked", v.blocked) || !get(call, "own_blocked", v.own_blocked) ||
-        !get(call, "slot_div", v.slot_div) || !get(call, "source_rows", v.source_rows) ||
-        !get(call, "packets", v.packets))
-      return std::nullopt;
-    if (v.kind == Move::Kind::Take && !get(call, "own", v.own)) return std::nullopt;
-    if (v.kind == Move::Kind::Combine &&
-        (!get(call, "reduce", v.reduce) || !get(call, "forward", v.forward) ||
-         !get(call, "forward_packets", v.forward_packets)))
-      return std::nullopt;
-    const auto wrong = [&](std::string what) {
-      report_.error(fmt::format("contributions: {} of '{}' {}", call.function, call.op, what),
-                    call.loc);
-      return std::nullopt;
-    };
-    if (g.world != m_.world || g.tiles < 1 || g.BR < 1 || g.BC < 1 || g.cols < 1 || g.across < 1 ||
-        v.slot_div < 1 || v.peer < 0 || v.peer >= m_.world)
-      return wrong("has impossible parameters");
-    if (g.across * g.BC < g.cols || g.tiles % g.across != 0 ||
-        g.tiles / g.across * g.BR < most(g.rows))
-      return wrong("leaves elements out: its tiles don't cover its blocks");
-    if ((g.across - 1) * g.BC >= g.cols || g.stride < g.BR * g.BC)
-      return wrong("has tiles that overlap");
-    if (v.kind == Move::Kind::Combine && v.reduce != static_cast<int64_t>(x.reduce))
-      return wrong(fmt::format("doesn't reduce as '{}' has to", name(x.reduce)));
-    const size_t wanted = v.kind == Move::Kind::Combine ? (v.forward ? 4 : 3) : 2;
-    if (call.operands.size() != wanted)
-      return wrong(fmt::format("has {} operands", call.operands.size()));
-    const bool from_in = v.kind != Move::Kind::Take || v.own, to_out = v.kind != Move::Kind::Put;
-    if (from_in && call.operands[0] != x.in)
-      return wrong(
-          fmt::format("reads '{}' instead of '{}'", p_[call.operands[0]].name, p_[x.in].name));
-    const ir::BufferId out = call.operands[v.kind == Move::Kind::Combine ? 2 : 1];
-    if (to_out && out != x.out)
-      return wrong(fmt::format("writes '{}' instead of '{}'", p_[out].name, p_[x.out].name));
-    const auto slot_fits = [&](ir::BufferId id, bool packets, int64_t rows, int64_t div) {
-      const ir::Buffer& b = p_[id];
-      return b.kind == ir::BufferKind::Slot && b.packets == packets && b.max_rows == rows &&
-             b.cols == (g.tiles + div - 1) / div * g.stride;
-    };
-    const int64_t rows = v.source_rows ? g.world : 1;
-    if (v.kind == Move::Kind::Put && !slot_fits(call.operands[1], v.packets, rows, v.slot_div))
-      return wrong(fmt::format("takes '{}' for other slots than it is", p_[call.operands[1]].name));
-    if (v.kind == Move::Kind::Take && !v.own &&
-        !slot_fits(call.operands[0], v.packets, rows, v.slot_div))
-      return wrong(fmt::format("takes '{}' for other slots than it is", p_[call.operands[0]].name));
-    if (v.kind == Move::Kind::Combine &&
-        (!v.source_rows || !slot_fits(call.operands[1], v.packets, g.world, v.slot_div) ||
-         (v.forward && !slot_fits(call.operands[3], v.forward_packets, 1, 1))))
-      return wrong("takes its slots for others than they are");
-    return v;
+    return members;
   }
 
   // --- one collective ---
 
-  struct Slots {
-    std::vector<Chunk> chunks;  // by rank, row and place; no ranks: nothing of this launch
-    int64_t rows = 0, places = 0;
-  };
-  Slots& slots(ir::BufferId id, const Geometry& g) {
-    Slots& s = slots_[index(id)];
-    if (s.chunks.empty()) {
-      s.rows = p_[id].max_rows;
-      s.places = p_[id].cols / g.stride;
-      s.chunks.assign(static_cast<size_t>(m_.world * s.rows * s.places), {});
-    }
-    return s;
-  }
-  static Chunk& at(Slots& s, int rank, int64_t row, int64_t place) {
-    return s.chunks[static_cast<size_t>((rank * s.rows + row) * s.places + place)];
-  }
-
-  void follow(const Collective& x, const std::vector<Node>& nodes) {
-    slots_.clear();
+  void follow(const Collective& x, const Members& members, const std::vector<Node>& nodes) {
     x_ = &x;
-    const uint64_t all = m_.world == 64 ? ~uint64_t{0} : (uint64_t{1} << m_.world) - 1;
-    world_mask_ = all;
-    out_blocks_ =
-        x.kind == CollectiveKind::AllGather || x.kind == CollectiveKind::AllToAll ? m_.world : 1;
-    std::map<size_t, Move> moves;
-    const Geometry* cut = nullptr;
-    for (const Node n : nodes) {
-      const size_t c = index(p_.tasks[n.task].call);
-      if (moves.count(c)) continue;
-      const auto move = move_of(x, p_.calls[c]);
-      if (!move) return;
-      const auto [where, fresh] = moves.emplace(c, *move);
-      if (cut && *cut != where->second.cut) {
-        report_.error(
-            fmt::format("contributions: the calls of '{}' cut their blocks into different tiles",
-                        x.op),
-            p_.calls[c].loc);
-        return;
-      }
-      cut = &where->second.cut;
-    }
-    if (!cut) {
-      report_.error(fmt::format("contributions: nothing does what '{}' promises", x.op));
-      return;
-    }
-    cut_ = *cut;
-    if (!fits(x)) return;
-    out_.assign(static_cast<size_t>(m_.world * out_blocks_ * cut_.tiles), false);
-    for (const Node n : nodes) {
-      const Move& move = moves.at(index(p_.tasks[n.task].call));
+    pieces_.clear();
+    cuts_.clear();
+    faults_.clear();
+    reached_.assign(p_.buffers.size(), false);
+    for (BufferId b : members.buffers) reached_[index(b)] = true;
+    for (const Node n : nodes)
       // A node of a symmetric model is the task of every rank.
       for (int rank = m_.symmetric ? 0 : n.rank; rank < (m_.symmetric ? m_.world : n.rank + 1);
            ++rank)
-        if (m_.runs(n.task, rank) && !step(n.task, rank, move)) return;
-    }
-    size_t missing = 0, first = 0;
-    for (size_t i = out_.size(); i-- > 0;)
-      if (!out_[i]) ++missing, first = i;
-    if (missing == 0) return;
-    const auto tiles = static_cast<size_t>(cut_.tiles), blocks = static_cast<size_t>(out_blocks_);
-    report_.error(fmt::format("contributions: '{}' leaves tile {}{} of '{}' on rank {} unwritten{}",
-                              x.op, first % tiles,
-                              blocks > 1 ? fmt::format(" of block {}", first / tiles % blocks) : "",
-                              p_[x.out].name, first / tiles / blocks,
-                              missing > 1 ? fmt::format(", and {} more", missing - 1) : ""),
-                  loc_of(x));
+        if (m_.runs(n.task, rank)) step(n.task, rank);
+    for (int rank = 0; rank < m_.world; ++rank)
+      if (!delivered(rank)) return;
   }
+
+  Pieces& pieces(BufferId b, int rank) {
+    return pieces_[index(b) * static_cast<size_t>(m_.world) + static_cast<size_t>(rank)];
+  }
+
+  /// A region on one rank: where in the buffer, and where in a block of it.
+  struct Place {
+    Box box;  // elements of the buffer; of the most rows
+    int64_t block = 0;
+    Box in_block;
+    uint32_t cut = 0;
+  };
+
+  uint32_t cut_of(const ir::Expr& rows, int64_t pitch) {
+    std::string text = fmt::format("{} x {}", canonical(rows).str(), pitch);
+    const auto at = std::find(cuts_.begin(), cuts_.end(), text);
+    if (at != cuts_.end()) return static_cast<uint32_t>(at - cuts_.begin()) + 1;
+    cuts_.push_back(std::move(text));
+    return static_cast<uint32_t>(cuts_.size());
+  }
+
+  /// The region in block `block` of its own blocks (kNoBlock: it has none), in a buffer that has as
+  /// many blocks as there are ranks, or one. Nothing if it can't be followed.
+  std::optional<Place> place_of(const Region& r, int64_t block, bool blocks) {
+    const ir::Buffer& b = p_[r.buffer];
+    const int64_t height = r.r1 - r.r0, width = r.c1 - r.c0;
+    Place place;
+    if (r.block.value) {
+      const ir::Value& rows = p_.values[*r.block.value];
+      place.box = joined({(block * rows.range.hi + r.r0) * r.pitch + r.c0, r.pitch, height, width});
+      if (!blocks || b.rows.is_constant()) return std::nullopt;
+      place.block = block;
+      place.in_block = joined({r.r0 * r.pitch + r.c0, r.pitch, height, width});
+      place.cut = cut_of(rows.expr, r.pitch);
+      return place;
+    }
+    const int64_t first = block == kNoBlock ? r.r0 : block * r.block.rows + r.r0;
+    place.box = joined({first * r.pitch + r.c0, r.pitch, height, width});
+    place.in_block = place.box;
+    if (!b.rows.is_constant()) {
+      // The rows of the buffer itself are what is cut.
+      if (blocks || r.block.any() || r.pitch != b.cols) return std::nullopt;
+      place.cut = cut_of(b.rows, r.pitch);
+    } else if (blocks) {
+      const int64_t size = b.max_elements() / m_.world;
+      if (b.max_elements() % m_.world != 0) return std::nullopt;
+      place.block = place.box.start / size;
+      place.in_block.start -= place.block * size;
+      if (place.in_block.end() > size) return std::nullopt;
+    }
+    return place;
+  }
+  bool has_blocks(BufferId b) const {
+    return (b == x_->in && in_blocks(x_->kind)) || (b == x_->out && out_blocks(x_->kind));
+  }
+  /// The blocks that a region names on `rank`.
+  std::vector<int> blocks_of(const Region& r, int rank) const {
+    if (!r.block.any()) return {static_cast<int>(kNoBlock)};
+    return resolve(r.block.ref, rank, m_.world);
+  }
+
+  // --- one task on one rank ---
+
+  void step(uint32_t task, int rank) {
+    const ir::Task& t = p_.tasks[task];
+    std::vector<bool> moved(t.accesses.size(), false);
+    for (const Transfer& x : p_[t.call].transfers) {
+      const Content content = read(task, rank, x);
+      for (uint32_t a : x.to) {
+        moved[a] = true;
+        if (reached_[index(t.accesses[a].region.buffer)])
+          write(task, rank, t.accesses[a].region, content);
+      }
+    }
+    // Whatever else it writes isn't of the collective.
+    for (size_t a = 0; a < t.accesses.size(); ++a) {
+      const Region& r = t.accesses[a].region;
+      if (moved[a] || !t.accesses[a].writes() || r.buffer == x_->in || !reached_[index(r.buffer)])
+        continue;
+      write(task, rank, r,
+            faulty(task, rank,
+                   fmt::format("writes {} without moving anything there", to_string(p_, r, rank))));
+    }
+  }
+  std::vector<int> memories(const Region& r, int rank) const {
+    if (p_[r.buffer].kind != ir::BufferKind::Slot) return {rank};
+    return resolve(r.where, rank, m_.world);
+  }
+
+  /// What a transfer makes of what it reads.
+  Content read(uint32_t task, int rank, const Transfer& x) {
+    const ir::Task& t = p_.tasks[task];
+    std::optional<Content> sum;
+    bool partial = false;
+    for (uint32_t a : x.from)
+      for (int block : blocks_of(t.accesses[a].region, rank)) {
+        const Content c = read(task, rank, t.accesses[a].region, block);
+        if (c.fault) return c;
+        if (sum && x.kind == Transfer::Kind::Copy)
+          return faulty(task, rank, "copies several regions to one place");
+        if (c.reduced && x.kind == Transfer::Kind::Reduce && c.reduce != x.reduce)
+          return faulty(task, rank,
+                        fmt::format("reduces by '{}' what was reduced by '{}'", name(x.reduce),
+                                    name(c.reduce)));
+        partial = partial || c.reduced;
+        if (!sum) {
+          sum = c;
+          continue;
+        }
+        if (c.tensor != sum->tensor || c.block != sum->block || c.at != sum->at ||
+            c.cut != sum->cut)
+          return faulty(task, rank, fmt::format("adds {} to {}", text(c), text(*sum)));
+        if (c.ranks & sum->ranks) {
+          Content twice = c;
+          twice.ranks &= sum->ranks;
+          return faulty(task, rank, fmt::format("adds {} twice", text(twice)));
+        }
+        sum->ranks |= c.ranks;
+      }
+    if (!sum) return faulty(task, rank, "moves nothing");
+    if (x.kind == Transfer::Kind::Copy) return *sum;
+    // An average is the sum of all, divided once.
+    if (x.reduce == ir::Reduction::Avg && (partial || sum->ranks != world_mask_))
+      return faulty(task, rank, "averages in several steps: only one that has all ranks' can");
+    sum->reduced = true;
+    sum->reduce = x.reduce;
+    return *sum;
+  }
+  Content read(uint32_t task, int rank, const Region& r, int block) {
+    const auto place = place_of(r, block, has_blocks(r.buffer));
+    if (!place) return untold(task, rank, r, "reads");
+    const Pieces& held = pieces(r.buffer, rank);
+    if (p_[r.buffer].kind != ir::BufferKind::Slot && held.empty())
+      return {.tensor = r.buffer,
+              .ranks = uint64_t{1} << rank,
+              .block = place->block,
+              .at = place->in_block,
+              .cut = place->cut};
+    if (const auto content = held.read(place->box)) return *content;
+    return faulty(task, rank,
+                  fmt::format("reads {}, which nothing was moved to in this launch as a whole",
+                              to_string(p_, r, rank)));
+  }
+
+  void write(uint32_t task, int rank, const Region& r, const Content& content) {
+    for (int block : blocks_of(r, rank)) {
+      const auto place = place_of(r, block, has_blocks(r.buffer));
+      Content there = content;
+      Box box{0, 0, 1, p_[r.buffer].max_elements()};
+      if (!place) {
+        // Somewhere: nothing is known of the whole buffer any more.
+        there = untold(task, rank, r, "writes");
+      } else {
+        box = place->box;
+        if (!there.fault) check_room(task, rank, r, *place, there);
+      }
+      for (int memory : memories(r, rank)) pieces(r.buffer, memory).write({box, there, task});
+    }
+  }
+  /// Whether what is moved is as large as where it goes, and cut as that is.
+  void check_room(uint32_t task, int rank, const Region& r, const Place& place, Content& content) {
+    const int64_t room = place.box.rows * place.box.width,
+                  size = content.at.rows * content.at.width;
+    if (room != size) {
+      content = faulty(
+          task, rank,
+          fmt::format("moves {} elements to {}, which has {}", size, to_string(p_, r, rank), room));
+      // A slot has room for all rows; a tensor has those that its dims say.
+    } else if (p_[r.buffer].kind != ir::BufferKind::Slot &&
+               (place.cut != content.cut || (place.cut != 0 && place.in_block != content.at))) {
+      content =
+          faulty(task, rank,
+                 fmt::format("moves rows to {} that dims cut otherwise", to_string(p_, r, rank)));
+    }
+  }
+
+  // --- what has to come of it ---
+
+  /// What block `block` of the result on `rank` has to be.
+  Content expected(int rank, int64_t block) const {
+    const auto only = [](int64_t r) { return uint64_t{1} << r; };
+    Content c{.tensor = x_->in};
+    switch (x_->kind) {
+      case CollectiveKind::AllReduce: c.ranks = world_mask_, c.reduced = true; break;
+      case CollectiveKind::AllGather: c.ranks = only(block); break;
+      case CollectiveKind::ReduceScatter:
+        c.ranks = world_mask_, c.reduced = true, c.block = rank;
+        break;
+      case CollectiveKind::AllToAll: c.ranks = only(block), c.block = rank; break;
+      case CollectiveKind::Broadcast: c.ranks = only(x_->peer); break;
+      case CollectiveKind::RingShift:
+        c.ranks = only(((rank - x_->peer) % m_.world + m_.world) % m_.world);
+        break;
+      case CollectiveKind::Barrier: break;
+    }
+    return c;
+  }
+
+  bool delivered(int rank) {
+    const ir::Buffer& out = p_[x_->out];
+    const bool blocks = out_blocks(x_->kind);
+    int64_t elements = 0;
+    for (const auto& [start, piece] : pieces(x_->out, rank)) {
+      const auto [block, at] = place_in_result(piece, blocks);
+      elements += at.rows * at.width;
+      Content want = expected(rank, block);
+      want.at = at;
+      want.cut = piece.content.cut;  // compared when it was written
+      if (m_.world == 1) want.reduced = piece.content.reduced;
+      const Content& got = piece.content;
+      if (got.reduced) want.reduce = x_->reduce;
+      if (got == want) continue;
+      if (got.fault) {
+        const Fault& f = faults_[got.fault - 1];
+        fail(f.task, f.rank, f.what);
+        return false;
+      }
+      if (got.reduce != want.reduce) {
+        fail(piece.task, rank,
+             fmt::format("reduces by '{}', not by '{}' as '{}' has to", name(got.reduce),
+                         name(want.reduce), x_->op));
+        return false;
+      }
+      const uint64_t missing = want.ranks & ~got.ranks;
+      std::string why;
+      if (missing && got.block == want.block && got.at == want.at && (got.ranks & ~want.ranks) == 0)
+        why = fmt::format(": that of {} is absent", ranks_text(missing));
+      fail(piece.task, rank,
+           fmt::format("makes {}{} of '{}' from {} instead of {}{}", elements_text(at),
+                       blocks ? fmt::format(" of block {}", block) : "", out.name, text(got),
+                       text(want), why));
+      return false;
+    }
+    if (elements == out.max_elements()) return true;
+    report_.error(
+        fmt::format("contributions: '{}' leaves {} of the {} elements of '{}' on rank {} "
+                    "unwritten",
+                    x_->op, out.max_elements() - elements, out.max_elements(), out.name, rank),
+        loc_of(*x_));
+    return false;
+  }
+  /// The block and the place in it of a piece of the result. Blocks of a height that the launch
+  /// decides lie where they do at the most rows, as place_of has put them.
+  std::pair<int64_t, Box> place_in_result(const Pieces::Piece& piece, bool blocks) const {
+    if (!blocks) return {0, piece.box};
+    const int64_t size = p_[x_->out].max_elements() / m_.world;
+    Box at = piece.box;
+    const int64_t block = at.start / size;
+    at.start -= block * size;
+    return {block, at};
+  }
+
+  // --- what is wrong ---
+
   ir::Loc loc_of(const Collective& x) const {
     for (const Call& c : p_.calls)
       if (c.op == x.op) return c.loc;
     return {};
   }
-  // The tensors are as large as the blocks together.
-  bool fits(const Collective& x) {
-    const int64_t block = most(cut_.rows) * cut_.cols;
-    const bool in_blocks =
-        x.kind == CollectiveKind::ReduceScatter || x.kind == CollectiveKind::AllToAll;
-    const int64_t in = block * (in_blocks ? m_.world : 1), out = block * out_blocks_;
-    if (p_[x.in].max_elements() == in && p_[x.out].max_elements() == out) return true;
-    report_.error(fmt::format("contributions: '{}' moves {} elements from '{}' of {} to '{}' of "
-                              "{}, where {} would be",
-                              x.op, in, p_[x.in].name, p_[x.in].max_elements(), p_[x.out].name,
-                              p_[x.out].max_elements(), out),
-                  loc_of(x));
-    return false;
-  }
-
-  // --- one task on one rank ---
-
-  bool step(uint32_t task, int rank, const Move& v) {
-    const ir::Task& t = p_.tasks[task];
-    const Call& call = p_[t.call];
-    const Geometry& g = v.cut;
-    const bool by_block = v.mode == 1;
-    const int64_t tile = by_block ? t.tile % g.tiles : t.tile;
-    if (tile >= g.tiles || (by_block && t.tile / g.tiles >= g.world) || v.mode < 0 || v.mode > 4)
-      return fail(task, rank, fmt::format("is tile {} of {}", t.tile, g.tiles));
-    const int64_t peer = v.mode == 1   ? t.tile / g.tiles
-                         : v.mode == 2 ? t.tile % g.world
-                         : v.mode == 4 ? (rank + v.peer) % g.world
-                                       : v.peer;
-    const int64_t place = tile / v.slot_div;
-
-    switch (v.kind) {
-      case Move::Kind::Put: {
-        if (v.mode == 0 && v.blocked) return fail(task, rank, "sends one block to all");
-        const int64_t block = v.blocked ? peer : 0;
-        if (!reads_tensor(task, rank, x_->in, block, tile)) return false;
-        const int64_t row = v.source_rows ? rank : 0;
-        Slots& s = slots(call.operands[1], g);
-        for (int to = 0; to < m_.world; ++to) {
-          if (v.mode == 0 ? to == rank : to != peer) continue;
-          if (!slot_declared(task, rank, call.operands[1], true, to, row, place)) return false;
-          at(s, to, row, place) = {uint64_t{1} << rank, block, tile, false};
-        }
-        return true;
-      }
-      case Move::Kind::Combine: {
-        const int64_t block = v.own_blocked ? rank : 0;
-        if (!reads_tensor(task, rank, x_->in, block, tile)) return false;
-        Chunk sum{uint64_t{1} << rank, block, tile, true};
-        Slots& s = slots(call.operands[1], g);
-        for (int from = 0; from < m_.world; ++from) {
-          if (from == rank) continue;
-          if (!slot_declared(task, rank, call.operands[1], false, rank, from, place)) return false;
-          const Chunk& c = at(s, rank, from, place);
-          if (!arrived(task, rank, c)) return false;
-          if (c.block != block || c.tile != tile)
-            return fail(task, rank,
-                        fmt::format("adds {} to {}", text(c), text({0, block, tile, false})));
-          if (c.ranks & sum.ranks)
-            return fail(
-                task, rank,
-                fmt::format("adds {} twice", text({c.ranks & sum.ranks, block, tile, false})));
-          sum.ranks |= c.ranks;
-        }
-        if (!writes_out(task, rank, 0, tile, sum)) return false;
-        if (!v.forward) return true;
-        Slots& results = slots(call.operands[3], g);
-        if (t.tile >= results.places)
-          return fail(task, rank, "sends its result outside of the slots");
-        for (int to = 0; to < m_.world; ++to) {
-          if (to == rank) continue;
-          if (!slot_declared(task, rank, call.operands[3], true, to, 0, t.tile)) return false;
-          at(results, to, 0, t.tile) = sum;
-        }
-        return true;
-      }
-      case Move::Kind::Take: {
-        const int64_t source = v.own ? rank : peer, block = v.blocked ? source : 0;
-        if (v.own) {
-          const int64_t from = v.own_blocked ? rank : 0;
-          return reads_tensor(task, rank, x_->in, from, tile) &&
-                 writes_out(task, rank, block, tile, {uint64_t{1} << rank, from, tile, false});
-        }
-        const int64_t row = v.source_rows ? source : 0;
-        Slots& s = slots(call.operands[0], g);
-        if (!slot_declared(task, rank, call.operands[0], false, rank, row, place)) return false;
-        const Chunk& c = at(s, rank, row, place);
-        return arrived(task, rank, c) && writes_out(task, rank, block, tile, c);
-      }
-    }
-    return true;
-  }
-
-  bool arrived(uint32_t task, int rank, const Chunk& c) {
-    return c.ranks != 0 ||
-           fail(task, rank, "takes a slot that nothing was put into in this launch");
-  }
-
-  /// What a tile of the result has to be.
-  Chunk expected(int rank, int64_t block, int64_t tile) const {
-    const auto only = [](int64_t r) { return uint64_t{1} << r; };
-    switch (x_->kind) {
-      case CollectiveKind::AllReduce: return {world_mask_, 0, tile, true};
-      case CollectiveKind::AllGather: return {only(block), 0, tile, false};
-      case CollectiveKind::ReduceScatter: return {world_mask_, rank, tile, true};
-      case CollectiveKind::AllToAll: return {only(block), rank, tile, false};
-      case CollectiveKind::Broadcast: return {only(x_->peer), 0, tile, false};
-      case CollectiveKind::RingShift:
-        return {only(((rank - x_->peer) % m_.world + m_.world) % m_.world), 0, tile, false};
-      case CollectiveKind::Barrier: break;
-    }
-    return {};
-  }
-  bool writes_out(uint32_t task, int rank, int64_t block, int64_t tile, const Chunk& c) {
-    if (block >= out_blocks_)
-      return fail(task, rank, fmt::format("writes block {} of {}", block, out_blocks_));
-    if (!declared(task, rank, x_->out, true, block, tile)) return false;
-    Chunk want = expected(rank, block, tile);
-    if (m_.world == 1) want.reduced = c.reduced;
-    if (c != want) {
-      const uint64_t missing = want.ranks & ~c.ranks;
-      std::string why;
-      if (missing && c.block == want.block && c.tile == want.tile && (c.ranks & ~want.ranks) == 0)
-        why = fmt::format(": that of {} is absent", ranks_text(missing));
-      return fail(task, rank,
-                  fmt::format("makes {}tile {} of '{}' from {} instead of {}{}",
-                              out_blocks_ > 1 ? fmt::format("block {}, ", block) : "", tile,
-                              p_[x_->out].name, text(c), text(want), why));
-    }
-    out_[static_cast<size_t>((rank * out_blocks_ + block) * cut_.tiles + tile)] = true;
-    return true;
-  }
-
-  // --- what a task declares ---
-
-  bool reads_tensor(uint32_t task, int rank, ir::BufferId b, int64_t block, int64_t tile) {
-    return declared(task, rank, b, false, block, tile);
-  }
-  // Tile `tile` of block `block` of a tensor, wherever the dims put it.
-  bool declared(uint32_t task, int rank, ir::BufferId b, bool write, int64_t block, int64_t tile) {
-    const int64_t r0 = tile / cut_.across * cut_.BR, c0 = tile % cut_.across * cut_.BC;
-    const int64_t most_rows = most(cut_.rows), r1 = std::min(r0 + cut_.BR, most_rows);
-    const int64_t from = block * least(cut_.rows) + r0, to = block * most_rows + r1,
-                  c1 = std::min(c0 + cut_.BC, cut_.cols);
-    for (const ir::Access& a : p_.tasks[task].accesses) {
-      const ir::Region& r = a.region;
-      if (r.buffer != b || a.writes() != write || r.where != ir::RankRef::self()) continue;
-      const int64_t shift = shift_of(p_, r, rank).lo;
-      if (r.pitch == cut_.cols && r.r0 + shift <= from && to <= r.r1 + shift && r.c0 <= c0 &&
-          c1 <= r.c1)
-        return true;
-    }
-    return fail(task, rank,
-                fmt::format("{} rows {} to {}, columns {} to {} of '{}' without declaring it",
-                            write ? "writes" : "reads", from, to, c0, c1, p_[b].name));
-  }
-  bool slot_declared(uint32_t task, int rank, ir::BufferId b, bool write, int memory, int64_t row,
-                     int64_t place) {
-    const int64_t c0 = place * cut_.stride,
-                  c1 = c0 + std::min(cut_.BR, most(cut_.rows)) * std::min(cut_.BC, cut_.cols);
-    for (const ir::Access& a : p_.tasks[task].accesses) {
-      const ir::Region& r = a.region;
-      if (r.buffer != b || a.writes() != write || !names(r.where, rank, memory, m_.world)) continue;
-      const int64_t shift = shift_of(p_, r, rank).lo;
-      if (r.pitch == p_[b].cols && r.r0 + shift <= row && row < r.r1 + shift && r.c0 <= c0 &&
-          c1 <= r.c1)
-        return true;
-    }
-    return fail(
-        task, rank,
-        fmt::format("{} row {}, columns {} to {} of slot '{}' on rank {} without declaring it",
-                    write ? "writes" : "reads", row, c0, c1, p_[b].name, memory));
-  }
-
-  // --- what is wrong ---
-
   static std::string ranks_text(uint64_t ranks) {
     std::string s;
     for (int r = 0; r < 64; ++r)
       if (ranks >> r & 1) s += fmt::format("{}{}", s.empty() ? "" : ", ", r);
     return (ranks & (ranks - 1) ? "ranks " : "rank ") + s;
   }
-  std::string text(const Chunk& c) const {
-    std::string s = fmt::format("tile {}", c.tile);
-    if (x_->kind == CollectiveKind::ReduceScatter || x_->kind == CollectiveKind::AllToAll)
-      s += fmt::format(" of block {}", c.block);
-    if (c.ranks) s += fmt::format(" of {}", ranks_text(c.ranks));
+  static std::string elements_text(const Box& box) {
+    const int64_t end = box.start + box.width;
+    if (box.rows <= 1) return fmt::format("elements {} to {}", box.start, end);
+    return fmt::format("elements {} to {} and {} rows of the like", box.start, end, box.rows - 1);
+  }
+  std::string text(const Content& c) const {
+    std::string s = elements_text(c.at);
+    if (in_blocks(x_->kind)) s += fmt::format(" of block {}", c.block);
+    s += fmt::format(" of '{}' of {}", p_[c.tensor].name, ranks_text(c.ranks));
     return c.reduced ? "the reduction of " + s : s;
   }
-  bool fail(uint32_t task, int rank, const std::string& what) {
+  void fail(uint32_t task, int rank, const std::string& what) {
     report_.error(id_of<TaskId>(task), fmt::format("contributions: {} on rank {} {}",
                                                    describe(p_, id_of<TaskId>(task)), rank, what));
-    return false;
+  }
+  /// What is wrong only matters where a collective's result comes of it: operands may be shared
+  /// with others.
+  struct Fault {
+    uint32_t task;
+    int rank;
+    std::string what;
+  };
+  Content faulty(uint32_t task, int rank, std::string what) {
+    faults_.push_back({task, rank, std::move(what)});
+    return {.fault = static_cast<uint32_t>(faults_.size())};
+  }
+  Content untold(uint32_t task, int rank, const Region& r, const char* does) {
+    return faulty(task, rank,
+                  fmt::format("{} {}, of which it can't be told what it is where dims decide or "
+                              "blocks end",
+                              does, to_string(p_, r, rank)));
   }
 
   const Model& m_;
   const ir::Program& p_;
   const std::vector<Node>& order_;
   Reporter& report_;
-  const Collective* x_ = nullptr;
   uint64_t world_mask_ = 0;
-  int64_t out_blocks_ = 1;
-  Geometry cut_;
-  std::unordered_map<size_t, Slots> slots_;  // by buffer
-  std::vector<bool> out_;                    // by rank, block and tile: right
+  CallsByBuffer from_, writes_;       // transfers that read it; tasks that write it
+  std::vector<bool> is_result_;       // by buffer: of a collective
+  std::vector<uint32_t> first_task_;  // by call
+  const Collective* x_ = nullptr;
+  std::unordered_map<size_t, Pieces> pieces_;  // by buffer and rank
+  std::vector<std::string> cuts_;              // what a cut's number stands for, less one
+  std::vector<Fault> faults_;                  // likewise Content::fault
+  std::vector<bool> reached_;                  // by buffer
 };
 
 }  // namespace

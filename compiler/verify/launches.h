@@ -9,8 +9,8 @@
 
 namespace maco::verify {
 
-/// On a rank all of a launch precedes the next. So of two tasks the first, in a launch, precedes the
-/// second, in a later one, if on some rank something comes after the first in its launch, and
+/// On a rank all of a launch precedes the next. So of two tasks the first, in a launch, precedes
+/// the second, in a later one, if on some rank something comes after the first in its launch, and
 /// something before the second in its own. Waits for earlier launches may order more than is known
 /// here.
 class LaunchOrder {

@@ -34,28 +34,30 @@ bool is_symmetric(const ir::Program& p) {
   return true;
 }
 
-/// The first row of a tile and the least number of rows there may be; of a function that doesn't
-/// cut rows 0 and 1.
-struct Rows {
-  int64_t BR = 0, across = 1, tiles = 0, least = 1;
-  bool by_block = false;
-};
-Rows rows_of(const ir::Program& p, const ir::Call& call) {
-  Rows r;
-  for (const ir::Param& param : call.params) {
-    if (const auto* n = std::get_if<int64_t>(&param.value)) {
-      if (param.name == "BR") r.BR = *n;
-      if (param.name == "across") r.across = *n;
-      if (param.name == "T") r.tiles = *n;
-      if (param.name == "mode") r.by_block = *n == 1;
-    } else if (const auto* v = std::get_if<ir::ValueRef>(&param.value); v && param.name == "rows") {
-      const auto* constant = std::get_if<int64_t>(&v->v);
-      r.least = constant ? *constant : p.values[std::get<uint32_t>(v->v)].range.lo;
+/// The least number of rows of a region's block, or of its buffer.
+class LeastRows {
+ public:
+  explicit LeastRows(const ir::Program& p) : p_(p) {
+    for (const ir::Buffer& b : p.buffers) {
+      int64_t& rows = of_buffer_.emplace_back(b.max_rows);
+      if (b.rows.is_constant()) continue;
+      rows = 0;
+      for (const ir::Value& v : p.values)
+        if (v.expr == b.rows) rows = v.range.lo;
     }
   }
-  if (r.across < 1) r.across = 1;
-  return r;
-}
+  /// Whether a task that touches `r` may find no rows there.
+  bool may_be_absent(const ir::Region& r) const {
+    if (r.block.value) return r.r0 >= p_.values[*r.block.value].range.lo;
+    const ir::Buffer& b = p_[r.buffer];
+    if (b.rows.is_constant() || r.r1 <= r.r0 || r.c1 <= r.c0) return false;
+    return r.r0 * r.pitch + r.c0 >= of_buffer_[index(r.buffer)] * b.cols;
+  }
+
+ private:
+  const ir::Program& p_;
+  std::vector<int64_t> of_buffer_;
+};
 
 }  // namespace
 
@@ -90,13 +92,10 @@ Model::Model(const ir::Program& p, bool use_symmetry)
   }
   if (has_packets) {
     vacuous_.assign(tasks(), false);
-    std::vector<Rows> rows;
-    for (const ir::Call& c : p.calls) rows.push_back(rows_of(p, c));
-    for (uint32_t t = 0; t < tasks(); ++t) {
-      const Rows& r = rows[index(p.tasks[t].call)];
-      const int64_t tile = r.by_block && r.tiles > 0 ? p.tasks[t].tile % r.tiles : p.tasks[t].tile;
-      vacuous_[t] = tile / r.across * r.BR >= r.least;
-    }
+    const LeastRows rows(p);
+    for (uint32_t t = 0; t < tasks(); ++t)
+      vacuous_[t] = std::any_of(p.tasks[t].accesses.begin(), p.tasks[t].accesses.end(),
+                                [&](const ir::Access& a) { return rows.may_be_absent(a.region); });
   }
   signallers = collect<Signaller>(p.events.size(), [&](const auto& put) {
     for (uint32_t t = 0; t < tasks(); ++t)

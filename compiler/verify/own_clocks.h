@@ -39,11 +39,11 @@ class OwnClocks {
   uint32_t streams() const { return streams_; }
 
  private:
-  // Clocks by number; kept while somebody refers to them. Number 0 knows nothing. The words: of each
-  // stream of the rank how many tasks have ended; then, with peers, of each rank (in a symmetric
-  // model: of each that many ranks further) and each stream that signals peers the place, plus 1, of
-  // the last such task that it has heard of. What that task knew of its rank is looked up when the
-  // rank hears of it.
+  // Clocks by number; kept while somebody refers to them. Number 0 knows nothing. The words: of
+  // each stream of the rank how many tasks have ended; then, with peers, of each rank (in a
+  // symmetric model: of each that many ranks further) and each stream that signals peers the place,
+  // plus 1, of the last such task that it has heard of. What that task knew of its rank is looked
+  // up when the rank hears of it.
   const int32_t* words(uint32_t clock) const { return words_.data() + size_t{clock} * width_; }
   int32_t* words(uint32_t clock) { return words_.data() + size_t{clock} * width_; }
   uint32_t allocate();

@@ -18,8 +18,8 @@ struct OwnOrder {
 };
 
 /// Whether every two accesses to the same bytes of slots, one of them a write, are surely ordered
-/// if `needed`, to which it adds, holds too. `order`: the tasks, so that streams and all waits point
-/// forward, on any ranks. Adds to `pairs` those that were compared.
+/// if `needed`, to which it adds, holds too. `order`: the tasks, so that streams and all waits
+/// point forward, on any ranks. Adds to `pairs` those that were compared.
 bool slots_are_ordered(const Model& model, const Layout& layout, const std::vector<uint32_t>& order,
                        std::vector<OwnOrder>& needed, int64_t& pairs);
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace maco::verify {
 namespace {
@@ -118,6 +119,7 @@ class Structure {
       return;
     }
     for (const ir::Access& a : t.accesses) access(id, a);
+    transfers(id);
     for (ir::CallId c : t.after)
       if (index(c) >= p_.calls.size())
         report_.error(id, fmt::format("{} comes after call {}, which doesn't exist",
@@ -137,6 +139,38 @@ class Structure {
         report_.error(id, fmt::format("{} signals the local event '{}' on {}", describe(p_, id),
                                       p_[s.event].name, to_string(s.to)));
     }
+  }
+
+  // Of a call that moves data all tasks touch the same buffers in the same order.
+  void transfers(TaskId id) {
+    const Task& t = p_[id];
+    const std::vector<ir::Transfer>& list = p_[t.call].transfers;
+    if (list.empty()) return;
+    for (const ir::Transfer& x : list) {
+      for (uint32_t a : x.from) names_access(id, a);
+      for (uint32_t a : x.to)
+        if (names_access(id, a) && !t.accesses[a].writes())
+          report_.error(id, fmt::format("{} moves data to access {}, which it only reads",
+                                        describe(p_, id), a));
+    }
+    const auto [first, fresh] = movers_.emplace(index(t.call), index(id));
+    if (fresh) return;
+    const Task& other = p_.tasks[first->second];
+    const bool same =
+        std::equal(t.accesses.begin(), t.accesses.end(), other.accesses.begin(),
+                   other.accesses.end(), [](const ir::Access& a, const ir::Access& b) {
+                     return a.region.buffer == b.region.buffer;
+                   });
+    if (!same)
+      report_.error(id, fmt::format("{} moves data between other buffers than {}", describe(p_, id),
+                                    describe(p_, id_of<TaskId>(first->second))));
+  }
+  bool names_access(TaskId id, uint32_t a) {
+    const size_t count = p_[id].accesses.size();
+    if (a < count) return true;
+    report_.error(
+        id, fmt::format("{} moves data of access {}, but has {}", describe(p_, id), a, count));
+    return false;
   }
 
   bool event(TaskId id, ir::EventId e, RankRef ref) {
@@ -350,6 +384,7 @@ class Structure {
   const Program& p_;
   Reporter& report_;
   int world_ = 1;
+  std::unordered_map<size_t, size_t> movers_;  // by call: its first task, of those that move data
 };
 
 }  // namespace

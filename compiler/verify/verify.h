@@ -16,7 +16,8 @@ struct VerifyOptions {
   /// Where all ranks do the same up to a rotation of the ranks, one of them is followed for all.
   /// Never changes the verdict.
   bool use_symmetry = true;
-  /// Races: first tries a short proof, of all ranks and launches at once. Never changes the verdict.
+  /// Races: first tries a short proof, of all ranks and launches at once. Never changes the
+  /// verdict.
   bool at_once = true;
   /// Tasks between two clean-ups of what is remembered; 0: as suits the size. Never changes the
   /// verdict.
@@ -48,7 +49,8 @@ struct VerifyStatistics {
 ///   - resources (scheduled): what a CTA uses is there, and all CTAs run at once;
 ///   - counts (synced): what a wait waits for is exactly what will arrive, on every rank;
 ///   - scope (synced): every signal is a release and every wait an acquire, with enough reach;
-///   - order (synced): the streams and events of all ranks have no cycle, which would be a deadlock;
+///   - order (synced): the streams and events of all ranks have no cycle, which would be a
+///     deadlock;
 ///   - races (synced): every two accesses to the same bytes, one of them a write, are ordered, and
 ///     as the list of tasks orders them;
 ///   - contributions (synced): every collective delivers what it promises.

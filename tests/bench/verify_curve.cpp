@@ -82,7 +82,7 @@ class Builder {
     return id;
   }
   CallId call(std::string op, std::string kind, std::string function) {
-    p.calls.push_back({std::move(op), std::move(kind), std::move(function), {}, {}, {}});
+    p.calls.push_back({std::move(op), std::move(kind), std::move(function), {}, {}, {}, {}});
     return ir::id_of<CallId>(p.calls.size() - 1);
   }
   EventId event(EventKind kind, uint32_t count) {
@@ -116,32 +116,6 @@ void signal(Task& t, EventId e, RankRef to = {}) { t.signals.push_back({.event =
 
 constexpr int64_t kWorld = 8, kCols = 8192, kTiles = 8, kWide = kCols / kTiles;
 constexpr uint32_t kMatmuls = 128;
-
-/// What the collectives' functions are told; compiler/ops/collectives.cpp.
-std::vector<ir::Param> geometry(std::string_view function, bool forward) {
-  std::vector<ir::Param> params = {{"W", kWorld},
-                                   {"T", kTiles},
-                                   {"cols", kCols},
-                                   {"BR", int64_t{1}},
-                                   {"BC", kWide},
-                                   {"across", kTiles},
-                                   {"stride", kWide},
-                                   {"rows", ir::ValueRef{int64_t{1}}},
-                                   {"mode", int64_t{forward && function == "put" ? 2 : 0}},
-                                   {"peer", int64_t{0}},
-                                   {"blocked", false},
-                                   {"own_blocked", false},
-                                   {"slot_div", int64_t{1}},
-                                   {"source_rows", function != "take"},
-                                   {"packets", true}};
-  if (function == "take") params.push_back({"own", false});
-  if (function == "combine") {
-    params.push_back({"reduce", int64_t{0}});
-    params.push_back({"forward", forward});
-    params.push_back({"forward_packets", forward});
-  }
-  return params;
-}
 
 Program layers(size_t tasks, bool two_shot) {
   Builder b(kWorld, 132);
@@ -185,9 +159,11 @@ Program layers(size_t tasks, bool two_shot) {
     const CallId put = b.call(op, "allreduce", "put"), combine = b.call(op, "allreduce", "combine");
     const BufferId slots = b.slot(op + ".slots", kWorld, kCols, true);
     b.p[put].operands = {o, slots};
-    b.p[put].params = geometry("put", two_shot);
+    using Kind = ir::Transfer::Kind;
+    b.p[put].transfers = {{.kind = Kind::Copy, .from = {0}, .to = {1}}};
     b.p[combine].operands = {o, slots, y};
-    b.p[combine].params = geometry("combine", two_shot);
+    b.p[combine].transfers = {{.kind = Kind::Reduce, .from = {0, 1}, .to = {2}}};
+    if (two_shot) b.p[combine].transfers[0].to.push_back(3);
     b.p.collectives.push_back({.op = op, .kind = ir::CollectiveKind::AllReduce, .in = o, .out = y});
     ready = b.event(EventKind::Local, static_cast<uint32_t>(two_shot ? 2 * kTiles : kTiles));
     const EventId first_sent = ir::id_of<EventId>(b.p.events.size());
@@ -215,7 +191,15 @@ Program layers(size_t tasks, bool two_shot) {
       Task& c = b.task(combine, static_cast<uint32_t>(t), static_cast<int32_t>(116 + 8 + t));
       if (two_shot) c.ranks = uint64_t{1} << owner(t);
       add(c, AccessKind::Read, Builder::columns(o, kCols, t * kWide, (t + 1) * kWide));
-      add(c, AccessKind::Read, {slots, kCols, 0, kWorld, t * kWide, (t + 1) * kWide, {}, {}});
+      add(c, AccessKind::Read,
+          {slots,
+           kCols,
+           0,
+           1,
+           t * kWide,
+           (t + 1) * kWide,
+           {.ref = RankRef::others(), .rows = 1},
+           {}});
       add(c, AccessKind::Write, Builder::columns(y, kCols, t * kWide, (t + 1) * kWide));
       wait(c, ir::id_of<EventId>(index(first_made) + static_cast<size_t>(t)));
       wait(c, ir::id_of<EventId>(index(first_sent) + static_cast<size_t>(t)), RankRef::others());
@@ -229,7 +213,7 @@ Program layers(size_t tasks, bool two_shot) {
     if (two_shot) {
       const CallId take = b.call(op, "allreduce", "take");
       b.p[take].operands = {results, y};
-      b.p[take].params = geometry("take", true);
+      b.p[take].transfers = {{.kind = Kind::Copy, .from = {0}, .to = {1}}};
       for (int64_t t = 0; t < kTiles; ++t) {
         Task& c = b.task(take, static_cast<uint32_t>(t), static_cast<int32_t>(116 + t));
         c.ranks = all & ~(uint64_t{1} << owner(t));

@@ -1,5 +1,7 @@
 #include "tests/proofs/memory_model.h"
 
+#include "tests/proofs/second_opinion.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -164,24 +166,7 @@ class Execution {
       }
     }
   }
-  bool surely(uint32_t t) const {
-    int64_t tile = p_.tasks[t].tile, tiles = 0, mode = 0, across = 1, height = 0, least = 1;
-    for (const ir::Param& param : p_[p_.tasks[t].call].params) {
-      if (const auto* n = std::get_if<int64_t>(&param.value)) {
-        if (param.name == "T") tiles = *n;
-        if (param.name == "mode") mode = *n;
-        if (param.name == "across") across = std::max<int64_t>(1, *n);
-        if (param.name == "BR") height = *n;
-      } else if (const auto* v = std::get_if<ir::ValueRef>(&param.value);
-                 v && param.name == "rows") {
-        least = std::holds_alternative<int64_t>(v->v)
-                    ? std::get<int64_t>(v->v)
-                    : p_.values[std::get<uint32_t>(v->v)].range.lo;
-      }
-    }
-    if (mode == 1 && tiles > 0) tile %= tiles;
-    return tile / across * height < least;
-  }
+  bool surely(uint32_t t) const { return surely_polls(p_, p_.tasks[t]); }
 
   // 8.9.5; and the order in which reads are over.
   void close() {

@@ -1,5 +1,7 @@
 #include "tests/proofs/model_checker.h"
 
+#include "tests/proofs/second_opinion.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -142,16 +144,7 @@ class Explorer {
     }
     return true;
   }
-  /// Whether the tile has rows whatever the dims are. Programs here have calls of one column of
-  /// tiles, or none.
-  bool surely(uint32_t task) const {
-    int64_t height = 0, least = 1;
-    for (const ir::Param& param : p_[p_.tasks[task].call].params) {
-      if (param.name == "BR") height = std::get<int64_t>(param.value);
-      if (param.name == "rows") least = std::get<int64_t>(std::get<ir::ValueRef>(param.value).v);
-    }
-    return p_.tasks[task].tile * height < least;
-  }
+  bool surely(uint32_t task) const { return surely_polls(p_, p_.tasks[task]); }
 
   const Program& p_;
   const int world_, launches_;

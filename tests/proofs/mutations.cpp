@@ -320,27 +320,34 @@ class Mutations {
             x.to = next(x.to, world);
           });
     }
-    for (size_t c = 0; c < p_.calls.size(); ++c) {
-      const std::string& f = p_.calls[c].function;
-      if (f != "put" && f != "combine" && f != "take") continue;
-      for (size_t i = 0; i < p_.calls[c].params.size(); ++i) {
-        const ir::Param& param = p_.calls[c].params[i];
-        const std::string what =
-            fmt::format("{} of '{}' with another {}", f, p_.calls[c].op, param.name);
-        if (param.name == "peer")
-          add(what, [=](Program& p) {
-            auto& n = std::get<int64_t>(p.calls[c].params[i].value);
-            n = (n + 1) % world;
-          });
-        if (param.name == "mode" || param.name == "slot_div")
-          add(what, [=](Program& p) { ++std::get<int64_t>(p.calls[c].params[i].value); });
-        if (param.name == "blocked" || param.name == "own_blocked" || param.name == "source_rows")
-          add(what, [=](Program& p) {
-            auto& b = std::get<bool>(p.calls[c].params[i].value);
-            b = !b;
-          });
-      }
+    for (size_t c = 0; c < p_.calls.size(); ++c)
+      for (size_t i = 0; i < p_.calls[c].transfers.size(); ++i) misplace_transfer(c, i);
+  }
+  void misplace_transfer(size_t c, size_t i) {
+    const ir::Transfer& x = p_.calls[c].transfers[i];
+    const auto change = [&](const char* what, std::function<void(ir::Transfer&)> apply) {
+      add(fmt::format("{} of '{}' {}", p_.calls[c].function, p_.calls[c].op, what),
+          [=](Program& p) { apply(p.calls[c].transfers[i]); });
+    };
+    add(fmt::format("{} of '{}' moves nothing", p_.calls[c].function, p_.calls[c].op),
+        [=](Program& p) { p.calls[c].transfers.clear(); });
+    change("moves what it wrote", [](ir::Transfer& t) { t.from = {t.to[0]}; });
+    if (x.to.size() > 1)
+      change("moves to one place less", [](ir::Transfer& t) { t.to.pop_back(); });
+    if (x.kind == ir::Transfer::Kind::Copy) {
+      change("reduces", [](ir::Transfer& t) { t.kind = ir::Transfer::Kind::Reduce; });
+      return;
     }
+    change("copies", [](ir::Transfer& t) { t.kind = ir::Transfer::Kind::Copy; });
+    change("copies its own", [](ir::Transfer& t) {
+      t.kind = ir::Transfer::Kind::Copy;
+      t.from.resize(1);
+    });
+    change("leaves one out", [](ir::Transfer& t) { t.from.erase(t.from.begin()); });
+    change("adds one twice", [](ir::Transfer& t) { t.from.push_back(t.from[0]); });
+    change("reduces otherwise", [](ir::Transfer& t) {
+      t.reduce = static_cast<ir::Reduction>((static_cast<int>(t.reduce) + 1) % 4);
+    });
   }
   void promise() {
     for (size_t i = 0; i < p_.collectives.size(); ++i) {

@@ -223,30 +223,6 @@ class Signals {
 
 // --- happens-before ---
 
-/// Whether a task that waits for packets polls some for every value of the dims: not if its tile
-/// may lie beyond the rows.
-std::vector<bool> surely_polls(const Program& p) {
-  std::vector<bool> result;
-  for (const Task& t : p.tasks) {
-    int64_t tile = t.tile, tiles = 0, mode = 0, across = 1, height = 0, least = 1;
-    for (const ir::Param& param : p[t.call].params) {
-      if (const auto* n = std::get_if<int64_t>(&param.value)) {
-        if (param.name == "T") tiles = *n;
-        if (param.name == "mode") mode = *n;
-        if (param.name == "across") across = std::max<int64_t>(*n, 1);
-        if (param.name == "BR") height = *n;
-      }
-      if (param.name != "rows") continue;
-      if (const auto* v = std::get_if<ir::ValueRef>(&param.value))
-        least = std::holds_alternative<int64_t>(v->v) ? std::get<int64_t>(v->v)
-                                                      : p.values[std::get<uint32_t>(v->v)].range.lo;
-    }
-    if (mode == 1 && tiles > 0) tile %= tiles;
-    result.push_back(tile / across * height < least);
-  }
-  return result;
-}
-
 class Graph {
  public:
   /// What an edge is good for: nothing but blocking; that what came before is over (Ended); that
@@ -256,7 +232,8 @@ class Graph {
   Graph(const Program& p, const Signals& signals) : p_(p), nodes_(p), signals_(signals) {
     const uint32_t starts = nodes_.size();  // of the launches of the ranks
     into_.resize(starts + static_cast<uint32_t>(nodes_.world * nodes_.launches));
-    const std::vector<bool> polls = surely_polls(p);
+    std::vector<bool> polls;
+    for (const Task& t : p.tasks) polls.push_back(surely_polls(p, t));
     const auto streams = ir::streams(p);
     for (int launch = 0; launch < nodes_.launches; ++launch)
       for (int rank = 0; rank < nodes_.world; ++rank) {
@@ -499,32 +476,36 @@ struct Element {
   bool reduced = false;
 };
 
+/// All transfers of a launch, with these actual values of the dims.
 class Simulation {
  public:
-  Simulation(const Program& p, const ir::Collective& collective, int64_t rows)
-      : p_(p), c_(collective), world_(static_cast<int>(p.world)), rows_(rows) {}
+  Simulation(const Program& p, const ir::Collective& collective,
+             const std::map<std::string, int64_t>& dims)
+      : p_(p), c_(collective), world_(static_cast<int>(p.world)) {
+    const ir::Lookup lookup = [&](std::string_view name) -> std::optional<int64_t> {
+      const auto at = dims.find(std::string(name));
+      return at == dims.end() ? std::nullopt : std::optional(at->second);
+    };
+    for (const ir::Value& v : p.values)
+      values_.push_back(ir::evaluate(v.expr, lookup).value.value_or(v.range.hi));
+    for (const ir::Buffer& b : p.buffers)
+      elements_.push_back(ir::evaluate(b.rows, lookup).value.value_or(b.max_rows) * b.cols);
+  }
 
   std::string run(const std::vector<std::pair<int, uint32_t>>& order) {
     for (const auto& [rank, t] : order) {
-      if (p_[p_.tasks[t].call].op != c_.op || !runs(p_.tasks[t], rank)) continue;
-      task(rank, p_.tasks[t]);
-      if (!wrong_.empty())
-        return fmt::format("delivery: {} on rank {}: {}", describe(p_, ir::id_of<ir::TaskId>(t)),
-                           rank, wrong_);
+      if (!runs(p_.tasks[t], rank)) continue;
+      for (const ir::Transfer& x : p_[p_.tasks[t].call].transfers) {
+        transfer(rank, p_.tasks[t], x);
+        if (!wrong_.empty())
+          return fmt::format("delivery: {} on rank {}: {}", describe(p_, ir::id_of<ir::TaskId>(t)),
+                             rank, wrong_);
+      }
     }
-    if (cols_ == 0) return "delivery: nothing does it";
     return promised();
   }
 
  private:
-  int64_t number(const ir::Call& call, std::string_view name) {
-    for (const ir::Param& param : call.params) {
-      if (param.name != name) continue;
-      if (const auto* n = std::get_if<int64_t>(&param.value)) return *n;
-      if (const auto* b = std::get_if<bool>(&param.value)) return *b;
-    }
-    return 0;
-  }
   std::vector<Element>& memory(ir::BufferId b, int rank) {
     std::vector<Element>& m = memory_[{index(b), rank}];
     if (m.empty()) {
@@ -535,103 +516,89 @@ class Simulation {
     }
     return m;
   }
-  // Devices touch what their tasks declare.
-  Element* touch(const Task& t, int runner, ir::BufferId b, int rank, int64_t at, bool write) {
-    std::vector<Element>& m = memory(b, rank);
-    if (at < 0 || at >= static_cast<int64_t>(m.size()))
-      return wrong_ = "touches what lies outside", nullptr;
-    for (const Access& a : t.accesses) {
-      const ir::Region& r = a.region;
-      if (r.buffer != b || a.writes() != write || !has(ir::resolve(r.where, runner, world_), rank))
-        continue;
-      const ir::Interval shift = shift_of(p_, r, runner);
-      const int64_t row = at / r.pitch, column = at % r.pitch;
-      if (row >= r.r0 + shift.lo && row < r.r1 + shift.hi && column >= r.c0 && column < r.c1)
-        return &m[static_cast<size_t>(at)];
-    }
-    return wrong_ = "touches what it doesn't declare", nullptr;
+  bool is_slot(const ir::Region& r) const { return p_[r.buffer].kind == BufferKind::Slot; }
+
+  /// The elements of a region in one block, in order; of those that are there.
+  std::vector<int64_t> elements(const ir::Region& r, int64_t block) const {
+    const int64_t height = r.block.value ? values_[*r.block.value] : r.block.rows;
+    const int64_t last = r.block.value ? std::min(r.r1, height) : r.r1;
+    std::vector<int64_t> list;
+    for (int64_t row = r.r0; row < last; ++row)
+      for (int64_t column = r.c0; column < r.c1; ++column) {
+        const int64_t at = (block * height + row) * r.pitch + column;
+        if (at < elements_[index(r.buffer)]) list.push_back(at);
+      }
+    return list;
+  }
+  std::vector<int> blocks(const ir::Region& r, int rank) const {
+    return r.block.any() ? ir::resolve(r.block.ref, rank, world_) : std::vector<int>{0};
   }
 
-  void task(int rank, const Task& t) {
-    const ir::Call& call = p_[t.call];
-    const auto n = [&](std::string_view name) { return number(call, name); };
-    const int64_t tiles = n("T"), mode = n("mode"), across = n("across"), height = n("BR"),
-                  width = n("BC"), stride = n("stride");
-    const int64_t div = std::max<int64_t>(n("slot_div"), 1);
-    cols_ = n("cols");
-    if (tiles < 1 || across < 1 || cols_ < 1) {
-      wrong_ = "makes no sense";
-      return;
-    }
-    const int64_t tile = mode == 1 ? t.tile % tiles : t.tile;
-    const int64_t peer = mode == 1   ? t.tile / tiles
-                         : mode == 2 ? t.tile % world_
-                         : mode == 4 ? (rank + n("peer")) % world_
-                                     : n("peer");
-    const int64_t r0 = tile / across * height, c0 = tile % across * width;
-    const int64_t nr = std::clamp<int64_t>(rows_ - r0, 0, height), nc = std::min(cols_ - c0, width);
-    const int64_t slot_row = (tiles + div - 1) / div * stride, place = tile / div * stride;
-    const auto element = [&](int64_t e) { return (r0 + e / nc) * cols_ + c0 + e % nc; };
-    const int64_t block = rows_ * cols_;
-    const auto source_row = [&](int64_t r) { return n("source_rows") ? r * slot_row : 0; };
-    for (int64_t e = 0; e < nr * nc && wrong_.empty(); ++e) {
-      if (call.function == "put") {
-        const int64_t shift = n("blocked") ? (mode == 0 ? rank + 1 : peer) * block : 0;
-        const Element* x = touch(t, rank, call.operands[0], rank, shift + element(e), false);
-        for (int to = 0; x && to < world_; ++to) {
-          if (mode == 0 ? to == rank : to != peer) continue;
-          if (Element* s = touch(t, rank, call.operands[1], to, source_row(rank) + place + e, true))
-            *s = *x;
+  void transfer(int rank, const Task& t, const ir::Transfer& x) {
+    // Tensors say how much there is; slots have room for more.
+    std::optional<size_t> count;
+    std::vector<std::vector<Element*>> from, to;
+    const auto collect = [&](uint32_t a, std::vector<std::vector<Element*>>& lists) {
+      const ir::Region& r = t.accesses[a].region;
+      const std::vector<int> owners =
+          is_slot(r) ? ir::resolve(r.where, rank, world_) : std::vector<int>{rank};
+      for (int block : blocks(r, rank)) {
+        const std::vector<int64_t> at = elements(r, block);
+        if (!is_slot(r)) {
+          if (count && *count != at.size()) wrong_ = "moves more to one place than to another";
+          count = at.size();
         }
-      } else if (call.function == "combine") {
-        if (number(call, "reduce") != static_cast<int64_t>(c_.reduce)) wrong_ = "reduces otherwise";
-        const Element* x = touch(t, rank, call.operands[0], rank,
-                                 (n("own_blocked") ? rank * block : 0) + element(e), false);
-        if (!x) return;
-        Element sum = *x;
-        sum.reduced = true;
-        for (int from = 0; from < world_; ++from) {
-          if (from == rank) continue;
-          const Element* s =
-              touch(t, rank, call.operands[1], rank, from * slot_row + place + e, false);
-          if (!s) return;
-          if (s->index != sum.index || s->reduced) wrong_ = "adds what doesn't belong together";
-          sum.ranks += s->ranks;
+        for (int owner : owners) {
+          std::vector<Element*>& list = lists.emplace_back();
+          for (int64_t e : at) list.push_back(&memory(r.buffer, owner)[static_cast<size_t>(e)]);
         }
-        if (Element* y = touch(t, rank, call.operands[2], rank, element(e), true)) *y = sum;
-        for (int to = 0; n("forward") && to < world_; ++to)
-          if (to != rank)
-            if (Element* s =
-                    touch(t, rank, call.operands[3], to, int64_t{t.tile} * stride + e, true))
-              *s = sum;
-      } else if (call.function == "take") {
-        const int64_t source = n("own") ? rank : peer;
-        const Element* x =
-            n("own")
-                ? touch(t, rank, call.operands[0], rank,
-                        (n("own_blocked") ? source * block : 0) + element(e), false)
-                : touch(t, rank, call.operands[0], rank, source_row(source) + place + e, false);
-        if (!x) return;
-        const Element value = *x;
-        if (Element* y = touch(t, rank, call.operands[1], rank,
-                               (n("blocked") ? source * block : 0) + element(e), true))
-          *y = value;
-      } else {
-        wrong_ = "does nobody knows what";
       }
+    };
+    for (uint32_t a : x.from) collect(a, from);
+    for (uint32_t a : x.to) collect(a, to);
+    size_t n = count.value_or(SIZE_MAX);
+    for (const auto* lists : {&from, &to})
+      for (const std::vector<Element*>& list : *lists) {
+        if (count && list.size() < *count) wrong_ = "moves more than there is room for";
+        n = std::min(n, list.size());
+      }
+    if (x.kind == ir::Transfer::Kind::Copy && from.size() != 1) wrong_ = "copies from many places";
+    for (size_t k = 0; k < n && wrong_.empty(); ++k) {
+      const Element e = x.kind == ir::Transfer::Kind::Copy ? *from[0][k] : sum(x, from, k);
+      for (const std::vector<Element*>& list : to) *list[k] = e;
     }
+  }
+  Element sum(const ir::Transfer& x, const std::vector<std::vector<Element*>>& from, size_t k) {
+    Element sum = *from[0][k];
+    bool partial = sum.reduced, ours = sum.index >= 0;
+    for (size_t i = 1; i < from.size(); ++i) {
+      const Element& e = *from[i][k];
+      ours = ours || e.index >= 0;
+      partial = partial || e.reduced;
+      if (e.index != sum.index) sum.index = -2;
+      sum.ranks += e.ranks;
+    }
+    sum.reduced = true;
+    if (!ours) return {};
+    if (sum.index == -2) wrong_ = "adds what doesn't belong together";
+    if (x.reduce != c_.reduce) wrong_ = "reduces otherwise";
+    if (x.reduce == ir::Reduction::Avg && (partial || sum.ranks != all_ranks()))
+      wrong_ = "averages parts";
+    return sum;
+  }
+  uint64_t all_ranks() const {
+    uint64_t all = 0;
+    for (int r = 0; r < world_; ++r) all |= uint64_t{1} << 8 * r;
+    return all;
   }
 
   std::string promised() {
     using enum ir::CollectiveKind;
-    const int64_t block = rows_ * cols_;
     const bool out_blocks = c_.kind == AllGather || c_.kind == AllToAll,
                in_blocks = c_.kind == ReduceScatter || c_.kind == AllToAll;
-    if (p_[c_.in].max_elements() < block * (in_blocks ? world_ : 1) ||
-        p_[c_.out].max_elements() < block * (out_blocks ? world_ : 1))
-      return "delivery: tensors are too small for it";
-    uint64_t all = 0;
-    for (int r = 0; r < world_; ++r) all |= uint64_t{1} << 8 * r;
+    const int64_t block = elements_[index(c_.in)] / (in_blocks ? world_ : 1);
+    if (elements_[index(c_.out)] != block * (out_blocks ? world_ : 1))
+      return "delivery: the result has not as many elements";
     for (int rank = 0; rank < world_; ++rank) {
       const std::vector<Element>& y = memory(c_.out, rank);
       for (int64_t i = 0; i < block * (out_blocks ? world_ : 1); ++i) {
@@ -641,29 +608,19 @@ class Simulation {
                              : c_.kind == Broadcast ? c_.peer
                                                     : ((rank - c_.peer) % world_ + world_) % world_;
         const bool sum = c_.kind == AllReduce || c_.kind == ReduceScatter;
-        const uint64_t ranks = sum ? all : uint64_t{1} << 8 * from;
+        const uint64_t ranks = sum ? all_ranks() : uint64_t{1} << 8 * from;
         if (got.index != index || got.ranks != ranks || (world_ > 1 && got.reduced != sum))
           return fmt::format("delivery: element {} of '{}' on rank {} is wrong", i, p_[c_.out].name,
                              rank);
       }
-      // All of the tensor at the dims' maxima.
-      if (whole_ && p_[c_.out].max_elements() != block * (out_blocks ? world_ : 1))
-        return "delivery: the result has more elements";
-      if (whole_ && p_[c_.in].max_elements() != block * (in_blocks ? world_ : 1))
-        return "delivery: the operand has more elements";
     }
     return "";
   }
 
- public:
-  bool whole_ = false;  // rows are the most that there can be
-
- private:
   const Program& p_;
   const ir::Collective& c_;
   const int world_;
-  const int64_t rows_;
-  int64_t cols_ = 0;
+  std::vector<int64_t> values_, elements_;  // actual
   std::map<std::pair<size_t, int>, std::vector<Element>> memory_;
   std::string wrong_;
 };
@@ -671,28 +628,38 @@ class Simulation {
 std::string delivery(const Program& p, const std::vector<std::pair<int, uint32_t>>& order) {
   for (const ir::Collective& c : p.collectives) {
     if (c.kind == ir::CollectiveKind::Barrier) continue;
-    const ir::Call* call = nullptr;
-    for (const ir::Call& x : p.calls)
-      if (x.op == c.op) call = &x;
-    if (!call) return "delivery: nothing does it";
-    ir::Interval rows{1, 1};
-    for (const ir::Param& param : call->params)
-      if (const auto* v = std::get_if<ir::ValueRef>(&param.value); v && param.name == "rows") {
-        if (const auto* n = std::get_if<int64_t>(&v->v))
-          rows = {*n, *n};
-        else
-          rows = p.values[std::get<uint32_t>(v->v)].range;
-      }
-    for (int64_t n : std::set<int64_t>{rows.lo, (rows.lo + rows.hi) / 2, rows.hi}) {
-      Simulation simulation(p, c, n);
-      simulation.whole_ = n == rows.hi;
-      if (const std::string wrong = simulation.run(order); !wrong.empty()) return wrong;
+    if (std::none_of(p.calls.begin(), p.calls.end(),
+                     [&](const ir::Call& call) { return call.op == c.op; }))
+      return "delivery: nothing does it";
+    // The least, the most and the middle of the dims, which are values of their own wherever rows
+    // depend on them.
+    for (int step = 0; step < 3; ++step) {
+      std::map<std::string, int64_t> dims;
+      for (const ir::Value& v : p.values)
+        if (const auto vars = v.expr.vars();
+            vars.size() == 1 && v.expr == ir::Expr::var(*vars.begin()))
+          dims[*vars.begin()] = v.range.lo + (v.range.hi - v.range.lo) * step / 2;
+      if (const std::string wrong = Simulation(p, c, dims).run(order); !wrong.empty()) return wrong;
+      if (dims.empty()) break;
     }
   }
   return "";
 }
 
 }  // namespace
+
+bool surely_polls(const Program& p, const Task& t) {
+  return std::none_of(t.accesses.begin(), t.accesses.end(), [&](const Access& a) {
+    const ir::Region& r = a.region;
+    if (r.block.value) return r.r0 >= p.values[*r.block.value].range.lo;
+    const ir::Buffer& b = p[r.buffer];
+    if (b.rows.is_constant() || r.r0 == r.r1 || r.c0 == r.c1) return false;
+    int64_t least = 0;
+    for (const ir::Value& v : p.values)
+      if (v.expr == b.rows) least = v.range.lo;
+    return r.r0 * r.pitch + r.c0 >= least * b.cols;
+  });
+}
 
 bool meet(const Bytes& a, const Bytes& b) {
   if (a.rows == 0 || b.rows == 0 || a.start >= b.end() || b.start >= a.end()) return false;

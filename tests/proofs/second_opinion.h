@@ -56,6 +56,10 @@ struct Nodes {
   int launch(uint32_t node) const { return static_cast<int>(node / tasks) / world; }
 };
 
+/// Whether a task that waits for packets polls some for every value of the dims: not if some of
+/// what it touches may lie beyond the actual rows.
+bool surely_polls(const ir::Program& program, const ir::Task& task);
+
 /// "" if the Program is right, else what is wrong, as "race: ..." (also structure, count, deadlock,
 /// after, barrier, meaning, delivery). Presupposes valid ids. `conflicts`: those of a Program with
 /// the same buffers and accesses, if they are known.

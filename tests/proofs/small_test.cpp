@@ -47,13 +47,32 @@ void swap_neighbours(Program& p, RandomProgram& random) {
     }
 }
 
+/// Every task reads the row of its tile of an input that has two rows or more.
+void cut_rows(Program& p) {
+  const ir::Expr n = ir::Expr::var("n");
+  p.values.push_back({n, {.lo = 2, .hi = 64}});
+  ir::Buffer rows;
+  rows.name = rows.tensor = "rows";
+  rows.kind = ir::BufferKind::Input;
+  rows.rows = n;
+  rows.max_rows = 64;
+  p.buffers.push_back(rows);
+  for (ir::Task& t : p.tasks) {
+    ir::Region r;
+    r.buffer = ir::id_of<ir::BufferId>(p.buffers.size() - 1);
+    r.r0 = std::min<int64_t>(t.tile, 63);
+    r.r1 = r.r0 + 1;
+    r.c1 = 1;
+    t.accesses.push_back({ir::AccessKind::Read, r});
+  }
+}
+
 void one(uint32_t seed, Tally& tally) {
   RandomProgram random(seed);
   random.keep_small();
   Program p = random.program();
   // Tiles from the third on may be beyond the rows.
-  if (random.below(4) == 0)
-    for (ir::Call& c : p.calls) c.params = {{"BR", int64_t{1}}, {"rows", ir::ValueRef{int64_t{2}}}};
+  if (random.below(4) == 0) cut_rows(p);
   for (int64_t n = random.below(3); n > 0; --n) random.damage(p);
   if (random.below(5) == 0) swap_neighbours(p, random);
   ir::Diagnostics diagnostics;

@@ -67,33 +67,32 @@ TEST_CASE("collectives deliver what they promise") {
   };
   const Change changes[] = {
       // What is promised, and what calls do.
-      {"collective one", "reduce=max", "",
-       "contributions: combine of 'one' doesn't reduce as 'sum' has to"},
-      {"combine op=two", "reduce=0", "reduce=3",
-       "contributions: combine of 'two' doesn't reduce as 'sum' has to"},
+      {"collective one", "reduce=max", "", "reduces by 'max', not by 'sum' as 'one' has to"},
+      {"combine op=two", "reduce sum", "reduce min",
+       "reduces by 'min', not by 'sum' as 'two' has to"},
       {"collective told", "peer=1", "peer=2",
-       "makes tile 0 of 'told' from tile 0 of rank 1 instead of tile 0 of rank 2"},
-      {"collective shifted", "peer=1", "peer=2", "instead of tile 0 of rank 1"},
-      {"collective gathered", "in=x", "in=z",
-       "contributions: put of 'gathered' reads 'x' instead of 'z'"},
-      {"collective scattered reduce_scatter", "reduce_scatter", "alltoall", "where"},
-      {"collective one allreduce", "allreduce", "broadcast",
-       "of ranks 0, 1, 2 instead of tile 0 of rank 0"},
-      {"combine op=scattered", "own_blocked=true", "own_blocked=false",
-       "adds tile 0 of block 1 of rank 0 to tile 0 of block 0"},
-      {"take op=gathered", "mode=1", "mode=4",
-       "of slot 'gathered.slots' on rank 1 without declaring it"},
-      {"take op=turned", "own_blocked=true", "own_blocked=false",
-       "makes block 1, tile 0 of 'turned' from tile 0 of block 0 of rank 1"},
-      // How they cut.
-      {"put op=one", "BR=7", "BR=6", "leaves elements out: its tiles don't cover its blocks"},
-      {"put op=one", "rows=value %0", "rows=const 40", "cut their blocks into different tiles"},
-      {"put op=two", "slot_div=3", "slot_div=2", "takes 'two.parts' for other slots than it is"},
-      {"put op=one", "packets=true", "packets=false",
-       "takes 'one.slots' for other slots than it is"},
-      {"put op=one", "W=3", "W=4", "has impossible parameters"},
-      {"put op=one", "put op=one", "copy op=one",
-       "contributions: what 'copy' of 'one' does isn't known"},
+       "'told' (take) tile 0 on rank 0 makes elements 0 to 64"},
+      {"collective shifted", "peer=1", "peer=2", "of 'x' of rank 1"},
+      {"collective gathered", "in=x", "in=z", "of 'gathered'"},
+      {"collective scattered reduce_scatter", "reduce_scatter", "alltoall",
+       "reduce_scatter 'scattered' (combine)"},
+      {"collective one allreduce", "allreduce", "broadcast", "of ranks 0, 1, 2 instead of"},
+      // What is moved.
+      {"put op=one", "copy(0 -> 1)", "copy(1 -> 1)",
+       "which nothing was moved to in this launch as a whole"},
+      {"put op=one", "moves copy(0 -> 1)", "",
+       "which nothing was moved to in this launch as a whole"},
+      {"combine op=one", "(0, 1 -> 2)", "(1 -> 2)", ": that of rank 0 is absent"},
+      {"combine op=one", "(0, 1 -> 2)", "(0, 0, 1 -> 2)", "of rank 0 twice"},
+      {"combine op=one", "reduce max(0, 1 -> 2)", "copy(0, 1 -> 2)",
+       "copies several regions to one place"},
+      {"combine op=two", "-> 2, 3)", "-> 2)", "which nothing was moved to in this launch"},
+      {"combine op=scattered", "(0, 1 -> 2)", "(0 -> 2)", ": that of ranks 1, 2 is absent"},
+      {"take op=gathered", "copy(0 -> 1)", "copy(0 -> 0)", "moves data to access 0, which it only"},
+      {"take op=gathered", "copy(0 -> 1)", "copy(0 -> 2)", "moves data of access 2, but has 2"},
+      // Regions.
+      {"task", "block=shift(1)*1]; may gathered[", "block=shift(2)*1]; may gathered[",
+       "reads none that allgather 'gathered' (put) tile 0 of rank 1 writes there"},
       {"collective meet", "collective meet barrier", "collective met barrier",
        "order: nothing does what 'met' promises"},
   };
@@ -122,12 +121,15 @@ TEST_CASE("a chunk that is moved to the wrong place, left out or doubled is seen
 })");
   REQUIRE(verdict(text) == "");
   // The second put sends the first tile to the second's slot, and says so.
+  CHECK_THAT(verdict(with(text, "c0#1", "read x[0:1, 64:96]", "read x[0:1, 0:32]")),
+             Contains("makes elements 64 to 96 of block 1 of 'y' from elements 0 to 32 of 'x' of "
+                      "rank 1 instead of elements 64 to 96 of 'x' of rank 1"));
   CHECK_THAT(verdict(with(text, "c0#1", "read x[0:1, 64:96]", "read x[0:1, 0:64]")),
-             Contains("reads rows 0 to 1, columns 64 to 96 of 'x' without declaring it"));
-  CHECK_THAT(
-      verdict(with(text, "  task", "c0#1", "c0#0")),
-      Contains("contributions: allgather 'y' (put) tile 0 on rank 0 reads rows 0 to 1, columns 0 "
-               "to 64 of 'x' without declaring it"));
+             Contains("moves 64 elements to y.slots[1:2, 64:96], which has 32"));
+  // The own second tile is copied to where nothing is missing.
+  CHECK_THAT(verdict(with(text, "c2#1", "write y[0:1, 64:96 block=self*1]",
+                          "write y[0:1, 64:80 block=self*1]")),
+             Contains("moves 32 elements to y[0:1, 64:80], which has 16"));
 }
 
 }  // namespace maco::test

@@ -174,7 +174,7 @@ ir::Program chain(int64_t calls, int64_t n) {
                     r + 4,
                     k,
                     k + 4,
-                    0,
+                    {},
                     ir::RankRef::self()};
         task.accesses.push_back(a);
       }

@@ -44,7 +44,7 @@ Outcome passed(const std::string& text, bool fuse = true) {
   auto graph = frontend::parse_dsl(file, d);
   INFO(d.render());
   REQUIRE(graph);
-  passes::Context context{d, *cost::find_machine("cpu")};
+  passes::PassContext context{d, *cost::find_machine("cpu")};
   REQUIRE(passes::canonicalize(*graph, context));
   if (fuse) REQUIRE(passes::fuse(*graph, context));
   // Its text says all of it.

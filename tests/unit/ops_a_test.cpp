@@ -33,7 +33,7 @@ Parsed parse(const std::string& body, const std::string& head = "graph g") {
 // Tiled as it is, without fusing.
 ir::Program tiled(ir::Graph graph, const char* target) {
   ir::Diagnostics d;
-  passes::Context context{d, *cost::find_machine(target)};
+  passes::PassContext context{d, *cost::find_machine(target)};
   context.available_sms = context.machine.sms;
   ir::Program program;
   INFO(d.render());

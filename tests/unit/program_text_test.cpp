@@ -17,7 +17,7 @@ constexpr const char* kExample =
   buffer h : f32[tokens max 64 x 2048] temp offset=0
   buffer p.slots : bf16[2 x 4096] slot rotation=2 packets offset=0
   call c0 = matmul op=h kind=matmul { M=64 eps=1e-06 one=1.0 paged=true X=bf16 rows=const 64 pos=value %0 turns=table [0x0, 0xffffffffffffffff] epilogue=body(acc f32, column bf16) "t0 = add(%0, %1) : f32; t1 = mul(t0, value=0.10000000000000001) : bf16" } (x, h)
-  call c1 = push op=y kind=allreduce (p.slots)
+  call c1 = push op=y kind=allreduce (p.slots) moves copy(0 -> 1), reduce max(0, 1 -> 2, 3)
   event e0 local count=16
   event y.push packet
   task t0 c0#3 compute sm=2 place=0: read x[0:64, 0:1024]; write h[0:64, 0:64]; signal e0
@@ -110,6 +110,16 @@ class Random {
     const bool numbered = kind == RankRef::Kind::Rank || kind == RankRef::Kind::Shift;
     return {kind, numbered ? narrow<int32_t>() : 0};
   }
+  Transfer transfer() {
+    Transfer t;
+    t.from.push_back(narrow<uint32_t>());
+    t.to.push_back(narrow<uint32_t>());
+    if (coin()) return t;
+    t.kind = Transfer::Kind::Reduce;
+    t.reduce = static_cast<Reduction>(below(4));
+    t.from.push_back(narrow<uint32_t>());
+    return t;
+  }
   Param param(size_t values) {
     Param p{text(), true};
     switch (below(8)) {
@@ -197,7 +207,8 @@ class Random {
       p.buffers.push_back(b);
     }
     for (int64_t n = 1 + below(3); n > 0; --n) {
-      Call c{text(), text(), text(), {}, {}, {}};
+      Call c{text(), text(), text(), {}, {}, {}, {}};
+      for (int64_t k = below(3); k > 0; --k) c.transfers.push_back(transfer());
       for (int64_t k = below(5); k > 0; --k) c.params.push_back(param(p.values.size()));
       for (int64_t k = below(4); k > 0; --k) c.operands.push_back(id<BufferId>(p.buffers.size()));
       p.calls.push_back(c);

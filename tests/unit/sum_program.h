@@ -48,9 +48,9 @@ inline std::string with(std::string text, const std::string& from, const std::st
 inline std::string skipped_packets() {
   std::string text = with(kSum, "rotation=2 offset", "rotation=2 packets offset");
   text = with(text, "arrived peer", "arrived packet");
-  text = with(text, "  buffer x", "  value %0 = n in [0, 4]\n  buffer x");
-  return with(text, "call c2 = combine op=y kind=exchange (",
-              "call c2 = combine op=y kind=exchange { BR=4 across=1 T=1 mode=0 rows=value %0 } (");
+  text = with(text, "  buffer x",
+              "  value %0 = n in [0, 4]\n  buffer d : f32[n max 4 x 8] input\n  buffer x");
+  return with(text, "comm sm=2 place=1: read ", "comm sm=2 place=1: read d[0:4, 0:8] ");
 }
 
 /// Of a text that parses.

@@ -38,7 +38,7 @@ MACO_FN constexpr i64 slot_row_elements() {
 // The rank at the other end of tile index `tile` (a rank-relative mode needs this rank).
 template <class C>
 MACO_FN int peer_of(const Context& ctx, u32 tile) {
-  if (C::mode == 1) return int(tile / C::T);
+  if (C::mode == 1) return int((ctx.rank() + 1 + tile / C::T) % C::W);
   if (C::mode == 2) return int(tile % C::W);
   if (C::mode == 4) return int((ctx.rank() + C::peer) % C::W);
   return int(C::peer);

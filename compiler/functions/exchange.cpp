@@ -1,0 +1,211 @@
+#include "compiler/functions/exchange.h"
+
+#include <algorithm>
+
+namespace maco::functions {
+
+namespace {
+
+using ir::Access;
+using ir::AccessKind;
+using ir::BufferId;
+using ir::Param;
+using ir::RankRef;
+using ir::Region;
+
+int64_t most(const ir::Program& p, const ir::ValueRef& v) {
+  if (const int64_t* n = std::get_if<int64_t>(&v.v)) return *n;
+  return p.values[std::get<uint32_t>(v.v)].range.hi;
+}
+
+// The box of one tile, at the most rows.
+struct Tile {
+  int64_t r0, r1, c0, c1;
+  int64_t count() const { return (r1 - r0) * (c1 - c0); }
+};
+Tile tile_of(const ir::Program& p, const Exchange& e, uint32_t index) {
+  const int64_t t = e.mode == PeerMode::Each ? index % e.tiles : index;
+  Tile b{};
+  b.r0 = t / e.across * e.BR;
+  b.c0 = t % e.across * e.BC;
+  b.r1 = std::clamp(most(p, e.rows), b.r0, b.r0 + e.BR);
+  b.c1 = std::min(b.c0 + e.BC, e.cols);
+  return b;
+}
+
+ir::Block block_of(RankRef ref, const ir::ValueRef& rows) {
+  if (const int64_t* n = std::get_if<int64_t>(&rows.v)) return {.ref = ref, .rows = *n};
+  return {.ref = ref, .value = std::get<uint32_t>(rows.v)};
+}
+
+Region box_of(BufferId tensor, const Exchange& e, const Tile& t) {
+  Region r;
+  r.buffer = tensor;
+  r.pitch = e.cols;
+  r.r0 = t.r0, r.r1 = t.r1, r.c0 = t.c0, r.c1 = t.c1;
+  return r;
+}
+Region box_in_block(BufferId tensor, const Exchange& e, const Tile& t, RankRef of) {
+  Region r = box_of(tensor, e, t);
+  r.block = block_of(of, e.rows);
+  return r;
+}
+// Where in a block a tile begins, and where the next block does, may depend on the launch: the
+// region is then the one of the actual rows, and covers more places than are written.
+Access written(const Region& r) {
+  return {r.block.value ? AccessKind::MayWrite : AccessKind::Write, r};
+}
+
+// A place in the row of `source` of a slot, or in its only row.
+Region slot_of(const ir::Program& p, BufferId slot, const Exchange& e, const Tile& t, int64_t place,
+               RankRef source, RankRef where) {
+  Region r;
+  r.buffer = slot;
+  r.pitch = p[slot].cols;
+  r.r1 = 1;
+  r.c0 = place * e.stride;
+  r.c1 = r.c0 + t.count();
+  if (e.source_rows) r.block = {.ref = source, .rows = 1};
+  r.where = where;
+  return r;
+}
+
+struct Reader {
+  const ir::Call& call;
+  bool ok = true;
+  template <class T>
+  void get(std::string_view name, T& value) {
+    for (const Param& p : call.params)
+      if (p.name == name)
+        if (const T* v = std::get_if<T>(&p.value)) {
+          value = *v;
+          return;
+        }
+    ok = false;
+  }
+  template <class Enum>
+  void get_enum(std::string_view name, Enum& value, int64_t count) {
+    int64_t n = -1;
+    get(name, n);
+    if (n < 0 || n >= count) ok = false;
+    value = static_cast<Enum>(n);
+  }
+};
+
+}  // namespace
+
+std::vector<Param> params_of(const std::string& function, const Exchange& e) {
+  std::vector<Param> params = {{"W", e.world},
+                               {"T", e.tiles},
+                               {"cols", e.cols},
+                               {"BR", e.BR},
+                               {"BC", e.BC},
+                               {"across", e.across},
+                               {"stride", e.stride},
+                               {"rows", e.rows},
+                               {"mode", static_cast<int64_t>(e.mode)},
+                               {"peer", e.peer},
+                               {"blocked", e.blocked},
+                               {"own_blocked", e.own_blocked},
+                               {"slot_div", e.slot_div},
+                               {"source_rows", e.source_rows},
+                               {"packets", e.packets},
+                               {"X", e.x},
+                               {"Y", e.y}};
+  if (function == "combine") {
+    params.push_back({"reduce", static_cast<int64_t>(e.reduce)});
+    params.push_back({"forward", e.forward});
+    params.push_back({"forward_packets", e.forward_packets});
+  }
+  if (function == "take") params.push_back({"own", e.own});
+  return params;
+}
+
+std::optional<Exchange> exchange_of(const ir::Call& call) {
+  const std::string& f = call.function;
+  if (f != "put" && f != "combine" && f != "take") return std::nullopt;
+  Exchange e;
+  Reader read{call};
+  read.get("W", e.world);
+  read.get("T", e.tiles);
+  read.get("cols", e.cols);
+  read.get("BR", e.BR);
+  read.get("BC", e.BC);
+  read.get("across", e.across);
+  read.get("stride", e.stride);
+  read.get("rows", e.rows);
+  read.get_enum("mode", e.mode, 5);
+  read.get("peer", e.peer);
+  read.get("blocked", e.blocked);
+  read.get("own_blocked", e.own_blocked);
+  read.get("slot_div", e.slot_div);
+  read.get("source_rows", e.source_rows);
+  read.get("packets", e.packets);
+  read.get("X", e.x);
+  read.get("Y", e.y);
+  if (f == "combine") {
+    read.get_enum("reduce", e.reduce, 4);
+    read.get("forward", e.forward);
+    read.get("forward_packets", e.forward_packets);
+  }
+  if (f == "take") read.get("own", e.own);
+  const size_t operands = f == "combine" ? (e.forward ? 4 : 3) : 2;
+  if (!read.ok || call.operands.size() != operands || e.tiles < 1 || e.across < 1 ||
+      e.slot_div < 1 || e.world < 1)
+    return std::nullopt;
+  return e;
+}
+
+RankRef peer_of(const Exchange& e, uint32_t tile) {
+  switch (e.mode) {
+    case PeerMode::Others: return RankRef::others();
+    case PeerMode::Each: return RankRef::shift(static_cast<int32_t>(1 + tile / e.tiles));
+    case PeerMode::Owner: return RankRef::rank(static_cast<int32_t>(tile % e.world));
+    case PeerMode::Fixed: return RankRef::rank(static_cast<int32_t>(e.peer));
+    case PeerMode::Shift: break;
+  }
+  return RankRef::shift(static_cast<int32_t>(e.peer));
+}
+
+std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, const Exchange& e,
+                                uint32_t index) {
+  const Tile t = tile_of(p, e, index);
+  const int64_t tile = e.mode == PeerMode::Each ? index % e.tiles : index;
+  const int64_t place = tile / e.slot_div;
+  const RankRef peer = peer_of(e, index), self = RankRef::self();
+  const auto& op = call.operands;
+  const auto own = [&](BufferId tensor) {
+    return e.own_blocked ? box_in_block(tensor, e, t, self) : box_of(tensor, e, t);
+  };
+  if (call.function == "put") {
+    const Region from = e.blocked ? box_in_block(op[0], e, t, peer) : box_of(op[0], e, t);
+    return {{AccessKind::Read, from},
+            {AccessKind::MayWrite, slot_of(p, op[1], e, t, place, self, peer)}};
+  }
+  if (call.function == "combine") {
+    std::vector<Access> accesses = {
+        {AccessKind::Read, own(op[0])},
+        {AccessKind::Read, slot_of(p, op[1], e, t, place, RankRef::others(), self)},
+        {AccessKind::Write, box_of(op[2], e, t)}};
+    if (e.forward) {
+      Region to = slot_of(p, op[3], e, t, tile, self, RankRef::others());
+      to.block = {};  // results have one row
+      accesses.push_back({AccessKind::MayWrite, to});
+    }
+    return accesses;
+  }
+  const Region from = e.own ? own(op[0]) : slot_of(p, op[0], e, t, place, peer, self);
+  const RankRef of = e.own ? self : peer;
+  return {{AccessKind::Read, from},
+          written(e.blocked ? box_in_block(op[1], e, t, of) : box_of(op[1], e, t))};
+}
+
+std::vector<ir::Transfer> transfers_of(const std::string& function, const Exchange& e) {
+  using Kind = ir::Transfer::Kind;
+  if (function != "combine") return {{.kind = Kind::Copy, .from = {0}, .to = {1}}};
+  ir::Transfer sum{.kind = Kind::Reduce, .reduce = e.reduce, .from = {0, 1}, .to = {2}};
+  if (e.forward) sum.to.push_back(3);
+  return {sum};
+}
+
+}  // namespace maco::functions

@@ -1,0 +1,63 @@
+// put, combine and take (runtime/device/ops/collectives.cuh): what their parameters say, and what
+// follows from them: the regions that a task touches and what it moves. Tile rules make tasks with
+// this, and codegen holds the tasks of a Program to it, so that a task does what it declares.
+//
+//   put      a tile of a tensor to slots of peers
+//   combine  the reduction of the own tile with those that arrived, to a tensor and, for a
+//   two-shot,
+//            to slots of all peers
+//   take     an arrived tile, or (own) one of this rank's, to a tensor
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace maco::functions {
+
+/// Which rank is at the other end of tile index `t`. The device header has the same numbers.
+enum class PeerMode : int64_t {
+  Others = 0,  // all but this one
+  Each = 1,    // rank + 1 + t / tiles, modulo the world: one after another; the tile is t % tiles
+  Owner = 2,   // rank t % world, which owns the tile
+  Fixed = 3,   // rank `peer`
+  Shift = 4,   // rank + `peer`, modulo the world
+};
+
+/// A block of a tensor, `rows` x `cols`, cut into `tiles` boxes of at most BR x BC, `across` in a
+/// row of boxes; a box takes `stride` elements of a slot's row, its rows one after another.
+struct Exchange {
+  int64_t world = 1;
+  int64_t tiles = 1, cols = 1, BR = 1, BC = 1, across = 1, stride = 1;
+  ir::ValueRef rows;  // of a block
+  PeerMode mode = PeerMode::Others;
+  int64_t peer = 0;
+  bool blocked = false;      // the tensor has a block for each rank; the peer's is meant
+  bool own_blocked = false;  // likewise, and this rank's is
+  int64_t slot_div = 1;      // tile t lies at place t / slot_div of its slot row
+  bool source_rows = true;   // a slot row for each source rank, else one
+  bool packets = false;      // a flag in every 8 bytes
+  ir::DType x{}, y{};
+  // combine
+  ir::Reduction reduce = ir::Reduction::Sum;
+  bool forward = false, forward_packets = false;
+  // take
+  bool own = false;
+};
+
+/// The parameters of a call of `function`, which is put, combine or take.
+std::vector<ir::Param> params_of(const std::string& function, const Exchange& exchange);
+/// What a call says; nothing if it is of another function, or its parameters aren't these.
+std::optional<Exchange> exchange_of(const ir::Call& call);
+
+/// The rank at the other end of tile `tile`, as a task names it.
+ir::RankRef peer_of(const Exchange& exchange, uint32_t tile);
+/// The regions of task `tile` of a call, in the order that `transfers_of` refers to.
+std::vector<ir::Access> accesses_of(const ir::Program& program, const ir::Call& call,
+                                    const Exchange& exchange, uint32_t tile);
+std::vector<ir::Transfer> transfers_of(const std::string& function, const Exchange& exchange);
+
+}  // namespace maco::functions

@@ -1,0 +1,43 @@
+// The table of collective algorithms: how each collective of the language can be done.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/cost/machine.h"
+#include "compiler/ops/tile.h"
+
+namespace maco::ops {
+
+struct Algorithm {
+  std::string op;    // "allreduce"
+  std::string word;  // of the attribute `algorithm`; "" where there is but one
+  /// Makes the op's tasks, and promises what they deliver together (TileContext::promise).
+  void (*tile)(TileContext&) = nullptr;
+  /// Seconds that a tensor of `bytes` on each of `world` ranks takes when nothing else runs: what
+  /// `auto` compares. Null: only by name.
+  double (*seconds)(double bytes, int64_t world, const cost::Machine& machine) = nullptr;
+};
+
+/// All, in the order of the docs; `auto` takes the first of those that are equally fast.
+const std::vector<Algorithm>& algorithms();
+/// Those of one op.
+std::vector<const Algorithm*> algorithms_of(const std::string& op);
+/// Tiles an op by the algorithm that it names.
+void tile_by_algorithm(TileContext& context);
+
+/// Seconds from a rank's flag to a peer that waits for it; measured on H200s
+/// (docs/benchmarks/README.md).
+inline constexpr double kHop = 1.3e-6;
+
+// One file each.
+Algorithm allreduce_oneshot();
+Algorithm allreduce_twoshot();
+Algorithm allgather_oneshot();
+Algorithm reduce_scatter_oneshot();
+Algorithm alltoall();
+Algorithm broadcast();
+Algorithm ring_shift();
+Algorithm barrier();
+
+}  // namespace maco::ops

@@ -1,0 +1,44 @@
+// allgather, one-shot: every rank puts its block into slots of all others, which take each from
+// there.
+#include <fmt/format.h>
+
+#include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/exchange_tasks.h"
+
+namespace maco::ops {
+
+namespace {
+
+void tile(TileContext& c) {
+  c.promise(ir::CollectiveKind::AllGather);
+  const int64_t world = c.world();
+  const Mat x = c.in(0), y = by_blocks(c, c.op().out[0], world);
+  Exchanger x_to_y(c, cut(c, x, x.rows, 1), x.dtype, y.dtype, use_packets(x, 1));
+  const functions::Exchange out = x_to_y.base();
+  functions::Exchange in = out;
+  in.mode = functions::PeerMode::Each;
+  in.blocked = true;
+  const int64_t tiles = x_to_y.tiles();
+  const ir::BufferId slots = x_to_y.slots("slots", out, x.dtype);
+  const auto put = x_to_y.call("put", out, {x.buffer, slots});
+  const auto take = x_to_y.call("take", in, {slots, y.buffer});
+  std::vector<ir::EventId> arrived;
+  for (int64_t t = 0; t < tiles; ++t) {
+    arrived.push_back(x_to_y.arrival(fmt::format("arrived.{}", t), out.packets));
+    c.signal(x_to_y.task(put, t), arrived.back(), ir::RankRef::others());
+  }
+  x_to_y.copy_own(x, y, false, true);
+  for (int64_t t = 0; t < tiles * (world - 1); ++t)
+    c.wait(x_to_y.task(take, t), arrived[static_cast<size_t>(t % tiles)],
+           functions::peer_of(in, static_cast<uint32_t>(t)));
+}
+
+}  // namespace
+
+Algorithm allgather_oneshot() {
+  return {"allgather", "oneshot", tile, [](double bytes, int64_t world, const cost::Machine& m) {
+            return kHop + static_cast<double>(world - 1) * bytes / m.link_rate;
+          }};
+}
+
+}  // namespace maco::ops

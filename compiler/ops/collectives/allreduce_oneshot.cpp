@@ -1,0 +1,36 @@
+// allreduce, one-shot: every rank puts its tensor into slots of all others, and reduces what
+// arrived with its own. One hop; each link carries the tensor once.
+#include <fmt/format.h>
+
+#include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/exchange_tasks.h"
+
+namespace maco::ops {
+
+namespace {
+
+void tile(TileContext& c) {
+  c.promise(ir::CollectiveKind::AllReduce, reduction(c));
+  const Mat x = c.in(0), y = c.out(0);
+  Exchanger x_to_y(c, cut(c, x, x.rows, 1), x.dtype, y.dtype, use_packets(x, 1));
+  functions::Exchange e = x_to_y.base();
+  e.reduce = reduction(c);
+  const ir::BufferId slots = x_to_y.slots("slots", e, x.dtype);
+  const auto put = x_to_y.call("put", e, {x.buffer, slots});
+  const auto combine = x_to_y.call("combine", e, {x.buffer, slots, y.buffer});
+  for (int64_t t = 0; t < x_to_y.tiles(); ++t) {
+    const ir::EventId arrived = x_to_y.arrival(fmt::format("arrived.{}", t), e.packets);
+    c.signal(x_to_y.task(put, t), arrived, ir::RankRef::others());
+    c.wait(x_to_y.task(combine, t), arrived, ir::RankRef::others());
+  }
+}
+
+}  // namespace
+
+Algorithm allreduce_oneshot() {
+  return {"allreduce", "oneshot", tile, [](double bytes, int64_t world, const cost::Machine& m) {
+            return kHop + static_cast<double>(world - 1) * bytes / m.link_rate;
+          }};
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,58 @@
+// allreduce, two-shot: tile t belongs to rank t modulo world, which reduces it and sends the result
+// to everybody. Two hops; each link carries two world-th parts of the tensor.
+#include <fmt/format.h>
+
+#include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/exchange_tasks.h"
+
+namespace maco::ops {
+
+namespace {
+
+using ir::RankRef;
+
+void tile(TileContext& c) {
+  c.promise(ir::CollectiveKind::AllReduce, reduction(c));
+  const Mat x = c.in(0), y = c.out(0);
+  const int64_t world = c.world();
+  Exchanger x_to_y(c, cut(c, x, x.rows, 1), x.dtype, y.dtype, use_packets(x, world));
+  functions::Exchange to_owner = x_to_y.base();
+  to_owner.mode = functions::PeerMode::Owner;
+  to_owner.slot_div = world;
+  to_owner.reduce = reduction(c);
+  to_owner.forward = true;
+  functions::Exchange from_owner = x_to_y.base();
+  from_owner.mode = functions::PeerMode::Owner;
+  from_owner.source_rows = false;
+  from_owner.x = y.dtype;
+  // The sum travels in packets only if its elements fill them as those of x do.
+  from_owner.packets = to_owner.packets && ir::size_of(x.dtype) == ir::size_of(y.dtype);
+  to_owner.forward_packets = from_owner.packets;
+  const ir::BufferId parts = x_to_y.slots("parts", to_owner, x.dtype);
+  const ir::BufferId sums = x_to_y.slots("sums", from_owner, y.dtype);
+  const auto put = x_to_y.call("put", to_owner, {x.buffer, parts});
+  const auto combine = x_to_y.call("combine", to_owner, {x.buffer, parts, y.buffer, sums});
+  const auto take = x_to_y.call("take", from_owner, {sums, y.buffer});
+  for (int64_t t = 0; t < x_to_y.tiles(); ++t) {
+    const int64_t owner = t % world;
+    const auto owner_ref = RankRef::rank(static_cast<int32_t>(owner));
+    const ir::EventId part = x_to_y.arrival(fmt::format("part.{}", t), to_owner.packets);
+    const ir::EventId sum = x_to_y.arrival(fmt::format("sum.{}", t), from_owner.packets);
+    c.signal(x_to_y.task(put, t, all_but(owner)), part, owner_ref);
+    const ir::TaskId reduce = x_to_y.task(combine, t, only(owner));
+    c.wait(reduce, part, RankRef::others());
+    c.signal(reduce, sum, RankRef::others());
+    c.wait(x_to_y.task(take, t, all_but(owner)), sum, owner_ref);
+  }
+}
+
+}  // namespace
+
+Algorithm allreduce_twoshot() {
+  return {"allreduce", "twoshot", tile, [](double bytes, int64_t world, const cost::Machine& m) {
+            const auto n = static_cast<double>(world);
+            return 2 * kHop + 2 * (n - 1) / n * bytes / m.link_rate;
+          }};
+}
+
+}  // namespace maco::ops

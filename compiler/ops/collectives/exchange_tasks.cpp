@@ -1,0 +1,102 @@
+#include "compiler/ops/collectives/exchange_tasks.h"
+
+#include <algorithm>
+
+namespace maco::ops {
+
+using functions::Exchange;
+using ir::Expr;
+
+Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks) {
+  Mat m = context.mat(tensor);
+  if (context.shape(tensor).size() == 1 && !m.dynamic()) {
+    m.rows = Expr(blocks);
+    m.min_rows = m.max_rows = blocks;
+    m.cols /= blocks;
+  }
+  return m;
+}
+
+Boxes cut(const TileContext& context, const Mat& m, const Expr& rows, int64_t blocks) {
+  Boxes b;
+  b.rows = ir::canonical(rows);
+  b.max_rows = context.range(b.rows).hi;
+  b.cols = m.cols;
+  // Enough tiles to keep the communication SMs busy, none so small that its flags weigh more than
+  // its data.
+  const int64_t elements = b.max_rows * b.cols * blocks;
+  const int64_t least = context.machine().arch == 0 ? 96 : 2048;
+  const int64_t most = context.machine().arch == 0 ? 4096 : 32768;
+  const int64_t target = std::clamp(
+      elements / (4 * std::max<int64_t>(1, context.machine().default_comm)), least, most);
+  b.BC = std::min<int64_t>(b.cols, target >= 512 ? 512 : 64);
+  b.BR = std::clamp<int64_t>(target / b.BC, 1, b.max_rows);
+  b.across = (b.cols + b.BC - 1) / b.BC;
+  b.down = (b.max_rows + b.BR - 1) / b.BR;
+  b.stride = (b.BR * b.BC + 15) / 16 * 16;
+  return b;
+}
+
+bool use_packets(const Mat& m, int64_t blocks) {
+  return m.max_elements() / blocks * ir::size_of(m.dtype) <= kPacketBytes;
+}
+
+ir::Reduction reduction(const TileContext& context) {
+  const std::string word = context.word("reduce", "sum");
+  for (const auto r : {ir::Reduction::Avg, ir::Reduction::Max, ir::Reduction::Min})
+    if (word == name(r)) return r;
+  return ir::Reduction::Sum;
+}
+
+Exchanger::Exchanger(TileContext& context, const Boxes& b, ir::DType x, ir::DType y, bool packets)
+    : c_(context) {
+  base_.world = c_.world();
+  base_.tiles = b.count();
+  base_.cols = b.cols;
+  base_.BR = b.BR;
+  base_.BC = b.BC;
+  base_.across = b.across;
+  base_.stride = b.stride;
+  base_.rows = std::get<ir::ValueRef>(c_.value("rows", b.rows).value);
+  base_.packets = packets;
+  base_.x = x;
+  base_.y = y;
+}
+
+ir::BufferId Exchanger::slots(const std::string& suffix, const Exchange& e, ir::DType dtype) {
+  const int64_t places = (e.tiles + e.slot_div - 1) / e.slot_div;
+  return c_.buffer(suffix, ir::BufferKind::Slot, dtype, e.source_rows ? e.world : 1,
+                   places * e.stride, 2, e.packets);
+}
+
+ir::EventId Exchanger::arrival(const std::string& suffix, bool packets) {
+  return c_.event(suffix, packets ? ir::EventKind::Packet : ir::EventKind::Peer);
+}
+
+Exchanger::Call Exchanger::call(const std::string& function, const Exchange& e,
+                                std::vector<ir::BufferId> operands) {
+  const ir::CallId id = c_.call(function, functions::params_of(function, e), std::move(operands));
+  c_.program()[id].transfers = functions::transfers_of(function, e);
+  return {id, e};
+}
+
+ir::TaskId Exchanger::task(const Call& call, int64_t tile, uint64_t ranks) {
+  const auto t = static_cast<uint32_t>(tile);
+  const ir::Program& p = c_.program();
+  return c_.task(call.id, t, functions::accesses_of(p, p[call.id], call.exchange, t),
+                 ir::Role::Comm, ranks);
+}
+
+void Exchanger::copy_own(const Mat& x, const Mat& y, bool from_block, bool to_block,
+                         uint64_t ranks) {
+  Exchange e = base_;
+  e.mode = functions::PeerMode::Fixed;
+  e.own = true;
+  e.own_blocked = from_block;
+  e.blocked = to_block;
+  e.packets = false;
+  const Call copy = call("take", e, {x.buffer, y.buffer});
+  for (int64_t t = 0; t < tiles(); ++t) task(copy, t, ranks);
+}
+
+}  // namespace maco::ops

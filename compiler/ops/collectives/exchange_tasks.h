@@ -1,0 +1,82 @@
+// What the algorithms that exchange whole tiles share: how a tensor is cut into tiles that travel,
+// the slots in which they arrive, and the tasks that move them.
+//
+// Peers write nothing but slots: symmetric scratch, a copy for every second launch. Three device
+// functions do all of it (functions/exchange.h): `put` copies a tile into peers' slots, `combine`
+// reduces the own tile with those that arrived, `take` copies an arrived tile into a tensor. A
+// small tile travels as packets that carry their own flag, a large one as plain stores followed by
+// one peer event a tile.
+//
+// Where every two ranks that exchange slots wait for each other in each launch, a rank that begins
+// launch e + 2 knows that its peers have ended launch e, so that nothing else need protect a slot.
+// Where data flows one way only (broadcast, ring_shift) the reader acknowledges, and the writer
+// waits for the acknowledgement of two launches ago.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/functions/exchange.h"
+#include "compiler/ops/tile.h"
+
+namespace maco::ops {
+
+/// Tensors of at most this many bytes travel as packets: they take twice the bytes and save a round
+/// of flags.
+inline constexpr int64_t kPacketBytes = 256 * 1024;
+
+/// A block of n x cols elements cut into `down` x `across` boxes of at most BR x BC.
+struct Boxes {
+  ir::Expr rows;  // n, at launch
+  int64_t max_rows = 1, cols = 1;
+  int64_t BR = 1, BC = 1, down = 1, across = 1;
+  int64_t stride = 16;  // elements of a tile in its slot
+  int64_t count() const { return down * across; }
+};
+/// A tensor of one fixed axis as `blocks` rows, so that blocks of axis 0 are rows like those of any
+/// other tensor.
+Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks);
+/// Cuts a block of `rows` rows of `m`, which has `blocks` of them.
+Boxes cut(const TileContext& context, const Mat& m, const ir::Expr& rows, int64_t blocks);
+/// Whether `m`, of which each rank sends one of `blocks` to each other, travels in packets.
+bool use_packets(const Mat& m, int64_t blocks);
+/// What the op's `reduce` says.
+ir::Reduction reduction(const TileContext& context);
+
+inline uint64_t only(int64_t rank) { return uint64_t{1} << rank; }
+inline uint64_t all_but(int64_t rank) { return ~only(rank); }
+
+/// Makes the calls and tasks of one collective.
+class Exchanger {
+ public:
+  /// Blocks cut as `boxes` of a tensor of dtype `x`, to one of dtype `y`.
+  Exchanger(TileContext& context, const Boxes& boxes, ir::DType x, ir::DType y, bool packets);
+
+  /// With these the routes of the calls are described: mode, blocks, slots.
+  const functions::Exchange& base() const { return base_; }
+  int64_t tiles() const { return base_.tiles; }
+
+  /// Slots for tiles of dtype `dtype` that travel as `e` says.
+  ir::BufferId slots(const std::string& suffix, const functions::Exchange& e, ir::DType dtype);
+  /// The event by which a tile's arrival is known.
+  ir::EventId arrival(const std::string& suffix, bool packets);
+
+  struct Call {
+    ir::CallId id;
+    functions::Exchange exchange;
+  };
+  Call call(const std::string& function, const functions::Exchange& e,
+            std::vector<ir::BufferId> operands);
+  ir::TaskId task(const Call& call, int64_t tile, uint64_t ranks = ~uint64_t{0});
+  /// A copy of x's block to y's on this rank, tile by tile: from this rank's block of x if
+  /// `from_block`, to this rank's of y if `to_block`.
+  void copy_own(const Mat& x, const Mat& y, bool from_block, bool to_block,
+                uint64_t ranks = ~uint64_t{0});
+
+ private:
+  TileContext& c_;
+  functions::Exchange base_;
+};
+
+}  // namespace maco::ops

@@ -1,0 +1,33 @@
+// reduce_scatter, one-shot: block p of every rank goes to rank p, which reduces them with its own.
+#include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/scatter.h"
+
+namespace maco::ops {
+
+namespace {
+
+void tile(TileContext& c) {
+  c.promise(ir::CollectiveKind::ReduceScatter, reduction(c));
+  const Mat x = by_blocks(c, c.op().in[0], c.world()), y = c.out(0);
+  Exchanger x_to_y(c, cut(c, x, block_rows(c, x), c.world()), x.dtype, y.dtype, use_packets(x, 1));
+  const Scattered scattered = scatter(c, x_to_y, x);
+  functions::Exchange e = x_to_y.base();
+  e.own_blocked = true;
+  e.reduce = reduction(c);
+  const auto combine = x_to_y.call("combine", e, {x.buffer, scattered.slots, y.buffer});
+  for (int64_t t = 0; t < x_to_y.tiles(); ++t)
+    c.wait(x_to_y.task(combine, t), scattered.arrived[static_cast<size_t>(t)],
+           ir::RankRef::others());
+}
+
+}  // namespace
+
+Algorithm reduce_scatter_oneshot() {
+  return {"reduce_scatter", "oneshot", tile,
+          [](double bytes, int64_t world, const cost::Machine& m) {
+            const auto n = static_cast<double>(world);
+            return kHop + (n - 1) / n * bytes / m.link_rate;
+          }};
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,151 @@
+// Shapes and attributes of the collectives; how they are done is a file each (algorithms.h).
+#include <fmt/format.h>
+
+#include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/families.h"
+#include "compiler/ops/op.h"
+
+namespace maco::ops {
+
+namespace {
+
+using ir::DType;
+using ir::Expr;
+
+bool check_reduce(InferContext& c) {
+  const std::string reduce = c.word("reduce", "sum");
+  if (reduce == "avg" && !ir::is_float(c.in(0).dtype)) {
+    c.error_attr("reduce",
+                 fmt::format("'avg' of {} is not defined: use 'sum'", ir::name(c.in(0).dtype)));
+    return false;
+  }
+  return true;
+}
+
+DType same_kind_out(InferContext& c) {
+  const DType in = c.in(0).dtype, out = c.out_dtype(0, in);
+  if (!same_class(in, out))
+    c.error(fmt::format("'{}' does not convert {} to {}: insert a 'cast'", c.op().kind,
+                        ir::name(in), ir::name(out)));
+  return out;
+}
+
+void infer_same(InferContext& c) { c.set_out(0, same_kind_out(c), c.in(0).shape); }
+void infer_allreduce(InferContext& c) {
+  if (check_reduce(c)) infer_same(c);
+}
+void infer_allgather(InferContext& c) {
+  ir::Shape s = c.in(0).shape;
+  s[0] = Expr(c.graph().world) * s[0];
+  c.set_out(0, same_kind_out(c), s);
+}
+
+// x's first axis as `world` equal blocks: its n, or an error.
+std::optional<Expr> block_rows(InferContext& c) {
+  const Expr rows = ir::canonical(c.extent(0, 0));
+  if (auto n = ir::divide_exact(rows, c.graph().world)) return n;
+  c.error_in(
+      0, fmt::format("'{}' cuts axis 0 of {} into {} equal blocks, but {} is not a multiple of {}",
+                     c.op().kind, describe(c.graph(), c.op().in[0]), c.graph().world, rows.str(),
+                     c.graph().world));
+  return std::nullopt;
+}
+void infer_reduce_scatter(InferContext& c) {
+  if (!check_reduce(c)) return;
+  if (auto n = block_rows(c)) {
+    ir::Shape s = c.in(0).shape;
+    s[0] = *n;
+    c.set_out(0, same_kind_out(c), s);
+  }
+}
+void infer_alltoall(InferContext& c) {
+  if (block_rows(c)) infer_same(c);
+}
+void infer_broadcast(InferContext& c) {
+  const int64_t root = c.integer("root", 0);
+  if (root < 0 || root >= c.graph().world)
+    c.error_attr("root",
+                 fmt::format("'root' is {}, but ranks are 0 to {}", root, c.graph().world - 1));
+  infer_same(c);
+}
+void infer_ring_shift(InferContext& c) {
+  c.integer("by", 1);
+  infer_same(c);
+}
+void infer_barrier(InferContext&) {}
+void infer_send(InferContext&) {}
+// Without a `shape` the declared output's.
+void infer_recv(InferContext& c) {
+  const ir::Tensor& out = c.graph()[c.op().out[0]];
+  ir::Shape shape = c.has("shape") ? c.list("shape") : out.shape;
+  if (shape.empty()) {
+    c.error("'recv' needs 'shape': it has no input to take one from");
+    return;
+  }
+  if (!c.op().dtype && out.kind == ir::TensorKind::Temp) {
+    c.error("'recv' needs 'dtype': it has no input to take one from");
+    return;
+  }
+  c.set_out(0, c.out_dtype(0, DType::F32), shape);
+}
+
+AttrSpec reduce_attr() {
+  return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false};
+}
+
+// Also the words of the format that no op has yet; they are refused by name.
+AttrSpec algorithm_attr() {
+  return {
+      "algorithm", AttrType::Word, false, "auto", {"auto", "oneshot", "twoshot", "ring", "nccl"},
+      false};
+}
+
+}  // namespace
+
+std::vector<OpDef> collective_ops() {
+  std::vector<OpDef> ops;
+  const auto add = [&](std::string kind, std::string summary, std::vector<AttrSpec> attrs,
+                       void (*infer)(InferContext&), void (*tile)(TileContext&)) {
+    OpDef d;
+    d.kind = std::move(kind);
+    d.summary = std::move(summary);
+    d.attrs = std::move(attrs);
+    d.collective = true;
+    d.infer = infer;
+    d.tile = tile;
+    for (const Algorithm* a : algorithms_of(d.kind))
+      if (!a->word.empty()) d.algorithms.push_back(a->word);
+    ops.push_back(std::move(d));
+  };
+  add("allreduce", "the reduction over all ranks, on every rank", {reduce_attr(), algorithm_attr()},
+      infer_allreduce, tile_by_algorithm);
+  add("allgather", "all ranks' blocks, in rank order", {algorithm_attr()}, infer_allgather,
+      tile_by_algorithm);
+  add("reduce_scatter", "rank r gets block r of the reduction", {reduce_attr(), algorithm_attr()},
+      infer_reduce_scatter, tile_by_algorithm);
+  add("alltoall", "block i of rank r goes to block r of rank i", {}, infer_alltoall,
+      tile_by_algorithm);
+  add("broadcast", "the root's tensor, on every rank",
+      {{"root", AttrType::Int, true, "", {}, false}}, infer_broadcast, tile_by_algorithm);
+  add("ring_shift", "the tensor of rank - by", {{"by", AttrType::Int, false, "1", {}, false}},
+      infer_ring_shift, tile_by_algorithm);
+  // Known, checked and refused by name (check_support.cpp): they have no tile rule yet.
+  const AttrSpec tag{"tag", AttrType::Int, false, "0", {}, false},
+      who{"if", AttrType::Int, false, "1", {}, false};
+  add("send", "the n-th send of a (source, destination, tag) meets the n-th recv of it",
+      {{"dst", AttrType::Int, true, "", {}, false}, tag, who}, infer_send, nullptr);
+  ops.back().min_out = ops.back().max_out = 0;
+  add("recv", "what the matching send sent; zero on ranks that don't take part",
+      {{"src", AttrType::Int, true, "", {}, false},
+       {"shape", AttrType::IntList, false, "the declared one", {}, false},
+       tag,
+       who},
+      infer_recv, nullptr);
+  ops.back().min_in = ops.back().max_in = 0;
+  add("barrier", "all earlier ops have ended on all ranks before a later op starts on any", {},
+      infer_barrier, tile_by_algorithm);
+  ops.back().min_in = ops.back().max_in = ops.back().min_out = ops.back().max_out = 0;
+  return ops;
+}
+
+}  // namespace maco::ops

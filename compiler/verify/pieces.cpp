@@ -1,0 +1,83 @@
+#include "compiler/verify/pieces.h"
+
+#include <algorithm>
+
+namespace maco::verify {
+namespace {
+
+/// Elements [from, to) of a box, in the order of its rows, if they are a box.
+std::optional<Box> run_of(const Box& box, int64_t from, int64_t to) {
+  if (box.rows == 1) return Box{box.start + from, 0, 1, to - from};
+  const int64_t row = from / box.width, column = from % box.width;
+  if (column == 0 && to % box.width == 0)
+    return joined({box.start + row * box.pitch, box.pitch, (to - from) / box.width, box.width});
+  if ((to - 1) / box.width != row) return std::nullopt;
+  return Box{box.start + row * box.pitch + column, 0, 1, to - from};
+}
+
+/// The part of `content`, which fills `whole`, that lies in `part`.
+std::optional<Box> part_of(const Box& whole, const Box& content, const Box& part) {
+  if (part == whole) return content;
+  const int64_t offset = part.start - whole.start;
+  if (whole.rows == 1) {
+    if (part.rows > 1) return std::nullopt;
+    return run_of(content, offset, offset + part.width);
+  }
+  if (part.rows > 1 && part.pitch != whole.pitch) return std::nullopt;
+  const int64_t row = offset / whole.pitch, column = offset % whole.pitch;
+  if (part.width == whole.width) {
+    const int64_t first = row * whole.width;
+    return run_of(content, first, first + part.rows * part.width);
+  }
+  // The same shape: a box of it.
+  if (content.rows == whole.rows)
+    return joined(
+        {content.start + row * content.pitch + column, content.pitch, part.rows, part.width});
+  if (content.rows == 1)
+    return joined({content.start + row * whole.width + column, whole.width, part.rows, part.width});
+  return std::nullopt;
+}
+
+}  // namespace
+
+Box joined(Box box) {
+  if (box.rows <= 0 || box.width <= 0) return {};
+  if (box.width == box.pitch) box = {box.start, 0, 1, box.width * box.rows};
+  if (box.rows == 1) box.pitch = 0;
+  return box;
+}
+
+void Pieces::write(const Piece& piece) {
+  if (piece.box.empty()) return;
+  const auto same = pieces_.find(piece.box.start);
+  if (same != pieces_.end() && same->second.box == piece.box) {
+    same->second = piece;
+    return;
+  }
+  clear(piece.box);
+  pieces_.emplace(piece.box.start, piece);
+  longest_ = std::max(longest_, piece.box.end() - piece.box.start);
+}
+
+void Pieces::clear(const Box& box) {
+  for (auto at = pieces_.upper_bound(box.start - longest_);
+       at != pieces_.end() && at->first < box.end();)
+    at = overlap(at->second.box, box) ? pieces_.erase(at) : std::next(at);
+}
+
+std::optional<Content> Pieces::read(const Box& box) const {
+  for (auto at = pieces_.upper_bound(box.start - longest_);
+       at != pieces_.end() && at->first <= box.start; ++at) {
+    const Piece& piece = at->second;
+    if (!covers(piece.box, box)) continue;
+    Content content = piece.content;
+    const auto part = part_of(piece.box, content.at, box);
+    // Which elements of a part are there where rows are cut, nobody knows.
+    if (!part || (content.cut != 0 && box != piece.box)) return std::nullopt;
+    content.at = *part;
+    return content;
+  }
+  return std::nullopt;
+}
+
+}  // namespace maco::verify
