@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/codegen/check_exchanges.h"
 #include "compiler/codegen/device_sources.h"
 #include "compiler/codegen/emitter.h"
 #include "compiler/codegen/manifest.h"
@@ -46,7 +47,7 @@ class Generator {
 
   std::string run(const std::string& graph_text) {
     find_kinds();
-    if (!check_limits() || !check_sync()) return "";
+    if (!check_limits() || !check_sync() || !check_exchanges(p_, diagnostics_)) return "";
     std::set<std::string> functions;
     for (const Kind& k : kinds_) functions.insert(k.call->function);
     e_.block(device_sources(functions));

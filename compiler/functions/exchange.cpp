@@ -94,6 +94,10 @@ struct Reader {
 
 }  // namespace
 
+bool is_exchange(std::string_view function) {
+  return function == "put" || function == "combine" || function == "take";
+}
+
 std::vector<Param> params_of(const std::string& function, const Exchange& e) {
   std::vector<Param> params = {{"W", e.world},
                                {"T", e.tiles},
@@ -123,7 +127,7 @@ std::vector<Param> params_of(const std::string& function, const Exchange& e) {
 
 std::optional<Exchange> exchange_of(const ir::Call& call) {
   const std::string& f = call.function;
-  if (f != "put" && f != "combine" && f != "take") return std::nullopt;
+  if (!is_exchange(f)) return std::nullopt;
   Exchange e;
   Reader read{call};
   read.get("W", e.world);

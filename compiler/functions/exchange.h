@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/program.h"
@@ -48,6 +49,8 @@ struct Exchange {
   bool own = false;
 };
 
+/// Is it put, combine or take?
+bool is_exchange(std::string_view function);
 /// The parameters of a call of `function`, which is put, combine or take.
 std::vector<ir::Param> params_of(const std::string& function, const Exchange& exchange);
 /// What a call says; nothing if it is of another function, or its parameters aren't these.

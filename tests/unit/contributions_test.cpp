@@ -132,4 +132,39 @@ TEST_CASE("a chunk that is moved to the wrong place, left out or doubled is seen
              Contains("moves 32 elements to y[0:1, 64:80], which has 16"));
 }
 
+TEST_CASE("a kernel moves what its Program declares") {
+  ir::Diagnostics diagnostics;
+  const auto graph = frontend::parse_dsl(diagnostics.add_file("g", kGraph), diagnostics);
+  REQUIRE(graph);
+  const std::string text = program_of(kGraph);
+  const auto emitted = [&](const std::string& changed) {
+    ir::Diagnostics said;
+    const auto program = parse_program(said.add_file("p", changed), said);
+    REQUIRE(program);
+    const bool ok = !api::emit_kernel(*graph, *program, {}, said).empty();
+    CHECK(ok == !said.has_errors());
+    return said.has_errors() ? said.all()[0].message : "";
+  };
+  CHECK(emitted(text) == "");
+  struct Change {
+    const char *after, *from, *to, *reason;
+  };
+  // The verifier accepts all of these: what is declared is right.
+  const Change changes[] = {
+      {"combine op=one", "reduce=2", "reduce=3", "combine of 'one' moves other data than it"},
+      {"combine op=two", "forward=true", "forward=false", "hasn't the parameters and operands"},
+      {"put op=one", "BR=7", "BR=6", "allreduce 'one' (put) tile 0 touches other regions"},
+      {"put op=two", "slot_div=3", "slot_div=2", "allreduce 'two' (put) tile 2 touches other"},
+      {"put op=two", "mode=2", "mode=0", "allreduce 'two' (put) tile 0 touches other regions"},
+      {"put op=one", "W=3", "W=4", "put of 'one' moves other data than it declares"},
+      {"put op=one", "stride=", "strid=", "hasn't the parameters and operands that it takes"},
+  };
+  for (const Change& c : changes) {
+    INFO(c.after << ": " << c.from << " -> " << c.to);
+    const std::string changed = with(text, c.after, c.from, c.to);
+    CHECK(verdict(changed) == "");
+    CHECK_THAT(emitted(changed), Contains(c.reason));
+  }
+}
+
 }  // namespace maco::test
