@@ -159,7 +159,8 @@ std::string print(const std::vector<Expr::Node>& nodes, size_t begin, size_t end
   };
   std::vector<Piece> stack;
   auto in_parentheses_if = [](bool needed, std::string text) {
-    return needed ? "(" + text + ")" : text;
+    if (needed) text = "(" + text + ")";
+    return text;
   };
   for (size_t i = begin; i < end; ++i) {
     const Expr::Node& node = nodes[i];

@@ -235,7 +235,8 @@ Poly less(const Poly& a, const Poly& b, bool or_equal) {
 }
 
 Poly logic(Kind kind, const Poly& x, const Poly& y) {
-  const Poly a = truth(x), b = truth(y);
+  Poly a = truth(x);
+  const Poly b = truth(y);
   const bool deciding = kind == Kind::Or;  // the value that decides
   for (const auto& [one, other] : {std::pair(a, b), std::pair(b, a)})
     if (auto c = constant_of(one)) return (*c != 0) == deciding ? constant(deciding) : other;

@@ -51,7 +51,7 @@ std::string temporary_for(const std::string& file) {
 
 bool can_write(const std::string& path, std::string& error) {
   std::error_code code;
-  const std::string file = followed(path);
+  std::string file = followed(path);
   const std::string folder = fs::path(file).parent_path().string(),
                     where = folder.empty() ? "." : folder;
   if (fs::is_directory(file, code)) {
@@ -71,7 +71,7 @@ Products::~Products() {
 }
 
 std::string Products::begin(const std::string& path) {
-  const std::string file = followed(path);
+  std::string file = followed(path);
   if (is_special(file)) return file;
   files_.push_back({file, temporary_for(file)});
   return files_.back().temporary;

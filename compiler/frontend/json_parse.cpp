@@ -285,7 +285,7 @@ class TreeBuilder {
 
   // --- repairs ---
 
-  void insert(size_t place, std::string what) {
+  void insert(size_t place, const std::string& what) {
     repaired_.inserted[place] += what;
     ++repaired_.count;
   }

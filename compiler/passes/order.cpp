@@ -17,7 +17,8 @@ using ir::OpId;
 
 class Builder {
  public:
-  Builder(const ir::Graph& graph) : g_(graph), n_(graph.ops.size()), data_(n_), whole_(n_) {}
+  explicit Builder(const ir::Graph& graph)
+      : g_(graph), n_(graph.ops.size()), data_(n_), whole_(n_) {}
 
   bool build(OpOrder& order, ir::Diagnostics& diagnostics) {
     add_data();

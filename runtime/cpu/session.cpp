@@ -119,7 +119,7 @@ class LocalSession final : public CpuSession {
   Status reset();
   Status run();
   // Of one launch of a rank; the CTAs' shared memory is cleared.
-  void add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts);
+  void add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts) const;
 
   std::shared_ptr<CpuLibrary> library_;
   const size_t index_;
@@ -204,7 +204,8 @@ Status LocalSession::reset() {
   return {};
 }
 
-void LocalSession::add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts) {
+void LocalSession::add_contexts(RankState& rank, const Launch& launch,
+                                CpuContexts& contexts) const {
   // Without pages the loaders have nothing to do.
   const int roles = manifest_.shared_bytes > kCtaMemoryBytes ? 2 : 1;
   for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
