@@ -115,7 +115,7 @@ TEST_CASE("any order that fibres or delays choose gives the same result") {
 TEST_CASE(
     "where the system gives no threads or stacks a launch says how many it needs, and a later one "
     "runs") {
-  if (!test::kCanLimit) return;
+  if (!test::can_limit()) return;
   for (const SessionOptions& options : {threads(), replay(1)}) {
     auto session = open(options);
     launch_and_check(*session, 0);

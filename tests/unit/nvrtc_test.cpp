@@ -1,40 +1,24 @@
+// What needs NVRTC. Where there is none each says so, and ctest shows the whole as skipped; what
+// needs none stands in jit_test.cpp.
 #include "runtime/host/nvrtc.h"
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "runtime/host/jit.h"
 #include "tests/catch.h"
+#include "tests/unit/variable.h"
 
 namespace maco::runtime {
 namespace {
 
 using test::Contains;
+using test::Variable;
 
 const std::string kTiny =
     "extern \"C\" __global__ void tiny(int* p, int a) { p[threadIdx.x] += a; }\n";
-
-// Sets a variable until the end of the scope.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() {
-    if (old_)
-      setenv(name_, old_->c_str(), 1);
-    else
-      unsetenv(name_);
-  }
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 // Null, with a warning, on machines without NVRTC.
 std::unique_ptr<Nvrtc> nvrtc() {
@@ -77,18 +61,6 @@ TEST_CASE("a kernel that doesn't compile gives the compiler's words") {
   CHECK(!compiler->compile(kTiny, "sm_1", {}, image, log).ok);
 }
 
-TEST_CASE("a place that has no nvrtc is named, and no other is tried") {
-  Status status;
-  Variable place("MACO_NVRTC", "/nonexisting/libnvrtc.so");
-  CHECK(!Nvrtc::load(status));
-  CHECK_THAT(status.message, Contains("MACO_NVRTC") && Contains("/nonexisting/libnvrtc.so"));
-  CHECK(status.message.find('\n') == std::string::npos);
-  std::string image;
-  CHECK(compile_kernel(kTiny, "sm_90a", false, image).message == status.message);
-  Variable folder("MACO_NVRTC", "/proc");
-  CHECK(!Nvrtc::load(status));
-}
-
 TEST_CASE("nvrtc is found in the folder that MACO_NVRTC names") {
   auto compiler = nvrtc();
   if (!compiler) return;
@@ -118,25 +90,6 @@ TEST_CASE("a compiled kernel is kept, and a damaged one compiled again") {
   CHECK(first == second);
   CHECK(fs::file_size(entry) == size);
   fs::remove_all(folder);
-}
-
-TEST_CASE("a cubin runs on the devices that it was made for") {
-  CHECK(!parse_arch("cpu"));
-  CHECK(!parse_arch("sm_"));
-  CHECK(!parse_arch("sm_90b"));
-  CHECK(!parse_arch("sm_90aa"));
-  REQUIRE(parse_arch("sm_120"));
-  CHECK(parse_arch("sm_120")->major == 12);
-  auto runs = [](const char* arch, int major, int minor) {
-    return runs_on(*parse_arch(arch), major, minor);
-  };
-  CHECK(runs("sm_90a", 9, 0));
-  CHECK(!runs("sm_90a", 10, 0));
-  CHECK(!runs("sm_100a", 10, 3));
-  CHECK(runs("sm_100f", 10, 3));
-  CHECK(runs("sm_80", 8, 6));
-  CHECK(!runs("sm_86", 8, 0));
-  CHECK(!runs("sm_80", 9, 0));
 }
 
 }  // namespace maco::runtime

@@ -113,7 +113,7 @@ TEST_CASE("rounding is to nearest even, once", "[reference]") {
 }
 
 TEST_CASE("a loop over all cores runs where the system gives no threads", "[reference]") {
-  if (!test::kCanLimit) return;
+  if (!test::can_limit()) return;
   std::vector<std::atomic<int>> seen(1000);
   {
     const test::AddressLimit limit(size_t{1} << 20);

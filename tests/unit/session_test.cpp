@@ -204,7 +204,7 @@ TEST_CASE("all ranks take a step at once, and all statuses come back") {
 }
 
 TEST_CASE("where the system gives no threads the ranks' say so") {
-  if (!test::kCanLimit) return;
+  if (!test::can_limit()) return;
   std::string message;
   {
     const test::AddressLimit limit(size_t{6} << 20);
