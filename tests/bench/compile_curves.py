@@ -7,7 +7,7 @@
 A shape's larger graphs are left out once one took longer than the limit. The slope is that of the logarithm of seconds over that of tasks,
 by least squares over the runs of a shape that took 0.1 s or more: 1 is linear. Seconds are those of the wall or of the CPU, whichever are
 fewer, so that other work on the machine doesn't count; those of a pass are its share of them. The limit is one of CPU seconds.
-With --only, --json keeps what the file has of other shapes.
+With --only, --json keeps what the file has of other shapes, and --svg draws that, too. A peak below 30 MB is this script's own.
 """
 
 import argparse
@@ -138,6 +138,7 @@ def row(label, run, before):
 
 
 def slopes(runs):
+    runs = [r for r in runs.values() if r["status"] == "ok"]
     found = {"all": slope(runs, lambda r: r["seconds"]), **{p: slope(runs, lambda r, p=p: r["passes"].get(p, 0)) for p in PASSES}}
     return ", ".join(f"{name} {value:.2f}" for name, value in found.items() if value is not None) or f"no two runs of {NOISE} s"
 
@@ -152,6 +153,31 @@ def series(runs, before):
             lines[name] = [(t, s) for t, s in line if s > 0.001]
     lines["before"] = [(r["tasks"], r["seconds"]) for r in before.values() if r["status"] == "ok"]
     return {name: [p for p in line if p[0] > 0 and p[1] > 0] for name, line in lines.items()}
+
+
+def summary(known, figures, before):
+    """A table in Markdown: each shape's largest graph, or the smallest over the limit before that."""
+
+    def cell(run, key="", scale=1.0, digits=0):
+        if not run or run["status"] != "ok":
+            return run["status"] if run and key == "seconds" else ""
+        return f"{run.get(key, 0) / scale:,.{digits}f}"
+
+    titles = ["shape", "graph", "tasks", *(["seconds before", "now"] if before else ["seconds"]), "slope", "most of it", "MB",
+              "kernel.cu MB"]
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    for shape in known:
+        runs, old = figures.get(shape.name, {}), before.get(shape.name, {})
+        done = [label for label, run in runs.items() if run["status"] == "ok"]
+        for label in done[-1:] + [label for label, run in runs.items() if run["status"] not in ("ok", "not run")]:
+            run = runs[label]
+            passes = {**run.get("passes", {}), "the rest": rest(run)} if run["status"] == "ok" else {"": 0}
+            most = max(passes, key=passes.get)
+            cells = [f"`{shape.name}`", label, cell(run, "tasks"), *([cell(old.get(label), "seconds", digits=2)] if before else []),
+                     cell(run, "seconds", digits=2), slopes(runs).split(", ")[0].replace("all ", "") if label == done[-1] else "",
+                     f"{most} {passes[most]:.2f}" if most else "", cell(run, "memory_bytes", 1e6), cell(run, "kernel_bytes", 1e6, 2)]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def measure(args, shape, before):
@@ -176,12 +202,14 @@ def main():
     parser.add_argument("--macoc", default="build/bin/macoc")
     parser.add_argument("--maco-run", default="build/bin/maco-run", help="reads the file of inputs of the shape safetensors")
     parser.add_argument("--target", default="sm_90a")
-    parser.add_argument("--only", default="", metavar="SHAPE,...", help="these shapes (default: all)")
+    parser.add_argument("--only", default="", metavar="SHAPE,...",
+                        help="these shapes (default: all; none: what --json has is shown again)")
     parser.add_argument("--limit", type=float, default=60, help="seconds for one graph")
     parser.add_argument("--memory", type=int, default=16, help="GB that a run may map")
     parser.add_argument("--nvrtc", action="store_true", help="compile kernel.cu with NVRTC, too")
     parser.add_argument("--json", help="file to write the figures to")
     parser.add_argument("--svg", help="file to write the curves to")
+    parser.add_argument("--summary", help="file to write a table of each shape's largest graph to, in Markdown")
     parser.add_argument("--title", default="macoc, seconds by tasks", help="of the curves")
     parser.add_argument("--before", help="figures of an earlier commit, written by --json, to print beside these")
     args = parser.parse_args()
@@ -189,29 +217,32 @@ def main():
     with open(DECODE, encoding="utf-8") as file:
         known = shapes(file.read())
     wanted = args.only.split(",") if args.only else [shape.name for shape in known]
-    if unknown := set(wanted) - {shape.name for shape in known}:
+    if unknown := set(wanted) - {"none"} - {shape.name for shape in known}:
         parser.error(f"no shape {', '.join(sorted(unknown))}; there are {', '.join(shape.name for shape in known)}")
     before = {}
     if args.before:
         with open(args.before, encoding="utf-8") as file:
             before = json.load(file)
-    figures, panels = {}, []
+    figures = {}
+    if args.only and args.json and os.path.exists(args.json):
+        with open(args.json, encoding="utf-8") as file:
+            figures = json.load(file)
     for shape in known:
         if shape.name in wanted:
             print(f"\n{shape.name}: {shape.what}\n{HEADINGS}", flush=True)
             runs = measure(args, shape, before.get(shape.name, {}))
-            grows = slopes([r for r in runs.values() if r["status"] == "ok"])
-            print(f"{'slopes':>12}: {grows}", flush=True)
+            print(f"{'slopes':>12}: {slopes(runs)}", flush=True)
             figures[shape.name] = runs
-            panels.append((shape.name, "slope: " + grows.split(", ")[0], series(runs, before.get(shape.name, {}))))
     if args.json:
-        if args.only and os.path.exists(args.json):
-            with open(args.json, encoding="utf-8") as file:
-                figures = {**json.load(file), **figures}
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=1)
             file.write("\n")
+    if args.summary:
+        with open(args.summary, "w", encoding="utf-8") as file:
+            file.write(summary(known, figures, before))
     if args.svg:
+        panels = [(shape.name, "slopes: " + ", ".join(slopes(figures[shape.name]).split(", ")[:3]),
+                   series(figures[shape.name], before.get(shape.name, {}))) for shape in known if shape.name in figures]
         with open(args.svg, "w", encoding="utf-8") as file:
             file.write(draw(args.title, panels))
     return 0
