@@ -1,0 +1,303 @@
+// random_compute.cpp: ops that compute, in random graphs.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/fuzz/random_maker.h"
+
+namespace maco::fuzz {
+
+void Maker::softmax(DType t) {
+  const Value v = rows_of(t, 6);
+  std::vector<std::string> attrs;
+  const DType out = typed(t, attrs);
+  emit("softmax", {v.name}, attrs, computed(out, v.shape, 1, true));
+}
+
+void Maker::matmul(DType t) {
+  const bool one = r_.chance(6);
+  const Value a = pick(
+      t,
+      [&](const Value& v) {
+        return v.axes() <= 3 && v.last() >= (one ? 1 : 4) && v.most <= 2000 && fits(v.shape);
+      },
+      [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
+  const int64_t k = a.last();
+  int64_t n = std::max<int64_t>(width(), 1);
+  Shape shape = a.shape;
+  std::vector<std::string> attrs;
+  std::string b;
+  bool transposed = r_.chance(60);
+  double grows = 1.5;
+  // A product of two results, where one has the right extent.
+  const auto other = std::find_if(values_.begin(), values_.end(), [&](const Value& v) {
+    return v.dtype == t && v.axes() == 2 && v.constant() && v.name != a.name && v.most <= 30 &&
+           (v.shape[1].fixed == k || v.shape[0].fixed == k);
+  });
+  if (other != values_.end() && r_.chance(30)) {
+    b = other->name;
+    transposed = other->shape[1].fixed == k;
+    n = other->shape[transposed ? 0 : 1].fixed;
+    grows = other->most * 20;
+  } else {
+    while (n < 64 && least_elements(shape) / k * n < 8) n += 8;  // a single sum of few may cancel
+    const DType type = is_float(t) ? other_float(t) : t;
+    b = param(type, transposed ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n});
+  }
+  shape.back() = {n, 0, 0};
+  const DType out = typed(t, attrs);
+  std::vector<std::string> in = {a.name, b};
+  if (transposed) attrs.push_back("transpose_b = true");
+  if (r_.chance(30)) in.push_back(param(is_float(t) ? other_float(t) : t, {n}));
+  if (r_.chance(45))
+    attrs.push_back("activation = " + (is_float(t) ? r_.word({"relu", "silu", "gelu"}) : "relu"));
+  emit("matmul", in, attrs, computed(out, shape, a.most * grows + 5));
+}
+
+void Maker::binary(const std::string& f, DType t) {
+  // Not sub of two results: the difference of nearly equal numbers has no bound.
+  const bool exact = f == "sub" && is_float(t);
+  const Value a = exact && r_.chance(40)
+                      ? pick(t, [&](const Value& v) { return fits(v.shape) && v.exact; })
+                      : any(t);
+  if (exact && a.exact && r_.chance(50)) input(t, a.shape);
+  std::vector<std::string> attrs;
+  const bool times = f == "mul";
+  const auto result = [&](double other, bool positive) {
+    const DType out = typed(t, attrs);
+    return computed(out, a.shape, times ? a.most * other : a.most + other,
+                    positive && a.positive && f != "sub");
+  };
+  std::vector<Value> same;
+  for (const Value& v : values_)
+    if (v.shape == a.shape && is_float(v.dtype) == is_float(t) &&
+        (!is_float(t) || a.most * v.most < 3000) &&
+        (!exact || (v.exact && a.exact && v.name != a.name)))
+      same.push_back(v);
+  if (!same.empty() && r_.chance(45)) {
+    const Value b = r_.pick(same);
+    const Value y = result(b.most, b.positive || (times && b.name == a.name));
+    emit(f, {a.name, b.name}, attrs, y);
+  } else if (a.last() > 0 && r_.chance(60)) {
+    const std::string b = param(t, {r_.chance(45) ? a.last() : 1});
+    emit(f, {a.name, b}, attrs, result(5, false));
+  } else {
+    const std::string number =
+        is_float(t) ? r_.word({"0.5", "2", "-1", "1.25"}) : r_.word({"3", "-1", "1073741824", "2"});
+    const Value y = result(2, number != "-1");
+    attrs.push_back("value = " + number);
+    emit(f, {a.name}, attrs, y);
+  }
+}
+
+void Maker::unary(const std::string& f, DType t) {
+  const Value v =
+      pick(t, [&](const Value& x) { return fits(x.shape) && x.most <= (f == "exp" ? 6 : 3000); });
+  std::vector<std::string> attrs;
+  const DType out = typed(t, attrs);
+  if (f == "gelu" && r_.chance(50)) attrs.push_back("approximate = tanh");
+  const double most = f == "exp" ? 150 : f == "sigmoid" || f == "tanh" ? 1 : v.most;
+  emit(f, {v.name}, attrs, computed(out, v.shape, most, f == "exp" || f == "sigmoid"));
+}
+
+void Maker::swiglu(DType t) {
+  const Value a = pick(t, [&](const Value& v) { return fits(v.shape) && v.most <= 50; });
+  std::vector<Value> same;
+  for (const Value& v : values_)
+    if (v.shape == a.shape && is_float(v.dtype) && v.most <= 50) same.push_back(v);
+  const Value b = r_.pick(same);
+  std::vector<std::string> attrs;
+  const DType out = typed(t, attrs);
+  emit("swiglu", {a.name, b.name}, attrs, computed(out, a.shape, a.most * b.most));
+}
+
+void Maker::norm(const std::string& f, DType t) {
+  const Value v = rows_of(t);
+  std::vector<std::string> in = {v.name, param(other_float(t), {v.last()})};
+  if (f == "layernorm") in.push_back(param(other_float(t), {v.last()}));
+  std::vector<std::string> attrs;
+  const DType out = typed(t, attrs);
+  if (r_.chance(70)) attrs.push_back("eps = 1e-3");
+  emit(f, in, attrs, computed(out, v.shape, 25));
+}
+
+std::vector<int64_t> Maker::heads(int64_t n, bool even) {
+  std::vector<int64_t> found;
+  for (int64_t d : {2, 3, 4, 5, 6, 8, 12, 16, 20, 32, 40, 64})
+    if (n % d == 0 && (!even || d % 2 == 0)) found.push_back(d);
+  return found;
+}
+
+Value Maker::with_heads(DType t, bool even, double most) {
+  return pick(
+      t,
+      [=, this](const Value& v) {
+        return v.axes() == 2 && !heads(v.last(), even).empty() && v.most <= most && fits(v.shape);
+      },
+      [&] { return Shape{rows(), {r_.pick<int64_t>({16, 24, 32, 64, 96}), 0, 0}}; });
+}
+
+void Maker::rope(DType t) {
+  const Value v = with_heads(t, true, 1000);
+  std::vector<std::string> attrs = {fmt::format("head_dim = {}", r_.pick(heads(v.last(), true)))},
+                           in = {v.name};
+  const DType out = typed(t, attrs);
+  if (r_.chance(50)) attrs.push_back("interleaved = true");
+  if (r_.chance(30)) attrs.push_back("theta = 500000");
+  if (r_.chance(30))
+    attrs.push_back(
+        "scaling = {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position: "
+        "64}");
+  if (r_.chance(30))
+    in.push_back(tensor("p", "input", DType::I32, {v.shape[0]}));
+  else
+    attrs.push_back("position = " + (r_.chance(50) ? r_.word({"3", "rank * 2 + 1"})
+                                                   : scalar() + r_.word({"", " + 1", " + rank"})));
+  emit("rope", in, attrs, computed(out, v.shape, v.most * 1.5));
+}
+
+void Maker::attention(DType t) {
+  const Value q = with_heads(t, false, 6);
+  const int64_t d = r_.pick(heads(q.last(), false)), query_heads = q.last() / d;
+  std::vector<int64_t> groups;
+  for (int64_t g : {1, 2, 3, 4, 8})
+    if (query_heads % g == 0) groups.push_back(g);
+  const int64_t width_of_keys = q.last() / r_.pick(groups);
+  std::vector<std::string> attrs = {fmt::format("head_dim = {}", d)}, in = {q.name};
+  std::vector<Value> same;
+  for (const Value& v : values_)
+    if (v.shape == q.shape && is_float(v.dtype) && v.most <= 6) same.push_back(v);
+  const DType out = typed(t, attrs);
+  bool causal = r_.chance(40);
+  if (!same.empty() && r_.chance(40)) {
+    in.push_back(r_.pick(same).name);
+    in.push_back(r_.pick(same).name);
+  } else {
+    const int64_t s = r_.range(1, 70);
+    const Shape shape = {{s, 0, 0}, {width_of_keys, 0, 0}};
+    const DType type = other_float(t);
+    in.push_back(input(type, shape).name);
+    in.push_back(input(r_.chance(80) ? type : other_float(t), shape).name);
+    int64_t length = s;
+    if (s > 26 && r_.chance(40))
+      attrs.push_back(fmt::format("length = {} + {}", scalar(), length = 2));
+    else if (s > world_ && r_.chance(25))
+      attrs.push_back(fmt::format("length = rank + {}", length = r_.range(1, s - world_ + 1)));
+    else if (r_.chance(45))
+      attrs.push_back(fmt::format("length = {}", length = r_.range(1, s)));
+    // Queries that no key comes before have nothing to see.
+    causal = causal && q.constant() && q.shape[0].fixed <= length;
+  }
+  if (causal) attrs.push_back("causal = true");
+  if (r_.chance(30)) attrs.push_back("scale = 0.2");
+  emit("attention", in, attrs, computed(out, q.shape, 6));
+}
+
+void Maker::kv_append(DType t) {
+  const Value x = pick(
+      t,
+      [&](const Value& v) {
+        return v.axes() == 2 && v.last() > 0 && v.most <= 3000 && fits(v.shape);
+      },
+      [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
+  const int64_t rows_of_cache = most_of(x.shape[0]) + 24 + world_ + r_.range(0, 9);
+  const Shape shape = {{rows_of_cache, 0, 0}, x.shape[1]};
+  const DType type =
+      is_float(t) && !contains<std::string>(g_.plan.forced, "kv_append") ? other_float(t) : t;
+  const std::string cache = tensor("cache", "state", type, shape);
+  std::string at = r_.chance(65) ? scalar() : fmt::to_string(r_.range(0, 24));
+  if (r_.chance(25)) at += " + rank";
+  change_state("kv_append", {cache, x.name}, {"at = " + at});
+  const auto d = heads(x.last(), false);
+  if (is_float(t) && !d.empty() && x.most <= 6 && r_.chance(60)) {
+    const Value q = r_.chance(60) ? x : input(t, x.shape);
+    emit("attention", {q.name, cache, cache},
+         {fmt::format("head_dim = {}", r_.pick(d)), "causal = true",
+          fmt::format("length = {} + {}", at, x.shape[0].text())},
+         computed(t, q.shape, 6));
+  } else if (r_.chance(50)) {
+    emit("copy", {cache}, {}, {"", type, shape, x.most, x.exact, false, 0});
+  }
+  if (r_.chance(25)) change_state("kv_append", {cache, x.name}, {"at = 0"});
+}
+
+void Maker::change_state(const std::string& f, std::vector<std::string> in,
+                         std::vector<std::string> attrs) {
+  OpText op;
+  op.feature = op.kind = f;
+  op.out = {in[0]};
+  op.in = std::move(in);
+  op.attrs = std::move(attrs);
+  op.changes_state = true;
+  op.name = fresh("s");
+  g_.ops.push_back(std::move(op));
+}
+
+void Maker::accumulate() {
+  std::vector<Value> fitting;
+  for (const Value& v : values_)
+    if ((v.dtype == DType::F32 || v.dtype == DType::I32) && v.most <= 100 && fits(v.shape))
+      fitting.push_back(v);
+  if (fitting.empty()) return;
+  const Value v = r_.pick(fitting);
+  const std::string state = tensor("total", "state", v.dtype, v.shape);
+  change_state("add", {state, v.name}, {});
+  if (r_.chance(50))
+    emit("mul", {state}, {std::string(is_float(v.dtype) ? "value = 0.5" : "value = 3")},
+         computed(v.dtype, v.shape, v.most * 3));
+  if (r_.chance(30)) change_state("maximum", {state, v.name}, {});
+}
+
+void Maker::embedding(DType t) {
+  int64_t vocabulary = r_.pick<int64_t>({1, 7, 100, 777});
+  const int64_t n = width();
+  Shape shape;
+  std::string ids;
+  std::vector<Value> found;
+  for (const Value& v : values_)
+    if (v.below > 0 && v.axes() <= 3 && has_dims(v) && fits(v.shape)) found.push_back(v);
+  if (!found.empty() && r_.chance(50)) {
+    const Value v = r_.pick(found);
+    vocabulary = std::max(vocabulary, v.below);
+    ids = v.name;
+    shape = v.shape;
+  } else {
+    shape = {rows()};
+    if (r_.chance(40)) shape.push_back({r_.range(1, 3), 0, 0});
+    ids = tensor("ids", "input", DType::I32, shape);
+  }
+  shape.push_back({n, 0, 0});
+  std::vector<std::string> attrs;
+  const DType out = typed(t, attrs);
+  Value y{"", out, shape, is_float(t) ? 2.0 : 8.0, true, false, 0};
+  emit("embedding", {param(t, {vocabulary, n}), ids}, attrs, y);
+}
+
+void Maker::argmax(DType t) {
+  const Value v = pick(t, [&](const Value& x) { return fits(x.shape) && x.last() > 0; });
+  Shape shape = v.shape;
+  shape.pop_back();
+  if (shape.empty()) shape = {{1, 0, 0}};
+  Value y{"", DType::I32, shape, static_cast<double>(v.last()), true, false, v.last()};
+  emit("argmax", {v.name}, {}, y);
+  if (!v.exact) values_.pop_back();  // ties may fall either way
+}
+
+void Maker::reduction(const std::string& f, DType t) {
+  Value v = pick(t, [&](const Value& x) {
+    return fits(x.shape) && x.most <= 50 && (x.axes() >= 2 || !x.constant() || x.last() > 1);
+  });
+  // Of squares, so that sums don't cancel.
+  if (is_float(t) && f != "max" && !v.positive)
+    v = emit("mul", {v.name, v.name}, {}, computed(t, v.shape, v.most * v.most, true));
+  Shape shape = v.shape;
+  shape.pop_back();
+  if (shape.empty()) shape = {{1, 0, 0}};
+  std::vector<std::string> attrs;
+  const DType out = typed(t, attrs);
+  emit(f, {v.name}, attrs, computed(out, shape, f == "sum" ? v.most * 60 : v.most, v.positive));
+}
+
+}  // namespace maco::fuzz
