@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kPrefix = "//@maco ";
 constexpr std::string_view kBarePrefix = "//@maco";  // what trimming leaves of an empty line
 constexpr size_t kColumns = 110;
+constexpr int kMaxWorld = 64;  // as in runtime/device/context.cuh
 constexpr int kVersion = 1;
 constexpr int64_t kMaxCount = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
@@ -281,7 +282,7 @@ Manifest manifest_of(const Json& root) {
   if (m.version > kVersion)
     fail(fmt::format("version {} is newer than this program's {}", m.version, kVersion));
   m.name = text_of(root, "name");
-  m.world = integer_of(root, "world", 1, 1 << 16);
+  m.world = integer_of(root, "world", 1, kMaxWorld);
   m.target = text_of(root, "target");
   m.options = text_of(root, "options");
   m.code_hash = text_of(root, "code_hash");

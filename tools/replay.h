@@ -30,8 +30,8 @@ struct ReplayResult {
 
 /// Holds back all tasks but those of the witness's schedule, in its order. Then, for
 ///   race      lets the two tasks run in both orders, in two runs: each must be able to go first.
-///   Says which bytes both touch, and
-///             whether the order shows in them and in what the launches leave behind.
+///             Says which bytes both touch, and whether the order shows in them and in what the
+///             launches leave behind.
 ///   order     lets the second go although the first hasn't run.
 ///   deadlock  lets everything go: nothing may end.
 ///   unseen    an error: a CPU shows all writes to everybody.

@@ -77,18 +77,18 @@ struct Context {
   std::vector<TensorState> tensor_state;
   std::vector<OpState> op_state;
   std::unordered_map<std::string, size_t> op_of;  // name to index
-  std::unordered_map<std::string, int>
-      called;  // how many ops a name means: their own, or their first output's
+  // How many ops a name means: their own, or their first output's.
+  std::unordered_map<std::string, int> called;
   std::vector<PendingRead> pending;
   bool hidden_outputs = false;  // some op's outputs could not be read
 
   const Env* env = nullptr;         // the repeats around what is being built, if there are any
   int64_t ops = 0, iterations = 0;  // so far, against kMaxOps
   bool unrolled_too_much = false;
-  std::map<std::tuple<int32_t, const Raw*, int64_t>, int32_t>
-      contexts;  // of iterations, made when needed
-  std::set<std::tuple<int32_t, int32_t, std::string>>
-      misspelt;         // keys meant by unknown ones, by the place of their map
+  // Of iterations, made when needed.
+  std::map<std::tuple<int32_t, const Raw*, int64_t>, int32_t> contexts;
+  // Keys meant by unknown ones, by the place of their map.
+  std::set<std::tuple<int32_t, int32_t, std::string>> misspelt;
   size_t compared = 0;  // names looked at in search of near ones
 
   Context(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {
@@ -99,8 +99,7 @@ struct Context {
   void note(ir::Loc loc, std::string message) { report.note(loc, std::move(message)); }
 };
 
-// --- fields.cpp: maps with fixed keys, and values of one type
-// -----------------------------------------------------------------
+// --- fields.cpp: maps with fixed keys, and values of one type --------------------------------
 
 /// `text` for a message: in quotes, cut, control characters replaced.
 std::string quoted(std::string_view text);
@@ -150,8 +149,7 @@ std::optional<Enum> read_enum(Context& c, const Raw& raw, const std::string& wha
 /// ir::did_you_mean, within a budget: a file full of wrong names must not take for ever.
 std::string suggest(Context& c, std::string_view word, const std::vector<std::string>& candidates);
 
-// --- build_expr.cpp
-// -----------------------------------------------------------------------------
+// --- build_expr.cpp --------------------------------------------------------------------------
 
 /// Which names an expression may use.
 enum class ExprUse : uint8_t {
@@ -168,8 +166,7 @@ std::optional<ir::Expr> read_expr(Context& c, const Raw& raw, const std::string&
 /// Reports where `e` would be less than 1, on any rank and at the ends of the ranges of dims.
 bool check_positive(Context& c, const ir::Expr& e, ir::Loc loc, const std::string& what);
 
-// --- the parts of a graph
-// -----------------------------------------------------------------------------
+// --- the parts of a graph --------------------------------------------------------------------
 
 void build_dims(Context& c, const Raw& dims);
 void build_tensors(Context& c, const Raw& tensors);
@@ -190,8 +187,7 @@ void build_roles(Context& c, const Raw& roles);
 /// Reports the cycles of data order, `after`, phases, regions and barriers.
 void check_order(Context& c);
 
-// --- repeat.cpp
-// -----------------------------------------------------------------------------
+// --- repeat.cpp ------------------------------------------------------------------------------
 
 bool is_repeat(const Raw& op);
 /// Calls `body` for each op of `ops` that isn't a repeat, in order, with `{...}` replaced and

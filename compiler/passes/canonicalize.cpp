@@ -2,13 +2,11 @@
 //
 // - A collective of a world of one is a copy.
 // - An op that reads the state it writes gets its result in a temporary and a copy behind it: a
-// tile must not read what another tile of
-//   the same op has written already. Elementwise ops, whose tiles read just what they write, and
-//   kv_append, which doesn't read its cache, work in place.
+//   tile must not read what another tile of the same op has written already. Elementwise ops, whose
+//   tiles read just what they write, and kv_append, which doesn't read its cache, work in place.
 // - A copy that no constraint concerns is left out where its operand can stand for it, or where the
-// op that makes its operand can
-//   write the declared output itself.
-// - Ops whose results nobody uses are left out, with a warning.
+//   op that makes its operand can write the declared output itself.
+// - Ops whose results nothing uses are left out, with a warning.
 #include <fmt/format.h>
 
 #include <algorithm>

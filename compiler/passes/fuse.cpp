@@ -1,8 +1,8 @@
 // fuse.cpp: chains of elementwise ops become one op, or the epilogue of the matmul before them.
 //
 // A group grows from its last op, the sink, towards the ops that make its operands. An op joins if
-// its result is a temporary of the group's shape that nothing outside the group reads; what is
-// computed again twice, or is declared, stays in memory. The group runs where the sink stood, so
+// its result is a temporary of the group's shape that nothing outside the group reads; values with
+// several readers, and declared ones, stay in memory. The group runs where the sink stood, so
 // that no member's operand may be overwritten between the two, and no barrier may lie there.
 // Members share all constraints: an op that a constraint names is never fused with one that it
 // doesn't name. Each step of the group's body rounds to the dtype of the tensor it replaces: fusing

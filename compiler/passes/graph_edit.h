@@ -33,8 +33,7 @@ class Constraints {
 
 /// Does the op write a state that `op` reads (itself excluded)?
 bool writes_what_is_read(const ir::Graph& graph, const ir::Op& writer, const ir::Op& op);
-/// May nobody move from before `op` to behind it: a barrier, a collective that overlaps with
-/// nothing?
+/// True if no op may cross `op`: it is a barrier, or a collective that overlaps with nothing.
 bool is_fence(const ir::Graph& graph, const ir::Op& op);
 
 /// "h.value", or with a number behind it if that is taken.

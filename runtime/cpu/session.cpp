@@ -74,10 +74,10 @@ void check(maco_cpu::Context* context, const void* address, uint64_t bytes, bool
   if (c.checker) c.checker->access(c, address, bytes, writes);
 }
 
-class LocalSession final : public CpuSession {
+class CpuSessionImpl final : public CpuSession {
  public:
-  LocalSession(std::shared_ptr<CpuLibrary> library, size_t index, ir::Manifest manifest,
-               const SessionOptions& options)
+  CpuSessionImpl(std::shared_ptr<CpuLibrary> library, size_t index, ir::Manifest manifest,
+                 const SessionOptions& options)
       : library_(std::move(library)),
         index_(index),
         manifest_(std::move(manifest)),
@@ -132,7 +132,7 @@ class LocalSession final : public CpuSession {
   std::unique_ptr<AccessChecker> checker_;
 };
 
-Status LocalSession::check_range(int rank, size_t tensor, size_t bytes) const {
+Status CpuSessionImpl::check_range(int rank, size_t tensor, size_t bytes) const {
   if (rank < 0 || rank >= manifest_.world)
     return Status::failure(fmt::format("no rank {} of {}", rank, manifest_.world));
   if (tensor >= manifest_.tensors.size())
@@ -145,21 +145,21 @@ Status LocalSession::check_range(int rank, size_t tensor, size_t bytes) const {
   return {};
 }
 
-Status LocalSession::write(int rank, size_t tensor, const void* data, size_t bytes) {
+Status CpuSessionImpl::write(int rank, size_t tensor, const void* data, size_t bytes) {
   if (Status s = check_range(rank, tensor, bytes); !s) return s;
   if (bytes > 0)
     std::memcpy(ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], data, bytes);
   return {};
 }
 
-Status LocalSession::read(int rank, size_t tensor, void* data, size_t bytes) {
+Status CpuSessionImpl::read(int rank, size_t tensor, void* data, size_t bytes) {
   if (Status s = check_range(rank, tensor, bytes); !s) return s;
   if (bytes > 0)
     std::memcpy(data, ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], bytes);
   return {};
 }
 
-Status LocalSession::set_regions(const ir::Program& program) {
+Status CpuSessionImpl::set_regions(const ir::Program& program) {
   if (!options_.check_access)
     return Status::failure("the kernel was compiled without the check of accesses");
   if (program.world != manifest_.world || program.ctas != manifest_.ctas) {
@@ -169,7 +169,7 @@ Status LocalSession::set_regions(const ir::Program& program) {
   return {};
 }
 
-std::vector<RankAddresses> LocalSession::addresses(const ir::Program& program) {
+std::vector<RankAddresses> CpuSessionImpl::addresses(const ir::Program& program) {
   std::vector<RankAddresses> addresses;
   for (RankState& rank : ranks_) {
     RankAddresses a{{}, rank.arena.data(), rank.symmetric.data()};
@@ -190,7 +190,7 @@ std::vector<RankAddresses> LocalSession::addresses(const ir::Program& program) {
 }
 
 // As if the launch before `epoch_` had ended everywhere.
-Status LocalSession::reset() {
+Status CpuSessionImpl::reset() {
   for (RankState& rank : ranks_) {
     CpuContexts context(1);
     context[0].rank = rank.launch.rank;
@@ -204,8 +204,8 @@ Status LocalSession::reset() {
   return {};
 }
 
-void LocalSession::add_contexts(RankState& rank, const Launch& launch,
-                                CpuContexts& contexts) const {
+void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
+                                  CpuContexts& contexts) const {
   // Without pages the loaders have nothing to do.
   const int roles = manifest_.shared_bytes > kCtaMemoryBytes ? 2 : 1;
   for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
@@ -222,7 +222,7 @@ void LocalSession::add_contexts(RankState& rank, const Launch& launch,
   }
 }
 
-Status LocalSession::run() {
+Status CpuSessionImpl::run() {
   CpuContexts contexts;
   std::deque<TaskAccess> accesses;
   for (RankState& rank : ranks_) add_contexts(rank, rank.launch, contexts);
@@ -236,7 +236,7 @@ Status LocalSession::run() {
                         options_.jitter ? &*options_.jitter : nullptr);
 }
 
-Status LocalSession::set_values(const LaunchValues& values) {
+Status CpuSessionImpl::set_values(const LaunchValues& values) {
   for (RankState& rank : ranks_) {
     std::vector<int32_t> evaluated;
     if (Status s = evaluate_values(manifest_, values, rank.launch.rank, evaluated); !s) return s;
@@ -247,9 +247,9 @@ Status LocalSession::set_values(const LaunchValues& values) {
   return {};
 }
 
-Status LocalSession::step(int launches, const LaunchValues& values,
-                          const std::function<void(int, int)>& before,
-                          const std::function<void(Stepper&)>& drive) {
+Status CpuSessionImpl::step(int launches, const LaunchValues& values,
+                            const std::function<void(int, int)>& before,
+                            const std::function<void(Stepper&)>& drive) {
   if (Status s = set_values(values); !s) return s;
   for (RankState& rank : ranks_) rank.arena.clear();
   if (Status s = reset(); !s) return s;
@@ -272,7 +272,7 @@ Status LocalSession::step(int launches, const LaunchValues& values,
   });
 }
 
-Status LocalSession::launch(const LaunchValues& values) {
+Status CpuSessionImpl::launch(const LaunchValues& values) {
   if (options_.check_access && !checker_)
     return Status::failure("the check of accesses needs the regions of the kernel's tasks");
   if (Status s = set_values(values); !s) return s;
@@ -308,7 +308,7 @@ Status LocalSession::launch(const LaunchValues& values) {
   return story.empty() ? Status{} : Status::failure(story);
 }
 
-Status LocalSession::bench(const LaunchValues& values, int launches, double& median_us) {
+Status CpuSessionImpl::bench(const LaunchValues& values, int launches, double& median_us) {
   std::vector<double> times;
   for (int i = -2; i < std::max(launches, 1); ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -317,8 +317,7 @@ Status LocalSession::bench(const LaunchValues& values, int launches, double& med
         std::chrono::steady_clock::now() - start;
     if (i >= 0) times.push_back(elapsed.count());
   }
-  std::sort(times.begin(), times.end());
-  median_us = times[times.size() / 2];
+  median_us = median(std::move(times));
   return {};
 }
 
@@ -346,8 +345,8 @@ std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library
   }
   if (status = check_manifest(*parsed.manifest); !status) return nullptr;
   try {
-    return std::make_unique<LocalSession>(std::move(library), index, std::move(*parsed.manifest),
-                                          options);
+    return std::make_unique<CpuSessionImpl>(std::move(library), index, std::move(*parsed.manifest),
+                                            options);
   } catch (const std::bad_alloc&) {
     status = Status::failure("not enough memory for the tensors of all ranks");
     return nullptr;

@@ -264,9 +264,7 @@ Status CudaSession::bench(const LaunchValues& values, int launches, double& medi
       times.push_back(slowest);
     }
   }
-  std::sort(times.begin(), times.end());
-  const size_t middle = times.size() / 2;
-  median_us = times.size() % 2 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+  median_us = median(std::move(times));
   return {};
 }
 

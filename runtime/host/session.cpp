@@ -161,6 +161,12 @@ std::string explain_reports(const Manifest& m, std::span<const Report> reports,
   return out;
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 Report cause_of(std::span<const Report> ctas) {
   const auto first = std::min_element(ctas.begin(), ctas.end(), explains);
   if (first == ctas.end()) return {};

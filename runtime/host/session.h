@@ -56,6 +56,8 @@ class Session {
 /// scalar must be given.
 Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out);
+/// The middle value, or the mean of the two in the middle; there must be one.
+double median(std::vector<double> values);
 /// Of the reports of a rank's CTAs the one that the others follow from: an index out of range, else
 /// the wait that is first in the Program's order, in which no task waits for a later one
 /// (`stopped_by` 0 if the deadline of any of them passed). An empty one if no CTA has a report.

@@ -21,13 +21,11 @@ struct FillRule {
 
 /// - States are zero.
 /// - Floats are normal with deviation 1. A param's deviation is 1/sqrt(K): K is the extent that a
-///   matmul sums over where the param is
-///   a matmul's second operand, else the last axis's extent if there are two axes or more, else 1
-///   (biases and norm weights).
-/// - What reaches an embedding's ids, be it through states and ops that only move data (also by a
-///   cast of floats), is integers within
-///   the table's rows; what reaches rope's positions, integers in [0, 4096). Other i32 are in [-8,
-///   8), u8 in [0, 16).
+///   matmul sums over where the param is a matmul's second operand, else the last axis's extent if
+///   there are two axes or more, else 1 (biases and norm weights).
+/// - What reaches an embedding's ids, also through states, ops that only move data, and casts of
+///   floats, is integers within the table's rows; what reaches rope's positions, integers in
+///   [0, 4096). Other i32 are in [-8, 8), u8 in [0, 16).
 FillRule fill_rule(const ir::Graph& graph, ir::TensorId tensor);
 
 /// The tensor's values on a rank, with the given actual shape.

@@ -7,13 +7,12 @@
 // release and loaded by an acquire, unless they are relaxed, each at the scope of its event (8.5).
 //
 //   - A load that waits sees what it waits for, or, by way of the reductions in between, something
-//   observed later (8.9.2). Store and
-//     load synchronise if they are release and acquire (8.8) and morally strong: the scope of each
-//     holds the other's thread (8.7).
+//     observed later (8.9.2). Store and load synchronise if they are release and acquire (8.8) and
+//     morally strong: the scope of each holds the other's thread (8.7).
 //   - Base causality order is the closure of program order, synchronisation, and the order of
-//   launches of a rank (8.9.5).
+//     launches of a rank (8.9.5).
 //   - Two overlapping accesses, one of them a write, that neither are morally strong nor stand in
-//   causality order, race (8.7.1).
+//     causality order, race (8.7.1).
 //
 // Packets are loads and stores of 8 bytes at their event's scope, relaxed: morally strong among
 // themselves, if the scope holds both ends, and no synchronisation. One thing is taken from outside

@@ -165,6 +165,8 @@ TEST_CASE("a manifest that can't be used says why") {
              Contains("version 9 is newer than this program's 1"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":0")),
              Contains("'world' is 0, not from 1"));
+  CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":65")),
+             Contains("'world' is 65, not from 1 to 64"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":\"2\"")),
              Contains("'world' is not an integer"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":18446744073709551615")),

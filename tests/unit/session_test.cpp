@@ -244,6 +244,11 @@ TEST_CASE("ranks whose memory a GPU doesn't have are refused with both numbers")
                     2 * needed - 1, 4 * needed));
 }
 
+TEST_CASE("the median of an even number of times is the mean of the two in the middle") {
+  CHECK(median({3, 1, 2}) == 2);
+  CHECK(median({4, 1, 3, 2}) == 2.5);
+}
+
 TEST_CASE("a session on a GPU that can't be had is refused with the reason") {
   Status status;
   CHECK(!make_cuda_session("int main() {}\n", {}, status));
