@@ -84,15 +84,13 @@ bool operator==(const Graph& a, const Graph& b) {
 }
 
 std::optional<TensorId> Graph::find_tensor(std::string_view wanted) const {
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i].name == wanted) return id_of<TensorId>(i);
-  return std::nullopt;
+  const auto i = tensor_index_.find(tensors, wanted);
+  return i ? std::optional(id_of<TensorId>(*i)) : std::nullopt;
 }
 
 std::optional<OpId> Graph::find_op(std::string_view wanted) const {
-  for (size_t i = 0; i < ops.size(); ++i)
-    if (ops[i].name == wanted) return id_of<OpId>(i);
-  return std::nullopt;
+  const auto i = op_index_.find(ops, wanted);
+  return i ? std::optional(id_of<OpId>(*i)) : std::nullopt;
 }
 
 const Dim* Graph::find_dim(std::string_view wanted) const {

@@ -19,6 +19,7 @@
 #include "ir/dtype.h"
 #include "ir/expr.h"
 #include "ir/ids.h"
+#include "ir/name_index.h"
 
 namespace maco::ir {
 
@@ -166,6 +167,9 @@ struct Graph {
   const Dim* find_dim(std::string_view name) const;
   /// The range of a dim or scalar (both ends included), or of `rank` and `world`; for ir::bounds.
   std::optional<Interval> range_of(std::string_view name) const;
+
+ private:
+  NameIndex tensor_index_, op_index_;
 };
 
 /// The most bytes of a tensor: no machine has that, and products stay far from overflow.

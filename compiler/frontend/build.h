@@ -79,6 +79,7 @@ struct Context {
   std::unordered_map<std::string, size_t> op_of;  // name to index
   // How many ops a name means: their own, or their first output's.
   std::unordered_map<std::string, int> called;
+  std::unordered_map<std::string, size_t> phase_of;  // name to index
   std::vector<PendingRead> pending;
   bool hidden_outputs = false;  // some op's outputs could not be read
 

@@ -49,10 +49,10 @@ std::vector<std::string> phase_names(const Context& c) {
 }
 
 void check_phase(Context& c, const std::string& name, ir::Loc loc, const std::string& user) {
+  if (c.options.incomplete || c.phase_of.count(name) > 0) return;
+  if (!c.error(loc, fmt::format("{} names phase '{}', which is not defined", user, name))) return;
   const std::vector<std::string> names = phase_names(c);
-  if (c.options.incomplete || std::find(names.begin(), names.end(), name) != names.end()) return;
-  if (c.error(loc, fmt::format("{} names phase '{}', which is not defined", user, name)))
-    c.report.append(names.empty() ? "; the graph has no 'phases'" : suggest(c, name, names));
+  c.report.append(names.empty() ? "; the graph has no 'phases'" : suggest(c, name, names));
 }
 
 /// A list of maps, each read by `body`.
@@ -74,10 +74,10 @@ void build_phases(Context& c, const Raw& phases) {
     auto text = name == nullptr ? std::nullopt : read_name(c, *name, "the name of a phase");
     if (!text) return;
     ir::Phase phase{*text, {}, name->loc};
-    for (const ir::Phase& other : c.graph.phases) {
-      if (other.name != phase.name) continue;
+    const auto [first, fresh] = c.phase_of.try_emplace(phase.name, c.graph.phases.size());
+    if (!fresh) {
       if (c.error(phase.loc, fmt::format("two phases are called '{}'", phase.name)))
-        c.note(other.loc, "the first is here");
+        c.note(c.graph.phases[first->second].loc, "the first is here");
       return;
     }
     std::vector<ir::Loc> locs;

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "compiler/ops/elementwise.h"
 #include "compiler/passes/graph_edit.h"
@@ -67,22 +69,29 @@ bool overwrites_what_it_reads(const ir::Graph& graph, const Op& op, TensorId o) 
 }
 
 void separate_states(ir::Graph& graph) {
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    for (size_t n = 0; n < graph.ops[i].out.size(); ++n) {
-      const TensorId state = graph.ops[i].out[n];
-      if (!overwrites_what_it_reads(graph, graph.ops[i], state)) continue;
+  const auto overwrites = [&](const Op& op) {
+    return std::any_of(op.out.begin(), op.out.end(),
+                       [&](TensorId o) { return overwrites_what_it_reads(graph, op, o); });
+  };
+  if (std::none_of(graph.ops.begin(), graph.ops.end(), overwrites)) return;
+  FreshNames names(graph);
+  std::vector<Op> ops;  // as they become
+  for (Op& op : graph.ops) {
+    std::vector<Op> behind;
+    for (size_t n = 0; n < op.out.size(); ++n) {
+      const TensorId state = op.out[n];
+      if (!overwrites_what_it_reads(graph, op, state)) continue;
 
       // kv_append can't write anywhere else: there it is x that is copied.
-      const bool appends = graph.ops[i].kind == "kv_append";
+      const bool appends = op.kind == "kv_append";
       ir::Tensor value;
-      value.name = fresh_tensor_name(graph, graph[state].name + ".value");
+      value.name = names.tensor(graph[state].name + ".value");
       value.dtype = graph[state].dtype;
       value.shape = graph[state].shape;
       value.loc = graph[state].loc;
       const TensorId temp = ir::id_of<TensorId>(graph.tensors.size());
       graph.tensors.push_back(value);
 
-      Op& op = graph.ops[i];
       Op copy;
       copy.kind = "copy";
       copy.after = op.after;
@@ -92,7 +101,7 @@ void separate_states(ir::Graph& graph) {
       copy.loc = op.loc;
       copy.in_loc = {op.loc};
       copy.out_loc = op.out_loc;
-      const std::string name = op.name, other = fresh_op_name(graph, op.name + ".value");
+      const std::string name = op.name, other = names.op(op.name + ".value");
       if (appends) {
         copy.in = {state};
         copy.out = {temp};
@@ -111,11 +120,15 @@ void separate_states(ir::Graph& graph) {
       }
       copy.named = true;
       join_places(graph, name, other);
-      graph.ops.insert(graph.ops.begin() + static_cast<std::ptrdiff_t>(i + (appends ? 0 : 1)),
-                       std::move(copy));
+      (appends ? ops : behind).push_back(std::move(copy));
       if (appends) break;
     }
+    ops.push_back(std::move(op));
+    // The copy of the last state stands first.
+    ops.insert(ops.end(), std::make_move_iterator(behind.rbegin()),
+               std::make_move_iterator(behind.rend()));
   }
+  graph.ops = std::move(ops);
 }
 
 bool is_identity(const ir::Graph& graph, const Op& op) {
@@ -124,37 +137,72 @@ bool is_identity(const ir::Graph& graph, const Op& op) {
          graph[op.in[0]].shape == graph[op.out[0]].shape;
 }
 
-bool written_after(const ir::Graph& graph, size_t i, TensorId t) {
-  for (size_t k = i + 1; k < graph.ops.size(); ++k)
-    if (contains(graph.ops[k].out, t)) return true;
-  return false;
-}
+// Who reads and writes each tensor, kept up while ops go and operands are replaced.
+class Uses {
+ public:
+  explicit Uses(ir::Graph& graph)
+      : graph_(graph), readers_(graph.tensors.size()), writers_(graph.tensors.size()) {
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      for (TensorId t : graph.ops[i].in) readers_[index(t)].push_back(i);
+      for (TensorId t : graph.ops[i].out) writers_[index(t)].push_back(i);
+    }
+    reads_.reserve(readers_.size());
+    for (const auto& readers : readers_) reads_.push_back(readers.size());
+  }
+  bool written_after(size_t i, TensorId t) const {
+    return !writers_[index(t)].empty() && writers_[index(t)].back() > i;
+  }
+  /// How many operands of ops that are still there it is.
+  size_t reads(TensorId t) const { return reads_[index(t)]; }
+  void drop(size_t i) {
+    for (TensorId t : graph_.ops[i].in) --reads_[index(t)];
+  }
+  /// Whoever reads `from` reads `to` from now on.
+  void replace_reads(TensorId from, TensorId to) {
+    auto &old = readers_[index(from)], &now = readers_[index(to)];
+    for (size_t i : old) {
+      std::vector<TensorId>& in = graph_.ops[i].in;
+      std::replace(in.begin(), in.end(), from, to);
+    }
+    now.insert(now.end(), old.begin(), old.end());
+    old.clear();
+    reads_[index(to)] += std::exchange(reads_[index(from)], 0);
+  }
+  /// Those before op `i` that write `from`, which is no state, write `to` instead.
+  void replace_writes(TensorId from, TensorId to, size_t i) {
+    for (size_t w : writers_[index(from)]) {
+      if (w >= i) continue;
+      std::vector<TensorId>& out = graph_.ops[w].out;
+      std::replace(out.begin(), out.end(), from, to);
+      graph_.ops[w].named = true;  // it keeps its name, which was that of the temporary
+    }
+  }
+
+ private:
+  ir::Graph& graph_;
+  std::vector<std::vector<size_t>> readers_, writers_;  // by tensor: ops, ascending
+  std::vector<size_t> reads_;                           // by tensor
+};
 
 void drop_copies(ir::Graph& graph) {
   const Constraints constraints(graph);
+  Uses uses(graph);
   std::vector<bool> dead(graph.ops.size(), false);
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
     if (!is_identity(graph, op) || constraints.constrained(op)) continue;
     const TensorId from = op.in[0], to = op.out[0];
     if (graph[to].kind == TensorKind::Temp) {
-      if (graph[from].kind == TensorKind::State && written_after(graph, i, from)) continue;
-      for (Op& user : graph.ops) std::replace(user.in.begin(), user.in.end(), to, from);
-      dead[i] = true;
-    } else if (graph[to].kind == TensorKind::Output && graph[from].kind == TensorKind::Temp) {
-      size_t users = 0;
-      for (size_t k = 0; k < graph.ops.size(); ++k)
-        if (!dead[k])
-          users +=
-              static_cast<size_t>(std::count(graph.ops[k].in.begin(), graph.ops[k].in.end(), from));
-      if (users != 1) continue;
-      for (size_t k = 0; k < i; ++k) {
-        if (dead[k] || !contains(graph.ops[k].out, from)) continue;
-        std::replace(graph.ops[k].out.begin(), graph.ops[k].out.end(), from, to);
-        graph.ops[k].named = true;  // it keeps its name, which was that of the temporary
-      }
-      dead[i] = true;
+      if (graph[from].kind == TensorKind::State && uses.written_after(i, from)) continue;
+      uses.replace_reads(to, from);
+    } else if (graph[to].kind == TensorKind::Output && graph[from].kind == TensorKind::Temp &&
+               uses.reads(from) == 1) {
+      uses.replace_writes(from, to, i);
+    } else {
+      continue;
     }
+    uses.drop(i);
+    dead[i] = true;
   }
   erase_ops(graph, dead);
 }

@@ -12,9 +12,13 @@
 // anyway (they have no producer, or one that the matmul itself depends on): waiting for more would
 // cost more than a trip through memory saves.
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "compiler/ops/elementwise.h"
 #include "compiler/passes/graph_edit.h"
@@ -48,24 +52,26 @@ bool roles_name_ops(const ir::Graph& graph) {
 class Fuser {
  public:
   explicit Fuser(ir::Graph& graph)
-      : graph_(graph), constraints_(graph), dead_(graph.ops.size(), false) {
-    std::map<TensorId, size_t> writer;
+      : graph_(graph),
+        constraints_(graph),
+        dead_(graph.ops.size(), false),
+        makers_(graph.ops.size()),
+        seen_(graph.ops.size(), SIZE_MAX),
+        writers_(graph.tensors.size()),
+        users_(graph.tensors.size()) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
-      std::vector<bool> needs(graph.ops.size(), false);
       for (TensorId t : graph.ops[i].in) {
-        users_[t].insert(i);
-        const auto w = writer.find(t);
-        if (w == writer.end()) continue;
-        needs[w->second] = true;
-        for (size_t k = 0; k < w->second; ++k)
-          if (needs_[w->second][k]) needs[k] = true;
+        users_[index(t)].insert(i);
+        if (!writers_[index(t)].empty()) makers_[i].push_back(writers_[index(t)].back());
       }
-      needs_.push_back(std::move(needs));
-      for (TensorId t : graph.ops[i].out) {
-        writer[t] = i;
-        if (graph[t].kind == TensorKind::Temp || graph[t].kind == TensorKind::Output)
-          producer_[t] = i;
-      }
+      for (TensorId t : graph.ops[i].out) writers_[index(t)].push_back(i);
+      if (is_fence(graph, graph.ops[i])) fences_.push_back(i);
+    }
+    for (const ir::OverlapRegion& r : graph.overlap_regions) {
+      std::set<size_t> members;
+      for (const std::string& name : r.ops)
+        if (const auto op = graph.find_op(name)) members.insert(index(*op));
+      regions_.push_back(std::move(members));
     }
   }
 
@@ -92,40 +98,43 @@ class Fuser {
 
   // The op that makes `t`, if nothing outside the group reads it and it may move to the sink.
   std::optional<size_t> movable_producer(const Group& group, size_t sink, TensorId t) const {
-    const auto p = producer_.find(t);
-    if (p == producer_.end() || graph_[t].kind != TensorKind::Temp || group.count(p->second))
+    const std::vector<size_t>& writers = writers_[index(t)];
+    if (writers.empty() || graph_[t].kind != TensorKind::Temp || group.count(writers.back()))
       return std::nullopt;
-    const size_t i = p->second;
+    const size_t i = writers.back();
     const Op& op = graph_.ops[i];
-    const auto& users = users_.at(t);
+    const std::set<size_t>& users = users_[index(t)];
     if (!std::all_of(users.begin(), users.end(), [&](size_t u) { return group.count(u) > 0; }))
       return std::nullopt;
     if (op.out.size() != 1 || graph_[t].shape != graph_[graph_.ops[sink].out[0]].shape)
       return std::nullopt;
     if (constraints_.awaited(op) || !constraints_.same(op, graph_.ops[sink])) return std::nullopt;
-    for (size_t k = i + 1; k < sink; ++k) {
-      if (dead_[k] || group.count(k)) continue;
-      if (writes_what_is_read(graph_, graph_.ops[k], op) || is_fence(graph_, graph_.ops[k]))
+    const auto fence = std::upper_bound(fences_.begin(), fences_.end(), i);
+    if (fence != fences_.end() && *fence < sink) return std::nullopt;
+    for (TensorId read : op.in)
+      if (graph_[read].kind == TensorKind::State && overwritten(read, i, group, sink))
         return std::nullopt;
-    }
     if (crosses_region(i, sink)) return std::nullopt;
     return i;
   }
 
+  // Does an op outside of the group, between op `i` and the sink, write `t`?
+  bool overwritten(TensorId t, size_t i, const Group& group, size_t sink) const {
+    const std::vector<size_t>& writers = writers_[index(t)];
+    for (auto w = std::upper_bound(writers.begin(), writers.end(), i);
+         w != writers.end() && *w < sink; ++w)
+      if (!dead_[*w] && !group.count(*w)) return true;
+    return false;
+  }
+
   // Does an overlap region that names neither end between the two?
   bool crosses_region(size_t from, size_t to) const {
-    for (const ir::OverlapRegion& r : graph_.overlap_regions) {
-      size_t last = 0;
-      bool member = false;
-      for (size_t k = 0; k < graph_.ops.size(); ++k) {
-        if (dead_[k] || std::find(r.ops.begin(), r.ops.end(), graph_.ops[k].name) == r.ops.end())
-          continue;
-        last = k;
-        member = member || k == from;
-      }
-      if (!member && last > from && last < to) return true;
-    }
-    return false;
+    return std::any_of(regions_.begin(), regions_.end(), [&](const std::set<size_t>& members) {
+      if (members.count(from) && !dead_[from]) return false;
+      const auto last =
+          std::find_if(members.rbegin(), members.rend(), [&](size_t k) { return !dead_[k]; });
+      return last != members.rend() && *last > from && *last < to;
+    });
   }
 
   bool grow(Group& group, size_t sink) const {
@@ -165,12 +174,27 @@ class Fuser {
 
   // Is `t`, as the sink reads it, there when op `m` starts?
   bool ready(TensorId t, size_t m, size_t sink) const {
-    std::optional<size_t> writer;
-    for (size_t k = 0; k < sink; ++k)
-      if (!dead_[k] && std::find(graph_.ops[k].out.begin(), graph_.ops[k].out.end(), t) !=
-                           graph_.ops[k].out.end())
-        writer = k;
-    return !writer || needs_[m][*writer];
+    const std::vector<size_t>& writers = writers_[index(t)];
+    const auto behind = std::lower_bound(writers.begin(), writers.end(), sink);
+    const auto writer = std::find_if(std::make_reverse_iterator(behind), writers.rend(),
+                                     [&](size_t w) { return !dead_[w]; });
+    return writer == writers.rend() || needs(m, *writer);
+  }
+
+  // Does data of op k reach op i?
+  bool needs(size_t i, size_t k) const {
+    ++search_;
+    std::vector<size_t> open = {i};
+    while (!open.empty()) {
+      const size_t at = open.back();
+      open.pop_back();
+      for (size_t maker : makers_[at]) {
+        if (maker == k) return true;
+        if (maker < k || std::exchange(seen_[maker], search_) == search_) continue;
+        open.push_back(maker);
+      }
+    }
+    return false;
   }
 
   // What the group reads from outside, in the order of its members: the first one's first operand
@@ -232,10 +256,10 @@ class Fuser {
     Group gone = group;
     if (matmul) gone.insert(*matmul);
     for (size_t g : gone) {
-      for (TensorId t : graph_.ops[g].in) users_[t].erase(g);
+      for (TensorId t : graph_.ops[g].in) users_[index(t)].erase(g);
       if (g != sink) dead_[g] = true;
     }
-    for (TensorId t : op.in) users_[t].insert(sink);
+    for (TensorId t : op.in) users_[index(t)].insert(sink);
     graph_.ops[sink] = std::move(op);
   }
 
@@ -258,9 +282,14 @@ class Fuser {
   ir::Graph& graph_;
   Constraints constraints_;
   std::vector<bool> dead_;
-  std::map<TensorId, size_t> producer_;  // of temporaries and outputs
-  std::map<TensorId, std::set<size_t>> users_;
-  std::vector<std::vector<bool>> needs_;  // needs_[i][k]: data of op k reaches op i
+  std::vector<std::vector<size_t>> makers_;  // by op: those that made what it reads
+  // By op: the search that saw it last.
+  mutable std::vector<size_t> seen_;
+  mutable size_t search_ = 0;
+  std::vector<std::vector<size_t>> writers_;  // by tensor: ops, ascending
+  std::vector<std::set<size_t>> users_;       // by tensor
+  std::vector<size_t> fences_;                // ops, ascending
+  std::vector<std::set<size_t>> regions_;     // their members
 };
 
 }  // namespace

@@ -10,21 +10,23 @@ namespace maco::passes {
 
 using ir::Op;
 
-Constraints::Constraints(const ir::Graph& graph) : graph_(graph) {
+Constraints::Constraints(const ir::Graph& graph) {
   for (const Op& op : graph.ops) awaited_.insert(op.after.begin(), op.after.end());
+  const auto add = [&](const std::vector<std::string>& names, size_t i, bool region) {
+    const int place = region ? static_cast<int>(i) : -1 - static_cast<int>(i);
+    for (const std::string& name : names) places_[name].insert(place);
+  };
+  for (size_t i = 0; i < graph.overlap_regions.size(); ++i)
+    add(graph.overlap_regions[i].ops, i, true);
+  if (graph.pipeline)
+    for (size_t i = 0; i < graph.pipeline->stages.size(); ++i)
+      add(graph.pipeline->stages[i], i, false);
 }
 
-std::set<int> Constraints::places(const Op& op) const {
-  std::set<int> in;
-  const auto names = [&](const std::vector<std::string>& list) {
-    return std::find(list.begin(), list.end(), op.name) != list.end();
-  };
-  for (size_t i = 0; i < graph_.overlap_regions.size(); ++i)
-    if (names(graph_.overlap_regions[i].ops)) in.insert(static_cast<int>(i));
-  if (graph_.pipeline)
-    for (size_t i = 0; i < graph_.pipeline->stages.size(); ++i)
-      if (names(graph_.pipeline->stages[i])) in.insert(-1 - static_cast<int>(i));
-  return in;
+const std::set<int>& Constraints::places(const Op& op) const {
+  static const std::set<int> none;
+  const auto it = places_.find(op.name);
+  return it == places_.end() ? none : it->second;
 }
 
 bool Constraints::constrained(const Op& op) const {
@@ -53,13 +55,6 @@ bool is_fence(const ir::Graph& graph, const Op& op) {
 }
 
 namespace {
-template <class Taken>
-std::string fresh(const std::string& base, Taken taken) {
-  std::string name = base;
-  for (int n = 2; taken(name); ++n) name = fmt::format("{}{}", base, n);
-  return name;
-}
-
 void erase_names(std::vector<std::string>& list, const std::set<std::string>& names) {
   list.erase(std::remove_if(list.begin(), list.end(),
                             [&](const std::string& n) { return names.count(n) > 0; }),
@@ -67,13 +62,17 @@ void erase_names(std::vector<std::string>& list, const std::set<std::string>& na
 }
 }  // namespace
 
-std::string fresh_op_name(const ir::Graph& graph, const std::string& base) {
-  return fresh(base, [&](const std::string& n) { return graph.find_op(n).has_value(); });
+FreshNames::FreshNames(const ir::Graph& graph) {
+  for (const Op& op : graph.ops) ops_.names.insert(op.name);
+  for (const ir::Tensor& t : graph.tensors) tensors_.names.insert(t.name);
+  for (const ir::Dim& d : graph.dims) tensors_.names.insert(d.name);
 }
-std::string fresh_tensor_name(const ir::Graph& graph, const std::string& base) {
-  return fresh(base, [&](const std::string& n) {
-    return graph.find_tensor(n).has_value() || graph.find_dim(n);
-  });
+
+std::string FreshNames::fresh(Taken& taken, const std::string& base) {
+  std::string name = base;
+  for (int& n = taken.last.try_emplace(base, 1).first->second; !taken.names.insert(name).second;)
+    name = fmt::format("{}{}", base, ++n);
+  return name;
 }
 
 void join_places(ir::Graph& graph, const std::string& name, const std::string& added) {

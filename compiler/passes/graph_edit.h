@@ -2,6 +2,7 @@
 // constraint, and keeping the graph tidy after ops were added or removed.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,7 +12,8 @@
 
 namespace maco::passes {
 
-/// The constraints that name ops. Built once; ops that a pass adds are not known to it.
+/// The constraints that name ops. Built once; what a pass adds later, ops or their names in regions
+/// and stages, is not known to it.
 class Constraints {
  public:
   explicit Constraints(const ir::Graph& graph);
@@ -24,11 +26,11 @@ class Constraints {
   bool same(const ir::Op& a, const ir::Op& b) const;
 
  private:
-  std::set<int> places(
-      const ir::Op& op) const;  // regions (from 0) and stages (from -1 downwards) that name it
+  const std::set<int>& places(const ir::Op& op) const;
 
-  const ir::Graph& graph_;
   std::set<std::string> awaited_;
+  // By name of an op: regions (from 0) and stages (from -1 downwards) that name it.
+  std::map<std::string, std::set<int>> places_;
 };
 
 /// Does the op write a state that `op` reads (itself excluded)?
@@ -36,9 +38,22 @@ bool writes_what_is_read(const ir::Graph& graph, const ir::Op& writer, const ir:
 /// True if no op may cross `op`: it is a barrier, or a collective that overlaps with nothing.
 bool is_fence(const ir::Graph& graph, const ir::Op& op);
 
-/// "h.value", or with a number behind it if that is taken.
-std::string fresh_op_name(const ir::Graph& graph, const std::string& base);
-std::string fresh_tensor_name(const ir::Graph& graph, const std::string& base);
+/// Names that no op, or no tensor or dim, of a graph has: "h.value", or with a number behind it if
+/// that is taken. What it gave is taken from then on.
+class FreshNames {
+ public:
+  explicit FreshNames(const ir::Graph& graph);
+  std::string op(const std::string& base) { return fresh(ops_, base); }
+  std::string tensor(const std::string& base) { return fresh(tensors_, base); }
+
+ private:
+  struct Taken {
+    std::set<std::string> names;
+    std::map<std::string, int> last;  // by base: the highest number given
+  };
+  static std::string fresh(Taken& taken, const std::string& base);
+  Taken ops_, tensors_;
+};
 
 /// Makes op `added` a member of every region and stage that names `name`, in front of it.
 void join_places(ir::Graph& graph, const std::string& name, const std::string& added);

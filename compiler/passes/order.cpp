@@ -6,6 +6,7 @@
 #include <map>
 #include <queue>
 #include <set>
+#include <string_view>
 
 #include "compiler/ops/attrs.h"
 
@@ -15,6 +16,9 @@ namespace {
 
 using ir::OpId;
 
+// What is waited for is listed without what the list itself, or those that it names, imply
+// anyway where that is seen at once, so that the lists stay short: 2,000 barriers have 2,000
+// entries and not two million.
 class Builder {
  public:
   explicit Builder(const ir::Graph& graph)
@@ -25,36 +29,52 @@ class Builder {
     add_after();
     add_phases();
     add_regions();
-    add_overlap();
+    add_alone();
+    add_groups();
     return linearise(order, diagnostics);
   }
 
  private:
   ir::Overlap overlap(size_t i) const { return g_.ops[i].overlap.value_or(g_.overlap); }
+  bool conservative(size_t i) const { return overlap(i) == ir::Overlap::Conservative; }
   void whole(size_t first, size_t then) {
-    if (first != then) whole_[then].insert(first);
+    if (first != then) whole_[then].push_back(first);
   }
 
   // Definition order gives value semantics: reads after writes, and writes after reads and writes,
   // of each tensor.
   void add_data() {
-    std::vector<std::vector<size_t>> readers(g_.tensors.size());
-    std::vector<std::vector<size_t>> writers(g_.tensors.size());
-    const auto edge = [&](size_t from, size_t to) {
-      if (from == to) return;
-      data_[to].insert(from);
-      if (overlap(from) == ir::Overlap::Conservative || overlap(to) == ir::Overlap::Conservative)
-        whole(from, to);
+    struct Uses {
+      std::vector<size_t> readers, writers;  // readers: since the last writer
+      // Since the last conservative writer, it included: it has waited for those before.
+      std::vector<size_t> all_readers, all_writers, conservative_readers;
+    };
+    std::vector<Uses> uses(g_.tensors.size());
+    const auto after_writers = [&](const Uses& u, size_t i) {
+      for (size_t w : u.writers) data_[i].push_back(w);
+      if (conservative(i))
+        for (size_t w : u.all_writers) whole(w, i);
+      else if (!u.all_writers.empty() && conservative(u.all_writers.front()))
+        whole(u.all_writers.front(), i);
     };
     for (size_t i = 0; i < n_; ++i) {
       for (ir::TensorId t : g_.ops[i].in) {
-        for (size_t w : writers[index(t)]) edge(w, i);
-        readers[index(t)].push_back(i);
+        Uses& u = uses[index(t)];
+        after_writers(u, i);
+        u.readers.push_back(i);
+        u.all_readers.push_back(i);
+        if (conservative(i)) u.conservative_readers.push_back(i);
       }
       for (ir::TensorId t : g_.ops[i].out) {
-        for (size_t w : writers[index(t)]) edge(w, i);
-        for (size_t r : readers[index(t)]) edge(r, i);
-        writers[index(t)].push_back(i);
+        Uses& u = uses[index(t)];
+        after_writers(u, i);
+        for (size_t r : u.readers)
+          if (r != i) data_[i].push_back(r);
+        for (size_t r : conservative(i) ? u.all_readers : u.conservative_readers) whole(r, i);
+        u.readers.clear();
+        u.writers = {i};
+        if (conservative(i)) u = {{}, {i}, {}, {}, {}};
+        u.all_writers.push_back(i);
       }
     }
   }
@@ -66,39 +86,81 @@ class Builder {
   }
 
   void add_phases() {
-    std::map<std::string, std::vector<size_t>> members;
+    const size_t n = g_.phases.size();
+    std::map<std::string_view, size_t> numbers;
+    for (size_t p = 0; p < n; ++p) numbers.emplace(g_.phases[p].name, p);
+    std::vector<std::vector<size_t>> members(n);
     for (size_t i = 0; i < n_; ++i)
-      if (g_.ops[i].phase) members[*g_.ops[i].phase].push_back(i);
-    std::map<std::string, const ir::Phase*> phases;
-    for (const ir::Phase& p : g_.phases) phases[p.name] = &p;
-    // Also through phases that have no ops. The frontend has refused cycles.
-    for (const ir::Phase& p : g_.phases) {
-      std::set<std::string> seen;
-      std::vector<std::string> open(p.depends_on.begin(), p.depends_on.end());
+      if (g_.ops[i].phase)
+        if (const auto it = numbers.find(*g_.ops[i].phase); it != numbers.end())
+          members[it->second].push_back(i);
+    // Through phases that have no ops, too; those that have wait for the ones before them. The
+    // frontend has refused cycles.
+    std::vector<size_t> seen(n, n);
+    for (size_t p = 0; p < n; ++p) {
+      if (members[p].empty()) continue;
+      std::vector<size_t> open = {p};
       while (!open.empty()) {
-        const std::string before = std::move(open.back());
+        const size_t at = open.back();
         open.pop_back();
-        if (!seen.insert(before).second) continue;
-        for (size_t a : members[before])
-          for (size_t b : members[p.name]) whole(a, b);
-        if (const auto at = phases.find(before); at != phases.end())
-          open.insert(open.end(), at->second->depends_on.begin(), at->second->depends_on.end());
+        for (const std::string& name : g_.phases[at].depends_on) {
+          const auto it = numbers.find(name);
+          if (it == numbers.end() || seen[it->second] == p) continue;
+          seen[it->second] = p;
+          if (members[it->second].empty()) open.push_back(it->second);
+          for (size_t a : members[it->second])
+            for (size_t b : members[p]) whole(a, b);
+        }
       }
     }
   }
 
+  // Ops defined after the last member of a region wait for all members.
   void add_regions() {
+    std::multimap<size_t, std::vector<size_t>> regions;  // by the last member
     for (const ir::OverlapRegion& r : g_.overlap_regions) {
       std::set<size_t> members;
       for (const std::string& name : r.ops)
         if (auto op = g_.find_op(name)) members.insert(index(*op));
-      if (members.empty()) continue;
-      for (size_t i = *members.rbegin() + 1; i < n_; ++i)
+      if (!members.empty())
+        regions.emplace(*members.rbegin(), std::vector<size_t>(members.begin(), members.end()));
+    }
+    std::vector<std::pair<size_t, std::vector<size_t>>> ended;
+    auto next = regions.begin();
+    for (size_t i = 0; i < n_; ++i) {
+      for (; next != regions.end() && next->first < i; ++next) {
+        // Regions that ended before one of its members began to wait are behind that member.
+        const size_t latest = next->first;
+        std::erase_if(ended, [&](const auto& e) { return e.first < latest; });
+        ended.emplace_back(latest, next->second);
+      }
+      for (const auto& [last, members] : ended)
         for (size_t m : members) whole(m, i);
     }
   }
 
-  // Members of one region may run together whatever their `overlap` is.
+  // A barrier, and a collective that overlaps with nothing, waits for all earlier ops, and all
+  // later ones wait for it; members of one region may run together nevertheless.
+  void add_alone() {
+    std::set<std::string_view> named;
+    for (const ir::OverlapRegion& r : g_.overlap_regions) named.insert(r.ops.begin(), r.ops.end());
+    std::vector<size_t>
+        since;  // the last one that is alone outside of all regions, and what follows
+    for (size_t i = 0; i < n_; ++i) {
+      const bool alone = ops::is_collective(g_.ops[i]) &&
+                         (overlap(i) == ir::Overlap::None || g_.ops[i].kind == "barrier");
+      if (alone && named.count(g_.ops[i].name)) {
+        for (size_t k = 0; k < n_; ++k)
+          if (k != i && !same_region(i, k)) k < i ? whole(k, i) : whole(i, k);
+      } else if (alone) {
+        for (size_t k : since) whole(k, i);
+        since.clear();
+        last_alone_ = i;
+      }
+      if (last_alone_ && *last_alone_ != i) whole(*last_alone_, i);
+      since.push_back(i);
+    }
+  }
   bool same_region(size_t a, size_t b) const {
     const auto holds = [&](const ir::OverlapRegion& r, size_t op) {
       return std::find(r.ops.begin(), r.ops.end(), g_.ops[op].name) != r.ops.end();
@@ -107,27 +169,27 @@ class Builder {
                        [&](const ir::OverlapRegion& r) { return holds(r, a) && holds(r, b); });
   }
 
-  void add_overlap() {
-    for (size_t c = 0; c < n_; ++c) {
-      if (!ops::is_collective(g_.ops[c])) continue;
-      const bool alone = overlap(c) == ir::Overlap::None || g_.ops[c].kind == "barrier";
-      for (size_t i = 0; i < n_; ++i) {
-        if (i == c) continue;
-        const bool apart = g_.ops[c].overlap_group && g_.ops[i].overlap_group &&
-                           *g_.ops[c].overlap_group != *g_.ops[i].overlap_group;
-        if ((alone && !same_region(c, i)) || apart) i < c ? whole(i, c) : whole(c, i);
-      }
-    }
+  // A collective that names a group runs apart from ops of other groups.
+  void add_groups() {
+    std::vector<size_t> grouped;
+    for (size_t i = 0; i < n_; ++i)
+      if (g_.ops[i].overlap_group) grouped.push_back(i);
+    for (size_t a = 0; a < grouped.size(); ++a)
+      for (size_t b = a + 1; b < grouped.size(); ++b)
+        if (const ir::Op &x = g_.ops[grouped[a]], &y = g_.ops[grouped[b]];
+            *x.overlap_group != *y.overlap_group &&
+            (ops::is_collective(x) || ops::is_collective(y)))
+          whole(grouped[a], grouped[b]);
   }
 
   bool linearise(OpOrder& order, ir::Diagnostics& diagnostics) {
-    std::vector<std::set<size_t>> next(n_);
+    std::vector<std::vector<size_t>> next(n_);
     std::vector<size_t> missing(n_, 0);
     for (size_t i = 0; i < n_; ++i) {
-      std::set<size_t> all = data_[i];
-      all.insert(whole_[i].begin(), whole_[i].end());
-      missing[i] = all.size();
-      for (size_t p : all) next[p].insert(i);
+      std::sort(whole_[i].begin(), whole_[i].end());
+      whole_[i].erase(std::unique(whole_[i].begin(), whole_[i].end()), whole_[i].end());
+      for (const std::vector<size_t>* list : {&data_[i], &whole_[i]})
+        for (size_t p : *list) next[p].push_back(i), ++missing[i];
     }
     using Key = std::pair<int, size_t>;  // higher priority first, then definition order
     std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
@@ -156,33 +218,43 @@ class Builder {
     return true;
   }
 
-  // Drops from each list what is implied by another member's own list.
+  // Drops from each list what is implied by another member's own list, as far as a search of some
+  // steps shows.
   void reduce(OpOrder& order) const {
     std::vector<size_t> place(n_);
     for (size_t k = 0; k < n_; ++k) place[index(order.linear[k])] = k;
-    const size_t words = (n_ + 63) / 64;
-    std::vector<std::vector<uint64_t>> before(n_, std::vector<uint64_t>());
     order.whole.assign(n_, {});
+    std::vector<size_t> seen(n_, n_);
+    std::vector<size_t> open;
     for (OpId op : order.linear) {
       const size_t i = index(op);
       if (whole_[i].empty()) continue;
-      std::vector<size_t> list(whole_[i].begin(), whole_[i].end());
+      std::vector<size_t> list = whole_[i];
       std::sort(list.begin(), list.end(), [&](size_t a, size_t b) { return place[a] > place[b]; });
-      std::vector<uint64_t> seen(words, 0);
+      size_t steps = 64 * list.size() + 1024;
       for (size_t p : list) {
-        if (seen[p / 64] >> (p % 64) & 1) continue;
+        if (seen[p] == i) continue;
         order.whole[i].push_back(ir::id_of<OpId>(p));
-        seen[p / 64] |= uint64_t{1} << (p % 64);
-        for (size_t w = 0; w < before[p].size(); ++w) seen[w] |= before[p][w];
+        for (open.push_back(p); !open.empty();) {
+          const size_t at = open.back();
+          open.pop_back();
+          for (OpId before : order.whole[at]) {
+            const size_t b = index(before);
+            if (seen[b] == i || place[b] < place[list.back()] || steps == 0) continue;
+            --steps;
+            seen[b] = i;
+            open.push_back(b);
+          }
+        }
       }
-      before[i] = std::move(seen);
       std::reverse(order.whole[i].begin(), order.whole[i].end());
     }
   }
 
   const ir::Graph& g_;
   size_t n_;
-  std::vector<std::set<size_t>> data_, whole_;
+  std::optional<size_t> last_alone_;
+  std::vector<std::vector<size_t>> data_, whole_;
 };
 
 }  // namespace
