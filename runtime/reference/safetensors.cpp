@@ -62,6 +62,42 @@ bool write_all(int descriptor, const void* from, size_t size) {
   return true;
 }
 
+// Follows the header's JSON for the names that it gives tensors. (A callback of the parser's would
+// do, but for each object that ends it looks at all members of the one around it.)
+class Names : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::string twice;  // the last name that was there already
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return ++depth_, true; }
+  bool end_object() override { return --depth_, true; }
+  bool start_array(size_t) override { return ++depth_, true; }
+  bool end_array() override { return --depth_, true; }
+  bool key(string_t& name) override {
+    if (depth_ == 1 && !names_.insert(name).second) twice = name;
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
+ private:
+  int64_t depth_ = 0;
+  std::set<std::string> names_;
+};
+
+std::string named_twice(const std::string& header) {
+  Names names;
+  nlohmann::json::sax_parse(header, &names);
+  return names.twice;
+}
+
 // One member of the header; a message on failure.
 std::string parse_entry(const nlohmann::json& value, SafetensorsEntry& e) {
   const auto missing = [&](const char* key) { return !value.contains(key); };
@@ -118,6 +154,7 @@ SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(data_begin_, other.data_begin_);
   std::swap(entries_, other.entries_);
+  std::swap(by_name_, other.by_name_);
   return *this;
 }
 
@@ -148,18 +185,10 @@ Status SafetensorsFile::open(const std::string& path) {
   if (!read_at(descriptor_, text.data(), length, 8)) return bad("cannot be read");
   data_begin_ = 8 + length;
 
-  std::set<std::string> names;
-  std::string twice;
-  const auto header = nlohmann::json::parse(
-      text,
-      [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-        if (depth == 1 && event == nlohmann::json::parse_event_t::key)
-          if (!names.insert(parsed.get<std::string>()).second) twice = parsed.get<std::string>();
-        return true;
-      },
-      false);
+  const auto header = nlohmann::json::parse(text, nullptr, false);
   if (header.is_discarded() || !header.is_object())
     return bad("has a header that is no JSON object");
+  const std::string twice = named_twice(text);
   if (!twice.empty()) return bad(fmt::format("names '{}' twice", twice));
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") continue;
@@ -173,6 +202,7 @@ Status SafetensorsFile::open(const std::string& path) {
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
               return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
             });
+  for (size_t i = 0; i < entries_.size(); ++i) by_name_.emplace(entries_[i].name, i);
   uint64_t end = 0;
   for (const SafetensorsEntry& e : entries_) {
     if (e.begin < end) return bad(fmt::format("tensor '{}' overlaps another", e.name));
@@ -189,9 +219,8 @@ Status SafetensorsFile::open(const std::string& path) {
 }
 
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
-  for (const SafetensorsEntry& e : entries_)
-    if (e.name == name) return &e;
-  return nullptr;
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &entries_[at->second];
 }
 
 Status SafetensorsFile::read(const SafetensorsEntry& entry, Tensor& tensor) const {
@@ -214,12 +243,14 @@ Status write_safetensors(const std::string& path,
     return sa != sb ? sa > sb : a.first < b.first;
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  // No two tensors have one name: as a list that needs no search for each.
+  auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   uint64_t at = 0;
   for (const auto& [name, tensor] : order) {
     const uint64_t end = at + tensor->bytes.size();
-    header[name] = {{"dtype", safetensors_name(tensor->dtype)},
-                    {"shape", tensor->shape},
-                    {"data_offsets", {at, end}}};
+    members.emplace_back(name, nlohmann::ordered_json{{"dtype", safetensors_name(tensor->dtype)},
+                                                      {"shape", tensor->shape},
+                                                      {"data_offsets", {at, end}}});
     at = end;
   }
   std::string text = header.dump();

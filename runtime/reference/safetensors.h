@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +46,7 @@ class SafetensorsFile {
   int descriptor_ = -1;
   uint64_t data_begin_ = 0;
   std::vector<SafetensorsEntry> entries_;
+  std::map<std::string, size_t, std::less<>> by_name_;
 };
 
 /// Writes a new file; if that fails, none is left (what may not be lost if it does is the

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -40,6 +41,23 @@ std::string open_error(const std::string& path) {
 }
 
 }  // namespace
+
+TEST_CASE("a file of many tensors is written, and each is found", "[safetensors]") {
+  Folder folder;
+  const std::string name = folder.file("many.safetensors");
+  const Tensor one = Tensor::of(ir::DType::F32, {1}, {1});
+  std::vector<std::pair<std::string, const Tensor*>> named;
+  for (size_t i = 0; i < 50000; ++i) named.emplace_back("t" + std::to_string(i), &one);
+  REQUIRE(write_safetensors(name, named).ok);
+  SafetensorsFile f;
+  REQUIRE(f.open(name).message == "");
+  const bool all = std::all_of(named.begin(), named.end(), [&](const auto& n) {
+    const SafetensorsEntry* e = f.find(n.first);
+    return e && e->name == n.first;
+  });
+  CHECK(all);
+  CHECK(!f.find("t50000"));
+}
 
 TEST_CASE("what is written is read back", "[safetensors]") {
   Folder folder;
