@@ -87,8 +87,10 @@ struct Op {
   std::optional<Overlap> overlap;
   std::optional<std::string> overlap_group;
   Priority priority = Priority::Normal;
-  Loc loc;                  // of the op's kind word
-  std::vector<Loc> in_loc;  // of each input's name
+  Loc loc;                     // of the op's kind word
+  std::vector<Loc> in_loc;     // of each input's name
+  std::vector<Loc> after_loc;  // of each name in `after`
+  Loc phase_loc;
   Loc out_loc;
   friend bool operator==(const Op&, const Op&) = default;
 };

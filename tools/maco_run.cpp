@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/graph/check.h"
 #include "tools/options.h"
 #include "tools/run_command.h"
 
@@ -91,7 +92,7 @@ void add_session_options(CLI::App& app, Arguments& a) {
       ->check(number_from(0, true));
   app.add_option("--ranks-per-gpu", session.ranks_per_gpu, "ranks that share a GPU's SMs")
       ->option_text("N")
-      ->check(CLI::Range(1, 64));
+      ->check(CLI::Range(1, static_cast<int>(graph::kMaxWorld)));
   auto* jitter = app.add_option("--jitter", a.jitter, "CPU: random delays from this seed")
                      ->option_text("SEED")
                      ->check(unsigned_number());

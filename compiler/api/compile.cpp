@@ -12,6 +12,7 @@
 #include "compiler/api/command_line.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/frontend/frontend.h"
+#include "compiler/graph/check.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/unit_text.h"
 #include "ir/program_text.h"
@@ -41,6 +42,23 @@ Made make_graph(ir::Graph graph, Options options, ir::Diagnostics& diagnostics,
   made.ok = result.ok;
   if (made.ok) made.bytes = passes::to_text(result.unit);
   return made;
+}
+
+// A graph that was checked.
+std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
+                                      ir::Diagnostics& diagnostics, passes::PassLog* log) {
+  Options all = options;
+  all.stop_after.clear();
+  auto result = passes::run_pipeline(graph, all, diagnostics);
+  if (log) *log = result.log;
+  if (!result.ok) return std::nullopt;
+  Compiled c;
+  c.graph = std::move(graph);
+  c.program = std::get<ir::Program>(std::move(result.unit));
+  c.statistics = std::move(result.log.statistics);
+  c.kernel = emit_kernel(c.graph, c.program, options, diagnostics);
+  if (c.kernel.empty()) return std::nullopt;
+  return c;
 }
 
 }  // namespace
@@ -74,18 +92,8 @@ std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, cons
 
 std::optional<Compiled> compile(ir::Graph graph, const Options& options,
                                 ir::Diagnostics& diagnostics, passes::PassLog* log) {
-  Options all = options;
-  all.stop_after.clear();
-  auto result = passes::run_pipeline(graph, all, diagnostics);
-  if (log) *log = result.log;
-  if (!result.ok) return std::nullopt;
-  Compiled c;
-  c.graph = std::move(graph);
-  c.program = std::get<ir::Program>(std::move(result.unit));
-  c.statistics = std::move(result.log.statistics);
-  c.kernel = emit_kernel(c.graph, c.program, options, diagnostics);
-  if (c.kernel.empty()) return std::nullopt;
-  return c;
+  if (!graph::check_and_infer(graph, {}, diagnostics)) return std::nullopt;
+  return compile_right(std::move(graph), options, diagnostics, log);
 }
 
 const std::vector<std::string>& product_names() {
@@ -104,13 +112,14 @@ std::optional<Product> find_product(std::string_view name) {
 Made make(Product product, ir::Graph graph, const Options& options, const CudaCompiler& cuda,
           ir::Diagnostics& diagnostics, passes::PassLog* log) {
   Made made;
-  made.ok = true;
+  if (!graph::check_and_infer(graph, {}, diagnostics)) return made;
   if (product == Product::Dsl || product == Product::Json) {
+    made.ok = true;
     made.bytes = product == Product::Dsl ? frontend::print_dsl(graph) : frontend::print_json(graph);
     return made;
   }
   if (product == Product::Graph) return make_graph(std::move(graph), options, diagnostics, log);
-  made.compiled = compile(std::move(graph), options, diagnostics, log);
+  made.compiled = compile_right(std::move(graph), options, diagnostics, log);
   made.ok = made.compiled.has_value();
   if (!made.ok) return made;
   switch (product) {

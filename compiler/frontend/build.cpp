@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "compiler/graph/complete.h"
+#include "compiler/graph/order.h"
+
 namespace maco::frontend {
 
 namespace {
@@ -152,37 +155,8 @@ void build_graph(Context& c, const Raw& root) {
   if (const Raw* pipeline = root.find("pipeline")) build_pipeline(c, *pipeline);
   check_references(c);
   if (const Raw* roles = root.find("sm_roles")) build_roles(c, *roles);
-  check_order(c);
+  graph::check_order(c.graph, c.report);
   infer_shapes(c);
-}
-
-/// JSON and DSL are spellings of one graph, but a result's declaration stands among the others in
-/// one and with its op in the other. So that both give the same graph: what the caller binds in the
-/// order of declaration, then results in the order of the ops that make them.
-void order_tensors(ir::Graph& g) {
-  std::vector<ir::TensorId> order;
-  std::vector<bool> placed(g.tensors.size(), false);
-  const auto place = [&](ir::TensorId id) {
-    if (!placed[index(id)]) order.push_back(id);
-    placed[index(id)] = true;
-  };
-  for (size_t i = 0; i < g.tensors.size(); ++i)
-    if (g.tensors[i].kind != ir::TensorKind::Output && g.tensors[i].kind != ir::TensorKind::Temp)
-      place(ir::id_of<ir::TensorId>(i));
-  for (const ir::Op& op : g.ops)
-    for (ir::TensorId id : op.out) place(id);
-  for (size_t i = 0; i < g.tensors.size(); ++i) place(ir::id_of<ir::TensorId>(i));
-  std::vector<ir::TensorId> renamed(g.tensors.size());
-  std::vector<ir::Tensor> tensors;
-  for (ir::TensorId id : order) {
-    renamed[index(id)] = ir::id_of<ir::TensorId>(tensors.size());
-    tensors.push_back(std::move(g[id]));
-  }
-  g.tensors = std::move(tensors);
-  for (ir::Op& op : g.ops) {
-    for (ir::TensorId& id : op.in) id = renamed[index(id)];
-    for (ir::TensorId& id : op.out) id = renamed[index(id)];
-  }
 }
 
 }  // namespace
@@ -194,7 +168,7 @@ std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options,
   const bool good = c.report.errors() == 0 && !options.incomplete;
   c.report.flush(diagnostics);
   if (!good) return std::nullopt;
-  order_tensors(c.graph);
+  graph::order_tensors(c.graph);
   return std::move(c.graph);
 }
 

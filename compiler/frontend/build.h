@@ -15,13 +15,18 @@
 #include "compiler/frontend/frontend.h"
 #include "compiler/frontend/raw.h"
 #include "compiler/frontend/reporter.h"
+#include "compiler/graph/check.h"
+#include "compiler/graph/expressions.h"
 #include "compiler/ops/op.h"
 #include "ir/graph.h"
 
 namespace maco::frontend {
 
-inline constexpr int64_t kMaxWorld = 64;
-inline constexpr int64_t kMaxOps = 1'000'000;  // after unrolling; of iterations too
+using graph::allowed;
+using graph::ExprUse;
+using graph::kMaxOps;  // after unrolling; of iterations too
+using graph::kMaxWorld;
+using graph::Variable;
 
 /// The variables of the repeats around a piece of the tree, and the context of this iteration for
 /// its diagnostics.
@@ -34,14 +39,6 @@ struct Env {
   int32_t context = -1;
 };
 
-/// A name that expressions may use.
-struct Variable {
-  enum class Kind : uint8_t { Rank, World, Dim, Scalar };
-  Kind kind = Kind::Dim;
-  ir::Interval range;  // both ends included
-  bool sound = true;  // false: its declaration had an error, so nothing is concluded from its range
-};
-
 /// What is known of a tensor besides its declaration, index by index with Graph::tensors.
 struct TensorState {
   bool poisoned = false;  // its type is not known because of an error already reported
@@ -52,8 +49,7 @@ struct TensorState {
 /// What is known of an op besides ir::Op, index by index with Graph::ops.
 struct OpState {
   bool broken = false;  // an error was reported, or it reads what is poisoned
-  std::vector<ir::Loc> after_loc;
-  ir::Loc name_loc, phase_loc;
+  ir::Loc name_loc;
 };
 
 /// A read of a name that no earlier op had written.
@@ -71,7 +67,7 @@ struct Context {
 
   ir::Graph graph;
   bool world_sound = true, tensors_sound = true;
-  std::map<std::string, Variable, std::less<>> variables;
+  graph::Variables variables;
 
   std::unordered_map<std::string, size_t> tensor_of;  // name to index
   std::vector<TensorState> tensor_state;
@@ -152,14 +148,6 @@ std::string suggest(Context& c, std::string_view word, const std::vector<std::st
 
 // --- build_expr.cpp --------------------------------------------------------------------------
 
-/// Which names an expression may use.
-enum class ExprUse : uint8_t {
-  Constant,   // world
-  Shape,      // world, dims
-  Attribute,  // rank, world, dims
-  Runtime,    // scalars too
-  Condition,  // world, dims, scalars: the same on all ranks
-};
 /// An integer or a string that is an expression. Reports what is wrong, division by zero and
 /// overflow on any rank included. The ranks where `guard` is 0 don't evaluate it.
 std::optional<ir::Expr> read_expr(Context& c, const Raw& raw, const std::string& what, ExprUse use,
@@ -185,8 +173,6 @@ void build_pipeline(Context& c, const Raw& pipeline);
 void check_references(Context& c);
 /// Needs the ops and the schedule.
 void build_roles(Context& c, const Raw& roles);
-/// Reports the cycles of data order, `after`, phases, regions and barriers.
-void check_order(Context& c);
 
 // --- repeat.cpp ------------------------------------------------------------------------------
 

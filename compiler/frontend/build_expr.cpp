@@ -13,35 +13,6 @@ using ir::Expr;
 
 namespace {
 
-bool allowed(ExprUse use, Variable::Kind kind) {
-  switch (kind) {
-    case Variable::Kind::World: return true;
-    case Variable::Kind::Rank: return use == ExprUse::Attribute || use == ExprUse::Runtime;
-    case Variable::Kind::Dim: return use != ExprUse::Constant;
-    case Variable::Kind::Scalar: return use == ExprUse::Runtime || use == ExprUse::Condition;
-  }
-  return false;
-}
-
-std::string why_not(ExprUse use, const std::string& name, Variable::Kind kind,
-                    const std::string& what) {
-  switch (kind) {
-    case Variable::Kind::Rank:
-      return fmt::format("'rank' can't stand in {}, which is the same on all ranks", what);
-    case Variable::Kind::Dim:
-      return fmt::format("dim '{}' can't stand in {}, which is fixed when compiling", name, what);
-    case Variable::Kind::Scalar:
-      if (use == ExprUse::Shape)
-        return fmt::format(
-            "scalar '{}' can't stand in a shape; declare a dim for a size that is known at launch",
-            name);
-      return fmt::format("scalar '{}' can't stand in {}: only run-time attributes take scalars",
-                         name, what);
-    case Variable::Kind::World: break;
-  }
-  return "";
-}
-
 /// The part of `raw` that begins `at` bytes into its text, if the text stands in the file as it is.
 ir::Loc part_of(const Raw& raw, size_t at, size_t length) {
   ir::Loc loc = raw.loc;
@@ -80,7 +51,7 @@ bool check_names(Context& c, const Raw& raw, const Expr& e, const std::string& w
     good = false;
     if (it == c.variables.end() && c.options.incomplete) continue;
     if (it != c.variables.end()) {
-      c.error(place_of(raw, name), why_not(use, name, it->second.kind, what));
+      c.error(place_of(raw, name), graph::why_not(use, name, it->second.kind, what));
     } else if (c.tensor_of.count(name) > 0) {
       c.error(place_of(raw, name),
               fmt::format("'{}' is a tensor and can't stand in an expression", name));
@@ -97,83 +68,6 @@ bool check_names(Context& c, const Raw& raw, const Expr& e, const std::string& w
     }
   }
   return good;
-}
-
-/// One assignment of numbers to the names that an expression uses.
-struct Trial {
-  bool uses_rank = false;
-  int64_t rank = 0;
-  std::vector<std::pair<std::string, int64_t>> values;  // dims and scalars
-
-  std::string str() const {  // "on rank 3 with tokens = 1"
-    std::string s = uses_rank        ? fmt::format("on rank {}", rank)
-                    : values.empty() ? "on every rank"
-                                     : "";
-    for (size_t i = 0; i < values.size(); ++i)
-      s += fmt::format("{}{} = {}",
-                       i > 0       ? ", "
-                       : s.empty() ? "with "
-                                   : " with ",
-                       values[i].first, values[i].second);
-    return s;
-  }
-};
-
-bool divides_by_variable(const Expr& e) {
-  for (size_t i = 1; i < e.nodes().size(); ++i) {
-    const Expr::Kind kind = e.nodes()[i].kind;
-    if ((kind == Expr::Kind::Div || kind == Expr::Kind::Mod) &&
-        e.nodes()[i - 1].kind != Expr::Kind::Const)
-      return true;
-  }
-  return false;
-}
-
-/// Evaluates `e` on every rank, and where dims or scalars matter at the ends of their ranges
-/// (everywhere if there is one with a short range and `e` divides), until `accept` says no; returns
-/// that trial. What fails elsewhere is found at launch.
-std::optional<Trial> first_failure(const Context& c, const Expr& e, const Expr* guard,
-                                   const std::function<bool(const ir::EvalResult&)>& accept) {
-  constexpr int64_t kAll = 1024;
-  constexpr size_t kMaxVars = 6;
-  Trial trial;
-  std::vector<ir::Interval> ranges;
-  for (const std::string& name : e.vars()) {
-    const auto it = c.variables.find(name);
-    if (it == c.variables.end() || !it->second.sound) return std::nullopt;
-    if (it->second.kind == Variable::Kind::Rank) trial.uses_rank = true;
-    if (it->second.kind == Variable::Kind::Dim || it->second.kind == Variable::Kind::Scalar) {
-      trial.values.emplace_back(name, it->second.range.lo);
-      ranges.push_back(it->second.range);
-    }
-  }
-  if (ranges.size() > kMaxVars) return std::nullopt;
-  const bool guarded_by_rank = guard != nullptr && guard->uses("rank");
-  const auto lookup = [&](std::string_view name) -> std::optional<int64_t> {
-    if (name == "rank") return trial.rank;
-    if (name == "world") return c.graph.world;
-    for (const auto& [n, v] : trial.values)
-      if (n == name) return v;
-    return std::nullopt;
-  };
-  const bool every =
-      ranges.size() == 1 && ranges[0].hi - ranges[0].lo < kAll && divides_by_variable(e);
-  const int64_t trials = every ? ranges[0].hi - ranges[0].lo + 1 : int64_t{1} << ranges.size();
-  const int64_t ranks = trial.uses_rank || guarded_by_rank ? c.graph.world : 1;
-  for (trial.rank = 0; trial.rank < ranks; ++trial.rank) {
-    if (guard != nullptr) {
-      const ir::EvalResult g = ir::evaluate(*guard, lookup);
-      if (g.value && *g.value == 0) continue;
-    }
-    for (int64_t t = 0; t < trials; ++t) {
-      for (size_t i = 0; i < ranges.size(); ++i)
-        trial.values[i].second = every                 ? ranges[i].lo + t
-                                 : ((t >> i) & 1) != 0 ? ranges[i].hi
-                                                       : ranges[i].lo;
-      if (!accept(ir::evaluate(e, lookup))) return trial;
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -200,33 +94,17 @@ std::optional<Expr> read_expr(Context& c, const Raw& raw, const std::string& wha
   const Expr& e = *parsed.expr;
   if (!check_names(c, raw, e, what, use)) return std::nullopt;
   if (!c.world_sound) return parsed.expr;
-  std::string error;
-  const auto failure = first_failure(c, e, guard, [&](const ir::EvalResult& r) {
-    error = r.error;
-    return r.value.has_value();
-  });
-  if (failure) {
-    c.error(raw.loc, fmt::format("{} {}", error, failure->str()));
+  if (const std::string why = graph::why_no_value(c.variables, e, guard); !why.empty()) {
+    c.error(raw.loc, why);
     return std::nullopt;
   }
   return parsed.expr;
 }
 
 bool check_positive(Context& c, const Expr& e, ir::Loc loc, const std::string& what) {
-  int64_t value = 0;
-  const auto failure = first_failure(c, e, nullptr, [&](const ir::EvalResult& r) {
-    value = r.value.value_or(1);
-    return value >= 1;
-  });
-  if (!failure) return true;
-  if (e.is_constant())
-    c.error(loc, fmt::format("{} must be at least 1, found {}", what, value));
-  else if (failure->values.empty())
-    c.error(loc, fmt::format("{} must be at least 1, but '{}' is {}", what, e.str(), value));
-  else
-    c.error(loc, fmt::format("{} must be at least 1, but '{}' is {} {}", what, e.str(), value,
-                             failure->str()));
-  return false;
+  const std::string why = graph::why_not_positive(c.variables, e, what);
+  if (!why.empty()) c.error(loc, why);
+  return why.empty();
 }
 
 }  // namespace maco::frontend

@@ -43,12 +43,12 @@ void read_common(Context& c, const Raw& raw, const std::string& what, ir::Op& op
   if (const Raw* after = raw.find("after")) {
     for (auto& [name, loc] : read_names(c, *after, "an op that " + what + " comes after", true)) {
       op.after.push_back(std::move(name));
-      state.after_loc.push_back(loc);
+      op.after_loc.push_back(loc);
     }
   }
   if (const Raw* phase = raw.find("phase")) {
     op.phase = read_name(c, *phase, "'phase' of " + what);
-    state.phase_loc = phase->loc;
+    op.phase_loc = phase->loc;
   }
   if (const Raw* overlap = raw.find("overlap"))
     op.overlap = read_enum<ir::Overlap>(c, *overlap, "'overlap' of " + what,

@@ -161,10 +161,9 @@ void build_pipeline(Context& c, const Raw& raw) {
 void check_references(Context& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     const ir::Op& op = c.graph.ops[i];
-    const OpState& state = c.op_state[i];
     for (size_t k = 0; k < op.after.size(); ++k)
-      check_op(c, op.after[k], state.after_loc[k], fmt::format("'after' of '{}'", op.name));
-    if (op.phase) check_phase(c, *op.phase, state.phase_loc, fmt::format("op '{}'", op.name));
+      check_op(c, op.after[k], op.after_loc[k], fmt::format("'after' of '{}'", op.name));
+    if (op.phase) check_phase(c, *op.phase, op.phase_loc, fmt::format("op '{}'", op.name));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "compiler/frontend/build.h"
+#include "compiler/graph/roles.h"
 
 namespace maco::frontend {
 
@@ -18,11 +19,9 @@ const std::vector<std::string>& role_words() {
 
 /// The scheduler exists in dynamic schedules only.
 bool check_scheduler(Context& c, ir::Loc loc, const std::string& key) {
-  if (c.graph.schedule == ir::Schedule::Dynamic) return true;
-  c.error(loc, fmt::format("'{}' has nothing to do under the schedule 'static'; set 'schedule' to "
-                           "'dynamic', or leave '{}' out",
-                           key, key));
-  return false;
+  const std::string why = graph::why_no_scheduler(c.graph, key);
+  if (!why.empty()) c.error(loc, why);
+  return why.empty();
 }
 
 std::optional<ir::RoleCounts> read_counts(Context& c, const Raw& raw) {
@@ -62,11 +61,6 @@ std::optional<ir::RoleCounts> read_counts(Context& c, const Raw& raw) {
   return counts;
 }
 
-bool is_collective(const std::string& kind) {
-  const ops::OpDef* def = ops::find_op(kind);
-  return def != nullptr && def->collective;
-}
-
 void read_tasks(Context& c, const Raw& raw, ir::RoleRange& range) {
   if (raw.kind == Raw::Kind::List && raw.list.empty())
     c.error(raw.loc, "'tasks' of a range names no kind of op; leave it out if the range runs all");
@@ -80,11 +74,8 @@ void read_tasks(Context& c, const Raw& raw, ir::RoleRange& range) {
         hint = fmt::format("; it is the name of an op, but 'tasks' takes kinds: '{}'",
                            c.graph.ops[op->second].kind);
       c.error(loc, fmt::format("unknown kind of op '{}'{}", kind, hint));
-    } else if (def->collective != (range.role == "comm") && range.role != "scheduler") {
-      c.error(loc, fmt::format("'{}' runs on '{}' SMs, but this range is '{}'", kind,
-                               def->collective ? "comm" : "compute", range.role));
-    } else if (range.role == "scheduler") {
-      c.error(loc, "a range of the role 'scheduler' runs no ops of the graph");
+    } else if (const std::string why = graph::why_not_in(range.role, kind); !why.empty()) {
+      c.error(loc, why);
     } else if (std::find(range.tasks.begin(), range.tasks.end(), kind) != range.tasks.end()) {
       c.error(loc, fmt::format("'{}' is in 'tasks' twice", kind));
     } else {
@@ -130,28 +121,6 @@ std::optional<ir::RoleRange> read_range(Context& c, const Raw& raw) {
   return range;
 }
 
-/// Each kind of op in the graph must have a range that takes it.
-void check_homes(Context& c, const std::vector<ir::RoleRange>& ranges, ir::Loc loc) {
-  std::vector<std::string> seen;
-  for (const ir::Op& op : c.graph.ops) {
-    if (std::find(seen.begin(), seen.end(), op.kind) != seen.end() ||
-        ops::find_op(op.kind) == nullptr)
-      continue;
-    seen.push_back(op.kind);
-    const std::string role = is_collective(op.kind) ? "comm" : "compute";
-    // NCCL runs beside the kernel, and with one rank there is nothing to communicate.
-    if (role == "comm" && (c.graph.backend == ir::Backend::Nccl || c.graph.world == 1)) continue;
-    const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
-      return r.role == role && (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(),
-                                                             op.kind) != r.tasks.end());
-    });
-    if (home) continue;
-    if (c.error(loc,
-                fmt::format("no range of 'sm_roles' with the role '{}' takes '{}'", role, op.kind)))
-      c.note(op.loc, fmt::format("'{}' is used here", op.kind));
-  }
-}
-
 std::optional<ir::Roles> read_roles(Context& c, const Raw& raw) {
   switch (raw.kind) {
     case Raw::Kind::String:
@@ -167,19 +136,11 @@ std::optional<ir::Roles> read_roles(Context& c, const Raw& raw) {
       const int before = c.report.errors();
       for (const Raw& item : raw.list)
         if (auto range = read_range(c, item)) ranges.push_back(std::move(*range));
-      for (size_t i = 0; i < ranges.size(); ++i)
-        for (size_t k = 0; k < i; ++k) {
-          if (ranges[i].begin >= ranges[k].end || ranges[k].begin >= ranges[i].end) continue;
-          if (c.error(ranges[i].loc,
-                      fmt::format("SMs [{}, {}) overlap SMs [{}, {})", ranges[i].begin,
-                                  ranges[i].end, ranges[k].begin, ranges[k].end)))
-            c.note(ranges[k].loc, "which are given here");
-          break;
-        }
+      graph::check_disjoint(ranges, c.report);
       if (raw.list.empty())
         c.error(raw.loc, "'sm_roles' has no ranges; write 'auto' to leave them to the compiler");
       else if (c.report.errors() == before)
-        check_homes(c, ranges, raw.loc);
+        graph::check_homes(c.graph, ranges, raw.loc, c.report);
       return ranges;
     }
     default: break;

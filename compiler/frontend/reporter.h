@@ -7,21 +7,22 @@
 #include <tuple>
 #include <vector>
 
+#include "compiler/graph/report.h"
 #include "ir/diagnostics.h"
 
 namespace maco::frontend {
 
-class Reporter {
+class Reporter : public graph::Report {
  public:
   /// False if it is dropped: the same was reported before, or the like of it in another iteration
   /// of a repeat (the same place, and the same text but for numbers). Notes that follow are dropped
   /// with it.
-  bool error(ir::Loc loc, std::string message);
+  bool error(ir::Loc loc, std::string message) override;
   bool warning(ir::Loc loc, std::string message);
   /// Adds to the text of the diagnostic reported before it: for hints that take time to find.
   void append(const std::string& hint);
   /// Belongs to the diagnostic reported before it.
-  void note(ir::Loc loc, std::string message);
+  void note(ir::Loc loc, std::string message) override;
   /// All of `list`, as if reported here.
   void take(const std::vector<ir::Diagnostic>& list);
 

@@ -1,18 +1,24 @@
-// check_order.cpp: data, `after`, phases, regions and barriers together have no cycle.
+// order.cpp: data, `after`, phases, regions and barriers together have no cycle.
 //
 // The graph of "waits for" has a node for each op and helpers that keep it linear in size: a phase
 // is a begin and an end; what waits for all earlier ops is behind a chain `before[k]` (ops 0 to k
 // have ended), and what all later ops wait for stands before a chain `behind[k]` (ops k and later
 // may start). Only `after` and phases point backwards, so that without them there is nothing to do.
 
+#include "compiler/graph/order.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
 
-#include "compiler/frontend/build.h"
+#include "compiler/ops/op.h"
 
-namespace maco::frontend {
+namespace maco::graph {
 
 namespace {
 
@@ -26,8 +32,10 @@ struct Edge {
 
 class OrderGraph {
  public:
-  explicit OrderGraph(Context& c) : c_(c), ops_(c.graph.ops.size()) {
+  OrderGraph(const ir::Graph& graph, Report& report)
+      : g_(graph), report_(report), ops_(graph.ops.size()) {
     edges_.resize(ops_);
+    for (size_t i = 0; i < ops_; ++i) op_of_.emplace(g_.ops[i].name, i);
     data();
     after();
     phases();
@@ -49,10 +57,10 @@ class OrderGraph {
   }
 
   void data() {
-    std::vector<int64_t> writer(c_.graph.tensors.size(), -1);
-    std::vector<std::vector<size_t>> readers(c_.graph.tensors.size());
+    std::vector<int64_t> writer(g_.tensors.size(), -1);
+    std::vector<std::vector<size_t>> readers(g_.tensors.size());
     for (size_t i = 0; i < ops_; ++i) {
-      const ir::Op& op = c_.graph.ops[i];
+      const ir::Op& op = g_.ops[i];
       for (ir::TensorId id : op.in) {
         const size_t t = index(id);
         if (writer[t] >= 0) edge(static_cast<size_t>(writer[t]), i, Why::Read, t);
@@ -71,15 +79,14 @@ class OrderGraph {
 
   void after() {
     for (size_t i = 0; i < ops_; ++i) {
-      const std::vector<std::string>& names = c_.graph.ops[i].after;
+      const std::vector<std::string>& names = g_.ops[i].after;
       for (size_t k = 0; k < names.size(); ++k)
-        if (auto it = c_.op_of.find(names[k]); it != c_.op_of.end())
-          edge(it->second, i, Why::After, k);
+        if (auto it = op_of_.find(names[k]); it != op_of_.end()) edge(it->second, i, Why::After, k);
     }
   }
 
   void phases() {
-    const std::vector<ir::Phase>& phases = c_.graph.phases;
+    const std::vector<ir::Phase>& phases = g_.phases;
     std::map<std::string_view, size_t> index_of;
     std::vector<size_t> begin, end;
     for (const ir::Phase& p : phases) {
@@ -92,8 +99,8 @@ class OrderGraph {
         if (auto it = index_of.find(other); it != index_of.end())
           edge(end[it->second], begin[p], Why::Phase, it->second);
     for (size_t i = 0; i < ops_; ++i) {
-      if (!c_.graph.ops[i].phase) continue;
-      const auto it = index_of.find(*c_.graph.ops[i].phase);
+      if (!g_.ops[i].phase) continue;
+      const auto it = index_of.find(*g_.ops[i].phase);
       if (it == index_of.end()) continue;
       edge(begin[it->second], i, Why::Chain);
       edge(i, end[it->second], Why::Chain);
@@ -105,14 +112,14 @@ class OrderGraph {
     if (op.kind == "barrier") return true;
     const ops::OpDef* def = ops::find_op(op.kind);
     return def != nullptr && def->collective &&
-           op.overlap.value_or(c_.graph.overlap) == ir::Overlap::None;
+           op.overlap.value_or(g_.overlap) == ir::Overlap::None;
   }
 
   void behind_and_before() {
     std::vector<size_t> barriers;
     for (size_t i = 0; i < ops_; ++i)
-      if (is_barrier(c_.graph.ops[i])) barriers.push_back(i);
-    if (barriers.empty() && c_.graph.overlap_regions.empty()) return;
+      if (is_barrier(g_.ops[i])) barriers.push_back(i);
+    if (barriers.empty() && g_.overlap_regions.empty()) return;
     const size_t behind = edges_.size(), before = behind + ops_ + 1;
     edges_.resize(before + ops_);
     for (size_t k = 0; k < ops_; ++k) {
@@ -125,12 +132,12 @@ class OrderGraph {
       if (b > 0) edge(before + b - 1, b, Why::Barrier, b);
       edge(b, behind + b + 1, Why::Barrier, b);
     }
-    for (size_t r = 0; r < c_.graph.overlap_regions.size(); ++r) {
+    for (size_t r = 0; r < g_.overlap_regions.size(); ++r) {
       size_t last = 0;
       std::vector<size_t> members;
-      for (const std::string& name : c_.graph.overlap_regions[r].ops) {
-        const auto it = c_.op_of.find(name);
-        if (it == c_.op_of.end()) continue;
+      for (const std::string& name : g_.overlap_regions[r].ops) {
+        const auto it = op_of_.find(name);
+        if (it == op_of_.end()) continue;
         members.push_back(it->second);
         last = std::max(last, it->second);
       }
@@ -212,12 +219,19 @@ class OrderGraph {
     return steps;
   }
 
-  const std::string& op_name(size_t i) const { return c_.graph.ops[i].name; }
+  ir::Loc after_loc(size_t op, size_t entry) const {
+    const ir::Op& o = g_.ops[op];
+    return entry < o.after_loc.size() ? o.after_loc[entry] : o.loc;
+  }
+  ir::Loc phase_loc(size_t op) const {
+    return g_.ops[op].phase_loc.known() ? g_.ops[op].phase_loc : g_.ops[op].loc;
+  }
+  const std::string& op_name(size_t i) const { return g_.ops[i].name; }
 
   /// One line of the explanation: op `to` waits for op `from`.
   void explain(size_t from, size_t to, const Edge& e) {
-    const ir::Op& op = c_.graph.ops[to];
-    const auto tensor = [&] { return c_.graph.tensors[e.detail].name; };
+    const ir::Op& op = g_.ops[to];
+    const auto tensor = [&] { return g_.tensors[e.detail].name; };
     std::string text = fmt::format("'{}' ", op.name);
     ir::Loc loc = op.loc;
     switch (e.why) {
@@ -232,21 +246,20 @@ class OrderGraph {
         break;
       case Why::After:
         text += fmt::format("is after '{}'", op_name(from));
-        loc = c_.op_state[to].after_loc[e.detail];
+        loc = after_loc(to, e.detail);
         break;
       case Why::Phase:
         text += fmt::format("is in phase '{}', which depends on phase '{}' of '{}'", *op.phase,
-                            c_.graph.phases[e.detail].name, op_name(from));
-        loc = c_.op_state[to].phase_loc;
+                            g_.phases[e.detail].name, op_name(from));
+        loc = phase_loc(to);
         break;
       case Why::Region:
         text += fmt::format("is defined after overlap region '{}', of which '{}' is a member",
-                            c_.graph.overlap_regions[e.detail].name, op_name(from));
+                            g_.overlap_regions[e.detail].name, op_name(from));
         break;
       case Why::Barrier: {
-        const std::string_view kind = c_.graph.ops[e.detail].kind == "barrier"
-                                          ? "a barrier"
-                                          : "a collective with overlap 'none'";
+        const std::string_view kind =
+            g_.ops[e.detail].kind == "barrier" ? "a barrier" : "a collective with overlap 'none'";
         text += e.detail == to ? fmt::format("is {} and waits for all earlier ops, '{}' among them",
                                              kind, op_name(from))
                                : fmt::format("is defined after '{}', {}", op_name(from), kind);
@@ -254,7 +267,7 @@ class OrderGraph {
       }
       case Why::Chain: text += fmt::format("waits for '{}'", op_name(from)); break;
     }
-    c_.note(loc, text);
+    report_.note(loc, text);
   }
 
   void report(const std::vector<size_t>& component) {
@@ -280,13 +293,13 @@ class OrderGraph {
       current = {s.edge.to, s.edge.to, {}};
     }
     // The culprit is what points backwards: an `after` or a phase.
-    ir::Loc loc = c_.graph.ops[start].loc;
+    ir::Loc loc = g_.ops[start].loc;
     for (const Wait& w : waits) {
       if (w.to > w.from) continue;
       if (w.edge.why == Why::After)
-        loc = c_.op_state[w.to].after_loc[w.edge.detail];
+        loc = after_loc(w.to, w.edge.detail);
       else if (w.edge.why == Why::Phase)
-        loc = c_.op_state[w.to].phase_loc;
+        loc = phase_loc(w.to);
       break;
     }
     constexpr size_t kShown = 16;
@@ -295,26 +308,28 @@ class OrderGraph {
       names += fmt::format("'{}' -> ", op_name(waits[i].from));
     names += waits.size() > kShown ? "..." : fmt::format("'{}'", op_name(start));
     const bool alone = waits.size() == 1;
-    if (!c_.error(loc, alone ? fmt::format("op '{}' waits for itself", op_name(start))
-                             : fmt::format("these ops wait for each other: {}", names)))
+    if (!report_.error(loc, alone ? fmt::format("op '{}' waits for itself", op_name(start))
+                                  : fmt::format("these ops wait for each other: {}", names)))
       return;
     for (size_t i = 0; i < waits.size() && i < kShown; ++i)
       explain(waits[i].from, waits[i].to, waits[i].edge);
   }
 
-  Context& c_;
+  const ir::Graph& g_;
+  Report& report_;
   size_t ops_;
+  std::unordered_map<std::string_view, size_t> op_of_;
   std::vector<std::vector<Edge>> edges_;
 };
 
 /// Phases that depend on each other. Where each of them has ops the ops' cycle was reported; a
 /// phase without ops orders nothing, but what was asked for makes no sense.
-void check_phases(Context& c) {
-  const std::vector<ir::Phase>& phases = c.graph.phases;
+void check_phases(const ir::Graph& graph, Report& report) {
+  const std::vector<ir::Phase>& phases = graph.phases;
   std::map<std::string_view, size_t> index_of;
   for (size_t p = 0; p < phases.size(); ++p) index_of.emplace(phases[p].name, p);
   std::vector<bool> has_ops(phases.size(), false);
-  for (const ir::Op& op : c.graph.ops)
+  for (const ir::Op& op : graph.ops)
     if (op.phase)
       if (auto it = index_of.find(*op.phase); it != index_of.end()) has_ops[it->second] = true;
 
@@ -349,22 +364,22 @@ void check_phases(Context& c) {
       }
       const ir::Phase& start = phases[it->second];
       if (reported) continue;
-      c.error(start.loc,
-              way.end() - first == 1
-                  ? fmt::format("phase '{}' depends on itself", start.name)
-                  : fmt::format("these phases depend on each other: {}'{}'", names, start.name));
+      report.error(start.loc, way.end() - first == 1
+                                  ? fmt::format("phase '{}' depends on itself", start.name)
+                                  : fmt::format("these phases depend on each other: {}'{}'", names,
+                                                start.name));
     }
   }
 }
 
 }  // namespace
 
-void check_order(Context& c) {
+void check_order(const ir::Graph& graph, Report& report) {
   const bool backwards =
-      !c.graph.phases.empty() || std::any_of(c.graph.ops.begin(), c.graph.ops.end(),
-                                             [](const ir::Op& op) { return !op.after.empty(); });
-  if (backwards) OrderGraph(c).report_cycles();
-  check_phases(c);
+      !graph.phases.empty() || std::any_of(graph.ops.begin(), graph.ops.end(),
+                                           [](const ir::Op& op) { return !op.after.empty(); });
+  if (backwards) OrderGraph(graph, report).report_cycles();
+  check_phases(graph, report);
 }
 
-}  // namespace maco::frontend
+}  // namespace maco::graph

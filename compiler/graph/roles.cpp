@@ -1,0 +1,170 @@
+#include "compiler/graph/roles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/graph/expressions.h"
+#include "compiler/ops/op.h"
+
+namespace maco::graph {
+
+namespace {
+
+class RolesCheck {
+ public:
+  RolesCheck(const ir::Graph& graph, bool internal_ops, Report& report)
+      : g_(graph), internal_ops_(internal_ops), report_(report) {}
+
+  void run() {
+    const auto key = g_.key_loc.find("sm_roles");
+    loc_ = g_.sm_roles.loc.known() || key == g_.key_loc.end() ? g_.sm_roles.loc : key->second;
+    if (const auto* roles = std::get_if<ir::Roles>(&g_.sm_roles.value)) return check(*roles);
+    const auto& variants = std::get<std::vector<ir::RoleVariant>>(g_.sm_roles.value);
+    const Variables variables = variables_of(g_);
+    const ir::RoleVariant* last_else = nullptr;
+    for (const ir::RoleVariant& v : variants) {
+      if (last_else && report_.error(v.loc, "a variant after 'else' is never chosen"))
+        report_.note(last_else->loc, "'else' is here");
+      if (v.condition)
+        condition(variables, *v.condition, v.loc);
+      else
+        last_else = &v;
+      check(v.roles);
+    }
+    if (!last_else)
+      report_.error(loc_,
+                    "'when' must end in a variant 'else', for launches in which no condition "
+                    "holds");
+  }
+
+ private:
+  void condition(const Variables& variables, const ir::Expr& e, ir::Loc loc) {
+    const std::string what = "the condition of a variant";
+    for (const std::string& name : e.vars()) {
+      const auto found = variables.find(name);
+      if (found != variables.end() && allowed(ExprUse::Condition, found->second.kind)) continue;
+      report_.error(loc, found == variables.end()
+                             ? fmt::format("unknown name '{}' in {}", name, what)
+                             : why_not(ExprUse::Condition, name, found->second.kind, what));
+      return;
+    }
+    if (const std::string why = why_no_value(variables, e, nullptr); !why.empty())
+      report_.error(loc, why);
+  }
+
+  void check(const ir::Roles& roles) {
+    if (const auto* counts = std::get_if<ir::RoleCounts>(&roles)) {
+      count("compute", counts->compute, 1);
+      count("comm", counts->comm, 0);
+      count("scheduler", counts->scheduler, 1);
+      if (counts->scheduler) scheduler(loc_);
+    } else if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles)) {
+      if (ranges->empty())
+        report_.error(loc_, "'sm_roles' has no ranges; write 'auto' to leave them to the compiler");
+      bool good = true;
+      for (const ir::RoleRange& r : *ranges) good = range(r) && good;
+      if (!good || ranges->empty()) return;
+      check_disjoint(*ranges, report_);
+      check_homes(g_, *ranges, loc_, report_);
+    }
+  }
+  void count(const char* key, const std::optional<int64_t>& n, int64_t least) {
+    if (n && (*n < least || *n > INT32_MAX))
+      report_.error(loc_,
+                    fmt::format("'{}' must be {} to {}, found {}", key, least, INT32_MAX, *n));
+  }
+  bool scheduler(ir::Loc loc) {
+    const std::string why = why_no_scheduler(g_, "scheduler");
+    if (!why.empty()) report_.error(loc, why);
+    return why.empty();
+  }
+  bool range(const ir::RoleRange& r) {
+    const ir::Loc loc = r.loc.known() ? r.loc : loc_;
+    const auto wrong = [&](const std::string& message) {
+      report_.error(loc, message);
+      return false;
+    };
+    if (r.begin < 0 || r.end > INT32_MAX)
+      return wrong(fmt::format("the range of SMs [{}, {}) is not within [0, {}]", r.begin, r.end,
+                               INT32_MAX));
+    if (r.begin >= r.end)
+      return wrong(fmt::format("the range of SMs [{}, {}) is empty", r.begin, r.end));
+    if (r.role != "compute" && r.role != "comm" && r.role != "scheduler")
+      return wrong(
+          fmt::format("'role' must be 'compute', 'comm' or 'scheduler', found '{}'", r.role));
+    if (r.role == "scheduler" && !scheduler(loc)) return false;
+    for (size_t k = 0; k < r.tasks.size(); ++k) {
+      const ops::OpDef* def = ops::find_op(r.tasks[k]);
+      if (!def || (def->internal && !internal_ops_))
+        return wrong(fmt::format("unknown kind of op '{}'", r.tasks[k]));
+      if (const std::string why = why_not_in(r.role, r.tasks[k]); !why.empty()) return wrong(why);
+      const auto begin = r.tasks.begin(), end = begin + static_cast<std::ptrdiff_t>(k);
+      if (std::find(begin, end, r.tasks[k]) != end)
+        return wrong(fmt::format("'{}' is in 'tasks' twice", r.tasks[k]));
+    }
+    return true;
+  }
+
+  const ir::Graph& g_;
+  bool internal_ops_;
+  Report& report_;
+  ir::Loc loc_;
+};
+
+}  // namespace
+
+void check_roles(const ir::Graph& graph, bool internal_ops, Report& report) {
+  RolesCheck(graph, internal_ops, report).run();
+}
+
+void check_disjoint(const std::vector<ir::RoleRange>& ranges, Report& report) {
+  for (size_t i = 0; i < ranges.size(); ++i)
+    for (size_t k = 0; k < i; ++k) {
+      if (ranges[i].begin >= ranges[k].end || ranges[k].begin >= ranges[i].end) continue;
+      if (report.error(ranges[i].loc,
+                       fmt::format("SMs [{}, {}) overlap SMs [{}, {})", ranges[i].begin,
+                                   ranges[i].end, ranges[k].begin, ranges[k].end)))
+        report.note(ranges[k].loc, "which are given here");
+      break;
+    }
+}
+
+void check_homes(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, ir::Loc loc,
+                 Report& report) {
+  std::vector<std::string> seen;
+  for (const ir::Op& op : graph.ops) {
+    const ops::OpDef* def = ops::find_op(op.kind);
+    if (!def || std::find(seen.begin(), seen.end(), op.kind) != seen.end()) continue;
+    seen.push_back(op.kind);
+    const std::string role = def->collective ? "comm" : "compute";
+    // NCCL runs beside the kernel, and with one rank there is nothing to communicate.
+    if (def->collective && (graph.backend == ir::Backend::Nccl || graph.world == 1)) continue;
+    const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
+      return r.role == role && (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(),
+                                                             op.kind) != r.tasks.end());
+    });
+    if (home) continue;
+    if (report.error(loc, fmt::format("no range of 'sm_roles' with the role '{}' takes '{}'", role,
+                                      op.kind)))
+      report.note(op.loc, fmt::format("'{}' is used here", op.kind));
+  }
+}
+
+std::string why_not_in(const std::string& role, const std::string& kind) {
+  if (role == "scheduler") return "a range of the role 'scheduler' runs no ops of the graph";
+  const bool collective = ops::find_op(kind)->collective;
+  if (collective == (role == "comm")) return "";
+  return fmt::format("'{}' runs on '{}' SMs, but this range is '{}'", kind,
+                     collective ? "comm" : "compute", role);
+}
+
+std::string why_no_scheduler(const ir::Graph& graph, const std::string& key) {
+  if (graph.schedule == ir::Schedule::Dynamic) return "";
+  return fmt::format(
+      "'{}' has nothing to do under the schedule 'static'; set 'schedule' to "
+      "'dynamic', or leave '{}' out",
+      key, key);
+}
+
+}  // namespace maco::graph
