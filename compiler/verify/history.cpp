@@ -97,7 +97,7 @@ size_t BoxTable::rectangles(const Box& box, int64_t pitch, Rectangle (&parts)[3]
   return row + 1 < last ? 3 : 2;
 }
 
-void BoxTable::find(const Box& q, std::vector<Run>& runs) const {
+void BoxTable::find(const Box& q, std::vector<Run>& runs, bool exact) const {
   const size_t since = runs.size();
   for (const Matrix& m : matrices_) {
     if (q.pitch == m.pitch || q.rows == 1) {
@@ -132,8 +132,10 @@ void BoxTable::find(const Box& q, std::vector<Run>& runs) const {
       return a.r0 < a.r1 && a.r0 * m.pitch + a.c0 < q.end() &&
              q.start < (a.r1 - 1) * m.pitch + a.c1;
     };
-    descend(
-        m, 1, 0, m.leaves, near, [&](uint32_t id) { return overlap(boxes_[id], q); }, runs, since);
+    const auto meets = [&](uint32_t id) {
+      return exact ? overlap(boxes_[id], q) : near(rectangle(id));
+    };
+    descend(m, 1, 0, m.leaves, near, meets, runs, since);
   }
 }
 

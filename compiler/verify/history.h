@@ -35,8 +35,9 @@ class BoxTable {
     const Run* end() const { return last; }
   };
   Runs overlapping(uint32_t id) const;
-  /// Appends the boxes that overlap `box`, which needn't be one of them.
-  void find(const Box& box, std::vector<Run>& runs) const;
+  /// Appends the boxes that overlap `box`, which needn't be one of them. Not `exact`: of those that
+  /// are dear to tell also others.
+  void find(const Box& box, std::vector<Run>& runs, bool exact = true) const;
 
  private:
   // Boxes of one pitch are rectangles in a matrix of rows that many bytes long, whose first byte is

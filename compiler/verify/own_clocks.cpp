@@ -153,11 +153,14 @@ void OwnClocks::wait(Held& held, uint64_t ranks) {
     if (const uint64_t others = part.ranks & ~ranks) add(scratch_, others, keep(part.clock));
     for (const Part& told : held.parts)
       if (const uint64_t both = part.ranks & ranks & told.ranks)
-        add(scratch_, both, join(part.clock, told.clock, stream_));
+        add(scratch_, both,
+            part.clock == told.joined ? keep(told.clock) : join(part.clock, told.clock, stream_));
   }
   drop(live);
   std::swap(live, scratch_);
-  if (--held.waits == 0) drop(held.parts);
+  if (--held.waits > 0) return;
+  for (const Part& part : held.parts) drop(part.joined);
+  drop(held.parts);
 }
 
 /// The task that was started last signals `held`, on ranks that leave it out too.
@@ -193,15 +196,15 @@ void OwnClocks::tell(Part& part, uint32_t now) {
 void OwnClocks::seal(Held& held) {
   Parts parts;
   for (const Part& part : held.parts) {
-    drop(part.joined);
     const auto same = std::find_if(parts.begin(), parts.end(), [&](const Part& other) {
       return std::equal(words(part.clock), words(part.clock) + width_, words(other.clock));
     });
     if (same == parts.end()) {
-      parts.push_back({part.ranks, part.clock});
+      parts.push_back(part);
     } else {
       same->ranks |= part.ranks;
       drop(part.clock);
+      drop(part.joined);
     }
   }
   held.parts = std::move(parts);

@@ -59,7 +59,7 @@ class OwnClocks {
   struct Part {
     uint64_t ranks;
     uint32_t clock;
-    uint32_t joined = 0;  // of an event that isn't sealed: the clock that was joined last
+    uint32_t joined = 0;  // of an event: the clock that was joined last, of which it knows all
   };
   using Parts = std::vector<Part>;  // disjoint; a clock is there once
   void add(Parts& parts, uint64_t ranks, uint32_t clock);

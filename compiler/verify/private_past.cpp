@@ -42,16 +42,16 @@ void Intervals::find(size_t node, size_t first, size_t count, int64_t begin, int
 PrivatePast::PrivatePast(const Model& model, const Layout& layout) : model_(model) {
   const ir::Program& p = model.program;
   world_ = model.world == 64 ? ~uint64_t{0} : (uint64_t{1} << model.world) - 1;
-  // A group is a call, an access and whether it writes.
-  std::vector<uint32_t> most(p.calls.size(), 0), first_group(p.calls.size(), 0);
+  // By call, access and whether it writes.
+  std::vector<uint32_t> most(p.calls.size(), 0), first_kind(p.calls.size(), 0);
   for (const ir::Task& t : p.tasks)
     most[index(t.call)] = std::max(most[index(t.call)], static_cast<uint32_t>(t.accesses.size()));
-  uint32_t groups = 0;
+  uint32_t kinds = 0;
   for (size_t c = 0; c < most.size(); ++c) {
-    first_group[c] = groups;
-    groups += 2 * most[c];
+    first_kind[c] = kinds;
+    kinds += 2 * most[c];
   }
-  groups_.resize(groups);
+  std::vector<uint32_t> kind;  // by touch
   for (uint32_t t = 0; t < p.tasks.size(); ++t) {
     const ir::Task& task = p.tasks[t];
     first_touch_.push_back(static_cast<uint32_t>(touches_.size()));
@@ -59,14 +59,10 @@ PrivatePast::PrivatePast(const Model& model, const Layout& layout) : model_(mode
       const ir::Access& a = task.accesses[i];
       if (p[a.region.buffer].kind == ir::BufferKind::Slot || !layout.matters(a.region.buffer))
         continue;
-      const uint32_t group = first_group[index(task.call)] + 2 * i + (a.writes() ? 1 : 0);
       const auto touch = [&](const Box& box, uint64_t ranks) {
         if (box.empty() || ranks == 0) return;
-        touches_.push_back({box, ranks, t, group});
-        Group& g = groups_[group];
-        g.writes = a.writes();
-        g.begin = std::min(g.begin, box.start);
-        g.end = std::max(g.end, box.end());
+        touches_.push_back({box, ranks, t, 0});
+        kind.push_back(first_kind[index(task.call)] + 2 * i + (a.writes() ? 1 : 0));
       };
       if (!a.region.block.moves()) {
         touch(layout.box(a.region, 0, 0), task.ranks & world_);
@@ -78,19 +74,43 @@ PrivatePast::PrivatePast(const Model& model, const Layout& layout) : model_(mode
   }
   first_touch_.push_back(static_cast<uint32_t>(touches_.size()));
   there_.assign(touches_.size(), 0);
-  is_live_.assign(groups, false);
+  make_groups(kind, kinds);
+}
 
-  members_.begin.assign(groups + size_t{1}, 0);
-  for (const Touch& x : touches_) ++members_.begin[x.group + 1];
-  for (size_t g = 0; g < groups; ++g) members_.begin[g + 1] += members_.begin[g];
+void PrivatePast::make_groups(const std::vector<uint32_t>& kind, uint32_t kinds) {
+  std::vector<uint32_t> first(kinds + size_t{1}, 0);
+  for (const uint32_t k : kind) ++first[k + 1];
+  for (size_t k = 0; k < kinds; ++k) first[k + 1] += first[k];
   members_.items.resize(touches_.size());
-  std::vector<uint32_t> at(members_.begin.begin(), members_.begin.end() - 1);
-  for (uint32_t i = 0; i < touches_.size(); ++i) members_.items[at[touches_[i].group]++] = i;
+  std::vector<uint32_t> at(first.begin(), first.end() - 1);
+  for (uint32_t i = 0; i < touches_.size(); ++i) members_.items[at[kind[i]]++] = i;
+  const auto before = [&](uint32_t x, uint32_t y) {
+    const int64_t a = touches_[x].box.start, b = touches_[y].box.start;
+    return a != b ? a < b : x < y;
+  };
+  for (uint32_t k = 0; k < kinds; ++k) {
+    const auto begin = members_.items.begin() + first[k],
+               end = members_.items.begin() + first[k + 1];
+    if (!std::is_sorted(begin, end, before)) std::sort(begin, end, before);
+    for (uint32_t i = first[k]; i < first[k + 1]; ++i) {
+      if ((i - first[k]) % kMost == 0) {
+        members_.begin.push_back(i);
+        groups_.emplace_back();
+        groups_.back().writes = k % 2 == 1;
+      }
+      Touch& x = touches_[members_.items[i]];
+      x.group = static_cast<uint32_t>(groups_.size() - 1);
+      groups_.back().begin = std::min(groups_.back().begin, x.box.start);
+      groups_.back().end = std::max(groups_.back().end, x.box.end());
+    }
+  }
+  members_.begin.push_back(static_cast<uint32_t>(touches_.size()));
+  is_live_.assign(groups_.size(), false);
 
   for (const bool writes : {false, true}) {
     std::vector<uint32_t>& order = group_at_[writes ? 1 : 0];
-    for (uint32_t g = 0; g < groups; ++g)
-      if (groups_[g].writes == writes && members_[g].size() > 0) order.push_back(g);
+    for (uint32_t g = 0; g < groups_.size(); ++g)
+      if (groups_[g].writes == writes) order.push_back(g);
     std::sort(order.begin(), order.end(), [&](uint32_t x, uint32_t y) {
       return groups_[x].begin != groups_[y].begin ? groups_[x].begin < groups_[y].begin : x < y;
     });
@@ -205,33 +225,32 @@ bool PrivatePast::all_ended(const Group& g) const {
 
 bool PrivatePast::comes_after_each(Group& g, const Touch& now, int64_t& pairs) {
   if (g.there.size() <= kFew) {
-    for (size_t i = 0; i < g.there.size(); ++i)
-      if (overlap(touches_[g.there[i]].box, now.box) &&
-          !comes_after_touch(g, g.there[i], now, pairs))
-        return false;
+    for (const uint32_t past : g.there)
+      if (!comes_after_touch(g, past, now, pairs)) return false;
   } else {
     const Index& boxes = indexed(touches_[g.there[0]].group);
     runs_.clear();
-    boxes.table.find(now.box, runs_);
+    boxes.table.find(now.box, runs_, false);
     for (const BoxTable::Run run : runs_)
       for (uint32_t box = run.first; box < run.last; ++box)
-        for (const uint32_t touch : boxes.touches[box])
-          if (!comes_after_touch(g, touch, now, pairs)) return false;
+        for (const uint32_t past : boxes.touches[box])
+          if (!comes_after_touch(g, past, now, pairs)) return false;
   }
   if (g.alive == 0) clear(g);
   return true;
 }
 
 bool PrivatePast::comes_after_touch(Group& g, uint32_t past, const Touch& now, int64_t& pairs) {
-  const Touch& before = touches_[past];
   const uint64_t both = there_[past] & now.ranks;
   if (both == 0) return true;
   ++pairs;
-  if (before.task > now.task) return false;
+  const Touch& before = touches_[past];
   const uint32_t stream = model_.stream_of[before.task];
   const int32_t place = model_.program.tasks[before.task].place;
+  bool ended = before.task < now.task;
   for (const OwnClocks::View& view : clocks_->views())
-    if ((view.ranks & both) != 0 && !clocks_->ended(view, stream, place)) return false;
+    ended = ended && ((view.ranks & both) == 0 || clocks_->ended(view, stream, place));
+  if (!ended) return !overlap(before.box, now.box);
   if (groups_[now.group].writes && covers(now.box, before.box)) {
     there_[past] &= ~now.ranks;
     if (there_[past] == 0) --g.alive;

@@ -2,8 +2,8 @@
 // all of them that it has to come after.
 //
 // The tasks of a call mostly touch tiles of the same buffers, so that what has been touched is kept
-// by call and access: a group. Mostly one look at a group is enough, since all of it has ended. If
-// not, the boxes that a task meets are looked at one by one.
+// in groups: of a call and access, and of neighbours among them. Mostly one look at a group is
+// enough, since all of it has ended. If not, the boxes that a task meets are looked at one by one.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +75,9 @@ class PrivatePast {
     std::unique_ptr<Index> index;
   };
   static constexpr size_t kFew = 12;  // streams, or touches that are looked at one after another
+  static constexpr uint32_t kMost = 128;  // touches of a group
 
+  void make_groups(const std::vector<uint32_t>& kind, uint32_t kinds);
   void add(uint32_t touch);
   void clear(Group& group);
   bool comes_after(Group& group, const Touch& now, int64_t& pairs);
