@@ -1,15 +1,15 @@
 // The short proof that there are no races. It differs from races.cpp, which says what is wrong, in
 // three ways.
 //   - A task is looked at once for all ranks that run it: boxes are mostly the same on all, and
-//     what
-//     a rank knows of itself mostly follows from its streams and Local events, which are the same
-//     too (own_clocks.h).
+//     what a rank knows of itself mostly follows from its streams and Local events, which are the
+//     same too (own_clocks.h).
 //   - One launch is looked at. Slots, which are all that launches of several ranks share, are
 //     compared with what the launch before left behind (slots.h, launches.h).
 //   - Past accesses are kept by call, and looked at one by one only if something of the call isn't
 //     over yet (private_past.h).
-// It doesn't know all that orders two tasks: nothing that waits for earlier launches say, and what
-// a rank hears of itself from its peers, which costs more, only if the rest isn't enough.
+// It doesn't know all that orders two tasks: of waits for earlier launches only what they say of
+// the tasks that they wait for, and of what a rank hears of itself from its peers nothing by
+// packets. It looks at the latter, which costs more, only if the rest isn't enough.
 #include "compiler/verify/at_once.h"
 
 #include <algorithm>
@@ -33,24 +33,36 @@ constexpr size_t kMostPeerWords = 4096;  // of a clock
 
 class AtOnce {
  public:
-  AtOnce(const Model& model, const std::vector<uint32_t>& order, bool peers,
-         VerifyStatistics& statistics)
+  AtOnce(const Model& model, const std::vector<uint32_t>& order, VerifyStatistics& statistics)
       : m_(model),
         p_(model.program),
         order_(order),
         statistics_(statistics),
         layout_(p_),
-        peers_(peers),
         period_(std::max<size_t>(256, 4 * model.streams.size())) {}
 
   bool run() {
-    if (!barriers() || !slots_are_ordered(m_, layout_, order_, needed_, statistics_.pairs))
+    if (!barriers() || !slots_are_ordered(m_, layout_, order_, own_, far_, statistics_.pairs))
       return false;
-    sort_needed();
     find_last_tasks();
-    find_floors();
+    for (uint32_t i = 0; i < own_.size(); ++i) own_needs_.emplace_back(own_[i].second, i);
+    for (uint32_t i = 0; i < far_.size(); ++i) {
+      far_needs_.emplace_back(far_[i].second, i);
+      if (far_[i].said_by != ~0u) sayings_.emplace_back(far_[i].said_by, i);
+    }
+    for (auto* list : {&own_needs_, &far_needs_, &sayings_}) std::sort(list->begin(), list->end());
+    if (follow(Heard::Nothing)) return true;
+    const Heard more = far_.empty() ? Heard::Events : Heard::Packets;
+    const size_t words = OwnClocks::peer_words(m_, more);
+    return words > 0 && words <= kMostPeerWords && follow(more);
+  }
+
+ private:
+  bool follow(Heard heard) {
+    find_floors(heard);
+    said_.assign(far_.size(), false);
     PrivatePast past(m_, layout_);
-    OwnClocks clocks(m_, peers_);
+    OwnClocks clocks(m_, heard);
     for (size_t i = 0; i < order_.size(); ++i) {
       const uint32_t t = order_[i];
       clocks.start(t);
@@ -60,20 +72,19 @@ class AtOnce {
       clocks.end(t);
       if ((i + 1) % period_ == 0) past.forget(floor((i + 1) / period_ - 1));
     }
-    statistics_.nodes += static_cast<int64_t>(order_.size()) * m_.followed;
+    statistics_.nodes = static_cast<int64_t>(order_.size()) * m_.followed;
     return true;
   }
 
- private:
-  // --- orders that tasks need of their own rank ---
+  // --- orders that tasks need ---
 
-  void sort_needed() {
-    const auto key = [](const OwnOrder& o) { return std::tuple(o.second, o.first, o.rank); };
-    std::sort(needed_.begin(), needed_.end(),
-              [&](const OwnOrder& a, const OwnOrder& b) { return key(a) < key(b); });
-    first_needed_.assign(m_.tasks() + 1, 0);
-    for (const OwnOrder& o : needed_) ++first_needed_[o.second + 1];
-    for (size_t t = 0; t < m_.tasks(); ++t) first_needed_[t + 1] += first_needed_[t];
+  using Needs = std::vector<std::pair<uint32_t, uint32_t>>;  // by task: the number of an order
+  template <class Each>
+  static bool each_need(const Needs& needs, uint32_t task, const Each& each) {
+    for (auto at = std::lower_bound(needs.begin(), needs.end(), std::pair(task, 0u));
+         at != needs.end() && at->first == task; ++at)
+      if (!each(at->second)) return false;
+    return true;
   }
   bool ended(const OwnClocks& clocks, uint32_t task, uint64_t ranks) const {
     for (const OwnClocks::View& view : clocks.views())
@@ -82,10 +93,29 @@ class AtOnce {
         return false;
     return true;
   }
-  bool meets_needs(uint32_t t, const OwnClocks& clocks) const {
-    for (size_t i = first_needed_[t]; i < first_needed_[t + 1]; ++i)
-      if (!ended(clocks, needed_[i].first, uint64_t{1} << needed_[i].rank)) return false;
-    return true;
+  /// Of the task that was started last, which has to run on `rank`.
+  bool ended_on(const OwnClocks& clocks, uint32_t task, int rank) const {
+    const uint64_t bit = uint64_t{1} << (m_.symmetric ? 0 : rank);
+    for (const OwnClocks::View& view : clocks.views())
+      if ((view.ranks & bit) != 0)
+        return clocks.ended(view, m_.stream_of[task], p_.tasks[task].place);
+    return false;
+  }
+  bool meets_needs(uint32_t t, const OwnClocks& clocks) {
+    if (!own_needs_.empty() && !each_need(own_needs_, t, [&](uint32_t i) {
+          return ended_on(clocks, own_[i].first, own_[i].rank);
+        }))
+      return false;
+    if (far_.empty()) return true;
+    each_need(sayings_, t, [&](uint32_t i) {
+      said_[i] = ended_on(clocks, far_[i].first, far_[i].first_rank);
+      return true;
+    });
+    return each_need(far_needs_, t, [&](uint32_t i) {
+      const FarOrder& o = far_[i];
+      return said_[i] || (o.heard_by != ~0u && ended_on(clocks, o.heard_by, o.second_rank)) ||
+             clocks.heard_of(o.plane, o.second_rank, o.first, o.first_rank);
+    });
   }
 
   // --- what comes `after` something without sharing data ---
@@ -155,7 +185,7 @@ class AtOnce {
           (kind == ir::EventKind::Packet && !m_.surely_polls(last)))
         continue;
       const uint32_t sender = m_.signaller(w.event, other, rank);
-      if (sender != first) needed_.push_back({first, sender, m_.symmetric ? 0 : other});
+      if (sender != first) own_.push_back({first, sender, m_.symmetric ? 0 : other});
       return true;
     }
     return false;
@@ -171,12 +201,12 @@ class AtOnce {
       if (p_[a.region.buffer].kind != ir::BufferKind::Slot) return true;
     return false;
   }
-  void find_floors() {
+  void find_floors(Heard heard) {
     const size_t streams = m_.streams.size();
     floors_.assign(order_.size() / period_ * streams, INT32_MAX);
     if (floors_.empty()) return;
     std::vector<size_t> next(streams, 0);  // floor that no task of the stream has lowered
-    OwnClocks clocks(m_, peers_);
+    OwnClocks clocks(m_, heard);
     for (size_t i = 0; i < order_.size(); ++i) {
       const uint32_t t = order_[i], own = m_.stream_of[t];
       clocks.start(t);
@@ -198,21 +228,20 @@ class AtOnce {
   const std::vector<uint32_t>& order_;
   VerifyStatistics& statistics_;
   const Layout layout_;
-  const bool peers_;     // what a rank hears of itself from its peers counts
   const size_t period_;  // tasks between two floors
-  std::vector<OwnOrder> needed_;
-  std::vector<size_t> first_needed_;     // by task: of those whose second it is
-  std::vector<std::vector<Last>> last_;  // by call, of those that another comes after
-  std::vector<int32_t> floors_;          // by floor and stream
+  std::vector<OwnOrder> own_;
+  std::vector<FarOrder> far_;
+  Needs own_needs_, far_needs_, sayings_;  // by `second` of own_ and far_, and by far_'s `said_by`
+  std::vector<bool> said_;                 // of far_: `first` came before `said_by`
+  std::vector<std::vector<Last>> last_;    // by call, of those that another comes after
+  std::vector<int32_t> floors_;            // by floor and stream
 };
 
 }  // namespace
 
 bool proved_at_once(const Model& model, const std::vector<uint32_t>& order,
                     VerifyStatistics& statistics) {
-  if (AtOnce(model, order, false, statistics).run()) return true;
-  const size_t words = OwnClocks::peer_words(model);
-  return words > 0 && words <= kMostPeerWords && AtOnce(model, order, true, statistics).run();
+  return AtOnce(model, order, statistics).run();
 }
 
 }  // namespace maco::verify

@@ -9,27 +9,33 @@
 namespace maco::verify {
 namespace {
 
-// Packets order only what they carry.
-bool signals_peers(const Model& m, uint32_t task) {
+bool counts(ir::EventKind kind, Heard heard) {
+  return (kind == ir::EventKind::Peer && heard != Heard::Nothing) ||
+         (kind == ir::EventKind::Packet && heard == Heard::Packets);
+}
+bool signals_peers(const Model& m, uint32_t task, Heard heard) {
   for (const ir::Signal& s : m.program.tasks[task].signals)
-    if (m.event(s.event).kind == ir::EventKind::Peer) return true;
+    if (counts(m.event(s.event).kind, heard)) return true;
   return false;
 }
+
+constexpr size_t kBlock = 64;  // words that are compared at once
 
 uint64_t bits(int n) { return n == 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
 
 }  // namespace
 
-OwnClocks::OwnClocks(const Model& model, bool peers)
+OwnClocks::OwnClocks(const Model& model, Heard heard)
     : model_(model),
       streams_(static_cast<uint32_t>(model.streams.size())),
       width_(streams_),
-      followed_(bits(model.followed)) {
-  if (peers) {
+      followed_(bits(model.followed)),
+      heard_(heard) {
+  if (heard != Heard::Nothing) {
     column_.assign(streams_, kNone);
     sender_.assign(model.tasks(), kNone);
     for (uint32_t t = 0; t < model.tasks(); ++t) {
-      if (!signals_peers(model, t)) continue;
+      if (!signals_peers(model, t, heard)) continue;
       sender_[t] = static_cast<uint32_t>(sent_.size());
       sent_.emplace_back();
       uint32_t& column = column_[model.stream_of[t]];
@@ -37,7 +43,7 @@ OwnClocks::OwnClocks(const Model& model, bool peers)
       column = static_cast<uint32_t>(sender_streams_.size());
       sender_streams_.push_back(model.stream_of[t]);
     }
-    width_ += static_cast<size_t>(model.world) * sender_streams_.size();
+    width_ += peer_words(model, heard);
     said_.assign(width_, 0);
   }
   words_.assign(width_, 0);
@@ -51,12 +57,12 @@ OwnClocks::OwnClocks(const Model& model, bool peers)
   }
 }
 
-size_t OwnClocks::peer_words(const Model& model) {
+size_t OwnClocks::peer_words(const Model& model, Heard heard) {
   std::vector<bool> sends(model.streams.size(), false);
   for (uint32_t t = 0; t < model.tasks(); ++t)
-    if (signals_peers(model, t)) sends[model.stream_of[t]] = true;
+    if (signals_peers(model, t, heard)) sends[model.stream_of[t]] = true;
   return static_cast<size_t>(std::count(sends.begin(), sends.end(), true)) *
-         static_cast<size_t>(model.world);
+         static_cast<size_t>(model.world) * (heard == Heard::Packets ? 2 : 1);
 }
 
 uint32_t OwnClocks::allocate() {
@@ -87,10 +93,11 @@ uint32_t OwnClocks::join(uint32_t a, uint32_t b, uint32_t except) {
   int32_t less = 0, more = 0;  // of differences: whether one is negative
   const int32_t *x = words(a), *y = words(b);
   const auto compare = [&](size_t first, size_t last) {
-    for (size_t i = first; i < last; ++i) {
-      less |= x[i] - y[i];
-      more |= y[i] - x[i];
-    }
+    for (size_t block = first; block < last && (less >= 0 || more >= 0); block += kBlock)
+      for (size_t i = block; i < std::min(block + kBlock, last); ++i) {
+        less |= x[i] - y[i];
+        more |= y[i] - x[i];
+      }
   };
   compare(0, except);
   compare(except + size_t{1}, width_);
@@ -127,7 +134,7 @@ void OwnClocks::start(uint32_t t) {
       wait(events_[index(w.event)], task.ranks);
   if (!sent_.empty())
     for (const ir::Wait& w : task.waits)
-      if (model_.event(w.event).kind == ir::EventKind::Peer && w.lag == 0) hear(t, w);
+      if (w.lag == 0 && counts(model_.event(w.event).kind, heard_)) hear(t, w);
   views_.clear();
   for (const Part& part : live_[stream_])
     if (const uint64_t ranks = part.ranks & task.ranks)
@@ -165,7 +172,13 @@ void OwnClocks::wait(Held& held, uint64_t ranks) {
 
 /// The task that was started last signals `held`, on ranks that leave it out too.
 void OwnClocks::signal(Held& held) {
-  if (held.parts.empty()) held.parts.push_back({followed_, copy(0), keep(0)});
+  if (held.parts.empty()) {
+    for (const Part& part : live_[stream_]) {
+      held.parts.push_back({part.ranks, copy(part.clock), keep(part.clock)});
+      tell(held.parts.back(), part.clock);
+    }
+    return;
+  }
   for (const Part& part : live_[stream_])
     for (size_t i = 0, n = held.parts.size(); i < n; ++i) {
       const uint64_t both = held.parts[i].ranks & part.ranks;
@@ -223,8 +236,9 @@ uint32_t OwnClocks::sent_by(uint32_t task, int rank) const {
 
 /// The task that was started last waits for peers.
 void OwnClocks::hear(uint32_t t, const ir::Wait& wait) {
+  const bool packet = model_.event(wait.event).kind == ir::EventKind::Packet;
+  if (packet && !model_.surely_polls(t)) return;
   const size_t columns = sender_streams_.size();
-  const auto world = static_cast<size_t>(model_.world);
   for (int source = 0; source < model_.world; ++source)
     for (const Model::Signaller& s : model_.signallers[index(wait.event)]) {
       if (!model_.runs(s.task, source)) continue;
@@ -235,14 +249,17 @@ void OwnClocks::hear(uint32_t t, const ir::Wait& wait) {
           ranks |= uint64_t{1} << r;
       if (ranks == 0) continue;
       // In a symmetric model both clocks are of rank 0: what it calls x is x + source here.
-      const size_t turn = model_.symmetric ? static_cast<size_t>(source) : 0;
-      const int32_t* from = words(sent_by(s.task, model_.symmetric ? 0 : source)) + streams_;
-      for (size_t x = 0; x < world; ++x)
-        std::copy_n(from + x * columns, columns,
-                    said_.data() + streams_ + (x + turn) % world * columns);
-      int32_t& last = said_[streams_ + static_cast<size_t>(source) * columns +
-                            column_[model_.stream_of[s.task]]];
-      last = std::max(last, model_.program.tasks[s.task].place + 1);
+      const int turn = model_.symmetric ? source : 0;
+      const int32_t* from = words(sent_by(s.task, model_.symmetric ? 0 : source));
+      std::fill(said_.begin(), said_.end(), 0);
+      for (const Plane plane : {Plane::Strong, Plane::Weak}) {
+        if (plane == Plane::Weak ? heard_ != Heard::Packets : packet) continue;
+        for (int x = 0; x < model_.world; ++x)
+          std::copy_n(from + words_of(plane, x), columns,
+                      said_.data() + words_of(plane, (x + turn) % model_.world));
+        int32_t& last = said_[words_of(plane, source) + column_[model_.stream_of[s.task]]];
+        last = std::max(last, model_.program.tasks[s.task].place + 1);
+      }
       hear(ranks, said_.data());
     }
 }
@@ -254,7 +271,7 @@ void OwnClocks::hear(uint64_t ranks, const int32_t* said) {
     if (const uint64_t others = part.ranks & ~ranks) add(scratch_, others, keep(part.clock));
     for (uint64_t both = part.ranks & ranks; both != 0; both &= both - 1) {
       const int rank = std::countr_zero(both);
-      add(scratch_, uint64_t{1} << rank, heard(part.clock, rank, said));
+      add(scratch_, uint64_t{1} << rank, with_heard(part.clock, rank, said));
     }
   }
   drop(live);
@@ -262,7 +279,7 @@ void OwnClocks::hear(uint64_t ranks, const int32_t* said) {
 }
 
 /// What `rank` knows once it has heard `said`.
-uint32_t OwnClocks::heard(uint32_t clock, int rank, const int32_t* said) {
+uint32_t OwnClocks::with_heard(uint32_t clock, int rank, const int32_t* said) {
   const int32_t* known = words(clock);
   int32_t less = 0;
   for (size_t i = streams_; i < width_; ++i) less |= known[i] - said[i];
@@ -275,7 +292,7 @@ uint32_t OwnClocks::heard(uint32_t clock, int rank, const int32_t* said) {
 
 /// Of the rank's own tasks that it has heard of: they have ended, and with them what they knew of.
 void OwnClocks::look_up(uint32_t clock, int rank, const int32_t* said) {
-  const int32_t* own = said + streams_ + static_cast<size_t>(rank) * sender_streams_.size();
+  const int32_t* own = said + words_of(Plane::Strong, rank);
   for (size_t c = 0; c < sender_streams_.size(); ++c) {
     const uint32_t stream = sender_streams_[c];
     const int32_t known = stream == stream_ ? place_ : words(clock)[stream];
@@ -284,6 +301,27 @@ void OwnClocks::look_up(uint32_t clock, int rank, const int32_t* said) {
     join_words(clock, words(sent_by(task, rank)));
     words(clock)[stream] = std::max(words(clock)[stream], own[c]);
   }
+}
+
+bool OwnClocks::heard_of(Plane plane, int rank, uint32_t task, int of) const {
+  if (sent_.empty() || (plane == Plane::Weak && heard_ != Heard::Packets)) return false;
+  const int here = model_.symmetric ? 0 : rank;
+  const int there = model_.symmetric ? (of - rank + model_.world) % model_.world : of;
+  const uint32_t stream = model_.stream_of[task];
+  const int32_t place = model_.program.tasks[task].place;
+  for (const Part& part : live_[stream_]) {
+    if (!((part.ranks >> here) & 1)) continue;
+    const int32_t* heard = words(part.clock) + words_of(plane, there);
+    for (size_t c = 0; c < sender_streams_.size(); ++c) {
+      if (heard[c] == 0) continue;
+      const uint32_t by = model_.streams[sender_streams_[c]][static_cast<size_t>(heard[c]) - 1];
+      if (sender_streams_[c] == stream
+              ? place < heard[c]
+              : place < words(sent_by(by, model_.symmetric ? 0 : of))[stream])
+        return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace maco::verify

@@ -8,16 +8,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "compiler/verify/clocks.h"
 #include "compiler/verify/model.h"
 
 namespace maco::verify {
 
+/// What of the signals between ranks counts: none; Peer events; packets too, which order no more
+/// than that their sender is past what came before them (clocks.h).
+enum class Heard : uint8_t { Nothing, Events, Packets };
+
 class OwnClocks {
  public:
-  /// `peers`: also what comes back from peers, by Peer events.
-  OwnClocks(const Model& model, bool peers);
-  /// What `peers` takes for a clock, in words.
-  static size_t peer_words(const Model& model);
+  OwnClocks(const Model& model, Heard heard);
+  /// What that takes for a clock, in words.
+  static size_t peer_words(const Model& model, Heard heard);
 
   /// Tasks are visited in an order in which streams and all waits point forward, on any ranks.
   void start(uint32_t task);
@@ -34,16 +38,19 @@ class OwnClocks {
   bool ended(const View& view, uint32_t stream, int32_t place) const {
     return stream == stream_ ? place < place_ : place < view.ended[stream];
   }
+  /// Whether the task that was started last, on `rank`, has heard that `task` has ended on rank
+  /// `of`, another.
+  bool heard_of(Plane plane, int rank, uint32_t task, int of) const;
   uint32_t stream() const { return stream_; }
   int32_t place() const { return place_; }
   uint32_t streams() const { return streams_; }
 
  private:
   // Clocks by number; kept while somebody refers to them. Number 0 knows nothing. The words: of
-  // each stream of the rank how many tasks have ended; then, with peers, of each rank (in a
-  // symmetric model: of each that many ranks further) and each stream that signals peers the place,
-  // plus 1, of the last such task that it has heard of. What that task knew of its rank is looked
-  // up when the rank hears of it.
+  // each stream of the rank how many tasks have ended; then, of each rank (in a symmetric model: of
+  // each that many ranks further) and each stream that signals peers the place, plus 1, of the last
+  // such task that it has heard of; then, with packets, the same by packets too. What that task
+  // knew of its rank is looked up.
   const int32_t* words(uint32_t clock) const { return words_.data() + size_t{clock} * width_; }
   int32_t* words(uint32_t clock) { return words_.data() + size_t{clock} * width_; }
   uint32_t allocate();
@@ -89,9 +96,15 @@ class OwnClocks {
   // Of peers.
   void hear(uint32_t task, const ir::Wait& wait);
   void hear(uint64_t ranks, const int32_t* said);
-  uint32_t heard(uint32_t clock, int rank, const int32_t* said);
+  uint32_t with_heard(uint32_t clock, int rank, const int32_t* said);
   void look_up(uint32_t clock, int rank, const int32_t* said);
   uint32_t sent_by(uint32_t task, int rank) const;
+  /// Where a clock says of rank `of` what it has heard.
+  size_t words_of(Plane plane, int of) const {
+    const size_t ranks = static_cast<size_t>(plane == Plane::Weak ? model_.world + of : of);
+    return streams_ + ranks * sender_streams_.size();
+  }
+  const Heard heard_;
   std::vector<uint32_t> sender_streams_;  // by number among them
   std::vector<uint32_t> column_;          // by stream: its number among those that signal peers
   std::vector<uint32_t> sender_;          // by task: its number among those that signal peers

@@ -1,6 +1,7 @@
-// Races. Nodes are taken in topological order; of two conflicting accesses the second finds the
-// first in the history of the bytes and asks its clock whether the first has ended before. So that
-// histories stay short, an access is forgotten
+// Races, rank by rank and launch by launch: what the short proof (at_once.h) couldn't show, and
+// what is wrong. Nodes are taken in topological order; of two conflicting accesses the second finds
+// the first in the history of the bytes and asks its clock whether the first has ended before. So
+// that histories stay short, an access is forgotten
 //   - when a later write covers its bytes and is ordered after it: whoever is ordered after the
 //     later one is ordered after it;
 //   - when it reads, and so does one that is ordered after it and later in the list, the same box;

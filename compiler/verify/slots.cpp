@@ -3,8 +3,7 @@
 // copy before. That a launch follows the one before it on its rank gives the rest.
 //
 // In a launch, accesses of two ranks are ordered where the later task waits for a signal of the
-// earlier one, or comes after one that does, on its rank. Other ways are possible; what isn't found
-// here isn't wrong yet.
+// earlier one, or has heard of it in another way: that is left to what follows the tasks' clocks.
 #include "compiler/verify/slots.h"
 
 #include <algorithm>
@@ -23,8 +22,8 @@ using ir::EventKind;
 class Slots {
  public:
   Slots(const Model& model, const Layout& layout, const std::vector<uint32_t>& order,
-        std::vector<OwnOrder>& needed, int64_t& pairs)
-      : m_(model), p_(model.program), layout_(layout), needed_(needed), pairs_(pairs) {
+        std::vector<OwnOrder>& own, std::vector<FarOrder>& far, int64_t& pairs)
+      : m_(model), p_(model.program), layout_(layout), own_(own), far_(far), pairs_(pairs) {
     for (const uint32_t t : order)
       for (uint32_t i = 0; i < p_.tasks[t].accesses.size(); ++i)
         if (p_[p_.tasks[t].accesses[i].region.buffer].kind == BufferKind::Slot)
@@ -66,7 +65,7 @@ class Slots {
     uint32_t first_box;  // index into box_ids_; by runner if it matters
   };
   const Access& access(const SlotAccess& a) const { return p_.tasks[a.task].accesses[a.access]; }
-  int rotation(const Access& a) const { return static_cast<int>(p_[a.region.buffer].rotation); }
+  int rotation_of(const Access& a) const { return static_cast<int>(p_[a.region.buffer].rotation); }
 
   /// Whether slots share bytes although their copies take turns in different ways.
   bool copies_mix() const {
@@ -175,17 +174,17 @@ class Slots {
       if (now.launch > 0) return true;
       if (past.task >= now.task) return false;
       if (past.runner == now.runner) {
-        needed_.push_back({past.task, now.task, m_.symmetric ? 0 : now.runner});
+        own_.push_back({past.task, now.task, m_.symmetric ? 0 : now.runner});
         return true;
       }
-      return brings_its_flag(past, now, memory) ||
-             told_directly(m_, past.writes ? Plane::Strong : Plane::Weak, past.task, past.runner,
-                           now.task, now.runner, needed_);
+      if (!brings_its_flag(past, now, memory)) far_order(past, now);
+      return true;
     }
+    const int rotation = rotation_of(p_.tasks[past.task].accesses[past.access]);
     return past.runner == now.runner || brings_its_flag(past, now, memory) ||
            launches_->precedes(past.writes ? Plane::Strong : Plane::Weak, past.task, past.runner,
-                               now.task, now.runner,
-                               rotation(p_.tasks[past.task].accesses[past.access]));
+                               now.task, now.runner, rotation) ||
+           acknowledged(past, now, rotation);
   }
 
   /// Packets that the reading task polls: it waits for the very task that wrote them.
@@ -202,10 +201,60 @@ class Slots {
     return false;
   }
 
+  bool counts(ir::EventId e, Plane plane, uint32_t waiter) const {
+    const EventKind kind = m_.event(e).kind;
+    return kind == EventKind::Peer ||
+           (kind == EventKind::Packet && plane == Plane::Weak && m_.surely_polls(waiter));
+  }
+
+  /// Whether `now` waits for what `past` or a task after it has signalled launches ago.
+  bool acknowledged(const Past& past, const Past& now, int launches) {
+    const Plane plane = past.writes ? Plane::Strong : Plane::Weak;
+    for (const ir::Wait& w : p_.tasks[now.task].waits) {
+      const int lag = static_cast<int>(w.lag);
+      if (lag == 0 || lag > launches || !counts(w.event, plane, now.task) ||
+          !names(w.from, now.runner, past.runner, m_.world))
+        continue;
+      const uint32_t by = m_.signaller(w.event, past.runner, now.runner);
+      if (lag == launches && by < past.task) continue;
+      if (lag == launches && by > past.task)
+        own_.push_back({past.task, by, m_.symmetric ? 0 : past.runner});
+      return true;
+    }
+    return false;
+  }
+
+  /// Unless `now` waits for `past` itself.
+  void far_order(const Past& past, const Past& now) {
+    FarOrder far{.plane = past.writes ? Plane::Strong : Plane::Weak,
+                 .first = past.task,
+                 .second = now.task,
+                 .first_rank = past.runner,
+                 .second_rank = now.runner};
+    for (const ir::Wait& w : p_.tasks[far.second].waits) {
+      if (w.lag > 0 || !counts(w.event, far.plane, far.second) ||
+          !names(w.from, far.second_rank, far.first_rank, m_.world))
+        continue;
+      const uint32_t by = m_.signaller(w.event, far.first_rank, far.second_rank);
+      if (by == far.first) return;
+      if (by > far.first) far.said_by = by;
+    }
+    for (const ir::Signal& s : p_.tasks[far.first].signals) {
+      if (!names(s.to, far.first_rank, far.second_rank, m_.world)) continue;
+      for (const Model::Waiter& w : m_.waiters[index(s.event)])
+        if (w.lag == 0 && w.task < std::min(far.second, far.heard_by) &&
+            counts(s.event, far.plane, w.task) && m_.runs(w.task, far.second_rank) &&
+            names(w.from, far.second_rank, far.first_rank, m_.world))
+          far.heard_by = w.task;
+    }
+    far_.push_back(far);
+  }
+
   const Model& m_;
   const ir::Program& p_;
   const Layout& layout_;
-  std::vector<OwnOrder>& needed_;
+  std::vector<OwnOrder>& own_;
+  std::vector<FarOrder>& far_;
   int64_t& pairs_;
   std::vector<SlotAccess> accesses_;
   std::vector<uint32_t> box_ids_;
@@ -216,36 +265,8 @@ class Slots {
 }  // namespace
 
 bool slots_are_ordered(const Model& model, const Layout& layout, const std::vector<uint32_t>& order,
-                       std::vector<OwnOrder>& needed, int64_t& pairs) {
-  return Slots(model, layout, order, needed, pairs).run();
-}
-
-bool told_directly(const Model& m, Plane plane, uint32_t first, int first_rank, uint32_t second,
-                   int second_rank, std::vector<OwnOrder>& needed) {
-  // The earliest that hears of it and may come before `second`: else it is `second` itself.
-  const auto hears = [&](const ir::Signal& s) {
-    const EventKind kind = m.event(s.event).kind;
-    if (kind == EventKind::Local || !names(s.to, first_rank, second_rank, m.world)) return ~0u;
-    uint32_t found = ~0u;
-    for (const Model::Waiter& w : m.waiters[index(s.event)]) {
-      if (w.lag > 0 || !m.runs(w.task, second_rank) ||
-          !names(w.from, second_rank, first_rank, m.world) ||
-          (kind == EventKind::Packet && (plane == Plane::Strong || !m.surely_polls(w.task))))
-        continue;
-      if (w.task == second) return second;
-      if (w.task < second && found == ~0u) found = w.task;
-    }
-    return found;
-  };
-  uint32_t by = ~0u;
-  for (const ir::Signal& s : m.program.tasks[first].signals) {
-    const uint32_t found = hears(s);
-    if (found == second) return true;
-    if (by == ~0u) by = found;
-  }
-  if (by == ~0u) return false;
-  needed.push_back({by, second, m.symmetric ? 0 : second_rank});
-  return true;
+                       std::vector<OwnOrder>& own, std::vector<FarOrder>& far, int64_t& pairs) {
+  return Slots(model, layout, order, own, far, pairs).run();
 }
 
 }  // namespace maco::verify

@@ -17,15 +17,20 @@ struct OwnOrder {
   int rank = 0;
 };
 
-/// Whether every two accesses to the same bytes of slots, one of them a write, are surely ordered
-/// if `needed`, to which it adds, holds too. `order`: the tasks, so that streams and all waits
-/// point forward, on any ranks. Adds to `pairs` those that were compared.
-bool slots_are_ordered(const Model& model, const Layout& layout, const std::vector<uint32_t>& order,
-                       std::vector<OwnOrder>& needed, int64_t& pairs);
+/// `first` on one rank has to come before `second` on another; what `second` knows has to say so,
+/// or one of these has to hold on a single rank.
+struct FarOrder {
+  Plane plane = Plane::Strong;
+  uint32_t first = 0, second = 0;
+  int first_rank = 0, second_rank = 0;
+  uint32_t heard_by = ~0u;  // a task that waits for `first`: before `second`, on its rank
+  uint32_t said_by = ~0u;   // a task that `second` waits for: after `first`, on its rank
+};
 
-/// Whether what a wait or several of `second` on `second_rank` wait for shows that `first` on
-/// another rank has ended, if `needed`, to which it adds, holds.
-bool told_directly(const Model& model, Plane plane, uint32_t first, int first_rank, uint32_t second,
-                   int second_rank, std::vector<OwnOrder>& needed);
+/// Whether every two accesses to the same bytes of slots, one of them a write, are surely ordered
+/// if `own` and `far`, to which it adds, hold too. `order`: the tasks, so that streams and all
+/// waits point forward, on any ranks. Adds to `pairs` those that were compared.
+bool slots_are_ordered(const Model& model, const Layout& layout, const std::vector<uint32_t>& order,
+                       std::vector<OwnOrder>& own, std::vector<FarOrder>& far, int64_t& pairs);
 
 }  // namespace maco::verify

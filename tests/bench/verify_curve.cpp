@@ -1,11 +1,12 @@
 // How much time of a CPU the proofs take and what they hold in memory, as Programs grow. Programs
 // are built here, by the rules of the passes, so that their size is free; no pass is linked. Texts
-// of Programs (macoc --emit=program) named on the command line are measured too.
+// of Programs (macoc --emit=program) named on the command line are measured too. --long: without
+// the short proof of races, which is tried first else.
 //
 //   - one-shot layers: 8 ranks that do the same, 132 CTAs; norm, matmul of 128 tiles, all-reduce by
 //     packets;
 //   - two-shot layers: the same on ranks that do different things: each tile has an owner, who
-//     reduces it and sends it back, so that each rank is followed by itself;
+//     reduces it and sends it back, so that the long proof follows each rank by itself;
 //   - chains: one rank; every task reads what its CTA and its left neighbour made a step before;
 //   - halos: one rank; a matrix in tiles, each read with an edge of its neighbours', so that nearly
 //     every access has a box of its own.
@@ -165,7 +166,7 @@ Program layers(size_t tasks, bool two_shot) {
     b.p[combine].transfers = {{.kind = Kind::Reduce, .from = {0, 1}, .to = {2}}};
     if (two_shot) b.p[combine].transfers[0].to.push_back(3);
     b.p.collectives.push_back({.op = op, .kind = ir::CollectiveKind::AllReduce, .in = o, .out = y});
-    ready = b.event(EventKind::Local, static_cast<uint32_t>(two_shot ? 2 * kTiles : kTiles));
+    ready = b.event(EventKind::Local, static_cast<uint32_t>(2 * kTiles));
     const EventId first_sent = ir::id_of<EventId>(b.p.events.size());
     for (int64_t t = 0; t < kTiles; ++t) b.event(EventKind::Packet, 1);
     const uint64_t all = (uint64_t{1} << kWorld) - 1;
@@ -178,6 +179,7 @@ Program layers(size_t tasks, bool two_shot) {
       add(s, AccessKind::Write, {slots, kCols, 0, 1, t * kWide, (t + 1) * kWide, {.rows = 1}, to});
       wait(s, ir::id_of<EventId>(index(first_made) + static_cast<size_t>(t)));
       signal(s, ir::id_of<EventId>(index(first_sent) + static_cast<size_t>(t)), to);
+      if (!two_shot) signal(s, ready);  // `o` is used again
     }
     BufferId results{};
     EventId first_reduced{};
@@ -324,7 +326,8 @@ double cpu_seconds() {
 }
 
 /// In a process of its own, so that each starts with the same memory. The best of `repeats`.
-bool measure(const std::string& shape, const std::function<Program()>& make, int repeats) {
+bool measure(const std::string& shape, const std::function<Program()>& make, int repeats,
+             bool at_once) {
   std::cout.flush();
   const pid_t child = fork();
   if (child == 0) {
@@ -338,16 +341,16 @@ bool measure(const std::string& shape, const std::function<Program()>& make, int
       const int64_t before = status_bytes("VmRSS:");
       ir::Diagnostics diagnostics;
       const double begin = cpu_seconds();
-      ok = verify::verify(program, diagnostics, {}, &statistics);
+      ok = verify::verify(program, diagnostics, {.at_once = at_once}, &statistics);
       best = std::min(best, cpu_seconds() - begin);
       if (i == 0) bytes = status_bytes("VmHWM:") - before;
       if (!ok) std::cout << diagnostics.render();
     }
     const auto tasks = static_cast<int64_t>(program.tasks.size());
-    std::cout << fmt::format("{:<18} {:>9} {:>5} {:>8} {:>10} {:>11} {:>9.3f} {:>8.2f} {:>8}\n",
-                             shape, tasks, program.world, statistics.launches, statistics.nodes,
-                             statistics.pairs, best, best * 1e6 / static_cast<double>(tasks),
-                             bytes / std::max<int64_t>(tasks, 1));
+    std::cout << fmt::format(
+        "{:<18} {:>9} {:>5} {:>8} {:>5} {:>11} {:>9.3f} {:>8.2f} {:>8}\n", shape, tasks,
+        program.world, statistics.launches, statistics.at_once ? "short" : "long", statistics.pairs,
+        best, best * 1e6 / static_cast<double>(tasks), bytes / std::max<int64_t>(tasks, 1));
     std::cout.flush();
     _exit(ok ? 0 : 1);
   }
@@ -358,19 +361,22 @@ bool measure(const std::string& shape, const std::function<Program()>& make, int
 
 int run(int argc, char** argv) {
   size_t most = 1'000'000;
+  bool at_once = true;
   std::vector<std::string> files;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--most") == 0 && i + 1 < argc)
       most = std::strtoull(argv[++i], nullptr, 10);
+    else if (std::strcmp(argv[i], "--long") == 0)
+      at_once = false;
     else if (argv[i][0] == '-') {
-      std::cerr << "usage: verify_curve [--most TASKS] [PROGRAM...]\n";
+      std::cerr << "usage: verify_curve [--most TASKS] [--long] [PROGRAM...]\n";
       return 2;
     } else {
       files.emplace_back(argv[i]);
     }
   }
-  std::cout << fmt::format("{:<18} {:>9} {:>5} {:>8} {:>10} {:>11} {:>9} {:>8} {:>8}\n", "shape",
-                           "tasks", "world", "launches", "nodes", "pairs", "seconds", "us/task",
+  std::cout << fmt::format("{:<18} {:>9} {:>5} {:>8} {:>5} {:>11} {:>9} {:>8} {:>8}\n", "shape",
+                           "tasks", "world", "launches", "proof", "pairs", "seconds", "us/task",
                            "B/task");
   bool ok = true;
   for (const std::string& file : files) {
@@ -387,7 +393,7 @@ int run(int argc, char** argv) {
           }
           return std::move(*program);
         },
-        3);
+        3, at_once);
   }
   const std::pair<const char*, std::function<Program(size_t)>> shapes[] = {
       {"one-shot layers", [](size_t n) { return layers(n, false); }},
@@ -396,7 +402,7 @@ int run(int argc, char** argv) {
       {"halos", halos}};
   for (const auto& [name, make] : shapes)
     for (size_t tasks = 1000; tasks <= most; tasks *= 10)
-      ok &= measure(name, [&, &f = make] { return f(tasks); }, tasks < 1'000'000 ? 3 : 1);
+      ok &= measure(name, [&, &f = make] { return f(tasks); }, tasks < 1'000'000 ? 3 : 1, at_once);
   return ok ? 0 : 1;
 }
 

@@ -49,7 +49,7 @@ std::string verdict(const std::string& text) {
   Diagnostics other = diagnostics;
   const bool ok = verify::verify(*program, diagnostics);
   CHECK(ok != diagnostics.has_errors());
-  CHECK(verify::verify(*program, other, {.use_symmetry = false}) == ok);
+  CHECK(verify::verify(*program, other, {.use_symmetry = false, .at_once = false}) == ok);
   return diagnostics.render();
 }
 

@@ -1,0 +1,228 @@
+// The short proof of races: enough for what the compiler makes, and never a way to accept more.
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/api/compile.h"
+#include "compiler/frontend/frontend.h"
+#include "compiler/verify/verify.h"
+#include "ir/program_text.h"
+#include "tests/catch.h"
+#include "tests/unit/sum_program.h"
+
+namespace maco::test {
+namespace {
+
+using namespace ir;
+
+/// What the compiler makes of a graph.
+Program compiled(const std::string& text) {
+  Diagnostics diagnostics;
+  const auto graph = frontend::parse_graph(diagnostics.add_file("g.maco", text), diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE(graph);
+  api::Options options;
+  options.target = "cpu";
+  std::optional<Program> last;
+  options.after_pass = [&](const passes::Pass&, passes::Unit& unit) {
+    if (const auto* p = std::get_if<Program>(&unit)) last = *p;
+  };
+  REQUIRE(api::compile(*graph, options, diagnostics, nullptr).has_value());
+  REQUIRE(last.has_value());
+  return std::move(*last);
+}
+
+struct Verdict {
+  bool ok = false, at_once = false;
+  std::string said;
+};
+Verdict verdict(const Program& p, bool at_once, bool symmetry = true) {
+  Diagnostics diagnostics;
+  verify::VerifyStatistics statistics;
+  Verdict v;
+  v.ok =
+      verify::verify(p, diagnostics, {.use_symmetry = symmetry, .at_once = at_once}, &statistics);
+  v.at_once = statistics.at_once;
+  v.said = diagnostics.render();
+  return v;
+}
+
+// Two layers, so that memory is used again.
+std::string layers(const std::string& rows, const std::string& algorithm) {
+  return "graph g(world = 4) {\n  input x_0 : f32[" + rows + ", 256]\n" +
+         "  repeat i in 0..2 {\n    param w_{i} : f32[256, 256]\n"
+         "    n_{i} = softmax(x_{i})\n    o_{i} = matmul(n_{i}, w_{i}, transpose_b = true)\n"
+         "    s_{i} = allreduce(o_{i}, algorithm = " +
+         algorithm + ")\n    x_{i + 1} = add(x_{i}, s_{i})\n  }\n  output y = copy(x_2)\n}\n";
+}
+
+const std::pair<const char*, std::string> kGraphs[] = {
+    {"one-shot", layers("2", "oneshot")},
+    {"two-shot", layers("2", "twoshot")},
+    {"large two-shot", layers("512", "twoshot")},
+    {"all to all",
+     "graph g(world = 4) {\n  input x : f32[16, 64]\n  a = alltoall(x)\n  b = allgather(a)\n"
+     "  c = reduce_scatter(b)\n  d = ring_shift(c, by = 1)\n  output y = broadcast(d, root = 2)\n"
+     "}\n"},
+    {"broadcast",
+     "graph g(world = 4) {\n  input x : f32[64, 96]\n"
+     "  output y = broadcast(x, root = 1)\n}\n"},
+    {"ring shift",
+     "graph g(world = 4) {\n  input x : f32[64, 96]\n"
+     "  output y = ring_shift(x, by = 1)\n}\n"},
+    {"barriers",
+     "graph g(world = 3) {\n  input x : f32[8, 32]\n  a = relu(x)\n  barrier()\n  barrier()\n"
+     "  output y = exp(a)\n}\n"},
+    {"a dim",
+     "graph g(world = 4) {\n  dim t <= 64\n  input x : f32[t, 64]\n  a = allgather(x)\n"
+     "  output y = softmax(a)\n}\n"},
+    {"a state",
+     "graph g(world = 1) {\n  state s : f32[64, 512]\n  input x : f32[64, 512]\n"
+     "  repeat i in 0..8 {\n    s = add(s, x)\n  }\n}\n"},
+};
+
+/// Slots that a launch uses for one collective after another.
+Program with_shared_slots(Program p) {
+  std::map<std::pair<int64_t, int64_t>, BufferId> first;  // by shape
+  std::vector<BufferId> instead;
+  for (size_t i = 0; i < p.buffers.size(); ++i) {
+    const auto id = id_of<BufferId>(i);
+    const Buffer& b = p.buffers[i];
+    instead.push_back(b.kind == BufferKind::Slot
+                          ? first.try_emplace({b.max_rows, b.cols}, id).first->second
+                          : id);
+  }
+  for (Call& c : p.calls)
+    for (BufferId& b : c.operands) b = instead[index(b)];
+  for (Task& t : p.tasks)
+    for (Access& a : t.accesses) a.region.buffer = instead[index(a.region.buffer)];
+  return p;
+}
+
+TEST_CASE("the short proof is enough for what the compiler makes") {
+  for (const auto& [name, graph] : kGraphs) {
+    INFO(name);
+    const Verdict v = verdict(compiled(graph), true);
+    INFO(v.said);
+    CHECK(v.ok);
+    CHECK(v.at_once);
+  }
+}
+
+TEST_CASE("the short proof is enough for slots that a launch uses twice") {
+  for (const char* rows : {"2", "512"}) {
+    const Program p = with_shared_slots(compiled(layers(rows, "twoshot")));
+    const Verdict v = verdict(p, true);
+    INFO(rows << v.said);
+    CHECK(v.ok);
+    CHECK(v.at_once);
+  }
+}
+
+// On each rank CTA 1 asks once CTA 0 has written p, the next rank answers, and CTA 2 writes p
+// again.
+const std::string kReplies =
+    R"(program replies stage=synced world=3 target=cpu ctas=3 arena=256 {
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..3
+  buffer p : f32[1 x 8] temp offset=0
+  buffer y : f32[1 x 8] output tensor=y
+  call c0 = f op=first kind=exp (p)
+  call c1 = f op=ask kind=exp ()
+  call c2 = f op=answer kind=exp ()
+  call c3 = f op=second kind=exp (p)
+  call c4 = f op=third kind=exp (p, y)
+  event made local
+  event asked peer
+  event answered peer
+  task t0 c0#0 compute sm=0 place=0: write p[0:1, 0:8]; signal made
+  task t1 c1#0 compute sm=1 place=0: wait made; signal asked to shift(1)
+  task t2 c2#0 compute sm=1 place=1: wait asked from shift(-1); signal answered to shift(-1)
+  task t3 c3#0 compute sm=2 place=0: write p[0:1, 0:8]; wait answered from shift(1)
+  task t4 c4#0 compute sm=2 place=1: read p[0:1, 0:8]; write y[0:1, 0:8]
+}
+)";
+
+TEST_CASE("the short proof knows what a rank hears of itself from its peers") {
+  for (const bool symmetry : {true, false}) {
+    const Verdict v = verdict(parse_text(kReplies), true, symmetry);
+    INFO(v.said);
+    CHECK(v.ok);
+    CHECK(v.at_once);
+    // Who asks too early learns nothing.
+    const Program early = parse_text(with(kReplies, "wait made; signal asked", "signal asked"));
+    for (const bool at_once : {true, false})
+      CHECK_THAT(verdict(early, at_once, symmetry).said,
+                 Contains("race: exp 'first' tile 0 (rank 0) writes p[0:1, 0:8]"));
+  }
+}
+
+// Each rank puts something into a slot of the next one, which takes it and says so to the one
+// after; that one tells the first, which then uses the slot again.
+const std::string kPassedOn =
+    R"(program passed_on stage=synced world=3 target=cpu ctas=2 symmetric=1024 {
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..2
+  buffer slots : f32[1 x 32] slot rotation=2 offset=0
+  buffer y : f32[1 x 32] output tensor=y
+  call c0 = f op=put kind=exp (slots)
+  call c1 = f op=take kind=exp (slots)
+  call c2 = f op=say kind=exp ()
+  call c3 = f op=again kind=exp (slots)
+  call c4 = f op=last kind=exp (slots, y)
+  event arrived peer
+  event taken local
+  event said peer
+  event told peer
+  event again peer
+  task t0 c0#0 compute sm=0 place=0: may slots[0:1, 0:32 on=shift(1)]; signal arrived to shift(1)
+  task t1 c1#0 compute sm=0 place=1: read slots[0:1, 0:32]; wait arrived from shift(-1); signal taken
+  task t2 c2#0 compute sm=1 place=0: wait taken; signal said to shift(1)
+  task t3 c2#1 compute sm=1 place=1: wait said from shift(-1); signal told to shift(1)
+  task t4 c3#0 compute sm=0 place=2: may slots[0:1, 0:32 on=shift(1)]; wait told from shift(-1); signal again to shift(1)
+  task t5 c4#0 compute sm=0 place=3: read slots[0:1, 0:32]; write y[0:1, 0:32]; wait again from shift(-1)
+}
+)";
+
+TEST_CASE("the short proof knows what a third rank passes on") {
+  for (const bool symmetry : {true, false}) {
+    const Verdict v = verdict(parse_text(kPassedOn), true, symmetry);
+    INFO(v.said);
+    CHECK(v.ok);
+    CHECK(v.at_once);
+    const Program early = parse_text(with(kPassedOn, "wait taken; signal said", "signal said"));
+    for (const bool at_once : {true, false})
+      CHECK_THAT(verdict(early, at_once, symmetry).said,
+                 Contains("race: exp 'take' tile 0") && Contains("reads slots[0:1, 0:32]"));
+  }
+}
+
+TEST_CASE("the short proof accepts nothing that following all launches refuses") {
+  for (const auto& [name, graph] : kGraphs)
+    for (const bool shared : {false, true}) {
+      Program p = compiled(graph);
+      if (p.tasks.size() > 800) continue;
+      if (shared) p = with_shared_slots(std::move(p));
+      int wrong = 0;
+      const size_t step = 1 + p.tasks.size() / 60;
+      for (size_t t = 0; t < p.tasks.size(); t += step)
+        for (size_t w = 0; w < p.tasks[t].waits.size(); ++w) {
+          Program damaged = p;
+          damaged.tasks[t].waits.erase(damaged.tasks[t].waits.begin() +
+                                       static_cast<std::ptrdiff_t>(w));
+          const Verdict quick = verdict(damaged, true), full = verdict(damaged, false);
+          INFO(name << (shared ? ", shared slots" : "") << ": task " << t << " without wait " << w);
+          REQUIRE(quick.ok == full.ok);
+          REQUIRE(quick.said == full.said);
+          wrong += !full.ok;
+        }
+      if (p.events.size() > 0) CHECK(wrong > 0);
+    }
+}
+
+}  // namespace
+}  // namespace maco::test
