@@ -228,7 +228,7 @@ void build_op(Context& c, const Raw& raw, bool sound) {
       if (c.graph[id].kind == TensorKind::Temp || c.graph[id].shape.empty())
         c.tensor_state[index(id)].poisoned = true;
   c.graph.ops.push_back(std::move(op));
-  c.op_state.push_back(std::move(state));
+  c.op_state.push_back(state);
 }
 
 /// Names given by the user are kept; the others are made so that none is used twice.
