@@ -555,7 +555,9 @@ class Simulation {
       }
     };
     for (uint32_t a : x.from) collect(a, from);
-    for (uint32_t a : x.to) collect(a, to);
+    // What another collective makes of the operand is this one's to begin with.
+    for (uint32_t a : x.to)
+      if (t.accesses[a].region.buffer != c_.in) collect(a, to);
     size_t n = count.value_or(SIZE_MAX);
     for (const auto* lists : {&from, &to})
       for (const std::vector<Element*>& list : *lists) {
@@ -580,10 +582,10 @@ class Simulation {
     }
     sum.reduced = true;
     if (!ours) return {};
-    if (sum.index == -2) wrong_ = "adds what doesn't belong together";
-    if (x.reduce != c_.reduce) wrong_ = "reduces otherwise";
-    if (x.reduce == ir::Reduction::Avg && (partial || sum.ranks != all_ranks()))
-      wrong_ = "averages parts";
+    // Only wrong where this collective's result comes of it: operands may be shared with others.
+    if (sum.index == -2 || x.reduce != c_.reduce ||
+        (x.reduce == ir::Reduction::Avg && (partial || sum.ranks != all_ranks())))
+      return {};
     return sum;
   }
   uint64_t all_ranks() const {
