@@ -130,11 +130,16 @@ struct Value {
 };
 
 /// One compile-time parameter of a device function. Codegen writes `static constexpr` members
-/// (int64_t, double, bool), type aliases (DType; ValueRef as Const<n> or Value<i>), a function that
-/// looks a number up (Table), or what computes an element (BodyParam).
+/// (int64_t, double, bool; Word, an enumerator), type aliases (DType; ValueRef as Const<n> or
+/// Value<i>), a function that looks a number up (Table), or what computes an element (BodyParam).
 struct ValueRef {
   std::variant<int64_t, uint32_t> v;  // a constant, or an index into Program::values
   friend bool operator==(const ValueRef&, const ValueRef&) = default;
+};
+/// One of the words that the function's parameter may be (compiler/functions).
+struct Word {
+  std::string text;
+  friend bool operator==(const Word&, const Word&) = default;
 };
 struct Table {
   std::vector<uint64_t> words;
@@ -142,7 +147,7 @@ struct Table {
 };
 struct Param {
   std::string name;
-  std::variant<bool, int64_t, double, DType, ValueRef, Table, BodyParam> value;
+  std::variant<bool, int64_t, double, DType, ValueRef, Word, Table, BodyParam> value;
   friend bool operator==(const Param&, const Param&) = default;
 };
 

@@ -277,11 +277,12 @@ class Parser : private TextCursor {
     }
     if (accept_word("table")) return table(v.emplace<Table>());
     if (accept_word("body")) return body(v.emplace<BodyParam>());
-    DType type{};
-    if (!dtype_from_name(word)) return expected("the value of a parameter");
-    if (!dtype(type)) return false;
-    v = type;
-    return true;
+    if (accept_word("word")) {
+      if (peek() != '"') return expected("a string");
+      return quoted(v.emplace<Word>().text);
+    }
+    if (dtype_from_name(word)) return dtype(v.emplace<DType>());
+    return read_name(v.emplace<Word>().text, "the value of a parameter");
   }
   bool table(Table& result) {
     if (!expect('[')) return false;

@@ -197,6 +197,16 @@ class Printer {
       put_double(*d);
     } else if (const DType* t = std::get_if<DType>(&v)) {
       put(name(*t));
+    } else if (const Word* word = std::get_if<Word>(&v)) {
+      const bool taken = std::find(std::begin(kParamWords), std::end(kParamWords), word->text) !=
+                             std::end(kParamWords) ||
+                         dtype_from_name(word->text);
+      if (taken || !is_plain_name(word->text)) {
+        put("word ");
+        append_quoted(out_, word->text);
+      } else {
+        put(word->text);
+      }
     } else if (const Table* table = std::get_if<Table>(&v)) {
       put("table [");
       for (size_t i = 0; i < table->words.size(); ++i) {

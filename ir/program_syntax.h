@@ -11,7 +11,7 @@
 //   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
 //       [moves TRANSFER, ...]
 //     TRANSFER: copy(N -> N, ...) | reduce WORD(N, ... -> N, ...)
-//     PARAM: true | false | N | double | DTYPE | const N | value %N
+//     PARAM: true | false | N | double | DTYPE | const N | value %N | WORD | word STRING
 //       | table [ [N, ...] ] | body ( [SPREAD DTYPE, ...] ) STRING
 //     SPREAD: full | column | single | acc; STRING: the text of a body (ir/body.h)
 //   collective NAME KIND [in=BUFFER out=BUFFER] [reduce=WORD] [peer=N]
@@ -44,6 +44,10 @@ inline bool is_reserved(std::string_view word) {
   return std::find(std::begin(kReservedWords), std::end(kReservedWords), word) !=
          std::end(kReservedWords);
 }
+
+/// Words that begin or are another value of a parameter. Such a word is written `word "..."`.
+inline constexpr std::string_view kParamWords[] = {"true",  "false", "inf",  "nan", "const",
+                                                   "value", "table", "body", "word"};
 
 /// Bytes that a plain word begins with, and that follow.
 constexpr bool is_word_start(char c) {

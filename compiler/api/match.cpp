@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "compiler/codegen/codegen.h"
-#include "compiler/codegen/device_sources.h"
 #include "compiler/passes/passes.h"
 
 namespace maco::api {
@@ -69,10 +68,7 @@ bool check_program(const ir::Graph& graph, const ir::Program& program,
         diagnostics.error(
             {}, fmt::format("value '{}' names '{}', which is no dim or scalar of the graph",
                             v.expr.str(), name));
-  for (const ir::Call& c : program.calls)
-    if (!codegen::has_device_function(c.function))
-      diagnostics.error(
-          {}, fmt::format("'{}' calls '{}', which is no device function", c.op, c.function));
+  codegen::check_calls(program, diagnostics);
   return diagnostics.errors() == before;
 }
 

@@ -46,11 +46,10 @@ class Generator {
         events_(number_events(program)) {}
 
   std::string run(const std::string& graph_text) {
+    if (!check_calls(p_, diagnostics_)) return "";
     find_kinds();
     if (!check_limits() || !check_sync() || !check_exchanges(p_, diagnostics_)) return "";
-    std::set<std::string> functions;
-    for (const Kind& k : kinds_) functions.insert(k.call->function);
-    e_.block(device_sources(functions));
+    e_.block(device_sources(used_functions()));
     e_.raw(kGeneratedMarker);
     e_.raw("");
     {
@@ -76,13 +75,24 @@ class Generator {
   }
 
  private:
+  // By name, so that their order doesn't depend on that of calls.
+  std::vector<const functions::Function*> used_functions() const {
+    std::map<std::string_view, const functions::Function*> used;
+    for (const Kind& k : kinds_)
+      used.emplace(k.call->function, functions::find_function(k.call->function));
+    std::vector<const functions::Function*> list;
+    for (const auto& entry : used) list.push_back(entry.second);
+    return list;
+  }
+
   void find_kinds() {
     std::map<std::string, size_t> known;
     for (const ir::Call& c : p_.calls) {
+      const functions::Function& function = *functions::find_function(c.function);
       std::string members;
       for (const ir::Param& param : c.params) {
         if (param.name == "load_ahead" || param.name == "paged") continue;
-        members += codegen::members(c, param);
+        members += codegen::members(function, param);
       }
       const std::string key =
           fmt::format("{}\n{}{}{}", c.function, flag(c, "paged"), flag(c, "load_ahead"), members);
@@ -397,6 +407,20 @@ class Generator {
 };
 
 }  // namespace
+
+bool check_calls(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  const int before = diagnostics.errors();
+  for (const ir::Call& c : program.calls) {
+    for (const std::string& wrong : functions::check(program, c))
+      diagnostics.error(c.loc, fmt::format("'{}' {}", c.op, wrong));
+    const functions::Function* f = functions::find_function(c.function);
+    if (const std::string header = f ? unknown_header(*f) : ""; !header.empty())
+      diagnostics.error(c.loc, fmt::format("device function '{}' needs '{}', which is no header of "
+                                           "runtime/device",
+                                           f->name, header));
+  }
+  return diagnostics.errors() == before;
+}
 
 std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program,
                  const Options& options, ir::Diagnostics& diagnostics) {

@@ -19,9 +19,13 @@ struct Options {
 
 /// The source. `graph` is the user's graph (inferred), `graph_text` its DSL for the manifest;
 /// `program` is synced. Deterministic: the same arguments give the same bytes. Reports an error and
-/// returns "" if the Program is beyond a table's range.
+/// returns "" if a call is wrong (check_calls) or the Program is beyond a table's range.
 std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program,
                  const Options& options, ir::Diagnostics& diagnostics);
+
+/// Holds each call against what compiler/functions says of its function, and reports what is wrong:
+/// texts of Programs may be edited. emit() does so too.
+bool check_calls(const ir::Program& program, ir::Diagnostics& diagnostics);
 
 /// The first line of the generated part: before it stand manifest and device headers.
 inline constexpr const char* kGeneratedMarker = "// ======== generated from the graph ========";

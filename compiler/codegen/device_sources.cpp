@@ -1,8 +1,8 @@
 #include "compiler/codegen/device_sources.h"
 
 #include <map>
+#include <set>
 #include <string_view>
-#include <vector>
 
 #include "cmake/embedded.h"
 #include "ir/check.h"
@@ -29,47 +29,33 @@ const std::map<std::string, std::string, std::less<>>& files() {
   return table;
 }
 
-void add(const std::string& name, std::vector<std::string>& order, std::set<std::string>& done) {
-  if (!done.insert(name).second) return;
-  auto it = files().find(name);
-  MACO_CHECK(it != files().end(), name);
-  const std::string& text = it->second;
-  constexpr std::string_view needs = "// Needs ";
-  for (size_t at = text.find(needs); at != std::string::npos; at = text.find(needs, at + 1)) {
-    const size_t begin = at + needs.size(), end = text.find(".cuh", begin);
-    MACO_CHECK(end != std::string::npos, name);
-    add(text.substr(begin, end - begin + 4), order, done);
-  }
-  order.push_back(name);
-}
-
-// Those of ops/ that define a function.
-std::vector<std::string> headers_of(std::string_view function) {
-  const std::string definition = "MACO_OP void " + std::string(function) + "(Context&";
-  std::vector<std::string> names;
-  for (const auto& [name, text] : files())
-    if (name.rfind("ops/", 0) == 0 && text.find(definition) != std::string::npos)
-      names.push_back(name);
-  return names;
-}
-
 }  // namespace
 
-bool has_device_function(std::string_view name) { return !headers_of(name).empty(); }
+std::string unknown_header(const functions::Function& function) {
+  for (const std::string& header : function.source.headers)
+    if (!files().count(header)) return header;
+  return "";
+}
 
-std::string device_sources(const std::set<std::string>& functions) {
-  std::vector<std::string> order;
-  std::set<std::string> done;
-  for (std::string_view core : kCore) add(std::string(core), order, done);
-  for (const std::string& f : functions) {
-    const auto defining = headers_of(f);
-    MACO_CHECK(!defining.empty(), "no device function '" + f + "'");
-    for (const std::string& name : defining) add(name, order, done);
-  }
+std::string device_sources(const std::vector<const functions::Function*>& functions) {
   std::string out;
-  for (const std::string& name : order)
-    out += "// -------- " + std::string(kRoot) + name + " --------\n" + files().find(name)->second +
-           "\n";
+  std::set<std::string_view> done;
+  const auto add = [&](std::string_view title, std::string_view text) {
+    out.append("// -------- ").append(title).append(" --------\n").append(text).append("\n");
+  };
+  const auto add_header = [&](std::string_view name) {
+    if (!done.insert(name).second) return;
+    const auto it = files().find(name);
+    MACO_CHECK(it != files().end(), std::string(name));
+    add(std::string(kRoot) + it->first, it->second);
+  };
+  for (std::string_view core : kCore) add_header(core);
+  for (const functions::Function* f : functions)
+    for (const std::string& header : f->source.headers) add_header(header);
+  // A text may have several functions.
+  for (const functions::Function* f : functions)
+    if (!f->source.text.empty() && done.insert(f->source.text).second)
+      add(f->name + ", registered", f->source.text);
   return out;
 }
 

@@ -1,19 +1,19 @@
-// The device headers that go into kernel.cu, as texts (runtime/device, embedded when MACO is
-// built).
+// The device code that goes into kernel.cu: headers of runtime/device, embedded when MACO is built,
+// and what functions registered from outside bring along.
 #pragma once
 
-#include <set>
 #include <string>
-#include <string_view>
+#include <vector>
+
+#include "compiler/functions/function.h"
 
 namespace maco::codegen {
 
-/// Whether there is such a function of maco::ops.
-bool has_device_function(std::string_view name);
+/// A header that the function names and nobody has, or "".
+std::string unknown_header(const functions::Function& function);
 
-/// The headers that every kernel has and those that define `functions` of maco::ops (with what they
-/// need), in order of inclusion. A header of ops/ that uses another says so in a line "// Needs
-/// ops/other.cuh.". An unknown function is a bug in MACO.
-std::string device_sources(const std::set<std::string>& functions);
+/// The headers that every kernel has and those of `functions`, each once, in the order in which
+/// they are needed; then the functions' own texts.
+std::string device_sources(const std::vector<const functions::Function*>& functions);
 
 }  // namespace maco::codegen

@@ -36,9 +36,9 @@ std::string_view device_type(ir::DType dtype) {
   return dtype == ir::DType::F32 ? "float" : ir::name(dtype);
 }
 
-std::string members(const ir::Call& call, const ir::Param& param) {
+std::string members(const functions::Function& function, const ir::Param& param) {
   struct Visitor {
-    const ir::Call& call;
+    const functions::Function& function;
     const std::string& name;
     std::string operator()(bool v) const {
       return fmt::format("static constexpr bool {} = {};\n", name, v);
@@ -57,15 +57,16 @@ std::string members(const ir::Call& call, const ir::Param& param) {
         return fmt::format("using {} = Value<{}>;\n", name, *i);
       return fmt::format("using {} = Const<{}>;\n", name, std::get<int64_t>(v.v));
     }
+    std::string operator()(const ir::Word& v) const {
+      return fmt::format("static constexpr auto {} = {}::{};\n", name,
+                         function.find_param(name)->word_type, v.text);
+    }
     std::string operator()(const ir::Table& v) const { return table_text(name, v); }
     std::string operator()(const ir::BodyParam& v) const {
-      // Without an accumulator the body's operands are the call's first ones, else its last.
-      const size_t from_memory = v.operands.size() - 1;
-      return v.has_accumulator() ? finish_members(v, call.operands.size() - from_memory)
-                                 : element_members(v);
+      return v.has_accumulator() ? finish_members(v, function.first_of_many()) : element_members(v);
     }
   };
-  return std::visit(Visitor{call, param.name}, param.value);
+  return std::visit(Visitor{function, param.name}, param.value);
 }
 
 }  // namespace maco::codegen

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "compiler/functions/function.h"
 #include "ir/program.h"
 
 namespace maco::codegen {
@@ -11,7 +12,8 @@ namespace maco::codegen {
 /// The dtype as device code writes it: "float", "bf16", "i32".
 std::string_view device_type(ir::DType dtype);
 
-/// What parameter `param` of `call` becomes: one or more lines, each with its end of line.
-std::string members(const ir::Call& call, const ir::Param& param);
+/// What parameter `param` of a call of `function` becomes: one or more lines, each with its end of
+/// line. The call is one that functions::check finds nothing wrong with.
+std::string members(const functions::Function& function, const ir::Param& param);
 
 }  // namespace maco::codegen

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "compiler/functions/matmul.h"
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/families.h"
@@ -240,7 +241,7 @@ void tile(TileContext& c) {
                                   {"Y", y.dtype},
                                   c.value("rows", a.rows),
                                   c.value("plan_rows", plan),
-                                  {"few_rows", shape.plan_rows <= kFewRows},
+                                  {"few_rows", shape.plan_rows <= functions::kFewRows},
                                   {"N", shape.N},
                                   {"K", shape.K},
                                   {"BM", bm},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "compiler/functions/matmul.h"
 #include "ir/check.h"
 
 namespace maco::ops {
@@ -19,25 +20,14 @@ int64_t power_above(int64_t n) {
 // The width of a slice that lanes share when b is not transposed: as MatmulPages::kSliceCols.
 int64_t slice_cols(int64_t n) { return n >= 4096 ? 64 : n >= 1024 ? 32 : 16; }
 
-// Seconds of the SM with the most tiles. Rough: a tile takes the longer of its arithmetic and its
-// traffic, and a fixed time for the hand-over between tasks.
+// Microseconds of the SM with the most tiles.
 double estimate(const MatmulShape& s, int64_t rows, MatmulTiles t, const cost::Machine& m,
                 int32_t sms) {
-  const bool cpu = m.arch == 0;
-  // multiply-adds a second of an SM
-  const double multiply = cpu ? m.flops / 2 / sms : 0.9e11;
-  // tiles of many rows meet in the cache
-  const double traffic = m.memory_rate / sms * (rows > kFewRows && !cpu ? 2 : 1);
-  const double handover = 0.5e-6;
-  const auto high = static_cast<double>(std::min(t.BM, rows)), wide = static_cast<double>(t.BN),
-             k = static_cast<double>(s.K);
-  const double bytes =
-      k * (wide * static_cast<double>(s.b_bytes) + high * static_cast<double>(s.a_bytes));
   const int64_t tiles = ceil_div(rows, t.BM) * ceil_div(s.N, t.BN);
-  // register blocks work on all rows of a tile
-  const double lanes = rows > kFewRows ? static_cast<double>(t.BM) : high;
-  return static_cast<double>(ceil_div(tiles, sms)) *
-         (std::max(lanes * wide * k / multiply, bytes / traffic) + handover);
+  const cost::Work work = functions::matmul_work(
+      {.rows = rows, .K = s.K, .BM = t.BM, .BN = t.BN, .a_bytes = s.a_bytes, .b_bytes = s.b_bytes},
+      m);
+  return static_cast<double>(ceil_div(tiles, sms)) * cost::microseconds(work, m, sms);
 }
 
 // Does b's slice of BN columns fit in a page, with the spacing that MatmulPages gives it?
@@ -49,7 +39,7 @@ bool fits(const MatmulShape& s, int64_t bn, int64_t page_bytes) {
 
 MatmulTiles choose_matmul_tiles(const MatmulShape& s, const cost::Machine& machine, int32_t sms) {
   std::vector<MatmulTiles> candidates;
-  if (s.plan_rows <= kFewRows) {
+  if (s.plan_rows <= functions::kFewRows) {
     const int64_t unit = s.transpose_b ? 8 : slice_cols(s.N);
     for (int64_t bn = unit; bn <= 256 && bn < s.N + unit; bn += unit)
       candidates.push_back({power_above(s.max_rows), bn});
@@ -66,10 +56,10 @@ MatmulTiles choose_matmul_tiles(const MatmulShape& s, const cost::Machine& machi
   if (s.min_rows < s.max_rows) sizes.push_back(s.min_rows);
   std::vector<double> total(candidates.size(), 0);
   for (int64_t rows : sizes) {
-    std::vector<double> seconds;
-    for (const MatmulTiles& t : candidates) seconds.push_back(estimate(s, rows, t, machine, sms));
-    const double best = *std::min_element(seconds.begin(), seconds.end());
-    for (size_t i = 0; i < seconds.size(); ++i) total[i] += seconds[i] / best;
+    std::vector<double> times;
+    for (const MatmulTiles& t : candidates) times.push_back(estimate(s, rows, t, machine, sms));
+    const double best = *std::min_element(times.begin(), times.end());
+    for (size_t i = 0; i < times.size(); ++i) total[i] += times[i] / best;
   }
   // Of equals the largest: fewer tasks.
   size_t chosen = 0;

@@ -16,9 +16,6 @@ struct MatmulShape {
   bool transpose_b = false;
 };
 
-/// Up to this many rows, lanes split K (runtime/device/ops/matmul.cuh).
-inline constexpr int64_t kFewRows = 8;
-
 struct MatmulTiles {
   int64_t BM = 1, BN = 1;
 };

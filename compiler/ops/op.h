@@ -54,8 +54,15 @@ struct OpDef {
 
 /// The def of `kind`, or nullptr.
 const OpDef* find_op(std::string_view kind);
-/// All, in the order of the docs.
-const std::vector<OpDef>& all_ops();
+/// All, in the order of the docs, then the registered ones.
+std::vector<OpDef> all_ops();
+
+/// Makes an op known to the whole process, from any thread, before the first graph that uses it is
+/// parsed. Its tile rule calls device functions that are there already or registered too
+/// (functions::register_function); what `maco-run --check` compares with is
+/// reference::register_op's. Returns "", or why it can't be had: a kind that is taken, a rule that
+/// is missing.
+[[nodiscard]] std::string register_op(OpDef def);
 
 /// A tensor's type.
 struct Type {

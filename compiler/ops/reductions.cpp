@@ -10,9 +10,6 @@ namespace maco::ops {
 
 namespace {
 
-// As ReduceKind in runtime/device/ops/reduce.cuh.
-enum ReduceKind : int64_t { kSum = 0, kMean = 1, kMax = 2 };
-
 ir::Shape reduced(ir::Shape shape) {
   if (shape.size() == 1) return {ir::Expr(1)};
   shape.pop_back();
@@ -66,10 +63,8 @@ void tile_rows(TileContext& c, const char* function, std::vector<ir::Param> own)
            {read(x.block(r, r + block)), write(one_per_row(y, r, r + block))});
 }
 
-template <ReduceKind kind>
-void tile_reduce(TileContext& c) {
-  tile_rows(c, "reduce", {{"kind", static_cast<int64_t>(kind)}});
-}
+// The op's kind is the function's word.
+void tile_reduce(TileContext& c) { tile_rows(c, "reduce", {{"kind", ir::Word{c.op().kind}}}); }
 void tile_argmax(TileContext& c) { tile_rows(c, "argmax", {}); }
 
 OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&),
@@ -87,9 +82,9 @@ OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&),
 std::vector<OpDef> reduction_ops() {
   return {def("argmax", "index of the largest element of each row, the first of equals",
               infer_argmax, tile_argmax),
-          def("sum", "sum over the last axis", infer_reduction, tile_reduce<kSum>),
-          def("mean", "mean over the last axis", infer_mean, tile_reduce<kMean>),
-          def("max", "largest element over the last axis", infer_reduction, tile_reduce<kMax>)};
+          def("sum", "sum over the last axis", infer_reduction, tile_reduce),
+          def("mean", "mean over the last axis", infer_mean, tile_reduce),
+          def("max", "largest element over the last axis", infer_reduction, tile_reduce)};
 }
 
 }  // namespace maco::ops

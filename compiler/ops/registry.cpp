@@ -1,24 +1,38 @@
 // The table of ops, in the order of the docs.
+#include "ir/registry.h"
+
+#include <fmt/format.h>
+
 #include "compiler/ops/families.h"
 #include "compiler/ops/op.h"
 
 namespace maco::ops {
 
-const std::vector<OpDef>& all_ops() {
-  static const std::vector<OpDef> table = [] {
+namespace {
+
+ir::Registry<OpDef>& table() {
+  static ir::Registry<OpDef> ops(&OpDef::kind, [] {
     std::vector<OpDef> all;
     for (auto family : {matmul_ops, elementwise_ops, norm_ops, softmax_ops, rope_ops, attention_ops,
                         kv_append_ops, embedding_ops, reduction_ops, movement_ops, collective_ops})
       for (OpDef& def : family()) all.push_back(std::move(def));
     return all;
-  }();
-  return table;
+  }());
+  return ops;
 }
 
-const OpDef* find_op(std::string_view kind) {
-  for (const OpDef& def : all_ops())
-    if (def.kind == kind) return &def;
-  return nullptr;
+}  // namespace
+
+std::vector<OpDef> all_ops() { return table().all(); }
+const OpDef* find_op(std::string_view kind) { return table().find(kind); }
+
+std::string register_op(OpDef def) {
+  const std::string kind = def.kind;
+  if (kind.empty()) return "an op needs a kind";
+  if (!def.infer || !def.tile)
+    return fmt::format("op '{}' needs a shape rule and a tile rule", kind);
+  if (!table().add(std::move(def))) return fmt::format("op '{}' is there already", kind);
+  return "";
 }
 
 }  // namespace maco::ops

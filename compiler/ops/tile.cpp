@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compiler/functions/function.h"
 #include "compiler/ops/attrs.h"
 #include "ir/check.h"
 
@@ -114,6 +115,8 @@ ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params
   c.params = std::move(params);
   c.operands = std::move(operands);
   c.loc = op().loc;
+  const std::vector<std::string> wrong = functions::check(program_, c);
+  MACO_CHECK(wrong.empty(), fmt::format("'{}': {}", c.op, fmt::join(wrong, "; ")));
   program_.calls.push_back(std::move(c));
   return ir::id_of<ir::CallId>(program_.calls.size() - 1);
 }

@@ -75,8 +75,8 @@ class TileContext {
   /// The range of `e`, both ends included.
   ir::Interval range(const ir::Expr& e) const;
 
-  /// A call of device function maco::ops::<function>. Operands in the order in which the function
-  /// numbers them.
+  /// A call of device function maco::ops::<function>, which is held against what compiler/functions
+  /// says of it. Operands in the order in which the function numbers them.
   ir::CallId call(std::string function, std::vector<ir::Param> params,
                   std::vector<ir::BufferId> operands);
   /// A task of `call`. Role defaults to compute. Overlap, phases and priority of the op are added

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/functions/function.h"
 #include "compiler/passes/by_priority.h"
 #include "compiler/passes/passes.h"
 #include "ir/check.h"
@@ -24,18 +25,6 @@
 namespace maco::passes {
 
 namespace {
-
-// Microseconds that a task takes by the bytes it touches on one SM's share of the memory, plus a
-// hand-off.
-double estimate(const ir::Program& program, const ir::Task& task, const cost::Machine& machine) {
-  double bytes = 0;
-  for (const ir::Access& a : task.accesses) {
-    const ir::Region& r = a.region;
-    bytes +=
-        static_cast<double>((r.r1 - r.r0) * (r.c1 - r.c0) * ir::size_of(program[r.buffer].dtype));
-  }
-  return 0.7 + bytes / (machine.memory_rate / machine.sms) * 1e6;
-}
 
 std::vector<int32_t> homes(const ir::Program& program, ir::Role role, const std::string& op_kind) {
   std::vector<int32_t> sms;
@@ -62,7 +51,7 @@ class Homes {
             fmt::format("no SM of role '{}' runs '{}'", ir::name(task.role), kind));
         return false;
       }
-      work.push_back({estimate(program, task, context.machine), it->second});
+      work.push_back({functions::microseconds(program, task, context.machine), it->second});
     }
     return true;
   }

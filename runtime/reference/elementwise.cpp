@@ -100,9 +100,9 @@ void swiglu(Call& call) {
 std::vector<OpEntry> elementwise_entries() {
   std::vector<OpEntry> out;
   for (std::string_view kind : {"add", "sub", "mul", "maximum", "minimum"})
-    out.push_back({kind, eval_binary});
+    out.push_back({std::string(kind), eval_binary});
   for (std::string_view kind : {"relu", "silu", "gelu", "sigmoid", "tanh", "exp"})
-    out.push_back({kind, eval_unary});
+    out.push_back({std::string(kind), eval_unary});
   out.push_back({"swiglu", swiglu});
   return out;
 }

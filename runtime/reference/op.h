@@ -69,7 +69,7 @@ enum class Moves : uint8_t { Nothing, FirstInput, AllInputs };
 
 /// How a kind of op is interpreted.
 struct OpEntry {
-  std::string_view kind;
+  std::string kind;
   /// One rank by itself.
   void (*eval)(Call& call) = nullptr;
   /// All ranks at once; calls[r] is rank r's.
@@ -83,6 +83,11 @@ struct OpEntry {
 /// The entry of `kind`, or nullptr. send, recv and barrier have none: they move no data of their
 /// own (reference.cpp).
 const OpEntry* find_entry(std::string_view kind);
+
+/// Makes the meaning of a kind of op known to the whole process, from any thread, before the first
+/// graph that uses it is run or checked. Returns "", or why it can't be had: a kind that has one,
+/// or not exactly one of `eval` and `collective`.
+[[nodiscard]] std::string register_op(OpEntry entry);
 
 /// True if the op makes no values of its own.
 bool only_moves(const ir::Op& op);

@@ -1,20 +1,36 @@
 // Every kind of op and the function that gives its meaning.
+#include <fmt/format.h>
+
+#include "ir/registry.h"
 #include "runtime/reference/ops.h"
 
 namespace maco::reference {
 
-const OpEntry* find_entry(std::string_view kind) {
-  static const std::vector<OpEntry> table = [] {
+namespace {
+
+ir::Registry<OpEntry>& table() {
+  static ir::Registry<OpEntry> entries(&OpEntry::kind, [] {
     std::vector<OpEntry> all;
     for (auto family :
          {matmul_entries, elementwise_entries, norm_entries, rope_entries, attention_entries,
           embedding_entries, reduction_entries, movement_entries, collective_entries})
-      for (const OpEntry& e : family()) all.push_back(e);
+      for (OpEntry& e : family()) all.push_back(std::move(e));
     return all;
-  }();
-  for (const OpEntry& e : table)
-    if (e.kind == kind) return &e;
-  return nullptr;
+  }());
+  return entries;
+}
+
+}  // namespace
+
+const OpEntry* find_entry(std::string_view kind) { return table().find(kind); }
+
+std::string register_op(OpEntry entry) {
+  const std::string kind = entry.kind;
+  if (kind.empty()) return "the meaning of an op needs its kind";
+  if (!entry.eval == !entry.collective)
+    return fmt::format("the meaning of '{}' is that of one rank or of all", kind);
+  if (!table().add(std::move(entry))) return fmt::format("'{}' has a meaning already", kind);
+  return "";
 }
 
 bool only_moves(const ir::Op& op) {

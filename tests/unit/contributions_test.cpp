@@ -157,7 +157,7 @@ TEST_CASE("a kernel moves what its Program declares") {
       {"put op=two", "slot_div=3", "slot_div=2", "allreduce 'two' (put) tile 2 touches other"},
       {"put op=two", "mode=2", "mode=0", "allreduce 'two' (put) tile 0 touches other regions"},
       {"put op=one", "W=3", "W=4", "put of 'one' moves other data than it declares"},
-      {"put op=one", "stride=", "strid=", "hasn't the parameters and operands that it takes"},
+      {"put op=one", "stride=", "strid=", "'one' gives 'put' a parameter 'strid', which it"},
   };
   for (const Change& c : changes) {
     INFO(c.after << ": " << c.from << " -> " << c.to);

@@ -260,13 +260,15 @@ inline void check_all_norms() {
   check_norms<Norm<f8e4m3, f32, f32, 3000, 2>>(2);
 }
 
-template <class X_, class Y_, i64 N_, i64 BR_, i64 kKind = 0, bool kDims = false>
+template <class X_, class Y_, i64 N_, i64 BR_, ops::ReduceKind kKind = ops::ReduceKind::sum,
+          bool kDims = false>
 struct Row {
   using X = X_;
   using Y = Y_;
   using rows = Value<0>;
   using cols = std::conditional_t<kDims, Value<1>, Const<N_>>;
-  static constexpr i64 N = N_, BR = BR_, kind = kKind;
+  static constexpr i64 N = N_, BR = BR_;
+  static constexpr auto kind = kKind;
 };
 // sum, mean, max, argmax, softmax of the same rows. `special`: 1 puts NaN into the second row, 2
 // ties and infinities everywhere.
@@ -281,10 +283,10 @@ void check_reductions(i64 rows, i64 cols, int special = 0) {
   Tensor<float> sum(rows), mean(rows);
   Tensor<X> most(rows), soft(rows * cols);
   Tensor<i32> place(rows);
-  using C = Row<X, float, N, BR, ops::kReduceSum, kDims>;
-  using Mean = Row<X, float, N, BR, ops::kReduceMean, kDims>;
-  using Max = Row<X, X, N, BR, ops::kReduceMax, kDims>;
-  using Arg = Row<X, i32, N, BR, 0, kDims>;
+  using C = Row<X, float, N, BR, ops::ReduceKind::sum, kDims>;
+  using Mean = Row<X, float, N, BR, ops::ReduceKind::mean, kDims>;
+  using Max = Row<X, X, N, BR, ops::ReduceKind::max, kDims>;
+  using Arg = Row<X, i32, N, BR, ops::ReduceKind::sum, kDims>;
   run_rows(rows, BR, {x.data(), sum.data()}, {cols},
            [](auto& ctx, auto args, u32 t) { ops::reduce<C>(ctx, args, t); });
   run_rows(rows, BR, {x.data(), most.data()}, {cols},

@@ -16,7 +16,7 @@ constexpr const char* kExample =
   buffer x : bf16[64 x 1024] input tensor=x
   buffer h : f32[tokens max 64 x 2048] temp offset=0
   buffer p.slots : bf16[2 x 4096] slot rotation=2 packets offset=0
-  call c0 = matmul op=h kind=matmul { M=64 eps=1e-06 one=1.0 paged=true X=bf16 rows=const 64 pos=value %0 turns=table [0x0, 0xffffffffffffffff] epilogue=body(acc f32, column bf16) "t0 = add(%0, %1) : f32; t1 = mul(t0, value=0.10000000000000001) : bf16" } (x, h)
+  call c0 = matmul op=h kind=matmul { M=64 eps=1e-06 one=1.0 paged=true mode=by_block odd=word "bf16" X=bf16 rows=const 64 pos=value %0 turns=table [0x0, 0xffffffffffffffff] epilogue=body(acc f32, column bf16) "t0 = add(%0, %1) : f32; t1 = mul(t0, value=0.10000000000000001) : bf16" } (x, h)
   call c1 = push op=y kind=allreduce (p.slots) moves copy(0 -> 1), reduce max(0, 1 -> 2, 3)
   event e0 local count=16
   event y.push packet
@@ -122,7 +122,7 @@ class Random {
   }
   Param param(size_t values) {
     Param p{text(), true};
-    switch (below(8)) {
+    switch (below(9)) {
       case 0: p.value = coin(); break;
       case 1: p.value = integer(); break;
       case 2: p.value = number(); break;
@@ -136,6 +136,7 @@ class Random {
         p.value = table;
         break;
       }
+      case 7: p.value = Word{text()}; break;
       default: p.value = body();
     }
     return p;

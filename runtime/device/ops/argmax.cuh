@@ -1,6 +1,5 @@
 // argmax: where the maximum of each row is, the first of equals; the first NaN if there is one. A
 // tile is BR rows.
-// Needs rows.cuh.
 
 namespace maco::ops {
 

@@ -3,7 +3,6 @@
 // The warps take blocks of 32 keys in turn, whatever the length and the rows of the tile are, and
 // merge what they found at the end: a row has the same bits in every tile. Within a block a lane
 // has a key for the scores and some columns for the sum over values.
-// Needs rows.cuh.
 
 namespace maco::ops {
 

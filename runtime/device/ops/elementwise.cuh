@@ -1,5 +1,4 @@
 // elementwise.cuh: y = f(x0, x1, ...) element by element, for one op or for several fused ones.
-// Needs vectors.cuh
 //
 // C: operands: Operands<...>, how each operand follows the result; Y; rows, N; BM x BN a tile; V
 // elements at once; runs: a tile is

@@ -1,5 +1,4 @@
 // embedding.cuh: row i of the result is row ids[i] of the table.
-// Needs vectors.cuh
 //
 // C: X, Y; rows of the result, limit rows of the table, N columns; BM x BN a tile; V elements at
 // once. Operands: table, ids, y.

@@ -1,5 +1,4 @@
 // layernorm: (x - mean) / sqrt(variance + eps) * w + b for each row. A tile is BR rows.
-// Needs rows.cuh.
 
 namespace maco::ops {
 

@@ -1,6 +1,5 @@
 // matmul: a tile of BM rows by BN columns of a[M,K] b[K,N] (or b[N,K]), with bias, activation and
 // epilogue.
-// Needs rows.cuh.
 //
 // The loader brings slices of b in pages; consumers stage rows of a in the scratch memory,
 // multiply, and finish each element once: K is never split between tasks. Two ways to multiply,

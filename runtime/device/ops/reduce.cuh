@@ -1,9 +1,8 @@
 // reduce: the sum, mean or maximum of each row. A tile is BR rows.
-// Needs rows.cuh.
 
 namespace maco::ops {
 
-enum ReduceKind : i64 { kReduceSum = 0, kReduceMean = 1, kReduceMax = 2 };
+enum class ReduceKind : u8 { sum, mean, max };
 
 // Operands x [rows,cols], y [rows]. C: X, Y, rows, cols, N (the most that cols can be), BR, kind.
 template <class C>
@@ -21,11 +20,11 @@ MACO_OP void reduce(Context& ctx, const Args& args, u32 tile) {
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
     x.load(args.ptr<const X>(0) + r * n, n);
     A result;
-    if constexpr (C::kind == kReduceMax) {
+    if constexpr (C::kind == ReduceKind::max) {
       result = row_max<Team>(ctx, x, n);
     } else {
       result = row_sum<Team>(ctx, x, n, [](A v) { return v; });
-      if constexpr (C::kind == kReduceMean) result = fdiv(result, (float)n);
+      if constexpr (C::kind == ReduceKind::mean) result = fdiv(result, (float)n);
     }
     if (Team::at() == 0) gstore(args.ptr<Y>(1) + r, from_acc<Y>(result));
   }

@@ -1,5 +1,4 @@
 // rmsnorm: x / sqrt(mean(x^2) + eps) * w for each row. A tile is BR rows.
-// Needs rows.cuh.
 
 namespace maco::ops {
 

@@ -1,6 +1,5 @@
 // rope: turns pairs of elements of each head by an angle that grows with the row's position. A tile
 // is BR rows.
-// Needs rows.cuh.
 
 namespace maco::ops {
 

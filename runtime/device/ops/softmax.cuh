@@ -1,5 +1,4 @@
 // softmax over the last axis, from differences to the row's maximum. A tile is BR rows.
-// Needs rows.cuh.
 
 namespace maco::ops {
 

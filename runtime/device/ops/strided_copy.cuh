@@ -1,6 +1,5 @@
 // strided_copy.cuh: moves a box of elements: y[out_offset + sum of i * out] = x[in_offset + sum of
 // i * in] over four axes.
-// Needs vectors.cuh.
 //
 // C: X, Y; extents rows, E1, E2, E3; B0..B3 a tile; strides in0..in3, out0..out3; offsets in_offset
 // * in_unit, out_offset * out_unit;

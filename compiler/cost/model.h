@@ -1,0 +1,28 @@
+// How long things take on a machine: one model, which the choice of tiles and the schedule share.
+// What a task does is its device function's to say (compiler/functions). Estimates steer choices,
+// never results.
+#pragma once
+
+#include "compiler/cost/machine.h"
+#include "ir/program.h"
+
+namespace maco::cost {
+
+/// What a task does on its SM.
+struct Work {
+  double bytes = 0;               // that come from memory or go there
+  double multiply_adds = 0;       // on the ordinary cores
+  double fixed_microseconds = 0;  // the hand-over from task to task, whatever it does
+};
+
+/// The bytes of all regions of the task, once each: of functions that do little else than stream.
+Work streaming(const ir::Program& program, const ir::Task& task);
+
+/// Microseconds that an SM needs, where `sms` of the machine's do the same at the same time: the
+/// longer of arithmetic and traffic.
+double microseconds(const Work& work, const Machine& machine, int32_t sms);
+inline double microseconds(const Work& work, const Machine& machine) {
+  return microseconds(work, machine, machine.sms);
+}
+
+}  // namespace maco::cost

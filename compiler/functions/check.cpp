@@ -1,0 +1,141 @@
+// Calls against their functions.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "compiler/functions/function.h"
+
+namespace maco::functions {
+
+namespace {
+
+// Of runtime/device/context.cuh, which says so too.
+constexpr int64_t kScratchBytes = 16384;
+
+std::string_view wanted(ParamType type) {
+  switch (type) {
+    case ParamType::Bool: return "true or false";
+    case ParamType::Int: return "an integer";
+    case ParamType::Number: return "a floating-point number";
+    case ParamType::DType: return "a dtype";
+    case ParamType::Value: return "a constant or a run-time value";
+    case ParamType::Word: return "a word";
+    case ParamType::Table: return "a table";
+    case ParamType::Body: return "a body";
+  }
+  return "";
+}
+std::string wanted(const ParamSpec& spec) {
+  return spec.type == ParamType::Word ? fmt::format("one of {}", fmt::join(spec.words, ", "))
+                                      : std::string(wanted(spec.type));
+}
+
+// What a parameter holds, in the order of its variant.
+ParamType type_of(const ir::Param& p) {
+  constexpr ParamType types[] = {ParamType::Bool,  ParamType::Int,   ParamType::Number,
+                                 ParamType::DType, ParamType::Value, ParamType::Word,
+                                 ParamType::Table, ParamType::Body};
+  static_assert(std::size(types) == std::variant_size_v<decltype(p.value)>);
+  return types[p.value.index()];
+}
+
+bool holds(const ParamSpec& spec, const ir::Param& p) {
+  const auto* word = std::get_if<ir::Word>(&p.value);
+  return type_of(p) == spec.type &&
+         (!word || std::find(spec.words.begin(), spec.words.end(), word->text) != spec.words.end());
+}
+
+// Refers to a value that the Program doesn't have.
+bool dangles(const ir::Program& program, const ir::Param& p) {
+  const auto* value = std::get_if<ir::ValueRef>(&p.value);
+  const auto* i = value ? std::get_if<uint32_t>(&value->v) : nullptr;
+  return i && *i >= program.values.size();
+}
+
+std::string found(const ir::Param& p) {
+  if (const auto* word = std::get_if<ir::Word>(&p.value)) return fmt::format("'{}'", word->text);
+  return std::string(wanted(type_of(p)));
+}
+
+template <class Entities>
+std::vector<std::string> names_of(const Entities& entities) {
+  std::vector<std::string> names;
+  for (const auto& e : entities) names.push_back(e.name);
+  return names;
+}
+
+void check_params(const ir::Program& program, const ir::Call& call, const Function& f,
+                  std::vector<std::string>& wrong) {
+  std::set<std::string_view> given;
+  for (const ir::Param& p : call.params) {
+    const ParamSpec* spec = f.find_param(p.name);
+    if (!given.insert(p.name).second)
+      wrong.push_back(fmt::format("gives parameter '{}' of '{}' twice", p.name, f.name));
+    else if (!spec)
+      wrong.push_back(fmt::format("gives '{}' a parameter '{}', which it doesn't have{}", f.name,
+                                  p.name, ir::did_you_mean(p.name, names_of(f.params))));
+    else if (!holds(*spec, p))
+      wrong.push_back(fmt::format("gives {} as parameter '{}' of '{}', which is {}", found(p),
+                                  p.name, f.name, wanted(*spec)));
+    else if (dangles(program, p))
+      wrong.push_back(fmt::format(
+          "gives a run-time value that there isn't as parameter '{}' of '{}'", p.name, f.name));
+    else if (const auto* body = std::get_if<ir::BodyParam>(&p.value))
+      if (const std::string why = ir::check_body(*body); !why.empty())
+        wrong.push_back(
+            fmt::format("gives a wrong body as parameter '{}' of '{}': {}", p.name, f.name, why));
+  }
+  for (const ParamSpec& spec : f.params)
+    if (!given.count(spec.name))
+      wrong.push_back(
+          fmt::format("leaves out parameter '{}' of '{}', {}", spec.name, f.name, wanted(spec)));
+}
+
+void check_operands(const ir::Call& call, const Function& f, std::vector<std::string>& wrong) {
+  size_t least = 0;
+  bool many = false, optional = false;
+  for (const OperandSpec& o : f.operands) {
+    least += o.count == Count::One ? 1 : 0;
+    many = many || o.count == Count::Many;
+    optional = optional || o.count == Count::Optional;
+  }
+  const size_t n = call.operands.size();
+  if (n < least || (!many && n > least + (optional ? 1 : 0))) {
+    wrong.push_back(fmt::format(
+        "gives '{}' {} operands, which takes {}{}{}", f.name, n,
+        many       ? "at least "
+        : optional ? fmt::format("{} or ", least)
+                   : "",
+        least + (optional ? 1 : 0),
+        f.operands.empty() ? "" : fmt::format(": {}", fmt::join(names_of(f.operands), ", "))));
+    return;
+  }
+  for (const ir::Param& p : call.params) {
+    const auto* body = std::get_if<ir::BodyParam>(&p.value);
+    if (!body) continue;
+    const size_t from_memory = body->operands.size() - (body->has_accumulator() ? 1 : 0);
+    if (from_memory != n - least)
+      wrong.push_back(
+          fmt::format("gives '{}' {} operands for a body of {}", f.name, n - least, from_memory));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> check(const ir::Program& program, const ir::Call& call) {
+  std::vector<std::string> wrong;
+  const Function* f = find_function(call.function);
+  if (!f)
+    return {fmt::format("calls '{}', which is no device function{}", call.function,
+                        ir::did_you_mean(call.function, names_of(all_functions())))};
+  check_params(program, call, *f, wrong);
+  check_operands(call, *f, wrong);
+  if (wrong.empty() && f->scratch_bytes)
+    if (const int64_t need = f->scratch_bytes(CallView(program, call)); need > kScratchBytes)
+      wrong.push_back(fmt::format("needs {} bytes of scratch memory for '{}', but there are {}",
+                                  need, f->name, kScratchBytes));
+  return wrong;
+}
+
+}  // namespace maco::functions

@@ -1,0 +1,36 @@
+// put, combine, take, nothing: the tiles of collectives.
+#include "compiler/functions/families.h"
+
+namespace maco::functions {
+
+namespace {
+
+// How a tensor is cut into tiles, and where their peers and slots are.
+std::vector<ParamSpec> tiles() {
+  return {integer("W"),        integer("T"),        integer("cols"),   integer("BR"),
+          integer("BC"),       integer("across"),   integer("stride"), value("rows"),
+          integer("mode"),     integer("peer"),     flag("blocked"),   flag("own_blocked"),
+          integer("slot_div"), flag("source_rows"), flag("packets"),   dtype("X"),
+          dtype("Y")};
+}
+
+Function function(std::string name, std::vector<ParamSpec> own, std::vector<OperandSpec> operands) {
+  Function f{.name = std::move(name),
+             .params = tiles(),
+             .operands = std::move(operands),
+             .source = {{"ops/collectives.cuh"}}};
+  f.params.insert(f.params.end(), own.begin(), own.end());
+  return f;
+}
+
+}  // namespace
+
+std::vector<Function> collective_functions() {
+  return {function("put", {}, {reads("x"), writes("slots")}),
+          function("combine", {integer("reduce"), flag("forward"), flag("forward_packets")},
+                   {reads("x"), reads("slots"), writes("y"), writes("results", Count::Optional)}),
+          function("take", {flag("own")}, {reads("x"), writes("y")}),
+          {.name = "nothing", .source = {{"ops/collectives.cuh"}}}};
+}
+
+}  // namespace maco::functions

@@ -1,0 +1,14 @@
+// embedding: row ids[i] of the table becomes row i of y.
+#include "compiler/functions/families.h"
+
+namespace maco::functions {
+
+std::vector<Function> embedding_functions() {
+  return {{.name = "embedding",
+           .params = {dtype("X"), dtype("Y"), value("rows"), value("limit"), integer("N"),
+                      integer("BM"), integer("BN"), integer("V")},
+           .operands = {reads("table"), reads("ids"), writes("y")},
+           .source = {{"vectors.cuh", "ops/embedding.cuh"}}}};
+}
+
+}  // namespace maco::functions

@@ -1,0 +1,40 @@
+// The families of device functions, one a file. registry.cpp puts them into the table that the rest
+// of the compiler uses.
+#pragma once
+
+#include <vector>
+
+#include "compiler/functions/function.h"
+
+namespace maco::functions {
+
+std::vector<Function> elementwise_functions();
+std::vector<Function> matmul_functions();
+std::vector<Function> attention_functions();
+std::vector<Function> embedding_functions();
+std::vector<Function> norm_functions();
+std::vector<Function> rope_functions();
+std::vector<Function> softmax_functions();
+std::vector<Function> reduction_functions();
+std::vector<Function> strided_copy_functions();
+std::vector<Function> collective_functions();
+
+// How they spell their parameters.
+inline ParamSpec flag(std::string name) { return {std::move(name), ParamType::Bool}; }
+inline ParamSpec integer(std::string name) { return {std::move(name), ParamType::Int}; }
+inline ParamSpec number(std::string name) { return {std::move(name), ParamType::Number}; }
+inline ParamSpec dtype(std::string name) { return {std::move(name), ParamType::DType}; }
+inline ParamSpec value(std::string name) { return {std::move(name), ParamType::Value}; }
+inline ParamSpec table(std::string name) { return {std::move(name), ParamType::Table}; }
+inline ParamSpec body(std::string name) { return {std::move(name), ParamType::Body}; }
+inline ParamSpec word(std::string name, std::string type, std::vector<std::string> words) {
+  return {std::move(name), ParamType::Word, std::move(words), std::move(type)};
+}
+inline OperandSpec reads(std::string name, Count count = Count::One) {
+  return {std::move(name), Access::Read, count};
+}
+inline OperandSpec writes(std::string name, Count count = Count::One) {
+  return {std::move(name), Access::Write, count};
+}
+
+}  // namespace maco::functions

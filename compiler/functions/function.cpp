@@ -1,0 +1,66 @@
+#include "compiler/functions/function.h"
+
+#include <algorithm>
+
+#include "ir/check.h"
+
+namespace maco::functions {
+
+namespace {
+
+template <class T>
+const T& get(const ir::Call& call, std::string_view name) {
+  for (const ir::Param& p : call.params)
+    if (p.name == name)
+      if (const T* v = std::get_if<T>(&p.value)) return *v;
+  ir::internal_error(__FILE__, __LINE__,
+                     call.function + " has no parameter " + std::string(name) + " of that type");
+}
+
+}  // namespace
+
+bool CallView::flag(std::string_view name) const { return get<bool>(call_, name); }
+int64_t CallView::integer(std::string_view name) const { return get<int64_t>(call_, name); }
+ir::DType CallView::dtype(std::string_view name) const { return get<ir::DType>(call_, name); }
+const std::string& CallView::word(std::string_view name) const {
+  return get<ir::Word>(call_, name).text;
+}
+int64_t CallView::most(std::string_view name) const {
+  const auto& v = get<ir::ValueRef>(call_, name).v;
+  if (const int64_t* n = std::get_if<int64_t>(&v)) return *n;
+  return program_.values[std::get<uint32_t>(v)].range.hi;
+}
+
+const ParamSpec* Function::find_param(std::string_view param) const {
+  const auto it = std::find_if(params.begin(), params.end(),
+                               [&](const ParamSpec& p) { return p.name == param; });
+  return it == params.end() ? nullptr : &*it;
+}
+
+const OperandSpec* Function::operand(size_t i, size_t count) const {
+  for (const OperandSpec& o : operands) {
+    const size_t others = operands.size() - 1;
+    const size_t n = o.count == Count::One ? 1 : count < others ? 0 : count - others;
+    if (i < n) return o.count == Count::Optional && n > 1 ? nullptr : &o;
+    i -= n;
+  }
+  return nullptr;
+}
+
+size_t Function::first_of_many() const {
+  size_t i = 0;
+  while (i < operands.size() && operands[i].count != Count::Many) ++i;
+  return i;
+}
+
+double microseconds(const ir::Program& program, const ir::Task& task,
+                    const cost::Machine& machine) {
+  const ir::Call& call = program[task.call];
+  const Function* function = find_function(call.function);
+  return cost::microseconds(function && function->work
+                                ? function->work(CallView(program, call), task, machine)
+                                : cost::streaming(program, task),
+                            machine);
+}
+
+}  // namespace maco::functions

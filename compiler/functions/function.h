@@ -1,0 +1,104 @@
+// What the compiler knows of a device function: everything that anyone asks of it. Each function,
+// or family of functions, is one file in this folder; registry.cpp lists them, and a process may
+// register its own. Calls of a Program (ir::Call) refer to functions by name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/cost/model.h"
+#include "ir/program.h"
+
+namespace maco::functions {
+
+/// What a parameter holds. Value: a constant, or a number known at launch. Word: one of a list.
+/// Table: numbers that device code looks up. Body: what becomes of an element (ir/body.h).
+enum class ParamType : uint8_t { Bool, Int, Number, DType, Value, Word, Table, Body };
+
+/// A parameter; in device code a member of the config C that has its name.
+struct ParamSpec {
+  std::string name;
+  ParamType type = ParamType::Int;
+  std::vector<std::string> words = {};  // Word: those it may be, which are the enumerators of
+  std::string word_type = "";           // Word: this enum of the device code, "ops::PeerMode"
+};
+
+enum class Access : uint8_t { Read, Write, ReadWrite };
+/// How many operands of a call it is. At most one of a function's isn't One. Many: none or more;
+/// where the function has a Body, they are those of the body that are in memory.
+enum class Count : uint8_t { One, Optional, Many };
+struct OperandSpec {
+  std::string name;
+  Access access = Access::Read;
+  Count count = Count::One;
+};
+
+/// Where the code is: a template maco::ops::<name><C>(Context&, const Args&, u32 tile), MACO_OP.
+struct Source {
+  /// Headers of runtime/device that have it or that it needs, in an order that compiles. The core
+  /// (words, context, ...) is there always.
+  std::vector<std::string> headers;
+  /// The code itself, put behind the headers as it is: of a function that isn't among them.
+  std::string text = "";
+};
+
+/// A call as the rules of its function see it: its parameters are known to be there, of their
+/// types.
+class CallView {
+ public:
+  CallView(const ir::Program& program, const ir::Call& call) : program_(program), call_(call) {}
+  const ir::Program& program() const { return program_; }
+  const ir::Call& call() const { return call_; }
+  bool flag(std::string_view name) const;
+  int64_t integer(std::string_view name) const;
+  ir::DType dtype(std::string_view name) const;
+  const std::string& word(std::string_view name) const;
+  /// The most that a Value can be at launch.
+  int64_t most(std::string_view name) const;
+
+ private:
+  const ir::Program& program_;
+  const ir::Call& call_;
+};
+
+struct Function {
+  std::string name;  // of the template in maco::ops
+  std::vector<ParamSpec> params = {};
+  std::vector<OperandSpec> operands = {};
+  Source source = {};
+  /// Bytes of the CTA's scratch memory (Context::scratch) that a task needs; unset: none.
+  std::function<int64_t(const CallView&)> scratch_bytes = nullptr;
+  /// What a task does; unset: it streams the bytes of its regions (cost::streaming).
+  std::function<cost::Work(const CallView&, const ir::Task&, const cost::Machine&)> work = nullptr;
+
+  const ParamSpec* find_param(std::string_view param) const;
+  /// Operand `i` of a call that has `count` of them; nullptr if it has too many.
+  const OperandSpec* operand(size_t i, size_t count) const;
+  /// The first operand of a call that is the Count::Many of this function; its body's operands are
+  /// there and behind.
+  size_t first_of_many() const;
+};
+
+/// The function of that name, or nullptr.
+const Function* find_function(std::string_view name);
+/// Those of MACO, then the registered ones.
+std::vector<Function> all_functions();
+
+/// Makes a function known to the whole process, from any thread, before the first graph with an op
+/// that calls it is compiled. `source.text` has its code. Returns "", or why it can't be had: a
+/// name that is taken, no code, parameters that contradict each other.
+[[nodiscard]] std::string register_function(Function function);
+
+/// Everything that is wrong with a call, one sentence each, without its subject: "calls 'q', which
+/// is no device function"; parameters that are missing, unknown or of another type, a wrong number
+/// of operands, too much scratch memory. Empty if nothing is.
+std::vector<std::string> check(const ir::Program& program, const ir::Call& call);
+
+/// Microseconds that a task takes on one of the machine's SMs, all of them being busy. The call is
+/// one that check() finds nothing wrong with, or of an unknown function, which is taken to stream.
+double microseconds(const ir::Program& program, const ir::Task& task, const cost::Machine& machine);
+
+}  // namespace maco::functions

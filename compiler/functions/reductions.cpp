@@ -1,0 +1,22 @@
+// reduce and argmax: one result for each row.
+#include "compiler/functions/families.h"
+
+namespace maco::functions {
+
+std::vector<Function> reduction_functions() {
+  const std::vector<ParamSpec> rows = {dtype("X"),    dtype("Y"),   value("rows"),
+                                       value("cols"), integer("N"), integer("BR")};
+  Function reduce{.name = "reduce",
+                  .params = rows,
+                  .operands = {reads("x"), writes("y")},
+                  .source = {{"rows.cuh", "ops/reduce.cuh"}}};
+  reduce.params.push_back(word("kind", "ops::ReduceKind", {"sum", "mean", "max"}));
+  Function argmax{.name = "argmax",
+                  .params = rows,
+                  .operands = {reads("x"), writes("y")},
+                  .source = {{"rows.cuh", "ops/argmax.cuh"}}};
+  argmax.scratch_bytes = [](const CallView&) { return int64_t{8 * 8}; };  // a place for each warp
+  return {reduce, argmax};
+}
+
+}  // namespace maco::functions

@@ -1,0 +1,15 @@
+// rope: pairs of elements turn by an angle that grows with the row's position.
+#include "compiler/functions/families.h"
+
+namespace maco::functions {
+
+std::vector<Function> rope_functions() {
+  return {
+      {.name = "rope",
+       .params = {dtype("X"), dtype("Y"), value("rows"), integer("H"), integer("D"), integer("BR"),
+                  flag("interleaved"), flag("from_positions"), value("position"), table("turns")},
+       .operands = {reads("x"), reads("positions", Count::Optional), writes("y")},
+       .source = {{"rows.cuh", "ops/rope.cuh"}}}};
+}
+
+}  // namespace maco::functions

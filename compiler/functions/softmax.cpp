@@ -1,0 +1,14 @@
+// softmax of rows.
+#include "compiler/functions/families.h"
+
+namespace maco::functions {
+
+std::vector<Function> softmax_functions() {
+  return {{.name = "softmax",
+           .params = {dtype("X"), dtype("Y"), value("rows"), value("cols"), integer("N"),
+                      integer("BR")},
+           .operands = {reads("x"), writes("y")},
+           .source = {{"rows.cuh", "ops/softmax.cuh"}}}};
+}
+
+}  // namespace maco::functions

@@ -1,0 +1,24 @@
+// strided_copy: a box of elements from one set of strides to another.
+#include <string>
+
+#include "compiler/functions/families.h"
+
+namespace maco::functions {
+
+std::vector<Function> strided_copy_functions() {
+  Function f{.name = "strided_copy",
+             .params = {dtype("X"), dtype("Y"), value("rows"), value("in_offset"),
+                        integer("in_unit"), value("out_offset"), integer("out_unit"), integer("V")},
+             .operands = {reads("x"), writes("y")},
+             .source = {{"vectors.cuh", "ops/strided_copy.cuh"}}};
+  const auto four = [&](std::string prefix, int from) {
+    for (int i = from; i < 4; ++i) f.params.push_back(integer(prefix + std::to_string(i)));
+  };
+  four("E", 1);
+  four("B", 0);
+  four("in", 0);
+  four("out", 0);
+  return {f};
+}
+
+}  // namespace maco::functions

@@ -1,0 +1,225 @@
+// Device functions as the compiler knows them, and calls held against them.
+#include "compiler/functions/function.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/device_sources.h"
+#include "compiler/codegen/params.h"
+#include "compiler/cost/machine.h"
+#include "compiler/frontend/frontend.h"
+#include "compiler/functions/matmul.h"
+#include "compiler/passes/pipeline.h"
+#include "ir/program_text.h"
+#include "tests/catch.h"
+
+namespace maco::test {
+namespace {
+
+using functions::Access;
+using functions::Count;
+
+ir::Program compiled(const std::string& text) {
+  ir::Diagnostics d;
+  const auto graph = frontend::parse_dsl(d.add_file("g.maco", text), d);
+  INFO(d.render());
+  REQUIRE(graph);
+  passes::PipelineOptions options;
+  options.target = "cpu";
+  const auto result = passes::run_pipeline(*graph, options, d);
+  INFO(d.render());
+  REQUIRE(result.ok);
+  return std::get<ir::Program>(result.unit);
+}
+
+ir::Program two_ops() {
+  return compiled(
+      "graph g {\n input x : f32[8, 16]\n param w : f32[16, 16]\n input b : f32[16]\n"
+      " h = matmul(x, w, b)\n s = softmax(h)\n m = mean(s)\n output y = relu(m)\n}");
+}
+
+ir::Call& call_of(ir::Program& p, std::string_view function) {
+  for (ir::Call& c : p.calls)
+    if (c.function == function) return c;
+  FAIL(std::string(function));
+  return p.calls[0];
+}
+ir::Param& param_of(ir::Call& call, std::string_view name) {
+  for (ir::Param& p : call.params)
+    if (p.name == name) return p;
+  FAIL(std::string(name));
+  return call.params[0];
+}
+
+TEST_CASE("the headers that a function names have it, and what it needs") {
+  for (const functions::Function& f : functions::all_functions()) {
+    INFO(f.name);
+    CHECK(functions::find_function(f.name)->name == f.name);
+    CHECK(codegen::unknown_header(f) == "");
+    const std::string source = codegen::device_sources({&f});
+    CHECK_THAT(source, Contains("MACO_OP void " + f.name + "(Context&"));
+    for (const functions::ParamSpec& p : f.params)
+      for (const std::string& word : p.words) CHECK_THAT(source, Contains(word));
+  }
+  CHECK(functions::find_function("q") == nullptr);
+}
+
+TEST_CASE("operands by number, where one is repeated or missing") {
+  const auto& rope = *functions::find_function("rope");
+  CHECK(rope.operand(1, 2)->name == "y");
+  CHECK(rope.operand(1, 3)->name == "positions");
+  CHECK(rope.operand(2, 3)->access == Access::Write);
+  CHECK(rope.operand(2, 2) == nullptr);
+  const auto& elementwise = *functions::find_function("elementwise");
+  CHECK(elementwise.operand(2, 4)->name == "x");
+  CHECK(elementwise.operand(3, 4)->name == "y");
+  CHECK(elementwise.first_of_many() == 0);
+  const auto& matmul = *functions::find_function("matmul");
+  CHECK(matmul.operand(4, 5)->name == "more");
+  CHECK(matmul.operand(3, 3) == nullptr);
+  CHECK(matmul.first_of_many() == 3);
+}
+
+TEST_CASE("what is wrong with a call is said, by name") {
+  const auto wrong = [](std::string_view function, const auto& change) {
+    ir::Program p = two_ops();
+    ir::Call& call = call_of(p, function);
+    CHECK(functions::check(p, call).empty());
+    change(call);
+    ir::Diagnostics d;
+    CHECK(codegen::check_calls(p, d) == functions::check(p, call).empty());
+    return functions::check(p, call);
+  };
+  using Said = std::vector<std::string>;
+  CHECK(wrong("matmul", [](ir::Call& c) { c.function = "matmull"; }) ==
+        Said{"calls 'matmull', which is no device function; did you mean 'matmul'?"});
+  CHECK(wrong("matmul", [](ir::Call& c) { param_of(c, "few_rows").name = "few_row"; }) ==
+        Said{"gives 'matmul' a parameter 'few_row', which it doesn't have; did you mean "
+             "'few_rows'?",
+             "leaves out parameter 'few_rows' of 'matmul', true or false"});
+  CHECK(wrong("softmax", [](ir::Call& c) { c.params.push_back(c.params[0]); }) ==
+        Said{"gives parameter 'X' of 'softmax' twice"});
+  CHECK(wrong("softmax", [](ir::Call& c) { param_of(c, "N").value = 2.0; }) ==
+        Said{"gives a floating-point number as parameter 'N' of 'softmax', which is an integer"});
+  CHECK(wrong("softmax", [](ir::Call& c) { param_of(c, "rows").value = ir::ValueRef{7u}; }) ==
+        Said{"gives a run-time value that there isn't as parameter 'rows' of 'softmax'"});
+  CHECK(wrong("reduce", [](ir::Call& c) { param_of(c, "kind").value = ir::Word{"median"}; }) ==
+        Said{"gives 'median' as parameter 'kind' of 'reduce', which is one of sum, mean, max"});
+  CHECK(wrong("softmax", [](ir::Call& c) { c.operands.pop_back(); }) ==
+        Said{"gives 'softmax' 1 operands, which takes 2: x, y"});
+  CHECK(wrong("matmul", [](ir::Call& c) { c.operands.resize(2); }) ==
+        Said{"gives 'matmul' 2 operands, which takes at least 3: a, b, y, more"});
+  CHECK(wrong("matmul", [](ir::Call& c) { c.operands.pop_back(); }) ==
+        Said{"gives 'matmul' 0 operands for a body of 1"});
+}
+
+TEST_CASE("a wrong call of an edited Program is reported at its line") {
+  const ir::Program program = two_ops();
+  std::string text = ir::print(program);
+  const size_t at = text.find("kind=mean }");
+  REQUIRE(at != std::string::npos);
+  text.replace(at, 11, "kind=men }");
+  ir::Diagnostics d;
+  const auto edited = ir::parse_program(d.add_file("p.txt", text), d);
+  REQUIRE(edited);
+  CHECK_FALSE(codegen::check_calls(*edited, d));
+  CHECK_THAT(
+      d.render(),
+      Contains("error: 'm' gives 'men' as parameter 'kind' of 'reduce', which is one of sum, "
+               "mean, max"));
+  REQUIRE(d.all().size() == 1);
+  CHECK(d.all()[0].loc.known());
+}
+
+TEST_CASE("words become enumerators of the device code") {
+  const auto& reduce = *functions::find_function("reduce");
+  CHECK(codegen::members(reduce, {"kind", ir::Word{"mean"}}) ==
+        "static constexpr auto kind = ops::ReduceKind::mean;\n");
+}
+
+TEST_CASE("the time of a task is what its function says, else that of its bytes") {
+  ir::Program p = two_ops();
+  const cost::Machine& cpu = *cost::find_machine("cpu");
+  const ir::Task& task = p.tasks.back();
+  double bytes = 0;
+  for (const ir::Access& a : task.accesses)
+    bytes += static_cast<double>((a.region.r1 - a.region.r0) * (a.region.c1 - a.region.c0) * 4);
+  CHECK(functions::microseconds(p, task, cpu) ==
+        Approx(0.7 + bytes / (cpu.memory_rate / cpu.sms) * 1e6));
+  const std::string why = functions::register_function(
+      {.name = "test_slow",
+       .source = {{}, "// the code of test_slow"},
+       .work = [](const functions::CallView& c, const ir::Task&, const cost::Machine&) {
+         return cost::Work{.multiply_adds = 1e6,
+                           .fixed_microseconds = 2.0 + static_cast<double>(c.call().params.size())};
+       }});
+  CHECK(why == "");
+  p[task.call].function = "test_slow";
+  p[task.call].params.resize(3);
+  CHECK(functions::microseconds(p, task, cpu) == Approx(5 + 1e6 / (cpu.flops / 2 / cpu.sms) * 1e6));
+}
+
+TEST_CASE("the work of a product's tile") {
+  const cost::Machine &cpu = *cost::find_machine("cpu"), &gpu = *cost::find_machine("sm_90a");
+  functions::MatmulTile t{.rows = 4, .K = 256, .BM = 8, .BN = 16, .a_bytes = 2, .b_bytes = 4};
+  CHECK(functions::matmul_work(t, gpu).multiply_adds == 4 * 16 * 256);
+  CHECK(functions::matmul_work(t, gpu).bytes == 256 * (16 * 4 + 4 * 2));
+  t.rows = 40;
+  CHECK(functions::matmul_work(t, cpu).multiply_adds == 8 * 16 * 256);
+  CHECK(functions::matmul_work(t, cpu).bytes == 256 * (16 * 4 + 8 * 2));
+  CHECK(functions::matmul_work(t, gpu).bytes == 128 * (16 * 4 + 8 * 2));
+}
+
+TEST_CASE("functions from outside") {
+  functions::Function f{.name = "test_triple",
+                        .params = {{"Y", functions::ParamType::DType}},
+                        .operands = {{"x"}, {"y", Access::Write}},
+                        .source = {{"vectors.cuh"}, "// the code of test_triple"}};
+  const auto refused = [&](const auto& change) {
+    functions::Function other = f;
+    change(other);
+    const std::string why = functions::register_function(other);
+    CHECK(functions::find_function("test_triple") == nullptr);
+    return why;
+  };
+  CHECK(refused([](auto& g) { g.name = "two words"; }) ==
+        "device function 'two words': its name is no name of C++");
+  CHECK(refused([](auto& g) { g.source.text = ""; }) ==
+        "device function 'test_triple': it has no source text");
+  CHECK(refused([](auto& g) { g.params.push_back(g.params[0]); }) ==
+        "device function 'test_triple': parameter 'Y' is there twice");
+  CHECK(
+      refused([](auto& g) { g.params[0].type = functions::ParamType::Word; }) ==
+      "device function 'test_triple': parameter 'Y' has words and their type if it is a Word, and "
+      "only then");
+  CHECK(refused([](auto& g) { g.operands[0].count = g.operands[1].count = Count::Many; }) ==
+        "device function 'test_triple': more than one of its operands is optional or repeated");
+  CHECK(refused([](auto& g) { g.name = "softmax"; }) ==
+        "device function 'softmax' is there already");
+
+  // Of several threads that register one name, one has it.
+  std::vector<std::string> said(4);
+  std::vector<std::thread> threads;
+  for (std::string& s : said)
+    threads.emplace_back([&] {
+      s = functions::register_function(f);
+      CHECK(functions::find_function("test_triple"));
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(std::count(said.begin(), said.end(), "") == 1);
+  CHECK(std::count(said.begin(), said.end(), "device function 'test_triple' is there already") ==
+        3);
+  CHECK(functions::all_functions().back().name == "test_triple");
+  const std::string source = codegen::device_sources({functions::find_function("test_triple")});
+  const size_t header = source.find("runtime/device/vectors.cuh"),
+               own = source.find("// the code of test_triple");
+  CHECK(header < own);
+  CHECK(own != std::string::npos);
+  functions::Function lost = f;
+  lost.source.headers = {"nowhere.cuh"};
+  CHECK(codegen::unknown_header(lost) == "nowhere.cuh");
+}
+
+}  // namespace
+}  // namespace maco::test
