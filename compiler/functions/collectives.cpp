@@ -1,16 +1,36 @@
 // put, combine, take, nothing: the tiles of collectives.
+#include "compiler/functions/exchange.h"
 #include "compiler/functions/families.h"
 
 namespace maco::functions {
 
 namespace {
 
+template <class Enum>
+std::vector<std::string> words(size_t count) {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < count; ++i) all.emplace_back(name(static_cast<Enum>(i)));
+  return all;
+}
+
 // How a tensor is cut into tiles, and where their peers and slots are.
 std::vector<ParamSpec> tiles() {
-  return {integer("W"),        integer("T"),        integer("cols"),   integer("BR"),
-          integer("BC"),       integer("across"),   integer("stride"), value("rows"),
-          integer("mode"),     integer("peer"),     flag("blocked"),   flag("own_blocked"),
-          integer("slot_div"), flag("source_rows"), flag("packets"),   dtype("X"),
+  return {integer("W"),
+          integer("T"),
+          integer("cols"),
+          integer("BR"),
+          integer("BC"),
+          integer("across"),
+          integer("stride"),
+          value("rows"),
+          word("mode", "ops::PeerMode", words<PeerMode>(kPeerModes)),
+          integer("peer"),
+          flag("blocked"),
+          flag("own_blocked"),
+          integer("slot_div"),
+          flag("source_rows"),
+          flag("packets"),
+          dtype("X"),
           dtype("Y")};
 }
 
@@ -27,7 +47,9 @@ Function function(std::string name, std::vector<ParamSpec> own, std::vector<Oper
 
 std::vector<Function> collective_functions() {
   return {function("put", {}, {reads("x"), writes("slots")}),
-          function("combine", {integer("reduce"), flag("forward"), flag("forward_packets")},
+          function("combine",
+                   {word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)),
+                    flag("forward"), flag("forward_packets")},
                    {reads("x"), reads("slots"), writes("y"), writes("results", Count::Optional)}),
           function("take", {flag("own")}, {reads("x"), writes("y")}),
           {.name = "nothing", .source = {{"ops/collectives.cuh"}}}};

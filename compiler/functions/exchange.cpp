@@ -84,11 +84,14 @@ struct Reader {
     ok = false;
   }
   template <class Enum>
-  void get_enum(std::string_view name, Enum& value, int64_t count) {
-    int64_t n = -1;
-    get(name, n);
-    if (n < 0 || n >= count) ok = false;
-    value = static_cast<Enum>(n);
+  void get_word(std::string_view param, Enum& value, size_t count) {
+    ir::Word word;
+    get(param, word);
+    for (size_t i = 0; i < count; ++i) {
+      value = static_cast<Enum>(i);
+      if (name(value) == word.text) return;
+    }
+    ok = false;
   }
 };
 
@@ -96,6 +99,11 @@ struct Reader {
 
 bool is_exchange(std::string_view function) {
   return function == "put" || function == "combine" || function == "take";
+}
+
+std::string_view name(PeerMode mode) {
+  constexpr std::string_view words[] = {"others", "each", "owner", "fixed", "shift"};
+  return words[static_cast<size_t>(mode)];
 }
 
 std::vector<Param> params_of(const std::string& function, const Exchange& e) {
@@ -107,7 +115,7 @@ std::vector<Param> params_of(const std::string& function, const Exchange& e) {
                                {"across", e.across},
                                {"stride", e.stride},
                                {"rows", e.rows},
-                               {"mode", static_cast<int64_t>(e.mode)},
+                               {"mode", ir::Word{std::string(name(e.mode))}},
                                {"peer", e.peer},
                                {"blocked", e.blocked},
                                {"own_blocked", e.own_blocked},
@@ -117,7 +125,7 @@ std::vector<Param> params_of(const std::string& function, const Exchange& e) {
                                {"X", e.x},
                                {"Y", e.y}};
   if (function == "combine") {
-    params.push_back({"reduce", static_cast<int64_t>(e.reduce)});
+    params.push_back({"reduce", ir::Word{std::string(name(e.reduce))}});
     params.push_back({"forward", e.forward});
     params.push_back({"forward_packets", e.forward_packets});
   }
@@ -138,7 +146,7 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
   read.get("across", e.across);
   read.get("stride", e.stride);
   read.get("rows", e.rows);
-  read.get_enum("mode", e.mode, 5);
+  read.get_word("mode", e.mode, kPeerModes);
   read.get("peer", e.peer);
   read.get("blocked", e.blocked);
   read.get("own_blocked", e.own_blocked);
@@ -148,7 +156,7 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
   read.get("X", e.x);
   read.get("Y", e.y);
   if (f == "combine") {
-    read.get_enum("reduce", e.reduce, 4);
+    read.get_word("reduce", e.reduce, kReductions);
     read.get("forward", e.forward);
     read.get("forward_packets", e.forward_packets);
   }

@@ -4,8 +4,7 @@
 //
 //   put      a tile of a tensor to slots of peers
 //   combine  the reduction of the own tile with those that arrived, to a tensor and, for a
-//   two-shot,
-//            to slots of all peers
+//            two-shot, to slots of all peers
 //   take     an arrived tile, or (own) one of this rank's, to a tensor
 #pragma once
 
@@ -19,14 +18,16 @@
 
 namespace maco::functions {
 
-/// Which rank is at the other end of tile index `t`. The device header has the same numbers.
-enum class PeerMode : int64_t {
-  Others = 0,  // all but this one
-  Each = 1,    // rank + 1 + t / tiles, modulo the world: one after another; the tile is t % tiles
-  Owner = 2,   // rank t % world, which owns the tile
-  Fixed = 3,   // rank `peer`
-  Shift = 4,   // rank + `peer`, modulo the world
+/// Which rank is at the other end of tile index `t`. The device header has the same words.
+enum class PeerMode : uint8_t {
+  Others,  // all but this one
+  Each,    // rank + 1 + t / tiles, modulo the world: one after another; the tile is t % tiles
+  Owner,   // rank t % world, which owns the tile
+  Fixed,   // rank `peer`
+  Shift,   // rank + `peer`, modulo the world
 };
+inline constexpr size_t kPeerModes = 5, kReductions = 4;
+std::string_view name(PeerMode mode);
 
 /// A block of a tensor, `rows` x `cols`, cut into `tiles` boxes of at most BR x BC, `across` in a
 /// row of boxes; a box takes `stride` elements of a slot's row, its rows one after another.

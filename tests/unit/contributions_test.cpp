@@ -151,11 +151,12 @@ TEST_CASE("a kernel moves what its Program declares") {
   };
   // The verifier accepts all of these: what is declared is right.
   const Change changes[] = {
-      {"combine op=one", "reduce=2", "reduce=3", "combine of 'one' moves other data than it"},
+      {"combine op=one", "reduce=max", "reduce=min", "combine of 'one' moves other data than it"},
       {"combine op=two", "forward=true", "forward=false", "hasn't the parameters and operands"},
       {"put op=one", "BR=7", "BR=6", "allreduce 'one' (put) tile 0 touches other regions"},
       {"put op=two", "slot_div=3", "slot_div=2", "allreduce 'two' (put) tile 2 touches other"},
-      {"put op=two", "mode=2", "mode=0", "allreduce 'two' (put) tile 0 touches other regions"},
+      {"put op=two", "mode=owner", "mode=others",
+       "allreduce 'two' (put) tile 0 touches other regions"},
       {"put op=one", "W=3", "W=4", "put of 'one' moves other data than it declares"},
       {"put op=one", "stride=", "strid=", "'one' gives 'put' a parameter 'strid', which it"},
   };

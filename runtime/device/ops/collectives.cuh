@@ -3,7 +3,7 @@
 //
 // C: W world; T tiles of a block; cols, rows of a block; BR x BC a tile; across tiles a row of
 // tiles; stride elements of a tile in a slot row;
-//    mode, peer: which peer (compiler/ops/collectives.cpp); blocked: the tensor's rows begin at the
+//    mode, peer: which peer; blocked: the tensor's rows begin at the
 //    peer's index times rows, own_blocked:
 //    at this rank's; slot_div: tile t lies at t / slot_div in its slot row; source_rows: a slot row
 //    for each source; packets: a flag in every 8 bytes.
@@ -11,6 +11,11 @@
 
 namespace maco {
 namespace ops {
+
+// The rank at the other end of tile index t: all others; rank + 1 + t / T, modulo W; t % W; `peer`;
+// rank + `peer`, modulo W.
+enum class PeerMode : u8 { others, each, owner, fixed, shift };
+enum class Reduction : u8 { sum, avg, max, min };
 
 template <class C>
 struct TileBox {
@@ -38,14 +43,14 @@ MACO_FN constexpr i64 slot_row_elements() {
 // The rank at the other end of tile index `tile` (a rank-relative mode needs this rank).
 template <class C>
 MACO_FN int peer_of(const Context& ctx, u32 tile) {
-  if (C::mode == 1) return int((ctx.rank() + 1 + tile / C::T) % C::W);
-  if (C::mode == 2) return int(tile % C::W);
-  if (C::mode == 4) return int((ctx.rank() + C::peer) % C::W);
+  if (C::mode == PeerMode::each) return int((ctx.rank() + 1 + tile / C::T) % C::W);
+  if (C::mode == PeerMode::owner) return int(tile % C::W);
+  if (C::mode == PeerMode::shift) return int((ctx.rank() + C::peer) % C::W);
   return int(C::peer);
 }
 template <class C>
 MACO_FN u32 tile_of(u32 tile) {
-  return C::mode == 1 ? u32(tile % C::T) : tile;
+  return C::mode == PeerMode::each ? u32(tile % C::T) : tile;
 }
 
 // Packets: kCount elements of T in the 4 bytes of payload.
@@ -78,8 +83,8 @@ template <class C>
 MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
   using X = typename C::X;
   const TileBox<C> box(ctx, tile_of<C>(tile));
-  const int first = C::mode == 0 ? ctx.rank() + 1 : peer_of<C>(ctx, tile);
-  const int peers = C::mode == 0 ? int(C::W) - 1 : 1;
+  const int first = C::mode == PeerMode::others ? ctx.rank() + 1 : peer_of<C>(ctx, tile);
+  const int peers = C::mode == PeerMode::others ? int(C::W) - 1 : 1;
   const X* x = args.template ptr<X>(0);
   if (C::blocked) x += i64(first) * C::rows::get(ctx) * C::cols;
   const i64 row = C::source_rows ? ctx.rank() : 0;
@@ -109,16 +114,16 @@ MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
   }
 }
 
-// reduce: 0 sum, 1 avg, 2 max, 3 min. Sums in f32 (i32 in i32) in rank order, rounds once.
+// Sums in f32 (i32 in i32) in rank order, rounds once.
 template <class C, class A>
 MACO_FN A reduce_step(A a, A b) {
-  if (C::reduce == 2) return fn::maximum(a, b);
-  if (C::reduce == 3) return fn::minimum(a, b);
+  if (C::reduce == Reduction::max) return fn::maximum(a, b);
+  if (C::reduce == Reduction::min) return fn::minimum(a, b);
   return fn::add(a, b);
 }
 template <class C>
 MACO_FN float reduce_end(float a) {
-  return C::reduce == 1 ? fdiv(a, float(C::W)) : a;
+  return C::reduce == Reduction::avg ? fdiv(a, float(C::W)) : a;
 }
 template <class C>
 MACO_FN i32 reduce_end(i32 a) {
