@@ -167,6 +167,19 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
+/// An operand that reaches the tasks of a call through a ring of shared-memory pages, which a
+/// loader of the CTA fills. A ring is first in, first out: the loader serves the tasks of a stream
+/// in its order, and their consumers take the pages in theirs.
+struct Load {
+  uint32_t operand = 0;    // index into Call::operands
+  uint32_t ring = 0;       // of the CTA's rings (Resources)
+  int64_t pages = 1;       // that a task holds at a time, at most
+  int64_t page_bytes = 0;  // that it fills of a page, at most
+  /// The loader may run ahead of the task's waits; else it comes behind them.
+  bool ahead = false;
+  friend bool operator==(const Load&, const Load&) = default;
+};
+
 /// A use of a device function by an op of the graph: maco::ops::<function> with these parameters on
 /// these buffers. Calls with equal function and params share one task kind in the emitted code.
 struct Call {
@@ -176,7 +189,8 @@ struct Call {
   std::vector<Param> params;
   std::vector<BufferId> operands;
   std::vector<Transfer> transfers;
-  Loc loc;  // of the graph's op; neither printed nor compared
+  std::vector<Load> loads;  // by operand
+  Loc loc;                  // of the graph's op; neither printed nor compared
   friend bool operator==(const Call&, const Call&) = default;
 };
 

@@ -344,6 +344,11 @@ class Parser : private TextCursor {
       } while (accept(','));
       if (!expect(')')) return false;
     }
+    if (accept_word("loads")) {
+      do {
+        if (!load(c.loads.emplace_back())) return false;
+      } while (accept(','));
+    }
     if (accept_word("moves")) {
       do {
         if (!transfer(c.transfers.emplace_back())) return false;
@@ -354,6 +359,14 @@ class Parser : private TextCursor {
       error(label_at, label.size(), fmt::format("the label '{}' is used twice", label));
     p_.calls.push_back(std::move(c));
     return true;
+  }
+
+  bool load(Load& l) {
+    if (!number(l.operand) || !field("ring", l.ring) || !field("pages", l.pages) ||
+        !field("page_bytes", l.page_bytes))
+      return false;
+    l.ahead = accept_word("ahead");
+    return l.ahead || accept_word("behind") || expected("'ahead' or 'behind'");
   }
 
   bool transfer(Transfer& t) {

@@ -259,6 +259,15 @@ class Printer {
       put_ref(buffer_refs_, index(b));
     }
     put(")");
+    separator = " loads ";
+    for (const Load& l : c.loads) {
+      put_field(separator, l.operand);
+      separator = ", ";
+      put_field(" ring=", l.ring);
+      put_field(" pages=", l.pages);
+      put_field(" page_bytes=", l.page_bytes);
+      put(l.ahead ? " ahead" : " behind");
+    }
     separator = " moves ";
     for (const Transfer& t : c.transfers) {
       put(separator);

@@ -9,7 +9,8 @@
 //   value %N = EXPR in [N, N]
 //   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets] [offset=N]
 //   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
-//       [moves TRANSFER, ...]
+//       [loads LOAD, ...] [moves TRANSFER, ...]
+//     LOAD: N ring=N pages=N page_bytes=N WORD; the operand's number; WORD: ahead | behind
 //     TRANSFER: copy(N -> N, ...) | reduce WORD(N, ... -> N, ...)
 //     PARAM: true | false | N | double | DTYPE | const N | value %N | WORD | word STRING
 //       | table [ [N, ...] ] | body ( [SPREAD DTYPE, ...] ) STRING
@@ -35,9 +36,9 @@
 namespace maco::ir {
 
 inline constexpr std::string_view kReservedWords[] = {
-    "after",  "buffer", "call",  "collective", "event", "from",    "lag",
-    "limits", "may",    "moves", "program",    "read",  "relaxed", "roles",
-    "signal", "task",   "to",    "uses",       "value", "wait",    "write"};
+    "after", "buffer", "call",  "collective", "event", "from",    "lag",   "limits",
+    "loads", "may",    "moves", "program",    "read",  "relaxed", "roles", "signal",
+    "task",  "to",     "uses",  "value",      "wait",  "write"};
 
 /// Does `word` begin an entity or clause? Such a name needs quotes.
 inline bool is_reserved(std::string_view word) {

@@ -85,7 +85,6 @@ std::optional<ir::Graph> read_graph(std::string name, std::string text,
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const Options& options,
                         ir::Diagnostics& diagnostics) {
   codegen::Options code;
-  code.load_ahead = options.load_ahead;
   code.command_line = command_line(options);
   return codegen::emit(graph, frontend::print_dsl(graph), program, code, diagnostics);
 }

@@ -14,11 +14,10 @@ namespace maco::codegen {
 
 namespace {
 
-bool flag(const ir::Call& call, std::string_view name) {
-  for (const ir::Param& p : call.params)
-    if (p.name == name)
-      if (const bool* v = std::get_if<bool>(&p.value)) return *v;
-  return false;
+// A kind has one loader, which serves all its loads at once.
+bool loads_ahead(const ir::Call& call) {
+  return !call.loads.empty() && std::all_of(call.loads.begin(), call.loads.end(),
+                                            [](const ir::Load& l) { return l.ahead; });
 }
 
 // Letters, digits and '_' only, not too long: for names of functions that a reader can find again.
@@ -90,12 +89,11 @@ class Generator {
     for (const ir::Call& c : p_.calls) {
       const functions::Function& function = *functions::find_function(c.function);
       std::string members;
-      for (const ir::Param& param : c.params) {
-        if (param.name == "load_ahead" || param.name == "paged") continue;
-        members += codegen::members(function, param);
-      }
-      const std::string key =
-          fmt::format("{}\n{}{}{}", c.function, flag(c, "paged"), flag(c, "load_ahead"), members);
+      for (const ir::Param& param : c.params) members += codegen::members(function, param);
+      for (const ir::Load& l : c.loads)
+        members += fmt::format("static constexpr i64 {}_page_bytes = {};\n",
+                               function.operand(l.operand, c.operands.size())->name, l.page_bytes);
+      const std::string key = fmt::format("{}\n{}{}", c.function, loads_ahead(c), members);
       auto [it, fresh] = known.try_emplace(key, kinds_.size());
       if (fresh)
         kinds_.push_back(
@@ -189,7 +187,7 @@ class Generator {
           "MACO_FN void {0}(Context& ctx, const Args& args, u32 tile) {{ ops::{1}<{0}_config>(ctx, "
           "args, tile); }}",
           k.name, k.call->function);
-      if (flag(*k.call, "paged"))
+      if (!k.call->loads.empty())
         e_.line(
             "MACO_FN void {0}_load(Context& ctx, const Args& args, u32 tile) {{ "
             "ops::{1}_load<{0}_config>(ctx, args, tile); }}",
@@ -368,10 +366,9 @@ class Generator {
                                      {"u32", "local_counts"}})
       e_.line("static MACO_FN const {0}* {1}() {{ return maco_program::{1}; }}", type, name);
     dispatch("run", "", [](const Kind&) { return true; });
-    dispatch("load", "_load", [](const Kind& k) { return flag(*k.call, "paged"); });
-    predicate("paged", [](const Kind& k) { return flag(*k.call, "paged"); });
-    predicate("load_ahead",
-              [this](const Kind& k) { return options_.load_ahead && flag(*k.call, "load_ahead"); });
+    dispatch("load", "_load", [](const Kind& k) { return !k.call->loads.empty(); });
+    predicate("paged", [](const Kind& k) { return !k.call->loads.empty(); });
+    predicate("load_ahead", [](const Kind& k) { return loads_ahead(*k.call); });
   }
 
   template <class F>

@@ -13,7 +13,6 @@
 namespace maco::codegen {
 
 struct Options {
-  bool load_ahead = true;    // loaders fill pages before the waits of their task are over
   std::string command_line;  // recorded in the manifest: the options that shaped the kernel
 };
 

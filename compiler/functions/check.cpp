@@ -121,6 +121,25 @@ void check_operands(const ir::Call& call, const Function& f, std::vector<std::st
   }
 }
 
+// Every operand that the function's loader brings has one load, and no other has any.
+void check_loads(const ir::Call& call, const Function& f, std::vector<std::string>& wrong) {
+  std::set<uint32_t> given;
+  for (const ir::Load& l : call.loads) {
+    const OperandSpec* operand = f.operand(l.operand, call.operands.size());
+    if (!operand || !operand->loaded)
+      wrong.push_back(fmt::format("loads operand {} of '{}', which its loader doesn't bring",
+                                  l.operand, f.name));
+    else if (!given.insert(l.operand).second)
+      wrong.push_back(fmt::format("loads operand '{}' of '{}' twice", operand->name, f.name));
+  }
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const OperandSpec* operand = f.operand(i, call.operands.size());
+    if (operand && operand->loaded && !given.count(static_cast<uint32_t>(i)))
+      wrong.push_back(
+          fmt::format("doesn't say how operand '{}' of '{}' is loaded", operand->name, f.name));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> check(const ir::Program& program, const ir::Call& call) {
@@ -131,6 +150,7 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
                         ir::did_you_mean(call.function, names_of(all_functions())))};
   check_params(program, call, *f, wrong);
   check_operands(call, *f, wrong);
+  check_loads(call, *f, wrong);
   if (wrong.empty() && f->scratch_bytes)
     if (const int64_t need = f->scratch_bytes(CallView(program, call)); need > kScratchBytes)
       wrong.push_back(fmt::format("needs {} bytes of scratch memory for '{}', but there are {}",

@@ -33,6 +33,9 @@ inline ParamSpec word(std::string name, std::string type, std::vector<std::strin
 inline OperandSpec reads(std::string name, Count count = Count::One) {
   return {std::move(name), Access::Read, count};
 }
+inline OperandSpec loads(std::string name) {
+  return {std::move(name), Access::Read, Count::One, true};
+}
 inline OperandSpec writes(std::string name, Count count = Count::One) {
   return {std::move(name), Access::Write, count};
 }

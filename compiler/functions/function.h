@@ -34,6 +34,9 @@ struct OperandSpec {
   std::string name;
   Access access = Access::Read;
   Count count = Count::One;
+  /// It comes through pages: the function has a loader, maco::ops::<name>_load, and every call says
+  /// in its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`.
+  bool loaded = false;
 };
 
 /// Where the code is: a template maco::ops::<name><C>(Context&, const Args&, u32 tile), MACO_OP.

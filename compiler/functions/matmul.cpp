@@ -24,9 +24,8 @@ std::vector<Function> matmul_functions() {
   return {{.name = "matmul",
            .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
                       flag("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
-                      integer("page_bytes"), flag("transpose_b"), flag("paged"), flag("load_ahead"),
-                      body("epilogue")},
-           .operands = {reads("a"), reads("b"), writes("y"), reads("more", Count::Many)},
+                      flag("transpose_b"), body("epilogue")},
+           .operands = {reads("a"), loads("b"), writes("y"), reads("more", Count::Many)},
            .source = {{"rows.cuh", "ops/matmul.cuh"}},
            // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
            .scratch_bytes = [](const CallView&) { return int64_t{16384}; }}};

@@ -235,23 +235,22 @@ void tile(TileContext& c) {
   std::vector<ir::BufferId> operands = {a.buffer, b.buffer, y.buffer};
   for (size_t i = 2; i < c.op().in.size(); ++i)
     operands.push_back(c.in(static_cast<int>(i)).buffer);
-  const ir::CallId call = c.call("matmul",
-                                 {{"X", a.dtype},
-                                  {"W", b.dtype},
-                                  {"Y", y.dtype},
-                                  c.value("rows", a.rows),
-                                  c.value("plan_rows", plan),
-                                  {"few_rows", shape.plan_rows <= functions::kFewRows},
-                                  {"N", shape.N},
-                                  {"K", shape.K},
-                                  {"BM", bm},
-                                  {"BN", bn},
-                                  {"page_bytes", c.machine().page_bytes},
-                                  {"transpose_b", transpose},
-                                  {"paged", true},
-                                  {"load_ahead", b.is_param},
-                                  {"epilogue", std::move(epilogue)}},
-                                 std::move(operands));
+  const ir::CallId call =
+      c.call("matmul",
+             {{"X", a.dtype},
+              {"W", b.dtype},
+              {"Y", y.dtype},
+              c.value("rows", a.rows),
+              c.value("plan_rows", plan),
+              {"few_rows", shape.plan_rows <= functions::kFewRows},
+              {"N", shape.N},
+              {"K", shape.K},
+              {"BM", bm},
+              {"BN", bn},
+              {"transpose_b", transpose},
+              {"epilogue", std::move(epilogue)}},
+             std::move(operands),
+             {{.operand = 1, .page_bytes = c.machine().page_bytes, .ahead = b.is_param}});
   uint32_t index = 0;
   for (int64_t r = 0; r < a.max_rows; r += bm)
     for (int64_t n = 0; n < shape.N; n += bn, ++index) {

@@ -107,13 +107,14 @@ ir::Param TileContext::value(std::string name, const Expr& e) {
 }
 
 ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params,
-                             std::vector<ir::BufferId> operands) {
+                             std::vector<ir::BufferId> operands, std::vector<ir::Load> loads) {
   ir::Call c;
   c.op = op().name;
   c.op_kind = op().kind;
   c.function = std::move(function);
   c.params = std::move(params);
   c.operands = std::move(operands);
+  c.loads = std::move(loads);
   c.loc = op().loc;
   const std::vector<std::string> wrong = functions::check(program_, c);
   MACO_CHECK(wrong.empty(), fmt::format("'{}': {}", c.op, fmt::join(wrong, "; ")));

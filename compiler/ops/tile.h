@@ -78,7 +78,7 @@ class TileContext {
   /// A call of device function maco::ops::<function>, which is held against what compiler/functions
   /// says of it. Operands in the order in which the function numbers them.
   ir::CallId call(std::string function, std::vector<ir::Param> params,
-                  std::vector<ir::BufferId> operands);
+                  std::vector<ir::BufferId> operands, std::vector<ir::Load> loads = {});
   /// A task of `call`. Role defaults to compute. Overlap, phases and priority of the op are added
   /// by the tile pass.
   ir::TaskId task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses,

@@ -80,13 +80,6 @@ std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& pro
   return buffers;
 }
 
-bool is_paged(const ir::Call& call) {
-  return std::any_of(call.params.begin(), call.params.end(), [](const ir::Param& p) {
-    const bool* v = std::get_if<bool>(&p.value);
-    return p.name == "paged" && v && *v;
-  });
-}
-
 }  // namespace
 
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context) {
@@ -131,8 +124,13 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
         after.push_back(ir::id_of<ir::CallId>(c));
     for (size_t t = first_task; t < program.tasks.size(); ++t) program.tasks[t].after = after;
   }
-  program.uses = cost::uses_of(context.machine,
-                               std::any_of(program.calls.begin(), program.calls.end(), is_paged));
+  bool paged = false;
+  for (ir::Call& call : program.calls)
+    for (ir::Load& load : call.loads) {
+      paged = true;
+      load.ahead = load.ahead && context.load_ahead;
+    }
+  program.uses = cost::uses_of(context.machine, paged);
   program.limits = cost::limits_of(context.machine, context.available_sms);
   program.limits.symmetric_bytes = graph.comm_buffer_bytes;
   if (const auto key = graph.key_loc.find("comm_buffer_bytes"); key != graph.key_loc.end())

@@ -2,18 +2,18 @@
 // which a wait may be for a task that never gets an SM.
 //
 // Pages of the ring between a loader and its CTA's consumers (runtime/device/pages.cuh). Proved
-// here, from the Program:
-//   - there is a ring where a call is paged, of two pages at least: one is filled while another is
-//     in use, and no device function holds more than one at a time;
-//   - a page has the bytes that each paged call was cut for, and begins on 128 bytes as the first;
-//   - a loader that runs ahead of its task's waits reads what was there before the launch.
-// By the ring's construction, given two pages: both sides walk the stream in its order, so that the
-// page that the consumers wait for is the next that the loader fills; a page is read only once the
+// here, from the Program's loads:
+//   - the ring has a page more than any task holds at a time: a task can go on to its next page
+//     while the loader fills it, so that neither waits for the other;
+//   - a page has the bytes that each load fills, and begins on 128 bytes as the first;
+//   - a loader that runs ahead of its task's waits reads what no task writes;
+//   - what a loader reads its task declares to read, so that the races are proved for both.
+// By the ring's construction, given that: both sides walk the stream in its order, so that the page
+// that the consumers wait for is the next that the loader fills; a page is read only once the
 // copies of all loader lanes have landed in it (an mbarrier's phase, or a release and an acquire),
 // and filled again only once the consumers have released it (a release behind a barrier, and an
-// acquire). That loader and consumers of a function use equally many pages, and that a loader reads
-// its function's operand 1 only, are contracts of the device functions, which tests/unit/ops_* and
-// the access checks of the CPU target hold them to.
+// acquire). That loader and consumers of a function use equally many pages is a contract of the
+// device functions, which tests/unit/ops_* and the access checks of the CPU target hold them to.
 //
 // That the compiler of the target keeps to `registers` is what __launch_bounds__ asks of it, and
 // the host asks the driver for the residency of what was compiled before it launches.
@@ -21,23 +21,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <vector>
+
 namespace maco::verify {
 namespace {
 
 constexpr int64_t kWarp = 32;
 constexpr int64_t kRegisterStep = 8;  // of a thread: registers come in steps
 constexpr int64_t kPageAlignment = 128;
-constexpr int64_t kLeastPages = 2;
-constexpr size_t kLoaderOperand = 1;              // what the loader of a paged function reads
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // that any limit may be: sums don't overflow
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
-bool flag(const ir::Call& call, std::string_view name) {
-  for (const ir::Param& p : call.params)
-    if (const bool* v = std::get_if<bool>(&p.value); v && p.name == name) return *v;
-  return false;
-}
 
 class ResourceCheck {
  public:
@@ -69,8 +66,10 @@ class ResourceCheck {
     cta();
     residency();
     symmetric_memory();
+    find_written();
     for (const ir::Call& c : p_.calls)
-      if (flag(c, "paged")) paged(c);
+      for (const ir::Load& l : c.loads) load(c, l);
+    readers();
   }
 
  private:
@@ -121,33 +120,75 @@ class ResourceCheck {
                     p_.limits.symmetric_loc);
   }
 
-  void paged(const ir::Call& c) {
+  void load(const ir::Call& c, const ir::Load& l) {
     const ir::Resources& u = p_.uses;
-    if (u.pages < kLeastPages) {
-      error(c, "{} '{}' takes data through pages, for which {} are needed, but a CTA has {}",
-            c.op_kind, c.op, kLeastPages, u.pages);
+    if (l.ring != 0) {
+      error(c, "{} '{}' loads through ring {}, but a CTA has one ring", c.op_kind, c.op, l.ring);
       return;
     }
-    for (const ir::Param& param : c.params)
-      if (const auto* bytes = std::get_if<int64_t>(&param.value);
-          bytes && param.name == "page_bytes" && *bytes > u.page_bytes)
-        error(c, "{} '{}' fills pages of {} bytes, but a page has {}", c.op_kind, c.op, *bytes,
-              u.page_bytes);
-    if (!flag(c, "load_ahead")) return;
-    if (c.operands.size() <= kLoaderOperand) {
-      error(c, "{} '{}' loads ahead, but has no operand {}", c.op_kind, c.op, kLoaderOperand);
-      return;
-    }
-    const ir::Buffer& b = p_[c.operands[kLoaderOperand]];
-    if (b.kind != ir::BufferKind::Param && b.kind != ir::BufferKind::Input)
+    if (l.pages < 1 || l.pages >= u.pages) {
       error(c,
-            "{} '{}' loads {} '{}' before its waits are over: only what the caller has written "
-            "before the launch may be read then",
-            c.op_kind, c.op, name(b.kind), b.name);
+            "{} '{}' holds {} pages at a time, for which a ring of {} is needed, but a CTA has {}",
+            c.op_kind, c.op, l.pages, l.pages + 1, u.pages);
+      return;
+    }
+    if (l.page_bytes < 1 || l.page_bytes > u.page_bytes)
+      error(c, "{} '{}' fills pages of {} bytes, but a page has {}", c.op_kind, c.op, l.page_bytes,
+            u.page_bytes);
+    if (l.operand >= c.operands.size()) {
+      error(c, "{} '{}' loads operand {}, but has {}", c.op_kind, c.op, l.operand,
+            c.operands.size());
+      return;
+    }
+    const ir::BufferId id = c.operands[l.operand];
+    if (l.ahead && written_[index(id)])
+      error(c,
+            "{} '{}' loads {} '{}' before its waits are over: only what no task writes may be read "
+            "then",
+            c.op_kind, c.op, name(p_[id].kind), p_[id].name);
+  }
+
+  // What a loader reads is read by its task: then what the races prove of the task holds of it.
+  void readers() {
+    std::vector<bool> told(p_.calls.size(), false);
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      const ir::Task& task = p_.tasks[t];
+      const ir::Call& c = p_[task.call];
+      for (const ir::Load& l : c.loads) {
+        if (l.operand >= c.operands.size() || told[index(task.call)]) continue;
+        const bool reads =
+            std::any_of(task.accesses.begin(), task.accesses.end(), [&](const ir::Access& a) {
+              return !a.writes() && a.region.buffer == c.operands[l.operand];
+            });
+        if (reads) continue;
+        told[index(task.call)] = true;
+        error(c, "{} loads '{}', which it doesn't declare to read",
+              ir::describe(p_, ir::id_of<ir::TaskId>(t)), p_[c.operands[l.operand]].name);
+      }
+    }
+  }
+
+  // By buffer: whether a task writes it, or another buffer of the same memory.
+  void find_written() {
+    written_.assign(p_.buffers.size(), false);
+    std::set<std::string_view> tensors;
+    for (const ir::Task& t : p_.tasks)
+      for (const ir::Access& a : t.accesses)
+        if (a.writes()) {
+          written_[index(a.region.buffer)] = true;
+          tensors.insert(p_[a.region.buffer].tensor);
+        }
+    for (size_t i = 0; i < p_.buffers.size(); ++i) {
+      const ir::Buffer& b = p_.buffers[i];
+      // A temporary takes turns in the arena with others, and peers write slots.
+      if (b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot) written_[i] = true;
+      if (!b.tensor.empty() && tensors.count(b.tensor)) written_[i] = true;
+    }
   }
 
   const ir::Program& p_;
   Reporter& report_;
+  std::vector<bool> written_;  // by buffer
 };
 
 }  // namespace

@@ -10,8 +10,7 @@
 //   static const SyncRow* syncs(); const u64* guards(); const u32* local_counts();
 //   static void run(int kind, Context&, const Args&, u32 tile);
 //   static void load(int kind, Context&, const Args&, u32 tile);   // kinds with a loader side
-//   static bool paged(int kind);         // has the kind a loader side? It reads operand 1 and no
-//   other
+//   static bool paged(int kind);         // has the kind a loader side?
 //   static bool load_ahead(int kind);    // may it run before the task's waits are over?
 // Guard 0 means all ranks.
 

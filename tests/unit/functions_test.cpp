@@ -110,6 +110,11 @@ TEST_CASE("what is wrong with a call is said, by name") {
         Said{"gives 'softmax' 1 operands, which takes 2: x, y"});
   CHECK(wrong("matmul", [](ir::Call& c) { c.operands.resize(2); }) ==
         Said{"gives 'matmul' 2 operands, which takes at least 3: a, b, y, more"});
+  CHECK(wrong("matmul", [](ir::Call& c) { c.loads[0].operand = 0; }) ==
+        Said{"loads operand 0 of 'matmul', which its loader doesn't bring",
+             "doesn't say how operand 'b' of 'matmul' is loaded"});
+  CHECK(wrong("matmul", [](ir::Call& c) { c.loads.push_back(c.loads[0]); }) ==
+        Said{"loads operand 'b' of 'matmul' twice"});
   CHECK(wrong("matmul", [](ir::Call& c) { c.operands.pop_back(); }) ==
         Said{"gives 'matmul' 0 operands for a body of 1"});
 }

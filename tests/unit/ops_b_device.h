@@ -82,7 +82,7 @@ struct Product {
   using rows = Value<0>;
   using plan_rows = std::conditional_t<kRows == Rows::Dims, Value<0>, Const<kFewRows ? 8 : 9>>;
   static constexpr bool few_rows = kFewRows, transpose_b = kTransposed;
-  static constexpr i64 N = N_, K = K_, BM = BM_, BN = BN_, page_bytes = kPage;
+  static constexpr i64 N = N_, K = K_, BM = BM_, BN = BN_, b_page_bytes = kPage;
   static auto finish(const Args& args, i64 row, i64 col, AccOf<X> sum) {
     (void)row;
     return fn::relu(fn::add(sum, to_acc(gload(args.ptr<const AccOf<X>>(3) + col))));
@@ -103,7 +103,7 @@ std::vector<typename C::Y> multiply(i64 rows, double* error) {
       (std::max<i64>(rows, C::BM + 1) + C::BM - 1) / C::BM * ((C::N + C::BN - 1) / C::BN);
   for (i64 t = 0; t < tiles; ++t)
     run_tile(
-        {a.data(), b.data(), y.data(), bias.data()}, {rows}, static_cast<int>(C::page_bytes),
+        {a.data(), b.data(), y.data(), bias.data()}, {rows}, static_cast<int>(C::b_page_bytes),
         [&](Context& ctx) { ops::matmul_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
         [&](Context& ctx) { ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
   if (error) {

@@ -129,7 +129,8 @@ TEST_CASE("tiles of a product cut the result exactly and read what they need") {
     CHECK(op.result_is_cut_exactly());
     for (size_t b = 0; b < inputs.size(); ++b) CHECK(op.reads_all(b));
     // What matmul.cuh takes for granted.
-    const int64_t bm = op.number("BM"), bn = op.number("BN"), page = op.number("page_bytes");
+    const int64_t bm = op.number("BM"), bn = op.number("BN"),
+                  page = op.program.calls[0].loads[0].page_bytes;
     if (m <= 8) {
       CHECK(bm <= 8);
       CHECK(bn % 8 == 0);

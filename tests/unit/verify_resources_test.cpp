@@ -21,7 +21,7 @@ const std::string kProduct =
   buffer w : f32[8 x 8] param tensor=w
   buffer t : f32[8 x 8] temp offset=0
   buffer y : f32[1 x 8] output tensor=y
-  call c0 = matmul op=y kind=matmul { page_bytes=4096 paged=true load_ahead=true } (x, w, y)
+  call c0 = matmul op=y kind=matmul (x, w, y) loads 1 ring=0 pages=1 page_bytes=4096 ahead
   task t0 c0#0 compute sm=0 place=0: read x[0:1, 0:8] w[0:8, 0:8]; write y[0:1, 0:8]
 }
 )";
@@ -71,17 +71,27 @@ TEST_CASE("what is too much is refused with both figures") {
       {"sms=2", "sms=1",
        "resources: 2 CTAs have to run at once, one an SM, but a rank has 1 SMs of target 'cpu': 1 "
        "would never start"},
-      {"pages=3 page_bytes=4096", "",
-       "resources: matmul 'y' takes data through pages, for which 2 are needed, but a CTA has 0"},
-      {"pages=3", "pages=1", "for which 2 are needed, but a CTA has 1"},
+      {" pages=3 page_bytes=4096", "",
+       "resources: matmul 'y' holds 1 pages at a time, for which a ring of 2 is needed, but a CTA "
+       "has 0"},
+      {"pages=3", "pages=1", "for which a ring of 2 is needed, but a CTA has 1"},
+      {"ring=0 pages=1", "ring=0 pages=3", "for which a ring of 4 is needed, but a CTA has 3"},
+      {"ring=0 pages=1", "ring=0 pages=0", "holds 0 pages at a time"},
+      {"ring=0", "ring=1", "resources: matmul 'y' loads through ring 1, but a CTA has one ring"},
+      {"loads 1", "loads 3", "resources: matmul 'y' loads operand 3, but has 3"},
+      {"loads 1", "loads 2",
+       "resources: matmul 'y' loads output 'y' before its waits are over: only what no task writes "
+       "may be read then"},
+      {" w[0:8, 0:8]", "",
+       "resources: matmul 'y' tile 0 loads 'w', which it doesn't declare to read"},
       {"pages=3 page_bytes=4096", "pages=3 page_bytes=3968",
        "resources: matmul 'y' fills pages of 4096 bytes, but a page has 3968"},
       {"pages=3 page_bytes=4096", "pages=2 page_bytes=4100",
        "resources: pages of 4100 bytes don't all begin on a multiple of 128"},
       {"(x, w, y)", "(x, t, y)",
-       "resources: matmul 'y' loads temp 't' before its waits are over: only what the caller has "
-       "written before the launch may be read then"},
-      {"(x, w, y)", "(x)", "loads ahead, but has no operand 1"},
+       "resources: matmul 'y' loads temp 't' before its waits are over: only what no task writes "
+       "may be read then"},
+      {"(x, w, y)", "(x)", "loads operand 1, but has 1"},
       {"threads=288", "threads=0", "a CTA of 0 threads with 224 registers each"},
       {"page_bytes=4096\n", "page_bytes=9223372036854775807\n", "isn't possible"},
       {"pages=3", "pages=2147483647", "a CTA takes 8796093036544 bytes of shared memory"},
@@ -94,7 +104,8 @@ TEST_CASE("what is too much is refused with both figures") {
     CHECK(verdict(with(with(kProduct, "synced", "planned"), c.from, c.to)) == "");
   }
   // What isn't loaded ahead may be anything.
-  CHECK(verdict(with(with(kProduct, " load_ahead=true", ""), "(x, w, y)", "(x, t, y)")) == "");
+  CHECK(verdict(with(with(kProduct, " ahead", " behind"), "param tensor=w", "state tensor=w")) ==
+        "");
 }
 
 TEST_CASE("slots that take more than the limit are refused, at its place") {

@@ -44,14 +44,14 @@ struct MatmulPages {
   // what a warp takes at a time: slices of whole steps keep the order of sums
   static constexpr i64 kStep = 32 * kVec;
   static constexpr i64 kFewCols =
-      least(least(kRows <= 2 ? 16 : 32, C::BN), C::page_bytes / (kStep * kBytes));
+      least(least(kRows <= 2 ? 16 : 32, C::BN), C::b_page_bytes / (kStep * kBytes));
   static constexpr i64 kFewDepth =
-      least(kWhole, least(round_down(C::page_bytes / (most(kFewCols, 1) * kBytes), kStep),
+      least(kWhole, least(round_down(C::b_page_bytes / (most(kFewCols, 1) * kBytes), kStep),
                           round_down(kStageBytes / (most(kRows, 1) * (i64)sizeof(X)), kStep)));
   // An odd number of 16 bytes from row to row: then lanes reading down a column meet different
   // banks.
   static constexpr i64 kManyDepth =
-      least(kWhole, round_down(C::page_bytes / C::BN - 16, 32) / kBytes);
+      least(kWhole, round_down(C::b_page_bytes / C::BN - 16, 32) / kBytes);
   static constexpr i64 kManyPitch = ((kManyDepth * kBytes + 15) / 16 | 1) * 16 / kBytes;
 
   // Otherwise a row of the page is a row of b. The width of a slice decides how many lanes split K:
@@ -60,7 +60,7 @@ struct MatmulPages {
   static constexpr i64 kPlainCols = kFew ? kSliceCols : C::BN;
   static constexpr i64 kPlainPitch = round_up(kPlainCols, kVec);
   static constexpr i64 kPlainMost =
-      least(C::page_bytes / (kPlainPitch * kBytes),
+      least(C::b_page_bytes / (kPlainPitch * kBytes),
             kFew ? kStageBytes / (most(kRows, 1) * (i64)sizeof(X)) : 1 << 30);
   static constexpr i64 kPlainDepth =
       least(kWhole, round_down(kPlainMost, kFew&& kPlainMost >= 128 ? 128 : 8));
@@ -72,7 +72,7 @@ struct MatmulPages {
   // elements from row to row
   static constexpr i64 kPitch = C::transpose_b ? (kFew ? kFewDepth : kManyPitch) : kPlainPitch;
   static_assert(kDepth > 0 && kCols > 0, "a page holds a slice");
-  static_assert(kPitch * (C::transpose_b ? kCols : kDepth) * kBytes <= C::page_bytes,
+  static_assert(kPitch * (C::transpose_b ? kCols : kDepth) * kBytes <= C::b_page_bytes,
                 "a slice fits in a page");
 };
 
@@ -536,7 +536,7 @@ struct MatmulCompute {
 
 // Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows
 // (of the op before rows were cut), few_rows (plan_rows is never above 8), N, K, BM, BN,
-// page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation and epilogue.
+// b_page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation and epilogue.
 template <class C>
 MACO_OP void matmul_load(Context& ctx, const Args& args, u32 tile) {
   matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});
