@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -18,16 +19,18 @@ namespace maco::ir {
 template <class Entity>
 class Registry {
  public:
-  /// `name`: the member that entities are found by.
-  Registry(std::string Entity::* name, std::vector<Entity> built_in) : name_(name) {
-    for (Entity& e : built_in) MACO_CHECK(add(e), e.*name_);
+  /// What an entity is found by: a member, or a function of it.
+  using Name = std::function<std::string(const Entity&)>;
+  Registry(Name name, std::vector<Entity> built_in) : name_(std::move(name)) {
+    for (Entity& e : built_in) MACO_CHECK(add(e), name_(e));
   }
   /// False, and nothing changes, if there is one of that name.
   bool add(Entity entity) {
     const std::unique_lock lock(mutex_);
-    if (by_name_.count(entity.*name_) > 0) return false;
+    const auto [it, fresh] = by_name_.try_emplace(name_(entity), nullptr);
+    if (!fresh) return false;
     entities_.push_back(std::move(entity));
-    by_name_.emplace(entities_.back().*name_, &entities_.back());
+    it->second = &entities_.back();
     return true;
   }
   /// nullptr if there is none.
@@ -43,10 +46,10 @@ class Registry {
   }
 
  private:
-  std::string Entity::* name_;
+  Name name_;
   mutable std::shared_mutex mutex_;
   std::deque<Entity> entities_;  // whose elements stay where they are
-  std::map<std::string_view, const Entity*> by_name_;
+  std::map<std::string, const Entity*, std::less<>> by_name_;
 };
 
 }  // namespace maco::ir

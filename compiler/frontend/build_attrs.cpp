@@ -75,8 +75,8 @@ std::optional<ir::AttrValue> read_scaling(Context& c, const Raw& raw, const std:
   return values;
 }
 
-std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const Raw& raw,
-                                       const std::string& what, const Expr* guard) {
+std::optional<ir::AttrValue> read_attr(Context& c, const ops::OpDef& def, const AttrSpec& spec,
+                                       const Raw& raw, const std::string& what, const Expr* guard) {
   switch (spec.type) {
     case AttrType::Bool:
       if (!expect(c, raw, Raw::Kind::Bool, what, "true or false")) return std::nullopt;
@@ -97,8 +97,8 @@ std::optional<ir::AttrValue> read_attr(Context& c, const AttrSpec& spec, const R
       return std::nullopt;
     }
     case AttrType::Word: {
-      if (!spec.words.empty()) {
-        auto word = read_word(c, raw, what, spec.words);
+      if (const auto words = ops::words_of(def, spec); !words.empty()) {
+        auto word = read_word(c, raw, what, words);
         if (!word) return std::nullopt;
         return *word;
       }
@@ -166,7 +166,7 @@ bool build_attrs(Context& c, const ops::OpDef& def, const Raw& raw, ir::Op& op) 
     }
     // `dtype` is common to all ops; a second value was reported as a duplicate.
     if (e.key == "if" || e.key == "dtype" || op.attrs.count(e.key) > 0) continue;
-    auto value = read_attr(c, *spec, e.value, fmt::format("'{}' of {}", e.key, what),
+    auto value = read_attr(c, def, *spec, e.value, fmt::format("'{}' of {}", e.key, what),
                            guard ? &*guard : nullptr);
     if (value) op.attrs[e.key] = {std::move(*value), e.value.loc};
   }

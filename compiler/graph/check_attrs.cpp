@@ -27,7 +27,8 @@ std::string one_of(const std::vector<std::string>& words) {
 
 class AttrCheck {
  public:
-  AttrCheck(Check& c, const ir::Op& op, const Expr* guard) : c_(c), op_(op), guard_(guard) {}
+  AttrCheck(Check& c, const ops::OpDef& def, const ir::Op& op, const Expr* guard)
+      : c_(c), def_(def), op_(op), guard_(guard) {}
 
   void check(const AttrSpec& spec, const ir::Attr& attr) {
     what_ = fmt::format("'{}' of '{}'", spec.name, op_.kind);
@@ -41,7 +42,7 @@ class AttrCheck {
       case AttrType::RuntimeInt: integer(v, ExprUse::Runtime); break;
       case AttrType::IntList: list(v); break;
       case AttrType::Number: number(v); break;
-      case AttrType::Word: word(v, spec.words); break;
+      case AttrType::Word: word(v, ops::words_of(def_, spec)); break;
       case AttrType::DType: {
         std::vector<std::string> names;
         for (const ir::DType t : ir::kAllDTypes) names.emplace_back(ir::name(t));
@@ -96,6 +97,7 @@ class AttrCheck {
   }
 
   Check& c_;
+  const ops::OpDef& def_;
   const ir::Op& op_;
   const Expr* guard_;
   std::string what_;
@@ -118,7 +120,7 @@ void check_attrs(Check& c, const ir::Op& op) {
       return s.name == name && (!s.internal || c.options.internal_ops);
     });
     if (spec != def.attrs.end())
-      AttrCheck(c, op, name == "if" ? nullptr : guard).check(*spec, attr);
+      AttrCheck(c, def, op, name == "if" ? nullptr : guard).check(*spec, attr);
     else
       c.error(
           attr.loc.known() ? attr.loc : op.loc,

@@ -42,8 +42,6 @@ struct OpDef {
   std::vector<AttrSpec> attrs;
   bool collective = false;  // takes `overlap_group`, runs on communication workers
   bool internal = false;    // made by passes only ("fused")
-  // of a collective, those that can be compiled: `algorithm` is one of them or auto
-  std::vector<std::string> algorithms;
   /// Checks operands and attributes; sets dtype and shape of the outputs. Reports everything it
   /// finds through the context.
   void (*infer)(InferContext&) = nullptr;
@@ -56,6 +54,10 @@ struct OpDef {
 const OpDef* find_op(std::string_view kind);
 /// All, in the order of the docs, then the registered ones.
 std::vector<OpDef> all_ops();
+
+/// What an attribute of type Word may be: the words of its spec and, for the algorithm of a
+/// collective, those that were registered (collectives/algorithms.h).
+std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr);
 
 /// Makes an op known to the whole process, from any thread, before the first graph that uses it is
 /// parsed. Its tile rule calls device functions that are there already or registered too

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/op.h"
 
@@ -25,6 +28,15 @@ ir::Registry<OpDef>& table() {
 
 std::vector<OpDef> all_ops() { return table().all(); }
 const OpDef* find_op(std::string_view kind) { return table().find(kind); }
+
+std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr) {
+  std::vector<std::string> words = attr.words;
+  if (op.collective && attr.name == "algorithm")
+    for (std::string& word : algorithm_words(op.kind))
+      if (std::find(words.begin(), words.end(), word) == words.end())
+        words.push_back(std::move(word));
+  return words;
+}
 
 std::string register_op(OpDef def) {
   const std::string kind = def.kind;

@@ -79,6 +79,11 @@ class TileContext {
   /// says of it. Operands in the order in which the function numbers them.
   ir::CallId call(std::string function, std::vector<ir::Param> params,
                   std::vector<ir::BufferId> operands, std::vector<ir::Load> loads = {});
+  /// What each of the call's tasks moves, by the places of its accesses: collectives are proved
+  /// right by following these.
+  void moves(ir::CallId call, std::vector<ir::Transfer> transfers) {
+    program_[call].transfers = std::move(transfers);
+  }
   /// A task of `call`. Role defaults to compute. Overlap, phases and priority of the op are added
   /// by the tile pass.
   ir::TaskId task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses,

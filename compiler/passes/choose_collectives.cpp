@@ -22,14 +22,14 @@ namespace {
 
 // What the op's `algorithm` says; nothing if it takes none.
 std::optional<std::string> algorithm_of(const ir::Op& op) {
-  if (ops::find_op(op.kind)->algorithms.empty()) return std::nullopt;
+  if (ops::algorithm_words(op.kind).empty()) return std::nullopt;
   const auto it = op.attrs.find("algorithm");
   return it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
 }
 
 // Why it can't be had; empty if it can. 'auto' is none.
 std::string refusal(const ir::Op& op, const std::string& algorithm) {
-  const auto& known = ops::find_op(op.kind)->algorithms;
+  const std::vector<std::string> known = ops::algorithm_words(op.kind);
   if (std::find(known.begin(), known.end(), algorithm) != known.end()) return "";
   std::string others = "'auto'";
   for (size_t i = 0; i < known.size(); ++i)
@@ -46,17 +46,17 @@ std::string refusal(const ir::Op& op, const std::string& algorithm) {
 std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   const ir::Tensor& x = graph[op.in[0]];
   const auto bytes = static_cast<double>(ir::max_elements(graph, x.shape) * ir::size_of(x.dtype));
-  const ops::Algorithm* best = nullptr;
+  std::string best;
   double least = 0;
-  for (const ops::Algorithm* a : ops::algorithms_of(op.kind)) {
-    if (!a->seconds) continue;
-    const double seconds = a->seconds(bytes, graph.world, machine);
-    if (best && seconds >= least) continue;
-    best = a;
+  for (const ops::Algorithm& a : ops::algorithms_of(op.kind)) {
+    if (!a.seconds) continue;
+    const double seconds = a.seconds(bytes, graph.world, machine);
+    if (!best.empty() && seconds >= least) continue;
+    best = a.word;
     least = seconds;
   }
-  MACO_CHECK(best, op.kind);
-  return best->word;
+  MACO_CHECK(!best.empty(), op.kind);
+  return best;
 }
 
 void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& context) {
@@ -76,7 +76,7 @@ void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& conte
     const std::string fast = chosen;
     const int64_t now = symmetric_bytes(graph, id, context);
     Saving best{id, fast, 0};
-    for (const std::string& other : ops::find_op(graph[id].kind)->algorithms) {
+    for (const std::string& other : ops::algorithm_words(graph[id].kind)) {
       chosen = other;
       if (const int64_t less = now - symmetric_bytes(graph, id, context); less > best.bytes)
         best = {id, other, less};

@@ -16,7 +16,7 @@
 #include <set>
 #include <thread>
 
-#include "compiler/ops/op.h"
+#include "compiler/ops/collectives/algorithms.h"
 #include "ir/dtype.h"
 #include "tests/catch.h"
 #include "tests/fuzz/coverage.h"
@@ -43,7 +43,7 @@ struct Variant {
 std::vector<Variant> all_variants() {
   std::vector<Variant> v;
   for (const std::string reduce : {"sum", "max", "min", "avg"}) {
-    std::vector<std::string> algorithms = ops::find_op("allreduce")->algorithms;
+    std::vector<std::string> algorithms = ops::algorithm_words("allreduce");
     algorithms.insert(algorithms.begin(), "auto");
     for (const std::string& algorithm : algorithms)
       v.push_back({fmt::format("allreduce {} {}", algorithm, reduce),

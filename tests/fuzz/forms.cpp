@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/op.h"
 #include "tests/fuzz/random_graph.h"
 
@@ -23,9 +24,10 @@ const ops::OpDef& def_of(const std::string& feature) {
 
 // An all-reduce's algorithm is part of the feature.
 bool is_asked_for(const ops::OpDef& def, const AttrSpec& a, const std::string& word) {
+  const auto words = ops::algorithm_words(def.kind);
   return a.name != "algorithm" ||
          (def.kind != "allreduce" &&
-          (word == "auto" || std::count(def.algorithms.begin(), def.algorithms.end(), word) > 0));
+          (word == "auto" || std::count(words.begin(), words.end(), word) > 0));
 }
 
 // Where `dtype` makes a result of another type. A cast always has it, an argmax is of i32, and a
@@ -213,7 +215,8 @@ std::vector<std::string> unknown_features() {
       continue;
     }
     there.insert(def.kind + " auto");
-    for (const std::string& algorithm : def.algorithms) there.insert(def.kind + " " + algorithm);
+    for (const std::string& algorithm : ops::algorithm_words(def.kind))
+      there.insert(def.kind + " " + algorithm);
   }
   const std::set<std::string> known(features().begin(), features().end());
   std::vector<std::string> unknown;

@@ -4,6 +4,7 @@
 #include "compiler/codegen/codegen.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/functions/function.h"
+#include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/pipeline.h"
@@ -75,6 +76,45 @@ TEST_CASE("an op from outside is compiled as those of MACO are") {
   CHECK_THAT(kernel, Contains(kSource));
   CHECK_THAT(kernel, Contains("ops::test_negate<test_negate_b_1_config>(ctx, args, tile);"));
   CHECK(kernel.find(kSource) < kernel.find(codegen::kGeneratedMarker));
+}
+
+TEST_CASE("an algorithm from outside is one of its op's words, and auto asks what it costs") {
+  const auto refuses = [](ops::Algorithm a) { return ops::register_algorithm(std::move(a)); };
+  CHECK(refuses({"broadcast", "test_tree", tile}) == "'broadcast' takes no algorithm");
+  CHECK(refuses({"allreduce", "auto", tile}) == "an algorithm of 'allreduce' needs a word");
+  CHECK(refuses({"allreduce", "test_none"}) ==
+        "algorithm 'test_none' of 'allreduce' needs a tile rule");
+  CHECK(refuses({"allreduce", "oneshot", tile}) ==
+        "algorithm 'oneshot' of 'allreduce' is there already");
+
+  const auto chosen = [](const std::string& word) {
+    ir::Diagnostics d;
+    auto graph = parse(
+        "graph g(world = 2) {\n input x : f32[4]\n output y = allreduce(x, algorithm "
+        "= " +
+            word + ")\n}",
+        d);
+    if (!graph) return d.render();
+    passes::PipelineOptions options;
+    options.target = "cpu";
+    options.stop_after = "choose-collectives";
+    const auto result = passes::run_pipeline(*graph, options, d);
+    INFO(d.render());
+    REQUIRE(result.ok);
+    return std::get<std::string>(
+        std::get<ir::Graph>(result.unit).ops[0].attrs.at("algorithm").value);
+  };
+  CHECK_THAT(chosen("test_free"), Contains("found 'test_free'"));
+  CHECK(chosen("auto") == "oneshot");
+  // As the one-shot one, and for nothing.
+  ops::Algorithm free = ops::algorithms_of("allreduce")[0];
+  free.word = "test_free";
+  free.seconds = [](double, int64_t, const cost::Machine&) { return 0.0; };
+  CHECK(ops::register_algorithm(free) == "");
+  CHECK(chosen("test_free") == "test_free");
+  CHECK(chosen("auto") == "test_free");
+  CHECK(ops::algorithm_words("allreduce") ==
+        std::vector<std::string>{"oneshot", "twoshot", "test_free"});
 }
 
 TEST_CASE("the meaning of an op from outside") {

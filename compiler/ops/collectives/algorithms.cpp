@@ -1,28 +1,53 @@
 #include "compiler/ops/collectives/algorithms.h"
 
+#include <fmt/format.h>
+
 #include "ir/check.h"
+#include "ir/registry.h"
 
 namespace maco::ops {
 
-const std::vector<Algorithm>& algorithms() {
-  static const std::vector<Algorithm> table = {
-      allreduce_oneshot(), allreduce_twoshot(), allgather_oneshot(), reduce_scatter_oneshot(),
-      alltoall(),          broadcast(),         ring_shift(),        barrier()};
-  return table;
+namespace {
+
+std::string name_of(const Algorithm& a) { return a.op + " " + a.word; }
+
+ir::Registry<Algorithm>& table() {
+  static ir::Registry<Algorithm> algorithms(
+      name_of, {allreduce_oneshot(), allreduce_twoshot(), allgather_oneshot(),
+                reduce_scatter_oneshot(), alltoall(), broadcast(), ring_shift(), barrier()});
+  return algorithms;
 }
 
-std::vector<const Algorithm*> algorithms_of(const std::string& op) {
-  std::vector<const Algorithm*> found;
-  for (const Algorithm& a : algorithms())
-    if (a.op == op) found.push_back(&a);
+}  // namespace
+
+std::vector<Algorithm> algorithms_of(std::string_view op) {
+  std::vector<Algorithm> found;
+  for (Algorithm& a : table().all())
+    if (a.op == op) found.push_back(std::move(a));
   return found;
 }
 
+std::vector<std::string> algorithm_words(std::string_view op) {
+  std::vector<std::string> words;
+  for (const Algorithm& a : algorithms_of(op))
+    if (!a.word.empty()) words.push_back(a.word);
+  return words;
+}
+
 void tile_by_algorithm(TileContext& context) {
-  const std::string word = context.word("algorithm", "");
-  for (const Algorithm* a : algorithms_of(context.op().kind))
-    if (a->word == word) return a->tile(context);
-  MACO_CHECK(false, word);
+  const Algorithm* a = table().find(context.op().kind + " " + context.word("algorithm", ""));
+  MACO_CHECK(a, context.op().name);
+  a->tile(context);
+}
+
+std::string register_algorithm(Algorithm algorithm) {
+  const std::string op = algorithm.op, word = algorithm.word;
+  if (algorithm_words(op).empty()) return fmt::format("'{}' takes no algorithm", op);
+  if (word.empty() || word == "auto") return fmt::format("an algorithm of '{}' needs a word", op);
+  if (!algorithm.tile) return fmt::format("algorithm '{}' of '{}' needs a tile rule", word, op);
+  if (!table().add(std::move(algorithm)))
+    return fmt::format("algorithm '{}' of '{}' is there already", word, op);
+  return "";
 }
 
 }  // namespace maco::ops

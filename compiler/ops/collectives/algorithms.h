@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/cost/machine.h"
@@ -19,12 +20,18 @@ struct Algorithm {
   double (*seconds)(double bytes, int64_t world, const cost::Machine& machine) = nullptr;
 };
 
-/// All, in the order of the docs; `auto` takes the first of those that are equally fast.
-const std::vector<Algorithm>& algorithms();
-/// Those of one op.
-std::vector<const Algorithm*> algorithms_of(const std::string& op);
+/// Those of one op, in the order of the docs, then the registered ones; `auto` takes the first of
+/// those that are equally fast.
+std::vector<Algorithm> algorithms_of(std::string_view op);
+/// The words of those; none where the op has but one way.
+std::vector<std::string> algorithm_words(std::string_view op);
 /// Tiles an op by the algorithm that it names.
 void tile_by_algorithm(TileContext& context);
+
+/// Makes an algorithm known to the whole process, from any thread, before the first graph that
+/// names it is parsed; with a cost, `auto` may choose it. Returns "", or why it can't be had: an op
+/// that has but one way, a word that is taken, no tile rule.
+[[nodiscard]] std::string register_algorithm(Algorithm algorithm);
 
 /// Seconds from a rank's flag to a peer that waits for it; measured on H200s
 /// (docs/benchmarks/README.md).

@@ -76,7 +76,7 @@ ir::EventId Exchanger::arrival(const std::string& suffix, bool packets) {
 Exchanger::Call Exchanger::call(const std::string& function, const Exchange& e,
                                 std::vector<ir::BufferId> operands) {
   const ir::CallId id = c_.call(function, functions::params_of(function, e), std::move(operands));
-  c_.program()[id].transfers = functions::transfers_of(function, e);
+  c_.moves(id, functions::transfers_of(function, e));
   return {id, e};
 }
 

@@ -93,7 +93,8 @@ AttrSpec reduce_attr() {
   return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false};
 }
 
-// Also the words of the format that no op has yet; they are refused by name.
+// Also the words of the format that no op has yet; they are refused by name. Those of registered
+// algorithms come to them (words_of).
 AttrSpec algorithm_attr() {
   return {
       "algorithm", AttrType::Word, false, "auto", {"auto", "oneshot", "twoshot", "ring", "nccl"},
@@ -113,8 +114,6 @@ std::vector<OpDef> collective_ops() {
     d.collective = true;
     d.infer = infer;
     d.tile = tile;
-    for (const Algorithm* a : algorithms_of(d.kind))
-      if (!a->word.empty()) d.algorithms.push_back(a->word);
     ops.push_back(std::move(d));
   };
   add("allreduce", "the reduction over all ranks, on every rank", {reduce_attr(), algorithm_attr()},

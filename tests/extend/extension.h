@@ -1,0 +1,16 @@
+// What this library adds to MACO.
+#pragma once
+
+#include <string>
+
+namespace maco::extend {
+
+/// softcap(x, cap = c): c tanh(x / c), which keeps scores within (-c, c). Returns "", or why it
+/// can't be registered.
+[[nodiscard]] std::string register_softcap();
+
+/// allreduce(x, algorithm = chunk_ring): the tensor is cut into as many chunks as there are ranks;
+/// each chunk goes round once to be summed, and once more to be handed out. Likewise.
+[[nodiscard]] std::string register_chunk_ring();
+
+}  // namespace maco::extend
