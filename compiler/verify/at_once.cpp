@@ -33,13 +33,15 @@ constexpr size_t kMostPeerWords = 4096;  // of a clock
 
 class AtOnce {
  public:
-  AtOnce(const Model& model, const std::vector<uint32_t>& order, VerifyStatistics& statistics)
+  AtOnce(const Model& model, const std::vector<uint32_t>& order, const VerifyOptions& options,
+         VerifyStatistics& statistics)
       : m_(model),
         p_(model.program),
         order_(order),
         statistics_(statistics),
         layout_(p_),
-        period_(std::max<size_t>(256, 4 * model.streams.size())) {}
+        period_(options.forget_every > 0 ? options.forget_every
+                                         : std::max<size_t>(256, 4 * model.streams.size())) {}
 
   bool run() {
     if (!barriers() || !slots_are_ordered(m_, layout_, order_, own_, far_, statistics_.pairs))
@@ -63,6 +65,8 @@ class AtOnce {
     said_.assign(far_.size(), false);
     PrivatePast past(m_, layout_);
     OwnClocks clocks(m_, heard);
+    std::vector<bool> visited(m_.tasks(), false);
+    uint32_t next_in_list = 0;
     for (size_t i = 0; i < order_.size(); ++i) {
       const uint32_t t = order_[i];
       clocks.start(t);
@@ -70,7 +74,9 @@ class AtOnce {
           !past.visit(t, clocks, statistics_.pairs))
         return false;
       clocks.end(t);
-      if ((i + 1) % period_ == 0) past.forget(floor((i + 1) / period_ - 1));
+      visited[t] = true;
+      while (next_in_list < m_.tasks() && visited[next_in_list]) ++next_in_list;
+      if ((i + 1) % period_ == 0) past.forget(floor((i + 1) / period_ - 1), next_in_list);
     }
     statistics_.nodes = static_cast<int64_t>(order_.size()) * m_.followed;
     return true;
@@ -203,20 +209,30 @@ class AtOnce {
   }
   void find_floors(Heard heard) {
     const size_t streams = m_.streams.size();
+    const auto followed = static_cast<size_t>(m_.followed);
     floors_.assign(order_.size() / period_ * streams, INT32_MAX);
     if (floors_.empty()) return;
-    std::vector<size_t> next(streams, 0);  // floor that no task of the stream has lowered
+    // By stream and rank: the first floor that no task there has lowered. A rank that leaves a task
+    // out waits for nothing there: its next task may know less.
+    std::vector<size_t> next(streams * followed, 0);
     OwnClocks clocks(m_, heard);
     for (size_t i = 0; i < order_.size(); ++i) {
       const uint32_t t = order_[i], own = m_.stream_of[t];
       clocks.start(t);
       if (touches_private(t)) {
-        // Floor k is for what comes after (k + 1) * period_ tasks.
-        for (; (next[own] + 1) * period_ <= i; ++next[own]) {
-          int32_t* floor = floors_.data() + next[own] * streams;
-          for (const OwnClocks::View& view : clocks.views())
-            for (size_t s = 0; s < streams; ++s)
-              floor[s] = std::min(floor[s], s == own ? clocks.place() : view.ended[s]);
+        const size_t past = i / period_;  // floor k is for what comes after (k + 1) * period_ tasks
+        for (const OwnClocks::View& view : clocks.views()) {
+          size_t first = past;
+          for (size_t r = 0; r < followed; ++r) {
+            if (!((view.ranks >> r) & 1)) continue;
+            first = std::min(first, next[own * followed + r]);
+            next[own * followed + r] = past;
+          }
+          for (size_t k = first; k < past; ++k)
+            for (size_t s = 0; s < streams; ++s) {
+              int32_t& floor = floors_[k * streams + s];
+              floor = std::min(floor, s == own ? clocks.place() : view.ended[s]);
+            }
         }
       }
       clocks.end(t);
@@ -240,8 +256,8 @@ class AtOnce {
 }  // namespace
 
 bool proved_at_once(const Model& model, const std::vector<uint32_t>& order,
-                    VerifyStatistics& statistics) {
-  return AtOnce(model, order, statistics).run();
+                    const VerifyOptions& options, VerifyStatistics& statistics) {
+  return AtOnce(model, order, options, statistics).run();
 }
 
 }  // namespace maco::verify

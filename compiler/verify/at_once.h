@@ -12,6 +12,6 @@ namespace maco::verify {
 /// launches at once, in time near linear in the tasks. False if it doesn't come to an end; then
 /// nothing is known. `order`: the tasks, so that streams and all waits point forward, on any ranks.
 bool proved_at_once(const Model& model, const std::vector<uint32_t>& order,
-                    VerifyStatistics& statistics);
+                    const VerifyOptions& options, VerifyStatistics& statistics);
 
 }  // namespace maco::verify

@@ -180,10 +180,11 @@ void PrivatePast::clear(Group& g) {
   (g.writes ? *writes_ : *reads_).set(g.interval, INT64_MIN);
 }
 
-void PrivatePast::forget(const int32_t* ended) {
+void PrivatePast::forget(const int32_t* ended, uint32_t listed) {
   std::erase_if(live_, [&](uint32_t id) {
     Group& g = groups_[id];
     if (!g.there.empty()) {
+      if (g.last_task >= listed) return false;
       for (const auto& [stream, count] : g.few)
         if (count > ended[stream]) return false;
       for (size_t s = 0; s < g.all.size(); ++s)

@@ -44,8 +44,9 @@ class PrivatePast {
   /// touches, on every rank, and is later in the list of tasks too. Remembers it. Adds to `pairs`
   /// those that it had to compare.
   bool visit(uint32_t task, const OwnClocks& clocks, int64_t& pairs);
-  /// Every task to come is ordered after the first `ended[s]` tasks of each stream s: forgets them.
-  void forget(const int32_t* ended);
+  /// Every task to come is ordered after the first `ended[s]` tasks of each stream s, and none of
+  /// them is among the first `listed` tasks of the list: forgets the tasks of which both hold.
+  void forget(const int32_t* ended, uint32_t listed);
 
  private:
   struct Touch {

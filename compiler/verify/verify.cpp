@@ -50,7 +50,7 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   VerifyStatistics local;
   VerifyStatistics& numbers = statistics ? *statistics : local;
   numbers = {.launches = model.launches, .symmetric = model.symmetric};
-  numbers.at_once = options.at_once && common && proved_at_once(model, *common, numbers);
+  numbers.at_once = options.at_once && common && proved_at_once(model, *common, options, numbers);
   if (!numbers.at_once) {
     numbers.nodes = numbers.pairs = 0;
     check_races(model, *order, options, reporter, numbers);

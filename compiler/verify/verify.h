@@ -18,7 +18,7 @@ struct VerifyOptions {
   bool use_symmetry = true;
   /// Races: first tries a short proof, of all ranks and launches at once. Never changes the
   /// verdict.
-  bool at_once = false;
+  bool at_once = true;
   /// Tasks between two clean-ups of what is remembered; 0: as suits the size. Never changes the
   /// verdict.
   size_t forget_every = 0;

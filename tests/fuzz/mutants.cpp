@@ -1,5 +1,6 @@
 // mutants: writes the synced Programs of examples and random graphs, with and without pruning, into
-// a folder for mutation_test.
+// a folder for mutation_test. insert-sync inserts few waits that others imply, so that some are
+// added to what isn't pruned: prune-sync has to take all of them away.
 //   mutants FOLDER EXAMPLES
 #include <fmt/format.h>
 
@@ -7,10 +8,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/frontend/frontend.h"
+#include "compiler/passes/manager.h"
+#include "compiler/passes/options.h"
 #include "compiler/passes/pipeline.h"
 #include "ir/program_text.h"
 #include "tests/examples.h"
@@ -111,7 +116,46 @@ std::vector<Source> collectives() {
   return list;
 }
 
-bool write(const fs::path& folder, size_t number, const Source& s, bool prune) {
+// Adds waits that others imply, at most two a task. A task that has waited for an event has waited
+// for all that its signallers waited for, and a stream for all that its tasks so far waited for, on
+// ranks that run them: a rank that leaves a task out doesn't wait there.
+void add_implied_waits(ir::Program& p) {
+  std::vector<std::vector<uint32_t>> signallers(p.events.size());
+  for (uint32_t t = 0; t < p.tasks.size(); ++t)
+    for (const ir::Signal& s : p.tasks[t].signals) signallers[index(s.event)].push_back(t);
+  const auto is_local = [&](const ir::Wait& w) {
+    return p[w.event].kind == ir::EventKind::Local && w.lag == 0;
+  };
+  const auto streams = ir::streams(p);
+  for (size_t t = 0; t < p.tasks.size(); ++t) {
+    ir::Task& task = p.tasks[t];
+    std::vector<ir::Wait> implied;
+    const auto add = [&](const ir::Task& before) {
+      if ((task.ranks & ~before.ranks) != 0) return;
+      for (const ir::Wait& w : before.waits) {
+        const auto same = [&](const ir::Wait& x) { return x.event == w.event && x.lag == w.lag; };
+        if (implied.size() < 2 && is_local(w) &&
+            std::none_of(task.waits.begin(), task.waits.end(), same) &&
+            std::none_of(implied.begin(), implied.end(), same))
+          implied.push_back(w);
+      }
+    };
+    for (const ir::Wait& w : task.waits)
+      if (is_local(w))
+        for (const uint32_t before : signallers[index(w.event)]) add(p.tasks[before]);
+    if (task.place > 0)
+      add(p[streams[static_cast<size_t>(task.sm)][static_cast<size_t>(task.place) - 1]]);
+    task.waits.insert(task.waits.end(), implied.begin(), implied.end());
+  }
+}
+
+bool save(const fs::path& folder, size_t number, const std::string& name, const ir::Program& p) {
+  std::ofstream out(folder / fmt::format("{:03}_{}", number, name), std::ios::binary);
+  out << ir::print(p);
+  return out.good();
+}
+
+std::optional<ir::Program> compiled(const Source& s, bool prune) {
   ir::Diagnostics diagnostics;
   const auto graph = frontend::parse_graph(diagnostics.add_file(s.name, s.text), diagnostics);
   passes::PipelineOptions options;
@@ -119,30 +163,46 @@ bool write(const fs::path& folder, size_t number, const Source& s, bool prune) {
   options.prune = prune;
   passes::PipelineResult result;
   if (graph) result = passes::run_pipeline(*graph, options, diagnostics);
-  if (!result.ok) {
-    std::cerr << diagnostics.render();
+  if (result.ok) return std::get<ir::Program>(std::move(result.unit));
+  std::cerr << diagnostics.render();
+  return std::nullopt;
+}
+
+bool write_pruned(const fs::path& folder, size_t number, const Source& s) {
+  const auto pruned = compiled(s, true);
+  return pruned && save(folder, number, s.name + ".pruned", *pruned);
+}
+
+bool write_both(const fs::path& folder, size_t number, const Source& s) {
+  std::optional<ir::Program> unpruned = compiled(s, false);
+  if (!unpruned) return false;
+  add_implied_waits(*unpruned);
+  ir::Diagnostics diagnostics;
+  passes::PipelineOptions options;
+  options.target = s.target;
+  passes::PassManager passes(passes::make_context(options, diagnostics), options, diagnostics);
+  const ir::Program pruned = passes.run("prune-sync", *unpruned);
+  const std::optional<ir::Program> as_compiled = compiled(s, true);
+  if (!as_compiled) return false;
+  if (!passes.ok() || ir::print(pruned) != ir::print(*as_compiled)) {
+    std::cerr << diagnostics.render() << s.name << ": prune-sync leaves implied waits\n";
     return false;
   }
-  const fs::path path =
-      folder / fmt::format("{:03}_{}.{}", number, s.name, prune ? "pruned" : "unpruned");
-  std::ofstream(path, std::ios::binary) << ir::print(std::get<ir::Program>(result.unit));
-  return true;
+  return save(folder, number, s.name + ".pruned", pruned) &&
+         save(folder, number, s.name + ".unpruned", *unpruned);
 }
 
 int run(const fs::path& folder, const fs::path& examples) {
   fs::remove_all(folder);
   fs::create_directories(folder);
   size_t number = 0;
-  for (const Source& s : sources(examples)) {
-    for (const bool prune : {true, false})
-      if (!write(folder, number, s, prune)) return 1;
-    ++number;
-  }
+  for (const Source& s : sources(examples))
+    if (!write_both(folder, number++, s)) return 1;
   // For tests/proofs.
   fs::create_directories(folder / "collectives");
   size_t of_one = 0;
   for (const Source& s : collectives())
-    if (!write(folder / "collectives", of_one++, s, true)) return 1;
+    if (!write_pruned(folder / "collectives", of_one++, s)) return 1;
   std::cout << number << " graphs, each with and without pruning, and " << of_one
             << " collectives, in " << folder << "\n";
   return 0;

@@ -33,9 +33,7 @@ using ir::Program;
 /// Nothing, or the first thing that the verifier says.
 std::string objection(const Program& p) {
   ir::Diagnostics diagnostics;
-  verify::VerifyOptions options;
-  options.max_reports = 1;
-  if (verify::verify(p, diagnostics, options)) return "";
+  if (verify::verify(p, diagnostics, {.at_once = true, .max_reports = 1})) return "";
   return diagnostics.all().at(0).message;
 }
 std::string reason(const std::string& message) {

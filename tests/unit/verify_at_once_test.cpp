@@ -38,12 +38,13 @@ struct Verdict {
   bool ok = false, at_once = false;
   std::string said;
 };
-Verdict verdict(const Program& p, bool at_once, bool symmetry = true) {
+Verdict verdict(const Program& p, bool at_once, bool symmetry = true, size_t forget_every = 0) {
   Diagnostics diagnostics;
   verify::VerifyStatistics statistics;
   Verdict v;
-  v.ok =
-      verify::verify(p, diagnostics, {.use_symmetry = symmetry, .at_once = at_once}, &statistics);
+  v.ok = verify::verify(
+      p, diagnostics, {.use_symmetry = symmetry, .at_once = at_once, .forget_every = forget_every},
+      &statistics);
   v.at_once = statistics.at_once;
   v.said = diagnostics.render();
   return v;
@@ -201,6 +202,63 @@ TEST_CASE("the short proof knows what a third rank passes on") {
   }
 }
 
+// CTA 1 waits for the first to have written p on rank 0 only, and then writes p on both.
+const std::string kLeftOut =
+    R"(program left_out stage=synced world=2 target=cpu ctas=2 arena=512 {
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..2
+  buffer p : f32[1 x 8] temp offset=0
+  buffer q : f32[1 x 8] temp offset=256
+  buffer y : f32[1 x 8] output tensor=y
+  call c0 = f op=first kind=exp (p)
+  call c1 = f op=between kind=exp (q)
+  call c2 = f op=second kind=exp (p)
+  call c3 = f op=third kind=exp (p, y)
+  event made local
+  task t0 c0#0 compute sm=0 place=0: write p[0:1, 0:8]; signal made
+  task t1 c1#0 compute sm=1 place=0 ranks=0x1: write q[0:1, 0:8]; wait made
+  task t2 c2#0 compute sm=1 place=1: write p[0:1, 0:8]
+  task t3 c3#0 compute sm=1 place=2: read p[0:1, 0:8]; write y[0:1, 0:8]
+}
+)";
+
+TEST_CASE("a rank that leaves a task out has not waited for what the task waits for") {
+  for (const size_t forget_every : {size_t{0}, size_t{1}})
+    for (const bool at_once : {true, false}) {
+      const Verdict v = verdict(parse_text(kLeftOut), at_once, true, forget_every);
+      CHECK_FALSE(v.ok);
+      CHECK_THAT(v.said, Contains("race: exp 'first' tile 0 (rank 1) writes p[0:1, 0:8]"));
+      const std::string everywhere = with(kLeftOut, " ranks=0x1", "");
+      CHECK(verdict(parse_text(everywhere), at_once, true, forget_every).ok);
+    }
+}
+
+// The second writes p before the first, as the wait says and the list doesn't.
+const std::string kWrongWayRound =
+    R"(program wrong_way_round stage=synced world=1 target=cpu ctas=2 arena=256 {
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..2
+  buffer p : f32[1 x 8] temp offset=0
+  buffer y : f32[1 x 8] output tensor=y
+  call c0 = f op=first kind=exp (p)
+  call c1 = f op=second kind=exp (p)
+  call c2 = f op=third kind=exp (p, y)
+  event made local
+  task t0 c0#0 compute sm=0 place=0: write p[0:1, 0:8]; wait made
+  task t1 c1#0 compute sm=1 place=0: write p[0:1, 0:8]; signal made
+  task t2 c2#0 compute sm=0 place=1: read p[0:1, 0:8]; write y[0:1, 0:8]
+}
+)";
+
+TEST_CASE("what comes later in the list is remembered until its place in the list is past") {
+  for (const size_t forget_every : {size_t{0}, size_t{1}})
+    for (const bool at_once : {true, false})
+      CHECK_THAT(verdict(parse_text(kWrongWayRound), at_once, true, forget_every).said,
+                 Contains("order: exp 'second' tile 0 writes p[0:1, 0:8] before"));
+}
+
 TEST_CASE("the short proof accepts nothing that following all launches refuses") {
   for (const auto& [name, graph] : kGraphs)
     for (const bool shared : {false, true}) {
@@ -214,7 +272,7 @@ TEST_CASE("the short proof accepts nothing that following all launches refuses")
           Program damaged = p;
           damaged.tasks[t].waits.erase(damaged.tasks[t].waits.begin() +
                                        static_cast<std::ptrdiff_t>(w));
-          const Verdict quick = verdict(damaged, true), full = verdict(damaged, false);
+          const Verdict quick = verdict(damaged, true, true, t % 4), full = verdict(damaged, false);
           INFO(name << (shared ? ", shared slots" : "") << ": task " << t << " without wait " << w);
           REQUIRE(quick.ok == full.ok);
           REQUIRE(quick.said == full.said);
