@@ -24,7 +24,7 @@ constexpr std::string_view kPrefix = "//@maco ";
 constexpr std::string_view kBarePrefix = "//@maco";  // what trimming leaves of an empty line
 constexpr size_t kColumns = 110;
 constexpr int kMaxWorld = 64;  // as in runtime/device/context.cuh
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr int64_t kMaxCount = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 
@@ -39,6 +39,7 @@ class Fnv {
  private:
   uint64_t value_ = 0xcbf29ce484222325u;
 };
+std::string hex(const Fnv& hash) { return fmt::format("{:016x}", hash.value()); }
 
 // Printing
 
@@ -153,6 +154,7 @@ Json to_json(const Manifest& m) {
           {"target", m.target},
           {"options", m.options},
           {"code_hash", m.code_hash},
+          {"program_hash", m.program_hash},
           {"ctas", m.ctas},
           {"threads", m.threads},
           {"shared_bytes", m.shared_bytes},
@@ -174,8 +176,8 @@ Json to_json(const Manifest& m) {
 // was edited, and a kernel that runs with another value writes anywhere. So each key has a sum.
 constexpr const char* kSums = "sums";
 // Keys that may be edited: no memory depends on them.
-constexpr std::array kFree = {"name",        "options",    "code_hash", "calls",
-                              "local_names", "peer_names", "graph"};
+constexpr std::array kFree = {"name",  "options",     "code_hash",  "program_hash",
+                              "calls", "local_names", "peer_names", "graph"};
 
 std::string sum_of(const Json& value) {
   Fnv hash;
@@ -281,11 +283,15 @@ Manifest manifest_of(const Json& root) {
   m.version = static_cast<int>(integer_of(root, "maco", 1, std::numeric_limits<int>::max()));
   if (m.version > kVersion)
     fail(fmt::format("version {} is newer than this program's {}", m.version, kVersion));
+  if (m.version < kVersion)
+    fail(fmt::format("version {} is older than this program's {}: compile the graph again",
+                     m.version, kVersion));
   m.name = text_of(root, "name");
   m.world = integer_of(root, "world", 1, kMaxWorld);
   m.target = text_of(root, "target");
   m.options = text_of(root, "options");
   m.code_hash = text_of(root, "code_hash");
+  m.program_hash = text_of(root, "program_hash");
   m.ctas = integer_of(root, "ctas", 1, 1 << 20);
   m.threads = integer_of(root, "threads", 1, 1024);
   m.shared_bytes = integer_of(root, "shared_bytes", 0, std::numeric_limits<int32_t>::max());
@@ -374,7 +380,7 @@ std::string print_manifest(const Manifest& m) {
   Lines lines;
   lines.add(0, "{" + line({"maco"}));
   lines.add(1, line({"name", "world", "target"}));
-  lines.add(1, line({"options", "code_hash"}));
+  lines.add(1, line({"options", "code_hash", "program_hash"}));
   lines.add(1, line({"ctas", "threads", "shared_bytes", "arena_bytes"}));
   lines.add(1, line({"symmetric_bytes", "local_events", "peer_events"}));
   for (const char* key : {"tensors", "dims", "scalars", "values", "calls"})
@@ -426,7 +432,12 @@ std::string code_hash(std::string_view kernel_source) {
     hash.add(line);
     hash.add("\n");
   });
-  return fmt::format("{:016x}", hash.value());
+  return hex(hash);
+}
+std::string text_hash(std::string_view text) {
+  Fnv hash;
+  hash.add(text);
+  return hex(hash);
 }
 
 }  // namespace maco::ir

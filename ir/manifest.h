@@ -39,7 +39,7 @@ std::optional<std::string> event_name(const std::vector<ManifestEvents>& names, 
 void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::string& name);
 
 struct Manifest {
-  int version = 1;
+  int version = 2;
   std::string name;
   int64_t world = 1;
   std::string target;
@@ -60,6 +60,9 @@ struct Manifest {
   std::string options;
   std::string graph;      // DSL text
   std::string code_hash;  // of the file's other lines, to notice edits; sixteen hex digits
+  /// Of the Program that the code was made of (ir::text_hash of its text): who needs its regions,
+  /// as --check-access does, holds what he has against this.
+  std::string program_hash;
 };
 
 /// The comment lines, each beginning with "//@maco ", with a sum of each key's value.
@@ -67,7 +70,7 @@ struct Manifest {
 std::string print_manifest(const Manifest& manifest);
 struct ManifestResult {
   std::optional<Manifest> manifest;
-  // Why there is none: "no '//@maco' lines", "version 9 is newer than this program's 1", or a key
+  // Why there is none: "no '//@maco' lines", "version 9 is newer than this program's 2", or a key
   // that the code was compiled for is not what macoc wrote.
   std::string error;
   // The code does not have the recorded hash, or a key that the code doesn't depend on (names, the
@@ -75,7 +78,9 @@ struct ManifestResult {
   bool edited = false;
 };
 ManifestResult parse_manifest(std::string_view kernel_source);
-/// Hash of all lines that are not manifest lines (64-bit FNV-1a in hex).
+/// 64-bit FNV-1a, sixteen hex digits.
+std::string text_hash(std::string_view text);
+/// The hash of all lines that are not manifest lines.
 std::string code_hash(std::string_view kernel_source);
 
 }  // namespace maco::ir

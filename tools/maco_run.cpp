@@ -173,8 +173,10 @@ int read_arguments(int argc, char** argv, Arguments& a) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   add_run_options(app, a);
   add_session_options(app, a);
-  app.add_option("--program", command.program_file,
-                 "run this Program (a text of maco-opt's) instead of the compiler's for the graph")
+  app.add_option(
+         "--program", command.program_file,
+         "run this Program (a text of maco-opt's) instead of the compiler's for the graph; of a "
+         "kernel.cu, what --check-access holds it to")
       ->option_text("FILE");
   a.flags.add(app, command.compile);
   app.add_flag("--reparse", command.compile.reparse, "print and parse the IR between all passes");
@@ -186,8 +188,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   a.replayed = app.count("--replay") > 0;
   command.machine_given = app.count("--target") + app.count("--board") > 0;
   command.for_graphs = a.flags.given(app);
-  for (const char* option : {"--reparse", "--program"})
-    if (command.for_graphs.empty() && app.count(option) > 0) command.for_graphs = option;
+  if (command.for_graphs.empty() && app.count("--reparse") > 0) command.for_graphs = "--reparse";
   std::string wrong = command.input.empty() ? "no graph given; try maco-run --help" : "";
   if (wrong.empty()) wrong = read_values(a);
   if (wrong.empty()) wrong = read_session(a);

@@ -113,6 +113,7 @@ int replay_kernel(const ir::Graph& graph, const ir::Program& program, runtime::C
 struct Subject {
   ir::Graph graph;
   std::string kernel;
+  std::string program_hash;  // of the Program that a given kernel was made of
   std::optional<ir::Program> program;
 };
 
@@ -153,6 +154,9 @@ class Command {
     return kBadGraph;
   }
 
+  /// The code alone isn't enough.
+  bool needs_program() const { return c_.session.check_access || !c_.witness_file.empty(); }
+
   /// A kernel of macoc's: everything needed is in it.
   int take_kernel(std::string text, Subject& subject) {
     auto [manifest, error, edited] = ir::parse_manifest(text);
@@ -160,6 +164,11 @@ class Command {
     if (!c_.for_graphs.empty())
       return fail(kBadUsage, fmt::format("'{}' is compiled already: {} is for graphs", c_.input,
                                          c_.for_graphs));
+    if (!c_.program_file.empty() && !needs_program())
+      return fail(kBadUsage,
+                  fmt::format("'{}' is compiled already: --program is for graphs, and for "
+                              "what --check-access or --replay WITNESS needs of a kernel",
+                              c_.input));
     if (edited) console_.say("warning: " + c_.input + " was edited after macoc wrote it");
     auto graph = api::read_graph(c_.input + " (its graph)", manifest->graph, diagnostics_);
     if (!graph || !api::check_manifest(*graph, *manifest, diagnostics_)) return bad_graph();
@@ -170,6 +179,7 @@ class Command {
                                          c_.input, manifest->options));
     subject.graph = std::move(*graph);
     subject.kernel = std::move(text);
+    subject.program_hash = manifest->program_hash;
     return kOk;
   }
 
@@ -200,7 +210,8 @@ class Command {
 
   /// The kernel, unless it is there already, and the Program if it is asked for.
   int compile(Subject& subject) {
-    if (!subject.kernel.empty() && !c_.session.check_access && c_.witness_file.empty()) return kOk;
+    const bool is_kernel = !subject.kernel.empty();
+    if (is_kernel && !needs_program()) return kOk;
     if (!cost::find_machine(c_.compile.target, c_.compile.board, diagnostics_)) return bad_graph();
     if (const int status = share_sms(); status != kOk) return status;
     if (!c_.program_file.empty()) {
@@ -210,14 +221,23 @@ class Command {
       const int32_t file = diagnostics_.add_file(c_.program_file, *text);
       subject.program = ir::parse_program(file, diagnostics_);
       if (subject.program &&
-          api::check_program(subject.graph, *subject.program, c_.compile, diagnostics_))
+          api::check_program(subject.graph, *subject.program, c_.compile, diagnostics_) &&
+          !is_kernel)
         subject.kernel =
             api::emit_kernel(subject.graph, *subject.program, c_.compile, diagnostics_);
     } else if (auto compiled = api::compile(subject.graph, c_.compile, diagnostics_)) {
       subject.program = std::move(compiled->program);
-      if (subject.kernel.empty()) subject.kernel = std::move(compiled->kernel);
+      if (!is_kernel) subject.kernel = std::move(compiled->kernel);
     }
     console_.show(diagnostics_);
+    if (is_kernel && subject.program &&
+        ir::text_hash(ir::print(*subject.program)) != subject.program_hash)
+      return fail(kBadGraph, c_.program_file.empty()
+                                 ? fmt::format("'{}' was made of another Program than this version "
+                                               "makes of its graph: give it with --program",
+                                               c_.input)
+                                 : fmt::format("'{}' is not the Program that '{}' was made of",
+                                               c_.program_file, c_.input));
     return subject.program && !subject.kernel.empty() ? kOk : kBadGraph;
   }
 

@@ -14,8 +14,9 @@ namespace maco::tools {
 struct RunCommand {
   std::string input;            // a graph, a kernel.cu, or with a witness a Program
   std::string device = "cuda";  // or "cpu"
-  std::string program_file;     // instead of the compiler's Program; empty: none
-  std::string witness_file;     // to follow; empty: none
+  /// Instead of the compiler's Program, or for the regions of a kernel.cu; empty: none.
+  std::string program_file;
+  std::string witness_file;  // to follow; empty: none
   api::Options compile;
   bool machine_given = false;  // --target or --board
   std::string for_graphs;      // an option that is in vain for a kernel.cu; empty: none was given

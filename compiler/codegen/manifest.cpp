@@ -1,5 +1,7 @@
 #include "compiler/codegen/manifest.h"
 
+#include "ir/program_text.h"
+
 namespace maco::codegen {
 
 EventNumbers number_events(const ir::Program& program) {
@@ -60,6 +62,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
                        int64_t{events.number[e]}, event.name);
   }
   m.options = options.command_line;
+  m.program_hash = ir::text_hash(ir::print(program));
   m.graph = graph_text;
   return m;
 }

@@ -88,6 +88,23 @@ def main():
                       for line in add.splitlines(keepends=True))
     expect("x renamed in the graph", run(renamed), 1, "'x'")
     expect("another graph of the same tensors", run(edited(add, "value = 1)", "value = 2)")), 3, "was edited")
+
+    # Regions are those of the Program that the kernel was made of, or none.
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "t.program")
+        program = subprocess.run([args.macoc, "-", "--target", "cpu", "--emit=program"], input=ADD, capture_output=True, text=True,
+                                 check=True).stdout
+        with open(path, "w") as file:
+            file.write(program)
+        expect("--check-access of a kernel", run(add, "--check-access"), 0, "'y'")
+        expect("with its Program", run(add, "--check-access", "--program", path), 0, "'y'")
+        expect("a Program in vain", run(add, "--program", path), 2, "compiled already", "--check-access")
+        other = edited(add, '"program_hash":"', '"program_hash":"f')
+        expect("of another Program than the graph's", run(other, "--check-access"), 1, "made of another Program", "give it with --program")
+        expect("the same without regions", run(other), 0, "was edited")
+        with open(path, "w") as file:
+            file.write(edited(program, "read x[0:", "read x[1:"))
+        expect("with another Program", run(add, "--check-access", "--program", path), 1, "is not the Program that")
     return 1 if failures else 0
 
 

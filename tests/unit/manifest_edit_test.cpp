@@ -87,7 +87,7 @@ Read read(const std::string& source) {
 
 // What the code depends on.
 std::string bound(Manifest m) {
-  m.name = m.options = m.graph = m.code_hash = "";
+  m.name = m.options = m.graph = m.code_hash = m.program_hash = "";
   m.calls.clear();
   m.local_names.clear();
   m.peer_names.clear();

@@ -26,6 +26,7 @@ Manifest example() {
   m.local_names = {{0, "h tile 0"}, {12, "down tiles 0..7"}};
   m.peer_names = {{0, "y.arrived.0"}};
   m.options = "--no-load-ahead";
+  m.program_hash = text_hash("program p");
   m.graph = "graph tp_mlp(world = 2) {\n  input x : bf16[tokens, 1024]\n}\n";
   return m;
 }
@@ -121,6 +122,8 @@ TEST_CASE("a manifest that was printed parses to the same") {
   CHECK(m.local_names[1].first == 12);
   CHECK(m.local_names[1].name == "down tiles 0..7");
   CHECK(m.graph == example().graph);
+  CHECK(m.program_hash == text_hash("program p"));
+  CHECK(text_hash("program p") != text_hash("program q"));
   CHECK(print_manifest(m) + kCode == source);
   check_lines(print_manifest(m));
 }
@@ -161,8 +164,10 @@ TEST_CASE("a manifest that can't be used says why") {
   const std::string source = kernel(example());
   CHECK_THAT(error_of("int main() {}\n"), Contains("no '//@maco' lines"));
   CHECK_THAT(error_of(""), Contains("no '//@maco' lines"));
-  CHECK_THAT(error_of(replaced(source, "\"maco\":1", "\"maco\":9")),
-             Contains("version 9 is newer than this program's 1"));
+  CHECK_THAT(error_of(replaced(source, "\"maco\":2", "\"maco\":9")),
+             Contains("version 9 is newer than this program's 2"));
+  CHECK_THAT(error_of(replaced(source, "\"maco\":2", "\"maco\":1")),
+             Contains("version 1 is older than this program's 2: compile the graph again"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":0")),
              Contains("'world' is 0, not from 1"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":65")),
