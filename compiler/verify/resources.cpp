@@ -3,8 +3,8 @@
 //
 // Pages of the ring between a loader and its CTA's consumers (runtime/device/pages.cuh). Proved
 // here, from the Program's loads:
-//   - the ring has a page more than any task holds at a time: a task can go on to its next page
-//     while the loader fills it, so that neither waits for the other;
+//   - the ring has a page more than any task holds at a time, of all its operands: a task can go on
+//     to its next page while the loader fills it, so that neither waits for the other;
 //   - a page has the bytes that each load fills, and begins on 128 bytes as the first;
 //   - a loader that runs ahead of its task's waits reads what no task writes;
 //   - what a loader reads its task declares to read, so that the races are proved for both.
@@ -67,8 +67,7 @@ class ResourceCheck {
     residency();
     symmetric_memory();
     find_written();
-    for (const ir::Call& c : p_.calls)
-      for (const ir::Load& l : c.loads) load(c, l);
+    for (const ir::Call& c : p_.calls) loads(c);
     readers();
   }
 
@@ -120,18 +119,29 @@ class ResourceCheck {
                     p_.limits.symmetric_loc);
   }
 
-  void load(const ir::Call& c, const ir::Load& l) {
+  // Operands of a call share its pages: a task may hold those of all at a time.
+  void loads(const ir::Call& c) {
+    int64_t held = 0;
+    for (const ir::Load& l : c.loads) {
+      const bool fits = l.pages >= 1 && l.pages < p_.uses.pages;
+      load(c, l, fits);
+      if (!fits || l.ring != 0) return;
+      held += l.pages;
+    }
+    if (c.loads.size() > 1 && held >= p_.uses.pages) too_many_pages(c, held);
+  }
+  void too_many_pages(const ir::Call& c, int64_t held) {
+    error(c, "{} '{}' holds {} pages at a time, for which a ring of {} is needed, but a CTA has {}",
+          c.op_kind, c.op, held, held + 1, p_.uses.pages);
+  }
+
+  void load(const ir::Call& c, const ir::Load& l, bool fits) {
     const ir::Resources& u = p_.uses;
     if (l.ring != 0) {
       error(c, "{} '{}' loads through ring {}, but a CTA has one ring", c.op_kind, c.op, l.ring);
       return;
     }
-    if (l.pages < 1 || l.pages >= u.pages) {
-      error(c,
-            "{} '{}' holds {} pages at a time, for which a ring of {} is needed, but a CTA has {}",
-            c.op_kind, c.op, l.pages, l.pages + 1, u.pages);
-      return;
-    }
+    if (!fits) return too_many_pages(c, l.pages);
     if (l.page_bytes < 1 || l.page_bytes > u.page_bytes)
       error(c, "{} '{}' fills pages of {} bytes, but a page has {}", c.op_kind, c.op, l.page_bytes,
             u.page_bytes);

@@ -41,6 +41,7 @@ class Mutations {
       case Kind::MisplaceChunk: misplace(); break;
       case Kind::ReuseEarly: reuse(); break;
       case Kind::Promise: promise(); break;
+      case Kind::Load: loads(); break;
     }
     return std::move(list_);
   }
@@ -367,6 +368,84 @@ class Mutations {
     }
   }
 
+  // --- operands that come through pages ---
+
+  void loads() {
+    int64_t held = 0;
+    for (size_t c = 0; c < p_.calls.size(); ++c)
+      for (size_t i = 0; i < p_.calls[c].loads.size(); ++i) {
+        load(c, i);
+        held = std::max(held, p_.calls[c].loads[i].pages);
+      }
+    if (held == 0) return;
+    const auto ring = [&](std::string what, int32_t pages, int64_t page_bytes) {
+      add(std::move(what), [=](Program& p) {
+        p.uses.pages = pages;
+        p.uses.page_bytes = page_bytes;
+      });
+    };
+    const ir::Resources& u = p_.uses;
+    ring("there is no ring", 0, 0);
+    ring("the ring has as many pages as a task holds", static_cast<int32_t>(held), u.page_bytes);
+    ring("the ring has a page less", u.pages - 1, u.page_bytes);
+    ring("pages are smaller", u.pages, u.page_bytes - 128);
+    ring("pages don't begin on 128 bytes", u.pages, u.page_bytes - 64);
+  }
+  void load(size_t c, size_t i) {
+    const ir::Call& call = p_.calls[c];
+    const ir::Load& l = call.loads[i];
+    const auto change = [&](const std::string& what, std::function<void(ir::Load&)> apply) {
+      add(fmt::format("the load of '{}' by '{}' {}", p_[call.operands[l.operand]].name, call.op,
+                      what),
+          [=](Program& p) { apply(p.calls[c].loads[i]); });
+    };
+    change("goes through another ring", [](ir::Load& x) { ++x.ring; });
+    change("holds all pages", [n = p_.uses.pages](ir::Load& x) { x.pages = n; });
+    change("holds no page", [](ir::Load& x) { x.pages = 0; });
+    change("fills more than a page",
+           [n = p_.uses.page_bytes](ir::Load& x) { x.page_bytes = n + 128; });
+    change("fills nothing", [](ir::Load& x) { x.page_bytes = 0; });
+    change("is of no operand",
+           [n = call.operands.size()](ir::Load& x) { x.operand = static_cast<uint32_t>(n); });
+    if (l.ahead) change("comes behind the waits", [](ir::Load& x) { x.ahead = false; });
+    for (uint32_t o = 0; o < call.operands.size(); ++o) {
+      if (o == l.operand) continue;
+      const std::string& name = p_[call.operands[o]].name;
+      change(fmt::format("is of '{}', ahead of the waits", name), [=](ir::Load& x) {
+        x.operand = o;
+        x.ahead = true;
+      });
+      change(fmt::format("is of '{}', behind the waits", name), [=](ir::Load& x) {
+        x.operand = o;
+        x.ahead = false;
+      });
+      add(fmt::format("'{}' loads '{}' too, and holds all pages with both", call.op, name),
+          [=](Program& p) {
+            ir::Load more = p.calls[c].loads[i];
+            more.operand = o;
+            more.ahead = false;
+            more.pages = p.uses.pages - more.pages;
+            p.calls[c].loads.push_back(more);
+          });
+    }
+    if (!l.ahead) change("runs ahead of the waits", [](ir::Load& x) { x.ahead = true; });
+    add(fmt::format("'{}' doesn't say that it loads", call.op),
+        [=](Program& p) { erase_at(p.calls[c].loads, i); });
+    for (size_t t = p_.tasks.size(); t-- > 0;)
+      if (index(p_.tasks[t].call) == c) {
+        add(
+            text(t) + " doesn't declare to read what it loads",
+            [=](Program& p) {
+              const ir::BufferId loaded = p.calls[c].operands[p.calls[c].loads[i].operand];
+              std::erase_if(p.tasks[t].accesses, [&](const ir::Access& a) {
+                return !a.writes() && a.region.buffer == loaded;
+              });
+            },
+            false);
+        break;
+      }
+  }
+
   const Program& p_;
   std::vector<Mutation> list_;
 };
@@ -378,7 +457,7 @@ const char* name(Kind kind) {
       "drop wait",     "drop signal",   "drop both",   "relax wait",   "relax signal",
       "narrow scope",  "swap tasks",    "lower count", "raise count",  "move task",
       "shrink buffer", "alias buffers", "skip chunk",  "double chunk", "misplace chunk",
-      "reuse early",   "promise"};
+      "reuse early",   "promise",       "load"};
   return names[static_cast<int>(kind)];
 }
 

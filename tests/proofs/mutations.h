@@ -29,8 +29,9 @@ enum class Kind : uint8_t {
   MisplaceChunk,  // it sends elsewhere: its regions, its peer
   ReuseEarly,     // a copy of a slot less, a lag more
   Promise,        // what the collective is to deliver
+  Load,           // what reaches a task through pages: ring, pages, bytes, operand, when
 };
-inline constexpr int kKinds = 17;
+inline constexpr int kKinds = 18;
 const char* name(Kind kind);
 
 struct Mutation {

@@ -134,6 +134,74 @@ std::string structure(const Program& p) {
   return "";
 }
 
+// --- operands that come through pages ---
+
+/// Whether tasks that hold `held` pages at a time, and take the next before they let the oldest go,
+/// come to an end with a ring of so many pages: carried out, a page at a time.
+bool ring_moves(int64_t held, int64_t ring) {
+  int64_t empty = ring, full = 0, taken = 0;
+  for (int64_t step = 0; step < 4 * (ring + held); ++step) {
+    if (taken > held)
+      --taken, ++empty;
+    else if (full > 0)
+      --full, ++taken;
+    else if (empty > 0)
+      --empty, ++full;
+    else
+      return false;
+  }
+  return true;
+}
+
+std::string loads(const Program& p) {
+  const int world = static_cast<int>(p.world);
+  std::map<std::pair<std::string, int>, std::vector<Bytes>> written;  // by space and memory
+  for (const Task& t : p.tasks)
+    for (const Access& a : t.accesses)
+      for (int rank = 0; a.writes() && rank < world; ++rank)
+        if (runs(t, rank))
+          for (int memory : reaches(p, a, rank))
+            written[{space_of(p[a.region.buffer]), memory}].push_back(bytes_of(p, a, rank));
+  for (size_t c = 0; c < p.calls.size(); ++c) {
+    const ir::Call& call = p.calls[c];
+    int64_t held = 0;
+    for (const ir::Load& l : call.loads) {
+      if (l.ring > 0 || l.pages < 1 || l.operand >= call.operands.size())
+        return fmt::format("loads: '{}' loads what it can't", call.op);
+      // Page k of the ring has these bytes, and is the target of copies of 128 bytes at a time.
+      for (int64_t k = 0; k < p.uses.pages; ++k)
+        if (k * p.uses.page_bytes % 128 != 0 || l.page_bytes < 1 ||
+            k * p.uses.page_bytes + l.page_bytes > (k + 1) * p.uses.page_bytes)
+          return fmt::format("loads: '{}' fills more than a page", call.op);
+      held += l.pages;
+      for (uint32_t t = 0; t < p.tasks.size(); ++t) {
+        if (index(p.tasks[t].call) != c) continue;
+        bool reads = false;
+        for (const Access& a : p.tasks[t].accesses) {
+          if (a.writes() || a.region.buffer != call.operands[l.operand]) continue;
+          reads = true;
+          for (int rank = 0; l.ahead && rank < world; ++rank) {
+            if (!runs(p.tasks[t], rank)) continue;
+            const auto at = written.find({space_of(p[a.region.buffer]), rank});
+            if (at == written.end()) continue;
+            const Bytes bytes = bytes_of(p, a, rank);
+            for (const Bytes& other : at->second)
+              if (meet(bytes, other))
+                return fmt::format("loads: {} loads ahead what is written",
+                                   describe(p, ir::id_of<ir::TaskId>(t)));
+          }
+        }
+        if (!reads)
+          return fmt::format("loads: {} loads what it doesn't read",
+                             describe(p, ir::id_of<ir::TaskId>(t)));
+      }
+    }
+    if (!call.loads.empty() && !ring_moves(held, p.uses.pages))
+      return fmt::format("loads: '{}' waits for a page that its loader has no room for", call.op);
+  }
+  return "";
+}
+
 // --- what a wait waits for is what will arrive ---
 
 class Signals {
@@ -756,6 +824,7 @@ Conflicts::Conflicts(const Program& p) {
 
 std::string second_opinion(const Program& p, const Conflicts* conflicts) {
   if (const std::string wrong = structure(p); !wrong.empty()) return wrong;
+  if (const std::string wrong = loads(p); !wrong.empty()) return wrong;
   const Signals signals(p);
   if (const std::string wrong = signals.counts(); !wrong.empty()) return wrong;
   Graph graph(p, signals);

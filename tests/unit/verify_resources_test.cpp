@@ -77,6 +77,10 @@ TEST_CASE("what is too much is refused with both figures") {
       {"pages=3", "pages=1", "for which a ring of 2 is needed, but a CTA has 1"},
       {"ring=0 pages=1", "ring=0 pages=3", "for which a ring of 4 is needed, but a CTA has 3"},
       {"ring=0 pages=1", "ring=0 pages=0", "holds 0 pages at a time"},
+      {"ring=0 pages=1 page_bytes=4096 ahead",
+       "ring=0 pages=1 page_bytes=4096 ahead, 0 ring=0 pages=2 page_bytes=4096 behind",
+       "resources: matmul 'y' holds 3 pages at a time, for which a ring of 4 is needed, but a CTA "
+       "has 3"},
       {"ring=0", "ring=1", "resources: matmul 'y' loads through ring 1, but a CTA has one ring"},
       {"loads 1", "loads 3", "resources: matmul 'y' loads operand 3, but has 3"},
       {"loads 1", "loads 2",

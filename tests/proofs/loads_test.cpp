@@ -1,0 +1,141 @@
+// Mutants of loads: each is refused, by the verifier or by what the function says of its operands,
+// but for those that leave a loader less freedom. These run, and give the same bytes.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/api/compile.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/frontend/frontend.h"
+#include "compiler/verify/verify.h"
+#include "runtime/cpu/session.h"
+#include "tests/catch.h"
+#include "tests/proofs/mutations.h"
+
+namespace maco::proofs {
+namespace {
+
+using ir::Program;
+using test::Contains;
+
+// Both kinds of loads: w and v are the caller's, and loaded ahead; a is a task's, and isn't.
+constexpr const char* kGraph = R"(graph g {
+  input x : f32[8, 64]
+  input u : f32[64, 96]
+  param w : f32[64, 64]
+  param v : f32[96, 64]
+  h = matmul(x, w)
+  a = relu(u)
+  m = matmul(h, a)
+  output y = matmul(m, v)
+})";
+
+api::Compiled compiled(bool load_ahead = true) {
+  ir::Diagnostics diagnostics;
+  const auto graph = frontend::parse_graph(diagnostics.add_file("g.maco", kGraph), diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE(graph);
+  api::Options options;
+  options.target = "cpu";
+  options.load_ahead = load_ahead;
+  auto result = api::compile(*graph, options, diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE(result);
+  return std::move(*result);
+}
+
+std::string kernel_of(const api::Compiled& c, const Program& p) {
+  ir::Diagnostics diagnostics;
+  const std::string kernel =
+      codegen::emit(c.graph, frontend::print_dsl(c.graph), p, {}, diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE_FALSE(kernel.empty());
+  return kernel;
+}
+
+/// The output of two launches, in an order of tasks that `seed` gives.
+std::vector<float> run(const std::shared_ptr<runtime::CpuLibrary>& library, size_t index,
+                       const std::string& kernel, uint64_t seed) {
+  runtime::Status status;
+  runtime::SessionOptions options;
+  options.replay = seed;
+  const auto session = runtime::make_cpu_session(library, index, kernel, options, status);
+  INFO(status.message);
+  REQUIRE(session);
+  const auto& tensors = session->manifest().tensors;
+  std::vector<float> results;
+  for (int launch = 0; launch < 2; ++launch) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      std::vector<float> values(size_t{64} * 96);
+      for (size_t k = 0; k < values.size(); ++k)
+        values[k] = static_cast<float>((k * 7 + i * 3 + static_cast<size_t>(launch)) % 13) - 6.0f;
+      if (tensors[i].name != "y")
+        REQUIRE(session->write(0, i, values.data(),
+                               sizeof(float) * (tensors[i].name == "x"   ? 8 * 64
+                                                : tensors[i].name == "w" ? 64 * 64
+                                                                         : 64 * 96)));
+    }
+    REQUIRE(session->launch({}));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].name != "y") continue;
+      std::vector<float> y(size_t{8} * 64);
+      REQUIRE(session->read(0, i, y.data(), sizeof(float) * y.size()));
+      results.insert(results.end(), y.begin(), y.end());
+    }
+  }
+  return results;
+}
+
+TEST_CASE("a wrong load is refused; a loader with less freedom gives the same bytes") {
+  const api::Compiled original = compiled();
+  const Program& p = original.program;
+  std::vector<std::string> accepted, kernels = {kernel_of(original, p)};
+  int by_verifier = 0, by_function = 0;
+  for (const Mutation& m : mutations(p, Kind::Load)) {
+    Program mutant = p;
+    m.apply(mutant);
+    INFO(m.what);
+    ir::Diagnostics said;
+    if (!verify::verify(mutant, said)) {
+      CHECK_THAT(said.all().at(0).message, Contains("resources: "));
+      ++by_verifier;
+    } else if (!codegen::check_calls(mutant, said)) {
+      CHECK_THAT(said.all().at(0).message,
+                 Contains("loads operand ") || Contains("doesn't say how operand "));
+      ++by_function;
+    } else {
+      accepted.push_back(m.what);
+      kernels.push_back(kernel_of(original, mutant));
+    }
+  }
+  CHECK(by_verifier >= 40);
+  CHECK(by_function >= 6);
+  CHECK(accepted == std::vector<std::string>{"the load of 'w' by 'h' comes behind the waits",
+                                             "the load of 'v' by 'y' comes behind the waits",
+                                             "the ring has a page less"});
+
+  runtime::Status status;
+  const auto library = runtime::compile_cpu_kernels(kernels, {}, status);
+  INFO(status.message);
+  REQUIRE(library);
+  const std::vector<float> expected = run(library, 0, kernels[0], 1);
+  CHECK(std::count(expected.begin(), expected.end(), 0.0f) < 100);
+  for (size_t i = 1; i < kernels.size(); ++i)
+    for (const uint64_t seed : {1, 2, 3}) {
+      INFO(accepted[i - 1]);
+      CHECK(kernels[i] != kernels[0]);
+      CHECK(run(library, i, kernels[i], seed) == expected);
+    }
+}
+
+TEST_CASE("loads that all come behind their waits are what --no-load-ahead makes") {
+  api::Compiled ahead = compiled();
+  for (ir::Call& c : ahead.program.calls)
+    for (ir::Load& l : c.loads) l.ahead = false;
+  CHECK(ahead.program == compiled(false).program);
+}
+
+}  // namespace
+}  // namespace maco::proofs
