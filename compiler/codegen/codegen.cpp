@@ -8,6 +8,7 @@
 #include "compiler/codegen/emitter.h"
 #include "compiler/codegen/manifest.h"
 #include "compiler/codegen/params.h"
+#include "compiler/codegen/tables.h"
 #include "ir/check.h"
 
 namespace maco::codegen {
@@ -42,7 +43,8 @@ class Generator {
         p_(program),
         options_(options),
         diagnostics_(diagnostics),
-        events_(number_events(program)) {}
+        events_(number_events(program)),
+        tables_(program, events_) {}
 
   std::string run(const std::string& graph_text) {
     if (!check_calls(p_, diagnostics_)) return "";
@@ -57,7 +59,7 @@ class Generator {
       e_.raw("");
       constants();
       configs();
-      tables();
+      tables_.emit(e_, kind_of_call_);
       kernel();
     }
     e_.raw("");
@@ -105,19 +107,6 @@ class Generator {
   }
 
   bool check_limits() {
-    guards_.push_back(~uint64_t{0});
-    std::map<uint64_t, uint32_t> known;
-    const uint64_t world = p_.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p_.world) - 1;
-    for (const ir::Task& t : p_.tasks) {
-      const uint64_t ranks = t.ranks & world;
-      if (ranks == world) {
-        guard_of_task_.push_back(0);
-        continue;
-      }
-      auto [it, fresh] = known.try_emplace(ranks, static_cast<uint32_t>(guards_.size()));
-      if (fresh) guards_.push_back(ranks);
-      guard_of_task_.push_back(it->second);
-    }
     const auto limit = [&](int64_t n, int64_t most, const char* what) {
       if (n <= most) return true;
       diagnostics_.error(
@@ -125,9 +114,9 @@ class Generator {
           fmt::format("the kernel would have {} {}, but its tables hold {}", n, what, most));
       return false;
     };
-    return limit(static_cast<int64_t>(p_.calls.size()), 1 << 20, "calls") &&
-           limit(static_cast<int64_t>(guards_.size()), 1 << 12, "guards") &&
-           limit(static_cast<int64_t>(kinds_.size()), 1 << 16, "kinds of tasks") &&
+    for (const Tables::Limit& l : tables_.limits())
+      if (!limit(l.n, l.most, l.what)) return false;
+    return limit(static_cast<int64_t>(kinds_.size()), 1 << 16, "kinds of tasks") &&
            limit(static_cast<int64_t>(p_.values.size()), 256, "different run-time values") &&
            limit(p_.uses.pages, 32, "pages a CTA");
   }
@@ -196,156 +185,6 @@ class Generator {
     }
   }
 
-  void tables() {
-    operands();
-    task_rows();
-    {
-      auto s = e_.scope("MACO_TABLE const u64 guards[] =", "};");
-      for (uint64_t g : guards_) e_.line("0x{:x}ull,", g);
-    }
-    {
-      auto s = e_.scope("MACO_TABLE const u32 local_counts[] =", "};");
-      std::string row;
-      for (const ir::Event& ev : p_.events) {
-        if (ev.kind != ir::EventKind::Local) continue;
-        row += fmt::format("{},", ev.count);
-        if (row.size() > 100) {
-          e_.raw(row);
-          row.clear();
-        }
-      }
-      e_.raw(row.empty() ? "0," : row);
-    }
-    e_.raw("");
-  }
-
-  void operands() {
-    const std::vector<int> tensors = tensor_numbers(p_);
-    std::vector<size_t> first;
-    size_t count = 0;
-    {
-      e_.raw(
-          "// Where the operands of each call lie: offset / 256, arena (0 temporaries, 1 slots, "
-          "2.. tensors), copies, bytes of a copy / 256.");
-      auto s = e_.scope("MACO_TABLE const Operand operands[] =", "};");
-      for (size_t c = 0; c < p_.calls.size(); ++c) {
-        first.push_back(count);
-        std::string row;
-        for (ir::BufferId id : p_.calls[c].operands) {
-          const ir::Buffer& b = p_[id];
-          const int64_t offset = b.offset.value_or(0) / 256;
-          if (b.kind == ir::BufferKind::Temp)
-            row += fmt::format("{{{}, 0, 1, 0}}, ", offset);
-          else if (b.kind == ir::BufferKind::Slot)
-            row += fmt::format("{{{}, 1, {}, {}}}, ", offset, b.rotation, (b.bytes() + 255) / 256);
-          else
-            row += fmt::format("{{0, {}, 1, 0}}, ", tensors[index(id)] + 2);
-          ++count;
-        }
-        if (!row.empty())
-          e_.line("{}// call {}: {} '{}'", row, c, p_.calls[c].function, p_.calls[c].op);
-      }
-      if (count == 0) e_.raw("{0, 0, 1, 0},");
-    }
-    e_.raw("// First operand, number of operands, kind.");
-    auto s = e_.scope("MACO_TABLE const CallRow calls[] =", "};");
-    for (size_t c = 0; c < p_.calls.size(); ++c)
-      e_.line("{{{}, {}, {}}},", first[c], p_.calls[c].operands.size(), kind_of_call_[c]);
-    if (p_.calls.empty()) e_.raw("{0, 0, 0},");
-  }
-
-  // Words of peer events and packets always are: nothing else reaches a peer.
-  static bool at_sys_scope(const ir::Event& e) {
-    return e.kind == ir::EventKind::Local && e.reach() == ir::Scope::Sys;
-  }
-
-  std::string sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
-    const ir::Event& ev = p_[id];
-    const int kind = ev.kind != ir::EventKind::Local ? 1 : at_sys_scope(ev) ? 2 : 0;
-    return fmt::format("{{{}, {}, {}, {}, {}, {}}},", events_.number[index(id)], ev.count, kind,
-                       static_cast<int>(who.kind), lag, who.n);
-  }
-
-  void task_rows() {
-    std::string syncs;
-    size_t sync_count = 0;
-    std::vector<size_t> begins;
-    size_t at = 0;
-    {
-      e_.raw(
-          "// The streams, SM by SM: call, guard, tile, first sync, waits, signals, sends "
-          "packets.");
-      auto s = e_.scope("MACO_TABLE const TaskRow tasks[] =", "};");
-      const auto all = ir::streams(p_);
-      for (size_t sm = 0; sm < all.size(); ++sm) {
-        begins.push_back(at);
-        e_.line("// SM {} ({}): {} tasks", sm, role_of(static_cast<int32_t>(sm)), all[sm].size());
-        std::string row;
-        for (ir::TaskId id : all[sm]) {
-          const ir::Task& t = p_[id];
-          const size_t first = sync_count;
-          size_t waits = 0, signals = 0;
-          bool packets = false;
-          for (const ir::Wait& w : t.waits)
-            if (p_[w.event].kind != ir::EventKind::Packet) {
-              syncs += sync_row(w.event, w.from, w.lag) + "\n";
-              ++waits;
-            }
-          // Packets carry the signal: the device function stores it where the task has one.
-          for (const ir::Signal& g : t.signals)
-            if (p_[g.event].kind == ir::EventKind::Packet) {
-              packets = true;
-            } else {
-              syncs += sync_row(g.event, g.to, 0) + "\n";
-              ++signals;
-            }
-          MACO_CHECK(waits < 65536 && signals < 32768, "waits of a task");
-          sync_count += waits + signals;
-          row += fmt::format("{{{}, {}, {}, {}, {}, {}, {}}}, ", index(t.call),
-                             guard_of_task_[index(id)], t.tile, first, waits, signals,
-                             packets ? 1 : 0);
-          if (row.size() > 90) {
-            e_.raw(std::string_view(row).substr(0, row.size() - 1));
-            row.clear();
-          }
-          ++at;
-        }
-        if (!row.empty()) e_.raw(std::string_view(row).substr(0, row.size() - 1));
-      }
-      if (at == 0) e_.raw("{0, 0, 0, 0, 0, 0, 0},");
-    }
-    {
-      auto s = e_.scope("MACO_TABLE const u32 stream_begin[] =", "};");
-      std::string row;
-      begins.push_back(at);
-      for (size_t b : begins) row += fmt::format("{}, ", b);
-      e_.raw(row);
-    }
-    e_.raw(
-        "// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope), who (0 "
-        "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
-    auto s = e_.scope("MACO_TABLE const SyncRow syncs[] =", "};");
-    if (syncs.empty()) e_.raw("{0, 0, 0, 0, 0, 0},");
-    size_t begin = 0, in_row = 0;
-    std::string row;
-    while (begin < syncs.size()) {
-      const size_t end = syncs.find('\n', begin);
-      row += syncs.substr(begin, end - begin) + " ";
-      begin = end + 1;
-      if (++in_row == 6 || begin >= syncs.size()) {
-        e_.raw(std::string_view(row).substr(0, row.size() - 1));
-        row.clear();
-        in_row = 0;
-      }
-    }
-  }
-
-  std::string role_of(int32_t sm) const {
-    for (const ir::RoleSpan& r : p_.roles)
-      if (sm >= r.begin && sm < r.end) return std::string(ir::name(r.role));
-    return "idle";
-  }
-
   void kernel() {
     auto s = e_.scope("struct Kernel", "};");
     e_.raw(
@@ -356,7 +195,7 @@ class Generator {
         "maco_program::kPages, kPageBytes = maco_program::kPageBytes;");
     e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
     e_.line("static constexpr bool kSysCounters = {};",
-            std::any_of(p_.events.begin(), p_.events.end(), at_sys_scope));
+            std::any_of(p_.events.begin(), p_.events.end(), is_counter_at_sys_scope));
     for (const auto& [type, name] : {std::pair("TaskRow", "tasks"),
                                      {"u32", "stream_begin"},
                                      {"CallRow", "calls"},
@@ -396,11 +235,10 @@ class Generator {
   const Options& options_;
   ir::Diagnostics& diagnostics_;
   EventNumbers events_;
+  Tables tables_;
   Emitter e_;
   std::vector<Kind> kinds_;
   std::vector<size_t> kind_of_call_;
-  std::vector<uint64_t> guards_;
-  std::vector<uint32_t> guard_of_task_;
 };
 
 }  // namespace

@@ -20,13 +20,14 @@ struct alignas(8) CallRow {
   u16 kind;
 };
 struct alignas(16) TaskRow {
-  u32 call : 20, guard : 12;  // guards[guard]: the ranks that run it
-  u32 tile;
-  u32 sync;  // its waits, then its signals, from syncs[sync] on
-  u16 waits;
-  // packets: what it puts travels in packets whose flags say that it is there
-  u16 signals : 15, packets : 1;
+  u64 call : 20, tile : 21;
+  u64 sync : 23;  // its waits, then its signals, from syncs[sync] on
+  u64 waits : 16, signals : 15;
+  u64 guard : 12;  // guards[guard]: the ranks that run it
+  // what it puts travels in packets whose flags say that it is there
+  u64 packets : 1;
 };
+static_assert(sizeof(TaskRow) == 16, "one load fetches it");
 // kSyncLocalSys: as kSyncLocal, at sys scope.
 enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2 };
 // as ir::RankRef::Kind

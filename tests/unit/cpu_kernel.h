@@ -116,9 +116,9 @@ MACO_TABLE const SyncRow syncs[] = {
     {0, 2, kSyncLocal, kWhoSelf, 0, 0}, {0, 1, kSyncPeer, kWhoOthers, 2, 0},      // 13 push
 };
 MACO_TABLE const TaskRow tasks[] = {
-    // call, guard, tile, first sync, waits, signals
-    {0, 0, 0, 0, 0, 1}, {2, 0, 0, 13, 2, 0}, {1, 0, 0, 4, 1, 1}, {5, 0, 0, 2, 1, 1}, {7, 1, 0, 6, 1, 1}, {1, 0, 1, 4, 1, 0},
-    {0, 0, 1, 0, 0, 1}, {4, 0, 0, 11, 1, 1}, {3, 0, 0, 4, 1, 0}, {6, 0, 0, 4, 1, 1}, {8, 0, 0, 8, 2, 1},
+    // call, tile, first sync, waits, signals, guard
+    {0, 0, 0, 0, 1}, {2, 0, 13, 2}, {1, 0, 4, 1, 1}, {5, 0, 2, 1, 1}, {7, 0, 6, 1, 1, 1}, {1, 1, 4, 1},
+    {0, 1, 0, 0, 1}, {4, 0, 11, 1, 1}, {3, 0, 4, 1}, {6, 0, 4, 1, 1}, {8, 0, 8, 2, 1},
 };
 MACO_TABLE const u32 streams[] = {0, 6, 11};
 MACO_TABLE const u64 rank_masks[] = {~0ull, 2ull};

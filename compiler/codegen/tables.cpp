@@ -1,0 +1,242 @@
+#include "compiler/codegen/tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <span>
+#include <string_view>
+
+namespace maco::codegen {
+
+namespace {
+
+constexpr size_t kLineLength = 96;
+
+// An initialiser "{1,2,3}," without zeros at its end.
+void append_row(std::string& text, std::span<const int64_t> numbers) {
+  size_t n = numbers.size();
+  while (n > 1 && numbers[n - 1] == 0) --n;
+  fmt::format_to(std::back_inserter(text), "{{{}}},", fmt::join(numbers.first(n), ","));
+}
+template <size_t N>
+void append_row(std::string& text, const std::array<int64_t, N>& numbers) {
+  append_row(text, std::span<const int64_t>(numbers));
+}
+
+// Rows of a table, several in a line.
+class Lines {
+ public:
+  explicit Lines(Emitter& e) : e_(e) {}
+  ~Lines() { flush(); }
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
+
+  /// To append a row to.
+  std::string& text() {
+    if (line_.size() >= kLineLength) flush();
+    return line_;
+  }
+  void flush() {
+    if (!line_.empty()) e_.raw(line_);
+    line_.clear();
+  }
+
+ private:
+  Emitter& e_;
+  std::string line_;
+};
+
+}  // namespace
+
+bool is_counter_at_sys_scope(const ir::Event& event) {
+  return event.kind == ir::EventKind::Local && event.reach() == ir::Scope::Sys;
+}
+
+Tables::Tables(const ir::Program& program, const EventNumbers& events)
+    : p_(program), events_(events), sync_of_task_(program.tasks.size()) {
+  add_guards();
+  add_syncs();
+}
+
+void Tables::add_guards() {
+  guards_.push_back(~uint64_t{0});
+  std::map<uint64_t, uint32_t> known;
+  const uint64_t world = p_.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p_.world) - 1;
+  for (size_t t = 0; t < p_.tasks.size(); ++t) {
+    const uint64_t ranks = p_.tasks[t].ranks & world;
+    if (ranks == world) continue;
+    const auto [it, fresh] = known.try_emplace(ranks, static_cast<uint32_t>(guards_.size()));
+    if (fresh) guards_.push_back(ranks);
+    sync_of_task_[t].guard = it->second;
+  }
+}
+
+// In the order of the streams, so that what a CTA reads one after the other lies together.
+void Tables::add_syncs() {
+  std::unordered_map<std::string, uint32_t> known;  // first row of a list, by its rows
+  std::vector<std::string> rows;
+  std::string list;
+  for (const auto& stream : ir::streams(p_))
+    for (ir::TaskId id : stream) {
+      const ir::Task& task = p_[id];
+      Sync& sync = sync_of_task_[index(id)];
+      rows.clear();
+      for (const ir::Wait& w : task.waits)
+        if (p_[w.event].kind != ir::EventKind::Packet)
+          rows.push_back(sync_row(w.event, w.from, w.lag));
+      sync.waits = static_cast<uint32_t>(rows.size());
+      // Packets carry the signal: the device function stores it where the task has one.
+      for (const ir::Signal& g : task.signals)
+        if (p_[g.event].kind == ir::EventKind::Packet)
+          sync.packets = true;
+        else
+          rows.push_back(sync_row(g.event, g.to, 0));
+      sync.signals = static_cast<uint32_t>(rows.size()) - sync.waits;
+      if (rows.empty()) continue;
+      list.clear();
+      for (const std::string& row : rows) list += row;
+      const auto [it, fresh] = known.try_emplace(list, static_cast<uint32_t>(syncs_.size()));
+      if (fresh) syncs_.insert(syncs_.end(), rows.begin(), rows.end());
+      sync.first = it->second;
+    }
+}
+
+std::string Tables::sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
+  const ir::Event& ev = p_[id];
+  const int kind = ev.kind != ir::EventKind::Local ? 1 : is_counter_at_sys_scope(ev) ? 2 : 0;
+  std::string row;
+  append_row(row, std::array<int64_t, 6>{events_.number[index(id)], ev.count, kind,
+                                         static_cast<int64_t>(who.kind), lag, who.n});
+  return row;
+}
+
+std::vector<Tables::Limit> Tables::limits() const {
+  Sync most;
+  uint32_t tile = 0;
+  for (const Sync& s : sync_of_task_) {
+    most.waits = std::max(most.waits, s.waits);
+    most.signals = std::max(most.signals, s.signals);
+  }
+  for (const ir::Task& t : p_.tasks) tile = std::max(tile, t.tile);
+  return {{static_cast<int64_t>(p_.calls.size()), 1 << 20, "calls"},
+          {int64_t{tile} + 1, 1 << 21, "tiles of a call"},
+          {static_cast<int64_t>(syncs_.size()), 1 << 23, "different waits and signals"},
+          {most.waits, (1 << 16) - 1, "waits of a task"},
+          {most.signals, (1 << 15) - 1, "signals of a task"},
+          {static_cast<int64_t>(guards_.size()), 1 << 12, "guards"}};
+}
+
+void Tables::emit(Emitter& e, const std::vector<size_t>& kinds) const {
+  emit_operands(e);
+  emit_calls(e, kinds);
+  emit_tasks(e);
+  emit_syncs(e);
+  {
+    e.raw("// The ranks that run a task, a bit each.");
+    auto s = e.scope("MACO_TABLE const u64 guards[] =", "};");
+    for (uint64_t g : guards_) e.line("0x{:x}ull,", g);
+  }
+  {
+    e.raw("// Signals a launch of each local event.");
+    auto s = e.scope("MACO_TABLE const u32 local_counts[] =", "};");
+    Lines lines(e);
+    bool any = false;
+    for (const ir::Event& ev : p_.events) {
+      if (ev.kind != ir::EventKind::Local) continue;
+      lines.text() += fmt::format("{},", ev.count);
+      any = true;
+    }
+    if (!any) lines.text() += "0,";
+  }
+  e.raw("");
+}
+
+void Tables::emit_operands(Emitter& e) const {
+  const std::vector<int> tensors = tensor_numbers(p_);
+  e.raw(
+      "// Where the operands of each call lie: offset / 256, arena (0 temporaries, 1 slots, 2.. "
+      "tensors), copies, bytes of a copy / 256.");
+  auto s = e.scope("MACO_TABLE const Operand operands[] =", "};");
+  bool any = false;
+  for (size_t c = 0; c < p_.calls.size(); ++c) {
+    std::string row;
+    for (ir::BufferId id : p_.calls[c].operands) {
+      const ir::Buffer& b = p_[id];
+      const int64_t offset = b.offset.value_or(0) / 256;
+      if (b.kind == ir::BufferKind::Temp)
+        append_row(row, std::array<int64_t, 4>{offset, 0, 1, 0});
+      else if (b.kind == ir::BufferKind::Slot)
+        append_row(row, std::array<int64_t, 4>{offset, 1, b.rotation, (b.bytes() + 255) / 256});
+      else
+        append_row(row, std::array<int64_t, 4>{0, tensors[index(id)] + 2, 1, 0});
+    }
+    if (row.empty()) continue;
+    e.line("{} // call {}: {} '{}'", row, c, p_.calls[c].function, p_.calls[c].op);
+    any = true;
+  }
+  if (!any) e.raw("{0,0,1},");
+}
+
+void Tables::emit_calls(Emitter& e, const std::vector<size_t>& kinds) const {
+  e.raw("// First operand, number of operands, kind; in the order of the calls.");
+  auto s = e.scope("MACO_TABLE const CallRow calls[] =", "};");
+  Lines lines(e);
+  size_t first = 0;
+  for (size_t c = 0; c < p_.calls.size(); ++c) {
+    const size_t operands = p_.calls[c].operands.size();
+    append_row(lines.text(),
+               std::array<int64_t, 3>{static_cast<int64_t>(first), static_cast<int64_t>(operands),
+                                      static_cast<int64_t>(kinds[c])});
+    first += operands;
+  }
+  if (p_.calls.empty()) lines.text() += "{0},";
+}
+
+void Tables::emit_tasks(Emitter& e) const {
+  std::vector<size_t> begins = {0};
+  {
+    e.raw(
+        "// The streams, SM by SM: call, tile, first row of syncs, waits, signals, guard, sends "
+        "packets.");
+    auto s = e.scope("MACO_TABLE const TaskRow tasks[] =", "};");
+    const auto all = ir::streams(p_);
+    for (size_t sm = 0; sm < all.size(); ++sm) {
+      e.line("// SM {} ({}): {} tasks", sm, role_of(static_cast<int32_t>(sm)), all[sm].size());
+      Lines lines(e);
+      for (ir::TaskId id : all[sm]) {
+        const ir::Task& t = p_[id];
+        const Sync& sync = sync_of_task_[index(id)];
+        append_row(lines.text(),
+                   std::array<int64_t, 7>{static_cast<int64_t>(index(t.call)), t.tile, sync.first,
+                                          sync.waits, sync.signals, sync.guard, sync.packets});
+      }
+      begins.push_back(begins.back() + all[sm].size());
+    }
+    if (begins.back() == 0) e.raw("{0},");
+  }
+  e.raw("// First task of each stream.");
+  auto s = e.scope("MACO_TABLE const u32 stream_begin[] =", "};");
+  Lines lines(e);
+  for (size_t b : begins) lines.text() += fmt::format("{},", b);
+}
+
+void Tables::emit_syncs(Emitter& e) const {
+  e.raw(
+      "// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope), who (0 "
+      "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
+  auto s = e.scope("MACO_TABLE const SyncRow syncs[] =", "};");
+  Lines lines(e);
+  for (const std::string& row : syncs_) lines.text() += row;
+  if (syncs_.empty()) lines.text() += "{0},";
+}
+
+std::string Tables::role_of(int32_t sm) const {
+  for (const ir::RoleSpan& r : p_.roles)
+    if (sm >= r.begin && sm < r.end) return std::string(ir::name(r.role));
+  return "idle";
+}
+
+}  // namespace maco::codegen

@@ -1,0 +1,58 @@
+// The constant tables of kernel.cu: streams, calls, operands, waits and signals. Rows are
+// initialisers without what is zero at their end, several in a line; lists of waits and signals
+// that several tasks have stand there once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen/emitter.h"
+#include "compiler/codegen/manifest.h"
+#include "ir/program.h"
+
+namespace maco::codegen {
+
+/// A local event whose signals and waits are at sys scope. Words of peer events and packets always
+/// are: nothing else reaches a peer.
+bool is_counter_at_sys_scope(const ir::Event& event);
+
+class Tables {
+ public:
+  /// Both are kept by reference.
+  Tables(const ir::Program& program, const EventNumbers& events);
+
+  /// How much there is of what rows name by number, and how much they can name.
+  struct Limit {
+    int64_t n, most;
+    const char* what;
+  };
+  std::vector<Limit> limits() const;
+  /// Takes limits() that are held. `kinds`: by call, the number of its kind of task.
+  void emit(Emitter& e, const std::vector<size_t>& kinds) const;
+
+ private:
+  // How a task is synchronised: guards_[guard] are the ranks that run it, and syncs_[first] on has
+  // its waits, then its signals.
+  struct Sync {
+    uint32_t guard = 0, first = 0, waits = 0, signals = 0;
+    bool packets = false;  // it sends packets
+  };
+
+  void add_guards();
+  void add_syncs();
+  std::string sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const;
+  void emit_operands(Emitter& e) const;
+  void emit_calls(Emitter& e, const std::vector<size_t>& kinds) const;
+  void emit_tasks(Emitter& e) const;
+  void emit_syncs(Emitter& e) const;
+  std::string role_of(int32_t sm) const;
+
+  const ir::Program& p_;
+  const EventNumbers& events_;
+  std::vector<uint64_t> guards_;
+  std::vector<Sync> sync_of_task_;
+  std::vector<std::string> syncs_;  // rows
+};
+
+}  // namespace maco::codegen
