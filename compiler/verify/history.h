@@ -49,24 +49,29 @@ class BoxTable {
   struct Rectangle {
     int64_t r0 = INT64_MAX, r1 = INT64_MIN, c0 = INT64_MAX, c1 = INT64_MIN;
   };
-  // Those of a pitch, by ascending start: rows of tiles one after another, so that a tree over them
-  // finds those near a rectangle.
+  // Those of a space and a pitch, by ascending start: rows of tiles one after another, so that a
+  // tree over them finds those near a rectangle.
   struct Matrix {
+    int32_t space = 0;
     int64_t pitch = 0;
     uint32_t first = 0, last = 0;
     bool wraps = false;  // some box reaches beyond the end of its rows
     size_t leaves = 1;   // of kLeaf boxes
-    std::vector<Rectangle> tree;
+    std::vector<Rectangle> tree, tree_in_space;
   };
   static constexpr uint32_t kLeaf = 8;
 
   Rectangle rectangle(uint32_t id) const;
+  static Rectangle rectangle_in_space(const Box& box);
+  template <class Rect>
+  static void grow(std::vector<Rectangle>& tree, const Matrix& matrix, const Rect& rectangle);
   static size_t rectangles(const Box& box, int64_t pitch, Rectangle (&parts)[3]);
   template <class Near, class Meets>
-  void descend(const Matrix& matrix, size_t at, size_t first, size_t count, const Near& near,
-               const Meets& meets, std::vector<Run>& runs, size_t since) const;
+  void descend(const Matrix& matrix, const std::vector<Rectangle>& tree, size_t at, size_t first,
+               size_t count, const Near& near, const Meets& meets, std::vector<Run>& runs,
+               size_t since) const;
 
-  std::vector<Box> boxes_;  // by pitch, then by start
+  std::vector<Box> boxes_;  // by space, pitch, and start
   std::vector<Corner> corners_;
   std::vector<Matrix> matrices_;
   struct Known {

@@ -39,7 +39,8 @@ void Intervals::find(size_t node, size_t first, size_t count, int64_t begin, int
 
 // --- groups ---
 
-PrivatePast::PrivatePast(const Model& model, const Layout& layout) : model_(model) {
+PrivatePast::PrivatePast(const Model& model, const Layout& layout)
+    : model_(model), spaces_(layout.spaces()) {
   const ir::Program& p = model.program;
   world_ = model.world == 64 ? ~uint64_t{0} : (uint64_t{1} << model.world) - 1;
   // By call, access and whether it writes.
@@ -85,42 +86,84 @@ void PrivatePast::make_groups(const std::vector<uint32_t>& kind, uint32_t kinds)
   std::vector<uint32_t> at(first.begin(), first.end() - 1);
   for (uint32_t i = 0; i < touches_.size(); ++i) members_.items[at[kind[i]]++] = i;
   const auto before = [&](uint32_t x, uint32_t y) {
-    const int64_t a = touches_[x].box.start, b = touches_[y].box.start;
-    return a != b ? a < b : x < y;
+    const Box &a = touches_[x].box, &b = touches_[y].box;
+    if (a.space != b.space) return a.space < b.space;
+    const int64_t a_start = a.space != 0 ? a.start_in_space : a.start,
+                  b_start = b.space != 0 ? b.start_in_space : b.start;
+    return a_start != b_start ? a_start < b_start : x < y;
   };
   for (uint32_t k = 0; k < kinds; ++k) {
     const auto begin = members_.items.begin() + first[k],
                end = members_.items.begin() + first[k + 1];
     if (!std::is_sorted(begin, end, before)) std::sort(begin, end, before);
     for (uint32_t i = first[k]; i < first[k + 1]; ++i) {
-      if ((i - first[k]) % kMost == 0) {
+      Touch& x = touches_[members_.items[i]];
+      if (i == first[k] || i - members_.begin.back() == kMost ||
+          x.box.space != groups_.back().space) {
         members_.begin.push_back(i);
         groups_.emplace_back();
+        groups_.back().space = x.box.space;
         groups_.back().writes = k % 2 == 1;
       }
-      Touch& x = touches_[members_.items[i]];
+      Group& g = groups_.back();
       x.group = static_cast<uint32_t>(groups_.size() - 1);
-      groups_.back().begin = std::min(groups_.back().begin, x.box.start);
-      groups_.back().end = std::max(groups_.back().end, x.box.end());
+      g.begin = std::min(g.begin, x.box.start);
+      g.end = std::max(g.end, x.box.end());
+      if (g.space == 0) continue;
+      const Box in_space = x.box.in_space();
+      g.begin_in_space = std::min(g.begin_in_space, in_space.start);
+      g.end_in_space = std::max(g.end_in_space, in_space.end());
     }
   }
   members_.begin.push_back(static_cast<uint32_t>(touches_.size()));
   is_live_.assign(groups_.size(), false);
 
-  for (const bool writes : {false, true}) {
-    std::vector<uint32_t>& order = group_at_[writes ? 1 : 0];
+  for (const bool writes : {false, true}) make_intervals(writes);
+}
+
+void PrivatePast::make_intervals(bool writes) {
+  const auto make = [&](Live& live, bool with_space, int64_t Group::* begin,
+                        uint32_t Group::* interval) {
     for (uint32_t g = 0; g < groups_.size(); ++g)
-      if (groups_[g].writes == writes) order.push_back(g);
-    std::sort(order.begin(), order.end(), [&](uint32_t x, uint32_t y) {
-      return groups_[x].begin != groups_[y].begin ? groups_[x].begin < groups_[y].begin : x < y;
+      if (groups_[g].writes == writes && (groups_[g].space != 0) == with_space)
+        live.groups.push_back(g);
+    std::sort(live.groups.begin(), live.groups.end(), [&](uint32_t x, uint32_t y) {
+      const int64_t a = groups_[x].*begin, b = groups_[y].*begin;
+      return a != b ? a < b : x < y;
     });
     std::vector<int64_t> begins;
-    for (uint32_t i = 0; i < order.size(); ++i) {
-      groups_[order[i]].interval = i;
-      begins.push_back(groups_[order[i]].begin);
+    for (uint32_t i = 0; i < live.groups.size(); ++i) {
+      groups_[live.groups[i]].*interval = i;
+      begins.push_back(groups_[live.groups[i]].*begin);
     }
-    (writes ? writes_ : reads_) = std::make_unique<Intervals>(std::move(begins));
-  }
+    live.intervals = std::make_unique<Intervals>(std::move(begins));
+  };
+  make(plain_[writes], false, &Group::begin, &Group::interval);
+  make(of_spaces_[writes], true, &Group::begin, &Group::interval);
+  make(in_spaces_[writes], true, &Group::begin_in_space, &Group::interval_in_space);
+}
+
+void PrivatePast::set_there(const Group& g, bool there) {
+  (g.space == 0 ? plain_ : of_spaces_)[g.writes].intervals->set(g.interval,
+                                                                there ? g.end : INT64_MIN);
+  if (g.space != 0)
+    in_spaces_[g.writes].intervals->set(g.interval_in_space, there ? g.end_in_space : INT64_MIN);
+}
+
+/// The groups that `box` may meet, in `found_groups_`.
+void PrivatePast::find(const Box& box, bool writes) {
+  found_groups_.clear();
+  const auto look = [&](const Live& live, int64_t begin, int64_t end, int32_t except) {
+    found_.clear();
+    live.intervals->find(begin, end, found_);
+    for (const uint32_t i : found_)
+      if (groups_[live.groups[i]].space != except) found_groups_.push_back(live.groups[i]);
+  };
+  look(plain_[writes], box.start, box.end(), -1);
+  if (box.space == 0 || spaces_ > 1) look(of_spaces_[writes], box.start, box.end(), box.space);
+  if (box.space == 0) return;
+  const Box in_space = box.in_space();
+  look(in_spaces_[writes], in_space.start, in_space.end(), -1);
 }
 
 bool PrivatePast::visit(uint32_t task, const OwnClocks& clocks, int64_t& pairs) {
@@ -131,10 +174,9 @@ bool PrivatePast::visit(uint32_t task, const OwnClocks& clocks, int64_t& pairs) 
     const bool writes = groups_[now.group].writes;
     for (const bool theirs : {true, false}) {
       if (!writes && !theirs) continue;
-      found_.clear();
-      (theirs ? *writes_ : *reads_).find(now.box.start, now.box.end(), found_);
-      for (const uint32_t interval : found_)
-        if (!comes_after(groups_[group_at_[theirs ? 1 : 0][interval]], now, pairs)) return false;
+      find(now.box, theirs);
+      for (const uint32_t group : found_groups_)
+        if (!comes_after(groups_[group], now, pairs)) return false;
     }
   }
   for (uint32_t i = first; i < last; ++i) add(i);
@@ -145,7 +187,7 @@ void PrivatePast::add(uint32_t touch) {
   const Touch& x = touches_[touch];
   Group& g = groups_[x.group];
   there_[touch] = x.ranks;
-  if (g.there.empty()) (g.writes ? *writes_ : *reads_).set(g.interval, g.end);
+  if (g.there.empty()) set_there(g, true);
   g.there.push_back(touch);
   ++g.alive;
   g.last_task = std::max(g.last_task, x.task);
@@ -177,7 +219,7 @@ void PrivatePast::clear(Group& g) {
   g.last_task = 0;
   g.few.clear();
   g.all.clear();
-  (g.writes ? *writes_ : *reads_).set(g.interval, INT64_MIN);
+  set_there(g, false);
 }
 
 void PrivatePast::forget(const int32_t* ended, uint32_t listed) {
@@ -201,7 +243,7 @@ bool PrivatePast::comes_after(Group& g, const Touch& now, int64_t& pairs) {
   ++pairs;
   if (g.last_task >= now.task || !all_ended(g)) return comes_after_each(g, now, pairs);
   // Whoever comes after it comes after all of them.
-  if (groups_[now.group].writes && now.ranks == world_ && now.box.rows == 1 &&
+  if (groups_[now.group].writes && now.ranks == world_ && now.box.space == 0 && now.box.rows == 1 &&
       now.box.start <= g.begin && g.end <= now.box.end())
     clear(g);
   return true;

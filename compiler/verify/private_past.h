@@ -4,6 +4,7 @@
 // The tasks of a call mostly touch tiles of the same buffers, so that what has been touched is kept
 // in groups: of a call and access, and of neighbours among them. Mostly one look at a group is
 // enough, since all of it has ended. If not, the boxes that a task meets are looked at one by one.
+// Boxes of a space (regions.h) are neighbours there, and a group has one space or none.
 #pragma once
 
 #include <cstdint>
@@ -63,9 +64,11 @@ class PrivatePast {
     Lists<uint32_t> touches;  // by box
   };
   struct Group {
-    int64_t begin = INT64_MAX, end = INT64_MIN;  // bytes
+    int64_t begin = INT64_MAX, end = INT64_MIN;                    // bytes
+    int64_t begin_in_space = INT64_MAX, end_in_space = INT64_MIN;  // if it has one
+    int32_t space = 0;
     bool writes = false;
-    uint32_t interval = 0;
+    uint32_t interval = 0, interval_in_space = 0;
     // What is there: touches, the last task of the list, and the last place in each stream plus 1;
     // the streams one by one while they are few, then all of them.
     std::vector<uint32_t> there;
@@ -78,7 +81,15 @@ class PrivatePast {
   static constexpr size_t kFew = 12;  // streams, or touches that are looked at one after another
   static constexpr uint32_t kMost = 128;  // touches of a group
 
+  // Groups by their intervals, of those in which something is there.
+  struct Live {
+    std::unique_ptr<Intervals> intervals;
+    std::vector<uint32_t> groups;
+  };
   void make_groups(const std::vector<uint32_t>& kind, uint32_t kinds);
+  void make_intervals(bool writes);
+  void set_there(const Group& group, bool there);
+  void find(const Box& box, bool writes);
   void add(uint32_t touch);
   void clear(Group& group);
   bool comes_after(Group& group, const Touch& now, int64_t& pairs);
@@ -95,11 +106,12 @@ class PrivatePast {
   std::vector<uint32_t> first_touch_;  // by task
   Lists<uint32_t> members_;            // by group: its touches
   std::vector<Group> groups_;
-  std::unique_ptr<Intervals> reads_, writes_;  // of the groups, where something is there
-  std::vector<uint32_t> group_at_[2];          // by interval, of those that read, and that write
-  std::vector<uint32_t> live_;                 // groups in which something is or was there
+  // Of those that read, and that write: without a space, with one by bytes, and in their spaces.
+  Live plain_[2], of_spaces_[2], in_spaces_[2];
+  const int32_t spaces_;
+  std::vector<uint32_t> live_;  // groups in which something is or was there
   std::vector<bool> is_live_;
-  std::vector<uint32_t> found_;
+  std::vector<uint32_t> found_, found_groups_;
   std::vector<BoxTable::Run> runs_;
 };
 

@@ -103,6 +103,8 @@ class Races {
           private_moves_ = true;
           continue;
         }
+        // How far a block of run-time height is from the next, only the launch knows.
+        if (a.region.block.value) slot_moves_[index(a.region.buffer)] = true;
         blocks[index(a.region.buffer)] = {a.region.block.rows, a.region.pitch};
       }
     for (const ir::Task& t : p_.tasks)

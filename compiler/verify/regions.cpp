@@ -8,6 +8,7 @@ namespace maco::verify {
 namespace {
 
 constexpr int64_t kManyRows = 1024;
+constexpr int64_t kMostInSpace = INT32_MAX;  // bytes of a row, and rows, of a box
 
 int64_t floor_div(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0);
@@ -32,9 +33,7 @@ bool row_meets(int64_t start, int64_t width, const Box& b) {
   return column < b.width || (column + width > b.pitch && row + 1 < b.rows);
 }
 
-}  // namespace
-
-bool overlap(const Box& a, const Box& b) {
+bool bytes_overlap(const Box& a, const Box& b) {
   if (a.start >= b.end() || b.start >= a.end()) return false;
   if (a.rows == 1 && b.rows == 1) return true;
   if (a.rows > 1 && b.rows > 1 && a.pitch != b.pitch) {
@@ -53,12 +52,25 @@ bool overlap(const Box& a, const Box& b) {
   return least <= most;
 }
 
-bool covers(const Box& a, const Box& b) {
+bool bytes_cover(const Box& a, const Box& b) {
   if (a.rows == 1) return a.start <= b.start && b.end() <= a.end();
   if (b.rows > 1 && b.pitch != a.pitch) return false;
   const int64_t d = b.start - a.start;
   if (d < 0) return false;
   return d / a.pitch + b.rows <= a.rows && d % a.pitch + b.width <= a.width;
+}
+
+}  // namespace
+
+bool overlap(const Box& a, const Box& b) {
+  if (a.space != 0 && a.space == b.space) return bytes_overlap(a.in_space(), b.in_space());
+  return bytes_overlap(a, b);
+}
+
+bool covers(const Box& a, const Box& b) {
+  if (a.space == 0) return bytes_cover(a, b);
+  // What overlaps some of b's possible bytes need not overlap those that `a` has.
+  return a.space == b.space && bytes_cover(a.in_space(), b.in_space());
 }
 
 Layout::Layout(const ir::Program& program) : program_(program), base_(program.buffers.size(), -1) {
@@ -95,6 +107,49 @@ Layout::Layout(const ir::Program& program) : program_(program), base_(program.bu
       base_[i] = at->second;
     }
   }
+  find_spaces();
+}
+
+/// The space that a region lies in: that of one block, whose rows end where the block does. Slots
+/// have blocks of known height.
+std::optional<Layout::SpaceKey> Layout::space_of(const ir::Region& r) const {
+  using enum ir::RankRef::Kind;
+  if (!r.block.value || r.block.ref.kind == Others || r.block.ref.kind == All) return std::nullopt;
+  const ir::Buffer& b = program_[r.buffer];
+  const ir::Interval height = program_.values[*r.block.value].range;
+  const int64_t pitch = r.pitch * size_of(b.dtype);
+  if (b.kind == ir::BufferKind::Slot || b.packets || base_[index(r.buffer)] < 0 || height.lo < 0 ||
+      r.r0 < 0 || r.r0 >= r.r1 || r.r1 > height.hi || height.hi > kMostInSpace ||
+      pitch > kMostInSpace)
+    return std::nullopt;
+  return SpaceKey{r.buffer, *r.block.value, pitch};
+}
+
+void Layout::find_spaces() {
+  int64_t next = 0;
+  for (const ir::Task& t : program_.tasks)
+    for (const ir::Access& a : t.accesses) {
+      const std::optional<SpaceKey> key = space_of(a.region);
+      if (!key || spaces_.count(*key)) continue;
+      const int64_t pitch = std::get<int64_t>(*key);
+      next = (next + pitch - 1) / pitch * pitch;  // rows begin on multiples of it
+      spaces_[*key] = {static_cast<int32_t>(spaces_.size() + 1), next};
+      next += program_.values[*a.region.block.value].range.hi * program_.world * pitch;
+    }
+}
+
+void Layout::place_in_space(const ir::Region& r, int runner, Box& box) const {
+  const std::optional<SpaceKey> key = space_of(r);
+  if (!key) return;
+  const Space& space = spaces_.at(*key);
+  const int64_t height = program_.values[*r.block.value].range.hi, pitch = std::get<int64_t>(*key);
+  const int64_t size = size_of(program_[r.buffer].dtype);
+  const int64_t block = resolve(r.block.ref, runner, static_cast<int>(program_.world)).front();
+  box.space = space.number;
+  box.start_in_space = space.base + (block * height + r.r0) * pitch + r.c0 * size;
+  box.pitch_in_space = static_cast<int32_t>(pitch);
+  box.rows_in_space = static_cast<int32_t>(r.r1 - r.r0);
+  box.width_in_space = static_cast<int32_t>((r.c1 - r.c0) * size);
 }
 
 Box Layout::box(const ir::Region& r, int runner, int64_t copy) const {
@@ -103,9 +158,12 @@ Box Layout::box(const ir::Region& r, int runner, int64_t copy) const {
   const int64_t base = base_[index(r.buffer)] + (copy > 0 ? copy * b.copy_bytes() : 0);
   const int64_t size = size_of(b.dtype), first = r.r0 + shift.lo, rows = r.r1 + shift.hi - first;
   if (rows <= 0 || r.c1 <= r.c0) return {};
-  if (!b.packets)
-    return normal(
+  if (!b.packets) {
+    Box box = normal(
         {base + (first * r.pitch + r.c0) * size, r.pitch * size, rows, (r.c1 - r.c0) * size});
+    if (!spaces_.empty() && r.block.value) place_in_space(r, runner, box);
+    return box;
+  }
   // Rows of packets begin on a packet of their own; check_structure has seen that the pitch is the
   // buffer's.
   const int64_t from = down4(r.c0 * size), to = up4(r.c1 * size), pitch = up4(b.cols * size) * 2;

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
 #include <vector>
 
 #include "compiler/verify/model.h"
@@ -9,17 +12,30 @@
 namespace maco::verify {
 
 /// `rows` runs of `width` bytes, `pitch` bytes apart. One run (rows == 1) has pitch 0.
+///
+/// Where a region lies in a block whose height only the launch knows, these are the bytes that it
+/// may have at any height. What is known of two such regions, in blocks of the same buffer, height
+/// and pitch: different blocks are disjoint, and in one block rows are rows, whatever the height.
+/// So each such `space` of blocks has coordinates of its own, with blocks as high as they may be;
+/// they are compared within the space.
 struct Box {
   int64_t start = 0, pitch = 0, rows = 0, width = 0;
+  // In the space's coordinates, if there is one; no two spaces share any.
+  int64_t start_in_space = 0;
+  int32_t space = 0;  // 0: none
+  int32_t pitch_in_space = 0, rows_in_space = 0, width_in_space = 0;
   int64_t end() const { return start + (rows - 1) * pitch + width; }
   bool empty() const { return rows == 0; }
+  Box in_space() const {
+    return {start_in_space, rows_in_space == 1 ? 0 : pitch_in_space, rows_in_space, width_in_space};
+  }
   friend auto operator<=>(const Box&, const Box&) = default;
 };
 
 /// Whether two boxes have a byte in common. Exact unless both have more than a thousand rows of
 /// different pitch: then of the ranges from first to last byte.
 bool overlap(const Box& a, const Box& b);
-/// Whether `a` surely holds all of `b`.
+/// Whether `a` surely holds all of `b`: then whatever overlaps `b` overlaps `a`.
 bool covers(const Box& a, const Box& b);
 
 /// Numbers the bytes that tasks of a rank may touch: the arena of temporaries, symmetric memory,
@@ -33,10 +49,22 @@ class Layout {
   /// The bytes of `region` for a task of rank `runner`, in copy `copy` of the buffer. Packets: with
   /// their flags, rounded outwards.
   Box box(const ir::Region& region, int runner, int64_t copy) const;
+  /// How many spaces of blocks there are (Box::space), from 1.
+  int32_t spaces() const { return static_cast<int32_t>(spaces_.size()); }
 
  private:
+  struct Space {
+    int32_t number = 0;
+    int64_t base = 0;  // of its coordinates
+  };
+  using SpaceKey = std::tuple<ir::BufferId, uint32_t, int64_t>;  // height, pitch in bytes
+  std::optional<SpaceKey> space_of(const ir::Region& region) const;
+  void find_spaces();
+  void place_in_space(const ir::Region& region, int runner, Box& box) const;
+
   const ir::Program& program_;
   std::vector<int64_t> base_;  // by buffer
+  std::map<SpaceKey, Space> spaces_;
 };
 
 }  // namespace maco::verify

@@ -10,6 +10,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "tests/unit/block_heights.h"
+
 namespace maco::proofs {
 namespace {
 
@@ -155,11 +157,12 @@ class Explorer {
   std::unordered_set<State> seen_;
 };
 
-/// The bytes of an access, one by one.
+/// The bytes that an access may have, one by one.
 std::vector<std::string> bytes(const Program& p, const ir::Access& a, int runner, int launch) {
   const ir::Region& r = a.region;
   const ir::Buffer& b = p[r.buffer];
-  const int64_t size = size_of(b.dtype), shift = shift_of(p, r, runner).lo;
+  const int64_t size = size_of(b.dtype);
+  const ir::Interval shift = shift_of(p, r, runner);
   const bool slot = b.kind == ir::BufferKind::Slot;
   std::string space = slot ? "slots" : b.kind == ir::BufferKind::Temp ? "arena" : b.name;
   int64_t base = b.offset.value_or(0);
@@ -167,7 +170,7 @@ std::vector<std::string> bytes(const Program& p, const ir::Access& a, int runner
   std::vector<int> memories =
       slot ? ir::resolve(r.where, runner, static_cast<int>(p.world)) : std::vector<int>{runner};
   std::set<int64_t> list;
-  for (int64_t row = r.r0 + shift; row < r.r1 + shift; ++row)
+  for (int64_t row = r.r0 + shift.lo; row < r.r1 + shift.hi; ++row)
     for (int64_t byte = r.c0 * size; byte < r.c1 * size; ++byte) {
       // A packet: four bytes of data, four of flag.
       const int64_t row_packets = (b.cols * size + 3) / 4;
@@ -253,7 +256,9 @@ std::optional<Exploration> explore(const Program& p, int launches, size_t most) 
       std::vector<std::string> common;
       std::set_intersection(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end(),
                             std::back_inserter(common));
-      if (common.empty()) continue;
+      if (common.empty() ||
+          !test::meet_at_some_height(p, a.access->region, a.rank, b.access->region, b.rank))
+        continue;
       // The list of tasks says which comes first; of one task on two ranks either may.
       const auto place = [](const Touch& x) { return std::pair(x.launch, x.task); };
       const bool ab = place(a) <= place(b) && follows(a, b),

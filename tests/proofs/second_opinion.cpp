@@ -8,6 +8,8 @@
 #include <queue>
 #include <set>
 
+#include "tests/unit/block_heights.h"
+
 namespace maco::proofs {
 namespace {
 
@@ -792,7 +794,10 @@ Conflicts::Conflicts(const Program& p) {
       for (size_t i = 0; i < list.size(); ++i)
         for (size_t j = i; j < list.size() && list[j].bytes.start < list[i].bytes.end(); ++j) {
           const Touch &a = list[i], &b = list[j];
-          if ((!a.writes && !b.writes) || !meet(a.bytes, b.bytes)) continue;
+          if ((!a.writes && !b.writes) || !meet(a.bytes, b.bytes) ||
+              !test::meet_at_some_height(p, p.tasks[a.task].accesses[a.access].region, a.runner,
+                                         p.tasks[b.task].accesses[b.access].region, b.runner))
+            continue;
           const auto add = [&](int launch_a, int launch_b) {
             const uint32_t na = nodes.at(launch_a, a.runner, a.task),
                            nb = nodes.at(launch_b, b.runner, b.task);

@@ -70,9 +70,10 @@ void cut_rows(Program& p) {
 void one(uint32_t seed, Tally& tally) {
   RandomProgram random(seed);
   random.keep_small();
+  if (seed % 4 == 3) random.with_heights();
   Program p = random.program();
   // Tiles from the third on may be beyond the rows.
-  if (random.below(4) == 0) cut_rows(p);
+  if (seed % 4 != 3 && random.below(4) == 0) cut_rows(p);
   for (int64_t n = random.below(3); n > 0; --n) random.damage(p);
   if (random.below(5) == 0) swap_neighbours(p, random);
   ir::Diagnostics diagnostics;

@@ -19,6 +19,8 @@ class RandomProgram {
 
   /// At most six tasks on at most three CTAs.
   void keep_small() { small_ = true; }
+  /// Some regions lie in blocks whose height only the launch knows: value 0, 2 or 3.
+  void with_heights() { heights_ = true; }
 
   Program program() {
     p_ = {};
@@ -30,6 +32,7 @@ class RandomProgram {
     p_.uses = {288, 224, 18432, 0, 0};
     p_.limits = {8, 1024, 65536, 65536};
     p_.roles = {{Role::Compute, 0, p_.ctas, {}}};
+    if (heights_) p_.values.push_back({Expr::var("h"), {.lo = 2, .hi = kMostHeight}});
     buffers();
     p_.calls = {{"a", "op", "f", {}, {}, {}, {}, {}}};
     const int64_t tasks =
@@ -143,7 +146,7 @@ class RandomProgram {
       b.name = "b" + std::to_string(i);
       b.kind = below(3) == 0 ? BufferKind::State : BufferKind::Temp;
       b.dtype = types[below(3)];
-      b.max_rows = 4 + below(3);
+      b.max_rows = heights_ && below(2) == 0 ? kMostHeight * p_.world : 4 + below(3);
       b.rows = Expr(b.max_rows);
       b.cols = 1 + below(6);
       if (b.kind == BufferKind::Temp) b.offset = below(4) == 0 ? 0 : 256 * i;
@@ -173,6 +176,21 @@ class RandomProgram {
     return r;
   }
 
+  /// Of blocks that have a row at least, whatever the height.
+  Region in_block(size_t buffer) {
+    const Buffer& b = p_.buffers[buffer];
+    Region r;
+    r.buffer = id_of<BufferId>(buffer);
+    r.pitch = b.cols;
+    r.block.value = 0;
+    if (below(2) == 0) r.block.ref = RankRef::shift(static_cast<int32_t>(below(3)));
+    r.r0 = below(2);
+    r.r1 = r.r0 + 1 + below(kMostHeight - r.r0);
+    r.c0 = below(r.pitch);
+    r.c1 = r.c0 + 1 + below(r.pitch - r.c0);
+    return r;
+  }
+
   void task(uint32_t i) {
     Task t;
     if (p_.world > 1 && below(6) == 0)
@@ -193,9 +211,13 @@ class RandomProgram {
     if (i == 0) {
       t.ranks = ~uint64_t{0};
     } else {
-      for (int64_t n = 1 + below(2); n > 0; --n)
+      for (int64_t n = 1 + below(2); n > 0; --n) {
+        const auto buffer = static_cast<size_t>(below(private_));
+        const bool heights =
+            heights_ && below(3) > 0 && p_.buffers[buffer].max_rows >= kMostHeight * p_.world;
         t.accesses.push_back(
-            {static_cast<AccessKind>(below(3)), region(static_cast<size_t>(below(private_)))});
+            {static_cast<AccessKind>(below(3)), heights ? in_block(buffer) : region(buffer)});
+      }
       if (small_ && below(3) == 0) {  // in place
         t.accesses.push_back(t.accesses[0]);
         t.accesses[0].kind = AccessKind::Read;
@@ -301,7 +323,8 @@ class RandomProgram {
   std::mt19937 random_;
   Program p_;
   int64_t private_ = 0;
-  bool small_ = false;
+  static constexpr int64_t kMostHeight = 3;
+  bool small_ = false, heights_ = false;
 };
 
 }  // namespace maco::test

@@ -259,6 +259,68 @@ TEST_CASE("what comes later in the list is remembered until its place in the lis
                  Contains("order: exp 'second' tile 0 writes p[0:1, 0:8] before"));
 }
 
+// Two blocks of t rows each, side by side in p, of which each CTA fills one.
+const std::string kBlocks =
+    R"(program blocks stage=synced world=2 target=cpu ctas=2 arena=256 {
+  uses threads=288 registers=224 scratch=18432
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..2
+  value %0 = t in [1, 4]
+  buffer p : f32[8 x 8] temp offset=0
+  buffer y : f32[8 x 8] output tensor=y
+  call c0 = f op=clear kind=exp (p)
+  call c1 = f op=own kind=exp (p)
+  call c2 = f op=other kind=exp (p)
+  call c3 = f op=all kind=exp (p, y)
+  event cleared local
+  event filled local
+  task t0 c0#0 compute sm=0 place=0: write p[0:8, 0:8]; signal cleared
+  task t1 c1#0 compute sm=0 place=1: may p[0:4, 0:8 block=self*%0]
+  task t2 c2#0 compute sm=1 place=0: may p[0:4, 0:8 block=shift(1)*%0]; wait cleared; signal filled
+  task t3 c3#0 compute sm=0 place=2: read p[0:8, 0:8]; write y[0:8, 0:8]; wait filled
+}
+)";
+
+TEST_CASE("blocks that are as high as the launch says are apart, and each may be anywhere") {
+  const auto said = [](const std::string& text, bool at_once, bool symmetry, size_t forget_every) {
+    const Verdict v = verdict(parse_text(text), at_once, symmetry, forget_every);
+    CHECK(v.ok == v.said.empty());
+    CHECK(v.at_once == (at_once && v.ok));
+    return v.said;
+  };
+  // What t2 may write holds the rows of t1, but is no cover of them: t3 meets t1, and t2 never.
+  std::string hidden = with(kBlocks, "may p[0:4, 0:8 block=self*%0]\n",
+                            "may p[4:6, 0:8]\n"
+                            "  task t2 c1#1 compute sm=0 place=2: "
+                            "may p[0:3, 0:8 block=shift(1)*%0]\n");
+  hidden = with(hidden, "task t3 c3#0 compute sm=0 place=2", "task t4 c3#0 compute sm=0 place=3");
+  hidden = with(hidden, "task t2 c2#0 compute sm=1 place=0: may p[0:4, 0:8",
+                "task t3 c2#0 compute sm=1 place=0: may p[3:4, 0:8");
+  for (const bool at_once : {true, false})
+    for (const bool symmetry : {true, false})
+      for (const size_t forget_every : {size_t{0}, size_t{1}}) {
+        CHECK(said(kBlocks, at_once, symmetry, forget_every) == "");
+        CHECK_THAT(said(with(kBlocks, "block=shift(1)*%0", "block=self*%0"), at_once, symmetry,
+                        forget_every),
+                   Contains("race: exp 'own' tile 0"));
+        // Rows of one block are rows, whatever its height.
+        const std::string below =
+            with(with(kBlocks, "block=shift(1)*%0", "block=self*%0"),
+                 "may p[0:4, 0:8 block=self*%0]\n", "may p[0:2, 0:8 block=self*%0]\n");
+        CHECK(said(with(below, "may p[0:4, 0:8", "may p[2:4, 0:8"), at_once, symmetry,
+                   forget_every) == "");
+        CHECK_THAT(
+            said(with(below, "may p[0:4, 0:8", "may p[1:4, 0:8"), at_once, symmetry, forget_every),
+            Contains("race: exp 'own' tile 0"));
+        // A row that isn't counted from a block may be of any.
+        CHECK_THAT(said(with(kBlocks, "may p[0:4, 0:8 block=shift(1)*%0]", "may p[3:4, 0:8]"),
+                        at_once, symmetry, forget_every),
+                   Contains("race: exp 'own' tile 0"));
+        CHECK_THAT(said(hidden, at_once, symmetry, forget_every),
+                   Contains("race: exp 'own' tile 0"));
+      }
+}
+
 TEST_CASE("the short proof accepts nothing that following all launches refuses") {
   for (const auto& [name, graph] : kGraphs)
     for (const bool shared : {false, true}) {

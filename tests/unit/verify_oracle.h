@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "tests/unit/block_heights.h"
 
 namespace maco::test {
 
@@ -46,7 +47,8 @@ class Oracle {
         if (!a.writes() && !b.writes()) continue;
         for (int memory = 0; memory < world_; ++memory)
           if (reaches(a, x.rank, memory) && reaches(b, y.rank, memory) &&
-              meet(bytes(a, x.rank, x.launch), bytes(b, y.rank, y.launch)))
+              meet(bytes(a, x.rank, x.launch), bytes(b, y.rank, y.launch)) &&
+              meet_at_some_height(p_, a.region, x.rank, b.region, y.rank))
             return true;
       }
     return false;
@@ -257,7 +259,8 @@ class Oracle {
             if (!a.writes() && !b.writes()) continue;
             for (int memory = 0; memory < world_; ++memory)
               if (reaches(a, rank_of(x), memory) && reaches(b, rank_of(y), memory) &&
-                  !ordered(x, a, y, b, memory) && meet(touched.at({x, i}), touched.at({y, j})))
+                  !ordered(x, a, y, b, memory) && meet(touched.at({x, i}), touched.at({y, j})) &&
+                  meet_at_some_height(p_, a.region, rank_of(x), b.region, rank_of(y)))
                 return true;
           }
       }

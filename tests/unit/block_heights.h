@@ -1,0 +1,34 @@
+// Regions in blocks whose height only the launch knows, height by height.
+#pragma once
+
+#include <algorithm>
+
+#include "ir/program.h"
+
+namespace maco::test {
+
+/// Whether two regions of a rank's own memory, which may meet at some heights of their blocks, have
+/// an element in common in some launch. Of others than two of one buffer, pitch and height it is
+/// said: they do.
+inline bool meet_at_some_height(const ir::Program& p, const ir::Region& a, int rank_a,
+                                const ir::Region& b, int rank_b) {
+  if (!a.block.value || a.block.value != b.block.value || a.buffer != b.buffer ||
+      a.pitch != b.pitch || p[a.buffer].kind == ir::BufferKind::Slot)
+    return true;
+  const auto world = static_cast<int>(p.world);
+  const auto blocks_a = ir::resolve(a.block.ref, rank_a, world),
+             blocks_b = ir::resolve(b.block.ref, rank_b, world);
+  if (blocks_a.size() != 1 || blocks_b.size() != 1) return true;
+  if (a.c0 >= b.c1 || b.c0 >= a.c1) return false;
+  const ir::Interval heights = p.values[*a.block.value].range;
+  for (int64_t height = heights.lo; height <= heights.hi; ++height) {
+    // A region ends where its block does.
+    const int64_t first_a = blocks_a[0] * height + a.r0, first_b = blocks_b[0] * height + b.r0;
+    const int64_t last_a = blocks_a[0] * height + std::min(a.r1, height),
+                  last_b = blocks_b[0] * height + std::min(b.r1, height);
+    if (std::max(first_a, first_b) < std::min(last_a, last_b)) return true;
+  }
+  return false;
+}
+
+}  // namespace maco::test
