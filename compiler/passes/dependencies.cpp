@@ -313,8 +313,12 @@ class Finder {
     other.where.classes_in(range, [&](uint32_t k) {
       const auto [begin, end] = other.where.tasks(k);
       const Box& theirs = other.where.box(k);
-      const bool moves = box.moves() || theirs.moves();
-      if (!moves && !meet({box, mine.address()}, {theirs, other.where.address()})) return;
+      const bool same_blocks =
+          mine.buffer() == other.where.buffer() && have_same_blocks(box, theirs);
+      if (same_blocks && !meet_in_block(box, theirs)) return;
+      const bool moves = !same_blocks && (box.moves() || theirs.moves());
+      if (!moves && !same_blocks && !meet({box, mine.address()}, {theirs, other.where.address()}))
+        return;
       for (const TaskId* m = begin; m != end && *m < t; ++m)
         if (const uint64_t both = ranks(*m) & ranks(t);
             both &&
@@ -360,6 +364,28 @@ class Finder {
     found_.on.insert(found_.on.end(), sets.begin(), sets.end());
   }
 
+  // Whether boxes, with the ranks that write them, are all of a buffer on each rank.
+  bool fills(const std::map<Box, uint64_t>& written, int64_t buffer_bytes) const {
+    int64_t bytes = 0;
+    bool alike = true;  // on all ranks
+    for (const auto& [box, who] : written) {
+      bytes += (box.r1 - box.r0) * (box.c1 - box.c0) * std::popcount(who);
+      alike = alike && who == all_ && !box.moves();
+    }
+    if (bytes < buffer_bytes * p_.world) return false;
+    for (int64_t rank = 0; rank < (alike ? 1 : p_.world); ++rank) {
+      std::vector<Box> here;
+      bytes = 0;
+      for (const auto& [box, who] : written)
+        if (who >> rank & 1) {
+          here.push_back(on_rank(box, rank));
+          bytes += (box.r1 - box.r0) * (box.c1 - box.c0);
+        }
+      if (bytes < buffer_bytes || !are_apart(std::move(here))) return false;
+    }
+    return true;
+  }
+
   // What the block overwrote nobody need look at again: whoever touches such bytes later comes
   // after the block's task that may have written them, which comes after what was there.
   void forget(uint32_t first) {
@@ -377,16 +403,13 @@ class Finder {
         if (who == all_ && !box.moves() && box.c0 == 0 && box.c1 == box.pitch && box.r0 == 0 &&
             box.end() >= buffer.bytes())
           whole[where.buffer()] = true;
-        // Boxes that a call may write overlap, and a sum of them says nothing.
-        if (where.kind() == ir::AccessKind::Write) boxes[where.buffer()][box] |= who;
+        // What a call only may write doesn't count, nor what lies elsewhere in each launch.
+        if (where.kind() == ir::AccessKind::Write && box.step == box.last_step)
+          boxes[where.buffer()][box] |= who;
       }
     }
-    for (const auto& [b, written] : boxes) {
-      int64_t bytes = 0;
-      for (const auto& [box, who] : written)
-        bytes += (box.r1 - box.r0) * (box.c1 - box.c0) * std::popcount(who);
-      if (bytes >= p_[b].bytes() * p_.world) whole[b] = true;
-    }
+    for (const auto& [b, written] : boxes)
+      if (fills(written, p_[b].bytes())) whole[b] = true;
     for (const auto& [b, yes] : whole) {
       const int64_t begin = addresses_[index(b)];
       live_.clear(begin, begin + p_[b].bytes(), first, [&](uint32_t f) { touched_[f].reset(); });

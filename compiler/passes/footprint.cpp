@@ -1,6 +1,8 @@
 #include "compiler/passes/footprint.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <tuple>
 
 namespace maco::passes {
@@ -46,6 +48,7 @@ Box box_of(const ir::Program& program, const ir::Region& region) {
   box.step = rows.lo, box.last_step = rows.hi;
   box.world = program.world;
   box.turn = ir::resolve(block.ref, 0, static_cast<int>(program.world)).front();
+  if (block.value && rows.lo >= 0 && box.r0 >= 0 && box.r1 <= rows.hi) box.height = *block.value;
   return box;
 }
 
@@ -61,6 +64,30 @@ Box on_all_ranks(const Box& box, int64_t world) {
           box.r1 + std::max<int64_t>(last * box.last_step, 0), box.c0, box.c1};
 }
 
+bool are_apart(std::vector<Box> boxes) {
+  std::sort(boxes.begin(), boxes.end(),
+            [](const Box& a, const Box& b) { return std::tie(a.r0, a.c0) < std::tie(b.r0, b.c0); });
+  // From above: the last box that each column is in, by its first column that is left.
+  struct Last {
+    int64_t c1, r1;
+  };
+  std::map<int64_t, Last> last;
+  for (const Box& b : boxes) {
+    if (b.pitch != boxes.front().pitch) return false;
+    auto at = last.lower_bound(b.c0);
+    if (at != last.begin() && std::prev(at)->second.c1 > b.c0) --at;
+    while (at != last.end() && at->first < b.c1) {
+      const auto [c0, above] = *at;
+      if (above.r1 > b.r0) return false;
+      at = last.erase(at);
+      if (c0 < b.c0) last.emplace(c0, Last{b.c0, above.r1});
+      if (above.c1 > b.c1) at = last.emplace(b.c1, above).first;
+    }
+    last.emplace(b.c0, Last{b.c1, b.r1});
+  }
+  return true;
+}
+
 bool meet(const Placed& a, const Placed& b) {
   const int64_t shift = b.address - a.address;
   if (a.box.end() <= b.box.begin() + shift || b.box.end() + shift <= a.box.begin()) return false;
@@ -68,6 +95,14 @@ bool meet(const Placed& a, const Placed& b) {
   const int64_t rows = shift / a.box.pitch;
   return a.box.r0 < b.box.r1 + rows && b.box.r0 + rows < a.box.r1 && a.box.c0 < b.box.c1 &&
          b.box.c0 < a.box.c1;
+}
+
+bool have_same_blocks(const Box& a, const Box& b) {
+  return a.height >= 0 && a.height == b.height && a.pitch == b.pitch;
+}
+
+bool meet_in_block(const Box& a, const Box& b) {
+  return a.turn == b.turn && a.r0 < b.r1 && b.r0 < a.r1 && a.c0 < b.c1 && b.c0 < a.c1;
 }
 
 Footprint::Footprint(const ir::Program& program, ir::BufferId buffer, ir::AccessKind kind,
@@ -82,7 +117,7 @@ Footprint::Footprint(const ir::Program& program, ir::BufferId buffer, ir::Access
     if (boxes_.empty() || boxes_.back() != m.box) {
       boxes_.push_back(m.box);
       first_.push_back(static_cast<uint32_t>(tasks_.size()));
-      moves_ = moves_ || m.box.moves();
+      moves_ = moves_ || (m.box.moves() && m.box.height < 0);
     } else if (tasks_.back() == m.task) {
       continue;
     }

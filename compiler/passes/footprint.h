@@ -19,6 +19,8 @@ struct Box {
   /// number plus `turn` modulo `world`. The two differ where a block's rows depend on the launch.
   int64_t step = 0, last_step = 0;
   int64_t turn = 0, world = 1;
+  /// The value that says how many rows a block has, where only the launch knows; -1: none does.
+  int64_t height = -1;
   bool empty() const { return r0 >= r1 || c0 >= c1; }
   bool moves() const { return step != 0 || last_step != 0; }
   int64_t begin() const { return r0 * pitch + c0; }
@@ -32,6 +34,9 @@ Box box_of(const ir::Program& program, const ir::Region& region);
 Box on_rank(const Box& box, int64_t rank);
 /// The smallest box that holds those of all ranks; it doesn't move.
 Box on_all_ranks(const Box& box, int64_t world);
+/// Whether no two boxes of one buffer, which don't move, have bytes in common; may say wrongly that
+/// some do where their rows have different pitches.
+bool are_apart(std::vector<Box> boxes);
 
 /// Bytes that two boxes of the same memory have in common are counted from an address: each box's
 /// buffer begins at one.
@@ -42,6 +47,10 @@ struct Placed {
 /// Whether the two, which don't move, have bytes in common; may say so wrongly where their rows
 /// have different pitches.
 bool meet(const Placed& a, const Placed& b);
+/// Whether both lie in blocks that have the same height in each launch. Then they have bytes in
+/// common, if they are of one buffer, only in the same block, and there as their rows say.
+bool have_same_blocks(const Box& a, const Box& b);
+bool meet_in_block(const Box& a, const Box& b);
 
 /// The boxes in which the tasks of one call read, or write, one buffer with one pitch. Boxes that
 /// are the same are one class. The boxes' edges cut the buffer into cells, so that the classes in
@@ -70,7 +79,8 @@ class Footprint {
   /// Addresses between which all of it lies.
   int64_t begin() const { return begin_; }
   int64_t end() const { return end_; }
-  /// Whether some box moves with the rank.
+  /// Whether some box moves with the rank by a number of rows that is known. Those of the others
+  /// are anywhere in on_all_ranks(box).
   bool moves() const { return moves_; }
 
   size_t classes() const { return boxes_.size(); }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/catch.h"
+#include "tests/unit/block_heights.h"
 
 namespace maco::test {
 namespace {
@@ -32,6 +33,7 @@ class Random {
   ir::Program program() {
     ir::Program p;
     p.world = 1 + below(3);
+    p.values.push_back({ir::Expr::var("h"), {.lo = 1, .hi = 2}});
     for (int64_t b = 0; b < 2 + below(3); ++b) {
       ir::Buffer buffer;
       buffer.dtype = ir::DType::U8;
@@ -75,6 +77,10 @@ class Random {
       a.region.c0 = below(a.region.pitch / 4) * 4;
       a.region.c1 = a.region.c0 + 4 + below((a.region.pitch - a.region.c0) / 4) * 4;
       if (below(8) == 0 && a.region.r1 + p.world <= rows) a.region.block = {.rows = 1};
+      if (below(4) == 0 && a.region.r1 + 2 * (p.world - 1) <= rows) {
+        a.region.block = {.ref = ir::RankRef::shift(static_cast<int32_t>(below(3))), .value = 0};
+        if (a.region.r0 < 2) a.region.r1 = std::min<int64_t>(a.region.r1, 2);
+      }
     } else {
       a.region.r1 = rows, a.region.c1 = a.region.pitch;
     }
@@ -84,15 +90,16 @@ class Random {
   std::mt19937 random_;
 };
 
-// Which bytes an access touches on a rank; those of a state lie behind the temporaries.
+// Which bytes an access may touch on a rank; those of a state lie behind the temporaries.
 std::bitset<2 * kBytes> bytes(const ir::Program& p, const ir::Access& a, int64_t rank) {
   const ir::Region& r = a.region;
   const ir::Buffer& b = p[r.buffer];
   const int64_t base = b.offset.value_or(static_cast<int64_t>(kBytes + index(r.buffer) * 128));
   std::bitset<2 * kBytes> touched;
-  for (int64_t row = r.r0; row < r.r1; ++row)
+  const ir::Interval shift = ir::shift_of(p, r, static_cast<int>(rank));
+  for (int64_t row = r.r0 + shift.lo; row < r.r1 + shift.hi; ++row)
     for (int64_t col = r.c0; col < r.c1; ++col)
-      touched.set(static_cast<size_t>(base + (row + rank * r.block.rows) * r.pitch + col));
+      touched.set(static_cast<size_t>(base + row * r.pitch + col));
   return touched;
 }
 
@@ -102,7 +109,9 @@ bool conflict(const ir::Program& p, const ir::Task& a, const ir::Task& b) {
     if (std::find(b.after.begin(), b.after.end(), a.call) != b.after.end()) return true;
     for (const ir::Access& x : a.accesses)
       for (const ir::Access& y : b.accesses)
-        if ((x.writes() || y.writes()) && (bytes(p, x, rank) & bytes(p, y, rank)).any())
+        if ((x.writes() || y.writes()) && (bytes(p, x, rank) & bytes(p, y, rank)).any() &&
+            meet_at_some_height(p, x.region, static_cast<int>(rank), y.region,
+                                static_cast<int>(rank)))
           return true;
   }
   return false;
@@ -182,6 +191,46 @@ ir::Program chain(int64_t calls, int64_t n) {
     }
   }
   return p;
+}
+
+// A gather of blocks of t rows, t <= `most`, in tiles of a row; then a reader of the whole.
+ir::Program gathered(int64_t world, int64_t most) {
+  ir::Program p;
+  p.world = world;
+  p.values.push_back({ir::Expr::var("t"), {.lo = 1, .hi = most}});
+  p.buffers.emplace_back();
+  p.buffers[0].dtype = ir::DType::U8;
+  p.buffers[0].max_rows = world * most;
+  p.buffers[0].cols = 4;
+  p.buffers[0].offset = 0;
+  p.calls = {call(0), call(1)};
+  for (int64_t block = 0; block < world; ++block)
+    for (int64_t row = 0; row < most; ++row) {
+      ir::Access a{ir::AccessKind::MayWrite, {ir::BufferId{}, 4, row, row + 1, 0, 4, {}, {}}};
+      a.region.block = {.ref = ir::RankRef::shift(static_cast<int32_t>(block)), .value = 0};
+      ir::Task task;
+      task.accesses = {a};
+      p.tasks.push_back(task);
+    }
+  for (int64_t row = 0; row < world * most; ++row) {
+    ir::Task task;
+    task.call = ir::id_of<ir::CallId>(1);
+    task.accesses = {{ir::AccessKind::Read, {ir::BufferId{}, 4, row, row + 1, 0, 4, {}, {}}}};
+    p.tasks.push_back(task);
+  }
+  return p;
+}
+
+TEST_CASE(
+    "blocks that are as high as the launch says are apart, and few sets hold who fills them") {
+  const ir::Program p = gathered(8, 64);
+  const passes::Dependencies found = passes::find_dependencies(p);
+  size_t members = 0;
+  for (const auto& set : found.sets) members += set.size();
+  for (size_t t = 0; t < p.tasks.size(); ++t)
+    CHECK(found.of(ir::id_of<TaskId>(t)).size() == (t < 8 * 64 ? 0 : 1));
+  CHECK(found.sets.size() >= 3);
+  CHECK(members <= 16 * p.tasks.size());
 }
 
 TEST_CASE("tiles depend on the tiles that they share bytes with, and on nothing long past") {
