@@ -1,6 +1,6 @@
-// A Local event has `count` signals a launch on every rank: tasks that a rank leaves out signal all
-// the same. Of a Peer or Packet event there is one word (one set of flags) a source: whoever waits
-// for a source needs exactly one signal from it.
+// A Local event gets `count` signals a launch on every rank; a task that a rank leaves out signals
+// there, too. A Peer or Packet event has flags of its own for each rank that signals it: a wait for
+// a rank needs exactly one signal from it a launch.
 #include "compiler/verify/counts.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ class Counts {
     const ir::Event& event = p_[e];
     const size_t signals = m_.signallers[index(e)].size();
     const auto waiters = m_.waiters[index(e)];
-    // A wait for nothing orders nothing: nobody means that.
+    // A wait for an event that counts to 0 orders nothing, which nobody can mean.
     if (signals == event.count && (signals > 0 || waiters.size() == 0)) return;
     const std::string end =
         waiters.size() == 0
@@ -61,7 +61,7 @@ class Counts {
 
   void across(ir::EventId e) {
     const auto world = static_cast<size_t>(m_.world);
-    arrivals_.assign(world * world, 0);  // by source and destination
+    arrivals_.assign(world * world, 0);
     for (const Model::Signaller& s : m_.signallers[index(e)])
       for (int source = 0; source < m_.world; ++source)
         if (m_.runs(s.task, source))
@@ -76,13 +76,13 @@ class Counts {
               wrong ||
               !arrives(e, w, rank, source,
                        arrivals_[static_cast<size_t>(source) * world + static_cast<size_t>(rank)]);
-        if (wrong) break;  // of the other ranks the same would be said
+        if (wrong) break;  // one rank is enough: others are mostly wrong in the same way
       }
     for (const Model::Signaller& s : m_.signallers[index(e)]) waited_for(e, s);
   }
 
-  // A rank that signals another tells it something: that nobody listens is never meant, and what
-  // the signal was to order (a barrier, a handshake before a slot is written again) is not ordered.
+  // A signal to another rank that nobody there waits for orders nothing. Something was to be
+  // ordered by it: a barrier, or that a slot is written again.
   void waited_for(ir::EventId e, const Model::Signaller& s) {
     const auto task = id_of<TaskId>(s.task);
     for (int source = 0; source < m_.world; ++source) {
@@ -121,7 +121,7 @@ class Counts {
     return p_[e].kind != EventKind::Packet || packets_meet(e, task, rank, source);
   }
 
-  // The flags that the waiting task polls are in what the signalling task writes.
+  // Whether the waiting task reads packets, and so polls flags, that the signalling task writes.
   bool packets_meet(ir::EventId e, TaskId reader, int rank, int source) {
     const auto writer = id_of<TaskId>(m_.signaller(e, source, rank));
     for (const ir::Access& write : p_[writer].accesses) {
@@ -143,7 +143,7 @@ class Counts {
   const Model& m_;
   const ir::Program& p_;
   Reporter& report_;
-  std::vector<int> arrivals_;
+  std::vector<int> arrivals_;  // of an event: signals, by source and destination
 };
 
 }  // namespace

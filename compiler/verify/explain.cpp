@@ -47,7 +47,7 @@ void take_suffixes(std::string_view& name, std::optional<int32_t>& rank,
       } else if (part.starts_with("launch ")) {
         l = number(part.substr(7));
       } else {
-        return;  // "(put)": of the name
+        return;  // part of the name, as "(put)" is
       }
       inside.remove_prefix(std::min(comma + 1, inside.size()));
     }
@@ -67,14 +67,15 @@ void take_suffixes(std::string_view& name, std::optional<int32_t>& rank,
   }
 }
 
-// Breadth first over edges from `from`; what is met, and by which edge from where.
+// What a breadth-first search has met, and by which edge.
 struct Met {
   Instance from;
-  Edge edge;  // its `other` is what was met
+  Edge edge;  // from there to what was met
   size_t steps = 0;
 };
 using Search = std::map<Instance, Met>;
 
+// From `from` on; ends early at `until`, if given.
 template <class Edges>
 Search search(Instance from, const Instance* until, const Edges& edges) {
   Search met;
@@ -114,8 +115,8 @@ std::string step(const ir::Program& p, const Edge& e) {
   return fmt::format("{} event '{}'{}", ir::name(event.kind), event.name, count);
 }
 
-// The nearest to both of what was met from `a` and from `b`; of equals the `last` of the list of
-// tasks, or the first.
+// Of what both searches met, that with the fewest steps of both together; of several the last in
+// the list of tasks if `last`, else the first.
 std::optional<Instance> nearest(const Search& a, const Search& b, bool last) {
   std::optional<Instance> best;
   size_t least = 0;
@@ -215,7 +216,7 @@ Explanation explain(const ir::Program& p, Instance a, Instance b) {
   const auto past = nearest(search(a, nullptr, before(Packets::Sure)),
                             search(b, nullptr, before(Packets::Sure)), true);
   if (past) text += fmt::format("  both come after {}\n", label(p, *past));
-  // A launch further, so that something comes after tasks of the last one too.
+  // One launch further, so that something comes after tasks of the last one, too.
   const auto after = [&, launches = std::max(a.launch, b.launch) + 2](Instance i) {
     return order.after(i, launches, Packets::Sure);
   };

@@ -28,9 +28,10 @@ struct Explanation {
   std::string text;      // lines
 };
 
-/// By which path `a` happens before `b`: one of the shortest, without packets if there is one. If
-/// nothing orders them so, the other way round or why not: the last that comes before both and the
-/// first that comes after. `program` is synced and its structure right (check_explainable).
+/// A shortest path by which `a` happens before `b`, without packets if there is such a path. If
+/// there is no path, one from `b` to `a`; if there is none either, the last task that happens
+/// before both and the first that both happen before. `program` is synced and its structure right
+/// (check_explainable).
 Explanation explain(const ir::Program& program, Instance a, Instance b);
 
 /// Whether the Program can be asked; reports if not.

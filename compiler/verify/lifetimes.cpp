@@ -1,10 +1,10 @@
-// Lifetimes. The list of tasks says what a Program means, and the proof of races that every
-// execution does the same; that would also hold if two temporaries were given one address and the
-// list itself read the one after it had written the other.
+// The list of tasks is what a Program means, and the proof of races says that every execution means
+// the same. It would also hold if the list itself read a temporary after it had written another at
+// the same address; that it doesn't is proved here.
 //
-// A temporary lives from the first task of the list that touches it to the last. Where no two lives
-// meet at an address, as the planner has it, nothing else has to be looked at. Where some do, who
-// wrote a byte last is followed through the list, on each rank.
+// A temporary lives from the first task of the list that touches it to the last. The planner gives
+// temporaries that live at once bytes of their own: then there is nothing more to prove. If not,
+// the last writer of each byte is followed through the list, on each rank.
 #include "compiler/verify/lifetimes.h"
 
 #include <fmt/format.h>

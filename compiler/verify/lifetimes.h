@@ -4,8 +4,8 @@
 
 namespace maco::verify {
 
-/// Temporaries that share addresses: as the list of tasks goes, no byte of one is read where
-/// another has been written since. Presupposes check_structure, and addresses.
+/// In the order of the list of tasks, no byte of a temporary is read after another temporary was
+/// written there. Presupposes check_structure, and addresses.
 void check_lifetimes(const ir::Program& program, Reporter& reporter);
 
 }  // namespace maco::verify

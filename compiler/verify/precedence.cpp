@@ -19,16 +19,16 @@ Precedence::Precedence(const ir::Program& program)
     : program_(program),
       world_(static_cast<int>(program.world)),
       streams_(ir::streams(program)),
-      arrivals_(program.events.size()),
-      waiting_(program.events.size()),
+      signallers_(program.events.size()),
+      waiters_(program.events.size()),
       may_skip_(program.tasks.size(), false) {
-  // Which tiles may lie beyond a dim's actual value is a fact of the Program, not of an order.
+  // Of the model only who surely polls: that follows from regions and dims, not from an order.
   const Model model(program, false);
   for (uint32_t t = 0; t < program.tasks.size(); ++t) {
     for (const ir::Signal& s : program.tasks[t].signals)
-      arrivals_[index(s.event)].push_back({t, s.to});
+      signallers_[index(s.event)].push_back({t, s.to});
     for (const ir::Wait& w : program.tasks[t].waits)
-      waiting_[index(w.event)].push_back({t, w.from, w.lag});
+      waiters_[index(w.event)].push_back({t, w.from, w.lag});
     may_skip_[t] = !model.surely_polls(t);
   }
 }
@@ -59,17 +59,17 @@ std::vector<Precedence::Edge> Precedence::before(Instance i, Packets packets) co
         edges.push_back(
             {{static_cast<uint32_t>(index(s.back())), i.rank, i.launch - 1}, Why::Launch, {}});
   }
-  if (!runs(i)) return edges;  // it does nothing but signal
+  if (!runs(i)) return edges;  // it signals Local events, and waits for nothing
   for (const ir::Wait& w : task.waits) {
     const int launch = i.launch - static_cast<int>(w.lag);
     if (launch < 0 || !counts(w.event, i.task, packets)) continue;
-    for (const Arrival& a : arrivals_[index(w.event)]) {
+    for (const Signaller& s : signallers_[index(w.event)]) {
       if (program_[w.event].kind == EventKind::Local) {
-        edges.push_back({{a.task, i.rank, launch}, Why::Event, w.event});
+        edges.push_back({{s.task, i.rank, launch}, Why::Event, w.event});
         continue;
       }
       for (const int source : ir::resolve(w.from, i.rank, world_))
-        if (const Instance from{a.task, source, launch}; runs(from) && names(a.to, source, i.rank))
+        if (const Instance from{s.task, source, launch}; runs(from) && names(s.to, source, i.rank))
           edges.push_back({from, kind(w.event), w.event});
     }
   }
@@ -92,12 +92,12 @@ std::vector<Precedence::Edge> Precedence::after(Instance i, int launches, Packet
   for (const ir::Signal& s : task.signals) {
     const EventKind event = program_[s.event].kind;
     if (event != EventKind::Local && !runs(i)) continue;
-    for (const Waiting& w : waiting_[index(s.event)]) {
+    for (const Waiter& w : waiters_[index(s.event)]) {
       const int launch = i.launch + static_cast<int>(w.lag);
       if (launch >= launches || !counts(s.event, w.task, packets)) continue;
-      const std::vector<int> told =
+      const std::vector<int> ranks =
           event == EventKind::Local ? std::vector<int>{i.rank} : ir::resolve(s.to, i.rank, world_);
-      for (const int rank : told)
+      for (const int rank : ranks)
         if (const Instance to{w.task, rank, launch};
             runs(to) && (event == EventKind::Local || names(w.from, rank, i.rank)))
           edges.push_back({to, kind(s.event), s.event});

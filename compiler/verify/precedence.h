@@ -22,14 +22,14 @@ struct Instance {
 /// launch 0.
 std::string describe(const ir::Program& program, Instance instance);
 
-/// Happens-before as a graph. No clocks and no look-ups of the proofs: what is found here is a
-/// second opinion on them. Presupposes a synced Program whose structure is right.
+/// Happens-before as a graph. It uses no clocks and no tables of the proofs, so that what it says
+/// is a second opinion on them. Presupposes a synced Program whose structure is right.
 class Precedence {
  public:
   enum class Why : uint8_t {
     Stream,  // the next in the stream of a CTA
     Launch,  // a launch of a rank follows the one before
-    Event,   // a signal and its wait
+    Event,   // a signal, a release, and the wait for it, an acquire
     Packet,  // a packet, which shows its own data and nothing else
   };
   struct Edge {
@@ -38,26 +38,26 @@ class Precedence {
     ir::EventId event{};  // Event and Packet
   };
 
-  /// Which packets' edges count. A packet of a tile that may lie beyond a dim's actual value isn't
-  /// sure: there may be nothing to poll.
+  /// Which packets' edges count: none; those of tasks that surely poll; all. A task whose tile may
+  /// lie beyond a dim's actual value may have nothing to poll.
   enum class Packets : uint8_t { None, Sure, All };
 
   explicit Precedence(const ir::Program& program);
 
   bool runs(Instance i) const { return (program_.tasks[i.task].ranks >> i.rank) & 1; }
-  /// Whether the packets that the task waits for may not be polled.
+  /// Whether the task may poll none of the packets that it waits for.
   bool may_skip(uint32_t task) const { return may_skip_[task]; }
-  /// What `i` follows immediately.
+  /// The edges into `i`.
   std::vector<Edge> before(Instance i, Packets packets) const;
-  /// What follows `i` immediately, in launches before `launches`.
+  /// The edges out of `i`, to launches before `launches`.
   std::vector<Edge> after(Instance i, int launches, Packets packets) const;
 
  private:
-  struct Arrival {
+  struct Signaller {
     uint32_t task;
     ir::RankRef to;
   };
-  struct Waiting {
+  struct Waiter {
     uint32_t task;
     ir::RankRef from;
     uint32_t lag;
@@ -69,9 +69,9 @@ class Precedence {
   const ir::Program& program_;
   const int world_;
   std::vector<std::vector<ir::TaskId>> streams_;
-  std::vector<std::vector<Arrival>> arrivals_;  // by event
-  std::vector<std::vector<Waiting>> waiting_;   // by event
-  std::vector<bool> may_skip_;                  // by task
+  std::vector<std::vector<Signaller>> signallers_;  // by event
+  std::vector<std::vector<Waiter>> waiters_;        // by event
+  std::vector<bool> may_skip_;                      // by task
 };
 
 }  // namespace maco::verify

@@ -17,7 +17,7 @@ namespace {
 using Claim = Witness::Claim;
 using Packets = Precedence::Packets;
 
-// Instances after all that they follow.
+// All that happens before some instances, in an order of happens-before.
 class Past {
  public:
   Past(const Precedence& order, Packets packets) : order_(order), packets_(packets) {}
@@ -32,7 +32,7 @@ class Past {
     std::vector<Frame> open;
     const auto enter = [&](Instance one) { open.push_back({one, order_.before(one, packets_)}); };
     enter(i);
-    // Depth first, with a stack of its own: chains are as long as the Program.
+    // Depth first, without recursion: a path may be as long as the Program.
     while (!open.empty()) {
       Frame& top = open.back();
       if (top.next < top.edges.size()) {
@@ -114,7 +114,7 @@ class Parser : ir::TextCursor {
         ++seconds;
         if (!instance(w.second)) return false;
       } else if (accept_word("stuck")) {
-        // Of a stream it may also be a task that the rank leaves out.
+        // It may be a task that the rank leaves out: it still has its place in the stream.
         if (!instance(w.stuck.emplace_back(), false)) return false;
       } else if (accept_word("run")) {
         if (!instance(w.schedule.emplace_back())) return false;
@@ -170,7 +170,7 @@ void complete(const ir::Program& program, Witness& w) {
   Past all = past(Packets::All);
   w.schedule = all.take();
   if (!all.has(w.first) && !all.has(w.second)) return;
-  // By packets that are polled only if dims are large enough, or by packets at all.
+  // Packets order the two: those that a task may not poll, or others too.
   Past sure = past(Packets::Sure);
   if (!sure.has(w.first) && !sure.has(w.second)) {
     w.small_dims = true;

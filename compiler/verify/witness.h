@@ -16,22 +16,22 @@ struct Witness {
   enum class Claim : uint8_t {
     Race,      // after the schedule `first` and `second` can both run
     Order,     // after the schedule `second` can run although `first` has to have ended before
-    Unseen,    // what orders `second` after `first` are packets, which make nothing else visible
-    Deadlock,  // after the schedule nothing can run, and not all has ended
+    Unseen,    // only packets order `second` after `first`, and make no other write visible
+    Deadlock,  // after the schedule no task can run, and some have not ended
   };
   Claim claim = Claim::Race;
   Instance first{}, second{};     // not of Deadlock
-  std::vector<Instance> stuck{};  // Deadlock: a cycle, each kept by the next
-  /// Tiles that may lie beyond a dim's actual value do: dims have their minima.
+  std::vector<Instance> stuck{};  // Deadlock: a cycle, each waits for the next
+  /// Dims have their minima, so that every tile that may lie beyond the actual rows does.
   bool small_dims = false;
   std::vector<Instance> schedule{};  // each can run when those before it have ended
 
   friend bool operator==(const Witness&, const Witness&) = default;
 };
 
-/// Makes the schedule: what happens before the two tasks, or all that can end; and tells a race
-/// from what is Unseen. The verifier's witnesses of `program` only. The schedule is made from the
-/// edges of Precedence; that neither of the two is in it holds if the verifier is right.
+/// Adds the schedule: all that happens before the two tasks or, of a deadlock, all that can end.
+/// Tells Race and Unseen apart. `witness` is one that the verifier gave for `program`. The schedule
+/// follows the edges of Precedence; neither of the two tasks is in it if the verifier is right.
 void complete(const ir::Program& program, Witness& witness);
 
 /// The text of a witness; `//` begins a comment.
