@@ -35,7 +35,7 @@ std::string manifest_lines(const std::string& kernel) {
 // The graph as passes leave it, in front of the Program.
 Made make_graph(ir::Graph graph, Options options, ir::Diagnostics& diagnostics,
                 passes::PassLog* log) {
-  options.stop_after = "assign-roles";
+  options.stop_after = "choose-tiles";
   auto result = passes::run_pipeline(std::move(graph), options, diagnostics);
   if (log) *log = std::move(result.log);
   Made made;

@@ -85,6 +85,21 @@ void infer(InferContext& c) {
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);
 }
 
+// Queries of a task: what registers hold of their results.
+int64_t most_queries(const TileContext& c) {
+  return std::max<int64_t>(1, std::min<int64_t>(8, 1024 / c.integer("head_dim", 1)));
+}
+Cut choose(const TileContext& c) {
+  int64_t block = 1;
+  while (2 * block <= most_queries(c) && block < c.in(0).max_rows) block *= 2;
+  return {.tile = {block}};
+}
+std::string refuse_cut(const TileContext& c, const Cut& cut) {
+  const int64_t n = cut.tile[0];
+  if (n <= most_queries(c) && (n & (n - 1)) == 0) return "";
+  return fmt::format("a tile has a power of two of rows, at most {}, not {}", most_queries(c), n);
+}
+
 void tile(TileContext& c) {
   const Mat q = c.in(0), k = c.in(1), v = c.in(2), y = c.out(0);
   const int64_t d = c.integer("head_dim", 0), heads = q.cols / d, kv_heads = k.cols / d;
@@ -96,9 +111,7 @@ void tile(TileContext& c) {
   }
   const bool causal = c.flag("causal", false);
   const ir::Expr length = c.expr("length").value_or(k.rows);
-  // Queries of a task: what registers hold of their results.
-  int64_t block = 1;
-  while (2 * block <= std::min<int64_t>(8, 1024 / d) && block < q.max_rows) block *= 2;
+  const int64_t block = c.cut().tile[0];
   const ir::CallId call =
       c.call("attention",
              {{"Q", q.dtype},
@@ -145,6 +158,9 @@ std::vector<OpDef> attention_ops() {
              {"scale", AttrType::Number, false, "1/sqrt(head_dim)", {}, false},
              {"length", AttrType::RuntimeInt, false, "rows of k", {}, false}};
   d.infer = infer;
+  d.tile_axes = {"rows"};
+  d.choose = choose;
+  d.refuse_cut = refuse_cut;
   d.tile = tile;
   return {d};
 }

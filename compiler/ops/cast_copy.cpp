@@ -24,7 +24,7 @@ OpDef cast_op() {
   d.kind = "cast";
   d.summary = "converts to 'dtype'; float to integer truncates and saturates, NaN to 0";
   d.infer = infer_cast;
-  d.tile = tile_elementwise;
+  cut_elementwise(d);
   return d;
 }
 
@@ -35,7 +35,7 @@ OpDef copy_op() {
   // Of a world of one: others may have to wait for it, or it for them.
   d.attrs = {{"collective", AttrType::Bool, false, "false", {}, true}};
   d.infer = infer_elementwise;
-  d.tile = tile_elementwise;
+  cut_elementwise(d);
   return d;
 }
 

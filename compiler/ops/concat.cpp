@@ -74,6 +74,8 @@ OpDef concat_op() {
   d.max_in = -1;
   d.attrs = {{"axis", AttrType::Int, true, "", {}}};
   d.infer = infer_concat;
+  d.tile_axes = kStridedAxes;
+  d.choose = choose_strided;
   d.tile = tile_concat;
   return d;
 }

@@ -132,8 +132,7 @@ void infer_elementwise(InferContext& c) {
 void tile_elementwise(TileContext& c) {
   const Mat out = c.out(0);
   const ir::Shape& shape = c.shape(c.op().out[0]);
-  const TileShape t =
-      tile_matrix(out.max_rows, out.cols, tile_elements(out.max_elements(), c.machine().sms));
+  const TileShape t = block_of(c.cut());
 
   std::vector<Mat> in;
   ir::BodyParam body{body_of(c.graph(), c.op()), {}};
@@ -182,6 +181,13 @@ void tile_elementwise(TileContext& c) {
   }
 }
 
+void cut_elementwise(OpDef& def) {
+  def.tile_axes = kBlockAxes;
+  def.choose = choose_block;
+  def.refuse_cut = refuse_block;
+  def.tile = tile_elementwise;
+}
+
 std::vector<OpDef> elementwise_ops() {
   std::vector<OpDef> ops;
   for (std::string_view kind : kBinary) {
@@ -193,7 +199,7 @@ std::vector<OpDef> elementwise_ops() {
     d.max_in = 2;
     d.attrs = {{"value", AttrType::Number, false, "", {}}};
     d.infer = infer_binary;
-    d.tile = tile_elementwise;
+    cut_elementwise(d);
     ops.push_back(d);
   }
   for (std::string_view kind : kUnary) {
@@ -203,7 +209,7 @@ std::vector<OpDef> elementwise_ops() {
     if (kind == "gelu")
       d.attrs = {{"approximate", AttrType::Word, false, "none", {"none", "tanh"}}};
     d.infer = infer_unary;
-    d.tile = tile_elementwise;
+    cut_elementwise(d);
     ops.push_back(d);
   }
   OpDef swiglu;
@@ -211,7 +217,7 @@ std::vector<OpDef> elementwise_ops() {
   swiglu.summary = "silu(first) * second";
   swiglu.min_in = swiglu.max_in = 2;
   swiglu.infer = infer_elementwise;
-  swiglu.tile = tile_elementwise;
+  cut_elementwise(swiglu);
   ops.push_back(swiglu);
   OpDef fused;
   fused.kind = "fused";
@@ -220,7 +226,7 @@ std::vector<OpDef> elementwise_ops() {
   fused.attrs = {{"body", AttrType::Word, true, "", {}, true}};
   fused.internal = true;
   fused.infer = infer_fused;
-  fused.tile = tile_elementwise;
+  cut_elementwise(fused);
   ops.push_back(fused);
   return ops;
 }

@@ -8,6 +8,6 @@ namespace maco::ops {
 
 /// The result has the first input's shape and the dtype of the body's last step.
 void infer_elementwise(InferContext& context);
-void tile_elementwise(TileContext& context);
+void cut_elementwise(OpDef& def);
 
 }  // namespace maco::ops

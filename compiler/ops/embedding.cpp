@@ -37,8 +37,7 @@ void infer_embedding(InferContext& c) {
 
 void tile_embedding(TileContext& c) {
   const Mat table = c.in(0), ids = c.in(1), out = c.out(0);
-  const TileShape t =
-      tile_matrix(out.max_rows, out.cols, tile_elements(out.max_elements(), c.machine().sms));
+  const TileShape t = block_of(c.cut());
   const ir::CallId call = c.call("embedding",
                                  {{"X", table.dtype},
                                   {"Y", out.dtype},
@@ -66,6 +65,9 @@ std::vector<OpDef> embedding_ops() {
   d.summary = "rows of a table by i32 ids; an id outside the table ends the run with status 4";
   d.min_in = d.max_in = 2;
   d.infer = infer_embedding;
+  d.tile_axes = kBlockAxes;
+  d.choose = choose_block;
+  d.refuse_cut = refuse_block;
   d.tile = tile_embedding;
   return {d};
 }

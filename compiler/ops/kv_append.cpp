@@ -87,6 +87,8 @@ std::vector<OpDef> kv_append_ops() {
   d.min_in = d.max_in = 2;
   d.attrs = {{"at", AttrType::RuntimeInt, true, "", {}}};
   d.infer = infer_kv_append;
+  d.tile_axes = kStridedAxes;
+  d.choose = [](const TileContext& c) { return choose_strided(c, c.in(1).max_elements()); };
   d.tile = tile_kv_append;
   return {d};
 }

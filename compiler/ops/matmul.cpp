@@ -15,11 +15,13 @@
 #include "compiler/ops/families.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/rowwise.h"
+#include "compiler/ops/tile_shape.h"
 #include "ir/body.h"
 #include "ir/check.h"
 
 namespace maco::ops {
 
+using functions::MatmulMethod;
 using ir::Body;
 using ir::BodyArg;
 using ir::DType;
@@ -157,7 +159,7 @@ void infer(InferContext& c) {
 }
 
 // SMs that compute matrix products.
-int32_t compute_sms(TileContext& c) {
+int32_t compute_sms(const TileContext& c) {
   int32_t count = 0;
   for (const ir::RoleSpan& span : c.program().roles)
     if (span.role == ir::Role::Compute &&
@@ -165,6 +167,37 @@ int32_t compute_sms(TileContext& c) {
          std::find(span.ops.begin(), span.ops.end(), "matmul") != span.ops.end()))
       count += span.end - span.begin;
   return count > 0 ? count : c.machine().sms;
+}
+
+MatmulShape shape_of(const TileContext& c) {
+  const Mat a = c.in(0), b = c.in(1);
+  MatmulShape s;
+  s.max_rows = a.max_rows;
+  s.min_rows = a.min_rows;
+  s.plan_rows = c.range(c.expr("plan_rows").value_or(a.rows));
+  s.N = c.out(0).cols;
+  s.K = a.cols;
+  s.a_bytes = ir::size_of(a.dtype);
+  s.b_bytes = ir::size_of(b.dtype);
+  s.transpose_b = c.flag("transpose_b", false);
+  return s;
+}
+
+MatmulMethod method_of(const std::string& word) {
+  for (size_t i = 0; i < functions::kMatmulMethods; ++i)
+    if (name(static_cast<MatmulMethod>(i)) == word) return static_cast<MatmulMethod>(i);
+  MACO_CHECK(false, word);
+}
+
+Cut choose(const TileContext& c) {
+  const MatmulShape s = shape_of(c);
+  const std::string given = cut_of(c.op()).method;
+  const MatmulMethod method = given.empty() ? choose_matmul_method(s) : method_of(given);
+  const auto [bm, bn] = choose_matmul_tiles(s, method, c.machine(), compute_sms(c));
+  return {std::string(name(method)), {bm, bn}};
+}
+std::string refuse_cut(const TileContext& c, const Cut& cut) {
+  return refuse_matmul(shape_of(c), method_of(cut.method), {cut.tile[0], cut.tile[1]}, c.machine());
 }
 
 // What becomes of a sum before it is rounded and stored: bias, activation and the op's epilogue. Of
@@ -221,16 +254,8 @@ void tile(TileContext& c) {
   MACO_CHECK(why.empty(), why);
   const bool transpose = c.flag("transpose_b", false);
   const ir::Expr plan = c.expr("plan_rows").value_or(a.rows);
-  MatmulShape shape;
-  shape.max_rows = a.max_rows;
-  shape.min_rows = a.min_rows;
-  shape.plan_rows = c.range(plan).hi;
-  shape.N = y.cols;
-  shape.K = a.cols;
-  shape.a_bytes = ir::size_of(a.dtype);
-  shape.b_bytes = ir::size_of(b.dtype);
-  shape.transpose_b = transpose;
-  const auto [bm, bn] = choose_matmul_tiles(shape, c.machine(), compute_sms(c));
+  const Cut cut = c.cut();
+  const int64_t bm = cut.tile[0], bn = cut.tile[1], N = y.cols;
 
   std::vector<ir::BufferId> operands = {a.buffer, b.buffer, y.buffer};
   for (size_t i = 2; i < c.op().in.size(); ++i)
@@ -242,9 +267,10 @@ void tile(TileContext& c) {
               {"Y", y.dtype},
               c.value("rows", a.rows),
               c.value("plan_rows", plan),
-              {"few_rows", shape.plan_rows <= functions::kFewRows},
-              {"N", shape.N},
-              {"K", shape.K},
+              {"method", ir::Word{cut.method}},
+              {"slice", functions::matmul_slice(N)},
+              {"N", N},
+              {"K", a.cols},
               {"BM", bm},
               {"BN", bn},
               {"transpose_b", transpose},
@@ -253,7 +279,7 @@ void tile(TileContext& c) {
              {{.operand = 1, .page_bytes = c.machine().page_bytes, .ahead = b.is_param}});
   uint32_t index = 0;
   for (int64_t r = 0; r < a.max_rows; r += bm)
-    for (int64_t n = 0; n < shape.N; n += bn, ++index) {
+    for (int64_t n = 0; n < N; n += bn, ++index) {
       std::vector<ir::Access> accesses = {
           read(box(a, r, r + bm, 0, a.cols)),
           read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
@@ -287,6 +313,11 @@ std::vector<OpDef> matmul_ops() {
              {"epilogue", AttrType::Word, false, "", {}, true},
              {"plan_rows", AttrType::Int, false, "", {}, true}};
   d.infer = infer;
+  for (size_t i = 0; i < functions::kMatmulMethods; ++i)
+    d.methods.emplace_back(name(static_cast<MatmulMethod>(i)));
+  d.tile_axes = kBlockAxes;
+  d.choose = choose;
+  d.refuse_cut = refuse_cut;
   d.tile = tile;
   return {d};
 }

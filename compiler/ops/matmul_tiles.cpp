@@ -1,12 +1,15 @@
 #include "compiler/ops/matmul_tiles.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
-#include "compiler/functions/matmul.h"
 #include "ir/check.h"
 
 namespace maco::ops {
+
+using functions::MatmulMethod;
 
 namespace {
 
@@ -17,38 +20,81 @@ int64_t power_above(int64_t n) {
   return p;
 }
 
-// The width of a slice that lanes share when b is not transposed: as MatmulPages::kSliceCols.
-int64_t slice_cols(int64_t n) { return n >= 4096 ? 64 : n >= 1024 ? 32 : 16; }
-
 // Microseconds of the SM with the most tiles.
-double estimate(const MatmulShape& s, int64_t rows, MatmulTiles t, const cost::Machine& m,
-                int32_t sms) {
+double estimate(const MatmulShape& s, MatmulMethod method, int64_t rows, MatmulTiles t,
+                const cost::Machine& m, int32_t sms) {
   const int64_t tiles = ceil_div(rows, t.BM) * ceil_div(s.N, t.BN);
-  const cost::Work work = functions::matmul_work(
-      {.rows = rows, .K = s.K, .BM = t.BM, .BN = t.BN, .a_bytes = s.a_bytes, .b_bytes = s.b_bytes},
-      m);
+  const cost::Work work = functions::matmul_work({.method = method,
+                                                  .rows = rows,
+                                                  .K = s.K,
+                                                  .BM = t.BM,
+                                                  .BN = t.BN,
+                                                  .a_bytes = s.a_bytes,
+                                                  .b_bytes = s.b_bytes},
+                                                 m);
   return static_cast<double>(ceil_div(tiles, sms)) * cost::microseconds(work, m, sms);
 }
 
-// Does b's slice of BN columns fit in a page, with the spacing that MatmulPages gives it?
-bool fits(const MatmulShape& s, int64_t bn, int64_t page_bytes) {
-  return s.transpose_b ? page_bytes / bn >= 48 : page_bytes / (bn * s.b_bytes) >= 8;
+bool is_power(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+std::vector<MatmulTiles> candidates_of(const MatmulShape& s, MatmulMethod method,
+                                       const cost::Machine& machine) {
+  std::vector<MatmulTiles> candidates;
+  const auto consider = [&](int64_t bm, int64_t bn) {
+    if (refuse_matmul(s, method, {bm, bn}, machine).empty()) candidates.push_back({bm, bn});
+  };
+  if (method == MatmulMethod::Dot) {
+    const int64_t unit = functions::matmul_column_step(s.N, s.transpose_b);
+    for (int64_t bn = unit; bn <= 256 && bn < s.N + unit; bn += unit)
+      consider(power_above(s.max_rows), bn);
+    return candidates;
+  }
+  for (int64_t bm = 16; bm <= 128 && bm < 2 * std::max<int64_t>(s.max_rows, 16); bm *= 2)
+    for (int64_t bn = s.transpose_b ? 16 : functions::matmul_slice(s.N); bn <= 128; bn *= 2)
+      if (bn == 16 || bn < 2 * s.N || candidates.empty()) consider(bm, bn);
+  return candidates;
 }
 
 }  // namespace
 
-MatmulTiles choose_matmul_tiles(const MatmulShape& s, const cost::Machine& machine, int32_t sms) {
-  std::vector<MatmulTiles> candidates;
-  if (s.plan_rows <= functions::kFewRows) {
-    const int64_t unit = s.transpose_b ? 8 : slice_cols(s.N);
-    for (int64_t bn = unit; bn <= 256 && bn < s.N + unit; bn += unit)
-      candidates.push_back({power_above(s.max_rows), bn});
-  } else {
-    for (int64_t bm = 16; bm <= 128 && bm < 2 * std::max<int64_t>(s.max_rows, 16); bm *= 2)
-      for (int64_t bn = s.transpose_b ? 16 : slice_cols(s.N); bn <= 128; bn *= 2)
-        if (fits(s, bn, machine.page_bytes) && (bn == 16 || bn < 2 * s.N || candidates.empty()))
-          candidates.push_back({bm, bn});
+MatmulMethod choose_matmul_method(const MatmulShape& s) {
+  if (s.plan_rows.hi <= functions::kDotRows) return MatmulMethod::Dot;
+  return s.plan_rows.lo > functions::kDotRows ? MatmulMethod::Block : MatmulMethod::ByRows;
+}
+
+std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
+                          const cost::Machine& machine) {
+  if (method == MatmulMethod::Dot) {
+    const int64_t unit = functions::matmul_column_step(s.N, s.transpose_b);
+    if (s.plan_rows.hi > functions::kDotRows)
+      return fmt::format("method 'dot' takes up to {} rows, not {}", functions::kDotRows,
+                         s.plan_rows.hi);
+    if (t.BM > functions::kDotRows || !is_power(t.BM))
+      return fmt::format("a tile of method 'dot' has 1, 2, 4 or {} rows, not {}",
+                         functions::kDotRows, t.BM);
+    if (t.BN > 256 || t.BN % unit != 0)
+      return fmt::format("a tile of this product has a multiple of {} columns, at most 256, not {}",
+                         unit, t.BN);
+    return "";
   }
+  const auto is_extent = [](int64_t n) { return n >= 16 && n <= 128 && is_power(n); };
+  if (!is_extent(t.BM) || !is_extent(t.BN))
+    return fmt::format(
+        "a tile of method '{}' has 16, 32, 64 or 128 rows and columns, not {} and {}",
+        functions::name(method), t.BM, t.BN);
+  if (method == MatmulMethod::ByRows &&
+      t.BN % functions::matmul_column_step(s.N, s.transpose_b) != 0)
+    return fmt::format("a tile of this product has a multiple of {} columns, not {}",
+                       functions::matmul_column_step(s.N, s.transpose_b), t.BN);
+  if (!functions::matmul_fits(t.BN, s.b_bytes, s.transpose_b, machine.page_bytes))
+    return fmt::format("a page of {} bytes has no room for a slice of {} columns",
+                       machine.page_bytes, t.BN);
+  return "";
+}
+
+MatmulTiles choose_matmul_tiles(const MatmulShape& s, MatmulMethod method,
+                                const cost::Machine& machine, int32_t sms) {
+  const std::vector<MatmulTiles> candidates = candidates_of(s, method, machine);
   MACO_CHECK(!candidates.empty(), "no tile of a matrix product fits in a page");
 
   // Where dims decide, few rows must be quick too: relative to the best for each.
@@ -57,7 +103,8 @@ MatmulTiles choose_matmul_tiles(const MatmulShape& s, const cost::Machine& machi
   std::vector<double> total(candidates.size(), 0);
   for (int64_t rows : sizes) {
     std::vector<double> times;
-    for (const MatmulTiles& t : candidates) times.push_back(estimate(s, rows, t, machine, sms));
+    for (const MatmulTiles& t : candidates)
+      times.push_back(estimate(s, method, rows, t, machine, sms));
     const double best = *std::min_element(times.begin(), times.end());
     for (size_t i = 0; i < times.size(); ++i) total[i] += times[i] / best;
   }

@@ -2,15 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "compiler/cost/machine.h"
+#include "compiler/functions/matmul.h"
+#include "ir/program.h"
 
 namespace maco::ops {
 
 struct MatmulShape {
   int64_t max_rows = 1, min_rows = 1;  // of the task's op
-  // the most rows of the op as the user wrote it: decides how K is summed
-  int64_t plan_rows = 1;
+  /// How many rows the op has as the user wrote it, at least and at most: they decide how K is
+  /// summed.
+  ir::Interval plan_rows{1, 1};
   int64_t N = 1, K = 1;
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   bool transpose_b = false;
@@ -18,11 +22,15 @@ struct MatmulShape {
 
 struct MatmulTiles {
   int64_t BM = 1, BN = 1;
+  friend bool operator==(const MatmulTiles&, const MatmulTiles&) = default;
 };
-/// The tiles with the least estimated time on `sms` SMs. None that the device function does not
-/// take: with few rows BM is a power of two up to 8 and BN a multiple of 8, else both are multiples
-/// of 16, and a slice of b fits in a page.
-MatmulTiles choose_matmul_tiles(const MatmulShape& shape, const cost::Machine& machine,
-                                int32_t sms);
+/// How a product of so many rows is summed.
+functions::MatmulMethod choose_matmul_method(const MatmulShape& shape);
+/// The tiles with the least estimated time on `sms` SMs, of those that are not refused.
+MatmulTiles choose_matmul_tiles(const MatmulShape& shape, functions::MatmulMethod method,
+                                const cost::Machine& machine, int32_t sms);
+/// Why the device function can't take such tiles, or "".
+std::string refuse_matmul(const MatmulShape& shape, functions::MatmulMethod method,
+                          MatmulTiles tiles, const cost::Machine& machine);
 
 }  // namespace maco::ops

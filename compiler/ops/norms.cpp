@@ -30,7 +30,7 @@ void infer_norm(InferContext& c) {
 void tile_norm(TileContext& c, const char* function, double eps,
                const std::vector<std::string>& types) {
   const RowView x = row_view(c, c.op().in[0]), y = row_view(c, c.op().out[0]);
-  const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
+  const int64_t block = c.cut().tile[0];
   std::vector<ir::Param> params;
   std::vector<ir::BufferId> operands;
   for (size_t i = 0; i < c.op().in.size(); ++i) {
@@ -65,6 +65,8 @@ OpDef def(const char* kind, const char* summary, int inputs, const char* eps,
   d.min_in = d.max_in = inputs;
   d.attrs = {{"eps", AttrType::Number, false, eps, {}, false}};
   d.infer = infer_norm;
+  d.tile_axes = kRowAxes;
+  d.choose = choose_rows;
   d.tile = tile;
   return d;
 }

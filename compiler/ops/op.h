@@ -31,6 +31,19 @@ struct AttrSpec {
   bool internal = false;
 };
 
+/// How an op is cut into tasks. The pass choose-tiles writes it into the graph, as the attributes
+/// `method` and `tile`, and tile rules obey it.
+struct Cut {
+  std::string method{};         // one of OpDef::methods; empty where there is but one
+  std::vector<int64_t> tile{};  // an extent for each of OpDef::tile_axes
+  friend bool operator==(const Cut&, const Cut&) = default;
+};
+/// What the graph says of it; parts that it leaves open are empty.
+Cut cut_of(const ir::Op& op);
+void set_cut(ir::Op& op, const Cut& cut);
+/// Whether there is a choice: its def has one, and so has its algorithm, which it names.
+bool has_choice(const ir::Op& op);
+
 class InferContext;
 class TileContext;
 
@@ -45,6 +58,15 @@ struct OpDef {
   /// Checks operands and attributes; sets dtype and shape of the outputs. Reports everything it
   /// finds through the context.
   void (*infer)(InferContext&) = nullptr;
+  /// The ways to compute the op, where there is more than one.
+  std::vector<std::string> methods;
+  /// What `tile` of a cut lists, {"rows", "columns"}; empty if there is nothing to choose.
+  std::vector<std::string> tile_axes;
+  /// The cut that is best by the cost model; with the method that the graph names, if it does. One
+  /// without extents: there is nothing to choose.
+  Cut (*choose)(const TileContext&) = nullptr;
+  /// Why the op can't be cut so, or "". The method is one of `methods`, the extents are positive.
+  std::string (*refuse_cut)(const TileContext&, const Cut&) = nullptr;
   /// Cuts the op into tasks. Called only if infer found no error. May refuse (report an error) what
   /// it can't do.
   void (*tile)(TileContext&) = nullptr;

@@ -52,7 +52,7 @@ void infer_argmax(InferContext& c) {
 void tile_rows(TileContext& c, const char* function, std::vector<ir::Param> own) {
   const RowView x = row_view(c, c.op().in[0]);
   const Mat y = c.out(0);
-  const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
+  const int64_t block = c.cut().tile[0];
   std::vector<ir::Param> params = {{"X", x.mat.dtype},      {"Y", y.dtype},
                                    c.value("rows", x.rows), c.value("cols", x.cols),
                                    {"N", x.max_cols},       {"BR", block}};
@@ -73,6 +73,8 @@ OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&),
   d.kind = kind;
   d.summary = summary;
   d.infer = infer;
+  d.tile_axes = kRowAxes;
+  d.choose = choose_rows;
   d.tile = tile;
   return d;
 }

@@ -13,12 +13,20 @@ namespace maco::ops {
 
 namespace {
 
+// Every op that can be cut in several ways says how in these, which passes write.
+OpDef with_cut(OpDef def) {
+  if (!def.methods.empty())
+    def.attrs.push_back({"method", AttrType::Word, false, "", def.methods, true});
+  if (!def.tile_axes.empty()) def.attrs.push_back({"tile", AttrType::IntList, false, "", {}, true});
+  return def;
+}
+
 ir::Registry<OpDef>& table() {
   static ir::Registry<OpDef> ops(&OpDef::kind, [] {
     std::vector<OpDef> all;
     for (auto family : {matmul_ops, elementwise_ops, norm_ops, softmax_ops, rope_ops, attention_ops,
                         kv_append_ops, embedding_ops, reduction_ops, movement_ops, collective_ops})
-      for (OpDef& def : family()) all.push_back(std::move(def));
+      for (OpDef& def : family()) all.push_back(with_cut(std::move(def)));
     return all;
   }());
   return ops;
@@ -43,7 +51,7 @@ std::string register_op(OpDef def) {
   if (kind.empty()) return "an op needs a kind";
   if (!def.infer || !def.tile)
     return fmt::format("op '{}' needs a shape rule and a tile rule", kind);
-  if (!table().add(std::move(def))) return fmt::format("op '{}' is there already", kind);
+  if (!table().add(with_cut(std::move(def)))) return fmt::format("op '{}' is there already", kind);
   return "";
 }
 

@@ -96,6 +96,8 @@ OpDef reshape_op() {
   d.summary = "the same elements under another shape; one entry may be -1";
   d.attrs = {{"shape", AttrType::IntList, true, "", {}}};
   d.infer = infer_reshape;
+  d.tile_axes = kStridedAxes;
+  d.choose = choose_strided;
   d.tile = tile_reshape;
   return d;
 }

@@ -117,7 +117,7 @@ void tile(TileContext& c) {
   const RowView x = row_view(c, c.op().in[0]), y = row_view(c, c.op().out[0]);
   const bool from_positions = c.op().in.size() == 2;
   const int64_t d = c.integer("head_dim", 0);
-  const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
+  const int64_t block = c.cut().tile[0];
   std::vector<ir::BufferId> operands = {x.mat.buffer};
   if (from_positions) operands.push_back(c.in(1).buffer);
   operands.push_back(y.mat.buffer);
@@ -156,6 +156,8 @@ std::vector<OpDef> rope_ops() {
              {"interleaved", AttrType::Bool, false, "false", {}, false},
              {"scaling", AttrType::Scaling, false, "", {}, false}};
   d.infer = infer;
+  d.tile_axes = kRowAxes;
+  d.choose = choose_rows;
   d.tile = tile;
   return {d};
 }

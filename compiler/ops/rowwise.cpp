@@ -28,11 +28,13 @@ RowView row_view(const TileContext& context, ir::TensorId tensor) {
   return v;
 }
 
-int64_t rows_per_tile(int64_t max_rows, int64_t cols, int32_t sms) {
+Cut choose_rows(const TileContext& c) {
+  const RowView x = row_view(c, c.op().in[0]);
   constexpr int64_t least = 2048, most = 65536;
-  const int64_t one_each = (max_rows + sms - 1) / sms;
-  const int64_t low = (least + cols - 1) / cols, high = std::max(low, most / cols);
-  return std::min(max_rows, std::clamp(one_each, low, high));
+  const int64_t one_each = (x.max_rows + c.machine().sms - 1) / c.machine().sms;
+  const int64_t low = (least + x.max_cols - 1) / x.max_cols,
+                high = std::max(low, most / x.max_cols);
+  return {.tile = {std::min(x.max_rows, std::clamp(one_each, low, high))}};
 }
 
 ir::Region one_per_row(const Mat& m, int64_t begin, int64_t end) {

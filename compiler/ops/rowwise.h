@@ -18,9 +18,10 @@ struct RowView {
 };
 RowView row_view(const TileContext& context, ir::TensorId tensor);
 
-/// How many rows a task takes: one task an SM if it has 2K to 64K elements then, else as many rows
-/// as give that.
-int64_t rows_per_tile(int64_t max_rows, int64_t cols, int32_t sms);
+/// What a cut of such an op lists, and how many rows a task takes: one task an SM if it has 2K to
+/// 64K elements then, else as many rows as give that.
+inline const std::vector<std::string> kRowAxes = {"rows"};
+Cut choose_rows(const TileContext& context);
 
 /// Elements [begin, end) of a tensor with one for each row of another.
 ir::Region one_per_row(const Mat& m, int64_t begin, int64_t end);

@@ -117,6 +117,8 @@ OpDef slice_op() {
              {"end", AttrType::Int, false, "the axis's extent", {}},
              {"step", AttrType::Int, false, "1", {}}};
   d.infer = infer_slice;
+  d.tile_axes = kStridedAxes;
+  d.choose = choose_strided;
   d.tile = tile_slice;
   return d;
 }

@@ -13,7 +13,7 @@ void infer(InferContext& c) {
 
 void tile(TileContext& c) {
   const RowView x = row_view(c, c.op().in[0]), y = row_view(c, c.op().out[0]);
-  const int64_t block = rows_per_tile(x.max_rows, x.max_cols, c.machine().sms);
+  const int64_t block = c.cut().tile[0];
   const ir::CallId call = c.call("softmax",
                                  {{"X", x.mat.dtype},
                                   {"Y", y.mat.dtype},
@@ -34,6 +34,8 @@ std::vector<OpDef> softmax_ops() {
   d.kind = "softmax";
   d.summary = "exp(x) / sum(exp(x)) over the last axis";
   d.infer = infer;
+  d.tile_axes = kRowAxes;
+  d.choose = choose_rows;
   d.tile = tile;
   return {d};
 }

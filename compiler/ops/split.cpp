@@ -55,6 +55,8 @@ OpDef split_op() {
   d.max_out = -1;
   d.attrs = {{"axis", AttrType::Int, true, "", {}}};
   d.infer = infer_split;
+  d.tile_axes = kStridedAxes;
+  d.choose = choose_strided;
   d.tile = tile_split;
   return d;
 }

@@ -61,9 +61,7 @@ Axes normalize(TileContext& c, const StridedCopy& copy) {
 // The blocks into which the four axes are cut.
 std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& copy, const Axes& a,
                                      bool columns_only) {
-  int64_t total = 1;
-  for (int64_t e : a.extent) total *= e;
-  const int64_t elements = tile_elements(total, c.machine().sms);
+  const int64_t elements = c.cut().tile[0];
   std::array<int64_t, 4> b = {1, 1, 1, 1};
   if (columns_only) {
     // Blocks of rows would overlap on the side whose offset is decided at launch; columns don't.
@@ -139,6 +137,16 @@ std::vector<int64_t> row_major(const ir::Shape& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t i = shape.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * *shape[i].constant();
   return strides;
+}
+
+Cut choose_strided(const TileContext& c, int64_t total) {
+  return {.tile = {tile_elements(total, c.machine().sms)}};
+}
+Cut choose_strided(const TileContext& c) {
+  int64_t in = 0, out = 0;
+  for (ir::TensorId t : c.op().in) in = std::max(in, c.mat(t).max_elements());
+  for (ir::TensorId t : c.op().out) out = std::max(out, c.mat(t).max_elements());
+  return choose_strided(c, std::min(in, out));
 }
 
 void tile_strided_copy(TileContext& c, const StridedCopy& copy) {

@@ -32,6 +32,13 @@ struct StridedCopy {
 /// Row-major strides of a shape (extents behind axis 0 are constants).
 std::vector<int64_t> row_major(const ir::Shape& shape);
 
+/// What a cut of such an op lists: the elements of a task, about.
+inline const std::vector<std::string> kStridedAxes = {"elements"};
+/// For ops that move their operands to their results.
+Cut choose_strided(const TileContext& context);
+/// For a copy of `total` elements.
+Cut choose_strided(const TileContext& context, int64_t total);
+
 /// Makes the call and its tasks.
 void tile_strided_copy(TileContext& context, const StridedCopy& copy);
 

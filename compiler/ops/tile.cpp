@@ -36,6 +36,23 @@ ir::Region flat(const Mat& m, int64_t begin, int64_t end) {
   return r;
 }
 
+Cut cut_of(const ir::Op& op) {
+  Cut cut{attr_word(op, "method", ""), {}};
+  if (const auto it = op.attrs.find("tile"); it != op.attrs.end())
+    for (const Expr& e : std::get<std::vector<Expr>>(it->second.value)) {
+      MACO_CHECK(e.constant(), op.name);
+      cut.tile.push_back(*e.constant());
+    }
+  return cut;
+}
+void set_cut(ir::Op& op, const Cut& cut) {
+  if (!cut.method.empty()) op.attrs["method"] = {cut.method, op.loc};
+  if (cut.tile.empty()) return;
+  std::vector<Expr> extents;
+  for (int64_t n : cut.tile) extents.emplace_back(n);
+  op.attrs["tile"] = {std::move(extents), op.loc};
+}
+
 ir::Access read(ir::Region r) { return {ir::AccessKind::Read, r}; }
 ir::Access write(ir::Region r) { return {ir::AccessKind::Write, r}; }
 ir::Access may_write(ir::Region r) { return {ir::AccessKind::MayWrite, r}; }
@@ -84,6 +101,37 @@ std::optional<Expr> TileContext::expr(const std::string& attr) const {
 }
 std::vector<Expr> TileContext::list(const std::string& attr) const {
   return attr_list(graph_, op(), attr);
+}
+
+Cut TileContext::cut() const {
+  Cut cut = cut_of(op());
+  const OpDef& def = *find_op(op().kind);
+  if ((cut.tile.empty() || cut.method.empty()) && def.choose) {
+    const Cut chosen = def.choose(*this);
+    if (cut.tile.empty()) cut.tile = chosen.tile;
+    if (cut.method.empty()) cut.method = chosen.method;
+  }
+  return cut;
+}
+
+bool TileContext::check_cut() {
+  const Cut given = cut_of(op());
+  if (given == Cut{}) return true;
+  const OpDef& def = *find_op(op().kind);
+  const auto refuse = [&](const std::string& why) {
+    const auto attr = op().attrs.find("tile");
+    diagnostics_.error(attr == op().attrs.end() ? op().loc : attr->second.loc,
+                       fmt::format("'{}' can't be cut so: {}", op().kind, why));
+    return false;
+  };
+  if (!given.tile.empty() && given.tile.size() != def.tile_axes.size())
+    return refuse(fmt::format("'tile' lists {}, not {} numbers", fmt::join(def.tile_axes, " and "),
+                              given.tile.size()));
+  for (size_t i = 0; i < given.tile.size(); ++i)
+    if (given.tile[i] < 1)
+      return refuse(fmt::format("{} {} of a tile", given.tile[i], def.tile_axes[i]));
+  const std::string why = def.refuse_cut ? def.refuse_cut(*this, cut()) : "";
+  return why.empty() || refuse(why);
 }
 
 ir::Interval TileContext::range(const Expr& e) const {

@@ -53,6 +53,7 @@ class TileContext {
   const cost::Machine& machine() const { return machine_; }
   int64_t world() const { return graph_.world; }
   ir::Program& program() { return program_; }
+  const ir::Program& program() const { return program_; }
 
   Mat in(int i) const { return mat(op().in[static_cast<size_t>(i)]); }
   Mat out(int i) const { return mat(op().out[static_cast<size_t>(i)]); }
@@ -67,6 +68,11 @@ class TileContext {
   std::string word(const std::string& attr, const std::string& default_value) const;
   std::optional<ir::Expr> expr(const std::string& attr) const;
   std::vector<ir::Expr> list(const std::string& attr) const;
+
+  /// How the op is cut: as the graph says; what that leaves open, as the op would choose.
+  Cut cut() const;
+  /// Whether the op can be cut as the graph says. Reports if not.
+  bool check_cut();
 
   /// A parameter for a number known at launch: a constant where `e` is one (after substituting
   /// world), else an entry of Program::values (found again if it is there already). Device code

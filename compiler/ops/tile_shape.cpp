@@ -1,5 +1,7 @@
 #include "compiler/ops/tile_shape.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace maco::ops {
@@ -27,6 +29,20 @@ TileShape tile_matrix(int64_t rows, int64_t cols, int64_t elements) {
   t.bm = std::min(rows, round_up(ceil_div(elements, cols), 8));
   return t;
 }
+
+Cut choose_block(const TileContext& c) {
+  const Mat out = c.out(0);
+  const TileShape t =
+      tile_matrix(out.max_rows, out.cols, tile_elements(out.max_elements(), c.machine().sms));
+  return {.tile = {t.bm, t.bn}};
+}
+std::string refuse_block(const TileContext& c, const Cut& cut) {
+  const int64_t cols = c.out(0).cols;
+  if (cut.tile[1] == cols || (cut.tile[1] < cols && cut.tile[1] % 64 == 0)) return "";
+  return fmt::format("a tile has all {} columns or a multiple of 64 of them, not {}", cols,
+                     cut.tile[1]);
+}
+TileShape block_of(const Cut& cut) { return {cut.tile[0], cut.tile[1]}; }
 
 int64_t vector_width(const std::vector<ir::DType>& types, const std::vector<int64_t>& multiples) {
   int64_t smallest = 4;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "compiler/ops/tile.h"
 #include "ir/dtype.h"
 #include "ir/graph.h"
 
@@ -22,6 +23,12 @@ struct TileShape {
 /// wide: few rows at launch (dims) then still make many tiles, and a block meets few tiles of the
 /// matmul that made it.
 TileShape tile_matrix(int64_t rows, int64_t cols, int64_t elements);
+
+/// The cut of an op whose tasks are such blocks of its result.
+inline const std::vector<std::string> kBlockAxes = {"rows", "columns"};
+Cut choose_block(const TileContext& context);
+std::string refuse_block(const TileContext& context, const Cut& cut);
+TileShape block_of(const Cut& cut);
 
 /// How many elements of the widest vectors (at most 8, at most 16 bytes of the smallest of `types`)
 /// every multiple of `extents` allows: a power of two dividing all of them.

@@ -71,6 +71,8 @@ OpDef transpose_op() {
   d.summary = "axis i of the result is axis perm[i] of the operand";
   d.attrs = {{"perm", AttrType::IntList, false, "axes reversed", {}}};
   d.infer = infer_transpose;
+  d.tile_axes = kStridedAxes;
+  d.choose = choose_strided;
   d.tile = tile_transpose;
   return d;
 }

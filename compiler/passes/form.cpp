@@ -51,6 +51,7 @@ std::string_view name(Form form) {
     case Form::Canonical: return "a canonical graph";
     case Form::Chosen: return "a canonical graph with chosen collectives";
     case Form::Roles: return "a canonical graph with chosen collectives and roles";
+    case Form::Cut: return "a canonical graph with chosen collectives, roles and tiles";
     case Form::Tiled: return "a tiled Program";
     case Form::Planned: return "a planned Program";
     case Form::Scheduled: return "a scheduled Program";
@@ -65,7 +66,8 @@ Form form_of(const Unit& unit, const PassContext& context) {
   if (!is_supported(graph)) return Form::Graph;
   if (!is_canonical(graph)) return Form::Supported;
   if (!has_algorithms(graph)) return Form::Canonical;
-  return has_roles(graph, context) ? Form::Roles : Form::Chosen;
+  if (!has_roles(graph, context)) return Form::Chosen;
+  return has_tiles(graph) ? Form::Cut : Form::Roles;
 }
 
 bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context) {

@@ -39,7 +39,8 @@ struct PipelineOptions {
   bool print_changed = false;  // and after each pass that changed it
   std::function<void(const Dump&)> print{};
   std::function<void(const Dump&)> dump{};  // gets the text after every pass
-  /// Called after each pass that succeeded; may replace the unit by an equal one.
+  /// Called after each pass that succeeded. May replace the unit by another of the same form: one
+  /// with other tiles, for a tuner.
   std::function<void(const Pass&, Unit&)> after_pass{};
   /// Gets what the proofs say of how a fault comes about.
   std::vector<verify::Witness>* witnesses = nullptr;

@@ -38,6 +38,7 @@ enum class Form : uint8_t {
   Canonical,  // no collective of one rank; no op writes a state that it still reads
   Chosen,     // each collective names its algorithm
   Roles,      // sm_roles is a list of ranges of the target's SMs, with a home for every kind of op
+  Cut,        // each op says how it is cut
   Tiled,      // a Program of that stage
   Planned,
   Scheduled,
@@ -82,6 +83,8 @@ bool choose_collectives(ir::Graph& graph, PassContext& context);
 bool has_algorithms(const ir::Graph& graph);
 bool assign_roles(ir::Graph& graph, PassContext& context);
 bool has_roles(const ir::Graph& graph, const PassContext& context);
+bool choose_tiles(ir::Graph& graph, PassContext& context);
+bool has_tiles(const ir::Graph& graph);
 bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context);
 bool plan_memory(ir::Program& program, PassContext& context);
 bool schedule(ir::Program& program, PassContext& context);

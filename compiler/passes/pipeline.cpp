@@ -18,6 +18,9 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
 
   // From here on sm_roles is a list of ranges, and every kind of op has a home.
   graph = passes.run("assign-roles", std::move(graph));
+
+  // From here on each op says by which method it is computed, and in which tiles.
+  graph = passes.run("choose-tiles", std::move(graph));
   if (passes.stopped()) return graph;
 
   // From here on there are tasks with the regions they touch, and every dependency points forward.

@@ -94,10 +94,10 @@ TEST_CASE("what is wrong with a call is said, by name") {
   using Said = std::vector<std::string>;
   CHECK(wrong("matmul", [](ir::Call& c) { c.function = "matmull"; }) ==
         Said{"calls 'matmull', which is no device function; did you mean 'matmul'?"});
-  CHECK(wrong("matmul", [](ir::Call& c) { param_of(c, "few_rows").name = "few_row"; }) ==
-        Said{"gives 'matmul' a parameter 'few_row', which it doesn't have; did you mean "
-             "'few_rows'?",
-             "leaves out parameter 'few_rows' of 'matmul', true or false"});
+  CHECK(wrong("matmul", [](ir::Call& c) { param_of(c, "method").name = "methods"; }) ==
+        Said{"gives 'matmul' a parameter 'methods', which it doesn't have; did you mean "
+             "'method'?",
+             "leaves out parameter 'method' of 'matmul', one of dot, block, by_rows"});
   CHECK(wrong("softmax", [](ir::Call& c) { c.params.push_back(c.params[0]); }) ==
         Said{"gives parameter 'X' of 'softmax' twice"});
   CHECK(wrong("softmax", [](ir::Call& c) { param_of(c, "N").value = 2.0; }) ==

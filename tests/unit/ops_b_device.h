@@ -81,7 +81,11 @@ struct Product {
   using Y = Y_;
   using rows = Value<0>;
   using plan_rows = std::conditional_t<kRows == Rows::Dims, Value<0>, Const<kFewRows ? 8 : 9>>;
-  static constexpr bool few_rows = kFewRows, transpose_b = kTransposed;
+  static constexpr bool transpose_b = kTransposed;
+  static constexpr auto method = kFewRows              ? ops::MatmulMethod::dot
+                                 : kRows == Rows::Dims ? ops::MatmulMethod::by_rows
+                                                       : ops::MatmulMethod::block;
+  static constexpr i64 slice = N_ >= 4096 ? 64 : N_ >= 1024 ? 32 : 16;
   static constexpr i64 N = N_, K = K_, BM = BM_, BN = BN_, b_page_bytes = kPage;
   static auto finish(const Args& args, i64 row, i64 col, AccOf<X> sum) {
     (void)row;

@@ -51,7 +51,7 @@ TEST_CASE("--verify=each names the pass that broke the Program, and how to see t
                  Contains("before 'plan-memory': macoc g.maco --target=cpu --print-after=tile"));
   CHECK_THAT(said(true, "tile", [](ir::Program& p) { p.world = 65; }),
              Contains("note: the graph before 'tile': macoc g.maco --target=cpu "
-                      "--print-after=assign-roles"));
+                      "--print-after=choose-tiles"));
 }
 
 TEST_CASE("at the end the proof says that something is wrong, not which pass it was") {

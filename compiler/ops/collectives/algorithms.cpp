@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/ops/attrs.h"
 #include "ir/check.h"
 #include "ir/registry.h"
 
@@ -16,6 +17,12 @@ ir::Registry<Algorithm>& table() {
       name_of, {allreduce_oneshot(), allreduce_twoshot(), allgather_oneshot(),
                 reduce_scatter_oneshot(), alltoall(), broadcast(), ring_shift(), barrier()});
   return algorithms;
+}
+
+const Algorithm& algorithm_of(const ir::Op& op) {
+  const Algorithm* a = table().find(op.kind + " " + attr_word(op, "algorithm", ""));
+  MACO_CHECK(a, op.name);
+  return *a;
 }
 
 }  // namespace
@@ -34,10 +41,15 @@ std::vector<std::string> algorithm_words(std::string_view op) {
   return words;
 }
 
-void tile_by_algorithm(TileContext& context) {
-  const Algorithm* a = table().find(context.op().kind + " " + context.word("algorithm", ""));
-  MACO_CHECK(a, context.op().name);
-  a->tile(context);
+void tile_by_algorithm(TileContext& context) { algorithm_of(context.op()).tile(context); }
+Cut choose_by_algorithm(const TileContext& context) {
+  const Algorithm& a = algorithm_of(context.op());
+  return a.choose ? a.choose(context) : Cut{};
+}
+
+bool has_choice(const ir::Op& op) {
+  const OpDef& def = *find_op(op.kind);
+  return def.choose && (def.choose != choose_by_algorithm || algorithm_of(op).choose);
 }
 
 std::string register_algorithm(Algorithm algorithm) {

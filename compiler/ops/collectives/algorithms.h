@@ -18,6 +18,8 @@ struct Algorithm {
   /// Seconds that a tensor of `bytes` on each of `world` ranks takes when nothing else runs: what
   /// `auto` compares. Null: only by name.
   double (*seconds)(double bytes, int64_t world, const cost::Machine& machine) = nullptr;
+  /// As OpDef::choose. Null: its tile rule cuts in one way only.
+  Cut (*choose)(const TileContext&) = nullptr;
 };
 
 /// Those of one op, in the order of the docs, then the registered ones; `auto` takes the first of
@@ -25,8 +27,9 @@ struct Algorithm {
 std::vector<Algorithm> algorithms_of(std::string_view op);
 /// The words of those; none where the op has but one way.
 std::vector<std::string> algorithm_words(std::string_view op);
-/// Tiles an op by the algorithm that it names.
+/// Tiles an op, and chooses its cut, by the algorithm that it names.
 void tile_by_algorithm(TileContext& context);
+Cut choose_by_algorithm(const TileContext& context);
 
 /// Makes an algorithm known to the whole process, from any thread, before the first graph that
 /// names it is parsed; with a cost, `auto` may choose it. Returns "", or why it can't be had: an op

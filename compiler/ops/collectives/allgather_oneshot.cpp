@@ -9,11 +9,13 @@ namespace maco::ops {
 
 namespace {
 
+Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).rows, 1); }
+
 void tile(TileContext& c) {
   c.promise(ir::CollectiveKind::AllGather);
   const int64_t world = c.world();
   const Mat x = c.in(0), y = by_blocks(c, c.op().out[0], world);
-  Exchanger x_to_y(c, cut(c, x, x.rows, 1), x.dtype, y.dtype, use_packets(x, 1));
+  Exchanger x_to_y(c, boxes_of(c, x, x.rows), x.dtype, y.dtype, in_packets(c));
   const functions::Exchange out = x_to_y.base();
   functions::Exchange in = out;
   in.mode = functions::PeerMode::Each;
@@ -36,9 +38,11 @@ void tile(TileContext& c) {
 }  // namespace
 
 Algorithm allgather_oneshot() {
-  return {"allgather", "oneshot", tile, [](double bytes, int64_t world, const cost::Machine& m) {
+  return {"allgather", "oneshot", tile,
+          [](double bytes, int64_t world, const cost::Machine& m) {
             return kHop + static_cast<double>(world - 1) * bytes / m.link_rate;
-          }};
+          },
+          choose};
 }
 
 }  // namespace maco::ops

@@ -9,10 +9,12 @@ namespace maco::ops {
 
 namespace {
 
+Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).rows, 1); }
+
 void tile(TileContext& c) {
   c.promise(ir::CollectiveKind::AllReduce, reduction(c));
   const Mat x = c.in(0), y = c.out(0);
-  Exchanger x_to_y(c, cut(c, x, x.rows, 1), x.dtype, y.dtype, use_packets(x, 1));
+  Exchanger x_to_y(c, boxes_of(c, x, x.rows), x.dtype, y.dtype, in_packets(c));
   functions::Exchange e = x_to_y.base();
   e.reduce = reduction(c);
   const ir::BufferId slots = x_to_y.slots("slots", e, x.dtype);
@@ -28,9 +30,11 @@ void tile(TileContext& c) {
 }  // namespace
 
 Algorithm allreduce_oneshot() {
-  return {"allreduce", "oneshot", tile, [](double bytes, int64_t world, const cost::Machine& m) {
+  return {"allreduce", "oneshot", tile,
+          [](double bytes, int64_t world, const cost::Machine& m) {
             return kHop + static_cast<double>(world - 1) * bytes / m.link_rate;
-          }};
+          },
+          choose};
 }
 
 }  // namespace maco::ops

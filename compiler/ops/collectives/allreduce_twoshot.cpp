@@ -11,11 +11,13 @@ namespace {
 
 using ir::RankRef;
 
+Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).rows, 1, c.world()); }
+
 void tile(TileContext& c) {
   c.promise(ir::CollectiveKind::AllReduce, reduction(c));
   const Mat x = c.in(0), y = c.out(0);
   const int64_t world = c.world();
-  Exchanger x_to_y(c, cut(c, x, x.rows, 1), x.dtype, y.dtype, use_packets(x, world));
+  Exchanger x_to_y(c, boxes_of(c, x, x.rows), x.dtype, y.dtype, in_packets(c));
   functions::Exchange to_owner = x_to_y.base();
   to_owner.mode = functions::PeerMode::Owner;
   to_owner.slot_div = world;
@@ -49,10 +51,12 @@ void tile(TileContext& c) {
 }  // namespace
 
 Algorithm allreduce_twoshot() {
-  return {"allreduce", "twoshot", tile, [](double bytes, int64_t world, const cost::Machine& m) {
+  return {"allreduce", "twoshot", tile,
+          [](double bytes, int64_t world, const cost::Machine& m) {
             const auto n = static_cast<double>(world);
             return 2 * kHop + 2 * (n - 1) / n * bytes / m.link_rate;
-          }};
+          },
+          choose};
 }
 
 }  // namespace maco::ops

@@ -6,11 +6,16 @@ namespace maco::ops {
 
 namespace {
 
+Cut choose(const TileContext& c) {
+  const Mat x = by_blocks(c, c.op().in[0], c.world());
+  return choose_exchange(c, x, block_rows(c, x), c.world());
+}
+
 void tile(TileContext& c) {
   c.promise(ir::CollectiveKind::AllToAll);
   const int64_t world = c.world();
   const Mat x = by_blocks(c, c.op().in[0], world), y = by_blocks(c, c.op().out[0], world);
-  Exchanger x_to_y(c, cut(c, x, block_rows(c, x), world), x.dtype, y.dtype, use_packets(x, 1));
+  Exchanger x_to_y(c, boxes_of(c, x, block_rows(c, x)), x.dtype, y.dtype, in_packets(c));
   const Scattered scattered = scatter(c, x_to_y, x);
   x_to_y.copy_own(x, y, true, true);
   const int64_t tiles = x_to_y.tiles();
@@ -22,6 +27,6 @@ void tile(TileContext& c) {
 
 }  // namespace
 
-Algorithm alltoall() { return {"alltoall", "", tile}; }
+Algorithm alltoall() { return {"alltoall", "", tile, nullptr, choose}; }
 
 }  // namespace maco::ops

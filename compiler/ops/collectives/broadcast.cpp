@@ -6,11 +6,13 @@ namespace maco::ops {
 
 namespace {
 
+Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).rows, 1); }
+
 void tile(TileContext& c) {
   const int64_t root = c.integer("root", 0);
   c.promise(ir::CollectiveKind::Broadcast, {}, root);
   const Mat x = c.in(0), y = c.out(0);
-  Exchanger x_to_y(c, cut(c, x, x.rows, 1), x.dtype, y.dtype, use_packets(x, 1));
+  Exchanger x_to_y(c, boxes_of(c, x, x.rows), x.dtype, y.dtype, in_packets(c));
   OneWay way{.put = x_to_y.base(), .take = x_to_y.base()};
   way.take.mode = functions::PeerMode::Fixed;
   way.take.peer = root;
@@ -24,6 +26,6 @@ void tile(TileContext& c) {
 
 }  // namespace
 
-Algorithm broadcast() { return {"broadcast", "", tile}; }
+Algorithm broadcast() { return {"broadcast", "", tile, nullptr, choose}; }
 
 }  // namespace maco::ops

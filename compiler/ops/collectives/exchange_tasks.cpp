@@ -17,29 +17,36 @@ Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks) {
   return m;
 }
 
-Boxes cut(const TileContext& context, const Mat& m, const Expr& rows, int64_t blocks) {
-  Boxes b;
-  b.rows = ir::canonical(rows);
-  b.max_rows = context.range(b.rows).hi;
-  b.cols = m.cols;
+Cut choose_exchange(const TileContext& context, const Mat& m, const Expr& rows, int64_t blocks,
+                    int64_t shares) {
+  const int64_t max_rows = context.range(ir::canonical(rows)).hi;
   // Enough tiles to keep the communication SMs busy, none so small that its flags weigh more than
   // its data.
-  const int64_t elements = b.max_rows * b.cols * blocks;
+  const int64_t elements = max_rows * m.cols * blocks;
   const int64_t least = context.machine().arch == 0 ? 96 : 2048;
   const int64_t most = context.machine().arch == 0 ? 4096 : 32768;
   const int64_t target = std::clamp(
       elements / (4 * std::max<int64_t>(1, context.machine().default_comm)), least, most);
-  b.BC = std::min<int64_t>(b.cols, target >= 512 ? 512 : 64);
-  b.BR = std::clamp<int64_t>(target / b.BC, 1, b.max_rows);
+  const int64_t cols = std::min<int64_t>(m.cols, target >= 512 ? 512 : 64);
+  const bool packets = m.max_elements() / shares * ir::size_of(m.dtype) <= kPacketBytes;
+  return {packets ? "packets" : "stores", {std::clamp<int64_t>(target / cols, 1, max_rows), cols}};
+}
+
+Boxes boxes_of(const TileContext& context, const Mat& m, const Expr& rows) {
+  const Cut cut = context.cut();
+  Boxes b;
+  b.rows = ir::canonical(rows);
+  b.max_rows = context.range(b.rows).hi;
+  b.cols = m.cols;
+  b.BR = cut.tile[0];
+  b.BC = cut.tile[1];
   b.across = (b.cols + b.BC - 1) / b.BC;
   b.down = (b.max_rows + b.BR - 1) / b.BR;
   b.stride = (b.BR * b.BC + 15) / 16 * 16;
   return b;
 }
 
-bool use_packets(const Mat& m, int64_t blocks) {
-  return m.max_elements() / blocks * ir::size_of(m.dtype) <= kPacketBytes;
-}
+bool in_packets(const TileContext& context) { return context.cut().method == "packets"; }
 
 ir::Reduction reduction(const TileContext& context) {
   const std::string word = context.word("reduce", "sum");

@@ -37,10 +37,13 @@ struct Boxes {
 /// A tensor of one fixed axis as `blocks` rows, so that blocks of axis 0 are rows like those of any
 /// other tensor.
 Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks);
-/// Cuts a block of `rows` rows of `m`, which has `blocks` of them.
-Boxes cut(const TileContext& context, const Mat& m, const ir::Expr& rows, int64_t blocks);
-/// Whether `m`, of which each rank sends one of `blocks` to each other, travels in packets.
-bool use_packets(const Mat& m, int64_t blocks);
+/// How blocks of `rows` rows of `m`, which has `blocks` of them, had best travel, if a link carries
+/// one of `shares` of m: in which tiles, and by method `packets` or `stores`.
+Cut choose_exchange(const TileContext& context, const Mat& m, const ir::Expr& rows, int64_t blocks,
+                    int64_t shares = 1);
+/// The tiles of such a block, as the op is cut.
+Boxes boxes_of(const TileContext& context, const Mat& m, const ir::Expr& rows);
+bool in_packets(const TileContext& context);
 /// What the op's `reduce` says.
 ir::Reduction reduction(const TileContext& context);
 

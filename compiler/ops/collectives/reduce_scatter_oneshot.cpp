@@ -6,10 +6,15 @@ namespace maco::ops {
 
 namespace {
 
+Cut choose(const TileContext& c) {
+  const Mat x = by_blocks(c, c.op().in[0], c.world());
+  return choose_exchange(c, x, block_rows(c, x), c.world());
+}
+
 void tile(TileContext& c) {
   c.promise(ir::CollectiveKind::ReduceScatter, reduction(c));
   const Mat x = by_blocks(c, c.op().in[0], c.world()), y = c.out(0);
-  Exchanger x_to_y(c, cut(c, x, block_rows(c, x), c.world()), x.dtype, y.dtype, use_packets(x, 1));
+  Exchanger x_to_y(c, boxes_of(c, x, block_rows(c, x)), x.dtype, y.dtype, in_packets(c));
   const Scattered scattered = scatter(c, x_to_y, x);
   functions::Exchange e = x_to_y.base();
   e.own_blocked = true;
@@ -27,7 +32,8 @@ Algorithm reduce_scatter_oneshot() {
           [](double bytes, int64_t world, const cost::Machine& m) {
             const auto n = static_cast<double>(world);
             return kHop + (n - 1) / n * bytes / m.link_rate;
-          }};
+          },
+          choose};
 }
 
 }  // namespace maco::ops

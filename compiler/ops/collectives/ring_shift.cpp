@@ -6,12 +6,14 @@ namespace maco::ops {
 
 namespace {
 
+Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).rows, 1); }
+
 void tile(TileContext& c) {
   const int64_t world = c.world();
   const int64_t by = ((c.integer("by", 1) % world) + world) % world;
   c.promise(ir::CollectiveKind::RingShift, {}, by);
   const Mat x = c.in(0), y = c.out(0);
-  Exchanger x_to_y(c, cut(c, x, x.rows, 1), x.dtype, y.dtype, use_packets(x, 1));
+  Exchanger x_to_y(c, boxes_of(c, x, x.rows), x.dtype, y.dtype, in_packets(c));
   if (by == 0) return x_to_y.copy_own(x, y, false, false);
   OneWay way{.put = x_to_y.base(), .take = x_to_y.base()};
   way.put.mode = way.take.mode = functions::PeerMode::Shift;
@@ -24,6 +26,6 @@ void tile(TileContext& c) {
 
 }  // namespace
 
-Algorithm ring_shift() { return {"ring_shift", "", tile}; }
+Algorithm ring_shift() { return {"ring_shift", "", tile, nullptr, choose}; }
 
 }  // namespace maco::ops

@@ -89,6 +89,12 @@ void infer_recv(InferContext& c) {
   c.set_out(0, c.out_dtype(0, DType::F32), shape);
 }
 
+std::string refuse_cut(const TileContext&, const Cut& cut) {
+  constexpr int64_t most = int64_t{1} << 20;
+  if (cut.tile[0] <= most && cut.tile[1] <= most / cut.tile[0]) return "";
+  return fmt::format("a tile has at most {} elements, not {} x {}", most, cut.tile[0], cut.tile[1]);
+}
+
 AttrSpec reduce_attr() {
   return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false};
 }
@@ -114,6 +120,12 @@ std::vector<OpDef> collective_ops() {
     d.collective = true;
     d.infer = infer;
     d.tile = tile;
+    if (tile == tile_by_algorithm && d.kind != "barrier") {
+      d.methods = {"packets", "stores"};
+      d.tile_axes = {"rows", "columns"};
+      d.choose = choose_by_algorithm;
+      d.refuse_cut = refuse_cut;
+    }
     ops.push_back(std::move(d));
   };
   add("allreduce", "the reduction over all ranks, on every rank", {reduce_attr(), algorithm_attr()},

@@ -12,6 +12,9 @@
 
 namespace maco::ops {
 
+// As above; by_rows: as many rows as the launch has.
+enum class MatmulMethod : u8 { dot, block, by_rows };
+
 MACO_FN float mul_add(float a, float b, float c) { return ffma(a, b, c); }
 MACO_FN i32 mul_add(i32 a, i32 b, i32 c) { return fn::add(fn::mul(a, b), c); }
 
@@ -56,7 +59,7 @@ struct MatmulPages {
 
   // Otherwise a row of the page is a row of b. The width of a slice decides how many lanes split K:
   // it must not depend on the tile.
-  static constexpr i64 kSliceCols = least(C::N >= 4096 ? 64 : C::N >= 1024 ? 32 : 16, C::BN);
+  static constexpr i64 kSliceCols = least(C::slice, C::BN);
   static constexpr i64 kPlainCols = kFew ? kSliceCols : C::BN;
   static constexpr i64 kPlainPitch = round_up(kPlainCols, kVec);
   static constexpr i64 kPlainMost =
@@ -96,19 +99,17 @@ struct MatmulWay {
 };
 template <class C, class F>
 MACO_FN void matmul_way(Context& ctx, F f) {
-  if constexpr (C::plan_rows::is_constant) {
-    if constexpr (C::few_rows) {
-      f(MatmulWay<(int)C::BM>());
-    } else {
-      f(MatmulWay<0>());
-    }
+  if constexpr (C::method == MatmulMethod::block) {
+    f(MatmulWay<0>());
+  } else if constexpr (C::method == MatmulMethod::dot && C::plan_rows::is_constant) {
+    f(MatmulWay<(int)C::BM>());
   } else {
     const i64 rows = C::plan_rows::get(ctx);
     if (rows <= 1) {
       f(MatmulWay<1>());
-    } else if (C::few_rows || rows <= 8) {
+    } else if (C::method == MatmulMethod::dot || rows <= 8) {
       f(MatmulWay<(int)least(C::BM, 8)>());
-    } else if constexpr (!C::few_rows) {
+    } else if constexpr (C::method == MatmulMethod::by_rows) {
       f(MatmulWay<0>());
     }
   }
@@ -535,7 +536,7 @@ struct MatmulCompute {
 };
 
 // Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows
-// (of the op before rows were cut), few_rows (plan_rows is never above 8), N, K, BM, BN,
+// (of the op before rows were cut), method, slice (columns of a slice of b), N, K, BM, BN,
 // b_page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation and epilogue.
 template <class C>
 MACO_OP void matmul_load(Context& ctx, const Args& args, u32 tile) {

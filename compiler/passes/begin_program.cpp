@@ -1,0 +1,77 @@
+#include "compiler/passes/begin_program.h"
+
+#include <algorithm>
+
+#include "ir/check.h"
+
+namespace maco::passes {
+
+namespace {
+
+ir::BufferKind kind_of(ir::TensorKind kind) {
+  switch (kind) {
+    case ir::TensorKind::Input: return ir::BufferKind::Input;
+    case ir::TensorKind::Param: return ir::BufferKind::Param;
+    case ir::TensorKind::State: return ir::BufferKind::State;
+    case ir::TensorKind::Output: return ir::BufferKind::Output;
+    default: return ir::BufferKind::Temp;
+  }
+}
+
+ir::Buffer buffer_of(const ir::Graph& graph, const ir::Tensor& t) {
+  ir::Buffer b;
+  b.name = t.name;
+  b.tensor = t.name;
+  b.kind = kind_of(t.kind);
+  b.dtype = t.dtype;
+  const bool vector = t.shape.size() == 1;
+  ir::Expr rows(1);
+  if (!vector || !t.shape[0].is_constant())
+    for (size_t a = 0; a + (vector ? 0 : 1) < t.shape.size(); ++a)
+      rows = ir::canonical(rows * t.shape[a]);
+  b.rows = rows;
+  const auto range = ir::bounds(rows, [&](std::string_view n) { return graph.range_of(n); });
+  MACO_CHECK(range, rows.str());
+  b.max_rows = range->hi;
+  const ir::Expr& last = t.shape.back();
+  b.cols = last.is_constant() ? *last.constant() : 1;
+  return b;
+}
+
+void set_roles(const ir::Graph& graph, ir::Program& program) {
+  const auto* roles =
+      std::get_if<std::vector<ir::RoleRange>>(&std::get<ir::Roles>(graph.sm_roles.value));
+  if (!roles) return;  // they aren't chosen yet
+  for (const ir::RoleRange& r : *roles) {
+    if (r.begin >= r.end) continue;
+    ir::RoleSpan span;
+    span.role = r.role == "comm" ? ir::Role::Comm : ir::Role::Compute;
+    span.begin = static_cast<int32_t>(r.begin);
+    span.end = static_cast<int32_t>(r.end);
+    span.ops = r.tasks;
+    program.roles.push_back(std::move(span));
+    program.ctas = std::max(program.ctas, static_cast<int32_t>(r.end));
+  }
+}
+
+}  // namespace
+
+std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& program,
+                                        const PassContext& context) {
+  program = {};
+  program.name = graph.name;
+  program.world = graph.world;
+  program.target = context.machine.target;
+  program.board = context.machine.board;
+  std::vector<ir::BufferId> buffers(graph.tensors.size());
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const ir::Tensor& t = graph.tensors[i];
+    if (t.kind == ir::TensorKind::Scalar || t.shape.empty()) continue;
+    buffers[i] = ir::id_of<ir::BufferId>(program.buffers.size());
+    program.buffers.push_back(buffer_of(graph, t));
+  }
+  set_roles(graph, program);
+  return buffers;
+}
+
+}  // namespace maco::passes

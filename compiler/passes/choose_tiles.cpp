@@ -1,0 +1,36 @@
+// choose_tiles.cpp: how each op is cut into tasks, as attributes of the op: `method`, where there
+// are several ways to compute it, and `tile`, the extents of a task.
+//
+// What the graph says already stays as it is, or is refused; the rest is what the op's own rule
+// finds best by the cost model (compiler/ops).
+
+#include "compiler/ops/op.h"
+#include "compiler/ops/tile.h"
+#include "compiler/passes/begin_program.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+bool choose_tiles(ir::Graph& graph, PassContext& context) {
+  ir::Program program;
+  const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
+  bool ok = true;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (!ops::has_choice(graph.ops[i])) continue;
+    ops::TileContext op(graph, ir::id_of<ir::OpId>(i), program, context.machine, buffers,
+                        context.diagnostics);
+    if (op.check_cut())
+      ops::set_cut(graph.ops[i], op.cut());
+    else
+      ok = false;
+  }
+  return ok;
+}
+
+bool has_tiles(const ir::Graph& graph) {
+  for (const ir::Op& op : graph.ops)
+    if (ops::has_choice(op) && ops::cut_of(op).tile.empty()) return false;
+  return true;
+}
+
+}  // namespace maco::passes

@@ -1,0 +1,62 @@
+#include "tests/fuzz/other_tiles.h"
+
+#include <random>
+
+#include "compiler/cost/machine.h"
+#include "compiler/ops/tile.h"
+#include "compiler/passes/begin_program.h"
+
+namespace maco::fuzz {
+
+namespace {
+
+// A product's method decides how K is summed; a collective's only how tiles travel.
+std::string other_method(const ops::OpDef& def, const std::string& method,
+                         std::mt19937_64& random) {
+  return def.collective ? def.methods[random() % def.methods.size()] : method;
+}
+
+int64_t other_extent(int64_t extent, std::mt19937_64& random) {
+  switch (random() % 5) {
+    case 0: return extent * 2;
+    case 1: return std::max<int64_t>(1, extent / 2);
+    case 2: return 1 + static_cast<int64_t>(random() % 9);
+    case 3: return 16 << random() % 4;
+    default: return extent;
+  }
+}
+
+void cut_otherwise(ir::Graph& graph, std::mt19937_64& random) {
+  ir::Diagnostics unheard;
+  const cost::Machine& machine = *cost::find_machine("cpu");
+  const passes::PassContext context(unheard, machine);
+  ir::Program program;
+  const auto buffers = passes::begin_program(graph, program, context);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    ir::Op& op = graph.ops[i];
+    if (!ops::has_choice(op)) continue;
+    const ops::Cut chosen = ops::cut_of(op);
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      ops::Cut cut = chosen;
+      cut.method = other_method(*ops::find_op(op.kind), cut.method, random);
+      for (int64_t& n : cut.tile) n = other_extent(n, random);
+      ops::set_cut(op, cut);
+      if (cut != chosen &&
+          ops::TileContext(graph, ir::id_of<ir::OpId>(i), program, machine, buffers, unheard)
+              .check_cut())
+        break;
+      ops::set_cut(op, chosen);
+    }
+  }
+}
+
+}  // namespace
+
+std::function<void(const passes::Pass&, passes::Unit&)> with_other_tiles(uint64_t seed) {
+  return [seed](const passes::Pass& pass, passes::Unit& unit) {
+    std::mt19937_64 random(seed);
+    if (pass.name == "choose-tiles") cut_otherwise(std::get<ir::Graph>(unit), random);
+  };
+}
+
+}  // namespace maco::fuzz
