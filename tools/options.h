@@ -55,6 +55,7 @@ inline void list_boards() {
                 m.default_board == m.board ? " (its default)" : "");
     std::printf("  %-16s %6d (%s)\n", "SMs", m.sms, m.sms_source.c_str());
     figure("matrix products", m.flops, 1e12, "TFLOP/s");
+    figure("f32", m.f32_flops, 1e12, "TFLOP/s");
     figure("device memory", m.memory_rate, 1e9, "GB/s");
     figure("to peers", m.link_rate, 1e9, "GB/s");
   }

@@ -41,6 +41,7 @@ struct Board {
   std::string sms_source;    // who says so
   int32_t default_comm = 0;  // SMs that do communication when sm_roles is auto and there is some
   Figure flops;              // 16-bit matrix operations per second
+  Figure f32_flops;          // operations per second of the ordinary cores
   Figure memory_rate;        // bytes per second of device memory
   Figure link_rate;          // bytes per second to peers, in one direction
 };

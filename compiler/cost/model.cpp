@@ -6,10 +6,12 @@ namespace maco::cost {
 
 namespace {
 
-// Of one of `sms` SMs, a second. On GPUs what the products of ops/matmul.cuh reach.
-double multiply_adds(const Machine& machine, int32_t sms) {
-  return machine.arch == 0 ? machine.flops / 2 / sms : 0.9e11;
-}
+// Of the ordinary cores' rate, what the products of ops/matmul.cuh reach: 0.9e11 a second on an SM
+// of an H200 (docs/benchmarks/README.md).
+constexpr double kReached = 0.355;
+
+// Measured between H200s (docs/benchmarks/README.md).
+constexpr double kHop = 1.3e-6;
 
 }  // namespace
 
@@ -23,8 +25,12 @@ Work streaming(const ir::Program& program, const ir::Task& task) {
   return work;
 }
 
+double seconds(const Route& route, const Machine& machine) {
+  return route.hops * kHop + route.link_bytes / machine.link_rate;
+}
+
 double microseconds(const Work& work, const Machine& machine, int32_t sms) {
-  const double arithmetic = work.multiply_adds / multiply_adds(machine, sms);
+  const double arithmetic = work.multiply_adds / (kReached * machine.f32_flops / 2 / sms);
   const double traffic = work.bytes / (machine.memory_rate / sms);
   return std::max(arithmetic, traffic) * 1e6 + work.fixed_microseconds;
 }

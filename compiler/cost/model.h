@@ -11,12 +11,19 @@ namespace maco::cost {
 /// What a task does on its SM.
 struct Work {
   double bytes = 0;               // that come from memory or go there
-  double multiply_adds = 0;       // on the ordinary cores
+  double multiply_adds = 0;       // in f32, on the ordinary cores
   double fixed_microseconds = 0;  // the hand-over from task to task, whatever it does
 };
 
 /// The bytes of all regions of the task, once each: of functions that do little else than stream.
 Work streaming(const ir::Program& program, const ir::Task& task);
+
+/// What a collective waits for on its way, on the rank where that is most.
+struct Route {
+  double hops = 0;        // one after another, from a rank's flag to a peer that waits for it
+  double link_bytes = 0;  // that the rank sends
+};
+double seconds(const Route& route, const Machine& machine);
 
 /// Microseconds that an SM needs, where `sms` of the machine's do the same at the same time: the
 /// longer of arithmetic and traffic.

@@ -41,6 +41,24 @@ std::vector<std::string> methods() {
     words.emplace_back(name(static_cast<MatmulMethod>(i)));
   return words;
 }
+
+cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
+  MatmulTile t{.rows = c.most("rows"),
+               .K = c.integer("K"),
+               .BM = c.integer("BM"),
+               .BN = c.integer("BN"),
+               .a_bytes = ir::size_of(c.dtype("X")),
+               .b_bytes = ir::size_of(c.dtype("W"))};
+  for (size_t i = 0; i < kMatmulMethods; ++i)
+    if (name(static_cast<MatmulMethod>(i)) == c.word("method"))
+      t.method = static_cast<MatmulMethod>(i);
+  // Of the last column of tiles, what there is.
+  if (!task.accesses.empty()) {
+    const ir::Region& y = task.accesses.back().region;
+    t.BN = std::min(t.BN, y.c1 - y.c0);
+  }
+  return matmul_work(t, machine);
+}
 }  // namespace
 
 std::vector<Function> matmul_functions() {
@@ -52,9 +70,8 @@ std::vector<Function> matmul_functions() {
            .operands = {reads("a"), loads("b"), writes("y"), reads("more", Count::Many)},
            .source = {{"rows.cuh", "ops/matmul.cuh"}},
            // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
-           .scratch_bytes = [](const CallView&) { return int64_t{16384}; }}};
-  // `work` is unset: the schedule counts a product's bytes, like those of any other task. What its
-  // arithmetic takes decides between tiles only, until a measurement shows that schedules gain.
+           .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
+           .work = work}};
 }
 
 }  // namespace maco::functions

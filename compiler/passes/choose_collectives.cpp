@@ -49,8 +49,8 @@ std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   std::string best;
   double least = 0;
   for (const ops::Algorithm& a : ops::algorithms_of(op.kind)) {
-    if (!a.seconds) continue;
-    const double seconds = a.seconds(bytes, graph.world, machine);
+    if (!a.route) continue;
+    const double seconds = cost::seconds(a.route(bytes, graph.world), machine);
     if (!best.empty() && seconds >= least) continue;
     best = a.word;
     least = seconds;

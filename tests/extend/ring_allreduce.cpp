@@ -179,9 +179,9 @@ void tile(ops::TileContext& c) {
 }
 
 // Every step is a hop; a rank sends each chunk but one twice.
-double seconds(double bytes, int64_t world, const cost::Machine& machine) {
-  const auto n = static_cast<double>(world);
-  return 2 * (n - 1) * (ops::kHop + bytes / n / machine.link_rate);
+cost::Route route(double bytes, int64_t world) {
+  const double steps = 2 * static_cast<double>(world - 1);
+  return {steps, steps * bytes / static_cast<double>(world)};
 }
 
 }  // namespace
@@ -200,7 +200,7 @@ std::string register_chunk_ring() {
   step.params.push_back({"reduce", ParamType::Word, {"sum", "max", "min"}, "ops::Reduction"});
   for (const char* name : {"X", "Y", "In", "Out"}) step.params.push_back({name, ParamType::DType});
   if (std::string why = functions::register_function(step); !why.empty()) return why;
-  return ops::register_algorithm({"allreduce", "chunk_ring", tile, seconds});
+  return ops::register_algorithm({"allreduce", "chunk_ring", tile, route});
 }
 
 }  // namespace maco::extend

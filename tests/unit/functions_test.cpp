@@ -162,7 +162,8 @@ TEST_CASE("the time of a task is what its function says, else that of its bytes"
   CHECK(why == "");
   p[task.call].function = "test_slow";
   p[task.call].params.resize(3);
-  CHECK(functions::microseconds(p, task, cpu) == Approx(5 + 1e6 / (cpu.flops / 2 / cpu.sms) * 1e6));
+  CHECK(functions::microseconds(p, task, cpu) ==
+        Approx(5 + 1e6 / (0.355 * cpu.f32_flops / 2 / cpu.sms) * 1e6));
 }
 
 TEST_CASE("the work of a product's tile") {

@@ -1,5 +1,6 @@
 // Machines: each target has a board of its own, and each figure a source.
 #include "compiler/cost/machine.h"
+#include "compiler/cost/model.h"
 
 #include <set>
 
@@ -26,10 +27,25 @@ TEST_CASE("each board has an architecture, figures, and a source for each of the
     CHECK(cost::find_machine(m.target, m.board) == &m);
     CHECK(cost::find_board(m.board) == &m);
     CHECK((m.sms > 0 && m.default_comm > 0 && m.default_comm < m.sms && m.sms_source != ""));
-    for (const cost::Figure& f : {m.flops, m.memory_rate, m.link_rate})
+    for (const cost::Figure& f : {m.flops, m.f32_flops, m.memory_rate, m.link_rate})
       CHECK((f.value > 0 && f.source != ""));
   }
   CHECK(names.size() == cost::all_boards().size());
+}
+
+TEST_CASE("costs follow the board's own figures") {
+  const cost::Machine &h200 = *cost::find_board("h200"), &t4 = *cost::find_board("t4");
+  const cost::Work arithmetic{.multiply_adds = 1e9}, traffic{.bytes = 1e9};
+  const auto times = [&](const cost::Work& w) {
+    return cost::microseconds(w, t4) / cost::microseconds(w, h200);
+  };
+  // An SM's share of the board's rates.
+  CHECK(times(arithmetic) == Approx(67e12 / 132 / (8.1e12 / 40)));
+  CHECK(times(traffic) == Approx(4.5e12 / 132 / (300e9 / 40)));
+  CHECK(cost::microseconds(arithmetic, h200) == Approx(1e9 / 0.9e11 * 1e6).epsilon(0.01));
+  CHECK(cost::seconds({.hops = 2}, h200) == Approx(2.6e-6));
+  CHECK(cost::seconds({.link_bytes = 370e9}, h200) == Approx(1));
+  CHECK(cost::seconds({.link_bytes = 16e9}, t4) == Approx(1));
 }
 
 TEST_CASE("what isn't a machine is told by name") {

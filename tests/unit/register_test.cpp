@@ -109,7 +109,7 @@ TEST_CASE("an algorithm from outside is one of its op's words, and auto asks wha
   // As the one-shot one, and for nothing.
   ops::Algorithm free = ops::algorithms_of("allreduce")[0];
   free.word = "test_free";
-  free.seconds = [](double, int64_t, const cost::Machine&) { return 0.0; };
+  free.route = [](double, int64_t) { return cost::Route{}; };
   CHECK(ops::register_algorithm(free) == "");
   CHECK(chosen("test_free") == "test_free");
   CHECK(chosen("auto") == "test_free");

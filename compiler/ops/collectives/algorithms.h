@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/model.h"
 #include "compiler/ops/tile.h"
 
 namespace maco::ops {
@@ -15,9 +15,9 @@ struct Algorithm {
   std::string word;  // of the attribute `algorithm`; "" where there is but one
   /// Makes the op's tasks, and promises what they deliver together (TileContext::promise).
   void (*tile)(TileContext&) = nullptr;
-  /// Seconds that a tensor of `bytes` on each of `world` ranks takes when nothing else runs: what
-  /// `auto` compares. Null: only by name.
-  double (*seconds)(double bytes, int64_t world, const cost::Machine& machine) = nullptr;
+  /// How a tensor of `bytes` on each of `world` ranks travels: `auto` compares what that costs.
+  /// Null: only by name.
+  cost::Route (*route)(double bytes, int64_t world) = nullptr;
   /// As OpDef::choose. Null: its tile rule cuts in one way only.
   Cut (*choose)(const TileContext&) = nullptr;
 };
@@ -35,10 +35,6 @@ Cut choose_by_algorithm(const TileContext& context);
 /// names it is parsed; with a cost, `auto` may choose it. Returns "", or why it can't be had: an op
 /// that has but one way, a word that is taken, no tile rule.
 [[nodiscard]] std::string register_algorithm(Algorithm algorithm);
-
-/// Seconds from a rank's flag to a peer that waits for it; measured on H200s
-/// (docs/benchmarks/README.md).
-inline constexpr double kHop = 1.3e-6;
 
 // One file each.
 Algorithm allreduce_oneshot();

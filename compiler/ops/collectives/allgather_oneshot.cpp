@@ -35,14 +35,12 @@ void tile(TileContext& c) {
            functions::peer_of(in, static_cast<uint32_t>(t)));
 }
 
+cost::Route route(double bytes, int64_t world) {
+  return {1, static_cast<double>(world - 1) * bytes};
+}
+
 }  // namespace
 
-Algorithm allgather_oneshot() {
-  return {"allgather", "oneshot", tile,
-          [](double bytes, int64_t world, const cost::Machine& m) {
-            return kHop + static_cast<double>(world - 1) * bytes / m.link_rate;
-          },
-          choose};
-}
+Algorithm allgather_oneshot() { return {"allgather", "oneshot", tile, route, choose}; }
 
 }  // namespace maco::ops

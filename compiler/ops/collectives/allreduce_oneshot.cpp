@@ -27,14 +27,12 @@ void tile(TileContext& c) {
   }
 }
 
+cost::Route route(double bytes, int64_t world) {
+  return {1, static_cast<double>(world - 1) * bytes};
+}
+
 }  // namespace
 
-Algorithm allreduce_oneshot() {
-  return {"allreduce", "oneshot", tile,
-          [](double bytes, int64_t world, const cost::Machine& m) {
-            return kHop + static_cast<double>(world - 1) * bytes / m.link_rate;
-          },
-          choose};
-}
+Algorithm allreduce_oneshot() { return {"allreduce", "oneshot", tile, route, choose}; }
 
 }  // namespace maco::ops

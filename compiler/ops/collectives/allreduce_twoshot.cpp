@@ -48,15 +48,13 @@ void tile(TileContext& c) {
   }
 }
 
+cost::Route route(double bytes, int64_t world) {
+  const auto n = static_cast<double>(world);
+  return {2, 2 * (n - 1) / n * bytes};
+}
+
 }  // namespace
 
-Algorithm allreduce_twoshot() {
-  return {"allreduce", "twoshot", tile,
-          [](double bytes, int64_t world, const cost::Machine& m) {
-            const auto n = static_cast<double>(world);
-            return 2 * kHop + 2 * (n - 1) / n * bytes / m.link_rate;
-          },
-          choose};
-}
+Algorithm allreduce_twoshot() { return {"allreduce", "twoshot", tile, route, choose}; }
 
 }  // namespace maco::ops

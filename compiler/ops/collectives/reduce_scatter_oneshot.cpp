@@ -25,15 +25,13 @@ void tile(TileContext& c) {
            ir::RankRef::others());
 }
 
+cost::Route route(double bytes, int64_t world) {
+  const auto n = static_cast<double>(world);
+  return {1, (n - 1) / n * bytes};
+}
+
 }  // namespace
 
-Algorithm reduce_scatter_oneshot() {
-  return {"reduce_scatter", "oneshot", tile,
-          [](double bytes, int64_t world, const cost::Machine& m) {
-            const auto n = static_cast<double>(world);
-            return kHop + (n - 1) / n * bytes / m.link_rate;
-          },
-          choose};
-}
+Algorithm reduce_scatter_oneshot() { return {"reduce_scatter", "oneshot", tile, route, choose}; }
 
 }  // namespace maco::ops
