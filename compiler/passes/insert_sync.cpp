@@ -2,18 +2,20 @@
 //
 // What a task depends on are sets of tasks (dependencies.h); it waits for those that neither stream
 // order nor its other waits imply on the rank. A set that somebody waits for is an event that
-// counts its tasks, so that a row of tiles feeding one reduction is one wait. Waits across ranks
-// are there already: the collectives' tile rules know them, and prune-sync what they imply.
+// counts its tasks, so that a row of tiles feeding one reduction is one wait; sets that overlap are
+// cut into pieces that are an event each (event_pieces.h). Waits across ranks are there already: the collectives' tile rules know them, and prune-sync what they imply.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compiler/passes/dependencies.h"
+#include "compiler/passes/event_pieces.h"
 #include "compiler/passes/known.h"
 #include "compiler/passes/passes.h"
 
@@ -26,17 +28,16 @@ using ir::TaskId;
 
 class Inserter {
  public:
-  explicit Inserter(ir::Program& p) : p_(p), found_(find_dependencies(p)) {}
+  explicit Inserter(ir::Program& p) : p_(p), found_(find_dependencies(p)) {
+    for (uint32_t set : found_.on) dependencies_ += static_cast<int64_t>(found_.sets[set].size());
+  }
 
   void run() {
     choose();
+    cut();
     make_events();
   }
-  int64_t dependencies() const {
-    int64_t n = 0;
-    for (uint32_t set : found_.on) n += static_cast<int64_t>(found_.sets[set].size());
-    return n;
-  }
+  int64_t dependencies() const { return dependencies_; }
 
  private:
   // Keeps the sets that have to be waited for.
@@ -61,28 +62,57 @@ class Inserter {
     }
   }
 
-  // An event for each set that is waited for, ordered by its call, the first call that waits for
-  // it, and its tasks.
+  // Makes waits for sets waits for their pieces, call by call.
+  void cut() {
+    std::vector<int64_t> uses(found_.sets.size(), 0);
+    std::vector<std::vector<uint32_t>> of_call(p_.calls.size());  // awaited sets
+    for (const Wait& w : waits_)
+      if (uses[w.set]++ == 0) of_call[index(p_[found_.sets[w.set][0]].call)].push_back(w.set);
+    std::vector<std::vector<uint32_t>> pieces(found_.sets.size());  // by set
+    for (std::vector<uint32_t>& sets : of_call) {
+      std::sort(sets.begin(), sets.end());
+      std::vector<std::vector<TaskId>> tasks;
+      std::vector<int64_t> used;
+      for (uint32_t set : sets) {
+        tasks.push_back(std::move(found_.sets[set]));
+        used.push_back(uses[set]);
+      }
+      EventPieces cut = cut_sets(tasks, used);
+      for (size_t s = 0; s < sets.size(); ++s)
+        for (uint32_t piece : cut.of[s])
+          pieces[sets[s]].push_back(static_cast<uint32_t>(pieces_.size()) + piece);
+      std::move(cut.tasks.begin(), cut.tasks.end(), std::back_inserter(pieces_));
+    }
+    std::vector<Wait> waits;
+    for (const Wait& w : waits_)
+      for (uint32_t piece : pieces[w.set]) waits.push_back({piece, w.task});
+    waits_ = std::move(waits);
+  }
+
+  // An event for each piece, ordered by its call, the first call that waits for it, and its tasks.
   void make_events() {
     struct Awaited {
       CallId call{}, by{};
-      uint32_t set = 0;
+      uint32_t piece = 0;
     };
     std::vector<Awaited> awaited;
-    std::vector<bool> seen(found_.sets.size(), false);
+    std::vector<bool> seen(pieces_.size(), false);
     for (const Wait& w : waits_)
       if (!seen[w.set]) {
         seen[w.set] = true;
-        awaited.push_back({p_[found_.sets[w.set][0]].call, p_[w.task].call, w.set});
+        awaited.push_back({p_[pieces_[w.set][0]].call, p_[w.task].call, w.set});
       }
     std::sort(awaited.begin(), awaited.end(), [&](const Awaited& a, const Awaited& b) {
-      return std::tie(a.call, a.by, found_.sets[a.set]) <
-             std::tie(b.call, b.by, found_.sets[b.set]);
+      return std::tie(a.call, a.by, pieces_[a.piece], a.piece) <
+             std::tie(b.call, b.by, pieces_[b.piece], b.piece);
     });
-    std::vector<ir::EventId> events(found_.sets.size());
-    for (const Awaited& a : awaited) events[a.set] = event_of(found_.sets[a.set]);
-    for (const Wait& w : waits_)
-      p_[w.task].waits.push_back({events[w.set], ir::RankRef::self(), 0});
+    std::vector<ir::EventId> events(pieces_.size());
+    for (const Awaited& a : awaited) events[a.piece] = event_of(pieces_[a.piece]);
+    for (const Wait& w : waits_) {
+      const ir::Wait wait{events[w.set], ir::RankRef::self(), 0};
+      std::vector<ir::Wait>& waits = p_[w.task].waits;  // sets of a task may share pieces
+      if (std::find(waits.begin(), waits.end(), wait) == waits.end()) waits.push_back(wait);
+    }
   }
 
   ir::EventId event_of(const std::vector<TaskId>& producers) {
@@ -128,13 +158,15 @@ class Inserter {
   }
 
   struct Wait {
-    uint32_t set;
+    uint32_t set;  // once they are cut, the piece
     TaskId task;
   };
 
   ir::Program& p_;
   Dependencies found_;
+  int64_t dependencies_ = 0;
   std::vector<Wait> waits_;
+  std::vector<std::vector<TaskId>> pieces_;
   std::vector<std::string> labels_;   // by call
   std::map<std::string, int> spelt_;  // how many events were named so
 };

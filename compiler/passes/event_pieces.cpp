@@ -1,0 +1,145 @@
+#include "compiler/passes/event_pieces.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace maco::passes {
+
+namespace {
+
+using ir::TaskId;
+
+// A set in more pieces than that stays whole, whatever that saves.
+constexpr size_t kMostPieces = 32;
+// Signals that have to be saved for each wait that is added.
+constexpr int64_t kSignalsAWait = 4;
+// Sets that are not worth it stop to cut the others, which then have fewer pieces. What is left
+// after so many rounds is nearly what more would find.
+constexpr int kRounds = 4;
+
+// Tasks in the same sets, of those that are cut together, are in the same piece. Sets that would
+// have too many pieces are cut among themselves.
+class Cutter {
+ public:
+  Cutter(const std::vector<std::vector<TaskId>>& sets, const std::vector<int64_t>& uses)
+      : sets_(sets), uses_(uses) {
+    size_t end = 0;
+    first_ = ~size_t{0};
+    for (const std::vector<TaskId>& set : sets_)
+      for (TaskId t : set) {
+        first_ = std::min(first_, index(t));
+        end = std::max(end, index(t) + 1);
+      }
+    if (end > 0) piece_.resize(end - first_);
+  }
+
+  EventPieces run() {
+    result_.of.resize(sets_.size());
+    std::vector<uint32_t> left(sets_.size());
+    std::iota(left.begin(), left.end(), 0);
+    while (!left.empty()) {
+      together_ = std::move(left);
+      left.clear();
+      refine();
+      for (int round = 0; round < kRounds && drop(left); ++round) refine();
+      if (together_.empty()) {
+        together_ = std::move(left);
+        left.clear();
+        for (uint32_t s : together_) result_.of[s] = {number(sets_[s])};
+      } else {
+        add_pieces();
+      }
+      std::sort(left.begin(), left.end());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  uint32_t& piece_of(TaskId t) { return piece_[index(t) - first_]; }
+
+  void refine() {
+    std::fill(piece_.begin(), piece_.end(), 0);
+    count_ = 1;
+    std::vector<uint32_t> part;  // by piece: the part of it that is in the set
+    for (uint32_t s : together_) {
+      part.assign(count_, kNone);
+      for (TaskId t : sets_[s]) {
+        uint32_t& piece = piece_of(t);
+        if (part[piece] == kNone) part[piece] = count_++;
+        piece = part[piece];
+      }
+    }
+  }
+
+  std::vector<uint32_t> pieces_of(size_t set) {
+    std::vector<uint32_t> pieces;
+    seen_.resize(std::max<size_t>(seen_.size(), count_), 0);
+    ++stamp_;
+    for (TaskId t : sets_[set]) {
+      const uint32_t piece = piece_of(t);
+      if (std::exchange(seen_[piece], stamp_) != stamp_) pieces.push_back(piece);
+    }
+    return pieces;
+  }
+
+  // Moves the sets away that aren't worth it. Whether there were any.
+  bool drop(std::vector<uint32_t>& left) {
+    std::vector<uint32_t> kept;
+    for (uint32_t s : together_) {
+      const size_t n = pieces_of(s).size();
+      const bool worth =
+          n <= kMostPieces && kSignalsAWait * uses_[s] * static_cast<int64_t>(n - 1) <=
+                                  static_cast<int64_t>(sets_[s].size());
+      (worth ? kept : left).push_back(s);
+    }
+    const bool any = kept.size() < together_.size();
+    together_ = std::move(kept);
+    return any;
+  }
+
+  void add_pieces() {
+    std::vector<std::vector<TaskId>> tasks(count_);  // by piece
+    std::vector<uint32_t> number_of(count_, kNone);
+    for (uint32_t s : together_) {
+      const std::vector<uint32_t> pieces = pieces_of(s);
+      for (TaskId t : sets_[s])
+        if (number_of[piece_of(t)] == kNone) tasks[piece_of(t)].push_back(t);
+      for (uint32_t piece : pieces) {
+        if (number_of[piece] == kNone) number_of[piece] = number(std::move(tasks[piece]));
+        result_.of[s].push_back(number_of[piece]);
+      }
+    }
+  }
+
+  uint32_t number(std::vector<TaskId> tasks) {
+    const auto [it, fresh] =
+        known_.try_emplace(std::move(tasks), static_cast<uint32_t>(result_.tasks.size()));
+    if (fresh) result_.tasks.push_back(it->first);
+    return it->second;
+  }
+
+  const std::vector<std::vector<TaskId>>& sets_;
+  const std::vector<int64_t>& uses_;
+  EventPieces result_;
+  std::map<std::vector<TaskId>, uint32_t> known_;  // pieces of the result
+  std::vector<uint32_t> together_;                 // sets that are being cut
+  size_t first_ = 0;                               // task
+  std::vector<uint32_t> piece_;                    // by task, from the first
+  uint32_t count_ = 0;                             // of pieces
+  std::vector<uint32_t> seen_;                     // by piece: the stamp of when it was met last
+  uint32_t stamp_ = 0;
+};
+
+}  // namespace
+
+EventPieces cut_sets(const std::vector<std::vector<TaskId>>& sets,
+                     const std::vector<int64_t>& uses) {
+  return Cutter(sets, uses).run();
+}
+
+}  // namespace maco::passes

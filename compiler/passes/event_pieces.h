@@ -1,0 +1,22 @@
+// Sets of tasks that are waited for, cut into pieces where they overlap, so that a task signals
+// one event rather than one for each set that it is in.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace maco::passes {
+
+struct EventPieces {
+  std::vector<std::vector<ir::TaskId>> tasks;  // by piece, in the sets' order
+  std::vector<std::vector<uint32_t>> of;       // by set: the pieces that together are the set
+};
+
+/// `uses`: by set, how many tasks wait for it. A set is cut where that takes fewer signals and
+/// waits than an event of its own, and stays one piece otherwise.
+EventPieces cut_sets(const std::vector<std::vector<ir::TaskId>>& sets,
+                     const std::vector<int64_t>& uses);
+
+}  // namespace maco::passes
