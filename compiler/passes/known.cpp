@@ -1,6 +1,7 @@
 #include "compiler/passes/known.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,8 @@ using ir::TaskId;
 
 // Smaller groups are looked at task by task.
 constexpr size_t kFewTasks = 8;
+// A power of two.
+constexpr size_t kJoinedKept = 1024;
 
 void join_counts(int32_t* a, const int32_t* b, size_t n) {
   for (size_t i = 0; i < n; ++i) a[i] = std::max(a[i], b[i]);
@@ -49,7 +52,7 @@ std::vector<size_t> kinds_of_ranks(const ir::Program& p) {
 Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers)
     : p_(program),
       world_(static_cast<size_t>(program.world)),
-      ctas_(static_cast<size_t>(program.ctas)),
+      column_of_(static_cast<size_t>(program.ctas), -1),
       peers_(peers == Peers::Followed),
       rotates_(peers_ && rotates(program)),
       groups_(std::move(groups)),
@@ -62,10 +65,15 @@ Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers)
     ranks_ = kinds_of_ranks(p_);
   else
     for (size_t r = 0; r < (rotates_ ? 1 : world_); ++r) ranks_.push_back(r);
+  for (const Group& g : groups_)
+    for (TaskId t : g.tasks)
+      if (int32_t& column = column_of_[static_cast<size_t>(p_[t].sm)]; g.uses > 0 && column < 0)
+        column = static_cast<int32_t>(columns_++);
+  if (peers_) joined_.resize(kJoinedKept);
   auto nothing = std::make_shared<Clocks>();
-  nothing->own.assign(ranks_.size() * ctas_, 0);
+  nothing->own.assign(ranks_.size() * columns_, 0);
   if (peers_) nothing->far.resize(ranks_.size());
-  streams_.assign(ctas_, nothing);
+  streams_.assign(column_of_.size(), nothing);
   for (const Group& g : groups_)
     for (TaskId t : g.tasks) uses_[index(t)] += g.uses > 0;
   if (!peers_) return;
@@ -80,11 +88,17 @@ Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers)
       }
 }
 
+std::optional<size_t> Known::column(TaskId task) const {
+  const int32_t column = column_of_[static_cast<size_t>(p_[task].sm)];
+  return column < 0 ? std::nullopt : std::optional(static_cast<size_t>(column));
+}
+
 void Known::begin(TaskId task, Clocks& clocks) const {
   const auto sm = static_cast<size_t>(p_[task].sm);
   clocks = *streams_[sm];
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    clocks.own[i * ctas_ + sm] = p_[task].place;
+    if (column_of_[sm] >= 0)
+      clocks.own[i * columns_ + static_cast<size_t>(column_of_[sm])] = p_[task].place;
     if (peers_ && runs(task, i)) ask_peers(task, i, clocks);
   }
 }
@@ -102,7 +116,7 @@ void Known::ask_peers(TaskId task, size_t i, Clocks& clocks) const {
       if (!sent) continue;
       if (!far)
         far = clocks.far[i] ? std::make_shared<Counts>(*clocks.far[i])
-                            : std::make_shared<Counts>(world_ * ctas_, 0);
+                            : std::make_shared<Counts>(world_ * columns_, 0);
       receive(clocks, *far, i, *sent, sender, static_cast<size_t>(source));
     }
   }
@@ -132,12 +146,12 @@ void Known::receive(Clocks& clocks, Counts& far, size_t i, const Clocks& sent, T
   for (size_t x = 0; x < world_; ++x) {
     if (x != from && !sent.far[from]) continue;
     const size_t y = rotates_ ? (x + source) % world_ : x;
-    int32_t* to = y == ranks_[i] ? clocks.own.data() + i * ctas_ : far.data() + y * ctas_;
-    join_counts(to, x == from ? sent.own.data() + from * ctas_ : sent.far[from]->data() + x * ctas_,
-                ctas_);
-    if (x != from) continue;
-    int32_t& ended = to[p_[sender].sm];
-    ended = std::max(ended, p_[sender].place + 1);
+    int32_t* to = y == ranks_[i] ? clocks.own.data() + i * columns_ : far.data() + y * columns_;
+    join_counts(
+        to, x == from ? sent.own.data() + from * columns_ : sent.far[from]->data() + x * columns_,
+        columns_);
+    const auto stream = column(sender);
+    if (x == from && stream) to[*stream] = std::max(to[*stream], p_[sender].place + 1);
   }
 }
 
@@ -146,11 +160,11 @@ void Known::list(uint32_t group) {
   state.listed = true;
   const std::vector<TaskId>& tasks = groups_[group].tasks;
   if (tasks.size() < kFewTasks) return;
-  state.need.assign(ranks_.size() * ctas_, 0);
+  state.need.assign(ranks_.size() * columns_, 0);
   for (TaskId t : tasks)
     for (size_t i = 0; i < ranks_.size(); ++i)
       if (runs(t, i)) {
-        int32_t& need = state.need[i * ctas_ + static_cast<size_t>(p_[t].sm)];
+        int32_t& need = state.need[i * columns_ + *column(t)];
         need = std::max(need, p_[t].place + 1);
       }
 }
@@ -160,15 +174,15 @@ bool Known::has(const Clocks& clocks, TaskId asks, uint32_t group) {
   if (!state.listed) list(group);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!runs(asks, i)) continue;
-    const int32_t* own = clocks.own.data() + i * ctas_;
+    const int32_t* own = clocks.own.data() + i * columns_;
     if (state.need.empty()) {
       for (TaskId t : groups_[group].tasks)
-        if (runs(t, i) && own[p_[t].sm] <= p_[t].place) return false;
+        if (runs(t, i) && own[*column(t)] <= p_[t].place) return false;
       continue;
     }
-    const int32_t* need = state.need.data() + i * ctas_;
+    const int32_t* need = state.need.data() + i * columns_;
     int32_t less = 0;  // negative if some stream isn't known to be there yet
-    for (size_t s = 0; s < ctas_; ++s) less |= own[s] - need[s];
+    for (size_t s = 0; s < columns_; ++s) less |= own[s] - need[s];
     if (less < 0) return false;
   }
   return true;
@@ -180,49 +194,69 @@ const Clocks& Known::told(uint32_t group) {
   if (state.told) return *state.told;
   state.told = std::make_unique<Clocks>();
   Clocks& told = *state.told;
-  told.own.assign(ranks_.size() * ctas_, 0);
+  told.own.assign(ranks_.size() * columns_, 0);
   if (peers_) told.far.resize(ranks_.size());
-  std::vector<bool> seen(ctas_, false);
+  std::vector<bool> seen(columns_, false);
+  std::vector<std::vector<const Far*>> fars(told.far.size());
   const std::vector<TaskId>& tasks = groups_[group].tasks;
   for (auto t = tasks.rbegin(); t != tasks.rend(); ++t) {
     // Of a stream the last one knows what the others do.
-    const auto sm = static_cast<size_t>(p_[*t].sm);
-    if (!after_[index(*t)] || seen[sm]) continue;
-    seen[sm] = true;
+    const size_t stream = *column(*t);
+    if (!after_[index(*t)] || seen[stream]) continue;
+    seen[stream] = true;
     const Clocks& after = *after_[index(*t)];
     join_counts(told.own.data(), after.own.data(), told.own.size());
     for (size_t i = 0; i < ranks_.size(); ++i) {
-      int32_t& ended = told.own[i * ctas_ + sm];
+      int32_t& ended = told.own[i * columns_ + stream];
       ended = std::max(ended, p_[*t].place + 1);
     }
-    for (size_t i = 0; i < told.far.size(); ++i) join_far(told.far[i], after.far[i]);
+    for (size_t i = 0; i < fars.size(); ++i)
+      if (after.far[i] && (fars[i].empty() || *fars[i].back() != after.far[i]))
+        fars[i].push_back(&after.far[i]);
+  }
+  // Most know the same of other ranks.
+  for (size_t i = 0; i < fars.size(); ++i) {
+    std::sort(fars[i].begin(), fars[i].end(), [](const Far* a, const Far* b) { return *a < *b; });
+    const auto end = std::unique(fars[i].begin(), fars[i].end(),
+                                 [](const Far* a, const Far* b) { return *a == *b; });
+    for (auto far = fars[i].begin(); far != end; ++far) join_far(told.far[i], **far);
   }
   for (TaskId t : tasks) forget(t);
   return told;
 }
 
-void Known::join_far(std::shared_ptr<const Counts>& a,
-                     const std::shared_ptr<const Counts>& b) const {
+void Known::join_far(Far& a, const Far& b) const {
   if (!b || a == b) return;
+  if (!a) {
+    a = b;
+    return;
+  }
+  const size_t at =
+      (reinterpret_cast<uintptr_t>(a.get()) * 31 + reinterpret_cast<uintptr_t>(b.get())) /
+      sizeof(Counts) % joined_.size();
+  Joined& joined = joined_[at];
+  if (joined.a != a || joined.b != b) joined = {a, b, both(a, b)};
+  a = joined.both;
+}
+
+Known::Far Known::both(const Far& a, const Far& b) const {
   int32_t less = 0, more = 0;  // negative if `a` knows less, or more, than `b` of some stream
-  for (size_t i = 0; a && i < a->size(); ++i) {
+  for (size_t i = 0; i < a->size(); ++i) {
     less |= (*a)[i] - (*b)[i];
     more |= (*b)[i] - (*a)[i];
   }
-  if (!a || more >= 0) {
-    a = b;
-  } else if (less < 0) {
-    auto both = std::make_shared<Counts>(*a);
-    join_counts(both->data(), b->data(), both->size());
-    a = std::move(both);
-  }
+  if (more >= 0) return b;
+  if (less >= 0) return a;
+  auto both = std::make_shared<Counts>(*a);
+  join_counts(both->data(), b->data(), both->size());
+  return both;
 }
 
 void Known::hear(Clocks& clocks, TaskId task, uint32_t group) {
   const Clocks& heard = told(group);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!runs(task, i)) continue;
-    join_counts(clocks.own.data() + i * ctas_, heard.own.data() + i * ctas_, ctas_);
+    join_counts(clocks.own.data() + i * columns_, heard.own.data() + i * columns_, columns_);
     if (peers_) join_far(clocks.far[i], heard.far[i]);
   }
 }
@@ -238,8 +272,8 @@ void Known::end(TaskId task, const Clocks& clocks, bool waits) {
     auto now = std::make_shared<Clocks>(clocks);
     for (size_t i = 0; i < ranks_.size(); ++i) {
       if (runs(task, i)) continue;
-      std::copy_n(stream->own.begin() + static_cast<std::ptrdiff_t>(i * ctas_), ctas_,
-                  now->own.begin() + static_cast<std::ptrdiff_t>(i * ctas_));
+      std::copy_n(stream->own.begin() + static_cast<std::ptrdiff_t>(i * columns_), columns_,
+                  now->own.begin() + static_cast<std::ptrdiff_t>(i * columns_));
       if (peers_) now->far[i] = stream->far[i];
     }
     stream = std::move(now);

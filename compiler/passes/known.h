@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ir/program.h"
@@ -19,7 +20,8 @@ namespace maco::passes {
 /// What is known at a place of a stream, rank by rank; ranks that do the same share one.
 struct Clocks {
   using Counts = std::vector<int32_t>;
-  Counts own;  // of each rank that is followed: of each of its streams, how many tasks have ended
+  // Of each rank that is followed: of each of its streams that matters, how many tasks have ended.
+  Counts own;
   /// Of each rank that is followed, of all ranks' streams, what peers told; changes seldom, so that
   /// most clocks share it. Empty where peers aren't followed.
   std::vector<std::shared_ptr<const Counts>> far;
@@ -58,6 +60,11 @@ class Known {
     Counts need;  // of each rank and stream, how many tasks have to have ended; of large groups
     std::unique_ptr<Clocks> told;
   };
+  using Far = std::shared_ptr<const Counts>;
+  // The last joins of two, by where they are: tasks that wait for the same join the same.
+  struct Joined {
+    Far a, b, both;
+  };
   struct Sender {
     ir::TaskId task;
     ir::RankRef to;
@@ -71,10 +78,15 @@ class Known {
   const Clocks* sent_to(ir::EventId event, size_t source, int rank, ir::TaskId& sender) const;
   void receive(Clocks& clocks, Counts& far, size_t i, const Clocks& sent, ir::TaskId sender,
                size_t source) const;
-  void join_far(std::shared_ptr<const Counts>& a, const std::shared_ptr<const Counts>& b) const;
+  void join_far(Far& a, const Far& b) const;
+  Far both(const Far& a, const Far& b) const;
+  // Where the stream of the task's SM stands in clocks; none if nobody asks about its tasks.
+  std::optional<size_t> column(ir::TaskId task) const;
 
   const ir::Program& p_;
-  const size_t world_, ctas_;
+  const size_t world_;
+  std::vector<int32_t> column_of_;  // by SM; negative: none
+  size_t columns_ = 0;
   const bool peers_;
   bool rotates_;  // rotating the ranks maps what they do to itself: rank 0 stands for all
   std::vector<size_t> ranks_;  // that are followed
@@ -87,6 +99,7 @@ class Known {
   std::vector<uint32_t> uses_;                // by task: groups and events that will ask
   std::vector<std::vector<Sender>> senders_;  // by event of peers
   std::vector<int64_t> receivers_;            // by event of peers: waits to come
+  mutable std::vector<Joined> joined_;
 };
 
 }  // namespace maco::passes
