@@ -350,6 +350,15 @@ bool is_manifest_line(std::string_view line) {
   return line.starts_with(kPrefix) || line == kBarePrefix;
 }
 
+// What comes before the number that a text ends in, and the number, if it ends in one.
+std::pair<std::string_view, std::optional<int64_t>> number_at_end(std::string_view text) {
+  const size_t digits = text.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
+  const std::string number(text.substr(digits));
+  constexpr size_t kMostDigits = 9;  // so that what is counted on fits 64 bits
+  if (number.empty() || number.size() > kMostDigits) return {text, std::nullopt};
+  return {text.substr(0, digits), std::stoll(number)};
+}
+
 }  // namespace
 
 std::optional<std::string> event_name(const std::vector<ManifestEvents>& names, int64_t id) {
@@ -359,11 +368,17 @@ std::optional<std::string> event_name(const std::vector<ManifestEvents>& names, 
   if (next == names.begin()) return std::nullopt;
   const ManifestEvents& run = *std::prev(next);
   if (id == run.first) return run.name;
-  const size_t digits = run.name.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
-  const std::string number = run.name.substr(digits);
-  constexpr size_t kMostDigits = 18;  // fit 64 bits
-  if (number.empty() || number.size() > kMostDigits) return run.name;
-  return run.name.substr(0, digits) + std::to_string(std::stoll(number) + (id - run.first));
+  const auto [before, last] = number_at_end(run.name);
+  if (!last) return run.name;
+  const int64_t on = id - run.first;
+  if (before.ends_with("..")) {
+    const auto [head, begin] = number_at_end(before.substr(0, before.size() - 2));
+    if (begin && *begin <= *last) {
+      const int64_t by = on * (*last - *begin + 1);
+      return fmt::format("{}{}..{}", head, *begin + by, *last + by);
+    }
+  }
+  return fmt::format("{}{}", before, *last + on);
 }
 
 void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::string& name) {

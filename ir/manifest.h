@@ -30,7 +30,8 @@ struct ManifestCall {
 };
 struct ManifestEvents {  // events [first, first of the next), for reports
   int64_t first = 0;
-  // of the first; if it ends in a number, the others' names count on from it
+  // Of the first. If it ends in a number, the others' names count on from it; if it ends in
+  // "4..7", they are "8..11" and so on.
   std::string name;
 };
 /// The name of event `id`, nothing if the list doesn't say.

@@ -2,8 +2,10 @@
 //
 // What a task depends on are sets of tasks (dependencies.h); it waits for those that neither stream
 // order nor its other waits imply on the rank. A set that somebody waits for is an event that
-// counts its tasks, so that a row of tiles feeding one reduction is one wait; sets that overlap are
-// cut into pieces that are an event each (event_pieces.h). Waits across ranks are there already: the collectives' tile rules know them, and prune-sync what they imply.
+// counts its tasks, so that a row of tiles feeding one reduction is one wait. Sets that overlap are
+// cut into pieces that are an event each (event_pieces.h), and events that are always waited for
+// together become one (merge_events.h). Waits across ranks are there already: the collectives' tile
+// rules know them, and prune-sync what they imply.
 
 #include <fmt/format.h>
 
@@ -17,6 +19,7 @@
 #include "compiler/passes/dependencies.h"
 #include "compiler/passes/event_pieces.h"
 #include "compiler/passes/known.h"
+#include "compiler/passes/merge_events.h"
 #include "compiler/passes/passes.h"
 
 namespace maco::passes {
@@ -176,6 +179,7 @@ class Inserter {
 bool insert_sync(ir::Program& program, PassContext& context) {
   Inserter inserter(program);
   inserter.run();
+  merge_events(program);
   program.stage = ir::Stage::Synced;
   context.statistics["dependencies"] = inserter.dependencies();
   int64_t waits = 0;

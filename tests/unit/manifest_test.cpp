@@ -87,10 +87,18 @@ TEST_CASE("events keep their names, in runs that count on") {
                                         "",
                                         "again",
                                         "big 99999999999999999999999",
-                                        "h tile 10"};
+                                        "h tile 10",
+                                        "n tiles 4..7",
+                                        "n tiles 8..11",
+                                        "n tiles 12..15",
+                                        "n tiles 12..16",
+                                        "x..1",
+                                        "x..2",
+                                        "9..8",
+                                        "9..9"};
   std::vector<ManifestEvents> names;
   for (size_t i = 0; i < all.size(); ++i) add_event_name(names, static_cast<int64_t>(i), all[i]);
-  CHECK(names.size() == 12);
+  CHECK(names.size() == 16);
   for (size_t i = 0; i < all.size(); ++i)
     CHECK(event_name(names, static_cast<int64_t>(i)) == all[i]);
   CHECK(event_name({}, 0) == std::nullopt);

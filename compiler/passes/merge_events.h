@@ -1,0 +1,11 @@
+#pragma once
+
+#include "ir/program.h"
+
+namespace maco::passes {
+
+/// Makes one event of local events that the same tasks wait for: each of these tasks waits for all
+/// of them already, so that nothing starts later. The others go.
+void merge_events(ir::Program& program);
+
+}  // namespace maco::passes
