@@ -128,6 +128,7 @@ void tile(TileContext& c) {
               {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(d)))}},
              {q.buffer, k.buffer, v.buffer, y.buffer});
   const int64_t most_keys = std::min(k.max_rows, c.range(length).hi);
+  c.announce_all(tiles_of(q.max_rows, block) * heads);
   uint32_t tile = 0;
   for (int64_t r = 0; r < q.max_rows; r += block) {
     int64_t keys = most_keys;

@@ -164,6 +164,7 @@ void tile_elementwise(TileContext& c) {
                                   {"runs", runs},
                                   {"body", body}},
                                  buffers);
+  c.announce_all(tiles_of(out.max_rows, t.bm) * tiles_of(out.cols, t.bn));
   uint32_t tile = 0;
   for (int64_t r = 0; r < out.max_rows; r += t.bm) {
     for (int64_t n = 0; n < out.cols; n += t.bn) {

@@ -48,6 +48,7 @@ void tile_embedding(TileContext& c) {
                                   {"BN", t.bn},
                                   {"V", vector_width({table.dtype, out.dtype}, {out.cols})}},
                                  {table.buffer, ids.buffer, out.buffer});
+  c.announce_all(tiles_of(out.max_rows, t.bm) * tiles_of(out.cols, t.bn));
   uint32_t tile = 0;
   for (int64_t r = 0; r < out.max_rows; r += t.bm)
     for (int64_t n = 0; n < out.cols; n += t.bn)

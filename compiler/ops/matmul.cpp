@@ -277,6 +277,7 @@ void tile(TileContext& c) {
               {"epilogue", std::move(epilogue)}},
              std::move(operands),
              {{.operand = 1, .page_bytes = c.machine().page_bytes, .ahead = b.is_param}});
+  c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn));
   uint32_t index = 0;
   for (int64_t r = 0; r < a.max_rows; r += bm)
     for (int64_t n = 0; n < N; n += bn, ++index) {

@@ -45,6 +45,7 @@ void tile_norm(TileContext& c, const char* function, double eps,
   params.push_back({"BR", block});
   params.push_back({"eps", c.number("eps", eps)});
   const ir::CallId call = c.call(function, std::move(params), std::move(operands));
+  c.announce_all(tiles_of(x.max_rows, block));
   for (int64_t r = 0; r < x.max_rows; r += block) {
     std::vector<ir::Access> accesses = {read(x.block(r, r + block))};
     for (size_t i = 1; i < c.op().in.size(); ++i)

@@ -58,6 +58,7 @@ void tile_rows(TileContext& c, const char* function, std::vector<ir::Param> own)
                                    {"N", x.max_cols},       {"BR", block}};
   params.insert(params.end(), own.begin(), own.end());
   const ir::CallId call = c.call(function, std::move(params), {x.mat.buffer, y.buffer});
+  c.announce_all(tiles_of(x.max_rows, block));
   for (int64_t r = 0; r < x.max_rows; r += block)
     c.task(call, static_cast<uint32_t>(r / block),
            {read(x.block(r, r + block)), write(one_per_row(y, r, r + block))});

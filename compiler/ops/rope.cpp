@@ -134,6 +134,7 @@ void tile(TileContext& c) {
               c.value("position", c.expr("position").value_or(ir::Expr(0))),
               {"turns", turns(d, c.number("theta", 10000), scaling_of(c.op()))}},
              std::move(operands));
+  c.announce_all(tiles_of(x.max_rows, block));
   for (int64_t r = 0; r < x.max_rows; r += block) {
     std::vector<ir::Access> accesses = {read(x.block(r, r + block))};
     if (from_positions) accesses.push_back(read(one_per_row(c.in(1), r, r + block)));

@@ -22,6 +22,7 @@ void tile(TileContext& c) {
                                   {"N", x.max_cols},
                                   {"BR", block}},
                                  {x.mat.buffer, y.mat.buffer});
+  c.announce_all(tiles_of(x.max_rows, block));
   for (int64_t r = 0; r < x.max_rows; r += block)
     c.task(call, static_cast<uint32_t>(r / block),
            {read(x.block(r, r + block)), write(y.block(r, r + block))});

@@ -156,6 +156,9 @@ void tile_strided_copy(TileContext& c, const StridedCopy& copy) {
   const std::array<int64_t, 4> b = choose_blocks(c, copy, a, to.spread > 0);
   const ir::CallId call =
       c.call("strided_copy", parameters(c, copy, a, b), {copy.in.buffer, copy.out.buffer});
+  int64_t tiles = 1;
+  for (size_t i = 0; i < 4; ++i) tiles *= tiles_of(a.extent[i], b[i]);
+  c.announce(tiles);
   uint32_t tile = 0;
   for (int64_t i = 0; i < a.extent[0]; i += b[0])
     for (int64_t j = 0; j < a.extent[1]; j += b[1])

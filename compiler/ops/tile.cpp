@@ -66,7 +66,8 @@ TileContext::TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& progr
       program_(program),
       machine_(machine),
       buffer_of_tensor_(buffer_of_tensor),
-      diagnostics_(diagnostics) {}
+      diagnostics_(diagnostics),
+      before_(program.tasks.size()) {}
 
 Mat TileContext::mat(ir::TensorId tensor) const {
   const ir::Tensor& t = graph_[tensor];
@@ -168,6 +169,20 @@ ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params
   MACO_CHECK(wrong.empty(), fmt::format("'{}': {}", c.op, fmt::join(wrong, "; ")));
   program_.calls.push_back(std::move(c));
   return ir::id_of<ir::CallId>(program_.calls.size() - 1);
+}
+
+void TileContext::announce(int64_t tasks) {
+  const size_t left = kMostTasks - before_ - announced_;
+  if (static_cast<size_t>(tasks) > left) throw TooManyTasks{};
+  announced_ += static_cast<size_t>(tasks);
+}
+void TileContext::announce_all(int64_t tasks) {
+  announce(tasks);
+  if (only_count_) throw Counted{};
+}
+void TileContext::only_count(size_t before) {
+  before_ = before;
+  only_count_ = true;
 }
 
 ir::TaskId TileContext::task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses,

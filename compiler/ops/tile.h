@@ -33,6 +33,8 @@ ir::Region box(const Mat& m, int64_t r0, int64_t r1, int64_t c0, int64_t c1);
 ir::Region whole(const Mat& m);
 /// Elements [begin, end) of `m`, row-major, clipped: a region of one row (pitch = max_elements).
 ir::Region flat(const Mat& m, int64_t begin, int64_t end);
+/// How many tiles of `size` cover `extent`.
+inline int64_t tiles_of(int64_t extent, int64_t size) { return (extent + size - 1) / size; }
 ir::Access read(ir::Region r);
 ir::Access write(ir::Region r);
 ir::Access may_write(ir::Region r);
@@ -42,8 +44,10 @@ class TileContext {
   /// A Program has at most this many tasks: a kernel's tables, and what proves them, grow with
   /// every one. 70 layers of a model on all of a GPU's SMs have some 100,000.
   static constexpr size_t kMostTasks = size_t{1} << 21;
-  /// Thrown by the task after that; the tile pass reports it.
+  /// Thrown by the task after that, or when more are announced; the tile pass reports it.
   struct TooManyTasks {};
+  /// Thrown by announce_all where nothing but the number of tasks is wanted.
+  struct Counted {};
 
   TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program,
               const cost::Machine& machine, const std::vector<ir::BufferId>& buffer_of_tensor,
@@ -90,6 +94,15 @@ class TileContext {
   void moves(ir::CallId call, std::vector<ir::Transfer> transfers) {
     program_[call].transfers = std::move(transfers);
   }
+  /// The op is about to make `tasks` tasks more than it announced so far. Rules announce what they
+  /// make before they make it, so that too many are refused at once.
+  void announce(int64_t tasks);
+  /// The same, of an op that makes these and no others.
+  void announce_all(int64_t tasks);
+  /// Tells announce_all to end the rule. `before`: tasks that the Program has besides its own.
+  void only_count(size_t before);
+  size_t announced() const { return announced_; }
+
   /// A task of `call`. Role defaults to compute. Overlap, phases and priority of the op are added
   /// by the tile pass.
   ir::TaskId task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses,
@@ -116,6 +129,9 @@ class TileContext {
   const cost::Machine& machine_;
   const std::vector<ir::BufferId>& buffer_of_tensor_;
   ir::Diagnostics& diagnostics_;
+  size_t before_;  // tasks of other ops
+  size_t announced_ = 0;
+  bool only_count_ = false;
 };
 
 }  // namespace maco::ops

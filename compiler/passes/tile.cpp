@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/begin_program.h"
@@ -16,6 +17,48 @@
 #include "ir/check.h"
 
 namespace maco::passes {
+
+namespace {
+
+bool too_many_tasks(const ir::Op& op, PassContext& context) {
+  context.diagnostics.error(op.loc, fmt::format("'{}' brings the graph to more than {} tasks",
+                                                op.kind, ops::TileContext::kMostTasks));
+  return false;
+}
+
+// With so many tasks made, the rest is counted before it is made, too.
+constexpr size_t kManyTasks = ops::TileContext::kMostTasks / 8;
+
+// Says so if `made` tasks and those of the ops are too many.
+bool check_count(const ir::Graph& graph, std::span<const ir::OpId> ops, size_t made,
+                 PassContext& context) {
+  ir::Program program;
+  const std::vector<ir::BufferId> tensors = begin_program(graph, program, context);
+  const size_t buffers = program.buffers.size();
+  ir::Diagnostics unheard;  // what else is wrong is said when the ops are really tiled
+  for (ir::OpId id : ops) {
+    ops::TileContext tiles(graph, id, program, context.machine, tensors, unheard);
+    if (!tiles.check_cut()) return true;
+    tiles.only_count(made);
+    try {
+      ops::find_op(graph[id].kind)->tile(tiles);
+      made += program.tasks.size();
+    } catch (const ops::TileContext::Counted&) {
+      made += tiles.announced();
+    } catch (const ops::TileContext::TooManyTasks&) {
+      return too_many_tasks(graph[id], context);
+    }
+    if (made > ops::TileContext::kMostTasks) return too_many_tasks(graph[id], context);
+    program.buffers.resize(buffers);
+    program.tasks.clear();
+    program.calls.clear();
+    program.events.clear();
+    program.collectives.clear();
+  }
+  return true;
+}
+
+}  // namespace
 
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context) {
   ir::Program program;
@@ -39,19 +82,26 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
   };
   std::vector<Range> calls(graph.ops.size());
   const int before = context.diagnostics.errors();
-  for (ir::OpId id : order.linear) {
+  bool counted = false;
+  for (size_t i = 0; i < order.linear.size(); ++i) {
+    const ir::OpId id = order.linear[i];
     const size_t first_task = program.tasks.size();
+    if (!counted && first_task > kManyTasks) {
+      counted = true;
+      const std::span<const ir::OpId> rest(order.linear.begin() + static_cast<std::ptrdiff_t>(i),
+                                           order.linear.end());
+      if (!check_count(graph, rest, first_task, context)) return false;
+    }
     calls[index(id)].begin = program.calls.size();
     ops::TileContext tiles(graph, id, program, context.machine, buffers, context.diagnostics);
     if (!tiles.check_cut()) return false;
     try {
       ops::find_op(graph[id].kind)->tile(tiles);
     } catch (const ops::TileContext::TooManyTasks&) {
-      context.diagnostics.error(
-          graph[id].loc, fmt::format("'{}' brings the graph to more than {} tasks", graph[id].kind,
-                                     ops::TileContext::kMostTasks));
-      return false;
+      return too_many_tasks(graph[id], context);
     }
+    MACO_CHECK(tiles.announced() == 0 || tiles.announced() == program.tasks.size() - first_task,
+               fmt::format("'{}' announced {} tasks", graph[id].name, tiles.announced()));
     calls[index(id)].end = program.calls.size();
     std::vector<ir::CallId> after;
     for (ir::OpId p : order.whole[index(id)])

@@ -84,6 +84,7 @@ Exchanger::Call Exchanger::call(const std::string& function, const Exchange& e,
                                 std::vector<ir::BufferId> operands) {
   const ir::CallId id = c_.call(function, functions::params_of(function, e), std::move(operands));
   c_.moves(id, functions::transfers_of(function, e));
+  c_.announce(e.mode == functions::PeerMode::Each ? e.tiles * (e.world - 1) : e.tiles);
   return {id, e};
 }
 
