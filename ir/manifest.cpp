@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 namespace maco::ir {
@@ -43,11 +45,26 @@ std::string hex(const Fnv& hash) { return fmt::format("{:016x}", hash.value()); 
 
 // Printing
 
+std::string compact(const Json& value) {
+  return value.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+// The same of a string; most need no escapes, and most of a large manifest are strings.
+std::string json_string(std::string_view text) {
+  const auto plain = [](char c) { return c >= ' ' && c < 127 && c != '"' && c != '\\'; };
+  if (!std::all_of(text.begin(), text.end(), plain)) return compact(Json(std::string(text)));
+  return fmt::format("\"{}\"", text);
+}
+std::string listed(const std::vector<Expr>& exprs) {
+  std::string list = "[";
+  for (const Expr& e : exprs) list += (list.size() > 1 ? "," : "") + json_string(e.str());
+  return list + "]";
+}
+
 // Compact JSON without backslash pairs, pairs of question marks and long runs of blanks: `Lines`
 // can cut it anywhere.
-std::string escaped(const Json& value) {
-  const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+std::string escaped(const std::string& text) {
   std::string out;
+  out.reserve(text.size());
   size_t blanks = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -67,6 +84,14 @@ std::string escaped(const Json& value) {
   return out;
 }
 
+// A list of the manifest, each element as compact JSON; made when asked for, since a large
+// manifest's take much memory.
+struct List {
+  std::string key;
+  size_t size = 0;
+  std::function<std::string(size_t)> element;
+};
+
 class Lines {
  public:
   // `text` begins a new line; `indent` blanks belong between tokens, never inside a string.
@@ -82,27 +107,25 @@ class Lines {
     }
     out_.append(text).append("\n");
   }
-  // A key with a list, one element a line.
-  void add_list(std::string_view key, const Json& list) {
-    if (list.empty()) return add(1, fmt::format("\"{}\":[],", key));
-    add(1, fmt::format("\"{}\":[", key));
-    for (size_t i = 0; i < list.size(); ++i)
-      add(2, escaped(list[i]) + (i + 1 < list.size() ? "," : "],"));
+  // One element a line.
+  void add_list(const List& list, std::string_view end = ",") {
+    if (list.size == 0) return add(1, fmt::format("\"{}\":[]{}", list.key, end));
+    add(1, fmt::format("\"{}\":[", list.key));
+    for (size_t i = 0; i < list.size; ++i)
+      add(2, escaped(list.element(i)) + (i + 1 < list.size ? "," : fmt::format("]{}", end)));
   }
-  // The same with as many elements in a line as fit; also for an object.
-  void add_packed(std::string_view key, const Json& all) {
-    if (all.empty()) return add_list(key, all);
+  // As many elements in a line as fit; in braces if they are an object's.
+  void add_packed(const List& list, bool object = false) {
+    if (list.size == 0) return add_list(list);
     std::string line;
-    add(1, fmt::format("\"{}\":{}", key, all.is_object() ? '{' : '['));
-    size_t left = all.size();
-    for (const auto& [name, value] : all.items()) {
-      std::string element = all.is_object() ? fmt::format("\"{}\":", name) : "";
-      element += escaped(value) + (--left > 0 ? "," : "");
+    add(1, fmt::format("\"{}\":{}", list.key, object ? '{' : '['));
+    for (size_t i = 0; i < list.size; ++i) {
+      const std::string element = escaped(list.element(i)) + (i + 1 < list.size ? "," : "");
       if (!line.empty() && line.size() + element.size() > kColumns - kPrefix.size() - 4)
         add(2, std::exchange(line, {}));
       line += element;
     }
-    add(2, line + (all.is_object() ? "}," : "],"));
+    add(2, line + (object ? "}," : "],"));
   }
   std::string take() { return std::move(out_); }
 
@@ -110,44 +133,8 @@ class Lines {
   std::string out_;
 };
 
-Json strings(const std::vector<Expr>& exprs) {
-  Json list = Json::array();
-  for (const Expr& e : exprs) list.push_back(e.str());
-  return list;
-}
-
-Json ranges(const std::vector<ManifestRange>& all) {
-  Json list = Json::array();
-  for (const ManifestRange& r : all) list.push_back({{"name", r.name}, {"lo", r.lo}, {"hi", r.hi}});
-  return list;
-}
-
-Json events(const std::vector<ManifestEvents>& all) {
-  Json list = Json::array();
-  for (const ManifestEvents& e : all) list.push_back({{"first", e.first}, {"name", e.name}});
-  return list;
-}
-
-Json split_lines(std::string_view text) {
-  Json list = Json::array();
-  while (true) {
-    size_t end = text.find('\n');
-    list.push_back(std::string(text.substr(0, end)));
-    if (end == std::string_view::npos) return list;
-    text.remove_prefix(end + 1);
-  }
-}
-
-// All keys but kSums.
-Json to_json(const Manifest& m) {
-  Json tensors = Json::array(), calls = Json::array();
-  for (const ManifestTensor& t : m.tensors)
-    tensors.push_back({{"name", t.name},
-                       {"kind", t.kind},
-                       {"dtype", std::string(name(t.dtype))},
-                       {"shape", strings(t.shape)},
-                       {"max_elements", t.max_elements}});
-  for (const ManifestCall& c : m.calls) calls.push_back({{"op", c.op}, {"kind", c.op_kind}});
+// The keys that come first, which are no lists.
+Json scalars_of(const Manifest& m) {
   return {{"maco", m.version},
           {"name", m.name},
           {"world", m.world},
@@ -161,15 +148,52 @@ Json to_json(const Manifest& m) {
           {"arena_bytes", m.arena_bytes},
           {"symmetric_bytes", m.symmetric_bytes},
           {"local_events", m.local_events},
-          {"peer_events", m.peer_events},
-          {"tensors", tensors},
-          {"dims", ranges(m.dims)},
-          {"scalars", ranges(m.scalars)},
-          {"values", strings(m.values)},
-          {"calls", calls},
-          {"local_names", events(m.local_names)},
-          {"peer_names", events(m.peer_names)},
-          {"graph", split_lines(m.graph)}};
+          {"peer_events", m.peer_events}};
+}
+
+List ranges(std::string key, const std::vector<ManifestRange>& all) {
+  return {std::move(key), all.size(), [&all](size_t i) {
+            return fmt::format(R"({{"name":{},"lo":{},"hi":{}}})", json_string(all[i].name),
+                               all[i].lo, all[i].hi);
+          }};
+}
+List events(std::string key, const std::vector<ManifestEvents>& all) {
+  return {std::move(key), all.size(), [&all](size_t i) {
+            return fmt::format(R"({{"first":{},"name":{}}})", all[i].first,
+                               json_string(all[i].name));
+          }};
+}
+// Those that follow, in their order; `lines` are the graph's.
+std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view>& lines) {
+  const auto tensor = [&m](size_t i) {
+    const ManifestTensor& t = m.tensors[i];
+    return fmt::format(R"({{"name":{},"kind":{},"dtype":{},"shape":{},"max_elements":{}}})",
+                       json_string(t.name), json_string(t.kind), json_string(name(t.dtype)),
+                       listed(t.shape), t.max_elements);
+  };
+  const auto call = [&m](size_t i) {
+    return fmt::format(R"({{"op":{},"kind":{}}})", json_string(m.calls[i].op),
+                       json_string(m.calls[i].op_kind));
+  };
+  return {
+      List{"tensors", m.tensors.size(), tensor},
+      ranges("dims", m.dims),
+      ranges("scalars", m.scalars),
+      List{"values", m.values.size(), [&m](size_t i) { return json_string(m.values[i].str()); }},
+      List{"calls", m.calls.size(), call},
+      events("local_names", m.local_names),
+      events("peer_names", m.peer_names),
+      List{"graph", lines.size(), [&lines](size_t i) { return json_string(lines[i]); }}};
+}
+
+std::vector<std::string_view> split_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (true) {
+    const size_t end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return lines;
+    text.remove_prefix(end + 1);
+  }
 }
 
 // The code and memory were laid out for what most keys say: nothing else tells that one of them
@@ -179,16 +203,24 @@ constexpr const char* kSums = "sums";
 constexpr std::array kFree = {"name",  "options",     "code_hash",  "program_hash",
                               "calls", "local_names", "peer_names", "graph"};
 
-std::string sum_of(const Json& value) {
-  Fnv hash;
-  hash.add(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+std::string spelt(const Fnv& hash) {
   return fmt::format("{:08x}", static_cast<uint32_t>(hash.value() ^ hash.value() >> 32));
 }
-
-Json sums_of(const Json& root) {
-  Json sums = Json::object();
-  for (const auto& [key, value] : root.items()) sums[key] = sum_of(value);
-  return sums;
+std::string sum_of(const Json& value) {
+  Fnv hash;
+  hash.add(compact(value));
+  return spelt(hash);
+}
+// That of the same list as Json.
+std::string sum_of(const List& list) {
+  Fnv hash;
+  hash.add("[");
+  for (size_t i = 0; i < list.size; ++i) {
+    if (i > 0) hash.add(",");
+    hash.add(list.element(i));
+  }
+  hash.add("]");
+  return spelt(hash);
 }
 
 // Parsing
@@ -319,7 +351,11 @@ Manifest manifest_of(const Json& root) {
 
 // Whether a key was edited that may be; the others must be as they were.
 bool was_edited(const Json& root, const Manifest& m) {
-  const Json known = to_json(m);
+  std::set<std::string> known;
+  const Json scalars = scalars_of(m);
+  for (const auto& [key, value] : scalars.items()) known.insert(key);
+  const std::vector<std::string_view> graph;
+  for (const List& list : lists_of(m, graph)) known.insert(list.key);
   const Json& sums = member(root, kSums);
   bool edited = sums.size() != known.size();
   for (const auto& [key, value] : root.items()) {
@@ -386,10 +422,20 @@ void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::s
 }
 
 std::string print_manifest(const Manifest& m) {
-  const Json root = to_json(m);
-  const auto line = [&root](std::initializer_list<const char*> keys) {
+  const Json scalars = scalars_of(m);
+  const std::vector<std::string_view> graph = split_lines(m.graph);
+  const std::vector<List> lists = lists_of(m, graph);
+  std::vector<std::string> sums;
+  const auto add_sum = [&sums](const std::string& key, const std::string& sum) {
+    sums.push_back(fmt::format(R"("{}":"{}")", key, sum));
+  };
+  for (const auto& [key, value] : scalars.items()) add_sum(key, sum_of(value));
+  for (const List& list : lists) add_sum(list.key, sum_of(list));
+
+  const auto line = [&scalars](std::initializer_list<const char*> keys) {
     std::string text;
-    for (const char* key : keys) text += fmt::format("\"{}\":{},", key, escaped(root[key]));
+    for (const char* key : keys)
+      text += fmt::format("\"{}\":{},", key, escaped(compact(scalars[key])));
     return text;
   };
   Lines lines;
@@ -398,15 +444,17 @@ std::string print_manifest(const Manifest& m) {
   lines.add(1, line({"options", "code_hash", "program_hash"}));
   lines.add(1, line({"ctas", "threads", "shared_bytes", "arena_bytes"}));
   lines.add(1, line({"symmetric_bytes", "local_events", "peer_events"}));
-  for (const char* key : {"tensors", "dims", "scalars", "values", "calls"})
-    lines.add_list(key, root[key]);
-  lines.add_packed("local_names", root["local_names"]);
-  lines.add_packed("peer_names", root["peer_names"]);
-  lines.add_packed(kSums, sums_of(root));
-  const Json& graph = root["graph"];
-  lines.add(1, "\"graph\":[");
-  for (size_t i = 0; i < graph.size(); ++i)
-    lines.add(2, escaped(graph[i]) + (i + 1 < graph.size() ? "," : "]}"));
+  for (const List& list : lists) {
+    const bool names = list.key == "local_names" || list.key == "peer_names";
+    if (list.key == "graph") {
+      lines.add_packed({kSums, sums.size(), [&sums](size_t i) { return sums[i]; }}, true);
+      lines.add_list(list, "}");
+    } else if (names) {
+      lines.add_packed(list);
+    } else {
+      lines.add_list(list);
+    }
+  }
   return lines.take();
 }
 

@@ -72,7 +72,9 @@ class Generator {
     const std::string body = e_.take();
     ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, options_);
     m.code_hash = ir::code_hash(body);
-    return ir::print_manifest(m) + body;
+    std::string text = ir::print_manifest(m);
+    text += body;
+    return text;
   }
 
  private:
