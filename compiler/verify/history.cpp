@@ -138,7 +138,7 @@ void BoxTable::find(const Box& q, std::vector<Run>& runs, bool exact) const {
       Rectangle parts[3];
       const size_t count = rectangles(q, m.pitch, parts);
       // A byte beyond the end of a row is one of the next row.
-      const int64_t shifts = m.wraps ? 1 : 0;
+      const int64_t shifts = m.wraps || (m.pitch > 0 && parts[0].c1 > m.pitch) ? 1 : 0;
       const auto meets = [&](const Rectangle& a) {
         for (size_t i = 0; i < count; ++i)
           for (int64_t k = -shifts; k <= shifts; ++k) {

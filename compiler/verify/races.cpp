@@ -3,7 +3,7 @@
 // the first in the history of the bytes and asks its clock whether the first has ended before. So
 // that histories stay short, an access is forgotten
 //   - when a later write covers its bytes and is ordered after it: whoever is ordered after the
-//     later one is ordered after it;
+//     later one is ordered after it (but who polls packets need not be: writes of those are kept);
 //   - when it reads, and so does one that is ordered after it and later in the list, the same box;
 //   - when every task that is still to come and may touch such bytes is ordered after it.
 // Private memory is looked at in one launch only (launches of a rank follow each other), slots in
@@ -199,7 +199,8 @@ class Races {
         return false;
       }
       if (past.launch == launch_ && past.task > task) violation(past, now, "order");
-      return retired(past) || (now.writes && covers((*table_)[box], (*table_)[other]));
+      return retired(past) ||
+             (now.writes && !is_flagged(past) && covers((*table_)[box], (*table_)[other]));
     });
     if (a.writes()) {
       history.add_write(box, now);
@@ -211,6 +212,11 @@ class Races {
       return (past.launch < launch_ || past.task <= task) &&
              view.ended(Plane::Weak, past.runner, past.stream) >= past.number;
     });
+  }
+
+  /// A write of packets. Who polls those of a later write needn't come after it, and may see these.
+  bool is_flagged(const Past& past) const {
+    return past.writes && p_[p_.tasks[past.task].accesses[past.access].region.buffer].packets;
   }
 
   /// Packets that the reading task polls: it waits for the very task that wrote them (or a later

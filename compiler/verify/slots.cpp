@@ -154,7 +154,7 @@ class Slots {
       if (past.task == now.task && past.runner == runner && past.launch == launch) return false;
       ++pairs_;
       ok = ok && ordered(past, now, memory);
-      return now.writes && covers((*table_)[box], (*table_)[other]);
+      return now.writes && !is_flagged(past) && covers((*table_)[box], (*table_)[other]);
     });
     if (!ok) return false;
     if (now.writes) {
@@ -185,6 +185,11 @@ class Slots {
            launches_->precedes(past.writes ? Plane::Strong : Plane::Weak, past.task, past.runner,
                                now.task, now.runner, rotation) ||
            acknowledged(past, now, rotation);
+  }
+
+  /// A write of packets. Who polls those of a later write needn't come after it, and may see these.
+  bool is_flagged(const Past& past) const {
+    return past.writes && p_[p_.tasks[past.task].accesses[past.access].region.buffer].packets;
   }
 
   /// Packets that the reading task polls: it waits for the very task that wrote them.
