@@ -50,6 +50,7 @@ Raw raw_map(ir::Loc loc) {
   Raw raw;
   raw.kind = Raw::Kind::Map;
   raw.loc = loc;
+  raw.map.reserve(kUsualKeys);
   return raw;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "compiler/frontend/frontend.h"
 #include "compiler/frontend/to_raw.h"
@@ -45,30 +44,21 @@ std::string print(const Raw& value) {
 }
 
 /// "bf16[64, 1024]"
-std::string type_of(const Raw& tensor) {
-  return tensor.find("dtype")->text + print(*tensor.find("shape"));
+std::string type_of(const ir::Tensor& tensor) {
+  const Raw raw = to_raw(tensor);
+  return raw.find("dtype")->text + print(*raw.find("shape"));
 }
 
-bool is_output(const Raw& tensor) { return tensor.find("kind")->text == "output"; }
-
-/// The outputs of an op as a list, however they were written.
-std::vector<std::string> outputs(const Raw& op) {
-  std::vector<std::string> result;
-  if (const Raw* out = op.find("out")) {
-    if (out->kind == Raw::Kind::String) result.push_back(out->text);
-    for (const Raw& item : out->list) result.push_back(item.text);
-  }
-  return result;
-}
+bool is_output(const ir::Tensor& tensor) { return tensor.kind == ir::TensorKind::Output; }
 
 class Printer {
  public:
-  explicit Printer(const Raw& root) : root_(root), tensors_(*root.find("tensors")) {
-    for (const Raw& op : root.find("ops")->list)
-      for (std::string& out : outputs(op)) written_.push_back(std::move(out));
-    std::sort(written_.begin(), written_.end());
-    for (const Raw::Entry& t : tensors_.map)
-      if (is_output(t.value)) declared_outputs_.emplace(t.key, &t.value);
+  explicit Printer(const ir::Graph& graph)
+      : graph_(graph),
+        root_(to_raw(graph, Parts::NoTensorsNorOps)),
+        written_(graph.tensors.size(), false) {
+    for (const ir::Op& op : graph.ops)
+      for (ir::TensorId out : op.out) written_[index(out)] = true;
   }
 
   std::string run() {
@@ -78,7 +68,7 @@ class Printer {
     out_ += " {\n";
     declarations();
     settings();
-    for (const Raw& op : root_.find("ops")->list) print_op(op);
+    for (const ir::Op& op : graph_.ops) print_op(op);
     if (const Raw* regions = root_.find("overlap_regions"))
       for (const Raw& r : regions->list)
         line(fmt::format("region {} = {}", r.find("name")->text, print(*r.find("ops"))));
@@ -91,10 +81,6 @@ class Printer {
  private:
   void line(std::string_view text) { out_.append("  ").append(text).append("\n"); }
 
-  bool written(const std::string& name) const {
-    return std::binary_search(written_.begin(), written_.end(), name);
-  }
-
   void declarations() {
     if (const Raw* dims = root_.find("dims"))
       for (const Raw::Entry& dim : dims->map) {
@@ -103,15 +89,22 @@ class Printer {
                          print(*dim.value.find("max"))));
       }
     size_t width = 0;
-    for (const Raw::Entry& t : tensors_.map)
-      if (t.value.find("shape") && !is_output(t.value)) width = std::max(width, t.key.size());
-    for (const Raw::Entry& t : tensors_.map) {
-      const std::string& kind = t.value.find("kind")->text;
-      if (const Raw* range = t.value.find("range"))
-        line(fmt::format("scalar {} in [{})", t.key, print_items(range->list)));
-      else if (!is_output(t.value) || !written(t.key))
-        line(fmt::format("{:6} {:{}} : {}", kind, t.key, width, type_of(t.value)));
+    for (const ir::Tensor& tensor : graph_.tensors)
+      if (has_declaration(tensor) && tensor.kind != ir::TensorKind::Scalar && !is_output(tensor))
+        width = std::max(width, tensor.name.size());
+    for (size_t t = 0; t < graph_.tensors.size(); ++t) {
+      const ir::Tensor& tensor = graph_.tensors[t];
+      if (!has_declaration(tensor)) continue;
+      if (tensor.kind == ir::TensorKind::Scalar)
+        line(fmt::format("scalar {} in [{})", tensor.name,
+                         print_items(to_raw(tensor).find("range")->list)));
+      else if (!is_output(tensor) || !written_[t])
+        line(fmt::format("{:6} {:{}} : {}", ir::name(tensor.kind), tensor.name, width,
+                         type_of(tensor)));
     }
+  }
+  static bool has_declaration(const ir::Tensor& tensor) {
+    return tensor.kind != ir::TensorKind::Temp;
   }
 
   /// Keys with statements of their own are left to those.
@@ -139,30 +132,30 @@ class Printer {
 
   /// "output y : bf16[64] = ", "l, r = ". An op that gives both outputs and others has its outputs
   /// declared before it.
-  std::string results(const Raw& op) {
-    const std::vector<std::string> outs = outputs(op);
-    if (outs.empty()) return "";
-    auto declared = [&](const std::string& name) { return declared_outputs_.count(name) > 0; };
-    const bool all = std::all_of(outs.begin(), outs.end(), declared);
+  std::string results(const ir::Op& op) {
+    if (op.out.empty()) return "";
+    const auto declared = [&](ir::TensorId out) { return is_output(graph_[out]); };
+    const bool all = std::all_of(op.out.begin(), op.out.end(), declared);
     std::string text = all ? "output " : "";
-    for (size_t i = 0; i < outs.size(); ++i) {
+    for (size_t i = 0; i < op.out.size(); ++i) {
+      const ir::Tensor& out = graph_[op.out[i]];
       if (i > 0) text += ", ";
-      text += outs[i];
-      if (!declared(outs[i])) continue;
-      const std::string type = type_of(*declared_outputs_.at(outs[i]));
+      text += out.name;
+      if (!is_output(out)) continue;
       if (all)
-        text += " : " + type;
+        text += " : " + type_of(out);
       else
-        line(fmt::format("output {} : {}", outs[i], type));
+        line(fmt::format("output {} : {}", out.name, type_of(out)));
     }
     return text + " = ";
   }
 
-  void print_op(const Raw& op) {
-    std::string text = results(op) + op.find("op")->text + "(";
+  void print_op(const ir::Op& op) {
+    std::string text = results(op) + op.kind + "(";
     std::string arguments, name;
-    if (const Raw* in = op.find("in")) arguments = names(*in);
-    for (const Raw::Entry& e : op.map) {
+    const Raw raw = to_raw(graph_, op);
+    if (const Raw* in = raw.find("in")) arguments = names(*in);
+    for (const Raw::Entry& e : raw.map) {
       if (e.key == "op" || e.key == "in" || e.key == "out") continue;
       if (e.key == "name")
         name = " @" + e.value.text;
@@ -172,15 +165,14 @@ class Printer {
     line(text + arguments + ")" + name);
   }
 
-  const Raw& root_;
-  const Raw& tensors_;
-  std::vector<std::string> written_;  // outputs of ops, sorted
-  std::map<std::string, const Raw*, std::less<>> declared_outputs_;
+  const ir::Graph& graph_;
+  const Raw root_;
+  std::vector<bool> written_;  // by tensor: an op gives it
   std::string out_;
 };
 
 }  // namespace
 
-std::string print_dsl(const ir::Graph& graph) { return Printer(to_raw(graph)).run(); }
+std::string print_dsl(const ir::Graph& graph) { return Printer(graph).run(); }
 
 }  // namespace maco::frontend

@@ -3,6 +3,7 @@
 // for both.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -35,6 +36,9 @@ struct Raw::Entry {
   ir::Loc key_loc;
   Raw value;
 };
+
+/// How many keys a tensor or an op has, as a rule: room for so many is made at once.
+inline constexpr size_t kUsualKeys = 4;
 
 inline const Raw* Raw::find(const std::string& key) const {
   for (const Entry& e : map)

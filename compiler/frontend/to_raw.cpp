@@ -63,6 +63,7 @@ Raw names(const std::vector<std::string>& items) { return list(items, word); }
 Raw map() {
   Raw raw;
   raw.kind = Raw::Kind::Map;
+  raw.map.reserve(kUsualKeys);
   return raw;
 }
 
@@ -74,18 +75,6 @@ Raw to_raw(const ir::Dim& dim) {
   Raw raw = map();
   add(raw, "max", integer(dim.max));
   if (dim.min != 1) add(raw, "min", integer(dim.min));
-  return raw;
-}
-
-Raw to_raw(const ir::Tensor& tensor) {
-  Raw raw = map();
-  add(raw, "kind", word(name(tensor.kind)));
-  if (tensor.kind == ir::TensorKind::Scalar) {
-    add(raw, "range", list(std::vector{tensor.range_lo, tensor.range_hi}, integer));
-    return raw;
-  }
-  add(raw, "dtype", word(name(tensor.dtype)));
-  add(raw, "shape", list(tensor.shape, expression));
   return raw;
 }
 
@@ -105,24 +94,6 @@ Raw to_raw(const ir::AttrValue& value) {
     }
   };
   return std::visit(Visitor(), value);
-}
-
-Raw to_raw(const ir::Graph& graph, const ir::Op& op) {
-  auto operand = [&](ir::TensorId id) { return word(graph[id].name); };
-  Raw raw = map();
-  add(raw, "op", word(op.kind));
-  if (!op.in.empty()) add(raw, "in", list(op.in, operand));
-  if (op.out.size() == 1) add(raw, "out", operand(op.out[0]));
-  if (op.out.size() > 1) add(raw, "out", list(op.out, operand));
-  for (const auto& [key, attr] : op.attrs) add(raw, key, to_raw(attr.value));
-  if (op.named) add(raw, "name", word(op.name));
-  if (op.dtype) add(raw, "dtype", word(name(*op.dtype)));
-  if (!op.after.empty()) add(raw, "after", names(op.after));
-  if (op.phase) add(raw, "phase", quoted(*op.phase));
-  if (op.overlap) add(raw, "overlap", word(name(*op.overlap)));
-  if (op.overlap_group) add(raw, "overlap_group", quoted(*op.overlap_group));
-  if (op.priority != ir::Priority::Normal) add(raw, "priority", word(name(op.priority)));
-  return raw;
 }
 
 Raw to_raw(const ir::RoleRange& range) {
@@ -181,7 +152,37 @@ Raw to_raw(const ir::Pipeline& pipeline) {
 
 }  // namespace
 
-Raw to_raw(const ir::Graph& graph) {
+Raw to_raw(const ir::Tensor& tensor) {
+  Raw raw = map();
+  add(raw, "kind", word(name(tensor.kind)));
+  if (tensor.kind == ir::TensorKind::Scalar) {
+    add(raw, "range", list(std::vector{tensor.range_lo, tensor.range_hi}, integer));
+    return raw;
+  }
+  add(raw, "dtype", word(name(tensor.dtype)));
+  add(raw, "shape", list(tensor.shape, expression));
+  return raw;
+}
+
+Raw to_raw(const ir::Graph& graph, const ir::Op& op) {
+  auto operand = [&](ir::TensorId id) { return word(graph[id].name); };
+  Raw raw = map();
+  add(raw, "op", word(op.kind));
+  if (!op.in.empty()) add(raw, "in", list(op.in, operand));
+  if (op.out.size() == 1) add(raw, "out", operand(op.out[0]));
+  if (op.out.size() > 1) add(raw, "out", list(op.out, operand));
+  for (const auto& [key, attr] : op.attrs) add(raw, key, to_raw(attr.value));
+  if (op.named) add(raw, "name", word(op.name));
+  if (op.dtype) add(raw, "dtype", word(name(*op.dtype)));
+  if (!op.after.empty()) add(raw, "after", names(op.after));
+  if (op.phase) add(raw, "phase", quoted(*op.phase));
+  if (op.overlap) add(raw, "overlap", word(name(*op.overlap)));
+  if (op.overlap_group) add(raw, "overlap_group", quoted(*op.overlap_group));
+  if (op.priority != ir::Priority::Normal) add(raw, "priority", word(name(op.priority)));
+  return raw;
+}
+
+Raw to_raw(const ir::Graph& graph, Parts parts) {
   Raw root = map();
   add(root, "maco", integer(1));
   add(root, "name", word(graph.name));
@@ -191,11 +192,13 @@ Raw to_raw(const ir::Graph& graph) {
     for (const ir::Dim& dim : graph.dims) add(dims, dim.name, to_raw(dim));
     add(root, "dims", std::move(dims));
   }
-  Raw tensors = map();
-  for (const ir::Tensor& tensor : graph.tensors)
-    if (tensor.kind != ir::TensorKind::Temp) add(tensors, tensor.name, to_raw(tensor));
-  add(root, "tensors", std::move(tensors));
-  add(root, "ops", list(graph.ops, [&](const ir::Op& op) { return to_raw(graph, op); }));
+  if (parts == Parts::All) {
+    Raw tensors = map();
+    for (const ir::Tensor& tensor : graph.tensors)
+      if (tensor.kind != ir::TensorKind::Temp) add(tensors, tensor.name, to_raw(tensor));
+    add(root, "tensors", std::move(tensors));
+    add(root, "ops", list(graph.ops, [&](const ir::Op& op) { return to_raw(graph, op); }));
+  }
 
   if (graph.sm_roles != ir::SmRoles()) add(root, "sm_roles", to_raw(graph.sm_roles));
   if (graph.schedule != ir::Schedule::Static) add(root, "schedule", word(name(graph.schedule)));

@@ -9,7 +9,12 @@ namespace maco::frontend {
 /// Keys in the order of graph-format.md's example, those with default values left out. Strings that
 /// the DSL writes in quotes have `text_column_shift` 1, names, words and expressions 0. Places are
 /// empty.
-Raw to_raw(const ir::Graph& graph);
+/// Of a graph with many tensors and ops the tree takes much memory: whoever goes through these one
+/// by one leaves them out.
+enum class Parts : uint8_t { All, NoTensorsNorOps };
+Raw to_raw(const ir::Graph& graph, Parts parts = Parts::All);
+Raw to_raw(const ir::Tensor& tensor);
+Raw to_raw(const ir::Graph& graph, const ir::Op& op);
 
 /// The shortest text that reads back as `number`, with a fraction or an exponent.
 std::string print_float(double number);
