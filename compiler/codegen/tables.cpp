@@ -76,9 +76,8 @@ void Tables::add_guards() {
 
 // In the order of the streams, so that what a CTA reads one after the other lies together.
 void Tables::add_syncs() {
-  std::unordered_map<std::string, uint32_t> known;  // first row of a list, by its rows
-  std::vector<std::string> rows;
-  std::string list;
+  std::unordered_map<std::string, uint32_t> known;  // first row of a list, by its rows' bytes
+  std::vector<SyncRow> rows;
   for (const auto& stream : ir::streams(p_))
     for (ir::TaskId id : stream) {
       const ir::Task& task = p_[id];
@@ -96,21 +95,18 @@ void Tables::add_syncs() {
           rows.push_back(sync_row(g.event, g.to, 0));
       sync.signals = static_cast<uint32_t>(rows.size()) - sync.waits;
       if (rows.empty()) continue;
-      list.clear();
-      for (const std::string& row : rows) list += row;
+      const std::string list(reinterpret_cast<const char*>(rows.data()),
+                             rows.size() * sizeof(SyncRow));
       const auto [it, fresh] = known.try_emplace(list, static_cast<uint32_t>(syncs_.size()));
       if (fresh) syncs_.insert(syncs_.end(), rows.begin(), rows.end());
       sync.first = it->second;
     }
 }
 
-std::string Tables::sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
+Tables::SyncRow Tables::sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
   const ir::Event& ev = p_[id];
   const int kind = ev.kind != ir::EventKind::Local ? 1 : is_counter_at_sys_scope(ev) ? 2 : 0;
-  std::string row;
-  append_row(row, std::array<int64_t, 6>{events_.number[index(id)], ev.count, kind,
-                                         static_cast<int64_t>(who.kind), lag, who.n});
-  return row;
+  return {events_.number[index(id)], ev.count, kind, static_cast<int64_t>(who.kind), lag, who.n};
 }
 
 std::vector<Tables::Limit> Tables::limits() const {
@@ -229,7 +225,7 @@ void Tables::emit_syncs(Emitter& e) const {
       "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
   auto s = e.scope("MACO_TABLE const SyncRow syncs[] =", "};");
   Lines lines(e);
-  for (const std::string& row : syncs_) lines.text() += row;
+  for (const SyncRow& row : syncs_) append_row(lines.text(), row);
   if (syncs_.empty()) lines.text() += "{0},";
 }
 

@@ -3,6 +3,7 @@
 // that several tasks have stand there once.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,7 +42,8 @@ class Tables {
 
   void add_guards();
   void add_syncs();
-  std::string sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const;
+  using SyncRow = std::array<int64_t, 6>;
+  SyncRow sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const;
   void emit_operands(Emitter& e) const;
   void emit_calls(Emitter& e, const std::vector<size_t>& kinds) const;
   void emit_tasks(Emitter& e) const;
@@ -52,7 +54,7 @@ class Tables {
   const EventNumbers& events_;
   std::vector<uint64_t> guards_;
   std::vector<Sync> sync_of_task_;
-  std::vector<std::string> syncs_;  // rows
+  std::vector<SyncRow> syncs_;
 };
 
 }  // namespace maco::codegen
