@@ -127,6 +127,8 @@ class Lines {
     }
     add(2, line + (object ? "}," : "],"));
   }
+  // Room for so many bytes, so that a long text isn't copied while it grows.
+  void reserve(size_t bytes) { out_.reserve(bytes); }
   std::string take() { return std::move(out_); }
 
  private:
@@ -439,6 +441,8 @@ std::string print_manifest(const Manifest& m) {
     return text;
   };
   Lines lines;
+  // More than it takes: what stays empty costs nothing, and the code will follow.
+  lines.reserve(2 * m.graph.size() + 256 * m.tensors.size() + 128 * m.calls.size());
   lines.add(0, "{" + line({"maco"}));
   lines.add(1, line({"name", "world", "target"}));
   lines.add(1, line({"options", "code_hash", "program_hash"}));

@@ -38,7 +38,7 @@ struct Raw::Entry {
 };
 
 /// How many keys a tensor or an op has, as a rule: room for so many is made at once.
-inline constexpr size_t kUsualKeys = 4;
+inline constexpr size_t kUsualKeys = 3;
 
 inline const Raw* Raw::find(const std::string& key) const {
   for (const Entry& e : map)
