@@ -145,7 +145,8 @@ Json scalars_of(const Manifest& m) {
           {"code_hash", m.code_hash},
           {"program_hash", m.program_hash},
           {"ctas", m.ctas},
-          {"threads", m.threads},
+          {"consumers", m.consumers},
+          {"loaders", m.loaders},
           {"shared_bytes", m.shared_bytes},
           {"arena_bytes", m.arena_bytes},
           {"symmetric_bytes", m.symmetric_bytes},
@@ -327,7 +328,8 @@ Manifest manifest_of(const Json& root) {
   m.code_hash = text_of(root, "code_hash");
   m.program_hash = text_of(root, "program_hash");
   m.ctas = integer_of(root, "ctas", 1, 1 << 20);
-  m.threads = integer_of(root, "threads", 1, 1024);
+  m.consumers = integer_of(root, "consumers", 1, 1024);
+  m.loaders = integer_of(root, "loaders", 0, 1024);
   m.shared_bytes = integer_of(root, "shared_bytes", 0, std::numeric_limits<int32_t>::max());
   m.arena_bytes = integer_of(root, "arena_bytes", 0, kMaxBytes);
   m.symmetric_bytes = integer_of(root, "symmetric_bytes", 0, kMaxBytes);
@@ -446,7 +448,7 @@ std::string print_manifest(const Manifest& m) {
   lines.add(0, "{" + line({"maco"}));
   lines.add(1, line({"name", "world", "target"}));
   lines.add(1, line({"options", "code_hash", "program_hash"}));
-  lines.add(1, line({"ctas", "threads", "shared_bytes", "arena_bytes"}));
+  lines.add(1, line({"ctas", "consumers", "loaders", "shared_bytes", "arena_bytes"}));
   lines.add(1, line({"symmetric_bytes", "local_events", "peer_events"}));
   for (const List& list : lists) {
     const bool names = list.key == "local_names" || list.key == "peer_names";

@@ -45,7 +45,7 @@ struct Manifest {
   int64_t world = 1;
   std::string target;
   int64_t ctas = 0;
-  int64_t threads = 0;                  // of a CTA on a GPU
+  int64_t consumers = 0, loaders = 0;   // threads of a CTA on a GPU
   int64_t shared_bytes = 0;             // dynamic shared memory of a CTA
   int64_t arena_bytes = 0;              // temporaries of a rank
   int64_t symmetric_bytes = 0;          // slots of a rank; the words of peer events follow them

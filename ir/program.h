@@ -297,15 +297,20 @@ struct RoleSpan {
   friend bool operator==(const RoleSpan&, const RoleSpan&) = default;
 };
 
-/// What a CTA uses, and what an SM of the target has for the one CTA that it runs.
+/// The shape of a CTA: what it uses of an SM, which runs one CTA.
 struct Resources {
-  int32_t threads = 0;        // of a CTA, all its warps
+  int32_t consumers = 0;      // threads that run tasks
+  int32_t loaders = 0;        // threads behind them, which fill pages
   int32_t registers = 0;      // that a thread may use
-  int64_t scratch_bytes = 0;  // shared memory without the pages
-  int32_t pages = 0;          // of the ring between a loader and the compute warps
+  int64_t head_bytes = 0;     // shared memory: for the CTA's own books,
+  int64_t scratch_bytes = 0;  // for the task that runs,
+  int32_t pages = 0;          // and a ring of pages between loaders and consumers
   int64_t page_bytes = 0;
+  int32_t threads() const { return consumers + loaders; }
+  int64_t shared_bytes() const { return head_bytes + scratch_bytes + pages * page_bytes; }
   friend bool operator==(const Resources&, const Resources&) = default;
 };
+/// What an SM of the target has for it.
 struct Limits {
   int32_t sms = 0;           // each runs one CTA of the grid
   int32_t threads = 0;       // of a CTA

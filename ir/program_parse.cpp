@@ -154,7 +154,8 @@ class Parser : private TextCursor {
 
   bool uses() {
     Resources& u = p_.uses;
-    return optional_field("threads", u.threads) && optional_field("registers", u.registers) &&
+    return optional_field("consumers", u.consumers) && optional_field("loaders", u.loaders) &&
+           optional_field("registers", u.registers) && optional_field("head", u.head_bytes) &&
            optional_field("scratch", u.scratch_bytes) && optional_field("pages", u.pages) &&
            optional_field("page_bytes", u.page_bytes);
   }

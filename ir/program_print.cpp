@@ -115,8 +115,10 @@ class Printer {
   void uses() {
     const Resources& u = p_.uses;
     put("  uses");
-    if (u.threads != 0) put_field(" threads=", u.threads);
+    if (u.consumers != 0) put_field(" consumers=", u.consumers);
+    if (u.loaders != 0) put_field(" loaders=", u.loaders);
     if (u.registers != 0) put_field(" registers=", u.registers);
+    if (u.head_bytes != 0) put_field(" head=", u.head_bytes);
     if (u.scratch_bytes != 0) put_field(" scratch=", u.scratch_bytes);
     if (u.pages != 0) put_field(" pages=", u.pages);
     if (u.page_bytes != 0) put_field(" page_bytes=", u.page_bytes);

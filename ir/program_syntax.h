@@ -3,7 +3,7 @@
 //
 //   program NAME stage=WORD world=N target=NAME [board=NAME] ctas=N [arena=N] [symmetric=N] {
 //   entity... }
-//   uses [threads=N] [registers=N] [scratch=N] [pages=N] [page_bytes=N]
+//   uses [consumers=N] [loaders=N] [registers=N] [head=N] [scratch=N] [pages=N] [page_bytes=N]
 //   limits [sms=N] [threads=N] [registers=N] [shared=N] [symmetric=N]
 //   roles WORD N..N [ [NAME, ...] ], ...
 //   value %N = EXPR in [N, N]

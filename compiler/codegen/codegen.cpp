@@ -50,7 +50,7 @@ class Generator {
     if (!check_calls(p_, diagnostics_)) return "";
     find_kinds();
     if (!check_limits() || !check_sync() || !check_exchanges(p_, diagnostics_)) return "";
-    e_.block(device_sources(used_functions()));
+    e_.block(cta_source(p_.uses) + device_sources(used_functions()));
     e_.raw(kGeneratedMarker);
     e_.raw("");
     {
@@ -120,7 +120,7 @@ class Generator {
       if (!limit(l.n, l.most, l.what)) return false;
     return limit(static_cast<int64_t>(kinds_.size()), 1 << 16, "kinds of tasks") &&
            limit(static_cast<int64_t>(p_.values.size()), 256, "different run-time values") &&
-           limit(p_.uses.pages, 32, "pages a CTA");
+           limit(p_.uses.pages, kMostPages, "pages a CTA");
   }
 
   // The verifier refuses these too; there is no instruction that they could become.
@@ -142,19 +142,9 @@ class Generator {
   }
 
   void constants() {
-    const ir::Resources& uses = p_.uses;
-    e_.line(
-        "constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {}, kPages = {}, "
-        "kPageBytes = {};",
-        p_.world, p_.ctas, events_.local, events_.peer, uses.pages, uses.page_bytes);
+    e_.line("constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {};", p_.world,
+            p_.ctas, events_.local, events_.peer);
     e_.line("constexpr i64 kSymmetricBytes = {};", p_.symmetric_bytes);
-    e_.line(
-        "static_assert(kThreads == {} || kLanes == 1, \"the manifest's threads, where lanes are "
-        "threads\");",
-        uses.threads);
-    e_.line(
-        "static_assert(shared_bytes(kPages, kPageBytes) == {}, \"the manifest's shared_bytes\");",
-        shared_bytes(uses));
     e_.raw("");
   }
 
@@ -192,9 +182,7 @@ class Generator {
     e_.raw(
         "static constexpr int kWorld = maco_program::kWorld, kCtas = maco_program::kCtas, "
         "kLocalEvents = maco_program::kLocalEvents;");
-    e_.raw(
-        "static constexpr int kPeerEvents = maco_program::kPeerEvents, kPages = "
-        "maco_program::kPages, kPageBytes = maco_program::kPageBytes;");
+    e_.raw("static constexpr int kPeerEvents = maco_program::kPeerEvents;");
     e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
     e_.line("static constexpr bool kSysCounters = {};",
             std::any_of(p_.events.begin(), p_.events.end(), is_counter_at_sys_scope));

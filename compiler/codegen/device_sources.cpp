@@ -1,5 +1,7 @@
 #include "compiler/codegen/device_sources.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <set>
 #include <string_view>
@@ -35,6 +37,22 @@ std::string unknown_header(const functions::Function& function) {
   for (const std::string& header : function.source.headers)
     if (!files().count(header)) return header;
   return "";
+}
+
+std::string cta_source(const ir::Resources& uses) {
+  return fmt::format(
+      "// -------- the shape of a CTA --------\n"
+      "// Threads that run tasks, and behind them threads that fill pages; bytes of shared memory "
+      "for\n"
+      "// the CTA's own books and for the task that runs, then pages.\n"
+      "namespace maco {{\n"
+      "struct Cta {{\n"
+      "  static constexpr int kConsumers = {}, kLoaders = {}, kPages = {};\n"
+      "  static constexpr int kHeadBytes = {}, kScratchBytes = {}, kPageBytes = {};\n"
+      "}};\n"
+      "}}  // namespace maco\n\n",
+      uses.consumers, uses.loaders, uses.pages, uses.head_bytes, uses.scratch_bytes,
+      uses.page_bytes);
 }
 
 std::string device_sources(const std::vector<const functions::Function*>& functions) {

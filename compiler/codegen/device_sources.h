@@ -12,6 +12,11 @@ namespace maco::codegen {
 /// A header that the function names and nobody has, or "".
 std::string unknown_header(const functions::Function& function);
 
+/// The shape of a CTA, for the headers: struct maco::Cta.
+std::string cta_source(const ir::Resources& uses);
+/// The most pages that the head of a CTA's shared memory can account for.
+inline constexpr int32_t kMostPages = 32;
+
 /// The headers that every kernel has and those of `functions`, each once, in the order in which
 /// they are needed; then the functions' own texts.
 std::string device_sources(const std::vector<const functions::Function*>& functions);

@@ -26,10 +26,6 @@ std::vector<int> tensor_numbers(const ir::Program& program) {
   return numbers;
 }
 
-int64_t shared_bytes(const ir::Resources& uses) {
-  return uses.scratch_bytes + uses.pages * uses.page_bytes;
-}
-
 ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
                            const ir::Program& program, const EventNumbers& events,
                            const Options& options) {
@@ -38,8 +34,9 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   m.world = program.world;
   m.target = program.target;
   m.ctas = program.ctas;
-  m.threads = program.uses.threads;
-  m.shared_bytes = shared_bytes(program.uses);
+  m.consumers = program.uses.consumers;
+  m.loaders = program.uses.loaders;
+  m.shared_bytes = program.uses.shared_bytes();
   m.arena_bytes = program.arena_bytes;
   m.symmetric_bytes = program.symmetric_bytes;
   m.local_events = events.local;

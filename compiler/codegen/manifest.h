@@ -21,7 +21,4 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
 /// slots.
 std::vector<int> tensor_numbers(const ir::Program& program);
 
-/// Shared memory of a CTA, which the emitted code asserts.
-int64_t shared_bytes(const ir::Resources& uses);
-
 }  // namespace maco::codegen

@@ -8,10 +8,10 @@ namespace maco::cost {
 
 namespace {
 
-// Of the device code, whatever the graph: kThreads of runtime/device/words.cuh and kCtaMemoryBytes
-// of abi.cuh. Emitted code asserts that they are what the Program says.
-constexpr int32_t kCtaThreads = 288;
-constexpr int64_t kCtaScratchBytes = 18432;
+// What the device functions of today want, whatever the graph. Emitted code takes its shape from
+// the Program, and asserts that its own books fit in the head.
+constexpr int32_t kConsumers = 256, kLoaders = 32;
+constexpr int64_t kHeadBytes = 2048, kScratchBytes = 16384;
 
 // What the compiler gives a thread at most when CTAs of `threads` are launched one an SM: an SM
 // hands out registers a warp at a time, eight a thread at a time.
@@ -26,9 +26,11 @@ int32_t registers_of(const Machine& machine, int32_t threads) {
 
 ir::Resources uses_of(const Machine& machine, bool paged) {
   ir::Resources uses;
-  uses.threads = kCtaThreads;
-  uses.registers = registers_of(machine, kCtaThreads);
-  uses.scratch_bytes = kCtaScratchBytes;
+  uses.consumers = kConsumers;
+  uses.loaders = paged ? kLoaders : 0;
+  uses.registers = registers_of(machine, uses.threads());
+  uses.head_bytes = kHeadBytes;
+  uses.scratch_bytes = kScratchBytes;
   if (paged) {
     uses.pages = machine.pages;
     uses.page_bytes = machine.page_bytes;

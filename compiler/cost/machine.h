@@ -48,7 +48,7 @@ struct Board {
 
 struct Machine : Architecture, Board {};
 
-/// What a CTA of the emitted code uses on `machine`, with the loader's ring if `paged`.
+/// What a CTA of the emitted code uses on `machine`, with loaders and their ring if `paged`.
 ir::Resources uses_of(const Machine& machine, bool paged);
 /// What an SM has, where a rank may use `sms` of them.
 ir::Limits limits_of(const Machine& machine, int64_t sms);

@@ -10,9 +10,6 @@ namespace maco::functions {
 
 namespace {
 
-// Of runtime/device/context.cuh, which says so too.
-constexpr int64_t kScratchBytes = 16384;
-
 std::string_view wanted(ParamType type) {
   switch (type) {
     case ParamType::Bool: return "true or false";
@@ -152,9 +149,10 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
   check_operands(call, *f, wrong);
   check_loads(call, *f, wrong);
   if (wrong.empty() && f->scratch_bytes)
-    if (const int64_t need = f->scratch_bytes(CallView(program, call)); need > kScratchBytes)
+    if (const int64_t need = f->scratch_bytes(CallView(program, call));
+        need > program.uses.scratch_bytes)
       wrong.push_back(fmt::format("needs {} bytes of scratch memory for '{}', but there are {}",
-                                  need, f->name, kScratchBytes));
+                                  need, f->name, program.uses.scratch_bytes));
   return wrong;
 }
 

@@ -63,6 +63,7 @@ std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& pro
   program.world = graph.world;
   program.target = context.machine.target;
   program.board = context.machine.board;
+  program.uses = cost::uses_of(context.machine, true);
   std::vector<ir::BufferId> buffers(graph.tensors.size());
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const ir::Tensor& t = graph.tensors[i];

@@ -32,6 +32,7 @@ namespace {
 constexpr int64_t kWarp = 32;
 constexpr int64_t kRegisterStep = 8;  // of a thread: registers come in steps
 constexpr int64_t kPageAlignment = 128;
+constexpr int32_t kMostThreads = 1 << 20;         // likewise
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // that any limit may be: sums don't overflow
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -54,13 +55,16 @@ class ResourceCheck {
       return;
     }
     const ir::Resources& u = p_.uses;
-    if (u.threads < 1 || u.registers < 1 || u.scratch_bytes < 0 || u.scratch_bytes > kMostBytes ||
+    if (u.consumers < 1 || u.consumers > kMostThreads || u.loaders < 0 ||
+        u.loaders > kMostThreads || u.registers < 1 || u.head_bytes < 0 ||
+        u.head_bytes > kMostBytes || u.scratch_bytes < 0 || u.scratch_bytes > kMostBytes ||
         u.pages < 0 || u.page_bytes < 0 || u.page_bytes > kMostBytes ||
         p_.limits.shared_bytes > kMostBytes) {
       error(
-          "a CTA of {} threads with {} registers each, {} bytes and {} pages of {} bytes, where "
-          "{} bytes are the limit, isn't possible",
-          u.threads, u.registers, u.scratch_bytes, u.pages, u.page_bytes, p_.limits.shared_bytes);
+          "a CTA of {} and {} threads with {} registers each, {} and {} bytes and {} pages of {} "
+          "bytes, where {} bytes are the limit, isn't possible",
+          u.consumers, u.loaders, u.registers, u.head_bytes, u.scratch_bytes, u.pages, u.page_bytes,
+          p_.limits.shared_bytes);
       return;
     }
     cta();
@@ -84,19 +88,22 @@ class ResourceCheck {
   void cta() {
     const ir::Resources& u = p_.uses;
     const ir::Limits& l = p_.limits;
-    if (u.threads > l.threads)
-      error("a CTA has {} threads, but target '{}' allows {}", u.threads, p_.target, l.threads);
-    const int64_t registers = round_up(u.threads, kWarp) * round_up(u.registers, kRegisterStep);
+    if (u.consumers % kWarp != 0 || u.loaders % kWarp != 0)
+      error("a CTA has {} consumers and {} loaders, but roles are whole warps of {}", u.consumers,
+            u.loaders, kWarp);
+    if (u.threads() > l.threads)
+      error("a CTA has {} threads, but target '{}' allows {}", u.threads(), p_.target, l.threads);
+    const int64_t registers = round_up(u.threads(), kWarp) * round_up(u.registers, kRegisterStep);
     if (registers > l.registers)
       error(
           "the {} threads of a CTA with up to {} registers each take {} (whole warps, in steps of "
           "{}), but an SM of target '{}' has {}",
-          u.threads, u.registers, registers, kRegisterStep, p_.target, l.registers);
-    const int64_t ring = u.pages * u.page_bytes;
-    if (u.scratch_bytes + ring > l.shared_bytes)
+          u.threads(), u.registers, registers, kRegisterStep, p_.target, l.registers);
+    if (u.shared_bytes() > l.shared_bytes)
       error(
-          "a CTA takes {} bytes of shared memory ({}, and {} pages of {}), but target '{}' has {}",
-          u.scratch_bytes + ring, u.scratch_bytes, u.pages, u.page_bytes, p_.target,
+          "a CTA takes {} bytes of shared memory ({}, {}, and {} pages of {}), but target '{}' has "
+          "{}",
+          u.shared_bytes(), u.head_bytes, u.scratch_bytes, u.pages, u.page_bytes, p_.target,
           l.shared_bytes);
     if (u.pages > 0 && u.page_bytes % kPageAlignment != 0)
       error("pages of {} bytes don't all begin on a multiple of {}", u.page_bytes, kPageAlignment);
@@ -139,6 +146,10 @@ class ResourceCheck {
     const ir::Resources& u = p_.uses;
     if (l.ring != 0) {
       error(c, "{} '{}' loads through ring {}, but a CTA has one ring", c.op_kind, c.op, l.ring);
+      return;
+    }
+    if (u.loaders < 1) {
+      error(c, "{} '{}' loads through pages, but a CTA has no loaders", c.op_kind, c.op);
       return;
     }
     if (!fits) return too_many_pages(c, l.pages);

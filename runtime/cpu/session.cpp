@@ -64,8 +64,7 @@ struct RankState {
       tensor_pointers.push_back(tensors.back().data());
     }
     reports.resize(static_cast<size_t>(m.ctas));
-    for (int64_t i = 0; i < m.ctas; ++i)
-      ctas.emplace_back(std::max<int64_t>(m.shared_bytes, kCtaMemoryBytes));
+    for (int64_t i = 0; i < m.ctas; ++i) ctas.emplace_back(static_cast<size_t>(m.shared_bytes));
   }
 };
 
@@ -206,8 +205,7 @@ Status CpuSessionImpl::reset() {
 
 void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
                                   CpuContexts& contexts) const {
-  // Without pages the loaders have nothing to do.
-  const int roles = manifest_.shared_bytes > kCtaMemoryBytes ? 2 : 1;
+  const int roles = manifest_.loaders > 0 ? 2 : 1;
   for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
     rank.ctas[cta].clear();
     for (int role = 0; role < roles; ++role) {

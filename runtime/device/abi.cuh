@@ -57,12 +57,6 @@ MACO_FN constexpr i64 symmetric_size(i64 slot_bytes, i64 peer_events, i64 world)
   return control_offset(slot_bytes, peer_events, world) + (i64)sizeof(Control);
 }
 
-// Dynamic shared memory of a CTA: its head (CtaMemory in context.cuh), then the pages.
-constexpr i64 kCtaMemoryBytes = 18432;
-MACO_FN constexpr i64 shared_bytes(i64 pages, i64 page_bytes) {
-  return kCtaMemoryBytes + pages * page_bytes;
-}
-
 // Arguments of maco_kernel and maco_reset, by value. Addresses as seen from the rank's device.
 struct Launch {
   void** tensors;    // one a tensor, in the manifest's order

@@ -40,8 +40,7 @@ struct alignas(16) SyncRow {
   i32 n;    // kWhoRank: the rank; kWhoShift: added to the own rank
 };
 
-constexpr int kScratchBytes = 16384;
-constexpr int kMaxPages = 32;
+constexpr int kScratchBytes = Cta::kScratchBytes;
 // whose addresses are worked out while the task waits; any further ones on use
 constexpr int kStagedOperands = 24;
 constexpr int kMaxWorld = 64;
@@ -52,7 +51,7 @@ struct RoleMemory {
   char* symmetric[kMaxWorld];
 };
 
-// The head of the CTA's shared memory; the pages follow it.
+// The CTA's shared memory, without the pages, which follow it.
 struct CtaMemory {
   u32 stop;   // not 0: an abort has been seen, leave at the next barrier
   u32 freed;  // pages that the consumers have released
@@ -61,11 +60,11 @@ struct CtaMemory {
   u32 passed;
   u32 reported;  // 1 once somebody writes the CTA's report
   float reduce[32];
-  alignas(8) u64 landings[kMaxPages];
+  alignas(8) u64 landings[Cta::kPages > 0 ? Cta::kPages : 1];
   RoleMemory roles[2];  // consumers, loader
   alignas(128) char scratch[kScratchBytes];
 };
-static_assert(sizeof(CtaMemory) <= kCtaMemoryBytes, "the host allots this much");
+static_assert(sizeof(CtaMemory) <= Cta::kHeadBytes + Cta::kScratchBytes, "the head has room");
 
 struct Context {
   const Launch& launch;
@@ -78,9 +77,8 @@ struct Context {
   u32 packet_flag;  // of the packets that the current task sends
   // The ring of pages, as this role sees it.
   char* pages = nullptr;
-  int page_count = 0, page_bytes = 0;
   u32 page_index = 0;                 // pages acquired (loader) or waited for (consumers) so far
-  u32 page_slot = 0, page_round = 0;  // page_index modulo and divided by page_count
+  u32 page_slot = 0, page_round = 0;  // page_index modulo and divided by Cta::kPages
   u32 pages_released = 0;             // by the consumers
 
   MACO_FN Context(const Launch& l, int world_, i64 control_at_)

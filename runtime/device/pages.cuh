@@ -10,17 +10,17 @@ namespace maco {
 MACO_FN char* page_acquire(Context& ctx) {
   bool ok = true;
   const u32* freed = &ctx.memory->freed;
-  if (ctx.page_index - load_acquire_cta(freed) >= (u32)ctx.page_count) {
+  if (ctx.page_index - load_acquire_cta(freed) >= (u32)Cta::kPages) {
     Watch watch(ctx, freed, kPatienceLoader, kWaitPage, ctx.page_slot);
-    while (ctx.page_index - load_acquire_cta(freed) >= (u32)ctx.page_count) {
+    while (ctx.page_index - load_acquire_cta(freed) >= (u32)Cta::kPages) {
       if (watch.again()) continue;
-      watch.give_up(ctx.page_index + 1 - (u32)ctx.page_count, load_relaxed(freed));
+      watch.give_up(ctx.page_index + 1 - (u32)Cta::kPages, load_relaxed(freed));
       ok = false;
       break;
     }
   }
   if (warp_any(!ok)) return nullptr;
-  return ctx.pages + (i64)ctx.page_slot * ctx.page_bytes;
+  return ctx.pages + (i64)ctx.page_slot * Cta::kPageBytes;
 }
 
 // Loader: copies `count` elements into the acquired page, asynchronously where the machine can and
@@ -43,7 +43,7 @@ MACO_FN void page_copy(Context& ctx, char* to, const T* from, i64 count) {
 MACO_FN void page_publish(Context& ctx) {
   landing_arrive(&ctx.memory->landings[ctx.page_slot], ctx.page_round);
   ++ctx.page_index;
-  if (++ctx.page_slot == (u32)ctx.page_count) {
+  if (++ctx.page_slot == (u32)Cta::kPages) {
     ctx.page_slot = 0;
     ++ctx.page_round;
   }
@@ -64,9 +64,9 @@ MACO_FN const char* page_wait(Context& ctx) {
     }
   }
   if (cta_any(!ok)) return nullptr;
-  const char* page = ctx.pages + (i64)ctx.page_slot * ctx.page_bytes;
+  const char* page = ctx.pages + (i64)ctx.page_slot * Cta::kPageBytes;
   ++ctx.page_index;
-  if (++ctx.page_slot == (u32)ctx.page_count) {
+  if (++ctx.page_slot == (u32)Cta::kPages) {
     ctx.page_slot = 0;
     ++ctx.page_round;
   }

@@ -31,12 +31,12 @@ using i64 = long long;
 #define MACO_HAS_F8 0
 #endif
 
-// ---- who runs: eight consumer warps and one loader warp ---------------------
+// ---- who runs: consumer warps, and behind them loader warps ------------------
 
-constexpr int kLanes = 256;
+constexpr int kLanes = Cta::kConsumers;
 constexpr int kWarpLanes = 32;
 constexpr int kWarps = kLanes / kWarpLanes;
-constexpr int kLoaderLanes = 32;
+constexpr int kLoaderLanes = Cta::kLoaders;
 constexpr int kThreads = kLanes + kLoaderLanes;
 
 MACO_FN int lane() { return (int)threadIdx.x; }
@@ -58,15 +58,15 @@ MACO_FN char* cta_memory() {
 
 // Of the consumers. Barrier 0 is __syncthreads(), which includes the loader and stands at the start
 // of the kernel only.
-MACO_FN void cta_sync() { asm volatile("barrier.sync 1, 256;" ::: "memory"); }
+MACO_FN void cta_sync() { asm volatile("barrier.sync 1, %0;" ::"n"(kLanes) : "memory"); }
 // A barrier of the consumers that also tells all of them whether any passed true.
 MACO_FN bool cta_any(bool value) {
   u32 any;
   asm volatile(
-      "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.or.pred q, 1, 256, "
+      "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.or.pred q, 1, %2, "
       "p;\n\tselp.u32 %0, 1, 0, q;\n\t}"
       : "=r"(any)
-      : "r"((u32)value)
+      : "r"((u32)value), "n"(kLanes)
       : "memory");
   return any != 0;
 }

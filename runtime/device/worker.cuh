@@ -2,8 +2,8 @@
 // fills pages for them.
 //
 // `Kernel` is the generated code's description of itself:
-//   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents, kPages, kPageBytes;  static
-//   constexpr i64 kSymmetricBytes;
+//   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents;
+//   static constexpr i64 kSymmetricBytes;
 //   static constexpr bool kSysCounters;  // is any local event at sys scope?
 //   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const
 //   Operand* operands();
@@ -51,7 +51,7 @@ MACO_FN void consume(Context& ctx) {
       stage_operands(ctx, operands, call.operands, lane(), kLanes);
       bool ok = wait_for<Kernel>(ctx, sync, row.waits);
       if (cta_any(!ok)) return;
-      if (Kernel::kPages > 0 && lane() == 0 && Kernel::paged(call.kind) &&
+      if (Cta::kPages > 0 && lane() == 0 && Kernel::paged(call.kind) &&
           !Kernel::load_ahead(call.kind)) {
         store_release_cta(&ctx.memory->passed, (u32)ctx.place + 1);
       }
@@ -103,15 +103,12 @@ constexpr i64 kControlAt =
 
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
-  static_assert(Kernel::kPages <= kMaxPages && Kernel::kWorld <= kMaxWorld,
-                "the CTA's shared memory has no room for more");
+  static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
   Context ctx(launch, Kernel::kWorld, kControlAt<Kernel>);
-  ctx.pages = (char*)ctx.memory + kCtaMemoryBytes;
-  ctx.page_count = Kernel::kPages;
-  ctx.page_bytes = Kernel::kPageBytes;
+  ctx.pages = (char*)ctx.memory + Cta::kHeadBytes + Cta::kScratchBytes;
   if (initializes()) {
     ctx.memory->stop = ctx.memory->freed = ctx.memory->passed = ctx.memory->reported = 0;
-    for (int i = 0; i < Kernel::kPages; ++i) landing_init(&ctx.memory->landings[i]);
+    for (int i = 0; i < Cta::kPages; ++i) landing_init(&ctx.memory->landings[i]);
   }
   const bool loader = is_loader();
   const int at = loader ? loader_lane() : lane(), lanes = loader ? kLoaderLanes : kLanes;
@@ -119,7 +116,7 @@ MACO_FN void worker(const Launch& launch) {
   start_sync();
   if (!loader) {
     consume<Kernel>(ctx);
-  } else if (Kernel::kPages > 0) {
+  } else if constexpr (Cta::kPages > 0) {
     load_pages<Kernel>(ctx);
     copies_drain();
   }

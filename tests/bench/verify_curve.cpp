@@ -52,7 +52,11 @@ class Builder {
     p.target = "cpu";
     p.ctas = ctas;
     p.roles = {{ir::Role::Compute, 0, ctas, {}}};
-    p.uses = {288, 224, 18432, 0, 0};
+    p.uses = {.consumers = 256,
+              .loaders = 32,
+              .registers = 224,
+              .head_bytes = 2048,
+              .scratch_bytes = 16384};
     p.limits = {ctas, 1024, 65536, 65536};
     next_.assign(static_cast<size_t>(ctas), 0);
   }

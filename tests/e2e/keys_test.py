@@ -47,7 +47,7 @@ class Macoc:
         for line in kernel.splitlines():
             (manifest if line.startswith("//@maco ") else code).append(line)
         manifest = json.loads("".join(line[8:] for line in manifest))
-        for key in ("graph", "code_hash", "options", "sums"):
+        for key in ("graph", "code_hash", "program_hash", "options", "sums"):
             manifest.pop(key)
         code = re.sub(r"//[^\n]*", "", "\n".join(code))
         return ("made", code, manifest)
@@ -219,7 +219,7 @@ def ranges(compute=(0, 4), comm=(4, 6), role="compute", tasks=None):
 case("range", "sms", CHANGES, ranges(), ranges(compute=(0, 3), comm=(3, 6)), ranges(comm=(4, 8)))
 case("range", "sms with a gap", CHANGES, ranges(), ranges(compute=(0, 3)))
 words("range", "role", lambda w: ranges(role=w), ["compute", "comm"], ["scheduler"], default="compute")
-case("range", "tasks", CHANGES, ranges(tasks=["matmul", "softmax"]), ranges(tasks=["matmul"]), ranges(tasks=["softmax"]))
+case("range", "tasks", CHANGES, ranges(), ranges(tasks=["matmul"]), ranges(tasks=["softmax"]))
 
 case("repeat", "repeat", LABEL, repeated(), json.loads(json.dumps(repeated()).replace('"i"', '"j"').replace("{i", "{j")),
      json.loads(json.dumps(repeated()).replace('"i"', '"j"')), names="'i'")

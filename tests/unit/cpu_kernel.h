@@ -125,7 +125,7 @@ MACO_TABLE const u64 rank_masks[] = {~0ull, 2ull};
 MACO_TABLE const u32 counts[] = {2, 2, 1, 1};
 
 struct Kernel {
-  static constexpr int kWorld = 2, kCtas = 2, kLocalEvents = 4, kPeerEvents = 2, kPages = 2, kPageBytes = 256;
+  static constexpr int kWorld = 2, kCtas = 2, kLocalEvents = 4, kPeerEvents = 2;
   static constexpr i64 kSymmetricBytes = 3072;
   static constexpr bool kSysCounters = false;
   static MACO_FN const TaskRow* tasks() { return maco_program::tasks; }
@@ -163,14 +163,25 @@ MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { maco::worker<maco_prog
 MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { maco::reset_memory<maco_program::Kernel>(launch); }
 )";
 
+inline ir::Resources cpu_kernel_cta() {
+  return {.consumers = 256,
+          .loaders = 32,
+          .registers = 224,
+          .head_bytes = 2048,
+          .scratch_bytes = 16384,
+          .pages = 2,
+          .page_bytes = 256};
+}
+
 inline ir::Manifest cpu_kernel_manifest() {
   ir::Manifest m;
   m.name = "by_hand";
   m.world = 2;
   m.target = "cpu";
   m.ctas = 2;
-  m.threads = 288;
-  m.shared_bytes = shared_bytes(2, 256);
+  m.consumers = cpu_kernel_cta().consumers;
+  m.loaders = cpu_kernel_cta().loaders;
+  m.shared_bytes = cpu_kernel_cta().shared_bytes();
   m.arena_bytes = 256;
   m.symmetric_bytes = 3072;
   m.local_events = 4;
@@ -206,7 +217,7 @@ inline std::string cpu_kernel(const std::string& from = "", const std::string& t
     for (const std::string word = "kSyncLocal,"; body.find(word) != std::string::npos;)
       body = replaced(body, word, "kSyncLocalSys,");
   }
-  std::string code = codegen::device_sources({}) + body;
+  std::string code = codegen::cta_source(cpu_kernel_cta()) + codegen::device_sources({}) + body;
   ir::Manifest m = cpu_kernel_manifest();
   m.code_hash = ir::code_hash(code);
   return ir::print_manifest(m) + code;

@@ -108,6 +108,14 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 
 }  // namespace maco
 
+namespace maco {
+struct Cta {
+  static constexpr int kHeadBytes = 2048, kScratchBytes = 16384, kPages = 1;
+};
+// Of the call that runs.
+inline i64 mock_page_bytes = 0;
+}  // namespace maco
+
 #include "runtime/device/numbers.cuh"
 
 #include "runtime/device/context.cuh"
@@ -115,13 +123,13 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 namespace maco {
 
 // A fresh page holds bytes of NaNs: what was not copied shows up in results.
-inline char* page_acquire(Context& ctx) {
-  return device_fibres::pages().push(static_cast<size_t>(ctx.page_bytes));
+inline char* page_acquire(Context&) {
+  return device_fibres::pages().push(static_cast<size_t>(mock_page_bytes));
 }
 template <class T>
-void page_copy(Context& ctx, char* to, const T* from, i64 count) {
+void page_copy(Context&, char* to, const T* from, i64 count) {
   const char* page = device_fibres::pages().back();
-  if (to < page || to + static_cast<size_t>(count) * sizeof(T) > page + ctx.page_bytes)
+  if (to < page || to + static_cast<size_t>(count) * sizeof(T) > page + mock_page_bytes)
     throw std::logic_error("copy beyond the page");
   std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
 }
@@ -147,7 +155,7 @@ void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values
   for (size_t i = 0; i < values.size(); ++i) launch.values[i] = static_cast<i32>(values[i]);
   device_fibres::reset(sizeof(CtaMemory));
   Context first(launch, 1, 0);
-  first.page_bytes = page_bytes;
+  mock_page_bytes = page_bytes;
   for (size_t i = 0; i < operands.size(); ++i)
     first.mine->operands[i] = static_cast<char*>(operands[i]);
   loader(first);

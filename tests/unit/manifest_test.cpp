@@ -11,7 +11,8 @@ Manifest example() {
   m.world = 2;
   m.target = "sm_90a";
   m.ctas = 132;
-  m.threads = 288;
+  m.consumers = 256;
+  m.loaders = 32;
   m.shared_bytes = 200 * 1024;
   m.arena_bytes = 1 << 20;
   m.symmetric_bytes = int64_t{1} << 33;

@@ -57,6 +57,7 @@ struct OneOp {
 
   void tile(const char* target) {
     const auto& machine = *maco::cost::find_machine(target);
+    program.uses = maco::cost::uses_of(machine, true);
     std::vector<ir::BufferId> ids;
     for (const ir::Tensor& t : graph.tensors) {
       ir::Buffer b;

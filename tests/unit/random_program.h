@@ -29,7 +29,11 @@ class RandomProgram {
     p_.world = below(3) == 0 ? 1 : 2 + below(2);
     p_.target = "cpu";
     p_.ctas = static_cast<int32_t>(1 + below(3));
-    p_.uses = {288, 224, 18432, 0, 0};
+    p_.uses = {.consumers = 256,
+               .loaders = 32,
+               .registers = 224,
+               .head_bytes = 2048,
+               .scratch_bytes = 16384};
     p_.limits = {8, 1024, 65536, 65536};
     p_.roles = {{Role::Compute, 0, p_.ctas, {}}};
     if (heights_) p_.values.push_back({Expr::var("h"), {.lo = 2, .hi = kMostHeight}});

@@ -28,7 +28,8 @@ ir::Manifest example() {
   m.world = 2;
   m.target = "sm_90a";
   m.ctas = 132;
-  m.threads = 288;
+  m.consumers = 256;
+  m.loaders = 32;
   m.dims = {{"tokens", 1, 64}};
   m.scalars = {{"pos", 0, 4095}};
   m.values = {Expr::var("tokens"), Expr::var("pos") + Expr::var("rank") * Expr::var("world")};

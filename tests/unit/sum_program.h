@@ -13,7 +13,7 @@ namespace maco::test {
 // 2 communicates.
 inline const std::string kSum =
     R"(program sum stage=synced world=2 target=cpu ctas=3 arena=512 symmetric=2048 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2, comm 2..3
   buffer x : f32[4 x 8] input tensor=x

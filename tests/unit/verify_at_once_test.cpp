@@ -133,7 +133,7 @@ TEST_CASE("packets of one place are written once a launch: their flags don't tel
 // of the first.
 const std::string kTwice =
     R"(program twice stage=synced world=2 target=cpu ctas=1 symmetric=1024 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..1
   buffer s : bf16[1 x 4] slot rotation=2 packets offset=0
@@ -158,7 +158,7 @@ TEST_CASE("a write of packets is remembered although a later one covers it") {
 // Two CTAs write a byte in common, the second in a block and around the end of a row.
 const std::string kAround =
     R"(program around stage=synced world=1 target=cpu ctas=2 arena=512 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2
   value %0 = h in [2, 3]
@@ -187,7 +187,7 @@ TEST_CASE("boxes around the end of a row of the bytes that they are compared in 
 // again.
 const std::string kReplies =
     R"(program replies stage=synced world=3 target=cpu ctas=3 arena=256 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..3
   buffer p : f32[1 x 8] temp offset=0
@@ -226,7 +226,7 @@ TEST_CASE("the short proof knows what a rank hears of itself from its peers") {
 // after; that one tells the first, which then uses the slot again.
 const std::string kPassedOn =
     R"(program passed_on stage=synced world=3 target=cpu ctas=2 symmetric=1024 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2
   buffer slots : f32[1 x 32] slot rotation=2 offset=0
@@ -266,7 +266,7 @@ TEST_CASE("the short proof knows what a third rank passes on") {
 // CTA 1 waits for the first to have written p on rank 0 only, and then writes p on both.
 const std::string kLeftOut =
     R"(program left_out stage=synced world=2 target=cpu ctas=2 arena=512 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2
   buffer p : f32[1 x 8] temp offset=0
@@ -298,7 +298,7 @@ TEST_CASE("a rank that leaves a task out has not waited for what the task waits 
 // The second writes p before the first, as the wait says and the list doesn't.
 const std::string kWrongWayRound =
     R"(program wrong_way_round stage=synced world=1 target=cpu ctas=2 arena=256 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2
   buffer p : f32[1 x 8] temp offset=0
@@ -323,7 +323,7 @@ TEST_CASE("what comes later in the list is remembered until its place in the lis
 // Two blocks of t rows each, side by side in p, of which each CTA fills one.
 const std::string kBlocks =
     R"(program blocks stage=synced world=2 target=cpu ctas=2 arena=256 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2
   value %0 = t in [1, 4]

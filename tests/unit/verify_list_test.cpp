@@ -22,7 +22,7 @@ std::string verdict(const std::string& text) {
 // Everything in one stream, so that nothing races.
 std::string temporaries(int offset_of_b, const char* then) {
   return fmt::format(R"(program p stage=synced world=1 target=cpu ctas=1 arena=1024 {{
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..1
   buffer a : f32[2 x 64] temp offset=0
@@ -62,7 +62,7 @@ TEST_CASE("temporaries that live at once don't share bytes") {
 TEST_CASE("a read that comes too early is not forgotten for a later one") {
   // By the list: t0 writes s, t1 reads and writes it, t2 reads it. The stream runs t2 before t1.
   const std::string text = R"(program p stage=synced world=1 target=cpu ctas=1 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..1
   buffer s : f32[1 x 8] state tensor=s

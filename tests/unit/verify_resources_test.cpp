@@ -14,7 +14,7 @@ using namespace ir;
 
 const std::string kProduct =
     R"(program product stage=synced world=1 target=cpu ctas=2 arena=256 {
-  uses threads=288 registers=224 scratch=18432 pages=3 page_bytes=4096
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384 pages=3 page_bytes=4096
   limits sms=2 threads=1024 registers=65536 shared=30720
   roles compute 0..2
   buffer x : f32[1 x 8] input tensor=x
@@ -42,8 +42,8 @@ TEST_CASE("a CTA that just fits is accepted") {
   // 228 registers are as good as 232: 9 warps of 32 take 66816 of them.
   CHECK(verdict(with(with(kProduct, "registers=224", "registers=228"), "registers=65536",
                      "registers=66816")) == "");
-  // 65 threads are three warps.
-  CHECK(verdict(with(with(kProduct, "threads=288 registers=224", "threads=65 registers=16"),
+  CHECK(verdict(with(with(kProduct, "consumers=256 loaders=32 registers=224",
+                          "consumers=64 loaders=32 registers=16"),
                      "registers=65536", "registers=1536")) == "");
 }
 
@@ -55,7 +55,9 @@ TEST_CASE("what is too much is refused with both figures") {
       {"limits sms=2 threads=1024 registers=65536 shared=30720", "",
        "resources: the Program is synced, but doesn't say what an SM of target 'cpu' has: a line "
        "'limits' is missing"},
-      {"uses threads=288 registers=224 scratch=18432 pages=3 page_bytes=4096", "",
+      {"uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384 pages=3 "
+       "page_bytes=4096",
+       "",
        "resources: the Program is synced, but doesn't say what a CTA uses: a line 'uses' is "
        "missing"},
       {"threads=1024", "threads=287",
@@ -63,11 +65,17 @@ TEST_CASE("what is too much is refused with both figures") {
       {"registers=224", "registers=228",
        "resources: the 288 threads of a CTA with up to 228 registers each take 66816 (whole warps, "
        "in steps of 8), but an SM of target 'cpu' has 65536"},
-      {"threads=288 registers=224", "threads=289 registers=224", "take 71680 (whole warps"},
+      {"consumers=256", "consumers=288", "take 71680 (whole warps"},
+      {"consumers=256", "consumers=255",
+       "resources: a CTA has 255 consumers and 32 loaders, but roles are whole warps of 32"},
+      {"loaders=32", "loaders=31", "roles are whole warps"},
+      {" loaders=32", "", "resources: matmul 'y' loads through pages, but a CTA has no loaders"},
       {"shared=30720", "shared=30719",
-       "resources: a CTA takes 30720 bytes of shared memory (18432, and 3 pages of 4096), but "
+       "resources: a CTA takes 30720 bytes of shared memory (2048, 16384, and 3 pages of 4096), "
+       "but "
        "target 'cpu' has 30719"},
-      {"scratch=18432", "scratch=18433", "a CTA takes 30721 bytes of shared memory"},
+      {"head=2048", "head=2049", "a CTA takes 30721 bytes"},
+      {"scratch=16384", "scratch=16385", "a CTA takes 30721 bytes of shared memory"},
       {"sms=2", "sms=1",
        "resources: 2 CTAs have to run at once, one an SM, but a rank has 1 SMs of target 'cpu': 1 "
        "would never start"},
@@ -96,7 +104,8 @@ TEST_CASE("what is too much is refused with both figures") {
        "resources: matmul 'y' loads temp 't' before its waits are over: only what no task writes "
        "may be read then"},
       {"(x, w, y)", "(x)", "loads operand 1, but has 1"},
-      {"threads=288", "threads=0", "a CTA of 0 threads with 224 registers each"},
+      {"consumers=256", "consumers=0", "a CTA of 0 and 32 threads with 224 registers each"},
+      {"consumers=256", "consumers=2147483647", "isn't possible"},
       {"page_bytes=4096\n", "page_bytes=9223372036854775807\n", "isn't possible"},
       {"pages=3", "pages=2147483647", "a CTA takes 8796093036544 bytes of shared memory"},
   };

@@ -24,7 +24,7 @@ using namespace ir;
 // Two ranks sum their matrices: each sends its own to the other.
 const std::string kExchange =
     R"(program sum stage=synced world=2 target=cpu ctas=3 arena=512 symmetric=2048 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2, comm 2..3
   buffer x : f32[4 x 8] input tensor=x
@@ -130,7 +130,7 @@ TEST_CASE("a relaxed signal or wait is refused by what may be seen too early") {
 
 TEST_CASE("a writer that doesn't wait for its reader is told as such") {
   const std::string reuse = R"(program reuse stage=synced world=1 target=cpu ctas=2 arena=256 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2
   buffer p : f32[4 x 8] temp offset=0

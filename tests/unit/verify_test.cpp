@@ -75,7 +75,7 @@ TEST_CASE("tasks of a stream in the wrong order hang or read too early") {
 
   // The reader of q stands before its writer, and no event is there to show it.
   const std::string early = R"(program early stage=synced world=1 target=cpu ctas=1 arena=256 {
-  uses threads=288 registers=224 scratch=18432
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..1
   buffer q : f32[1 x 8] temp offset=0
@@ -325,7 +325,7 @@ TEST_CASE("reads are remembered until a write has met them") {
   for (int missing : {-1, 0, 11, 30, 48, 59}) {
     std::string text = fmt::format(
         "program p stage=synced world=1 target=cpu ctas={0} arena=256 {{\n"
-        "  uses threads=288 registers=224 scratch=18432\n"
+        "  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384\n"
         "  limits sms={0} threads=1024 registers=65536 shared=65536\n"
         "  roles compute 0..{0}\n  buffer q : f32[1 x 8] temp offset=0\n"
         "  buffer y : f32[{1} x 8] output tensor=y\n"
