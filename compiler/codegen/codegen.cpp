@@ -145,6 +145,13 @@ class Generator {
     e_.line("constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {};", p_.world,
             p_.ctas, events_.local, events_.peer);
     e_.line("constexpr i64 kSymmetricBytes = {};", p_.symmetric_bytes);
+    e_.line(
+        "static_assert(Cta::kConsumers == {} && Cta::kLoaders == {}, \"the manifest's threads\");",
+        p_.uses.consumers, p_.uses.loaders);
+    e_.line(
+        "static_assert(Cta::kHeadBytes + Cta::kScratchBytes + Cta::kPages * Cta::kPageBytes == {}, "
+        "\"the manifest's shared_bytes\");",
+        p_.uses.shared_bytes());
     e_.raw("");
   }
 

@@ -6,15 +6,18 @@
 
 namespace maco {
 
+// A CTA without pages never asks for one.
+constexpr u32 kRingPages = Cta::kPages > 0 ? Cta::kPages : 1;
+
 // Loader: a free page, or nullptr if the run stops. All loader lanes get the same.
 MACO_FN char* page_acquire(Context& ctx) {
   bool ok = true;
   const u32* freed = &ctx.memory->freed;
-  if (ctx.page_index - load_acquire_cta(freed) >= (u32)Cta::kPages) {
+  if (ctx.page_index - load_acquire_cta(freed) >= kRingPages) {
     Watch watch(ctx, freed, kPatienceLoader, kWaitPage, ctx.page_slot);
-    while (ctx.page_index - load_acquire_cta(freed) >= (u32)Cta::kPages) {
+    while (ctx.page_index - load_acquire_cta(freed) >= kRingPages) {
       if (watch.again()) continue;
-      watch.give_up(ctx.page_index + 1 - (u32)Cta::kPages, load_relaxed(freed));
+      watch.give_up(ctx.page_index + 1 - kRingPages, load_relaxed(freed));
       ok = false;
       break;
     }
@@ -43,7 +46,7 @@ MACO_FN void page_copy(Context& ctx, char* to, const T* from, i64 count) {
 MACO_FN void page_publish(Context& ctx) {
   landing_arrive(&ctx.memory->landings[ctx.page_slot], ctx.page_round);
   ++ctx.page_index;
-  if (++ctx.page_slot == (u32)Cta::kPages) {
+  if (++ctx.page_slot == kRingPages) {
     ctx.page_slot = 0;
     ++ctx.page_round;
   }
@@ -66,7 +69,7 @@ MACO_FN const char* page_wait(Context& ctx) {
   if (cta_any(!ok)) return nullptr;
   const char* page = ctx.pages + (i64)ctx.page_slot * Cta::kPageBytes;
   ++ctx.page_index;
-  if (++ctx.page_slot == (u32)Cta::kPages) {
+  if (++ctx.page_slot == kRingPages) {
     ctx.page_slot = 0;
     ++ctx.page_round;
   }
