@@ -17,11 +17,6 @@ std::string_view name(Overlap v) {
   return names[static_cast<size_t>(v)];
 }
 
-std::string_view name(Priority v) {
-  constexpr std::string_view names[] = {"low", "normal", "high"};
-  return names[static_cast<size_t>(v)];
-}
-
 std::string_view name(Schedule v) {
   constexpr std::string_view names[] = {"static", "dynamic"};
   return names[static_cast<size_t>(v)];

@@ -20,6 +20,7 @@
 #include "ir/expr.h"
 #include "ir/ids.h"
 #include "ir/name_index.h"
+#include "ir/priority.h"
 
 namespace maco::ir {
 
@@ -66,11 +67,9 @@ struct Attr {
 };
 
 enum class Overlap : uint8_t { None, Conservative, Aggressive };
-enum class Priority : uint8_t { Low, Normal, High };
 enum class Schedule : uint8_t { Static, Dynamic };
 enum class Backend : uint8_t { P2P, Nccl, Nvshmem };
 std::string_view name(Overlap v);
-std::string_view name(Priority v);
 std::string_view name(Schedule v);
 std::string_view name(Backend v);
 

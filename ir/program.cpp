@@ -23,11 +23,6 @@ std::string_view name(BufferKind kind) {
 
 std::string_view name(Role role) { return role == Role::Compute ? "compute" : "comm"; }
 
-std::string_view name(TaskPriority priority) {
-  constexpr std::string_view names[] = {"low", "normal", "high"};
-  return names[static_cast<size_t>(priority)];
-}
-
 std::string_view name(Scope scope) { return scope == Scope::Gpu ? "gpu" : "sys"; }
 
 std::string_view name(CollectiveKind kind) {

@@ -23,6 +23,7 @@
 #include "ir/dtype.h"
 #include "ir/expr.h"
 #include "ir/ids.h"
+#include "ir/priority.h"
 
 namespace maco::ir {
 
@@ -31,7 +32,8 @@ std::string_view name(Stage stage);
 
 /// Input, Param, State, Output: a tensor of the caller's, private to its rank. Temp: in the rank's
 /// arena, private to it. Slot: in the rank's symmetric memory, where peers write; nothing but put
-/// tasks writes it and only its own rank reads it.
+/// tasks writes it and only its own rank reads it. Not a TensorKind: a graph has no slots, and its
+/// scalars are no buffers here.
 enum class BufferKind : uint8_t { Input, Param, State, Output, Temp, Slot };
 std::string_view name(BufferKind kind);
 
@@ -224,8 +226,6 @@ struct Collective {
 
 enum class Role : uint8_t { Compute, Comm };
 std::string_view name(Role role);
-enum class TaskPriority : uint8_t { Low, Normal, High };
-std::string_view name(TaskPriority priority);
 
 enum class EventKind : uint8_t {
   Local,  // a counter in the rank's memory: `count` arrivals a launch, at gpu scope
@@ -275,7 +275,7 @@ struct Task {
   CallId call{};
   uint32_t tile = 0;
   Role role = Role::Compute;
-  TaskPriority priority = TaskPriority::Normal;
+  Priority priority = Priority::Normal;
   uint64_t ranks = ~uint64_t{0};  // bit r: runs on rank r (world <= 64)
   std::vector<Access> accesses;
   /// Tasks of the same rank that must have ended before this one starts although no data says so
@@ -289,12 +289,13 @@ struct Task {
   friend bool operator==(const Task&, const Task&) = default;
 };
 
-/// CTAs [begin, end) have this role. `ops`: the kinds of ops that run there, empty for all.
-struct RoleSpan {
+/// CTAs [begin, end) have this role: what a graph's RoleRange says of SMs. `ops`: the kinds of ops
+/// that run there, empty for all.
+struct CtaRange {
   Role role = Role::Compute;
   int32_t begin = 0, end = 0;
   std::vector<std::string> ops;
-  friend bool operator==(const RoleSpan&, const RoleSpan&) = default;
+  friend bool operator==(const CtaRange&, const CtaRange&) = default;
 };
 
 /// The shape of a CTA: what it uses of an SM, which runs one CTA.
@@ -328,7 +329,7 @@ struct Program {
   int64_t world = 1;
   std::string target;           // "sm_90a", "cpu"; see compiler/cost/machine.h
   std::string board;            // "h200"; empty: the target's usual one
-  std::vector<RoleSpan> roles;  // disjoint, within [0, ctas); a CTA without a role runs no task
+  std::vector<CtaRange> roles;  // disjoint, within [0, ctas); a CTA without a role runs no task
   int32_t ctas = 0;
   Resources uses;
   Limits limits;

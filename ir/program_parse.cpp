@@ -173,17 +173,17 @@ class Parser : private TextCursor {
 
   bool roles() {
     do {
-      RoleSpan span;
-      if (!word_of(span.role, 2, "a role") || !number(span.begin) || !expect('.') || !expect('.') ||
-          !number(span.end))
+      CtaRange range;
+      if (!word_of(range.role, 2, "a role") || !number(range.begin) || !expect('.') ||
+          !expect('.') || !number(range.end))
         return false;
       if (accept('[')) {
         do {
-          if (!read_name(span.ops.emplace_back())) return false;
+          if (!read_name(range.ops.emplace_back())) return false;
         } while (accept(','));
         if (!expect(']')) return false;
       }
-      p_.roles.push_back(std::move(span));
+      p_.roles.push_back(std::move(range));
     } while (accept(','));
     return true;
   }

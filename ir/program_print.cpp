@@ -138,15 +138,15 @@ class Printer {
   void roles() {
     put("  roles");
     const char* separator = " ";
-    for (const RoleSpan& span : p_.roles) {
+    for (const CtaRange& range : p_.roles) {
       put(separator);
       separator = ", ";
-      put(name(span.role));
-      put_field(" ", span.begin);
-      put_field("..", span.end);
-      if (span.ops.empty()) continue;
+      put(name(range.role));
+      put_field(" ", range.begin);
+      put_field("..", range.end);
+      if (range.ops.empty()) continue;
       const char* bracket = " [";
-      for (const std::string& op : span.ops) {
+      for (const std::string& op : range.ops) {
         put(bracket);
         put_name(op);
         bracket = ", ";
@@ -367,7 +367,7 @@ class Printer {
       put(" ranks=");
       put_bits(t.ranks);
     }
-    if (t.priority != TaskPriority::Normal) {
+    if (t.priority != Priority::Normal) {
       put(" priority=");
       put(name(t.priority));
     }

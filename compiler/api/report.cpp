@@ -12,7 +12,7 @@ std::string report(const Compiled& c) {
                    "kinds of ops");
   std::map<int32_t, int64_t> tasks_on;
   for (const ir::Task& t : p.tasks) tasks_on[t.sm]++;
-  for (const ir::RoleSpan& r : p.roles) {
+  for (const ir::CtaRange& r : p.roles) {
     int64_t n = 0;
     for (int32_t sm = r.begin; sm < r.end; ++sm) n += tasks_on.count(sm) ? tasks_on[sm] : 0;
     std::string kinds = r.ops.empty() ? "any" : "";

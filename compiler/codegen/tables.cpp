@@ -230,7 +230,7 @@ void Tables::emit_syncs(Emitter& e) const {
 }
 
 std::string Tables::role_of(int32_t sm) const {
-  for (const ir::RoleSpan& r : p_.roles)
+  for (const ir::CtaRange& r : p_.roles)
     if (sm >= r.begin && sm < r.end) return std::string(ir::name(r.role));
   return "idle";
 }

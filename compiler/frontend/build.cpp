@@ -23,19 +23,19 @@ const std::vector<std::string>& graph_keys() {
   return keys;
 }
 
-void declare_ranks(Context& c) {
+void declare_ranks(BuildContext& c) {
   const int64_t world = c.graph.world;
   c.variables["rank"] = {Variable::Kind::Rank, {0, world - 1}, c.world_sound};
   c.variables["world"] = {Variable::Kind::World, {world, world}, c.world_sound};
 }
 
 /// A key that every graph has, though it may stand in a part that couldn't be read.
-const Raw* require_of_graph(Context& c, const Raw& root, const std::string& key) {
+const Raw* require_of_graph(BuildContext& c, const Raw& root, const std::string& key) {
   return c.options.incomplete ? root.find(key) : require(c, root, "the graph", key);
 }
 
 /// False if this document is of a version that can't be read.
-bool check_version(Context& c, const Raw& root) {
+bool check_version(BuildContext& c, const Raw& root) {
   const Raw* version = require_of_graph(c, root, "maco");
   if (version == nullptr) {
     if (c.options.incomplete) return true;
@@ -48,7 +48,7 @@ bool check_version(Context& c, const Raw& root) {
   return version->kind != Raw::Kind::Int;
 }
 
-void build_name_and_world(Context& c, const Raw& root) {
+void build_name_and_world(BuildContext& c, const Raw& root) {
   if (const Raw* name = require_of_graph(c, root, "name"))
     if (auto text = read_name(c, *name, "the name of the graph")) c.graph.name = *text;
   if (const Raw* world = root.find("world")) {
@@ -62,7 +62,7 @@ void build_name_and_world(Context& c, const Raw& root) {
   }
 }
 
-void build_settings(Context& c, const Raw& root) {
+void build_settings(BuildContext& c, const Raw& root) {
   ir::Graph& g = c.graph;
   if (const Raw* v = root.find("schedule"))
     g.schedule = read_enum<ir::Schedule>(c, *v, "'schedule'", {"static", "dynamic"})
@@ -79,7 +79,7 @@ void build_settings(Context& c, const Raw& root) {
 
 /// What is left of the graph without broken ops, so that their errors don't hide those of other
 /// shapes.
-ir::Graph without_broken(const Context& c) {
+ir::Graph without_broken(const BuildContext& c) {
   ir::Graph g = c.graph;
   std::vector<bool> written(g.tensors.size(), false);
   std::vector<ir::Op> ops;
@@ -98,7 +98,7 @@ ir::Graph without_broken(const Context& c) {
 
 /// A broken op's output may be read by ops built before it was known to be broken (a state, or an
 /// output with a declared type).
-void spread_breakage(Context& c) {
+void spread_breakage(BuildContext& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     ir::Op& op = c.graph.ops[i];
     for (ir::TensorId id : op.in)
@@ -109,7 +109,7 @@ void spread_breakage(Context& c) {
   }
 }
 
-void infer_shapes(Context& c) {
+void infer_shapes(BuildContext& c) {
   const bool sound = c.report.errors() == 0 && !c.options.incomplete;
   ir::Diagnostics scratch = c.diagnostics;  // the same files and contexts
   scratch.clear();
@@ -123,7 +123,7 @@ void infer_shapes(Context& c) {
   c.report.take(scratch.all());
 }
 
-void build_graph(Context& c, const Raw& root) {
+void build_graph(BuildContext& c, const Raw& root) {
   if (!expect(c, root, Raw::Kind::Map, "the graph", "a map of keys")) return;
   c.graph.loc = root.loc;
   if (!check_version(c, root)) return;
@@ -163,7 +163,7 @@ void build_graph(Context& c, const Raw& root) {
 
 std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options,
                                ir::Diagnostics& diagnostics) {
-  Context c(options, diagnostics);
+  BuildContext c(options, diagnostics);
   build_graph(c, root);
   const bool good = c.report.errors() == 0 && !options.incomplete;
   c.report.flush(diagnostics);

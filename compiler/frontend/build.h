@@ -1,4 +1,4 @@
-// What the parts of `build` share. Each part reads its piece of the tree into Context::graph and
+// What the parts of `build` share. Each reads its piece of the tree into BuildContext::graph and
 // reports what is wrong with it.
 #pragma once
 
@@ -60,7 +60,7 @@ struct PendingRead {
   bool excused = false;  // an earlier op whose outputs could not be read may have written it
 };
 
-struct Context {
+struct BuildContext {
   const BuildOptions& options;
   ir::Diagnostics& diagnostics;  // for contexts; reports go to `report`
   Reporter report;
@@ -88,7 +88,7 @@ struct Context {
   std::set<std::tuple<int32_t, int32_t, std::string>> misspelt;
   size_t compared = 0;  // names looked at in search of near ones
 
-  Context(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {
+  BuildContext(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {
     tensors_sound = !o.incomplete;
     hidden_outputs = o.incomplete;
   }
@@ -107,35 +107,36 @@ std::string list_words(const std::vector<std::string>& words, std::string_view l
 std::vector<std::string> words_of_dtypes();
 
 /// Reports duplicate keys, and keys that aren't among `allowed`. `what`: "tensor 'x'".
-void check_keys(Context& c, const Raw& map, const std::string& what,
+void check_keys(BuildContext& c, const Raw& map, const std::string& what,
                 const std::vector<std::string>& allowed);
-void check_duplicate_keys(Context& c, const Raw& map, const std::string& what);
+void check_duplicate_keys(BuildContext& c, const Raw& map, const std::string& what);
 /// Reports `expected` ("a list of names") if `raw` isn't of `kind`.
-bool expect(Context& c, const Raw& raw, Raw::Kind kind, const std::string& what,
+bool expect(BuildContext& c, const Raw& raw, Raw::Kind kind, const std::string& what,
             const std::string& expected);
 /// suggest() for a key of `map`. The key that was meant is not reported as missing later.
-std::string suggest_key(Context& c, const Raw& map, const std::string& key,
+std::string suggest_key(BuildContext& c, const Raw& map, const std::string& key,
                         const std::vector<std::string>& allowed);
 /// Reports that `map` has no `key`, if so, at `loc`.
-bool is_missing(Context& c, const Raw& map, const std::string& what, const std::string& key,
+bool is_missing(BuildContext& c, const Raw& map, const std::string& what, const std::string& key,
                 ir::Loc loc);
 /// The value of `key`, or nullptr and an error "tensor 'x' has no 'kind'".
-const Raw* require(Context& c, const Raw& map, const std::string& what, const std::string& key);
+const Raw* require(BuildContext& c, const Raw& map, const std::string& what,
+                   const std::string& key);
 /// A string that is an identifier. `what`: "the name of the op".
-std::optional<std::string> read_name(Context& c, const Raw& raw, const std::string& what);
+std::optional<std::string> read_name(BuildContext& c, const Raw& raw, const std::string& what);
 /// A list of identifiers; with `or_one`, a single one too. What is wrong is reported and left out.
-std::vector<std::pair<std::string, ir::Loc>> read_names(Context& c, const Raw& raw,
+std::vector<std::pair<std::string, ir::Loc>> read_names(BuildContext& c, const Raw& raw,
                                                         const std::string& what, bool or_one,
                                                         bool* complete = nullptr);
 /// One of `words`.
-std::optional<std::string> read_word(Context& c, const Raw& raw, const std::string& what,
+std::optional<std::string> read_word(BuildContext& c, const Raw& raw, const std::string& what,
                                      const std::vector<std::string>& words);
 /// An integer known when compiling (an expression over `world` will do) in [lo, hi].
-std::optional<int64_t> read_constant(Context& c, const Raw& raw, const std::string& what,
+std::optional<int64_t> read_constant(BuildContext& c, const Raw& raw, const std::string& what,
                                      int64_t lo, int64_t hi);
 /// The index of `word` in `words`, as an enumerator.
 template <class Enum>
-std::optional<Enum> read_enum(Context& c, const Raw& raw, const std::string& what,
+std::optional<Enum> read_enum(BuildContext& c, const Raw& raw, const std::string& what,
                               const std::vector<std::string>& words) {
   const auto word = read_word(c, raw, what, words);
   if (!word) return std::nullopt;
@@ -144,35 +145,36 @@ std::optional<Enum> read_enum(Context& c, const Raw& raw, const std::string& wha
   return std::nullopt;
 }
 /// ir::did_you_mean, within a budget: a file full of wrong names must not take for ever.
-std::string suggest(Context& c, std::string_view word, const std::vector<std::string>& candidates);
+std::string suggest(BuildContext& c, std::string_view word,
+                    const std::vector<std::string>& candidates);
 
 // --- build_expr.cpp --------------------------------------------------------------------------
 
 /// An integer or a string that is an expression. Reports what is wrong, division by zero and
 /// overflow on any rank included. The ranks where `guard` is 0 don't evaluate it.
-std::optional<ir::Expr> read_expr(Context& c, const Raw& raw, const std::string& what, ExprUse use,
-                                  const ir::Expr* guard = nullptr);
+std::optional<ir::Expr> read_expr(BuildContext& c, const Raw& raw, const std::string& what,
+                                  ExprUse use, const ir::Expr* guard = nullptr);
 /// Reports where `e` would be less than 1, on any rank and at the ends of the ranges of dims.
-bool check_positive(Context& c, const ir::Expr& e, ir::Loc loc, const std::string& what);
+bool check_positive(BuildContext& c, const ir::Expr& e, ir::Loc loc, const std::string& what);
 
 // --- the parts of a graph --------------------------------------------------------------------
 
-void build_dims(Context& c, const Raw& dims);
-void build_tensors(Context& c, const Raw& tensors);
-void build_ops(Context& c, const Raw& ops);
+void build_dims(BuildContext& c, const Raw& dims);
+void build_tensors(BuildContext& c, const Raw& tensors);
+void build_ops(BuildContext& c, const Raw& ops);
 /// After all ops: names of ops, reads of what nothing writes, outputs that nothing writes.
-void finish_ops(Context& c);
+void finish_ops(BuildContext& c);
 /// The attributes of `op`, from the keys that aren't common to all ops. False if an error was
 /// reported.
-bool build_attrs(Context& c, const ops::OpDef& def, const Raw& raw, ir::Op& op);
+bool build_attrs(BuildContext& c, const ops::OpDef& def, const Raw& raw, ir::Op& op);
 const std::vector<std::string>& common_op_keys();
-void build_phases(Context& c, const Raw& phases);
-void build_regions(Context& c, const Raw& regions);
-void build_pipeline(Context& c, const Raw& pipeline);
+void build_phases(BuildContext& c, const Raw& phases);
+void build_regions(BuildContext& c, const Raw& regions);
+void build_pipeline(BuildContext& c, const Raw& pipeline);
 /// `after` and `phase` of every op.
-void check_references(Context& c);
+void check_references(BuildContext& c);
 /// Needs the ops and the schedule.
-void build_roles(Context& c, const Raw& roles);
+void build_roles(BuildContext& c, const Raw& roles);
 
 // --- repeat.cpp ------------------------------------------------------------------------------
 
@@ -180,10 +182,10 @@ bool is_repeat(const Raw& op);
 /// Calls `body` for each op of `ops` that isn't a repeat, in order, with `{...}` replaced and
 /// places marked with their iteration. An op in which a replacement failed is reported and comes
 /// with `sound` = false, unreplaced.
-using OpBody = void (*)(Context& c, const Raw& op, bool sound);
-void unroll_ops(Context& c, const Raw& ops, const Env& env, OpBody body);
+using OpBody = void (*)(BuildContext& c, const Raw& op, bool sound);
+void unroll_ops(BuildContext& c, const Raw& ops, const Env& env, OpBody body);
 /// Calls `body` for the `tensors` of each iteration of each repeat in `ops`.
-using TensorsBody = void (*)(Context& c, const Raw& tensors);
-void unroll_tensors(Context& c, const Raw& ops, const Env& env, TensorsBody body);
+using TensorsBody = void (*)(BuildContext& c, const Raw& tensors);
+void unroll_tensors(BuildContext& c, const Raw& ops, const Env& env, TensorsBody body);
 
 }  // namespace maco::frontend

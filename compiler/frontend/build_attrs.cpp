@@ -22,7 +22,7 @@ const std::vector<std::string>& scaling_keys() {
 }
 
 /// An integer or a float, or a string that folds to an integer ("{i}" in a repeat).
-std::optional<ir::AttrValue> read_number(Context& c, const Raw& raw, const std::string& what) {
+std::optional<ir::AttrValue> read_number(BuildContext& c, const Raw& raw, const std::string& what) {
   if (raw.kind == Raw::Kind::Int) return Expr(raw.integer);
   if (raw.kind == Raw::Kind::Float) return raw.number;
   if (raw.kind == Raw::Kind::String) {
@@ -39,7 +39,7 @@ std::optional<ir::AttrValue> read_number(Context& c, const Raw& raw, const std::
   return std::nullopt;
 }
 
-std::optional<ir::AttrValue> read_list(Context& c, const Raw& raw, const std::string& what,
+std::optional<ir::AttrValue> read_list(BuildContext& c, const Raw& raw, const std::string& what,
                                        const Expr* guard) {
   if (!expect(c, raw, Raw::Kind::List, what, "a list of integers")) return std::nullopt;
   std::vector<Expr> list;
@@ -56,7 +56,8 @@ std::optional<ir::AttrValue> read_list(Context& c, const Raw& raw, const std::st
   return list;
 }
 
-std::optional<ir::AttrValue> read_scaling(Context& c, const Raw& raw, const std::string& what) {
+std::optional<ir::AttrValue> read_scaling(BuildContext& c, const Raw& raw,
+                                          const std::string& what) {
   if (!expect(c, raw, Raw::Kind::Map, what,
               fmt::format("a map with {}", list_words(scaling_keys(), "and"))))
     return std::nullopt;
@@ -75,7 +76,7 @@ std::optional<ir::AttrValue> read_scaling(Context& c, const Raw& raw, const std:
   return values;
 }
 
-std::optional<ir::AttrValue> read_attr(Context& c, const ops::OpDef& def, const AttrSpec& spec,
+std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, const AttrSpec& spec,
                                        const Raw& raw, const std::string& what, const Expr* guard) {
   switch (spec.type) {
     case AttrType::Bool:
@@ -115,7 +116,7 @@ std::optional<ir::AttrValue> read_attr(Context& c, const ops::OpDef& def, const 
   return std::nullopt;
 }
 
-void unknown_attr(Context& c, const Raw& op, const std::string& kind, const Raw::Entry& e,
+void unknown_attr(BuildContext& c, const Raw& op, const std::string& kind, const Raw::Entry& e,
                   const std::vector<std::string>& own) {
   std::vector<std::string> all = own;
   all.insert(all.end(), common_op_keys().begin(), common_op_keys().end());
@@ -136,7 +137,7 @@ void unknown_attr(Context& c, const Raw& op, const std::string& kind, const Raw:
 
 }  // namespace
 
-bool build_attrs(Context& c, const ops::OpDef& def, const Raw& raw, ir::Op& op) {
+bool build_attrs(BuildContext& c, const ops::OpDef& def, const Raw& raw, ir::Op& op) {
   const int before = c.report.errors();
   const std::string what = "'" + op.kind + "'";
   std::vector<std::string> own;

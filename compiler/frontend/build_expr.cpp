@@ -36,14 +36,15 @@ ir::Loc place_of(const Raw& raw, const std::string& name) {
   return raw.loc;
 }
 
-std::vector<std::string> names_for(const Context& c, ExprUse use) {
+std::vector<std::string> names_for(const BuildContext& c, ExprUse use) {
   std::vector<std::string> names;
   for (const auto& [name, v] : c.variables)
     if (allowed(use, v.kind)) names.push_back(name);
   return names;
 }
 
-bool check_names(Context& c, const Raw& raw, const Expr& e, const std::string& what, ExprUse use) {
+bool check_names(BuildContext& c, const Raw& raw, const Expr& e, const std::string& what,
+                 ExprUse use) {
   bool good = true;
   for (const std::string& name : e.vars()) {
     const auto it = c.variables.find(name);
@@ -72,7 +73,7 @@ bool check_names(Context& c, const Raw& raw, const Expr& e, const std::string& w
 
 }  // namespace
 
-std::optional<Expr> read_expr(Context& c, const Raw& raw, const std::string& what, ExprUse use,
+std::optional<Expr> read_expr(BuildContext& c, const Raw& raw, const std::string& what, ExprUse use,
                               const Expr* guard) {
   if (raw.kind == Raw::Kind::Int) return Expr(raw.integer);
   if (raw.kind != Raw::Kind::String) {
@@ -101,7 +102,7 @@ std::optional<Expr> read_expr(Context& c, const Raw& raw, const std::string& wha
   return parsed.expr;
 }
 
-bool check_positive(Context& c, const Expr& e, ir::Loc loc, const std::string& what) {
+bool check_positive(BuildContext& c, const Expr& e, ir::Loc loc, const std::string& what) {
   const std::string why = graph::why_not_positive(c.variables, e, what);
   if (!why.empty()) c.error(loc, why);
   return why.empty();

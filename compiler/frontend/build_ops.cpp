@@ -22,7 +22,7 @@ const std::vector<std::string>& common_op_keys() {
 
 namespace {
 
-std::string what_is(const Context& c, const std::string& name) {
+std::string what_is(const BuildContext& c, const std::string& name) {
   if (auto v = c.variables.find(name);
       v != c.variables.end() && v->second.kind == Variable::Kind::Dim)
     return "a dim";
@@ -30,7 +30,8 @@ std::string what_is(const Context& c, const std::string& name) {
   return "";
 }
 
-void read_common(Context& c, const Raw& raw, const std::string& what, ir::Op& op, OpState& state) {
+void read_common(BuildContext& c, const Raw& raw, const std::string& what, ir::Op& op,
+                 OpState& state) {
   if (const Raw* name = raw.find("name")) {
     if (auto text = read_name(c, *name, "the name of " + what)) {
       op.name = *text;
@@ -62,7 +63,8 @@ void read_common(Context& c, const Raw& raw, const std::string& what, ir::Op& op
 }
 
 /// False if the operand can't be used; what is not yet defined is kept for later.
-bool read_input(Context& c, const std::string& name, ir::Loc loc, size_t op_index, ir::Op& op) {
+bool read_input(BuildContext& c, const std::string& name, ir::Loc loc, size_t op_index,
+                ir::Op& op) {
   const auto it = c.tensor_of.find(name);
   if (it == c.tensor_of.end()) {
     c.pending.push_back({name, loc, op_index, c.hidden_outputs});
@@ -88,7 +90,8 @@ bool read_input(Context& c, const std::string& name, ir::Loc loc, size_t op_inde
   return !state.poisoned;
 }
 
-bool write_output(Context& c, const std::string& name, ir::Loc loc, size_t op_index, ir::Op& op) {
+bool write_output(BuildContext& c, const std::string& name, ir::Loc loc, size_t op_index,
+                  ir::Op& op) {
   auto it = c.tensor_of.find(name);
   if (it == c.tensor_of.end()) {
     ir::Tensor t;
@@ -141,7 +144,7 @@ std::string count_text(int lo, int hi, const char* what) {
   return fmt::format("{} {} {} {}s", lo, hi == lo + 1 ? "or" : "to", hi, what);
 }
 
-bool check_count(Context& c, ir::Loc loc, const std::string& kind, const char* verb,
+bool check_count(BuildContext& c, ir::Loc loc, const std::string& kind, const char* verb,
                  const char* what, size_t count, int lo, int hi) {
   const auto n = static_cast<int>(std::min<size_t>(count, INT32_MAX));
   if (n >= lo && (hi < 0 || n <= hi)) return true;
@@ -149,7 +152,7 @@ bool check_count(Context& c, ir::Loc loc, const std::string& kind, const char* v
   return false;
 }
 
-const ops::OpDef* read_kind(Context& c, const Raw& kind) {
+const ops::OpDef* read_kind(BuildContext& c, const Raw& kind) {
   if (!expect(c, kind, Raw::Kind::String, "'op'", "the kind of an op")) return nullptr;
   const ops::OpDef* def = ops::find_op(kind.text);
   if (def != nullptr && (!def->internal || c.options.internal_ops)) return def;
@@ -163,7 +166,7 @@ const ops::OpDef* read_kind(Context& c, const Raw& kind) {
 
 /// `in` or `out` as names; nothing, and an error, if it is there but not readable.
 std::optional<std::vector<std::pair<std::string, ir::Loc>>> read_operands(
-    Context& c, const Raw& raw, const std::string& what, const char* key, bool or_one,
+    BuildContext& c, const Raw& raw, const std::string& what, const char* key, bool or_one,
     bool required, ir::Loc loc) {
   const Raw* found = raw.find(key);
   if (found == nullptr) {
@@ -177,7 +180,7 @@ std::optional<std::vector<std::pair<std::string, ir::Loc>>> read_operands(
   return names;
 }
 
-void build_op(Context& c, const Raw& raw, bool sound) {
+void build_op(BuildContext& c, const Raw& raw, bool sound) {
   const int errors = c.report.errors();
   if (!sound || !expect(c, raw, Raw::Kind::Map, "an op", "a map of keys")) {
     c.hidden_outputs = true;
@@ -232,7 +235,7 @@ void build_op(Context& c, const Raw& raw, bool sound) {
 }
 
 /// Names given by the user are kept; the others are made so that none is used twice.
-void name_ops(Context& c) {
+void name_ops(BuildContext& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     const ir::Op& op = c.graph.ops[i];
     if (!op.named && !op.out.empty()) ++c.called[c.graph[op.out[0]].name];
@@ -268,7 +271,7 @@ void name_ops(Context& c) {
   }
 }
 
-void report_pending(Context& c) {
+void report_pending(BuildContext& c) {
   std::vector<std::string> names;
   for (const ir::Tensor& t : c.graph.tensors)
     if (t.kind != TensorKind::Scalar) names.push_back(t.name);
@@ -302,7 +305,7 @@ void report_pending(Context& c) {
 
 }  // namespace
 
-void build_ops(Context& c, const Raw& ops) {
+void build_ops(BuildContext& c, const Raw& ops) {
   if (!expect(c, ops, Raw::Kind::List, "'ops'", "a list of ops")) {
     c.hidden_outputs = true;
     return;
@@ -310,7 +313,7 @@ void build_ops(Context& c, const Raw& ops) {
   unroll_ops(c, ops, {}, build_op);
 }
 
-void finish_ops(Context& c) {
+void finish_ops(BuildContext& c) {
   name_ops(c);
   report_pending(c);
   if (c.hidden_outputs) return;

@@ -12,14 +12,14 @@ namespace maco::frontend {
 
 namespace {
 
-std::vector<std::string> op_names(const Context& c) {
+std::vector<std::string> op_names(const BuildContext& c) {
   std::vector<std::string> names;
   for (const ir::Op& op : c.graph.ops) names.push_back(op.name);
   return names;
 }
 
 /// Reports a name that no op has. `user`: "'after' of 'matmul'".
-bool check_op(Context& c, const std::string& name, ir::Loc loc, const std::string& user) {
+bool check_op(BuildContext& c, const std::string& name, ir::Loc loc, const std::string& user) {
   if (c.op_of.count(name) > 0) {
     if (c.called[name] < 2) return true;
     c.error(loc, fmt::format("{} names op '{}', but {} ops are called so, by their own name or by "
@@ -42,13 +42,13 @@ bool check_op(Context& c, const std::string& name, ir::Loc loc, const std::strin
   return false;
 }
 
-std::vector<std::string> phase_names(const Context& c) {
+std::vector<std::string> phase_names(const BuildContext& c) {
   std::vector<std::string> names;
   for (const ir::Phase& p : c.graph.phases) names.push_back(p.name);
   return names;
 }
 
-void check_phase(Context& c, const std::string& name, ir::Loc loc, const std::string& user) {
+void check_phase(BuildContext& c, const std::string& name, ir::Loc loc, const std::string& user) {
   if (c.options.incomplete || c.phase_of.count(name) > 0) return;
   if (!c.error(loc, fmt::format("{} names phase '{}', which is not defined", user, name))) return;
   const std::vector<std::string> names = phase_names(c);
@@ -57,7 +57,7 @@ void check_phase(Context& c, const std::string& name, ir::Loc loc, const std::st
 
 /// A list of maps, each read by `body`.
 template <class Body>
-void for_each_map(Context& c, const Raw& raw, const std::string& what, const std::string& item,
+void for_each_map(BuildContext& c, const Raw& raw, const std::string& what, const std::string& item,
                   Body body) {
   if (!expect(c, raw, Raw::Kind::List, what, "a list of maps")) return;
   for (const Raw& entry : raw.list)
@@ -66,7 +66,7 @@ void for_each_map(Context& c, const Raw& raw, const std::string& what, const std
 
 }  // namespace
 
-void build_phases(Context& c, const Raw& phases) {
+void build_phases(BuildContext& c, const Raw& phases) {
   std::vector<std::vector<ir::Loc>> places;  // of the names in depends_on
   for_each_map(c, phases, "'phases'", "a phase", [&](const Raw& raw) {
     check_keys(c, raw, "a phase", {"name", "depends_on"});
@@ -97,7 +97,7 @@ void build_phases(Context& c, const Raw& phases) {
                   fmt::format("phase '{}'", c.graph.phases[i].name));
 }
 
-void build_regions(Context& c, const Raw& regions) {
+void build_regions(BuildContext& c, const Raw& regions) {
   for_each_map(c, regions, "'overlap_regions'", "an overlap region", [&](const Raw& raw) {
     check_keys(c, raw, "an overlap region", {"name", "ops"});
     const Raw* name = require(c, raw, "an overlap region", "name");
@@ -126,7 +126,7 @@ void build_regions(Context& c, const Raw& regions) {
   });
 }
 
-void build_pipeline(Context& c, const Raw& raw) {
+void build_pipeline(BuildContext& c, const Raw& raw) {
   if (!expect(c, raw, Raw::Kind::Map, "'pipeline'", "a map with 'stages' and 'microbatches'"))
     return;
   check_keys(c, raw, "'pipeline'", {"stages", "microbatches"});
@@ -158,7 +158,7 @@ void build_pipeline(Context& c, const Raw& raw) {
   c.graph.pipeline = std::move(pipeline);
 }
 
-void check_references(Context& c) {
+void check_references(BuildContext& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     const ir::Op& op = c.graph.ops[i];
     for (size_t k = 0; k < op.after.size(); ++k)

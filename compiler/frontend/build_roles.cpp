@@ -18,13 +18,13 @@ const std::vector<std::string>& role_words() {
 }
 
 /// The scheduler exists in dynamic schedules only.
-bool check_scheduler(Context& c, ir::Loc loc, const std::string& key) {
+bool check_scheduler(BuildContext& c, ir::Loc loc, const std::string& key) {
   const std::string why = graph::why_no_scheduler(c.graph, key);
   if (!why.empty()) c.error(loc, why);
   return why.empty();
 }
 
-std::optional<ir::RoleCounts> read_counts(Context& c, const Raw& raw) {
+std::optional<ir::RoleCounts> read_counts(BuildContext& c, const Raw& raw) {
   struct Key {
     const char* name;
     const char* other_name;
@@ -61,7 +61,7 @@ std::optional<ir::RoleCounts> read_counts(Context& c, const Raw& raw) {
   return counts;
 }
 
-void read_tasks(Context& c, const Raw& raw, ir::RoleRange& range) {
+void read_tasks(BuildContext& c, const Raw& raw, ir::RoleRange& range) {
   if (raw.kind == Raw::Kind::List && raw.list.empty())
     c.error(raw.loc, "'tasks' of a range names no kind of op; leave it out if the range runs all");
   for (const auto& [kind, loc] : read_names(c, raw, "'tasks' of a range", true)) {
@@ -84,7 +84,7 @@ void read_tasks(Context& c, const Raw& raw, ir::RoleRange& range) {
   }
 }
 
-std::optional<ir::RoleRange> read_range(Context& c, const Raw& raw) {
+std::optional<ir::RoleRange> read_range(BuildContext& c, const Raw& raw) {
   if (!expect(c, raw, Raw::Kind::Map, "a range of 'sm_roles'", "a map with 'sms' and 'role'"))
     return std::nullopt;
   check_keys(c, raw, "a range of 'sm_roles'", {"sms", "role", "tasks"});
@@ -121,7 +121,7 @@ std::optional<ir::RoleRange> read_range(Context& c, const Raw& raw) {
   return range;
 }
 
-std::optional<ir::Roles> read_roles(Context& c, const Raw& raw) {
+std::optional<ir::Roles> read_roles(BuildContext& c, const Raw& raw) {
   switch (raw.kind) {
     case Raw::Kind::String:
       if (raw.text == "auto") return ir::RoleAuto{};
@@ -151,7 +151,7 @@ std::optional<ir::Roles> read_roles(Context& c, const Raw& raw) {
   return std::nullopt;
 }
 
-std::vector<ir::RoleVariant> read_variants(Context& c, const Raw& when) {
+std::vector<ir::RoleVariant> read_variants(BuildContext& c, const Raw& when) {
   std::vector<ir::RoleVariant> variants;
   if (!expect(c, when, Raw::Kind::List, "'when'", "a list of variants")) return variants;
   const Raw* last_else = nullptr;
@@ -192,7 +192,7 @@ std::vector<ir::RoleVariant> read_variants(Context& c, const Raw& when) {
 
 }  // namespace
 
-void build_roles(Context& c, const Raw& raw) {
+void build_roles(BuildContext& c, const Raw& raw) {
   c.graph.sm_roles.loc = raw.loc;
   if (raw.kind == Raw::Kind::Map && raw.find("when") != nullptr) {
     check_keys(c, raw, "'sm_roles' with 'when'", {"when"});

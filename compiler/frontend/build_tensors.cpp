@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kI32Min = INT32_MIN, kI32Max = INT32_MAX;
 
 /// Makes `name` known to expressions, or reports what it collides with. `what`: "dim" or "scalar".
-void declare_variable(Context& c, const std::string& name, ir::Loc loc, const char* what,
+void declare_variable(BuildContext& c, const std::string& name, ir::Loc loc, const char* what,
                       const Variable& v) {
   if (name == "rank" || name == "world") {
     c.error(loc,
@@ -29,7 +29,7 @@ void declare_variable(Context& c, const std::string& name, ir::Loc loc, const ch
 }
 
 /// The tensor's slot, or nothing if the name is taken.
-std::optional<size_t> declare_tensor(Context& c, const std::string& name, ir::Loc loc) {
+std::optional<size_t> declare_tensor(BuildContext& c, const std::string& name, ir::Loc loc) {
   const auto [it, fresh] = c.tensor_of.emplace(name, c.graph.tensors.size());
   if (!fresh) {
     if (c.error(loc, fmt::format("tensor '{}' is declared twice", name)))
@@ -44,7 +44,7 @@ std::optional<size_t> declare_tensor(Context& c, const std::string& name, ir::Lo
   return it->second;
 }
 
-bool read_scalar(Context& c, const Raw& raw, const std::string& what, ir::Tensor& t) {
+bool read_scalar(BuildContext& c, const Raw& raw, const std::string& what, ir::Tensor& t) {
   t.dtype = ir::DType::I32;
   t.range_lo = 0;
   t.range_hi = 1;
@@ -72,7 +72,7 @@ bool read_scalar(Context& c, const Raw& raw, const std::string& what, ir::Tensor
 }
 
 /// Dims may stand in axis 0 only.
-bool check_dims(Context& c, const ir::Expr& e, const Raw& raw, size_t axis,
+bool check_dims(BuildContext& c, const ir::Expr& e, const Raw& raw, size_t axis,
                 const std::string& what) {
   if (axis == 0) return true;
   for (const std::string& name : e.vars()) {
@@ -84,7 +84,7 @@ bool check_dims(Context& c, const ir::Expr& e, const Raw& raw, size_t axis,
   return true;
 }
 
-bool read_shape(Context& c, const Raw& raw, const std::string& what, ir::Tensor& t) {
+bool read_shape(BuildContext& c, const Raw& raw, const std::string& what, ir::Tensor& t) {
   if (!expect(c, raw, Raw::Kind::List, "the shape of " + what, "a list of 1 to 4 extents"))
     return false;
   if (raw.list.empty() || raw.list.size() > 4) {
@@ -104,7 +104,7 @@ bool read_shape(Context& c, const Raw& raw, const std::string& what, ir::Tensor&
   return good;
 }
 
-bool check_size(Context& c, const ir::Tensor& t, const Raw& shape, const std::string& what) {
+bool check_size(BuildContext& c, const ir::Tensor& t, const Raw& shape, const std::string& what) {
   if (!c.world_sound) return true;
   for (const ir::Expr& e : t.shape)
     for (const std::string& name : e.vars())
@@ -115,7 +115,7 @@ bool check_size(Context& c, const ir::Tensor& t, const Raw& shape, const std::st
   return false;
 }
 
-void read_tensor(Context& c, const std::string& name, ir::Loc loc, const Raw& raw) {
+void read_tensor(BuildContext& c, const std::string& name, ir::Loc loc, const Raw& raw) {
   const std::string what = "tensor '" + name + "'";
   const auto slot = declare_tensor(c, name, loc);
   if (!slot) return;
@@ -168,7 +168,7 @@ void read_tensor(Context& c, const std::string& name, ir::Loc loc, const Raw& ra
 
 }  // namespace
 
-void build_dims(Context& c, const Raw& dims) {
+void build_dims(BuildContext& c, const Raw& dims) {
   if (!expect(c, dims, Raw::Kind::Map, "'dims'", "a map from names to {\"max\": n}")) return;
   for (const Raw::Entry& e : dims.map) {
     Raw name;
@@ -208,7 +208,7 @@ void build_dims(Context& c, const Raw& dims) {
   }
 }
 
-void build_tensors(Context& c, const Raw& tensors) {
+void build_tensors(BuildContext& c, const Raw& tensors) {
   if (!expect(c, tensors, Raw::Kind::Map, "'tensors'", "a map from names to declarations")) {
     c.tensors_sound = false;
     return;

@@ -45,13 +45,14 @@ std::vector<std::string> words_of_dtypes() {
   return words;
 }
 
-std::string suggest(Context& c, std::string_view word, const std::vector<std::string>& candidates) {
+std::string suggest(BuildContext& c, std::string_view word,
+                    const std::vector<std::string>& candidates) {
   constexpr size_t kBudget = 500'000;
   c.compared += candidates.size();
   return c.compared > kBudget ? "" : ir::did_you_mean(word, candidates);
 }
 
-std::string suggest_key(Context& c, const Raw& map, const std::string& key,
+std::string suggest_key(BuildContext& c, const Raw& map, const std::string& key,
                         const std::vector<std::string>& allowed) {
   std::string hint = suggest(c, key, allowed);
   if (const size_t at = hint.find('\''); at != std::string::npos)
@@ -60,7 +61,7 @@ std::string suggest_key(Context& c, const Raw& map, const std::string& key,
   return hint;
 }
 
-bool is_missing(Context& c, const Raw& map, const std::string& what, const std::string& key,
+bool is_missing(BuildContext& c, const Raw& map, const std::string& what, const std::string& key,
                 ir::Loc loc) {
   if (map.find(key) != nullptr) return false;
   if (c.misspelt.count({map.loc.line, map.loc.column, key}) == 0)
@@ -68,7 +69,7 @@ bool is_missing(Context& c, const Raw& map, const std::string& what, const std::
   return true;
 }
 
-void check_duplicate_keys(Context& c, const Raw& map, const std::string& what) {
+void check_duplicate_keys(BuildContext& c, const Raw& map, const std::string& what) {
   std::map<std::string_view, ir::Loc> first;
   for (const Raw::Entry& e : map.map) {
     const auto [it, fresh] = first.emplace(e.key, e.key_loc);
@@ -78,7 +79,7 @@ void check_duplicate_keys(Context& c, const Raw& map, const std::string& what) {
   }
 }
 
-void check_keys(Context& c, const Raw& map, const std::string& what,
+void check_keys(BuildContext& c, const Raw& map, const std::string& what,
                 const std::vector<std::string>& allowed) {
   check_duplicate_keys(c, map, what);
   for (const Raw::Entry& e : map.map) {
@@ -89,18 +90,19 @@ void check_keys(Context& c, const Raw& map, const std::string& what,
   }
 }
 
-bool expect(Context& c, const Raw& raw, Raw::Kind kind, const std::string& what,
+bool expect(BuildContext& c, const Raw& raw, Raw::Kind kind, const std::string& what,
             const std::string& expected) {
   if (raw.kind == kind) return true;
   c.error(raw.loc, fmt::format("{} must be {}, found {}", what, expected, describe(raw)));
   return false;
 }
 
-const Raw* require(Context& c, const Raw& map, const std::string& what, const std::string& key) {
+const Raw* require(BuildContext& c, const Raw& map, const std::string& what,
+                   const std::string& key) {
   return is_missing(c, map, what, key, map.loc) ? nullptr : map.find(key);
 }
 
-std::optional<std::string> read_name(Context& c, const Raw& raw, const std::string& what) {
+std::optional<std::string> read_name(BuildContext& c, const Raw& raw, const std::string& what) {
   if (!expect(c, raw, Raw::Kind::String, what, "a string")) return std::nullopt;
   if (ir::is_identifier(raw.text)) return raw.text;
   if (raw.text.find('{') != std::string::npos && raw.loc.context < 0)
@@ -114,7 +116,7 @@ std::optional<std::string> read_name(Context& c, const Raw& raw, const std::stri
   return std::nullopt;
 }
 
-std::vector<std::pair<std::string, ir::Loc>> read_names(Context& c, const Raw& raw,
+std::vector<std::pair<std::string, ir::Loc>> read_names(BuildContext& c, const Raw& raw,
                                                         const std::string& what, bool or_one,
                                                         bool* complete) {
   std::vector<std::pair<std::string, ir::Loc>> names;
@@ -143,7 +145,7 @@ std::vector<std::pair<std::string, ir::Loc>> read_names(Context& c, const Raw& r
   return names;
 }
 
-std::optional<std::string> read_word(Context& c, const Raw& raw, const std::string& what,
+std::optional<std::string> read_word(BuildContext& c, const Raw& raw, const std::string& what,
                                      const std::vector<std::string>& words) {
   if (raw.kind == Raw::Kind::String) {
     if (std::find(words.begin(), words.end(), raw.text) != words.end()) return raw.text;
@@ -155,7 +157,7 @@ std::optional<std::string> read_word(Context& c, const Raw& raw, const std::stri
   return std::nullopt;
 }
 
-std::optional<int64_t> read_constant(Context& c, const Raw& raw, const std::string& what,
+std::optional<int64_t> read_constant(BuildContext& c, const Raw& raw, const std::string& what,
                                      int64_t lo, int64_t hi) {
   std::optional<int64_t> value;
   if (raw.kind == Raw::Kind::Int) {

@@ -12,7 +12,7 @@ namespace maco::frontend {
 
 namespace {
 
-std::optional<int64_t> value_of(const Context& c, const Env& env, std::string_view name) {
+std::optional<int64_t> value_of(const BuildContext& c, const Env& env, std::string_view name) {
   if (name == "world") return c.graph.world;
   for (const Env::LoopVar& v : env.vars)
     if (v.name == name) return v.value;
@@ -27,7 +27,7 @@ std::vector<std::string> names_of(const Env& env) {
 }
 
 /// The value of an expression over loop variables, or nothing and the reason.
-std::optional<int64_t> evaluate_text(Context& c, const Env& env, std::string_view text,
+std::optional<int64_t> evaluate_text(BuildContext& c, const Env& env, std::string_view text,
                                      std::string& error) {
   const ir::ParseExprResult parsed = ir::parse_expr(text);
   if (!parsed.expr) {
@@ -47,7 +47,7 @@ std::optional<int64_t> evaluate_text(Context& c, const Env& env, std::string_vie
   return r.value;
 }
 
-bool replace(Context& c, const Env& env, std::string& text, ir::Loc loc) {
+bool replace(BuildContext& c, const Env& env, std::string& text, ir::Loc loc) {
   if (text.find_first_of("{}") == std::string::npos) return true;
   std::string result;
   for (size_t i = 0; i < text.size();) {
@@ -79,7 +79,7 @@ bool replace(Context& c, const Env& env, std::string& text, ir::Loc loc) {
 }
 
 /// Replaces in all strings and keys; marks all places with the iteration.
-bool substitute(Context& c, const Env& env, Raw& raw) {
+bool substitute(BuildContext& c, const Env& env, Raw& raw) {
   raw.loc.context = env.context;
   bool good = raw.kind != Raw::Kind::String || replace(c, env, raw.text, raw.loc);
   for (Raw& item : raw.list) good = substitute(c, env, item) && good;
@@ -91,7 +91,7 @@ bool substitute(Context& c, const Env& env, Raw& raw) {
   return good;
 }
 
-std::optional<int64_t> read_bound(Context& c, const Raw& repeat, const Env& env,
+std::optional<int64_t> read_bound(BuildContext& c, const Raw& repeat, const Env& env,
                                   const std::string& key) {
   const Raw* found = require(c, repeat, "the repeat", key);
   if (found == nullptr) return std::nullopt;
@@ -115,7 +115,7 @@ struct Bounds {
   int64_t from = 0, to = 0;
 };
 
-std::optional<Bounds> read_repeat(Context& c, const Raw& raw, const Env& env) {
+std::optional<Bounds> read_repeat(BuildContext& c, const Raw& raw, const Env& env) {
   check_keys(c, raw, "the repeat", {"repeat", "from", "to", "tensors", "ops"});
   const Raw& var = *raw.find("repeat");
   const auto name = read_name(c, var, "the variable of the repeat");
@@ -150,7 +150,7 @@ std::optional<Bounds> read_repeat(Context& c, const Raw& raw, const Env& env) {
 }
 
 /// Counts one more op or iteration; false, and an error, if there are too many.
-bool count(Context& c, int64_t& so_far, const char* what, ir::Loc loc, const Env& env) {
+bool count(BuildContext& c, int64_t& so_far, const char* what, ir::Loc loc, const Env& env) {
   if (c.unrolled_too_much) return false;
   if (++so_far <= kMaxOps) return true;
   c.unrolled_too_much = c.hidden_outputs = true;
@@ -159,11 +159,11 @@ bool count(Context& c, int64_t& so_far, const char* what, ir::Loc loc, const Env
   c.error(loc, fmt::format("unrolling makes more than {} {}", kMaxOps, what));
   return false;
 }
-bool count_iteration(Context& c, ir::Loc loc, const Env& env) {
+bool count_iteration(BuildContext& c, ir::Loc loc, const Env& env) {
   return count(c, c.iterations, "iterations", loc, env);
 }
 
-Env iteration(Context& c, const Raw& repeat, const Env& env, const std::string& var,
+Env iteration(BuildContext& c, const Raw& repeat, const Env& env, const std::string& var,
               int64_t value) {
   Env inner = env;
   inner.vars.push_back({var, value});
@@ -189,7 +189,7 @@ bool declares_tensors(const Raw& ops) {
 
 bool is_repeat(const Raw& op) { return op.kind == Raw::Kind::Map && op.find("repeat") != nullptr; }
 
-void unroll_ops(Context& c, const Raw& ops, const Env& env, OpBody body) {
+void unroll_ops(BuildContext& c, const Raw& ops, const Env& env, OpBody body) {
   for (const Raw& op : ops.list) {
     if (!is_repeat(op)) {
       if (!count(c, c.ops, "ops", op.loc, env)) return;
@@ -219,7 +219,7 @@ void unroll_ops(Context& c, const Raw& ops, const Env& env, OpBody body) {
   }
 }
 
-void unroll_tensors(Context& c, const Raw& ops, const Env& env, TensorsBody body) {
+void unroll_tensors(BuildContext& c, const Raw& ops, const Env& env, TensorsBody body) {
   if (ops.kind != Raw::Kind::List || !declares_tensors(ops)) return;
   for (const Raw& op : ops.list) {
     if (!is_repeat(op)) continue;

@@ -161,11 +161,11 @@ void infer(InferContext& c) {
 // SMs that compute matrix products.
 int32_t compute_sms(const TileContext& c) {
   int32_t count = 0;
-  for (const ir::RoleSpan& span : c.program().roles)
-    if (span.role == ir::Role::Compute &&
-        (span.ops.empty() ||
-         std::find(span.ops.begin(), span.ops.end(), "matmul") != span.ops.end()))
-      count += span.end - span.begin;
+  for (const ir::CtaRange& range : c.program().roles)
+    if (range.role == ir::Role::Compute &&
+        (range.ops.empty() ||
+         std::find(range.ops.begin(), range.ops.end(), "matmul") != range.ops.end()))
+      count += range.end - range.begin;
   return count > 0 ? count : c.machine().sms;
 }
 

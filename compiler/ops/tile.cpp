@@ -193,7 +193,7 @@ ir::TaskId TileContext::task(ir::CallId call, uint32_t tile, std::vector<ir::Acc
   t.tile = tile;
   t.role = role;
   t.ranks = ranks;
-  t.priority = static_cast<ir::TaskPriority>(op().priority);
+  t.priority = op().priority;
   t.accesses = std::move(accesses);
   program_.tasks.push_back(std::move(t));
   return ir::id_of<ir::TaskId>(program_.tasks.size() - 1);

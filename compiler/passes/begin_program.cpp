@@ -44,12 +44,12 @@ void set_roles(const ir::Graph& graph, ir::Program& program) {
   if (!roles) return;  // they aren't chosen yet
   for (const ir::RoleRange& r : *roles) {
     if (r.begin >= r.end) continue;
-    ir::RoleSpan span;
-    span.role = r.role == "comm" ? ir::Role::Comm : ir::Role::Compute;
-    span.begin = static_cast<int32_t>(r.begin);
-    span.end = static_cast<int32_t>(r.end);
-    span.ops = r.tasks;
-    program.roles.push_back(std::move(span));
+    ir::CtaRange range;
+    range.role = r.role == "comm" ? ir::Role::Comm : ir::Role::Compute;
+    range.begin = static_cast<int32_t>(r.begin);
+    range.end = static_cast<int32_t>(r.end);
+    range.ops = r.tasks;
+    program.roles.push_back(std::move(range));
     program.ctas = std::max(program.ctas, static_cast<int32_t>(r.end));
   }
 }

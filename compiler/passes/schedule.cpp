@@ -28,7 +28,7 @@ namespace {
 
 std::vector<int32_t> homes(const ir::Program& program, ir::Role role, const std::string& op_kind) {
   std::vector<int32_t> sms;
-  for (const ir::RoleSpan& s : program.roles)
+  for (const ir::CtaRange& s : program.roles)
     if (s.role == role &&
         (s.ops.empty() || std::find(s.ops.begin(), s.ops.end(), op_kind) != s.ops.end()))
       for (int32_t sm = s.begin; sm < s.end; ++sm) sms.push_back(sm);

@@ -328,16 +328,16 @@ class Structure {
   }
 
   void schedule() {
-    std::vector<const ir::RoleSpan*> role_of(static_cast<size_t>(p_.ctas), nullptr);
-    for (const ir::RoleSpan& span : p_.roles) {
-      if (span.begin < 0 || span.end < span.begin || span.end > p_.ctas) {
-        report_.error(fmt::format("role {} has CTAs {} to {} of {}", name(span.role), span.begin,
-                                  span.end, p_.ctas));
+    std::vector<const ir::CtaRange*> role_of(static_cast<size_t>(p_.ctas), nullptr);
+    for (const ir::CtaRange& range : p_.roles) {
+      if (range.begin < 0 || range.end < range.begin || range.end > p_.ctas) {
+        report_.error(fmt::format("role {} has CTAs {} to {} of {}", name(range.role), range.begin,
+                                  range.end, p_.ctas));
         continue;
       }
-      for (int32_t c = span.begin; c < span.end; ++c) {
+      for (int32_t c = range.begin; c < range.end; ++c) {
         if (role_of[static_cast<size_t>(c)]) report_.error(fmt::format("CTA {} has two roles", c));
-        role_of[static_cast<size_t>(c)] = &span;
+        role_of[static_cast<size_t>(c)] = &range;
       }
     }
     if (report_.failed()) return;
@@ -351,7 +351,7 @@ class Structure {
         continue;
       }
       streams[static_cast<size_t>(t.sm)].push_back(id);
-      const ir::RoleSpan* role = role_of[static_cast<size_t>(t.sm)];
+      const ir::CtaRange* role = role_of[static_cast<size_t>(t.sm)];
       if (!role) {
         report_.error(id,
                       fmt::format("{} runs on CTA {}, which has no role", describe(p_, id), t.sm));

@@ -158,7 +158,7 @@ std::shared_ptr<CpuLibrary> CpuLibrary::load(const std::string& path, size_t cou
     if (!address) complete = false;
     return address;
   };
-  library->enter_ = reinterpret_cast<void (*)(maco_cpu::Context*)>(find("maco_cpu_enter"));
+  library->enter_ = reinterpret_cast<void (*)(maco_cpu::RoleContext*)>(find("maco_cpu_enter"));
   auto interface = reinterpret_cast<int (*)()>(find("maco_cpu_interface"));
   for (size_t i = 0; i < count; ++i) {
     library->kernels_.push_back(reinterpret_cast<Entry>(find(fmt::format("maco_kernel_{}", i))));

@@ -12,7 +12,7 @@
 namespace maco::runtime {
 
 struct CpuCompileOptions {
-  bool check_access = false;  // kernels call Context::access
+  bool check_access = false;  // kernels call RoleContext::access
   bool verbose = false;       // says on standard error what is done
 };
 
@@ -28,7 +28,7 @@ class CpuLibrary {
   /// maco_kernel and maco_reset of source `i`. A thread calls `enter` with its context first.
   Entry kernel(size_t i) const { return kernels_[i]; }
   Entry reset(size_t i) const { return resets_[i]; }
-  void enter(maco_cpu::Context* context) const { enter_(context); }
+  void enter(maco_cpu::RoleContext* context) const { enter_(context); }
 
   /// Loads the shared object `path` with `count` kernels; null with a status if it isn't one.
   static std::shared_ptr<CpuLibrary> load(const std::string& path, size_t count, Status& status);
@@ -37,7 +37,7 @@ class CpuLibrary {
   CpuLibrary() = default;
   void* handle_ = nullptr;
   std::vector<Entry> kernels_, resets_;
-  void (*enter_)(maco_cpu::Context*) = nullptr;
+  void (*enter_)(maco_cpu::RoleContext*) = nullptr;
 };
 
 /// Compiles the kernels into one shared object, or takes it from the cache ($MACO_CACHE_DIR,

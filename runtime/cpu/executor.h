@@ -17,7 +17,7 @@ class AccessChecker;
 struct TaskAccess;
 
 /// One context with what the executors and the checks keep for it.
-struct CpuContext : maco_cpu::Context {
+struct CpuContext : maco_cpu::RoleContext {
   const Launch* launch = nullptr;
   AccessChecker* checker = nullptr;  // debug mode
   TaskAccess* task_access = nullptr;

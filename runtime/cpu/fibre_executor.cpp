@@ -23,15 +23,15 @@ class Fibres {
   void run();
 
  private:
-  static Fibre& fibre_of(maco_cpu::Context* c) {
+  static Fibre& fibre_of(maco_cpu::RoleContext* c) {
     return *static_cast<Fibre*>(static_cast<CpuContext*>(c)->executor);
   }
   static Fibres& owner_of(const Fibre& fibre) { return *static_cast<Fibres*>(fibre.executor); }
-  static uint64_t now(maco_cpu::Context* c) { return owner_of(fibre_of(c)).clock_; }
-  static void pause(maco_cpu::Context* c, const void* word, unsigned spins);
-  static void changing(maco_cpu::Context* c, const void* word);
-  static void changed(maco_cpu::Context* c, const void* word);
-  static void task(maco_cpu::Context* c, int place, bool begins);
+  static uint64_t now(maco_cpu::RoleContext* c) { return owner_of(fibre_of(c)).clock_; }
+  static void pause(maco_cpu::RoleContext* c, const void* word, unsigned spins);
+  static void changing(maco_cpu::RoleContext* c, const void* word);
+  static void changed(maco_cpu::RoleContext* c, const void* word);
+  static void task(maco_cpu::RoleContext* c, int place, bool begins);
 
   void pass_time();
 
@@ -85,7 +85,7 @@ void Fibres::pass_time() {
   }
 }
 
-void Fibres::pause(maco_cpu::Context* c, const void* word, unsigned) {
+void Fibres::pause(maco_cpu::RoleContext* c, const void* word, unsigned) {
   Fibre& fibre = fibre_of(c);
   Fibres& owner = owner_of(fibre);
   owner.waiting_[word].push_back(&fibre);
@@ -93,7 +93,7 @@ void Fibres::pause(maco_cpu::Context* c, const void* word, unsigned) {
   owner.thread_.yield(fibre);
 }
 
-void Fibres::changing(maco_cpu::Context* c, const void*) {
+void Fibres::changing(maco_cpu::RoleContext* c, const void*) {
   Fibre& fibre = fibre_of(c);
   Fibres& owner = owner_of(fibre);
   if (owner.random_.below(2) == 0) return;
@@ -101,7 +101,7 @@ void Fibres::changing(maco_cpu::Context* c, const void*) {
   owner.thread_.yield(fibre);
 }
 
-void Fibres::changed(maco_cpu::Context* c, const void* word) {
+void Fibres::changed(maco_cpu::RoleContext* c, const void* word) {
   Fibres& owner = owner_of(fibre_of(c));
   owner.jumps_ = 0;
   auto found = owner.waiting_.find(word);
@@ -111,7 +111,7 @@ void Fibres::changed(maco_cpu::Context* c, const void* word) {
   owner.waiting_.erase(found);
 }
 
-void Fibres::task(maco_cpu::Context* c, int place, bool begins) {
+void Fibres::task(maco_cpu::RoleContext* c, int place, bool begins) {
   Fibre& fibre = fibre_of(c);
   Fibres& owner = owner_of(fibre);
   note_task(*fibre.context, place, begins);

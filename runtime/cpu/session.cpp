@@ -68,7 +68,7 @@ struct RankState {
   }
 };
 
-void check(maco_cpu::Context* context, const void* address, uint64_t bytes, bool writes) {
+void check(maco_cpu::RoleContext* context, const void* address, uint64_t bytes, bool writes) {
   auto& c = *static_cast<CpuContext*>(context);
   if (c.checker) c.checker->access(c, address, bytes, writes);
 }

@@ -17,9 +17,9 @@ void Stepper::begin(int rank) {
   std::vector<CpuContext*> contexts;
   open_(rank, launch, contexts);
   for (CpuContext* context : contexts) {
-    context->now = [](maco_cpu::Context*) -> uint64_t { return 1; };  // no wait expires
+    context->now = [](maco_cpu::RoleContext*) -> uint64_t { return 1; };  // no wait expires
     context->pause = pause;
-    context->changing = [](maco_cpu::Context*, const void*) {};
+    context->changing = [](maco_cpu::RoleContext*, const void*) {};
     context->changed = changed;
     context->task = task;
     Worker& worker = workers_.emplace_back();
@@ -78,18 +78,18 @@ std::vector<TaskPlace> Stepper::standing() const {
   return list;
 }
 
-void Stepper::pause(maco_cpu::Context* c, const void* word, unsigned) {
+void Stepper::pause(maco_cpu::RoleContext* c, const void* word, unsigned) {
   Worker& worker = worker_of(c);
   worker.word = word;
   worker.owner->thread_.yield(*worker.fibre);
 }
 
-void Stepper::changed(maco_cpu::Context* c, const void* word) {
+void Stepper::changed(maco_cpu::RoleContext* c, const void* word) {
   for (Worker& other : worker_of(c).owner->workers_)
     if (other.word == word) other.word = nullptr;
 }
 
-void Stepper::task(maco_cpu::Context* c, int place, bool begins) {
+void Stepper::task(maco_cpu::RoleContext* c, int place, bool begins) {
   Worker& worker = worker_of(c);
   if (c->role != 0) return;
   if (!begins) {

@@ -56,13 +56,13 @@ class Stepper {
     bool held = false;
     const void* word = nullptr;  // that it polled in vain
   };
-  static Worker& worker_of(maco_cpu::Context* c) {
+  static Worker& worker_of(maco_cpu::RoleContext* c) {
     return *static_cast<Worker*>(
         static_cast<Fibre*>(static_cast<CpuContext*>(c)->executor)->executor);
   }
-  static void pause(maco_cpu::Context* c, const void* word, unsigned spins);
-  static void changed(maco_cpu::Context* c, const void* word);
-  static void task(maco_cpu::Context* c, int place, bool begins);
+  static void pause(maco_cpu::RoleContext* c, const void* word, unsigned spins);
+  static void changed(maco_cpu::RoleContext* c, const void* word);
+  static void task(maco_cpu::RoleContext* c, int place, bool begins);
   static TaskPlace place_of(const Worker& worker) {
     const CpuContext& c = *worker.fibre->context;
     return {c.rank, worker.launch, c.cta, worker.place};

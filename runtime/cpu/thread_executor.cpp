@@ -54,11 +54,11 @@ struct ThreadState {
   }
 };
 
-ThreadState& state_of(maco_cpu::Context* context) {
+ThreadState& state_of(maco_cpu::RoleContext* context) {
   return *static_cast<ThreadState*>(static_cast<CpuContext*>(context)->executor);
 }
 
-uint64_t now(maco_cpu::Context*) {
+uint64_t now(maco_cpu::RoleContext*) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                    std::chrono::steady_clock::now().time_since_epoch())
                                    .count());
@@ -81,7 +81,7 @@ void delay(ThreadState& state) {
   }
 }
 
-void pause(maco_cpu::Context* context, const void* word, unsigned spins) {
+void pause(maco_cpu::RoleContext* context, const void* word, unsigned spins) {
   ThreadState& state = state_of(context);
   delay(state);
   if (spins == 1) state.sleeps = 0;
@@ -105,9 +105,9 @@ void pause(maco_cpu::Context* context, const void* word, unsigned spins) {
   state.leave_bucket();
 }
 
-void changing(maco_cpu::Context* context, const void*) { delay(state_of(context)); }
+void changing(maco_cpu::RoleContext* context, const void*) { delay(state_of(context)); }
 
-void changed(maco_cpu::Context* context, const void* word) {
+void changed(maco_cpu::RoleContext* context, const void* word) {
   Bucket& bucket = bucket_of(*state_of(context).buckets, word);
   bucket.changes.fetch_add(1, std::memory_order_relaxed);
   if (bucket.sleepers.load(std::memory_order_relaxed) != 0) {
@@ -115,7 +115,7 @@ void changed(maco_cpu::Context* context, const void* word) {
   }
 }
 
-void task(maco_cpu::Context* context, int place, bool begins) {
+void task(maco_cpu::RoleContext* context, int place, bool begins) {
   ThreadState& state = state_of(context);
   if (begins) {
     state.gap = 1;

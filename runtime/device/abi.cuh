@@ -12,7 +12,7 @@ using i64 = long long;
 
 constexpr int kMaxValues = 256;
 
-// Why a CTA stopped. In host-visible memory, one a CTA; the first of its lanes to give up a wait,
+// Why a CTA stopped. In host-visible memory, one a CTA; the first of its threads to give up a wait,
 // or to meet a bad index, writes it (state 0 -> 1 -> 2). The host tells from all of them which wait
 // the others follow from.
 struct Report {

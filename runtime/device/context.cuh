@@ -3,15 +3,16 @@
 
 namespace maco {
 
-// Arena of an operand: temporaries of the rank, its symmetric memory, or tensor (arena -
-// kArenaTensors) of Launch::tensors.
-enum : u32 { kArenaTemps = 0, kArenaSymmetric = 1, kArenaTensors = 2 };
+// Where an operand lies: among the rank's temporaries, in its symmetric memory, or in tensor
+// (space - kSpaceTensors) of Launch::tensors.
+enum : u32 { kSpaceTemps = 0, kSpaceSymmetric = 1, kSpaceTensors = 2 };
 
 struct alignas(16) Operand {
   u32 offset256;  // in units of 256 bytes
-  u32 arena;
-  // slots: launches take turns; a power of two, so that turns stay in order where the epoch wraps
-  u32 copies;
+  u32 space;
+  // slots: copies that launches use in turn; a power of two, so that the turns go on where the
+  // epoch wraps
+  u32 rotation;
   u32 copy256;  // bytes of one copy / 256
 };
 struct alignas(8) CallRow {
@@ -60,7 +61,7 @@ struct CtaMemory {
   u32 passed;
   u32 reported;  // 1 once somebody writes the CTA's report
   float reduce[32];
-  alignas(8) u64 landings[Cta::kPages > 0 ? Cta::kPages : 1];
+  alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
   RoleMemory roles[2];  // consumers, loader
   alignas(128) char scratch[kScratchBytes];
 };
@@ -99,8 +100,8 @@ struct Context {
   MACO_FN char* symmetric(int r) const { return mine->symmetric[r]; }
   MACO_FN Control* control(int r) const { return (Control*)(mine->symmetric[r] + control_at); }
 
-  // A hint that the CTA is to leave: differs between lanes until the next barrier. `any_stopped` is
-  // that barrier.
+  // A hint that the CTA is to leave: differs between threads until the next barrier. `any_stopped`
+  // is that barrier.
   MACO_FN bool stopped() const { return load_relaxed(&memory->stop) != 0; }
   MACO_FN bool any_stopped() const { return cta_any(stopped()); }
 
@@ -161,9 +162,10 @@ struct Value {
 // The address of an operand on this rank; slots: of the copy of this epoch.
 MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
   u64 offset = (u64)o.offset256 * 256;
-  if (o.arena == kArenaTemps) return ctx.launch.arena + offset;
-  if (o.arena >= kArenaTensors) return (char*)ctx.launch.tensors[o.arena - kArenaTensors] + offset;
-  return ctx.symmetric(ctx.rank()) + offset + (u64)(ctx.epoch() & (o.copies - 1)) * o.copy256 * 256;
+  if (o.space == kSpaceTemps) return ctx.launch.arena + offset;
+  if (o.space >= kSpaceTensors) return (char*)ctx.launch.tensors[o.space - kSpaceTensors] + offset;
+  return ctx.symmetric(ctx.rank()) + offset +
+         (u64)(ctx.epoch() & (o.rotation - 1)) * o.copy256 * 256;
 }
 
 // The operands of a call, in its order.

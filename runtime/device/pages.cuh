@@ -1,15 +1,15 @@
 // pages.cuh: the ring of shared-memory pages that a CTA's loader fills ahead of its consumers.
 //
 // Pages are used in the order of the ring. The loader may run ahead as far as pages are free; a
-// page is the consumers' once the copies of all loader lanes have landed in it, however many pages
-// are still in flight behind it.
+// page is the consumers' once the copies of all loader threads have landed in it, however many
+// pages are still in flight behind it.
 
 namespace maco {
 
 // A CTA without pages never asks for one.
 constexpr u32 kRingPages = Cta::kPages > 0 ? Cta::kPages : 1;
 
-// Loader: a free page, or nullptr if the run stops. All loader lanes get the same.
+// Loader: a free page, or nullptr if the run stops. All loader threads get the same.
 MACO_FN char* page_acquire(Context& ctx) {
   bool ok = true;
   const u32* freed = &ctx.memory->freed;
@@ -34,17 +34,17 @@ MACO_FN void page_copy(Context& ctx, char* to, const T* from, i64 count) {
   i64 done = 0;
   if ((((u64)to | (u64)from) & 15) == 0) {
     i64 chunks = count * (i64)sizeof(T) / 16;
-    for (i64 i = loader_lane(); i < chunks; i += kLoaderLanes)
+    for (i64 i = loader_thread(); i < chunks; i += kLoaders)
       copy16(to + i * 16, (const char*)from + i * 16);
     done = chunks * 16 / (i64)sizeof(T);
   }
   T* elements = (T*)to;
-  for (i64 i = done + loader_lane(); i < count; i += kLoaderLanes) elements[i] = gload(from + i);
+  for (i64 i = done + loader_thread(); i < count; i += kLoaders) elements[i] = gload(from + i);
 }
 
 // Loader: nothing more is copied into the page; the consumers get it when all has landed.
 MACO_FN void page_publish(Context& ctx) {
-  landing_arrive(&ctx.memory->landings[ctx.page_slot], ctx.page_round);
+  full_barrier_arrive(&ctx.memory->full_barriers[ctx.page_slot], ctx.page_round);
   ++ctx.page_index;
   if (++ctx.page_slot == kRingPages) {
     ctx.page_slot = 0;
@@ -52,14 +52,14 @@ MACO_FN void page_publish(Context& ctx) {
   }
 }
 
-// Consumers: the next page, or nullptr (for all lanes) if the run stops. Contains a barrier.
+// Consumers: the next page, or nullptr (for all threads) if the run stops. Contains a barrier.
 // Several pages may be held.
 MACO_FN const char* page_wait(Context& ctx) {
-  const u64* landing = &ctx.memory->landings[ctx.page_slot];
+  const u64* full_barrier = &ctx.memory->full_barriers[ctx.page_slot];
   bool ok = true;
-  if (!landed(landing, ctx.page_round)) {
-    Watch watch(ctx, landing, kPatienceOther, kWaitPage, ctx.page_slot);
-    while (!landed(landing, ctx.page_round)) {
+  if (!is_full(full_barrier, ctx.page_round)) {
+    Watch watch(ctx, full_barrier, kPatienceOther, kWaitPage, ctx.page_slot);
+    while (!is_full(full_barrier, ctx.page_round)) {
       if (watch.again()) continue;
       watch.give_up(ctx.page_index + 1, ctx.page_index);
       ok = false;
@@ -81,7 +81,7 @@ MACO_FN const char* page_wait(Context& ctx) {
 MACO_FN void page_release(Context& ctx) {
   cta_sync();
   ++ctx.pages_released;
-  if (lane() == 0) store_release_cta(&ctx.memory->freed, ctx.pages_released);
+  if (consumer_thread() == 0) store_release_cta(&ctx.memory->freed, ctx.pages_released);
 }
 
 }  // namespace maco

@@ -30,7 +30,7 @@ struct Either<false, A, B> {
   using type = B;
 };
 
-// The lanes that work on one row. A warp a row lets eight rows go on at once; the whole CTA is
+// The threads that work on one row. A warp a row lets eight rows go on at once; the whole CTA is
 // quicker for a long one.
 struct WarpTeam {
   static constexpr int kSize = kWarpLanes, kTeams = kWarps;
@@ -38,16 +38,16 @@ struct WarpTeam {
   static MACO_FN int at() { return warp_lane(); }
 };
 struct CtaTeam {
-  static constexpr int kSize = kLanes, kTeams = 1;
+  static constexpr int kSize = kConsumers, kTeams = 1;
   static MACO_FN int team() { return 0; }
-  static MACO_FN int at() { return lane(); }
+  static MACO_FN int at() { return consumer_thread(); }
 };
 // Chosen by the row's length alone, so that a row has the same bits however rows are cut into
 // tiles.
 template <i64 N>
 using TeamFor = typename Either<(N >= 2048), CtaTeam, WarpTeam>::type;
 
-// Combines one value of each lane of the team in a fixed order; all get the result. Of CTAs: a
+// Combines one value of each thread of the team in a fixed order; all get the result. Of CTAs: a
 // barrier on both sides.
 template <class Team, class A, class Op>
 MACO_FN A team_reduce(Context& ctx, A value, Op op) {
@@ -63,9 +63,9 @@ MACO_FN A team_reduce(Context& ctx, A value, Op op) {
   return value;
 }
 
-// A lane's share of a sum over kSteps vectors. A lone lane keeps eight sums side by side, which its
-// vector unit adds at once. Every kFold vectors they are folded into a total, every kFold of these
-// into another, and so on: no sum has so many terms that their roundings add up.
+// A thread's share of a sum over kSteps vectors. A lone thread keeps eight sums side by side, which
+// its vector unit adds at once. Every kFold vectors they are folded into a total, every kFold of
+// these into another, and so on: no sum has so many terms that their roundings add up.
 constexpr i64 kFold = 64;
 template <class A, i64 kSteps>
 struct Sum {
@@ -106,15 +106,15 @@ struct Sum {
   }
 };
 
-// How a team walks a row of N elements, V at a time. Where a lane's share is small it is `held` in
-// registers between passes.
+// How a team walks a row of N elements, V at a time. Where a thread's share is small it is `held`
+// in registers between passes.
 template <class Team, i64 N, int V>
 struct Walk {
   static constexpr i64 kSteps = (N / V + Team::kSize - 1) / Team::kSize;
   static constexpr bool kHeld = kWarpLanes > 1 && kSteps* V <= 32;
   static constexpr i64 kStride = (i64)Team::kSize * V;
   static MACO_FN i64 first() { return (i64)Team::at() * V; }
-  // f(step, first element) for each vector of this lane among the first n elements.
+  // f(step, first element) for each vector of this thread among the first n elements.
   template <class F>
   static MACO_FN void each(i64 n, F f) {
     if constexpr (kHeld) {
@@ -129,7 +129,7 @@ struct Walk {
     }
   }
 };
-// A lane's share of a row.
+// A thread's share of a row.
 template <class T, class W, int V>
 struct Held {
   Vec<T, V> kept[W::kHeld ? W::kSteps : 1];
@@ -145,8 +145,9 @@ struct Held {
       return gload_vec<V>(row + i);
     }
   }
-  // f(step, first element, vector) for each vector of this lane. What is not held is loaded four
-  // vectors at a time: a lane that waited for each would see the memory's latency and nothing else.
+  // f(step, first element, vector) for each vector of this thread. What is not held is loaded four
+  // vectors at a time: a thread that waited for each would see the memory's latency and nothing
+  // else.
   template <class F>
   MACO_FN void visit(i64 n, F f) const {
     if constexpr (W::kHeld || kWarpLanes == 1) {

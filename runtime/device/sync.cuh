@@ -116,12 +116,12 @@ MACO_FN void add_release_counter(bool sys, u32* word) {
     add_release_gpu(word, 1);
 }
 
-// The lanes poll the task's waits, one source each. False for a lane that gave up; the caller makes
-// that uniform with the barrier that rule 2 asks for.
+// The threads poll the task's waits, one source each. False for a thread that gave up; the caller
+// makes that uniform with the barrier that rule 2 asks for.
 template <class Kernel>
 MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
   constexpr int kWorld = Kernel::kWorld;
-  for (int item = lane(); item < waits * kWorld; item += kLanes) {
+  for (int item = consumer_thread(); item < waits * kWorld; item += kConsumers) {
     int source = item % kWorld;
     SyncRow row = table_load(rows + item / kWorld);
     const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
@@ -151,12 +151,12 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
   return true;
 }
 
-// After a barrier behind which all writes of the task are: each signal is one lane's release at the
-// event's scope.
+// After a barrier behind which all writes of the task are: each signal is one thread's release at
+// the event's scope.
 template <class Kernel>
 MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool local_only) {
   constexpr int kWorld = Kernel::kWorld;
-  for (int item = lane(); item < signals * kWorld; item += kLanes) {
+  for (int item = consumer_thread(); item < signals * kWorld; item += kConsumers) {
     int to = item % kWorld;
     SyncRow row = table_load(rows + item / kWorld);
     const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
@@ -184,7 +184,7 @@ MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& da
     return false;
   }
 }
-// Waits for the packet of this launch. False: the run stops; the lane goes on to its next barrier
+// Waits for the packet of this launch. False: the run stops; the thread goes on to its next barrier
 // without using `data`. `operand` and `source` are for the report.
 MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
                          int source) {

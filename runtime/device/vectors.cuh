@@ -2,7 +2,7 @@
 
 namespace maco {
 
-// V elements as a lane holds them, in words of at most 16 bytes.
+// V elements as a thread holds them, in words of at most 16 bytes.
 template <class T, int V>
 struct Elements {
   static constexpr int kWord = V * (int)sizeof(T) <= 16 ? V : 16 / (int)sizeof(T);
@@ -33,8 +33,8 @@ MACO_FN Elements<Y, V> convert(const Elements<X, V>& x) {
   }
 }
 
-// How many loads of `bytes` a lane has under way at once, of operands that take that much together:
-// enough to keep memory busy with one CTA an SM, not more than registers hold.
+// How many loads of `bytes` a thread has under way at once, of operands that take that much
+// together: enough to keep memory busy with one CTA an SM, not more than registers hold.
 MACO_FN constexpr int loads_ahead(int bytes) { return bytes <= 32 ? 4 : bytes <= 64 ? 2 : 1; }
 
 }  // namespace maco

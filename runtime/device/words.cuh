@@ -33,20 +33,20 @@ using i64 = long long;
 
 // ---- who runs: consumer warps, and behind them loader warps ------------------
 
-constexpr int kLanes = Cta::kConsumers;
+constexpr int kConsumers = Cta::kConsumers;
 constexpr int kWarpLanes = 32;
-constexpr int kWarps = kLanes / kWarpLanes;
-constexpr int kLoaderLanes = Cta::kLoaders;
-constexpr int kThreads = kLanes + kLoaderLanes;
+constexpr int kWarps = kConsumers / kWarpLanes;
+constexpr int kLoaders = Cta::kLoaders;
+constexpr int kThreads = kConsumers + kLoaders;
 
-MACO_FN int lane() { return (int)threadIdx.x; }
+MACO_FN int consumer_thread() { return (int)threadIdx.x; }
 MACO_FN int warp() { return (int)(threadIdx.x >> 5); }
 MACO_FN int warp_lane() { return (int)(threadIdx.x & 31); }
-MACO_FN int loader_lane() { return (int)(threadIdx.x & 31); }
-MACO_FN bool is_loader() { return threadIdx.x >= kLanes; }
+MACO_FN int loader_thread() { return (int)(threadIdx.x & 31); }
+MACO_FN bool is_loader() { return threadIdx.x >= kConsumers; }
 MACO_FN int cta_id() { return (int)blockIdx.x; }
-MACO_FN int grid_lane() { return (int)(blockIdx.x * blockDim.x + threadIdx.x); }
-MACO_FN int grid_lanes() { return (int)(gridDim.x * blockDim.x); }
+MACO_FN int grid_thread() { return (int)(blockIdx.x * blockDim.x + threadIdx.x); }
+MACO_FN int grid_threads() { return (int)(gridDim.x * blockDim.x); }
 
 // Dynamic shared memory of the CTA.
 MACO_FN char* cta_memory() {
@@ -58,7 +58,7 @@ MACO_FN char* cta_memory() {
 
 // Of the consumers. Barrier 0 is __syncthreads(), which includes the loader and stands at the start
 // of the kernel only.
-MACO_FN void cta_sync() { asm volatile("barrier.sync 1, %0;" ::"n"(kLanes) : "memory"); }
+MACO_FN void cta_sync() { asm volatile("barrier.sync 1, %0;" ::"n"(kConsumers) : "memory"); }
 // A barrier of the consumers that also tells all of them whether any passed true.
 MACO_FN bool cta_any(bool value) {
   u32 any;
@@ -66,7 +66,7 @@ MACO_FN bool cta_any(bool value) {
       "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.or.pred q, 1, %2, "
       "p;\n\tselp.u32 %0, 1, 0, q;\n\t}"
       : "=r"(any)
-      : "r"((u32)value), "n"(kLanes)
+      : "r"((u32)value), "n"(kConsumers)
       : "memory");
   return any != 0;
 }
@@ -293,33 +293,32 @@ MACO_FN void copy16(void* to, const void* from) {
   *(Vec<u32, 4>*)to = *(const Vec<u32, 4>*)from;
 #endif
 }
-// A landing: the word in shared memory that says that the copies of all loader lanes into a page
-// have arrived. Each loader lane calls `landing_arrive` when it has issued its copies; `landed`
-// turns true once those of round `round` (0, 1, ...) are complete.
-MACO_FN void landing_init(u64* landing) {
+// A page's full barrier, an mbarrier where the machine has them: the copies of all loader threads
+// into the page have arrived. Each loader thread calls `full_barrier_arrive` when it has issued its
+// copies; `is_full` turns true once those of round `round` (0, 1, ...) are complete.
+MACO_FN void full_barrier_init(u64* full_barrier) {
 #if MACO_HAS_ASYNC_COPY
-  // Twice a lane: once for its asynchronous copies, once for its ordinary stores.
-  u32 address = (u32)__cvta_generic_to_shared(landing);
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(2 * kLoaderLanes)
-               : "memory");
+  // Two arrivals a thread: once for its asynchronous copies, once for its ordinary stores.
+  u32 address = (u32)__cvta_generic_to_shared(full_barrier);
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(2 * kLoaders) : "memory");
 #else
-  *(u32*)landing = 0;
+  *(u32*)full_barrier = 0;
 #endif
 }
-MACO_FN void landing_arrive(u64* landing, u32 round) {
+MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
 #if MACO_HAS_ASYNC_COPY
   (void)round;
-  u32 address = (u32)__cvta_generic_to_shared(landing);
+  u32 address = (u32)__cvta_generic_to_shared(full_barrier);
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
 #else
   __syncwarp();
-  if (loader_lane() == 0) store_release_cta((u32*)landing, round + 1);
+  if (loader_thread() == 0) store_release_cta((u32*)full_barrier, round + 1);
 #endif
 }
-MACO_FN bool landed(const u64* landing, u32 round) {
+MACO_FN bool is_full(const u64* full_barrier, u32 round) {
 #if MACO_HAS_ASYNC_COPY
-  u32 address = (u32)__cvta_generic_to_shared(landing);
+  u32 address = (u32)__cvta_generic_to_shared(full_barrier);
   u32 done;
   asm volatile(
       "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, "
@@ -329,7 +328,7 @@ MACO_FN bool landed(const u64* landing, u32 round) {
       : "memory");
   return done != 0;
 #else
-  return (i32)(load_acquire_cta((const u32*)landing) - (round + 1)) >= 0;
+  return (i32)(load_acquire_cta((const u32*)full_barrier) - (round + 1)) >= 0;
 #endif
 }
 // Before the loader leaves: nothing of it may be in flight.

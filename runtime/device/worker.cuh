@@ -16,11 +16,11 @@
 
 namespace maco {
 
-// Works out the addresses of a call's operands, in lanes that don't poll; a barrier of the role
+// Works out the addresses of a call's operands, in threads that don't poll; a barrier of the role
 // follows before they are used.
-MACO_FN void stage_operands(Context& ctx, const Operand* rows, int count, int at, int lanes) {
+MACO_FN void stage_operands(Context& ctx, const Operand* rows, int count, int at, int threads) {
   int staged = count < kStagedOperands ? count : kStagedOperands;
-  for (int i = lanes - 1 - at; i < staged; i += lanes)
+  for (int i = threads - 1 - at; i < staged; i += threads)
     ctx.mine->operands[i] = operand_address(ctx, table_load(rows + i));
 }
 
@@ -48,10 +48,10 @@ MACO_FN void consume(Context& ctx) {
       const CallRow call = table_load(Kernel::calls() + row.call);
       const Operand* operands = Kernel::operands() + call.first_operand;
       trace_task_begin(ctx.place);
-      stage_operands(ctx, operands, call.operands, lane(), kLanes);
+      stage_operands(ctx, operands, call.operands, consumer_thread(), kConsumers);
       bool ok = wait_for<Kernel>(ctx, sync, row.waits);
       if (cta_any(!ok)) return;
-      if (Cta::kPages > 0 && lane() == 0 && Kernel::paged(call.kind) &&
+      if (Cta::kPages > 0 && consumer_thread() == 0 && Kernel::paged(call.kind) &&
           !Kernel::load_ahead(call.kind)) {
         store_release_cta(&ctx.memory->passed, (u32)ctx.place + 1);
       }
@@ -60,7 +60,7 @@ MACO_FN void consume(Context& ctx) {
       trace_task_end(ctx.place);
     }
     signal_all<Kernel>(ctx, sync + row.waits, row.signals, !runs);
-    if (lane() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+    if (consumer_thread() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
   }
 }
 
@@ -88,7 +88,7 @@ MACO_FN void load_pages(Context& ctx) {
       if (warp_any(!ok)) return;
     }
     const Operand* operands = Kernel::operands() + call.first_operand;
-    stage_operands(ctx, operands, call.operands, loader_lane(), kLoaderLanes);
+    stage_operands(ctx, operands, call.operands, loader_thread(), kLoaders);
     warp_sync();
     Kernel::load(call.kind, ctx, Args{ctx, operands}, row.tile);
     if (warp_any(ctx.stopped())) return;
@@ -108,11 +108,12 @@ MACO_FN void worker(const Launch& launch) {
   ctx.pages = (char*)ctx.memory + Cta::kHeadBytes + Cta::kScratchBytes;
   if (initializes()) {
     ctx.memory->stop = ctx.memory->freed = ctx.memory->passed = ctx.memory->reported = 0;
-    for (int i = 0; i < Cta::kPages; ++i) landing_init(&ctx.memory->landings[i]);
+    for (int i = 0; i < Cta::kPages; ++i) full_barrier_init(&ctx.memory->full_barriers[i]);
   }
   const bool loader = is_loader();
-  const int at = loader ? loader_lane() : lane(), lanes = loader ? kLoaderLanes : kLanes;
-  for (int r = at; r < Kernel::kWorld; r += lanes) ctx.mine->symmetric[r] = launch.symmetric[r];
+  const int at = loader ? loader_thread() : consumer_thread(),
+            threads = loader ? kLoaders : kConsumers;
+  for (int r = at; r < Kernel::kWorld; r += threads) ctx.mine->symmetric[r] = launch.symmetric[r];
   start_sync();
   if (!loader) {
     consume<Kernel>(ctx);
@@ -127,7 +128,7 @@ MACO_FN void worker(const Launch& launch) {
 // own.
 template <class Kernel>
 MACO_FN void reset_memory(const Launch& launch) {
-  const i64 first = grid_lane(), step = grid_lanes();
+  const i64 first = grid_thread(), step = grid_threads();
   const u32 before = launch.epoch - 1;
   char* own = launch.symmetric[launch.rank];
   for (i64 i = first; i < Kernel::kLocalEvents; i += step) {

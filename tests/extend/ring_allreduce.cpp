@@ -43,7 +43,7 @@ MACO_OP void ring_step(Context& ctx, const Args& args, u32 tile) {
   const In* arrived = args.template ptr<In>(1) + C::from * C::n + first;
   Y* y = args.template ptr<Y>(2) + at;
   Out* next = args.template peer<Out>(3, int((ctx.rank() + 1) % C::W)) + C::to * C::n + first;
-  for (i64 i = lane(); i < count; i += kLanes) {
+  for (i64 i = consumer_thread(); i < count; i += kConsumers) {
     AccOf<X> sum = C::arrived ? AccOf<X>(to_acc(gload(arrived + i))) : to_acc(gload(x + i));
     if (C::arrived && C::own) sum = reduce_step<C>(sum, to_acc(gload(x + i)));
     if (C::keep) gstore(y + i, from_acc<Y>(sum));

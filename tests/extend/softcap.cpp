@@ -26,7 +26,7 @@ MACO_OP void softcap(Context& ctx, const Args& args, u32 tile) {
   const X* x = args.template ptr<X>(0) + row * C::cols;
   Y* y = args.template ptr<Y>(1) + row * C::cols;
   constexpr float cap = float(C::cap);
-  for (i64 i = lane(); i < rows * C::cols; i += kLanes)
+  for (i64 i = consumer_thread(); i < rows * C::cols; i += kConsumers)
     gstore(y + i, from_acc<Y>(fmul(cap, fn::tanh(fdiv(to_acc(gload(x + i)), cap)))));
 }
 }  // namespace maco::ops

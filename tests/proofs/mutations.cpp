@@ -134,14 +134,14 @@ class Mutations {
     const auto streams = ir::streams(p_);
     for (size_t t = 0; t < p_.tasks.size(); ++t) {
       const Task& task = p_.tasks[t];
-      for (const ir::RoleSpan& span : p_.roles) {
+      for (const ir::CtaRange& range : p_.roles) {
         const auto& kind = p_[task.call].op_kind;
-        if (span.role != task.role || span.end - span.begin < 1 ||
-            (!span.ops.empty() && std::count(span.ops.begin(), span.ops.end(), kind) == 0))
+        if (range.role != task.role || range.end - range.begin < 1 ||
+            (!range.ops.empty() && std::count(range.ops.begin(), range.ops.end(), kind) == 0))
           continue;
         // The next CTA of the role: to its end, and to its middle.
         const int32_t to =
-            task.sm >= span.begin && task.sm + 1 < span.end ? task.sm + 1 : span.begin;
+            task.sm >= range.begin && task.sm + 1 < range.end ? task.sm + 1 : range.begin;
         if (to == task.sm) continue;
         const auto end = static_cast<int32_t>(streams[static_cast<size_t>(to)].size());
         for (int32_t place : {end, end / 2, 0}) {

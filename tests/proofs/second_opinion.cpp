@@ -109,10 +109,10 @@ std::string structure(const Program& p) {
     if (!places.emplace(t.sm, t.place).second) return "structure: two tasks at one place";
     ++lengths[t.sm];
     bool role = false;
-    for (const ir::RoleSpan& span : p.roles)
-      role = role || (t.sm >= span.begin && t.sm < span.end && span.role == t.role &&
-                      (span.ops.empty() ||
-                       std::count(span.ops.begin(), span.ops.end(), p[t.call].op_kind) > 0));
+    for (const ir::CtaRange& range : p.roles)
+      role = role || (t.sm >= range.begin && t.sm < range.end && range.role == t.role &&
+                      (range.ops.empty() ||
+                       std::count(range.ops.begin(), range.ops.end(), p[t.call].op_kind) > 0));
     if (!role) return "structure: a task where its role isn't";
   }
   for (const auto& [sm, place] : places)

@@ -27,18 +27,18 @@ struct K { static constexpr i64 N = 64, W = 256; using at = Value<0>; };
 template <class C> MACO_OP void copy(Context& ctx, const Args& args, u32 tile) {
   const float* x = args.ptr<float>(0);
   float* y = args.ptr<float>(1);
-  for (i64 i = tile * 32 + lane(); i < i64(tile) * 32 + 32; i += kLanes) gstore(y + i, gload(x + i));
+  for (i64 i = tile * 32 + consumer_thread(); i < i64(tile) * 32 + 32; i += kConsumers) gstore(y + i, gload(x + i));
 }
 template <class C> MACO_OP void push(Context& ctx, const Args& args, u32 tile) {
   const float* x = args.ptr<float>(0);
   u64* slot = args.peer<u64>(1, 1 - ctx.rank()) + ctx.rank() * C::N;
-  for (i64 i = lane(); i < C::N; i += kLanes) packet_store(slot + i, bits_of(gload(x + i)), ctx.epoch());
+  for (i64 i = consumer_thread(); i < C::N; i += kConsumers) packet_store(slot + i, bits_of(gload(x + i)), ctx.epoch());
 }
 template <class C> MACO_OP void sum(Context& ctx, const Args& args, u32 tile) {
   const float* x = args.ptr<float>(0);
   const u64* slot = args.ptr<u64>(1) + (1 - ctx.rank()) * C::N;
   float* z = args.ptr<float>(2);
-  for (i64 i = lane(); i < C::N; i += kLanes) {
+  for (i64 i = consumer_thread(); i < C::N; i += kConsumers) {
     u32 data;
     if (!poll_packet(ctx, slot + i, ctx.epoch(), data, 1, 1 - ctx.rank())) break;
     float a = gload(x + i), b = float_of(data);
@@ -61,11 +61,11 @@ template <class C> MACO_OP void dot(Context& ctx, const Args& args, u32 tile) {
     for (i64 j = 0; j < 64; ++j) total += page[j];
     page_release(ctx);
   }
-  for (i64 i = lane(); i < C::N; i += kLanes) gstore(args.ptr<float>(2) + i, total * gload(args.ptr<float>(1) + i));
+  for (i64 i = consumer_thread(); i < C::N; i += kConsumers) gstore(args.ptr<float>(2) + i, total * gload(args.ptr<float>(1) + i));
 }
 template <class C> MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
   float* slot = args.peer<float>(1, 1 - ctx.rank()) + ctx.rank() * C::N;
-  for (i64 i = lane() * 4; i < C::N; i += kLanes * 4) peer_store_vec<4>(slot + i, gload_vec<4>(args.ptr<float>(0) + i));
+  for (i64 i = consumer_thread() * 4; i < C::N; i += kConsumers * 4) peer_store_vec<4>(slot + i, gload_vec<4>(args.ptr<float>(0) + i));
 }
 template <class C> MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
   i64 at = C::at::get(ctx);
@@ -74,7 +74,7 @@ template <class C> MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
     return;
   }
   const float* slot = args.ptr<float>(0) + (1 - ctx.rank()) * C::N;
-  for (i64 i = lane(); i < C::N; i += kLanes) gstore(args.ptr<float>(1) + i, gload(slot + i));
+  for (i64 i = consumer_thread(); i < C::N; i += kConsumers) gstore(args.ptr<float>(1) + i, gload(slot + i));
 }
 template <class C> MACO_OP void stage_load(Context& ctx, const Args& args, u32 tile) {
   char* page = page_acquire(ctx);
@@ -85,11 +85,11 @@ template <class C> MACO_OP void stage_load(Context& ctx, const Args& args, u32 t
 template <class C> MACO_OP void stage(Context& ctx, const Args& args, u32 tile) {
   const float* page = (const float*)page_wait(ctx);
   if (!page) return;
-  for (i64 i = lane(); i < C::N; i += kLanes) gstore(args.ptr<float>(1) + i, i < C::N - 1 ? page[i] : 0.0f);
+  for (i64 i = consumer_thread(); i < C::N; i += kConsumers) gstore(args.ptr<float>(1) + i, i < C::N - 1 ? page[i] : 0.0f);
   page_release(ctx);
 }
 template <class C> MACO_OP void negate(Context& ctx, const Args& args, u32 tile) {
-  if (lane() == 0) gstore(args.ptr<float>(0), -gload(args.ptr<float>(0)));
+  if (consumer_thread() == 0) gstore(args.ptr<float>(0), -gload(args.ptr<float>(0)));
 }
 
 // offset / 256, arena (0 temporaries, 1 symmetric, 2 + tensor), copies, bytes of a copy / 256

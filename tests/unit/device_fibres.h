@@ -1,4 +1,4 @@
-// Lanes of a simulated CTA as fibres: they take turns, and change at barriers.
+// Threads of a simulated CTA as fibres: they take turns, and change at barriers.
 #pragma once
 
 #include <ucontext.h>
@@ -54,7 +54,7 @@ inline State& state() {
   static State s;
   return s;
 }
-inline int lane() { return static_cast<int>(state().current); }
+inline int thread() { return static_cast<int>(state().current); }
 inline char* memory() { return state().memory.get(); }
 inline Pages& pages() { return state().pages; }
 
@@ -66,7 +66,7 @@ inline void reset(size_t bytes) {
   s.current = 0;
 }
 
-// To the next lane that has not ended; to the main context if none is left.
+// To the next thread that has not ended; to the main context if none is left.
 inline void yield() {
   State& s = state();
   const size_t from = s.current;
@@ -79,12 +79,12 @@ inline void yield() {
   if (s.current != from) swapcontext(&s.fibres[from], &s.fibres[s.current]);
 }
 
-inline void barrier(int group, int lanes) {
-  if (lanes == 1) return;
+inline void barrier(int group, int threads) {
+  if (threads == 1) return;
   State& s = state();
   const auto g = static_cast<size_t>(group);
   const unsigned before = s.generation[g];
-  if (++s.arrived[g] == lanes) {
+  if (++s.arrived[g] == threads) {
     s.arrived[g] = 0;
     ++s.generation[g];
     return;
@@ -104,11 +104,11 @@ inline void enter() {
   yield();
 }
 
-// Runs body on each of `lanes` lanes.
-inline void run(int lanes, std::function<void()> body) {
+// Runs body on each of `threads` threads.
+inline void run(int threads, std::function<void()> body) {
   State& s = state();
-  if (lanes == 1) return body();
-  const auto n = static_cast<size_t>(lanes);
+  if (threads == 1) return body();
+  const auto n = static_cast<size_t>(threads);
   s.body = std::move(body);
   s.failure.clear();
   s.fibres.assign(n, {});

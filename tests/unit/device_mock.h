@@ -1,7 +1,7 @@
-// The device's words for unit tests: MOCK_LANES lanes in warps of MOCK_WARP_LANES, each a fibre, so
-// that barriers and shuffles mean what they mean on a GPU. Included inside a namespace of the
-// test's own, once for each number of lanes; the includes and the fibres are in device_fibres.h.
-// Pages come from a queue that the loader fills before the consumers start.
+// The device's words for unit tests: MOCK_CONSUMERS threads in warps of MOCK_WARP_LANES, each a
+// fibre, so that barriers and shuffles mean what they mean on a GPU. Included inside a namespace of
+// the test's own, once for each number of threads; the includes and the fibres are in
+// device_fibres.h. Pages come from a queue that the loader fills before the consumers start.
 //
 // No include guard: see above.
 
@@ -13,19 +13,19 @@
 
 namespace maco {
 
-constexpr int kLanes = MOCK_LANES;
+constexpr int kConsumers = MOCK_CONSUMERS;
 constexpr int kWarpLanes = MOCK_WARP_LANES;
-constexpr int kWarps = kLanes / kWarpLanes;
-constexpr int kLoaderLanes = 1;
+constexpr int kWarps = kConsumers / kWarpLanes;
+constexpr int kLoaders = 1;
 
-inline int lane() { return device_fibres::lane(); }
-inline int warp() { return lane() / kWarpLanes; }
-inline int warp_lane() { return lane() % kWarpLanes; }
-inline int loader_lane() { return 0; }
+inline int consumer_thread() { return device_fibres::thread(); }
+inline int warp() { return consumer_thread() / kWarpLanes; }
+inline int warp_lane() { return consumer_thread() % kWarpLanes; }
+inline int loader_thread() { return 0; }
 inline bool is_loader() { return false; }
 inline int cta_id() { return 0; }
 inline char* cta_memory() { return device_fibres::memory(); }
-inline void cta_sync() { device_fibres::barrier(0, kLanes); }
+inline void cta_sync() { device_fibres::barrier(0, kConsumers); }
 inline bool cta_any(bool v) {
   cta_sync();
   return v;
@@ -34,15 +34,15 @@ inline void warp_sync() { device_fibres::barrier(1 + warp(), kWarpLanes); }
 inline bool warp_any(bool v) { return v; }
 template <class T>
 T shuffle_from(T value, int from) {
-  static T slots[kLanes];
-  slots[lane()] = value;
+  static T slots[kConsumers];
+  slots[consumer_thread()] = value;
   warp_sync();
   const T got = slots[from];
   warp_sync();
   return got;
 }
-inline float shuffle_xor(float v, int mask) { return shuffle_from(v, lane() ^ mask); }
-inline i32 shuffle_xor(i32 v, int mask) { return shuffle_from(v, lane() ^ mask); }
+inline float shuffle_xor(float v, int mask) { return shuffle_from(v, consumer_thread() ^ mask); }
+inline i32 shuffle_xor(i32 v, int mask) { return shuffle_from(v, consumer_thread() ^ mask); }
 
 inline float fexp(float x) { return std::exp(x); }
 inline float ftanh(float x) { return std::tanh(x); }
@@ -147,7 +147,7 @@ inline const char* page_wait(Context& ctx) {
 }
 inline void page_release(Context&) { cta_sync(); }
 
-// Runs one tile: loader(ctx), then consumer(ctx) on all lanes, with operands and launch values.
+// Runs one tile: loader(ctx), then consumer(ctx) on all threads, with operands and launch values.
 template <class Loader, class Consumer>
 void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values, int page_bytes,
               Loader loader, Consumer consumer) {
@@ -161,7 +161,7 @@ void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values
   loader(first);
   const u32 filled = static_cast<u32>(device_fibres::pages().size());
   u32 used = 0;
-  device_fibres::run(kLanes, [&] {
+  device_fibres::run(kConsumers, [&] {
     Context ctx = first;
     ctx.page_index = 0;
     consumer(ctx);

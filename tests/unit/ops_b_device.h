@@ -1,5 +1,6 @@
-// Checks of matmul, norms, softmax, reductions, rope and attention on the simulated lanes of
-// device_mock.h against sums in double. Included inside a namespace, once for each number of lanes.
+// Checks of matmul, norms, softmax, reductions, rope and attention on the simulated threads of
+// device_mock.h against sums in double. Included inside a namespace, once for each number of
+// threads.
 
 #include "tests/unit/device_mock.h"
 
@@ -331,8 +332,8 @@ void check_reductions(i64 rows, i64 cols, int special = 0) {
     CHECK(error_of(soft, softs) < bound_of<X>());
   }
 }
-// A lane's share of a long row of equal elements, where all roundings go one way. As long as a sum
-// of two levels and one of three.
+// A thread's share of a long row of equal elements, where all roundings go one way. As long as a
+// sum of two levels and one of three.
 template <i64 kSteps>
 double error_of_long_sum() {
   Sum<float, kSteps> sum;

@@ -1,4 +1,4 @@
-// matmul, norms, softmax, reductions, rope, attention: the device functions on as many lanes as a
+// matmul, norms, softmax, reductions, rope, attention: the device functions on as many threads as a
 // GPU has.
 #include <random>
 
@@ -14,7 +14,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC optimize("O0")
 namespace many_lanes {
-#define MOCK_LANES 256
+#define MOCK_CONSUMERS 256
 #define MOCK_WARP_LANES 32
 #include "tests/unit/ops_b_device.h"
 }  // namespace many_lanes

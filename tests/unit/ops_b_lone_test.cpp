@@ -1,4 +1,4 @@
-// matmul, norms, softmax, reductions, rope, attention: the device functions on a lone lane, as on
+// matmul, norms, softmax, reductions, rope, attention: the device functions on a lone thread, as on
 // the CPU target.
 #include <random>
 
@@ -14,7 +14,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC optimize("O0")
 namespace lone_lane {
-#define MOCK_LANES 1
+#define MOCK_CONSUMERS 1
 #define MOCK_WARP_LANES 1
 #include "tests/unit/ops_b_device.h"
 }  // namespace lone_lane

@@ -186,9 +186,9 @@ class Random {
     if (coin()) p.limits = {narrow<int32_t>(), narrow<int32_t>(), narrow<int32_t>(), integer()};
     if (coin()) p.limits.symmetric_bytes = integer();
     for (int64_t n = below(3); n > 0; --n) {
-      RoleSpan span{coin() ? Role::Compute : Role::Comm, narrow<int32_t>(), narrow<int32_t>(), {}};
-      for (int64_t k = below(3); k > 0; --k) span.ops.push_back(text());
-      p.roles.push_back(span);
+      CtaRange range{coin() ? Role::Compute : Role::Comm, narrow<int32_t>(), narrow<int32_t>(), {}};
+      for (int64_t k = below(3); k > 0; --k) range.ops.push_back(text());
+      p.roles.push_back(range);
     }
     const Expr exprs[] = {Expr(7), Expr::var("tokens"), Expr::var("in") + Expr(1),
                           Expr::var("x") * Expr::var("max")};
@@ -233,7 +233,7 @@ class Random {
       t.call = id<CallId>(p.calls.size());
       t.tile = narrow<uint32_t>();
       t.role = coin() ? Role::Compute : Role::Comm;
-      t.priority = static_cast<TaskPriority>(below(3));
+      t.priority = static_cast<Priority>(below(3));
       if (coin()) t.ranks = static_cast<uint64_t>(integer());
       if (coin()) t.sm = narrow<int32_t>();
       if (coin()) t.place = narrow<int32_t>();

@@ -18,7 +18,7 @@ constexpr const char* kSource = R"(namespace maco::ops {
 // Operands x, y of N elements.
 template <class C>
 MACO_OP void test_negate(Context&, const Args& args, u32) {
-  for (i64 i = lane(); i < C::N; i += kLanes)
+  for (i64 i = consumer_thread(); i < C::N; i += kConsumers)
     gstore(args.ptr<float>(1) + i, fsub(0.0f, gload(args.ptr<const float>(0) + i)));
 }
 }  // namespace maco::ops)";

@@ -9,21 +9,21 @@
 
 namespace maco_cpu {
 
-struct Context {
+struct RoleContext {
   char* memory = nullptr;           // the CTA's shared memory, zero at the start of a launch
   int rank = 0, cta = 0, role = 0;  // role 0: consumer, 1: loader
   /// Nanoseconds; may be virtual.
-  std::uint64_t (*now)(Context*) = nullptr;
+  std::uint64_t (*now)(RoleContext*) = nullptr;
   /// `word` was polled in vain, `spins` times so far.
-  void (*pause)(Context*, const void* word, unsigned spins) = nullptr;
+  void (*pause)(RoleContext*, const void* word, unsigned spins) = nullptr;
   /// Before and after a store that somebody may wait for.
-  void (*changing)(Context*, const void* word) = nullptr;
-  void (*changed)(Context*, const void* word) = nullptr;
+  void (*changing)(RoleContext*, const void* word) = nullptr;
+  void (*changed)(RoleContext*, const void* word) = nullptr;
   /// A task begins (before its waits) or ends.
-  void (*task)(Context*, int place, bool begins) = nullptr;
+  void (*task)(RoleContext*, int place, bool begins) = nullptr;
   /// Only in kernels compiled with MACO_CHECK_ACCESS: an op touches memory of a tensor, the arena
   /// or a slot.
-  void (*access)(Context*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
+  void (*access)(RoleContext*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
 };
 
 // The version of all this; a kernel compiled for another is refused.

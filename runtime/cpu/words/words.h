@@ -1,5 +1,5 @@
 // The machine's words on a host: runtime/device/words.cuh has the same for a GPU, and says what
-// each means. Included before kernel.cu. A context runs as one lane, so collective words are
+// each means. Included before kernel.cu. A context runs as one thread, so collective words are
 // no-ops; the executor is told where contexts wait and signal.
 
 #define MACO_CPU 1
@@ -18,9 +18,10 @@
 namespace maco_cpu {
 // The context that this thread runs; an executor with fibres changes it under the words that call
 // it, which put it back.
-static thread_local Context* current = nullptr;
+static thread_local RoleContext* current = nullptr;
 }  // namespace maco_cpu
-extern "C" __attribute__((visibility("default"))) void maco_cpu_enter(maco_cpu::Context* context) {
+extern "C" __attribute__((visibility("default"))) void maco_cpu_enter(
+    maco_cpu::RoleContext* context) {
   maco_cpu::current = context;
 }
 extern "C" __attribute__((visibility("default"))) int maco_cpu_interface() {
@@ -39,20 +40,20 @@ using i64 = long long;
 
 // ---- who runs ---------------------------------------------------------------
 
-constexpr int kLanes = 1;
+constexpr int kConsumers = 1;
 constexpr int kWarpLanes = 1;
 constexpr int kWarps = 1;
-constexpr int kLoaderLanes = 1;
+constexpr int kLoaders = 1;
 constexpr int kThreads = 2;
 
-MACO_FN int lane() { return 0; }
+MACO_FN int consumer_thread() { return 0; }
 MACO_FN int warp() { return 0; }
 MACO_FN int warp_lane() { return 0; }
-MACO_FN int loader_lane() { return 0; }
+MACO_FN int loader_thread() { return 0; }
 MACO_FN bool is_loader() { return maco_cpu::current->role == 1; }
 MACO_FN int cta_id() { return maco_cpu::current->cta; }
-MACO_FN int grid_lane() { return 0; }
-MACO_FN int grid_lanes() { return 1; }
+MACO_FN int grid_thread() { return 0; }
+MACO_FN int grid_threads() { return 1; }
 MACO_FN char* cta_memory() { return maco_cpu::current->memory; }
 
 // ---- barriers, votes, shuffles ----------------------------------------------
@@ -105,18 +106,18 @@ MACO_FN u8 float_to_e5m2(float) { return 0; }
 
 namespace host {
 inline void changing(const void* word) {
-  maco_cpu::Context* self = maco_cpu::current;
+  maco_cpu::RoleContext* self = maco_cpu::current;
   self->changing(self, word);
   maco_cpu::current = self;
 }
 inline void changed(const void* word) {
-  maco_cpu::Context* self = maco_cpu::current;
+  maco_cpu::RoleContext* self = maco_cpu::current;
   self->changed(self, word);
   maco_cpu::current = self;
 }
 inline void touch(const void* address, u64 bytes, bool writes) {
 #ifdef MACO_CHECK_ACCESS
-  maco_cpu::Context* self = maco_cpu::current;
+  maco_cpu::RoleContext* self = maco_cpu::current;
   self->access(self, address, bytes, writes);
 #else
   (void)address, (void)bytes, (void)writes;
@@ -212,7 +213,7 @@ MACO_FN u64 packet_load(const u64* slot) {
 
 MACO_FN u64 now_ns() { return maco_cpu::current->now(maco_cpu::current); }
 MACO_FN void pause_for(const void* word, u32 spins) {
-  maco_cpu::Context* self = maco_cpu::current;
+  maco_cpu::RoleContext* self = maco_cpu::current;
   self->pause(self, word, spins);
   maco_cpu::current = self;
 }
@@ -224,24 +225,24 @@ MACO_FN void copy16(void* to, const void* from) {
   host::touch(from, 16, false);
   std::memcpy(to, from, 16);
 }
-MACO_FN void landing_init(u64*) {}
-MACO_FN void landing_arrive(u64* landing, u32 round) {
-  store_release_cta((u32*)landing, round + 1);
+MACO_FN void full_barrier_init(u64*) {}
+MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
+  store_release_cta((u32*)full_barrier, round + 1);
 }
-MACO_FN bool landed(const u64* landing, u32 round) {
-  return (i32)(load_acquire_cta((const u32*)landing) - (round + 1)) >= 0;
+MACO_FN bool is_full(const u64* full_barrier, u32 round) {
+  return (i32)(load_acquire_cta((const u32*)full_barrier) - (round + 1)) >= 0;
 }
 MACO_FN void copies_drain() {}
 
 // ---- hooks of the debug modes -----------------------------------------------
 
 MACO_FN void trace_task_begin(int place) {
-  maco_cpu::Context* self = maco_cpu::current;
+  maco_cpu::RoleContext* self = maco_cpu::current;
   self->task(self, place, true);
   maco_cpu::current = self;
 }
 MACO_FN void trace_task_end(int place) {
-  maco_cpu::Context* self = maco_cpu::current;
+  maco_cpu::RoleContext* self = maco_cpu::current;
   self->task(self, place, false);
   maco_cpu::current = self;
 }

@@ -63,7 +63,7 @@ struct Attention {
   MACO_FN i64 limit(int i) const { return C::causal ? sees + i : length; }
 
   MACO_FN void stage_queries() {
-    for (i64 i = lane(); i < BQ * D; i += kLanes) {
+    for (i64 i = consumer_thread(); i < BQ * D; i += kConsumers) {
       const i64 r = i / D, d = i % D;
       q[i] = r < rows ? to_acc(gload(args.ptr<const Q>(0) + (first + r) * C::HQ * D + head * D + d))
                       : 0.0f;
@@ -206,7 +206,7 @@ struct Attention {
           for (int e = 0; e < kUnit; ++e)
             parts[(warp() * kWarpLanes + warp_lane()) * kUnit + e] = fmul(sum[r][u][e], own);
           cta_sync();
-          for (int i = lane(); i < kWarpLanes * kUnit; i += kLanes) {
+          for (int i = consumer_thread(); i < kWarpLanes * kUnit; i += kConsumers) {
             const i64 d = (i64)u * kWarpLanes * kUnit + i;
             float value = 0;
             for (int w = 0; w < kWarps; ++w) value = fadd(value, parts[w * kWarpLanes * kUnit + i]);

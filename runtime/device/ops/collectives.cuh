@@ -91,7 +91,7 @@ MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
   if (C::packets) {
     constexpr int kCount = PacketOf<X>::kCount;
     const i64 n = (box.count() + kCount - 1) / kCount;
-    for (i64 i = lane(); i < n; i += kLanes) {
+    for (i64 i = consumer_thread(); i < n; i += kConsumers) {
       typename PacketOf<X>::Bits bits;
       for (int k = 0; k < kCount; ++k)
         if (i * kCount + k < box.count()) bits.v[k] = gload(x + box.element(i * kCount + k));
@@ -104,7 +104,7 @@ MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
     return;
   }
   constexpr int kVec = tile_vector<C, X>();
-  for (i64 i = lane(); i < box.count() / kVec; i += kLanes) {
+  for (i64 i = consumer_thread(); i < box.count() / kVec; i += kConsumers) {
     const auto v = gload_vec<kVec>(x + box.element(i * kVec));
     for (int p = 0; p < peers; ++p) {
       const int to = (first + p) % int(C::W);
@@ -142,7 +142,7 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
   Y* y = args.template ptr<Y>(2);
   constexpr int kCount = C::packets ? PacketOf<X>::kCount : tile_vector<C, X>();
   const i64 n = (box.count() + kCount - 1) / kCount;
-  for (i64 i = lane(); i < n; i += kLanes) {
+  for (i64 i = consumer_thread(); i < n; i += kConsumers) {
     A sum[kCount] = {};
     X own[kCount] = {};
     X arrived[int(C::W)][kCount] = {};
@@ -212,7 +212,7 @@ MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
   if (C::blocked) y += source * block;
   if constexpr (C::own) {
     if (C::own_blocked) from += source * block;
-    for (i64 e = lane(); e < box.count(); e += kLanes) {
+    for (i64 e = consumer_thread(); e < box.count(); e += kConsumers) {
       const i64 at = box.element(e);
       gstore(y + at, convert<Y>(gload(from + at)));
     }
@@ -222,7 +222,7 @@ MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
   if constexpr (C::packets) {
     constexpr int kCount = PacketOf<X>::kCount;
     const i64 n = (box.count() + kCount - 1) / kCount;
-    for (i64 i = lane(); i < n; i += kLanes) {
+    for (i64 i = consumer_thread(); i < n; i += kConsumers) {
       typename PacketOf<X>::Bits bits;
       if (!poll_packet(ctx, packet_slot<C>(from, row, box.at) + i, ctx.epoch(), bits.word, 0,
                        source))
@@ -234,7 +234,7 @@ MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
   } else {
     constexpr int kVec = tile_vector<C, X>();
     const X* slot = from + row * slot_row_elements<C>() + box.at;
-    for (i64 i = lane(); i < box.count() / kVec; i += kLanes) {
+    for (i64 i = consumer_thread(); i < box.count() / kVec; i += kConsumers) {
       const auto v = gload_vec<kVec>(slot + i * kVec);
       for (int k = 0; k < kVec; ++k) gstore(y + box.element(i * kVec + k), convert<Y>(v.v[k]));
     }

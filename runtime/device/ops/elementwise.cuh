@@ -97,8 +97,8 @@ struct ElementwiseTile {
   u32 across;
 };
 
-// Vectors i, i + kLanes, ... of the tile, U of them. All are read before any is written: y may be
-// one of the operands.
+// Vectors i, i + kConsumers, ... of the tile, U of them. All are read before any is written: y may
+// be one of the operands.
 template <class C, int V, int U>
 MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, typename C::Y* y,
                                  const ElementwiseTile& t, u32 i) {
@@ -106,7 +106,7 @@ MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, t
   i64 element[U];
   MACO_UNROLL
   for (int u = 0; u < U; ++u) {
-    const u32 n = i + (u32)(u * kLanes);
+    const u32 n = i + (u32)(u * kConsumers);
     const u32 row = t.across == 0 ? 0 : n / t.across;
     const u32 column = (n - row * t.across) * V;
     element[u] = t.first + row * C::N + column;
@@ -139,16 +139,17 @@ MACO_OP void elementwise(Context& ctx, const Args& args, u32 tile) {
 
   const ElementwiseTile t = {r0 * C::N + c0, c0, C::runs ? 0 : (u32)(columns / V)};
   const u32 vectors = (u32)(rows * columns / V);
-  u32 i = (u32)lane();
+  u32 i = (u32)consumer_thread();
   if constexpr (U > 1)
-    for (; i + (U - 1) * kLanes < vectors; i += U * kLanes)
+    for (; i + (U - 1) * kConsumers < vectors; i += U * kConsumers)
       elementwise_vectors<C, V, U>(from, y, t, i);
-  for (; i < vectors; i += kLanes) elementwise_vectors<C, V, 1>(from, y, t, i);
+  for (; i < vectors; i += kConsumers) elementwise_vectors<C, V, 1>(from, y, t, i);
   if constexpr (C::runs && V > 1) {
     // What is left of a run after its whole vectors.
     const u32 done = vectors * V, rest = (u32)(rows * columns) - done;
     const ElementwiseTile tail = {t.first + done, 0, 0};
-    for (i = (u32)lane(); i < rest; i += kLanes) elementwise_vectors<C, 1, 1>(from, y, tail, i);
+    for (i = (u32)consumer_thread(); i < rest; i += kConsumers)
+      elementwise_vectors<C, 1, 1>(from, y, tail, i);
   }
 }
 

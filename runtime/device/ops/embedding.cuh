@@ -20,11 +20,11 @@ MACO_OP void embedding(Context& ctx, const Args& args, u32 tile) {
   const i64 columns = C::N % C::BN == 0 || C::N - c0 > C::BN ? C::BN : C::N - c0;
   const u32 wide = (u32)(columns / V);
   const u32 vectors = rows <= 0 ? 0 : (u32)rows * wide;
-  for (u32 i = (u32)lane(); i < vectors; i += kLanes) {
+  for (u32 i = (u32)consumer_thread(); i < vectors; i += kConsumers) {
     const i64 row = r0 + i / wide, column = c0 + (i64)(i % wide) * V;
     const i64 id = gload(ids + row);
     if (id < 0 || id >= limit) {
-      // One of the row's lanes tells.
+      // One of the row's threads tells.
       if (column == c0) ctx.bad_index(id, limit);
       continue;
     }

@@ -6,13 +6,13 @@
 // chosen by how many rows the op has and never by how they are cut:
 //  - few rows (up to 8, decoding): lanes split K and add up at the end, because reading b is all
 //    that takes time;
-//  - many rows: each lane has a block of the result in registers and runs through K in order.
+//  - many rows: each thread has a block of the result in registers and runs through K in order.
 // Within each way the order of sums depends on K, N and the types alone, so that tiles may be
 // chosen freely.
 
 namespace maco::ops {
 
-// As above; by_rows: as many rows as the launch has.
+// The two ways above; by_rows: whichever suits the rows that the launch has.
 enum class MatmulMethod : u8 { dot, block, by_rows };
 
 MACO_FN float mul_add(float a, float b, float c) { return ffma(a, b, c); }
@@ -38,7 +38,7 @@ struct MatmulPages {
   using W = typename C::W;
   static constexpr bool kFew = kRows > 0;
   static constexpr i64 kBytes = sizeof(W);
-  static constexpr int kVec = (int)least(8, 16 / kBytes);  // elements that a lane takes at a time
+  static constexpr int kVec = (int)least(8, 16 / kBytes);  // elements that a thread takes at a time
   static constexpr i64 kWhole = round_up(C::K, kVec);
   // Scratch memory for a; without transpose_b the rest is for adding up.
   static constexpr i64 kStageBytes = C::transpose_b ? kScratchBytes : kScratchBytes - 4096;
@@ -124,12 +124,11 @@ MACO_FN void matmul_copy(Context& ctx, char* page, const W* b, i64 rows, i64 cou
   if constexpr (kLd * P::kBytes % 16 == 0 && kCount * P::kBytes % 16 == 0 && kTo % 16 == 0) {
     if (((u64)b & 15) == 0) {
       constexpr i64 kChunks = kCount * P::kBytes / 16;  // of 16 bytes
-      constexpr i64 kAcross = least(kLoaderLanes, power_above(kChunks)),
-                    kDown = kLoaderLanes / kAcross;
-      const i64 down = loader_lane() / kAcross, across = loader_lane() % kAcross;
+      constexpr i64 kAcross = least(kLoaders, power_above(kChunks)), kDown = kLoaders / kAcross;
+      const i64 down = loader_thread() / kAcross, across = loader_thread() % kAcross;
       char* to = page + down * kTo + across * 16;
       const char* from = (const char*)b + down * kFrom + across * 16;
-      if (kLoaderLanes > 1 && rows == kRows && count == kCount) {
+      if (kLoaders > 1 && rows == kRows && count == kCount) {
         MACO_UNROLL
         for (i64 r = 0; r < kRows; r += kDown) {
           MACO_UNROLL
@@ -178,10 +177,10 @@ MACO_FN void matmul_stage(const MatmulTile<C>& t, const Args& args, typename C::
                           i64 depth) {
   using X = typename C::X;
   constexpr int V = vector_width(C::K % 8 == 0 ? 8 : C::K, sizeof(X));
-  constexpr i64 kAcross = least(kLanes, power_above(kPitch / V));
+  constexpr i64 kAcross = least(kConsumers, power_above(kPitch / V));
   const X* a = args.ptr<const X>(0) + t.row * C::K + k;
-  for (i64 r = lane() / kAcross; r < kHeight; r += kLanes / kAcross) {
-    for (i64 i = (lane() % kAcross) * V; i < depth; i += kAcross * V) {
+  for (i64 r = consumer_thread() / kAcross; r < kHeight; r += kConsumers / kAcross) {
+    for (i64 i = (consumer_thread() % kAcross) * V; i < depth; i += kAcross * V) {
       Vec<X, V> v = {};
       if (r < t.rows) v = gload_vec<V>(a + r * C::K + i);
       *(Vec<X, V>*)(to + r * kPitch + i) = v;
@@ -279,7 +278,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   }
 }
 
-// ---- few rows, b[K,N]: a lane has a vector of columns, groups split K --------
+// ---- few rows, b[K,N]: a thread has a vector of columns, groups split K -----
 
 template <class C, class P, int kRows>
 MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
@@ -290,7 +289,7 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
   constexpr int kVecs = (int)(P::kPitch / kVec);                       // vectors across a page
   constexpr int kAcross = (int)least(power_above(kVecs), kWarpLanes);  // lanes across
   constexpr int kOwn = (kVecs + kAcross - 1) / kAcross;                // vectors of a lane
-  constexpr int kGroups = kLanes / kAcross;
+  constexpr int kGroups = kConsumers / kAcross;
   constexpr i64 kStage =
       least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
   // rows added up between two barriers
@@ -353,7 +352,7 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
         }
       }
       cta_sync();
-      for (int i = lane(); i < kAtOnce * P::kPitch; i += kLanes) {
+      for (int i = consumer_thread(); i < kAtOnce * P::kPitch; i += kConsumers) {
         A sum = sums[i];
         for (int w = 1; w < kWarps; ++w) sum = fn::add(sum, sums[w * kAtOnce * P::kPitch + i]);
         const i64 r = first + i / P::kPitch, c = i % P::kPitch;
@@ -364,7 +363,7 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
   }
 }
 
-// ---- many rows: each lane has a block of the result in registers ------------
+// ---- many rows: each thread has a block of the result in registers ----------
 
 template <class C, class P>
 MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
@@ -372,14 +371,15 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   using W = typename C::W;
   using A = AccOf<X>;
   constexpr int kVec = P::kVec;
-  // lanes down and across the tile
-  constexpr int kDown = kLanes == 1 ? 1 : 16, kAcross = kLanes / kDown;
+  // threads down and across the tile
+  constexpr int kDown = kConsumers == 1 ? 1 : 16, kAcross = kConsumers / kDown;
   constexpr int kHigh = (int)C::BM / kDown, kWide = (int)C::BN / kAcross;
   static_assert(C::BM % kDown == 0 && C::BN % kAcross == 0, "a tile is a whole number of blocks");
-  // Columns that lie side by side in a lane's block.
+  // Columns that lie side by side in a thread's block.
   constexpr int kSide =
-      C::transpose_b ? 1
-                     : vector_width(kWide, sizeof(W), least(16, kLanes == 1 ? 16 : 4 * sizeof(W)));
+      C::transpose_b
+          ? 1
+          : vector_width(kWide, sizeof(W), least(16, kConsumers == 1 ? 16 : 4 * sizeof(W)));
   // Rows of a in the scratch memory, spaced as those of a page.
   constexpr i64 kStage = least(
       P::kDepth, round_down(round_down(kScratchBytes / C::BM - 16, 32) / (i64)sizeof(X), kVec));
@@ -390,7 +390,7 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   const int cols = (int)(t.end - t.col);
-  const int down = lane() / kAcross, across = lane() % kAcross;
+  const int down = consumer_thread() / kAcross, across = consumer_thread() % kAcross;
   const auto column = [&](int j) { return (j / kSide * kAcross + across) * kSide + j % kSide; };
   X* a = (X*)ctx.scratch();
 
@@ -398,8 +398,9 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   const auto multiply = [&](const A(&as)[kHigh][kVec], const A(&bs)[kVec][kWide], int depth) {
     MACO_UNROLL
     for (int i = 0; i < kHigh; ++i) {
-      // A lone lane leaves out the rows that the tile lacks; lanes side by side would only diverge.
-      if (kLanes > 1 || i < t.rows) {
+      // A lone thread leaves out the rows that the tile lacks; others of its warp would only
+      // diverge.
+      if (kConsumers > 1 || i < t.rows) {
         MACO_UNROLL
         for (int d = 0; d < kVec; ++d) {
           if (d < depth) {
@@ -498,7 +499,7 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
         sums[((i - first) * kDown + down) * C::BN + column(j)] = acc[i][j];
     }
     cta_sync();
-    for (int i = lane(); i < kAtOnce * kDown * C::BN; i += kLanes) {
+    for (int i = consumer_thread(); i < kAtOnce * kDown * C::BN; i += kConsumers) {
       const int row = first * kDown + i / (int)C::BN;
       if (row < C::BM) matmul_store(t, args, row, t.col + i % (int)C::BN, sums[i]);
     }

@@ -17,9 +17,10 @@ MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
   constexpr i64 kPairs = C::D / 2, kCols = C::H * C::D;
-  // A lane keeps its pair, and with it sine and cosine, for all heads that it does.
-  constexpr i64 kHeadsAtOnce = most(1, kLanes / kPairs);
-  constexpr int kBatch = (int)least(kLanes > 1 ? 8 : 1, (C::H + kHeadsAtOnce - 1) / kHeadsAtOnce);
+  // A thread keeps its pair, and with it sine and cosine, for all heads that it does.
+  constexpr i64 kHeadsAtOnce = most(1, kConsumers / kPairs);
+  constexpr int kBatch =
+      (int)least(kConsumers > 1 ? 8 : 1, (C::H + kHeadsAtOnce - 1) / kHeadsAtOnce);
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   for (i64 r = begin; r < end; ++r) {
@@ -31,7 +32,7 @@ MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
     }
     const X* x = args.ptr<const X>(0) + r * kCols;
     Y* y = args.ptr<Y>(C::from_positions ? 2 : 1) + r * kCols;
-    for (i64 p = lane(); p < kPairs * kHeadsAtOnce; p += kLanes) {
+    for (i64 p = consumer_thread(); p < kPairs * kHeadsAtOnce; p += kConsumers) {
       const i64 pair = p % kPairs;
       const u64 turns = C::turns((int)pair);
       const i64 first = C::interleaved ? 2 * pair : pair,

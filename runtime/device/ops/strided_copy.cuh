@@ -48,13 +48,13 @@ MACO_OP void strided_copy(Context& ctx, const Args& args, u32 tile) {
   const X* x = args.ptr<X>(0) + C::in_offset::get(ctx) * C::in_unit;
   Y* y = args.ptr<Y>(1) + C::out_offset::get(ctx) * C::out_unit;
   const StridedTile<C> t(ctx, tile);
-  for (u32 i = (u32)lane(); i < t.vectors; i += U * kLanes) {
+  for (u32 i = (u32)consumer_thread(); i < t.vectors; i += U * kConsumers) {
     Elements<X, V> v[U] = {};
     i64 in, out[U];
     bool there[U];
     MACO_UNROLL
     for (int u = 0; u < U; ++u) {
-      const u32 n = i + (u32)(u * kLanes);
+      const u32 n = i + (u32)(u * kConsumers);
       there[u] = n < t.vectors && t.locate(n, in, out[u]);
       if (there[u]) v[u].load(x + in);
     }
