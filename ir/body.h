@@ -69,7 +69,7 @@ std::optional<Body> parse_body(std::string_view text, std::string& error);
 /// i32".
 std::string check_body(const Body& body, const std::vector<DType>& operands);
 
-/// Is the result operand 0 as it is: are all steps copies and casts to the dtype it has?
+/// Whether the result is operand 0 unchanged: all steps are copies, or casts to its dtype.
 bool moves(const Body& body, const std::vector<DType>& operands);
 
 /// How an operand's elements follow those of the result: one each, one a column, a single one.
@@ -98,9 +98,9 @@ struct BodyParam {
 /// Why there is no such parameter, or "": check_body, and the accumulator's place and dtype.
 std::string check_body(const BodyParam& param);
 
-/// Does step `s` compute in f32 (else in i32)?
+/// Whether step `s` computes in f32, else in i32.
 bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
-/// Is the step its argument as it is, the bits of a NaN included?
+/// Whether the step is its argument unchanged, the bits of a NaN included.
 bool keeps_bits(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
 
 }  // namespace maco::ir

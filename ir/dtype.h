@@ -25,11 +25,11 @@ constexpr int64_t size_of(DType t) {
   return sizes[static_cast<size_t>(t)];
 }
 
-/// Has it a fraction, infinities or NaN? The others are integers.
+/// Whether it is a floating-point type; the others are integers.
 constexpr bool is_float(DType t) { return t != DType::I32 && t != DType::U8; }
 
-/// Does the number round to a finite one in f32? Those up to the largest float and half its last
-/// place do: the half rounds to even and so away.
+/// Whether the number is finite once rounded to f32: it is below the largest float plus half of its
+/// last place.
 constexpr bool fits_f32(double number) {
   return -0x1.ffffffp127 < number && number < 0x1.ffffffp127;
 }

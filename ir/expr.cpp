@@ -241,7 +241,7 @@ EvalResult evaluate(const Expr& e, const Lookup& lookup) {
 
 namespace {
 
-/// 0 or 1 already, so that "x != 0" says nothing more?
+/// Whether the value is 0 or 1 anyway, so that "x != 0" is redundant.
 bool is_boolean(const Expr& e) {
   const Kind kind = e.nodes().back().kind;
   return kind == Kind::Not || (kind >= Kind::Eq && kind <= Kind::Or);
@@ -457,7 +457,7 @@ std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup) {
   const std::optional<Interval> outer = interval_of(e, lookup);
   const auto variables = std::count_if(e.nodes().begin(), e.nodes().end(),
                                        [](const Expr::Node& n) { return n.kind == Kind::Var; });
-  // Without a variable that occurs twice nothing hangs together that was taken apart.
+  // If no variable occurs twice, operands are independent and their intervals combine exactly.
   if (outer && variables == static_cast<std::ptrdiff_t>(e.vars().size())) return outer;
   bool failed = false;
   if (const auto tight = exact(e, lookup, failed)) return tight;

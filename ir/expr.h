@@ -91,8 +91,8 @@ Expr substitute(const Expr& e, const Lookup& lookup);
 Expr canonical(const Expr& e);
 inline bool same(const Expr& a, const Expr& b) { return canonical(a) == canonical(b); }
 
-/// e / n as an expression, if e is a multiple of n for all values of its variables by its form
-/// (each term's coefficient is one).
+/// e / n as an expression, if e's form shows that it is a multiple of n: the coefficient of each
+/// term is.
 std::optional<Expr> divide_exact(const Expr& e, int64_t n);
 
 /// The value range of an expression given those of its variables (both ends included); sound. Tight

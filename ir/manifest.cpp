@@ -84,8 +84,8 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-// A list of the manifest, each element as compact JSON; made when asked for, since a large
-// manifest's take much memory.
+// A list of the manifest. Elements are made as compact JSON when asked for: all those of a large
+// manifest together take much memory.
 struct List {
   std::string key;
   size_t size = 0;
@@ -199,8 +199,8 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   }
 }
 
-// The code and memory were laid out for what most keys say: nothing else tells that one of them
-// was edited, and a kernel that runs with another value writes anywhere. So each key has a sum.
+// The code was compiled for the values of most keys: with another value it could write anywhere. A
+// checksum of each key tells that it was edited.
 constexpr const char* kSums = "sums";
 // Keys that may be edited: no memory depends on them.
 constexpr std::array kFree = {"name",  "options",     "code_hash",  "program_hash",
@@ -353,7 +353,7 @@ Manifest manifest_of(const Json& root) {
   return m;
 }
 
-// Whether a key was edited that may be; the others must be as they were.
+// Whether a key that may be edited was; fails if another was.
 bool was_edited(const Json& root, const Manifest& m) {
   std::set<std::string> known;
   const Json scalars = scalars_of(m);
@@ -364,7 +364,7 @@ bool was_edited(const Json& root, const Manifest& m) {
   bool edited = sums.size() != known.size();
   for (const auto& [key, value] : root.items()) {
     if (key == kSums) continue;
-    if (!known.contains(key)) fail(fmt::format("'{}' is no key of theirs", key));
+    if (!known.contains(key)) fail(fmt::format("unknown key '{}'", key));
     const auto sum = sums.find(key);
     if (sum != sums.end() && *sum == sum_of(value)) continue;
     if (std::find(kFree.begin(), kFree.end(), key) == kFree.end())
@@ -443,7 +443,7 @@ std::string print_manifest(const Manifest& m) {
     return text;
   };
   Lines lines;
-  // More than it takes: what stays empty costs nothing, and the code will follow.
+  // More than enough: pages that stay untouched cost nothing, and the caller appends the code.
   lines.reserve(2 * m.graph.size() + 256 * m.tensors.size() + 128 * m.calls.size());
   lines.add(0, "{" + line({"maco"}));
   lines.add(1, line({"name", "world", "target"}));

@@ -54,15 +54,15 @@ struct Manifest {
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
   std::vector<ManifestRange> dims, scalars;
   std::vector<Expr> values;  // over dims, scalars, rank, world: Launch::values
-  // none waits on its rank for a later one: reports tell by that what follows from what
+  // No task waits on its rank for one of a later call: reports find the cause of a stop by that.
   std::vector<ManifestCall> calls;
   std::vector<ManifestEvents> local_names, peer_names;
   // command-line options that shaped the kernel, e.g. "--no-load-ahead"
   std::string options;
   std::string graph;      // DSL text
   std::string code_hash;  // of the file's other lines, to notice edits; sixteen hex digits
-  /// Of the Program that the code was made of (ir::text_hash of its text): who needs its regions,
-  /// as --check-access does, holds what he has against this.
+  /// The ir::text_hash of the Program that the code was made of: --check-access, which needs its
+  /// regions, compares.
   std::string program_hash;
 };
 

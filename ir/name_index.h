@@ -11,10 +11,10 @@
 
 namespace maco::ir {
 
-/// Remembers where the names of a vector stand, so that a search takes constant time; names differ.
-/// What it remembers is only a guess: the vector may change in any way between two searches, and
-/// the answer is right nevertheless. A name that isn't there takes a look at all. Several threads
-/// may search at once. A copy remembers nothing.
+/// Caches where the names of a vector stand, so that a search takes constant time; names differ.
+/// The vector may change in any way between two searches: each answer is checked against it. To
+/// search for a name that isn't there takes linear time. Several threads may search at once. A copy
+/// starts empty.
 class NameIndex {
  public:
   NameIndex() = default;

@@ -91,7 +91,7 @@ struct Block {
   std::optional<uint32_t> value{};
   /// False for a region whose rows are counted from row 0.
   bool any() const { return rows != 0 || value.has_value(); }
-  /// Does it name another block on another rank?
+  /// Whether it is another block on another rank.
   bool moves() const {
     return any() && (ref.kind == RankRef::Kind::Self || ref.kind == RankRef::Kind::Shift);
   }
@@ -100,8 +100,7 @@ struct Block {
 
 /// Elements of a buffer: rows [r0, r1) by columns [c0, c1) when it is seen as a matrix with `pitch`
 /// elements a row. Rows are counted from those of `block`; a block of several ranks (others, all)
-/// means the region in each of these blocks. On
-/// which ranks the buffer lies: `where`.
+/// means the region in each of these blocks. `where`: on which ranks the buffer lies.
 struct Region {
   BufferId buffer{};
   int64_t pitch = 1;
@@ -156,8 +155,8 @@ struct Param {
 enum class Reduction : uint8_t { Sum, Avg, Max, Min };
 std::string_view name(Reduction reduction);
 
-/// What each task of a call moves, by the places of regions among its accesses: element k of what
-/// is read, the rows of a box one after another, becomes element k of everything that is written.
+/// What each task of a call moves. `from` and `to` are indices into Task::accesses: element k of
+/// what is read, row by row, becomes element k of everything that is written.
 /// Reduce: the sum (maximum, ...) of element k of all that is read, where a region in the blocks of
 /// several ranks counts once for each. Where dims cut rows, all regions of a transfer are cut
 /// alike. Collectives are proved right by following transfers through all tasks that declare some.
@@ -206,14 +205,13 @@ enum class CollectiveKind : uint8_t {
   Barrier
 };
 std::string_view name(CollectiveKind kind);
-/// What the calls of op `op` together have to deliver; the verifier proves that they do. Of blocks
-/// and contributions:
-///   allreduce       out[r] = the reduction of in[s] over all s     reduce_scatter  out[r] = the
-///                   reduction of block r of in[s]
-///   allgather       block s of out[r] = in[s]                      alltoall        block s of
-///                   out[r] = block r of in[s]
-///   broadcast       out[r] = in[peer]                              ring_shift      out[r] = in[(r
-///                   - peer) mod world]
+/// What the calls of op `op` together have to deliver, as the verifier proves. For ranks r and s:
+///   allreduce       out[r] = the reduction of in[s] over all s
+///   reduce_scatter  out[r] = the reduction of block r of in[s] over all s
+///   allgather       block s of out[r] = in[s]
+///   alltoall        block s of out[r] = block r of in[s]
+///   broadcast       out[r] = in[peer]
+///   ring_shift      out[r] = in[(r - peer) mod world]
 ///   barrier         no buffers: its last task on any rank comes after its first on every other
 struct Collective {
   std::string op;
@@ -237,8 +235,8 @@ enum class EventKind : uint8_t {
   Packet,
 };
 std::string_view name(EventKind kind);
-/// Who surely sees what a release and its acquire order: threads of the same GPU, or of all GPUs
-/// and the host.
+/// For which threads a release and its acquire order memory: those of the GPU, or those of all GPUs
+/// and of the host.
 enum class Scope : uint8_t { Gpu, Sys };
 std::string_view name(Scope scope);
 struct Event {
@@ -257,7 +255,7 @@ struct Wait {
   EventId event{};
   RankRef from;
   uint32_t lag = 0;
-  bool relaxed = false;  // without an acquire: what the signal's task wrote may not be seen yet
+  bool relaxed = false;  // without an acquire: what the signalling task wrote may not be visible
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 /// When the task has ended, adds one to a Local event, or stores the epoch into a Peer event's word
@@ -298,20 +296,20 @@ struct CtaRange {
   friend bool operator==(const CtaRange&, const CtaRange&) = default;
 };
 
-/// The shape of a CTA: what it uses of an SM, which runs one CTA.
+/// The shape of a CTA, and what it uses of its SM, which runs no other.
 struct Resources {
   int32_t consumers = 0;      // threads that run tasks
   int32_t loaders = 0;        // threads behind them, which fill pages
-  int32_t registers = 0;      // that a thread may use
-  int64_t head_bytes = 0;     // shared memory: for the CTA's own books,
-  int64_t scratch_bytes = 0;  // for the task that runs,
-  int32_t pages = 0;          // and a ring of pages between loaders and consumers
+  int32_t registers = 0;      // of a thread, at most
+  int64_t head_bytes = 0;     // shared memory for the CTA's own state
+  int64_t scratch_bytes = 0;  // shared memory for the running task
+  int32_t pages = 0;          // of shared memory, between loaders and consumers
   int64_t page_bytes = 0;
   int32_t threads() const { return consumers + loaders; }
   int64_t shared_bytes() const { return head_bytes + scratch_bytes + pages * page_bytes; }
   friend bool operator==(const Resources&, const Resources&) = default;
 };
-/// What an SM of the target has for it.
+/// What the target has to offer.
 struct Limits {
   int32_t sms = 0;           // each runs one CTA of the grid
   int32_t threads = 0;       // of a CTA
@@ -353,9 +351,9 @@ struct Program {
   const Event& operator[](EventId id) const { return events[index(id)]; }
 };
 
-/// By how many rows its block moves `region` in a task of `rank`: the least and the most, over the
-/// blocks that are meant and what the launch may decide. Others counts as all: a rank's own block
-/// lies between those of others.
+/// The rows that the region's block adds to its row numbers in a task of `rank`: the least and the
+/// most, over all blocks that it names and all values at launch. Others counts as all: a rank's own
+/// block lies between those of others.
 Interval shift_of(const Program& program, const Region& region, int rank);
 
 /// The streams of a scheduled Program: for each CTA its tasks in order.

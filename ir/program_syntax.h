@@ -2,7 +2,8 @@
 // included, only separates; `//` starts a comment; entities are defined before they are used):
 //
 //   program NAME stage=WORD world=N target=NAME [board=NAME] ctas=N [arena=N] [symmetric=N] {
-//   entity... }
+//     entity...
+//   }
 //   uses [consumers=N] [loaders=N] [registers=N] [head=N] [scratch=N] [pages=N] [page_bytes=N]
 //   limits [sms=N] [threads=N] [registers=N] [shared=N] [symmetric=N]
 //   roles WORD N..N [ [NAME, ...] ], ...

@@ -39,7 +39,7 @@ class Registry {
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? nullptr : it->second;
   }
-  /// Those built in, then the others as they came.
+  /// The built-in ones, then the others in the order of registration.
   std::vector<Entity> all() const {
     const std::shared_lock lock(mutex_);
     return {entities_.begin(), entities_.end()};

@@ -21,7 +21,7 @@ namespace maco::ir {
 /// into `diagnostics`.
 class TextCursor {
  protected:
-  /// Of one text: a file of another format would give one a line.
+  /// So many errors of one text are enough: a file of another format would give one a line.
   static constexpr int kMaxErrors = 100;
 
   TextCursor(int32_t file, Diagnostics& diagnostics)

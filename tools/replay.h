@@ -16,16 +16,17 @@ struct ReplaySubject {
   const ir::Program& program;
   runtime::Steppable& run;
   runtime::LaunchValues values;  // of dims and scalars; missing dims: their maxima
-  std::function<void(int rank, int launch)>
-      write_tensors{};  // before a rank begins a launch; empty: nothing
+  // Called before a rank begins a launch, unless empty.
+  std::function<void(int rank, int launch)> write_tensors{};
 };
 
 struct ReplayResult {
   bool confirmed = false;
-  bool polled = false;  // not confirmed because a device function polled the packets that it reads,
-                        // whatever the Program's waits say
-  std::string error;    // why it couldn't be followed at all; then nothing else is set
-  std::string story;    // lines
+  // Not confirmed because a device function polled the packets that it reads, whatever the
+  // Program's waits say.
+  bool polled = false;
+  std::string error;  // why it couldn't be followed at all; then nothing else is set
+  std::string story;  // lines
 };
 
 /// Holds back all tasks but those of the witness's schedule, in its order. Then, for

@@ -29,8 +29,8 @@ struct BuildOptions {
   /// Statements that couldn't be read were left out of the tree: what isn't defined in it may be
   /// defined there, and the graph is of no use.
   bool incomplete = false;
-  bool internal_ops =
-      false;  // accept ops and attributes that only passes make (dumps read back by maco-opt)
+  /// Accept ops and attributes that only passes make: maco-opt reads dumps back.
+  bool internal_ops = false;
 };
 /// Validates the tree (unknown and duplicate keys, types, names, `repeat`, cycles), builds and
 /// infers the graph.

@@ -23,8 +23,8 @@ namespace maco::frontend {
 
 namespace {
 
-constexpr size_t kMaxDepth =
-    100;  // of nested brackets; a graph needs 6 and two for each nested repeat
+// Of nested brackets; a graph needs 6, and two for each nested repeat.
+constexpr size_t kMaxDepth = 100;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }

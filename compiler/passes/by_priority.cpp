@@ -69,7 +69,7 @@ class Run {
       for (uint32_t set : found.of(ir::id_of<TaskId>(t)))
         if (sets_[set].missing > 0) wait(t, set);
   }
-  // The list of tasks has what Task::after names before, on whatever ranks it runs.
+  // Task::after: the calls that it names come earlier in the list of tasks.
   void on_calls() {
     std::vector<std::vector<TaskId>> tasks(p_.calls.size());
     for (size_t t = 0; t < p_.tasks.size(); ++t)
@@ -82,7 +82,7 @@ class Run {
         wait(t, *set_of[index(c)]);
       }
   }
-  // For every wait those who signal its event before, as the Program has them.
+  // Each wait is for the tasks that signal its event earlier in Program order.
   void on_peers() {
     std::vector<std::vector<TaskId>> signallers(p_.events.size());
     for (size_t t = 0; t < p_.tasks.size(); ++t)
@@ -99,7 +99,7 @@ class Run {
   void make_ready(size_t t) {
     ready_[work_[t].home].insert({-static_cast<int>(p_.tasks[t].priority), t});
   }
-  // Those SMs that are free take what they may.
+  // Each free SM takes a ready task.
   void start() {
     for (auto at = idle_.begin(); at != idle_.end();) {
       const int32_t sm = at->second;

@@ -18,10 +18,10 @@ struct Turn {
   int32_t sm = 0;
 };
 
-/// Runs the tasks of a planned Program on paper: an SM that is free takes, of the tasks that are
-/// ready and may run there, the one of the highest priority, and of those the first in Program
-/// order. A task is ready when all that it depends on, on its rank or by a signal of a peer, has
-/// ended. Returns the tasks as they start, so that every dependency points forward.
+/// Simulates a planned Program: a free SM takes, of the tasks that are ready and may run there, the
+/// one of the highest priority, and of those the first in Program order. A task is ready when all
+/// that it depends on, on its rank or by a peer's signal, has ended. Returns the tasks in the order
+/// in which they start, so that every dependency points forward.
 std::vector<Turn> by_priority(const ir::Program& program, const std::vector<Work>& work,
                               const std::vector<std::vector<int32_t>>& homes);
 

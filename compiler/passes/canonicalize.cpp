@@ -40,7 +40,7 @@ void copy_lone_collectives(ir::Graph& graph) {
     if (!is_lone_collective(graph, op)) continue;
     op.kind = "copy";
     op.attrs.clear();
-    // What the graph says of the order of collectives holds for it still.
+    // The graph's constraints on collectives still apply to it.
     const bool alone = op.overlap.value_or(graph.overlap) == ir::Overlap::None;
     if (alone) op.overlap = ir::Overlap::None;
     if (alone || op.overlap_group) op.attrs["collective"] = {true, op.loc};

@@ -1,10 +1,10 @@
-// choose_collectives.cpp: an algorithm for each collective whose `algorithm` is auto; one that
-// can't be had is refused.
+// choose_collectives.cpp: an algorithm for each collective whose `algorithm` is auto; an algorithm
+// that the op can't use is refused.
 //
 // `auto` takes the one that needs the least time by the cost of each (ops/collectives): one-shot
 // sends everything to everybody in one hop, two-shot less in two. Where the graph limits symmetric
-// scratch, those that `auto` may choose take what needs less until all fits, the largest savings
-// first.
+// memory, collectives that are `auto` take algorithms that need less until all fits, the largest
+// savings first.
 
 #include <fmt/format.h>
 
@@ -20,14 +20,14 @@ namespace maco::passes {
 
 namespace {
 
-// What the op's `algorithm` says; nothing if it takes none.
+// The op's `algorithm`; nothing if the op has no such attribute.
 std::optional<std::string> algorithm_of(const ir::Op& op) {
   if (ops::algorithm_words(op.kind).empty()) return std::nullopt;
   const auto it = op.attrs.find("algorithm");
   return it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
 }
 
-// Why it can't be had; empty if it can. 'auto' is none.
+// Why the op can't use the algorithm; empty if it can, and for 'auto'.
 std::string refusal(const ir::Op& op, const std::string& algorithm) {
   const std::vector<std::string> known = ops::algorithm_words(op.kind);
   if (std::find(known.begin(), known.end(), algorithm) != known.end()) return "";

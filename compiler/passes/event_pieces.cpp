@@ -12,15 +12,15 @@ namespace {
 
 using ir::TaskId;
 
-// A set in more pieces than that stays whole, whatever that saves.
+// A set that would fall into more pieces stays whole.
 constexpr size_t kMostPieces = 32;
-// Signals that have to be saved for each wait that is added.
+// Cutting must save so many signals for each wait that it adds.
 constexpr int64_t kSignalsAWait = 4;
-// Sets that are not worth it stop to cut the others, which then have fewer pieces. What is left
-// after so many rounds is nearly what more would find.
+// Each round drops the sets that aren't worth cutting, which leaves the others in fewer pieces.
+// Further rounds change next to nothing.
 constexpr int kRounds = 4;
 
-// Tasks in the same sets, of those that are cut together, are in the same piece. Sets that would
+// A piece is the tasks that are in the same sets, of those that are cut together. Sets that would
 // have too many pieces are cut among themselves.
 class Cutter {
  public:
@@ -87,7 +87,7 @@ class Cutter {
     return pieces;
   }
 
-  // Moves the sets away that aren't worth it. Whether there were any.
+  // Moves the sets that aren't worth cutting to `left`; true if there were any.
   bool drop(std::vector<uint32_t>& left) {
     std::vector<uint32_t> kept;
     for (uint32_t s : together_) {

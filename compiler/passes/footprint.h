@@ -34,17 +34,17 @@ Box box_of(const ir::Program& program, const ir::Region& region);
 Box on_rank(const Box& box, int64_t rank);
 /// The smallest box that holds those of all ranks; it doesn't move.
 Box on_all_ranks(const Box& box, int64_t world);
-/// Whether no two boxes of one buffer, which don't move, have bytes in common; may say wrongly that
-/// some do where their rows have different pitches.
+/// Whether no two of the boxes, which are of one buffer and don't move, have bytes in common. May
+/// wrongly say no where their rows have different pitches.
 bool are_apart(std::vector<Box> boxes);
 
-/// Bytes that two boxes of the same memory have in common are counted from an address: each box's
-/// buffer begins at one.
+/// A box of a buffer that begins at `address`, so that boxes of different buffers in the same
+/// memory can be compared.
 struct Placed {
   Box box;
   int64_t address = 0;
 };
-/// Whether the two, which don't move, have bytes in common; may say so wrongly where their rows
+/// Whether the two, which don't move, have bytes in common. May wrongly say yes where their rows
 /// have different pitches.
 bool meet(const Placed& a, const Placed& b);
 /// Whether both lie in blocks that have the same height in each launch. Then they have bytes in
@@ -52,10 +52,10 @@ bool meet(const Placed& a, const Placed& b);
 bool have_same_blocks(const Box& a, const Box& b);
 bool meet_in_block(const Box& a, const Box& b);
 
-/// The boxes in which the tasks of one call read, or write, one buffer with one pitch. Boxes that
-/// are the same are one class. The boxes' edges cut the buffer into cells, so that the classes in
-/// a given box are found by two searches; where boxes overlap each other a great deal cells are
-/// larger, and more is found than meets the box.
+/// The boxes in which the tasks of one call read, or write, one buffer with one pitch. Equal boxes
+/// are one class. The boxes' edges cut the buffer into cells, so that two searches find the classes
+/// in a given box; where boxes overlap a great deal cells are larger, and the search finds classes
+/// that don't meet the box, too.
 class Footprint {
  public:
   struct Member {

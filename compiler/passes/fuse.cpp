@@ -35,7 +35,7 @@ using ir::TensorKind;
 
 namespace {
 
-constexpr size_t kMaxOperands = 6, kMaxSteps = 24;  // what a lane's registers hold
+constexpr size_t kMaxOperands = 6, kMaxSteps = 24;  // what a thread's registers hold
 
 bool roles_name_ops(const ir::Graph& graph) {
   const auto named = [](const ir::Roles& roles) {

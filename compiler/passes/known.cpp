@@ -11,7 +11,7 @@ namespace {
 
 using ir::TaskId;
 
-// Smaller groups are looked at task by task.
+// Groups up to this size are checked task by task.
 constexpr size_t kFewTasks = 8;
 // A power of two.
 constexpr size_t kJoinedKept = 1024;
@@ -20,7 +20,7 @@ void join_counts(int32_t* a, const int32_t* b, size_t n) {
   for (size_t i = 0; i < n; ++i) a[i] = std::max(a[i], b[i]);
 }
 
-// Whether rotating the ranks maps what they do to itself.
+// Whether all ranks do the same up to a rotation of the ranks.
 bool rotates(const ir::Program& p) {
   const uint64_t all = p.world == 64 ? ~uint64_t{0} : (uint64_t{1} << p.world) - 1;
   const auto names_one = [](ir::RankRef ref) { return ref.kind == ir::RankRef::Kind::Rank; };
@@ -33,7 +33,7 @@ bool rotates(const ir::Program& p) {
   });
 }
 
-// One of each kind of ranks that skip the same tasks.
+// One rank of each set of ranks that skip the same tasks.
 std::vector<size_t> kinds_of_ranks(const ir::Program& p) {
   std::set<uint64_t> masks;
   for (const ir::Task& t : p.tasks) masks.insert(t.ranks);
@@ -103,12 +103,12 @@ void Known::begin(TaskId task, Clocks& clocks) const {
   }
 }
 
-// What the ranks tell that the task waits for on the i-th rank that is followed.
+// Adds what the task's waits for peers tell it, on the i-th rank that is followed.
 void Known::ask_peers(TaskId task, size_t i, Clocks& clocks) const {
   std::shared_ptr<Counts> far;
   const int rank = static_cast<int>(ranks_[i]);
   for (const ir::Wait& w : p_[task].waits) {
-    // of this launch it tells nothing
+    // A wait with a lag tells nothing about this launch.
     if (p_[w.event].kind != ir::EventKind::Peer || w.lag > 0) continue;
     for (int source : ir::resolve(w.from, rank, static_cast<int>(p_.world))) {
       TaskId sender{};
@@ -123,7 +123,8 @@ void Known::ask_peers(TaskId task, size_t i, Clocks& clocks) const {
   if (far) clocks.far[i] = std::move(far);
 }
 
-// What the one task knew that signals the event from `source` to `rank`; null if that isn't known.
+// What the only task that signals the event from `source` to `rank` knew; null if there are several
+// such tasks, or none yet.
 const Clocks* Known::sent_to(ir::EventId event, size_t source, int rank, TaskId& sender) const {
   const Sender* found = nullptr;
   for (const Sender& s : senders_[index(event)]) {

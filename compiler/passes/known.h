@@ -1,10 +1,10 @@
-// What tasks know to have ended before they start: by stream order, by waits, and by what peers
-// tell.
+// Which tasks are known to have ended when a task starts: by stream order, by waits, and by what
+// peers tell.
 //
-// A vector clock of a task says of every stream how many of its tasks have ended. The tasks are
-// walked in Program order, in which every dependency points forward. One launch is enough, since on
-// a rank all of a launch precedes the next. A rank that skips a task waits for nothing there, so
-// that the task passes on only what stream order gives.
+// A task's vector clock says of every stream how many of its tasks have ended. The tasks are walked
+// in Program order, in which every dependency points forward. One launch is enough, since on a rank
+// all of a launch precedes the next. A rank that skips a task waits for nothing there, so that the
+// task passes on only what stream order gives.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ class Known {
 
   /// Makes `clocks` what the task, the next in Program order, knows without waits for local events.
   void begin(ir::TaskId task, Clocks& clocks) const;
-  /// Whether of the group each task has ended on each rank that runs it and the one that asks.
+  /// Whether every task of the group has ended, on each rank that runs both it and `asks`.
   bool has(const Clocks& clocks, ir::TaskId asks, uint32_t group);
   /// Adds what the task knows when it has waited for all of the group.
   void hear(Clocks& clocks, ir::TaskId task, uint32_t group);
@@ -50,7 +50,7 @@ class Known {
   void end(ir::TaskId task, const Clocks& clocks, bool waits);
   /// Nobody asks about the group any more, if this is its last use.
   void done(uint32_t group);
-  /// Of the waits for an event of peers, one less is to come.
+  /// A wait for an event of peers is done: one fewer to come.
   void heard_peers(ir::EventId event);
 
  private:

@@ -24,9 +24,9 @@ struct PassLog {
   bool proof_failed = false;  // whichever
 };
 
-/// Runs one pass after another on a graph or Program that is handed through. After an error, or
-/// behind the pass that `stop_after` names, it runs nothing more and returns what it is given, so
-/// that a pipeline needs no conditions.
+/// Runs passes on the graph or Program that it is given. After an error, or after the pass that
+/// `stop_after` names, it runs nothing more and returns what it is given, so that a pipeline needs
+/// no conditions.
 class PassManager {
  public:
   /// `options` and `diagnostics` have to outlive it. Stopped from the start, with an error, if
@@ -41,8 +41,8 @@ class PassManager {
   Unit run(std::string_view pass, Unit unit);
   /// Runs a pass that makes a Program of a graph; an empty one if stopped.
   ir::Program lower(std::string_view pass, ir::Graph graph);
-  /// Proves a Program as it stands, as the pass `verify` does. With verify_each not again if it is
-  /// the one that was proved last.
+  /// Proves a Program, as the pass `verify` does. With verify_each only if it changed since the
+  /// last proof.
   bool prove(const ir::Program& program);
 
   /// No error so far.

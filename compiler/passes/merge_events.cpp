@@ -15,7 +15,7 @@ namespace {
 using ir::EventId;
 using ir::TaskId;
 
-// By event: the tasks that wait for it; none where something keeps it from being merged.
+// By event: the tasks that wait for it; empty if it can't be merged.
 std::vector<std::vector<TaskId>> waiters_of_events(const ir::Program& p) {
   std::vector<std::vector<TaskId>> waiters(p.events.size());
   std::vector<bool> plain;
@@ -39,7 +39,7 @@ std::string merged_name(const ir::Program& p, const std::vector<EventId>& events
   return fmt::format("{} and {} more", p[events[0]].name, events.size() - 1);
 }
 
-// Leaves one of several waits or signals for the same event.
+// Keeps one of several waits or signals for the same event.
 template <class Use>
 void rename(std::vector<Use>& uses, const std::vector<EventId>& renamed) {
   std::vector<Use> left;

@@ -4,8 +4,8 @@
 
 namespace maco::passes {
 
-/// Makes one event of local events that the same tasks wait for: each of these tasks waits for all
-/// of them already, so that nothing starts later. The others go.
+/// Merges local events that the same tasks wait for: each of these tasks waits for all of them
+/// already, so that nothing starts later.
 void merge_events(ir::Program& program);
 
 }  // namespace maco::passes

@@ -42,7 +42,7 @@ struct PipelineOptions {
   /// Called after each pass that succeeded. May replace the unit by another of the same form: one
   /// with other tiles, for a tuner.
   std::function<void(const Pass&, Unit&)> after_pass{};
-  /// Gets what the proofs say of how a fault comes about.
+  /// Gets the proofs' account of how a fault comes about.
   std::vector<verify::Witness>* witnesses = nullptr;
 };
 

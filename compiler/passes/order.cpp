@@ -16,9 +16,8 @@ namespace {
 
 using ir::OpId;
 
-// What is waited for is listed without what the list itself, or those that it names, imply
-// anyway where that is seen at once, so that the lists stay short: 2,000 barriers have 2,000
-// entries and not two million.
+// Builds OpOrder. An op's list leaves out what its other entries, or their own lists, plainly
+// imply, so that lists stay short: 2,000 barriers have 2,000 entries and not two million.
 class Builder {
  public:
   explicit Builder(const ir::Graph& graph)
@@ -46,7 +45,7 @@ class Builder {
   void add_data() {
     struct Uses {
       std::vector<size_t> readers, writers;  // readers: since the last writer
-      // Since the last conservative writer, it included: it has waited for those before.
+      // From the last conservative writer on, which has waited for those before it.
       std::vector<size_t> all_readers, all_writers, conservative_readers;
     };
     std::vector<Uses> uses(g_.tensors.size());
@@ -94,7 +93,7 @@ class Builder {
       if (g_.ops[i].phase)
         if (const auto it = numbers.find(*g_.ops[i].phase); it != numbers.end())
           members[it->second].push_back(i);
-    // Through phases that have no ops, too; those that have wait for the ones before them. The
+    // Looks through phases without ops; a phase that has ops waits for those before it. The
     // frontend has refused cycles.
     std::vector<size_t> seen(n, n);
     for (size_t p = 0; p < n; ++p) {
@@ -129,7 +128,7 @@ class Builder {
     auto next = regions.begin();
     for (size_t i = 0; i < n_; ++i) {
       for (; next != regions.end() && next->first < i; ++next) {
-        // Regions that ended before one of its members began to wait are behind that member.
+        // A member defined after an earlier region has waited for that region already.
         const size_t latest = next->first;
         std::erase_if(ended, [&](const auto& e) { return e.first < latest; });
         ended.emplace_back(latest, next->second);
@@ -144,8 +143,7 @@ class Builder {
   void add_alone() {
     std::set<std::string_view> named;
     for (const ir::OverlapRegion& r : g_.overlap_regions) named.insert(r.ops.begin(), r.ops.end());
-    std::vector<size_t>
-        since;  // the last one that is alone outside of all regions, and what follows
+    std::vector<size_t> since;  // the last such op outside of all regions, and the ops behind it
     for (size_t i = 0; i < n_; ++i) {
       const bool alone = ops::is_collective(g_.ops[i]) &&
                          (overlap(i) == ir::Overlap::None || g_.ops[i].kind == "barrier");
@@ -218,8 +216,7 @@ class Builder {
     return true;
   }
 
-  // Drops from each list what is implied by another member's own list, as far as a search of some
-  // steps shows.
+  // Drops from each list what another entry's own list implies, as far as a bounded search shows.
   void reduce(OpOrder& order) const {
     std::vector<size_t> place(n_);
     for (size_t k = 0; k < n_; ++k) place[index(order.linear[k])] = k;

@@ -5,9 +5,8 @@
 // the SM of its role that is free first by the tasks' estimated times; ties go round, so that an op
 // of a few tasks doesn't always meet the same SMs.
 //
-// Where priorities differ, the tasks are run on paper (by_priority.h), and Program order becomes
-// the order in which they start there: among those that are ready for an SM the highest priority
-// goes first.
+// Where priorities differ, the tasks are simulated (by_priority.h), and Program order becomes the
+// order in which they start: among those that are ready for an SM the highest priority goes first.
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// The symmetric scratch that collectives need.
+// The symmetric memory that collectives need.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace maco::passes {
 
-/// Gives each slot of a Program its place in the symmetric memory; the bytes of all.
+/// Gives each slot of a Program its place in symmetric memory. Returns the bytes of all.
 /// (plan_memory.cpp)
 int64_t place_slots(ir::Program& program);
 /// The bytes that one op of a graph needs there, with the algorithm it has. (tile.cpp)

@@ -26,16 +26,16 @@ bool too_many_tasks(const ir::Op& op, PassContext& context) {
   return false;
 }
 
-// With so many tasks made, the rest is counted before it is made, too.
+// Beyond so many tasks, the rest is counted before it is made.
 constexpr size_t kManyTasks = ops::TileContext::kMostTasks / 8;
 
-// Says so if `made` tasks and those of the ops are too many.
+// False, having reported, if `made` tasks and those of `ops` are too many.
 bool check_count(const ir::Graph& graph, std::span<const ir::OpId> ops, size_t made,
                  PassContext& context) {
   ir::Program program;
   const std::vector<ir::BufferId> tensors = begin_program(graph, program, context);
   const size_t buffers = program.buffers.size();
-  ir::Diagnostics unheard;  // what else is wrong is said when the ops are really tiled
+  ir::Diagnostics unheard;  // other errors are reported when the ops are tiled
   for (ir::OpId id : ops) {
     ops::TileContext tiles(graph, id, program, context.machine, tensors, unheard);
     if (!tiles.check_cut()) return true;
@@ -63,7 +63,7 @@ bool check_count(const ir::Graph& graph, std::span<const ir::OpId> ops, size_t m
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context) {
   ir::Program program;
   const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
-  ir::Diagnostics unheard;  // what is wrong is said when the op is really tiled
+  ir::Diagnostics unheard;  // errors are reported when the op is tiled
   ops::TileContext tiles(graph, op, program, context.machine, buffers, unheard);
   try {
     ops::find_op(graph[op].kind)->tile(tiles);

@@ -251,7 +251,7 @@ void AccessChecker::found(const CpuContext& context, const TaskAccess& access, u
   const std::string who = fmt::format("rank {}, SM {}: {}{} {} ", context.rank, context.cta, task,
                                       context.role == 1 ? " (loader)" : "", what);
   for (const std::string& line : findings_) {
-    if (line.starts_with(who)) return;  // its first is enough
+    if (line.starts_with(who)) return;  // one line a task is enough
   }
   findings_.push_back(who + place_name(address, operands) + ", which it " +
                       (what[0] == 'd' ? "says it does" : "does not declare"));

@@ -1,4 +1,4 @@
-// The debug mode that holds each access of a task against the regions that it declares.
+// The debug mode that checks each access of a task against the regions that it declares.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ByteRange {
   uintptr_t begin = 0, end = 0;
 };
 
-/// What the dims make of a Program in one launch.
+/// The sizes and values of a Program in one launch, which dims and scalars decide.
 struct ActualSizes {
   std::vector<int64_t> elements;  // of each buffer
   std::vector<int64_t> values;    // Program::values; the most where `variables` doesn't know them
@@ -46,7 +46,8 @@ struct Traffic {
   int64_t to_peers = 0;  // of those written
 };
 
-/// What the current task of a context may touch, and what it has written of what it must.
+/// What the current task of a context may touch, what it must write, and what it has written of
+/// that.
 struct TaskAccess {
   int place = -1;
   std::vector<ByteRange> reads, writes;  // sorted and disjoint; reads include writes
@@ -67,7 +68,7 @@ class AccessChecker {
   void access(CpuContext& context, const void* address, uint64_t bytes, bool writes);
   /// What was wrong, a line each; "" if nothing.
   std::string findings() const;
-  /// What the tasks of each call of the program moved since `start`, on all ranks.
+  /// The traffic of the tasks of each call of the program since `start`, on all ranks.
   std::vector<Traffic> traffic() const;
 
  private:

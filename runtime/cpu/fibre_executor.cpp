@@ -1,10 +1,8 @@
-// fibre_executor.cpp: contexts as fibres of one thread; every choice of who goes next is the
-// seed's.
+// fibre_executor.cpp: contexts as fibres of one thread; the seed decides which fibre goes next.
 //
 // A fibre that polled a word in vain can't go on before somebody stores to that word, so it isn't
-// chosen until then. When no fibre is left to choose, nothing can ever happen again but time: the
-// virtual clock jumps, waiters look at it, and the first whose deadline has passed stops the run as
-// it would on a GPU.
+// chosen until then. When no fibre is left to choose, only time can pass: the virtual clock jumps,
+// waiters look at it, and the first whose deadline has passed stops the run as it would on a GPU.
 #include <map>
 #include <vector>
 
@@ -37,7 +35,7 @@ class Fibres {
 
   FibreThread thread_;
   std::vector<Fibre*> ready_;
-  // by word; looked up, and emptied in order of a sort
+  // By word. Only looked up: addresses differ from run to run.
   std::map<const void*, std::vector<Fibre*>> waiting_;
   size_t waiting_count_ = 0;
   Random random_;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kStackBytes = size_t{4} << 20;  // reserved, not used: pages come when touched
 
-// To with_fibres, over whoever adds a fibre in the midst of a run.
+// Thrown past the code that adds a fibre during a run; caught by with_fibres.
 struct NoStack {
   std::string reason;
 };
@@ -61,7 +61,7 @@ FibreThread::FibreThread(ContextCode code) : code_(std::move(code)) {
 FibreThread::~FibreThread() {
   for (Fibre& fibre : fibres_) {
 #if defined(__SANITIZE_ADDRESS__)
-    // Frames that were given up leave their marks.
+    // AddressSanitizer's marks of the frames that were given up.
     if (!fibre.ended) __asan_unpoison_memory_region(fibre.stack, kStackBytes);
 #endif
     munmap(fibre.stack, kStackBytes);

@@ -10,7 +10,7 @@
 
 namespace maco::runtime {
 
-/// What runs in contexts: a kernel of a library, or other code that calls the contexts' hooks.
+/// The code that contexts run: a kernel of a library, or other code that calls the contexts' hooks.
 struct ContextCode {
   std::function<void(CpuContext&)> run;    // to its end
   std::function<void(CpuContext&)> enter;  // before a context begins or goes on
@@ -24,7 +24,7 @@ Status with_fibres(const std::function<void()>& body);
 
 struct Fibre {
   CpuContext* context = nullptr;
-  void* executor = nullptr;  // of whoever chooses among fibres
+  void* executor = nullptr;  // the executor's own
   bool ended = false;
 
  private:

@@ -19,7 +19,8 @@ class CpuSession : public Session, public Steppable {
   /// made from, planned and scheduled. From then on a launch in which a task touches anything else,
   /// or doesn't write all that it declares as written, fails.
   virtual Status set_regions(const ir::Program& program) = 0;
-  /// After a launch with regions: what the tasks of each call of that Program moved, on all ranks.
+  /// After a launch with regions: the traffic of the tasks of each call of that Program, on all
+  /// ranks.
   virtual std::vector<Traffic> traffic() const = 0;
 };
 

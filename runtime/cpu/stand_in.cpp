@@ -19,7 +19,7 @@ class StandIn final : public Steppable {
       : p_(program), skip_(std::move(skip)), streams_(ir::streams(program)) {
     skip_.resize(p_.tasks.size(), false);
     sizes_ = largest_sizes(p_);
-    // Buffers that show a tensor of the caller's share its memory.
+    // Buffers of the same tensor share its memory.
     int64_t bytes = p_.arena_bytes + p_.symmetric_bytes;
     std::map<std::string, int64_t> sizes, offsets;
     const auto name = [&](size_t i) {

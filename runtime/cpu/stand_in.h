@@ -10,8 +10,8 @@
 
 namespace maco::runtime {
 
-/// Of a synced Program whose structure the verifier has found right. Inputs are different in every
-/// launch and on every rank. Packets travel as words of their own. `skip`: tasks that don't poll
+/// For a synced Program whose structure the verifier has found right. Inputs differ from launch to
+/// launch and from rank to rank. Packets are words of their own. `skip`: tasks that don't poll
 /// packets, as if their tiles lay beyond the dims' actual values; empty: none.
 std::unique_ptr<Steppable> make_stand_in(const ir::Program& program, std::vector<bool> skip = {});
 

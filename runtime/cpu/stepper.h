@@ -13,15 +13,15 @@
 
 namespace maco::runtime {
 
-/// A task by where it stands in the stream of a CTA; `launch` counts from 0.
+/// A task by its place in the stream of a CTA; `launch` counts from 0.
 struct TaskPlace {
   int rank = 0, launch = 0, cta = 0, place = 0;
   friend auto operator<=>(const TaskPlace&, const TaskPlace&) = default;
 };
 
 /// All ranks on one thread, each at its own launch: a rank begins one when its last has ended.
-/// Every CTA stands at its next task, before the task's waits, until it is told to run it; loaders
-/// and tasks that a rank leaves out run by themselves.
+/// Every CTA stops before the waits of its next task until it is told to run it; loaders, and tasks
+/// that a rank skips, run by themselves.
 class Stepper {
  public:
   /// Appends the contexts of a rank's launch.
@@ -32,18 +32,17 @@ class Stepper {
 
   enum class Went : uint8_t {
     Ended,      // it ran to its end, with its signals
-    Waits,      // it waits for what hasn't happened; it goes on by itself when it does
-    Elsewhere,  // its CTA doesn't stand there
+    Waits,      // one of its waits isn't satisfied; it goes on by itself once it is
+    Elsewhere,  // its CTA is at another task
     Stopped,    // it gave up: an index that the data gave was out of range
   };
   Went step(const TaskPlace& task);
-  /// From now on nothing is held back: runs until nothing can go on. True if all launches have
-  /// ended.
+  /// Holds nothing back any more: runs until nothing can go on. True if all launches have ended.
   bool finish();
 
   /// In the order in which they ended.
   const std::vector<TaskPlace>& ended() const { return ended_; }
-  /// Where CTAs stand or wait that haven't come to the end of their stream.
+  /// The tasks at which CTAs stop or wait that haven't come to the end of their stream.
   std::vector<TaskPlace> standing() const;
 
  private:

@@ -1,9 +1,9 @@
 // thread_executor.cpp: contexts as threads, which may be many more than the machine's CPUs.
 //
-// Who polls in vain spins a little, then yields, then sleeps until somebody stores to a word of the
-// same bucket (a futex a bucket). The buckets must not order what kernels do, or ThreadSanitizer
-// would miss a signal without a release: they are relaxed atomics and system calls. A sleep has an
-// end, so that nothing depends on being woken.
+// A thread that polls in vain spins a little, then yields, then sleeps until somebody stores to a
+// word of the same bucket (a futex a bucket). The buckets must not order what kernels do, or
+// ThreadSanitizer would miss a signal without a release: they are relaxed atomics and system calls.
+// Sleeps are bounded, so that nothing depends on being woken.
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -41,8 +41,8 @@ struct ThreadState {
   bool jitter = false;
   Random random{0};
   uint32_t until_delay = 0, gap = 1;  // places where a delay may be, before the next one
-  // A sleep takes two steps, between which the word is polled once more: registered in `bucket` at
-  // `seen`, then asleep.
+  // A sleep takes two steps, between which the word is polled once more: first the thread registers
+  // in `bucket` at `seen`, then it sleeps.
   Bucket* bucket = nullptr;
   const void* word = nullptr;
   uint32_t seen = 0;
@@ -133,8 +133,7 @@ Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuCon
   std::vector<ThreadState> states(contexts.size());
   std::vector<std::thread> threads;
   threads.reserve(contexts.size());
-  // A kernel whose contexts are not all there would wait for the others: none begins before the
-  // last has a thread.
+  // Contexts wait for each other: none begins before the last has a thread.
   enum : int { kHold, kBegin, kLeave };
   std::atomic<int> order{kHold};
   const auto give = [&](int what) {

@@ -1,5 +1,5 @@
-// context.cuh: the rows of the compiled-in tables, and what an op's function knows of where it
-// runs.
+// context.cuh: the rows of the compiled-in tables, and what device functions know of where they
+// run.
 
 namespace maco {
 
@@ -24,9 +24,8 @@ struct alignas(16) TaskRow {
   u64 call : 20, tile : 21;
   u64 sync : 23;  // its waits, then its signals, from syncs[sync] on
   u64 waits : 16, signals : 15;
-  u64 guard : 12;  // guards[guard]: the ranks that run it
-  // what it puts travels in packets whose flags say that it is there
-  u64 packets : 1;
+  u64 guard : 12;   // guards[guard]: the ranks that run it
+  u64 packets : 1;  // what it puts travels in packets
 };
 static_assert(sizeof(TaskRow) == 16, "one load fetches it");
 // kSyncLocalSys: as kSyncLocal, at sys scope.
@@ -42,7 +41,7 @@ struct alignas(16) SyncRow {
 };
 
 constexpr int kScratchBytes = Cta::kScratchBytes;
-// whose addresses are worked out while the task waits; any further ones on use
+// Addresses of so many operands are worked out while the task waits, of others on use.
 constexpr int kStagedOperands = 24;
 constexpr int kMaxWorld = 64;
 

@@ -193,7 +193,7 @@ template <class T>
 MACO_FN T from_acc(i32 x) {
   return FromAcc<T>::from(x);
 }
-// As if stored as T and read again.
+// Rounded to T and back.
 template <class T>
 MACO_FN AccOf<T> round_to(float x) {
   return to_acc(from_acc<T>(x));

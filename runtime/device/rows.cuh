@@ -1,5 +1,5 @@
-// rows.cuh: what ops over rows share: who works on a row together, reading it in vectors, summing
-// it in a fixed order.
+// rows.cuh: what ops over rows share: the team of threads that works on a row, reading it in
+// vectors, summing it in a fixed order.
 
 namespace maco {
 
@@ -30,8 +30,8 @@ struct Either<false, A, B> {
   using type = B;
 };
 
-// The threads that work on one row. A warp a row lets eight rows go on at once; the whole CTA is
-// quicker for a long one.
+// The threads that work on one row: a warp, so that eight rows go on at once, or the whole CTA,
+// which is quicker for a long one.
 struct WarpTeam {
   static constexpr int kSize = kWarpLanes, kTeams = kWarps;
   static MACO_FN int team() { return warp(); }

@@ -2,10 +2,10 @@
 
 namespace maco {
 
-// How many quarters of the time-out a wait lasts without progress. A CTA reports one wait, the
-// first to expire: that of its consumers, which its loader's follows from, and of a task that waits
-// for this rank and for others the one for this rank, since the others run the same Program and may
-// be stuck in the same place.
+// How many quarters of the time-out a wait lasts without progress. A CTA reports the first wait to
+// expire, which should be the cause: that of its consumers rather than its loader's, which follows
+// from it, and one for this rank rather than one for other ranks, which run the same Program and
+// may be stuck in the same place.
 enum Patience : int {
   kPatienceLocal = 4,
   kPatienceOther = 5,   // for other ranks, and of consumers for a page
@@ -21,7 +21,7 @@ struct Watch {
   const int source;
   const int quarters;
   int quarters_left;  // until the deadline
-  // that see an abort before this wait ends: those that explain more come first
+  // Looks that still ignore an abort: waits that are more likely the cause end first.
   int abort_looks;
   u32 stopped_by = 0;  // what the abort word said then
   u32 spins = 0;

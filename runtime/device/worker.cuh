@@ -124,7 +124,7 @@ MACO_FN void worker(const Launch& launch) {
 }
 
 // Before the first launch and after one that stopped, while no rank runs: as if launch (epoch - 1)
-// had ended everywhere. No slot holds a flag that a launch to come within 2^31 could take for its
+// had ended everywhere. No slot holds a flag that one of the next 2^31 launches could take for its
 // own.
 template <class Kernel>
 MACO_FN void reset_memory(const Launch& launch) {

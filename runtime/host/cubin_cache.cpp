@@ -46,8 +46,8 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
-// A new file beside `path`. Not named after the process: its number may come again, in another
-// container at the same time too.
+// A new file beside `path`. Its name isn't the process id, which may recur, even at the same time
+// in another container.
 int open_temporary(const std::string& path, std::string& name) {
   std::random_device random;
   for (int attempt = 0;; ++attempt) {
@@ -57,7 +57,7 @@ int open_temporary(const std::string& path, std::string& name) {
   }
 }
 
-// What writers that were killed have left. Nobody takes an hour to write an entry.
+// Removes what killed writers left: no writer takes an hour for an entry.
 void remove_stale(const fs::path& folder) {
   std::error_code error;
   const auto oldest = fs::file_time_type::clock::now() - std::chrono::hours(1);

@@ -20,7 +20,7 @@ T* pointer(cuda::DevicePtr address) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
 }
 
-// What an allocation takes at least.
+// The granularity of allocations.
 size_t block_bytes(int64_t bytes) { return std::max<size_t>(static_cast<size_t>(bytes), 256); }
 
 }  // namespace
@@ -191,8 +191,8 @@ Status CudaRank::allocate() {
                  "allocate host memory"));
   words_ = static_cast<uint32_t*>(host);
   words_[0] = 0;
-  words_[1] =
-      static_cast<uint32_t>(manifest_.world) + 1;  // as from a rank that there isn't: the host
+  // 1 + the rank that stopped: the host stands behind the last rank.
+  words_[1] = static_cast<uint32_t>(manifest_.world) + 1;
 
   launch_.tensors = pointer<void*>(table);
   launch_.arena = pointer<char>(arena);
@@ -234,8 +234,8 @@ Status CudaRank::reset(uint32_t epoch) {
   std::fill_n(reports_, ctas(), Report{});
   launch_.epoch = epoch;
   MACO_TRY(start(reset_, 0, false));
-  return check(driver_.stream_synchronize(stream_),
-               "reset");  // maco_reset waits for nothing, so that this ends
+  // This returns: maco_reset waits for nothing.
+  return check(driver_.stream_synchronize(stream_), "reset");
 }
 
 Status CudaRank::write(size_t tensor, const void* data, size_t bytes) {

@@ -50,8 +50,8 @@ class CudaRank {
   /// Puts a launch on the stream, and `begin` and `end` around it unless they are null. Doesn't
   /// wait.
   Status enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end);
-  /// Lets the stream stand still until the host-visible word `gate` has reached `value`; without
-  /// effect where the device can't.
+  /// Holds the stream until the host-visible word `gate` reaches `value`; does nothing on devices
+  /// that can't wait for a word.
   void enqueue_gate(cuda::DevicePtr gate, uint32_t value);
   /// Waits for all that was enqueued, or until `give_up`; fails if the kernel faulted or was given
   /// up.
@@ -97,8 +97,8 @@ class CudaRank {
   std::vector<cuda::DevicePtr> tensors_;  // one a tensor of the manifest
   cuda::DevicePtr control_ = 0;
   Report* reports_ = nullptr;  // host memory, mapped
-  uint32_t* words_ =
-      nullptr;  // host memory for copies while a kernel runs: [0] heartbeat, [1] abort
+  // Host memory for copies while a kernel runs: [0] heartbeat, [1] abort.
+  uint32_t* words_ = nullptr;
   Launch launch_{};
 };
 

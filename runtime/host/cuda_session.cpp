@@ -61,8 +61,7 @@ class CudaSession : public Session {
   std::string dead_;  // not empty: why nothing can be launched any more
 
   // Of the launch in progress.
-  std::atomic<bool> failed_{
-      false};  // a rank's kernel could not start or faulted: its peers wait in vain
+  std::atomic<bool> failed_{false};   // a kernel did not start or faulted: its peers wait in vain
   std::atomic<bool> give_up_{false};  // nobody waits for kernels any more
   Clock::time_point progress_, aborted_;
   bool aborting_ = false;
@@ -201,14 +200,14 @@ Status CudaSession::run(int launches, bool timed) {
   return status;
 }
 
-// All ranks have left their kernels; counters, slots and reports begin again.
+// Once all ranks have left their kernels: resets counters, slots and reports.
 Status CudaSession::recover() {
   if (give_up_) return Status::failure("a kernel still runs");
   return on_all([&](int r) { return at(r).reset(epoch_); });
 }
 
-// Called now and then while kernels run. Kernels end by themselves after the time-out; what this
-// catches are those that don't, and peers of one that couldn't start.
+// Called now and then while kernels run. Kernels end by themselves after the time-out; this catches
+// those that don't, and the peers of one that couldn't start.
 void CudaSession::watch() {
   const auto now = Clock::now();
   if (aborting_) {
@@ -268,7 +267,7 @@ Status CudaSession::bench(const LaunchValues& values, int launches, double& medi
   return {};
 }
 
-// What can be said before anything is compiled.
+// Reports what can be found wrong before anything is compiled.
 Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Arch& arch,
                      const SessionOptions& options) {
   const int64_t needed = (m.world + options.ranks_per_gpu - 1) / options.ranks_per_gpu;

@@ -10,8 +10,8 @@ namespace maco::runtime::cuda {
 
 std::unique_ptr<Driver> Driver::load(Status& status, const std::string& library_name) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32",
-         0);  // ranks that share a GPU must not share a hardware queue
+  // Ranks that share a GPU must not share a hardware queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const Library library = Library::open({library_name}, "cuInit");
   if (!library) {
     status = Status::failure(fmt::format(

@@ -65,7 +65,7 @@ void RankThreads::meet() {
   const uint64_t ranks = static_cast<uint64_t>(ranks_);
   const uint64_t ticket = met_.fetch_add(1, std::memory_order_acq_rel);
   const uint64_t all = (ticket / ranks + 1) * ranks;
-  // Spins: the ranks' launches should begin within microseconds of each other.
+  // Spins, so that the ranks' launches begin within microseconds of each other.
   while (met_.load(std::memory_order_acquire) < all) std::this_thread::yield();
 }
 

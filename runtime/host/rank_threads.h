@@ -17,7 +17,7 @@ namespace maco::runtime {
 class RankThreads {
  public:
   explicit RankThreads(int ranks);
-  /// A failure if the system gave fewer threads than ranks; nothing may be run then.
+  /// A failure if the system gave fewer threads than ranks; run nothing then.
   const Status& status() const { return status_; }
   /// Waits for the step in progress.
   ~RankThreads();

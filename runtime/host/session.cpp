@@ -1,4 +1,4 @@
-// session.cpp: what sessions on all devices share: the values of a launch, and the story of one
+// session.cpp: what sessions on all devices share: the values of a launch, and the report of one
 // that stopped.
 #include "runtime/host/session.h"
 
@@ -65,8 +65,8 @@ std::string awaited(const Manifest& m, const Report& r) {
   }
 }
 
-// Whether `a` explains `b`, as far as their tasks' places in the Program tell: calls and their
-// tiles are numbered in its order. Launches before later ones, whose numbers wrap.
+// Could `a` be the cause of `b`? It is if it comes first: of an earlier launch (their numbers
+// wrap), or of an earlier task of the Program, where calls and their tiles are numbered in order.
 bool explains(const Report& a, const Report& b) {
   const auto rank = [](const Report& r) {
     return r.state == 0 ? 3 : r.state != 2 ? 2 : r.kind == kBadIndex ? 0 : 1;
@@ -171,7 +171,7 @@ Report cause_of(std::span<const Report> ctas) {
   const auto first = std::min_element(ctas.begin(), ctas.end(), explains);
   if (first == ctas.end()) return {};
   Report cause = *first;
-  // A wait that is first need not be the one whose deadline passed first; time was up for all.
+  // The first wait need not be the one whose deadline passed first, but time was up for all.
   const auto expired = [](const Report& r) { return r.state != 0 && r.stopped_by == 0; };
   if (std::any_of(ctas.begin(), ctas.end(), expired)) cause.stopped_by = 0;
   return cause;

@@ -25,8 +25,9 @@ struct SessionOptions {
   // CPU only:
   std::optional<uint64_t> jitter;  // real threads, with random delays from this seed
   std::optional<uint64_t> replay;  // one thread, fibres, in an order given by this seed
-  bool check_access =
-      false;  // checks each access of a task against its declared regions (needs `regions`)
+  // Checks each access of a task against its declared regions (needs `regions`).
+  bool check_access = false;
+
   bool verbose = false;  // says on standard error what it does (compiling, cache hits)
 };
 

@@ -10,7 +10,7 @@
 
 namespace maco::runtime {
 
-/// What stands where in a rank's symmetric memory: slots, words of peer events, Control.
+/// The layout of a rank's symmetric memory: slots, words of peer events, Control.
 struct SymmetricLayout {
   size_t events = 0;   // offset of peer_events x world words
   size_t control = 0;  // offset of Control, a multiple of 256
@@ -22,7 +22,7 @@ SymmetricLayout symmetric_layout(const ir::Manifest& manifest);
 class SymmetricMemory {
  public:
   virtual ~SymmetricMemory() = default;
-  /// Where `owner`'s memory stands, seen from kernels on `viewer`'s device.
+  /// The address of `owner`'s memory for kernels on `viewer`'s device.
   virtual cuda::DevicePtr address(int owner, int viewer) const = 0;
 };
 

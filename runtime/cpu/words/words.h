@@ -1,6 +1,6 @@
 // The machine's words on a host: runtime/device/words.cuh has the same for a GPU, and says what
-// each means. Included before kernel.cu. A context runs as one thread, so collective words are
-// no-ops; the executor is told where contexts wait and signal.
+// each means. Included before kernel.cu. A context is a warp role of one thread, so barriers and
+// votes do nothing; the executor is told where contexts wait and signal.
 
 #define MACO_CPU 1
 

@@ -24,7 +24,7 @@ MACO_OP void embedding(Context& ctx, const Args& args, u32 tile) {
     const i64 row = r0 + i / wide, column = c0 + (i64)(i % wide) * V;
     const i64 id = gload(ids + row);
     if (id < 0 || id >= limit) {
-      // One of the row's threads tells.
+      // One of the row's threads reports it.
       if (column == c0) ctx.bad_index(id, limit);
       continue;
     }
