@@ -111,16 +111,16 @@ void spread_breakage(BuildContext& c) {
 
 void infer_shapes(BuildContext& c) {
   const bool sound = c.report.errors() == 0 && !c.options.incomplete;
-  ir::Diagnostics scratch = c.diagnostics;  // the same files and contexts
-  scratch.clear();
+  ir::Diagnostics found = c.diagnostics;  // the same files and contexts
+  found.clear();
   if (sound) {
-    ops::infer(c.graph, scratch);
+    ops::infer(c.graph, found);
   } else if (c.world_sound) {
     spread_breakage(c);
     ir::Graph rest = without_broken(c);
-    ops::infer(rest, scratch);
+    ops::infer(rest, found);
   }
-  c.report.take(scratch.all());
+  c.report.take(found.all());
 }
 
 void build_graph(BuildContext& c, const Raw& root) {

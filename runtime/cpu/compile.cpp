@@ -19,8 +19,8 @@
 #include "runtime/host/cubin_cache.h"
 #include "runtime/host/sha256.h"
 
-extern const maco::EmbeddedFile maco_cpu_words[];
-extern const size_t maco_cpu_words_count;
+extern const maco::EmbeddedFile maco_cpu_intrinsics[];
+extern const size_t maco_cpu_intrinsics_count;
 
 namespace maco::runtime {
 namespace {
@@ -34,7 +34,7 @@ std::string translation_unit(size_t kernels) {
   std::string out = "#include \"cpu_context.h\"\n";
   for (size_t i = 0; i < kernels; ++i) {
     for (const char* name : kGlobalNames) out += fmt::format("#define {0} {0}_{1}\n", name, i);
-    out += fmt::format("#include \"words.h\"\n#include \"kernel{}.cu\"\n",
+    out += fmt::format("#include \"intrinsics.h\"\n#include \"kernel{}.cu\"\n",
                        i == 0 ? "" : fmt::format("_{}", i));
     for (const char* name : kGlobalNames) out += fmt::format("#undef {}\n", name);
   }
@@ -47,7 +47,8 @@ std::string key_of(const std::vector<std::string>& sources,
   hash.add_field(fmt::format("MACOCPU{} {}", maco_cpu::kInterface, identity_of(command[0])));
   hash.add_field(fmt::to_string(command.size()));
   for (const std::string& word : command) hash.add_field(word);
-  for (size_t i = 0; i < maco_cpu_words_count; ++i) hash.add_field(maco_cpu_words[i].text);
+  for (size_t i = 0; i < maco_cpu_intrinsics_count; ++i)
+    hash.add_field(maco_cpu_intrinsics[i].text);
   hash.add_field(translation_unit(sources.size()));
   for (const std::string& source : sources) hash.add_field(source);
   return hash.hex();
@@ -91,9 +92,9 @@ class TemporaryFolder {
 Status compile_image(const std::vector<std::string>& sources, std::vector<std::string> command,
                      const fs::path& folder, std::string& image) {
   bool written = write_file(folder / "kernels.cpp", translation_unit(sources.size()));
-  for (size_t i = 0; i < maco_cpu_words_count; ++i) {
-    written &=
-        write_file(folder / fs::path(maco_cpu_words[i].name).filename(), maco_cpu_words[i].text);
+  for (size_t i = 0; i < maco_cpu_intrinsics_count; ++i) {
+    written &= write_file(folder / fs::path(maco_cpu_intrinsics[i].name).filename(),
+                          maco_cpu_intrinsics[i].text);
   }
   for (size_t i = 0; i < sources.size(); ++i) {
     written &=

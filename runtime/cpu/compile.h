@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cpu/words/cpu_context.h"
+#include "runtime/cpu/intrinsics/cpu_context.h"
 #include "runtime/host/abi.h"
 #include "runtime/status.h"
 
@@ -41,7 +41,7 @@ class CpuLibrary {
 };
 
 /// Compiles the kernels into one shared object, or takes it from the cache ($MACO_CACHE_DIR,
-/// $XDG_CACHE_HOME/maco or ~/.cache/maco). The compiler is $MACO_CXX (words at blanks), $CXX, or
+/// $XDG_CACHE_HOME/maco or ~/.cache/maco). The compiler is $MACO_CXX (split at blanks), $CXX, or
 /// the first of c++, g++, clang++ on PATH.
 std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& sources,
                                                 const CpuCompileOptions& options, Status& status);

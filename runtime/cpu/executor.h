@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "runtime/cpu/compile.h"
-#include "runtime/cpu/words/cpu_context.h"
+#include "runtime/cpu/intrinsics/cpu_context.h"
 #include "runtime/host/abi.h"
 #include "runtime/status.h"
 

@@ -34,11 +34,11 @@ std::string which(const std::string& name) {
   return "";
 }
 
-std::vector<std::string> words_of(const std::string& text) {
+std::vector<std::string> split_at_blanks(const std::string& text) {
   std::istringstream in(text);
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
+  std::vector<std::string> parts;
+  for (std::string part; in >> part;) parts.push_back(part);
+  return parts;
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ std::vector<std::string> words_of(const std::string& text) {
 std::vector<std::string> find_cpu_compiler(Status& status) {
   for (const char* variable : {"MACO_CXX", "CXX"}) {
     const char* value = std::getenv(variable);
-    std::vector<std::string> command = words_of(value ? value : "");
+    std::vector<std::string> command = split_at_blanks(value ? value : "");
     if (command.empty()) continue;
     const std::string program = which(command[0]);
     if (program.empty()) {

@@ -100,8 +100,8 @@ def loops(code):
 
 # ---- rules -------------------------------------------------------------------------------------------------------------------
 
-# Differences between host and device live in the words of either, and in the atoms of matrix products.
-MAY_DIFFER = re.compile(r"runtime/device/(words|mma\w*|atoms\w*)\.cuh$|runtime/device/(mma|atoms)/|runtime/cpu/")
+# Differences between host and device live in the intrinsics of either, and in the atoms of matrix products.
+MAY_DIFFER = re.compile(r"runtime/device/(intrinsics|mma\w*|atoms\w*)\.cuh$|runtime/device/(mma|atoms)/|runtime/cpu/")
 HOST_OR_DEVICE = re.compile(r"\b(__CUDA\w*|__NVCC__|MACO_CPU|MACO_HAS_\w+|MACO_HOST\w*)\b")
 IS_DEVICE = re.compile(r"runtime/device/.*\.cuh$")
 
@@ -114,24 +114,24 @@ def host_or_device(tree):
         code = blanked(text, strings=True)
         for match in re.finditer(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b[^\n]*", code, re.M):
             if HOST_OR_DEVICE.search(match[0]):
-                yield path, line_of(code, match.start()), f"'{match[0].strip()}': host and device differ in words and atoms only"
+                yield path, line_of(code, match.start()), f"'{match[0].strip()}': host and device differ in intrinsics and atoms only"
             elif IS_DEVICE.match(path):
-                message = f"'{match[0].strip()}': device headers outside of words and atoms have no conditions"
+                message = f"'{match[0].strip()}': device headers outside of intrinsics and atoms have no conditions"
                 yield path, line_of(code, match.start()), message
 
 
-WORDS_INCLUDE = {'"cpu_context.h"', "<cmath>", "<cstdint>", "<cstring>"}
+INTRINSICS_INCLUDE = {'"cpu_context.h"', "<cmath>", "<cstdint>", "<cstring>"}
 
 
 def includes_nothing(tree):
-    """Device headers and emitted kernels include nothing; the words of the CPU target include four headers."""
+    """Device headers and emitted kernels include nothing; the intrinsics of the CPU target include four headers."""
     for path, text in tree.items():
         emitted = path.startswith("emitted/")
-        if not (emitted or path.startswith(("runtime/device/", "runtime/cpu/words/"))) or not path.endswith((".cu", ".cuh", ".h")):
+        if not (emitted or path.startswith(("runtime/device/", "runtime/cpu/intrinsics/"))) or not path.endswith((".cu", ".cuh", ".h")):
             continue
         code = blanked(text, strings=False)
         for match in re.finditer(r"^[ \t]*#[ \t]*include\s*(\S+)|__has_include\b|^[ \t]*(?:import|module)\b", code, re.M):
-            if not (path.startswith("runtime/cpu/words/") and match[1] in WORDS_INCLUDE):
+            if not (path.startswith("runtime/cpu/intrinsics/") and match[1] in INTRINSICS_INCLUDE):
                 yield path, line_of(code, match.start()), f"'{match[0].strip()}': includes nothing"
 
 
@@ -230,7 +230,7 @@ def layers(tree):
                 if header.match(name) and not home.match(path):
                     yield path, line, f"{name} does not belong here"
             target = name[1:-1]
-            if own is None or name[0] == "<" or path.startswith("runtime/cpu/words/"):
+            if own is None or name[0] == "<" or path.startswith("runtime/cpu/intrinsics/"):
                 continue
             theirs = next((lib for folder, lib in FOLDERS.items() if target.startswith(folder + "/")), None)
             if theirs == own or theirs in LINKS[own][1] or own in SHARED.get(target, ()):
@@ -297,7 +297,7 @@ def no_fence(tree):
     """Release and acquire are on the flag itself; fences are for the async proxy."""
     fence = re.compile(r"\b(__threadfence\w*|\w*atomic_thread_fence|membar\.\w+|fence\.(?:acq_rel|sc|acquire|release)\b[\w.]*)")
     for path, text in tree.items():
-        if IS_DEVICE.match(path) or path.startswith(("emitted/", "runtime/cpu/words/")) and path.endswith((".cu", ".h")):
+        if IS_DEVICE.match(path) or path.startswith(("emitted/", "runtime/cpu/intrinsics/")) and path.endswith((".cu", ".h")):
             code = blanked(text, strings=False)
             for match in fence.finditer(code):
                 yield path, line_of(code, match.start()), f"'{match[1]}' in place of a release or acquire on the flag"
@@ -309,16 +309,16 @@ FLAG_PTX = re.compile(r"\b(ld|st|red|atom)\.(acquire|release|acq_rel|relaxed)\b[
 
 
 def flags_in_place(tree):
-    """Ops don't touch flags: they wait and signal through sync and pages; PTX for flags stands in words."""
+    """Ops don't touch flags: they wait and signal through sync and pages; PTX for flags stands in intrinsics."""
     for path, text in tree.items():
-        if not IS_DEVICE.match(path) or path == "runtime/device/words.cuh":
+        if not IS_DEVICE.match(path) or path == "runtime/device/intrinsics.cuh":
             continue
         code = blanked(text, strings=False)
         if path.startswith("runtime/device/ops/"):
             for match in FLAG_WORDS.finditer(blanked(text, strings=True)):
                 yield path, line_of(text, match.start()), f"'{match[1]}' in an op: waits and signals are those of sync.cuh and pages.cuh"
         for match in FLAG_PTX.finditer(code):
-            yield path, line_of(code, match.start()), f"'{match[0]}' outside of words.cuh"
+            yield path, line_of(code, match.start()), f"'{match[0]}' outside of intrinsics.cuh"
         for match in re.finditer(r"cp\.async\.bulk\.wait_group\.read", code):
             yield path, line_of(code, match.start()), "'.read' does not wait until what was written is visible"
 
@@ -414,7 +414,7 @@ BAD = [
     (host_or_device, "compiler/codegen/codegen.cpp", "#if defined(__CUDACC__)\n#endif\n", "__CUDACC__"),
     (host_or_device, "runtime/device/rows.cuh", "#if kRows\n#endif\n", "no conditions"),
     (includes_nothing, "runtime/device/numbers.cuh", "#include <cuda_fp16.h>\n", "cuda_fp16"),
-    (includes_nothing, "runtime/cpu/words/words.h", "#include <vector>\n", "vector"),
+    (includes_nothing, "runtime/cpu/intrinsics/intrinsics.h", "#include <vector>\n", "vector"),
     (includes_nothing, "emitted/kernel.cu", "#include <cstdint>\n", "cstdint"),
     (readmes, "compiler/novel/pass.cpp", "int x;\n", "README"),
     (links, "compiler/CMakeLists.txt", ("maco_library(maco_verify ${verify} LINK maco_ir)",
@@ -453,8 +453,8 @@ BAD = [
     (no_volatile, "emitted/kernel.cu", "volatile int flag;\n", "volatile"),
     (no_fence, "runtime/device/sync.cuh", "MACO_FN void f(u32* p) { __threadfence_system(); store_relaxed(p, 1); }\n",
      "__threadfence_system"),
-    (no_fence, "runtime/device/words.cuh", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");\n', "fence.acq_rel.gpu"),
-    (no_fence, "runtime/cpu/words/words.h", "inline void f() { std::atomic_thread_fence(std::memory_order_release); }\n",
+    (no_fence, "runtime/device/intrinsics.cuh", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");\n', "fence.acq_rel.gpu"),
+    (no_fence, "runtime/cpu/intrinsics/intrinsics.h", "inline void f() { std::atomic_thread_fence(std::memory_order_release); }\n",
      "atomic_thread_fence"),
     (flags_in_place, "runtime/device/ops/matmul.cuh", "MACO_FN void f(u32* p) { store_release_sys(p, 1); }\n", "store_release_sys"),
     (flags_in_place, "runtime/device/sync.cuh", 'asm volatile("ld.acquire.gpu.u32 %0, [%1];");\n', "ld.acquire"),
@@ -470,7 +470,7 @@ GOOD = [
     ("runtime/device/sync.cuh", "// A wait is never while (load_acquire_sys(p) != 3), nor volatile, nor a __threadfence().\n"),
     ("runtime/device/sync.cuh",
      "MACO_FN u32 f(Context& c) { u32 n = 0; for (int r = 0; r < c.world; ++r) n += load_relaxed(p + r); return n; }\n"),
-    ("runtime/device/words.cuh", 'MACO_FN void f() { asm volatile("fence.proxy.async;" ::: "memory"); }\n'),
+    ("runtime/device/intrinsics.cuh", 'MACO_FN void f() { asm volatile("fence.proxy.async;" ::: "memory"); }\n'),
     ("runtime/device/mma_sm90.cuh", "#if MACO_HAS_WGMMA\n#endif\n"),
     ("ir/program_text.h", "\n/// How many.\nint count_tasks(const Program& program);\nint count_calls(const Program& program);\n"),
 ]

@@ -1,4 +1,4 @@
-// The device's words for unit tests: MOCK_CONSUMERS threads in warps of MOCK_WARP_LANES, each a
+// The device intrinsics for unit tests: MOCK_CONSUMERS threads in warps of MOCK_WARP_LANES, each a
 // fibre, so that barriers and shuffles mean what they mean on a GPU. Included inside a namespace of
 // the test's own, once for each number of threads; the includes and the fibres are in
 // device_fibres.h. Pages come from a queue that the loader fills before the consumers start.

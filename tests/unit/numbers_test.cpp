@@ -5,7 +5,7 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 // clang-format off
 #include "runtime/host/abi.h"
-#include "runtime/cpu/words/words.h"
+#include "runtime/cpu/intrinsics/intrinsics.h"
 #include "runtime/device/numbers.cuh"
 // clang-format on
 #pragma GCC diagnostic pop

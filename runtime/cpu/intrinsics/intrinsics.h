@@ -1,6 +1,6 @@
-// The machine's words on a host: runtime/device/words.cuh has the same for a GPU, and says what
-// each means. Included before kernel.cu. A context is a warp role of one thread, so barriers and
-// votes do nothing; the executor is told where contexts wait and signal.
+// What the machine does, on a host: runtime/device/intrinsics.cuh has the same for a GPU, and says
+// what each function means. Included before kernel.cu. A context is a warp role of one thread, so
+// barriers and votes do nothing; the executor is told where contexts wait and signal.
 
 #define MACO_CPU 1
 
@@ -16,8 +16,8 @@
 #ifndef MACO_CPU_ENTER
 #define MACO_CPU_ENTER
 namespace maco_cpu {
-// The context that this thread runs; an executor with fibres changes it under the words that call
-// it, which put it back.
+// The context that this thread runs. An executor with fibres changes it under the functions that
+// call it, which put it back.
 static thread_local RoleContext* current = nullptr;
 }  // namespace maco_cpu
 extern "C" __attribute__((visibility("default"))) void maco_cpu_enter(

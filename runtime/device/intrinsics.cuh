@@ -1,6 +1,6 @@
-// words.cuh: the machine's words on a GPU: who runs, barriers, memory and flags, conversions that
-// the architecture has. runtime/cpu/words/words.h has the same words for a host compiler. Nothing
-// else in kernel.cu differs between the two.
+// intrinsics.cuh: what the machine does, on a GPU: threads, barriers, memory and flags, conversions
+// that the architecture has. runtime/cpu/intrinsics/intrinsics.h has the same for a host compiler.
+// Nothing else in kernel.cu differs between the two.
 
 #ifndef MACO_CPU
 
@@ -139,7 +139,7 @@ MACO_FN u8 float_to_e5m2(float x) {
 
 // ---- global memory ----------------------------------------------------------
 
-// All accesses of ops to global memory go through these words.
+// All accesses of ops to global memory go through these functions.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Vec {
   T v[N];
