@@ -4,17 +4,14 @@
 // anywhere, inside strings too. No line ends in a backslash or a blank and none holds two question
 // marks in a row, so that neither a line splice nor a trigraph can end or prolong the comment and
 // no editor that trims lines can change it.
-#include "ir/manifest.h"
+#include "ir/manifest_lines.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <initializer_list>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 namespace maco::ir {
@@ -22,13 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kPrefix = "//@maco ";
-constexpr std::string_view kBarePrefix = "//@maco";  // what trimming leaves of an empty line
 constexpr size_t kColumns = 110;
-constexpr int kMaxWorld = 64;  // as in runtime/device/context.cuh
-constexpr int kVersion = 2;
-constexpr int64_t kMaxCount = std::numeric_limits<uint32_t>::max();
-constexpr int64_t kMaxBytes = int64_t{1} << 50;
 
 // FNV-1a.
 class Fnv {
@@ -42,8 +33,6 @@ class Fnv {
   uint64_t value_ = 0xcbf29ce484222325u;
 };
 std::string hex(const Fnv& hash) { return fmt::format("{:016x}", hash.value()); }
-
-// Printing
 
 std::string compact(const Json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -96,14 +85,14 @@ class Lines {
  public:
   // `text` begins a new line; `indent` blanks belong between tokens, never inside a string.
   void add(size_t indent, std::string_view text) {
-    out_.append(kPrefix).append(indent, ' ');
-    size_t room = kColumns - kPrefix.size() - indent;
+    out_.append(kManifestPrefix).append(indent, ' ');
+    size_t room = kColumns - kManifestPrefix.size() - indent;
     while (text.size() > room) {
       size_t cut = room;
       while (cut > 1 && (text[cut - 1] == '\\' || text[cut - 1] == ' ')) --cut;
-      out_.append(text.substr(0, cut)).append("\n").append(kPrefix);
+      out_.append(text.substr(0, cut)).append("\n").append(kManifestPrefix);
       text.remove_prefix(cut);
-      room = kColumns - kPrefix.size();
+      room = kColumns - kManifestPrefix.size();
     }
     out_.append(text).append("\n");
   }
@@ -121,7 +110,7 @@ class Lines {
     add(1, fmt::format("\"{}\":{}", list.key, object ? '{' : '['));
     for (size_t i = 0; i < list.size; ++i) {
       const std::string element = escaped(list.element(i)) + (i + 1 < list.size ? "," : "");
-      if (!line.empty() && line.size() + element.size() > kColumns - kPrefix.size() - 4)
+      if (!line.empty() && line.size() + element.size() > kColumns - kManifestPrefix.size() - 4)
         add(2, std::exchange(line, {}));
       line += element;
     }
@@ -199,22 +188,10 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   }
 }
 
-// The code was compiled for the values of most keys: with another value it could write anywhere. A
-// checksum of each key tells that it was edited.
-constexpr const char* kSums = "sums";
-// Keys that may be edited: no memory depends on them.
-constexpr std::array kFree = {"name",  "options",     "code_hash",  "program_hash",
-                              "calls", "local_names", "peer_names", "graph"};
-
 std::string spelt(const Fnv& hash) {
   return fmt::format("{:08x}", static_cast<uint32_t>(hash.value() ^ hash.value() >> 32));
 }
-std::string sum_of(const Json& value) {
-  Fnv hash;
-  hash.add(compact(value));
-  return spelt(hash);
-}
-// That of the same list as Json.
+// manifest_sum() of the list, which is never made as a whole.
 std::string sum_of(const List& list) {
   Fnv hash;
   hash.add("[");
@@ -224,170 +201,6 @@ std::string sum_of(const List& list) {
   }
   hash.add("]");
   return spelt(hash);
-}
-
-// Parsing
-
-struct Malformed {
-  std::string reason;
-};
-
-[[noreturn]] void fail(std::string reason) { throw Malformed{std::move(reason)}; }
-
-const Json& member(const Json& object, const char* key) {
-  if (!object.is_object())
-    fail(fmt::format("found {} where an object with '{}' was expected", object.type_name(), key));
-  auto it = object.find(key);
-  if (it == object.end()) fail(fmt::format("'{}' is missing", key));
-  return *it;
-}
-
-std::string text_of(const Json& object, const char* key) {
-  const Json& value = member(object, key);
-  if (!value.is_string()) fail(fmt::format("'{}' is not a string", key));
-  return value.get<std::string>();
-}
-
-int64_t integer_of(const Json& object, const char* key, int64_t lo, int64_t hi) {
-  const Json& value = member(object, key);
-  if (!value.is_number_integer()) fail(fmt::format("'{}' is not an integer", key));
-  const bool too_large = value.is_number_unsigned() &&
-                         value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-  const int64_t found = too_large ? 0 : value.get<int64_t>();
-  if (too_large || found < lo || found > hi)
-    fail(fmt::format("'{}' is {}, not from {} to {}", key, value.dump(), lo, hi));
-  return found;
-}
-
-const Json& list_of(const Json& object, const char* key) {
-  const Json& value = member(object, key);
-  if (!value.is_array()) fail(fmt::format("'{}' is not a list", key));
-  return value;
-}
-
-std::vector<Expr> exprs_of(const Json& object, const char* key) {
-  std::vector<Expr> out;
-  for (const Json& item : list_of(object, key)) {
-    if (!item.is_string()) fail(fmt::format("'{}' holds something that is not a string", key));
-    ParseExprResult parsed = parse_expr(item.get<std::string>());
-    if (!parsed.expr) fail(fmt::format("'{}' holds {}: {}", key, item.dump(), parsed.error));
-    out.push_back(std::move(*parsed.expr));
-  }
-  return out;
-}
-
-std::vector<ManifestRange> ranges_of(const Json& object, const char* key) {
-  std::vector<ManifestRange> out;
-  for (const Json& item : list_of(object, key)) {
-    constexpr int64_t lowest = std::numeric_limits<int64_t>::min(),
-                      highest = std::numeric_limits<int64_t>::max();
-    ManifestRange range{text_of(item, "name"), integer_of(item, "lo", lowest, highest), 0};
-    range.hi = integer_of(item, "hi", range.lo, highest);
-    out.push_back(std::move(range));
-  }
-  return out;
-}
-
-std::vector<ManifestEvents> events_of(const Json& object, const char* key) {
-  std::vector<ManifestEvents> out;
-  int64_t least = 0;
-  for (const Json& item : list_of(object, key)) {
-    out.push_back({integer_of(item, "first", least, kMaxCount), text_of(item, "name")});
-    least = out.back().first;
-  }
-  return out;
-}
-
-ManifestTensor tensor_of(const Json& item) {
-  ManifestTensor t;
-  t.name = text_of(item, "name");
-  t.kind = text_of(item, "kind");
-  if (t.kind != "input" && t.kind != "param" && t.kind != "state" && t.kind != "output")
-    fail(fmt::format("tensor '{}' is of the unknown kind '{}'", t.name, t.kind));
-  const std::string dtype = text_of(item, "dtype");
-  auto known = dtype_from_name(dtype);
-  if (!known) fail(fmt::format("tensor '{}' has the unknown dtype '{}'", t.name, dtype));
-  t.dtype = *known;
-  t.shape = exprs_of(item, "shape");
-  t.max_elements = integer_of(item, "max_elements", 1, kMaxBytes);
-  return t;
-}
-
-Manifest manifest_of(const Json& root) {
-  Manifest m;
-  m.version = static_cast<int>(integer_of(root, "maco", 1, std::numeric_limits<int>::max()));
-  if (m.version > kVersion)
-    fail(fmt::format("version {} is newer than this program's {}", m.version, kVersion));
-  if (m.version < kVersion)
-    fail(fmt::format("version {} is older than this program's {}: compile the graph again",
-                     m.version, kVersion));
-  m.name = text_of(root, "name");
-  m.world = integer_of(root, "world", 1, kMaxWorld);
-  m.target = text_of(root, "target");
-  m.options = text_of(root, "options");
-  m.code_hash = text_of(root, "code_hash");
-  m.program_hash = text_of(root, "program_hash");
-  m.ctas = integer_of(root, "ctas", 1, 1 << 20);
-  m.consumers = integer_of(root, "consumers", 1, 1024);
-  m.loaders = integer_of(root, "loaders", 0, 1024);
-  m.shared_bytes = integer_of(root, "shared_bytes", 0, std::numeric_limits<int32_t>::max());
-  m.arena_bytes = integer_of(root, "arena_bytes", 0, kMaxBytes);
-  m.symmetric_bytes = integer_of(root, "symmetric_bytes", 0, kMaxBytes);
-  m.local_events = integer_of(root, "local_events", 0, kMaxCount);
-  m.peer_events = integer_of(root, "peer_events", 0, kMaxCount);
-  for (const Json& item : list_of(root, "tensors")) m.tensors.push_back(tensor_of(item));
-  m.dims = ranges_of(root, "dims");
-  m.scalars = ranges_of(root, "scalars");
-  m.values = exprs_of(root, "values");
-  for (const Json& item : list_of(root, "calls"))
-    m.calls.push_back({text_of(item, "op"), text_of(item, "kind")});
-  m.local_names = events_of(root, "local_names");
-  m.peer_names = events_of(root, "peer_names");
-  bool first = true;
-  for (const Json& line : list_of(root, "graph")) {
-    if (!line.is_string()) fail("'graph' holds something that is not a string");
-    if (!first) m.graph += '\n';
-    m.graph += line.get_ref<const std::string&>();
-    first = false;
-  }
-  return m;
-}
-
-// Whether a key that may be edited was; fails if another was.
-bool was_edited(const Json& root, const Manifest& m) {
-  std::set<std::string> known;
-  const Json scalars = scalars_of(m);
-  for (const auto& [key, value] : scalars.items()) known.insert(key);
-  const std::vector<std::string_view> graph;
-  for (const List& list : lists_of(m, graph)) known.insert(list.key);
-  const Json& sums = member(root, kSums);
-  bool edited = sums.size() != known.size();
-  for (const auto& [key, value] : root.items()) {
-    if (key == kSums) continue;
-    if (!known.contains(key)) fail(fmt::format("unknown key '{}'", key));
-    const auto sum = sums.find(key);
-    if (sum != sums.end() && *sum == sum_of(value)) continue;
-    if (std::find(kFree.begin(), kFree.end(), key) == kFree.end())
-      fail(fmt::format("'{}' was edited, and the code was compiled for what it was", key));
-    edited = true;
-  }
-  return edited;
-}
-
-// Calls `visit` with each line, without its end.
-template <class Visit>
-void for_each_line(std::string_view source, Visit visit) {
-  while (!source.empty()) {
-    size_t end = source.find('\n');
-    std::string_view line = source.substr(0, end);
-    source.remove_prefix(end == std::string_view::npos ? source.size() : end + 1);
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    visit(line);
-  }
-}
-
-bool is_manifest_line(std::string_view line) {
-  return line.starts_with(kPrefix) || line == kBarePrefix;
 }
 
 // What comes before the number that a text ends in, and the number, if it ends in one.
@@ -425,6 +238,22 @@ void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::s
   if (event_name(names, id) != name) names.push_back({id, name});
 }
 
+std::vector<std::string> manifest_keys() {
+  const Manifest none;
+  const std::vector<std::string_view> lines;
+  std::vector<std::string> keys;
+  const Json scalars = scalars_of(none);
+  for (const auto& [key, value] : scalars.items()) keys.push_back(key);
+  for (const List& list : lists_of(none, lines)) keys.push_back(list.key);
+  return keys;
+}
+
+std::string manifest_sum(std::string_view value) {
+  Fnv hash;
+  hash.add(value);
+  return spelt(hash);
+}
+
 std::string print_manifest(const Manifest& m) {
   const Json scalars = scalars_of(m);
   const std::vector<std::string_view> graph = split_lines(m.graph);
@@ -433,7 +262,7 @@ std::string print_manifest(const Manifest& m) {
   const auto add_sum = [&sums](const std::string& key, const std::string& sum) {
     sums.push_back(fmt::format(R"("{}":"{}")", key, sum));
   };
-  for (const auto& [key, value] : scalars.items()) add_sum(key, sum_of(value));
+  for (const auto& [key, value] : scalars.items()) add_sum(key, manifest_sum(compact(value)));
   for (const List& list : lists) add_sum(list.key, sum_of(list));
 
   const auto line = [&scalars](std::initializer_list<const char*> keys) {
@@ -453,7 +282,7 @@ std::string print_manifest(const Manifest& m) {
   for (const List& list : lists) {
     const bool names = list.key == "local_names" || list.key == "peer_names";
     if (list.key == "graph") {
-      lines.add_packed({kSums, sums.size(), [&sums](size_t i) { return sums[i]; }}, true);
+      lines.add_packed({kManifestSums, sums.size(), [&sums](size_t i) { return sums[i]; }}, true);
       lines.add_list(list, "}");
     } else if (names) {
       lines.add_packed(list);
@@ -462,36 +291,6 @@ std::string print_manifest(const Manifest& m) {
     }
   }
   return lines.take();
-}
-
-ManifestResult parse_manifest(std::string_view kernel_source) {
-  std::string text;
-  bool any = false;
-  for_each_line(kernel_source, [&](std::string_view line) {
-    if (!is_manifest_line(line)) return;
-    any = true;
-    if (line.size() > kPrefix.size()) text += line.substr(kPrefix.size());
-  });
-  ManifestResult result;
-  if (!any) {
-    result.error = "no '//@maco' lines: this is not a kernel written by macoc";
-    return result;
-  }
-  try {
-    const Json root = Json::parse(text);
-    result.manifest = manifest_of(root);
-    result.edited = was_edited(root, *result.manifest);
-  } catch (const Malformed& malformed) {
-    result.manifest.reset();
-    result.error = "the '//@maco' lines are not usable: " + malformed.reason;
-    return result;
-  } catch (const Json::exception&) {
-    result.error =
-        "the '//@maco' lines are not usable: together they are not JSON (a line was cut or edited)";
-    return result;
-  }
-  if (result.manifest->code_hash != code_hash(kernel_source)) result.edited = true;
-  return result;
 }
 
 std::string code_hash(std::string_view kernel_source) {

@@ -173,7 +173,8 @@ SHARED = {
 }
 # Heavy headers, and where they stay; the CUDA of a machine is opened at run time, never included.
 HEAVY = [
-    (re.compile(r"<nlohmann/"), re.compile(r"compiler/frontend/json_|[\w/]*manifest\.cpp$|runtime/reference/safetensors\.cpp$|tests/")),
+    (re.compile(r"<nlohmann/"),
+     re.compile(r"compiler/frontend/json_|[\w/]*manifest(_parse)?\.cpp$|runtime/reference/safetensors\.cpp$|tests/")),
     (re.compile(r"<CLI/"), re.compile(r"tools/|tests/")),
     (re.compile(r"<clang/|<llvm/"), re.compile(r"compiler/frontend/cuda/")),
     (re.compile(r"<(cuda\w*|nvrtc|nccl|nvshmem\w*)\.h>"), re.compile(r"$^")),

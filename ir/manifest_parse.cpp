@@ -1,0 +1,203 @@
+// manifest_parse.cpp: reads the `//@maco` lines of a kernel, and tells whether somebody edited it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "ir/manifest_lines.h"
+
+namespace maco::ir {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxWorld = 64;  // as in runtime/device/context.cuh
+constexpr int64_t kMaxCount = std::numeric_limits<uint32_t>::max();
+constexpr int64_t kMaxBytes = int64_t{1} << 50;
+
+// Keys that may be edited: no memory depends on them.
+constexpr std::array kFree = {"name",  "options",     "code_hash",  "program_hash",
+                              "calls", "local_names", "peer_names", "graph"};
+
+struct Malformed {
+  std::string reason;
+};
+
+[[noreturn]] void fail(std::string reason) { throw Malformed{std::move(reason)}; }
+
+const Json& member(const Json& object, const char* key) {
+  if (!object.is_object())
+    fail(fmt::format("found {} where an object with '{}' was expected", object.type_name(), key));
+  auto it = object.find(key);
+  if (it == object.end()) fail(fmt::format("'{}' is missing", key));
+  return *it;
+}
+
+std::string text_of(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  if (!value.is_string()) fail(fmt::format("'{}' is not a string", key));
+  return value.get<std::string>();
+}
+
+int64_t integer_of(const Json& object, const char* key, int64_t lo, int64_t hi) {
+  const Json& value = member(object, key);
+  if (!value.is_number_integer()) fail(fmt::format("'{}' is not an integer", key));
+  const bool too_large = value.is_number_unsigned() &&
+                         value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+  const int64_t found = too_large ? 0 : value.get<int64_t>();
+  if (too_large || found < lo || found > hi)
+    fail(fmt::format("'{}' is {}, not from {} to {}", key, value.dump(), lo, hi));
+  return found;
+}
+
+const Json& list_of(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  if (!value.is_array()) fail(fmt::format("'{}' is not a list", key));
+  return value;
+}
+
+std::vector<Expr> exprs_of(const Json& object, const char* key) {
+  std::vector<Expr> out;
+  for (const Json& item : list_of(object, key)) {
+    if (!item.is_string()) fail(fmt::format("'{}' holds something that is not a string", key));
+    ParseExprResult parsed = parse_expr(item.get<std::string>());
+    if (!parsed.expr) fail(fmt::format("'{}' holds {}: {}", key, item.dump(), parsed.error));
+    out.push_back(std::move(*parsed.expr));
+  }
+  return out;
+}
+
+std::vector<ManifestRange> ranges_of(const Json& object, const char* key) {
+  std::vector<ManifestRange> out;
+  for (const Json& item : list_of(object, key)) {
+    constexpr int64_t lowest = std::numeric_limits<int64_t>::min(),
+                      highest = std::numeric_limits<int64_t>::max();
+    ManifestRange range{text_of(item, "name"), integer_of(item, "lo", lowest, highest), 0};
+    range.hi = integer_of(item, "hi", range.lo, highest);
+    out.push_back(std::move(range));
+  }
+  return out;
+}
+
+std::vector<ManifestEvents> events_of(const Json& object, const char* key) {
+  std::vector<ManifestEvents> out;
+  int64_t least = 0;
+  for (const Json& item : list_of(object, key)) {
+    out.push_back({integer_of(item, "first", least, kMaxCount), text_of(item, "name")});
+    least = out.back().first;
+  }
+  return out;
+}
+
+ManifestTensor tensor_of(const Json& item) {
+  ManifestTensor t;
+  t.name = text_of(item, "name");
+  t.kind = text_of(item, "kind");
+  if (t.kind != "input" && t.kind != "param" && t.kind != "state" && t.kind != "output")
+    fail(fmt::format("tensor '{}' is of the unknown kind '{}'", t.name, t.kind));
+  const std::string dtype = text_of(item, "dtype");
+  auto known = dtype_from_name(dtype);
+  if (!known) fail(fmt::format("tensor '{}' has the unknown dtype '{}'", t.name, dtype));
+  t.dtype = *known;
+  t.shape = exprs_of(item, "shape");
+  t.max_elements = integer_of(item, "max_elements", 1, kMaxBytes);
+  return t;
+}
+
+Manifest manifest_of(const Json& root) {
+  Manifest m;
+  m.version = static_cast<int>(integer_of(root, "maco", 1, std::numeric_limits<int>::max()));
+  if (m.version > kManifestVersion)
+    fail(fmt::format("version {} is newer than this program's {}", m.version, kManifestVersion));
+  if (m.version < kManifestVersion)
+    fail(fmt::format("version {} is older than this program's {}: compile the graph again",
+                     m.version, kManifestVersion));
+  m.name = text_of(root, "name");
+  m.world = integer_of(root, "world", 1, kMaxWorld);
+  m.target = text_of(root, "target");
+  m.options = text_of(root, "options");
+  m.code_hash = text_of(root, "code_hash");
+  m.program_hash = text_of(root, "program_hash");
+  m.ctas = integer_of(root, "ctas", 1, 1 << 20);
+  m.consumers = integer_of(root, "consumers", 1, 1024);
+  m.loaders = integer_of(root, "loaders", 0, 1024);
+  m.shared_bytes = integer_of(root, "shared_bytes", 0, std::numeric_limits<int32_t>::max());
+  m.arena_bytes = integer_of(root, "arena_bytes", 0, kMaxBytes);
+  m.symmetric_bytes = integer_of(root, "symmetric_bytes", 0, kMaxBytes);
+  m.local_events = integer_of(root, "local_events", 0, kMaxCount);
+  m.peer_events = integer_of(root, "peer_events", 0, kMaxCount);
+  for (const Json& item : list_of(root, "tensors")) m.tensors.push_back(tensor_of(item));
+  m.dims = ranges_of(root, "dims");
+  m.scalars = ranges_of(root, "scalars");
+  m.values = exprs_of(root, "values");
+  for (const Json& item : list_of(root, "calls"))
+    m.calls.push_back({text_of(item, "op"), text_of(item, "kind")});
+  m.local_names = events_of(root, "local_names");
+  m.peer_names = events_of(root, "peer_names");
+  bool first = true;
+  for (const Json& line : list_of(root, "graph")) {
+    if (!line.is_string()) fail("'graph' holds something that is not a string");
+    if (!first) m.graph += '\n';
+    m.graph += line.get_ref<const std::string&>();
+    first = false;
+  }
+  return m;
+}
+
+// Whether a key that may be edited was; fails if another was.
+bool was_edited(const Json& root) {
+  const std::vector<std::string> keys = manifest_keys();
+  const std::set<std::string> known(keys.begin(), keys.end());
+  const Json& sums = member(root, kManifestSums);
+  bool edited = sums.size() != known.size();
+  for (const auto& [key, value] : root.items()) {
+    if (key == kManifestSums) continue;
+    if (!known.contains(key)) fail(fmt::format("unknown key '{}'", key));
+    const auto sum = sums.find(key);
+    if (sum != sums.end() &&
+        *sum == manifest_sum(value.dump(-1, ' ', true, Json::error_handler_t::replace)))
+      continue;
+    if (std::find(kFree.begin(), kFree.end(), key) == kFree.end())
+      fail(fmt::format("'{}' was edited, and the code was compiled for what it was", key));
+    edited = true;
+  }
+  return edited;
+}
+
+}  // namespace
+
+ManifestResult parse_manifest(std::string_view kernel_source) {
+  std::string text;
+  bool any = false;
+  for_each_line(kernel_source, [&](std::string_view line) {
+    if (!is_manifest_line(line)) return;
+    any = true;
+    if (line.size() > kManifestPrefix.size()) text += line.substr(kManifestPrefix.size());
+  });
+  ManifestResult result;
+  if (!any) {
+    result.error = "no '//@maco' lines: this is not a kernel written by macoc";
+    return result;
+  }
+  try {
+    const Json root = Json::parse(text);
+    result.manifest = manifest_of(root);
+    result.edited = was_edited(root);
+  } catch (const Malformed& malformed) {
+    result.manifest.reset();
+    result.error = "the '//@maco' lines are not usable: " + malformed.reason;
+    return result;
+  } catch (const Json::exception&) {
+    result.error =
+        "the '//@maco' lines are not usable: together they are not JSON (a line was cut or edited)";
+    return result;
+  }
+  if (result.manifest->code_hash != code_hash(kernel_source)) result.edited = true;
+  return result;
+}
+
+}  // namespace maco::ir
