@@ -14,7 +14,7 @@ struct CheckResult {
   bool ok = true;
   // the largest relative error found, of the tensor or of a block (integers: how many differ)
   double error = 0;
-  double bound = 0;  // what it was held against
+  double bound = 0;  // that it was compared with
   std::string what;  // why it failed and where, or "" ; without the tensor's name
   int64_t tied = 0;  // argmax: elements that differ where the reference's values tie
 };

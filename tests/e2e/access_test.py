@@ -3,10 +3,10 @@
 
   access_test.py --macoc build/bin/macoc --maco-run build/bin/maco-run
 
-The proofs rest on the regions that tasks declare. `maco-run --check-access` holds each access of a run against them; here the Program of
+The proofs rest on the regions that tasks declare. `maco-run --check-access` checks each access of a run against them; here the Program of
 a graph is changed as text, one region at a time, so that each device function, for each kind of op that uses it, is seen to report what it
 reads and what it writes beyond its region, and what it leaves out. Which these are comes from the Programs: all_ops.maco has every op
-(nvrtc_archs.py holds it against the registry), and what has no control fails.
+(nvrtc_archs.py compares it with the registry), and what has no control fails.
 """
 import argparse
 import os

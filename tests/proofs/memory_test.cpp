@@ -1,5 +1,5 @@
 // Faults that a CPU can't show: signals without a release, waits without an acquire, scopes that
-// leave out one end. The verifier is held against an axiomatic checker of the memory model.
+// leave out one end. The verifier is compared with an axiomatic checker of the memory model.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -225,7 +225,7 @@ TEST_CASE("a replay does the same each time") {
   }
 }
 
-TEST_CASE("accesses are held against the declared regions") {
+TEST_CASE("accesses are checked against the declared regions") {
   SessionOptions options = replay(2);
   options.check_access = true;
   auto session = open(options);

@@ -1,4 +1,4 @@
-// Device functions as the compiler knows them, and calls held against them.
+// Device functions as the compiler knows them, and the check of calls against them.
 #include "compiler/functions/function.h"
 
 #include <algorithm>
