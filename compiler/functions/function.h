@@ -42,7 +42,7 @@ struct OperandSpec {
 /// Where the code is: a template maco::ops::<name><C>(Context&, const Args&, u32 tile), MACO_OP.
 struct Source {
   /// Headers of runtime/device that have it or that it needs, in an order that compiles. The core
-  /// (words, context, ...) is there always.
+  /// (intrinsics, context, ...) is there always.
   std::vector<std::string> headers;
   /// The code itself, put behind the headers as it is: of a function that isn't among them.
   std::string text = "";

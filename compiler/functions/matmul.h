@@ -10,8 +10,8 @@ namespace maco::functions {
 
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).
 enum class MatmulMethod : uint8_t {
-  Dot,     // up to 8 rows: lanes split K and add up at the end
-  Block,   // each lane has a block of the result and runs through K in order
+  Dot,     // up to 8 rows: threads split K and add up at the end
+  Block,   // each thread has a block of the result and runs through K in order
   ByRows,  // Dot or Block, as many rows as the launch has
 };
 inline constexpr size_t kMatmulMethods = 3;
