@@ -21,8 +21,8 @@ class Registry {
  public:
   /// What an entity is found by: a member, or a function of it.
   using Name = std::function<std::string(const Entity&)>;
-  Registry(Name name, std::vector<Entity> built_in) : name_(std::move(name)) {
-    for (Entity& e : built_in) MACO_CHECK(add(e), name_(e));
+  Registry(Name name, const std::vector<Entity>& built_in) : name_(std::move(name)) {
+    for (const Entity& e : built_in) MACO_CHECK(add(e), name_(e));
   }
   /// False, and nothing changes, if there is one of that name.
   bool add(Entity entity) {

@@ -11,7 +11,7 @@ std::vector<Function> strided_copy_functions() {
                         integer("in_unit"), value("out_offset"), integer("out_unit"), integer("V")},
              .operands = {reads("x"), writes("y")},
              .source = {{"vectors.cuh", "ops/strided_copy.cuh"}}};
-  const auto four = [&](std::string prefix, int from) {
+  const auto four = [&](const std::string& prefix, int from) {
     for (int i = from; i < 4; ++i) f.params.push_back(integer(prefix + std::to_string(i)));
   };
   four("E", 1);
