@@ -39,8 +39,8 @@ const char* const kLarge = R"(graph faults(world = 2) {
 enum class Kind { Local, Peer, Packet, Page };
 struct Fault {
   const char* name;
-  // the first signal of an event whose name begins so is dropped from the Program's text; of a
-  // page: the op
+  // the first signal of an event whose name begins so, or names so what it shares with another, is
+  // dropped from the Program's text; of a page: the op
   const char* event;
   const char* waiter;  // the task that waits for it, and which all else follows from
   Kind kind = Kind::Local;
@@ -59,7 +59,7 @@ constexpr uint32_t kFirstEpoch = 0xfffffffdu;
 // The name of the dropped signal's event.
 std::string drop_signal(std::string& text, const std::string& event) {
   // "; signal A to others, "B tile 0", C": names with blanks stand in quotes.
-  const std::regex signal("(; signal |, )(\"?)(" +
+  const std::regex signal("(; signal |, )(\"?)((?:[^\",;\n]*? and )?" +
                           std::regex_replace(event, std::regex("\\."), "\\.") +
                           R"([^",;\n]*?)\2( to [a-z]+)?(?=[,\n]))");
   size_t from = 0;
