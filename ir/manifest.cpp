@@ -140,7 +140,8 @@ Json scalars_of(const Manifest& m) {
           {"arena_bytes", m.arena_bytes},
           {"symmetric_bytes", m.symmetric_bytes},
           {"local_events", m.local_events},
-          {"peer_events", m.peer_events}};
+          {"peer_events", m.peer_events},
+          {"packet_uses", m.packet_uses}};
 }
 
 List ranges(std::string key, const std::vector<ManifestRange>& all) {
@@ -278,7 +279,7 @@ std::string print_manifest(const Manifest& m) {
   lines.add(1, line({"name", "world", "target"}));
   lines.add(1, line({"options", "code_hash", "program_hash"}));
   lines.add(1, line({"ctas", "consumers", "loaders", "shared_bytes", "arena_bytes"}));
-  lines.add(1, line({"symmetric_bytes", "local_events", "peer_events"}));
+  lines.add(1, line({"symmetric_bytes", "local_events", "peer_events", "packet_uses"}));
   for (const List& list : lists) {
     const bool names = list.key == "local_names" || list.key == "peer_names";
     if (list.key == "graph") {

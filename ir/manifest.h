@@ -40,17 +40,18 @@ std::optional<std::string> event_name(const std::vector<ManifestEvents>& names, 
 void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::string& name);
 
 struct Manifest {
-  int version = 2;
+  int version = 3;
   std::string name;
   int64_t world = 1;
   std::string target;
   int64_t ctas = 0;
-  int64_t consumers = 0, loaders = 0;   // threads of a CTA on a GPU
-  int64_t shared_bytes = 0;             // dynamic shared memory of a CTA
-  int64_t arena_bytes = 0;              // temporaries of a rank
-  int64_t symmetric_bytes = 0;          // slots of a rank; the words of peer events follow them
-  int64_t local_events = 0;             // u32 counters in the rank's private memory
-  int64_t peer_events = 0;              // x world u32 words in symmetric memory, after the slots
+  int64_t consumers = 0, loaders = 0;  // threads of a CTA on a GPU
+  int64_t shared_bytes = 0;            // dynamic shared memory of a CTA
+  int64_t arena_bytes = 0;             // temporaries of a rank
+  int64_t symmetric_bytes = 0;         // slots of a rank; the words of peer events follow them
+  int64_t local_events = 0;            // u32 counters in the rank's private memory
+  int64_t peer_events = 0;             // x world u32 words in symmetric memory, after the slots
+  int64_t packet_uses = 1;             // flags of a launch's packets: they repeat after 2^32 of all
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
   std::vector<ManifestRange> dims, scalars;
   std::vector<Expr> values;  // over dims, scalars, rank, world: Launch::values
@@ -71,7 +72,7 @@ struct Manifest {
 std::string print_manifest(const Manifest& manifest);
 struct ManifestResult {
   std::optional<Manifest> manifest;
-  // Why there is none: "no '//@maco' lines", "version 9 is newer than this program's 2", or a key
+  // Why there is none: "no '//@maco' lines", "version 9 is newer than this program's 3", or a key
   // that the code was compiled for is not what macoc wrote.
   std::string error;
   // The code does not have the recorded hash, or a key that the code doesn't depend on (names, the

@@ -130,6 +130,7 @@ Manifest manifest_of(const Json& root) {
   m.symmetric_bytes = integer_of(root, "symmetric_bytes", 0, kMaxBytes);
   m.local_events = integer_of(root, "local_events", 0, kMaxCount);
   m.peer_events = integer_of(root, "peer_events", 0, kMaxCount);
+  m.packet_uses = integer_of(root, "packet_uses", 1, kMaxCount);
   for (const Json& item : list_of(root, "tensors")) m.tensors.push_back(tensor_of(item));
   m.dims = ranges_of(root, "dims");
   m.scalars = ranges_of(root, "scalars");

@@ -48,6 +48,12 @@ int64_t Buffer::bytes() const {
 
 int64_t Buffer::copy_bytes() const { return round_up(bytes(), 256); }
 
+int64_t Program::packet_uses() const {
+  int64_t most = 0;
+  for (const Buffer& b : buffers) most = std::max(most, b.use);
+  return most + 1;
+}
+
 std::vector<int> resolve(RankRef ref, int rank, int world) {
   switch (ref.kind) {
     case RankRef::Kind::Self: return {rank};

@@ -50,9 +50,12 @@ struct Buffer {
   std::string tensor;  // the graph's tensor, or "" for slots and internal buffers
   /// Slot only: how many copies launches use in turn (launch e uses copy e mod rotation).
   int64_t rotation = 1;
-  /// Slot only: LL packets. Every 4 bytes of payload are followed by 4 bytes of flag (the launch's
-  /// epoch), so it takes twice the bytes. Regions count elements of payload.
+  /// Slot only: LL packets. Every 4 bytes of payload are followed by 4 bytes of flag, which tells
+  /// the launch and `use`, so it takes twice the bytes. Regions count elements of payload.
   bool packets = false;
+  /// Slot with packets only: its number among those that lie in the same place, which a launch uses
+  /// one after the other; no two have the same.
+  int64_t use = 0;
   /// Planned: byte offset in the arena of temporaries (Temp) or in symmetric memory (Slot). Always
   /// a multiple of 256.
   std::optional<int64_t> offset;
@@ -340,6 +343,9 @@ struct Program {
   int64_t arena_bytes = 0;      // planned: temporaries of a rank
   int64_t symmetric_bytes = 0;  // planned: slots of a rank, all rotations
   friend bool operator==(const Program&, const Program&) = default;
+
+  /// How many flags the packets of a launch have: one more than the largest Buffer::use.
+  int64_t packet_uses() const;
 
   Buffer& operator[](BufferId id) { return buffers[index(id)]; }
   const Buffer& operator[](BufferId id) const { return buffers[index(id)]; }

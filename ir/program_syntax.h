@@ -8,7 +8,8 @@
 //   limits [sms=N] [threads=N] [registers=N] [shared=N] [symmetric=N]
 //   roles WORD N..N [ [NAME, ...] ], ...
 //   value %N = EXPR in [N, N]
-//   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets] [offset=N]
+//   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets]
+//       [use=N] [offset=N]
 //   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
 //       [loads LOAD, ...] [moves TRANSFER, ...]
 //     LOAD: N ring=N pages=N page_bytes=N WORD; the operand's number; WORD: ahead | behind

@@ -145,6 +145,7 @@ class Generator {
     e_.line("constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {};", p_.world,
             p_.ctas, events_.local, events_.peer);
     e_.line("constexpr i64 kSymmetricBytes = {};", p_.symmetric_bytes);
+    e_.line("constexpr u32 kPacketUses = {};", p_.packet_uses());
     e_.line(
         "static_assert(Cta::kConsumers == {} && Cta::kLoaders == {}, \"the manifest's threads\");",
         p_.uses.consumers, p_.uses.loaders);
@@ -191,6 +192,7 @@ class Generator {
         "kLocalEvents = maco_program::kLocalEvents;");
     e_.raw("static constexpr int kPeerEvents = maco_program::kPeerEvents;");
     e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
+    e_.raw("static constexpr u32 kPacketUses = maco_program::kPacketUses;");
     e_.line("static constexpr bool kSysCounters = {};",
             std::any_of(p_.events.begin(), p_.events.end(), is_counter_at_sys_scope));
     for (const auto& [type, name] : {std::pair("TaskRow", "tasks"),

@@ -153,8 +153,8 @@ void Tables::emit(Emitter& e, const std::vector<size_t>& kinds) const {
 void Tables::emit_operands(Emitter& e) const {
   const std::vector<int> tensors = tensor_numbers(p_);
   e.raw(
-      "// Where the operands of each call lie: offset / 256, arena (0 temporaries, 1 slots, 2.. "
-      "tensors), copies, bytes of a copy / 256.");
+      "// Where the operands of each call lie: offset / 256, space (0 temporaries, 1 slots, 2.. "
+      "tensors), bytes of a copy / 256, rotation, use.");
   auto s = e.scope("MACO_TABLE const Operand operands[] =", "};");
   bool any = false;
   for (size_t c = 0; c < p_.calls.size(); ++c) {
@@ -163,17 +163,17 @@ void Tables::emit_operands(Emitter& e) const {
       const ir::Buffer& b = p_[id];
       const int64_t offset = b.offset.value_or(0) / 256;
       if (b.kind == ir::BufferKind::Temp)
-        append_row(row, std::array<int64_t, 4>{offset, 0, 1, 0});
+        append_row(row, std::array<int64_t, 2>{offset, 0});
       else if (b.kind == ir::BufferKind::Slot)
-        append_row(row, std::array<int64_t, 4>{offset, 1, b.rotation, (b.bytes() + 255) / 256});
+        append_row(row, std::array<int64_t, 5>{offset, 1, b.copy_bytes() / 256, b.rotation, b.use});
       else
-        append_row(row, std::array<int64_t, 4>{0, tensors[index(id)] + 2, 1, 0});
+        append_row(row, std::array<int64_t, 2>{0, tensors[index(id)] + 2});
     }
     if (row.empty()) continue;
     e.line("{} // call {}: {} '{}'", row, c, p_.calls[c].function, p_.calls[c].op);
     any = true;
   }
-  if (!any) e.raw("{0,0,1},");
+  if (!any) e.raw("{0},");
 }
 
 void Tables::emit_calls(Emitter& e, const std::vector<size_t>& kinds) const {

@@ -6,11 +6,10 @@ namespace maco::cost {
 
 namespace {
 
-// Of the ordinary cores' rate, what the products of ops/matmul.cuh reach: 0.9e11 a second on an SM
-// of an H200 (docs/benchmarks/README.md).
+// Of the ordinary cores' rate, what the products of ops/matmul.cuh reach on an H200.
 constexpr double kReached = 0.355;
 
-// Measured between H200s (docs/benchmarks/README.md).
+// Seconds from a store to the wait on another GPU that sees it, measured between H200s.
 constexpr double kHop = 1.3e-6;
 
 }  // namespace

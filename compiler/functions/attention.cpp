@@ -10,7 +10,8 @@ namespace {
 // Queries and the scores of a block of keys for each warp; then the warps' partial results, of
 // which a lane has at most 16 bytes' worth. As ops/attention.cuh lays them out.
 int64_t scratch_bytes(const CallView& c) {
-  constexpr int64_t warps = 8, lanes = 32, keys = 32, float_bytes = 4, unit = 4;
+  const int64_t warps = c.program().uses.consumers / 32;
+  constexpr int64_t lanes = 32, keys = 32, float_bytes = 4, unit = 4;
   const int64_t queries = c.integer("BQ");
   return std::max((queries * c.integer("D") + warps * queries * keys) * float_bytes,
                   (2 * warps * queries + warps * lanes * unit) * float_bytes);

@@ -193,7 +193,9 @@ Cut choose(const TileContext& c) {
   const MatmulShape s = shape_of(c);
   const std::string given = cut_of(c.op()).method;
   const MatmulMethod method = given.empty() ? choose_matmul_method(s) : method_of(given);
-  const auto [bm, bn] = choose_matmul_tiles(s, method, c.machine(), compute_sms(c));
+  const auto tiles = choose_matmul_tiles(s, method, c.machine(), compute_sms(c));
+  // Of a method that takes no tile here, any will do for refuse_cut to say why.
+  const auto [bm, bn] = tiles.value_or(MatmulTiles{});
   return {std::string(name(method)), {bm, bn}};
 }
 std::string refuse_cut(const TileContext& c, const Cut& cut) {

@@ -92,10 +92,10 @@ std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles
   return "";
 }
 
-MatmulTiles choose_matmul_tiles(const MatmulShape& s, MatmulMethod method,
-                                const cost::Machine& machine, int32_t sms) {
+std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMethod method,
+                                               const cost::Machine& machine, int32_t sms) {
   const std::vector<MatmulTiles> candidates = candidates_of(s, method, machine);
-  MACO_CHECK(!candidates.empty(), "no tile of a matrix product fits in a page");
+  if (candidates.empty()) return std::nullopt;
 
   // Where dims decide, few rows must be quick too: relative to the best for each.
   std::vector<int64_t> sizes = {s.max_rows};

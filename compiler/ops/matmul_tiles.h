@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "compiler/cost/machine.h"
@@ -26,9 +27,11 @@ struct MatmulTiles {
 };
 /// How a product of so many rows is summed.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape);
-/// The tiles with the least estimated time on `sms` SMs, of those that are not refused.
-MatmulTiles choose_matmul_tiles(const MatmulShape& shape, functions::MatmulMethod method,
-                                const cost::Machine& machine, int32_t sms);
+/// The tiles with the least estimated time on `sms` SMs, of those that are not refused; none if all
+/// are.
+std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& shape,
+                                               functions::MatmulMethod method,
+                                               const cost::Machine& machine, int32_t sms);
 /// Why the device function can't take such tiles, or "".
 std::string refuse_matmul(const MatmulShape& shape, functions::MatmulMethod method,
                           MatmulTiles tiles, const cost::Machine& machine);

@@ -107,7 +107,8 @@ std::vector<Expr> TileContext::list(const std::string& attr) const {
 Cut TileContext::cut() const {
   Cut cut = cut_of(op());
   const OpDef& def = *find_op(op().kind);
-  if ((cut.tile.empty() || cut.method.empty()) && def.choose) {
+  const bool open = cut.tile.empty() || (cut.method.empty() && !def.methods.empty());
+  if (open && has_choice(op())) {
     const Cut chosen = def.choose(*this);
     if (cut.tile.empty()) cut.tile = chosen.tile;
     if (cut.method.empty()) cut.method = chosen.method;
@@ -125,11 +126,12 @@ bool TileContext::check_cut() {
                        fmt::format("'{}' can't be cut so: {}", op().kind, why));
     return false;
   };
+  if (!has_choice(op())) return refuse("its algorithm has one way only");
   if (!given.tile.empty() && given.tile.size() != def.tile_axes.size())
     return refuse(fmt::format("'tile' lists {}, not {} numbers", fmt::join(def.tile_axes, " and "),
                               given.tile.size()));
   for (size_t i = 0; i < given.tile.size(); ++i)
-    if (given.tile[i] < 1)
+    if (given.tile[i] < 1 || given.tile[i] > kMostExtent)
       return refuse(fmt::format("{} {} of a tile", given.tile[i], def.tile_axes[i]));
   const std::string why = def.refuse_cut ? def.refuse_cut(*this, cut()) : "";
   return why.empty() || refuse(why);

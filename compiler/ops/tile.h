@@ -44,6 +44,8 @@ class TileContext {
   /// A Program has at most this many tasks: a kernel's tables, and what proves them, grow with
   /// every one. 70 layers of a model on all of a GPU's SMs have some 100,000.
   static constexpr size_t kMostTasks = size_t{1} << 21;
+  /// No tile has more of an axis: what rules compute of extents fits in 64 bits.
+  static constexpr int64_t kMostExtent = int64_t{1} << 40;
   /// Thrown by the task after that, or when more are announced; the tile pass reports it.
   struct TooManyTasks {};
   /// Thrown by announce_all where nothing but the number of tasks is wanted.

@@ -18,10 +18,10 @@ using ir::TaskId;
 
 class Run {
  public:
-  Run(const ir::Program& p, const std::vector<Work>& work,
+  Run(const ir::Program& p, const std::vector<Demand>& demands,
       const std::vector<std::vector<int32_t>>& homes)
       : p_(p),
-        work_(work),
+        demands_(demands),
         homes_of_(static_cast<size_t>(p.ctas)),
         ready_(homes.size()),
         missing_(p.tasks.size(), 0),
@@ -97,7 +97,7 @@ class Run {
   }
 
   void make_ready(size_t t) {
-    ready_[work_[t].home].insert({-static_cast<int>(p_.tasks[t].priority), t});
+    ready_[demands_[t].home].insert({-static_cast<int>(p_.tasks[t].priority), t});
   }
   // Each free SM takes a ready task.
   void start() {
@@ -113,7 +113,7 @@ class Run {
       const size_t t = best->begin()->second;
       best->erase(best->begin());
       turns_.push_back({ir::id_of<TaskId>(t), sm});
-      running_.push({now_ + work_[t].microseconds, turns_.size() - 1});
+      running_.push({now_ + demands_[t].microseconds, turns_.size() - 1});
       at = idle_.erase(at);
     }
   }
@@ -130,7 +130,7 @@ class Run {
   using Ending = std::pair<double, size_t>;  // when, and which turn
 
   const ir::Program& p_;
-  const std::vector<Work>& work_;
+  const std::vector<Demand>& demands_;
   std::vector<std::vector<size_t>> homes_of_;  // by SM
   std::vector<std::set<Key>> ready_;           // by home
   std::vector<Set> sets_;
@@ -144,9 +144,9 @@ class Run {
 
 }  // namespace
 
-std::vector<Turn> by_priority(const ir::Program& program, const std::vector<Work>& work,
+std::vector<Turn> by_priority(const ir::Program& program, const std::vector<Demand>& demands,
                               const std::vector<std::vector<int32_t>>& homes) {
-  return Run(program, work, homes).run();
+  return Run(program, demands, homes).run();
 }
 
 }  // namespace maco::passes

@@ -22,7 +22,8 @@ namespace {
 
 // The op's `algorithm`; nothing if the op has no such attribute.
 std::optional<std::string> algorithm_of(const ir::Op& op) {
-  if (ops::algorithm_words(op.kind).empty()) return std::nullopt;
+  if (!ops::find_op(op.kind)->collective || ops::algorithm_words(op.kind).empty())
+    return std::nullopt;
   const auto it = op.attrs.find("algorithm");
   return it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
 }

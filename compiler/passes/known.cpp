@@ -33,6 +33,29 @@ bool rotates(const ir::Program& p) {
   });
 }
 
+// By task: whether there may be no rows where it reads or writes, so that it polls nothing.
+std::vector<bool> may_be_absent(const ir::Program& p) {
+  std::vector<int64_t> least;  // rows, by buffer
+  bool all_constant = true;
+  for (const ir::Buffer& b : p.buffers) {
+    least.push_back(b.max_rows);
+    if (b.rows.is_constant()) continue;
+    all_constant = false;
+    const auto value = std::find_if(p.values.begin(), p.values.end(),
+                                    [&](const ir::Value& v) { return v.expr == b.rows; });
+    least.back() = value == p.values.end() ? 0 : value->range.lo;
+  }
+  if (all_constant) return {};
+  std::vector<bool> absent;
+  for (const ir::Task& t : p.tasks)
+    absent.push_back(std::any_of(t.accesses.begin(), t.accesses.end(), [&](const ir::Access& a) {
+      const ir::Region& r = a.region;
+      if (r.block.value) return r.r0 >= p.values[*r.block.value].range.lo;
+      return r.r0 * r.pitch + r.c0 >= least[index(r.buffer)] * p[r.buffer].cols;
+    }));
+  return absent;
+}
+
 // One rank of each set of ranks that skip the same tasks.
 std::vector<size_t> kinds_of_ranks(const ir::Program& p) {
   std::set<uint64_t> masks;
@@ -49,11 +72,28 @@ std::vector<size_t> kinds_of_ranks(const ir::Program& p) {
 
 }  // namespace
 
+std::vector<Group> producers_of_events(const ir::Program& p) {
+  std::vector<Group> groups(p.events.size());
+  for (size_t t = 0; t < p.tasks.size(); ++t) {
+    for (const ir::Signal& s : p.tasks[t].signals)
+      if (std::vector<TaskId>& tasks = groups[index(s.event)].tasks;
+          p[s.event].kind == ir::EventKind::Local && (tasks.empty() || index(tasks.back()) != t))
+        tasks.push_back(ir::id_of<TaskId>(t));
+    for (const ir::Wait& w : p.tasks[t].waits) groups[index(w.event)].uses++;
+  }
+  return groups;
+}
+
 Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers)
+    : Known(program, std::move(groups), peers, {}) {}
+
+Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers,
+             const std::vector<TaskId>& asked)
     : p_(program),
       world_(static_cast<size_t>(program.world)),
       column_of_(static_cast<size_t>(program.ctas), -1),
-      peers_(peers == Peers::Followed),
+      peers_(peers != Peers::Ignored),
+      polled_(peers == Peers::Polled),
       rotates_(peers_ && rotates(program)),
       groups_(std::move(groups)),
       states_(groups_.size()),
@@ -65,10 +105,14 @@ Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers)
     ranks_ = kinds_of_ranks(p_);
   else
     for (size_t r = 0; r < (rotates_ ? 1 : world_); ++r) ranks_.push_back(r);
+  const auto add_column = [&](TaskId t) {
+    if (int32_t& column = column_of_[static_cast<size_t>(p_[t].sm)]; column < 0)
+      column = static_cast<int32_t>(columns_++);
+  };
+  for (TaskId t : asked) add_column(t);
   for (const Group& g : groups_)
-    for (TaskId t : g.tasks)
-      if (int32_t& column = column_of_[static_cast<size_t>(p_[t].sm)]; g.uses > 0 && column < 0)
-        column = static_cast<int32_t>(columns_++);
+    if (g.uses > 0 && asked.empty()) std::for_each(g.tasks.begin(), g.tasks.end(), add_column);
+  if (polled_) absent_ = may_be_absent(p_);
   if (peers_) joined_.resize(kJoinedKept);
   auto nothing = std::make_shared<Clocks>();
   nothing->own.assign(ranks_.size() * columns_, 0);
@@ -77,7 +121,6 @@ Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers)
   for (const Group& g : groups_)
     for (TaskId t : g.tasks) uses_[index(t)] += g.uses > 0;
   if (!peers_) return;
-  const auto of_peers = [&](ir::EventId e) { return p_[e].kind == ir::EventKind::Peer; };
   for (const ir::Task& t : p_.tasks)
     for (const ir::Wait& w : t.waits) receivers_[index(w.event)] += of_peers(w.event);
   for (size_t t = 0; t < p_.tasks.size(); ++t)
@@ -86,6 +129,11 @@ Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers)
         senders_[index(s.event)].push_back({ir::id_of<TaskId>(t), s.to});
         ++uses_[t];
       }
+}
+
+bool Known::of_peers(ir::EventId event) const {
+  const ir::EventKind kind = p_[event].kind;
+  return kind == ir::EventKind::Peer || (polled_ && kind == ir::EventKind::Packet);
 }
 
 std::optional<size_t> Known::column(TaskId task) const {
@@ -109,7 +157,9 @@ void Known::ask_peers(TaskId task, size_t i, Clocks& clocks) const {
   const int rank = static_cast<int>(ranks_[i]);
   for (const ir::Wait& w : p_[task].waits) {
     // A wait with a lag tells nothing about this launch.
-    if (p_[w.event].kind != ir::EventKind::Peer || w.lag > 0) continue;
+    if (!of_peers(w.event) || w.lag > 0) continue;
+    if (p_[w.event].kind == ir::EventKind::Packet && !absent_.empty() && absent_[index(task)])
+      continue;
     for (int source : ir::resolve(w.from, rank, static_cast<int>(p_.world))) {
       TaskId sender{};
       const Clocks* sent = sent_to(w.event, static_cast<size_t>(source), rank, sender);
@@ -147,6 +197,7 @@ void Known::receive(Clocks& clocks, Counts& far, size_t i, const Clocks& sent, T
   for (size_t x = 0; x < world_; ++x) {
     if (x != from && !sent.far[from]) continue;
     const size_t y = rotates_ ? (x + source) % world_ : x;
+    if (polled_ && y == ranks_[i]) continue;
     int32_t* to = y == ranks_[i] ? clocks.own.data() + i * columns_ : far.data() + y * columns_;
     join_counts(
         to, x == from ? sent.own.data() + from * columns_ : sent.far[from]->data() + x * columns_,
@@ -189,6 +240,37 @@ bool Known::has(const Clocks& clocks, TaskId asks, uint32_t group) {
   return true;
 }
 
+bool Known::ended(const Clocks& clocks, TaskId asks, ir::RankRef where, TaskId task) const {
+  const auto at = static_cast<std::ptrdiff_t>(*column(task));
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (!runs(asks, i)) continue;
+    for (int rank : ir::resolve(where, static_cast<int>(ranks_[i]), static_cast<int>(world_))) {
+      if ((p_[task].ranks >> rank & 1) == 0) continue;
+      const bool own = static_cast<size_t>(rank) == ranks_[i];
+      if (!own && !clocks.far[i]) return false;
+      const auto first =
+          own ? clocks.own.begin() + static_cast<std::ptrdiff_t>(i * columns_)
+              : clocks.far[i]->begin() + rank * static_cast<std::ptrdiff_t>(columns_);
+      if (first[at] <= p_[task].place) return false;
+    }
+  }
+  return true;
+}
+
+bool Known::all_met() const {
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    for (size_t rank = 0; rank < world_; ++rank) {
+      const auto heard = [&](const auto& stream) {
+        if (!stream->far[i]) return false;
+        const auto first = stream->far[i]->begin() + static_cast<std::ptrdiff_t>(rank * columns_);
+        return std::any_of(first, first + static_cast<std::ptrdiff_t>(columns_),
+                           [](int32_t ended) { return ended > 0; });
+      };
+      if (rank != ranks_[i] && std::none_of(streams_.begin(), streams_.end(), heard)) return false;
+    }
+  return true;
+}
+
 // What those know who have waited for all of the group.
 const Clocks& Known::told(uint32_t group) {
   State& state = states_[group];
@@ -197,18 +279,18 @@ const Clocks& Known::told(uint32_t group) {
   Clocks& told = *state.told;
   told.own.assign(ranks_.size() * columns_, 0);
   if (peers_) told.far.resize(ranks_.size());
-  std::vector<bool> seen(columns_, false);
+  std::vector<bool> seen(column_of_.size(), false);  // by SM
   std::vector<std::vector<const Far*>> fars(told.far.size());
   const std::vector<TaskId>& tasks = groups_[group].tasks;
   for (auto t = tasks.rbegin(); t != tasks.rend(); ++t) {
     // Of a stream the last one knows what the others do.
-    const size_t stream = *column(*t);
-    if (!after_[index(*t)] || seen[stream]) continue;
-    seen[stream] = true;
+    const auto sm = static_cast<size_t>(p_[*t].sm);
+    if (!after_[index(*t)] || seen[sm]) continue;
+    seen[sm] = true;
     const Clocks& after = *after_[index(*t)];
     join_counts(told.own.data(), after.own.data(), told.own.size());
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      int32_t& ended = told.own[i * columns_ + stream];
+    for (size_t i = 0; column(*t) && i < ranks_.size(); ++i) {
+      int32_t& ended = told.own[i * columns_ + *column(*t)];
       ended = std::max(ended, p_[*t].place + 1);
     }
     for (size_t i = 0; i < fars.size(); ++i)

@@ -33,15 +33,32 @@ struct Group {
   int64_t uses = 0;               // how often done() will be called
 };
 
+/// By event: the tasks that signal it on their own rank, and its waits. Of events of peers none.
+std::vector<Group> producers_of_events(const ir::Program& program);
+
 class Known {
  public:
-  enum class Peers { Ignored, Followed };
+  enum class Peers {
+    Ignored,
+    Followed,  // by their signals
+    /// By their packets as well, which show their own data and nothing else: that what peers had
+    /// heard of has ended, but not what it wrote. Of its own tasks a rank hears from itself only.
+    Polled,
+  };
+  /// `asked`: the tasks that has() and ended() will be asked about, besides those of `groups`.
   Known(const ir::Program& program, std::vector<Group> groups, Peers peers);
+  Known(const ir::Program& program, std::vector<Group> groups, Peers peers,
+        const std::vector<ir::TaskId>& asked);
 
   /// Makes `clocks` what the task, the next in Program order, knows without waits for local events.
   void begin(ir::TaskId task, Clocks& clocks) const;
   /// Whether every task of the group has ended, on each rank that runs both it and `asks`.
   bool has(const Clocks& clocks, ir::TaskId asks, uint32_t group);
+  /// Whether `asks`, on each rank that runs it, knows that `task`, one of those asked about, has
+  /// ended on the ranks that `where` names for it; true of ranks that don't run `task`.
+  bool ended(const Clocks& clocks, ir::TaskId asks, ir::RankRef where, ir::TaskId task) const;
+  /// Whether every rank has heard of every other so far.
+  bool all_met() const;
   /// Adds what the task knows when it has waited for all of the group.
   void hear(Clocks& clocks, ir::TaskId task, uint32_t group);
   /// Adds to `a` what `b` knows.
@@ -71,6 +88,7 @@ class Known {
   };
 
   bool runs(ir::TaskId task, size_t i) const { return p_[task].ranks >> ranks_[i] & 1; }
+  bool of_peers(ir::EventId event) const;
   void list(uint32_t group);
   const Clocks& told(uint32_t group);
   void forget(ir::TaskId task);
@@ -87,7 +105,7 @@ class Known {
   const size_t world_;
   std::vector<int32_t> column_of_;  // by SM; negative: none
   size_t columns_ = 0;
-  const bool peers_;
+  const bool peers_, polled_;
   bool rotates_;  // rotating the ranks maps what they do to itself: rank 0 stands for all
   std::vector<size_t> ranks_;  // that are followed
   std::vector<Group> groups_;
@@ -97,6 +115,7 @@ class Known {
   // its own stream.
   std::vector<std::shared_ptr<const Clocks>> after_;
   std::vector<uint32_t> uses_;                // by task: groups and events that will ask
+  std::vector<bool> absent_;                  // by task: may find no rows; empty: none does
   std::vector<std::vector<Sender>> senders_;  // by event of peers
   std::vector<int64_t> receivers_;            // by event of peers: waits to come
   mutable std::vector<Joined> joined_;

@@ -48,7 +48,7 @@ Unit PassManager::run(std::string_view name, Unit unit) {
   MACO_CHECK(pass, std::string(name));
   failed_ = !timed(log_, pass->name, [&] {
     const auto* program = std::get_if<ir::Program>(&unit);
-    return program && name == "verify" ? prove(*program) : apply(*pass, unit, *context_);
+    return program && name == "verify" ? prove(*program, true) : apply(*pass, unit, *context_);
   });
   log_.statistics = context_->statistics;
   if (failed_) return unit;
@@ -56,7 +56,9 @@ Unit PassManager::run(std::string_view name, Unit unit) {
   show(*pass, unit);
   const auto* program = std::get_if<ir::Program>(&unit);
   if (options_.verify_each && program && *program != proved_) {
-    failed_ = !timed(log_, fmt::format("verify after {}", name), [&] { return prove(*program); });
+    const bool shared = name == "share-slots";
+    failed_ =
+        !timed(log_, fmt::format("verify after {}", name), [&] { return prove(*program, shared); });
     if (failed_) {
       log_.broken_by = name;
       return unit;
@@ -84,15 +86,16 @@ ir::Program PassManager::lower(std::string_view pass, ir::Graph graph) {
   return program ? std::move(*program) : ir::Program();
 }
 
-bool PassManager::prove(const ir::Program& program) {
+bool PassManager::prove(const ir::Program& program, bool shared) {
   if (program == proved_) return true;
   verify::VerifyOptions options;
+  options.symmetric_limit = shared;
   options.witnesses = options_.witnesses;
   if (!verify::verify(program, diagnostics_, options)) {
     failed_ = log_.proof_failed = true;
     return false;
   }
-  if (options_.verify_each) proved_ = program;
+  if (options_.verify_each && (shared || !program.limits.symmetric_bytes)) proved_ = program;
   return true;
 }
 

@@ -42,8 +42,8 @@ class PassManager {
   /// Runs a pass that makes a Program of a graph; an empty one if stopped.
   ir::Program lower(std::string_view pass, ir::Graph graph);
   /// Proves a Program, as the pass `verify` does. With verify_each only if it changed since the
-  /// last proof.
-  bool prove(const ir::Program& program);
+  /// last proof. `shared`: no pass that makes symmetric memory smaller is to come.
+  bool prove(const ir::Program& program, bool shared = true);
 
   /// No error so far.
   bool ok() const { return !failed_; }

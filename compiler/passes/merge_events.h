@@ -1,3 +1,4 @@
+// Part of insert-sync: local events that always come together become one.
 #pragma once
 
 #include "ir/program.h"

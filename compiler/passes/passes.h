@@ -90,6 +90,7 @@ bool plan_memory(ir::Program& program, PassContext& context);
 bool schedule(ir::Program& program, PassContext& context);
 bool insert_sync(ir::Program& program, PassContext& context);
 bool prune_sync(ir::Program& program, PassContext& context);
+bool share_slots(ir::Program& program, PassContext& context);
 bool verify(ir::Program& program, PassContext& context);
 
 }  // namespace maco::passes

@@ -26,7 +26,7 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // From here on there are tasks with the regions they touch, and every dependency points forward.
   ir::Program program = passes.lower("tile", std::move(graph));
 
-  // From here on temporaries and slots have addresses.
+  // From here on temporaries and slots have addresses, each slot one of its own.
   program = passes.run("plan-memory", std::move(program));
 
   // From here on each task has an SM and a place in its stream.
@@ -37,6 +37,9 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
 
   // The same order with fewer waits.
   if (options.prune) program = passes.run("prune-sync", std::move(program));
+
+  // Slots that are never in use at once share their addresses.
+  program = passes.run("share-slots", std::move(program));
 
   // The proof, from the Program alone.
   return passes.run("verify", std::move(program));

@@ -1,9 +1,7 @@
 // plan_memory.cpp: addresses. A temporary lives from the first task that touches it to the last, in
 // Program order; temporaries whose lives don't meet may share bytes (insert-sync orders their
 // uses). Slots get symmetric memory of their own: peers write them whenever they are ready, so that
-// lifetimes on this rank say nothing.
-
-#include <fmt/format.h>
+// lifetimes on this rank say nothing; share-slots looks at what orders ranks.
 
 #include <algorithm>
 #include <map>
@@ -127,21 +125,10 @@ bool plan_memory(ir::Program& program, PassContext& context) {
   }
   program.arena_bytes = arena.bytes();
 
-  const int64_t symmetric = place_slots(program);
-  program.symmetric_bytes = symmetric;
+  program.symmetric_bytes = place_slots(program);
   program.stage = ir::Stage::Planned;
   context.statistics["arena bytes"] = program.arena_bytes;
   context.statistics["arena bytes without reuse"] = unshared;
-  context.statistics["symmetric bytes"] = symmetric;
-  const std::optional<int64_t>& limit = program.limits.symmetric_bytes;
-  if (limit && symmetric > *limit) {
-    context.diagnostics.error(
-        program.limits.symmetric_loc,
-        fmt::format(
-            "the collectives need {} bytes of symmetric scratch, but 'comm_buffer_bytes' allows {}",
-            symmetric, *limit));
-    return false;
-  }
   return true;
 }
 

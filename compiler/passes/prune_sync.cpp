@@ -18,19 +18,6 @@ namespace maco::passes {
 
 namespace {
 
-// By event; of those of peers none.
-std::vector<Group> producers_of_events(const ir::Program& p) {
-  std::vector<Group> groups(p.events.size());
-  for (size_t t = 0; t < p.tasks.size(); ++t) {
-    for (const ir::Signal& s : p.tasks[t].signals)
-      if (std::vector<ir::TaskId>& tasks = groups[index(s.event)].tasks;
-          p[s.event].kind == ir::EventKind::Local && (tasks.empty() || index(tasks.back()) != t))
-        tasks.push_back(ir::id_of<ir::TaskId>(t));
-    for (const ir::Wait& w : p.tasks[t].waits) groups[index(w.event)].uses++;
-  }
-  return groups;
-}
-
 class Pruner {
  public:
   explicit Pruner(ir::Program& p)

@@ -27,6 +27,8 @@ const std::vector<Pass>& registry() {
        Form::Scheduled, Form::Synced, nullptr, nullptr, insert_sync},
       {"prune-sync", "remove waits that stream order or other waits imply", Form::Synced,
        Form::Synced, Form::Synced, nullptr, nullptr, prune_sync},
+      {"share-slots", "slots that are never in use at once in one place", Form::Synced,
+       Form::Synced, Form::Synced, nullptr, nullptr, share_slots},
       {"verify", "prove what the Program's stage promises", Form::Tiled, Form::Synced, Form::Tiled,
        nullptr, nullptr, verify},
   };

@@ -50,12 +50,12 @@ class Homes {
             fmt::format("no SM of role '{}' runs '{}'", ir::name(task.role), kind));
         return false;
       }
-      work.push_back({functions::microseconds(program, task, context.machine), it->second});
+      demands.push_back({functions::microseconds(program, task, context.machine), it->second});
     }
     return true;
   }
   std::vector<std::vector<int32_t>> sms;
-  std::vector<Work> work;  // by task
+  std::vector<Demand> demands;  // by task
 };
 
 // Each task in Program order on the SM that is free first.
@@ -63,8 +63,8 @@ void place_in_order(ir::Program& program, const Homes& all) {
   std::vector<double> free_at(static_cast<size_t>(program.ctas), 0.0);
   std::vector<size_t> turn(all.sms.size(), 0);
   for (size_t t = 0; t < program.tasks.size(); ++t) {
-    const std::vector<int32_t>& sms = all.sms[all.work[t].home];
-    size_t& start = turn[all.work[t].home];
+    const std::vector<int32_t>& sms = all.sms[all.demands[t].home];
+    size_t& start = turn[all.demands[t].home];
     size_t best = start % sms.size();
     for (size_t k = 1; k < sms.size(); ++k) {
       const size_t i = (start + k) % sms.size();
@@ -73,14 +73,14 @@ void place_in_order(ir::Program& program, const Homes& all) {
     }
     start = best + 1;
     program.tasks[t].sm = sms[best];
-    free_at[static_cast<size_t>(sms[best])] += all.work[t].microseconds;
+    free_at[static_cast<size_t>(sms[best])] += all.demands[t].microseconds;
   }
 }
 
 // Puts the tasks in the order in which they start if the higher priority goes first.
 void place_by_priority(ir::Program& program, const Homes& all) {
   std::vector<ir::Task> tasks;
-  for (const Turn& turn : by_priority(program, all.work, all.sms)) {
+  for (const Turn& turn : by_priority(program, all.demands, all.sms)) {
     tasks.push_back(std::move(program[turn.task]));
     tasks.back().sm = turn.sm;
   }

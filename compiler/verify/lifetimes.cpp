@@ -2,9 +2,10 @@
 // the same. It would also hold if the list itself read a temporary after it had written another at
 // the same address; that it doesn't is proved here.
 //
-// A temporary lives from the first task of the list that touches it to the last. The planner gives
-// temporaries that live at once bytes of their own: then there is nothing more to prove. If not,
-// the last writer of each byte is followed through the list, on each rank.
+// A temporary lives from the first task of the list that touches it to the last, and so does a
+// slot. Those that live at once mostly have bytes of their own: then there is nothing more to
+// prove. If not, the last writer of each byte is followed through the list, in the memory of each
+// rank.
 #include "compiler/verify/lifetimes.h"
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/verify/model.h"
 #include "compiler/verify/regions.h"
 
 namespace maco::verify {
@@ -29,14 +31,16 @@ class Lifetimes {
   Lifetimes(const ir::Program& program, Reporter& reporter) : p_(program), report_(reporter) {}
 
   void run() {
-    if (!lives_meet()) return;
-    const Layout layout(p_);
-    for (int rank = 0; rank < p_.world && !report_.failed(); ++rank) follow(layout, rank);
+    for (const BufferKind kind : {BufferKind::Temp, BufferKind::Slot}) {
+      if (!lives_meet(kind)) continue;
+      const Layout layout(p_);
+      for (int rank = 0; rank < p_.world && !report_.failed(); ++rank) follow(layout, kind, rank);
+    }
   }
 
  private:
-  /// Whether two temporaries that live at once share a byte.
-  bool lives_meet() {
+  /// Whether two buffers of the kind that live at once share a byte.
+  bool lives_meet(BufferKind kind) {
     struct Life {
       int64_t begin = 0, end = 0;  // bytes
       size_t first = 0, last = 0;  // tasks
@@ -47,7 +51,7 @@ class Lifetimes {
       for (const ir::Access& a : p_.tasks[t].accesses) {
         const size_t b = index(a.region.buffer);
         const ir::Buffer& buffer = p_.buffers[b];
-        if (buffer.kind != BufferKind::Temp) continue;
+        if (buffer.kind != kind) continue;
         if (!used[b]) lives[b] = {*buffer.offset, *buffer.offset + buffer.bytes(), t, t};
         used[b] = true;
         lives[b].last = t;
@@ -72,24 +76,27 @@ class Lifetimes {
     return false;
   }
 
-  void follow(const Layout& layout, int rank) {
+  void follow(const Layout& layout, BufferKind kind, int memory) {
+    const int world = static_cast<int>(p_.world);
     written_.clear();
-    for (size_t t = 0; t < p_.tasks.size(); ++t) {
-      if (!((p_.tasks[t].ranks >> rank) & 1)) continue;
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
       for (const bool writes : {false, true})
-        for (const ir::Access& a : p_.tasks[t].accesses) {
-          if (a.writes() != writes || p_[a.region.buffer].kind != BufferKind::Temp) continue;
-          const Box box = layout.box(a.region, rank, 0);
-          for (int64_t row = 0; row < box.rows; ++row) {
-            const int64_t begin = box.start + row * box.pitch;
-            if (writes) {
-              write(begin, begin + box.width, {a.region.buffer, id_of<TaskId>(t)});
-            } else if (!read(id_of<TaskId>(t), a.region, rank, begin, begin + box.width)) {
+        for (const ir::Access& a : p_.tasks[t].accesses)
+          for (int rank = 0; rank < world; ++rank)
+            if (a.writes() == writes && p_[a.region.buffer].kind == kind &&
+                ((p_.tasks[t].ranks >> rank) & 1) && names(a.region.where, rank, memory, world) &&
+                !touch(id_of<TaskId>(t), a, layout.box(a.region, rank, 0), rank))
               return;
-            }
-          }
-        }
+  }
+  bool touch(TaskId task, const ir::Access& a, const Box& box, int rank) {
+    for (int64_t row = 0; row < box.rows; ++row) {
+      const int64_t begin = box.start + row * box.pitch, end = begin + box.width;
+      if (a.writes())
+        write(begin, end, {a.region.buffer, task});
+      else if (!read(task, a.region, rank, begin, end))
+        return false;
     }
+    return true;
   }
 
   struct Last {
@@ -123,9 +130,11 @@ class Lifetimes {
                                     "memory: what was there is lost",
                                     describe(p_, task), to_string(p_, region, rank),
                                     describe(p_, by.task), p_[by.buffer].name)))
-        report_.note(by.task, fmt::format("'{}' lies at {}, '{}' at {} of the arena",
-                                          p_[region.buffer].name, *p_[region.buffer].offset,
-                                          p_[by.buffer].name, *p_[by.buffer].offset));
+        report_.note(
+            by.task,
+            fmt::format("'{}' lies at {}, '{}' at {} of {}", p_[region.buffer].name,
+                        *p_[region.buffer].offset, p_[by.buffer].name, *p_[by.buffer].offset,
+                        p_[by.buffer].kind == BufferKind::Temp ? "the arena" : "symmetric memory"));
       return false;
     }
     return true;

@@ -4,7 +4,7 @@
 
 namespace maco::verify {
 
-/// In the order of the list of tasks, no byte of a temporary is read after another temporary was
+/// In the order of the list of tasks, no byte of a temporary or slot is read after another one was
 /// written there. Presupposes check_structure, and addresses.
 void check_lifetimes(const ir::Program& program, Reporter& reporter);
 

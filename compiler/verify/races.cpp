@@ -20,6 +20,7 @@
 #include <tuple>
 
 #include "compiler/verify/clocks.h"
+#include "compiler/verify/flags.h"
 #include "compiler/verify/history.h"
 #include "compiler/verify/regions.h"
 
@@ -92,10 +93,12 @@ class Races {
     // touches (a part of) one that follows from its rank, or all: seen from the next rank, it is
     // the same one block further.
     struct Blocks {
-      int64_t rows = 0, pitch = 0;
+      int64_t rows = 0, pitch = 0;  // of a row: bytes
     };
-    std::vector<Blocks> blocks(p_.buffers.size());
-    slot_moves_.assign(p_.buffers.size(), false);
+    std::map<int64_t, Blocks> blocks;  // by place: slots may share one
+    std::map<int64_t, bool> moves;
+    const auto place = [&](const ir::Region& r) { return *p_[r.buffer].offset; };
+    const auto pitch = [&](const ir::Region& r) { return r.pitch * size_of(p_[r.buffer].dtype); };
     for (const ir::Task& t : p_.tasks)
       for (const Access& a : t.accesses) {
         if (!a.region.block.moves()) continue;
@@ -104,20 +107,24 @@ class Races {
           continue;
         }
         // How far a block of run-time height is from the next, only the launch knows.
-        if (a.region.block.value) slot_moves_[index(a.region.buffer)] = true;
-        blocks[index(a.region.buffer)] = {a.region.block.rows, a.region.pitch};
+        if (a.region.block.value) moves[place(a.region)] = true;
+        blocks[place(a.region)] = {a.region.block.rows, pitch(a.region)};
       }
     for (const ir::Task& t : p_.tasks)
       for (const Access& a : t.accesses) {
         const ir::Region& r = a.region;
-        const Blocks& b = blocks[index(r.buffer)];
-        if (b.rows == 0) continue;
+        if (!is_slot(a)) continue;
+        const auto at = blocks.find(place(r));
+        if (at == blocks.end() || at->second.rows == 0) continue;
+        const Blocks& b = at->second;
         const bool rotates =
-            r.pitch == b.pitch &&
+            pitch(r) == b.pitch &&
             (r.block.moves() ? r.block.rows == b.rows && r.r0 >= 0 && r.r1 <= b.rows
                              : covers_blocks(r, b.rows));
-        if (!rotates) slot_moves_[index(r.buffer)] = true;
+        if (!rotates) moves[place(r)] = true;
       }
+    for (const ir::Buffer& b : p_.buffers)
+      slot_moves_.push_back(b.kind == BufferKind::Slot && moves[*b.offset]);
   }
 
   /// Whether `r`, the same on every rank, touches the same rows of every block of `rows`.
@@ -195,12 +202,14 @@ class Races {
                                       past.stream) >= past.number;
       ++statistics_.pairs;
       if (!ordered) {
-        if (!carries_its_flag(past, now, memory)) violation(past, now, "race");
+        if (!tells_apart(m_, {past.task, past.access, past.runner}, {task, i, runner}, memory,
+                         launch_ - past.launch))
+          violation(past, now, "race");
         return false;
       }
       if (past.launch == launch_ && past.task > task) violation(past, now, "order");
       return retired(past) ||
-             (now.writes && !is_flagged(past) && covers((*table_)[box], (*table_)[other]));
+             (now.writes && !is_seen_later(past, now) && covers((*table_)[box], (*table_)[other]));
     });
     if (a.writes()) {
       history.add_write(box, now);
@@ -214,25 +223,12 @@ class Races {
     });
   }
 
-  /// A write of packets. Who polls those of a later write needn't come after it, and may see these.
-  bool is_flagged(const Past& past) const {
-    return past.writes && p_[p_.tasks[past.task].accesses[past.access].region.buffer].packets;
-  }
-
-  /// Packets that the reading task polls: it waits for the very task that wrote them (or a later
-  /// launch of it: a flag is newer, never older, than what is asked for).
-  bool carries_its_flag(const Past& past, const Past& now, int memory) const {
-    const Access& write = p_.tasks[past.task].accesses[past.access];
-    if (!past.writes || now.writes || !p_[write.region.buffer].packets) return false;
-    const Access& read = p_.tasks[now.task].accesses[now.access];
-    if (read.region.buffer != write.region.buffer) return false;
-    for (const ir::Wait& w : p_.tasks[now.task].waits)
-      if (m_.event(w.event).kind == EventKind::Packet &&
-          names(w.from, memory, past.runner, m_.world) &&
-          past.launch + static_cast<int>(w.lag) <= now.launch &&
-          m_.signaller(w.event, past.runner, memory) == past.task)
-        return true;
-    return false;
+  /// A write of packets. Who polls those of a later write needn't come after it, and may see these,
+  /// if they have the same use.
+  bool is_seen_later(const Past& past, const Past& now) const {
+    const ir::BufferId slot = p_.tasks[past.task].accesses[past.access].region.buffer;
+    return past.writes && p_[slot].packets &&
+           slot == p_.tasks[now.task].accesses[now.access].region.buffer;
   }
 
   // --- orders that no data says ---

@@ -42,7 +42,7 @@ class ResourceCheck {
  public:
   ResourceCheck(const ir::Program& program, Reporter& reporter) : p_(program), report_(reporter) {}
 
-  void run() {
+  void run(bool symmetric_limit) {
     if (p_.limits == ir::Limits{}) {
       error(
           "the Program is {}, but doesn't say what an SM of target '{}' has: a line 'limits' is "
@@ -70,7 +70,7 @@ class ResourceCheck {
     }
     cta();
     residency();
-    symmetric_memory();
+    if (symmetric_limit) symmetric_memory();
     find_written();
     for (const ir::Call& c : p_.calls) loads(c);
     readers();
@@ -215,8 +215,8 @@ class ResourceCheck {
 
 }  // namespace
 
-void check_resources(const ir::Program& program, Reporter& reporter) {
-  ResourceCheck(program, reporter).run();
+void check_resources(const ir::Program& program, bool symmetric_limit, Reporter& reporter) {
+  ResourceCheck(program, reporter).run(symmetric_limit);
   reporter.summarise("such errors");
 }
 

@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
+#include "compiler/verify/flags.h"
 #include "compiler/verify/history.h"
 #include "compiler/verify/ranks.h"
 
@@ -90,18 +92,19 @@ class Slots {
   /// blocks further.
   bool turn_with_ranks() const {
     struct Blocks {
-      int64_t rows = 0, pitch = 0;
+      int64_t rows = 0, pitch = 0;  // of a row: bytes
     };
-    std::vector<Blocks> blocks(p_.buffers.size());
+    std::unordered_map<int64_t, Blocks> blocks;  // by place: slots may share one
+    const auto bytes = [&](const ir::Region& r) { return r.pitch * size_of(p_[r.buffer].dtype); };
     for (const SlotAccess& a : accesses_)
       if (const ir::Region& r = access(a).region; r.block.moves())
-        blocks[index(r.buffer)] = {r.block.rows, r.pitch};
+        blocks[*p_[r.buffer].offset] = {r.block.rows, bytes(r)};
     for (const SlotAccess& a : accesses_) {
       const ir::Region& r = access(a).region;
-      const Blocks& b = blocks[index(r.buffer)];
+      const Blocks& b = blocks[*p_[r.buffer].offset];
       if (b.pitch == 0) continue;
       const bool turns =
-          r.pitch == b.pitch &&
+          bytes(r) == b.pitch &&
           (r.block.moves() ? r.block.rows == b.rows && b.rows > 0 && r.r0 >= 0 && r.r1 <= b.rows
                            : same_in_all_blocks(r, b.rows));
       if (!turns) return false;
@@ -154,7 +157,7 @@ class Slots {
       if (past.task == now.task && past.runner == runner && past.launch == launch) return false;
       ++pairs_;
       ok = ok && ordered(past, now, memory);
-      return now.writes && !is_flagged(past) && covers((*table_)[box], (*table_)[other]);
+      return now.writes && !is_seen_later(past, now) && covers((*table_)[box], (*table_)[other]);
     });
     if (!ok) return false;
     if (now.writes) {
@@ -162,8 +165,9 @@ class Slots {
       return true;
     }
     history.add_read(box, now, [&](const Past& past) {
-      return past.runner == now.runner && past.launch == now.launch && past.stream == now.stream &&
-             past.number < now.number;
+      return past.runner == now.runner && past.launch == now.launch &&
+             ((past.stream == now.stream && past.number < now.number) ||
+              comes_between(box, past, now));
     });
     return true;
   }
@@ -177,33 +181,53 @@ class Slots {
         own_.push_back({past.task, now.task, m_.symmetric ? 0 : now.runner});
         return true;
       }
-      if (!brings_its_flag(past, now, memory)) far_order(past, now);
+      if (!is_told_apart(past, now, memory, 0)) far_order(past, now);
       return true;
     }
     const int rotation = rotation_of(p_.tasks[past.task].accesses[past.access]);
-    return past.runner == now.runner || brings_its_flag(past, now, memory) ||
+    return past.runner == now.runner || is_told_apart(past, now, memory, rotation) ||
            launches_->precedes(past.writes ? Plane::Strong : Plane::Weak, past.task, past.runner,
                                now.task, now.runner, rotation) ||
            acknowledged(past, now, rotation);
   }
 
-  /// A write of packets. Who polls those of a later write needn't come after it, and may see these.
-  bool is_flagged(const Past& past) const {
-    return past.writes && p_[p_.tasks[past.task].accesses[past.access].region.buffer].packets;
+  const ir::Region& region(const Past& past) const {
+    return p_.tasks[past.task].accesses[past.access].region;
+  }
+  /// A write of packets. Who polls those of a later write needn't come after it, and may see these,
+  /// if they have the same use.
+  bool is_seen_later(const Past& past, const Past& now) const {
+    return past.writes && p_[region(past).buffer].packets &&
+           region(past).buffer == region(now).buffer;
+  }
+  /// Of two reads in one place on a rank: whether the later one waits for a task that writes where
+  /// the earlier one has read. That task has to come after the earlier one, so that whoever comes
+  /// after the later one comes after both.
+  bool comes_between(uint32_t box, const Past& past, const Past& now) const {
+    const ir::BufferId from = region(past).buffer, to = region(now).buffer;
+    if (from == to || p_[from].offset != p_[to].offset || past.task > now.task) return false;
+    for (const ir::Wait& w : p_.tasks[now.task].waits) {
+      if (w.lag > 0 || !counts(w.event, Plane::Weak, now.task)) continue;
+      bool found = false;
+      each_named(w.from, now.runner, m_.world, [&](int source) {
+        const uint32_t writer = m_.signaller(w.event, source, now.runner);
+        found = found || writes_there(writer, source, to, (*table_)[box]);
+      });
+      if (found) return true;
+    }
+    return false;
+  }
+  bool writes_there(uint32_t task, int runner, ir::BufferId slot, const Box& box) const {
+    const std::vector<Access>& all = p_.tasks[task].accesses;
+    return std::any_of(all.begin(), all.end(), [&](const Access& a) {
+      return a.writes() && a.region.buffer == slot &&
+             overlap(layout_.box(a.region, runner, 0), box);
+    });
   }
 
-  /// Packets that the reading task polls: it waits for the very task that wrote them.
-  bool brings_its_flag(const Past& past, const Past& now, int memory) const {
-    const ir::Region& write = p_.tasks[past.task].accesses[past.access].region;
-    const ir::Region& read = p_.tasks[now.task].accesses[now.access].region;
-    if (!past.writes || now.writes || !p_[write.buffer].packets || read.buffer != write.buffer)
-      return false;
-    for (const ir::Wait& w : p_.tasks[now.task].waits)
-      if (m_.event(w.event).kind == EventKind::Packet && w.lag == 0 &&
-          names(w.from, memory, past.runner, m_.world) &&
-          m_.signaller(w.event, past.runner, memory) == past.task)
-        return true;
-    return false;
+  bool is_told_apart(const Past& past, const Past& now, int memory, int launches) const {
+    return tells_apart(m_, {past.task, past.access, past.runner},
+                       {now.task, now.access, now.runner}, memory, launches);
   }
 
   bool counts(ir::EventId e, Plane plane, uint32_t waiter) const {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 namespace maco::verify {
 namespace {
@@ -28,6 +29,7 @@ constexpr int64_t kMaxRotation = 64;
 // few stay far from overflow.
 constexpr int64_t kMaxBytes = int64_t{1} << 56;
 constexpr uint32_t kMaxLag = 64;
+constexpr int64_t kMaxUse = (1 << 16) - 1;  // a kernel's tables have 16 bits for it
 
 class Structure {
  public:
@@ -80,6 +82,9 @@ class Structure {
           fmt::format("buffer '{}' has {} copies, which is no power of two: where epochs "
                       "wrap, at 2^32, a copy would be used twice in a row",
                       b.name, b.rotation));
+    if (b.use < 0 || b.use > kMaxUse || (b.use > 0 && !b.packets))
+      report_.error(fmt::format("buffer '{}' is use {}: packets have uses of 0 to {}, others none",
+                                b.name, b.use, kMaxUse));
     if (b.kind != BufferKind::Slot && (b.rotation != 1 || b.packets))
       report_.error(fmt::format("buffer '{}' is no slot, but has {}", b.name,
                                 b.packets ? "packets" : "a rotation"));
@@ -319,12 +324,30 @@ class Structure {
     }
     std::stable_sort(slots.begin(), slots.end(),
                      [](const Buffer* a, const Buffer* b) { return *a->offset < *b->offset; });
-    for (size_t i = 1; i < slots.size(); ++i)
-      if (*slots[i - 1]->offset + slots[i - 1]->copy_bytes() * slots[i - 1]->rotation >
-          *slots[i]->offset)
-        report_.error(
-            fmt::format("slots '{}' and '{}' overlap: peers of different launches would meet there",
-                        slots[i - 1]->name, slots[i]->name));
+    for (size_t i = 1; i < slots.size(); ++i) share(*slots[i - 1], *slots[i]);
+    std::stable_sort(slots.begin(), slots.end(), [](const Buffer* a, const Buffer* b) {
+      return std::pair(*a->offset, a->use) < std::pair(*b->offset, b->use);
+    });
+    for (size_t i = 1; i < slots.size(); ++i) {
+      const Buffer &a = *slots[i - 1], &b = *slots[i];
+      if (a.packets && b.packets && *a.offset == *b.offset && a.use == b.use)
+        report_.error(fmt::format(
+            "slots '{}' and '{}' lie in one place and are both use {}: their packets look alike",
+            a.name, b.name, a.use));
+    }
+  }
+  // Two slots of which the second begins where the first does or behind that. If they share bytes,
+  // they share all, so that the copies of different launches are apart; what is no packet could
+  // look like any.
+  void share(const Buffer& a, const Buffer& b) {
+    if (*a.offset + a.copy_bytes() * a.rotation <= *b.offset) return;
+    if (*a.offset != *b.offset || a.rotation != b.rotation || a.copy_bytes() != b.copy_bytes())
+      report_.error(
+          fmt::format("slots '{}' and '{}' overlap: peers of different launches would meet there",
+                      a.name, b.name));
+    else if (a.packets != b.packets)
+      report_.error(fmt::format("slots '{}' and '{}' lie in one place, but only one has packets",
+                                a.name, b.name));
   }
 
   void schedule() {

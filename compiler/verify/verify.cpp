@@ -28,7 +28,8 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   if (program.stage >= ir::Stage::Planned) check_lifetimes(program, reporter);
   if (reporter.failed()) return false;
   // and all of its CTAs run at once.
-  if (program.stage >= ir::Stage::Scheduled) check_resources(program, reporter);
+  if (program.stage >= ir::Stage::Scheduled)
+    check_resources(program, options.symmetric_limit, reporter);
   if (reporter.failed()) return false;
   if (program.stage < ir::Stage::Synced) return true;
 

@@ -22,6 +22,8 @@ struct VerifyOptions {
   /// Tasks between two clean-ups of what is remembered; 0: as suits the size. Never changes the
   /// verdict.
   size_t forget_every = 0;
+  /// Holds symmetric memory against Limits::symmetric_bytes.
+  bool symmetric_limit = true;
   /// Violations of one kind that are written out; the rest is counted in a last error.
   size_t max_reports = 20;
   /// Gets, for each deadlock, race and wrong order that is written out, in the same order, how it
@@ -45,7 +47,8 @@ struct VerifyStatistics {
 /// last that is tried:
 ///   - structure: ids, regions within their buffers, who may write what; from `planned` on
 ///     addresses, from `scheduled` on streams and roles;
-///   - lifetimes (planned): no temporary is read where another has been written since;
+///   - lifetimes (planned): no temporary or slot is read where another has been written
+///     since;
 ///   - resources (scheduled): what a CTA uses is there, and all CTAs run at once;
 ///   - counts (synced): what a wait waits for is exactly what will arrive, on every rank;
 ///   - scope (synced): every signal is a release and every wait an acquire, with enough reach;

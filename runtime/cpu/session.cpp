@@ -125,6 +125,7 @@ class CpuSessionImpl final : public CpuSession {
   const ir::Manifest manifest_;
   const SessionOptions options_;
   uint32_t epoch_;
+  int64_t launched_ = 0;  // since the last reset
   bool needs_reset_ = true;
   std::vector<RankState> ranks_;
   std::vector<char*> symmetric_;
@@ -274,8 +275,9 @@ Status CpuSessionImpl::launch(const LaunchValues& values) {
   if (options_.check_access && !checker_)
     return Status::failure("the check of accesses needs the regions of the kernel's tasks");
   if (Status s = set_values(values); !s) return s;
-  if (needs_reset_)
+  if (needs_reset_ || launched_ == launches_between_resets(manifest_))
     if (Status s = reset(); !s) return s;
+  ++launched_;
   if (checker_) {
     checker_->start(epoch_, [&](std::string_view name) -> std::optional<int64_t> {
       if (name == "world") return manifest_.world;

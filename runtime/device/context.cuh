@@ -10,11 +10,13 @@ enum : u32 { kSpaceTemps = 0, kSpaceSymmetric = 1, kSpaceTensors = 2 };
 struct alignas(16) Operand {
   u32 offset256;  // in units of 256 bytes
   u32 space;
-  // slots: copies that launches use in turn; a power of two, so that the turns go on where the
-  // epoch wraps
-  u32 rotation;
+  // The rest: of slots.
   u32 copy256;  // bytes of one copy / 256
+  // copies that launches use in turn; a power of two, so that the turns go on where the epoch wraps
+  u16 rotation;
+  u16 use;  // of packets: added to the launch's first flag
 };
+static_assert(sizeof(Operand) == 16, "one load fetches it");
 struct alignas(8) CallRow {
   u32 first_operand;
   u16 operands;
@@ -41,13 +43,14 @@ struct alignas(16) SyncRow {
 };
 
 constexpr int kScratchBytes = Cta::kScratchBytes;
-// Addresses of so many operands are worked out while the task waits, of others on use.
+// Addresses and uses of so many operands are worked out while the task waits, of others on demand.
 constexpr int kStagedOperands = 24;
 constexpr int kMaxWorld = 64;
 
 // What a warp role of the CTA keeps for itself.
 struct RoleMemory {
   char* operands[kStagedOperands];
+  u32 uses[kStagedOperands];
   char* symmetric[kMaxWorld];
 };
 
@@ -74,20 +77,22 @@ struct Context {
   i64 control_at;  // offset of Control in symmetric memory
   int place = 0;   // of the current task in the CTA's stream
   u32 call = 0, tile = 0;
-  u32 packet_flag;  // of the packets that the current task sends
+  const u32 first_flag;  // of the packets of this launch; an operand's use is added to it
+  u32 sent_flag;         // the same, of those that the current task sends
   // The ring of pages, as this role sees it.
   char* pages = nullptr;
   u32 page_index = 0;                 // pages acquired (loader) or waited for (consumers) so far
   u32 page_slot = 0, page_round = 0;  // page_index modulo and divided by Cta::kPages
   u32 pages_released = 0;             // by the consumers
 
-  MACO_FN Context(const Launch& l, int world_, i64 control_at_)
+  MACO_FN Context(const Launch& l, int world_, i64 control_at_, u32 packet_uses)
       : launch(l),
         memory((CtaMemory*)cta_memory()),
         mine(&memory->roles[is_loader() ? 1 : 0]),
         world(world_),
         control_at(control_at_),
-        packet_flag(l.epoch) {}
+        first_flag(l.epoch * packet_uses),
+        sent_flag(first_flag) {}
 
   MACO_FN int rank() const { return launch.rank; }
   MACO_FN int cta() const { return cta_id(); }
@@ -175,6 +180,10 @@ struct Args {
   MACO_FN T* ptr(int i) const {
     return (T*)(i < kStagedOperands ? ctx.mine->operands[i]
                                     : operand_address(ctx, table_load(rows + i)));
+  }
+  // What tells the packets of operand i, a slot, from those of others in its place.
+  MACO_FN u32 use(int i) const {
+    return i < kStagedOperands ? ctx.mine->uses[i] : table_load(rows + i).use;
   }
   // Slot operand i on another rank.
   template <class T>

@@ -169,8 +169,8 @@ MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool loc
   }
 }
 
-// What no packet of a launch near `epoch` has for a flag.
-MACO_FN u32 no_flag(u32 epoch) { return epoch ^ 0x80000000u; }
+// What no packet near one of this flag has.
+MACO_FN u32 no_flag(u32 flag) { return flag ^ 0x80000000u; }
 
 MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
                                 int source) {
@@ -184,7 +184,7 @@ MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& da
     return false;
   }
 }
-// Waits for the packet of this launch. False: the run stops; the thread goes on to its next barrier
+// Waits for the packet with this flag. False: the run stops; the thread goes on to its next barrier
 // without using `data`. `operand` and `source` are for the report.
 MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
                          int source) {

@@ -4,6 +4,7 @@
 // `Kernel` is the generated code's description of itself:
 //   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents;
 //   static constexpr i64 kSymmetricBytes;
+//   static constexpr u32 kPacketUses;    // flags of a launch's packets
 //   static constexpr bool kSysCounters;  // is any local event at sys scope?
 //   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const
 //   Operand* operands();
@@ -16,12 +17,15 @@
 
 namespace maco {
 
-// Works out the addresses of a call's operands, in threads that don't poll; a barrier of the role
-// follows before they are used.
+// Works out the addresses and uses of a call's operands, in threads that don't poll; a barrier of
+// the role follows before they are used.
 MACO_FN void stage_operands(Context& ctx, const Operand* rows, int count, int at, int threads) {
   int staged = count < kStagedOperands ? count : kStagedOperands;
-  for (int i = threads - 1 - at; i < staged; i += threads)
-    ctx.mine->operands[i] = operand_address(ctx, table_load(rows + i));
+  for (int i = threads - 1 - at; i < staged; i += threads) {
+    const Operand row = table_load(rows + i);
+    ctx.mine->operands[i] = operand_address(ctx, row);
+    ctx.mine->uses[i] = row.use;
+  }
 }
 
 template <class Kernel>
@@ -41,7 +45,7 @@ MACO_FN void consume(Context& ctx) {
     ctx.place = (int)(at - begin);
     ctx.call = row.call;
     ctx.tile = row.tile;
-    ctx.packet_flag = row.packets ? ctx.epoch() : no_flag(ctx.epoch());
+    ctx.sent_flag = row.packets ? ctx.first_flag : no_flag(ctx.first_flag);
     const SyncRow* sync = Kernel::syncs() + row.sync;
     const bool runs = runs_here<Kernel>(ctx, row.guard);
     if (runs) {
@@ -104,7 +108,7 @@ constexpr i64 kControlAt =
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
-  Context ctx(launch, Kernel::kWorld, kControlAt<Kernel>);
+  Context ctx(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
   ctx.pages = (char*)ctx.memory + Cta::kHeadBytes + Cta::kScratchBytes;
   if (initializes()) {
     ctx.memory->stop = ctx.memory->freed = ctx.memory->passed = ctx.memory->reported = 0;
@@ -124,8 +128,8 @@ MACO_FN void worker(const Launch& launch) {
 }
 
 // Before the first launch and after one that stopped, while no rank runs: as if launch (epoch - 1)
-// had ended everywhere. No slot holds a flag that one of the next 2^31 launches could take for its
-// own.
+// had ended everywhere. No slot holds a flag that one of the next 2^31 / kPacketUses launches could
+// take for its own: the host resets again before that.
 template <class Kernel>
 MACO_FN void reset_memory(const Launch& launch) {
   const i64 first = grid_thread(), step = grid_threads();
@@ -135,7 +139,7 @@ MACO_FN void reset_memory(const Launch& launch) {
     store_relaxed(launch.counters + i, before * table_load(Kernel::local_counts() + i));
   }
   for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step)
-    store_relaxed((u32*)own + i, no_flag(launch.epoch));
+    store_relaxed((u32*)own + i, no_flag(launch.epoch * Kernel::kPacketUses));
   u32* words = (u32*)(own + Kernel::kSymmetricBytes);
   for (i64 i = first; i < (i64)Kernel::kPeerEvents * Kernel::kWorld; i += step)
     store_relaxed(words + i, before);

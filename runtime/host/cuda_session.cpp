@@ -47,6 +47,7 @@ class CudaSession : public Session {
   void watch();
   void abort_all();
   Status recover();
+  Status reset();
 
   std::unique_ptr<cuda::Driver> driver_;
   const ir::Manifest manifest_;
@@ -57,8 +58,9 @@ class CudaSession : public Session {
   uint32_t* gate_ = nullptr;  // host memory, mapped: see CudaRank::enqueue_gate
   cuda::DevicePtr gate_address_ = 0;
   uint32_t gate_value_ = 0;
-  uint32_t epoch_;    // of the next launch
-  std::string dead_;  // not empty: why nothing can be launched any more
+  uint32_t epoch_;        // of the next launch
+  int64_t launched_ = 0;  // since the last reset
+  std::string dead_;      // not empty: why nothing can be launched any more
 
   // Of the launch in progress.
   std::atomic<bool> failed_{false};   // a kernel did not start or faulted: its peers wait in vain
@@ -111,6 +113,11 @@ Status CudaSession::prepare(const std::string& image) {
   gate_ = static_cast<uint32_t*>(host);
   *gate_ = 0;
   MACO_TRY(driver_->check(driver_->host_pointer(&gate_address_, host, 0), "map host memory"));
+  return reset();
+}
+
+Status CudaSession::reset() {
+  launched_ = 0;
   return on_all([&](int r) { return at(r).reset(epoch_); });
 }
 
@@ -162,6 +169,11 @@ Status CudaSession::enqueue(int rank, int launches, bool timed) {
 // Launches `launches` times on all ranks and waits. Whatever happens, all ranks have ended, or are
 // given up, when it returns.
 Status CudaSession::run(int launches, bool timed) {
+  launched_ += launches;
+  if (launched_ > launches_between_resets(manifest_)) {
+    MACO_TRY(reset());
+    launched_ = launches;
+  }
   failed_ = false;
   aborting_ = false;
   stopped_why_.clear();
@@ -203,7 +215,7 @@ Status CudaSession::run(int launches, bool timed) {
 // Once all ranks have left their kernels: resets counters, slots and reports.
 Status CudaSession::recover() {
   if (give_up_) return Status::failure("a kernel still runs");
-  return on_all([&](int r) { return at(r).reset(epoch_); });
+  return reset();
 }
 
 // Called now and then while kernels run. Kernels end by themselves after the time-out; this catches

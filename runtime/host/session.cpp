@@ -161,6 +161,11 @@ std::string explain_reports(const Manifest& m, std::span<const Report> reports,
   return out;
 }
 
+// Slots are reset to a flag that is 2^31 from those of the next launch.
+int64_t launches_between_resets(const ir::Manifest& manifest) {
+  return (int64_t{1} << 31) / manifest.packet_uses - 1;
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;

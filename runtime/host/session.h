@@ -57,6 +57,8 @@ class Session {
 /// scalar must be given.
 Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out);
+/// After so many launches packets may have a flag that others left behind; maco_reset comes before.
+int64_t launches_between_resets(const ir::Manifest& manifest);
 /// The middle value, or the mean of the two in the middle; there must be one.
 double median(std::vector<double> values);
 /// Of the reports of a rank's CTAs the one that the others follow from: an index out of range, else

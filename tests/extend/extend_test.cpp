@@ -7,6 +7,7 @@
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
+#include "tests/compiled.h"
 #include "tests/extend/extension.h"
 #include "tests/fuzz/run_case.h"
 
@@ -28,23 +29,6 @@ std::string refused(const std::string& text) {
   if (g) api::compile(std::move(*g), {}, d);
   CHECK(d.errors() > 0);
   return d.render();
-}
-
-api::Options cpu() {
-  api::Options options;
-  options.target = "cpu";
-  return options;
-}
-
-api::Compiled compiled(const std::string& text) {
-  ir::Diagnostics d;
-  auto g = api::read_graph("g.maco", text, d);
-  INFO(d.render());
-  REQUIRE(g);
-  auto c = api::compile(std::move(*g), cpu(), d);
-  INFO(d.render());
-  REQUIRE(c);
-  return std::move(*c);
 }
 
 void know_it_all() {

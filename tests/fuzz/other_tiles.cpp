@@ -1,32 +1,30 @@
 #include "tests/fuzz/other_tiles.h"
 
-#include <random>
-
 #include "compiler/cost/machine.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/begin_program.h"
+#include "tests/fuzz/random_values.h"
 
 namespace maco::fuzz {
 
 namespace {
 
 // A product's method decides how K is summed; a collective's only how tiles travel.
-std::string other_method(const ops::OpDef& def, const std::string& method,
-                         std::mt19937_64& random) {
-  return def.collective ? def.methods[random() % def.methods.size()] : method;
+std::string other_method(const ops::OpDef& def, const std::string& method, Random& random) {
+  return def.collective ? random.pick(def.methods) : method;
 }
 
-int64_t other_extent(int64_t extent, std::mt19937_64& random) {
-  switch (random() % 5) {
+int64_t other_extent(int64_t extent, Random& random) {
+  switch (random.below(5)) {
     case 0: return extent * 2;
     case 1: return std::max<int64_t>(1, extent / 2);
-    case 2: return 1 + static_cast<int64_t>(random() % 9);
-    case 3: return 16 << random() % 4;
+    case 2: return random.range(1, 9);
+    case 3: return 16 << random.below(4);
     default: return extent;
   }
 }
 
-void cut_otherwise(ir::Graph& graph, std::mt19937_64& random) {
+void cut_otherwise(ir::Graph& graph, Random& random) {
   ir::Diagnostics unheard;
   const cost::Machine& machine = *cost::find_machine("cpu");
   const passes::PassContext context(unheard, machine);
@@ -54,7 +52,7 @@ void cut_otherwise(ir::Graph& graph, std::mt19937_64& random) {
 
 std::function<void(const passes::Pass&, passes::Unit&)> with_other_tiles(uint64_t seed) {
   return [seed](const passes::Pass& pass, passes::Unit& unit) {
-    std::mt19937_64 random(seed);
+    Random random(seed);
     if (pass.name == "choose-tiles") cut_otherwise(std::get<ir::Graph>(unit), random);
   };
 }

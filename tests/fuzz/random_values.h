@@ -12,19 +12,13 @@
 #include <vector>
 
 #include "ir/dtype.h"
+#include "runtime/cpu/executor.h"
 
 namespace maco::fuzz {
 
-/// splitmix64: the same numbers everywhere.
-class Random {
+class Random : public runtime::Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  using runtime::Random::Random;
   int64_t range(int64_t lo, int64_t hi) {
     return lo + static_cast<int64_t>(next() % static_cast<uint64_t>(hi - lo + 1));
   }
@@ -41,9 +35,6 @@ class Random {
     for (size_t i = items.size(); i > 1; --i)
       std::swap(items[i - 1], items[static_cast<size_t>(next() % i)]);
   }
-
- private:
-  uint64_t state_;
 };
 
 /// tokens * `tokens` + batch * `batch` + fixed.

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/api/compile.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/verify/verify.h"
 #include "runtime/cpu/session.h"
 #include "tests/catch.h"
+#include "tests/compiled.h"
 #include "tests/proofs/mutations.h"
 
 namespace maco::proofs {
@@ -33,17 +33,9 @@ constexpr const char* kGraph = R"(graph g {
 })";
 
 api::Compiled compiled(bool load_ahead = true) {
-  ir::Diagnostics diagnostics;
-  const auto graph = frontend::parse_graph(diagnostics.add_file("g.maco", kGraph), diagnostics);
-  INFO(diagnostics.render());
-  REQUIRE(graph);
-  api::Options options;
-  options.target = "cpu";
+  api::Options options = test::cpu();
   options.load_ahead = load_ahead;
-  auto result = api::compile(*graph, options, diagnostics);
-  INFO(diagnostics.render());
-  REQUIRE(result);
-  return std::move(*result);
+  return test::compiled(kGraph, options);
 }
 
 std::string kernel_of(const api::Compiled& c, const Program& p) {

@@ -227,9 +227,12 @@ std::optional<Exploration> explore(const Program& p, int launches, size_t most) 
       }
   // Packets that y polls and x writes.
   const auto carries = [&](const Touch& x, const Touch& y) {
-    const ir::BufferId b = x.access->region.buffer;
-    if (!x.access->writes() || y.access->writes() || b != y.access->region.buffer || !p[b].packets)
+    const ir::BufferId b = x.access->region.buffer, other = y.access->region.buffer;
+    if (!x.access->writes() || y.access->writes() || !p[b].packets || !p[other].packets)
       return false;
+    // Other flags in the same place: what y polls for is written after x.
+    if (b != other)
+      return p[b].use != p[other].use && std::pair(x.launch, x.task) < std::pair(y.launch, y.task);
     for (const ir::Wait& w : p.tasks[y.task].waits) {
       if (p[w.event].kind != EventKind::Packet || x.launch + static_cast<int>(w.lag) > y.launch ||
           !has(ir::resolve(w.from, y.rank, static_cast<int>(p.world)), x.rank))

@@ -52,7 +52,7 @@ Bytes bytes_of(const Program& p, const Access& a, int runner) {
 /// Buffers of one space may share bytes.
 std::string space_of(const ir::Buffer& b) {
   if (b.kind == BufferKind::Temp) return "<arena>";
-  if (b.kind == BufferKind::Slot) return "<slots>" + b.name;
+  if (b.kind == BufferKind::Slot) return "<slots>" + fmt::to_string(*b.offset);
   return b.tensor.empty() ? "<internal>" + b.name : b.tensor;
 }
 
@@ -89,6 +89,7 @@ std::string structure(const Program& p) {
     }
   struct Piece {
     int64_t begin, end;
+    const ir::Buffer* slot;
   };
   std::vector<Piece> pieces;
   for (const ir::Buffer& b : p.buffers) {
@@ -97,11 +98,17 @@ std::string structure(const Program& p) {
     if (b.kind != BufferKind::Slot) continue;
     const int64_t end = *b.offset + up(b.bytes(), 256) * b.rotation;
     if (end > p.symmetric_bytes) return "structure: a slot outside of symmetric memory";
-    // Of two slots peers write one while others are at the other: whatever this graph's order, they
-    // are kept apart.
-    for (const Piece& other : pieces)
-      if (*b.offset < other.end && other.begin < end) return "structure: two slots at one address";
-    pieces.push_back({*b.offset, end});
+    if (b.use < 0 || b.use >= 65536 || (b.use > 0 && !b.packets))
+      return "structure: a use that no table holds";
+    // Slots in one place are there in the same launches, and their packets differ.
+    for (const Piece& other : pieces) {
+      if (*b.offset >= other.end || other.begin >= end) continue;
+      const bool one_place = *b.offset == other.begin && end == other.end &&
+                             b.rotation == other.slot->rotation && b.packets == other.slot->packets;
+      if (!one_place || (b.packets && b.use == other.slot->use))
+        return "structure: two slots at one address";
+    }
+    pieces.push_back({*b.offset, end, &b});
   }
   std::set<std::pair<int32_t, int32_t>> places;
   std::map<int32_t, int32_t> lengths;
@@ -419,19 +426,22 @@ class Graph {
   std::vector<uint32_t> order_;
 };
 
-/// Data that carries its own flags: y polls exactly what x writes, of this launch or a later one.
+/// Data that carries its own flags: y polls exactly what x writes, of this launch or a later one,
+/// or for other flags in the same place. (What it polls for is written after x: of two writes the
+/// order is asked for, and it is x that the list has first.)
 bool polls_for(const Program& p, const Nodes& nodes, const Signals& signals, const Conflict& c) {
   const Task &tx = p.tasks[nodes.task(c.x)], &ty = p.tasks[nodes.task(c.y)];
   const Access &ax = tx.accesses[c.access_x], &ay = ty.accesses[c.access_y];
-  if (!ax.writes() || ay.writes() || ax.region.buffer != ay.region.buffer ||
-      !p[ax.region.buffer].packets)
-    return false;
+  const ir::BufferId bx = ax.region.buffer, by = ay.region.buffer;
+  if (!ax.writes() || ay.writes() || !p[bx].packets) return false;
+  if (bx != by) return p[by].packets && p[bx].use != p[by].use;
   for (const ir::Wait& w : ty.waits) {
     const int source = nodes.rank(c.x);
-    if (p[w.event].kind == EventKind::Packet &&
-        has(ir::resolve(w.from, nodes.rank(c.y), nodes.world), source) &&
-        nodes.launch(c.x) + static_cast<int>(w.lag) <= nodes.launch(c.y) &&
-        signals.from(w.event, source, nodes.rank(c.y)) == std::vector<uint32_t>{nodes.task(c.x)})
+    if (p[w.event].kind != EventKind::Packet ||
+        !has(ir::resolve(w.from, nodes.rank(c.y), nodes.world), source) ||
+        nodes.launch(c.x) + static_cast<int>(w.lag) > nodes.launch(c.y))
+      continue;
+    if (signals.from(w.event, source, nodes.rank(c.y)) == std::vector<uint32_t>{nodes.task(c.x)})
       return true;
   }
   return false;
@@ -498,16 +508,18 @@ std::string orders(const Program& p, const Conflicts& conflicts, const Signals& 
   return wrong;
 }
 
-// --- temporaries that share bytes mean what they would with bytes of their own ---
+// --- buffers that share bytes mean what they would with bytes of their own ---
 
-std::string meaning(const Program& p) {
-  for (int rank = 0; rank < p.world; ++rank) {
-    std::map<int64_t, std::pair<int64_t, ir::BufferId>> written;  // runs of bytes: end, whose
-    for (uint32_t t = 0; t < p.tasks.size(); ++t) {
-      if (!runs(p.tasks[t], rank)) continue;
-      for (const bool write : {false, true})
+std::string meaning(const Program& p, BufferKind kind, int memory) {
+  std::map<int64_t, std::pair<int64_t, ir::BufferId>> written;  // runs of bytes: end, whose
+  for (uint32_t t = 0; t < p.tasks.size(); ++t)
+    for (const bool write : {false, true})
+      for (int rank = 0; rank < p.world; ++rank) {
+        if (!runs(p.tasks[t], rank)) continue;
         for (const Access& a : p.tasks[t].accesses) {
-          if (a.writes() != write || p[a.region.buffer].kind != BufferKind::Temp) continue;
+          if (a.writes() != write || p[a.region.buffer].kind != kind ||
+              !has(reaches(p, a, rank), memory))
+            continue;
           const Bytes box = bytes_of(p, a, rank);
           for (int64_t row = 0; row < box.rows; ++row) {
             const int64_t begin = box.start + row * box.pitch, end = begin + box.width;
@@ -531,8 +543,13 @@ std::string meaning(const Program& p) {
             written[begin] = {end, a.region.buffer};
           }
         }
-    }
-  }
+      }
+  return "";
+}
+std::string meaning(const Program& p) {
+  for (const BufferKind kind : {BufferKind::Temp, BufferKind::Slot})
+    for (int memory = 0; memory < p.world; ++memory)
+      if (const std::string wrong = meaning(p, kind, memory); !wrong.empty()) return wrong;
   return "";
 }
 

@@ -1,9 +1,9 @@
 // Post-conditions of collectives: Programs that are right but for what they move.
-#include "compiler/api/compile.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
+#include "tests/compiled.h"
 
 namespace maco::test {
 namespace {
@@ -23,18 +23,7 @@ const char* const kGraph = R"(graph g(world = 3) {
   output last = relu(x)
 })";
 
-std::string program_of(const char* text) {
-  ir::Diagnostics diagnostics;
-  const auto graph = frontend::parse_dsl(diagnostics.add_file("g", text), diagnostics);
-  INFO(diagnostics.render());
-  REQUIRE(graph);
-  api::Options options;
-  options.target = "cpu";
-  const auto compiled = api::compile(*graph, options, diagnostics);
-  INFO(diagnostics.render());
-  REQUIRE(compiled);
-  return print(compiled->program);
-}
+std::string program_of(const char* text) { return print(compiled(text).program); }
 
 std::string verdict(const std::string& text) {
   ir::Diagnostics diagnostics;

@@ -32,7 +32,7 @@ template <class C> MACO_OP void copy(Context& ctx, const Args& args, u32 tile) {
 template <class C> MACO_OP void push(Context& ctx, const Args& args, u32 tile) {
   const float* x = args.ptr<float>(0);
   u64* slot = args.peer<u64>(1, 1 - ctx.rank()) + ctx.rank() * C::N;
-  for (i64 i = consumer_thread(); i < C::N; i += kConsumers) packet_store(slot + i, bits_of(gload(x + i)), ctx.epoch());
+  for (i64 i = consumer_thread(); i < C::N; i += kConsumers) packet_store(slot + i, bits_of(gload(x + i)), ctx.sent_flag + args.use(1));
 }
 template <class C> MACO_OP void sum(Context& ctx, const Args& args, u32 tile) {
   const float* x = args.ptr<float>(0);
@@ -40,7 +40,7 @@ template <class C> MACO_OP void sum(Context& ctx, const Args& args, u32 tile) {
   float* z = args.ptr<float>(2);
   for (i64 i = consumer_thread(); i < C::N; i += kConsumers) {
     u32 data;
-    if (!poll_packet(ctx, slot + i, ctx.epoch(), data, 1, 1 - ctx.rank())) break;
+    if (!poll_packet(ctx, slot + i, ctx.first_flag + args.use(1), data, 1, 1 - ctx.rank())) break;
     float a = gload(x + i), b = float_of(data);
     gstore(z + i, ctx.rank() == 0 ? a + b : b + a);
   }
@@ -96,8 +96,8 @@ template <class C> MACO_OP void negate(Context& ctx, const Args& args, u32 tile)
 MACO_TABLE const Operand operands[] = {
     {0, 2, 1, 0}, {0, 0, 1, 0},                 //  0 copy_in: x -> t
     {0, 0, 1, 0}, {0, 4, 1, 0},                 //  2 copy_out: t -> y
-    {0, 0, 1, 0}, {0, 1, 2, 4},                 //  4 push: t -> packets
-    {0, 0, 1, 0}, {0, 1, 2, 4}, {0, 5, 1, 0},   //  6 sum: t, packets -> z
+    {0, 0, 1, 0}, {0, 1, 4, 2},                 //  4 push: t -> packets
+    {0, 0, 1, 0}, {0, 1, 4, 2}, {0, 5, 1, 0},   //  6 sum: t, packets -> z
     {0, 3, 1, 0}, {0, 0, 1, 0}, {0, 6, 1, 0},   //  9 dot: w, t -> p
     {0, 2, 1, 0}, {8, 1, 2, 2},                 // 12 put: x -> slots
     {8, 1, 2, 2}, {0, 7, 1, 0},                 // 14 take: slots -> q
@@ -116,8 +116,8 @@ MACO_TABLE const SyncRow syncs[] = {
     {0, 2, kSyncLocal, kWhoSelf, 0, 0}, {0, 1, kSyncPeer, kWhoOthers, 2, 0},      // 13 push
 };
 MACO_TABLE const TaskRow tasks[] = {
-    // call, tile, first sync, waits, signals, guard
-    {0, 0, 0, 0, 1}, {2, 0, 13, 2}, {1, 0, 4, 1, 1}, {5, 0, 2, 1, 1}, {7, 0, 6, 1, 1, 1}, {1, 1, 4, 1},
+    // call, tile, first sync, waits, signals, guard, packets
+    {0, 0, 0, 0, 1}, {2, 0, 13, 2, 0, 0, 1}, {1, 0, 4, 1, 1}, {5, 0, 2, 1, 1}, {7, 0, 6, 1, 1, 1}, {1, 1, 4, 1},
     {0, 1, 0, 0, 1}, {4, 0, 11, 1, 1}, {3, 0, 4, 1}, {6, 0, 4, 1, 1}, {8, 0, 8, 2, 1},
 };
 MACO_TABLE const u32 streams[] = {0, 6, 11};
@@ -127,6 +127,7 @@ MACO_TABLE const u32 counts[] = {2, 2, 1, 1};
 struct Kernel {
   static constexpr int kWorld = 2, kCtas = 2, kLocalEvents = 4, kPeerEvents = 2;
   static constexpr i64 kSymmetricBytes = 3072;
+  static constexpr u32 kPacketUses = 1;
   static constexpr bool kSysCounters = false;
   static MACO_FN const TaskRow* tasks() { return maco_program::tasks; }
   static MACO_FN const u32* stream_begin() { return streams; }
@@ -208,17 +209,19 @@ inline std::string replaced(std::string body, const std::string& from, const std
 }
 
 /// The kernel with its manifest, `from` replaced by `to` in its code (which must be there); `sys`:
-/// its local events at sys scope.
+/// its local events at sys scope; `packet_uses`: flags that a launch may use.
 inline std::string cpu_kernel(const std::string& from = "", const std::string& to = "",
-                              bool sys = false) {
+                              bool sys = false, int64_t packet_uses = 1) {
   std::string body = replaced(kCpuKernelBody, from, to);
   if (sys) {
     body = replaced(body, "kSysCounters = false", "kSysCounters = true");
     for (const std::string word = "kSyncLocal,"; body.find(word) != std::string::npos;)
       body = replaced(body, word, "kSyncLocalSys,");
   }
+  body = replaced(body, "kPacketUses = 1", "kPacketUses = " + std::to_string(packet_uses));
   std::string code = codegen::cta_source(cpu_kernel_cta()) + codegen::device_sources({}) + body;
   ir::Manifest m = cpu_kernel_manifest();
+  m.packet_uses = packet_uses;
   m.code_hash = ir::code_hash(code);
   return ir::print_manifest(m) + code;
 }

@@ -146,6 +146,20 @@ TEST_CASE("epochs and counters wrap") {
   }
 }
 
+TEST_CASE("slots are reset before the flags of packets come round") {
+  ir::Manifest manifest = test::cpu_kernel_manifest();
+  CHECK(launches_between_resets(manifest) == (int64_t{1} << 31) - 1);
+  // A launch of these takes an eighth of all flags; slots hold those of one four launches ahead.
+  manifest.packet_uses = int64_t{1} << 29;
+  CHECK(launches_between_resets(manifest) == 3);
+  for (SessionOptions options : {threads(), replay(3)}) {
+    options.first_epoch = 0xfffffffd;
+    options.timeout_ms = 2000;
+    auto session = open(options, test::cpu_kernel("", "", false, manifest.packet_uses));
+    for (int launch = 0; launch < 20; ++launch) launch_and_check(*session, launch);
+  }
+}
+
 TEST_CASE("a signal that never comes ends the run with its names, and the session launches again") {
   for (SessionOptions options : {threads(), replay(5)}) {
     options.timeout_ms = 400;
@@ -196,7 +210,7 @@ TEST_CASE("packets and pages that never come are bounded too") {
     const char *from, *to, *task, *what;
   };
   for (const Case& c :
-       {Case{"bits_of(gload(x + i)), ctx.epoch()", "0u, ctx.epoch() + 5u", "task 'sum'",
+       {Case{"bits_of(gload(x + i)), ctx.sent_flag", "0u, ctx.sent_flag + 5u", "task 'sum'",
              "'s packets of 'sum'"},
         Case{"i < C::W; i += 64) {\n    char*", "i < C::W - 64; i += 64) {\n    char*",
              "task 'dot'", "page of shared memory"}}) {

@@ -36,7 +36,7 @@ const std::map<Form, std::set<std::string>> kTaken = {
     {Form::Tiled, {"plan-memory", "verify"}},
     {Form::Planned, {"schedule", "verify"}},
     {Form::Scheduled, {"insert-sync", "verify"}},
-    {Form::Synced, {"prune-sync", "verify"}},
+    {Form::Synced, {"prune-sync", "share-slots", "verify"}},
 };
 
 const std::vector<std::string> kGraphs = {

@@ -8,11 +8,10 @@
 #include "compiler/codegen/device_sources.h"
 #include "compiler/codegen/params.h"
 #include "compiler/cost/machine.h"
-#include "compiler/frontend/frontend.h"
 #include "compiler/functions/matmul.h"
-#include "compiler/passes/pipeline.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
+#include "tests/compiled.h"
 
 namespace maco::test {
 namespace {
@@ -20,23 +19,11 @@ namespace {
 using functions::Access;
 using functions::Count;
 
-ir::Program compiled(const std::string& text) {
-  ir::Diagnostics d;
-  const auto graph = frontend::parse_dsl(d.add_file("g.maco", text), d);
-  INFO(d.render());
-  REQUIRE(graph);
-  passes::PipelineOptions options;
-  options.target = "cpu";
-  const auto result = passes::run_pipeline(*graph, options, d);
-  INFO(d.render());
-  REQUIRE(result.ok);
-  return std::get<ir::Program>(result.unit);
-}
-
 ir::Program two_ops() {
   return compiled(
-      "graph g {\n input x : f32[8, 16]\n param w : f32[16, 16]\n input b : f32[16]\n"
-      " h = matmul(x, w, b)\n s = softmax(h)\n m = mean(s)\n output y = relu(m)\n}");
+             "graph g {\n input x : f32[8, 16]\n param w : f32[16, 16]\n input b : f32[16]\n"
+             " h = matmul(x, w, b)\n s = softmax(h)\n m = mean(s)\n output y = relu(m)\n}")
+      .program;
 }
 
 ir::Call& call_of(ir::Program& p, std::string_view function) {

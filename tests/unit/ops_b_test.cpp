@@ -159,8 +159,9 @@ TEST_CASE("a product for decoding gives all SMs about the same") {
     s.transpose_b = true;
     const auto t = ops::choose_matmul_tiles(s, ops::choose_matmul_method(s),
                                             *maco::cost::find_machine("sm_90a"), 132);
-    const int64_t tiles = (n + t.BN - 1) / t.BN, most = (tiles + 131) / 132 * t.BN;
-    INFO("N " << n << " BN " << t.BN);
+    REQUIRE(t);
+    const int64_t tiles = (n + t->BN - 1) / t->BN, most = (tiles + 131) / 132 * t->BN;
+    INFO("N " << n << " BN " << t->BN);
     CHECK(static_cast<double>(n) / 132 / static_cast<double>(most) > 0.93);
   }
 }

@@ -112,7 +112,7 @@ TEST_CASE("dumps: all, named ones, and what changed") {
   REQUIRE(passes::run_pipeline(parsed(), options, d).ok);
   CHECK(dumped.size() == passes::registry().size());
   CHECK(dumped.front() == "00-check-support.maco");
-  CHECK(dumped.back() == "11-verify.program");
+  CHECK(dumped.back() == "12-verify.program");
   CHECK(named == Names{"02-fuse.maco", "06-tile.program"});
 
   PipelineOptions changes = cpu();
@@ -121,7 +121,7 @@ TEST_CASE("dumps: all, named ones, and what changed") {
   REQUIRE(passes::run_pipeline(parsed(), changes, d).ok);
   CHECK(std::count(changed.begin(), changed.end(), "02-fuse.maco") == 1);
   CHECK(std::count(changed.begin(), changed.end(), "00-check-support.maco") == 0);
-  CHECK(std::count(changed.begin(), changed.end(), "11-verify.program") == 0);
+  CHECK(std::count(changed.begin(), changed.end(), "12-verify.program") == 0);
 }
 
 TEST_CASE("verification after each pass names the one that broke the Program") {

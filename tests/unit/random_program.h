@@ -27,6 +27,7 @@ class RandomProgram {
     p_.name = "random";
     p_.stage = Stage::Synced;
     p_.world = below(3) == 0 ? 1 : 2 + below(2);
+    exchanges_ = 0;
     p_.target = "cpu";
     p_.ctas = static_cast<int32_t>(1 + below(3));
     p_.uses = {.consumers = 256,
@@ -43,7 +44,7 @@ class RandomProgram {
         small_ ? (p_.world > 1 ? 1 + below(3) : 2 + below(5)) : 2 + below(p_.world > 1 ? 6 : 9);
     for (int64_t i = 0; i < tasks; ++i) task(static_cast<uint32_t>(i));
     if (p_.world > 1)
-      for (int64_t n = small_ ? (tasks == 1 ? 1 + below(2) : 1) : 1 + below(2); n > 0; --n)
+      for (int64_t n = small_ ? (tasks == 1 ? 1 + below(2) : 1) : 1 + below(3); n > 0; --n)
         exchange();
     for (size_t i = 0; i < p_.tasks.size(); ++i) p_.tasks[i].tile = static_cast<uint32_t>(i);
     if (below(3) == 0) {  // a second op, some of whose tasks come after the first
@@ -105,7 +106,10 @@ class RandomProgram {
       case 11: {
         Buffer& b = p.buffers[pick(p.buffers)];
         if (b.kind == BufferKind::Temp) b.offset = 256 * below(3);
-        if (b.kind == BufferKind::Slot) b.rotation = int64_t{1} << below(3);
+        if (b.kind == BufferKind::Slot && b.packets && below(3) == 0)
+          b.use = below(3);
+        else if (b.kind == BufferKind::Slot)
+          b.rotation = int64_t{1} << below(3);
         break;
       }
       case 12:
@@ -243,8 +247,11 @@ class RandomProgram {
     b.cols = 2 + below(3);
     b.packets = below(2) == 0;
     b.rotation = int64_t{1} << below(3);
-    b.offset = p_.symmetric_bytes;
-    p_.symmetric_bytes += b.copy_bytes() * b.rotation;
+    const int64_t shared = exchanges_++ > 0 && below(2) == 0 ? share_place(b) : 0;
+    if (shared == 0) {
+      b.offset = p_.symmetric_bytes;
+      p_.symmetric_bytes += b.copy_bytes() * b.rotation;
+    }
     p_.buffers.push_back(b);
 
     const auto shift = static_cast<int32_t>(1 + below(p_.world - 1));
@@ -272,6 +279,9 @@ class RandomProgram {
       take.signals.push_back({ack, from});
       put.waits.push_back({ack, to, static_cast<uint32_t>(b.rotation)});
     }
+    if (shared > 0 && below(2) == 0)
+      for (const Signal& s : p_.tasks[static_cast<size_t>(shared - 1)].signals)
+        put.waits.push_back({s.event, to, 0});
     if (small_ && below(3) == 0) {
       // Something else in a slot of its own, for the same event: packets don't bring it.
       const auto extra = id_of<BufferId>(p_.buffers.size());
@@ -292,9 +302,27 @@ class RandomProgram {
       reader->accesses.push_back({AccessKind::Read, take.accesses[0].region});
       reader->accesses.back().region.buffer = extra;
     }
-    const auto at = p_.tasks.begin() + 1 + below(size(p_.tasks));
+    const int64_t first = shared > 0 && below(4) > 0 ? shared : 1;
+    const auto at = p_.tasks.begin() + first + below(size(p_.tasks) - first + 1);
     const auto put_at = p_.tasks.insert(at, put);
     p_.tasks.insert(put_at + 1 + below(p_.tasks.end() - put_at), take);
+  }
+
+  /// Puts `b` in the place of an earlier slot; 0, or the task after the one that reads that.
+  int64_t share_place(Buffer& b) {
+    for (size_t t = p_.tasks.size(); t-- > 0;)
+      for (const Access& a : p_.tasks[t].accesses) {
+        const Buffer& other = p_[a.region.buffer];
+        if (other.kind != BufferKind::Slot || a.writes()) continue;
+        const std::string name = b.name;
+        b = other;
+        b.name = name;
+        if (b.packets)
+          b.use = std::count_if(p_.buffers.begin(), p_.buffers.end(),
+                                [&](const Buffer& x) { return x.offset == b.offset; });
+        return static_cast<int64_t>(t) + 1;
+      }
+    return 0;
   }
 
   /// A local event for every two tasks that may conflict on a rank, unless their stream orders
@@ -329,6 +357,7 @@ class RandomProgram {
   int64_t private_ = 0;
   static constexpr int64_t kMostHeight = 3;
   bool small_ = false, heights_ = false;
+  int64_t exchanges_ = 0;  // so far
 };
 
 }  // namespace maco::test

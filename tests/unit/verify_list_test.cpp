@@ -37,6 +37,41 @@ std::string temporaries(int offset_of_b, const char* then) {
                      offset_of_b, then);
 }
 
+TEST_CASE("slots that live at once don't share bytes") {
+  const std::string text = R"(program p stage=synced world=2 target=cpu ctas=1 symmetric=1024 {
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles comm 0..1
+  buffer a : f32[1 x 64] slot rotation=2 offset=0
+  buffer b : f32[1 x 64] slot rotation=2 offset=0
+  call c0 = put op=first kind=f (a)
+  call c1 = put op=second kind=f (b)
+  call c2 = take op=third kind=f (a)
+  event a.arrived peer
+  event b.arrived peer
+  task t0 c0#0 comm sm=0 place=0: may a[0:1, 0:64 on=others]; signal a.arrived to others
+  task t1 c1#0 comm sm=0 place=1: may b[0:1, 0:64 on=others]; signal b.arrived to others
+  task t2 c2#0 comm sm=0 place=2: read a[0:1, 0:64]; wait a.arrived from others, b.arrived from others
+})";
+  const auto with = [&](const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return verdict(std::string(text).replace(at, from.size(), to));
+  };
+  const std::string told = verdict(text);
+  CHECK_THAT(told, Contains("error: order: f 'third' tile 0 reads a[0:1, 0:64] where f "
+                            "'second' tile 0 has written 'b', which shares memory"));
+  CHECK_THAT(told, Contains("note: 'a' lies at 0, 'b' at 0 of symmetric memory"));
+  CHECK(with("read a[0:1, 0:64]", "read b[0:1, 0:64]") == "");
+  CHECK(with("may b[0:1, 0:64 on=others]", "may b[0:1, 0:32 on=others]") != "");
+  CHECK_THAT(with("b : f32[1 x 64] slot rotation=2 offset=0", "b : f32[1 x 64] slot offset=0"),
+             Contains("slots 'a' and 'b' overlap: peers of different launches would meet there"));
+  CHECK_THAT(with("b : f32[1 x 64] slot rotation=2", "b : bf16[1 x 64] slot rotation=2 packets"),
+             Contains("slots 'a' and 'b' lie in one place, but only one has packets"));
+  CHECK_THAT(with("b : f32[1 x 64] slot rotation=2", "b : f32[1 x 64] slot rotation=2 use=1"),
+             Contains("buffer 'b' is use 1: packets have uses of 0 to 65535, others none"));
+}
+
 TEST_CASE("temporaries that live at once don't share bytes") {
   const char* both =
       "  task t2 c2#0 compute sm=0 place=2: read a[0:2, 0:64] b[0:2, 0:32]; write y[0:2, "

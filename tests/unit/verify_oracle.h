@@ -225,8 +225,10 @@ class Oracle {
                int memory) const {
     if (!a.writes()) return weak_[first][second];
     if (strong_[first][second]) return true;
-    if (!p_[a.region.buffer].packets || b.writes() || a.region.buffer != b.region.buffer)
-      return false;
+    const ir::BufferId from_slot = a.region.buffer, to_slot = b.region.buffer;
+    if (!p_[from_slot].packets || b.writes()) return false;
+    // Other flags in the same place: what is polled for is written after `first`.
+    if (from_slot != to_slot) return p_[to_slot].packets && p_[to_slot].use != p_[from_slot].use;
     for (const ir::Wait& w : p_.tasks[task_of(second)].waits) {
       if (p_[w.event].kind != ir::EventKind::Packet ||
           launch_of(first) + static_cast<int>(w.lag) > launch_of(second))

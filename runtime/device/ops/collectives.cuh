@@ -91,6 +91,7 @@ MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
   if (C::packets) {
     constexpr int kCount = PacketOf<X>::kCount;
     const i64 n = (box.count() + kCount - 1) / kCount;
+    const u32 flag = ctx.sent_flag + args.use(1);
     for (i64 i = consumer_thread(); i < n; i += kConsumers) {
       typename PacketOf<X>::Bits bits;
       for (int k = 0; k < kCount; ++k)
@@ -98,7 +99,7 @@ MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
       for (int p = 0; p < peers; ++p) {
         const int to = (first + p) % int(C::W);
         packet_store(packet_slot<C>(args.template peer<X>(1, to), row, box.at) + i, bits.word,
-                     ctx.packet_flag);
+                     flag);
       }
     }
     return;
@@ -142,6 +143,8 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
   Y* y = args.template ptr<Y>(2);
   constexpr int kCount = C::packets ? PacketOf<X>::kCount : tile_vector<C, X>();
   const i64 n = (box.count() + kCount - 1) / kCount;
+  const u32 flag = C::packets ? ctx.first_flag + args.use(1) : 0;
+  const u32 sent_flag = C::forward_packets ? ctx.sent_flag + args.use(3) : 0;
   for (i64 i = consumer_thread(); i < n; i += kConsumers) {
     A sum[kCount] = {};
     X own[kCount] = {};
@@ -151,8 +154,7 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
       for (int s = 0; s < int(C::W); ++s) {
         if (s == ctx.rank()) continue;
         typename PacketOf<X>::Bits bits;
-        if (!poll_packet(ctx, packet_slot<C>(slots, s, box.at) + i, ctx.epoch(), bits.word, 1, s))
-          return;
+        if (!poll_packet(ctx, packet_slot<C>(slots, s, box.at) + i, flag, bits.word, 1, s)) return;
         for (int k = 0; k < kCount; ++k) arrived[s][k] = bits.v[k];
       }
     } else {
@@ -194,7 +196,7 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
         const int to = (ctx.rank() + p) % int(C::W);
         u64* out = reinterpret_cast<u64*>(args.template peer<Y>(3, to)) +
                    i64(tile) * C::stride / kCount + i;
-        packet_store(out, bits.word, ctx.packet_flag);
+        packet_store(out, bits.word, sent_flag);
       }
     }
   }
@@ -222,10 +224,10 @@ MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
   if constexpr (C::packets) {
     constexpr int kCount = PacketOf<X>::kCount;
     const i64 n = (box.count() + kCount - 1) / kCount;
+    const u32 flag = ctx.first_flag + args.use(0);
     for (i64 i = consumer_thread(); i < n; i += kConsumers) {
       typename PacketOf<X>::Bits bits;
-      if (!poll_packet(ctx, packet_slot<C>(from, row, box.at) + i, ctx.epoch(), bits.word, 0,
-                       source))
+      if (!poll_packet(ctx, packet_slot<C>(from, row, box.at) + i, flag, bits.word, 0, source))
         return;
       for (int k = 0; k < kCount; ++k)
         if (i * kCount + k < box.count())
