@@ -146,10 +146,11 @@ void tile_elementwise(TileContext& c) {
     if (spread != Spread::Single) full.push_back(in.back().dtype);
     columns = columns || spread == Spread::Column;
   }
-  // Whole rows are one run of elements, cut into vectors wherever; otherwise each row is.
+  // Whole rows are one run of elements, in vectors from where the tile begins; otherwise each row
+  // is.
   const bool runs = t.bn == out.cols && !columns;
-  const int64_t V =
-      vector_width(full, runs ? std::vector<int64_t>{} : std::vector<int64_t>{out.cols});
+  const int64_t begin = !runs ? out.cols : t.bm < out.max_rows ? t.bm * out.cols : 0;
+  const int64_t V = vector_width(full, {begin});
 
   std::vector<ir::BufferId> buffers;
   for (const Mat& m : in) buffers.push_back(m.buffer);

@@ -50,6 +50,21 @@ std::vector<Source> sources(const fs::path& examples) {
   output d = silu(x, after = [c])
 })",
                   "cpu"});
+  // Slots in one place.
+  for (const char* algorithm : {"oneshot", "twoshot"})
+    list.push_back({std::string("chain_") + algorithm,
+                    fmt::format(R"(graph chain(world = 3) {{
+  input x : f32[6, 64]
+  param w : f32[64, 64]
+  s0 = exp(x)
+  repeat i in 0..4 {{
+    r{{i}} = allreduce(s{{i}}, algorithm = {})
+    s{{i + 1}} = matmul(r{{i}}, w)
+  }}
+  output y = relu(s4)
+}})",
+                                algorithm),
+                    "cpu"});
   list.push_back({"barriers", R"(graph barriers(world = 3) {
   input x : f32[40, 64]
   output a = exp(x)

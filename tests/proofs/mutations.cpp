@@ -39,7 +39,10 @@ class Mutations {
       case Kind::SkipChunk: skip(); break;
       case Kind::DoubleChunk: doubles(); break;
       case Kind::MisplaceChunk: misplace(); break;
-      case Kind::ReuseEarly: reuse(); break;
+      case Kind::ReuseEarly:
+        reuse();
+        same_flags();
+        break;
       case Kind::Promise: promise(); break;
       case Kind::Load: loads(); break;
     }
@@ -187,7 +190,22 @@ class Mutations {
         add(
             fmt::format("'{}' lies where '{}' does", x.name, y.name),
             [=](Program& p) { p.buffers[a].offset = p.buffers[b].offset; }, false);
+        if (x.packets && y.packets)
+          add(
+              fmt::format("'{}' lies where '{}' does, with other flags", x.name, y.name),
+              [=](Program& p) {
+                p.buffers[a].use = p.packet_uses();
+                p.buffers[a].offset = p.buffers[b].offset;
+              },
+              false);
       }
+  }
+  void same_flags() {
+    for (size_t b = 0; b < p_.buffers.size(); ++b)
+      if (p_.buffers[b].use > 0)
+        add(
+            fmt::format("'{}' has the flags of another in its place", p_.buffers[b].name),
+            [=](Program& p) { --p.buffers[b].use; }, false);
   }
   void reuse() {
     for (size_t b = 0; b < p_.buffers.size(); ++b)

@@ -123,6 +123,11 @@ inline void touch(const void* address, u64 bytes, bool writes) {
   (void)address, (void)bytes, (void)writes;
 #endif
 }
+// Of a power of two of bytes at once. A GPU stops where their address is no multiple of it.
+inline void touch_at_once(const void* address, u64 bytes, bool writes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) __builtin_trap();
+  touch(address, bytes, writes);
+}
 }  // namespace host
 
 // ---- global memory ----------------------------------------------------------
@@ -144,7 +149,7 @@ MACO_FN void gstore(T* p, T v) {
 template <int N, class T>
 MACO_FN Vec<T, N> gload_vec(const T* p) {
   static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
-  host::touch(p, sizeof(Vec<T, N>), false);
+  host::touch_at_once(p, sizeof(Vec<T, N>), false);
   Vec<T, N> v;
   for (int i = 0; i < N; ++i) v.v[i] = p[i];
   return v;
@@ -152,7 +157,7 @@ MACO_FN Vec<T, N> gload_vec(const T* p) {
 template <int N, class T>
 MACO_FN void gstore_vec(T* p, Vec<T, N> v) {
   static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
-  host::touch(p, sizeof(Vec<T, N>), true);
+  host::touch_at_once(p, sizeof(Vec<T, N>), true);
   for (int i = 0; i < N; ++i) p[i] = v.v[i];
 }
 template <class T>
@@ -222,7 +227,7 @@ constexpr u32 kSpinsPerLook = 1;
 // ---- the loader's copies ----------------------------------------------------
 
 MACO_FN void copy16(void* to, const void* from) {
-  host::touch(from, 16, false);
+  host::touch_at_once(from, 16, false);
   std::memcpy(to, from, 16);
 }
 MACO_FN void full_barrier_init(u64*) {}
