@@ -1,6 +1,7 @@
 // compile.cpp: all kernels go into one translation unit, each with names of its own (macros rename
 // its namespaces and its entries), and so through one run of the compiler. The cache keeps the
-// shared object as it keeps cubins.
+// shared object as it keeps cubins. Manifests are left out: kernels that differ in nothing else are
+// compiled once.
 #include "runtime/cpu/compile.h"
 
 #include <dlfcn.h>
@@ -39,6 +40,15 @@ std::string translation_unit(size_t kernels) {
     for (const char* name : kGlobalNames) out += fmt::format("#undef {}\n", name);
   }
   return out;
+}
+
+// Without the manifest, which is comments to a compiler.
+std::string code_of(const std::string& source) {
+  std::istringstream in(source);
+  std::string code;
+  for (std::string line; std::getline(in, line);)
+    if (!line.starts_with("//@maco")) code += line + "\n";
+  return code;
 }
 
 std::string key_of(const std::vector<std::string>& sources,
@@ -173,7 +183,7 @@ std::shared_ptr<CpuLibrary> CpuLibrary::load(const std::string& path, size_t cou
   return library;
 }
 
-std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& sources,
+std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& kernels,
                                                 const CpuCompileOptions& options, Status& status) {
   auto say = [&](const std::string& what) {
     if (options.verbose && !what.empty()) fmt::print(stderr, "maco: {}\n", what);
@@ -183,6 +193,8 @@ std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& 
   if (command.empty()) return nullptr;
   for (std::string& flag : cpu_kernel_flags(options.check_access))
     command.push_back(std::move(flag));
+  std::vector<std::string> sources;
+  for (const std::string& kernel : kernels) sources.push_back(code_of(kernel));
 
   TemporaryFolder folder;
   if (folder.path().empty()) {

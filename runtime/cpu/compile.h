@@ -43,7 +43,7 @@ class CpuLibrary {
 /// Compiles the kernels into one shared object, or takes it from the cache ($MACO_CACHE_DIR,
 /// $XDG_CACHE_HOME/maco or ~/.cache/maco). The compiler is $MACO_CXX (split at blanks), $CXX, or
 /// the first of c++, g++, clang++ on PATH.
-std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& sources,
+std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& kernels,
                                                 const CpuCompileOptions& options, Status& status);
 
 }  // namespace maco::runtime

@@ -323,6 +323,15 @@ TEST_CASE("a compiled kernel is kept for the CPU too, and a damaged one compiled
   const auto time = fs::last_write_time(entry);
   CHECK(open(replay(1))->launch(kAt).ok);
   CHECK(fs::last_write_time(entry) == time);
+  // Another manifest is no other code.
+  const auto entries = [&] {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+  };
+  Status status;
+  CHECK(compile_cpu_kernels({"//@maco {}\n" + test::cpu_kernel()}, {}, status));
+  CHECK(entries() == 1);
+  CHECK(compile_cpu_kernels({"int more;\n" + test::cpu_kernel()}, {}, status));
+  CHECK(entries() == 2);
   fs::resize_file(entry, size / 2);
   CHECK(open(replay(1))->launch(kAt).ok);
   CHECK(fs::file_size(entry) == size);
