@@ -80,11 +80,12 @@ def differences(run, folder, dtype, bytes_wanted):
         for rank in range(WORLD):
             got = load(outputs.format(rank=rank))
             for tensor, want in expected(x, rank).items():
+                if got[tensor] == want:
+                    continue
                 wrong = [i for i in range(0, len(want), size) if got[tensor][i : i + size] != want[i : i + size]]
-                if wrong:
-                    i = wrong[0]
-                    found.append(f"{dtype} {len(data)} bytes, '{tensor}' on rank {rank} {' '.join(more)}: {len(wrong)} elements, the first "
-                                 f"{want[i : i + size][::-1].hex()}, now {got[tensor][i : i + size][::-1].hex()}")
+                i = wrong[0] if wrong else len(want)
+                found.append(f"{dtype} {len(data)} bytes, '{tensor}' on rank {rank} {' '.join(more)}: {len(wrong)} elements, the first "
+                             f"{want[i : i + size][::-1].hex()}, now {got[tensor][i : i + size][::-1].hex()}")
     return found
 
 
