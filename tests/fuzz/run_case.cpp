@@ -301,23 +301,25 @@ std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& l
 namespace {
 
 // The cases that have a kernel: on the CPU target.
-void run_on_cpu(BatchResult& b, bool check_access, std::vector<Results>& results) {
+void run_on_cpu(BatchResult& b, const Where& where, std::vector<Results>& results) {
+  const runtime::CpuCompileOptions options = {.check_access = where.check_access,
+                                              .quick = where.quick};
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::string> sources;
   for (const Prepared& p : b.prepared)
     if (p.error.empty()) sources.push_back(p.kernel);
   if (sources.empty()) return;
   runtime::Status status;
-  const auto library = runtime::compile_cpu_kernels(sources, {check_access, false}, status);
+  const auto library = runtime::compile_cpu_kernels(sources, options, status);
   b.compile_s = since(start);
   size_t index = 0;
   for (size_t i = 0; i < b.prepared.size(); ++i) {
     if (!b.errors[i].empty()) continue;
     runtime::Status own = status;
-    if (library) b.errors[i] = run(b.prepared[i], library, index++, check_access, results[i]);
+    if (library) b.errors[i] = run(b.prepared[i], library, index++, where.check_access, results[i]);
     // One of them doesn't compile: which?
     else if (sources.size() == 1 ||
-             !runtime::compile_cpu_kernels({b.prepared[i].kernel}, {check_access, false}, own))
+             !runtime::compile_cpu_kernels({b.prepared[i].kernel}, options, own))
       b.errors[i] = own.message;
   }
 }
@@ -360,7 +362,7 @@ BatchResult run_batch(std::vector<Case> cases, const Where& where) {
   if (where.gpus > 0)
     run_on_gpus(b, where, results);
   else
-    run_on_cpu(b, where.check_access, results);
+    run_on_cpu(b, where, results);
   b.run_s = since(start) - b.compile_s;
   for (size_t i = 0; i < b.prepared.size(); ++i) {
     const int other = b.prepared[i].c.same_as;

@@ -31,6 +31,7 @@ struct Where {
   int gpus = 0;               // that share the ranks of each graph; 0: the CPU target
   bool check_access = false;  // accesses against declared regions; CPU target only
   bool nowhere = false;       // only through the passes
+  bool quick = false;         // kernels are optimised less; CPU target only
 };
 
 /// A case through the pipeline, with a print and a parse between all passes.
