@@ -7,6 +7,7 @@ tools/setup.sh
 jobs=$(nproc)
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}  # for the tests' precompiled header
 
 began=$SECONDS
 configured=$(cmake --preset default "${launcher[@]}") || { echo "$configured"; exit 1; }
