@@ -1,6 +1,8 @@
 // The Catch2 of this machine, version 2 or 3.
 #pragma once
 
+#include <string>
+
 #if __has_include(<catch2/catch.hpp>)
 #include <catch2/catch.hpp>
 namespace maco::test {

@@ -324,6 +324,53 @@ def flags_in_place(tree):
             yield path, line_of(code, match.start()), "'.read' does not wait until what was written is visible"
 
 
+# What cmake/precompiled.h includes, and names that need it.
+NAMES = {
+    "<fmt/": r"fmt::\w+",
+    "<algorithm>": r"std::(?:(?:all|any|none)_of|binary_search|clamp|copy(?:_if|_n)|count(?:_if)?|equal_range|fill(?:_n)?|find_if(?:_not)?"
+                   r"|(?:lower|upper)_bound|(?:max|min|minmax)_element|next_permutation|nth_element|(?:stable_)?partition(?:_point)?"
+                   r"|ranges::\w+|remove(?:_if)?|replace(?:_if)?|reverse|rotate|set_(?:difference|intersection|union)|shuffle"
+                   r"|(?:is_|partial_|stable_)?sort|transform|unique)\b",
+    "<cmath>": r"std::(?:ceil|cos|erf|exp2?|floor|fma|isfinite|isinf|isnan|ldexp|log2?|lround|llround|nearbyint|pow|round|sin|sqrt|tanh"
+               r"|trunc)\b",
+    "<cstdint>": r"\bu?int(?:8|16|32|64)_t\b",
+    "<cstring>": r"std::(?:mem(?:chr|cmp|cpy|move|set)|str(?:chr|cmp|error|len|ncmp|rchr|str))\b",
+    "<functional>": r"std::(?:function|greater|hash|less|plus|ref)\b",
+    "<map>": r"std::(?:multi)?map\b",
+    "<memory>": r"std::(?:make_shared|make_unique|shared_ptr|unique_ptr|weak_ptr)\b",
+    "<optional>": r"std::(?:optional|nullopt)\b",
+    "<set>": r"std::(?:multi)?set\b",
+    "<string>": r"std::(?:string|to_string|sto\w+)\b",
+    "<string_view>": r"std::string_view\b",
+    "<unordered_map>": r"std::unordered_map\b",
+    "<utility>": r"std::(?:as_const|exchange|in_range)\b",
+    "<vector>": r"std::vector\b",
+}
+NAMES = {header: re.compile(pattern) for header, pattern in NAMES.items()}
+IS_HOST = re.compile(r"(?!runtime/(?:cpu/intrinsics|device)/).*\.(?:cpp|h)$")
+
+
+def names_included(tree):
+    """A file includes the headers that are read precompiled as if they weren't, itself or with a header of the project."""
+    of_file = {path: re.findall(r'^#include (<[^>]+>|"[^"]+")', text, re.M) for path, text in tree.items() if IS_HOST.match(path)}
+
+    def reached(path, seen):
+        if path in of_file and path not in seen:
+            seen.add(path)
+            for header in of_file[path]:
+                yield header
+                yield from reached(header.strip('"'), seen)
+
+    for path in of_file:
+        if path.endswith(".h") and "#pragma once" not in tree[path]:
+            continue  # a part of what includes it
+        code, headers = blanked(tree[path], strings=True), set(reached(path, set()))
+        for header, names in NAMES.items():
+            match = names.search(code)
+            if match and not any(name.startswith(header) for name in headers):
+                yield path, line_of(code, match.start()), f"'{match[0]}' without {header}"
+
+
 # Paths of somebody's machine; /usr, /opt and /tmp are those of all.
 MACHINE_PATH = re.compile(r"(?<![\w.\-$}~])/(?:home|root|Users|mnt|work|data|scratch|nfs)/[\w.-]+")
 LEFT_OVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")) + r")\b")
@@ -384,7 +431,7 @@ def headers_say(tree):
 
 
 RULES = [host_or_device, includes_nothing, readmes, links, layers, waits_bounded, waits_compare, waits_acquire, no_volatile, no_fence,
-         flags_in_place, left_overs, headers_say]
+         flags_in_place, names_included, left_overs, headers_say]
 
 
 def lint(tree, rules=None):
@@ -460,6 +507,9 @@ BAD = [
     (flags_in_place, "runtime/device/ops/matmul.cuh", "MACO_FN void f(u32* p) { store_release_sys(p, 1); }\n", "store_release_sys"),
     (flags_in_place, "runtime/device/sync.cuh", 'asm volatile("ld.acquire.gpu.u32 %0, [%1];");\n', "ld.acquire"),
     (flags_in_place, "runtime/device/ops/put.cuh", 'asm volatile("cp.async.bulk.wait_group.read 0;");\n', ".read"),
+    (names_included, "compiler/codegen/novel.cpp", "std::vector<int> list;\n", "<vector>"),
+    (names_included, "compiler/ops/novel.h", "#pragma once\n#include <string>\nbool f() { return std::any_of(s.begin(), s.end(), g); }\n",
+     "<algorithm>"),
     (left_overs, "compiler/passes/fuse.cpp", "// TO" + "DO: more\n", "left over"),
     (left_overs, "docs/language.md", "See /ho" + "me/somebody/maco.\n", "one machine"),
     (headers_say, "ir/novel.h", "#pragma once\n", "begins with a comment"),
@@ -472,6 +522,7 @@ GOOD = [
     ("runtime/device/sync.cuh",
      "MACO_FN u32 f(Context& c) { u32 n = 0; for (int r = 0; r < c.world; ++r) n += load_relaxed(p + r); return n; }\n"),
     ("runtime/device/intrinsics.cuh", 'MACO_FN void f() { asm volatile("fence.proxy.async;" ::: "memory"); }\n'),
+    ("compiler/codegen/novel.cpp", '#include "ir/program.h"\nstd::vector<int> list;  // of ir/program.h\n'),
     ("runtime/device/mma_sm90.cuh", "#if MACO_HAS_WGMMA\n#endif\n"),
     ("ir/program_text.h", "\n/// How many.\nint count_tasks(const Program& program);\nint count_calls(const Program& program);\n"),
 ]

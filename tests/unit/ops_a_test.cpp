@@ -2,6 +2,7 @@
 // and declare what they read.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <random>

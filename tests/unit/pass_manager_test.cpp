@@ -1,6 +1,8 @@
 // The pass manager: what it runs, shows and proves, whoever uses it.
 #include "compiler/passes/manager.h"
 
+#include <algorithm>
+
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/unit_text.h"
