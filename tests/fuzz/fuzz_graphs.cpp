@@ -179,11 +179,11 @@ class Fuzzer {
       cases.push_back(variant_of(g, static_cast<int>(cases.size()) - 1));
     }
     // Every fourth batch is compiled with the check of accesses; a replay of one seed always.
-    // Another fourth is optimised as users' kernels are; the rest less, which takes half the time.
+    // Every eighth is optimised as users' kernels are; the rest less, which takes half the time.
     const Where where = {.gpus = o_.gpus,
                          .check_access = o_.gpus == 0 && (index % 4 == 3 || seeds_.size() == 1),
                          .nowhere = !o_.run,
-                         .quick = index % 4 != 0};
+                         .quick = index % 8 != 0};
     const BatchResult r = run_batch(cases, where);
     Coverage covered;
     for (size_t i = 0; i < cases.size(); ++i) {
