@@ -24,7 +24,7 @@ std::vector<Function> attention_functions() {
            .params = {dtype("Q"), dtype("K"), dtype("V"), dtype("Y"), value("rows"),
                       value("length"), integer("HQ"), integer("HKV"), integer("D"), integer("BQ"),
                       flag("causal"), number("scale")},
-           .operands = {reads("q"), reads("k"), reads("v"), writes("y")},
+           .operands = {reads("q", "Q"), reads("k", "K"), reads("v", "V"), writes("y", "Y")},
            .source = {{"rows.cuh", "ops/attention.cuh"}},
            .scratch_bytes = scratch_bytes}};
 }

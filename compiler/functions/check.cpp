@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "compiler/functions/function.h"
@@ -137,6 +138,30 @@ void check_loads(const ir::Call& call, const Function& f, std::vector<std::strin
   }
 }
 
+// The dtype of operand `i`, where the function or its body says one. Parameters and their number
+// are right.
+std::optional<ir::DType> dtype_of(const CallView& c, const Function& f, size_t i) {
+  const std::vector<ir::BufferId>& operands = c.call().operands;
+  const OperandSpec& spec = *f.operand(i, operands.size());
+  if (f.find_param(spec.dtype)) return c.dtype(spec.dtype);
+  if (!spec.dtype.empty() || spec.count != Count::Many) return ir::dtype_from_name(spec.dtype);
+  for (const ir::Param& p : c.call().params)
+    if (const auto* body = std::get_if<ir::BodyParam>(&p.value))
+      return body->operands[i - f.first_of_many() + (body->has_accumulator() ? 1 : 0)].dtype;
+  return std::nullopt;
+}
+void check_dtypes(const ir::Program& program, const ir::Call& call, const Function& f,
+                  std::vector<std::string>& wrong) {
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const ir::Buffer& b = program[call.operands[i]];
+    const auto dtype = dtype_of(CallView(program, call), f, i);
+    if (dtype && *dtype != b.dtype)
+      wrong.push_back(fmt::format("takes operand '{}' of '{}' for {}, but '{}' is {}",
+                                  f.operand(i, call.operands.size())->name, f.name,
+                                  ir::name(*dtype), b.name, ir::name(b.dtype)));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> check(const ir::Program& program, const ir::Call& call) {
@@ -148,6 +173,7 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
   check_params(program, call, *f, wrong);
   check_operands(call, *f, wrong);
   check_loads(call, *f, wrong);
+  if (wrong.empty()) check_dtypes(program, call, *f, wrong);
   if (wrong.empty() && f->scratch_bytes)
     if (const int64_t need = f->scratch_bytes(CallView(program, call));
         need > program.uses.scratch_bytes)

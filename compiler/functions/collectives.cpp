@@ -46,12 +46,13 @@ Function function(std::string name, std::vector<ParamSpec> own, std::vector<Oper
 }  // namespace
 
 std::vector<Function> collective_functions() {
-  return {function("put", {}, {reads("x"), writes("slots")}),
+  return {function("put", {}, {reads("x", "X"), writes("slots", "X")}),
           function("combine",
                    {word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)),
                     flag("forward"), flag("forward_packets")},
-                   {reads("x"), reads("slots"), writes("y"), writes("results", Count::Optional)}),
-          function("take", {flag("own")}, {reads("x"), writes("y")}),
+                   {reads("x", "X"), reads("slots", "X"), writes("y", "Y"),
+                    writes("results", "Y", Count::Optional)}),
+          function("take", {flag("own")}, {reads("x", "X"), writes("y", "Y")}),
           {.name = "nothing", .source = {{"ops/collectives.cuh"}}}};
 }
 

@@ -7,7 +7,7 @@ std::vector<Function> embedding_functions() {
   return {{.name = "embedding",
            .params = {dtype("X"), dtype("Y"), value("rows"), value("limit"), integer("N"),
                       integer("BM"), integer("BN"), integer("V")},
-           .operands = {reads("table"), reads("ids"), writes("y")},
+           .operands = {reads("table", "X"), reads("ids", "i32"), writes("y", "Y")},
            .source = {{"vectors.cuh", "ops/embedding.cuh"}}}};
 }
 

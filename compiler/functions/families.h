@@ -30,14 +30,14 @@ inline ParamSpec body(std::string name) { return {std::move(name), ParamType::Bo
 inline ParamSpec word(std::string name, std::string type, std::vector<std::string> words) {
   return {std::move(name), ParamType::Word, std::move(words), std::move(type)};
 }
-inline OperandSpec reads(std::string name, Count count = Count::One) {
-  return {std::move(name), Access::Read, count};
+inline OperandSpec reads(std::string name, std::string dtype, Count count = Count::One) {
+  return {std::move(name), Access::Read, count, std::move(dtype)};
 }
-inline OperandSpec loads(std::string name) {
-  return {std::move(name), Access::Read, Count::One, true};
+inline OperandSpec loads(std::string name, std::string dtype) {
+  return {std::move(name), Access::Read, Count::One, std::move(dtype), true};
 }
-inline OperandSpec writes(std::string name, Count count = Count::One) {
-  return {std::move(name), Access::Write, count};
+inline OperandSpec writes(std::string name, std::string dtype, Count count = Count::One) {
+  return {std::move(name), Access::Write, count, std::move(dtype)};
 }
 
 }  // namespace maco::functions

@@ -67,7 +67,8 @@ std::vector<Function> matmul_functions() {
                       word("method", "ops::MatmulMethod", methods()), integer("slice"),
                       integer("N"), integer("K"), integer("BM"), integer("BN"), flag("transpose_b"),
                       body("epilogue")},
-           .operands = {reads("a"), loads("b"), writes("y"), reads("more", Count::Many)},
+           .operands = {reads("a", "X"), loads("b", "W"), writes("y", "Y"),
+                        reads("more", "", Count::Many)},
            .source = {{"rows.cuh", "ops/matmul.cuh"}},
            // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
            .scratch_bytes = [](const CallView&) { return int64_t{16384}; },

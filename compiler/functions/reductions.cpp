@@ -8,12 +8,12 @@ std::vector<Function> reduction_functions() {
                                        value("cols"), integer("N"), integer("BR")};
   Function reduce{.name = "reduce",
                   .params = rows,
-                  .operands = {reads("x"), writes("y")},
+                  .operands = {reads("x", "X"), writes("y", "Y")},
                   .source = {{"rows.cuh", "ops/reduce.cuh"}}};
   reduce.params.push_back(word("kind", "ops::ReduceKind", {"sum", "mean", "max"}));
   Function argmax{.name = "argmax",
                   .params = rows,
-                  .operands = {reads("x"), writes("y")},
+                  .operands = {reads("x", "X"), writes("y", "Y")},
                   .source = {{"rows.cuh", "ops/argmax.cuh"}}};
   argmax.scratch_bytes = [](const CallView&) { return int64_t{8 * 8}; };  // a place for each warp
   return {reduce, argmax};

@@ -45,6 +45,11 @@ std::string wrong_with(const Function& f) {
       return fmt::format("parameter '{}' has words and their type if it is a Word, and only then",
                          p.name);
   }
+  for (const OperandSpec& o : f.operands)
+    if (const ParamSpec* p = f.find_param(o.dtype);
+        !o.dtype.empty() && (p ? p->type != ParamType::DType : !ir::dtype_from_name(o.dtype)))
+      return fmt::format("operand '{}' has dtype '{}', which is no parameter that holds one",
+                         o.name, o.dtype);
   if (std::count_if(f.operands.begin(), f.operands.end(),
                     [](const OperandSpec& o) { return o.count != Count::One; }) > 1)
     return "more than one of its operands is optional or repeated";

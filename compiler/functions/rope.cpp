@@ -8,7 +8,7 @@ std::vector<Function> rope_functions() {
       {.name = "rope",
        .params = {dtype("X"), dtype("Y"), value("rows"), integer("H"), integer("D"), integer("BR"),
                   flag("interleaved"), flag("from_positions"), value("position"), table("turns")},
-       .operands = {reads("x"), reads("positions", Count::Optional), writes("y")},
+       .operands = {reads("x", "X"), reads("positions", "i32", Count::Optional), writes("y", "Y")},
        .source = {{"rows.cuh", "ops/rope.cuh"}}}};
 }
 

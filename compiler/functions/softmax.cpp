@@ -7,7 +7,7 @@ std::vector<Function> softmax_functions() {
   return {{.name = "softmax",
            .params = {dtype("X"), dtype("Y"), value("rows"), value("cols"), integer("N"),
                       integer("BR")},
-           .operands = {reads("x"), writes("y")},
+           .operands = {reads("x", "X"), writes("y", "Y")},
            .source = {{"rows.cuh", "ops/softmax.cuh"}}}};
 }
 

@@ -9,7 +9,7 @@ std::vector<Function> strided_copy_functions() {
   Function f{.name = "strided_copy",
              .params = {dtype("X"), dtype("Y"), value("rows"), value("in_offset"),
                         integer("in_unit"), value("out_offset"), integer("out_unit"), integer("V")},
-             .operands = {reads("x"), writes("y")},
+             .operands = {reads("x", "X"), writes("y", "Y")},
              .source = {{"vectors.cuh", "ops/strided_copy.cuh"}}};
   const auto four = [&](const std::string& prefix, int from) {
     for (int i = from; i < 4; ++i) f.params.push_back(integer(prefix + std::to_string(i)));

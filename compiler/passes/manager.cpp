@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "compiler/functions/function.h"
 #include "compiler/passes/unit_text.h"
 #include "compiler/verify/verify.h"
 #include "ir/check.h"
@@ -86,12 +87,26 @@ ir::Program PassManager::lower(std::string_view pass, ir::Graph graph) {
   return program ? std::move(*program) : ir::Program();
 }
 
+// Functions that nobody has described are somebody's Programs about order only.
+bool PassManager::calls_hold(const ir::Program& program) {
+  const int before = diagnostics_.errors();
+  for (const ir::Call& call : program.calls)
+    if (functions::find_function(call.function))
+      for (const std::string& wrong : functions::check(program, call))
+        diagnostics_.error(call.loc, fmt::format("'{}' {}", call.op, wrong));
+  return diagnostics_.errors() == before;
+}
+
 bool PassManager::prove(const ir::Program& program, bool shared) {
   if (program == proved_) return true;
   verify::VerifyOptions options;
   options.symmetric_limit = shared;
   options.witnesses = options_.witnesses;
   if (!verify::verify(program, diagnostics_, options)) {
+    failed_ = log_.proof_failed = true;
+    return false;
+  }
+  if (!calls_hold(program)) {
     failed_ = log_.proof_failed = true;
     return false;
   }

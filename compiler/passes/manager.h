@@ -52,6 +52,8 @@ class PassManager {
   const PassLog& log() const { return log_; }
 
  private:
+  /// Whether calls are what the device functions that they name take. Reports.
+  bool calls_hold(const ir::Program& program);
   /// After a pass: the dumps that were asked for.
   void show(const Pass& pass, Unit& unit);
 

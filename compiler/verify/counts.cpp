@@ -5,6 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <vector>
+
 namespace maco::verify {
 namespace {
 
@@ -35,6 +39,8 @@ class Counts {
         across(id_of<ir::EventId>(e));
       }
     }
+    for (size_t t = 0; t < p_.tasks.size(); ++t) told_by_packets(id_of<TaskId>(t));
+    packets_once();
   }
 
  private:
@@ -79,6 +85,73 @@ class Counts {
         if (wrong) break;  // one rank is enough: others are mostly wrong in the same way
       }
     for (const Model::Signaller& s : m_.signallers[index(e)]) waited_for(e, s);
+  }
+
+  // Who sends packets gives them flags only if it signals a packet event to where it sends them;
+  // who polls would wait for ever.
+  void told_by_packets(TaskId task) {
+    for (const ir::Access& a : p_[task].accesses) {
+      if (!a.writes() || !p_[a.region.buffer].packets) continue;
+      for (int rank = 0; rank < m_.world; ++rank) {
+        if (!m_.runs(static_cast<uint32_t>(index(task)), rank)) continue;
+        for (int to : resolve(a.region.where, rank, m_.world)) {
+          bool told = false;
+          for (const ir::Signal& s : p_[task].signals)
+            told =
+                told || (p_[s.event].kind == EventKind::Packet && names(s.to, rank, to, m_.world));
+          if (told) continue;
+          report_.error(task, fmt::format("count: {} on rank {} sends packets of '{}' to rank {}, "
+                                          "but signals no packet event there",
+                                          describe(p_, task), rank, p_[a.region.buffer].name, to));
+          return;
+        }
+      }
+    }
+  }
+
+  // Packets of a slot have one flag in a launch: who polls those of a second write would take the
+  // first's for them.
+  struct Put {
+    TaskId task;
+    const ir::Region* region;
+  };
+  void packets_once() {
+    std::map<ir::BufferId, std::vector<Put>> puts;
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      for (const ir::Access& a : p_.tasks[t].accesses)
+        if (a.writes() && p_[a.region.buffer].packets)
+          puts[a.region.buffer].push_back({id_of<TaskId>(t), &a.region});
+    for (auto& [slot, list] : puts) {
+      std::stable_sort(list.begin(), list.end(),
+                       [](const Put& a, const Put& b) { return a.region->c0 < b.region->c0; });
+      int64_t widest = 0;
+      for (const Put& x : list) widest = std::max(widest, x.region->c1 - x.region->c0);
+      for (size_t i = 0; i < list.size(); ++i)
+        for (size_t j = i; j < list.size() && list[j].region->c0 < list[i].region->c0 + widest; ++j)
+          if (meet(list[i], list[j])) break;
+    }
+  }
+  bool meet(const Put& x, const Put& y) {
+    for (int a = 0; a < m_.world; ++a)
+      for (int b = x.region == y.region ? a + 1 : 0; b < m_.world; ++b) {
+        if (!m_.runs(static_cast<uint32_t>(index(x.task)), a) ||
+            !m_.runs(static_cast<uint32_t>(index(y.task)), b) ||
+            !overlap_rows(p_, *x.region, a, *y.region, b))
+          continue;
+        for (int memory = 0; memory < m_.world; ++memory) {
+          if (!names(x.region->where, a, memory, m_.world) ||
+              !names(y.region->where, b, memory, m_.world))
+            continue;
+          if (report_.error(y.task,
+                            fmt::format("count: {} of rank {} and {} of rank {} write the same "
+                                        "packets of '{}' on rank {}: nobody can tell which it gets",
+                                        describe(p_, x.task), a, describe(p_, y.task), b,
+                                        p_[x.region->buffer].name, memory)))
+            report_.note(x.task, fmt::format("{} writes them first", describe(p_, x.task)));
+          return true;
+        }
+      }
+    return false;
   }
 
   // A signal to another rank that nobody there waits for orders nothing. Something was to be

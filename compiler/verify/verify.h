@@ -50,7 +50,8 @@ struct VerifyStatistics {
 ///   - lifetimes (planned): no temporary or slot is read where another has been written
 ///     since;
 ///   - resources (scheduled): what a CTA uses is there, and all CTAs run at once;
-///   - counts (synced): what a wait waits for is exactly what will arrive, on every rank;
+///   - counts (synced): what a wait waits for is exactly what will arrive, on every
+///     rank, and packets have flags that tell them apart;
 ///   - scope (synced): every signal is a release and every wait an acquire, with enough reach;
 ///   - order (synced): the streams and events of all ranks have no cycle, which would be a
 ///     deadlock;

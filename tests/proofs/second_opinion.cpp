@@ -279,6 +279,25 @@ class Signals {
           }
         }
     }
+    std::map<std::pair<size_t, int>, std::vector<Bytes>> packets;  // by slot and memory
+    for (const Task& t : p_.tasks)
+      for (const Access& a : t.accesses)
+        for (int source = 0; source < world; ++source) {
+          if (!a.writes() || !p_[a.region.buffer].packets || !runs(t, source)) continue;
+          const Bytes bytes = bytes_of(p_, a, source);
+          for (int rank : reaches(p_, a, source)) {
+            std::vector<Bytes>& others = packets[{index(a.region.buffer), rank}];
+            for (const Bytes& other : others)
+              if (meet(bytes, other)) return "count: packets that are written twice";
+            others.push_back(bytes);
+          }
+          for (int rank : reaches(p_, a, source))
+            if (std::none_of(t.signals.begin(), t.signals.end(), [&](const ir::Signal& s) {
+                  return p_[s.event].kind == EventKind::Packet &&
+                         has(ir::resolve(s.to, source, world), rank);
+                }))
+              return fmt::format("count: packets to rank {} without flags", rank);
+        }
     return "";
   }
 

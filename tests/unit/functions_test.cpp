@@ -104,6 +104,11 @@ TEST_CASE("what is wrong with a call is said, by name") {
         Said{"loads operand 'b' of 'matmul' twice"});
   CHECK(wrong("matmul", [](ir::Call& c) { c.operands.pop_back(); }) ==
         Said{"gives 'matmul' 0 operands for a body of 1"});
+  CHECK(wrong("softmax", [](ir::Call& c) { param_of(c, "X").value = ir::DType::BF16; }) ==
+        Said{"takes operand 'x' of 'softmax' for bf16, but 'h' is f32"});
+  CHECK(wrong("matmul", [](ir::Call& c) {
+          std::get<ir::BodyParam>(param_of(c, "epilogue").value).operands[1].dtype = ir::DType::F16;
+        }) == Said{"takes operand 'more' of 'matmul' for f16, but 'b' is f32"});
 }
 
 TEST_CASE("a wrong call of an edited Program is reported at its line") {

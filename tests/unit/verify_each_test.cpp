@@ -43,7 +43,7 @@ void drop_sync(ir::Program& p) {
 TEST_CASE("--verify=each names the pass that broke the Program, and how to see the state before") {
   CHECK(said(true, "prune-sync", [](ir::Program&) {}) == "");
   CHECK_THAT(said(true, "prune-sync", drop_sync),
-             Contains("error: race: ") &&
+             Contains("error: count: ") &&
                  Contains("note: the Program was right before 'prune-sync': macoc g.maco "
                           "--target=cpu --print-after=insert-sync"));
   CHECK_THAT(said(true, "plan-memory", [](ir::Program& p) { p.symmetric_bytes = 0; }),
@@ -56,7 +56,7 @@ TEST_CASE("--verify=each names the pass that broke the Program, and how to see t
 
 TEST_CASE("at the end the proof says that something is wrong, not which pass it was") {
   const std::string end = said(false, "prune-sync", drop_sync);
-  CHECK_THAT(end, Contains("error: race: "));
+  CHECK_THAT(end, Contains("error: count: "));
   CHECK_THAT(end, Contains("note: --verify=each says which pass made it wrong"));
   CHECK_THAT(end, !Contains("prune-sync"));
 }

@@ -104,6 +104,23 @@ class Oracle {
               return false;
           }
         }
+    // Packets get their flags from a packet event that is signalled to where they go.
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      for (const ir::Access& a : p_.tasks[t].accesses)
+        for (int rank = 0; rank < world_ && a.writes() && p_[a.region.buffer].packets; ++rank)
+          for (int to : ir::resolve(a.region.where, rank, world_)) {
+            bool told = !runs(t, rank);
+            for (const ir::Signal& s : p_.tasks[t].signals) {
+              const auto all = ir::resolve(s.to, rank, world_);
+              told = told || (p_[s.event].kind == ir::EventKind::Packet &&
+                              std::count(all.begin(), all.end(), to));
+            }
+            if (!told) return false;
+          }
+    // Packets of a slot are written once a launch.
+    for (size_t x = 0; x < p_.tasks.size(); ++x)
+      for (size_t y = x; y < p_.tasks.size(); ++y)
+        if (!packets_apart(x, y)) return false;
     // Nobody tells another rank what it doesn't listen to.
     for (size_t t = 0; t < p_.tasks.size(); ++t)
       for (const ir::Signal& s : p_.tasks[t].signals)
@@ -112,6 +129,23 @@ class Oracle {
           for (int to : ir::resolve(s.to, rank, world_))
             if (!listens(s.event, rank, to)) return false;
         }
+    return true;
+  }
+  bool packets_apart(size_t x, size_t y) const {
+    for (const ir::Access& a : p_.tasks[x].accesses)
+      for (const ir::Access& b : p_.tasks[y].accesses) {
+        if (!a.writes() || !b.writes() || a.region.buffer != b.region.buffer ||
+            !p_[a.region.buffer].packets)
+          continue;
+        for (int i = 0; i < world_; ++i)
+          for (int k = 0; k < world_; ++k) {
+            if (!runs(x, i) || !runs(y, k) || (&a == &b && i == k)) continue;
+            for (int memory = 0; memory < world_; ++memory)
+              if (reaches(a, i, memory) && reaches(b, k, memory) &&
+                  meet(bytes(a, i, 0), bytes(b, k, 0)))
+                return false;
+          }
+      }
     return true;
   }
   bool listens(ir::EventId e, int source, int rank) const {
