@@ -200,8 +200,10 @@ class Sharing {
 
   bool may_follow(const Slot& other, size_t number, TaskId task, const Known& known,
                   const Clocks& clocks) const {
+    // Several tasks may write there one after the other.
     const Write& w = other.writes[number];
-    if (!known.ended(clocks, task, ir::RankRef::self(), w.task)) return false;
+    for (size_t i = number; i < other.writes.size() && other.writes[i].pattern == w.pattern; ++i)
+      if (!known.ended(clocks, task, ir::RankRef::self(), other.writes[i].task)) return false;
     auto read = std::lower_bound(other.reads.begin(), other.reads.end(), w.c0 - other.widest_read,
                                  [](const Read& r, int64_t c0) { return r.c0 < c0; });
     for (; read != other.reads.end() && read->c0 < w.c1; ++read)

@@ -275,7 +275,7 @@ Status CpuSessionImpl::launch(const LaunchValues& values) {
   if (options_.check_access && !checker_)
     return Status::failure("the check of accesses needs the regions of the kernel's tasks");
   if (Status s = set_values(values); !s) return s;
-  if (needs_reset_ || launched_ == launches_between_resets(manifest_))
+  if (needs_reset_ || launched_ >= launches_between_resets(manifest_))
     if (Status s = reset(); !s) return s;
   ++launched_;
   if (checker_) {
