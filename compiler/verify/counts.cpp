@@ -92,7 +92,7 @@ class Counts {
   void told_by_packets(TaskId task) {
     for (const ir::Access& a : p_[task].accesses) {
       if (!a.writes() || !p_[a.region.buffer].packets) continue;
-      for (int rank = 0; rank < m_.world; ++rank) {
+      for (int rank = 0; rank < m_.followed; ++rank) {
         if (!m_.runs(static_cast<uint32_t>(index(task)), rank)) continue;
         for (int to : resolve(a.region.where, rank, m_.world)) {
           bool told = false;
@@ -132,7 +132,7 @@ class Counts {
     }
   }
   bool meet(const Put& x, const Put& y) {
-    for (int a = 0; a < m_.world; ++a)
+    for (int a = 0; a < m_.followed; ++a)
       for (int b = x.region == y.region ? a + 1 : 0; b < m_.world; ++b) {
         if (!m_.runs(static_cast<uint32_t>(index(x.task)), a) ||
             !m_.runs(static_cast<uint32_t>(index(y.task)), b) ||

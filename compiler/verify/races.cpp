@@ -208,8 +208,7 @@ class Races {
         return false;
       }
       if (past.launch == launch_ && past.task > task) violation(past, now, "order");
-      return retired(past) ||
-             (now.writes && !is_seen_later(past, now) && covers((*table_)[box], (*table_)[other]));
+      return retired(past) || (now.writes && covers((*table_)[box], (*table_)[other]));
     });
     if (a.writes()) {
       history.add_write(box, now);
@@ -221,14 +220,6 @@ class Races {
       return (past.launch < launch_ || past.task <= task) &&
              view.ended(Plane::Weak, past.runner, past.stream) >= past.number;
     });
-  }
-
-  /// A write of packets. Who polls those of a later write needn't come after it, and may see these,
-  /// if they have the same use.
-  bool is_seen_later(const Past& past, const Past& now) const {
-    const ir::BufferId slot = p_.tasks[past.task].accesses[past.access].region.buffer;
-    return past.writes && p_[slot].packets &&
-           slot == p_.tasks[now.task].accesses[now.access].region.buffer;
   }
 
   // --- orders that no data says ---

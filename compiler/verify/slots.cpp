@@ -157,7 +157,7 @@ class Slots {
       if (past.task == now.task && past.runner == runner && past.launch == launch) return false;
       ++pairs_;
       ok = ok && ordered(past, now, memory);
-      return now.writes && !is_seen_later(past, now) && covers((*table_)[box], (*table_)[other]);
+      return now.writes && covers((*table_)[box], (*table_)[other]);
     });
     if (!ok) return false;
     if (now.writes) {
@@ -193,12 +193,6 @@ class Slots {
 
   const ir::Region& region(const Past& past) const {
     return p_.tasks[past.task].accesses[past.access].region;
-  }
-  /// A write of packets. Who polls those of a later write needn't come after it, and may see these,
-  /// if they have the same use.
-  bool is_seen_later(const Past& past, const Past& now) const {
-    return past.writes && p_[region(past).buffer].packets &&
-           region(past).buffer == region(now).buffer;
   }
   /// Of two reads in one place on a rank: whether the later one waits for a task that writes where
   /// the earlier one has read. That task has to come after the earlier one, so that whoever comes
