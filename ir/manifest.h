@@ -45,13 +45,13 @@ struct Manifest {
   int64_t world = 1;
   std::string target;
   int64_t ctas = 0;
-  int64_t consumers = 0, loaders = 0;  // threads of a CTA on a GPU
-  int64_t shared_bytes = 0;            // dynamic shared memory of a CTA
-  int64_t arena_bytes = 0;             // temporaries of a rank
-  int64_t symmetric_bytes = 0;         // slots of a rank; the words of peer events follow them
-  int64_t local_events = 0;            // u32 counters in the rank's private memory
-  int64_t peer_events = 0;             // x world u32 words in symmetric memory, after the slots
-  int64_t packet_uses = 1;             // flags of a launch's packets: they repeat after 2^32 of all
+  int64_t consumers = 0, loaders = 0;   // threads of a CTA on a GPU
+  int64_t shared_bytes = 0;             // dynamic shared memory of a CTA
+  int64_t arena_bytes = 0;              // temporaries of a rank
+  int64_t symmetric_bytes = 0;          // slots of a rank; the words of peer events follow them
+  int64_t local_events = 0;             // u32 counters in the rank's private memory
+  int64_t peer_events = 0;              // x world u32 words in symmetric memory, after the slots
+  int64_t packet_uses = 1;              // flags of a launch's packets; flags have 32 bits
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
   std::vector<ManifestRange> dims, scalars;
   std::vector<Expr> values;  // over dims, scalars, rank, world: Launch::values

@@ -34,8 +34,8 @@ struct OperandSpec {
   std::string name;
   Access access = Access::Read;
   Count count = Count::One;
-  /// Of its elements: the parameter that says it, or a dtype's name. Empty: of a function without
-  /// such a parameter any; operands of a body have the dtypes that the body says.
+  /// Of its elements: the parameter that says it, or a dtype's name. Empty: any, or of operands of
+  /// a body what the body says.
   std::string dtype = "";
   /// It comes through pages: the function has a loader, maco::ops::<name>_load, and every call says
   /// in its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`.
