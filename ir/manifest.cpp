@@ -164,19 +164,22 @@ std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view
                        json_string(t.name), json_string(t.kind), json_string(name(t.dtype)),
                        listed(t.shape), t.max_elements);
   };
+  const auto value = [&m](size_t i) {
+    const ManifestValue& v = m.values[i];
+    return fmt::format(R"({{"expr":{},"lo":{},"hi":{}}})", json_string(v.expr.str()), v.lo, v.hi);
+  };
   const auto call = [&m](size_t i) {
     return fmt::format(R"({{"op":{},"kind":{}}})", json_string(m.calls[i].op),
                        json_string(m.calls[i].op_kind));
   };
-  return {
-      List{"tensors", m.tensors.size(), tensor},
-      ranges("dims", m.dims),
-      ranges("scalars", m.scalars),
-      List{"values", m.values.size(), [&m](size_t i) { return json_string(m.values[i].str()); }},
-      List{"calls", m.calls.size(), call},
-      events("local_names", m.local_names),
-      events("peer_names", m.peer_names),
-      List{"graph", lines.size(), [&lines](size_t i) { return json_string(lines[i]); }}};
+  return {List{"tensors", m.tensors.size(), tensor},
+          ranges("dims", m.dims),
+          ranges("scalars", m.scalars),
+          List{"values", m.values.size(), value},
+          List{"calls", m.calls.size(), call},
+          events("local_names", m.local_names),
+          events("peer_names", m.peer_names),
+          List{"graph", lines.size(), [&lines](size_t i) { return json_string(lines[i]); }}};
 }
 
 std::vector<std::string_view> split_lines(std::string_view text) {

@@ -13,6 +13,9 @@
 
 namespace maco::ir {
 
+/// Of the comment lines; a kernel of another one is refused.
+inline constexpr int kManifestVersion = 4;
+
 struct ManifestTensor {
   std::string name;
   std::string kind;  // "input", "param", "state", "output"
@@ -24,6 +27,10 @@ struct ManifestRange {  // a dim or a scalar
   std::string name;
   int64_t lo = 0, hi = 0;  // both ends included
   friend bool operator==(const ManifestRange&, const ManifestRange&) = default;
+};
+struct ManifestValue {
+  Expr expr;               // over dims, scalars, rank, world
+  int64_t lo = 0, hi = 0;  // both ends included: what the code was compiled for
 };
 struct ManifestCall {
   std::string op, op_kind;  // names of the graph, for reports
@@ -40,7 +47,7 @@ std::optional<std::string> event_name(const std::vector<ManifestEvents>& names, 
 void add_event_name(std::vector<ManifestEvents>& names, int64_t id, const std::string& name);
 
 struct Manifest {
-  int version = 3;
+  int version = kManifestVersion;
   std::string name;
   int64_t world = 1;
   std::string target;
@@ -54,7 +61,7 @@ struct Manifest {
   int64_t packet_uses = 1;              // flags of a launch's packets; flags have 32 bits
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
   std::vector<ManifestRange> dims, scalars;
-  std::vector<Expr> values;  // over dims, scalars, rank, world: Launch::values
+  std::vector<ManifestValue> values;  // Launch::values
   // No task waits on its rank for one of a later call: reports find the cause of a stop by that.
   std::vector<ManifestCall> calls;
   std::vector<ManifestEvents> local_names, peer_names;

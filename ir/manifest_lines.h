@@ -11,7 +11,6 @@ namespace maco::ir {
 
 inline constexpr std::string_view kManifestPrefix = "//@maco ";
 inline constexpr std::string_view kBareManifestPrefix = "//@maco";  // trimmed, of an empty line
-inline constexpr int kManifestVersion = 3;
 /// The key that has a checksum of each other key. The code was compiled for the values of most
 /// keys: with another value it could write anywhere, so that edits must be found.
 inline constexpr const char* kManifestSums = "sums";

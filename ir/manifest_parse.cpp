@@ -60,25 +60,36 @@ const Json& list_of(const Json& object, const char* key) {
   return value;
 }
 
+Expr expr_of(const Json& item, const char* key) {
+  if (!item.is_string()) fail(fmt::format("'{}' holds something that is not a string", key));
+  ParseExprResult parsed = parse_expr(item.get<std::string>());
+  if (!parsed.expr) fail(fmt::format("'{}' holds {}: {}", key, item.dump(), parsed.error));
+  return std::move(*parsed.expr);
+}
 std::vector<Expr> exprs_of(const Json& object, const char* key) {
   std::vector<Expr> out;
-  for (const Json& item : list_of(object, key)) {
-    if (!item.is_string()) fail(fmt::format("'{}' holds something that is not a string", key));
-    ParseExprResult parsed = parse_expr(item.get<std::string>());
-    if (!parsed.expr) fail(fmt::format("'{}' holds {}: {}", key, item.dump(), parsed.error));
-    out.push_back(std::move(*parsed.expr));
-  }
+  for (const Json& item : list_of(object, key)) out.push_back(expr_of(item, key));
   return out;
 }
 
+constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(),
+                  kHighest = std::numeric_limits<int64_t>::max();
 std::vector<ManifestRange> ranges_of(const Json& object, const char* key) {
   std::vector<ManifestRange> out;
   for (const Json& item : list_of(object, key)) {
-    constexpr int64_t lowest = std::numeric_limits<int64_t>::min(),
-                      highest = std::numeric_limits<int64_t>::max();
-    ManifestRange range{text_of(item, "name"), integer_of(item, "lo", lowest, highest), 0};
-    range.hi = integer_of(item, "hi", range.lo, highest);
+    ManifestRange range{text_of(item, "name"), integer_of(item, "lo", kLowest, kHighest), 0};
+    range.hi = integer_of(item, "hi", range.lo, kHighest);
     out.push_back(std::move(range));
+  }
+  return out;
+}
+std::vector<ManifestValue> values_of(const Json& object, const char* key) {
+  std::vector<ManifestValue> out;
+  for (const Json& item : list_of(object, key)) {
+    ManifestValue value{expr_of(member(item, "expr"), key),
+                        integer_of(item, "lo", kLowest, kHighest), 0};
+    value.hi = integer_of(item, "hi", value.lo, kHighest);
+    out.push_back(std::move(value));
   }
   return out;
 }
@@ -134,7 +145,7 @@ Manifest manifest_of(const Json& root) {
   for (const Json& item : list_of(root, "tensors")) m.tensors.push_back(tensor_of(item));
   m.dims = ranges_of(root, "dims");
   m.scalars = ranges_of(root, "scalars");
-  m.values = exprs_of(root, "values");
+  m.values = values_of(root, "values");
   for (const Json& item : list_of(root, "calls"))
     m.calls.push_back({text_of(item, "op"), text_of(item, "kind")});
   m.local_names = events_of(root, "local_names");

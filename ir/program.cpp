@@ -48,6 +48,14 @@ int64_t Buffer::bytes() const {
 
 int64_t Buffer::copy_bytes() const { return round_up(bytes(), 256); }
 
+std::optional<Interval> Program::range_of(std::string_view wanted) const {
+  if (wanted == "rank") return Interval{0, world - 1};
+  if (wanted == "world") return Interval{world, world};
+  for (const Variable& v : variables)
+    if (v.name == wanted) return v.range;
+  return std::nullopt;
+}
+
 int64_t Program::packet_uses() const {
   int64_t most = 0;
   for (const Buffer& b : buffers) most = std::max(most, b.use);

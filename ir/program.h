@@ -125,6 +125,14 @@ struct Access {
   friend bool operator==(const Access&, const Access&) = default;
 };
 
+/// A dim or scalar of the graph: what the caller gives at each launch, the same on all ranks.
+struct Variable {
+  std::string name;
+  Interval range;  // both ends included
+  bool scalar = false;
+  friend bool operator==(const Variable&, const Variable&) = default;
+};
+
 /// A run-time integer that device code reads by index: an expression over dims, scalars, rank and
 /// world that the host evaluates for each launch and rank.
 struct Value {
@@ -334,6 +342,7 @@ struct Program {
   int32_t ctas = 0;
   Resources uses;
   Limits limits;
+  std::vector<Variable> variables;
   std::vector<Value> values;
   std::vector<Buffer> buffers;
   std::vector<Call> calls;
@@ -342,8 +351,13 @@ struct Program {
   std::vector<Event> events;
   int64_t arena_bytes = 0;      // planned: temporaries of a rank
   int64_t symmetric_bytes = 0;  // planned: slots of a rank, all rotations
+  /// The graph whose ops were cut into these tasks, as DSL text; "" if somebody wrote the Program
+  /// without one. It says what the calls have to compute.
+  std::string graph;
   friend bool operator==(const Program&, const Program&) = default;
 
+  /// The range of a name in an expression: a variable, `rank` or `world`.
+  std::optional<Interval> range_of(std::string_view name) const;
   /// How many flags the packets of a launch have: one more than the largest Buffer::use.
   int64_t packet_uses() const;
 

@@ -22,8 +22,7 @@ class Parser : private TextCursor {
     if (header()) {
       while (errors_ < kMaxErrors && !at_end() && peek() != '}')
         if (!entity()) recover();
-      if (errors_ < kMaxErrors && expect('}') && !at_end())
-        error(at_, 1, "expected the end of the text after '}'");
+      if (errors_ < kMaxErrors && expect('}')) graph();
     }
     if (errors_ > 0) return std::nullopt;
     return std::move(p_);
@@ -128,7 +127,18 @@ class Parser : private TextCursor {
     std::string_view word;
     bool (Parser::*parse)();
   };
-  static const Entity kEntities[9];
+  static const Entity kEntities[11];
+
+  /// What follows the Program: its graph, in a language that is read elsewhere.
+  void graph() {
+    if (at_end()) return;
+    if (peek_word() != "graph") {
+      error(at_, 1, "expected a graph or the end of the text after '}'");
+      return;
+    }
+    p_.graph = text_.substr(at_);
+    if (p_.graph.back() != '\n') p_.graph += '\n';
+  }
 
   bool header() {
     return (accept_word("program") || expected("'program'")) && read_name(p_.name) &&
@@ -148,8 +158,8 @@ class Parser : private TextCursor {
       return (this->*e.parse)();
     }
     return expected(
-        "'uses', 'limits', 'roles', 'value', 'buffer', 'call', 'collective', 'event', 'task' or "
-        "'}'");
+        "'uses', 'limits', 'roles', 'dim', 'scalar', 'value', 'buffer', 'call', 'collective', "
+        "'event', 'task' or '}'");
   }
 
   bool uses() {
@@ -188,6 +198,20 @@ class Parser : private TextCursor {
     return true;
   }
 
+  bool range(Interval& range) {
+    return (accept_word("in") || expected("'in'")) && expect('[') && number(range.lo) &&
+           expect(',') && number(range.hi) && expect(']');
+  }
+  bool variable(bool scalar) {
+    Variable v;
+    v.scalar = scalar;
+    if (!read_name(v.name) || !range(v.range)) return false;
+    p_.variables.push_back(std::move(v));
+    return true;
+  }
+  bool dim() { return variable(false); }
+  bool scalar() { return variable(true); }
+
   bool value() {
     const size_t start = (skip(), at_);
     uint32_t i = 0;
@@ -197,9 +221,7 @@ class Parser : private TextCursor {
       error(start, at_ - start,
             fmt::format("values are numbered in order: expected %{}, found %{}", p_.values.size(),
                         i));
-    if (!expect('=') || !expression(v.expr) || !(accept_word("in") || expected("'in'")) ||
-        !expect('[') || !number(v.range.lo) || !expect(',') || !number(v.range.hi) || !expect(']'))
-      return false;
+    if (!expect('=') || !expression(v.expr) || !range(v.range)) return false;
     p_.values.push_back(std::move(v));
     return true;
   }
@@ -508,15 +530,11 @@ class Parser : private TextCursor {
   std::string scratch_;
 };
 
-const Parser::Entity Parser::kEntities[9] = {{"uses", &Parser::uses},
-                                             {"limits", &Parser::limits},
-                                             {"roles", &Parser::roles},
-                                             {"value", &Parser::value},
-                                             {"buffer", &Parser::buffer},
-                                             {"call", &Parser::call},
-                                             {"collective", &Parser::collective},
-                                             {"event", &Parser::event},
-                                             {"task", &Parser::task}};
+const Parser::Entity Parser::kEntities[11] = {
+    {"uses", &Parser::uses},     {"limits", &Parser::limits}, {"roles", &Parser::roles},
+    {"dim", &Parser::dim},       {"scalar", &Parser::scalar}, {"value", &Parser::value},
+    {"buffer", &Parser::buffer}, {"call", &Parser::call},     {"collective", &Parser::collective},
+    {"event", &Parser::event},   {"task", &Parser::task}};
 
 }  // namespace
 

@@ -38,6 +38,7 @@ class Printer {
     if (p_.uses != Resources{}) uses();
     if (p_.limits != Limits{}) limits();
     if (!p_.roles.empty()) roles();
+    for (const Variable& v : p_.variables) variable(v);
     for (size_t i = 0; i < p_.values.size(); ++i) value(i);
     for (const Buffer& b : p_.buffers) buffer(b);
     for (size_t i = 0; i < p_.calls.size(); ++i) call(i);
@@ -45,6 +46,7 @@ class Printer {
     for (const Event& e : p_.events) event(e);
     for (size_t i = 0; i < p_.tasks.size(); ++i) task(i);
     put("}\n");
+    put(p_.graph);
     return std::move(out_);
   }
 
@@ -156,14 +158,22 @@ class Printer {
     put("\n");
   }
 
+  void range(Interval range) {
+    put_field(" in [", range.lo);
+    put_field(", ", range.hi);
+    put("]\n");
+  }
+  void variable(const Variable& v) {
+    put(v.scalar ? "  scalar " : "  dim ");
+    put_name(v.name);
+    range(v.range);
+  }
   void value(size_t i) {
     const Value& v = p_.values[i];
     put_field("  value %", i);
     put(" = ");
     put(v.expr.str());
-    put_field(" in [", v.range.lo);
-    put_field(", ", v.range.hi);
-    put("]\n");
+    range(v.range);
   }
 
   void buffer(const Buffer& b) {

@@ -4,9 +4,12 @@
 //   program NAME stage=WORD world=N target=NAME [board=NAME] ctas=N [arena=N] [symmetric=N] {
 //     entity...
 //   }
+//   [the DSL text of its graph, to the end]
 //   uses [consumers=N] [loaders=N] [registers=N] [head=N] [scratch=N] [pages=N] [page_bytes=N]
 //   limits [sms=N] [threads=N] [registers=N] [shared=N] [symmetric=N]
 //   roles WORD N..N [ [NAME, ...] ], ...
+//   dim NAME in [N, N]
+//   scalar NAME in [N, N]
 //   value %N = EXPR in [N, N]
 //   buffer NAME : DTYPE [ EXPR [max N] x N ] KIND [tensor=NAME] [rotation=N] [packets]
 //       [use=N] [offset=N]
@@ -38,9 +41,9 @@
 namespace maco::ir {
 
 inline constexpr std::string_view kReservedWords[] = {
-    "after", "buffer", "call",  "collective", "event", "from",    "lag",   "limits",
-    "loads", "may",    "moves", "program",    "read",  "relaxed", "roles", "signal",
-    "task",  "to",     "uses",  "value",      "wait",  "write"};
+    "after",  "buffer", "call", "collective", "dim",     "event", "from",    "lag",
+    "limits", "loads",  "may",  "moves",      "program", "read",  "relaxed", "roles",
+    "scalar", "signal", "task", "to",         "uses",    "value", "wait",    "write"};
 
 /// Does `word` begin an entity or clause? Such a name needs quotes.
 inline bool is_reserved(std::string_view word) {

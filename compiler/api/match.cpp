@@ -4,10 +4,14 @@
 
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/codegen/codegen.h"
+#include "compiler/passes/manager.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/unit_text.h"
 
 namespace maco::api {
 
@@ -47,6 +51,51 @@ void check_bound(const ir::Graph& graph, const char* what, int64_t world,
   for (const std::string& name : missing) wrong("has not the graph's '{}'", name);
 }
 
+std::vector<ir::ManifestRange> dims_of(const ir::Graph& graph) {
+  std::vector<ir::ManifestRange> dims;
+  for (const ir::Dim& d : graph.dims) dims.push_back({d.name, d.min, d.max});
+  return dims;
+}
+// The order in which tensors are declared says nothing.
+std::vector<ir::ManifestRange> scalars_of(const ir::Graph& graph) {
+  std::vector<ir::ManifestRange> scalars;
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind == ir::TensorKind::Scalar) scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
+  return scalars;
+}
+
+/// Without what passes choose and a user may choose otherwise.
+ir::Graph without_choices(ir::Graph graph) {
+  graph.sm_roles = {};
+  for (ir::Op& op : graph.ops)
+    for (const char* chosen : {"method", "tile", "algorithm"}) op.attrs.erase(chosen);
+  return graph;
+}
+
+/// Whether the graph that a Program carries is what the passes on graphs make of `graph`, up to
+/// what they choose. Reports if not.
+bool carries(const ir::Graph& graph, const ir::Program& program, ir::Diagnostics& diagnostics) {
+  if (program.graph.empty()) return true;
+  const auto carried = passes::parse_graph_unit(
+      diagnostics.add_file(fmt::format("the graph of '{}'", program.name), program.graph),
+      diagnostics);
+  if (!carried) return false;
+  const ir::Graph wanted = without_choices(*carried);
+  for (const bool fuse : {true, false}) {
+    ir::Diagnostics unheard;
+    passes::PipelineOptions options;
+    options.target = program.target;
+    options.board = program.board;
+    passes::PassManager manager(passes::make_context(options, unheard), options, unheard);
+    ir::Graph made = graph;
+    for (const char* pass : {"check-support", "canonicalize", "fuse"})
+      if (fuse || pass != std::string_view("fuse")) made = manager.run(pass, std::move(made));
+    if (manager.ok() && without_choices(std::move(made)) == wanted) return true;
+  }
+  diagnostics.error({}, "the Program carries another graph");
+  return false;
+}
+
 }  // namespace
 
 bool check_program(const ir::Graph& graph, const ir::Program& program,
@@ -62,14 +111,13 @@ bool check_program(const ir::Graph& graph, const ir::Program& program,
     if (b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot)
       bound.push_back({b.tensor, ir::name(b.kind), b.dtype, b.max_elements()});
   check_bound(graph, "Program", program.world, bound, diagnostics);
-  for (const ir::Value& v : program.values)
-    for (const std::string& name : v.expr.vars())
-      if (!graph.range_of(name))
-        diagnostics.error(
-            {}, fmt::format("value '{}' names '{}', which is no dim or scalar of the graph",
-                            v.expr.str(), name));
+  std::vector<ir::ManifestRange> dims, scalars;
+  for (const ir::Variable& v : program.variables)
+    (v.scalar ? scalars : dims).push_back({v.name, v.range.lo, v.range.hi});
+  if (dims != dims_of(graph) || scalars != scalars_of(graph))
+    diagnostics.error({}, "the Program's dims and scalars are not those of the graph");
   codegen::check_calls(program, diagnostics);
-  return diagnostics.errors() == before;
+  return carries(graph, program, diagnostics) && diagnostics.errors() == before;
 }
 
 bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest,
@@ -79,12 +127,9 @@ bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest,
   for (const ir::ManifestTensor& t : manifest.tensors)
     bound.push_back({t.name, t.kind, t.dtype, t.max_elements});
   check_bound(graph, "kernel", manifest.world, bound, diagnostics);
-  std::vector<ir::ManifestRange> dims, scalars;
-  for (const ir::Dim& d : graph.dims) dims.push_back({d.name, d.min, d.max});
-  for (const ir::Tensor& t : graph.tensors)
-    if (t.kind == ir::TensorKind::Scalar) scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
-  if (manifest.dims != dims) diagnostics.error({}, "the kernel's dims are not those of the graph");
-  if (manifest.scalars != scalars)
+  if (manifest.dims != dims_of(graph))
+    diagnostics.error({}, "the kernel's dims are not those of the graph");
+  if (manifest.scalars != scalars_of(graph))
     diagnostics.error({}, "the kernel's scalars are not those of the graph");
   for (const ir::ManifestTensor& t : manifest.tensors)
     if (const auto id = graph.find_tensor(t.name); id && graph[*id].shape != t.shape)

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "compiler/codegen/check_exchanges.h"
 #include "compiler/codegen/device_sources.h"
 #include "compiler/codegen/emitter.h"
 #include "compiler/codegen/manifest.h"
 #include "compiler/codegen/params.h"
 #include "compiler/codegen/tables.h"
+#include "compiler/functions/check_exchanges.h"
 #include "ir/check.h"
 
 namespace maco::codegen {
@@ -49,7 +49,8 @@ class Generator {
   std::string run(const std::string& graph_text) {
     if (!check_calls(p_, diagnostics_)) return "";
     find_kinds();
-    if (!check_limits() || !check_sync() || !check_exchanges(p_, diagnostics_)) return "";
+    if (!check_limits() || !check_sync() || !functions::check_exchanges(p_, diagnostics_))
+      return "";
     e_.block(cta_source(p_.uses) + device_sources(used_functions()));
     e_.raw(kGeneratedMarker);
     e_.raw("");

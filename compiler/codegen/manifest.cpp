@@ -51,7 +51,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   for (const ir::Dim& d : graph.dims) m.dims.push_back({d.name, d.min, d.max});
   for (const ir::Tensor& t : graph.tensors)
     if (t.kind == ir::TensorKind::Scalar) m.scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
-  for (const ir::Value& v : program.values) m.values.push_back(v.expr);
+  for (const ir::Value& v : program.values) m.values.push_back({v.expr, v.range.lo, v.range.hi});
   for (const ir::Call& c : program.calls) m.calls.push_back({c.op, c.op_kind});
   for (size_t e = 0; e < program.events.size(); ++e) {
     const ir::Event& event = program.events[e];

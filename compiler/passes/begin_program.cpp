@@ -38,6 +38,23 @@ ir::Buffer buffer_of(const ir::Graph& graph, const ir::Tensor& t) {
   return b;
 }
 
+/// Tensors in the order in which the graph's text has them, whatever passes did to it.
+std::vector<ir::TensorId> in_order(const ir::Graph& graph) {
+  std::vector<ir::TensorId> list;
+  std::vector<bool> defined(graph.tensors.size(), false), listed(graph.tensors.size(), false);
+  const auto add = [&](size_t i) {
+    if (!listed[i]) list.push_back(ir::id_of<ir::TensorId>(i));
+    listed[i] = true;
+  };
+  for (const ir::Op& op : graph.ops)
+    for (const ir::TensorId t : op.out) defined[index(t)] = graph[t].kind != ir::TensorKind::State;
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    if (!defined[i]) add(i);
+  for (const ir::Op& op : graph.ops)
+    for (const ir::TensorId t : op.out) add(index(t));
+  return list;
+}
+
 void set_roles(const ir::Graph& graph, ir::Program& program) {
   const auto* roles =
       std::get_if<std::vector<ir::RoleRange>>(&std::get<ir::Roles>(graph.sm_roles.value));
@@ -64,11 +81,16 @@ std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& pro
   program.target = context.machine.target;
   program.board = context.machine.board;
   program.uses = cost::uses_of(context.machine, true);
+  for (const ir::Dim& d : graph.dims)
+    program.variables.push_back({.name = d.name, .range = {.lo = d.min, .hi = d.max}});
   std::vector<ir::BufferId> buffers(graph.tensors.size());
-  for (size_t i = 0; i < graph.tensors.size(); ++i) {
-    const ir::Tensor& t = graph.tensors[i];
+  for (const ir::TensorId id : in_order(graph)) {
+    const ir::Tensor& t = graph[id];
+    if (t.kind == ir::TensorKind::Scalar)
+      program.variables.push_back(
+          {.name = t.name, .range = {.lo = t.range_lo, .hi = t.range_hi - 1}, .scalar = true});
     if (t.kind == ir::TensorKind::Scalar || t.shape.empty()) continue;
-    buffers[i] = ir::id_of<ir::BufferId>(program.buffers.size());
+    buffers[index(id)] = ir::id_of<ir::BufferId>(program.buffers.size());
     program.buffers.push_back(buffer_of(graph, t));
   }
   set_roles(graph, program);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "compiler/functions/check_exchanges.h"
 #include "compiler/functions/function.h"
+#include "compiler/passes/lowering.h"
 #include "compiler/passes/unit_text.h"
 #include "compiler/verify/verify.h"
 #include "ir/check.h"
@@ -53,6 +55,7 @@ Unit PassManager::run(std::string_view name, Unit unit) {
   });
   log_.statistics = context_->statistics;
   if (failed_) return unit;
+  if (pass->lower) tiled_ = std::get<ir::Program>(unit);
   if (options_.after_pass) options_.after_pass(*pass, unit);
   show(*pass, unit);
   const auto* program = std::get_if<ir::Program>(&unit);
@@ -94,7 +97,7 @@ bool PassManager::calls_hold(const ir::Program& program) {
     if (functions::find_function(call.function))
       for (const std::string& wrong : functions::check(program, call))
         diagnostics_.error(call.loc, fmt::format("'{}' {}", call.op, wrong));
-  return diagnostics_.errors() == before;
+  return diagnostics_.errors() == before && functions::check_exchanges(program, diagnostics_);
 }
 
 bool PassManager::prove(const ir::Program& program, bool shared) {
@@ -106,7 +109,7 @@ bool PassManager::prove(const ir::Program& program, bool shared) {
     failed_ = log_.proof_failed = true;
     return false;
   }
-  if (!calls_hold(program)) {
+  if (!calls_hold(program) || !check_lowering(program, *context_, tiled_ ? &*tiled_ : nullptr)) {
     failed_ = log_.proof_failed = true;
     return false;
   }

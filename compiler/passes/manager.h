@@ -61,8 +61,9 @@ class PassManager {
   ir::Diagnostics& diagnostics_;
   std::optional<PassContext> context_;
   PassLog log_;
-  std::optional<std::string> text_;  // what the last pass left, where changes are asked for
-  int number_ = 0;                   // of passes that ran
+  std::optional<std::string> text_;   // what the last pass left, where changes are asked for
+  int number_ = 0;                    // of passes that ran
+  std::optional<ir::Program> tiled_;  // what the last pass that lowers made
   std::optional<ir::Program> proved_;
   bool failed_ = false, ended_ = false;
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <span>
 
+#include "compiler/frontend/frontend.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/begin_program.h"
 #include "compiler/passes/order.h"
@@ -120,6 +121,7 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
   program.limits.symmetric_bytes = graph.comm_buffer_bytes;
   if (const auto key = graph.key_loc.find("comm_buffer_bytes"); key != graph.key_loc.end())
     program.limits.symmetric_loc = key->second;
+  program.graph = frontend::print_dsl(graph);
   context.statistics["tasks"] = static_cast<int64_t>(program.tasks.size());
   return context.diagnostics.errors() == before;
 }

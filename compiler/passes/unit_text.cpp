@@ -17,6 +17,13 @@ std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics) {
     if (!program) return std::nullopt;
     return Unit(std::move(*program));
   }
+  auto graph = parse_graph_unit(file, diagnostics);
+  if (!graph) return std::nullopt;
+  return Unit(std::move(*graph));
+}
+
+std::optional<ir::Graph> parse_graph_unit(int32_t file, ir::Diagnostics& diagnostics) {
+  const std::string& text = diagnostics.file_text(file);
   const size_t first = text.find_first_not_of(" \t\r\n");
   const bool json = first != std::string::npos && text[first] == '{';
   const auto raw = json ? frontend::parse_json_raw(file, diagnostics)
@@ -24,9 +31,7 @@ std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics) {
   if (!raw) return std::nullopt;
   frontend::BuildOptions options;
   options.open_outputs = options.internal_ops = true;
-  auto graph = frontend::build(*raw, options, diagnostics);
-  if (!graph) return std::nullopt;
-  return Unit(std::move(*graph));
+  return frontend::build(*raw, options, diagnostics);
 }
 
 }  // namespace maco::passes

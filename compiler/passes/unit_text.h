@@ -12,5 +12,7 @@ std::string to_text(const Unit& unit);
 /// What the text of `file` says: a Program if it begins with that word, else a graph, which may
 /// have what only passes make. Nothing, having reported, if there is an error.
 std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics);
+/// The same of a graph.
+std::optional<ir::Graph> parse_graph_unit(int32_t file, ir::Diagnostics& diagnostics);
 
 }  // namespace maco::passes

@@ -71,6 +71,7 @@ std::optional<Content> Pieces::read(const Box& box) const {
     const Piece& piece = at->second;
     if (!covers(piece.box, box)) continue;
     Content content = piece.content;
+    if (content.fault != 0) return content;
     const auto part = part_of(piece.box, content.at, box);
     // Which elements of a part are there where rows are cut, nobody knows.
     if (!part || (content.cut != 0 && box != piece.box)) return std::nullopt;

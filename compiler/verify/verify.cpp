@@ -3,9 +3,11 @@
 #include "compiler/verify/at_once.h"
 #include "compiler/verify/contributions.h"
 #include "compiler/verify/counts.h"
+#include "compiler/verify/defined.h"
 #include "compiler/verify/lifetimes.h"
 #include "compiler/verify/model.h"
 #include "compiler/verify/order.h"
+#include "compiler/verify/overlays.h"
 #include "compiler/verify/races.h"
 #include "compiler/verify/report.h"
 #include "compiler/verify/resources.h"
@@ -24,8 +26,14 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   // Every index and address that the Program holds may be used from here on.
   check_structure(program, reporter);
   if (reporter.failed()) return false;
-  // Addresses don't change what the list of tasks says,
-  if (program.stage >= ir::Stage::Planned) check_lifetimes(program, reporter);
+  // The list of tasks says what everything is,
+  check_defined(program, reporter);
+  if (reporter.failed()) return false;
+  // addresses don't change what it says,
+  if (program.stage >= ir::Stage::Planned) {
+    check_lifetimes(program, reporter);
+    check_overlays(program, reporter);
+  }
   if (reporter.failed()) return false;
   // and all of its CTAs run at once.
   if (program.stage >= ir::Stage::Scheduled)

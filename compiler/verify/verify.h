@@ -47,8 +47,10 @@ struct VerifyStatistics {
 /// last that is tried:
 ///   - structure: ids, regions within their buffers, who may write what; from `planned` on
 ///     addresses, from `scheduled` on streams and roles;
+///   - defined: what is read has been written before, on every rank, and outputs are written;
 ///   - lifetimes (planned): no temporary or slot is read where another has been written
 ///     since;
+///   - overlays (planned): no task writes bytes that it reads as something else;
 ///   - resources (scheduled): what a CTA uses is there, and all CTAs run at once;
 ///   - counts (synced): what a wait waits for is exactly what will arrive, on every
 ///     rank, and packets have flags that tell them apart;
@@ -57,7 +59,8 @@ struct VerifyStatistics {
 ///     deadlock;
 ///   - races (synced): every two accesses to the same bytes, one of them a write, are ordered, and
 ///     as the list of tasks orders them;
-///   - contributions (synced): every collective delivers what it promises.
+///   - contributions (synced): every collective delivers what it promises, and whatever moves data
+///     between ranks promises something.
 bool verify(const ir::Program& program, ir::Diagnostics& diagnostics);
 bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const VerifyOptions& options,
             VerifyStatistics* statistics = nullptr);

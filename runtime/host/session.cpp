@@ -114,9 +114,14 @@ Status evaluate_values(const Manifest& m, const LaunchValues& values, int rank,
     return it->second;
   };
   out.clear();
-  for (const ir::Expr& e : m.values) {
+  for (const auto& [e, lo, hi] : m.values) {
     ir::EvalResult result = ir::evaluate(e, lookup);
     if (!result.value) return Status::failure(fmt::format("rank {}: {}", rank, result.error));
+    if (*result.value < lo || *result.value > hi)
+      return Status::failure(
+          fmt::format("rank {}: '{}' is {}, but the kernel was compiled for {} "
+                      "to {}",
+                      rank, e.str(), *result.value, lo, hi));
     if (*result.value < std::numeric_limits<int32_t>::min() ||
         *result.value > std::numeric_limits<int32_t>::max())
       return Status::failure(fmt::format("rank {}: '{}' is {}, which does not fit 32 bits", rank,

@@ -53,7 +53,8 @@ class Session {
   virtual Status bench(const LaunchValues& values, int launches, double& median_us) = 0;
 };
 
-/// Checks dims and scalars against their ranges and evaluates Manifest::values for `rank`. Every
+/// Checks dims and scalars against their ranges, evaluates Manifest::values for `rank`, and checks
+/// them against theirs. Every
 /// scalar must be given.
 Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out);

@@ -65,6 +65,84 @@ int max_rotation(const Program& p) {
 
 // --- what stands by itself: bounds, addresses, streams ---
 
+/// Whether the list of tasks reads an element of a temporary or output before it writes it, or
+/// leaves one of an output: element by element, at the most rows.
+bool undefined(const Program& p, int world) {
+  // By buffer and rank: whether each element is written.
+  std::map<std::pair<size_t, int>, std::vector<bool>> written;
+  std::set<size_t> by_height;
+  for (const Task& t : p.tasks)
+    for (const Access& a : t.accesses)
+      if (a.writes() && a.region.block.value) by_height.insert(index(a.region.buffer));
+  const auto is_filled = [&](size_t b) {
+    return p.buffers[b].kind == BufferKind::Temp || p.buffers[b].kind == BufferKind::Output;
+  };
+  for (size_t b = 0; b < p.buffers.size(); ++b)
+    for (int rank = 0; rank < world && is_filled(b); ++rank)
+      written[{b, rank}].assign(static_cast<size_t>(p.buffers[b].max_elements()), false);
+  const auto each = [&](const ir::Region& r, int rank, const auto& f) {
+    std::vector<int64_t> shifts = {0};
+    if (r.block.any()) {
+      shifts.clear();
+      for (int block : ir::resolve(r.block.ref, rank, world))
+        shifts.push_back(block *
+                         (r.block.value ? p.values[*r.block.value].range.hi : r.block.rows));
+    }
+    for (int64_t shift : shifts)
+      for (int64_t row = r.r0 + shift; row < r.r1 + shift; ++row)
+        for (int64_t column = r.c0; column < r.c1; ++column)
+          f(static_cast<size_t>(row * r.pitch + column));
+  };
+  for (const Task& t : p.tasks)
+    for (int rank = 0; rank < world; ++rank) {
+      if (!runs(t, rank)) continue;
+      for (const Access& a : t.accesses) {
+        const size_t b = index(a.region.buffer);
+        if (a.writes() || !is_filled(b)) continue;
+        const std::vector<bool>& there = written[{b, rank}];
+        bool whole = true;
+        each(a.region, rank, [&](size_t i) { whole = whole && there[i]; });
+        // Rows are elsewhere where blocks are lower.
+        if (by_height.count(b) && !a.region.block.value)
+          whole = std::find(there.begin(), there.end(), false) == there.end();
+        if (!whole) return true;
+      }
+      for (const Access& a : t.accesses) {
+        const size_t b = index(a.region.buffer);
+        if (!a.writes() || !is_filled(b)) continue;
+        std::vector<bool>& there = written[{b, rank}];
+        each(a.region, rank, [&](size_t i) { there[i] = true; });
+      }
+    }
+  for (const auto& [key, there] : written)
+    if (p.buffers[key.first].kind == BufferKind::Output &&
+        std::find(there.begin(), there.end(), false) != there.end())
+      return true;
+  return false;
+}
+
+/// Whether a task writes bytes that it touches as something else, too.
+bool overwrites_its_own(const Program& p, int world) {
+  for (const Task& t : p.tasks)
+    for (const Access& w : t.accesses)
+      for (const Access& o : t.accesses) {
+        if (!w.writes() || &w == &o || (!o.writes() && o.region == w.region)) continue;
+        const ir::Buffer &a = p[w.region.buffer], &b = p[o.region.buffer];
+        if (space_of(a) != space_of(b)) continue;
+        for (int rank = 0; rank < world; ++rank) {
+          if (!runs(t, rank)) continue;
+          const std::vector<int> mine = reaches(p, w, rank), others = reaches(p, o, rank);
+          const bool same = std::any_of(mine.begin(), mine.end(), [&](int m) {
+            return std::count(others.begin(), others.end(), m) > 0;
+          });
+          if (same && meet(bytes_of(p, w, rank), bytes_of(p, o, rank)) &&
+              test::meet_at_some_height(p, w.region, rank, o.region, rank))
+            return true;
+        }
+      }
+  return false;
+}
+
 std::string structure(const Program& p) {
   const int world = static_cast<int>(p.world);
   for (const Task& t : p.tasks)
@@ -125,22 +203,8 @@ std::string structure(const Program& p) {
   for (const auto& [sm, place] : places)
     if (place < 0 || place >= lengths[sm]) return "structure: a gap in a stream";
   // The list of tasks fills temporaries and outputs before it reads them, and fills all outputs.
-  std::vector<uint64_t> written(p.buffers.size(), 0);
-  const uint64_t all = (uint64_t{1} << world) - 1;
-  for (const Task& t : p.tasks) {
-    for (const Access& a : t.accesses) {
-      const BufferKind kind = p[a.region.buffer].kind;
-      if (!a.writes() && (kind == BufferKind::Temp || kind == BufferKind::Output) &&
-          (t.ranks & all & ~written[index(a.region.buffer)]))
-        return "structure: a read of what nobody wrote";
-    }
-    for (const Access& a : t.accesses)
-      if (a.writes()) written[index(a.region.buffer)] |= t.ranks;
-  }
-  for (size_t b = 0; b < p.buffers.size(); ++b)
-    if (p.buffers[b].kind == BufferKind::Output && (all & ~written[b]))
-      return "structure: an output that nobody writes";
-  return "";
+  if (overwrites_its_own(p, world)) return "structure: a task overwrites what it touches";
+  return undefined(p, world) ? "structure: a read of what nobody wrote" : "";
 }
 
 // --- operands that come through pages ---

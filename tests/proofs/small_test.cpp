@@ -50,6 +50,7 @@ void swap_neighbours(Program& p, RandomProgram& random) {
 /// Every task reads the row of its tile of an input that has two rows or more.
 void cut_rows(Program& p) {
   const ir::Expr n = ir::Expr::var("n");
+  p.variables.push_back({.name = "n", .range = {.lo = 2, .hi = 64}});
   p.values.push_back({n, {.lo = 2, .hi = 64}});
   ir::Buffer rows;
   rows.name = rows.tensor = "rows";

@@ -193,7 +193,7 @@ inline ir::Manifest cpu_kernel_manifest() {
     m.tensors.push_back({name, kind, ir::DType::F32, {ir::Expr(n)}, n});
   }
   m.scalars = {{"at", -9, 9}};
-  m.values = {ir::Expr::var("at")};
+  m.values = {{ir::Expr::var("at"), -9, 9}};
   for (const char* name : {"in", "out", "push", "dot", "put", "take", "stage", "negate", "sum"})
     m.calls.push_back({name, "copy"});
   m.local_names = {{0, "in"}, {1, "out"}, {2, "take"}, {3, "negate"}};

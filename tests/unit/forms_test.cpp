@@ -227,7 +227,9 @@ TEST_CASE("a Program for --program is of the graph and synced") {
   CHECK_THAT(changed([](ir::Program& p) { p.calls[0].function = "q"; }),
              Contains("calls 'q', which is no device function"));
   CHECK_THAT(changed([](ir::Program& p) { p.values.push_back({ir::Expr::var("n"), {0, 1}}); }),
-             Contains("value 'n' names 'n'"));
+             Contains("value %0 is n, but there is no dim or scalar 'n'"));
+  CHECK_THAT(changed([](ir::Program& p) { p.variables.push_back({"n", {0, 1}}); }),
+             Contains("the Program's dims and scalars are not those of the graph"));
   CHECK_THAT(
       changed([](ir::Program& p) { p.buffers[0].tensor = "q"; }),
       Contains("has a tensor 'q' that the graph has not") && Contains("has not the graph's 'x'"));

@@ -22,7 +22,7 @@ Manifest example() {
   m.tensors.push_back({"y", "output", DType::I32, {Expr::var("tokens") * Expr(2)}, 128});
   m.dims = {{"tokens", 1, 64}};
   m.scalars = {{"pos", 0, 4095}};
-  m.values = {Expr::var("tokens"), Expr::var("pos") + Expr::var("rank")};
+  m.values = {{Expr::var("tokens"), 1, 64}, {Expr::var("pos") + Expr::var("rank"), 0, 4096}};
   m.calls = {{"down", "matmul"}, {"y", "allreduce"}};
   m.local_names = {{0, "h tile 0"}, {12, "down tiles 0..7"}};
   m.peer_names = {{0, "y.arrived.0"}};
@@ -173,10 +173,10 @@ TEST_CASE("a manifest that can't be used says why") {
   const std::string source = kernel(example());
   CHECK_THAT(error_of("int main() {}\n"), Contains("no '//@maco' lines"));
   CHECK_THAT(error_of(""), Contains("no '//@maco' lines"));
-  CHECK_THAT(error_of(replaced(source, "\"maco\":3", "\"maco\":9")),
-             Contains("version 9 is newer than this program's 3"));
-  CHECK_THAT(error_of(replaced(source, "\"maco\":3", "\"maco\":1")),
-             Contains("version 1 is older than this program's 3: compile the graph again"));
+  CHECK_THAT(error_of(replaced(source, "\"maco\":4", "\"maco\":9")),
+             Contains("version 9 is newer than this program's 4"));
+  CHECK_THAT(error_of(replaced(source, "\"maco\":4", "\"maco\":1")),
+             Contains("version 1 is older than this program's 4: compile the graph again"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":0")),
              Contains("'world' is 0, not from 1"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":65")),

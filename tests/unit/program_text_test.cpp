@@ -312,7 +312,8 @@ TEST_CASE("every error is reported, at its place") {
       "6:23: 4294967296 is out of range",
       "7:11: unknown call 'c1'",
       "7:41: expected ',', found '0'",
-      "8:3: expected 'uses', 'limits', 'roles', 'value', 'buffer', 'call', 'collective', 'event', "
+      "8:3: expected 'uses', 'limits', 'roles', 'dim', 'scalar', 'value', 'buffer', 'call', "
+      "'collective', 'event', "
       "'task' or '}', found 'bufer'",
       "10:3: expected an event, found the reserved word 'task'; as a name it is written \"task\"",
       "10:25: expected 'read', 'write', 'may', 'wait' or 'signal', found 'red'",

@@ -37,7 +37,10 @@ class RandomProgram {
                .scratch_bytes = 16384};
     p_.limits = {8, 1024, 65536, 65536};
     p_.roles = {{Role::Compute, 0, p_.ctas, {}}};
-    if (heights_) p_.values.push_back({Expr::var("h"), {.lo = 2, .hi = kMostHeight}});
+    if (heights_) {
+      p_.variables = {{.name = "h", .range = {.lo = 2, .hi = kMostHeight}}};
+      p_.values.push_back({Expr::var("h"), p_.variables[0].range});
+    }
     buffers();
     p_.calls = {{"a", "op", "f", {}, {}, {}, {}, {}}};
     const int64_t tasks =
@@ -206,6 +209,11 @@ class RandomProgram {
     // Reads follow a first write of everything, so that they read something.
     for (int64_t b = 0; i == 0 && b < private_; ++b) {
       const Buffer& whole = p_.buffers[static_cast<size_t>(b)];
+      // Of several in one place the last.
+      if (std::any_of(p_.buffers.begin() + b + 1, p_.buffers.end(), [&](const Buffer& other) {
+            return whole.offset && other.offset == whole.offset;
+          }))
+        continue;
       t.accesses.push_back({AccessKind::Write,
                             {id_of<BufferId>(static_cast<size_t>(b)),
                              whole.cols,
@@ -221,6 +229,12 @@ class RandomProgram {
     } else {
       for (int64_t n = 1 + below(2); n > 0; --n) {
         const auto buffer = static_cast<size_t>(below(private_));
+        // Within a task nothing is ordered.
+        if (std::any_of(t.accesses.begin(), t.accesses.end(), [&](const Access& a) {
+              const Buffer &x = p_[a.region.buffer], &y = p_.buffers[buffer];
+              return &x == &y || (x.offset && x.offset == y.offset);
+            }))
+          continue;
         const bool heights =
             heights_ && below(3) > 0 && p_.buffers[buffer].max_rows >= kMostHeight * p_.world;
         t.accesses.push_back(

@@ -32,7 +32,8 @@ ir::Manifest example() {
   m.loaders = 32;
   m.dims = {{"tokens", 1, 64}};
   m.scalars = {{"pos", 0, 4095}};
-  m.values = {Expr::var("tokens"), Expr::var("pos") + Expr::var("rank") * Expr::var("world")};
+  m.values = {{Expr::var("tokens"), 1, 64},
+              {Expr::var("pos") + Expr::var("rank") * Expr::var("world"), 0, 1 << 20}};
   m.calls = {{"down", "matmul"}, {"emb", "embedding"}, {"y", "allreduce"}};
   m.local_names = {{0, "x tile 0"}, {10, "h tile 3"}, {20, "down tiles 0..7"}};
   m.peer_names = {{0, "y.arrived.0"}};
@@ -84,12 +85,15 @@ TEST_CASE("dims and scalars out of range are refused with the range") {
 
 TEST_CASE("values that can't be computed or don't fit name the rank") {
   ir::Manifest m = example();
-  m.values = {Expr::binary(Expr::Kind::Div, Expr(7), Expr::var("rank"))};
+  m.values = {{Expr::binary(Expr::Kind::Div, Expr(7), Expr::var("rank")), 0, 7}};
   CHECK_THAT(failure(m, {{"pos", 0}}, 0), Contains("rank 0") && Contains("division by zero"));
-  m.values = {(Expr::var("pos") + Expr(1)) * Expr(int64_t{1} << 31)};
+  m.values = {{(Expr::var("pos") + Expr(1)) * Expr(int64_t{1} << 31), 0, int64_t{1} << 50}};
   CHECK_THAT(failure(m, {{"pos", 0}}, 1),
              Contains("rank 1") && Contains("2147483648, which does not fit 32 bits"));
-  m.values.assign(size_t{kMaxValues} + 1, Expr(1));
+  m.values = {{Expr::var("pos") + Expr(100000), 0, 40}};
+  CHECK_THAT(failure(m, {{"pos", 3}}, 1),
+             Contains("rank 1: 'pos + 100000' is 100003, but the kernel was compiled for 0 to 40"));
+  m.values.assign(size_t{kMaxValues} + 1, {Expr(1), 1, 1});
   CHECK_THAT(failure(m, {{"pos", 0}}), Contains("257 launch values, more than the 256"));
 }
 

@@ -49,7 +49,8 @@ inline std::string skipped_packets() {
   std::string text = with(kSum, "rotation=2 offset", "rotation=2 packets offset");
   text = with(text, "arrived peer", "arrived packet");
   text = with(text, "  buffer x",
-              "  value %0 = n in [0, 4]\n  buffer d : f32[n max 4 x 8] input\n  buffer x");
+              "  dim n in [0, 4]\n  value %0 = n in [0, 4]\n  buffer d : f32[n max 4 x 8] input\n  "
+              "buffer x");
   return with(text, "comm sm=2 place=1: read ", "comm sm=2 place=1: read d[0:4, 0:8] ");
 }
 

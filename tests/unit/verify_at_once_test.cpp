@@ -163,6 +163,7 @@ const std::string kAround =
   uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2
+  dim h in [2, 3]
   value %0 = h in [2, 3]
   buffer p : u8[4 x 3] temp offset=256
   buffer y : u8[4 x 3] output tensor=y
@@ -328,6 +329,7 @@ const std::string kBlocks =
   uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
   limits sms=8 threads=1024 registers=65536 shared=65536
   roles compute 0..2
+  dim t in [1, 4]
   value %0 = t in [1, 4]
   buffer p : f32[8 x 8] temp offset=0
   buffer y : f32[8 x 8] output tensor=y

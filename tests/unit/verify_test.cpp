@@ -158,7 +158,9 @@ TEST_CASE("packets carry their own data and nothing else") {
 TEST_CASE("temporaries may share memory where events keep them apart") {
   // q over p: it is written while the put of p may still run? No: both are in the stream of CTA 2.
   // The other way round it fails.
-  const std::string shared = with(kSum, "temp offset=256", "temp offset=0");
+  const std::string shared =
+      with(with(kSum, "temp offset=256", "temp offset=0"),
+           "read p[0:4, 0:8] slots[0:2, 0:32]; write q", "read slots[0:2, 0:32]; write q");
   CHECK(verdict(shared) == "");
   std::string apart = with(shared, "t3 c2#0 comm sm=2 place=1", "t3 c2#0 compute sm=1 place=1");
   CHECK_THAT(verdict(apart),
@@ -196,6 +198,10 @@ TEST_CASE("what a stage promises is checked") {
   };
   const Case cases[] = {
       {"world=2", "world=65", "world is 65, but has to be 1 to 64"},
+      {"op=down", "op=\"down\\nint x;\"", "the name of a call has control characters"},
+      {"op=down", "op=\"down \\\\\"", "the name of a call has control characters, backslashes"},
+      {"buffer x :", "event \"\\x1b[0m\" local count=0\n  buffer x :",
+       "the name of an event has control characters"},
       {"read x[0:4, 0:8]; write p[0:4, 0:4]", "read x[0:5, 0:8]; write p[0:4, 0:4]",
        "matmul 'down' tile 0 reads outside buffer 'x', which has 4 x 8 elements, on rank 0: rows 0 "
        "to 5, columns 0 to 8 of 8"},
@@ -207,9 +213,13 @@ TEST_CASE("what a stage promises is checked") {
        "on rank 0 writes temp 'q' of others: peers may only write, and only slots"},
       {"slots[0:2, 0:32]; write q", "slots[0:2, 0:32 on=others]; write q",
        "reads slot 'slots' of others"},
-      {"write y[0:4", "write q[0:4", "output 'y' is not written on rank 0"},
+      {"write y[0:4", "write q[0:4",
+       "order: no task writes y[0:4, 0:8], which is output, on rank 0"},
+      {"write y[0:4", "write y[0:3",
+       "order: no task writes y[3:4, 0:8], which is output, on rank 0"},
       {"read p[0:4, 0:8]; may", "read y[0:4, 0:8]; may",
-       "order: exchange 'y' (put) tile 0 reads output 'y' before any task of the list writes it"},
+       "order: exchange 'y' (put) tile 0 reads y[0:4, 0:8] before any task of the list writes it "
+       "on rank 0"},
       {"temp offset=256", "temp", "temp 'q' has no address although the Program is synced"},
       {"temp offset=256", "temp offset=250", "temp 'q' lies at 250, which is no multiple of 256"},
       {"temp offset=256", "temp offset=512",

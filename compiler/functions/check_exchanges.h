@@ -4,7 +4,7 @@
 #include "ir/diagnostics.h"
 #include "ir/program.h"
 
-namespace maco::codegen {
+namespace maco::functions {
 
 /// Holds every task of put, combine and take to its call's parameters: it must declare the regions
 /// and the transfers that follow from them. Reports the first that doesn't. The verifier proves
@@ -12,4 +12,4 @@ namespace maco::codegen {
 /// `stride` would be proved right and move something else.
 bool check_exchanges(const ir::Program& program, ir::Diagnostics& diagnostics);
 
-}  // namespace maco::codegen
+}  // namespace maco::functions

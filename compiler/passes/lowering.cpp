@@ -1,0 +1,216 @@
+// lowering.cpp: a Program against its graph. Passes behind `tile` place and order tasks, and none
+// changes what they do: whatever damages that shows here, with the op that it belongs to.
+#include "compiler/passes/lowering.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/dependencies.h"
+#include "compiler/passes/unit_text.h"
+#include "ir/program_text.h"
+
+namespace maco::passes {
+
+namespace {
+
+bool same_buffer(ir::Buffer a, const ir::Buffer& b) {
+  a.offset = b.offset;
+  a.use = b.use;
+  return a == b;
+}
+bool same_call(ir::Call given, const ir::Call& made) {
+  for (size_t i = 0; i < std::min(given.loads.size(), made.loads.size()); ++i)
+    given.loads[i].ahead = given.loads[i].ahead || made.loads[i].ahead;
+  given.loc = made.loc;
+  return given == made;
+}
+bool same_task(const ir::Task& a, const ir::Task& b) {
+  return a.call == b.call && a.tile == b.tile && a.role == b.role && a.priority == b.priority &&
+         a.ranks == b.ranks && a.accesses == b.accesses && a.after == b.after;
+}
+bool same_limits(ir::Limits a, const ir::Limits& b) {
+  a.symmetric_loc = b.symmetric_loc;
+  return a == b;
+}
+template <class Entities, class Same>
+bool same_list(const Entities& a, const Entities& b, Same same) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
+}
+
+bool same_tile(const ir::Task& a, const ir::Task& b) {
+  return a.call == b.call && a.tile == b.tile;
+}
+/// Tasks by call and tile: their order in the list is a pass's choice.
+std::vector<uint32_t> by_tile(const ir::Program& p) {
+  std::vector<uint32_t> list(p.tasks.size());
+  std::iota(list.begin(), list.end(), 0u);
+  std::stable_sort(list.begin(), list.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(p.tasks[a].call, p.tasks[a].tile) <
+           std::pair(p.tasks[b].call, p.tasks[b].tile);
+  });
+  return list;
+}
+
+bool same_tasks(const ir::Program& given, const ir::Program& made) {
+  if (same_list(given.tasks, made.tasks, same_task)) return true;
+  const std::vector<uint32_t> a = by_tile(given), b = by_tile(made);
+  return same_list(
+      a, b, [&](uint32_t x, uint32_t y) { return same_task(given.tasks[x], made.tasks[y]); });
+}
+
+bool agree(const ir::Program& given, const ir::Program& made) {
+  return given.name == made.name && given.world == made.world && given.ctas == made.ctas &&
+         given.target == made.target && given.board == made.board && given.roles == made.roles &&
+         given.uses == made.uses && same_limits(given.limits, made.limits) &&
+         given.variables == made.variables && given.values == made.values &&
+         same_list(given.buffers, made.buffers, same_buffer) &&
+         same_list(given.calls, made.calls, same_call) && given.collectives == made.collectives &&
+         same_tasks(given, made);
+}
+
+/// What of a Program decides in which order its tasks may stand, without addresses: all that is
+/// touched of buffers that are written again after they were read. What is written before all reads
+/// the verifier finds out of order (check_defined).
+ir::Program rewritten(const ir::Program& made) {
+  std::vector<bool> read(made.buffers.size(), false), again(made.buffers.size(), false);
+  for (const ir::Task& t : made.tasks)
+    for (const bool writes : {true, false})
+      for (const ir::Access& a : t.accesses) {
+        if (a.writes() != writes) continue;
+        const size_t b = index(a.region.buffer);
+        if (writes)
+          again[b] = again[b] || read[b];
+        else
+          read[b] = true;
+      }
+  ir::Program p;
+  p.world = made.world;
+  p.values = made.values;
+  p.buffers = made.buffers;
+  p.calls.resize(made.calls.size());
+  int64_t offset = 0;
+  for (ir::Buffer& b : p.buffers) {
+    b.offset = offset;
+    offset += b.copy_bytes();
+  }
+  if (std::find(again.begin(), again.end(), true) == again.end()) return p;
+  for (const ir::Task& t : made.tasks) {
+    ir::Task& own = p.tasks.emplace_back();
+    own.call = t.call;
+    own.tile = t.tile;
+    own.ranks = t.ranks;
+    for (const ir::Access& a : t.accesses)
+      if (again[index(a.region.buffer)]) own.accesses.push_back(a);
+  }
+  return p;
+}
+
+/// Two tasks of `given` that stand the other way round than data flows between them; nothing if all
+/// stand right.
+std::optional<std::pair<ir::TaskId, ir::TaskId>> turned_round(const ir::Program& given,
+                                                              const ir::Program& made) {
+  if (same_list(given.tasks, made.tasks, same_tile)) return std::nullopt;
+  const ir::Program flow = rewritten(made);
+  if (flow.tasks.empty()) return std::nullopt;
+  const std::vector<uint32_t> a = by_tile(given), b = by_tile(made);
+  std::vector<uint32_t> place(b.size());  // in `given`, of each task of `made`
+  for (size_t i = 0; i < b.size(); ++i) place[b[i]] = a[i];
+  const Dependencies needed = find_dependencies(flow);
+  std::vector<uint32_t> last(needed.sets.size(), 0);
+  for (size_t s = 0; s < last.size(); ++s)
+    for (const ir::TaskId t : needed.sets[s]) last[s] = std::max(last[s], place[index(t)]);
+  for (size_t t = 0; t < place.size(); ++t)
+    for (const uint32_t set : needed.of(ir::id_of<ir::TaskId>(t)))
+      if (last[set] > place[t])
+        return std::pair(ir::id_of<ir::TaskId>(last[set]), ir::id_of<ir::TaskId>(place[t]));
+  return std::nullopt;
+}
+
+/// As it was before it was planned, scheduled and synced.
+ir::Program without_order(ir::Program p, const ir::Program& made) {
+  p.stage = ir::Stage::Tiled;
+  p.arena_bytes = p.symmetric_bytes = 0;
+  p.graph.clear();
+  p.events.clear();
+  for (ir::Buffer& b : p.buffers) {
+    b.offset.reset();
+    b.use = 0;
+  }
+  for (size_t c = 0; c < std::min(p.calls.size(), made.calls.size()); ++c)
+    if (same_call(p.calls[c], made.calls[c])) p.calls[c] = made.calls[c];
+  std::vector<ir::Task> tasks;
+  for (const uint32_t t : by_tile(p)) tasks.push_back(p.tasks[t]);
+  p.tasks = std::move(tasks);
+  for (ir::Task& t : p.tasks) {
+    t.sm = t.place = -1;
+    t.waits.clear();
+    t.signals.clear();
+  }
+  return p;
+}
+
+std::string_view line(std::string_view text, size_t at) {
+  const size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+  std::string_view found = text.substr(begin, text.find('\n', at) - begin);
+  found.remove_prefix(std::min(found.find_first_not_of(' '), found.size()));
+  return found.substr(0, 400);
+}
+
+void report(const ir::Program& given, const ir::Program& made, ir::Diagnostics& diagnostics) {
+  const std::string a = ir::print(without_order(given, made)),
+                    b = ir::print(without_order(made, made));
+  const auto at =
+      static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  diagnostics.error({}, "lowering: the Program does other things than its graph says");
+  diagnostics.note({}, fmt::format("it has     {}", line(a, at)));
+  diagnostics.note({}, fmt::format("instead of {}", line(b, at)));
+}
+
+/// Cuts the ops of the graph that a Program carries.
+bool tile_again(const ir::Program& program, ir::Program& made, PassContext& context) {
+  ir::Diagnostics& d = context.diagnostics;
+  const auto graph = parse_graph_unit(
+      d.add_file(fmt::format("the graph of '{}'", program.name), program.graph), d);
+  if (!graph) return false;
+  PassContext own(d, context.machine);
+  own.available_sms = std::clamp<int64_t>(program.limits.sms, 1, context.machine.sms);
+  if (const Form form = form_of(*graph, own); form != Form::Cut) {
+    d.error({}, fmt::format("lowering: a Program carries {}, but '{}' has {}", name(Form::Cut),
+                            program.name, name(form)));
+    return false;
+  }
+  return tile(*graph, made, own);
+}
+
+}  // namespace
+
+bool check_lowering(const ir::Program& program, PassContext& context, const ir::Program* tiled) {
+  if (program.graph.empty()) return true;
+  ir::Diagnostics& d = context.diagnostics;
+  ir::Program again;
+  if (!tiled || tiled->graph != program.graph) {
+    if (!tile_again(program, again, context)) return false;
+    tiled = &again;
+  }
+  if (!agree(program, *tiled)) {
+    report(program, *tiled, d);
+    return false;
+  }
+  const auto turned = turned_round(program, *tiled);
+  if (turned)
+    d.error(program[program[turned->second].call].loc,
+            fmt::format("lowering: {} stands before {} in the list of tasks, but its graph has "
+                        "them the other way round",
+                        describe(program, turned->second), describe(program, turned->first)));
+  return !turned;
+}
+
+}  // namespace maco::passes
