@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "compiler/api/command_line.h"
@@ -13,6 +15,7 @@
 #include "ir/check.h"
 #include "ir/manifest.h"
 #include "ir/program_text.h"
+#include "runtime/cpu/kernel_guard.h"
 #include "runtime/cpu/session.h"
 #include "runtime/cpu/stand_in.h"
 #include "runtime/host/cuda_session.h"
@@ -241,6 +244,12 @@ class Command {
     return subject.program && !subject.kernel.empty() ? kOk : kBadGraph;
   }
 
+  /// Without a task that begins or ends: behind all time-outs of waits, which say more.
+  std::chrono::milliseconds patience() const {
+    return std::max(std::chrono::milliseconds(2 * c_.session.timeout_ms),
+                    std::chrono::milliseconds(20000));
+  }
+
   int launch(const Subject& subject) {
     std::optional<verify::Witness> witness;
     if (!c_.witness_file.empty()) {
@@ -257,10 +266,15 @@ class Command {
         !why.empty())
       return fail(kRunFailed, why);
     runtime::Status status;
+    std::unique_ptr<runtime::KernelGuard> guard;
+    if (c_.session.check_access) {
+      guard = runtime::KernelGuard::make(kRunFailed, patience(), status);
+      if (!guard) return fail(kRunFailed, status.message);
+    }
     std::unique_ptr<runtime::Session> session;
     if (cpu) {
       auto on_cpu = runtime::make_cpu_session(subject.kernel, c_.session, status);
-      if (on_cpu && c_.session.check_access) status = on_cpu->set_regions(*subject.program);
+      if (on_cpu && guard) status = on_cpu->set_regions(*subject.program, guard.get());
       if (on_cpu && witness)
         return replay_kernel(subject.graph, *subject.program, *on_cpu, *witness, c_.run, console_);
       session = std::move(on_cpu);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/cpu/kernel_guard.h"
+
 namespace maco::runtime {
 namespace {
 
@@ -121,13 +123,27 @@ ActualSizes largest_sizes(const ir::Program& program) {
   return actual_sizes(program, [](std::string_view) { return std::nullopt; });
 }
 
-AccessChecker::AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks)
-    : program_(program), ranks_(std::move(ranks)), streams_(ir::streams(program_)) {}
+AccessChecker::AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks,
+                             KernelGuard* guard)
+    : program_(program), ranks_(std::move(ranks)), streams_(ir::streams(program_)), guard_(guard) {
+  const auto add = [&](const char* memory, int64_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    if (memory && bytes > 0) memory_.push_back({begin, begin + static_cast<uintptr_t>(bytes)});
+  };
+  for (const RankAddresses& rank : ranks_) {
+    add(rank.arena, program_.arena_bytes);
+    add(rank.symmetric, program_.symmetric_bytes);
+    for (size_t i = 0; i < rank.tensors.size(); ++i)
+      add(rank.tensors[i], program_.buffers[i].bytes());
+  }
+  merge(memory_);
+}
 
 void AccessChecker::start(uint32_t epoch, const ir::Lookup& dims) {
   epoch_ = epoch;
   sizes_ = actual_sizes(program_, dims);
   findings_.clear();
+  if (guard_) guard_->forget_findings();
   traffic_.assign(program_.calls.size(), {});
 }
 
@@ -154,13 +170,13 @@ void AccessChecker::task(CpuContext& context, int place, bool begins) {
     size_t bytes = 0;
     for (const ByteRange& range : access.must) bytes += range.end - range.begin;
     access.written.assign(bytes, 0);
+    if (context.guarded) context.guarded->begin(name_of(context, access));
     return;
   }
+  if (context.guarded) context.guarded->end();
   if (access.place >= 0) {
     const std::lock_guard lock(mutex_);
-    Traffic& sum = traffic_[ir::index(
-        program_[streams_[static_cast<size_t>(context.cta)][static_cast<size_t>(access.place)]]
-            .call)];
+    Traffic& sum = traffic_[ir::index(program_[task_of(context, access)].call)];
     sum.read += access.traffic.read;
     sum.written += access.traffic.written;
     sum.to_peers += access.traffic.to_peers;
@@ -188,6 +204,8 @@ void AccessChecker::access(CpuContext& context, const void* address, uint64_t by
     uintptr_t byte = begin;
     while (byte + 1 < begin + bytes && holder(allowed, byte, byte + 1) != allowed.end()) ++byte;
     found(context, access, byte, writes ? "writes" : "reads");
+    if (guard_ && holder(memory_, begin, begin + bytes) == memory_.end())
+      guard_->end(name_of(context, access) + " touches memory of no buffer; the run ends here");
     return;
   }
   if (!writes || access.must.empty()) return;
@@ -236,25 +254,26 @@ std::string AccessChecker::place_name(uintptr_t address,
   return "memory of no buffer of this launch";
 }
 
+std::string AccessChecker::name_of(const CpuContext& context, const TaskAccess& access) const {
+  return fmt::format("rank {}, SM {}: {}{}", context.rank, context.cta,
+                     access.place < 0 ? "a task that the regions don't know"
+                                      : ir::describe(program_, task_of(context, access)),
+                     context.role == 1 ? " (loader)" : "");
+}
+
 void AccessChecker::found(const CpuContext& context, const TaskAccess& access, uintptr_t address,
                           const char* what) {
   const std::lock_guard lock(mutex_);
   if (findings_.size() >= kMostFindings) return;
-  const auto& stream = streams_[static_cast<size_t>(context.cta)];
-  std::string task = "a task that the regions don't know";
   std::vector<ir::BufferId> operands;
-  if (access.place >= 0) {
-    const ir::TaskId id = stream[static_cast<size_t>(access.place)];
-    task = ir::describe(program_, id);
-    operands = program_[program_[id].call].operands;
-  }
-  const std::string who = fmt::format("rank {}, SM {}: {}{} {} ", context.rank, context.cta, task,
-                                      context.role == 1 ? " (loader)" : "", what);
+  if (access.place >= 0) operands = program_[program_[task_of(context, access)].call].operands;
+  const std::string who = fmt::format("{} {} ", name_of(context, access), what);
   for (const std::string& line : findings_) {
     if (line.starts_with(who)) return;  // one line a task is enough
   }
   findings_.push_back(who + place_name(address, operands) + ", which it " +
                       (what[0] == 'd' ? "says it does" : "does not declare"));
+  if (guard_) guard_->add_finding(findings_.back());
 }
 
 std::vector<Traffic> AccessChecker::traffic() const {

@@ -11,6 +11,8 @@
 
 namespace maco::runtime {
 
+class KernelGuard;
+
 /// Where a rank's memory lies.
 struct RankAddresses {
   std::vector<char*> tensors;  // by the program's buffers; nullptr for temporaries and slots
@@ -59,7 +61,10 @@ struct TaskAccess {
 /// Methods other than `start` may be called by all threads of a launch.
 class AccessChecker {
  public:
-  AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks);
+  /// `guard`, if there is one, is told what is found, and ends the process before an access to
+  /// memory of no tensor, arena or symmetric memory; without it that access is made.
+  AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks,
+                KernelGuard* guard = nullptr);
 
   const ir::Program& program() const { return program_; }
   /// Before a launch. `dims` gives the actual values of dims. Forgets what was found.
@@ -77,6 +82,11 @@ class AccessChecker {
     runtime::add_ranges(program_, ranks_, region, rank, epoch_, sizes_, out);
   }
   bool is_peers(const CpuContext& context, uintptr_t address) const;
+  ir::TaskId task_of(const CpuContext& context, const TaskAccess& access) const {
+    return streams_[static_cast<size_t>(context.cta)][static_cast<size_t>(access.place)];
+  }
+  /// "rank 1, SM 3: attention 'y' tile 0 (loader)".
+  std::string name_of(const CpuContext& context, const TaskAccess& access) const;
   void found(const CpuContext& context, const TaskAccess& access, uintptr_t address,
              const char* what);
   /// "element 8 (row 0, column 8) of 'x' on rank 1"; of `operands` if one of them lies there.
@@ -85,6 +95,8 @@ class AccessChecker {
   const ir::Program program_;
   const std::vector<RankAddresses> ranks_;
   const std::vector<std::vector<ir::TaskId>> streams_;
+  std::vector<ByteRange> memory_;  // of all buffers; sorted and disjoint
+  KernelGuard* const guard_;
   uint32_t epoch_ = 0;
   ActualSizes sizes_;
   mutable std::mutex mutex_;

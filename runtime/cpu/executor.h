@@ -14,6 +14,7 @@
 namespace maco::runtime {
 
 class AccessChecker;
+class GuardedTask;
 struct TaskAccess;
 
 /// One context with what the executors and the checks keep for it.
@@ -21,7 +22,8 @@ struct CpuContext : maco_cpu::RoleContext {
   const Launch* launch = nullptr;
   AccessChecker* checker = nullptr;  // debug mode
   TaskAccess* task_access = nullptr;
-  void* executor = nullptr;  // the executor's own
+  GuardedTask* guarded = nullptr;  // of a KernelGuard, if there is one
+  void* executor = nullptr;        // the executor's own
 };
 
 /// All contexts of a launch, at addresses that stay.

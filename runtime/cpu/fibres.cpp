@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/cpu/kernel_guard.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -49,7 +51,10 @@ Status with_fibres(const std::function<void()>& body) {
 
 ContextCode code_of(const CpuLibrary& library, CpuLibrary::Entry entry) {
   return {[entry](CpuContext& context) { entry(*context.launch); },
-          [&library](CpuContext& context) { library.enter(&context); }};
+          [&library](CpuContext& context) {
+            note_running(context);
+            library.enter(&context);
+          }};
 }
 
 FibreThread::FibreThread(ContextCode code) : code_(std::move(code)) {

@@ -1,16 +1,20 @@
 #include "runtime/cpu/session.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "ir/manifest.h"
 #include "runtime/cpu/access.h"
 #include "runtime/cpu/executor.h"
+#include "runtime/cpu/kernel_guard.h"
 #include "runtime/host/abi.h"
 
 namespace maco::runtime {
@@ -24,7 +28,7 @@ namespace {
 // Zeroed memory, aligned as device allocations are.
 class Memory {
  public:
-  explicit Memory(int64_t bytes = 0) : bytes_(static_cast<size_t>(std::max<int64_t>(bytes, 1))) {
+  explicit Memory(int64_t bytes) : bytes_(static_cast<size_t>(std::max<int64_t>(bytes, 1))) {
     data_ = static_cast<char*>(::operator new(bytes_, kAlignment));
     clear();
   }
@@ -47,15 +51,53 @@ class Memory {
   char* data_ = nullptr;
 };
 
+// Zeroed memory between pages that can't be touched, of which the one behind begins where it ends:
+// an overflow stops where it happens.
+class FencedMemory {
+ public:
+  explicit FencedMemory(int64_t bytes) {
+    const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+    const int64_t used = round_up(bytes, kAlignment), inner = round_up(used, page);
+    size_ = static_cast<size_t>(inner + 2 * page);
+    void* mapped = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    mapped_ = static_cast<char*>(mapped);
+    if (mprotect(mapped_ + page, static_cast<size_t>(inner), PROT_READ | PROT_WRITE) != 0) {
+      munmap(mapped_, size_);
+      throw std::bad_alloc();
+    }
+    data_ = mapped_ + page + inner - used;
+  }
+  ~FencedMemory() {
+    if (mapped_) munmap(mapped_, size_);
+  }
+  FencedMemory(FencedMemory&& other) noexcept
+      : size_(other.size_), data_(other.data_), mapped_(std::exchange(other.mapped_, nullptr)) {}
+  FencedMemory(const FencedMemory&) = delete;
+  FencedMemory& operator=(const FencedMemory&) = delete;
+  FencedMemory& operator=(FencedMemory&&) = delete;
+
+  char* data() const { return data_; }
+
+ private:
+  static constexpr int64_t kAlignment = 128;  // of CtaMemory
+  static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+  size_t size_ = 0;
+  char* data_ = nullptr;
+  char* mapped_ = nullptr;
+};
+
 struct RankState {
   std::vector<Memory> tensors;
   std::vector<void*> tensor_pointers;
   Memory arena, counters, symmetric;
-  std::vector<Memory> ctas;     // their shared memory
+  std::vector<Memory> shared_memory;  // of its CTAs, or
+  std::vector<FencedMemory> fenced_memory;
+  std::vector<char*> ctas;      // their shared memory
   std::vector<Report> reports;  // of its CTAs
   Launch launch{};
 
-  explicit RankState(const ir::Manifest& m)
+  RankState(const ir::Manifest& m, bool fenced)
       : arena(m.arena_bytes),
         counters(m.local_events * 4),
         symmetric(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) {
@@ -64,7 +106,9 @@ struct RankState {
       tensor_pointers.push_back(tensors.back().data());
     }
     reports.resize(static_cast<size_t>(m.ctas));
-    for (int64_t i = 0; i < m.ctas; ++i) ctas.emplace_back(static_cast<size_t>(m.shared_bytes));
+    for (int64_t i = 0; i < m.ctas; ++i)
+      ctas.push_back(fenced ? fenced_memory.emplace_back(m.shared_bytes).data()
+                            : shared_memory.emplace_back(m.shared_bytes).data());
   }
 };
 
@@ -84,7 +128,7 @@ class CpuSessionImpl final : public CpuSession {
         epoch_(options.first_epoch) {
     const auto world = static_cast<size_t>(manifest_.world);
     ranks_.reserve(world);
-    for (size_t r = 0; r < world; ++r) ranks_.emplace_back(manifest_);
+    for (size_t r = 0; r < world; ++r) ranks_.emplace_back(manifest_, options.check_access);
     for (RankState& rank : ranks_) symmetric_.push_back(rank.symmetric.data());
     for (size_t r = 0; r < world; ++r) {
       RankState& rank = ranks_[r];
@@ -103,7 +147,7 @@ class CpuSessionImpl final : public CpuSession {
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
-  Status set_regions(const ir::Program& program) override;
+  Status set_regions(const ir::Program& program, KernelGuard* guard) override;
   std::vector<Traffic> traffic() const override {
     return checker_ ? checker_->traffic() : std::vector<Traffic>();
   }
@@ -130,6 +174,7 @@ class CpuSessionImpl final : public CpuSession {
   std::vector<RankState> ranks_;
   std::vector<char*> symmetric_;
   std::unique_ptr<AccessChecker> checker_;
+  KernelGuard* guard_ = nullptr;
 };
 
 Status CpuSessionImpl::check_range(int rank, size_t tensor, size_t bytes) const {
@@ -159,13 +204,14 @@ Status CpuSessionImpl::read(int rank, size_t tensor, void* data, size_t bytes) {
   return {};
 }
 
-Status CpuSessionImpl::set_regions(const ir::Program& program) {
+Status CpuSessionImpl::set_regions(const ir::Program& program, KernelGuard* guard) {
   if (!options_.check_access)
     return Status::failure("the kernel was compiled without the check of accesses");
   if (program.world != manifest_.world || program.ctas != manifest_.ctas) {
     return Status::failure("the regions are those of another kernel: world or CTAs differ");
   }
-  checker_ = std::make_unique<AccessChecker>(program, addresses(program));
+  checker_ = std::make_unique<AccessChecker>(program, addresses(program), guard);
+  guard_ = guard;
   return {};
 }
 
@@ -194,7 +240,7 @@ Status CpuSessionImpl::reset() {
   for (RankState& rank : ranks_) {
     CpuContexts context(1);
     context[0].rank = rank.launch.rank;
-    context[0].memory = rank.ctas.empty() ? nullptr : rank.ctas[0].data();
+    context[0].memory = rank.ctas.empty() ? nullptr : rank.ctas[0];
     context[0].launch = &rank.launch;
     context[0].access = check;
     if (Status s = run_on_threads(*library_, library_->reset(index_), context, nullptr); !s)
@@ -208,10 +254,10 @@ void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
                                   CpuContexts& contexts) const {
   const int roles = manifest_.loaders > 0 ? 2 : 1;
   for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
-    rank.ctas[cta].clear();
+    std::memset(rank.ctas[cta], 0, static_cast<size_t>(manifest_.shared_bytes));
     for (int role = 0; role < roles; ++role) {
       CpuContext& context = contexts.emplace_back();
-      context.memory = rank.ctas[cta].data();
+      context.memory = rank.ctas[cta];
       context.rank = launch.rank;
       context.cta = static_cast<int>(cta);
       context.role = role;
@@ -229,6 +275,7 @@ Status CpuSessionImpl::run() {
     context.checker = checker_.get();
     context.task_access = &accesses.emplace_back();
   }
+  const KernelGuard::Launch guarded(guard_, contexts, static_cast<size_t>(manifest_.shared_bytes));
   if (options_.replay)
     return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
   return run_on_threads(*library_, library_->kernel(index_), contexts,

@@ -17,8 +17,9 @@ class CpuSession : public Session, public Steppable {
  public:
   /// What each task may touch, for SessionOptions::check_access: the Program that the kernel was
   /// made from, planned and scheduled. From then on a launch in which a task touches anything else,
-  /// or doesn't write all that it declares as written, fails.
-  virtual Status set_regions(const ir::Program& program) = 0;
+  /// or doesn't write all that it declares as written, fails. With a `guard`, which the launches
+  /// need, kernels that crash or don't end are reported too.
+  virtual Status set_regions(const ir::Program& program, KernelGuard* guard = nullptr) = 0;
   /// After a launch with regions: the traffic of the tasks of each call of that Program, on all
   /// ranks.
   virtual std::vector<Traffic> traffic() const = 0;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "runtime/cpu/executor.h"
+#include "runtime/cpu/kernel_guard.h"
 
 namespace maco::runtime {
 namespace {
@@ -159,6 +160,7 @@ Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuCon
       threads.emplace_back([&library, &order, entry, &context, &state] {
         order.wait(kHold, std::memory_order_acquire);
         if (order.load(std::memory_order_acquire) == kLeave) return;
+        const GuardedThread guarded(context);
         library.enter(&context);
         entry(*context.launch);
         state.leave_bucket();
