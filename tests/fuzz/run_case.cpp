@@ -53,12 +53,13 @@ void at(const std::string& name) {
 struct Run {
   std::string executor;
   std::unique_ptr<runtime::Session> session;
+  std::vector<char*> arenas{};  // by rank; CPU target only
 };
 
 runtime::SessionOptions session_options(const Case& c, size_t run) {
   constexpr std::array<uint32_t, 4> epochs = {0xffffffffu, 0xfffffffeu, 0x7fffffffu, 1u};
   runtime::SessionOptions options;
-  options.timeout_ms = 60000;
+  options.timeout_ms = c.timeout_ms;
   options.first_epoch = epochs[(c.seed + run) % epochs.size()];
   return options;
 }
@@ -74,9 +75,12 @@ std::vector<Run> cpu_runs(const Prepared& p, const std::shared_ptr<runtime::CpuL
     auto session = runtime::make_cpu_session(library, index, p.kernel, options, status);
     if (session && check_access) status = session->set_regions(p.program);
     if (!session || !status) break;
+    std::vector<char*> arenas;
+    for (const runtime::RankAddresses& rank : session->addresses(p.program))
+      arenas.push_back(rank.arena);
     runs.push_back(
         {fmt::format("{} {})", fibres ? "fibres (--replay" : "threads (--jitter", p.c.seed),
-         std::move(session)});
+         std::move(session), std::move(arenas)});
   }
   return runs;
 }
@@ -92,7 +96,8 @@ std::vector<Run> gpu_runs(const Prepared& p, const Where& where, runtime::Status
     options.ranks_per_gpu = ranks_per_gpu(p.graph.world, where);
     auto session = runtime::make_cuda_session(p.kernel, options, status);
     if (!session) break;
-    runs.push_back({fmt::format("GPUs from epoch {}", options.first_epoch), std::move(session)});
+    runs.push_back(
+        {fmt::format("GPUs from epoch {}", options.first_epoch), std::move(session), {}});
   }
   return runs;
 }
@@ -176,6 +181,9 @@ class Runner {
       return;
     }
     for (Run& r : runs_) {
+      // No task may read what none of this launch has written.
+      const auto bytes = static_cast<size_t>(r.session->manifest().arena_bytes);
+      for (char* arena : r.arenas) std::memset(arena, static_cast<int>(kPoison), bytes);
       const auto status = r.session->launch(p_.c.launches[launch]);
       if (!status)
         error_ = status.message;

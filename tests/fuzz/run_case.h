@@ -20,7 +20,8 @@ struct Case {
   std::string name;  // "seed 17"
   std::string text;  // DSL
   std::vector<runtime::LaunchValues> launches;
-  uint64_t seed = 0;  // of values, executors and the first epoch
+  uint64_t seed = 0;            // of values, executors and the first epoch
+  uint64_t timeout_ms = 60000;  // without progress of any rank
   passes::PipelineOptions pipeline;
   /// Index in the batch of a case whose results must be the same bits, or -1.
   int same_as = -1;

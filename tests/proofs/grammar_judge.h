@@ -1,0 +1,55 @@
+// What becomes of a mutant: refused by whom, or run against the reference.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+#include "runtime/cpu/compile.h"
+#include "tests/proofs/grammar_subjects.h"
+
+namespace maco::proofs {
+
+/// kernel.cu without its manifest.
+std::string code_of(const std::string& kernel);
+/// The keys of its manifest that a host launches by, as text.
+std::string launch_of(const std::string& kernel);
+
+struct Verdict {
+  // "parse", "structure", "race", ..., "calls", "match", "kernel": refused; "same Program", "same
+  // kernel"; "accepted"
+  std::string word;
+  std::string why;  // the first error
+  std::optional<ir::Program> program;
+  std::string kernel;  // of an accepted one that has another
+};
+/// As maco-opt --verify and maco-run --program do.
+Verdict judge(const GraphSubject& subject, const std::string& text);
+
+/// The kernel that a mutant became, run against the reference on fibres and on threads with jitter,
+/// with accesses checked; what went wrong, or "".
+struct Runnable {
+  const GraphSubject* subject = nullptr;
+  ir::Program program;
+  std::string kernel;
+  uint64_t seed = 0;
+  uint64_t timeout_ms = 10000;  // without progress for so long, a launch hangs
+};
+std::string run(const Runnable& mutant, const std::shared_ptr<runtime::CpuLibrary>& library,
+                size_t index);
+
+/// What a function says, run in a process of its own; how that process ended if it said nothing.
+struct Ended {
+  std::string said;
+  std::string fault;  // "crashed: signal 11", "hung: no result after 60 s", or ""
+};
+Ended in_child(const std::function<std::string()>& work, int seconds);
+
+/// What `work` says of items 0 to `count`, in several processes.
+std::vector<std::string> in_workers(size_t count, int workers,
+                                    const std::function<std::string(size_t)>& work);
+
+}  // namespace maco::proofs
