@@ -113,6 +113,9 @@ Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers,
   for (const Group& g : groups_)
     if (g.uses > 0 && asked.empty()) std::for_each(g.tasks.begin(), g.tasks.end(), add_column);
   if (polled_) absent_ = may_be_absent(p_);
+  previous_.resize(p_.tasks.size());
+  for (const std::vector<TaskId>& stream : ir::streams(p_))
+    for (size_t i = 1; i < stream.size(); ++i) previous_[index(stream[i])] = stream[i - 1];
   if (peers_) joined_.resize(kJoinedKept);
   auto nothing = std::make_shared<Clocks>();
   nothing->own.assign(ranks_.size() * columns_, 0);
@@ -214,11 +217,18 @@ void Known::list(uint32_t group) {
   if (tasks.size() < kFewTasks) return;
   state.need.assign(ranks_.size() * columns_, 0);
   for (TaskId t : tasks)
-    for (size_t i = 0; i < ranks_.size(); ++i)
-      if (runs(t, i)) {
-        int32_t& need = state.need[i * columns_ + *column(t)];
-        need = std::max(need, p_[t].place + 1);
-      }
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      int32_t& need = state.need[i * columns_ + *column(t)];
+      need = std::max(need, needed(t, i));
+    }
+}
+
+// How many tasks of its stream have to have ended: up to the task, or where the rank leaves that
+// out, up to the last before it that the rank runs. Who waits for it has waited for that.
+int32_t Known::needed(TaskId task, size_t i) const {
+  for (std::optional<TaskId> t = task; t; t = previous_[index(*t)])
+    if (runs(*t, i)) return p_[*t].place + 1;
+  return 0;
 }
 
 bool Known::has(const Clocks& clocks, TaskId asks, uint32_t group) {
@@ -229,7 +239,7 @@ bool Known::has(const Clocks& clocks, TaskId asks, uint32_t group) {
     const int32_t* own = clocks.own.data() + i * columns_;
     if (state.need.empty()) {
       for (TaskId t : groups_[group].tasks)
-        if (runs(t, i) && own[*column(t)] <= p_[t].place) return false;
+        if (own[*column(t)] < needed(t, i)) return false;
       continue;
     }
     const int32_t* need = state.need.data() + i * columns_;

@@ -52,7 +52,8 @@ class Known {
 
   /// Makes `clocks` what the task, the next in Program order, knows without waits for local events.
   void begin(ir::TaskId task, Clocks& clocks) const;
-  /// Whether every task of the group has ended, on each rank that runs both it and `asks`.
+  /// Whether every task of the group has ended, on each rank that runs `asks`. A rank that leaves a
+  /// task out has it end with what comes before it in its stream.
   bool has(const Clocks& clocks, ir::TaskId asks, uint32_t group);
   /// Whether `asks`, on each rank that runs it, knows that `task`, one of those asked about, has
   /// ended on the ranks that `where` names for it; true of ranks that don't run `task`.
@@ -90,6 +91,7 @@ class Known {
   bool runs(ir::TaskId task, size_t i) const { return p_[task].ranks >> ranks_[i] & 1; }
   bool of_peers(ir::EventId event) const;
   void list(uint32_t group);
+  int32_t needed(ir::TaskId task, size_t i) const;
   const Clocks& told(uint32_t group);
   void forget(ir::TaskId task);
   void ask_peers(ir::TaskId task, size_t i, Clocks& clocks) const;
@@ -114,10 +116,11 @@ class Known {
   // By task, while somebody may ask: what its stream knew when it had ended, but for the count of
   // its own stream.
   std::vector<std::shared_ptr<const Clocks>> after_;
-  std::vector<uint32_t> uses_;                // by task: groups and events that will ask
-  std::vector<bool> absent_;                  // by task: may find no rows; empty: none does
-  std::vector<std::vector<Sender>> senders_;  // by event of peers
-  std::vector<int64_t> receivers_;            // by event of peers: waits to come
+  std::vector<uint32_t> uses_;                       // by task: groups and events that will ask
+  std::vector<std::optional<ir::TaskId>> previous_;  // by task: in its stream
+  std::vector<bool> absent_;                         // by task: may find no rows; empty: none does
+  std::vector<std::vector<Sender>> senders_;         // by event of peers
+  std::vector<int64_t> receivers_;                   // by event of peers: waits to come
   mutable std::vector<Joined> joined_;
 };
 

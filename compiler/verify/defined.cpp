@@ -4,6 +4,8 @@
 // A buffer is cut into cells by the bounds of all that is written of it, so that each write fills
 // whole cells. A cell knows the ranks on which it has been written. Where dims decide how many rows
 // there are, regions are those of the most rows: what is written and what is read is cut alike.
+// Rows of a buffer that is written in blocks of a height that only the launch knows may be those of
+// any cell that could come to lie there.
 #include "compiler/verify/defined.h"
 
 #include <fmt/format.h>
@@ -93,6 +95,16 @@ class Cells {
     return std::nullopt;
   }
 
+  /// Calls f(r0, r1) for the rows of each row of cells, if the buffer is seen as it is.
+  template <class F>
+  void each_row(F f) const {
+    for (size_t r = 0; r + 1 < rows_.size(); ++r) f(rows_[r], rows_[r + 1]);
+  }
+  /// The cells' pitch, if they see the buffer as rows.
+  std::optional<int64_t> pitch() const {
+    return flat_ || cells_.empty() ? std::nullopt : std::optional(pitch_);
+  }
+
  private:
   static void unique(std::vector<int64_t>& list) {
     std::sort(list.begin(), list.end());
@@ -150,12 +162,15 @@ class Defined {
         world_(static_cast<int>(program.world)),
         all_ranks_(world_ == 64 ? ~uint64_t{0} : (uint64_t{1} << world_) - 1),
         cells_(program.buffers.size()),
-        by_height_(program.buffers.size(), false) {}
+        heights_(program.buffers.size()) {}
 
   void run() {
     each_write([&](const Region& r, const Part& part, uint64_t) {
       cells_[index(r.buffer)].announce(part, r.pitch);
-      if (r.block.value) by_height_[index(r.buffer)] = true;
+      std::optional<Height>& height = heights_[index(r.buffer)];
+      if (!r.block.value) return;
+      const Height own{*r.block.value, true};
+      height = !height || *height == own ? own : Height{0, false};
     });
     std::vector<bool> flat(cells_.size());
     for (size_t b = 0; b < cells_.size(); ++b) flat[b] = cells_[b].flattens();
@@ -225,15 +240,9 @@ class Defined {
 
   void read(TaskId task, const Region& r) {
     const Cells& cells = cells_[index(r.buffer)];
-    const ir::Buffer& b = p_[r.buffer];
     const uint64_t ranks = p_[task].ranks & all_ranks_;
     if (ranks == 0) return;
-    // Rows of blocks of another height lie elsewhere: then all of it has to be there.
-    if (by_height_[index(r.buffer)] && !r.block.value) {
-      if (const auto part = cells.missing({0, b.max_rows, 0, b.cols}, b.cols, ranks))
-        fail(task, r, *part, b.cols);
-      return;
-    }
+    if (heights_[index(r.buffer)] && !r.block.value) return read_any_height(task, r, ranks);
     bool told = false;
     each_part(p_[task], r, [&](const Part& part, uint64_t on) {
       if (told) return;
@@ -241,6 +250,37 @@ class Defined {
       if (!hole) return;
       told = true;
       fail(task, r, *hole, r.pitch);
+    });
+  }
+  /// A read of rows that blocks of some height come to lie in.
+  void read_any_height(TaskId task, const Region& r, uint64_t ranks) {
+    const size_t buffer = index(r.buffer);
+    const Cells& cells = cells_[buffer];
+    const ir::Buffer& b = p_[r.buffer];
+    const Height height = *heights_[buffer];
+    const std::optional<int64_t> pitch = cells.pitch();
+    if (!height.known || r.block.any() || !pitch) {
+      if (const auto part = cells.missing({0, b.max_rows, 0, b.cols}, b.cols, ranks))
+        fail(task, r, *part, b.cols);
+      return;
+    }
+    Part part{r.r0, r.r1, r.c0, r.c1};
+    // Seen with another pitch: the rows that it may touch.
+    if (r.pitch != *pitch)
+      part = {(r.r0 * r.pitch + r.c0) / *pitch, ((r.r1 - 1) * r.pitch + r.c1 + *pitch - 1) / *pitch,
+              0, *pitch};
+    const ir::Interval range = p_.values[height.value].range;
+    bool told = false;
+    cells.each_row([&](int64_t r0, int64_t r1) {
+      if (told || range.hi < 1) return;
+      // Rows [first, last) of this block, which begins at row block x height.
+      const int64_t block = r0 / range.hi, first = r0 - block * range.hi, last = first + r1 - r0;
+      const int64_t lowest = block * std::max(range.lo, first + 1) + first,
+                    highest = block * range.hi + last;
+      if (highest <= part.r0 || lowest >= part.r1) return;
+      const auto hole = cells.missing({r0, r1, part.c0, part.c1}, *pitch, ranks);
+      told = hole.has_value();
+      if (hole) fail(task, r, *hole, *pitch);
     });
   }
   /// Names the first rank that lacks it.
@@ -277,8 +317,14 @@ class Defined {
   Reporter& report_;
   const int world_;
   const uint64_t all_ranks_;
-  std::vector<Cells> cells_;     // by buffer
-  std::vector<bool> by_height_;  // by buffer: written in blocks whose height only a launch knows
+  /// Of blocks, which only a launch knows: Program::values[value], unless they differ.
+  struct Height {
+    uint32_t value = 0;
+    bool known = false;
+    friend bool operator==(const Height&, const Height&) = default;
+  };
+  std::vector<Cells> cells_;                    // by buffer
+  std::vector<std::optional<Height>> heights_;  // by buffer: of the blocks that are written
 };
 
 }  // namespace

@@ -70,10 +70,11 @@ int max_rotation(const Program& p) {
 bool undefined(const Program& p, int world) {
   // By buffer and rank: whether each element is written.
   std::map<std::pair<size_t, int>, std::vector<bool>> written;
-  std::set<size_t> by_height;
+  std::map<size_t, std::set<uint32_t>> by_height;
   for (const Task& t : p.tasks)
     for (const Access& a : t.accesses)
-      if (a.writes() && a.region.block.value) by_height.insert(index(a.region.buffer));
+      if (a.writes() && a.region.block.value)
+        by_height[index(a.region.buffer)].insert(*a.region.block.value);
   const auto is_filled = [&](size_t b) {
     return p.buffers[b].kind == BufferKind::Temp || p.buffers[b].kind == BufferKind::Output;
   };
@@ -103,8 +104,19 @@ bool undefined(const Program& p, int world) {
         bool whole = true;
         each(a.region, rank, [&](size_t i) { whole = whole && there[i]; });
         // Rows are elsewhere where blocks are lower.
-        if (by_height.count(b) && !a.region.block.value)
-          whole = std::find(there.begin(), there.end(), false) == there.end();
+        if (by_height.count(b) && !a.region.block.value) {
+          const ir::Interval heights = p.values[*by_height[b].begin()].range;
+          const ir::Region& r = a.region;
+          const bool simple =
+              by_height[b].size() == 1 && !r.block.any() && r.pitch == p.buffers[b].cols;
+          whole = simple || std::find(there.begin(), there.end(), false) == there.end();
+          for (int64_t h = std::max<int64_t>(heights.lo, 1); simple && h <= heights.hi; ++h)
+            for (int64_t row = r.r0; row < std::min(r.r1, world * h); ++row)
+              for (int64_t column = r.c0; column < r.c1; ++column)
+                whole =
+                    whole &&
+                    there[static_cast<size_t>((row / h * heights.hi + row % h) * r.pitch + column)];
+        }
         if (!whole) return true;
       }
       for (const Access& a : t.accesses) {
