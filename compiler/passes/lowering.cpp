@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/functions/function.h"
 #include "compiler/passes/dependencies.h"
 #include "compiler/passes/unit_text.h"
 #include "ir/program_text.h"
@@ -77,8 +78,8 @@ bool agree(const ir::Program& given, const ir::Program& made) {
 }
 
 /// What of a Program decides in which order its tasks may stand, without addresses: all that is
-/// touched of buffers that are written again after they were read. What is written before all reads
-/// the verifier finds out of order (check_defined).
+/// touched of states that are written, and of buffers that are written again after they were read.
+/// Where all is written before it is read the verifier finds what is out of order (check_defined).
 ir::Program rewritten(const ir::Program& made) {
   std::vector<bool> read(made.buffers.size(), false), again(made.buffers.size(), false);
   for (const ir::Task& t : made.tasks)
@@ -87,7 +88,7 @@ ir::Program rewritten(const ir::Program& made) {
         if (a.writes() != writes) continue;
         const size_t b = index(a.region.buffer);
         if (writes)
-          again[b] = again[b] || read[b];
+          again[b] = again[b] || read[b] || made.buffers[b].kind == ir::BufferKind::State;
         else
           read[b] = true;
       }
@@ -193,8 +194,17 @@ bool tile_again(const ir::Program& program, ir::Program& made, PassContext& cont
 }  // namespace
 
 bool check_lowering(const ir::Program& program, PassContext& context, const ir::Program* tiled) {
-  if (program.graph.empty()) return true;
   ir::Diagnostics& d = context.diagnostics;
+  if (program.graph.empty()) {
+    const auto real = std::find_if(
+        program.calls.begin(), program.calls.end(),
+        [](const ir::Call& call) { return functions::find_function(call.function) != nullptr; });
+    if (real == program.calls.end()) return true;
+    d.error(real->loc, fmt::format("lowering: the Program carries no graph, and nothing else says "
+                                   "what '{}' has to compute",
+                                   real->op));
+    return false;
+  }
   ir::Program again;
   if (!tiled || tiled->graph != program.graph) {
     if (!tile_again(program, again, context)) return false;

@@ -30,6 +30,8 @@ struct Part {
   bool empty() const { return r0 >= r1 || c0 >= c1; }
 };
 
+constexpr int64_t kMostRuns = 1 << 24;
+
 class Cells {
  public:
   /// Pass one: what will be written.
@@ -53,7 +55,8 @@ class Cells {
     flat_ = true;
     rows_ = {0, 1};
     columns_.clear();
-    return true;
+    // Too many to be followed: nothing is known to be written.
+    return runs_ <= kMostRuns;
   }
   void announce_flat(const Part& part, int64_t pitch) {
     for (int64_t r = part.r0; r < part.r1; ++r)

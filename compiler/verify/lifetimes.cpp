@@ -26,6 +26,8 @@ using ir::BufferKind;
 using ir::id_of;
 using ir::TaskId;
 
+constexpr int64_t kMostRows = 1 << 22;
+
 class Lifetimes {
  public:
   Lifetimes(const ir::Program& program, Reporter& reporter) : p_(program), report_(reporter) {}
@@ -88,7 +90,9 @@ class Lifetimes {
                 !touch(id_of<TaskId>(t), a, layout.box(a.region, rank, 0), rank))
               return;
   }
-  bool touch(TaskId task, const ir::Access& a, const Box& box, int rank) {
+  bool touch(TaskId task, const ir::Access& a, Box box, int rank) {
+    // More rows than anybody has: as if all between them were touched.
+    if (box.rows > kMostRows) box = {.start = box.start, .rows = 1, .width = box.end() - box.start};
     for (int64_t row = 0; row < box.rows; ++row) {
       const int64_t begin = box.start + row * box.pitch, end = begin + box.width;
       if (a.writes())

@@ -30,6 +30,7 @@ constexpr int64_t kMaxRotation = 64;
 // Of a buffer and of an arena: above ir::kMaxTensorBytes as packets with all copies, and sums of a
 // few stay far from overflow.
 constexpr int64_t kMaxBytes = int64_t{1} << 56;
+constexpr int64_t kMaxMemory = int64_t{1} << 50;  // of a rank, as ir::Manifest has it
 constexpr uint32_t kMaxLag = 64;
 constexpr int64_t kMaxUse = (1 << 16) - 1;  // a kernel's tables have 16 bits for it
 
@@ -244,6 +245,12 @@ class Structure {
     return ranks(id, ref);
   }
   bool ranks(TaskId id, RankRef ref) {
+    // A kernel adds shifts to ranks in 32 bits.
+    if (ref.kind == RankRef::Kind::Shift && (ref.n < -kMaxWorld || ref.n > kMaxWorld)) {
+      report_.error(id, fmt::format("{} names the rank {} from its own; {} are possible",
+                                    describe(p_, id), ref.n, kMaxWorld));
+      return false;
+    }
     if (ref.kind != RankRef::Kind::Rank || (ref.n >= 0 && ref.n < world_)) return true;
     report_.error(id, fmt::format("{} names rank {} of {}", describe(p_, id), ref.n, world_));
     return false;
@@ -335,8 +342,9 @@ class Structure {
   }
 
   void addresses() {
-    if (p_.arena_bytes < 0 || p_.arena_bytes > kMaxBytes || p_.symmetric_bytes < 0 ||
-        p_.symmetric_bytes > kMaxBytes)
+    // Behind symmetric memory lie words.
+    if (p_.arena_bytes < 0 || p_.arena_bytes > kMaxMemory || p_.symmetric_bytes < 0 ||
+        p_.symmetric_bytes > kMaxMemory || p_.symmetric_bytes % 4 != 0)
       report_.error(fmt::format("an arena of {} and symmetric memory of {} bytes are not possible",
                                 p_.arena_bytes, p_.symmetric_bytes));
     std::vector<const Buffer*> slots;
