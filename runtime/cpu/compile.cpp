@@ -191,7 +191,7 @@ std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& 
   status = {};
   std::vector<std::string> command = find_cpu_compiler(status);
   if (command.empty()) return nullptr;
-  for (std::string& flag : cpu_kernel_flags(options.check_access))
+  for (std::string& flag : cpu_kernel_flags(options.check_access, options.profile))
     command.push_back(std::move(flag));
   if (options.quick) command.push_back("-Og");  // the last one counts
   std::vector<std::string> sources;

@@ -15,6 +15,7 @@ struct CpuCompileOptions {
   bool check_access = false;  // kernels call RoleContext::access
   bool verbose = false;       // says on standard error what is done
   bool quick = false;         // half the time to compile; the code is several times slower
+  bool profile = false;       // kernels stamp their tasks
 };
 
 /// Kernels in a loaded shared object.

@@ -16,6 +16,7 @@
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/kernel_guard.h"
 #include "runtime/host/abi.h"
+#include "runtime/host/profile.h"
 
 namespace maco::runtime {
 
@@ -95,9 +96,10 @@ struct RankState {
   std::vector<FencedMemory> fenced_memory;
   std::vector<char*> ctas;      // their shared memory
   std::vector<Report> reports;  // of its CTAs
+  RankStamps stamps;
   Launch launch{};
 
-  RankState(const ir::Manifest& m, bool fenced)
+  RankState(const ir::Manifest& m, bool fenced, int64_t profiled_tasks)
       : arena(m.arena_bytes),
         counters(m.local_events * 4),
         symmetric(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) {
@@ -106,6 +108,10 @@ struct RankState {
       tensor_pointers.push_back(tensors.back().data());
     }
     reports.resize(static_cast<size_t>(m.ctas));
+    if (profiled_tasks > 0) {
+      stamps.ctas.resize(static_cast<size_t>(m.ctas));
+      stamps.tasks.resize(static_cast<size_t>(profiled_tasks));
+    }
     for (int64_t i = 0; i < m.ctas; ++i)
       ctas.push_back(fenced ? fenced_memory.emplace_back(m.shared_bytes).data()
                             : shared_memory.emplace_back(m.shared_bytes).data());
@@ -128,7 +134,8 @@ class CpuSessionImpl final : public CpuSession {
         epoch_(options.first_epoch) {
     const auto world = static_cast<size_t>(manifest_.world);
     ranks_.reserve(world);
-    for (size_t r = 0; r < world; ++r) ranks_.emplace_back(manifest_, options.check_access);
+    for (size_t r = 0; r < world; ++r)
+      ranks_.emplace_back(manifest_, options.check_access, options_.profiled_tasks);
     for (RankState& rank : ranks_) symmetric_.push_back(rank.symmetric.data());
     for (size_t r = 0; r < world; ++r) {
       RankState& rank = ranks_[r];
@@ -139,6 +146,9 @@ class CpuSessionImpl final : public CpuSession {
       rank.launch.reports = rank.reports.data();
       rank.launch.rank = static_cast<i32>(r);
       rank.launch.timeout_ns = options_.timeout_ms * 1000000;
+      rank.launch.cta_stamps = rank.stamps.ctas.data();
+      rank.launch.task_stamps = rank.stamps.tasks.data();
+      rank.launch.stamped_tasks = static_cast<u32>(rank.stamps.tasks.size());
     }
   }
 
@@ -147,6 +157,7 @@ class CpuSessionImpl final : public CpuSession {
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
+  Status stamps(std::vector<RankStamps>& ranks) override;
   Status set_regions(const ir::Program& program, KernelGuard* guard) override;
   std::vector<Traffic> traffic() const override {
     return checker_ ? checker_->traffic() : std::vector<Traffic>();
@@ -201,6 +212,14 @@ Status CpuSessionImpl::read(int rank, size_t tensor, void* data, size_t bytes) {
   if (Status s = check_range(rank, tensor, bytes); !s) return s;
   if (bytes > 0)
     std::memcpy(data, ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], bytes);
+  return {};
+}
+
+Status CpuSessionImpl::stamps(std::vector<RankStamps>& ranks) {
+  if (options_.profiled_tasks == 0)
+    return Status::failure("the kernel was compiled without stamps");
+  ranks.clear();
+  for (const RankState& rank : ranks_) ranks.push_back(rank.stamps);
   return {};
 }
 
@@ -408,8 +427,10 @@ std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source,
     return nullptr;
   }
   if (status = check_manifest(*parsed.manifest); !status) return nullptr;
-  auto library =
-      compile_cpu_kernels({kernel_source}, {options.check_access, options.verbose}, status);
+  const CpuCompileOptions compile = {.check_access = options.check_access,
+                                     .verbose = options.verbose,
+                                     .profile = options.profiled_tasks > 0};
+  auto library = compile_cpu_kernels({kernel_source}, compile, status);
   if (!library) return nullptr;
   return make_cpu_session(std::move(library), 0, kernel_source, options, status);
 }

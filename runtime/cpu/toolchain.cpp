@@ -66,7 +66,7 @@ std::vector<std::string> find_cpu_compiler(Status& status) {
   return {};
 }
 
-std::vector<std::string> cpu_kernel_flags(bool check_access) {
+std::vector<std::string> cpu_kernel_flags(bool check_access, bool profile) {
   // Not -march=native: the flags are part of the cache's key, and a cache may be shared between
   // machines. Hidden: else the static tables of functions in classes are one for the process,
   // whichever kernel they came from.
@@ -84,6 +84,7 @@ std::vector<std::string> cpu_kernel_flags(bool check_access) {
   flags.insert(flags.end(), {"-fsanitize=" MACO_KERNEL_SANITIZE, "-fno-omit-frame-pointer", "-g1"});
 #endif
   if (check_access) flags.push_back("-DMACO_CHECK_ACCESS");
+  if (profile) flags.push_back("-DMACO_PROFILE=1");
   return flags;
 }
 

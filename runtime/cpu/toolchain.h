@@ -14,7 +14,7 @@ std::vector<std::string> find_cpu_compiler(Status& status);
 
 /// Flags for kernels: optimisation, no contraction, the instructions that this CPU has, sanitizers
 /// of this build.
-std::vector<std::string> cpu_kernel_flags(bool check_access);
+std::vector<std::string> cpu_kernel_flags(bool check_access, bool profile);
 
 /// What tells one compiler from another without running it: path, size and time of the program.
 std::string identity_of(const std::string& program);

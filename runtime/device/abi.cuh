@@ -57,6 +57,25 @@ MACO_FN constexpr i64 symmetric_size(i64 slot_bytes, i64 peer_events, i64 world)
   return control_offset(slot_bytes, peer_events, world) + (i64)sizeof(Control);
 }
 
+// What a kernel compiled with MACO_PROFILE says of each task, in ticks of its CTA's clock; sums and
+// differences that don't fit are the largest that do. Of a launch that ended.
+struct alignas(16) TaskStamps {
+  u64 begun;  // the wait
+  // From there until the consumers had all they waited for, had done the work, had written all they
+  // write, and had signalled. On a rank that doesn't run the task: 0 but for the last.
+  u32 waited, computed, stored, signalled;
+  u32 page_wait, packet_wait;  // of the work: waiting for pages and for packets
+  u64 fill_begun;              // the loader: for this task, once it may
+  u32 filled;                  // from there, until the last copy was issued; 0 if there is none
+  u32 fill_wait;               // of that: waiting for free pages
+};
+static_assert(sizeof(TaskStamps) == 48, "two stores of the consumers, one of the loader");
+// Two moments of a CTA, by its clock and in nanoseconds that all CTAs of a GPU share. All zero if
+// it has no tasks.
+struct alignas(16) CtaStamps {
+  u64 begin_ns, begin_clock, end_ns, end_clock;
+};
+
 // Arguments of maco_kernel and maco_reset, by value. Addresses as seen from the rank's device.
 struct Launch {
   void** tensors;    // one a tensor, in the manifest's order
@@ -68,6 +87,10 @@ struct Launch {
   i32 rank;
   u64 timeout_ns;  // without progress of any rank
   i32 values[kMaxValues];
+  // Of kernels compiled with MACO_PROFILE; others touch none of it.
+  CtaStamps* cta_stamps;    // one a CTA
+  TaskStamps* task_stamps;  // one a task, stream after stream
+  u32 stamped_tasks;        // how many there is room for
 };
 
 }  // namespace maco

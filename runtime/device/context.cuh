@@ -69,7 +69,8 @@ struct CtaMemory {
 };
 static_assert(sizeof(CtaMemory) <= Cta::kHeadBytes + Cta::kScratchBytes, "the head has room");
 
-struct Context {
+// An empty base takes no room.
+struct Context : Profile<kProfile> {
   const Launch& launch;
   CtaMemory* memory;
   RoleMemory* mine;

@@ -338,6 +338,33 @@ MACO_FN void copies_drain() {
 #endif
 }
 
+// ---- profiles ---------------------------------------------------------------
+
+#ifdef MACO_PROFILE
+constexpr bool kProfile = true;
+#else
+constexpr bool kProfile = false;
+#endif
+// The SM's clock.
+MACO_FN u64 sm_clock() {
+  u64 t;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
+  return t;
+}
+// Both clocks at one moment: that at which the GPU's, which may move once in a microsecond only,
+// is seen to move.
+MACO_FN void clock_pair(u64& ns, u64& clock) {
+  const u64 before = now_ns();
+  u32 looks = 0;
+  do {
+    ns = now_ns();
+    clock = sm_clock();
+  } while (ns == before && ++looks < 4096);
+}
+MACO_FN void stamp_store(void* to, u32 a, u32 b, u32 c, u32 d) {
+  *(uint4*)to = make_uint4(a, b, c, d);
+}
+
 // ---- hooks of the CPU's debug modes -----------------------------------------
 
 MACO_FN void trace_task_begin(int place) { (void)place; }

@@ -15,12 +15,14 @@ MACO_FN char* page_acquire(Context& ctx) {
   const u32* freed = &ctx.memory->freed;
   if (ctx.page_index - load_acquire_cta(freed) >= kRingPages) {
     Watch watch(ctx, freed, kPatienceLoader, kWaitPage, ctx.page_slot);
+    const u64 since = ctx.profile_pause();
     while (ctx.page_index - load_acquire_cta(freed) >= kRingPages) {
       if (watch.again()) continue;
       watch.give_up(ctx.page_index + 1 - kRingPages, load_relaxed(freed));
       ok = false;
       break;
     }
+    ctx.profile_page(since);
   }
   if (warp_any(!ok)) return nullptr;
   return ctx.pages + (i64)ctx.page_slot * Cta::kPageBytes;
@@ -59,12 +61,14 @@ MACO_FN const char* page_wait(Context& ctx) {
   bool ok = true;
   if (!is_full(full_barrier, ctx.page_round)) {
     Watch watch(ctx, full_barrier, kPatienceOther, kWaitPage, ctx.page_slot);
+    const u64 since = ctx.profile_pause();
     while (!is_full(full_barrier, ctx.page_round)) {
       if (watch.again()) continue;
       watch.give_up(ctx.page_index + 1, ctx.page_index);
       ok = false;
       break;
     }
+    ctx.profile_page(since);
   }
   if (cta_any(!ok)) return nullptr;
   const char* page = ctx.pages + (i64)ctx.page_slot * Cta::kPageBytes;

@@ -175,10 +175,14 @@ MACO_FN u32 no_flag(u32 flag) { return flag ^ 0x80000000u; }
 MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
                                 int source) {
   Watch watch(ctx, slot, kPatienceOther, kWaitPacket, (u32)operand, source);
+  const u64 since = ctx.profile_pause();
   for (;;) {
     u64 packet = packet_load(slot);
     data = (u32)packet;
-    if ((u32)(packet >> 32) == flag) return true;
+    if ((u32)(packet >> 32) == flag) {
+      ctx.profile_packet(since);
+      return true;
+    }
     if (watch.again()) continue;
     watch.give_up(flag, (u32)(packet >> 32));
     return false;

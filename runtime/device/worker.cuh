@@ -38,8 +38,10 @@ MACO_FN void consume(Context& ctx) {
   const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
             end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
   if (begin == end) return;
+  ctx.profile_cta(ctx.launch, ctx.cta(), true);
   TaskRow next = table_load(Kernel::tasks() + begin);
   for (u32 at = begin; at < end; ++at) {
+    ctx.profile_begin();
     const TaskRow row = next;
     if (at + 1 < end) next = table_load(Kernel::tasks() + at + 1);
     ctx.place = (int)(at - begin);
@@ -55,17 +57,21 @@ MACO_FN void consume(Context& ctx) {
       stage_operands(ctx, operands, call.operands, consumer_thread(), kConsumers);
       bool ok = wait_for<Kernel>(ctx, sync, row.waits);
       if (cta_any(!ok)) return;
+      ctx.profile_waited();
       if (Cta::kPages > 0 && consumer_thread() == 0 && Kernel::paged(call.kind) &&
           !Kernel::load_ahead(call.kind)) {
         store_release_cta(&ctx.memory->passed, (u32)ctx.place + 1);
       }
       Kernel::run(call.kind, ctx, Args{ctx, operands}, row.tile);
       if (ctx.any_stopped()) return;
+      ctx.profile_computed();
       trace_task_end(ctx.place);
     }
     signal_all<Kernel>(ctx, sync + row.waits, row.signals, !runs);
     if (consumer_thread() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+    ctx.profile_signalled(ctx.launch, at);
   }
+  ctx.profile_cta(ctx.launch, ctx.cta(), false);
 }
 
 template <class Kernel>
@@ -91,12 +97,14 @@ MACO_FN void load_pages(Context& ctx) {
       }
       if (warp_any(!ok)) return;
     }
+    ctx.profile_begin();
     const Operand* operands = Kernel::operands() + call.first_operand;
     stage_operands(ctx, operands, call.operands, loader_thread(), kLoaders);
     warp_sync();
     Kernel::load(call.kind, ctx, Args{ctx, operands}, row.tile);
     if (warp_any(ctx.stopped())) return;
     warp_sync();
+    ctx.profile_filled(ctx.launch, at);
     trace_task_end(ctx.place);
   }
 }

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <thread>
 
+#include "runtime/host/profile.h"
+
 namespace maco::runtime {
 
 namespace {
@@ -25,7 +27,7 @@ size_t block_bytes(int64_t bytes) { return std::max<size_t>(static_cast<size_t>(
 
 }  // namespace
 
-size_t device_bytes(const ir::Manifest& m) {
+size_t device_bytes(const ir::Manifest& m, int64_t profiled_tasks) {
   constexpr int64_t kAddress = sizeof(cuda::DevicePtr);
   size_t bytes = symmetric_layout(m).bytes + block_bytes(m.arena_bytes) +
                  block_bytes(m.local_events * int64_t{sizeof(u32)}) +
@@ -33,12 +35,15 @@ size_t device_bytes(const ir::Manifest& m) {
                  block_bytes(m.world * kAddress);
   for (const ir::ManifestTensor& t : m.tensors)
     bytes += block_bytes(t.max_elements * ir::size_of(t.dtype));
+  if (profiled_tasks > 0)
+    bytes += block_bytes(m.ctas * int64_t{sizeof(CtaStamps)}) +
+             block_bytes(profiled_tasks * int64_t{sizeof(TaskStamps)});
   return bytes;
 }
 
 Status check_memory(const ir::Manifest& m, int ranks, const cuda::DeviceInfo& device, size_t free,
-                    size_t total) {
-  const size_t needed = static_cast<size_t>(ranks) * device_bytes(m);
+                    size_t total, int64_t profiled_tasks) {
+  const size_t needed = static_cast<size_t>(ranks) * device_bytes(m, profiled_tasks);
   if (needed <= free) return {};
   return Status::failure(
       fmt::format("{} rank{} need{} {} bytes of GPU {} ({}), but {} of its {} are free", ranks,
@@ -145,7 +150,7 @@ Status CudaRank::check_free_memory() const {
   MACO_TRY(make_current());
   size_t free = 0, total = 0;
   MACO_TRY(check(driver_.memory_info(&free, &total), "ask for its free memory"));
-  return check_memory(manifest_, sharing_, device_, free, total);
+  return check_memory(manifest_, sharing_, device_, free, total, options_.profiled_tasks);
 }
 
 Status CudaRank::allocate_device(cuda::DevicePtr& memory, size_t bytes, const std::string& what) {
@@ -179,6 +184,13 @@ Status CudaRank::allocate() {
   MACO_TRY(allocate_device(arena, static_cast<size_t>(manifest_.arena_bytes), "temporaries"));
   MACO_TRY(allocate_device(counters, static_cast<size_t>(manifest_.local_events) * sizeof(u32),
                            "events"));
+  if (const auto tasks = static_cast<size_t>(options_.profiled_tasks); tasks > 0) {
+    MACO_TRY(allocate_device(cta_stamps_, ctas() * sizeof(CtaStamps), "stamps of CTAs"));
+    MACO_TRY(allocate_device(task_stamps_, tasks * sizeof(TaskStamps), "stamps of tasks"));
+    launch_.cta_stamps = pointer<CtaStamps>(cta_stamps_);
+    launch_.task_stamps = pointer<TaskStamps>(task_stamps_);
+    launch_.stamped_tasks = static_cast<u32>(tasks);
+  }
 
   void* host = nullptr;
   MACO_TRY(check(driver_.host_allocate(&host, ctas() * sizeof(Report),
@@ -248,6 +260,20 @@ Status CudaRank::read(size_t tensor, void* data, size_t bytes) {
   MACO_TRY(make_current());
   MACO_TRY(check(driver_.to_host(data, tensors_[tensor], bytes, stream_), "copy from the GPU"));
   return check(driver_.stream_synchronize(stream_), "copy from the GPU");
+}
+
+Status CudaRank::read_stamps(RankStamps& stamps) {
+  MACO_TRY(make_current());
+  stamps.clock = device_.index;
+  stamps.ctas.resize(ctas());
+  stamps.tasks.resize(launch_.stamped_tasks);
+  MACO_TRY(check(driver_.to_host(stamps.ctas.data(), cta_stamps_,
+                                 stamps.ctas.size() * sizeof(CtaStamps), stream_),
+                 "copy the stamps"));
+  MACO_TRY(check(driver_.to_host(stamps.tasks.data(), task_stamps_,
+                                 stamps.tasks.size() * sizeof(TaskStamps), stream_),
+                 "copy the stamps"));
+  return check(driver_.stream_synchronize(stream_), "copy the stamps");
 }
 
 void CudaRank::set_values(const std::vector<int32_t>& values) {

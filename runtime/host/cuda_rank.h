@@ -12,11 +12,11 @@
 
 namespace maco::runtime {
 
-/// The least memory of a GPU that a rank takes.
-size_t device_bytes(const ir::Manifest& manifest);
+/// The least memory of a GPU that a rank takes; `profiled_tasks` as in SessionOptions.
+size_t device_bytes(const ir::Manifest& manifest, int64_t profiled_tasks = 0);
 /// A failure that gives the numbers if `ranks` ranks don't fit into `free` of `total` bytes.
 Status check_memory(const ir::Manifest& manifest, int ranks, const cuda::DeviceInfo& device,
-                    size_t free, size_t total);
+                    size_t free, size_t total, int64_t profiled_tasks = 0);
 
 /// Built in steps: open, load, allocate, bind; then reset, and from then on only copies and
 /// launches. Steps of one rank are called on one thread at a time; all make the rank's context
@@ -44,6 +44,8 @@ class CudaRank {
   Status reset(uint32_t epoch);
   Status write(size_t tensor, const void* data, size_t bytes);
   Status read(size_t tensor, void* data, size_t bytes);
+  /// Of the last launch.
+  Status read_stamps(RankStamps& stamps);
 
   /// Launch::values of the launches that follow.
   void set_values(const std::vector<int32_t>& values);
@@ -99,6 +101,7 @@ class CudaRank {
   Report* reports_ = nullptr;  // host memory, mapped
   // Host memory for copies while a kernel runs: [0] heartbeat, [1] abort.
   uint32_t* words_ = nullptr;
+  cuda::DevicePtr cta_stamps_ = 0, task_stamps_ = 0;  // of a profile
   Launch launch_{};
 };
 

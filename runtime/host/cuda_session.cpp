@@ -7,6 +7,7 @@
 
 #include "runtime/host/cuda_rank.h"
 #include "runtime/host/jit.h"
+#include "runtime/host/profile.h"
 #include "runtime/host/rank_threads.h"
 
 namespace maco::runtime {
@@ -35,6 +36,7 @@ class CudaSession : public Session {
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
+  Status stamps(std::vector<RankStamps>& ranks) override;
 
  private:
   CudaRank& at(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
@@ -279,6 +281,15 @@ Status CudaSession::bench(const LaunchValues& values, int launches, double& medi
   return {};
 }
 
+Status CudaSession::stamps(std::vector<RankStamps>& ranks) {
+  if (!dead_.empty()) return Status::failure(dead_);
+  if (options_.profiled_tasks == 0)
+    return Status::failure("the kernel was compiled without stamps");
+  ranks.assign(ranks_.size(), {});
+  for (size_t r = 0; r < ranks_.size(); ++r) MACO_TRY(ranks_[r]->read_stamps(ranks[r]));
+  return {};
+}
+
 // Reports what can be found wrong before anything is compiled.
 Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Arch& arch,
                      const SessionOptions& options) {
@@ -327,7 +338,8 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
   status = check_devices(*driver, m, *arch, options);
   if (!status) return nullptr;
   std::string image;
-  status = compile_kernel(kernel_source, m.target, options.verbose, image);
+  status =
+      compile_kernel(kernel_source, m.target, options.verbose, image, options.profiled_tasks > 0);
   if (!status) return nullptr;
   auto session =
       std::make_unique<CudaSession>(std::move(driver), std::move(*parsed.manifest), options);

@@ -11,20 +11,21 @@
 
 namespace maco::runtime {
 
-const std::vector<std::string>& kernel_compile_options() {
-  static const std::vector<std::string> options = {"--std=c++17", "--fmad=false"};
+std::vector<std::string> kernel_compile_options(bool profile) {
+  std::vector<std::string> options = {"--std=c++17", "--fmad=false"};
+  if (profile) options.push_back("-DMACO_PROFILE=1");
   return options;
 }
 
 Status compile_kernel(const std::string& source, const std::string& arch, bool verbose,
-                      std::string& image) {
+                      std::string& image, bool profile) {
   auto say = [verbose](const std::string& what) {
     if (verbose && !what.empty()) fmt::print(stderr, "maco: {}\n", what);
   };
   Status status;
   std::unique_ptr<Nvrtc> nvrtc = Nvrtc::load(status);
   if (!nvrtc) return status;
-  const std::vector<std::string>& options = kernel_compile_options();
+  const std::vector<std::string> options = kernel_compile_options(profile);
   const std::string key = cubin_key(source, arch, nvrtc->version(), options);
   const CubinCache cache = CubinCache::standard();
   std::string note;

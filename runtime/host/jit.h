@@ -9,13 +9,14 @@
 namespace maco::runtime {
 
 /// The options every kernel is compiled with. No contraction: `a * b + c` of two ops must round
-/// twice whether or not they were fused into one function.
-const std::vector<std::string>& kernel_compile_options();
+/// twice whether or not they were fused into one function. `profile`: tasks are stamped
+/// (runtime/device/profile.cuh).
+std::vector<std::string> kernel_compile_options(bool profile = false);
 
 /// Compiles with NVRTC for `arch` ("sm_90a": a cubin; "compute_90": PTX), or takes the result from
 /// the cubin cache. `verbose` says on standard error what is done.
 Status compile_kernel(const std::string& source, const std::string& arch, bool verbose,
-                      std::string& image);
+                      std::string& image, bool profile = false);
 
 /// An architecture as NVRTC names it.
 struct Arch {

@@ -18,6 +18,8 @@ struct Report;  // runtime/device/abi.cuh, for host code through runtime/host/ab
 
 namespace maco::runtime {
 
+struct RankStamps;  // runtime/host/profile.h
+
 struct SessionOptions {
   uint64_t timeout_ms = 30000;  // without progress of any rank
   uint32_t first_epoch = 1;     // of the first launch; tests start near 2^32
@@ -27,6 +29,10 @@ struct SessionOptions {
   std::optional<uint64_t> replay;  // one thread, fibres, in an order given by this seed
   // Checks each access of a task against its declared regions (needs `regions`).
   bool check_access = false;
+
+  // Where it isn't 0: the kernel is compiled to stamp its tasks (Session::stamps), of which it has
+  // so many.
+  int64_t profiled_tasks = 0;
 
   bool verbose = false;  // says on standard error what it does (compiling, cache hits)
 };
@@ -51,6 +57,9 @@ class Session {
   /// Median, over `launches` launches after warm-up, of the slowest rank's time in microseconds
   /// (device clock on GPUs).
   virtual Status bench(const LaunchValues& values, int launches, double& median_us) = 0;
+  /// The stamps of each rank's last launch, of a bench the last it measured. Fails without
+  /// SessionOptions::profiled_tasks. Not while launching.
+  virtual Status stamps(std::vector<RankStamps>& ranks) = 0;
 };
 
 /// Checks dims and scalars against their ranges, evaluates Manifest::values for `rank`, and checks

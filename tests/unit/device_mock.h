@@ -118,6 +118,15 @@ inline i64 mock_page_bytes = 0;
 
 #include "runtime/device/numbers.cuh"
 
+namespace maco {
+constexpr bool kProfile = false;
+inline u64 sm_clock() { return 0; }
+inline void clock_pair(u64& ns, u64& clock) { ns = clock = 0; }
+inline void stamp_store(void*, u32, u32, u32, u32) {}
+}  // namespace maco
+
+#include "runtime/device/profile.cuh"
+
 #include "runtime/device/context.cuh"
 
 namespace maco {

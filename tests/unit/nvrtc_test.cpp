@@ -6,9 +6,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 
 #include "runtime/host/jit.h"
 #include "tests/catch.h"
+#include "tests/compiled.h"
 #include "tests/unit/variable.h"
 
 namespace maco::runtime {
@@ -26,6 +28,27 @@ std::unique_ptr<Nvrtc> nvrtc() {
   auto found = Nvrtc::load(status);
   if (!found) WARN("not tested here: " << status.message);
   return found;
+}
+
+// A kernel with counters, packets, and pages that are loaded ahead of waits and behind them.
+std::string kernel_for(const std::string& arch) {
+  api::Options options;
+  options.target = arch;
+  return test::compiled(R"(graph g(world = 2) {
+    input x : bf16[8, 128]
+    param w : bf16[128, 128]
+    part = matmul(x, w)
+    sum = allreduce(part)
+    output y = matmul(sum, sum, transpose_b = true)
+  })",
+                        options)
+      .kernel;
+}
+
+size_t count_of(const std::string& what, const std::string& text) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  return n;
 }
 
 }  // namespace
@@ -90,6 +113,46 @@ TEST_CASE("a compiled kernel is kept, and a damaged one compiled again") {
   CHECK(first == second);
   CHECK(fs::file_size(entry) == size);
   fs::remove_all(folder);
+}
+
+TEST_CASE("a kernel stamps its tasks where it is told to, and reads no clock for it elsewhere") {
+  auto compiler = nvrtc();
+  if (!compiler) return;
+  const std::string kernel = kernel_for("sm_90a");
+  const auto ptx = [&](const std::string& source, bool profile) {
+    std::string image, log;
+    const Status status =
+        compiler->compile(source, "compute_90a", kernel_compile_options(profile), image, log);
+    INFO(status.message);
+    REQUIRE(status.ok);
+    return image;
+  };
+  const std::string plain = ptx(kernel, false), stamped = ptx(kernel, true);
+  CHECK(count_of("%clock", plain) == 0);
+  CHECK(count_of("%globaltimer", plain) == 1);  // the look at a wait's deadline
+  CHECK(count_of("%clock", stamped) > 4);
+  CHECK(count_of("%globaltimer", stamped) == 1 + 2 * 2);
+
+  // Nor is any other instruction there: without the hooks it is the same to the byte.
+  const std::regex hook(R"(\n *(const u64 since = )?ctx\.profile_\w+\([^;]*\);)");
+  const auto hooks = std::distance(std::sregex_iterator(kernel.begin(), kernel.end(), hook), {});
+  CHECK(hooks == 14);
+  CHECK(ptx(std::regex_replace(kernel, hook, ""), false) == plain);
+}
+
+TEST_CASE("a profiled kernel compiles for each kind of GPU") {
+  auto compiler = nvrtc();
+  if (!compiler) return;
+  for (const char* arch : {"sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"}) {
+    CAPTURE(arch);
+    std::string image, log;
+    const Status status =
+        compiler->compile(kernel_for(arch), arch, kernel_compile_options(true), image, log);
+    CHECK(status.message == "");
+    CHECK(image.substr(1, 3) == "ELF");
+    CHECK(log == "");
+  }
+  CHECK(kernel_compile_options(true) != kernel_compile_options(false));
 }
 
 }  // namespace maco::runtime

@@ -239,6 +239,20 @@ MACO_FN bool is_full(const u64* full_barrier, u32 round) {
 }
 MACO_FN void copies_drain() {}
 
+// ---- profiles ---------------------------------------------------------------
+
+#ifdef MACO_PROFILE
+constexpr bool kProfile = true;
+#else
+constexpr bool kProfile = false;
+#endif
+MACO_FN u64 sm_clock() { return now_ns(); }
+MACO_FN void clock_pair(u64& ns, u64& clock) { ns = clock = now_ns(); }
+MACO_FN void stamp_store(void* to, u32 a, u32 b, u32 c, u32 d) {
+  const u32 words[4] = {a, b, c, d};
+  std::memcpy(to, words, sizeof words);
+}
+
 // ---- hooks of the debug modes -----------------------------------------------
 
 MACO_FN void trace_task_begin(int place) {
