@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that needs GPUs: kernels of all examples and faults on each way of placing ranks that there are GPUs for (the others are
-# named as skipped), and random graphs, checked with the reference; more random graphs against NumPy (skipped where numpy, ml_dtypes and
+# Everything that needs GPUs: kernels of all examples, profiles and faults on each way of placing ranks that there are GPUs for (the others
+# are named as skipped), and random graphs, checked with the reference; more random graphs against NumPy (skipped where numpy, ml_dtypes and
 # safetensors are missing); with --sanitize, accesses checked by compute-sanitizer: examples with all ranks on one GPU, and where there
 # are more GPUs also with ranks that write to each other's. Says so, with status 77, where there is no GPU. Writes a log with commit,
 # devices and the tests' names; a table of all parts closes it.
@@ -74,6 +74,10 @@ run "examples and faults" "$bin/maco-device-test" --device cuda --examples examp
 # As a user would: checked, then timed. Ranks share GPUs where there are too few.
 for graph in tp_mlp.json llama70b_mlp_tp8.maco decode_layer.maco; do
   run "maco-run $graph" "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$(spread $graph)" --check --bench 200
+done
+# The log keeps the tables; that the stamps make sense is among the examples.
+for graph in tp_mlp.maco decode_layer.maco; do
+  run "profile of $graph" "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$(spread $graph)" --bench 20 --profile -
 done
 fuzz=$bin/fuzz-graphs
 [[ -x $fuzz ]] || fuzz=${bin%bin}tests/fuzz-graphs

@@ -82,6 +82,9 @@ void add_run_options(CLI::App& app, Arguments& a) {
   app.add_option("--bench", run.bench, "then report the median time of so many further launches")
       ->option_text("N")
       ->check(CLI::Range(1, 1000000));
+  app.add_option("--profile", a.command.profile_file,
+                 "trace the last launch for Perfetto (-: no trace), print where time went")
+      ->option_text("FILE");
 }
 
 void add_session_options(CLI::App& app, Arguments& a) {
@@ -152,6 +155,8 @@ std::string read_session(Arguments& a) {
   }
   if (command.device == "cuda" && (a.jittered || a.replayed || session.check_access))
     return "--jitter, --replay and --check-access are for --device cpu";
+  if (!command.profile_file.empty() && a.replayed)
+    return "--profile wants real time, and with --replay there is none";
   if (command.device == "cpu" && session.ranks_per_gpu != 1)
     return "--ranks-per-gpu is for --device cuda";
   return "";

@@ -20,6 +20,8 @@
 #include "runtime/cpu/stand_in.h"
 #include "runtime/host/cuda_session.h"
 #include "tools/memory.h"
+#include "tools/products.h"
+#include "tools/profile_report.h"
 #include "tools/replay.h"
 
 namespace maco::tools {
@@ -143,6 +145,8 @@ class Command {
         status != kOk)
       return status;
     if (!check_arguments(subject.graph, c_.run, console_)) return kBadUsage;
+    if (!c_.profile_file.empty() && c_.profile_file != "-" && !can_write(c_.profile_file, error))
+      return fail(kBadUsage, error);
     if (const int status = compile(subject); status != kOk) return status;
     return launch(subject);
   }
@@ -158,7 +162,9 @@ class Command {
   }
 
   /// The code alone isn't enough.
-  bool needs_program() const { return c_.session.check_access || !c_.witness_file.empty(); }
+  bool needs_program() const {
+    return c_.session.check_access || !c_.witness_file.empty() || !c_.profile_file.empty();
+  }
 
   /// A kernel of macoc's: everything needed is in it.
   int take_kernel(std::string text, Subject& subject) {
@@ -168,14 +174,15 @@ class Command {
       return fail(kBadUsage, fmt::format("'{}' is compiled already: {} is for graphs", c_.input,
                                          c_.for_graphs));
     if (!c_.program_file.empty() && !needs_program())
-      return fail(kBadUsage,
-                  fmt::format("'{}' is compiled already: --program is for graphs, and for "
-                              "what --check-access or --replay WITNESS needs of a kernel",
-                              c_.input));
+      return fail(
+          kBadUsage,
+          fmt::format("'{}' is compiled already: --program is for graphs, and for "
+                      "what --check-access, --profile or --replay WITNESS needs of a kernel",
+                      c_.input));
     if (edited) console_.say("warning: " + c_.input + " was edited after macoc wrote it");
     auto graph = api::read_graph(c_.input + " (its graph)", manifest->graph, diagnostics_);
     if (!graph || !api::check_manifest(*graph, *manifest, diagnostics_)) return bad_graph();
-    // For the regions of --check-access, and what a witness shows: as macoc compiled it.
+    // For the regions of --check-access, a profile, and what a witness shows: as macoc compiled it.
     if (!api::read_command_line(manifest->options, c_.compile))
       return fail(kBadGraph, fmt::format("{}: its manifest says that it was compiled with '{}', "
                                          "which this version doesn't know",
@@ -265,6 +272,8 @@ class Command {
                           available_memory());
         !why.empty())
       return fail(kRunFailed, why);
+    if (!c_.profile_file.empty())
+      c_.session.profiled_tasks = static_cast<int64_t>(subject.program->tasks.size());
     runtime::Status status;
     std::unique_ptr<runtime::KernelGuard> guard;
     if (c_.session.check_access) {
@@ -282,7 +291,9 @@ class Command {
       session = runtime::make_cuda_session(subject.kernel, c_.session, status);
     }
     if (!session || !status) return fail(kRunFailed, status.message);
-    return run_graph(subject.graph, *session, c_.run, console_);
+    const int ended = run_graph(subject.graph, *session, c_.run, console_);
+    if (ended != kOk || c_.profile_file.empty()) return ended;
+    return report_profile(*subject.program, *session, c_.profile_file, console_);
   }
 
   RunCommand c_;

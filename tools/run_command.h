@@ -17,6 +17,7 @@ struct RunCommand {
   /// Instead of the compiler's Program, or for the regions of a kernel.cu; empty: none.
   std::string program_file;
   std::string witness_file;  // to follow; empty: none
+  std::string profile_file;  // for the last launch's trace; "-": a table only; empty: no profile
   api::Options compile;
   bool machine_given = false;  // --target or --board
   std::string for_graphs;      // an option that is in vain for a kernel.cu; empty: none was given

@@ -58,5 +58,6 @@ void add_cases(const Device& device, std::vector<Case>& cases, int64_t world,
                const std::string& name, const std::function<std::string(const Placement&)>& run);
 void add_example_cases(const Device& device, std::vector<Case>& cases);
 void add_fault_cases(const Device& device, std::vector<Case>& cases);
+void add_profile_cases(const Device& device, std::vector<Case>& cases);
 
 }  // namespace maco::gpu_test

@@ -163,12 +163,13 @@ LINKS = {
     "maco_reference": ("runtime/reference", {"maco_ir"}),
     "maco_host": ("runtime/host", {"maco_ir"}),
     "maco_cpu": ("runtime/cpu", {"maco_ir", "maco_host"}),
+    "maco_profile": ("runtime/profile", {"maco_ir", "maco_host"}),
 }
 FOLDERS = {folder: library for library, (folder, _) in LINKS.items()}
 # Headers outside of the libraries, and who may include them.
 SHARED = {
     "cmake/embedded.h": {"maco_codegen", "maco_cpu"},
-    "runtime/status.h": {"maco_reference", "maco_host", "maco_cpu"},
+    "runtime/status.h": {"maco_reference", "maco_host", "maco_cpu", "maco_profile"},
     "runtime/device/abi.cuh": {"maco_host"},
 }
 # Heavy headers, and where they stay; the CUDA of a machine is opened at run time, never included.
