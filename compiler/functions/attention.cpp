@@ -17,6 +17,21 @@ int64_t scratch_bytes(const CallView& c) {
                   (2 * warps * queries + warps * lanes * unit) * float_bytes);
 }
 
+// Of keys and values those that count in an ordinary launch: where only the launch knows how many,
+// half of the most.
+cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine&) {
+  cost::Work work = cost::streaming(c.program(), task);
+  const ir::Interval length = c.range("length");
+  const double count = static_cast<double>(length.lo) / 2 + static_cast<double>(length.hi) / 2;
+  for (size_t i = 1; i + 1 < task.accesses.size(); ++i) {
+    const ir::Region& r = task.accesses[i].region;
+    const auto rows = static_cast<double>(r.r1 - r.r0),
+               row = static_cast<double>((r.c1 - r.c0) * ir::size_of(c.program()[r.buffer].dtype));
+    work.bytes -= std::max(rows - count, 0.0) * row;
+  }
+  return work;
+}
+
 }  // namespace
 
 std::vector<Function> attention_functions() {
@@ -26,7 +41,8 @@ std::vector<Function> attention_functions() {
                       flag("causal"), number("scale")},
            .operands = {reads("q", "Q"), reads("k", "K"), reads("v", "V"), writes("y", "Y")},
            .source = {{"rows.cuh", "ops/attention.cuh"}},
-           .scratch_bytes = scratch_bytes}};
+           .scratch_bytes = scratch_bytes,
+           .work = work}};
 }
 
 }  // namespace maco::functions

@@ -25,10 +25,10 @@ ir::DType CallView::dtype(std::string_view name) const { return get<ir::DType>(c
 const std::string& CallView::word(std::string_view name) const {
   return get<ir::Word>(call_, name).text;
 }
-int64_t CallView::most(std::string_view name) const {
+ir::Interval CallView::range(std::string_view name) const {
   const auto& v = get<ir::ValueRef>(call_, name).v;
-  if (const int64_t* n = std::get_if<int64_t>(&v)) return *n;
-  return program_.values[std::get<uint32_t>(v)].range.hi;
+  if (const int64_t* n = std::get_if<int64_t>(&v)) return {*n, *n};
+  return program_.values[std::get<uint32_t>(v)].range;
 }
 
 const ParamSpec* Function::find_param(std::string_view param) const {

@@ -62,8 +62,8 @@ class CallView {
   int64_t integer(std::string_view name) const;
   ir::DType dtype(std::string_view name) const;
   const std::string& word(std::string_view name) const;
-  /// The most that a Value can be at launch.
-  int64_t most(std::string_view name) const;
+  /// What a Value can be at launch.
+  ir::Interval range(std::string_view name) const;
 
  private:
   const ir::Program& program_;

@@ -43,7 +43,7 @@ std::vector<std::string> methods() {
 }
 
 cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
-  MatmulTile t{.rows = c.most("rows"),
+  MatmulTile t{.rows = c.range("rows").hi,
                .K = c.integer("K"),
                .BM = c.integer("BM"),
                .BN = c.integer("BN"),

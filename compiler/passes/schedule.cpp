@@ -2,8 +2,10 @@
 //
 // Tasks keep Program order in every stream, the same on all ranks: every dependency then points
 // forward in one order of all tasks, so that no choice made here can deadlock. Each task goes to
-// the SM of its role that is free first by the tasks' estimated times; ties go round, so that an op
-// of a few tasks doesn't always meet the same SMs.
+// the SM of its role that can start it first: by the tasks' estimated times, and not before all is
+// written that its call reads. An SM that waits for that as the others do is no worse for what it
+// did before. Ties go to the SM that has been free for longest, then round, so that an op of a few
+// tasks doesn't always meet the same SMs.
 //
 // Where priorities differ, the tasks are simulated (by_priority.h), and Program order becomes the
 // order in which they start: among those that are ready for an SM the highest priority goes first.
@@ -24,6 +26,8 @@
 namespace maco::passes {
 
 namespace {
+
+constexpr double kSame = 1e-9;  // microseconds that make no difference
 
 std::vector<int32_t> homes(const ir::Program& program, ir::Role role, const std::string& op_kind) {
   std::vector<int32_t> sms;
@@ -58,22 +62,63 @@ class Homes {
   std::vector<Demand> demands;  // by task
 };
 
-// Each task in Program order on the SM that is free first.
+/// When the data of calls is there, in microseconds from the launch.
+class Readiness {
+ public:
+  explicit Readiness(const ir::Program& program)
+      : written_(program.buffers.size(), 0.0),
+        ready_(program.calls.size(), kUnknown),
+        ended_(program.calls.size(), 0.0) {}
+
+  /// When all is written that the task's call reads: as its first task finds it, since tiles of one
+  /// call don't wait for each other.
+  double of(const ir::Task& task) {
+    double& ready = ready_[index(task.call)];
+    if (ready != kUnknown) return ready;
+    ready = 0;
+    for (const ir::Access& a : task.accesses)
+      if (!a.writes()) ready = std::max(ready, written_[index(a.region.buffer)]);
+    for (const ir::CallId call : task.after) ready = std::max(ready, ended_[index(call)]);
+    return ready;
+  }
+  void end(const ir::Task& task, double at) {
+    for (const ir::Access& a : task.accesses)
+      if (a.writes())
+        written_[index(a.region.buffer)] = std::max(written_[index(a.region.buffer)], at);
+    ended_[index(task.call)] = std::max(ended_[index(task.call)], at);
+  }
+
+ private:
+  static constexpr double kUnknown = -1;
+  std::vector<double> written_;        // by buffer
+  std::vector<double> ready_, ended_;  // by call
+};
+
+// Each task in Program order on the SM that can start it first.
 void place_in_order(ir::Program& program, const Homes& all) {
   std::vector<double> free_at(static_cast<size_t>(program.ctas), 0.0);
   std::vector<size_t> turn(all.sms.size(), 0);
+  Readiness readiness(program);
   for (size_t t = 0; t < program.tasks.size(); ++t) {
+    ir::Task& task = program.tasks[t];
     const std::vector<int32_t>& sms = all.sms[all.demands[t].home];
-    size_t& start = turn[all.demands[t].home];
-    size_t best = start % sms.size();
-    for (size_t k = 1; k < sms.size(); ++k) {
-      const size_t i = (start + k) % sms.size();
-      if (free_at[static_cast<size_t>(sms[i])] < free_at[static_cast<size_t>(sms[best])] - 1e-9)
-        best = i;
-    }
-    start = best + 1;
-    program.tasks[t].sm = sms[best];
-    free_at[static_cast<size_t>(sms[best])] += all.demands[t].microseconds;
+    size_t& first = turn[all.demands[t].home];
+    const double ready = readiness.of(task);
+    // An SM that is free before the data is there starts when it is.
+    const auto earlier = [&](size_t a, size_t b) {
+      const double x = free_at[static_cast<size_t>(sms[a])],
+                   y = free_at[static_cast<size_t>(sms[b])];
+      const double late = std::max(x, ready) - std::max(y, ready);
+      return late < -kSame || (late < kSame && x < y - kSame);
+    };
+    size_t best = first % sms.size();
+    for (size_t k = 1; k < sms.size(); ++k)
+      if (const size_t i = (first + k) % sms.size(); earlier(i, best)) best = i;
+    first = best + 1;
+    task.sm = sms[best];
+    double& free = free_at[static_cast<size_t>(sms[best])];
+    free = std::max(free, ready) + all.demands[t].microseconds;
+    readiness.end(task, free);
   }
 }
 
