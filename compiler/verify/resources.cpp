@@ -11,10 +11,10 @@
 // By the ring's construction, given that: both sides walk the stream in its order, so that the page
 // that the consumers wait for is the next that the loader fills; a page is read only once the
 // copies of all loader threads have landed in it (an mbarrier's phase, or a release and an
-// acquire), and filled again only once the consumers have released it (a release behind a barrier,
-// and an acquire). That loader and consumers of a function use equally many pages is a contract of
-// the device functions, which tests/unit/ops_* and the access checks of the CPU target hold them
-// to.
+// acquire), and filled again only once each warp of the consumers has let it go (an arrival that
+// releases, and an acquire). That loader and consumers of a function use equally many pages is a
+// contract of the device functions, which tests/unit/ops_* and the access checks of the CPU target
+// hold them to.
 //
 // That the compiler of the target keeps to `registers` is what __launch_bounds__ asks of it, and
 // the host asks the driver for the residency of what was compiled before it launches.

@@ -56,14 +56,14 @@ struct RoleMemory {
 
 // The CTA's shared memory, without the pages, which follow it.
 struct CtaMemory {
-  u32 stop;   // not 0: an abort has been seen, leave at the next barrier
-  u32 freed;  // pages that the consumers have released
+  u32 stop;  // not 0: an abort has been seen, leave at the next barrier
   // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs
   // it
   u32 passed;
   u32 reported;  // 1 once somebody writes the CTA's report
   float reduce[32];
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
+  u64 empty_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
   RoleMemory roles[2];  // consumers, loader
   alignas(128) char scratch[kScratchBytes];
 };

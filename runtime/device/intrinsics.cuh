@@ -293,6 +293,25 @@ MACO_FN void copy16(void* to, const void* from) {
   *(Vec<u32, 4>*)to = *(const Vec<u32, 4>*)from;
 #endif
 }
+// The same bits as another type of that size.
+template <class To, class From>
+MACO_FN To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "");
+  union {
+    From f;
+    To t;
+  } u = {from};
+  return u.t;
+}
+// Reads 16 bytes of shared memory, aligned to 16.
+MACO_FN Vec<u32, 4> shared_load16(const void* p) {
+  Vec<u32, 4> v;
+  u32 address = (u32)__cvta_generic_to_shared(p);
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.v[0]), "=r"(v.v[1]), "=r"(v.v[2]), "=r"(v.v[3])
+               : "r"(address));
+  return v;
+}
 // A page's full barrier, an mbarrier where the machine has them: the copies of all loader threads
 // into the page have arrived. Each loader thread calls `full_barrier_arrive` when it has issued its
 // copies; `is_full` turns true once those of round `round` (0, 1, ...) are complete.
@@ -316,19 +335,58 @@ MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
   if (loader_thread() == 0) store_release_cta((u32*)full_barrier, round + 1);
 #endif
 }
-MACO_FN bool is_full(const u64* full_barrier, u32 round) {
 #if MACO_HAS_ASYNC_COPY
-  u32 address = (u32)__cvta_generic_to_shared(full_barrier);
+// Whether the mbarrier's phase `round` is over. If it isn't, a thread sleeps a while where the
+// machine can: polling would take turns away from the loader.
+MACO_FN bool phase_over(const u64* barrier, u32 round) {
+  u32 address = (u32)__cvta_generic_to_shared(barrier);
   u32 done;
   asm volatile(
-      "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, "
-      "0, p;\n\t}"
+      "{\n\t.reg .pred p;\n\t"
+#if __CUDA_ARCH__ >= 900
+      "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\t"
+#else
+      "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\t"
+#endif
+      "selp.u32 %0, 1, 0, p;\n\t}"
       : "=r"(done)
       : "r"(address), "r"(round & 1)
       : "memory");
   return done != 0;
+}
+#endif
+MACO_FN bool is_full(const u64* full_barrier, u32 round) {
+#if MACO_HAS_ASYNC_COPY
+  return phase_over(full_barrier, round);
 #else
   return (i32)(load_acquire_cta((const u32*)full_barrier) - (round + 1)) >= 0;
+#endif
+}
+// A page's empty barrier: all warps of the consumers have let it go. One lane of each calls
+// `empty_barrier_arrive`, behind a warp_sync; `is_empty` turns true once those of round `round` are
+// complete.
+MACO_FN void empty_barrier_init(u64* empty_barrier) {
+#if MACO_HAS_ASYNC_COPY
+  u32 address = (u32)__cvta_generic_to_shared(empty_barrier);
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(kWarps) : "memory");
+#else
+  *(u32*)empty_barrier = 0;
+#endif
+}
+MACO_FN void empty_barrier_arrive(u64* empty_barrier, u32 round) {
+  (void)round;
+  u32 address = (u32)__cvta_generic_to_shared(empty_barrier);
+#if MACO_HAS_ASYNC_COPY
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
+#else
+  asm volatile("red.release.cta.shared.add.u32 [%0], 1;" ::"r"(address) : "memory");
+#endif
+}
+MACO_FN bool is_empty(const u64* empty_barrier, u32 round) {
+#if MACO_HAS_ASYNC_COPY
+  return phase_over(empty_barrier, round);
+#else
+  return (i32)(load_acquire_cta((const u32*)empty_barrier) - (round + 1) * kWarps) >= 0;
 #endif
 }
 // Before the loader leaves: nothing of it may be in flight.

@@ -119,8 +119,11 @@ MACO_FN void worker(const Launch& launch) {
   Context ctx(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
   ctx.pages = (char*)ctx.memory + Cta::kHeadBytes + Cta::kScratchBytes;
   if (initializes()) {
-    ctx.memory->stop = ctx.memory->freed = ctx.memory->passed = ctx.memory->reported = 0;
-    for (int i = 0; i < Cta::kPages; ++i) full_barrier_init(&ctx.memory->full_barriers[i]);
+    ctx.memory->stop = ctx.memory->passed = ctx.memory->reported = 0;
+    for (int i = 0; i < Cta::kPages; ++i) {
+      full_barrier_init(&ctx.memory->full_barriers[i]);
+      empty_barrier_init(&ctx.memory->empty_barriers[i]);
+    }
   }
   const bool loader = is_loader();
   const int at = loader ? loader_thread() : consumer_thread(),

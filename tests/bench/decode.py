@@ -29,12 +29,14 @@ def graph(model, capacity):
         f"    q0_{{i}} = slice(qkv_{{i}}, axis = 1, begin = 0, end = {q})",
         f"    k0_{{i}} = slice(qkv_{{i}}, axis = 1, begin = {q}, end = {q + kv})",
         f"    v0_{{i}} = slice(qkv_{{i}}, axis = 1, begin = {q + kv}, end = {q + 2 * kv})", *(normed if head_norms else []),
-        f"    q_{{i}} = rope({of_q}_{{i}}, head_dim = {dim}, position = pos)", f"    k_{{i}} = rope({of_k}_{{i}}, head_dim = {dim}, position = pos)",
+        f"    q_{{i}} = rope({of_q}_{{i}}, head_dim = {dim}, position = pos)",
+        f"    k_{{i}} = rope({of_k}_{{i}}, head_dim = {dim}, position = pos)",
         "    kc_{i} = kv_append(kc_{i}, k_{i}, at = pos)", "    vc_{i} = kv_append(vc_{i}, v0_{i}, at = pos)",
         f"    at_{{i}} = attention(q_{{i}}, kc_{{i}}, vc_{{i}}, head_dim = {dim}, causal = true, length = pos + 1)",
         "    o_{i} = matmul(at_{i}, wo_{i}, transpose_b = true)", "    r_{i} = add(x_{i}, o_{i})", "    n2_{i} = rmsnorm(r_{i}, norm2_{i})",
         "    g_{i} = matmul(n2_{i}, wg_{i}, transpose_b = true)", "    u_{i} = matmul(n2_{i}, wu_{i}, transpose_b = true)",
-        "    s_{i} = swiglu(g_{i}, u_{i})", "    d_{i} = matmul(s_{i}, wd_{i}, transpose_b = true)", "    x_{i + 1} = add(r_{i}, d_{i})", "  }",
+        "    s_{i} = swiglu(g_{i}, u_{i})",
+        "    d_{i} = matmul(s_{i}, wd_{i}, transpose_b = true)", "    x_{i + 1} = add(r_{i}, d_{i})", "  }",
         f"  param norm : bf16[{hidden}]", f"  n = rmsnorm(x_{layers}, norm)", "  logits = matmul(n, embedded, transpose_b = true)",
         "  output y = argmax(logits)", "}", ""])
 

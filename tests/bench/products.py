@@ -43,7 +43,8 @@ def main():
             theirs = None if args.no_peers else peer(m, n, k, count, args.launches)
             flops, size = 2.0 * m * n * k * count, 2.0 * n * k * count
             bench.add(M=m, N=n, K=k, products=count, maco_us=ours, peer_us=theirs,
-                      tflops=None if not ours else round(flops / ours / 1e6, 1), weights_gb_s=None if not ours else round(size / ours / 1e3))
+                      tflops=None if not ours else round(flops / ours / 1e6, 1),
+                      weights_gb_s=None if not ours else round(size / ours / 1e3))
             if ours and theirs:
                 series.setdefault(f"{n} x {k}", []).append((m, theirs / ours))
     gpu_bench.plot(args.svg, "Speed of products, cuBLAS = 1", "M", series)

@@ -1,5 +1,5 @@
-"""Small tasks: a chain of dependent ones, independent ones, and equal ones on more and more workers, beside nodes of a CUDA graph of PyTorch
-in the same run. Times include the launch."""
+"""Small tasks: a chain of dependent ones, independent ones, and equal ones on more and more workers, beside nodes of a CUDA graph of
+PyTorch in the same run. Times include the launch."""
 import gpu_bench
 
 
@@ -52,7 +52,8 @@ def main():
         if not ours:
             continue
         one = one or ours * workers
-        bench.add(tasks="equal", count=count, workers=workers, maco_us=ours, speed=round(one / ours, 2), of_linear=round(one / ours / workers, 3))
+        bench.add(tasks="equal", count=count, workers=workers, maco_us=ours, speed=round(one / ours, 2),
+                  of_linear=round(one / ours / workers, 3))
         series["speed"].append((workers, one / ours))
         series["linear"].append((workers, workers))
     gpu_bench.plot(args.svg, "Equal tasks: speed against one worker", "workers", series)

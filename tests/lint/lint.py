@@ -240,8 +240,8 @@ def layers(tree):
             yield path, line, f"{name}: '{own}' may include {', '.join(sorted(LINKS[own][1])) or 'nothing'} of the project"
 
 
-POLLS = re.compile(r"\b(load_acquire_\w+|packet_load\w*|is_full|load_relaxed)\s*\(")
-ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet_load\w*|is_full)\s*\(")
+POLLS = re.compile(r"\b(load_acquire_\w+|packet_load\w*|is_full|is_empty|load_relaxed)\s*\(")
+ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet_load\w*|is_full|is_empty)\s*\(")
 AGAIN = re.compile(r"\.\s*again\s*\(")
 # A loop over ranks or words that looks at each once.
 COUNTED = re.compile(r"^[^;]*=[^;]*;\s*\w+\s*<[^;]*;\s*(\+\+\w+|\w+\+\+|\w+\s*\+=\s*\w+)\s*$", re.S)
@@ -496,7 +496,7 @@ BAD = [
      ("for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target);\n           seen = load_acquire_counter(sys, word))",
       "for (u32 seen = load_relaxed(word); !reached(seen, target); seen = load_relaxed(word))"), "acquire"),
     (waits_acquire, "runtime/device/pages.cuh",
-     ("while (!is_full(full_barrier, ctx.page_round))", "while (load_relaxed(full_barrier) == 0)"),
+     ("while (!is_full(full_barrier, round))", "while (load_relaxed(full_barrier) == 0)"),
      "acquire"),
     (no_volatile, "runtime/device/sync.cuh", "MACO_FN u32 f(const u32* p) { return *(const volatile u32*)p; }\n", "volatile"),
     (no_volatile, "emitted/kernel.cu", "volatile int flag;\n", "volatile"),

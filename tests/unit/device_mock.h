@@ -155,6 +155,20 @@ inline const char* page_wait(Context& ctx) {
   return device_fibres::pages().at(ctx.page_index++);
 }
 inline void page_release(Context&) { cta_sync(); }
+struct PageTaker {
+  Context& ctx;
+  explicit PageTaker(Context& c) : ctx(c) {}
+  const char* take() { return device_fibres::pages().at(ctx.page_index++); }
+  void release() {}
+  void finish() {}
+};
+inline Vec<u32, 4> shared_load16(const void* p) { return *static_cast<const Vec<u32, 4>*>(p); }
+template <class To, class From>
+To bits_as(const From& from) {
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
 
 // Runs one tile: loader(ctx), then consumer(ctx) on all threads, with operands and launch values.
 template <class Loader, class Consumer>

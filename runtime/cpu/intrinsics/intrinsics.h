@@ -230,12 +230,27 @@ MACO_FN void copy16(void* to, const void* from) {
   host::touch_at_once(from, 16, false);
   std::memcpy(to, from, 16);
 }
+template <class To, class From>
+MACO_FN To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(to));
+  return to;
+}
+MACO_FN Vec<u32, 4> shared_load16(const void* p) { return *(const Vec<u32, 4>*)p; }
 MACO_FN void full_barrier_init(u64*) {}
 MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
   store_release_cta((u32*)full_barrier, round + 1);
 }
 MACO_FN bool is_full(const u64* full_barrier, u32 round) {
   return (i32)(load_acquire_cta((const u32*)full_barrier) - (round + 1)) >= 0;
+}
+MACO_FN void empty_barrier_init(u64*) {}
+MACO_FN void empty_barrier_arrive(u64* empty_barrier, u32 round) {
+  store_release_cta((u32*)empty_barrier, round + 1);
+}
+MACO_FN bool is_empty(const u64* empty_barrier, u32 round) {
+  return (i32)(load_acquire_cta((const u32*)empty_barrier) - (round + 1)) >= 0;
 }
 MACO_FN void copies_drain() {}
 

@@ -30,6 +30,30 @@ MACO_FN void shared_vec(const T* p, A (&to)[N]) {
   }
 }
 
+// A vector in shared memory, aligned to it, as it is there; and its elements.
+template <int N, class T>
+MACO_FN Vec<T, N> shared_raw(const T* p) {
+  if constexpr (N * sizeof(T) == 16) {
+    return bits_as<Vec<T, N>>(shared_load16(p));
+  } else {
+    return *(const Vec<T, N>*)p;
+  }
+}
+template <int N, class T, class A>
+MACO_FN void unpack(const Vec<T, N>& v, A (&to)[N]) {
+  if constexpr (is_same<T, bf16> && N % 2 == 0) {
+    const auto pairs = bits_as<Vec<u32, N / 2>>(v);
+    MACO_UNROLL
+    for (int i = 0; i < N / 2; ++i) {
+      to[2 * i] = float_of(pairs.v[i] << 16);
+      to[2 * i + 1] = float_of(pairs.v[i] & 0xffff0000u);
+    }
+  } else {
+    MACO_UNROLL
+    for (int i = 0; i < N; ++i) to[i] = to_acc(v.v[i]);
+  }
+}
+
 // How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other
 // way.
 template <class C, int kRows>
@@ -198,6 +222,38 @@ MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64
 
 // ---- few rows, b[N,K]: a warp has columns of a page, its lanes split K -------
 
+// A whole page: all that a step reads is on its way before the first of it is multiplied.
+template <class P, int kRows, int kOwn, i64 kStage, class X, class W, class A>
+MACO_FN void matmul_few_page(const X* x, const W* page, A (&acc)[kRows][kOwn][1]) {
+  constexpr int kVec = P::kVec, kSteps = (int)(P::kDepth / (kVec * kWarpLanes));
+  const X* xs = x + warp_lane() * kVec;
+  const W* ws = page + warp() * P::kPitch + warp_lane() * kVec;
+  MACO_UNROLL
+  for (int s = 0; s < kSteps; ++s) {
+    constexpr int kStep = kVec * kWarpLanes;
+    Vec<X, kVec> xv[kRows];
+    Vec<W, kVec> wv[kOwn];
+    MACO_UNROLL
+    for (int r = 0; r < kRows; ++r) xv[r] = shared_raw<kVec>(xs + r * kStage + s * kStep);
+    MACO_UNROLL
+    for (int j = 0; j < kOwn; ++j)
+      wv[j] = shared_raw<kVec>(ws + j * kWarps * P::kPitch + s * kStep);
+    A w[kOwn][kVec];
+    MACO_UNROLL
+    for (int j = 0; j < kOwn; ++j) unpack<kVec>(wv[j], w[j]);
+    MACO_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      A a[kVec];
+      unpack<kVec>(xv[r], a);
+      MACO_UNROLL
+      for (int v = 0; v < kVec; ++v) {
+        MACO_UNROLL
+        for (int j = 0; j < kOwn; ++j) acc[r][j][0] = mul_add(a[v], w[j][v], acc[r][j][0]);
+      }
+    }
+  }
+}
+
 template <class C, class P, int kRows>
 MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   using X = typename C::X;
@@ -211,19 +267,31 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
       least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
+  // Whether the warps share a whole page evenly.
+  constexpr bool kEven =
+      kWarpLanes > 1 && P::kDepth % (kVec * kWarpLanes) == 0 && P::kCols % kWarps == 0;
   X* a = (X*)ctx.scratch();
+  PageTaker pages(ctx);
 
   for (i64 n = t.col; n < t.end; n += P::kCols) {
     const i64 cols = least(P::kCols, t.end - n);
     A acc[kRows][kOwn][kParts] = {};
     for (i64 k = 0; k < C::K; k += P::kDepth) {
-      // The barriers of page_release and page_wait lie around the staging.
-      if (k % kStage == 0 && (n == t.col || kStage < C::K))
+      if (k % kStage == 0 && (n == t.col || kStage < C::K)) {
+        if (k > 0 || n > t.col) cta_sync();
         matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
+        cta_sync();
+      }
       const i64 depth = least(P::kDepth, C::K - k);
-      const W* page = (const W*)page_wait(ctx);
-      if (!page) return;
+      const W* page = (const W*)pages.take();
       const X* x = a + k % kStage;
+      if constexpr (kEven) {
+        if (cols == P::kCols && depth == P::kDepth) {
+          matmul_few_page<P, kRows, kOwn, kStage>(x, page, acc);
+          pages.release();
+          continue;
+        }
+      }
       const int full = (int)(depth / kVec);
       for (int i = warp_lane(); i < full; i += kWarpLanes) {
         A xs[kRows][kVec];
@@ -256,7 +324,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
           }
         }
       }
-      page_release(ctx);
+      pages.release();
     }
     // Each lane gets one of the warp's results at a time and finishes it.
     constexpr int kResults = kRows * kOwn;
@@ -276,6 +344,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
       if (i < kResults && c < cols) matmul_store(t, args, i / kOwn, n + c, mine);
     }
   }
+  pages.finish();
 }
 
 // ---- few rows, b[K,N]: a thread has a vector of columns, groups split K -----
