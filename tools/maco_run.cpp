@@ -105,7 +105,7 @@ void add_session_options(CLI::App& app, Arguments& a) {
       ->option_text("SEED|FILE")
       ->excludes(jitter);
   app.add_flag("--check-access", session.check_access,
-               "CPU: hold tasks to their declared regions; name one that crashes or doesn't end");
+               "CPU: hold tasks to their declared regions; name one that crashes or hangs");
   app.add_option("--first-epoch", session.first_epoch,
                  "number of the first launch (counters wrap at 2^32)")
       ->option_text("N")

@@ -56,7 +56,8 @@ class Execution {
                             : access(c.y, c.access_y).writes() ? false
                                                                : leads(y, x)) ||
                            packets(c.x, c.access_x, c.y, c.access_y) ||
-                           packets(c.y, c.access_y, c.x, c.access_x);
+                           packets(c.y, c.access_y, c.x, c.access_x) ||
+                           other_flags(access(c.x, c.access_x), access(c.y, c.access_y));
       if (c.choice >= 0) {
         if (ordered) chosen[static_cast<size_t>(c.choice)] = true;
       } else if (!ordered) {
@@ -217,6 +218,13 @@ class Execution {
             includes(p_[w.event].reach(), {nodes_.rank(x), 0}, {nodes_.rank(y), 0}))
           return true;
     return false;
+  }
+
+  /// x writes packets of another use in the place of those that y polls, which are written later:
+  /// both are strong, and y goes on polling until its own are there.
+  bool other_flags(const ir::Access& x, const ir::Access& y) const {
+    const ir::Buffer &a = p_[x.region.buffer], &b = p_[y.region.buffer];
+    return x.writes() && !y.writes() && &a != &b && a.packets && b.packets && a.use != b.use;
   }
 
   std::string after() const {
