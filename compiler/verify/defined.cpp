@@ -82,7 +82,7 @@ class Cells {
   }
   /// Part of what is read that isn't there on all of these ranks, with `pitch`.
   std::optional<Part> missing(const Part& part, int64_t pitch, uint64_t ranks) const {
-    if (all_ && open_ == 0) return std::nullopt;
+    if (whole()) return std::nullopt;
     if (cells_.empty()) return part;
     if (!flat_ && pitch == pitch_) return hole(part, ranks);
     for (int64_t r = part.r0; r < part.r1; ++r) {
@@ -98,11 +98,10 @@ class Cells {
     return std::nullopt;
   }
 
-  /// Calls f(r0, r1) for the rows of each row of cells, if the buffer is seen as it is.
-  template <class F>
-  void each_row(F f) const {
-    for (size_t r = 0; r + 1 < rows_.size(); ++r) f(rows_[r], rows_[r + 1]);
-  }
+  /// Whether all of it is there on all ranks.
+  bool whole() const { return all_ && open_ == 0; }
+  /// Where rows of cells begin, and the last ones end.
+  const std::vector<int64_t>& row_bounds() const { return rows_; }
   /// The cells' pitch, if they see the buffer as rows.
   std::optional<int64_t> pitch() const {
     return flat_ || cells_.empty() ? std::nullopt : std::optional(pitch_);
@@ -261,6 +260,7 @@ class Defined {
     const Cells& cells = cells_[buffer];
     const ir::Buffer& b = p_[r.buffer];
     const Height height = *heights_[buffer];
+    if (cells.whole()) return;
     const std::optional<int64_t> pitch = cells.pitch();
     if (!height.known || r.block.any() || !pitch) {
       if (const auto part = cells.missing({0, b.max_rows, 0, b.cols}, b.cols, ranks))
@@ -273,18 +273,23 @@ class Defined {
       part = {(r.r0 * r.pitch + r.c0) / *pitch, ((r.r1 - 1) * r.pitch + r.c1 + *pitch - 1) / *pitch,
               0, *pitch};
     const ir::Interval range = p_.values[height.value].range;
-    bool told = false;
-    cells.each_row([&](int64_t r0, int64_t r1) {
-      if (told || range.hi < 1) return;
+    if (range.hi < 1) return;
+    // Cells, those that nobody writes included, each within a block.
+    std::vector<int64_t> bounds = cells.row_bounds();
+    bounds.push_back(b.max_rows);
+    for (int64_t row = 0; row < b.max_rows; row += range.hi) bounds.push_back(row);
+    std::sort(bounds.begin(), bounds.end());
+    for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+      const int64_t r0 = bounds[i], r1 = bounds[i + 1];
+      if (r0 == r1) continue;
       // Rows [first, last) of this block, which begins at row block x height.
       const int64_t block = r0 / range.hi, first = r0 - block * range.hi, last = first + r1 - r0;
       const int64_t lowest = block * std::max(range.lo, first + 1) + first,
                     highest = block * range.hi + last;
-      if (highest <= part.r0 || lowest >= part.r1) return;
-      const auto hole = cells.missing({r0, r1, part.c0, part.c1}, *pitch, ranks);
-      told = hole.has_value();
-      if (hole) fail(task, r, *hole, *pitch);
-    });
+      if (highest <= part.r0 || lowest >= part.r1) continue;
+      if (const auto hole = cells.missing({r0, r1, part.c0, part.c1}, *pitch, ranks))
+        return fail(task, r, *hole, *pitch);
+    }
   }
   /// Names the first rank that lacks it.
   int lacking(size_t buffer, const Part& part, int64_t pitch, uint64_t ranks) const {

@@ -37,6 +37,39 @@ std::string temporaries(int offset_of_b, const char* then) {
                      offset_of_b, then);
 }
 
+TEST_CASE("rows of blocks whose height only a launch knows are written before they are read") {
+  // Ranks fill blocks of p in one stream, and all of it is read.
+  const auto filled = [](const char* blocks, const char* read) {
+    return verdict(fmt::format(R"(program p stage=synced world=2 target=cpu ctas=1 arena=256 {{
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..1
+  dim t in [2, 4]
+  value %0 = t in [2, 4]
+  buffer p : f32[2 * t max 8 x 8] temp offset=0
+  buffer y : f32[8 x 8] output tensor=y
+  call c0 = f op=fill kind=exp (p)
+  call c1 = f op=all kind=exp (p, y)
+  task t0 c0#0 compute sm=0 place=0: may {}
+  task t1 c1#0 compute sm=0 place=1: read {}; write y[0:8, 0:8]
+}})",
+                               blocks, read));
+  };
+  const char* both = "p[0:4, 0:8 block=self*%0] p[0:4, 0:8 block=shift(1)*%0]";
+  CHECK(filled(both, "p[0:8, 0:8]") == "");
+  CHECK(filled(both, "p[0:4, 0:16 pitch=16]") == "");
+  // Row 2 is the first block's or the second's: by the height.
+  CHECK(filled("p[0:2, 0:8 block=rank(0)*%0]", "p[0:2, 0:8]") == "");
+  CHECK_THAT(filled("p[0:2, 0:8 block=rank(0)*%0]", "p[2:3, 0:8]"),
+             Contains("order: exp 'all' tile 0 reads p[2:4, 0:8] before any task"));
+  CHECK_THAT(filled("p[0:4, 0:8 block=rank(0)*%0]", "p[0:8, 0:8]"),
+             Contains("order: exp 'all' tile 0 reads p[4:8, 0:8] before any task"));
+  CHECK_THAT(filled("p[0:4, 0:8 block=rank(1)*%0]", "p[0:8, 0:8]"),
+             Contains("order: exp 'all' tile 0 reads p[0:4, 0:8] before any task"));
+  CHECK_THAT(filled("p[0:4, 0:8 block=self*%0]", "p[0:8, 0:8]"),
+             Contains("reads p[0:4, 0:8] before any task of the list writes it on rank 1"));
+}
+
 TEST_CASE("slots that live at once don't share bytes") {
   const std::string text = R"(program p stage=synced world=2 target=cpu ctas=1 symmetric=1024 {
   uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
