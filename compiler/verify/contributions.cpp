@@ -147,8 +147,8 @@ class Contributions {
     return false;
   }
 
-  /// Nobody writes a part of the operand that some tasks of the list have taken and others are
-  /// still to take: all take one value.
+  /// Nobody writes a part of the operand that some tasks of the list have taken, on whatever rank,
+  /// and others are still to take: all take one value.
   void operand_stays(const Collective& x, const Layout& layout) {
     std::vector<Touch> taken, written;
     for (uint32_t call : from_[index(x.in)])
@@ -158,21 +158,18 @@ class Contributions {
     std::stable_sort(taken.begin(), taken.end(), by_task);
     for (const Touch& w : written) {
       if (taken.empty() || w.task < taken.front().task || w.task > taken.back().task) continue;
-      for (int rank = 0; rank < m_.world; ++rank) {
-        const Touch *before = nullptr, *after = nullptr;
-        for (const Touch& r : taken) {
-          Touch const*& side = r.task < w.task ? before : after;
-          if (!side && r.task != w.task && meet(r, w, rank, layout)) side = &r;
-          if (before && after)
-            return fail(w.task, rank,
-                        fmt::format("writes {} while '{}' takes it: {} took it before, {} takes "
-                                    "it after",
-                                    to_string(p_, *w.region, rank), x.op,
-                                    describe(p_, id_of<TaskId>(before->task)),
-                                    describe(p_, id_of<TaskId>(after->task))));
-        }
-        if (!w.region->block.moves() && p_.tasks[w.task].ranks == ~uint64_t{0}) break;
+      const Touch *before = nullptr, *after = nullptr;
+      for (const Touch& r : taken) {
+        Touch const*& side = r.task < w.task ? before : after;
+        if (!side && r.task != w.task && meet(r, w, layout)) side = &r;
       }
+      if (before && after)
+        return fail(w.task, 0,
+                    fmt::format("writes {} while '{}' takes it: {} took it before, {} takes it "
+                                "after",
+                                to_string(p_, *w.region, 0), x.op,
+                                describe(p_, id_of<TaskId>(before->task)),
+                                describe(p_, id_of<TaskId>(after->task))));
     }
   }
   struct Touch {
@@ -185,12 +182,16 @@ class Contributions {
         for (const ir::Access& a : p_.tasks[t].accesses)
           if (a.region.buffer == buffer && a.writes() == writes) list.push_back({t, &a.region});
   }
-  bool meet(const Touch& a, const Touch& b, int rank, const Layout& layout) const {
+  /// On some rank that runs both.
+  bool meet(const Touch& a, const Touch& b, const Layout& layout) const {
     const Region &x = *a.region, &y = *b.region;
     const bool plain = x.pitch == y.pitch && !x.block.any() && !y.block.any();
     if (plain && (x.r0 >= y.r1 || y.r0 >= x.r1 || x.c0 >= y.c1 || y.c0 >= x.c1)) return false;
-    return m_.runs(a.task, rank) && m_.runs(b.task, rank) &&
-           overlap(layout.box(x, rank, 0), layout.box(y, rank, 0));
+    for (int rank = 0; rank < m_.world; ++rank)
+      if (m_.runs(a.task, rank) && m_.runs(b.task, rank) &&
+          overlap(layout.box(x, rank, 0), layout.box(y, rank, 0)))
+        return true;
+    return false;
   }
 
   /// The calls that touch the data of a collective, and the buffers that it comes to.
