@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
@@ -56,12 +57,18 @@ std::vector<ir::ManifestRange> dims_of(const ir::Graph& graph) {
   for (const ir::Dim& d : graph.dims) dims.push_back({d.name, d.min, d.max});
   return dims;
 }
-// The order in which tensors are declared says nothing.
 std::vector<ir::ManifestRange> scalars_of(const ir::Graph& graph) {
   std::vector<ir::ManifestRange> scalars;
   for (const ir::Tensor& t : graph.tensors)
     if (t.kind == ir::TensorKind::Scalar) scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
   return scalars;
+}
+// In whatever order they are declared.
+bool same_ranges(std::vector<ir::ManifestRange> a, std::vector<ir::ManifestRange> b) {
+  for (auto* list : {&a, &b})
+    std::sort(list->begin(), list->end(),
+              [](const auto& x, const auto& y) { return x.name < y.name; });
+  return a == b;
 }
 
 /// Without what passes choose and a user may choose otherwise.
@@ -118,7 +125,7 @@ bool check_program(const ir::Graph& graph, const ir::Program& program,
   std::vector<ir::ManifestRange> dims, scalars;
   for (const ir::Variable& v : program.variables)
     (v.scalar ? scalars : dims).push_back({v.name, v.range.lo, v.range.hi});
-  if (dims != dims_of(graph) || scalars != scalars_of(graph))
+  if (!same_ranges(dims, dims_of(graph)) || !same_ranges(scalars, scalars_of(graph)))
     diagnostics.error({}, "the Program's dims and scalars are not those of the graph");
   codegen::check_calls(program, diagnostics);
   return carries(graph, program, diagnostics) && diagnostics.errors() == before;
@@ -131,9 +138,9 @@ bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest,
   for (const ir::ManifestTensor& t : manifest.tensors)
     bound.push_back({t.name, t.kind, t.dtype, t.max_elements});
   check_bound(graph, "kernel", manifest.world, bound, diagnostics);
-  if (manifest.dims != dims_of(graph))
+  if (!same_ranges(manifest.dims, dims_of(graph)))
     diagnostics.error({}, "the kernel's dims are not those of the graph");
-  if (manifest.scalars != scalars_of(graph))
+  if (!same_ranges(manifest.scalars, scalars_of(graph)))
     diagnostics.error({}, "the kernel's scalars are not those of the graph");
   for (const ir::ManifestTensor& t : manifest.tensors)
     if (const auto id = graph.find_tensor(t.name); id && graph[*id].shape != t.shape)
