@@ -101,19 +101,25 @@ def main():
     parser = gpu_bench.arguments(__doc__)
     parser.add_argument("--model", action="append", choices=list(MODELS), help="default: all")
     parser.add_argument("--capacity", type=int, default=1024, help="rows of the caches")
-    parser.add_argument("--position", type=int, default=512, help="rows that are there before the token")
+    parser.add_argument("--position", type=int, action="append", help="rows that are there before the token (512); may be repeated")
     parser.add_argument("--print", action="store_true", help="only the graph")
     args = parser.parse_args()
     bench = gpu_bench.Bench(args)
+    series = {}
     for model in args.model or list(MODELS):
         text = graph(model, args.capacity)
         if args.print:
             print(text)
             continue
-        ours = bench.maco(model, text, "--scalar", f"pos={args.position}")
-        theirs = None if args.no_peers else peer(model, args.capacity, args.position, args.launches)
-        bench.add(model=model, position=args.position, maco_us=ours, peer_us=theirs, floor_us=round(weight_bytes(model) / 4.54e6, 1),
-                  gb_s=None if not ours else round(weight_bytes(model) / ours / 1e3))
+        for position in args.position or [512]:
+            ours = bench.maco(f"{model}-{position}", text, "--scalar", f"pos={position}")
+            theirs = None if args.no_peers else peer(model, args.capacity, position, args.launches)
+            bench.add(model=model, position=position, maco_us=ours, peer_us=theirs, floor_us=round(weight_bytes(model) / 4.54e6, 1),
+                      gb_s=None if not ours else round(weight_bytes(model) / ours / 1e3))
+            for name, us in ((model, ours), (f"{model}, PyTorch", theirs)):
+                if us:
+                    series.setdefault(name, []).append((position, us / 1000))
+    gpu_bench.plot(args.svg, "Milliseconds a token", "tokens of context", series)
     bench.finish()
 
 

@@ -116,7 +116,7 @@ def plot(path, title, axis, series, log=True):
     points = [p for line in series.values() for p in line]
     if not points:
         return
-    place = (lambda x: math.log2(x)) if log else (lambda x: x)
+    place = (lambda x: math.log2(max(x, 1))) if log else (lambda x: x)
     low, high = min(place(x) for x, _ in points), max(place(x) for x, _ in points)
     most = max(y for _, y in points) * 1.05
     at_x = lambda x: left + (place(x) - low) / max(high - low, 1e-9) * (width - left - right)
