@@ -17,7 +17,6 @@
 #include <unordered_set>
 
 #include "compiler/verify/pieces.h"
-#include "compiler/verify/regions.h"
 
 namespace maco::verify {
 namespace {
@@ -78,10 +77,6 @@ class Contributions {
     for (const Collective& c : p_.collectives) fits(c);
     if (report_.failed() || p_.collectives.empty()) return report_.summarise("wrong contributions");
 
-    const Layout layout(p_);
-    for (const Collective& c : p_.collectives)
-      if (c.kind != CollectiveKind::Barrier) operand_stays(c, layout);
-    if (report_.failed()) return report_.summarise("wrong contributions");
     std::vector<Members> members(p_.collectives.size());
     std::vector<std::vector<uint32_t>> followed(p_.calls.size());  // by call: collectives
     for (uint32_t i = 0; i < p_.collectives.size(); ++i) {
@@ -107,13 +102,11 @@ class Contributions {
     writes_.resize(p_.buffers.size());
     is_result_.assign(p_.buffers.size(), false);
     first_task_.assign(p_.calls.size(), ~0u);
-    last_task_.assign(p_.calls.size(), 0);
     for (const Collective& c : p_.collectives)
       if (c.kind != CollectiveKind::Barrier) is_result_[index(c.out)] = true;
     for (uint32_t t = 0; t < m_.tasks(); ++t) {
       const uint32_t call = static_cast<uint32_t>(index(p_.tasks[t].call));
       if (first_task_[call] == ~0u) first_task_[call] = t;
-      last_task_[call] = t;
       for (const ir::Access& a : p_.tasks[t].accesses)
         if (a.writes()) add(writes_, a.region.buffer, call);
       if (first_task_[call] != t) continue;
@@ -143,53 +136,6 @@ class Contributions {
     for (const Transfer& x : p_.calls[call].transfers)
       if (std::any_of(x.from.begin(), x.from.end(), is_slot) ||
           std::any_of(x.to.begin(), x.to.end(), is_slot))
-        return true;
-    return false;
-  }
-
-  /// Nobody writes a part of the operand that some tasks of the list have taken, on whatever rank,
-  /// and others are still to take: all take one value.
-  void operand_stays(const Collective& x, const Layout& layout) {
-    std::vector<Touch> taken, written;
-    for (uint32_t call : from_[index(x.in)])
-      if (p_.calls[call].op == x.op) touches(call, x.in, false, taken);
-    for (uint32_t call : writes_[index(x.in)]) touches(call, x.in, true, written);
-    const auto by_task = [](const Touch& a, const Touch& b) { return a.task < b.task; };
-    std::stable_sort(taken.begin(), taken.end(), by_task);
-    for (const Touch& w : written) {
-      if (taken.empty() || w.task < taken.front().task || w.task > taken.back().task) continue;
-      const Touch *before = nullptr, *after = nullptr;
-      for (const Touch& r : taken) {
-        Touch const*& side = r.task < w.task ? before : after;
-        if (!side && r.task != w.task && meet(r, w, layout)) side = &r;
-      }
-      if (before && after)
-        return fail(w.task, 0,
-                    fmt::format("writes {} while '{}' takes it: {} took it before, {} takes it "
-                                "after",
-                                to_string(p_, *w.region, 0), x.op,
-                                describe(p_, id_of<TaskId>(before->task)),
-                                describe(p_, id_of<TaskId>(after->task))));
-    }
-  }
-  struct Touch {
-    uint32_t task;
-    const Region* region;
-  };
-  void touches(uint32_t call, BufferId buffer, bool writes, std::vector<Touch>& list) const {
-    for (uint32_t t = first_task_[call]; t <= last_task_[call] && t < m_.tasks(); ++t)
-      if (index(p_.tasks[t].call) == call)
-        for (const ir::Access& a : p_.tasks[t].accesses)
-          if (a.region.buffer == buffer && a.writes() == writes) list.push_back({t, &a.region});
-  }
-  /// On some rank that runs both.
-  bool meet(const Touch& a, const Touch& b, const Layout& layout) const {
-    const Region &x = *a.region, &y = *b.region;
-    const bool plain = x.pitch == y.pitch && !x.block.any() && !y.block.any();
-    if (plain && (x.r0 >= y.r1 || y.r0 >= x.r1 || x.c0 >= y.c1 || y.c0 >= x.c1)) return false;
-    for (int rank = 0; rank < m_.world; ++rank)
-      if (m_.runs(a.task, rank) && m_.runs(b.task, rank) &&
-          overlap(layout.box(x, rank, 0), layout.box(y, rank, 0)))
         return true;
     return false;
   }
@@ -546,9 +492,9 @@ class Contributions {
   const std::vector<Node>& order_;
   Reporter& report_;
   uint64_t world_mask_ = 0;
-  CallsByBuffer from_, writes_;                   // transfers that read it; tasks that write it
-  std::vector<bool> is_result_;                   // by buffer: of a collective
-  std::vector<uint32_t> first_task_, last_task_;  // by call
+  CallsByBuffer from_, writes_;       // transfers that read it; tasks that write it
+  std::vector<bool> is_result_;       // by buffer: of a collective
+  std::vector<uint32_t> first_task_;  // by call
   const Collective* x_ = nullptr;
   std::unordered_map<size_t, Pieces> pieces_;  // by buffer and rank
   std::vector<std::string> cuts_;              // what a cut's number stands for, less one

@@ -6,6 +6,7 @@
 #include "compiler/verify/defined.h"
 #include "compiler/verify/lifetimes.h"
 #include "compiler/verify/model.h"
+#include "compiler/verify/operands.h"
 #include "compiler/verify/order.h"
 #include "compiler/verify/overlays.h"
 #include "compiler/verify/races.h"
@@ -66,7 +67,9 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   }
   if (reporter.failed()) return false;
 
-  // So collectives deliver whatever the order, and it is what they must.
+  // So collectives deliver whatever the order, of one value, and it is what they must.
+  check_operands(program, reporter);
+  if (reporter.failed()) return false;
   check_contributions(model, *order, reporter);
   return !reporter.failed();
 }

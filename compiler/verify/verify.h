@@ -59,6 +59,7 @@ struct VerifyStatistics {
 ///     deadlock;
 ///   - races (synced): every two accesses to the same bytes, one of them a write, are ordered, and
 ///     as the list of tasks orders them;
+///   - operands (synced): a collective takes one value of its operand, on all ranks;
 ///   - contributions (synced): every collective delivers what it promises, and whatever moves data
 ///     between ranks promises something.
 bool verify(const ir::Program& program, ir::Diagnostics& diagnostics);
