@@ -164,6 +164,12 @@ std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view
                        json_string(t.name), json_string(t.kind), json_string(name(t.dtype)),
                        listed(t.shape), t.max_elements);
   };
+  const auto map = [&m](size_t i) {
+    const ManifestMap& t = m.maps[i];
+    return fmt::format(
+        R"({{"tensor":{},"offset":{},"dtype":{},"rows":{},"cols":{},"box_rows":{},"box_cols":{}}})",
+        t.tensor, t.offset, json_string(name(t.dtype)), t.rows, t.cols, t.box_rows, t.box_cols);
+  };
   const auto value = [&m](size_t i) {
     const ManifestValue& v = m.values[i];
     return fmt::format(R"({{"expr":{},"lo":{},"hi":{}}})", json_string(v.expr.str()), v.lo, v.hi);
@@ -173,6 +179,7 @@ std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view
                        json_string(m.calls[i].op_kind));
   };
   return {List{"tensors", m.tensors.size(), tensor},
+          List{"maps", m.maps.size(), map},
           ranges("dims", m.dims),
           ranges("scalars", m.scalars),
           List{"values", m.values.size(), value},

@@ -14,7 +14,7 @@
 namespace maco::ir {
 
 /// Of the comment lines; a kernel of another one is refused.
-inline constexpr int kManifestVersion = 4;
+inline constexpr int kManifestVersion = 5;
 
 struct ManifestTensor {
   std::string name;
@@ -34,6 +34,14 @@ struct ManifestValue {
 };
 struct ManifestCall {
   std::string op, op_kind;  // names of the graph, for reports
+};
+/// A matrix whose boxes a kernel copies: of a tensor, or at a place in the temporaries.
+struct ManifestMap {
+  int64_t tensor = -1;  // index into tensors; -1: temporaries
+  int64_t offset = 0;   // bytes from there
+  DType dtype = DType::F32;
+  int64_t rows = 0, cols = 0, box_rows = 0, box_cols = 0;
+  friend bool operator==(const ManifestMap&, const ManifestMap&) = default;
 };
 struct ManifestEvents {  // events [first, first of the next), for reports
   int64_t first = 0;
@@ -60,6 +68,7 @@ struct Manifest {
   int64_t peer_events = 0;              // x world u32 words in symmetric memory, after the slots
   int64_t packet_uses = 1;              // flags of a launch's packets; flags have 32 bits
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
+  std::vector<ManifestMap> maps;        // the order of Launch::maps
   std::vector<ManifestRange> dims, scalars;
   std::vector<ManifestValue> values;  // Launch::values
   // No task waits on its rank for one of a later call: reports find the cause of a stop by that.

@@ -104,16 +104,43 @@ std::vector<ManifestEvents> events_of(const Json& object, const char* key) {
   return out;
 }
 
+DType dtype_of(const Json& item, const std::string& what) {
+  const std::string dtype = text_of(item, "dtype");
+  const auto known = dtype_from_name(dtype);
+  if (!known) fail(fmt::format("{} has the unknown dtype '{}'", what, dtype));
+  return *known;
+}
+
+// Of a manifest whose tensors and arena are known.
+ManifestMap map_of(const Json& item, const Manifest& m) {
+  constexpr int64_t kMost = 1 << 30;
+  ManifestMap map;
+  map.tensor = integer_of(item, "tensor", -1, static_cast<int64_t>(m.tensors.size()) - 1);
+  map.offset = integer_of(item, "offset", 0, kMaxBytes);
+  map.dtype = dtype_of(item, "a tensor map");
+  map.rows = integer_of(item, "rows", 1, kMost);
+  map.cols = integer_of(item, "cols", 1, kMost);
+  map.box_rows = integer_of(item, "box_rows", 1, 256);
+  map.box_cols = integer_of(item, "box_cols", 1, 256);
+  int64_t room = m.arena_bytes;
+  if (map.tensor >= 0) {
+    const ManifestTensor& t = m.tensors[static_cast<size_t>(map.tensor)];
+    room = t.max_elements * size_of(t.dtype);
+  }
+  if (map.rows > (kMaxBytes >> 4) / map.cols ||
+      map.offset + map.rows * map.cols * size_of(map.dtype) > room)
+    fail(fmt::format("a tensor map of {} x {} elements reaches beyond what it is of", map.rows,
+                     map.cols));
+  return map;
+}
+
 ManifestTensor tensor_of(const Json& item) {
   ManifestTensor t;
   t.name = text_of(item, "name");
   t.kind = text_of(item, "kind");
   if (t.kind != "input" && t.kind != "param" && t.kind != "state" && t.kind != "output")
     fail(fmt::format("tensor '{}' is of the unknown kind '{}'", t.name, t.kind));
-  const std::string dtype = text_of(item, "dtype");
-  auto known = dtype_from_name(dtype);
-  if (!known) fail(fmt::format("tensor '{}' has the unknown dtype '{}'", t.name, dtype));
-  t.dtype = *known;
+  t.dtype = dtype_of(item, fmt::format("tensor '{}'", t.name));
   t.shape = exprs_of(item, "shape");
   t.max_elements = integer_of(item, "max_elements", 1, kMaxBytes);
   return t;
@@ -143,6 +170,7 @@ Manifest manifest_of(const Json& root) {
   m.peer_events = integer_of(root, "peer_events", 0, kMaxCount);
   m.packet_uses = integer_of(root, "packet_uses", 1, kMaxCount);
   for (const Json& item : list_of(root, "tensors")) m.tensors.push_back(tensor_of(item));
+  for (const Json& item : list_of(root, "maps")) m.maps.push_back(map_of(item, m));
   m.dims = ranges_of(root, "dims");
   m.scalars = ranges_of(root, "scalars");
   m.values = values_of(root, "values");

@@ -183,10 +183,17 @@ struct Transfer {
 /// loader of the CTA fills. A ring is first in, first out: the loader serves the tasks of a stream
 /// in its order, and their consumers take the pages in theirs.
 struct Load {
+  /// Copies of boxes of an operand, seen as a matrix of `pitch` columns, through a tensor map: what
+  /// lies beyond the matrix comes as zeros.
+  struct Box {
+    int64_t rows = 0, cols = 0, pitch = 0;
+    friend bool operator==(const Box&, const Box&) = default;
+  };
   uint32_t operand = 0;    // index into Call::operands
   uint32_t ring = 0;       // of the CTA's rings (Resources)
   int64_t pages = 1;       // that a task holds at a time, at most
   int64_t page_bytes = 0;  // that it fills of a page, at most
+  std::optional<Box> box;  // none: rows and elements, as the function likes
   /// The loader may run ahead of the task's waits; else it comes behind them.
   bool ahead = false;
   friend bool operator==(const Load&, const Load&) = default;

@@ -389,6 +389,11 @@ class Parser : private TextCursor {
     if (!number(l.operand) || !field("ring", l.ring) || !field("pages", l.pages) ||
         !field("page_bytes", l.page_bytes))
       return false;
+    if (accept_key("box_rows")) {
+      Load::Box& box = l.box.emplace();
+      if (!number(box.rows) || !field("box_cols", box.cols) || !field("pitch", box.pitch))
+        return false;
+    }
     l.ahead = accept_word("ahead");
     return l.ahead || accept_word("behind") || expected("'ahead' or 'behind'");
   }

@@ -279,6 +279,11 @@ class Printer {
       put_field(" ring=", l.ring);
       put_field(" pages=", l.pages);
       put_field(" page_bytes=", l.page_bytes);
+      if (l.box) {
+        put_field(" box_rows=", l.box->rows);
+        put_field(" box_cols=", l.box->cols);
+        put_field(" pitch=", l.box->pitch);
+      }
       put(l.ahead ? " ahead" : " behind");
     }
     separator = " moves ";

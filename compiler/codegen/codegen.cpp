@@ -44,7 +44,8 @@ class Generator {
         options_(options),
         diagnostics_(diagnostics),
         events_(number_events(program)),
-        tables_(program, events_) {}
+        maps_(number_maps(program)),
+        tables_(program, events_, maps_) {}
 
   std::string run(const std::string& graph_text) {
     if (!check_calls(p_, diagnostics_)) return "";
@@ -71,7 +72,7 @@ class Generator {
         "MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { "
         "maco::reset_memory<maco_program::Kernel>(launch); }");
     const std::string body = e_.take();
-    ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, options_);
+    ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, maps_, options_);
     m.code_hash = ir::code_hash(body);
     std::string text = ir::print_manifest(m);
     text += body;
@@ -235,6 +236,7 @@ class Generator {
   const Options& options_;
   ir::Diagnostics& diagnostics_;
   EventNumbers events_;
+  MapNumbers maps_;
   Tables tables_;
   Emitter e_;
   std::vector<Kind> kinds_;

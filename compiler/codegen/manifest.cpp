@@ -1,5 +1,8 @@
 #include "compiler/codegen/manifest.h"
 
+#include <map>
+#include <tuple>
+
 #include "ir/program_text.h"
 
 namespace maco::codegen {
@@ -17,6 +20,27 @@ EventNumbers number_events(const ir::Program& program) {
   return n;
 }
 
+MapNumbers number_maps(const ir::Program& program) {
+  MapNumbers n;
+  const std::vector<int> tensors = tensor_numbers(program);
+  std::map<std::tuple<ir::BufferId, int64_t, int64_t, int64_t>, int64_t> known;
+  for (const ir::Call& call : program.calls) {
+    std::vector<int64_t>& numbers = n.of_call.emplace_back(call.operands.size(), 0);
+    for (const ir::Load& l : call.loads) {
+      if (!l.box) continue;
+      const ir::BufferId id = call.operands[l.operand];
+      const ir::Buffer& b = program[id];
+      const auto [it, fresh] = known.try_emplace({id, l.box->rows, l.box->cols, l.box->pitch},
+                                                 static_cast<int64_t>(n.maps.size()));
+      if (fresh)
+        n.maps.push_back({tensors[index(id)], b.offset.value_or(0), b.dtype,
+                          b.max_elements() / l.box->pitch, l.box->pitch, l.box->rows, l.box->cols});
+      numbers[l.operand] = it->second;
+    }
+  }
+  return n;
+}
+
 std::vector<int> tensor_numbers(const ir::Program& program) {
   std::vector<int> numbers;
   int next = 0;
@@ -28,7 +52,7 @@ std::vector<int> tensor_numbers(const ir::Program& program) {
 
 ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
                            const ir::Program& program, const EventNumbers& events,
-                           const Options& options) {
+                           const MapNumbers& maps, const Options& options) {
   ir::Manifest m;
   m.name = program.name;
   m.world = program.world;
@@ -48,6 +72,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
     m.tensors.push_back(
         {b.tensor, std::string(ir::name(b.kind)), b.dtype, graph[*id].shape, b.max_elements()});
   }
+  m.maps = maps.maps;
   for (const ir::Dim& d : graph.dims) m.dims.push_back({d.name, d.min, d.max});
   for (const ir::Tensor& t : graph.tensors)
     if (t.kind == ir::TensorKind::Scalar) m.scalars.push_back({t.name, t.range_lo, t.range_hi - 1});

@@ -12,10 +12,17 @@ struct EventNumbers {
 };
 EventNumbers number_events(const ir::Program& program);
 
+/// The tensor maps that a Program's loads go through, and which of them each is.
+struct MapNumbers {
+  std::vector<ir::ManifestMap> maps;
+  std::vector<std::vector<int64_t>> of_call;  // by CallId, by operand; 0 where there is none
+};
+MapNumbers number_maps(const ir::Program& program);
+
 /// Everything but code_hash.
 ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
                            const ir::Program& program, const EventNumbers& events,
-                           const Options& options);
+                           const MapNumbers& maps, const Options& options);
 
 /// Index of each buffer among the caller's tensors, in the manifest's order; -1 for temporaries and
 /// slots.

@@ -55,8 +55,8 @@ bool is_counter_at_sys_scope(const ir::Event& event) {
   return event.kind == ir::EventKind::Local && event.reach() == ir::Scope::Sys;
 }
 
-Tables::Tables(const ir::Program& program, const EventNumbers& events)
-    : p_(program), events_(events), sync_of_task_(program.tasks.size()) {
+Tables::Tables(const ir::Program& program, const EventNumbers& events, const MapNumbers& maps)
+    : p_(program), events_(events), maps_(maps), sync_of_task_(program.tasks.size()) {
   add_guards();
   add_syncs();
 }
@@ -154,20 +154,22 @@ void Tables::emit_operands(Emitter& e) const {
   const std::vector<int> tensors = tensor_numbers(p_);
   e.raw(
       "// Where the operands of each call lie: offset / 256, space (0 temporaries, 1 slots, 2.. "
-      "tensors), bytes of a copy / 256, rotation, use.");
+      "tensors), of slots bytes of a copy / 256, rotation, use, of others their tensor map.");
   auto s = e.scope("MACO_TABLE const Operand operands[] =", "};");
   bool any = false;
   for (size_t c = 0; c < p_.calls.size(); ++c) {
     std::string row;
-    for (ir::BufferId id : p_.calls[c].operands) {
+    for (size_t i = 0; i < p_.calls[c].operands.size(); ++i) {
+      const ir::BufferId id = p_.calls[c].operands[i];
       const ir::Buffer& b = p_[id];
+      const int64_t map = maps_.of_call[c][i];
       const int64_t offset = b.offset.value_or(0) / 256;
       if (b.kind == ir::BufferKind::Temp)
-        append_row(row, std::array<int64_t, 2>{offset, 0});
+        append_row(row, std::array<int64_t, 3>{offset, 0, map});
       else if (b.kind == ir::BufferKind::Slot)
         append_row(row, std::array<int64_t, 5>{offset, 1, b.copy_bytes() / 256, b.rotation, b.use});
       else
-        append_row(row, std::array<int64_t, 2>{0, tensors[index(id)] + 2});
+        append_row(row, std::array<int64_t, 3>{0, tensors[index(id)] + 2, map});
     }
     if (row.empty()) continue;
     e.line("{} // call {}: {} '{}'", row, c, p_.calls[c].function, p_.calls[c].op);

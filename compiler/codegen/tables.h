@@ -20,8 +20,8 @@ bool is_counter_at_sys_scope(const ir::Event& event);
 
 class Tables {
  public:
-  /// Both are kept by reference.
-  Tables(const ir::Program& program, const EventNumbers& events);
+  /// All are kept by reference.
+  Tables(const ir::Program& program, const EventNumbers& events, const MapNumbers& maps);
 
   /// How much there is of what rows name by number, and how much they can name.
   struct Limit {
@@ -52,6 +52,7 @@ class Tables {
 
   const ir::Program& p_;
   const EventNumbers& events_;
+  const MapNumbers& maps_;
   std::vector<uint64_t> guards_;
   std::vector<Sync> sync_of_task_;
   std::vector<SyncRow> syncs_;

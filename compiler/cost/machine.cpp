@@ -24,6 +24,11 @@ int32_t registers_of(const Machine& machine, int32_t threads) {
 
 }  // namespace
 
+bool Architecture::has_mma(ir::DType dtype) const {
+  if (arch == 0) return true;  // any: the CPU target stands in for all
+  return arch >= (dtype == ir::DType::F16 ? 75 : 80);
+}
+
 ir::Resources uses_of(const Machine& machine, bool paged) {
   ir::Resources uses;
   uses.consumers = kConsumers;
@@ -52,15 +57,15 @@ ir::Limits limits_of(const Machine& machine, int64_t sms) {
 const std::vector<Architecture>& all_architectures() {
   constexpr int kib = 1024;
   static const std::vector<Architecture> architectures = {
-      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 8, "h200"},
-      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 8, "b200"},
+      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, "h200"},
+      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, "b200"},
       {"sm_120", 120, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "rtx-pro-6000"},
       {"sm_89", 89, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "l40s"},
       {"sm_86", 86, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "a40"},
       {"sm_80", 80, 1024, 64 * kib, 163 * kib, 16 * kib, 8, "a100"},
       {"sm_75", 75, 1024, 64 * kib, 64 * kib, 8 * kib, 4, "t4"},
       {"sm_70", 70, 1024, 64 * kib, 96 * kib, 16 * kib, 4, "v100"},
-      {"cpu", 0, 1024, 64 * kib, 64 * kib, 4 * kib, 3, "cpu"},
+      {"cpu", 0, 1024, 64 * kib, 64 * kib, 4 * kib, 10, "cpu"},
   };
   return architectures;
 }

@@ -23,6 +23,11 @@ struct Architecture {
   int64_t page_bytes = 0;     // one page of the loader's ring
   int32_t pages = 0;          // pages in the ring
   std::string default_board;  // where only the target is given
+
+  /// Has it products of matrices of 16-bit floats of this type, a warp at a time?
+  bool has_mma(ir::DType dtype) const;
+  /// Has it products of four warps at a time, of what bulk copies bring?
+  bool has_wgmma() const { return arch == 90 || arch == 0; }
 };
 
 /// A figure of a board, and who says so: a measurement, or a data sheet.

@@ -30,8 +30,9 @@ double seconds(const Route& route, const Machine& machine) {
 
 double microseconds(const Work& work, const Machine& machine, int32_t sms) {
   const double arithmetic = work.multiply_adds / (kReached * machine.f32_flops / 2 / sms);
+  const double matrices = work.matrix_multiply_adds / (machine.flops / 2 / sms);
   const double traffic = work.bytes / (machine.memory_rate / sms);
-  return std::max(arithmetic, traffic) * 1e6 + work.fixed_microseconds;
+  return std::max({arithmetic, matrices, traffic}) * 1e6 + work.fixed_microseconds;
 }
 
 }  // namespace maco::cost

@@ -10,9 +10,10 @@ namespace maco::cost {
 
 /// What a task does on its SM.
 struct Work {
-  double bytes = 0;               // that come from memory or go there
-  double multiply_adds = 0;       // in f32, on the ordinary cores
-  double fixed_microseconds = 0;  // the hand-over from task to task, whatever it does
+  double bytes = 0;                 // that come from memory or go there
+  double multiply_adds = 0;         // in f32, on the ordinary cores
+  double matrix_multiply_adds = 0;  // of 16-bit floats, on tensor cores
+  double fixed_microseconds = 0;    // the hand-over from task to task, whatever it does
 };
 
 /// The bytes of all regions of the task, once each: of functions that do little else than stream.

@@ -124,7 +124,7 @@ void check_loads(const ir::Call& call, const Function& f, std::vector<std::strin
   std::set<uint32_t> given;
   for (const ir::Load& l : call.loads) {
     const OperandSpec* operand = f.operand(l.operand, call.operands.size());
-    if (!operand || !operand->loaded)
+    if (!operand || operand->loaded == Loaded::Never)
       wrong.push_back(fmt::format("loads operand {} of '{}', which its loader doesn't bring",
                                   l.operand, f.name));
     else if (!given.insert(l.operand).second)
@@ -132,9 +132,48 @@ void check_loads(const ir::Call& call, const Function& f, std::vector<std::strin
   }
   for (size_t i = 0; i < call.operands.size(); ++i) {
     const OperandSpec* operand = f.operand(i, call.operands.size());
-    if (operand && operand->loaded && !given.count(static_cast<uint32_t>(i)))
+    if (operand && operand->loaded == Loaded::Always && !given.count(static_cast<uint32_t>(i)))
       wrong.push_back(
           fmt::format("doesn't say how operand '{}' of '{}' is loaded", operand->name, f.name));
+  }
+}
+
+std::string boxes(const std::optional<ir::Load::Box>& box) {
+  if (!box) return "in no boxes";
+  return fmt::format("in boxes of {} x {} with {} columns", box->rows, box->cols, box->pitch);
+}
+// Loads are as the function wants them of this call, whose parameters and operands are right.
+void check_load_rules(const ir::Program& program, const ir::Call& call, const Function& f,
+                      std::vector<std::string>& wrong) {
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const OperandSpec& operand = *f.operand(i, call.operands.size());
+    if (operand.loaded == Loaded::Never) continue;
+    const auto load = std::find_if(call.loads.begin(), call.loads.end(),
+                                   [&](const ir::Load& l) { return l.operand == i; });
+    const bool given = load != call.loads.end();
+    const auto rule = f.loads ? f.loads(CallView(program, call), i) : LoadRule{};
+    if (rule && !given)
+      wrong.push_back(
+          fmt::format("doesn't say how operand '{}' of '{}' is loaded", operand.name, f.name));
+    else if (!rule && given)
+      wrong.push_back(
+          fmt::format("loads operand {} of '{}', which its loader doesn't bring here", i, f.name));
+    if (!rule || !given) continue;
+    if (f.loads && load->pages != rule->pages)
+      wrong.push_back(fmt::format("holds {} pages of operand '{}' of '{}', which takes {}",
+                                  load->pages, operand.name, f.name, rule->pages));
+    if (rule->whole_pages && load->page_bytes != program.uses.page_bytes)
+      wrong.push_back(
+          fmt::format("fills {} bytes of a page with operand '{}' of '{}', which may "
+                      "take all {}",
+                      load->page_bytes, operand.name, f.name, program.uses.page_bytes));
+    if (load->box != rule->box)
+      wrong.push_back(fmt::format("loads operand '{}' of '{}' {}, which comes {}", operand.name,
+                                  f.name, boxes(load->box), boxes(rule->box)));
+    const ir::Buffer& b = program[call.operands[i]];
+    if (load->box && b.kind == ir::BufferKind::Slot)
+      wrong.push_back(fmt::format("loads operand '{}' of '{}' in boxes, but '{}' is a slot",
+                                  operand.name, f.name, b.name));
   }
 }
 
@@ -173,6 +212,7 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
   check_params(program, call, *f, wrong);
   check_operands(call, *f, wrong);
   check_loads(call, *f, wrong);
+  if (wrong.empty()) check_load_rules(program, call, *f, wrong);
   if (wrong.empty()) check_dtypes(program, call, *f, wrong);
   if (wrong.empty() && f->scratch_bytes)
     if (const int64_t need = f->scratch_bytes(CallView(program, call));

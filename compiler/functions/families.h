@@ -33,8 +33,8 @@ inline ParamSpec word(std::string name, std::string type, std::vector<std::strin
 inline OperandSpec reads(std::string name, std::string dtype, Count count = Count::One) {
   return {std::move(name), Access::Read, count, std::move(dtype)};
 }
-inline OperandSpec loads(std::string name, std::string dtype) {
-  return {std::move(name), Access::Read, Count::One, std::move(dtype), true};
+inline OperandSpec loads(std::string name, std::string dtype, Loaded loaded = Loaded::Always) {
+  return {std::move(name), Access::Read, Count::One, std::move(dtype), loaded};
 }
 inline OperandSpec writes(std::string name, std::string dtype, Count count = Count::One) {
   return {std::move(name), Access::Write, count, std::move(dtype)};

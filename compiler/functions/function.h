@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,8 @@ enum class Access : uint8_t { Read, Write, ReadWrite };
 /// How many operands of a call it is. At most one of a function's isn't One. Many: none or more;
 /// where the function has a Body, they are those of the body that are in memory.
 enum class Count : uint8_t { One, Optional, Many };
+/// Whether a call loads an operand. Sometimes: where Function::loads says so.
+enum class Loaded : uint8_t { Never, Always, Sometimes };
 struct OperandSpec {
   std::string name;
   Access access = Access::Read;
@@ -37,9 +40,16 @@ struct OperandSpec {
   /// Of its elements: the parameter that says it, or a dtype's name. Empty: any, or of operands of
   /// a body what the body says.
   std::string dtype = "";
-  /// It comes through pages: the function has a loader, maco::ops::<name>_load, and every call says
-  /// in its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`.
-  bool loaded = false;
+  /// It comes through pages: the function has a loader, maco::ops::<name>_load, and a call says in
+  /// its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`.
+  Loaded loaded = Loaded::Never;
+};
+
+/// How an operand comes through pages, as ir::Load says it.
+struct LoadRule {
+  int64_t pages = 1;
+  bool whole_pages = false;  // the load may fill all of a page
+  std::optional<ir::Load::Box> box = std::nullopt;
 };
 
 /// Where the code is: a template maco::ops::<name><C>(Context&, const Args&, u32 tile), MACO_OP.
@@ -75,6 +85,9 @@ struct Function {
   std::vector<ParamSpec> params = {};
   std::vector<OperandSpec> operands = {};
   Source source = {};
+  /// How a call loads operand `i`, one that may be loaded; unset: each that is comes a page at a
+  /// time and in no boxes.
+  std::function<std::optional<LoadRule>(const CallView&, size_t i)> loads = nullptr;
   /// Bytes of the CTA's scratch memory (Context::scratch) that a task needs; unset: none.
   std::function<int64_t(const CallView&)> scratch_bytes = nullptr;
   /// What a task does; unset: it streams the bytes of its regions (cost::streaming).

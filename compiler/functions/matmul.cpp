@@ -8,8 +8,24 @@
 namespace maco::functions {
 
 std::string_view name(MatmulMethod method) {
-  constexpr std::string_view words[kMatmulMethods] = {"dot", "block", "by_rows"};
+  constexpr std::string_view words[kMatmulMethods] = {
+      "dot", "block", "mma", "wgmma", "by_rows", "by_rows_mma", "by_rows_wgmma"};
   return words[static_cast<size_t>(method)];
+}
+bool takes_dot(MatmulMethod method) {
+  return method == MatmulMethod::Dot || method >= MatmulMethod::ByRows;
+}
+MatmulMethod for_many_rows(MatmulMethod method) {
+  switch (method) {
+    case MatmulMethod::ByRows: return MatmulMethod::Block;
+    case MatmulMethod::ByRowsMma: return MatmulMethod::Mma;
+    case MatmulMethod::ByRowsWgmma: return MatmulMethod::Wgmma;
+    default: return method;
+  }
+}
+bool on_tensor_cores(MatmulMethod method) {
+  const MatmulMethod many = for_many_rows(method);
+  return many == MatmulMethod::Mma || many == MatmulMethod::Wgmma;
 }
 
 int64_t matmul_slice(int64_t N) { return N >= 4096 ? 64 : N >= 1024 ? 32 : 16; }
@@ -21,16 +37,47 @@ bool matmul_fits(int64_t BN, int64_t b_bytes, bool transpose_b, int64_t page_byt
   return transpose_b ? page_bytes / BN >= kLeastBytes : page_bytes / (BN * b_bytes) >= kLeastRows;
 }
 
+int64_t matmul_block_pages(int64_t rows, int64_t page_bytes) {
+  constexpr int64_t kLine = kMatmulBlockK * 2;  // bytes of a row in a block
+  const int64_t lines = page_bytes / kLine;
+  if (lines < 1 || (rows > lines && rows % lines != 0)) return 0;
+  return (rows + lines - 1) / lines;
+}
+
+int64_t matmul_held_pages(MatmulMethod method, int64_t rows, int64_t page_bytes) {
+  // Those of the block before are let go when the next one's products are on their way.
+  const int64_t blocks = for_many_rows(method) == MatmulMethod::Wgmma ? 2 : 1;
+  return blocks * matmul_block_pages(rows, page_bytes);
+}
+
+std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
+  if (!on_tensor_cores(m.method)) return operand == 1 ? std::optional(LoadRule{}) : std::nullopt;
+  const int64_t rows = operand == 0 ? m.BM : m.BN;
+  LoadRule rule{.pages = matmul_held_pages(m.method, rows, m.page_bytes), .whole_pages = true};
+  if (for_many_rows(m.method) != MatmulMethod::Wgmma) return rule;
+  // As many lines of a page as a box can fill.
+  const bool across = operand == 1 && !m.transpose_b;
+  rule.box = {std::min(across ? kMatmulBlockK : rows, m.page_bytes / (kMatmulBlockK * 2)),
+              kMatmulBlockK, across ? m.N : m.K};
+  return rule;
+}
+
 cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
   const auto high = static_cast<double>(std::min(t.BM, t.rows)), wide = static_cast<double>(t.BN),
              k = static_cast<double>(t.K);
-  const bool many = t.method != MatmulMethod::Dot && t.rows > kDotRows;
+  const bool few = t.method == MatmulMethod::Dot ||
+                   (t.rows <= kDotRows && (takes_dot(t.method) || !on_tensor_cores(t.method)));
   cost::Work work{.fixed_microseconds = 0.5};
-  // Register blocks work on all rows of a tile.
-  work.multiply_adds = (many ? static_cast<double>(t.BM) : high) * wide * k;
   work.bytes = k * (wide * static_cast<double>(t.b_bytes) + high * static_cast<double>(t.a_bytes));
+  if (few) {
+    work.multiply_adds = high * wide * k;
+    return work;
+  }
+  // All rows of a tile are worked on.
+  const double products = static_cast<double>(t.BM) * wide * k;
+  (on_tensor_cores(t.method) ? work.matrix_multiply_adds : work.multiply_adds) = products;
   // Tiles of many rows meet in a GPU's cache.
-  if (many && machine.arch != 0) work.bytes /= 2;
+  if (machine.arch != 0) work.bytes /= 2;
   return work;
 }
 
@@ -42,6 +89,12 @@ std::vector<std::string> methods() {
   return words;
 }
 
+MatmulMethod method_of(const CallView& c) {
+  for (size_t i = 0; i < kMatmulMethods; ++i)
+    if (name(static_cast<MatmulMethod>(i)) == c.word("method")) return static_cast<MatmulMethod>(i);
+  return MatmulMethod::Block;
+}
+
 cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
   MatmulTile t{.rows = c.range("rows").hi,
                .K = c.integer("K"),
@@ -49,9 +102,7 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
                .BN = c.integer("BN"),
                .a_bytes = ir::size_of(c.dtype("X")),
                .b_bytes = ir::size_of(c.dtype("W"))};
-  for (size_t i = 0; i < kMatmulMethods; ++i)
-    if (name(static_cast<MatmulMethod>(i)) == c.word("method"))
-      t.method = static_cast<MatmulMethod>(i);
+  t.method = method_of(c);
   // Of the last column of tiles, what there is.
   if (!task.accesses.empty()) {
     const ir::Region& y = task.accesses.back().region;
@@ -67,9 +118,21 @@ std::vector<Function> matmul_functions() {
                       word("method", "ops::MatmulMethod", methods()), integer("slice"),
                       integer("N"), integer("K"), integer("BM"), integer("BN"), flag("transpose_b"),
                       body("epilogue")},
-           .operands = {reads("a", "X"), loads("b", "W"), writes("y", "Y"),
+           .operands = {loads("a", "X", Loaded::Sometimes), loads("b", "W"), writes("y", "Y"),
                         reads("more", "", Count::Many)},
-           .source = {{"rows.cuh", "ops/matmul.cuh"}},
+           .source = {{"rows.cuh", "tensor_cores.cuh", "ops/matmul.cuh", "ops/matmul_tensor.cuh",
+                       "ops/matmul_ways.cuh"}},
+           .loads =
+               [](const CallView& c, size_t operand) {
+                 return matmul_load({.method = method_of(c),
+                                     .N = c.integer("N"),
+                                     .K = c.integer("K"),
+                                     .BM = c.integer("BM"),
+                                     .BN = c.integer("BN"),
+                                     .transpose_b = c.flag("transpose_b"),
+                                     .page_bytes = c.program().uses.page_bytes},
+                                    operand);
+               },
            // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
            .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
            .work = work}};

@@ -5,17 +5,27 @@
 #include <string_view>
 
 #include "compiler/cost/model.h"
+#include "compiler/functions/function.h"
 
 namespace maco::functions {
 
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).
 enum class MatmulMethod : uint8_t {
-  Dot,     // up to 8 rows: threads split K and add up at the end
-  Block,   // each thread has a block of the result and runs through K in order
-  ByRows,  // Dot or Block, as many rows as the launch has
+  Dot,          // up to 8 rows: threads split K and add up at the end
+  Block,        // each thread has a block of the result and runs through K in order
+  Mma,          // tensor cores, a warp at a time: 16-bit floats
+  Wgmma,        // tensor cores, four warps at a time, on what bulk copies bring
+  ByRows,       // Dot or Block, as many rows as the launch has
+  ByRowsMma,    // Dot or Mma
+  ByRowsWgmma,  // Dot or Wgmma
 };
-inline constexpr size_t kMatmulMethods = 3;
+inline constexpr size_t kMatmulMethods = 7;
 std::string_view name(MatmulMethod method);
+/// May a launch take Dot? What does one of many rows take?
+bool takes_dot(MatmulMethod method);
+MatmulMethod for_many_rows(MatmulMethod method);
+/// Is that done by tensor cores?
+bool on_tensor_cores(MatmulMethod method);
 
 /// The most rows that Dot takes.
 inline constexpr int64_t kDotRows = 8;
@@ -29,6 +39,23 @@ int64_t matmul_slice(int64_t N);
 int64_t matmul_column_step(int64_t N, bool transpose_b);
 /// Does a slice of BN columns and the least run of K that Block takes fit in a page?
 bool matmul_fits(int64_t BN, int64_t b_bytes, bool transpose_b, int64_t page_bytes);
+
+/// Of a block of K, which an operand's tile on tensor cores comes in: so many elements, of 16 bits.
+inline constexpr int64_t kMatmulBlockK = 64;
+/// Pages that hold a block of `rows` rows of an operand (runtime/device/tensor_cores.cuh); 0: none
+/// can.
+int64_t matmul_block_pages(int64_t rows, int64_t page_bytes);
+/// Pages of an operand that a task of this method holds at a time.
+int64_t matmul_held_pages(MatmulMethod method, int64_t rows, int64_t page_bytes);
+
+struct MatmulLoads {
+  MatmulMethod method = MatmulMethod::Block;
+  int64_t N = 1, K = 1, BM = 1, BN = 1;
+  bool transpose_b = false;
+  int64_t page_bytes = 0;
+};
+/// How a (0) or b (1) comes through pages; nothing if it doesn't.
+std::optional<LoadRule> matmul_load(const MatmulLoads& matmul, size_t operand);
 
 /// A tile of a product of `rows` x K by K x N.
 struct MatmulTile {

@@ -177,8 +177,8 @@ MatmulShape shape_of(const TileContext& c) {
   s.plan_rows = c.range(c.expr("plan_rows").value_or(a.rows));
   s.N = c.out(0).cols;
   s.K = a.cols;
-  s.a_bytes = ir::size_of(a.dtype);
-  s.b_bytes = ir::size_of(b.dtype);
+  s.a = a.dtype;
+  s.b = b.dtype;
   s.transpose_b = c.flag("transpose_b", false);
   return s;
 }
@@ -192,7 +192,8 @@ MatmulMethod method_of(const std::string& word) {
 Cut choose(const TileContext& c) {
   const MatmulShape s = shape_of(c);
   const std::string given = cut_of(c.op()).method;
-  const MatmulMethod method = given.empty() ? choose_matmul_method(s) : method_of(given);
+  const MatmulMethod method =
+      given.empty() ? choose_matmul_method(s, c.machine()) : method_of(given);
   const auto tiles = choose_matmul_tiles(s, method, c.machine(), compute_sms(c));
   // Of a method that takes no tile here, any will do for refuse_cut to say why.
   const auto [bm, bn] = tiles.value_or(MatmulTiles{});
@@ -245,6 +246,19 @@ ir::BodyParam whole_epilogue(TileContext& c, const Inputs& inputs, const std::op
   return whole;
 }
 
+// How the operands come through pages: ahead of the task's waits where nobody writes them.
+std::vector<ir::Load> loads_of(const TileContext& c, const functions::MatmulLoads& matmul) {
+  std::vector<ir::Load> loads;
+  for (uint32_t operand : {0u, 1u})
+    if (const auto rule = functions::matmul_load(matmul, operand))
+      loads.push_back({.operand = operand,
+                       .pages = rule->pages,
+                       .page_bytes = matmul.page_bytes,
+                       .box = rule->box,
+                       .ahead = c.in(static_cast<int>(operand)).is_param});
+  return loads;
+}
+
 void tile(TileContext& c) {
   const Mat a = c.in(0), b = c.in(1), y = c.out(0);
   const Inputs inputs = inputs_of(c.op());
@@ -262,45 +276,55 @@ void tile(TileContext& c) {
   std::vector<ir::BufferId> operands = {a.buffer, b.buffer, y.buffer};
   for (size_t i = 2; i < c.op().in.size(); ++i)
     operands.push_back(c.in(static_cast<int>(i)).buffer);
-  const ir::CallId call =
-      c.call("matmul",
-             {{"X", a.dtype},
-              {"W", b.dtype},
-              {"Y", y.dtype},
-              c.value("rows", a.rows),
-              c.value("plan_rows", plan),
-              {"method", ir::Word{cut.method}},
-              {"slice", functions::matmul_slice(N)},
-              {"N", N},
-              {"K", a.cols},
-              {"BM", bm},
-              {"BN", bn},
-              {"transpose_b", transpose},
-              {"epilogue", std::move(epilogue)}},
-             std::move(operands),
-             {{.operand = 1, .page_bytes = c.machine().page_bytes, .ahead = b.is_param}});
+  const ir::CallId call = c.call("matmul",
+                                 {{"X", a.dtype},
+                                  {"W", b.dtype},
+                                  {"Y", y.dtype},
+                                  c.value("rows", a.rows),
+                                  c.value("plan_rows", plan),
+                                  {"method", ir::Word{cut.method}},
+                                  {"slice", functions::matmul_slice(N)},
+                                  {"N", N},
+                                  {"K", a.cols},
+                                  {"BM", bm},
+                                  {"BN", bn},
+                                  {"transpose_b", transpose},
+                                  {"epilogue", std::move(epilogue)}},
+                                 std::move(operands),
+                                 loads_of(c, {.method = method_of(cut.method),
+                                              .N = N,
+                                              .K = a.cols,
+                                              .BM = bm,
+                                              .BN = bn,
+                                              .transpose_b = transpose,
+                                              .page_bytes = c.machine().page_bytes}));
   c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn));
-  uint32_t index = 0;
-  for (int64_t r = 0; r < a.max_rows; r += bm)
-    for (int64_t n = 0; n < N; n += bn, ++index) {
-      std::vector<ir::Access> accesses = {
-          read(box(a, r, r + bm, 0, a.cols)),
-          read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
-      for (int i = 2; i < static_cast<int>(c.op().in.size()); ++i) {
-        const Mat m = c.in(i);
-        if (i < inputs.epilogue_first) {
-          accesses.push_back(read(box(m, 0, 1, n, n + bn)));
-          continue;
+  // Tiles that are worked on at the same time share rows of a and columns of b, which are read from
+  // the cache then: some rows of tiles at once, column by column.
+  constexpr int64_t kRowsAtOnce = 8;
+  const int64_t across = tiles_of(N, bn);
+  for (int64_t first = 0; first < a.max_rows; first += kRowsAtOnce * bm)
+    for (int64_t n = 0; n < N; n += bn)
+      for (int64_t r = first; r < std::min(a.max_rows, first + kRowsAtOnce * bm); r += bm) {
+        const auto index = static_cast<uint32_t>(r / bm * across + n / bn);
+        std::vector<ir::Access> accesses = {
+            read(box(a, r, r + bm, 0, a.cols)),
+            read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
+        for (int i = 2; i < static_cast<int>(c.op().in.size()); ++i) {
+          const Mat m = c.in(i);
+          if (i < inputs.epilogue_first) {
+            accesses.push_back(read(box(m, 0, 1, n, n + bn)));
+            continue;
+          }
+          switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
+            case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n, n + bn))); break;
+            case Spread::Column: accesses.push_back(read(box(m, 0, 1, n, n + bn))); break;
+            default: accesses.push_back(read(whole(m)));
+          }
         }
-        switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
-          case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n, n + bn))); break;
-          case Spread::Column: accesses.push_back(read(box(m, 0, 1, n, n + bn))); break;
-          default: accesses.push_back(read(whole(m)));
-        }
+        accesses.push_back(write(box(y, r, r + bm, n, n + bn)));
+        c.task(call, index, std::move(accesses));
       }
-      accesses.push_back(write(box(y, r, r + bm, n, n + bn)));
-      c.task(call, index, std::move(accesses));
-    }
 }
 
 }  // namespace

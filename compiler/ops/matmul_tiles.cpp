@@ -29,8 +29,8 @@ double estimate(const MatmulShape& s, MatmulMethod method, int64_t rows, MatmulT
                                                   .K = s.K,
                                                   .BM = t.BM,
                                                   .BN = t.BN,
-                                                  .a_bytes = s.a_bytes,
-                                                  .b_bytes = s.b_bytes},
+                                                  .a_bytes = ir::size_of(s.a),
+                                                  .b_bytes = ir::size_of(s.b)},
                                                  m);
   return static_cast<double>(ceil_div(tiles, sms)) * cost::microseconds(work, m, sms);
 }
@@ -49,6 +49,11 @@ std::vector<MatmulTiles> candidates_of(const MatmulShape& s, MatmulMethod method
       consider(power_above(s.max_rows), bn);
     return candidates;
   }
+  if (functions::on_tensor_cores(method)) {
+    for (int64_t bm = 16; bm <= 128 && (bm == 16 || bm < 2 * s.max_rows); bm *= 2)
+      for (int64_t bn = 64; bn <= 256 && (bn == 64 || bn < 2 * s.N); bn *= 2) consider(bm, bn);
+    return candidates;
+  }
   for (int64_t bm = 16; bm <= 128 && bm < 2 * std::max<int64_t>(s.max_rows, 16); bm *= 2)
     for (int64_t bn = s.transpose_b ? 16 : functions::matmul_slice(s.N); bn <= 128; bn *= 2)
       if (bn == 16 || bn < 2 * s.N || candidates.empty()) consider(bm, bn);
@@ -57,10 +62,61 @@ std::vector<MatmulTiles> candidates_of(const MatmulShape& s, MatmulMethod method
 
 }  // namespace
 
-MatmulMethod choose_matmul_method(const MatmulShape& s) {
+MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& machine) {
   if (s.plan_rows.hi <= functions::kDotRows) return MatmulMethod::Dot;
-  return s.plan_rows.lo > functions::kDotRows ? MatmulMethod::Block : MatmulMethod::ByRows;
+  const bool many = s.plan_rows.lo > functions::kDotRows;
+  // What the machine has for these types, and takes some tile of.
+  for (MatmulMethod method : {many ? MatmulMethod::Wgmma : MatmulMethod::ByRowsWgmma,
+                              many ? MatmulMethod::Mma : MatmulMethod::ByRowsMma})
+    if (!candidates_of(s, method, machine).empty()) return method;
+  return many ? MatmulMethod::Block : MatmulMethod::ByRows;
 }
+
+namespace {
+
+// Why the machine's tensor cores can't take such tiles, or "".
+std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
+                               const cost::Machine& machine) {
+  const std::string_view word = functions::name(method);
+  if (s.a != s.b || (s.a != ir::DType::BF16 && s.a != ir::DType::F16))
+    return fmt::format("method '{}' multiplies bf16 with bf16 or f16 with f16, not {} with {}",
+                       word, ir::name(s.a), ir::name(s.b));
+  if (!machine.has_mma(s.a))
+    return fmt::format("target '{}' has no method '{}' for {}", machine.target, word,
+                       ir::name(s.a));
+  const bool bulk = functions::for_many_rows(method) == MatmulMethod::Wgmma;
+  if (bulk && !machine.has_wgmma())
+    return fmt::format("target '{}' has no method '{}'", machine.target, word);
+  // What a tensor map can't describe.
+  if (const int64_t row = s.transpose_b ? s.K : s.N; bulk && (s.K % 8 != 0 || row % 8 != 0))
+    return fmt::format("method '{}' takes rows of whole 16 bytes, not of {} and {} elements", word,
+                       s.K, row);
+  const auto among = [](int64_t n, int64_t least, int64_t most) {
+    return n >= least && n <= most && is_power(n);
+  };
+  if (!among(t.BM, 16, 128) || !among(t.BN, 64, t.BM < 64 ? 128 : 256))
+    return fmt::format(
+        "a tile of method '{}' has 16, 32, 64 or 128 rows and 64, 128 or, of 64 rows and more, 256 "
+        "columns, not {} and {}",
+        word, t.BM, t.BN);
+  // Four warps read a whole line of b at a time where K is its slow axis.
+  if (bulk && !s.transpose_b && t.BM == 64 && t.BN == 64)
+    return fmt::format("method '{}' takes no tile of 64 x 64 of this product", word);
+  if (!bulk && t.BM * t.BN > 128 * 128)
+    return fmt::format("a tile of method '{}' has at most {} elements, not {}", word, 128 * 128,
+                       t.BM * t.BN);
+  const int64_t a = functions::matmul_held_pages(method, t.BM, machine.page_bytes),
+                b = functions::matmul_held_pages(method, t.BN, machine.page_bytes);
+  // One more, so that some come while others are read.
+  if (a == 0 || b == 0 || a + b >= machine.pages)
+    return fmt::format(
+        "a ring of {} pages of {} bytes has no room for a tile of {} rows and {} "
+        "columns by method '{}'",
+        machine.pages, machine.page_bytes, t.BM, t.BN, word);
+  return "";
+}
+
+}  // namespace
 
 std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
                           const cost::Machine& machine) {
@@ -77,6 +133,14 @@ std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles
                          unit, t.BN);
     return "";
   }
+  if (functions::on_tensor_cores(method)) {
+    if (const std::string why = refuse_tensor_tile(s, method, t, machine); !why.empty()) return why;
+    if (functions::takes_dot(method) &&
+        t.BN % functions::matmul_column_step(s.N, s.transpose_b) != 0)
+      return fmt::format("a tile of this product has a multiple of {} columns, not {}",
+                         functions::matmul_column_step(s.N, s.transpose_b), t.BN);
+    return "";
+  }
   const auto is_extent = [](int64_t n) { return n >= 16 && n <= 128 && is_power(n); };
   if (!is_extent(t.BM) || !is_extent(t.BN))
     return fmt::format(
@@ -86,7 +150,7 @@ std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles
       t.BN % functions::matmul_column_step(s.N, s.transpose_b) != 0)
     return fmt::format("a tile of this product has a multiple of {} columns, not {}",
                        functions::matmul_column_step(s.N, s.transpose_b), t.BN);
-  if (!functions::matmul_fits(t.BN, s.b_bytes, s.transpose_b, machine.page_bytes))
+  if (!functions::matmul_fits(t.BN, ir::size_of(s.b), s.transpose_b, machine.page_bytes))
     return fmt::format("a page of {} bytes has no room for a slice of {} columns",
                        machine.page_bytes, t.BN);
   return "";

@@ -17,7 +17,7 @@ struct MatmulShape {
   /// summed.
   ir::Interval plan_rows{1, 1};
   int64_t N = 1, K = 1;
-  int64_t a_bytes = 2, b_bytes = 2;  // of an element
+  ir::DType a = ir::DType::BF16, b = ir::DType::BF16;
   bool transpose_b = false;
 };
 
@@ -25,8 +25,9 @@ struct MatmulTiles {
   int64_t BM = 1, BN = 1;
   friend bool operator==(const MatmulTiles&, const MatmulTiles&) = default;
 };
-/// How a product of so many rows is summed.
-functions::MatmulMethod choose_matmul_method(const MatmulShape& shape);
+/// How a product of so many rows is summed on `machine`.
+functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
+                                             const cost::Machine& machine);
 /// The tiles with the least estimated time on `sms` SMs, of those that are not refused; none if all
 /// are.
 std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& shape,

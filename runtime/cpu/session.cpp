@@ -91,6 +91,7 @@ class FencedMemory {
 struct RankState {
   std::vector<Memory> tensors;
   std::vector<void*> tensor_pointers;
+  std::vector<TensorMap> maps;
   Memory arena, counters, symmetric;
   std::vector<Memory> shared_memory;  // of its CTAs, or
   std::vector<FencedMemory> fenced_memory;
@@ -106,6 +107,13 @@ struct RankState {
     for (const ir::ManifestTensor& tensor : m.tensors) {
       tensors.emplace_back(tensor.max_elements * ir::size_of(tensor.dtype));
       tensor_pointers.push_back(tensors.back().data());
+    }
+    for (const ir::ManifestMap& map : m.maps) {
+      const char* base =
+          map.tensor < 0 ? arena.data() : tensors[static_cast<size_t>(map.tensor)].data();
+      maps.push_back({{reinterpret_cast<uintptr_t>(base + map.offset), static_cast<u64>(map.rows),
+                       static_cast<u64>(map.cols), static_cast<u64>(ir::size_of(map.dtype)),
+                       static_cast<u64>(map.box_rows), static_cast<u64>(map.box_cols)}});
     }
     reports.resize(static_cast<size_t>(m.ctas));
     if (profiled_tasks > 0) {
@@ -141,6 +149,7 @@ class CpuSessionImpl final : public CpuSession {
       RankState& rank = ranks_[r];
       rank.launch.tensors = rank.tensor_pointers.data();
       rank.launch.arena = rank.arena.data();
+      rank.launch.maps = rank.maps.data();
       rank.launch.counters = reinterpret_cast<u32*>(rank.counters.data());
       rank.launch.symmetric = symmetric_.data();
       rank.launch.reports = rank.reports.data();

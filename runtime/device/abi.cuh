@@ -76,14 +76,21 @@ struct alignas(16) CtaStamps {
   u64 begin_ns, begin_clock, end_ns, end_clock;
 };
 
+// A matrix whose boxes a kernel copies: what cuTensorMapEncodeTiled makes of it; on the CPU target
+// the first words: address, rows, columns, bytes of an element, rows and columns of a box.
+struct alignas(128) TensorMap {
+  u64 words[16];
+};
+
 // Arguments of maco_kernel and maco_reset, by value. Addresses as seen from the rank's device.
 struct Launch {
-  void** tensors;    // one a tensor, in the manifest's order
-  char* arena;       // temporaries
-  u32* counters;     // local events
-  char** symmetric;  // world entries: symmetric memory of every rank
-  Report* reports;   // of this rank, one a CTA
-  u32 epoch;         // launch number, wraps; never repeats within 2^31 launches
+  void** tensors;         // one a tensor, in the manifest's order
+  const TensorMap* maps;  // in the manifest's order
+  char* arena;            // temporaries
+  u32* counters;          // local events
+  char** symmetric;       // world entries: symmetric memory of every rank
+  Report* reports;        // of this rank, one a CTA
+  u32 epoch;              // launch number, wraps; never repeats within 2^31 launches
   i32 rank;
   u64 timeout_ns;  // without progress of any rank
   i32 values[kMaxValues];

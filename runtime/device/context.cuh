@@ -10,8 +10,9 @@ enum : u32 { kSpaceTemps = 0, kSpaceSymmetric = 1, kSpaceTensors = 2 };
 struct alignas(16) Operand {
   u32 offset256;  // in units of 256 bytes
   u32 space;
+  // Of slots: bytes of one copy / 256. Of others: the tensor map that copies boxes of it.
+  u32 copy256;
   // The rest: of slots.
-  u32 copy256;  // bytes of one copy / 256
   // copies that launches use in turn; a power of two, so that the turns go on where the epoch wraps
   u16 rotation;
   u16 use;  // of packets: added to the launch's first flag
@@ -185,6 +186,10 @@ struct Args {
   // What tells the packets of operand i, a slot, from those of others in its place.
   MACO_FN u32 use(int i) const {
     return i < kStagedOperands ? ctx.mine->uses[i] : table_load(rows + i).use;
+  }
+  // The tensor map of operand i, which is loaded in boxes.
+  MACO_FN const TensorMap* map(int i) const {
+    return ctx.launch.maps + table_load(rows + i).copy256;
   }
   // Slot operand i on another rank.
   template <class T>

@@ -31,6 +31,13 @@ using i64 = long long;
 #define MACO_HAS_F8 0
 #endif
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define MACO_HAS_BOXES 1
+#else
+#define MACO_HAS_BOXES 0
+#endif
+struct TensorMap;
+
 // ---- who runs: consumer warps, and behind them loader warps ------------------
 
 constexpr int kConsumers = Cta::kConsumers;
@@ -76,6 +83,8 @@ MACO_FN bool warp_any(bool value) { return __any_sync(0xffffffffu, value) != 0; 
 MACO_FN bool initializes() { return threadIdx.x == 0; }
 MACO_FN void start_sync() { __syncthreads(); }
 
+// A value that is the same for all lanes, as the compiler can't see.
+MACO_FN int warp_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 MACO_FN float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
@@ -284,13 +293,25 @@ constexpr u32 kSpinsPerLook = 256;  // looks at the clock and the abort word onc
 
 // ---- the loader's copies ----------------------------------------------------
 
+MACO_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 // Copies 16 bytes, both sides aligned to 16, asynchronously where the machine can.
 MACO_FN void copy16(void* to, const void* from) {
 #if MACO_HAS_ASYNC_COPY
-  u32 address = (u32)__cvta_generic_to_shared(to);
+  u32 address = shared_address(to);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 #else
   *(Vec<u32, 4>*)to = *(const Vec<u32, 4>*)from;
+#endif
+}
+// The same, or zeros where nothing is `there` to copy.
+MACO_FN void copy16_or_zero(void* to, const void* from, bool there) {
+#if MACO_HAS_ASYNC_COPY
+  u32 address = shared_address(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+               "r"(there ? 16 : 0)
+               : "memory");
+#else
+  *(Vec<u32, 4>*)to = there ? *(const Vec<u32, 4>*)from : Vec<u32, 4>{};
 #endif
 }
 // The same bits as another type of that size.
@@ -306,30 +327,64 @@ MACO_FN To bits_as(const From& from) {
 // Reads 16 bytes of shared memory, aligned to 16.
 MACO_FN Vec<u32, 4> shared_load16(const void* p) {
   Vec<u32, 4> v;
-  u32 address = (u32)__cvta_generic_to_shared(p);
+  u32 address = shared_address(p);
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.v[0]), "=r"(v.v[1]), "=r"(v.v[2]), "=r"(v.v[3])
                : "r"(address));
   return v;
 }
 // A page's full barrier, an mbarrier where the machine has them: the copies of all loader threads
-// into the page have arrived. Each loader thread calls `full_barrier_arrive` when it has issued its
-// copies; `is_full` turns true once those of round `round` (0, 1, ...) are complete.
+// into the page have arrived. All loader threads call `full_barrier_arrive` when they have issued
+// their copies, or one of them `full_barrier_expect` before it copies boxes, and nothing else;
+// `is_full` turns true once those of round `round` (0, 1, ...) are complete.
 MACO_FN void full_barrier_init(u64* full_barrier) {
 #if MACO_HAS_ASYNC_COPY
-  // Two arrivals a thread: once for its asynchronous copies, once for its ordinary stores.
-  u32 address = (u32)__cvta_generic_to_shared(full_barrier);
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(2 * kLoaders) : "memory");
+  // One a thread for its asynchronous copies, and one for the ordinary stores of all.
+  u32 address = shared_address(full_barrier);
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(kLoaders + 1) : "memory");
 #else
   *(u32*)full_barrier = 0;
 #endif
 }
+// `bytes` of boxes will land in the page in round `round`; all arrivals at once.
+MACO_FN void full_barrier_expect(u64* full_barrier, u32 round, u32 bytes) {
+  (void)round;
+#if MACO_HAS_BOXES
+  u32 address = shared_address(full_barrier);
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(bytes)
+               : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(address), "n"(kLoaders + 1)
+               : "memory");
+#endif
+}
+// Copies the box at (row, col) of a matrix to `to`, aligned to 1024.
+MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* full_barrier) {
+#if MACO_HAS_BOXES
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, %3}], [%4];" ::"r"(shared_address(to)),
+      "l"(map), "r"(col), "r"(row), "r"(shared_address(full_barrier))
+      : "memory");
+#endif
+}
+// Before a task's first box through a map: the map is as the host wrote it, and the matrix as other
+// tasks did, whose signals the caller has seen.
+MACO_FN void boxes_begin(const TensorMap* map) {
+#if MACO_HAS_BOXES
+  asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+// All boxes have been asked for. (The CPU target's are there by then, and it tells so only now.)
+MACO_FN void boxes_copied(u64* full_barrier, u32 round) { (void)full_barrier, (void)round; }
 MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
 #if MACO_HAS_ASYNC_COPY
   (void)round;
-  u32 address = (u32)__cvta_generic_to_shared(full_barrier);
+  u32 address = shared_address(full_barrier);
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
+  __syncwarp();
+  if (loader_thread() == 0)
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
 #else
   __syncwarp();
   if (loader_thread() == 0) store_release_cta((u32*)full_barrier, round + 1);
@@ -339,7 +394,7 @@ MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
 // Whether the mbarrier's phase `round` is over. If it isn't, a thread sleeps a while where the
 // machine can: polling would take turns away from the loader.
 MACO_FN bool phase_over(const u64* barrier, u32 round) {
-  u32 address = (u32)__cvta_generic_to_shared(barrier);
+  u32 address = shared_address(barrier);
   u32 done;
   asm volatile(
       "{\n\t.reg .pred p;\n\t"
@@ -367,7 +422,7 @@ MACO_FN bool is_full(const u64* full_barrier, u32 round) {
 // complete.
 MACO_FN void empty_barrier_init(u64* empty_barrier) {
 #if MACO_HAS_ASYNC_COPY
-  u32 address = (u32)__cvta_generic_to_shared(empty_barrier);
+  u32 address = shared_address(empty_barrier);
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(kWarps) : "memory");
 #else
   *(u32*)empty_barrier = 0;
@@ -375,7 +430,7 @@ MACO_FN void empty_barrier_init(u64* empty_barrier) {
 }
 MACO_FN void empty_barrier_arrive(u64* empty_barrier, u32 round) {
   (void)round;
-  u32 address = (u32)__cvta_generic_to_shared(empty_barrier);
+  u32 address = shared_address(empty_barrier);
 #if MACO_HAS_ASYNC_COPY
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
 #else
@@ -393,6 +448,139 @@ MACO_FN bool is_empty(const u64* empty_barrier, u32 round) {
 MACO_FN void copies_drain() {
 #if MACO_HAS_ASYNC_COPY
   asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// ---- products on tensor cores, a warp at a time ------------------------------
+
+// Four matrices of 8 x 8 elements; lane l gives the address of line l % 8 of matrix l / 8.
+template <bool kTranspose>
+MACO_FN void load_matrices(u32 (&to)[4], const void* line) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
+  if constexpr (kTranspose) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(line)));
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(line)));
+  }
+#endif
+}
+
+// d += a b, of 16 x 16 by 16 x 8 elements: bf16 (from sm_80 on) or f16 (from sm_75 on).
+template <bool kBf16>
+MACO_FN void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  if constexpr (kBf16) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+#elif __CUDA_ARCH__ >= 750
+  if constexpr (!kBf16) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, "
+        "%1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, "
+        "%1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[2]), "r"(a[3]), "r"(b1));
+  }
+#endif
+}
+
+// ---- products on tensor cores, four warps at a time --------------------------
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+#define MACO_HAS_WGMMA 1
+#else
+#define MACO_HAS_WGMMA 0
+#endif
+
+// Before products: what was written to their sums is there. After: they are on their way, and sums
+// and pages are theirs until wgmma_wait.
+MACO_FN void wgmma_begin() {
+#if MACO_HAS_WGMMA
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+MACO_FN void wgmma_end() {
+#if MACO_HAS_WGMMA
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+MACO_FN void wgmma_wait() {
+#if MACO_HAS_WGMMA
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+// An operand of products: lines of 128 bytes in shared memory, swizzled, eight lines further 8 rows
+// (along K) or 8 elements of K (across), and 64 lines further, across, the next 64 rows. Adding 1
+// moves it by 16 bytes.
+MACO_FN u64 wgmma_operand(const void* lines) {
+  constexpr u64 kEight = 8 * 128 / 16, kSixtyFour = 64 * 128 / 16, kSwizzled = 1;
+  return (u64)((shared_address(lines) & 0x3ffff) >> 4) | kSixtyFour << 16 | kEight << 32 |
+         kSwizzled << 62;
+}
+
+// d += tall wide, of 64 x 16 by 16 x kWide elements. kTallAcross, kWideAcross: as they lie.
+#define MACO_SUMS(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+#define MACO_SUMS4(j) MACO_SUMS(j), MACO_SUMS(j + 1), MACO_SUMS(j + 2), MACO_SUMS(j + 3)
+#define MACO_WGMMA(shape, type, sums, operands, ...)                                               \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 1, 0;\n\twgmma.mma_async.sync.aligned." shape \
+               ".f32." type "." type " {" sums "}, " operands ";\n\t}"                             \
+               : __VA_ARGS__                                                                       \
+               : "l"(tall), "l"(wide), "n"(kTallAcross), "n"(kWideAcross))
+#define MACO_REGISTERS0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define MACO_REGISTERS1 \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define MACO_REGISTERS2 \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define MACO_REGISTERS3 \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
+MACO_FN void wgmma(float (&d)[kWide / 8][4], u64 tall, u64 wide) {
+#if MACO_HAS_WGMMA
+  if constexpr (kWide == 8 && kBf16) {
+    MACO_WGMMA("m64n8k16", "bf16", "%0, %1, %2, %3", "%4, %5, p, 1, 1, %6, %7", MACO_SUMS(0));
+  } else if constexpr (kWide == 16 && kBf16) {
+    MACO_WGMMA("m64n16k16", "bf16", "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, p, 1, 1, %10, %11",
+               MACO_SUMS(0), MACO_SUMS(1));
+  } else if constexpr (kWide == 32 && kBf16) {
+    MACO_WGMMA("m64n32k16", "bf16", MACO_REGISTERS0, "%16, %17, p, 1, 1, %18, %19", MACO_SUMS4(0));
+  } else if constexpr (kWide == 64 && kBf16) {
+    MACO_WGMMA("m64n64k16", "bf16", MACO_REGISTERS0 ", " MACO_REGISTERS1,
+               "%32, %33, p, 1, 1, %34, %35", MACO_SUMS4(0), MACO_SUMS4(4));
+  } else if constexpr (kWide == 128 && kBf16) {
+    MACO_WGMMA("m64n128k16", "bf16",
+               MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
+               "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
+               MACO_SUMS4(12));
+  } else if constexpr (kWide == 8 && !kBf16) {
+    MACO_WGMMA("m64n8k16", "f16", "%0, %1, %2, %3", "%4, %5, p, 1, 1, %6, %7", MACO_SUMS(0));
+  } else if constexpr (kWide == 16 && !kBf16) {
+    MACO_WGMMA("m64n16k16", "f16", "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, p, 1, 1, %10, %11",
+               MACO_SUMS(0), MACO_SUMS(1));
+  } else if constexpr (kWide == 32 && !kBf16) {
+    MACO_WGMMA("m64n32k16", "f16", MACO_REGISTERS0, "%16, %17, p, 1, 1, %18, %19", MACO_SUMS4(0));
+  } else if constexpr (kWide == 64 && !kBf16) {
+    MACO_WGMMA("m64n64k16", "f16", MACO_REGISTERS0 ", " MACO_REGISTERS1,
+               "%32, %33, p, 1, 1, %34, %35", MACO_SUMS4(0), MACO_SUMS4(4));
+  } else if constexpr (kWide == 128 && !kBf16) {
+    MACO_WGMMA("m64n128k16", "f16",
+               MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
+               "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
+               MACO_SUMS4(12));
+  }
 #endif
 }
 

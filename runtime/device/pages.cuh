@@ -9,31 +9,84 @@ namespace maco {
 // A CTA without pages never asks for one.
 constexpr u32 kRingPages = Cta::kPages > 0 ? Cta::kPages : 1;
 
-// Loader: a free page, or nullptr if the run stops. All loader threads get the same.
-MACO_FN char* page_acquire(Context& ctx) {
+// Loader: waits until the page in `slot` was let go in `round`; false if the run stops. Out of
+// line: it would cost registers in every loop over pages.
+MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
+  const u64* empty_barrier = &ctx.memory->empty_barriers[slot];
+  Watch watch(ctx, empty_barrier, kPatienceLoader, kWaitPage, slot);
+  const u64 since = ctx.profile_pause();
   bool ok = true;
-  const u64* empty_barrier = &ctx.memory->empty_barriers[ctx.page_slot];
-  const u32 last = ctx.page_round - 1;  // round in which the page was used last
-  if (ctx.page_round > 0 && !is_empty(empty_barrier, last)) {
-    Watch watch(ctx, empty_barrier, kPatienceLoader, kWaitPage, ctx.page_slot);
-    const u64 since = ctx.profile_pause();
-    while (!is_empty(empty_barrier, last)) {
-      if (watch.again()) continue;
-      watch.give_up(ctx.page_index + 1 - kRingPages, ctx.page_index - kRingPages);
-      ok = false;
-      break;
-    }
-    ctx.profile_page(since);
+  while (!is_empty(empty_barrier, round)) {
+    if (watch.again()) continue;
+    watch.give_up(index + 1 - kRingPages, index - kRingPages);
+    ok = false;
+    break;
   }
-  if (warp_any(!ok)) return nullptr;
-  return ctx.pages + (i64)ctx.page_slot * Cta::kPageBytes;
+  ctx.profile_page(since);
+  return ok;
 }
+
+// The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
+// Either all loader threads acquire and publish each page, or the first alone, which copies boxes
+// and nothing else; then all finish.
+struct PageFiller {
+  Context& ctx;
+  CtaMemory* const memory;
+  char* const pages;
+  u32 index, slot, round;
+  MACO_FN explicit PageFiller(Context& c)
+      : ctx(c),
+        memory(c.memory),
+        pages(c.pages),
+        index(c.page_index),
+        slot(c.page_slot),
+        round(c.page_round) {}
+
+  MACO_FN bool is_free() {
+    return round == 0 || is_empty(&memory->empty_barriers[slot], round - 1) ||
+           page_await_empty(ctx, slot, round - 1, index);
+  }
+  MACO_FN char* page() const { return pages + (i64)slot * Cta::kPageBytes; }
+  // A free page, or nullptr if the run stops.
+  MACO_FN char* acquire() { return warp_any(!is_free()) ? nullptr : page(); }
+  // Nothing more is copied into the page; the consumers get it when all has landed.
+  MACO_FN void publish() {
+    full_barrier_arrive(&memory->full_barriers[slot], round);
+    next();
+  }
+  // The same for the first thread: a page that boxes of `bytes` together are copied into.
+  MACO_FN char* acquire_boxes(u32 bytes) {
+    if (!is_free()) return nullptr;
+    full_barrier_expect(&memory->full_barriers[slot], round, bytes);
+    return page();
+  }
+  // The box at (row, col) of a matrix, to lines of 128 bytes, swizzled.
+  MACO_FN void copy_box(char* to, const TensorMap* map, i64 row, i64 col) {
+    maco::copy_box(to, map, (i32)row, (i32)col, &memory->full_barriers[slot]);
+  }
+  MACO_FN void publish_boxes() {
+    boxes_copied(&memory->full_barriers[slot], round);
+    next();
+  }
+  MACO_FN void next() {
+    ++index;
+    if (++slot == kRingPages) {
+      slot = 0;
+      ++round;
+    }
+  }
+  // Hands the state back to the context: the first thread's.
+  MACO_FN void finish() {
+    ctx.page_index = (u32)warp_uniform((int)index);
+    ctx.page_slot = (u32)warp_uniform((int)slot);
+    ctx.page_round = (u32)warp_uniform((int)round);
+  }
+};
 
 // Loader: copies `count` elements into the acquired page, asynchronously where the machine can and
 // both sides are aligned to 16.
 template <class T>
-MACO_FN void page_copy(Context& ctx, char* to, const T* from, i64 count) {
-  (void)ctx;
+MACO_FN void page_copy(char* to, const T* from, i64 count) {
   i64 done = 0;
   if ((((u64)to | (u64)from) & 15) == 0) {
     i64 chunks = count * (i64)sizeof(T) / 16;
@@ -45,18 +98,7 @@ MACO_FN void page_copy(Context& ctx, char* to, const T* from, i64 count) {
   for (i64 i = done + loader_thread(); i < count; i += kLoaders) elements[i] = gload(from + i);
 }
 
-// Loader: nothing more is copied into the page; the consumers get it when all has landed.
-MACO_FN void page_publish(Context& ctx) {
-  full_barrier_arrive(&ctx.memory->full_barriers[ctx.page_slot], ctx.page_round);
-  ++ctx.page_index;
-  if (++ctx.page_slot == kRingPages) {
-    ctx.page_slot = 0;
-    ++ctx.page_round;
-  }
-}
-
-// Waits until a page is full; false if the run stops. Out of line: it would cost registers in every
-// loop over pages.
+// Waits until a page is full; false if the run stops. Out of line, as page_await_empty.
 MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
   const u64* full_barrier = &ctx.memory->full_barriers[slot];
   Watch watch(ctx, full_barrier, kPatienceOther, kWaitPage, slot);
@@ -72,11 +114,11 @@ MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
   return ok;
 }
 
-// A warp of the consumers lets go the page that it has waited for first and still holds.
-MACO_FN void page_let_go(CtaMemory* memory, u32 released) {
+// A warp of the consumers lets go of page `index`, which it has waited for.
+MACO_FN void page_let_go(CtaMemory* memory, u32 index) {
   warp_sync();
   if (warp_lane() == 0)
-    empty_barrier_arrive(&memory->empty_barriers[released % kRingPages], released / kRingPages);
+    empty_barrier_arrive(&memory->empty_barriers[index % kRingPages], index / kRingPages);
 }
 
 // Consumers that take page after page, each warp at its own pace: as page_wait and page_release,
@@ -96,8 +138,22 @@ struct PageTaker {
         slot(c.page_slot),
         round(c.page_round),
         released(c.pages_released) {}
-  MACO_FN const char* take() {
-    if (ok && !is_full(&memory->full_barriers[slot], round))
+  // Have the next `count` pages landed? No wait, or a short one.
+  MACO_FN bool landed(int count) const {
+    bool all = true;
+    u32 s = slot, r = round;
+    for (int p = 0; p < count; ++p) {
+      all = all && is_full(&memory->full_barriers[s], r);
+      if (++s == kRingPages) {
+        s = 0;
+        ++r;
+      }
+    }
+    return all;
+  }
+  // `landed`: as it said of this page.
+  MACO_FN const char* take(bool landed = false) {
+    if (!landed && ok && !is_full(&memory->full_barriers[slot], round))
       ok = page_await(ctx, slot, round, index);
     const char* page = pages + (i64)slot * Cta::kPageBytes;
     ++index;
@@ -107,7 +163,13 @@ struct PageTaker {
     }
     return page;
   }
+  // Lets go of the page taken first of those still held; or of page `index`, in any order, where
+  // all that the task takes are released so.
   MACO_FN void release() { page_let_go(memory, released++); }
+  MACO_FN void release_page(u32 at) {
+    page_let_go(memory, at);
+    ++released;
+  }
   // Hands the state back to the context.
   MACO_FN void finish() {
     ctx.page_index = index;

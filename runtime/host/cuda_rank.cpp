@@ -33,6 +33,8 @@ size_t device_bytes(const ir::Manifest& m, int64_t profiled_tasks) {
                  block_bytes(m.local_events * int64_t{sizeof(u32)}) +
                  block_bytes(static_cast<int64_t>(m.tensors.size()) * kAddress) +
                  block_bytes(m.world * kAddress);
+  if (!m.maps.empty())
+    bytes += block_bytes(static_cast<int64_t>(m.maps.size() * sizeof(TensorMap)));
   for (const ir::ManifestTensor& t : m.tensors)
     bytes += block_bytes(t.max_elements * ir::size_of(t.dtype));
   if (profiled_tasks > 0)
@@ -212,7 +214,38 @@ Status CudaRank::allocate() {
   launch_.reports = pointer<Report>(reports);
   launch_.rank = rank_;
   launch_.timeout_ns = options_.timeout_ms * 1000000;
-  return check(driver_.stream_synchronize(stream_), "clear memory");
+  MACO_TRY(check(driver_.stream_synchronize(stream_), "clear memory"));
+  return encode_maps();
+}
+
+Status CudaRank::encode_maps() {
+  if (manifest_.maps.empty()) return {};
+  std::vector<TensorMap> maps(manifest_.maps.size());
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const ir::ManifestMap& m = manifest_.maps[i];
+    const cuda::DevicePtr base =
+        m.tensor < 0 ? static_cast<cuda::DevicePtr>(reinterpret_cast<uintptr_t>(launch_.arena))
+                     : tensors_[static_cast<size_t>(m.tensor)];
+    const auto bytes = static_cast<uint64_t>(ir::size_of(m.dtype));
+    const uint64_t extents[] = {static_cast<uint64_t>(m.cols), static_cast<uint64_t>(m.rows)},
+                   pitch[] = {extents[0] * bytes};
+    const uint32_t box[] = {static_cast<uint32_t>(m.box_cols), static_cast<uint32_t>(m.box_rows)},
+                   every[] = {1, 1};
+    const int type = m.dtype == ir::DType::BF16  ? cuda::kMapBf16
+                     : m.dtype == ir::DType::F16 ? cuda::kMapF16
+                                                 : cuda::kMapU8;
+    MACO_TRY(check(
+        driver_.map_encode(&maps[i], type, 2,
+                           pointer<char>(base + static_cast<cuda::DevicePtr>(m.offset)), extents,
+                           pitch, box, every, 0, cuda::kMapSwizzle128, cuda::kMapL2Promotion256, 0),
+        fmt::format("describe a matrix of {} x {} elements", m.rows, m.cols)));
+  }
+  cuda::DevicePtr table = 0;
+  MACO_TRY(allocate_device(table, maps.size() * sizeof(TensorMap), "tensor maps"));
+  MACO_TRY(check(driver_.to_device(table, maps.data(), maps.size() * sizeof(TensorMap), stream_),
+                 "copy"));
+  launch_.maps = pointer<TensorMap>(table);
+  return check(driver_.stream_synchronize(stream_), "copy");
 }
 
 Status CudaRank::bind(const SymmetricMemory& symmetric, const SymmetricLayout& layout) {

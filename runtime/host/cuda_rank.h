@@ -76,6 +76,8 @@ class CudaRank {
   Status check(cuda::Result result, const std::string& what) const;
   Status make_current() const;
   Status allocate_device(cuda::DevicePtr& memory, size_t bytes, const std::string& what);
+  /// Of tensors and temporaries that have their addresses.
+  Status encode_maps();
   Status copy_pointers(cuda::DevicePtr to, const std::vector<cuda::DevicePtr>& pointers);
   Status check_residency() const;
   Status start(cuda::Function function, size_t shared, bool cooperative);

@@ -33,6 +33,13 @@ inline constexpr int kFunctionLocalBytes = 3;
 inline constexpr int kFunctionRegisters = 4;
 inline constexpr int kFunctionMaxDynamicShared = 8;
 
+// CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion
+inline constexpr int kMapU8 = 0;
+inline constexpr int kMapF16 = 6;
+inline constexpr int kMapBf16 = 9;
+inline constexpr int kMapSwizzle128 = 3;
+inline constexpr int kMapL2Promotion256 = 3;
+
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostMapped = 2;
@@ -74,6 +81,9 @@ inline constexpr unsigned kWaitGeq = 0;
   X(fill, "cuMemsetD8Async", (DevicePtr, unsigned char, size_t, Stream))                     \
   X(to_device, "cuMemcpyHtoDAsync_v2", (DevicePtr, const void*, size_t, Stream))             \
   X(to_host, "cuMemcpyDtoHAsync_v2", (void*, DevicePtr, size_t, Stream))                     \
+  X(map_encode, "cuTensorMapEncodeTiled",                                                    \
+    (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*,         \
+     const uint32_t*, int, int, int, int))                                                   \
   X(stream_create, "cuStreamCreate", (Stream*, unsigned))                                    \
   X(stream_destroy, "cuStreamDestroy_v2", (Stream))                                          \
   X(stream_query, "cuStreamQuery", (Stream))                                                 \

@@ -30,11 +30,16 @@ GRAPHS = {
   output y = softmax(x)
 """,
     "matmul": """
-  input  x : bf16[48, 64]
+  input  x : f32[48, 64]
   param  w : bf16[64, 96]
   param  v : bf16[24, 96]
   h = matmul(x, w)
   output y = matmul(h, v, transpose_b = true)
+""",
+    "cores": """
+  input  x : bf16[48, 64]
+  param  w : bf16[64, 96]
+  output y = matmul(x, w)
 """,
     "decode": """
   input  x : bf16[1, 64]

@@ -46,12 +46,14 @@ template <class C> MACO_OP void sum(Context& ctx, const Args& args, u32 tile) {
   }
 }
 template <class C> MACO_OP void dot_load(Context& ctx, const Args& args, u32 tile) {
+  PageFiller pages(ctx);
   for (i64 i = 0; i < C::W; i += 64) {
-    char* page = page_acquire(ctx);
+    char* page = pages.acquire();
     if (!page) return;
-    page_copy(ctx, page, args.ptr<float>(0) + i, 64);
-    page_publish(ctx);
+    page_copy(page, args.ptr<float>(0) + i, 64);
+    pages.publish();
   }
+  pages.finish();
 }
 template <class C> MACO_OP void dot(Context& ctx, const Args& args, u32 tile) {
   float total = 0;
@@ -77,10 +79,12 @@ template <class C> MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
   for (i64 i = consumer_thread(); i < C::N; i += kConsumers) gstore(args.ptr<float>(1) + i, gload(slot + i));
 }
 template <class C> MACO_OP void stage_load(Context& ctx, const Args& args, u32 tile) {
-  char* page = page_acquire(ctx);
+  PageFiller pages(ctx);
+  char* page = pages.acquire();
   if (!page) return;
-  page_copy(ctx, page, args.ptr<float>(0), C::N - 1);  // an odd tail: not all in 16 bytes
-  page_publish(ctx);
+  page_copy(page, args.ptr<float>(0), C::N - 1);  // an odd tail: not all in 16 bytes
+  pages.publish();
+  pages.finish();
 }
 template <class C> MACO_OP void stage(Context& ctx, const Args& args, u32 tile) {
   const float* page = (const float*)page_wait(ctx);

@@ -18,23 +18,28 @@ namespace device_fibres {
 
 class Pages {
  public:
+  static constexpr size_t kBytes = 16384, kMost = 1024;
+  // One behind the other, as in a ring that never ends.
   char* push(size_t bytes) {
-    pages_.emplace_back(static_cast<char*>(std::aligned_alloc(128, (bytes + 127) / 128 * 128)),
-                        &std::free);
-    std::memset(pages_.back().get(), 0xff, bytes);
-    return pages_.back().get();
+    if (!memory_) memory_.reset(static_cast<char*>(std::aligned_alloc(1024, kBytes * kMost)));
+    if (bytes > kBytes || count_ == kMost) throw std::logic_error("no such page");
+    std::memset(memory_.get() + count_ * kBytes, 0xff, kBytes);
+    ++count_;
+    return back();
   }
-  char* back() { return pages_.back().get(); }
+  char* back() { return memory_.get() + (count_ - 1) * kBytes; }
   const char* at(size_t i) const {
-    if (i >= pages_.size())
+    if (i >= count_)
       throw std::logic_error("the consumers wait for a page that the loader never fills");
-    return pages_[i].get();
+    return memory_.get() + i * kBytes;
   }
-  size_t size() const { return pages_.size(); }
-  void clear() { pages_.clear(); }
+  const char* first() const { return memory_.get(); }
+  size_t size() const { return count_; }
+  void clear() { count_ = 0; }
 
  private:
-  std::vector<std::unique_ptr<char, void (*)(void*)>> pages_;
+  std::unique_ptr<char, void (*)(void*)> memory_{nullptr, &std::free};
+  size_t count_ = 0;
 };
 
 struct State {

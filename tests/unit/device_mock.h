@@ -110,7 +110,7 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 
 namespace maco {
 struct Cta {
-  static constexpr int kHeadBytes = 2048, kScratchBytes = 16384, kPages = 1;
+  static constexpr int kHeadBytes = 2048, kScratchBytes = 16384, kPages = 1, kPageBytes = 16384;
 };
 // Of the call that runs.
 inline i64 mock_page_bytes = 0;
@@ -132,11 +132,8 @@ inline void stamp_store(void*, u32, u32, u32, u32) {}
 namespace maco {
 
 // A fresh page holds bytes of NaNs: what was not copied shows up in results.
-inline char* page_acquire(Context&) {
-  return device_fibres::pages().push(static_cast<size_t>(mock_page_bytes));
-}
 template <class T>
-void page_copy(Context&, char* to, const T* from, i64 count) {
+void page_copy(char* to, const T* from, i64 count) {
   const char* page = device_fibres::pages().back();
   if (to < page || to + static_cast<size_t>(count) * sizeof(T) > page + mock_page_bytes)
     throw std::logic_error("copy beyond the page");
@@ -149,7 +146,30 @@ inline void copy16(char* to, const char* from) {
     throw std::logic_error("bad copy into a page");
   std::memcpy(to, from, 16);
 }
-inline void page_publish(Context&) {}
+inline void copy16_or_zero(void* to, const void* from, bool there) {
+  if (there)
+    copy16(static_cast<char*>(to), static_cast<const char*>(from));
+  else
+    std::memset(to, 0, 16);
+}
+struct PageFiller {
+  explicit PageFiller(Context&) {}
+  char* acquire() { return device_fibres::pages().push(static_cast<size_t>(mock_page_bytes)); }
+  void publish() {}
+  char* acquire_boxes(u32) { return acquire(); }
+  void copy_box(char*, const TensorMap*, i64, i64) {}
+  void publish_boxes() {}
+  void finish() {}
+};
+inline int warp_uniform(int value) { return value; }
+inline void boxes_begin(const TensorMap*) {}
+template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
+void wgmma(float (&)[kWide / 8][4], u64, u64) {}
+inline void wgmma_begin() {}
+inline void wgmma_end() {}
+inline void wgmma_wait() {}
+inline u64 wgmma_operand(const void*) { return 0; }
+constexpr u32 kRingPages = 1 << 20;
 inline const char* page_wait(Context& ctx) {
   cta_sync();
   return device_fibres::pages().at(ctx.page_index++);
@@ -157,10 +177,18 @@ inline const char* page_wait(Context& ctx) {
 inline void page_release(Context&) { cta_sync(); }
 struct PageTaker {
   Context& ctx;
-  explicit PageTaker(Context& c) : ctx(c) {}
-  const char* take() { return device_fibres::pages().at(ctx.page_index++); }
+  const char* const pages = device_fibres::pages().first();
+  u32 index, slot;
+  explicit PageTaker(Context& c) : ctx(c), index(c.page_index), slot(index) {}
+  bool landed(int) const { return true; }
+  const char* take(bool = false) {
+    const char* page = device_fibres::pages().at(index);
+    slot = ++index;
+    return page;
+  }
   void release() {}
-  void finish() {}
+  void release_page(u32) {}
+  void finish() { ctx.page_index = index; }
 };
 inline Vec<u32, 4> shared_load16(const void* p) { return *static_cast<const Vec<u32, 4>*>(p); }
 template <class To, class From>
@@ -168,6 +196,43 @@ To bits_as(const From& from) {
   To to;
   std::memcpy(&to, &from, sizeof(to));
   return to;
+}
+
+// What the lanes of a warp hold of 8 x 8 matrices, as PTX says of ldmatrix and mma.m16n8k16.
+template <bool kTranspose>
+void load_matrices(u32 (&to)[4], const void* line) {
+  static const u16* lines[kConsumers];
+  lines[consumer_thread()] = static_cast<const u16*>(line);
+  warp_sync();
+  const int lane = warp_lane(), first = consumer_thread() - lane;
+  for (int m = 0; m < 4; ++m) {
+    u16 pair[2];
+    for (int e = 0; e < 2; ++e) {
+      const int fast = lane % 4 * 2 + e, slow = lane / 4;
+      pair[e] = kTranspose ? lines[first + m * 8 + fast][slow] : lines[first + m * 8 + slow][fast];
+    }
+    std::memcpy(&to[m], pair, 4);
+  }
+  warp_sync();
+}
+template <bool kBf16>
+void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  using T = std::conditional_t<kBf16, bf16, f16>;
+  static u32 held[kConsumers][6];
+  const int lane = warp_lane(), first = consumer_thread() - lane;
+  const u32 own[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  std::memcpy(held[consumer_thread()], own, sizeof own);
+  warp_sync();
+  const auto element = [&](int thread, int word, int half) {
+    return to_acc(T{static_cast<u16>(held[first + thread][word] >> (16 * half))});
+  };
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; ++k)
+      d[i] += element(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k % 2) *
+              element(col * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+  }
+  warp_sync();
 }
 
 // Runs one tile: loader(ctx), then consumer(ctx) on all threads, with operands and launch values.

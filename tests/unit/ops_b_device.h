@@ -10,10 +10,15 @@
 // What the ops need comes before them: device headers include nothing.
 #include "runtime/device/rows.cuh"
 
+#include "runtime/device/tensor_cores.cuh"
+
 #include "runtime/device/ops/argmax.cuh"
 #include "runtime/device/ops/attention.cuh"
 #include "runtime/device/ops/layernorm.cuh"
 #include "runtime/device/ops/matmul.cuh"
+// Behind it.
+#include "runtime/device/ops/matmul_tensor.cuh"
+#include "runtime/device/ops/matmul_ways.cuh"
 #include "runtime/device/ops/reduce.cuh"
 #include "runtime/device/ops/rmsnorm.cuh"
 #include "runtime/device/ops/rope.cuh"
@@ -72,7 +77,7 @@ double bound_of() {
 
 // ---- matmul -----------------------------------------------------------------
 
-enum class Rows { Fixed, Dims };
+enum class Rows { Fixed, Dims, Tensor, DimsTensor };
 
 template <class X_, class W_, class Y_, i64 N_, i64 K_, i64 BM_, i64 BN_, bool kTransposed,
           bool kFewRows, Rows kRows = Rows::Fixed, int kPage = 4096>
@@ -81,11 +86,14 @@ struct Product {
   using W = W_;
   using Y = Y_;
   using rows = Value<0>;
-  using plan_rows = std::conditional_t<kRows == Rows::Dims, Value<0>, Const<kFewRows ? 8 : 9>>;
+  static constexpr bool kDims = kRows == Rows::Dims || kRows == Rows::DimsTensor;
+  using plan_rows = std::conditional_t<kDims, Value<0>, Const<kFewRows ? 8 : 9>>;
   static constexpr bool transpose_b = kTransposed;
-  static constexpr auto method = kFewRows              ? ops::MatmulMethod::dot
-                                 : kRows == Rows::Dims ? ops::MatmulMethod::by_rows
-                                                       : ops::MatmulMethod::block;
+  static constexpr auto method = kFewRows                    ? ops::MatmulMethod::dot
+                                 : kRows == Rows::Dims       ? ops::MatmulMethod::by_rows
+                                 : kRows == Rows::Tensor     ? ops::MatmulMethod::mma
+                                 : kRows == Rows::DimsTensor ? ops::MatmulMethod::by_rows_mma
+                                                             : ops::MatmulMethod::block;
   static constexpr i64 slice = N_ >= 4096 ? 64 : N_ >= 1024 ? 32 : 16;
   static constexpr i64 N = N_, K = K_, BM = BM_, BN = BN_, b_page_bytes = kPage;
   static auto finish(const Args& args, i64 row, i64 col, AccOf<X> sum) {
@@ -188,6 +196,33 @@ inline void check_products() {
     check_product<Product<bf16, bf16, bf16, 48, 300, 8, 16, true, true, Rows::Dims>>(rows);
 }
 
+// On tensor cores: tiles of every shape, whole and not, K of whole blocks and odd.
+template <int kBM, int kBN, bool kTransposed>
+void check_tensor_tile() {
+  constexpr Rows kTensor = Rows::Tensor;
+  constexpr int kPage = 16384;
+  check_product<
+      Product<bf16, bf16, bf16, kBN + 8, 144, kBM, kBN, kTransposed, false, kTensor, kPage>>(kBM +
+                                                                                             3);
+  check_product<Product<f16, f16, f32, kBN - 9, 70, kBM, kBN, kTransposed, false, kTensor, kPage>>(
+      kBM);
+}
+template <bool kTransposed>
+void check_tensor_tiles() {
+  check_tensor_tile<16, 64, kTransposed>();
+  check_tensor_tile<32, 128, kTransposed>();
+  check_tensor_tile<64, 64, kTransposed>();
+  check_tensor_tile<64, 256, kTransposed>();
+  check_tensor_tile<128, 128, kTransposed>();
+}
+inline void check_tensor_products() {
+  check_tensor_tiles<true>();
+  check_tensor_tiles<false>();
+  for (i64 rows : {1, 8, 9, 33})
+    check_product<Product<bf16, bf16, bf16, 80, 300, 32, 64, true, false, Rows::DimsTensor, 16384>>(
+        rows);
+}
+
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done
 // together.
 inline void check_product_bits() {
@@ -204,6 +239,9 @@ inline void check_product_bits() {
   using Many1 = Product<bf16, bf16, f32, 80, 300, 16, 16, true, false>;
   using Many2 = Product<bf16, bf16, f32, 80, 300, 64, 64, true, false>;
   CHECK(same_bits<Many1>(multiply<Many1>(20, nullptr), multiply<Many2>(20, nullptr)));
+  using Cores1 = Product<bf16, bf16, f32, 80, 300, 16, 64, true, false, Rows::Tensor, 16384>;
+  using Cores2 = Product<bf16, bf16, f32, 80, 300, 128, 128, true, false, Rows::Tensor, 16384>;
+  CHECK(same_bits<Cores1>(multiply<Cores1>(20, nullptr), multiply<Cores2>(20, nullptr)));
 }
 
 // ---- ops over rows ----------------------------------------------------------

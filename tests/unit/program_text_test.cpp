@@ -110,6 +110,10 @@ class Random {
     const bool numbered = kind == RankRef::Kind::Rank || kind == RankRef::Kind::Shift;
     return {kind, numbered ? narrow<int32_t>() : 0};
   }
+  std::optional<Load::Box> box() {
+    if (coin()) return std::nullopt;
+    return Load::Box{integer(), integer(), integer()};
+  }
   Transfer transfer() {
     Transfer t;
     t.from.push_back(narrow<uint32_t>());
@@ -214,7 +218,8 @@ class Random {
     for (int64_t n = 1 + below(3); n > 0; --n) {
       Call c{text(), text(), text(), {}, {}, {}, {}, {}};
       for (int64_t k = below(3); k > 0; --k)
-        c.loads.push_back({narrow<uint32_t>(), narrow<uint32_t>(), integer(), integer(), coin()});
+        c.loads.push_back(
+            {narrow<uint32_t>(), narrow<uint32_t>(), integer(), integer(), box(), coin()});
       for (int64_t k = below(3); k > 0; --k) c.transfers.push_back(transfer());
       for (int64_t k = below(5); k > 0; --k) c.params.push_back(param(p.values.size()));
       for (int64_t k = below(4); k > 0; --k) c.operands.push_back(id<BufferId>(p.buffers.size()));

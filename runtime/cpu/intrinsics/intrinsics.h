@@ -31,6 +31,7 @@ extern "C" __attribute__((visibility("default"))) int maco_cpu_interface() {
 
 namespace maco {
 
+struct TensorMap;
 using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
@@ -230,6 +231,12 @@ MACO_FN void copy16(void* to, const void* from) {
   host::touch_at_once(from, 16, false);
   std::memcpy(to, from, 16);
 }
+MACO_FN void copy16_or_zero(void* to, const void* from, bool there) {
+  if (there)
+    copy16(to, from);
+  else
+    std::memset(to, 0, 16);
+}
 template <class To, class From>
 MACO_FN To bits_as(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -238,9 +245,32 @@ MACO_FN To bits_as(const From& from) {
   return to;
 }
 MACO_FN Vec<u32, 4> shared_load16(const void* p) { return *(const Vec<u32, 4>*)p; }
+MACO_FN int warp_uniform(int value) { return value; }
+MACO_FN void boxes_begin(const TensorMap*) {}
+// `map`: the words of TensorMap.
+MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*) {
+  const u64* words = (const u64*)map;
+  const i64 rows = (i64)words[1], cols = (i64)words[2], bytes = (i64)words[3];
+  const i64 line = (i64)words[5] * bytes;
+  for (i64 r = 0; r < (i64)words[4]; ++r)
+    for (i64 at = 0; at < line; at += 16) {
+      char* chunk = to + r * line + (at ^ (line == 128 ? (r & 7) << 4 : 0));
+      const i64 c = col + at / bytes;
+      std::memset(chunk, 0, 16);
+      if (row + r >= rows || c >= cols) continue;
+      const i64 there = (cols - c) * bytes < 16 ? (cols - c) * bytes : 16;
+      const char* from = (const char*)words[0] + ((row + r) * cols + c) * bytes;
+      host::touch(from, (u64)there, false);
+      std::memcpy(chunk, from, (size_t)there);
+    }
+}
 MACO_FN void full_barrier_init(u64*) {}
 MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
   store_release_cta((u32*)full_barrier, round + 1);
+}
+MACO_FN void full_barrier_expect(u64*, u32, u32) {}
+MACO_FN void boxes_copied(u64* full_barrier, u32 round) {
+  full_barrier_arrive(full_barrier, round);
 }
 MACO_FN bool is_full(const u64* full_barrier, u32 round) {
   return (i32)(load_acquire_cta((const u32*)full_barrier) - (round + 1)) >= 0;
@@ -253,6 +283,20 @@ MACO_FN bool is_empty(const u64* empty_barrier, u32 round) {
   return (i32)(load_acquire_cta((const u32*)empty_barrier) - (round + 1)) >= 0;
 }
 MACO_FN void copies_drain() {}
+
+// A lone lane has no part of a matrix: declared only.
+template <bool kTranspose>
+void load_matrices(u32 (&to)[4], const void* line);
+template <bool kBf16>
+void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
+
+// Nor of what four warps multiply.
+template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
+void wgmma(float (&d)[kWide / 8][4], u64 tall, u64 wide);
+void wgmma_begin();
+void wgmma_end();
+void wgmma_wait();
+u64 wgmma_operand(const void* lines);
 
 // ---- profiles ---------------------------------------------------------------
 

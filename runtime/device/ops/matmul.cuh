@@ -2,18 +2,29 @@
 // epilogue.
 //
 // The loader brings slices of b in pages; consumers stage rows of a in the scratch memory,
-// multiply, and finish each element once: K is never split between tasks. Two ways to multiply,
-// chosen by how many rows the op has and never by how they are cut:
-//  - few rows (up to 8, decoding): lanes split K and add up at the end, because reading b is all
-//    that takes time;
-//  - many rows: each thread has a block of the result in registers and runs through K in order.
+// multiply, and finish each element once: K is never split between tasks. Ways to multiply, chosen
+// by how many rows the op has, their types and the machine, never by how they are cut:
+//  - dot, few rows (up to 8, decoding): lanes split K and add up at the end, because reading b is
+//    all that takes time;
+//  - block, many rows: each thread has a block of the result in registers and runs through K in
+//    order;
+//  - mma and wgmma, many rows of 16-bit floats: tensor cores (matmul_tensor.cuh).
 // Within each way the order of sums depends on K, N and the types alone, so that tiles may be
 // chosen freely.
 
 namespace maco::ops {
 
-// The two ways above; by_rows: whichever suits the rows that the launch has.
-enum class MatmulMethod : u8 { dot, block, by_rows };
+// The ways above; by_...: dot or the other, whichever suits the rows that the launch has.
+enum class MatmulMethod : u8 { dot, block, mma, wgmma, by_rows, by_rows_mma, by_rows_wgmma };
+MACO_FN constexpr bool takes_dot(MatmulMethod m) {
+  return m == MatmulMethod::dot || m >= MatmulMethod::by_rows;
+}
+MACO_FN constexpr bool takes_mma(MatmulMethod m) {
+  return m == MatmulMethod::mma || m == MatmulMethod::by_rows_mma;
+}
+MACO_FN constexpr bool takes_wgmma(MatmulMethod m) {
+  return m == MatmulMethod::wgmma || m == MatmulMethod::by_rows_wgmma;
+}
 
 MACO_FN float mul_add(float a, float b, float c) { return ffma(a, b, c); }
 MACO_FN i32 mul_add(i32 a, i32 b, i32 c) { return fn::add(fn::mul(a, b), c); }
@@ -116,14 +127,15 @@ struct MatmulTile {
   }
 };
 
-// f(integral kRows) for the way that this launch takes: loader and consumers alike.
+// f(MatmulWay) for the way that this launch takes: loader and consumers alike. kRows: the most rows
+// of dot; 0: many rows.
 template <int kRows>
 struct MatmulWay {
   static constexpr int rows = kRows;
 };
 template <class C, class F>
 MACO_FN void matmul_way(Context& ctx, F f) {
-  if constexpr (C::method == MatmulMethod::block) {
+  if constexpr (!takes_dot(C::method)) {
     f(MatmulWay<0>());
   } else if constexpr (C::method == MatmulMethod::dot && C::plan_rows::is_constant) {
     f(MatmulWay<(int)C::BM>());
@@ -133,7 +145,7 @@ MACO_FN void matmul_way(Context& ctx, F f) {
       f(MatmulWay<1>());
     } else if (C::method == MatmulMethod::dot || rows <= 8) {
       f(MatmulWay<(int)least(C::BM, 8)>());
-    } else if constexpr (C::method == MatmulMethod::by_rows) {
+    } else if constexpr (C::method != MatmulMethod::dot) {
       f(MatmulWay<0>());
     }
   }
@@ -143,7 +155,7 @@ MACO_FN void matmul_way(Context& ctx, F f) {
 // kRows and kCount are those of a whole slice, whose copies are unrolled: a lone warp issues them,
 // and it must keep up with the memory.
 template <class P, i64 kLd, i64 kRows, i64 kCount, class W>
-MACO_FN void matmul_copy(Context& ctx, char* page, const W* b, i64 rows, i64 count) {
+MACO_FN void matmul_copy(char* page, const W* b, i64 rows, i64 count) {
   constexpr i64 kTo = P::kPitch * P::kBytes, kFrom = kLd * P::kBytes;
   if constexpr (kLd * P::kBytes % 16 == 0 && kCount * P::kBytes % 16 == 0 && kTo % 16 == 0) {
     if (((u64)b & 15) == 0) {
@@ -169,7 +181,7 @@ MACO_FN void matmul_copy(Context& ctx, char* page, const W* b, i64 rows, i64 cou
       return;
     }
   }
-  for (i64 r = 0; r < rows; ++r) page_copy(ctx, page + r * kTo, b + r * kLd, count);
+  for (i64 r = 0; r < rows; ++r) page_copy(page + r * kTo, b + r * kLd, count);
 }
 
 template <class C, class P>
@@ -178,20 +190,22 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   const W* b = args.ptr<const W>(1);
+  PageFiller pages(ctx);
   for (i64 n = t.col; n < t.end; n += P::kCols) {
     const i64 cols = least(P::kCols, t.end - n);
     for (i64 k = 0; k < C::K; k += P::kDepth) {
       const i64 depth = least(P::kDepth, C::K - k);
-      char* page = page_acquire(ctx);
+      char* page = pages.acquire();
       if (!page) return;
       if constexpr (C::transpose_b) {
-        matmul_copy<P, C::K, P::kCols, P::kDepth>(ctx, page, b + n * C::K + k, cols, depth);
+        matmul_copy<P, C::K, P::kCols, P::kDepth>(page, b + n * C::K + k, cols, depth);
       } else {
-        matmul_copy<P, C::N, P::kDepth, P::kCols>(ctx, page, b + k * C::N + n, depth, cols);
+        matmul_copy<P, C::N, P::kDepth, P::kCols>(page, b + k * C::N + n, depth, cols);
       }
-      page_publish(ctx);
+      pages.publish();
     }
   }
+  pages.finish();
 }
 
 // Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row; rows that the tile
@@ -601,48 +615,6 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
     page_release(ctx);
   }
   blocks.store(t, args, (A*)ctx.scratch(), acc);
-}
-
-// What matmul_way calls with the way it chose.
-template <class C>
-struct MatmulLoad {
-  Context& ctx;
-  const Args& args;
-  u32 tile;
-  template <class Way>
-  MACO_FN void operator()(Way) const {
-    matmul_fill<C, MatmulPages<C, Way::rows>>(ctx, args, tile);
-  }
-};
-template <class C>
-struct MatmulCompute {
-  Context& ctx;
-  const Args& args;
-  u32 tile;
-  template <class Way>
-  MACO_FN void operator()(Way) const {
-    constexpr int kRows = Way::rows;
-    using P = MatmulPages<C, kRows>;
-    if constexpr (kRows == 0) {
-      matmul_many<C, P>(ctx, args, tile);
-    } else if constexpr (C::transpose_b) {
-      matmul_few_transposed<C, P, kRows>(ctx, args, tile);
-    } else {
-      matmul_few_plain<C, P, kRows>(ctx, args, tile);
-    }
-  }
-};
-
-// Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows
-// (of the op before rows were cut), method, slice (columns of a slice of b), N, K, BM, BN,
-// b_page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation and epilogue.
-template <class C>
-MACO_OP void matmul_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});
-}
-template <class C>
-MACO_OP void matmul(Context& ctx, const Args& args, u32 tile) {
-  matmul_way<C>(ctx, MatmulCompute<C>{ctx, args, tile});
 }
 
 }  // namespace maco::ops

@@ -1,0 +1,259 @@
+// matmul on tensor cores: both operands come through pages, in blocks (tensor_cores.cuh), and the
+// result's tile stays in registers until all of K has been added.
+//
+// Tensor cores take at least 64 rows of one operand, the tall one: of a where the tile has as many,
+// else of b, with the rows of a as the wide one. Blocks of either operand come in the order of K,
+// a's before b's.
+
+namespace maco::ops {
+
+template <class C>
+struct TensorShape {
+  using T = typename C::X;
+  static constexpr bool kSwap = C::BM < 64;  // b is the tall one
+  static constexpr bool kBulk = takes_wgmma(C::method);
+  // K is the slow axis of b[K,N].
+  static constexpr bool kAcross = !C::transpose_b;
+  static constexpr int kBlocks = (int)((C::K + kBlockK - 1) / kBlockK);
+  using PagesA = BlockPages<(int)C::BM>;
+  using PagesB = BlockPages<(int)C::BN>;
+  using Tile = TensorTile<T, (int)(kSwap ? C::BN : C::BM), (int)(kSwap ? C::BM : C::BN),
+                          kSwap && kAcross, !kSwap && kAcross, kBulk>;
+};
+
+// ---- the loader -------------------------------------------------------------
+
+// A run of kChunk elements at (row, col) of a matrix of kCols columns, with zeros for what lies
+// beyond `rows` and `cols`.
+template <i64 kCols, class T>
+MACO_FN void tensor_chunk(char* to, const T* matrix, i64 row, i64 col, i64 rows, i64 cols) {
+  const T* from = matrix + row * kCols + col;
+  if (kCols % kChunk == 0 && ((u64)matrix & 15) == 0) {
+    const bool there = row < rows && col < cols;  // all of it: columns are whole chunks
+    copy16_or_zero(to, there ? from : matrix, there);
+  } else {
+    Vec<T, kChunk> v = {};
+    MACO_UNROLL
+    for (int i = 0; i < kChunk; ++i)
+      if (row < rows && col + i < cols) v.v[i] = gload(from + i);
+    *(Vec<T, kChunk>*)to = v;
+  }
+}
+
+// Fills the next pages with the blocks from `block` on, of an operand's rows [first, first + kRows)
+// of which [first, end) are there. kLd: columns of the matrix.
+template <class P, int kRows, bool kAcross, i64 kK, i64 kLd, class T>
+MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end, int block,
+                         int blocks) {
+  constexpr int kDown =
+      kLoaders > 1 ? kLoaders / kChunk : 1;  // lines that the loaders fill at once
+  const int chunk = kLoaders > 1 ? loader_thread() % kChunk : 0, down = loader_thread() / kChunk;
+  for (int p = 0; p < P::kPages; ++p) {
+    char* page = pages.acquire();
+    if (!page) return false;
+    constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
+    for (int q = 0; q < P::kBlocks && block + q < blocks; ++q) {
+      const i64 k = (i64)(block + q) * kBlockK;
+      char* to = page + q * kLines * kLineBytes;
+      MACO_UNROLL
+      for (int l = 0; l < kLines; l += kDown) {
+        const int line = l + down, at = p * kPageLines + line;
+        for (int c = chunk; c < kChunk; c += kLoaders > 1 ? kChunk : 1) {
+          if constexpr (kAcross) {
+            tensor_chunk<kLd>(to + swizzled(line, c), matrix, k + at % kBlockK,
+                              first + at / kBlockK * kBlockK + c * kChunk, kK, end);
+          } else {
+            tensor_chunk<kLd>(to + swizzled(line, c), matrix, first + at, k + c * kChunk, end, kK);
+          }
+        }
+      }
+    }
+    pages.publish();
+  }
+  return true;
+}
+
+// The same in boxes, through the operand's map.
+template <class P, int kRows, bool kAcross>
+MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
+                               int blocks) {
+  constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
+  constexpr int kBoxLines = kAcross ? (int)least(kBlockK, kLines) : kLines;
+  for (int p = 0; p < P::kPages; ++p) {
+    const int here = block + P::kBlocks <= blocks ? P::kBlocks : blocks - block;
+    char* page = pages.acquire_boxes((u32)(here * kLines * kLineBytes));
+    if (!page) return false;
+    for (int q = 0; q < here; ++q) {
+      const i64 k = (i64)(block + q) * kBlockK;
+      MACO_UNROLL
+      for (int l = 0; l < kLines; l += kBoxLines) {
+        char* to = page + (q * kLines + l) * kLineBytes;
+        const int at = p * kPageLines + l;
+        if constexpr (kAcross) {
+          pages.copy_box(to, map, k + at % kBlockK, first + at / kBlockK * kBlockK);
+        } else {
+          pages.copy_box(to, map, first + at, k);
+        }
+      }
+    }
+    pages.publish_boxes();
+  }
+  return true;
+}
+
+// By the first of the loader's threads.
+template <class C>
+MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const MatmulTile<C>& t) {
+  using S = TensorShape<C>;
+  const TensorMap *a = args.map(0), *b = args.map(1);
+  boxes_begin(a);
+  boxes_begin(b);
+  for (int block = 0; block < S::kBlocks; ++block) {
+    if (block % S::PagesA::kBlocks == 0 &&
+        !tensor_fill_boxes<typename S::PagesA, (int)C::BM, false>(pages, a, t.row, block,
+                                                                  S::kBlocks))
+      return;
+    if (block % S::PagesB::kBlocks == 0 &&
+        !tensor_fill_boxes<typename S::PagesB, (int)C::BN, S::kAcross>(pages, b, t.col, block,
+                                                                       S::kBlocks))
+      return;
+  }
+}
+template <class C>
+MACO_FN void matmul_boxes_load(Context& ctx, const Args& args, u32 index) {
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  PageFiller pages(ctx);
+  if (loader_thread() == 0) matmul_fill_boxes<C>(pages, args, t);
+  pages.finish();
+}
+
+template <class C>
+MACO_FN void matmul_tensor_load(Context& ctx, const Args& args, u32 index) {
+  using S = TensorShape<C>;
+  using T = typename S::T;
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  const T* a = args.ptr<const T>(0);
+  const T* b = args.ptr<const T>(1);
+  PageFiller pages(ctx);
+  for (int block = 0; block < S::kBlocks; ++block) {
+    if (block % S::PagesA::kBlocks == 0 &&
+        !tensor_fill<typename S::PagesA, (int)C::BM, false, C::K, C::K>(
+            pages, a, t.row, t.row + t.rows, block, S::kBlocks))
+      return;
+    if (block % S::PagesB::kBlocks == 0 &&
+        !tensor_fill<typename S::PagesB, (int)C::BN, S::kAcross, C::K, S::kAcross ? C::N : C::K>(
+            pages, b, t.col, t.end, block, S::kBlocks))
+      return;
+  }
+  pages.finish();
+}
+
+// ---- the consumers ----------------------------------------------------------
+
+// An operand's blocks as they come: the pages that hold the current ones.
+template <class P, int kRows>
+struct BlockTaker {
+  Block block{};
+  u32 first = 0;  // of the pages held, by index
+  // Pages that come with block `at`.
+  static MACO_FN int pages_of(int at) { return at % P::kBlocks == 0 ? P::kPages : 0; }
+  // `at`: of a block; those behind it in its page are taken with it.
+  MACO_FN void take(PageTaker& pages, int at, bool landed) {
+    if (at % P::kBlocks != 0) return;
+    first = pages.index;
+    block.slot = pages.slot;
+    block.pages = pages.pages;
+    MACO_UNROLL
+    for (int p = 0; p < P::kPages; ++p) pages.take(landed);
+  }
+  MACO_FN Block at(int index) const {
+    Block b = block;
+    b.line = index % P::kBlocks * kRows;
+    return b;
+  }
+  // Lets go of what block `index` is the last of.
+  MACO_FN void release(PageTaker& pages, int index, bool last) const {
+    if (index % P::kBlocks != P::kBlocks - 1 && !last) return;
+    MACO_UNROLL
+    for (int p = 0; p < P::kPages; ++p) pages.release_page(first + (u32)p);
+  }
+};
+
+// Takes runs of the result's rows.
+template <class C>
+struct MatmulStore {
+  const MatmulTile<C>& t;
+  const Args& args;
+  template <int kRun>
+  MACO_FN void operator()(int tall, int wide, const float (&run)[kRun]) const {
+    using Y = typename C::Y;
+    constexpr bool kSwap = TensorShape<C>::kSwap;
+    constexpr int V = vector_width(C::N % kRun == 0 ? kRun : C::N, sizeof(Y));
+    const i64 row = kSwap ? wide : tall, col = t.col + (kSwap ? tall : wide);
+    if (row >= t.rows || col >= t.end) return;
+    Y* to = args.ptr<Y>(2) + (t.row + row) * C::N + col;
+    MACO_UNROLL
+    for (int i = 0; i < kRun; i += V) {
+      if (col + i < t.end) {
+        Vec<Y, V> v;
+        MACO_UNROLL
+        for (int e = 0; e < V; ++e)
+          v.v[e] = from_acc<Y>(C::finish(args, t.row + row, col + i + e, run[i + e]));
+        gstore_vec<V>(to + i, v);
+      }
+    }
+  }
+};
+
+template <class C>
+MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
+  using S = TensorShape<C>;
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  PageTaker pages(ctx);
+  BlockTaker<typename S::PagesA, (int)C::BM> a;
+  BlockTaker<typename S::PagesB, (int)C::BN> b;
+  // As many blocks at once as a page of either operand has: each end of products costs a while.
+  constexpr int kAtOnce =
+      S::PagesA::kBlocks < S::PagesB::kBlocks ? S::PagesA::kBlocks : S::PagesB::kBlocks;
+  typename S::Tile tile;
+  bool landed = false;
+  for (int block = 0; block < S::kBlocks; block += kAtOnce) {
+    const auto before_a = a;
+    const auto before_b = b;
+    a.take(pages, block, landed);
+    b.take(pages, block, landed);
+    tile.begin();
+    MACO_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (S::kBlocks % kAtOnce != 0 && block + i >= S::kBlocks) break;
+      if constexpr (S::kSwap) {
+        tile.multiply(b.at(block + i), a.at(block + i));
+      } else {
+        tile.multiply(a.at(block + i), b.at(block + i));
+      }
+    }
+    tile.commit();
+    const int next = block + kAtOnce;
+    const bool last = next >= S::kBlocks;
+    if constexpr (S::kBulk) {
+      // While that goes on: the pages before are free, and the next may have come.
+      if (block > 0) {
+        before_a.release(pages, block - 1, false);
+        before_b.release(pages, block - 1, false);
+      }
+      if (!last) landed = pages.landed(a.pages_of(next) + b.pages_of(next));
+      tile.wait();
+    }
+    if (!S::kBulk || last) {
+      a.release(pages, next - 1, last);
+      b.release(pages, next - 1, last);
+    }
+  }
+  pages.finish();
+  tile.template each_run<S::kSwap>(ctx.scratch(), MatmulStore<C>{t, args});
+}
+
+}  // namespace maco::ops

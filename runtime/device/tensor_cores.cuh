@@ -1,0 +1,258 @@
+// tensor_cores.cuh: products of tiles that lie in pages, on tensor cores where the machine has some
+// that suit. What lanes hold is said here and nowhere else: ops see blocks and runs of a result.
+//
+// A block is kBlockK elements of K, of 16 bits each, of all rows of an operand's tile: lines of
+// 128 bytes, whose eight chunks of 16 bytes change places by the line's number (`swizzled`), so
+// that neither writing lines nor reading down them meets a bank twice.
+//  - along K: line r has row r of the tile, elements [0, kBlockK) of K.
+//  - across K, where K is the slow axis in memory: line g * kBlockK + k has element k of the rows
+//    [64 g, 64 g + 64) of the tile, whose rows are a multiple of 64.
+// Either way a tile of R rows has R lines, and block after block follows in a page.
+
+namespace maco {
+
+constexpr int kBlockK = 64, kLineBytes = 128;
+[[maybe_unused]] constexpr int kChunk = 8;  // elements of 16 bytes
+constexpr int kPageLines = Cta::kPageBytes / kLineBytes;
+
+// Where chunk `chunk` of line `line` lies in a page.
+MACO_FN constexpr int swizzled(int line, int chunk) {
+  return line * kLineBytes + ((chunk ^ (line & 7)) << 4);
+}
+
+// How the tiles of an operand with kRows rows lie in pages: kPages pages a block, or kBlocks blocks
+// a page.
+template <int kRows>
+struct BlockPages {
+  static constexpr int kPages = (kRows + kPageLines - 1) / kPageLines;
+  static constexpr int kBlocks = kRows <= kPageLines ? kPageLines / kRows : 1;
+  static_assert(kRows <= kPageLines || kRows % kPageLines == 0, "a block fills its pages");
+};
+
+// A block in the ring: lines from `line` of the page in `slot`, and of those behind it.
+struct Block {
+  const char* pages;
+  u32 slot;
+  int line;
+  MACO_FN const char* page(int at) const {
+    u32 page = slot + (u32)(at / kPageLines);
+    page = page >= kRingPages ? page - kRingPages : page;
+    return pages + (i64)page * Cta::kPageBytes;
+  }
+  MACO_FN const char* chunk(int r, int c) const {
+    return page(line + r) + swizzled((line + r) % kPageLines, c);
+  }
+  MACO_FN const char* lines(int r) const {
+    return page(line + r) + (line + r) % kPageLines * kLineBytes;
+  }
+};
+
+// Element k of row r.
+template <class T, bool kAcross>
+MACO_FN T block_element(const Block& block, int r, int k) {
+  const int line = kAcross ? r / kBlockK * kBlockK + k : r, at = kAcross ? r % kBlockK : k;
+  return ((const T*)block.chunk(line, at / kChunk))[at % kChunk];
+}
+
+// The product of kTall rows of one operand and kWide rows of the other, summed over K, where a
+// thread stands for all: whatever the method.
+template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups>
+struct LoneTile {
+  float sums[kTall][kWide] = {};
+
+  MACO_FN void begin() {}
+  MACO_FN void commit() {}
+  MACO_FN void wait() {}
+  MACO_FN void multiply(const Block& tall, const Block& wide) {
+    float b[kBlockK][kWide];
+    for (int k = 0; k < kBlockK; ++k)
+      for (int c = 0; c < kWide; ++c) b[k][c] = to_acc(block_element<T, kWideAcross>(wide, c, k));
+    for (int r = 0; r < kTall; ++r)
+      for (int k = 0; k < kBlockK; ++k) {
+        const float a = to_acc(block_element<T, kTallAcross>(tall, r, k));
+        for (int c = 0; c < kWide; ++c) sums[r][c] = ffma(a, b[k][c], sums[r][c]);
+      }
+  }
+  // f(tall, wide, run of sums): along the tall rows if kSwap, else along the wide ones.
+  template <bool kSwap, class F>
+  MACO_FN void each_run(char*, F f) const {
+    if constexpr (kSwap) {
+      for (int c = 0; c < kWide; ++c)
+        for (int r = 0; r < kTall; r += kChunk) {
+          float run[kChunk];
+          for (int i = 0; i < kChunk; ++i) run[i] = sums[r + i][c];
+          f(r, c, run);
+        }
+    } else {
+      for (int r = 0; r < kTall; ++r)
+        for (int c = 0; c < kWide; c += kChunk) {
+          float run[kChunk];
+          for (int i = 0; i < kChunk; ++i) run[i] = sums[r][c + i];
+          f(r, c, run);
+        }
+    }
+  }
+};
+
+// The product of kTall rows of one operand and kWide rows of the other, summed over K. kGroups:
+// groups of four warps multiply what bulk copies brought (wgmma); else each warp what any copy
+// brought (mma).
+//
+// Warps share the tile: kTallWarps by kWideWarps of them, each with kHigh x kAlong fragments of
+// 16 x 8. However a tile is shared, each element is summed in the order of K, a step of 16 at once.
+template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups>
+struct WarpTile {
+  static constexpr int kTallWarps = kGroups && kTall > 64 ? 8 : 4;
+  static constexpr int kWideWarps = kWarps / kTallWarps;
+  static constexpr int kHigh = kTall / (16 * kTallWarps), kAlong = kWide / (8 * kWideWarps);
+  static constexpr int kSteps = kBlockK / 16;
+  static_assert(kHigh > 0 && kAlong > 0 && (kAlong == 1 || kAlong % 2 == 0),
+                "warps share the tile evenly");
+
+  float sums[kHigh][kAlong][4] = {};
+  const int group = warp_uniform(warp()) / 4;  // of four warps
+
+  // Of the tile, the first row of either operand that the warp has.
+  MACO_FN int first_tall() const { return warp() % kTallWarps * (16 * kHigh); }
+  MACO_FN int first_wide() const { return warp() / kTallWarps * (8 * kAlong); }
+
+  // Lines of 16 rows from `row` on, of step `step`, as fragment a of a product (kIsTall) or two
+  // fragments b.
+  template <bool kAcross, bool kIsTall>
+  MACO_FN void fragment(u32 (&to)[4], const Block& block, int row, int step) const {
+    const int matrix = warp_lane() >> 3, line = warp_lane() & 7;
+    // The matrices of a are rows 0, 8, 0, 8 and K 0, 0, 8, 8; those of b the other way round.
+    const int down = kIsTall ? matrix & 1 : matrix >> 1, deep = kIsTall ? matrix >> 1 : matrix & 1;
+    if constexpr (kAcross) {
+      load_matrices<true>(to, block.chunk(row / kBlockK * kBlockK + step * 16 + deep * 8 + line,
+                                          row % kBlockK / kChunk + down));
+    } else {
+      load_matrices<false>(to, block.chunk(row + down * 8 + line, step * 2 + deep));
+    }
+  }
+
+  // Around products of some blocks: those committed go on until wait(), and take their pages until
+  // then.
+  MACO_FN void begin() {
+    if constexpr (kGroups) wgmma_begin();
+  }
+  MACO_FN void commit() {
+    if constexpr (kGroups) wgmma_end();
+  }
+  MACO_FN void wait() {
+    if constexpr (kGroups) wgmma_wait();
+  }
+  MACO_FN void multiply(const Block& tall, const Block& wide) {
+    if constexpr (kGroups) {
+      multiply_groups(tall, wide);
+    } else {
+      multiply_warps(tall, wide);
+    }
+  }
+
+  // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole.
+  MACO_FN void multiply_groups(const Block& tall, const Block& wide) {
+    constexpr int kWideRows = kAlong * 8, kAtOnce = kWideRows < 128 ? kWideRows : 128;
+    // From one step to the next, in units of 16 bytes.
+    constexpr int kAlongStep = 32 / 16, kAcrossStep = 16 * kLineBytes / 16;
+    const u64 a = wgmma_operand(tall.lines(kTallWarps == 8 ? group * 64 : 0));
+    MACO_UNROLL
+    for (int j = 0; j < kWideRows; j += kAtOnce) {
+      const u64 b = wgmma_operand(wide.lines((kTallWarps == 8 ? 0 : group * kWideRows) + j));
+      MACO_UNROLL
+      for (int step = 0; step < kSteps; ++step) {
+        wgmma<kAtOnce, is_same<T, bf16>, kTallAcross, kWideAcross>(
+            (float (&)[kAtOnce / 8][4]) sums[0][j / 8],
+            a + (u64)(step * (kTallAcross ? kAcrossStep : kAlongStep)),
+            b + (u64)(step * (kWideAcross ? kAcrossStep : kAlongStep)));
+      }
+    }
+  }
+
+  MACO_FN void multiply_warps(const Block& tall, const Block& wide) {
+    MACO_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      u32 a[kHigh][4];
+      MACO_UNROLL
+      for (int i = 0; i < kHigh; ++i)
+        fragment<kTallAcross, true>(a[i], tall, first_tall() + 16 * i, step);
+      MACO_UNROLL
+      for (int j = 0; j < kAlong; j += 2) {
+        u32 b[4];
+        const int row = first_wide() + 8 * j;
+        fragment<kWideAcross, false>(b, wide, kAlong == 1 ? row / 16 * 16 : row, step);
+        const bool second = kAlong == 1 && row % 16 != 0;
+        MACO_UNROLL
+        for (int i = 0; i < kHigh; ++i) {
+          multiply_matrices<is_same<T, bf16>>(sums[i][j], a[i], second ? b[2] : b[0],
+                                              second ? b[3] : b[1]);
+          if constexpr (kAlong > 1)
+            multiply_matrices<is_same<T, bf16>>(sums[i][j + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // f(tall, wide, run of sums): kSwap: of tall rows, else of wide ones. Each warp turns its sums
+  // round in its share of `scratch`, a strip of 16 by kStrip at a time.
+  template <bool kSwap, class F>
+  MACO_FN void each_run(char* scratch, F f) const {
+    constexpr int kStrip = kAlong < 4 ? kAlong * 8 : 32;  // wide rows
+    constexpr int kRun = kStrip / 2;                      // sums of a lane
+    static_assert(kAlong * 8 % kStrip == 0 && (kSwap || kStrip == 32), "a warp has whole strips");
+    static_assert(kWarps * 16 * kStrip * 4 <= kScratchBytes, "a strip of each warp fits");
+    float* own = (float*)scratch + warp() * 16 * kStrip;
+    MACO_UNROLL
+    for (int i = 0; i < kHigh; ++i) {
+      MACO_UNROLL
+      for (int j = 0; j < kAlong; j += kStrip / 8) {
+        // Of a fragment, lane l has (l / 4, l % 4 * 2), the next along, and both 8 rows down.
+        const int r = warp_lane() >> 2, c = (warp_lane() & 3) * 2;
+        warp_sync();
+        MACO_UNROLL
+        for (int q = 0; q < kStrip / 8; ++q) {
+          MACO_UNROLL
+          for (int e = 0; e < 4; ++e) {
+            const int down = r + e / 2 * 8, along = q * 8 + c + e % 2;
+            if constexpr (kSwap) {
+              own[along * 16 + (down ^ (along >> 1 & 3) << 2)] = sums[i][j + q][e];
+            } else {
+              own[down * kStrip + (along ^ (down & 3) * (kStrip / 4))] = sums[i][j + q][e];
+            }
+          }
+        }
+        warp_sync();
+        float run[kRun];
+        if constexpr (kSwap) {
+          constexpr int kLanes = 16 / kRun;
+          const int along = warp_lane() / kLanes, down = warp_lane() % kLanes * kRun;
+          MACO_UNROLL
+          for (int e = 0; e < kRun; e += 4) {
+            const auto v =
+                *(const Vec<float, 4>*)(own + along * 16 + ((down + e) ^ (along >> 1 & 3) << 2));
+            MACO_UNROLL
+            for (int x = 0; x < 4; ++x) run[e + x] = v.v[x];
+          }
+          f(first_tall() + 16 * i + down, first_wide() + 8 * j + along, run);
+        } else {
+          const int down = warp_lane() / 2, along = warp_lane() % 2 * kRun;
+          MACO_UNROLL
+          for (int e = 0; e < kRun; e += 4) {
+            const auto v = *(const Vec<float, 4>*)(own + down * kStrip +
+                                                   ((along + e) ^ (down & 3) * (kStrip / 4)));
+            MACO_UNROLL
+            for (int x = 0; x < 4; ++x) run[e + x] = v.v[x];
+          }
+          f(first_tall() + 16 * i + down, first_wide() + 8 * j + along, run);
+        }
+      }
+    }
+  }
+};
+
+template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups>
+using TensorTile =
+    typename Either<(kWarpLanes == 1), LoneTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups>,
+                    WarpTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups>>::type;
+
+}  // namespace maco
