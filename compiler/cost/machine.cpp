@@ -29,15 +29,15 @@ bool Architecture::has_mma(ir::DType dtype) const {
   return arch >= (dtype == ir::DType::F16 ? 75 : 80);
 }
 
-ir::Resources uses_of(const Machine& machine, bool paged) {
+ir::Resources uses_of(const Machine& machine, int32_t pages) {
   ir::Resources uses;
   uses.consumers = kConsumers;
-  uses.loaders = paged ? kLoaders : 0;
+  uses.loaders = pages > 0 ? kLoaders : 0;
   uses.registers = registers_of(machine, uses.threads());
   uses.head_bytes = kHeadBytes;
   uses.scratch_bytes = kScratchBytes;
-  if (paged) {
-    uses.pages = machine.pages;
+  if (pages > 0) {
+    uses.pages = pages;
     uses.page_bytes = machine.page_bytes;
   }
   return uses;
@@ -57,15 +57,15 @@ ir::Limits limits_of(const Machine& machine, int64_t sms) {
 const std::vector<Architecture>& all_architectures() {
   constexpr int kib = 1024;
   static const std::vector<Architecture> architectures = {
-      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, "h200"},
-      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, "b200"},
-      {"sm_120", 120, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "rtx-pro-6000"},
-      {"sm_89", 89, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "l40s"},
-      {"sm_86", 86, 1024, 64 * kib, 99 * kib, 16 * kib, 4, "a40"},
-      {"sm_80", 80, 1024, 64 * kib, 163 * kib, 16 * kib, 8, "a100"},
-      {"sm_75", 75, 1024, 64 * kib, 64 * kib, 8 * kib, 4, "t4"},
-      {"sm_70", 70, 1024, 64 * kib, 96 * kib, 16 * kib, 4, "v100"},
-      {"cpu", 0, 1024, 64 * kib, 64 * kib, 4 * kib, 10, "cpu"},
+      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 8, "h200"},
+      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 8, "b200"},
+      {"sm_120", 120, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "rtx-pro-6000"},
+      {"sm_89", 89, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "l40s"},
+      {"sm_86", 86, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "a40"},
+      {"sm_80", 80, 1024, 64 * kib, 163 * kib, 16 * kib, 8, 8, "a100"},
+      {"sm_75", 75, 1024, 64 * kib, 64 * kib, 8 * kib, 4, 4, "t4"},
+      {"sm_70", 70, 1024, 64 * kib, 96 * kib, 16 * kib, 4, 4, "v100"},
+      {"cpu", 0, 1024, 64 * kib, 64 * kib, 4 * kib, 10, 3, "cpu"},
   };
   return architectures;
 }

@@ -15,13 +15,16 @@ namespace maco::cost {
 
 /// What code may use.
 struct Architecture {
-  std::string target;         // "sm_90a", "cpu": the value of --target
-  int arch = 0;               // 90 for sm_90a; 0 for the CPU
-  int32_t threads = 0;        // of a CTA, at most
-  int32_t registers = 0;      // of an SM
-  int64_t shared_bytes = 0;   // shared memory that a CTA can have
-  int64_t page_bytes = 0;     // one page of the loader's ring
-  int32_t pages = 0;          // pages in the ring
+  std::string target;        // "sm_90a", "cpu": the value of --target
+  int arch = 0;              // 90 for sm_90a; 0 for the CPU
+  int32_t threads = 0;       // of a CTA, at most
+  int32_t registers = 0;     // of an SM
+  int64_t shared_bytes = 0;  // shared memory that a CTA can have
+  int64_t page_bytes = 0;    // one page of the loader's ring
+  int32_t pages = 0;         // pages in the ring, where tensor cores take both operands from it
+  // Where only parameters are streamed: fewer, since the rest of an SM's shared memory is a cache,
+  // which small tasks live on.
+  int32_t stream_pages = 0;
   std::string default_board;  // where only the target is given
 
   /// Has it products of matrices of 16-bit floats of this type, a warp at a time?
@@ -53,8 +56,8 @@ struct Board {
 
 struct Machine : Architecture, Board {};
 
-/// What a CTA of the emitted code uses on `machine`, with loaders and their ring if `paged`.
-ir::Resources uses_of(const Machine& machine, bool paged);
+/// What a CTA of the emitted code uses on `machine`, with loaders and a ring if there are pages.
+ir::Resources uses_of(const Machine& machine, int32_t pages);
 /// What an SM has, where a rank may use `sms` of them.
 ir::Limits limits_of(const Machine& machine, int64_t sms);
 

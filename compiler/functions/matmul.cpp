@@ -28,6 +28,12 @@ bool on_tensor_cores(MatmulMethod method) {
   return many == MatmulMethod::Mma || many == MatmulMethod::Wgmma;
 }
 
+int64_t matmul_few_rows(ir::DType a, ir::DType b, int64_t K, bool transpose_b,
+                        const cost::Machine& machine) {
+  const bool on_cores = a == b && (a == ir::DType::BF16 || a == ir::DType::F16) && transpose_b &&
+                        K % 8 == 0 && (machine.arch >= 80 || machine.arch == 0);
+  return on_cores ? kMostFewRows : 8;
+}
 int64_t matmul_slice(int64_t N) { return N >= 4096 ? 64 : N >= 1024 ? 32 : 16; }
 int64_t matmul_column_step(int64_t N, bool transpose_b) {
   return transpose_b ? 8 : matmul_slice(N);
@@ -44,16 +50,10 @@ int64_t matmul_block_pages(int64_t rows, int64_t page_bytes) {
   return (rows + lines - 1) / lines;
 }
 
-int64_t matmul_held_pages(MatmulMethod method, int64_t rows, int64_t page_bytes) {
-  // Those of the block before are let go when the next one's products are on their way.
-  const int64_t blocks = for_many_rows(method) == MatmulMethod::Wgmma ? 2 : 1;
-  return blocks * matmul_block_pages(rows, page_bytes);
-}
-
 std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   if (!on_tensor_cores(m.method)) return operand == 1 ? std::optional(LoadRule{}) : std::nullopt;
   const int64_t rows = operand == 0 ? m.BM : m.BN;
-  LoadRule rule{.pages = matmul_held_pages(m.method, rows, m.page_bytes), .whole_pages = true};
+  LoadRule rule{.pages = matmul_block_pages(rows, m.page_bytes), .whole_pages = true};
   if (for_many_rows(m.method) != MatmulMethod::Wgmma) return rule;
   // As many lines of a page as a box can fill.
   const bool across = operand == 1 && !m.transpose_b;
@@ -66,11 +66,15 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
   const auto high = static_cast<double>(std::min(t.BM, t.rows)), wide = static_cast<double>(t.BN),
              k = static_cast<double>(t.K);
   const bool few = t.method == MatmulMethod::Dot ||
-                   (t.rows <= kDotRows && (takes_dot(t.method) || !on_tensor_cores(t.method)));
+                   (t.rows <= t.few_rows && (takes_dot(t.method) || !on_tensor_cores(t.method)));
   cost::Work work{.fixed_microseconds = 0.5};
   work.bytes = k * (wide * static_cast<double>(t.b_bytes) + high * static_cast<double>(t.a_bytes));
   if (few) {
-    work.multiply_adds = high * wide * k;
+    // On tensor cores where it takes so many rows.
+    if (t.few_rows == kMostFewRows)
+      work.matrix_multiply_adds = (high > 16 ? 32 : 16) * wide * k;
+    else
+      work.multiply_adds = high * wide * k;
     return work;
   }
   // All rows of a tile are worked on.
@@ -101,7 +105,8 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
                .BM = c.integer("BM"),
                .BN = c.integer("BN"),
                .a_bytes = ir::size_of(c.dtype("X")),
-               .b_bytes = ir::size_of(c.dtype("W"))};
+               .b_bytes = ir::size_of(c.dtype("W")),
+               .few_rows = c.integer("few_rows")};
   t.method = method_of(c);
   // Of the last column of tiles, what there is.
   if (!task.accesses.empty()) {
@@ -116,12 +121,12 @@ std::vector<Function> matmul_functions() {
   return {{.name = "matmul",
            .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
                       word("method", "ops::MatmulMethod", methods()), integer("slice"),
-                      integer("N"), integer("K"), integer("BM"), integer("BN"), flag("transpose_b"),
-                      body("epilogue")},
+                      integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
+                      flag("transpose_b"), body("epilogue")},
            .operands = {loads("a", "X", Loaded::Sometimes), loads("b", "W"), writes("y", "Y"),
                         reads("more", "", Count::Many)},
-           .source = {{"rows.cuh", "tensor_cores.cuh", "ops/matmul.cuh", "ops/matmul_tensor.cuh",
-                       "ops/matmul_ways.cuh"}},
+           .source = {{"rows.cuh", "tensor_cores.cuh", "ops/matmul.cuh", "ops/matmul_few_mma.cuh",
+                       "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
            .loads =
                [](const CallView& c, size_t operand) {
                  return matmul_load({.method = method_of(c),

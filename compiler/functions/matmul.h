@@ -27,8 +27,10 @@ MatmulMethod for_many_rows(MatmulMethod method);
 /// Is that done by tensor cores?
 bool on_tensor_cores(MatmulMethod method);
 
-/// The most rows that Dot takes.
-inline constexpr int64_t kDotRows = 8;
+/// The most rows that Dot takes of such operands.
+int64_t matmul_few_rows(ir::DType a, ir::DType b, int64_t K, bool transpose_b,
+                        const cost::Machine& machine);
+inline constexpr int64_t kMostFewRows = 32;
 
 // How b comes through pages. A page has a slice of it: some columns over a run of K.
 
@@ -45,8 +47,6 @@ inline constexpr int64_t kMatmulBlockK = 64;
 /// Pages that hold a block of `rows` rows of an operand (runtime/device/tensor_cores.cuh); 0: none
 /// can.
 int64_t matmul_block_pages(int64_t rows, int64_t page_bytes);
-/// Pages of an operand that a task of this method holds at a time.
-int64_t matmul_held_pages(MatmulMethod method, int64_t rows, int64_t page_bytes);
 
 struct MatmulLoads {
   MatmulMethod method = MatmulMethod::Block;
@@ -63,6 +63,7 @@ struct MatmulTile {
   int64_t rows = 1, K = 1;
   int64_t BM = 1, BN = 1;
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
+  int64_t few_rows = 8;
 };
 cost::Work matmul_work(const MatmulTile& tile, const cost::Machine& machine);
 

@@ -276,28 +276,30 @@ void tile(TileContext& c) {
   std::vector<ir::BufferId> operands = {a.buffer, b.buffer, y.buffer};
   for (size_t i = 2; i < c.op().in.size(); ++i)
     operands.push_back(c.in(static_cast<int>(i)).buffer);
-  const ir::CallId call = c.call("matmul",
-                                 {{"X", a.dtype},
-                                  {"W", b.dtype},
-                                  {"Y", y.dtype},
-                                  c.value("rows", a.rows),
-                                  c.value("plan_rows", plan),
-                                  {"method", ir::Word{cut.method}},
-                                  {"slice", functions::matmul_slice(N)},
-                                  {"N", N},
-                                  {"K", a.cols},
-                                  {"BM", bm},
-                                  {"BN", bn},
-                                  {"transpose_b", transpose},
-                                  {"epilogue", std::move(epilogue)}},
-                                 std::move(operands),
-                                 loads_of(c, {.method = method_of(cut.method),
-                                              .N = N,
-                                              .K = a.cols,
-                                              .BM = bm,
-                                              .BN = bn,
-                                              .transpose_b = transpose,
-                                              .page_bytes = c.machine().page_bytes}));
+  const ir::CallId call = c.call(
+      "matmul",
+      {{"X", a.dtype},
+       {"W", b.dtype},
+       {"Y", y.dtype},
+       c.value("rows", a.rows),
+       c.value("plan_rows", plan),
+       {"method", ir::Word{cut.method}},
+       {"slice", functions::matmul_slice(N)},
+       {"few_rows", functions::matmul_few_rows(a.dtype, b.dtype, a.cols, transpose, c.machine())},
+       {"N", N},
+       {"K", a.cols},
+       {"BM", bm},
+       {"BN", bn},
+       {"transpose_b", transpose},
+       {"epilogue", std::move(epilogue)}},
+      std::move(operands),
+      loads_of(c, {.method = method_of(cut.method),
+                   .N = N,
+                   .K = a.cols,
+                   .BM = bm,
+                   .BN = bn,
+                   .transpose_b = transpose,
+                   .page_bytes = c.machine().page_bytes}));
   c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn));
   // Tiles that are worked on at the same time share rows of a and columns of b, which are read from
   // the cache then: some rows of tiles at once, column by column.

@@ -13,6 +13,10 @@ using functions::MatmulMethod;
 
 namespace {
 
+int64_t few_rows(const MatmulShape& s, const cost::Machine& machine) {
+  return functions::matmul_few_rows(s.a, s.b, s.K, s.transpose_b, machine);
+}
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t power_above(int64_t n) {
   int64_t p = 1;
@@ -30,7 +34,8 @@ double estimate(const MatmulShape& s, MatmulMethod method, int64_t rows, MatmulT
                                                   .BM = t.BM,
                                                   .BN = t.BN,
                                                   .a_bytes = ir::size_of(s.a),
-                                                  .b_bytes = ir::size_of(s.b)},
+                                                  .b_bytes = ir::size_of(s.b),
+                                                  .few_rows = few_rows(s, m)},
                                                  m);
   return static_cast<double>(ceil_div(tiles, sms)) * cost::microseconds(work, m, sms);
 }
@@ -63,8 +68,8 @@ std::vector<MatmulTiles> candidates_of(const MatmulShape& s, MatmulMethod method
 }  // namespace
 
 MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& machine) {
-  if (s.plan_rows.hi <= functions::kDotRows) return MatmulMethod::Dot;
-  const bool many = s.plan_rows.lo > functions::kDotRows;
+  if (s.plan_rows.hi <= few_rows(s, machine)) return MatmulMethod::Dot;
+  const bool many = s.plan_rows.lo > few_rows(s, machine);
   // What the machine has for these types, and takes some tile of.
   for (MatmulMethod method : {many ? MatmulMethod::Wgmma : MatmulMethod::ByRowsWgmma,
                               many ? MatmulMethod::Mma : MatmulMethod::ByRowsMma})
@@ -105,8 +110,8 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   if (!bulk && t.BM * t.BN > 128 * 128)
     return fmt::format("a tile of method '{}' has at most {} elements, not {}", word, 128 * 128,
                        t.BM * t.BN);
-  const int64_t a = functions::matmul_held_pages(method, t.BM, machine.page_bytes),
-                b = functions::matmul_held_pages(method, t.BN, machine.page_bytes);
+  const int64_t a = functions::matmul_block_pages(t.BM, machine.page_bytes),
+                b = functions::matmul_block_pages(t.BN, machine.page_bytes);
   // One more, so that some come while others are read.
   if (a == 0 || b == 0 || a + b >= machine.pages)
     return fmt::format(
@@ -122,12 +127,12 @@ std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles
                           const cost::Machine& machine) {
   if (method == MatmulMethod::Dot) {
     const int64_t unit = functions::matmul_column_step(s.N, s.transpose_b);
-    if (s.plan_rows.hi > functions::kDotRows)
-      return fmt::format("method 'dot' takes up to {} rows, not {}", functions::kDotRows,
-                         s.plan_rows.hi);
-    if (t.BM > functions::kDotRows || !is_power(t.BM))
-      return fmt::format("a tile of method 'dot' has 1, 2, 4 or {} rows, not {}",
-                         functions::kDotRows, t.BM);
+    const int64_t few = few_rows(s, machine);
+    if (s.plan_rows.hi > few)
+      return fmt::format("method 'dot' takes up to {} rows, not {}", few, s.plan_rows.hi);
+    if (t.BM > few || !is_power(t.BM))
+      return fmt::format("a tile of method 'dot' has 1, 2, 4{} or {} rows, not {}",
+                         few > 8 ? ", 8, 16" : "", few, t.BM);
     if (t.BN > 256 || t.BN % unit != 0)
       return fmt::format("a tile of this product has a multiple of {} columns, at most 256, not {}",
                          unit, t.BN);

@@ -80,7 +80,7 @@ std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& pro
   program.world = graph.world;
   program.target = context.machine.target;
   program.board = context.machine.board;
-  program.uses = cost::uses_of(context.machine, true);
+  program.uses = cost::uses_of(context.machine, context.machine.pages);
   for (const ir::Dim& d : graph.dims)
     program.variables.push_back({.name = d.name, .range = {.lo = d.min, .hi = d.max}});
   std::vector<ir::BufferId> buffers(graph.tensors.size());

@@ -110,13 +110,14 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
         after.push_back(ir::id_of<ir::CallId>(c));
     for (size_t t = first_task; t < program.tasks.size(); ++t) program.tasks[t].after = after;
   }
-  bool paged = false;
-  for (ir::Call& call : program.calls)
-    for (ir::Load& load : call.loads) {
-      paged = true;
-      load.ahead = load.ahead && context.load_ahead;
-    }
-  program.uses = cost::uses_of(context.machine, paged);
+  int32_t pages = 0;
+  for (ir::Call& call : program.calls) {
+    if (!call.loads.empty())
+      pages = std::max(
+          pages, call.loads.size() > 1 ? context.machine.pages : context.machine.stream_pages);
+    for (ir::Load& load : call.loads) load.ahead = load.ahead && context.load_ahead;
+  }
+  program.uses = cost::uses_of(context.machine, pages);
   program.limits = cost::limits_of(context.machine, context.available_sms);
   program.limits.symmetric_bytes = graph.comm_buffer_bytes;
   if (const auto key = graph.key_loc.find("comm_buffer_bytes"); key != graph.key_loc.end())

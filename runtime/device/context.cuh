@@ -157,6 +157,7 @@ MACO_FN void Context::bad_index(i64 index, i64 limit) {
 template <i64 N>
 struct Const {
   static constexpr bool is_constant = true;
+  static constexpr i64 value = N;
   static MACO_FN i64 get(const Context&) { return N; }
 };
 template <int I>

@@ -26,6 +26,22 @@ MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
   return ok;
 }
 
+// Waits until a page is full; false if the run stops. Out of line, as page_await_empty.
+MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
+  const u64* full_barrier = &ctx.memory->full_barriers[slot];
+  Watch watch(ctx, full_barrier, kPatienceOther, kWaitPage, slot);
+  const u64 since = ctx.profile_pause();
+  bool ok = true;
+  while (!is_full(full_barrier, round)) {
+    if (watch.again()) continue;
+    watch.give_up(index + 1, index);
+    ok = false;
+    break;
+  }
+  ctx.profile_page(since);
+  return ok;
+}
+
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
 // Either all loader threads acquire and publish each page, or the first alone, which copies boxes
 // and nothing else; then all finish.
@@ -96,22 +112,6 @@ MACO_FN void page_copy(char* to, const T* from, i64 count) {
   }
   T* elements = (T*)to;
   for (i64 i = done + loader_thread(); i < count; i += kLoaders) elements[i] = gload(from + i);
-}
-
-// Waits until a page is full; false if the run stops. Out of line, as page_await_empty.
-MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
-  const u64* full_barrier = &ctx.memory->full_barriers[slot];
-  Watch watch(ctx, full_barrier, kPatienceOther, kWaitPage, slot);
-  const u64 since = ctx.profile_pause();
-  bool ok = true;
-  while (!is_full(full_barrier, round)) {
-    if (watch.again()) continue;
-    watch.give_up(index + 1, index);
-    ok = false;
-    break;
-  }
-  ctx.profile_page(since);
-  return ok;
 }
 
 // A warp of the consumers lets go of page `index`, which it has waited for.

@@ -198,6 +198,7 @@ To bits_as(const From& from) {
   return to;
 }
 
+constexpr bool kHasMma = kWarps > 1;
 // What the lanes of a warp hold of 8 x 8 matrices, as PTX says of ldmatrix and mma.m16n8k16.
 template <bool kTranspose>
 void load_matrices(u32 (&to)[4], const void* line) {

@@ -188,7 +188,7 @@ TEST_CASE("how the operands of a product come through pages") {
   m.transpose_b = true;
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{128, 64, 256});
   m.page_bytes = 4096;
-  CHECK(functions::matmul_load(m, 1)->pages == 16);
+  CHECK(functions::matmul_load(m, 1)->pages == 8);
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{32, 64, 256});
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/device/ops/layernorm.cuh"
 #include "runtime/device/ops/matmul.cuh"
 // Behind it.
+#include "runtime/device/ops/matmul_few_mma.cuh"
 #include "runtime/device/ops/matmul_tensor.cuh"
 #include "runtime/device/ops/matmul_ways.cuh"
 #include "runtime/device/ops/reduce.cuh"
@@ -94,6 +95,8 @@ struct Product {
                                  : kRows == Rows::Tensor     ? ops::MatmulMethod::mma
                                  : kRows == Rows::DimsTensor ? ops::MatmulMethod::by_rows_mma
                                                              : ops::MatmulMethod::block;
+  static constexpr i64 few_rows =
+      kTransposed && K_ % 8 == 0 && is_same<X, W> && sizeof(X) == 2 ? 32 : 8;
   static constexpr i64 slice = N_ >= 4096 ? 64 : N_ >= 1024 ? 32 : 16;
   static constexpr i64 N = N_, K = K_, BM = BM_, BN = BN_, b_page_bytes = kPage;
   static auto finish(const Args& args, i64 row, i64 col, AccOf<X> sum) {
@@ -166,6 +169,11 @@ inline void check_products() {
   check_product<Product<f16, f8e4m3, f16, 12, 1037, 2, 16, true, true>>(2);
   check_product<Product<f32, f8e5m2, f32, 10, 700, 8, 8, true, true>>(8);
   check_product<Product<i32, i32, i32, 11, 300, 4, 8, true, true>>(3);
+  // On tensor cores, where lanes have some.
+  check_product<Product<bf16, bf16, bf16, 40, 64, 16, 24, true, true>>(16);
+  check_product<Product<f16, f16, f32, 72, 1096, 16, 64, true, true, Rows::Fixed, 16384>>(11);
+  check_product<Product<bf16, bf16, f32, 200, 520, 32, 136, true, true, Rows::Fixed, 16384>>(29);
+  check_product<Product<bf16, bf16, bf16, 130, 520, 4, 128, true, true, Rows::Fixed, 16384>>(3);
   check_product<Product<bf16, bf16, bf16, 40, 520, 1, 16, false, true>>(1);
   check_product<Product<bf16, bf16, f32, 70, 333, 8, 64, false, true>>(7);
   check_product<Product<f32, f32, f32, 13, 97, 4, 16, false, true>>(4);

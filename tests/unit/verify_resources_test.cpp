@@ -153,7 +153,7 @@ TEST_CASE("every target's own figures fit") {
       INFO(errors);
       REQUIRE(result.ok);
       const auto& program = std::get<Program>(result.unit);
-      CHECK(program.uses.pages == (body.find("matmul") == std::string::npos ? 0 : m.pages));
+      CHECK(program.uses.pages == (body.find("matmul") == std::string::npos ? 0 : m.stream_pages));
       CHECK(program.limits.sms == m.sms);
       CHECK(program.limits.shared_bytes == m.shared_bytes);
     }

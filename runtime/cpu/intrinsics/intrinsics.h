@@ -284,6 +284,7 @@ MACO_FN bool is_empty(const u64* empty_barrier, u32 round) {
 }
 MACO_FN void copies_drain() {}
 
+constexpr bool kHasMma = false;
 // A lone lane has no part of a matrix: declared only.
 template <bool kTranspose>
 void load_matrices(u32 (&to)[4], const void* line);

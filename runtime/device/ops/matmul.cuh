@@ -4,8 +4,8 @@
 // The loader brings slices of b in pages; consumers stage rows of a in the scratch memory,
 // multiply, and finish each element once: K is never split between tasks. Ways to multiply, chosen
 // by how many rows the op has, their types and the machine, never by how they are cut:
-//  - dot, few rows (up to 8, decoding): lanes split K and add up at the end, because reading b is
-//    all that takes time;
+//  - dot, few rows (C::few_rows, decoding): threads split K and add up at the end, because reading
+//    b is all that takes time; on tensor cores where they suit (matmul_few_mma.cuh);
 //  - block, many rows: each thread has a block of the result in registers and runs through K in
 //    order;
 //  - mma and wgmma, many rows of 16-bit floats: tensor cores (matmul_tensor.cuh).
@@ -65,13 +65,20 @@ MACO_FN void unpack(const Vec<T, N>& v, A (&to)[N]) {
   }
 }
 
+// Can tensor cores do few rows (matmul_few_mma)? They do where there is more than one: of one, they
+// would do nothing most of the time.
+template <class C>
+constexpr bool kFewOnCores = kHasMma && kWarps > 1 && C::transpose_b&& C::K % 8 == 0 &&
+                             is_same<typename C::X, typename C::W> &&
+                             (is_same<typename C::X, bf16> || is_same<typename C::X, f16>);
+
 // How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other
-// way.
-template <class C, int kRows>
+// way. kCores: few rows on tensor cores.
+template <class C, int kRows, bool kCores = false>
 struct MatmulPages {
   using X = typename C::X;
   using W = typename C::W;
-  static constexpr bool kFew = kRows > 0;
+  static constexpr bool kFew = kRows > 0, kOnCores = kCores;
   static constexpr i64 kBytes = sizeof(W);
   static constexpr int kVec = (int)least(8, 16 / kBytes);  // elements that a thread takes at a time
   static constexpr i64 kWhole = round_up(C::K, kVec);
@@ -82,7 +89,7 @@ struct MatmulPages {
   // what a warp takes at a time: slices of whole steps keep the order of sums
   static constexpr i64 kStep = 32 * kVec;
   static constexpr i64 kFewCols =
-      least(least(kRows <= 2 ? 16 : 32, C::BN), C::b_page_bytes / (kStep * kBytes));
+      least(least(kRows <= 2 || kCores ? 16 : 32, C::BN), C::b_page_bytes / (kStep * kBytes));
   static constexpr i64 kFewDepth =
       least(kWhole, least(round_down(C::b_page_bytes / (most(kFewCols, 1) * kBytes), kStep),
                           round_down(kStageBytes / (most(kRows, 1) * (i64)sizeof(X)), kStep)));
@@ -102,6 +109,9 @@ struct MatmulPages {
             kFew ? kStageBytes / (most(kRows, 1) * (i64)sizeof(X)) : 1 << 30);
   static constexpr i64 kPlainDepth =
       least(kWhole, round_down(kPlainMost, kFew&& kPlainMost >= 128 ? 128 : 8));
+
+  // Few rows on tensor cores: columns whose sums a thread can have in registers at a time.
+  static constexpr i64 kPass = least(round_up(C::BN, 16), kRows > 16 ? 64 : 128);
 
   // of b in a page
   static constexpr i64 kCols = C::transpose_b ? (kFew ? kFewCols : C::BN) : kPlainCols;
@@ -128,23 +138,25 @@ struct MatmulTile {
 };
 
 // f(MatmulWay) for the way that this launch takes: loader and consumers alike. kRows: the most rows
-// of dot; 0: many rows.
-template <int kRows>
+// of dot; 0: many rows. kCores: dot on tensor cores. However rows are cut into tiles, those of the
+// op decide.
+template <int kRows, bool kCores = false>
 struct MatmulWay {
   static constexpr int rows = kRows;
+  static constexpr bool cores = kCores;
 };
 template <class C, class F>
 MACO_FN void matmul_way(Context& ctx, F f) {
   if constexpr (!takes_dot(C::method)) {
     f(MatmulWay<0>());
   } else if constexpr (C::method == MatmulMethod::dot && C::plan_rows::is_constant) {
-    f(MatmulWay<(int)C::BM>());
+    f(MatmulWay<(int)C::BM, kFewOnCores<C> && (C::plan_rows::value > 1)>());
   } else {
     const i64 rows = C::plan_rows::get(ctx);
     if (rows <= 1) {
       f(MatmulWay<1>());
-    } else if (C::method == MatmulMethod::dot || rows <= 8) {
-      f(MatmulWay<(int)least(C::BM, 8)>());
+    } else if (C::method == MatmulMethod::dot || rows <= C::few_rows) {
+      f(MatmulWay<(int)least(C::BM, C::few_rows), kFewOnCores<C>>());
     } else if constexpr (C::method != MatmulMethod::dot) {
       f(MatmulWay<0>());
     }
@@ -191,19 +203,28 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   const W* b = args.ptr<const W>(1);
   PageFiller pages(ctx);
-  for (i64 n = t.col; n < t.end; n += P::kCols) {
-    const i64 cols = least(P::kCols, t.end - n);
-    for (i64 k = 0; k < C::K; k += P::kDepth) {
-      const i64 depth = least(P::kDepth, C::K - k);
-      char* page = pages.acquire();
-      if (!page) return;
-      if constexpr (C::transpose_b) {
-        matmul_copy<P, C::K, P::kCols, P::kDepth>(page, b + n * C::K + k, cols, depth);
-      } else {
-        matmul_copy<P, C::N, P::kDepth, P::kCols>(page, b + k * C::N + n, depth, cols);
-      }
-      pages.publish();
+  // False if the run stops.
+  const auto fill = [&](i64 n, i64 k) {
+    const i64 cols = least(P::kCols, t.end - n), depth = least(P::kDepth, C::K - k);
+    char* page = pages.acquire();
+    if (!page) return false;
+    if constexpr (C::transpose_b) {
+      matmul_copy<P, C::K, P::kCols, P::kDepth>(page, b + n * C::K + k, cols, depth);
+    } else {
+      matmul_copy<P, C::N, P::kDepth, P::kCols>(page, b + k * C::N + n, depth, cols);
     }
+    pages.publish();
+    return true;
+  };
+  if constexpr (P::kOnCores) {
+    for (i64 pass = t.col; pass < t.end; pass += P::kPass)
+      for (i64 k = 0; k < C::K; k += P::kDepth)
+        for (i64 n = pass; n < least(t.end, pass + P::kPass); n += P::kCols)
+          if (!fill(n, k)) return;
+  } else {
+    for (i64 n = t.col; n < t.end; n += P::kCols)
+      for (i64 k = 0; k < C::K; k += P::kDepth)
+        if (!fill(n, k)) return;
   }
   pages.finish();
 }

@@ -221,8 +221,6 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   typename S::Tile tile;
   bool landed = false;
   for (int block = 0; block < S::kBlocks; block += kAtOnce) {
-    const auto before_a = a;
-    const auto before_b = b;
     a.take(pages, block, landed);
     b.take(pages, block, landed);
     tile.begin();
@@ -238,19 +236,11 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
     tile.commit();
     const int next = block + kAtOnce;
     const bool last = next >= S::kBlocks;
-    if constexpr (S::kBulk) {
-      // While that goes on: the pages before are free, and the next may have come.
-      if (block > 0) {
-        before_a.release(pages, block - 1, false);
-        before_b.release(pages, block - 1, false);
-      }
-      if (!last) landed = pages.landed(a.pages_of(next) + b.pages_of(next));
-      tile.wait();
-    }
-    if (!S::kBulk || last) {
-      a.release(pages, next - 1, last);
-      b.release(pages, next - 1, last);
-    }
+    // While that goes on, the next pages may land.
+    if (S::kBulk && !last) landed = pages.landed(a.pages_of(next) + b.pages_of(next));
+    tile.wait();
+    a.release(pages, next - 1, last);
+    b.release(pages, next - 1, last);
   }
   pages.finish();
   tile.template each_run<S::kSwap>(ctx.scratch(), MatmulStore<C>{t, args});

@@ -3,25 +3,27 @@
 namespace maco::ops {
 
 // Ways whose code may stay a function of its own; tensor cores' asynchronous products may not.
-template <class C, int kRows>
+template <class C, int kRows, bool kCores>
 MACO_OP void matmul_alone(Context& ctx, const Args& args, u32 tile) {
-  using P = MatmulPages<C, kRows>;
+  using P = MatmulPages<C, kRows, kCores>;
   if constexpr (kRows == 0) {
     matmul_many<C, P>(ctx, args, tile);
+  } else if constexpr (kCores) {
+    matmul_few_mma<C, P, kRows>(ctx, args, tile);
   } else if constexpr (C::transpose_b) {
     matmul_few_transposed<C, P, kRows>(ctx, args, tile);
   } else {
     matmul_few_plain<C, P, kRows>(ctx, args, tile);
   }
 }
-template <class C, int kRows>
+template <class C, int kRows, bool kCores>
 MACO_OP void matmul_load_alone(Context& ctx, const Args& args, u32 tile) {
   if constexpr (kRows == 0 && takes_wgmma(C::method)) {
     matmul_boxes_load<C>(ctx, args, tile);
   } else if constexpr (kRows == 0 && takes_mma(C::method)) {
     matmul_tensor_load<C>(ctx, args, tile);
   } else {
-    matmul_fill<C, MatmulPages<C, kRows>>(ctx, args, tile);
+    matmul_fill<C, MatmulPages<C, kRows, kCores>>(ctx, args, tile);
   }
 }
 
@@ -33,7 +35,7 @@ struct MatmulLoad {
   u32 tile;
   template <class Way>
   MACO_FN void operator()(Way) const {
-    matmul_load_alone<C, Way::rows>(ctx, args, tile);
+    matmul_load_alone<C, Way::rows, Way::cores>(ctx, args, tile);
   }
 };
 template <class C>
@@ -46,14 +48,15 @@ struct MatmulCompute {
     if constexpr (Way::rows == 0 && (takes_mma(C::method) || takes_wgmma(C::method))) {
       matmul_tensor<C>(ctx, args, tile);
     } else {
-      matmul_alone<C, Way::rows>(ctx, args, tile);
+      matmul_alone<C, Way::rows, Way::cores>(ctx, args, tile);
     }
   }
 };
 
 // Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows
-// (of the op before rows were cut), method, slice (columns of a slice of b), N, K, BM, BN,
-// b_page_bytes, transpose_b, and finish(args, row, col, sum): bias, activation and epilogue.
+// (of the op before rows were cut), few_rows (the most that dot takes), method, slice (columns of a
+// slice of b), N, K, BM, BN, b_page_bytes, transpose_b, and finish(args, row, col, sum): bias,
+// activation and epilogue.
 template <class C>
 MACO_FN void matmul_load(Context& ctx, const Args& args, u32 tile) {
   matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});

@@ -1,0 +1,133 @@
+// matmul of few rows, b[N,K] of 16-bit floats, on tensor cores. Warps split K; each has all columns
+// of a pass, so that it reads its part of a once, from memory to registers.
+//
+// A sum doesn't mind in which order K comes, as long as a and b agree: a lane takes 16 bytes of a
+// row of a and of a column of b, and the first and last 8 of them stand for elements of K that a
+// fragment keeps apart. No lane reads what another needs, and nothing is transposed.
+
+namespace maco::ops {
+
+template <class C, class P, int kRows>
+struct MatmulFewMma {
+  using X = typename C::X;
+  static constexpr int kRun = 8;          // elements of a lane
+  static constexpr int kUnit = 4 * kRun;  // of a warp: four lanes a row
+  static constexpr int kUnits = (int)((P::kDepth + kUnit * kWarps - 1) / (kUnit * kWarps));
+  static constexpr int kSlices = (int)((P::kPass + P::kCols - 1) / P::kCols);
+  static constexpr int kWide = (int)(P::kCols / 8);  // fragments of a slice, side by side
+  static constexpr int kTall = (kRows + 15) / 16;    // and one above the other
+  static constexpr int kEights = (kRows + 7) / 8;    // of rows of a
+  static_assert(P::kCols % 8 == 0, "columns come in eights");
+
+  const MatmulTile<C>& t;
+  const Args& args;
+  const int line = warp_lane() / 4;                      // row of a, column of b
+  const int at = (warp() * 4 + warp_lane() % 4) * kRun;  // of K, in a unit of all warps
+  const i64 first;                                       // column of the pass
+  float sums[kSlices * kWide][kTall][4] = {};
+  Vec<u32, 4> a[kUnits][kEights], next[kUnits][kEights];
+
+  MACO_FN MatmulFewMma(const MatmulTile<C>& tile, const Args& arguments, i64 col)
+      : t(tile), args(arguments), first(col) {}
+
+  // Of a, what goes with the slices from K = k on.
+  MACO_FN void fetch(i64 k) {
+    const X* from = args.ptr<const X>(0) + t.row * C::K;
+    MACO_UNROLL
+    for (int u = 0; u < kUnits; ++u) {
+      const i64 here = k + u * kUnit * kWarps + at;
+      MACO_UNROLL
+      for (int h = 0; h < kEights; ++h) {
+        const int row = line + 8 * h;
+        next[u][h] = {};
+        if (row < t.rows && here < C::K && u * kUnit * kWarps + at < P::kDepth)
+          next[u][h] = bits_as<Vec<u32, 4>>(gload_vec<kRun>(from + row * C::K + here));
+      }
+    }
+  }
+  MACO_FN void step() {
+    MACO_UNROLL
+    for (int u = 0; u < kUnits; ++u) {
+      MACO_UNROLL
+      for (int h = 0; h < kEights; ++h) a[u][h] = next[u][h];
+    }
+  }
+  // Adds the products of a slice, of which `depth` of K are there.
+  MACO_FN void multiply(int slice, const X* page, i64 depth) {
+    MACO_UNROLL
+    for (int j = 0; j < kWide; ++j) {
+      MACO_UNROLL
+      for (int u = 0; u < kUnits; ++u) {
+        const int here = u * kUnit * kWarps + at;
+        Vec<u32, 4> b = {};
+        if (here < depth) b = shared_load16(page + (j * 8 + line) * P::kPitch + here);
+        MACO_UNROLL
+        for (int r = 0; r < kTall; ++r) {
+          const Vec<u32, 4> low = a[u][2 * r];
+          const Vec<u32, 4> high = 2 * r + 1 < kEights ? a[u][2 * r + 1] : Vec<u32, 4>{};
+          constexpr bool kBf16 = is_same<X, bf16>;
+          float (&d)[4] = sums[slice * kWide + j][r];
+          multiply_matrices<kBf16>(d, {low.v[0], high.v[0], low.v[1], high.v[1]}, b.v[0], b.v[1]);
+          multiply_matrices<kBf16>(d, {low.v[2], high.v[2], low.v[3], high.v[3]}, b.v[2], b.v[3]);
+        }
+      }
+    }
+  }
+  // Adds up what the warps have, in their order, and stores it.
+  MACO_FN void store(float* scratch) const {
+    constexpr int kHigh = 8 * kEights, kAcross = kScratchBytes / (4 * kWarps * kHigh);
+    constexpr int kAtOnce = kAcross / 8, kAll = kSlices * kWide;  // fragments side by side
+    MACO_UNROLL
+    for (int f = 0; f < kAll; f += kAtOnce) {
+      MACO_UNROLL
+      for (int g = f; g < f + kAtOnce && g < kAll; ++g) {
+        MACO_UNROLL
+        for (int r = 0; r < kEights; ++r) {
+          MACO_UNROLL
+          for (int e = 0; e < 2; ++e)
+            scratch[(warp() * kHigh + r * 8 + line) * kAcross + (g - f) * 8 + warp_lane() % 4 * 2 +
+                    e] = sums[g][r / 2][r % 2 * 2 + e];
+        }
+      }
+      cta_sync();
+      const i64 col = first + f * 8, end = least(t.end, first + P::kPass);
+      for (int i = consumer_thread(); i < kHigh * kAcross; i += kConsumers) {
+        const int row = i / kAcross;
+        if (row < t.rows && col + i % kAcross < end) {
+          float sum = scratch[i];
+          for (int w = 1; w < kWarps; ++w) sum = fadd(sum, scratch[w * kHigh * kAcross + i]);
+          matmul_store(t, args, row, col + i % kAcross, sum);
+        }
+      }
+      cta_sync();
+    }
+  }
+};
+
+template <class C, class P, int kRows>
+MACO_FN void matmul_few_mma(Context& ctx, const Args& args, u32 index) {
+  using Few = MatmulFewMma<C, P, kRows>;
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  PageTaker pages(ctx);
+  for (i64 pass = t.col; pass < t.end; pass += P::kPass) {
+    Few few(t, args, pass);
+    few.fetch(0);
+    for (i64 k = 0; k < C::K; k += P::kDepth) {
+      const i64 depth = least(P::kDepth, C::K - k);
+      few.step();
+      if (k + P::kDepth < C::K) few.fetch(k + P::kDepth);
+      MACO_UNROLL
+      for (int slice = 0; slice < Few::kSlices; ++slice) {
+        if (pass + slice * P::kCols < t.end) {
+          few.multiply(slice, (const typename C::X*)pages.take(), depth);
+          pages.release();
+        }
+      }
+    }
+    few.store((float*)ctx.scratch());
+  }
+  pages.finish();
+}
+
+}  // namespace maco::ops
