@@ -44,11 +44,11 @@ class Generator {
         options_(options),
         diagnostics_(diagnostics),
         events_(number_events(program)),
-        maps_(number_maps(program)),
         tables_(program, events_, maps_) {}
 
   std::string run(const std::string& graph_text) {
     if (!check_calls(p_, diagnostics_)) return "";
+    maps_ = number_maps(p_);
     find_kinds();
     if (!check_limits() || !check_sync() || !functions::check_exchanges(p_, diagnostics_))
       return "";

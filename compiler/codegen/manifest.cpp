@@ -34,7 +34,8 @@ MapNumbers number_maps(const ir::Program& program) {
                                                  static_cast<int64_t>(n.maps.size()));
       if (fresh)
         n.maps.push_back({tensors[index(id)], b.offset.value_or(0), b.dtype,
-                          b.max_elements() / l.box->pitch, l.box->pitch, l.box->rows, l.box->cols});
+                          b.max_elements() / std::max<int64_t>(l.box->pitch, 1), l.box->pitch,
+                          l.box->rows, l.box->cols});
       numbers[l.operand] = it->second;
     }
   }

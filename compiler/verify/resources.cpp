@@ -5,7 +5,8 @@
 // here, from the Program's loads:
 //   - the ring has a page more than any task holds at a time, of all its operands: a task can go on
 //     to its next page while the loader fills it, so that neither waits for the other;
-//   - a page has the bytes that each load fills, and begins on 128 bytes as the first;
+//   - a page has the bytes that each load fills, and begins on 128 bytes as the first, on 1,024
+//     where boxes land in it, which are such as a tensor map can describe;
 //   - a loader that runs ahead of its task's waits reads what no task writes;
 //   - what a loader reads its task declares to read, so that the races are proved for both.
 // By the ring's construction, given that: both sides walk the stream in its order, so that the page
@@ -163,11 +164,31 @@ class ResourceCheck {
       return;
     }
     const ir::BufferId id = c.operands[l.operand];
+    if (l.box) box(c, l, p_[id]);
     if (l.ahead && written_[index(id)])
       error(c,
             "{} '{}' loads {} '{}' before its waits are over: only what no task writes may be read "
             "then",
             c.op_kind, c.op, name(p_[id].kind), p_[id].name);
+  }
+
+  // What a tensor map can describe, and where its boxes can lie.
+  void box(const ir::Call& c, const ir::Load& l, const ir::Buffer& b) {
+    constexpr int64_t kMostRows = 256, kLine = 128, kChunk = 16, kAlignment = 1024;
+    const ir::Load::Box& box = *l.box;
+    const int64_t bytes = ir::size_of(b.dtype);
+    const bool describable = box.rows >= 1 && box.rows <= kMostRows && box.cols >= 1 &&
+                             box.cols <= kMostRows && box.cols * bytes <= kLine &&
+                             box.cols * bytes % kChunk == 0 && box.pitch >= 1 &&
+                             box.pitch <= b.max_elements() && box.pitch * bytes % kChunk == 0;
+    if (!describable)
+      error(c,
+            "{} '{}' loads '{}' in boxes of {} x {} elements of rows of {}, which no map describes",
+            c.op_kind, c.op, b.name, box.rows, box.cols, box.pitch);
+    if ((p_.uses.head_bytes + p_.uses.scratch_bytes) % kAlignment != 0 ||
+        p_.uses.page_bytes % kAlignment != 0)
+      error(c, "{} '{}' loads boxes into pages that don't all begin on a multiple of {}", c.op_kind,
+            c.op, kAlignment);
   }
 
   // What a loader reads is read by its task: then what the races prove of the task holds of it.

@@ -554,6 +554,7 @@ MACO_FN u64 wgmma_operand(const void* lines) {
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
 MACO_FN void wgmma(float (&d)[kWide / 8][4], u64 tall, u64 wide) {
+  static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");
 #if MACO_HAS_WGMMA
   if constexpr (kWide == 8 && kBf16) {
     MACO_WGMMA("m64n8k16", "bf16", "%0, %1, %2, %3", "%4, %5, p, 1, 1, %6, %7", MACO_SUMS(0));

@@ -103,6 +103,10 @@ TEST_CASE("what is too much is refused with both figures") {
       {"(x, w, y)", "(x, t, y)",
        "resources: matmul 'y' loads temp 't' before its waits are over: only what no task writes "
        "may be read then"},
+      {" ahead", " box_rows=8 box_cols=64 pitch=8 ahead",
+       "loads 'w' in boxes of 8 x 64 elements of rows of 8, which no map describes"},
+      {" ahead", " box_rows=8 box_cols=8 pitch=0 ahead", "of rows of 0, which no map describes"},
+      {" ahead", " box_rows=257 box_cols=8 pitch=8 ahead", "which no map describes"},
       {"(x, w, y)", "(x)", "loads operand 1, but has 1"},
       {"consumers=256", "consumers=0", "a CTA of 0 and 32 threads with 224 registers each"},
       {"consumers=256", "consumers=2147483647", "isn't possible"},
