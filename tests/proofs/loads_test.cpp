@@ -129,5 +129,57 @@ TEST_CASE("loads that all come behind their waits are what --no-load-ahead makes
   CHECK(ahead.program == compiled(false).program);
 }
 
+TEST_CASE("boxes are what the function asks for, and what a map can describe") {
+  const api::Compiled original = test::compiled(R"(graph g {
+  input x : bf16[48, 64]
+  param w : bf16[96, 64]
+  param v : bf16[96, 72]
+  h = matmul(x, w, transpose_b = true)
+  output y = matmul(h, v)
+})",
+                                                test::cpu());
+  const Program& p = original.program;
+  using Box = ir::Load::Box;
+  const std::vector<std::pair<const char*, void (*)(ir::Load&)>> changes = {
+      {"no box", [](ir::Load& l) { l.box.reset(); }},
+      {"rows", [](ir::Load& l) { l.box->rows /= 2; }},
+      {"no rows", [](ir::Load& l) { l.box->rows = 0; }},
+      {"many rows", [](ir::Load& l) { l.box->rows = 257; }},
+      {"columns", [](ir::Load& l) { l.box->cols = 32; }},
+      {"odd columns", [](ir::Load& l) { l.box->cols = 63; }},
+      {"wide", [](ir::Load& l) { l.box->cols = 128; }},
+      {"pitch", [](ir::Load& l) { l.box->pitch += 8; }},
+      {"odd pitch", [](ir::Load& l) { l.box->pitch += 1; }},
+      {"no pitch", [](ir::Load& l) { l.box->pitch = 0; }},
+      {"all", [](ir::Load& l) { l.box = Box{-1, -1, -1}; }},
+      {"a page more", [](ir::Load& l) { ++l.pages; }},
+      {"less of a page", [](ir::Load& l) { l.page_bytes -= 128; }},
+  };
+  int by_verifier = 0, by_function = 0;
+  for (size_t c = 0; c < p.calls.size(); ++c)
+    for (size_t i = 0; i < p.calls[c].loads.size(); ++i)
+      for (const auto& [what, change] : changes) {
+        Program mutant = p;
+        REQUIRE(mutant.calls[c].loads[i].box);
+        change(mutant.calls[c].loads[i]);
+        INFO(p.calls[c].op << ", load " << i << ": " << what);
+        ir::Diagnostics said;
+        if (!verify::verify(mutant, said)) {
+          CHECK_THAT(said.all().at(0).message, Contains("resources: "));
+          ++by_verifier;
+        } else {
+          CHECK_FALSE(codegen::check_calls(mutant, said));
+          ++by_function;
+        }
+      }
+  CHECK(by_verifier == 4 * 7);
+  CHECK(by_function == 4 * 6);
+  Program misplaced = p;
+  misplaced.uses.scratch_bytes += 512;
+  ir::Diagnostics said;
+  CHECK_FALSE(verify::verify(misplaced, said));
+  CHECK_THAT(said.all().at(0).message, Contains("begin on a multiple of 1024"));
+}
+
 }  // namespace
 }  // namespace maco::proofs
