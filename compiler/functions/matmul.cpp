@@ -8,8 +8,8 @@
 namespace maco::functions {
 
 std::string_view name(MatmulMethod method) {
-  constexpr std::string_view words[kMatmulMethods] = {
-      "dot", "block", "mma", "wgmma", "by_rows", "by_rows_mma", "by_rows_wgmma"};
+  constexpr std::string_view words[kMatmulMethods] = {"dot",   "block",   "mma",
+                                                      "wgmma", "by_rows", "by_rows_mma"};
   return words[static_cast<size_t>(method)];
 }
 bool takes_dot(MatmulMethod method) {
@@ -19,7 +19,6 @@ MatmulMethod for_many_rows(MatmulMethod method) {
   switch (method) {
     case MatmulMethod::ByRows: return MatmulMethod::Block;
     case MatmulMethod::ByRowsMma: return MatmulMethod::Mma;
-    case MatmulMethod::ByRowsWgmma: return MatmulMethod::Wgmma;
     default: return method;
   }
 }
@@ -54,7 +53,8 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   if (!on_tensor_cores(m.method)) return operand == 1 ? std::optional(LoadRule{}) : std::nullopt;
   const int64_t rows = operand == 0 ? m.BM : m.BN;
   LoadRule rule{.pages = matmul_block_pages(rows, m.page_bytes), .whole_pages = true};
-  if (for_many_rows(m.method) != MatmulMethod::Wgmma) return rule;
+  // Boxes are of the most rows that there may be, and would bring what isn't there.
+  if (m.method != MatmulMethod::Wgmma || !m.fixed_rows) return rule;
   // As many lines of a page as a box can fill.
   const bool across = operand == 1 && !m.transpose_b;
   rule.box = {std::min(across ? kMatmulBlockK : rows, m.page_bytes / (kMatmulBlockK * 2)),
@@ -135,6 +135,7 @@ std::vector<Function> matmul_functions() {
                                      .BM = c.integer("BM"),
                                      .BN = c.integer("BN"),
                                      .transpose_b = c.flag("transpose_b"),
+                                     .fixed_rows = c.range("rows").lo == c.range("rows").hi,
                                      .page_bytes = c.program().uses.page_bytes},
                                     operand);
                },

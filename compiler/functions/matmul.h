@@ -11,15 +11,14 @@ namespace maco::functions {
 
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).
 enum class MatmulMethod : uint8_t {
-  Dot,          // up to 8 rows: threads split K and add up at the end
-  Block,        // each thread has a block of the result and runs through K in order
-  Mma,          // tensor cores, a warp at a time: 16-bit floats
-  Wgmma,        // tensor cores, four warps at a time, on what bulk copies bring
-  ByRows,       // Dot or Block, as many rows as the launch has
-  ByRowsMma,    // Dot or Mma
-  ByRowsWgmma,  // Dot or Wgmma
+  Dot,        // few rows: threads split K and add up at the end
+  Block,      // each thread has a block of the result and runs through K in order
+  Mma,        // tensor cores, a warp at a time: 16-bit floats
+  Wgmma,      // tensor cores, four warps at a time, on boxes: rows that no dim decides
+  ByRows,     // Dot or Block, as many rows as the launch has
+  ByRowsMma,  // Dot or Mma
 };
-inline constexpr size_t kMatmulMethods = 7;
+inline constexpr size_t kMatmulMethods = 6;
 std::string_view name(MatmulMethod method);
 /// May a launch take Dot? What does one of many rows take?
 bool takes_dot(MatmulMethod method);
@@ -52,6 +51,7 @@ struct MatmulLoads {
   MatmulMethod method = MatmulMethod::Block;
   int64_t N = 1, K = 1, BM = 1, BN = 1;
   bool transpose_b = false;
+  bool fixed_rows = true;  // no dim decides how many there are
   int64_t page_bytes = 0;
 };
 /// How a (0) or b (1) comes through pages; nothing if it doesn't.

@@ -299,6 +299,7 @@ void tile(TileContext& c) {
                    .BM = bm,
                    .BN = bn,
                    .transpose_b = transpose,
+                   .fixed_rows = !a.dynamic(),
                    .page_bytes = c.machine().page_bytes}));
   c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn));
   // Tiles that are worked on at the same time share rows of a and columns of b, which are read from

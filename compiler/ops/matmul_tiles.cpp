@@ -71,9 +71,10 @@ MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& mac
   if (s.plan_rows.hi <= few_rows(s, machine)) return MatmulMethod::Dot;
   const bool many = s.plan_rows.lo > few_rows(s, machine);
   // What the machine has for these types, and takes some tile of.
-  for (MatmulMethod method : {many ? MatmulMethod::Wgmma : MatmulMethod::ByRowsWgmma,
-                              many ? MatmulMethod::Mma : MatmulMethod::ByRowsMma})
-    if (!candidates_of(s, method, machine).empty()) return method;
+  for (MatmulMethod method :
+       {MatmulMethod::Wgmma, many ? MatmulMethod::Mma : MatmulMethod::ByRowsMma})
+    if ((many || method != MatmulMethod::Wgmma) && !candidates_of(s, method, machine).empty())
+      return method;
   return many ? MatmulMethod::Block : MatmulMethod::ByRows;
 }
 
@@ -89,9 +90,12 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   if (!machine.has_mma(s.a))
     return fmt::format("target '{}' has no method '{}' for {}", machine.target, word,
                        ir::name(s.a));
-  const bool bulk = functions::for_many_rows(method) == MatmulMethod::Wgmma;
+  const bool bulk = method == MatmulMethod::Wgmma;
   if (bulk && !machine.has_wgmma())
     return fmt::format("target '{}' has no method '{}'", machine.target, word);
+  if (bulk && s.min_rows != s.max_rows)
+    return fmt::format("method '{}' takes rows that no dim decides, not {} to {}", word, s.min_rows,
+                       s.max_rows);
   // What a tensor map can't describe.
   if (const int64_t row = s.transpose_b ? s.K : s.N; bulk && (s.K % 8 != 0 || row % 8 != 0))
     return fmt::format("method '{}' takes rows of whole 16 bytes, not of {} and {} elements", word,

@@ -86,7 +86,7 @@ TEST_CASE("what is wrong with a call is said, by name") {
         Said{"gives 'matmul' a parameter 'methods', which it doesn't have; did you mean "
              "'method'?",
              "leaves out parameter 'method' of 'matmul', one of dot, block, mma, wgmma, by_rows, "
-             "by_rows_mma, by_rows_wgmma"});
+             "by_rows_mma"});
   CHECK(wrong("softmax", [](ir::Call& c) { c.params.push_back(c.params[0]); }) ==
         Said{"gives parameter 'X' of 'softmax' twice"});
   CHECK(wrong("softmax", [](ir::Call& c) { param_of(c, "N").value = 2.0; }) ==
@@ -182,11 +182,14 @@ TEST_CASE("how the operands of a product come through pages") {
   CHECK(functions::matmul_load(m, 0)->pages == 1);
   CHECK(functions::matmul_load(m, 1)->pages == 2);
   CHECK(!functions::matmul_load(m, 1)->box);
-  m.method = MatmulMethod::ByRowsWgmma;
+  m.method = MatmulMethod::Wgmma;
   CHECK(functions::matmul_load(m, 0)->box == ir::Load::Box{64, 64, 256});
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{64, 64, 512});
   m.transpose_b = true;
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{128, 64, 256});
+  m.fixed_rows = false;
+  CHECK(!functions::matmul_load(m, 1)->box);
+  m.fixed_rows = true;
   m.page_bytes = 4096;
   CHECK(functions::matmul_load(m, 1)->pages == 8);
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{32, 64, 256});

@@ -15,16 +15,14 @@
 namespace maco::ops {
 
 // The ways above; by_...: dot or the other, whichever suits the rows that the launch has.
-enum class MatmulMethod : u8 { dot, block, mma, wgmma, by_rows, by_rows_mma, by_rows_wgmma };
+enum class MatmulMethod : u8 { dot, block, mma, wgmma, by_rows, by_rows_mma };
 MACO_FN constexpr bool takes_dot(MatmulMethod m) {
   return m == MatmulMethod::dot || m >= MatmulMethod::by_rows;
 }
 MACO_FN constexpr bool takes_mma(MatmulMethod m) {
   return m == MatmulMethod::mma || m == MatmulMethod::by_rows_mma;
 }
-MACO_FN constexpr bool takes_wgmma(MatmulMethod m) {
-  return m == MatmulMethod::wgmma || m == MatmulMethod::by_rows_wgmma;
-}
+MACO_FN constexpr bool takes_wgmma(MatmulMethod m) { return m == MatmulMethod::wgmma; }
 
 MACO_FN float mul_add(float a, float b, float c) { return ffma(a, b, c); }
 MACO_FN i32 mul_add(i32 a, i32 b, i32 c) { return fn::add(fn::mul(a, b), c); }
