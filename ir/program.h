@@ -183,8 +183,8 @@ struct Transfer {
 /// loader of the CTA fills. A ring is first in, first out: the loader serves the tasks of a stream
 /// in its order, and their consumers take the pages in theirs.
 struct Load {
-  /// Copies of boxes of an operand, seen as a matrix of `pitch` columns, through a tensor map: what
-  /// lies beyond the matrix comes as zeros.
+  /// Copies of boxes of an operand, seen as a matrix of `pitch` columns, through a tensor map: rows
+  /// of 128 bytes; what lies beyond the matrix comes as zeros.
   struct Box {
     int64_t rows = 0, cols = 0, pitch = 0;
     friend bool operator==(const Box&, const Box&) = default;

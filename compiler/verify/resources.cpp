@@ -177,10 +177,9 @@ class ResourceCheck {
     constexpr int64_t kMostRows = 256, kLine = 128, kChunk = 16, kAlignment = 1024;
     const ir::Load::Box& box = *l.box;
     const int64_t bytes = ir::size_of(b.dtype);
-    const bool describable = box.rows >= 1 && box.rows <= kMostRows && box.cols >= 1 &&
-                             box.cols <= kMostRows && box.cols * bytes <= kLine &&
-                             box.cols * bytes % kChunk == 0 && box.pitch >= 1 &&
-                             box.pitch <= b.max_elements() && box.pitch * bytes % kChunk == 0;
+    const bool describable = box.rows >= 1 && box.rows <= kMostRows && box.cols == kLine / bytes &&
+                             box.pitch >= 1 && box.pitch <= b.max_elements() &&
+                             box.pitch * bytes % kChunk == 0;
     if (!describable)
       error(c,
             "{} '{}' loads '{}' in boxes of {} x {} elements of rows of {}, which no map describes",

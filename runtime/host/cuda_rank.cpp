@@ -233,6 +233,7 @@ Status CudaRank::encode_maps() {
                    every[] = {1, 1};
     const int type = m.dtype == ir::DType::BF16  ? cuda::kMapBf16
                      : m.dtype == ir::DType::F16 ? cuda::kMapF16
+                     : bytes == 4                ? cuda::kMapU32
                                                  : cuda::kMapU8;
     MACO_TRY(check(
         driver_.map_encode(&maps[i], type, 2,

@@ -35,6 +35,7 @@ inline constexpr int kFunctionMaxDynamicShared = 8;
 
 // CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion
 inline constexpr int kMapU8 = 0;
+inline constexpr int kMapU32 = 2;
 inline constexpr int kMapF16 = 6;
 inline constexpr int kMapBf16 = 9;
 inline constexpr int kMapSwizzle128 = 3;

@@ -172,8 +172,8 @@ TEST_CASE("boxes are what the function asks for, and what a map can describe") {
           ++by_function;
         }
       }
-  CHECK(by_verifier == 4 * 7);
-  CHECK(by_function == 4 * 6);
+  CHECK(by_verifier == 4 * 8);
+  CHECK(by_function == 4 * 5);
   Program misplaced = p;
   misplaced.uses.scratch_bytes += 512;
   ir::Diagnostics said;

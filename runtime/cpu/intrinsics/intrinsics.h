@@ -251,10 +251,10 @@ MACO_FN void boxes_begin(const TensorMap*) {}
 MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*) {
   const u64* words = (const u64*)map;
   const i64 rows = (i64)words[1], cols = (i64)words[2], bytes = (i64)words[3];
-  const i64 line = (i64)words[5] * bytes;
+  constexpr i64 line = 128;
   for (i64 r = 0; r < (i64)words[4]; ++r)
     for (i64 at = 0; at < line; at += 16) {
-      char* chunk = to + r * line + (at ^ (line == 128 ? (r & 7) << 4 : 0));
+      char* chunk = to + r * line + (at ^ ((r & 7) << 4));
       const i64 c = col + at / bytes;
       std::memset(chunk, 0, 16);
       if (row + r >= rows || c >= cols) continue;
