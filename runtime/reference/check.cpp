@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace maco::reference {
 
@@ -71,6 +72,35 @@ double default_bound(ir::DType type) {
   return 0;
 }
 
+namespace {
+
+// By tensor: the most roundings to a dtype of this bound on one path to it, within a launch.
+std::vector<int64_t> roundings_of(const ir::Graph& graph, const std::vector<Move>& moves,
+                                  double bound) {
+  std::vector<int64_t> most(graph.tensors.size(), 0);
+  std::vector<std::vector<ir::TensorId>> moved(graph.tensors.size());  // by where to: from where
+  for (const Move& move : moves) moved[ir::index(move.to)].push_back(move.from);
+  for (const ir::Op& op : graph.ops) {
+    int64_t before = 0;
+    for (ir::TensorId in : op.in) before = std::max(before, most[ir::index(in)]);
+    for (ir::TensorId out : op.out) {
+      int64_t n = before;
+      for (ir::TensorId from : moved[ir::index(out)]) n = std::max(n, most[ir::index(from)]);
+      if (!only_moves(op) && default_bound(graph[out].dtype) == bound) ++n;
+      most[ir::index(out)] = std::max(most[ir::index(out)], n);
+    }
+  }
+  return most;
+}
+
+// A flipped rounding in the last place becomes noise of that size in all that follows.
+double with_depth(double bound, int64_t roundings) {
+  constexpr double kShallow = 8;
+  return bound * std::sqrt(std::max(1.0, static_cast<double>(roundings) / kShallow));
+}
+
+}  // namespace
+
 std::vector<double> bounds_of(const ir::Graph& graph) {
   const std::vector<Move> moves = moves_of(graph);
   // The coarsest rounding of values that may differ; 0: what was bound, or moved or converted from
@@ -92,8 +122,14 @@ std::vector<double> bounds_of(const ir::Graph& graph) {
       for (ir::TensorId out : op.out) raise(out, from);
     }
   }
-  for (size_t t = 0; t < coarsest.size(); ++t)
-    coarsest[t] = std::max(coarsest[t], default_bound(graph.tensors[t].dtype));
+  std::map<double, std::vector<int64_t>> roundings;  // by bound
+  for (size_t t = 0; t < coarsest.size(); ++t) {
+    double& bound = coarsest[t];
+    bound = std::max(bound, default_bound(graph.tensors[t].dtype));
+    const auto [depths, fresh] = roundings.try_emplace(bound);
+    if (fresh) depths->second = roundings_of(graph, moves, bound);
+    bound = with_depth(bound, depths->second[t]);
+  }
   return coarsest;
 }
 

@@ -26,7 +26,9 @@ double default_bound(ir::DType type);
 /// The bound of each tensor of a graph: that of its dtype, or of the coarsest dtype among the
 /// rounded values that it was computed from, if that is larger. (A bf16 temporary may round the
 /// other way for a difference in the last bit of its f32 sum; an f32 result computed from it can't
-/// be better than bf16. What was bound or only moved is exact and counts nothing.)
+/// be better than bf16. What was bound or only moved is exact and counts nothing.) It grows with
+/// depth: times max(1, sqrt(d / 8)), d being the most roundings to a dtype of that bound on one
+/// path to the tensor.
 std::vector<double> bounds_of(const ir::Graph& graph);
 
 /// Floats: NaN and infinities must be in the same places; of the rest, the Frobenius norm of the

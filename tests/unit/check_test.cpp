@@ -1,5 +1,7 @@
 #include "runtime/reference/check.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "tests/catch.h"
@@ -145,4 +147,26 @@ TEST_CASE("the checker knows an argmax and obeys rtol", "[check]") {
   CHECK(Checker(reference, 0.1).check(0, y, off).ok);
   CHECK_THAT(to_line("y", 1, Checker(reference, {}).check(0, y, off)),
              Contains("'y' on rank 1: relative error"));
+}
+
+TEST_CASE("bounds grow with the roundings on the longest path", "[check]") {
+  GraphMaker g;
+  g.tensor("h0", ir::TensorKind::Input, ir::DType::BF16, {4, 4});
+  g.tensor("s", ir::TensorKind::State, ir::DType::BF16, {4, 4});
+  g.tensor("y", ir::TensorKind::Output, ir::DType::F32, {4, 4});
+  for (int i = 0; i < 32; ++i) {
+    g.op("mul", {fmt::format("h{}", i), "h0"}, {fmt::format("h{}", i + 1)});
+    if (i == 7) g.op("copy", {"h8"}, {"s"});
+  }
+  g.op("copy", {"h32"}, {"m"});
+  g.op("exp", {"m"}, {"y"});
+  g.op("mul", {"s", "s"}, {"z"});
+  const std::vector<double> bounds = bounds_of(g.graph);
+  const auto of = [&](const char* name) { return bounds[ir::index(*g.graph.find_tensor(name))]; };
+  CHECK(of("h8") == 1e-2);
+  CHECK(of("h32") == Approx(1e-2 * 2));
+  CHECK(of("m") == of("h32"));  // moved
+  CHECK(of("y") == of("h32"));  // f32, as good as what it is made of
+  CHECK(of("s") == of("h8"));
+  CHECK(of("z") == Approx(1e-2 * std::sqrt(9.0 / 8)));
 }
