@@ -237,12 +237,20 @@ std::vector<DType> BodyParam::dtypes() const {
   return all;
 }
 
+size_t BodyParam::accumulators() const {
+  size_t n = 0;
+  while (n < operands.size() && operands[n].spread == Spread::Accumulator) ++n;
+  return n;
+}
+
 std::string check_body(const BodyParam& param) {
   if (param.body.steps.empty()) return "has no steps";
   for (size_t i = 0; i < param.operands.size(); ++i) {
     const BodyOperand& o = param.operands[i];
     if (o.spread != Spread::Accumulator) continue;
-    if (i > 0) return fmt::format("operand %{} is an accumulator, which only %0 may be", i);
+    if (i > 0 && (param.operands[i - 1].spread != Spread::Accumulator ||
+                  param.operands[i - 1].dtype != o.dtype))
+      return fmt::format("operand %{} is an accumulator, which only the first ones may be", i);
     if (o.dtype != DType::F32 && o.dtype != DType::I32)
       return fmt::format("an accumulator is f32 or i32, not {}", name(o.dtype));
   }

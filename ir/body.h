@@ -8,9 +8,9 @@
 // would as ops of their own.
 //
 // Attribute `body` of the internal op `fused`: %i is input i, and %0 has the shape of the result.
-// Attribute `epilogue` of matmul: %0 is the f32 accumulator after bias and activation, unrounded;
-// %1, %2, ... are the last operands() - 1 inputs of the op, each of the result's shape, [N] or [1].
-// The op writes the last step. Parameter of a call: BodyParam.
+// Attribute `epilogue` of matmul: %0 is the f32 accumulator after bias and activation, unrounded
+// (%0 and %1 of a pair of products); those behind it are the last inputs of the op, each of the
+// result's shape, [N] or [1]. The op writes the last step. Parameter of a call: BodyParam.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +74,7 @@ bool moves(const Body& body, const std::vector<DType>& operands);
 
 /// How an operand's elements follow those of the result: one each, one a column, a single one.
 /// Accumulator: no operand of the call, but what the device function has computed for the element,
-/// in f32 or i32.
+/// in f32 or i32; the first operands, of one dtype.
 enum class Spread : uint8_t { Full, Column, Single, Accumulator };
 std::string_view name(Spread spread);
 
@@ -84,15 +84,15 @@ struct BodyOperand {
   friend bool operator==(const BodyOperand&, const BodyOperand&) = default;
 };
 
-/// A body as the parameter of a call: %i is operands[i], and the accumulator, where the device
-/// function has one, is %0. The others are operands of the call, in their order.
+/// A body as the parameter of a call: %i is operands[i]; the first ones are the accumulators, where
+/// the device function has any. The others are operands of the call, in their order.
 struct BodyParam {
   Body body;
   std::vector<BodyOperand> operands;
   std::vector<DType> dtypes() const;
-  bool has_accumulator() const {
-    return !operands.empty() && operands[0].spread == Spread::Accumulator;
-  }
+  /// How many there are.
+  size_t accumulators() const;
+  bool has_accumulator() const { return accumulators() > 0; }
   friend bool operator==(const BodyParam&, const BodyParam&) = default;
 };
 /// Why there is no such parameter, or "": check_body, and the accumulator's place and dtype.

@@ -121,8 +121,8 @@ ManifestMap map_of(const Json& item, const Manifest& m) {
   map.rows = integer_of(item, "rows", 1, kMost);
   map.cols = integer_of(item, "cols", 1, kMost);
   map.box_rows = integer_of(item, "box_rows", 1, 256);
-  const int64_t line = 128 / size_of(map.dtype);
-  map.box_cols = integer_of(item, "box_cols", line, line);
+  map.box_cols = integer_of(item, "box_cols", ManifestMap::kLine / size_of(map.dtype),
+                            ManifestMap::kMostRow / size_of(map.dtype));
   int64_t room = m.arena_bytes;
   if (map.tensor >= 0) {
     const ManifestTensor& t = m.tensors[static_cast<size_t>(map.tensor)];

@@ -183,8 +183,11 @@ struct Transfer {
 /// loader of the CTA fills. A ring is first in, first out: the loader serves the tasks of a stream
 /// in its order, and their consumers take the pages in theirs.
 struct Load {
-  /// Copies of boxes of an operand, seen as a matrix of `pitch` columns, through a tensor map: rows
-  /// of 128 bytes; what lies beyond the matrix comes as zeros.
+  static constexpr int64_t kLine = 128, kMostBoxRow = 2048;  // bytes of a box's row
+  /// Copies of boxes of an operand, seen as a matrix of `pitch` columns, through a tensor map; what
+  /// lies beyond the matrix comes as zeros. A box with rows of 128 bytes comes as lines, whose
+  /// chunks of 16 bytes change places (runtime/device/tensor_cores.cuh); one with longer rows, of
+  /// up to kMostBoxRow bytes, comes row by row.
   struct Box {
     int64_t rows = 0, cols = 0, pitch = 0;
     friend bool operator==(const Box&, const Box&) = default;

@@ -56,6 +56,7 @@ std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
   c.graph = std::move(graph);
   c.program = std::get<ir::Program>(std::move(result.unit));
   c.statistics = std::move(result.log.statistics);
+  c.fusions = std::move(result.log.fusions);
   c.kernel = emit_kernel(c.graph, c.program, options, diagnostics);
   if (c.kernel.empty()) return std::nullopt;
   return c;

@@ -28,6 +28,8 @@ struct Compiled {
   ir::Program program;  // synced and proved
   std::string kernel;   // kernel.cu
   std::map<std::string, int64_t> statistics;
+  /// What was fused, and what wasn't and why: how often, and the first op's name.
+  std::map<std::string, std::pair<int64_t, std::string>> fusions;
 };
 
 /// Compiles a graph, whoever made it. Nothing, having reported, if something is wrong with it or

@@ -12,6 +12,7 @@
 #include "compiler/codegen/codegen.h"
 #include "compiler/passes/manager.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/pipeline.h"
 #include "compiler/passes/unit_text.h"
 
 namespace maco::api {
@@ -95,8 +96,10 @@ bool carries(const ir::Graph& graph, const ir::Program& program, ir::Diagnostics
     options.board = program.board;
     passes::PassManager manager(passes::make_context(options, unheard), options, unheard);
     ir::Graph made = graph;
-    for (const char* pass : {"check-support", "canonicalize", "fuse"})
-      if (fuse || pass != std::string_view("fuse")) made = manager.run(pass, std::move(made));
+    for (const char* pass : {"check-support", "canonicalize"})
+      made = manager.run(pass, std::move(made));
+    if (fuse)
+      for (const char* pass : passes::kFusingPasses) made = manager.run(pass, std::move(made));
     if (!manager.ok()) continue;
     // As its text has it, which names what has no name.
     const auto again = passes::parse_graph_unit(

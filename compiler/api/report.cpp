@@ -30,6 +30,9 @@ std::string report(const Compiled& c) {
     s += fmt::format("{:<16} {:<18} {:>6} {:>8}\n", key.substr(0, blank), key.substr(blank + 1),
                      n.first, n.second);
   }
+  if (!c.fusions.empty()) s += "\n";
+  for (const auto& [what, n] : c.fusions)
+    s += fmt::format("{:>6} x {} (the first: '{}')\n", n.first, what, n.second);
   const auto stat = [&](const char* name) {
     auto it = c.statistics.find(name);
     return it == c.statistics.end() ? int64_t{0} : it->second;

@@ -88,19 +88,32 @@ std::string element_members(const ir::BodyParam& body) {
 
 std::string finish_members(const ir::BodyParam& body, size_t first) {
   MACO_CHECK(body.has_accumulator(), "a body without an accumulator finishes nothing");
-  std::string values = "sum";
-  for (size_t i = 1; i < body.operands.size(); ++i) {
-    const ir::BodyOperand& o = body.operands[i];
-    values += fmt::format(", to_acc(gload(args.ptr<const {}>({}) + {}))", device_type(o.dtype),
-                          first + i - 1,
-                          o.spread == Spread::Full     ? "row * N + col"
-                          : o.spread == Spread::Column ? "col"
-                                                       : "0");
+  const size_t sums = body.accumulators();
+  std::string params, given, fields, loads, values;
+  for (size_t i = 0; i < sums; ++i) {
+    const std::string sum = i == 0 ? "sum" : fmt::format("sum{}", i + 1);
+    params += fmt::format(", {} {}", device_type(body.operands[i].dtype), sum);
+    given += ", " + sum;
+    values += (i ? ", " : "") + sum;
   }
-  return apply_member(body) +
-         fmt::format("static MACO_FN auto finish(const Args& args, i64 row, i64 col, {} sum) {{\n",
-                     device_type(body.operands[0].dtype)) +
-         "  (void)args, (void)row, (void)col;\n" + fmt::format("  return apply({});\n}}\n", values);
+  for (size_t i = sums; i < body.operands.size(); ++i) {
+    const ir::BodyOperand& o = body.operands[i];
+    fields += fmt::format(" {} v{};", acc(ir::is_float(o.dtype)), i);
+    loads += fmt::format("{}to_acc(gload(args.ptr<const {}>({}) + {}))", i > sums ? ", " : "",
+                         device_type(o.dtype), first + i - sums,
+                         o.spread == Spread::Full     ? "row * N + col"
+                         : o.spread == Spread::Column ? "col"
+                                                      : "0");
+    values += fmt::format(", more.v{}", i);
+  }
+  return apply_member(body) + fmt::format("struct More {{{} }};\n", fields) +
+         "static MACO_FN More fetch(const Args& args, i64 row, i64 col) {\n" +
+         "  (void)args, (void)row, (void)col;\n" + fmt::format("  return {{{}}};\n}}\n", loads) +
+         fmt::format("static MACO_FN auto finish(const More& more{}) {{\n", params) +
+         fmt::format("  (void)more;\n  return apply({});\n}}\n", values) +
+         fmt::format("static MACO_FN auto finish(const Args& args, i64 row, i64 col{}) {{\n",
+                     params) +
+         fmt::format("  return finish(fetch(args, row, col){});\n}}\n", given);
 }
 
 }  // namespace maco::codegen

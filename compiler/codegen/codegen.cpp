@@ -96,9 +96,15 @@ class Generator {
       const functions::Function& function = *functions::find_function(c.function);
       std::string members;
       for (const ir::Param& param : c.params) members += codegen::members(function, param);
-      for (const ir::Load& l : c.loads)
-        members += fmt::format("static constexpr i64 {}_page_bytes = {};\n",
-                               function.operand(l.operand, c.operands.size())->name, l.page_bytes);
+      for (const ir::Load& l : c.loads) {
+        const std::string& name = function.operand(l.operand, c.operands.size())->name;
+        members += fmt::format("static constexpr i64 {}_page_bytes = {};\n", name, l.page_bytes);
+        if (l.box)
+          members += fmt::format(
+              "static constexpr i64 {0}_box_rows = {1}, {0}_box_cols = {2};\n"
+              "static constexpr bool {0}_ahead = {3};\n",
+              name, l.box->rows, l.box->cols, l.ahead);
+      }
       const std::string key = fmt::format("{}\n{}{}", c.function, loads_ahead(c), members);
       auto [it, fresh] = known.try_emplace(key, kinds_.size());
       if (fresh)
@@ -195,6 +201,7 @@ class Generator {
     e_.raw("static constexpr int kPeerEvents = maco_program::kPeerEvents;");
     e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
     e_.raw("static constexpr u32 kPacketUses = maco_program::kPacketUses;");
+    e_.line("static constexpr int kMaps = {};", maps_.maps.size());
     e_.line("static constexpr bool kSysCounters = {};",
             std::any_of(p_.events.begin(), p_.events.end(), is_counter_at_sys_scope));
     for (const auto& [type, name] : {std::pair("TaskRow", "tasks"),

@@ -11,7 +11,7 @@ namespace {
 // What the device functions of today want, whatever the graph. Emitted code takes its shape from
 // the Program, and asserts that its own books fit in the head.
 constexpr int32_t kConsumers = 256, kLoaders = 32;
-constexpr int64_t kHeadBytes = 2048, kScratchBytes = 16384;
+constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
 
 // What the compiler gives a thread at most when CTAs of `threads` are launched one an SM: an SM
 // hands out registers a warp at a time, eight a thread at a time.

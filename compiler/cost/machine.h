@@ -29,6 +29,8 @@ struct Architecture {
 
   /// Has it products of matrices of 16-bit floats of this type, a warp at a time?
   bool has_mma(ir::DType dtype) const;
+  /// Has it bulk copies of boxes through tensor maps?
+  bool has_boxes() const { return arch >= 90 || arch == 0; }
   /// Has it products of four warps at a time, of what bulk copies bring?
   bool has_wgmma() const { return arch == 90 || arch == 0; }
 };

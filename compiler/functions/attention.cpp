@@ -1,4 +1,7 @@
-// attention: softmax(q k^T * scale) v for BQ rows of one head.
+// attention: softmax(q k^T * scale) v for BQ rows of one head. attention_step: of a few new rows
+// over a cache and themselves; attention_merge: what its splits found.
+#include "compiler/functions/attention.h"
+
 #include <algorithm>
 
 #include "compiler/functions/families.h"
@@ -32,10 +35,76 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine&) {
   return work;
 }
 
+int64_t step_groups(int64_t head_dim) { return (head_dim + kStepGroup - 1) / kStepGroup; }
+
+// Lines of the queries, the new keys and the new values; then the warps' partial results.
+int64_t step_scratch(const CallView& c) {
+  constexpr int64_t areas = 3, line = 128;
+  return std::max(areas * step_groups(c.integer("D")) * kStepRows * line, int64_t{16384});
+}
+
+cost::Work step_task(const CallView& c, const ir::Task&, const cost::Machine& machine) {
+  const ir::Interval length = c.range("length");
+  return step_work({.head_dim = c.integer("D"),
+                    .keys = length.lo / 2 + length.hi / 2,
+                    .splits = c.integer("splits"),
+                    .element_bytes = ir::size_of(c.dtype("X")),
+                    .page_keys = step_page_keys(c.program().uses.page_bytes)},
+                   machine);
+}
+
 }  // namespace
 
+int64_t step_page_keys(int64_t page_bytes) { return page_bytes / 128; }
+
+std::optional<ir::Load::Box> step_box(int64_t head_dim, int64_t width, int64_t page_bytes) {
+  // A page would have something of the next head.
+  if (head_dim % kStepGroup != 0) return std::nullopt;
+  return ir::Load::Box{step_page_keys(page_bytes), kStepGroup, width};
+}
+
+cost::Work step_work(const AttentionStep& s, const cost::Machine& machine) {
+  const int64_t blocks = (s.keys + s.page_keys - 1) / s.page_keys;
+  const int64_t own = (blocks + s.splits - 1) / s.splits * s.page_keys;
+  cost::Work work{.fixed_microseconds = 1.5};
+  // A lone SM reads faster than its share of the memory's rate.
+  work.bytes =
+      static_cast<double>(2 * own * s.head_dim * s.element_bytes) / (machine.arch == 0 ? 1 : 2);
+  return work;
+}
+
 std::vector<Function> attention_functions() {
-  return {{.name = "attention",
+  const Function step{
+      .name = "attention_step",
+      .params = {dtype("X"),         dtype("Y"),        value("rows"),      value("length"),
+                 value("position"),  integer("HQ"),     integer("HKV"),     integer("D"),
+                 integer("HB"),      integer("BT"),     integer("splits"),  integer("q_cols"),
+                 integer("k_cols"),  integer("v_cols"), integer("q_begin"), integer("k_begin"),
+                 integer("v_begin"), flag("causal"),    flag("turned"),     flag("interleaved"),
+                 flag("q_normed"),   flag("k_normed"),  flag("boxes"),      number("scale"),
+                 number("q_eps"),    number("k_eps"),   table("turns")},
+      .operands = {reads("q", "X"), reads("k", "X"), reads("v", "X"), loads("k_cache", "X"),
+                   loads("v_cache", "X"), writes("y", "Y"), writes("k_rows", "X"),
+                   writes("v_rows", "X"), reads("norms", "X", Count::Many)},
+      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/rope.cuh", "ops/attention_step.cuh"}},
+      .loads =
+          [](const CallView& c, size_t) {
+            LoadRule rule{.pages = 1, .whole_pages = true};
+            if (c.flag("boxes"))
+              rule.box = step_box(c.integer("D"), c.integer("HKV") * c.integer("D"),
+                                  c.program().uses.page_bytes);
+            return rule;
+          },
+      .scratch_bytes = step_scratch,
+      .work = step_task};
+  const Function merge{.name = "attention_merge",
+                       .params = {dtype("Y"), value("rows"), integer("HQ"), integer("HKV"),
+                                  integer("D"), integer("splits")},
+                       .operands = {reads("parts", "f32"), writes("y", "Y")},
+                       .source = step.source};
+  return {step,
+          merge,
+          {.name = "attention",
            .params = {dtype("Q"), dtype("K"), dtype("V"), dtype("Y"), value("rows"),
                       value("length"), integer("HQ"), integer("HKV"), integer("D"), integer("BQ"),
                       flag("causal"), number("scale")},

@@ -112,7 +112,7 @@ void check_operands(const ir::Call& call, const Function& f, std::vector<std::st
   for (const ir::Param& p : call.params) {
     const auto* body = std::get_if<ir::BodyParam>(&p.value);
     if (!body) continue;
-    const size_t from_memory = body->operands.size() - (body->has_accumulator() ? 1 : 0);
+    const size_t from_memory = body->operands.size() - body->accumulators();
     if (from_memory != n - least)
       wrong.push_back(
           fmt::format("gives '{}' {} operands for a body of {}", f.name, n - least, from_memory));
@@ -186,7 +186,7 @@ std::optional<ir::DType> dtype_of(const CallView& c, const Function& f, size_t i
   if (!spec.dtype.empty() || spec.count != Count::Many) return ir::dtype_from_name(spec.dtype);
   for (const ir::Param& p : c.call().params)
     if (const auto* body = std::get_if<ir::BodyParam>(&p.value))
-      return body->operands[i - f.first_of_many() + (body->has_accumulator() ? 1 : 0)].dtype;
+      return body->operands[i - f.first_of_many() + body->accumulators()].dtype;
   return std::nullopt;
 }
 void check_dtypes(const ir::Program& program, const ir::Call& call, const Function& f,

@@ -41,7 +41,9 @@ struct OperandSpec {
   /// a body what the body says.
   std::string dtype = "";
   /// It comes through pages: the function has a loader, maco::ops::<name>_load, and a call says in
-  /// its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`.
+  /// its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`, and where it comes
+  /// in boxes `<operand>_box_rows`, `<operand>_box_cols` and, whether ahead of the task's waits,
+  /// `<operand>_ahead`.
   Loaded loaded = Loaded::Never;
 };
 

@@ -1,6 +1,8 @@
 // matmul: a tile of a b, all of K, with an epilogue.
 #include "compiler/functions/matmul.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "compiler/functions/families.h"
@@ -49,8 +51,34 @@ int64_t matmul_block_pages(int64_t rows, int64_t page_bytes) {
   return (rows + lines - 1) / lines;
 }
 
+std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
+  if (m.method != MatmulMethod::Dot || !m.transpose_b || m.K * m.b_bytes % 16 != 0)
+    return std::nullopt;
+  // Of whole steps of a warp, whose lanes take up to 16 bytes each; a slice is as deep as the page,
+  // the staged rows of a and a map allow, and of all columns of the tile.
+  const int64_t step = 32 * std::min<int64_t>(8, 16 / m.b_bytes), parts = m.paired ? 2 : 1;
+  const bool on_cores = m.few_rows == kMostFewRows;
+  constexpr int64_t kStageBytes = 16384;
+  int64_t cols = on_cores || m.BM <= 2 ? 16 : 32;
+  while (cols > m.page_bytes / (step * m.b_bytes)) cols /= 2;
+  if (cols < parts) return std::nullopt;
+  while (cols > parts && m.BN * parts % cols != 0) cols /= 2;
+  int64_t depth = std::min(m.page_bytes / (cols * m.b_bytes), ir::Load::kMostBoxRow / m.b_bytes);
+  if (!on_cores) depth = std::min(depth, kStageBytes / (m.BM * m.a_bytes));
+  // A thread has its part of a in registers.
+  if (m.BM > 16) depth = std::min<int64_t>(depth, 512);
+  depth = std::min(m.K, depth / step * step);
+  if (cols % parts != 0 || depth * m.b_bytes <= ir::Load::kLine) return std::nullopt;
+  return ir::Load::Box{cols / parts, depth, m.K};
+}
+
 std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
-  if (!on_tensor_cores(m.method)) return operand == 1 ? std::optional(LoadRule{}) : std::nullopt;
+  if (!on_tensor_cores(m.method)) {
+    if (operand == 0) return std::nullopt;
+    LoadRule rule;
+    if (m.boxes) rule.box = matmul_few_box(m);
+    return rule;
+  }
   const int64_t rows = operand == 0 ? m.BM : m.BN;
   LoadRule rule{.pages = matmul_block_pages(rows, m.page_bytes), .whole_pages = true};
   // Boxes are of the most rows that there may be, and would bring what isn't there.
@@ -63,8 +91,8 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
 }
 
 cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
-  const auto high = static_cast<double>(std::min(t.BM, t.rows)), wide = static_cast<double>(t.BN),
-             k = static_cast<double>(t.K);
+  const auto high = static_cast<double>(std::min(t.BM, t.rows)),
+             wide = static_cast<double>(t.paired ? 2 * t.BN : t.BN), k = static_cast<double>(t.K);
   const bool few = t.method == MatmulMethod::Dot ||
                    (t.rows <= t.few_rows && (takes_dot(t.method) || !on_tensor_cores(t.method)));
   cost::Work work{.fixed_microseconds = 0.5};
@@ -99,14 +127,16 @@ MatmulMethod method_of(const CallView& c) {
   return MatmulMethod::Block;
 }
 
-cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
+cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine,
+                bool paired) {
   MatmulTile t{.rows = c.range("rows").hi,
                .K = c.integer("K"),
                .BM = c.integer("BM"),
                .BN = c.integer("BN"),
                .a_bytes = ir::size_of(c.dtype("X")),
                .b_bytes = ir::size_of(c.dtype("W")),
-               .few_rows = c.integer("few_rows")};
+               .few_rows = c.integer("few_rows"),
+               .paired = paired};
   t.method = method_of(c);
   // Of the last column of tiles, what there is.
   if (!task.accesses.empty()) {
@@ -117,31 +147,56 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
 }
 }  // namespace
 
+std::string matmul_function(MatmulForm form) {
+  return fmt::format("matmul{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "");
+}
+
 std::vector<Function> matmul_functions() {
-  return {{.name = "matmul",
-           .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
-                      word("method", "ops::MatmulMethod", methods()), integer("slice"),
-                      integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
-                      flag("transpose_b"), body("epilogue")},
-           .operands = {loads("a", "X", Loaded::Sometimes), loads("b", "W"), writes("y", "Y"),
-                        reads("more", "", Count::Many)},
-           .source = {{"rows.cuh", "tensor_cores.cuh", "ops/matmul.cuh", "ops/matmul_few_mma.cuh",
-                       "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
-           .loads =
-               [](const CallView& c, size_t operand) {
-                 return matmul_load({.method = method_of(c),
-                                     .N = c.integer("N"),
-                                     .K = c.integer("K"),
-                                     .BM = c.integer("BM"),
-                                     .BN = c.integer("BN"),
-                                     .transpose_b = c.flag("transpose_b"),
-                                     .fixed_rows = c.range("rows").lo == c.range("rows").hi,
-                                     .page_bytes = c.program().uses.page_bytes},
-                                    operand);
-               },
-           // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
-           .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
-           .work = work}};
+  const auto rule = [](const CallView& c, size_t operand) {
+    return matmul_load({.method = method_of(c),
+                        .N = c.integer("N"),
+                        .K = c.integer("K"),
+                        .BM = c.integer("BM"),
+                        .BN = c.integer("BN"),
+                        .transpose_b = c.flag("transpose_b"),
+                        .fixed_rows = c.range("rows").lo == c.range("rows").hi,
+                        .page_bytes = c.program().uses.page_bytes,
+                        .a_bytes = ir::size_of(c.dtype("X")),
+                        .b_bytes = ir::size_of(c.dtype("W")),
+                        .few_rows = c.integer("few_rows"),
+                        .paired = c.call().function.starts_with("matmul_pair"),
+                        .boxes = c.flag("boxes")},
+                       operand);
+  };
+  std::vector<Function> all;
+  for (const MatmulForm form :
+       {MatmulForm{}, {.paired = true}, {.normed = true}, {.paired = true, .normed = true}}) {
+    Function f{
+        .name = matmul_function(form),
+        .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
+                   word("method", "ops::MatmulMethod", methods()), integer("slice"),
+                   integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
+                   flag("transpose_b"), flag("boxes"), body("epilogue")},
+        .operands = {loads("a", "X", Loaded::Sometimes), loads("b", "W")},
+        .source = {{"rows.cuh", "tensor_cores.cuh", "ops/matmul.cuh", "ops/matmul_few_mma.cuh",
+                    "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
+        .loads = rule,
+        // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
+        .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
+        .work = [paired = form.paired](
+                    const CallView& c, const ir::Task& task,
+                    const cost::Machine& machine) { return work(c, task, machine, paired); }};
+    if (form.paired) f.operands.push_back(loads("other", "W"));
+    if (form.normed) {
+      f.params.push_back(dtype("G"));
+      f.params.push_back(number("eps"));
+      f.operands.push_back(reads("norm", "G"));
+    }
+    f.operands.push_back(writes("y", "Y"));
+    f.operands.push_back(reads("more", "", Count::Many));
+    all.push_back(std::move(f));
+  }
+  return all;
 }
 
 }  // namespace maco::functions

@@ -2,12 +2,24 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "compiler/cost/model.h"
 #include "compiler/functions/function.h"
 
 namespace maco::functions {
+
+/// What a product does besides: `paired`, a is multiplied with two matrices, and an element's
+/// epilogue gets both sums; `normed`, its rows are normed first, as rmsnorm does. Both of few rows
+/// only (Dot), of up to kMostNormedRows normed ones: every tile norms them for itself.
+struct MatmulForm {
+  bool paired = false, normed = false;
+};
+inline constexpr int64_t kMostNormedRows = 16;
+/// The device function of this form, which has its operands: a, b, (the other b), (the norm's
+/// weights), y, then those of the body.
+std::string matmul_function(MatmulForm form);
 
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).
 enum class MatmulMethod : uint8_t {
@@ -53,8 +65,15 @@ struct MatmulLoads {
   bool transpose_b = false;
   bool fixed_rows = true;  // no dim decides how many there are
   int64_t page_bytes = 0;
+  // Of Dot:
+  int64_t a_bytes = 2, b_bytes = 2;  // of an element
+  int64_t few_rows = 8;              // matmul_few_rows
+  bool paired = false;
+  bool boxes = false;  // slices of b come in boxes (matmul_few_box)
 };
-/// How a (0) or b (1) comes through pages; nothing if it doesn't.
+/// The box that a slice of b is for Dot, of each matrix of a pair; none if no map describes it.
+std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);
+/// How a (0), b (1) or the other b of a pair (2) comes through pages; nothing if it doesn't.
 std::optional<LoadRule> matmul_load(const MatmulLoads& matmul, size_t operand);
 
 /// A tile of a product of `rows` x K by K x N.
@@ -64,6 +83,7 @@ struct MatmulTile {
   int64_t BM = 1, BN = 1;
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   int64_t few_rows = 8;
+  bool paired = false;
 };
 cost::Work matmul_work(const MatmulTile& tile, const cost::Machine& machine);
 

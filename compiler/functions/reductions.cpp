@@ -16,7 +16,17 @@ std::vector<Function> reduction_functions() {
                   .operands = {reads("x", "X"), writes("y", "Y")},
                   .source = {{"rows.cuh", "ops/argmax.cuh"}}};
   argmax.scratch_bytes = [](const CallView&) { return int64_t{8 * 8}; };  // a place for each warp
-  return {reduce, argmax};
+  Function part{
+      .name = "argmax_part",
+      .params = {dtype("X"), dtype("A"), value("rows"), integer("N"), integer("BN"), integer("BR")},
+      .operands = {reads("x", "X"), writes("values", "A"), writes("places", "i32")},
+      .source = argmax.source,
+      .scratch_bytes = argmax.scratch_bytes};
+  Function merge{.name = "argmax_merge",
+                 .params = {dtype("A"), dtype("Y"), value("rows"), integer("parts"), integer("BR")},
+                 .operands = {reads("values", "A"), reads("places", "i32"), writes("y", "Y")},
+                 .source = argmax.source};
+  return {reduce, argmax, part, merge};
 }
 
 }  // namespace maco::functions

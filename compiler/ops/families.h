@@ -14,6 +14,7 @@ std::vector<OpDef> norm_ops();
 std::vector<OpDef> softmax_ops();
 std::vector<OpDef> rope_ops();
 std::vector<OpDef> attention_ops();
+std::vector<OpDef> attention_step_ops();
 std::vector<OpDef> kv_append_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> reduction_ops();

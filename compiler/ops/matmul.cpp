@@ -38,17 +38,27 @@ std::optional<Body> epilogue_of(const ir::Op& op) {
   return body;
 }
 
-// Inputs: a, b, then bias if there is one, then the epilogue's.
+// Inputs: a, b, the other b of a pair, the weights of a norm, the bias, each if there is one, then
+// the epilogue's.
 struct Inputs {
-  int epilogue_first = 0;  // input that the epilogue calls %1
+  functions::MatmulForm form{};
+  int norm = 0, bias_at = 0;  // if there is one
+  int epilogue_first = 0;     // input that the epilogue calls %1, or %2 of a pair
   bool bias = false;
 };
+// How many of the epilogue's operands are inputs.
+int operands_of(const Body& body, bool paired) {
+  return std::max(0, body.operands() - (paired ? 2 : 1));
+}
 Inputs inputs_of(const ir::Op& op) {
   const auto body = epilogue_of(op);
   Inputs r;
+  r.form = {.paired = attr_flag(op, "paired", false), .normed = op.attrs.count("norm_eps") > 0};
+  r.norm = r.form.paired ? 3 : 2;
+  r.bias_at = r.norm + (r.form.normed ? 1 : 0);
   r.epilogue_first =
-      static_cast<int>(op.in.size()) - (body ? std::max(0, body->operands() - 1) : 0);
-  r.bias = r.epilogue_first > 2;
+      static_cast<int>(op.in.size()) - (body ? operands_of(*body, r.form.paired) : 0);
+  r.bias = r.epilogue_first > r.bias_at;
   return r;
 }
 
@@ -57,7 +67,7 @@ std::string quoted(const InferContext& c, int i) {
 }
 
 // f32, f16, bf16, f8 in any mix, or i32 with i32.
-bool check_types(InferContext& c, bool bias) {
+bool check_types(InferContext& c, const Inputs& inputs) {
   const DType a = c.in(0).dtype, b = c.in(1).dtype;
   const bool integers = a == DType::I32 && b == DType::I32;
   if (!integers && !(ir::is_float(a) && ir::is_float(b))) {
@@ -68,10 +78,11 @@ bool check_types(InferContext& c, bool bias) {
     c.note_in(wrong);
     return false;
   }
-  if (bias && !same_class(c.in(2).dtype, a)) {
-    c.error_in(2, fmt::format("'matmul' in {} can't add the bias '{}' in {}",
-                              integers ? "i32" : "floats", quoted(c, 2), ir::name(c.in(2).dtype)));
-    c.note_in(2);
+  if (const int at = inputs.bias_at; inputs.bias && !same_class(c.in(at).dtype, a)) {
+    c.error_in(
+        at, fmt::format("'matmul' in {} can't add the bias '{}' in {}", integers ? "i32" : "floats",
+                        quoted(c, at), ir::name(c.in(at).dtype)));
+    c.note_in(at);
   }
   const std::string activation = c.word("activation", "none");
   if (integers && (activation == "silu" || activation == "gelu"))
@@ -79,30 +90,49 @@ bool check_types(InferContext& c, bool bias) {
   return true;
 }
 
-// An epilogue that can be read and leaves the product its operands. Passes write it, but people
+// An epilogue that can be read, and inputs that have their places. Passes write them, but people
 // edit their texts.
-bool has_epilogue_operands(InferContext& c) {
+bool has_places(InferContext& c) {
   const std::string text = c.word("epilogue", "");
-  if (text.empty()) return true;
   std::string error;
-  const auto body = ir::parse_body(text, error);
-  if (!body) {
+  if (!text.empty() && !ir::parse_body(text, error)) {
     c.error_attr("epilogue", "'epilogue': " + error);
     return false;
   }
-  const int own = c.inputs() - std::max(0, body->operands() - 1);
-  if (own == 2 || own == 3) return true;
-  c.error_attr(
-      "epilogue",
-      fmt::format("'epilogue' has {} operands behind the product, but the op has {} inputs",
-                  body->operands() - 1, c.inputs()));
+  const Inputs inputs = inputs_of(c.op());
+  const int own = inputs.epilogue_first - inputs.bias_at;
+  if (own == 0 || own == 1) return true;
+  if (text.empty())
+    c.error(fmt::format("'matmul' has {} inputs, of which {} or {} are its own", c.inputs(),
+                        inputs.bias_at, inputs.bias_at + 1));
+  else
+    c.error_attr("epilogue",
+                 fmt::format("'epilogue' has {} operands behind the product, but the op has {} "
+                             "inputs",
+                             c.inputs() - inputs.epilogue_first, c.inputs()));
   return false;
+}
+
+// What passes make of products of few rows.
+bool check_form(InferContext& c, const Inputs& inputs) {
+  const functions::MatmulForm form = inputs.form;
+  if (form.paired &&
+      (!c.flag("transpose_b", false) || !c.has("epilogue") || inputs.bias || c.has("activation") ||
+       c.in(2).dtype != c.in(1).dtype || c.in(2).shape != c.in(1).shape)) {
+    c.error("'matmul' pairs products with equal matrices, transposed, which an epilogue joins");
+  } else if (form.normed &&
+             (!ir::is_float(c.in(inputs.norm).dtype) || !ir::is_float(c.in(0).dtype) ||
+              c.in(inputs.norm).shape != ir::Shape{c.in(0).shape.back()})) {
+    c.error_in(inputs.norm, "'matmul' needs weights of its norm for each element of a row");
+  }
+  return !c.failed();
 }
 
 void check_epilogue(InferContext& c, const Inputs& inputs, const ir::Shape& shape) {
   const auto body = epilogue_of(c.op());
   if (!body) return;
-  std::vector<DType> types = {ir::is_float(c.in(0).dtype) ? DType::F32 : DType::I32};
+  std::vector<DType> types(inputs.form.paired ? 2 : 1,
+                           ir::is_float(c.in(0).dtype) ? DType::F32 : DType::I32);
   for (int i = inputs.epilogue_first; i < c.inputs(); ++i) {
     types.push_back(c.in(i).dtype);
     if (!spread_of(shape, c.in(i).shape))
@@ -117,9 +147,9 @@ void check_epilogue(InferContext& c, const Inputs& inputs, const ir::Shape& shap
 }
 
 void infer(InferContext& c) {
-  if (!has_epilogue_operands(c)) return;
+  if (!has_places(c)) return;
   const Inputs inputs = inputs_of(c.op());
-  if (!check_types(c, inputs.bias) || !expect_constant_row(c, 0)) return;
+  if (!check_form(c, inputs) || !check_types(c, inputs) || !expect_constant_row(c, 0)) return;
   const Type a = c.in(0), b = c.in(1);
   if (b.shape.size() != 2) {
     c.error_in(1, fmt::format("'matmul' needs a matrix of 2 axes on the right, but {} has {}",
@@ -147,10 +177,10 @@ void infer(InferContext& c) {
     c.note_in(1);
     return;
   }
-  if (inputs.bias && c.in(2).shape != ir::Shape{n}) {
-    c.error_in(2, fmt::format("'matmul' with {} columns needs a bias of shape [{}], but {} has {}",
-                              n.str(), n.str(), quoted(c, 2), to_string(c.in(2).shape)));
-    c.note_in(2);
+  if (const int at = inputs.bias_at; inputs.bias && c.in(at).shape != ir::Shape{n}) {
+    c.error_in(at, fmt::format("'matmul' with {} columns needs a bias of shape [{}], but {} has {}",
+                               n.str(), n.str(), quoted(c, at), to_string(c.in(at).shape)));
+    c.note_in(at);
   }
   ir::Shape shape = a.shape;
   shape.back() = n;
@@ -180,6 +210,7 @@ MatmulShape shape_of(const TileContext& c) {
   s.a = a.dtype;
   s.b = b.dtype;
   s.transpose_b = c.flag("transpose_b", false);
+  s.paired = c.flag("paired", false);
   return s;
 }
 
@@ -200,6 +231,12 @@ Cut choose(const TileContext& c) {
   return {std::string(name(method)), {bm, bn}};
 }
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
+  const functions::MatmulForm form = inputs_of(c.op()).form;
+  if ((form.paired || form.normed) && method_of(cut.method) != MatmulMethod::Dot)
+    return "a pair of products, or one of normed rows, takes method 'dot'";
+  if (form.normed && c.in(0).max_rows > functions::kMostNormedRows)
+    return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
+                       c.in(0).max_rows);
   return refuse_matmul(shape_of(c), method_of(cut.method), {cut.tile[0], cut.tile[1]}, c.machine());
 }
 
@@ -209,13 +246,15 @@ ir::BodyParam whole_epilogue(TileContext& c, const Inputs& inputs, const std::op
                              DType acc) {
   const DType result = c.out(0).dtype;
   ir::BodyParam whole{{}, {{Spread::Accumulator, acc}}};
+  const int sums = inputs.form.paired ? 2 : 1;
+  if (sums > 1) whole.operands.push_back(whole.operands[0]);
   BodyArg sum = BodyArg::operand(0);
   const auto step = [&](std::string function, std::vector<BodyArg> args) {
     sum = BodyArg::step(static_cast<int>(whole.body.steps.size()));
     whole.body.steps.push_back({std::move(function), std::move(args), acc});
   };
   if (inputs.bias) {
-    whole.operands.push_back({Spread::Column, c.in(2).dtype});
+    whole.operands.push_back({Spread::Column, c.in(inputs.bias_at).dtype});
     step("add", {sum, BodyArg::operand(1)});
   }
   const std::string activation = c.word("activation", "none");
@@ -226,7 +265,7 @@ ir::BodyParam whole_epilogue(TileContext& c, const Inputs& inputs, const std::op
     return whole;
   }
   const BodyArg product = sum;
-  const int first_operand = static_cast<int>(whole.operands.size()) - 1,
+  const int first_operand = static_cast<int>(whole.operands.size()) - sums,
             first_step = static_cast<int>(whole.body.steps.size());
   const ir::Shape& out = c.shape(c.op().out[0]);
   for (int i = inputs.epilogue_first; i < static_cast<int>(c.op().in.size()); ++i) {
@@ -237,7 +276,7 @@ ir::BodyParam whole_epilogue(TileContext& c, const Inputs& inputs, const std::op
   for (ir::BodyStep s : own->steps) {
     for (BodyArg& a : s.args) {
       if (a.kind == BodyArg::Kind::Operand)
-        a = a.index == 0 ? product : BodyArg::operand(a.index + first_operand);
+        a = a.index == 0 ? product : a.index < sums ? a : BodyArg::operand(a.index + first_operand);
       else if (a.kind == BodyArg::Kind::Step)
         a.index += first_step;
     }
@@ -249,7 +288,7 @@ ir::BodyParam whole_epilogue(TileContext& c, const Inputs& inputs, const std::op
 // How the operands come through pages: ahead of the task's waits where nobody writes them.
 std::vector<ir::Load> loads_of(const TileContext& c, const functions::MatmulLoads& matmul) {
   std::vector<ir::Load> loads;
-  for (uint32_t operand : {0u, 1u})
+  for (uint32_t operand = 0; operand < (matmul.paired ? 3u : 2u); ++operand)
     if (const auto rule = functions::matmul_load(matmul, operand))
       loads.push_back({.operand = operand,
                        .pages = rule->pages,
@@ -273,34 +312,45 @@ void tile(TileContext& c) {
   const Cut cut = c.cut();
   const int64_t bm = cut.tile[0], bn = cut.tile[1], N = y.cols;
 
-  std::vector<ir::BufferId> operands = {a.buffer, b.buffer, y.buffer};
-  for (size_t i = 2; i < c.op().in.size(); ++i)
-    operands.push_back(c.in(static_cast<int>(i)).buffer);
-  const ir::CallId call = c.call(
-      "matmul",
-      {{"X", a.dtype},
-       {"W", b.dtype},
-       {"Y", y.dtype},
-       c.value("rows", a.rows),
-       c.value("plan_rows", plan),
-       {"method", ir::Word{cut.method}},
-       {"slice", functions::matmul_slice(N)},
-       {"few_rows", functions::matmul_few_rows(a.dtype, b.dtype, a.cols, transpose, c.machine())},
-       {"N", N},
-       {"K", a.cols},
-       {"BM", bm},
-       {"BN", bn},
-       {"transpose_b", transpose},
-       {"epilogue", std::move(epilogue)}},
-      std::move(operands),
-      loads_of(c, {.method = method_of(cut.method),
-                   .N = N,
-                   .K = a.cols,
-                   .BM = bm,
-                   .BN = bn,
-                   .transpose_b = transpose,
-                   .fixed_rows = !a.dynamic(),
-                   .page_bytes = c.machine().page_bytes}));
+  const int64_t few_rows =
+      functions::matmul_few_rows(a.dtype, b.dtype, a.cols, transpose, c.machine());
+  functions::MatmulLoads loads = {.method = method_of(cut.method),
+                                  .N = N,
+                                  .K = a.cols,
+                                  .BM = bm,
+                                  .BN = bn,
+                                  .transpose_b = transpose,
+                                  .fixed_rows = !a.dynamic(),
+                                  .page_bytes = c.machine().page_bytes,
+                                  .a_bytes = ir::size_of(a.dtype),
+                                  .b_bytes = ir::size_of(b.dtype),
+                                  .few_rows = few_rows,
+                                  .paired = inputs.form.paired};
+  loads.boxes = c.machine().has_boxes() && functions::matmul_few_box(loads).has_value();
+  std::vector<ir::BufferId> operands;
+  for (int i = 0; i < static_cast<int>(c.op().in.size()); ++i) operands.push_back(c.in(i).buffer);
+  operands.insert(operands.begin() + inputs.bias_at, y.buffer);
+  std::vector<ir::Param> params = {{"X", a.dtype},
+                                   {"W", b.dtype},
+                                   {"Y", y.dtype},
+                                   c.value("rows", a.rows),
+                                   c.value("plan_rows", plan),
+                                   {"method", ir::Word{cut.method}},
+                                   {"slice", functions::matmul_slice(N)},
+                                   {"few_rows", few_rows},
+                                   {"N", N},
+                                   {"K", a.cols},
+                                   {"BM", bm},
+                                   {"BN", bn},
+                                   {"transpose_b", transpose},
+                                   {"boxes", loads.boxes},
+                                   {"epilogue", std::move(epilogue)}};
+  if (inputs.form.normed) {
+    params.push_back({"G", c.in(inputs.norm).dtype});
+    params.push_back({"eps", c.number("norm_eps", 0)});
+  }
+  const ir::CallId call = c.call(functions::matmul_function(inputs.form), std::move(params),
+                                 std::move(operands), loads_of(c, loads));
   c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn));
   // Tiles that are worked on at the same time share rows of a and columns of b, which are read from
   // the cache then: some rows of tiles at once, column by column.
@@ -315,6 +365,10 @@ void tile(TileContext& c) {
             read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
         for (int i = 2; i < static_cast<int>(c.op().in.size()); ++i) {
           const Mat m = c.in(i);
+          if (i < inputs.bias_at) {
+            accesses.push_back(read(i == inputs.norm ? whole(m) : box(m, n, n + bn, 0, m.cols)));
+            continue;
+          }
           if (i < inputs.epilogue_first) {
             accesses.push_back(read(box(m, 0, 1, n, n + bn)));
             continue;
@@ -341,6 +395,8 @@ std::vector<OpDef> matmul_ops() {
   d.attrs = {{"transpose_b", AttrType::Bool, false, "false", {}, false},
              {"activation", AttrType::Word, false, "none", {"none", "relu", "silu", "gelu"}, false},
              {"epilogue", AttrType::Word, false, "", {}, true},
+             {"paired", AttrType::Bool, false, "false", {}, true},
+             {"norm_eps", AttrType::Number, false, "", {}, true},
              {"plan_rows", AttrType::Int, false, "", {}, true}};
   d.infer = infer;
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)

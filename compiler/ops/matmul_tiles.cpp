@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/rowwise.h"
 #include "ir/check.h"
 
 namespace maco::ops {
@@ -35,7 +37,8 @@ double estimate(const MatmulShape& s, MatmulMethod method, int64_t rows, MatmulT
                                                   .BN = t.BN,
                                                   .a_bytes = ir::size_of(s.a),
                                                   .b_bytes = ir::size_of(s.b),
-                                                  .few_rows = few_rows(s, m)},
+                                                  .few_rows = few_rows(s, m),
+                                                  .paired = s.paired},
                                                  m);
   return static_cast<double>(ceil_div(tiles, sms)) * cost::microseconds(work, m, sms);
 }
@@ -76,6 +79,25 @@ MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& mac
     if ((many || method != MatmulMethod::Wgmma) && !candidates_of(s, method, machine).empty())
       return method;
   return many ? MatmulMethod::Block : MatmulMethod::ByRows;
+}
+
+bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+  const ir::Shape& a = graph[op.in[0]].shape;
+  const ir::Shape& b = graph[op.in[1]].shape;
+  MatmulShape s;
+  s.transpose_b = attr_flag(op, "transpose_b", false);
+  s.K = *a.back().constant();
+  s.N = *b[s.transpose_b ? 0 : 1].constant();
+  s.a = graph[op.in[0]].dtype;
+  s.b = graph[op.in[1]].dtype;
+  const auto rows = ir::bounds(leading(a), [&](std::string_view n) { return graph.range_of(n); });
+  MACO_CHECK(rows, op.name);
+  s.plan_rows = *rows;
+  s.min_rows = rows->lo;
+  s.max_rows = rows->hi;
+  const std::string given = attr_word(op, "method", "");
+  return given.empty() ? choose_matmul_method(s, machine) == MatmulMethod::Dot
+                       : given == functions::name(MatmulMethod::Dot);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 
 #include "compiler/cost/machine.h"
 #include "compiler/functions/matmul.h"
+#include "ir/graph.h"
 #include "ir/program.h"
 
 namespace maco::ops {
@@ -19,12 +20,16 @@ struct MatmulShape {
   int64_t N = 1, K = 1;
   ir::DType a = ir::DType::BF16, b = ir::DType::BF16;
   bool transpose_b = false;
+  bool paired = false;
 };
 
 struct MatmulTiles {
   int64_t BM = 1, BN = 1;
   friend bool operator==(const MatmulTiles&, const MatmulTiles&) = default;
 };
+/// Whether `op`, a matmul whose types are known, has few rows in every launch, so that a product
+/// reads its right operand once (Dot).
+bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
 /// How a product of so many rows is summed on `machine`.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);

@@ -1,10 +1,13 @@
 // sum, mean, max, argmax over the last axis: one result for each row.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/rowwise.h"
+#include "compiler/ops/tile_shape.h"
 
 namespace maco::ops {
 
@@ -66,7 +69,77 @@ void tile_rows(TileContext& c, const char* function, std::vector<ir::Param> own)
 
 // The op's kind is the function's word.
 void tile_reduce(TileContext& c) { tile_rows(c, "reduce", {{"kind", ir::Word{c.op().kind}}}); }
-void tile_argmax(TileContext& c) { tile_rows(c, "argmax", {}); }
+
+// Rows of argmax may be cut into parts, so that a few long ones keep all SMs busy.
+constexpr int64_t kLongRow = 16384, kLeastPart = 2048;
+
+Cut choose_argmax(const TileContext& c) {
+  const RowView x = row_view(c, c.op().in[0]);
+  const int64_t rows = choose_rows(c).tile[0], blocks = tiles_of(x.max_rows, rows);
+  const int64_t parts = c.machine().sms / blocks;
+  if (x.max_cols < kLongRow || !x.cols.is_constant() || parts < 2)
+    return {.tile = {rows, x.max_cols}};
+  const int64_t part = std::max(kLeastPart, tiles_of(x.max_cols, parts));
+  return {.tile = {rows, std::min(x.max_cols, tiles_of(part, 64) * 64)}};
+}
+std::string refuse_argmax(const TileContext& c, const Cut& cut) {
+  const RowView x = row_view(c, c.op().in[0]);
+  if (cut.tile[1] >= x.max_cols) return "";
+  if (!x.cols.is_constant()) return "rows whose length a dim decides stay whole";
+  if (cut.tile[1] % 64 == 0) return "";
+  return fmt::format("a tile has whole rows or a multiple of 64 columns, not {}", cut.tile[1]);
+}
+
+void tile_argmax(TileContext& c) {
+  const RowView x = row_view(c, c.op().in[0]);
+  const Mat y = c.out(0);
+  const Cut cut = c.cut();
+  const int64_t block = cut.tile[0], columns = cut.tile[1];
+  if (columns >= x.max_cols) return tile_rows(c, "argmax", {});
+  const int64_t parts = tiles_of(x.max_cols, columns);
+  // As they are compared: an infinity stays one.
+  const ir::DType values_type = ir::is_float(x.mat.dtype) ? ir::DType::F32 : ir::DType::I32;
+  const auto found = [&](const char* name, ir::DType dtype) {
+    return c.rows_buffer(name, dtype, x.rows, x.max_rows, parts);
+  };
+  const ir::BufferId values = found("values", values_type),
+                     places = found("places", ir::DType::I32);
+  const auto of = [&](ir::BufferId buffer, int64_t r, int64_t part, int64_t end) {
+    ir::Region region;
+    region.buffer = buffer, region.pitch = parts;
+    region.r0 = r, region.r1 = std::min(r + block, x.max_rows);
+    region.c0 = part, region.c1 = end;
+    return region;
+  };
+  const ir::CallId each = c.call("argmax_part",
+                                 {{"X", x.mat.dtype},
+                                  {"A", values_type},
+                                  c.value("rows", x.rows),
+                                  {"N", x.max_cols},
+                                  {"BN", columns},
+                                  {"BR", block}},
+                                 {x.mat.buffer, values, places});
+  const ir::CallId merge = c.call("argmax_merge",
+                                  {{"A", values_type},
+                                   {"Y", y.dtype},
+                                   c.value("rows", x.rows),
+                                   {"parts", parts},
+                                   {"BR", block}},
+                                  {values, places, y.buffer});
+  c.announce_all(tiles_of(x.max_rows, block) * (parts + 1));
+  for (int64_t r = 0; r < x.max_rows; r += block)
+    for (int64_t p = 0; p < parts; ++p) {
+      ir::Region from = x.block(r, r + block);
+      from.c0 = std::min(p * columns, x.max_cols);
+      from.c1 = std::min((p + 1) * columns, x.max_cols);
+      c.task(each, static_cast<uint32_t>(r / block * parts + p),
+             {read(from), write(of(values, r, p, p + 1)), write(of(places, r, p, p + 1))});
+    }
+  for (int64_t r = 0; r < x.max_rows; r += block)
+    c.task(merge, static_cast<uint32_t>(r / block),
+           {read(of(values, r, 0, parts)), read(of(places, r, 0, parts)),
+            write(one_per_row(y, r, r + block))});
+}
 
 OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&),
           void (*tile)(TileContext&)) {
@@ -83,9 +156,12 @@ OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&),
 }  // namespace
 
 std::vector<OpDef> reduction_ops() {
-  return {def("argmax", "index of the largest element of each row, the first of equals",
-              infer_argmax, tile_argmax),
-          def("sum", "sum over the last axis", infer_reduction, tile_reduce),
+  OpDef argmax = def("argmax", "index of the largest element of each row, the first of equals",
+                     infer_argmax, tile_argmax);
+  argmax.tile_axes = kBlockAxes;
+  argmax.choose = choose_argmax;
+  argmax.refuse_cut = refuse_argmax;
+  return {std::move(argmax), def("sum", "sum over the last axis", infer_reduction, tile_reduce),
           def("mean", "mean over the last axis", infer_mean, tile_reduce),
           def("max", "largest element over the last axis", infer_reduction, tile_reduce)};
 }

@@ -5,14 +5,16 @@
 #include <cmath>
 #include <numbers>
 
+#include "compiler/ops/attrs.h"
 #include "compiler/ops/families.h"
+#include "compiler/ops/rope.h"
 #include "compiler/ops/rowwise.h"
 
 namespace maco::ops {
 
-namespace {
-
 using Scaling = std::map<std::string, double>;
+
+namespace {
 
 const Scaling* scaling_of(const ir::Op& op) {
   auto it = op.attrs.find("scaling");
@@ -101,9 +103,11 @@ double frequency(int64_t pair, int64_t head_dim, double theta, const Scaling* sc
   return (1 - keep) * f / factor + keep * f;
 }
 
-// A table for the device, in units of 2^-64 of a turn: exact to 2^-53 of a turn, and the same for
-// every compiler and device.
-ir::Table turns(int64_t head_dim, double theta, const Scaling* scaling) {
+}  // namespace
+
+ir::Table rope_turns(const ir::Op& op, int64_t head_dim) {
+  const double theta = attr_number(op, "theta", 10000);
+  const Scaling* scaling = scaling_of(op);
   ir::Table table;
   for (int64_t i = 0; i < head_dim / 2; ++i) {
     double turns = frequency(i, head_dim, theta, scaling) / (2 * std::numbers::pi);
@@ -113,6 +117,8 @@ ir::Table turns(int64_t head_dim, double theta, const Scaling* scaling) {
   return table;
 }
 
+namespace {
+
 void tile(TileContext& c) {
   const RowView x = row_view(c, c.op().in[0]), y = row_view(c, c.op().out[0]);
   const bool from_positions = c.op().in.size() == 2;
@@ -121,19 +127,18 @@ void tile(TileContext& c) {
   std::vector<ir::BufferId> operands = {x.mat.buffer};
   if (from_positions) operands.push_back(c.in(1).buffer);
   operands.push_back(y.mat.buffer);
-  const ir::CallId call =
-      c.call("rope",
-             {{"X", x.mat.dtype},
-              {"Y", y.mat.dtype},
-              c.value("rows", x.rows),
-              {"H", x.max_cols / d},
-              {"D", d},
-              {"BR", block},
-              {"interleaved", c.flag("interleaved", false)},
-              {"from_positions", from_positions},
-              c.value("position", c.expr("position").value_or(ir::Expr(0))),
-              {"turns", turns(d, c.number("theta", 10000), scaling_of(c.op()))}},
-             std::move(operands));
+  const ir::CallId call = c.call("rope",
+                                 {{"X", x.mat.dtype},
+                                  {"Y", y.mat.dtype},
+                                  c.value("rows", x.rows),
+                                  {"H", x.max_cols / d},
+                                  {"D", d},
+                                  {"BR", block},
+                                  {"interleaved", c.flag("interleaved", false)},
+                                  {"from_positions", from_positions},
+                                  c.value("position", c.expr("position").value_or(ir::Expr(0))),
+                                  {"turns", rope_turns(c.op(), d)}},
+                                 std::move(operands));
   c.announce_all(tiles_of(x.max_rows, block));
   for (int64_t r = 0; r < x.max_rows; r += block) {
     std::vector<ir::Access> accesses = {read(x.block(r, r + block))};

@@ -216,6 +216,13 @@ ir::BufferId TileContext::buffer(std::string suffix, ir::BufferKind kind, ir::DT
   return ir::id_of<ir::BufferId>(program_.buffers.size() - 1);
 }
 
+ir::BufferId TileContext::rows_buffer(std::string suffix, ir::DType dtype, Expr rows,
+                                      int64_t max_rows, int64_t cols) {
+  const ir::BufferId id = buffer(std::move(suffix), ir::BufferKind::Temp, dtype, max_rows, cols);
+  program_[id].rows = std::move(rows);
+  return id;
+}
+
 ir::EventId TileContext::event(std::string suffix, ir::EventKind kind) {
   program_.events.push_back({fmt::format("{}.{}", op().name, suffix), kind, 1});
   return ir::id_of<ir::EventId>(program_.events.size() - 1);

@@ -112,6 +112,10 @@ class TileContext {
   /// A buffer of the op's own: Temp (private) or Slot (peers write).
   ir::BufferId buffer(std::string suffix, ir::BufferKind kind, ir::DType dtype, int64_t rows,
                       int64_t cols, int64_t rotation = 1, bool packets = false);
+  /// A temporary of the op's own with `cols` elements for each row, of which there are `rows` at
+  /// launch and up to `max_rows`.
+  ir::BufferId rows_buffer(std::string suffix, ir::DType dtype, ir::Expr rows, int64_t max_rows,
+                           int64_t cols);
   /// The task signals / waits across ranks. `wait` also orders packets (EventKind::Packet).
   ir::EventId event(std::string suffix, ir::EventKind kind);
   /// What the op's calls deliver together, from its first operand to its first result; the verifier

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <utility>
 
+#include "compiler/ops/attrs.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
@@ -58,7 +59,8 @@ bool works_in_place(const ir::Graph& graph, const Op& op, TensorId o) {
     std::string error;
     const auto body = ir::parse_body(std::get<std::string>(epilogue->second.value), error);
     MACO_CHECK(body, error);
-    const auto own = op.in.end() - std::max(0, body->operands() - 1);
+    const int sums = ops::attr_flag(op, "paired", false) ? 2 : 1;
+    const auto own = op.in.end() - std::max(0, body->operands() - sums);
     return std::find(op.in.begin(), own, o) == own;
   }
   return op.kind == "kv_append" && op.in[0] == o && op.in[1] != o;

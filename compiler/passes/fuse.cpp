@@ -10,7 +10,8 @@
 //
 // A matmul joins as the first member if all other operands of the group are there before it starts
 // anyway (they have no producer, or one that the matmul itself depends on): waiting for more would
-// cost more than a trip through memory saves.
+// cost more than a trip through memory saves. Two matmuls of few rows join together if they have
+// the same left operand: each task then has the same columns of both.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "compiler/ops/elementwise.h"
+#include "compiler/ops/matmul_tiles.h"
 #include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
 
@@ -37,22 +39,11 @@ namespace {
 
 constexpr size_t kMaxOperands = 6, kMaxSteps = 24;  // what a thread's registers hold
 
-bool roles_name_ops(const ir::Graph& graph) {
-  const auto named = [](const ir::Roles& roles) {
-    const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles);
-    return ranges && std::any_of(ranges->begin(), ranges->end(),
-                                 [](const ir::RoleRange& r) { return !r.tasks.empty(); });
-  };
-  if (const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value)) return named(*roles);
-  const auto& variants = std::get<std::vector<ir::RoleVariant>>(graph.sm_roles.value);
-  return std::any_of(variants.begin(), variants.end(),
-                     [&](const ir::RoleVariant& v) { return named(v.roles); });
-}
-
 class Fuser {
  public:
-  explicit Fuser(ir::Graph& graph)
+  Fuser(ir::Graph& graph, PassContext& context)
       : graph_(graph),
+        context_(context),
         constraints_(graph),
         dead_(graph.ops.size(), false),
         makers_(graph.ops.size()),
@@ -91,9 +82,15 @@ class Fuser {
     Group group = {sink};
     while (grow(group, sink)) {
     }
-    const std::optional<size_t> matmul = find_matmul(group, sink);
-    if (group.size() == 1 && !matmul) return;
-    replace(group, sink, matmul);
+    std::vector<size_t> matmuls = find_pair(group, sink);
+    if (matmuls.empty())
+      if (const auto one = find_matmul(group, sink)) matmuls = {*one};
+    if (group.size() == 1 && matmuls.empty()) return;
+    const char* what = matmuls.empty()       ? "elementwise ops in one"
+                       : matmuls.size() == 1 ? "elementwise ops in the epilogue of a matmul"
+                                             : "two matmuls and the elementwise ops that join them";
+    context_.fused(what, graph_.ops[sink].name);
+    replace(group, sink, matmuls);
   }
 
   // The op that makes `t`, if nothing outside the group reads it and it may move to the sink.
@@ -172,6 +169,42 @@ class Fuser {
     return best;
   }
 
+  // Two matmuls of few rows with one left operand, of which the group reads both results; none if
+  // there aren't any.
+  std::vector<size_t> find_pair(const Group& group, size_t sink) const {
+    std::vector<size_t> pair;
+    const std::vector<TensorId> inputs = operands(group);
+    if (!ir::is_float(graph_[graph_.ops[sink].out[0]].dtype)) return pair;
+    for (TensorId t : inputs) {
+      const auto p = movable_producer(group, sink, t);
+      if (!p || !may_pair(graph_.ops[*p])) continue;
+      pair.push_back(*p);
+    }
+    if (pair.size() != 2) return {};
+    const Op &a = graph_.ops[pair[0]], &b = graph_.ops[pair[1]];
+    if (a.in[0] != b.in[0] || graph_[a.in[1]].shape != graph_[b.in[1]].shape ||
+        graph_[a.in[1]].dtype != graph_[b.in[1]].dtype || graph_[a.in[0]].kind == TensorKind::State)
+      return {};
+    // The operands of both are read by all tiles, so the result must not overwrite them.
+    const TensorId result = graph_.ops[sink].out[0];
+    if (a.in[1] == result || b.in[1] == result) return {};
+    for (TensorId t : inputs) {
+      if (t == a.out[0] || t == b.out[0]) continue;
+      if (!ir::is_float(graph_[t].dtype) || !ready(t, pair[0], sink)) return {};
+    }
+    return pair;
+  }
+  bool may_pair(const Op& op) const {
+    const auto is = [&](const char* attr) {
+      const auto it = op.attrs.find(attr);
+      return it != op.attrs.end() && std::get_if<bool>(&it->second.value) &&
+             std::get<bool>(it->second.value);
+    };
+    return op.kind == "matmul" && op.in.size() == 2 && is("transpose_b") && op.attrs.size() == 1 &&
+           ir::is_float(graph_[op.in[0]].dtype) &&
+           ops::is_of_few_rows(graph_, op, context_.machine);
+  }
+
   // Is `t`, as the sink reads it, there when op `m` starts?
   bool ready(TensorId t, size_t m, size_t sink) const {
     const std::vector<size_t>& writers = writers_[index(t)];
@@ -218,30 +251,36 @@ class Fuser {
     return n;
   }
 
-  void replace(const Group& group, size_t sink, std::optional<size_t> matmul) {
+  void replace(const Group& group, size_t sink, const std::vector<size_t>& matmuls) {
     std::vector<TensorId> inputs = operands(group);
     Body body;
     std::map<TensorId, BodyArg> known;
-    if (matmul) {
-      // %0 is the accumulator; its first use is the tensor that the matmul would have written.
-      const TensorId product = graph_.ops[*matmul].out[0];
+    // The first operands are the accumulators; the first use of each is the tensor that the matmul
+    // would have written.
+    const int sums = static_cast<int>(matmuls.size());
+    for (int i = 0; i < sums; ++i) {
+      const TensorId product = graph_.ops[matmuls[static_cast<size_t>(i)]].out[0];
       inputs.erase(std::find(inputs.begin(), inputs.end(), product));
-      body.steps.push_back({"copy", {BodyArg::operand(0)}, graph_[product].dtype});
-      known[product] = BodyArg::step(0);
+      body.steps.push_back({"copy", {BodyArg::operand(i)}, graph_[product].dtype});
+      known[product] = BodyArg::step(i);
     }
     for (size_t i = 0; i < inputs.size(); ++i)
-      known[inputs[i]] = BodyArg::operand(static_cast<int>(i) + (matmul ? 1 : 0));
+      known[inputs[i]] = BodyArg::operand(static_cast<int>(i) + sums);
     for (size_t g : group) append(body, known, graph_.ops[g]);
 
     Op op = graph_.ops[sink];
     op.attrs.clear();
     op.dtype = body.dtype();
-    if (matmul) {
-      const Op& m = graph_.ops[*matmul];
+    if (sums > 0) {
+      const Op& m = graph_.ops[matmuls[0]];
       op.kind = m.kind;
       op.attrs = m.attrs;
       op.attrs["epilogue"] = {ir::print(body), m.loc};
       op.in = m.in;
+      if (sums > 1) {
+        op.attrs["paired"] = {true, m.loc};
+        op.in.push_back(graph_.ops[matmuls[1]].in[1]);
+      }
       op.in.insert(op.in.end(), inputs.begin(), inputs.end());
       op.in_loc = m.in_loc;
       op.loc = m.loc;
@@ -254,7 +293,7 @@ class Fuser {
     op.in_loc.resize(op.in.size(), op.loc);
 
     Group gone = group;
-    if (matmul) gone.insert(*matmul);
+    gone.insert(matmuls.begin(), matmuls.end());
     for (size_t g : gone) {
       for (TensorId t : graph_.ops[g].in) users_[index(t)].erase(g);
       if (g != sink) dead_[g] = true;
@@ -280,6 +319,7 @@ class Fuser {
   }
 
   ir::Graph& graph_;
+  PassContext& context_;
   Constraints constraints_;
   std::vector<bool> dead_;
   std::vector<std::vector<size_t>> makers_;  // by op: those that made what it reads
@@ -297,7 +337,7 @@ class Fuser {
 bool fuse(ir::Graph& graph, PassContext& context) {
   // Where the user says which ops run on which SMs, each op stays what it is called.
   if (roles_name_ops(graph)) return true;
-  context.statistics["ops fused away"] += Fuser(graph).run();
+  context.statistics["ops fused away"] += Fuser(graph, context).run();
   return true;
 }
 

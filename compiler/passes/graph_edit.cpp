@@ -54,6 +54,18 @@ bool is_fence(const ir::Graph& graph, const Op& op) {
   return ops::is_collective(op) && op.overlap.value_or(graph.overlap) == ir::Overlap::None;
 }
 
+bool roles_name_ops(const ir::Graph& graph) {
+  const auto named = [](const ir::Roles& roles) {
+    const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles);
+    return ranges && std::any_of(ranges->begin(), ranges->end(),
+                                 [](const ir::RoleRange& r) { return !r.tasks.empty(); });
+  };
+  if (const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value)) return named(*roles);
+  const auto& variants = std::get<std::vector<ir::RoleVariant>>(graph.sm_roles.value);
+  return std::any_of(variants.begin(), variants.end(),
+                     [&](const ir::RoleVariant& v) { return named(v.roles); });
+}
+
 namespace {
 void erase_names(std::vector<std::string>& list, const std::set<std::string>& names) {
   list.erase(std::remove_if(list.begin(), list.end(),

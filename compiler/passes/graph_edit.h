@@ -38,6 +38,9 @@ bool writes_what_is_read(const ir::Graph& graph, const ir::Op& writer, const ir:
 /// True if no op may cross `op`: it is a barrier, or a collective that overlaps with nothing.
 bool is_fence(const ir::Graph& graph, const ir::Op& op);
 
+/// Does the user say which ops run on which SMs? Then each stays what it is called.
+bool roles_name_ops(const ir::Graph& graph);
+
 /// Names that no op, or no tensor or dim, of a graph has: "h.value", or with a number behind it if
 /// that is taken. What it gave is taken from then on.
 class FreshNames {

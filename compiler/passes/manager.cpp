@@ -54,6 +54,7 @@ Unit PassManager::run(std::string_view name, Unit unit) {
     return program && name == "verify" ? prove(*program, true) : apply(*pass, unit, *context_);
   });
   log_.statistics = context_->statistics;
+  log_.fusions = context_->fusions;
   if (failed_) return unit;
   if (pass->lower) tiled_ = std::get<ir::Program>(unit);
   if (options_.after_pass) options_.after_pass(*pass, unit);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -24,6 +25,12 @@ struct PassContext {
   int64_t available_sms = 0;  // of the machine, for one rank (fewer with --ranks-per-gpu)
   // "waits inserted", "waits pruned", ...: for --report and dumps
   std::map<std::string, int64_t> statistics;
+  /// What was fused, and what wasn't and why, for --report: how often, and the first op's name.
+  std::map<std::string, std::pair<int64_t, std::string>> fusions{};
+  void fused(const std::string& what, const std::string& op) {
+    auto& entry = fusions.try_emplace(what, 0, op).first->second;
+    ++entry.first;
+  }
 };
 
 /// What stands between two passes.
@@ -78,6 +85,8 @@ bool check_support(ir::Graph& graph, PassContext& context);
 bool is_supported(const ir::Graph& graph);
 bool canonicalize(ir::Graph& graph, PassContext& context);
 bool is_canonical(const ir::Graph& graph);
+bool fuse_attention(ir::Graph& graph, PassContext& context);
+bool fuse_norms(ir::Graph& graph, PassContext& context);
 bool fuse(ir::Graph& graph, PassContext& context);
 bool choose_collectives(ir::Graph& graph, PassContext& context);
 bool has_algorithms(const ir::Graph& graph);

@@ -10,8 +10,10 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // writes a state that it still reads.
   graph = passes.run("canonicalize", std::move(graph));
 
-  // From here on chains of elementwise ops are one op each, with the bits they had apart.
-  if (options.fuse) graph = passes.run("fuse", std::move(graph));
+  // From here on ops that are quicker together are one op each: attention with the rows appended to
+  // its caches, chains of elementwise ops, norms with the matmuls that read them.
+  if (options.fuse)
+    for (const char* pass : kFusingPasses) graph = passes.run(pass, std::move(graph));
 
   // From here on each collective names its algorithm.
   graph = passes.run("choose-collectives", std::move(graph));

@@ -59,6 +59,23 @@ bool check_count(const ir::Graph& graph, std::span<const ir::OpId> ops, size_t m
   return true;
 }
 
+// By buffer: the first task that writes it, or SIZE_MAX; peers write slots at any time.
+std::vector<size_t> first_writes(const ir::Program& program) {
+  std::vector<size_t> first(program.buffers.size(), SIZE_MAX);
+  for (size_t b = 0; b < first.size(); ++b)
+    if (program.buffers[b].kind == ir::BufferKind::Slot) first[b] = 0;
+  for (size_t t = program.tasks.size(); t-- > 0;)
+    for (const ir::Access& a : program.tasks[t].accesses)
+      if (a.writes()) first[index(a.region.buffer)] = t;
+  return first;
+}
+// By call.
+std::vector<size_t> last_tasks(const ir::Program& program) {
+  std::vector<size_t> last(program.calls.size(), 0);
+  for (size_t t = 0; t < program.tasks.size(); ++t) last[index(program.tasks[t].call)] = t;
+  return last;
+}
+
 }  // namespace
 
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context) {
@@ -110,12 +127,20 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
         after.push_back(ir::id_of<ir::CallId>(c));
     for (size_t t = first_task; t < program.tasks.size(); ++t) program.tasks[t].after = after;
   }
+  const std::vector<size_t> first_write = first_writes(program), last_task = last_tasks(program);
   int32_t pages = 0;
-  for (ir::Call& call : program.calls) {
-    if (!call.loads.empty())
-      pages = std::max(
-          pages, call.loads.size() > 1 ? context.machine.pages : context.machine.stream_pages);
-    for (ir::Load& load : call.loads) load.ahead = load.ahead && context.load_ahead;
+  for (size_t c = 0; c < program.calls.size(); ++c) {
+    ir::Call& call = program.calls[c];
+    if (call.loads.empty()) continue;
+    // Only what no task has written before may be read ahead of the waits.
+    bool all_ahead = true;
+    for (ir::Load& load : call.loads) {
+      load.ahead = load.ahead && first_write[index(call.operands[load.operand])] > last_task[c];
+      all_ahead = all_ahead && load.ahead;
+      load.ahead = load.ahead && context.load_ahead;
+    }
+    const bool streams = call.loads.size() == 1 || all_ahead;
+    pages = std::max(pages, streams ? context.machine.stream_pages : context.machine.pages);
   }
   program.uses = cost::uses_of(context.machine, pages);
   program.limits = cost::limits_of(context.machine, context.available_sms);

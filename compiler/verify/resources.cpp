@@ -7,7 +7,8 @@
 //     to its next page while the loader fills it, so that neither waits for the other;
 //   - a page has the bytes that each load fills, and begins on 128 bytes as the first, on 1,024
 //     where boxes land in it, which are such as a tensor map can describe;
-//   - a loader that runs ahead of its task's waits reads what no task writes;
+//   - a loader that runs ahead of its task's waits reads what no task before it in the list writes:
+//     the launch before has ended, and what comes later is ordered behind the task, which reads it;
 //   - what a loader reads its task declares to read, so that the races are proved for both.
 // By the ring's construction, given that: both sides walk the stream in its order, so that the page
 // that the consumers wait for is the next that the loader fills; a page is read only once the
@@ -24,7 +25,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -165,29 +166,40 @@ class ResourceCheck {
     }
     const ir::BufferId id = c.operands[l.operand];
     if (l.box) box(c, l, p_[id]);
-    if (l.ahead && written_[index(id)])
+    if (l.ahead && first_write_[index(id)] <= last_task_[static_cast<size_t>(&c - p_.calls.data())])
       error(c,
-            "{} '{}' loads {} '{}' before its waits are over: only what no task writes may be read "
-            "then",
+            "{} '{}' loads {} '{}' before its waits are over: only what no task has written by "
+            "then may be read",
             c.op_kind, c.op, name(p_[id].kind), p_[id].name);
   }
 
   // What a tensor map can describe, and where its boxes can lie.
   void box(const ir::Call& c, const ir::Load& l, const ir::Buffer& b) {
-    constexpr int64_t kMostRows = 256, kLine = 128, kChunk = 16, kAlignment = 1024;
+    constexpr int64_t kMostRows = 256, kChunk = 16, kLines = 1024;
     const ir::Load::Box& box = *l.box;
     const int64_t bytes = ir::size_of(b.dtype);
-    const bool describable = box.rows >= 1 && box.rows <= kMostRows && box.cols == kLine / bytes &&
-                             box.pitch >= 1 && box.pitch <= b.max_elements() &&
-                             box.pitch * bytes % kChunk == 0;
+    const bool describable = box.rows >= 1 && box.rows <= kMostRows && box.pitch >= 1 &&
+                             box.pitch <= b.max_elements() && box.pitch * bytes % kChunk == 0 &&
+                             box.cols >= ir::Load::kLine / bytes &&
+                             (box.cols == ir::Load::kLine / bytes ||
+                              box.cols <= std::min(ir::Load::kMostBoxRow / bytes, box.pitch)) &&
+                             box.cols * bytes % kChunk == 0;
     if (!describable)
       error(c,
             "{} '{}' loads '{}' in boxes of {} x {} elements of rows of {}, which no map describes",
             c.op_kind, c.op, b.name, box.rows, box.cols, box.pitch);
-    if ((p_.uses.head_bytes + p_.uses.scratch_bytes) % kAlignment != 0 ||
-        p_.uses.page_bytes % kAlignment != 0)
+    if (describable && box.rows * box.cols * bytes > l.page_bytes)
+      error(c, "{} '{}' loads '{}' in boxes of {} bytes, but fills {} of a page", c.op_kind, c.op,
+            b.name, box.rows * box.cols * bytes, l.page_bytes);
+    // Lines change places by their addresses; pages begin on kPageAlignment anyway.
+    if (box.cols * bytes == ir::Load::kLine &&
+        ((p_.uses.head_bytes + p_.uses.scratch_bytes) % kLines != 0 ||
+         p_.uses.page_bytes % kLines != 0))
       error(c, "{} '{}' loads boxes into pages that don't all begin on a multiple of {}", c.op_kind,
-            c.op, kAlignment);
+            c.op, kLines);
+    if ((p_.uses.head_bytes + p_.uses.scratch_bytes) % kPageAlignment != 0)
+      error(c, "{} '{}' loads boxes into pages that don't all begin on a multiple of {}", c.op_kind,
+            c.op, kPageAlignment);
   }
 
   // What a loader reads is read by its task: then what the races prove of the task holds of it.
@@ -210,27 +222,35 @@ class ResourceCheck {
     }
   }
 
-  // By buffer: whether a task writes it, or another buffer of the same memory.
+  // By buffer: the first task that writes it, or another buffer of the same memory. Tasks of a call
+  // end with its last; that what it reads is written only behind it, in every execution, is what
+  // the proof of races shows.
   void find_written() {
-    written_.assign(p_.buffers.size(), false);
-    std::set<std::string_view> tensors;
-    for (const ir::Task& t : p_.tasks)
-      for (const ir::Access& a : t.accesses)
-        if (a.writes()) {
-          written_[index(a.region.buffer)] = true;
-          tensors.insert(p_[a.region.buffer].tensor);
-        }
+    first_write_.assign(p_.buffers.size(), SIZE_MAX);
+    last_task_.assign(p_.calls.size(), 0);
+    std::map<std::string_view, size_t> tensors;
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      last_task_[index(p_.tasks[t].call)] = t;
+      for (const ir::Access& a : p_.tasks[t].accesses) {
+        if (!a.writes()) continue;
+        size_t& first = first_write_[index(a.region.buffer)];
+        first = std::min(first, t);
+        tensors.try_emplace(p_[a.region.buffer].tensor, t);
+      }
+    }
     for (size_t i = 0; i < p_.buffers.size(); ++i) {
       const ir::Buffer& b = p_.buffers[i];
       // A temporary takes turns in the arena with others, and peers write slots.
-      if (b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot) written_[i] = true;
-      if (!b.tensor.empty() && tensors.count(b.tensor)) written_[i] = true;
+      if (b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot) first_write_[i] = 0;
+      if (const auto other = tensors.find(b.tensor); !b.tensor.empty() && other != tensors.end())
+        first_write_[i] = std::min(first_write_[i], other->second);
     }
   }
 
   const ir::Program& p_;
   Reporter& report_;
-  std::vector<bool> written_;  // by buffer
+  std::vector<size_t> first_write_;  // by buffer: task
+  std::vector<size_t> last_task_;    // by call
 };
 
 }  // namespace

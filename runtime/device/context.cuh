@@ -52,8 +52,13 @@ constexpr int kMaxWorld = 64;
 struct RoleMemory {
   char* operands[kStagedOperands];
   u32 uses[kStagedOperands];
-  char* symmetric[kMaxWorld];
 };
+
+// Of each warp its Context lies in shared memory: in a thread's own it would be lost to the caches
+// at each acquire.
+constexpr int kContextBytes = kProfile ? 144 : 112;
+// Signals whose words are looked up while the task waits, of others on demand.
+constexpr int kStagedSignals = 8;
 
 // The CTA's shared memory, without the pages, which follow it.
 struct CtaMemory {
@@ -63,15 +68,25 @@ struct CtaMemory {
   u32 passed;
   u32 reported;  // 1 once somebody writes the CTA's report
   float reduce[32];
+  float scales[16];  // of the rows of a product that norms them
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
   u64 empty_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
-  RoleMemory roles[2];  // consumers, loader
+  RoleMemory roles[2];         // consumers, loader
+  char* symmetric[kMaxWorld];  // memory of the ranks, for the consumers
+  // Of the current task and, in turn, of the one before, which may still signal: the counter, or
+  // nullptr if it is none.
+  u32* signals[2][kStagedSignals];
+  alignas(16) char contexts[kWarps + 1][kContextBytes];  // of the consumers, of the loader
   alignas(128) char scratch[kScratchBytes];
 };
 static_assert(sizeof(CtaMemory) <= Cta::kHeadBytes + Cta::kScratchBytes, "the head has room");
 
-// An empty base takes no room.
+// What a warp knows of where it runs. All of its lanes write the same, and none before all have
+// read what was there: a barrier, or a warp_sync, stands between. An empty base takes no room.
 struct Context : Profile<kProfile> {
+  // Into memory that is there.
+  static MACO_FN void* operator new(decltype(sizeof(0)), char* at) { return at; }
+  static MACO_FN void operator delete(void*, char*) {}
   const Launch& launch;
   CtaMemory* memory;
   RoleMemory* mine;
@@ -103,8 +118,10 @@ struct Context : Profile<kProfile> {
   // kScratchBytes of shared memory, aligned to 128, of the consumers and for the current task.
   MACO_FN char* scratch() const { return memory->scratch; }
   // Symmetric memory of a rank.
-  MACO_FN char* symmetric(int r) const { return mine->symmetric[r]; }
-  MACO_FN Control* control(int r) const { return (Control*)(mine->symmetric[r] + control_at); }
+  MACO_FN char* symmetric(int r) const {
+    return is_loader() ? launch.symmetric[r] : memory->symmetric[r];
+  }
+  MACO_FN Control* control(int r) const { return (Control*)(symmetric(r) + control_at); }
 
   // A hint that the CTA is to leave: differs between threads until the next barrier. `any_stopped`
   // is that barrier.
@@ -115,6 +132,8 @@ struct Context : Profile<kProfile> {
   // its next barrier.
   MACO_FN void bad_index(i64 index, i64 limit);
 };
+
+static_assert(sizeof(Context) <= kContextBytes, "a Context has room");
 
 MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected,
                           u32 seen, u32 stopped_by, i64 index, i64 limit) {

@@ -85,6 +85,7 @@ MACO_FN void start_sync() { __syncthreads(); }
 
 // A value that is the same for all lanes, as the compiler can't see.
 MACO_FN int warp_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+MACO_FN float shuffle(float value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 MACO_FN float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
@@ -367,11 +368,28 @@ MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* ful
       : "memory");
 #endif
 }
-// Before a task's first box through a map: the map is as the host wrote it, and the matrix as other
-// tasks did, whose signals the caller has seen.
-MACO_FN void boxes_begin(const TensorMap* map) {
+// Copies the box of long rows at (row, byte) of a matrix that is read once to `to`, aligned to 128:
+// in the cache it makes room for others first.
+MACO_FN void copy_rows(char* to, const TensorMap* map, i32 row, i32 byte, u64* full_barrier) {
+#if MACO_HAS_BOXES
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
+      "hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(map), "r"(byte / 8), "r"(row), "r"(shared_address(full_barrier)), "l"(policy)
+      : "memory");
+#endif
+}
+// Before a CTA's first box through a map: it is as the host wrote it.
+MACO_FN void map_begin(const TensorMap* map) {
 #if MACO_HAS_BOXES
   asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+#endif
+}
+// Before a task's first box of what other tasks wrote, whose signals the caller has seen.
+MACO_FN void boxes_begin() {
+#if MACO_HAS_BOXES
   asm volatile("fence.proxy.async;" ::: "memory");
 #endif
 }

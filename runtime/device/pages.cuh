@@ -13,7 +13,8 @@ constexpr u32 kRingPages = Cta::kPages > 0 ? Cta::kPages : 1;
 // line: it would cost registers in every loop over pages.
 MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
   const u64* empty_barrier = &ctx.memory->empty_barriers[slot];
-  Watch watch(ctx, empty_barrier, kPatienceLoader, kWaitPage, slot);
+  WatchState state(0);
+  Watch watch(ctx, state, empty_barrier, kPatienceLoader, kWaitPage, slot);
   const u64 since = ctx.profile_pause();
   bool ok = true;
   while (!is_empty(empty_barrier, round)) {
@@ -29,7 +30,8 @@ MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
 // Waits until a page is full; false if the run stops. Out of line, as page_await_empty.
 MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
   const u64* full_barrier = &ctx.memory->full_barriers[slot];
-  Watch watch(ctx, full_barrier, kPatienceOther, kWaitPage, slot);
+  WatchState state(0);
+  Watch watch(ctx, state, full_barrier, kPatienceOther, kWaitPage, slot);
   const u64 since = ctx.profile_pause();
   bool ok = true;
   while (!is_full(full_barrier, round)) {
@@ -71,14 +73,30 @@ struct PageFiller {
     next();
   }
   // The same for the first thread: a page that boxes of `bytes` together are copied into.
+  // kInFlight: pages that may be under way with it; what is in flight beyond what the memory's rate
+  // needs only makes others wait.
+  template <u32 kInFlight = kRingPages>
   MACO_FN char* acquire_boxes(u32 bytes) {
     if (!is_free()) return nullptr;
+    if constexpr (kInFlight < kRingPages) {
+      if (index >= kInFlight) {
+        const bool back = slot >= kInFlight;
+        const u32 at = back ? slot - kInFlight : slot + kRingPages - kInFlight;
+        if (!is_full(&memory->full_barriers[at], back ? round : round - 1) &&
+            !page_await(ctx, at, back ? round : round - 1, index - kInFlight))
+          return nullptr;
+      }
+    }
     full_barrier_expect(&memory->full_barriers[slot], round, bytes);
     return page();
   }
   // The box at (row, col) of a matrix, to lines of 128 bytes, swizzled.
   MACO_FN void copy_box(char* to, const TensorMap* map, i64 row, i64 col) {
     maco::copy_box(to, map, (i32)row, (i32)col, &memory->full_barriers[slot]);
+  }
+  // The box at (row, byte) of a matrix that is read once, row by row.
+  MACO_FN void copy_rows(char* to, const TensorMap* map, i64 row, i64 byte) {
+    maco::copy_rows(to, map, (i32)row, (i32)byte, &memory->full_barriers[slot]);
   }
   MACO_FN void publish_boxes() {
     boxes_copied(&memory->full_barriers[slot], round);
@@ -182,24 +200,29 @@ struct PageTaker {
 // Consumers: the next page, or nullptr (for all threads) if the run stops. Contains a barrier.
 // Several pages may be held.
 MACO_FN const char* page_wait(Context& ctx) {
+  u32 slot = ctx.page_slot, round = ctx.page_round;
+  const u32 index = ctx.page_index;
   bool ok = true;
-  if (!is_full(&ctx.memory->full_barriers[ctx.page_slot], ctx.page_round))
-    ok = page_await(ctx, ctx.page_slot, ctx.page_round, ctx.page_index);
+  if (!is_full(&ctx.memory->full_barriers[slot], round)) ok = page_await(ctx, slot, round, index);
   if (cta_any(!ok)) return nullptr;
-  const char* page = ctx.pages + (i64)ctx.page_slot * Cta::kPageBytes;
-  ++ctx.page_index;
-  if (++ctx.page_slot == kRingPages) {
-    ctx.page_slot = 0;
-    ++ctx.page_round;
+  const char* page = ctx.pages + (i64)slot * Cta::kPageBytes;
+  if (++slot == kRingPages) {
+    slot = 0;
+    ++round;
   }
+  ctx.page_slot = slot;
+  ctx.page_round = round;
+  ctx.page_index = index + 1;
   return page;
 }
 
 // Consumers: the page that was waited for first and not yet released is free again. Contains a
 // barrier.
 MACO_FN void page_release(Context& ctx) {
+  const u32 index = ctx.pages_released;
   cta_sync();
-  page_let_go(ctx.memory, ctx.pages_released++);
+  ctx.pages_released = index + 1;
+  page_let_go(ctx.memory, index);
 }
 
 }  // namespace maco

@@ -23,9 +23,11 @@ struct Profile {
   MACO_FN void profile_computed() { computed = ticks(begun, sm_clock()); }
   // Around a wait within a task.
   MACO_FN u64 profile_pause() const { return sm_clock(); }
-  MACO_FN void profile_page(u64 since) { page_wait = sum(page_wait, ticks(since, sm_clock())); }
+  MACO_FN void profile_page(u64 since) {
+    if (warp_lane() == 0) page_wait = sum(page_wait, ticks(since, sm_clock()));
+  }
   MACO_FN void profile_packet(u64 since) {
-    packet_wait = sum(packet_wait, ticks(since, sm_clock()));
+    if (warp_lane() == 0) packet_wait = sum(packet_wait, ticks(since, sm_clock()));
   }
 
   // Consumers, behind the task's signals. It has written all when it has computed all.

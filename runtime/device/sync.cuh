@@ -12,45 +12,16 @@ enum Patience : int {
   kPatienceLoader = 7,  // for the CTA's consumers
 };
 
-// Bounds a wait. The deadline counts time in which no rank's heartbeat moved; it is looked at in
-// quarters.
-struct Watch {
-  Context& ctx;
-  const void* word;
-  const u32 kind, event;  // for the report: what is waited for, and of which rank (-1: this one)
-  const int source;
-  const int quarters;
+// What a wait knows of its deadline, once it has lasted for a while.
+struct WatchState {
   int quarters_left;  // until the deadline
   // Looks that still ignore an abort: waits that are more likely the cause end first.
   int abort_looks;
   u32 stopped_by = 0;  // what the abort word said then
-  u32 spins = 0;
   u64 since = 0;
   u32 beats = 0;
-
-  MACO_FN Watch(Context& c, const void* w, Patience patience, u32 k, u32 e = 0, int s = -1)
-      : ctx(c),
-        word(w),
-        kind(k),
-        event(e),
-        source(s),
-        quarters(patience),
-        quarters_left(patience),
-        abort_looks(2 * (patience - kPatienceLocal)) {}
-
-  // After a look at the word in vain. False: the wait is over, because the run stops or the
-  // deadline passed; `give_up` comes next.
-  MACO_FN bool again() {
-    ++spins;
-    if (spins % kSpinsPerLook == 0 && !look()) return false;
-    pause_for(word, spins);
-    return true;
-  }
-  MACO_FN bool look();
-  // Records what the wait was for.
-  MACO_FN void give_up(u32 expected, u32 seen) {
-    stop_run(ctx, kind, event, source, expected, seen, stopped_by, 0, 0);
-  }
+  MACO_FN explicit WatchState(int patience)
+      : quarters_left(patience), abort_looks(2 * (patience - kPatienceLocal)) {}
 };
 
 MACO_FN u32 all_heartbeats(const Context& ctx) {
@@ -60,8 +31,7 @@ MACO_FN u32 all_heartbeats(const Context& ctx) {
 }
 
 // Out of line: it would cost registers in every wait loop.
-MACO_OP bool watch_look(Watch& watch) {
-  Context& ctx = watch.ctx;
+MACO_OP bool watch_look(Context& ctx, WatchState& watch, int quarters) {
   if (ctx.stopped()) return false;
   u32 abort = load_acquire_sys(&ctx.control(ctx.rank())->abort);
   if (abort != 0) {
@@ -77,7 +47,7 @@ MACO_OP bool watch_look(Watch& watch) {
     u32 beats = all_heartbeats(ctx);
     if (beats != watch.beats) {
       watch.beats = beats;
-      watch.quarters_left = watch.quarters;
+      watch.quarters_left = quarters;
     } else if (--watch.quarters_left <= 0) {
       return false;
     }
@@ -85,7 +55,39 @@ MACO_OP bool watch_look(Watch& watch) {
   }
   return true;
 }
-MACO_FN bool Watch::look() { return watch_look(*this); }
+
+// Bounds a wait. The deadline counts time in which no rank's heartbeat moved; it is looked at in
+// quarters. Its state is a variable of its own, which lies in memory; what each look at the word
+// needs is in registers.
+struct Watch {
+  Context& ctx;
+  WatchState& state;
+  const void* word;
+  const u32 kind, event;  // for the report: what is waited for, and of which rank (-1: this one)
+  const int source;
+  const int quarters;
+  u32 spins = 0;
+
+  MACO_FN Watch(Context& c, WatchState& s, const void* w, Patience patience, u32 k, u32 e = 0,
+                int src = -1)
+      : ctx(c), state(s), word(w), kind(k), event(e), source(src), quarters(patience) {}
+
+  // After a look at the word in vain. False: the wait is over, because the run stops or the
+  // deadline passed; `give_up` comes next.
+  MACO_FN bool again() {
+    ++spins;
+    if (spins % kSpinsPerLook == 0) {
+      if (spins == kSpinsPerLook) state = WatchState(quarters);
+      if (!watch_look(ctx, state, quarters)) return false;
+    }
+    pause_for(word, spins);
+    return true;
+  }
+  // Records what the wait was for.
+  MACO_FN void give_up(u32 expected, u32 seen) {
+    stop_run(ctx, kind, event, source, expected, seen, state.stopped_by, 0, 0);
+  }
+};
 
 MACO_FN bool reached(u32 seen, u32 target) { return (i32)(seen - target) >= 0; }
 
@@ -129,7 +131,8 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
       if (source != 0) continue;
       u32 target = (ctx.epoch() - row.lag) * row.count;
       const u32* word = ctx.launch.counters + row.event;
-      Watch watch(ctx, word, kPatienceLocal, kWaitLocal, row.event);
+      WatchState state(0);
+      Watch watch(ctx, state, word, kPatienceLocal, kWaitLocal, row.event);
       for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target);
            seen = load_acquire_counter(sys, word)) {
         if (watch.again()) continue;
@@ -139,7 +142,8 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
     } else if (row.kind == kSyncPeer && means(row, ctx.rank(), source, kWorld)) {
       u32 target = ctx.epoch() - row.lag;
       const u32* word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
-      Watch watch(ctx, word, kPatienceOther, kWaitPeer, row.event, source);
+      WatchState state(0);
+      Watch watch(ctx, state, word, kPatienceOther, kWaitPeer, row.event, source);
       for (u32 seen = load_acquire_sys(word); !reached(seen, target);
            seen = load_acquire_sys(word)) {
         if (watch.again()) continue;
@@ -152,12 +156,17 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
 }
 
 // After a barrier behind which all writes of the task are: each signal is one thread's release at
-// the event's scope.
+// the event's scope. `words`: what stage_signals has looked up, or nullptr.
 template <class Kernel>
-MACO_FN void signal_all(Context& ctx, const SyncRow* rows, int signals, bool local_only) {
+MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, int signals,
+                        bool local_only) {
   constexpr int kWorld = Kernel::kWorld;
   for (int item = consumer_thread(); item < signals * kWorld; item += kConsumers) {
     int to = item % kWorld;
+    if (u32* word = words && item / kWorld < kStagedSignals ? words[item / kWorld] : nullptr) {
+      if (to == 0) add_release_gpu(word, 1);
+      continue;
+    }
     SyncRow row = table_load(rows + item / kWorld);
     const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
     if (row.kind == kSyncLocal || sys) {
@@ -174,7 +183,8 @@ MACO_FN u32 no_flag(u32 flag) { return flag ^ 0x80000000u; }
 
 MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
                                 int source) {
-  Watch watch(ctx, slot, kPatienceOther, kWaitPacket, (u32)operand, source);
+  WatchState state(0);
+  Watch watch(ctx, state, slot, kPatienceOther, kWaitPacket, (u32)operand, source);
   const u64 since = ctx.profile_pause();
   for (;;) {
     u64 packet = packet_load(slot);

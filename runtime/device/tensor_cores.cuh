@@ -47,6 +47,60 @@ struct Block {
   }
 };
 
+// ---- the loader -------------------------------------------------------------
+
+// A run of kChunk elements at (row, col) of a matrix of kCols columns, with zeros for what lies
+// beyond `rows` and `cols`.
+template <i64 kCols, class T>
+MACO_FN void tensor_chunk(char* to, const T* matrix, i64 row, i64 col, i64 rows, i64 cols) {
+  const T* from = matrix + row * kCols + col;
+  if (kCols % kChunk == 0 && ((u64)matrix & 15) == 0) {
+    const bool there = row < rows && col < cols;  // all of it: columns are whole chunks
+    copy16_or_zero(to, there ? from : matrix, there);
+  } else {
+    Vec<T, kChunk> v = {};
+    MACO_UNROLL
+    for (int i = 0; i < kChunk; ++i)
+      if (row < rows && col + i < cols) v.v[i] = gload(from + i);
+    *(Vec<T, kChunk>*)to = v;
+  }
+}
+
+// Fills the next pages with the blocks from `block` on, of an operand's rows [first, first + kRows)
+// of which [first, end) are there. kLd: columns of the matrix.
+template <class P, int kRows, bool kAcross, i64 kK, i64 kLd, class T>
+MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end, int block,
+                         int blocks) {
+  constexpr int kDown =
+      kLoaders > 1 ? kLoaders / kChunk : 1;  // lines that the loaders fill at once
+  const int chunk = kLoaders > 1 ? loader_thread() % kChunk : 0, down = loader_thread() / kChunk;
+  for (int p = 0; p < P::kPages; ++p) {
+    char* page = pages.acquire();
+    if (!page) return false;
+    constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
+    for (int q = 0; q < P::kBlocks && block + q < blocks; ++q) {
+      const i64 k = (i64)(block + q) * kBlockK;
+      char* to = page + q * kLines * kLineBytes;
+      MACO_UNROLL
+      for (int l = 0; l < kLines; l += kDown) {
+        const int line = l + down, at = p * kPageLines + line;
+        for (int c = chunk; c < kChunk; c += kLoaders > 1 ? kChunk : 1) {
+          if constexpr (kAcross) {
+            tensor_chunk<kLd>(to + swizzled(line, c), matrix, k + at % kBlockK,
+                              first + at / kBlockK * kBlockK + c * kChunk, kK, end);
+          } else {
+            tensor_chunk<kLd>(to + swizzled(line, c), matrix, first + at, k + c * kChunk, end, kK);
+          }
+        }
+      }
+    }
+    pages.publish();
+  }
+  return true;
+}
+
+// ---- the consumers ----------------------------------------------------------
+
 // Element k of row r.
 template <class T, bool kAcross>
 MACO_FN T block_element(const Block& block, int r, int k) {

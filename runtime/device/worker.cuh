@@ -5,6 +5,7 @@
 //   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents;
 //   static constexpr i64 kSymmetricBytes;
 //   static constexpr u32 kPacketUses;    // flags of a launch's packets
+//   static constexpr int kMaps;          // of Launch::maps
 //   static constexpr bool kSysCounters;  // is any local event at sys scope?
 //   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const
 //   Operand* operands();
@@ -28,6 +29,16 @@ MACO_FN void stage_operands(Context& ctx, const Operand* rows, int count, int at
   }
 }
 
+// Looks up the words of the first signals, in threads that neither poll nor work out addresses, as
+// long as there are any.
+MACO_FN void stage_signals(Context& ctx, u32** words, const SyncRow* rows, int signals) {
+  const int staged = signals < kStagedSignals ? signals : kStagedSignals;
+  for (int i = (consumer_thread() + kConsumers / 2) % kConsumers; i < staged; i += kConsumers) {
+    const SyncRow row = table_load(rows + i);
+    words[i] = row.kind == kSyncLocal ? ctx.launch.counters + row.event : nullptr;
+  }
+}
+
 template <class Kernel>
 MACO_FN bool runs_here(const Context& ctx, u32 guard) {
   return guard == 0 || ((table_load(Kernel::guards() + guard) >> ctx.rank()) & 1) != 0;
@@ -39,11 +50,22 @@ MACO_FN void consume(Context& ctx) {
             end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
   if (begin == end) return;
   ctx.profile_cta(ctx.launch, ctx.cta(), true);
-  TaskRow next = table_load(Kernel::tasks() + begin);
+  // Rows of coming tasks are loaded while one waits or works: they lie in far memory, mostly.
+  const auto task_row = [=](u32 at) {
+    return table_load(Kernel::tasks() + (at < end ? at : end - 1));
+  };
+  const auto call_row = [](const TaskRow& row) { return table_load(Kernel::calls() + row.call); };
+  TaskRow next = task_row(begin), after = task_row(begin + 1);
+  CallRow next_call = call_row(next);
+  u32 turn = 0;  // tasks that have run
+  u32** signals = nullptr;
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
     const TaskRow row = next;
-    if (at + 1 < end) next = table_load(Kernel::tasks() + at + 1);
+    const CallRow call = next_call;
+    next = after;
+    next_call = call_row(next);
+    after = task_row(at + 2);
     ctx.place = (int)(at - begin);
     ctx.call = row.call;
     ctx.tile = row.tile;
@@ -51,10 +73,11 @@ MACO_FN void consume(Context& ctx) {
     const SyncRow* sync = Kernel::syncs() + row.sync;
     const bool runs = runs_here<Kernel>(ctx, row.guard);
     if (runs) {
-      const CallRow call = table_load(Kernel::calls() + row.call);
       const Operand* operands = Kernel::operands() + call.first_operand;
+      signals = ctx.memory->signals[turn++ & 1];
       trace_task_begin(ctx.place);
       stage_operands(ctx, operands, call.operands, consumer_thread(), kConsumers);
+      stage_signals(ctx, signals, sync + row.waits, row.signals);
       bool ok = wait_for<Kernel>(ctx, sync, row.waits);
       if (cta_any(!ok)) return;
       ctx.profile_waited();
@@ -67,7 +90,7 @@ MACO_FN void consume(Context& ctx) {
       ctx.profile_computed();
       trace_task_end(ctx.place);
     }
-    signal_all<Kernel>(ctx, sync + row.waits, row.signals, !runs);
+    signal_all<Kernel>(ctx, runs ? signals : nullptr, sync + row.waits, row.signals, !runs);
     if (consumer_thread() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
     ctx.profile_signalled(ctx.launch, at);
   }
@@ -78,9 +101,21 @@ template <class Kernel>
 MACO_FN void load_pages(Context& ctx) {
   const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
             end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  if (begin == end) return;
+  for (int i = loader_thread(); i < Kernel::kMaps; i += kLoaders) map_begin(ctx.launch.maps + i);
+  warp_sync();
+  const auto task_row = [=](u32 at) {
+    return table_load(Kernel::tasks() + (at < end ? at : end - 1));
+  };
+  TaskRow next = task_row(begin), after = task_row(begin + 1);
+  CallRow next_call = table_load(Kernel::calls() + next.call);
   for (u32 at = begin; at < end; ++at) {
-    const TaskRow row = table_load(Kernel::tasks() + at);
-    const CallRow call = table_load(Kernel::calls() + row.call);
+    const TaskRow row = next;
+    const CallRow call = next_call;
+    // While this task's pages are filled.
+    next = after;
+    next_call = table_load(Kernel::calls() + next.call);
+    after = task_row(at + 2);
     if (!Kernel::paged(call.kind) || !runs_here<Kernel>(ctx, row.guard)) continue;
     ctx.place = (int)(at - begin);
     ctx.call = row.call;
@@ -88,7 +123,8 @@ MACO_FN void load_pages(Context& ctx) {
     trace_task_begin(ctx.place);
     if (!Kernel::load_ahead(call.kind)) {
       const u32* passed = &ctx.memory->passed;
-      Watch watch(ctx, passed, kPatienceLoader, kWaitPage);
+      WatchState state(0);
+      Watch watch(ctx, state, passed, kPatienceLoader, kWaitPage);
       bool ok = true;
       for (u32 seen = load_acquire_cta(passed); ok && !reached(seen, (u32)ctx.place + 1);
            seen = load_acquire_cta(passed)) {
@@ -116,7 +152,9 @@ constexpr i64 kControlAt =
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
-  Context ctx(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
+  auto* memory = (CtaMemory*)cta_memory();
+  Context& ctx = *new (memory->contexts[is_loader() ? kWarps : warp()])
+                     Context(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
   ctx.pages = (char*)ctx.memory + Cta::kHeadBytes + Cta::kScratchBytes;
   if (initializes()) {
     ctx.memory->stop = ctx.memory->passed = ctx.memory->reported = 0;
@@ -126,9 +164,9 @@ MACO_FN void worker(const Launch& launch) {
     }
   }
   const bool loader = is_loader();
-  const int at = loader ? loader_thread() : consumer_thread(),
-            threads = loader ? kLoaders : kConsumers;
-  for (int r = at; r < Kernel::kWorld; r += threads) ctx.mine->symmetric[r] = launch.symmetric[r];
+  if (!loader)
+    for (int r = consumer_thread(); r < Kernel::kWorld; r += kConsumers)
+      memory->symmetric[r] = launch.symmetric[r];
   start_sync();
   if (!loader) {
     consume<Kernel>(ctx);

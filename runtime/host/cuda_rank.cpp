@@ -227,19 +227,26 @@ Status CudaRank::encode_maps() {
         m.tensor < 0 ? static_cast<cuda::DevicePtr>(reinterpret_cast<uintptr_t>(launch_.arena))
                      : tensors_[static_cast<size_t>(m.tensor)];
     const auto bytes = static_cast<uint64_t>(ir::size_of(m.dtype));
-    const uint64_t extents[] = {static_cast<uint64_t>(m.cols), static_cast<uint64_t>(m.rows)},
-                   pitch[] = {extents[0] * bytes};
-    const uint32_t box[] = {static_cast<uint32_t>(m.box_cols), static_cast<uint32_t>(m.box_rows)},
+    const auto cols = static_cast<uint64_t>(m.cols), box_cols = static_cast<uint64_t>(m.box_cols);
+    // A box has at most 256 elements a row: those of long rows are runs of 8 bytes.
+    const bool lines = m.lines();
+    const uint64_t unit = lines ? bytes : sizeof(uint64_t);
+    const uint64_t extents[] = {cols * bytes / unit, static_cast<uint64_t>(m.rows)},
+                   pitch[] = {cols * bytes};
+    const uint32_t box[] = {static_cast<uint32_t>(box_cols * bytes / unit),
+                            static_cast<uint32_t>(m.box_rows)},
                    every[] = {1, 1};
-    const int type = m.dtype == ir::DType::BF16  ? cuda::kMapBf16
-                     : m.dtype == ir::DType::F16 ? cuda::kMapF16
-                     : bytes == 4                ? cuda::kMapU32
-                                                 : cuda::kMapU8;
-    MACO_TRY(check(
-        driver_.map_encode(&maps[i], type, 2,
-                           pointer<char>(base + static_cast<cuda::DevicePtr>(m.offset)), extents,
-                           pitch, box, every, 0, cuda::kMapSwizzle128, cuda::kMapL2Promotion256, 0),
-        fmt::format("describe a matrix of {} x {} elements", m.rows, m.cols)));
+    const int type = !lines                       ? cuda::kMapU64
+                     : m.dtype == ir::DType::BF16 ? cuda::kMapBf16
+                     : m.dtype == ir::DType::F16  ? cuda::kMapF16
+                     : bytes == 4                 ? cuda::kMapU32
+                                                  : cuda::kMapU8;
+    MACO_TRY(check(driver_.map_encode(&maps[i], type, 2,
+                                      pointer<char>(base + static_cast<cuda::DevicePtr>(m.offset)),
+                                      extents, pitch, box, every, 0,
+                                      lines ? cuda::kMapSwizzle128 : cuda::kMapSwizzleNone,
+                                      cuda::kMapL2Promotion256, 0),
+                   fmt::format("describe a matrix of {} x {} elements", m.rows, m.cols)));
   }
   cuda::DevicePtr table = 0;
   MACO_TRY(allocate_device(table, maps.size() * sizeof(TensorMap), "tensor maps"));

@@ -36,8 +36,10 @@ inline constexpr int kFunctionMaxDynamicShared = 8;
 // CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion
 inline constexpr int kMapU8 = 0;
 inline constexpr int kMapU32 = 2;
+inline constexpr int kMapU64 = 4;
 inline constexpr int kMapF16 = 6;
 inline constexpr int kMapBf16 = 9;
+inline constexpr int kMapSwizzleNone = 0;
 inline constexpr int kMapSwizzle128 = 3;
 inline constexpr int kMapL2Promotion256 = 3;
 

@@ -22,8 +22,7 @@ ADDR_NO_RANDOMIZE = 0x0040000
 
 # Of the kernel's text: what makes an order, and the same without it.
 KERNEL = [
-    ("release of local events", "add_release_counter(sys, ctx.launch.counters + row.event)",
-     "add_relaxed(ctx.launch.counters + row.event, 1)"),
+    ("release of local events", "add_release_gpu(word, 1);", "add_relaxed(word, 1);"),
     ("release of peer events", "store_release_sys(peer_word(", "store_relaxed(peer_word("),
     ("acquire of local events", "load_acquire_counter(sys, word)", "load_relaxed(word)"),
     ("acquire of peer events", "load_acquire_sys(word)", "load_relaxed(word)"),

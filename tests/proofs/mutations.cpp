@@ -429,18 +429,22 @@ class Mutations {
     for (uint32_t o = 0; o < call.operands.size(); ++o) {
       if (o == l.operand) continue;
       const std::string& name = p_[call.operands[o]].name;
+      // A box of the one needn't be possible for the other.
       change(fmt::format("is of '{}', ahead of the waits", name), [=](ir::Load& x) {
         x.operand = o;
+        x.box.reset();
         x.ahead = true;
       });
       change(fmt::format("is of '{}', behind the waits", name), [=](ir::Load& x) {
         x.operand = o;
+        x.box.reset();
         x.ahead = false;
       });
       add(fmt::format("'{}' loads '{}' too, and holds all pages with both", call.op, name),
           [=](Program& p) {
             ir::Load more = p.calls[c].loads[i];
             more.operand = o;
+            more.box.reset();
             more.ahead = false;
             more.pages = p.uses.pages - more.pages;
             p.calls[c].loads.push_back(more);

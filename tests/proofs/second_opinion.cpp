@@ -240,13 +240,14 @@ bool ring_moves(int64_t held, int64_t ring) {
 
 std::string loads(const Program& p) {
   const int world = static_cast<int>(p.world);
-  std::map<std::pair<std::string, int>, std::vector<Bytes>> written;  // by space and memory
-  for (const Task& t : p.tasks)
-    for (const Access& a : t.accesses)
+  // By space and memory; with the place in the list of who writes.
+  std::map<std::pair<std::string, int>, std::vector<std::pair<uint32_t, Bytes>>> written;
+  for (uint32_t i = 0; i < p.tasks.size(); ++i)
+    for (const Access& a : p.tasks[i].accesses)
       for (int rank = 0; a.writes() && rank < world; ++rank)
-        if (runs(t, rank))
+        if (runs(p.tasks[i], rank))
           for (int memory : reaches(p, a, rank))
-            written[{space_of(p[a.region.buffer]), memory}].push_back(bytes_of(p, a, rank));
+            written[{space_of(p[a.region.buffer]), memory}].push_back({i, bytes_of(p, a, rank)});
   for (size_t c = 0; c < p.calls.size(); ++c) {
     const ir::Call& call = p.calls[c];
     int64_t held = 0;
@@ -270,9 +271,9 @@ std::string loads(const Program& p) {
             const auto at = written.find({space_of(p[a.region.buffer]), rank});
             if (at == written.end()) continue;
             const Bytes bytes = bytes_of(p, a, rank);
-            for (const Bytes& other : at->second)
-              if (meet(bytes, other))
-                return fmt::format("loads: {} loads ahead what is written",
+            for (const auto& [writer, other] : at->second)
+              if (writer <= t && meet(bytes, other))
+                return fmt::format("loads: {} loads ahead what is written before it",
                                    describe(p, ir::id_of<ir::TaskId>(t)));
           }
         }

@@ -64,11 +64,19 @@ TEST_CASE("an epilogue rounds what was stored before fusion, and nothing else") 
         "static MACO_FN float apply(float v0, float v1, float v2, float v3) { "
         "float t0 = fn::add(v0, v1); float t1 = fn::silu(t0); float t2 = round_to<bf16>(t1); "
         "float t3 = round_to<bf16>(fn::mul(t2, v2)); return fn::add(t3, v3); }\n"
-        "static MACO_FN auto finish(const Args& args, i64 row, i64 col, float sum) {\n"
+        "struct More { float v1; float v2; float v3; };\n"
+        "static MACO_FN More fetch(const Args& args, i64 row, i64 col) {\n"
         "  (void)args, (void)row, (void)col;\n"
-        "  return apply(sum, to_acc(gload(args.ptr<const f16>(3) + col)), "
+        "  return {to_acc(gload(args.ptr<const f16>(3) + col)), "
         "to_acc(gload(args.ptr<const bf16>(4) + row * N + col)), "
-        "to_acc(gload(args.ptr<const float>(5) + 0)));\n"
+        "to_acc(gload(args.ptr<const float>(5) + 0))};\n"
+        "}\n"
+        "static MACO_FN auto finish(const More& more, float sum) {\n"
+        "  (void)more;\n"
+        "  return apply(sum, more.v1, more.v2, more.v3);\n"
+        "}\n"
+        "static MACO_FN auto finish(const Args& args, i64 row, i64 col, float sum) {\n"
+        "  return finish(fetch(args, row, col), sum);\n"
         "}\n");
 }
 
@@ -83,7 +91,7 @@ TEST_CASE("what a parameter's body can't be") {
         "uses operand %1, but there are 1 operands");
   CHECK(check("t0 = add(%0, %1) : f32",
               {{Spread::Full, DType::F32}, {Spread::Accumulator, DType::F32}}) ==
-        "operand %1 is an accumulator, which only %0 may be");
+        "operand %1 is an accumulator, which only the first ones may be");
   CHECK(check("t0 = copy(%0) : f32", {{Spread::Accumulator, DType::BF16}}) ==
         "an accumulator is f32 or i32, not bf16");
   CHECK(check("t0 = silu(%0) : f32", {{Spread::Full, DType::I32}}) ==

@@ -131,6 +131,7 @@ MACO_TABLE const u32 counts[] = {2, 2, 1, 1};
 struct Kernel {
   static constexpr int kWorld = 2, kCtas = 2, kLocalEvents = 4, kPeerEvents = 2;
   static constexpr i64 kSymmetricBytes = 3072;
+  static constexpr int kMaps = 0;
   static constexpr u32 kPacketUses = 1;
   static constexpr bool kSysCounters = false;
   static MACO_FN const TaskRow* tasks() { return maco_program::tasks; }

@@ -41,6 +41,9 @@ T shuffle_from(T value, int from) {
   warp_sync();
   return got;
 }
+inline float shuffle(float v, int lane) {
+  return shuffle_from(v, consumer_thread() / 32 * 32 + lane);
+}
 inline float shuffle_xor(float v, int mask) { return shuffle_from(v, consumer_thread() ^ mask); }
 inline i32 shuffle_xor(i32 v, int mask) { return shuffle_from(v, consumer_thread() ^ mask); }
 
@@ -110,7 +113,7 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 
 namespace maco {
 struct Cta {
-  static constexpr int kHeadBytes = 2048, kScratchBytes = 16384, kPages = 1, kPageBytes = 16384;
+  static constexpr int kHeadBytes = 65536, kScratchBytes = 16384, kPages = 1, kPageBytes = 16384;
 };
 // Of the call that runs.
 inline i64 mock_page_bytes = 0;
@@ -156,13 +159,17 @@ struct PageFiller {
   explicit PageFiller(Context&) {}
   char* acquire() { return device_fibres::pages().push(static_cast<size_t>(mock_page_bytes)); }
   void publish() {}
-  char* acquire_boxes(u32) { return acquire(); }
+  template <u32 = 0>
+  char* acquire_boxes(u32) {
+    return acquire();
+  }
   void copy_box(char*, const TensorMap*, i64, i64) {}
+  void copy_rows(char*, const TensorMap*, i64, i64) {}
   void publish_boxes() {}
   void finish() {}
 };
 inline int warp_uniform(int value) { return value; }
-inline void boxes_begin(const TensorMap*) {}
+inline void boxes_begin() {}
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
 void wgmma(float (&)[kWide / 8][4], u64, u64) {}
 inline void wgmma_begin() {}

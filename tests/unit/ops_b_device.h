@@ -24,6 +24,8 @@
 #include "runtime/device/ops/rmsnorm.cuh"
 #include "runtime/device/ops/rope.cuh"
 #include "runtime/device/ops/softmax.cuh"
+// Behind rope.
+#include "runtime/device/ops/attention_step.cuh"
 #undef MACO_FN
 #undef MACO_OP
 #undef MACO_UNROLL
@@ -89,7 +91,7 @@ struct Product {
   using rows = Value<0>;
   static constexpr bool kDims = kRows == Rows::Dims || kRows == Rows::DimsTensor;
   using plan_rows = std::conditional_t<kDims, Value<0>, Const<kFewRows ? 8 : 9>>;
-  static constexpr bool transpose_b = kTransposed;
+  static constexpr bool transpose_b = kTransposed, boxes = false;
   static constexpr auto method = kFewRows                    ? ops::MatmulMethod::dot
                                  : kRows == Rows::Dims       ? ops::MatmulMethod::by_rows
                                  : kRows == Rows::Tensor     ? ops::MatmulMethod::mma
@@ -99,9 +101,15 @@ struct Product {
       kTransposed && K_ % 8 == 0 && is_same<X, W> && sizeof(X) == 2 ? 32 : 8;
   static constexpr i64 slice = N_ >= 4096 ? 64 : N_ >= 1024 ? 32 : 16;
   static constexpr i64 N = N_, K = K_, BM = BM_, BN = BN_, b_page_bytes = kPage;
+  struct More {
+    AccOf<X> bias;
+  };
+  static More fetch(const Args& args, i64, i64 col) {
+    return {to_acc(gload(args.ptr<const AccOf<X>>(3) + col))};
+  }
+  static auto finish(const More& more, AccOf<X> sum) { return fn::relu(fn::add(sum, more.bias)); }
   static auto finish(const Args& args, i64 row, i64 col, AccOf<X> sum) {
-    (void)row;
-    return fn::relu(fn::add(sum, to_acc(gload(args.ptr<const AccOf<X>>(3) + col))));
+    return finish(fetch(args, row, col), sum);
   }
 };
 
@@ -250,6 +258,95 @@ inline void check_product_bits() {
   using Cores1 = Product<bf16, bf16, f32, 80, 300, 16, 64, true, false, Rows::Tensor, 16384>;
   using Cores2 = Product<bf16, bf16, f32, 80, 300, 128, 128, true, false, Rows::Tensor, 16384>;
   CHECK(same_bits<Cores1>(multiply<Cores1>(20, nullptr), multiply<Cores2>(20, nullptr)));
+}
+
+// Products that norm their rows, and pairs, joined as sum * max(other, 0).
+template <class X_, class Y_, i64 N_, i64 K_, i64 BM_, i64 BN_, bool kTransposed, bool kPaired_,
+          class G_ = X_, int kPage = 16384>
+struct Formed : Product<X_, X_, Y_, N_, K_, BM_, BN_, kTransposed, true, Rows::Dims, kPage> {
+  using G = G_;
+  static constexpr auto method = ops::MatmulMethod::dot;
+  static constexpr bool kPaired = kPaired_;
+  static constexpr double eps = 1e-3;
+  struct More {};
+  static More fetch(const Args&, i64, i64) { return {}; }
+  static auto finish(const More&, float sum, float other = 1) {
+    return fn::mul(sum, fn::relu(other));
+  }
+  static auto finish(const Args&, i64, i64, float sum, float other = 1) {
+    return finish(More{}, sum, other);
+  }
+};
+template <class C>
+void check_formed(i64 rows, bool normed) {
+  using X = typename C::X;
+  Tensor<X> a(rows * C::K, 1, 2), b(C::N * C::K, 2), other(C::N * C::K, 3);
+  Tensor<typename C::G> g(C::K, 4);
+  Tensor<typename C::Y> y(rows * C::N);
+  std::vector<void*> operands = {a.data(), b.data()};
+  if (C::kPaired) operands.push_back(other.data());
+  if (normed) operands.push_back(g.data());
+  operands.push_back(y.data());
+  const i64 tiles = ((rows + C::BM - 1) / C::BM + 1) * ((C::N + C::BN - 1) / C::BN);
+  for (i64 t = 0; t < tiles; ++t) {
+    const auto tile = static_cast<u32>(t);
+    run_tile(
+        operands, {rows}, static_cast<int>(C::b_page_bytes),
+        [&](Context& ctx) {
+          const Args args{ctx, nullptr};
+          if constexpr (C::kPaired)
+            normed ? ops::matmul_pair_normed_load<C>(ctx, args, tile)
+                   : ops::matmul_pair_load<C>(ctx, args, tile);
+          else
+            ops::matmul_normed_load<C>(ctx, args, tile);
+        },
+        [&](Context& ctx) {
+          const Args args{ctx, nullptr};
+          if constexpr (C::kPaired)
+            normed ? ops::matmul_pair_normed<C>(ctx, args, tile)
+                   : ops::matmul_pair<C>(ctx, args, tile);
+          else
+            ops::matmul_normed<C>(ctx, args, tile);
+        });
+  }
+  std::vector<double> expected;
+  for (i64 m = 0; m < rows; ++m) {
+    std::vector<double> x;
+    double squares = 0;
+    for (i64 k = 0; k < C::K; ++k) squares += a[m * C::K + k] * a[m * C::K + k];
+    for (i64 k = 0; k < C::K; ++k) {
+      const double v = a[m * C::K + k];
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(C::K) + C::eps);
+      x.push_back(normed ? to_acc(from_acc<X>(static_cast<float>(v * scale * g[k]))) : v);
+    }
+    for (i64 n = 0; n < C::N; ++n) {
+      double sum = 0, second = 0;
+      for (i64 k = 0; k < C::K; ++k) {
+        const i64 at = C::transpose_b ? n * C::K + k : k * C::N + n;
+        sum += x[static_cast<size_t>(k)] * b[at];
+        second += x[static_cast<size_t>(k)] * other[at];
+      }
+      expected.push_back(C::kPaired ? sum * std::max(second, 0.0) : sum);
+    }
+  }
+  INFO("rows " << rows << " N " << C::N << " K " << C::K << " paired " << C::kPaired << " normed "
+               << normed);
+  CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+}
+inline void check_formed_products() {
+  for (bool normed : {false, true}) {
+    check_formed<Formed<bf16, bf16, 40, 1024, 1, 16, true, true>>(1, normed);
+    check_formed<Formed<bf16, bf16, 44, 2304, 1, 24, true, true, f32, 16384>>(1, normed);
+    check_formed<Formed<bf16, f32, 72, 520, 16, 64, true, true, bf16, 16384>>(11, normed);
+    check_formed<Formed<f16, f32, 130, 264, 4, 128, true, true, f16, 16384>>(3, normed);
+    check_formed<Formed<f32, f32, 27, 300, 8, 16, true, true, f32, 16384>>(7, normed);
+    check_formed<Formed<f32, f32, 27, 301, 1, 8, true, true, f32, 16384>>(1, normed);
+  }
+  check_formed<Formed<bf16, bf16, 40, 2048, 1, 16, true, false>>(1, true);
+  check_formed<Formed<bf16, bf16, 24, 9000, 1, 24, true, false, bf16, 16384>>(1, true);
+  check_formed<Formed<bf16, f32, 72, 1096, 16, 64, true, false, f32, 16384>>(9, true);
+  check_formed<Formed<f32, f32, 70, 333, 4, 64, false, false>>(3, true);
+  check_formed<Formed<bf16, bf16, 40, 520, 1, 16, false, false>>(1, true);
 }
 
 // ---- ops over rows ----------------------------------------------------------
@@ -514,4 +611,138 @@ inline void check_attentions() {
   check_attention<Attend<f16, f8e4m3, f16, 1, 1, 256, 2, false>>(3, 65);
   check_attention<Attend<f32, f32, f32, 1, 1, 16, 4, true>>(10, 4);  // the first six see nothing
   check_attention<Attend<f32, f32, f32, 1, 1, 1, 8, true>>(2, 600);
+}
+
+// ---- attention of new rows over a cache --------------------------------------
+
+// q, k and v lie side by side, with two elements before, between and behind them.
+template <class X_, i64 HQ_, i64 HKV_, i64 D_, i64 HB_, i64 BT_, i64 kSplits, bool kCausal,
+          bool kTurned, bool kNormed>
+struct StepOf {
+  using X = X_;
+  using Y = std::conditional_t<(kSplits > 1), float, X_>;
+  using rows = Value<0>;
+  using length = Value<1>;
+  using position = Value<2>;
+  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, HB = HB_, BT = BT_, splits = kSplits;
+  static constexpr i64 q_begin = 2, k_begin = q_begin + HQ * D + 2, v_begin = k_begin + HKV * D + 2,
+                       q_cols = v_begin + HKV * D + 2, k_cols = q_cols, v_cols = q_cols;
+  static constexpr bool boxes = false, causal = kCausal, turned = kTurned,
+                        interleaved = D_ % 16 == 0, q_normed = kNormed, k_normed = kNormed;
+  static constexpr double scale = 0.3, q_eps = 1e-3, k_eps = 1e-2;
+  static double frequency(i64 pair) {
+    return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
+  }
+  static u64 turns(int pair) {
+    return static_cast<u64>(std::ldexp(frequency(pair) / (2 * 3.14159265358979323846), 64));
+  }
+};
+template <class C>
+struct MergeOf : C {
+  using Y = typename C::X;
+};
+// A head as it is prepared, each step rounded.
+template <class C, class T>
+std::vector<double> prepared(const T& from, i64 at, const Tensor<typename C::X>& w, double eps,
+                             i64 position, bool turned) {
+  const auto rounded = [](double v) {
+    return static_cast<double>(to_acc(from_acc<typename C::X>(static_cast<float>(v))));
+  };
+  std::vector<double> x;
+  double squares = 0;
+  for (i64 d = 0; d < C::D; ++d) x.push_back(from[at + d]), squares += x.back() * x.back();
+  if (eps > 0)
+    for (i64 d = 0; d < C::D; ++d) {
+      double& v = x[static_cast<size_t>(d)];
+      v = rounded(v / std::sqrt(squares / static_cast<double>(C::D) + eps) * w[d]);
+    }
+  for (i64 i = 0; turned && i < C::D / 2; ++i) {
+    const double angle = static_cast<double>(position) * C::frequency(i);
+    double &a = x[static_cast<size_t>(C::interleaved ? 2 * i : i)],
+           &b = x[static_cast<size_t>(C::interleaved ? 2 * i + 1 : i + C::D / 2)];
+    const double first = a * std::cos(angle) - b * std::sin(angle);
+    b = rounded(b * std::cos(angle) + a * std::sin(angle));
+    a = rounded(first);
+  }
+  return x;
+}
+template <class C>
+void check_step(i64 rows, i64 length, bool odd = false) {
+  using X = typename C::X;
+  const i64 width = C::HKV * C::D, position = 7, old = length - rows;
+  Tensor<X> qkv(rows * C::q_cols, 1, 2), keys(length * width, 2, 2), values(length * width, 3),
+      qw(C::D, 4), kw(C::D, 5), new_k(rows * width), new_v(rows * width), y(rows * C::HQ * C::D);
+  Tensor<float> parts(rows * C::splits * C::HQ * (C::D + 2));
+  // A value that the first rows don't see.
+  if (odd) qkv.v[static_cast<size_t>((rows - 1) * C::q_cols + C::v_begin)] = from_acc<X>(HUGE_VALF);
+  std::vector<void*> operands = {qkv.data(),    qkv.data(),
+                                 qkv.data(),    keys.data(),
+                                 values.data(), C::splits > 1 ? parts.data() : y.data(),
+                                 new_k.data(),  new_v.data()};
+  if (C::q_normed) operands.insert(operands.end(), {qw.data(), kw.data()});
+  const std::vector<i64> scalars = {rows, length, position};
+  const i64 tiles = ((rows + C::BT - 1) / C::BT + 1) * (C::HQ / C::HB) * C::splits;
+  for (i64 t = 0; t < tiles; ++t)
+    run_tile(
+        operands, scalars, 16384,
+        [&](Context& ctx) {
+          ops::attention_step_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+        },
+        [&](Context& ctx) {
+          ops::attention_step<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+        });
+  if constexpr (C::splits > 1)
+    for (i64 t = 0; t < (rows + 1) * C::HKV; ++t)
+      run_tile(
+          {parts.data(), y.data()}, scalars, 0, [](Context&) {},
+          [&](Context& ctx) {
+            ops::attention_merge<MergeOf<C>>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+          });
+  std::vector<double> expected, expected_k, expected_v;
+  for (i64 r = 0; r < rows; ++r)
+    for (i64 h = 0; h < C::HKV; ++h) {
+      const auto k = prepared<C>(qkv, r * C::k_cols + C::k_begin + h * C::D, kw,
+                                 C::k_normed ? C::k_eps : 0, position + r, C::turned);
+      const auto v = prepared<C>(qkv, r * C::v_cols + C::v_begin + h * C::D, kw, 0, 0, false);
+      expected_k.insert(expected_k.end(), k.begin(), k.end());
+      expected_v.insert(expected_v.end(), v.begin(), v.end());
+    }
+  for (i64 r = 0; r < rows; ++r)
+    for (i64 h = 0; h < C::HQ; ++h) {
+      const i64 sees = C::causal ? old + r + 1 : length, kv = h / (C::HQ / C::HKV) * C::D;
+      const auto q = prepared<C>(qkv, r * C::q_cols + C::q_begin + h * C::D, qw,
+                                 C::q_normed ? C::q_eps : 0, position + r, C::turned);
+      const auto at = [&](const Tensor<X>& cache, const std::vector<double>& fresh, i64 j, i64 d) {
+        return j < old ? cache[j * width + kv + d]
+                       : fresh[static_cast<size_t>((j - old) * width + kv + d)];
+      };
+      std::vector<double> weights, out(static_cast<size_t>(C::D), 0);
+      double total = 0;
+      for (i64 j = 0; j < sees; ++j) {
+        double dot = 0;
+        for (i64 d = 0; d < C::D; ++d)
+          dot += q[static_cast<size_t>(d)] * at(keys, expected_k, j, d);
+        weights.push_back(std::exp(dot * C::scale));
+        total += weights.back();
+      }
+      for (i64 j = 0; j < sees; ++j)
+        for (i64 d = 0; d < C::D; ++d)
+          out[static_cast<size_t>(d)] +=
+              weights[static_cast<size_t>(j)] / total * at(values, expected_v, j, d);
+      expected.insert(expected.end(), out.begin(), out.end());
+    }
+  INFO("rows " << rows << " length " << length << " D " << C::D << " splits " << C::splits);
+  CHECK(error_of(y, expected) < bound_of<X>());
+  CHECK(error_of(new_k, expected_k) < bound_of<X>());
+  CHECK(error_of(new_v, expected_v) == 0);
+}
+inline void check_steps() {
+  check_step<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, false>>(1, 1);
+  check_step<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>>(1, 300);
+  check_step<StepOf<f16, 4, 2, 128, 2, 8, 1, true, true, true>>(9, 140);
+  check_step<StepOf<bf16, 4, 4, 40, 1, 16, 1, false, false, true>>(3, 129);
+  check_step<StepOf<f16, 32, 1, 8, 16, 1, 1, true, true, false>>(2, 19);
+  check_step<StepOf<bf16, 6, 2, 72, 3, 5, 3, true, true, false>>(7, 700);
+  check_step<StepOf<f16, 4, 1, 64, 4, 4, 4, true, false, false>>(4, 300);  // a split without keys
+  check_step<StepOf<bf16, 8, 2, 64, 4, 4, 1, true, true, false>>(4, 50, true);
 }

@@ -325,7 +325,7 @@ TEST_CASE("every error is reported, at its place") {
       "'task' or '}', found 'bufer'",
       "10:3: expected an event, found the reserved word 'task'; as a name it is written \"task\"",
       "10:25: expected 'read', 'write', 'may', 'wait' or 'signal', found 'red'",
-      "11:35: the body: operand %1 is an accumulator, which only %0 may be",
+      "11:35: the body: operand %1 is an accumulator, which only the first ones may be",
       "12:35: the body: 'silu' is not defined for i32; cast it to a float type first",
       "13:36: expected how an operand is spread (full, column, single, acc), found 'whole'",
       "14:35: the body: expected ':' and a dtype at offset 13 of 't0 = silu(%0)'",

@@ -92,8 +92,8 @@ TEST_CASE("what is too much is refused with both figures") {
       {"ring=0", "ring=1", "resources: matmul 'y' loads through ring 1, but a CTA has one ring"},
       {"loads 1", "loads 3", "resources: matmul 'y' loads operand 3, but has 3"},
       {"loads 1", "loads 2",
-       "resources: matmul 'y' loads output 'y' before its waits are over: only what no task writes "
-       "may be read then"},
+       "resources: matmul 'y' loads output 'y' before its waits are over: only what no task has "
+       "written by then may be read"},
       {" w[0:8, 0:8]", "",
        "resources: matmul 'y' tile 0 loads 'w', which it doesn't declare to read"},
       {"pages=3 page_bytes=4096", "pages=3 page_bytes=3968",
@@ -101,8 +101,8 @@ TEST_CASE("what is too much is refused with both figures") {
       {"pages=3 page_bytes=4096", "pages=2 page_bytes=4100",
        "resources: pages of 4100 bytes don't all begin on a multiple of 128"},
       {"(x, w, y)", "(x, t, y)",
-       "resources: matmul 'y' loads temp 't' before its waits are over: only what no task writes "
-       "may be read then"},
+       "resources: matmul 'y' loads temp 't' before its waits are over: only what no task has "
+       "written by then may be read"},
       {" ahead", " box_rows=8 box_cols=64 pitch=8 ahead",
        "loads 'w' in boxes of 8 x 64 elements of rows of 8, which no map describes"},
       {" ahead", " box_rows=8 box_cols=8 pitch=0 ahead", "of rows of 0, which no map describes"},

@@ -65,6 +65,7 @@ MACO_FN void warp_sync() {}
 MACO_FN bool warp_any(bool value) { return value; }
 MACO_FN bool initializes() { return false; }  // shared memory comes as zeros
 MACO_FN void start_sync() {}
+MACO_FN float shuffle(float value, int) { return value; }
 MACO_FN float shuffle_xor(float value, int) { return value; }
 MACO_FN i32 shuffle_xor(i32 value, int) { return value; }
 
@@ -246,7 +247,8 @@ MACO_FN To bits_as(const From& from) {
 }
 MACO_FN Vec<u32, 4> shared_load16(const void* p) { return *(const Vec<u32, 4>*)p; }
 MACO_FN int warp_uniform(int value) { return value; }
-MACO_FN void boxes_begin(const TensorMap*) {}
+MACO_FN void map_begin(const TensorMap*) {}
+MACO_FN void boxes_begin() {}
 // `map`: the words of TensorMap.
 MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*) {
   const u64* words = (const u64*)map;
@@ -263,6 +265,19 @@ MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*) {
       host::touch(from, (u64)there, false);
       std::memcpy(chunk, from, (size_t)there);
     }
+}
+MACO_FN void copy_rows(char* to, const TensorMap* map, i32 row, i32 byte, u64*) {
+  const u64* words = (const u64*)map;
+  const i64 rows = (i64)words[1], pitch = (i64)words[2] * (i64)words[3],
+            width = (i64)words[5] * (i64)words[3];
+  for (i64 r = 0; r < (i64)words[4]; ++r) {
+    std::memset(to + r * width, 0, (size_t)width);
+    if (row + r >= rows || byte >= pitch) continue;
+    const i64 there = pitch - byte < width ? pitch - byte : width;
+    const char* from = (const char*)words[0] + (row + r) * pitch + byte;
+    host::touch(from, (u64)there, false);
+    std::memcpy(to + r * width, from, (size_t)there);
+  }
 }
 MACO_FN void full_barrier_init(u64*) {}
 MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {

@@ -1,5 +1,5 @@
 // argmax: where the maximum of each row is, the first of equals; the first NaN if there is one. A
-// tile is BR rows.
+// tile is BR rows; long rows are cut into parts, and the best of these is found behind them.
 
 namespace maco::ops {
 
@@ -19,36 +19,80 @@ MACO_FN Place<A> better(Place<A> a, Place<A> b) {
   return a.value > b.value ? a : b;
 }
 
+// Of n elements from `x` on, in vectors of V; all of the team get it. kMost: the most n can be.
+template <class Team, int V, i64 kMost, class X>
+MACO_FN Place<AccOf<X>> place_of_best(Context& ctx, const X* x, i64 n) {
+  using A = AccOf<X>;
+  using Row = Walk<Team, kMost, V>;
+  Held<X, Row, V> held;
+  held.load(x, n);
+  Place<A> best{0, -1};
+  held.visit(n, [&](int, i64 i, Vec<X, V> xs) {
+    MACO_UNROLL
+    for (int v = 0; v < V; ++v) best = better(best, Place<A>{to_acc(xs.v[v]), (i32)(i + v)});
+  });
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
+    best = better(best, Place<A>{shuffle_xor(best.value, mask), shuffle_xor(best.at, mask)});
+  if constexpr (Team::kTeams == 1 && kWarps > 1) {
+    Place<A>* part = (Place<A>*)ctx.scratch();
+    cta_sync();
+    if (warp_lane() == 0) part[warp()] = best;
+    cta_sync();
+    for (int w = 0; w < kWarps; ++w) best = better(best, part[w]);
+  }
+  return best;
+}
+
 // Operands x [rows,cols], y [rows] i32. C: X, Y, rows, cols, N (the most that cols can be), BR.
 template <class C>
-MACO_OP void argmax(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void argmax(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
-  using A = AccOf<X>;
   using Team = TeamFor<C::N>;
   constexpr int V = C::cols::is_constant ? vector_width(C::N, sizeof(X)) : 1;
-  using Row = Walk<Team, C::N, V>;
-
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
-    Held<X, Row, V> x;
-    x.load(args.ptr<const X>(0) + r * n, n);
+    const auto best = place_of_best<Team, V, C::N>(ctx, args.ptr<const X>(0) + r * n, n);
+    if (Team::at() == 0) gstore(args.ptr<Y>(1) + r, from_acc<Y>(best.at));
+  }
+}
+
+// Of long rows: a tile is BN columns of BR rows. Operands x [rows,N], values and places, each
+// [rows, parts of a row]. C: X, rows, N, BN, BR.
+template <class C>
+MACO_OP void argmax_part(Context& ctx, Args args, u32 tile) {
+  using X = typename C::X;
+  using Team = TeamFor<C::BN>;
+  constexpr i64 kParts = (C::N + C::BN - 1) / C::BN;
+  constexpr int V =
+      vector_width(C::N % C::BN == 0 ? C::BN : vector_width(C::N, 1, C::BN), sizeof(X));
+  const i64 part = tile % kParts, col = part * C::BN, n = least(C::BN, C::N - col);
+  const i64 begin = (i64)(tile / kParts) * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
+  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
+    const auto best = place_of_best<Team, V, C::BN>(ctx, args.ptr<const X>(0) + r * C::N + col, n);
+    if (Team::at() == 0) {
+      gstore(args.ptr<AccOf<X>>(1) + r * kParts + part, best.value);
+      gstore(args.ptr<i32>(2) + r * kParts + part, (i32)(col + best.at));
+    }
+  }
+}
+
+// The best of the parts of each row. Operands values and places, each [rows,parts], y [rows] i32. A
+// tile is BR rows. C: A (of values), Y, rows, parts, BR.
+template <class C>
+MACO_OP void argmax_merge(Context& ctx, Args args, u32 tile) {
+  using A = typename C::A;
+  using Y = typename C::Y;
+  const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
+  for (i64 r = begin + warp(); r < end; r += kWarps) {
     Place<A> best{0, -1};
-    x.visit(n, [&](int, i64 i, Vec<X, V> xs) {
-      MACO_UNROLL
-      for (int v = 0; v < V; ++v) best = better(best, Place<A>{to_acc(xs.v[v]), (i32)(i + v)});
-    });
+    for (i64 p = r * C::parts + warp_lane(); p < (r + 1) * C::parts; p += kWarpLanes)
+      best = better(best,
+                    Place<A>{gload(args.ptr<const A>(0) + p), gload(args.ptr<const i32>(1) + p)});
     for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
       best = better(best, Place<A>{shuffle_xor(best.value, mask), shuffle_xor(best.at, mask)});
-    if constexpr (Team::kTeams == 1 && kWarps > 1) {
-      Place<A>* part = (Place<A>*)ctx.scratch();
-      cta_sync();
-      if (warp_lane() == 0) part[warp()] = best;
-      cta_sync();
-      for (int w = 0; w < kWarps; ++w) best = better(best, part[w]);
-    }
-    if (Team::at() == 0) gstore(args.ptr<Y>(1) + r, from_acc<Y>(best.at));
+    if (warp_lane() == 0) gstore(args.ptr<Y>(2) + r, from_acc<Y>(best.at));
   }
 }
 

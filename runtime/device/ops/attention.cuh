@@ -7,8 +7,6 @@
 namespace maco::ops {
 
 constexpr int kKeys = 32;  // keys of a block
-// below every score: with it no infinity has to be told apart
-constexpr float kLeast = -3.4028235e38f;
 
 // Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: Q, K, V, Y, rows, length, HQ, HKV, D, BQ,
 // causal, scale.
@@ -241,7 +239,7 @@ struct Attention {
 };
 
 template <class C>
-MACO_OP void attention(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void attention(Context& ctx, Args args, u32 tile) {
   Attention<C>(ctx, args, tile).run();
 }
 

@@ -80,7 +80,7 @@ MACO_FN constexpr int tile_vector() {
 }
 
 template <class C>
-MACO_OP void put(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void put(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   const TileBox<C> box(ctx, tile_of<C>(tile));
   const int first = C::mode == PeerMode::others ? ctx.rank() + 1 : peer_of<C>(ctx, tile);
@@ -132,7 +132,7 @@ MACO_FN i32 reduce_end(i32 a) {
 }
 
 template <class C>
-MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void combine(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
   using A = AccOf<X>;
@@ -203,7 +203,7 @@ MACO_OP void combine(Context& ctx, const Args& args, u32 tile) {
 }
 
 template <class C>
-MACO_OP void take(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void take(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
   const TileBox<C> box(ctx, tile_of<C>(tile));

@@ -126,7 +126,7 @@ MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, t
 }
 
 template <class C>
-MACO_OP void elementwise(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void elementwise(Context& ctx, Args args, u32 tile) {
   constexpr i64 across = (C::N + C::BN - 1) / C::BN;
   constexpr int V = (int)C::V, U = loads_ahead(V * C::operands::bytes);
   const i64 r0 = tile / across * C::BM, c0 = tile % across * C::BN;

@@ -7,7 +7,7 @@ namespace maco {
 namespace ops {
 
 template <class C>
-MACO_OP void embedding(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void embedding(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   constexpr i64 across = (C::N + C::BN - 1) / C::BN;
   constexpr int V = (int)C::V;

@@ -4,7 +4,7 @@ namespace maco::ops {
 
 // Operands x [rows,N], w [N], b [N], y [rows,N]. C: X, W, B, Y, rows, N, BR, eps.
 template <class C>
-MACO_OP void layernorm(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using W = typename C::W;
   using B = typename C::B;

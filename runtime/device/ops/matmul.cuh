@@ -70,6 +70,16 @@ constexpr bool kFewOnCores = kHasMma && kWarps > 1 && C::transpose_b&& C::K % 8 
                              is_same<typename C::X, typename C::W> &&
                              (is_same<typename C::X, bf16> || is_same<typename C::X, f16>);
 
+// The box of b that a page has, if boxes bring it.
+template <class C, bool kBoxes>
+struct FewSlice {
+  static constexpr i64 kRows = 0, kCols = 0;
+};
+template <class C>
+struct FewSlice<C, true> {
+  static constexpr i64 kRows = C::b_box_rows, kCols = C::b_box_cols;
+};
+
 // How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other
 // way. kCores: few rows on tensor cores.
 template <class C, int kRows, bool kCores = false>
@@ -78,6 +88,7 @@ struct MatmulPages {
   using W = typename C::W;
   static constexpr bool kFew = kRows > 0, kOnCores = kCores;
   static constexpr i64 kBytes = sizeof(W);
+  static constexpr int kParts = C::paired ? 2 : 1;  // of a page: columns of b, then of the other
   static constexpr int kVec = (int)least(8, 16 / kBytes);  // elements that a thread takes at a time
   static constexpr i64 kWhole = round_up(C::K, kVec);
   // Scratch memory for a; without transpose_b the rest is for adding up.
@@ -86,11 +97,16 @@ struct MatmulPages {
   // transpose_b: a row of the page is a column of b, `depth` elements long.
   // what a warp takes at a time: slices of whole steps keep the order of sums
   static constexpr i64 kStep = 32 * kVec;
-  static constexpr i64 kFewCols =
-      least(least(kRows <= 2 || kCores ? 16 : 32, C::BN), C::b_page_bytes / (kStep * kBytes));
+  using Slice = FewSlice<C, C::boxes>;  // where boxes bring it
+  static constexpr i64 kFewCols = C::boxes
+                                      ? Slice::kRows * kParts
+                                      : least(least(kRows <= 2 || kCores ? 16 : 32, C::BN* kParts),
+                                              C::b_page_bytes / (kStep * kBytes));
   static constexpr i64 kFewDepth =
-      least(kWhole, least(round_down(C::b_page_bytes / (most(kFewCols, 1) * kBytes), kStep),
-                          round_down(kStageBytes / (most(kRows, 1) * (i64)sizeof(X)), kStep)));
+      C::boxes ? Slice::kCols
+               : least(kWhole,
+                       least(round_down(C::b_page_bytes / (most(kFewCols, 1) * kBytes), kStep),
+                             round_down(kStageBytes / (most(kRows, 1) * (i64)sizeof(X)), kStep)));
   // An odd number of 16 bytes from row to row: then lanes reading down a column meet different
   // banks.
   static constexpr i64 kManyDepth =
@@ -109,17 +125,21 @@ struct MatmulPages {
       least(kWhole, round_down(kPlainMost, kFew&& kPlainMost >= 128 ? 128 : 8));
 
   // Few rows on tensor cores: columns whose sums a thread can have in registers at a time.
-  static constexpr i64 kPass = least(round_up(C::BN, 16), kRows > 16 ? 64 : 128);
+  static constexpr i64 kPass = least(round_up(C::BN * kParts, 16), kRows > 16 ? 64 : 128) / kParts;
 
-  // of b in a page
-  static constexpr i64 kCols = C::transpose_b ? (kFew ? kFewCols : C::BN) : kPlainCols;
+  // of b in a page, of all its parts
+  static constexpr i64 kPageCols = C::transpose_b ? (kFew ? kFewCols : C::BN) : kPlainCols;
+  // of the result
+  static constexpr i64 kCols = kPageCols / kParts;
   // of K in a page
   static constexpr i64 kDepth = C::transpose_b ? (kFew ? kFewDepth : kManyDepth) : kPlainDepth;
   // elements from row to row
   static constexpr i64 kPitch = C::transpose_b ? (kFew ? kFewDepth : kManyPitch) : kPlainPitch;
   static_assert(kDepth > 0 && kCols > 0, "a page holds a slice");
-  static_assert(kPitch * (C::transpose_b ? kCols : kDepth) * kBytes <= C::b_page_bytes,
+  static_assert(kPitch * (C::transpose_b ? kPageCols : kDepth) * kBytes <= C::b_page_bytes,
                 "a slice fits in a page");
+  static_assert(!C::paired || (C::transpose_b && kFew && kPageCols % 2 == 0),
+                "pairs are of few rows, transposed");
 };
 
 // Rows that tile has at launch, and where it lies.
@@ -148,7 +168,8 @@ MACO_FN void matmul_way(Context& ctx, F f) {
   if constexpr (!takes_dot(C::method)) {
     f(MatmulWay<0>());
   } else if constexpr (C::method == MatmulMethod::dot && C::plan_rows::is_constant) {
-    f(MatmulWay<(int)C::BM, kFewOnCores<C> && (C::plan_rows::value > 1)>());
+    constexpr bool kLone = C::plan_rows::value <= 1;
+    f(MatmulWay<kLone ? 1 : (int)C::BM, kFewOnCores<C> && !kLone>());
   } else {
     const i64 rows = C::plan_rows::get(ctx);
     if (rows <= 1) {
@@ -194,11 +215,51 @@ MACO_FN void matmul_copy(char* page, const W* b, i64 rows, i64 count) {
   for (i64 r = 0; r < rows; ++r) page_copy(page + r * kTo, b + r * kLd, count);
 }
 
+// f(n, k) for each slice of the tile, in the order in which the consumers take them, until it is
+// false.
+template <class C, class P, class F>
+MACO_FN bool matmul_slices(const MatmulTile<C>& t, F f) {
+  if constexpr (P::kOnCores) {
+    for (i64 pass = t.col; pass < t.end; pass += P::kPass)
+      for (i64 k = 0; k < C::K; k += P::kDepth)
+        for (i64 n = pass; n < least(t.end, pass + P::kPass); n += P::kCols)
+          if (!f(n, k)) return false;
+  } else {
+    for (i64 n = t.col; n < t.end; n += P::kCols)
+      for (i64 k = 0; k < C::K; k += P::kDepth)
+        if (!f(n, k)) return false;
+  }
+  return true;
+}
+
+// In boxes: the first of the loader's threads asks for them.
+template <class C, class P>
+MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
+  constexpr i64 kPart = P::kCols * P::kPitch * P::kBytes;
+  // Pages in flight: 48 KB nearly reach the memory's rate, and let others through.
+  constexpr u32 kStreamed = Cta::kPageBytes < 24576 ? 49152 / Cta::kPageBytes : 2;
+  PageFiller pages(ctx);
+  if (loader_thread() == 0) {
+    const TensorMap *b = args.map(1), *other = C::paired ? args.map(2) : b;
+    if (!C::b_ahead || C::paired) boxes_begin();
+    matmul_slices<C, P>(t, [&](i64 n, i64 k) {
+      char* page = pages.template acquire_boxes<kStreamed>((u32)(kPart * P::kParts));
+      if (!page) return false;
+      pages.copy_rows(page, b, n, k * P::kBytes);
+      if (C::paired) pages.copy_rows(page + kPart, other, n, k * P::kBytes);
+      pages.publish_boxes();
+      return true;
+    });
+  }
+  pages.finish();
+}
+
 template <class C, class P>
 MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
   using W = typename C::W;
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
+  if constexpr (C::boxes) return matmul_fill_rows<C, P>(ctx, args, t);
   const W* b = args.ptr<const W>(1);
   PageFiller pages(ctx);
   // False if the run stops.
@@ -208,30 +269,66 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
     if (!page) return false;
     if constexpr (C::transpose_b) {
       matmul_copy<P, C::K, P::kCols, P::kDepth>(page, b + n * C::K + k, cols, depth);
+      if constexpr (C::paired)
+        matmul_copy<P, C::K, P::kCols, P::kDepth>(page + P::kCols * P::kPitch * P::kBytes,
+                                                  args.ptr<const W>(2) + n * C::K + k, cols, depth);
     } else {
       matmul_copy<P, C::N, P::kDepth, P::kCols>(page, b + k * C::N + n, depth, cols);
     }
     pages.publish();
     return true;
   };
-  if constexpr (P::kOnCores) {
-    for (i64 pass = t.col; pass < t.end; pass += P::kPass)
-      for (i64 k = 0; k < C::K; k += P::kDepth)
-        for (i64 n = pass; n < least(t.end, pass + P::kPass); n += P::kCols)
-          if (!fill(n, k)) return;
-  } else {
-    for (i64 n = t.col; n < t.end; n += P::kCols)
-      for (i64 k = 0; k < C::K; k += P::kDepth)
-        if (!fill(n, k)) return;
-  }
+  if (!matmul_slices<C, P>(t, fill)) return;
   pages.finish();
 }
 
-// Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row; rows that the tile
-// lacks become zeros.
+// What row r of the tile is normed with, as rmsnorm does.
+template <class C, class Team>
+MACO_FN void matmul_scale(Context& ctx, const MatmulTile<C>& t, const Args& args, i64 r) {
+  using X = typename C::X;
+  constexpr int V = vector_width(C::K, most(most(sizeof(X), sizeof(typename C::G)), 2));
+  Held<X, Walk<Team, C::K, V>, V> row;
+  row.load(args.ptr<const X>(0) + (t.row + r) * C::K, C::K);
+  const float squares = row_sum<Team>(ctx, row, C::K, [](float v) { return fmul(v, v); });
+  if (Team::at() == 0)
+    ctx.memory->scales[r] = frsqrt(fadd(fdiv(squares, (float)C::K), (float)C::eps));
+}
+// Of all rows of the tile: the only one of the op by all, of several each by a warp. Barriers
+// inside, before anyone reads ctx.memory->scales.
+template <class C, bool kLone>
+MACO_FN void matmul_scales(Context& ctx, const MatmulTile<C>& t, const Args& args) {
+  if constexpr (C::normed) {
+    if constexpr (kLone) {
+      matmul_scale<C, TeamFor<C::K>>(ctx, t, args, 0);
+    } else {
+      for (i64 r = warp(); r < t.rows; r += kWarps) matmul_scale<C, WarpTeam>(ctx, t, args, r);
+    }
+    cta_sync();
+  }
+}
+// Elements [k, k + V) of a row of a, normed and rounded as a tensor of their own would be.
+template <class C, int V>
+MACO_FN Vec<typename C::X, V> matmul_norm_run(const Args& args, const Vec<typename C::X, V>& x,
+                                              float scale, i64 k) {
+  using X = typename C::X;
+  using G = typename C::G;
+  constexpr int kPiece = vector_width(V, sizeof(G));
+  Vec<X, V> y;
+  MACO_UNROLL
+  for (int i = 0; i < V; i += kPiece) {
+    const auto g = gload_vec<kPiece>(args.ptr<const G>(C::kNorm) + k + i);
+    MACO_UNROLL
+    for (int e = 0; e < kPiece; ++e)
+      y.v[i + e] = from_acc<X>(fmul(fmul(to_acc(x.v[i + e]), scale), to_acc(g.v[e])));
+  }
+  return y;
+}
+
+// Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row, normed if they are
+// to be; rows that the tile lacks become zeros.
 template <class C, i64 kHeight, i64 kPitch>
-MACO_FN void matmul_stage(const MatmulTile<C>& t, const Args& args, typename C::X* to, i64 k,
-                          i64 depth) {
+MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args, typename C::X* to,
+                          i64 k, i64 depth) {
   using X = typename C::X;
   constexpr int V = vector_width(C::K % 8 == 0 ? 8 : C::K, sizeof(X));
   constexpr i64 kAcross = least(kConsumers, power_above(kPitch / V));
@@ -240,52 +337,169 @@ MACO_FN void matmul_stage(const MatmulTile<C>& t, const Args& args, typename C::
     for (i64 i = (consumer_thread() % kAcross) * V; i < depth; i += kAcross * V) {
       Vec<X, V> v = {};
       if (r < t.rows) v = gload_vec<V>(a + r * C::K + i);
+      if constexpr (C::normed)
+        if (r < t.rows) v = matmul_norm_run<C, V>(args, v, ctx.memory->scales[r], k + i);
       *(Vec<X, V>*)(to + r * kPitch + i) = v;
     }
   }
 }
 
-template <class C, class A>
-MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A value) {
+// A single row, whole, normed on its way: read once.
+template <class C>
+MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Args& args,
+                                 typename C::X* to) {
+  using X = typename C::X;
+  using G = typename C::G;
+  using Team = TeamFor<C::K>;  // as rmsnorm: warps do the same, or all share the row
+  constexpr int V = vector_width(C::K, most(most(sizeof(X), sizeof(G)), 2));
+  using Row = Walk<Team, C::K, V>;
+  Held<X, Row, V> x;
+  Held<G, Row, V> g;
+  x.load(args.ptr<const X>(0) + t.row * C::K, C::K);
+  g.load(args.ptr<const G>(C::kNorm), C::K);
+  const float squares = row_sum<Team>(ctx, x, C::K, [](float v) { return fmul(v, v); });
+  const float scale = frsqrt(fadd(fdiv(squares, (float)C::K), (float)C::eps));
+  x.visit(C::K, [&](int k, i64 i, Vec<X, V> xs) {
+    if (Team::kTeams > 1 && k % kWarps != warp()) return;
+    const Vec<G, V> gs = g.get(k, i);
+    Vec<X, V> ys;
+    MACO_UNROLL
+    for (int v = 0; v < V; ++v)
+      ys.v[v] = from_acc<X>(fmul(fmul(to_acc(xs.v[v]), scale), to_acc(gs.v[v])));
+    *(Vec<X, V>*)(to + i) = ys;
+  });
+}
+
+// Sums: one, or both of a pair.
+template <class C, class... A>
+MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A... sums) {
   using Y = typename C::Y;
   if (row >= t.rows || col >= t.end) return;
-  gstore(args.ptr<Y>(2) + (t.row + row) * C::N + col,
-         from_acc<Y>(C::finish(args, t.row + row, col, value)));
+  gstore(args.ptr<Y>(C::kY) + (t.row + row) * C::N + col,
+         from_acc<Y>(C::finish(args, t.row + row, col, sums...)));
+}
+
+// The same of what was fetched before.
+template <class C, class... A>
+MACO_FN void matmul_finish(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
+                           const typename C::More& more, A... sums) {
+  using Y = typename C::Y;
+  if (row >= t.rows || col >= t.end) return;
+  gstore(args.ptr<Y>(C::kY) + (t.row + row) * C::N + col, from_acc<Y>(C::finish(more, sums...)));
 }
 
 // ---- few rows, b[N,K]: a warp has columns of a page, its lanes split K -------
 
-// A whole page: all that a step reads is on its way before the first of it is multiplied.
-template <class P, int kRows, int kOwn, i64 kStage, class X, class W, class A>
-MACO_FN void matmul_few_page(const X* x, const W* page, A (&acc)[kRows][kOwn][1]) {
-  constexpr int kVec = P::kVec, kSteps = (int)(P::kDepth / (kVec * kWarpLanes));
-  const X* xs = x + warp_lane() * kVec;
-  const W* ws = page + warp() * P::kPitch + warp_lane() * kVec;
-  MACO_UNROLL
-  for (int s = 0; s < kSteps; ++s) {
-    constexpr int kStep = kVec * kWarpLanes;
-    Vec<X, kVec> xv[kRows];
-    Vec<W, kVec> wv[kOwn];
+// What a lane takes of some steps of a page, and of a with it: all of it is on its way before the
+// first is multiplied.
+template <class P, int kSteps, int kRows, int kOwn, i64 kStage, class X, class W>
+struct FewPage {
+  static constexpr int kVec = P::kVec, kStep = kVec * kWarpLanes;
+  Vec<X, kVec> xv[kSteps][kRows];
+  Vec<W, kVec> wv[kSteps][kOwn];
+  MACO_FN void load(const X* x, const W* page) {
+    const X* xs = x + warp_lane() * kVec;
+    const W* ws = page + warp() * P::kPitch + warp_lane() * kVec;
     MACO_UNROLL
-    for (int r = 0; r < kRows; ++r) xv[r] = shared_raw<kVec>(xs + r * kStage + s * kStep);
-    MACO_UNROLL
-    for (int j = 0; j < kOwn; ++j)
-      wv[j] = shared_raw<kVec>(ws + j * kWarps * P::kPitch + s * kStep);
-    A w[kOwn][kVec];
-    MACO_UNROLL
-    for (int j = 0; j < kOwn; ++j) unpack<kVec>(wv[j], w[j]);
-    MACO_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      A a[kVec];
-      unpack<kVec>(xv[r], a);
+    for (int s = 0; s < kSteps; ++s) {
       MACO_UNROLL
-      for (int v = 0; v < kVec; ++v) {
-        MACO_UNROLL
-        for (int j = 0; j < kOwn; ++j) acc[r][j][0] = mul_add(a[v], w[j][v], acc[r][j][0]);
+      for (int r = 0; r < kRows; ++r) xv[s][r] = shared_raw<kVec>(xs + r * kStage + s * kStep);
+      MACO_UNROLL
+      for (int j = 0; j < kOwn; ++j)
+        wv[s][j] = shared_raw<kVec>(ws + j * kWarps * P::kPitch + s * kStep);
+    }
+  }
+  // On tensor cores: a row's eight runs of 64 bytes are the rows of one matrix, those of a column
+  // of b the columns of the other, and what both have of a run is on the diagonal of the product.
+  // Lanes have runs as fragments want them, since K comes in the same order on both sides.
+  MACO_FN void multiply(float (&sums)[kOwn][4]) const {
+    MACO_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      const auto x = bits_as<Vec<u32, 4>>(xv[s][0]);
+      MACO_UNROLL
+      for (int j = 0; j < kOwn; ++j) {
+        const auto w = bits_as<Vec<u32, 4>>(wv[s][j]);
+        constexpr bool kBf16 = is_same<X, bf16>;
+        multiply_matrices<kBf16>(sums[j], {x.v[0], 0, x.v[1], 0}, w.v[0], w.v[1]);
+        multiply_matrices<kBf16>(sums[j], {x.v[2], 0, x.v[3], 0}, w.v[2], w.v[3]);
       }
     }
   }
-}
+  // Of the diagonal what this lane has.
+  static MACO_FN float diagonal(const float (&sums)[4]) {
+    const int row = warp_lane() >> 2;
+    return row >> 1 != (warp_lane() & 3) ? 0.0f : row & 1 ? sums[1] : sums[0];
+  }
+  template <class A>
+  MACO_FN void multiply(A (&acc)[kRows][kOwn][1]) const {
+    MACO_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      A w[kOwn][kVec];
+      MACO_UNROLL
+      for (int j = 0; j < kOwn; ++j) unpack<kVec>(wv[s][j], w[j]);
+      MACO_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        A a[kVec];
+        unpack<kVec>(xv[s][r], a);
+        MACO_UNROLL
+        for (int v = 0; v < kVec; ++v) {
+          MACO_UNROLL
+          for (int j = 0; j < kOwn; ++j) acc[r][j][0] = mul_add(a[v], w[j][v], acc[r][j][0]);
+        }
+      }
+    }
+  }
+};
+
+// Results of a warp, rows by columns of a slice: each lane gets one at a time and finishes it.
+template <class C, class P, int kRows, int kOwn, int kParts, class A>
+struct FewResults {
+  static constexpr int kOut = kOwn / P::kParts, kCount = kRows * kOut;
+  // Where each lane has a result at most, what finishes it is fetched while K goes by.
+  static constexpr bool kFetches = kWarpLanes > 1 && kCount <= kWarpLanes;
+  static MACO_FN int row(int i) { return i / kOut; }
+  static MACO_FN int col(int i) { return warp() + i % kOut * kWarps; }
+  static MACO_FN typename C::More fetch(const MatmulTile<C>& t, const Args& args, i64 n, i64 cols) {
+    const int i = warp_lane();
+    if (kFetches && i < kCount && row(i) < t.rows && col(i) < cols)
+      return C::fetch(args, t.row + row(i), n + col(i));
+    return {};
+  }
+  static MACO_FN A total(Context& ctx, const A (&parts)[kParts]) {
+    A sum = parts[0];
+    MACO_UNROLL
+    for (int v = 1; v < kParts; ++v) sum = fn::add(sum, parts[v]);
+    return team_reduce<WarpTeam>(ctx, sum, [](A p, A q) { return fn::add(p, q); });
+  }
+  static MACO_FN void store(Context& ctx, const MatmulTile<C>& t, const Args& args, i64 n, i64 cols,
+                            const A (&acc)[kRows][kOwn][kParts], const typename C::More& more) {
+    MACO_UNROLL
+    for (int base = 0; base < kCount; base += kWarpLanes) {
+      A mine = 0, other = 0;
+      MACO_UNROLL
+      for (int i = base; i < base + kWarpLanes && i < kCount; ++i) {
+        const A sum = total(ctx, acc[row(i)][i % kOut]);
+        if (warp_lane() == i - base) mine = sum;
+        if constexpr (C::paired) {
+          const A second = total(ctx, acc[row(i)][i % kOut + kOut]);
+          if (warp_lane() == i - base) other = second;
+        }
+      }
+      const int i = base + warp_lane();
+      if (i < kCount && col(i) < cols) {
+        if constexpr (kFetches && C::paired) {
+          matmul_finish(t, args, row(i), n + col(i), more, mine, other);
+        } else if constexpr (kFetches) {
+          matmul_finish(t, args, row(i), n + col(i), more, mine);
+        } else if constexpr (C::paired) {
+          matmul_store(t, args, row(i), n + col(i), mine, other);
+        } else {
+          matmul_store(t, args, row(i), n + col(i), mine);
+        }
+      }
+    }
+  }
+};
 
 template <class C, class P, int kRows>
 MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
@@ -293,7 +507,9 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   using W = typename C::W;
   using A = AccOf<X>;
   constexpr int kVec = P::kVec;
-  constexpr int kOwn = (int)((P::kCols + kWarps - 1) / kWarps);  // columns of a warp
+  constexpr int kOwn = (int)((P::kPageCols + kWarps - 1) / kWarps);  // columns of a warp
+  static_assert(!C::paired || (kOwn % 2 == 0 && P::kPageCols % kWarps == 0),
+                "a warp has both columns of a pair");
   // a lone lane adds a vector at a time
   constexpr int kParts = kWarpLanes == 1 ? kVec : 1;
   constexpr i64 kStage =
@@ -302,38 +518,67 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   // Whether the warps share a whole page evenly.
   constexpr bool kEven =
-      kWarpLanes > 1 && P::kDepth % (kVec * kWarpLanes) == 0 && P::kCols % kWarps == 0;
+      kWarpLanes > 1 && P::kDepth % (kVec * kWarpLanes) == 0 && P::kPageCols % kWarps == 0;
+  // Of the page's columns those of a slice that ends early: of each part the first.
+  const auto is_there = [](int c, i64 cols) { return (C::paired ? c % (int)P::kCols : c) < cols; };
   X* a = (X*)ctx.scratch();
+  constexpr bool kNormedRow = C::normed && kRows == 1 && kStage >= C::K;
+  if constexpr (kNormedRow)
+    matmul_stage_normed<C>(ctx, t, args, a);
+  else
+    matmul_scales<C, kRows == 1>(ctx, t, args);
+  using Results = FewResults<C, P, kRows, kOwn, kParts, A>;
+  constexpr int kStep = kVec * kWarpLanes;
+  using Page = FewPage<P, (int)(P::kDepth / kStep), kRows, kOwn, kStage, X, W>;
+  using Step = FewPage<P, 1, kRows, kOwn, kStage, X, W>;
+  // Whether a lone row goes to tensor cores, where several do: all whole steps, so that the order
+  // of sums doesn't depend on the tile. (Columns that the tile lacks are computed, and not stored.)
+  constexpr bool kDiagonal = kEven && kFewOnCores<C> && kRows == 1;
   PageTaker pages(ctx);
 
   for (i64 n = t.col; n < t.end; n += P::kCols) {
     const i64 cols = least(P::kCols, t.end - n);
     A acc[kRows][kOwn][kParts] = {};
+    float sums[kOwn][4] = {};
+    const typename C::More more = Results::fetch(t, args, n, cols);
     for (i64 k = 0; k < C::K; k += P::kDepth) {
       if (k % kStage == 0 && (n == t.col || kStage < C::K)) {
         if (k > 0 || n > t.col) cta_sync();
-        matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
+        if constexpr (!kNormedRow)
+          matmul_stage<C, kRows, kStage>(ctx, t, args, a, k, least(kStage, C::K - k));
         cta_sync();
       }
       const i64 depth = least(P::kDepth, C::K - k);
       const W* page = (const W*)pages.take();
       const X* x = a + k % kStage;
       if constexpr (kEven) {
-        if (cols == P::kCols && depth == P::kDepth) {
-          matmul_few_page<P, kRows, kOwn, kStage>(x, page, acc);
+        if ((kDiagonal || cols == P::kCols) && depth == P::kDepth) {
+          Page whole;
+          whole.load(x, page);
           pages.release();
+          if constexpr (kDiagonal)
+            whole.multiply(sums);
+          else
+            whole.multiply(acc);
           continue;
         }
       }
-      const int full = (int)(depth / kVec);
-      for (int i = warp_lane(); i < full; i += kWarpLanes) {
+      const int full = (int)(depth / kVec), steps = kDiagonal ? (int)(depth / kStep) : 0;
+      if constexpr (kDiagonal) {
+        for (int s = 0; s < steps; ++s) {
+          Step step;
+          step.load(x + s * kStep, page + s * kStep);
+          step.multiply(sums);
+        }
+      }
+      for (int i = steps * kWarpLanes + warp_lane(); i < full; i += kWarpLanes) {
         A xs[kRows][kVec];
         MACO_UNROLL
         for (int r = 0; r < kRows; ++r) shared_vec<kVec>(x + r * kStage + i * kVec, xs[r]);
         MACO_UNROLL
         for (int j = 0; j < kOwn; ++j) {
           const int c = warp() + j * kWarps;
-          if (c < cols) {
+          if (is_there(c, cols)) {
             A ws[kVec];
             shared_vec<kVec>(page + c * P::kPitch + i * kVec, ws);
             MACO_UNROLL
@@ -349,7 +594,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
         MACO_UNROLL
         for (int j = 0; j < kOwn; ++j) {
           const int c = warp() + j * kWarps;
-          if (c < cols) {
+          if (is_there(c, cols)) {
             MACO_UNROLL
             for (int r = 0; r < kRows; ++r)
               acc[r][j][0] =
@@ -359,23 +604,11 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
       }
       pages.release();
     }
-    // Each lane gets one of the warp's results at a time and finishes it.
-    constexpr int kResults = kRows * kOwn;
-    MACO_UNROLL
-    for (int base = 0; base < kResults; base += kWarpLanes) {
-      A mine = 0;
+    if constexpr (kDiagonal) {
       MACO_UNROLL
-      for (int i = base; i < base + kWarpLanes && i < kResults; ++i) {
-        A sum = acc[i / kOwn][i % kOwn][0];
-        MACO_UNROLL
-        for (int v = 1; v < kParts; ++v) sum = fn::add(sum, acc[i / kOwn][i % kOwn][v]);
-        sum = team_reduce<WarpTeam>(ctx, sum, [](A p, A q) { return fn::add(p, q); });
-        if (warp_lane() == i - base) mine = sum;
-      }
-      const int i = base + warp_lane();
-      const int c = warp() + i % kOwn * kWarps;
-      if (i < kResults && c < cols) matmul_store(t, args, i / kOwn, n + c, mine);
+      for (int j = 0; j < kOwn; ++j) acc[0][j][0] = fadd(acc[0][j][0], Page::diagonal(sums[j]));
     }
+    Results::store(ctx, t, args, n, cols, acc, more);
   }
   pages.finish();
 }
@@ -435,6 +668,7 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   X* a = (X*)ctx.scratch();
   A* sums = (A*)(ctx.scratch() + P::kStageBytes);
+  matmul_scales<C, kRows == 1>(ctx, t, args);
   const int across = warp_lane() % kAcross,
             group = warp() * (kWarpLanes / kAcross) + warp_lane() / kAcross;
 
@@ -443,7 +677,7 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
     A acc[kRows][kOwn][kVec] = {};
     for (i64 k = 0; k < C::K; k += P::kDepth) {
       if (k % kStage == 0 && (n == t.col || kStage < C::K))
-        matmul_stage<C, kRows, kStage>(t, args, a, k, least(kStage, C::K - k));
+        matmul_stage<C, kRows, kStage>(ctx, t, args, a, k, least(kStage, C::K - k));
       const i64 depth = least(P::kDepth, C::K - k);
       const W* page = (const W*)page_wait(ctx);
       if (!page) return;
@@ -622,7 +856,7 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
       const int part = (int)least(Blocks::kStage, depth - s);
       // Around the first staging lie the barriers of page_release and page_wait.
       if (s > 0) cta_sync();
-      matmul_stage<C, C::BM, Blocks::kPitch>(t, args, a, k + s, part);
+      matmul_stage<C, C::BM, Blocks::kPitch>(ctx, t, args, a, k + s, part);
       if (s == 0) {
         page = (const typename C::W*)page_wait(ctx);
         if (!page) return;

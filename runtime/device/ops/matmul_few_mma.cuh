@@ -14,21 +14,32 @@ struct MatmulFewMma {
   static constexpr int kUnit = 4 * kRun;  // of a warp: four lanes a row
   static constexpr int kUnits = (int)((P::kDepth + kUnit * kWarps - 1) / (kUnit * kWarps));
   static constexpr int kSlices = (int)((P::kPass + P::kCols - 1) / P::kCols);
-  static constexpr int kWide = (int)(P::kCols / 8);  // fragments of a slice, side by side
-  static constexpr int kTall = (kRows + 15) / 16;    // and one above the other
-  static constexpr int kEights = (kRows + 7) / 8;    // of rows of a
+  static constexpr int kWide = (int)(P::kPageCols / 8);  // fragments of a slice, side by side
+  static constexpr int kTall = (kRows + 15) / 16;        // and one above the other
+  static constexpr int kEights = (kRows + 7) / 8;        // of rows of a
   static_assert(P::kCols % 8 == 0, "columns come in eights");
+  // Of a pair the first half of a slice's fragments are of b, the others of the other.
+  static constexpr int kOut = kWide / P::kParts;
 
   const MatmulTile<C>& t;
   const Args& args;
   const int line = warp_lane() / 4;                      // row of a, column of b
   const int at = (warp() * 4 + warp_lane() % 4) * kRun;  // of K, in a unit of all warps
   const i64 first;                                       // column of the pass
+  const float* const scales;
   float sums[kSlices * kWide][kTall][4] = {};
   Vec<u32, 4> a[kUnits][kEights], next[kUnits][kEights];
 
-  MACO_FN MatmulFewMma(const MatmulTile<C>& tile, const Args& arguments, i64 col)
-      : t(tile), args(arguments), first(col) {}
+  MACO_FN MatmulFewMma(Context& ctx, const MatmulTile<C>& tile, const Args& arguments, i64 col)
+      : t(tile), args(arguments), first(col), scales(ctx.memory->scales) {}
+
+  MACO_FN Vec<u32, 4> run_of(const Vec<X, kRun>& x, int row, i64 k) const {
+    if constexpr (C::normed) {
+      return bits_as<Vec<u32, 4>>(matmul_norm_run<C, kRun>(args, x, scales[row], k));
+    } else {
+      return bits_as<Vec<u32, 4>>(x);
+    }
+  }
 
   // Of a, what goes with the slices from K = k on.
   MACO_FN void fetch(i64 k) {
@@ -41,7 +52,7 @@ struct MatmulFewMma {
         const int row = line + 8 * h;
         next[u][h] = {};
         if (row < t.rows && here < C::K && u * kUnit * kWarps + at < P::kDepth)
-          next[u][h] = bits_as<Vec<u32, 4>>(gload_vec<kRun>(from + row * C::K + here));
+          next[u][h] = run_of(gload_vec<kRun>(from + row * C::K + here), row, here);
       }
     }
   }
@@ -76,31 +87,46 @@ struct MatmulFewMma {
   // Adds up what the warps have, in their order, and stores it.
   MACO_FN void store(float* scratch) const {
     constexpr int kHigh = 8 * kEights, kAcross = kScratchBytes / (4 * kWarps * kHigh);
-    constexpr int kAtOnce = kAcross / 8, kAll = kSlices * kWide;  // fragments side by side
+    constexpr int kAll = kSlices * kOut;  // fragments of the result, side by side
+    constexpr int kAtOnce = kAcross / 8 / P::kParts;
+    static_assert(kAtOnce > 0, "a fragment of each warp fits");
     MACO_UNROLL
     for (int f = 0; f < kAll; f += kAtOnce) {
       MACO_UNROLL
       for (int g = f; g < f + kAtOnce && g < kAll; ++g) {
         MACO_UNROLL
-        for (int r = 0; r < kEights; ++r) {
+        for (int p = 0; p < P::kParts; ++p) {
           MACO_UNROLL
-          for (int e = 0; e < 2; ++e)
-            scratch[(warp() * kHigh + r * 8 + line) * kAcross + (g - f) * 8 + warp_lane() % 4 * 2 +
-                    e] = sums[g][r / 2][r % 2 * 2 + e];
+          for (int r = 0; r < kEights; ++r) {
+            MACO_UNROLL
+            for (int e = 0; e < 2; ++e)
+              scratch[(warp() * kHigh + r * 8 + line) * kAcross + ((g - f) * P::kParts + p) * 8 +
+                      warp_lane() % 4 * 2 + e] =
+                  sums[g / kOut * kWide + p * kOut + g % kOut][r / 2][r % 2 * 2 + e];
+          }
         }
       }
       cta_sync();
       const i64 col = first + f * 8, end = least(t.end, first + P::kPass);
-      for (int i = consumer_thread(); i < kHigh * kAcross; i += kConsumers) {
-        const int row = i / kAcross;
-        if (row < t.rows && col + i % kAcross < end) {
-          float sum = scratch[i];
-          for (int w = 1; w < kWarps; ++w) sum = fadd(sum, scratch[w * kHigh * kAcross + i]);
-          matmul_store(t, args, row, col + i % kAcross, sum);
+      for (int i = consumer_thread(); i < kHigh * kAtOnce * 8; i += kConsumers) {
+        const int row = i / (kAtOnce * 8), c = i % (kAtOnce * 8);
+        if (row < t.rows && col + c < end) {
+          const float* from = scratch + row * kAcross + c / 8 * (8 * P::kParts) + c % 8;
+          if constexpr (C::paired) {
+            matmul_store(t, args, row, col + c, added_up(from), added_up(from + 8));
+          } else {
+            matmul_store(t, args, row, col + c, added_up(from));
+          }
         }
       }
       cta_sync();
     }
+  }
+  static MACO_FN float added_up(const float* from) {
+    constexpr int kHigh = 8 * kEights, kAcross = kScratchBytes / (4 * kWarps * kHigh);
+    float sum = from[0];
+    for (int w = 1; w < kWarps; ++w) sum = fadd(sum, from[w * kHigh * kAcross]);
+    return sum;
   }
 };
 
@@ -109,9 +135,10 @@ MACO_FN void matmul_few_mma(Context& ctx, const Args& args, u32 index) {
   using Few = MatmulFewMma<C, P, kRows>;
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
+  matmul_scales<C, false>(ctx, t, args);
   PageTaker pages(ctx);
   for (i64 pass = t.col; pass < t.end; pass += P::kPass) {
-    Few few(t, args, pass);
+    Few few(ctx, t, args, pass);
     few.fetch(0);
     for (i64 k = 0; k < C::K; k += P::kDepth) {
       const i64 depth = least(P::kDepth, C::K - k);

@@ -24,57 +24,7 @@ struct TensorShape {
 
 // ---- the loader -------------------------------------------------------------
 
-// A run of kChunk elements at (row, col) of a matrix of kCols columns, with zeros for what lies
-// beyond `rows` and `cols`.
-template <i64 kCols, class T>
-MACO_FN void tensor_chunk(char* to, const T* matrix, i64 row, i64 col, i64 rows, i64 cols) {
-  const T* from = matrix + row * kCols + col;
-  if (kCols % kChunk == 0 && ((u64)matrix & 15) == 0) {
-    const bool there = row < rows && col < cols;  // all of it: columns are whole chunks
-    copy16_or_zero(to, there ? from : matrix, there);
-  } else {
-    Vec<T, kChunk> v = {};
-    MACO_UNROLL
-    for (int i = 0; i < kChunk; ++i)
-      if (row < rows && col + i < cols) v.v[i] = gload(from + i);
-    *(Vec<T, kChunk>*)to = v;
-  }
-}
-
-// Fills the next pages with the blocks from `block` on, of an operand's rows [first, first + kRows)
-// of which [first, end) are there. kLd: columns of the matrix.
-template <class P, int kRows, bool kAcross, i64 kK, i64 kLd, class T>
-MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end, int block,
-                         int blocks) {
-  constexpr int kDown =
-      kLoaders > 1 ? kLoaders / kChunk : 1;  // lines that the loaders fill at once
-  const int chunk = kLoaders > 1 ? loader_thread() % kChunk : 0, down = loader_thread() / kChunk;
-  for (int p = 0; p < P::kPages; ++p) {
-    char* page = pages.acquire();
-    if (!page) return false;
-    constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
-    for (int q = 0; q < P::kBlocks && block + q < blocks; ++q) {
-      const i64 k = (i64)(block + q) * kBlockK;
-      char* to = page + q * kLines * kLineBytes;
-      MACO_UNROLL
-      for (int l = 0; l < kLines; l += kDown) {
-        const int line = l + down, at = p * kPageLines + line;
-        for (int c = chunk; c < kChunk; c += kLoaders > 1 ? kChunk : 1) {
-          if constexpr (kAcross) {
-            tensor_chunk<kLd>(to + swizzled(line, c), matrix, k + at % kBlockK,
-                              first + at / kBlockK * kBlockK + c * kChunk, kK, end);
-          } else {
-            tensor_chunk<kLd>(to + swizzled(line, c), matrix, first + at, k + c * kChunk, end, kK);
-          }
-        }
-      }
-    }
-    pages.publish();
-  }
-  return true;
-}
-
-// The same in boxes, through the operand's map.
+// In boxes, through the operand's map, as tensor_fill does.
 template <class P, int kRows, bool kAcross>
 MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
                                int blocks) {
@@ -107,8 +57,7 @@ template <class C>
 MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const MatmulTile<C>& t) {
   using S = TensorShape<C>;
   const TensorMap *a = args.map(0), *b = args.map(1);
-  boxes_begin(a);
-  boxes_begin(b);
+  boxes_begin();
   for (int block = 0; block < S::kBlocks; ++block) {
     if (block % S::PagesA::kBlocks == 0 &&
         !tensor_fill_boxes<typename S::PagesA, (int)C::BM, false>(pages, a, t.row, block,
@@ -194,7 +143,7 @@ struct MatmulStore {
     constexpr int V = vector_width(C::N % kRun == 0 ? kRun : C::N, sizeof(Y));
     const i64 row = kSwap ? wide : tall, col = t.col + (kSwap ? tall : wide);
     if (row >= t.rows || col >= t.end) return;
-    Y* to = args.ptr<Y>(2) + (t.row + row) * C::N + col;
+    Y* to = args.ptr<Y>(C::kY) + (t.row + row) * C::N + col;
     MACO_UNROLL
     for (int i = 0; i < kRun; i += V) {
       if (col + i < t.end) {

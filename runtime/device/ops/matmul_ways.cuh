@@ -4,7 +4,7 @@ namespace maco::ops {
 
 // Ways whose code may stay a function of its own; tensor cores' asynchronous products may not.
 template <class C, int kRows, bool kCores>
-MACO_OP void matmul_alone(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void matmul_alone(Context& ctx, Args args, u32 tile) {
   using P = MatmulPages<C, kRows, kCores>;
   if constexpr (kRows == 0) {
     matmul_many<C, P>(ctx, args, tile);
@@ -17,7 +17,7 @@ MACO_OP void matmul_alone(Context& ctx, const Args& args, u32 tile) {
   }
 }
 template <class C, int kRows, bool kCores>
-MACO_OP void matmul_load_alone(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void matmul_load_alone(Context& ctx, Args args, u32 tile) {
   if constexpr (kRows == 0 && takes_wgmma(C::method)) {
     matmul_boxes_load<C>(ctx, args, tile);
   } else if constexpr (kRows == 0 && takes_mma(C::method)) {
@@ -53,17 +53,58 @@ struct MatmulCompute {
   }
 };
 
-// Operands a [rows,K], b, y [rows,N], then whatever C::finish reads. C: X, W, Y, rows, plan_rows
-// (of the op before rows were cut), few_rows (the most that dot takes), method, slice (columns of a
-// slice of b), N, K, BM, BN, b_page_bytes, transpose_b, and finish(args, row, col, sum): bias,
-// activation and epilogue.
+// A config with what the names of functions say: kPaired, a second matrix behind b; kNormed, the
+// weights of a norm of a's rows behind that.
+template <class Config, bool kPaired, bool kNormed>
+struct MatmulOf : Config {
+  static constexpr bool paired = kPaired, normed = kNormed;
+  static constexpr int kNorm = kPaired ? 3 : 2, kY = 2 + (kPaired ? 1 : 0) + (kNormed ? 1 : 0);
+};
 template <class C>
-MACO_FN void matmul_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});
+MACO_FN void matmul_by_way(Context& ctx, const Args& args, u32 tile) {
+  matmul_way<C>(ctx, MatmulCompute<C>{ctx, args, tile});
 }
 template <class C>
+MACO_FN void matmul_load_by_way(Context& ctx, const Args& args, u32 tile) {
+  matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});
+}
+
+// Operands a [rows,K], b, (the other b), (the norm's weights [K]), y [rows,N], then whatever
+// C::finish reads. C: X, W, Y, rows, plan_rows (of the op before rows were cut), few_rows (the most
+// that dot takes), method, slice (columns of a slice of b), N, K, BM, BN, b_page_bytes,
+// transpose_b, of normed ones G and eps, and finish(args, row, col, sums): bias, activation and
+// epilogue.
+template <class C>
 MACO_FN void matmul(Context& ctx, const Args& args, u32 tile) {
-  matmul_way<C>(ctx, MatmulCompute<C>{ctx, args, tile});
+  matmul_by_way<MatmulOf<C, false, false>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_load(Context& ctx, const Args& args, u32 tile) {
+  matmul_load_by_way<MatmulOf<C, false, false>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_pair(Context& ctx, const Args& args, u32 tile) {
+  matmul_by_way<MatmulOf<C, true, false>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_pair_load(Context& ctx, const Args& args, u32 tile) {
+  matmul_load_by_way<MatmulOf<C, true, false>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_normed(Context& ctx, const Args& args, u32 tile) {
+  matmul_by_way<MatmulOf<C, false, true>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_normed_load(Context& ctx, const Args& args, u32 tile) {
+  matmul_load_by_way<MatmulOf<C, false, true>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_pair_normed(Context& ctx, const Args& args, u32 tile) {
+  matmul_by_way<MatmulOf<C, true, true>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_pair_normed_load(Context& ctx, const Args& args, u32 tile) {
+  matmul_load_by_way<MatmulOf<C, true, true>>(ctx, args, tile);
 }
 
 }  // namespace maco::ops

@@ -6,7 +6,7 @@ enum class ReduceKind : u8 { sum, mean, max };
 
 // Operands x [rows,cols], y [rows]. C: X, Y, rows, cols, N (the most that cols can be), BR, kind.
 template <class C>
-MACO_OP void reduce(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void reduce(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
   using A = AccOf<X>;

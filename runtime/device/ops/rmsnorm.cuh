@@ -4,7 +4,7 @@ namespace maco::ops {
 
 // Operands x [rows,N], w [N], y [rows,N]. C: X, W, Y, rows, N, BR, eps.
 template <class C>
-MACO_OP void rmsnorm(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void rmsnorm(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using W = typename C::W;
   using Y = typename C::Y;

@@ -13,7 +13,7 @@ MACO_FN float angle_of(u64 phase) {
 // from_positions, position (of row 0, unless from_positions), and turns(i): how far pair i turns
 // from one position to the next, in units of 2^-64 turns.
 template <class C>
-MACO_OP void rope(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void rope(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
   constexpr i64 kPairs = C::D / 2, kCols = C::H * C::D;

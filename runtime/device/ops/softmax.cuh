@@ -4,7 +4,7 @@ namespace maco::ops {
 
 // Operands x [rows,cols], y the same. C: X, Y, rows, cols, N (the most that cols can be), BR.
 template <class C>
-MACO_OP void softmax(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
   using Team = TeamFor<C::N>;

@@ -41,7 +41,7 @@ struct StridedTile {
 };
 
 template <class C>
-MACO_OP void strided_copy(Context& ctx, const Args& args, u32 tile) {
+MACO_OP void strided_copy(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
   constexpr int V = (int)C::V, U = loads_ahead(V * (int)sizeof(X));

@@ -1,0 +1,267 @@
+// attention_step: attention of a few new rows over a cache and over themselves. The pass
+// fuse-attention makes it of an attention, the kv_appends before it and what prepares their
+// operands: slices, norms of each head, rope. It gives the new rows of keys and values as well, for
+// kv_appends that come behind it.
+//
+// A task is some rows and some of the heads that share keys, over one of the splits of the cache;
+// of several splits a second kind of task puts together what they found.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/functions/attention.h"
+#include "compiler/ops/families.h"
+#include "compiler/ops/rope.h"
+#include "compiler/ops/rowwise.h"
+
+namespace maco::ops {
+
+namespace {
+
+constexpr int kNewRows = 3, kCaches = 2;  // inputs: q, k and v, the caches, then norms
+
+void infer(InferContext& c) {
+  const int64_t d = c.integer("head_dim", 0), heads = c.integer("heads", 0);
+  const int norms = (c.has("q_eps") ? 1 : 0) + (c.has("k_eps") ? 1 : 0);
+  if (c.failed()) return;
+  if (c.inputs() != kNewRows + kCaches + norms) {
+    c.error(fmt::format("'attention_step' with {} norms takes {} inputs, not {}", norms,
+                        kNewRows + kCaches + norms, c.inputs()));
+    return;
+  }
+  const Type q = c.in(0), cache = c.in(kNewRows);
+  for (int i = 0; i < kNewRows + kCaches; ++i)
+    if (c.in(i).shape.size() != 2 || !c.extent(i, 1).is_constant()) {
+      c.error_in(i, fmt::format("'attention_step' needs 2 axes, but has {}",
+                                describe(c.graph(), c.op().in[static_cast<size_t>(i)])));
+      return;
+    }
+  for (int i = 1; i < c.inputs(); ++i)
+    if (c.in(i).dtype != q.dtype) c.error_in(i, "'attention_step' has inputs of several types");
+  const int64_t width = *cache.shape[1].constant();
+  if (d < 8 || d % 8 != 0 || d > functions::kStepHeadDim || heads < 1 || width % d != 0 ||
+      heads % (width / d) != 0 || c.in(kNewRows + 1).shape != cache.shape) {
+    c.error(fmt::format("'attention_step' can't have {} heads of {} over caches of {}", heads, d,
+                        to_string(cache.shape)));
+    return;
+  }
+  for (int i = 0; i < kNewRows; ++i) {
+    const int64_t begin = c.integer(i == 0 ? "q_begin" : i == 1 ? "k_begin" : "v_begin", 0);
+    const int64_t wanted = i == 0 ? heads * d : width;
+    if (begin < 0 || begin + wanted > *c.extent(i, 1).constant() || c.in(i).shape[0] != q.shape[0])
+      c.error_in(i, fmt::format("'attention_step' takes columns {} to {} of as many rows as '{}' "
+                                "has, not {}",
+                                begin, begin + wanted, c.graph()[c.op().in[0]].name,
+                                describe(c.graph(), c.op().in[static_cast<size_t>(i)])));
+  }
+  for (int i = kNewRows + kCaches; i < c.inputs(); ++i)
+    if (c.in(i).shape != ir::Shape{ir::Expr(d)})
+      c.error_in(i, fmt::format("'attention_step' needs norms of [{}]", d));
+  const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
+  if (const auto rows = ir::bounds(q.shape[0], range); !rows || rows->hi > functions::kStepRows)
+    c.error_in(0, fmt::format("'attention_step' takes up to {} rows", functions::kStepRows));
+  const ir::Expr length = c.expr("length").value_or(cache.shape[0]);
+  const auto old = ir::bounds(ir::canonical(length - q.shape[0]), range),
+             spare = ir::bounds(ir::canonical(cache.shape[0] - length), range);
+  if (!old || old->lo < 0 || !spare || spare->lo < 0)
+    c.error_attr("length", fmt::format("'length' of 'attention_step' is {}, which doesn't lie "
+                                       "between its rows and those of its caches",
+                                       length.str()));
+  if (c.failed()) return;
+  c.set_out(0, c.out_dtype(0, q.dtype), {q.shape[0], ir::Expr(heads * d)});
+  for (int i = 1; i < kNewRows; ++i) c.set_out(i, q.dtype, {q.shape[0], cache.shape[1]});
+}
+
+struct Heads {
+  int64_t dim = 1, all = 1, shared = 1;  // shared: those of keys
+  int64_t at_once = 1, rows = 1;         // of a task
+};
+Heads heads_of(const TileContext& c) {
+  Heads h;
+  h.dim = c.integer("head_dim", 1);
+  h.all = c.integer("heads", 1);
+  h.shared = c.in(kNewRows).cols / h.dim;
+  const int64_t group = h.all / h.shared;
+  h.at_once = std::min(group, functions::kStepRows);
+  while (group % h.at_once != 0) --h.at_once;
+  h.rows = std::min(c.in(0).max_rows, functions::kStepRows / h.at_once);
+  return h;
+}
+int64_t tasks_of(const TileContext& c, const Heads& h) {
+  return tiles_of(c.in(0).max_rows, h.rows) * (h.all / h.at_once);
+}
+
+// Splits cost a hand-over, and that is all they cost.
+Cut choose(const TileContext& c) {
+  constexpr double kHandOver = 2.5;  // microseconds
+  const Heads h = heads_of(c);
+  const ir::Interval length = c.range(c.expr("length").value_or(c.in(kNewRows).rows));
+  int64_t best = 1;
+  double least = 0;
+  for (int64_t splits = 1; splits == 1 || tasks_of(c, h) * splits <= c.machine().sms; splits *= 2) {
+    const cost::Work work =
+        functions::step_work({.head_dim = h.dim,
+                              .keys = length.lo / 2 + length.hi / 2,
+                              .splits = splits,
+                              .element_bytes = ir::size_of(c.in(0).dtype),
+                              .page_keys = functions::step_page_keys(c.machine().page_bytes)},
+                             c.machine());
+    const double time = cost::microseconds(work, c.machine()) + (splits > 1 ? kHandOver : 0);
+    if (splits > 1 && time >= least) continue;
+    least = time;
+    best = splits;
+  }
+  return {.tile = {best}};
+}
+std::string refuse_cut(const TileContext&, const Cut& cut) {
+  constexpr int64_t kMost = 64;  // a thread keeps what all found
+  if (cut.tile[0] <= kMost) return "";
+  return fmt::format("{} splits; at most {} are possible", cut.tile[0], kMost);
+}
+
+void tile(TileContext& c) {
+  const Mat q = c.in(0), k = c.in(1), v = c.in(2), keys = c.in(3), values = c.in(4), y = c.out(0),
+            new_k = c.out(1), new_v = c.out(2);
+  const Heads h = heads_of(c);
+  const int64_t splits = c.cut().tile[0], d = h.dim, group = h.all / h.shared;
+  const ir::Expr length = c.expr("length").value_or(keys.rows);
+  const int64_t q_begin = c.integer("q_begin", 0), k_begin = c.integer("k_begin", 0),
+                v_begin = c.integer("v_begin", 0), part = d + 2;
+  const bool turned = c.has("position");
+  ir::BufferId found = y.buffer;
+  if (splits > 1)
+    found = c.rows_buffer("parts", ir::DType::F32, q.rows, q.max_rows, splits * h.all * part);
+  std::vector<ir::BufferId> operands = {q.buffer,      k.buffer, v.buffer,     keys.buffer,
+                                        values.buffer, found,    new_k.buffer, new_v.buffer};
+  for (int i = kNewRows + kCaches; i < static_cast<int>(c.op().in.size()); ++i)
+    operands.push_back(c.in(i).buffer);
+  // Boxes bring whole pages of rows that are there in every launch.
+  const auto page_box = functions::step_box(d, keys.cols, c.machine().page_bytes);
+  const bool boxes = c.machine().has_boxes() && page_box && !keys.dynamic();
+  std::vector<ir::Load> loads;
+  for (uint32_t operand : {3u, 4u})
+    loads.push_back({.operand = operand,
+                     .pages = 1,
+                     .page_bytes = c.machine().page_bytes,
+                     .box = boxes ? page_box : std::nullopt,
+                     .ahead = true});
+  const ir::CallId call =
+      c.call("attention_step",
+             {{"X", q.dtype},
+              {"Y", splits > 1 ? ir::DType::F32 : y.dtype},
+              c.value("rows", q.rows),
+              c.value("length", length),
+              c.value("position", c.expr("position").value_or(ir::Expr(0))),
+              {"HQ", h.all},
+              {"HKV", h.shared},
+              {"D", d},
+              {"HB", h.at_once},
+              {"BT", h.rows},
+              {"splits", splits},
+              {"q_cols", q.cols},
+              {"k_cols", k.cols},
+              {"v_cols", v.cols},
+              {"q_begin", q_begin},
+              {"k_begin", k_begin},
+              {"v_begin", v_begin},
+              {"causal", c.flag("causal", false)},
+              {"turned", turned},
+              {"interleaved", c.flag("interleaved", false)},
+              {"q_normed", c.has("q_eps")},
+              {"k_normed", c.has("k_eps")},
+              {"boxes", boxes},
+              {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(d)))},
+              {"q_eps", c.number("q_eps", 0)},
+              {"k_eps", c.number("k_eps", 0)},
+              {"turns", turned ? rope_turns(c.op(), d) : ir::Table{{0}}}},
+             std::move(operands), std::move(loads));
+
+  const auto parts = [&](int64_t split, int64_t r0, int64_t r1, int64_t h0, int64_t h1) {
+    ir::Region r;
+    r.buffer = found;
+    r.pitch = splits * h.all * part;
+    r.r0 = r0, r.r1 = std::min(r1, q.max_rows);
+    r.c0 = (split * h.all + h0) * part, r.c1 = (split * h.all + h1) * part;
+    return r;
+  };
+  const int64_t merges = splits > 1 ? q.max_rows * h.shared : 0;
+  c.announce_all(tasks_of(c, h) * splits + merges);
+  // A box also brings rows behind those that count.
+  const int64_t old =
+      boxes ? keys.max_rows : std::max<int64_t>(c.range(ir::canonical(length - q.rows)).hi, 1);
+  uint32_t index = 0;
+  for (int64_t r = 0; r < q.max_rows; r += h.rows)
+    for (int64_t head = 0; head < h.all; head += h.at_once)
+      for (int64_t split = 0; split < splits; ++split, ++index) {
+        const int64_t kv = head / group * d, r1 = r + h.rows, h1 = head + h.at_once;
+        std::vector<ir::Access> accesses = {
+            read(box(q, r, r1, q_begin + head * d, q_begin + h1 * d))};
+        if (split == 0) {
+          accesses.push_back(read(box(k, 0, k.max_rows, k_begin + kv, k_begin + kv + d)));
+          accesses.push_back(read(box(v, 0, v.max_rows, v_begin + kv, v_begin + kv + d)));
+        }
+        accesses.push_back(read(box(keys, 0, old, kv, kv + d)));
+        accesses.push_back(read(box(values, 0, old, kv, kv + d)));
+        for (int i = kNewRows + kCaches; i < static_cast<int>(c.op().in.size()); ++i)
+          accesses.push_back(read(whole(c.in(i))));
+        accesses.push_back(
+            write(splits > 1 ? parts(split, r, r1, head, h1) : box(y, r, r1, head * d, h1 * d)));
+        if (split == 0 && r == 0 && head % group == 0) {
+          accesses.push_back(write(box(new_k, 0, new_k.max_rows, kv, kv + d)));
+          accesses.push_back(write(box(new_v, 0, new_v.max_rows, kv, kv + d)));
+        }
+        c.task(call, index, std::move(accesses));
+      }
+  if (splits == 1) return;
+  const ir::CallId merge = c.call("attention_merge",
+                                  {{"Y", y.dtype},
+                                   c.value("rows", q.rows),
+                                   {"HQ", h.all},
+                                   {"HKV", h.shared},
+                                   {"D", d},
+                                   {"splits", splits}},
+                                  {found, y.buffer});
+  for (int64_t r = 0; r < q.max_rows; ++r)
+    for (int64_t kv = 0; kv < h.shared; ++kv) {
+      std::vector<ir::Access> accesses;
+      for (int64_t split = 0; split < splits; ++split)
+        accesses.push_back(read(parts(split, r, r + 1, kv * group, (kv + 1) * group)));
+      accesses.push_back(write(box(y, r, r + 1, kv * group * d, (kv + 1) * group * d)));
+      c.task(merge, static_cast<uint32_t>(r * h.shared + kv), std::move(accesses));
+    }
+}
+
+}  // namespace
+
+std::vector<OpDef> attention_step_ops() {
+  OpDef d;
+  d.kind = "attention_step";
+  d.summary = "attention of new rows over a cache and themselves, made of other ops";
+  d.internal = true;
+  d.min_in = kNewRows + kCaches;
+  d.max_in = kNewRows + kCaches + 2;
+  d.min_out = d.max_out = 3;
+  d.attrs = {{"head_dim", AttrType::Int, true, "", {}, false},
+             {"heads", AttrType::Int, true, "", {}, false},
+             {"causal", AttrType::Bool, false, "false", {}, false},
+             {"scale", AttrType::Number, false, "1/sqrt(head_dim)", {}, false},
+             {"length", AttrType::RuntimeInt, false, "rows of the caches", {}, false},
+             {"position", AttrType::RuntimeInt, false, "", {}, false},
+             {"theta", AttrType::Number, false, "10000", {}, false},
+             {"interleaved", AttrType::Bool, false, "false", {}, false},
+             {"scaling", AttrType::Scaling, false, "", {}, false},
+             {"q_begin", AttrType::Int, false, "0", {}, false},
+             {"k_begin", AttrType::Int, false, "0", {}, false},
+             {"v_begin", AttrType::Int, false, "0", {}, false},
+             {"q_eps", AttrType::Number, false, "", {}, false},
+             {"k_eps", AttrType::Number, false, "", {}, false}};
+  d.infer = infer;
+  d.tile_axes = {"splits"};
+  d.choose = choose;
+  d.refuse_cut = refuse_cut;
+  d.tile = tile;
+  return {d};
+}
+
+}  // namespace maco::ops

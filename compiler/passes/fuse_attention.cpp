@@ -1,0 +1,323 @@
+// fuse_attention.cpp: attention over a cache that was just appended to, the appends, and what
+// prepares their operands become one op.
+//
+//   k = rope(slice(qkv)); kc = kv_append(kc, k, at = pos); vc = kv_append(vc, slice(qkv), at = pos)
+//   y = attention(rope(slice(qkv)), kc, vc, length = pos + 1)
+//
+// becomes an attention_step of qkv and the caches as they were, behind which the appends come: then
+// nothing that is on the way from qkv to y writes a cache, the caches can be loaded before qkv is
+// there, and slices, norms of heads and rope are done where queries, keys and values are read. What
+// has a name is rounded as before; sums come in another order.
+//
+// Done where the launch appends few rows, of types that tensor cores take, and no constraint
+// concerns the ops.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "compiler/functions/attention.h"
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/op.h"
+#include "compiler/passes/graph_edit.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+using ir::Expr;
+using ir::Op;
+using ir::TensorId;
+using ir::TensorKind;
+
+namespace {
+
+// Where rows of queries, keys or values come from, and what is done to them on the way.
+struct Rows {
+  TensorId source{};
+  int64_t begin = 0;                                     // column
+  std::optional<std::pair<TensorId, double>> norm = {};  // weights and eps
+  std::optional<size_t> rope = {};                       // op
+};
+
+class AttentionFuser {
+ public:
+  AttentionFuser(ir::Graph& graph, PassContext& context)
+      : graph_(graph),
+        context_(context),
+        constraints_(graph),
+        readers_(graph.tensors.size()),
+        writers_(graph.tensors.size()) {
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      for (TensorId t : graph.ops[i].in) readers_[index(t)].push_back(i);
+      for (TensorId t : graph.ops[i].out) writers_[index(t)].push_back(i);
+      if (is_fence(graph, graph.ops[i])) fences_.push_back(i);
+    }
+  }
+
+  void run() {
+    std::vector<Step> steps;
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      if (graph_.ops[i].kind != "attention") continue;
+      Step step{.attention = i};
+      const std::string why = find(step);
+      if (why.empty())
+        steps.push_back(step);
+      else
+        context_.fused(fmt::format("attention stays: {}", why), graph_.ops[i].name);
+    }
+    if (!steps.empty()) replace(steps);
+  }
+
+ private:
+  struct Step {
+    size_t attention = 0, keys = 0, values = 0;  // ops: the attention, the appends
+    Rows q{}, k{}, v{};
+  };
+
+  // Why there is no such step, or "".
+  std::string find(Step& step) const {
+    const Op& op = graph_.ops[step.attention];
+    if (constraints_.constrained(op)) return "a constraint concerns it";
+    const ir::Tensor& q = graph_[op.in[0]];
+    const int64_t d =
+        ops::attr_expr(graph_, op, "head_dim").value_or(Expr(0)).constant().value_or(0);
+    const ir::DType type = graph_[op.in[1]].dtype;
+    if (type != ir::DType::BF16 && type != ir::DType::F16)
+      return fmt::format("its keys are {}", ir::name(type));
+    if (!context_.machine.has_mma(type)) return "the target has no tensor cores for its type";
+    if (d % 8 != 0 || d > functions::kStepHeadDim)
+      return fmt::format("its head_dim is {}, not a multiple of 8 up to {}", d,
+                         functions::kStepHeadDim);
+    const auto rows = bounds_of(q.shape[0]);
+    if (!rows || rows->hi > functions::kStepRows)
+      return fmt::format("it has more than {} rows", functions::kStepRows);
+    for (const auto& [input, append] : {std::pair(1, &step.keys), {2, &step.values}}) {
+      const std::string why = find_append(step.attention, input, *append);
+      if (!why.empty()) return why;
+    }
+    if (op.in[1] == op.in[2]) return "its keys are its values";
+    const size_t first = std::min(step.keys, step.values);
+    if (std::any_of(fences_.begin(), fences_.end(),
+                    [&](size_t f) { return f > first && f < step.attention; }))
+      return "a barrier is between it and what is appended";
+
+    const Expr& t = q.shape[0];
+    step.q = trace(op.in[0], t, type, d, true);
+    step.k = trace(graph_.ops[step.keys].in[1], t, type, d, true);
+    if (!same_rope(step.q.rope, step.k.rope)) {
+      step.q = trace(op.in[0], t, type, d, false);
+      step.k = trace(graph_.ops[step.keys].in[1], t, type, d, false);
+    }
+    step.v = trace(graph_.ops[step.values].in[1], t, type, 0, false);
+    for (const Rows* r : {&step.q, &step.k, &step.v}) {
+      if (graph_[r->source].dtype != type) return "its operands are of several types";
+      if (graph_[r->source].kind == TensorKind::State) return "it reads a state besides its caches";
+    }
+    return "";
+  }
+
+  // The kv_append that wrote the last rows of the attention's input, which nothing else has read.
+  std::string find_append(size_t attention, int input, size_t& append) const {
+    const Op& op = graph_.ops[attention];
+    const TensorId cache = op.in[static_cast<size_t>(input)];
+    const char* what = input == 1 ? "keys" : "values";
+    const std::vector<size_t>& writers = writers_[index(cache)];
+    const auto behind = std::lower_bound(writers.begin(), writers.end(), attention);
+    if (graph_[cache].kind != TensorKind::State || behind == writers.begin() ||
+        graph_.ops[*(behind - 1)].kind != "kv_append")
+      return fmt::format("its {} are no cache that was just appended to", what);
+    append = *(behind - 1);
+    const Op& a = graph_.ops[append];
+    if (constraints_.constrained(a)) return "a constraint concerns what appends to its cache";
+    for (size_t reader : readers_[index(cache)])
+      if (reader > append && reader < attention)
+        return fmt::format("something else reads its {} first", what);
+    const Expr& rows = graph_[op.in[0]].shape[0];
+    const Expr at = ops::attr_expr(graph_, a, "at").value_or(Expr(0));
+    const Expr length = ops::attr_expr(graph_, op, "length").value_or(graph_[cache].shape[0]);
+    if (graph_[a.in[1]].shape[0] != rows || ir::canonical(at + rows - length) != Expr(0))
+      return fmt::format("the rows appended to its {} are not its last ones, as many as it has",
+                         what);
+    return "";
+  }
+
+  std::optional<ir::Interval> bounds_of(const Expr& e) const {
+    return ir::bounds(e, [&](std::string_view n) { return graph_.range_of(n); });
+  }
+  bool is_rows(TensorId t, const Expr& rows) const {
+    const ir::Shape& shape = graph_[t].shape;
+    return shape.size() == 2 && shape[0] == rows && shape[1].is_constant();
+  }
+
+  // Follows `t` back to what it was made of. head_dim 0: not through norms.
+  Rows trace(TensorId t, const Expr& rows, ir::DType type, int64_t head_dim, bool ropes) const {
+    Rows at{.source = t}, found = at;
+    while (graph_[at.source].dtype == type) {
+      if (is_rows(at.source, rows)) found = at;
+      const std::vector<size_t>& writers = writers_[index(at.source)];
+      if (graph_[at.source].kind != TensorKind::Temp || writers.size() != 1) break;
+      const size_t i = writers[0];
+      const Op& op = graph_.ops[i];
+      if (constraints_.constrained(op)) break;
+      if (op.kind == "slice" || op.kind == "split") {
+        const auto begin = columns_from(op, at.source, rows);
+        if (begin && graph_[op.in[0]].dtype == type) {
+          found.source = op.in[0];
+          found.begin = *begin;
+        }
+        break;
+      }
+      if (readers_[index(at.source)].size() != 1 || op.in.empty()) break;
+      if (op.kind == "rope") {
+        const bool folds = ropes && !at.rope && !at.norm && op.in.size() == 1 &&
+                           is_rows(op.out[0], rows) &&
+                           *ops::attr_expr(graph_, op, "head_dim") == Expr(head_dim);
+        if (!folds) break;
+        at.rope = i;
+      } else if (op.kind == "rmsnorm") {
+        const bool folds =
+            head_dim > 0 && !at.norm && graph_[op.in[0]].shape.back() == Expr(head_dim) &&
+            graph_[op.in[1]].dtype == type && graph_[op.in[1]].kind != TensorKind::State;
+        if (!folds) break;
+        at.norm = {op.in[1], ops::attr_number(op, "eps", 1e-6)};
+      } else if (op.kind != "reshape") {
+        break;
+      }
+      at.source = op.in[0];
+    }
+    return found;
+  }
+
+  // The column of the operand of `op`, a slice or a split, at which its result `t` begins; nothing
+  // if that isn't whole rows of columns side by side.
+  std::optional<int64_t> columns_from(const Op& op, TensorId t, const Expr& rows) const {
+    const ir::Tensor& from = graph_[op.in[0]];
+    if (!is_rows(t, rows) || !is_rows(op.in[0], rows)) return std::nullopt;
+    const auto axis = ops::attr_expr(graph_, op, "axis").value_or(Expr(0)).constant();
+    if (axis != 1 && axis != -1) return std::nullopt;
+    const int64_t width = *graph_[t].shape[1].constant();
+    if (op.kind == "split")
+      return width * (std::find(op.out.begin(), op.out.end(), t) - op.out.begin());
+    if (ops::attr_expr(graph_, op, "step").value_or(Expr(1)) != Expr(1)) return std::nullopt;
+    const auto begin = ops::attr_expr(graph_, op, "begin").value_or(Expr(0)).constant();
+    if (!begin) return std::nullopt;
+    return *begin < 0 ? std::max<int64_t>(0, *begin + *from.shape[1].constant()) : *begin;
+  }
+
+  bool same_rope(const std::optional<size_t>& a, const std::optional<size_t>& b) const {
+    if (!a || !b) return a.has_value() == b.has_value();
+    const auto turns = [&](size_t i) {
+      std::map<std::string, ir::Attr> attrs = graph_.ops[i].attrs;
+      for (auto& entry : attrs) entry.second.loc = {};
+      return attrs;
+    };
+    return turns(*a) == turns(*b);
+  }
+
+  Op step_of(const Step& step, FreshNames& names) {
+    const Op& attention = graph_.ops[step.attention];
+    const Op &keys = graph_.ops[step.keys], &values = graph_.ops[step.values];
+    Op op = attention;
+    op.kind = "attention_step";
+    op.in = {step.q.source, step.k.source, step.v.source, attention.in[1], attention.in[2]};
+    const int64_t d = *ops::attr_expr(graph_, attention, "head_dim")->constant();
+    const auto number = [&](const char* attr, int64_t value) {
+      op.attrs[attr] = {Expr(value), attention.loc};
+    };
+    number("heads", *graph_[attention.in[0]].shape[1].constant() / d);
+    number("q_begin", step.q.begin);
+    number("k_begin", step.k.begin);
+    number("v_begin", step.v.begin);
+    for (const auto& [attr, rows] : {std::pair("q_eps", &step.q), {"k_eps", &step.k}})
+      if (rows->norm) {
+        op.in.push_back(rows->norm->first);
+        op.attrs[attr] = {rows->norm->second, attention.loc};
+      }
+    if (step.q.rope)
+      for (const char* attr : {"position", "theta", "interleaved", "scaling"})
+        if (const auto it = graph_.ops[*step.q.rope].attrs.find(attr);
+            it != graph_.ops[*step.q.rope].attrs.end())
+          op.attrs[attr] = it->second;
+    op.in_loc.assign(op.in.size(), attention.loc);
+    op.dtype = graph_[attention.out[0]].dtype;
+    for (const Op* append : {&keys, &values}) {
+      ir::Tensor rows;
+      rows.name = names.tensor(graph_[append->in[1]].name + ".rows");
+      rows.dtype = graph_[append->in[0]].dtype;
+      rows.shape = {graph_[attention.in[0]].shape[0], graph_[append->in[0]].shape[1]};
+      rows.loc = append->loc;
+      op.out.push_back(ir::id_of<TensorId>(graph_.tensors.size()));
+      graph_.tensors.push_back(std::move(rows));
+    }
+    return op;
+  }
+
+  void replace(const std::vector<Step>& steps) {
+    FreshNames names(graph_);
+    std::vector<const Step*> of(graph_.ops.size(), nullptr);  // by attention
+    std::vector<bool> moved(graph_.ops.size(), false);
+    for (const Step& s : steps) {
+      of[s.attention] = &s;
+      moved[s.keys] = moved[s.values] = true;
+    }
+    std::vector<Op> ops;
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      if (moved[i]) continue;
+      if (!of[i]) {
+        ops.push_back(graph_.ops[i]);
+        continue;
+      }
+      const Step& s = *of[i];
+      std::string with;
+      if (s.q.norm || s.k.norm) with += "norms of heads, ";
+      if (s.q.rope) with += "rope, ";
+      const Op op = step_of(s, names);
+      context_.fused(fmt::format("attention with {}the rows appended to its caches", with),
+                     op.name);
+      Op keys = graph_.ops[s.keys], values = graph_.ops[s.values];
+      keys.in[1] = op.out[1];
+      values.in[1] = op.out[2];
+      ops.push_back(op);
+      ops.push_back(std::move(keys));
+      ops.push_back(std::move(values));
+    }
+    const size_t before = graph_.ops.size();
+    graph_.ops = std::move(ops);
+    drop_unread();
+    context_.statistics["ops fused away"] += static_cast<int64_t>(before - graph_.ops.size());
+  }
+
+  // What was folded into a step and nothing else reads.
+  void drop_unread() {
+    std::vector<bool> dead(graph_.ops.size(), false), read(graph_.tensors.size(), false);
+    const std::set<std::string> kinds = {"slice", "split", "reshape", "rmsnorm", "rope"};
+    for (size_t i = graph_.ops.size(); i-- > 0;) {
+      const Op& op = graph_.ops[i];
+      dead[i] = kinds.count(op.kind) > 0 && !constraints_.constrained(op) &&
+                std::all_of(op.out.begin(), op.out.end(), [&](TensorId t) {
+                  return graph_[t].kind == TensorKind::Temp && !read[index(t)];
+                });
+      if (dead[i]) continue;
+      for (TensorId t : op.in) read[index(t)] = true;
+    }
+    erase_ops(graph_, dead);
+  }
+
+  ir::Graph& graph_;
+  PassContext& context_;
+  const Constraints constraints_;
+  std::vector<std::vector<size_t>> readers_, writers_;  // by tensor: ops, ascending
+  std::vector<size_t> fences_;                          // ops, ascending
+};
+
+}  // namespace
+
+bool fuse_attention(ir::Graph& graph, PassContext& context) {
+  if (!roles_name_ops(graph) && !graph.pipeline) AttentionFuser(graph, context).run();
+  return true;
+}
+
+}  // namespace maco::passes

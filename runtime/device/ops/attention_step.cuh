@@ -1,0 +1,596 @@
+// attention_step: attention of a few new rows over a cache and over themselves, from what the
+// product before it gave: queries, keys and values are taken out of its rows, normed and turned
+// (rope) on the way. A task is some query rows of some heads that share keys, over one of several
+// splits of the cache; attention_merge puts the splits together.
+//
+// Keys and values come through pages, a page a group of 64 elements of a head, in lines of 128
+// bytes (tensor_cores.cuh). Sixteen keys are a warp's at a time; warps, and splits behind them,
+// merge what they found in their order. So a sum's order follows from the number of keys and of
+// splits alone.
+
+namespace maco::ops {
+
+constexpr int kStepRows = 16;   // of a task, and most new rows: a fragment's
+constexpr int kStepChunk = 16;  // keys that a warp takes at a time
+
+template <class C>
+struct StepShape {
+  using X = typename C::X;
+  static constexpr int D = (int)C::D;
+  static constexpr int kRows = (int)(C::HB * C::BT);  // r: row r / HB of the tile, head r % HB
+  static constexpr int kGroups = (D + kBlockK - 1) / kBlockK;
+  static constexpr int kSteps = (D + 15) / 16;  // of 16 elements
+  static constexpr int kKeys = kPageLines;      // of a page
+  static constexpr i64 kCols = C::HKV * C::D;   // of a cache
+  // In the scratch memory: lines of the queries, the new keys and the new values.
+  static constexpr int kAreaBytes = kGroups * kStepRows * kLineBytes;
+  static_assert(kRows <= kStepRows && 3 * kAreaBytes <= kScratchBytes, "the new rows have room");
+  static_assert(D % kChunk == 0, "heads are whole chunks");
+};
+
+// How many of some keys rows see, at most and each.
+struct Sight {
+  int most;
+  int first, step, last;  // row t of the tile: first + t * step, but at most `last`
+  MACO_FN int of(int t) const { return (int)least(first + t * step, last); }
+};
+
+// ---- a lane among others: fragments -----------------------------------------
+
+template <class C>
+struct WarpStep {
+  using S = StepShape<C>;
+  using X = typename C::X;
+  static constexpr bool kBf16 = is_same<X, bf16>;
+  static_assert(S::kKeys <= kStepChunk * kWarps, "a warp has sixteen keys of a page");
+  u32 q[S::kSteps][4];
+  // Of rows lane / 4 and that + 8: the largest score, this lane's sum of weights relative to it,
+  // and that of weighed values.
+  float top[2] = {kLeast, kLeast}, total[2] = {}, sum[2 * S::kSteps][4] = {};
+  float score[2][4];
+
+  static MACO_FN int chunk() { return warp() * kStepChunk; }
+  static MACO_FN int matrix() { return warp_lane() >> 3; }
+  static MACO_FN int line() { return warp_lane() & 7; }
+  static MACO_FN int row(int half) { return (warp_lane() >> 2) + 8 * half; }
+  static MACO_FN int column(int j, int e) { return j * 8 + (warp_lane() & 3) * 2 + (e & 1); }
+
+  // Groups are lines of 128 bytes, of which a warp takes sixteen from `first` on.
+  MACO_FN void load_queries(int group, const char* lines) {
+    MACO_UNROLL
+    for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s)
+      load_matrices<false>(
+          q[s], lines + swizzled((matrix() & 1) * 8 + line(), s % 4 * 2 + (matrix() >> 1)));
+  }
+  MACO_FN void begin_scores() {
+    MACO_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) score[j][e] = 0;
+    }
+  }
+  MACO_FN void score_keys(int group, const char* keys, int first, int) {
+    MACO_UNROLL
+    for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s) {
+      u32 k[4];
+      load_matrices<false>(
+          k, keys + swizzled(first + (matrix() >> 1) * 8 + line(), s % 4 * 2 + (matrix() & 1)));
+      multiply_matrices<kBf16>(score[0], q[s], k[0], k[1]);
+      multiply_matrices<kBf16>(score[1], q[s], k[2], k[3]);
+    }
+  }
+  // Scores become weights.
+  MACO_FN void weigh_keys(const Sight& sight) {
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int seen = sight.of(row(half) / (int)C::HB);
+      float high = top[half];
+      MACO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        MACO_UNROLL
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          score[j][e] = fmul(score[j][e], (float)C::scale);
+          if (column(j, e) < seen) high = fn::maximum(high, score[j][e]);
+        }
+      }
+      high = fn::maximum(high, shuffle_xor(high, 1));
+      high = fn::maximum(high, shuffle_xor(high, 2));
+      const float shrink = fexp(fsub(top[half], high));
+      float block = 0;
+      MACO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        MACO_UNROLL
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          score[j][e] = column(j, e) < seen ? fexp(fsub(score[j][e], high)) : 0.0f;
+          block = fadd(block, score[j][e]);
+        }
+      }
+      total[half] = fadd(fmul(total[half], shrink), block);
+      top[half] = high;
+      MACO_UNROLL
+      for (int n = 0; n < 2 * S::kSteps; ++n) {
+        MACO_UNROLL
+        for (int e = 2 * half; e < 2 * half + 2; ++e) sum[n][e] = fmul(sum[n][e], shrink);
+      }
+    }
+  }
+  static MACO_FN u32 pair(float a, float b) {
+    return bits_as<u32>(Vec<X, 2>{{from_acc<X>(a), from_acc<X>(b)}});
+  }
+  static MACO_FN float rest(float x) { return fsub(x, to_acc(from_acc<X>(x))); }
+  // Values of which all rows see the first `seen`; others count as zero. Weights have twice the
+  // bits of X.
+  MACO_FN void add_values(int group, const char* values, int first, int seen) {
+    u32 high[4], low[4];
+    MACO_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float a = score[i / 2][i % 2 * 2], b = score[i / 2][i % 2 * 2 + 1];
+      high[i] = pair(a, b);
+      low[i] = pair(rest(a), rest(b));
+    }
+    // Of the values of a fragment this lane has two keys, and those 8 behind them.
+    u32 keep[2];
+    MACO_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int key = i * 8 + (warp_lane() & 3) * 2;
+      keep[i] = (key < seen ? 0xffffu : 0u) | (key + 1 < seen ? 0xffff0000u : 0u);
+    }
+    MACO_UNROLL
+    for (int n = 4 * group; n < 4 * group + 4 && n < S::kSteps; ++n) {
+      u32 v[4];
+      load_matrices<true>(
+          v, values + swizzled(first + (matrix() & 1) * 8 + line(), n % 4 * 2 + (matrix() >> 1)));
+      if (seen < kStepChunk) {
+        MACO_UNROLL
+        for (int i = 0; i < 4; ++i) v[i] &= keep[i % 2];
+      }
+      multiply_matrices<kBf16>(sum[2 * n], high, v[0], v[1]);
+      multiply_matrices<kBf16>(sum[2 * n], low, v[0], v[1]);
+      multiply_matrices<kBf16>(sum[2 * n + 1], high, v[2], v[3]);
+      multiply_matrices<kBf16>(sum[2 * n + 1], low, v[2], v[3]);
+    }
+  }
+  // The same where rows see different values: one that a row doesn't see may be anything, and 0 *
+  // infinity is not 0.
+  MACO_FN void add_seen_values(int group, const char* values, int first, const Sight& sight) {
+    const int seen[2] = {sight.of(row(0) / (int)C::HB), sight.of(row(1) / (int)C::HB)};
+    MACO_UNROLL
+    for (int i = 0; i < kStepChunk; ++i) {
+      if (i < sight.most) {
+        const int lane = (warp_lane() & ~3) + i % 8 / 2;
+        const float weight[2] = {shuffle(score[i / 8][i % 2], lane),
+                                 shuffle(score[i / 8][2 + i % 2], lane)};
+        MACO_UNROLL
+        for (int n = 8 * group; n < 8 * group + 8 && n < 2 * S::kSteps; ++n) {
+          const auto v = ((const Vec<X, 2>*)(values + swizzled(first + i, n % 8)))[warp_lane() & 3];
+          MACO_UNROLL
+          for (int e = 0; e < 4; ++e)
+            if (i < seen[e / 2]) sum[n][e] = ffma(weight[e / 2], to_acc(v.v[e % 2]), sum[n][e]);
+        }
+      }
+    }
+  }
+  // The CTA's results: f(row, element of the head, sum relative to the top, top, total), each once.
+  // Barriers inside; the scratch memory may be in use until the first.
+  template <class F>
+  MACO_FN void merge(char* scratch, F f) {
+    constexpr int kKept = S::kRows <= 4 ? 4 : S::kRows <= 8 ? 8 : 16;
+    float* tops = (float*)scratch;
+    float* totals = tops + kWarps * kStepRows;
+    float* parts = totals + kWarps * kStepRows;
+    constexpr int kRoom = kScratchBytes / 4 - 2 * kWarps * kStepRows;
+    constexpr int kWide =  // elements at a time
+        (int)least(16 * S::kSteps, round_down(kRoom / (kWarps * kKept), 16));
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      total[half] = fadd(total[half], shuffle_xor(total[half], 1));
+      total[half] = fadd(total[half], shuffle_xor(total[half], 2));
+    }
+    cta_sync();
+    if ((warp_lane() & 3) == 0) {
+      MACO_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        tops[warp() * kStepRows + row(half)] = top[half];
+        totals[warp() * kStepRows + row(half)] = total[half];
+      }
+    }
+    cta_sync();
+    float own[2];
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float high = kLeast;
+      for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * kStepRows + row(half)]);
+      own[half] = fexp(fsub(top[half], high));
+    }
+    MACO_UNROLL
+    for (int from = 0; from < 16 * S::kSteps; from += kWide) {
+      if (from > 0) cta_sync();
+      MACO_UNROLL
+      for (int n = from / 8; n < (from + kWide) / 8 && n < 2 * S::kSteps; ++n) {
+        MACO_UNROLL
+        for (int e = 0; e < 4; ++e)
+          if (row(e / 2) < kKept)
+            parts[(warp() * kKept + row(e / 2)) * kWide + column(n, e) - from] =
+                fmul(sum[n][e], own[e / 2]);
+      }
+      cta_sync();
+      for (int i = consumer_thread(); i < S::kRows * kWide; i += kConsumers) {
+        const int r = i / kWide, d = from + i % kWide;
+        if (d >= S::D) continue;
+        float high = kLeast, whole = 0, value = 0;
+        for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * kStepRows + r]);
+        for (int w = 0; w < kWarps; ++w) {
+          whole = fadd(whole,
+                       fmul(totals[w * kStepRows + r], fexp(fsub(tops[w * kStepRows + r], high))));
+          value = fadd(value, parts[w * kKept * kWide + i]);
+        }
+        f(r, d, value, high, whole);
+      }
+    }
+  }
+};
+
+// ---- a lane that stands for all ----------------------------------------------
+
+template <class C>
+struct LoneStep {
+  using S = StepShape<C>;
+  using X = typename C::X;
+  float q[S::kRows][S::D], top[S::kRows], total[S::kRows] = {}, sum[S::kRows][S::D] = {};
+  float score[S::kRows][S::kKeys > kStepChunk ? S::kKeys : kStepChunk];
+
+  static MACO_FN int chunk() { return 0; }
+  static MACO_FN float at(const char* lines, int line, int d) {
+    return to_acc(((const X*)(lines + swizzled(line, d / kChunk)))[d % kChunk]);
+  }
+  static MACO_FN int wide(int group) { return (int)least(kBlockK, S::D - group * kBlockK); }
+  MACO_FN void load_queries(int group, const char* lines) {
+    for (int r = 0; r < S::kRows; ++r) {
+      top[r] = kLeast;
+      for (int d = 0; d < wide(group); ++d) q[r][group * kBlockK + d] = at(lines, r, d);
+    }
+  }
+  MACO_FN void begin_scores() {
+    for (auto& row : score)
+      for (float& s : row) s = 0;
+  }
+  MACO_FN void score_keys(int group, const char* keys, int, int count) {
+    for (int j = 0; j < count; ++j) {
+      float key[kBlockK];
+      for (int d = 0; d < wide(group); ++d) key[d] = at(keys, j, d);
+      for (int r = 0; r < S::kRows; ++r) {
+        float part[8] = {};
+        for (int d = 0; d < wide(group); ++d)
+          part[d % 8] = ffma(q[r][group * kBlockK + d], key[d], part[d % 8]);
+        for (int e = 0; e < 8; ++e) score[r][j] = fadd(score[r][j], part[e]);
+      }
+    }
+  }
+  MACO_FN void weigh_keys(const Sight& sight) {
+    for (int r = 0; r < S::kRows; ++r) {
+      const int seen = sight.of(r / (int)C::HB);
+      float high = top[r];
+      for (int j = 0; j < seen; ++j) {
+        score[r][j] = fmul(score[r][j], (float)C::scale);
+        high = fn::maximum(high, score[r][j]);
+      }
+      const float shrink = fexp(fsub(top[r], high));
+      float block = 0;
+      for (int j = 0; j < seen; ++j) {
+        score[r][j] = fexp(fsub(score[r][j], high));
+        block = fadd(block, score[r][j]);
+      }
+      total[r] = fadd(fmul(total[r], shrink), block);
+      top[r] = high;
+      for (int d = 0; d < S::D; ++d) sum[r][d] = fmul(sum[r][d], shrink);
+    }
+  }
+  MACO_FN void add_seen_values(int group, const char* values, int, const Sight& sight) {
+    for (int j = 0; j < sight.most; ++j) {
+      float value[kBlockK];
+      for (int d = 0; d < wide(group); ++d) value[d] = at(values, j, d);
+      for (int r = 0; r < S::kRows; ++r)
+        if (j < sight.of(r / (int)C::HB))
+          for (int d = 0; d < wide(group); ++d) {
+            float& to = sum[r][group * kBlockK + d];
+            to = ffma(score[r][j], value[d], to);
+          }
+    }
+  }
+  template <class F>
+  MACO_FN void merge(char*, F f) {
+    for (int r = 0; r < S::kRows; ++r)
+      for (int d = 0; d < S::D; ++d) f(r, d, sum[r][d], top[r], total[r]);
+  }
+};
+
+// ---- a task ------------------------------------------------------------------
+
+// Which rows, heads and keys a task has.
+template <class C>
+struct StepTile {
+  static constexpr i64 kBlocks = C::HQ / C::HB;  // of heads
+  i64 split, head, kv_head, first, rows, all, old;
+  MACO_FN StepTile(Context& ctx, u32 tile) {
+    split = tile % C::splits;
+    head = (i64)(tile / C::splits) % kBlocks * C::HB;
+    kv_head = head / (C::HQ / C::HKV);
+    first = (i64)(tile / C::splits) / kBlocks * C::BT;
+    all = C::rows::get(ctx);
+    rows = least(C::BT, all - first);
+    old = C::length::get(ctx) - all;
+  }
+};
+
+template <class C>
+MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
+  using S = StepShape<C>;
+  using P = BlockPages<S::kKeys>;
+  using X = typename C::X;
+  const StepTile<C> t(ctx, tile);
+  if (t.rows <= 0) return;
+  const X* keys = args.ptr<const X>(3) + t.kv_head * C::D;
+  const X* values = args.ptr<const X>(4) + t.kv_head * C::D;
+  PageFiller pages(ctx);
+  if constexpr (C::boxes) {
+    if (loader_thread() == 0) {
+      const TensorMap *key_map = args.map(3), *value_map = args.map(4);
+      boxes_begin();
+      for (i64 begin = t.split * S::kKeys; begin < t.old; begin += C::splits * S::kKeys) {
+        for (int g = 0; g < 2 * S::kGroups; ++g) {
+          char* page = pages.acquire_boxes(Cta::kPageBytes);
+          if (!page) break;
+          pages.copy_box(page, g < S::kGroups ? key_map : value_map, begin,
+                         t.kv_head * C::D + g % S::kGroups * kBlockK);
+          pages.publish_boxes();
+        }
+        if (ctx.stopped()) break;
+      }
+    }
+    pages.finish();
+    return;
+  }
+  const auto fill = [&](const X* cache, i64 begin) {
+    for (int g = 0; g < S::kGroups; ++g)
+      if (!tensor_fill<P, S::kKeys, false, C::D, S::kCols>(pages, cache, begin, t.old, g, g + 1))
+        return false;
+    return true;
+  };
+  for (i64 begin = t.split * S::kKeys; begin < t.old; begin += C::splits * S::kKeys)
+    if (!fill(keys, begin) || !fill(values, begin)) return;
+  pages.finish();
+}
+
+// Operands q, k and v [rows, q_cols ...], of which this attention's heads begin at columns q_begin,
+// k_begin and v_begin; the caches [.., HKV*D]; y [rows,HQ*D], or of several splits what
+// attention_merge takes; the new rows of keys and values as they are to be appended, [rows,HKV*D];
+// then the weights of the norms of q and of k, if they have one. C: X (of all but y), Y, rows,
+// length (keys, new ones included), position (of the first new row), HQ, HKV, D, HB (heads of a
+// task), BT (its rows), splits, q_cols, k_cols, v_cols, q_begin, k_begin, v_begin,
+// causal, turned, interleaved, q_normed, k_normed, scale, q_eps, k_eps, turns(i) as of rope.
+template <class C>
+struct AttentionStep {
+  using S = StepShape<C>;
+  using X = typename C::X;
+  using Y = typename C::Y;
+  using Keys = typename Either<(kWarpLanes == 1), LoneStep<C>, WarpStep<C>>::type;
+  static constexpr int kPairs = S::D / 2;
+  static constexpr int kShare = (kPairs + kWarpLanes - 1) / kWarpLanes;
+
+  Context& ctx;
+  const Args& args;
+  const StepTile<C> t;
+  char* const queries;
+  char* const new_keys;
+  char* const new_values;
+
+  MACO_FN AttentionStep(Context& context, const Args& arguments, u32 tile)
+      : ctx(context),
+        args(arguments),
+        t(context, tile),
+        queries(context.scratch()),
+        new_keys(queries + S::kAreaBytes),
+        new_values(new_keys + S::kAreaBytes) {}
+
+  // A group of the new rows.
+  static MACO_FN char* lines_of(char* area, int group) {
+    return area + group * (kStepRows * kLineBytes);
+  }
+  static MACO_FN void put(char* area, int line, i64 d, X value) {
+    char* chunk = lines_of(area, (int)(d / kBlockK)) + swizzled(line, (int)(d % kBlockK / kChunk));
+    ((X*)chunk)[d % kChunk] = value;
+  }
+
+  // A head of a row, by a warp: normed, turned, put into a line, and stored where it is wanted.
+  template <bool kNormed, bool kTurned>
+  MACO_FN void prepare(const X* from, const X* weights, float eps, i64 position, char* area,
+                       int line, X* also) {
+    float a[kShare], b[kShare];
+    const auto first = [](int pair) { return C::interleaved ? 2 * pair : pair; };
+    const auto second = [](int pair) { return C::interleaved ? 2 * pair + 1 : pair + kPairs; };
+    MACO_UNROLL
+    for (int j = 0; j < kShare; ++j) {
+      const int pair = warp_lane() + j * kWarpLanes;
+      a[j] = b[j] = 0;
+      if (pair < kPairs) {
+        a[j] = to_acc(gload(from + first(pair)));
+        b[j] = to_acc(gload(from + second(pair)));
+      }
+    }
+    if constexpr (kNormed) {
+      float squares = 0;
+      MACO_UNROLL
+      for (int j = 0; j < kShare; ++j) squares = ffma(a[j], a[j], ffma(b[j], b[j], squares));
+      const float scale = frsqrt(fadd(fdiv(warp_sum(squares), (float)S::D), eps));
+      MACO_UNROLL
+      for (int j = 0; j < kShare; ++j) {
+        const int pair = warp_lane() + j * kWarpLanes;
+        if (pair < kPairs) {
+          a[j] = round_to<X>(fmul(fmul(a[j], scale), to_acc(gload(weights + first(pair)))));
+          b[j] = round_to<X>(fmul(fmul(b[j], scale), to_acc(gload(weights + second(pair)))));
+        }
+      }
+    }
+    MACO_UNROLL
+    for (int j = 0; j < kShare; ++j) {
+      const int pair = warp_lane() + j * kWarpLanes;
+      if (pair < kPairs) {
+        float x = a[j], y = b[j];
+        if constexpr (kTurned) {
+          const float angle = angle_of((u64)position * C::turns(pair));
+          const float c = fcos(angle), s = fsin(angle);
+          x = fsub(fmul(a[j], c), fmul(b[j], s));
+          y = fadd(fmul(b[j], c), fmul(a[j], s));
+        }
+        put(area, line, first(pair), from_acc<X>(x));
+        put(area, line, second(pair), from_acc<X>(y));
+        if (also) {
+          gstore(also + first(pair), from_acc<X>(x));
+          gstore(also + second(pair), from_acc<X>(y));
+        }
+      }
+    }
+    if constexpr (S::D % 16 != 0) {  // the other half of a step
+      if (warp_lane() == 0)
+        for (int d = S::D; d < 16 * S::kSteps; ++d) put(area, line, d, from_acc<X>(0.0f));
+    }
+  }
+  // The task's queries and, with the first split, the new keys and values: a warp each.
+  MACO_FN void prepare_rows() {
+    const i64 position = C::position::get(ctx);
+    const int fresh = t.split == 0 ? (int)t.all : 0;
+    // Those of one task become the cache's.
+    const bool appends = t.first == 0 && t.head % (C::HQ / C::HKV) == 0;
+    const X* norms[2] = {};
+    if constexpr (C::q_normed) norms[0] = args.ptr<const X>(8);
+    if constexpr (C::k_normed) norms[1] = args.ptr<const X>(C::q_normed ? 9 : 8);
+    for (int i = warp(); i < S::kRows + 2 * fresh; i += kWarps) {
+      if (i < S::kRows) {
+        const i64 row = t.first + i / C::HB, head = t.head + i % C::HB;
+        if (row < t.all)
+          prepare<C::q_normed, C::turned>(
+              args.ptr<const X>(0) + row * C::q_cols + C::q_begin + head * C::D, norms[0],
+              (float)C::q_eps, position + row, queries, i, nullptr);
+      } else if (i < S::kRows + fresh) {
+        const int row = i - S::kRows;
+        X* to = args.ptr<X>(6) + row * S::kCols + t.kv_head * C::D;
+        prepare<C::k_normed, C::turned>(
+            args.ptr<const X>(1) + row * C::k_cols + C::k_begin + t.kv_head * C::D, norms[1],
+            (float)C::k_eps, position + row, new_keys, row, appends ? to : nullptr);
+      } else {
+        const int row = i - S::kRows - fresh;
+        X* to = args.ptr<X>(7) + row * S::kCols + t.kv_head * C::D;
+        prepare<false, false>(
+            args.ptr<const X>(2) + row * C::v_cols + C::v_begin + t.kv_head * C::D, nullptr, 0, 0,
+            new_values, row, appends ? to : nullptr);
+      }
+    }
+  }
+
+  MACO_FN void old_keys(Keys& found) {
+    PageTaker pages(ctx);
+    for (i64 begin = t.split * S::kKeys; begin < t.old; begin += C::splits * S::kKeys) {
+      const int left = (int)least(S::kKeys, t.old - begin) - Keys::chunk();
+      const int seen = kWarpLanes == 1 ? left : (int)least(left, kStepChunk);
+      const Sight sight = {seen, seen, 0, seen};
+      found.begin_scores();
+      MACO_UNROLL
+      for (int g = 0; g < S::kGroups; ++g) {
+        const char* keys = pages.take();
+        if (seen > 0) found.score_keys(g, keys, Keys::chunk(), seen);
+        pages.release();
+      }
+      if (seen > 0) found.weigh_keys(sight);
+      MACO_UNROLL
+      for (int g = 0; g < S::kGroups; ++g) {
+        const char* values = pages.take();
+        if constexpr (kWarpLanes == 1) {
+          found.add_seen_values(g, values, 0, sight);
+        } else {
+          if (seen > 0) found.add_values(g, values, Keys::chunk(), seen);
+        }
+        pages.release();
+      }
+    }
+    pages.finish();
+  }
+  MACO_FN void keys_of_new_rows(Keys& found) {
+    const int all = (int)t.all;
+    const Sight sight = {all, C::causal ? (int)t.first + 1 : all, C::causal ? 1 : 0, all};
+    found.begin_scores();
+    MACO_UNROLL
+    for (int g = 0; g < S::kGroups; ++g) found.score_keys(g, lines_of(new_keys, g), 0, all);
+    found.weigh_keys(sight);
+    MACO_UNROLL
+    for (int g = 0; g < S::kGroups; ++g)
+      found.add_seen_values(g, lines_of(new_values, g), 0, sight);
+  }
+
+  MACO_FN void run() {
+    if (t.rows <= 0) return;
+    prepare_rows();
+    cta_sync();
+    Keys found;
+    MACO_UNROLL
+    for (int g = 0; g < S::kGroups; ++g) found.load_queries(g, lines_of(queries, g));
+    old_keys(found);
+    if (t.split == 0 && warp() == 0) keys_of_new_rows(found);
+    found.merge(ctx.scratch(), [&](int r, int d, float value, float top, float total) {
+      const i64 row = t.first + r / C::HB, head = t.head + r % C::HB;
+      if (row >= t.all) return;
+      if constexpr (C::splits == 1) {
+        gstore(args.ptr<Y>(5) + row * C::HQ * C::D + head * C::D + d,
+               from_acc<Y>(fdiv(value, total)));
+      } else {
+        float* part =
+            args.ptr<float>(5) + ((row * C::splits + t.split) * C::HQ + head) * (C::D + 2);
+        gstore(part + d, value);
+        if (d == 0) {
+          gstore(part + C::D, top);
+          gstore(part + C::D + 1, total);
+        }
+      }
+    });
+  }
+};
+
+template <class C>
+MACO_OP void attention_step(Context& ctx, Args args, u32 tile) {
+  AttentionStep<C>(ctx, args, tile).run();
+}
+
+// Puts splits together: heads that share keys, of a row. Operands parts [rows, splits, HQ, D + 2]:
+// sums of weighed values, the largest score, the sum of weights; y [rows,HQ*D]. C: Y, rows, HQ,
+// HKV, D, splits.
+template <class C>
+MACO_OP void attention_merge(Context& ctx, Args args, u32 tile) {
+  using Y = typename C::Y;
+  constexpr i64 kHeads = C::HQ / C::HKV, kPart = C::D + 2;
+  const i64 row = tile / C::HKV, first = tile % C::HKV * kHeads;
+  if (row >= C::rows::get(ctx)) return;
+  const float* parts = args.ptr<const float>(0) + (row * C::splits * C::HQ + first) * kPart;
+  Y* y = args.ptr<Y>(1) + (row * C::HQ + first) * C::D;
+  for (i64 i = consumer_thread(); i < kHeads * C::D; i += kConsumers) {
+    const float* part = parts + i / C::D * kPart;
+    float value[C::splits], top[C::splits], total[C::splits];
+    MACO_UNROLL
+    for (int s = 0; s < C::splits; ++s) {
+      const float* from = part + s * (C::HQ * kPart);
+      value[s] = gload(from + i % C::D);
+      top[s] = gload(from + C::D);
+      total[s] = gload(from + C::D + 1);
+    }
+    float high = kLeast, sum = 0, whole = 0;
+    MACO_UNROLL
+    for (int s = 0; s < C::splits; ++s) high = fn::maximum(high, top[s]);
+    MACO_UNROLL
+    for (int s = 0; s < C::splits; ++s) {
+      const float share = fexp(fsub(top[s], high));
+      sum = fadd(sum, fmul(value[s], share));
+      whole = fadd(whole, fmul(total[s], share));
+    }
+    gstore(y + i, from_acc<Y>(fdiv(sum, whole)));
+  }
+}
+
+}  // namespace maco::ops
