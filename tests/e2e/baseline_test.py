@@ -27,6 +27,10 @@ NO_GRAPHS = ["tests/e2e/tsan_control.maco"]  # has a race
 SEED, LAUNCHES = 1, 2
 # Replacements that make a graph small enough.
 SMALL = {
+    "examples/graphs/llama32_1b_decode.maco": {"0..16": "0..2", "x_16": "x_2", "128256": "1000", "3072": "384", "2560": "320",
+                                               "2048": "256", "8192)": "640)", "[8192": "[640", "256, 8192": "256, 640", "512]": "64]"},
+    "examples/graphs/qwen3_8b_decode.maco": {"0..36": "0..2", "x_36": "x_2", "151936": "1000", "12288": "640", "6144": "512", "5120": "384",
+                                             "4096": "256", "8192": "640", "1024": "128", "[32, 128]": "[2, 128]", "[8, 128]": "[1, 128]"},
     "examples/graphs/llama70b_decode_tp8.maco": {"0..80": "0..2", "x_80": "x_2", "8192": "512", "3584": "224", "4096": "64"},
     "examples/graphs/llama70b_mlp_tp8.maco": {"8192": "512", "3584": "224"},
 }
