@@ -464,4 +464,14 @@ std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup) {
   return failed ? std::nullopt : outer;
 }
 
+int64_t middle(Interval range) {
+  const uint64_t span = static_cast<uint64_t>(range.hi) - static_cast<uint64_t>(range.lo);
+  return static_cast<int64_t>(static_cast<uint64_t>(range.lo) + span / 2);
+}
+
+int64_t typical_value(const Expr& e, const Lookup& lookup, Interval range) {
+  const auto value = evaluate(e, lookup).value;
+  return value ? std::clamp(*value, range.lo, range.hi) : middle(range);
+}
+
 }  // namespace maco::ir

@@ -102,9 +102,15 @@ struct Interval {
   int64_t lo = 0, hi = 0;
   friend bool operator==(const Interval&, const Interval&) = default;
 };
+/// The value halfway, or the one before it; doesn't overflow.
+int64_t middle(Interval range);
 using RangeLookup = std::function<std::optional<Interval>(std::string_view)>;
 /// Nothing if a variable is unknown, a divisor may be zero or a bound overflows.
 std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup);
+
+/// What `e` is where its variables have the values of `lookup`, for costs: kept within `range`, and
+/// the middle of it where `e` has no value there.
+int64_t typical_value(const Expr& e, const Lookup& lookup, Interval range);
 
 struct ParseExprResult {
   std::optional<Expr> expr;

@@ -105,6 +105,14 @@ std::optional<Interval> Graph::range_of(std::string_view wanted) const {
   return std::nullopt;
 }
 
+std::optional<int64_t> Graph::typical_of(std::string_view wanted) const {
+  if (const Dim* dim = find_dim(wanted)) return dim->typical.value_or(dim->max);
+  if (const auto id = find_tensor(wanted))
+    if (const auto typical = (*this)[*id].typical) return typical;
+  const auto range = range_of(wanted);
+  return range ? std::optional(middle(*range)) : std::nullopt;
+}
+
 int64_t max_elements(const Graph& graph, const Shape& shape) {
   auto maximum = [&](std::string_view name) -> std::optional<int64_t> {
     if (name == "world") return graph.world;

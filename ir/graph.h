@@ -29,6 +29,7 @@ struct Dim {
   int64_t min = 1;
   int64_t max = 1;
   Loc loc;
+  std::optional<int64_t> typical = std::nullopt;  // for costs only
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
@@ -46,12 +47,13 @@ struct Tensor {
   // declared; inferred for Temp; empty for Scalar. After inference `world` is substituted
   Shape shape;
   int64_t range_lo = 0, range_hi = 0;  // Scalar: half-open range
+  std::optional<int64_t> typical;      // Scalar: for costs only
   Loc loc;
   friend bool operator==(const Tensor& a, const Tensor& b) {
     if (a.name != b.name || a.kind != b.kind) return false;
     if (a.kind == TensorKind::Temp) return true;
     return a.dtype == b.dtype && a.shape == b.shape && a.range_lo == b.range_lo &&
-           a.range_hi == b.range_hi;
+           a.range_hi == b.range_hi && a.typical == b.typical;
   }
 };
 
@@ -168,6 +170,9 @@ struct Graph {
   const Dim* find_dim(std::string_view name) const;
   /// The range of a dim or scalar (both ends included), or of `rank` and `world`; for ir::bounds.
   std::optional<Interval> range_of(std::string_view name) const;
+  /// What a cost is reckoned for: the declared typical value, else the middle of a scalar's range
+  /// and a dim's maximum; of `rank` the middle.
+  std::optional<int64_t> typical_of(std::string_view name) const;
 
  private:
   NameIndex tensor_index_, op_index_;

@@ -56,6 +56,13 @@ std::optional<Interval> Program::range_of(std::string_view wanted) const {
   return std::nullopt;
 }
 
+std::optional<int64_t> Program::typical_of(std::string_view wanted) const {
+  for (const Variable& v : variables)
+    if (v.name == wanted) return v.typical.value_or(v.scalar ? middle(v.range) : v.range.hi);
+  const auto range = range_of(wanted);
+  return range ? std::optional(middle(*range)) : std::nullopt;
+}
+
 int64_t Program::packet_uses() const {
   int64_t most = 0;
   for (const Buffer& b : buffers) most = std::max(most, b.use);

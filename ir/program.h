@@ -130,6 +130,7 @@ struct Variable {
   std::string name;
   Interval range;  // both ends included
   bool scalar = false;
+  std::optional<int64_t> typical = std::nullopt;  // if the graph says it; for costs only
   friend bool operator==(const Variable&, const Variable&) = default;
 };
 
@@ -368,6 +369,8 @@ struct Program {
 
   /// The range of a name in an expression: a variable, `rank` or `world`.
   std::optional<Interval> range_of(std::string_view name) const;
+  /// As Graph::typical_of.
+  std::optional<int64_t> typical_of(std::string_view name) const;
   /// How many flags the packets of a launch have: one more than the largest Buffer::use.
   int64_t packet_uses() const;
 

@@ -206,6 +206,7 @@ class Parser : private TextCursor {
     Variable v;
     v.scalar = scalar;
     if (!read_name(v.name) || !range(v.range)) return false;
+    if (accept_word("typical") && !number(v.typical.emplace())) return false;
     p_.variables.push_back(std::move(v));
     return true;
   }

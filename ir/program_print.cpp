@@ -161,12 +161,14 @@ class Printer {
   void range(Interval range) {
     put_field(" in [", range.lo);
     put_field(", ", range.hi);
-    put("]\n");
+    put("]");
   }
   void variable(const Variable& v) {
     put(v.scalar ? "  scalar " : "  dim ");
     put_name(v.name);
     range(v.range);
+    if (v.typical) put_field(" typical ", *v.typical);
+    put("\n");
   }
   void value(size_t i) {
     const Value& v = p_.values[i];
@@ -174,6 +176,7 @@ class Printer {
     put(" = ");
     put(v.expr.str());
     range(v.range);
+    put("\n");
   }
 
   void buffer(const Buffer& b) {

@@ -12,16 +12,38 @@ constexpr double kReached = 0.355;
 // Seconds from a store to the wait on another GPU that sees it, measured between H200s.
 constexpr double kHop = 1.3e-6;
 
+// Elements of a region that are there in such a launch.
+double typical_elements(const ir::Program& program, const ir::Region& r) {
+  return static_cast<double>(typical_rows(program, r) * (r.c1 - r.c0));
+}
+
+double element_bytes(const ir::Program& program, const ir::Region& r) {
+  return static_cast<double>(ir::size_of(program[r.buffer].dtype));
+}
+
+Work task_of(double bytes) { return {.bytes = bytes, .fixed_microseconds = 0.7}; }
+
 }  // namespace
 
+int64_t typical_rows(const ir::Program& program, const ir::Region& region) {
+  const ir::Buffer& b = program[region.buffer];
+  const int64_t rows = ir::typical_value(
+      b.rows, [&](std::string_view n) { return program.typical_of(n); }, {0, b.max_rows});
+  return std::clamp<int64_t>(rows - region.r0, 0, region.r1 - region.r0);
+}
+
 Work streaming(const ir::Program& program, const ir::Task& task) {
-  Work work{.fixed_microseconds = 0.7};
-  for (const ir::Access& a : task.accesses) {
-    const ir::Region& r = a.region;
-    work.bytes +=
-        static_cast<double>((r.r1 - r.r0) * (r.c1 - r.c0) * ir::size_of(program[r.buffer].dtype));
-  }
-  return work;
+  double bytes = 0;
+  for (const ir::Access& a : task.accesses)
+    bytes += typical_elements(program, a.region) * element_bytes(program, a.region);
+  return task_of(bytes);
+}
+
+Work moving(const ir::Program& program, const ir::Task& task) {
+  if (task.accesses.empty()) return task_of(0);
+  const ir::Region &from = task.accesses.front().region, &to = task.accesses.back().region;
+  const double elements = std::min(typical_elements(program, from), typical_elements(program, to));
+  return task_of(elements * (element_bytes(program, from) + element_bytes(program, to)));
 }
 
 double seconds(const Route& route, const Machine& machine) {

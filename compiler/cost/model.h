@@ -16,8 +16,14 @@ struct Work {
   double fixed_microseconds = 0;    // the hand-over from task to task, whatever it does
 };
 
+/// Rows of a region that are there in a launch that costs are reckoned for.
+int64_t typical_rows(const ir::Program& program, const ir::Region& region);
+
 /// The bytes of all regions of the task, once each: of functions that do little else than stream.
 Work streaming(const ir::Program& program, const ir::Task& task);
+/// Of functions that move some of their first region to their last: as many elements as the smaller
+/// one has.
+Work moving(const ir::Program& program, const ir::Task& task);
 
 /// What a collective waits for on its way, on the rank where that is most.
 struct Route {

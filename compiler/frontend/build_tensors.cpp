@@ -44,6 +44,16 @@ std::optional<size_t> declare_tensor(BuildContext& c, const std::string& name, i
   return it->second;
 }
 
+/// The value of 'typical', if `raw` has one. `range`: of what `what` names; false if an error was
+/// reported.
+bool read_typical(BuildContext& c, const Raw& raw, const std::string& what, ir::Interval range,
+                  std::optional<int64_t>& typical) {
+  const Raw* value = raw.find("typical");
+  if (value == nullptr) return true;
+  typical = read_constant(c, *value, "the typical value of " + what, range.lo, range.hi);
+  return typical.has_value();
+}
+
 bool read_scalar(BuildContext& c, const Raw& raw, const std::string& what, ir::Tensor& t) {
   t.dtype = ir::DType::I32;
   t.range_lo = 0;
@@ -68,7 +78,7 @@ bool read_scalar(BuildContext& c, const Raw& raw, const std::string& what, ir::T
   }
   t.range_lo = *lo;
   t.range_hi = *hi;
-  return true;
+  return read_typical(c, raw, what, {*lo, *hi - 1}, t.typical);
 }
 
 /// Dims may stand in axis 0 only.
@@ -136,7 +146,7 @@ void read_tensor(BuildContext& c, const std::string& name, ir::Loc loc, const Ra
   t.kind = kind.value_or(TensorKind::State);
   if (kind == TensorKind::Scalar) {
     const std::string scalar = "scalar '" + name + "'";
-    check_keys(c, raw, scalar, {"kind", "range"});
+    check_keys(c, raw, scalar, {"kind", "range", "typical"});
     good = read_scalar(c, raw, scalar, t) && good;
     c.graph.tensors[*slot] = t;
     declare_variable(c, name, loc, "scalar",
@@ -182,11 +192,11 @@ void build_dims(BuildContext& c, const Raw& dims) {
       continue;
     }
     const std::string what = "dim '" + e.key + "'";
-    ir::Dim dim{e.key, 1, 1, e.key_loc};
+    ir::Dim dim{.name = e.key, .loc = e.key_loc};
     bool good =
         expect(c, e.value, Raw::Kind::Map, what, "a map with 'max' and, if it isn't 1, 'min'");
     if (good) {
-      check_keys(c, e.value, what, {"max", "min"});
+      check_keys(c, e.value, what, {"max", "min", "typical"});
       const Raw* max = require(c, e.value, what, "max");
       const Raw* min = e.value.find("min");
       const int before = c.report.errors();
@@ -201,6 +211,7 @@ void build_dims(BuildContext& c, const Raw& dims) {
         good = false;
       }
       if (!good) dim.min = dim.max = 1;
+      good = good && read_typical(c, e.value, what, {dim.min, dim.max}, dim.typical);
     }
     const ir::Interval range{dim.min, dim.max};
     c.graph.dims.push_back(std::move(dim));

@@ -209,6 +209,7 @@ class Parser {
     const ir::Loc at = scan_.here();
     add(entry, "max", at, classify(scan_.expression("the dim's maximum", false)));
     if (low) add(entry, "min", low->loc, *low);
+    typical(entry);
     add(dims_, name.text, name.loc, std::move(entry));
   }
 
@@ -226,7 +227,17 @@ class Parser {
     range.list.push_back(classify(scan_.expression("the end of the range")));
     scan_.expect(")", "')' (a scalar's range does not include its end)");
     add(entry, "range", range.loc, range);
+    typical(entry);
     add(block.tensors, name.text, name.loc, std::move(entry));
+  }
+
+  /// "typical 512", or nothing.
+  void typical(Raw& entry) {
+    const ir::Loc at = scan_.here();
+    if (scan_.at_line_end() || scan_.peek() == '}') return;
+    if (!scan_.at_name() || scan_.name("'typical'").text != "typical")
+      scan_.fail(at, "expected 'typical' or the end of the line");
+    add(entry, "typical", at, classify(scan_.expression("the typical value")));
   }
 
   /// ": bf16[64, 1024]"

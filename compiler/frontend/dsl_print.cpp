@@ -85,8 +85,8 @@ class Printer {
     if (const Raw* dims = root_.find("dims"))
       for (const Raw::Entry& dim : dims->map) {
         const Raw* min = dim.value.find("min");
-        line(fmt::format("dim {}{} <= {}", min ? print(*min) + " <= " : "", dim.key,
-                         print(*dim.value.find("max"))));
+        line(fmt::format("dim {}{} <= {}{}", min ? print(*min) + " <= " : "", dim.key,
+                         print(*dim.value.find("max")), typical(dim.value)));
       }
     size_t width = 0;
     for (const ir::Tensor& tensor : graph_.tensors)
@@ -96,8 +96,7 @@ class Printer {
       const ir::Tensor& tensor = graph_.tensors[t];
       if (!has_declaration(tensor)) continue;
       if (tensor.kind == ir::TensorKind::Scalar)
-        line(fmt::format("scalar {} in [{})", tensor.name,
-                         print_items(to_raw(tensor).find("range")->list)));
+        line(scalar(tensor));
       else if (!is_output(tensor) || !written_[t])
         line(fmt::format("{:6} {:{}} : {}", ir::name(tensor.kind), tensor.name, width,
                          type_of(tensor)));
@@ -105,6 +104,16 @@ class Printer {
   }
   static bool has_declaration(const ir::Tensor& tensor) {
     return tensor.kind != ir::TensorKind::Temp;
+  }
+
+  static std::string typical(const Raw& declaration) {
+    const Raw* value = declaration.find("typical");
+    return value ? " typical " + print(*value) : "";
+  }
+  static std::string scalar(const ir::Tensor& tensor) {
+    const Raw raw = to_raw(tensor);
+    return fmt::format("scalar {} in [{}){}", tensor.name, print_items(raw.find("range")->list),
+                       typical(raw));
   }
 
   /// Keys with statements of their own are left to those.

@@ -75,6 +75,7 @@ Raw to_raw(const ir::Dim& dim) {
   Raw raw = map();
   add(raw, "max", integer(dim.max));
   if (dim.min != 1) add(raw, "min", integer(dim.min));
+  if (dim.typical) add(raw, "typical", integer(*dim.typical));
   return raw;
 }
 
@@ -157,6 +158,7 @@ Raw to_raw(const ir::Tensor& tensor) {
   add(raw, "kind", word(name(tensor.kind)));
   if (tensor.kind == ir::TensorKind::Scalar) {
     add(raw, "range", list(std::vector{tensor.range_lo, tensor.range_hi}, integer));
+    if (tensor.typical) add(raw, "typical", integer(*tensor.typical));
     return raw;
   }
   add(raw, "dtype", word(name(tensor.dtype)));

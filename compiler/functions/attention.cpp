@@ -20,15 +20,13 @@ int64_t scratch_bytes(const CallView& c) {
                   (2 * warps * queries + warps * lanes * unit) * float_bytes);
 }
 
-// Of keys and values those that count in an ordinary launch: where only the launch knows how many,
-// half of the most.
+// Of keys and values those that count in a typical launch.
 cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine&) {
   cost::Work work = cost::streaming(c.program(), task);
-  const ir::Interval length = c.range("length");
-  const double count = static_cast<double>(length.lo) / 2 + static_cast<double>(length.hi) / 2;
+  const auto count = static_cast<double>(c.typical("length"));
   for (size_t i = 1; i + 1 < task.accesses.size(); ++i) {
     const ir::Region& r = task.accesses[i].region;
-    const auto rows = static_cast<double>(r.r1 - r.r0),
+    const auto rows = static_cast<double>(cost::typical_rows(c.program(), r)),
                row = static_cast<double>((r.c1 - r.c0) * ir::size_of(c.program()[r.buffer].dtype));
     work.bytes -= std::max(rows - count, 0.0) * row;
   }
@@ -44,9 +42,8 @@ int64_t step_scratch(const CallView& c) {
 }
 
 cost::Work step_task(const CallView& c, const ir::Task&, const cost::Machine& machine) {
-  const ir::Interval length = c.range("length");
   return step_work({.head_dim = c.integer("D"),
-                    .keys = length.lo / 2 + length.hi / 2,
+                    .keys = c.typical("length"),
                     .splits = c.integer("splits"),
                     .element_bytes = ir::size_of(c.dtype("X")),
                     .page_keys = step_page_keys(c.program().uses.page_bytes)},

@@ -8,7 +8,10 @@ std::vector<Function> embedding_functions() {
            .params = {dtype("X"), dtype("Y"), value("rows"), value("limit"), integer("N"),
                       integer("BM"), integer("BN"), integer("V")},
            .operands = {reads("table", "X"), reads("ids", "i32"), writes("y", "Y")},
-           .source = {{"vectors.cuh", "ops/embedding.cuh"}}}};
+           .source = {{"vectors.cuh", "ops/embedding.cuh"}},
+           .work = [](const CallView& c, const ir::Task& task, const cost::Machine&) {
+             return cost::moving(c.program(), task);
+           }}};
 }
 
 }  // namespace maco::functions

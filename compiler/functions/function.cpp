@@ -31,6 +31,14 @@ ir::Interval CallView::range(std::string_view name) const {
   return program_.values[std::get<uint32_t>(v)].range;
 }
 
+int64_t CallView::typical(std::string_view name) const {
+  const auto& v = get<ir::ValueRef>(call_, name).v;
+  if (const int64_t* n = std::get_if<int64_t>(&v)) return *n;
+  const ir::Value& value = program_.values[std::get<uint32_t>(v)];
+  return ir::typical_value(
+      value.expr, [this](std::string_view n) { return program_.typical_of(n); }, value.range);
+}
+
 const ParamSpec* Function::find_param(std::string_view param) const {
   const auto it = std::find_if(params.begin(), params.end(),
                                [&](const ParamSpec& p) { return p.name == param; });

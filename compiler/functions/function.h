@@ -76,6 +76,8 @@ class CallView {
   const std::string& word(std::string_view name) const;
   /// What a Value can be at launch.
   ir::Interval range(std::string_view name) const;
+  /// What a Value is in a launch that costs are reckoned for.
+  int64_t typical(std::string_view name) const;
 
  private:
   const ir::Program& program_;

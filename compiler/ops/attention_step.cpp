@@ -96,13 +96,13 @@ int64_t tasks_of(const TileContext& c, const Heads& h) {
 Cut choose(const TileContext& c) {
   constexpr double kHandOver = 2.5;  // microseconds
   const Heads h = heads_of(c);
-  const ir::Interval length = c.range(c.expr("length").value_or(c.in(kNewRows).rows));
+  const int64_t length = c.typical(c.expr("length").value_or(c.in(kNewRows).rows));
   int64_t best = 1;
   double least = 0;
   for (int64_t splits = 1; splits == 1 || tasks_of(c, h) * splits <= c.machine().sms; splits *= 2) {
     const cost::Work work =
         functions::step_work({.head_dim = h.dim,
-                              .keys = length.lo / 2 + length.hi / 2,
+                              .keys = length,
                               .splits = splits,
                               .element_bytes = ir::size_of(c.in(0).dtype),
                               .page_keys = functions::step_page_keys(c.machine().page_bytes)},

@@ -204,6 +204,7 @@ MatmulShape shape_of(const TileContext& c) {
   MatmulShape s;
   s.max_rows = a.max_rows;
   s.min_rows = a.min_rows;
+  s.typical_rows = c.typical(a.rows);
   s.plan_rows = c.range(c.expr("plan_rows").value_or(a.rows));
   s.N = c.out(0).cols;
   s.K = a.cols;

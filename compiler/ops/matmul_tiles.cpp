@@ -94,7 +94,7 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
   MACO_CHECK(rows, op.name);
   s.plan_rows = *rows;
   s.min_rows = rows->lo;
-  s.max_rows = rows->hi;
+  s.max_rows = s.typical_rows = rows->hi;
   const std::string given = attr_word(op, "method", "");
   return given.empty() ? choose_matmul_method(s, machine) == MatmulMethod::Dot
                        : given == functions::name(MatmulMethod::Dot);
@@ -192,9 +192,14 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
   const std::vector<MatmulTiles> candidates = candidates_of(s, method, machine);
   if (candidates.empty()) return std::nullopt;
 
-  // Where dims decide, few rows must be quick too: relative to the best for each.
-  std::vector<int64_t> sizes = {s.max_rows};
-  if (s.min_rows < s.max_rows) sizes.push_back(s.min_rows);
+  // Where dims decide, few rows and many must be quick too: relative to the best for each, and what
+  // is typical counts as much as both.
+  std::vector<int64_t> sizes = {s.typical_rows};
+  if (s.min_rows < s.max_rows) {
+    sizes.push_back(s.min_rows);
+    if (s.typical_rows < s.max_rows)
+      sizes = {s.typical_rows, s.typical_rows, s.min_rows, s.max_rows};
+  }
   std::vector<double> total(candidates.size(), 0);
   for (int64_t rows : sizes) {
     std::vector<double> times;

@@ -13,7 +13,7 @@
 namespace maco::ops {
 
 struct MatmulShape {
-  int64_t max_rows = 1, min_rows = 1;  // of the task's op
+  int64_t max_rows = 1, min_rows = 1, typical_rows = 1;  // of the task's op
   /// How many rows the op has as the user wrote it, at least and at most: they decide how K is
   /// summed.
   ir::Interval plan_rows{1, 1};

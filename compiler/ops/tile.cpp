@@ -143,6 +143,11 @@ ir::Interval TileContext::range(const Expr& e) const {
   return *r;
 }
 
+int64_t TileContext::typical(const Expr& e) const {
+  return ir::typical_value(
+      e, [this](std::string_view n) { return graph_.typical_of(n); }, range(e));
+}
+
 ir::Param TileContext::value(std::string name, const Expr& e) {
   const Expr c =
       ir::canonical(ir::substitute(e, [this](std::string_view n) -> std::optional<int64_t> {

@@ -86,6 +86,8 @@ class TileContext {
   ir::Param value(std::string name, const ir::Expr& e);
   /// The range of `e`, both ends included.
   ir::Interval range(const ir::Expr& e) const;
+  /// What it is in a launch that costs are reckoned for.
+  int64_t typical(const ir::Expr& e) const;
 
   /// A call of device function maco::ops::<function>, which is held against what compiler/functions
   /// says of it. Operands in the order in which the function numbers them.

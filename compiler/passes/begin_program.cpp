@@ -82,13 +82,16 @@ std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& pro
   program.board = context.machine.board;
   program.uses = cost::uses_of(context.machine, context.machine.pages);
   for (const ir::Dim& d : graph.dims)
-    program.variables.push_back({.name = d.name, .range = {.lo = d.min, .hi = d.max}});
+    program.variables.push_back(
+        {.name = d.name, .range = {.lo = d.min, .hi = d.max}, .typical = d.typical});
   std::vector<ir::BufferId> buffers(graph.tensors.size());
   for (const ir::TensorId id : in_order(graph)) {
     const ir::Tensor& t = graph[id];
     if (t.kind == ir::TensorKind::Scalar)
-      program.variables.push_back(
-          {.name = t.name, .range = {.lo = t.range_lo, .hi = t.range_hi - 1}, .scalar = true});
+      program.variables.push_back({.name = t.name,
+                                   .range = {.lo = t.range_lo, .hi = t.range_hi - 1},
+                                   .scalar = true,
+                                   .typical = t.typical});
     if (t.kind == ir::TensorKind::Scalar || t.shape.empty()) continue;
     buffers[index(id)] = ir::id_of<ir::BufferId>(program.buffers.size());
     program.buffers.push_back(buffer_of(graph, t));

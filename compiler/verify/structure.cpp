@@ -98,6 +98,9 @@ class Structure {
       if (v.range.lo > v.range.hi)
         report_.error(
             fmt::format("'{}' has the empty range [{}, {}]", v.name, v.range.lo, v.range.hi));
+      else if (v.typical && (*v.typical < v.range.lo || *v.typical > v.range.hi))
+        report_.error(fmt::format("'{}' is typically {}, which is not within [{}, {}]", v.name,
+                                  *v.typical, v.range.lo, v.range.hi));
     }
   }
   /// What an expression can be at launch. Reports where that can't be said.

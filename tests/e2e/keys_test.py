@@ -95,6 +95,16 @@ def repeated(to=3, start=0, body=None, tensors=None):
     return graph({"x_0": tensor("input", [4, 8]), "y": tensor("output", [4, 8])}, [rep, op("softmax", f"x_{to}", "y")])
 
 
+def decode(**scalar):
+    """Attention over a cache: `pos` decides into how many parts it is cut."""
+    cache = tensor("state", [8192, 64], "bf16")
+    row = tensor("input", [1, 64], "bf16")
+    tensors = {"pos": {"kind": "scalar", "range": [0, 8192], **scalar}, "q": row, "k": row, "v": row, "kc": cache, "vc": cache,
+               "y": tensor("output", [1, 64], "bf16")}
+    return graph(tensors, [op("kv_append", "kc k", "kc", at="pos"), op("kv_append", "vc v", "vc", at="pos"),
+                           op("attention", "q kc vc", "y", head_dim=64, causal=True, length="pos + 1")])
+
+
 def variants(when):
     return mlp(dims={"tokens": {"max": 8}}, sm_roles={"when": when})
 
@@ -154,6 +164,8 @@ case("dim", "max", CHANGES, one("softmax", [["t", 4]], ["t", 4], dims={"t": {"ma
      one("softmax", [["t", 4]], ["t", 4], dims={"t": {"max": 64}}))
 case("dim", "min", MANIFEST, one("softmax", [["t", 4]], ["t", 4], dims={"t": {"max": 8}}),
      one("softmax", [["t", 4]], ["t", 4], dims={"t": {"max": 8, "min": 3}}))
+case("dim", "typical", CHANGES, *(one("matmul", [["t", 4096], [4096, 4096]], ["t", 4096], dtypes={"a": "bf16", "b": "bf16"},
+                                      dims={"t": {"max": 512, **typical}}) for typical in ({}, {"typical": 1})))
 
 
 def of_kind(word):
@@ -174,6 +186,7 @@ case("scalar", "kind", CHANGES, one("rope", [[4, 8]], [4, 8], head_dim=8, positi
      one("rope", [[4, 8]], [4, 8], head_dim=8, position="p", scalars={"p": (0, 9)}))
 case("scalar", "range", MANIFEST, one("rope", [[4, 8]], [4, 8], head_dim=8, position="p", scalars={"p": (0, 9)}),
      one("rope", [[4, 8]], [4, 8], head_dim=8, position="p", scalars={"p": (0, 10)}))
+case("scalar", "typical", CHANGES, decode(), decode(typical=64))
 
 PQ = [{"name": "p"}, {"name": "q", "depends_on": ["p"]}]
 RS = [{"name": "r"}, {"name": "s", "depends_on": ["r"]}]

@@ -124,6 +124,17 @@ Values random_values(std::mt19937_64& rng, bool large) {
   return v;
 }
 
+TEST_CASE("a typical value lies within its range, and is the middle of it where there is none") {
+  const auto lookup = [](std::string_view n) -> std::optional<int64_t> {
+    return n == "pos" ? std::optional<int64_t>(512) : std::nullopt;
+  };
+  const Expr pos = Expr::var("pos");
+  CHECK(typical_value(pos + Expr(1), lookup, {1, 8192}) == 513);
+  CHECK(typical_value(pos, lookup, {0, 100}) == 100);
+  CHECK(typical_value(Expr::var("other"), lookup, {0, 8191}) == 4095);
+  CHECK(middle({INT64_MIN, INT64_MAX}) == -1);
+}
+
 }  // namespace
 
 TEST_CASE("expressions have C's precedence and Python's division", "[expr]") {

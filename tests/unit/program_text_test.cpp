@@ -196,8 +196,10 @@ class Random {
     }
     const Expr exprs[] = {Expr(7), Expr::var("tokens"), Expr::var("in") + Expr(1),
                           Expr::var("x") * Expr::var("max")};
-    for (int64_t n = below(3); n > 0; --n)
+    for (int64_t n = below(3); n > 0; --n) {
       p.variables.push_back({text(), {integer(), integer()}, coin()});
+      if (coin()) p.variables.back().typical = integer();
+    }
     if (coin()) p.graph = "graph " + p.name + " {\n  anything // at all\n}\n";
     for (int64_t n = 1 + below(3); n > 0; --n)
       p.values.push_back({exprs[below(4)], {integer(), integer()}});
