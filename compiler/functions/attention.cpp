@@ -1,5 +1,6 @@
-// attention: softmax(q k^T * scale) v for BQ rows of one head. attention_step: of a few new rows
-// over a cache and themselves; attention_merge: what its splits found.
+// attention: softmax(q k^T * scale) v for BQ rows of one head. attention_tile: of many rows
+// of heads that share keys, on tensor cores. attention_step: of a few new rows over a cache and
+// themselves; attention_merge: what its splits found.
 #include "compiler/functions/attention.h"
 
 #include <algorithm>
@@ -33,12 +34,36 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine&) {
   return work;
 }
 
-int64_t step_groups(int64_t head_dim) { return (head_dim + kStepGroup - 1) / kStepGroup; }
+// Each row of a task meets each key that counts, on tensor cores and then as an exponential.
+cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
+  cost::Work done = work(c, task, machine);
+  if (task.accesses.size() < 4 || cost::typical_rows(c.program(), task.accesses[0].region) == 0)
+    return {.fixed_microseconds = 0.5};
+  const auto keys = static_cast<double>(std::min(
+                 c.typical("length"), cost::typical_rows(c.program(), task.accesses[1].region))),
+             rows = static_cast<double>(c.integer("HB") * c.integer("BT")),
+             wide = static_cast<double>(c.integer("D"));
+  constexpr double kReached = 0.4, kWeighing = 16;  // of the tensor cores; operations a weight
+  done.matrix_multiply_adds = 2 * rows * keys * wide / kReached;
+  done.multiply_adds = kWeighing * rows * keys;
+  // Tasks of other rows read the same keys, from a GPU's cache.
+  if (machine.arch != 0) done.bytes /= 4;
+  return done;
+}
+
+constexpr int64_t kGroup = 64;  // elements of a head that are in a line
+int64_t groups(int64_t head_dim) { return (head_dim + kGroup - 1) / kGroup; }
 
 // Lines of the queries, the new keys and the new values; then the warps' partial results.
 int64_t step_scratch(const CallView& c) {
   constexpr int64_t areas = 3, line = 128;
-  return std::max(areas * step_groups(c.integer("D")) * kStepRows * line, int64_t{16384});
+  return std::max(areas * groups(c.integer("D")) * kStepRows * line, int64_t{16384});
+}
+
+LoadRule head_loads(const CallView& c, int64_t keys) {
+  LoadRule rule{.pages = 1, .whole_pages = true};
+  if (c.flag("boxes")) rule.box = head_box(c.integer("D"), c.integer("HKV") * c.integer("D"), keys);
+  return rule;
 }
 
 cost::Work step_task(const CallView& c, const ir::Task&, const cost::Machine& machine) {
@@ -46,18 +71,22 @@ cost::Work step_task(const CallView& c, const ir::Task&, const cost::Machine& ma
                     .keys = c.typical("length"),
                     .splits = c.integer("splits"),
                     .element_bytes = ir::size_of(c.dtype("X")),
-                    .page_keys = step_page_keys(c.program().uses.page_bytes)},
+                    .page_keys = step_keys(c.program().uses.page_bytes)},
                    machine);
 }
 
 }  // namespace
 
-int64_t step_page_keys(int64_t page_bytes) { return page_bytes / 128; }
+int64_t step_keys(int64_t page_bytes) { return page_bytes / ir::Load::kLine; }
 
-std::optional<ir::Load::Box> step_box(int64_t head_dim, int64_t width, int64_t page_bytes) {
+int64_t tile_keys(int64_t head_dim, int64_t page_bytes) {
+  return page_bytes / ir::Load::kLine / groups(head_dim);
+}
+
+std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t keys) {
   // A page would have something of the next head.
-  if (head_dim % kStepGroup != 0) return std::nullopt;
-  return ir::Load::Box{step_page_keys(page_bytes), kStepGroup, width};
+  if (head_dim % kGroup != 0) return std::nullopt;
+  return ir::Load::Box{keys, kGroup, width};
 }
 
 cost::Work step_work(const AttentionStep& s, const cost::Machine& machine) {
@@ -83,15 +112,10 @@ std::vector<Function> attention_functions() {
       .operands = {reads("q", "X"), reads("k", "X"), reads("v", "X"), loads("k_cache", "X"),
                    loads("v_cache", "X"), writes("y", "Y"), writes("k_rows", "X"),
                    writes("v_rows", "X"), reads("norms", "X", Count::Many)},
-      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/rope.cuh", "ops/attention_step.cuh"}},
-      .loads =
-          [](const CallView& c, size_t) {
-            LoadRule rule{.pages = 1, .whole_pages = true};
-            if (c.flag("boxes"))
-              rule.box = step_box(c.integer("D"), c.integer("HKV") * c.integer("D"),
-                                  c.program().uses.page_bytes);
-            return rule;
-          },
+      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/rope.cuh", "ops/attention_pages.cuh",
+                  "ops/attention_step.cuh"}},
+      .loads = [](const CallView& c,
+                  size_t) { return head_loads(c, step_keys(c.program().uses.page_bytes)); },
       .scratch_bytes = step_scratch,
       .work = step_task};
   const Function merge{.name = "attention_merge",
@@ -99,8 +123,24 @@ std::vector<Function> attention_functions() {
                                   integer("D"), integer("splits")},
                        .operands = {reads("parts", "f32"), writes("y", "Y")},
                        .source = step.source};
+  const Function tile{
+      .name = "attention_tile",
+      .params = {dtype("X"), dtype("Y"), value("rows"), value("length"), integer("HQ"),
+                 integer("HKV"), integer("D"), integer("HB"), integer("BT"), flag("causal"),
+                 flag("boxes"), number("scale")},
+      .operands = {reads("q", "X"), loads("k", "X"), loads("v", "X"), writes("y", "Y")},
+      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/attention_pages.cuh",
+                  "ops/attention_tile.cuh"}},
+      .loads =
+          [](const CallView& c, size_t) {
+            return head_loads(c, tile_keys(c.integer("D"), c.program().uses.page_bytes));
+          },
+      // Lines of each warp.
+      .scratch_bytes = [](const CallView&) { return kTileRows * ir::Load::kLine; },
+      .work = tile_work};
   return {step,
           merge,
+          tile,
           {.name = "attention",
            .params = {dtype("Q"), dtype("K"), dtype("V"), dtype("Y"), value("rows"),
                       value("length"), integer("HQ"), integer("HKV"), integer("D"), integer("BQ"),

@@ -1,4 +1,4 @@
-// What the choice of splits needs to know of the device function attention_step.
+// What ops need to know of the device functions for attention, to choose how they use them.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,13 @@
 
 namespace maco::functions {
 
-/// Of runtime/device/ops/attention_step.cuh, which has the same numbers: rows of a task and most
-/// new rows; elements of a head that are in a page together; the longest head.
-inline constexpr int64_t kStepRows = 16, kStepGroup = 64, kStepHeadDim = 128;
+/// Of runtime/device/ops/attention_step.cuh, which has the same number: rows of a task, and most
+/// new rows.
+inline constexpr int64_t kStepRows = 16;
+/// Of runtime/device/ops/attention_tile.cuh: most rows of a task, those of its heads together.
+inline constexpr int64_t kTileRows = 128;
+/// Of both: the longest head.
+inline constexpr int64_t kMostHeadDim = 128;
 
 /// A task of attention_step.
 struct AttentionStep {
@@ -18,13 +22,15 @@ struct AttentionStep {
   int64_t keys = 1;  // of the cache that count in an ordinary launch
   int64_t splits = 1;
   int64_t element_bytes = 2;
-  int64_t page_keys = 1;  // step_page_keys
+  int64_t page_keys = 1;  // step_keys
 };
 cost::Work step_work(const AttentionStep& step, const cost::Machine& machine);
-/// Keys that a page holds.
-int64_t step_page_keys(int64_t page_bytes);
-/// The box that a page of keys or values is; none if no map describes it. `width`: columns of a
-/// cache.
-std::optional<ir::Load::Box> step_box(int64_t head_dim, int64_t width, int64_t page_bytes);
+
+/// Keys and values of a head as they come through pages (ops/attention_pages.cuh): how many are in
+/// a block of attention_step and of attention_tile, and their box; none if no map describes it.
+/// `width`: columns of the operand.
+int64_t step_keys(int64_t page_bytes);
+int64_t tile_keys(int64_t head_dim, int64_t page_bytes);
+std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t keys);
 
 }  // namespace maco::functions

@@ -1,10 +1,11 @@
-// attention: softmax(q k^T * scale) v for each head. A task is a few query rows of one head; it
-// goes over all keys that count.
+// attention: softmax(q k^T * scale) v for each head. A task is a few query rows of one head, or on
+// tensor cores many rows of heads that share keys; it goes over all keys that count.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/functions/attention.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/rowwise.h"
 
@@ -85,64 +86,171 @@ void infer(InferContext& c) {
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);
 }
 
-// Queries of a task: what registers hold of their results.
+struct Heads {
+  int64_t dim = 1, all = 1, shared = 1;  // shared: those of keys
+  int64_t group() const { return all / shared; }
+};
+Heads heads_of(const TileContext& c) {
+  Heads h;
+  h.dim = c.integer("head_dim", 1);
+  h.all = c.in(0).cols / h.dim;
+  h.shared = c.in(1).cols / h.dim;
+  return h;
+}
+
+// A task on tensor cores has many rows: so many of one head, and the same of as many others that
+// share its keys as it has room for.
+constexpr int64_t kFragment = 16;
+bool takes_tensor_cores(const TileContext& c) {
+  const Heads h = heads_of(c);
+  const ir::DType type = c.in(0).dtype, result = c.out(0).dtype;
+  const auto is_half = [](ir::DType t) { return t == ir::DType::BF16 || t == ir::DType::F16; };
+  return is_half(type) && c.in(1).dtype == type && c.in(2).dtype == type &&
+         (is_half(result) || result == ir::DType::F32) && h.dim % 8 == 0 &&
+         h.dim <= functions::kMostHeadDim && c.machine().has_mma(type);
+}
+int64_t heads_at_once(const Heads& h, int64_t rows) {
+  int64_t n = std::min(h.group(), functions::kTileRows / rows);
+  while (h.group() % n != 0) --n;
+  return n;
+}
+
+// Queries of a task on ordinary cores: what registers hold of their results.
 int64_t most_queries(const TileContext& c) {
   return std::max<int64_t>(1, std::min<int64_t>(8, 1024 / c.integer("head_dim", 1)));
 }
+
+// How scores and sums are added, which decides a row's bits: by ordinary arithmetic or on tensor
+// cores.
+const std::vector<std::string> kMethods = {"block", "mma"};
+
+Cut choose_by_mma(const Heads& h) {
+  // As many rows as a task has room for; of these cuts that with the most heads, whose rows stop at
+  // nearly the same key.
+  int64_t best = kFragment;
+  for (int64_t n = kFragment; n <= functions::kTileRows; n *= 2)
+    if (n * heads_at_once(h, n) > best * heads_at_once(h, best)) best = n;
+  return {kMethods[1], {best}};
+}
 Cut choose(const TileContext& c) {
+  constexpr int64_t kWorthwhile = 64;  // rows of heads that share keys
+  const Heads h = heads_of(c);
+  const std::string given = cut_of(c.op()).method;
+  const bool many = c.typical(c.in(0).rows) * h.group() >= kWorthwhile;
+  if (given.empty() ? many && takes_tensor_cores(c) : given == kMethods[1]) return choose_by_mma(h);
   int64_t block = 1;
   while (2 * block <= most_queries(c) && block < c.in(0).max_rows) block *= 2;
-  return {.tile = {block}};
+  return {kMethods[0], {block}};
 }
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
-  const int64_t n = cut.tile[0];
-  if (n <= most_queries(c) && (n & (n - 1)) == 0) return "";
-  return fmt::format("a tile has a power of two of rows, at most {}, not {}", most_queries(c), n);
+  const bool by_mma = cut.method == kMethods[1];
+  if (by_mma && !takes_tensor_cores(c))
+    return fmt::format(
+        "method '{}' takes q, k and v all bf16 or all f16 as target '{}' multiplies them, a result "
+        "of bf16, f16 or f32, and a 'head_dim' of a multiple of 8 up to {}",
+        cut.method, c.machine().target, functions::kMostHeadDim);
+  const int64_t n = cut.tile[0], least = by_mma ? kFragment : 1,
+                most = by_mma ? functions::kTileRows : most_queries(c);
+  if (n >= least && n <= most && (n & (n - 1)) == 0) return "";
+  return fmt::format("a tile of method '{}' has a power of two of rows from {} to {}, not {}",
+                     cut.method, least, most, n);
+}
+
+// Tasks have `rows` query rows of `heads` heads.
+struct Tasks {
+  ir::CallId call{};
+  int64_t rows = 1, heads = 1;
+  bool loads = false, boxes = false;
+};
+Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
+  const Mat q = c.in(0), k = c.in(1), v = c.in(2), y = c.out(0);
+  const Cut cut = c.cut();
+  Tasks t{.rows = cut.tile[0]};
+  const std::vector<ir::BufferId> operands = {q.buffer, k.buffer, v.buffer, y.buffer};
+  const ir::Param scale = {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(h.dim)))};
+  const ir::Param causal = {"causal", c.flag("causal", false)};
+  if (cut.method == kMethods[0]) {
+    t.call = c.call("attention",
+                    {{"Q", q.dtype},
+                     {"K", k.dtype},
+                     {"V", v.dtype},
+                     {"Y", y.dtype},
+                     c.value("rows", q.rows),
+                     c.value("length", length),
+                     {"HQ", h.all},
+                     {"HKV", h.shared},
+                     {"D", h.dim},
+                     {"BQ", t.rows},
+                     causal,
+                     scale},
+                    operands);
+    return t;
+  }
+  t.heads = heads_at_once(h, t.rows);
+  t.loads = true;
+  // Boxes bring whole blocks of rows that are there in every launch.
+  const auto box =
+      functions::head_box(h.dim, k.cols, functions::tile_keys(h.dim, c.machine().page_bytes));
+  t.boxes = c.machine().has_boxes() && box && !k.dynamic();
+  std::vector<ir::Load> loads;
+  for (uint32_t operand : {1u, 2u})
+    loads.push_back({.operand = operand,
+                     .pages = 1,
+                     .page_bytes = c.machine().page_bytes,
+                     .box = t.boxes ? box : std::nullopt,
+                     .ahead = true});
+  t.call = c.call("attention_tile",
+                  {{"X", q.dtype},
+                   {"Y", y.dtype},
+                   c.value("rows", q.rows),
+                   c.value("length", length),
+                   {"HQ", h.all},
+                   {"HKV", h.shared},
+                   {"D", h.dim},
+                   {"HB", t.heads},
+                   {"BT", t.rows},
+                   causal,
+                   {"boxes", t.boxes},
+                   scale},
+                  operands, std::move(loads));
+  return t;
 }
 
 void tile(TileContext& c) {
   const Mat q = c.in(0), k = c.in(1), v = c.in(2), y = c.out(0);
-  const int64_t d = c.integer("head_dim", 0), heads = q.cols / d, kv_heads = k.cols / d;
-  if (d > kMostHeadDim) {
+  const Heads h = heads_of(c);
+  if (h.dim > kMostHeadDim) {
     c.error(fmt::format(
-        "'attention' has a 'head_dim' of {}, but {} is the most that fits in shared memory", d,
+        "'attention' has a 'head_dim' of {}, but {} is the most that fits in shared memory", h.dim,
         kMostHeadDim));
     return;
   }
   const bool causal = c.flag("causal", false);
   const ir::Expr length = c.expr("length").value_or(k.rows);
-  const int64_t block = c.cut().tile[0];
-  const ir::CallId call =
-      c.call("attention",
-             {{"Q", q.dtype},
-              {"K", k.dtype},
-              {"V", v.dtype},
-              {"Y", y.dtype},
-              c.value("rows", q.rows),
-              c.value("length", length),
-              {"HQ", heads},
-              {"HKV", kv_heads},
-              {"D", d},
-              {"BQ", block},
-              {"causal", causal},
-              {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(d)))}},
-             {q.buffer, k.buffer, v.buffer, y.buffer});
+  const Tasks t = make_call(c, h, length);
   const int64_t most_keys = std::min(k.max_rows, c.range(length).hi);
-  c.announce_all(tiles_of(q.max_rows, block) * heads);
+  c.announce_all(tiles_of(q.max_rows, t.rows) * (h.all / t.heads));
   uint32_t tile = 0;
-  for (int64_t r = 0; r < q.max_rows; r += block) {
+  for (int64_t r = 0; r < q.max_rows; r += t.rows) {
     int64_t keys = most_keys;
     if (causal && q.rows.is_constant() && length.is_constant())
-      keys = std::clamp<int64_t>(most_keys - q.max_rows + r + block, 0, most_keys);
-    for (int64_t h = 0; h < heads; ++h, ++tile) {
-      const int64_t kv = h / (heads / kv_heads);
-      std::vector<ir::Access> accesses = {read(box(q, r, r + block, h * d, (h + 1) * d))};
+      keys = std::clamp<int64_t>(most_keys - q.max_rows + std::min(r + t.rows, q.max_rows), 0,
+                                 most_keys);
+    // A box also brings rows behind those that count; what loads says that it reads something.
+    if (t.boxes) {
+      const int64_t block = functions::tile_keys(h.dim, c.machine().page_bytes);
+      keys = std::min(tiles_of(keys, block) * block, k.max_rows);
+    }
+    if (t.loads) keys = std::max<int64_t>(keys, 1);
+    for (int64_t head = 0; head < h.all; head += t.heads, ++tile) {
+      const int64_t kv = head / h.group() * h.dim, d0 = head * h.dim, d1 = (head + t.heads) * h.dim;
+      std::vector<ir::Access> accesses = {read(box(q, r, r + t.rows, d0, d1))};
       if (keys > 0) {
-        accesses.push_back(read(box(k, 0, keys, kv * d, (kv + 1) * d)));
-        accesses.push_back(read(box(v, 0, keys, kv * d, (kv + 1) * d)));
+        accesses.push_back(read(box(k, 0, keys, kv, kv + h.dim)));
+        accesses.push_back(read(box(v, 0, keys, kv, kv + h.dim)));
       }
-      accesses.push_back(write(box(y, r, r + block, h * d, (h + 1) * d)));
-      c.task(call, tile, std::move(accesses));
+      accesses.push_back(write(box(y, r, r + t.rows, d0, d1)));
+      c.task(t.call, tile, std::move(accesses));
     }
   }
 }
@@ -159,6 +267,7 @@ std::vector<OpDef> attention_ops() {
              {"scale", AttrType::Number, false, "1/sqrt(head_dim)", {}, false},
              {"length", AttrType::RuntimeInt, false, "rows of k", {}, false}};
   d.infer = infer;
+  d.methods = kMethods;
   d.tile_axes = {"rows"};
   d.choose = choose;
   d.refuse_cut = refuse_cut;

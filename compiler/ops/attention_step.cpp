@@ -40,7 +40,7 @@ void infer(InferContext& c) {
   for (int i = 1; i < c.inputs(); ++i)
     if (c.in(i).dtype != q.dtype) c.error_in(i, "'attention_step' has inputs of several types");
   const int64_t width = *cache.shape[1].constant();
-  if (d < 8 || d % 8 != 0 || d > functions::kStepHeadDim || heads < 1 || width % d != 0 ||
+  if (d < 8 || d % 8 != 0 || d > functions::kMostHeadDim || heads < 1 || width % d != 0 ||
       heads % (width / d) != 0 || c.in(kNewRows + 1).shape != cache.shape) {
     c.error(fmt::format("'attention_step' can't have {} heads of {} over caches of {}", heads, d,
                         to_string(cache.shape)));
@@ -105,7 +105,7 @@ Cut choose(const TileContext& c) {
                               .keys = length,
                               .splits = splits,
                               .element_bytes = ir::size_of(c.in(0).dtype),
-                              .page_keys = functions::step_page_keys(c.machine().page_bytes)},
+                              .page_keys = functions::step_keys(c.machine().page_bytes)},
                              c.machine());
     const double time = cost::microseconds(work, c.machine()) + (splits > 1 ? kHandOver : 0);
     if (splits > 1 && time >= least) continue;
@@ -137,7 +137,8 @@ void tile(TileContext& c) {
   for (int i = kNewRows + kCaches; i < static_cast<int>(c.op().in.size()); ++i)
     operands.push_back(c.in(i).buffer);
   // Boxes bring whole pages of rows that are there in every launch.
-  const auto page_box = functions::step_box(d, keys.cols, c.machine().page_bytes);
+  const auto page_box =
+      functions::head_box(d, keys.cols, functions::step_keys(c.machine().page_bytes));
   const bool boxes = c.machine().has_boxes() && page_box && !keys.dynamic();
   std::vector<ir::Load> loads;
   for (uint32_t operand : {3u, 4u})

@@ -88,9 +88,9 @@ class AttentionFuser {
     if (type != ir::DType::BF16 && type != ir::DType::F16)
       return fmt::format("its keys are {}", ir::name(type));
     if (!context_.machine.has_mma(type)) return "the target has no tensor cores for its type";
-    if (d % 8 != 0 || d > functions::kStepHeadDim)
+    if (d % 8 != 0 || d > functions::kMostHeadDim)
       return fmt::format("its head_dim is {}, not a multiple of 8 up to {}", d,
-                         functions::kStepHeadDim);
+                         functions::kMostHeadDim);
     const auto rows = bounds_of(q.shape[0]);
     if (!rows || rows->hi > functions::kStepRows)
       return fmt::format("it has more than {} rows", functions::kStepRows);

@@ -94,6 +94,14 @@ MACO_FN i32 shuffle_xor(i32 value, int mask) { return __shfl_xor_sync(0xffffffff
 // ---- arithmetic: correctly rounded or within 2 ulp, nothing faster -----------
 
 MACO_FN float fexp(float x) { return expf(x); }
+// 2 to the x; below the least normal number 0.
+MACO_FN float fexp2(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// The larger one, and of a number and NaN the number.
+MACO_FN float fmax(float a, float b) { return fmaxf(a, b); }
 MACO_FN float ftanh(float x) { return tanhf(x); }
 MACO_FN float fsin(float x) { return sinf(x); }
 MACO_FN float fcos(float x) { return cosf(x); }

@@ -349,7 +349,7 @@ TEST_CASE("waits that a Program needs, and waits that it doesn't") {
   CHECK(all.reasons["order"] >= 50);
   CHECK(all.reasons["count"] >= 500);
   CHECK(all.reasons["count, without signals"] >= 400);
-  CHECK(all.reasons["race, without signals"] >= 20);
+  CHECK(all.reasons["race, without signals"] >= 10);
   CHECK(with_unneeded >= 40);
   CHECK(all.restored >= 1000);
   CHECK(all.left_out >= 1000);

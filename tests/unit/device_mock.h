@@ -31,7 +31,6 @@ inline bool cta_any(bool v) {
   return v;
 }
 inline void warp_sync() { device_fibres::barrier(1 + warp(), kWarpLanes); }
-inline bool warp_any(bool v) { return v; }
 template <class T>
 T shuffle_from(T value, int from) {
   static T slots[kConsumers];
@@ -41,6 +40,12 @@ T shuffle_from(T value, int from) {
   warp_sync();
   return got;
 }
+inline bool warp_any(bool v) {
+  int any = v;
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
+    any |= shuffle_from(any, consumer_thread() ^ mask);
+  return any != 0;
+}
 inline float shuffle(float v, int lane) {
   return shuffle_from(v, consumer_thread() / 32 * 32 + lane);
 }
@@ -48,6 +53,8 @@ inline float shuffle_xor(float v, int mask) { return shuffle_from(v, consumer_th
 inline i32 shuffle_xor(i32 v, int mask) { return shuffle_from(v, consumer_thread() ^ mask); }
 
 inline float fexp(float x) { return std::exp(x); }
+inline float fexp2(float x) { return std::exp2(x); }
+inline float fmax(float a, float b) { return std::fmax(a, b); }
 inline float ftanh(float x) { return std::tanh(x); }
 inline float fsin(float x) { return std::sin(x); }
 inline float fcos(float x) { return std::cos(x); }

@@ -25,7 +25,9 @@
 #include "runtime/device/ops/rope.cuh"
 #include "runtime/device/ops/softmax.cuh"
 // Behind rope.
+#include "runtime/device/ops/attention_pages.cuh"
 #include "runtime/device/ops/attention_step.cuh"
+#include "runtime/device/ops/attention_tile.cuh"
 #undef MACO_FN
 #undef MACO_OP
 #undef MACO_UNROLL
@@ -611,6 +613,77 @@ inline void check_attentions() {
   check_attention<Attend<f16, f8e4m3, f16, 1, 1, 256, 2, false>>(3, 65);
   check_attention<Attend<f32, f32, f32, 1, 1, 16, 4, true>>(10, 4);  // the first six see nothing
   check_attention<Attend<f32, f32, f32, 1, 1, 1, 8, true>>(2, 600);
+}
+
+// On tensor cores: HB heads and BT rows a task.
+template <class X_, class Y_, i64 HQ_, i64 HKV_, i64 D_, i64 HB_, i64 BT_, bool kCausal,
+          bool kNegative = false>
+struct AttendTile {
+  using X = X_;
+  using Y = Y_;
+  using rows = Value<0>;
+  using length = Value<1>;
+  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, HB = HB_, BT = BT_;
+  static constexpr bool causal = kCausal, boxes = false;
+  static constexpr double scale = kNegative ? -0.3 : 0.3;
+};
+// `odd`: a value of the last key, which only the last row sees where causal, that is no number.
+template <class C>
+void check_attention_tile(i64 rows, i64 length, bool odd = false) {
+  using X = typename C::X;
+  const i64 width = C::HKV * C::D, behind = 3;  // rows that don't count
+  Tensor<X> q(rows * C::HQ * C::D, 1, 2), k((length + behind) * width, 2, 2),
+      v((length + behind) * width, 3);
+  for (i64 i = length * width; i < (length + behind) * width; ++i)
+    k.v[static_cast<size_t>(i)] = v.v[static_cast<size_t>(i)] = from_acc<X>(NAN);
+  if (odd) v.v[static_cast<size_t>((length - 1) * width)] = from_acc<X>(HUGE_VALF);
+  Tensor<typename C::Y> y(rows * C::HQ * C::D);
+  const i64 tiles = ((rows + C::BT - 1) / C::BT + 1) * (C::HQ / C::HB);
+  for (i64 t = 0; t < tiles; ++t)
+    run_tile(
+        {q.data(), k.data(), v.data(), y.data()}, {rows, length}, 16384,
+        [&](Context& ctx) {
+          ops::attention_tile_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+        },
+        [&](Context& ctx) {
+          ops::attention_tile<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+        });
+  std::vector<double> expected;
+  for (i64 r = 0; r < rows; ++r)
+    for (i64 h = 0; h < C::HQ; ++h) {
+      const i64 sees = C::causal ? length - rows + r + 1 : length, kv = h / (C::HQ / C::HKV) * C::D;
+      std::vector<double> weights, out(static_cast<size_t>(C::D), 0);
+      double total = 0;
+      for (i64 j = 0; j < sees; ++j) {
+        double dot = 0;
+        for (i64 d = 0; d < C::D; ++d) dot += q[(r * C::HQ + h) * C::D + d] * k[j * width + kv + d];
+        weights.push_back(std::exp(dot * C::scale));
+        total += weights.back();
+      }
+      for (i64 j = 0; j < sees; ++j)
+        for (i64 d = 0; d < C::D; ++d)
+          out[static_cast<size_t>(d)] +=
+              weights[static_cast<size_t>(j)] / total * v[j * width + kv + d];
+      expected.insert(expected.end(), out.begin(), out.end());
+    }
+  INFO("rows " << rows << " length " << length << " D " << C::D << " odd " << odd);
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (!std::isfinite(expected[i])) {
+      CHECK(y[static_cast<i64>(i)] == expected[i]);
+      expected[i] = 0;
+      y.v[i] = from_acc<typename C::Y>(0.0f);
+    }
+  CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+}
+inline void check_attention_tiles() {
+  check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true>>(40, 40);
+  check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true>>(33, 200, true);
+  check_attention_tile<AttendTile<f16, f16, 4, 2, 128, 2, 16, true>>(17, 150);
+  check_attention_tile<AttendTile<bf16, bf16, 2, 1, 128, 2, 32, true>>(31, 90, true);
+  check_attention_tile<AttendTile<bf16, f32, 2, 2, 80, 1, 16, false>>(5, 70);
+  check_attention_tile<AttendTile<f16, bf16, 2, 1, 40, 2, 16, true, true>>(20, 21);
+  check_attention_tile<AttendTile<bf16, bf16, 3, 1, 8, 3, 16, true>>(30, 12);  // 18 see nothing
+  check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, true>>(130, 300);
 }
 
 // ---- attention of new rows over a cache --------------------------------------

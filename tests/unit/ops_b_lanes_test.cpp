@@ -27,5 +27,6 @@ TEST_CASE("long sums") { many_lanes::check_long_sums(); }
 TEST_CASE("reductions") { many_lanes::check_all_reductions(); }
 TEST_CASE("rope") { many_lanes::check_ropes(); }
 TEST_CASE("attention") { many_lanes::check_attentions(); }
+TEST_CASE("attention of many rows") { many_lanes::check_attention_tiles(); }
 TEST_CASE("attention of new rows over a cache") { many_lanes::check_steps(); }
 TEST_CASE("products that norm their rows, and pairs") { many_lanes::check_formed_products(); }

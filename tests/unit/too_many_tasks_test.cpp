@@ -45,8 +45,8 @@ TEST_CASE("an op with too many tasks makes none") {
 TEST_CASE("of ops that together have too many tasks only the first make any") {
   // 131,072 tasks each: sixteen are just as many as there may be.
   std::string text =
-      "graph g {\n  input q : bf16[16384, 8192]\n  input k : bf16[16384, 1024]\n"
-      "  input v : bf16[16384, 1024]\n";
+      "graph g {\n  input q : f32[16384, 8192]\n  input k : f32[16384, 1024]\n"
+      "  input v : f32[16384, 1024]\n";
   for (int i = 0; i < 20; ++i)
     text += fmt::format("  output y{} = attention(q, k, v, head_dim = 128)\n", i);
   const Refused all = refused(text + "}\n");

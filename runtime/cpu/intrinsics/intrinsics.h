@@ -72,6 +72,8 @@ MACO_FN i32 shuffle_xor(i32 value, int) { return value; }
 // ---- arithmetic -------------------------------------------------------------
 
 MACO_FN float fexp(float x) { return std::exp(x); }
+MACO_FN float fexp2(float x) { return std::exp2(x); }
+MACO_FN float fmax(float a, float b) { return std::fmax(a, b); }
 MACO_FN float ftanh(float x) { return std::tanh(x); }
 MACO_FN float fsin(float x) { return std::sin(x); }
 MACO_FN float fcos(float x) { return std::cos(x); }

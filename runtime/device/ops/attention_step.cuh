@@ -3,10 +3,9 @@
 // (rope) on the way. A task is some query rows of some heads that share keys, over one of several
 // splits of the cache; attention_merge puts the splits together.
 //
-// Keys and values come through pages, a page a group of 64 elements of a head, in lines of 128
-// bytes (tensor_cores.cuh). Sixteen keys are a warp's at a time; warps, and splits behind them,
-// merge what they found in their order. So a sum's order follows from the number of keys and of
-// splits alone.
+// Keys and values come through pages (attention_pages.cuh). Sixteen keys are a warp's at a time;
+// warps, and splits behind them, merge what they found in their order. So a sum's order follows
+// from the number of keys and of splits alone.
 
 namespace maco::ops {
 
@@ -14,18 +13,13 @@ constexpr int kStepRows = 16;   // of a task, and most new rows: a fragment's
 constexpr int kStepChunk = 16;  // keys that a warp takes at a time
 
 template <class C>
-struct StepShape {
+struct StepShape : HeadGroups<C> {
   using X = typename C::X;
-  static constexpr int D = (int)C::D;
+  static constexpr int kKeys = kPageLines;            // of a block: a page a group
   static constexpr int kRows = (int)(C::HB * C::BT);  // r: row r / HB of the tile, head r % HB
-  static constexpr int kGroups = (D + kBlockK - 1) / kBlockK;
-  static constexpr int kSteps = (D + 15) / 16;  // of 16 elements
-  static constexpr int kKeys = kPageLines;      // of a page
-  static constexpr i64 kCols = C::HKV * C::D;   // of a cache
   // In the scratch memory: lines of the queries, the new keys and the new values.
-  static constexpr int kAreaBytes = kGroups * kStepRows * kLineBytes;
+  static constexpr int kAreaBytes = HeadGroups<C>::kGroups * kStepRows * kLineBytes;
   static_assert(kRows <= kStepRows && 3 * kAreaBytes <= kScratchBytes, "the new rows have room");
-  static_assert(D % kChunk == 0, "heads are whole chunks");
 };
 
 // How many of some keys rows see, at most and each.
@@ -324,41 +318,10 @@ struct StepTile {
 
 template <class C>
 MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
-  using S = StepShape<C>;
-  using P = BlockPages<S::kKeys>;
-  using X = typename C::X;
   const StepTile<C> t(ctx, tile);
   if (t.rows <= 0) return;
-  const X* keys = args.ptr<const X>(3) + t.kv_head * C::D;
-  const X* values = args.ptr<const X>(4) + t.kv_head * C::D;
-  PageFiller pages(ctx);
-  if constexpr (C::boxes) {
-    if (loader_thread() == 0) {
-      const TensorMap *key_map = args.map(3), *value_map = args.map(4);
-      boxes_begin();
-      for (i64 begin = t.split * S::kKeys; begin < t.old; begin += C::splits * S::kKeys) {
-        for (int g = 0; g < 2 * S::kGroups; ++g) {
-          char* page = pages.acquire_boxes(Cta::kPageBytes);
-          if (!page) break;
-          pages.copy_box(page, g < S::kGroups ? key_map : value_map, begin,
-                         t.kv_head * C::D + g % S::kGroups * kBlockK);
-          pages.publish_boxes();
-        }
-        if (ctx.stopped()) break;
-      }
-    }
-    pages.finish();
-    return;
-  }
-  const auto fill = [&](const X* cache, i64 begin) {
-    for (int g = 0; g < S::kGroups; ++g)
-      if (!tensor_fill<P, S::kKeys, false, C::D, S::kCols>(pages, cache, begin, t.old, g, g + 1))
-        return false;
-    return true;
-  };
-  for (i64 begin = t.split * S::kKeys; begin < t.old; begin += C::splits * S::kKeys)
-    if (!fill(keys, begin) || !fill(values, begin)) return;
-  pages.finish();
+  constexpr int kKeys = StepShape<C>::kKeys;
+  head_load<C, 3, kKeys>(ctx, args, t.kv_head, t.split * kKeys, C::splits * kKeys, t.old);
 }
 
 // Operands q, k and v [rows, q_cols ...], of which this attention's heads begin at columns q_begin,

@@ -1,0 +1,460 @@
+// attention_tile: softmax(q k^T * scale) v of many query rows, on tensor cores: a task is some rows
+// of some of the heads that share keys, and a warp sixteen of these, row r / HB and head r % HB of
+// the task being row r of the tile. Each warp goes over the blocks of keys that its rows see, which
+// come through pages (attention_pages.cuh), with an online softmax in f32: a row has the same bits
+// in every tile. Weights are rounded to the type of the values, or, where the result has another
+// type, to twice its bits.
+
+namespace maco::ops {
+
+constexpr int kTileRows = 16;  // of a warp: a fragment's
+
+template <class C>
+struct TileShape : HeadGroups<C> {
+  using X = typename C::X;
+  static constexpr int kRows = (int)(C::HB * C::BT);
+  // Of a block: a page of keys, a page of values. A warp has the scores of all of them at once.
+  static constexpr int kKeys = kPageLines / HeadGroups<C>::kGroups;
+  static constexpr bool kTwice = !is_same<X, typename C::Y>;  // the bits of weights
+  // Softmax to base 2: 2^(kUnit * score). A negative scale would turn the largest score into the
+  // smallest; scores are multiplied by it first.
+  static constexpr bool kScaled = !(C::scale > 0);
+  static constexpr double kLog2e = 1.4426950408889634;
+  static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
+  static_assert(kKeys % 16 == 0, "blocks are whole steps");
+};
+
+// Which rows, heads and keys a task has.
+template <class C>
+struct AttentionTile {
+  i64 head, kv_head, first, rows, length, sees, last;
+  MACO_FN AttentionTile(Context& ctx, u32 tile) {
+    constexpr i64 kBlocks = C::HQ / C::HB;  // of heads
+    head = tile % kBlocks * C::HB;
+    kv_head = head / (C::HQ / C::HKV);
+    first = (i64)(tile / kBlocks) * C::BT;
+    const i64 all = C::rows::get(ctx);
+    rows = least(C::BT, all - first);
+    length = C::length::get(ctx);
+    // Row t sees keys [0, sees + t) if causal, else all.
+    sees = C::causal ? length - all + first + 1 : length;
+    last = rows > 0 ? limit(rows - 1) : 0;
+  }
+  MACO_FN i64 limit(i64 t) const { return C::causal ? sees + t : length; }
+};
+
+// ---- a lane among others: fragments -----------------------------------------
+
+template <class C>
+struct WarpRows {
+  using S = TileShape<C>;
+  using X = typename C::X;
+  using Y = typename C::Y;
+  static constexpr bool kBf16 = is_same<X, bf16>;
+  static_assert(kWarpLanes == 1 || S::kRows <= kTileRows * kWarps, "each warp has one fragment");
+  static_assert(kWarps * kTileRows * kLineBytes <= kScratchBytes, "each warp has its lines");
+
+  const AttentionTile<C>& t;
+  u32 q[S::kSteps][4];
+  // Of rows lane / 4 and that + 8: the largest score to base 2, this lane's sum of weights relative
+  // to it, and that of weighed values.
+  float top[2] = {kLeast, kLeast}, total[2] = {}, sum[2 * S::kSteps][4] = {};
+  float score[S::kKeys / 8][4];
+  // Keys that the two rows see, and the first and the last row of the warp.
+  int limits[2], fewest, most;
+
+  MACO_FN explicit WarpRows(const AttentionTile<C>& tile) : t(tile) {
+    limits[0] = limit(row(0));
+    limits[1] = limit(row(1));
+    fewest = limit(0);
+    // A warp behind the last row has nothing to do.
+    most = warp() * kTileRows < t.rows * C::HB ? limit(kTileRows - 1) : 0;
+  }
+
+  static MACO_FN int matrix() { return warp_lane() >> 3; }
+  static MACO_FN int line() { return warp_lane() & 7; }
+  static MACO_FN int row(int half) { return (warp_lane() >> 2) + 8 * half; }
+  static MACO_FN int column(int j, int e) { return j * 8 + (warp_lane() & 3) * 2 + (e & 1); }
+  // Rows that aren't there stand for the last one.
+  MACO_FN int limit(int r) const {
+    return (int)t.limit(least((warp() * kTileRows + r) / C::HB, t.rows - 1));
+  }
+  static MACO_FN char* lines(char* scratch) { return scratch + warp() * (kTileRows * kLineBytes); }
+  // f(line, chunk, row, first column) for each chunk of a group that the lane moves between its
+  // warp's lines and the rows of a matrix [.., HQ * D].
+  template <class F>
+  MACO_FN void each_chunk(int group, F f) const {
+    MACO_UNROLL
+    for (int i = 0; i < kTileRows * kChunk / kWarpLanes; ++i) {
+      const int at = i * kWarpLanes + warp_lane(), r = warp() * kTileRows + at / kChunk;
+      const int d = group * kBlockK + at % kChunk * kChunk;
+      f(swizzled(at / kChunk, at % kChunk), d < S::D && r / C::HB < t.rows,
+        (t.first + r / C::HB) * (C::HQ * C::D) + (t.head + r % C::HB) * C::D + d);
+    }
+  }
+
+  MACO_FN void load_queries(const X* from, char* scratch) {
+    char* own = lines(scratch);
+    MACO_UNROLL
+    for (int g = 0; g < S::kGroups; ++g) {
+      each_chunk(g, [&](int to, bool there, i64 at) {
+        *(Vec<X, kChunk>*)(own + to) = there ? gload_vec<kChunk>(from + at) : Vec<X, kChunk>{};
+      });
+      warp_sync();
+      MACO_UNROLL
+      for (int s = 4 * g; s < 4 * g + 4 && s < S::kSteps; ++s)
+        load_matrices<false>(
+            q[s], own + swizzled((matrix() & 1) * 8 + line(), s % 4 * 2 + (matrix() >> 1)));
+      warp_sync();
+    }
+  }
+
+  MACO_FN void score_keys(const char* keys) {
+    MACO_UNROLL
+    for (int j = 0; j < S::kKeys / 8; ++j) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) score[j][e] = 0;
+    }
+    MACO_UNROLL
+    for (int s = 0; s < S::kSteps; ++s) {
+      MACO_UNROLL
+      for (int j = 0; j < S::kKeys / 8; j += 2) {
+        u32 k[4];
+        load_matrices<false>(
+            k, keys + swizzled(s / 4 * S::kKeys + j * 8 + (matrix() >> 1) * 8 + line(),
+                               s % 4 * 2 + (matrix() & 1)));
+        multiply_matrices<kBf16>(score[j], q[s], k[0], k[1]);
+        multiply_matrices<kBf16>(score[j + 1], q[s], k[2], k[3]);
+      }
+    }
+  }
+
+  // Scores become weights; where kMasked, of the keys that a row doesn't see 0. `begin`: the first key.
+  template <bool kMasked>
+  MACO_FN void weigh_keys(int begin) {
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int seen = limits[half] - begin;
+      float high = kLeast;
+      MACO_UNROLL
+      for (int j = 0; j < S::kKeys / 8; ++j) {
+        MACO_UNROLL
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          if constexpr (S::kScaled) score[j][e] = fmul(score[j][e], (float)C::scale);
+          if (!kMasked || column(j, e) < seen) high = fmax(high, score[j][e]);
+        }
+      }
+      high = fmax(high, shuffle_xor(high, 1));
+      high = fmax(high, shuffle_xor(high, 2));
+      high = fmax(fmul(high, S::kUnit), top[half]);
+      if (high != top[half]) {
+        const float shrink = fexp2(fsub(top[half], high));
+        top[half] = high;
+        total[half] = fmul(total[half], shrink);
+        MACO_UNROLL
+        for (int n = 0; n < 2 * S::kSteps; ++n) {
+          MACO_UNROLL
+          for (int e = 2 * half; e < 2 * half + 2; ++e) sum[n][e] = fmul(sum[n][e], shrink);
+        }
+      }
+      float block = 0;
+      MACO_UNROLL
+      for (int j = 0; j < S::kKeys / 8; ++j) {
+        MACO_UNROLL
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          const float weight = fexp2(ffma(score[j][e], S::kUnit, -high));
+          score[j][e] = !kMasked || column(j, e) < seen ? weight : 0.0f;
+          block = fadd(block, score[j][e]);
+        }
+      }
+      total[half] = fadd(total[half], block);
+    }
+  }
+
+  static MACO_FN u32 pair(float a, float b) {
+    return bits_as<u32>(Vec<X, 2>{{from_acc<X>(a), from_acc<X>(b)}});
+  }
+  static MACO_FN float rest(float x) { return fsub(x, to_acc(from_acc<X>(x))); }
+  // Of the sixteen values whose weights are scores j and j + 1.
+  static MACO_FN void load_values(u32 (&v)[4], const char* values, int j, int n) {
+    load_matrices<true>(
+        v, values + swizzled(n / 4 * S::kKeys + j * 8 + (matrix() & 1) * 8 + line(),
+                             n % 4 * 2 + (matrix() >> 1)));
+  }
+  template <class Keep>
+  MACO_FN void add_step(const char* values, int j, Keep keep) {
+    u32 high[4], low[4];
+    MACO_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float a = score[j + i / 2][i % 2 * 2], b = score[j + i / 2][i % 2 * 2 + 1];
+      high[i] = pair(a, b);
+      if constexpr (S::kTwice) low[i] = pair(rest(a), rest(b));
+    }
+    MACO_UNROLL
+    for (int n = 0; n < S::kSteps; ++n) {
+      u32 v[4];
+      load_values(v, values, j, n);
+      keep(v);
+      multiply_matrices<kBf16>(sum[2 * n], high, v[0], v[1]);
+      multiply_matrices<kBf16>(sum[2 * n + 1], high, v[2], v[3]);
+      if constexpr (S::kTwice) {
+        multiply_matrices<kBf16>(sum[2 * n], low, v[0], v[1]);
+        multiply_matrices<kBf16>(sum[2 * n + 1], low, v[2], v[3]);
+      }
+    }
+  }
+  MACO_FN void add_values(const char* values) {
+    MACO_UNROLL
+    for (int j = 0; j < S::kKeys / 8; j += 2)
+      add_step(values, j, [](u32(&)[4]) {});
+  }
+  // The same where not all rows see all of them.
+  MACO_FN void add_seen_values(const char* values, int begin, char* scratch) {
+    MACO_UNROLL
+    for (int j = 0; j < S::kKeys / 8; j += 2) {
+      const int all = (int)least(fewest - begin - j * 8, 16);  // that all rows see
+      const int some = (int)least(most - begin - j * 8, 16);   // that one of them sees
+      if (some <= 0) break;
+      // Of the values of a fragment this lane has two keys, and those 8 behind them. Those that no
+      // row sees count as zero.
+      u32 kept[2];
+      MACO_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int at = i * 8 + (warp_lane() & 3) * 2;
+        kept[i] = (at < some ? 0xffffu : 0u) | (at + 1 < some ? 0xffff0000u : 0u);
+      }
+      const auto keep = [&](u32(&v)[4]) {
+        MACO_UNROLL
+        for (int i = 0; i < 4; ++i) v[i] &= kept[i % 2];
+      };
+      u32 odd = 0;  // a row may see something that isn't a number while another doesn't
+      if (all < some) {
+        MACO_UNROLL
+        for (int n = 0; n < S::kSteps; ++n) {
+          u32 v[4];
+          load_values(v, values, j, n);
+          keep(v);
+          MACO_UNROLL
+          for (int i = 0; i < 4; ++i) odd |= not_finite(v[i]);
+        }
+      }
+      if (all < some && warp_any(odd != 0)) {
+        add_each(values, begin + j * 8, j, some, scratch);
+      } else {
+        add_step(values, j, keep);
+      }
+    }
+  }
+  // Not 0 if one of two elements is an infinity or NaN: 1 added to the exponent overflows it.
+  static MACO_FN u32 not_finite(u32 pair) {
+    constexpr u32 kExponents = kBf16 ? 0x7f807f80u : 0x7c007c00u;
+    constexpr u32 kOnes = kBf16 ? 0x00800080u : 0x04000400u;
+    return ((pair & kExponents) + kOnes) & 0x80008000u;
+  }
+  // Value by value: one that a row doesn't see may be anything, and 0 * infinity is not 0.
+  MACO_FN void add_each(const char* values, int key, int j, int count, char* scratch) {
+    float* weights = (float*)lines(scratch);  // by key
+    warp_sync();
+    MACO_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) weights[column(i, e) * kTileRows + row(e / 2)] = score[j + i][e];
+    }
+    warp_sync();
+    for (int i = 0; i < count; ++i) {
+      MACO_UNROLL
+      for (int n = 0; n < 2 * S::kSteps; ++n) {
+        const auto v = ((const Vec<X, 2>*)(values + swizzled(n / 8 * S::kKeys + j * 8 + i,
+                                                             n % 8)))[warp_lane() & 3];
+        MACO_UNROLL
+        for (int e = 0; e < 4; ++e)
+          if (key + i < limits[e / 2])
+            sum[n][e] = ffma(weights[i * kTileRows + row(e / 2)], to_acc(v.v[e % 2]), sum[n][e]);
+      }
+    }
+  }
+
+  MACO_FN void run(Context& ctx) {
+    PageTaker pages(ctx);
+    for (int begin = 0, last = (int)t.last; begin < last; begin += S::kKeys) {
+      const bool some = begin < most, all = some && begin + S::kKeys <= fewest;
+      const char* keys = pages.take();
+      if (some) score_keys(keys);
+      pages.release();
+      if (all) {
+        weigh_keys<false>(begin);
+      } else if (some) {
+        weigh_keys<true>(begin);
+      }
+      const char* values = pages.take();
+      if (all) {
+        add_values(values);
+      } else if (some) {
+        add_seen_values(values, begin, ctx.scratch());
+      }
+      pages.release();
+    }
+    pages.finish();
+  }
+
+  MACO_FN void store(Y* y, char* scratch) {
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      total[half] = fadd(total[half], shuffle_xor(total[half], 1));
+      total[half] = fadd(total[half], shuffle_xor(total[half], 2));
+      // A row that sees nothing has sums of 0.
+      total[half] = limits[half] > 0 ? fdiv(1.0f, total[half]) : 0.0f;
+    }
+    const auto result = [&](int n, int e) { return fmul(sum[n][e], total[e / 2]); };
+    if constexpr (sizeof(Y) == 2) {
+      char* own = lines(scratch);
+      MACO_UNROLL
+      for (int g = 0; g < S::kGroups; ++g) {
+        warp_sync();
+        MACO_UNROLL
+        for (int n = 8 * g; n < 8 * g + 8 && n < 2 * S::kSteps; ++n) {
+          MACO_UNROLL
+          for (int half = 0; half < 2; ++half)
+            ((Vec<Y, 2>*)(own + swizzled(row(half), n % 8)))[warp_lane() & 3] =
+                Vec<Y, 2>{{from_acc<Y>(result(n, 2 * half)), from_acc<Y>(result(n, 2 * half + 1))}};
+        }
+        warp_sync();
+        each_chunk(g, [&](int from, bool there, i64 at) {
+          if (there) gstore_vec<kChunk>(y + at, *(const Vec<Y, kChunk>*)(own + from));
+        });
+      }
+    } else {
+      MACO_UNROLL
+      for (int n = 0; n < S::D / 8; ++n) {
+        MACO_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const i64 r = warp() * kTileRows + row(half);
+          if (r / C::HB < t.rows)
+            gstore_vec<2>(y + (t.first + r / C::HB) * (C::HQ * C::D) +
+                              (t.head + r % C::HB) * C::D + column(n, 0),
+                          Vec<Y, 2>{{from_acc<Y>(result(n, 2 * half)),
+                                     from_acc<Y>(result(n, 2 * half + 1))}});
+        }
+      }
+    }
+  }
+};
+
+// ---- a lane that stands for all ----------------------------------------------
+
+template <class C>
+struct LoneRows {
+  using S = TileShape<C>;
+  using X = typename C::X;
+  using Y = typename C::Y;
+  static constexpr int kAtOnce = (int)least(S::kKeys, 32);  // keys
+
+  const AttentionTile<C>& t;
+  float q[S::kRows][S::D], top[S::kRows], total[S::kRows] = {}, sum[S::kRows][S::D] = {};
+  float score[S::kRows][kAtOnce];
+
+  MACO_FN explicit LoneRows(const AttentionTile<C>& tile) : t(tile) {
+    for (float& x : top) x = kLeast;
+  }
+  MACO_FN int rows() const { return (int)(t.rows * C::HB); }
+  MACO_FN i64 place(int r) const {
+    return (t.first + r / C::HB) * (C::HQ * C::D) + (t.head + r % C::HB) * C::D;
+  }
+  MACO_FN void load_queries(const X* from, char*) {
+    for (int r = 0; r < rows(); ++r)
+      for (int d = 0; d < S::D; d += kChunk) {
+        const auto chunk = gload_vec<kChunk>(from + place(r) + d);
+        for (int i = 0; i < kChunk; ++i) q[r][d + i] = to_acc(chunk.v[i]);
+      }
+  }
+  static MACO_FN void read_head(float (&to)[S::D], const char* page, int key) {
+    for (int d = 0; d < S::D; d += kChunk) {
+      const X* chunk =
+          (const X*)(page + swizzled(d / kBlockK * S::kKeys + key, d % kBlockK / kChunk));
+      for (int i = 0; i < kChunk; ++i) to[d + i] = to_acc(chunk[i]);
+    }
+  }
+  // Some keys from `at` of the block on, which begins with key `begin`.
+  MACO_FN void add_keys(const char* keys, const char* values, i64 begin, int at) {
+    const int most = (int)least(t.last - begin - at, kAtOnce);
+    const auto seen = [&](int r) { return (int)least(t.limit(r / C::HB) - begin - at, most); };
+    for (int j = 0; j < most; ++j) {
+      float key[S::D];
+      read_head(key, keys, at + j);
+      for (int r = 0; r < rows(); ++r) {
+        float part[kChunk] = {};
+        for (int d = 0; d < S::D; d += kChunk)
+          for (int i = 0; i < kChunk; ++i) part[i] = ffma(q[r][d + i], key[d + i], part[i]);
+        float dot = 0;
+        for (int i = 0; i < kChunk; ++i) dot = fadd(dot, part[i]);
+        score[r][j] = S::kScaled ? fmul(dot, (float)C::scale) : dot;
+      }
+    }
+    for (int r = 0; r < rows(); ++r) {
+      float high = kLeast;
+      for (int j = 0; j < seen(r); ++j) high = fmax(high, score[r][j]);
+      high = fmax(fmul(high, S::kUnit), top[r]);
+      if (high != top[r]) {
+        const float shrink = fexp2(fsub(top[r], high));
+        top[r] = high;
+        total[r] = fmul(total[r], shrink);
+        for (int d = 0; d < S::D; ++d) sum[r][d] = fmul(sum[r][d], shrink);
+      }
+      float block = 0;
+      for (int j = 0; j < seen(r); ++j) {
+        score[r][j] = fexp2(ffma(score[r][j], S::kUnit, -high));
+        block = fadd(block, score[r][j]);
+        if (!S::kTwice) score[r][j] = round_to<X>(score[r][j]);
+      }
+      total[r] = fadd(total[r], block);
+    }
+    for (int j = 0; j < most; ++j) {
+      float value[S::D];
+      read_head(value, values, at + j);
+      for (int r = 0; r < rows(); ++r)
+        if (j < seen(r))
+          for (int d = 0; d < S::D; ++d) sum[r][d] = ffma(score[r][j], value[d], sum[r][d]);
+    }
+  }
+  MACO_FN void run(Context& ctx) {
+    PageTaker pages(ctx);
+    for (i64 begin = 0; begin < t.last; begin += S::kKeys) {
+      const char* keys = pages.take();
+      const char* values = pages.take();
+      for (int at = 0; at < S::kKeys && begin + at < t.last; at += kAtOnce)
+        add_keys(keys, values, begin, at);
+      pages.release();
+      pages.release();
+    }
+    pages.finish();
+  }
+  MACO_FN void store(Y* y, char*) {
+    for (int r = 0; r < rows(); ++r)
+      for (int d = 0; d < S::D; ++d)
+        gstore(y + place(r) + d,
+               from_acc<Y>(t.limit(r / C::HB) > 0 ? fdiv(sum[r][d], total[r]) : 0.0f));
+  }
+};
+
+// ---- a task ------------------------------------------------------------------
+
+template <class C>
+MACO_OP void attention_tile_load(Context& ctx, Args args, u32 tile) {
+  const AttentionTile<C> t(ctx, tile);
+  head_load<C, 1, TileShape<C>::kKeys>(ctx, args, t.kv_head, 0, TileShape<C>::kKeys, t.last);
+}
+
+// Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: X (of q, k and v), Y, rows, length, HQ,
+// HKV, D, HB (heads of a task), BT (its rows), causal, boxes, scale.
+template <class C>
+MACO_OP void attention_tile(Context& ctx, Args args, u32 tile) {
+  using Rows = typename Either<(kWarpLanes == 1), LoneRows<C>, WarpRows<C>>::type;
+  const AttentionTile<C> t(ctx, tile);
+  if (t.rows <= 0) return;
+  Rows rows(t);
+  rows.load_queries(args.ptr<const typename C::X>(0), ctx.scratch());
+  rows.run(ctx);
+  rows.store(args.ptr<typename C::Y>(3), ctx.scratch());
+}
+
+}  // namespace maco::ops
