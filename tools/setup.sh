@@ -40,6 +40,7 @@ need() { local package=$1; shift; "$@" || missing+=("$package"); }
 need g++ has g++
 need cmake has cmake
 need ninja-build has ninja
+need pkg-config has pkg-config
 need libfmt-dev has_header fmt/core.h
 need nlohmann-json3-dev has_header nlohmann/json.hpp
 need libcli11-dev has_header CLI/CLI.hpp

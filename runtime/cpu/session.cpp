@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "ir/manifest.h"
@@ -89,7 +90,7 @@ class FencedMemory {
 };
 
 struct RankState {
-  std::vector<Memory> tensors;
+  std::vector<std::optional<Memory>> tensors;  // those of the session's own
   std::vector<void*> tensor_pointers;
   std::vector<TensorMap> maps;
   Memory arena, counters, symmetric;
@@ -104,17 +105,9 @@ struct RankState {
       : arena(m.arena_bytes),
         counters(m.local_events * 4),
         symmetric(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) {
-    for (const ir::ManifestTensor& tensor : m.tensors) {
-      tensors.emplace_back(tensor.max_elements * ir::size_of(tensor.dtype));
-      tensor_pointers.push_back(tensors.back().data());
-    }
-    for (const ir::ManifestMap& map : m.maps) {
-      const char* base =
-          map.tensor < 0 ? arena.data() : tensors[static_cast<size_t>(map.tensor)].data();
-      maps.push_back({{reinterpret_cast<uintptr_t>(base + map.offset), static_cast<u64>(map.rows),
-                       static_cast<u64>(map.cols), static_cast<u64>(ir::size_of(map.dtype)),
-                       static_cast<u64>(map.box_rows), static_cast<u64>(map.box_cols)}});
-    }
+    tensors.resize(m.tensors.size());
+    tensor_pointers.resize(m.tensors.size());
+    maps.resize(m.maps.size());
     reports.resize(static_cast<size_t>(m.ctas));
     if (profiled_tasks > 0) {
       stamps.ctas.resize(static_cast<size_t>(m.ctas));
@@ -123,6 +116,26 @@ struct RankState {
     for (int64_t i = 0; i < m.ctas; ++i)
       ctas.push_back(fenced ? fenced_memory.emplace_back(m.shared_bytes).data()
                             : shared_memory.emplace_back(m.shared_bytes).data());
+  }
+
+  void allocate(const ir::Manifest& m, size_t tensor) {
+    const ir::ManifestTensor& t = m.tensors[tensor];
+    tensors[tensor].emplace(t.max_elements * ir::size_of(t.dtype));
+    tensor_pointers[tensor] = tensors[tensor]->data();
+  }
+  // Of tensors where they live now.
+  void make_maps(const ir::Manifest& m) {
+    for (size_t i = 0; i < maps.size(); ++i) {
+      const ir::ManifestMap& map = m.maps[i];
+      const char* base =
+          map.tensor < 0
+              ? arena.data()
+              : static_cast<const char*>(tensor_pointers[static_cast<size_t>(map.tensor)]);
+      maps[i] = {{reinterpret_cast<uintptr_t>(base) + static_cast<u64>(map.offset),
+                  static_cast<u64>(map.rows), static_cast<u64>(map.cols),
+                  static_cast<u64>(ir::size_of(map.dtype)), static_cast<u64>(map.box_rows),
+                  static_cast<u64>(map.box_cols)}};
+    }
   }
 };
 
@@ -144,6 +157,9 @@ class CpuSessionImpl final : public CpuSession {
     ranks_.reserve(world);
     for (size_t r = 0; r < world; ++r)
       ranks_.emplace_back(manifest_, options.check_access, options_.profiled_tasks);
+    for (RankState& rank : ranks_)
+      for (size_t t = 0; options.allocate_tensors && t < manifest_.tensors.size(); ++t)
+        rank.allocate(manifest_, t);
     for (RankState& rank : ranks_) symmetric_.push_back(rank.symmetric.data());
     for (size_t r = 0; r < world; ++r) {
       RankState& rank = ranks_[r];
@@ -162,6 +178,11 @@ class CpuSessionImpl final : public CpuSession {
   }
 
   const ir::Manifest& manifest() const override { return manifest_; }
+  Status bind(int rank, size_t tensor, void* memory) override;
+  Status allocate(int rank, size_t tensor) override;
+  void* address(int rank, size_t tensor) const override {
+    return ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor];
+  }
   Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
@@ -177,7 +198,8 @@ class CpuSessionImpl final : public CpuSession {
   uint32_t first_epoch() const override { return epoch_; }
 
  private:
-  Status check_range(int rank, size_t tensor, size_t bytes) const;
+  // Whether there is memory to copy from or to.
+  Status check_copy(int rank, size_t tensor, size_t bytes) const;
   Status set_values(const LaunchValues& values);
   Status reset();
   Status run();
@@ -197,28 +219,41 @@ class CpuSessionImpl final : public CpuSession {
   KernelGuard* guard_ = nullptr;
 };
 
-Status CpuSessionImpl::check_range(int rank, size_t tensor, size_t bytes) const {
-  if (rank < 0 || rank >= manifest_.world)
-    return Status::failure(fmt::format("no rank {} of {}", rank, manifest_.world));
-  if (tensor >= manifest_.tensors.size())
-    return Status::failure(fmt::format("no tensor {} of {}", tensor, manifest_.tensors.size()));
-  const ir::ManifestTensor& t = manifest_.tensors[tensor];
-  if (static_cast<int64_t>(bytes) > t.max_elements * ir::size_of(t.dtype)) {
-    return Status::failure(fmt::format("'{}' has {} bytes, not {}", t.name,
-                                       t.max_elements * ir::size_of(t.dtype), bytes));
+Status CpuSessionImpl::check_copy(int rank, size_t tensor, size_t bytes) const {
+  if (Status s = check_range(manifest_, rank, tensor, bytes); !s) return s;
+  if (address(rank, tensor)) return {};
+  return Status::failure(fmt::format("'{}' has no memory yet", manifest_.tensors[tensor].name));
+}
+
+Status CpuSessionImpl::bind(int rank, size_t tensor, void* memory) {
+  if (Status s = check_binding(manifest_, rank, tensor, memory); !s) return s;
+  RankState& state = ranks_[static_cast<size_t>(rank)];
+  state.tensor_pointers[tensor] = memory;
+  state.tensors[tensor].reset();
+  return {};
+}
+
+Status CpuSessionImpl::allocate(int rank, size_t tensor) {
+  if (Status s = check_range(manifest_, rank, tensor); !s) return s;
+  if (address(rank, tensor)) return {};
+  try {
+    ranks_[static_cast<size_t>(rank)].allocate(manifest_, tensor);
+  } catch (const std::bad_alloc&) {
+    return Status::failure(
+        fmt::format("not enough memory for tensor '{}'", manifest_.tensors[tensor].name));
   }
   return {};
 }
 
 Status CpuSessionImpl::write(int rank, size_t tensor, const void* data, size_t bytes) {
-  if (Status s = check_range(rank, tensor, bytes); !s) return s;
+  if (Status s = check_copy(rank, tensor, bytes); !s) return s;
   if (bytes > 0)
     std::memcpy(ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], data, bytes);
   return {};
 }
 
 Status CpuSessionImpl::read(int rank, size_t tensor, void* data, size_t bytes) {
-  if (Status s = check_range(rank, tensor, bytes); !s) return s;
+  if (Status s = check_copy(rank, tensor, bytes); !s) return s;
   if (bytes > 0)
     std::memcpy(data, ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], bytes);
   return {};
@@ -311,7 +346,9 @@ Status CpuSessionImpl::run() {
 }
 
 Status CpuSessionImpl::set_values(const LaunchValues& values) {
+  if (Status s = check_bound(*this); !s) return s;
   for (RankState& rank : ranks_) {
+    rank.make_maps(manifest_);
     std::vector<int32_t> evaluated;
     if (Status s = evaluate_values(manifest_, values, rank.launch.rank, evaluated); !s) return s;
     std::copy(evaluated.begin(), evaluated.end(), rank.launch.values);

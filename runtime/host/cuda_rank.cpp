@@ -21,13 +21,16 @@ template <class T>
 T* pointer(cuda::DevicePtr address) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
 }
+cuda::DevicePtr device(const void* address) {
+  return static_cast<cuda::DevicePtr>(reinterpret_cast<uintptr_t>(address));
+}
 
 // The granularity of allocations.
 size_t block_bytes(int64_t bytes) { return std::max<size_t>(static_cast<size_t>(bytes), 256); }
 
 }  // namespace
 
-size_t device_bytes(const ir::Manifest& m, int64_t profiled_tasks) {
+size_t device_bytes(const ir::Manifest& m, const SessionOptions& options) {
   constexpr int64_t kAddress = sizeof(cuda::DevicePtr);
   size_t bytes = symmetric_layout(m).bytes + block_bytes(m.arena_bytes) +
                  block_bytes(m.local_events * int64_t{sizeof(u32)}) +
@@ -35,17 +38,18 @@ size_t device_bytes(const ir::Manifest& m, int64_t profiled_tasks) {
                  block_bytes(m.world * kAddress);
   if (!m.maps.empty())
     bytes += block_bytes(static_cast<int64_t>(m.maps.size() * sizeof(TensorMap)));
-  for (const ir::ManifestTensor& t : m.tensors)
-    bytes += block_bytes(t.max_elements * ir::size_of(t.dtype));
-  if (profiled_tasks > 0)
+  if (options.allocate_tensors)
+    for (const ir::ManifestTensor& t : m.tensors)
+      bytes += block_bytes(t.max_elements * ir::size_of(t.dtype));
+  if (options.profiled_tasks > 0)
     bytes += block_bytes(m.ctas * int64_t{sizeof(CtaStamps)}) +
-             block_bytes(profiled_tasks * int64_t{sizeof(TaskStamps)});
+             block_bytes(options.profiled_tasks * int64_t{sizeof(TaskStamps)});
   return bytes;
 }
 
 Status check_memory(const ir::Manifest& m, int ranks, const cuda::DeviceInfo& device, size_t free,
-                    size_t total, int64_t profiled_tasks) {
-  const size_t needed = static_cast<size_t>(ranks) * device_bytes(m, profiled_tasks);
+                    size_t total, const SessionOptions& options) {
+  const size_t needed = static_cast<size_t>(ranks) * device_bytes(m, options);
   if (needed <= free) return {};
   return Status::failure(
       fmt::format("{} rank{} need{} {} bytes of GPU {} ({}), but {} of its {} are free", ranks,
@@ -152,7 +156,7 @@ Status CudaRank::check_free_memory() const {
   MACO_TRY(make_current());
   size_t free = 0, total = 0;
   MACO_TRY(check(driver_.memory_info(&free, &total), "ask for its free memory"));
-  return check_memory(manifest_, sharing_, device_, free, total, options_.profiled_tasks);
+  return check_memory(manifest_, sharing_, device_, free, total, options_);
 }
 
 Status CudaRank::allocate_device(cuda::DevicePtr& memory, size_t bytes, const std::string& what) {
@@ -173,16 +177,13 @@ Status CudaRank::copy_pointers(cuda::DevicePtr to, const std::vector<cuda::Devic
 
 Status CudaRank::allocate() {
   MACO_TRY(make_current());
-  for (const ir::ManifestTensor& t : manifest_.tensors) {
-    cuda::DevicePtr memory = 0;
-    MACO_TRY(allocate_device(memory, static_cast<size_t>(t.max_elements * ir::size_of(t.dtype)),
-                             fmt::format("tensor '{}'", t.name)));
-    tensors_.push_back(memory);
-  }
-  cuda::DevicePtr table = 0, arena = 0, counters = 0, reports = 0;
+  tensors_.resize(manifest_.tensors.size());
+  for (size_t i = 0; options_.allocate_tensors && i < tensors_.size(); ++i)
+    MACO_TRY(allocate_tensor(i));
+  cuda::DevicePtr table = 0, maps = 0, arena = 0, counters = 0, reports = 0;
   MACO_TRY(
       allocate_device(table, tensors_.size() * sizeof(cuda::DevicePtr), "the tensors' addresses"));
-  MACO_TRY(copy_pointers(table, tensors_));
+  MACO_TRY(allocate_device(maps, manifest_.maps.size() * sizeof(TensorMap), "tensor maps"));
   MACO_TRY(allocate_device(arena, static_cast<size_t>(manifest_.arena_bytes), "temporaries"));
   MACO_TRY(allocate_device(counters, static_cast<size_t>(manifest_.local_events) * sizeof(u32),
                            "events"));
@@ -209,13 +210,36 @@ Status CudaRank::allocate() {
   words_[1] = static_cast<uint32_t>(manifest_.world) + 1;
 
   launch_.tensors = pointer<void*>(table);
+  launch_.maps = pointer<TensorMap>(maps);
   launch_.arena = pointer<char>(arena);
   launch_.counters = pointer<u32>(counters);
   launch_.reports = pointer<Report>(reports);
   launch_.rank = rank_;
   launch_.timeout_ns = options_.timeout_ms * 1000000;
-  MACO_TRY(check(driver_.stream_synchronize(stream_), "clear memory"));
-  return encode_maps();
+  return check(driver_.stream_synchronize(stream_), "clear memory");
+}
+
+void CudaRank::bind_tensor(size_t i, cuda::DevicePtr memory) {
+  tensors_[i] = memory;
+  moved_ = true;
+}
+
+Status CudaRank::allocate_tensor(size_t i) {
+  const ir::ManifestTensor& t = manifest_.tensors[i];
+  MACO_TRY(make_current());
+  MACO_TRY(allocate_device(tensors_[i], static_cast<size_t>(t.max_elements * ir::size_of(t.dtype)),
+                           fmt::format("tensor '{}'", t.name)));
+  moved_ = true;
+  return check(driver_.stream_synchronize(stream_), "clear memory");
+}
+
+Status CudaRank::place_tensors() {
+  if (!moved_) return {};
+  MACO_TRY(make_current());
+  MACO_TRY(copy_pointers(device(launch_.tensors), tensors_));
+  MACO_TRY(encode_maps());
+  moved_ = false;
+  return {};
 }
 
 Status CudaRank::encode_maps() {
@@ -224,8 +248,7 @@ Status CudaRank::encode_maps() {
   for (size_t i = 0; i < maps.size(); ++i) {
     const ir::ManifestMap& m = manifest_.maps[i];
     const cuda::DevicePtr base =
-        m.tensor < 0 ? static_cast<cuda::DevicePtr>(reinterpret_cast<uintptr_t>(launch_.arena))
-                     : tensors_[static_cast<size_t>(m.tensor)];
+        m.tensor < 0 ? device(launch_.arena) : tensors_[static_cast<size_t>(m.tensor)];
     const auto bytes = static_cast<uint64_t>(ir::size_of(m.dtype));
     const auto cols = static_cast<uint64_t>(m.cols), box_cols = static_cast<uint64_t>(m.box_cols);
     // A box has at most 256 elements a row: those of long rows are runs of 8 bytes.
@@ -248,11 +271,9 @@ Status CudaRank::encode_maps() {
                                       cuda::kMapL2Promotion256, 0),
                    fmt::format("describe a matrix of {} x {} elements", m.rows, m.cols)));
   }
-  cuda::DevicePtr table = 0;
-  MACO_TRY(allocate_device(table, maps.size() * sizeof(TensorMap), "tensor maps"));
-  MACO_TRY(check(driver_.to_device(table, maps.data(), maps.size() * sizeof(TensorMap), stream_),
+  MACO_TRY(check(driver_.to_device(device(launch_.maps), maps.data(),
+                                   maps.size() * sizeof(TensorMap), stream_),
                  "copy"));
-  launch_.maps = pointer<TensorMap>(table);
   return check(driver_.stream_synchronize(stream_), "copy");
 }
 

@@ -12,11 +12,11 @@
 
 namespace maco::runtime {
 
-/// The least memory of a GPU that a rank takes; `profiled_tasks` as in SessionOptions.
-size_t device_bytes(const ir::Manifest& manifest, int64_t profiled_tasks = 0);
+/// The least memory of a GPU that a rank takes, without that of tensors that the caller provides.
+size_t device_bytes(const ir::Manifest& manifest, const SessionOptions& options = {});
 /// A failure that gives the numbers if `ranks` ranks don't fit into `free` of `total` bytes.
 Status check_memory(const ir::Manifest& manifest, int ranks, const cuda::DeviceInfo& device,
-                    size_t free, size_t total, int64_t profiled_tasks = 0);
+                    size_t free, size_t total, const SessionOptions& options = {});
 
 /// Built in steps: open, load, allocate, bind; then reset, and from then on only copies and
 /// launches. Steps of one rank are called on one thread at a time; all make the rank's context
@@ -42,6 +42,13 @@ class CudaRank {
   /// Runs maco_reset: counters and this rank's symmetric memory as before launch `epoch`; clears
   /// the reports. Waits for it.
   Status reset(uint32_t epoch);
+  /// Where a tensor lives; 0: nowhere yet. What changes takes effect with `place_tensors`.
+  cuda::DevicePtr tensor(size_t i) const { return tensors_[i]; }
+  void bind_tensor(size_t i, cuda::DevicePtr memory);
+  Status allocate_tensor(size_t i);
+  /// Tells the kernel where the tensors live, if that has changed. All must live somewhere. Waits
+  /// for it.
+  Status place_tensors();
   Status write(size_t tensor, const void* data, size_t bytes);
   Status read(size_t tensor, void* data, size_t bytes);
   /// Of the last launch.
@@ -76,7 +83,7 @@ class CudaRank {
   Status check(cuda::Result result, const std::string& what) const;
   Status make_current() const;
   Status allocate_device(cuda::DevicePtr& memory, size_t bytes, const std::string& what);
-  /// Of tensors and temporaries that have their addresses.
+  /// Of tensors and temporaries, which have their addresses.
   Status encode_maps();
   Status copy_pointers(cuda::DevicePtr to, const std::vector<cuda::DevicePtr>& pointers);
   Status check_residency() const;
@@ -99,6 +106,7 @@ class CudaRank {
   std::vector<cuda::Event> events_;
   std::vector<cuda::DevicePtr> memory_;   // everything to free
   std::vector<cuda::DevicePtr> tensors_;  // one a tensor of the manifest
+  bool moved_ = true;                     // since place_tensors
   cuda::DevicePtr control_ = 0;
   Report* reports_ = nullptr;  // host memory, mapped
   // Host memory for copies while a kernel runs: [0] heartbeat, [1] abort.

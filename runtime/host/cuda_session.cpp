@@ -32,6 +32,12 @@ class CudaSession : public Session {
 
   Status prepare(const std::string& image);
   const ir::Manifest& manifest() const override { return manifest_; }
+  Status bind(int rank, size_t tensor, void* memory) override;
+  Status allocate(int rank, size_t tensor) override;
+  void* address(int rank, size_t tensor) const override {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): device memory, never looked at here
+    return reinterpret_cast<void*>(ranks_[static_cast<size_t>(rank)]->tensor(tensor));
+  }
   Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
@@ -125,16 +131,22 @@ Status CudaSession::reset() {
 
 Status CudaSession::check_copy(int rank, size_t tensor, size_t bytes) const {
   if (!dead_.empty()) return Status::failure(dead_);
-  if (rank < 0 || rank >= manifest_.world)
-    return Status::failure(fmt::format("rank {} is outside [0, {})", rank, manifest_.world));
-  if (tensor >= manifest_.tensors.size())
-    return Status::failure(
-        fmt::format("tensor {} is outside [0, {})", tensor, manifest_.tensors.size()));
-  const ir::ManifestTensor& t = manifest_.tensors[tensor];
-  const auto most = static_cast<size_t>(t.max_elements * ir::size_of(t.dtype));
-  if (bytes > most)
-    return Status::failure(fmt::format("'{}' has at most {} bytes, not {}", t.name, most, bytes));
+  MACO_TRY(check_range(manifest_, rank, tensor, bytes));
+  if (address(rank, tensor)) return {};
+  return Status::failure(fmt::format("'{}' has no memory yet", manifest_.tensors[tensor].name));
+}
+
+Status CudaSession::bind(int rank, size_t tensor, void* memory) {
+  if (!dead_.empty()) return Status::failure(dead_);
+  MACO_TRY(check_binding(manifest_, rank, tensor, memory));
+  at(rank).bind_tensor(tensor, static_cast<cuda::DevicePtr>(reinterpret_cast<uintptr_t>(memory)));
   return {};
+}
+
+Status CudaSession::allocate(int rank, size_t tensor) {
+  if (!dead_.empty()) return Status::failure(dead_);
+  MACO_TRY(check_range(manifest_, rank, tensor));
+  return address(rank, tensor) ? Status{} : at(rank).allocate_tensor(tensor);
 }
 
 Status CudaSession::write(int rank, size_t tensor, const void* data, size_t bytes) {
@@ -149,6 +161,8 @@ Status CudaSession::read(int rank, size_t tensor, void* data, size_t bytes) {
 
 Status CudaSession::set_values(const LaunchValues& values) {
   if (!dead_.empty()) return Status::failure(dead_);
+  MACO_TRY(check_bound(*this));
+  for (auto& rank : ranks_) MACO_TRY(rank->place_tensors());
   for (int r = 0; r < manifest_.world; ++r) {
     std::vector<int32_t> out;
     MACO_TRY(evaluate_values(manifest_, values, r, out));

@@ -79,6 +79,38 @@ bool explains(const Report& a, const Report& b) {
 
 }  // namespace
 
+Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t bytes) {
+  if (rank < 0 || rank >= manifest.world)
+    return Status::failure(fmt::format("no rank {} of {}", rank, manifest.world));
+  if (tensor >= manifest.tensors.size())
+    return Status::failure(fmt::format("no tensor {} of {}", tensor, manifest.tensors.size()));
+  const ir::ManifestTensor& t = manifest.tensors[tensor];
+  const auto most = static_cast<size_t>(t.max_elements * ir::size_of(t.dtype));
+  if (bytes > most)
+    return Status::failure(fmt::format("'{}' has {} bytes, not {}", t.name, most, bytes));
+  return {};
+}
+
+Status check_binding(const ir::Manifest& manifest, int rank, size_t tensor, const void* memory) {
+  if (Status s = check_range(manifest, rank, tensor); !s) return s;
+  const std::string& name = manifest.tensors[tensor].name;
+  if (!memory) return Status::failure(fmt::format("'{}' is bound to a null pointer", name));
+  if (reinterpret_cast<uintptr_t>(memory) % kTensorAlignment != 0)
+    return Status::failure(fmt::format("'{}' is bound to {}, which is no multiple of {}", name,
+                                       memory, kTensorAlignment));
+  return {};
+}
+
+Status check_bound(const Session& session) {
+  const ir::Manifest& m = session.manifest();
+  for (int rank = 0; rank < m.world; ++rank)
+    for (size_t t = 0; t < m.tensors.size(); ++t)
+      if (!session.address(rank, t))
+        return Status::failure(fmt::format("{} '{}' of rank {} has no memory: bind or allocate it",
+                                           m.tensors[t].kind, m.tensors[t].name, rank));
+  return {};
+}
+
 Status evaluate_values(const Manifest& m, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out) {
   if (rank < 0 || rank >= m.world)

@@ -24,6 +24,9 @@ struct SessionOptions {
   uint64_t timeout_ms = 30000;  // without progress of any rank
   uint32_t first_epoch = 1;     // of the first launch; tests start near 2^32
   int ranks_per_gpu = 1;        // CUDA only
+  /// Memory for all tensors, zeroed; else each is given some by Session::bind or allocate before
+  /// the first launch.
+  bool allocate_tensors = true;
   // CPU only:
   std::optional<uint64_t> jitter;  // real threads, with random delays from this seed
   std::optional<uint64_t> replay;  // one thread, fibres, in an order given by this seed
@@ -40,14 +43,24 @@ struct SessionOptions {
 /// Values of dims and scalars for one launch, by name; a dim that is missing has its maximum.
 using LaunchValues = std::map<std::string, int64_t>;
 
-/// Not thread safe. All memory is allocated and bound by the factory; afterwards there are only
-/// copies and launches.
+/// Of tensors, in bytes: what vectors of device code and tensor maps need.
+inline constexpr size_t kTensorAlignment = 16;
+
+/// Not thread safe. The factory allocates what the kernel needs for itself and, unless the options
+/// say otherwise, memory for all tensors; afterwards there are only copies and launches.
 class Session {
  public:
   virtual ~Session() = default;
   virtual const ir::Manifest& manifest() const = 0;
-  /// Copies the first `bytes` bytes of tensor `tensor` (index into manifest().tensors) of `rank`.
-  /// Not while launching.
+  /// Lets tensor `tensor` (index into manifest().tensors) of `rank` live in memory of the caller's
+  /// from the next launch on: of the rank's device, aligned to kTensorAlignment, as large as the
+  /// tensor, there until the session ends or another is bound. Not while launching.
+  virtual Status bind(int rank, size_t tensor, void* memory) = 0;
+  /// Gives it zeroed memory of the session's own, unless it has some.
+  virtual Status allocate(int rank, size_t tensor) = 0;
+  /// Where it lives; nullptr: nowhere yet.
+  virtual void* address(int rank, size_t tensor) const = 0;
+  /// Copies the first `bytes` bytes of a tensor, which lives somewhere. Not while launching.
   virtual Status write(int rank, size_t tensor, const void* data, size_t bytes) = 0;
   virtual Status read(int rank, size_t tensor, void* data, size_t bytes) = 0;
   /// Runs all ranks once and waits for them. If a rank stops early, all do: the status tells which
@@ -62,6 +75,12 @@ class Session {
   virtual Status stamps(std::vector<RankStamps>& ranks) = 0;
 };
 
+/// Whether `rank`, `tensor` and so many bytes of it are there.
+Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t bytes = 0);
+/// Whether memory at this address can be a tensor's.
+Status check_binding(const ir::Manifest& manifest, int rank, size_t tensor, const void* memory);
+/// A failure that names the first tensor that lives nowhere.
+Status check_bound(const Session& session);
 /// Checks dims and scalars against their ranges, evaluates Manifest::values for `rank`, and checks
 /// them against theirs. Every
 /// scalar must be given.

@@ -164,12 +164,15 @@ LINKS = {
     "maco_host": ("runtime/host", {"maco_ir"}),
     "maco_cpu": ("runtime/cpu", {"maco_ir", "maco_host"}),
     "maco_profile": ("runtime/profile", {"maco_ir", "maco_host"}),
+    "maco_api": ("runtime/api", {"maco_ir", "maco_cost", "maco_functions", "maco_ops", "maco_graph", "maco_frontend", "maco_verify",
+                                 "maco_passes", "maco_codegen", "maco_compiler", "maco_host", "maco_cpu"}),
 }
 FOLDERS = {folder: library for library, (folder, _) in LINKS.items()}
+PUBLIC_FOLDER = "runtime/include/maco/"
 # Headers outside of the libraries, and who may include them.
 SHARED = {
     "cmake/embedded.h": {"maco_codegen", "maco_cpu"},
-    "runtime/status.h": {"maco_reference", "maco_host", "maco_cpu", "maco_profile"},
+    "runtime/status.h": {"maco_reference", "maco_host", "maco_cpu", "maco_profile", "maco_api"},
     "runtime/device/abi.cuh": {"maco_host"},
 }
 # Heavy headers, and where they stay; the CUDA of a machine is opened at run time, never included.
@@ -232,6 +235,10 @@ def layers(tree):
                 if header.match(name) and not home.match(path):
                     yield path, line, f"{name} does not belong here"
             target = name[1:-1]
+            if path.startswith(PUBLIC_FOLDER) and name[0] == '"' and not target.startswith("maco/"):
+                yield path, line, f"{name}: a header of applications sees those of its folder and of the language, no others"
+            if target.startswith("maco/") and own == "maco_api":
+                continue
             if own is None or name[0] == "<" or path.startswith("runtime/cpu/intrinsics/"):
                 continue
             theirs = next((lib for folder, lib in FOLDERS.items() if target.startswith(folder + "/")), None)
@@ -478,6 +485,7 @@ BAD = [
     (layers, "compiler/ops/matmul.cpp", '#include "compiler/codegen/codegen.h"\n', "maco_ops"),
     (layers, "runtime/reference/rope.cpp", '#include "compiler/ops/op.h"\n', "maco_reference"),
     (layers, "runtime/host/jit.cpp", "#include <cuda.h>\n", "cuda.h"),
+    (layers, "runtime/include/maco/graph.h", '#include "ir/graph.h"\n', "no others"),
     (layers, "ir/expr.cpp", "#include <nlohmann/json.hpp>\n", "nlohmann"),
     (waits_bounded, "runtime/device/ops/put.cuh", "MACO_FN void f(const u32* p) { while (load_acquire_sys(p) < 3) {} }\n",
      "load_acquire_sys"),

@@ -129,7 +129,7 @@ struct WarpRows {
     }
   }
 
-  // Scores become weights; where kMasked, of the keys that a row doesn't see 0. `begin`: the first key.
+  // Scores become weights, where kMasked 0 of the keys that a row doesn't see. `begin`: the first.
   template <bool kMasked>
   MACO_FN void weigh_keys(int begin) {
     MACO_UNROLL
@@ -177,9 +177,8 @@ struct WarpRows {
   static MACO_FN float rest(float x) { return fsub(x, to_acc(from_acc<X>(x))); }
   // Of the sixteen values whose weights are scores j and j + 1.
   static MACO_FN void load_values(u32 (&v)[4], const char* values, int j, int n) {
-    load_matrices<true>(
-        v, values + swizzled(n / 4 * S::kKeys + j * 8 + (matrix() & 1) * 8 + line(),
-                             n % 4 * 2 + (matrix() >> 1)));
+    load_matrices<true>(v, values + swizzled(n / 4 * S::kKeys + j * 8 + (matrix() & 1) * 8 + line(),
+                                             n % 4 * 2 + (matrix() >> 1)));
   }
   template <class Keep>
   MACO_FN void add_step(const char* values, int j, Keep keep) {
@@ -205,8 +204,7 @@ struct WarpRows {
   }
   MACO_FN void add_values(const char* values) {
     MACO_UNROLL
-    for (int j = 0; j < S::kKeys / 8; j += 2)
-      add_step(values, j, [](u32(&)[4]) {});
+    for (int j = 0; j < S::kKeys / 8; j += 2) add_step(values, j, [](u32(&)[4]) {});
   }
   // The same where not all rows see all of them.
   MACO_FN void add_seen_values(const char* values, int begin, char* scratch) {
@@ -330,8 +328,8 @@ struct WarpRows {
         for (int half = 0; half < 2; ++half) {
           const i64 r = warp() * kTileRows + row(half);
           if (r / C::HB < t.rows)
-            gstore_vec<2>(y + (t.first + r / C::HB) * (C::HQ * C::D) +
-                              (t.head + r % C::HB) * C::D + column(n, 0),
+            gstore_vec<2>(y + (t.first + r / C::HB) * (C::HQ * C::D) + (t.head + r % C::HB) * C::D +
+                              column(n, 0),
                           Vec<Y, 2>{{from_acc<Y>(result(n, 2 * half)),
                                      from_acc<Y>(result(n, 2 * half + 1))}});
         }

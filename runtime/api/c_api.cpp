@@ -1,0 +1,260 @@
+// maco_c.h over the C++ API. Nothing is thrown across it.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "maco/maco.h"
+#include "maco/maco_c.h"
+
+struct maco_error {
+  maco_code code;
+  std::string message;
+};
+struct maco_graph {
+  maco::Graph graph;
+};
+struct maco_kernel {
+  maco::Kernel kernel;
+};
+struct maco_session {
+  maco::Session session;
+};
+
+namespace {
+
+static_assert(static_cast<int>(maco::DType::U8) == MACO_U8);
+static_assert(static_cast<int>(maco::TensorKind::Output) == MACO_OUTPUT);
+static_assert(static_cast<int>(maco::Device::Cpu) == MACO_CPU);
+
+void set_error(maco_error** error, maco_code code, const std::string& message) noexcept {
+  if (!error) return;
+  *error = new (std::nothrow) maco_error{code, {}};
+  try {
+    if (*error) (*error)->message = message;
+  } catch (const std::bad_alloc&) {
+    (*error)->code = MACO_INTERNAL;
+  }
+}
+
+maco_code code_of(maco::ErrorCode code) {
+  switch (code) {
+    case maco::ErrorCode::InvalidArgument: return MACO_INVALID_ARGUMENT;
+    case maco::ErrorCode::InvalidGraph: return MACO_INVALID_GRAPH;
+    case maco::ErrorCode::Unavailable: return MACO_UNAVAILABLE;
+    case maco::ErrorCode::RunFailed: return MACO_RUN_FAILED;
+  }
+  return MACO_INTERNAL;
+}
+
+maco_code fail(maco_error** error, const maco::Error& e) {
+  set_error(error, code_of(e.code), e.message);
+  return code_of(e.code);
+}
+maco_code fail(maco_error** error, const char* why) {
+  set_error(error, MACO_INVALID_ARGUMENT, why);
+  return MACO_INVALID_ARGUMENT;
+}
+
+// What `f` gives, or `failed` where it throws.
+template <class T, class F>
+T guarded(maco_error** error, T failed, F f) noexcept {
+  try {
+    return f();
+  } catch (const std::exception& e) {
+    set_error(error, MACO_INTERNAL, e.what());
+  } catch (...) {
+    set_error(error, MACO_INTERNAL, "something unknown was thrown");
+  }
+  return failed;
+}
+
+// A call whose result is a status.
+template <class F>
+maco_code call(maco_error** error, F f) noexcept {
+  return guarded(error, MACO_INTERNAL, [&] {
+    const maco::Status status = f();
+    return status ? MACO_OK : fail(error, status.error());
+  });
+}
+
+// A call that makes a handle.
+template <class Handle, class F>
+Handle* make(maco_error** error, F f) noexcept {
+  return guarded(error, static_cast<Handle*>(nullptr), [&]() -> Handle* {
+    auto made = f();
+    if (made) return new Handle{std::move(*made)};
+    fail(error, made.error());
+    return nullptr;
+  });
+}
+
+maco::Values values_of(const maco_value* values, size_t count) {
+  maco::Values made;
+  for (size_t i = 0; i < count; ++i) made[values[i].name] = values[i].value;
+  return made;
+}
+
+maco::Error missing(const char* what) {
+  return {maco::ErrorCode::InvalidArgument, std::string(what) + " is NULL", {}};
+}
+
+// Of a structure with its size in front: whether this version has all of it.
+maco::Error wrong_size(const char* what) {
+  return {maco::ErrorCode::InvalidArgument,
+          std::string("the size of ") + what + " is not one that this version knows",
+          {}};
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* maco_version(void) { return MACO_VERSION; }
+
+maco_code maco_error_code(const maco_error* error) { return error ? error->code : MACO_OK; }
+const char* maco_error_message(const maco_error* error) {
+  return error ? error->message.c_str() : "";
+}
+void maco_error_free(maco_error* error) { delete error; }
+void maco_string_free(char* string) { std::free(string); }
+
+maco_graph* maco_graph_parse(const char* text, const char* name, maco_error** error) {
+  return make<maco_graph>(error, [&]() -> maco::Result<maco::Graph> {
+    if (!text) return missing("the text");
+    return maco::Graph::parse(text, name ? name : "<graph>");
+  });
+}
+maco_graph* maco_graph_read(const char* path, maco_error** error) {
+  return make<maco_graph>(error, [&]() -> maco::Result<maco::Graph> {
+    if (!path) return missing("the path");
+    return maco::Graph::read(path);
+  });
+}
+void maco_graph_free(maco_graph* graph) { delete graph; }
+char* maco_graph_text(const maco_graph* graph) {
+  return guarded(nullptr, static_cast<char*>(nullptr),
+                 [&] { return graph ? strdup(graph->graph.to_maco().c_str()) : nullptr; });
+}
+
+maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* options,
+                          maco_error** error) {
+  return make<maco_kernel>(error, [&]() -> maco::Result<maco::Kernel> {
+    if (!graph) return missing("the graph");
+    maco::CompileOptions made;
+    if (options) {
+      if (options->size != sizeof *options) return wrong_size("maco_compile_options");
+      if (options->target) made.target = options->target;
+      if (options->board) made.board = options->board;
+      made.sms = options->sms;
+      made.load_ahead = options->no_load_ahead == 0;
+      made.fuse = options->no_fuse == 0;
+      made.prune = options->no_prune == 0;
+    }
+    return maco::compile(graph->graph, made);
+  });
+}
+maco_kernel* maco_kernel_from_source(const char* source, maco_error** error) {
+  return make<maco_kernel>(error, [&]() -> maco::Result<maco::Kernel> {
+    if (!source) return missing("the source");
+    return maco::Kernel::from_source(source);
+  });
+}
+void maco_kernel_free(maco_kernel* kernel) { delete kernel; }
+const char* maco_kernel_source(const maco_kernel* kernel) {
+  return kernel ? kernel->kernel.source().c_str() : "";
+}
+const char* maco_kernel_report(const maco_kernel* kernel) {
+  return kernel ? kernel->kernel.report().c_str() : "";
+}
+int maco_kernel_world(const maco_kernel* kernel) { return kernel ? kernel->kernel.world() : 0; }
+int maco_kernel_tensors(const maco_kernel* kernel) {
+  return kernel ? static_cast<int>(kernel->kernel.tensors().size()) : 0;
+}
+maco_code maco_kernel_tensor(const maco_kernel* kernel, int index, maco_tensor_info* info,
+                             maco_error** error) {
+  if (!kernel || !info) return fail(error, kernel ? "the info is NULL" : "the kernel is NULL");
+  if (index < 0 || index >= maco_kernel_tensors(kernel)) return fail(error, "no such tensor");
+  const maco::TensorInfo& t = kernel->kernel.tensors()[static_cast<size_t>(index)];
+  *info = {};
+  info->name = t.name.c_str();
+  info->kind = static_cast<maco_kind>(t.kind);
+  info->dtype = static_cast<maco_dtype>(t.dtype);
+  info->axes = static_cast<int>(t.shape.size());
+  for (size_t i = 0; i < t.shape.size(); ++i) info->shape[i] = t.shape[i];
+  info->bytes = t.bytes;
+  return MACO_OK;
+}
+
+maco_session* maco_session_open(const maco_kernel* kernel, const maco_session_options* options,
+                                maco_error** error) {
+  return make<maco_session>(error, [&]() -> maco::Result<maco::Session> {
+    if (!kernel) return missing("the kernel");
+    maco::SessionOptions made;
+    if (options) {
+      if (options->size != sizeof *options) return wrong_size("maco_session_options");
+      made.device = options->device == MACO_CPU ? maco::Device::Cpu : maco::Device::Cuda;
+      if (options->ranks_per_gpu != 0) made.ranks_per_gpu = options->ranks_per_gpu;
+      if (options->timeout_ms != 0) made.timeout = std::chrono::milliseconds(options->timeout_ms);
+    }
+    return maco::Session::open(kernel->kernel, made);
+  });
+}
+void maco_session_free(maco_session* session) { delete session; }
+
+maco_code maco_session_bind(maco_session* session, int rank, const char* tensor, void* memory,
+                            int64_t bytes, maco_error** error) {
+  if (!session || !tensor) return fail(error, "the session or the tensor's name is NULL");
+  return call(error, [&] { return session->session.bind(rank, tensor, memory, bytes); });
+}
+maco_code maco_session_share(maco_session* session, const maco_session* other, maco_error** error) {
+  if (!session || !other) return fail(error, "a session is NULL");
+  return call(error, [&] { return session->session.share(other->session); });
+}
+maco_code maco_session_allocate(maco_session* session, maco_error** error) {
+  if (!session) return fail(error, "the session is NULL");
+  return call(error, [&] { return session->session.allocate(); });
+}
+void* maco_session_address(const maco_session* session, int rank, const char* tensor,
+                           maco_error** error) {
+  return guarded(error, static_cast<void*>(nullptr), [&]() -> void* {
+    if (!session || !tensor) {
+      fail(error, "the session or the tensor's name is NULL");
+      return nullptr;
+    }
+    auto address = session->session.address(rank, tensor);
+    if (address) return *address;
+    fail(error, address.error());
+    return nullptr;
+  });
+}
+maco_code maco_session_write(maco_session* session, int rank, const char* tensor, const void* from,
+                             int64_t bytes, maco_error** error) {
+  if (!session || !tensor || !from) return fail(error, "an argument is NULL");
+  return call(error, [&] { return session->session.write(rank, tensor, from, bytes); });
+}
+maco_code maco_session_read(const maco_session* session, int rank, const char* tensor, void* to,
+                            int64_t bytes, maco_error** error) {
+  if (!session || !tensor || !to) return fail(error, "an argument is NULL");
+  return call(error, [&] { return session->session.read(rank, tensor, to, bytes); });
+}
+maco_code maco_session_run(maco_session* session, const maco_value* values, size_t count,
+                           maco_error** error) {
+  if (!session || (!values && count > 0)) return fail(error, "an argument is NULL");
+  return call(error, [&] { return session->session.run(values_of(values, count)); });
+}
+maco_code maco_session_bench(maco_session* session, const maco_value* values, size_t count,
+                             int launches, double* microseconds, maco_error** error) {
+  if (!session || !microseconds || (!values && count > 0))
+    return fail(error, "an argument is NULL");
+  return call(error, [&]() -> maco::Status {
+    const auto median = session->session.bench(values_of(values, count), launches);
+    if (!median) return median.error();
+    *microseconds = *median;
+    return {};
+  });
+}
+
+}  // extern "C"

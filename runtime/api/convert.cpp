@@ -1,0 +1,41 @@
+#include "runtime/api/convert.h"
+
+#include <utility>
+
+namespace maco {
+
+static_assert(static_cast<int>(DType::U8) == static_cast<int>(ir::DType::U8) &&
+                  static_cast<int>(DType::BF16) == static_cast<int>(ir::DType::BF16),
+              "the two lists of types are one");
+
+int64_t size_of(DType type) { return ir::size_of(ir_type(type)); }
+std::string_view name_of(DType type) { return ir::name(ir_type(type)); }
+
+std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics) {
+  std::vector<Diagnostic> list;
+  for (const ir::Diagnostic& d : diagnostics.all()) {
+    Diagnostic& made = list.emplace_back();
+    made.severity = static_cast<Diagnostic::Severity>(d.severity);
+    made.message = d.message;
+    if (d.loc.file < 0) continue;
+    made.file = diagnostics.file_name(d.loc.file);
+    made.line = d.loc.line;
+    made.column = d.loc.column;
+  }
+  return list;
+}
+
+Error graph_error(const ir::Diagnostics& diagnostics) {
+  std::string text = diagnostics.render();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return {ErrorCode::InvalidGraph, std::move(text), public_diagnostics(diagnostics)};
+}
+
+Error error(ErrorCode code, std::string message) { return {code, std::move(message), {}}; }
+
+Status status_of(const runtime::Status& status, ErrorCode code) {
+  if (status) return {};
+  return error(code, status.message);
+}
+
+}  // namespace maco

@@ -1,0 +1,37 @@
+// Between the types of the public headers and those of the libraries behind them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/diagnostics.h"
+#include "ir/graph.h"
+#include "ir/manifest.h"
+#include "maco/kernel.h"
+#include "runtime/status.h"
+
+namespace maco {
+
+struct Graph::Data {
+  ir::Graph graph;  // checked, with its shapes
+};
+
+struct Kernel::Data {
+  std::string source, report;
+  ir::Manifest manifest;
+  std::vector<TensorInfo> tensors;
+  std::vector<VariableInfo> dims, scalars;
+  std::vector<Diagnostic> warnings;
+};
+
+inline DType public_type(ir::DType type) { return static_cast<DType>(type); }
+inline ir::DType ir_type(DType type) { return static_cast<ir::DType>(type); }
+
+std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics);
+/// ErrorCode::InvalidGraph, with what was reported.
+Error graph_error(const ir::Diagnostics& diagnostics);
+Error error(ErrorCode code, std::string message);
+/// Done, or an error of that kind.
+Status status_of(const runtime::Status& status, ErrorCode code);
+
+}  // namespace maco

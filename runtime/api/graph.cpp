@@ -1,0 +1,76 @@
+#include "maco/graph.h"
+
+#include <memory>
+
+#include "compiler/api/compile.h"
+#include "compiler/frontend/frontend.h"
+#include "runtime/api/convert.h"
+
+namespace maco {
+
+namespace {
+
+TensorKind public_kind(ir::TensorKind kind) {
+  switch (kind) {
+    case ir::TensorKind::Param: return TensorKind::Param;
+    case ir::TensorKind::State: return TensorKind::State;
+    case ir::TensorKind::Output: return TensorKind::Output;
+    default: return TensorKind::Input;
+  }
+}
+
+}  // namespace
+
+Result<Graph> Graph::parse(std::string text, std::string name) {
+  ir::Diagnostics diagnostics;
+  auto graph = api::read_graph(std::move(name), std::move(text), diagnostics);
+  if (!graph) return graph_error(diagnostics);
+  return Graph(std::make_shared<const Data>(Data{std::move(*graph)}));
+}
+
+Result<Graph> Graph::read(const std::string& path) {
+  std::string why;
+  auto text = api::read_file(path, why);
+  if (!text) return error(ErrorCode::InvalidArgument, std::move(why));
+  return parse(std::move(*text), path);
+}
+
+const std::string& Graph::name() const { return data_->graph.name; }
+int Graph::world() const { return static_cast<int>(data_->graph.world); }
+
+std::vector<TensorInfo> Graph::tensors() const {
+  const ir::Graph& graph = data_->graph;
+  const auto most = [&](std::string_view name) -> std::optional<int64_t> {
+    if (name == "world") return graph.world;
+    const ir::Dim* dim = graph.find_dim(name);
+    return dim ? std::optional(dim->max) : std::nullopt;
+  };
+  std::vector<TensorInfo> list;
+  for (const ir::Tensor& t : graph.tensors) {
+    if (t.kind == ir::TensorKind::Temp || t.kind == ir::TensorKind::Scalar) continue;
+    TensorInfo info{t.name, public_kind(t.kind), public_type(t.dtype), {}, 0};
+    for (const ir::Expr& extent : t.shape)
+      info.shape.push_back(ir::evaluate(extent, most).value.value_or(0));
+    info.bytes = ir::max_elements(graph, t.shape) * ir::size_of(t.dtype);
+    list.push_back(std::move(info));
+  }
+  return list;
+}
+
+std::vector<VariableInfo> Graph::dims() const {
+  std::vector<VariableInfo> list;
+  for (const ir::Dim& dim : data_->graph.dims) list.push_back({dim.name, dim.min, dim.max});
+  return list;
+}
+
+std::vector<VariableInfo> Graph::scalars() const {
+  std::vector<VariableInfo> list;
+  for (const ir::Tensor& t : data_->graph.tensors)
+    if (t.kind == ir::TensorKind::Scalar) list.push_back({t.name, t.range_lo, t.range_hi - 1});
+  return list;
+}
+
+std::string Graph::to_maco() const { return frontend::print_dsl(data_->graph); }
+std::string Graph::to_json() const { return frontend::print_json(data_->graph); }
+
+}  // namespace maco

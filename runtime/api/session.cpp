@@ -1,0 +1,157 @@
+#include "maco/session.h"
+
+#include <fmt/format.h>
+
+#include "runtime/api/convert.h"
+#include "runtime/cpu/session.h"
+#include "runtime/host/cuda_session.h"
+#include "runtime/host/session.h"
+
+namespace maco {
+
+struct Session::State {
+  Kernel kernel;
+  std::unique_ptr<runtime::Session> session;
+
+  // The tensor's place in the manifest.
+  Result<size_t> find(std::string_view name) const {
+    const auto& tensors = kernel.tensors();
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].name == name) return i;
+    std::vector<std::string> names;
+    for (const TensorInfo& t : tensors) names.push_back(t.name);
+    return error(ErrorCode::InvalidArgument, fmt::format("'{}' has no tensor '{}'{}", kernel.name(),
+                                                         name, ir::did_you_mean(name, names)));
+  }
+  Status check_rank(int rank) const {
+    if (rank >= 0 && rank < kernel.world()) return {};
+    return error(ErrorCode::InvalidArgument, fmt::format("'{}' has no rank {}, but {} of them",
+                                                         kernel.name(), rank, kernel.world()));
+  }
+  // The tensor, if the rank is there too.
+  Result<size_t> find(int rank, std::string_view name) const {
+    if (Status status = check_rank(rank); !status) return status.error();
+    return find(name);
+  }
+};
+
+namespace {
+
+Status failed(const runtime::Status& status) { return status_of(status, ErrorCode::RunFailed); }
+Status refused(const runtime::Status& status) {
+  return status_of(status, ErrorCode::InvalidArgument);
+}
+
+}  // namespace
+
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+
+Result<Session> Session::open(const Kernel& kernel, const SessionOptions& options) {
+  if (options.timeout.count() < 1)
+    return error(ErrorCode::InvalidArgument, "the time-out must be at least a millisecond");
+  if (options.ranks_per_gpu < 1)
+    return error(ErrorCode::InvalidArgument, "a GPU must have at least one rank");
+  if (options.order && options.device != Device::Cpu)
+    return error(ErrorCode::InvalidArgument, "an order of tasks is for the CPU");
+  runtime::SessionOptions all;
+  all.timeout_ms = static_cast<uint64_t>(options.timeout.count());
+  all.ranks_per_gpu = options.ranks_per_gpu;
+  all.replay = options.order;
+  all.allocate_tensors = false;
+  runtime::Status status;
+  std::unique_ptr<runtime::Session> session;
+  if (options.device == Device::Cpu) {
+    session = runtime::make_cpu_session(kernel.source(), all, status);
+  } else {
+    session = runtime::make_cuda_session(kernel.source(), all, status);
+  }
+  if (!session) return error(ErrorCode::Unavailable, status.message);
+  return Session(std::make_unique<State>(State{kernel, std::move(session)}));
+}
+
+const Kernel& Session::kernel() const { return state_->kernel; }
+
+Status Session::bind(int rank, std::string_view tensor, void* memory, int64_t bytes) {
+  const Result<size_t> at = state_->find(rank, tensor);
+  if (!at) return at.error();
+  const TensorInfo& info = state_->kernel.tensors()[*at];
+  if (bytes < info.bytes)
+    return error(ErrorCode::InvalidArgument,
+                 fmt::format("'{}' has {} bytes, but is bound to {}", tensor, info.bytes, bytes));
+  return refused(state_->session->bind(rank, *at, memory));
+}
+
+Status Session::share(const Session& other) {
+  const auto& theirs = other.state_->kernel.tensors();
+  const auto& own = state_->kernel.tensors();
+  if (other.kernel().world() != kernel().world())
+    return error(ErrorCode::InvalidArgument,
+                 fmt::format("'{}' has {} ranks, but '{}' has {}", kernel().name(),
+                             kernel().world(), other.kernel().name(), other.kernel().world()));
+  for (size_t i = 0; i < own.size(); ++i) {
+    const TensorInfo& t = own[i];
+    if (t.kind != TensorKind::Param && t.kind != TensorKind::State) continue;
+    for (size_t j = 0; j < theirs.size(); ++j) {
+      const TensorInfo& o = theirs[j];
+      if (o.name != t.name || o.kind != t.kind) continue;
+      if (o.dtype != t.dtype || o.shape != t.shape)
+        return error(ErrorCode::InvalidArgument,
+                     fmt::format("'{}' is of another type or shape in '{}' than in '{}'", t.name,
+                                 other.kernel().name(), kernel().name()));
+      for (int rank = 0; rank < kernel().world(); ++rank) {
+        void* memory = other.state_->session->address(rank, j);
+        if (!memory) continue;
+        if (Status status = refused(state_->session->bind(rank, i, memory)); !status) return status;
+      }
+    }
+  }
+  return {};
+}
+
+Status Session::allocate() {
+  for (int rank = 0; rank < kernel().world(); ++rank)
+    for (size_t i = 0; i < kernel().tensors().size(); ++i)
+      if (Status status = failed(state_->session->allocate(rank, i)); !status) return status;
+  return {};
+}
+
+Result<void*> Session::address(int rank, std::string_view tensor) const {
+  const Result<size_t> at = state_->find(rank, tensor);
+  if (!at) return at.error();
+  return state_->session->address(rank, *at);
+}
+
+Status Session::write(int rank, std::string_view tensor, const void* from, int64_t bytes) {
+  const Result<size_t> at = state_->find(rank, tensor);
+  if (!at) return at.error();
+  if (bytes < 0) return error(ErrorCode::InvalidArgument, "there are no negative sizes");
+  return refused(state_->session->write(rank, *at, from, static_cast<size_t>(bytes)));
+}
+
+Status Session::read(int rank, std::string_view tensor, void* to, int64_t bytes) const {
+  const Result<size_t> at = state_->find(rank, tensor);
+  if (!at) return at.error();
+  if (bytes < 0) return error(ErrorCode::InvalidArgument, "there are no negative sizes");
+  return refused(state_->session->read(rank, *at, to, static_cast<size_t>(bytes)));
+}
+
+Status Session::run(const Values& values) {
+  if (Status status = refused(runtime::check_bound(*state_->session)); !status) return status;
+  return failed(state_->session->launch(values));
+}
+
+Result<double> Session::bench(const Values& values, int launches) {
+  if (launches < 1)
+    return error(ErrorCode::InvalidArgument, "a measurement takes at least one launch");
+  if (Status status = refused(runtime::check_bound(*state_->session)); !status)
+    return status.error();
+  double median = 0;
+  if (Status status = failed(state_->session->bench(values, launches, median)); !status)
+    return status.error();
+  return median;
+}
+
+}  // namespace maco

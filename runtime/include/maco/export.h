@@ -1,0 +1,8 @@
+// Which symbols a shared library has.
+#pragma once
+
+#if defined(MACO_STATIC_LIBRARY) || !defined(__GNUC__)
+#define MACO_API
+#else
+#define MACO_API __attribute__((visibility("default")))
+#endif

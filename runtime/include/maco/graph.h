@@ -1,0 +1,360 @@
+// Task graphs: read from their text, or built call by call.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "maco/result.h"
+
+namespace maco {
+
+enum class DType : uint8_t { F32, F16, BF16, F8E4M3, F8E5M2, I32, U8 };
+/// Their short names, for who wants them: `using namespace maco::types`.
+namespace types {
+inline constexpr DType f32 = DType::F32, f16 = DType::F16, bf16 = DType::BF16,
+                       f8e4m3 = DType::F8E4M3, f8e5m2 = DType::F8E5M2, i32 = DType::I32,
+                       u8 = DType::U8;
+}  // namespace types
+/// Bytes of an element.
+MACO_API int64_t size_of(DType type);
+/// "bf16".
+MACO_API std::string_view name_of(DType type);
+
+enum class TensorKind : uint8_t { Input, Param, State, Output };
+
+/// A tensor that the caller provides memory for.
+struct TensorInfo {
+  std::string name;
+  TensorKind kind = TensorKind::Input;
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;  // of one rank, dims at their maxima
+  int64_t bytes = 0;           // of that
+};
+/// A dim or a scalar: an integer that each launch is given.
+struct VariableInfo {
+  std::string name;
+  int64_t lowest = 0, highest = 0;  // both included
+};
+
+/// A graph that is right: it can be compiled, or be told why not. Immutable; copies share it, and
+/// any number of threads may use one at once.
+class MACO_API Graph {
+ public:
+  /// From its text, JSON or the language of .maco files. `name` is what diagnostics call it.
+  static Result<Graph> parse(std::string text, std::string name = "<graph>");
+  /// From a file.
+  static Result<Graph> read(const std::string& path);
+
+  const std::string& name() const;
+  int world() const;
+  std::vector<TensorInfo> tensors() const;
+  std::vector<VariableInfo> dims() const;
+  std::vector<VariableInfo> scalars() const;
+  /// Its text: parse() gives an equal graph.
+  std::string to_maco() const;
+  std::string to_json() const;
+
+  struct Data;
+  explicit Graph(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+  const Data& data() const { return *data_; }
+
+ private:
+  std::shared_ptr<const Data> data_;
+};
+
+// ---- graphs built in C++ ------------------------------------------------------------------------
+
+/// Where a call stands, for diagnostics.
+using Where = std::source_location;
+
+/// An integer expression over dims, scalars, `rank` and `world`: an extent, a position.
+class Expr {
+ public:
+  Expr(int64_t value) : text_(std::to_string(value)) {}  // NOLINT: integers are
+  Expr(int value) : text_(std::to_string(value)) {}      // NOLINT: expressions,
+  Expr(const char* text) : text_(text) {}                // NOLINT: and so are
+  Expr(std::string text) : text_(std::move(text)) {}     // NOLINT: texts of them
+  /// The rank that runs the graph, and how many there are.
+  static Expr rank() { return Expr("rank"); }
+  static Expr world() { return Expr("world"); }
+  const std::string& text() const { return text_; }
+
+  friend Expr operator+(const Expr& a, const Expr& b) { return join(a, " + ", b); }
+  friend Expr operator-(const Expr& a, const Expr& b) { return join(a, " - ", b); }
+  friend Expr operator*(const Expr& a, const Expr& b) { return join(a, " * ", b); }
+  /// Rounds down, as in Python.
+  friend Expr operator/(const Expr& a, const Expr& b) { return join(a, " / ", b); }
+  friend Expr operator%(const Expr& a, const Expr& b) { return join(a, " % ", b); }
+
+ private:
+  static Expr join(const Expr& a, const char* op, const Expr& b) {
+    return Expr("(" + a.text_ + ")" + op + "(" + b.text_ + ")");
+  }
+  std::string text_;
+};
+using Shape = std::vector<Expr>;
+
+/// A value of a graph that is being built. Of no use without its builder.
+struct Tensor {
+  const void* builder = nullptr;
+  size_t index = 0;
+};
+
+/// What any op may be told, beside its own attributes.
+struct Common {
+  std::string name = {};                // of the result; of an op without one, its own
+  std::optional<DType> dtype = {};      // of the result; else that of the first operand
+  std::optional<Tensor> into = {};      // the state that the result becomes
+  std::vector<std::string> after = {};  // names of ops that come before, whatever their data
+  std::string phase = {}, overlap = {}, overlap_group = {}, priority = {};
+};
+
+/// The value of an attribute. Text is a word ("relu") or an expression ("pos + 1").
+class Attr {
+ public:
+  using Value =
+      std::variant<bool, int64_t, double, std::string, Shape, std::map<std::string, double>>;
+  Attr(bool value) : value_(value) {}                                      // NOLINT: values
+  Attr(int value) : value_(int64_t{value}) {}                              // NOLINT: of any
+  Attr(int64_t value) : value_(value) {}                                   // NOLINT: of these
+  Attr(double value) : value_(value) {}                                    // NOLINT: types
+  Attr(const char* text) : value_(std::string(text)) {}                    // NOLINT: are
+  Attr(std::string text) : value_(std::move(text)) {}                      // NOLINT: attributes
+  Attr(const Expr& value) : value_(value.text()) {}                        // NOLINT
+  Attr(Shape value) : value_(std::move(value)) {}                          // NOLINT
+  Attr(std::map<std::string, double> value) : value_(std::move(value)) {}  // NOLINT
+  const Value& value() const { return value_; }
+
+ private:
+  Value value_;
+};
+using Attrs = std::vector<std::pair<std::string, Attr>>;
+
+struct MatmulAttrs {
+  bool transpose_b = false;
+  std::string activation = "none";  // relu, silu, gelu
+};
+struct RopeAttrs {
+  int64_t head_dim = 0;
+  std::optional<Expr> position = {};  // or the second operand
+  double theta = 10000;
+  bool interleaved = false;
+  std::map<std::string, double> scaling = {};
+};
+struct AttentionAttrs {
+  int64_t head_dim = 0;
+  bool causal = false;
+  std::optional<double> scale = {};  // else 1 / sqrt(head_dim)
+  std::optional<Expr> length = {};   // else all rows of the keys
+};
+struct SliceAttrs {
+  int axis = 0;
+  std::optional<Expr> begin = {}, end = {};
+  int64_t step = 1;
+};
+struct ReduceAttrs {
+  std::string reduce = "sum";      // max, min, avg
+  std::string algorithm = "auto";  // oneshot, twoshot
+};
+
+struct DimRange {
+  int64_t lowest = 1;
+  std::optional<int64_t> typical = {};  // for which the compiler chooses; else the most
+};
+
+/// Builds a graph call by call; docs/ops.md says what each op takes and gives. Calls report
+/// nothing: a mistake is found by build(), which says where the call stands. Not thread safe.
+class MACO_API GraphBuilder {
+ public:
+  explicit GraphBuilder(std::string name, int world = 1, Where where = Where::current());
+  ~GraphBuilder();
+  GraphBuilder(GraphBuilder&&) noexcept;
+  GraphBuilder& operator=(GraphBuilder&&) noexcept;
+
+  /// The graph so far. The builder stays as it is.
+  Result<Graph> build() const;
+
+  // Declarations. Names are unique; dims and scalars are expressions from then on.
+
+  /// How many rows there are, which each launch says: `lowest` to `most`.
+  Expr dim(std::string name, int64_t most, DimRange range = {}, Where where = Where::current());
+  /// A number that each launch is given, from `lowest` up to `end`, which is excluded.
+  Expr scalar(std::string name, int64_t lowest, int64_t end, std::optional<int64_t> typical = {},
+              Where where = Where::current());
+  Tensor input(std::string name, DType type, Shape shape, Where where = Where::current());
+  Tensor param(std::string name, DType type, Shape shape, Where where = Where::current());
+  Tensor state(std::string name, DType type, Shape shape, Where where = Where::current());
+  /// Gives `tensor` out under a name. It may be read further.
+  Tensor output(std::string name, Tensor tensor, Where where = Where::current());
+
+  // Any op by its name, with as many results as asked for.
+
+  std::vector<Tensor> ops(std::string kind, std::vector<Tensor> operands, size_t results,
+                          Attrs attrs = {}, const Common& common = {},
+                          Where where = Where::current());
+  Tensor op(std::string kind, std::vector<Tensor> operands, Attrs attrs = {},
+            const Common& common = {}, Where where = Where::current()) {
+    return ops(std::move(kind), std::move(operands), 1, std::move(attrs), common, where)[0];
+  }
+  /// A setting of the graph by its key in JSON: set("schedule", "static").
+  void set(std::string key, Attr value, Where where = Where::current());
+
+  // Elementwise.
+
+#define MACO_UNARY(kind)                                                             \
+  Tensor kind(Tensor x, const Common& common = {}, Where where = Where::current()) { \
+    return op(#kind, {x}, {}, common, where);                                        \
+  }
+#define MACO_BINARY(kind)                                                                          \
+  Tensor kind(Tensor x, Tensor y, const Common& common = {}, Where where = Where::current()) {     \
+    return op(#kind, {x, y}, {}, common, where);                                                   \
+  }                                                                                                \
+  Tensor kind(Tensor x, double value, const Common& common = {}, Where where = Where::current()) { \
+    return op(#kind, {x}, {{"value", value}}, common, where);                                      \
+  }
+  MACO_BINARY(add)
+  MACO_BINARY(sub)
+  MACO_BINARY(mul)
+  MACO_BINARY(maximum)
+  MACO_BINARY(minimum)
+  MACO_UNARY(relu)
+  MACO_UNARY(silu)
+  MACO_UNARY(sigmoid)
+  MACO_UNARY(tanh)
+  MACO_UNARY(exp)
+  MACO_UNARY(copy)
+  Tensor gelu(Tensor x, const std::string& approximate = "none", const Common& common = {},
+              Where where = Where::current()) {
+    return op("gelu", {x}, {{"approximate", approximate}}, common, where);
+  }
+  Tensor swiglu(Tensor gate, Tensor up, const Common& common = {}, Where where = Where::current()) {
+    return op("swiglu", {gate, up}, {}, common, where);
+  }
+  Tensor cast(Tensor x, DType type, Common common = {}, Where where = Where::current()) {
+    common.dtype = type;
+    return op("cast", {x}, {}, common, where);
+  }
+
+  // Products, norms, rows.
+
+  Tensor matmul(Tensor a, Tensor b, const MatmulAttrs& attrs = {}, const Common& common = {},
+                Where where = Where::current()) {
+    return op("matmul", {a, b}, list(attrs), common, where);
+  }
+  Tensor matmul_bias(Tensor a, Tensor b, Tensor bias, const MatmulAttrs& attrs = {},
+                     const Common& common = {}, Where where = Where::current()) {
+    return op("matmul", {a, b, bias}, list(attrs), common, where);
+  }
+  Tensor rmsnorm(Tensor x, Tensor weight, double eps = 1e-6, const Common& common = {},
+                 Where where = Where::current()) {
+    return op("rmsnorm", {x, weight}, {{"eps", eps}}, common, where);
+  }
+  Tensor layernorm(Tensor x, Tensor weight, Tensor bias, double eps = 1e-5,
+                   const Common& common = {}, Where where = Where::current()) {
+    return op("layernorm", {x, weight, bias}, {{"eps", eps}}, common, where);
+  }
+  MACO_UNARY(softmax)
+  MACO_UNARY(sum)
+  MACO_UNARY(mean)
+  MACO_UNARY(max)
+  MACO_UNARY(argmax)
+  Tensor embedding(Tensor table, Tensor ids, const Common& common = {},
+                   Where where = Where::current()) {
+    return op("embedding", {table, ids}, {}, common, where);
+  }
+
+  // Attention.
+
+  Tensor rope(Tensor x, const RopeAttrs& attrs, const Common& common = {},
+              Where where = Where::current()) {
+    return op("rope", {x}, list(attrs), common, where);
+  }
+  Tensor rope(Tensor x, Tensor positions, const RopeAttrs& attrs, const Common& common = {},
+              Where where = Where::current()) {
+    return op("rope", {x, positions}, list(attrs), common, where);
+  }
+  Tensor attention(Tensor q, Tensor k, Tensor v, const AttentionAttrs& attrs,
+                   const Common& common = {}, Where where = Where::current()) {
+    return op("attention", {q, k, v}, list(attrs), common, where);
+  }
+  /// Rows `at` and on of `cache`, a state, become x. Gives the state.
+  Tensor kv_append(Tensor cache, Tensor x, const Expr& at, Common common = {},
+                   Where where = Where::current()) {
+    common.into = cache;
+    return op("kv_append", {cache, x}, {{"at", at}}, common, where);
+  }
+
+  // Movement.
+
+  Tensor reshape(Tensor x, Shape shape, const Common& common = {}, Where where = Where::current()) {
+    return op("reshape", {x}, {{"shape", std::move(shape)}}, common, where);
+  }
+  /// `perm`: empty for the axes in reverse order.
+  Tensor transpose(Tensor x, Shape perm = {}, const Common& common = {},
+                   Where where = Where::current()) {
+    Attrs attrs;
+    if (!perm.empty()) attrs.emplace_back("perm", std::move(perm));
+    return op("transpose", {x}, std::move(attrs), common, where);
+  }
+  Tensor slice(Tensor x, const SliceAttrs& attrs, const Common& common = {},
+               Where where = Where::current()) {
+    return op("slice", {x}, list(attrs), common, where);
+  }
+  Tensor concat(std::vector<Tensor> xs, int axis, const Common& common = {},
+                Where where = Where::current()) {
+    return op("concat", std::move(xs), {{"axis", Expr(axis)}}, common, where);
+  }
+  std::vector<Tensor> split(Tensor x, int axis, size_t parts, const Common& common = {},
+                            Where where = Where::current()) {
+    return ops("split", {x}, parts, {{"axis", Expr(axis)}}, common, where);
+  }
+
+  // Collectives.
+
+  Tensor allreduce(Tensor x, const ReduceAttrs& attrs = {}, const Common& common = {},
+                   Where where = Where::current()) {
+    return op("allreduce", {x}, list(attrs), common, where);
+  }
+  Tensor reduce_scatter(Tensor x, const ReduceAttrs& attrs = {}, const Common& common = {},
+                        Where where = Where::current()) {
+    return op("reduce_scatter", {x}, list(attrs), common, where);
+  }
+  Tensor allgather(Tensor x, const std::string& algorithm = "auto", const Common& common = {},
+                   Where where = Where::current()) {
+    return op("allgather", {x}, {{"algorithm", algorithm}}, common, where);
+  }
+  MACO_UNARY(alltoall)
+  Tensor broadcast(Tensor x, int root, const Common& common = {}, Where where = Where::current()) {
+    return op("broadcast", {x}, {{"root", Expr(root)}}, common, where);
+  }
+  Tensor ring_shift(Tensor x, int by = 1, const Common& common = {},
+                    Where where = Where::current()) {
+    return op("ring_shift", {x}, {{"by", Expr(by)}}, common, where);
+  }
+  void barrier(const Common& common = {}, Where where = Where::current()) {
+    ops("barrier", {}, 0, {}, common, where);
+  }
+#undef MACO_UNARY
+#undef MACO_BINARY
+
+ private:
+  static Attrs list(const MatmulAttrs& attrs);
+  static Attrs list(const RopeAttrs& attrs);
+  static Attrs list(const AttentionAttrs& attrs);
+  static Attrs list(const SliceAttrs& attrs);
+  static Attrs list(const ReduceAttrs& attrs);
+  Tensor declare(const char* kind, std::string name, DType type, Shape shape, Where where);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace maco

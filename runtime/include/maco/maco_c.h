@@ -1,0 +1,150 @@
+// MACO for C, and for bindings: what maco.h has for C++, by opaque handles.
+//
+// A function that can fail takes a maco_error** last, which may be NULL. If it fails it returns
+// NULL (what gives a handle) or a maco_code other than MACO_OK, and puts an error there, which the
+// caller frees; else it leaves it alone. Handles are freed by a function of their own, which takes
+// NULL too; one may be freed before what was made of it. Strings are UTF-8, end with a 0 and,
+// unless said otherwise, belong to their handle. Graphs and kernels may be used by several threads
+// at once, a session by one at a time.
+#ifndef MACO_MACO_C_H
+#define MACO_MACO_C_H
+
+#include <stddef.h>  // NOLINT: C has no <cstddef>
+#include <stdint.h>  // NOLINT
+
+#include "maco/export.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Handles.
+typedef struct maco_error maco_error;
+typedef struct maco_graph maco_graph;
+typedef struct maco_kernel maco_kernel;
+typedef struct maco_session maco_session;
+
+// How calls end.
+typedef enum {
+  MACO_OK = 0,
+  MACO_INVALID_ARGUMENT = 1,  // the call doesn't fit
+  MACO_INVALID_GRAPH = 2,     // the graph is wrong or can't be compiled
+  MACO_UNAVAILABLE = 3,       // no GPU, driver, NVRTC or C++ compiler
+  MACO_RUN_FAILED = 4,        // no memory, or a launch that was stopped
+  MACO_INTERNAL = 5           // a fault of MACO's, or no memory for its own needs
+} maco_code;
+
+// "0.1.0".
+MACO_API const char* maco_version(void);
+
+// What an error is, and says; the message belongs to it.
+MACO_API maco_code maco_error_code(const maco_error* error);
+MACO_API const char* maco_error_message(const maco_error* error);
+MACO_API void maco_error_free(maco_error* error);
+// Frees a string that a function gave away.
+MACO_API void maco_string_free(char* string);
+
+// ---- graphs -------------------------------------------------------------------------------------
+
+// From its text, JSON or the language of .maco files; `name` (or NULL) is what messages call it.
+MACO_API maco_graph* maco_graph_parse(const char* text, const char* name, maco_error** error);
+MACO_API maco_graph* maco_graph_read(const char* path, maco_error** error);
+MACO_API void maco_graph_free(maco_graph* graph);
+// Its text; the caller frees it by maco_string_free.
+MACO_API char* maco_graph_text(const maco_graph* graph);
+
+// ---- kernels ------------------------------------------------------------------------------------
+
+// All zero but `size`: the defaults.
+typedef struct {
+  size_t size;         // sizeof(maco_compile_options)
+  const char* target;  // NULL: "sm_90a"
+  const char* board;   // NULL: the target's usual one
+  int64_t sms;         // 0: all of the board's
+  int no_load_ahead, no_fuse, no_prune;
+} maco_compile_options;
+
+// `options` may be NULL.
+MACO_API maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* options,
+                                   maco_error** error);
+// From a kernel.cu.
+MACO_API maco_kernel* maco_kernel_from_source(const char* source, maco_error** error);
+MACO_API void maco_kernel_free(maco_kernel* kernel);
+MACO_API const char* maco_kernel_source(const maco_kernel* kernel);
+MACO_API const char* maco_kernel_report(const maco_kernel* kernel);
+MACO_API int maco_kernel_world(const maco_kernel* kernel);
+
+// Element types, and who provides a tensor's memory contents, as in maco/graph.h.
+typedef enum {
+  MACO_F32,
+  MACO_F16,
+  MACO_BF16,
+  MACO_F8E4M3,
+  MACO_F8E5M2,
+  MACO_I32,
+  MACO_U8
+} maco_dtype;
+typedef enum { MACO_INPUT, MACO_PARAM, MACO_STATE, MACO_OUTPUT } maco_kind;
+typedef struct {
+  const char* name;
+  maco_kind kind;
+  maco_dtype dtype;
+  int axes;
+  int64_t shape[4];  // of one rank, dims at their maxima
+  int64_t bytes;
+} maco_tensor_info;
+
+// How many tensors the caller provides memory for.
+MACO_API int maco_kernel_tensors(const maco_kernel* kernel);
+// Tensor `index` of them; its name belongs to the kernel.
+MACO_API maco_code maco_kernel_tensor(const maco_kernel* kernel, int index, maco_tensor_info* info,
+                                      maco_error** error);
+
+// ---- sessions -----------------------------------------------------------------------------------
+
+// Where ranks run, as maco::Device.
+typedef enum { MACO_CUDA, MACO_CPU } maco_device;
+// All zero but `size`: the defaults.
+typedef struct {
+  size_t size;  // sizeof(maco_session_options)
+  maco_device device;
+  int ranks_per_gpu;   // 0: 1
+  int64_t timeout_ms;  // 0: 30000
+} maco_session_options;
+
+// `options` may be NULL.
+MACO_API maco_session* maco_session_open(const maco_kernel* kernel,
+                                         const maco_session_options* options, maco_error** error);
+MACO_API void maco_session_free(maco_session* session);
+
+// As Session::bind, share, allocate, address, write and read of maco/session.h.
+MACO_API maco_code maco_session_bind(maco_session* session, int rank, const char* tensor,
+                                     void* memory, int64_t bytes, maco_error** error);
+MACO_API maco_code maco_session_share(maco_session* session, const maco_session* other,
+                                      maco_error** error);
+MACO_API maco_code maco_session_allocate(maco_session* session, maco_error** error);
+// NULL also where it lives nowhere yet.
+MACO_API void* maco_session_address(const maco_session* session, int rank, const char* tensor,
+                                    maco_error** error);
+MACO_API maco_code maco_session_write(maco_session* session, int rank, const char* tensor,
+                                      const void* from, int64_t bytes, maco_error** error);
+MACO_API maco_code maco_session_read(const maco_session* session, int rank, const char* tensor,
+                                     void* to, int64_t bytes, maco_error** error);
+
+// The value of a dim or scalar.
+typedef struct {
+  const char* name;
+  int64_t value;
+} maco_value;
+// Runs once on all ranks and waits.
+MACO_API maco_code maco_session_run(maco_session* session, const maco_value* values, size_t count,
+                                    maco_error** error);
+// The median microseconds of so many launches.
+MACO_API maco_code maco_session_bench(maco_session* session, const maco_value* values, size_t count,
+                                      int launches, double* microseconds, maco_error** error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,85 @@
+// A kernel with its memory on all ranks of this process, ready to run.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "maco/kernel.h"
+#include "maco/result.h"
+
+namespace maco {
+
+enum class Device {
+  Cuda,  // rank r runs on GPU r / ranks_per_gpu; the code comes from NVRTC or the cache of cubins
+  Cpu,   // ranks and SMs are threads of this process; the code comes from a C++ compiler or a cache
+};
+
+struct SessionOptions {
+  Device device = Device::Cuda;
+  int ranks_per_gpu = 1;
+  /// How long a launch may go on without progress of any rank before it is stopped.
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  /// Cpu: tasks of all ranks take turns in an order that this seed decides, always the same.
+  std::optional<uint64_t> order = {};
+};
+
+/// What a launch is given, by name: each scalar, and dims that don't have their maximum.
+using Values = std::map<std::string, int64_t>;
+
+/// Memory of tensors is the caller's (bind), another session's (share) or this one's (allocate);
+/// each tensor needs some before the first launch. A session allocates what the kernel needs for
+/// itself, temporaries and what ranks send each other, when it is opened.
+///
+/// Not thread safe; sessions are independent of each other, and each may be used from a thread of
+/// its own. Moving one leaves the other empty, to be destroyed or assigned to.
+class MACO_API Session {
+ public:
+  /// Compiles the kernel's code for the device and loads it on all ranks.
+  static Result<Session> open(const Kernel& kernel, const SessionOptions& options = {});
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  /// What it was opened with.
+  const Kernel& kernel() const;
+
+  // Memory. Pointers are to memory of the rank's device: on Cpu ordinary memory.
+
+  /// Lets a tensor live in memory of the caller's from the next launch on: `bytes` of it (at least
+  /// TensorInfo::bytes), aligned to 16, which stays there until the session ends or another is
+  /// bound. Nothing is copied.
+  Status bind(int rank, std::string_view tensor, void* memory, int64_t bytes);
+  /// Lets each param and state live where `other` has the one of that name, if both have one of the
+  /// same type and shape and `other`'s lives somewhere: prefill and decoding of one model. That
+  /// memory must outlive this session, and launches of the two must not overlap.
+  Status share(const Session& other);
+  /// Gives zeroed memory of the session's own to every tensor that has none.
+  Status allocate();
+  /// Where a tensor lives; null: nowhere yet.
+  Result<void*> address(int rank, std::string_view tensor) const;
+  /// Copies the first `bytes` bytes of a tensor from or to host memory.
+  Status write(int rank, std::string_view tensor, const void* from, int64_t bytes);
+  Status read(int rank, std::string_view tensor, void* to, int64_t bytes) const;
+
+  // Launches.
+
+  /// Runs the kernel once on all ranks and waits for it. If a rank stops early (a time-out, an
+  /// index out of range), all do, and the error says which task of which rank waited for what; the
+  /// session can run again.
+  Status run(const Values& values = {});
+  /// The median of `launches` launches behind some to warm up: microseconds of the slowest rank, on
+  /// Cuda by its clock, without the launch itself.
+  Result<double> bench(const Values& values, int launches);
+
+ private:
+  struct State;
+  explicit Session(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace maco

@@ -1,0 +1,117 @@
+// The library from C: what fails says so by code and message, and every handle may be NULL.
+#include <maco/maco_c.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures = 0;
+
+#define CHECK(condition)                                             \
+  do {                                                               \
+    if (!(condition)) {                                              \
+      ++failures;                                                    \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+    }                                                                \
+  } while (0)
+
+// Whether there was an error of that code whose message has `text`. Frees it.
+static int failed(maco_error** error, maco_code code, const char* text) {
+  const int right = *error && maco_error_code(*error) == code &&
+                    strstr(maco_error_message(*error), text) != NULL;
+  if (!right) fprintf(stderr, "said: %s\n", maco_error_message(*error));
+  maco_error_free(*error);
+  *error = NULL;
+  return right;
+}
+
+static const char* const kGraph =
+    "graph c(world = 2) {\n  dim n <= 4\n  scalar s in [1, 3)\n  input x : f32[n, 4]\n"
+    "  param w : bf16[4]\n  output y = mul(x, w)\n}\n";
+
+static void test_errors(void) {
+  maco_error* error = NULL;
+  CHECK(!maco_graph_parse("graph g {\n  output y = relu(x)\n}\n", "a.maco", &error));
+  CHECK(failed(&error, MACO_INVALID_GRAPH, "a.maco:2:"));
+  CHECK(!maco_graph_parse(NULL, NULL, &error));
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "NULL"));
+  CHECK(!maco_graph_parse("graph", NULL, NULL));
+  CHECK(!maco_graph_read("/nonexisting", &error));
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "/nonexisting"));
+  CHECK(!maco_compile(NULL, NULL, &error));
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "NULL"));
+  CHECK(!maco_kernel_from_source("int main;", &error));
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "//@maco"));
+  CHECK(maco_session_run(NULL, NULL, 0, NULL) == MACO_INVALID_ARGUMENT);
+  CHECK(maco_error_code(NULL) == MACO_OK && maco_error_message(NULL)[0] == 0);
+  maco_error_free(NULL);
+  maco_graph_free(NULL);
+  maco_kernel_free(NULL);
+  maco_session_free(NULL);
+  maco_string_free(NULL);
+}
+
+static void test_run(void) {
+  maco_error* error = NULL;
+  maco_graph* graph = maco_graph_parse(kGraph, NULL, &error);
+  CHECK(graph && !error);
+  char* text = maco_graph_text(graph);
+  CHECK(text && strncmp(text, "graph c(world = 2) {", 20) == 0);
+  maco_string_free(text);
+  maco_compile_options compile = {.size = sizeof compile, .target = "cpu", .no_fuse = 1};
+  maco_kernel* kernel = maco_compile(graph, &compile, &error);
+  CHECK(kernel && !error);
+  compile.size = 3;
+  CHECK(!maco_compile(graph, &compile, &error));
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "size"));
+  maco_graph_free(graph);
+
+  CHECK(maco_kernel_world(kernel) == 2 && maco_kernel_tensors(kernel) == 3);
+  CHECK(strstr(maco_kernel_source(kernel), "maco_kernel") && strstr(maco_kernel_report(kernel), "mul"));
+  maco_tensor_info info;
+  CHECK(maco_kernel_tensor(kernel, 1, &info, NULL) == MACO_OK);
+  CHECK(strcmp(info.name, "w") == 0 && info.kind == MACO_PARAM && info.dtype == MACO_BF16);
+  CHECK(info.axes == 1 && info.shape[0] == 4 && info.bytes == 8);
+  CHECK(maco_kernel_tensor(kernel, 3, &info, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "no such tensor"));
+
+  maco_session_options where = {.size = sizeof where, .device = MACO_CPU, .timeout_ms = 20000};
+  maco_session* session = maco_session_open(kernel, &where, &error);
+  CHECK(session && !error);
+  CHECK(maco_session_address(session, 0, "x", &error) == NULL && !error);
+  CHECK(maco_session_allocate(session, &error) == MACO_OK);
+  CHECK(maco_session_address(session, 0, "x", &error) != NULL);
+  const float x[16] = {1, 2, 3, 4};
+  const uint16_t w[4] = {0x4000, 0x4000, 0x4000, 0x4000};  // 2
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(maco_session_write(session, rank, "x", x, sizeof x, &error) == MACO_OK);
+    CHECK(maco_session_write(session, rank, "w", w, sizeof w, &error) == MACO_OK);
+  }
+  const maco_value values[] = {{"s", 2}, {"n", 1}};
+  CHECK(maco_session_run(session, values, 2, &error) == MACO_OK);
+  float y[4] = {0};
+  CHECK(maco_session_read(session, 1, "y", y, sizeof y, &error) == MACO_OK);
+  CHECK(y[0] == 2 && y[3] == 8);
+  double microseconds = 0;
+  CHECK(maco_session_bench(session, values, 2, 2, &microseconds, &error) == MACO_OK);
+  CHECK(microseconds > 0);
+  CHECK(maco_session_run(session, values, 0, &error) == MACO_RUN_FAILED);
+  CHECK(failed(&error, MACO_RUN_FAILED, "'s'"));
+  CHECK(maco_session_write(session, 0, "z", x, 4, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "no tensor 'z'"));
+  CHECK(maco_session_bind(session, 0, "x", y, 4, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "64 bytes"));
+  maco_session* other = maco_session_open(kernel, &where, &error);
+  CHECK(maco_session_share(other, session, &error) == MACO_OK);
+  CHECK(maco_session_address(other, 1, "w", &error) == maco_session_address(session, 1, "w", &error));
+  CHECK(maco_session_address(other, 1, "x", &error) == NULL);
+  maco_session_free(other);
+  maco_kernel_free(kernel);
+  maco_session_free(session);
+}
+
+int main(void) {
+  test_errors();
+  test_run();
+  if (failures == 0) printf("%s: all passed\n", maco_version());
+  return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

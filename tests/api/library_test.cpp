@@ -1,0 +1,235 @@
+// The library of applications, through its public headers and its shared object alone.
+#include <maco/maco.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/catch.h"
+
+namespace maco::test {
+namespace {
+
+using namespace maco::types;
+
+const char* const kText = R"(graph g(world = 2) {
+  dim n <= 6
+  scalar pos in [0, 5)
+  input x : f32[n, 8]
+  state cache : f32[10, 8]
+  cache = kv_append(cache, x, at = pos)
+  output y = allreduce(x)
+})";
+
+CompileOptions cpu() {
+  CompileOptions options;
+  options.target = "cpu";
+  return options;
+}
+SessionOptions on_cpu() {
+  SessionOptions options;
+  options.device = Device::Cpu;
+  return options;
+}
+Session open(const Graph& graph) {
+  return Session::open(compile(graph, cpu()).value(), on_cpu()).value();
+}
+
+TEST_CASE("a graph tells of its tensors, dims and scalars, and gives its text") {
+  const Graph g = Graph::parse(kText).value();
+  CHECK(g.name() == "g");
+  CHECK(g.world() == 2);
+  REQUIRE(g.tensors().size() == 3);
+  const TensorInfo cache = g.tensors()[1];
+  CHECK((cache.name == "cache" && cache.kind == TensorKind::State && cache.dtype == f32));
+  CHECK((cache.shape == std::vector<int64_t>{10, 8} && cache.bytes == 320));
+  CHECK(g.tensors()[0].shape == std::vector<int64_t>{6, 8});
+  REQUIRE((g.dims().size() == 1 && g.scalars().size() == 1));
+  CHECK((g.dims()[0].lowest == 1 && g.dims()[0].highest == 6));
+  CHECK((g.scalars()[0].lowest == 0 && g.scalars()[0].highest == 4));
+  CHECK(Graph::parse(g.to_json()).value().to_maco() == g.to_maco());
+}
+
+TEST_CASE("what is wrong with a text is a value, with its place") {
+  const auto wrong = Graph::parse("graph g {\n  output y = relu(z)\n}\n", "my.maco");
+  REQUIRE_FALSE(wrong);
+  CHECK(wrong.error().code == ErrorCode::InvalidGraph);
+  REQUIRE_FALSE(wrong.error().diagnostics.empty());
+  const Diagnostic& d = wrong.error().diagnostics[0];
+  CHECK((d.file == "my.maco" && d.line == 2 && d.severity == Diagnostic::Severity::Error));
+  CHECK_THAT(wrong.error().message, Contains("my.maco:2:") && Contains("^"));
+  CHECK_THROWS_AS(wrong.value(), BadResult);
+  CHECK(Graph::read("/nonexisting/graph").error().code == ErrorCode::InvalidArgument);
+}
+
+TEST_CASE("a graph that is built is the graph of its text") {
+  GraphBuilder g("built", 2);
+  const Expr n = g.dim("n", 64, {.lowest = 2, .typical = 4});
+  const Expr pos = g.scalar("pos", 0, 100, 10);
+  const Tensor x = g.input("x", bf16, {n, 64});
+  const Tensor w = g.param("w", bf16, {64, Expr::world() * 32});
+  const Tensor norm = g.param("norm", bf16, {64});
+  Tensor cache = g.state("cache", bf16, {256, 64});
+  const Tensor h = g.matmul(g.rmsnorm(x, norm, 1e-5), w,
+                            {.transpose_b = true, .activation = "silu"}, {.name = "h"});
+  const Tensor turned = g.rope(h, {.head_dim = 32, .position = pos, .scaling = {}});
+  cache = g.kv_append(cache, turned, pos);
+  const Tensor a =
+      g.attention(turned, cache, cache, {.head_dim = 32, .causal = true, .length = pos + n});
+  const auto parts = g.split(a, 1, 2);
+  const Tensor sum = g.allreduce(parts[0], {.reduce = "max"}, {.priority = "high"});
+  g.barrier();
+  g.output("y", g.add(sum, parts[1]));
+  g.output("again", sum);
+  g.output("wide", g.cast(parts[1], f32));
+  g.output("late", g.mul(x, 2, {.after = {"h"}}));
+  const auto built = g.build();
+  INFO((built ? std::string() : built.error().message));
+  REQUIRE(built);
+  CHECK(built->to_maco() == Graph::parse(R"(graph built(world = 2) {
+    dim 2 <= n <= 64 typical 4
+    scalar pos in [0, 100) typical 10
+    input x : bf16[n, 64]
+    param w : bf16[64, world * 32]
+    param norm : bf16[64]
+    state cache : bf16[256, 64]
+    rmsnorm.0 = rmsnorm(x, norm, eps = 1e-5)
+    h = matmul(rmsnorm.0, w, transpose_b = true, activation = silu)
+    rope.0 = rope(h, head_dim = 32, position = pos, theta = 10000.0)
+    cache = kv_append(cache, rope.0, at = pos)
+    attention.0 = attention(rope.0, cache, cache, head_dim = 32, causal = true, length = pos + n)
+    split.0, split.1 = split(attention.0, axis = 1)
+    output again = allreduce(split.0, reduce = max, algorithm = auto, priority = high)
+    barrier()
+    output y = add(again, split.1)
+    output wide = cast(split.1, dtype = f32)
+    output late = mul(x, value = 2.0, after = h)
+  })")
+                                .value()
+                                .to_maco());
+}
+
+TEST_CASE("a mistake of a builder is reported where the call stands") {
+  GraphBuilder g("wrong"), other("other");
+  const Tensor x = g.input("x", f32, {4, 8});
+  const unsigned line = Where::current().line() + 1;
+  g.output("y", g.matmul(x, x));
+  auto built = g.build();
+  REQUIRE_FALSE(built);
+  REQUIRE_FALSE(built.error().diagnostics.empty());
+  CHECK(built.error().diagnostics[0].line == static_cast<int>(line));
+  CHECK_THAT(built.error().diagnostics[0].file, Contains("library_test.cpp"));
+  GraphBuilder mixed("mixed");
+  mixed.output("y", mixed.relu(x));
+  CHECK_THAT(mixed.build().error().message, Contains("no tensor of this builder"));
+  GraphBuilder unknown("unknown");
+  unknown.output("y", unknown.op("matmull", {unknown.input("x", f32, {4})}));
+  CHECK_THAT(unknown.build().error().message, Contains("did you mean 'matmul'"));
+}
+
+TEST_CASE("a kernel runs in the caller's memory") {
+  Session s = open(Graph::parse(kText).value());
+  CHECK_THAT(s.run({{"pos", 0}}).error().message, Contains("'x' of rank 0 has no memory"));
+  alignas(16) std::array<float, 48> x[2], y[2];
+  alignas(16) std::array<float, 84> cache[2] = {};
+  for (int rank = 0; rank < 2; ++rank) {
+    for (size_t i = 0; i < x[rank].size(); ++i) x[rank][i] = static_cast<float>(i + 100 * rank);
+    s.bind(rank, "x", x[rank].data(), 192).value();
+    s.bind(rank, "y", y[rank].data(), 192).value();
+    s.bind(rank, "cache", cache[rank].data(), 320).value();
+    CHECK(s.address(rank, "x").value() == x[rank].data());
+  }
+  s.run({{"pos", 4}, {"n", 3}}).value();
+  for (int rank = 0; rank < 2; ++rank)
+    for (size_t i = 0; i < 24; ++i) {
+      CHECK(y[rank][i] == static_cast<float>(2 * i + 100));
+      CHECK(cache[rank][32 + i] == x[rank][i]);
+    }
+  CHECK(cache[0][56] == 0);
+  // Elsewhere from the next launch on.
+  alignas(16) std::array<float, 48> moved = {};
+  s.bind(1, "y", moved.data(), 192).value();
+  s.run({{"pos", 0}}).value();
+  CHECK(moved[47] == 2 * 47 + 100);
+
+  CHECK_THAT(s.bind(0, "x", x[0].data(), 188).error().message, Contains("has 192 bytes"));
+  CHECK_THAT(s.bind(0, "cache", cache[0].data() + 1, 320).error().message,
+             Contains("no multiple of 16"));
+  CHECK_THAT(s.bind(2, "x", x[0].data(), 192).error().message, Contains("no rank 2"));
+  CHECK_THAT(s.bind(0, "cach", x[0].data(), 192).error().message, Contains("did you mean 'cache'"));
+  CHECK_THAT(s.bind(0, "x", nullptr, 192).error().message, Contains("null"));
+  CHECK_THAT(s.run({{"pos", 5}}).error().message, Contains("must be from 0 to 4"));
+  CHECK_THAT(s.run({}).error().message, Contains("pos"));
+}
+
+TEST_CASE("two kernels share params and states") {
+  Session first = open(Graph::parse("graph a {\n  input x : f32[2, 4]\n  state c : f32[8, 4]\n"
+                                    "  param w : f32[4]\n  c = kv_append(c, x, at = 0)\n"
+                                    "  output y = mul(x, w)\n}\n")
+                           .value());
+  Session second = open(Graph::parse("graph b {\n  state c : f32[8, 4]\n  param w : f32[4]\n"
+                                     "  output z = mul(c, w)\n}\n")
+                            .value());
+  first.allocate().value();
+  second.share(first).value();
+  second.allocate().value();
+  CHECK(second.address(0, "c").value() == first.address(0, "c").value());
+  const std::array<float, 8> x = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::array<float, 4> w = {10, 100, 1000, 10000};
+  first.write(0, "x", x.data(), 32).value();
+  first.write(0, "w", w.data(), 16).value();
+  first.run().value();
+  second.run().value();
+  std::array<float, 32> z;
+  second.read(0, "z", z.data(), 128).value();
+  CHECK((z[0] == 10 && z[5] == 600 && z[7] == 80000 && z[8] == 0));
+  CHECK(second.bench({}, 3).value() > 0);
+
+  Session other =
+      open(Graph::parse("graph c {\n  param w : f32[5]\n  output z = relu(w)\n}\n").value());
+  CHECK_THAT(other.share(first).error().message, Contains("another type or shape"));
+}
+
+TEST_CASE("what can't be opened or compiled says why") {
+  const Graph g = Graph::parse(kText).value();
+  CompileOptions wrong;
+  wrong.target = "sm_1";
+  CHECK_THAT(compile(g, wrong).error().message, Contains("unknown target 'sm_1'"));
+  CHECK(Kernel::from_source("int main() {}").error().code == ErrorCode::InvalidArgument);
+  const Kernel kernel = compile(g, cpu()).value();
+  CHECK(Kernel::from_source(kernel.source()).value().tensors().size() == 3);
+  CHECK_THAT(kernel.report(), Contains("allreduce"));
+  SessionOptions cuda;
+  CHECK(Session::open(kernel, cuda).error().code == ErrorCode::Unavailable);
+  SessionOptions never = on_cpu();
+  never.timeout = std::chrono::milliseconds(0);
+  CHECK(Session::open(kernel, never).error().code == ErrorCode::InvalidArgument);
+  CHECK(std::string(version()) == MACO_VERSION);
+}
+
+TEST_CASE("threads compile and run graphs of their own at once") {
+  std::vector<std::thread> threads;
+  std::vector<float> found(8, 0);
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&found, i] {
+      GraphBuilder g("g" + std::to_string(i % 2), 2);
+      g.output("y", g.allreduce(g.mul(g.input("x", f32, {4}), 1 + i % 2)));
+      Session s = open(g.build().value());
+      s.allocate().value();
+      const std::array<float, 4> x = {1, 2, 3, static_cast<float>(i)};
+      for (int rank = 0; rank < 2; ++rank) s.write(rank, "x", x.data(), 16).value();
+      for (int launch = 0; launch < 3; ++launch) s.run().value();
+      std::array<float, 4> y;
+      s.read(1, "y", y.data(), 16).value();
+      found[static_cast<size_t>(i)] = y[3];
+    });
+  for (std::thread& t : threads) t.join();
+  for (int i = 0; i < 8; ++i)
+    CHECK(found[static_cast<size_t>(i)] == static_cast<float>(2 * i * (1 + i % 2)));
+}
+
+}  // namespace
+}  // namespace maco::test
