@@ -76,7 +76,8 @@ Cells to_cells(std::string_view line) {
     if (c == '\t') {
       do result.cells.push_back(" ");
       while (result.cells.size() % kTabStop != 0);
-    } else if (c < 0x20 || c == 0x7f || (bytes == 1 && c >= 0x80)) {
+    } else if (c < 0x20 || c == 0x7f || (bytes == 1 && c >= 0x80) ||
+               (c == 0xc2 && bytes == 2 && static_cast<unsigned char>(line[i + 1]) < 0xa0)) {
       result.cells.push_back("?");
     } else {
       result.cells.emplace_back(line.substr(i, bytes));
@@ -122,12 +123,14 @@ std::string excerpt(std::string_view line, const Loc& loc, const Colours& colour
 
 }  // namespace
 
-std::string Diagnostics::render(bool color) const {
+std::string Diagnostics::render(bool color, int most) const {
   const Colours colours =
       color ? Colours{"\033[1m", "\033[1;31m", "\033[1;35m", "\033[1;36m", "\033[1;32m", "\033[0m"}
             : Colours{};
   std::string out;
+  int shown = 0;
   for (const Diagnostic& d : list_) {
+    if (d.severity == Severity::Error && most > 0 && ++shown > most) break;
     const Loc& loc = d.loc;
     const bool has_file = loc.file >= 0 && static_cast<size_t>(loc.file) < files_.size();
     if (has_file) {
@@ -157,6 +160,8 @@ std::string Diagnostics::render(bool color) const {
          c = contexts_[static_cast<size_t>(c)].outer)
       out += fmt::format("{:>5} = {}\n", "", contexts_[static_cast<size_t>(c)].text);
   }
+  if (shown > most && most > 0)
+    out += fmt::format("and {} more error{}\n", errors_ - most, errors_ - most == 1 ? "" : "s");
   return out;
 }
 

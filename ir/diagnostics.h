@@ -67,7 +67,8 @@ class Diagnostics {
   ///      14 |     {"op": "matmul", ...
   ///         |                             ^~~~~~~~~~
   /// A long line is cut around the caret. `color`: ANSI colours.
-  std::string render(bool color = false) const;
+  /// At most `most` errors, with what belongs to them; then how many more there are. 0: all.
+  std::string render(bool color = false, int most = 0) const;
 
  private:
   struct File {

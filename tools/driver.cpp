@@ -9,12 +9,13 @@
 #include <iterator>
 
 #include "compiler/api/compile.h"
+#include "tools/version.h"
 
 namespace maco::tools {
 
 void Console::show(const ir::Diagnostics& diagnostics) const {
   if (!diagnostics.all().empty() && (!quiet || diagnostics.has_errors()))
-    std::cerr << diagnostics.render(color);
+    std::cerr << diagnostics.render(color, max_errors);
 }
 void Console::error(const std::string& message) const {
   std::cerr << (color ? "\033[1;31merror:\033[0m " : "error: ") << message << '\n';
@@ -55,7 +56,7 @@ int guarded(const char* tool, int (*main)(int, char**), int argc, char** argv) {
   std::cerr << fmt::format(
       "{}: this is a bug in MACO, not in your graph:\n  {}\nplease report it with the graph and "
       "the command line ({} {})\n",
-      tool, what, tool, kVersion);
+      tool, what, tool, version());
   return kBug;
 }
 

@@ -18,14 +18,13 @@ enum Exit : int {
   kBug = 70
 };
 
-inline constexpr const char* kVersion = "0.1.0";
-
 /// How messages are written. Products go to standard output or a file, everything else to standard
 /// error.
 struct Console {
   bool color = false;
   bool quiet = false;  // errors only
   bool verbose = false;
+  int max_errors = 20;  // of a graph that are shown; 0: all
   void show(const ir::Diagnostics& diagnostics) const;
   void error(const std::string& message) const;   // "error: ..."
   void say(const std::string& message) const;     // unless quiet

@@ -18,6 +18,7 @@ struct Arguments {
   passes::PipelineOptions options;
   std::string input = "-", output = "-";
   std::vector<std::string> names;  // of the passes to run, in order
+  bool verify = false;             // behind them
   std::string witness_file;
   std::vector<std::string> explained;  // two tasks, or none
 };
@@ -27,8 +28,8 @@ std::vector<std::string> passes_up_to(const std::string& to,
                                       const passes::PipelineOptions& options) {
   std::vector<std::string> names;
   for (const passes::Pass& p : passes::registry()) {
-    const bool left_out =
-        (p.name == "fuse" && !options.fuse) || (p.name == "prune-sync" && !options.prune);
+    const bool left_out = (p.name.rfind("fuse", 0) == 0 && !options.fuse) ||
+                          (p.name == "prune-sync" && !options.prune);
     if (!left_out) names.push_back(p.name);
     if (p.name == to) break;
   }
@@ -78,7 +79,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
     const auto all = passes_up_to(to, a.options);
     a.names.insert(a.names.begin(), all.begin(), all.end());
   }
-  if (!verify.empty()) a.names.push_back("verify");
+  a.verify = !verify.empty();
   return -1;
 }
 
@@ -150,6 +151,14 @@ void write_witness(const Arguments& a, const passes::Unit& unit,
     diagnostics.error({}, error);
 }
 
+/// Of a graph alone there is nothing to prove: what the pipeline makes of it is meant.
+void add_verify(Arguments& a, const std::optional<passes::Unit>& unit) {
+  if (!a.verify) return;
+  const bool whole = a.names.empty() && unit && std::holds_alternative<ir::Graph>(*unit);
+  if (whole) a.names = passes_up_to("verify", a.options);
+  if (a.names.empty() || a.names.back() != "verify") a.names.emplace_back("verify");
+}
+
 int run(int argc, char** argv) {
   Arguments a;
   if (const int status = read_arguments(argc, argv, a); status >= 0) return status;
@@ -163,6 +172,7 @@ int run(int argc, char** argv) {
   }
   ir::Diagnostics diagnostics;
   auto unit = passes::parse_unit(diagnostics.add_file(input_name(a.input), *text), diagnostics);
+  add_verify(a, unit);
   std::vector<verify::Witness> witnesses;
   if (!a.witness_file.empty()) a.options.witnesses = &witnesses;
   passes::PassLog log;

@@ -1,6 +1,9 @@
 // macoc: a task graph in, one CUDA kernel out.
+#include <fmt/format.h>
+
 #include "compiler/api/compile.h"
 #include "compiler/api/report.h"
+#include "ir/program_text.h"
 #include "runtime/host/jit.h"
 #include "tools/options.h"
 #include "tools/products.h"
@@ -66,6 +69,10 @@ int run(int argc, char** argv) {
   const api::Product product = *api::find_product(a.emit);
   const bool device_code = product == api::Product::Ptx || product == api::Product::Cubin;
 
+  if (ir::is_program_text(*text))
+    return fail(kBadUsage, fmt::format("'{0}' is a Program: maco-opt takes one, and maco-run its "
+                                       "graph with --program {0}",
+                                       a.input));
   ir::Diagnostics diagnostics;
   auto graph = api::read_graph(input_name(a.input), *text, diagnostics);
   api::Made made;

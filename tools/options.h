@@ -14,6 +14,7 @@
 #include "compiler/passes/options.h"
 #include "tools/driver.h"
 #include "tools/pass_output.h"
+#include "tools/version.h"
 
 namespace maco::tools {
 
@@ -28,9 +29,37 @@ inline std::vector<std::string> board_names() {
   return names;
 }
 
+/// "2 or 3 operands", "1 or more results".
+inline std::string count_text(int least, int most, const std::string& what) {
+  const std::string many = what + (most == 1 ? "" : "s");
+  if (most < 0) return std::to_string(least) + " or more " + many;
+  if (most == 0) return "no " + many;
+  if (least == most) return std::to_string(least) + " " + many;
+  return std::to_string(least) + (most == least + 1 ? " or " : " to ") + std::to_string(most) +
+         " " + many;
+}
+/// "transpose_b = false", "activation = none, relu, silu or gelu", "head_dim (required)".
+inline std::string attr_text(const ops::OpDef& op, const ops::AttrSpec& attr) {
+  std::string text = attr.name;
+  if (attr.required) text += " (required)";
+  if (!attr.default_text.empty()) text += " = " + attr.default_text;
+  const std::vector<std::string> words = ops::words_of(op, attr);
+  for (size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? " (" : i + 1 < words.size() ? ", " : " or ") + words[i];
+  return text + (words.empty() ? "" : ")");
+}
+/// With operands, results and attributes.
 inline void list_ops() {
-  for (const ops::OpDef& d : ops::all_ops())
-    if (!d.internal) std::printf("%-16s %s\n", d.kind.c_str(), d.summary.c_str());
+  for (const ops::OpDef& d : ops::all_ops()) {
+    if (d.internal) continue;
+    std::printf("%-16s %s\n%17s%s", d.kind.c_str(), d.summary.c_str(), "",
+                count_text(d.min_in, d.max_in, "operand").c_str());
+    if (d.min_out != 1 || d.max_out != 1)
+      std::printf(", %s", count_text(d.min_out, d.max_out, "result").c_str());
+    for (const ops::AttrSpec& a : d.attrs)
+      if (!a.internal) std::printf("; %s", attr_text(d, a).c_str());
+    std::printf("\n");
+  }
 }
 inline void list_passes() {
   for (const passes::Pass& p : passes::registry())
@@ -88,10 +117,32 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
+/// What stands behind the options in every --help.
+inline constexpr const char* kHelpFooter =
+    "\nExit status: 0 done; 1 the graph is wrong or can't be compiled; 2 the command line or a "
+    "file "
+    "is;\n  3 a result failed its check; 4 a run failed or was stopped; 70 a fault of MACO's.\n"
+    "Environment: MACO_CACHE_DIR, where compiled kernels are kept (empty: nowhere; else\n"
+    "  $XDG_CACHE_HOME/maco or ~/.cache/maco); MACO_CXX, the C++ compiler of the CPU target;\n"
+    "  MACO_NVRTC, the file of NVRTC or its folder; NO_COLOR.\n";
+
+/// For counts: CLI11's own validator would print the largest double.
+inline CLI::Validator positive_number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        int64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool good = error == std::errc() && end == text.data() + text.size() && value > 0;
+        return good ? std::string() : "'" + text + "' is no whole number of at least 1";
+      },
+      "NUMBER");
+}
+
 /// Options of every tool: messages, lists, version.
 struct CommonOptions {
   std::string color = "auto";
   bool quiet = false, verbose = false;
+  int max_errors = 20;
   bool ops = false, passes = false, targets = false, boards = false;
 
   void add(CLI::App& app) {
@@ -101,12 +152,15 @@ struct CommonOptions {
         ->check(CLI::IsMember({"auto", "always", "never"}));
     app.add_flag("-q,--quiet", quiet, "errors only");
     app.add_flag("-v,--verbose", verbose, "say what is being done");
+    app.add_option("--max-errors", max_errors, "errors of a graph to show (20); 0: all")
+        ->option_text("N")
+        ->check(CLI::Range(0, 1000000));
     app.add_flag("--list-ops", ops, "list the ops and exit");
     app.add_flag("--list-passes", passes, "list the passes and exit");
     app.add_flag("--list-targets", targets, "list the targets and exit");
     app.add_flag("--list-boards", boards, "list the boards, with the source of each figure");
-    app.set_version_flag("--version", std::string("maco ") + kVersion,
-                         "print the version and exit");
+    app.set_version_flag("--version", version_text,
+                         "print the version, and what was found on this machine");
     app.set_help_flag("-h,--help", "print this and exit");
   }
   /// True if a list was printed: there is nothing else to do.
@@ -117,7 +171,7 @@ struct CommonOptions {
     if (boards) list_boards();
     return ops || passes || targets || boards;
   }
-  Console console() const { return {use_color(color), quiet, verbose}; }
+  Console console() const { return {use_color(color), quiet, verbose, max_errors}; }
 };
 
 /// Options that shape a kernel.
@@ -136,7 +190,7 @@ struct PipelineFlags {
         });
     app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the board's")
         ->option_text("N")
-        ->check(CLI::PositiveNumber);
+        ->check(positive_number());
     app.add_flag("--no-load-ahead", no_load_ahead,
                  "don't read params before a task's waits are over");
     app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
@@ -195,15 +249,41 @@ inline CLI::Validator unsigned_number() {
       "NUMBER");
 }
 
+/// What is wrong with arguments that no option takes: "unknown option '--smss'; did you mean
+/// '--sms'?".
+inline std::string unknown_arguments(const CLI::App& app) {
+  std::vector<std::string> options;
+  for (const CLI::Option* o : app.get_options())
+    for (const std::string& name : o->get_lnames()) options.push_back("--" + name);
+  std::string text;
+  for (const std::string& argument : app.remaining()) {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (!text.empty()) text += "; ";
+    text += name.rfind('-', 0) == 0
+                ? "unknown option '" + name + "'" + ir::did_you_mean(name, options)
+                : "unexpected argument '" + argument + "'";
+  }
+  return text;
+}
+
 /// Parses; returns the exit status if the tool is to end now (--help, --version, a wrong command
-/// line), else -1.
+/// line, which it reports), else -1.
 inline int parse(CLI::App& app, int argc, char** argv) {
+  app.footer(kHelpFooter);
+  std::string wrong;
   try {
     app.parse(argc, argv);
+    return -1;
+  } catch (const CLI::ExtrasError&) {
+    wrong = unknown_arguments(app);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kOk : kBadUsage;
+    if (e.get_exit_code() == 0) return app.exit(e) == 0 ? kOk : kBadUsage;
+    wrong = e.what();
   }
-  return -1;
+  const Console console{use_color("auto")};
+  console.error(wrong);
+  console.say("try " + app.get_name() + " --help");
+  return kBadUsage;
 }
 
 }  // namespace maco::tools

@@ -291,6 +291,7 @@ class Command {
       session = runtime::make_cuda_session(subject.kernel, c_.session, status);
     }
     if (!session || !status) return fail(kRunFailed, status.message);
+    c_.run.device = c_.device;
     const int ended = run_graph(subject.graph, *session, c_.run, console_);
     if (ended != kOk || c_.profile_file.empty()) return ended;
     return report_profile(*subject.program, *session, c_.profile_file, console_);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <set>
@@ -44,6 +45,7 @@ class Runner {
     for (int64_t launch = 0; launch < options_.launches; ++launch)
       if (int status = one_launch(launch); status != kOk) return status;
     if (options_.check && !console_.quiet) std::fprintf(stderr, "%s", checked_.c_str());
+    summary();
     if (int status = write_outputs(); status != kOk) return status;
     if (failed_) return kCheckFailed;
     return options_.bench > 0 ? bench() : kOk;
@@ -140,6 +142,16 @@ class Runner {
     return kOk;
   }
 
+  // What was done, in a line.
+  void summary() const {
+    const double ms = launching_.count() / static_cast<double>(options_.launches);
+    console_.say(fmt::format("{}: {} launch{} on {} rank{} of {} SM{} ({}), {:.3g} ms{}", g_.name,
+                             options_.launches, options_.launches == 1 ? "" : "es", world_,
+                             world_ == 1 ? "" : "s", session_.manifest().ctas,
+                             session_.manifest().ctas == 1 ? "" : "s", options_.device, ms,
+                             options_.launches == 1 ? "" : " each"));
+  }
+
   // With the last launch's dims and scalars.
   int bench() {
     double us = 0;
@@ -160,8 +172,10 @@ class Runner {
     values_ = launch_values(launch);
     if (const auto status = reference::complete_values(g_, values_); !status)
       return fail(kBadUsage, status.message);
+    const auto begin = std::chrono::steady_clock::now();
     if (const auto status = session_.launch(values_as_launch()); !status)
       return fail(kRunFailed, status.message);
+    launching_ += std::chrono::steady_clock::now() - begin;
     if (!options_.check) return kOk;
     if (isatty(STDERR_FILENO) && !console_.quiet)
       std::cerr << fmt::format("checking launch {} of {}\r", launch + 1, options_.launches);
@@ -248,6 +262,7 @@ class Runner {
   std::map<std::pair<int, size_t>, std::vector<std::byte>> beyond_;
   std::string checked_;
   bool failed_ = false;
+  std::chrono::duration<double, std::milli> launching_{0};  // of all launches together
 };
 
 }  // namespace

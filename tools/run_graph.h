@@ -20,6 +20,7 @@ struct ScalarArgument {
 
 struct RunOptions {
   std::string inputs, outputs;  // safetensors patterns; empty: none
+  std::string device = "cuda";  // what the session runs on, for messages
   uint64_t seed = 0;
   std::map<std::string, ScalarArgument> scalars;
   std::map<std::string, int64_t> dims;

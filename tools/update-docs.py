@@ -5,7 +5,8 @@
 
 A block that begins with the line "<!-- output of: COMMAND -->" and ends with "<!-- end of output -->" holds what COMMAND prints, run from
 the project's root with the programs on the PATH. "<!-- output of (N lines): ... -->" keeps the first N lines. Between
-"<!-- table from: COMMAND -->" and "<!-- end of table -->" the output stands as it is. Outputs must not depend on the machine or the time.
+"<!-- table from: COMMAND -->" and "<!-- end of table -->" the output stands as it is. Outputs must not depend on the machine or the time;
+milliseconds are written as "... ms".
 """
 
 import argparse
@@ -24,7 +25,7 @@ def output_of(command, lines, environment):
     ran = subprocess.run(command, shell=True, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT,
                          text=True, check=False)
-    text = ran.stdout
+    text = re.sub(r"\b\d[\d.e+-]* ms\b", "... ms", ran.stdout)
     if lines:
         kept = text.splitlines(keepends=True)
         if len(kept) > int(lines):

@@ -160,7 +160,9 @@ const ops::OpDef* read_kind(BuildContext& c, const Raw& kind) {
   std::vector<std::string> kinds;
   for (const ops::OpDef& d : ops::all_ops())
     if (!d.internal) kinds.push_back(d.kind);
-  c.report.append(suggest(c, kind.text, kinds));
+  const std::string synonym = ops::synonym_of(kind.text);
+  c.report.append(synonym.empty() ? suggest(c, kind.text, kinds)
+                                  : fmt::format("; did you mean '{}'?", synonym));
   return nullptr;
 }
 

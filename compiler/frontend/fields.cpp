@@ -12,8 +12,14 @@ namespace maco::frontend {
 std::string quoted(std::string_view text) {
   constexpr size_t kMax = 40;
   std::string result = "'";
-  for (char ch : text.substr(0, kMax))
-    result += static_cast<unsigned char>(ch) < 0x20 || ch == 0x7f ? '?' : ch;
+  for (size_t i = 0; i < std::min(kMax, text.size()); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // Of UTF-8 the second control characters, U+0080 to U+009F, are C2 and another byte.
+    const bool second =
+        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    result += byte < 0x20 || byte == 0x7f || second ? '?' : text[i];
+    i += second ? 1 : 0;
+  }
   return result + (text.size() > kMax ? "...'" : "'");
 }
 

@@ -38,7 +38,10 @@ const ops::OpDef* check_kind(Check& c, const ir::Op& op) {
   std::vector<std::string> kinds;
   for (const ops::OpDef& d : ops::all_ops())
     if (!d.internal) kinds.push_back(d.kind);
-  c.error(op.loc, fmt::format("unknown op '{}'{}", op.kind, ir::did_you_mean(op.kind, kinds)));
+  const std::string synonym = ops::synonym_of(op.kind);
+  c.error(op.loc, fmt::format("unknown op '{}'{}", op.kind,
+                              synonym.empty() ? ir::did_you_mean(op.kind, kinds)
+                                              : fmt::format("; did you mean '{}'?", synonym)));
   return nullptr;
 }
 

@@ -74,6 +74,8 @@ struct OpDef {
 
 /// The def of `kind`, or nullptr.
 const OpDef* find_op(std::string_view kind);
+/// What other projects call an op: 'matmul' for "gemm"; "" if none is known by that name.
+std::string synonym_of(std::string_view kind);
 /// All, in the order of the docs, then the registered ones.
 std::vector<OpDef> all_ops();
 

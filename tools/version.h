@@ -1,0 +1,15 @@
+// What --version says.
+#pragma once
+
+#include <string>
+
+namespace maco::tools {
+
+/// "0.1.0".
+const char* version();
+
+/// The version, what was built in, and what of the things that are opened when they are needed this
+/// machine has: driver and GPUs, NVRTC, NCCL, the C++ compiler of the CPU target.
+std::string version_text();
+
+}  // namespace maco::tools
