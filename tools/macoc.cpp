@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "compiler/api/compile.h"
+#include "compiler/api/explain.h"
 #include "compiler/api/report.h"
 #include "ir/program_text.h"
 #include "runtime/host/jit.h"
@@ -16,6 +17,7 @@ struct Arguments {
   PassFlags passes;
   api::Options options;
   std::string input, output = "-", emit = "cuda";
+  std::string explained;  // an op
   bool report = false;
 };
 
@@ -31,7 +33,8 @@ int read_arguments(int argc, char** argv, Arguments& a) {
       ->option_text("FILE");
   app.add_option(
          "--emit", a.emit,
-         "the product: dsl, json, graph, program, cuda (the default), ptx, cubin or manifest")
+         "the product: cuda (the default), ptx, cubin, manifest; dsl, json, graph, program; dot, "
+         "task-dot: pictures of ops and of tasks")
       ->option_text("WHAT")
       ->check(CLI::IsMember(api::product_names()));
   flags.add(app, a.options);
@@ -42,6 +45,10 @@ int read_arguments(int argc, char** argv, Arguments& a) {
       ->check(CLI::IsMember({"each", "end"}));
   a.passes.add(app, a.options);
   app.add_flag("--report", a.report, "print the table of SM roles, tasks, waits and memory");
+  app.add_option("--explain", a.explained,
+                 "instead of a product tell what became of this op: fused with what, cut how, on "
+                 "which SMs, waiting for whom and why")
+      ->option_text("OP");
   a.common.add(app);
   if (const int status = parse(app, argc, argv); status >= 0) return status;
   if (a.common.listed()) return kOk;
@@ -52,6 +59,29 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   flags.apply(a.options);
   a.options.verify_each = verify == "each";
   return -1;
+}
+
+/// The story of an op.
+int explain(const Arguments& a, const std::string& text, const Console& console) {
+  ir::Diagnostics diagnostics;
+  auto graph = api::read_graph(input_name(a.input), text, diagnostics);
+  ir::Program unpruned;
+  api::Options options = a.options;
+  options.after_pass = [&](const passes::Pass& pass, passes::Unit& unit) {
+    if (pass.name == "insert-sync") unpruned = std::get<ir::Program>(unit);
+  };
+  const auto compiled =
+      graph ? api::compile(std::move(*graph), options, diagnostics) : std::nullopt;
+  console.show(diagnostics);
+  if (!compiled) return kBadGraph;
+  std::string error;
+  const auto story = api::explain_op(*compiled, unpruned, a.explained, error);
+  if (!story) {
+    console.error(error);
+    return kBadUsage;
+  }
+  std::fputs(story->c_str(), stdout);
+  return kOk;
 }
 
 int run(int argc, char** argv) {
@@ -73,6 +103,7 @@ int run(int argc, char** argv) {
     return fail(kBadUsage, fmt::format("'{0}' is a Program: maco-opt takes one, and maco-run its "
                                        "graph with --program {0}",
                                        a.input));
+  if (!a.explained.empty()) return explain(a, *text, console);
   ir::Diagnostics diagnostics;
   auto graph = api::read_graph(input_name(a.input), *text, diagnostics);
   api::Made made;

@@ -14,6 +14,7 @@
 #include "compiler/passes/options.h"
 #include "tools/driver.h"
 #include "tools/pass_output.h"
+#include "tools/shell.h"
 #include "tools/version.h"
 
 namespace maco::tools {
@@ -143,9 +144,12 @@ struct CommonOptions {
   std::string color = "auto";
   bool quiet = false, verbose = false;
   int max_errors = 20;
-  bool ops = false, passes = false, targets = false, boards = false;
+  bool ops = false, passes = false, targets = false, boards = false, man = false;
+  std::string completion;        // a shell
+  const CLI::App* of = nullptr;  // whose options these are
 
   void add(CLI::App& app) {
+    of = &app;
     app.formatter(std::make_shared<HelpFormatter>());
     app.add_option("--color", color, "auto, always or never")
         ->option_text("WHEN")
@@ -159,17 +163,26 @@ struct CommonOptions {
     app.add_flag("--list-passes", passes, "list the passes and exit");
     app.add_flag("--list-targets", targets, "list the targets and exit");
     app.add_flag("--list-boards", boards, "list the boards, with the source of each figure");
+    app.add_option("--completion", completion, "print completions for bash, zsh or fish")
+        ->option_text("SHELL")
+        ->check(CLI::IsMember({"bash", "fish", "zsh"}));
+    app.add_flag("--man", man, "print the man page");
     app.set_version_flag("--version", version_text,
                          "print the version, and what was found on this machine");
     app.set_help_flag("-h,--help", "print this and exit");
   }
-  /// True if a list was printed: there is nothing else to do.
+  /// True if a list, completions or a man page was printed: there is nothing else to do.
   bool listed() const {
     if (ops) list_ops();
     if (passes) list_passes();
     if (targets) list_targets();
     if (boards) list_boards();
-    return ops || passes || targets || boards;
+    const auto print = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
+    if (completion == "bash") print(bash_completion(*of));
+    if (completion == "zsh") print(zsh_completion(*of));
+    if (completion == "fish") print(fish_completion(*of));
+    if (man) print(man_page(*of, kHelpFooter));
+    return ops || passes || targets || boards || man || !completion.empty();
   }
   Console console() const { return {use_color(color), quiet, verbose, max_errors}; }
 };
@@ -227,8 +240,7 @@ struct PassFlags {
         ->option_text("PASS,...")
         ->delimiter(',')
         ->check(CLI::IsMember(names));
-    app.add_flag("--print-changed", p.print_changed,
-                 "print the IR after each pass that changed it");
+    app.add_flag("--print-changed", p.print_changed, "print what each pass changed, line by line");
     app.add_option("--dump-dir", output.dump_dir, "write the IR after each pass into this folder")
         ->option_text("FOLDER");
     app.add_flag("--reparse", p.reparse, "print and parse the IR between all passes");

@@ -12,7 +12,8 @@ namespace maco::tools {
 
 bool PassOutput::connect(passes::PipelineOptions& options, const Console& console) const {
   options.print = [](const passes::Dump& dump) {
-    std::cerr << fmt::format("// after {}\n{}\n", dump.pass, dump.text);
+    std::cerr << fmt::format("// after {}\n{}\n", dump.pass,
+                             dump.changes.empty() ? dump.text : dump.changes);
   };
   if (dump_dir.empty()) return true;
   std::error_code code, ignored;

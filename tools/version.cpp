@@ -21,7 +21,8 @@ std::string driver_text() {
   const auto driver = runtime::cuda::Driver::load(status);
   if (!driver) return first_line(status.message);
   std::map<std::string, int> gpus;
-  for (const auto& d : driver->devices()) ++gpus[fmt::format("{} (sm_{}{})", d.name, d.major, d.minor)];
+  for (const auto& d : driver->devices())
+    ++gpus[fmt::format("{} (sm_{}{})", d.name, d.major, d.minor)];
   std::string text =
       fmt::format("for CUDA {}.{}", driver->version() / 1000, driver->version() % 1000 / 10);
   for (const auto& [name, count] : gpus) text += fmt::format("; {} x {}", count, name);

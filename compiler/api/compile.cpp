@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "compiler/api/command_line.h"
+#include "compiler/api/dot.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/graph/check.h"
@@ -33,14 +34,16 @@ std::string manifest_lines(const std::string& kernel) {
 }
 
 // The graph as passes leave it, in front of the Program.
-Made make_graph(ir::Graph graph, Options options, ir::Diagnostics& diagnostics,
+Made make_graph(Product product, ir::Graph graph, Options options, ir::Diagnostics& diagnostics,
                 passes::PassLog* log) {
   options.stop_after = "choose-tiles";
   auto result = passes::run_pipeline(std::move(graph), options, diagnostics);
   if (log) *log = std::move(result.log);
   Made made;
   made.ok = result.ok;
-  if (made.ok) made.bytes = passes::to_text(result.unit);
+  if (made.ok)
+    made.bytes = product == Product::Dot ? dot_of_graph(std::get<ir::Graph>(result.unit))
+                                         : passes::to_text(result.unit);
   return made;
 }
 
@@ -97,8 +100,8 @@ std::optional<Compiled> compile(ir::Graph graph, const Options& options,
 }
 
 const std::vector<std::string>& product_names() {
-  static const std::vector<std::string> names = {"dsl",  "json",     "graph", "program",
-                                                 "cuda", "manifest", "ptx",   "cubin"};
+  static const std::vector<std::string> names = {
+      "dsl", "json", "graph", "program", "cuda", "manifest", "ptx", "cubin", "dot", "task-dot"};
   return names;
 }
 
@@ -118,12 +121,14 @@ Made make(Product product, ir::Graph graph, const Options& options, const CudaCo
     made.bytes = product == Product::Dsl ? frontend::print_dsl(graph) : frontend::print_json(graph);
     return made;
   }
-  if (product == Product::Graph) return make_graph(std::move(graph), options, diagnostics, log);
+  if (product == Product::Graph || product == Product::Dot)
+    return make_graph(product, std::move(graph), options, diagnostics, log);
   made.compiled = compile_right(std::move(graph), options, diagnostics, log);
   made.ok = made.compiled.has_value();
   if (!made.ok) return made;
   switch (product) {
     case Product::Program: made.bytes = ir::print(made.compiled->program); break;
+    case Product::TaskDot: made.bytes = dot_of_tasks(made.compiled->program); break;
     case Product::Manifest: made.bytes = manifest_lines(made.compiled->kernel); break;
     case Product::Ptx:
     case Product::Cubin:

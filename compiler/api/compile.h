@@ -28,8 +28,8 @@ struct Compiled {
   ir::Program program;  // synced and proved
   std::string kernel;   // kernel.cu
   std::map<std::string, int64_t> statistics;
-  /// What was fused, and what wasn't and why: how often, and the first op's name.
-  std::map<std::string, std::pair<int64_t, std::string>> fusions;
+  /// What was fused, and what wasn't and why: by what happened the ops that it happened to.
+  std::map<std::string, std::vector<std::string>> fusions;
 };
 
 /// Compiles a graph, whoever made it. Nothing, having reported, if something is wrong with it or
@@ -43,7 +43,18 @@ std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, cons
                         ir::Diagnostics& diagnostics);
 
 /// What a graph can be made into.
-enum class Product : uint8_t { Dsl, Json, Graph, Program, Cuda, Manifest, Ptx, Cubin };
+enum class Product : uint8_t {
+  Dsl,
+  Json,
+  Graph,
+  Program,
+  Cuda,
+  Manifest,
+  Ptx,
+  Cubin,
+  Dot,
+  TaskDot
+};
 /// "dsl", "json", ...: their names, in that order.
 const std::vector<std::string>& product_names();
 std::optional<Product> find_product(std::string_view name);

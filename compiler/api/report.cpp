@@ -31,8 +31,8 @@ std::string report(const Compiled& c) {
                      n.first, n.second);
   }
   if (!c.fusions.empty()) s += "\n";
-  for (const auto& [what, n] : c.fusions)
-    s += fmt::format("{:>6} x {} (the first: '{}')\n", n.first, what, n.second);
+  for (const auto& [what, ops] : c.fusions)
+    s += fmt::format("{:>6} x {} (the first: '{}')\n", ops.size(), what, ops.front());
   const auto stat = [&](const char* name) {
     auto it = c.statistics.find(name);
     return it == c.statistics.end() ? int64_t{0} : it->second;

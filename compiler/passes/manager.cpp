@@ -8,6 +8,7 @@
 #include "compiler/functions/check_exchanges.h"
 #include "compiler/functions/function.h"
 #include "compiler/passes/lowering.h"
+#include "compiler/passes/text_diff.h"
 #include "compiler/passes/unit_text.h"
 #include "compiler/verify/verify.h"
 #include "ir/check.h"
@@ -126,9 +127,15 @@ void PassManager::show(const Pass& pass, Unit& unit) {
                   [&](const std::string& name) { return name == "all" || name == pass.name; });
   if (!named && !options_.print_changed && !options_.dump) return;
   const char* kind = std::holds_alternative<ir::Graph>(unit) ? "maco" : "program";
-  const Dump dump{pass.name, fmt::format("{:02}-{}.{}", number, pass.name, kind), to_text(unit)};
-  if (options_.print && (named || (options_.print_changed && dump.text != text_)))
-    options_.print(dump);
+  Dump dump{pass.name, fmt::format("{:02}-{}.{}", number, pass.name, kind), to_text(unit)};
+  const bool changed = options_.print_changed && dump.text != text_;
+  if (changed && !named) {
+    constexpr size_t kMostLines = 60;
+    dump.changes = pass.lower ? fmt::format("a Program of {} tasks (--print-after={} prints it)\n",
+                                            std::get<ir::Program>(unit).tasks.size(), pass.name)
+                              : diff_lines(text_.value_or(""), dump.text, kMostLines);
+  }
+  if (options_.print && (named || changed)) options_.print(dump);
   if (options_.dump) options_.dump(dump);
   text_ = dump.text;
 }

@@ -19,7 +19,7 @@ struct PassLog {
   std::vector<std::pair<std::string, double>> seconds;  // by pass, in order; proofs apart
   std::map<std::string, int64_t> statistics;
   /// As PassContext::fusions.
-  std::map<std::string, std::pair<int64_t, std::string>> fusions;
+  std::map<std::string, std::vector<std::string>> fusions;
   /// The pass after which a proof failed (verify_each); empty if none did.
   std::string broken_by;
   std::string right_after;    // the last pass after which nothing was wrong

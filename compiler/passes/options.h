@@ -19,6 +19,8 @@ struct Dump {
   std::string pass;
   std::string file;  // its name among the dumps of a run: "05-tile.program"
   std::string text;
+  /// What the pass changed, where only that was asked for (print_changed); else empty.
+  std::string changes{};
 };
 
 struct PipelineOptions {
@@ -36,7 +38,7 @@ struct PipelineOptions {
   bool reparse = false;      // print and parse the IR between all passes
   /// Names of passes, or "all", after which `print` gets the text.
   std::vector<std::string> print_after;
-  bool print_changed = false;  // and after each pass that changed it
+  bool print_changed = false;  // and after each pass that changed it what it changed
   std::function<void(const Dump&)> print{};
   std::function<void(const Dump&)> dump{};  // gets the text after every pass
   /// Called after each pass that succeeded. May replace the unit by another of the same form: one

@@ -25,12 +25,10 @@ struct PassContext {
   int64_t available_sms = 0;  // of the machine, for one rank (fewer with --ranks-per-gpu)
   // "waits inserted", "waits pruned", ...: for --report and dumps
   std::map<std::string, int64_t> statistics;
-  /// What was fused, and what wasn't and why, for --report: how often, and the first op's name.
-  std::map<std::string, std::pair<int64_t, std::string>> fusions{};
-  void fused(const std::string& what, const std::string& op) {
-    auto& entry = fusions.try_emplace(what, 0, op).first->second;
-    ++entry.first;
-  }
+  /// What was fused, and what wasn't and why, for --report and --explain: by what happened the ops
+  /// that it happened to.
+  std::map<std::string, std::vector<std::string>> fusions{};
+  void fused(const std::string& what, const std::string& op) { fusions[what].push_back(op); }
 };
 
 /// What stands between two passes.

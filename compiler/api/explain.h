@@ -1,0 +1,20 @@
+// What became of one op, for people.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "compiler/api/compile.h"
+
+namespace maco::api {
+
+/// The story of the op that `name` means, by its own name or by that of a result: what it was fused
+/// with and what not and why, its method, tiles, tasks and SMs, what the cost model expects, which
+/// ops it waits for and why, which wait for it, which waits were pruned and why they could be.
+/// `unpruned`: the Program behind the pass insert-sync. Nothing, with the reason in `error`, if
+/// there is no such op.
+std::optional<std::string> explain_op(const Compiled& compiled, const ir::Program& unpruned,
+                                      std::string_view name, std::string& error);
+
+}  // namespace maco::api
