@@ -8,6 +8,7 @@
 #include "runtime/host/jit.h"
 #include "tools/options.h"
 #include "tools/products.h"
+#include "tools/progress.h"
 
 namespace maco::tools {
 namespace {
@@ -110,9 +111,12 @@ int run(int argc, char** argv) {
   if (graph) {
     if (device_code && a.options.target == "cpu")
       return fail(kBadUsage, "--emit=" + a.emit + " needs a GPU target, and --target=cpu is none");
+    Progress progress(console);
+    progress.step("compiling the graph");
     const auto cuda = [&](const std::string& source, const std::string& architecture,
                           std::string& image, std::string& why) {
       console.detail("compiling with NVRTC");
+      progress.step("compiling the kernel with NVRTC");
       const runtime::Status status =
           runtime::compile_kernel(source, architecture, a.common.verbose, image);
       why = status.message;

@@ -22,6 +22,7 @@
 #include "tools/memory.h"
 #include "tools/products.h"
 #include "tools/profile_report.h"
+#include "tools/progress.h"
 #include "tools/replay.h"
 
 namespace maco::tools {
@@ -274,6 +275,8 @@ class Command {
       return fail(kRunFailed, why);
     if (!c_.profile_file.empty())
       c_.session.profiled_tasks = static_cast<int64_t>(subject.program->tasks.size());
+    Progress progress(console_);
+    c_.session.progress = [&](std::string_view what) { progress.step(what); };
     runtime::Status status;
     std::unique_ptr<runtime::KernelGuard> guard;
     if (c_.session.check_access) {
@@ -292,6 +295,7 @@ class Command {
     }
     if (!session || !status) return fail(kRunFailed, status.message);
     c_.run.device = c_.device;
+    progress.step("filling tensors, launching");
     const int ended = run_graph(subject.graph, *session, c_.run, console_);
     if (ended != kOk || c_.profile_file.empty()) return ended;
     return report_profile(*subject.program, *session, c_.profile_file, console_);

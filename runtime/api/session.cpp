@@ -61,6 +61,7 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
   all.ranks_per_gpu = options.ranks_per_gpu;
   all.replay = options.order;
   all.allocate_tensors = false;
+  all.progress = options.progress;
   runtime::Status status;
   std::unique_ptr<runtime::Session> session;
   if (options.device == Device::Cpu) {

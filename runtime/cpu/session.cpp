@@ -476,7 +476,9 @@ std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source,
   const CpuCompileOptions compile = {.check_access = options.check_access,
                                      .verbose = options.verbose,
                                      .profile = options.profiled_tasks > 0};
+  options.tell("compiling the kernel for the CPU");
   auto library = compile_cpu_kernels({kernel_source}, compile, status);
+  options.tell("");
   if (!library) return nullptr;
   return make_cpu_session(std::move(library), 0, kernel_source, options, status);
 }

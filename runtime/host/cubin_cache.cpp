@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,7 @@
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <vector>
 
 #include "runtime/host/sha256.h"
 
@@ -70,6 +73,53 @@ void remove_stale(const fs::path& folder) {
   }
 }
 
+// Makes room: the entries that were used longest ago go, so that new ones needn't do this each time.
+void remove_unused(const fs::path& folder, int64_t most) {
+  struct Entry {
+    fs::file_time_type used;
+    int64_t bytes;
+    fs::path path;
+  };
+  std::vector<Entry> entries;
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code failed, vanished;
+    if (at->path().extension() != ".cubin") continue;
+    const Entry entry{at->last_write_time(failed), static_cast<int64_t>(at->file_size(vanished)),
+                      at->path()};
+    if (failed || vanished) continue;
+    bytes += entry.bytes;
+    entries.push_back(entry);
+  }
+  if (bytes <= most) return;
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.used < b.used; });
+  for (size_t i = 0; i + 1 < entries.size() && bytes > most - most / 10; ++i) {
+    const Entry& entry = entries[i];
+    std::error_code ignored;
+    fs::remove(entry.path, ignored);
+    bytes -= entry.bytes;
+  }
+}
+
+// That an entry was used is its time; often enough is once a minute.
+void touch(const std::string& path) {
+  std::error_code error;
+  const auto now = fs::file_time_type::clock::now();
+  const auto used = fs::last_write_time(path, error);
+  if (!error && now - used > std::chrono::minutes(1)) fs::last_write_time(path, now, error);
+}
+
+int64_t most_bytes() {
+  const char* text = std::getenv("MACO_CACHE_MB");
+  int64_t megabytes = 0;
+  if (!text || std::from_chars(text, text + std::strlen(text), megabytes).ec != std::errc() ||
+      megabytes < 0 || megabytes > int64_t{1} << 40)
+    return CubinCache::kMostBytes;
+  return megabytes << 20;
+}
+
 }  // namespace
 
 std::string cubin_key(const std::string& source, const std::string& arch,
@@ -84,11 +134,12 @@ std::string cubin_key(const std::string& source, const std::string& arch,
 }
 
 CubinCache CubinCache::standard() {
-  if (const char* own = std::getenv("MACO_CACHE_DIR")) return CubinCache(own);
+  const int64_t most = most_bytes();
+  if (const char* own = std::getenv("MACO_CACHE_DIR")) return CubinCache(own, most);
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)
-    return CubinCache(std::string(xdg) + "/maco");
+    return CubinCache(std::string(xdg) + "/maco", most);
   if (const char* home = std::getenv("HOME"); home && *home)
-    return CubinCache(std::string(home) + "/.cache/maco");
+    return CubinCache(std::string(home) + "/.cache/maco", most);
   return CubinCache("");
 }
 
@@ -110,6 +161,7 @@ std::optional<std::string> CubinCache::load(const std::string& key, std::string&
     std::string image = entry.substr(kHeader);
     if (entry.compare(0, kHeader, header(image)) == 0) {
       note = fmt::format("from the cubin cache {}", path);
+      touch(path);
       return image;
     }
   }
@@ -140,6 +192,7 @@ bool CubinCache::store(const std::string& key, const std::string& image, std::st
     return false;
   }
   note = fmt::format("kept in the cubin cache {}", path);
+  remove_unused(folder_, most_bytes_);
   return true;
 }
 

@@ -1,6 +1,7 @@
 // Compiled kernels on disk, by the hash of all that they were compiled from.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,11 +17,16 @@ std::string cubin_key(const std::string& source, const std::string& arch,
 /// behaves as if it were empty, and says why in `note`.
 class CubinCache {
  public:
+  /// Bytes that entries may take together, where nobody says otherwise.
+  static constexpr int64_t kMostBytes = int64_t{2} << 30;
+
   /// $MACO_CACHE_DIR (empty: no cache), else $XDG_CACHE_HOME/maco, else ~/.cache/maco, else no
-  /// cache.
+  /// cache. Of at most $MACO_CACHE_MB megabytes.
   static CubinCache standard();
-  /// In `folder`, made when first written to; no cache if empty.
-  explicit CubinCache(std::string folder) : folder_(std::move(folder)) {}
+  /// In `folder`, made when first written to; no cache if empty. When entries take more than
+  /// `most_bytes`, those that were used longest ago go.
+  explicit CubinCache(std::string folder, int64_t most_bytes = kMostBytes)
+      : folder_(std::move(folder)), most_bytes_(most_bytes) {}
 
   const std::string& folder() const { return folder_; }
   /// The entry, or nothing if it is absent or damaged (length and checksum are checked).
@@ -30,6 +36,7 @@ class CubinCache {
 
  private:
   std::string folder_;
+  int64_t most_bytes_;
 };
 
 }  // namespace maco::runtime

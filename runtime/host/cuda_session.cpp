@@ -352,12 +352,15 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
   status = check_devices(*driver, m, *arch, options);
   if (!status) return nullptr;
   std::string image;
+  options.tell("compiling the kernel with NVRTC");
   status =
       compile_kernel(kernel_source, m.target, options.verbose, image, options.profiled_tasks > 0);
   if (!status) return nullptr;
   auto session =
       std::make_unique<CudaSession>(std::move(driver), std::move(*parsed.manifest), options);
+  options.tell("loading the kernel on all ranks");
   status = session->prepare(image);
+  options.tell("");
   if (!status) return nullptr;
   return session;
 }

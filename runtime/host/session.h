@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/manifest.h"
@@ -38,6 +40,11 @@ struct SessionOptions {
   int64_t profiled_tasks = 0;
 
   bool verbose = false;  // says on standard error what it does (compiling, cache hits)
+  /// Told what begins, of what may take long while a session is opened; "" at the end.
+  std::function<void(std::string_view)> progress{};
+  void tell(std::string_view what) const {
+    if (progress) progress(what);
+  }
 };
 
 /// Values of dims and scalars for one launch, by name; a dim that is missing has its maximum.

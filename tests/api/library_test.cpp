@@ -193,6 +193,17 @@ TEST_CASE("two kernels share params and states") {
   CHECK_THAT(other.share(first).error().message, Contains("another type or shape"));
 }
 
+TEST_CASE("what takes long while a session is opened is told") {
+  std::vector<std::string> told;
+  SessionOptions options = on_cpu();
+  options.progress = [&](std::string_view what) { told.emplace_back(what); };
+  const Kernel kernel = compile(Graph::parse(kText).value(), cpu()).value();
+  REQUIRE(Session::open(kernel, options));
+  REQUIRE(told.size() == 2);
+  CHECK_THAT(told[0], Contains("compiling the kernel"));
+  CHECK(told[1].empty());
+}
+
 TEST_CASE("what can't be opened or compiled says why") {
   const Graph g = Graph::parse(kText).value();
   CompileOptions wrong;

@@ -191,6 +191,29 @@ TEST_CASE("what a killed writer left blocks nobody and goes") {
   CHECK(fs::exists(entry));
 }
 
+TEST_CASE("of more than there is room for, what was used longest ago goes") {
+  const Folder folder;
+  const CubinCache cache(folder.path.string(), 10000);
+  std::string note;
+  const std::string image(3000, 'x');
+  const auto age = [&](const std::string& key, int hours) {
+    std::filesystem::last_write_time(
+        folder.path / (key + ".cubin"),
+        std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  for (const char* key : {"a", "b", "c"}) REQUIRE(cache.store(key, image, note));
+  age("a", 3), age("b", 2), age("c", 1);
+  CHECK(cache.load("a", note));  // is young again
+  REQUIRE(cache.store("d", image, note));
+  CHECK_FALSE(cache.load("b", note));
+  CHECK(cache.load("a", note));
+  CHECK(cache.load("d", note));
+  // The newest stays, however large.
+  REQUIRE(cache.store("e", std::string(20000, 'y'), note));
+  CHECK(cache.load("e", note));
+  CHECK_FALSE(cache.load("d", note));
+}
+
 TEST_CASE("the standard folder follows the environment") {
   auto saved = [](const char* name) {
     return std::getenv(name) ? std::optional<std::string>(std::getenv(name)) : std::nullopt;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,9 @@ struct SessionOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
   /// Cpu: tasks of all ranks take turns in an order that this seed decides, always the same.
   std::optional<uint64_t> order = {};
+  /// Told what begins, of what may take seconds while a session is opened ("compiling the kernel
+  /// with NVRTC"); "" at the end. Called on the thread that opens it.
+  std::function<void(std::string_view)> progress = {};
 };
 
 /// What a launch is given, by name: each scalar, and dims that don't have their maximum.
