@@ -221,6 +221,17 @@ TEST_CASE("what can't be opened or compiled says why") {
   CHECK(std::string(version()) == MACO_VERSION);
 }
 
+TEST_CASE("sessions open and close") {
+  const Kernel kernel = compile(Graph::parse(kText).value(), cpu()).value();
+  for (int i = 0; i < 100; ++i) {
+    Session s = Session::open(kernel, on_cpu()).value();
+    s.allocate().value();
+    s.run({{"pos", 0}}).value();
+    Session other = std::move(s);
+    other.run({{"pos", 1}}).value();
+  }
+}
+
 TEST_CASE("threads compile and run graphs of their own at once") {
   std::vector<std::thread> threads;
   std::vector<float> found(8, 0);
