@@ -1,12 +1,14 @@
 // Between the types of the public headers and those of the libraries behind them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ir/diagnostics.h"
 #include "ir/graph.h"
 #include "ir/manifest.h"
+#include "ir/program.h"
 #include "maco/kernel.h"
 #include "runtime/status.h"
 
@@ -22,6 +24,7 @@ struct Kernel::Data {
   std::vector<TensorInfo> tensors;
   std::vector<VariableInfo> dims, scalars;
   std::vector<Diagnostic> warnings;
+  std::optional<ir::Program> program;  // behind the kernel; not of one that came as source
 };
 
 inline DType public_type(ir::DType type) { return static_cast<DType>(type); }

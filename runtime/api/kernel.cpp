@@ -88,6 +88,7 @@ Result<Kernel> compile(const Graph& graph, const CompileOptions& options) {
   if (!data) return error(ErrorCode::InvalidGraph, std::move(why));
   data->report = std::move(report);
   data->warnings = public_diagnostics(diagnostics);
+  data->program = std::move(compiled->program);
   return Kernel(std::make_shared<const Kernel::Data>(std::move(*data)));
 }
 

@@ -5,7 +5,10 @@
 #include "runtime/api/convert.h"
 #include "runtime/cpu/session.h"
 #include "runtime/host/cuda_session.h"
+#include "runtime/host/profile.h"
 #include "runtime/host/session.h"
+#include "runtime/profile/table.h"
+#include "runtime/profile/trace.h"
 
 namespace maco {
 
@@ -62,6 +65,12 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
   all.replay = options.order;
   all.allocate_tensors = false;
   all.progress = options.progress;
+  if (options.profile) {
+    if (!kernel.data().program)
+      return error(ErrorCode::InvalidArgument,
+                   "a kernel that came as source can't be profiled: compile its graph");
+    all.profiled_tasks = static_cast<int64_t>(kernel.data().program->tasks.size());
+  }
   runtime::Status status;
   std::unique_ptr<runtime::Session> session;
   if (options.device == Device::Cpu) {
@@ -142,6 +151,16 @@ Status Session::read(int rank, std::string_view tensor, void* to, int64_t bytes)
 Status Session::run(const Values& values) {
   if (Status status = refused(runtime::check_bound(*state_->session)); !status) return status;
   return failed(state_->session->launch(values));
+}
+
+Result<Profile> Session::profile() const {
+  std::vector<runtime::RankStamps> stamps;
+  runtime::Status status = state_->session->stamps(stamps);
+  const auto& program = state_->kernel.data().program;
+  if (!status || !program) return error(ErrorCode::InvalidArgument, status.message);
+  const auto line = runtime::Timeline::make(*program, stamps, status);
+  if (!line) return error(ErrorCode::InvalidArgument, status.message);
+  return Profile{runtime::print(*line, runtime::make_table(*line)), runtime::chrome_trace(*line)};
 }
 
 Result<double> Session::bench(const Values& values, int launches) {

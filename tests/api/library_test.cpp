@@ -204,6 +204,22 @@ TEST_CASE("what takes long while a session is opened is told") {
   CHECK(told[1].empty());
 }
 
+TEST_CASE("a launch is profiled where that was asked for") {
+  const Kernel kernel = compile(Graph::parse(kText).value(), cpu()).value();
+  SessionOptions options = on_cpu();
+  options.profile = true;
+  Session s = Session::open(kernel, options).value();
+  s.allocate().value();
+  CHECK_FALSE(s.profile());  // nothing has run
+  s.run({{"pos", 0}}).value();
+  const Profile p = s.profile().value();
+  CHECK_THAT(p.table, Contains("allreduce") && Contains("kv_append"));
+  CHECK(p.trace.front() == '[');
+  Session plain = Session::open(kernel, on_cpu()).value();
+  CHECK_THAT(plain.profile().error().message, Contains("without stamps"));
+  CHECK_FALSE(Session::open(Kernel::from_source(kernel.source()).value(), options));
+}
+
 TEST_CASE("what can't be opened or compiled says why") {
   const Graph g = Graph::parse(kText).value();
   CompileOptions wrong;

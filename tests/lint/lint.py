@@ -165,7 +165,7 @@ LINKS = {
     "maco_cpu": ("runtime/cpu", {"maco_ir", "maco_host"}),
     "maco_profile": ("runtime/profile", {"maco_ir", "maco_host"}),
     "maco_api": ("runtime/api", {"maco_ir", "maco_cost", "maco_functions", "maco_ops", "maco_graph", "maco_frontend", "maco_verify",
-                                 "maco_passes", "maco_codegen", "maco_compiler", "maco_host", "maco_cpu"}),
+                                 "maco_passes", "maco_codegen", "maco_compiler", "maco_host", "maco_cpu", "maco_profile"}),
 }
 FOLDERS = {folder: library for library, (folder, _) in LINKS.items()}
 PUBLIC_FOLDER = "runtime/include/maco/"

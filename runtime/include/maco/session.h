@@ -30,10 +30,19 @@ struct SessionOptions {
   /// Told what begins, of what may take seconds while a session is opened ("compiling the kernel
   /// with NVRTC"); "" at the end. Called on the thread that opens it.
   std::function<void(std::string_view)> progress = {};
+  /// Compiles the kernel so that it stamps its tasks, for Session::profile: a few percent slower.
+  /// Of kernels that compile() gave.
+  bool profile = false;
 };
 
 /// What a launch is given, by name: each scalar, and dims that don't have their maximum.
 using Values = std::map<std::string, int64_t>;
+
+/// Of one launch.
+struct Profile {
+  std::string table;  // for people: op by op, with the critical path (docs/profile.md)
+  std::string trace;  // JSON for chrome://tracing and Perfetto
+};
 
 /// Memory of tensors is the caller's (bind), another session's (share) or this one's (allocate);
 /// each tensor needs some before the first launch. A session allocates what the kernel needs for
@@ -79,6 +88,9 @@ class MACO_API Session {
   /// The median of `launches` launches behind some to warm up: microseconds of the slowest rank, on
   /// Cuda by its clock, without the launch itself.
   Result<double> bench(const Values& values, int launches);
+  /// Where the time of the last launch went, if the session was opened with
+  /// SessionOptions::profile.
+  Result<Profile> profile() const;
 
  private:
   struct State;
