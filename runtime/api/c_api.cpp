@@ -245,6 +245,18 @@ maco_code maco_session_run(maco_session* session, const maco_value* values, size
   if (!session || (!values && count > 0)) return fail(error, "an argument is NULL");
   return call(error, [&] { return session->session.run(values_of(values, count)); });
 }
+maco_code maco_session_launch(maco_session* session, const maco_value* values, size_t count,
+                              void* const* streams, maco_error** error) {
+  if (!session || (!values && count > 0)) return fail(error, "an argument is NULL");
+  return call(error, [&] {
+    const auto ranks = static_cast<size_t>(session->session.kernel().world());
+    return session->session.launch(values_of(values, count), {streams, streams ? ranks : 0});
+  });
+}
+maco_code maco_session_wait(maco_session* session, maco_error** error) {
+  if (!session) return fail(error, "the session is NULL");
+  return call(error, [&] { return session->session.wait(); });
+}
 maco_code maco_session_bench(maco_session* session, const maco_value* values, size_t count,
                              int launches, double* microseconds, maco_error** error) {
   if (!session || !microseconds || (!values && count > 0))

@@ -153,6 +153,19 @@ Status Session::run(const Values& values) {
   return failed(state_->session->launch(values));
 }
 
+Status Session::launch(const Values& values, std::span<void* const> streams) {
+  if (Status status = refused(runtime::check_bound(*state_->session)); !status) return status;
+  return failed(state_->session->enqueue(values, streams));
+}
+
+Status Session::wait() { return failed(state_->session->wait()); }
+
+Result<bool> Session::ended() {
+  bool all = false;
+  if (Status status = failed(state_->session->ended(all)); !status) return status.error();
+  return all;
+}
+
 Result<Profile> Session::profile() const {
   std::vector<runtime::RankStamps> stamps;
   runtime::Status status = state_->session->stamps(stamps);

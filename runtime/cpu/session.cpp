@@ -187,6 +187,12 @@ class CpuSessionImpl final : public CpuSession {
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
+  Status enqueue(const LaunchValues& values, std::span<void* const> streams) override;
+  Status wait() override { return std::exchange(enqueued_, Status{}); }
+  Status ended(bool& all) override {
+    all = true;
+    return wait();
+  }
   Status stamps(std::vector<RankStamps>& ranks) override;
   Status set_regions(const ir::Program& program, KernelGuard* guard) override;
   std::vector<Traffic> traffic() const override {
@@ -213,6 +219,7 @@ class CpuSessionImpl final : public CpuSession {
   uint32_t epoch_;
   int64_t launched_ = 0;  // since the last reset
   bool needs_reset_ = true;
+  Status enqueued_;  // of the launches that were enqueued, the first that failed
   std::vector<RankState> ranks_;
   std::vector<char*> symmetric_;
   std::unique_ptr<AccessChecker> checker_;
@@ -418,6 +425,16 @@ Status CpuSessionImpl::launch(const LaunchValues& values) {
     if (!findings.empty()) story += (story.empty() ? "" : "\n") + findings;
   }
   return story.empty() ? Status{} : Status::failure(story);
+}
+
+Status CpuSessionImpl::enqueue(const LaunchValues& values, std::span<void* const> streams) {
+  if (!streams.empty() && streams.size() != ranks_.size())
+    return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
+  if (Status earlier = wait(); !earlier) return earlier;
+  // What is wrong with the call itself is said at once.
+  if (Status s = set_values(values); !s) return s;
+  enqueued_ = launch(values);
+  return {};
 }
 
 Status CpuSessionImpl::bench(const LaunchValues& values, int launches, double& median_us) {

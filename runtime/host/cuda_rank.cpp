@@ -70,6 +70,7 @@ CudaRank::CudaRank(const cuda::Driver& driver, const ir::Manifest& manifest,
 CudaRank::~CudaRank() {
   if (abandoned_ || !context_ || driver_.context_set(context_) != cuda::kSuccess) return;
   for (cuda::Event event : events_) driver_.event_destroy(event);
+  if (last_) driver_.event_destroy(last_);
   for (cuda::DevicePtr memory : memory_) driver_.free(memory);
   if (reports_) driver_.host_free(reports_);
   if (words_) driver_.host_free(words_);
@@ -291,15 +292,16 @@ Status CudaRank::bind(const SymmetricMemory& symmetric, const SymmetricLayout& l
   return {};
 }
 
-Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative) {
+Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative,
+                       cuda::Stream stream) {
   void* arguments[] = {&launch_};
   const unsigned grid = static_cast<unsigned>(manifest_.ctas),
                  block = static_cast<unsigned>(manifest_.consumers + manifest_.loaders);
   const unsigned bytes = static_cast<unsigned>(shared);
   return check(
       cooperative
-          ? driver_.launch_cooperative(function, grid, 1, 1, block, 1, 1, bytes, stream_, arguments)
-          : driver_.launch(function, grid, 1, 1, block, 1, 1, bytes, stream_, arguments, nullptr),
+          ? driver_.launch_cooperative(function, grid, 1, 1, block, 1, 1, bytes, stream, arguments)
+          : driver_.launch(function, grid, 1, 1, block, 1, 1, bytes, stream, arguments, nullptr),
       "launch the kernel");
 }
 
@@ -307,7 +309,7 @@ Status CudaRank::reset(uint32_t epoch) {
   MACO_TRY(make_current());
   std::fill_n(reports_, ctas(), Report{});
   launch_.epoch = epoch;
-  MACO_TRY(start(reset_, 0, false));
+  MACO_TRY(start(reset_, 0, false, stream_));
   // This returns: maco_reset waits for nothing.
   return check(driver_.stream_synchronize(stream_), "reset");
 }
@@ -350,7 +352,7 @@ Status CudaRank::enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end) {
   // Cooperative launches of several kernels on one GPU may be run one after the other, and these
   // wait for each other; check_residency has counted all of them.
   MACO_TRY(start(kernel_, static_cast<size_t>(manifest_.shared_bytes),
-                 device_.cooperative && sharing_ == 1));
+                 device_.cooperative && sharing_ == 1, stream_));
   if (end) MACO_TRY(check(driver_.event_record(end, stream_), "record an event"));
   return {};
 }
@@ -359,11 +361,12 @@ void CudaRank::enqueue_gate(cuda::DevicePtr gate, uint32_t value) {
   if (make_current()) driver_.stream_wait_value(stream_, gate, value, cuda::kWaitGeq);
 }
 
-Status CudaRank::wait(const std::atomic<bool>& give_up) {
+template <class Query>
+Status CudaRank::wait_until(const std::atomic<bool>& give_up, Query query) {
   MACO_TRY(make_current());
   const auto start = Clock::now();
   while (true) {
-    const cuda::Result result = driver_.stream_query(stream_);
+    const cuda::Result result = query();
     if (result == cuda::kSuccess) return {};
     if (result != cuda::kNotReady) return check(result, "run the kernel");
     if (give_up.load(std::memory_order_relaxed))
@@ -377,6 +380,41 @@ Status CudaRank::wait(const std::atomic<bool>& give_up) {
       std::this_thread::sleep_for(waited < milliseconds(200) ? std::chrono::microseconds(50)
                                                              : milliseconds(1));
   }
+}
+
+Status CudaRank::wait(const std::atomic<bool>& give_up) {
+  return wait_until(give_up, [&] { return driver_.stream_query(stream_); });
+}
+
+Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch) {
+  MACO_TRY(make_current());
+  if (!stream) stream = stream_;
+  int capturing = 0;
+  MACO_TRY(check(driver_.stream_capturing(stream, &capturing), "ask a stream"));
+  if (capturing)
+    return Status::failure(
+        fmt::format("rank {}: the stream is being captured, but a captured launch would have the "
+                    "same number each time, and launches are told apart by theirs",
+                    rank_));
+  if (!last_) MACO_TRY(check(driver_.event_create(&last_, 0), "make an event"));
+  launch_.epoch = epoch;
+  MACO_TRY(start(kernel_, static_cast<size_t>(manifest_.shared_bytes),
+                 device_.cooperative && sharing_ == 1, stream));
+  return check(driver_.event_record(last_, stream), "record an event");
+}
+
+Status CudaRank::wait_for_last(const std::atomic<bool>& give_up) {
+  if (!last_) return {};
+  return wait_until(give_up, [&] { return driver_.event_query(last_); });
+}
+
+Status CudaRank::last_ended(bool& ended) {
+  ended = true;
+  if (!last_) return {};
+  MACO_TRY(make_current());
+  const cuda::Result result = driver_.event_query(last_);
+  ended = result != cuda::kNotReady;
+  return ended ? check(result, "run the kernel") : Status{};
 }
 
 cuda::Result CudaRank::make_events(size_t count) {

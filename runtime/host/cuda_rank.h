@@ -65,6 +65,13 @@ class CudaRank {
   /// Waits for all that was enqueued, or until `give_up`; fails if the kernel faulted or was given
   /// up.
   Status wait(const std::atomic<bool>& give_up);
+  /// The same on a stream of somebody else's; null: this rank's own. `wait_for_last` and
+  /// `last_ended` are about the last launch that was enqueued so.
+  Status enqueue_on(cuda::Stream stream, uint32_t epoch);
+  Status wait_for_last(const std::atomic<bool>& give_up);
+  Status last_ended(bool& ended);
+  /// Whether `place_tensors` has something to tell.
+  bool moved() const { return moved_; }
   cuda::Result make_events(size_t count);
   cuda::Event event(size_t i) const { return events_[i]; }
 
@@ -87,7 +94,10 @@ class CudaRank {
   Status encode_maps();
   Status copy_pointers(cuda::DevicePtr to, const std::vector<cuda::DevicePtr>& pointers);
   Status check_residency() const;
-  Status start(cuda::Function function, size_t shared, bool cooperative);
+  Status start(cuda::Function function, size_t shared, bool cooperative, cuda::Stream stream);
+  // Until query() says anything but 'not ready'.
+  template <class Query>
+  Status wait_until(const std::atomic<bool>& give_up, Query query);
   bool side_done();
   size_t ctas() const { return static_cast<size_t>(manifest_.ctas); }
 
@@ -104,6 +114,7 @@ class CudaRank {
   cuda::Function kernel_ = nullptr, reset_ = nullptr;
   cuda::Stream stream_ = nullptr, side_ = nullptr;
   std::vector<cuda::Event> events_;
+  cuda::Event last_ = nullptr;            // behind the last launch that was enqueued on some stream
   std::vector<cuda::DevicePtr> memory_;   // everything to free
   std::vector<cuda::DevicePtr> tensors_;  // one a tensor of the manifest
   bool moved_ = true;                     // since place_tensors

@@ -42,6 +42,9 @@ class CudaSession : public Session {
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
+  Status enqueue(const LaunchValues& values, std::span<void* const> streams) override;
+  Status wait() override;
+  Status ended(bool& all) override;
   Status stamps(std::vector<RankStamps>& ranks) override;
 
  private:
@@ -51,6 +54,12 @@ class CudaSession : public Session {
   Status check_copy(int rank, size_t tensor, size_t bytes) const;
   Status set_values(const LaunchValues& values);
   Status run(int launches, bool timed);
+  // So many more launches will be enqueued: resets counters where packets would get flags that
+  // others left.
+  Status count(int launches);
+  // Before launches, and behind them: what the kernels and `statuses` of their ranks say.
+  void begin();
+  Status conclude(std::vector<Status> statuses);
   Status enqueue(int rank, int launches, bool timed);
   void watch();
   void abort_all();
@@ -66,9 +75,10 @@ class CudaSession : public Session {
   uint32_t* gate_ = nullptr;  // host memory, mapped: see CudaRank::enqueue_gate
   cuda::DevicePtr gate_address_ = 0;
   uint32_t gate_value_ = 0;
-  uint32_t epoch_;        // of the next launch
-  int64_t launched_ = 0;  // since the last reset
-  std::string dead_;      // not empty: why nothing can be launched any more
+  uint32_t epoch_;         // of the next launch
+  int64_t launched_ = 0;   // since the last reset
+  bool enqueued_ = false;  // launches that nobody has waited for
+  std::string dead_;       // not empty: why nothing can be launched any more
 
   // Of the launch in progress.
   std::atomic<bool> failed_{false};   // a kernel did not start or faulted: its peers wait in vain
@@ -80,6 +90,8 @@ class CudaSession : public Session {
 };
 
 CudaSession::~CudaSession() {
+  static_cast<void>(wait());
+  const cuda::ContextGuard guard(*driver_);
   if (give_up_) {  // kernels may still run, and freeing anything would wait for them
     for (auto& rank : ranks_) rank.release()->abandon();
     static_cast<void>(symmetric_.release());
@@ -92,6 +104,7 @@ CudaSession::~CudaSession() {
 }
 
 Status CudaSession::prepare(const std::string& image) {
+  const cuda::ContextGuard guard(*driver_);
   MACO_TRY(threads_.status());
   const auto& devices = driver_->devices();
   const int world = static_cast<int>(manifest_.world), per_gpu = options_.ranks_per_gpu;
@@ -144,17 +157,20 @@ Status CudaSession::bind(int rank, size_t tensor, void* memory) {
 }
 
 Status CudaSession::allocate(int rank, size_t tensor) {
+  const cuda::ContextGuard guard(*driver_);
   if (!dead_.empty()) return Status::failure(dead_);
   MACO_TRY(check_range(manifest_, rank, tensor));
   return address(rank, tensor) ? Status{} : at(rank).allocate_tensor(tensor);
 }
 
 Status CudaSession::write(int rank, size_t tensor, const void* data, size_t bytes) {
+  const cuda::ContextGuard guard(*driver_);
   MACO_TRY(check_copy(rank, tensor, bytes));
   return bytes == 0 ? Status{} : at(rank).write(tensor, data, bytes);
 }
 
 Status CudaSession::read(int rank, size_t tensor, void* data, size_t bytes) {
+  const cuda::ContextGuard guard(*driver_);
   MACO_TRY(check_copy(rank, tensor, bytes));
   return bytes == 0 ? Status{} : at(rank).read(tensor, data, bytes);
 }
@@ -182,35 +198,24 @@ Status CudaSession::enqueue(int rank, int launches, bool timed) {
   return {};
 }
 
-// Launches `launches` times on all ranks and waits. Whatever happens, all ranks have ended, or are
-// given up, when it returns.
-Status CudaSession::run(int launches, bool timed) {
+Status CudaSession::count(int launches) {
   launched_ += launches;
-  if (launched_ > launches_between_resets(manifest_)) {
-    MACO_TRY(reset());
-    launched_ = launches;
-  }
+  if (launched_ <= launches_between_resets(manifest_)) return {};
+  MACO_TRY(wait());
+  MACO_TRY(reset());
+  launched_ = launches;
+  return {};
+}
+
+void CudaSession::begin() {
   failed_ = false;
   aborting_ = false;
   stopped_why_.clear();
   progress_ = Clock::now();
   heartbeats_.assign(ranks_.size(), 0);
-  ++gate_value_;
-  auto step = [&](int r) {
-    threads_.meet();
-    Status status = enqueue(r, launches, timed);
-    if (!status) failed_ = true;
-    threads_.meet();
-    // Also where a rank has failed: the others' kernels must run to see its abort.
-    if (timed && r == 0)
-      std::atomic_ref<uint32_t>(*gate_).store(gate_value_, std::memory_order_release);
-    Status ended = at(r).wait(give_up_);
-    if (!ended) failed_ = true;
-    return status ? ended : status;
-  };
-  std::vector<Status> statuses = threads_.run(step, [this] { watch(); });
-  epoch_ += static_cast<uint32_t>(launches);
+}
 
+Status CudaSession::conclude(std::vector<Status> statuses) {
   std::vector<Report> reports;
   bool stopped = false;
   for (auto& rank : ranks_) {
@@ -226,6 +231,83 @@ Status CudaSession::run(int launches, bool timed) {
   if (Status recovered = recover(); !recovered)
     dead_ = "nothing can be launched after this failure: " + status.message;
   return status;
+}
+
+// Launches `launches` times on all ranks and waits. Whatever happens, all ranks have ended, or are
+// given up, when it returns.
+Status CudaSession::run(int launches, bool timed) {
+  MACO_TRY(count(launches));
+  begin();
+  ++gate_value_;
+  auto step = [&](int r) {
+    threads_.meet();
+    Status status = enqueue(r, launches, timed);
+    if (!status) failed_ = true;
+    threads_.meet();
+    // Also where a rank has failed: the others' kernels must run to see its abort.
+    if (timed && r == 0)
+      std::atomic_ref<uint32_t>(*gate_).store(gate_value_, std::memory_order_release);
+    Status ended = at(r).wait(give_up_);
+    if (!ended) failed_ = true;
+    return status ? ended : status;
+  };
+  std::vector<Status> statuses = threads_.run(step, [this] { watch(); });
+  epoch_ += static_cast<uint32_t>(launches);
+  return conclude(std::move(statuses));
+}
+
+Status CudaSession::enqueue(const LaunchValues& values, std::span<void* const> streams) {
+  const cuda::ContextGuard guard(*driver_);
+  if (!streams.empty() && streams.size() != ranks_.size())
+    return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
+  // An earlier launch that stopped has left its report.
+  bool stopped = false, moved = false;
+  for (const auto& rank : ranks_) {
+    stopped = stopped || cause_of(rank->reports()).state != 0;
+    moved = moved || rank->moved();
+  }
+  // Nor may addresses change under a kernel that reads them.
+  if (stopped || moved) MACO_TRY(wait());
+  MACO_TRY(set_values(values));
+  MACO_TRY(count(1));
+  enqueued_ = true;
+  const std::vector<Status> statuses = threads_.run([&](int r) {
+    return at(r).enqueue_on(
+        streams.empty() ? nullptr : static_cast<cuda::Stream>(streams[static_cast<size_t>(r)]),
+        epoch_);
+  });
+  ++epoch_;
+  Status status = all_of(statuses);
+  if (status) return {};
+  // The others wait in vain for a rank that didn't start.
+  abort_all();
+  if (Status ended = wait(); !ended) status.message += "\n" + ended.message;
+  return status;
+}
+
+Status CudaSession::wait() {
+  if (!enqueued_) return {};
+  const cuda::ContextGuard guard(*driver_);
+  enqueued_ = false;
+  begin();
+  return conclude(threads_.run(
+      [&](int r) {
+        Status ended = at(r).wait_for_last(give_up_);
+        if (!ended) failed_ = true;
+        return ended;
+      },
+      [this] { watch(); }));
+}
+
+Status CudaSession::ended(bool& all) {
+  const cuda::ContextGuard guard(*driver_);
+  all = true;
+  for (size_t r = 0; enqueued_ && r < ranks_.size(); ++r) {
+    bool one = true;
+    MACO_TRY(ranks_[r]->last_ended(one));
+    all = all && one;
+  }
+  return all ? wait() : Status{};
 }
 
 // Once all ranks have left their kernels: resets counters, slots and reports.
@@ -265,12 +347,16 @@ void CudaSession::abort_all() {
 }
 
 Status CudaSession::launch(const LaunchValues& values) {
+  const cuda::ContextGuard guard(*driver_);
+  MACO_TRY(wait());
   MACO_TRY(set_values(values));
   return run(1, false);
 }
 
 Status CudaSession::bench(const LaunchValues& values, int launches, double& median_us) {
+  const cuda::ContextGuard guard(*driver_);
   if (launches < 1) return Status::failure("a benchmark needs at least one launch");
+  MACO_TRY(wait());
   MACO_TRY(set_values(values));
   for (auto& rank : ranks_) MACO_TRY(driver_->check(rank->make_events(2 * kBatch), "make events"));
   MACO_TRY(run(std::clamp(launches / 4, 3, kBatch), true));  // warm-up
@@ -296,6 +382,7 @@ Status CudaSession::bench(const LaunchValues& values, int launches, double& medi
 }
 
 Status CudaSession::stamps(std::vector<RankStamps>& ranks) {
+  const cuda::ContextGuard guard(*driver_);
   if (!dead_.empty()) return Status::failure(dead_);
   if (options_.profiled_tasks == 0)
     return Status::failure("the kernel was compiled without stamps");

@@ -43,6 +43,25 @@ class Driver {
   int version_ = 0;
 };
 
+/// What its scope does leaves the calling thread's current context as it was: an application has
+/// its own.
+class ContextGuard {
+ public:
+  explicit ContextGuard(const Driver& driver) : driver_(driver) {
+    known_ = driver_.context_get(&before_) == kSuccess;
+  }
+  ~ContextGuard() {
+    if (known_) driver_.context_set(before_);
+  }
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+
+ private:
+  const Driver& driver_;
+  Context before_ = nullptr;
+  bool known_ = false;
+};
+
 }  // namespace maco::runtime::cuda
 
 /// Leaves the function with the failure, if it is one.

@@ -62,6 +62,7 @@ inline constexpr unsigned kWaitGeq = 0;
   X(context_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                          \
   X(context_release, "cuDevicePrimaryCtxRelease_v2", (Device))                               \
   X(context_set, "cuCtxSetCurrent", (Context))                                               \
+  X(context_get, "cuCtxGetCurrent", (Context*))                                              \
   X(enable_peer, "cuCtxEnablePeerAccess", (Context, unsigned))                               \
   X(module_load, "cuModuleLoadData", (Module*, const void*))                                 \
   X(module_unload, "cuModuleUnload", (Module))                                               \
@@ -92,7 +93,9 @@ inline constexpr unsigned kWaitGeq = 0;
   X(stream_query, "cuStreamQuery", (Stream))                                                 \
   X(stream_synchronize, "cuStreamSynchronize", (Stream))                                     \
   X(stream_wait_value, "cuStreamWaitValue32_v2", (Stream, DevicePtr, uint32_t, unsigned))    \
+  X(stream_capturing, "cuStreamIsCapturing", (Stream, int*))                                 \
   X(event_create, "cuEventCreate", (Event*, unsigned))                                       \
+  X(event_query, "cuEventQuery", (Event))                                                    \
   X(event_destroy, "cuEventDestroy_v2", (Event))                                             \
   X(event_record, "cuEventRecord", (Event, Stream))                                          \
   X(event_elapsed, "cuEventElapsedTime", (float*, Event, Event))

@@ -74,6 +74,15 @@ class Session {
   /// wait expired, on which rank, SM, task and event, what was expected and seen. The session can
   /// launch again afterwards (counters and slots are reset).
   virtual Status launch(const LaunchValues& values) = 0;
+  /// Puts a launch of all ranks on streams of the caller's, rank r's on streams[r], or if there are
+  /// none on the session's own, and returns: what was enqueued before on a stream comes before, and
+  /// a launch that fails says so at the next call here. `streams`: one of the device's (CUstream) a
+  /// rank. The CPU runs the launch before it returns.
+  virtual Status enqueue(const LaunchValues& values, std::span<void* const> streams) = 0;
+  /// Waits for all that was enqueued; a failure of any of it.
+  virtual Status wait() = 0;
+  /// Whether all of it has ended.
+  virtual Status ended(bool& all) = 0;
   /// Median, over `launches` launches after warm-up, of the slowest rank's time in microseconds
   /// (device clock on GPUs).
   virtual Status bench(const LaunchValues& values, int launches, double& median_us) = 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -13,7 +14,7 @@
 namespace maco::test {
 namespace {
 
-using namespace maco::types;
+using namespace maco::types;  // NOLINT: as applications do
 
 const char* const kText = R"(graph g(world = 2) {
   dim n <= 6
@@ -202,6 +203,28 @@ TEST_CASE("what takes long while a session is opened is told") {
   REQUIRE(told.size() == 2);
   CHECK_THAT(told[0], Contains("compiling the kernel"));
   CHECK(told[1].empty());
+}
+
+TEST_CASE("a launch that isn't waited for tells its failure at the next call") {
+  Session s = open(Graph::parse("graph e {\n  param t : f32[4, 2]\n  input i : i32[2]\n"
+                                "  output y = embedding(t, i)\n}\n")
+                       .value());
+  CHECK_THAT(s.launch().error().message, Contains("has no memory"));
+  s.allocate().value();
+  s.launch().value();
+  CHECK(s.ended().value());
+  const std::array<int32_t, 2> wrong = {0, 7};
+  s.write(0, "i", wrong.data(), 8).value();
+  s.launch().value();
+  CHECK_THAT(s.launch().error().message, Contains("index 7"));
+  s.launch().value();
+  CHECK_THAT(s.wait().error().message, Contains("index 7"));
+  const std::array<int32_t, 2> right = {0, 3};
+  s.write(0, "i", right.data(), 8).value();
+  s.launch().value();
+  CHECK(s.wait());
+  void* const streams[2] = {};
+  CHECK_THAT(s.launch({}, streams).error().message, Contains("2 streams for 1 rank"));
 }
 
 TEST_CASE("a launch is profiled where that was asked for") {

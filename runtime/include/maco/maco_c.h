@@ -139,6 +139,12 @@ typedef struct {
 // Runs once on all ranks and waits.
 MACO_API maco_code maco_session_run(maco_session* session, const maco_value* values, size_t count,
                                     maco_error** error);
+// Puts a launch on streams and returns, as Session::launch: streams[r] (a CUstream) has rank r's;
+// NULL: the session's own do.
+MACO_API maco_code maco_session_launch(maco_session* session, const maco_value* values,
+                                       size_t count, void* const* streams, maco_error** error);
+// Waits for all launches.
+MACO_API maco_code maco_session_wait(maco_session* session, maco_error** error);
 // The median microseconds of so many launches.
 MACO_API maco_code maco_session_bench(maco_session* session, const maco_value* values, size_t count,
                                       int launches, double* microseconds, maco_error** error);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -85,6 +86,18 @@ class MACO_API Session {
   /// index out of range), all do, and the error says which task of which rank waited for what; the
   /// session can run again.
   Status run(const Values& values = {});
+  /// Puts a launch of all ranks on streams and returns. streams[r], a CUstream or cudaStream_t of
+  /// rank r's GPU, has rank r's; without `streams` the session's own do. On a stream it comes behind
+  /// what is there, and what is put there later comes behind it; streams of several ranks must let
+  /// all ranks' launches begin. A wrong call says so at once, a launch that fails at the next call
+  /// of launch, wait or ended. A stream that is being captured is refused. On Cpu the launch has
+  /// ended when this returns.
+  Status launch(const Values& values = {}, std::span<void* const> streams = {});
+  /// Waits for all launches. Before memory is bound, written or read by other means than the
+  /// launches' streams.
+  Status wait();
+  /// Whether all launches have ended.
+  Result<bool> ended();
   /// The median of `launches` launches behind some to warm up: microseconds of the slowest rank, on
   /// Cuda by its clock, without the launch itself.
   Result<double> bench(const Values& values, int launches);
