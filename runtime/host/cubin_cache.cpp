@@ -73,7 +73,7 @@ void remove_stale(const fs::path& folder) {
   }
 }
 
-// Makes room: the entries that were used longest ago go, so that new ones needn't do this each time.
+// Makes room: the entries that were used longest ago go, and a few more, so that it lasts a while.
 void remove_unused(const fs::path& folder, int64_t most) {
   struct Entry {
     fs::file_time_type used;

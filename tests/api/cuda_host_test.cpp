@@ -1,5 +1,6 @@
-// What the host does around kernels on GPUs, with a driver that has none (fake_driver): whose memory
-// and streams are used, that the caller's context stays, that failures come back, that all is freed.
+// What the host does around kernels on GPUs, with a driver that has none (fake_driver): whose
+// memory and streams are used, that the caller's context stays, that failures come back, that all
+// is freed.
 #include <dlfcn.h>
 #include <maco/maco.h>
 
@@ -41,7 +42,7 @@ class Fake {
   int (*get_)(void**) = nullptr;
 };
 
-// Nothing where there is no NVRTC, which has compiled it before: it doesn't take this driver for one.
+// Nothing where there is no NVRTC, which has compiled it before: it doesn't take this driver.
 std::optional<Kernel> kernel_of_test() {
   CompileOptions options;
   options.sms = 16;
