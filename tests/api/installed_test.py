@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-EXAMPLES = ["two_ranks", "plain_c"]
+EXAMPLES = ["two_ranks", "decode_loop", "plain_c"]
 
 
 def run(command, **options):

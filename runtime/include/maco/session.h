@@ -89,9 +89,9 @@ class MACO_API Session {
   /// Puts a launch of all ranks on streams and returns. streams[r], a CUstream or cudaStream_t of
   /// rank r's GPU, has rank r's; without `streams` the session's own do. On a stream it comes
   /// behind what is there, and what is put there later comes behind it; streams of several ranks
-  /// must let all ranks' launches begin. A wrong call says so at once, a launch that fails at the next call
-  /// of launch, wait or ended. A stream that is being captured is refused. On Cpu the launch has
-  /// ended when this returns.
+  /// must let all ranks' launches begin. A wrong call says so at once, a launch that fails at the
+  /// next call of launch, wait or ended. A stream that is being captured is refused. On Cpu the
+  /// launch has ended when this returns.
   Status launch(const Values& values = {}, std::span<void* const> streams = {});
   /// Waits for all launches. Before memory is bound, written or read by other means than the
   /// launches' streams.
