@@ -13,11 +13,12 @@ namespace {
 constexpr int32_t kConsumers = 256, kLoaders = 32;
 constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
 
-// What the compiler gives a thread at most when CTAs of `threads` are launched one an SM: an SM
-// hands out registers a warp at a time, eight a thread at a time.
+// What the compiler gives a thread at most when CTAs of `threads` are launched one an SM: an SM has
+// four parts with a quarter of the registers each, to which warps go in turn, and hands them out
+// eight a thread at a time.
 int32_t registers_of(const Machine& machine, int32_t threads) {
-  constexpr int32_t most = 255, step = 8, warp = 32;
-  const int32_t warps = (threads + warp - 1) / warp;
+  constexpr int32_t most = 255, step = 8, warp = 32, parts = 4;
+  const int32_t warps = (threads + parts * warp - 1) / (parts * warp) * parts;
   const int32_t share = machine.registers / (warps * warp) / step * step;
   return share < most ? share : most;
 }
