@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -84,11 +85,10 @@ class Parser {
     const std::string name = word();
     if (name == "value" && accept('=')) {
       skip();
-      const std::string rest(text_.substr(at_));
-      char* end = nullptr;
-      const double v = std::strtod(rest.c_str(), &end);
-      if (end == rest.c_str() || !std::isfinite(v)) return no("expected a number");
-      at_ += static_cast<size_t>(end - rest.c_str());
+      double v = 0;
+      const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), v);
+      if (error != std::errc() || !std::isfinite(v)) return no("expected a number");
+      at_ = static_cast<size_t>(end - text_.data());
       s.args.push_back(BodyArg::value(v));
       return true;
     }

@@ -65,13 +65,22 @@ std::string times(size_t n, const char* what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
-// Why a task of one op has to come before one of another: what both touch, one of them writing.
+// Whether two buffers of a rank's temporaries have bytes in common.
+bool overlap(const ir::Buffer& a, const ir::Buffer& b) {
+  return a.kind == ir::BufferKind::Temp && b.kind == ir::BufferKind::Temp && a.offset && b.offset &&
+         *a.offset < *b.offset + b.bytes() && *b.offset < *a.offset + a.bytes();
+}
+
+// Why a task of one op has to come before one of another: what both touch, one of them writing, or
+// memory that one leaves to the other.
 std::set<std::string> reasons(const Program& p, const Task& before, const Task& after) {
   std::set<std::string> found;
   for (const ir::Access& a : before.accesses)
     for (const ir::Access& b : after.accesses) {
+      const ir::Buffer &buffer = p[a.region.buffer], &other = p[b.region.buffer];
+      if (a.region.buffer != b.region.buffer && b.writes() && overlap(buffer, other))
+        found.insert(fmt::format("'{}' takes the memory of '{}'", other.name, buffer.name));
       if (a.region.buffer != b.region.buffer || (!a.writes() && !b.writes())) continue;
-      const ir::Buffer& buffer = p[a.region.buffer];
       const std::string& name = buffer.tensor.empty() ? buffer.name : buffer.tensor;
       if (a.writes() && b.writes())
         found.insert(fmt::format("both write '{}'", name));
@@ -110,7 +119,10 @@ class Story {
       return std::nullopt;
     }
     const std::set<std::string> hosts = op ? hosts_of(*op) : std::set<std::string>{made->name};
-    tell_fusion(op ? *op : *made, hosts);
+    if (op)
+      tell_fusion(*op, hosts);
+    else
+      text_ += fmt::format("{} '{}', which passes made\n", made->kind, made->name);
     for (const std::string& host : hosts) {
       if (hosts.size() > 1) text_ += fmt::format("\nin '{}':\n", host);
       tell_tasks(host);
@@ -143,7 +155,10 @@ class Story {
     while (!todo.empty()) {
       const Op& at = *todo.back();
       todo.pop_back();
-      if (at.out.empty() && final_.find_op(at.name)) hosts.insert(at.name);
+      if (final_.find_op(at.name)) {
+        hosts.insert(at.name);
+        continue;
+      }
       for (ir::TensorId out : at.out) {
         const auto giver = givers_.find(c_.graph[out].name);
         if (giver != givers_.end()) {
@@ -252,7 +267,8 @@ class Story {
       }
     }
     const auto tell = [&](const char* what, const std::map<std::string, Edge>& edges) {
-      if (edges.empty()) line(what, "nothing");
+      // Where what one op gives is read by another, other waits may imply that it is there.
+      if (edges.empty()) line(what, "nothing, as far as waits of its own go");
       for (const auto& [op, edge] : edges) {
         std::string why;
         for (const std::string& one : edge.why) why += (why.empty() ? "" : "; ") + one;

@@ -194,13 +194,20 @@ class Fuser {
     }
     return pair;
   }
+  // No attribute besides says anything but its default.
+  static bool only_transposed(const Op& op) {
+    return std::all_of(op.attrs.begin(), op.attrs.end(), [](const auto& attr) {
+      const auto* word = std::get_if<std::string>(&attr.second.value);
+      return attr.first == "transpose_b" || (attr.first == "activation" && word && *word == "none");
+    });
+  }
   bool may_pair(const Op& op) const {
     const auto is = [&](const char* attr) {
       const auto it = op.attrs.find(attr);
       return it != op.attrs.end() && std::get_if<bool>(&it->second.value) &&
              std::get<bool>(it->second.value);
     };
-    return op.kind == "matmul" && op.in.size() == 2 && is("transpose_b") && op.attrs.size() == 1 &&
+    return op.kind == "matmul" && op.in.size() == 2 && is("transpose_b") && only_transposed(op) &&
            ir::is_float(graph_[op.in[0]].dtype) &&
            ops::is_of_few_rows(graph_, op, context_.machine);
   }

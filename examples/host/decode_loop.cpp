@@ -1,6 +1,6 @@
-// A language model of one layer with random weights, as two graphs that share its params and caches:
-// one reads a prompt, the other gives a token for a token. Some of what they give is compared with
-// prompts that have all tokens before it.
+// A language model of one layer with random weights, as two graphs that share its params and
+// caches: one reads a prompt, the other gives a token for a token. Some of what they give is
+// compared with prompts that have all tokens before it.
 //
 //   decode_loop [cpu|cuda]
 #include <maco/maco.h>
@@ -34,8 +34,8 @@ maco::Graph model(const char* name, int64_t rows) {
   const auto k = g.rope(g.matmul(x, weights("wk")), {.head_dim = kHeadDim, .position = pos});
   keys = g.kv_append(keys, k, pos);
   values = g.kv_append(values, g.matmul(x, weights("wv")), pos);
-  const auto seen = g.attention(
-      q, keys, values, {.head_dim = kHeadDim, .causal = true, .length = pos + rows});
+  const auto seen =
+      g.attention(q, keys, values, {.head_dim = kHeadDim, .causal = true, .length = pos + rows});
   const auto y = g.add(x, g.matmul(seen, weights("wo")));
   const auto last = g.slice(y, {.axis = 0, .begin = rows - 1, .end = rows});
   g.output("next", g.argmax(g.matmul(last, words, {.transpose_b = true})));
@@ -87,7 +87,8 @@ int example(maco::Device device) {
     maco::Session whole = open(model("whole", static_cast<int64_t>(at)), device);
     whole.share(prompt).value();
     whole.allocate().value();
-    wrong += run(whole, {tokens.begin(), tokens.begin() + static_cast<int64_t>(at)}, 0) != tokens[at];
+    wrong +=
+        run(whole, {tokens.begin(), tokens.begin() + static_cast<int64_t>(at)}, 0) != tokens[at];
   }
   for (int32_t token : tokens) std::printf("%d ", token);
   std::printf("\n%d of %d words are wrong\n", wrong, compared);

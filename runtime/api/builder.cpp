@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -19,8 +21,6 @@ namespace maco {
 using frontend::Raw;
 
 namespace {
-
-constexpr size_t kNowhere = static_cast<size_t>(-1);
 
 // A tensor or the result of an op.
 struct Value {
@@ -54,9 +54,16 @@ struct Setting {
   Where where;
 };
 
+// Of builders: no two of a process have the same.
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 }  // namespace
 
 struct GraphBuilder::State {
+  const uint64_t id = next_id();  // in its tensors
   std::string name;
   int world = 1;
   Where where;
@@ -163,8 +170,10 @@ std::vector<std::string> names_of(const std::vector<Value>& values,
     names.push_back(v.name);
     taken.insert(v.name);
   }
+  for (const Call& call : calls) taken.insert(call.common.name);
+  std::map<std::string, int64_t> numbers;  // by kind, the next to try
   for (const Call& call : calls) {
-    int64_t number = 0;
+    int64_t& number = numbers[call.kind];
     for (size_t result : call.results) {
       while (names[result].empty()) {
         std::string name = fmt::format("{}.{}", call.kind, number++);
@@ -201,7 +210,7 @@ Expr GraphBuilder::scalar(std::string name, int64_t lowest, int64_t end,
 Tensor GraphBuilder::declare(const char* kind, std::string name, DType type, Shape shape,
                              Where where) {
   state_->values.push_back({std::move(name), kind, type, std::move(shape), where});
-  return {state_.get(), state_->values.size() - 1};
+  return {state_->id, state_->values.size() - 1};
 }
 Tensor GraphBuilder::input(std::string name, DType type, Shape shape, Where where) {
   return declare("input", std::move(name), type, std::move(shape), where);
@@ -214,7 +223,7 @@ Tensor GraphBuilder::state(std::string name, DType type, Shape shape, Where wher
 }
 
 Tensor GraphBuilder::output(std::string name, Tensor tensor, Where where) {
-  if (tensor.builder == state_.get()) {
+  if (tensor.builder == state_->id && tensor.index < state_->values.size()) {
     Value& value = state_->values[tensor.index];
     if (value.kind.empty() && (value.name.empty() || value.name == name)) {
       value.name = std::move(name);
@@ -235,13 +244,14 @@ std::vector<Tensor> GraphBuilder::ops(std::string kind, std::vector<Tensor> oper
   Call call{std::move(kind), std::move(operands), {}, std::move(attrs), common, where};
   std::vector<Tensor> made;
   for (size_t i = 0; i < results; ++i) {
-    const bool into = i == 0 && common.into && common.into->builder == state_.get();
+    const bool into = i == 0 && common.into && common.into->builder == state_->id &&
+                      common.into->index < state_->values.size();
     if (!into) {
       std::string name =
           i == 0 || common.name.empty() ? common.name : fmt::format("{}.{}", common.name, i);
       state_->values.push_back({std::move(name), "", DType::F32, {}, where});
     }
-    made.push_back(into ? *common.into : Tensor{state_.get(), state_->values.size() - 1});
+    made.push_back(into ? *common.into : Tensor{state_->id, state_->values.size() - 1});
     call.results.push_back(made.back().index);
   }
   state_->calls.push_back(std::move(call));
@@ -253,7 +263,10 @@ void GraphBuilder::set(std::string key, Attr value, Where where) {
 }
 
 Result<Graph> GraphBuilder::build() const {
-  const State& s = *state_;
+  return guarded([&] { return built(*state_); });
+}
+
+Result<Graph> GraphBuilder::built(const State& s) {
   ir::Diagnostics diagnostics;
   Tree tree(diagnostics);
   const std::vector<std::string> names = names_of(s.values, s.calls);
@@ -295,7 +308,7 @@ Result<Graph> GraphBuilder::build() const {
   Raw ops = tree.made(Raw::Kind::List, s.where);
   for (const Call& call : s.calls) {
     const Where& where = call.where;
-    const auto own = [&](const Tensor& t) { return t.builder == &s && t.index < names.size(); };
+    const auto own = [&](const Tensor& t) { return t.builder == s.id && t.index < names.size(); };
     for (size_t i = 0; i < call.operands.size(); ++i)
       if (!own(call.operands[i]))
         diagnostics.error(tree.at(where), fmt::format("operand {} of '{}' is no tensor of this "
@@ -315,7 +328,9 @@ Result<Graph> GraphBuilder::build() const {
     if (call.results.size() > 1) tree.add(op, "out", tree.list(call.results, where, name_at));
     for (const auto& [key, value] : call.attrs) tree.add(op, key, tree.attr(value, where));
     const Common& c = call.common;
-    if (call.results.empty() && !c.name.empty()) tree.add(op, "name", tree.word(c.name, where));
+    // What gives a state is called by a name of its own.
+    if ((call.results.empty() || c.into) && !c.name.empty())
+      tree.add(op, "name", tree.word(c.name, where));
     if (c.dtype) tree.add(op, "dtype", tree.word(std::string(name_of(*c.dtype)), where));
     if (!c.after.empty())
       tree.add(op, "after", tree.list(c.after, where, [&](const std::string& name) {
@@ -336,7 +351,9 @@ Result<Graph> GraphBuilder::build() const {
   options.open_outputs = true;
   auto graph = frontend::build(root, options, diagnostics);
   if (!graph) return graph_error(diagnostics);
-  return Graph(std::make_shared<const Graph::Data>(Graph::Data{std::move(*graph)}));
+  diagnostics.clear();
+  return Graph(
+      std::make_shared<const Graph::Data>(Graph::Data{std::move(*graph), std::move(diagnostics)}));
 }
 
 // ---- attributes ---------------------------------------------------------------------------------

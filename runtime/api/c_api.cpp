@@ -45,6 +45,7 @@ maco_code code_of(maco::ErrorCode code) {
     case maco::ErrorCode::InvalidGraph: return MACO_INVALID_GRAPH;
     case maco::ErrorCode::Unavailable: return MACO_UNAVAILABLE;
     case maco::ErrorCode::RunFailed: return MACO_RUN_FAILED;
+    case maco::ErrorCode::Internal: return MACO_INTERNAL;
   }
   return MACO_INTERNAL;
 }
@@ -93,7 +94,7 @@ Handle* make(maco_error** error, F f) noexcept {
 
 maco::Values values_of(const maco_value* values, size_t count) {
   maco::Values made;
-  for (size_t i = 0; i < count; ++i) made[values[i].name] = values[i].value;
+  for (size_t i = 0; i < count; ++i) made[values[i].name ? values[i].name : ""] = values[i].value;
   return made;
 }
 

@@ -1,6 +1,8 @@
 // Between the types of the public headers and those of the libraries behind them.
 #pragma once
 
+#include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +17,8 @@
 namespace maco {
 
 struct Graph::Data {
-  ir::Graph graph;  // checked, with its shapes
+  ir::Graph graph;              // checked, with its shapes
+  ir::Diagnostics diagnostics;  // the files that places in the graph are of
 };
 
 struct Kernel::Data {
@@ -34,6 +37,18 @@ std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics);
 /// ErrorCode::InvalidGraph, with what was reported.
 Error graph_error(const ir::Diagnostics& diagnostics);
 Error error(ErrorCode code, std::string message);
+/// What `f` gives, a Result; an Error if it throws, which is a fault of MACO's or no memory.
+template <class F>
+auto guarded(F f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return error(ErrorCode::RunFailed, "out of memory");
+  } catch (const std::exception& e) {
+    return error(ErrorCode::Internal,
+                 std::string("this is a bug in MACO, not in the graph: ") + e.what());
+  }
+}
 /// Done, or an error of that kind.
 Status status_of(const runtime::Status& status, ErrorCode code);
 

@@ -22,17 +22,22 @@ TensorKind public_kind(ir::TensorKind kind) {
 }  // namespace
 
 Result<Graph> Graph::parse(std::string text, std::string name) {
-  ir::Diagnostics diagnostics;
-  auto graph = api::read_graph(std::move(name), std::move(text), diagnostics);
-  if (!graph) return graph_error(diagnostics);
-  return Graph(std::make_shared<const Data>(Data{std::move(*graph)}));
+  return guarded([&]() -> Result<Graph> {
+    ir::Diagnostics diagnostics;
+    auto graph = api::read_graph(std::move(name), std::move(text), diagnostics);
+    if (!graph) return graph_error(diagnostics);
+    diagnostics.clear();
+    return Graph(std::make_shared<const Data>(Data{std::move(*graph), std::move(diagnostics)}));
+  });
 }
 
 Result<Graph> Graph::read(const std::string& path) {
-  std::string why;
-  auto text = api::read_file(path, why);
-  if (!text) return error(ErrorCode::InvalidArgument, std::move(why));
-  return parse(std::move(*text), path);
+  return guarded([&]() -> Result<Graph> {
+    std::string why;
+    auto text = api::read_file(path, why);
+    if (!text) return error(ErrorCode::InvalidArgument, std::move(why));
+    return parse(std::move(*text), path);
+  });
 }
 
 const std::string& Graph::name() const { return data_->graph.name; }

@@ -72,7 +72,9 @@ const std::vector<VariableInfo>& Kernel::scalars() const { return data_->scalars
 const std::string& Kernel::report() const { return data_->report; }
 const std::vector<Diagnostic>& Kernel::warnings() const { return data_->warnings; }
 
-Result<Kernel> compile(const Graph& graph, const CompileOptions& options) {
+namespace {
+
+Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) {
   api::Options all;
   all.target = options.target;
   all.board = options.board;
@@ -80,7 +82,7 @@ Result<Kernel> compile(const Graph& graph, const CompileOptions& options) {
   all.load_ahead = options.load_ahead;
   all.fuse = options.fuse;
   all.prune = options.prune;
-  ir::Diagnostics diagnostics;
+  ir::Diagnostics diagnostics = graph.data().diagnostics;
   auto compiled = api::compile(graph.data().graph, all, diagnostics);
   if (!compiled) return graph_error(diagnostics);
   std::string why, report = api::report(*compiled);
@@ -90,6 +92,14 @@ Result<Kernel> compile(const Graph& graph, const CompileOptions& options) {
   data->warnings = public_diagnostics(diagnostics);
   data->program = std::move(compiled->program);
   return Kernel(std::make_shared<const Kernel::Data>(std::move(*data)));
+}
+
+}  // namespace
+
+Result<Kernel> compile(const Graph& graph, const CompileOptions& options) {
+  if (options.sms < 0)
+    return error(ErrorCode::InvalidArgument, "a rank can't use a negative number of SMs");
+  return guarded([&] { return compile_graph(graph, options); });
 }
 
 }  // namespace maco

@@ -12,9 +12,19 @@
 
 namespace maco {
 
+namespace {
+
+Status failed(const runtime::Status& status) { return status_of(status, ErrorCode::RunFailed); }
+Status refused(const runtime::Status& status) {
+  return status_of(status, ErrorCode::InvalidArgument);
+}
+
+}  // namespace
+
 struct Session::State {
   Kernel kernel;
   std::unique_ptr<runtime::Session> session;
+  Device device = Device::Cuda;
 
   // The tensor's place in the manifest.
   Result<size_t> find(std::string_view name) const {
@@ -25,6 +35,18 @@ struct Session::State {
     for (const TensorInfo& t : tensors) names.push_back(t.name);
     return error(ErrorCode::InvalidArgument, fmt::format("'{}' has no tensor '{}'{}", kernel.name(),
                                                          name, ir::did_you_mean(name, names)));
+  }
+  // Whether a launch can have these values, with this memory.
+  Status check_launch(const Values& values) const {
+    if (Status status = refused(runtime::check_bound(*session)); !status) return status;
+    const runtime::LaunchValues all(values.begin(), values.end());
+    std::vector<int32_t> evaluated;
+    for (int rank = 0; rank < kernel.world(); ++rank)
+      if (Status status =
+              refused(runtime::evaluate_values(session->manifest(), all, rank, evaluated));
+          !status)
+        return status;
+    return {};
   }
   Status check_rank(int rank) const {
     if (rank >= 0 && rank < kernel.world()) return {};
@@ -38,23 +60,15 @@ struct Session::State {
   }
 };
 
-namespace {
-
-Status failed(const runtime::Status& status) { return status_of(status, ErrorCode::RunFailed); }
-Status refused(const runtime::Status& status) {
-  return status_of(status, ErrorCode::InvalidArgument);
-}
-
-}  // namespace
-
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
 Result<Session> Session::open(const Kernel& kernel, const SessionOptions& options) {
-  if (options.timeout.count() < 1)
-    return error(ErrorCode::InvalidArgument, "the time-out must be at least a millisecond");
+  constexpr std::chrono::hours kLongest(24 * 365);
+  if (options.timeout.count() < 1 || options.timeout > kLongest)
+    return error(ErrorCode::InvalidArgument, "the time-out is a millisecond to a year");
   if (options.ranks_per_gpu < 1)
     return error(ErrorCode::InvalidArgument, "a GPU must have at least one rank");
   if (options.order && options.device != Device::Cpu)
@@ -73,13 +87,16 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
   }
   runtime::Status status;
   std::unique_ptr<runtime::Session> session;
-  if (options.device == Device::Cpu) {
-    session = runtime::make_cpu_session(kernel.source(), all, status);
-  } else {
-    session = runtime::make_cuda_session(kernel.source(), all, status);
-  }
-  if (!session) return error(ErrorCode::Unavailable, status.message);
-  return Session(std::make_unique<State>(State{kernel, std::move(session)}));
+  return guarded([&]() -> Result<Session> {
+    if (options.device == Device::Cpu) {
+      session = runtime::make_cpu_session(kernel.source(), all, status);
+    } else {
+      session = runtime::make_cuda_session(kernel.source(), all, status);
+    }
+    all.tell("");
+    if (!session) return error(ErrorCode::Unavailable, status.message);
+    return Session(std::make_unique<State>(State{kernel, std::move(session), options.device}));
+  });
 }
 
 const Kernel& Session::kernel() const { return state_->kernel; }
@@ -101,6 +118,10 @@ Status Session::share(const Session& other) {
     return error(ErrorCode::InvalidArgument,
                  fmt::format("'{}' has {} ranks, but '{}' has {}", kernel().name(),
                              kernel().world(), other.kernel().name(), other.kernel().world()));
+  if (other.state_->device != state_->device)
+    return error(ErrorCode::InvalidArgument, "one session is on the CPU, the other on GPUs");
+  // All is checked before anything is bound.
+  std::vector<std::pair<size_t, size_t>> pairs;  // own, theirs
   for (size_t i = 0; i < own.size(); ++i) {
     const TensorInfo& t = own[i];
     if (t.kind != TensorKind::Param && t.kind != TensorKind::State) continue;
@@ -111,13 +132,13 @@ Status Session::share(const Session& other) {
         return error(ErrorCode::InvalidArgument,
                      fmt::format("'{}' is of another type or shape in '{}' than in '{}'", t.name,
                                  other.kernel().name(), kernel().name()));
-      for (int rank = 0; rank < kernel().world(); ++rank) {
-        void* memory = other.state_->session->address(rank, j);
-        if (!memory) continue;
-        if (Status status = refused(state_->session->bind(rank, i, memory)); !status) return status;
-      }
+      pairs.emplace_back(i, j);
     }
   }
+  for (const auto& [i, j] : pairs)
+    for (int rank = 0; rank < kernel().world(); ++rank)
+      if (void* memory = other.state_->session->address(rank, j))
+        if (Status status = refused(state_->session->bind(rank, i, memory)); !status) return status;
   return {};
 }
 
@@ -137,24 +158,29 @@ Result<void*> Session::address(int rank, std::string_view tensor) const {
 Status Session::write(int rank, std::string_view tensor, const void* from, int64_t bytes) {
   const Result<size_t> at = state_->find(rank, tensor);
   if (!at) return at.error();
-  if (bytes < 0) return error(ErrorCode::InvalidArgument, "there are no negative sizes");
+  if (bytes < 0 || (bytes > 0 && !from))
+    return error(ErrorCode::InvalidArgument, "a negative size, or a null pointer");
   return refused(state_->session->write(rank, *at, from, static_cast<size_t>(bytes)));
 }
 
 Status Session::read(int rank, std::string_view tensor, void* to, int64_t bytes) const {
   const Result<size_t> at = state_->find(rank, tensor);
   if (!at) return at.error();
-  if (bytes < 0) return error(ErrorCode::InvalidArgument, "there are no negative sizes");
+  if (bytes < 0 || (bytes > 0 && !to))
+    return error(ErrorCode::InvalidArgument, "a negative size, or a null pointer");
   return refused(state_->session->read(rank, *at, to, static_cast<size_t>(bytes)));
 }
 
 Status Session::run(const Values& values) {
-  if (Status status = refused(runtime::check_bound(*state_->session)); !status) return status;
+  if (Status status = state_->check_launch(values); !status) return status;
   return failed(state_->session->launch(values));
 }
 
 Status Session::launch(const Values& values, std::span<void* const> streams) {
-  if (Status status = refused(runtime::check_bound(*state_->session)); !status) return status;
+  if (Status status = state_->check_launch(values); !status) return status;
+  if (!streams.empty() && streams.size() != static_cast<size_t>(kernel().world()))
+    return error(ErrorCode::InvalidArgument,
+                 fmt::format("{} streams for {} ranks", streams.size(), kernel().world()));
   return failed(state_->session->enqueue(values, streams));
 }
 
@@ -179,8 +205,7 @@ Result<Profile> Session::profile() const {
 Result<double> Session::bench(const Values& values, int launches) {
   if (launches < 1)
     return error(ErrorCode::InvalidArgument, "a measurement takes at least one launch");
-  if (Status status = refused(runtime::check_bound(*state_->session)); !status)
-    return status.error();
+  if (Status status = state_->check_launch(values); !status) return status.error();
   double median = 0;
   if (Status status = failed(state_->session->bench(values, launches, median)); !status)
     return status.error();

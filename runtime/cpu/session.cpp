@@ -234,9 +234,8 @@ Status CpuSessionImpl::check_copy(int rank, size_t tensor, size_t bytes) const {
 
 Status CpuSessionImpl::bind(int rank, size_t tensor, void* memory) {
   if (Status s = check_binding(manifest_, rank, tensor, memory); !s) return s;
-  RankState& state = ranks_[static_cast<size_t>(rank)];
-  state.tensor_pointers[tensor] = memory;
-  state.tensors[tensor].reset();
+  // Memory of the session's own stays until it ends: others may have been given its address.
+  ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor] = memory;
   return {};
 }
 
@@ -495,7 +494,6 @@ std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source,
                                      .profile = options.profiled_tasks > 0};
   options.tell("compiling the kernel for the CPU");
   auto library = compile_cpu_kernels({kernel_source}, compile, status);
-  options.tell("");
   if (!library) return nullptr;
   return make_cpu_session(std::move(library), 0, kernel_source, options, status);
 }

@@ -73,6 +73,13 @@ void remove_stale(const fs::path& folder) {
   }
 }
 
+// Whether the cache gave the file its name, 64 hex digits: whatever else lies there is somebody's.
+bool is_entry(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  return path.extension() == ".cubin" && stem.size() == 64 &&
+         stem.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 // Makes room: the entries that were used longest ago go, and a few more, so that it lasts a while.
 void remove_unused(const fs::path& folder, int64_t most) {
   struct Entry {
@@ -85,7 +92,7 @@ void remove_unused(const fs::path& folder, int64_t most) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     std::error_code failed, vanished;
-    if (at->path().extension() != ".cubin") continue;
+    if (!is_entry(at->path())) continue;
     const Entry entry{at->last_write_time(failed), static_cast<int64_t>(at->file_size(vanished)),
                       at->path()};
     if (failed || vanished) continue;

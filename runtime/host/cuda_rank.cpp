@@ -388,7 +388,6 @@ Status CudaRank::wait(const std::atomic<bool>& give_up) {
 
 Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch) {
   MACO_TRY(make_current());
-  if (!stream) stream = stream_;
   int capturing = 0;
   MACO_TRY(check(driver_.stream_capturing(stream, &capturing), "ask a stream"));
   if (capturing)
@@ -396,7 +395,11 @@ Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch) {
         fmt::format("rank {}: the stream is being captured, but a captured launch would have the "
                     "same number each time, and launches are told apart by theirs",
                     rank_));
-  if (!last_) MACO_TRY(check(driver_.event_create(&last_, 0), "make an event"));
+  // Launches share counters and temporaries, whichever streams they are on.
+  if (last_)
+    MACO_TRY(check(driver_.stream_wait_event(stream, last_, 0), "order launches"));
+  else
+    MACO_TRY(check(driver_.event_create(&last_, 0), "make an event"));
   launch_.epoch = epoch;
   MACO_TRY(start(kernel_, static_cast<size_t>(manifest_.shared_bytes),
                  device_.cooperative && sharing_ == 1, stream));

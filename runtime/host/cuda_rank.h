@@ -65,9 +65,10 @@ class CudaRank {
   /// Waits for all that was enqueued, or until `give_up`; fails if the kernel faulted or was given
   /// up.
   Status wait(const std::atomic<bool>& give_up);
-  /// The same on a stream of somebody else's; null: this rank's own. `wait_for_last` and
-  /// `last_ended` are about the last launch that was enqueued so.
+  /// The same on any stream (null: the device's default one), behind the last launch that was
+  /// enqueued so, which `wait_for_last` and `last_ended` are about.
   Status enqueue_on(cuda::Stream stream, uint32_t epoch);
+  cuda::Stream own_stream() const { return stream_; }
   Status wait_for_last(const std::atomic<bool>& give_up);
   Status last_ended(bool& ended);
   /// Whether `place_tensors` has something to tell.

@@ -272,9 +272,10 @@ Status CudaSession::enqueue(const LaunchValues& values, std::span<void* const> s
   MACO_TRY(count(1));
   enqueued_ = true;
   const std::vector<Status> statuses = threads_.run([&](int r) {
-    return at(r).enqueue_on(
-        streams.empty() ? nullptr : static_cast<cuda::Stream>(streams[static_cast<size_t>(r)]),
-        epoch_);
+    return at(r).enqueue_on(streams.empty()
+                                ? at(r).own_stream()
+                                : static_cast<cuda::Stream>(streams[static_cast<size_t>(r)]),
+                            epoch_);
   });
   ++epoch_;
   Status status = all_of(statuses);
@@ -447,7 +448,6 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
       std::make_unique<CudaSession>(std::move(driver), std::move(*parsed.manifest), options);
   options.tell("loading the kernel on all ranks");
   status = session->prepare(image);
-  options.tell("");
   if (!status) return nullptr;
   return session;
 }

@@ -94,6 +94,7 @@ inline constexpr unsigned kWaitGeq = 0;
   X(stream_synchronize, "cuStreamSynchronize", (Stream))                                     \
   X(stream_wait_value, "cuStreamWaitValue32_v2", (Stream, DevicePtr, uint32_t, unsigned))    \
   X(stream_capturing, "cuStreamIsCapturing", (Stream, int*))                                 \
+  X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                       \
   X(event_create, "cuEventCreate", (Event*, unsigned))                                       \
   X(event_query, "cuEventQuery", (Event))                                                    \
   X(event_destroy, "cuEventDestroy_v2", (Event))                                             \

@@ -40,7 +40,7 @@ struct SessionOptions {
   int64_t profiled_tasks = 0;
 
   bool verbose = false;  // says on standard error what it does (compiling, cache hits)
-  /// Told what begins, of what may take long while a session is opened; "" at the end.
+  /// Told what begins, of what may take long while a session is opened.
   std::function<void(std::string_view)> progress{};
   void tell(std::string_view what) const {
     if (progress) progress(what);

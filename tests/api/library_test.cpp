@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -64,6 +65,54 @@ TEST_CASE("what is wrong with a text is a value, with its place") {
   CHECK_THAT(wrong.error().message, Contains("my.maco:2:") && Contains("^"));
   CHECK_THROWS_AS(wrong.value(), BadResult);
   CHECK(Graph::read("/nonexisting/graph").error().code == ErrorCode::InvalidArgument);
+}
+
+TEST_CASE("what the compiler says of a graph has its place in the source") {
+  const Graph dead =
+      Graph::parse("graph g {\n  input x : f32[4]\n  d = relu(x)\n  output y = exp(x)\n}\n",
+                   "d.maco")
+          .value();
+  const Kernel kernel = compile(dead, cpu()).value();
+  REQUIRE(kernel.warnings().size() == 1);
+  CHECK((kernel.warnings()[0].file == "d.maco" && kernel.warnings()[0].line == 3));
+  CHECK(kernel.warnings()[0].severity == Diagnostic::Severity::Warning);
+  const Graph ring = Graph::parse(
+                         "graph g(world = 2) {\n  input x : f32[4]\n"
+                         "  output y = allreduce(x, algorithm = ring)\n}\n",
+                         "r.maco")
+                         .value();
+  const auto refused = compile(ring, cpu());
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, Contains("r.maco:3:") && Contains("algorithm = ring"));
+  GraphBuilder g("unused");
+  const Tensor x = g.input("x", f32, {4});
+  g.relu(x);
+  g.output("y", g.exp(x));
+  CHECK_THAT(compile(g.build().value(), cpu()).value().warnings().at(0).file,
+             Contains("library_test.cpp"));
+  CompileOptions negative;
+  negative.sms = -1;
+  CHECK(compile(ring, negative).error().code == ErrorCode::InvalidArgument);
+}
+
+TEST_CASE("a builder takes numbers of all types, and tensors of its own only") {
+  GraphBuilder g("numbers");
+  const std::vector<int> three(3);
+  const Tensor x = g.input("x", f32, {three.size(), 4u, int64_t{2}});
+  g.output("y", g.op("sum", {x}, {}, {.name = "y"}));
+  std::optional<Tensor> stale;
+  {
+    GraphBuilder gone("gone");
+    stale = gone.input("x", f32, {4});
+  }
+  GraphBuilder next("next");
+  next.output("z", *stale);
+  CHECK_THAT(next.build().error().message, Contains("no tensor of this builder"));
+  Tensor cache = g.state("cache", f32, {8, 2});
+  cache = g.kv_append(cache, g.input("rows", f32, {2, 2}), 0, {.name = "append"});
+  g.output("late", g.copy(x, {.after = {"append"}}));
+  CHECK_THAT(g.build().value().to_maco(),
+             Contains("cache = kv_append(cache, rows, at = 0) @append"));
 }
 
 TEST_CASE("a graph that is built is the graph of its text") {
@@ -188,6 +237,13 @@ TEST_CASE("two kernels share params and states") {
   second.read(0, "z", z.data(), 128).value();
   CHECK((z[0] == 10 && z[5] == 600 && z[7] == 80000 && z[8] == 0));
   CHECK(second.bench({}, 3).value() > 0);
+  // What lives somewhere stays there.
+  first.share(first).value();
+  first.bind(0, "w", first.address(0, "w").value(), 16).value();
+  first.run().value();
+  std::array<float, 8> y;
+  first.read(0, "y", y.data(), 32).value();
+  CHECK(y[7] == 80000);
 
   Session other =
       open(Graph::parse("graph c {\n  param w : f32[5]\n  output z = relu(w)\n}\n").value());

@@ -196,22 +196,25 @@ TEST_CASE("of more than there is room for, what was used longest ago goes") {
   const CubinCache cache(folder.path.string(), 10000);
   std::string note;
   const std::string image(3000, 'x');
-  const auto age = [&](const std::string& key, int hours) {
+  const auto key_of = [](char c) { return std::string(64, c); };
+  std::ofstream(folder.path / "own.cubin") << std::string(50000, 'z');
+  const auto age = [&](char key, int hours) {
     std::filesystem::last_write_time(
-        folder.path / (key + ".cubin"),
+        folder.path / (key_of(key) + ".cubin"),
         std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
   };
-  for (const char* key : {"a", "b", "c"}) REQUIRE(cache.store(key, image, note));
-  age("a", 3), age("b", 2), age("c", 1);
-  CHECK(cache.load("a", note));  // is young again
-  REQUIRE(cache.store("d", image, note));
-  CHECK_FALSE(cache.load("b", note));
-  CHECK(cache.load("a", note));
-  CHECK(cache.load("d", note));
+  for (char key : {'a', 'b', 'c'}) REQUIRE(cache.store(key_of(key), image, note));
+  age('a', 3), age('b', 2), age('c', 1);
+  CHECK(cache.load(key_of('a'), note));  // is young again
+  REQUIRE(cache.store(key_of('d'), image, note));
+  CHECK_FALSE(cache.load(key_of('b'), note));
+  CHECK(cache.load(key_of('a'), note));
+  CHECK(cache.load(key_of('d'), note));
   // The newest stays, however large.
-  REQUIRE(cache.store("e", std::string(20000, 'y'), note));
-  CHECK(cache.load("e", note));
-  CHECK_FALSE(cache.load("d", note));
+  REQUIRE(cache.store(key_of('e'), std::string(20000, 'y'), note));
+  CHECK(cache.load(key_of('e'), note));
+  CHECK_FALSE(cache.load(key_of('d'), note));
+  CHECK(fs::exists(folder.path / "own.cubin"));
 }
 
 TEST_CASE("the standard folder follows the environment") {

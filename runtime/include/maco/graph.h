@@ -1,6 +1,7 @@
 // Task graphs: read from their text, or built call by call.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -64,6 +65,9 @@ class MACO_API Graph {
 
   struct Data;
   explicit Graph(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+  // Moving one copies it: there is no empty graph.
+  Graph(const Graph&) = default;
+  Graph& operator=(const Graph&) = default;
   const Data& data() const { return *data_; }
 
  private:
@@ -75,13 +79,17 @@ class MACO_API Graph {
 /// Where a call stands, for diagnostics.
 using Where = std::source_location;
 
+/// A number's type: no truth value, no character.
+template <class T>
+concept Integer = std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>;
+
 /// An integer expression over dims, scalars, `rank` and `world`: an extent, a position.
 class Expr {
  public:
-  Expr(int64_t value) : text_(std::to_string(value)) {}  // NOLINT: integers are
-  Expr(int value) : text_(std::to_string(value)) {}      // NOLINT: expressions,
-  Expr(const char* text) : text_(text) {}                // NOLINT: and so are
-  Expr(std::string text) : text_(std::move(text)) {}     // NOLINT: texts of them
+  template <Integer T>
+  Expr(T value) : text_(std::to_string(value)) {}     // NOLINT: integers are expressions,
+  Expr(const char* text) : text_(text) {}             // NOLINT: and so are
+  Expr(std::string text) : text_(std::move(text)) {}  // NOLINT: texts of them
   /// The rank that runs the graph, and how many there are.
   static Expr rank() { return Expr("rank"); }
   static Expr world() { return Expr("world"); }
@@ -104,7 +112,7 @@ using Shape = std::vector<Expr>;
 
 /// A value of a graph that is being built. Of no use without its builder.
 struct Tensor {
-  const void* builder = nullptr;
+  uint64_t builder = 0;
   size_t index = 0;
 };
 
@@ -122,9 +130,10 @@ class Attr {
  public:
   using Value =
       std::variant<bool, int64_t, double, std::string, Shape, std::map<std::string, double>>;
-  Attr(bool value) : value_(value) {}                                      // NOLINT: values
-  Attr(int value) : value_(int64_t{value}) {}                              // NOLINT: of any
-  Attr(int64_t value) : value_(value) {}                                   // NOLINT: of these
+  template <std::same_as<bool> T>
+  Attr(T value) : value_(value) {}  // NOLINT: values of any
+  template <Integer T>
+  Attr(T value) : value_(static_cast<int64_t>(value)) {}                   // NOLINT: of these
   Attr(double value) : value_(value) {}                                    // NOLINT: types
   Attr(const char* text) : value_(std::string(text)) {}                    // NOLINT: are
   Attr(std::string text) : value_(std::move(text)) {}                      // NOLINT: attributes
@@ -175,6 +184,7 @@ struct DimRange {
 class MACO_API GraphBuilder {
  public:
   explicit GraphBuilder(std::string name, int world = 1, Where where = Where::current());
+  // One that was moved from may be destroyed or assigned to, no more.
   ~GraphBuilder();
   GraphBuilder(GraphBuilder&&) noexcept;
   GraphBuilder& operator=(GraphBuilder&&) noexcept;
@@ -354,6 +364,7 @@ class MACO_API GraphBuilder {
   Tensor declare(const char* kind, std::string name, DType type, Shape shape, Where where);
 
   struct State;
+  static Result<Graph> built(const State& state);
   std::unique_ptr<State> state_;
 };
 

@@ -46,6 +46,9 @@ class MACO_API Kernel {
 
   struct Data;
   explicit Kernel(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+  // Moving one copies it: there is no empty kernel.
+  Kernel(const Kernel&) = default;
+  Kernel& operator=(const Kernel&) = default;
   const Data& data() const { return *data_; }
 
  private:

@@ -16,8 +16,9 @@ namespace maco {
 enum class ErrorCode {
   InvalidArgument,  // the call doesn't fit: an unknown tensor, a size, a value out of its range
   InvalidGraph,     // the graph is wrong or can't be compiled: see Error::diagnostics
-  Unavailable,      // what it needs isn't there: a GPU, the CUDA driver, NVRTC, a C++ compiler
+  Unavailable,      // no session: no GPU, CUDA driver, NVRTC or C++ compiler that can do it
   RunFailed,        // memory that can't be had, a launch that was stopped or timed out
+  Internal,         // a fault of MACO's
 };
 
 /// What is wrong with a graph, and where.
@@ -54,7 +55,7 @@ class [[nodiscard]] Result {
   /// Throws BadResult if there is an error instead.
   T& value() & { return check(), std::get<0>(held_); }
   const T& value() const& { return check(), std::get<0>(held_); }
-  T&& value() && { return check(), std::get<0>(std::move(held_)); }
+  T value() && { return check(), std::get<0>(std::move(held_)); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }

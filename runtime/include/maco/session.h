@@ -66,13 +66,15 @@ class MACO_API Session {
 
   /// Lets a tensor live in memory of the caller's from the next launch on: `bytes` of it (at least
   /// TensorInfo::bytes), aligned to 16, which stays there until the session ends or another is
-  /// bound. Nothing is copied.
+  /// bound. Nothing is copied. No two tensors may share memory, but those of one name in sessions
+  /// that share them: the proofs take them for apart.
   Status bind(int rank, std::string_view tensor, void* memory, int64_t bytes);
   /// Lets each param and state live where `other` has the one of that name, if both have one of the
   /// same type and shape and `other`'s lives somewhere: prefill and decoding of one model. That
   /// memory must outlive this session, and launches of the two must not overlap.
   Status share(const Session& other);
-  /// Gives zeroed memory of the session's own to every tensor that has none.
+  /// Gives zeroed memory of the session's own to every tensor that has none. It is there until the
+  /// session ends.
   Status allocate();
   /// Where a tensor lives; null: nowhere yet.
   Result<void*> address(int rank, std::string_view tensor) const;
@@ -87,11 +89,12 @@ class MACO_API Session {
   /// session can run again.
   Status run(const Values& values = {});
   /// Puts a launch of all ranks on streams and returns. streams[r], a CUstream or cudaStream_t of
-  /// rank r's GPU, has rank r's; without `streams` the session's own do. On a stream it comes
-  /// behind what is there, and what is put there later comes behind it; streams of several ranks
-  /// must let all ranks' launches begin. A wrong call says so at once, a launch that fails at the
-  /// next call of launch, wait or ended. A stream that is being captured is refused. On Cpu the
-  /// launch has ended when this returns.
+  /// rank r's GPU (null: its default one), has rank r's; without `streams` the session's own do. On
+  /// a stream it comes behind what is there, and what is put there later comes behind it; it also
+  /// comes behind the session's launch before it, wherever that is. Streams of several ranks must
+  /// let all ranks' launches begin. A wrong call says so at once, a launch that fails at the next
+  /// call of launch, wait or ended. A stream that is being captured is refused. On Cpu the launch
+  /// has ended when this returns.
   Status launch(const Values& values = {}, std::span<void* const> streams = {});
   /// Waits for all launches. Before memory is bound, written or read by other means than the
   /// launches' streams.

@@ -169,6 +169,7 @@ FAKE Result cuStreamIsCapturing(Stream s, int* on) {
   const std::lock_guard lock(guard);
   return *on = static_cast<int>(captured.count(s)), kSuccess;
 }
+FAKE Result cuStreamWaitEvent(Stream, Event, unsigned) { return kSuccess; }
 FAKE Result cuEventCreate(Event* e, unsigned) { return make(e, 1); }
 FAKE Result cuEventDestroy_v2(Event e) { return drop(e); }
 FAKE Result cuEventQuery(Event) { return kSuccess; }
