@@ -51,6 +51,16 @@ int64_t matmul_block_pages(int64_t rows, int64_t page_bytes) {
   return (rows + lines - 1) / lines;
 }
 
+int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t K, int64_t page_bytes) {
+  const int64_t lines = page_bytes / (kMatmulBlockK * 2);
+  const int64_t pages = matmul_block_pages(rows, page_bytes);
+  if (pages == 0 || matmul_block_pages(other, page_bytes) == 0) return 0;
+  const auto in_page = [&](int64_t n) { return n <= lines ? lines / n : 1; };  // blocks
+  const int64_t own = in_page(rows), blocks = (K + kMatmulBlockK - 1) / kMatmulBlockK;
+  const int64_t run = std::min(std::max(own, in_page(other)), blocks);
+  return pages * ((run + own - 1) / own);
+}
+
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
   if (m.method != MatmulMethod::Dot || !m.transpose_b || m.K * m.b_bytes % 16 != 0)
     return std::nullopt;
@@ -80,7 +90,8 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
     return rule;
   }
   const int64_t rows = operand == 0 ? m.BM : m.BN;
-  LoadRule rule{.pages = matmul_block_pages(rows, m.page_bytes), .whole_pages = true};
+  const int64_t held = matmul_held_pages(rows, operand == 0 ? m.BN : m.BM, m.K, m.page_bytes);
+  LoadRule rule{.pages = held, .whole_pages = true};
   // Boxes are of the most rows that there may be, and would bring what isn't there.
   if (m.method != MatmulMethod::Wgmma || !m.fixed_rows) return rule;
   // As many lines of a page as a box can fill.

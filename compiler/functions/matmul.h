@@ -58,6 +58,10 @@ inline constexpr int64_t kMatmulBlockK = 64;
 /// Pages that hold a block of `rows` rows of an operand (runtime/device/tensor_cores.cuh); 0: none
 /// can.
 int64_t matmul_block_pages(int64_t rows, int64_t page_bytes);
+/// Pages of an operand that a task on tensor cores has at a time, at most: of the one with more
+/// blocks in a page those stay while the other's go by. `rows`, `other`: of the tile, of this
+/// operand and of the other; 0 if blocks don't lie in such pages.
+int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t K, int64_t page_bytes);
 
 struct MatmulLoads {
   MatmulMethod method = MatmulMethod::Block;

@@ -136,8 +136,8 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   if (!bulk && t.BM * t.BN > 128 * 128)
     return fmt::format("a tile of method '{}' has at most {} elements, not {}", word, 128 * 128,
                        t.BM * t.BN);
-  const int64_t a = functions::matmul_block_pages(t.BM, machine.page_bytes),
-                b = functions::matmul_block_pages(t.BN, machine.page_bytes);
+  const int64_t a = functions::matmul_held_pages(t.BM, t.BN, s.K, machine.page_bytes),
+                b = functions::matmul_held_pages(t.BN, t.BM, s.K, machine.page_bytes);
   // One more, so that some come while others are read.
   if (a == 0 || b == 0 || a + b >= machine.pages)
     return fmt::format(

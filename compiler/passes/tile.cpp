@@ -134,12 +134,15 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
     if (call.loads.empty()) continue;
     // Only what no task has written before may be read ahead of the waits.
     bool all_ahead = true;
+    int64_t held = 0;
     for (ir::Load& load : call.loads) {
       load.ahead = load.ahead && first_write[index(call.operands[load.operand])] > last_task[c];
       all_ahead = all_ahead && load.ahead;
+      held += load.pages;
       load.ahead = load.ahead && context.load_ahead;
     }
-    const bool streams = call.loads.size() == 1 || all_ahead;
+    const bool streams =
+        (call.loads.size() == 1 || all_ahead) && held < context.machine.stream_pages;
     pages = std::max(pages, streams ? context.machine.stream_pages : context.machine.pages);
   }
   program.uses = cost::uses_of(context.machine, pages);

@@ -681,6 +681,7 @@ inline void check_attention_tiles() {
   check_attention_tile<AttendTile<f16, f16, 4, 2, 128, 2, 16, true>>(17, 150);
   check_attention_tile<AttendTile<bf16, bf16, 2, 1, 128, 2, 32, true>>(31, 90, true);
   check_attention_tile<AttendTile<bf16, f32, 2, 2, 80, 1, 16, false>>(5, 70);
+  check_attention_tile<AttendTile<bf16, f16, 2, 1, 64, 2, 16, true>>(33, 90, true);
   check_attention_tile<AttendTile<f16, bf16, 2, 1, 40, 2, 16, true, true>>(20, 21);
   check_attention_tile<AttendTile<bf16, bf16, 3, 1, 8, 3, 16, true>>(30, 12);  // 18 see nothing
   check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, true>>(130, 300);

@@ -21,6 +21,13 @@ struct TileShape : HeadGroups<C> {
   static constexpr bool kScaled = !(C::scale > 0);
   static constexpr double kLog2e = 1.4426950408889634;
   static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
+  // Weights relative to the largest score are 2^kLift at most: f16 has few exponents below 1.
+  static constexpr float kLift = is_same<X, f16> ? 15.0f : 0.0f;
+  // Of the largest score exactly 2^kLift, however large that is.
+  static MACO_FN float weight(float score, float high) {
+    const float below = fsub(fmul(score, kUnit), high);
+    return fexp2(kLift != 0 ? fadd(below, kLift) : below);
+  }
   static_assert(kKeys % 16 == 0, "blocks are whole steps");
 };
 
@@ -162,7 +169,7 @@ struct WarpRows {
       for (int j = 0; j < S::kKeys / 8; ++j) {
         MACO_UNROLL
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          const float weight = fexp2(ffma(score[j][e], S::kUnit, -high));
+          const float weight = S::weight(score[j][e], high);
           score[j][e] = !kMasked || column(j, e) < seen ? weight : 0.0f;
           block = fadd(block, score[j][e]);
         }
@@ -197,6 +204,9 @@ struct WarpRows {
       multiply_matrices<kBf16>(sum[2 * n], high, v[0], v[1]);
       multiply_matrices<kBf16>(sum[2 * n + 1], high, v[2], v[3]);
       if constexpr (S::kTwice) {
+        // The rest of a weight may be 0 or less, and has no part in what isn't finite.
+        MACO_UNROLL
+        for (int i = 0; i < 4; ++i) v[i] &= ~((not_finite(v[i]) >> 15) * 0xffffu);
         multiply_matrices<kBf16>(sum[2 * n], low, v[0], v[1]);
         multiply_matrices<kBf16>(sum[2 * n + 1], low, v[2], v[3]);
       }
@@ -400,7 +410,7 @@ struct LoneRows {
       }
       float block = 0;
       for (int j = 0; j < seen(r); ++j) {
-        score[r][j] = fexp2(ffma(score[r][j], S::kUnit, -high));
+        score[r][j] = S::weight(score[r][j], high);
         block = fadd(block, score[r][j]);
         if (!S::kTwice) score[r][j] = round_to<X>(score[r][j]);
       }
