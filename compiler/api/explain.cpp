@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "compiler/cost/machine.h"
-#include "compiler/frontend/frontend.h"
 #include "compiler/functions/function.h"
 #include "compiler/ops/op.h"
+#include "compiler/passes/unit_text.h"
 #include "compiler/verify/explain.h"
 #include "ir/check.h"
 
@@ -29,10 +29,7 @@ using ir::Task;
 ir::Graph final_graph(const Program& program) {
   ir::Diagnostics diagnostics;
   const int32_t file = diagnostics.add_file("the Program's graph", program.graph);
-  const auto raw = frontend::parse_dsl_raw(file, diagnostics);
-  frontend::BuildOptions options;
-  options.open_outputs = options.internal_ops = true;
-  auto graph = raw ? frontend::build(*raw, options, diagnostics) : std::nullopt;
+  auto graph = passes::parse_graph_unit(file, diagnostics);
   MACO_CHECK(graph, diagnostics.render());
   return std::move(*graph);
 }

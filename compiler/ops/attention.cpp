@@ -13,7 +13,7 @@ namespace maco::ops {
 
 namespace {
 
-constexpr int64_t kMostHeadDim = 2048;  // queries and scores of a task stay in shared memory
+constexpr int64_t kMostDimByRows = 2048;  // queries and scores of a task stay in shared memory
 
 std::string name_of(const InferContext& c, int i) {
   return c.graph()[c.op().in[static_cast<size_t>(i)]].name;
@@ -219,10 +219,10 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
 void tile(TileContext& c) {
   const Mat q = c.in(0), k = c.in(1), v = c.in(2), y = c.out(0);
   const Heads h = heads_of(c);
-  if (h.dim > kMostHeadDim) {
+  if (h.dim > kMostDimByRows) {
     c.error(fmt::format(
         "'attention' has a 'head_dim' of {}, but {} is the most that fits in shared memory", h.dim,
-        kMostHeadDim));
+        kMostDimByRows));
     return;
   }
   const bool causal = c.flag("causal", false);

@@ -11,6 +11,15 @@ static_assert(static_cast<int>(DType::U8) == static_cast<int>(ir::DType::U8) &&
 int64_t size_of(DType type) { return ir::size_of(ir_type(type)); }
 std::string_view name_of(DType type) { return ir::name(ir_type(type)); }
 
+TensorInfo tensor_info(std::string name, TensorKind kind, ir::DType type,
+                       const std::vector<ir::Expr>& shape, int64_t max_elements,
+                       const ir::Lookup& most) {
+  TensorInfo info{std::move(name), kind, public_type(type), {}, max_elements * ir::size_of(type)};
+  for (const ir::Expr& extent : shape)
+    info.shape.push_back(ir::evaluate(extent, most).value.value_or(0));
+  return info;
+}
+
 std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics) {
   std::vector<Diagnostic> list;
   for (const ir::Diagnostic& d : diagnostics.all()) {

@@ -32,6 +32,10 @@ struct Kernel::Data {
 
 inline DType public_type(ir::DType type) { return static_cast<DType>(type); }
 inline ir::DType ir_type(DType type) { return static_cast<ir::DType>(type); }
+/// `most` gives what a dimension is at most.
+TensorInfo tensor_info(std::string name, TensorKind kind, ir::DType type,
+                       const std::vector<ir::Expr>& shape, int64_t max_elements,
+                       const ir::Lookup& most);
 
 std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics);
 /// ErrorCode::InvalidGraph, with what was reported.

@@ -53,11 +53,8 @@ std::vector<TensorInfo> Graph::tensors() const {
   std::vector<TensorInfo> list;
   for (const ir::Tensor& t : graph.tensors) {
     if (t.kind == ir::TensorKind::Temp || t.kind == ir::TensorKind::Scalar) continue;
-    TensorInfo info{t.name, public_kind(t.kind), public_type(t.dtype), {}, 0};
-    for (const ir::Expr& extent : t.shape)
-      info.shape.push_back(ir::evaluate(extent, most).value.value_or(0));
-    info.bytes = ir::max_elements(graph, t.shape) * ir::size_of(t.dtype);
-    list.push_back(std::move(info));
+    list.push_back(tensor_info(t.name, public_kind(t.kind), t.dtype, t.shape,
+                               ir::max_elements(graph, t.shape), most));
   }
   return list;
 }

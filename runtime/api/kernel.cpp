@@ -4,7 +4,6 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/api/report.h"
-#include "compiler/frontend/frontend.h"
 #include "runtime/api/convert.h"
 
 namespace maco {
@@ -42,37 +41,13 @@ std::optional<Kernel::Data> read_kernel(std::string source, std::string& why) {
     return std::nullopt;
   };
   for (const ir::ManifestTensor& t : m.tensors) {
-    TensorInfo info{t.name, kind_of(t.kind), public_type(t.dtype), {}, 0};
-    for (const ir::Expr& extent : t.shape)
-      info.shape.push_back(ir::evaluate(extent, most).value.value_or(0));
-    info.bytes = t.max_elements * ir::size_of(t.dtype);
-    data.tensors.push_back(std::move(info));
+    data.tensors.push_back(
+        tensor_info(t.name, kind_of(t.kind), t.dtype, t.shape, t.max_elements, most));
   }
   data.dims = variables(m.dims);
   data.scalars = variables(m.scalars);
   return data;
 }
-
-}  // namespace
-
-Result<Kernel> Kernel::from_source(std::string source) {
-  std::string why;
-  auto data = read_kernel(std::move(source), why);
-  if (!data) return error(ErrorCode::InvalidArgument, std::move(why));
-  return Kernel(std::make_shared<const Data>(std::move(*data)));
-}
-
-const std::string& Kernel::source() const { return data_->source; }
-const std::string& Kernel::name() const { return data_->manifest.name; }
-const std::string& Kernel::target() const { return data_->manifest.target; }
-int Kernel::world() const { return static_cast<int>(data_->manifest.world); }
-const std::vector<TensorInfo>& Kernel::tensors() const { return data_->tensors; }
-const std::vector<VariableInfo>& Kernel::dims() const { return data_->dims; }
-const std::vector<VariableInfo>& Kernel::scalars() const { return data_->scalars; }
-const std::string& Kernel::report() const { return data_->report; }
-const std::vector<Diagnostic>& Kernel::warnings() const { return data_->warnings; }
-
-namespace {
 
 Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) {
   api::Options all;
@@ -95,6 +70,23 @@ Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) 
 }
 
 }  // namespace
+
+Result<Kernel> Kernel::from_source(std::string source) {
+  std::string why;
+  auto data = read_kernel(std::move(source), why);
+  if (!data) return error(ErrorCode::InvalidArgument, std::move(why));
+  return Kernel(std::make_shared<const Data>(std::move(*data)));
+}
+
+const std::string& Kernel::source() const { return data_->source; }
+const std::string& Kernel::name() const { return data_->manifest.name; }
+const std::string& Kernel::target() const { return data_->manifest.target; }
+int Kernel::world() const { return static_cast<int>(data_->manifest.world); }
+const std::vector<TensorInfo>& Kernel::tensors() const { return data_->tensors; }
+const std::vector<VariableInfo>& Kernel::dims() const { return data_->dims; }
+const std::vector<VariableInfo>& Kernel::scalars() const { return data_->scalars; }
+const std::string& Kernel::report() const { return data_->report; }
+const std::vector<Diagnostic>& Kernel::warnings() const { return data_->warnings; }
 
 Result<Kernel> compile(const Graph& graph, const CompileOptions& options) {
   if (options.sms < 0)

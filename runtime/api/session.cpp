@@ -193,10 +193,12 @@ Result<bool> Session::ended() {
 }
 
 Result<Profile> Session::profile() const {
+  const auto& program = state_->kernel.data().program;
+  if (!program)
+    return error(ErrorCode::InvalidArgument, "a kernel that came as source has no profile");
   std::vector<runtime::RankStamps> stamps;
   runtime::Status status = state_->session->stamps(stamps);
-  const auto& program = state_->kernel.data().program;
-  if (!status || !program) return error(ErrorCode::InvalidArgument, status.message);
+  if (!status) return error(ErrorCode::InvalidArgument, status.message);
   const auto line = runtime::Timeline::make(*program, stamps, status);
   if (!line) return error(ErrorCode::InvalidArgument, status.message);
   return Profile{runtime::print(*line, runtime::make_table(*line)), runtime::chrome_trace(*line)};

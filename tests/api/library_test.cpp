@@ -296,6 +296,9 @@ TEST_CASE("a launch is profiled where that was asked for") {
   CHECK(p.trace.front() == '[');
   Session plain = Session::open(kernel, on_cpu()).value();
   CHECK_THAT(plain.profile().error().message, Contains("without stamps"));
+  const Kernel source = Kernel::from_source(plain.kernel().source()).value();
+  const Session unknown = Session::open(source, {.device = Device::Cpu}).value();
+  CHECK_THAT(unknown.profile().error().message, Contains("came as source"));
   CHECK_FALSE(Session::open(Kernel::from_source(kernel.source()).value(), options));
 }
 
