@@ -27,6 +27,21 @@ std::string_view name(Backend v) {
   return names[static_cast<size_t>(v)];
 }
 
+const AttrTree* AttrTree::find(std::string_view key) const {
+  if (const Map* map = std::get_if<Map>(&value))
+    for (const Entry& e : *map)
+      if (e.key == key) return &e.value;
+  return nullptr;
+}
+
+std::string AttrTree::text() const {
+  if (const Expr* e = std::get_if<Expr>(&value)) return e->str();
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  return "";
+}
+
+bool operator==(const AttrTree& a, const AttrTree& b) { return a.value == b.value; }
+
 namespace {
 
 std::map<std::string_view, const Tensor*> declared_tensors(const Graph& graph) {
@@ -70,7 +85,7 @@ bool same_op(const Graph& a, const Op& x, const Graph& b, const Op& y) {
 bool operator==(const Graph& a, const Graph& b) {
   auto keys = [](const Graph& g) {
     return std::tie(g.name, g.world, g.dims, g.sm_roles, g.schedule, g.overlap, g.overlap_regions,
-                    g.phases, g.pipeline, g.backend, g.comm_buffer_bytes);
+                    g.phases, g.pipeline, g.backend, g.comm_buffer_bytes, g.cuda_units);
   };
   if (keys(a) != keys(b) || a.ops.size() != b.ops.size() || !same_declarations(a, b)) return false;
   for (size_t i = 0; i < a.ops.size(); ++i)
@@ -91,6 +106,12 @@ std::optional<OpId> Graph::find_op(std::string_view wanted) const {
 const Dim* Graph::find_dim(std::string_view wanted) const {
   for (const Dim& dim : dims)
     if (dim.name == wanted) return &dim;
+  return nullptr;
+}
+
+const CudaUnit* Graph::find_cuda_unit(std::string_view wanted) const {
+  for (const CudaUnit& unit : cuda_units)
+    if (unit.name == wanted) return &unit;
   return nullptr;
 }
 

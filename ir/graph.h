@@ -57,11 +57,32 @@ struct Tensor {
   }
 };
 
+/// Lists and maps, nested, of integer expressions, numbers and texts: what an attribute with a
+/// structure of its own holds (`args`, `reads`). A text that reads as an expression is one: words
+/// are variables.
+struct AttrTree {
+  struct Entry;
+  using List = std::vector<AttrTree>;
+  using Map = std::vector<Entry>;  // in the order of writing
+  std::variant<Expr, double, std::string, List, Map> value;
+  Loc loc;
+  const AttrTree* find(std::string_view key) const;  // of a map
+  /// The text of a leaf: "x" of the word x, "3" of 3.
+  std::string text() const;
+  friend bool operator==(const AttrTree& a, const AttrTree& b);
+};
+struct AttrTree::Entry {
+  std::string key;
+  AttrTree value;
+  Loc key_loc;
+  friend bool operator==(const Entry&, const Entry&) = default;
+};
+
 /// The value of an op's attribute as written: a boolean, an integer expression, a number with
-/// fraction or exponent, a word or string, a list of integer expressions (`shape`, `perm`), or
-/// named numbers (`scaling`).
-using AttrValue =
-    std::variant<bool, Expr, double, std::string, std::vector<Expr>, std::map<std::string, double>>;
+/// fraction or exponent, a word or string, a list of integer expressions (`shape`, `perm`), named
+/// numbers (`scaling`), or a tree.
+using AttrValue = std::variant<bool, Expr, double, std::string, std::vector<Expr>,
+                               std::map<std::string, double>, AttrTree>;
 struct Attr {
   AttrValue value;
   Loc loc;
@@ -142,6 +163,15 @@ struct Pipeline {
   friend bool operator==(const Pipeline&, const Pipeline&) = default;
 };
 
+/// A CUDA kernel of the user's, as the frontend read it (compiler/frontend/cuda): what ops `cuda`
+/// that say `unit = name` run. Each text stands for itself: the user's own headers are in it.
+struct CudaUnit {
+  std::string name;
+  std::string original;  // the kernel and what it uses, as written
+  std::string device;    // the same as functions of a task
+  friend bool operator==(const CudaUnit&, const CudaUnit&) = default;
+};
+
 struct Graph {
   std::string name;
   int64_t world = 1;
@@ -156,6 +186,7 @@ struct Graph {
   std::optional<Pipeline> pipeline;
   Backend backend = Backend::P2P;
   std::optional<int64_t> comm_buffer_bytes;
+  std::vector<CudaUnit> cuda_units;
   std::map<std::string, Loc> key_loc;  // where each graph-level key stands, for diagnostics
   Loc loc;
 
@@ -168,6 +199,7 @@ struct Graph {
   std::optional<TensorId> find_tensor(std::string_view name) const;
   std::optional<OpId> find_op(std::string_view name) const;
   const Dim* find_dim(std::string_view name) const;
+  const CudaUnit* find_cuda_unit(std::string_view name) const;
   /// The range of a dim or scalar (both ends included), or of `rank` and `world`; for ir::bounds.
   std::optional<Interval> range_of(std::string_view name) const;
   /// What a cost is reckoned for: the declared typical value, else the middle of a scalar's range

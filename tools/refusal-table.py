@@ -19,8 +19,6 @@ CASES = [
     *((f"`{op}` with `algorithm` = `{word}`", f"{X}\noutput y = {op}(x, algorithm = {word})")
       for op in ("allreduce", "allgather", "reduce_scatter") for word in ("ring", "nccl")),
     ("`send`", f"{X}\nsend(x, dst = 1 - rank)\noutput y = relu(x)"),
-    ("`cuda`", f"{X}\noutput y = cuda(x, source = \"scale.cu\", kernel = scale, grid = [(8 + 3) / 4], block = [128], "
-               "args = [x, y, 8, 0.5], reads = {x: [[4 * bx, 4 * bx + 4]]})"),
     ("`recv`", "output y : bf16[8, 64] = recv(src = 1 - rank)"),
 ]
 

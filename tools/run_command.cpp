@@ -199,6 +199,7 @@ class Command {
     if (!graph) return bad_graph();
     // The CPU has SMs of its own, unless the graph speaks of those of a GPU.
     if (c_.device == "cpu" && !c_.machine_given && !names_sms(*graph)) c_.compile.target = "cpu";
+    if (!api::read_kernels(*graph, c_.compile, diagnostics_)) return bad_graph();
     subject.graph = std::move(*graph);
     return kOk;
   }

@@ -10,7 +10,9 @@
 #include <set>
 
 #include "ir/check.h"
+#include "runtime/cpu/cuda_launch.h"
 #include "runtime/reference/check.h"
+#include "runtime/reference/cuda.h"
 #include "runtime/reference/fill.h"
 #include "runtime/reference/reference.h"
 #include "runtime/reference/safetensors.h"
@@ -35,7 +37,12 @@ class Runner {
         options_(options),
         console_(console),
         world_(static_cast<int>(graph.world)),
-        reference_(graph) {}
+        reference_(graph) {
+    reference::set_cuda_launcher([](const reference::CudaLaunch& l) {
+      return runtime::launch_cuda_kernel(l.original, l.grid, l.block, l.shared, l.tensors,
+                                         l.numbers);
+    });
+  }
 
   int run() {
     values_ = launch_values(0);

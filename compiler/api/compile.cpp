@@ -12,6 +12,7 @@
 #include "compiler/api/command_line.h"
 #include "compiler/api/dot.h"
 #include "compiler/codegen/codegen.h"
+#include "compiler/frontend/cuda_kernels.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/graph/check.h"
 #include "compiler/passes/pipeline.h"
@@ -86,6 +87,10 @@ std::optional<ir::Graph> read_graph(std::string name, std::string text,
   return frontend::parse_graph(diagnostics.add_file(std::move(name), std::move(text)), diagnostics);
 }
 
+bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics) {
+  return frontend::read_cuda_kernels(graph, options.target, diagnostics);
+}
+
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const Options& options,
                         ir::Diagnostics& diagnostics) {
   codegen::Options code;
@@ -95,7 +100,9 @@ std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, cons
 
 std::optional<Compiled> compile(ir::Graph graph, const Options& options,
                                 ir::Diagnostics& diagnostics, passes::PassLog* log) {
-  if (!graph::check_and_infer(graph, {}, diagnostics)) return std::nullopt;
+  if (!graph::check_and_infer(graph, {}, diagnostics) ||
+      !frontend::read_cuda_kernels(graph, options.target, diagnostics))
+    return std::nullopt;
   return compile_right(std::move(graph), options, diagnostics, log);
 }
 
@@ -121,6 +128,7 @@ Made make(Product product, ir::Graph graph, const Options& options, const CudaCo
     made.bytes = product == Product::Dsl ? frontend::print_dsl(graph) : frontend::print_json(graph);
     return made;
   }
+  if (!frontend::read_cuda_kernels(graph, options.target, diagnostics)) return made;
   if (product == Product::Graph || product == Product::Dot)
     return make_graph(product, std::move(graph), options, diagnostics, log);
   made.compiled = compile_right(std::move(graph), options, diagnostics, log);

@@ -23,6 +23,10 @@ std::optional<std::string> read_file(const std::string& path, std::string& error
 std::optional<ir::Graph> read_graph(std::string name, std::string text,
                                     ir::Diagnostics& diagnostics);
 
+/// Reads the kernels of ops `cuda` for the options' target, as compile does of a graph that has
+/// none of them yet. False, having reported, if one can't be a task.
+bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
+
 struct Compiled {
   ir::Graph graph;      // as it was given, inferred
   ir::Program program;  // synced and proved

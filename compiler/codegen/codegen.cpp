@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/codegen/cuda_units.h"
 #include "compiler/codegen/device_sources.h"
 #include "compiler/codegen/emitter.h"
 #include "compiler/codegen/manifest.h"
@@ -52,7 +53,9 @@ class Generator {
     find_kinds();
     if (!check_limits() || !check_sync() || !functions::check_exchanges(p_, diagnostics_))
       return "";
-    e_.block(cta_source(p_.uses) + device_sources(used_functions()));
+    std::vector<const ir::CudaUnit*> units;
+    if (!used_units(units)) return "";
+    e_.block(cta_source(p_.uses) + device_sources(used_functions()) + cuda_unit_sources(units));
     e_.raw(kGeneratedMarker);
     e_.raw("");
     {
@@ -88,6 +91,22 @@ class Generator {
     std::vector<const functions::Function*> list;
     for (const auto& entry : used) list.push_back(entry.second);
     return list;
+  }
+
+  // In the graph's order.
+  bool used_units(std::vector<const ir::CudaUnit*>& units) {
+    std::map<std::string, bool> used;
+    for (const Kind& k : kinds_) {
+      const functions::Function& function = *functions::find_function(k.call->function);
+      for (const ir::Param& param : k.call->params)
+        if (function.find_param(param.name)->type == functions::ParamType::Unit)
+          used[std::get<ir::Word>(param.value).text] = true;
+    }
+    for (const ir::CudaUnit& unit : graph_.cuda_units)
+      if (used.erase(unit.name) > 0) units.push_back(&unit);
+    for (const auto& [name, unknown] : used)
+      diagnostics_.error(graph_.loc, fmt::format("the graph has no unit '{}'", name));
+    return used.empty();
   }
 
   void find_kinds() {

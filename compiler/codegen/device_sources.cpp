@@ -55,6 +55,12 @@ std::string cta_source(const ir::Resources& uses) {
       uses.page_bytes);
 }
 
+std::string device_header(std::string_view name) {
+  const auto it = files().find(name);
+  MACO_CHECK(it != files().end(), std::string(name));
+  return it->second;
+}
+
 std::string device_sources(const std::vector<const functions::Function*>& functions) {
   std::string out;
   std::set<std::string_view> done;

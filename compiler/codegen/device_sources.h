@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/functions/function.h"
@@ -16,6 +17,9 @@ std::string unknown_header(const functions::Function& function);
 std::string cta_source(const ir::Resources& uses);
 /// The most pages that the head of a CTA's shared memory can account for.
 inline constexpr int32_t kMostPages = 32;
+
+/// The text of a header of runtime/device: "cuda/words.cuh".
+std::string device_header(std::string_view name);
 
 /// The headers that every kernel has and those of `functions`, each once, in the order in which
 /// they are needed; then the functions' own texts.

@@ -58,6 +58,8 @@ std::string members(const functions::Function& function, const ir::Param& param)
       return fmt::format("using {} = Const<{}>;\n", name, std::get<int64_t>(v.v));
     }
     std::string operator()(const ir::Word& v) const {
+      if (function.find_param(name)->type == functions::ParamType::Unit)
+        return fmt::format("using {} = cuda_units::{}::maco_unit;\n", name, v.text);
       return fmt::format("static constexpr auto {} = {}::{};\n", name,
                          function.find_param(name)->word_type, v.text);
     }

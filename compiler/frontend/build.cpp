@@ -13,13 +13,14 @@ namespace maco::frontend {
 namespace {
 
 const std::vector<std::string>& graph_keys() {
-  static const std::vector<std::string> keys = {"maco",     "name",
-                                                "world",    "dims",
-                                                "tensors",  "ops",
-                                                "sm_roles", "schedule",
-                                                "overlap",  "overlap_regions",
-                                                "phases",   "pipeline",
-                                                "backend",  "comm_buffer_bytes"};
+  static const std::vector<std::string> keys = {"maco",      "name",
+                                                "world",     "dims",
+                                                "tensors",   "ops",
+                                                "sm_roles",  "schedule",
+                                                "overlap",   "overlap_regions",
+                                                "phases",    "pipeline",
+                                                "backend",   "comm_buffer_bytes",
+                                                "cuda_units"};
   return keys;
 }
 
@@ -75,6 +76,24 @@ void build_settings(BuildContext& c, const Raw& root) {
         read_enum<ir::Backend>(c, *v, "'backend'", {"p2p", "nccl", "nvshmem"}).value_or(g.backend);
   if (const Raw* v = root.find("comm_buffer_bytes"))
     g.comm_buffer_bytes = read_constant(c, *v, "'comm_buffer_bytes'", 0, INT64_MAX);
+}
+
+/// Kernels that were read already: of a graph that the compiler printed.
+void build_cuda_units(BuildContext& c, const Raw& units) {
+  if (!expect(c, units, Raw::Kind::Map, "'cuda_units'", "a map of units")) return;
+  check_duplicate_keys(c, units, "'cuda_units'");
+  for (const Raw::Entry& e : units.map) {
+    const std::string what = fmt::format("unit {}", quoted(e.key));
+    if (!expect(c, e.value, Raw::Kind::Map, what, "a map of texts")) continue;
+    check_keys(c, e.value, what, {"original", "device"});
+    ir::CudaUnit unit{.name = e.key, .original = "", .device = ""};
+    for (const auto& [key, text] :
+         {std::pair("original", &unit.original), std::pair("device", &unit.device)})
+      if (const Raw* found = require(c, e.value, what, key))
+        if (expect(c, *found, Raw::Kind::String, fmt::format("'{}' of {}", key, what), "a text"))
+          *text = found->text;
+    c.graph.cuda_units.push_back(std::move(unit));
+  }
 }
 
 /// What is left of the graph without broken ops, so that their errors don't hide those of other
@@ -147,6 +166,7 @@ void build_graph(BuildContext& c, const Raw& root) {
 
   // Settings before the ops and roles that they govern; ops before whatever names them.
   build_settings(c, root);
+  if (const Raw* units = root.find("cuda_units")) build_cuda_units(c, *units);
   c.iterations = 0;
   if (ops != nullptr) build_ops(c, *ops);
   finish_ops(c);

@@ -76,6 +76,42 @@ std::optional<ir::AttrValue> read_scaling(BuildContext& c, const Raw& raw,
   return values;
 }
 
+void check_tree_keys(BuildContext& c, const Raw& raw, const std::string& what) {
+  if (raw.kind == Raw::Kind::Map) check_duplicate_keys(c, raw, what);
+  for (const Raw& item : raw.list) check_tree_keys(c, item, what);
+  for (const Raw::Entry& e : raw.map) check_tree_keys(c, e.value, what);
+}
+
+ir::AttrTree read_tree(const Raw& raw) {
+  ir::AttrTree tree;
+  tree.loc = raw.loc;
+  switch (raw.kind) {
+    case Raw::Kind::Null: tree.value = std::string(); break;
+    case Raw::Kind::Bool: tree.value = Expr::var(raw.boolean ? "true" : "false"); break;
+    case Raw::Kind::Int: tree.value = Expr(raw.integer); break;
+    case Raw::Kind::Float: tree.value = raw.number; break;
+    case Raw::Kind::String:
+      if (ir::ParseExprResult parsed = ir::parse_expr(raw.text); parsed.expr)
+        tree.value = std::move(*parsed.expr);
+      else
+        tree.value = raw.text;
+      break;
+    case Raw::Kind::List: {
+      ir::AttrTree::List list;
+      for (const Raw& item : raw.list) list.push_back(read_tree(item));
+      tree.value = std::move(list);
+      break;
+    }
+    case Raw::Kind::Map: {
+      ir::AttrTree::Map map;
+      for (const Raw::Entry& e : raw.map) map.push_back({e.key, read_tree(e.value), e.key_loc});
+      tree.value = std::move(map);
+      break;
+    }
+  }
+  return tree;
+}
+
 std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, const AttrSpec& spec,
                                        const Raw& raw, const std::string& what, const Expr* guard) {
   switch (spec.type) {
@@ -112,6 +148,13 @@ std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, c
       return *word;
     }
     case AttrType::Scaling: return read_scaling(c, raw, what);
+    case AttrType::Tree:
+      if (raw.kind != Raw::Kind::List && raw.kind != Raw::Kind::Map) {
+        c.error(raw.loc, fmt::format("{} must be a list or a map, found {}", what, describe(raw)));
+        return std::nullopt;
+      }
+      check_tree_keys(c, raw, what);
+      return read_tree(raw);
   }
   return std::nullopt;
 }

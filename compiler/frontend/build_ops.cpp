@@ -156,10 +156,6 @@ const ops::OpDef* read_kind(BuildContext& c, const Raw& kind) {
   if (!expect(c, kind, Raw::Kind::String, "'op'", "the kind of an op")) return nullptr;
   const ops::OpDef* def = ops::find_op(kind.text);
   if (def != nullptr && (!def->internal || c.options.internal_ops)) return def;
-  if (kind.text == "cuda") {
-    c.error(kind.loc, "'cuda' can't be compiled by this version: it doesn't read CUDA kernels yet");
-    return nullptr;
-  }
   if (!c.error(kind.loc, fmt::format("unknown op {}", quoted(kind.text)))) return nullptr;
   std::vector<std::string> kinds;
   for (const ops::OpDef& d : ops::all_ops())

@@ -126,7 +126,7 @@ class Printer {
                (before ? " depends_on " + names(*before) : ""));
         }
       } else if (e.key == "sm_roles" || e.key == "schedule" || e.key == "overlap" ||
-                 e.key == "backend" || e.key == "comm_buffer_bytes") {
+                 e.key == "backend" || e.key == "comm_buffer_bytes" || e.key == "cuda_units") {
         line(fmt::format("set {} = {}", e.key, print(e.value)));
       }
     }

@@ -79,6 +79,23 @@ Raw to_raw(const ir::Dim& dim) {
   return raw;
 }
 
+Raw to_raw(const ir::AttrTree& tree) {
+  struct Visitor {
+    Raw operator()(const ir::Expr& v) { return expression(v); }
+    Raw operator()(double v) { return number(v); }
+    Raw operator()(const std::string& v) { return quoted(v); }
+    Raw operator()(const ir::AttrTree::List& v) {
+      return list(v, [](const ir::AttrTree& item) { return to_raw(item); });
+    }
+    Raw operator()(const ir::AttrTree::Map& v) {
+      Raw raw = map();
+      for (const ir::AttrTree::Entry& e : v) add(raw, e.key, to_raw(e.value));
+      return raw;
+    }
+  };
+  return std::visit(Visitor(), tree.value);
+}
+
 Raw to_raw(const ir::AttrValue& value) {
   struct Visitor {
     Raw operator()(bool v) { return boolean(v); }
@@ -93,6 +110,7 @@ Raw to_raw(const ir::AttrValue& value) {
       for (const auto& [key, item] : v) add(raw, key, number(item));
       return raw;
     }
+    Raw operator()(const ir::AttrTree& v) { return to_raw(v); }
   };
   return std::visit(Visitor(), value);
 }
@@ -212,6 +230,16 @@ Raw to_raw(const ir::Graph& graph, Parts parts) {
     add(root, "phases", list(graph.phases, [](const ir::Phase& p) { return to_raw(p); }));
   if (graph.pipeline) add(root, "pipeline", to_raw(*graph.pipeline));
   if (graph.backend != ir::Backend::P2P) add(root, "backend", word(name(graph.backend)));
+  if (!graph.cuda_units.empty()) {
+    Raw units = map();
+    for (const ir::CudaUnit& unit : graph.cuda_units) {
+      Raw texts = map();
+      add(texts, "original", quoted(unit.original));
+      add(texts, "device", quoted(unit.device));
+      add(units, unit.name, std::move(texts));
+    }
+    add(root, "cuda_units", std::move(units));
+  }
   if (graph.comm_buffer_bytes) add(root, "comm_buffer_bytes", integer(*graph.comm_buffer_bytes));
   return root;
 }

@@ -21,6 +21,7 @@ std::string_view wanted(ParamType type) {
     case ParamType::Word: return "a word";
     case ParamType::Table: return "a table";
     case ParamType::Body: return "a body";
+    case ParamType::Unit: return "the name of a unit";
   }
   return "";
 }
@@ -40,6 +41,7 @@ ParamType type_of(const ir::Param& p) {
 
 bool holds(const ParamSpec& spec, const ir::Param& p) {
   const auto* word = std::get_if<ir::Word>(&p.value);
+  if (word && spec.type == ParamType::Unit) return true;
   return type_of(p) == spec.type &&
          (!word || std::find(spec.words.begin(), spec.words.end(), word->text) != spec.words.end());
 }
@@ -85,7 +87,7 @@ void check_params(const ir::Program& program, const ir::Call& call, const Functi
             fmt::format("gives a wrong body as parameter '{}' of '{}': {}", p.name, f.name, why));
   }
   for (const ParamSpec& spec : f.params)
-    if (!given.count(spec.name))
+    if (!given.count(spec.name) && !spec.repeated)
       wrong.push_back(
           fmt::format("leaves out parameter '{}' of '{}', {}", spec.name, f.name, wanted(spec)));
 }

@@ -18,6 +18,7 @@ std::vector<Function> softmax_functions();
 std::vector<Function> reduction_functions();
 std::vector<Function> strided_copy_functions();
 std::vector<Function> collective_functions();
+std::vector<Function> cuda_functions();
 
 // How they spell their parameters.
 inline ParamSpec flag(std::string name) { return {std::move(name), ParamType::Bool}; }
@@ -26,6 +27,10 @@ inline ParamSpec number(std::string name) { return {std::move(name), ParamType::
 inline ParamSpec dtype(std::string name) { return {std::move(name), ParamType::DType}; }
 inline ParamSpec value(std::string name) { return {std::move(name), ParamType::Value}; }
 inline ParamSpec table(std::string name) { return {std::move(name), ParamType::Table}; }
+inline ParamSpec values(std::string name) {
+  return {.name = std::move(name), .type = ParamType::Value, .repeated = true};
+}
+inline ParamSpec unit(std::string name) { return {std::move(name), ParamType::Unit}; }
 inline ParamSpec body(std::string name) { return {std::move(name), ParamType::Body}; }
 inline ParamSpec word(std::string name, std::string type, std::vector<std::string> words) {
   return {std::move(name), ParamType::Word, std::move(words), std::move(type)};

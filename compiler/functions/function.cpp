@@ -40,8 +40,12 @@ int64_t CallView::typical(std::string_view name) const {
 }
 
 const ParamSpec* Function::find_param(std::string_view param) const {
-  const auto it = std::find_if(params.begin(), params.end(),
-                               [&](const ParamSpec& p) { return p.name == param; });
+  const auto it = std::find_if(params.begin(), params.end(), [&](const ParamSpec& p) {
+    if (!p.repeated) return p.name == param;
+    const size_t n = p.name.size();
+    return param.substr(0, n) == p.name && param.size() > n &&
+           param.find_first_not_of("0123456789", n) == std::string_view::npos;
+  });
   return it == params.end() ? nullptr : &*it;
 }
 

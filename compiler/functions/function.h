@@ -16,8 +16,9 @@
 namespace maco::functions {
 
 /// What a parameter holds. Value: a constant, or a number known at launch. Word: one of a list.
-/// Table: numbers that device code looks up. Body: what becomes of an element (ir/body.h).
-enum class ParamType : uint8_t { Bool, Int, Number, DType, Value, Word, Table, Body };
+/// Table: numbers that device code looks up. Body: what becomes of an element (ir/body.h). Unit: a
+/// Word that names a kernel of the user's, one of the graph's units.
+enum class ParamType : uint8_t { Bool, Int, Number, DType, Value, Word, Table, Body, Unit };
 
 /// A parameter; in device code a member of the config C that has its name.
 struct ParamSpec {
@@ -25,6 +26,7 @@ struct ParamSpec {
   ParamType type = ParamType::Int;
   std::vector<std::string> words = {};  // Word: those it may be, which are the enumerators of
   std::string word_type = "";           // Word: this enum of the device code, "ops::PeerMode"
+  bool repeated = false;                // none or more, with 0, 1, ... behind the name
 };
 
 enum class Access : uint8_t { Read, Write, ReadWrite };

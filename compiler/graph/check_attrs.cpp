@@ -50,6 +50,9 @@ class AttrCheck {
         break;
       }
       case AttrType::Scaling: scaling(v); break;
+      case AttrType::Tree:
+        if (!std::holds_alternative<ir::AttrTree>(v)) must_be("a list or a map");
+        break;
     }
   }
 

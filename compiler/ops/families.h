@@ -20,5 +20,6 @@ std::vector<OpDef> embedding_ops();
 std::vector<OpDef> reduction_ops();
 std::vector<OpDef> movement_ops();
 std::vector<OpDef> collective_ops();
+std::vector<OpDef> cuda_ops();
 
 }  // namespace maco::ops

@@ -119,6 +119,10 @@ void InferContext::error_attr(const std::string& attr, std::string message) {
   failed_ = true;
   diagnostics_.error(attr_loc(attr), std::move(message));
 }
+void InferContext::error_at(ir::Loc loc, std::string message) {
+  failed_ = true;
+  diagnostics_.error(loc.known() ? loc : op().loc, std::move(message));
+}
 ir::Loc InferContext::attr_loc(const std::string& attr) const {
   auto it = op().attrs.find(attr);
   return it == op().attrs.end() || !it->second.loc.known() ? op().loc : it->second.loc;

@@ -18,8 +18,18 @@ namespace maco::ops {
 
 /// How an attribute is written. Int, IntList: integer expressions over rank, world and dims;
 /// RuntimeInt: scalars too, evaluated at launch. Number: an integer or a float. Word: one of
-/// `words`.
-enum class AttrType : uint8_t { Bool, Int, RuntimeInt, IntList, Number, Word, DType, Scaling };
+/// `words`. Tree: lists and maps, which the op's shape rule checks.
+enum class AttrType : uint8_t {
+  Bool,
+  Int,
+  RuntimeInt,
+  IntList,
+  Number,
+  Word,
+  DType,
+  Scaling,
+  Tree
+};
 
 struct AttrSpec {
   std::string name;
@@ -134,6 +144,8 @@ class InferContext {
   void error(std::string message);
   void error_in(int i, std::string message);
   void error_attr(const std::string& attr, std::string message);
+  /// At a place within the op, or at its kind word where that isn't known.
+  void error_at(ir::Loc loc, std::string message);
   /// "declared here" / "defined here" note for input i.
   void note_in(int i);
   bool failed() const { return failed_; }

@@ -28,7 +28,7 @@ ir::Registry<OpDef>& table() {
     std::vector<OpDef> all;
     for (auto family : {matmul_ops, elementwise_ops, norm_ops, softmax_ops, rope_ops, attention_ops,
                         attention_step_ops, kv_append_ops, embedding_ops, reduction_ops,
-                        movement_ops, collective_ops})
+                        movement_ops, collective_ops, cuda_ops})
       for (OpDef& def : family()) all.push_back(with_cut(std::move(def)));
     return all;
   }());

@@ -244,6 +244,9 @@ void TileContext::wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uin
   program_[task].waits.push_back({event, from, lag});
 }
 
+void TileContext::error_at(ir::Loc loc, std::string message) {
+  diagnostics_.error(loc.known() ? loc : op().loc, std::move(message));
+}
 void TileContext::error(std::string message) { diagnostics_.error(op().loc, std::move(message)); }
 
 }  // namespace maco::ops

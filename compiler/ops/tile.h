@@ -129,6 +129,7 @@ class TileContext {
 
   /// Reports that the op can't be compiled so.
   void error(std::string message);
+  void error_at(ir::Loc loc, std::string message);
 
  private:
   const ir::Graph& graph_;

@@ -63,7 +63,7 @@ bool works_in_place(const ir::Graph& graph, const Op& op, TensorId o) {
     const auto own = op.in.end() - std::max(0, body->operands() - sums);
     return std::find(op.in.begin(), own, o) == own;
   }
-  return op.kind == "kv_append" && op.in[0] == o && op.in[1] != o;
+  return op.kind == "cuda" || (op.kind == "kv_append" && op.in[0] == o && op.in[1] != o);
 }
 
 bool overwrites_what_it_reads(const ir::Graph& graph, const Op& op, TensorId o) {

@@ -1,5 +1,7 @@
 #include "compiler/passes/pipeline.h"
 
+#include "compiler/frontend/cuda_kernels.h"
+
 namespace maco::passes {
 
 Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& passes) {
@@ -51,6 +53,10 @@ PipelineResult run_pipeline(ir::Graph graph, const PipelineOptions& options,
                             ir::Diagnostics& diagnostics) {
   PassManager passes(make_context(options, diagnostics), options, diagnostics);
   PipelineResult result;
+  if (!frontend::read_cuda_kernels(graph, options.target, diagnostics)) {
+    result.unit = std::move(graph);
+    return result;
+  }
   result.unit = run_pipeline(std::move(graph), options, passes);
   result.ok = passes.ok();
   result.log = passes.log();

@@ -76,6 +76,29 @@ std::vector<size_t> last_tasks(const ir::Program& program) {
   return last;
 }
 
+// What a CTA uses, with `pages` of a ring or, where a task's scratch memory leaves room for fewer,
+// those.
+bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassContext& context) {
+  const int64_t scratch = program.uses.scratch_bytes;
+  program.uses = cost::uses_of(context.machine, pages);
+  program.uses.scratch_bytes = std::max(program.uses.scratch_bytes, scratch);
+  int64_t held = 0;
+  for (const ir::Call& call : program.calls) {
+    int64_t pages_of_call = 0;
+    for (const ir::Load& load : call.loads) pages_of_call += load.pages;
+    held = std::max(held, pages_of_call);
+  }
+  while (program.uses.pages > 0 && program.uses.shared_bytes() > context.machine.shared_bytes)
+    --program.uses.pages;
+  if (program.uses.pages >= held) return true;
+  context.diagnostics.error(
+      graph.loc, fmt::format("tasks take {} bytes of scratch memory and {} pages of {} bytes, more "
+                             "than a CTA of '{}' can have",
+                             program.uses.scratch_bytes, held, context.machine.page_bytes,
+                             context.machine.target));
+  return false;
+}
+
 }  // namespace
 
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context) {
@@ -145,7 +168,7 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
         (call.loads.size() == 1 || all_ahead) && held < context.machine.stream_pages;
     pages = std::max(pages, streams ? context.machine.stream_pages : context.machine.pages);
   }
-  program.uses = cost::uses_of(context.machine, pages);
+  if (!set_uses(graph, program, pages, context)) return false;
   program.limits = cost::limits_of(context.machine, context.available_sms);
   program.limits.symmetric_bytes = graph.comm_buffer_bytes;
   if (const auto key = graph.key_loc.find("comm_buffer_bytes"); key != graph.key_loc.end())

@@ -218,6 +218,11 @@ void AccessChecker::access(CpuContext& context, const void* address, uint64_t by
   }
 }
 
+bool AccessChecker::holds(const void* address) const {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  return holder(memory_, at, at + 1) != memory_.end();
+}
+
 bool AccessChecker::is_peers(const CpuContext& context, uintptr_t address) const {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const auto start = reinterpret_cast<uintptr_t>(ranks_[rank].symmetric);

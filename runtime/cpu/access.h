@@ -71,6 +71,8 @@ class AccessChecker {
   void start(uint32_t epoch, const ir::Lookup& dims);
   void task(CpuContext& context, int place, bool begins);
   void access(CpuContext& context, const void* address, uint64_t bytes, bool writes);
+  /// Whether a tensor, the arena or symmetric memory lies there.
+  bool holds(const void* address) const;
   /// What was wrong, a line each; "" if nothing.
   std::string findings() const;
   /// The traffic of the tasks of each call of the program since `start`, on all ranks.

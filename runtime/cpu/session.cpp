@@ -144,6 +144,12 @@ void check(maco_cpu::RoleContext* context, const void* address, uint64_t bytes, 
   if (c.checker) c.checker->access(c, address, bytes, writes);
 }
 
+void check_touched(maco_cpu::RoleContext* context, const void* address, uint64_t bytes,
+                   bool writes) {
+  auto& c = *static_cast<CpuContext*>(context);
+  if (c.checker && c.checker->holds(address)) c.checker->access(c, address, bytes, writes);
+}
+
 class CpuSessionImpl final : public CpuSession {
  public:
   CpuSessionImpl(std::shared_ptr<CpuLibrary> library, size_t index, ir::Manifest manifest,
@@ -332,6 +338,7 @@ void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
       context.role = role;
       context.launch = &launch;
       context.access = check;
+      context.touched = check_touched;
     }
   }
 }

@@ -29,7 +29,7 @@ struct Report {
   u32 expected;
   u32 seen;
   u32 stopped_by;  // a wait: 0 if its deadline passed, else what Control::abort said
-  i64 index;       // kBadIndex: the index found
+  i64 index;       // kBadIndex: the index found; kWaitThreads: the block
   i64 limit;       // and the extent it must be under
 };
 enum ReportKind : u32 {
@@ -37,7 +37,8 @@ enum ReportKind : u32 {
   kWaitPeer = 2,
   kWaitPacket = 3,
   kWaitPage = 4,
-  kBadIndex = 5
+  kBadIndex = 5,
+  kWaitThreads = 6  // index: the block of a user's kernel whose threads wait for each other
 };
 
 // At the end of each rank's symmetric memory, behind the words of peer events, on the next multiple

@@ -126,6 +126,28 @@ void open_builtins(const fs::path& library) {
       dlopen(it->path().c_str(), RTLD_LAZY | RTLD_LOCAL);
 }
 
+// Where CUDA's own headers are: beside this NVRTC, or where a toolkit says or usually is.
+std::vector<std::string> header_options(const std::string& library) {
+  std::vector<fs::path> roots;
+  std::error_code error;
+  const fs::path real = fs::canonical(library, error);
+  if (!error)
+    for (fs::path folder = real.parent_path(); folder.has_relative_path();
+         folder = folder.parent_path())
+      roots.push_back(folder);
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
+    if (const std::string home = environment(variable); !home.empty()) roots.emplace_back(home);
+  roots.emplace_back("/usr/local/cuda");
+  for (const fs::path& root : roots)
+    if (const fs::path include = root / "include"; fs::exists(include / "cuda_fp16.h", error)) {
+      std::vector<std::string> options = {"--include-path=" + include.string()};
+      if (fs::is_directory(include / "cccl", error))
+        options.push_back("--include-path=" + (include / "cccl").string());
+      return options;
+    }
+  return {};
+}
+
 }  // namespace
 
 Nvrtc::Nvrtc() : api_(std::make_unique<Api>()) {}
@@ -187,6 +209,11 @@ Status Nvrtc::compile(const std::string& source, const std::string& arch,
   const std::string architecture = "--gpu-architecture=" + arch;
   std::vector<const char*> arguments = {architecture.c_str()};
   for (const std::string& option : options) arguments.push_back(option.c_str());
+  // Only kernels of users include any.
+  const bool includes = source.find("\n#include <") != std::string::npos;
+  const std::vector<std::string> headers =
+      includes ? header_options(path_) : std::vector<std::string>();
+  for (const std::string& option : headers) arguments.push_back(option.c_str());
   const Api::Result compiled =
       api.compile(program, static_cast<int>(arguments.size()), arguments.data());
 

@@ -170,6 +170,10 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
   if (r.kind == kBadIndex)
     return fmt::format("rank {}: op {}: index {} is outside [0, {})", rank, op(m, r), r.index,
                        r.limit);
+  if (r.kind == kWaitThreads)
+    return fmt::format(
+        "rank {}: op {}: threads of block {} wait at barriers or for other lanes that never come",
+        rank, op(m, r), r.index);
   if (r.kind < kWaitLocal || r.kind > kWaitPage)
     return fmt::format("{}: {} stopped for the unknown reason {}", where, task(m, r), r.kind);
   const std::string what =

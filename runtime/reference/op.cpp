@@ -22,6 +22,12 @@ const ir::AttrValue* Call::find(const std::string& attr) const {
   return it == op_.attrs.end() ? nullptr : &it->second.value;
 }
 
+int64_t Call::evaluate(const ir::Expr& e) {
+  const ir::EvalResult r = evaluate_on(graph_, values_, rank_, e);
+  if (!r.value) fail(r.error);
+  return r.value.value_or(0);
+}
+
 int64_t Call::integer(const std::string& attr, int64_t otherwise) {
   const ir::AttrValue* v = find(attr);
   if (!v) return otherwise;

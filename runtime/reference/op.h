@@ -37,6 +37,9 @@ class Call {
   std::vector<Tensor> out;
 
   bool has(const std::string& attr) const { return op_.attrs.count(attr) > 0; }
+  const ir::Graph& graph() const { return graph_; }
+  /// On this rank, with dims and scalars. A failed evaluation fails the call and gives 0.
+  int64_t evaluate(const ir::Expr& e);
   /// Evaluated on this rank, with dims and scalars; a number may be a whole float (2.0). A failed
   /// evaluation fails the call and gives 0.
   int64_t integer(const std::string& attr, int64_t otherwise);
@@ -78,6 +81,8 @@ struct OpEntry {
   /// must not be read.
   bool in_place = false;
   Moves moves = Moves::Nothing;
+  /// Outputs that are states start as their old values.
+  bool updates = false;
 };
 
 /// The entry of `kind`, or nullptr. send, recv and barrier have none: they move no data of their

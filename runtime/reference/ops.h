@@ -16,6 +16,7 @@ std::vector<OpEntry> embedding_entries();
 std::vector<OpEntry> reduction_entries();
 std::vector<OpEntry> movement_entries();
 std::vector<OpEntry> collective_entries();
+std::vector<OpEntry> cuda_entries();
 
 /// Shared by elementwise ops and matmul's `activation`: relu, silu, gelu, sigmoid, tanh, exp. NaN
 /// stays NaN.

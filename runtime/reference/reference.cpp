@@ -128,6 +128,8 @@ Call Reference::make_call(const ir::Op& op, int rank, std::vector<Tensor>& views
       call.out.push_back(std::move(tensors[ir::index(id)]));
     else if (entry && entry->in_place)
       call.out.push_back(*call.in[0]);
+    else if (entry && entry->updates && graph_[id].kind == TensorKind::State)
+      call.out.push_back(view(rank, id));
     else
       call.out.emplace_back(graph_[id].dtype, actual_shape(graph_, values_, id));
   }

@@ -13,7 +13,7 @@ ir::Registry<OpEntry>& table() {
     std::vector<OpEntry> all;
     for (auto family :
          {matmul_entries, elementwise_entries, norm_entries, rope_entries, attention_entries,
-          embedding_entries, reduction_entries, movement_entries, collective_entries})
+          embedding_entries, reduction_entries, movement_entries, collective_entries, cuda_entries})
       for (OpEntry& e : family()) all.push_back(std::move(e));
     return all;
   }());

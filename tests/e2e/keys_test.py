@@ -380,6 +380,43 @@ for kind in CONVERTING:
 case("barrier", "dtype", REFUSED, PLAIN["barrier"], with_op(PLAIN["barrier"], 1, dtype="f32"))
 case("kv_append", "dtype", REFUSED, PLAIN["kv_append"], with_op(PLAIN["kv_append"], 0, dtype="f16"))
 
+# -- users' kernels
+CUDA = os.path.join(ROOT, "tests", "cuda", "keys")
+
+
+def cuda(units=None, second=False, **attrs):
+    rows, count = {"x": [["bx", "bx + 1"]]}, 4096 if second else 8
+    own = {"source": os.path.join(CUDA, "keys.cu"), "kernel": "scale", "template": ["float", 3], "grid": [count], "block": [32],
+           "args": ["x", "y", 32, 0.5], "reads": rows, "writes": {"y": rows["x"]}, **attrs}
+    tensors = {"x": tensor("input", [count, 32]), "y": tensor("output", [count, 32])}
+    ops = [op("cuda", "x", "y", **{k: v for k, v in own.items() if v is not None})]
+    if second:
+        tensors["p"] = tensor("input", [count, 32])
+        ops.insert(0, op("silu", "p", "x", name="before"))
+        tensors.pop("x")
+    return graph(tensors, ops, **({"cuda_units": {"u": units}} if units else {}))
+
+
+def cuda_case(key, *values, expectation=CHANGES, names=None, **more):
+    case("cuda", key, expectation, *(cuda(**{key: value}, **more) for value in values), names=names)
+
+
+case("kind", "cuda", CHANGES, cuda(), PLAIN["copy"])
+cuda_case("source", os.path.join(CUDA, "keys.cu"), os.path.join(CUDA, "other.cu"))
+cuda_case("kernel", "scale", "shift")
+cuda_case("template", ["float", 3], ["float", 5])
+cuda_case("grid", [8], [8, 2])
+cuda_case("block", [32], [64])
+cuda_case("shared", None, 64)
+cuda_case("args", ["x", "y", 32, 0.5], ["x", "y", 32, 0.25])
+cuda_case("types", None, {"y": {"dtype": "f32", "shape": [32, 8]}}, expectation=REFUSED, names="declared")
+cuda_case("reads", None, {"x": [["bx", "bx + 1"]]}, second=True)
+cuda_case("writes", None, {"y": [["bx", "bx + 1"]]})
+UNIT = {"original": "original", "device": "device"}
+case("cuda", "unit", REFUSED, cuda(), cuda(unit="nowhere", static_shared=0), names="'nowhere'")
+case("cuda", "static_shared", CHANGES, cuda(UNIT, unit="u", static_shared=0), cuda(UNIT, unit="u", static_shared=1024))
+case("graph", "cuda_units", CHANGES, cuda(UNIT, unit="u", static_shared=0), cuda({**UNIT, "device": "another"}, unit="u", static_shared=0))
+
 # ---- holding macoc against it ------------------------------------------------------------------------------------------------
 
 
@@ -514,7 +551,7 @@ def asked_in_sources():
 MORE = {("range", "sms with a gap"), ("barrier", "dtype"), ("kv_append", "dtype")} | {(kind, "dtype of its own") for kind in CONVERTING}
 # Calls of check_keys and read_enum in the frontend that the probe above reaches. Whoever adds one adds it to the probe, and a case for each
 # key.
-MAPS, ENUMS = 14, 8
+MAPS, ENUMS = 15, 8
 
 
 def main():

@@ -101,7 +101,7 @@ def loops(code):
 # ---- rules -------------------------------------------------------------------------------------------------------------------
 
 # Differences between host and device live in the intrinsics of either, and in the atoms of matrix products.
-MAY_DIFFER = re.compile(r"runtime/device/(intrinsics|mma\w*|atoms\w*)\.cuh$|runtime/device/(mma|atoms)/|runtime/cpu/")
+MAY_DIFFER = re.compile(r"runtime/device/(intrinsics|mma\w*|atoms\w*)\.cuh$|runtime/device/(mma|atoms|cuda)/|runtime/cpu/|tests/cuda/")
 HOST_OR_DEVICE = re.compile(r"\b(__CUDA\w*|__NVCC__|MACO_CPU|MACO_HAS_\w+|MACO_HOST\w*)\b")
 IS_DEVICE = re.compile(r"runtime/device/.*\.cuh$")
 
@@ -148,6 +148,7 @@ def readmes(tree):
 
 # What each library may link, directly or through others, of the project's own; and the folder that it is.
 LINKS = {
+    "maco_clang": ("compiler/frontend/cuda", {"maco_ir", "maco_frontend"}),
     "maco_ir": ("ir", set()),
     "maco_cost": ("compiler/cost", {"maco_ir"}),
     "maco_functions": ("compiler/functions", {"maco_ir", "maco_cost"}),
@@ -239,7 +240,7 @@ def layers(tree):
                 yield path, line, f"{name}: a header of applications sees those of its folder and of the language, no others"
             if target.startswith("maco/") and own == "maco_api":
                 continue
-            if own is None or name[0] == "<" or path.startswith("runtime/cpu/intrinsics/"):
+            if own is None or name[0] == "<" or path.startswith(("runtime/cpu/intrinsics/", "runtime/cpu/cuda/")):
                 continue
             theirs = next((lib for folder, lib in FOLDERS.items() if target.startswith(folder + "/")), None)
             if theirs == own or theirs in LINKS[own][1] or own in SHARED.get(target, ()):
@@ -355,7 +356,7 @@ NAMES = {
     "<vector>": r"std::vector\b",
 }
 NAMES = {header: re.compile(pattern) for header, pattern in NAMES.items()}
-IS_HOST = re.compile(r"(?!runtime/(?:cpu/intrinsics|device)/).*\.(?:cpp|h)$")
+IS_HOST = re.compile(r"(?!runtime/(?:cpu/intrinsics|cpu/cuda|device)/|tests/cuda/).*\.(?:cpp|h)$")
 
 
 def names_included(tree):

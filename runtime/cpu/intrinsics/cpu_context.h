@@ -24,9 +24,11 @@ struct RoleContext {
   /// Only in kernels compiled with MACO_CHECK_ACCESS: an op touches memory of a tensor, the arena
   /// or a slot.
   void (*access)(RoleContext*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
+  /// The same of a user's CUDA kernel, wherever its memory lies: on its stack, in shared memory.
+  void (*touched)(RoleContext*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
 };
 
 // The version of all this; a kernel compiled for another is refused.
-constexpr int kInterface = 1;
+constexpr int kInterface = 2;
 
 }  // namespace maco_cpu

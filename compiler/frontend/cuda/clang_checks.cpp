@@ -1,0 +1,649 @@
+// What a user's kernel may not do as a task, its parameters against the graph's arguments, and who
+// writes what.
+#include <clang/AST/RecursiveASTVisitor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/frontend/cuda/facts.h"
+
+namespace maco::frontend::cuda {
+
+using namespace clang;  // NOLINT: its names are all over this file
+
+namespace {
+
+bool is_one_of(llvm::StringRef name, std::initializer_list<const char*> list) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+bool is_groups(const Decl* d) {
+  for (const DeclContext* c = d->getDeclContext(); c; c = c->getParent())
+    if (const auto* ns = dyn_cast<NamespaceDecl>(c); ns && ns->getName() == "cooperative_groups")
+      return true;
+  return false;
+}
+
+// ---- refusals ----------------------------------------------------------------------------------
+
+class Refusals : public RecursiveASTVisitor<Refusals> {
+ public:
+  Refusals(Kernel& kernel, const KernelRequest& request, Reports& reports)
+      : kernel_(kernel), request_(request), reports_(reports) {}
+
+  void run(const FunctionDecl* f) { TraverseStmt(f->getBody()); }
+
+  void report_groups() {
+    // Where a grid or cluster is waited for, or else where it is named.
+    if (!group_sync_.empty())
+      group(group_sync_.front().first, group_sync_.front().second);
+    else if (!group_named_.empty())
+      group(group_named_.front().first, group_named_.front().second);
+  }
+
+  bool VisitCallExpr(CallExpr* call) {
+    const FunctionDecl* f = call->getDirectCallee();
+    if (!f) return true;
+    const llvm::StringRef name = f->getIdentifier() ? f->getName() : llvm::StringRef();
+    const SourceLocation at = call->getBeginLoc();
+    const bool users = is_users(sources(), f->getLocation());
+    if (isa<CUDAKernelCallExpr>(call)) {
+      reports_.error(at,
+                     "a kernel is launched by device code: a task launches no others; make it an "
+                     "op of the graph");
+      return true;
+    }
+    if (is_barrier(f)) kernel_.has_barrier = true;
+    if (users) {
+      const FunctionDecl* body = nullptr;
+      if (!f->hasBody(body) && !f->isPureVirtual() && !f->getBuiltinID() && !f->isDefaulted() &&
+          !f->isTemplateInstantiation())
+        reports_.error(
+            at, fmt::format("'{}' is declared but not defined in the file", f->getNameAsString()));
+      return true;
+    }
+    if (is_groups(f)) {
+      if (is_one_of(name, {"this_multi_grid", "this_cluster"}))
+        group_named_.emplace_back(at, name == "this_cluster");
+      else if (is_one_of(name, {"memcpy_async", "wait", "wait_prior"}))
+        reports_.error(
+            at, fmt::format("'{}' of cooperative groups can't be had in a task", name.str()));
+      return true;
+    }
+    if (is_one_of(name,
+                  {"malloc", "free", "calloc", "realloc", "cudaMalloc", "cudaFree", "alloca"}))
+      reports_.error(
+          at, fmt::format("'{}' in device code: a task's memory is that of its tensors and its "
+                          "block's shared memory",
+                          name.str()));
+    else if (is_one_of(name, {"printf", "vprintf", "puts", "putchar", "fprintf"}))
+      reports_.error(at, fmt::format("'{}' in device code: a task can't print", name.str()));
+    else if (name.starts_with("tex1D") || name.starts_with("tex2D") || name.starts_with("tex3D") ||
+             name.starts_with("texCubemap"))
+      reports_.error(at, "textures aren't tensors: a task can't read them");
+    else if (name.starts_with("surf1D") || name.starts_with("surf2D") ||
+             name.starts_with("surf3D") || name.starts_with("surfCubemap"))
+      reports_.error(at, "surfaces aren't tensors: a task can't use them");
+    else if (is_one_of(name, {"__trap", "__brkpt", "exit", "abort"}))
+      reports_.error(at, fmt::format("'{}' would end every task of the GPU", name.str()));
+    else if (name.starts_with("__pipeline_") || name.starts_with("__cluster_"))
+      reports_.error(at, fmt::format("'{}' can't be had in a task", name.str()));
+    else if (name.starts_with("cudaStream") || name.starts_with("cudaEvent") ||
+             name == "cudaDeviceSynchronize" || name.starts_with("cudaLaunch") ||
+             name.starts_with("cudaMemcpy"))
+      reports_.error(
+          at, fmt::format("'{}' in device code: a task launches nothing and waits for nothing",
+                          name.str()));
+    return true;
+  }
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr* call) {
+    const CXXRecordDecl* record = call->getRecordDecl();
+    if (record && is_groups(record) && record->getIdentifier() &&
+        is_one_of(record->getName(), {"grid_group", "multi_grid_group", "cluster_group"})) {
+      const CXXMethodDecl* method = call->getMethodDecl();
+      const bool sync = method && method->getIdentifier() && method->getName() == "sync";
+      // Of a grid, who is who can be asked.
+      if (sync || record->getName() != "grid_group")
+        (sync ? group_sync_ : group_named_)
+            .emplace_back(call->getBeginLoc(), record->getName() == "cluster_group");
+    }
+    return true;
+  }
+  bool VisitCXXNewExpr(CXXNewExpr* e) {
+    if (e->getNumPlacementArgs() == 0)
+      reports_.error(e->getBeginLoc(),
+                     "'new' in device code: a task's memory is that of its tensors and "
+                     "its block's shared memory");
+    return true;
+  }
+  bool VisitCXXDeleteExpr(CXXDeleteExpr* e) {
+    reports_.error(e->getBeginLoc(), "'delete' in device code: a task frees nothing");
+    return true;
+  }
+  bool VisitGCCAsmStmt(GCCAsmStmt* statement) {
+    const std::string text = statement->getAsmString();
+    struct Word {
+      const char *text, *why;
+    };
+    constexpr Word words[] = {
+        {"bar.", "barriers belong to the worker; use __syncthreads"},
+        {"barrier.", "barriers belong to the worker; use __syncthreads"},
+        {"%tid", "it is not the thread of the block; use threadIdx"},
+        {"%ntid", "it is not the block's extent; use blockDim"},
+        {"%ctaid", "it is the worker, not the block; use blockIdx"},
+        {"%nctaid", "it is the number of workers; use gridDim"},
+        {"%warpid", "it is not a warp of the block; use threadIdx"},
+        {"%nwarpid", "it is not the block's; use blockDim"},
+        {"%smid", "results would depend on where a task runs"},
+        {"%nsmid", "results would depend on where a task runs"},
+        {"%gridid", "a task is no launch"},
+        {"%cluster", "a task is in no cluster"},
+        {"%dynamic_smem_size", "it is the worker's; the graph says 'shared'"},
+        {"%total_smem_size", "it is the worker's; the graph says 'shared'"},
+        {"exit", "it would end the worker; use return"},
+        {"trap", "it would end every task of the GPU"},
+        {"brkpt", "it would stop every task of the GPU"},
+        {"setmaxnreg", "registers belong to the worker"},
+        {"griddepcontrol", "a task is no launch"},
+        {"multimem.", "tasks don't use multicast memory"},
+    };
+    for (const Word& w : words) {
+      const size_t at = text.find(w.text);
+      const auto in_word = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+      };
+      if (at == std::string::npos || (at > 0 && in_word(text[at - 1]))) continue;
+      std::string word = w.text;
+      for (size_t i = at + word.size(); i < text.size() && in_word(text[i]); ++i) word += text[i];
+      reports_.error(statement->getAsmLoc(), fmt::format("inline PTX with '{}': {}", word, w.why));
+      return true;
+    }
+    if (request_.arch == 0)
+      reports_.error(statement->getAsmLoc(),
+                     "inline PTX can't run on the CPU target; a GPU runs it");
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr* ref) {
+    const auto* var = dyn_cast<VarDecl>(ref->getDecl());
+    if (!var || !var->hasGlobalStorage() || !is_users(sources(), var->getLocation())) return true;
+    const std::string name = var->getNameAsString();
+    const SourceLocation at = ref->getBeginLoc();
+    if (var->hasAttr<CUDASharedAttr>()) {
+      if (var->hasExternalStorage() && request_.shared == 0 && !told_shared_) {
+        told_shared_ = true;
+        reports_.in_graph(
+            "kernel",
+            fmt::format("the kernel uses dynamic shared memory, '{}', but 'shared' is 0", name));
+        reports_.note(var->getLocation(), fmt::format("'{}' is declared here", name));
+      }
+      return true;
+    }
+    if (var->getType().isConstQualified() || var->isConstexpr()) return true;
+    const auto state = [&](const char* what) {
+      if (!told_.insert(var->getCanonicalDecl()).second) return;
+      reports_.error(var->isStaticLocal() ? var->getLocation() : at,
+                     fmt::format("'{}' is {}: what stays between launches is a state of the graph",
+                                 name, what));
+    };
+    if (var->hasAttr<HIPManagedAttr>()) {
+      state("managed memory");
+    } else if (var->hasAttr<CUDAConstantAttr>()) {
+      if (!var->hasInit() && told_.insert(var->getCanonicalDecl()).second)
+        reports_.error(
+            at, fmt::format("'{}' has no initialiser: only a host program could fill it; make it "
+                            "a param of the graph",
+                            name));
+    } else if (var->isStaticLocal()) {
+      state("a static local variable");
+    } else if (!var->hasInit() || written_.count(var->getCanonicalDecl()) > 0) {
+      state("a variable of the device");
+    }
+    return true;
+  }
+  /// Variables of files that some function writes, or whose address it takes.
+  void note_written(const FunctionDecl* f) {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      explicit Finder(std::set<const VarDecl*>& s) : set(s) {}
+      void base(Expr* e) {
+        for (;;) {
+          e = e->IgnoreParenCasts();
+          if (auto* index = dyn_cast<ArraySubscriptExpr>(e))
+            e = index->getBase();
+          else if (auto* member = dyn_cast<MemberExpr>(e))
+            e = member->getBase();
+          else
+            break;
+        }
+        if (auto* ref = dyn_cast<DeclRefExpr>(e))
+          if (auto* var = dyn_cast<VarDecl>(ref->getDecl()); var && var->hasGlobalStorage())
+            set.insert(var->getCanonicalDecl());
+      }
+      bool VisitBinaryOperator(BinaryOperator* o) {
+        if (o->isAssignmentOp()) base(o->getLHS());
+        return true;
+      }
+      bool VisitUnaryOperator(UnaryOperator* o) {
+        if (o->isIncrementDecrementOp() || o->getOpcode() == UO_AddrOf) base(o->getSubExpr());
+        return true;
+      }
+      bool VisitCallExpr(CallExpr* call) {
+        // An array that is handed on as a pointer to what may be written.
+        for (Expr* arg : call->arguments())
+          if (arg->getType()->isPointerType() &&
+              !arg->getType()->getPointeeType().isConstQualified() &&
+              arg->IgnoreParenCasts()->getType()->isArrayType())
+            base(arg);
+        return true;
+      }
+      std::set<const VarDecl*>& set;
+    } finder(written_);
+    finder.TraverseStmt(f->getBody());
+  }
+
+  static bool is_barrier(const FunctionDecl* f) {
+    if (!f->getIdentifier()) return false;
+    const llvm::StringRef name = f->getName();
+    if (name.starts_with("__syncthreads")) return true;
+    if (!is_groups(f)) return false;
+    if (const auto* method = dyn_cast<CXXMethodDecl>(f))
+      return name == "sync" && method->getParent()->getIdentifier() &&
+             method->getParent()->getName() == "thread_block";
+    return false;
+  }
+
+ private:
+  const SourceManager& sources() const { return kernel_.context.getSourceManager(); }
+  void group(SourceLocation at, bool cluster) {
+    if (cluster)
+      reports_.error(at, "clusters of blocks can't be had: a task's blocks are in none");
+    else
+      reports_.error(
+          at,
+          "the grid can't be waited for: its blocks are tasks, which run when there is room; "
+          "make what follows another op");
+  }
+
+  Kernel& kernel_;
+  const KernelRequest& request_;
+  Reports& reports_;
+  std::set<const VarDecl*> told_, written_;
+  std::vector<std::pair<SourceLocation, bool>> group_sync_, group_named_;
+  bool told_shared_ = false;
+};
+
+/// Does a function of CUDA's or another's headers ask which thread it is, or wait for a block?
+bool asks_for_thread(const FunctionDecl* f) {
+  struct Finder : RecursiveASTVisitor<Finder> {
+    bool VisitDeclRefExpr(DeclRefExpr* ref) {
+      const NamedDecl* d = ref->getDecl();
+      if (d->getIdentifier() && is_one_of(d->getName(), {"threadIdx", "blockIdx", "blockDim",
+                                                         "gridDim", "__syncthreads"}))
+        found = true;
+      return true;
+    }
+    bool found = false;
+  } finder;
+  finder.TraverseStmt(f->getBody());
+  return finder.found;
+}
+
+// ---- who writes what ---------------------------------------------------------------------------
+
+/// Where a function writes through one of its parameters.
+class Writes {
+ public:
+  explicit Writes(const SourceManager& sources) : sources_(sources) {}
+
+  SourceLocation at;  // where it surely does, as far as types say; invalid: nowhere
+  bool maybe =
+      false;  // through what isn't followed here: objects that hold the pointer, others' functions
+
+  void look(const FunctionDecl* f, const ParmVarDecl* parameter) {
+    const FunctionDecl* body = nullptr;
+    if (!f->hasBody(body) || !is_users(sources_, f->getLocation())) {
+      maybe = true;
+      return;
+    }
+    const ParmVarDecl* own = parameter;
+    for (unsigned i = 0; i < f->getNumParams() && i < body->getNumParams(); ++i)
+      if (f->getParamDecl(i) == parameter) own = body->getParamDecl(i);
+    if (!asked_.insert(own).second) return;
+    std::set<const ValueDecl*> aliases = {own};
+    for (size_t before = 0; before != aliases.size();) {
+      before = aliases.size();
+      Aliases more(aliases);
+      more.TraverseStmt(body->getBody());
+    }
+    Finder(*this, aliases).TraverseStmt(body->getBody());
+  }
+
+ private:
+  using Set = std::set<const ValueDecl*>;
+  static bool mentions(const Stmt* e, const Set& aliases) {
+    if (!e) return false;
+    if (const auto* ref = dyn_cast<DeclRefExpr>(e)) return aliases.count(ref->getDecl()) > 0;
+    return std::any_of(e->child_begin(), e->child_end(),
+                       [&](const Stmt* child) { return mentions(child, aliases); });
+  }
+  static bool is_plain(QualType type) { return type->isPointerType() || type->isReferenceType(); }
+  // The alias that a pointer or an lvalue is made of. `through`: behind a pointer.
+  static const DeclRefExpr* base(const Expr* e, const Set& set, bool& through) {
+    for (;;) {
+      e = e->IgnoreParenCasts();
+      if (const auto* index = dyn_cast<ArraySubscriptExpr>(e)) {
+        through = true;
+        e = index->getBase();
+      } else if (const auto* member = dyn_cast<MemberExpr>(e)) {
+        through = through || member->isArrow();
+        e = member->getBase();
+      } else if (const auto* unary = dyn_cast<UnaryOperator>(e)) {
+        through = through || unary->getOpcode() == UO_Deref;
+        e = unary->getSubExpr();
+      } else if (const auto* binary = dyn_cast<BinaryOperator>(e)) {
+        e = binary->getLHS()->getType()->isPointerType() || binary->isAssignmentOp()
+                ? binary->getLHS()
+                : binary->getRHS();
+      } else if (const auto* choice = dyn_cast<ConditionalOperator>(e)) {
+        e = mentions(choice->getTrueExpr(), set) ? choice->getTrueExpr() : choice->getFalseExpr();
+      } else {
+        const auto* ref = dyn_cast<DeclRefExpr>(e);
+        return ref && set.count(ref->getDecl()) > 0 ? ref : nullptr;
+      }
+    }
+  }
+  /// Pointers and references to where an alias points.
+  struct Aliases : RecursiveASTVisitor<Aliases> {
+    explicit Aliases(Set& s) : set(s) {}
+    bool VisitVarDecl(VarDecl* var) {
+      bool through = var->getType()->isReferenceType();
+      if (var->getInit() && is_plain(var->getType()) && base(var->getInit(), set, through))
+        set.insert(var);
+      return true;
+    }
+    bool VisitBinaryOperator(BinaryOperator* o) {
+      bool through = false;
+      if (o->getOpcode() != BO_Assign || !o->getLHS()->getType()->isPointerType()) return true;
+      if (auto* ref = dyn_cast<DeclRefExpr>(o->getLHS()->IgnoreParenCasts());
+          ref && base(o->getRHS(), set, through))
+        set.insert(ref->getDecl());
+      return true;
+    }
+    Set& set;
+  };
+  struct Finder : RecursiveASTVisitor<Finder> {
+    Finder(Writes& w, const Set& s) : writes(w), set(s) {}
+    void written(const Expr* place, SourceLocation loc) {
+      bool through = false;
+      const DeclRefExpr* ref = base(place, set, through);
+      if (ref && (through || ref->getDecl()->getType()->isReferenceType()) && writes.at.isInvalid())
+        writes.at = loc;
+    }
+    bool VisitBinaryOperator(BinaryOperator* o) {
+      if (o->isAssignmentOp()) written(o->getLHS(), o->getBeginLoc());
+      return true;
+    }
+    bool VisitUnaryOperator(UnaryOperator* o) {
+      if (o->isIncrementDecrementOp()) written(o->getSubExpr(), o->getBeginLoc());
+      return true;
+    }
+    bool VisitCXXConstructExpr(CXXConstructExpr* e) {
+      for (const Expr* arg : e->arguments()) writes.maybe = writes.maybe || mentions(arg, set);
+      return true;
+    }
+    bool VisitInitListExpr(InitListExpr* e) {
+      if (e->getType()->isRecordType()) writes.maybe = writes.maybe || mentions(e, set);
+      return true;
+    }
+    bool VisitLambdaExpr(LambdaExpr* e) {
+      writes.maybe = writes.maybe || mentions(e->getBody(), set);
+      return true;
+    }
+    bool VisitCallExpr(CallExpr* call) {
+      const FunctionDecl* f = call->getDirectCallee();
+      const auto* operation = dyn_cast<CXXOperatorCallExpr>(call);
+      const bool member = operation && f && isa<CXXMethodDecl>(f);
+      if (operation && operation->isAssignmentOp()) written(call->getArg(0), call->getBeginLoc());
+      for (unsigned i = 0; i < call->getNumArgs(); ++i) {
+        const unsigned p = member ? i - 1 : i;
+        const Expr* arg = call->getArg(i);
+        if ((member && i == 0) || !mentions(arg, set)) continue;
+        if (!f || p >= f->getNumParams()) {
+          writes.maybe = true;
+          continue;
+        }
+        const QualType type = f->getParamDecl(p)->getType();
+        if (!is_plain(type)) {
+          writes.maybe = writes.maybe || type->isRecordType();
+          continue;
+        }
+        bool through = true;
+        if (!base(arg, set, through)) continue;
+        if (is_users(writes.sources_, f->getLocation())) {
+          writes.look(f, f->getParamDecl(p));
+        } else if (!type->getPointeeType().isConstQualified()) {
+          if (f->getIdentifier() && f->getName().starts_with("atomic")) {
+            if (writes.at.isInvalid()) writes.at = call->getBeginLoc();
+          } else {
+            writes.maybe = true;
+          }
+        }
+      }
+      return true;
+    }
+    Writes& writes;
+    const Set& set;
+  };
+
+  const SourceManager& sources_;
+  std::set<const ParmVarDecl*> asked_;
+};
+
+// ---- parameters --------------------------------------------------------------------------------
+
+/// The names of element types that stand for a dtype; "1" to "4" behind some make vectors of them.
+bool holds(const ASTContext& context, QualType type, ir::DType dtype) {
+  type = type.getUnqualifiedType().getCanonicalType();
+  if (type->isVoidType()) return true;
+  while (const auto* array = context.getAsConstantArrayType(type))
+    type = array->getElementType().getUnqualifiedType().getCanonicalType();
+  const auto bytes = static_cast<int64_t>(context.getTypeSizeInChars(type).getQuantity());
+  const bool integer = type->isIntegerType() && !type->isEnumeralType();
+  std::string name = type_text(context, type);
+  if (name.compare(0, 7, "struct ") == 0) name = name.substr(7);
+  const auto vector_of = [&](std::initializer_list<const char*> elements) {
+    for (const std::string element : elements)
+      for (const char n : {'1', '2', '3', '4'})
+        if (name == element + n) return true;
+    return false;
+  };
+  const int64_t size = ir::size_of(dtype);
+  switch (dtype) {
+    case ir::DType::F32:
+      return type->isSpecificBuiltinType(BuiltinType::Float) || vector_of({"float"});
+    case ir::DType::F16:
+      return name == "__half" || name == "__half2" || name == "_Float16" ||
+             (integer && bytes == 2) || vector_of({"ushort", "short"});
+    case ir::DType::BF16:
+      return name == "__nv_bfloat16" || name == "__nv_bfloat162" || name == "__bf16" ||
+             (integer && bytes == 2) || vector_of({"ushort", "short"});
+    case ir::DType::F8E4M3:
+      return name.compare(0, 13, "__nv_fp8_e4m3") == 0 ||
+             name.compare(0, 13, "__nv_fp8x2_e4") == 0 ||
+             name.compare(0, 13, "__nv_fp8x4_e4") == 0 || (integer && bytes == 1) ||
+             vector_of({"uchar", "char"});
+    case ir::DType::F8E5M2:
+      return name.compare(0, 13, "__nv_fp8_e5m2") == 0 ||
+             name.compare(0, 13, "__nv_fp8x2_e5") == 0 ||
+             name.compare(0, 13, "__nv_fp8x4_e5") == 0 || (integer && bytes == 1) ||
+             vector_of({"uchar", "char"});
+    case ir::DType::I32:
+      return (integer && bytes == size && !type->isBooleanType()) || vector_of({"int", "uint"});
+    case ir::DType::U8: return (integer && bytes == size) || vector_of({"uchar", "char"});
+  }
+  return false;
+}
+
+class Signature {
+ public:
+  Signature(const Kernel& kernel, const KernelRequest& request, Reports& reports)
+      : context_(kernel.context), f_(*kernel.function), request_(request), reports_(reports) {}
+
+  void run() {
+    const size_t given = request_.args.size(), most = f_.getNumParams(),
+                 least = f_.getMinRequiredArguments();
+    if (given < least || given > most) {
+      reports_.in_graph(
+          "args", fmt::format("kernel '{}' takes {}{} argument{}, 'args' has {}", request_.kernel,
+                              least < most ? fmt::format("{} to ", least) : "", most,
+                              most == 1 ? "" : "s", given));
+      reports_.note(f_.getLocation(), "it is defined here");
+      return;
+    }
+    if (const auto* bounds = f_.getAttr<CUDALaunchBoundsAttr>())
+      if (const auto threads = bounds->getMaxThreads()->getIntegerConstantExpr(context_);
+          threads &&
+          threads->getExtValue() < request_.block[0] * request_.block[1] * request_.block[2]) {
+        reports_.in_graph(
+            "block", fmt::format("the kernel has __launch_bounds__({}), but the block {} threads",
+                                 threads->getExtValue(),
+                                 request_.block[0] * request_.block[1] * request_.block[2]));
+        reports_.note(f_.getLocation(), "it is defined here");
+      }
+    if (f_.isVariadic())
+      reports_.error(f_.getLocation(), "a kernel with any number of arguments can't be a task");
+    if (f_.hasAttr<CUDAClusterDimsAttr>())
+      reports_.error(f_.getLocation(),
+                     "clusters of blocks can't be had: a task's blocks are in none");
+    for (size_t i = 0; i < given; ++i) parameter(i);
+    if (reports_.any()) return;
+    for (size_t i = 0; i < given; ++i) writes(i);
+  }
+
+ private:
+  void wrong(size_t i, const std::string& message) {
+    const ParmVarDecl* p = f_.getParamDecl(static_cast<unsigned>(i));
+    reports_.in_arg(i, message);
+    reports_.note(p->getLocation(), "the parameter is declared here");
+  }
+  std::string described(size_t i) const {
+    const ParmVarDecl* p = f_.getParamDecl(static_cast<unsigned>(i));
+    return fmt::format(
+        "parameter {} of '{}' is '{}'",
+        p->getName().empty() ? std::to_string(i + 1) : fmt::format("'{}'", p->getName().str()),
+        request_.kernel, type_text(context_, p->getType()));
+  }
+
+  // CUDA's floats of 16 bits are structs, which numbers become.
+  bool is_half(QualType type) const {
+    const std::string name = type_text(context_, type.getUnqualifiedType());
+    return name == "__half" || name == "__nv_bfloat16" || name == "struct __half" ||
+           name == "struct __nv_bfloat16";
+  }
+
+  void parameter(size_t i) {
+    const KernelArg& arg = request_.args[i];
+    const QualType type = f_.getParamDecl(static_cast<unsigned>(i))->getType();
+    if (type->isReferenceType() || (type->isRecordType() && !is_half(type))) {
+      wrong(i, fmt::format("{}, a {}: only pointers to tensors and numbers can be given",
+                           described(i), type->isReferenceType() ? "reference" : "struct"));
+    } else if (arg.kind == KernelArg::Kind::Tensor) {
+      if (!type->isPointerType())
+        wrong(i, fmt::format("{}, but the argument is tensor '{}'", described(i), arg.name));
+      else if (arg.written && type->getPointeeType().isConstQualified())
+        wrong(i, fmt::format("{}, but tensor '{}' is an output", described(i), arg.name));
+      else if (!holds(context_, type->getPointeeType(), arg.dtype))
+        wrong(i, fmt::format("{}, but tensor '{}' is {}", described(i), arg.name,
+                             ir::name(arg.dtype)));
+    } else if (type->isPointerType()) {
+      wrong(i, fmt::format("{}, but the argument is a number", described(i)));
+    } else if (arg.kind == KernelArg::Kind::Number) {
+      if (!type->isRealFloatingType() && !is_half(type))
+        wrong(i, fmt::format("{}, but the argument is {}", described(i), arg.number));
+    } else if (!type->isRealFloatingType() && !type->isIntegralOrEnumerationType() &&
+               !is_half(type)) {
+      wrong(i, fmt::format("{}, which no number can be given to", described(i)));
+    } else if (type->isIntegerType() && !type->isBooleanType() && !type->isEnumeralType() &&
+               arg.least <= arg.most) {
+      const unsigned bits = static_cast<unsigned>(context_.getIntWidth(type));
+      const bool is_signed = type->isSignedIntegerType();
+      const int64_t low = !is_signed ? 0 : bits >= 64 ? INT64_MIN : -(int64_t{1} << (bits - 1));
+      const int64_t high =
+          bits >= 64 ? INT64_MAX : (int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
+      if (arg.least < low || arg.most > high)
+        wrong(i, fmt::format("{}, but the argument {}", described(i),
+                             arg.least == arg.most
+                                 ? fmt::format("is {}", arg.least)
+                                 : fmt::format("may be {} to {}", arg.least, arg.most)));
+    }
+  }
+
+  void writes(size_t i) {
+    const KernelArg& arg = request_.args[i];
+    if (arg.kind != KernelArg::Kind::Tensor) return;
+    const ParmVarDecl* p = f_.getParamDecl(static_cast<unsigned>(i));
+    Writes finder(context_.getSourceManager());
+    finder.look(&f_, p);
+    const SourceLocation at = finder.at;
+    if (at.isValid() && !arg.written) {
+      reports_.error(
+          at, fmt::format(
+                  "the kernel writes through '{}', which is tensor '{}' of the graph's 'in' only",
+                  p->getName().str(), arg.name));
+      return;
+    }
+    if (at.isInvalid() && !finder.maybe && arg.written && !has_asm())
+      wrong(i,
+            fmt::format("'{}' is an output, but '{}' never writes it", arg.name, request_.kernel));
+  }
+  bool has_asm() const {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitAsmStmt(AsmStmt*) {
+        found = true;
+        return true;
+      }
+      bool found = false;
+    } finder;
+    finder.TraverseStmt(f_.getBody());
+    return finder.found;
+  }
+
+  ASTContext& context_;
+  const FunctionDecl& f_;
+  const KernelRequest& request_;
+  Reports& reports_;
+};
+
+}  // namespace
+
+bool is_block_barrier(const FunctionDecl* f) { return Refusals::is_barrier(f); }
+
+void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& reports) {
+  const SourceManager& sources = kernel.context.getSourceManager();
+  Refusals refusals(kernel, request, reports);
+  for (const FunctionDecl* f : kernel.reachable)
+    if (is_users(sources, f->getLocation())) refusals.note_written(f);
+  for (const FunctionDecl* f : kernel.reachable) {
+    if (is_users(sources, f->getLocation())) {
+      refusals.run(f);
+    } else if (!is_groups(f) && asks_for_thread(f)) {
+      reports.error(
+          kernel.function->getLocation(),
+          fmt::format(
+              "the kernel uses '{}' of other headers, which asks for its thread or waits for its "
+              "block as launches have them; a task has its own",
+              f->getQualifiedNameAsString()));
+      break;
+    }
+  }
+  refusals.report_groups();
+}
+
+void check_signature(const Kernel& kernel, const KernelRequest& request, Reports& reports) {
+  Signature(kernel, request, reports).run();
+}
+
+}  // namespace maco::frontend::cuda

@@ -1,0 +1,1208 @@
+// Reads a CUDA kernel with Clang: finds it and what it uses, leaves the rest of the file out, and
+// makes functions of a task of it. Lines and columns stay where they are, so that what compilers
+// say of the texts can be found in the user's file.
+#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/Frontend/CompilerInstance.h>
+#include <clang/Frontend/FrontendAction.h>
+#include <clang/Lex/Lexer.h>
+#include <clang/Lex/PPCallbacks.h>
+#include <clang/Lex/Preprocessor.h>
+#include <clang/Tooling/Tooling.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/frontend/cuda/facts.h"
+#include "ir/diagnostics.h"
+
+namespace maco::frontend::cuda {
+
+using namespace clang;  // NOLINT: its names are all over this file
+
+namespace {
+
+// Behind the user's text: makes an instance of a template, and says which function is meant.
+constexpr const char* kMeant = "maco_kernel_that_is_meant";
+
+/// What the preprocessor saw of one file each time it was entered. Offsets are into that file.
+struct FileText {
+  struct Cut {
+    unsigned begin = 0, end = 0;
+  };
+  struct Include {
+    unsigned begin = 0, end = 0;  // the directive
+    FileID file;                  // entered, of the user's; invalid otherwise
+    std::string system;           // "<cuda_fp16.h>", of the system's
+  };
+  std::vector<Cut> cuts;  // conditions, and what they leave out
+  std::vector<Include> includes;
+  std::vector<Cut> macros;  // #define and #undef
+};
+
+struct Preprocessed {
+  std::map<FileID, FileText> files;
+  std::set<std::string> macros;          // that the user's files define
+  std::vector<SourceLocation> clusters;  // __cluster_dims__
+};
+
+class Watcher : public PPCallbacks {
+ public:
+  Watcher(Preprocessor& pp, Preprocessed& seen)
+      : pp_(pp), sources_(pp.getSourceManager()), seen_(seen) {}
+
+  void InclusionDirective(SourceLocation hash, const Token&, StringRef name, bool angled,
+                          CharSourceRange name_range, OptionalFileEntryRef file, StringRef,
+                          StringRef, const clang::Module*, bool,
+                          SrcMgr::CharacteristicKind kind) override {
+    if (!is_users(sources_, hash)) return;
+    FileText::Include include;
+    include.begin = sources_.getFileOffset(hash);
+    include.end = line_end(name_range.getEnd());
+    const bool system = SrcMgr::isSystem(kind) || !file;
+    if (system) include.system = angled ? "<" + name.str() + ">" : "\"" + name.str() + "\"";
+    auto& list = seen_.files[sources_.getFileID(hash)].includes;
+    list.push_back(std::move(include));
+    last_ = system ? FileID() : sources_.getFileID(hash);
+    last_index_ = list.size() - 1;
+  }
+  void FileChanged(SourceLocation loc, FileChangeReason reason, SrcMgr::CharacteristicKind,
+                   FileID) override {
+    if (reason != EnterFile) return;
+    const FileID entered = sources_.getFileID(loc);
+    const SourceLocation from = sources_.getIncludeLoc(entered);
+    if (!from.isValid() || !is_users(sources_, loc)) return;
+    if (last_.isValid() && sources_.getFileID(from) == last_)
+      seen_.files[last_].includes[last_index_].file = entered;
+    last_ = FileID();
+  }
+  void SourceRangeSkipped(SourceRange range, SourceLocation) override {
+    if (is_users(sources_, range.getBegin())) cut(range.getBegin(), range.getEnd());
+  }
+  void If(SourceLocation loc, SourceRange range, ConditionValueKind) override {
+    directive(loc, range.getEnd());
+  }
+  void Elif(SourceLocation loc, SourceRange range, ConditionValueKind, SourceLocation) override {
+    directive(loc, range.getEnd());
+  }
+  void Ifdef(SourceLocation loc, const Token& name, const MacroDefinition&) override {
+    directive(loc, name.getLocation());
+  }
+  void Ifndef(SourceLocation loc, const Token& name, const MacroDefinition&) override {
+    directive(loc, name.getLocation());
+  }
+  void Else(SourceLocation loc, SourceLocation) override { directive(loc, loc); }
+  void Endif(SourceLocation loc, SourceLocation) override { directive(loc, loc); }
+  void PragmaDirective(SourceLocation loc, PragmaIntroducerKind kind) override {
+    if (kind != PIK_HashPragma || !is_users(sources_, loc)) return;
+    // What directs the unrolling of loops stays.
+    const FileID file = sources_.getFileID(loc);
+    const unsigned begin = sources_.getFileOffset(loc), end = line_end(loc);
+    const StringRef line = sources_.getBufferData(file).substr(begin, end - begin);
+    if (!line.contains("unroll")) seen_.files[file].cuts.push_back({begin, end});
+  }
+  void MacroDefined(const Token& name, const MacroDirective* directive) override {
+    if (!is_users(sources_, name.getLocation())) return;
+    const MacroInfo* info = directive->getMacroInfo();
+    if (!info->isBuiltinMacro()) {
+      seen_.macros.insert(name.getIdentifierInfo()->getName().str());
+      keep(name.getLocation(), info->getDefinitionEndLoc());
+    }
+  }
+  void MacroExpands(const Token& name, const MacroDefinition&, SourceRange range,
+                    const MacroArgs*) override {
+    if (name.getIdentifierInfo()->getName() == "__cluster_dims__" &&
+        is_users(sources_, range.getBegin()))
+      seen_.clusters.push_back(range.getBegin());
+  }
+  void MacroUndefined(const Token& name, const MacroDefinition&, const MacroDirective*) override {
+    if (is_users(sources_, name.getLocation())) keep(name.getLocation(), name.getLocation());
+  }
+
+ private:
+  // The end of the line that `loc` is on, with lines that a backslash joins.
+  unsigned line_end(SourceLocation loc) const {
+    const StringRef text = sources_.getBufferData(sources_.getFileID(loc));
+    size_t at = sources_.getFileOffset(loc);
+    for (;;) {
+      at = text.find('\n', at);
+      if (at == StringRef::npos) return static_cast<unsigned>(text.size());
+      size_t before = at;
+      while (before > 0 && text[before - 1] == '\r') --before;
+      if (before == 0 || text[before - 1] != '\\') return static_cast<unsigned>(at);
+      ++at;
+    }
+  }
+  unsigned line_begin(SourceLocation loc) const {
+    const StringRef text = sources_.getBufferData(sources_.getFileID(loc));
+    const size_t at = text.rfind('\n', sources_.getFileOffset(loc));
+    return at == StringRef::npos ? 0 : static_cast<unsigned>(at + 1);
+  }
+  // From the # of the line.
+  void directive(SourceLocation keyword, SourceLocation end) {
+    if (!is_users(sources_, keyword)) return;
+    if (sources_.getFileID(end) != sources_.getFileID(keyword)) end = keyword;
+    seen_.files[sources_.getFileID(keyword)].cuts.push_back({line_begin(keyword), line_end(end)});
+  }
+  void cut(SourceLocation begin, SourceLocation end) {
+    seen_.files[sources_.getFileID(begin)].cuts.push_back({line_begin(begin), line_end(end)});
+  }
+  void keep(SourceLocation name, SourceLocation end) {
+    unsigned begin = line_begin(name);
+    const StringRef text = sources_.getBufferData(sources_.getFileID(name));
+    while (begin >= 2 && text[begin - 2] == '\\') {
+      const size_t at = text.rfind('\n', begin - 2);
+      begin = at == StringRef::npos ? 0 : static_cast<unsigned>(at + 1);
+    }
+    seen_.files[sources_.getFileID(name)].macros.push_back({begin, line_end(end)});
+  }
+
+  Preprocessor& pp_;
+  SourceManager& sources_;
+  Preprocessed& seen_;
+  FileID last_;  // with the directive whose file is entered next
+  size_t last_index_ = 0;
+};
+
+/// A declaration of the user's outside of functions and classes, or several that share their text.
+struct Item {
+  FileID file;
+  unsigned begin = 0, end = 0;  // with what stands before it and its semicolon
+  std::vector<Decl*> decls;
+  bool needed = false;
+};
+
+/// A change of the text.
+struct Edit {
+  unsigned begin = 0, end = 0;
+  std::string text;
+  bool operator<(const Edit& other) const { return begin < other.begin; }
+};
+
+class Extractor {
+ public:
+  Extractor(Kernel& kernel, const Preprocessed& seen, const KernelRequest& request,
+            KernelReply& reply, Reports& reports)
+      : context_(kernel.context),
+        sources_(kernel.context.getSourceManager()),
+        kernel_(kernel),
+        seen_(seen),
+        request_(request),
+        reply_(reply),
+        reports_(reports) {}
+
+  /// Which items the kernel needs, and which functions it may call.
+  void find_needed() {
+    collect(context_.getTranslationUnitDecl());
+    need(kernel_.function);
+    // What the graph's arguments of a template name.
+    for (Decl* d : context_.getTranslationUnitDecl()->decls())
+      if (auto* var = dyn_cast<VarDecl>(d); var && var->getName() == kMeant) work_.push_back(var);
+    for (const SourceLocation at : seen_.clusters)
+      for (const Item& item : items_)
+        if (item.needed && item.file == file_of(at) && offset(at) >= item.begin &&
+            offset(at) < item.end)
+          reports_.error(at, "clusters of blocks can't be had: a task's blocks are in none");
+    while (!work_.empty()) {
+      Decl* decl = work_.back();
+      work_.pop_back();
+      Needs(*this).TraverseDecl(decl);
+    }
+    kernel_.reachable.assign(functions_.begin(), functions_.end());
+    const auto first =
+        std::find(kernel_.reachable.begin(), kernel_.reachable.end(), kernel_.function);
+    if (first != kernel_.reachable.end()) std::rotate(kernel_.reachable.begin(), first, first + 1);
+  }
+
+  void write() {
+    shared_edits();
+    function_edits();
+    linkage_edits();
+    if (reports_.any()) return;
+    const std::string includes = system_includes();
+    const std::string undefine = undefined();
+    const std::string groups = cooperative_groups();
+    reply_.original = "template <class T> using maco_type = T;\n" + groups +
+                      text(sources_.getMainFileID(), original_) + entry(true) + undefine;
+    reply_.device = includes + declarations() + groups + text(sources_.getMainFileID(), device_) +
+                    offsets_ + entry(false) + undefine;
+  }
+
+ private:
+  // ---- what is needed --------------------------------------------------------------------------
+
+  /// Marks what a declaration refers to.
+  class Needs : public RecursiveASTVisitor<Needs> {
+   public:
+    explicit Needs(Extractor& extractor) : e_(extractor) {}
+    bool shouldVisitTemplateInstantiations() const { return true; }
+    bool shouldVisitImplicitCode() const { return true; }
+    bool VisitDeclRefExpr(DeclRefExpr* ref) {
+      e_.need(ref->getDecl());
+      e_.need(ref->getFoundDecl());
+      return true;
+    }
+    bool VisitMemberExpr(MemberExpr* ref) {
+      e_.need(ref->getMemberDecl());
+      return true;
+    }
+    bool VisitOverloadExpr(OverloadExpr* ref) {
+      for (NamedDecl* d : ref->decls()) e_.need(d);
+      return true;
+    }
+    bool VisitCXXConstructExpr(CXXConstructExpr* expr) {
+      e_.need(expr->getConstructor());
+      return true;
+    }
+    bool VisitVarDecl(VarDecl* var) {
+      e_.need(var->getType());
+      return true;
+    }
+    bool VisitExpr(Expr* expr) {
+      e_.need(expr->getType());
+      return true;
+    }
+    bool VisitTypeLoc(TypeLoc type) {
+      e_.need(type.getType());
+      return true;
+    }
+    bool VisitCXXBaseSpecifier(CXXBaseSpecifier* base) {
+      e_.need(base->getType());
+      return true;
+    }
+    bool TraverseNestedNameSpecifierLoc(NestedNameSpecifierLoc loc) {
+      const NestedNameSpecifier name = loc.getNestedNameSpecifier();
+      if (name.getKind() == NestedNameSpecifier::Kind::Namespace)
+        e_.need(name.getAsNamespaceAndPrefix().Namespace);
+      return RecursiveASTVisitor::TraverseNestedNameSpecifierLoc(loc);
+    }
+
+   private:
+    Extractor& e_;
+  };
+  friend class Needs;
+
+  void need(QualType type) {
+    if (type.isNull() || !types_.insert(type.getTypePtr()).second) return;
+    const clang::Type* t = type.getTypePtr();
+    if (const auto* alias = t->getAs<TypedefType>()) need(alias->getDecl());
+    if (const auto* spec = t->getAs<TemplateSpecializationType>()) {
+      if (const TemplateDecl* d = spec->getTemplateName().getAsTemplateDecl()) need(d);
+      for (const TemplateArgument& arg : spec->template_arguments()) need(arg);
+    }
+    if (const TagDecl* tag = t->getAsTagDecl()) {
+      need(tag);
+      if (const auto* spec = dyn_cast<ClassTemplateSpecializationDecl>(tag))
+        for (const TemplateArgument& arg : spec->getTemplateArgs().asArray()) need(arg);
+    }
+    if (!t->getPointeeType().isNull()) need(t->getPointeeType());
+    if (const auto* array = context_.getAsArrayType(type)) need(array->getElementType());
+    if (const auto* function = t->getAs<clang::FunctionProtoType>()) {
+      need(function->getReturnType());
+      for (const QualType p : function->param_types()) need(p);
+    }
+  }
+  void need(const TemplateArgument& arg) {
+    if (arg.getKind() == TemplateArgument::Type) need(arg.getAsType());
+    if (arg.getKind() == TemplateArgument::Declaration) need(arg.getAsDecl());
+    if (arg.getKind() == TemplateArgument::Template)
+      if (const TemplateDecl* d = arg.getAsTemplate().getAsTemplateDecl()) need(d);
+    if (arg.getKind() == TemplateArgument::Pack)
+      for (const TemplateArgument& a : arg.pack_elements()) need(a);
+  }
+  void need(const Decl* decl) {
+    if (!decl || !decls_.insert(decl).second) return;
+    if (decl->isInStdNamespace()) uses_std_ = true;
+    if (const auto* f = dyn_cast<FunctionDecl>(decl)) {
+      const FunctionDecl* body = nullptr;
+      if (f->hasBody(body) && functions_.insert(body).second)
+        work_.push_back(const_cast<FunctionDecl*>(body));  // NOLINT: visitors take no const
+      if (const TemplateArgumentList* args = f->getTemplateSpecializationArgs())
+        for (const TemplateArgument& arg : args->asArray()) need(arg);
+      if (const auto* method = dyn_cast<CXXMethodDecl>(f)) need(method->getParent());
+    }
+    if (const auto* record = dyn_cast<CXXRecordDecl>(decl))
+      if (const CXXRecordDecl* definition = record->getDefinition())
+        if (definition->hasUserDeclaredDestructor()) need(definition->getDestructor());
+    for (const Decl* redecl : decl->redecls()) mark(redecl->getLocation());
+    mark(decl->getLocation());
+  }
+  void mark(SourceLocation loc) {
+    if (!loc.isValid() || !is_users(sources_, loc)) return;
+    const auto [file, offset] = sources_.getDecomposedExpansionLoc(loc);
+    for (Item& item : items_)
+      if (!item.needed && item.file == file && offset >= item.begin && offset < item.end) {
+        item.needed = true;
+        for (Decl* d : item.decls) {
+          decls_.insert(d);
+          // Bodies of functions count where they are called: instances of templates differ.
+          work_.push_back(d);
+        }
+      }
+  }
+
+  unsigned offset(SourceLocation loc) const {
+    return sources_.getDecomposedExpansionLoc(loc).second;
+  }
+  FileID file_of(SourceLocation loc) const { return sources_.getDecomposedExpansionLoc(loc).first; }
+  // Behind the token at `loc`, with a semicolon that follows.
+  unsigned end_of(SourceLocation loc) const {
+    SourceLocation end = sources_.getExpansionRange(loc).getEnd();
+    end = Lexer::getLocForEndOfToken(end, 0, sources_, context_.getLangOpts());
+    const auto next = Lexer::findNextToken(sources_.getExpansionRange(loc).getEnd(), sources_,
+                                           context_.getLangOpts());
+    if (next && next->is(tok::semi) && file_of(next->getLocation()) == file_of(loc))
+      end = next->getEndLoc();
+    return offset(end);
+  }
+
+  // Items are disjoint and in order; each begins where the one before, or the scope, does.
+  void collect(DeclContext* scope) {
+    std::map<FileID, unsigned> begins;
+    if (const auto* ns = dyn_cast<NamespaceDecl>(scope))
+      begins[file_of(ns->getLocation())] = brace(ns->getBeginLoc());
+    if (const auto* spec = dyn_cast<LinkageSpecDecl>(scope))
+      begins[file_of(spec->getLocation())] = linkage_begin(spec);
+    for (Decl* d : scope->decls()) {
+      if (d->isImplicit() || !is_users(sources_, d->getLocation())) continue;
+      const FileID file = file_of(d->getLocation());
+      unsigned& begin = begins[file];
+      if (auto* inner = dyn_cast<NamespaceDecl>(d)) {
+        collect(inner);
+        begin = end_of(inner->getRBraceLoc());
+        continue;
+      }
+      if (auto* inner = dyn_cast<LinkageSpecDecl>(d)) {
+        linkages_.push_back(inner);
+        collect(inner);
+        begin = end_of(inner->getEndLoc());
+        continue;
+      }
+      const unsigned end = end_of(d->getEndLoc());
+      if (!items_.empty() && items_.back().file == file &&
+          offset(d->getBeginLoc()) < items_.back().end &&
+          offset(d->getBeginLoc()) >= items_.back().begin) {
+        items_.back().end = std::max(items_.back().end, end);
+        items_.back().decls.push_back(d);
+      } else {
+        Item item;
+        item.file = file;
+        item.begin = begin;
+        item.end = end;
+        item.decls.push_back(d);
+        item.needed = stays(d);
+        items_.push_back(std::move(item));
+        if (items_.back().needed) work_.push_back(d);
+      }
+      begin = items_.back().end;
+    }
+  }
+  // Behind the opening brace of a namespace.
+  unsigned brace(SourceLocation loc) const {
+    SourceLocation at = sources_.getExpansionLoc(loc);
+    while (const auto next = Lexer::findNextToken(at, sources_, context_.getLangOpts())) {
+      at = next->getLocation();
+      if (next->is(tok::l_brace)) break;
+    }
+    return offset(Lexer::getLocForEndOfToken(at, 0, sources_, context_.getLangOpts()));
+  }
+  // Behind extern "C", and a brace behind it.
+  unsigned linkage_begin(const LinkageSpecDecl* spec) const {
+    if (spec->hasBraces()) return brace(spec->getExternLoc());
+    const auto language = Lexer::findNextToken(sources_.getExpansionLoc(spec->getExternLoc()),
+                                               sources_, context_.getLangOpts());
+    return language ? offset(language->getEndLoc()) : offset(spec->getExternLoc());
+  }
+
+  bool known_namespace(const NamespaceDecl* ns) const {
+    if (!ns) return false;
+    for (const NamespaceDecl* d : ns->redecls())
+      if (is_users(sources_, d->getLocation())) return true;
+    const std::string name = ns->getQualifiedNameAsString();
+    return name == "cooperative_groups" || name.rfind("nvcuda", 0) == 0;
+  }
+  /// Declarations that nobody refers to by name.
+  bool stays(const Decl* d) const {
+    if (const auto* use = dyn_cast<UsingDirectiveDecl>(d))
+      return known_namespace(use->getNominatedNamespace());
+    if (const auto* alias = dyn_cast<NamespaceAliasDecl>(d))
+      return known_namespace(alias->getNamespace());
+    if (isa<CXXDeductionGuideDecl>(d)) return true;
+    if (const auto* t = dyn_cast<FunctionTemplateDecl>(d))
+      return isa<CXXDeductionGuideDecl>(t->getTemplatedDecl());
+    return false;
+  }
+
+  // ---- edits -----------------------------------------------------------------------------------
+
+  void edit(std::map<FileID, std::set<Edit>>& edits, SourceLocation begin, SourceLocation end,
+            std::string text) {
+    if (!is_users(sources_, begin)) return;
+    const SourceLocation from = sources_.getSpellingLoc(begin), to = sources_.getSpellingLoc(end);
+    const unsigned last = sources_.getFileOffset(to) +
+                          Lexer::MeasureTokenLength(to, sources_, context_.getLangOpts());
+    edits[sources_.getFileID(from)].insert({sources_.getFileOffset(from), last, std::move(text)});
+  }
+
+  /// Where an attribute that is a macro of CUDA's stands: in the user's text, or in a macro of it.
+  SourceLocation place(SourceLocation loc) const {
+    while (loc.isMacroID()) {
+      const SourceLocation spelling = sources_.getSpellingLoc(loc);
+      if (is_users(sources_, spelling) && !sources_.isWrittenInScratchSpace(spelling))
+        return spelling;
+      loc = sources_.getImmediateExpansionRange(loc).getBegin();
+    }
+    return loc;
+  }
+  SourceLocation place_end(SourceLocation loc) const {
+    while (loc.isMacroID()) {
+      const SourceLocation spelling = sources_.getSpellingLoc(loc);
+      if (is_users(sources_, spelling) && !sources_.isWrittenInScratchSpace(spelling))
+        return spelling;
+      loc = sources_.getImmediateExpansionRange(loc).getEnd();
+    }
+    return loc;
+  }
+
+  void function_edits() {
+    for (const Item& item : items_) {
+      if (!item.needed) continue;
+      for (Decl* d : item.decls) {
+        FunctionDecl* f = d->getAsFunction();
+        if (!f) continue;
+        if (const auto* attr = f->getAttr<CUDAGlobalAttr>()) {
+          const SourceLocation at = place(attr->getLocation());
+          edit(device_, at, at, "__device__");
+        }
+        if (const auto* attr = f->getAttr<CUDALaunchBoundsAttr>()) {
+          const SourceLocation at = place(attr->getRange().getBegin());
+          edit(device_, at, place_end(attr->getRange().getEnd()), "");
+        }
+        for (ParmVarDecl* p : f->parameters())
+          if (const auto* attr = p->getAttr<CUDAGridConstantAttr>()) {
+            const SourceLocation at = place(attr->getLocation());
+            edit(device_, at, at, "");
+          }
+      }
+    }
+  }
+
+  void linkage_edits() {
+    for (const LinkageSpecDecl* spec : linkages_) {
+      const SourceLocation from = sources_.getExpansionLoc(spec->getExternLoc());
+      for (auto* edits : {&original_, &device_}) {
+        (*edits)[file_of(from)].insert({offset(from), linkage_begin(spec), ""});
+        if (spec->hasBraces()) {
+          const SourceLocation brace = sources_.getExpansionLoc(spec->getRBraceLoc());
+          (*edits)[file_of(brace)].insert({offset(brace), offset(brace) + 1, ""});
+        }
+      }
+    }
+  }
+
+  /// Arrays in shared memory become references into the task's.
+  void shared_edits() {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool shouldVisitTemplateInstantiations() const { return true; }
+      bool VisitDeclStmt(DeclStmt* stmt) {
+        for (Decl* d : stmt->decls())
+          if (auto* var = dyn_cast<VarDecl>(d); var && var->hasAttr<CUDASharedAttr>()) {
+            statements.push_back(stmt);
+            break;
+          }
+        return true;
+      }
+      std::vector<DeclStmt*> statements;
+    };
+    // Each instance of a template has memory of its own; the text is the same.
+    std::map<unsigned, std::set<std::string>> done;
+    for (const FunctionDecl* f : functions_) {
+      if (!is_users(sources_, f->getLocation())) continue;
+      Finder finder;
+      finder.TraverseStmt(f->getBody());
+      for (DeclStmt* stmt : finder.statements) shared_statement(*f, *stmt);
+    }
+    shared_of_files();
+  }
+
+  /// Shared memory declared outside of functions: what refers to it says where it lies instead.
+  void shared_of_files() {
+    std::map<const VarDecl*, std::string> places;
+    for (Item& item : items_) {
+      if (!item.needed) continue;
+      for (Decl* d : item.decls) {
+        auto* var = dyn_cast<VarDecl>(d);
+        if (!var || !var->hasAttr<CUDASharedAttr>()) continue;
+        if (item.decls.size() > 1) {
+          reports_.error(var->getLocation(),
+                         "shared memory outside of functions stands in a declaration of its own");
+          return;
+        }
+        const auto* array = context_.getAsArrayType(var->getType());
+        places[var->getCanonicalDecl()] =
+            var->hasExternalStorage() && array
+                ? fmt::format("((maco_type<{}>*)maco_dynamic_shared())",
+                              type_text(context_, array->getElementType()))
+                : fmt::format("(*(maco_type<{}>*)maco_static_shared({}))",
+                              type_text(context_, var->getType()), allot(*var));
+        device_[item.file].insert({first_token(*var), item.end, ""});
+        if (var->hasExternalStorage())
+          original_[item.file].insert({first_token(*var), item.end, ""});
+      }
+    }
+    if (places.empty()) return;
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitDeclRefExpr(DeclRefExpr* ref) {
+        refs.push_back(ref);
+        return true;
+      }
+      std::vector<DeclRefExpr*> refs;
+    } finder;
+    for (const FunctionDecl* f : functions_) finder.TraverseStmt(f->getBody());
+    for (DeclRefExpr* ref : finder.refs) {
+      const auto* var = dyn_cast<VarDecl>(ref->getDecl());
+      const auto found = var ? places.find(var->getCanonicalDecl()) : places.end();
+      if (found == places.end()) continue;
+      edit(device_, ref->getBeginLoc(), ref->getEndLoc(), found->second);
+      if (var->hasExternalStorage())
+        edit(original_, ref->getBeginLoc(), ref->getEndLoc(), found->second);
+    }
+  }
+  unsigned first_token(const VarDecl& var) const {
+    return std::min(offset(var.getBeginLoc()),
+                    offset(var.getAttr<CUDASharedAttr>()->getLocation()));
+  }
+  /// Bytes of static memory, aligned.
+  int64_t allot(const VarDecl& var) {
+    const int64_t align = std::max<int64_t>(context_.getDeclAlign(&var).getQuantity(), 16);
+    reply_.static_shared = (reply_.static_shared + align - 1) / align * align;
+    const int64_t at = reply_.static_shared;
+    reply_.static_shared += context_.getTypeSizeInChars(var.getType()).getQuantity();
+    return at;
+  }
+
+  std::string source_text(SourceLocation begin, SourceLocation end) const {
+    return Lexer::getSourceText(CharSourceRange::getCharRange(begin, end), sources_,
+                                context_.getLangOpts())
+        .str();
+  }
+
+  /// The words of `text` that say where a variable lies, and how it is aligned, left out.
+  static std::string without_storage(const std::string& text) {
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+      if (!std::isalpha(static_cast<unsigned char>(text[at])) && text[at] != '_') {
+        out += text[at++];
+        continue;
+      }
+      size_t end = at;
+      while (end < text.size() &&
+             (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
+        ++end;
+      const std::string word = text.substr(at, end - at);
+      if (word == "alignas" || word == "__align__" || word == "__builtin_align__") {
+        // With what stands in parentheses behind it.
+        size_t depth = 0, at_close = end;
+        while (at_close < text.size() && (text[at_close] != ')' || --depth != 0)) {
+          depth += text[at_close] == '(' ? 1 : 0;
+          ++at_close;
+        }
+        if (at_close < text.size()) end = at_close + 1;
+      } else if (word != "__shared__" && word != "static" && word != "extern" &&
+                 word != "__device__") {
+        out += word;
+      }
+      at = end;
+    }
+    return out;
+  }
+
+  void shared_statement(const FunctionDecl& f, DeclStmt& stmt) {
+    const SourceLocation begin = stmt.getBeginLoc(), end = stmt.getEndLoc();
+    if (begin.isMacroID() || end.isMacroID()) {
+      // The words of a macro stand for CUDA's; a whole declaration in one can't be told apart.
+      for (Decl* d : stmt.decls())
+        if (auto* var = dyn_cast<VarDecl>(d); var && var->getLocation().isMacroID()) {
+          reports_.error(
+              sources_.getExpansionLoc(begin),
+              "shared memory that a macro declares can't be a task's; write the declaration out");
+          return;
+        }
+    }
+    const SourceLocation from = sources_.getExpansionLoc(begin);
+    std::string specifiers, replaced, replaced_original;
+    SourceLocation previous;
+    bool first = true;
+    for (Decl* d : stmt.decls()) {
+      auto* var = dyn_cast<VarDecl>(d);
+      if (!var) continue;
+      const std::string name = var->getName().str();
+      const SourceLocation at = var->getLocation();
+      std::string before = source_text(first ? from : previous, at);
+      if (first) {
+        before = without_storage(before);
+        specifiers = before.substr(0, before.find_first_of("*&("));
+      } else {
+        before = specifiers + " " + before.substr(before.find(',') + 1);
+      }
+      const SourceLocation behind_name =
+          Lexer::getLocForEndOfToken(at, 0, sources_, context_.getLangOpts());
+      const SourceLocation behind =
+          Lexer::getLocForEndOfToken(sources_.getExpansionRange(var->getEndLoc()).getEnd(), 0,
+                                     sources_, context_.getLangOpts());
+      std::string after = source_text(behind_name, behind);
+      previous = behind;
+      first = false;
+      const bool dynamic = var->hasExternalStorage();
+      if (dynamic) {
+        // "[]": a pointer to what the launch gives.
+        const size_t open = after.find('[');
+        const size_t close = after.find(']', open);
+        const std::string rest = close == std::string::npos ? "" : after.substr(close + 1);
+        const std::string pointer =
+            rest.empty() ? fmt::format("*{}", name) : fmt::format("(*{}){}", name, rest);
+        const std::string cast = rest.empty() ? "*" : fmt::format("(*){}", rest);
+        replaced +=
+            fmt::format("{} {} = ({} {})maco_dynamic_shared(); ", before, pointer, before, cast);
+        replaced_original = replaced;
+        continue;
+      }
+      const std::string type = fmt::format("maco_type_of_{}", name);
+      replaced += fmt::format("typedef {} {}{}; {}& {} = *({}*)maco_static_shared({}); ", before,
+                              type, after, type, name, type, place_of(f, *var));
+    }
+    const SourceLocation last =
+        Lexer::getLocForEndOfToken(previous, 0, sources_, context_.getLangOpts());
+    (void)last;
+    const unsigned b = offset(from), e = offset(sources_.getExpansionLoc(end)) + 1;
+    device_[file_of(from)].insert({b, e, replaced});
+    if (!replaced_original.empty()) original_[file_of(from)].insert({b, e, replaced_original});
+  }
+
+  /// Where a variable in shared memory lies: a number, or in a template what says it of each
+  /// instance.
+  std::string place_of(const FunctionDecl& f, const VarDecl& var) {
+    const int64_t at = allot(var);
+    const FunctionDecl* pattern = f.getTemplateInstantiationPattern();
+    if (!pattern) return std::to_string(at);
+    // Names of the template's parameters, and what they are in this instance.
+    std::string names, values;
+    const unsigned id = sources_.getFileOffset(sources_.getSpellingLoc(var.getLocation()));
+    const auto add = [&](const TemplateParameterList* params, const TemplateArgumentList* args) {
+      for (unsigned i = 0; i < params->size() && i < args->size(); ++i) {
+        const NamedDecl* p = params->getParam(i);
+        const TemplateArgument& arg = args->get(i);
+        if (p->getName().empty()) continue;
+        const std::string name = p->getName().str();
+        const std::string dots = p->isParameterPack() ? "..." : "";
+        const bool type = isa<TemplateTypeParmDecl>(p);
+        if (!type && !isa<NonTypeTemplateParmDecl>(p)) {
+          reports_.error(
+              var.getLocation(),
+              "shared memory in a template with a template as parameter can't be a task's");
+          return;
+        }
+        names += type ? fmt::format(", {}{}", name, dots)
+                      : fmt::format(", maco_constant<{}>{}", name, dots);
+        const auto value = [&](const TemplateArgument& a) {
+          if (a.getKind() == TemplateArgument::Type) {
+            values += ", " + type_text(context_, a.getAsType());
+          } else {
+            std::string text;
+            llvm::raw_string_ostream out(text);
+            a.print(policy(), out, true);
+            values += fmt::format(", maco_constant<({})>", out.str());
+          }
+        };
+        if (arg.getKind() == TemplateArgument::Pack)
+          for (const TemplateArgument& a : arg.pack_elements()) value(a);
+        else
+          value(arg);
+      }
+    };
+    if (const auto* method = dyn_cast<CXXMethodDecl>(&f))
+      if (const auto* spec = dyn_cast<ClassTemplateSpecializationDecl>(method->getParent()))
+        add(spec->getSpecializedTemplate()->getTemplateParameters(), &spec->getTemplateArgs());
+    if (const FunctionTemplateDecl* t = f.getPrimaryTemplate())
+      add(t->getTemplateParameters(), f.getTemplateSpecializationArgs());
+    const std::string line = fmt::format(
+        "template <> struct maco_place<maco_key<{}{}>> {{ static constexpr int value = {}; }};\n",
+        id, values, at);
+    offsets_ += line;
+    return fmt::format("(maco_place<maco_key<{}{}>>::value)", id, names);
+  }
+
+  PrintingPolicy policy() const {
+    PrintingPolicy p(context_.getLangOpts());
+    p.Bool = true;
+    return p;
+  }
+
+  // ---- texts -----------------------------------------------------------------------------------
+
+  /// A file with what it includes, without what isn't needed.
+  std::string text(FileID id, const std::map<FileID, std::set<Edit>>& edits) const {
+    const StringRef data = sources_.getBufferData(id);
+    const auto seen = seen_.files.find(id);
+    std::vector<bool> dropped(data.size(), false);
+    const auto drop = [&](unsigned begin, unsigned end, bool value) {
+      for (unsigned i = begin; i < end && i < dropped.size(); ++i) dropped[i] = value;
+    };
+    for (const Item& item : items_)
+      if (item.file == id && !item.needed) drop(item.begin, item.end, true);
+    if (seen != seen_.files.end()) {
+      for (const FileText::Cut& m : seen->second.macros) drop(m.begin, m.end, false);
+      for (const FileText::Cut& c : seen->second.cuts) drop(c.begin, c.end, true);
+    }
+    // What was put behind the user's text.
+    if (id == sources_.getMainFileID())
+      if (const size_t at = data.rfind("\n#line 1 \"maco\""); at != StringRef::npos)
+        drop(static_cast<unsigned>(at), static_cast<unsigned>(data.size()), true);
+    std::map<unsigned, const FileText::Include*> includes;
+    if (seen != seen_.files.end())
+      for (const FileText::Include& i : seen->second.includes) includes[i.begin] = &i;
+    const auto changes = edits.find(id);
+    auto change =
+        changes == edits.end() ? std::set<Edit>::const_iterator() : changes->second.begin();
+    const auto no_change = [&] {
+      return changes == edits.end() || change == changes->second.end();
+    };
+    std::string out;
+    for (unsigned at = 0; at < data.size();) {
+      while (!no_change() && change->begin < at) ++change;
+      const auto include = includes.find(at);
+      if (include != includes.end()) {
+        if (include->second->file.isValid()) out += text(include->second->file, edits);
+        at = include->second->end;
+        continue;
+      }
+      if (!no_change() && change->begin == at && !dropped[at]) {
+        out += change->text;
+        // The lines that the change takes away.
+        for (unsigned i = at; i < change->end; ++i)
+          if (data[i] == '\n' && !change->text.empty()) out += '\n';
+        at = std::max(change->end, at + 1);
+        ++change;
+        continue;
+      }
+      if (!dropped[at] || data[at] == '\n') out += data[at];
+      ++at;
+    }
+    if (!out.empty() && out.back() != '\n') out += '\n';
+    return out;
+  }
+
+  std::string system_includes() const {
+    std::set<std::string> names;
+    for (const auto& [id, file] : seen_.files)
+      for (const FileText::Include& i : file.includes)
+        if (!i.system.empty()) names.insert(i.system);
+    std::string out;
+    // What a task takes from CUDA's headers; standard headers, the runtime's and cooperative groups
+    // are MACO's own.
+    for (const std::string& name : names)
+      for (const char* kept : {"cuda_fp16", "cuda_bf16", "cuda_fp8", "cuda_fp6", "cuda_fp4",
+                               "mma.h", "math_constants.h", "cuda/std/"})
+        if (name.compare(1, std::strlen(kept), kept) == 0) {
+          out += "#include <" + name.substr(1, name.size() - 2) + ">\n";
+          break;
+        }
+    for (const char* header : {"algorithm", "array", "cmath", "cstddef", "cstdint", "functional",
+                               "initializer_list", "limits", "tuple", "type_traits", "utility"})
+      if (uses_std_ && names.count(fmt::format("<{}>", header)) > 0)
+        out += fmt::format("#include <std/{}>\n", header);
+    return out;
+  }
+  // Where the text of cooperative groups has to stand: it knows the unit's block.
+  std::string cooperative_groups() const {
+    for (const auto& [id, file] : seen_.files)
+      for (const FileText::Include& i : file.includes)
+        if (i.system.find("cooperative_groups") != std::string::npos)
+          return "//@cooperative_groups\n";
+    return "";
+  }
+  std::string undefined() const {
+    std::string out;
+    for (const std::string& name : seen_.macros) out += "#undef " + name + "\n";
+    return out;
+  }
+  std::string declarations() const {
+    return fmt::format(
+        "constexpr int maco_block_x = {}, maco_block_y = {}, maco_block_z = {};\n"
+        "constexpr int maco_static_bytes = {}, maco_dynamic_bytes = {};\n"
+        "template <class T> using maco_type = T;\n"
+        "template <auto value> struct maco_constant {{}};\n"
+        "template <int id, class... Parameters> struct maco_key {{}};\n"
+        "template <class Key> struct maco_place;\n",
+        request_.block[0], request_.block[1], request_.block[2], reply_.static_shared,
+        request_.shared);
+  }
+
+  /// What runs the kernel with its arguments: for the reference a function of pointers and numbers,
+  /// for a task a Unit.
+  std::string entry(bool original) const {
+    const FunctionDecl* f = kernel_.function;
+    std::string call = f->getQualifiedNameAsString();
+    if (!request_.template_args.empty())
+      call += fmt::format("<{}>", fmt::join(request_.template_args, ", "));
+    std::string args;
+    size_t tensors = 0, numbers = 0;
+    for (size_t i = 0; i < request_.args.size() && i < f->getNumParams(); ++i) {
+      const KernelArg& arg = request_.args[i];
+      const std::string type = type_text(
+          context_, f->getParamDecl(static_cast<unsigned>(i))->getType().getUnqualifiedType());
+      args += i > 0 ? ", " : "";
+      if (arg.kind == KernelArg::Kind::Tensor)
+        args += original ? fmt::format("({})maco_tensors[{}]", type, tensors++)
+                         : fmt::format("({})args.template ptr<char>({})", type, tensors++);
+      else if (arg.kind == KernelArg::Kind::Integer && arg.wide && !original) {
+        args += fmt::format(
+            "({})(C::arg{}::get(ctx) * 4294967296ll + C::arg{}::get(ctx) + 2147483648ll)", type,
+            numbers, numbers + 1);
+        numbers += 2;
+      } else if (arg.kind == KernelArg::Kind::Integer)
+        args += original ? fmt::format("({})maco_numbers[{}]", type, numbers++)
+                         : fmt::format("({})C::arg{}::get(ctx)", type, numbers++);
+      else
+        args += fmt::format("({}){}", type, fmt::format("{:.17g}", arg.number));
+    }
+    if (original)
+      return fmt::format(
+          "static void maco_launch(char* const* maco_tensors, const long long* maco_numbers) {{\n"
+          "  (void)maco_tensors, (void)maco_numbers;\n  {}({});\n}}\n",
+          call, args);
+    return fmt::format(
+        "struct maco_unit {{\n"
+        "  static constexpr int kX = maco_block_x, kY = maco_block_y, kZ = maco_block_z, kThreads "
+        "= kX * kY * kZ;\n"
+        "  static constexpr int kStaticBytes = maco_static_bytes, kDynamicBytes = "
+        "maco_dynamic_bytes;\n"
+        "  template <class C>\n"
+        "  static MACO_FN void maco_run(const ::maco::Context& ctx, const ::maco::Args& args) {{\n"
+        "    (void)ctx, (void)args;\n    {}({});\n  }}\n}};\n",
+        call, args);
+  }
+
+  ASTContext& context_;
+  SourceManager& sources_;
+  Kernel& kernel_;
+  const Preprocessed& seen_;
+  const KernelRequest& request_;
+  KernelReply& reply_;
+  Reports& reports_;
+  std::vector<Item> items_;
+  std::vector<LinkageSpecDecl*> linkages_;
+  std::set<const Decl*> decls_;
+  std::set<const clang::Type*> types_;
+  std::vector<Decl*> work_;
+  struct ByPlace {
+    bool operator()(const FunctionDecl* a, const FunctionDecl* b) const {
+      return a->getID() < b->getID();
+    }
+  };
+  std::set<const FunctionDecl*, ByPlace> functions_;
+  std::map<FileID, std::set<Edit>> original_, device_;
+  std::string offsets_;
+  bool uses_std_ = false;  // names of namespace std
+};
+
+/// Collects what Clang says.
+class Listener : public DiagnosticConsumer {
+ public:
+  explicit Listener(KernelReply& reply) : reply_(reply) {}
+  void HandleDiagnostic(DiagnosticsEngine::Level level, const Diagnostic& info) override {
+    DiagnosticConsumer::HandleDiagnostic(level, info);
+    const bool note = level == DiagnosticsEngine::Note && told_;
+    if (level < DiagnosticsEngine::Error && !note) {
+      told_ = false;
+      return;
+    }
+    llvm::SmallString<256> text;
+    info.FormatDiagnostic(text);
+    KernelError error;
+    error.message = text.str().str();
+    error.note = note;
+    if (info.hasSourceManager() && info.getLocation().isValid()) {
+      const PresumedLoc at = info.getSourceManager().getPresumedLoc(
+          info.getSourceManager().getFileLoc(info.getLocation()));
+      if (at.isValid()) {
+        error.file = at.getFilename();
+        error.line = static_cast<int32_t>(at.getLine());
+        error.column = static_cast<int32_t>(at.getColumn());
+      }
+    }
+    // What was put behind the user's text: the use in the graph is wrong, as is found out there.
+    if (error.file == "maco") {
+      told_ = false;
+      return;
+    }
+    told_ = true;
+    reply_.errors.push_back(std::move(error));
+  }
+
+ private:
+  KernelReply& reply_;
+  bool told_ = false;
+};
+
+class Consumer : public ASTConsumer {
+ public:
+  Consumer(const KernelRequest& request, KernelReply& reply, const Preprocessed& seen)
+      : request_(request), reply_(reply), seen_(seen) {}
+
+  void HandleTranslationUnit(ASTContext& context) override {
+    if (!reply_.errors.empty()) return;
+    Reports reports(context.getSourceManager(), reply_);
+    Kernel kernel{.context = context, .function = nullptr, .reachable = {}};
+    kernel.function = find(context, reports);
+    if (!kernel.function || reports.any()) return;
+    check_signature(kernel, request_, reports);
+    Extractor extractor(kernel, seen_, request_, reply_, reports);
+    extractor.find_needed();
+    check_refusals(kernel, request_, reports);
+    if (reports.any()) return;
+    check_samples(kernel, request_, reports);
+    if (reports.any()) return;
+    extractor.write();
+  }
+
+ private:
+  struct Candidates : RecursiveASTVisitor<Candidates> {
+    bool VisitFunctionDecl(FunctionDecl* f) {
+      if (!is_users(sources, f->getLocation()) || f->isTemplateInstantiation()) return true;
+      if (f->hasAttr<CUDAGlobalAttr>()) kernels.insert(f->getQualifiedNameAsString());
+      if (f->getQualifiedNameAsString() == wanted) {
+        const auto same = [&](const FunctionDecl* other) {
+          return other->getCanonicalDecl() == f->getCanonicalDecl();
+        };
+        if (std::none_of(found.begin(), found.end(), same)) found.push_back(f);
+      }
+      if (f->getNameAsString() == wanted) elsewhere.insert(f->getQualifiedNameAsString());
+      return true;
+    }
+    explicit Candidates(const SourceManager& s) : sources(s) {}
+    const SourceManager& sources;
+    std::string wanted;
+    std::vector<FunctionDecl*> found;
+    std::set<std::string> kernels, elsewhere;
+  };
+
+  const FunctionDecl* find(ASTContext& context, Reports& reports) {
+    Candidates c(context.getSourceManager());
+    c.wanted = request_.kernel;
+    c.TraverseDecl(context.getTranslationUnitDecl());
+    if (c.found.empty()) {
+      std::string hint;
+      if (c.elsewhere.size() == 1) {
+        hint = fmt::format("; did you mean '{}'?", *c.elsewhere.begin());
+      } else {
+        hint = ir::did_you_mean(request_.kernel, {c.kernels.begin(), c.kernels.end()});
+        if (hint.empty() && !c.kernels.empty())
+          hint = fmt::format("; it has {}", fmt::join(c.kernels, ", "));
+        if (c.kernels.empty()) hint = "; it has no kernel at all";
+      }
+      reports.in_graph(
+          "kernel", fmt::format("'{}' has no kernel '{}'{}", request_.path, request_.kernel, hint));
+      return nullptr;
+    }
+    if (c.found.size() > 1) {
+      reports.in_graph("kernel",
+                       fmt::format("'{}' of '{}' is overloaded: which one is meant can't be said",
+                                   request_.kernel, request_.path));
+      for (const FunctionDecl* f : c.found) reports.note(f->getLocation(), "it may be this one");
+      return nullptr;
+    }
+    FunctionDecl* f = c.found[0];
+    if (!f->hasAttr<CUDAGlobalAttr>()) {
+      reports.in_graph("kernel",
+                       fmt::format("'{}' is no kernel: it isn't '__global__'", request_.kernel));
+      reports.note(f->getLocation(), "it is defined here");
+      return nullptr;
+    }
+    const bool is_template = f->getDescribedFunctionTemplate() != nullptr;
+    if (is_template != !request_.template_args.empty()) {
+      const FunctionTemplateDecl* t = f->getDescribedFunctionTemplate();
+      bool defaults = is_template;
+      for (unsigned i = 0; is_template && i < t->getTemplateParameters()->size(); ++i) {
+        const NamedDecl* p = t->getTemplateParameters()->getParam(i);
+        if (const auto* type = dyn_cast<TemplateTypeParmDecl>(p))
+          defaults = defaults && type->hasDefaultArgument();
+        if (const auto* value = dyn_cast<NonTypeTemplateParmDecl>(p))
+          defaults = defaults && value->hasDefaultArgument();
+      }
+      if (!defaults) {
+        reports.in_graph(
+            is_template ? "kernel" : "template",
+            is_template ? fmt::format("'{}' is a template: 'template' has to say its arguments",
+                                      request_.kernel)
+                        : fmt::format("'{}' is no template, and takes no arguments of one",
+                                      request_.kernel));
+        reports.note(f->getLocation(), "it is defined here");
+        return nullptr;
+      }
+    }
+    if (!is_template) {
+      const FunctionDecl* body = nullptr;
+      if (f->hasBody(body)) return body;
+      reports.in_graph("kernel", fmt::format("'{}' is declared, but not defined", request_.kernel));
+      reports.note(f->getLocation(), "it is declared here");
+      return nullptr;
+    }
+    for (Decl* d : context.getTranslationUnitDecl()->decls()) {
+      auto* var = dyn_cast<VarDecl>(d);
+      if (!var || var->getName() != kMeant || !var->getInit()) continue;
+      struct Reference : RecursiveASTVisitor<Reference> {
+        bool VisitDeclRefExpr(DeclRefExpr* ref) {
+          if (auto* function = dyn_cast<FunctionDecl>(ref->getDecl())) meant = function;
+          return true;
+        }
+        const FunctionDecl* meant = nullptr;
+      } reference;
+      reference.TraverseStmt(var->getInit());
+      const FunctionDecl* body = nullptr;
+      if (reference.meant && reference.meant->hasBody(body)) return body;
+    }
+    reports.in_graph(
+        request_.template_args.empty() ? "kernel" : "template",
+        fmt::format("'{}' can't be made of these arguments: {}", request_.kernel,
+                    request_.template_args.empty()
+                        ? "it has none"
+                        : fmt::format("<{}>", fmt::join(request_.template_args, ", "))));
+    reports.note(f->getLocation(), "it is defined here");
+    return nullptr;
+  }
+
+  const KernelRequest& request_;
+  KernelReply& reply_;
+  const Preprocessed& seen_;
+};
+
+class Action : public ASTFrontendAction {
+ public:
+  Action(const KernelRequest& request, KernelReply& reply) : request_(request), reply_(reply) {}
+  std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance& compiler, StringRef) override {
+    compiler.getPreprocessor().addPPCallbacks(
+        std::make_unique<Watcher>(compiler.getPreprocessor(), seen_));
+    return std::make_unique<Consumer>(request_, reply_, seen_);
+  }
+
+ private:
+  const KernelRequest& request_;
+  KernelReply& reply_;
+  Preprocessed seen_;
+};
+
+std::vector<std::string> arguments(const KernelRequest& request) {
+  std::vector<std::string> args = {
+      "maco",
+      "-fsyntax-only",
+      "-x",
+      "cuda",
+      "--cuda-device-only",
+      fmt::format("--cuda-gpu-arch=sm_{}", request.arch ? request.arch : 90),
+      "-std=c++17",
+      "-nocudalib",
+      "-Wno-everything",
+      "-ferror-limit=20",
+      "-fno-caret-diagnostics",
+      "-fgpu-rdc",
+      "-resource-dir",
+      MACO_CLANG_RESOURCES};
+  if (request.cuda_folder.empty())
+    args.insert(args.end(), {"-nocudainc"});
+  else
+    // Newer ones than Clang knows launch kernels as those do that it knows.
+    args.insert(args.end(),
+                {"--cuda-path=" + request.cuda_folder, "-Xclang", "-target-sdk-version=12.8",
+                 "-isystem", request.cuda_folder + "/include/cccl"});
+  args.push_back(request.path);
+  return args;
+}
+
+}  // namespace
+
+bool is_users(const SourceManager& sources, SourceLocation loc) {
+  if (loc.isInvalid()) return false;
+  loc = sources.getExpansionLoc(loc);
+  return !sources.isInSystemHeader(loc) && !sources.isWrittenInBuiltinFile(loc) &&
+         !sources.isWrittenInCommandLineFile(loc);
+}
+
+void Reports::add(SourceLocation loc, std::string message, bool note) {
+  KernelError error;
+  error.message = std::move(message);
+  error.note = note;
+  const PresumedLoc at = sources_.getPresumedLoc(sources_.getFileLoc(loc));
+  if (at.isValid()) {
+    error.file = at.getFilename();
+    error.line = static_cast<int32_t>(at.getLine());
+    error.column = static_cast<int32_t>(at.getColumn());
+    error.length = static_cast<int32_t>(
+        std::max(1u, Lexer::MeasureTokenLength(sources_.getFileLoc(loc), sources_, LangOptions())));
+  }
+  reply_.errors.push_back(std::move(error));
+}
+void Reports::in_graph(std::string attribute, std::string message) {
+  KernelError error;
+  error.attribute = std::move(attribute);
+  error.message = std::move(message);
+  reply_.errors.push_back(std::move(error));
+}
+void Reports::in_arg(size_t arg, std::string message) {
+  KernelError error;
+  error.attribute = "args";
+  error.arg = arg;
+  error.message = std::move(message);
+  reply_.errors.push_back(std::move(error));
+}
+
+std::string type_text(const ASTContext& context, QualType type) {
+  PrintingPolicy policy(context.getLangOpts());
+  policy.Bool = true;
+  policy.FullyQualifiedName = true;
+  return type.getCanonicalType().getAsString(policy);
+}
+
+}  // namespace maco::frontend::cuda
+
+extern "C" __attribute__((visibility("default"))) int maco_reader_interface() {
+  return maco::frontend::cuda::kReaderInterface;
+}
+extern "C" __attribute__((visibility("default"))) void maco_read_kernel(
+    const maco::frontend::cuda::KernelRequest& request, maco::frontend::cuda::KernelReply& reply) {
+  using namespace maco::frontend::cuda;  // NOLINT
+  auto file = llvm::MemoryBuffer::getFile(request.path);
+  if (!file) {
+    KernelError error;
+    error.attribute = "source";
+    error.message = fmt::format("can't read '{}': {}", request.path, file.getError().message());
+    reply.errors.push_back(std::move(error));
+    return;
+  }
+  std::string text = (*file)->getBuffer().str();
+  std::string meant = "::" + request.kernel;
+  if (!request.template_args.empty())
+    meant += fmt::format("<{}>", fmt::join(request.template_args, ", "));
+  text += fmt::format("\n#line 1 \"maco\"\nstatic auto* const {} = &{};\n", kMeant, meant);
+  auto overlay =
+      llvm::makeIntrusiveRefCnt<llvm::vfs::OverlayFileSystem>(llvm::vfs::getRealFileSystem());
+  auto memory = llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>();
+  overlay->pushOverlay(memory);
+  memory->addFile(request.path, 0, llvm::MemoryBuffer::getMemBufferCopy(text));
+  auto files = llvm::makeIntrusiveRefCnt<clang::FileManager>(clang::FileSystemOptions(), overlay);
+  Listener listener(reply);
+  clang::tooling::ToolInvocation invocation(arguments(request),
+                                            std::make_unique<Action>(request, reply), files.get());
+  invocation.setDiagnosticConsumer(&listener);
+  if (!invocation.run() && reply.errors.empty()) {
+    KernelError error;
+    error.attribute = "source";
+    error.message = fmt::format("'{}' can't be read", request.path);
+    reply.errors.push_back(std::move(error));
+  }
+}

@@ -1,0 +1,620 @@
+// Runs the integers of a kernel, as far as they follow from the block, the thread and the graph's
+// constants, for each thread of some blocks. Where a thread's way is known it shows accesses that
+// leave what the graph declares, and barriers that other threads of its block don't come to. What
+// depends on data, or on what is too long to follow, is not judged.
+#include <clang/AST/RecursiveASTVisitor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/frontend/cuda/facts.h"
+
+namespace maco::frontend::cuda {
+
+using namespace clang;  // NOLINT: its names are all over this file
+
+namespace {
+
+/// A number, a place in a tensor, or what isn't known.
+struct Value {
+  enum class Kind : uint8_t { Unknown, Int, Pointer };
+  Kind kind = Kind::Unknown;
+  int64_t number = 0;  // Int; Pointer: bytes behind the tensor's begin
+  size_t arg = 0;      // Pointer
+  static Value of(int64_t n) { return {Kind::Int, n, 0}; }
+  bool is_int() const { return kind == Kind::Int; }
+  bool is_pointer() const { return kind == Kind::Pointer; }
+};
+
+/// How a thread leaves a statement.
+enum class Flow : uint8_t { On, Break, Continue, Return, Lost };
+
+/// What a thread met.
+struct Trace {
+  std::vector<SourceLocation> barriers;
+  bool known = true;      // all of its way, and so every barrier that it came to
+  bool returned = false;  // by a return before the end
+};
+
+constexpr int64_t kMostSteps = 200'000, kMostOfThread = 20'000;
+
+class Thread {
+ public:
+  Thread(const Kernel& kernel, const KernelRequest& request, const BlockSample& sample,
+         std::array<int64_t, 3> at, int64_t& steps, Reports& reports)
+      : context_(kernel.context), request_(request), sample_(sample), at_(at), steps_(steps), reports_(reports) {
+    const FunctionDecl& f = *kernel.function;
+    for (size_t i = 0; i < request.args.size() && i < f.getNumParams(); ++i) {
+      const KernelArg& arg = request.args[i];
+      Value v;
+      if (arg.kind == KernelArg::Kind::Tensor) v = {Value::Kind::Pointer, 0, i};
+      else if (arg.kind == KernelArg::Kind::Integer && arg.integer) v = Value::of(*arg.integer);
+      variables_[f.getParamDecl(static_cast<unsigned>(i))] = v;
+    }
+    const Flow flow = run(f.getBody());
+    trace.returned = flow == Flow::Return && !at_end_;
+    if (flow == Flow::Lost) trace.known = false;
+  }
+  Trace trace;
+
+ private:
+  // ---- statements ----------------------------------------------------------------------------------
+
+  bool tired() {
+    ++own_steps_;
+    return ++steps_ > kMostSteps || own_steps_ > kMostOfThread;
+  }
+
+  Flow run(const Stmt* s) {
+    if (!s) return Flow::On;
+    if (tired()) return Flow::Lost;
+    if (const auto* c = dyn_cast<CompoundStmt>(s)) {
+      for (const Stmt* child : c->body()) {
+        const bool last = depth_ == 0 && child == c->body_back() && nesting_ == 0;
+        ++nesting_;
+        const Flow flow = run(child);
+        --nesting_;
+        if (flow == Flow::Return && last && isa<ReturnStmt>(child)) at_end_ = true;
+        if (flow != Flow::On) return flow;
+      }
+      return Flow::On;
+    }
+    if (const auto* d = dyn_cast<DeclStmt>(s)) {
+      for (const Decl* decl : d->decls())
+        if (const auto* var = dyn_cast<VarDecl>(decl)) declare(*var);
+      return Flow::On;
+    }
+    if (const auto* e = dyn_cast<Expr>(s)) {
+      value(e);
+      return lost_ ? Flow::Lost : Flow::On;
+    }
+    if (const auto* r = dyn_cast<ReturnStmt>(s)) {
+      result_ = r->getRetValue() ? value(r->getRetValue()) : Value();
+      return lost_ ? Flow::Lost : Flow::Return;
+    }
+    if (isa<NullStmt>(s)) return Flow::On;
+    if (isa<BreakStmt>(s)) return Flow::Break;
+    if (isa<ContinueStmt>(s)) return Flow::Continue;
+    if (const auto* a = dyn_cast<AttributedStmt>(s)) return run(a->getSubStmt());
+    if (const auto* i = dyn_cast<IfStmt>(s)) return branch(*i);
+    if (const auto* f = dyn_cast<ForStmt>(s)) {
+      if (f->getInit() && run(f->getInit()) == Flow::Lost) return Flow::Lost;
+      return loop(s, f->getCond(), f->getBody(), f->getInc(), false);
+    }
+    if (const auto* w = dyn_cast<WhileStmt>(s)) return loop(s, w->getCond(), w->getBody(), nullptr, false);
+    if (const auto* d = dyn_cast<DoStmt>(s)) return loop(s, d->getCond(), d->getBody(), nullptr, true);
+    return unknown(s);
+  }
+
+  void declare(const VarDecl& var) {
+    if (var.getType()->isReferenceType()) {
+      variables_[&var] = Value();
+      if (var.getInit()) touch_all(var.getInit());
+      return;
+    }
+    variables_[&var] = var.getInit() ? fit(value(var.getInit()), var.getType()) : Value();
+  }
+
+  Flow branch(const IfStmt& s) {
+    if (s.getInit()) run(s.getInit());
+    if (s.getConditionVariable()) declare(*s.getConditionVariable());
+    const Value c = s.getCond() ? value(s.getCond()) : Value();
+    if (lost_) return Flow::Lost;
+    if (c.is_int()) return run(c.number != 0 ? s.getThen() : s.getElse());
+    const Flow then = unknown(s.getThen()), other = unknown(s.getElse());
+    return then == Flow::Lost || other == Flow::Lost ? Flow::Lost : Flow::On;
+  }
+
+  Flow loop(const Stmt* whole, const Expr* condition, const Stmt* body, const Expr* step, bool first) {
+    for (bool again = false;; again = true) {
+      if (tired()) return Flow::Lost;
+      if (condition && (again || !first)) {
+        const Value c = value(condition);
+        if (lost_) return Flow::Lost;
+        if (!c.is_int()) return unknown(whole);
+        if (c.number == 0) return Flow::On;
+      }
+      const Flow flow = run(body);
+      if (flow == Flow::Break) return Flow::On;
+      if (flow == Flow::Return || flow == Flow::Lost) return flow;
+      if (step) value(step);
+      if (lost_) return Flow::Lost;
+    }
+  }
+
+  /// It may run, or not, or any number of times: what it assigns isn't known any more. If it may
+  /// leave what is around it, the thread's way isn't known either.
+  Flow unknown(const Stmt* s) {
+    if (!s) return Flow::On;
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool TraverseLambdaExpr(LambdaExpr*) { return true; }
+      bool VisitBinaryOperator(BinaryOperator* o) {
+        if (o->isAssignmentOp()) assigned(o->getLHS());
+        return true;
+      }
+      bool VisitUnaryOperator(UnaryOperator* o) {
+        if (o->isIncrementDecrementOp() || o->getOpcode() == UO_AddrOf) assigned(o->getSubExpr());
+        return true;
+      }
+      bool VisitVarDecl(VarDecl* var) {
+        set.insert(var);
+        return true;
+      }
+      bool VisitCallExpr(CallExpr* call) {
+        for (Expr* arg : call->arguments()) assigned(arg);
+        if (const FunctionDecl* f = call->getDirectCallee()) barriers = barriers || waits(f, 0);
+        return true;
+      }
+      bool VisitReturnStmt(ReturnStmt*) { return leaves = true; }
+      bool VisitGotoStmt(GotoStmt*) { return leaves = true; }
+      bool VisitBreakStmt(BreakStmt*) { return leaves = true; }
+      bool VisitContinueStmt(ContinueStmt*) { return leaves = true; }
+      void assigned(Expr* e) {
+        if (auto* ref = dyn_cast<DeclRefExpr>(e->IgnoreParenCasts()))
+          if (auto* var = dyn_cast<VarDecl>(ref->getDecl())) set.insert(var);
+      }
+      static bool waits(const FunctionDecl* f, int depth) {
+        if (is_block_barrier(f)) return true;
+        const FunctionDecl* body = nullptr;
+        if (depth > 8 || !f->hasBody(body)) return false;
+        struct Calls : RecursiveASTVisitor<Calls> {
+          bool VisitCallExpr(CallExpr* call) {
+            if (const FunctionDecl* callee = call->getDirectCallee()) found = found || waits(callee, depth + 1);
+            return true;
+          }
+          int depth = 0;
+          bool found = false;
+        } calls;
+        calls.depth = depth;
+        calls.TraverseStmt(body->getBody());
+        return calls.found;
+      }
+      std::set<const VarDecl*> set;
+      bool leaves = false, barriers = false;
+    } finder;
+    finder.TraverseStmt(const_cast<Stmt*>(s));  // NOLINT: visitors take no const
+    for (const VarDecl* var : finder.set) variables_[var] = Value();
+    if (finder.barriers) trace.known = false;
+    return finder.leaves ? Flow::Lost : Flow::On;
+  }
+
+  // ---- values ----------------------------------------------------------------------------------------
+
+  /// As the type holds it.
+  Value fit(Value v, QualType type) const {
+    if (!v.is_int()) return type->isPointerType() || v.is_int() ? v : Value();
+    if (type->isBooleanType()) return Value::of(v.number != 0 ? 1 : 0);
+    if (!type->isIntegralOrEnumerationType() || type->isDependentType()) return Value();
+    const auto bits = static_cast<unsigned>(context_.getIntWidth(type));
+    if (bits >= 64) return type->isUnsignedIntegerType() && v.number < 0 ? Value() : v;
+    const uint64_t mask = (uint64_t{1} << bits) - 1;
+    uint64_t n = static_cast<uint64_t>(v.number) & mask;
+    if (type->isSignedIntegerType() && (n >> (bits - 1)) != 0) n |= ~mask;
+    return Value::of(static_cast<int64_t>(n));
+  }
+
+  int64_t size_of(QualType type) const {
+    if (type->isIncompleteType() || type->isDependentType() || type->isFunctionType()) return 1;
+    return std::max<int64_t>(1, context_.getTypeSizeInChars(type).getQuantity());
+  }
+
+  void touch_all(const Expr* e) {
+    if (const auto* place = dyn_cast<ArraySubscriptExpr>(e->IgnoreParenCasts())) value(place->getIdx());
+  }
+
+  Value builtin(llvm::StringRef base, llvm::StringRef member) const {
+    if (member != "x" && member != "y" && member != "z") return {};
+    const size_t axis = member == "x" ? 0 : member == "y" ? 1 : 2;
+    if (base == "threadIdx") return Value::of(at_[axis]);
+    if (base == "blockIdx") return Value::of(sample_.block[axis]);
+    if (base == "blockDim") return Value::of(request_.block[axis]);
+    if (base == "gridDim") return Value::of(sample_.grid[axis]);
+    return {};
+  }
+
+  Value value(const Expr* e) {
+    if (!e || lost_) return {};
+    if (tired()) {
+      lost_ = true;
+      return {};
+    }
+    if (const auto* p = dyn_cast<ParenExpr>(e)) return value(p->getSubExpr());
+    if (const auto* c = dyn_cast<FullExpr>(e)) return value(c->getSubExpr());
+    if (const auto* n = dyn_cast<IntegerLiteral>(e)) return Value::of(static_cast<int64_t>(n->getValue().getLimitedValue()));
+    if (const auto* b = dyn_cast<CXXBoolLiteralExpr>(e)) return Value::of(b->getValue() ? 1 : 0);
+    if (const auto* p = dyn_cast<PseudoObjectExpr>(e)) return property(p->getSyntacticForm());
+    if (const auto* cast = dyn_cast<CastExpr>(e)) return converted(*cast);
+    if (const auto* unary = dyn_cast<UnaryOperator>(e)) return unary_value(*unary);
+    if (const auto* binary = dyn_cast<BinaryOperator>(e)) return binary_value(*binary);
+    if (const auto* choice = dyn_cast<ConditionalOperator>(e)) {
+      const Value c = value(choice->getCond());
+      if (c.is_int()) return value(c.number != 0 ? choice->getTrueExpr() : choice->getFalseExpr());
+      return {};
+    }
+    if (const auto* call = dyn_cast<CallExpr>(e)) return called(*call);
+    if (const auto* s = dyn_cast<SubstNonTypeTemplateParmExpr>(e)) return value(s->getReplacement());
+    if (const auto* d = dyn_cast<CXXDefaultArgExpr>(e)) return value(d->getExpr());
+    if (const auto* ref = dyn_cast<DeclRefExpr>(e)) return variable(*ref);
+    Expr::EvalResult constant;
+    if (!e->isValueDependent() && e->getType()->isIntegralOrEnumerationType() && e->EvaluateAsInt(constant, context_))
+      return Value::of(constant.Val.getInt().getExtValue());
+    // Its parts may hold accesses, but whether they come to them isn't known here.
+    return {};
+  }
+
+  static const Expr* plain(const Expr* e) {
+    for (;;) {
+      e = e->IgnoreParenCasts();
+      const auto* opaque = dyn_cast<OpaqueValueExpr>(e);
+      if (!opaque || !opaque->getSourceExpr()) return e;
+      e = opaque->getSourceExpr();
+    }
+  }
+  Value property(const Expr* e) const {
+    if (const auto* p = dyn_cast<MSPropertyRefExpr>(plain(e)))
+      if (const auto* base = dyn_cast<DeclRefExpr>(plain(p->getBaseExpr())))
+        return builtin(base->getDecl()->getName(), p->getPropertyDecl()->getName());
+    return {};
+  }
+
+  Value variable(const DeclRefExpr& ref) {
+    const auto found = variables_.find(ref.getDecl());
+    if (found != variables_.end()) return found->second;
+    Expr::EvalResult constant;
+    if (!ref.isValueDependent() && ref.getType()->isIntegralOrEnumerationType() && ref.EvaluateAsInt(constant, context_))
+      return Value::of(constant.Val.getInt().getExtValue());
+    return {};
+  }
+
+  Value converted(const CastExpr& cast) {
+    const Expr* sub = cast.getSubExpr();
+    switch (cast.getCastKind()) {
+      case CK_LValueToRValue: {
+        const Expr* place = sub->IgnoreParens();
+        if (const auto* ref = dyn_cast<DeclRefExpr>(place)) return variable(*ref);
+        if (const auto* p = dyn_cast<PseudoObjectExpr>(place)) return value(p);
+        access(place, false);
+        return {};
+      }
+      case CK_IntegralCast:
+      case CK_IntegralToBoolean:
+      case CK_BooleanToSignedIntegral: return fit(value(sub), cast.getType());
+      case CK_NoOp:
+      case CK_BitCast:
+      case CK_ConstructorConversion:
+      case CK_UserDefinedConversion: return value(sub);
+      default: value(sub); return {};
+    }
+  }
+
+  Value unary_value(const UnaryOperator& o) {
+    const Expr* sub = o.getSubExpr();
+    switch (o.getOpcode()) {
+      case UO_Plus: return value(sub);
+      case UO_Minus: {
+        const Value v = value(sub);
+        return v.is_int() ? fit(Value::of(static_cast<int64_t>(0 - static_cast<uint64_t>(v.number))), o.getType()) : Value();
+      }
+      case UO_Not: {
+        const Value v = value(sub);
+        return v.is_int() ? fit(Value::of(~v.number), o.getType()) : Value();
+      }
+      case UO_LNot: {
+        const Value v = value(sub);
+        return v.is_int() ? Value::of(v.number == 0 ? 1 : 0) : Value();
+      }
+      case UO_Deref: return {};
+      case UO_AddrOf: {
+        Value place = address(sub);
+        if (!place.is_pointer())
+          if (const auto* ref = dyn_cast<DeclRefExpr>(sub->IgnoreParens())) variables_[ref->getDecl()] = Value();
+        return place;
+      }
+      case UO_PreInc:
+      case UO_PreDec:
+      case UO_PostInc:
+      case UO_PostDec: {
+        const bool up = o.isIncrementOp(), prefix = o.isPrefix();
+        const auto* ref = dyn_cast<DeclRefExpr>(sub->IgnoreParens());
+        if (!ref) {
+          access(sub, true);
+          return {};
+        }
+        const Value before = variable(*ref);
+        const Value after = moved(before, up ? 1 : -1, sub->getType());
+        variables_[ref->getDecl()] = after;
+        return prefix ? after : before;
+      }
+      default: value(sub); return {};
+    }
+  }
+
+  Value moved(const Value& v, int64_t n, QualType type) const {
+    if (v.is_int()) return fit(Value::of(v.number + n), type);
+    if (v.is_pointer() && type->isPointerType())
+      return {Value::Kind::Pointer, v.number + n * size_of(type->getPointeeType()), v.arg};
+    return {};
+  }
+
+  static std::optional<int64_t> computed(BinaryOperatorKind op, int64_t a, int64_t b) {
+    int64_t r = 0;
+    switch (op) {
+      case BO_Add: return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+      case BO_Sub: return __builtin_sub_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+      case BO_Mul: return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+      case BO_Div: return b == 0 || (a == INT64_MIN && b == -1) ? std::nullopt : std::optional(a / b);
+      case BO_Rem: return b == 0 || (a == INT64_MIN && b == -1) ? std::nullopt : std::optional(a % b);
+      case BO_Shl: return a < 0 || b < 0 || b > 31 || a > INT32_MAX ? std::nullopt : std::optional(a << b);
+      case BO_Shr: return b < 0 || b > 63 ? std::nullopt : std::optional(a >> b);
+      case BO_And: return a & b;
+      case BO_Or: return a | b;
+      case BO_Xor: return a ^ b;
+      case BO_LT: return a < b;
+      case BO_GT: return a > b;
+      case BO_LE: return a <= b;
+      case BO_GE: return a >= b;
+      case BO_EQ: return a == b;
+      case BO_NE: return a != b;
+      default: return std::nullopt;
+    }
+  }
+
+  Value binary_value(const BinaryOperator& o) {
+    const BinaryOperatorKind op = o.getOpcode();
+    if (op == BO_LAnd || op == BO_LOr) {
+      const Value a = value(o.getLHS());
+      if (a.is_int() && (a.number != 0) == (op == BO_LOr)) return Value::of(op == BO_LOr ? 1 : 0);
+      if (!a.is_int()) {
+        // Whether the right side is come to isn't known: only its value could decide.
+        return {};
+      }
+      const Value b = value(o.getRHS());
+      return b.is_int() ? Value::of(b.number != 0 ? 1 : 0) : Value();
+    }
+    if (op == BO_Comma) {
+      value(o.getLHS());
+      return value(o.getRHS());
+    }
+    if (o.isAssignmentOp()) {
+      const auto* ref = dyn_cast<DeclRefExpr>(o.getLHS()->IgnoreParens());
+      Value right = value(o.getRHS());
+      if (!ref) {
+        access(o.getLHS(), true);
+        return right;
+      }
+      if (o.isCompoundAssignmentOp()) {
+        const Value left = variable(*ref);
+        const BinaryOperatorKind plain = BinaryOperator::getOpForCompoundAssignment(op);
+        if (left.is_pointer() && right.is_int() && (plain == BO_Add || plain == BO_Sub)) {
+          right = moved(left, plain == BO_Add ? right.number : -right.number, o.getLHS()->getType());
+        } else {
+          const auto n = left.is_int() && right.is_int() ? computed(plain, left.number, right.number) : std::nullopt;
+          right = n ? Value::of(*n) : Value();
+        }
+      }
+      return variables_[ref->getDecl()] = fit(right, o.getLHS()->getType());
+    }
+    const Value a = value(o.getLHS()), b = value(o.getRHS());
+    if (op == BO_Add && a.is_pointer() && b.is_int()) return moved(a, b.number, o.getType());
+    if (op == BO_Add && b.is_pointer() && a.is_int()) return moved(b, a.number, o.getType());
+    if (op == BO_Sub && a.is_pointer() && b.is_int()) return moved(a, -b.number, o.getType());
+    if (!a.is_int() || !b.is_int()) return {};
+    const auto n = computed(op, a.number, b.number);
+    return n ? fit(Value::of(*n), o.getType()) : Value();
+  }
+
+  Value called(const CallExpr& call) {
+    const FunctionDecl* f = call.getDirectCallee();
+    if (!f) {
+      for (const Expr* arg : call.arguments()) value(arg);
+      return {};
+    }
+    if (is_block_barrier(f)) {
+      for (const Expr* arg : call.arguments()) value(arg);
+      trace.barriers.push_back(place_ .isValid() ? place_ : call.getBeginLoc());
+      return {};
+    }
+    const llvm::StringRef name = f->getIdentifier() ? f->getName() : llvm::StringRef();
+    if (const auto* method = dyn_cast<CXXMethodDecl>(f);
+        method && method->getParent()->getIdentifier() &&
+        method->getParent()->getName() == "thread_block" && name == "thread_rank")
+      return Value::of((at_[2] * request_.block[1] + at_[1]) * request_.block[0] + at_[0]);
+    std::vector<Value> args;
+    const bool operation = isa<CXXOperatorCallExpr>(call) && isa<CXXMethodDecl>(f);
+    for (unsigned i = 0; i < call.getNumArgs(); ++i) {
+      const Expr* arg = call.getArg(i);
+      const unsigned p = operation && i > 0 ? i - 1 : i;
+      const bool reference = !(operation && i == 0) && p < f->getNumParams() && f->getParamDecl(p)->getType()->isReferenceType();
+      if (operation && i == 0) continue;
+      if (!reference) {
+        args.push_back(value(arg));
+        continue;
+      }
+      // By reference: it may be changed, if it isn't constant.
+      const auto* ref = dyn_cast<DeclRefExpr>(arg->IgnoreParenImpCasts());
+      args.push_back(ref ? variable(*ref) : isa<MaterializeTemporaryExpr>(arg->IgnoreParenImpCasts()) ? value(arg->IgnoreParenImpCasts()) : Value());
+      if (ref && !f->getParamDecl(p)->getType()->getPointeeType().isConstQualified()) variables_[ref->getDecl()] = Value();
+    }
+    if ((name == "min" || name == "max") && args.size() == 2) {
+      if (!args[0].is_int() || !args[1].is_int()) return {};
+      return Value::of(name == "min" ? std::min(args[0].number, args[1].number) : std::max(args[0].number, args[1].number));
+    }
+    if (name.starts_with("atomic") && !args.empty() && args[0].is_pointer())
+      check(args[0], size_of(f->getParamDecl(0)->getType()->getPointeeType()), true, call.getBeginLoc());
+    if (name == "__ldg" && !args.empty() && args[0].is_pointer())
+      check(args[0], size_of(call.getType()), false, call.getBeginLoc());
+    const FunctionDecl* body = nullptr;
+    if (!f->hasBody(body) || !is_users(context_.getSourceManager(), f->getLocation()) || depth_ >= 8 ||
+        std::find(calls_.begin(), calls_.end(), body) != calls_.end())
+      return {};
+    for (unsigned i = 0; i < body->getNumParams(); ++i)
+      variables_[body->getParamDecl(i)] =
+          i < args.size() ? (body->getParamDecl(i)->getType()->isReferenceType() ? args[i] : fit(args[i], body->getParamDecl(i)->getType())) : Value();
+    calls_.push_back(body);
+    ++depth_;
+    const SourceLocation outer = place_;
+    // Barriers of helpers count where the kernel comes to them, and are named where they stand.
+    const int nesting = nesting_;
+    const Flow flow = run(body->getBody());
+    nesting_ = nesting;
+    place_ = outer;
+    --depth_;
+    calls_.pop_back();
+    if (flow == Flow::Lost) {
+      lost_ = true;
+      return {};
+    }
+    const Value result = result_;
+    result_ = Value();
+    return fit(result, f->getReturnType());
+  }
+
+  // ---- accesses ---------------------------------------------------------------------------------------
+
+  /// Where an lvalue lies.
+  Value address(const Expr* e) {
+    e = e->IgnoreParens();
+    if (const auto* index = dyn_cast<ArraySubscriptExpr>(e)) {
+      const Value base = value(index->getBase()), i = value(index->getIdx());
+      if (!base.is_pointer() || !i.is_int()) return {};
+      return {Value::Kind::Pointer, base.number + i.number * size_of(index->getType()), base.arg};
+    }
+    if (const auto* deref = dyn_cast<UnaryOperator>(e); deref && deref->getOpcode() == UO_Deref) return value(deref->getSubExpr());
+    if (const auto* member = dyn_cast<MemberExpr>(e)) {
+      const auto* field = dyn_cast<FieldDecl>(member->getMemberDecl());
+      const Value base = member->isArrow() ? value(member->getBase()) : address(member->getBase());
+      if (!base.is_pointer() || !field) return {};
+      const auto offset = static_cast<int64_t>(context_.getFieldOffset(field) / 8);
+      return {Value::Kind::Pointer, base.number + offset, base.arg};
+    }
+    if (const auto* cast = dyn_cast<CastExpr>(e); cast && cast->getCastKind() == CK_NoOp) return address(cast->getSubExpr());
+    return {};
+  }
+
+  void access(const Expr* place, bool writes) {
+    const Value at = address(place);
+    if (at.is_pointer() && !lost_) check(at, size_of(place->getType()), writes, place->getBeginLoc());
+  }
+
+  bool inside(const std::vector<std::array<int64_t, 2>>& ranges, const KernelArg& arg, int64_t element) const {
+    for (size_t axis = arg.shape.size(); axis-- > 0;) {
+      const int64_t i = axis == 0 ? element : element % arg.shape[axis];
+      element = axis == 0 ? 0 : element / arg.shape[axis];
+      if (axis < ranges.size() && (i < ranges[axis][0] || i >= ranges[axis][1])) return false;
+    }
+    return true;
+  }
+
+  void check(const Value& at, int64_t bytes, bool writes, SourceLocation loc) {
+    if (reports_.any()) return;
+    const KernelArg& arg = request_.args[at.arg];
+    const int64_t size = ir::size_of(arg.dtype);
+    int64_t elements = 1;
+    for (const int64_t extent : arg.shape) elements *= extent;
+    const int64_t first = at.number >= 0 ? at.number / size : (at.number - size + 1) / size;
+    const int64_t last = (at.number + bytes - 1) / size;
+    const auto who = [&] {
+      return fmt::format("thread ({}, {}, {}) of block ({}, {}, {})", at_[0], at_[1], at_[2], sample_.block[0],
+                         sample_.block[1], sample_.block[2]);
+    };
+    if (first < 0 || last >= elements) {
+      reports_.error(loc, fmt::format("{} {} element {} of '{}', which has {}", who(), writes ? "writes" : "reads",
+                                      first < 0 ? first : last, arg.name, elements));
+      return;
+    }
+    // What a block writes it may read, too.
+    const BlockRegion *own = nullptr, *other = nullptr;
+    for (const BlockRegion& r : sample_.regions)
+      if (r.arg == at.arg) (r.writes == writes ? own : other) = &r;
+    if (!own || (!writes && !other && arg.written)) return;
+    for (int64_t i = first; i <= last; ++i) {
+      if (inside(own->ranges, arg, i) || (!writes && other && inside(other->ranges, arg, i))) continue;
+      std::string place;
+      int64_t rest = i;
+      for (size_t axis = arg.shape.size(); axis-- > 0;) {
+        const int64_t n = axis == 0 ? rest : rest % arg.shape[axis];
+        rest = axis == 0 ? 0 : rest / arg.shape[axis];
+        place = std::to_string(n) + (place.empty() ? "" : ", ") + place;
+      }
+      reports_.error(loc, fmt::format("{} {} '{}' at [{}], outside of the region that '{}' gives its block", who(),
+                                      writes ? "writes" : "reads", arg.name, place, writes ? "writes" : "reads"));
+      return;
+    }
+  }
+
+  ASTContext& context_;
+  const KernelRequest& request_;
+  const BlockSample& sample_;
+  const std::array<int64_t, 3> at_;
+  int64_t& steps_;
+  Reports& reports_;
+  int64_t own_steps_ = 0;
+  std::map<const ValueDecl*, Value> variables_;
+  std::vector<const FunctionDecl*> calls_;
+  Value result_;
+  SourceLocation place_;
+  int depth_ = 0, nesting_ = 0;
+  bool lost_ = false, at_end_ = false;
+};
+
+/// Threads whose way is known come to the same barriers; one that returns early leaves the others.
+void compare(const std::vector<Trace>& traces, Reports& reports) {
+  const Trace* longest = nullptr;
+  for (const Trace& t : traces)
+    if (t.known && (!longest || t.barriers.size() > longest->barriers.size())) longest = &t;
+  if (!longest) return;
+  for (const Trace& t : traces) {
+    if (!t.known) continue;
+    size_t same = 0;
+    while (same < t.barriers.size() && t.barriers[same] == longest->barriers[same]) ++same;
+    if (same == t.barriers.size() && (t.returned || same == longest->barriers.size())) continue;
+    const SourceLocation at = same < longest->barriers.size() ? longest->barriers[same] : t.barriers[same];
+    reports.error(at, "not all threads of the block come to this barrier");
+    return;
+  }
+}
+
+}  // namespace
+
+void check_samples(const Kernel& kernel, const KernelRequest& request, Reports& reports) {
+  int64_t steps = 0;
+  for (const BlockSample& sample : request.samples) {
+    std::vector<Trace> traces;
+    for (int64_t z = 0; z < request.block[2]; ++z)
+      for (int64_t y = 0; y < request.block[1]; ++y)
+        for (int64_t x = 0; x < request.block[0]; ++x) {
+          Thread thread(kernel, request, sample, {x, y, z}, steps, reports);
+          traces.push_back(std::move(thread.trace));
+          if (reports.any()) return;
+          if (steps > kMostSteps) return;
+        }
+    compare(traces, reports);
+    if (reports.any()) return;
+  }
+}
+
+}  // namespace maco::frontend::cuda

@@ -1,0 +1,303 @@
+#include "compiler/frontend/cuda_kernels.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "compiler/frontend/cuda_reader.h"
+#include "ir/check.h"
+#include "ir/cuda_op.h"
+
+namespace maco::frontend {
+
+namespace {
+
+namespace fs = std::filesystem;
+using cuda::KernelArg;
+using cuda::KernelError;
+using cuda::KernelReply;
+using cuda::KernelRequest;
+
+constexpr const char* kReader = "libmaco_clang.so";
+
+/// The shared object with Clang, opened when it is first wanted.
+struct Reader {
+  cuda::ReadKernel read = nullptr;
+  std::string path, why;  // where it is, or why there is none
+};
+
+// Beside this program or library, or where it was installed with it.
+std::vector<fs::path> places() {
+  std::vector<fs::path> list;
+  if (const char* given = std::getenv("MACO_CLANG"); given && *given) return {given};
+  Dl_info here{};
+  if (dladdr(reinterpret_cast<const void*>(&places), &here) != 0 && here.dli_fname) {
+    std::error_code code;
+    const fs::path folder = fs::canonical(here.dli_fname, code).parent_path();
+    if (!code)
+      for (const char* below : {"maco", ".", "../lib/maco", "../lib", "../../lib"})
+        list.push_back(folder / below / kReader);
+  }
+  return list;
+}
+
+Reader open_reader() {
+  Reader reader;
+  for (const fs::path& path : places()) {
+    std::error_code code;
+    if (!fs::exists(path, code)) continue;
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+      const char* why = dlerror();
+      reader.why = why ? why : path.string() + " can't be opened";
+      continue;
+    }
+    const auto interface = reinterpret_cast<int (*)()>(dlsym(handle, "maco_reader_interface"));
+    reader.read = reinterpret_cast<cuda::ReadKernel>(dlsym(handle, "maco_read_kernel"));
+    if (reader.read && interface && interface() == cuda::kReaderInterface) {
+      reader.path = path;
+      return reader;
+    }
+    reader.read = nullptr;
+    reader.why = path.string() + " is of another version";
+    dlclose(handle);
+  }
+  if (reader.why.empty())
+    reader.why = std::string(kReader) +
+                 " was not found; install Clang 22's development files (libclang-cpp22-dev, "
+                 "libclang-22-dev) and build MACO again";
+  return reader;
+}
+const Reader& reader() {
+  static const Reader opened = open_reader();
+  return opened;
+}
+
+std::string find_toolkit() {
+  std::vector<std::string> folders;
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* value = std::getenv(name); value && *value) folders.emplace_back(value);
+  folders.emplace_back("/usr/local/cuda");
+  std::error_code code;
+  if (fs::is_directory("/usr/local", code))
+    for (const fs::directory_entry& e : fs::directory_iterator("/usr/local", code))
+      if (e.path().filename().string().rfind("cuda-", 0) == 0) folders.push_back(e.path());
+  for (const std::string& folder : folders)
+    if (fs::exists(fs::path(folder) / "include/cuda.h", code)) return folder;
+  return "";
+}
+
+/// The folder that sources are relative to: that of the graph's file.
+fs::path folder_of(const ir::Op& op, const ir::Diagnostics& diagnostics) {
+  if (op.loc.file < 0) return {};
+  return fs::path(diagnostics.file_name(op.loc.file)).parent_path();
+}
+
+class KernelUse {
+ public:
+  KernelUse(const ir::Graph& graph, const ir::Op& op, const std::string& target,
+            const ir::Diagnostics& diagnostics)
+      : graph_(graph), op_(op), k_(ir::cuda_op(graph, op)) {
+    const fs::path source(k_.source);
+    request_.path =
+        source.is_absolute() ? k_.source : (folder_of(op, diagnostics) / source).string();
+    request_.kernel = k_.kernel;
+    request_.template_args = k_.template_args;
+    request_.block = k_.block;
+    request_.shared = k_.shared;
+    request_.arch =
+        target == "cpu" ? 0 : std::atoi(target.c_str() + std::min<size_t>(3, target.size()));
+    static const std::string toolkit = find_toolkit();
+    request_.cuda_folder = toolkit;
+    for (const ir::CudaArg& arg : k_.args) request_.args.push_back(argument(arg));
+    samples();
+  }
+  const KernelRequest& request() const { return request_; }
+  const ir::CudaOp& op() const { return k_; }
+
+  /// What makes the text of a unit: two uses with the same have one.
+  std::string key() const {
+    std::string key =
+        fmt::format("{}\n{}\n{}\n{}\n{}\n", request_.path, k_.kernel,
+                    fmt::join(k_.template_args, ","), fmt::join(k_.block, ","), k_.shared);
+    for (const KernelArg& arg : request_.args)
+      key += arg.kind == KernelArg::Kind::Number ? fmt::format("{:.17g},", arg.number)
+             : arg.kind == KernelArg::Kind::Tensor
+                 ? fmt::format("t{}{},", static_cast<int>(arg.dtype), arg.written)
+             : arg.wide ? "w,"
+                        : "i,";
+    return key;
+  }
+
+  ir::Loc loc_of(const KernelError& error) const {
+    if (error.arg && *error.arg < k_.args.size()) return k_.args[*error.arg].loc;
+    const auto attr = op_.attrs.find(error.attribute);
+    return attr != op_.attrs.end() && attr->second.loc.known() ? attr->second.loc : op_.loc;
+  }
+
+ private:
+  int64_t most(const ir::Expr& e) const {
+    const auto range = ir::bounds(e, [&](std::string_view n) { return graph_.range_of(n); });
+    return range ? range->hi : 1;
+  }
+  KernelArg argument(const ir::CudaArg& arg) const {
+    KernelArg a;
+    if (const ir::TensorId* id = arg.tensor()) {
+      a.kind = KernelArg::Kind::Tensor;
+      const ir::Tensor& t = graph_[*id];
+      a.name = t.name;
+      a.dtype = t.dtype;
+      for (const ir::Expr& e : t.shape) a.shape.push_back(most(e));
+      const auto has = [&](const std::vector<ir::TensorId>& list) {
+        return std::find(list.begin(), list.end(), *id) != list.end();
+      };
+      a.read = has(op_.in);
+      a.written = has(op_.out);
+    } else if (const ir::Expr* e = std::get_if<ir::Expr>(&arg.value)) {
+      a.integer = e->constant();
+      if (const auto range =
+              ir::bounds(*e, [&](std::string_view n) { return graph_.range_of(n); })) {
+        a.least = range->lo;
+        a.most = range->hi;
+      }
+      a.wide = ir::is_wide_argument(graph_, *e);
+    } else {
+      a.kind = KernelArg::Kind::Number;
+      a.number = std::get<double>(arg.value);
+    }
+    return a;
+  }
+
+  // The first block, the last, and some between, where every launch has the same grid.
+  void samples() {
+    std::array<int64_t, 3> grid{};
+    for (size_t a = 0; a < 3; ++a) {
+      const auto n = k_.grid[a].constant();
+      if (!n) return;
+      grid[a] = *n;
+    }
+    std::set<std::array<int64_t, 3>> blocks;
+    for (const int64_t x : {int64_t{0}, grid[0] / 2, grid[0] - 1})
+      for (const int64_t y : {int64_t{0}, grid[1] / 2, grid[1] - 1})
+        for (const int64_t z : {int64_t{0}, grid[2] - 1}) blocks.insert({x, y, z});
+    for (const auto& block : blocks) {
+      cuda::BlockSample sample{.block = block, .grid = grid, .regions = {}};
+      for (size_t i = 0; i < k_.args.size(); ++i)
+        if (const ir::TensorId* id = k_.args[i].tensor())
+          for (const bool writes : {false, true})
+            if (const ir::CudaRegion* r =
+                    ir::CudaOp::find(writes ? k_.writes : k_.reads, graph_[*id].name))
+              add_region(sample, i, writes, *r);
+      request_.samples.push_back(std::move(sample));
+    }
+  }
+  void add_region(cuda::BlockSample& sample, size_t arg, bool writes,
+                  const ir::CudaRegion& r) const {
+    cuda::BlockRegion region{.arg = arg, .writes = writes, .ranges = {}};
+    for (const ir::CudaRange& range : r.ranges) {
+      const auto at = [&](std::string_view n) -> std::optional<ir::Interval> {
+        if (n == "bx") return ir::Interval{sample.block[0], sample.block[0]};
+        if (n == "by") return ir::Interval{sample.block[1], sample.block[1]};
+        if (n == "bz") return ir::Interval{sample.block[2], sample.block[2]};
+        return graph_.range_of(n);
+      };
+      const auto begin = ir::bounds(range.begin, at), end = ir::bounds(range.end, at);
+      if (!begin || !end) return;
+      region.ranges.push_back({begin->lo, end->hi});
+    }
+    sample.regions.push_back(std::move(region));
+  }
+
+  const ir::Graph& graph_;
+  const ir::Op& op_;
+  const ir::CudaOp k_;
+  KernelRequest request_;
+};
+
+class Reports {
+ public:
+  explicit Reports(ir::Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  void report(const KernelError& error, const KernelUse& use) {
+    ir::Loc loc = use.loc_of(error);
+    if (!error.file.empty()) {
+      loc = {};
+      loc.file = file(error.file);
+      loc.line = error.line;
+      loc.column = error.column;
+      loc.length = error.length;
+    }
+    if (error.note)
+      diagnostics_.note(loc, error.message);
+    else
+      diagnostics_.error(loc, error.message);
+  }
+
+ private:
+  int32_t file(const std::string& path) {
+    const auto [it, fresh] = files_.try_emplace(path, -1);
+    if (fresh) {
+      std::string text;
+      if (FILE* f = std::fopen(path.c_str(), "rb")) {
+        char buffer[1 << 14];
+        while (const size_t n = std::fread(buffer, 1, sizeof buffer, f)) text.append(buffer, n);
+        std::fclose(f);
+      }
+      it->second = diagnostics_.add_file(path, std::move(text));
+    }
+    return it->second;
+  }
+  ir::Diagnostics& diagnostics_;
+  std::map<std::string, int32_t> files_;
+};
+
+std::string unit_name(const ir::Graph& graph, const std::string& kernel) {
+  std::string plain =
+      kernel.substr(kernel.rfind(':') == std::string::npos ? 0 : kernel.rfind(':') + 1);
+  for (char& c : plain)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  std::string name = plain;
+  for (int n = 2; graph.find_cuda_unit(name); ++n) name = fmt::format("{}_{}", plain, n);
+  return name;
+}
+
+}  // namespace
+
+bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnostics& diagnostics) {
+  const int before = diagnostics.errors();
+  std::map<std::string, std::pair<std::string, int64_t>> known;  // by key: unit, static memory
+  Reports reports(diagnostics);
+  for (ir::Op& op : graph.ops) {
+    if (op.kind != "cuda" || op.attrs.count("unit") > 0) continue;
+    if (!reader().read) {
+      diagnostics.error(op.loc,
+                        fmt::format("'cuda' needs Clang to read its kernel, and {}", reader().why));
+      return false;
+    }
+    const KernelUse use(graph, op, target, diagnostics);
+    // A use that is the same but for its regions has to be looked at again.
+    KernelReply reply;
+    reader().read(use.request(), reply);
+    for (const KernelError& error : reply.errors) reports.report(error, use);
+    if (!reply.errors.empty()) continue;
+    const auto [it, fresh] = known.try_emplace(use.key());
+    if (fresh) {
+      it->second = {unit_name(graph, use.op().kernel), reply.static_shared};
+      graph.cuda_units.push_back(
+          {it->second.first, std::move(reply.original), std::move(reply.device)});
+    }
+    op.attrs["unit"] = {it->second.first, op.loc};
+    op.attrs["static_shared"] = {ir::Expr(it->second.second), op.loc};
+  }
+  return diagnostics.errors() == before;
+}
+
+std::string describe_cuda_reader() {
+  return reader().read ? reader().path : "not found: " + reader().why;
+}
+
+}  // namespace maco::frontend

@@ -1,0 +1,19 @@
+// The kernels of ops `cuda`.
+#pragma once
+
+#include <string>
+
+#include "ir/diagnostics.h"
+#include "ir/graph.h"
+
+namespace maco::frontend {
+
+/// Reads the kernels of all ops `cuda` of an inferred graph that have none yet: gives it their
+/// units (Graph::cuda_units), and the ops what they say of those. `target`: "sm_90a", "cpu". False,
+/// having reported, if a kernel can't be a task, or there is nothing here to read CUDA with.
+bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnostics& diagnostics);
+
+/// What reads CUDA: where it was found, or why there is nothing.
+std::string describe_cuda_reader();
+
+}  // namespace maco::frontend

@@ -1,0 +1,79 @@
+// Between the frontend and what reads CUDA (clang_reader.cpp, a shared object of its own, so that
+// MACO starts without Clang and builds without it): one kernel for one use of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/dtype.h"
+
+namespace maco::frontend::cuda {
+
+/// An argument as the graph passes it.
+struct KernelArg {
+  enum class Kind : uint8_t { Tensor, Integer, Number };
+  Kind kind = Kind::Integer;
+  // Tensor:
+  std::string name;
+  ir::DType dtype = ir::DType::F32;
+  std::vector<int64_t> shape;          // the largest extents
+  bool read = false, written = false;  // in `in`, in `out`
+  // Number; Integer where every launch has the same:
+  double number = 0;
+  std::optional<int64_t> integer;
+  int64_t least = 1, most = 0;  // of all launches; none where that isn't known
+  /// Integer: it may not fit 32 bits, and comes in two parts: how often 2^32 goes into it, and the
+  /// rest less 2^31.
+  bool wide = false;
+};
+
+/// Rows of a sample: what one block may touch of a tensor, by args' index; whole tensors are left
+/// out. Extents are clipped to the tensor.
+struct BlockRegion {
+  size_t arg = 0;
+  bool writes = false;
+  std::vector<std::array<int64_t, 2>> ranges;
+};
+struct BlockSample {
+  std::array<int64_t, 3> block{}, grid{};
+  std::vector<BlockRegion> regions;
+};
+
+struct KernelRequest {
+  std::string path;    // of the source
+  std::string kernel;  // its name, with namespaces or without
+  std::vector<std::string> template_args;
+  std::array<int64_t, 3> block{1, 1, 1};
+  int64_t shared = 0;
+  std::vector<KernelArg> args;
+  std::vector<BlockSample> samples;  // blocks whose accesses are tried
+  int arch = 90;                     // of the GPU; 0: the CPU target
+  std::string cuda_folder;           // the toolkit, or "" if there is none
+};
+
+/// What was found wrong, at a place of a source; an empty `file` means the use in the graph.
+struct KernelError {
+  /// What of the use in the graph is wrong, where `file` is empty: an attribute's name, or with
+  /// `arg` that argument.
+  std::string attribute;
+  std::optional<size_t> arg;
+  std::string file;
+  int32_t line = 0, column = 0, length = 1;
+  std::string message;
+  bool note = false;
+};
+
+struct KernelReply {
+  std::vector<KernelError> errors;
+  std::string original, device;  // see ir::CudaUnit
+  int64_t static_shared = 0;     // bytes of a block
+};
+
+/// Of the shared object: `maco_read_kernel`, and which version of this interface it has.
+using ReadKernel = void (*)(const KernelRequest&, KernelReply&);
+inline constexpr int kReaderInterface = 1;
+
+}  // namespace maco::frontend::cuda

@@ -1,0 +1,13 @@
+// launch.h: a kernel as its author wrote it, launched block by block. Behind it stands the kernel's
+// text, then launch_end.h.
+
+#pragma once
+
+#include "block.h"
+#include "words.h"
+
+#define MACO_CPU 1
+
+// Blocks run one behind the other.
+#define __shared__ thread_local
+#define maco_dynamic_shared() (maco_cuda::dynamic_shared())

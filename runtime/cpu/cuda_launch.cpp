@@ -1,0 +1,77 @@
+#include "runtime/cpu/cuda_launch.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+
+#include "runtime/cpu/cuda_threads.h"
+#include "runtime/cpu/shared_object.h"
+#include "runtime/cpu/toolchain.h"
+
+namespace maco::runtime {
+
+namespace {
+
+using Launch = long long (*)(const unsigned* grid, const unsigned* block, char* shared,
+                             char* const* tensors, const long long* numbers);
+
+// Inside a namespace the kernel's names meet nobody else's; cooperative groups come with their
+// text.
+std::string translation_unit(const std::string& original) {
+  const std::string groups = "//@cooperative_groups\n";
+  std::string text = original;
+  if (const size_t at = text.find(groups); at != std::string::npos)
+    text.replace(at, groups.size(), "#include \"cooperative_groups.cuh\"\n");
+  return "#include \"launch.h\"\nnamespace maco_original {\n" + text +
+         "}  // namespace maco_original\n#include \"launch_end.h\"\n";
+}
+
+Status load(const std::string& original, Launch& launch) {
+  Status status;
+  std::vector<std::string> command = find_cpu_compiler(status);
+  if (command.empty()) return status;
+  for (std::string& flag : cpu_kernel_flags(false, false)) command.push_back(std::move(flag));
+  return compile_and_load(
+      {{"original.cpp", translation_unit(original)}}, std::move(command), false,
+      [&](const std::string& path) {
+        void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        launch = handle ? reinterpret_cast<Launch>(dlsym(handle, "maco_launch_grid")) : nullptr;
+        if (!launch) {
+          const char* why = dlerror();
+          return Status::failure(
+              fmt::format("cannot load the kernel: {}", why ? why : "no reason given"));
+        }
+        give_cuda_threads(handle);
+        return Status{};
+      });
+}
+
+}  // namespace
+
+Status launch_cuda_kernel(const std::string& original, const std::array<int64_t, 3>& grid,
+                          const std::array<int64_t, 3>& block, int64_t shared,
+                          const std::vector<char*>& tensors, const std::vector<int64_t>& numbers) {
+  static std::mutex mutex;
+  static std::map<std::string, Launch> known;  // they stay loaded
+  const std::lock_guard lock(mutex);
+  Launch& launch = known[original];
+  if (!launch)
+    if (Status s = load(original, launch); !s) return s;
+  unsigned g[3], b[3];
+  for (size_t a = 0; a < 3; ++a)
+    g[a] = static_cast<unsigned>(grid[a]), b[a] = static_cast<unsigned>(block[a]);
+  constexpr size_t align = 128;
+  std::vector<char> memory(static_cast<size_t>(shared) + align);
+  char* aligned =
+      memory.data() + (align - reinterpret_cast<uintptr_t>(memory.data()) % align) % align;
+  const std::vector<long long> integers(numbers.begin(), numbers.end());
+  const long long stuck = launch(g, b, aligned, tensors.data(), integers.data());
+  if (stuck >= 0)
+    return Status::failure(fmt::format(
+        "threads of block {} wait at barriers or for other lanes that never come", stuck));
+  return {};
+}
+
+}  // namespace maco::runtime

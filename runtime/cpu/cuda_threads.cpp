@@ -1,0 +1,71 @@
+#include "runtime/cpu/cuda_threads.h"
+
+#include <dlfcn.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "runtime/cpu/fibres.h"
+
+namespace maco::runtime {
+
+namespace {
+
+// As maco_cuda::Host of cuda/block.h.
+struct Host {
+  bool (*run)(int threads, void (*body)(void* argument, int i), void* argument,
+              const unsigned long long* progress) = nullptr;
+  void (*next)() = nullptr;
+};
+
+/// The block that this thread of the system runs, and its fibre that is on.
+struct Running {
+  FibreThread* fibres = nullptr;
+  Fibre* fibre = nullptr;
+};
+thread_local Running running;
+
+struct Body {
+  void (*run)(void*, int) = nullptr;
+  void* argument = nullptr;
+};
+
+bool run(int threads, void (*body)(void*, int), void* argument,
+         const unsigned long long* progress) {
+  const Running outer = running;
+  std::deque<CpuContext> contexts(static_cast<size_t>(threads));
+  for (int i = 0; i < threads; ++i) contexts[static_cast<size_t>(i)].cta = i;
+  FibreThread fibres(
+      {[body, argument](CpuContext& context) { body(argument, context.cta); }, [](CpuContext&) {}});
+  bool ended = false;
+  const Status status = with_fibres([&] {
+    for (CpuContext& context : contexts) fibres.add(context, nullptr);
+    for (;;) {
+      const unsigned long long before = *progress;
+      bool left = false;
+      for (Fibre& fibre : fibres.fibres()) {
+        if (fibre.ended) continue;
+        running = {&fibres, &fibre};
+        fibres.resume(fibre);
+        left = left || !fibre.ended;
+      }
+      ended = !left;
+      if (!left || *progress == before) return;
+    }
+  });
+  running = outer;
+  return status && ended;
+}
+
+void next() { running.fibres->yield(*running.fibre); }
+
+}  // namespace
+
+void give_cuda_threads(void* library) {
+  const auto give = reinterpret_cast<void (*)(const Host*)>(dlsym(library, "maco_cuda_host"));
+  static constexpr Host host = {run, next};
+  if (give) give(&host);
+}
+
+}  // namespace maco::runtime

@@ -1,0 +1,132 @@
+// slots.cuh: where blocks of a user's kernel run: on a GPU as many at once as there are slots, on
+// the CPU one behind the other.
+//
+// A slot is as many warps as a block has, with shared memory of its own: a head with the block's
+// place, the block's static memory, its dynamic memory. Threads of the last warp that a block
+// doesn't have, and threads that have returned, stay at its barriers until all have returned.
+
+namespace maco {
+namespace cuda {
+
+constexpr int kSlotHead = 128, kSlotAlign = 128;
+MACO_FN constexpr int slot_up(int bytes) {
+  return (bytes + kSlotAlign - 1) / kSlotAlign * kSlotAlign;
+}
+
+struct Index3 {
+  u32 x, y, z;
+};
+
+#ifdef MACO_CPU
+
+// Of the block that runs, behind its head.
+MACO_FN char* shared_memory(int at) { return maco_cuda::block->shared + at; }
+
+template <class C>
+struct Slots {
+  using Unit = typename C::unit;
+  struct Run {
+    const Context& ctx;
+    const Args& args;
+    static void body(void* self) {
+      const Run& run = *static_cast<Run*>(self);
+      Unit::template maco_run<C>(run.ctx, run.args);
+    }
+  };
+  static constexpr int count = 1;
+  static MACO_FN int index() { return 0; }
+  static MACO_FN void run(Context& ctx, const Args& args, Index3 at, Index3 grid, i64 number) {
+    static thread_local maco_cuda::Block block;
+    block.threads = Unit::kThreads;
+    block.extent = {Unit::kX, Unit::kY, Unit::kZ};
+    block.at = {at.x, at.y, at.z};
+    block.grid = {grid.x, grid.y, grid.z};
+    block.shared = ctx.scratch() + kSlotHead;
+    block.dynamic_at = slot_up(Unit::kStaticBytes);
+    Run run{ctx, args};
+    if (!maco_cuda::run_block(block, Run::body, &run))
+      stop_run(ctx, kWaitThreads, 0, -1, 0, 0, 0, number, 0);
+  }
+};
+
+#else
+
+struct SlotHead {
+  Index3 block, grid;
+  u32 votes;
+};
+constexpr int kFirstSlotBarrier = 4;  // named barriers: one a slot
+
+template <int kThreads>
+struct Slot {
+  static constexpr int kSpan = (kThreads + 31) / 32 * 32;
+  static MACO_FN int index() { return consumer_thread() / kSpan; }
+  static MACO_FN int thread() { return consumer_thread() % kSpan; }
+  static MACO_FN char* memory(int bytes) {
+    return cta_memory() + Cta::kHeadBytes + index() * bytes;
+  }
+  // Of the threads of a slot; those of a warp need not be together.
+  static MACO_FN void sync() {
+    asm volatile("barrier.sync %0, %1;" ::"r"(kFirstSlotBarrier + index()), "n"(kSpan) : "memory");
+  }
+  static MACO_FN bool all(bool value) {
+    u32 result;
+    asm volatile(
+        "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.and.pred q, %2, %3, p;\n\t"
+        "selp.u32 %0, 1, 0, q;\n\t}"
+        : "=r"(result)
+        : "r"((u32)value), "r"(kFirstSlotBarrier + index()), "n"(kSpan)
+        : "memory");
+    return result != 0;
+  }
+  // How many of the threads that haven't returned give true.
+  static MACO_FN int count(bool value, char* memory) {
+    u32* votes = &((SlotHead*)memory)->votes;
+    if (value) atomicAdd(votes, 1u);
+    all(false);
+    const int result = (int)load_relaxed(votes);
+    all(false);
+    if (value) atomicSub(votes, 1u);
+    return result;
+  }
+  // What threads that have returned do until all have: they take part in barriers. A barrier tells
+  // whether all have returned.
+  static MACO_FN void stay() {
+    while (!all(true)) {
+    }
+  }
+  static MACO_FN Index3 thread_index(u32 x, u32 y) {
+    const u32 t = (u32)thread();
+    return {t % x, t / x % y, t / (x * y)};
+  }
+  // The lanes of this warp that the block has.
+  static MACO_FN u32 lanes() {
+    const int left = kThreads - thread() / 32 * 32;
+    return left >= 32 ? ~0u : (1u << left) - 1;
+  }
+  static MACO_FN void sync_warp(u32 mask = ~0u) { __syncwarp(mask & lanes()); }
+};
+
+template <class C>
+struct Slots {
+  using Unit = typename C::unit;
+  using Own = Slot<Unit::kThreads>;
+  static constexpr int count = (int)C::slots;
+  static MACO_FN int index() { return Own::index(); }
+  static MACO_FN void run(Context& ctx, const Args& args, Index3 at, Index3 grid, i64) {
+    auto* head = (SlotHead*)Own::memory(C::slot_bytes);
+    if (Own::thread() == 0) {
+      head->block = at;
+      head->grid = grid;
+      head->votes = 0;
+    }
+    Own::sync();
+    if (Own::thread() < Unit::kThreads) Unit::template maco_run<C>(ctx, args);
+    Own::stay();
+  }
+};
+
+#endif
+
+}  // namespace cuda
+}  // namespace maco

@@ -1,0 +1,44 @@
+// The words of CUDA that name a thread, its block and its block's barriers, as kernels of the
+// user's have them behind this. Each unit says its block as maco_block_x, maco_block_y,
+// maco_block_z, and its bytes of shared memory.
+#ifdef MACO_CPU
+#define maco_static_shared(at) (::maco::cuda::shared_memory(at))
+#define maco_dynamic_shared() (::maco_cuda::dynamic_shared())
+#else
+#define maco_slot ::maco::cuda::Slot<maco_block_x * maco_block_y * maco_block_z>
+#define maco_slot_memory                                                                  \
+  (maco_slot::memory(::maco::cuda::kSlotHead + ::maco::cuda::slot_up(maco_static_bytes) + \
+                     ::maco::cuda::slot_up(maco_dynamic_bytes)))
+#define maco_static_shared(at) (maco_slot_memory + ::maco::cuda::kSlotHead + (at))
+#define maco_dynamic_shared() \
+  (maco_slot_memory + ::maco::cuda::kSlotHead + ::maco::cuda::slot_up(maco_static_bytes))
+#define maco_uint3(index) (make_uint3((index).x, (index).y, (index).z))
+#define threadIdx maco_uint3(maco_slot::thread_index(maco_block_x, maco_block_y))
+#define blockIdx maco_uint3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->block)
+#define gridDim                                                    \
+  (dim3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid.x, \
+        ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid.y, \
+        ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid.z))
+#define blockDim (dim3(maco_block_x, maco_block_y, maco_block_z))
+// Whoever has returned says so at barriers; these threads haven't.
+#define __syncthreads() ((void)maco_slot::all(false))
+#define __syncthreads_count(value) (maco_slot::count((value) != 0, maco_slot_memory))
+#define __syncthreads_and(value) (maco_slot::count((value) == 0, maco_slot_memory) == 0)
+#define __syncthreads_or(value) (maco_slot::count((value) != 0, maco_slot_memory) != 0)
+#define __syncwarp(...) maco_slot::sync_warp(__VA_ARGS__)
+#define __shfl_sync(mask, ...) __shfl_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
+#define __shfl_up_sync(mask, ...) __shfl_up_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
+#define __shfl_down_sync(mask, ...) __shfl_down_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
+#define __shfl_xor_sync(mask, ...) __shfl_xor_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
+#define __any_sync(mask, value) __any_sync((mask) & maco_slot::lanes(), value)
+#define __all_sync(mask, value) __all_sync((mask) & maco_slot::lanes(), value)
+#define __ballot_sync(mask, value) __ballot_sync((mask) & maco_slot::lanes(), value)
+#define __match_any_sync(mask, value) __match_any_sync((mask) & maco_slot::lanes(), value)
+#define __match_all_sync(mask, ...) __match_all_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
+#define __reduce_add_sync(mask, value) __reduce_add_sync((mask) & maco_slot::lanes(), value)
+#define __reduce_min_sync(mask, value) __reduce_min_sync((mask) & maco_slot::lanes(), value)
+#define __reduce_max_sync(mask, value) __reduce_max_sync((mask) & maco_slot::lanes(), value)
+#define __reduce_and_sync(mask, value) __reduce_and_sync((mask) & maco_slot::lanes(), value)
+#define __reduce_or_sync(mask, value) __reduce_or_sync((mask) & maco_slot::lanes(), value)
+#define __reduce_xor_sync(mask, value) __reduce_xor_sync((mask) & maco_slot::lanes(), value)
+#endif

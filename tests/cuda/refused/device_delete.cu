@@ -1,0 +1,6 @@
+__global__ void k(const float* x, float* y, int n) {
+  const int i = blockIdx.x * n + threadIdx.x;
+  float* nothing = nullptr;
+  delete nothing;
+  y[i] = x[i];
+}

@@ -1,0 +1,6 @@
+float twice(float v) { return 2.0f * v; }
+
+__global__ void k(const float* x, float* y, int n) {
+  const int i = blockIdx.x * n + threadIdx.x;
+  y[i] = twice(x[i]);
+}

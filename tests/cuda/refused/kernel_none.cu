@@ -1,0 +1,1 @@
+inline int answer() { return 42; }

@@ -1,0 +1,5 @@
+__global__ void k(const float* x, float* y, int n) {
+  const int i = blockIdx.x * n + threadIdx.x;
+  y[i] = x[i];
+  asm volatile("barrier.sync.aligned 1, %0;" ::"r"(32) : "memory");
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Users' CUDA kernels as tasks (tests/cuda): those that must run are run on the CPU target, against the original kernels and their regions;
+those that can't be tasks are refused where the first line of their graph says.
+
+   cuda_test.py --maco-run PATH --macoc PATH [--only NAME] [--jobs N]
+
+Status 77 (skipped) where MACO was built without Clang."""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1] / "cuda"
+
+
+def run(*command):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300)
+
+
+def runs(args, graph):
+    """Equal to the reference, within its regions, under two orders of tasks; the same text again through all passes."""
+    alone = "(a GPU only)" in graph.read_text().splitlines()[0]
+    for options in [] if alone else ([], ["--check-access", "--replay=7"]):
+        ran = run(args.maco_run, graph, "--device=cpu", "--check", *options)
+        if ran.returncode != 0:
+            return f"{' '.join(options)}: status {ran.returncode}\n{ran.stdout}{ran.stderr}"
+    made = run(args.macoc, graph, "--emit=cuda", "--reparse", "--verify=each", "-o", os.devnull)
+    return "" if made.returncode == 0 else f"status {made.returncode}\n{made.stderr}"
+
+
+def refused(args, graph):
+    """The error that the first line expects: its file and line."""
+    first = graph.read_text().splitlines()[0]
+    expected = re.match(r"# expect: ([^:]+):(\d+): (.*)", first)
+    if not expected:
+        return "its first line expects nothing"
+    target = ["--target=cpu"] if "(target: cpu)" in first else []
+    made = run(args.macoc, graph, *target, "-o", os.devnull)
+    if made.returncode != 1:
+        return f"status {made.returncode}, not 1\n{made.stderr}"
+    found = re.search(r"([^/:\n]+):(\d+):\d+: error: ", made.stderr)
+    if not found or (found[1], found[2]) != (expected[1], expected[2]):
+        return f"expected {expected[0]}\n{made.stderr}"
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--maco-run", required=True)
+    parser.add_argument("--macoc", required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    probe = run(args.macoc, ROOT / "kernels" / "saxpy_t.maco", "--emit=graph", "-o", os.devnull)
+    if "needs Clang" in probe.stderr:
+        print("not tested here: MACO was built without Clang")
+        return 77
+    work = [(runs, graph) for folder in ("kernels", "accepted") for graph in sorted((ROOT / folder).glob("*.maco"))]
+    work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
+    work += [(refused, graph) for graph in sorted((ROOT / "refused").glob("*.maco"))]
+    work = [(test, graph) for test, graph in work if args.only in f"{graph.parent.name}/{graph.name}"]
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for (_, graph), wrong in zip(work, pool.map(lambda item: item[0](args, item[1]), work)):
+            if wrong:
+                failed += 1
+                print(f"{graph.parent.name}/{graph.name}: {wrong}")
+    print(f"{len(work) - failed} of {len(work)} as expected")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
