@@ -19,6 +19,7 @@ struct Arguments {
   api::Options options;
   std::string input, output = "-", emit = "cuda";
   std::string explained;  // an op
+  std::string kernel;     // of a CUDA source
   bool report = false;
 };
 
@@ -29,7 +30,9 @@ int read_arguments(int argc, char** argv, Arguments& a) {
       "macoc");
   PipelineFlags flags;
   std::string verify = "end";
-  app.add_option("graph", a.input, "a .json or .maco graph, - for standard input");
+  app.add_option("graph", a.input,
+                 "a .json or .maco graph, - for standard input; or a CUDA source, see "
+                 "--kernel");
   app.add_option("-o,--output", a.output, "where the product goes, if not to standard output")
       ->option_text("FILE");
   app.add_option(
@@ -50,6 +53,10 @@ int read_arguments(int argc, char** argv, Arguments& a) {
                  "instead of a product tell what became of this op: fused with what, cut how, on "
                  "which SMs, waiting for whom and why")
       ->option_text("OP");
+  app.add_option("--kernel", a.kernel,
+                 "of a CUDA source (macoc FILE.cu): print a graph that uses this kernel, to begin "
+                 "with; where the file has one kernel it need not be named")
+      ->option_text("NAME");
   a.common.add(app);
   if (const int status = parse(app, argc, argv); status >= 0) return status;
   if (a.common.listed()) return kOk;
@@ -60,6 +67,13 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   flags.apply(a.options);
   a.options.verify_each = verify == "each";
   return -1;
+}
+
+bool is_cuda_source(const std::string& name, const std::string& text) {
+  const auto ends = [&](std::string_view end) {
+    return name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  return (ends(".cu") || ends(".cuh")) && text.rfind("//@maco", 0) != 0;
 }
 
 /// The story of an op.
@@ -97,6 +111,13 @@ int run(int argc, char** argv) {
   if (!a.passes.output.connect(a.options, console)) return kBadUsage;
   const auto text = read_input(a.input, error);
   if (!text) return fail(kBadUsage, error);
+  if (!a.kernel.empty() || is_cuda_source(a.input, *text)) {
+    ir::Diagnostics diagnostics;
+    const std::string graph = api::graph_of_kernel(a.input, a.kernel, diagnostics);
+    console.show(diagnostics);
+    if (graph.empty()) return kBadGraph;
+    return write_product(a.output, graph, error) ? kOk : fail(kBadUsage, error);
+  }
   const api::Product product = *api::find_product(a.emit);
   const bool device_code = product == api::Product::Ptx || product == api::Product::Cubin;
 

@@ -6,8 +6,8 @@
 # Debian and Ubuntu packages are installed where this is root or sudo needs no password; elsewhere the missing ones are named and the status
 # is 1. Python packages (for the comparison with NumPy, clang-format and clang-tidy, and NVRTC where there is no CUDA toolkit) go into
 # .venv; without them the tests that need them are skipped.
-#   --no-clang   without LLVM's and Clang's development files, which are installed where the distribution has version 22 (500 MB; the
-#                build does without them so far)
+#   --no-clang   without LLVM's and Clang's development files, which are installed where the distribution has version 22 (1 GB); ops `cuda`,
+#                kernels of users (docs/cuda-kernels.md), need them, and are refused without
 #   --no-python  leave .venv alone
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -49,7 +49,13 @@ if ! has_lit || ! has_filecheck; then missing+=(llvm-tools); fi
 if $python && [[ ! -x .venv/bin/python ]]; then need python3-venv can_make_venv; fi
 optional=()
 has ccache || optional+=(ccache)
-if $clang && ! any '/usr/lib/llvm-22/include/clang'; then optional+=(llvm-22-dev libclang-22-dev libclang-cpp22-dev); fi
+if $clang; then  # what compiler/CMakeLists.txt looks for, and Clang's own headers, which it reads when it runs
+  llvm=/usr/lib/llvm-22
+  any "$llvm/include/clang/AST/ASTContext.h" || optional+=(libclang-22-dev)
+  any "$llvm/lib/libclang-cpp.so" || optional+=(libclang-cpp22-dev)
+  { any "$llvm/include/llvm/ADT" && any "$llvm/lib/libLLVM.so"; } || optional+=(llvm-22-dev)
+  any "$llvm/lib/clang/22/include" || optional+=(libclang-common-22-dev)
+fi
 
 as_root=()
 [[ $(id -u) == 0 ]] || as_root=(sudo -n)

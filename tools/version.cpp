@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "compiler/frontend/cuda_kernels.h"
 #include "runtime/cpu/toolchain.h"
 #include "runtime/host/driver.h"
 #include "runtime/host/library.h"
@@ -64,12 +65,14 @@ const char* version() { return MACO_PROJECT_VERSION; }
 std::string version_text() {
   return fmt::format(
       "maco {}\n"
-      "built with    {}, without Clang: no CUDA kernels as tasks\n"
+      "built with    {}\n"
       "CUDA driver   {}\n"
       "NVRTC         {}\n"
       "NCCL          {}\n"
-      "C++ compiler  {}",
-      version(), MACO_COMPILER, driver_text(), nvrtc_text(), nccl_text(), compiler_text());
+      "C++ compiler  {}\n"
+      "CUDA kernels  {}",
+      version(), MACO_COMPILER, driver_text(), nvrtc_text(), nccl_text(), compiler_text(),
+      frontend::describe_cuda_reader());
 }
 
 }  // namespace maco::tools

@@ -91,6 +91,11 @@ bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& dia
   return frontend::read_cuda_kernels(graph, options.target, diagnostics);
 }
 
+std::string graph_of_kernel(const std::string& path, const std::string& kernel,
+                            ir::Diagnostics& diagnostics) {
+  return frontend::graph_of_cuda_kernel(path, kernel, diagnostics);
+}
+
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const Options& options,
                         ir::Diagnostics& diagnostics) {
   codegen::Options code;

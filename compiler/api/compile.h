@@ -27,6 +27,10 @@ std::optional<ir::Graph> read_graph(std::string name, std::string text,
 /// none of them yet. False, having reported, if one can't be a task.
 bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
 
+/// A graph with a kernel of a CUDA source, to begin with; see frontend/cuda_kernels.h.
+std::string graph_of_kernel(const std::string& path, const std::string& kernel,
+                            ir::Diagnostics& diagnostics);
+
 struct Compiled {
   ir::Graph graph;      // as it was given, inferred
   ir::Program program;  // synced and proved

@@ -32,7 +32,8 @@ std::string undefined(std::string_view words) {
     at += define.size();
     out += fmt::format("#undef {}\n", words.substr(at, words.find_first_of(" (", at) - at));
   }
-  return out + "#endif\n#undef maco_static_shared\n#undef maco_dynamic_shared\n";
+  return out +
+         "#endif\n#undef maco_static_shared\n#undef maco_dynamic_shared\n#undef maco_leaves\n";
 }
 
 }  // namespace

@@ -219,18 +219,21 @@ class KernelUse {
   KernelRequest request_;
 };
 
-class Reports {
+/// The user's sources among those of the diagnostics.
+class Files {
  public:
-  explicit Reports(ir::Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  explicit Files(ir::Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  ir::Loc loc_of(const KernelError& error) {
+    ir::Loc loc;
+    if (error.file.empty()) return loc;
+    loc.file = file(error.file);
+    loc.line = error.line;
+    loc.column = error.column;
+    loc.length = error.length;
+    return loc;
+  }
   void report(const KernelError& error, const KernelUse& use) {
-    ir::Loc loc = use.loc_of(error);
-    if (!error.file.empty()) {
-      loc = {};
-      loc.file = file(error.file);
-      loc.line = error.line;
-      loc.column = error.column;
-      loc.length = error.length;
-    }
+    const ir::Loc loc = error.file.empty() ? use.loc_of(error) : loc_of(error);
     if (error.note)
       diagnostics_.note(loc, error.message);
     else
@@ -255,6 +258,59 @@ class Reports {
   std::map<std::string, int32_t> files_;
 };
 
+/// A graph to begin with.
+std::string sample_graph(const std::string& path, const cuda::KernelShape& shape) {
+  using Kind = cuda::KernelShape::Parameter::Kind;
+  constexpr int elements = 1024;
+  const int64_t threads = shape.threads > 0 ? std::min<int64_t>(shape.threads, 256) : 256;
+  std::string inputs, in, args, types, regions, notes;
+  std::vector<std::string> out;
+  for (size_t i = 0; i < shape.parameters.size(); ++i) {
+    const auto& p = shape.parameters[i];
+    const std::string name = p.name.empty() ? fmt::format("arg{}", i) : p.name;
+    const std::string dtype(ir::name(p.dtype.value_or(ir::DType::F32)));
+    args += i > 0 ? ", " : "";
+    switch (p.kind) {
+      case Kind::Tensor:
+        if (!p.dtype) notes += fmt::format("# {}: '{}' says no dtype\n", name, p.type);
+        args += name;
+        if (p.written) {
+          out.push_back(fmt::format("{} : {}[{}]", name, dtype, elements));
+        } else {
+          inputs += fmt::format("  input {} : {}[{}]\n", name, dtype, elements);
+          in += name + ", ";
+        }
+        break;
+      case Kind::Integer: args += std::to_string(elements); break;
+      case Kind::Number: args += "1.0"; break;
+      case Kind::Other:
+        args += "?";
+        notes += fmt::format("# {}: '{}' can't be an argument of a task\n", name, p.type);
+        break;
+    }
+  }
+  const std::string plain =
+      shape.name.substr(shape.name.rfind(':') == std::string::npos ? 0 : shape.name.rfind(':') + 1);
+  const std::string kernel = plain == shape.name ? plain : '"' + shape.name + '"';
+  std::string arguments_of_template;
+  if (!shape.template_parameters.empty()) {
+    arguments_of_template =
+        fmt::format(", template = [{}]", fmt::join(shape.template_parameters, ", "));
+    notes += "# template: the arguments for these parameters\n";
+  }
+  return fmt::format(
+      "# A graph with kernel '{}' of {}. Shapes, grid and numbers are to be filled in.\n"
+      "# What is updated rather than written is a state, and stands among the inputs, too.\n"
+      "# Blocks run side by side where 'reads' and 'writes' say what each touches:\n"
+      "#   writes = {{{}: [[{} * bx, {} * bx + {}]]}}\n{}"
+      "graph {} {{\n{}  output {} = cuda({}source = \"{}\", kernel = {}{},\n"
+      "    grid = [{}], block = [{}], args = [{}])\n}}\n",
+      shape.name, path, out.empty() ? "y" : out[0].substr(0, out[0].find(' ')), threads, threads,
+      threads, notes, plain, inputs,
+      out.empty() ? fmt::format("y : f32[{}]", elements) : fmt::format("{}", fmt::join(out, ", ")),
+      in, path, kernel, arguments_of_template, (elements + threads - 1) / threads, threads, args);
+}
+
 std::string unit_name(const ir::Graph& graph, const std::string& kernel) {
   std::string plain =
       kernel.substr(kernel.rfind(':') == std::string::npos ? 0 : kernel.rfind(':') + 1);
@@ -270,7 +326,7 @@ std::string unit_name(const ir::Graph& graph, const std::string& kernel) {
 bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnostics& diagnostics) {
   const int before = diagnostics.errors();
   std::map<std::string, std::pair<std::string, int64_t>> known;  // by key: unit, static memory
-  Reports reports(diagnostics);
+  Files files(diagnostics);
   for (ir::Op& op : graph.ops) {
     if (op.kind != "cuda" || op.attrs.count("unit") > 0) continue;
     if (!reader().read) {
@@ -278,11 +334,18 @@ bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnost
                         fmt::format("'cuda' needs Clang to read its kernel, and {}", reader().why));
       return false;
     }
+    if (find_toolkit().empty()) {
+      diagnostics.error(
+          op.loc,
+          "'cuda' needs CUDA's headers to read its kernel, and neither CUDA_HOME, CUDA_PATH "
+          "nor /usr/local has a toolkit; install it, or its packages cuda-cudart-dev and cuda-crt");
+      return false;
+    }
     const KernelUse use(graph, op, target, diagnostics);
     // A use that is the same but for its regions has to be looked at again.
     KernelReply reply;
     reader().read(use.request(), reply);
-    for (const KernelError& error : reply.errors) reports.report(error, use);
+    for (const KernelError& error : reply.errors) files.report(error, use);
     if (!reply.errors.empty()) continue;
     const auto [it, fresh] = known.try_emplace(use.key());
     if (fresh) {
@@ -296,8 +359,33 @@ bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnost
   return diagnostics.errors() == before;
 }
 
+std::string graph_of_cuda_kernel(const std::string& path, const std::string& kernel,
+                                 ir::Diagnostics& diagnostics) {
+  if (!reader().read) {
+    diagnostics.error({}, "reading CUDA needs Clang, and " + reader().why);
+    return "";
+  }
+  KernelRequest request;
+  request.shape_only = true;
+  request.path = path;
+  request.kernel = kernel;
+  request.cuda_folder = find_toolkit();
+  KernelReply reply;
+  reader().read(request, reply);
+  Files files(diagnostics);
+  for (const KernelError& error : reply.errors) {
+    const ir::Loc loc = files.loc_of(error);
+    if (error.note)
+      diagnostics.note(loc, error.message);
+    else
+      diagnostics.error(loc, error.message);
+  }
+  if (!reply.shape || !reply.errors.empty()) return "";
+  return sample_graph(path, *reply.shape);
+}
+
 std::string describe_cuda_reader() {
-  return reader().read ? reader().path : "not found: " + reader().why;
+  return reader().read ? "read by " + reader().path : "not read: " + reader().why;
 }
 
 }  // namespace maco::frontend

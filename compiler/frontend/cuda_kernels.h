@@ -13,6 +13,12 @@ namespace maco::frontend {
 /// having reported, if a kernel can't be a task, or there is nothing here to read CUDA with.
 bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnostics& diagnostics);
 
+/// A graph that would use the kernel of a CUDA source, as DSL, with what its declaration doesn't
+/// say left to its reader; of the file's only kernel if `kernel` is "". "", having reported, if
+/// there is none, or nothing to read it with.
+std::string graph_of_cuda_kernel(const std::string& path, const std::string& kernel,
+                                 ir::Diagnostics& diagnostics);
+
 /// What reads CUDA: where it was found, or why there is nothing.
 std::string describe_cuda_reader();
 

@@ -43,6 +43,8 @@ struct BlockSample {
 };
 
 struct KernelRequest {
+  /// Only KernelReply::shape is asked for; of `kernel`, or of the file's only one where that is "".
+  bool shape_only = false;
   std::string path;    // of the source
   std::string kernel;  // its name, with namespaces or without
   std::vector<std::string> template_args;
@@ -66,14 +68,30 @@ struct KernelError {
   bool note = false;
 };
 
+/// What a kernel's declaration says.
+struct KernelShape {
+  struct Parameter {
+    std::string name, type;
+    enum class Kind : uint8_t { Tensor, Integer, Number, Other };
+    Kind kind = Kind::Other;
+    bool written = false;            // Tensor: what it points to isn't constant
+    std::optional<ir::DType> dtype;  // Tensor: the one that its elements are, if they are one's
+  };
+  std::string name;
+  std::vector<Parameter> parameters;
+  std::vector<std::string> template_parameters;
+  int64_t threads = 0;  // its __launch_bounds__; 0: it has none
+};
+
 struct KernelReply {
   std::vector<KernelError> errors;
   std::string original, device;  // see ir::CudaUnit
   int64_t static_shared = 0;     // bytes of a block
+  std::optional<KernelShape> shape;
 };
 
 /// Of the shared object: `maco_read_kernel`, and which version of this interface it has.
 using ReadKernel = void (*)(const KernelRequest&, KernelReply&);
-inline constexpr int kReaderInterface = 1;
+inline constexpr int kReaderInterface = 2;
 
 }  // namespace maco::frontend::cuda

@@ -5,7 +5,7 @@
 namespace maco::functions {
 
 int64_t cuda_slot_bytes(int64_t static_shared, int64_t dynamic_shared) {
-  constexpr int64_t head = 128, align = 128;  // as runtime/device/cuda/slots.cuh
+  constexpr int64_t head = 256, align = 128;  // as runtime/device/cuda/slots.cuh
   const auto up = [](int64_t n) { return (n + align - 1) / align * align; };
   return head + up(static_shared) + up(dynamic_shared);
 }

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/ops/op.h"
 #include "compiler/passes/passes.h"
+#include "ir/cuda_op.h"
 
 namespace maco::passes {
 
@@ -12,6 +15,24 @@ namespace {
 ir::Loc at(const ir::Graph& graph, const std::string& key) {
   auto it = graph.key_loc.find(key);
   return it == graph.key_loc.end() ? graph.loc : it->second;
+}
+
+// Blocks that may all write the same can't run side by side.
+void warn_of_whole(const ir::Graph& graph, const ir::Op& op, ir::Diagnostics& d) {
+  const ir::CudaOp kernel = ir::cuda_op(graph, op);
+  if (std::all_of(kernel.grid.begin(), kernel.grid.end(),
+                  [](const ir::Expr& e) { return e.constant() == 1; }))
+    return;
+  for (const ir::TensorId id : op.out) {
+    const std::string& name = graph[id].name;
+    const bool updated = std::find(op.in.begin(), op.in.end(), id) != op.in.end();
+    const bool no_writes = !ir::CudaOp::find(kernel.writes, name);
+    if (!no_writes && !(updated && !ir::CudaOp::find(kernel.reads, name))) continue;
+    d.warning(op.loc, fmt::format("the blocks of '{}' all run on one SM: '{}' doesn't "
+                                  "say what each of them touches of '{}'",
+                                  op.name, no_writes ? "writes" : "reads", name));
+    return;
+  }
 }
 
 bool check(const ir::Graph& graph, ir::Diagnostics& d) {
@@ -56,6 +77,8 @@ bool check(const ir::Graph& graph, ir::Diagnostics& d) {
 }  // namespace
 
 bool check_support(ir::Graph& graph, PassContext& context) {
+  for (const ir::Op& op : graph.ops)
+    if (op.kind == "cuda") warn_of_whole(graph, op, context.diagnostics);
   return check(graph, context.diagnostics);
 }
 

@@ -57,7 +57,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
                      "op of the graph");
       return true;
     }
-    if (is_barrier(f)) kernel_.has_barrier = true;
+    if (is_warp_word(f, name)) kernel_.has_warp_word = true;
     if (users) {
       const FunctionDecl* body = nullptr;
       if (!f->hasBody(body) && !f->isPureVirtual() && !f->getBuiltinID() && !f->isDefaulted() &&
@@ -149,6 +149,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
         {"brkpt", "it would stop every task of the GPU"},
         {"setmaxnreg", "registers belong to the worker"},
         {"griddepcontrol", "a task is no launch"},
+        {"ld.global.nc", "another task may write it in the same launch; use ld.global"},
         {"multimem.", "tasks don't use multicast memory"},
     };
     for (const Word& w : words) {
@@ -244,6 +245,13 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
     finder.TraverseStmt(f->getBody());
   }
 
+  static bool is_warp_word(const FunctionDecl* f, llvm::StringRef name) {
+    if (is_groups(f))
+      return !is_one_of(name, {"this_thread_block", "thread_rank", "size", "this_grid"});
+    return name.starts_with("__shfl") || name.starts_with("__match_") ||
+           name.starts_with("__reduce_") ||
+           is_one_of(name, {"__any_sync", "__all_sync", "__ballot_sync", "__syncwarp"});
+  }
   static bool is_barrier(const FunctionDecl* f) {
     if (!f->getIdentifier()) return false;
     const llvm::StringRef name = f->getName();
@@ -640,6 +648,39 @@ void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& repor
     }
   }
   refusals.report_groups();
+}
+
+KernelShape shape_of(ASTContext& context, const FunctionDecl& kernel) {
+  KernelShape shape;
+  shape.name = kernel.getQualifiedNameAsString();
+  if (const FunctionTemplateDecl* t = kernel.getDescribedFunctionTemplate())
+    for (const NamedDecl* p : *t->getTemplateParameters())
+      shape.template_parameters.push_back(p->getNameAsString());
+  if (const auto* bounds = kernel.getAttr<CUDALaunchBoundsAttr>();
+      bounds && !bounds->getMaxThreads()->isValueDependent())
+    if (const auto threads = bounds->getMaxThreads()->getIntegerConstantExpr(context))
+      shape.threads = threads->getExtValue();
+  using Kind = KernelShape::Parameter::Kind;
+  for (const ParmVarDecl* p : kernel.parameters()) {
+    KernelShape::Parameter parameter;
+    const QualType type = p->getType();
+    parameter.name = p->getNameAsString();
+    parameter.type = type.getAsString(PrintingPolicy(context.getLangOpts()));
+    if (type->isPointerType()) {
+      const QualType element = type->getPointeeType();
+      parameter.kind = Kind::Tensor;
+      parameter.written = !element.isConstQualified();
+      if (!element->isDependentType() && !element->isVoidType())
+        for (const ir::DType t : ir::kAllDTypes)
+          if (!parameter.dtype && holds(context, element, t)) parameter.dtype = t;
+    } else if (type->isIntegralOrEnumerationType()) {
+      parameter.kind = Kind::Integer;
+    } else if (type->isRealFloatingType() || type->isDependentType()) {
+      parameter.kind = Kind::Number;
+    }
+    shape.parameters.push_back(std::move(parameter));
+  }
+  return shape;
 }
 
 void check_signature(const Kernel& kernel, const KernelRequest& request, Reports& reports) {

@@ -181,7 +181,10 @@ struct Item {
 struct Edit {
   unsigned begin = 0, end = 0;
   std::string text;
-  bool operator<(const Edit& other) const { return begin < other.begin; }
+  // What is put in stands before what is replaced at the same place.
+  bool operator<(const Edit& other) const {
+    return begin != other.begin ? begin < other.begin : end < other.end;
+  }
 };
 
 class Extractor {
@@ -220,6 +223,7 @@ class Extractor {
   }
 
   void write() {
+    leaving_edits();
     shared_edits();
     function_edits();
     linkage_edits();
@@ -467,6 +471,65 @@ class Extractor {
       loc = sources_.getImmediateExpansionRange(loc).getEnd();
     }
     return loc;
+  }
+
+  /// Lanes that return early leave those of their warp that go on: these have to know, for what a
+  /// warp does together. All that are left come to a return at the outermost level, and agree there.
+  void leaving_edits() {
+    if (!kernel_.has_warp_word) return;
+    const auto* body = dyn_cast<CompoundStmt>(kernel_.function->getBody());
+    if (!body) return;
+    const auto& language = context_.getLangOpts();
+    for (const Stmt* s : body->body()) {
+      const auto* branch = dyn_cast<IfStmt>(s);
+      const bool leaves = branch && returns(branch);
+      if (!leaves) continue;
+      const bool plain = !branch->getElse() && !branch->getInit() &&
+                         !branch->getConditionVariable() && !branch->isConstexpr() &&
+                         ends_with_return(branch->getThen());
+      if (!plain) {
+        nested_return(branch);
+        return;
+      }
+      const SourceLocation begin = sources_.getExpansionLoc(branch->getCond()->getBeginLoc());
+      const SourceLocation last =
+          sources_.getExpansionRange(branch->getCond()->getEndLoc()).getEnd();
+      const SourceLocation end = Lexer::getLocForEndOfToken(last, 0, sources_, language);
+      leaving_ = true;
+      device_[file_of(begin)].insert({offset(begin), offset(begin), "maco_leaves("});
+      device_[file_of(end)].insert({offset(end), offset(end), ")"});
+    }
+    for (const Stmt* s : body->body())
+      if (!isa<IfStmt>(s) && !isa<ReturnStmt>(s) && returns(s)) return nested_return(s);
+  }
+  static const ReturnStmt* find_return(const Stmt* s) {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool TraverseLambdaExpr(LambdaExpr*) { return true; }
+      bool VisitReturnStmt(ReturnStmt* r) {
+        found = r;
+        return false;
+      }
+      const ReturnStmt* found = nullptr;
+    } finder;
+    finder.TraverseStmt(const_cast<Stmt*>(s));  // NOLINT: visitors take no const
+    return finder.found;
+  }
+  static bool returns(const Stmt* s) { return find_return(s) != nullptr; }
+  // A return, alone or behind statements without any.
+  static bool ends_with_return(const Stmt* s) {
+    if (isa<ReturnStmt>(s)) return true;
+    const auto* block = dyn_cast<CompoundStmt>(s);
+    if (!block || block->body_empty() || !isa<ReturnStmt>(block->body_back())) return false;
+    for (const Stmt* child : block->body())
+      if (child != block->body_back() && returns(child)) return false;
+    return true;
+  }
+  // On a GPU the others of the warp would wait for it; the CPU target sees who has returned.
+  void nested_return(const Stmt* s) {
+    if (request_.arch == 0) return;
+    reports_.error(find_return(s)->getReturnLoc(),
+                   "a thread may return here while others of its warp go on to shuffle or vote; "
+                   "return at the outermost level of the kernel, in an 'if' without 'else'");
   }
 
   void function_edits() {
@@ -783,6 +846,10 @@ class Extractor {
       }
       if (!no_change() && change->begin == at && !dropped[at]) {
         out += change->text;
+        if (change->end == at) {
+          ++change;
+          continue;
+        }
         // The lines that the change takes away.
         for (unsigned i = at; i < change->end; ++i)
           if (data[i] == '\n' && !change->text.empty()) out += '\n';
@@ -812,7 +879,7 @@ class Extractor {
           out += "#include <" + name.substr(1, name.size() - 2) + ">\n";
           break;
         }
-    for (const char* header : {"algorithm", "array", "cmath", "cstddef", "cstdint", "functional",
+    for (const char* header : {"array", "cmath", "cstddef", "cstdint", "functional",
                                "initializer_list", "limits", "tuple", "type_traits", "utility"})
       if (uses_std_ && names.count(fmt::format("<{}>", header)) > 0)
         out += fmt::format("#include <std/{}>\n", header);
@@ -835,12 +902,13 @@ class Extractor {
     return fmt::format(
         "constexpr int maco_block_x = {}, maco_block_y = {}, maco_block_z = {};\n"
         "constexpr int maco_static_bytes = {}, maco_dynamic_bytes = {};\n"
+        "constexpr bool maco_leaving = {};\n"
         "template <class T> using maco_type = T;\n"
         "template <auto value> struct maco_constant {{}};\n"
         "template <int id, class... Parameters> struct maco_key {{}};\n"
         "template <class Key> struct maco_place;\n",
         request_.block[0], request_.block[1], request_.block[2], reply_.static_shared,
-        request_.shared);
+        request_.shared, leaving_);
   }
 
   /// What runs the kernel with its arguments: for the reference a function of pointers and numbers,
@@ -909,6 +977,7 @@ class Extractor {
   std::map<FileID, std::set<Edit>> original_, device_;
   std::string offsets_;
   bool uses_std_ = false;  // names of namespace std
+  bool leaving_ = false;   // lanes return while others of their warp go on
 };
 
 /// Collects what Clang says.
@@ -958,6 +1027,10 @@ class Consumer : public ASTConsumer {
   void HandleTranslationUnit(ASTContext& context) override {
     if (!reply_.errors.empty()) return;
     Reports reports(context.getSourceManager(), reply_);
+    if (request_.shape_only) {
+      describe(context, reports);
+      return;
+    }
     Kernel kernel{.context = context, .function = nullptr, .reachable = {}};
     kernel.function = find(context, reports);
     if (!kernel.function || reports.any()) return;
@@ -991,6 +1064,28 @@ class Consumer : public ASTConsumer {
     std::vector<FunctionDecl*> found;
     std::set<std::string> kernels, elsewhere;
   };
+
+  void describe(ASTContext& context, Reports& reports) {
+    Candidates c(context.getSourceManager());
+    c.wanted = request_.kernel;
+    c.TraverseDecl(context.getTranslationUnitDecl());
+    if (c.wanted.empty() && c.kernels.size() == 1) {
+      c.wanted = *c.kernels.begin();
+      c.TraverseDecl(context.getTranslationUnitDecl());
+    }
+    const bool one = c.found.size() == 1 && c.found[0]->hasAttr<CUDAGlobalAttr>();
+    if (one) {
+      reply_.shape = shape_of(context, *c.found[0]);
+    } else if (c.kernels.empty()) {
+      reports.in_graph("kernel", fmt::format("'{}' has no kernel", request_.path));
+    } else {
+      reports.in_graph(
+          "kernel", fmt::format("{}; '{}' has {}",
+                                c.wanted.empty() ? "which kernel is meant isn't said"
+                                                 : fmt::format("there is no kernel '{}'", c.wanted),
+                                request_.path, fmt::join(c.kernels, ", ")));
+    }
+  }
 
   const FunctionDecl* find(ASTContext& context, Reports& reports) {
     Candidates c(context.getSourceManager());
@@ -1188,7 +1283,8 @@ extern "C" __attribute__((visibility("default"))) void maco_read_kernel(
   std::string meant = "::" + request.kernel;
   if (!request.template_args.empty())
     meant += fmt::format("<{}>", fmt::join(request.template_args, ", "));
-  text += fmt::format("\n#line 1 \"maco\"\nstatic auto* const {} = &{};\n", kMeant, meant);
+  if (!request.shape_only)
+    text += fmt::format("\n#line 1 \"maco\"\nstatic auto* const {} = &{};\n", kMeant, meant);
   auto overlay =
       llvm::makeIntrusiveRefCnt<llvm::vfs::OverlayFileSystem>(llvm::vfs::getRealFileSystem());
   auto memory = llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>();

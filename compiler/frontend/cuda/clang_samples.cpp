@@ -46,13 +46,20 @@ class Thread {
  public:
   Thread(const Kernel& kernel, const KernelRequest& request, const BlockSample& sample,
          std::array<int64_t, 3> at, int64_t& steps, Reports& reports)
-      : context_(kernel.context), request_(request), sample_(sample), at_(at), steps_(steps), reports_(reports) {
+      : context_(kernel.context),
+        request_(request),
+        sample_(sample),
+        at_(at),
+        steps_(steps),
+        reports_(reports) {
     const FunctionDecl& f = *kernel.function;
     for (size_t i = 0; i < request.args.size() && i < f.getNumParams(); ++i) {
       const KernelArg& arg = request.args[i];
       Value v;
-      if (arg.kind == KernelArg::Kind::Tensor) v = {Value::Kind::Pointer, 0, i};
-      else if (arg.kind == KernelArg::Kind::Integer && arg.integer) v = Value::of(*arg.integer);
+      if (arg.kind == KernelArg::Kind::Tensor)
+        v = {Value::Kind::Pointer, 0, i};
+      else if (arg.kind == KernelArg::Kind::Integer && arg.integer)
+        v = Value::of(*arg.integer);
       variables_[f.getParamDecl(static_cast<unsigned>(i))] = v;
     }
     const Flow flow = run(f.getBody());
@@ -105,8 +112,10 @@ class Thread {
       if (f->getInit() && run(f->getInit()) == Flow::Lost) return Flow::Lost;
       return loop(s, f->getCond(), f->getBody(), f->getInc(), false);
     }
-    if (const auto* w = dyn_cast<WhileStmt>(s)) return loop(s, w->getCond(), w->getBody(), nullptr, false);
-    if (const auto* d = dyn_cast<DoStmt>(s)) return loop(s, d->getCond(), d->getBody(), nullptr, true);
+    if (const auto* w = dyn_cast<WhileStmt>(s))
+      return loop(s, w->getCond(), w->getBody(), nullptr, false);
+    if (const auto* d = dyn_cast<DoStmt>(s))
+      return loop(s, d->getCond(), d->getBody(), nullptr, true);
     return unknown(s);
   }
 
@@ -129,7 +138,8 @@ class Thread {
     return then == Flow::Lost || other == Flow::Lost ? Flow::Lost : Flow::On;
   }
 
-  Flow loop(const Stmt* whole, const Expr* condition, const Stmt* body, const Expr* step, bool first) {
+  Flow loop(const Stmt* whole, const Expr* condition, const Stmt* body, const Expr* step,
+            bool first) {
     for (bool again = false;; again = true) {
       if (tired()) return Flow::Lost;
       if (condition && (again || !first)) {
@@ -183,7 +193,8 @@ class Thread {
         if (depth > 8 || !f->hasBody(body)) return false;
         struct Calls : RecursiveASTVisitor<Calls> {
           bool VisitCallExpr(CallExpr* call) {
-            if (const FunctionDecl* callee = call->getDirectCallee()) found = found || waits(callee, depth + 1);
+            if (const FunctionDecl* callee = call->getDirectCallee())
+              found = found || waits(callee, depth + 1);
             return true;
           }
           int depth = 0;
@@ -223,7 +234,8 @@ class Thread {
   }
 
   void touch_all(const Expr* e) {
-    if (const auto* place = dyn_cast<ArraySubscriptExpr>(e->IgnoreParenCasts())) value(place->getIdx());
+    if (const auto* place = dyn_cast<ArraySubscriptExpr>(e->IgnoreParenCasts()))
+      value(place->getIdx());
   }
 
   Value builtin(llvm::StringRef base, llvm::StringRef member) const {
@@ -244,7 +256,8 @@ class Thread {
     }
     if (const auto* p = dyn_cast<ParenExpr>(e)) return value(p->getSubExpr());
     if (const auto* c = dyn_cast<FullExpr>(e)) return value(c->getSubExpr());
-    if (const auto* n = dyn_cast<IntegerLiteral>(e)) return Value::of(static_cast<int64_t>(n->getValue().getLimitedValue()));
+    if (const auto* n = dyn_cast<IntegerLiteral>(e))
+      return Value::of(static_cast<int64_t>(n->getValue().getLimitedValue()));
     if (const auto* b = dyn_cast<CXXBoolLiteralExpr>(e)) return Value::of(b->getValue() ? 1 : 0);
     if (const auto* p = dyn_cast<PseudoObjectExpr>(e)) return property(p->getSyntacticForm());
     if (const auto* cast = dyn_cast<CastExpr>(e)) return converted(*cast);
@@ -256,11 +269,13 @@ class Thread {
       return {};
     }
     if (const auto* call = dyn_cast<CallExpr>(e)) return called(*call);
-    if (const auto* s = dyn_cast<SubstNonTypeTemplateParmExpr>(e)) return value(s->getReplacement());
+    if (const auto* s = dyn_cast<SubstNonTypeTemplateParmExpr>(e))
+      return value(s->getReplacement());
     if (const auto* d = dyn_cast<CXXDefaultArgExpr>(e)) return value(d->getExpr());
     if (const auto* ref = dyn_cast<DeclRefExpr>(e)) return variable(*ref);
     Expr::EvalResult constant;
-    if (!e->isValueDependent() && e->getType()->isIntegralOrEnumerationType() && e->EvaluateAsInt(constant, context_))
+    if (!e->isValueDependent() && e->getType()->isIntegralOrEnumerationType() &&
+        e->EvaluateAsInt(constant, context_))
       return Value::of(constant.Val.getInt().getExtValue());
     // Its parts may hold accesses, but whether they come to them isn't known here.
     return {};
@@ -285,7 +300,8 @@ class Thread {
     const auto found = variables_.find(ref.getDecl());
     if (found != variables_.end()) return found->second;
     Expr::EvalResult constant;
-    if (!ref.isValueDependent() && ref.getType()->isIntegralOrEnumerationType() && ref.EvaluateAsInt(constant, context_))
+    if (!ref.isValueDependent() && ref.getType()->isIntegralOrEnumerationType() &&
+        ref.EvaluateAsInt(constant, context_))
       return Value::of(constant.Val.getInt().getExtValue());
     return {};
   }
@@ -317,7 +333,10 @@ class Thread {
       case UO_Plus: return value(sub);
       case UO_Minus: {
         const Value v = value(sub);
-        return v.is_int() ? fit(Value::of(static_cast<int64_t>(0 - static_cast<uint64_t>(v.number))), o.getType()) : Value();
+        return v.is_int()
+                   ? fit(Value::of(static_cast<int64_t>(0 - static_cast<uint64_t>(v.number))),
+                         o.getType())
+                   : Value();
       }
       case UO_Not: {
         const Value v = value(sub);
@@ -331,7 +350,8 @@ class Thread {
       case UO_AddrOf: {
         Value place = address(sub);
         if (!place.is_pointer())
-          if (const auto* ref = dyn_cast<DeclRefExpr>(sub->IgnoreParens())) variables_[ref->getDecl()] = Value();
+          if (const auto* ref = dyn_cast<DeclRefExpr>(sub->IgnoreParens()))
+            variables_[ref->getDecl()] = Value();
         return place;
       }
       case UO_PreInc:
@@ -366,9 +386,12 @@ class Thread {
       case BO_Add: return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
       case BO_Sub: return __builtin_sub_overflow(a, b, &r) ? std::nullopt : std::optional(r);
       case BO_Mul: return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
-      case BO_Div: return b == 0 || (a == INT64_MIN && b == -1) ? std::nullopt : std::optional(a / b);
-      case BO_Rem: return b == 0 || (a == INT64_MIN && b == -1) ? std::nullopt : std::optional(a % b);
-      case BO_Shl: return a < 0 || b < 0 || b > 31 || a > INT32_MAX ? std::nullopt : std::optional(a << b);
+      case BO_Div:
+        return b == 0 || (a == INT64_MIN && b == -1) ? std::nullopt : std::optional(a / b);
+      case BO_Rem:
+        return b == 0 || (a == INT64_MIN && b == -1) ? std::nullopt : std::optional(a % b);
+      case BO_Shl:
+        return a < 0 || b < 0 || b > 31 || a > INT32_MAX ? std::nullopt : std::optional(a << b);
       case BO_Shr: return b < 0 || b > 63 ? std::nullopt : std::optional(a >> b);
       case BO_And: return a & b;
       case BO_Or: return a | b;
@@ -410,9 +433,12 @@ class Thread {
         const Value left = variable(*ref);
         const BinaryOperatorKind plain = BinaryOperator::getOpForCompoundAssignment(op);
         if (left.is_pointer() && right.is_int() && (plain == BO_Add || plain == BO_Sub)) {
-          right = moved(left, plain == BO_Add ? right.number : -right.number, o.getLHS()->getType());
+          right =
+              moved(left, plain == BO_Add ? right.number : -right.number, o.getLHS()->getType());
         } else {
-          const auto n = left.is_int() && right.is_int() ? computed(plain, left.number, right.number) : std::nullopt;
+          const auto n = left.is_int() && right.is_int()
+                             ? computed(plain, left.number, right.number)
+                             : std::nullopt;
           right = n ? Value::of(*n) : Value();
         }
       }
@@ -435,7 +461,7 @@ class Thread {
     }
     if (is_block_barrier(f)) {
       for (const Expr* arg : call.arguments()) value(arg);
-      trace.barriers.push_back(place_ .isValid() ? place_ : call.getBeginLoc());
+      trace.barriers.push_back(place_.isValid() ? place_ : call.getBeginLoc());
       return {};
     }
     const llvm::StringRef name = f->getIdentifier() ? f->getName() : llvm::StringRef();
@@ -448,7 +474,8 @@ class Thread {
     for (unsigned i = 0; i < call.getNumArgs(); ++i) {
       const Expr* arg = call.getArg(i);
       const unsigned p = operation && i > 0 ? i - 1 : i;
-      const bool reference = !(operation && i == 0) && p < f->getNumParams() && f->getParamDecl(p)->getType()->isReferenceType();
+      const bool reference = !(operation && i == 0) && p < f->getNumParams() &&
+                             f->getParamDecl(p)->getType()->isReferenceType();
       if (operation && i == 0) continue;
       if (!reference) {
         args.push_back(value(arg));
@@ -456,24 +483,33 @@ class Thread {
       }
       // By reference: it may be changed, if it isn't constant.
       const auto* ref = dyn_cast<DeclRefExpr>(arg->IgnoreParenImpCasts());
-      args.push_back(ref ? variable(*ref) : isa<MaterializeTemporaryExpr>(arg->IgnoreParenImpCasts()) ? value(arg->IgnoreParenImpCasts()) : Value());
-      if (ref && !f->getParamDecl(p)->getType()->getPointeeType().isConstQualified()) variables_[ref->getDecl()] = Value();
+      args.push_back(ref ? variable(*ref)
+                     : isa<MaterializeTemporaryExpr>(arg->IgnoreParenImpCasts())
+                         ? value(arg->IgnoreParenImpCasts())
+                         : Value());
+      if (ref && !f->getParamDecl(p)->getType()->getPointeeType().isConstQualified())
+        variables_[ref->getDecl()] = Value();
     }
     if ((name == "min" || name == "max") && args.size() == 2) {
       if (!args[0].is_int() || !args[1].is_int()) return {};
-      return Value::of(name == "min" ? std::min(args[0].number, args[1].number) : std::max(args[0].number, args[1].number));
+      return Value::of(name == "min" ? std::min(args[0].number, args[1].number)
+                                     : std::max(args[0].number, args[1].number));
     }
     if (name.starts_with("atomic") && !args.empty() && args[0].is_pointer())
-      check(args[0], size_of(f->getParamDecl(0)->getType()->getPointeeType()), true, call.getBeginLoc());
+      check(args[0], size_of(f->getParamDecl(0)->getType()->getPointeeType()), true,
+            call.getBeginLoc());
     if (name == "__ldg" && !args.empty() && args[0].is_pointer())
       check(args[0], size_of(call.getType()), false, call.getBeginLoc());
     const FunctionDecl* body = nullptr;
-    if (!f->hasBody(body) || !is_users(context_.getSourceManager(), f->getLocation()) || depth_ >= 8 ||
-        std::find(calls_.begin(), calls_.end(), body) != calls_.end())
+    if (!f->hasBody(body) || !is_users(context_.getSourceManager(), f->getLocation()) ||
+        depth_ >= 8 || std::find(calls_.begin(), calls_.end(), body) != calls_.end())
       return {};
     for (unsigned i = 0; i < body->getNumParams(); ++i)
       variables_[body->getParamDecl(i)] =
-          i < args.size() ? (body->getParamDecl(i)->getType()->isReferenceType() ? args[i] : fit(args[i], body->getParamDecl(i)->getType())) : Value();
+          i < args.size() ? (body->getParamDecl(i)->getType()->isReferenceType()
+                                 ? args[i]
+                                 : fit(args[i], body->getParamDecl(i)->getType()))
+                          : Value();
     calls_.push_back(body);
     ++depth_;
     const SourceLocation outer = place_;
@@ -503,7 +539,8 @@ class Thread {
       if (!base.is_pointer() || !i.is_int()) return {};
       return {Value::Kind::Pointer, base.number + i.number * size_of(index->getType()), base.arg};
     }
-    if (const auto* deref = dyn_cast<UnaryOperator>(e); deref && deref->getOpcode() == UO_Deref) return value(deref->getSubExpr());
+    if (const auto* deref = dyn_cast<UnaryOperator>(e); deref && deref->getOpcode() == UO_Deref)
+      return value(deref->getSubExpr());
     if (const auto* member = dyn_cast<MemberExpr>(e)) {
       const auto* field = dyn_cast<FieldDecl>(member->getMemberDecl());
       const Value base = member->isArrow() ? value(member->getBase()) : address(member->getBase());
@@ -511,16 +548,19 @@ class Thread {
       const auto offset = static_cast<int64_t>(context_.getFieldOffset(field) / 8);
       return {Value::Kind::Pointer, base.number + offset, base.arg};
     }
-    if (const auto* cast = dyn_cast<CastExpr>(e); cast && cast->getCastKind() == CK_NoOp) return address(cast->getSubExpr());
+    if (const auto* cast = dyn_cast<CastExpr>(e); cast && cast->getCastKind() == CK_NoOp)
+      return address(cast->getSubExpr());
     return {};
   }
 
   void access(const Expr* place, bool writes) {
     const Value at = address(place);
-    if (at.is_pointer() && !lost_) check(at, size_of(place->getType()), writes, place->getBeginLoc());
+    if (at.is_pointer() && !lost_)
+      check(at, size_of(place->getType()), writes, place->getBeginLoc());
   }
 
-  bool inside(const std::vector<std::array<int64_t, 2>>& ranges, const KernelArg& arg, int64_t element) const {
+  bool inside(const std::vector<std::array<int64_t, 2>>& ranges, const KernelArg& arg,
+              int64_t element) const {
     for (size_t axis = arg.shape.size(); axis-- > 0;) {
       const int64_t i = axis == 0 ? element : element % arg.shape[axis];
       element = axis == 0 ? 0 : element / arg.shape[axis];
@@ -538,12 +578,13 @@ class Thread {
     const int64_t first = at.number >= 0 ? at.number / size : (at.number - size + 1) / size;
     const int64_t last = (at.number + bytes - 1) / size;
     const auto who = [&] {
-      return fmt::format("thread ({}, {}, {}) of block ({}, {}, {})", at_[0], at_[1], at_[2], sample_.block[0],
-                         sample_.block[1], sample_.block[2]);
+      return fmt::format("thread ({}, {}, {}) of block ({}, {}, {})", at_[0], at_[1], at_[2],
+                         sample_.block[0], sample_.block[1], sample_.block[2]);
     };
     if (first < 0 || last >= elements) {
-      reports_.error(loc, fmt::format("{} {} element {} of '{}', which has {}", who(), writes ? "writes" : "reads",
-                                      first < 0 ? first : last, arg.name, elements));
+      reports_.error(loc, fmt::format("{} {} element {} of '{}', which has {}", who(),
+                                      writes ? "writes" : "reads", first < 0 ? first : last,
+                                      arg.name, elements));
       return;
     }
     // What a block writes it may read, too.
@@ -552,7 +593,8 @@ class Thread {
       if (r.arg == at.arg) (r.writes == writes ? own : other) = &r;
     if (!own || (!writes && !other && arg.written)) return;
     for (int64_t i = first; i <= last; ++i) {
-      if (inside(own->ranges, arg, i) || (!writes && other && inside(other->ranges, arg, i))) continue;
+      if (inside(own->ranges, arg, i) || (!writes && other && inside(other->ranges, arg, i)))
+        continue;
       std::string place;
       int64_t rest = i;
       for (size_t axis = arg.shape.size(); axis-- > 0;) {
@@ -560,8 +602,10 @@ class Thread {
         rest = axis == 0 ? 0 : rest / arg.shape[axis];
         place = std::to_string(n) + (place.empty() ? "" : ", ") + place;
       }
-      reports_.error(loc, fmt::format("{} {} '{}' at [{}], outside of the region that '{}' gives its block", who(),
-                                      writes ? "writes" : "reads", arg.name, place, writes ? "writes" : "reads"));
+      reports_.error(
+          loc,
+          fmt::format("{} {} '{}' at [{}], outside of the region that '{}' gives its block", who(),
+                      writes ? "writes" : "reads", arg.name, place, writes ? "writes" : "reads"));
       return;
     }
   }
@@ -592,7 +636,8 @@ void compare(const std::vector<Trace>& traces, Reports& reports) {
     size_t same = 0;
     while (same < t.barriers.size() && t.barriers[same] == longest->barriers[same]) ++same;
     if (same == t.barriers.size() && (t.returned || same == longest->barriers.size())) continue;
-    const SourceLocation at = same < longest->barriers.size() ? longest->barriers[same] : t.barriers[same];
+    const SourceLocation at =
+        same < longest->barriers.size() ? longest->barriers[same] : t.barriers[same];
     reports.error(at, "not all threads of the block come to this barrier");
     return;
   }

@@ -39,11 +39,13 @@ struct Kernel {
   const clang::FunctionDecl* function = nullptr;  // with its body; of a template, its instance
   /// Every function with a body that it may call, itself first.
   std::vector<const clang::FunctionDecl*> reachable;
-  bool has_barrier = false;
+  bool has_warp_word = false;  // lanes of a warp do something together: shuffle, vote, wait
 };
 
 /// What can't be a task: in the bodies of reachable functions.
 void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& reports);
+/// What the kernel's declaration says.
+KernelShape shape_of(clang::ASTContext& context, const clang::FunctionDecl& kernel);
 /// The kernel's parameters against the graph's arguments.
 void check_signature(const Kernel& kernel, const KernelRequest& request, Reports& reports);
 /// Does it wait for the threads of the block?

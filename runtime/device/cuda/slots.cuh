@@ -8,7 +8,7 @@
 namespace maco {
 namespace cuda {
 
-constexpr int kSlotHead = 128, kSlotAlign = 128;
+constexpr int kSlotHead = 256, kSlotAlign = 128;
 MACO_FN constexpr int slot_up(int bytes) {
   return (bytes + kSlotAlign - 1) / kSlotAlign * kSlotAlign;
 }
@@ -51,9 +51,16 @@ struct Slots {
 
 #else
 
+MACO_FN u32 warp_mask(u32 mask = ~0u) { return mask; }
+template <class T>
+MACO_FN T load_plain(const T* pointer) {
+  return *pointer;
+}
+
 struct SlotHead {
   Index3 block, grid;
   u32 votes;
+  u32 alive[32];  // by warp: the lanes that haven't returned, where some may leave others
 };
 constexpr int kFirstSlotBarrier = 4;  // named barriers: one a slot
 
@@ -104,7 +111,19 @@ struct Slot {
     const int left = kThreads - thread() / 32 * 32;
     return left >= 32 ? ~0u : (1u << left) - 1;
   }
-  static MACO_FN void sync_warp(u32 mask = ~0u) { __syncwarp(mask & lanes()); }
+  // Those of them that haven't returned.
+  template <bool kLeaving>
+  static MACO_FN u32 alive(const char* memory) {
+    return kLeaving ? ((const SlotHead*)memory)->alive[thread() / 32] : lanes();
+  }
+  // All lanes of the warp that haven't returned come here; those that give true are about to.
+  static MACO_FN bool leaves(bool value, char* memory) {
+    u32* own = &((SlotHead*)memory)->alive[thread() / 32];
+    const u32 before = *own;
+    const u32 leaving = __ballot_sync(before, value);
+    if (!value) *own = before & ~leaving;
+    return value;
+  }
 };
 
 template <class C>
@@ -115,6 +134,7 @@ struct Slots {
   static MACO_FN int index() { return Own::index(); }
   static MACO_FN void run(Context& ctx, const Args& args, Index3 at, Index3 grid, i64) {
     auto* head = (SlotHead*)Own::memory(C::slot_bytes);
+    if (Own::thread() % 32 == 0) head->alive[Own::thread() / 32] = Own::lanes();
     if (Own::thread() == 0) {
       head->block = at;
       head->grid = grid;

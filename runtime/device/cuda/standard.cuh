@@ -179,5 +179,13 @@ using ::uint32_t;
 using ::uint64_t;
 using ::uint8_t;
 using size_t = decltype(sizeof(0));
+template <class T>
+MACO_FN constexpr const T& min(const T& a, const T& b) {
+  return b < a ? b : a;
+}
+template <class T>
+MACO_FN constexpr const T& max(const T& a, const T& b) {
+  return a < b ? b : a;
+}
 }  // namespace std
 #endif

@@ -4,6 +4,7 @@
 #ifdef MACO_CPU
 #define maco_static_shared(at) (::maco::cuda::shared_memory(at))
 #define maco_dynamic_shared() (::maco_cuda::dynamic_shared())
+#define maco_leaves(condition) (condition)
 #else
 #define maco_slot ::maco::cuda::Slot<maco_block_x * maco_block_y * maco_block_z>
 #define maco_slot_memory                                                                  \
@@ -20,25 +21,29 @@
         ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid.y, \
         ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid.z))
 #define blockDim (dim3(maco_block_x, maco_block_y, maco_block_z))
+// What other tasks write in the same launch must not be read as constant.
+#define __ldg(pointer) (::maco::cuda::load_plain(pointer))
 // Whoever has returned says so at barriers; these threads haven't.
 #define __syncthreads() ((void)maco_slot::all(false))
 #define __syncthreads_count(value) (maco_slot::count((value) != 0, maco_slot_memory))
 #define __syncthreads_and(value) (maco_slot::count((value) == 0, maco_slot_memory) == 0)
 #define __syncthreads_or(value) (maco_slot::count((value) != 0, maco_slot_memory) != 0)
-#define __syncwarp(...) maco_slot::sync_warp(__VA_ARGS__)
-#define __shfl_sync(mask, ...) __shfl_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
-#define __shfl_up_sync(mask, ...) __shfl_up_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
-#define __shfl_down_sync(mask, ...) __shfl_down_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
-#define __shfl_xor_sync(mask, ...) __shfl_xor_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
-#define __any_sync(mask, value) __any_sync((mask) & maco_slot::lanes(), value)
-#define __all_sync(mask, value) __all_sync((mask) & maco_slot::lanes(), value)
-#define __ballot_sync(mask, value) __ballot_sync((mask) & maco_slot::lanes(), value)
-#define __match_any_sync(mask, value) __match_any_sync((mask) & maco_slot::lanes(), value)
-#define __match_all_sync(mask, ...) __match_all_sync((mask) & maco_slot::lanes(), __VA_ARGS__)
-#define __reduce_add_sync(mask, value) __reduce_add_sync((mask) & maco_slot::lanes(), value)
-#define __reduce_min_sync(mask, value) __reduce_min_sync((mask) & maco_slot::lanes(), value)
-#define __reduce_max_sync(mask, value) __reduce_max_sync((mask) & maco_slot::lanes(), value)
-#define __reduce_and_sync(mask, value) __reduce_and_sync((mask) & maco_slot::lanes(), value)
-#define __reduce_or_sync(mask, value) __reduce_or_sync((mask) & maco_slot::lanes(), value)
-#define __reduce_xor_sync(mask, value) __reduce_xor_sync((mask) & maco_slot::lanes(), value)
+#define maco_alive (maco_slot::alive<maco_leaving>(maco_slot_memory))
+#define maco_leaves(condition) (maco_slot::leaves((bool)(condition), maco_slot_memory))
+#define __syncwarp(...) __syncwarp(::maco::cuda::warp_mask(__VA_ARGS__) & maco_alive)
+#define __shfl_sync(mask, ...) __shfl_sync((mask) & maco_alive, __VA_ARGS__)
+#define __shfl_up_sync(mask, ...) __shfl_up_sync((mask) & maco_alive, __VA_ARGS__)
+#define __shfl_down_sync(mask, ...) __shfl_down_sync((mask) & maco_alive, __VA_ARGS__)
+#define __shfl_xor_sync(mask, ...) __shfl_xor_sync((mask) & maco_alive, __VA_ARGS__)
+#define __any_sync(mask, value) __any_sync((mask) & maco_alive, value)
+#define __all_sync(mask, value) __all_sync((mask) & maco_alive, value)
+#define __ballot_sync(mask, value) __ballot_sync((mask) & maco_alive, value)
+#define __match_any_sync(mask, value) __match_any_sync((mask) & maco_alive, value)
+#define __match_all_sync(mask, ...) __match_all_sync((mask) & maco_alive, __VA_ARGS__)
+#define __reduce_add_sync(mask, value) __reduce_add_sync((mask) & maco_alive, value)
+#define __reduce_min_sync(mask, value) __reduce_min_sync((mask) & maco_alive, value)
+#define __reduce_max_sync(mask, value) __reduce_max_sync((mask) & maco_alive, value)
+#define __reduce_and_sync(mask, value) __reduce_and_sync((mask) & maco_alive, value)
+#define __reduce_or_sync(mask, value) __reduce_or_sync((mask) & maco_alive, value)
+#define __reduce_xor_sync(mask, value) __reduce_xor_sync((mask) & maco_alive, value)
 #endif
