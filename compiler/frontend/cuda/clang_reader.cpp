@@ -474,7 +474,8 @@ class Extractor {
   }
 
   /// Lanes that return early leave those of their warp that go on: these have to know, for what a
-  /// warp does together. All that are left come to a return at the outermost level, and agree there.
+  /// warp does together. All that are left come to a return at the outermost level, and agree
+  /// there.
   void leaving_edits() {
     if (!kernel_.has_warp_word) return;
     const auto* body = dyn_cast<CompoundStmt>(kernel_.function->getBody());
