@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "ir/check.h"
 
@@ -22,7 +23,10 @@ class Reader {
     out_.source = word("source");
     out_.kernel = word("kernel");
     if (out_.source.empty()) error(op_.loc, "'source' of 'cuda' is empty");
-    if (out_.kernel.empty()) error(op_.loc, "'kernel' of 'cuda' is empty");
+    if (!is_qualified_name(out_.kernel))
+      error(loc_of("kernel"),
+            fmt::format("'kernel' of 'cuda' must be the name of a kernel, found '{}'",
+                        out_.kernel.substr(0, 40)));
     if (const AttrTree* t = tree("template")) template_args(*t);
     if (const AttrTree* t = tree("grid")) grid(*t);
     if (const AttrTree* t = tree("block")) block(*t);
@@ -40,6 +44,26 @@ class Reader {
   void error(Loc loc, std::string message) {
     wrong_ = true;
     report_(loc.known() ? loc : op_.loc, std::move(message));
+  }
+  // "k", "ns::k"
+  static bool is_qualified_name(std::string_view text) {
+    bool begins = true;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto c = static_cast<unsigned char>(text[i]);
+      if (c == ':' && !begins && text.substr(i, 2) == "::") {
+        ++i;
+        begins = true;
+      } else if (c == '_' || std::isalpha(c) || (!begins && std::isdigit(c))) {
+        begins = false;
+      } else {
+        return false;
+      }
+    }
+    return !begins;
+  }
+  Loc loc_of(const std::string& attr) const {
+    const auto found = op_.attrs.find(attr);
+    return found == op_.attrs.end() ? op_.loc : found->second.loc;
   }
   std::string word(const std::string& attr) const {
     const auto found = op_.attrs.find(attr);
@@ -92,7 +116,10 @@ class Reader {
     if (!list) return error(t.loc, "'template' of 'cuda' must be a list of types and numbers");
     for (const AttrTree& arg : *list) {
       const Expr* e = std::get_if<Expr>(&arg.value);
-      const bool leaf = e || std::holds_alternative<std::string>(arg.value);
+      // They become code: nothing that would end it.
+      const bool leaf =
+          e || (std::holds_alternative<std::string>(arg.value) && !arg.text().empty() &&
+                arg.text().find_first_of(";{}#\\\"'\n\r") == std::string::npos);
       if (leaf)
         out_.template_args.push_back(e ? fold(*e).str() : arg.text());
       else

@@ -84,6 +84,10 @@ void build_cuda_units(BuildContext& c, const Raw& units) {
   check_duplicate_keys(c, units, "'cuda_units'");
   for (const Raw::Entry& e : units.map) {
     const std::string what = fmt::format("unit {}", quoted(e.key));
+    if (!ir::is_identifier(e.key) || e.key.find('.') != std::string::npos) {
+      c.error(e.key_loc, fmt::format("{} has no name of letters, digits and '_'", what));
+      continue;
+    }
     if (!expect(c, e.value, Raw::Kind::Map, what, "a map of texts")) continue;
     check_keys(c, e.value, what, {"original", "device"});
     ir::CudaUnit unit{.name = e.key, .original = "", .device = ""};

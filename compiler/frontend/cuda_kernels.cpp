@@ -134,6 +134,22 @@ class KernelUse {
     return key;
   }
 
+  /// Two uses with the same are right or wrong together.
+  std::string whole_key() const {
+    std::string text = key();
+    for (const KernelArg& arg : request_.args)
+      text +=
+          fmt::format("\n{} {} {} {}", arg.read, arg.least, arg.most, fmt::join(arg.shape, ","));
+    for (const cuda::BlockSample& s : request_.samples) {
+      text += fmt::format("\n{} {}", fmt::join(s.block, ","), fmt::join(s.grid, ","));
+      for (const cuda::BlockRegion& r : s.regions) {
+        text += fmt::format(" {} {}", r.arg, r.writes);
+        for (const auto& range : r.ranges) text += fmt::format(" {}:{}", range[0], range[1]);
+      }
+    }
+    return text;
+  }
+
   ir::Loc loc_of(const KernelError& error) const {
     if (error.arg && *error.arg < k_.args.size()) return k_.args[*error.arg].loc;
     const auto attr = op_.attrs.find(error.attribute);
@@ -326,6 +342,7 @@ std::string unit_name(const ir::Graph& graph, const std::string& kernel) {
 bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnostics& diagnostics) {
   const int before = diagnostics.errors();
   std::map<std::string, std::pair<std::string, int64_t>> known;  // by key: unit, static memory
+  std::set<std::string> right;                                   // uses that were looked at
   Files files(diagnostics);
   for (ir::Op& op : graph.ops) {
     if (op.kind != "cuda" || op.attrs.count("unit") > 0) continue;
@@ -342,11 +359,14 @@ bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnost
       return false;
     }
     const KernelUse use(graph, op, target, diagnostics);
-    // A use that is the same but for its regions has to be looked at again.
+    // A use that differs in its regions or numbers only has the same unit, but is looked at again.
     KernelReply reply;
-    reader().read(use.request(), reply);
-    for (const KernelError& error : reply.errors) files.report(error, use);
-    if (!reply.errors.empty()) continue;
+    if (right.count(use.whole_key()) == 0) {
+      reader().read(use.request(), reply);
+      for (const KernelError& error : reply.errors) files.report(error, use);
+      if (!reply.errors.empty()) continue;
+      right.insert(use.whole_key());
+    }
     const auto [it, fresh] = known.try_emplace(use.key());
     if (fresh) {
       it->second = {unit_name(graph, use.op().kernel), reply.static_shared};

@@ -77,6 +77,18 @@ class Parser {
     if (diagnostics_.errors() > errors_before) return std::nullopt;
     return std::move(root_);
   }
+  /// A value and nothing else.
+  std::optional<Raw> lone_value() {
+    try {
+      scan_.refuse_zero_bytes();
+      Raw raw = value();
+      scan_.skip_lines();
+      if (scan_.peek() != '\0') scan_.expected("the end of the value");
+      return raw;
+    } catch (DslSyntaxError&) {
+      return std::nullopt;
+    }
+  }
   /// After errors: the tree without the statements that have one; nothing if statements can't be
   /// told apart.
   std::optional<Raw> rest() {
@@ -487,6 +499,10 @@ class Parser {
 };
 
 }  // namespace
+
+std::optional<Raw> parse_dsl_value(int32_t file, ir::Diagnostics& diagnostics) {
+  return Parser(file, diagnostics).lone_value();
+}
 
 std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics) {
   return Parser(file, diagnostics).run();

@@ -24,6 +24,9 @@ std::string print_dsl(const ir::Graph& graph);
 std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics);
 std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics);
 
+/// A value of the DSL by itself: "[[bx, bx + 1]]", "{dtype: f32, shape: [4]}".
+std::optional<Raw> parse_dsl_value(int32_t file, ir::Diagnostics& diagnostics);
+
 struct BuildOptions {
   bool open_outputs = false;  // DSL: an output may leave dtype and shape to its op
   /// Statements that couldn't be read were left out of the tree: what isn't defined in it may be

@@ -112,8 +112,28 @@ class Tree {
     raw.number = value;
     return raw;
   }
-  // A word, or an expression, of which a lone integer is one.
+  // A list or map of the language, all of it at the call.
+  Raw nested(const std::string& text, const Where& where) {
+    ir::Diagnostics wrong;
+    auto raw = frontend::parse_dsl_value(wrong.add_file("the text of an attribute", text), wrong);
+    if (!raw) {
+      diagnostics_.error(at(where), fmt::format("in '{}': {}", text, wrong.all().front().message));
+      return made(Raw::Kind::List, where);
+    }
+    place(*raw, at(where));
+    return std::move(*raw);
+  }
+  static void place(Raw& raw, const ir::Loc& loc) {
+    raw.loc = loc;
+    for (Raw& item : raw.list) place(item, loc);
+    for (Raw::Entry& e : raw.map) {
+      e.key_loc = loc;
+      place(e.value, loc);
+    }
+  }
+  // A word, or an expression, of which a lone integer is one; a list or a map.
   Raw text(const std::string& text, const Where& where) {
+    if (!text.empty() && (text[0] == '[' || text[0] == '{')) return nested(text, where);
     int64_t value = 0;
     const char* end = text.data() + text.size();
     const auto parsed = std::from_chars(text.data(), end, value);

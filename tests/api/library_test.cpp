@@ -115,6 +115,39 @@ TEST_CASE("a builder takes numbers of all types, and tensors of its own only") {
              Contains("cache = kv_append(cache, rows, at = 0) @append"));
 }
 
+TEST_CASE("a builder takes kernels of users, their lists and maps as text") {
+  GraphBuilder g("own");
+  const Tensor x = g.input("x", f32, {64, 32});
+  const Attrs attrs = {{"source", MACO_SOURCE_DIR "/tests/cuda/keys/keys.cu"},
+                       {"kernel", "scale"},
+                       {"template", "[float, 3]"},
+                       {"grid", "[64]"},
+                       {"block", "[32]"},
+                       {"args", "[x, y, 32, 0.5]"},
+                       {"types", "{y: {dtype: f32, shape: [64, 32]}}"},
+                       {"reads", "{x: [[bx, bx + 1]]}"},
+                       {"writes", "{y: [[bx, bx + 1]]}"}};
+  g.output("y", g.op("cuda", {x}, attrs, {.name = "y"}));
+  const Graph graph = g.build().value();
+  const auto kernel = compile(graph, cpu());
+  if (!kernel && kernel.error().message.find("needs Clang") != std::string::npos) {
+    WARN("not tested here: " << kernel.error().message);
+    return;
+  }
+  Session session = Session::open(kernel.value(), on_cpu()).value();
+  std::vector<float> in(64 * 32, 2.0f), out(64 * 32);
+  session.allocate().value();
+  session.write(0, "x", in.data(), 64 * 32 * 4).value();
+  session.run().value();
+  session.read(0, "y", out.data(), 64 * 32 * 4).value();
+  CHECK(out == std::vector<float>(64 * 32, 3.0f));
+
+  GraphBuilder wrong("wrong");
+  const Tensor z = wrong.input("x", f32, {4});
+  wrong.output("y", wrong.op("cuda", {z}, {{"grid", "[4"}}, {.name = "y"}));
+  CHECK_THAT(wrong.build().error().message, Contains("library_test.cpp") && Contains("in '[4'"));
+}
+
 TEST_CASE("a graph that is built is the graph of its text") {
   GraphBuilder g("built", 2);
   const Expr n = g.dim("n", 64, {.lowest = 2, .typical = 4});

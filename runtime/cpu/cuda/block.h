@@ -53,6 +53,12 @@ static Host host;
 static thread_local Block* block = nullptr;
 static thread_local int thread = 0;  // of the block; fibres put it back when they go on
 
+/// Room for a block, in threads of the system that run some; too much for a stack.
+inline Block& block_of_thread() {
+  static thread_local Block own;
+  return own;
+}
+
 inline void wait() {
   const int self = thread;
   Block* const own = block;

@@ -13,7 +13,7 @@ static void maco_thread(void* arguments) {
 extern "C" __attribute__((visibility("default"))) long long maco_launch_grid(
     const unsigned* grid, const unsigned* block, char* shared, char* const* tensors,
     const long long* numbers) {
-  static maco_cuda::Block b;
+  maco_cuda::Block& b = maco_cuda::block_of_thread();
   maco_launch_arguments arguments{tensors, numbers};
   b.extent = {block[0], block[1], block[2]};
   b.grid = {grid[0], grid[1], grid[2]};

@@ -5,8 +5,8 @@
 // standard headers come first: after them, names of CUDA that the C library has too are macros.
 //
 // Not here: __shared__ (who includes this says where shared memory lies), inline PTX, textures,
-// surfaces, tensor cores, clusters and device-side launches. __CUDA_ARCH__ isn't defined, so that
-// code with a fallback for old GPUs takes it.
+// surfaces, tensor cores, clusters and device-side launches. Conditions of the preprocessor have
+// been decided when the text comes here.
 
 #pragma once
 

@@ -36,7 +36,7 @@ struct Slots {
   static constexpr int count = 1;
   static MACO_FN int index() { return 0; }
   static MACO_FN void run(Context& ctx, const Args& args, Index3 at, Index3 grid, i64 number) {
-    static thread_local maco_cuda::Block block;
+    maco_cuda::Block& block = maco_cuda::block_of_thread();
     block.threads = Unit::kThreads;
     block.extent = {Unit::kX, Unit::kY, Unit::kZ};
     block.at = {at.x, at.y, at.z};

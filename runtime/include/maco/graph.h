@@ -125,7 +125,9 @@ struct Common {
   std::string phase = {}, overlap = {}, overlap_group = {}, priority = {};
 };
 
-/// The value of an attribute. Text is a word ("relu") or an expression ("pos + 1").
+/// The value of an attribute. Text is a word ("relu") or an expression ("pos + 1"); text that
+/// begins with '[' or '{' is a list or map as the language has it ("{x: [[bx, bx + 1]]}"), where
+/// tensors stand by name.
 class Attr {
  public:
   using Value =
