@@ -7,6 +7,9 @@
 #
 #   tools/gpu-test.sh [--log FILE] [--bin DIR] [--sample N] [--numpy N] [--sanitize]
 #
+# Kernels of users run where they were written before, since that needs Clang: tests/e2e/cuda_test.py --macoc build/bin/macoc --write
+# BIN/../cuda.
+#
 # --bin: where maco-run, maco-device-test and fuzz-graphs are (default: build/bin and build/tests, else build-gpu/bin); nothing is built
 # here.
 # --sample: every N-th of the random graphs that cover everything (default: 1, all of them; 0: none). --numpy: how many others (100).
@@ -71,6 +74,11 @@ spread() { echo $((($(world_of "examples/graphs/$1") + gpus - 1) / gpus)); }
 world_of() { sed -n 's/.*world[ "]*[=:] *\([0-9]*\).*/\1/p' "$1" | head -1; }
 
 run "examples and faults" "$bin/maco-device-test" --device cuda --examples examples/graphs
+if [[ -d $bin/../cuda ]]; then
+  run "kernels of users" python3 tests/e2e/cuda_test.py --maco-run "$bin/maco-run" --run "$bin/../cuda" --jobs 1
+else
+  run "kernels of users" bash -c 'echo "not tested here: there are none in BIN/../cuda"; exit 77'
+fi
 # As a user would: checked, then timed. Ranks share GPUs where there are too few.
 for graph in tp_mlp.json llama70b_mlp_tp8.maco decode_layer.maco; do
   run "maco-run $graph" "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$(spread $graph)" --check --bench 200

@@ -3,6 +3,8 @@
 those that can't be tasks are refused where the first line of their graph says.
 
    cuda_test.py --maco-run PATH --macoc PATH [--only NAME] [--jobs N]
+   cuda_test.py --macoc PATH --write DIR     the kernels that must run, as kernel.cu for GPUs: where there is Clang
+   cuda_test.py --maco-run PATH --run DIR    runs and checks those on a GPU: where there need be none
 
 Status 77 (skipped) where MACO was built without Clang."""
 
@@ -58,21 +60,47 @@ def refused(args, graph):
     return ""
 
 
+def write(args, graph):
+    """The graph's kernel.cu in the folder, for so few SMs that two ranks find room on a GPU."""
+    made = run(args.macoc, graph, "--sms=60", "-o", args.write / f"{graph.parent.name}-{graph.stem}.cu")
+    return "" if made.returncode == 0 else f"status {made.returncode}\n{made.stderr}"
+
+
+def runs_on_gpu(args, kernel):
+    """Equal to the reference; a kernel with PTX of its own runs only, since no host could compile its original."""
+    check = [] if "asm" in kernel.name else ["--check"]
+    ranks = re.search(r'"world": *(\d+)', kernel.read_text()[:4000])
+    ran = run(args.maco_run, kernel, "--device=cuda", *check, "--launches=3", "--ranks-per-gpu", ranks[1] if ranks else 1)
+    return "" if ran.returncode == 0 else f"status {ran.returncode}\n{ran.stdout}{ran.stderr}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--maco-run", required=True)
-    parser.add_argument("--macoc", required=True)
+    parser.add_argument("--maco-run")
+    parser.add_argument("--macoc")
+    parser.add_argument("--write", type=pathlib.Path)
+    parser.add_argument("--run", type=pathlib.Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
+    good = [graph for folder in ("kernels", "accepted") for graph in sorted((ROOT / folder).glob("*.maco"))]
+    if args.write:
+        args.write.mkdir(parents=True, exist_ok=True)
+        return finish(args, [(write, graph) for graph in good])
+    if args.run:
+        return finish(args, [(runs_on_gpu, kernel) for kernel in sorted(args.run.glob("*.cu"))])
     probe = run(args.macoc, ROOT / "kernels" / "saxpy_t.maco", "--emit=graph", "-o", os.devnull)
     if "needs Clang" in probe.stderr:
         print("not tested here: MACO was built without Clang")
         return 77
-    work = [(runs, graph) for folder in ("kernels", "accepted") for graph in sorted((ROOT / folder).glob("*.maco"))]
+    work = [(runs, graph) for graph in good]
     work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
     work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu")]
     work += [(refused, graph) for graph in sorted((ROOT / "refused").glob("*.maco"))]
+    return finish(args, work)
+
+
+def finish(args, work):
     work = [(test, graph) for test, graph in work if args.only in f"{graph.parent.name}/{graph.name}"]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
@@ -80,7 +108,7 @@ def main():
             if wrong:
                 failed += 1
                 print(f"{graph.parent.name}/{graph.name}: {wrong}")
-    print(f"{len(work) - failed} of {len(work)} as expected")
+    print(f"{len(work) - failed} passed, {failed} failed, 0 skipped: {len(work) - failed} of {len(work)} as expected")
     return 1 if failed else 0
 
 
