@@ -279,7 +279,7 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
   using Kind = cuda::KernelShape::Parameter::Kind;
   constexpr int elements = 1024;
   const int64_t threads = shape.threads > 0 ? std::min<int64_t>(shape.threads, 256) : 256;
-  std::string inputs, in, args, types, regions, notes;
+  std::string inputs, in, args, notes;
   std::vector<std::string> out;
   for (size_t i = 0; i < shape.parameters.size(); ++i) {
     const auto& p = shape.parameters[i];

@@ -36,11 +36,11 @@ ELF_MACHINE_CUDA = 190
 
 
 def missing_ops(macoc):
-    """Ops that can be compiled and that all_ops.maco does not have."""
+    """Ops that can be compiled and that all_ops.maco does not have, but for kernels of users (cuda_test.py)."""
     with open(ALL_OPS, encoding="utf-8") as file:
         text = re.sub(r"#[^\n]*", "", file.read())
     kinds = re.findall(r"^(\w+)", subprocess.run([macoc, "--list-ops"], capture_output=True, text=True, check=True).stdout, re.M)
-    return [kind for kind in kinds if kind not in NOT_YET and not re.search(rf"\b{kind}\(", text)]
+    return [kind for kind in kinds if kind not in NOT_YET and kind != "cuda" and not re.search(rf"\b{kind}\(", text)]
 
 
 def main():
