@@ -85,13 +85,14 @@ struct KernelShape {
 
 struct KernelReply {
   std::vector<KernelError> errors;
-  std::string original, device;  // see ir::CudaUnit
-  int64_t static_shared = 0;     // bytes of a block
+  std::vector<std::string> behind;  // what Clang finds wrong behind the source's end
+  std::string original, device;     // see ir::CudaUnit
+  int64_t static_shared = 0;        // bytes of a block
   std::optional<KernelShape> shape;
 };
 
 /// Of the shared object: `maco_read_kernel`, and which version of this interface it has.
 using ReadKernel = void (*)(const KernelRequest&, KernelReply&);
-inline constexpr int kReaderInterface = 2;
+inline constexpr int kReaderInterface = 3;
 
 }  // namespace maco::frontend::cuda

@@ -1008,6 +1008,7 @@ class Listener : public DiagnosticConsumer {
     }
     // What was put behind the user's text: the use in the graph is wrong, as is found out there.
     if (error.file == "maco") {
+      if (!note) reply_.behind.push_back(error.message);
       told_ = false;
       return;
     }
@@ -1035,6 +1036,12 @@ class Consumer : public ASTConsumer {
     Kernel kernel{.context = context, .function = nullptr, .reachable = {}};
     kernel.function = find(context, reports);
     if (!kernel.function || reports.any()) return;
+    if (!reply_.behind.empty()) {
+      // The kernel is meant rightly, so that what comes before it hasn't ended.
+      reports.in_graph(
+          "source", fmt::format("'{}' isn't complete: {}", request_.path, reply_.behind.front()));
+      return;
+    }
     check_signature(kernel, request_, reports);
     Extractor extractor(kernel, seen_, request_, reply_, reports);
     extractor.find_needed();

@@ -1,0 +1,2 @@
+__global__ void k(const float* x, float* y, int n) {
+  y[threadIdx.x
