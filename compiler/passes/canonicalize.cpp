@@ -154,6 +154,13 @@ class Uses {
   bool written_after(size_t i, TensorId t) const {
     return !writers_[index(t)].empty() && writers_[index(t)].back() > i;
   }
+  /// Is it an operand of an op that names its operands in its attributes, too?
+  bool is_named(TensorId t) const {
+    for (const auto* list : {&readers_[index(t)], &writers_[index(t)]})
+      for (const size_t i : *list)
+        if (graph_.ops[i].kind == "cuda") return true;
+    return false;
+  }
   /// How many operands of ops that are still there it is.
   size_t reads(TensorId t) const { return reads_[index(t)]; }
   void drop(size_t i) {
@@ -195,10 +202,11 @@ void drop_copies(ir::Graph& graph) {
     if (!is_identity(graph, op) || constraints.constrained(op)) continue;
     const TensorId from = op.in[0], to = op.out[0];
     if (graph[to].kind == TensorKind::Temp) {
+      if (uses.is_named(to)) continue;
       if (graph[from].kind == TensorKind::State && uses.written_after(i, from)) continue;
       uses.replace_reads(to, from);
     } else if (graph[to].kind == TensorKind::Output && graph[from].kind == TensorKind::Temp &&
-               uses.reads(from) == 1) {
+               uses.reads(from) == 1 && !uses.is_named(from)) {
       uses.replace_writes(from, to, i);
     } else {
       continue;

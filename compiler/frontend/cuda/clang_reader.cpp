@@ -837,7 +837,8 @@ class Extractor {
       return changes == edits.end() || change == changes->second.end();
     };
     std::string out;
-    for (unsigned at = 0; at < data.size();) {
+    // Without the mark of UTF-8, which may stand at a file's beginning only.
+    for (unsigned at = data.starts_with("\xef\xbb\xbf") ? 3 : 0; at < data.size();) {
       while (!no_change() && change->begin < at) ++change;
       const auto include = includes.find(at);
       if (include != includes.end()) {

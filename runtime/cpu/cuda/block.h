@@ -33,6 +33,12 @@ struct Meeting {
   unsigned long long values[kLanes];
 };
 
+/// Lanes of a warp that ask who is with them.
+struct Gathering {
+  unsigned mask = 0, round = 0;
+  unsigned closed[2];  // of even and odd rounds
+};
+
 struct Block {
   Index at, extent, grid;
   int threads = 0;
@@ -46,6 +52,7 @@ struct Block {
   int counted[2];  // votes of even and odd rounds
   int present[2];  // threads that met in those
   Meeting meetings[kMostThreads / kLanes][kLanes];
+  Gathering gatherings[kMostThreads / kLanes];
   unsigned long long progress = 0;
 };
 
@@ -124,7 +131,22 @@ inline unsigned lanes_of(int warp) {
   }
   return mask;
 }
-inline unsigned active_lanes() { return lanes_of(thread / kLanes); }
+/// The lanes that come here before the others have gone on: those that a warp's branch has left
+/// together.
+inline unsigned active_lanes() {
+  Gathering& g = block->gatherings[thread / kLanes];
+  const unsigned round = g.round;
+  g.mask |= 1u << thread % kLanes;
+  ++block->progress;
+  wait();
+  if (g.round == round) {
+    g.closed[round & 1] = g.mask;
+    g.mask = 0;
+    ++g.round;
+  }
+  ++block->progress;
+  return g.closed[round & 1];
+}
 
 inline void open_meetings(int warp) {
   const unsigned there = lanes_of(warp);
@@ -192,6 +214,7 @@ inline bool run_block(Block& b, void (*body)(void*), void* argument) {
   b.alive = b.threads;
   b.arrived = b.votes = 0;
   for (bool& r : b.returned) r = false;
+  for (Gathering& g : b.gatherings) g.mask = 0;
   for (auto& warp : b.meetings)
     for (Meeting& m : warp) m.mask = 0;
   Launch launch{body, argument, &b};
