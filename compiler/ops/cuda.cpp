@@ -125,15 +125,9 @@ struct Range {
   bool exact = true;
 };
 
-/// What a block touches of a tensor.
-struct Part {
-  std::vector<Range> ranges;  // of the first axes
-  bool exact = true;
-};
-
 class Tiler {
  public:
-  explicit Tiler(TileContext& c) : c_(c), k_(ir::cuda_op(c.graph(), c.op())) {
+  explicit Tiler(const TileContext& c) : c_(c), k_(ir::cuda_op(c.graph(), c.op())) {
     for (size_t a = 0; a < 3; ++a) grid_[a] = c.range(k_.grid[a]).hi;
     for (size_t a = 0; a < 3; ++a) fixed_ = fixed_ && k_.grid[a].is_constant();
   }
@@ -281,7 +275,7 @@ class Tiler {
             begin.is_constant() && end.is_constant()};
   }
 
-  TileContext& c_;
+  const TileContext& c_;
   const ir::CudaOp k_;
   int64_t grid_[3] = {1, 1, 1};
   bool fixed_ = true;
@@ -344,8 +338,7 @@ std::vector<std::vector<ir::Access>> cut(const Tiler& tiler, int64_t each) {
   return tasks;
 }
 
-Cut choose_cuda(const TileContext& context) {
-  TileContext& c = const_cast<TileContext&>(context);  // NOLINT: Tiler only asks
+Cut choose_cuda(const TileContext& c) {
   const Tiler tiler(c);
   const int64_t blocks = tiler.blocks();
   if (!tiler.divided()) return {.tile = {blocks}};
@@ -360,8 +353,7 @@ Cut choose_cuda(const TileContext& context) {
   return {.tile = {each}};
 }
 
-std::string refuse_cuda(const TileContext& context, const Cut& chosen) {
-  TileContext& c = const_cast<TileContext&>(context);  // NOLINT: Tiler only asks
+std::string refuse_cuda(const TileContext& c, const Cut& chosen) {
   const Tiler tiler(c);
   const int64_t each = chosen.tile[0];
   if (each >= tiler.blocks()) return "";

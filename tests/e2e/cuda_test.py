@@ -15,6 +15,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "cuda"
 
@@ -40,6 +41,23 @@ def runs(args, graph):
     return "" if fits else f"{target}: status {cubin.returncode}\n{cubin.stderr}"
 
 
+def deep(args, kernel):
+    """An expression of very many terms, which trees are as deep as."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "deep.cu").write_text("__global__ void k(int* y) { y[threadIdx.x] = 1" + "+1" * 20000 + "; }\n")
+        graph = pathlib.Path(folder, "deep.maco")
+        graph.write_text('graph deep {\n  output y : i32[32] = cuda(source = "deep.cu", kernel = k,\n'
+                         '    grid = [1], block = [32], args = [y])\n}\n')
+        made = run(args.macoc, graph, "-o", os.devnull)
+    return "" if made.returncode == 0 else f"{kernel}: status {made.returncode}\n{made.stderr[:2000]}"
+
+
+def spelt(args, graph):
+    """JSON and DSL are the same graph."""
+    texts = [run(args.macoc, graph.with_suffix(suffix), "--emit=dsl").stdout for suffix in (".json", ".maco")]
+    return "" if texts[0] and texts[0] == texts[1] else f"{texts[0]}\n{texts[1]}"
+
+
 def begun(args, source):
     """macoc's graph for a kernel is a graph."""
     made = run(args.macoc, source)
@@ -51,17 +69,19 @@ def begun(args, source):
 
 
 def refused(args, graph):
-    """The error that the first line expects: its file and line."""
+    """The first error is the one that the graph's first line expects: file, line and words."""
     first = graph.read_text().splitlines()[0]
     expected = re.match(r"# expect: ([^:]+):(\d+): (.*)", first)
     if not expected:
         return "its first line expects nothing"
-    target = ["--target=cpu"] if "(target: cpu)" in first else []
+    for_cpu = " (target: cpu)"
+    target = ["--target=cpu"] if first.endswith(for_cpu) else []
     made = run(args.macoc, graph, *target, "-o", os.devnull)
     if made.returncode != 1:
         return f"status {made.returncode}, not 1\n{made.stderr}"
-    found = re.search(r"([^/:\n]+):(\d+):\d+: error: ", made.stderr)
-    if not found or (found[1], found[2]) != (expected[1], expected[2]):
+    found = re.search(r"([^/:\n]+):(\d+):\d+: error: (.*)", made.stderr)
+    words = expected[3].removesuffix(for_cpu)
+    if not found or (found[1], found[2]) != (expected[1], expected[2]) or found[3].replace(str(ROOT) + "/refused/", "") != words:
         return f"expected {expected[0]}\n{made.stderr}"
     return ""
 
@@ -101,6 +121,7 @@ def main():
         return 77
     work = [(runs, graph) for graph in good]
     work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
+    work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep")]
     work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu")]
     work += [(refused, graph) for graph in sorted((ROOT / "refused").glob("*.maco"))]
     return finish(args, work)

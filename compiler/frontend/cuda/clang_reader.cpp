@@ -9,6 +9,7 @@
 #include <clang/Lex/Preprocessor.h>
 #include <clang/Tooling/Tooling.h>
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cstring>
@@ -584,7 +585,6 @@ class Extractor {
       std::vector<DeclStmt*> statements;
     };
     // Each instance of a template has memory of its own; the text is the same.
-    std::map<unsigned, std::set<std::string>> done;
     for (const FunctionDecl* f : functions_) {
       if (!is_users(sources_, f->getLocation())) continue;
       Finder finder;
@@ -740,9 +740,6 @@ class Extractor {
       replaced += fmt::format("typedef {} {}{}; {}& {} = *({}*)maco_static_shared({}); ", before,
                               type, after, type, name, type, place_of(f, *var));
     }
-    const SourceLocation last =
-        Lexer::getLocForEndOfToken(previous, 0, sources_, context_.getLangOpts());
-    (void)last;
     const unsigned b = offset(from), e = offset(sources_.getExpansionLoc(end)) + 1;
     device_[file_of(from)].insert({b, e, replaced});
     if (!replaced_original.empty()) original_[file_of(from)].insert({b, e, replaced_original});
@@ -1277,9 +1274,10 @@ std::string type_text(const ASTContext& context, QualType type) {
 extern "C" __attribute__((visibility("default"))) int maco_reader_interface() {
   return maco::frontend::cuda::kReaderInterface;
 }
-extern "C" __attribute__((visibility("default"))) void maco_read_kernel(
-    const maco::frontend::cuda::KernelRequest& request, maco::frontend::cuda::KernelReply& reply) {
-  using namespace maco::frontend::cuda;  // NOLINT
+namespace maco::frontend::cuda {
+namespace {
+
+void read_kernel(const KernelRequest& request, KernelReply& reply) {
   auto file = llvm::MemoryBuffer::getFile(request.path);
   if (!file) {
     KernelError error;
@@ -1310,4 +1308,33 @@ extern "C" __attribute__((visibility("default"))) void maco_read_kernel(
     error.message = fmt::format("'{}' can't be read", request.path);
     reply.errors.push_back(std::move(error));
   }
+}
+
+}  // namespace
+}  // namespace maco::frontend::cuda
+
+extern "C" __attribute__((visibility("default"))) void maco_read_kernel(
+    const maco::frontend::cuda::KernelRequest& request, maco::frontend::cuda::KernelReply& reply) {
+  // Syntax trees are as deep as expressions are nested, and walked by recursion: so on a thread
+  // with room for it, of which only what is used takes memory.
+  struct Work {
+    const maco::frontend::cuda::KernelRequest& request;
+    maco::frontend::cuda::KernelReply& reply;
+  } work{request, reply};
+  constexpr size_t stack_bytes = size_t{1} << 30;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, stack_bytes);
+  const auto run = [](void* argument) -> void* {
+    auto& w = *static_cast<Work*>(argument);
+    maco::frontend::cuda::read_kernel(w.request, w.reply);
+    return nullptr;
+  };
+  pthread_t thread{};
+  const int failed = pthread_create(&thread, &attributes, run, &work);
+  pthread_attr_destroy(&attributes);
+  if (failed == 0)
+    pthread_join(thread, nullptr);
+  else
+    run(&work);
 }
