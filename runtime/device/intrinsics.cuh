@@ -85,6 +85,7 @@ MACO_FN void start_sync() { __syncthreads(); }
 
 // A value that is the same for all lanes, as the compiler can't see.
 MACO_FN int warp_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+MACO_FN int shuffle(int value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 MACO_FN float shuffle(float value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 MACO_FN float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
@@ -342,6 +343,20 @@ MACO_FN Vec<u32, 4> shared_load16(const void* p) {
                : "r"(address));
   return v;
 }
+// True for one of the loader's threads, the same each time: of what only it does the compiler knows
+// that it is one thread's. All of them call it; `lane`: which one.
+MACO_FN bool elected(int& lane) {
+#if MACO_HAS_BOXES
+  u32 chosen, which;
+  asm volatile("{\n\t.reg .pred p;\n\telect.sync %0|p, 0xffffffff;\n\tselp.u32 %1, 1, 0, p;\n\t}"
+               : "=r"(which), "=r"(chosen));
+  lane = (int)which;
+  return chosen != 0;
+#else
+  lane = 0;
+  return loader_thread() == 0;
+#endif
+}
 // A page's full barrier, an mbarrier where the machine has them: the copies of all loader threads
 // into the page have arrived. All loader threads call `full_barrier_arrive` when they have issued
 // their copies, or one of them `full_barrier_expect` before it copies boxes, and nothing else;
@@ -380,8 +395,9 @@ MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* ful
 // in the cache it makes room for others first.
 MACO_FN void copy_rows(char* to, const TensorMap* map, i32 row, i32 byte, u64* full_barrier) {
 #if MACO_HAS_BOXES
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  // What createpolicy.fractional.L2::evict_first gives for all of it: a constant, which costs
+  // nothing each time.
+  constexpr u64 policy = 0x12f0000000000000;
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
       "hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),

@@ -73,20 +73,8 @@ struct PageFiller {
     next();
   }
   // The same for the first thread: a page that boxes of `bytes` together are copied into.
-  // kInFlight: pages that may be under way with it; what is in flight beyond what the memory's rate
-  // needs only makes others wait.
-  template <u32 kInFlight = kRingPages>
   MACO_FN char* acquire_boxes(u32 bytes) {
     if (!is_free()) return nullptr;
-    if constexpr (kInFlight < kRingPages) {
-      if (index >= kInFlight) {
-        const bool back = slot >= kInFlight;
-        const u32 at = back ? slot - kInFlight : slot + kRingPages - kInFlight;
-        if (!is_full(&memory->full_barriers[at], back ? round : round - 1) &&
-            !page_await(ctx, at, back ? round : round - 1, index - kInFlight))
-          return nullptr;
-      }
-    }
     full_barrier_expect(&memory->full_barriers[slot], round, bytes);
     return page();
   }
@@ -109,11 +97,43 @@ struct PageFiller {
       ++round;
     }
   }
-  // Hands the state back to the context: the first thread's.
-  MACO_FN void finish() {
-    ctx.page_index = (u32)warp_uniform((int)index);
-    ctx.page_slot = (u32)warp_uniform((int)slot);
-    ctx.page_round = (u32)warp_uniform((int)round);
+  // Hands the state back to the context: that of thread `lane`.
+  MACO_FN void finish(int lane = 0) {
+    ctx.page_index = (u32)shuffle((int)index, lane);
+    ctx.page_slot = (u32)shuffle((int)slot, lane);
+    ctx.page_round = (u32)shuffle((int)round, lane);
+  }
+};
+
+// The same for one thread that copies boxes alone, page after page of `bytes` each, of which at
+// most kInFlight are under way: what is in flight beyond what the memory's rate needs only makes
+// others wait.
+template <u32 kInFlight>
+struct BoxFiller {
+  static constexpr u32 kAway = kInFlight < kRingPages ? kInFlight : kRingPages;
+  PageFiller& filler;
+  u32 behind, behind_round;  // the page that has to have landed
+  MACO_FN explicit BoxFiller(PageFiller& f)
+      : filler(f),
+        behind(f.slot >= kAway ? f.slot - kAway : f.slot + kRingPages - kAway),
+        behind_round(f.slot >= kAway ? f.round : f.round - 1) {}
+  // False if the run stops.
+  MACO_FN bool acquire(u32 bytes) {
+    PageFiller& f = filler;
+    if (!f.is_free()) return false;
+    if (kAway < kRingPages && f.index >= kAway &&
+        !is_full(&f.memory->full_barriers[behind], behind_round) &&
+        !page_await(f.ctx, behind, behind_round, f.index - kAway))
+      return false;
+    full_barrier_expect(&f.memory->full_barriers[f.slot], f.round, bytes);
+    return true;
+  }
+  MACO_FN void publish() {
+    filler.publish_boxes();
+    if (++behind == kRingPages) {
+      behind = 0;
+      ++behind_round;
+    }
   }
 };
 

@@ -166,15 +166,20 @@ struct PageFiller {
   explicit PageFiller(Context&) {}
   char* acquire() { return device_fibres::pages().push(static_cast<size_t>(mock_page_bytes)); }
   void publish() {}
-  template <u32 = 0>
-  char* acquire_boxes(u32) {
-    return acquire();
-  }
+  char* acquire_boxes(u32) { return acquire(); }
   void copy_box(char*, const TensorMap*, i64, i64) {}
   void copy_rows(char*, const TensorMap*, i64, i64) {}
   void publish_boxes() {}
-  void finish() {}
+  char* page() const { return nullptr; }
+  void finish(int = 0) {}
 };
+template <u32>
+struct BoxFiller {
+  explicit BoxFiller(PageFiller&) {}
+  bool acquire(u32) { return false; }
+  void publish() {}
+};
+inline bool elected(int&) { return true; }
 inline int warp_uniform(int value) { return value; }
 inline void boxes_begin() {}
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>

@@ -18,6 +18,7 @@
 #include "runtime/device/ops/matmul.cuh"
 // Behind it.
 #include "runtime/device/ops/matmul_few_mma.cuh"
+#include "runtime/device/ops/matmul_row.cuh"
 #include "runtime/device/ops/matmul_tensor.cuh"
 #include "runtime/device/ops/matmul_ways.cuh"
 #include "runtime/device/ops/reduce.cuh"

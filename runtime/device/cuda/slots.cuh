@@ -59,9 +59,13 @@ MACO_FN T load_plain(const T* pointer) {
 
 struct SlotHead {
   Index3 block, grid;
-  u32 votes;
+  u32 phase;      // barriers that all threads have passed
+  u32 gone;       // threads that have returned
+  u32 last;       // the phase that ends when all have
+  u32 votes[4];   // at the barrier of phase p: votes[p % 4]
   u32 alive[32];  // by warp: the lanes that haven't returned, where some may leave others
 };
+static_assert(sizeof(SlotHead) <= kSlotHead, "the head has room");
 constexpr int kFirstSlotBarrier = 4;  // named barriers: one a slot
 
 template <int kThreads>
@@ -72,35 +76,34 @@ struct Slot {
   static MACO_FN char* memory(int bytes) {
     return cta_memory() + Cta::kHeadBytes + index() * bytes;
   }
-  // Of the threads of a slot; those of a warp need not be together.
-  static MACO_FN void sync() {
+  // Of the threads of a slot; those of a warp need not be together, as barriers that vote (bar.red)
+  // would want them.
+  static MACO_FN void meet() {
     asm volatile("barrier.sync %0, %1;" ::"r"(kFirstSlotBarrier + index()), "n"(kSpan) : "memory");
   }
-  static MACO_FN bool all(bool value) {
-    u32 result;
-    asm volatile(
-        "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.and.pred q, %2, %3, p;\n\t"
-        "selp.u32 %0, 1, 0, q;\n\t}"
-        : "=r"(result)
-        : "r"((u32)value), "r"(kFirstSlotBarrier + index()), "n"(kSpan)
-        : "memory");
-    return result != 0;
-  }
-  // How many of the threads that haven't returned give true.
+  // A barrier, and how many of the threads that haven't returned give true.
   static MACO_FN int count(bool value, char* memory) {
-    u32* votes = &((SlotHead*)memory)->votes;
-    if (value) atomicAdd(votes, 1u);
-    all(false);
-    const int result = (int)load_relaxed(votes);
-    all(false);
-    if (value) atomicSub(votes, 1u);
-    return result;
+    volatile SlotHead* head = (SlotHead*)memory;
+    const u32 phase = head->phase;
+    if (value) atomicAdd((u32*)&head->votes[phase % 4], 1u);
+    meet();
+    // All know the result of the barrier before, and nobody votes for the one that counts there
+    // next. All write the same.
+    head->votes[(phase + 3) % 4] = 0;
+    head->phase = phase + 1;
+    return (int)head->votes[phase % 4];
   }
-  // What threads that have returned do until all have: they take part in barriers. A barrier tells
-  // whether all have returned.
-  static MACO_FN void stay() {
-    while (!all(true)) {
-    }
+  // What threads that have returned do until all have: they take part in barriers. The last to
+  // return says that the next barrier is the last.
+  static MACO_FN void stay(char* memory) {
+    volatile SlotHead* head = (SlotHead*)memory;
+    u32 phase = head->phase;
+    if (atomicAdd((u32*)&head->gone, 1u) + 1 == kSpan) head->last = phase + 1;
+    do {
+      phase = head->phase;
+      count(false, memory);
+    } while (head->last != phase + 1);
+    meet();
   }
   static MACO_FN Index3 thread_index(u32 x, u32 y) {
     const u32 t = (u32)thread();
@@ -138,11 +141,12 @@ struct Slots {
     if (Own::thread() == 0) {
       head->block = at;
       head->grid = grid;
-      head->votes = 0;
+      head->phase = head->gone = head->last = 0;
+      for (u32& votes : head->votes) votes = 0;
     }
-    Own::sync();
+    Own::meet();
     if (Own::thread() < Unit::kThreads) Unit::template maco_run<C>(ctx, args);
-    Own::stay();
+    Own::stay((char*)head);
   }
 };
 

@@ -24,7 +24,7 @@
 // What other tasks write in the same launch must not be read as constant.
 #define __ldg(pointer) (::maco::cuda::load_plain(pointer))
 // Whoever has returned says so at barriers; these threads haven't.
-#define __syncthreads() ((void)maco_slot::all(false))
+#define __syncthreads() ((void)maco_slot::count(false, maco_slot_memory))
 #define __syncthreads_count(value) (maco_slot::count((value) != 0, maco_slot_memory))
 #define __syncthreads_and(value) (maco_slot::count((value) == 0, maco_slot_memory) == 0)
 #define __syncthreads_or(value) (maco_slot::count((value) != 0, maco_slot_memory) != 0)

@@ -14,9 +14,22 @@ struct HeadGroups {
   static_assert(D % kChunk == 0, "heads are whole chunks");
 };
 
+// f(part, key, group) for all that each page has, in order, until it is false: of every `stride`th
+// block of keys, from `begin` on, in [0, end); part 0 is keys, 1 values. The keys of kRound blocks
+// come before their values.
+template <int kRound, int kGroups, int kAtOnce, class F>
+MACO_FN bool head_pages(i64 begin, i64 stride, i64 end, F f) {
+  for (i64 round = begin; round < end; round += kRound * stride)
+    for (int part = 0; part < 2; ++part)
+      for (i64 at = round; at < least(end, round + kRound * stride); at += stride)
+        for (int g = 0; g < kGroups; g += kAtOnce)
+          if (!f(part, at, g)) return false;
+  return true;
+}
+
 // Fills pages with every `stride`th block, from key `begin` on, of keys [0, end) of a head, which
 // are operands kFirst and kFirst + 1. What lies behind `end` may come with them.
-template <class C, int kFirst, int kKeys>
+template <class C, int kFirst, int kKeys, int kRound = 1>
 MACO_FN void head_load(Context& ctx, const Args& args, i64 kv_head, i64 begin, i64 stride,
                        i64 end) {
   using S = HeadGroups<C>;
@@ -25,32 +38,32 @@ MACO_FN void head_load(Context& ctx, const Args& args, i64 kv_head, i64 begin, i
   static_assert(S::kGroups % P::kBlocks == 0, "keys and values fill their pages");
   PageFiller pages(ctx);
   if constexpr (C::boxes) {
-    if (loader_thread() == 0) {
+    int lane;
+    if (elected(lane)) {
       const TensorMap *keys = args.map(kFirst), *values = args.map(kFirst + 1);
       boxes_begin();
-      for (i64 at = begin; at < end; at += stride) {
-        for (int g = 0; g < 2 * S::kGroups; g += P::kBlocks) {
-          char* page = pages.acquire_boxes(P::kBlocks * kKeys * kLineBytes);
-          if (!page) break;
-          MACO_UNROLL
-          for (int i = 0; i < P::kBlocks; ++i)
-            pages.copy_box(page + i * kKeys * kLineBytes, g < S::kGroups ? keys : values, at,
-                           kv_head * C::D + (g + i) % S::kGroups * kBlockK);
-          pages.publish_boxes();
-        }
-        if (ctx.stopped()) break;
-      }
+      head_pages<kRound, S::kGroups, P::kBlocks>(begin, stride, end, [&](int part, i64 at, int g) {
+        char* page = pages.acquire_boxes(P::kBlocks * kKeys * kLineBytes);
+        if (!page) return false;
+        MACO_UNROLL
+        for (int i = 0; i < P::kBlocks; ++i)
+          pages.copy_box(page + i * kKeys * kLineBytes, part == 0 ? keys : values, at,
+                         kv_head * C::D + (g + i) * kBlockK);
+        pages.publish_boxes();
+        return true;
+      });
     }
+    pages.finish(lane);
   } else {
     const X* keys = args.ptr<const X>(kFirst) + kv_head * C::D;
     const X* values = args.ptr<const X>(kFirst + 1) + kv_head * C::D;
-    for (i64 at = begin; at < end; at += stride)
-      for (int g = 0; g < 2 * S::kGroups; g += P::kBlocks)
-        if (!tensor_fill<P, kKeys, false, C::D, S::kCols>(pages, g < S::kGroups ? keys : values, at,
-                                                          end, g % S::kGroups, S::kGroups))
-          return;
+    const auto fill = [&](int part, i64 at, int g) {
+      return tensor_fill<P, kKeys, false, C::D, S::kCols>(pages, part == 0 ? keys : values, at, end,
+                                                          g, S::kGroups);
+    };
+    if (!head_pages<kRound, S::kGroups, P::kBlocks>(begin, stride, end, fill)) return;
+    pages.finish();
   }
-  pages.finish();
 }
 
 }  // namespace maco::ops

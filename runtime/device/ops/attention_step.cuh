@@ -3,14 +3,19 @@
 // (rope) on the way. A task is some query rows of some heads that share keys, over one of several
 // splits of the cache; attention_merge puts the splits together.
 //
-// Keys and values come through pages (attention_pages.cuh). Sixteen keys are a warp's at a time;
-// warps, and splits behind them, merge what they found in their order. So a sum's order follows
+// Keys and values come through pages (attention_pages.cuh), those of a few blocks of keys a round:
+// what a warp does with its sixteen keys of a block needn't wait for what it does with others.
+// Warps, and splits behind them, merge what they found in their order. So a sum's order follows
 // from the number of keys and of splits alone.
 
 namespace maco::ops {
 
 constexpr int kStepRows = 16;   // of a task, and most new rows: a fragment's
-constexpr int kStepChunk = 16;  // keys that a warp takes at a time
+constexpr int kStepChunk = 16;  // keys of a block that a warp has
+constexpr int kStepRound = 4;   // blocks
+
+// e to the x, of x at most 0: what is lost by multiplying x is little beside what isn't.
+MACO_FN float step_weight(float x) { return fexp2(fmul(x, 1.44269504f)); }
 
 template <class C>
 struct StepShape : HeadGroups<C> {
@@ -41,7 +46,7 @@ struct WarpStep {
   // Of rows lane / 4 and that + 8: the largest score, this lane's sum of weights relative to it,
   // and that of weighed values.
   float top[2] = {kLeast, kLeast}, total[2] = {}, sum[2 * S::kSteps][4] = {};
-  float score[2][4];
+  float score[kStepRound][2][4];
 
   static MACO_FN int chunk() { return warp() * kStepChunk; }
   static MACO_FN int matrix() { return warp_lane() >> 3; }
@@ -56,50 +61,59 @@ struct WarpStep {
       load_matrices<false>(
           q[s], lines + swizzled((matrix() & 1) * 8 + line(), s % 4 * 2 + (matrix() >> 1)));
   }
-  MACO_FN void begin_scores() {
-    MACO_UNROLL
-    for (int j = 0; j < 2; ++j) {
-      MACO_UNROLL
-      for (int e = 0; e < 4; ++e) score[j][e] = 0;
-    }
-  }
-  MACO_FN void score_keys(int group, const char* keys, int first, int) {
+  // `block`: of the round.
+  MACO_FN void score_keys(int block, int group, const char* keys, int first, int) {
+    float (&sums)[2][4] = score[block];
     MACO_UNROLL
     for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s) {
       u32 k[4];
       load_matrices<false>(
           k, keys + swizzled(first + (matrix() >> 1) * 8 + line(), s % 4 * 2 + (matrix() & 1)));
-      multiply_matrices<kBf16>(score[0], q[s], k[0], k[1]);
-      multiply_matrices<kBf16>(score[1], q[s], k[2], k[3]);
+      if (s == 0) {
+        MACO_UNROLL
+        for (int e = 0; e < 4; ++e) sums[0][e] = sums[1][e] = 0;
+      }
+      multiply_matrices<kBf16>(sums[0], q[s], k[0], k[1]);
+      multiply_matrices<kBf16>(sums[1], q[s], k[2], k[3]);
     }
   }
-  // Scores become weights.
-  MACO_FN void weigh_keys(const Sight& sight) {
+  // Scores of kBlocks blocks become weights. seen(block, t): how many of its keys here row t sees.
+  template <int kBlocks, class Seen>
+  MACO_FN void weigh_keys(Seen seen) {
     MACO_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int seen = sight.of(row(half) / (int)C::HB);
+      const int t = row(half) / (int)C::HB;
       float high = top[half];
       MACO_UNROLL
-      for (int j = 0; j < 2; ++j) {
+      for (int b = 0; b < kBlocks; ++b) {
         MACO_UNROLL
-        for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          score[j][e] = fmul(score[j][e], (float)C::scale);
-          if (column(j, e) < seen) high = fn::maximum(high, score[j][e]);
+        for (int j = 0; j < 2; ++j) {
+          MACO_UNROLL
+          for (int e = 2 * half; e < 2 * half + 2; ++e) {
+            float& s = score[b][j][e];
+            s = fmul(s, (float)C::scale);
+            high = column(j, e) < seen(b, t) ? fn::maximum(high, s) : high;
+          }
         }
       }
       high = fn::maximum(high, shuffle_xor(high, 1));
       high = fn::maximum(high, shuffle_xor(high, 2));
-      const float shrink = fexp(fsub(top[half], high));
-      float block = 0;
+      const float shrink = step_weight(fsub(top[half], high));
+      float all = 0;
       MACO_UNROLL
-      for (int j = 0; j < 2; ++j) {
+      for (int b = 0; b < kBlocks; ++b) {
         MACO_UNROLL
-        for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          score[j][e] = column(j, e) < seen ? fexp(fsub(score[j][e], high)) : 0.0f;
-          block = fadd(block, score[j][e]);
+        for (int j = 0; j < 2; ++j) {
+          MACO_UNROLL
+          for (int e = 2 * half; e < 2 * half + 2; ++e) {
+            float& s = score[b][j][e];
+            s = step_weight(fsub(s, high));
+            s = column(j, e) < seen(b, t) ? s : 0.0f;
+            all = fadd(all, s);
+          }
         }
       }
-      total[half] = fadd(fmul(total[half], shrink), block);
+      total[half] = fadd(fmul(total[half], shrink), all);
       top[half] = high;
       MACO_UNROLL
       for (int n = 0; n < 2 * S::kSteps; ++n) {
@@ -114,11 +128,12 @@ struct WarpStep {
   static MACO_FN float rest(float x) { return fsub(x, to_acc(from_acc<X>(x))); }
   // Values of which all rows see the first `seen`; others count as zero. Weights have twice the
   // bits of X.
-  MACO_FN void add_values(int group, const char* values, int first, int seen) {
+  MACO_FN void add_values(int block, int group, const char* values, int first, int seen) {
+    const float (&weights)[2][4] = score[block];
     u32 high[4], low[4];
     MACO_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const float a = score[i / 2][i % 2 * 2], b = score[i / 2][i % 2 * 2 + 1];
+      const float a = weights[i / 2][i % 2 * 2], b = weights[i / 2][i % 2 * 2 + 1];
       high[i] = pair(a, b);
       low[i] = pair(rest(a), rest(b));
     }
@@ -152,8 +167,8 @@ struct WarpStep {
     for (int i = 0; i < kStepChunk; ++i) {
       if (i < sight.most) {
         const int lane = (warp_lane() & ~3) + i % 8 / 2;
-        const float weight[2] = {shuffle(score[i / 8][i % 2], lane),
-                                 shuffle(score[i / 8][2 + i % 2], lane)};
+        const float weight[2] = {shuffle(score[0][i / 8][i % 2], lane),
+                                 shuffle(score[0][i / 8][2 + i % 2], lane)};
         MACO_UNROLL
         for (int n = 8 * group; n < 8 * group + 8 && n < 2 * S::kSteps; ++n) {
           const auto v = ((const Vec<X, 2>*)(values + swizzled(first + i, n % 8)))[warp_lane() & 3];
@@ -194,7 +209,7 @@ struct WarpStep {
     for (int half = 0; half < 2; ++half) {
       float high = kLeast;
       for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * kStepRows + row(half)]);
-      own[half] = fexp(fsub(top[half], high));
+      own[half] = step_weight(fsub(top[half], high));
     }
     MACO_UNROLL
     for (int from = 0; from < 16 * S::kSteps; from += kWide) {
@@ -214,8 +229,8 @@ struct WarpStep {
         float high = kLeast, whole = 0, value = 0;
         for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * kStepRows + r]);
         for (int w = 0; w < kWarps; ++w) {
-          whole = fadd(whole,
-                       fmul(totals[w * kStepRows + r], fexp(fsub(tops[w * kStepRows + r], high))));
+          whole = fadd(whole, fmul(totals[w * kStepRows + r],
+                                   step_weight(fsub(tops[w * kStepRows + r], high))));
           value = fadd(value, parts[w * kKept * kWide + i]);
         }
         f(r, d, value, high, whole);
@@ -231,7 +246,7 @@ struct LoneStep {
   using S = StepShape<C>;
   using X = typename C::X;
   float q[S::kRows][S::D], top[S::kRows], total[S::kRows] = {}, sum[S::kRows][S::D] = {};
-  float score[S::kRows][S::kKeys > kStepChunk ? S::kKeys : kStepChunk];
+  float score[kStepRound][S::kRows][S::kKeys > kStepChunk ? S::kKeys : kStepChunk];
 
   static MACO_FN int chunk() { return 0; }
   static MACO_FN float at(const char* lines, int line, int d) {
@@ -244,11 +259,7 @@ struct LoneStep {
       for (int d = 0; d < wide(group); ++d) q[r][group * kBlockK + d] = at(lines, r, d);
     }
   }
-  MACO_FN void begin_scores() {
-    for (auto& row : score)
-      for (float& s : row) s = 0;
-  }
-  MACO_FN void score_keys(int group, const char* keys, int, int count) {
+  MACO_FN void score_keys(int block, int group, const char* keys, int, int count) {
     for (int j = 0; j < count; ++j) {
       float key[kBlockK];
       for (int d = 0; d < wide(group); ++d) key[d] = at(keys, j, d);
@@ -256,38 +267,50 @@ struct LoneStep {
         float part[8] = {};
         for (int d = 0; d < wide(group); ++d)
           part[d % 8] = ffma(q[r][group * kBlockK + d], key[d], part[d % 8]);
-        for (int e = 0; e < 8; ++e) score[r][j] = fadd(score[r][j], part[e]);
+        float& s = score[block][r][j];
+        if (group == 0) s = 0;
+        for (int e = 0; e < 8; ++e) s = fadd(s, part[e]);
       }
     }
   }
-  MACO_FN void weigh_keys(const Sight& sight) {
+  template <int kBlocks, class Seen>
+  MACO_FN void weigh_keys(Seen seen) {
     for (int r = 0; r < S::kRows; ++r) {
-      const int seen = sight.of(r / (int)C::HB);
+      const int t = r / (int)C::HB;
       float high = top[r];
-      for (int j = 0; j < seen; ++j) {
-        score[r][j] = fmul(score[r][j], (float)C::scale);
-        high = fn::maximum(high, score[r][j]);
-      }
-      const float shrink = fexp(fsub(top[r], high));
-      float block = 0;
-      for (int j = 0; j < seen; ++j) {
-        score[r][j] = fexp(fsub(score[r][j], high));
-        block = fadd(block, score[r][j]);
-      }
-      total[r] = fadd(fmul(total[r], shrink), block);
+      for (int b = 0; b < kBlocks; ++b)
+        for (int j = 0; j < seen(b, t); ++j) {
+          score[b][r][j] = fmul(score[b][r][j], (float)C::scale);
+          high = fn::maximum(high, score[b][r][j]);
+        }
+      const float shrink = step_weight(fsub(top[r], high));
+      float all = 0;
+      for (int b = 0; b < kBlocks; ++b)
+        for (int j = 0; j < seen(b, t); ++j) {
+          score[b][r][j] = step_weight(fsub(score[b][r][j], high));
+          all = fadd(all, score[b][r][j]);
+        }
+      total[r] = fadd(fmul(total[r], shrink), all);
       top[r] = high;
       for (int d = 0; d < S::D; ++d) sum[r][d] = fmul(sum[r][d], shrink);
     }
   }
+  MACO_FN void add_values(int block, int group, const char* values, int, int seen) {
+    add_some_values(block, group, values, [=](int) { return seen; }, seen);
+  }
   MACO_FN void add_seen_values(int group, const char* values, int, const Sight& sight) {
-    for (int j = 0; j < sight.most; ++j) {
+    add_some_values(0, group, values, [=](int t) { return sight.of(t); }, sight.most);
+  }
+  template <class Seen>
+  MACO_FN void add_some_values(int block, int group, const char* values, Seen seen, int most) {
+    for (int j = 0; j < most; ++j) {
       float value[kBlockK];
       for (int d = 0; d < wide(group); ++d) value[d] = at(values, j, d);
       for (int r = 0; r < S::kRows; ++r)
-        if (j < sight.of(r / (int)C::HB))
+        if (j < seen(r / (int)C::HB))
           for (int d = 0; d < wide(group); ++d) {
             float& to = sum[r][group * kBlockK + d];
-            to = ffma(score[r][j], value[d], to);
+            to = ffma(score[block][r][j], value[d], to);
           }
     }
   }
@@ -321,7 +344,8 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
   const StepTile<C> t(ctx, tile);
   if (t.rows <= 0) return;
   constexpr int kKeys = StepShape<C>::kKeys;
-  head_load<C, 3, kKeys>(ctx, args, t.kv_head, t.split * kKeys, C::splits * kKeys, t.old);
+  head_load<C, 3, kKeys, kStepRound>(ctx, args, t.kv_head, t.split * kKeys, C::splits * kKeys,
+                                     t.old);
 }
 
 // Operands q, k and v [rows, q_cols ...], of which this attention's heads begin at columns q_begin,
@@ -452,27 +476,36 @@ struct AttentionStep {
 
   MACO_FN void old_keys(Keys& found) {
     PageTaker pages(ctx);
-    for (i64 begin = t.split * S::kKeys; begin < t.old; begin += C::splits * S::kKeys) {
-      const int left = (int)least(S::kKeys, t.old - begin) - Keys::chunk();
-      const int seen = kWarpLanes == 1 ? left : (int)least(left, kStepChunk);
-      const Sight sight = {seen, seen, 0, seen};
-      found.begin_scores();
+    constexpr i64 kStride = C::splits * S::kKeys;
+    for (i64 begin = t.split * S::kKeys; begin < t.old; begin += kStepRound * kStride) {
+      const int blocks = (int)least(kStepRound, (t.old - begin + kStride - 1) / kStride);
+      // Of block b the keys here: all rows see them.
+      const auto seen = [&](int b, int) {
+        const int left = (int)least(S::kKeys, t.old - begin - b * kStride) - Keys::chunk();
+        return kWarpLanes == 1 ? left : (int)least(left, kStepChunk);
+      };
       MACO_UNROLL
-      for (int g = 0; g < S::kGroups; ++g) {
-        const char* keys = pages.take();
-        if (seen > 0) found.score_keys(g, keys, Keys::chunk(), seen);
-        pages.release();
-      }
-      if (seen > 0) found.weigh_keys(sight);
-      MACO_UNROLL
-      for (int g = 0; g < S::kGroups; ++g) {
-        const char* values = pages.take();
-        if constexpr (kWarpLanes == 1) {
-          found.add_seen_values(g, values, 0, sight);
-        } else {
-          if (seen > 0) found.add_values(g, values, Keys::chunk(), seen);
+      for (int b = 0; b < kStepRound; ++b) {
+        if (b < blocks) {
+          MACO_UNROLL
+          for (int g = 0; g < S::kGroups; ++g) {
+            const char* keys = pages.take();
+            found.score_keys(b, g, keys, Keys::chunk(), seen(b, 0));
+            pages.release();
+          }
         }
-        pages.release();
+      }
+      found.template weigh_keys<kStepRound>(seen);
+      MACO_UNROLL
+      for (int b = 0; b < kStepRound; ++b) {
+        if (b < blocks) {
+          MACO_UNROLL
+          for (int g = 0; g < S::kGroups; ++g) {
+            const char* values = pages.take();
+            if (seen(b, 0) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b, 0));
+            pages.release();
+          }
+        }
       }
     }
     pages.finish();
@@ -480,10 +513,9 @@ struct AttentionStep {
   MACO_FN void keys_of_new_rows(Keys& found) {
     const int all = (int)t.all;
     const Sight sight = {all, C::causal ? (int)t.first + 1 : all, C::causal ? 1 : 0, all};
-    found.begin_scores();
     MACO_UNROLL
-    for (int g = 0; g < S::kGroups; ++g) found.score_keys(g, lines_of(new_keys, g), 0, all);
-    found.weigh_keys(sight);
+    for (int g = 0; g < S::kGroups; ++g) found.score_keys(0, g, lines_of(new_keys, g), 0, all);
+    found.template weigh_keys<1>([&](int, int row) { return sight.of(row); });
     MACO_UNROLL
     for (int g = 0; g < S::kGroups; ++g)
       found.add_seen_values(g, lines_of(new_values, g), 0, sight);
@@ -548,7 +580,7 @@ MACO_OP void attention_merge(Context& ctx, Args args, u32 tile) {
     for (int s = 0; s < C::splits; ++s) high = fn::maximum(high, top[s]);
     MACO_UNROLL
     for (int s = 0; s < C::splits; ++s) {
-      const float share = fexp(fsub(top[s], high));
+      const float share = step_weight(fsub(top[s], high));
       sum = fadd(sum, fmul(value[s], share));
       whole = fadd(whole, fmul(total[s], share));
     }

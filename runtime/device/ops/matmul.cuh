@@ -232,26 +232,33 @@ MACO_FN bool matmul_slices(const MatmulTile<C>& t, F f) {
   return true;
 }
 
-// In boxes: the first of the loader's threads asks for them.
+// In boxes: one of the loader's threads asks for them, in the order of matmul_slices.
 template <class C, class P>
 MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
-  constexpr i64 kPart = P::kCols * P::kPitch * P::kBytes;
+  constexpr u32 kPart = (u32)(P::kCols * P::kPitch * P::kBytes);
   // Pages in flight: 48 KB nearly reach the memory's rate, and let others through.
   constexpr u32 kStreamed = Cta::kPageBytes < 24576 ? 49152 / Cta::kPageBytes : 2;
+  constexpr int kDepth = (int)P::kDepth, kPass = (int)(P::kOnCores ? P::kPass : P::kCols);
   PageFiller pages(ctx);
-  if (loader_thread() == 0) {
+  int lane;
+  if (elected(lane)) {
     const TensorMap *b = args.map(1), *other = C::paired ? args.map(2) : b;
     if (!C::b_ahead || C::paired) boxes_begin();
-    matmul_slices<C, P>(t, [&](i64 n, i64 k) {
-      char* page = pages.template acquire_boxes<kStreamed>((u32)(kPart * P::kParts));
-      if (!page) return false;
-      pages.copy_rows(page, b, n, k * P::kBytes);
-      if (C::paired) pages.copy_rows(page + kPart, other, n, k * P::kBytes);
-      pages.publish_boxes();
-      return true;
-    });
+    BoxFiller<kStreamed> boxes(pages);
+    const int end = (int)t.end;
+    bool ok = true;
+    for (int pass = (int)t.col; ok && pass < end; pass += kPass)
+      for (int k = 0; ok && k < (int)C::K; k += kDepth)
+        for (int n = pass; n < pass + kPass && n < end; n += (int)P::kCols) {
+          ok = boxes.acquire(kPart * P::kParts);
+          if (!ok) break;
+          char* page = pages.page();
+          pages.copy_rows(page, b, n, k * (int)P::kBytes);
+          if (C::paired) pages.copy_rows(page + kPart, other, n, k * (int)P::kBytes);
+          boxes.publish();
+        }
   }
-  pages.finish();
+  pages.finish(lane);
 }
 
 template <class C, class P>
@@ -390,6 +397,26 @@ MACO_FN void matmul_finish(const MatmulTile<C>& t, const Args& args, i64 row, i6
 
 // ---- few rows, b[N,K]: a warp has columns of a page, its lanes split K -------
 
+// A sum of products of one row on tensor cores. Of 512 bytes of a column of b each lane has 16, four
+// lanes a run of 64. As fragment a, the even words of the eight runs are the first eight rows, the
+// odd ones the others; words of the row of a, as fragment b, are the columns. So the products of a
+// run with itself are on the diagonal: of even words in the upper half, of odd ones in the lower.
+// The rest is of no use.
+template <bool kBf16>
+struct DiagonalSum {
+  float even[4] = {}, odd[4] = {};
+  MACO_FN void add(const Vec<u32, 4>& x, const Vec<u32, 4>& w) {
+    multiply_matrices<kBf16>(even, w.v, x.v[0], x.v[2]);
+    multiply_matrices<kBf16>(odd, w.v, x.v[1], x.v[3]);
+  }
+  // What this lane has of the diagonal.
+  MACO_FN float own() const {
+    const int row = warp_lane() >> 2;
+    if (row >> 1 != (warp_lane() & 3)) return 0;
+    return row & 1 ? fadd(even[1], odd[3]) : fadd(even[0], odd[2]);
+  }
+};
+
 // What a lane takes of some steps of a page, and of a with it: all of it is on its way before the
 // first is multiplied.
 template <class P, int kSteps, int kRows, int kOwn, i64 kStage, class X, class W>
@@ -409,26 +436,14 @@ struct FewPage {
         wv[s][j] = shared_raw<kVec>(ws + j * kWarps * P::kPitch + s * kStep);
     }
   }
-  // On tensor cores: a row's eight runs of 64 bytes are the rows of one matrix, those of a column
-  // of b the columns of the other, and what both have of a run is on the diagonal of the product.
-  // Lanes have runs as fragments want them, since K comes in the same order on both sides.
-  MACO_FN void multiply(float (&sums)[kOwn][4]) const {
+  template <bool kBf16>
+  MACO_FN void multiply(DiagonalSum<kBf16> (&sums)[kOwn]) const {
     MACO_UNROLL
     for (int s = 0; s < kSteps; ++s) {
-      const auto x = bits_as<Vec<u32, 4>>(xv[s][0]);
       MACO_UNROLL
-      for (int j = 0; j < kOwn; ++j) {
-        const auto w = bits_as<Vec<u32, 4>>(wv[s][j]);
-        constexpr bool kBf16 = is_same<X, bf16>;
-        multiply_matrices<kBf16>(sums[j], {x.v[0], 0, x.v[1], 0}, w.v[0], w.v[1]);
-        multiply_matrices<kBf16>(sums[j], {x.v[2], 0, x.v[3], 0}, w.v[2], w.v[3]);
-      }
+      for (int j = 0; j < kOwn; ++j)
+        sums[j].add(bits_as<Vec<u32, 4>>(xv[s][0]), bits_as<Vec<u32, 4>>(wv[s][j]));
     }
-  }
-  // Of the diagonal what this lane has.
-  static MACO_FN float diagonal(const float (&sums)[4]) {
-    const int row = warp_lane() >> 2;
-    return row >> 1 != (warp_lane() & 3) ? 0.0f : row & 1 ? sums[1] : sums[0];
   }
   template <class A>
   MACO_FN void multiply(A (&acc)[kRows][kOwn][1]) const {
@@ -501,6 +516,9 @@ struct FewResults {
   }
 };
 
+template <class C, class P>
+struct MatmulRow;  // matmul_row.cuh
+
 template <class C, class P, int kRows>
 MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   using X = typename C::X;
@@ -534,12 +552,18 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   // Whether a lone row goes to tensor cores, where several do: all whole steps, so that the order
   // of sums doesn't depend on the tile. (Columns that the tile lacks are computed, and not stored.)
   constexpr bool kDiagonal = kEven && kFewOnCores<C> && kRows == 1;
+  if constexpr (kDiagonal && kStage >= C::K && MatmulRow<C, P>::kSuits) {
+    if constexpr (!kNormedRow) matmul_stage<C, 1, kStage>(ctx, t, args, a, 0, C::K);
+    cta_sync();
+    MatmulRow<C, P>::run(ctx, t, args, a);
+    return;
+  }
   PageTaker pages(ctx);
 
   for (i64 n = t.col; n < t.end; n += P::kCols) {
     const i64 cols = least(P::kCols, t.end - n);
     A acc[kRows][kOwn][kParts] = {};
-    float sums[kOwn][4] = {};
+    DiagonalSum<is_same<X, bf16>> sums[kOwn];
     const typename C::More more = Results::fetch(t, args, n, cols);
     for (i64 k = 0; k < C::K; k += P::kDepth) {
       if (k % kStage == 0 && (n == t.col || kStage < C::K)) {
@@ -606,7 +630,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
     }
     if constexpr (kDiagonal) {
       MACO_UNROLL
-      for (int j = 0; j < kOwn; ++j) acc[0][j][0] = fadd(acc[0][j][0], Page::diagonal(sums[j]));
+      for (int j = 0; j < kOwn; ++j) acc[0][j][0] = fadd(acc[0][j][0], sums[j].own());
     }
     Results::store(ctx, t, args, n, cols, acc, more);
   }

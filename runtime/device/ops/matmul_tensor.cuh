@@ -52,7 +52,7 @@ MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
   return true;
 }
 
-// By the first of the loader's threads.
+// By one of the loader's threads.
 template <class C>
 MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const MatmulTile<C>& t) {
   using S = TensorShape<C>;
@@ -74,8 +74,9 @@ MACO_FN void matmul_boxes_load(Context& ctx, const Args& args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   PageFiller pages(ctx);
-  if (loader_thread() == 0) matmul_fill_boxes<C>(pages, args, t);
-  pages.finish();
+  int lane;
+  if (elected(lane)) matmul_fill_boxes<C>(pages, args, t);
+  pages.finish(lane);
 }
 
 template <class C>
