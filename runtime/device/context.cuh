@@ -88,8 +88,6 @@ struct Context : Profile<kProfile> {
   static MACO_FN void* operator new(decltype(sizeof(0)), char* at) { return at; }
   static MACO_FN void operator delete(void*, char*) {}
   const Launch& launch;
-  CtaMemory* memory;
-  RoleMemory* mine;
   int world;
   i64 control_at;  // offset of Control in symmetric memory
   int place = 0;   // of the current task in the CTA's stream
@@ -97,35 +95,37 @@ struct Context : Profile<kProfile> {
   const u32 first_flag;  // of the packets of this launch; an operand's use is added to it
   u32 sent_flag;         // the same, of those that the current task sends
   // The ring of pages, as this role sees it.
-  char* pages = nullptr;
   u32 page_index = 0;                 // pages acquired (loader) or waited for (consumers) so far
   u32 page_slot = 0, page_round = 0;  // page_index modulo and divided by Cta::kPages
   u32 pages_released = 0;             // by the consumers
 
   MACO_FN Context(const Launch& l, int world_, i64 control_at_, u32 packet_uses)
       : launch(l),
-        memory((CtaMemory*)cta_memory()),
-        mine(&memory->roles[is_loader() ? 1 : 0]),
         world(world_),
         control_at(control_at_),
         first_flag(l.epoch * packet_uses),
         sent_flag(first_flag) {}
+
+  // Where they lie is known when compiling: no address has to be fetched.
+  static MACO_FN CtaMemory* memory() { return (CtaMemory*)cta_memory(); }
+  static MACO_FN RoleMemory& mine() { return memory()->roles[is_loader() ? 1 : 0]; }
+  static MACO_FN char* pages() { return cta_memory() + Cta::kHeadBytes + Cta::kScratchBytes; }
 
   MACO_FN int rank() const { return launch.rank; }
   MACO_FN int cta() const { return cta_id(); }
   MACO_FN u32 epoch() const { return launch.epoch; }
   MACO_FN i32 value(int i) const { return launch.values[i]; }
   // kScratchBytes of shared memory, aligned to 128, of the consumers and for the current task.
-  MACO_FN char* scratch() const { return memory->scratch; }
+  static MACO_FN char* scratch() { return memory()->scratch; }
   // Symmetric memory of a rank.
   MACO_FN char* symmetric(int r) const {
-    return is_loader() ? launch.symmetric[r] : memory->symmetric[r];
+    return is_loader() ? launch.symmetric[r] : memory()->symmetric[r];
   }
   MACO_FN Control* control(int r) const { return (Control*)(symmetric(r) + control_at); }
 
   // A hint that the CTA is to leave: differs between threads until the next barrier. `any_stopped`
   // is that barrier.
-  MACO_FN bool stopped() const { return load_relaxed(&memory->stop) != 0; }
+  MACO_FN bool stopped() const { return load_relaxed(&memory()->stop) != 0; }
   MACO_FN bool any_stopped() const { return cta_any(stopped()); }
 
   // An index that only the data knows is out of range; the caller skips the access and goes on to
@@ -159,9 +159,9 @@ MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u
 // Out of line: rare, and it would be inlined into every wait loop.
 MACO_OP void stop_run(Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen,
                       u32 stopped_by, i64 index, i64 limit) {
-  if (claim(&ctx.memory->reported))
+  if (claim(&ctx.memory()->reported))
     write_report(ctx, kind, event, source, expected, seen, stopped_by, index, limit);
-  store_relaxed(&ctx.memory->stop, 1);
+  store_relaxed(&ctx.memory()->stop, 1);
   if (stopped_by != 0 || !claim(&ctx.control(ctx.rank())->claim)) return;
   for (int r = 0; r < ctx.world; ++r) {
     u32* word = &ctx.control(r)->abort;
@@ -200,12 +200,12 @@ struct Args {
   const Operand* rows;
   template <class T>
   MACO_FN T* ptr(int i) const {
-    return (T*)(i < kStagedOperands ? ctx.mine->operands[i]
+    return (T*)(i < kStagedOperands ? ctx.mine().operands[i]
                                     : operand_address(ctx, table_load(rows + i)));
   }
   // What tells the packets of operand i, a slot, from those of others in its place.
   MACO_FN u32 use(int i) const {
-    return i < kStagedOperands ? ctx.mine->uses[i] : table_load(rows + i).use;
+    return i < kStagedOperands ? ctx.mine().uses[i] : table_load(rows + i).use;
   }
   // The tensor map of operand i, which is loaded in boxes.
   MACO_FN const TensorMap* map(int i) const {

@@ -104,8 +104,7 @@ MACO_FN float fexp2(float x) {
 // The larger one, and of a number and NaN the number.
 MACO_FN float fmax(float a, float b) { return fmaxf(a, b); }
 MACO_FN float ftanh(float x) { return tanhf(x); }
-MACO_FN float fsin(float x) { return sinf(x); }
-MACO_FN float fcos(float x) { return cosf(x); }
+MACO_FN void fsincos(float x, float& sine, float& cosine) { sincosf(x, &sine, &cosine); }
 MACO_FN float frsqrt(float x) { return __fdiv_rn(1.0f, __fsqrt_rn(x)); }
 // Ops compute with these, never with operators: a compiler may contract the product and the sum of
 // operators, even those of two fused ops, into one operation that rounds once (nvcc does by

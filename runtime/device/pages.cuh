@@ -12,7 +12,7 @@ constexpr u32 kRingPages = Cta::kPages > 0 ? Cta::kPages : 1;
 // Loader: waits until the page in `slot` was let go in `round`; false if the run stops. Out of
 // line: it would cost registers in every loop over pages.
 MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
-  const u64* empty_barrier = &ctx.memory->empty_barriers[slot];
+  const u64* empty_barrier = &ctx.memory()->empty_barriers[slot];
   WatchState state(0);
   Watch watch(ctx, state, empty_barrier, kPatienceLoader, kWaitPage, slot);
   const u64 since = ctx.profile_pause();
@@ -29,7 +29,7 @@ MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
 
 // Waits until a page is full; false if the run stops. Out of line, as page_await_empty.
 MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
-  const u64* full_barrier = &ctx.memory->full_barriers[slot];
+  const u64* full_barrier = &ctx.memory()->full_barriers[slot];
   WatchState state(0);
   Watch watch(ctx, state, full_barrier, kPatienceOther, kWaitPage, slot);
   const u64 since = ctx.profile_pause();
@@ -54,8 +54,8 @@ struct PageFiller {
   u32 index, slot, round;
   MACO_FN explicit PageFiller(Context& c)
       : ctx(c),
-        memory(c.memory),
-        pages(c.pages),
+        memory(c.memory()),
+        pages(c.pages()),
         index(c.page_index),
         slot(c.page_slot),
         round(c.page_round) {}
@@ -170,8 +170,8 @@ struct PageTaker {
   bool ok = true;
   MACO_FN explicit PageTaker(Context& c)
       : ctx(c),
-        memory(c.memory),
-        pages(c.pages),
+        memory(c.memory()),
+        pages(c.pages()),
         index(c.page_index),
         slot(c.page_slot),
         round(c.page_round),
@@ -223,9 +223,9 @@ MACO_FN const char* page_wait(Context& ctx) {
   u32 slot = ctx.page_slot, round = ctx.page_round;
   const u32 index = ctx.page_index;
   bool ok = true;
-  if (!is_full(&ctx.memory->full_barriers[slot], round)) ok = page_await(ctx, slot, round, index);
+  if (!is_full(&ctx.memory()->full_barriers[slot], round)) ok = page_await(ctx, slot, round, index);
   if (cta_any(!ok)) return nullptr;
-  const char* page = ctx.pages + (i64)slot * Cta::kPageBytes;
+  const char* page = ctx.pages() + (i64)slot * Cta::kPageBytes;
   if (++slot == kRingPages) {
     slot = 0;
     ++round;
@@ -242,7 +242,7 @@ MACO_FN void page_release(Context& ctx) {
   const u32 index = ctx.pages_released;
   cta_sync();
   ctx.pages_released = index + 1;
-  page_let_go(ctx.memory, index);
+  page_let_go(ctx.memory(), index);
 }
 
 }  // namespace maco

@@ -55,7 +55,7 @@ template <class Team, class A, class Op>
 MACO_FN A team_reduce(Context& ctx, A value, Op op) {
   for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = op(value, shuffle_xor(value, mask));
   if constexpr (Team::kTeams == 1 && kWarps > 1) {
-    A* part = (A*)ctx.memory->reduce;
+    A* part = (A*)ctx.memory()->reduce;
     cta_sync();
     if (warp_lane() == 0) part[warp()] = value;
     cta_sync();

@@ -24,8 +24,8 @@ MACO_FN void stage_operands(Context& ctx, const Operand* rows, int count, int at
   int staged = count < kStagedOperands ? count : kStagedOperands;
   for (int i = threads - 1 - at; i < staged; i += threads) {
     const Operand row = table_load(rows + i);
-    ctx.mine->operands[i] = operand_address(ctx, row);
-    ctx.mine->uses[i] = row.use;
+    ctx.mine().operands[i] = operand_address(ctx, row);
+    ctx.mine().uses[i] = row.use;
   }
 }
 
@@ -74,7 +74,7 @@ MACO_FN void consume(Context& ctx) {
     const bool runs = runs_here<Kernel>(ctx, row.guard);
     if (runs) {
       const Operand* operands = Kernel::operands() + call.first_operand;
-      signals = ctx.memory->signals[turn++ & 1];
+      signals = ctx.memory()->signals[turn++ & 1];
       trace_task_begin(ctx.place);
       stage_operands(ctx, operands, call.operands, consumer_thread(), kConsumers);
       stage_signals(ctx, signals, sync + row.waits, row.signals);
@@ -83,7 +83,7 @@ MACO_FN void consume(Context& ctx) {
       ctx.profile_waited();
       if (Cta::kPages > 0 && consumer_thread() == 0 && Kernel::paged(call.kind) &&
           !Kernel::load_ahead(call.kind)) {
-        store_release_cta(&ctx.memory->passed, (u32)ctx.place + 1);
+        store_release_cta(&ctx.memory()->passed, (u32)ctx.place + 1);
       }
       Kernel::run(call.kind, ctx, Args{ctx, operands}, row.tile);
       if (ctx.any_stopped()) return;
@@ -122,7 +122,7 @@ MACO_FN void load_pages(Context& ctx) {
     ctx.tile = row.tile;
     trace_task_begin(ctx.place);
     if (!Kernel::load_ahead(call.kind)) {
-      const u32* passed = &ctx.memory->passed;
+      const u32* passed = &ctx.memory()->passed;
       WatchState state(0);
       Watch watch(ctx, state, passed, kPatienceLoader, kWaitPage);
       bool ok = true;
@@ -155,12 +155,11 @@ MACO_FN void worker(const Launch& launch) {
   auto* memory = (CtaMemory*)cta_memory();
   Context& ctx = *new (memory->contexts[is_loader() ? kWarps : warp()])
                      Context(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
-  ctx.pages = (char*)ctx.memory + Cta::kHeadBytes + Cta::kScratchBytes;
   if (initializes()) {
-    ctx.memory->stop = ctx.memory->passed = ctx.memory->reported = 0;
+    ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = 0;
     for (int i = 0; i < Cta::kPages; ++i) {
-      full_barrier_init(&ctx.memory->full_barriers[i]);
-      empty_barrier_init(&ctx.memory->empty_barriers[i]);
+      full_barrier_init(&ctx.memory()->full_barriers[i]);
+      empty_barrier_init(&ctx.memory()->empty_barriers[i]);
     }
   }
   const bool loader = is_loader();

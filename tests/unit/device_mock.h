@@ -56,8 +56,10 @@ inline float fexp(float x) { return std::exp(x); }
 inline float fexp2(float x) { return std::exp2(x); }
 inline float fmax(float a, float b) { return std::fmax(a, b); }
 inline float ftanh(float x) { return std::tanh(x); }
-inline float fsin(float x) { return std::sin(x); }
-inline float fcos(float x) { return std::cos(x); }
+inline void fsincos(float x, float& sine, float& cosine) {
+  sine = std::sin(x);
+  cosine = std::cos(x);
+}
 inline float frsqrt(float x) { return 1.0f / std::sqrt(x); }
 inline float fadd(float a, float b) { return a + b; }
 inline float fsub(float a, float b) { return a - b; }
@@ -265,7 +267,7 @@ void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values
   Context first(launch, 1, 0, 1);
   mock_page_bytes = page_bytes;
   for (size_t i = 0; i < operands.size(); ++i)
-    first.mine->operands[i] = static_cast<char*>(operands[i]);
+    first.mine().operands[i] = static_cast<char*>(operands[i]);
   loader(first);
   const u32 filled = static_cast<u32>(device_fibres::pages().size());
   u32 used = 0;

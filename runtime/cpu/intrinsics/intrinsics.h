@@ -75,8 +75,10 @@ MACO_FN float fexp(float x) { return std::exp(x); }
 MACO_FN float fexp2(float x) { return std::exp2(x); }
 MACO_FN float fmax(float a, float b) { return std::fmax(a, b); }
 MACO_FN float ftanh(float x) { return std::tanh(x); }
-MACO_FN float fsin(float x) { return std::sin(x); }
-MACO_FN float fcos(float x) { return std::cos(x); }
+MACO_FN void fsincos(float x, float& sine, float& cosine) {
+  sine = std::sin(x);
+  cosine = std::cos(x);
+}
 MACO_FN float frsqrt(float x) { return 1.0f / std::sqrt(x); }
 // Kernels are compiled with -ffp-contract=off.
 MACO_FN float fadd(float a, float b) { return a + b; }

@@ -81,28 +81,32 @@ struct Slot {
   static MACO_FN void meet() {
     asm volatile("barrier.sync %0, %1;" ::"r"(kFirstSlotBarrier + index()), "n"(kSpan) : "memory");
   }
+  static MACO_FN u32 phase_of(const SlotHead* head) { return load_relaxed(&head->phase); }
+  static MACO_FN bool ends_with(const SlotHead* head, u32 phase) {
+    return load_relaxed(&head->last) == phase;
+  }
   // A barrier, and how many of the threads that haven't returned give true.
   static MACO_FN int count(bool value, char* memory) {
-    volatile SlotHead* head = (SlotHead*)memory;
-    const u32 phase = head->phase;
-    if (value) atomicAdd((u32*)&head->votes[phase % 4], 1u);
+    auto* head = (SlotHead*)memory;
+    const u32 phase = phase_of(head);
+    if (value) atomicAdd(&head->votes[phase % 4], 1u);
     meet();
     // All know the result of the barrier before, and nobody votes for the one that counts there
     // next. All write the same.
-    head->votes[(phase + 3) % 4] = 0;
-    head->phase = phase + 1;
-    return (int)head->votes[phase % 4];
+    store_relaxed(&head->votes[(phase + 3) % 4], 0);
+    store_relaxed(&head->phase, phase + 1);
+    return (int)load_relaxed(&head->votes[phase % 4]);
   }
   // What threads that have returned do until all have: they take part in barriers. The last to
   // return says that the next barrier is the last.
   static MACO_FN void stay(char* memory) {
-    volatile SlotHead* head = (SlotHead*)memory;
-    u32 phase = head->phase;
-    if (atomicAdd((u32*)&head->gone, 1u) + 1 == kSpan) head->last = phase + 1;
+    auto* head = (SlotHead*)memory;
+    u32 phase = phase_of(head);
+    if (atomicAdd(&head->gone, 1u) + 1 == kSpan) store_relaxed(&head->last, phase + 1);
     do {
-      phase = head->phase;
+      phase = phase_of(head);
       count(false, memory);
-    } while (head->last != phase + 1);
+    } while (!ends_with(head, phase + 1));
     meet();
   }
   static MACO_FN Index3 thread_index(u32 x, u32 y) {

@@ -42,6 +42,8 @@ struct WarpStep {
   using X = typename C::X;
   static constexpr bool kBf16 = is_same<X, bf16>;
   static_assert(S::kKeys <= kStepChunk * kWarps, "a warp has sixteen keys of a page");
+  // Whether there is more than the upper half of a fragment's rows.
+  static constexpr int kHalves = S::kRows <= 8 ? 1 : 2;
   u32 q[S::kSteps][4];
   // Of rows lane / 4 and that + 8: the largest score, this lane's sum of weights relative to it,
   // and that of weighed values.
@@ -63,45 +65,56 @@ struct WarpStep {
   }
   // `block`: of the round.
   MACO_FN void score_keys(int block, int group, const char* keys, int first, int) {
-    float (&sums)[2][4] = score[block];
+    // Every other step has sums of its own, which needn't wait for the step before.
+    float sums[2][2][4] = {};
     MACO_UNROLL
     for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s) {
       u32 k[4];
       load_matrices<false>(
           k, keys + swizzled(first + (matrix() >> 1) * 8 + line(), s % 4 * 2 + (matrix() & 1)));
-      if (s == 0) {
-        MACO_UNROLL
-        for (int e = 0; e < 4; ++e) sums[0][e] = sums[1][e] = 0;
+      multiply_matrices<kBf16>(sums[s % 2][0], q[s], k[0], k[1]);
+      multiply_matrices<kBf16>(sums[s % 2][1], q[s], k[2], k[3]);
+    }
+    MACO_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const float part = fadd(sums[0][j][e], sums[1][j][e]);
+        score[block][j][e] = group == 0 ? part : fadd(score[block][j][e], part);
       }
-      multiply_matrices<kBf16>(sums[0], q[s], k[0], k[1]);
-      multiply_matrices<kBf16>(sums[1], q[s], k[2], k[3]);
     }
   }
   // Scores of kBlocks blocks become weights. seen(block, t): how many of its keys here row t sees.
   template <int kBlocks, class Seen>
   MACO_FN void weigh_keys(Seen seen) {
     MACO_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       const int t = row(half) / (int)C::HB;
-      float high = top[half];
+      // Blocks have maxima and sums of their own: one after the other would be long chains.
+      float highs[kBlocks], sums[kBlocks], high = top[half];
       MACO_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
+        highs[b] = kLeast;
         MACO_UNROLL
         for (int j = 0; j < 2; ++j) {
           MACO_UNROLL
           for (int e = 2 * half; e < 2 * half + 2; ++e) {
             float& s = score[b][j][e];
             s = fmul(s, (float)C::scale);
-            high = column(j, e) < seen(b, t) ? fn::maximum(high, s) : high;
+            // A NaN stays in the sums.
+            highs[b] = column(j, e) < seen(b, t) ? fmax(highs[b], s) : highs[b];
           }
         }
       }
-      high = fn::maximum(high, shuffle_xor(high, 1));
-      high = fn::maximum(high, shuffle_xor(high, 2));
+      MACO_UNROLL
+      for (int b = 0; b < kBlocks; ++b) high = fmax(high, highs[b]);
+      high = fmax(high, shuffle_xor(high, 1));
+      high = fmax(high, shuffle_xor(high, 2));
       const float shrink = step_weight(fsub(top[half], high));
-      float all = 0;
+      float all = fmul(total[half], shrink);
       MACO_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
+        sums[b] = 0;
         MACO_UNROLL
         for (int j = 0; j < 2; ++j) {
           MACO_UNROLL
@@ -109,11 +122,13 @@ struct WarpStep {
             float& s = score[b][j][e];
             s = step_weight(fsub(s, high));
             s = column(j, e) < seen(b, t) ? s : 0.0f;
-            all = fadd(all, s);
+            sums[b] = fadd(sums[b], s);
           }
         }
       }
-      total[half] = fadd(fmul(total[half], shrink), all);
+      MACO_UNROLL
+      for (int b = 0; b < kBlocks; ++b) all = fadd(all, sums[b]);
+      total[half] = all;
       top[half] = high;
       MACO_UNROLL
       for (int n = 0; n < 2 * S::kSteps; ++n) {
@@ -130,9 +145,9 @@ struct WarpStep {
   // bits of X.
   MACO_FN void add_values(int block, int group, const char* values, int first, int seen) {
     const float (&weights)[2][4] = score[block];
-    u32 high[4], low[4];
+    u32 high[4] = {}, low[4] = {};
     MACO_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i += 3 - kHalves) {
       const float a = weights[i / 2][i % 2 * 2], b = weights[i / 2][i % 2 * 2 + 1];
       high[i] = pair(a, b);
       low[i] = pair(rest(a), rest(b));
@@ -144,19 +159,23 @@ struct WarpStep {
       const int key = i * 8 + (warp_lane() & 3) * 2;
       keep[i] = (key < seen ? 0xffffu : 0u) | (key + 1 < seen ? 0xffff0000u : 0u);
     }
+    u32 v[4][4];
     MACO_UNROLL
     for (int n = 4 * group; n < 4 * group + 4 && n < S::kSteps; ++n) {
-      u32 v[4];
-      load_matrices<true>(
-          v, values + swizzled(first + (matrix() & 1) * 8 + line(), n % 4 * 2 + (matrix() >> 1)));
+      u32(&here)[4] = v[n % 4];
+      load_matrices<true>(here, values + swizzled(first + (matrix() & 1) * 8 + line(),
+                                                  n % 4 * 2 + (matrix() >> 1)));
       if (seen < kStepChunk) {
         MACO_UNROLL
-        for (int i = 0; i < 4; ++i) v[i] &= keep[i % 2];
+        for (int i = 0; i < 4; ++i) here[i] &= keep[i % 2];
       }
-      multiply_matrices<kBf16>(sum[2 * n], high, v[0], v[1]);
-      multiply_matrices<kBf16>(sum[2 * n], low, v[0], v[1]);
-      multiply_matrices<kBf16>(sum[2 * n + 1], high, v[2], v[3]);
-      multiply_matrices<kBf16>(sum[2 * n + 1], low, v[2], v[3]);
+      multiply_matrices<kBf16>(sum[2 * n], high, here[0], here[1]);
+      multiply_matrices<kBf16>(sum[2 * n + 1], high, here[2], here[3]);
+    }
+    MACO_UNROLL
+    for (int n = 4 * group; n < 4 * group + 4 && n < S::kSteps; ++n) {
+      multiply_matrices<kBf16>(sum[2 * n], low, v[n % 4][0], v[n % 4][1]);
+      multiply_matrices<kBf16>(sum[2 * n + 1], low, v[n % 4][2], v[n % 4][3]);
     }
   }
   // The same where rows see different values: one that a row doesn't see may be anything, and 0 *
@@ -173,7 +192,7 @@ struct WarpStep {
         for (int n = 8 * group; n < 8 * group + 8 && n < 2 * S::kSteps; ++n) {
           const auto v = ((const Vec<X, 2>*)(values + swizzled(first + i, n % 8)))[warp_lane() & 3];
           MACO_UNROLL
-          for (int e = 0; e < 4; ++e)
+          for (int e = 0; e < 2 * kHalves; ++e)
             if (i < seen[e / 2]) sum[n][e] = ffma(weight[e / 2], to_acc(v.v[e % 2]), sum[n][e]);
         }
       }
@@ -191,7 +210,7 @@ struct WarpStep {
     constexpr int kWide =  // elements at a time
         (int)least(16 * S::kSteps, round_down(kRoom / (kWarps * kKept), 16));
     MACO_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       total[half] = fadd(total[half], shuffle_xor(total[half], 1));
       total[half] = fadd(total[half], shuffle_xor(total[half], 2));
     }
@@ -206,9 +225,9 @@ struct WarpStep {
     cta_sync();
     float own[2];
     MACO_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       float high = kLeast;
-      for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * kStepRows + row(half)]);
+      for (int w = 0; w < kWarps; ++w) high = fmax(high, tops[w * kStepRows + row(half)]);
       own[half] = step_weight(fsub(top[half], high));
     }
     MACO_UNROLL
@@ -217,7 +236,7 @@ struct WarpStep {
       MACO_UNROLL
       for (int n = from / 8; n < (from + kWide) / 8 && n < 2 * S::kSteps; ++n) {
         MACO_UNROLL
-        for (int e = 0; e < 4; ++e)
+        for (int e = 0; e < 2 * kHalves; ++e)
           if (row(e / 2) < kKept)
             parts[(warp() * kKept + row(e / 2)) * kWide + column(n, e) - from] =
                 fmul(sum[n][e], own[e / 2]);
@@ -227,7 +246,7 @@ struct WarpStep {
         const int r = i / kWide, d = from + i % kWide;
         if (d >= S::D) continue;
         float high = kLeast, whole = 0, value = 0;
-        for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * kStepRows + r]);
+        for (int w = 0; w < kWarps; ++w) high = fmax(high, tops[w * kStepRows + r]);
         for (int w = 0; w < kWarps; ++w) {
           whole = fadd(whole, fmul(totals[w * kStepRows + r],
                                    step_weight(fsub(tops[w * kStepRows + r], high))));
@@ -425,7 +444,8 @@ struct AttentionStep {
         float x = a[j], y = b[j];
         if constexpr (kTurned) {
           const float angle = angle_of((u64)position * C::turns(pair));
-          const float c = fcos(angle), s = fsin(angle);
+          float s, c;
+          fsincos(angle, s, c);
           x = fsub(fmul(a[j], c), fmul(b[j], s));
           y = fadd(fmul(b[j], c), fmul(a[j], s));
         }

@@ -298,10 +298,10 @@ MACO_FN void matmul_scale(Context& ctx, const MatmulTile<C>& t, const Args& args
   row.load(args.ptr<const X>(0) + (t.row + r) * C::K, C::K);
   const float squares = row_sum<Team>(ctx, row, C::K, [](float v) { return fmul(v, v); });
   if (Team::at() == 0)
-    ctx.memory->scales[r] = frsqrt(fadd(fdiv(squares, (float)C::K), (float)C::eps));
+    ctx.memory()->scales[r] = frsqrt(fadd(fdiv(squares, (float)C::K), (float)C::eps));
 }
 // Of all rows of the tile: the only one of the op by all, of several each by a warp. Barriers
-// inside, before anyone reads ctx.memory->scales.
+// inside, before anyone reads ctx.memory()->scales.
 template <class C, bool kLone>
 MACO_FN void matmul_scales(Context& ctx, const MatmulTile<C>& t, const Args& args) {
   if constexpr (C::normed) {
@@ -345,7 +345,7 @@ MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args
       Vec<X, V> v = {};
       if (r < t.rows) v = gload_vec<V>(a + r * C::K + i);
       if constexpr (C::normed)
-        if (r < t.rows) v = matmul_norm_run<C, V>(args, v, ctx.memory->scales[r], k + i);
+        if (r < t.rows) v = matmul_norm_run<C, V>(args, v, ctx.memory()->scales[r], k + i);
       *(Vec<X, V>*)(to + r * kPitch + i) = v;
     }
   }
@@ -397,11 +397,11 @@ MACO_FN void matmul_finish(const MatmulTile<C>& t, const Args& args, i64 row, i6
 
 // ---- few rows, b[N,K]: a warp has columns of a page, its lanes split K -------
 
-// A sum of products of one row on tensor cores. Of 512 bytes of a column of b each lane has 16, four
-// lanes a run of 64. As fragment a, the even words of the eight runs are the first eight rows, the
-// odd ones the others; words of the row of a, as fragment b, are the columns. So the products of a
-// run with itself are on the diagonal: of even words in the upper half, of odd ones in the lower.
-// The rest is of no use.
+// A sum of products of one row on tensor cores. Of 512 bytes of a column of b each lane has 16,
+// four lanes a run of 64. As fragment a, the even words of the eight runs are the first eight rows,
+// the odd ones the others; words of the row of a, as fragment b, are the columns. So the products
+// of a run with itself are on the diagonal: of even words in the upper half, of odd ones in the
+// lower. The rest is of no use.
 template <bool kBf16>
 struct DiagonalSum {
   float even[4] = {}, odd[4] = {};

@@ -31,7 +31,7 @@ struct MatmulFewMma {
   Vec<u32, 4> a[kUnits][kEights], next[kUnits][kEights];
 
   MACO_FN MatmulFewMma(Context& ctx, const MatmulTile<C>& tile, const Args& arguments, i64 col)
-      : t(tile), args(arguments), first(col), scales(ctx.memory->scales) {}
+      : t(tile), args(arguments), first(col), scales(ctx.memory()->scales) {}
 
   MACO_FN Vec<u32, 4> run_of(const Vec<X, kRun>& x, int row, i64 k) const {
     if constexpr (C::normed) {

@@ -37,7 +37,7 @@ struct MatmulRow {
 
   // Two values summed over the warp, in the order of team_reduce: the lower lanes get the first,
   // the upper ones the second.
-  static constexpr int kHalf = kWarpLanes / 2;
+  static constexpr int kHalf = kWarpLanes > 1 ? kWarpLanes / 2 : 1;
   static MACO_FN float total(float first, float second) {
     const bool upper = warp_lane() >= kHalf;
     float sum = fadd(upper ? second : first, shuffle_xor(upper ? first : second, kHalf));

@@ -49,7 +49,7 @@ MACO_OP void rope(Context& ctx, Args args, u32 tile) {
         }
         if (h < kHeadsAtOnce) {
           const float angle = angle_of((u64)position * turns);
-          c = fcos(angle), s = fsin(angle);
+          fsincos(angle, s, c);
         }
         MACO_UNROLL
         for (int i = 0; i < kBatch; ++i) {
