@@ -328,6 +328,12 @@ void tile(TileContext& c) {
                                   .few_rows = few_rows,
                                   .paired = inputs.form.paired};
   loads.boxes = c.machine().has_boxes() && functions::matmul_few_box(loads).has_value();
+  // A long row that is multiplied alone lies in the scratch memory as a whole.
+  constexpr int64_t kMostRowBytes = 65536;
+  const int64_t row_bytes = a.cols * loads.a_bytes;
+  if (loads.boxes && few_rows == functions::kMostFewRows && c.range(plan).lo <= 1 &&
+      row_bytes <= kMostRowBytes)
+    c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
   std::vector<ir::BufferId> operands;
   for (int i = 0; i < static_cast<int>(c.op().in.size()); ++i) operands.push_back(c.in(i).buffer);
   operands.insert(operands.begin() + inputs.bias_at, y.buffer);

@@ -81,7 +81,12 @@ std::vector<size_t> last_tasks(const ir::Program& program) {
 bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassContext& context) {
   const int64_t scratch = program.uses.scratch_bytes;
   program.uses = cost::uses_of(context.machine, pages);
-  program.uses.scratch_bytes = std::max(program.uses.scratch_bytes, scratch);
+  // Pages, which follow, begin on what boxes of any kind take.
+  constexpr int64_t kPageAlignment = 1024;
+  const int64_t head = program.uses.head_bytes;
+  program.uses.scratch_bytes =
+      std::max(program.uses.scratch_bytes,
+               (head + scratch + kPageAlignment - 1) / kPageAlignment * kPageAlignment - head);
   int64_t held = 0;
   for (const ir::Call& call : program.calls) {
     int64_t pages_of_call = 0;

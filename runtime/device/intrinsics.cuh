@@ -204,6 +204,8 @@ template <int N, class T>
 MACO_FN void peer_store_vec(T* p, Vec<T, N> v) {
   gstore_vec<N>(p, v);
 }
+// Brings the line at p into the cache that all SMs share: a hint.
+MACO_FN void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // A row of a constant table.
 template <class T>
 MACO_FN T table_load(const T* p) {

@@ -182,6 +182,7 @@ struct BoxFiller {
   void publish() {}
 };
 inline bool elected(int&) { return true; }
+inline void prefetch(const void*) {}
 inline int warp_uniform(int value) { return value; }
 inline void boxes_begin() {}
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>

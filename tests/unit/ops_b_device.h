@@ -173,6 +173,9 @@ bool same_bits(const std::vector<typename C::Y>& a, const std::vector<typename C
 inline void check_products() {
   // Few rows: K whole pages, odd, less than a vector; N of whole tiles and not.
   check_product<Product<bf16, bf16, bf16, 40, 1024, 1, 16, true, true>>(1);
+  // A row in registers, and one that is too long for them.
+  check_product<Product<bf16, bf16, f32, 40, 2048, 1, 16, true, true, Rows::Fixed, 16384>>(1);
+  check_product<Product<f16, f16, f16, 24, 8192, 1, 24, true, true, Rows::Fixed, 16384>>(1);
   check_product<Product<bf16, bf16, f32, 24, 600, 8, 24, true, true>>(7);
   check_product<Product<f32, bf16, f32, 17, 259, 4, 8, true, true>>(3);
   check_product<Product<bf16, f32, f16, 9, 7, 2, 8, true, true>>(2);
@@ -252,6 +255,10 @@ inline void check_product_bits() {
   CHECK(same_bits<Few1>(multiply<Few1>(5, nullptr), multiply<Few3>(5, nullptr)));
   const auto one = multiply<Few3>(1, nullptr), five = multiply<Few3>(5, nullptr);
   CHECK(std::memcmp(one.data(), five.data(), 40 * sizeof(float)) == 0);
+  // Pages that share the row evenly, and pages that don't.
+  using Row1 = Product<bf16, bf16, f32, 40, 2560, 1, 8, true, true, Rows::Fixed, 16384>;
+  using Row2 = Product<bf16, bf16, f32, 40, 2560, 1, 40, true, true, Rows::Fixed, 16384>;
+  CHECK(same_bits<Row1>(multiply<Row1>(1, nullptr), multiply<Row2>(1, nullptr)));
   using Plain1 = Product<bf16, bf16, f32, 80, 1300, 8, 16, false, true>;
   using Plain2 = Product<bf16, bf16, f32, 80, 1300, 2, 48, false, true>;
   CHECK(same_bits<Plain1>(multiply<Plain1>(5, nullptr), multiply<Plain2>(5, nullptr)));
@@ -814,6 +821,7 @@ void check_step(i64 rows, i64 length, bool odd = false) {
 inline void check_steps() {
   check_step<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, false>>(1, 1);
   check_step<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>>(1, 300);
+  check_step<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>>(1, 1200);
   check_step<StepOf<f16, 4, 2, 128, 2, 8, 1, true, true, true>>(9, 140);
   check_step<StepOf<bf16, 4, 4, 40, 1, 16, 1, false, false, true>>(3, 129);
   check_step<StepOf<f16, 32, 1, 8, 16, 1, 1, true, true, false>>(2, 19);

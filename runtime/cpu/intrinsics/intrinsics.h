@@ -251,6 +251,7 @@ MACO_FN To bits_as(const From& from) {
 }
 MACO_FN Vec<u32, 4> shared_load16(const void* p) { return *(const Vec<u32, 4>*)p; }
 MACO_FN int warp_uniform(int value) { return value; }
+MACO_FN void prefetch(const void*) {}
 MACO_FN int shuffle(int value, int) { return value; }
 MACO_FN bool elected(int& lane) {
   lane = 0;

@@ -239,6 +239,13 @@ MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C
   // Pages in flight: 48 KB nearly reach the memory's rate, and let others through.
   constexpr u32 kStreamed = Cta::kPageBytes < 24576 ? 49152 / Cta::kPageBytes : 2;
   constexpr int kDepth = (int)P::kDepth, kPass = (int)(P::kOnCores ? P::kPass : P::kCols);
+  // The norm's weights are few, but far away when the consumers come to them.
+  if constexpr (C::normed) {
+    const char* weights = args.ptr<const char>(C::kNorm);
+    for (i64 i = loader_thread() * kLineBytes; i < C::K * (i64)sizeof(typename C::G);
+         i += kLoaders * kLineBytes)
+      prefetch(weights + i);
+  }
   PageFiller pages(ctx);
   int lane;
   if (elected(lane)) {
