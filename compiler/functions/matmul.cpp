@@ -69,14 +69,14 @@ std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
   const int64_t step = 32 * std::min<int64_t>(8, 16 / m.b_bytes), parts = m.paired ? 2 : 1;
   const bool on_cores = m.few_rows == kMostFewRows;
   constexpr int64_t kStageBytes = 16384;
-  int64_t cols = on_cores || m.BM <= 2 ? 16 : 32;
+  int64_t cols = m.BM <= (on_cores ? 16 : 2) ? 16 : 32;
   while (cols > m.page_bytes / (step * m.b_bytes)) cols /= 2;
   if (cols < parts) return std::nullopt;
   while (cols > parts && m.BN * parts % cols != 0) cols /= 2;
   int64_t depth = std::min(m.page_bytes / (cols * m.b_bytes), ir::Load::kMostBoxRow / m.b_bytes);
   if (!on_cores) depth = std::min(depth, kStageBytes / (m.BM * m.a_bytes));
   // A thread has its part of a in registers.
-  if (m.BM > 16) depth = std::min<int64_t>(depth, 512);
+  if (m.BM > 16) depth = std::min<int64_t>(depth, 256);
   depth = std::min(m.K, depth / step * step);
   if (cols % parts != 0 || depth * m.b_bytes <= ir::Load::kLine) return std::nullopt;
   return ir::Load::Box{cols / parts, depth, m.K};

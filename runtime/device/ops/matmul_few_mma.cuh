@@ -63,23 +63,30 @@ struct MatmulFewMma {
       for (int h = 0; h < kEights; ++h) a[u][h] = next[u][h];
     }
   }
-  // Adds the products of a slice, of which `depth` of K are there.
+  // Adds the products of a slice, of which `depth` of K are there. All sums get their first product
+  // of a unit before any gets its second, which waits for the first.
   MACO_FN void multiply(int slice, const X* page, i64 depth) {
+    constexpr bool kBf16 = is_same<X, bf16>;
     MACO_UNROLL
-    for (int j = 0; j < kWide; ++j) {
+    for (int u = 0; u < kUnits; ++u) {
+      const int here = u * kUnit * kWarps + at;
+      Vec<u32, 4> b[kWide] = {};
       MACO_UNROLL
-      for (int u = 0; u < kUnits; ++u) {
-        const int here = u * kUnit * kWarps + at;
-        Vec<u32, 4> b = {};
-        if (here < depth) b = shared_load16(page + (j * 8 + line) * P::kPitch + here);
+      for (int j = 0; j < kWide; ++j)
+        if (here < depth) b[j] = shared_load16(page + (j * 8 + line) * P::kPitch + here);
+      MACO_UNROLL
+      for (int half = 0; half < 4; half += 2) {
         MACO_UNROLL
-        for (int r = 0; r < kTall; ++r) {
-          const Vec<u32, 4> low = a[u][2 * r];
-          const Vec<u32, 4> high = 2 * r + 1 < kEights ? a[u][2 * r + 1] : Vec<u32, 4>{};
-          constexpr bool kBf16 = is_same<X, bf16>;
-          float (&d)[4] = sums[slice * kWide + j][r];
-          multiply_matrices<kBf16>(d, {low.v[0], high.v[0], low.v[1], high.v[1]}, b.v[0], b.v[1]);
-          multiply_matrices<kBf16>(d, {low.v[2], high.v[2], low.v[3], high.v[3]}, b.v[2], b.v[3]);
+        for (int j = 0; j < kWide; ++j) {
+          MACO_UNROLL
+          for (int r = 0; r < kTall; ++r) {
+            const Vec<u32, 4> low = a[u][2 * r];
+            const Vec<u32, 4> high = 2 * r + 1 < kEights ? a[u][2 * r + 1] : Vec<u32, 4>{};
+            multiply_matrices<kBf16>(
+                sums[slice * kWide + j][r],
+                {low.v[half], high.v[half], low.v[half + 1], high.v[half + 1]}, b[j].v[half],
+                b[j].v[half + 1]);
+          }
         }
       }
     }
