@@ -33,7 +33,8 @@ std::string undefined(std::string_view words) {
     out += fmt::format("#undef {}\n", words.substr(at, words.find_first_of(" (", at) - at));
   }
   return out +
-         "#endif\n#undef maco_static_shared\n#undef maco_dynamic_shared\n#undef maco_leaves\n";
+         "#else\n#undef __shared__\n#endif\n#undef maco_static_shared\n#undef "
+         "maco_dynamic_shared\n#undef maco_leaves\n";
 }
 
 }  // namespace

@@ -209,6 +209,11 @@ Status Nvrtc::compile(const std::string& source, const std::string& arch,
   const std::string architecture = "--gpu-architecture=" + arch;
   std::vector<const char*> arguments = {architecture.c_str()};
   for (const std::string& option : options) arguments.push_back(option.c_str());
+  // Of users' kernels: functions and lambdas that don't say where they run are the device's, as far
+  // as nvcc takes them for it, and MACO's own constants that go unused aren't worth a word.
+  if (source.find("\nnamespace cuda_units {") != std::string::npos)
+    for (const char* option : {"--device-as-default-execution-space", "--diag-suppress=177"})
+      arguments.push_back(option);
   // Only kernels of users include any.
   const bool includes = source.find("\n#include <") != std::string::npos;
   const std::vector<std::string> headers =

@@ -52,6 +52,18 @@ def deep(args, kernel):
     return "" if made.returncode == 0 else f"{kernel}: status {made.returncode}\n{made.stderr[:2000]}"
 
 
+def bytes_of_any_kind(args, kernel):
+    """Comments in another encoding than UTF-8 and with NUL; a literal keeps its bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "bytes.cu").write_bytes(
+            b"// caf\xe9 \x80\xff\n/* \xc3\x28 \xef\xbb\xbf \xc3\xa9 */\n__constant__ char name[] = \"\xe9\xc3\xa9\";\n"
+            b"__global__ void k(int* y) { // \x00 here }\n  y[threadIdx.x] = (unsigned char)name[threadIdx.x & 3];\x00\n}\n// \xe9")
+        graph = pathlib.Path(folder, "bytes.maco")
+        graph.write_text('graph bytes {\n  output y : i32[32] = cuda(source = "bytes.cu", kernel = k,\n'
+                         '    grid = [1], block = [32], args = [y])\n}\n')
+        return runs(args, graph)
+
+
 def spelt(args, graph):
     """JSON and DSL are the same graph."""
     texts = [run(args.macoc, graph.with_suffix(suffix), "--emit=dsl").stdout for suffix in (".json", ".maco")]
@@ -121,7 +133,7 @@ def main():
         return 77
     work = [(runs, graph) for graph in good]
     work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
-    work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep")]
+    work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes")]
     work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu")]
     work += [(refused, graph) for graph in sorted((ROOT / "refused").glob("*.maco"))]
     return finish(args, work)

@@ -9,6 +9,7 @@
 #include <clang/Lex/Preprocessor.h>
 #include <clang/Tooling/Tooling.h>
 #include <fmt/format.h>
+#include <llvm/Support/ConvertUTF.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "compiler/frontend/cuda/facts.h"
@@ -47,8 +49,15 @@ struct FileText {
 };
 
 struct Preprocessed {
+  /// A directive of the user's: #define with all its text, or #undef.
+  struct Macro {
+    SourceLocation at;
+    std::string name, text;
+  };
   std::map<FileID, FileText> files;
   std::set<std::string> macros;          // that the user's files define
+  std::vector<Macro> directives;         // in their order
+  std::map<std::string, int> entered;    // how often a file is included, by its name
   std::vector<SourceLocation> clusters;  // __cluster_dims__
 };
 
@@ -78,6 +87,8 @@ class Watcher : public PPCallbacks {
     const FileID entered = sources_.getFileID(loc);
     const SourceLocation from = sources_.getIncludeLoc(entered);
     if (!from.isValid() || !is_users(sources_, loc)) return;
+    if (const auto name = sources_.getNonBuiltinFilenameForID(entered))
+      ++seen_.entered[name->str()];
     if (last_.isValid() && sources_.getFileID(from) == last_)
       seen_.files[last_].includes[last_index_].file = entered;
     last_ = FileID();
@@ -111,8 +122,9 @@ class Watcher : public PPCallbacks {
     if (!is_users(sources_, name.getLocation())) return;
     const MacroInfo* info = directive->getMacroInfo();
     if (!info->isBuiltinMacro()) {
-      seen_.macros.insert(name.getIdentifierInfo()->getName().str());
-      keep(name.getLocation(), info->getDefinitionEndLoc());
+      const std::string text = name.getIdentifierInfo()->getName().str();
+      seen_.macros.insert(text);
+      keep(name.getLocation(), info->getDefinitionEndLoc(), text);
     }
   }
   void MacroExpands(const Token& name, const MacroDefinition&, SourceRange range,
@@ -122,7 +134,8 @@ class Watcher : public PPCallbacks {
       seen_.clusters.push_back(range.getBegin());
   }
   void MacroUndefined(const Token& name, const MacroDefinition&, const MacroDirective*) override {
-    if (is_users(sources_, name.getLocation())) keep(name.getLocation(), name.getLocation());
+    if (is_users(sources_, name.getLocation()))
+      keep(name.getLocation(), name.getLocation(), name.getIdentifierInfo()->getName().str());
   }
 
  private:
@@ -153,14 +166,15 @@ class Watcher : public PPCallbacks {
   void cut(SourceLocation begin, SourceLocation end) {
     seen_.files[sources_.getFileID(begin)].cuts.push_back({line_begin(begin), line_end(end)});
   }
-  void keep(SourceLocation name, SourceLocation end) {
-    unsigned begin = line_begin(name);
-    const StringRef text = sources_.getBufferData(sources_.getFileID(name));
+  void keep(SourceLocation at, SourceLocation end, const std::string& name) {
+    unsigned begin = line_begin(at);
+    const StringRef text = sources_.getBufferData(sources_.getFileID(at));
     while (begin >= 2 && text[begin - 2] == '\\') {
-      const size_t at = text.rfind('\n', begin - 2);
-      begin = at == StringRef::npos ? 0 : static_cast<unsigned>(at + 1);
+      const size_t before = text.rfind('\n', begin - 2);
+      begin = before == StringRef::npos ? 0 : static_cast<unsigned>(before + 1);
     }
-    seen_.files[sources_.getFileID(name)].macros.push_back({begin, line_end(end)});
+    seen_.files[sources_.getFileID(at)].macros.push_back({begin, line_end(end)});
+    seen_.directives.push_back({at, name, text.slice(begin, line_end(end)).str()});
   }
 
   Preprocessor& pp_;
@@ -184,21 +198,39 @@ struct Edit {
   std::string text;
   // What is put in stands before what is replaced at the same place.
   bool operator<(const Edit& other) const {
-    return begin != other.begin ? begin < other.begin : end < other.end;
+    if (begin != other.begin || end != other.end)
+      return begin != other.begin ? begin < other.begin : end < other.end;
+    return begin == end && text < other.text;
   }
+};
+
+/// What has to be read otherwise before a kernel's text can be written.
+struct Again {
+  struct Expansion {
+    std::string path;
+    unsigned begin = 0, end = 0;  // of what a macro of the user's makes
+    std::string text;             // what it makes
+    bool operator<(const Expansion& other) const {
+      return std::tie(path, begin) < std::tie(other.path, other.begin);
+    }
+  };
+  std::set<Expansion> expansions;
+  bool brackets = false;  // the kernel is a template whose parameters all have defaults
+  bool any() const { return brackets || !expansions.empty(); }
 };
 
 class Extractor {
  public:
   Extractor(Kernel& kernel, const Preprocessed& seen, const KernelRequest& request,
-            KernelReply& reply, Reports& reports)
+            KernelReply& reply, Reports& reports, Again& again)
       : context_(kernel.context),
         sources_(kernel.context.getSourceManager()),
         kernel_(kernel),
         seen_(seen),
         request_(request),
         reply_(reply),
-        reports_(reports) {}
+        reports_(reports),
+        again_(again) {}
 
   /// Which items the kernel needs, and which functions it may call.
   void find_needed() {
@@ -227,15 +259,18 @@ class Extractor {
     leaving_edits();
     shared_edits();
     function_edits();
+    lambda_edits();
+    host_edits();
     linkage_edits();
-    if (reports_.any()) return;
+    if (reports_.any() || again_.any()) return;
     const std::string includes = system_includes();
     const std::string undefine = undefined();
     const std::string groups = cooperative_groups();
     reply_.original = "template <class T> using maco_type = T;\n" + groups +
-                      text(sources_.getMainFileID(), original_) + entry(true) + undefine;
-    reply_.device = includes + declarations() + groups + text(sources_.getMainFileID(), device_) +
-                    offsets_ + entry(false) + undefine;
+                      clean(text(sources_.getMainFileID(), original_)) + entry(true) + undefine;
+    reply_.device = includes + declarations() + groups + early_places_ +
+                    clean(text(sources_.getMainFileID(), device_)) + late_places_ + entry(false) +
+                    undefine;
   }
 
  private:
@@ -247,6 +282,9 @@ class Extractor {
     explicit Needs(Extractor& extractor) : e_(extractor) {}
     bool shouldVisitTemplateInstantiations() const { return true; }
     bool shouldVisitImplicitCode() const { return true; }
+    bool TraverseDecl(Decl* d) {
+      return (d && is_hosts(*d)) || RecursiveASTVisitor::TraverseDecl(d);
+    }
     bool VisitDeclRefExpr(DeclRefExpr* ref) {
       e_.need(ref->getDecl());
       e_.need(ref->getFoundDecl());
@@ -330,6 +368,10 @@ class Extractor {
       if (const TemplateArgumentList* args = f->getTemplateSpecializationArgs())
         for (const TemplateArgument& arg : args->asArray()) need(arg);
       if (const auto* method = dyn_cast<CXXMethodDecl>(f)) need(method->getParent());
+      // A lambda that becomes a pointer to a function.
+      if (const auto* conversion = dyn_cast<CXXConversionDecl>(f);
+          conversion && conversion->getParent()->isLambda())
+        need(conversion->getParent()->getLambdaCallOperator());
     }
     if (const auto* record = dyn_cast<CXXRecordDecl>(decl))
       if (const CXXRecordDecl* definition = record->getDefinition())
@@ -443,35 +485,132 @@ class Extractor {
     return false;
   }
 
+  /// Does a class of the device's have it for the host alone?
+  static bool is_hosts(const Decl& d) {
+    const Decl* decl = &d;
+    if (const auto* a_friend = dyn_cast<FriendDecl>(decl)) decl = a_friend->getFriendDecl();
+    const FunctionDecl* f = decl ? decl->getAsFunction() : nullptr;
+    if (!f || f->hasAttr<CUDADeviceAttr>() || f->hasAttr<CUDAGlobalAttr>()) return false;
+    if (f->isDefaulted() || f->isDeletedAsWritten() || f->isImplicit() || f->isPureVirtual())
+      return false;
+    const auto* record = dyn_cast<CXXRecordDecl>(d.getLexicalDeclContext());
+    return record && !record->isLambda();
+  }
+
   // ---- edits -----------------------------------------------------------------------------------
 
-  void edit(std::map<FileID, std::set<Edit>>& edits, SourceLocation begin, SourceLocation end,
-            std::string text) {
-    if (!is_users(sources_, begin)) return;
-    const SourceLocation from = sources_.getSpellingLoc(begin), to = sources_.getSpellingLoc(end);
+  using Edits = std::map<FileID, std::set<Edit>>;
+
+  /// Does a macro of the user's make it?
+  bool made_by_macro(SourceLocation loc) const {
+    while (loc.isMacroID()) {
+      const StringRef name = Lexer::getImmediateMacroName(loc, sources_, context_.getLangOpts());
+      if (seen_.macros.count(name.str()) > 0) return true;
+      if (sources_.isMacroArgExpansion(loc) && made_by_macro(sources_.getImmediateSpellingLoc(loc)))
+        return true;
+      loc = sources_.getImmediateExpansionRange(loc).getBegin();
+    }
+    return false;
+  }
+  /// Where a token stands in its file: that of a macro of CUDA's with the macro, unless it is part
+  /// of an argument.
+  SourceLocation in_file(SourceLocation loc, bool end) const {
+    while (loc.isMacroID()) {
+      if (sources_.isMacroArgExpansion(loc)) {
+        loc = sources_.getImmediateSpellingLoc(loc);
+      } else {
+        const CharSourceRange range = sources_.getImmediateExpansionRange(loc);
+        loc = end ? range.getEnd() : range.getBegin();
+      }
+    }
+    return loc;
+  }
+  /// Can the text be changed there? Macros of the user's stand for other text elsewhere, so that
+  /// what they make is written out first, and all read again.
+  bool editable(SourceLocation loc) {
+    if (!made_by_macro(loc)) return true;
+    const CharSourceRange range = sources_.getExpansionRange(loc);
+    const auto [file, begin] = sources_.getDecomposedLoc(range.getBegin());
+    const auto entry = sources_.getFileEntryRefForID(file);
+    const std::string path = entry ? entry->getName().str() : "";
+    const auto entered = seen_.entered.find(path);
+    if (!entry || (entered != seen_.entered.end() && entered->second > 1)) {
+      reports_.error(range.getBegin(),
+                     "a macro makes this in a file that is included more than once; write it out");
+      return false;
+    }
+    const unsigned last =
+        sources_.getFileOffset(range.getEnd()) +
+        Lexer::MeasureTokenLength(range.getEnd(), sources_, context_.getLangOpts());
+    again_.expansions.insert(
+        {path, begin, last,
+         expanded(range.getBegin(), sources_.getBufferData(file).slice(begin, last))});
+    return false;
+  }
+  bool editable(SourceLocation begin, SourceLocation end) {
+    const bool at_begin = editable(begin), at_end = editable(end);
+    return at_begin && at_end;
+  }
+
+  /// What the user's macros make of a text; those of CUDA's stay.
+  std::string expanded(SourceLocation at, StringRef text) const {
+    std::map<std::string, std::string> defined;
+    for (const Preprocessed::Macro& m : seen_.directives)
+      if (sources_.isBeforeInTranslationUnit(m.at, at)) defined[m.name] = m.text;
+    std::string source;
+    for (const auto& [name, directive] : defined) source += directive + "\n";
+    // A number that no other text has.
+    source += fmt::format("#define __COUNTER__ {}\n", 100000 + sources_.getFileOffset(at));
+    const PresumedLoc place = sources_.getPresumedLoc(at);
+    if (place.isValid())
+      source += fmt::format("#line {} \"{}\"\n", place.getLine(), place.getFilename());
+    source += text;
+    constexpr StringRef pragma = "_Pragma", hidden = "maco_Pragma";
+    for (size_t i = 0; (i = source.find(pragma, i)) != std::string::npos; i += hidden.size())
+      source.replace(i, pragma.size(), hidden);
+    struct Lexing : PreprocessorFrontendAction {
+      explicit Lexing(std::string& o) : out(o) {}
+      void ExecuteAction() override {
+        Preprocessor& pp = getCompilerInstance().getPreprocessor();
+        pp.EnterMainSourceFile();
+        Token token;
+        for (pp.Lex(token); token.isNot(tok::eof); pp.Lex(token)) {
+          const std::string spelling = pp.getSpelling(token);
+          out += (out.empty() ? "" : " ") + (spelling == "maco_Pragma" ? "_Pragma" : spelling);
+        }
+      }
+      std::string& out;
+    };
+    std::string out;
+    IgnoringDiagConsumer quiet;
+    auto files = llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>();
+    files->addFile("/maco.cpp", 0, llvm::MemoryBuffer::getMemBufferCopy(source));
+    auto manager = llvm::makeIntrusiveRefCnt<FileManager>(FileSystemOptions(), files);
+    tooling::ToolInvocation invocation(
+        {"maco", "-fsyntax-only", "-x", "c++", "-std=c++17", "-undef", "-nostdinc", "/maco.cpp"},
+        std::make_unique<Lexing>(out), manager.get());
+    invocation.setDiagnosticConsumer(&quiet);
+    invocation.run();
+    return out;
+  }
+
+  void edit(Edits& edits, SourceLocation begin, SourceLocation end, std::string text) {
+    if (!is_users(sources_, begin) || !editable(begin, end)) return;
+    const SourceLocation from = in_file(begin, false), to = in_file(end, true);
     const unsigned last = sources_.getFileOffset(to) +
                           Lexer::MeasureTokenLength(to, sources_, context_.getLangOpts());
     edits[sources_.getFileID(from)].insert({sources_.getFileOffset(from), last, std::move(text)});
   }
-
-  /// Where an attribute that is a macro of CUDA's stands: in the user's text, or in a macro of it.
-  SourceLocation place(SourceLocation loc) const {
-    while (loc.isMacroID()) {
-      const SourceLocation spelling = sources_.getSpellingLoc(loc);
-      if (is_users(sources_, spelling) && !sources_.isWrittenInScratchSpace(spelling))
-        return spelling;
-      loc = sources_.getImmediateExpansionRange(loc).getBegin();
-    }
-    return loc;
-  }
-  SourceLocation place_end(SourceLocation loc) const {
-    while (loc.isMacroID()) {
-      const SourceLocation spelling = sources_.getSpellingLoc(loc);
-      if (is_users(sources_, spelling) && !sources_.isWrittenInScratchSpace(spelling))
-        return spelling;
-      loc = sources_.getImmediateExpansionRange(loc).getEnd();
-    }
-    return loc;
+  /// Puts texts before and behind an expression.
+  void enclose(Edits& edits, SourceLocation begin, SourceLocation end, std::string before,
+               std::string behind) {
+    if (!editable(begin, end)) return;
+    const SourceLocation from = in_file(begin, false), to = in_file(end, true);
+    const unsigned first = sources_.getFileOffset(from),
+                   last = sources_.getFileOffset(to) +
+                          Lexer::MeasureTokenLength(to, sources_, context_.getLangOpts());
+    edits[sources_.getFileID(from)].insert({first, first, std::move(before)});
+    edits[sources_.getFileID(to)].insert({last, last, std::move(behind)});
   }
 
   /// Lanes that return early leave those of their warp that go on: these have to know, for what a
@@ -481,44 +620,57 @@ class Extractor {
     if (!kernel_.has_warp_word) return;
     const auto* body = dyn_cast<CompoundStmt>(kernel_.function->getBody());
     if (!body) return;
-    const auto& language = context_.getLangOpts();
-    for (const Stmt* s : body->body()) {
-      const auto* branch = dyn_cast<IfStmt>(s);
-      const bool leaves = branch && returns(branch);
-      if (!leaves) continue;
-      const bool plain = !branch->getElse() && !branch->getInit() &&
-                         !branch->getConditionVariable() && !branch->isConstexpr() &&
-                         ends_with_return(branch->getThen());
-      if (!plain) {
-        nested_return(branch);
-        return;
-      }
-      const SourceLocation begin = sources_.getExpansionLoc(branch->getCond()->getBeginLoc());
-      const SourceLocation last =
-          sources_.getExpansionRange(branch->getCond()->getEndLoc()).getEnd();
-      const SourceLocation end = Lexer::getLocForEndOfToken(last, 0, sources_, language);
-      leaving_ = true;
-      device_[file_of(begin)].insert({offset(begin), offset(begin), "maco_leaves("});
-      device_[file_of(end)].insert({offset(end), offset(end), ")"});
-    }
-    for (const Stmt* s : body->body())
-      if (!isa<IfStmt>(s) && !isa<ReturnStmt>(s) && returns(s)) return nested_return(s);
+    leaving_block(*body);
   }
-  static const ReturnStmt* find_return(const Stmt* s) {
+  /// Statements of the outermost level. False: nothing more need be looked at.
+  bool leaving_block(const CompoundStmt& block) {
+    return std::all_of(block.body_begin(), block.body_end(),
+                       [&](const Stmt* s) { return leaving_statement(s); });
+  }
+  bool leaving_statement(const Stmt* s) {
+    if (const auto* block = dyn_cast<CompoundStmt>(s)) return leaving_block(*block);
+    if (isa<ReturnStmt>(s)) return false;
+    const auto* branch = dyn_cast<IfStmt>(s);
+    if (branch && branch->isConstexpr()) {
+      // What isn't taken isn't there.
+      const auto taken = branch->getNondiscardedCase(context_);
+      return !taken || !*taken || leaving_statement(*taken);
+    }
+    if (!returns(s)) return true;
+    const bool plain = branch && !branch->getElse() && !branch->getInit() &&
+                       !branch->getConditionVariable() && ends_with_return(branch->getThen());
+    if (!plain) {
+      nested_return(s);
+      return false;
+    }
+    leaving_ = true;
+    // The blank keeps them apart from what else may be put around the same expression.
+    enclose(device_, branch->getCond()->getBeginLoc(), branch->getCond()->getEndLoc(),
+            " maco_leaves(", " )");
+    return true;
+  }
+  const ReturnStmt* find_return(const Stmt* s) const {
     struct Finder : RecursiveASTVisitor<Finder> {
+      explicit Finder(const ASTContext& c) : context(c) {}
       bool TraverseLambdaExpr(LambdaExpr*) { return true; }
+      bool TraverseIfStmt(IfStmt* branch) {
+        if (!branch->isConstexpr()) return RecursiveASTVisitor::TraverseIfStmt(branch);
+        const auto taken = branch->getNondiscardedCase(context);
+        return !taken || !*taken || TraverseStmt(*taken);
+      }
       bool VisitReturnStmt(ReturnStmt* r) {
         found = r;
         return false;
       }
+      const ASTContext& context;
       const ReturnStmt* found = nullptr;
-    } finder;
+    } finder(context_);
     finder.TraverseStmt(const_cast<Stmt*>(s));  // NOLINT: visitors take no const
     return finder.found;
   }
-  static bool returns(const Stmt* s) { return find_return(s) != nullptr; }
+  bool returns(const Stmt* s) const { return find_return(s) != nullptr; }
   // A return, alone or behind statements without any.
-  static bool ends_with_return(const Stmt* s) {
+  bool ends_with_return(const Stmt* s) const {
     if (isa<ReturnStmt>(s)) return true;
     const auto* block = dyn_cast<CompoundStmt>(s);
     if (!block || block->body_empty() || !isa<ReturnStmt>(block->body_back())) return false;
@@ -541,24 +693,69 @@ class Extractor {
         FunctionDecl* f = d->getAsFunction();
         if (!f) continue;
         if (const auto* attr = f->getAttr<CUDAGlobalAttr>()) {
-          const SourceLocation at = place(attr->getLocation());
-          edit(device_, at, at, "__device__");
+          edit(device_, attr->getLocation(), attr->getLocation(), "__device__");
         }
         if (const auto* attr = f->getAttr<CUDALaunchBoundsAttr>()) {
-          const SourceLocation at = place(attr->getRange().getBegin());
-          edit(device_, at, place_end(attr->getRange().getEnd()), "");
+          edit(device_, attr->getRange().getBegin(), attr->getRange().getEnd(), "");
         }
         for (ParmVarDecl* p : f->parameters())
           if (const auto* attr = p->getAttr<CUDAGridConstantAttr>()) {
-            const SourceLocation at = place(attr->getLocation());
-            edit(device_, at, at, "");
+            edit(device_, attr->getLocation(), attr->getLocation(), "");
           }
       }
     }
   }
 
+  /// Lambdas don't say where they run: in functions of the device that is clear, and where NVRTC
+  /// compiles it is anywhere.
+  void lambda_edits() {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitLambdaExpr(LambdaExpr* lambda) {
+        lambdas.push_back(lambda);
+        return true;
+      }
+      std::vector<const LambdaExpr*> lambdas;
+    } finder;
+    for (const Item& item : items_)
+      for (Decl* d : item.decls)
+        if (item.needed) finder.TraverseDecl(d);
+    for (const LambdaExpr* lambda : finder.lambdas) {
+      const CXXMethodDecl* call = lambda->getCallOperator();
+      const auto leave_out = [&](const Attr* attr) {
+        if (attr && !attr->isImplicit() && attr->getLocation().isValid())
+          edit(device_, attr->getLocation(), attr->getLocation(), "");
+      };
+      leave_out(call->getAttr<CUDADeviceAttr>());
+      leave_out(call->getAttr<CUDAHostAttr>());
+    }
+  }
+
+  /// Functions of the host stay behind, in classes too.
+  void host_edits() {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitCXXRecordDecl(CXXRecordDecl* record) {
+        if (!record->isThisDeclarationADefinition() || record->isLambda()) return true;
+        for (Decl* d : record->decls())
+          if (is_hosts(*d)) found.push_back(d);
+        return true;
+      }
+      std::vector<Decl*> found;
+    } finder;
+    for (const Item& item : items_)
+      for (Decl* d : item.decls)
+        if (item.needed) finder.TraverseDecl(d);
+    for (const Decl* d : finder.found) {
+      const SourceLocation begin = in_file(d->getBeginLoc(), false);
+      if (!is_users(sources_, begin) || !editable(d->getBeginLoc(), d->getEndLoc())) continue;
+      for (Edits* edits : {&original_, &device_})
+        (*edits)[file_of(begin)].insert({offset(begin), end_of(d->getEndLoc()), ""});
+    }
+  }
+
   void linkage_edits() {
     for (const LinkageSpecDecl* spec : linkages_) {
+      if (!editable(spec->getExternLoc()) || (spec->hasBraces() && !editable(spec->getRBraceLoc())))
+        continue;
       const SourceLocation from = sources_.getExpansionLoc(spec->getExternLoc());
       for (auto* edits : {&original_, &device_}) {
         (*edits)[file_of(from)].insert({offset(from), linkage_begin(spec), ""});
@@ -573,7 +770,9 @@ class Extractor {
   /// Arrays in shared memory become references into the task's.
   void shared_edits() {
     struct Finder : RecursiveASTVisitor<Finder> {
-      bool shouldVisitTemplateInstantiations() const { return true; }
+      // These are functions of their own.
+      bool TraverseLambdaExpr(LambdaExpr*) { return true; }
+      bool TraverseCXXRecordDecl(CXXRecordDecl*) { return true; }
       bool VisitDeclStmt(DeclStmt* stmt) {
         for (Decl* d : stmt->decls())
           if (auto* var = dyn_cast<VarDecl>(d); var && var->hasAttr<CUDASharedAttr>()) {
@@ -607,6 +806,7 @@ class Extractor {
                          "shared memory outside of functions stands in a declaration of its own");
           return;
         }
+        if (!editable(var->getBeginLoc(), var->getEndLoc())) continue;
         const auto* array = context_.getAsArrayType(var->getType());
         places[var->getCanonicalDecl()] =
             var->hasExternalStorage() && array
@@ -688,16 +888,9 @@ class Extractor {
 
   void shared_statement(const FunctionDecl& f, DeclStmt& stmt) {
     const SourceLocation begin = stmt.getBeginLoc(), end = stmt.getEndLoc();
-    if (begin.isMacroID() || end.isMacroID()) {
-      // The words of a macro stand for CUDA's; a whole declaration in one can't be told apart.
-      for (Decl* d : stmt.decls())
-        if (auto* var = dyn_cast<VarDecl>(d); var && var->getLocation().isMacroID()) {
-          reports_.error(
-              sources_.getExpansionLoc(begin),
-              "shared memory that a macro declares can't be a task's; write the declaration out");
-          return;
-        }
-    }
+    bool plain = editable(begin, end);
+    for (Decl* d : stmt.decls()) plain = editable(d->getBeginLoc(), d->getEndLoc()) && plain;
+    if (!plain) return;
     const SourceLocation from = sources_.getExpansionLoc(begin);
     std::string specifiers, replaced, replaced_original;
     SourceLocation previous;
@@ -749,58 +942,194 @@ class Extractor {
   /// instance.
   std::string place_of(const FunctionDecl& f, const VarDecl& var) {
     const int64_t at = allot(var);
+    const std::vector<Scope> scopes = scopes_of(f);
+    if (scopes.empty()) return std::to_string(at);
+    const Key key = key_of(scopes, var.getLocation());
+    if (!places_.insert(key.value).second) {
+      reports_.error(var.getLocation(),
+                     fmt::format("'{}' would be the same memory in several instances of {}, which "
+                                 "differ in what has no name outside of functions",
+                                 var.getNameAsString(), called(f)));
+      return "0";
+    }
+    // Functions whose bodies say what they return are instances before the text ends.
+    const bool soon = is_deduced(f);
+    if (soon && key.users)
+      reports_.error(var.getLocation(),
+                     fmt::format("shared memory of {}, whose body says what it returns: where it "
+                                 "is made with types of the file, it has to say that before",
+                                 called(f)));
+    (key.users ? late_places_ : early_places_) +=
+        fmt::format("template <> struct maco_place<{}> {{ static constexpr int value = {}; }};\n",
+                    key.value, at);
+    return fmt::format("(maco_place<{}>::value)", key.name);
+  }
+  static std::string called(const FunctionDecl& f) {
+    const auto* method = dyn_cast<CXXMethodDecl>(&f);
+    return method && method->getParent()->isLambda() ? "a lambda"
+                                                     : fmt::format("'{}'", f.getNameAsString());
+  }
+  static bool is_deduced(const FunctionDecl& f) {
     const FunctionDecl* pattern = f.getTemplateInstantiationPattern();
-    if (!pattern) return std::to_string(at);
-    // Names of the template's parameters, and what they are in this instance.
-    std::string names, values;
-    const unsigned id = sources_.getFileOffset(sources_.getSpellingLoc(var.getLocation()));
-    const auto add = [&](const TemplateParameterList* params, const TemplateArgumentList* args) {
-      for (unsigned i = 0; i < params->size() && i < args->size(); ++i) {
-        const NamedDecl* p = params->getParam(i);
-        const TemplateArgument& arg = args->get(i);
-        if (p->getName().empty()) continue;
-        const std::string name = p->getName().str();
-        const std::string dots = p->isParameterPack() ? "..." : "";
-        const bool type = isa<TemplateTypeParmDecl>(p);
-        if (!type && !isa<NonTypeTemplateParmDecl>(p)) {
-          reports_.error(
-              var.getLocation(),
-              "shared memory in a template with a template as parameter can't be a task's");
-          return;
-        }
-        names += type ? fmt::format(", {}{}", name, dots)
-                      : fmt::format(", maco_constant<{}>{}", name, dots);
-        const auto value = [&](const TemplateArgument& a) {
-          if (a.getKind() == TemplateArgument::Type) {
-            values += ", " + type_text(context_, a.getAsType());
-          } else {
-            std::string text;
-            llvm::raw_string_ostream out(text);
-            a.print(policy(), out, true);
-            values += fmt::format(", maco_constant<({})>", out.str());
-          }
-        };
-        if (arg.getKind() == TemplateArgument::Pack)
-          for (const TemplateArgument& a : arg.pack_elements()) value(a);
-        else
-          value(arg);
+    return (pattern ? pattern : &f)->getReturnType()->getContainedDeducedType() != nullptr;
+  }
+
+  /// Parameters of a template that a function is in, by the names that its text has for them, and
+  /// what they are in one instance.
+  struct Scope {
+    const TemplateParameterList* names = nullptr;
+    const TemplateArgumentList* values = nullptr;
+  };
+  /// From within.
+  static std::vector<Scope> scopes_of(const Decl& inner) {
+    std::vector<Scope> scopes;
+    // Those of classes, where a member is defined outside of them: it may name them otherwise.
+    std::vector<const TemplateParameterList*> outside;
+    const DeclContext* c = dyn_cast<FunctionDecl>(&inner);
+    if (!c) c = inner.getDeclContext();
+    for (; c && !c->isFileContext(); c = c->getParent()) {
+      const TemplateParameterList* outer = nullptr;
+      if (isa<CXXRecordDecl>(c) && !cast<CXXRecordDecl>(c)->isLambda() && !outside.empty() &&
+          isa<ClassTemplateSpecializationDecl>(c)) {
+        outer = outside.back();
+        outside.pop_back();
       }
+      if (const auto* f = dyn_cast<FunctionDecl>(c)) {
+        const FunctionDecl* pattern = f->getTemplateInstantiationPattern();
+        if (!pattern) continue;
+        for (unsigned i = 0; i < pattern->getNumTemplateParameterLists(); ++i)
+          outside.push_back(pattern->getTemplateParameterList(i));
+        if (!f->getPrimaryTemplate()) continue;
+        const FunctionTemplateDecl* written = pattern->getDescribedFunctionTemplate();
+        scopes.push_back({(written ? written : f->getPrimaryTemplate())->getTemplateParameters(),
+                          f->getTemplateSpecializationArgs()});
+      } else if (const auto* spec = dyn_cast<ClassTemplateSpecializationDecl>(c)) {
+        if (!isTemplateInstantiation(spec->getSpecializationKind())) continue;
+        const CXXRecordDecl* pattern = spec->getTemplateInstantiationPattern();
+        const auto* partial = dyn_cast_or_null<ClassTemplatePartialSpecializationDecl>(pattern);
+        const ClassTemplateDecl* written = pattern ? pattern->getDescribedClassTemplate() : nullptr;
+        const TemplateParameterList* names =
+            outer ? outer
+            : partial
+                ? partial->getTemplateParameters()
+                : (written ? written : spec->getSpecializedTemplate())->getTemplateParameters();
+        scopes.push_back({names, &spec->getTemplateInstantiationArgs()});
+      }
+    }
+    return scopes;
+  }
+
+  /// A type that stands for an instance: as the text of the template says it, and by its arguments.
+  struct Key {
+    std::string name, value;
+    bool users = false;  // the value names something of the user's
+  };
+  Key key_of(const std::vector<Scope>& scopes, SourceLocation at) {
+    const auto id = ids_.try_emplace(sources_.getSpellingLoc(at), ids_.size()).first->second;
+    Key key;
+    for (const Scope& scope : scopes)
+      for (unsigned i = 0; i < scope.names->size() && i < scope.values->size(); ++i)
+        add_to_key(key, *scope.names->getParam(i), scope.values->get(i));
+    key.name = fmt::format("maco_key<{}{}>", id, key.name);
+    key.value = fmt::format("maco_key<{}{}>", id, key.value);
+    return key;
+  }
+  /// What can't be said of a parameter is left out: instances may be told apart by the others.
+  void add_to_key(Key& key, const NamedDecl& parameter, const TemplateArgument& arg) {
+    const bool type = isa<TemplateTypeParmDecl>(parameter);
+    const bool named = !parameter.getName().empty() && !parameter.isImplicit();
+    if (!named || (!type && !isa<NonTypeTemplateParmDecl>(parameter))) return;
+    std::string values;
+    bool users = key.users;
+    const auto add = [&](const TemplateArgument& a) {
+      if (a.getKind() == TemplateArgument::Type) {
+        const std::optional<std::string> name = name_of(a.getAsType(), users);
+        values += ", " + name.value_or("");
+        return name.has_value();
+      }
+      if (a.getKind() != TemplateArgument::Integral ||
+          !a.getIntegralType()->isSpecificBuiltinType(BuiltinType::Bool))
+        users = users || a.getKind() != TemplateArgument::Integral ||
+                a.getIntegralType()->isEnumeralType();
+      std::string text;
+      llvm::raw_string_ostream out(text);
+      a.print(policy(), out, true);
+      values += fmt::format(", maco_constant<({})>", out.str());
+      return true;
     };
-    if (const auto* method = dyn_cast<CXXMethodDecl>(&f))
-      if (const auto* spec = dyn_cast<ClassTemplateSpecializationDecl>(method->getParent()))
-        add(spec->getSpecializedTemplate()->getTemplateParameters(), &spec->getTemplateArgs());
-    if (const FunctionTemplateDecl* t = f.getPrimaryTemplate())
-      add(t->getTemplateParameters(), f.getTemplateSpecializationArgs());
-    const std::string line = fmt::format(
-        "template <> struct maco_place<maco_key<{}{}>> {{ static constexpr int value = {}; }};\n",
-        id, values, at);
-    offsets_ += line;
-    return fmt::format("(maco_place<maco_key<{}{}>>::value)", id, names);
+    if (arg.getKind() == TemplateArgument::Pack) {
+      for (const TemplateArgument& a : arg.pack_elements())
+        if (!add(a)) return;
+    } else if (!add(arg)) {
+      return;
+    }
+    key.users = users;
+    key.value += values;
+    const std::string name = parameter.getName().str();
+    key.name += type ? fmt::format(", typename maco_name<{}>::type", name)
+                     : fmt::format(", maco_constant<{}>", name);
+    if (parameter.isParameterPack()) key.name += "...";
+  }
+
+  /// What maco_name makes of a type: the type, or a key for a lambda's. Nothing if it has no name
+  /// outside of functions.
+  std::optional<std::string> name_of(QualType type, bool& users) {
+    type = type.getCanonicalType();
+    struct Finder : RecursiveASTVisitor<Finder> {
+      explicit Finder(const SourceManager& s) : sources(s) {}
+      void look(const TagDecl* tag) {
+        const bool is_lambda = isa<CXXRecordDecl>(tag) && cast<CXXRecordDecl>(tag)->isLambda();
+        nameless = nameless || is_lambda || tag->getParentFunctionOrMethod() ||
+                   (tag->getName().empty() && !tag->getTypedefNameForAnonDecl());
+        users = users || is_users(sources, tag->getLocation());
+        if (const auto* spec = dyn_cast<ClassTemplateSpecializationDecl>(tag)) {
+          for (const TemplateArgument& a : spec->getTemplateArgs().asArray())
+            TraverseTemplateArgument(a);
+        }
+        if (const auto* outer = dyn_cast<TagDecl>(tag->getDeclContext())) look(outer);
+      }
+      bool VisitTagType(TagType* t) {
+        look(t->getDecl());
+        return true;
+      }
+      bool TraverseTemplateArgument(const TemplateArgument& a) {
+        users = users || a.getKind() == TemplateArgument::Declaration ||
+                a.getKind() == TemplateArgument::Template;
+        return RecursiveASTVisitor::TraverseTemplateArgument(a);
+      }
+      const SourceManager& sources;
+      bool nameless = false, users = false;
+    } finder(sources_);
+    finder.TraverseType(type);
+    if (!finder.nameless) {
+      users = users || finder.users;
+      return type_text(context_, type);
+    }
+    const auto with = [&](QualType inner, const char* behind) -> std::optional<std::string> {
+      const std::optional<std::string> name = name_of(inner, users);
+      if (!name) return std::nullopt;
+      return *name + behind;
+    };
+    if (type->isLValueReferenceType()) return with(type->getPointeeType(), "&");
+    if (type->isRValueReferenceType()) return with(type->getPointeeType(), "&&");
+    if (type->isPointerType() && !type.hasQualifiers()) return with(type->getPointeeType(), "*");
+    if (type.isConstQualified() && !type.isVolatileQualified())
+      return with(type.getUnqualifiedType(), " const");
+    const CXXRecordDecl* record = type->getAsCXXRecordDecl();
+    if (!record || !record->isLambda() || type.hasQualifiers()) return std::nullopt;
+    const CXXMethodDecl* call = record->getLambdaCallOperator();
+    const SourceLocation begin = record->getLocation(), end = call->getBody()->getEndLoc();
+    if (!is_users(sources_, begin)) return std::nullopt;
+    const Key key = key_of(scopes_of(*record), begin);
+    enclose(device_, begin, end, fmt::format("maco_lambda<{}>(", key.name), ")");
+    users = users || key.users;
+    return key.value;
   }
 
   PrintingPolicy policy() const {
     PrintingPolicy p(context_.getLangOpts());
     p.Bool = true;
+    p.SuppressUnwrittenScope = true;
     return p;
   }
 
@@ -851,7 +1180,7 @@ class Extractor {
         }
         // The lines that the change takes away.
         for (unsigned i = at; i < change->end; ++i)
-          if (data[i] == '\n' && !change->text.empty()) out += '\n';
+          if (data[i] == '\n') out += '\n';
         at = std::max(change->end, at + 1);
         ++change;
         continue;
@@ -860,6 +1189,47 @@ class Extractor {
       ++at;
     }
     if (!out.empty() && out.back() != '\n') out += '\n';
+    return out;
+  }
+
+  /// In UTF-8 and without NUL: what compilers, and texts of graphs, take. Literals stay what they
+  /// are; elsewhere other bytes say nothing.
+  std::string clean(std::string text) const {
+    const auto is_clean = [](StringRef part) {
+      const auto* begin = reinterpret_cast<const llvm::UTF8*>(part.data());
+      return part.find('\0') == StringRef::npos &&
+             llvm::isLegalUTF8String(&begin, begin + part.size());
+    };
+    if (is_clean(text)) return text;
+    Lexer lexer(SourceLocation(), context_.getLangOpts(), text.data(), text.data(),
+                text.data() + text.size());
+    lexer.SetCommentRetentionState(true);
+    std::string out;
+    size_t at = 0;
+    // Each character that isn't one, and bytes of those.
+    const auto put = [&](size_t end, bool literal) {
+      while (at < end) {
+        const auto* bytes = reinterpret_cast<const llvm::UTF8*>(text.data() + at);
+        const size_t length = std::min<size_t>(llvm::getNumBytesForUTF8(*bytes), end - at);
+        if (text[at] != '\0' && llvm::isLegalUTF8Sequence(bytes, bytes + length)) {
+          out.append(text, at, length);
+          at += length;
+        } else {
+          out += literal            ? fmt::format("\\{:03o}", static_cast<unsigned char>(text[at]))
+                 : text[at] == '\0' ? " "
+                                    : "?";
+          ++at;
+        }
+      }
+    };
+    for (Token token; !lexer.LexFromRawLexer(token);) {
+      const size_t begin =
+          static_cast<size_t>(lexer.getBufferLocation() - text.data()) - token.getLength();
+      put(begin, false);
+      put(begin + token.getLength(),
+          tok::isStringLiteral(token.getKind()) || token.is(tok::char_constant));
+    }
+    put(text.size(), false);
     return out;
   }
 
@@ -897,6 +1267,24 @@ class Extractor {
     for (const std::string& name : seen_.macros) out += "#undef " + name + "\n";
     return out;
   }
+  /// Lambdas by the keys that they are given.
+  std::string naming() const {
+    if (places_.empty()) return "";
+    return "template <class Key, class F> struct maco_closure : F {};\n"
+           "template <class Key, class F> MACO_FN constexpr maco_closure<Key, F> maco_lambda(F f) "
+           "{ return {f}; }\n"
+           "template <class T> struct maco_name { using type = T; };\n"
+           "template <class T> struct maco_name<const T> { using type = const typename "
+           "maco_name<T>::type; };\n"
+           "template <class T> struct maco_name<T&> { using type = typename maco_name<T>::type&; "
+           "};\n"
+           "template <class T> struct maco_name<T&&> { using type = typename maco_name<T>::type&&; "
+           "};\n"
+           "template <class T> struct maco_name<T*> { using type = typename maco_name<T>::type*; "
+           "};\n"
+           "template <class Key, class F> struct maco_name<maco_closure<Key, F>> "
+           "{ using type = Key; };\n";
+  }
   std::string declarations() const {
     return fmt::format(
         "constexpr int maco_block_x = {}, maco_block_y = {}, maco_block_z = {};\n"
@@ -905,9 +1293,9 @@ class Extractor {
         "template <class T> using maco_type = T;\n"
         "template <auto value> struct maco_constant {{}};\n"
         "template <int id, class... Parameters> struct maco_key {{}};\n"
-        "template <class Key> struct maco_place;\n",
+        "template <class Key> struct maco_place;\n{}",
         request_.block[0], request_.block[1], request_.block[2], reply_.static_shared,
-        request_.shared, leaving_);
+        request_.shared, leaving_, naming());
   }
 
   /// What runs the kernel with its arguments: for the reference a function of pointers and numbers,
@@ -962,6 +1350,7 @@ class Extractor {
   const KernelRequest& request_;
   KernelReply& reply_;
   Reports& reports_;
+  Again& again_;
   std::vector<Item> items_;
   std::vector<LinkageSpecDecl*> linkages_;
   std::set<const Decl*> decls_;
@@ -974,9 +1363,11 @@ class Extractor {
   };
   std::set<const FunctionDecl*, ByPlace> functions_;
   std::map<FileID, std::set<Edit>> original_, device_;
-  std::string offsets_;
-  bool uses_std_ = false;  // names of namespace std
-  bool leaving_ = false;   // lanes return while others of their warp go on
+  std::string early_places_, late_places_;  // before the user's text, and behind it
+  std::map<SourceLocation, size_t> ids_;    // of places in the text that keys are of
+  std::set<std::string> places_;            // keys that have one
+  bool uses_std_ = false;                   // names of namespace std
+  bool leaving_ = false;                    // lanes return while others of their warp go on
 };
 
 /// Collects what Clang says.
@@ -1021,8 +1412,8 @@ class Listener : public DiagnosticConsumer {
 
 class Consumer : public ASTConsumer {
  public:
-  Consumer(const KernelRequest& request, KernelReply& reply, const Preprocessed& seen)
-      : request_(request), reply_(reply), seen_(seen) {}
+  Consumer(const KernelRequest& request, KernelReply& reply, const Preprocessed& seen, Again& again)
+      : request_(request), reply_(reply), seen_(seen), again_(again) {}
 
   void HandleTranslationUnit(ASTContext& context) override {
     if (!reply_.errors.empty()) return;
@@ -1033,7 +1424,7 @@ class Consumer : public ASTConsumer {
     }
     Kernel kernel{.context = context, .function = nullptr, .reachable = {}};
     kernel.function = find(context, reports);
-    if (!kernel.function || reports.any()) return;
+    if (!kernel.function || reports.any() || again_.any()) return;
     if (!reply_.behind.empty()) {
       // The kernel is meant rightly, so that what comes before it hasn't ended.
       reports.in_graph(
@@ -1041,7 +1432,7 @@ class Consumer : public ASTConsumer {
       return;
     }
     check_signature(kernel, request_, reports);
-    Extractor extractor(kernel, seen_, request_, reply_, reports);
+    Extractor extractor(kernel, seen_, request_, reply_, reports, again_);
     extractor.find_needed();
     check_refusals(kernel, request_, reports);
     if (reports.any()) return;
@@ -1128,15 +1519,7 @@ class Consumer : public ASTConsumer {
     const bool is_template = f->getDescribedFunctionTemplate() != nullptr;
     if (is_template != !request_.template_args.empty()) {
       const FunctionTemplateDecl* t = f->getDescribedFunctionTemplate();
-      bool defaults = is_template;
-      for (unsigned i = 0; is_template && i < t->getTemplateParameters()->size(); ++i) {
-        const NamedDecl* p = t->getTemplateParameters()->getParam(i);
-        if (const auto* type = dyn_cast<TemplateTypeParmDecl>(p))
-          defaults = defaults && type->hasDefaultArgument();
-        if (const auto* value = dyn_cast<NonTypeTemplateParmDecl>(p))
-          defaults = defaults && value->hasDefaultArgument();
-      }
-      if (!defaults) {
+      if (!is_template || t->getTemplateParameters()->getMinRequiredArguments() > 0) {
         reports.in_graph(
             is_template ? "kernel" : "template",
             is_template ? fmt::format("'{}' is a template: 'template' has to say its arguments",
@@ -1146,6 +1529,8 @@ class Consumer : public ASTConsumer {
         reports.note(f->getLocation(), "it is defined here");
         return nullptr;
       }
+      again_.brackets = true;
+      return nullptr;
     }
     if (!is_template) {
       const FunctionDecl* body = nullptr;
@@ -1168,12 +1553,12 @@ class Consumer : public ASTConsumer {
       const FunctionDecl* body = nullptr;
       if (reference.meant && reference.meant->hasBody(body)) return body;
     }
+    const bool given = !request_.template_args.empty() && !request_.template_args[0].empty();
     reports.in_graph(
-        request_.template_args.empty() ? "kernel" : "template",
-        fmt::format("'{}' can't be made of these arguments: {}", request_.kernel,
-                    request_.template_args.empty()
-                        ? "it has none"
-                        : fmt::format("<{}>", fmt::join(request_.template_args, ", "))));
+        given ? "template" : "kernel",
+        fmt::format(
+            "'{}' can't be made of these arguments: {}", request_.kernel,
+            given ? fmt::format("<{}>", fmt::join(request_.template_args, ", ")) : "it has none"));
     reports.note(f->getLocation(), "it is defined here");
     return nullptr;
   }
@@ -1181,20 +1566,23 @@ class Consumer : public ASTConsumer {
   const KernelRequest& request_;
   KernelReply& reply_;
   const Preprocessed& seen_;
+  Again& again_;
 };
 
 class Action : public ASTFrontendAction {
  public:
-  Action(const KernelRequest& request, KernelReply& reply) : request_(request), reply_(reply) {}
+  Action(const KernelRequest& request, KernelReply& reply, Again& again)
+      : request_(request), reply_(reply), again_(again) {}
   std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance& compiler, StringRef) override {
     compiler.getPreprocessor().addPPCallbacks(
         std::make_unique<Watcher>(compiler.getPreprocessor(), seen_));
-    return std::make_unique<Consumer>(request_, reply_, seen_);
+    return std::make_unique<Consumer>(request_, reply_, seen_, again_);
   }
 
  private:
   const KernelRequest& request_;
   KernelReply& reply_;
+  Again& again_;
   Preprocessed seen_;
 };
 
@@ -1266,6 +1654,7 @@ std::string type_text(const ASTContext& context, QualType type) {
   PrintingPolicy policy(context.getLangOpts());
   policy.Bool = true;
   policy.FullyQualifiedName = true;
+  policy.SuppressUnwrittenScope = true;  // namespaces without a name
   return type.getCanonicalType().getAsString(policy);
 }
 
@@ -1277,37 +1666,79 @@ extern "C" __attribute__((visibility("default"))) int maco_reader_interface() {
 namespace maco::frontend::cuda {
 namespace {
 
-void read_kernel(const KernelRequest& request, KernelReply& reply) {
-  auto file = llvm::MemoryBuffer::getFile(request.path);
-  if (!file) {
-    KernelError error;
-    error.attribute = "source";
-    error.message = fmt::format("can't read '{}': {}", request.path, file.getError().message());
-    reply.errors.push_back(std::move(error));
-    return;
-  }
-  std::string text = (*file)->getBuffer().str();
-  std::string meant = "::" + request.kernel;
-  if (!request.template_args.empty())
-    meant += fmt::format("<{}>", fmt::join(request.template_args, ", "));
-  if (!request.shape_only)
-    text += fmt::format("\n#line 1 \"maco\"\nstatic auto* const {} = &{};\n", kMeant, meant);
+/// The user's files as they are to be read, where that isn't as they are.
+using Texts = std::map<std::string, std::string>;
+
+void parse(const KernelRequest& request, const Texts& texts, KernelReply& reply, Again& again) {
   auto overlay =
       llvm::makeIntrusiveRefCnt<llvm::vfs::OverlayFileSystem>(llvm::vfs::getRealFileSystem());
   auto memory = llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>();
   overlay->pushOverlay(memory);
-  memory->addFile(request.path, 0, llvm::MemoryBuffer::getMemBufferCopy(text));
+  for (const auto& [path, text] : texts) {
+    std::string behind;
+    if (path == request.path && !request.shape_only) {
+      std::string meant = "::" + request.kernel;
+      if (!request.template_args.empty())
+        meant += fmt::format("<{}>", fmt::join(request.template_args, ", "));
+      behind = fmt::format("\n#line 1 \"maco\"\nstatic auto* const {} = &{};\n", kMeant, meant);
+    }
+    memory->addFile(path, 0, llvm::MemoryBuffer::getMemBufferCopy(text + behind));
+  }
   auto files = llvm::makeIntrusiveRefCnt<clang::FileManager>(clang::FileSystemOptions(), overlay);
   Listener listener(reply);
-  clang::tooling::ToolInvocation invocation(arguments(request),
-                                            std::make_unique<Action>(request, reply), files.get());
+  clang::tooling::ToolInvocation invocation(
+      arguments(request), std::make_unique<Action>(request, reply, again), files.get());
   invocation.setDiagnosticConsumer(&listener);
-  if (!invocation.run() && reply.errors.empty()) {
+  if (!invocation.run() && reply.errors.empty() && !again.any()) {
     KernelError error;
     error.attribute = "source";
     error.message = fmt::format("'{}' can't be read", request.path);
     reply.errors.push_back(std::move(error));
   }
+}
+
+/// Writes out what macros make there. Lines stay where they are.
+bool expand(Texts& texts, const std::set<Again::Expansion>& expansions) {
+  for (auto e = expansions.rbegin(); e != expansions.rend(); ++e) {
+    auto found = texts.find(e->path);
+    if (found == texts.end()) {
+      const auto file = llvm::MemoryBuffer::getFile(e->path);
+      if (!file) return false;
+      found = texts.emplace(e->path, (*file)->getBuffer().str()).first;
+    }
+    std::string& text = found->second;
+    if (e->begin > e->end || e->end > text.size()) return false;
+    const auto lines = std::count(text.begin() + e->begin, text.begin() + e->end, '\n');
+    text.replace(e->begin, e->end - e->begin,
+                 " " + e->text + " " + std::string(static_cast<size_t>(lines), '\n'));
+  }
+  return true;
+}
+
+void read_kernel(const KernelRequest& given, KernelReply& reply) {
+  const auto file = llvm::MemoryBuffer::getFile(given.path);
+  if (!file) {
+    KernelError error;
+    error.attribute = "source";
+    error.message = fmt::format("can't read '{}': {}", given.path, file.getError().message());
+    reply.errors.push_back(std::move(error));
+    return;
+  }
+  KernelRequest request = given;
+  Texts texts = {{given.path, (*file)->getBuffer().str()}};
+  constexpr int most = 8;  // once for brackets, once for macros, and more for what those bring
+  for (int i = 0; i < most; ++i) {
+    reply = KernelReply();
+    Again again;
+    parse(request, texts, reply, again);
+    if (!reply.errors.empty() || !again.any()) return;
+    if (again.brackets) request.template_args = {""};
+    if (!expand(texts, again.expansions)) break;
+  }
+  KernelError error;
+  error.attribute = "source";
+  error.message = fmt::format("'{}' makes its kernel by macros that can't be followed", given.path);
+  reply.errors.push_back(std::move(error));
 }
 
 }  // namespace

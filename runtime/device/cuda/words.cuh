@@ -2,6 +2,8 @@
 // user's have them behind this. Each unit says its block as maco_block_x, maco_block_y,
 // maco_block_z, and its bytes of shared memory.
 #ifdef MACO_CPU
+// What isn't reached may say it; the rest says where in the task's memory it lies.
+#define __shared__ thread_local
 #define maco_static_shared(at) (::maco::cuda::shared_memory(at))
 #define maco_dynamic_shared() (::maco_cuda::dynamic_shared())
 #define maco_leaves(condition) (condition)
