@@ -61,6 +61,18 @@ struct Preprocessed {
   std::vector<SourceLocation> clusters;  // __cluster_dims__
 };
 
+/// A name as others may write it: without namespaces that have none, and inline ones if wanted.
+std::string written_name(const NamedDecl& decl, bool inline_too = true) {
+  std::string name = decl.getNameAsString();
+  for (const DeclContext* c = decl.getDeclContext(); c; c = c->getParent()) {
+    const auto* outer = dyn_cast<NamedDecl>(c);
+    const auto* ns = dyn_cast<NamespaceDecl>(c);
+    if (!outer || (ns && (ns->isAnonymousNamespace() || (ns->isInline() && !inline_too)))) continue;
+    name = outer->getNameAsString() + "::" + name;
+  }
+  return name;
+}
+
 class Watcher : public PPCallbacks {
  public:
   Watcher(Preprocessor& pp, Preprocessed& seen)
@@ -188,6 +200,7 @@ class Watcher : public PPCallbacks {
 struct Item {
   FileID file;
   unsigned begin = 0, end = 0;  // with what stands before it and its semicolon
+  unsigned first = 0;           // of its own words
   std::vector<Decl*> decls;
   bool needed = false;
 };
@@ -360,6 +373,8 @@ class Extractor {
   }
   void need(const Decl* decl) {
     if (!decl || !decls_.insert(decl).second) return;
+    // Sets of overloads name functions of the host, too.
+    if (is_users(sources_, decl->getLocation()) && runs_on_host(*decl)) return;
     if (decl->isInStdNamespace()) uses_std_ = true;
     if (const auto* f = dyn_cast<FunctionDecl>(decl)) {
       const FunctionDecl* body = nullptr;
@@ -441,6 +456,7 @@ class Extractor {
         item.file = file;
         item.begin = begin;
         item.end = end;
+        item.first = std::max(begin, offset(d->getBeginLoc()));
         item.decls.push_back(d);
         item.needed = stays(d);
         items_.push_back(std::move(item));
@@ -489,12 +505,13 @@ class Extractor {
   static bool is_hosts(const Decl& d) {
     const Decl* decl = &d;
     if (const auto* a_friend = dyn_cast<FriendDecl>(decl)) decl = a_friend->getFriendDecl();
-    const FunctionDecl* f = decl ? decl->getAsFunction() : nullptr;
-    if (!f || f->hasAttr<CUDADeviceAttr>() || f->hasAttr<CUDAGlobalAttr>()) return false;
-    if (f->isDefaulted() || f->isDeletedAsWritten() || f->isImplicit() || f->isPureVirtual())
-      return false;
     const auto* record = dyn_cast<CXXRecordDecl>(d.getLexicalDeclContext());
-    return record && !record->isLambda();
+    return decl && record && !record->isLambda() && runs_on_host(*decl);
+  }
+  static bool runs_on_host(const Decl& d) {
+    const FunctionDecl* f = d.getAsFunction();
+    return f && !f->hasAttr<CUDADeviceAttr>() && !f->hasAttr<CUDAGlobalAttr>() &&
+           !f->isDefaulted() && !f->isDeletedAsWritten() && !f->isImplicit() && !f->isPureVirtual();
   }
 
   // ---- edits -----------------------------------------------------------------------------------
@@ -621,6 +638,16 @@ class Extractor {
     const auto* body = dyn_cast<CompoundStmt>(kernel_.function->getBody());
     if (!body) return;
     leaving_block(*body);
+    struct Jumps : RecursiveASTVisitor<Jumps> {
+      bool VisitGotoStmt(GotoStmt*) {
+        found = true;
+        return false;
+      }
+      bool found = false;
+    } jumps;
+    jumps.TraverseStmt(kernel_.function->getBody());
+    // Some may pass by where the others agree.
+    if (leaving_ && jumps.found) nested_return(body);
   }
   /// Statements of the outermost level. False: nothing more need be looked at.
   bool leaving_block(const CompoundStmt& block) {
@@ -653,6 +680,7 @@ class Extractor {
     struct Finder : RecursiveASTVisitor<Finder> {
       explicit Finder(const ASTContext& c) : context(c) {}
       bool TraverseLambdaExpr(LambdaExpr*) { return true; }
+      bool TraverseCXXRecordDecl(CXXRecordDecl*) { return true; }
       bool TraverseIfStmt(IfStmt* branch) {
         if (!branch->isConstexpr()) return RecursiveASTVisitor::TraverseIfStmt(branch);
         const auto taken = branch->getNondiscardedCase(context);
@@ -791,6 +819,54 @@ class Extractor {
       for (DeclStmt* stmt : finder.statements) shared_statement(*f, *stmt);
     }
     shared_of_files();
+    alignment_edits();
+  }
+
+  /// Behind a word and what stands in parentheses after it.
+  unsigned behind_parentheses(SourceLocation word) const {
+    int depth = 0;
+    unsigned end = offset(word);
+    while (const auto next = Lexer::findNextToken(word, sources_, context_.getLangOpts())) {
+      word = next->getLocation();
+      end = offset(next->getEndLoc());
+      depth += next->is(tok::l_paren) ? 1 : next->is(tok::r_paren) ? -1 : 0;
+      if (depth <= 0) break;
+    }
+    return end;
+  }
+
+  /// 'alignas' stands before other words of a declaration: a host's compiler wants it there.
+  void alignment_edits() {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitVarDecl(VarDecl* var) {
+        if (var->hasAttr<CUDASharedAttr>()) found.push_back(var);
+        return true;
+      }
+      std::vector<const VarDecl*> found;
+    } finder;
+    for (const Item& item : items_)
+      for (Decl* d : item.decls)
+        if (item.needed) finder.TraverseDecl(d);
+    for (const VarDecl* var : finder.found)
+      for (const auto* attr : var->specific_attrs<AlignedAttr>()) {
+        const SourceLocation word = in_file(var->getAttr<CUDASharedAttr>()->getLocation(), false),
+                             begin = in_file(attr->getLocation(), false);
+        if (!attr->isAlignas() || file_of(word) != file_of(begin) || offset(word) > offset(begin))
+          continue;
+        if (!editable(var->getAttr<CUDASharedAttr>()->getLocation(), attr->getLocation())) continue;
+        const unsigned last = behind_parentheses(begin);
+        const std::string text =
+            sources_.getBufferData(file_of(begin)).slice(offset(begin), last).str();
+        for (Edits* edits : {&original_, &device_}) {
+          std::set<Edit>& list = (*edits)[file_of(begin)];
+          const bool replaced = std::any_of(list.begin(), list.end(), [&](const Edit& e) {
+            return e.begin <= offset(word) && e.end > offset(word);
+          });
+          if (replaced) continue;
+          list.insert({offset(word), offset(word), text + " "});
+          list.insert({offset(begin), last, ""});
+        }
+      }
   }
 
   /// Shared memory declared outside of functions: what refers to it says where it lies instead.
@@ -891,7 +967,13 @@ class Extractor {
     bool plain = editable(begin, end);
     for (Decl* d : stmt.decls()) plain = editable(d->getBeginLoc(), d->getEndLoc()) && plain;
     if (!plain) return;
-    const SourceLocation from = sources_.getExpansionLoc(begin);
+    // From the first of its words: attributes may stand before what Clang takes for its beginning.
+    SourceLocation from = in_file(begin, false);
+    for (const Decl* d : stmt.decls())
+      for (const Attr* attr : d->attrs()) {
+        const SourceLocation at = in_file(attr->getLocation(), false);
+        if (at.isValid() && file_of(at) == file_of(from) && offset(at) < offset(from)) from = at;
+      }
     std::string specifiers, replaced, replaced_original;
     SourceLocation previous;
     bool first = true;
@@ -1145,6 +1227,7 @@ class Extractor {
     };
     for (const Item& item : items_)
       if (item.file == id && !item.needed) drop(item.begin, item.end, true);
+    for (const FileText::Cut& c : instantiations(id)) drop(c.begin, c.end, true);
     if (seen != seen_.files.end()) {
       for (const FileText::Cut& m : seen->second.macros) drop(m.begin, m.end, false);
       for (const FileText::Cut& c : seen->second.cuts) drop(c.begin, c.end, true);
@@ -1168,7 +1251,11 @@ class Extractor {
       while (!no_change() && change->begin < at) ++change;
       const auto include = includes.find(at);
       if (include != includes.end()) {
-        if (include->second->file.isValid()) out += text(include->second->file, edits);
+        // What is included within a declaration is part of it.
+        const bool within = std::any_of(items_.begin(), items_.end(), [&](const Item& item) {
+          return item.file == id && !item.needed && at >= item.first && at < item.end;
+        });
+        if (include->second->file.isValid() && !within) out += text(include->second->file, edits);
         at = include->second->end;
         continue;
       }
@@ -1231,6 +1318,70 @@ class Extractor {
     }
     put(text.size(), false);
     return out;
+  }
+
+  /// Instances that the file asks for ("template __global__ void k<float>(...);"), which are no
+  /// declarations to Clang: between those that are, in the text or made by a macro.
+  std::vector<FileText::Cut> instantiations(FileID id) const {
+    const StringRef data = sources_.getBufferData(id);
+    std::vector<bool> known(data.size(), false);
+    const auto is_known = [&](unsigned begin, unsigned end) {
+      for (unsigned i = begin; i < end && i < known.size(); ++i) known[i] = true;
+    };
+    for (const Item& item : items_)
+      if (item.file == id) is_known(item.first, item.end);
+    if (const auto seen = seen_.files.find(id); seen != seen_.files.end()) {
+      for (const FileText::Cut& c : seen->second.cuts) is_known(c.begin, c.end);
+      for (const FileText::Cut& c : seen->second.macros) is_known(c.begin, c.end);
+      for (const FileText::Include& i : seen->second.includes) is_known(i.begin, i.end);
+    }
+    const SourceLocation start = sources_.getLocForStartOfFile(id);
+    Lexer lexer(start, context_.getLangOpts(), data.begin(), data.begin(), data.end());
+    std::vector<Token> tokens;
+    for (Token token; !lexer.LexFromRawLexer(token);)
+      if (!known[offset(token.getLocation())]) tokens.push_back(token);
+    const auto spelling = [&](size_t i) {
+      return i < tokens.size() ? data.substr(offset(tokens[i].getLocation()), tokens[i].getLength())
+                               : StringRef();
+    };
+    std::vector<FileText::Cut> cuts;
+    bool begins = true;  // a declaration
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const unsigned begin = offset(tokens[i].getLocation());
+      if (tokens[i].isOneOf(tok::semi, tok::l_brace, tok::r_brace)) {
+        begins = true;
+        continue;
+      }
+      if (!begins) continue;
+      begins = false;
+      const size_t word = spelling(i) == "extern" ? i + 1 : i;
+      size_t last = tokens.size();
+      if (spelling(word) == "template" && spelling(word + 1) != "<") {
+        for (last = word; last < tokens.size() && tokens[last].isNot(tok::semi);) ++last;
+      } else if (seen_.macros.count(spelling(i).str()) > 0) {
+        size_t end = i;
+        if (spelling(i + 1) == "(") {
+          int depth = 0;
+          do {
+            ++end;
+            depth += spelling(end) == "(" ? 1 : spelling(end) == ")" ? -1 : 0;
+          } while (depth > 0 && end + 1 < tokens.size());
+        }
+        if (end >= tokens.size()) break;
+        const std::string made =
+            expanded(tokens[i].getLocation(), data.slice(begin, offset(tokens[end].getEndLoc())));
+        const StringRef text = StringRef(made).starts_with("extern ")
+                                   ? StringRef(made).drop_front(7)
+                                   : StringRef(made);
+        if (!text.starts_with("template ") || text.starts_with("template <")) continue;
+        last = spelling(end + 1) == ";" ? end + 1 : end;
+      }
+      if (last >= tokens.size()) continue;
+      cuts.push_back({begin, offset(tokens[last].getEndLoc())});
+      i = last;
+      begins = true;
+    }
+    return cuts;
   }
 
   std::string system_includes() const {
@@ -1302,7 +1453,7 @@ class Extractor {
   /// for a task a Unit.
   std::string entry(bool original) const {
     const FunctionDecl* f = kernel_.function;
-    std::string call = f->getQualifiedNameAsString();
+    std::string call = written_name(*f);
     if (!request_.template_args.empty())
       call += fmt::format("<{}>", fmt::join(request_.template_args, ", "));
     std::string args;
@@ -1444,15 +1595,17 @@ class Consumer : public ASTConsumer {
  private:
   struct Candidates : RecursiveASTVisitor<Candidates> {
     bool VisitFunctionDecl(FunctionDecl* f) {
-      if (!is_users(sources, f->getLocation()) || f->isTemplateInstantiation()) return true;
-      if (f->hasAttr<CUDAGlobalAttr>()) kernels.insert(f->getQualifiedNameAsString());
-      if (f->getQualifiedNameAsString() == wanted) {
+      // Specialisations are the template's.
+      if (!is_users(sources, f->getLocation()) || f->isFunctionTemplateSpecialization())
+        return true;
+      if (f->hasAttr<CUDAGlobalAttr>()) kernels.insert(written_name(*f));
+      if (written_name(*f) == wanted || written_name(*f, false) == wanted) {
         const auto same = [&](const FunctionDecl* other) {
           return other->getCanonicalDecl() == f->getCanonicalDecl();
         };
         if (std::none_of(found.begin(), found.end(), same)) found.push_back(f);
       }
-      if (f->getNameAsString() == wanted) elsewhere.insert(f->getQualifiedNameAsString());
+      if (f->getNameAsString() == wanted) elsewhere.insert(written_name(*f));
       return true;
     }
     explicit Candidates(const SourceManager& s) : sources(s) {}

@@ -20,14 +20,19 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cfenv>
 #include <cfloat>
 #include <climits>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <initializer_list>
 #include <limits>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
