@@ -812,12 +812,21 @@ class Extractor {
       std::vector<DeclStmt*> statements;
     };
     // Each instance of a template has memory of its own; the text is the same.
+    std::vector<std::pair<const FunctionDecl*, DeclStmt*>> found;
     for (const FunctionDecl* f : functions_) {
       if (!is_users(sources_, f->getLocation())) continue;
       Finder finder;
       finder.TraverseStmt(f->getBody());
-      for (DeclStmt* stmt : finder.statements) shared_statement(*f, *stmt);
+      for (DeclStmt* stmt : finder.statements) found.emplace_back(f, stmt);
     }
+    // What one instance can't say of a parameter, none says.
+    size_t before = 0;
+    do {
+      before = unsaid_.size();
+      for (const auto& [f, stmt] : found) (void)key_of(scopes_of(*f), stmt->getBeginLoc());
+    } while (unsaid_.size() != before);
+    settled_ = true;
+    for (const auto& [f, stmt] : found) shared_statement(*f, *stmt);
     shared_of_files();
     alignment_edits();
   }
@@ -1034,9 +1043,7 @@ class Extractor {
                                  var.getNameAsString(), called(f)));
       return "0";
     }
-    // Functions whose bodies say what they return are instances before the text ends.
-    const bool soon = is_deduced(f);
-    if (soon && key.users)
+    if (key.users && needed_soon(f))
       reports_.error(var.getLocation(),
                      fmt::format("shared memory of {}, whose body says what it returns: where it "
                                  "is made with types of the file, it has to say that before",
@@ -1051,7 +1058,15 @@ class Extractor {
     return method && method->getParent()->isLambda() ? "a lambda"
                                                      : fmt::format("'{}'", f.getNameAsString());
   }
-  static bool is_deduced(const FunctionDecl& f) {
+  /// Is an instance made before the text ends? Its body may say what it returns.
+  static bool needed_soon(const FunctionDecl& f) {
+    if (const auto* method = dyn_cast<CXXMethodDecl>(&f);
+        method && method->getParent()->isLambda()) {
+      const auto* outer =
+          dyn_cast_or_null<FunctionDecl>(method->getParent()->getParentFunctionOrMethod());
+      const bool with_outer = !f.getPrimaryTemplate() || (outer && !scopes_of(*outer).empty());
+      if (with_outer) return outer && needed_soon(*outer);
+    }
     const FunctionDecl* pattern = f.getTemplateInstantiationPattern();
     return (pattern ? pattern : &f)->getReturnType()->getContainedDeducedType() != nullptr;
   }
@@ -1121,6 +1136,7 @@ class Extractor {
     const bool type = isa<TemplateTypeParmDecl>(parameter);
     const bool named = !parameter.getName().empty() && !parameter.isImplicit();
     if (!named || (!type && !isa<NonTypeTemplateParmDecl>(parameter))) return;
+    if (unsaid_.count(&parameter) > 0) return;
     std::string values;
     bool users = key.users;
     const auto add = [&](const TemplateArgument& a) {
@@ -1139,10 +1155,10 @@ class Extractor {
       values += fmt::format(", maco_constant<({})>", out.str());
       return true;
     };
-    if (arg.getKind() == TemplateArgument::Pack) {
-      for (const TemplateArgument& a : arg.pack_elements())
-        if (!add(a)) return;
-    } else if (!add(arg)) {
+    const llvm::ArrayRef<TemplateArgument> args =
+        arg.getKind() == TemplateArgument::Pack ? arg.pack_elements() : llvm::ArrayRef(arg);
+    if (!std::all_of(args.begin(), args.end(), add)) {
+      unsaid_.insert(&parameter);
       return;
     }
     key.users = users;
@@ -1203,7 +1219,7 @@ class Extractor {
     const SourceLocation begin = record->getLocation(), end = call->getBody()->getEndLoc();
     if (!is_users(sources_, begin)) return std::nullopt;
     const Key key = key_of(scopes_of(*record), begin);
-    enclose(device_, begin, end, fmt::format("maco_lambda<{}>(", key.name), ")");
+    if (settled_) enclose(device_, begin, end, fmt::format("maco_lambda<{}>(", key.name), ")");
     users = users || key.users;
     return key.value;
   }
@@ -1517,6 +1533,8 @@ class Extractor {
   std::string early_places_, late_places_;  // before the user's text, and behind it
   std::map<SourceLocation, size_t> ids_;    // of places in the text that keys are of
   std::set<std::string> places_;            // keys that have one
+  std::set<const NamedDecl*> unsaid_;       // parameters of templates that keys leave out
+  bool settled_ = false;                    // those are known
   bool uses_std_ = false;                   // names of namespace std
   bool leaving_ = false;                    // lanes return while others of their warp go on
 };
