@@ -26,8 +26,9 @@ std::string_view name(Role role) { return role == Role::Compute ? "compute" : "c
 std::string_view name(Scope scope) { return scope == Scope::Gpu ? "gpu" : "sys"; }
 
 std::string_view name(CollectiveKind kind) {
-  constexpr std::string_view names[] = {"allreduce", "allgather",  "reduce_scatter", "alltoall",
-                                        "broadcast", "ring_shift", "barrier"};
+  constexpr std::string_view names[] = {"allreduce", "allgather", "reduce_scatter",
+                                        "alltoall",  "broadcast", "ring_shift",
+                                        "barrier",   "message",   "zeros"};
   return names[static_cast<size_t>(kind)];
 }
 

@@ -170,13 +170,14 @@ std::string_view name(Reduction reduction);
 /// What each task of a call moves. `from` and `to` are indices into Task::accesses: element k of
 /// what is read, row by row, becomes element k of everything that is written.
 /// Reduce: the sum (maximum, ...) of element k of all that is read, where a region in the blocks of
-/// several ranks counts once for each. Where dims cut rows, all regions of a transfer are cut
-/// alike. Collectives are proved right by following transfers through all tasks that declare some.
+/// several ranks counts once for each. Clear: everything that is written becomes zero. Where dims
+/// cut rows, all regions of a transfer are cut alike. Collectives are proved right by following
+/// transfers through all tasks that declare some.
 struct Transfer {
-  enum class Kind : uint8_t { Copy, Reduce };
+  enum class Kind : uint8_t { Copy, Reduce, Clear };
   Kind kind = Kind::Copy;
   Reduction reduce = Reduction::Sum;   // of Reduce
-  std::vector<uint32_t> from{}, to{};  // Copy: one source
+  std::vector<uint32_t> from{}, to{};  // Copy: one source; Clear: none
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
@@ -224,8 +225,11 @@ enum class CollectiveKind : uint8_t {
   AllToAll,
   Broadcast,
   RingShift,
-  Barrier
+  Barrier,
+  Message,
+  Zeros
 };
+inline constexpr size_t kCollectiveKinds = 9;
 std::string_view name(CollectiveKind kind);
 /// What the calls of op `op` together have to deliver, as the verifier proves. For ranks r and s:
 ///   allreduce       out[r] = the reduction of in[s] over all s
@@ -235,12 +239,18 @@ std::string_view name(CollectiveKind kind);
 ///   broadcast       out[r] = in[peer]
 ///   ring_shift      out[r] = in[(r - peer) mod world]
 ///   barrier         no buffers: its last task on any rank comes after its first on every other
+///   message         out[r] = in[(r - peer) mod world], as op `sender` found it
+///   zeros           out[r] = 0
+/// The last two are for ranks r of `ranks` only: an op has several, of all ranks together.
 struct Collective {
   std::string op;
   CollectiveKind kind = CollectiveKind::Barrier;
-  BufferId in{}, out{};               // not of a barrier
+  BufferId in{}, out{};               // not of a barrier; zeros: `in` is `out`
   Reduction reduce = Reduction::Sum;  // of allreduce and reduce_scatter
-  int64_t peer = 0;                   // broadcast: the root; ring_shift: by
+  int64_t peer = 0;                   // broadcast: the root; ring_shift: by; message: how far
+  std::string sender{};               // of a message
+  uint64_t ranks = ~uint64_t{0};      // bit r: what it says of rank r
+  bool of_some() const { return kind == CollectiveKind::Message || kind == CollectiveKind::Zeros; }
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 

@@ -403,13 +403,17 @@ class Parser : private TextCursor {
     if (accept_word("reduce")) {
       t.kind = Transfer::Kind::Reduce;
       if (!word_of(t.reduce, 4, "a reduction")) return false;
+    } else if (accept_word("clear")) {
+      t.kind = Transfer::Kind::Clear;
     } else if (!accept_word("copy")) {
-      return expected("'copy' or 'reduce'");
+      return expected("'copy', 'reduce' or 'clear'");
     }
     if (!expect('(')) return false;
-    do {
-      if (!number(t.from.emplace_back())) return false;
-    } while (accept(','));
+    if (t.kind != Transfer::Kind::Clear) {
+      do {
+        if (!number(t.from.emplace_back())) return false;
+      } while (accept(','));
+    }
     if (!expect('-') || !expect('>')) return false;
     do {
       if (!number(t.to.emplace_back())) return false;
@@ -419,13 +423,18 @@ class Parser : private TextCursor {
 
   bool collective() {
     Collective c;
-    if (!read_name(c.op) || !word_of(c.kind, 7, "a kind of collective")) return false;
-    if (c.kind != CollectiveKind::Barrier &&
-        (!(accept_key("in") || expected("'in='")) || !buffer_ref(c.in) ||
-         !(accept_key("out") || expected("'out='")) || !buffer_ref(c.out)))
+    if (!read_name(c.op) || !word_of(c.kind, kCollectiveKinds, "a kind of collective"))
       return false;
+    const bool barrier = c.kind == CollectiveKind::Barrier, zeros = c.kind == CollectiveKind::Zeros;
+    if (!barrier && !zeros && (!(accept_key("in") || expected("'in='")) || !buffer_ref(c.in)))
+      return false;
+    if (!barrier && (!(accept_key("out") || expected("'out='")) || !buffer_ref(c.out)))
+      return false;
+    if (zeros) c.in = c.out;
     if (accept_key("reduce") && !word_of(c.reduce, 4, "a reduction")) return false;
     if (!optional_field("peer", c.peer)) return false;
+    if (accept_key("sender") && !read_name(c.sender)) return false;
+    if (accept_key("ranks") && !bits(c.ranks)) return false;
     p_.collectives.push_back(std::move(c));
     return true;
   }

@@ -299,18 +299,19 @@ class Printer {
   }
 
   void transfer(const Transfer& t) {
-    if (t.kind == Transfer::Kind::Copy) {
-      put("copy");
-    } else {
+    if (t.kind == Transfer::Kind::Reduce) {
       put("reduce ");
       put(name(t.reduce));
+    } else {
+      put(t.kind == Transfer::Kind::Copy ? "copy" : "clear");
     }
+    if (t.from.empty()) put("(");
     const char* separator = "(";
     for (uint32_t a : t.from) {
       put_field(separator, a);
       separator = ", ";
     }
-    separator = " -> ";
+    separator = t.from.empty() ? "-> " : " -> ";
     for (uint32_t a : t.to) {
       put_field(separator, a);
       separator = ", ";
@@ -323,9 +324,11 @@ class Printer {
     put_name(c.op);
     put(" ");
     put(name(c.kind));
-    if (c.kind != CollectiveKind::Barrier) {
+    if (c.kind != CollectiveKind::Barrier && c.kind != CollectiveKind::Zeros) {
       put(" in=");
       put_ref(buffer_refs_, index(c.in));
+    }
+    if (c.kind != CollectiveKind::Barrier) {
       put(" out=");
       put_ref(buffer_refs_, index(c.out));
     }
@@ -334,6 +337,14 @@ class Printer {
       put(name(c.reduce));
     }
     if (c.peer != 0) put_field(" peer=", c.peer);
+    if (!c.sender.empty()) {
+      put(" sender=");
+      put_name(c.sender);
+    }
+    if (c.ranks != ~uint64_t{0}) {
+      put(" ranks=");
+      put_bits(c.ranks);
+    }
     put("\n");
   }
 

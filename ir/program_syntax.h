@@ -17,11 +17,11 @@
 //       [loads LOAD, ...] [moves TRANSFER, ...]
 //     LOAD: N ring=N pages=N page_bytes=N [box_rows=N box_cols=N pitch=N] WORD; the operand's
 //     number; WORD: ahead | behind
-//     TRANSFER: copy(N -> N, ...) | reduce WORD(N, ... -> N, ...)
+//     TRANSFER: copy(N -> N, ...) | reduce WORD(N, ... -> N, ...) | clear(-> N, ...)
 //     PARAM: true | false | N | double | DTYPE | const N | value %N | WORD | word STRING
 //       | table [ [N, ...] ] | body ( [SPREAD DTYPE, ...] ) STRING
 //     SPREAD: full | column | single | acc; STRING: the text of a body (ir/body.h)
-//   collective NAME KIND [in=BUFFER out=BUFFER] [reduce=WORD] [peer=N]
+//   collective NAME KIND [in=BUFFER] [out=BUFFER] [reduce=WORD] [peer=N] [sender=NAME] [ranks=N]
 //   event NAME KIND [count=N] [scope=WORD]
 //   task LABEL CALL#TILE ROLE [sm=N] [place=N] [ranks=N] [priority=WORD] [after(CALL, ...)]
 //       [: clause; ...]

@@ -39,6 +39,14 @@ def one(kind, shapes, out, dtypes=None, out_dtype="f32", dims=None, scalars=None
 
 
 OPERAND = F = [8, 16]
+
+
+def message(send, recv, first="send", world=2):
+    """Input a goes to output y, by a send with these attributes and a recv with those."""
+    ops = [{"op": "send", "in": ["a"], **send}, {"op": "recv", "out": "y", **recv}]
+    return graph({"a": tensor("input", F), "y": tensor("output", F)}, ops if first == "send" else ops[::-1], world=world)
+
+
 PLAIN = {
     "matmul": one("matmul", [[8, 16], [16, 16]], F),
     **{k: one(k, [F, F], F) for k in ("add", "sub", "mul", "maximum", "minimum", "swiglu")},
@@ -61,6 +69,8 @@ PLAIN = {
     "allgather": one("allgather", [F], [16, 16]),
     "reduce_scatter": one("reduce_scatter", [F], [4, 16]),
     "broadcast": one("broadcast", [F], F, root=0),
+    "send": message({"dst": 1, "if": "rank == 0"}, {"src": 0, "if": "rank == 1"}),
+    "recv": message({"dst": "rank"}, {"src": "rank"}, first="recv"),
     "barrier": graph({"x": tensor("input", F), "y": tensor("output", F), "z": tensor("output", F)},
                      [op("relu", "x", "y"), {"op": "barrier"}, op("silu", "x", "z")]),
 }

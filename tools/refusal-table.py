@@ -18,8 +18,6 @@ CASES = [
      f"scalar n in [0, 9)\nset sm_roles = {{when: [{{if: n < 4, roles: auto}}, {{else: auto}}]}}\n{X}\noutput y = relu(x)"),
     *((f"`{op}` with `algorithm` = `{word}`", f"{X}\noutput y = {op}(x, algorithm = {word})")
       for op in ("allreduce", "allgather", "reduce_scatter") for word in ("ring", "nccl")),
-    ("`send`", f"{X}\nsend(x, dst = 1 - rank)\noutput y = relu(x)"),
-    ("`recv`", "output y : bf16[8, 64] = recv(src = 1 - rank)"),
 ]
 
 

@@ -7,6 +7,7 @@
 
 #include "compiler/graph/complete.h"
 #include "compiler/graph/order.h"
+#include "compiler/ops/collectives/messages.h"
 
 namespace maco::frontend {
 
@@ -137,7 +138,7 @@ void infer_shapes(BuildContext& c) {
   ir::Diagnostics found = c.diagnostics;  // the same files and contexts
   found.clear();
   if (sound) {
-    ops::infer(c.graph, found);
+    if (ops::infer(c.graph, found)) ops::Messages::match(c.graph, found);
   } else if (c.world_sound) {
     spread_breakage(c);
     ir::Graph rest = without_broken(c);

@@ -1,4 +1,4 @@
-// put, combine, take, nothing: the tiles of collectives.
+// put, combine, take, clear, nothing: the tiles of collectives.
 #include "compiler/functions/exchange.h"
 #include "compiler/functions/families.h"
 
@@ -53,6 +53,7 @@ std::vector<Function> collective_functions() {
                    {reads("x", "X"), reads("slots", "X"), writes("y", "Y"),
                     writes("results", "Y", Count::Optional)}),
           function("take", {flag("own")}, {reads("x", "X"), writes("y", "Y")}),
+          function("clear", {}, {writes("y", "Y")}),
           {.name = "nothing", .source = {{"ops/collectives.cuh"}}}};
 }
 

@@ -98,7 +98,7 @@ struct Reader {
 }  // namespace
 
 bool is_exchange(std::string_view function) {
-  return function == "put" || function == "combine" || function == "take";
+  return function == "put" || function == "combine" || function == "take" || function == "clear";
 }
 
 std::string_view name(PeerMode mode) {
@@ -161,7 +161,7 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
     read.get("forward_packets", e.forward_packets);
   }
   if (f == "take") read.get("own", e.own);
-  const size_t operands = f == "combine" ? (e.forward ? 4 : 3) : 2;
+  const size_t operands = f == "combine" ? (e.forward ? 4 : 3) : f == "clear" ? 1 : 2;
   if (!read.ok || call.operands.size() != operands || e.tiles < 1 || e.across < 1 ||
       e.slot_div < 1 || e.world < 1)
     return std::nullopt;
@@ -189,6 +189,7 @@ std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, cons
   const auto own = [&](BufferId tensor) {
     return e.own_blocked ? box_in_block(tensor, e, t, self) : box_of(tensor, e, t);
   };
+  if (call.function == "clear") return {written(box_of(op[0], e, t))};
   if (call.function == "put") {
     const Region from = e.blocked ? box_in_block(op[0], e, t, peer) : box_of(op[0], e, t);
     return {{AccessKind::Read, from},
@@ -214,6 +215,7 @@ std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, cons
 
 std::vector<ir::Transfer> transfers_of(const std::string& function, const Exchange& e) {
   using Kind = ir::Transfer::Kind;
+  if (function == "clear") return {{.kind = Kind::Clear, .to = {0}}};
   if (function != "combine") return {{.kind = Kind::Copy, .from = {0}, .to = {1}}};
   ir::Transfer sum{.kind = Kind::Reduce, .reduce = e.reduce, .from = {0, 1}, .to = {2}};
   if (e.forward) sum.to.push_back(3);

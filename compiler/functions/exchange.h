@@ -1,11 +1,12 @@
-// put, combine and take (runtime/device/ops/collectives.cuh): what their parameters say, and what
-// follows from them: the regions that a task touches and what it moves. Tile rules make tasks with
-// this, and codegen holds the tasks of a Program to it, so that a task does what it declares.
+// put, combine, take and clear (runtime/device/ops/collectives.cuh): what their parameters say, and
+// what follows from them: the regions that a task touches and what it moves. Tile rules make tasks
+// with this, and codegen holds the tasks of a Program to it, so that a task does what it declares.
 //
 //   put      a tile of a tensor to slots of peers
 //   combine  the reduction of the own tile with those that arrived, to a tensor and, for a
 //            two-shot, to slots of all peers
 //   take     an arrived tile, or (own) one of this rank's, to a tensor
+//   clear    zeros to a tile of a tensor
 #pragma once
 
 #include <cstdint>
@@ -50,9 +51,9 @@ struct Exchange {
   bool own = false;
 };
 
-/// Is it put, combine or take?
+/// Is it one of them?
 bool is_exchange(std::string_view function);
-/// The parameters of a call of `function`, which is put, combine or take.
+/// The parameters of a call of `function`, one of them.
 std::vector<ir::Param> params_of(const std::string& function, const Exchange& exchange);
 /// What a call says; nothing if it is of another function, or its parameters aren't these.
 std::optional<Exchange> exchange_of(const ir::Call& call);

@@ -7,6 +7,7 @@
 #include "compiler/graph/complete.h"
 #include "compiler/graph/order.h"
 #include "compiler/graph/roles.h"
+#include "compiler/ops/collectives/messages.h"
 #include "compiler/ops/op.h"
 
 namespace maco::graph {
@@ -83,7 +84,10 @@ bool check_and_infer(ir::Graph& graph, const CheckOptions& options, ir::Diagnost
   name_ops(graph);
   if (!check_graph(graph, options, diagnostics)) return false;
   order_tensors(graph);
-  return ops::infer(graph, diagnostics);
+  if (!ops::infer(graph, diagnostics)) return false;
+  const int before = diagnostics.errors();
+  ops::Messages::match(graph, diagnostics);
+  return diagnostics.errors() == before;
 }
 
 }  // namespace maco::graph

@@ -60,14 +60,28 @@ ir::Access may_write(ir::Region r) { return {ir::AccessKind::MayWrite, r}; }
 TileContext::TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program,
                          const cost::Machine& machine,
                          const std::vector<ir::BufferId>& buffer_of_tensor,
-                         ir::Diagnostics& diagnostics)
+                         ir::Diagnostics& diagnostics, std::shared_ptr<Messages> messages)
     : graph_(graph),
       op_(op),
       program_(program),
       machine_(machine),
       buffer_of_tensor_(buffer_of_tensor),
       diagnostics_(diagnostics),
+      messages_(std::move(messages)),
       before_(program.tasks.size()) {}
+
+TileContext TileContext::beside(ir::OpId op) {
+  messages();
+  return {graph_, op, program_, machine_, buffer_of_tensor_, diagnostics_, messages_};
+}
+
+Messages& TileContext::messages() {
+  if (!messages_) {
+    ir::Diagnostics unheard;  // checked when the graph was built
+    messages_ = std::make_shared<Messages>(Messages::match(graph_, unheard));
+  }
+  return *messages_;
+}
 
 Mat TileContext::mat(ir::TensorId tensor) const {
   const ir::Tensor& t = graph_[tensor];
@@ -236,6 +250,22 @@ void TileContext::promise(ir::CollectiveKind kind, ir::Reduction reduce, int64_t
   ir::Collective c{.op = op().name, .kind = kind, .reduce = reduce, .peer = peer};
   if (kind != ir::CollectiveKind::Barrier) c.in = in(0).buffer, c.out = out(0).buffer;
   program_.collectives.push_back(std::move(c));
+}
+void TileContext::promise_message(const Message& m) {
+  program_.collectives.push_back({.op = op().name,
+                                  .kind = ir::CollectiveKind::Message,
+                                  .in = mat(graph_[m.send].in[0]).buffer,
+                                  .out = out(0).buffer,
+                                  .peer = m.shift,
+                                  .sender = graph_[m.send].name,
+                                  .ranks = m.receivers});
+}
+void TileContext::promise_zeros(uint64_t ranks) {
+  program_.collectives.push_back({.op = op().name,
+                                  .kind = ir::CollectiveKind::Zeros,
+                                  .in = out(0).buffer,
+                                  .out = out(0).buffer,
+                                  .ranks = ranks});
 }
 void TileContext::signal(ir::TaskId task, ir::EventId event, ir::RankRef to) {
   program_[task].signals.push_back({event, to});

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "compiler/cost/machine.h"
+#include "compiler/ops/collectives/messages.h"
 #include "compiler/ops/op.h"
 #include "ir/graph.h"
 #include "ir/program.h"
@@ -51,10 +53,15 @@ class TileContext {
   /// Thrown by announce_all where nothing but the number of tasks is wanted.
   struct Counted {};
 
+  /// `messages` of the graph: those who make tasks of several ops of it share them. None: found
+  /// when they are asked for.
   TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program,
               const cost::Machine& machine, const std::vector<ir::BufferId>& buffer_of_tensor,
-              ir::Diagnostics& diagnostics);
+              ir::Diagnostics& diagnostics, std::shared_ptr<Messages> messages = nullptr);
+  /// The same for another op.
+  TileContext beside(ir::OpId op);
   const ir::Graph& graph() const { return graph_; }
+  ir::OpId id() const { return op_; }
   const ir::Op& op() const { return graph_[op_]; }
   const cost::Machine& machine() const { return machine_; }
   int64_t world() const { return graph_.world; }
@@ -65,6 +72,7 @@ class TileContext {
   Mat out(int i) const { return mat(op().out[static_cast<size_t>(i)]); }
   Mat mat(ir::TensorId tensor) const;
   const ir::Shape& shape(ir::TensorId tensor) const { return graph_[tensor].shape; }
+  Messages& messages();
 
   /// Attributes, as in InferContext.
   bool has(const std::string& attr) const;
@@ -124,6 +132,9 @@ class TileContext {
   /// proves it.
   void promise(ir::CollectiveKind kind, ir::Reduction reduce = ir::Reduction::Sum,
                int64_t peer = 0);
+  /// What the op, a recv, gets on the ranks that take part, and on others.
+  void promise_message(const Message& message);
+  void promise_zeros(uint64_t ranks);
   void signal(ir::TaskId task, ir::EventId event, ir::RankRef to);
   void wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uint32_t lag = 0);
 
@@ -138,6 +149,7 @@ class TileContext {
   const cost::Machine& machine_;
   const std::vector<ir::BufferId>& buffer_of_tensor_;
   ir::Diagnostics& diagnostics_;
+  std::shared_ptr<Messages> messages_;
   size_t before_;  // tasks of other ops
   size_t announced_ = 0;
   bool only_count_ = false;

@@ -1,9 +1,10 @@
 // canonicalize.cpp: one spelling for each meaning; drops what nothing uses.
 //
-// - A collective of a world of one is a copy.
+// - A collective of a world of one is a copy, and so is what its only rank sends to itself.
 // - An op that reads the state it writes gets its result in a temporary and a copy behind it: a
 //   tile must not read what another tile of the same op has written already. Elementwise ops, whose
 //   tiles read just what they write, and kv_append, which doesn't read its cache, work in place.
+// - So does a collective that delivers into a state that other ops write.
 // - A copy that no constraint concerns is left out where its operand can stand for it, or where the
 //   op that makes its operand can write the declared output itself.
 // - Ops whose results nothing uses are left out, with a warning.
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/messages.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
@@ -36,15 +38,41 @@ bool is_lone_collective(const ir::Graph& graph, const Op& op) {
   return graph.world == 1 && def && def->collective && op.in.size() == 1 && op.out.size() == 1;
 }
 
+void become_copy(const ir::Graph& graph, Op& op) {
+  op.kind = "copy";
+  op.attrs.clear();
+  // The graph's constraints on collectives still apply to it.
+  const bool alone = op.overlap.value_or(graph.overlap) == ir::Overlap::None;
+  if (alone) op.overlap = ir::Overlap::None;
+  if (alone || op.overlap_group) op.attrs["collective"] = {true, op.loc};
+}
+
 void copy_lone_collectives(ir::Graph& graph) {
-  for (Op& op : graph.ops) {
-    if (!is_lone_collective(graph, op)) continue;
-    op.kind = "copy";
-    op.attrs.clear();
-    // The graph's constraints on collectives still apply to it.
-    const bool alone = op.overlap.value_or(graph.overlap) == ir::Overlap::None;
-    if (alone) op.overlap = ir::Overlap::None;
-    if (alone || op.overlap_group) op.attrs["collective"] = {true, op.loc};
+  for (Op& op : graph.ops)
+    if (is_lone_collective(graph, op)) become_copy(graph, op);
+}
+
+// What the only rank sends to itself is a copy at each end, so that it has the value it was sent
+// with; where it is received before it is sent, slots keep it.
+void copy_lone_messages(ir::Graph& graph) {
+  if (graph.world != 1) return;
+  ir::Diagnostics unheard;  // checked when the graph was built
+  const ops::Messages messages = ops::Messages::match(graph, unheard);
+  if (messages.all().empty()) return;
+  FreshNames names(graph);
+  // Their names count ops of their kind, which become fewer.
+  for (Op& op : graph.ops) op.named = op.named || op.kind == "send";
+  for (const ops::Message& m : messages.all()) {
+    if (m.recv < m.send) continue;
+    Op &send = graph[m.send], &recv = graph[m.recv];
+    ir::Tensor sent = graph[send.in[0]];
+    sent.name = names.tensor(recv.name + ".sent");
+    sent.kind = TensorKind::Temp;
+    sent.loc = send.loc;
+    recv.in = send.out = {ir::id_of<TensorId>(graph.tensors.size())};
+    recv.in_loc = {recv.loc};
+    graph.tensors.push_back(std::move(sent));
+    for (Op* op : {&send, &recv}) become_copy(graph, *op);
   }
 }
 
@@ -70,10 +98,29 @@ bool overwrites_what_it_reads(const ir::Graph& graph, const Op& op, TensorId o) 
   return contains(op.in, o) && !works_in_place(graph, op, o);
 }
 
+/// Whether a collective delivers into a state that other ops write, too.
+bool shares_its_state(const ir::Graph& graph, const Op& op, TensorId o,
+                      const std::vector<int>& writers) {
+  return graph[o].kind == TensorKind::State && writers[index(o)] > 1 &&
+         ops::find_op(op.kind)->collective;
+}
+/// By tensor: how many ops write it.
+std::vector<int> count_writers(const ir::Graph& graph) {
+  std::vector<int> writers(graph.tensors.size(), 0);
+  for (const Op& op : graph.ops)
+    for (const TensorId o : op.out) ++writers[index(o)];
+  return writers;
+}
+bool needs_a_temporary(const ir::Graph& graph, const Op& op, TensorId o,
+                       const std::vector<int>& writers) {
+  return overwrites_what_it_reads(graph, op, o) || shares_its_state(graph, op, o, writers);
+}
+
 void separate_states(ir::Graph& graph) {
+  const std::vector<int> writers = count_writers(graph);
   const auto overwrites = [&](const Op& op) {
     return std::any_of(op.out.begin(), op.out.end(),
-                       [&](TensorId o) { return overwrites_what_it_reads(graph, op, o); });
+                       [&](TensorId o) { return needs_a_temporary(graph, op, o, writers); });
   };
   if (std::none_of(graph.ops.begin(), graph.ops.end(), overwrites)) return;
   FreshNames names(graph);
@@ -82,7 +129,7 @@ void separate_states(ir::Graph& graph) {
     std::vector<Op> behind;
     for (size_t n = 0; n < op.out.size(); ++n) {
       const TensorId state = op.out[n];
-      if (!overwrites_what_it_reads(graph, op, state)) continue;
+      if (!needs_a_temporary(graph, op, state, writers)) continue;
 
       // kv_append can't write anywhere else: there it is x that is copied.
       const bool appends = op.kind == "kv_append";
@@ -119,6 +166,8 @@ void separate_states(ir::Graph& graph) {
         op.named = true;
         op.out[n] = temp;
         if (op.out.size() == 1 && !op.dtype) op.dtype = value.dtype;
+        // The declared shape is that of an op without operands.
+        if (op.in.empty()) op.attrs.try_emplace("shape", ir::Attr{value.shape, op.loc});
       }
       copy.named = true;
       join_places(graph, name, other);
@@ -224,8 +273,7 @@ void drop_unused(ir::Graph& graph, PassContext& context) {
   for (size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
     const ops::OpDef* def = ops::find_op(op.kind);
-    const bool communicates =
-        !def || def->collective || op.kind == "send" || op.kind == "recv" || op.kind == "barrier";
+    const bool communicates = !def || def->collective;
     const auto needless = [&](TensorId t) {
       return graph[t].kind == TensorKind::Temp && !used[index(t)];
     };
@@ -246,6 +294,7 @@ void drop_unused(ir::Graph& graph, PassContext& context) {
 
 bool canonicalize(ir::Graph& graph, PassContext& context) {
   copy_lone_collectives(graph);
+  copy_lone_messages(graph);
   separate_states(graph);
   drop_copies(graph);
   drop_unused(graph, context);
@@ -253,10 +302,11 @@ bool canonicalize(ir::Graph& graph, PassContext& context) {
 }
 
 bool is_canonical(const ir::Graph& graph) {
+  const std::vector<int> writers = count_writers(graph);
   return std::none_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
     return is_lone_collective(graph, op) ||
            std::any_of(op.out.begin(), op.out.end(),
-                       [&](TensorId o) { return overwrites_what_it_reads(graph, op, o); });
+                       [&](TensorId o) { return needs_a_temporary(graph, op, o, writers); });
   });
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/passes/rank_order.h"
 
 namespace maco::passes {
 
@@ -20,8 +21,8 @@ using ir::OpId;
 // imply, so that lists stay short: 2,000 barriers have 2,000 entries and not two million.
 class Builder {
  public:
-  explicit Builder(const ir::Graph& graph)
-      : g_(graph), n_(graph.ops.size()), data_(n_), whole_(n_) {}
+  Builder(const ir::Graph& graph, const ops::Messages& messages)
+      : g_(graph), messages_(messages), n_(graph.ops.size()), data_(n_), whole_(n_) {}
 
   bool build(OpOrder& order, ir::Diagnostics& diagnostics) {
     add_data();
@@ -30,12 +31,26 @@ class Builder {
     add_regions();
     add_alone();
     add_groups();
-    return linearise(order, diagnostics);
+    if (messages_.all().empty()) return linearise(order, diagnostics);
+    std::vector<std::vector<size_t>> before = data_;
+    for (size_t i = 0; i < n_; ++i)
+      before[i].insert(before[i].end(), whole_[i].begin(), whole_[i].end());
+    const RankOrder ranks(g_, messages_, before);
+    if (!ranks.every_op_runs(diagnostics)) return false;
+    order.linear = ranks.linear();
+    if (!ranks.every_op_runs_in(order.linear, diagnostics)) return false;
+    for (std::vector<size_t>& list : whole_) remove_twins(list);
+    reduce(order);
+    return true;
   }
 
  private:
   ir::Overlap overlap(size_t i) const { return g_.ops[i].overlap.value_or(g_.overlap); }
   bool conservative(size_t i) const { return overlap(i) == ir::Overlap::Conservative; }
+  static void remove_twins(std::vector<size_t>& list) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
   void whole(size_t first, size_t then) {
     if (first != then) whole_[then].push_back(first);
   }
@@ -184,8 +199,7 @@ class Builder {
     std::vector<std::vector<size_t>> next(n_);
     std::vector<size_t> missing(n_, 0);
     for (size_t i = 0; i < n_; ++i) {
-      std::sort(whole_[i].begin(), whole_[i].end());
-      whole_[i].erase(std::unique(whole_[i].begin(), whole_[i].end()), whole_[i].end());
+      remove_twins(whole_[i]);
       for (const std::vector<size_t>* list : {&data_[i], &whole_[i]})
         for (size_t p : *list) next[p].push_back(i), ++missing[i];
     }
@@ -249,6 +263,7 @@ class Builder {
   }
 
   const ir::Graph& g_;
+  const ops::Messages& messages_;
   size_t n_;
   std::optional<size_t> last_alone_;
   std::vector<std::vector<size_t>> data_, whole_;
@@ -256,8 +271,9 @@ class Builder {
 
 }  // namespace
 
-bool order_ops(const ir::Graph& graph, OpOrder& order, ir::Diagnostics& diagnostics) {
-  return Builder(graph).build(order, diagnostics);
+bool order_ops(const ir::Graph& graph, const ops::Messages& messages, OpOrder& order,
+               ir::Diagnostics& diagnostics) {
+  return Builder(graph, messages).build(order, diagnostics);
 }
 
 }  // namespace maco::passes

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "compiler/ops/collectives/messages.h"
 #include "ir/diagnostics.h"
 #include "ir/graph.h"
 
@@ -18,7 +19,9 @@ struct OpOrder {
 };
 
 /// Orders `graph`, which has no cycle (checked when it was built; a cycle made by overlap settings
-/// is reported here).
-bool order_ops(const ir::Graph& graph, OpOrder& order, ir::Diagnostics& diagnostics);
+/// is reported here). Sends stand before what receives them where that can be, and no rank waits
+/// for ever if all keep the order: a graph in which one would is reported.
+bool order_ops(const ir::Graph& graph, const ops::Messages& messages, OpOrder& order,
+               ir::Diagnostics& diagnostics);
 
 }  // namespace maco::passes

@@ -1,7 +1,8 @@
 // schedule.cpp: an SM and a place for each task.
 //
 // Tasks keep Program order in every stream, the same on all ranks: every dependency then points
-// forward in one order of all tasks, so that no choice made here can deadlock. Each task goes to
+// forward in one order of all tasks, or in the order that the tile pass has found for sends and
+// receives, so that no choice made here can deadlock. Each task goes to
 // the SM of its role that can start it first: by the tasks' estimated times, and not before all is
 // written that its call reads. An SM that waits for that as the others do is no worse for what it
 // did before. Ties go to the SM that has been free for longest, then round, so that an op of a few
@@ -9,6 +10,7 @@
 //
 // Where priorities differ, the tasks are simulated (by_priority.h), and Program order becomes the
 // order in which they start: among those that are ready for an SM the highest priority goes first.
+// Where ranks pass on what they receive, the order of the ops alone follows priorities.
 
 #include <fmt/format.h>
 
@@ -132,13 +134,27 @@ void place_by_priority(ir::Program& program, const Homes& all) {
   program.tasks = std::move(tasks);
 }
 
+// Whether a rank waits for what a task does on another that the list has later: then ranks keep the
+// order of the list, in which they don't wait for each other for ever.
+bool passes_on(const ir::Program& program) {
+  std::vector<size_t> last(program.events.size(), 0);  // that signals the event
+  for (size_t t = 0; t < program.tasks.size(); ++t)
+    for (const ir::Signal& s : program.tasks[t].signals) last[index(s.event)] = t;
+  for (size_t t = 0; t < program.tasks.size(); ++t)
+    for (const ir::Wait& w : program.tasks[t].waits)
+      if (w.lag == 0 && last[index(w.event)] > t) return true;
+  return false;
+}
+
 }  // namespace
 
 bool schedule(ir::Program& program, PassContext& context) {
   Homes all;
   if (!all.find(program, context)) return false;
   const auto differ = [](const ir::Task& a, const ir::Task& b) { return a.priority != b.priority; };
-  if (std::adjacent_find(program.tasks.begin(), program.tasks.end(), differ) == program.tasks.end())
+  if (std::adjacent_find(program.tasks.begin(), program.tasks.end(), differ) ==
+          program.tasks.end() ||
+      passes_on(program))
     place_in_order(program, all);
   else
     place_by_priority(program, all);

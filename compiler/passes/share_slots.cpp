@@ -5,7 +5,8 @@
 // wrote the same bytes of the other, on its own rank, and after those who read them, on the rank
 // where they lie. Both is read off the waits that are there (known.h): nothing waits longer.
 // Writers are compared one by one, so that only slots that the same tasks fill in the same way
-// share a place. Packets of two slots in one place have different flags (Buffer::use).
+// share a place, and the list of tasks has all that touch the one before all that touch the other.
+// Packets of two slots in one place have different flags (Buffer::use).
 //
 // The last slot of a place in one launch, and the first in the launch that uses the same copy next,
 // are ordered by the launch between, in which every rank hears of every other. Where a launch
@@ -64,6 +65,7 @@ struct Read {
 struct Slot {
   std::vector<Write> writes;  // by pattern
   std::vector<Read> reads;    // by c0
+  TaskId first{}, last{};     // of those that touch it
   int64_t widest_read = 0;
   size_t shape = 0;                // slots of one shape are written alike
   size_t left = 0;                 // writes to come
@@ -91,6 +93,8 @@ class Sharing {
         if (b.kind != ir::BufferKind::Slot) continue;
         Slot& slot = slots_[index(r.buffer)];
         const auto task = ir::id_of<TaskId>(t);
+        if (slot.writes.empty() && slot.reads.empty()) slot.first = task;
+        slot.last = task;
         // With another pitch columns are elsewhere: as if it touched all.
         const bool all = r.pitch != b.cols;
         const int64_t c0 = all ? 0 : r.c0, c1 = all ? b.cols : r.c1;
@@ -182,7 +186,8 @@ class Sharing {
         [](const Write& w, const Pattern& searched) { return w.pattern < searched; });
     const auto number = static_cast<size_t>(at - slot.writes.begin());
     std::erase_if(slot.candidates, [&](size_t place) {
-      return !may_follow(slots_[index(places_[place].back())], number, task, known, clocks);
+      return slots_[index(places_[place].back())].last > slot.first ||
+             !may_follow(slots_[index(places_[place].back())], number, task, known, clocks);
     });
     if (--slot.left > 0) return;
 

@@ -1,12 +1,13 @@
 // tile.cpp: from what to how. Each op is cut into tasks by its own rule (compiler/ops), in an order
-// in which every dependency points forward. Orders that no data gives (after, phases, regions,
-// overlap, barrier) become Task::after.
+// in which every dependency on a rank points forward. Orders that no data gives (after, phases,
+// regions, overlap, barrier) become Task::after.
 
 #include "compiler/ops/tile.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <span>
 
 #include "compiler/frontend/frontend.h"
@@ -32,13 +33,15 @@ constexpr size_t kManyTasks = ops::TileContext::kMostTasks / 8;
 
 // False, having reported, if `made` tasks and those of `ops` are too many.
 bool check_count(const ir::Graph& graph, std::span<const ir::OpId> ops, size_t made,
-                 PassContext& context) {
+                 const ops::Messages& messages, PassContext& context) {
   ir::Program program;
   const std::vector<ir::BufferId> tensors = begin_program(graph, program, context);
   const size_t buffers = program.buffers.size();
   ir::Diagnostics unheard;  // other errors are reported when the ops are tiled
+  const auto counted = std::make_shared<ops::Messages>(messages);
   for (ir::OpId id : ops) {
-    ops::TileContext tiles(graph, id, program, context.machine, tensors, unheard);
+    counted->begin_program();
+    ops::TileContext tiles(graph, id, program, context.machine, tensors, unheard, counted);
     if (!tiles.check_cut()) return true;
     tiles.only_count(made);
     try {
@@ -107,6 +110,7 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
 }  // namespace
 
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context) {
+  if (graph[op].out.empty()) return 0;  // a send's slots are its receivers'
   ir::Program program;
   const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
   ir::Diagnostics unheard;  // errors are reported when the op is tiled
@@ -121,8 +125,10 @@ int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& contex
 bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
   const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
 
+  const auto messages =
+      std::make_shared<ops::Messages>(ops::Messages::match(graph, context.diagnostics));
   OpOrder order;
-  if (!order_ops(graph, order, context.diagnostics)) return false;
+  if (!order_ops(graph, *messages, order, context.diagnostics)) return false;
   struct Range {
     size_t begin = 0, end = 0;
   };
@@ -136,10 +142,11 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
       counted = true;
       const std::span<const ir::OpId> rest(order.linear.begin() + static_cast<std::ptrdiff_t>(i),
                                            order.linear.end());
-      if (!check_count(graph, rest, first_task, context)) return false;
+      if (!check_count(graph, rest, first_task, *messages, context)) return false;
     }
     calls[index(id)].begin = program.calls.size();
-    ops::TileContext tiles(graph, id, program, context.machine, buffers, context.diagnostics);
+    ops::TileContext tiles(graph, id, program, context.machine, buffers, context.diagnostics,
+                           messages);
     if (!tiles.check_cut()) return false;
     try {
       ops::find_op(graph[id].kind)->tile(tiles);

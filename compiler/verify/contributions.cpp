@@ -15,6 +15,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "compiler/verify/pieces.h"
 
@@ -60,15 +61,28 @@ class Contributions {
   }
 
   void run() {
-    std::unordered_map<std::string_view, size_t> by_op;
-    for (size_t i = 0; i < p_.collectives.size(); ++i)
-      if (!by_op.emplace(p_.collectives[i].op, i).second)
-        report_.error(fmt::format("contributions: '{}' is promised twice", p_.collectives[i].op));
+    // By op: the ranks of which it is said what they get.
+    std::unordered_map<std::string_view, uint64_t> by_op;
+    std::unordered_set<std::string_view> senders;
+    for (const Collective& c : p_.collectives) {
+      const uint64_t ranks = c.of_some() ? c.ranks & world_mask_ : world_mask_;
+      uint64_t& promised = by_op[c.op];
+      if (promised & ranks)
+        report_.error(fmt::format("contributions: '{}' is promised twice", c.op));
+      promised |= ranks;
+      if (c.kind == CollectiveKind::Message) senders.insert(c.sender);
+    }
+    for (const Collective& c : p_.collectives)
+      if (const uint64_t rest = world_mask_ & ~std::exchange(by_op[c.op], world_mask_))
+        report_.error(fmt::format("contributions: nothing says what '{}' has to deliver to {}",
+                                  c.op, ranks_text(rest)),
+                      loc_of(c));
     find_calls();
     // What moves data between ranks needs a declared post-condition.
     for (size_t c = 0; c < p_.calls.size(); ++c) {
       const Call& call = p_.calls[c];
       if ((is_collective(call.op_kind) || moves_between_ranks(c)) && !by_op.count(call.op) &&
+          !senders.count(call.op) &&
           report_.error(fmt::format("contributions: nothing says what {} '{}' has to deliver",
                                     call.op_kind, call.op),
                         call.loc))
@@ -149,13 +163,16 @@ class Contributions {
     Members members;
     std::unordered_set<uint32_t> known;
     std::unordered_set<size_t> reached = {index(c.in)};
+    const bool zeros = c.kind == CollectiveKind::Zeros;
     const auto join = [&](uint32_t call) {
       if (known.insert(call).second) members.calls.push_back(call);
     };
     members.buffers.push_back(c.in);
+    // Others than the sender may write it; what they do tells more than that nothing came.
+    if (c.of_some() && reached.insert(index(c.out)).second) members.buffers.push_back(c.out);
     for (size_t next = 0; next < members.buffers.size(); ++next) {
       const BufferId b = members.buffers[next];
-      if (b != c.in)
+      if (b != c.in || zeros)
         for (uint32_t call : writes_[index(b)]) join(call);
       for (uint32_t call : from_[index(b)]) {
         join(call);
@@ -187,7 +204,7 @@ class Contributions {
            ++rank)
         if (m_.runs(n.task, rank)) step(n.task, rank);
     for (int rank = 0; rank < m_.world; ++rank)
-      if (!delivered(rank)) return;
+      if ((!x.of_some() || (x.ranks >> rank & 1)) && !delivered(rank)) return;
   }
 
   Pieces& pieces(BufferId b, int rank) {
@@ -256,22 +273,31 @@ class Contributions {
     const ir::Task& t = p_.tasks[task];
     std::vector<bool> moved(t.accesses.size(), false);
     for (const Transfer& x : p_[t.call].transfers) {
-      const Content content = read(task, rank, x);
+      const bool clears = x.kind == Transfer::Kind::Clear;
+      const Content content = clears ? Content{} : read(task, rank, x);
       for (uint32_t a : x.to) {
         moved[a] = true;
-        if (reached_[index(t.accesses[a].region.buffer)])
-          write(task, rank, t.accesses[a].region, content);
+        const Region& r = t.accesses[a].region;
+        if (reached_[index(r.buffer)])
+          write(task, rank, r, clears ? zeros(task, rank, r) : content);
       }
     }
     // Whatever else it writes isn't of the collective.
     for (size_t a = 0; a < t.accesses.size(); ++a) {
       const Region& r = t.accesses[a].region;
-      if (moved[a] || !t.accesses[a].writes() || r.buffer == x_->in || !reached_[index(r.buffer)])
+      if (moved[a] || !t.accesses[a].writes() || !reached_[index(r.buffer)] ||
+          (r.buffer == x_->in && r.buffer != x_->out))
         continue;
       write(task, rank, r,
             faulty(task, rank,
                    fmt::format("writes {} without moving anything there", to_string(p_, r, rank))));
     }
+  }
+  /// Of a region that is cleared: elements of no rank.
+  Content zeros(uint32_t task, int rank, const Region& r) {
+    const auto place = r.block.any() ? std::nullopt : place_of(r, kNoBlock, has_blocks(r.buffer));
+    if (!place) return untold(task, rank, r, "clears");
+    return {.tensor = r.buffer, .block = place->block, .at = place->in_block, .cut = place->cut};
   }
   std::vector<int> memories(const Region& r, int rank) const {
     if (p_[r.buffer].kind != ir::BufferKind::Slot) return {rank};
@@ -321,7 +347,13 @@ class Contributions {
     const auto place = place_of(r, block, has_blocks(r.buffer));
     if (!place) return untold(task, rank, r, "reads");
     const Pieces& held = pieces(r.buffer, rank);
-    if (p_[r.buffer].kind != ir::BufferKind::Slot && held.empty())
+    // What is sent may be what another rank has received, and so the result of the same message.
+    const bool sent = x_->kind == CollectiveKind::Message && r.buffer == x_->in;
+    const std::string& op = p_[p_.tasks[task].call].op;
+    if (sent && op != x_->sender && op != x_->op)
+      return faulty(task, rank,
+                    fmt::format("takes {} for another message", to_string(p_, r, rank)));
+    if (sent || (p_[r.buffer].kind != ir::BufferKind::Slot && held.empty()))
       return {.tensor = r.buffer,
               .ranks = uint64_t{1} << rank,
               .block = place->block,
@@ -382,6 +414,8 @@ class Contributions {
       case CollectiveKind::RingShift:
         c.ranks = only(((rank - x_->peer) % m_.world + m_.world) % m_.world);
         break;
+      case CollectiveKind::Message: c.ranks = only((rank - x_->peer + m_.world) % m_.world); break;
+      case CollectiveKind::Zeros:
       case CollectiveKind::Barrier: break;
     }
     return c;
@@ -460,6 +494,7 @@ class Contributions {
     return fmt::format("elements {} to {} and {} rows of the like", box.start, end, box.rows - 1);
   }
   std::string text(const Content& c) const {
+    if (c.ranks == 0) return "zeros";
     std::string s = elements_text(c.at);
     if (in_blocks(x_->kind)) s += fmt::format(" of block {}", c.block);
     s += fmt::format(" of '{}' of {}", p_[c.tensor].name, ranks_text(c.ranks));

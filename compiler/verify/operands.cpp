@@ -53,7 +53,8 @@ class Operands {
     const Touches& all = touches_[index(x.in)];
     std::vector<Touch> taken;
     for (const Touch& t : all.taken)
-      if (p_[p_.tasks[t.task].call].op == x.op) taken.push_back(t);
+      if (const std::string& op = p_[p_.tasks[t.task].call].op; op == x.op || op == x.sender)
+        taken.push_back(t);
     if (taken.empty()) return true;
     for (const Touch& w : all.written) {
       if (w.task < taken.front().task || w.task > taken.back().task) continue;

@@ -87,7 +87,10 @@ class Structure {
     }
     for (const ir::Call& c : p_.calls)
       for (const std::string* name : {&c.op, &c.op_kind, &c.function}) text(*name, "a call");
-    for (const ir::Collective& c : p_.collectives) text(c.op, "a collective");
+    for (const ir::Collective& c : p_.collectives) {
+      text(c.op, "a collective");
+      text(c.sender, "the sender of a collective");
+    }
     for (const ir::Event& e : p_.events) text(e.name, "an event");
   }
   void variables() {
@@ -213,6 +216,8 @@ class Structure {
     const std::vector<ir::Transfer>& list = p_[t.call].transfers;
     if (list.empty()) return;
     for (const ir::Transfer& x : list) {
+      if (x.kind == ir::Transfer::Kind::Clear && !x.from.empty())
+        report_.error(id, fmt::format("{} clears what it moves data to", describe(p_, id)));
       for (uint32_t a : x.from) names_access(id, a);
       for (uint32_t a : x.to)
         if (names_access(id, a) && !t.accesses[a].writes())

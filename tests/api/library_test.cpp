@@ -165,6 +165,10 @@ TEST_CASE("a graph that is built is the graph of its text") {
   const auto parts = g.split(a, 1, 2);
   const Tensor sum = g.allreduce(parts[0], {.reduce = "max"}, {.priority = "high"});
   g.barrier();
+  g.send(sum, Expr(1) - Expr::rank(), {.tag = 3});
+  g.output("got", g.recv(Expr(1) - Expr::rank(), bf16, {n, 32}, {.tag = 3}, {.priority = "low"}));
+  g.send(sum, 1, {.condition = "rank == 0"}, {.name = "forth"});
+  g.output("down", g.recv(0, bf16, {n, 32}, {.condition = "rank == 1"}));
   g.output("y", g.add(sum, parts[1]));
   g.output("again", sum);
   g.output("wide", g.cast(parts[1], f32));
@@ -187,6 +191,10 @@ TEST_CASE("a graph that is built is the graph of its text") {
     split.0, split.1 = split(attention.0, axis = 1)
     output again = allreduce(split.0, reduce = max, algorithm = auto, priority = high)
     barrier()
+    send(again, dst = 1 - rank, tag = 3, if = 1)
+    output got = recv(src = 1 - rank, shape = [n, 32], tag = 3, if = 1, dtype = bf16, priority = low)
+    send(again, dst = 1, tag = 0, if = rank == 0) @forth
+    output down = recv(src = 0, shape = [n, 32], tag = 0, if = rank == 1, dtype = bf16)
     output y = add(again, split.1)
     output wide = cast(split.1, dtype = f32)
     output late = mul(x, value = 2.0, after = h)

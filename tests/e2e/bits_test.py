@@ -28,6 +28,8 @@ GRAPH = """graph bits(world = {world}) {{
   output exchanged = alltoall(x)
   output sent = broadcast(x, root = 1)
   output shifted = ring_shift(x)
+  send(x, dst = (rank + 1) % world)
+  output received = recv(src = (rank - 1) % world, shape = [{rows}, {cols}], dtype = {dtype})
 }}
 """
 
@@ -59,7 +61,7 @@ def expected(x, rank):
     own, half = x[rank], len(x[rank]) // WORLD
     same = dict.fromkeys(("copied", "copied_twice", "cast_to_itself", "turned"), own)
     return {**same, "gathered": b"".join(x), "exchanged": b"".join(other[rank * half : (rank + 1) * half] for other in x),
-            "sent": x[1], "shifted": x[(rank - 1) % WORLD]}
+            "sent": x[1], "shifted": x[(rank - 1) % WORLD], "received": x[(rank - 1) % WORLD]}
 
 
 def differences(run, folder, dtype, bytes_wanted):

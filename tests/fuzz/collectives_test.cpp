@@ -33,6 +33,7 @@ struct Variant {
   std::string name;
   std::string kind;
   std::vector<std::string> attrs;
+  std::vector<std::string> send = {};  // of a recv: its send's
   bool has(const char* attr) const {
     return std::find(attrs.begin(), attrs.end(), attr) != attrs.end();
   }
@@ -58,6 +59,15 @@ std::vector<Variant> all_variants() {
   v.push_back({"broadcast from last", "broadcast", {"root = {W-1}"}});
   for (const char* by : {"1", "-1", "3", "0"})
     v.push_back({fmt::format("ring_shift by {}", by), "ring_shift", {fmt::format("by = {}", by)}});
+  v.push_back({"send to next",
+               "recv",
+               {"src = rank - 1", "if = rank > 0"},
+               {"dst = rank + 1", "if = rank + 1 < world"}});
+  v.push_back({"send mirrored", "recv", {"src = world - 1 - rank"}, {"dst = world - 1 - rank"}});
+  v.push_back({"send from last to first",
+               "recv",
+               {"src = world - 1", "tag = -7", "if = rank == 0"},
+               {"dst = 0", "tag = -7", "if = rank == world - 1"}});
   return v;
 }
 
@@ -88,6 +98,7 @@ constexpr size_t kLarge = 10;
 // How elements are reduced does not depend on how they came: on large tensors one reduction is
 // enough. Small all-reduces that choose their algorithm are one-shot ones.
 bool fits(const Variant& v, const Shape& s) {
+  if (s.converts && v.kind == "recv") return false;
   if (s.large)
     return v.has("reduce = sum") || (v.kind != "allreduce" && v.kind != "reduce_scatter");
   return !v.has("algorithm = auto") || s.extents.size() < 3;
@@ -98,7 +109,7 @@ struct Use {
   size_t variant = 0, shape = 0;
   DType dtype = DType::F32;
   std::string input, input_shape;
-  std::string op;
+  std::string send, op;
 };
 
 // The same for all collectives, so that they share inputs and device code.
@@ -112,7 +123,7 @@ Use use_of(const std::vector<Variant>& variants, size_t variant, size_t shape, s
   const Variant& v = variants[variant];
   const Shape& s = kShapes[shape];
   const int64_t world = kWorlds[world_index];
-  Use u{variant, shape, dtype_of(v, shape, world_index), {}, {}, {}};
+  Use u{variant, shape, dtype_of(v, shape, world_index), {}, {}, {}, {}};
   std::vector<std::string> extents = s.extents;
   if (s.large) {
     const int64_t cols = 263, bytes = 256 * 1024 * (v.has("algorithm = twoshot") ? world : 1);
@@ -128,7 +139,14 @@ Use use_of(const std::vector<Variant>& variants, size_t variant, size_t shape, s
   std::replace(kind_of_input.begin(), kind_of_input.end(), '*', 'x');
   u.input = "x_" + kind_of_input;
   u.input_shape = fmt::format("{}[{}]", ir::name(u.dtype), fmt::join(extents, ", "));
-  std::vector<std::string> arguments = {u.input};
+  std::vector<std::string> arguments;
+  if (v.kind != "recv") {
+    arguments.push_back(u.input);
+  } else {
+    u.send = fmt::format("send({}, {})", u.input, fmt::join(v.send, ", "));
+    arguments.push_back(fmt::format("shape = [{}]", fmt::join(extents, ", ")));
+    arguments.push_back(fmt::format("dtype = {}", ir::name(u.dtype)));
+  }
   for (const std::string& a : v.attrs) {
     const size_t at = a.find('{');
     arguments.push_back(at == std::string::npos
@@ -151,7 +169,10 @@ std::string text_of(const std::string& name, int world, bool dims, const std::st
   for (const Use& u : uses)
     if (declared.insert(u.input).second)
       s += fmt::format("  input {} : {}\n", u.input, u.input_shape);
-  for (const Use& u : uses) s += "  " + u.op + "\n";
+  for (const Use& u : uses) {
+    if (!u.send.empty()) s += "  " + u.send + "\n";
+    s += "  " + u.op + "\n";
+  }
   if (world > 1) s += "  barrier()\n";
   return s + roles + "}\n";
 }
@@ -172,7 +193,11 @@ std::string chain_text(int world) {
   h = add(f, g)
   i = reduce_scatter(h, reduce = avg)
   barrier()
-  output y = allreduce(i, algorithm = oneshot, reduce = avg)
+  j = allreduce(i, algorithm = oneshot, reduce = avg)
+  k = recv(src = rank - 1, shape = [tokens, 48], dtype = f32, if = rank > 0)
+  l = add(j, k)
+  send(l, dst = rank + 1, if = rank + 1 < world)
+  output y = broadcast(l, root = world - 1)
   set sm_roles = {{compute: 2, comm: 2}}
 }}
 )",

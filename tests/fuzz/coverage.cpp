@@ -11,9 +11,13 @@ namespace maco::fuzz {
 
 namespace {
 
+// Its operands, or the results of an op that has none.
+const std::vector<ir::TensorId>& operands(const ir::Op& op) {
+  return op.in.empty() ? op.out : op.in;
+}
 bool has_dims(const ir::Graph& g, const ir::Op& op) {
-  if (op.in.empty()) return !g.dims.empty();
-  return std::any_of(op.in.begin(), op.in.end(),
+  if (operands(op).empty()) return !g.dims.empty();
+  return std::any_of(operands(op).begin(), operands(op).end(),
                      [&](ir::TensorId t) { return !g[t].shape[0].is_constant(); });
 }
 
@@ -72,7 +76,7 @@ void Coverage::add(const Prepared& p) {
   const size_t roles = roles_of(p.graph);
   for (const ir::Op& op : p.graph.ops) {
     const std::string feature = feature_of(op);
-    const ir::DType dtype = op.in.empty() ? ir::DType::F32 : p.graph[op.in[0]].dtype;
+    const ir::DType dtype = operands(op).empty() ? ir::DType::F32 : p.graph[operands(op)[0]].dtype;
     if (roles < kRolesKinds)
       cells_[{feature, dtype, (has_dims(p.graph, op) ? kRolesKinds : 0) + roles, p.graph.world}]++;
     for (const std::string& form : forms_of(p.graph, op)) forms_[{feature, form, dtype}]++;

@@ -33,7 +33,8 @@ bool is_asked_for(const ops::OpDef& def, const AttrSpec& a, const std::string& w
 // Where `dtype` makes a result of another type. A cast always has it, an argmax is of i32, and a
 // state of its own type.
 bool converts(const ops::OpDef& def) {
-  return def.max_out != 0 && def.kind != "cast" && def.kind != "argmax" && def.kind != "kv_append";
+  return def.max_out != 0 && def.max_in != 0 && def.kind != "cast" && def.kind != "argmax" &&
+         def.kind != "kv_append";
 }
 
 // Numbers of operands, where no attribute stands for the one that is left out.

@@ -77,6 +77,32 @@ std::vector<Source> sources(const fs::path& examples) {
   output c = ring_shift(x)
 })",
                   "cpu"});
+  // What goes from rank to rank, and back: every rank waits for what the same tasks do on another.
+  list.push_back({"pipeline", R"(graph pipeline(world = 3) {
+  input x : f32[12, 64]
+  repeat m in 0..2 {
+    a{m} = recv(src = rank - 1, shape = [12, 64], dtype = f32, if = rank > 0)
+    b{m} = add(a{m}, x)
+    send(b{m}, dst = rank + 1, if = rank < world - 1)
+    c{m} = recv(src = rank + 1, tag = 1, shape = [12, 64], dtype = f32, if = rank < world - 1)
+    output d{m} = add(c{m}, b{m})
+    send(d{m}, dst = rank - 1, tag = 1, if = rank > 0)
+  }
+})",
+                  "cpu"});
+  list.push_back({"messages", R"(graph messages(world = 4) {
+  dim n <= 9
+  input x : f32[n, 64]
+  state s : f32[n, 64]
+  send(x, dst = 3 - rank)
+  send(s, dst = rank, tag = 1)
+  s = add(s, x)
+  output a = recv(src = 3 - rank, shape = [n, 64], dtype = f32)
+  output b = recv(src = rank, tag = 1, shape = [n, 64], dtype = f32)
+  send(a, dst = 0, tag = 2, if = rank == 2)
+  output c = recv(src = 2, tag = 2, shape = [n, 64], dtype = f32, if = rank == 0)
+})",
+                  "cpu"});
   for (const char* overlap : {"none", "conservative"})
     list.push_back({std::string("overlap_") + overlap,
                     fmt::format(R"(graph overlap(world = 3) {{
@@ -108,28 +134,35 @@ std::vector<Source> sources(const fs::path& examples) {
 std::vector<Source> collectives() {
   struct Op {
     const char *name, *call;
-    bool blocks;  // of each rank
+    bool blocks;             // of each rank
+    const char* first = "";  // what stands before it
+    bool receives = false;
   };
-  constexpr Op kOps[] = {{"oneshot", "allreduce(x, algorithm = oneshot)", false},
-                         {"twoshot", "allreduce(x, algorithm = twoshot, reduce = max)", false},
-                         {"allgather", "allgather(x)", false},
-                         {"reduce_scatter", "reduce_scatter(x)", true},
-                         {"alltoall", "alltoall(x)", true},
-                         {"broadcast", "broadcast(x, root = {last})", false},
-                         {"ring_shift", "ring_shift(x, by = 1)", false}};
+  constexpr Op kOps[] = {
+      {"oneshot", "allreduce(x, algorithm = oneshot)", false},
+      {"twoshot", "allreduce(x, algorithm = twoshot, reduce = max)", false},
+      {"allgather", "allgather(x)", false},
+      {"reduce_scatter", "reduce_scatter(x)", true},
+      {"alltoall", "alltoall(x)", true},
+      {"broadcast", "broadcast(x, root = {last})", false},
+      {"ring_shift", "ring_shift(x, by = 1)", false},
+      {"next", "recv(src = rank - 1, if = rank > 0", false,
+       "send(x, dst = rank + 1, if = rank < {last})", true},
+      {"mirrored", "recv(src = {last} - rank", false, "send(x, dst = {last} - rank)", true}};
   std::vector<Source> list;
   for (int world = 1; world <= 8; ++world)
     for (const Op& op : kOps)
       for (const bool large : {false, true}) {
         if (large && world != 2 && world != 3) continue;
-        std::string call = op.call;
+        const int rows = (large ? 9 : 3) * (op.blocks || large ? world : 1),
+                  columns = large ? 8192 : 24;
+        std::string call = fmt::format("  {}\n  output y = {}", op.first, op.call);
+        if (op.receives) call += fmt::format(", shape = [{}, {}], dtype = f32)", rows, columns);
         test::replace(call, "{last}", fmt::to_string(world - 1));
-        const int rows = (large ? 9 : 3) * (op.blocks || large ? world : 1);
-        list.push_back(
-            {fmt::format("{}_{}{}", op.name, world, large ? "_large" : ""),
-             fmt::format("graph g(world = {}) {{\n  input x : f32[{}, {}]\n  output y = {}\n}}\n",
-                         world, rows, large ? 8192 : 24, call),
-             "cpu"});
+        list.push_back({fmt::format("{}_{}{}", op.name, world, large ? "_large" : ""),
+                        fmt::format("graph g(world = {}) {{\n  input x : f32[{}, {}]\n{}\n}}\n",
+                                    world, rows, columns, call),
+                        "cpu"});
       }
   return list;
 }

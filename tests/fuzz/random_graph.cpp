@@ -88,7 +88,9 @@ void Maker::step(const std::string& f) {
   else if (f == "barrier") {
     emit(f, {}, {}, {}, 0);
     g_.ops.back().name = fresh("b");
-  } else
+  } else if (f == "send" || f == "recv")
+    message(f, t);
+  else
     collective(f, t);
   if (r_.chance(3)) accumulate();
 }
@@ -121,13 +123,14 @@ std::string RandomGraph::text(const std::vector<bool>& kept, RolesKind roles,
   for (size_t i = 0; i < ops.size(); ++i) {
     if (!kept[i]) continue;
     const OpText& op = ops[i];
-    bool output = false;
+    bool output = !op.type.empty();
     if (!op.changes_state)
       for (const std::string& out : op.out)
         output =
             output || !read.count(out) ||
             std::find(outputs_anyway.begin(), outputs_anyway.end(), out) != outputs_anyway.end();
-    std::vector<std::string> arguments = op.in;
+    std::vector<std::string> arguments;
+    if (!op.no_operands) arguments = op.in;
     for (const std::string& a : op.attrs) {
       const bool setting =
           a.rfind("priority", 0) == 0 || a.rfind("overlap", 0) == 0 || a.rfind("phase", 0) == 0;
@@ -137,9 +140,11 @@ std::string RandomGraph::text(const std::vector<bool>& kept, RolesKind roles,
     for (const std::string& a : op.after)
       if (names.count(a) && with_settings) later.push_back(a);
     if (!later.empty()) arguments.push_back(fmt::format("after = [{}]", fmt::join(later, ", ")));
-    s += fmt::format("  {}{}{}{}({}){}\n", output ? "output " : "", fmt::join(op.out, ", "),
-                     op.out.empty() ? "" : " = ", op.kind, fmt::join(arguments, ", "),
-                     op.name.empty() ? "" : " @" + op.name);
+    if (!op.first.empty()) s += fmt::format("  {}\n", op.first);
+    s += fmt::format("  {}{}{}{}{}({}){}\n", output ? "output " : "", fmt::join(op.out, ", "),
+                     op.type.empty() ? "" : " : " + op.type, op.out.empty() ? "" : " = ", op.kind,
+                     fmt::join(arguments, ", "), op.name.empty() ? "" : " @" + op.name);
+    if (!op.last.empty()) s += fmt::format("  {}\n", op.last);
   }
   if (const std::string& statement = roles_statements[static_cast<size_t>(roles)];
       !statement.empty())

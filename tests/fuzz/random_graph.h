@@ -35,8 +35,8 @@ inline constexpr uint64_t kCoveringSeeds =
 /// What is counted as covered: the kinds of ops, an all-reduce by its algorithm ("allreduce
 /// oneshot").
 const std::vector<std::string>& features();
-/// Does an op of this feature take `dtype` as its first operand? (A barrier has none and counts as
-/// f32.)
+/// Does an op of this feature take `dtype` as its first operand, or give it if it has none? (A
+/// barrier counts as f32.)
 bool takes(const std::string& feature, ir::DType dtype);
 
 /// What a graph must have, chosen by its seed.
@@ -59,6 +59,10 @@ struct OpText {
   std::vector<std::string> after;  // names of earlier ops
   std::string name;                // "" if it has none of its own
   bool changes_state = false;      // out[0] is a state
+  // Statements in front of it and behind it; what they read, `in` says.
+  std::string first = "", last = "";
+  std::string type = "";     // of the result, which is an output then: "f32[3, 4]"
+  bool no_operands = false;  // `in` is read by `first`
 };
 
 struct RandomGraph {

@@ -20,7 +20,7 @@ using ir::DType;
 
 class Maker {
  public:
-  explicit Maker(uint64_t seed) : r_(seed * 0x2545f4914f6cdd1du + 77) {
+  explicit Maker(uint64_t seed) : r_(seed * 0x2545f4914f6cdd1du + 80) {
     g_.seed = seed;
     g_.plan = plan_of(seed);
     world_ = g_.plan.world;
@@ -141,6 +141,7 @@ class Maker {
   void concat(DType t);
   void split(DType t);
   void collective(const std::string& f, DType t);
+  void message(const std::string& f, DType t);
 
   // --- what isn't data -------------------------------------------------------
 

@@ -219,4 +219,57 @@ void Maker::collective(const std::string& f, DType t) {
   emit(f, {v.name}, attrs, y);
 }
 
+// A send and its recv; or a recv, an op and its send, so that each rank waits for the one before.
+void Maker::message(const std::string& f, DType t) {
+  const Value v = pick(t, [&](const Value& x) { return fits(x.shape) && x.most <= 300; });
+  struct Way {
+    const char *to, *from, *senders, *receivers;
+  };
+  static const std::vector<Way> ways = {
+      {"rank + 1", "rank - 1", "rank + 1 < world", "rank > 0"},
+      {"(rank + 1) % world", "(rank - 1) % world", "", ""},
+      {"world - 1 - rank", "world - 1 - rank", "", ""},
+      {"rank", "rank", "", "rank < world"},
+      {"0", "world - 1", "rank == world - 1", "rank == 0"},
+      {"rank + 1", "rank - 1", "rank % 2 == 0 && rank + 1 < world", "rank % 2 == 1"},
+  };
+  const bool passed_on = r_.chance(30);
+  const Way& way = passed_on ? ways[0] : r_.pick(ways);
+  std::string send, recv = fmt::format("src = {}", way.from);
+  if (*way.senders) send += fmt::format(", if = {}", way.senders);
+  if (*way.receivers) recv += fmt::format(", if = {}", way.receivers);
+  if (r_.chance(40)) {
+    const int64_t tag = r_.range(-2, 3);
+    send += fmt::format(", tag = {}", tag);
+    recv += fmt::format(", tag = {}", tag);
+  }
+  const std::string type = fmt::format("{}{}", ir::name(t), shape_text(v.shape)),
+                    full = fmt::format("{}, shape = {}, dtype = {}", recv, shape_text(v.shape),
+                                       ir::name(t));
+  const auto sent = [&](const std::string& what) {
+    return fmt::format("send({}, dst = {}{})", what, way.to, send);
+  };
+  Value y = v;
+  y.positive = false;
+  if (passed_on) {
+    const std::string got = fresh("r");
+    y.most = v.most * static_cast<double>(world_);
+    y.exact = !is_float(t);
+    y.below = 0;
+    const Value sum = emit("add", {v.name}, {got}, y);
+    OpText& op = g_.ops.back();
+    op.feature = f;
+    op.first = fmt::format("{} = recv({})", got, full);
+    op.last = sent(sum.name);
+    return;
+  }
+  const bool declared = r_.chance(30);
+  emit(f, {v.name}, {declared ? recv : full}, y);
+  OpText& op = g_.ops.back();
+  op.kind = "recv";
+  op.no_operands = true;
+  op.first = sent(v.name);
+  if (declared) op.type = type;
+}
+
 }  // namespace maco::fuzz

@@ -48,6 +48,8 @@ const std::vector<std::string>& features() {
                                                 "broadcast",
                                                 "barrier",
                                                 "ring_shift",
+                                                "send",
+                                                "recv",
                                                 "reduce_scatter",
                                                 "allreduce oneshot",
                                                 "allreduce twoshot"};

@@ -33,6 +33,7 @@ const Example kExamples[] = {
     {"alltoall.maco", 4, "", {}},
     {"ring_shift.maco", 4, "", {}},
     {"barrier.maco", 4, "", {}},
+    {"pipeline_4_stages.maco", 4, "", {}},
     {"phases_roles.maco", 2, "", {}},
     {"llama32_1b_decode.maco",
      1,

@@ -117,6 +117,12 @@ constexpr Source kSources[] = {
     {3, "dim t <= 8; input x : f32[t, 8]; output y = broadcast(x, root = 2)"},
     {7, "input x : f16[3, 8]; output y = broadcast(x, root = 0)"},
     {4, "input x : f32[5, 8]; output y = ring_shift(x, by = 1)"},
+    {3,
+     "input x : f32[5, 8]; a = recv(src = rank - 1, shape = [5, 8], dtype = f32, if = rank > 0); "
+     "output y = add(a, x); send(y, dst = rank + 1, if = rank < 2)"},
+    {2,
+     "dim t <= 6; input x : f16[t, 8]; send(x, dst = 1 - rank); "
+     "output y = recv(src = 1 - rank, shape = [t, 8], dtype = f16)"},
     {3, "dim t <= 6; input x : u8[t, 8]; output y = ring_shift(x, by = -1)"},
     {8, "input x : f32[3, 4]; output y = allreduce(x, algorithm = twoshot)"},
     // Too large for packets.

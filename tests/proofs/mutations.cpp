@@ -353,7 +353,18 @@ class Mutations {
     change("moves what it wrote", [](ir::Transfer& t) { t.from = {t.to[0]}; });
     if (x.to.size() > 1)
       change("moves to one place less", [](ir::Transfer& t) { t.to.pop_back(); });
+    if (x.kind == ir::Transfer::Kind::Clear) {
+      change("copies what it clears", [](ir::Transfer& t) {
+        t.kind = ir::Transfer::Kind::Copy;
+        t.from = t.to;
+      });
+      return;
+    }
     if (x.kind == ir::Transfer::Kind::Copy) {
+      change("clears", [](ir::Transfer& t) {
+        t.kind = ir::Transfer::Kind::Clear;
+        t.from.clear();
+      });
       change("reduces", [](ir::Transfer& t) { t.kind = ir::Transfer::Kind::Reduce; });
       return;
     }
@@ -372,10 +383,11 @@ class Mutations {
     for (size_t i = 0; i < p_.collectives.size(); ++i) {
       const ir::Collective& c = p_.collectives[i];
       if (c.kind == ir::CollectiveKind::Barrier) continue;
-      for (int k = 0; k < 6; ++k)
-        if (static_cast<ir::CollectiveKind>(k) != c.kind)
+      for (size_t k = 0; k < ir::kCollectiveKinds; ++k)
+        if (const auto kind = static_cast<ir::CollectiveKind>(k);
+            kind != c.kind && kind != ir::CollectiveKind::Barrier)
           add(fmt::format("'{}' promises another collective", c.op),
-              [=](Program& p) { p.collectives[i].kind = static_cast<ir::CollectiveKind>(k); });
+              [=](Program& p) { p.collectives[i].kind = kind; });
       add(fmt::format("'{}' promises another peer", c.op),
           [=](Program& p) { p.collectives[i].peer = (c.peer + 1) % p.world; });
       add(fmt::format("'{}' promises another reduction", c.op), [=](Program& p) {
@@ -383,6 +395,13 @@ class Mutations {
       });
       add(fmt::format("'{}' promises the other way round", c.op),
           [=](Program& p) { std::swap(p.collectives[i].in, p.collectives[i].out); });
+      if (!c.of_some()) continue;
+      add(fmt::format("'{}' promises nothing to a rank", c.op),
+          [=](Program& p) { p.collectives[i].ranks &= p.collectives[i].ranks - 1; });
+      add(fmt::format("'{}' promises to all ranks", c.op),
+          [=](Program& p) { p.collectives[i].ranks = ~uint64_t{0}; });
+      add(fmt::format("'{}' promises what another op sends", c.op),
+          [=](Program& p) { p.collectives[i].sender = c.sender.empty() ? c.op : c.sender + "."; });
     }
   }
 

@@ -652,7 +652,8 @@ std::string meaning(const Program& p) {
 // --- collectives, element by element ---
 
 /// What an element holds: element `index` of the operand, `ranks` how often that of each rank (8
-/// bits a rank).
+/// bits a rank); or kZero.
+constexpr int64_t kZero = -3;
 struct Element {
   int64_t index = -1;
   uint64_t ranks = 0;
@@ -691,13 +692,24 @@ class Simulation {
  private:
   std::vector<Element>& memory(ir::BufferId b, int rank) {
     std::vector<Element>& m = memory_[{index(b), rank}];
+    if (m.empty()) m.resize(static_cast<size_t>(p_[b].max_elements()));
+    return m;
+  }
+  /// The operand, which nobody changes while it is taken.
+  std::vector<Element>& operand(int rank) {
+    std::vector<Element>& m = operands_[rank];
     if (m.empty()) {
-      m.resize(static_cast<size_t>(p_[b].max_elements()));
-      if (b == c_.in)
-        for (size_t i = 0; i < m.size(); ++i)
-          m[i] = {static_cast<int64_t>(i), uint64_t{1} << 8 * rank, false};
+      m.resize(static_cast<size_t>(p_[c_.in].max_elements()));
+      for (size_t i = 0; i < m.size(); ++i)
+        m[i] = {static_cast<int64_t>(i), uint64_t{1} << 8 * rank, false};
     }
     return m;
+  }
+  /// Whether a task reads the operand where it reads `b`. A message's is what its sender reads.
+  bool reads_operand(const Task& t, ir::BufferId b) const {
+    const std::string& op = p_[t.call].op;
+    return b == c_.in && c_.kind != ir::CollectiveKind::Zeros &&
+           (c_.kind != ir::CollectiveKind::Message || op == c_.sender || op == c_.op);
   }
   bool is_slot(const ir::Region& r) const { return p_[r.buffer].kind == BufferKind::Slot; }
 
@@ -721,7 +733,7 @@ class Simulation {
     // Tensors say how much there is; slots have room for more.
     std::optional<size_t> count;
     std::vector<std::vector<Element*>> from, to;
-    const auto collect = [&](uint32_t a, std::vector<std::vector<Element*>>& lists) {
+    const auto collect = [&](uint32_t a, bool reads, std::vector<std::vector<Element*>>& lists) {
       const ir::Region& r = t.accesses[a].region;
       const std::vector<int> owners =
           is_slot(r) ? ir::resolve(r.where, rank, world_) : std::vector<int>{rank};
@@ -733,14 +745,19 @@ class Simulation {
         }
         for (int owner : owners) {
           std::vector<Element*>& list = lists.emplace_back();
-          for (int64_t e : at) list.push_back(&memory(r.buffer, owner)[static_cast<size_t>(e)]);
+          std::vector<Element>& there =
+              reads && reads_operand(t, r.buffer) ? operand(owner) : memory(r.buffer, owner);
+          for (int64_t e : at) list.push_back(&there[static_cast<size_t>(e)]);
         }
       }
     };
-    for (uint32_t a : x.from) collect(a, from);
-    // What another collective makes of the operand is this one's to begin with.
-    for (uint32_t a : x.to)
-      if (t.accesses[a].region.buffer != c_.in) collect(a, to);
+    for (uint32_t a : x.from) collect(a, true, from);
+    for (uint32_t a : x.to) collect(a, false, to);
+    if (x.kind == ir::Transfer::Kind::Clear) {
+      for (const std::vector<Element*>& list : to)
+        for (Element* e : list) *e = {kZero, 0, false};
+      return;
+    }
     size_t n = count.value_or(SIZE_MAX);
     for (const auto* lists : {&from, &to})
       for (const std::vector<Element*>& list : *lists) {
@@ -785,6 +802,7 @@ class Simulation {
     if (elements_[index(c_.out)] != block * (out_blocks ? world_ : 1))
       return "delivery: the result has not as many elements";
     for (int rank = 0; rank < world_; ++rank) {
+      if (c_.of_some() && !(c_.ranks >> rank & 1)) continue;
       const std::vector<Element>& y = memory(c_.out, rank);
       for (int64_t i = 0; i < block * (out_blocks ? world_ : 1); ++i) {
         const Element& got = y[static_cast<size_t>(i)];
@@ -792,6 +810,12 @@ class Simulation {
         const int64_t from = out_blocks             ? i / block
                              : c_.kind == Broadcast ? c_.peer
                                                     : ((rank - c_.peer) % world_ + world_) % world_;
+        if (c_.kind == Zeros) {
+          if (got.index != kZero)
+            return fmt::format("delivery: element {} of '{}' on rank {} isn't cleared", i,
+                               p_[c_.out].name, rank);
+          continue;
+        }
         const bool sum = c_.kind == AllReduce || c_.kind == ReduceScatter;
         const uint64_t ranks = sum ? all_ranks() : uint64_t{1} << 8 * from;
         if (got.index != index || got.ranks != ranks || (world_ > 1 && got.reduced != sum))
@@ -807,10 +831,21 @@ class Simulation {
   const int world_;
   std::vector<int64_t> values_, elements_;  // actual
   std::map<std::pair<size_t, int>, std::vector<Element>> memory_;
+  std::map<int, std::vector<Element>> operands_;  // by rank
   std::string wrong_;
 };
 
 std::string delivery(const Program& p, const std::vector<std::pair<int, uint32_t>>& order) {
+  // Of each rank it is said once what it gets.
+  std::map<std::string, std::vector<int>> promised;  // by op and rank
+  for (const ir::Collective& c : p.collectives) {
+    std::vector<int>& ranks = promised[c.op];
+    ranks.resize(static_cast<size_t>(p.world));
+    for (size_t r = 0; r < ranks.size(); ++r) ranks[r] += !c.of_some() || (c.ranks >> r & 1);
+  }
+  for (const auto& [op, ranks] : promised)
+    if (std::count(ranks.begin(), ranks.end(), 1) != static_cast<int64_t>(ranks.size()))
+      return fmt::format("delivery: what '{}' delivers isn't said once for each rank", op);
   for (const ir::Collective& c : p.collectives) {
     if (c.kind == ir::CollectiveKind::Barrier) continue;
     if (std::none_of(p.calls.begin(), p.calls.end(),
@@ -916,7 +951,15 @@ Conflicts::Conflicts(const Program& p) {
                            nb = nodes.at(launch_b, b.runner, b.task);
             const auto m = static_cast<int16_t>(memory);
             const auto place = [](int launch, const Touch& x) { return std::pair(launch, x.task); };
-            const bool either = place(launch_a, a) == place(launch_b, b);
+            // What ranks move by way of one slot is followed (delivery), in either order.
+            const auto moves = [&](const Touch& x) {
+              return !p[p.tasks[x.task].call].transfers.empty();
+            };
+            const bool moved = slot != rotations.end() && a.runner != b.runner &&
+                               launch_a == launch_b && moves(a) && moves(b) &&
+                               p.tasks[a.task].accesses[a.access].region.buffer ==
+                                   p.tasks[b.task].accesses[b.access].region.buffer;
+            const bool either = moved || place(launch_a, a) == place(launch_b, b);
             const int32_t choice = either ? choices_++ : -1;
             if (either || place(launch_a, a) < place(launch_b, b))
               all_.push_back({na, nb, a.access, b.access, m, choice});

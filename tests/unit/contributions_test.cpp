@@ -1,4 +1,6 @@
 // Post-conditions of collectives: Programs that are right but for what they move.
+#include <sstream>
+
 #include "compiler/frontend/frontend.h"
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
@@ -100,6 +102,59 @@ TEST_CASE("a collective of which nothing is promised is no proof") {
     CHECK_THAT(verdict(without), Contains("contributions: nothing says what") &&
                                      Contains(std::string("'") + op + "' has to deliver"));
   }
+}
+
+TEST_CASE("messages are what their senders sent, and zeros where there are none") {
+  const std::string text = program_of(R"(graph g(world = 3) {
+  input x : f32[8, 96]
+  input z : f32[8, 96]
+  send(x, dst = rank + 1, if = rank < 2) @first
+  send(z, dst = rank + 1, if = rank < 2) @second
+  output a = recv(src = rank - 1, shape = [8, 96], dtype = f32, if = rank > 0)
+  output b = recv(src = rank - 1, shape = [8, 96], dtype = f32, if = rank > 0)
+  t = recv(src = rank - 1, tag = 1, shape = [8, 96], dtype = f32, if = rank > 0)
+  output u = add(t, x)
+  send(u, dst = rank + 1, tag = 1, if = rank < 2) @on
+})");
+  REQUIRE(verdict(text) == "");
+  struct Change {
+    const char *after, *from, *to, *reason;
+  };
+  const Change changes[] = {
+      {"collective a message", "peer=1", "peer=2", "of 'x' of rank 0 instead of"},
+      {"collective a message", "in=x", "in=z", "nothing was moved to in this launch as a whole"},
+      {"collective a message", "sender=first", "sender=second",
+       "nothing says what send 'first' has to deliver"},
+      {"collective a message", "ranks=0x6", "ranks=0x2",
+       "nothing says what 'a' has to deliver to rank 2"},
+      {"collective a message", "ranks=0x6", "ranks=0x7", "'a' is promised twice"},
+      {"collective a zeros", "ranks=0x1", "ranks=0x3", "'a' is promised twice"},
+      {"collective t message", "in=u", "in=x", "nothing was moved to in this launch as a whole"},
+      // What is moved.
+      {"clear op=a", "clear(-> 0)", "copy(0 -> 0)",
+       "from elements 0 to 64 of 'a' of rank 0 instead of zeros"},
+      {"clear op=a", " moves clear(-> 0)", "", "without moving anything there"},
+      {"take op=a", "copy(0 -> 1)", "clear(-> 1)", "from zeros instead of"},
+  };
+  for (const Change& c : changes) {
+    INFO(c.after << ": " << c.from << " -> " << c.to);
+    CHECK_THAT(verdict(with(text, c.after, c.from, c.to)), Contains(c.reason));
+  }
+  // What `first` sends goes where what `second` sends should, and the other way round.
+  std::istringstream lines(text);
+  std::string exchanged, line;
+  while (std::getline(lines, line)) {
+    const bool puts = line.find(" c0") != std::string::npos ||
+                      line.find(" c1#") != std::string::npos ||
+                      line.find(" c1 ") != std::string::npos;
+    for (size_t at = 0; puts && at + 1 < line.size(); ++at)
+      if ((line[at] == 'a' || line[at] == 'b') && line[at - 1] == ' ' && line[at + 1] == '.')
+        line[at] = line[at] == 'a' ? 'b' : 'a';
+    exchanged += line + "\n";
+  }
+  CHECK_THAT(verdict(exchanged),
+             Contains("'a' (take) tile 0 on rank 1 reads a.slots[0:1, 0:64], which "
+                      "nothing was moved to in this launch"));
 }
 
 TEST_CASE("a chunk that is moved to the wrong place, left out or doubled is seen") {

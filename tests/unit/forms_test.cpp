@@ -50,6 +50,8 @@ const std::vector<std::string> kGraphs = {
     " m = matmul(x, w)\n s = add(m, s)\n s = softmax(s)\n output y = allgather(s) }",
     "graph told(world = 2) { set sm_roles = [{sms: [0, 4], role: compute}, {sms: [4, 6], role: "
     "comm}]\n input x : f32[4, 4]\n h = relu(x)\n output y = allreduce(h, algorithm = twoshot) }",
+    "graph messages(world = 2) { input x : f32[4, 4]\n send(x, dst = 1, if = rank == 0)\n"
+    " output y = recv(src = 0, shape = [4, 4], dtype = f32, if = rank == 1) }",
     "graph counts(world = 3) { set sm_roles = {compute: 4, comm: 2}\n dim n <= 8\n"
     " input x : bf16[n, 16]\n a = silu(x)\n b = exp(a)\n output y = allreduce(b) }",
 };
@@ -134,7 +136,7 @@ TEST_CASE("two passes in any order, from anywhere in the pipeline") {
 
 TEST_CASE("nothing but check-support takes a graph that can't be compiled") {
   const Unit unit = parsed(
-      "graph g(world = 2) { input x : f32[4]\n send(x, dst = 1 - rank)\n"
+      "graph g(world = 2) { set schedule = dynamic\n input x : f32[4]\n"
       " output y = relu(x) }");
   CHECK(form_of(unit) == Form::Graph);
   for (const passes::Pass& pass : passes::registry()) {
@@ -142,8 +144,9 @@ TEST_CASE("nothing but check-support takes a graph that can't be compiled") {
     ir::Diagnostics d;
     auto context = passes::make_context(copy, cpu(), d);
     CHECK_FALSE(passes::apply(pass, copy, *context));
-    CHECK_THAT(d.render(), Contains(pass.name == "check-support" ? "'send' can't be compiled"
-                                                                 : "run 'check-support'"));
+    CHECK_THAT(d.render(),
+               Contains(pass.name == "check-support" ? "schedule 'dynamic' can't be compiled"
+                                                     : "run 'check-support'"));
   }
 }
 

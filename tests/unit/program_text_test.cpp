@@ -119,6 +119,11 @@ class Random {
     t.from.push_back(narrow<uint32_t>());
     t.to.push_back(narrow<uint32_t>());
     if (coin()) return t;
+    if (coin()) {
+      t.kind = Transfer::Kind::Clear;
+      t.from.clear();
+      return t;
+    }
     t.kind = Transfer::Kind::Reduce;
     t.reduce = static_cast<Reduction>(below(4));
     t.from.push_back(narrow<uint32_t>());
@@ -228,11 +233,14 @@ class Random {
       p.calls.push_back(c);
     }
     for (int64_t n = below(3); n > 0; --n) {
-      Collective c{.op = text(), .kind = static_cast<CollectiveKind>(below(7))};
+      Collective c{.op = text(), .kind = static_cast<CollectiveKind>(below(kCollectiveKinds))};
       if (c.kind != CollectiveKind::Barrier)
         c.in = id<BufferId>(p.buffers.size()), c.out = id<BufferId>(p.buffers.size());
+      if (c.kind == CollectiveKind::Zeros) c.in = c.out;
       c.reduce = static_cast<Reduction>(below(4));
       if (coin()) c.peer = integer();
+      if (coin()) c.sender = text();
+      if (coin()) c.ranks = static_cast<uint64_t>(integer());
       p.collectives.push_back(c);
     }
     for (int64_t n = 1 + below(3); n > 0; --n)

@@ -145,7 +145,7 @@ TEST_CASE("every witness of damaged Programs is confirmed by stand-ins") {
   for (const char* name :
        {"tp_mlp.maco", "allreduce.maco", "barrier.maco", "alltoall.maco", "reduce_scatter.maco",
         "broadcast.maco", "ring_shift.maco", "allgather.maco", "decode_layer.maco",
-        "phases_roles.maco", "residual_norms.maco"}) {
+        "phases_roles.maco", "residual_norms.maco", "pipeline_4_stages.maco"}) {
     const Subject subject = example(name);
     for (const ir::Program& p : damaged(subject.program, 10))
       for (const Witness& w : witnesses(p, 2)) {

@@ -216,9 +216,9 @@ TEST_CASE("orders that no data says have a witness") {
 
 TEST_CASE("every witness of damaged Programs holds") {
   std::map<Claim, int> seen;
-  for (const char* name :
-       {"tp_mlp.maco", "allreduce.maco", "barrier.maco", "alltoall.maco", "broadcast.maco",
-        "reduce_scatter.maco", "decode_layer.maco", "phases_roles.maco"}) {
+  for (const char* name : {"tp_mlp.maco", "allreduce.maco", "barrier.maco", "alltoall.maco",
+                           "broadcast.maco", "reduce_scatter.maco", "decode_layer.maco",
+                           "phases_roles.maco", "pipeline_4_stages.maco"}) {
     const Subject subject = example(name);
     for (const ir::Program& p : damaged(subject.program, 12))
       for (const Witness& w : witnesses(p)) {

@@ -14,8 +14,9 @@ std::string name_of(const Algorithm& a) { return a.op + " " + a.word; }
 
 ir::Registry<Algorithm>& table() {
   static ir::Registry<Algorithm> algorithms(
-      name_of, {allreduce_oneshot(), allreduce_twoshot(), allgather_oneshot(),
-                reduce_scatter_oneshot(), alltoall(), broadcast(), ring_shift(), barrier()});
+      name_of,
+      {allreduce_oneshot(), allreduce_twoshot(), allgather_oneshot(), reduce_scatter_oneshot(),
+       alltoall(), broadcast(), ring_shift(), send(), recv(), barrier()});
   return algorithms;
 }
 

@@ -44,6 +44,8 @@ Algorithm reduce_scatter_oneshot();
 Algorithm alltoall();
 Algorithm broadcast();
 Algorithm ring_shift();
+Algorithm send();
+Algorithm recv();
 Algorithm barrier();
 
 }  // namespace maco::ops

@@ -1,6 +1,8 @@
 // Shapes and attributes of the collectives; how they are done is a file each (algorithms.h).
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/op.h"
@@ -73,9 +75,20 @@ void infer_ring_shift(InferContext& c) {
   infer_same(c);
 }
 void infer_barrier(InferContext&) {}
-void infer_send(InferContext&) {}
+// Which ranks meet is decided when compiling.
+void check_ranks(InferContext& c, const char* peer) {
+  for (const char* attr : {peer, "tag", "if"})
+    if (const auto e = c.expr(attr))
+      for (const std::string& name : e->vars())
+        if (name != "rank")
+          c.error_attr(attr, fmt::format("'{}' can't stand in '{}' of '{}': which ranks meet is "
+                                         "the same in every launch",
+                                         name, attr, c.op().kind));
+}
+void infer_send(InferContext& c) { check_ranks(c, "dst"); }
 // Without a `shape` the declared output's.
 void infer_recv(InferContext& c) {
+  check_ranks(c, "src");
   const ir::Tensor& out = c.graph()[c.op().out[0]];
   ir::Shape shape = c.has("shape") ? c.list("shape") : out.shape;
   if (shape.empty()) {
@@ -120,7 +133,8 @@ std::vector<OpDef> collective_ops() {
     d.collective = true;
     d.infer = infer;
     d.tile = tile;
-    if (tile == tile_by_algorithm && d.kind != "barrier") {
+    const std::vector<Algorithm> ways = algorithms_of(d.kind);
+    if (std::any_of(ways.begin(), ways.end(), [](const Algorithm& a) { return a.choose; })) {
       d.methods = {"packets", "stores"};
       d.tile_axes = {"rows", "columns"};
       d.choose = choose_by_algorithm;
@@ -140,18 +154,17 @@ std::vector<OpDef> collective_ops() {
       {{"root", AttrType::Int, true, "", {}, false}}, infer_broadcast, tile_by_algorithm);
   add("ring_shift", "the tensor of rank - by", {{"by", AttrType::Int, false, "1", {}, false}},
       infer_ring_shift, tile_by_algorithm);
-  // Known, checked and refused by name (check_support.cpp): they have no tile rule yet.
   const AttrSpec tag{"tag", AttrType::Int, false, "0", {}, false},
       who{"if", AttrType::Int, false, "1", {}, false};
   add("send", "the n-th send of a (source, destination, tag) meets the n-th recv of it",
-      {{"dst", AttrType::Int, true, "", {}, false}, tag, who}, infer_send, nullptr);
+      {{"dst", AttrType::Int, true, "", {}, false}, tag, who}, infer_send, tile_by_algorithm);
   ops.back().min_out = ops.back().max_out = 0;
   add("recv", "what the matching send sent; zero on ranks that don't take part",
       {{"src", AttrType::Int, true, "", {}, false},
        {"shape", AttrType::IntList, false, "the declared one", {}, false},
        tag,
        who},
-      infer_recv, nullptr);
+      infer_recv, tile_by_algorithm);
   ops.back().min_in = ops.back().max_in = 0;
   add("barrier", "all earlier ops have ended on all ranks before a later op starts on any", {},
       infer_barrier, tile_by_algorithm);

@@ -1,5 +1,5 @@
 // collectives.cuh: a tile to peers' slots (put), the reduction of what arrived (combine), an
-// arrived tile to a tensor (take).
+// arrived tile to a tensor (take), zeros to a tile of a tensor (clear).
 //
 // C: W world; T tiles of a block; cols, rows of a block; BR x BC a tile; across tiles a row of
 // tiles; stride elements of a tile in a slot row;
@@ -7,7 +7,8 @@
 //    peer's index times rows, own_blocked:
 //    at this rank's; slot_div: tile t lies at t / slot_div in its slot row; source_rows: a slot row
 //    for each source; packets: a flag in every 8 bytes.
-// Operands: put (x, slots); combine (x, slots, y[, slots of the result]); take (slots or x, y).
+// Operands: put (x, slots); combine (x, slots, y[, slots of the result]); take (slots or x, y);
+//    clear (y).
 
 namespace maco {
 namespace ops {
@@ -241,6 +242,15 @@ MACO_OP void take(Context& ctx, Args args, u32 tile) {
       for (int k = 0; k < kVec; ++k) gstore(y + box.element(i * kVec + k), convert<Y>(v.v[k]));
     }
   }
+}
+
+template <class C>
+MACO_OP void clear(Context& ctx, Args args, u32 tile) {
+  using Y = typename C::Y;
+  const TileBox<C> box(ctx, tile_of<C>(tile));
+  Y* y = args.template ptr<Y>(0);
+  for (i64 e = consumer_thread(); e < box.count(); e += kConsumers)
+    gstore(y + box.element(e), from_acc<Y>(AccOf<Y>(0)));
 }
 
 template <class C>

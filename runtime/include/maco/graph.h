@@ -176,6 +176,12 @@ struct ReduceAttrs {
   std::string algorithm = "auto";  // oneshot, twoshot
 };
 
+/// Which messages meet, and on which ranks: expressions over `rank` and `world`.
+struct MessageAttrs {
+  Expr tag = 0;
+  Expr condition = 1;  // the `if` of the language: a rank on which it is 0 takes no part
+};
+
 struct DimRange {
   int64_t lowest = 1;
   std::optional<int64_t> typical = {};  // for which the compiler chooses; else the most
@@ -350,6 +356,19 @@ class MACO_API GraphBuilder {
   Tensor ring_shift(Tensor x, int by = 1, const Common& common = {},
                     Where where = Where::current()) {
     return op("ring_shift", {x}, {{"by", Expr(by)}}, common, where);
+  }
+  void send(Tensor x, const Expr& dst, const MessageAttrs& attrs = {}, const Common& common = {},
+            Where where = Where::current()) {
+    ops("send", {x}, 0, {{"dst", dst}, {"tag", attrs.tag}, {"if", attrs.condition}}, common, where);
+  }
+  /// What is sent has this type and shape.
+  Tensor recv(const Expr& src, DType type, Shape shape, const MessageAttrs& attrs = {},
+              Common common = {}, Where where = Where::current()) {
+    common.dtype = type;
+    return op(
+        "recv", {},
+        {{"src", src}, {"shape", std::move(shape)}, {"tag", attrs.tag}, {"if", attrs.condition}},
+        common, where);
   }
   void barrier(const Common& common = {}, Where where = Where::current()) {
     ops("barrier", {}, 0, {}, common, where);
