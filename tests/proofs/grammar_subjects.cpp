@@ -108,7 +108,7 @@ constexpr Source kSources[] = {
     {1, "input x : f32[4, 8]; output y = allreduce(x); output z = allgather(x)"},
     {2, "dim t <= 6; input x : f32[t, 4]; output y = allgather(x, algorithm = oneshot)"},
     {4, "input x : u8[5, 12]; output y = allgather(x)"},
-    {2, "input x : f32[6, 8]; output y = reduce_scatter(x)"},
+    {2, "input x : f32[6, 8]; output y = reduce_scatter(x, algorithm = oneshot)"},
     {3, "dim t <= 4; input x : f16[t * 3, 8]; output y = reduce_scatter(x, reduce = avg)"},
     {6, "input x : i32[6, 4]; output y = reduce_scatter(x, reduce = max)"},
     {3, "input x : f32[6, 8]; output y = alltoall(x)"},

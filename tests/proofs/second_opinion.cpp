@@ -157,6 +157,10 @@ bool overwrites_its_own(const Program& p, int world) {
 
 std::string structure(const Program& p) {
   const int world = static_cast<int>(p.world);
+  for (const ir::Call& c : p.calls)
+    for (const ir::Transfer& x : c.transfers)
+      if (x.kind == ir::Transfer::Kind::Clear && !x.from.empty())
+        return "structure: zeros that come from somewhere";
   for (const Task& t : p.tasks)
     for (const Access& a : t.accesses) {
       const ir::Region& r = a.region;
