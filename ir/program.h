@@ -4,8 +4,8 @@
 //
 // A Program carries its stage. Each stage promises more, and print/parse (ir/program_text.h) keep
 // all of it:
-//   tiled      buffers, calls, tasks with regions, in an order in which every dependency points
-//              forward
+//   tiled      buffers, calls, tasks with regions, in an order in which every dependency on a rank
+//              points forward
 //   planned    temporaries and slots have addresses
 //   scheduled  each task has an SM and a place in its stream
 //   synced     events, waits and signals order every two conflicting tasks
@@ -368,7 +368,7 @@ struct Program {
   std::vector<Buffer> buffers;
   std::vector<Call> calls;
   std::vector<Collective> collectives;
-  std::vector<Task> tasks;  // in an order in which every dependency points forward
+  std::vector<Task> tasks;  // in an order in which dependencies on a rank point forward
   std::vector<Event> events;
   int64_t arena_bytes = 0;      // planned: temporaries of a rank
   int64_t symmetric_bytes = 0;  // planned: slots of a rank, all rotations

@@ -7,11 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/ops/collectives/messages.h"
 #include "compiler/ops/op.h"
 
 namespace maco::api {
 
 namespace {
+
+constexpr const char* kBetweenRanks = " [style=bold, color=blue]";
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -72,6 +75,12 @@ std::string dot_of_graph(const ir::Graph& graph) {
                        label({graph[out].name, "output " + type(graph[out])}), o);
     }
   }
+  ir::Diagnostics unheard;  // checked when the graph was built
+  std::set<std::pair<size_t, size_t>> told;
+  const ops::Messages messages = ops::Messages::match(graph, unheard);
+  for (const ops::Message& m : messages.all())
+    if (told.emplace(index(m.send), index(m.recv)).second)
+      s += fmt::format("  o{} -> o{}{};\n", index(m.send), index(m.recv), kBetweenRanks);
   return s + "}\n";
 }
 
@@ -104,7 +113,7 @@ std::string dot_of_tasks(const ir::Program& program) {
       if (wait.lag > 0) continue;  // of an earlier launch
       const bool local = program[wait.event].kind == ir::EventKind::Local;
       for (size_t from : signallers[index(wait.event)])
-        s += fmt::format("  t{} -> t{}{};\n", from, t, local ? "" : " [style=bold, color=blue]");
+        s += fmt::format("  t{} -> t{}{};\n", from, t, local ? "" : kBetweenRanks);
     }
   return s + "}\n";
 }

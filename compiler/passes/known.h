@@ -2,9 +2,10 @@
 // peers tell.
 //
 // A task's vector clock says of every stream how many of its tasks have ended. The tasks are walked
-// in Program order, in which every dependency points forward. One launch is enough, since on a rank
-// all of a launch precedes the next. A rank that skips a task waits for nothing there, so that the
-// task passes on only what stream order gives.
+// in Program order, in which dependencies on a rank point forward; of a task that comes later on
+// another rank nothing is known. One launch is enough, since on a rank all of a launch precedes the
+// next. A rank that skips a task waits for nothing there, so that the task passes on only what
+// stream order gives.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,8 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   graph = passes.run("choose-tiles", std::move(graph));
   if (passes.stopped()) return graph;
 
-  // From here on there are tasks with the regions they touch, and every dependency points forward.
+  // From here on there are tasks with the regions they touch, and dependencies on a rank point
+  // forward.
   ir::Program program = passes.lower("tile", std::move(graph));
 
   // From here on temporaries and slots have addresses, each slot one of its own.

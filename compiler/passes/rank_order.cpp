@@ -51,6 +51,20 @@ std::vector<RankOrder::Node> RankOrder::waits_of(Node n) const {
   return nodes;
 }
 
+// Each of the cycle waits for the next. Begins with a receive, which most of it is about.
+void RankOrder::report(std::vector<Node> cycle, ir::Diagnostics& diagnostics) const {
+  std::rotate(
+      cycle.begin(),
+      std::find_if(cycle.begin(), cycle.end(), [&](Node n) { return g_.ops[n.op].kind == "recv"; }),
+      cycle.end());
+  diagnostics.error(
+      g_.ops[cycle[0].op].loc,
+      fmt::format("{} can never run: what it waits for waits for it", describe(cycle[0])));
+  for (size_t i = 0; i < std::min(cycle.size(), kMostNotes); ++i)
+    diagnostics.note(g_.ops[cycle[i].op].loc, fmt::format("{} waits for {}", describe(cycle[i]),
+                                                          describe(cycle[(i + 1) % cycle.size()])));
+}
+
 bool RankOrder::every_op_runs(ir::Diagnostics& diagnostics) const {
   const size_t world = static_cast<size_t>(world_), ops = g_.ops.size();
   const auto at = [&](Node n) { return n.op * world + static_cast<size_t>(n.rank); };
@@ -80,22 +94,11 @@ bool RankOrder::every_op_runs(ir::Diagnostics& diagnostics) const {
         if (state[at(next)] == kFresh) {
           enter(next);
         } else if (state[at(next)] == kOpen) {
-          size_t first = path.size() - 1;
-          while (at(path[first].node) != at(next)) --first;
-          // Begin with a receive, which most of it is about.
-          std::vector<Node> cycle;
-          for (size_t i = first; i < path.size(); ++i) cycle.push_back(path[i].node);
-          std::rotate(cycle.begin(),
-                      std::find_if(cycle.begin(), cycle.end(),
-                                   [&](Node n) { return g_.ops[n.op].kind == "recv"; }),
-                      cycle.end());
-          diagnostics.error(
-              g_.ops[cycle[0].op].loc,
-              fmt::format("{} can never run: what it waits for waits for it", describe(cycle[0])));
-          for (size_t i = 0; i < std::min(cycle.size(), kMostNotes); ++i)
-            diagnostics.note(g_.ops[cycle[i].op].loc,
-                             fmt::format("{} waits for {}", describe(cycle[i]),
-                                         describe(cycle[(i + 1) % cycle.size()])));
+          std::vector<Node> cycle = {next};
+          for (size_t i = path.size(); at(path[--i].node) != at(next);)
+            cycle.push_back(path[i].node);
+          std::reverse(cycle.begin() + 1, cycle.end());
+          report(std::move(cycle), diagnostics);
           return false;
         }
       }

@@ -37,6 +37,7 @@ class RankOrder {
   std::vector<int> heard_of(Node n) const;
   std::vector<size_t> circles() const;
   bool is_message(size_t op) const;
+  void report(std::vector<Node> cycle, ir::Diagnostics& diagnostics) const;
   std::string describe(Node n) const;
 
   const ir::Graph& g_;

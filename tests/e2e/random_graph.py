@@ -484,10 +484,17 @@ class Maker:
     def send_recv(self):
         v = self.pick(self.dtype())
         last = self.world - 1
+        to, source, senders, receivers = self.r.choice([
+            ("rank + 1", "rank - 1", f"rank < {last}", "rank > 0"),
+            ("(rank + 1) % world", "(rank - 1) % world", None, None),
+            (f"{last} - rank", f"{last} - rank", None, None),
+            ("rank", "rank", "rank > 0", "rank > 0"),
+            (0, last, f"rank == {last}", "rank == 0"),
+        ])
         tag = {"tag": 3} if self.chance(50) else {}
-        self.ops.append({"op": "send", "in": [v.name], "dst": "rank + 1", "if": f"rank < {last}", **tag})
+        self.ops.append({"op": "send", "in": [v.name], "dst": to, **({"if": senders} if senders else {}), **tag})
         self.read.add(v.name)
-        attrs = {"src": "rank - 1", "if": "rank > 0", "shape": v.entries, "dtype": v.dtype, **tag}
+        attrs = {"src": source, **({"if": receivers} if receivers else {}), "shape": v.entries, "dtype": v.dtype, **tag}
         self.emit("recv", [], v.dtype, v.entries, v.magnitude, **attrs)
 
     def barrier(self):
