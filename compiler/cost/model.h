@@ -16,6 +16,11 @@ struct Work {
   double fixed_microseconds = 0;    // the hand-over from task to task, whatever it does
 };
 
+/// Microseconds from the end of a task until one on another SM that waits for it begins its work,
+/// while others stream: what taking the waits away from a decoder saved, by hand-over
+/// (docs/benchmarks/gpu-speed.md).
+constexpr double kHandOver = 2.5;
+
 /// Rows of a region that are there in a launch that costs are reckoned for.
 int64_t typical_rows(const ir::Program& program, const ir::Region& region);
 

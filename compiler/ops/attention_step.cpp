@@ -94,7 +94,6 @@ int64_t tasks_of(const TileContext& c, const Heads& h) {
 
 // Splits cost a hand-over, and that is all they cost.
 Cut choose(const TileContext& c) {
-  constexpr double kHandOver = 2.5;  // microseconds
   const Heads h = heads_of(c);
   const int64_t length = c.typical(c.expr("length").value_or(c.in(kNewRows).rows));
   int64_t best = 1;
@@ -107,7 +106,7 @@ Cut choose(const TileContext& c) {
                               .element_bytes = ir::size_of(c.in(0).dtype),
                               .page_keys = functions::step_keys(c.machine().page_bytes)},
                              c.machine());
-    const double time = cost::microseconds(work, c.machine()) + (splits > 1 ? kHandOver : 0);
+    const double time = cost::microseconds(work, c.machine()) + (splits > 1 ? cost::kHandOver : 0);
     if (splits > 1 && time >= least) continue;
     least = time;
     best = splits;

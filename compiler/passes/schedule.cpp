@@ -3,8 +3,9 @@
 // Tasks keep Program order in every stream, the same on all ranks: every dependency then points
 // forward in one order of all tasks, or in the order that the tile pass has found for sends and
 // receives, so that no choice made here can deadlock. Each task goes to
-// the SM of its role that can start it first: by the tasks' estimated times, and not before all is
-// written that its call reads. An SM that waits for that as the others do is no worse for what it
+// the SM of its role that can start it first: by the tasks' estimated times, and not before what it
+// depends on has ended, which takes a while to be heard of on other SMs. So a task that follows one
+// alone stays on its SM, without a wait. An SM that waits as the others do is no worse for what it
 // did before. Ties go to the SM that has been free for longest, then round, so that an op of a few
 // tasks doesn't always meet the same SMs.
 //
@@ -20,8 +21,10 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/cost/model.h"
 #include "compiler/functions/function.h"
 #include "compiler/passes/by_priority.h"
+#include "compiler/passes/dependencies.h"
 #include "compiler/passes/passes.h"
 #include "ir/check.h"
 
@@ -64,36 +67,63 @@ class Homes {
   std::vector<Demand> demands;  // by task
 };
 
-/// When the data of calls is there, in microseconds from the launch.
+/// When what a task depends on has ended, in microseconds from the launch.
 class Readiness {
  public:
   explicit Readiness(const ir::Program& program)
-      : written_(program.buffers.size(), 0.0),
-        ready_(program.calls.size(), kUnknown),
-        ended_(program.calls.size(), 0.0) {}
+      : p_(program),
+        found_(find_dependencies(program)),
+        ends_(program.tasks.size(), 0.0),
+        of_sets_(found_.sets.size()) {}
 
-  /// When all is written that the task's call reads: as its first task finds it, since tiles of one
-  /// call don't wait for each other.
-  double of(const ir::Task& task) {
-    double& ready = ready_[index(task.call)];
-    if (ready != kUnknown) return ready;
-    ready = 0;
-    for (const ir::Access& a : task.accesses)
-      if (!a.writes()) ready = std::max(ready, written_[index(a.region.buffer)]);
-    for (const ir::CallId call : task.after) ready = std::max(ready, ended_[index(call)]);
+  struct Ready {
+    double elsewhere = 0;  // on an SM that has to be told
+    /// On one that need not be, since it ran itself what ended last, and has heard of all else by
+    /// then; -1: there is none.
+    int32_t sm = -1;
+    double there = 0;
+  };
+  /// Once the tasks before it have been placed.
+  Ready of(ir::TaskId task) {
+    Last last;
+    for (const uint32_t set : found_.of(task)) {
+      Last& known = of_sets_[set];
+      if (known.sm < 0)
+        for (const ir::TaskId t : found_.sets[set]) known.add(p_[t].sm, ends_[index(t)]);
+      last.add(known);
+    }
+    if (last.sm < 0) return {};
+    Ready ready{last.end + cost::kHandOver, -1, 0};
+    if (last.other + cost::kHandOver <= last.end) ready.sm = last.sm, ready.there = last.end;
     return ready;
   }
-  void end(const ir::Task& task, double at) {
-    for (const ir::Access& a : task.accesses)
-      if (a.writes())
-        written_[index(a.region.buffer)] = std::max(written_[index(a.region.buffer)], at);
-    ended_[index(task.call)] = std::max(ended_[index(task.call)], at);
-  }
+  void end(ir::TaskId task, double at) { ends_[index(task)] = at; }
 
  private:
-  static constexpr double kUnknown = -1;
-  std::vector<double> written_;        // by buffer
-  std::vector<double> ready_, ended_;  // by call
+  /// Of some tasks, which SM ended last and when, and when the last of the others did.
+  struct Last {
+    int32_t sm = -1;
+    double end = 0, other = -1e30;
+    void add(int32_t s, double at) {
+      if (s == sm) {
+        end = std::max(end, at);
+      } else if (sm < 0 || at > end) {
+        if (sm >= 0) other = std::max(other, end);
+        sm = s, end = at;
+      } else {
+        other = std::max(other, at);
+      }
+    }
+    void add(const Last& l) {
+      if (l.sm < 0) return;
+      add(l.sm, l.end);
+      other = std::max(other, l.other);
+    }
+  };
+  const ir::Program& p_;
+  const Dependencies found_;
+  std::vector<double> ends_;   // by task
+  std::vector<Last> of_sets_;  // as far as they were asked for
 };
 
 // Each task in Program order on the SM that can start it first.
@@ -105,22 +135,25 @@ void place_in_order(ir::Program& program, const Homes& all) {
     ir::Task& task = program.tasks[t];
     const std::vector<int32_t>& sms = all.sms[all.demands[t].home];
     size_t& first = turn[all.demands[t].home];
-    const double ready = readiness.of(task);
+    const Readiness::Ready ready = readiness.of(ir::id_of<ir::TaskId>(t));
     // An SM that is free before the data is there starts when it is.
+    const auto start = [&](int32_t sm) {
+      return std::max(free_at[static_cast<size_t>(sm)],
+                      sm == ready.sm ? ready.there : ready.elsewhere);
+    };
     const auto earlier = [&](size_t a, size_t b) {
-      const double x = free_at[static_cast<size_t>(sms[a])],
-                   y = free_at[static_cast<size_t>(sms[b])];
-      const double late = std::max(x, ready) - std::max(y, ready);
-      return late < -kSame || (late < kSame && x < y - kSame);
+      const double late = start(sms[a]) - start(sms[b]);
+      return late < -kSame || (late < kSame && free_at[static_cast<size_t>(sms[a])] <
+                                                   free_at[static_cast<size_t>(sms[b])] - kSame);
     };
     size_t best = first % sms.size();
     for (size_t k = 1; k < sms.size(); ++k)
       if (const size_t i = (first + k) % sms.size(); earlier(i, best)) best = i;
     first = best + 1;
     task.sm = sms[best];
-    double& free = free_at[static_cast<size_t>(sms[best])];
-    free = std::max(free, ready) + all.demands[t].microseconds;
-    readiness.end(task, free);
+    const double end = start(task.sm) + all.demands[t].microseconds;
+    free_at[static_cast<size_t>(task.sm)] = end;
+    readiness.end(ir::id_of<ir::TaskId>(t), end);
   }
 }
 

@@ -27,11 +27,11 @@ struct Damage {
 };
 const std::vector<Damage> kDamages = {
     {"nothing", "", ""},
-    {"a store behind the shared memory", "for (volatile char* at = ctx.pages;; ++at) *at = 1;",
+    {"a store behind the shared memory", "for (volatile char* at = ctx.pages();; ++at) *at = 1;",
      " crashed (segmentation fault beside the CTA's shared memory); the run ends here"},
     {"a stack that overflows",
      "struct R { static int f(volatile int* p) { volatile int a[999]; a[0] = *p; return f(a) + "
-     "a[0]; } }; volatile int a = R::f((volatile int*)ctx.pages);",
+     "a[0]; } }; volatile int a = R::f((volatile int*)ctx.pages());",
      " crashed (segmentation fault); the run ends here"},
     {"a trap", "__builtin_trap();", " crashed (trap, "},
     {"an abort", "__builtin_abort();", " crashed (aborted); the run ends here"},
