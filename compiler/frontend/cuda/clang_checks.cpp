@@ -656,7 +656,7 @@ void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& repor
 
 KernelShape shape_of(ASTContext& context, const FunctionDecl& kernel) {
   KernelShape shape;
-  shape.name = kernel.getQualifiedNameAsString();
+  shape.name = written_name(kernel);
   if (const FunctionTemplateDecl* t = kernel.getDescribedFunctionTemplate())
     for (const NamedDecl* p : *t->getTemplateParameters())
       shape.template_parameters.push_back(p->getNameAsString());

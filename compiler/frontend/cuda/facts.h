@@ -54,6 +54,11 @@ bool is_block_barrier(const clang::FunctionDecl* function);
 /// graph declares, barriers that some threads miss.
 void check_samples(const Kernel& kernel, const KernelRequest& request, Reports& reports);
 
+// Behind the user's text: makes an instance of a template, and says which function is meant.
+inline constexpr const char* kMeant = "maco_kernel_that_is_meant";
+
+/// A name as others may write it: without namespaces that have none, and inline ones if wanted.
+std::string written_name(const clang::NamedDecl& decl, bool inline_too = true);
 /// "float", "unsigned char", "const float *": as C++ has it.
 std::string type_text(const clang::ASTContext& context, clang::QualType type);
 

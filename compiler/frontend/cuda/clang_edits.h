@@ -1,0 +1,126 @@
+// What changes texts of the user's: what the preprocessor saw of them, places that can be changed,
+// and what has to be written out before they can.
+#pragma once
+
+#include <clang/Lex/PPCallbacks.h>
+#include <clang/Lex/Preprocessor.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "compiler/frontend/cuda/facts.h"
+
+namespace maco::frontend::cuda {
+
+/// What the preprocessor saw of one file each time it was entered. Offsets are into that file.
+struct FileText {
+  struct Cut {
+    unsigned begin = 0, end = 0;
+  };
+  struct Include {
+    unsigned begin = 0, end = 0;  // the directive
+    clang::FileID file;           // entered, of the user's; invalid otherwise
+    std::string system;           // "<cuda_fp16.h>", of the system's
+  };
+  std::vector<Cut> cuts;  // conditions, and what they leave out
+  std::vector<Include> includes;
+  std::vector<Cut> macros;  // #define and #undef
+};
+
+struct Preprocessed {
+  /// A directive of the user's: #define with all its text, or #undef.
+  struct Macro {
+    clang::SourceLocation at;
+    std::string name, text;
+  };
+  std::map<clang::FileID, FileText> files;
+  std::set<std::string> macros;                 // that the user's files define
+  std::vector<Macro> directives;                // in their order
+  std::map<std::string, int> entered;           // how often a file is included, by its name
+  std::vector<clang::SourceLocation> clusters;  // __cluster_dims__
+};
+
+/// A change of the text.
+struct Edit {
+  unsigned begin = 0, end = 0;
+  std::string text;
+  // What is put in stands before what is replaced at the same place.
+  bool operator<(const Edit& other) const {
+    if (begin != other.begin || end != other.end)
+      return begin != other.begin ? begin < other.begin : end < other.end;
+    return begin == end && text < other.text;
+  }
+};
+
+using Edits = std::map<clang::FileID, std::set<Edit>>;
+
+/// What has to be read otherwise before a kernel's text can be written.
+struct Again {
+  struct Expansion {
+    std::string path;
+    unsigned begin = 0, end = 0;  // of what a macro of the user's makes
+    std::string text;             // what it makes
+    bool operator<(const Expansion& other) const {
+      return std::tie(path, begin) < std::tie(other.path, other.begin);
+    }
+  };
+  std::set<Expansion> expansions;
+  bool brackets = false;  // the kernel is a template whose parameters all have defaults
+  bool any() const { return brackets || !expansions.empty(); }
+};
+
+/// Fills `seen` while a file is preprocessed.
+std::unique_ptr<clang::PPCallbacks> watch(clang::Preprocessor& pp, Preprocessed& seen);
+
+class Editor {
+ public:
+  Editor(clang::ASTContext& context, const Preprocessed& seen, Reports& reports, Again& again)
+      : context_(context),
+        sources_(context.getSourceManager()),
+        seen_(seen),
+        reports_(reports),
+        again_(again) {}
+
+  unsigned offset(clang::SourceLocation loc) const {
+    return sources_.getDecomposedExpansionLoc(loc).second;
+  }
+  clang::FileID file_of(clang::SourceLocation loc) const {
+    return sources_.getDecomposedExpansionLoc(loc).first;
+  }
+  /// Where a token stands in its file: that of a macro of CUDA's with the macro, unless it is part
+  /// of an argument.
+  clang::SourceLocation in_file(clang::SourceLocation loc, bool end) const;
+  /// Can the text be changed there? Macros of the user's stand for other text elsewhere, so that
+  /// what they make is written out first, and all read again.
+  bool editable(clang::SourceLocation loc);
+  bool editable(clang::SourceLocation begin, clang::SourceLocation end) {
+    const bool at_begin = editable(begin), at_end = editable(end);
+    return at_begin && at_end;
+  }
+  /// What the user's macros make of a text; those of CUDA's stay.
+  std::string expanded(clang::SourceLocation at, clang::StringRef text) const;
+  /// Replaces what stands from one token to another.
+  void edit(Edits& edits, clang::SourceLocation begin, clang::SourceLocation end, std::string text);
+  /// Puts texts before and behind an expression.
+  void enclose(Edits& edits, clang::SourceLocation begin, clang::SourceLocation end,
+               std::string before, std::string behind);
+
+  clang::ASTContext& context() const { return context_; }
+  clang::SourceManager& sources() const { return sources_; }
+
+ protected:
+  clang::ASTContext& context_;
+  clang::SourceManager& sources_;
+  const Preprocessed& seen_;
+  Reports& reports_;
+  Again& again_;
+
+ private:
+  bool made_by_macro(clang::SourceLocation loc) const;
+};
+
+}  // namespace maco::frontend::cuda

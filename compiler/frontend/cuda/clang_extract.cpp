@@ -1,0 +1,1042 @@
+// Lines and columns stay where they are, so that what compilers say of the texts can be found in
+// the user's file.
+#include "compiler/frontend/cuda/clang_extract.h"
+
+#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/Lex/Lexer.h>
+#include <fmt/format.h>
+#include <llvm/Support/ConvertUTF.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/frontend/cuda/clang_keys.h"
+
+namespace maco::frontend::cuda {
+
+using namespace clang;  // NOLINT: its names are all over this file
+
+namespace {
+
+/// A declaration of the user's outside of functions and classes, or several that share their text.
+struct Item {
+  FileID file;
+  unsigned begin = 0, end = 0;  // with what stands before it and its semicolon
+  unsigned first = 0;           // of its own words
+  std::vector<Decl*> decls;
+  bool needed = false;
+};
+
+class Extractor final : public Extraction, private Editor {
+ public:
+  Extractor(Kernel& kernel, const Preprocessed& seen, const KernelRequest& request,
+            KernelReply& reply, Reports& reports, Again& again)
+      : Editor(kernel.context, seen, reports, again),
+        kernel_(kernel),
+        request_(request),
+        reply_(reply) {}
+
+  void find_needed() override {
+    collect(context_.getTranslationUnitDecl());
+    need(kernel_.function);
+    // What the graph's arguments of a template name.
+    for (Decl* d : context_.getTranslationUnitDecl()->decls())
+      if (auto* var = dyn_cast<VarDecl>(d); var && var->getName() == kMeant) work_.push_back(var);
+    for (const SourceLocation at : seen_.clusters)
+      for (const Item& item : items_)
+        if (item.needed && item.file == file_of(at) && offset(at) >= item.begin &&
+            offset(at) < item.end)
+          reports_.error(at, "clusters of blocks can't be had: a task's blocks are in none");
+    while (!work_.empty()) {
+      Decl* decl = work_.back();
+      work_.pop_back();
+      Needs(*this).TraverseDecl(decl);
+    }
+    kernel_.reachable.assign(functions_.begin(), functions_.end());
+    const auto first =
+        std::find(kernel_.reachable.begin(), kernel_.reachable.end(), kernel_.function);
+    if (first != kernel_.reachable.end()) std::rotate(kernel_.reachable.begin(), first, first + 1);
+  }
+
+  void write() override {
+    leaving_edits();
+    shared_edits();
+    function_edits();
+    lambda_edits();
+    host_edits();
+    linkage_edits();
+    if (reports_.any() || again_.any()) return;
+    const std::string includes = system_includes();
+    const std::string undefine = undefined();
+    const std::string groups = cooperative_groups();
+    reply_.original = "template <class T> using maco_type = T;\n" + groups +
+                      clean(text(sources_.getMainFileID(), original_)) + entry(true) + undefine;
+    reply_.device = includes + declarations() + groups + early_places_ +
+                    clean(text(sources_.getMainFileID(), device_)) + late_places_ + entry(false) +
+                    undefine;
+  }
+
+ private:
+  // ---- what is needed --------------------------------------------------------------------------
+
+  /// Marks what a declaration refers to.
+  class Needs : public RecursiveASTVisitor<Needs> {
+   public:
+    explicit Needs(Extractor& extractor) : e_(extractor) {}
+    bool shouldVisitTemplateInstantiations() const { return true; }
+    bool shouldVisitImplicitCode() const { return true; }
+    bool TraverseDecl(Decl* d) {
+      return (d && is_hosts(*d)) || RecursiveASTVisitor::TraverseDecl(d);
+    }
+    bool VisitDeclRefExpr(DeclRefExpr* ref) {
+      e_.need(ref->getDecl());
+      e_.need(ref->getFoundDecl());
+      return true;
+    }
+    bool VisitMemberExpr(MemberExpr* ref) {
+      e_.need(ref->getMemberDecl());
+      return true;
+    }
+    bool VisitOverloadExpr(OverloadExpr* ref) {
+      for (NamedDecl* d : ref->decls()) e_.need(d);
+      return true;
+    }
+    bool VisitCXXConstructExpr(CXXConstructExpr* expr) {
+      e_.need(expr->getConstructor());
+      return true;
+    }
+    bool VisitVarDecl(VarDecl* var) {
+      e_.need(var->getType());
+      return true;
+    }
+    bool VisitExpr(Expr* expr) {
+      e_.need(expr->getType());
+      return true;
+    }
+    bool VisitTypeLoc(TypeLoc type) {
+      e_.need(type.getType());
+      return true;
+    }
+    bool VisitCXXBaseSpecifier(CXXBaseSpecifier* base) {
+      e_.need(base->getType());
+      return true;
+    }
+    bool TraverseNestedNameSpecifierLoc(NestedNameSpecifierLoc loc) {
+      const NestedNameSpecifier name = loc.getNestedNameSpecifier();
+      if (name.getKind() == NestedNameSpecifier::Kind::Namespace)
+        e_.need(name.getAsNamespaceAndPrefix().Namespace);
+      return RecursiveASTVisitor::TraverseNestedNameSpecifierLoc(loc);
+    }
+
+   private:
+    Extractor& e_;
+  };
+  friend class Needs;
+
+  void need(QualType type) {
+    if (type.isNull() || !types_.insert(type.getTypePtr()).second) return;
+    const clang::Type* t = type.getTypePtr();
+    if (const auto* alias = t->getAs<TypedefType>()) need(alias->getDecl());
+    if (const auto* spec = t->getAs<TemplateSpecializationType>()) {
+      if (const TemplateDecl* d = spec->getTemplateName().getAsTemplateDecl()) need(d);
+      for (const TemplateArgument& arg : spec->template_arguments()) need(arg);
+    }
+    if (const TagDecl* tag = t->getAsTagDecl()) {
+      need(tag);
+      if (const auto* spec = dyn_cast<ClassTemplateSpecializationDecl>(tag))
+        for (const TemplateArgument& arg : spec->getTemplateArgs().asArray()) need(arg);
+    }
+    if (!t->getPointeeType().isNull()) need(t->getPointeeType());
+    if (const auto* array = context_.getAsArrayType(type)) need(array->getElementType());
+    if (const auto* function = t->getAs<clang::FunctionProtoType>()) {
+      need(function->getReturnType());
+      for (const QualType p : function->param_types()) need(p);
+    }
+  }
+  void need(const TemplateArgument& arg) {
+    if (arg.getKind() == TemplateArgument::Type) need(arg.getAsType());
+    if (arg.getKind() == TemplateArgument::Declaration) need(arg.getAsDecl());
+    if (arg.getKind() == TemplateArgument::Template)
+      if (const TemplateDecl* d = arg.getAsTemplate().getAsTemplateDecl()) need(d);
+    if (arg.getKind() == TemplateArgument::Pack)
+      for (const TemplateArgument& a : arg.pack_elements()) need(a);
+  }
+  void need(const Decl* decl) {
+    if (!decl || !decls_.insert(decl).second) return;
+    // Sets of overloads name functions of the host, too.
+    if (is_users(sources_, decl->getLocation()) && runs_on_host(*decl)) return;
+    if (decl->isInStdNamespace()) uses_std_ = true;
+    if (const auto* f = dyn_cast<FunctionDecl>(decl)) {
+      const FunctionDecl* body = nullptr;
+      if (f->hasBody(body) && functions_.insert(body).second)
+        work_.push_back(const_cast<FunctionDecl*>(body));  // NOLINT: visitors take no const
+      if (const TemplateArgumentList* args = f->getTemplateSpecializationArgs())
+        for (const TemplateArgument& arg : args->asArray()) need(arg);
+      if (const auto* method = dyn_cast<CXXMethodDecl>(f)) need(method->getParent());
+      // A lambda that becomes a pointer to a function.
+      if (const auto* conversion = dyn_cast<CXXConversionDecl>(f);
+          conversion && conversion->getParent()->isLambda())
+        need(conversion->getParent()->getLambdaCallOperator());
+    }
+    if (const auto* record = dyn_cast<CXXRecordDecl>(decl))
+      if (const CXXRecordDecl* definition = record->getDefinition())
+        if (definition->hasUserDeclaredDestructor()) need(definition->getDestructor());
+    for (const Decl* redecl : decl->redecls()) mark(redecl->getLocation());
+    mark(decl->getLocation());
+  }
+  void mark(SourceLocation loc) {
+    if (!loc.isValid() || !is_users(sources_, loc)) return;
+    const auto [file, offset] = sources_.getDecomposedExpansionLoc(loc);
+    for (Item& item : items_)
+      if (!item.needed && item.file == file && offset >= item.begin && offset < item.end) {
+        item.needed = true;
+        for (Decl* d : item.decls) {
+          decls_.insert(d);
+          // Bodies of functions count where they are called: instances of templates differ.
+          work_.push_back(d);
+        }
+      }
+  }
+
+  // Behind the token at `loc`, with a semicolon that follows.
+  unsigned end_of(SourceLocation loc) const {
+    SourceLocation end = sources_.getExpansionRange(loc).getEnd();
+    end = Lexer::getLocForEndOfToken(end, 0, sources_, context_.getLangOpts());
+    const auto next = Lexer::findNextToken(sources_.getExpansionRange(loc).getEnd(), sources_,
+                                           context_.getLangOpts());
+    if (next && next->is(tok::semi) && file_of(next->getLocation()) == file_of(loc))
+      end = next->getEndLoc();
+    return offset(end);
+  }
+
+  // Items are disjoint and in order; each begins where the one before, or the scope, does.
+  void collect(DeclContext* scope) {
+    std::map<FileID, unsigned> begins;
+    if (const auto* ns = dyn_cast<NamespaceDecl>(scope))
+      begins[file_of(ns->getLocation())] = brace(ns->getBeginLoc());
+    if (const auto* spec = dyn_cast<LinkageSpecDecl>(scope))
+      begins[file_of(spec->getLocation())] = linkage_begin(spec);
+    for (Decl* d : scope->decls()) {
+      if (d->isImplicit() || !is_users(sources_, d->getLocation())) continue;
+      const FileID file = file_of(d->getLocation());
+      unsigned& begin = begins[file];
+      if (auto* inner = dyn_cast<NamespaceDecl>(d)) {
+        collect(inner);
+        begin = end_of(inner->getRBraceLoc());
+        continue;
+      }
+      if (auto* inner = dyn_cast<LinkageSpecDecl>(d)) {
+        linkages_.push_back(inner);
+        collect(inner);
+        begin = end_of(inner->getEndLoc());
+        continue;
+      }
+      const unsigned end = end_of(d->getEndLoc());
+      if (!items_.empty() && items_.back().file == file &&
+          offset(d->getBeginLoc()) < items_.back().end &&
+          offset(d->getBeginLoc()) >= items_.back().begin) {
+        items_.back().end = std::max(items_.back().end, end);
+        items_.back().decls.push_back(d);
+      } else {
+        Item item;
+        item.file = file;
+        item.begin = begin;
+        item.end = end;
+        item.first = std::max(begin, offset(d->getBeginLoc()));
+        item.decls.push_back(d);
+        item.needed = stays(d);
+        items_.push_back(std::move(item));
+        if (items_.back().needed) work_.push_back(d);
+      }
+      begin = items_.back().end;
+    }
+  }
+  // Behind the opening brace of a namespace.
+  unsigned brace(SourceLocation loc) const {
+    SourceLocation at = sources_.getExpansionLoc(loc);
+    while (const auto next = Lexer::findNextToken(at, sources_, context_.getLangOpts())) {
+      at = next->getLocation();
+      if (next->is(tok::l_brace)) break;
+    }
+    return offset(Lexer::getLocForEndOfToken(at, 0, sources_, context_.getLangOpts()));
+  }
+  // Behind extern "C", and a brace behind it.
+  unsigned linkage_begin(const LinkageSpecDecl* spec) const {
+    if (spec->hasBraces()) return brace(spec->getExternLoc());
+    const auto language = Lexer::findNextToken(sources_.getExpansionLoc(spec->getExternLoc()),
+                                               sources_, context_.getLangOpts());
+    return language ? offset(language->getEndLoc()) : offset(spec->getExternLoc());
+  }
+
+  bool known_namespace(const NamespaceDecl* ns) const {
+    if (!ns) return false;
+    for (const NamespaceDecl* d : ns->redecls())
+      if (is_users(sources_, d->getLocation())) return true;
+    const std::string name = ns->getQualifiedNameAsString();
+    return name == "cooperative_groups" || name.rfind("nvcuda", 0) == 0;
+  }
+  /// Declarations that nobody refers to by name.
+  bool stays(const Decl* d) const {
+    if (const auto* use = dyn_cast<UsingDirectiveDecl>(d))
+      return known_namespace(use->getNominatedNamespace());
+    if (const auto* alias = dyn_cast<NamespaceAliasDecl>(d))
+      return known_namespace(alias->getNamespace());
+    if (isa<CXXDeductionGuideDecl>(d)) return true;
+    if (const auto* t = dyn_cast<FunctionTemplateDecl>(d))
+      return isa<CXXDeductionGuideDecl>(t->getTemplatedDecl());
+    return false;
+  }
+
+  /// Does a class of the device's have it for the host alone?
+  static bool is_hosts(const Decl& d) {
+    const Decl* decl = &d;
+    if (const auto* a_friend = dyn_cast<FriendDecl>(decl)) decl = a_friend->getFriendDecl();
+    const auto* record = dyn_cast<CXXRecordDecl>(d.getLexicalDeclContext());
+    return decl && record && !record->isLambda() && runs_on_host(*decl);
+  }
+  static bool runs_on_host(const Decl& d) {
+    const FunctionDecl* f = d.getAsFunction();
+    return f && !f->hasAttr<CUDADeviceAttr>() && !f->hasAttr<CUDAGlobalAttr>() &&
+           !f->isDefaulted() && !f->isDeletedAsWritten() && !f->isImplicit() && !f->isPureVirtual();
+  }
+
+  // ---- edits -----------------------------------------------------------------------------------
+
+  /// Lanes that return early leave those of their warp that go on: these have to know, for what a
+  /// warp does together. All that are left come to a return at the outermost level, and agree
+  /// there.
+  void leaving_edits() {
+    if (!kernel_.has_warp_word) return;
+    const auto* body = dyn_cast<CompoundStmt>(kernel_.function->getBody());
+    if (!body) return;
+    leaving_block(*body);
+    struct Jumps : RecursiveASTVisitor<Jumps> {
+      bool VisitGotoStmt(GotoStmt*) {
+        found = true;
+        return false;
+      }
+      bool found = false;
+    } jumps;
+    jumps.TraverseStmt(kernel_.function->getBody());
+    // Some may pass by where the others agree.
+    if (leaving_ && jumps.found) nested_return(body);
+  }
+  /// Statements of the outermost level. False: nothing more need be looked at.
+  bool leaving_block(const CompoundStmt& block) {
+    return std::all_of(block.body_begin(), block.body_end(),
+                       [&](const Stmt* s) { return leaving_statement(s); });
+  }
+  bool leaving_statement(const Stmt* s) {
+    if (const auto* block = dyn_cast<CompoundStmt>(s)) return leaving_block(*block);
+    if (isa<ReturnStmt>(s)) return false;
+    const auto* branch = dyn_cast<IfStmt>(s);
+    if (branch && branch->isConstexpr()) {
+      // What isn't taken isn't there.
+      const auto taken = branch->getNondiscardedCase(context_);
+      return !taken || !*taken || leaving_statement(*taken);
+    }
+    if (!returns(s)) return true;
+    const bool plain = branch && !branch->getElse() && !branch->getInit() &&
+                       !branch->getConditionVariable() && ends_with_return(branch->getThen());
+    if (!plain) {
+      nested_return(s);
+      return false;
+    }
+    leaving_ = true;
+    // The blank keeps them apart from what else may be put around the same expression.
+    enclose(device_, branch->getCond()->getBeginLoc(), branch->getCond()->getEndLoc(),
+            " maco_leaves(", " )");
+    return true;
+  }
+  const ReturnStmt* find_return(const Stmt* s) const {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      explicit Finder(const ASTContext& c) : context(c) {}
+      bool TraverseLambdaExpr(LambdaExpr*) { return true; }
+      bool TraverseCXXRecordDecl(CXXRecordDecl*) { return true; }
+      bool TraverseIfStmt(IfStmt* branch) {
+        if (!branch->isConstexpr()) return RecursiveASTVisitor::TraverseIfStmt(branch);
+        const auto taken = branch->getNondiscardedCase(context);
+        return !taken || !*taken || TraverseStmt(*taken);
+      }
+      bool VisitReturnStmt(ReturnStmt* r) {
+        found = r;
+        return false;
+      }
+      const ASTContext& context;
+      const ReturnStmt* found = nullptr;
+    } finder(context_);
+    finder.TraverseStmt(const_cast<Stmt*>(s));  // NOLINT: visitors take no const
+    return finder.found;
+  }
+  bool returns(const Stmt* s) const { return find_return(s) != nullptr; }
+  // A return, alone or behind statements without any.
+  bool ends_with_return(const Stmt* s) const {
+    if (isa<ReturnStmt>(s)) return true;
+    const auto* block = dyn_cast<CompoundStmt>(s);
+    if (!block || block->body_empty() || !isa<ReturnStmt>(block->body_back())) return false;
+    for (const Stmt* child : block->body())
+      if (child != block->body_back() && returns(child)) return false;
+    return true;
+  }
+  // On a GPU the others of the warp would wait for it; the CPU target sees who has returned.
+  void nested_return(const Stmt* s) {
+    if (request_.arch == 0) return;
+    reports_.error(find_return(s)->getReturnLoc(),
+                   "a thread may return here while others of its warp go on to shuffle or vote; "
+                   "return at the outermost level of the kernel, in an 'if' without 'else'");
+  }
+
+  void function_edits() {
+    for (const Item& item : items_) {
+      if (!item.needed) continue;
+      for (Decl* d : item.decls) {
+        FunctionDecl* f = d->getAsFunction();
+        if (!f) continue;
+        if (const auto* attr = f->getAttr<CUDAGlobalAttr>()) {
+          edit(device_, attr->getLocation(), attr->getLocation(), "__device__");
+        }
+        if (const auto* attr = f->getAttr<CUDALaunchBoundsAttr>()) {
+          edit(device_, attr->getRange().getBegin(), attr->getRange().getEnd(), "");
+        }
+        for (ParmVarDecl* p : f->parameters())
+          if (const auto* attr = p->getAttr<CUDAGridConstantAttr>()) {
+            edit(device_, attr->getLocation(), attr->getLocation(), "");
+          }
+      }
+    }
+  }
+
+  /// Lambdas don't say where they run: in functions of the device that is clear, and where NVRTC
+  /// compiles it is anywhere.
+  void lambda_edits() {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitLambdaExpr(LambdaExpr* lambda) {
+        lambdas.push_back(lambda);
+        return true;
+      }
+      std::vector<const LambdaExpr*> lambdas;
+    } finder;
+    for (const Item& item : items_)
+      for (Decl* d : item.decls)
+        if (item.needed) finder.TraverseDecl(d);
+    for (const LambdaExpr* lambda : finder.lambdas) {
+      const CXXMethodDecl* call = lambda->getCallOperator();
+      const auto leave_out = [&](const Attr* attr) {
+        if (attr && !attr->isImplicit() && attr->getLocation().isValid())
+          edit(device_, attr->getLocation(), attr->getLocation(), "");
+      };
+      leave_out(call->getAttr<CUDADeviceAttr>());
+      leave_out(call->getAttr<CUDAHostAttr>());
+    }
+  }
+
+  /// Functions of the host stay behind, in classes too.
+  void host_edits() {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitCXXRecordDecl(CXXRecordDecl* record) {
+        if (!record->isThisDeclarationADefinition() || record->isLambda()) return true;
+        for (Decl* d : record->decls())
+          if (is_hosts(*d)) found.push_back(d);
+        return true;
+      }
+      std::vector<Decl*> found;
+    } finder;
+    for (const Item& item : items_)
+      for (Decl* d : item.decls)
+        if (item.needed) finder.TraverseDecl(d);
+    for (const Decl* d : finder.found) {
+      const SourceLocation begin = in_file(d->getBeginLoc(), false);
+      if (!is_users(sources_, begin) || !editable(d->getBeginLoc(), d->getEndLoc())) continue;
+      for (Edits* edits : {&original_, &device_})
+        (*edits)[file_of(begin)].insert({offset(begin), end_of(d->getEndLoc()), ""});
+    }
+  }
+
+  void linkage_edits() {
+    for (const LinkageSpecDecl* spec : linkages_) {
+      if (!editable(spec->getExternLoc()) || (spec->hasBraces() && !editable(spec->getRBraceLoc())))
+        continue;
+      const SourceLocation from = sources_.getExpansionLoc(spec->getExternLoc());
+      for (auto* edits : {&original_, &device_}) {
+        (*edits)[file_of(from)].insert({offset(from), linkage_begin(spec), ""});
+        if (spec->hasBraces()) {
+          const SourceLocation brace = sources_.getExpansionLoc(spec->getRBraceLoc());
+          (*edits)[file_of(brace)].insert({offset(brace), offset(brace) + 1, ""});
+        }
+      }
+    }
+  }
+
+  /// Arrays in shared memory become references into the task's.
+  void shared_edits() {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      // These are functions of their own.
+      bool TraverseLambdaExpr(LambdaExpr*) { return true; }
+      bool TraverseCXXRecordDecl(CXXRecordDecl*) { return true; }
+      bool VisitDeclStmt(DeclStmt* stmt) {
+        for (Decl* d : stmt->decls())
+          if (auto* var = dyn_cast<VarDecl>(d); var && var->hasAttr<CUDASharedAttr>()) {
+            statements.push_back(stmt);
+            break;
+          }
+        return true;
+      }
+      std::vector<DeclStmt*> statements;
+    };
+    // Each instance of a template has memory of its own; the text is the same.
+    std::vector<std::pair<const FunctionDecl*, DeclStmt*>> found;
+    for (const FunctionDecl* f : functions_) {
+      if (!is_users(sources_, f->getLocation())) continue;
+      Finder finder;
+      finder.TraverseStmt(f->getBody());
+      for (DeclStmt* stmt : finder.statements) found.emplace_back(f, stmt);
+    }
+    // What one instance can't say of a parameter, none says.
+    size_t before = 0;
+    do {
+      before = keys_.unsaid();
+      for (const auto& [f, stmt] : found) (void)keys_.key_of(scopes_of(*f), stmt->getBeginLoc());
+    } while (keys_.unsaid() != before);
+    keys_.settle();
+    for (const auto& [f, stmt] : found) shared_statement(*f, *stmt);
+    shared_of_files();
+    alignment_edits();
+  }
+
+  /// Behind a word and what stands in parentheses after it.
+  unsigned behind_parentheses(SourceLocation word) const {
+    int depth = 0;
+    unsigned end = offset(word);
+    while (const auto next = Lexer::findNextToken(word, sources_, context_.getLangOpts())) {
+      word = next->getLocation();
+      end = offset(next->getEndLoc());
+      depth += next->is(tok::l_paren) ? 1 : next->is(tok::r_paren) ? -1 : 0;
+      if (depth <= 0) break;
+    }
+    return end;
+  }
+
+  /// 'alignas' stands before other words of a declaration: a host's compiler wants it there.
+  void alignment_edits() {
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitVarDecl(VarDecl* var) {
+        if (var->hasAttr<CUDASharedAttr>()) found.push_back(var);
+        return true;
+      }
+      std::vector<const VarDecl*> found;
+    } finder;
+    for (const Item& item : items_)
+      for (Decl* d : item.decls)
+        if (item.needed) finder.TraverseDecl(d);
+    for (const VarDecl* var : finder.found)
+      for (const auto* attr : var->specific_attrs<AlignedAttr>()) {
+        const SourceLocation word = in_file(var->getAttr<CUDASharedAttr>()->getLocation(), false),
+                             begin = in_file(attr->getLocation(), false);
+        if (!attr->isAlignas() || file_of(word) != file_of(begin) || offset(word) > offset(begin))
+          continue;
+        if (!editable(var->getAttr<CUDASharedAttr>()->getLocation(), attr->getLocation())) continue;
+        const unsigned last = behind_parentheses(begin);
+        const std::string text =
+            sources_.getBufferData(file_of(begin)).slice(offset(begin), last).str();
+        for (Edits* edits : {&original_, &device_}) {
+          std::set<Edit>& list = (*edits)[file_of(begin)];
+          const bool replaced = std::any_of(list.begin(), list.end(), [&](const Edit& e) {
+            return e.begin <= offset(word) && e.end > offset(word);
+          });
+          if (replaced) continue;
+          list.insert({offset(word), offset(word), text + " "});
+          list.insert({offset(begin), last, ""});
+        }
+      }
+  }
+
+  /// Shared memory declared outside of functions: what refers to it says where it lies instead.
+  void shared_of_files() {
+    std::map<const VarDecl*, std::string> places;
+    for (Item& item : items_) {
+      if (!item.needed) continue;
+      for (Decl* d : item.decls) {
+        auto* var = dyn_cast<VarDecl>(d);
+        if (!var || !var->hasAttr<CUDASharedAttr>()) continue;
+        if (item.decls.size() > 1) {
+          reports_.error(var->getLocation(),
+                         "shared memory outside of functions stands in a declaration of its own");
+          return;
+        }
+        if (!editable(var->getBeginLoc(), var->getEndLoc())) continue;
+        const auto* array = context_.getAsArrayType(var->getType());
+        places[var->getCanonicalDecl()] =
+            var->hasExternalStorage() && array
+                ? fmt::format("((maco_type<{}>*)maco_dynamic_shared())",
+                              type_text(context_, array->getElementType()))
+                : fmt::format("(*(maco_type<{}>*)maco_static_shared({}))",
+                              type_text(context_, var->getType()), allot(*var));
+        device_[item.file].insert({first_token(*var), item.end, ""});
+        if (var->hasExternalStorage())
+          original_[item.file].insert({first_token(*var), item.end, ""});
+      }
+    }
+    if (places.empty()) return;
+    struct Finder : RecursiveASTVisitor<Finder> {
+      bool VisitDeclRefExpr(DeclRefExpr* ref) {
+        refs.push_back(ref);
+        return true;
+      }
+      std::vector<DeclRefExpr*> refs;
+    } finder;
+    for (const FunctionDecl* f : functions_) finder.TraverseStmt(f->getBody());
+    for (DeclRefExpr* ref : finder.refs) {
+      const auto* var = dyn_cast<VarDecl>(ref->getDecl());
+      const auto found = var ? places.find(var->getCanonicalDecl()) : places.end();
+      if (found == places.end()) continue;
+      edit(device_, ref->getBeginLoc(), ref->getEndLoc(), found->second);
+      if (var->hasExternalStorage())
+        edit(original_, ref->getBeginLoc(), ref->getEndLoc(), found->second);
+    }
+  }
+  unsigned first_token(const VarDecl& var) const {
+    return std::min(offset(var.getBeginLoc()),
+                    offset(var.getAttr<CUDASharedAttr>()->getLocation()));
+  }
+  /// Bytes of static memory, aligned.
+  int64_t allot(const VarDecl& var) {
+    const int64_t align = std::max<int64_t>(context_.getDeclAlign(&var).getQuantity(), 16);
+    reply_.static_shared = (reply_.static_shared + align - 1) / align * align;
+    const int64_t at = reply_.static_shared;
+    reply_.static_shared += context_.getTypeSizeInChars(var.getType()).getQuantity();
+    return at;
+  }
+
+  std::string source_text(SourceLocation begin, SourceLocation end) const {
+    return Lexer::getSourceText(CharSourceRange::getCharRange(begin, end), sources_,
+                                context_.getLangOpts())
+        .str();
+  }
+
+  /// The words of `text` that say where a variable lies, and how it is aligned, left out.
+  static std::string without_storage(const std::string& text) {
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+      if (!std::isalpha(static_cast<unsigned char>(text[at])) && text[at] != '_') {
+        out += text[at++];
+        continue;
+      }
+      size_t end = at;
+      while (end < text.size() &&
+             (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
+        ++end;
+      const std::string word = text.substr(at, end - at);
+      if (word == "alignas" || word == "__align__" || word == "__builtin_align__") {
+        // With what stands in parentheses behind it.
+        size_t depth = 0, at_close = end;
+        while (at_close < text.size() && (text[at_close] != ')' || --depth != 0)) {
+          depth += text[at_close] == '(' ? 1 : 0;
+          ++at_close;
+        }
+        if (at_close < text.size()) end = at_close + 1;
+      } else if (word != "__shared__" && word != "static" && word != "extern" &&
+                 word != "__device__") {
+        out += word;
+      }
+      at = end;
+    }
+    return out;
+  }
+
+  void shared_statement(const FunctionDecl& f, DeclStmt& stmt) {
+    const SourceLocation begin = stmt.getBeginLoc(), end = stmt.getEndLoc();
+    bool plain = editable(begin, end);
+    for (Decl* d : stmt.decls()) plain = editable(d->getBeginLoc(), d->getEndLoc()) && plain;
+    if (!plain) return;
+    // From the first of its words: attributes may stand before what Clang takes for its beginning.
+    SourceLocation from = in_file(begin, false);
+    for (const Decl* d : stmt.decls())
+      for (const Attr* attr : d->attrs()) {
+        const SourceLocation at = in_file(attr->getLocation(), false);
+        if (at.isValid() && file_of(at) == file_of(from) && offset(at) < offset(from)) from = at;
+      }
+    std::string specifiers, replaced, replaced_original;
+    SourceLocation previous;
+    bool first = true;
+    for (Decl* d : stmt.decls()) {
+      auto* var = dyn_cast<VarDecl>(d);
+      if (!var) continue;
+      const std::string name = var->getName().str();
+      const SourceLocation at = var->getLocation();
+      std::string before = source_text(first ? from : previous, at);
+      if (first) {
+        before = without_storage(before);
+        specifiers = before.substr(0, before.find_first_of("*&("));
+      } else {
+        before = specifiers + " " + before.substr(before.find(',') + 1);
+      }
+      const SourceLocation behind_name =
+          Lexer::getLocForEndOfToken(at, 0, sources_, context_.getLangOpts());
+      const SourceLocation behind =
+          Lexer::getLocForEndOfToken(sources_.getExpansionRange(var->getEndLoc()).getEnd(), 0,
+                                     sources_, context_.getLangOpts());
+      std::string after = source_text(behind_name, behind);
+      previous = behind;
+      first = false;
+      const bool dynamic = var->hasExternalStorage();
+      if (dynamic) {
+        // "[]": a pointer to what the launch gives.
+        const size_t open = after.find('[');
+        const size_t close = after.find(']', open);
+        const std::string rest = close == std::string::npos ? "" : after.substr(close + 1);
+        const std::string pointer =
+            rest.empty() ? fmt::format("*{}", name) : fmt::format("(*{}){}", name, rest);
+        const std::string cast = rest.empty() ? "*" : fmt::format("(*){}", rest);
+        replaced +=
+            fmt::format("{} {} = ({} {})maco_dynamic_shared(); ", before, pointer, before, cast);
+        replaced_original = replaced;
+        continue;
+      }
+      const std::string type = fmt::format("maco_type_of_{}", name);
+      replaced += fmt::format("typedef {} {}{}; {}& {} = *({}*)maco_static_shared({}); ", before,
+                              type, after, type, name, type, place_of(f, *var));
+    }
+    const unsigned b = offset(from), e = offset(sources_.getExpansionLoc(end)) + 1;
+    device_[file_of(from)].insert({b, e, replaced});
+    if (!replaced_original.empty()) original_[file_of(from)].insert({b, e, replaced_original});
+  }
+
+  /// Where a variable in shared memory lies: a number, or in a template what says it of each
+  /// instance.
+  std::string place_of(const FunctionDecl& f, const VarDecl& var) {
+    const int64_t at = allot(var);
+    const std::vector<Scope> scopes = scopes_of(f);
+    if (scopes.empty()) return std::to_string(at);
+    const Key key = keys_.key_of(scopes, var.getLocation());
+    if (!places_.insert(key.value).second) {
+      reports_.error(var.getLocation(),
+                     fmt::format("'{}' would be the same memory in several instances of {}, which "
+                                 "differ in what has no name outside of functions",
+                                 var.getNameAsString(), called(f)));
+      return "0";
+    }
+    if (key.users && needed_soon(f))
+      reports_.error(var.getLocation(),
+                     fmt::format("shared memory of {}, whose body says what it returns: where it "
+                                 "is made with types of the file, it has to say that before",
+                                 called(f)));
+    (key.users ? late_places_ : early_places_) +=
+        fmt::format("template <> struct maco_place<{}> {{ static constexpr int value = {}; }};\n",
+                    key.value, at);
+    return fmt::format("(maco_place<{}>::value)", key.name);
+  }
+  static std::string called(const FunctionDecl& f) {
+    const auto* method = dyn_cast<CXXMethodDecl>(&f);
+    return method && method->getParent()->isLambda() ? "a lambda"
+                                                     : fmt::format("'{}'", f.getNameAsString());
+  }
+  // ---- texts -----------------------------------------------------------------------------------
+
+  /// A file with what it includes, without what isn't needed.
+  std::string text(FileID id, const Edits& edits) const {
+    const StringRef data = sources_.getBufferData(id);
+    const auto seen = seen_.files.find(id);
+    std::vector<bool> dropped(data.size(), false);
+    const auto drop = [&](unsigned begin, unsigned end, bool value) {
+      for (unsigned i = begin; i < end && i < dropped.size(); ++i) dropped[i] = value;
+    };
+    for (const Item& item : items_)
+      if (item.file == id && !item.needed) drop(item.begin, item.end, true);
+    for (const FileText::Cut& c : instantiations(id)) drop(c.begin, c.end, true);
+    if (seen != seen_.files.end()) {
+      for (const FileText::Cut& m : seen->second.macros) drop(m.begin, m.end, false);
+      for (const FileText::Cut& c : seen->second.cuts) drop(c.begin, c.end, true);
+    }
+    // What was put behind the user's text.
+    if (id == sources_.getMainFileID())
+      if (const size_t at = data.rfind("\n#line 1 \"maco\""); at != StringRef::npos)
+        drop(static_cast<unsigned>(at), static_cast<unsigned>(data.size()), true);
+    std::map<unsigned, const FileText::Include*> includes;
+    if (seen != seen_.files.end())
+      for (const FileText::Include& i : seen->second.includes) includes[i.begin] = &i;
+    const auto changes = edits.find(id);
+    auto change =
+        changes == edits.end() ? std::set<Edit>::const_iterator() : changes->second.begin();
+    const auto no_change = [&] {
+      return changes == edits.end() || change == changes->second.end();
+    };
+    std::string out;
+    // Without the mark of UTF-8, which may stand at a file's beginning only.
+    for (unsigned at = data.starts_with("\xef\xbb\xbf") ? 3 : 0; at < data.size();) {
+      while (!no_change() && change->begin < at) ++change;
+      const auto include = includes.find(at);
+      if (include != includes.end()) {
+        // What is included within a declaration is part of it.
+        const bool within = std::any_of(items_.begin(), items_.end(), [&](const Item& item) {
+          return item.file == id && !item.needed && at >= item.first && at < item.end;
+        });
+        if (include->second->file.isValid() && !within) out += text(include->second->file, edits);
+        at = include->second->end;
+        continue;
+      }
+      if (!no_change() && change->begin == at && !dropped[at]) {
+        out += change->text;
+        if (change->end == at) {
+          ++change;
+          continue;
+        }
+        // The lines that the change takes away.
+        for (unsigned i = at; i < change->end; ++i)
+          if (data[i] == '\n') out += '\n';
+        at = std::max(change->end, at + 1);
+        ++change;
+        continue;
+      }
+      if (!dropped[at] || data[at] == '\n') out += data[at];
+      ++at;
+    }
+    if (!out.empty() && out.back() != '\n') out += '\n';
+    return out;
+  }
+
+  /// In UTF-8 and without NUL: what compilers, and texts of graphs, take. Literals stay what they
+  /// are; elsewhere other bytes say nothing.
+  std::string clean(std::string text) const {
+    const auto is_clean = [](StringRef part) {
+      const auto* begin = reinterpret_cast<const llvm::UTF8*>(part.data());
+      return part.find('\0') == StringRef::npos &&
+             llvm::isLegalUTF8String(&begin, begin + part.size());
+    };
+    if (is_clean(text)) return text;
+    Lexer lexer(SourceLocation(), context_.getLangOpts(), text.data(), text.data(),
+                text.data() + text.size());
+    lexer.SetCommentRetentionState(true);
+    std::string out;
+    size_t at = 0;
+    // Each character that isn't one, and bytes of those.
+    const auto put = [&](size_t end, bool literal) {
+      while (at < end) {
+        const auto* bytes = reinterpret_cast<const llvm::UTF8*>(text.data() + at);
+        const size_t length = std::min<size_t>(llvm::getNumBytesForUTF8(*bytes), end - at);
+        if (text[at] != '\0' && llvm::isLegalUTF8Sequence(bytes, bytes + length)) {
+          out.append(text, at, length);
+          at += length;
+        } else {
+          out += literal            ? fmt::format("\\{:03o}", static_cast<unsigned char>(text[at]))
+                 : text[at] == '\0' ? " "
+                                    : "?";
+          ++at;
+        }
+      }
+    };
+    for (Token token; !lexer.LexFromRawLexer(token);) {
+      const size_t begin =
+          static_cast<size_t>(lexer.getBufferLocation() - text.data()) - token.getLength();
+      put(begin, false);
+      put(begin + token.getLength(),
+          tok::isStringLiteral(token.getKind()) || token.is(tok::char_constant));
+    }
+    put(text.size(), false);
+    return out;
+  }
+
+  /// Instances that the file asks for ("template __global__ void k<float>(...);"), which are no
+  /// declarations to Clang: between those that are, in the text or made by a macro.
+  std::vector<FileText::Cut> instantiations(FileID id) const {
+    const StringRef data = sources_.getBufferData(id);
+    std::vector<bool> known(data.size(), false);
+    const auto is_known = [&](unsigned begin, unsigned end) {
+      for (unsigned i = begin; i < end && i < known.size(); ++i) known[i] = true;
+    };
+    for (const Item& item : items_)
+      if (item.file == id) is_known(item.first, item.end);
+    if (const auto seen = seen_.files.find(id); seen != seen_.files.end()) {
+      for (const FileText::Cut& c : seen->second.cuts) is_known(c.begin, c.end);
+      for (const FileText::Cut& c : seen->second.macros) is_known(c.begin, c.end);
+      for (const FileText::Include& i : seen->second.includes) is_known(i.begin, i.end);
+    }
+    const SourceLocation start = sources_.getLocForStartOfFile(id);
+    Lexer lexer(start, context_.getLangOpts(), data.begin(), data.begin(), data.end());
+    std::vector<Token> tokens;
+    for (Token token; !lexer.LexFromRawLexer(token);)
+      if (!known[offset(token.getLocation())]) tokens.push_back(token);
+    const auto spelling = [&](size_t i) {
+      return i < tokens.size() ? data.substr(offset(tokens[i].getLocation()), tokens[i].getLength())
+                               : StringRef();
+    };
+    std::vector<FileText::Cut> cuts;
+    bool begins = true;  // a declaration
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const unsigned begin = offset(tokens[i].getLocation());
+      if (tokens[i].isOneOf(tok::semi, tok::l_brace, tok::r_brace)) {
+        begins = true;
+        continue;
+      }
+      if (!begins) continue;
+      begins = false;
+      const size_t word = spelling(i) == "extern" ? i + 1 : i;
+      size_t last = tokens.size();
+      if (spelling(word) == "template" && spelling(word + 1) != "<") {
+        for (last = word; last < tokens.size() && tokens[last].isNot(tok::semi);) ++last;
+      } else if (seen_.macros.count(spelling(i).str()) > 0) {
+        size_t end = i;
+        if (spelling(i + 1) == "(") {
+          int depth = 0;
+          do {
+            ++end;
+            depth += spelling(end) == "(" ? 1 : spelling(end) == ")" ? -1 : 0;
+          } while (depth > 0 && end + 1 < tokens.size());
+        }
+        if (end >= tokens.size()) break;
+        const std::string made =
+            expanded(tokens[i].getLocation(), data.slice(begin, offset(tokens[end].getEndLoc())));
+        const StringRef text = StringRef(made).starts_with("extern ")
+                                   ? StringRef(made).drop_front(7)
+                                   : StringRef(made);
+        if (!text.starts_with("template ") || text.starts_with("template <")) continue;
+        last = spelling(end + 1) == ";" ? end + 1 : end;
+      }
+      if (last >= tokens.size()) continue;
+      cuts.push_back({begin, offset(tokens[last].getEndLoc())});
+      i = last;
+      begins = true;
+    }
+    return cuts;
+  }
+
+  std::string system_includes() const {
+    std::set<std::string> names;
+    for (const auto& [id, file] : seen_.files)
+      for (const FileText::Include& i : file.includes)
+        if (!i.system.empty()) names.insert(i.system);
+    std::string out;
+    // What a task takes from CUDA's headers; standard headers, the runtime's and cooperative groups
+    // are MACO's own.
+    for (const std::string& name : names)
+      for (const char* kept : {"cuda_fp16", "cuda_bf16", "cuda_fp8", "cuda_fp6", "cuda_fp4",
+                               "mma.h", "math_constants.h", "cuda/std/"})
+        if (name.compare(1, std::strlen(kept), kept) == 0) {
+          out += "#include <" + name.substr(1, name.size() - 2) + ">\n";
+          break;
+        }
+    for (const char* header : {"array", "cmath", "cstddef", "cstdint", "functional",
+                               "initializer_list", "limits", "tuple", "type_traits", "utility"})
+      if (uses_std_ && names.count(fmt::format("<{}>", header)) > 0)
+        out += fmt::format("#include <std/{}>\n", header);
+    return out;
+  }
+  // Where the text of cooperative groups has to stand: it knows the unit's block.
+  std::string cooperative_groups() const {
+    for (const auto& [id, file] : seen_.files)
+      for (const FileText::Include& i : file.includes)
+        if (i.system.find("cooperative_groups") != std::string::npos)
+          return "//@cooperative_groups\n";
+    return "";
+  }
+  std::string undefined() const {
+    std::string out;
+    for (const std::string& name : seen_.macros) out += "#undef " + name + "\n";
+    return out;
+  }
+  /// Lambdas by the keys that they are given.
+  std::string naming() const {
+    if (places_.empty()) return "";
+    return "template <class Key, class F> struct maco_closure : F {};\n"
+           "template <class Key, class F> MACO_FN constexpr maco_closure<Key, F> maco_lambda(F f) "
+           "{ return {f}; }\n"
+           "template <class T> struct maco_name { using type = T; };\n"
+           "template <class T> struct maco_name<const T> { using type = const typename "
+           "maco_name<T>::type; };\n"
+           "template <class T> struct maco_name<T&> { using type = typename maco_name<T>::type&; "
+           "};\n"
+           "template <class T> struct maco_name<T&&> { using type = typename maco_name<T>::type&&; "
+           "};\n"
+           "template <class T> struct maco_name<T*> { using type = typename maco_name<T>::type*; "
+           "};\n"
+           "template <class Key, class F> struct maco_name<maco_closure<Key, F>> "
+           "{ using type = Key; };\n";
+  }
+  std::string declarations() const {
+    return fmt::format(
+        "constexpr int maco_block_x = {}, maco_block_y = {}, maco_block_z = {};\n"
+        "constexpr int maco_static_bytes = {}, maco_dynamic_bytes = {};\n"
+        "constexpr bool maco_leaving = {};\n"
+        "template <class T> using maco_type = T;\n"
+        "template <auto value> struct maco_constant {{}};\n"
+        "template <int id, class... Parameters> struct maco_key {{}};\n"
+        "template <class Key> struct maco_place;\n{}",
+        request_.block[0], request_.block[1], request_.block[2], reply_.static_shared,
+        request_.shared, leaving_, naming());
+  }
+
+  /// What runs the kernel with its arguments: for the reference a function of pointers and numbers,
+  /// for a task a Unit.
+  std::string entry(bool original) const {
+    const FunctionDecl* f = kernel_.function;
+    std::string call = written_name(*f);
+    if (!request_.template_args.empty())
+      call += fmt::format("<{}>", fmt::join(request_.template_args, ", "));
+    std::string args;
+    size_t tensors = 0, numbers = 0;
+    for (size_t i = 0; i < request_.args.size() && i < f->getNumParams(); ++i) {
+      const KernelArg& arg = request_.args[i];
+      const std::string type = type_text(
+          context_, f->getParamDecl(static_cast<unsigned>(i))->getType().getUnqualifiedType());
+      args += i > 0 ? ", " : "";
+      if (arg.kind == KernelArg::Kind::Tensor)
+        args += original ? fmt::format("({})maco_tensors[{}]", type, tensors++)
+                         : fmt::format("({})args.template ptr<char>({})", type, tensors++);
+      else if (arg.kind == KernelArg::Kind::Integer && arg.wide && !original) {
+        args += fmt::format(
+            "({})(C::arg{}::get(ctx) * 4294967296ll + C::arg{}::get(ctx) + 2147483648ll)", type,
+            numbers, numbers + 1);
+        numbers += 2;
+      } else if (arg.kind == KernelArg::Kind::Integer)
+        args += original ? fmt::format("({})maco_numbers[{}]", type, numbers++)
+                         : fmt::format("({})C::arg{}::get(ctx)", type, numbers++);
+      else
+        args += fmt::format("({}){}", type, fmt::format("{:.17g}", arg.number));
+    }
+    if (original)
+      return fmt::format(
+          "static void maco_launch(char* const* maco_tensors, const long long* maco_numbers) {{\n"
+          "  (void)maco_tensors, (void)maco_numbers;\n  {}({});\n}}\n",
+          call, args);
+    return fmt::format(
+        "struct maco_unit {{\n"
+        "  static constexpr int kX = maco_block_x, kY = maco_block_y, kZ = maco_block_z, kThreads "
+        "= kX * kY * kZ;\n"
+        "  static constexpr int kStaticBytes = maco_static_bytes, kDynamicBytes = "
+        "maco_dynamic_bytes;\n"
+        "  template <class C>\n"
+        "  static MACO_FN void maco_run(const ::maco::Context& ctx, const ::maco::Args& args) {{\n"
+        "    (void)ctx, (void)args;\n    {}({});\n  }}\n}};\n",
+        call, args);
+  }
+
+  Kernel& kernel_;
+  const KernelRequest& request_;
+  KernelReply& reply_;
+  std::vector<Item> items_;
+  std::vector<LinkageSpecDecl*> linkages_;
+  std::set<const Decl*> decls_;
+  std::set<const clang::Type*> types_;
+  std::vector<Decl*> work_;
+  struct ByPlace {
+    bool operator()(const FunctionDecl* a, const FunctionDecl* b) const {
+      return a->getID() < b->getID();
+    }
+  };
+  std::set<const FunctionDecl*, ByPlace> functions_;
+  Edits original_, device_;
+  Keys keys_{*this, device_};
+  std::string early_places_, late_places_;  // before the user's text, and behind it
+  std::set<std::string> places_;            // keys that have one
+  bool uses_std_ = false;                   // names of namespace std
+  bool leaving_ = false;                    // lanes return while others of their warp go on
+};
+
+}  // namespace
+
+std::unique_ptr<Extraction> make_extraction(Kernel& kernel, const Preprocessed& seen,
+                                            const KernelRequest& request, KernelReply& reply,
+                                            Reports& reports, Again& again) {
+  return std::make_unique<Extractor>(kernel, seen, request, reply, reports, again);
+}
+
+}  // namespace maco::frontend::cuda
