@@ -392,6 +392,8 @@ class Extractor final : public Extraction, private Editor {
       for (Decl* d : item.decls) {
         FunctionDecl* f = d->getAsFunction();
         if (!f) continue;
+        // One macro makes several: each is looked at by itself.
+        if (item.decls.size() > 1 && !editable(d->getBeginLoc())) continue;
         if (const auto* attr = f->getAttr<CUDAGlobalAttr>()) {
           edit(device_, attr->getLocation(), attr->getLocation(), "__device__");
         }
@@ -430,6 +432,17 @@ class Extractor final : public Extraction, private Editor {
     }
   }
 
+  /// Attributes may stand before what Clang takes for the beginning.
+  SourceLocation first_word(const Decl& d) const {
+    SourceLocation first = in_file(d.getBeginLoc(), false);
+    const FunctionDecl* f = d.getAsFunction();
+    for (const Attr* attr : (f ? f : &d)->attrs()) {
+      const SourceLocation at = in_file(attr->getLocation(), false);
+      if (at.isValid() && file_of(at) == file_of(first) && offset(at) < offset(first)) first = at;
+    }
+    return first;
+  }
+
   /// Functions of the host stay behind, in classes too.
   void host_edits() {
     struct Finder : RecursiveASTVisitor<Finder> {
@@ -445,10 +458,14 @@ class Extractor final : public Extraction, private Editor {
       for (Decl* d : item.decls)
         if (item.needed) finder.TraverseDecl(d);
     for (const Decl* d : finder.found) {
-      const SourceLocation begin = in_file(d->getBeginLoc(), false);
-      if (!is_users(sources_, begin) || !editable(d->getBeginLoc(), d->getEndLoc())) continue;
+      if (!is_users(sources_, d->getBeginLoc()) || !editable(d->getBeginLoc(), d->getEndLoc()))
+        continue;
+      const SourceLocation begin = first_word(*d);
+      unsigned from = offset(begin);
+      const StringRef before = sources_.getBufferData(file_of(begin)).take_front(from).rtrim();
+      if (before.ends_with("[[")) from = static_cast<unsigned>(before.size() - 2);
       for (Edits* edits : {&original_, &device_})
-        (*edits)[file_of(begin)].insert({offset(begin), end_of(d->getEndLoc()), ""});
+        (*edits)[file_of(begin)].insert({from, end_of(d->getEndLoc()), ""});
     }
   }
 
@@ -648,13 +665,9 @@ class Extractor final : public Extraction, private Editor {
     bool plain = editable(begin, end);
     for (Decl* d : stmt.decls()) plain = editable(d->getBeginLoc(), d->getEndLoc()) && plain;
     if (!plain) return;
-    // From the first of its words: attributes may stand before what Clang takes for its beginning.
     SourceLocation from = in_file(begin, false);
     for (const Decl* d : stmt.decls())
-      for (const Attr* attr : d->attrs()) {
-        const SourceLocation at = in_file(attr->getLocation(), false);
-        if (at.isValid() && file_of(at) == file_of(from) && offset(at) < offset(from)) from = at;
-      }
+      if (const SourceLocation at = first_word(*d); offset(at) < offset(from)) from = at;
     std::string specifiers, replaced, replaced_original;
     SourceLocation previous;
     bool first = true;
@@ -720,10 +733,10 @@ class Extractor final : public Extraction, private Editor {
                      fmt::format("shared memory of {}, whose body says what it returns: where it "
                                  "is made with types of the file, it has to say that before",
                                  called(f)));
-    (key.users ? late_places_ : early_places_) +=
-        fmt::format("template <> struct maco_place<{}> {{ static constexpr int value = {}; }};\n",
-                    key.value, at);
-    return fmt::format("(maco_place<{}>::value)", key.name);
+    (key.users ? late_places_ : early_places_) += fmt::format(
+        "template <> struct maco_place<{}> {{ static constexpr int maco_value = {}; }};\n",
+        key.value, at);
+    return fmt::format("(maco_place<{}>::maco_value)", key.name);
   }
   static std::string called(const FunctionDecl& f) {
     const auto* method = dyn_cast<CXXMethodDecl>(&f);
@@ -959,7 +972,18 @@ class Extractor final : public Extraction, private Editor {
         "template <class T> using maco_type = T;\n"
         "template <auto value> struct maco_constant {{}};\n"
         "template <int id, class... Parameters> struct maco_key {{}};\n"
-        "template <class Key> struct maco_place;\n{}",
+        "template <class Key> struct maco_place;\n{}"
+        // What entry() says, which stands behind the user's macros.
+        "struct maco_extent {{\n"
+        "  static constexpr int kX = maco_block_x, kY = maco_block_y, kZ = maco_block_z, kThreads "
+        "= kX * kY * kZ;\n"
+        "  static constexpr int kStaticBytes = maco_static_bytes, kDynamicBytes = "
+        "maco_dynamic_bytes;\n}};\n"
+        "using maco_context = ::maco::Context;\nusing maco_arguments = ::maco::Args;\n"
+        "MACO_FN char* maco_tensor(const maco_arguments& arguments, int i) {{ return "
+        "arguments.template ptr<char>(i); }}\n"
+        "template <class N> MACO_FN long long maco_number(const maco_context& context) {{ return "
+        "N::get(context); }}\n",
         request_.block[0], request_.block[1], request_.block[2], reply_.static_shared,
         request_.shared, leaving_, naming());
   }
@@ -980,15 +1004,17 @@ class Extractor final : public Extraction, private Editor {
       args += i > 0 ? ", " : "";
       if (arg.kind == KernelArg::Kind::Tensor)
         args += original ? fmt::format("({})maco_tensors[{}]", type, tensors++)
-                         : fmt::format("({})args.template ptr<char>({})", type, tensors++);
+                         : fmt::format("({})maco_tensor(maco_args, {})", type, tensors++);
       else if (arg.kind == KernelArg::Kind::Integer && arg.wide && !original) {
         args += fmt::format(
-            "({})(C::arg{}::get(ctx) * 4294967296ll + C::arg{}::get(ctx) + 2147483648ll)", type,
-            numbers, numbers + 1);
+            "({})(maco_number<typename maco_c::arg{}>(maco_at) * 4294967296ll + "
+            "maco_number<typename maco_c::arg{}>(maco_at) + 2147483648ll)",
+            type, numbers, numbers + 1);
         numbers += 2;
       } else if (arg.kind == KernelArg::Kind::Integer)
         args += original ? fmt::format("({})maco_numbers[{}]", type, numbers++)
-                         : fmt::format("({})C::arg{}::get(ctx)", type, numbers++);
+                         : fmt::format("({})maco_number<typename maco_c::arg{}>(maco_at)", type,
+                                       numbers++);
       else
         args += fmt::format("({}){}", type, fmt::format("{:.17g}", arg.number));
     }
@@ -998,14 +1024,11 @@ class Extractor final : public Extraction, private Editor {
           "  (void)maco_tensors, (void)maco_numbers;\n  {}({});\n}}\n",
           call, args);
     return fmt::format(
-        "struct maco_unit {{\n"
-        "  static constexpr int kX = maco_block_x, kY = maco_block_y, kZ = maco_block_z, kThreads "
-        "= kX * kY * kZ;\n"
-        "  static constexpr int kStaticBytes = maco_static_bytes, kDynamicBytes = "
-        "maco_dynamic_bytes;\n"
-        "  template <class C>\n"
-        "  static MACO_FN void maco_run(const ::maco::Context& ctx, const ::maco::Args& args) {{\n"
-        "    (void)ctx, (void)args;\n    {}({});\n  }}\n}};\n",
+        "struct maco_unit : maco_extent {{\n"
+        "  template <class maco_c>\n"
+        "  static MACO_FN void maco_run(const maco_context& maco_at, const maco_arguments& "
+        "maco_args) {{\n"
+        "    (void)maco_at, (void)maco_args;\n    {}({});\n  }}\n}};\n",
         call, args);
   }
 

@@ -57,8 +57,9 @@ MACO_FN T load_plain(const T* pointer) {
   return *pointer;
 }
 
+// Words of CUDA that become these stand among the user's macros, which other names might be.
 struct SlotHead {
-  Index3 block, grid;
+  Index3 block_at, grid_extent;
   u32 phase;      // barriers that all threads have passed
   u32 gone;       // threads that have returned
   u32 last;       // the phase that ends when all have
@@ -73,7 +74,7 @@ struct Slot {
   static constexpr int kSpan = (kThreads + 31) / 32 * 32;
   static MACO_FN int index() { return consumer_thread() / kSpan; }
   static MACO_FN int thread() { return consumer_thread() % kSpan; }
-  static MACO_FN char* memory(int bytes) {
+  static MACO_FN char* slot_memory(int bytes) {
     return cta_memory() + Cta::kHeadBytes + index() * bytes;
   }
   // Of the threads of a slot; those of a warp need not be together, as barriers that vote (bar.red)
@@ -86,7 +87,7 @@ struct Slot {
     return load_relaxed(&head->last) == phase;
   }
   // A barrier, and how many of the threads that haven't returned give true.
-  static MACO_FN int count(bool value, char* memory) {
+  static MACO_FN int slot_count(bool value, char* memory) {
     auto* head = (SlotHead*)memory;
     const u32 phase = phase_of(head);
     if (value) atomicAdd(&head->votes[phase % 4], 1u);
@@ -105,11 +106,11 @@ struct Slot {
     if (atomicAdd(&head->gone, 1u) + 1 == kSpan) store_relaxed(&head->last, phase + 1);
     do {
       phase = phase_of(head);
-      count(false, memory);
+      slot_count(false, memory);
     } while (!ends_with(head, phase + 1));
     meet();
   }
-  static MACO_FN Index3 thread_index(u32 x, u32 y) {
+  static MACO_FN Index3 slot_thread(u32 x, u32 y) {
     const u32 t = (u32)thread();
     return {t % x, t / x % y, t / (x * y)};
   }
@@ -120,11 +121,11 @@ struct Slot {
   }
   // Those of them that haven't returned.
   template <bool kLeaving>
-  static MACO_FN u32 alive(const char* memory) {
+  static MACO_FN u32 slot_alive(const char* memory) {
     return kLeaving ? ((const SlotHead*)memory)->alive[thread() / 32] : lanes();
   }
   // All lanes of the warp that haven't returned come here; those that give true are about to.
-  static MACO_FN bool leaves(bool value, char* memory) {
+  static MACO_FN bool slot_leaves(bool value, char* memory) {
     u32* own = &((SlotHead*)memory)->alive[thread() / 32];
     const u32 before = *own;
     const u32 leaving = __ballot_sync(before, value);
@@ -140,11 +141,11 @@ struct Slots {
   static constexpr int count = (int)C::slots;
   static MACO_FN int index() { return Own::index(); }
   static MACO_FN void run(Context& ctx, const Args& args, Index3 at, Index3 grid, i64) {
-    auto* head = (SlotHead*)Own::memory(C::slot_bytes);
+    auto* head = (SlotHead*)Own::slot_memory(C::slot_bytes);
     if (Own::thread() % 32 == 0) head->alive[Own::thread() / 32] = Own::lanes();
     if (Own::thread() == 0) {
-      head->block = at;
-      head->grid = grid;
+      head->block_at = at;
+      head->grid_extent = grid;
       head->phase = head->gone = head->last = 0;
       for (u32& votes : head->votes) votes = 0;
     }

@@ -9,29 +9,29 @@
 #define maco_leaves(condition) (condition)
 #else
 #define maco_slot ::maco::cuda::Slot<maco_block_x * maco_block_y * maco_block_z>
-#define maco_slot_memory                                                                  \
-  (maco_slot::memory(::maco::cuda::kSlotHead + ::maco::cuda::slot_up(maco_static_bytes) + \
-                     ::maco::cuda::slot_up(maco_dynamic_bytes)))
+#define maco_slot_memory                                                                       \
+  (maco_slot::slot_memory(::maco::cuda::kSlotHead + ::maco::cuda::slot_up(maco_static_bytes) + \
+                          ::maco::cuda::slot_up(maco_dynamic_bytes)))
 #define maco_static_shared(at) (maco_slot_memory + ::maco::cuda::kSlotHead + (at))
 #define maco_dynamic_shared() \
   (maco_slot_memory + ::maco::cuda::kSlotHead + ::maco::cuda::slot_up(maco_static_bytes))
 #define maco_uint3(index) (make_uint3((index).x, (index).y, (index).z))
-#define threadIdx maco_uint3(maco_slot::thread_index(maco_block_x, maco_block_y))
-#define blockIdx maco_uint3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->block)
-#define gridDim                                                    \
-  (dim3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid.x, \
-        ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid.y, \
-        ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid.z))
+#define threadIdx maco_uint3(maco_slot::slot_thread(maco_block_x, maco_block_y))
+#define blockIdx maco_uint3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->block_at)
+#define gridDim                                                           \
+  (dim3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.x, \
+        ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.y, \
+        ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.z))
 #define blockDim (dim3(maco_block_x, maco_block_y, maco_block_z))
 // What other tasks write in the same launch must not be read as constant.
 #define __ldg(pointer) (::maco::cuda::load_plain(pointer))
 // Whoever has returned says so at barriers; these threads haven't.
-#define __syncthreads() ((void)maco_slot::count(false, maco_slot_memory))
-#define __syncthreads_count(value) (maco_slot::count((value) != 0, maco_slot_memory))
-#define __syncthreads_and(value) (maco_slot::count((value) == 0, maco_slot_memory) == 0)
-#define __syncthreads_or(value) (maco_slot::count((value) != 0, maco_slot_memory) != 0)
-#define maco_alive (maco_slot::alive<maco_leaving>(maco_slot_memory))
-#define maco_leaves(condition) (maco_slot::leaves((bool)(condition), maco_slot_memory))
+#define __syncthreads() ((void)maco_slot::slot_count(false, maco_slot_memory))
+#define __syncthreads_count(value) (maco_slot::slot_count((value) != 0, maco_slot_memory))
+#define __syncthreads_and(value) (maco_slot::slot_count((value) == 0, maco_slot_memory) == 0)
+#define __syncthreads_or(value) (maco_slot::slot_count((value) != 0, maco_slot_memory) != 0)
+#define maco_alive (maco_slot::slot_alive<maco_leaving>(maco_slot_memory))
+#define maco_leaves(condition) (maco_slot::slot_leaves((bool)(condition), maco_slot_memory))
 #define __syncwarp(...) __syncwarp(::maco::cuda::warp_mask(__VA_ARGS__) & maco_alive)
 #define __shfl_sync(mask, ...) __shfl_sync((mask) & maco_alive, __VA_ARGS__)
 #define __shfl_up_sync(mask, ...) __shfl_up_sync((mask) & maco_alive, __VA_ARGS__)
