@@ -64,6 +64,22 @@ def bytes_of_any_kind(args, kernel):
         return runs(args, graph)
 
 
+def error_first(args, kernel):
+    """What NVRTC alone refuses is said without warnings of MACO's own names."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "range.cu").write_text(
+            "__global__ void k(int* y) {\n  switch (threadIdx.x) {\n    case 0 ... 3: y[threadIdx.x] = 1; break;\n"
+            "    default: y[threadIdx.x] = 2;\n  }\n}\n")
+        graph = pathlib.Path(folder, "range.maco")
+        graph.write_text('graph range {\n  output y : i32[32] = cuda(source = "range.cu", kernel = k,\n'
+                         '    grid = [1], block = [32], args = [y])\n}\n')
+        made = run(args.macoc, graph, "--emit=cubin", "-o", os.devnull)
+    if "NVRTC was not found" in made.stderr:
+        return ""
+    right = made.returncode == 4 and "case 0 ... 3" in made.stderr and "warning" not in made.stderr
+    return "" if right else f"{kernel}: status {made.returncode}\n{made.stderr[:2000]}"
+
+
 def spelt(args, graph):
     """JSON and DSL are the same graph."""
     texts = [run(args.macoc, graph.with_suffix(suffix), "--emit=dsl").stdout for suffix in (".json", ".maco")]
@@ -133,7 +149,8 @@ def main():
         return 77
     work = [(runs, graph) for graph in good]
     work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
-    work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes")]
+    work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes"),
+             (error_first, ROOT / "keys" / "range")]
     work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu")]
     work += [(refused, graph) for graph in sorted((ROOT / "refused").glob("*.maco"))]
     return finish(args, work)
