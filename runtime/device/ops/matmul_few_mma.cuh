@@ -82,10 +82,9 @@ struct MatmulFewMma {
           for (int r = 0; r < kTall; ++r) {
             const Vec<u32, 4> low = a[u][2 * r];
             const Vec<u32, 4> high = 2 * r + 1 < kEights ? a[u][2 * r + 1] : Vec<u32, 4>{};
-            multiply_matrices<kBf16>(
-                sums[slice * kWide + j][r],
-                {low.v[half], high.v[half], low.v[half + 1], high.v[half + 1]}, b[j].v[half],
-                b[j].v[half + 1]);
+            multiply_matrices<kBf16>(sums[slice * kWide + j][r],
+                                     {low.v[half], high.v[half], low.v[half + 1], high.v[half + 1]},
+                                     b[j].v[half], b[j].v[half + 1]);
           }
         }
       }
