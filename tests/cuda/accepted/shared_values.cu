@@ -5,7 +5,7 @@ struct Two {
 template <int N, class... Ts>
 __device__ float many(Ts... vs) {
   __shared__ float s[N];
-  s[threadIdx.x % N] = (vs + ...);
+  if (threadIdx.x < N) s[threadIdx.x] = (vs + ...);
   __syncthreads();
   const float r = s[(threadIdx.x + 1) % N];
   __syncthreads();
