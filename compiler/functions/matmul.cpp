@@ -192,7 +192,8 @@ std::vector<Function> matmul_functions() {
                    flag("transpose_b"), flag("boxes"), body("epilogue")},
         .operands = {loads("a", "X", Loaded::Sometimes), loads("b", "W")},
         .source = {{"rows.cuh", "tensor_cores.cuh", "ops/matmul.cuh", "ops/matmul_row.cuh",
-                    "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
+                    "ops/matmul_few.cuh", "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh",
+                    "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
         .loads = rule,
         // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
         .scratch_bytes = [](const CallView&) { return int64_t{16384}; },

@@ -16,9 +16,12 @@
 #include "runtime/device/ops/attention.cuh"
 #include "runtime/device/ops/layernorm.cuh"
 #include "runtime/device/ops/matmul.cuh"
+#include "runtime/device/ops/matmul_row.cuh"
+// Behind it.
+#include "runtime/device/ops/matmul_block.cuh"
+#include "runtime/device/ops/matmul_few.cuh"
 // Behind it.
 #include "runtime/device/ops/matmul_few_mma.cuh"
-#include "runtime/device/ops/matmul_row.cuh"
 #include "runtime/device/ops/matmul_tensor.cuh"
 #include "runtime/device/ops/matmul_ways.cuh"
 #include "runtime/device/ops/reduce.cuh"

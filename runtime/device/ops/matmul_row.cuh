@@ -6,6 +6,26 @@
 
 namespace maco::ops {
 
+// A sum of products of one row on tensor cores. Of 512 bytes of a column of b each lane has 16,
+// four lanes a run of 64. As fragment a, the even words of the eight runs are the first eight rows,
+// the odd ones the others; words of the row of a, as fragment b, are the columns. So the products
+// of a run with itself are on the diagonal: of even words in the upper half, of odd ones in the
+// lower. The rest is of no use.
+template <bool kBf16>
+struct DiagonalSum {
+  float even[4] = {}, odd[4] = {};
+  MACO_FN void add(const Vec<u32, 4>& x, const Vec<u32, 4>& w) {
+    multiply_matrices<kBf16>(even, w.v, x.v[0], x.v[2]);
+    multiply_matrices<kBf16>(odd, w.v, x.v[1], x.v[3]);
+  }
+  // What this lane has of the diagonal.
+  MACO_FN float own() const {
+    const int row = warp_lane() >> 2;
+    if (row >> 1 != (warp_lane() & 3)) return 0;
+    return row & 1 ? fadd(even[1], odd[3]) : fadd(even[0], odd[2]);
+  }
+};
+
 template <class C, class P>
 struct MatmulRow {
   using X = typename C::X;

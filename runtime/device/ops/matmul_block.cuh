@@ -1,0 +1,168 @@
+// matmul of many rows without tensor cores.
+
+namespace maco::ops {
+
+// ---- many rows: each thread has a block of the result in registers ----------
+
+// How the threads share a tile: kDown by kAcross threads, each with kHigh rows by kWide columns,
+// which lie kDown rows and kAcross columns (kSide of them side by side) apart.
+template <class C, class P>
+struct MatmulBlocks {
+  using X = typename C::X;
+  using W = typename C::W;
+  using A = AccOf<X>;
+  static constexpr int kVec = P::kVec;
+  static constexpr int kDown = kConsumers == 1 ? 1 : 16, kAcross = kConsumers / kDown;
+  static constexpr int kHigh = (int)C::BM / kDown, kWide = (int)C::BN / kAcross;
+  static_assert(C::BM % kDown == 0 && C::BN % kAcross == 0, "a tile is a whole number of blocks");
+  static constexpr int kSide =
+      C::transpose_b
+          ? 1
+          : vector_width(kWide, sizeof(W), least(16, kConsumers == 1 ? 16 : 4 * sizeof(W)));
+  // Rows of a in the scratch memory, spaced as those of a page.
+  static constexpr i64 kStage = least(
+      P::kDepth, round_down(round_down(kScratchBytes / C::BM - 16, 32) / (i64)sizeof(X), kVec));
+  static constexpr i64 kPitch = ((kStage * (i64)sizeof(X) + 15) / 16 | 1) * 16 / (i64)sizeof(X);
+  static_assert(kStage > 0 && kPitch * C::BM * (i64)sizeof(X) <= kScratchBytes,
+                "rows of a fit in the scratch memory");
+
+  const int rows, cols;  // of the tile
+  const int down = consumer_thread() / kAcross, across = consumer_thread() % kAcross;
+
+  MACO_FN MatmulBlocks(const MatmulTile<C>& t) : rows((int)t.rows), cols((int)(t.end - t.col)) {}
+  // Of the tile, that is column j of the block.
+  MACO_FN int column(int j) const { return (j / kSide * kAcross + across) * kSide + j % kSide; }
+
+  // b's element (d, column c): columns that the tile lacks read the last one, and nobody stores
+  // what comes of it.
+  MACO_FN A b_at(const W* page, int d, int c) const {
+    c = c < cols ? c : cols - 1;
+    return to_acc(page[C::transpose_b ? c * P::kPitch + d : d * P::kPitch + c]);
+  }
+  // Rows [d, d + kVec) of b.
+  MACO_FN void load_b(const W* page, int d, A (&bs)[kVec][kWide]) const {
+    if constexpr (C::transpose_b) {
+      MACO_UNROLL
+      for (int j = 0; j < kWide; ++j) {
+        const int c = column(j);
+        A run[kVec];
+        shared_vec<kVec>(page + (c < cols ? c : cols - 1) * P::kPitch + d, run);
+        MACO_UNROLL
+        for (int e = 0; e < kVec; ++e) bs[e][j] = run[e];
+      }
+    } else {
+      MACO_UNROLL
+      for (int e = 0; e < kVec; ++e) {
+        MACO_UNROLL
+        for (int j = 0; j < kWide; j += kSide) {
+          const int c = column(j);
+          A run[kSide];
+          if (c + kSide <= cols) {
+            shared_vec<kSide>(page + (d + e) * P::kPitch + c, run);
+          } else {
+            for (int q = 0; q < kSide; ++q) run[q] = b_at(page, d + e, c + q);
+          }
+          MACO_UNROLL
+          for (int q = 0; q < kSide; ++q) bs[e][j + q] = run[q];
+        }
+      }
+    }
+  }
+  // Adds the products of the first `depth` columns of a and rows of b.
+  MACO_FN void multiply(const A (&as)[kHigh][kVec], const A (&bs)[kVec][kWide], int depth,
+                        A (&acc)[kHigh][kWide]) const {
+    MACO_UNROLL
+    for (int i = 0; i < kHigh; ++i) {
+      // A lone thread leaves out the rows that the tile lacks; others of its warp would only
+      // diverge.
+      if (kConsumers > 1 || i < rows) {
+        MACO_UNROLL
+        for (int d = 0; d < kVec; ++d) {
+          if (d < depth) {
+            MACO_UNROLL
+            for (int j = 0; j < kWide; ++j) acc[i][j] = mul_add(as[i][d], bs[d][j], acc[i][j]);
+          }
+        }
+      }
+    }
+  }
+  // Adds the products of `depth` staged columns of a and as many rows of b.
+  MACO_FN void multiply_stage(const X* a, const W* b, int depth, A (&acc)[kHigh][kWide]) const {
+    int d = 0;
+    for (; d + kVec <= depth; d += kVec) {
+      A as[kHigh][kVec], bs[kVec][kWide];
+      MACO_UNROLL
+      for (int i = 0; i < kHigh; ++i) shared_vec<kVec>(a + (down + i * kDown) * kPitch + d, as[i]);
+      load_b(b, d, bs);
+      multiply(as, bs, kVec, acc);
+    }
+    if (d < depth) {  // the odd end of K
+      A as[kHigh][kVec] = {}, bs[kVec][kWide] = {};
+      MACO_UNROLL
+      for (int e = 0; e < kVec; ++e) {
+        if (d + e < depth) {
+          MACO_UNROLL
+          for (int i = 0; i < kHigh; ++i) as[i][e] = to_acc(a[(down + i * kDown) * kPitch + d + e]);
+          MACO_UNROLL
+          for (int j = 0; j < kWide; ++j) bs[e][j] = b_at(b, d + e, column(j));
+        }
+      }
+      multiply(as, bs, depth - d, acc);
+    }
+  }
+  // Through the scratch memory: elements are finished by one loop (an activation is much code), and
+  // neighbours store neighbours.
+  MACO_FN void store(const MatmulTile<C>& t, const Args& args, A* sums,
+                     const A (&acc)[kHigh][kWide]) const {
+    constexpr int kAtOnce = (int)least(kHigh, kScratchBytes / (kDown * C::BN * 4));
+    static_assert(kAtOnce > 0, "a row of blocks fits in the scratch memory");
+    MACO_UNROLL
+    for (int first = 0; first < kHigh; first += kAtOnce) {
+      if (first > 0) cta_sync();
+      MACO_UNROLL
+      for (int i = first; i < first + kAtOnce && i < kHigh; ++i) {
+        MACO_UNROLL
+        for (int j = 0; j < kWide; ++j)
+          sums[((i - first) * kDown + down) * C::BN + column(j)] = acc[i][j];
+      }
+      cta_sync();
+      for (int i = consumer_thread(); i < kAtOnce * kDown * C::BN; i += kConsumers) {
+        const int row = first * kDown + i / (int)C::BN;
+        if (row < C::BM) matmul_store(t, args, row, t.col + i % (int)C::BN, sums[i]);
+      }
+    }
+  }
+};
+
+template <class C, class P>
+MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
+  using Blocks = MatmulBlocks<C, P>;
+  using A = typename Blocks::A;
+  const MatmulTile<C> t(ctx, index);
+  if (t.rows <= 0) return;
+  const Blocks blocks(t);
+  auto* a = (typename C::X*)ctx.scratch();
+
+  A acc[Blocks::kHigh][Blocks::kWide] = {};
+  for (i64 k = 0; k < C::K; k += P::kDepth) {
+    const int depth = (int)least(P::kDepth, C::K - k);
+    const typename C::W* page = nullptr;
+    for (int s = 0; s < depth; s += (int)Blocks::kStage) {
+      const int part = (int)least(Blocks::kStage, depth - s);
+      // Around the first staging lie the barriers of page_release and page_wait.
+      if (s > 0) cta_sync();
+      matmul_stage<C, C::BM, Blocks::kPitch>(ctx, t, args, a, k + s, part);
+      if (s == 0) {
+        page = (const typename C::W*)page_wait(ctx);
+        if (!page) return;
+      } else {
+        cta_sync();
+      }
+      blocks.multiply_stage(a, page + s * (C::transpose_b ? 1 : P::kPitch), part, acc);
+    }
+    page_release(ctx);
+  }
+  blocks.store(t, args, (A*)ctx.scratch(), acc);
+}
+
+}  // namespace maco::ops
