@@ -163,6 +163,10 @@ constexpr Source kSources[] = {
      "input x : f32[16, 16]; param w : f32[16, 16]; h = matmul(x, w); g = relu(x); "
      "output y = mul(h, g); set sm_roles = [{sms: [0, 2], role: \"compute\", tasks: [\"matmul\"]}, "
      "{sms: [2, 4], role: \"compute\"}]"},
+    {1,
+     "input x : f32[6, 16]; param w : f32[16, 16]; h = matmul(x, w); output y = softmax(h); "
+     "set sm_roles = [{sms: [0, 2], role: \"compute\", tasks: [\"matmul\"]}, "
+     "{sms: [2, 4], role: \"compute\"}]"},
     {2,
      "input x : f32[40, 16]; a = exp(x); b = allreduce(a); output y = relu(b); "
      "region r = [a, b]"},
