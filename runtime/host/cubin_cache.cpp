@@ -118,12 +118,14 @@ void touch(const std::string& path) {
   if (!error && now - used > std::chrono::minutes(1)) fs::last_write_time(path, now, error);
 }
 
-int64_t most_bytes() {
+int64_t most_allowed() {
   const char* text = std::getenv("MACO_CACHE_MB");
+  if (!text) return CubinCache::kMostBytes;
+  const char* end = text + std::strlen(text);
   int64_t megabytes = 0;
-  if (!text || std::from_chars(text, text + std::strlen(text), megabytes).ec != std::errc() ||
-      megabytes < 0 || megabytes > int64_t{1} << 40)
-    return CubinCache::kMostBytes;
+  const auto [at, error] = std::from_chars(text, end, megabytes);
+  const bool number = error == std::errc() && at == end;
+  if (!number || megabytes < 0 || megabytes > int64_t{1} << 40) return CubinCache::kMostBytes;
   return megabytes << 20;
 }
 
@@ -141,7 +143,7 @@ std::string cubin_key(const std::string& source, const std::string& arch,
 }
 
 CubinCache CubinCache::standard() {
-  const int64_t most = most_bytes();
+  const int64_t most = most_allowed();
   if (const char* own = std::getenv("MACO_CACHE_DIR")) return CubinCache(own, most);
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)
     return CubinCache(std::string(xdg) + "/maco", most);

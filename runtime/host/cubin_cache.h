@@ -21,7 +21,7 @@ class CubinCache {
   static constexpr int64_t kMostBytes = int64_t{2} << 30;
 
   /// $MACO_CACHE_DIR (empty: no cache), else $XDG_CACHE_HOME/maco, else ~/.cache/maco, else no
-  /// cache. Of at most $MACO_CACHE_MB megabytes.
+  /// cache. Of at most $MACO_CACHE_MB megabytes, or kMostBytes where that is no number.
   static CubinCache standard();
   /// In `folder`, made when first written to; no cache if empty. When entries take more than
   /// `most_bytes`, those that were used longest ago go.
@@ -29,6 +29,7 @@ class CubinCache {
       : folder_(std::move(folder)), most_bytes_(most_bytes) {}
 
   const std::string& folder() const { return folder_; }
+  int64_t most_bytes() const { return most_bytes_; }
   /// The entry, or nothing if it is absent or damaged (length and checksum are checked).
   std::optional<std::string> load(const std::string& key, std::string& note) const;
   /// Writes the entry, replacing what is there; false if that failed.

@@ -238,6 +238,14 @@ TEST_CASE("the standard folder follows the environment") {
   CHECK(CubinCache::standard().folder() == "/m");
   setenv("MACO_CACHE_DIR", "", 1);
   CHECK(CubinCache::standard().folder().empty());
+  const auto most = saved("MACO_CACHE_MB");
+  setenv("MACO_CACHE_MB", "12", 1);
+  CHECK(CubinCache::standard().most_bytes() == int64_t{12} << 20);
+  for (const char* wrong : {"12abc", "-1", "", "1e3"}) {
+    setenv("MACO_CACHE_MB", wrong, 1);
+    CHECK(CubinCache::standard().most_bytes() == CubinCache::kMostBytes);
+  }
+  restore("MACO_CACHE_MB", most);
   restore("MACO_CACHE_DIR", own);
   restore("XDG_CACHE_HOME", xdg);
   restore("HOME", home);
