@@ -2,12 +2,12 @@
 //
 // Tasks keep Program order in every stream, the same on all ranks: every dependency then points
 // forward in one order of all tasks, or in the order that the tile pass has found for sends and
-// receives, so that no choice made here can deadlock. Each task goes to
-// the SM of its role that can start it first: by the tasks' estimated times, and not before what it
-// depends on has ended, which takes a while to be heard of on other SMs. So a task that follows one
-// alone stays on its SM, without a wait. An SM that waits as the others do is no worse for what it
-// did before. Ties go to the SM that has been free for longest, then round, so that an op of a few
-// tasks doesn't always meet the same SMs.
+// receives, so that no choice made here can deadlock. Each task goes to the SM of its role that can
+// start it first: by the tasks' estimated times, and not before what it depends on has ended, which
+// takes a while to be heard of on other SMs. So a task that follows one alone stays on its SM,
+// without a wait. An SM that waits as the others do is no worse for what it did before. Ties go to
+// the SM that has been free for longest, then round, so that an op of a few tasks doesn't always
+// meet the same SMs.
 //
 // Where priorities differ, the tasks are simulated (by_priority.h), and Program order becomes the
 // order in which they start: among those that are ready for an SM the highest priority goes first.
@@ -74,7 +74,8 @@ class Readiness {
       : p_(program),
         found_(find_dependencies(program)),
         ends_(program.tasks.size(), 0.0),
-        of_sets_(found_.sets.size()) {}
+        of_sets_(found_.sets.size()),
+        told_(program.events.size(), kNever) {}
 
   struct Ready {
     double elsewhere = 0;  // on an SM that has to be told
@@ -92,18 +93,28 @@ class Readiness {
         for (const ir::TaskId t : found_.sets[set]) known.add(p_[t].sm, ends_[index(t)]);
       last.add(known);
     }
-    if (last.sm < 0) return {};
-    Ready ready{last.end + cost::kHandOver, -1, 0};
-    if (last.other + cost::kHandOver <= last.end) ready.sm = last.sm, ready.there = last.end;
+    // What ranks tell each other: as if this rank's task were the other's.
+    double other = last.other;
+    for (const ir::Wait& w : p_[task].waits)
+      if (w.lag == 0) other = std::max(other, told_[index(w.event)]);
+    if (last.sm < 0 && other == kNever) return {};
+    Ready ready{std::max(last.end, other) + cost::kHandOver, -1, 0};
+    if (last.sm >= 0 && other + cost::kHandOver <= last.end)
+      ready.sm = last.sm, ready.there = last.end;
     return ready;
   }
-  void end(ir::TaskId task, double at) { ends_[index(task)] = at; }
+  void end(ir::TaskId task, double at) {
+    ends_[index(task)] = at;
+    for (const ir::Signal& s : p_[task].signals)
+      told_[index(s.event)] = std::max(told_[index(s.event)], at);
+  }
 
  private:
+  static constexpr double kNever = -1e30;
   /// Of some tasks, which SM ended last and when, and when the last of the others did.
   struct Last {
     int32_t sm = -1;
-    double end = 0, other = -1e30;
+    double end = 0, other = kNever;
     void add(int32_t s, double at) {
       if (s == sm) {
         end = std::max(end, at);
@@ -124,6 +135,7 @@ class Readiness {
   const Dependencies found_;
   std::vector<double> ends_;   // by task
   std::vector<Last> of_sets_;  // as far as they were asked for
+  std::vector<double> told_;   // by event: when the last of those placed signals it
 };
 
 // Each task in Program order on the SM that can start it first.
