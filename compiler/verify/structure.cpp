@@ -358,7 +358,12 @@ class Structure {
     std::vector<const Buffer*> slots;
     for (const Buffer& b : p_.buffers) {
       const bool slot = b.kind == BufferKind::Slot;
-      if (!slot && b.kind != BufferKind::Temp) continue;
+      if (!slot && b.kind != BufferKind::Temp) {
+        if (b.offset)
+          report_.error(fmt::format("{} '{}' lies where the caller has it, but has an address",
+                                    name(b.kind), b.name));
+        continue;
+      }
       const int64_t bytes = slot ? b.copy_bytes() * b.rotation : b.bytes();
       const int64_t space = slot ? p_.symmetric_bytes : p_.arena_bytes;
       const std::string_view where = slot ? "symmetric memory" : "the arena";

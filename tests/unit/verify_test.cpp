@@ -224,6 +224,8 @@ TEST_CASE("what a stage promises is checked") {
        "order: exchange 'y' (put) tile 0 reads y[0:4, 0:8] before any task of the list writes it "
        "on rank 0"},
       {"temp offset=256", "temp", "temp 'q' has no address although the Program is synced"},
+      {"output tensor=y", "output tensor=y offset=0",
+       "output 'y' lies where the caller has it, but has an address"},
       {"temp offset=256", "temp offset=250", "temp 'q' lies at 250, which is no multiple of 256"},
       {"temp offset=256", "temp offset=512",
        "temp 'q' lies at 512 and takes 128 bytes, but the arena has 512"},
