@@ -186,6 +186,8 @@ struct Transfer {
 /// in its order, and their consumers take the pages in theirs.
 struct Load {
   static constexpr int64_t kLine = 128, kMostBoxRow = 2048;  // bytes of a box's row
+  // What pages begin on where boxes come as lines: chunks change places within eight of them.
+  static constexpr int64_t kLinesAlignment = 8 * kLine;
   /// Copies of boxes of an operand, seen as a matrix of `pitch` columns, through a tensor map; what
   /// lies beyond the matrix comes as zeros. A box with rows of 128 bytes comes as lines, whose
   /// chunks of 16 bytes change places (runtime/device/tensor_cores.cuh); one with longer rows, of

@@ -84,12 +84,11 @@ std::vector<size_t> last_tasks(const ir::Program& program) {
 bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassContext& context) {
   const int64_t scratch = program.uses.scratch_bytes;
   program.uses = cost::uses_of(context.machine, pages);
-  // Pages, which follow, begin on what boxes of any kind take.
-  constexpr int64_t kPageAlignment = 1024;
+  // Pages, which follow, begin where boxes of any kind can.
+  constexpr int64_t align = ir::Load::kLinesAlignment;
   const int64_t head = program.uses.head_bytes;
   program.uses.scratch_bytes =
-      std::max(program.uses.scratch_bytes,
-               (head + scratch + kPageAlignment - 1) / kPageAlignment * kPageAlignment - head);
+      std::max(program.uses.scratch_bytes, (head + scratch + align - 1) / align * align - head);
   int64_t held = 0;
   for (const ir::Call& call : program.calls) {
     int64_t pages_of_call = 0;

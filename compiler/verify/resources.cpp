@@ -175,7 +175,7 @@ class ResourceCheck {
 
   // What a tensor map can describe, and where its boxes can lie.
   void box(const ir::Call& c, const ir::Load& l, const ir::Buffer& b) {
-    constexpr int64_t kMostRows = 256, kChunk = 16, kLines = 1024;
+    constexpr int64_t kMostRows = 256, kChunk = 16, kLines = ir::Load::kLinesAlignment;
     const ir::Load::Box& box = *l.box;
     const int64_t bytes = ir::size_of(b.dtype);
     const bool describable = box.rows >= 1 && box.rows <= kMostRows && box.pitch >= 1 &&

@@ -45,8 +45,8 @@ MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
 }
 
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
-// Either all loader threads acquire and publish each page, or the first alone, which copies boxes
-// and nothing else; then all finish.
+// Either all loader threads acquire and publish each page, or one alone, which copies boxes and
+// nothing else; then all finish.
 struct PageFiller {
   Context& ctx;
   CtaMemory* const memory;
@@ -72,7 +72,7 @@ struct PageFiller {
     full_barrier_arrive(&memory->full_barriers[slot], round);
     next();
   }
-  // The same for the first thread: a page that boxes of `bytes` together are copied into.
+  // The same for a thread that copies boxes alone: a page for `bytes` of them.
   MACO_FN char* acquire_boxes(u32 bytes) {
     if (!is_free()) return nullptr;
     full_barrier_expect(&memory->full_barriers[slot], round, bytes);

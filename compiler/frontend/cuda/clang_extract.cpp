@@ -302,6 +302,13 @@ class Extractor final : public Extraction, private Editor {
 
   // ---- edits -----------------------------------------------------------------------------------
 
+  template <class Finder>
+  void traverse_needed(Finder& finder) {
+    for (const Item& item : items_)
+      for (Decl* d : item.decls)
+        if (item.needed) finder.TraverseDecl(d);
+  }
+
   /// Lanes that return early leave those of their warp that go on: these have to know, for what a
   /// warp does together. All that are left come to a return at the outermost level, and agree
   /// there.
@@ -418,9 +425,7 @@ class Extractor final : public Extraction, private Editor {
       }
       std::vector<const LambdaExpr*> lambdas;
     } finder;
-    for (const Item& item : items_)
-      for (Decl* d : item.decls)
-        if (item.needed) finder.TraverseDecl(d);
+    traverse_needed(finder);
     for (const LambdaExpr* lambda : finder.lambdas) {
       const CXXMethodDecl* call = lambda->getCallOperator();
       const auto leave_out = [&](const Attr* attr) {
@@ -454,9 +459,7 @@ class Extractor final : public Extraction, private Editor {
       }
       std::vector<Decl*> found;
     } finder;
-    for (const Item& item : items_)
-      for (Decl* d : item.decls)
-        if (item.needed) finder.TraverseDecl(d);
+    traverse_needed(finder);
     for (const Decl* d : finder.found) {
       if (!is_users(sources_, d->getBeginLoc()) || !editable(d->getBeginLoc(), d->getEndLoc()))
         continue;
@@ -542,9 +545,7 @@ class Extractor final : public Extraction, private Editor {
       }
       std::vector<const VarDecl*> found;
     } finder;
-    for (const Item& item : items_)
-      for (Decl* d : item.decls)
-        if (item.needed) finder.TraverseDecl(d);
+    traverse_needed(finder);
     for (const VarDecl* var : finder.found)
       for (const auto* attr : var->specific_attrs<AlignedAttr>()) {
         const SourceLocation word = in_file(var->getAttr<CUDASharedAttr>()->getLocation(), false),

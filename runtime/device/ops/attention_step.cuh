@@ -14,7 +14,8 @@ constexpr int kStepRows = 16;   // of a task, and most new rows: a fragment's
 constexpr int kStepChunk = 16;  // keys of a block that a warp has
 constexpr int kStepRound = 4;   // blocks
 
-// e to the x, of x at most 0: what is lost by multiplying x is little beside what isn't.
+// e to the x, of x at most 0. Rounding the product changes the result by about |x| units in its
+// last place, which counts only where the weight is next to nothing.
 MACO_FN float step_weight(float x) { return fexp2(fmul(x, 1.44269504f)); }
 
 template <class C>

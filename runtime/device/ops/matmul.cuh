@@ -217,29 +217,29 @@ MACO_FN void matmul_copy(char* page, const W* b, i64 rows, i64 count) {
 }
 
 // f(n, k) for each slice of the tile, in the order in which the consumers take them, until it is
-// false.
-template <class C, class P, class F>
+// false. Index: of n and k; boxes have 32 bits.
+template <class C, class P, class Index, class F>
 MACO_FN bool matmul_slices(const MatmulTile<C>& t, F f) {
+  const Index end = (Index)t.end;
   if constexpr (P::kOnCores) {
-    for (i64 pass = t.col; pass < t.end; pass += P::kPass)
-      for (i64 k = 0; k < C::K; k += P::kDepth)
-        for (i64 n = pass; n < least(t.end, pass + P::kPass); n += P::kCols)
+    for (Index pass = (Index)t.col; pass < end; pass += (Index)P::kPass)
+      for (Index k = 0; k < (Index)C::K; k += (Index)P::kDepth)
+        for (Index n = pass; n < pass + (Index)P::kPass && n < end; n += (Index)P::kCols)
           if (!f(n, k)) return false;
   } else {
-    for (i64 n = t.col; n < t.end; n += P::kCols)
-      for (i64 k = 0; k < C::K; k += P::kDepth)
+    for (Index n = (Index)t.col; n < end; n += (Index)P::kCols)
+      for (Index k = 0; k < (Index)C::K; k += (Index)P::kDepth)
         if (!f(n, k)) return false;
   }
   return true;
 }
 
-// In boxes: one of the loader's threads asks for them, in the order of matmul_slices.
+// In boxes: one of the loader's threads asks for them.
 template <class C, class P>
 MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
   constexpr u32 kPart = (u32)(P::kCols * P::kPitch * P::kBytes);
   // Pages in flight: 48 KB nearly reach the memory's rate, and let others through.
   constexpr u32 kStreamed = Cta::kPageBytes < 24576 ? 49152 / Cta::kPageBytes : 2;
-  constexpr int kDepth = (int)P::kDepth, kPass = (int)(P::kOnCores ? P::kPass : P::kCols);
   // The norm's weights are few, but far away when the consumers come to them.
   if constexpr (C::normed) {
     const char* weights = args.ptr<const char>(C::kNorm);
@@ -253,18 +253,14 @@ MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C
     const TensorMap *b = args.map(1), *other = C::paired ? args.map(2) : b;
     if (!C::b_ahead || C::paired) boxes_begin();
     BoxFiller<kStreamed> boxes(pages);
-    const int end = (int)t.end;
-    bool ok = true;
-    for (int pass = (int)t.col; ok && pass < end; pass += kPass)
-      for (int k = 0; ok && k < (int)C::K; k += kDepth)
-        for (int n = pass; n < pass + kPass && n < end; n += (int)P::kCols) {
-          ok = boxes.acquire(kPart * P::kParts);
-          if (!ok) break;
-          char* page = pages.page();
-          pages.copy_rows(page, b, n, k * (int)P::kBytes);
-          if (C::paired) pages.copy_rows(page + kPart, other, n, k * (int)P::kBytes);
-          boxes.publish();
-        }
+    matmul_slices<C, P, int>(t, [&](int n, int k) {
+      if (!boxes.acquire(kPart * P::kParts)) return false;
+      char* page = pages.page();
+      pages.copy_rows(page, b, n, k * (int)P::kBytes);
+      if (C::paired) pages.copy_rows(page + kPart, other, n, k * (int)P::kBytes);
+      boxes.publish();
+      return true;
+    });
   }
   pages.finish(lane);
 }
@@ -293,7 +289,7 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
     pages.publish();
     return true;
   };
-  if (!matmul_slices<C, P>(t, fill)) return;
+  if (!matmul_slices<C, P, i64>(t, fill)) return;
   pages.finish();
 }
 
