@@ -10,6 +10,7 @@
 #include "compiler/codegen/params.h"
 #include "compiler/codegen/tables.h"
 #include "compiler/functions/check_exchanges.h"
+#include "compiler/functions/function.h"
 #include "ir/check.h"
 
 namespace maco::codegen {
@@ -20,6 +21,15 @@ namespace {
 bool loads_ahead(const ir::Call& call) {
   return !call.loads.empty() && std::all_of(call.loads.begin(), call.loads.end(),
                                             [](const ir::Load& l) { return l.ahead; });
+}
+
+// Some ahead and some not, of a loader that tells them apart.
+bool loads_apart(const ir::Program& program, const ir::Call& call) {
+  const functions::Function* function = functions::find_function(call.function);
+  return !loads_ahead(call) &&
+         std::any_of(call.loads.begin(), call.loads.end(),
+                     [](const ir::Load& l) { return l.ahead; }) &&
+         function && function->loads_apart && function->loads_apart({program, call});
 }
 
 // Letters, digits and '_' only, not too long: for names of functions that a reader can find again.
@@ -235,6 +245,7 @@ class Generator {
     dispatch("load", "_load", [](const Kind& k) { return !k.call->loads.empty(); });
     predicate("paged", [](const Kind& k) { return !k.call->loads.empty(); });
     predicate("load_ahead", [](const Kind& k) { return loads_ahead(*k.call); });
+    predicate("load_apart", [&](const Kind& k) { return loads_apart(p_, *k.call); });
   }
 
   template <class F>

@@ -94,6 +94,9 @@ struct Function {
   /// How a call loads operand `i`, one that may be loaded; unset: each that is comes a page at a
   /// time and in no boxes.
   std::function<std::optional<LoadRule>(const CallView&, size_t i)> loads = nullptr;
+  /// Does the call's loader wait itself for what isn't loaded ahead (await_passed in
+  /// runtime/device/pages.cuh)? Unset, or where all is loaded behind: it starts behind the waits.
+  std::function<bool(const CallView&)> loads_apart = nullptr;
   /// Bytes of the CTA's scratch memory (Context::scratch) that a task needs; unset: none.
   std::function<int64_t(const CallView&)> scratch_bytes = nullptr;
   /// What a task does; unset: it streams the bytes of its regions (cost::streaming).

@@ -1,4 +1,4 @@
-// matmul: a tile of a b, all of K, with an epilogue.
+// matmul: a tile of a b, all of K or a part of it, with an epilogue.
 #include "compiler/functions/matmul.h"
 
 #include <fmt/format.h>
@@ -90,7 +90,8 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
     return rule;
   }
   const int64_t rows = operand == 0 ? m.BM : m.BN;
-  const int64_t held = matmul_held_pages(rows, operand == 0 ? m.BN : m.BM, m.K, m.page_bytes);
+  const int64_t held =
+      matmul_held_pages(rows, operand == 0 ? m.BN : m.BM, m.BK > 0 ? m.BK : m.K, m.page_bytes);
   LoadRule rule{.pages = held, .whole_pages = true};
   // Boxes are of the most rows that there may be, and would bring what isn't there.
   if (m.method != MatmulMethod::Wgmma || !m.fixed_rows) return rule;
@@ -116,11 +117,11 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
       work.multiply_adds = high * wide * k;
     return work;
   }
-  // All rows of a tile are worked on.
+  // All rows of a tile are worked on, and have room in pages.
+  work.bytes += k * static_cast<double>(t.a_bytes) * (static_cast<double>(t.BM) - high);
   const double products = static_cast<double>(t.BM) * wide * k;
   (on_tensor_cores(t.method) ? work.matrix_multiply_adds : work.multiply_adds) = products;
-  // Tiles of many rows meet in a GPU's cache.
-  if (machine.arch != 0) work.bytes /= 2;
+  if (machine.arch != 0) work.bytes *= kFromCache * (t.BM * t.BN > 128 * 128 ? kLargeTile : 1);
   return work;
 }
 
@@ -141,7 +142,7 @@ MatmulMethod method_of(const CallView& c) {
 cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine,
                 bool paired) {
   MatmulTile t{.rows = c.typical("rows"),
-               .K = c.integer("K"),
+               .K = c.integer("BK"),
                .BM = c.integer("BM"),
                .BN = c.integer("BN"),
                .a_bytes = ir::size_of(c.dtype("X")),
@@ -171,6 +172,7 @@ std::vector<Function> matmul_functions() {
                         .K = c.integer("K"),
                         .BM = c.integer("BM"),
                         .BN = c.integer("BN"),
+                        .BK = c.integer("BK"),
                         .transpose_b = c.flag("transpose_b"),
                         .fixed_rows = c.range("rows").lo == c.range("rows").hi,
                         .page_bytes = c.program().uses.page_bytes,
@@ -189,12 +191,13 @@ std::vector<Function> matmul_functions() {
         .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
                    word("method", "ops::MatmulMethod", methods()), integer("slice"),
                    integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
-                   flag("transpose_b"), flag("boxes"), body("epilogue")},
+                   integer("BK"), flag("transpose_b"), flag("boxes"), body("epilogue")},
         .operands = {loads("a", "X", Loaded::Sometimes), loads("b", "W")},
         .source = {{"rows.cuh", "tensor_cores.cuh", "ops/matmul.cuh", "ops/matmul_row.cuh",
                     "ops/matmul_few.cuh", "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh",
                     "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
         .loads = rule,
+        .loads_apart = [](const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; },
         // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
         .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
         .work = [paired = form.paired](

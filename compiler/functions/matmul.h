@@ -66,6 +66,7 @@ int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t K, int64_t page_b
 struct MatmulLoads {
   MatmulMethod method = MatmulMethod::Block;
   int64_t N = 1, K = 1, BM = 1, BN = 1;
+  int64_t BK = 0;  // what a tile has of K; 0: all
   bool transpose_b = false;
   bool fixed_rows = true;  // no dim decides how many there are
   int64_t page_bytes = 0;
@@ -83,12 +84,17 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& matmul, size_t operand);
 /// A tile of a product of `rows` x K by K x N.
 struct MatmulTile {
   MatmulMethod method = MatmulMethod::Block;
-  int64_t rows = 1, K = 1;
+  int64_t rows = 1, K = 1;  // K: what the tile has of it
   int64_t BM = 1, BN = 1;
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   int64_t few_rows = 8;
   bool paired = false;
 };
 cost::Work matmul_work(const MatmulTile& tile, const cost::Machine& machine);
+/// Of what tiles of many rows read, which meet in a GPU's cache, so much counts as if it came from
+/// memory: an H200 copies 7 TB/s from its cache to its SMs (docs/benchmarks/gpu-speed.md).
+inline constexpr double kFromCache = 0.67;
+/// So much longer tiles of more than 128 x 128 take, of which few blocks fit in the ring.
+inline constexpr double kLargeTile = 1.15;
 
 }  // namespace maco::functions

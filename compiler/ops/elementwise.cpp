@@ -132,19 +132,30 @@ void infer_elementwise(InferContext& c) {
 void tile_elementwise(TileContext& c) {
   const Mat out = c.out(0);
   const ir::Shape& shape = c.shape(c.op().out[0]);
-  const TileShape t = block_of(c.cut());
-
   std::vector<Mat> in;
   ir::BodyParam body{body_of(c.graph(), c.op()), {}};
-  std::vector<DType> full = {out.dtype};  // of those that go by vectors
-  bool columns = false;
   for (int i = 0; i < static_cast<int>(c.op().in.size()); ++i) {
     in.push_back(c.in(i));
     const auto spread = spread_of(shape, c.shape(c.op().in[static_cast<size_t>(i)]));
     MACO_CHECK(spread, c.op().name);
     body.operands.push_back({*spread, in.back().dtype});
-    if (spread != Spread::Single) full.push_back(in.back().dtype);
-    columns = columns || spread == Spread::Column;
+  }
+  const TileShape t = block_of(c.cut());
+  c.announce_all(body_tasks(out, t));
+  tile_body(c, body, in, out, t);
+}
+
+int64_t body_tasks(const Mat& out, TileShape t) {
+  return tiles_of(out.max_rows, t.bm) * tiles_of(out.cols, t.bn);
+}
+
+void tile_body(TileContext& c, const ir::BodyParam& body, const std::vector<Mat>& in,
+               const Mat& out, TileShape t) {
+  std::vector<DType> full = {out.dtype};  // of those that go by vectors
+  bool columns = false;
+  for (const ir::BodyOperand& operand : body.operands) {
+    if (operand.spread != Spread::Single) full.push_back(operand.dtype);
+    columns = columns || operand.spread == Spread::Column;
   }
   // Whole rows are one run of elements, in vectors from where the tile begins; otherwise each row
   // is.
@@ -165,7 +176,6 @@ void tile_elementwise(TileContext& c) {
                                   {"runs", runs},
                                   {"body", body}},
                                  buffers);
-  c.announce_all(tiles_of(out.max_rows, t.bm) * tiles_of(out.cols, t.bn));
   uint32_t tile = 0;
   for (int64_t r = 0; r < out.max_rows; r += t.bm) {
     for (int64_t n = 0; n < out.cols; n += t.bn) {

@@ -1,10 +1,11 @@
 // matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue
 // (ir/body.h) continues from there.
 //
-// A tile is BM x BN elements of the result and goes over all of K. Its slices of b come through
-// pages, which the loader fills ahead of time where b is a parameter. The number of rows as the
-// user wrote them decides how K is summed, so that pipelining, which cuts rows, passes it on in
-// `plan_rows`.
+// A tile is BM x BN elements of the result and goes over all of K, or, where there are too few such
+// tiles for the SMs, over a part of it: then the parts' sums are added up in order by tasks behind
+// them, which also do the epilogue. Its slices of b come through pages, which the loader fills
+// ahead of time where b is a parameter. The number of rows as the user wrote them decides how K is
+// summed, so that pipelining, which cuts rows, passes it on in `plan_rows`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "compiler/functions/matmul.h"
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/elementwise.h"
+#include "compiler/ops/elementwise_rules.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/rowwise.h"
@@ -221,6 +223,10 @@ MatmulMethod method_of(const std::string& word) {
   MACO_CHECK(false, word);
 }
 
+MatmulTiles tiles_in(const Cut& cut) {
+  return {cut.tile[0], cut.tile[1], cut.tile.size() > 2 ? cut.tile[2] : 0};
+}
+
 Cut choose(const TileContext& c) {
   const MatmulShape s = shape_of(c);
   const std::string given = cut_of(c.op()).method;
@@ -228,8 +234,10 @@ Cut choose(const TileContext& c) {
       given.empty() ? choose_matmul_method(s, c.machine()) : method_of(given);
   const auto tiles = choose_matmul_tiles(s, method, c.machine(), compute_sms(c));
   // Of a method that takes no tile here, any will do for refuse_cut to say why.
-  const auto [bm, bn] = tiles.value_or(MatmulTiles{});
-  return {std::string(name(method)), {bm, bn}};
+  const MatmulTiles t = tiles.value_or(MatmulTiles{});
+  Cut cut{std::string(name(method)), {t.BM, t.BN}};
+  if (t.BK > 0) cut.tile.push_back(t.BK);
+  return cut;
 }
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
   const functions::MatmulForm form = inputs_of(c.op()).form;
@@ -238,7 +246,7 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
   if (form.normed && c.in(0).max_rows > functions::kMostNormedRows)
     return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
                        c.in(0).max_rows);
-  return refuse_matmul(shape_of(c), method_of(cut.method), {cut.tile[0], cut.tile[1]}, c.machine());
+  return refuse_matmul(shape_of(c), method_of(cut.method), tiles_in(cut), c.machine());
 }
 
 // What becomes of a sum before it is rounded and stored: bias, activation and the op's epilogue. Of
@@ -299,6 +307,46 @@ std::vector<ir::Load> loads_of(const TileContext& c, const functions::MatmulLoad
   return loads;
 }
 
+// A sum as it is.
+const ir::BodyParam kPlainSum = {{{{"copy", {BodyArg::operand(0)}, DType::F32}}},
+                                 {{Spread::Accumulator, DType::F32}}};
+
+// The sums of a part of K.
+Mat part_of(TileContext& c, const Mat& y, std::string suffix) {
+  Mat part = y;
+  part.dtype = DType::F32;
+  part.buffer = c.rows_buffer(std::move(suffix), DType::F32, y.rows, y.max_rows, y.cols);
+  return part;
+}
+TileShape merge_tile(const TileContext& c, const Mat& y) {
+  return tile_matrix(y.max_rows, y.cols, tile_elements(y.max_elements(), c.machine().sms));
+}
+// Adds up the parts in their order, and does what the epilogue does with one sum.
+void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vector<Mat>& parts,
+                 const Mat& y) {
+  const int added = static_cast<int>(parts.size()) - 1;  // steps, and operands before others
+  ir::BodyParam body;
+  std::vector<Mat> in = parts;
+  body.operands.assign(parts.size(), {Spread::Full, DType::F32});
+  for (int i = 0; i < added; ++i)
+    body.body.steps.push_back(
+        {"add",
+         {i == 0 ? BodyArg::operand(0) : BodyArg::step(i - 1), BodyArg::operand(i + 1)},
+         DType::F32});
+  body.operands.insert(body.operands.end(), epilogue.operands.begin() + 1, epilogue.operands.end());
+  for (size_t i = 2; i < c.op().in.size(); ++i) in.push_back(c.in(static_cast<int>(i)));
+  for (ir::BodyStep step : epilogue.body.steps) {
+    for (BodyArg& arg : step.args) {
+      if (arg.kind == BodyArg::Kind::Step)
+        arg.index += added;
+      else if (arg.kind == BodyArg::Kind::Operand)
+        arg = arg.index == 0 ? BodyArg::step(added - 1) : BodyArg::operand(arg.index + added);
+    }
+    body.body.steps.push_back(std::move(step));
+  }
+  tile_body(c, body, in, y, merge_tile(c, y));
+}
+
 void tile(TileContext& c) {
   const Mat a = c.in(0), b = c.in(1), y = c.out(0);
   const Inputs inputs = inputs_of(c.op());
@@ -311,7 +359,9 @@ void tile(TileContext& c) {
   const bool transpose = c.flag("transpose_b", false);
   const ir::Expr plan = c.expr("plan_rows").value_or(a.rows);
   const Cut cut = c.cut();
-  const int64_t bm = cut.tile[0], bn = cut.tile[1], N = y.cols;
+  const MatmulTiles tiles = tiles_in(cut);
+  const int64_t bm = tiles.BM, bn = tiles.BN, N = y.cols, parts = matmul_parts(a.cols, tiles),
+                bk = parts > 1 ? tiles.BK : a.cols;
 
   const int64_t few_rows =
       functions::matmul_few_rows(a.dtype, b.dtype, a.cols, transpose, c.machine());
@@ -320,6 +370,7 @@ void tile(TileContext& c) {
                                   .K = a.cols,
                                   .BM = bm,
                                   .BN = bn,
+                                  .BK = bk,
                                   .transpose_b = transpose,
                                   .fixed_rows = !a.dynamic(),
                                   .page_bytes = c.machine().page_bytes,
@@ -334,61 +385,79 @@ void tile(TileContext& c) {
   if (loads.boxes && few_rows == functions::kMostFewRows && c.range(plan).lo <= 1 &&
       row_bytes <= kMostRowBytes)
     c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
-  std::vector<ir::BufferId> operands;
-  for (int i = 0; i < static_cast<int>(c.op().in.size()); ++i) operands.push_back(c.in(i).buffer);
-  operands.insert(operands.begin() + inputs.bias_at, y.buffer);
-  std::vector<ir::Param> params = {{"X", a.dtype},
-                                   {"W", b.dtype},
-                                   {"Y", y.dtype},
-                                   c.value("rows", a.rows),
-                                   c.value("plan_rows", plan),
-                                   {"method", ir::Word{cut.method}},
-                                   {"slice", functions::matmul_slice(N)},
-                                   {"few_rows", few_rows},
-                                   {"N", N},
-                                   {"K", a.cols},
-                                   {"BM", bm},
-                                   {"BN", bn},
-                                   {"transpose_b", transpose},
-                                   {"boxes", loads.boxes},
-                                   {"epilogue", std::move(epilogue)}};
-  if (inputs.form.normed) {
-    params.push_back({"G", c.in(inputs.norm).dtype});
-    params.push_back({"eps", c.number("norm_eps", 0)});
+  // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
+  const int64_t merges = parts > 1 ? body_tasks(y, merge_tile(c, y)) : 0;
+  c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn) * parts + merges);
+  std::vector<Mat> sums = {y};
+  if (parts > 1) {
+    sums.clear();
+    for (int64_t part = 0; part < parts; ++part)
+      sums.push_back(part_of(c, y, fmt::format("part{}", part)));
   }
-  const ir::CallId call = c.call(functions::matmul_function(inputs.form), std::move(params),
-                                 std::move(operands), loads_of(c, loads));
-  c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn));
+  const int own = parts > 1 ? 2 : static_cast<int>(c.op().in.size());  // inputs of a product
+  std::vector<ir::CallId> calls;
+  for (const Mat& sum : sums) {
+    std::vector<ir::BufferId> operands;
+    for (int i = 0; i < own; ++i) operands.push_back(c.in(i).buffer);
+    operands.insert(operands.begin() + inputs.bias_at, sum.buffer);
+    std::vector<ir::Param> params = {{"X", a.dtype},
+                                     {"W", b.dtype},
+                                     {"Y", sum.dtype},
+                                     c.value("rows", a.rows),
+                                     c.value("plan_rows", plan),
+                                     {"method", ir::Word{cut.method}},
+                                     {"slice", functions::matmul_slice(N)},
+                                     {"few_rows", few_rows},
+                                     {"N", N},
+                                     {"K", a.cols},
+                                     {"BM", bm},
+                                     {"BN", bn},
+                                     {"BK", bk},
+                                     {"transpose_b", transpose},
+                                     {"boxes", loads.boxes},
+                                     {"epilogue", parts > 1 ? kPlainSum : epilogue}};
+    if (inputs.form.normed) {
+      params.push_back({"G", c.in(inputs.norm).dtype});
+      params.push_back({"eps", c.number("norm_eps", 0)});
+    }
+    calls.push_back(c.call(functions::matmul_function(inputs.form), std::move(params),
+                           std::move(operands), loads_of(c, loads)));
+  }
   // Tiles that are worked on at the same time share rows of a and columns of b, which are read from
   // the cache then: some rows of tiles at once, column by column.
   constexpr int64_t kRowsAtOnce = 8;
-  const int64_t across = tiles_of(N, bn);
+  const int64_t across = tiles_of(N, bn), tiles_a_part = tiles_of(a.max_rows, bm) * across;
+  const auto product = [&](int64_t r, int64_t n, int64_t part) {
+    const auto index = static_cast<uint32_t>(part * tiles_a_part + r / bm * across + n / bn);
+    // Parts take blocks of K in turn.
+    std::vector<ir::Access> accesses = {
+        read(box(a, r, r + bm, 0, a.cols)),
+        read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
+    for (int i = 2; i < own; ++i) {
+      const Mat m = c.in(i);
+      if (i < inputs.bias_at) {
+        accesses.push_back(read(i == inputs.norm ? whole(m) : box(m, n, n + bn, 0, m.cols)));
+        continue;
+      }
+      if (i < inputs.epilogue_first) {
+        accesses.push_back(read(box(m, 0, 1, n, n + bn)));
+        continue;
+      }
+      switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
+        case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n, n + bn))); break;
+        case Spread::Column: accesses.push_back(read(box(m, 0, 1, n, n + bn))); break;
+        default: accesses.push_back(read(whole(m)));
+      }
+    }
+    const auto at = static_cast<size_t>(part);
+    accesses.push_back(write(box(sums[at], r, r + bm, n, n + bn)));
+    c.task(calls[at], index, std::move(accesses));
+  };
   for (int64_t first = 0; first < a.max_rows; first += kRowsAtOnce * bm)
     for (int64_t n = 0; n < N; n += bn)
-      for (int64_t r = first; r < std::min(a.max_rows, first + kRowsAtOnce * bm); r += bm) {
-        const auto index = static_cast<uint32_t>(r / bm * across + n / bn);
-        std::vector<ir::Access> accesses = {
-            read(box(a, r, r + bm, 0, a.cols)),
-            read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
-        for (int i = 2; i < static_cast<int>(c.op().in.size()); ++i) {
-          const Mat m = c.in(i);
-          if (i < inputs.bias_at) {
-            accesses.push_back(read(i == inputs.norm ? whole(m) : box(m, n, n + bn, 0, m.cols)));
-            continue;
-          }
-          if (i < inputs.epilogue_first) {
-            accesses.push_back(read(box(m, 0, 1, n, n + bn)));
-            continue;
-          }
-          switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
-            case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n, n + bn))); break;
-            case Spread::Column: accesses.push_back(read(box(m, 0, 1, n, n + bn))); break;
-            default: accesses.push_back(read(whole(m)));
-          }
-        }
-        accesses.push_back(write(box(y, r, r + bm, n, n + bn)));
-        c.task(call, index, std::move(accesses));
-      }
+      for (int64_t r = first; r < std::min(a.max_rows, first + kRowsAtOnce * bm); r += bm)
+        for (int64_t part = 0; part < parts; ++part) product(r, n, part);
+  if (parts > 1) merge_parts(c, epilogue, sums, y);
 }
 
 }  // namespace
@@ -408,7 +477,8 @@ std::vector<OpDef> matmul_ops() {
   d.infer = infer;
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)
     d.methods.emplace_back(name(static_cast<MatmulMethod>(i)));
-  d.tile_axes = kBlockAxes;
+  d.tile_axes = {"rows", "columns", "of K"};
+  d.spare_axes = 1;
   d.choose = choose;
   d.refuse_cut = refuse_cut;
   d.tile = tile;

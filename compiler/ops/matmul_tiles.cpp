@@ -29,10 +29,10 @@ int64_t power_above(int64_t n) {
 // Microseconds of the SM with the most tiles.
 double estimate(const MatmulShape& s, MatmulMethod method, int64_t rows, MatmulTiles t,
                 const cost::Machine& m, int32_t sms) {
-  const int64_t tiles = ceil_div(rows, t.BM) * ceil_div(s.N, t.BN);
+  const int64_t tiles = ceil_div(rows, t.BM) * ceil_div(s.N, t.BN) * matmul_parts(s.K, t);
   const cost::Work work = functions::matmul_work({.method = method,
                                                   .rows = rows,
-                                                  .K = s.K,
+                                                  .K = t.BK > 0 ? t.BK : s.K,
                                                   .BM = t.BM,
                                                   .BN = t.BN,
                                                   .a_bytes = ir::size_of(s.a),
@@ -136,8 +136,9 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   if (!bulk && t.BM * t.BN > 128 * 128)
     return fmt::format("a tile of method '{}' has at most {} elements, not {}", word, 128 * 128,
                        t.BM * t.BN);
-  const int64_t a = functions::matmul_held_pages(t.BM, t.BN, s.K, machine.page_bytes),
-                b = functions::matmul_held_pages(t.BN, t.BM, s.K, machine.page_bytes);
+  const int64_t depth = t.BK > 0 ? std::min(t.BK, s.K) : s.K;
+  const int64_t a = functions::matmul_held_pages(t.BM, t.BN, depth, machine.page_bytes),
+                b = functions::matmul_held_pages(t.BN, t.BM, depth, machine.page_bytes);
   // One more, so that some come while others are read.
   if (a == 0 || b == 0 || a + b >= machine.pages)
     return fmt::format(
@@ -149,8 +150,29 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
 
 }  // namespace
 
+namespace {
+
+// Why tiles can't have so much of K, or "".
+std::string refuse_depth(const MatmulShape& s, MatmulMethod method, int64_t depth) {
+  if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
+    return fmt::format("a tile of method '{}' has all of K, {} elements, not {}",
+                       functions::name(method), s.K, depth);
+  if (s.min_rows != s.max_rows)
+    return fmt::format("tiles share K where no dim decides the rows, not of {} to {} rows",
+                       s.min_rows, s.max_rows);
+  if (depth % functions::kMatmulBlockK != 0 || ceil_div(s.K, depth) > kMostMatmulParts)
+    return fmt::format(
+        "a tile has all of K or a multiple of {} elements, at least 1/{} of {}, not {}",
+        functions::kMatmulBlockK, kMostMatmulParts, s.K, depth);
+  return "";
+}
+
+}  // namespace
+
 std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
                           const cost::Machine& machine) {
+  if (matmul_parts(s.K, t) > 1)
+    if (const std::string why = refuse_depth(s, method, t.BK); !why.empty()) return why;
   if (method == MatmulMethod::Dot) {
     const int64_t unit = functions::matmul_column_step(s.N, s.transpose_b);
     const int64_t few = few_rows(s, machine);
@@ -187,9 +209,63 @@ std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles
   return "";
 }
 
+namespace {
+
+// Microseconds until parts are added up, beyond those of the products: two hand-overs, and sums
+// that go to memory's cache and come back, which took four times the memory's time of either
+// (docs/benchmarks/gpu-speed.md).
+double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& machine) {
+  constexpr double kSumBytes = 4, kTimes = 4;
+  const double bytes = kTimes * kSumBytes * static_cast<double>(s.plan_rows.hi * s.N * parts);
+  return 2 * cost::kHandOver + bytes / machine.memory_rate * 1e6;
+}
+
+// How much of K tiles have, 0: all; of the rows that the op has and of all SMs, since the order of
+// sums follows from it. Parts pay where the tiles that read least are fewer than the SMs.
+int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Machine& machine) {
+  constexpr double kGain = 1.03;  // at least: the model is no better than that
+  const int64_t rows = s.plan_rows.hi;
+  if (s.plan_rows.lo != rows || s.min_rows != s.max_rows) return 0;
+  MatmulShape whole = s;
+  whole.min_rows = whole.max_rows = whole.typical_rows = rows;
+  // Whatever the tiles are, the operands come from memory once.
+  const double floor =
+      1e6 / machine.memory_rate *
+      static_cast<double>(s.N * s.K * ir::size_of(s.b) + rows * s.K * ir::size_of(s.a));
+  int64_t depth = 0;
+  double best = 0;
+  for (int64_t parts = 1; parts <= kMostMatmulParts; ++parts) {
+    const int64_t blocks = ceil_div(s.K, functions::kMatmulBlockK);
+    const int64_t own = parts == 1 ? 0 : ceil_div(blocks, parts) * functions::kMatmulBlockK;
+    if (parts > 1 && (own >= s.K || matmul_parts(s.K, {.BK = own}) != parts)) continue;
+    for (MatmulTiles t : candidates_of(whole, method, machine)) {
+      t.BK = own;
+      if (!refuse_matmul(whole, method, t, machine).empty()) continue;
+      double time = std::max(floor, estimate(whole, method, rows, t, machine, machine.sms));
+      if (parts > 1) time += merge_estimate(whole, parts, machine);
+      if (best != 0 && time * (parts > 1 ? kGain : 1) >= best) continue;
+      best = time;
+      depth = own;
+    }
+  }
+  return depth;
+}
+
+}  // namespace
+
 std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMethod method,
                                                const cost::Machine& machine, int32_t sms) {
-  const std::vector<MatmulTiles> candidates = candidates_of(s, method, machine);
+  std::vector<MatmulTiles> candidates = candidates_of(s, method, machine);
+  if (method == MatmulMethod::Mma || method == MatmulMethod::Wgmma) {
+    if (const int64_t depth = choose_depth(s, method, machine)) {
+      for (MatmulTiles& t : candidates) t.BK = depth;
+      candidates.erase(std::remove_if(candidates.begin(), candidates.end(),
+                                      [&](const MatmulTiles& t) {
+                                        return !refuse_matmul(s, method, t, machine).empty();
+                                      }),
+                       candidates.end());
+    }
+  }
   if (candidates.empty()) return std::nullopt;
 
   // Where dims decide, few rows and many must be quick too: relative to the best for each, and what

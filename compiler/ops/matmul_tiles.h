@@ -25,6 +25,7 @@ struct MatmulShape {
 
 struct MatmulTiles {
   int64_t BM = 1, BN = 1;
+  int64_t BK = 0;  // elements of K; 0: all
   friend bool operator==(const MatmulTiles&, const MatmulTiles&) = default;
 };
 /// Whether `op`, a matmul whose types are known, has few rows in every launch, so that a product
@@ -34,10 +35,15 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);
 /// The tiles with the least estimated time on `sms` SMs, of those that are not refused; none if all
-/// are.
+/// are. How much of K they have, and so the order of sums, depends on the op and the machine alone.
 std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& shape,
                                                functions::MatmulMethod method,
                                                const cost::Machine& machine, int32_t sms);
+/// Parts of K: tiles of each give sums of their own, which are added up.
+inline int64_t matmul_parts(int64_t K, MatmulTiles tiles) {
+  return tiles.BK == 0 ? 1 : (K + tiles.BK - 1) / tiles.BK;
+}
+inline constexpr int64_t kMostMatmulParts = 8;
 /// Why the device function can't take such tiles, or "".
 std::string refuse_matmul(const MatmulShape& shape, functions::MatmulMethod method,
                           MatmulTiles tiles, const cost::Machine& machine);

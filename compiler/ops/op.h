@@ -45,7 +45,7 @@ struct AttrSpec {
 /// `method` and `tile`, and tile rules obey it.
 struct Cut {
   std::string method{};         // one of OpDef::methods; empty where there is but one
-  std::vector<int64_t> tile{};  // an extent for each of OpDef::tile_axes
+  std::vector<int64_t> tile{};  // an extent for each of OpDef::tile_axes but spare ones
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 /// What the graph says of it; parts that it leaves open are empty.
@@ -70,8 +70,10 @@ struct OpDef {
   void (*infer)(InferContext&) = nullptr;
   /// The ways to compute the op, where there is more than one.
   std::vector<std::string> methods;
-  /// What `tile` of a cut lists, {"rows", "columns"}; empty if there is nothing to choose.
+  /// What `tile` of a cut lists, {"rows", "columns"}; empty if there is nothing to choose. It may
+  /// leave out the last `spare_axes`, which aren't cut then.
   std::vector<std::string> tile_axes;
+  size_t spare_axes = 0;
   /// The cut that is best by the cost model; with the method that the graph names, if it does. One
   /// without extents: there is nothing to choose.
   Cut (*choose)(const TileContext&) = nullptr;

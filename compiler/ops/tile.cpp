@@ -141,9 +141,14 @@ bool TileContext::check_cut() {
     return false;
   };
   if (!has_choice(op())) return refuse("its algorithm has one way only");
-  if (!given.tile.empty() && given.tile.size() != def.tile_axes.size())
-    return refuse(fmt::format("'tile' lists {}, not {} numbers", fmt::join(def.tile_axes, " and "),
-                              given.tile.size()));
+  const size_t most = def.tile_axes.size(), least = most - def.spare_axes;
+  if (const size_t n = given.tile.size(); n != 0 && (n < least || n > most)) {
+    const auto needed = def.tile_axes.begin() + static_cast<std::ptrdiff_t>(least);
+    std::string spare;
+    for (auto it = needed; it != def.tile_axes.end(); ++it) spare += fmt::format(", maybe {}", *it);
+    return refuse(fmt::format("'tile' lists {}{}, not {} numbers",
+                              fmt::join(def.tile_axes.begin(), needed, " and "), spare, n));
+  }
   for (size_t i = 0; i < given.tile.size(); ++i)
     if (given.tile[i] < 1 || given.tile[i] > kMostExtent)
       return refuse(fmt::format("{} {} of a tile", given.tile[i], def.tile_axes[i]));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -137,9 +138,103 @@ class Cutter {
 
 }  // namespace
 
-EventPieces cut_sets(const std::vector<std::vector<TaskId>>& sets,
-                     const std::vector<int64_t>& uses) {
-  return Cutter(sets, uses).run();
+namespace {
+
+// Of sets that somebody waits for often, so many are looked for in others.
+constexpr size_t kMostCommon = 16;
+
+// A set that holds another, which is awaited anyway, is that one and the rest of it: tasks of the
+// other then signal one event for both. By set the other, or none; rests come behind the sets.
+class Covers {
+ public:
+  Covers(std::vector<std::vector<TaskId>>& sets, std::vector<int64_t>& uses)
+      : sets_(sets), uses_(uses) {
+    find_common();
+    const size_t given = sets_.size();
+    cover_.assign(given, kNone);
+    rest_.assign(given, kNone);
+    for (size_t s = 0; s < given; ++s) {
+      const size_t within = largest_within(s);
+      if (within == kNone) continue;
+      std::vector<TaskId> rest;
+      std::set_difference(sets_[s].begin(), sets_[s].end(), sets_[within].begin(),
+                          sets_[within].end(), std::back_inserter(rest));
+      const auto [it, fresh] = rests_.try_emplace(std::move(rest), sets_.size());
+      if (fresh) {
+        sets_.push_back(it->first);
+        uses_.push_back(0);
+      }
+      cover_[s] = within;
+      rest_[s] = it->second;
+      uses_[it->second] += uses_[s];
+      uses_[within] += uses_[s];
+    }
+  }
+  static constexpr size_t kNone = ~size_t{0};
+  size_t within(size_t s) const { return s < cover_.size() ? cover_[s] : kNone; }
+  size_t rest(size_t s) const { return rest_[s]; }
+
+ private:
+  void find_common() {
+    for (size_t s = 0; s < sets_.size(); ++s)
+      if (uses_[s] > 1) common_.push_back(s);
+    const auto signals = [&](size_t s) { return uses_[s] * static_cast<int64_t>(sets_[s].size()); };
+    std::stable_sort(common_.begin(), common_.end(),
+                     [&](size_t a, size_t b) { return signals(a) > signals(b); });
+    common_.resize(std::min(common_.size(), kMostCommon));
+  }
+  // The largest of the common sets that is most of set `s`, if it saves enough signals.
+  size_t largest_within(size_t s) const {
+    size_t best = kNone;
+    for (size_t c : common_) {
+      const size_t size = sets_[c].size();
+      if (size >= sets_[s].size() || 2 * size < sets_[s].size() ||
+          kSignalsAWait * uses_[s] > static_cast<int64_t>(size) ||
+          (best != kNone && size <= sets_[best].size()) || sets_[c].front() < sets_[s].front() ||
+          sets_[c].back() > sets_[s].back())
+        continue;
+      if (std::includes(sets_[s].begin(), sets_[s].end(), sets_[c].begin(), sets_[c].end()))
+        best = c;
+    }
+    return best;
+  }
+
+  std::vector<std::vector<TaskId>>& sets_;
+  std::vector<int64_t>& uses_;
+  std::vector<size_t> common_, cover_, rest_;
+  std::map<std::vector<TaskId>, size_t> rests_;
+};
+
+}  // namespace
+
+EventPieces cut_sets(std::vector<std::vector<TaskId>> sets, std::vector<int64_t> uses) {
+  const size_t given = sets.size();
+  const Covers covers(sets, uses);
+  std::vector<size_t> cut;  // sets that aren't put together of others
+  std::vector<std::vector<TaskId>> to_cut;
+  std::vector<int64_t> their_uses;
+  for (size_t s = 0; s < sets.size(); ++s) {
+    if (covers.within(s) != Covers::kNone) continue;
+    cut.push_back(s);
+    to_cut.push_back(std::move(sets[s]));
+    their_uses.push_back(uses[s]);
+  }
+  EventPieces found = Cutter(to_cut, their_uses).run();
+  std::vector<std::vector<uint32_t>> of(sets.size());
+  for (size_t i = 0; i < cut.size(); ++i) of[cut[i]] = std::move(found.of[i]);
+  // Those within are smaller, so that this ends.
+  const auto put_together = [&](const auto& self, size_t s) -> void {
+    if (!of[s].empty()) return;
+    const size_t within = covers.within(s), rest = covers.rest(s);
+    self(self, within);
+    of[s] = of[within];
+    for (uint32_t piece : of[rest])
+      if (std::find(of[s].begin(), of[s].end(), piece) == of[s].end()) of[s].push_back(piece);
+  };
+  for (size_t s = 0; s < given; ++s) put_together(put_together, s);
+  of.resize(given);
+  found.of = std::move(of);
+  return found;
 }
 
 }  // namespace maco::passes

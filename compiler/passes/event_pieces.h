@@ -14,9 +14,9 @@ struct EventPieces {
   std::vector<std::vector<uint32_t>> of;       // by set: the pieces that together are the set
 };
 
-/// `uses`: by set, how many tasks wait for it. A set is cut where that takes fewer signals and
-/// waits than an event of its own, and stays one piece otherwise.
-EventPieces cut_sets(const std::vector<std::vector<ir::TaskId>>& sets,
-                     const std::vector<int64_t>& uses);
+/// `sets`: each ascending. `uses`: by set, how many tasks wait for it. A set is cut where that
+/// takes fewer signals and waits than an event of its own, and stays one piece otherwise. Pieces
+/// may overlap: a set that many wait for stays whole where others hold it.
+EventPieces cut_sets(std::vector<std::vector<ir::TaskId>> sets, std::vector<int64_t> uses);
 
 }  // namespace maco::passes

@@ -80,7 +80,7 @@ class Inserter {
         tasks.push_back(std::move(found_.sets[set]));
         used.push_back(uses[set]);
       }
-      EventPieces cut = cut_sets(tasks, used);
+      EventPieces cut = cut_sets(std::move(tasks), std::move(used));
       for (size_t s = 0; s < sets.size(); ++s)
         for (uint32_t piece : cut.of[s])
           pieces[sets[s]].push_back(static_cast<uint32_t>(pieces_.size()) + piece);

@@ -178,17 +178,19 @@ MACO_FN Vec<T, N> gload_vec(const T* p) {
 template <int N, class T>
 MACO_FN void gstore_vec(T* p, Vec<T, N> v) {
   static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
-  // By words: the compiler stores members smaller than a word one by one. (NVRTC has no memcpy for
-  // hosts' headers; a union does.)
+  // By one instruction: the compiler stores members one by one, even through a vector's type.
+  // (NVRTC has no memcpy for hosts' headers; a union does.)
   union Words {
     Vec<T, N> v;
     u32 w[sizeof(Vec<T, N>) < 4 ? 1 : sizeof(Vec<T, N>) / 4];
     MACO_FN Words(Vec<T, N> x) : v(x) {}
   } u(v);
   if constexpr (sizeof(v) == 16) {
-    *(uint4*)p = make_uint4(u.w[0], u.w[1], u.w[2], u.w[3]);
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(u.w[0]), "r"(u.w[1]),
+                 "r"(u.w[2]), "r"(u.w[3])
+                 : "memory");
   } else if constexpr (sizeof(v) == 8) {
-    *(uint2*)p = make_uint2(u.w[0], u.w[1]);
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(u.w[0]), "r"(u.w[1]) : "memory");
   } else if constexpr (sizeof(v) == 4) {
     *(u32*)p = u.w[0];
   } else {
@@ -343,6 +345,11 @@ MACO_FN Vec<u32, 4> shared_load16(const void* p) {
                : "=r"(v.v[0]), "=r"(v.v[1]), "=r"(v.v[2]), "=r"(v.v[3])
                : "r"(address));
   return v;
+}
+// Writes two floats to shared memory, aligned to 8 bytes.
+MACO_FN void shared_store8(float* p, float first, float second) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_address(p)), "f"(first), "f"(second)
+               : "memory");
 }
 // True for one of the loader's threads, the same each time: of what only it does the compiler knows
 // that it is one thread's. All of them call it; `lane`: which one.
@@ -573,11 +580,14 @@ MACO_FN void wgmma_wait() {
 }
 // An operand of products: lines of 128 bytes in shared memory, swizzled, eight lines further 8 rows
 // (along K) or 8 elements of K (across), and 64 lines further, across, the next 64 rows. Adding 1
-// moves it by 16 bytes.
-MACO_FN u64 wgmma_operand(const void* lines) {
-  constexpr u64 kEight = 8 * 128 / 16, kSixtyFour = 64 * 128 / 16, kSwizzled = 1;
-  return (u64)((shared_address(lines) & 0x3ffff) >> 4) | kSixtyFour << 16 | kEight << 32 |
-         kSwizzled << 62;
+// moves it by 16 bytes. The other half is the same for all.
+MACO_FN u32 wgmma_operand(const void* lines) {
+  constexpr u32 kSixtyFour = 64 * 128 / 16;
+  return ((shared_address(lines) & 0x3ffff) >> 4) | kSixtyFour << 16;
+}
+MACO_FN u64 wgmma_descriptor(u32 operand) {
+  constexpr u32 kEight = 8 * 128 / 16, kSwizzled = 1;
+  return (u64)(kEight | kSwizzled << 30) << 32 | operand;
 }
 
 // d += tall wide, of 64 x 16 by 16 x kWide elements. kTallAcross, kWideAcross: as they lie.
@@ -587,7 +597,8 @@ MACO_FN u64 wgmma_operand(const void* lines) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 1, 0;\n\twgmma.mma_async.sync.aligned." shape \
                ".f32." type "." type " {" sums "}, " operands ";\n\t}"                             \
                : __VA_ARGS__                                                                       \
-               : "l"(tall), "l"(wide), "n"(kTallAcross), "n"(kWideAcross))
+               : "l"(wgmma_descriptor(tall)), "l"(wgmma_descriptor(wide)), "n"(kTallAcross),       \
+                 "n"(kWideAcross))
 #define MACO_REGISTERS0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define MACO_REGISTERS1 \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -595,8 +606,15 @@ MACO_FN u64 wgmma_operand(const void* lines) {
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define MACO_REGISTERS3 \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MACO_REGISTERS4                                                                   \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define MACO_REGISTERS5                                                                    \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, " \
+  "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "   \
+  "%125, %126, %127"
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
-MACO_FN void wgmma(float (&d)[kWide / 8][4], u64 tall, u64 wide) {
+MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
   static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");
 #if MACO_HAS_WGMMA
   if constexpr (kWide == 8 && kBf16) {
@@ -614,6 +632,12 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u64 tall, u64 wide) {
                MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
                "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
                MACO_SUMS4(12));
+  } else if constexpr (kWide == 256 && kBf16) {
+    MACO_WGMMA("m64n256k16", "bf16",
+               MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3
+                               ", " MACO_REGISTERS4 ", " MACO_REGISTERS5,
+               "%128, %129, p, 1, 1, %130, %131", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
+               MACO_SUMS4(12), MACO_SUMS4(16), MACO_SUMS4(20), MACO_SUMS4(24), MACO_SUMS4(28));
   } else if constexpr (kWide == 8 && !kBf16) {
     MACO_WGMMA("m64n8k16", "f16", "%0, %1, %2, %3", "%4, %5, p, 1, 1, %6, %7", MACO_SUMS(0));
   } else if constexpr (kWide == 16 && !kBf16) {
@@ -629,6 +653,12 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u64 tall, u64 wide) {
                MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
                "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
                MACO_SUMS4(12));
+  } else if constexpr (kWide == 256 && !kBf16) {
+    MACO_WGMMA("m64n256k16", "f16",
+               MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3
+                               ", " MACO_REGISTERS4 ", " MACO_REGISTERS5,
+               "%128, %129, p, 1, 1, %130, %131", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
+               MACO_SUMS4(12), MACO_SUMS4(16), MACO_SUMS4(20), MACO_SUMS4(24), MACO_SUMS4(28));
   }
 #endif
 }

@@ -44,6 +44,21 @@ MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
   return ok;
 }
 
+// Loader: waits until the consumers are past the task's waits; false if the run stops.
+MACO_OP bool await_passed(Context& ctx) {
+  const u32* passed = &ctx.memory()->passed;
+  const u32 place = (u32)ctx.place + 1;
+  WatchState state(0);
+  Watch watch(ctx, state, passed, kPatienceLoader, kWaitPage);
+  for (u32 seen = load_acquire_cta(passed); !reached(seen, place);
+       seen = load_acquire_cta(passed)) {
+    if (watch.again()) continue;
+    watch.give_up(place, seen);
+    return false;
+  }
+  return true;
+}
+
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
 // Either all loader threads acquire and publish each page, or one alone, which copies boxes and
 // nothing else; then all finish.
@@ -96,6 +111,10 @@ struct PageFiller {
       slot = 0;
       ++round;
     }
+  }
+  // Leaves out pages, which another PageFiller fills.
+  MACO_FN void skip(int count) {
+    for (int p = 0; p < count; ++p) next();
   }
   // Hands the state back to the context: that of thread `lane`.
   MACO_FN void finish(int lane = 0) {
@@ -152,11 +171,23 @@ MACO_FN void page_copy(char* to, const T* from, i64 count) {
   for (i64 i = done + loader_thread(); i < count; i += kLoaders) elements[i] = gload(from + i);
 }
 
-// A warp of the consumers lets go of page `index`, which it has waited for.
-MACO_FN void page_let_go(CtaMemory* memory, u32 index) {
+// A use of a page: which one, and how often it was filled before.
+struct PageUse {
+  u32 slot, round;
+  MACO_FN void next() {
+    if (++slot == kRingPages) {
+      slot = 0;
+      ++round;
+    }
+  }
+};
+// A warp of the consumers lets go of a page that it has waited for.
+MACO_FN void page_let_go(CtaMemory* memory, PageUse page) {
   warp_sync();
-  if (warp_lane() == 0)
-    empty_barrier_arrive(&memory->empty_barriers[index % kRingPages], index / kRingPages);
+  if (warp_lane() == 0) empty_barrier_arrive(&memory->empty_barriers[page.slot], page.round);
+}
+MACO_FN void page_let_go(CtaMemory* memory, u32 index) {
+  page_let_go(memory, PageUse{index % kRingPages, index / kRingPages});
 }
 
 // Consumers that take page after page, each warp at its own pace: as page_wait and page_release,
@@ -179,33 +210,40 @@ struct PageTaker {
   // Have the next `count` pages landed? No wait, or a short one.
   MACO_FN bool landed(int count) const {
     bool all = true;
-    u32 s = slot, r = round;
+    PageUse page = {slot, round};
     for (int p = 0; p < count; ++p) {
-      all = all && is_full(&memory->full_barriers[s], r);
-      if (++s == kRingPages) {
-        s = 0;
-        ++r;
-      }
+      all = all && is_full(&memory->full_barriers[page.slot], page.round);
+      page.next();
     }
     return all;
   }
-  // `landed`: as it said of this page.
-  MACO_FN const char* take(bool landed = false) {
-    if (!landed && ok && !is_full(&memory->full_barriers[slot], round))
-      ok = page_await(ctx, slot, round, index);
-    const char* page = pages + (i64)slot * Cta::kPageBytes;
-    ++index;
-    if (++slot == kRingPages) {
-      slot = 0;
-      ++round;
+  // Waits until they have.
+  MACO_FN void await(int count) {
+    PageUse page = {slot, round};
+    for (int p = 0; p < count; ++p) {
+      if (ok && !is_full(&memory->full_barriers[page.slot], page.round))
+        ok = page_await(ctx, page.slot, page.round, index + (u32)p);
+      page.next();
     }
+  }
+  // The next page, which has landed.
+  MACO_FN PageUse take_landed() {
+    PageUse page = {slot, round}, behind = page;
+    behind.next();
+    slot = behind.slot;
+    round = behind.round;
+    ++index;
     return page;
   }
-  // Lets go of the page taken first of those still held; or of page `index`, in any order, where
-  // all that the task takes are released so.
+  MACO_FN const char* take() {
+    await(1);
+    return pages + (i64)take_landed().slot * Cta::kPageBytes;
+  }
+  // Lets go of the page taken first of those still held; or of any, where all that the task takes
+  // are released so.
   MACO_FN void release() { page_let_go(memory, released++); }
-  MACO_FN void release_page(u32 at) {
-    page_let_go(memory, at);
+  MACO_FN void release_page(PageUse page) {
+    page_let_go(memory, page);
     ++released;
   }
   // Hands the state back to the context.

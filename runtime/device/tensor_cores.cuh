@@ -20,6 +20,12 @@ MACO_FN constexpr int swizzled(int line, int chunk) {
   return line * kLineBytes + ((chunk ^ (line & 7)) << 4);
 }
 
+// Blocks of K that a task takes: so many, every step-th from the first on.
+struct Blocks {
+  int first, step, count;
+  MACO_FN i64 k(int block) const { return (i64)(first + block * step) * kBlockK; }
+};
+
 // How the tiles of an operand with kRows rows lie in pages: kPages pages a block, or kBlocks blocks
 // a page.
 template <int kRows>
@@ -29,11 +35,15 @@ struct BlockPages {
   static_assert(kRows <= kPageLines || kRows % kPageLines == 0, "a block fills its pages");
 };
 
-// A block in the ring: lines from `line` of the page in `slot`, and of those behind it.
+// A block in the ring: lines from `line` of the page in `slot`, and of those behind it. `operand`:
+// what the ring's first line is to products of four warps.
 struct Block {
   const char* pages;
+  u32 operand;
   u32 slot;
   int line;
+  MACO_FN explicit Block(const char* ring)
+      : pages(ring), operand(wgmma_operand(ring)), slot(0), line(0) {}
   MACO_FN const char* page(int at) const {
     u32 page = slot + (u32)(at / kPageLines);
     page = page >= kRingPages ? page - kRingPages : page;
@@ -42,8 +52,13 @@ struct Block {
   MACO_FN const char* chunk(int r, int c) const {
     return page(line + r) + swizzled((line + r) % kPageLines, c);
   }
-  MACO_FN const char* lines(int r) const {
-    return page(line + r) + (line + r) % kPageLines * kLineBytes;
+  // Lines from r on, as an operand.
+  MACO_FN u32 operand_at(int r) const {
+    constexpr u32 kUnit = 16;  // bytes
+    u32 page = slot + (u32)((line + r) / kPageLines);
+    page = page >= kRingPages ? page - kRingPages : page;
+    return operand + page * (Cta::kPageBytes / kUnit) +
+           (u32)((line + r) % kPageLines) * (kLineBytes / kUnit);
   }
 };
 
@@ -66,11 +81,11 @@ MACO_FN void tensor_chunk(char* to, const T* matrix, i64 row, i64 col, i64 rows,
   }
 }
 
-// Fills the next pages with the blocks from `block` on, of an operand's rows [first, first + kRows)
+// Fills the next pages with `blocks` from `block` on, of an operand's rows [first, first + kRows)
 // of which [first, end) are there. kLd: columns of the matrix.
 template <class P, int kRows, bool kAcross, i64 kK, i64 kLd, class T>
 MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end, int block,
-                         int blocks) {
+                         const Blocks& blocks) {
   constexpr int kDown =
       kLoaders > 1 ? kLoaders / kChunk : 1;  // lines that the loaders fill at once
   const int chunk = kLoaders > 1 ? loader_thread() % kChunk : 0, down = loader_thread() / kChunk;
@@ -78,8 +93,8 @@ MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end,
     char* page = pages.acquire();
     if (!page) return false;
     constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
-    for (int q = 0; q < P::kBlocks && block + q < blocks; ++q) {
-      const i64 k = (i64)(block + q) * kBlockK;
+    for (int q = 0; q < P::kBlocks && block + q < blocks.count; ++q) {
+      const i64 k = blocks.k(block + q);
       char* to = page + q * kLines * kLineBytes;
       MACO_UNROLL
       for (int l = 0; l < kLines; l += kDown) {
@@ -127,21 +142,21 @@ struct LoneTile {
         for (int c = 0; c < kWide; ++c) sums[r][c] = ffma(a, b[k][c], sums[r][c]);
       }
   }
-  // f(tall, wide, run of sums): along the tall rows if kSwap, else along the wide ones.
-  template <bool kSwap, class F>
+  // f(tall, wide, run of kRun sums): along the tall rows if kSwap, else along the wide ones.
+  template <bool kSwap, int kRun, class F>
   MACO_FN void each_run(char*, F f) const {
     if constexpr (kSwap) {
       for (int c = 0; c < kWide; ++c)
-        for (int r = 0; r < kTall; r += kChunk) {
-          float run[kChunk];
-          for (int i = 0; i < kChunk; ++i) run[i] = sums[r + i][c];
+        for (int r = 0; r < kTall; r += kRun) {
+          float run[kRun];
+          for (int i = 0; i < kRun; ++i) run[i] = sums[r + i][c];
           f(r, c, run);
         }
     } else {
       for (int r = 0; r < kTall; ++r)
-        for (int c = 0; c < kWide; c += kChunk) {
-          float run[kChunk];
-          for (int i = 0; i < kChunk; ++i) run[i] = sums[r][c + i];
+        for (int c = 0; c < kWide; c += kRun) {
+          float run[kRun];
+          for (int i = 0; i < kRun; ++i) run[i] = sums[r][c + i];
           f(r, c, run);
         }
     }
@@ -164,7 +179,7 @@ struct WarpTile {
                 "warps share the tile evenly");
 
   float sums[kHigh][kAlong][4] = {};
-  const int group = warp_uniform(warp()) / 4;  // of four warps
+  const int group = warp() / 4;  // of four warps
 
   // Of the tile, the first row of either operand that the warp has.
   MACO_FN int first_tall() const { return warp() % kTallWarps * (16 * kHigh); }
@@ -204,21 +219,36 @@ struct WarpTile {
     }
   }
 
-  // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole.
+  // A product takes 64 tall rows and the wide ones that lie in line: those of two pages too, unless
+  // the first is the ring's last.
   MACO_FN void multiply_groups(const Block& tall, const Block& wide) {
-    constexpr int kWideRows = kAlong * 8, kAtOnce = kWideRows < 128 ? kWideRows : 128;
+    constexpr int kWideRows = kAlong * 8;
+    if constexpr (kWideRows > kPageLines) {
+      if (warp_uniform((int)wide.slot) + 1 < (int)kRingPages) {
+        multiply_runs<kWideRows>(tall, wide);
+      } else {
+        multiply_runs<kPageLines>(tall, wide);
+      }
+    } else {
+      multiply_runs<kWideRows>(tall, wide);
+    }
+  }
+  template <int kRun>
+  MACO_FN void multiply_runs(const Block& tall, const Block& wide) {
+    constexpr int kWideRows = kAlong * 8;
     // From one step to the next, in units of 16 bytes.
     constexpr int kAlongStep = 32 / 16, kAcrossStep = 16 * kLineBytes / 16;
-    const u64 a = wgmma_operand(tall.lines(kTallWarps == 8 ? group * 64 : 0));
+    const u32 a = (u32)warp_uniform((int)tall.operand_at(kTallWarps == 8 ? group * 64 : 0));
     MACO_UNROLL
-    for (int j = 0; j < kWideRows; j += kAtOnce) {
-      const u64 b = wgmma_operand(wide.lines((kTallWarps == 8 ? 0 : group * kWideRows) + j));
+    for (int j = 0; j < kWideRows; j += kRun) {
+      const u32 b =
+          (u32)warp_uniform((int)wide.operand_at((kTallWarps == 8 ? 0 : group * kWideRows) + j));
       MACO_UNROLL
       for (int step = 0; step < kSteps; ++step) {
-        wgmma<kAtOnce, is_same<T, bf16>, kTallAcross, kWideAcross>(
-            (float (&)[kAtOnce / 8][4]) sums[0][j / 8],
-            a + (u64)(step * (kTallAcross ? kAcrossStep : kAlongStep)),
-            b + (u64)(step * (kWideAcross ? kAcrossStep : kAlongStep)));
+        wgmma<kRun, is_same<T, bf16>, kTallAcross, kWideAcross>(
+            (float (&)[kRun / 8][4]) sums[0][j / 8],
+            a + (u32)(step * (kTallAcross ? kAcrossStep : kAlongStep)),
+            b + (u32)(step * (kWideAcross ? kAcrossStep : kAlongStep)));
       }
     }
   }
@@ -247,15 +277,22 @@ struct WarpTile {
     }
   }
 
-  // f(tall, wide, run of sums): kSwap: of tall rows, else of wide ones. Each warp turns its sums
-  // round in its share of `scratch`, a strip of 16 by kStrip at a time.
-  template <bool kSwap, class F>
+  // f(tall, wide, run of kRun sums): kSwap: of tall rows, else of wide ones. Each warp turns its
+  // sums round in its share of `scratch`, a strip of 16 by kStrip at a time; lanes next to each
+  // other get runs that follow each other.
+  template <bool kSwap, int kRun, class F>
   MACO_FN void each_run(char* scratch, F f) const {
-    constexpr int kStrip = kAlong < 4 ? kAlong * 8 : 32;  // wide rows
-    constexpr int kRun = kStrip / 2;                      // sums of a lane
+    constexpr int kStrip = kAlong < 4 ? kAlong * 8 : 32;              // wide rows
+    constexpr int kLine = kSwap ? 16 : kStrip, kRuns = kLine / kRun;  // of the strip's memory
     static_assert(kAlong * 8 % kStrip == 0 && (kSwap || kStrip == 32), "a warp has whole strips");
     static_assert(kWarps * 16 * kStrip * 4 <= kScratchBytes, "a strip of each warp fits");
+    static_assert(kLine % kRun == 0 && kRun % 4 == 0, "lines are whole runs");
     float* own = (float*)scratch + warp() * 16 * kStrip;
+    // Where element `at` of a line lies: fours change places, so that neither writing nor reading
+    // meets a bank twice where it could be helped.
+    const auto place = [&](int line, int at) {
+      return line * kLine + (at ^ (kSwap ? line >> 1 & 3 : line & 7) << 2);
+    };
     MACO_UNROLL
     for (int i = 0; i < kHigh; ++i) {
       MACO_UNROLL
@@ -266,38 +303,31 @@ struct WarpTile {
         MACO_UNROLL
         for (int q = 0; q < kStrip / 8; ++q) {
           MACO_UNROLL
-          for (int e = 0; e < 4; ++e) {
-            const int down = r + e / 2 * 8, along = q * 8 + c + e % 2;
+          for (int e = 0; e < 4; e += 2) {
+            const float first = sums[i][j + q][e], second = sums[i][j + q][e + 1];
+            const int down = r + e / 2 * 8, along = q * 8 + c;
             if constexpr (kSwap) {
-              own[along * 16 + (down ^ (along >> 1 & 3) << 2)] = sums[i][j + q][e];
+              own[place(along, down)] = first;
+              own[place(along + 1, down)] = second;
             } else {
-              own[down * kStrip + (along ^ (down & 3) * (kStrip / 4))] = sums[i][j + q][e];
+              shared_store8(own + place(down, along), first, second);
             }
           }
         }
         warp_sync();
-        float run[kRun];
-        if constexpr (kSwap) {
-          constexpr int kLanes = 16 / kRun;
-          const int along = warp_lane() / kLanes, down = warp_lane() % kLanes * kRun;
+        MACO_UNROLL
+        for (int n = 0; n < 16 * kStrip / kRun; n += 32) {
+          const int at = n + warp_lane(), line = at / kRuns, first = at % kRuns * kRun;
+          if (16 * kStrip / kRun % 32 != 0 && at >= 16 * kStrip / kRun) break;
+          float run[kRun];
           MACO_UNROLL
           for (int e = 0; e < kRun; e += 4) {
-            const auto v =
-                *(const Vec<float, 4>*)(own + along * 16 + ((down + e) ^ (along >> 1 & 3) << 2));
+            const auto v = *(const Vec<float, 4>*)(own + place(line, first + e));
             MACO_UNROLL
             for (int x = 0; x < 4; ++x) run[e + x] = v.v[x];
           }
-          f(first_tall() + 16 * i + down, first_wide() + 8 * j + along, run);
-        } else {
-          const int down = warp_lane() / 2, along = warp_lane() % 2 * kRun;
-          MACO_UNROLL
-          for (int e = 0; e < kRun; e += 4) {
-            const auto v = *(const Vec<float, 4>*)(own + down * kStrip +
-                                                   ((along + e) ^ (down & 3) * (kStrip / 4)));
-            MACO_UNROLL
-            for (int x = 0; x < 4; ++x) run[e + x] = v.v[x];
-          }
-          f(first_tall() + 16 * i + down, first_wide() + 8 * j + along, run);
+          f(first_tall() + 16 * i + (kSwap ? first : line),
+            first_wide() + 8 * j + (kSwap ? line : first), run);
         }
       }
     }

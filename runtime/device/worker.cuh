@@ -14,6 +14,7 @@
 //   static void load(int kind, Context&, const Args&, u32 tile);   // kinds with a loader side
 //   static bool paged(int kind);         // has the kind a loader side?
 //   static bool load_ahead(int kind);    // may it run before the task's waits are over?
+//   static bool load_apart(int kind);    // does it wait itself until they are (await_passed)?
 // Guard 0 means all ranks.
 
 namespace maco {
@@ -121,18 +122,9 @@ MACO_FN void load_pages(Context& ctx) {
     ctx.call = row.call;
     ctx.tile = row.tile;
     trace_task_begin(ctx.place);
-    if (!Kernel::load_ahead(call.kind)) {
-      const u32* passed = &ctx.memory()->passed;
-      WatchState state(0);
-      Watch watch(ctx, state, passed, kPatienceLoader, kWaitPage);
-      bool ok = true;
-      for (u32 seen = load_acquire_cta(passed); ok && !reached(seen, (u32)ctx.place + 1);
-           seen = load_acquire_cta(passed)) {
-        ok = watch.again();
-        if (!ok) watch.give_up((u32)ctx.place + 1, seen);
-      }
-      if (warp_any(!ok)) return;
-    }
+    if (!Kernel::load_ahead(call.kind) && !Kernel::load_apart(call.kind) &&
+        warp_any(!await_passed(ctx)))
+      return;
     ctx.profile_begin();
     const Operand* operands = Kernel::operands() + call.first_operand;
     stage_operands(ctx, operands, call.operands, loader_thread(), kLoaders);

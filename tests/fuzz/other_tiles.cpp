@@ -1,5 +1,7 @@
 #include "tests/fuzz/other_tiles.h"
 
+#include <algorithm>
+
 #include "compiler/cost/machine.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/begin_program.h"
@@ -9,7 +11,8 @@ namespace maco::fuzz {
 
 namespace {
 
-// A product's method decides how K is summed; a collective's only how tiles travel.
+// A product's method, and how much of K its tiles have, decide how K is summed; a collective's
+// method only how tiles travel.
 std::string other_method(const ops::OpDef& def, const std::string& method, Random& random) {
   return def.collective ? random.pick(def.methods) : method;
 }
@@ -49,6 +52,7 @@ void cut_otherwise(ir::Graph& graph, Random& random) {
   ir::Diagnostics unheard;
   const cost::Machine& machine = *cost::find_machine("cpu");
   const passes::PassContext context(unheard, machine);
+  constexpr size_t kRowsAndColumns = 2;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     ir::Op& op = graph.ops[i];
     if (!ops::has_choice(op)) continue;
@@ -56,7 +60,8 @@ void cut_otherwise(ir::Graph& graph, Random& random) {
     for (int attempt = 0; attempt < 8; ++attempt) {
       ops::Cut cut = chosen;
       cut.method = other_method(*ops::find_op(op.kind), cut.method, random);
-      for (int64_t& n : cut.tile) n = other_extent(n, random);
+      for (size_t axis = 0; axis < std::min(cut.tile.size(), kRowsAndColumns); ++axis)
+        cut.tile[axis] = other_extent(cut.tile[axis], random);
       ops::set_cut(op, cut);
       if (cut != chosen && cuts_well(graph, ir::id_of<ir::OpId>(i), context)) break;
       ops::set_cut(op, chosen);

@@ -161,6 +161,7 @@ struct Kernel {
   }
   static MACO_FN bool paged(int kind) { return kind == 3 || kind == 6; }
   static MACO_FN bool load_ahead(int kind) { return kind == 3; }
+  static MACO_FN bool load_apart(int) { return false; }
 };
 
 }  // namespace maco_program

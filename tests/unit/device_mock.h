@@ -165,7 +165,8 @@ inline void copy16_or_zero(void* to, const void* from, bool there) {
     std::memset(to, 0, 16);
 }
 struct PageFiller {
-  explicit PageFiller(Context&) {}
+  Context& ctx;
+  explicit PageFiller(Context& c) : ctx(c) {}
   char* acquire() { return device_fibres::pages().push(static_cast<size_t>(mock_page_bytes)); }
   void publish() {}
   char* acquire_boxes(u32) { return acquire(); }
@@ -173,6 +174,7 @@ struct PageFiller {
   void copy_rows(char*, const TensorMap*, i64, i64) {}
   void publish_boxes() {}
   char* page() const { return nullptr; }
+  void skip(int) {}
   void finish(int = 0) {}
 };
 template <u32>
@@ -181,38 +183,45 @@ struct BoxFiller {
   bool acquire(u32) { return false; }
   void publish() {}
 };
+inline bool await_passed(Context&) { return true; }
 inline bool elected(int&) { return true; }
 inline void prefetch(const void*) {}
 inline int warp_uniform(int value) { return value; }
 inline void boxes_begin() {}
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
-void wgmma(float (&)[kWide / 8][4], u64, u64) {}
+void wgmma(float (&)[kWide / 8][4], u32, u32) {}
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
 inline void wgmma_wait() {}
-inline u64 wgmma_operand(const void*) { return 0; }
+inline u32 wgmma_operand(const void*) { return 0; }
 constexpr u32 kRingPages = 1 << 20;
 inline const char* page_wait(Context& ctx) {
   cta_sync();
   return device_fibres::pages().at(ctx.page_index++);
 }
 inline void page_release(Context&) { cta_sync(); }
+struct PageUse {
+  u32 slot, round;
+  void next() { ++slot; }
+};
 struct PageTaker {
   Context& ctx;
   const char* const pages = device_fibres::pages().first();
-  u32 index, slot;
-  explicit PageTaker(Context& c) : ctx(c), index(c.page_index), slot(index) {}
+  u32 index;
+  explicit PageTaker(Context& c) : ctx(c), index(c.page_index) {}
   bool landed(int) const { return true; }
-  const char* take(bool = false) {
-    const char* page = device_fibres::pages().at(index);
-    slot = ++index;
-    return page;
-  }
+  void await(int) {}
+  PageUse take_landed() { return {index++, 0}; }
+  const char* take() { return device_fibres::pages().at(index++); }
   void release() {}
-  void release_page(u32) {}
+  void release_page(PageUse) {}
   void finish() { ctx.page_index = index; }
 };
 inline Vec<u32, 4> shared_load16(const void* p) { return *static_cast<const Vec<u32, 4>*>(p); }
+inline void shared_store8(float* p, float first, float second) {
+  p[0] = first;
+  p[1] = second;
+}
 template <class To, class From>
 To bits_as(const From& from) {
   To to;

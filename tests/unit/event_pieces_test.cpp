@@ -80,5 +80,23 @@ TEST_CASE("sets that are too many pieces of small ones are cut among themselves"
   for (size_t s = 0; s < sets.size(); ++s) CHECK(joined(pieces, s) == sets[s]);
 }
 
+TEST_CASE(
+    "two sets that many wait for stay events of their own in sets that each hold one of them") {
+  const Tasks low = range(0, 64), high = range(64, 128);
+  std::vector<Tasks> sets = {low, high};
+  std::vector<int64_t> uses = {32, 32};
+  for (uint32_t t = 0; t < 64; t += 2) {
+    sets.push_back(low);
+    add(sets.back(), 64 + t, 66 + t);
+    sets.push_back(range(t, t + 2));
+    add(sets.back(), 64, 128);
+    uses.insert(uses.end(), 2, 1);
+  }
+  const passes::EventPieces pieces = cut_sets(sets, uses);
+  CHECK(pieces.tasks.size() == 2 + 64);
+  CHECK(signals(pieces) == 2 * 128);
+  for (size_t s = 0; s < sets.size(); ++s) CHECK(joined(pieces, s) == sets[s]);
+}
+
 }  // namespace
 }  // namespace maco::test

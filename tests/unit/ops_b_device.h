@@ -106,7 +106,7 @@ struct Product {
   static constexpr i64 few_rows =
       kTransposed && K_ % 8 == 0 && is_same<X, W> && sizeof(X) == 2 ? 32 : 8;
   static constexpr i64 slice = N_ >= 4096 ? 64 : N_ >= 1024 ? 32 : 16;
-  static constexpr i64 N = N_, K = K_, BM = BM_, BN = BN_, b_page_bytes = kPage;
+  static constexpr i64 N = N_, K = K_, BK = K_, BM = BM_, BN = BN_, b_page_bytes = kPage;
   struct More {
     AccOf<X> bias;
   };
@@ -246,6 +246,47 @@ inline void check_tensor_products() {
   for (i64 rows : {1, 8, 9, 33})
     check_product<Product<bf16, bf16, bf16, 80, 300, 32, 64, true, false, Rows::DimsTensor, 16384>>(
         rows);
+}
+
+// Tiles that share K: each part adds up its blocks alone.
+template <class X, i64 N_, i64 K_, i64 BM_, i64 BN_, i64 BK_, bool kTransposed>
+struct Shared : Product<X, X, float, N_, K_, BM_, BN_, kTransposed, false, Rows::Tensor, 16384> {
+  static constexpr i64 BK = BK_;
+  static constexpr i64 kRows = BM_ + 3;
+  using rows = Const<kRows>;
+  struct More {};
+  static More fetch(const Args&, i64, i64) { return {}; }
+  static float finish(const More&, float sum) { return sum; }
+  static float finish(const Args&, i64, i64, float sum) { return sum; }
+};
+template <class C>
+void check_shared() {
+  using X = typename C::X;
+  Tensor<X> a(C::kRows * C::K, 1), b(C::N * C::K, 2);
+  const i64 tiles = (C::kRows + C::BM - 1) / C::BM * ((C::N + C::BN - 1) / C::BN);
+  const i64 parts = (C::K + C::BK - 1) / C::BK;
+  for (i64 part = 0; part < parts; ++part) {
+    Tensor<float> y(C::kRows * C::N);
+    for (i64 t = part * tiles; t < (part + 1) * tiles; ++t)
+      run_tile(
+          {a.data(), b.data(), y.data()}, {}, static_cast<int>(C::b_page_bytes),
+          [&](Context& ctx) { ops::matmul_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
+          [&](Context& ctx) { ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+    std::vector<double> expected(static_cast<size_t>(C::kRows * C::N));
+    for (i64 m = 0; m < C::kRows; ++m)
+      for (i64 n = 0; n < C::N; ++n)
+        for (i64 k = 0; k < C::K; ++k)
+          if (k / 64 % parts == part)
+            expected[static_cast<size_t>(m * C::N + n)] +=
+                a[m * C::K + k] * b[C::transpose_b ? n * C::K + k : k * C::N + n];
+    INFO("part " << part << " of " << parts);
+    CHECK(error_of(y, expected) < bound_of<float>());
+  }
+}
+inline void check_shared_products() {
+  check_shared<Shared<bf16, 72, 520, 32, 64, 128, true>>();    // five parts, of 128, 128, ... and 8
+  check_shared<Shared<f16, 136, 200, 64, 128, 128, false>>();  // two of two blocks
+  check_shared<Shared<bf16, 64, 448, 128, 64, 192, true>>();   // three: of 192, 128 and 128
 }
 
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done

@@ -250,6 +250,10 @@ MACO_FN To bits_as(const From& from) {
   return to;
 }
 MACO_FN Vec<u32, 4> shared_load16(const void* p) { return *(const Vec<u32, 4>*)p; }
+MACO_FN void shared_store8(float* p, float first, float second) {
+  p[0] = first;
+  p[1] = second;
+}
 MACO_FN int warp_uniform(int value) { return value; }
 MACO_FN void prefetch(const void*) {}
 MACO_FN int shuffle(int value, int) { return value; }
@@ -318,11 +322,11 @@ void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
 
 // Nor of what four warps multiply.
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
-void wgmma(float (&d)[kWide / 8][4], u64 tall, u64 wide);
+void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide);
 void wgmma_begin();
 void wgmma_end();
 void wgmma_wait();
-u64 wgmma_operand(const void* lines);
+MACO_FN u32 wgmma_operand(const void*) { return 0; }
 
 // ---- profiles ---------------------------------------------------------------
 

@@ -59,7 +59,7 @@ MACO_FN void head_load(Context& ctx, const Args& args, i64 kv_head, i64 begin, i
     const X* values = args.ptr<const X>(kFirst + 1) + kv_head * C::D;
     const auto fill = [&](int part, i64 at, int g) {
       return tensor_fill<P, kKeys, false, C::D, S::kCols>(pages, part == 0 ? keys : values, at, end,
-                                                          g, S::kGroups);
+                                                          g, {0, 1, S::kGroups});
     };
     if (!head_pages<kRound, S::kGroups, P::kBlocks>(begin, stride, end, fill)) return;
     pages.finish();

@@ -2,16 +2,17 @@
 // epilogue.
 //
 // The loader brings slices of b in pages; consumers stage rows of a in the scratch memory,
-// multiply, and finish each element once: K is never split between tasks. Ways to multiply, chosen
-// by how many rows the op has, their types and the machine, never by how they are cut:
+// multiply, and finish each element once. Ways to multiply, chosen by how many rows the op has,
+// their types and the machine, never by how they are cut:
 //  - dot, few rows (C::few_rows, decoding): threads split K and add up at the end, because reading
 //    b is all that takes time (matmul_few.cuh); on tensor cores where they suit (matmul_row.cuh,
 //    matmul_few_mma.cuh);
 //  - block, many rows: each thread has a block of the result in registers and runs through K in
 //    order (matmul_block.cuh);
-//  - mma and wgmma, many rows of 16-bit floats: tensor cores (matmul_tensor.cuh).
-// Within each way the order of sums depends on K, N and the types alone, so that tiles may be
-// chosen freely.
+//  - mma and wgmma, many rows of 16-bit floats: tensor cores (matmul_tensor.cuh). Tiles may share
+//    K, BK of it each: then the result is the sum of a part, which others add up.
+// Within each way the order of sums depends on K, BK, N and the types alone, so that rows and
+// columns of tiles may be chosen freely.
 
 namespace maco::ops {
 
@@ -143,12 +144,22 @@ struct MatmulPages {
                 "pairs are of few rows, transposed");
 };
 
-// Rows that tile has at launch, and where it lies.
+// Rows that tile has at launch, where it lies, and its part of K: blocks part, part + kParts, ...,
+// at most BK elements in all, so that parts that are worked on at the same time read memory in
+// line. Tiles of a part follow those of the part before.
 template <class C>
 struct MatmulTile {
   static constexpr i64 kAcross = (C::N + C::BN - 1) / C::BN;
+  static constexpr int kParts = (int)((C::K + C::BK - 1) / C::BK);
   i64 row, rows, col, end;  // columns [col, end)
+  int part = 0;
   MACO_FN MatmulTile(Context& ctx, u32 tile) {
+    if constexpr (kParts > 1) {
+      static_assert(C::rows::is_constant, "parts of K are of rows that are always there");
+      constexpr u32 kTiles = (u32)(kAcross * ((C::rows::value + C::BM - 1) / C::BM));
+      part = (int)(tile / kTiles);
+      tile %= kTiles;
+    }
     row = (i64)(tile / kAcross) * C::BM;
     rows = least(C::BM, C::rows::get(ctx) - row);
     col = (i64)(tile % kAcross) * C::BN;

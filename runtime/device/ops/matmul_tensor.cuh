@@ -1,5 +1,5 @@
 // matmul on tensor cores: both operands come through pages, in blocks (tensor_cores.cuh), and the
-// result's tile stays in registers until all of K has been added.
+// result's tile stays in registers until all of its part of K has been added.
 //
 // Tensor cores take at least 64 rows of one operand, the tall one: of a where the tile has as many,
 // else of b, with the rows of a as the wide one. Blocks of either operand come in the order of K,
@@ -15,7 +15,12 @@ struct TensorShape {
   static_assert(!kBulk || C::rows::is_constant, "boxes bring rows that are always there");
   // K is the slow axis of b[K,N].
   static constexpr bool kAcross = !C::transpose_b;
-  static constexpr int kBlocks = (int)((C::K + kBlockK - 1) / kBlockK);
+  static constexpr int kParts = MatmulTile<C>::kParts;
+  static constexpr int kBlocks = (int)((C::K + kBlockK - 1) / kBlockK);  // of all parts
+  // Those of the tile's part.
+  static MACO_FN Blocks blocks(const MatmulTile<C>& t) {
+    return {t.part, kParts, (kBlocks - t.part + kParts - 1) / kParts};
+  }
   using PagesA = BlockPages<(int)C::BM>;
   using PagesB = BlockPages<(int)C::BN>;
   using Tile = TensorTile<T, (int)(kSwap ? C::BN : C::BM), (int)(kSwap ? C::BM : C::BN),
@@ -27,15 +32,15 @@ struct TensorShape {
 // In boxes, through the operand's map, as tensor_fill does.
 template <class P, int kRows, bool kAcross>
 MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
-                               int blocks) {
+                               const Blocks& blocks) {
   constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
   constexpr int kBoxLines = kAcross ? (int)least(kBlockK, kLines) : kLines;
   for (int p = 0; p < P::kPages; ++p) {
-    const int here = block + P::kBlocks <= blocks ? P::kBlocks : blocks - block;
+    const int here = block + P::kBlocks <= blocks.count ? P::kBlocks : blocks.count - block;
     char* page = pages.acquire_boxes((u32)(here * kLines * kLineBytes));
     if (!page) return false;
     for (int q = 0; q < here; ++q) {
-      const i64 k = (i64)(block + q) * kBlockK;
+      const i64 k = blocks.k(block + q);
       MACO_UNROLL
       for (int l = 0; l < kLines; l += kBoxLines) {
         char* to = page + (q * kLines + l) * kLineBytes;
@@ -56,18 +61,43 @@ MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
 template <class C>
 MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const MatmulTile<C>& t) {
   using S = TensorShape<C>;
+  using A = typename S::PagesA;
+  using B = typename S::PagesB;
   const TensorMap *a = args.map(0), *b = args.map(1);
-  boxes_begin();
-  for (int block = 0; block < S::kBlocks; ++block) {
-    if (block % S::PagesA::kBlocks == 0 &&
-        !tensor_fill_boxes<typename S::PagesA, (int)C::BM, false>(pages, a, t.row, block,
-                                                                  S::kBlocks))
-      return;
-    if (block % S::PagesB::kBlocks == 0 &&
-        !tensor_fill_boxes<typename S::PagesB, (int)C::BN, S::kAcross>(pages, b, t.col, block,
-                                                                       S::kBlocks))
-      return;
+  const Blocks blocks = S::blocks(t);
+  // Of blocks [from, to) the operands that are asked for; false if the run stops.
+  const auto fill = [&](PageFiller& to_pages, int from, int to, bool with_a, bool with_b) {
+    for (int block = from; block < to; ++block) {
+      if (block % A::kBlocks == 0) {
+        if (!with_a) {
+          to_pages.skip(A::kPages);
+        } else if (!tensor_fill_boxes<A, (int)C::BM, false>(to_pages, a, t.row, block, blocks)) {
+          return false;
+        }
+      }
+      if (block % B::kBlocks == 0) {
+        if (!with_b) {
+          to_pages.skip(B::kPages);
+        } else if (!tensor_fill_boxes<B, (int)C::BN, S::kAcross>(to_pages, b, t.col, block,
+                                                                 blocks)) {
+          return false;
+        }
+      }
+    }
+    return true;
+  };
+  int early = 0;
+  if constexpr (C::b_ahead && !C::a_ahead) {
+    // What there is of b before a is there: as many blocks as the ring has room for.
+    constexpr int kStep = A::kBlocks > B::kBlocks ? A::kBlocks : B::kBlocks,
+                  kStepPages = kStep / A::kBlocks * A::kPages + kStep / B::kBlocks * B::kPages,
+                  kEarly = (int)kRingPages / kStepPages * kStep;
+    early = kEarly < blocks.count ? kEarly : blocks.count;
+    PageFiller ahead = pages;
+    if (!fill(ahead, 0, early, false, true) || !await_passed(pages.ctx)) return;
   }
+  boxes_begin();
+  if (fill(pages, 0, early, true, false)) fill(pages, early, blocks.count, true, true);
 }
 template <class C>
 MACO_FN void matmul_boxes_load(Context& ctx, const Args& args, u32 index) {
@@ -87,15 +117,16 @@ MACO_FN void matmul_tensor_load(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   const T* a = args.ptr<const T>(0);
   const T* b = args.ptr<const T>(1);
+  const Blocks blocks = S::blocks(t);
   PageFiller pages(ctx);
-  for (int block = 0; block < S::kBlocks; ++block) {
+  for (int block = 0; block < blocks.count; ++block) {
     if (block % S::PagesA::kBlocks == 0 &&
         !tensor_fill<typename S::PagesA, (int)C::BM, false, C::K, C::K>(
-            pages, a, t.row, t.row + t.rows, block, S::kBlocks))
+            pages, a, t.row, t.row + t.rows, block, blocks))
       return;
     if (block % S::PagesB::kBlocks == 0 &&
         !tensor_fill<typename S::PagesB, (int)C::BN, S::kAcross, C::K, S::kAcross ? C::N : C::K>(
-            pages, b, t.col, t.end, block, S::kBlocks))
+            pages, b, t.col, t.end, block, blocks))
       return;
   }
   pages.finish();
@@ -106,18 +137,20 @@ MACO_FN void matmul_tensor_load(Context& ctx, const Args& args, u32 index) {
 // An operand's blocks as they come: the pages that hold the current ones.
 template <class P, int kRows>
 struct BlockTaker {
-  Block block{};
-  u32 first = 0;  // of the pages held, by index
+  Block block;
+  PageUse first{};  // of the pages held
+  MACO_FN explicit BlockTaker(const PageTaker& pages) : block(pages.pages) {}
   // Pages that come with block `at`.
   static MACO_FN int pages_of(int at) { return at % P::kBlocks == 0 ? P::kPages : 0; }
-  // `at`: of a block; those behind it in its page are taken with it.
-  MACO_FN void take(PageTaker& pages, int at, bool landed) {
+  // `at`: of a block, whose pages have landed; those behind it in its page are taken with it.
+  MACO_FN void take(PageTaker& pages, int at) {
     if (at % P::kBlocks != 0) return;
-    first = pages.index;
-    block.slot = pages.slot;
-    block.pages = pages.pages;
     MACO_UNROLL
-    for (int p = 0; p < P::kPages; ++p) pages.take(landed);
+    for (int p = 0; p < P::kPages; ++p) {
+      const PageUse page = pages.take_landed();
+      if (p == 0) first = page;
+    }
+    block.slot = first.slot;
   }
   MACO_FN Block at(int index) const {
     Block b = block;
@@ -127,8 +160,9 @@ struct BlockTaker {
   // Lets go of what block `index` is the last of.
   MACO_FN void release(PageTaker& pages, int index, bool last) const {
     if (index % P::kBlocks != P::kBlocks - 1 && !last) return;
+    PageUse page = first;
     MACO_UNROLL
-    for (int p = 0; p < P::kPages; ++p) pages.release_page(first + (u32)p);
+    for (int p = 0; p < P::kPages; ++p, page.next()) pages.release_page(page);
   }
 };
 
@@ -164,20 +198,23 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   PageTaker pages(ctx);
-  BlockTaker<typename S::PagesA, (int)C::BM> a;
-  BlockTaker<typename S::PagesB, (int)C::BN> b;
+  BlockTaker<typename S::PagesA, (int)C::BM> a(pages);
+  BlockTaker<typename S::PagesB, (int)C::BN> b(pages);
   // As many blocks at once as a page of either operand has: each end of products costs a while.
   constexpr int kAtOnce =
       S::PagesA::kBlocks < S::PagesB::kBlocks ? S::PagesA::kBlocks : S::PagesB::kBlocks;
+  constexpr bool kWhole = S::kBlocks % (kAtOnce * S::kParts) == 0;
   typename S::Tile tile;
-  bool landed = false;
-  for (int block = 0; block < S::kBlocks; block += kAtOnce) {
-    a.take(pages, block, landed);
-    b.take(pages, block, landed);
+  const int blocks = S::blocks(t).count;
+  bool landed = false;  // the next pages
+  for (int block = 0; block < blocks; block += kAtOnce) {
+    if (!landed) pages.await(a.pages_of(block) + b.pages_of(block));
+    a.take(pages, block);
+    b.take(pages, block);
     tile.begin();
     MACO_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
-      if (S::kBlocks % kAtOnce != 0 && block + i >= S::kBlocks) break;
+      if (!kWhole && block + i >= blocks) break;
       if constexpr (S::kSwap) {
         tile.multiply(b.at(block + i), a.at(block + i));
       } else {
@@ -186,7 +223,7 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
     }
     tile.commit();
     const int next = block + kAtOnce;
-    const bool last = next >= S::kBlocks;
+    const bool last = next >= blocks;
     // While that goes on, the next pages may land.
     if (S::kBulk && !last) landed = pages.landed(a.pages_of(next) + b.pages_of(next));
     tile.wait();
@@ -194,7 +231,9 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
     b.release(pages, next - 1, last);
   }
   pages.finish();
-  tile.template each_run<S::kSwap>(ctx.scratch(), MatmulStore<C>{t, args});
+  // What a store takes at most.
+  constexpr int kRun = 16 / (int)sizeof(typename C::Y);
+  tile.template each_run<S::kSwap, kRun>(ctx.scratch(), MatmulStore<C>{t, args});
 }
 
 }  // namespace maco::ops
