@@ -23,8 +23,8 @@ struct Axes {
 };
 
 // Drops axes of one element and merges neighbours that both sides walk in one stride. An axis 0
-// that depends on dims stays alone.
-Axes normalize(TileContext& c, const StridedCopy& copy) {
+// that depends on dims stays alone, and so do columns by which blocks will be cut.
+Axes normalize(TileContext& c, const StridedCopy& copy, bool columns_only) {
   struct Axis {
     int64_t extent, in, out;
     bool dynamic;
@@ -37,8 +37,9 @@ Axes normalize(TileContext& c, const StridedCopy& copy) {
     MACO_CHECK(extent || axes.empty(), "a dim behind axis 0");
     if (!extent) n.rows = a.extent;
     const Axis next = {extent ? *extent : c.range(a.extent).hi, a.in_stride, a.out_stride, !extent};
-    if (!axes.empty() && !axes.back().dynamic && axes.back().in == next.in * next.extent &&
-        axes.back().out == next.out * next.extent) {
+    const bool apart = columns_only && &a == &copy.axes.back();
+    if (!apart && !axes.empty() && !axes.back().dynamic &&
+        axes.back().in == next.in * next.extent && axes.back().out == next.out * next.extent) {
       axes.back() = {axes.back().extent * next.extent, next.in, next.out, false};
     } else {
       axes.push_back(next);
@@ -67,7 +68,10 @@ std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& co
     // Blocks of rows would overlap on the side whose offset is decided at launch; columns don't.
     b = {a.extent[0], a.extent[1], a.extent[2], 0};
     const int64_t rows = a.extent[0] * a.extent[1] * a.extent[2];
-    b[3] = std::min(a.extent[3], (std::max<int64_t>(elements / rows, 1) + 63) / 64 * 64);
+    constexpr int64_t kSector = 32;  // bytes that memory moves at once
+    const int64_t least = rows > 1 ? kSector / ir::size_of(copy.out.dtype) : 64;
+    b[3] =
+        std::min(a.extent[3], (std::max<int64_t>(elements / rows, 1) + least - 1) / least * least);
     return b;
   }
   const auto along = [&](size_t axis, int64_t& left) {
@@ -150,9 +154,9 @@ Cut choose_strided(const TileContext& c) {
 }
 
 void tile_strided_copy(TileContext& c, const StridedCopy& copy) {
-  const Axes a = normalize(c, copy);
   const Offset from = resolve_offset(c, copy.in_offset, copy.in_unit);
   const Offset to = resolve_offset(c, copy.out_offset, copy.out_unit);
+  const Axes a = normalize(c, copy, to.spread > 0);
   const std::array<int64_t, 4> b = choose_blocks(c, copy, a, to.spread > 0);
   const ir::CallId call =
       c.call("strided_copy", parameters(c, copy, a, b), {copy.in.buffer, copy.out.buffer});
