@@ -606,13 +606,6 @@ MACO_FN u64 wgmma_descriptor(u32 operand) {
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define MACO_REGISTERS3 \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define MACO_REGISTERS4                                                                   \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
-  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define MACO_REGISTERS5                                                                    \
-  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, " \
-  "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "   \
-  "%125, %126, %127"
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
 MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
   static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");
@@ -632,12 +625,6 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
                MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
                "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
                MACO_SUMS4(12));
-  } else if constexpr (kWide == 256 && kBf16) {
-    MACO_WGMMA("m64n256k16", "bf16",
-               MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3
-                               ", " MACO_REGISTERS4 ", " MACO_REGISTERS5,
-               "%128, %129, p, 1, 1, %130, %131", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
-               MACO_SUMS4(12), MACO_SUMS4(16), MACO_SUMS4(20), MACO_SUMS4(24), MACO_SUMS4(28));
   } else if constexpr (kWide == 8 && !kBf16) {
     MACO_WGMMA("m64n8k16", "f16", "%0, %1, %2, %3", "%4, %5, p, 1, 1, %6, %7", MACO_SUMS(0));
   } else if constexpr (kWide == 16 && !kBf16) {
@@ -653,12 +640,6 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
                MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
                "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
                MACO_SUMS4(12));
-  } else if constexpr (kWide == 256 && !kBf16) {
-    MACO_WGMMA("m64n256k16", "f16",
-               MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3
-                               ", " MACO_REGISTERS4 ", " MACO_REGISTERS5,
-               "%128, %129, p, 1, 1, %130, %131", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
-               MACO_SUMS4(12), MACO_SUMS4(16), MACO_SUMS4(20), MACO_SUMS4(24), MACO_SUMS4(28));
   }
 #endif
 }

@@ -219,34 +219,20 @@ struct WarpTile {
     }
   }
 
-  // A product takes 64 tall rows and the wide ones that lie in line: those of two pages too, unless
-  // the first is the ring's last.
+  // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole.
   MACO_FN void multiply_groups(const Block& tall, const Block& wide) {
-    constexpr int kWideRows = kAlong * 8;
-    if constexpr (kWideRows > kPageLines) {
-      if (warp_uniform((int)wide.slot) + 1 < (int)kRingPages) {
-        multiply_runs<kWideRows>(tall, wide);
-      } else {
-        multiply_runs<kPageLines>(tall, wide);
-      }
-    } else {
-      multiply_runs<kWideRows>(tall, wide);
-    }
-  }
-  template <int kRun>
-  MACO_FN void multiply_runs(const Block& tall, const Block& wide) {
-    constexpr int kWideRows = kAlong * 8;
+    constexpr int kWideRows = kAlong * 8, kAtOnce = kWideRows < 128 ? kWideRows : 128;
     // From one step to the next, in units of 16 bytes.
     constexpr int kAlongStep = 32 / 16, kAcrossStep = 16 * kLineBytes / 16;
     const u32 a = (u32)warp_uniform((int)tall.operand_at(kTallWarps == 8 ? group * 64 : 0));
     MACO_UNROLL
-    for (int j = 0; j < kWideRows; j += kRun) {
+    for (int j = 0; j < kWideRows; j += kAtOnce) {
       const u32 b =
           (u32)warp_uniform((int)wide.operand_at((kTallWarps == 8 ? 0 : group * kWideRows) + j));
       MACO_UNROLL
       for (int step = 0; step < kSteps; ++step) {
-        wgmma<kRun, is_same<T, bf16>, kTallAcross, kWideAcross>(
-            (float (&)[kRun / 8][4]) sums[0][j / 8],
+        wgmma<kAtOnce, is_same<T, bf16>, kTallAcross, kWideAcross>(
+            (float (&)[kAtOnce / 8][4]) sums[0][j / 8],
             a + (u32)(step * (kTallAcross ? kAcrossStep : kAlongStep)),
             b + (u32)(step * (kWideAcross ? kAcrossStep : kAlongStep)));
       }
