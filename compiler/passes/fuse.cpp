@@ -10,8 +10,9 @@
 //
 // A matmul joins as the first member if all other operands of the group are there before it starts
 // anyway (they have no producer, or one that the matmul itself depends on): waiting for more would
-// cost more than a trip through memory saves. Two matmuls of few rows join together if they have
-// the same left operand: each task then has the same columns of both.
+// cost more than a trip through memory saves. Of two matmuls with the same left operand, whose
+// tasks follow each other anyway, the later one waits for the other's tiles; of few rows both join
+// together, so that each task has the same columns of both.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -162,8 +163,8 @@ class Fuser {
       bool fits = ir::is_float(graph_[m.in[0]].dtype) && ir::is_float(graph_[t].dtype) &&
                   std::find(m.in.begin(), m.in.end(), graph_.ops[sink].out[0]) == m.in.end();
       for (TensorId other : inputs)
-        fits =
-            fits && (other == t || (ir::is_float(graph_[other].dtype) && ready(other, *p, sink)));
+        fits = fits && (other == t || (ir::is_float(graph_[other].dtype) &&
+                                       (ready(other, *p, sink) || beside(other, *p))));
       if (fits && (!best || *p > *best)) best = p;
     }
     return best;
@@ -219,6 +220,17 @@ class Fuser {
     const auto writer = std::find_if(std::make_reverse_iterator(behind), writers.rend(),
                                      [&](size_t w) { return !dead_[w]; });
     return writer == writers.rend() || needs(m, *writer);
+  }
+
+  // Is `t` the result of an earlier matmul with the left operand of `m`, of many rows that no dim
+  // counts? Its tiles end before those of `m` at the same place.
+  bool beside(TensorId t, size_t m) const {
+    const std::vector<size_t>& writers = writers_[index(t)];
+    if (writers.size() != 1 || writers[0] >= m) return false;
+    const Op &other = graph_.ops[writers[0]], &own = graph_.ops[m];
+    return other.kind == "matmul" && other.in[0] == own.in[0] && !constraints_.constrained(other) &&
+           !constraints_.constrained(own) && graph_[own.in[0]].shape[0].is_constant() &&
+           !ops::is_of_few_rows(graph_, own, context_.machine);
   }
 
   // Does data of op k reach op i?
