@@ -87,17 +87,18 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
     return true;
   };
   int early = 0;
-  if constexpr (C::b_ahead && !C::a_ahead) {
-    // What there is of b before a is there: as many blocks as the ring has room for.
+  if constexpr (C::a_ahead != C::b_ahead) {
+    // What there is of the one before the other is there: as many blocks as the ring has room for.
     constexpr int kStep = A::kBlocks > B::kBlocks ? A::kBlocks : B::kBlocks,
                   kStepPages = kStep / A::kBlocks * A::kPages + kStep / B::kBlocks * B::kPages,
                   kEarly = (int)kRingPages / kStepPages * kStep;
     early = kEarly < blocks.count ? kEarly : blocks.count;
     PageFiller ahead = pages;
-    if (!fill(ahead, 0, early, false, true) || !await_passed(pages.ctx)) return;
+    if (!fill(ahead, 0, early, C::a_ahead, C::b_ahead) || !await_passed(pages.ctx)) return;
   }
   boxes_begin();
-  if (fill(pages, 0, early, true, false)) fill(pages, early, blocks.count, true, true);
+  if (fill(pages, 0, early, !C::a_ahead, !C::b_ahead))
+    fill(pages, early, blocks.count, true, true);
 }
 template <class C>
 MACO_FN void matmul_boxes_load(Context& ctx, const Args& args, u32 index) {
