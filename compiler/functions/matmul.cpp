@@ -117,8 +117,10 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
       work.multiply_adds = high * wide * k;
     return work;
   }
-  // All rows of a tile are worked on, and have room in pages.
-  work.bytes += k * static_cast<double>(t.a_bytes) * (static_cast<double>(t.BM) - high);
+  // On tensor cores all rows of a tile come through pages.
+  if (on_tensor_cores(t.method))
+    work.bytes += k * static_cast<double>(t.a_bytes) * (static_cast<double>(t.BM) - high);
+  // All are worked on.
   const double products = static_cast<double>(t.BM) * wide * k;
   (on_tensor_cores(t.method) ? work.matrix_multiply_adds : work.multiply_adds) = products;
   if (machine.arch != 0) work.bytes *= kFromCache * (t.BM * t.BN > 128 * 128 ? kLargeTile : 1);

@@ -92,9 +92,10 @@ struct MatmulTile {
 };
 cost::Work matmul_work(const MatmulTile& tile, const cost::Machine& machine);
 /// Of what tiles of many rows read, which meet in a GPU's cache, so much counts as if it came from
-/// memory: an H200 copies 7 TB/s from its cache to its SMs (docs/benchmarks/gpu-speed.md).
+/// memory: on an H200 such products read 7 TB/s (docs/benchmarks/logs/products-parts-h200.txt).
 inline constexpr double kFromCache = 0.67;
-/// So much longer tiles of more than 128 x 128 take, of which few blocks fit in the ring.
+/// So much longer tiles of more than 128 x 128 take, of which few blocks fit in the ring (1,750
+/// clocks for 48 KB there, 1,000 for 32 KB of a smaller tile).
 inline constexpr double kLargeTile = 1.15;
 
 }  // namespace maco::functions

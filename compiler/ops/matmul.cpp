@@ -318,9 +318,6 @@ Mat part_of(TileContext& c, const Mat& y, std::string suffix) {
   part.buffer = c.rows_buffer(std::move(suffix), DType::F32, y.rows, y.max_rows, y.cols);
   return part;
 }
-TileShape merge_tile(const TileContext& c, const Mat& y) {
-  return tile_matrix(y.max_rows, y.cols, tile_elements(y.max_elements(), c.machine().sms));
-}
 // Adds up the parts in their order, and does what the epilogue does with one sum.
 void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vector<Mat>& parts,
                  const Mat& y) {
@@ -344,7 +341,7 @@ void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vecto
     }
     body.body.steps.push_back(std::move(step));
   }
-  tile_body(c, body, in, y, merge_tile(c, y));
+  tile_body(c, body, in, y, choose_block_of(c, y));
 }
 
 void tile(TileContext& c) {
@@ -386,7 +383,7 @@ void tile(TileContext& c) {
       row_bytes <= kMostRowBytes)
     c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
   // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
-  const int64_t merges = parts > 1 ? body_tasks(y, merge_tile(c, y)) : 0;
+  const int64_t merges = parts > 1 ? body_tasks(y, choose_block_of(c, y)) : 0;
   c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn) * parts + merges);
   std::vector<Mat> sums = {y};
   if (parts > 1) {

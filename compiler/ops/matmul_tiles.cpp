@@ -212,8 +212,8 @@ std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles
 namespace {
 
 // Microseconds until parts are added up, beyond those of the products: two hand-overs, and sums
-// that go to memory's cache and come back, which took four times the memory's time of either
-// (docs/benchmarks/gpu-speed.md).
+// that go to memory's cache and come back. kTimes, of the time that memory would need for them
+// once, puts tiles in the order that was measured (docs/benchmarks/logs/products-parts-h200.txt).
 double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& machine) {
   constexpr double kSumBytes = 4, kTimes = 4;
   const double bytes = kTimes * kSumBytes * static_cast<double>(s.plan_rows.hi * s.N * parts);

@@ -30,10 +30,11 @@ TileShape tile_matrix(int64_t rows, int64_t cols, int64_t elements) {
   return t;
 }
 
+TileShape choose_block_of(const TileContext& c, const Mat& out) {
+  return tile_matrix(out.max_rows, out.cols, tile_elements(out.max_elements(), c.machine().sms));
+}
 Cut choose_block(const TileContext& c) {
-  const Mat out = c.out(0);
-  const TileShape t =
-      tile_matrix(out.max_rows, out.cols, tile_elements(out.max_elements(), c.machine().sms));
+  const TileShape t = choose_block_of(c, c.out(0));
   return {.tile = {t.bm, t.bn}};
 }
 std::string refuse_block(const TileContext& c, const Cut& cut) {

@@ -26,6 +26,7 @@ TileShape tile_matrix(int64_t rows, int64_t cols, int64_t elements);
 
 /// The cut of an op whose tasks are such blocks of its result.
 inline const std::vector<std::string> kBlockAxes = {"rows", "columns"};
+TileShape choose_block_of(const TileContext& context, const Mat& out);
 Cut choose_block(const TileContext& context);
 std::string refuse_block(const TileContext& context, const Cut& cut);
 TileShape block_of(const Cut& cut);

@@ -97,8 +97,7 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
     if (!fill(ahead, 0, early, C::a_ahead, C::b_ahead) || !await_passed(pages.ctx)) return;
   }
   boxes_begin();
-  if (fill(pages, 0, early, !C::a_ahead, !C::b_ahead))
-    fill(pages, early, blocks.count, true, true);
+  if (fill(pages, 0, early, !C::a_ahead, !C::b_ahead)) fill(pages, early, blocks.count, true, true);
 }
 template <class C>
 MACO_FN void matmul_boxes_load(Context& ctx, const Args& args, u32 index) {
