@@ -89,7 +89,7 @@ std::string element_members(const ir::BodyParam& body) {
 std::string finish_members(const ir::BodyParam& body, size_t first) {
   MACO_CHECK(body.has_accumulator(), "a body without an accumulator finishes nothing");
   const size_t sums = body.accumulators();
-  std::string params, given, fields, loads, values;
+  std::string params, given, fields, loads, values, run_fields, run_loads, run_values;
   for (size_t i = 0; i < sums; ++i) {
     const std::string sum = i == 0 ? "sum" : fmt::format("sum{}", i + 1);
     params += fmt::format(", {} {}", device_type(body.operands[i].dtype), sum);
@@ -98,17 +98,34 @@ std::string finish_members(const ir::BodyParam& body, size_t first) {
   }
   for (size_t i = sums; i < body.operands.size(); ++i) {
     const ir::BodyOperand& o = body.operands[i];
+    const std::string_view type = device_type(o.dtype), comma = i > sums ? ", " : "";
+    const std::string operand = fmt::format("args.ptr<const {}>({})", type, first + i - sums);
+    const auto at = [&](const char* full) {
+      return operand + (o.spread == Spread::Full     ? full
+                        : o.spread == Spread::Column ? " + col"
+                                                     : "");
+    };
     fields += fmt::format(" {} v{};", acc(ir::is_float(o.dtype)), i);
-    loads += fmt::format("{}to_acc(gload(args.ptr<const {}>({}) + {}))", i > sums ? ", " : "",
-                         device_type(o.dtype), first + i - sums,
-                         o.spread == Spread::Full     ? "row * N + col"
-                         : o.spread == Spread::Column ? "col"
-                                                      : "0");
+    loads += fmt::format("{}to_acc(gload({}))", comma, at(" + row * N + col"));
     values += fmt::format(", more.v{}", i);
+    if (o.spread == Spread::Single) {
+      run_fields += fmt::format("  {} v{};\n", type, i);
+      run_loads += fmt::format("    v{} = gload({});\n", i, operand);
+      run_values += fmt::format("{}to_acc(v{})", comma, i);
+    } else {
+      run_fields += fmt::format("  Elements<{}, V> v{};\n", type, i);
+      run_loads += fmt::format("    v{}.load({});\n", i, at(" + element"));
+      run_values += fmt::format("{}to_acc(v{}.get(i))", comma, i);
+    }
   }
   return apply_member(body) + fmt::format("struct More {{{} }};\n", fields) +
          "static MACO_FN More fetch(const Args& args, i64 row, i64 col) {\n" +
          "  (void)args, (void)row, (void)col;\n" + fmt::format("  return {{{}}};\n}}\n", loads) +
+         "template <int V>\nstruct MoreRun {\n" + run_fields +
+         "  MACO_FN void load(const Args& args, i64 element, i64 col) {\n" +
+         "    (void)args, (void)element, (void)col;\n" + run_loads +
+         "  }\n  MACO_FN More at(int i) const {\n    (void)i;\n" +
+         fmt::format("    return {{{}}};\n  }}\n}};\n", run_values) +
          fmt::format("static MACO_FN auto finish(const More& more{}) {{\n", params) +
          fmt::format("  (void)more;\n  return apply({});\n}}\n", values) +
          fmt::format("static MACO_FN auto finish(const Args& args, i64 row, i64 col{}) {{\n",

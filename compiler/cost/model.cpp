@@ -39,6 +39,11 @@ Work streaming(const ir::Program& program, const ir::Task& task) {
   return task_of(bytes);
 }
 
+Work unaided(Work work, const Machine& machine) {
+  if (machine.arch != 0) work.bytes *= 3;
+  return work;
+}
+
 Work moving(const ir::Program& program, const ir::Task& task) {
   if (task.accesses.empty()) return task_of(0);
   const ir::Region &from = task.accesses.front().region, &to = task.accesses.back().region;

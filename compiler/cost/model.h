@@ -26,6 +26,10 @@ int64_t typical_rows(const ir::Program& program, const ir::Region& region);
 
 /// The bytes of all regions of the task, once each: of functions that do little else than stream.
 Work streaming(const ir::Program& program, const ir::Task& task);
+/// The same of functions that load what they need when they need it, with no loader ahead of them:
+/// on a GPU they see a third of an SM's share of the memory's rate (norms and ropes of a prompt,
+/// docs/benchmarks/gpu-speed.md).
+Work unaided(Work work, const Machine& machine);
 /// Of functions that move some of their first region to their last: as many elements as the smaller
 /// one has.
 Work moving(const ir::Program& program, const ir::Task& task);

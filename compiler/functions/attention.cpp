@@ -43,8 +43,10 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
                  c.typical("length"), cost::typical_rows(c.program(), task.accesses[1].region))),
              rows = static_cast<double>(c.integer("HB") * c.integer("BT")),
              wide = static_cast<double>(c.integer("D"));
-  constexpr double kReached = 0.4, kWeighing = 16;  // of the tensor cores; operations a weight
-  done.matrix_multiply_adds = 2 * rows * keys * wide / kReached;
+  // Of the tensor cores; operations a weight.
+  const double reached = c.flag("wgmma") ? 0.8 : 0.4;
+  constexpr double kWeighing = 16;
+  done.matrix_multiply_adds = 2 * rows * keys * wide / reached;
   done.multiply_adds = kWeighing * rows * keys;
   // Tasks of other rows read the same keys, from a GPU's cache.
   if (machine.arch != 0) done.bytes /= 4;
@@ -81,6 +83,10 @@ int64_t step_keys(int64_t page_bytes) { return page_bytes / ir::Load::kLine; }
 
 int64_t tile_keys(int64_t head_dim, int64_t page_bytes) {
   return page_bytes / ir::Load::kLine / groups(head_dim);
+}
+
+int64_t tile_scratch(int64_t head_dim, bool wgmma) {
+  return kTileRows * ir::Load::kLine * (wgmma ? groups(head_dim) : 1);
 }
 
 std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t keys) {
@@ -127,7 +133,7 @@ std::vector<Function> attention_functions() {
       .name = "attention_tile",
       .params = {dtype("X"), dtype("Y"), value("rows"), value("length"), integer("HQ"),
                  integer("HKV"), integer("D"), integer("HB"), integer("BT"), flag("causal"),
-                 flag("boxes"), number("scale")},
+                 flag("boxes"), flag("wgmma"), number("scale")},
       .operands = {reads("q", "X"), loads("k", "X"), loads("v", "X"), writes("y", "Y")},
       .source = {{"rows.cuh", "tensor_cores.cuh", "ops/attention_pages.cuh",
                   "ops/attention_tile.cuh"}},
@@ -135,8 +141,8 @@ std::vector<Function> attention_functions() {
           [](const CallView& c, size_t) {
             return head_loads(c, tile_keys(c.integer("D"), c.program().uses.page_bytes));
           },
-      // Lines of each warp.
-      .scratch_bytes = [](const CallView&) { return kTileRows * ir::Load::kLine; },
+      .scratch_bytes =
+          [](const CallView& c) { return tile_scratch(c.integer("D"), c.flag("wgmma")); },
       .work = tile_work};
   return {step,
           merge,

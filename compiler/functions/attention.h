@@ -33,4 +33,8 @@ int64_t step_keys(int64_t page_bytes);
 int64_t tile_keys(int64_t head_dim, int64_t page_bytes);
 std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t keys);
 
+/// Scratch memory of attention_tile in bytes: a line of each row or, for groups of four warps, all
+/// of its query.
+int64_t tile_scratch(int64_t head_dim, bool wgmma);
+
 }  // namespace maco::functions

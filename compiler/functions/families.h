@@ -20,6 +20,9 @@ std::vector<Function> strided_copy_functions();
 std::vector<Function> collective_functions();
 std::vector<Function> cuda_functions();
 
+/// What rows cost whose function loads them itself (cost::unaided).
+cost::Work unaided_work(const CallView& call, const ir::Task& task, const cost::Machine& machine);
+
 // How they spell their parameters.
 inline ParamSpec flag(std::string name) { return {std::move(name), ParamType::Bool}; }
 inline ParamSpec integer(std::string name) { return {std::move(name), ParamType::Int}; }

@@ -195,9 +195,9 @@ std::vector<Function> matmul_functions() {
                    integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
                    integer("BK"), flag("transpose_b"), flag("boxes"), body("epilogue")},
         .operands = {loads("a", "X", Loaded::Sometimes), loads("b", "W")},
-        .source = {{"rows.cuh", "tensor_cores.cuh", "ops/matmul.cuh", "ops/matmul_row.cuh",
-                    "ops/matmul_few.cuh", "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh",
-                    "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
+        .source = {{"rows.cuh", "vectors.cuh", "tensor_cores.cuh", "ops/matmul.cuh",
+                    "ops/matmul_row.cuh", "ops/matmul_few.cuh", "ops/matmul_block.cuh",
+                    "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
         .loads = rule,
         .loads_apart = [](const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; },
         // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).

@@ -8,7 +8,8 @@ std::vector<Function> softmax_functions() {
            .params = {dtype("X"), dtype("Y"), value("rows"), value("cols"), integer("N"),
                       integer("BR")},
            .operands = {reads("x", "X"), writes("y", "Y")},
-           .source = {{"rows.cuh", "ops/softmax.cuh"}}}};
+           .source = {{"rows.cuh", "ops/softmax.cuh"}},
+           .work = unaided_work}};
 }
 
 }  // namespace maco::functions

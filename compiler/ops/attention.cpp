@@ -121,34 +121,54 @@ int64_t most_queries(const TileContext& c) {
 }
 
 // How scores and sums are added, which decides a row's bits: by ordinary arithmetic or on tensor
-// cores.
-const std::vector<std::string> kMethods = {"block", "mma"};
+// cores, by a warp or by four of them together.
+const std::vector<std::string> kMethods = {"block", "mma", "wgmma"};
 
-Cut choose_by_mma(const Heads& h) {
+// The box in which keys and values come, where they do.
+std::optional<ir::Load::Box> box_of(const TileContext& c) {
+  const Mat k = c.in(1);
+  if (!c.machine().has_boxes() || k.dynamic())
+    return std::nullopt;  // of rows that are always there
+  const int64_t dim = heads_of(c).dim;
+  return functions::head_box(dim, k.cols, functions::tile_keys(dim, c.machine().page_bytes));
+}
+bool takes_groups(const TileContext& c) {
+  return takes_tensor_cores(c) && c.machine().has_wgmma() && box_of(c) &&
+         c.out(0).dtype == c.in(0).dtype;
+}
+
+Cut choose_on_tensor_cores(const Heads& h, const std::string& method) {
   // As many rows as a task has room for; of these cuts that with the most heads, whose rows stop at
   // nearly the same key.
   int64_t best = kFragment;
   for (int64_t n = kFragment; n <= functions::kTileRows; n *= 2)
     if (n * heads_at_once(h, n) > best * heads_at_once(h, best)) best = n;
-  return {kMethods[1], {best}};
+  return {method, {best}};
 }
 Cut choose(const TileContext& c) {
   constexpr int64_t kWorthwhile = 64;  // rows of heads that share keys
   const Heads h = heads_of(c);
   const std::string given = cut_of(c.op()).method;
   const bool many = c.typical(c.in(0).rows) * h.group() >= kWorthwhile;
-  if (given.empty() ? many && takes_tensor_cores(c) : given == kMethods[1]) return choose_by_mma(h);
+  if (given.empty() ? many && takes_tensor_cores(c) : given != kMethods[0])
+    return choose_on_tensor_cores(
+        h, kMethods[given == kMethods[2] || (given.empty() && takes_groups(c)) ? 2 : 1]);
   int64_t block = 1;
   while (2 * block <= most_queries(c) && block < c.in(0).max_rows) block *= 2;
   return {kMethods[0], {block}};
 }
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
-  const bool by_mma = cut.method == kMethods[1];
+  const bool by_mma = cut.method != kMethods[0];
   if (by_mma && !takes_tensor_cores(c))
     return fmt::format(
         "method '{}' takes q, k and v all bf16 or all f16 as target '{}' multiplies them, a result "
         "of bf16, f16 or f32, and a 'head_dim' of a multiple of 8 up to {}",
         cut.method, c.machine().target, functions::kMostHeadDim);
+  if (cut.method == kMethods[2] && !takes_groups(c))
+    return fmt::format(
+        "method '{}' takes a target that multiplies by four warps together, a 'head_dim' of 64 or "
+        "128, keys of a fixed number of rows, and a result of the type of q",
+        cut.method);
   const int64_t n = cut.tile[0], least = by_mma ? kFragment : 1,
                 most = by_mma ? functions::kTileRows : most_queries(c);
   if (n >= least && n <= most && (n & (n - 1)) == 0) return "";
@@ -186,18 +206,20 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
                     operands);
     return t;
   }
+  const bool groups = cut.method == kMethods[2];
+  if (groups)
+    c.program().uses.scratch_bytes =
+        std::max(c.program().uses.scratch_bytes, functions::tile_scratch(h.dim, groups));
   t.heads = heads_at_once(h, t.rows);
   t.loads = true;
-  // Boxes bring whole blocks of rows that are there in every launch.
-  const auto box =
-      functions::head_box(h.dim, k.cols, functions::tile_keys(h.dim, c.machine().page_bytes));
-  t.boxes = c.machine().has_boxes() && box && !k.dynamic();
+  const auto box = box_of(c);
+  t.boxes = box.has_value();
   std::vector<ir::Load> loads;
   for (uint32_t operand : {1u, 2u})
     loads.push_back({.operand = operand,
                      .pages = 1,
                      .page_bytes = c.machine().page_bytes,
-                     .box = t.boxes ? box : std::nullopt,
+                     .box = box,
                      .ahead = true});
   t.call = c.call("attention_tile",
                   {{"X", q.dtype},
@@ -211,6 +233,7 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
                    {"BT", t.rows},
                    causal,
                    {"boxes", t.boxes},
+                   {"wgmma", groups},
                    scale},
                   operands, std::move(loads));
   return t;

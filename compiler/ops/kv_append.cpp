@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "compiler/ops/families.h"
+#include "compiler/ops/movement.h"
 #include "compiler/ops/strided.h"
 #include "compiler/ops/tile_shape.h"
 
@@ -34,7 +35,10 @@ void infer_kv_append(InferContext& c) {
                         state.name, state.name, c.graph()[op.out[0]].name));
     return;
   }
-  if (cache.shape.size() != 2 || x.shape.size() != 2 || cache.shape[1] != x.shape[1]) {
+  if (x.shape.size() == 2) check_columns(c, *x.shape[1].constant());
+  if (c.failed()) return;
+  if (cache.shape.size() != 2 || x.shape.size() != 2 ||
+      *cache.shape[1].constant() != columns_of(c, *x.shape[1].constant()).count) {
     c.error_in(
         1, fmt::format("'kv_append' cannot append {} to {}: both must have 2 axes, of equal width",
                        name(1), name(0)));
@@ -71,7 +75,11 @@ void tile_kv_append(TileContext& c) {
   copy.in = c.in(1);
   copy.out = c.out(0);
   const int64_t n = copy.out.cols;
-  copy.axes = {{c.shape(c.op().in[1])[0], n, n}, {Expr(n), 1, 1}};
+  copy.axes = {{c.shape(c.op().in[1])[0], copy.in.cols, n}, {Expr(n), 1, 1}};
+  if (const Columns columns = columns_of(c, copy.in.cols); columns.first > 0) {
+    copy.in_offset = Expr(columns.first);
+    copy.in_unit = 1;
+  }
   copy.out_offset = ir::canonical(c.expr("at").value_or(Expr(0)));
   copy.out_unit = n;
   copy.partial = copy.in.dynamic();
@@ -85,10 +93,13 @@ std::vector<OpDef> kv_append_ops() {
   d.kind = "kv_append";
   d.summary = "x becomes rows at .. at + T of the state, in place";
   d.min_in = d.max_in = 2;
-  d.attrs = {{"at", AttrType::RuntimeInt, true, "", {}}};
+  d.attrs = {{"at", AttrType::RuntimeInt, true, "", {}}, kFirstColumn, kColumns};
   d.infer = infer_kv_append;
   d.tile_axes = kStridedAxes;
-  d.choose = [](const TileContext& c) { return choose_strided(c, c.in(1).max_elements()); };
+  d.choose = [](const TileContext& c) {
+    const Mat x = c.in(1);
+    return choose_strided(c, x.max_rows * c.out(0).cols);
+  };
   d.tile = tile_kv_append;
   return {d};
 }

@@ -20,6 +20,24 @@ OpDef split_op();
 /// nothing if there is no such axis.
 std::optional<int> axis_of(InferContext& context, int rank);
 
+/// Columns of an operand's rows, in place of all of them: `first_column` and `columns`, attributes
+/// that passes set (kColumnAttrs). As a slice that an op reads through.
+struct Columns {
+  int64_t first = 0, count = 0;
+};
+/// Those of an op whose operand has `all`; of an InferContext or a TileContext.
+template <class Context>
+Columns columns_of(Context& context, int64_t all) {
+  const int64_t first = context.integer("first_column", 0);
+  return {first, context.integer("columns", all - first)};
+}
+inline const AttrSpec kFirstColumn = {"first_column", AttrType::Int, false, "0", {}, true};
+inline const AttrSpec kColumns = {"columns", AttrType::Int, false, "all of x's", {}, true};
+/// Reports columns that an operand of `all` columns doesn't have.
+void check_columns(InferContext& context, int64_t all);
+/// What a slice takes of each row of a matrix, if it takes columns that lie side by side.
+std::optional<Columns> sliced_columns(const ir::Graph& graph, const ir::Op& slice);
+
 /// The elements of one index of axis `axis`: the product of the extents behind it, which are
 /// constants.
 int64_t inner_size(const ir::Shape& shape, int axis);

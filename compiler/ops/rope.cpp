@@ -7,6 +7,7 @@
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/families.h"
+#include "compiler/ops/movement.h"
 #include "compiler/ops/rope.h"
 #include "compiler/ops/rowwise.h"
 
@@ -60,7 +61,9 @@ void check_positions(InferContext& c) {
 
 void infer(InferContext& c) {
   if (!expect_float(c, 0) || !expect_constant_row(c, 0)) return;
-  const int64_t d = c.integer("head_dim", 0), cols = *c.extent(0, -1).constant();
+  check_columns(c, *c.extent(0, -1).constant());
+  const int64_t d = c.integer("head_dim", 0),
+                cols = columns_of(c, *c.extent(0, -1).constant()).count;
   if (c.failed()) return;
   if (d < 2 || d % 2 != 0) {
     c.error_attr("head_dim",
@@ -85,7 +88,9 @@ void infer(InferContext& c) {
   // Below, frequencies are beyond what their turns can be told apart in.
   if (!(c.number("theta", 10000) >= 1e-6)) c.error_attr("theta", "'theta' must be at least 1e-6");
   if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
-  c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);
+  ir::Shape shape = c.in(0).shape;
+  shape.back() = ir::Expr(cols);
+  c.set_out(0, c.out_dtype(0, c.in(0).dtype), shape);
 }
 
 // How far pair i turns from one position to the next, in radians.
@@ -124,6 +129,7 @@ void tile(TileContext& c) {
   const bool from_positions = c.op().in.size() == 2;
   const int64_t d = c.integer("head_dim", 0);
   const int64_t block = c.cut().tile[0];
+  const Columns columns = columns_of(c, x.max_cols);
   std::vector<ir::BufferId> operands = {x.mat.buffer};
   if (from_positions) operands.push_back(c.in(1).buffer);
   operands.push_back(y.mat.buffer);
@@ -131,7 +137,9 @@ void tile(TileContext& c) {
                                  {{"X", x.mat.dtype},
                                   {"Y", y.mat.dtype},
                                   c.value("rows", x.rows),
-                                  {"H", x.max_cols / d},
+                                  {"x_cols", x.max_cols},
+                                  {"x_begin", columns.first},
+                                  {"H", columns.count / d},
                                   {"D", d},
                                   {"BR", block},
                                   {"interleaved", c.flag("interleaved", false)},
@@ -141,7 +149,10 @@ void tile(TileContext& c) {
                                  std::move(operands));
   c.announce_all(tiles_of(x.max_rows, block));
   for (int64_t r = 0; r < x.max_rows; r += block) {
-    std::vector<ir::Access> accesses = {read(x.block(r, r + block))};
+    std::vector<ir::Access> accesses = {
+        read(columns.count == x.max_cols
+                 ? x.block(r, r + block)
+                 : box(x.mat, r, r + block, columns.first, columns.first + columns.count))};
     if (from_positions) accesses.push_back(read(one_per_row(c.in(1), r, r + block)));
     accesses.push_back(write(y.block(r, r + block)));
     c.task(call, static_cast<uint32_t>(r / block), std::move(accesses));
@@ -160,7 +171,9 @@ std::vector<OpDef> rope_ops() {
              {"position", AttrType::RuntimeInt, false, "", {}, false},
              {"theta", AttrType::Number, false, "10000", {}, false},
              {"interleaved", AttrType::Bool, false, "false", {}, false},
-             {"scaling", AttrType::Scaling, false, "", {}, false}};
+             {"scaling", AttrType::Scaling, false, "", {}, false},
+             kFirstColumn,
+             kColumns};
   d.infer = infer;
   d.tile_axes = kRowAxes;
   d.choose = choose_rows;

@@ -108,6 +108,24 @@ void tile_slice(TileContext& c) {
 
 }  // namespace
 
+void check_columns(InferContext& c, int64_t all) {
+  const Columns columns = columns_of(c, all);
+  if (columns.first < 0 || columns.count < 1 || columns.first > all - columns.count)
+    c.error_attr(c.has("columns") ? "columns" : "first_column",
+                 fmt::format("columns [{}, {}) aren't in an operand of {}", columns.first,
+                             columns.first + columns.count, all));
+}
+
+std::optional<Columns> sliced_columns(const ir::Graph& graph, const ir::Op& slice) {
+  const ir::Shape& shape = graph[slice.in[0]].shape;
+  const auto axis = attr_expr(graph, slice, "axis").value_or(Expr(0)).constant();
+  if (shape.size() != 2 || (axis != 1 && axis != -1)) return std::nullopt;
+  const Slice s = slice_of(graph, slice, shape[1]);
+  const auto begin = s.begin.constant(), extent = s.extent.constant();
+  if (!s.error.empty() || s.step != 1 || !begin || !extent) return std::nullopt;
+  return Columns{*begin, *extent};
+}
+
 OpDef slice_op() {
   OpDef d;
   d.kind = "slice";

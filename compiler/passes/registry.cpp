@@ -15,6 +15,8 @@ const std::vector<Pass>& registry() {
        Form::Canonical, Form::Cut, Form::Canonical, fuse, nullptr, nullptr},
       {"fuse-norms", "rmsnorm into the matmuls of few rows that read it", Form::Canonical,
        Form::Cut, Form::Canonical, fuse_norms, nullptr, nullptr},
+      {"fuse-slices", "columns of a matrix into the ropes and appends that read them",
+       Form::Canonical, Form::Cut, Form::Canonical, fuse_slices, nullptr, nullptr},
       {"choose-collectives", "an algorithm for each collective", Form::Canonical, Form::Cut,
        Form::Chosen, choose_collectives, nullptr, nullptr},
       {"assign-roles", "which SMs compute and which communicate", Form::Chosen, Form::Cut,

@@ -31,6 +31,28 @@ struct alignas(16) TaskRow {
   u64 packets : 1;  // what it puts travels in packets
 };
 static_assert(sizeof(TaskRow) == 16, "one load fetches it");
+struct Task {
+  u32 call, tile, sync, waits, signals, guard;
+  bool packets;
+};
+// A TaskRow as it is loaded. It is taken apart when its turn comes: of bit fields that are kept for
+// a while the compiler keeps every byte in a register of its own.
+struct alignas(16) TaskWords {
+  u64 low, high;
+  static MACO_FN u32 bits(u64 word, int at, int count) {
+    return (u32)(word >> at) & (u32)((1u << count) - 1);
+  }
+  MACO_FN u32 call() const { return bits(low, 0, 20); }
+  MACO_FN Task task() const {
+    return {call(),
+            bits(low, 20, 21),
+            bits(low, 41, 23),
+            bits(high, 0, 16),
+            bits(high, 16, 15),
+            bits(high, 31, 12),
+            bits(high, 43, 1) != 0};
+  }
+};
 // kSyncLocalSys: as kSyncLocal, at sys scope.
 enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2 };
 // as ir::RankRef::Kind
@@ -44,6 +66,8 @@ struct alignas(16) SyncRow {
 };
 
 constexpr int kScratchBytes = Cta::kScratchBytes;
+// Of sums over the CTA, one of each warp for each of some rows.
+constexpr int kReduceParts = 32;
 // Addresses and uses of so many operands are worked out while the task waits, of others on demand.
 constexpr int kStagedOperands = 24;
 constexpr int kMaxWorld = 64;
@@ -67,7 +91,7 @@ struct CtaMemory {
   // it
   u32 passed;
   u32 reported;  // 1 once somebody writes the CTA's report
-  float reduce[32];
+  float reduce[kReduceParts];
   float scales[16];  // of the rows of a product that norms them
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
   u64 empty_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
@@ -77,7 +101,7 @@ struct CtaMemory {
   // nullptr if it is none.
   u32* signals[2][kStagedSignals];
   alignas(16) char contexts[kWarps + 1][kContextBytes];  // of the consumers, of the loader
-  alignas(128) char scratch[kScratchBytes];
+  alignas(1024) char scratch[kScratchBytes];  // lines of a product's operand may lie there
 };
 static_assert(sizeof(CtaMemory) <= Cta::kHeadBytes + Cta::kScratchBytes, "the head has room");
 

@@ -49,6 +49,13 @@ constexpr int kThreads = kConsumers + kLoaders;
 MACO_FN int consumer_thread() { return (int)threadIdx.x; }
 MACO_FN int warp() { return (int)(threadIdx.x >> 5); }
 MACO_FN int warp_lane() { return (int)(threadIdx.x & 31); }
+// consumer_thread(), of which the compiler doesn't know. What a task works out of it stays in the
+// task: else it would be worked out once for all tasks, and take registers from all of them.
+MACO_FN int task_thread() {
+  int thread;
+  asm volatile("mov.u32 %0, %1;" : "=r"(thread) : "r"(threadIdx.x));
+  return thread;
+}
 MACO_FN int loader_thread() { return (int)(threadIdx.x & 31); }
 MACO_FN bool is_loader() { return threadIdx.x >= kConsumers; }
 MACO_FN int cta_id() { return (int)blockIdx.x; }
@@ -104,7 +111,8 @@ MACO_FN float fexp2(float x) {
 // The larger one, and of a number and NaN the number.
 MACO_FN float fmax(float a, float b) { return fmaxf(a, b); }
 MACO_FN float ftanh(float x) { return tanhf(x); }
-MACO_FN void fsincos(float x, float& sine, float& cosine) { sincosf(x, &sine, &cosine); }
+// Of pi x.
+MACO_FN void fsincospi(float x, float& sine, float& cosine) { sincospif(x, &sine, &cosine); }
 MACO_FN float frsqrt(float x) { return __fdiv_rn(1.0f, __fsqrt_rn(x)); }
 // Ops compute with these, never with operators: a compiler may contract the product and the sum of
 // operators, even those of two fused ops, into one operation that rounds once (nvcc does by
@@ -113,6 +121,12 @@ MACO_FN float fadd(float a, float b) { return __fadd_rn(a, b); }
 MACO_FN float fsub(float a, float b) { return __fsub_rn(a, b); }
 MACO_FN float fmul(float a, float b) { return __fmul_rn(a, b); }
 MACO_FN float fdiv(float a, float b) { return __fdiv_rn(a, b); }
+// a / b for b in [1, 2^100], within 1.5 ulp: an estimate of 1 / b, which is within 1, in a product.
+MACO_FN float fratio(float a, float b) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+  return fmul(a, r);
+}
 MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
 MACO_FN float float_of(u32 x) { return __uint_as_float(x); }
@@ -640,6 +654,66 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
                MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
                "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
                MACO_SUMS4(12));
+  }
+#endif
+}
+
+// d = tall wide, whatever d was, both as they lie along K.
+#define MACO_NEW_SUMS(j) "=f"(d[j][0]), "=f"(d[j][1]), "=f"(d[j][2]), "=f"(d[j][3])
+#define MACO_NEW_SUMS4(j) \
+  MACO_NEW_SUMS(j), MACO_NEW_SUMS(j + 1), MACO_NEW_SUMS(j + 2), MACO_NEW_SUMS(j + 3)
+#define MACO_NEW_WGMMA(shape, type, sums, operands, ...)                                           \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 0, 0;\n\twgmma.mma_async.sync.aligned." shape \
+               ".f32." type "." type " {" sums "}, " operands ", p, 1, 1, 0, 0;\n\t}"              \
+               : __VA_ARGS__                                                                       \
+               : "l"(wgmma_descriptor(tall)), "l"(wgmma_descriptor(wide)))
+#define MACO_HALF MACO_REGISTERS0 ", " MACO_REGISTERS1
+#define MACO_WHOLE MACO_HALF ", " MACO_REGISTERS2 ", " MACO_REGISTERS3
+template <int kWide, bool kBf16>
+MACO_FN void wgmma_new(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
+  static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");
+  static_assert(kWide == 64 || kWide == 128, "no other width is asked for");
+#if MACO_HAS_WGMMA
+  if constexpr (kWide == 64 && kBf16) {
+    MACO_NEW_WGMMA("m64n64k16", "bf16", MACO_HALF, "%32, %33", MACO_NEW_SUMS4(0),
+                   MACO_NEW_SUMS4(4));
+  } else if constexpr (kWide == 64) {
+    MACO_NEW_WGMMA("m64n64k16", "f16", MACO_HALF, "%32, %33", MACO_NEW_SUMS4(0), MACO_NEW_SUMS4(4));
+  } else if constexpr (kBf16) {
+    MACO_NEW_WGMMA("m64n128k16", "bf16", MACO_WHOLE, "%64, %65", MACO_NEW_SUMS4(0),
+                   MACO_NEW_SUMS4(4), MACO_NEW_SUMS4(8), MACO_NEW_SUMS4(12));
+  } else {
+    MACO_NEW_WGMMA("m64n128k16", "f16", MACO_WHOLE, "%64, %65", MACO_NEW_SUMS4(0),
+                   MACO_NEW_SUMS4(4), MACO_NEW_SUMS4(8), MACO_NEW_SUMS4(12));
+  }
+#endif
+}
+
+// d += tall wide with the tall operand in registers: of 16 rows each warp has what load_matrices
+// gives it. The wide one lies across K.
+#define MACO_WGMMA_ROWS(shape, type, sums, operands, ...)                                          \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 1, 0;\n\twgmma.mma_async.sync.aligned." shape \
+               ".f32." type "." type " {" sums "}, " operands ", p, 1, 1, 1;\n\t}"                 \
+               : __VA_ARGS__                                                                       \
+               : "r"(tall[0]), "r"(tall[1]), "r"(tall[2]), "r"(tall[3]),                           \
+                 "l"(wgmma_descriptor(wide)))
+template <int kWide, bool kBf16>
+MACO_FN void wgmma_rows(float (&d)[kWide / 8][4], const u32 (&tall)[4], u32 wide) {
+  static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");
+  static_assert(kWide == 64 || kWide == 128, "no other width is asked for");
+#if MACO_HAS_WGMMA
+#define MACO_BEHIND_HALF "{%32, %33, %34, %35}, %36"
+#define MACO_BEHIND_WHOLE "{%64, %65, %66, %67}, %68"
+  if constexpr (kWide == 64 && kBf16) {
+    MACO_WGMMA_ROWS("m64n64k16", "bf16", MACO_HALF, MACO_BEHIND_HALF, MACO_SUMS4(0), MACO_SUMS4(4));
+  } else if constexpr (kWide == 64) {
+    MACO_WGMMA_ROWS("m64n64k16", "f16", MACO_HALF, MACO_BEHIND_HALF, MACO_SUMS4(0), MACO_SUMS4(4));
+  } else if constexpr (kBf16) {
+    MACO_WGMMA_ROWS("m64n128k16", "bf16", MACO_WHOLE, MACO_BEHIND_WHOLE, MACO_SUMS4(0),
+                    MACO_SUMS4(4), MACO_SUMS4(8), MACO_SUMS4(12));
+  } else {
+    MACO_WGMMA_ROWS("m64n128k16", "f16", MACO_WHOLE, MACO_BEHIND_WHOLE, MACO_SUMS4(0),
+                    MACO_SUMS4(4), MACO_SUMS4(8), MACO_SUMS4(12));
   }
 #endif
 }

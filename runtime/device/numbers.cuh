@@ -242,13 +242,13 @@ MACO_FN float tanh(float x) { return ftanh(x); }
 MACO_FN float magnitude(float x) { return x < 0.0f ? -x : x; }
 MACO_FN float sigmoid(float x) {
   const float e = fexp(-magnitude(x));
-  return fdiv(x < 0.0f ? e : 1.0f, fadd(1.0f, e));
+  return fratio(x < 0.0f ? e : 1.0f, fadd(1.0f, e));
 }
 // x / (1 + e^-y), where y has the sign of x and root is e^(-|y| / 2): e^-|y| may be too small for
 // f32 where x e^-|y| is not.
 MACO_FN float gated(float x, float root) {
   const float weighed = x < 0.0f ? fmul(fmul(x, root), root) : x;
-  return fdiv(weighed, ffma(root, root, 1.0f));
+  return fratio(weighed, ffma(root, root, 1.0f));
 }
 // e^-(value + rest), with a rest so small that its square is nothing.
 MACO_FN float exp_minus(float value, float rest) {
@@ -273,7 +273,7 @@ MACO_FN float gelu(float x) {
   q = ffma(q, t, 1.2055473490679662f);
   q = ffma(q, t, 1.6764513272800148f);
   q = ffma(q, t, 1.0f);
-  const float ratio = fdiv(p, q), square = fmul(t, t);
+  const float ratio = fratio(p, q), square = fmul(t, t);
   const float e = exp_minus(fmul(0.5f, square), fmul(0.5f, ffma(t, t, -square)));
   return x < 0.0f ? fmul(fmul(x, ratio), e) : fmul(x, ffma(-ratio, e, 1.0f));
 }

@@ -49,20 +49,36 @@ struct CtaTeam {
 template <i64 N>
 using TeamFor = typename Either<(N >= 2048), CtaTeam, WarpTeam>::type;
 
-// Combines one value of each thread of the team in a fixed order; all get the result. Of CTAs: a
-// barrier on both sides.
-template <class Team, class A, class Op>
-MACO_FN A team_reduce(Context& ctx, A value, Op op) {
-  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = op(value, shuffle_xor(value, mask));
+// Combines one value of each thread of the team, for each of several rows, in a fixed order; all
+// get the results. Of CTAs: a barrier on both sides.
+template <class Team, int kRows, class A, class Op>
+MACO_FN void team_reduce_rows(Context& ctx, A (&values)[kRows], Op op) {
+  MACO_UNROLL
+  for (int r = 0; r < kRows; ++r)
+    for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
+      values[r] = op(values[r], shuffle_xor(values[r], mask));
   if constexpr (Team::kTeams == 1 && kWarps > 1) {
     A* part = (A*)ctx.memory()->reduce;
+    static_assert(kRows * kWarps <= kReduceParts, "each warp has its parts");
     cta_sync();
-    if (warp_lane() == 0) part[warp()] = value;
+    if (warp_lane() == 0) {
+      MACO_UNROLL
+      for (int r = 0; r < kRows; ++r) part[r * kWarps + warp()] = values[r];
+    }
     cta_sync();
-    value = part[0];
-    for (int w = 1; w < kWarps; ++w) value = op(value, part[w]);
+    MACO_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      values[r] = part[r * kWarps];
+      for (int w = 1; w < kWarps; ++w) values[r] = op(values[r], part[r * kWarps + w]);
+    }
   }
-  return value;
+}
+
+template <class Team, class A, class Op>
+MACO_FN A team_reduce(Context& ctx, A value, Op op) {
+  A values[1] = {value};
+  team_reduce_rows<Team>(ctx, values, op);
+  return values[0];
 }
 
 // A thread's share of a sum over kSteps vectors. A lone thread keeps eight sums side by side, which
@@ -131,6 +147,8 @@ struct Walk {
     }
   }
 };
+// 1 / sqrt(sum / n + eps): what a norm scales a row by.
+MACO_OP float norm_scale(float sum, float n, float eps) { return frsqrt(fadd(fdiv(sum, n), eps)); }
 // A thread's share of a row.
 template <class T, class W, int V>
 struct Held {
@@ -170,7 +188,44 @@ struct Held {
   }
 };
 
-// Adds f(x) over the first n elements of a held row.
+// Rows that a team has at once: with a row alone it would wait for the memory, and then for each
+// other, again and again.
+template <class W, int V>
+constexpr int kRowsAtOnce = W::kHeld ? (int)most(1, least(4, 32 / (W::kSteps * V))) : 1;
+
+// A team's rows `first`, first + Team::kTeams, ..., n elements each. In place of those that aren't
+// below `end` it has the last one.
+template <class Team, class T, class W, int V>
+struct HeldRows {
+  static constexpr int kRows = kRowsAtOnce<W, V>;
+  static constexpr i64 kStep = kRows * Team::kTeams;
+  Held<T, W, V> rows[kRows];
+  MACO_FN void load(const T* p, i64 first, i64 end, i64 n) {
+    MACO_UNROLL
+    for (int b = 0; b < kRows; ++b) {
+      const i64 r = least(first + b * Team::kTeams, end - 1);
+      rows[b].load(p + r * n, n);
+    }
+  }
+};
+
+// Of each row the sum of f(row, x) over its elements.
+template <class Team, class W, class T, int V, class F>
+MACO_FN void row_sums(Context& ctx, const HeldRows<Team, T, W, V>& held, i64 n, F f,
+                      AccOf<T> (&sums)[kRowsAtOnce<W, V>]) {
+  MACO_UNROLL
+  for (int b = 0; b < kRowsAtOnce<W, V>; ++b) {
+    Sum<AccOf<T>, W::kSteps> sum;
+    held.rows[b].visit(n, [&](int k, i64, Vec<T, V> x) {
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) sum.add(V == 1 ? k : v, f(b, to_acc(x.v[v])));
+      if (!W::kHeld) sum.added(k);
+    });
+    sums[b] = sum.total();
+  }
+  team_reduce_rows<Team>(ctx, sums, [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
+}
+// Of one row.
 template <class Team, class W, class T, int V, class F>
 MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V>& row, i64 n, F f) {
   Sum<AccOf<T>, W::kSteps> sum;
@@ -179,18 +234,23 @@ MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V>& row, i64 n, F f) {
     for (int v = 0; v < V; ++v) sum.add(V == 1 ? k : v, f(to_acc(x.v[v])));
     if (!W::kHeld) sum.added(k);
   });
-  return team_reduce<Team>(ctx, sum.total(), [](AccOf<T> a, AccOf<T> b) { return fn::add(a, b); });
+  return team_reduce<Team>(ctx, sum.total(), [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
 }
 
-// The largest of the first n elements, NaN if there is one.
+// The largest of each row's elements, NaN if there is one.
 template <class Team, class W, class T, int V>
-MACO_FN AccOf<T> row_max(Context& ctx, const Held<T, W, V>& row, i64 n) {
-  AccOf<T> best = to_acc(gload(row.row));
-  row.visit(n, [&](int, i64, Vec<T, V> x) {
-    MACO_UNROLL
-    for (int v = 0; v < V; ++v) best = fn::maximum(best, to_acc(x.v[v]));
-  });
-  return team_reduce<Team>(ctx, best, [](AccOf<T> a, AccOf<T> b) { return fn::maximum(a, b); });
+MACO_FN void row_tops(Context& ctx, const HeldRows<Team, T, W, V>& held, i64 n,
+                      AccOf<T> (&tops)[kRowsAtOnce<W, V>]) {
+  MACO_UNROLL
+  for (int b = 0; b < kRowsAtOnce<W, V>; ++b) {
+    AccOf<T> best = to_acc(gload(held.rows[b].row));
+    held.rows[b].visit(n, [&](int, i64, Vec<T, V> x) {
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) best = fn::maximum(best, to_acc(x.v[v]));
+    });
+    tops[b] = best;
+  }
+  team_reduce_rows<Team>(ctx, tops, [](AccOf<T> x, AccOf<T> y) { return fn::maximum(x, y); });
 }
 
 }  // namespace maco

@@ -118,39 +118,68 @@ MACO_FN void add_release_counter(bool sys, u32* word) {
     add_release_gpu(word, 1);
 }
 
-// The threads poll the task's waits, one source each. False for a thread that gave up; the caller
+// A word that a thread waits for, if any.
+struct Awaited {
+  const u32* word = nullptr;
+  u32 target = 0, kind = kWaitLocal, event = 0;
+  int source = -1;
+  bool sys = false;
+  Patience patience = kPatienceLocal;
+};
+template <class Kernel>
+MACO_FN Awaited awaited(const Context& ctx, const SyncRow& row, int source) {
+  Awaited a;
+  a.event = row.event;
+  a.sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
+  if (row.kind == kSyncLocal || a.sys) {
+    if (source != 0) return a;
+    a.word = ctx.launch.counters + row.event;
+    a.target = (ctx.epoch() - row.lag) * row.count;
+  } else if (Kernel::kPeerEvents > 0 && row.kind == kSyncPeer &&
+             means(row, ctx.rank(), source, Kernel::kWorld)) {
+    a.word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
+    a.target = ctx.epoch() - row.lag;
+    a.sys = true;
+    a.kind = kWaitPeer;
+    a.source = source;
+    a.patience = kPatienceOther;
+  }
+  return a;
+}
+// The lanes of a warp look together until none waits. If some left before others, the compiler
+// would have the warp go on in parts, through all of the task (seen in sm_90's code: a shuffle then
+// takes many times as long, and so does a task of few instructions).
+template <class Kernel>
+MACO_FN bool await_together(Context& ctx, const Awaited& a) {
+  const bool sys = (Kernel::kSysCounters || Kernel::kPeerEvents > 0) && warp_any(a.sys);
+  WatchState state(0);
+  Watch watch(ctx, state, a.word, a.patience, a.kind, a.event, a.source);
+  bool waits = a.word != nullptr;
+  while (true) {
+    u32 seen = 0;
+    if (waits) {
+      seen = load_acquire_counter(sys, a.word);
+      waits = !reached(seen, a.target);
+    }
+    if (!warp_any(waits)) return true;
+    const bool goes_on = watch.again() || !waits;
+    if (!warp_any(!goes_on)) continue;
+    if (!goes_on) watch.give_up(a.target, seen);
+    return false;
+  }
+}
+
+// The threads poll the task's waits, one source each. False for threads that gave up; the caller
 // makes that uniform with the barrier that rule 2 asks for.
 template <class Kernel>
 MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
   constexpr int kWorld = Kernel::kWorld;
-  for (int item = consumer_thread(); item < waits * kWorld; item += kConsumers) {
-    int source = item % kWorld;
-    SyncRow row = table_load(rows + item / kWorld);
-    const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
-    if (row.kind == kSyncLocal || sys) {
-      if (source != 0) continue;
-      u32 target = (ctx.epoch() - row.lag) * row.count;
-      const u32* word = ctx.launch.counters + row.event;
-      WatchState state(0);
-      Watch watch(ctx, state, word, kPatienceLocal, kWaitLocal, row.event);
-      for (u32 seen = load_acquire_counter(sys, word); !reached(seen, target);
-           seen = load_acquire_counter(sys, word)) {
-        if (watch.again()) continue;
-        watch.give_up(target, seen);
-        return false;
-      }
-    } else if (row.kind == kSyncPeer && means(row, ctx.rank(), source, kWorld)) {
-      u32 target = ctx.epoch() - row.lag;
-      const u32* word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
-      WatchState state(0);
-      Watch watch(ctx, state, word, kPatienceOther, kWaitPeer, row.event, source);
-      for (u32 seen = load_acquire_sys(word); !reached(seen, target);
-           seen = load_acquire_sys(word)) {
-        if (watch.again()) continue;
-        watch.give_up(target, seen);
-        return false;
-      }
-    }
+  const int items = waits * kWorld;
+  for (int first = warp() * kWarpLanes; first < items; first += kConsumers) {
+    const int item = first + warp_lane();
+    Awaited a;
+    if (item < items) a = awaited<Kernel>(ctx, table_load(rows + item / kWorld), item % kWorld);
+    if (!await_together<Kernel>(ctx, a)) return false;
   }
   return true;
 }

@@ -123,6 +123,12 @@ MACO_FN T block_element(const Block& block, int r, int k) {
   return ((const T*)block.chunk(line, at / kChunk))[at % kChunk];
 }
 
+// Where a run of a product begins: row tall + more_tall of the tall operand, wide + more_wide of
+// the wide one, of which the compiler knows what is more.
+struct RunPlace {
+  int tall, wide, more_tall, more_wide;
+};
+
 // The product of kTall rows of one operand and kWide rows of the other, summed over K, where a
 // thread stands for all: whatever the method.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups>
@@ -142,24 +148,20 @@ struct LoneTile {
         for (int c = 0; c < kWide; ++c) sums[r][c] = ffma(a, b[k][c], sums[r][c]);
       }
   }
-  // f(tall, wide, run of kRun sums): along the tall rows if kSwap, else along the wide ones.
+  // to.fetch(place, fetched), to.store(place, run of kRun sums, fetched) for all runs: along the
+  // tall rows if kSwap, else along the wide ones.
   template <bool kSwap, int kRun, class F>
-  MACO_FN void each_run(char*, F f) const {
-    if constexpr (kSwap) {
-      for (int c = 0; c < kWide; ++c)
-        for (int r = 0; r < kTall; r += kRun) {
-          float run[kRun];
-          for (int i = 0; i < kRun; ++i) run[i] = sums[r + i][c];
-          f(r, c, run);
-        }
-    } else {
-      for (int r = 0; r < kTall; ++r)
-        for (int c = 0; c < kWide; c += kRun) {
-          float run[kRun];
-          for (int i = 0; i < kRun; ++i) run[i] = sums[r][c + i];
-          f(r, c, run);
-        }
-    }
+  MACO_FN void each_run(char*, const F& to) const {
+    for (int x = 0; x < (kSwap ? kWide : kTall); ++x)
+      for (int y = 0; y < (kSwap ? kTall : kWide); y += kRun) {
+        const RunPlace at = {kSwap ? y : x, kSwap ? x : y, 0, 0};
+        float run[kRun];
+        for (int i = 0; i < kRun; ++i)
+          run[i] = kSwap ? sums[at.tall + i][at.wide] : sums[at.tall][at.wide + i];
+        typename F::template Fetched<kRun> fetched;
+        to.template fetch<kRun>(at, fetched);
+        to.template store<kRun>(at, run, fetched);
+      }
   }
 };
 
@@ -179,17 +181,18 @@ struct WarpTile {
                 "warps share the tile evenly");
 
   float sums[kHigh][kAlong][4] = {};
-  const int group = warp() / 4;  // of four warps
+  const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
+  const int group = own_warp / 4;  // of four warps
 
   // Of the tile, the first row of either operand that the warp has.
-  MACO_FN int first_tall() const { return warp() % kTallWarps * (16 * kHigh); }
-  MACO_FN int first_wide() const { return warp() / kTallWarps * (8 * kAlong); }
+  MACO_FN int first_tall() const { return own_warp % kTallWarps * (16 * kHigh); }
+  MACO_FN int first_wide() const { return own_warp / kTallWarps * (8 * kAlong); }
 
   // Lines of 16 rows from `row` on, of step `step`, as fragment a of a product (kIsTall) or two
   // fragments b.
   template <bool kAcross, bool kIsTall>
   MACO_FN void fragment(u32 (&to)[4], const Block& block, int row, int step) const {
-    const int matrix = warp_lane() >> 3, line = warp_lane() & 7;
+    const int matrix = lane >> 3, line = lane & 7;
     // The matrices of a are rows 0, 8, 0, 8 and K 0, 0, 8, 8; those of b the other way round.
     const int down = kIsTall ? matrix & 1 : matrix >> 1, deep = kIsTall ? matrix >> 1 : matrix & 1;
     if constexpr (kAcross) {
@@ -263,59 +266,86 @@ struct WarpTile {
     }
   }
 
-  // f(tall, wide, run of kRun sums): kSwap: of tall rows, else of wide ones. Each warp turns its
-  // sums round in its share of `scratch`, a strip of 16 by kStrip at a time; lanes next to each
-  // other get runs that follow each other.
-  template <bool kSwap, int kRun, class F>
-  MACO_FN void each_run(char* scratch, F f) const {
-    constexpr int kStrip = kAlong < 4 ? kAlong * 8 : 32;              // wide rows
-    constexpr int kLine = kSwap ? 16 : kStrip, kRuns = kLine / kRun;  // of the strip's memory
+  // How a warp's sums come in strips of 16 by kStrip, of which lanes next to each other take runs
+  // that follow each other.
+  template <bool kSwap, int kRun>
+  struct Strips {
+    static constexpr int kStrip = kAlong < 4 ? kAlong * 8 : 32;                 // wide rows
+    static constexpr int kLine = kSwap ? 16 : kStrip, kRuns = kLine / kRun;     // in scratch memory
+    static constexpr int kAll = 16 * kStrip / kRun, kTimes = (kAll + 31) / 32;  // runs; of a lane
+    static constexpr int kAcross = kAlong * 8 / kStrip, kCount = kHigh * kAcross;
     static_assert(kAlong * 8 % kStrip == 0 && (kSwap || kStrip == 32), "a warp has whole strips");
     static_assert(kWarps * 16 * kStrip * 4 <= kScratchBytes, "a strip of each warp fits");
     static_assert(kLine % kRun == 0 && kRun % 4 == 0, "lines are whole runs");
-    float* own = (float*)scratch + warp() * 16 * kStrip;
+    // f(place, line, its first element, n) for the lane's runs of a strip.
+    template <class F>
+    static MACO_FN void each(const WarpTile& tile, int strip, F f) {
+      MACO_UNROLL
+      for (int n = 0; n < kTimes; ++n) {
+        const int at = n * 32 + tile.lane, line = at / kRuns, first = at % kRuns * kRun;
+        if (kAll % 32 != 0 && at >= kAll) break;
+        f(RunPlace{tile.first_tall() + (kSwap ? first : line),
+                   tile.first_wide() + (kSwap ? line : first), strip / kAcross * 16,
+                   strip % kAcross * kStrip},
+          line, first, n);
+      }
+    }
+  };
+
+  // As LoneTile's. Each warp turns its sums round in its share of `scratch`, strip by strip. What
+  // the next strip needs is fetched meanwhile.
+  template <bool kSwap, int kRun, class F>
+  MACO_FN void each_run(char* scratch, const F& to) const {
+    using S = Strips<kSwap, kRun>;
+    constexpr int kStrip = S::kStrip, kLine = S::kLine;
+    float* own = (float*)scratch + own_warp * 16 * kStrip;
     // Where element `at` of a line lies: fours change places, so that neither writing nor reading
     // meets a bank twice where it could be helped.
     const auto place = [&](int line, int at) {
       return line * kLine + (at ^ (kSwap ? line >> 1 & 3 : line & 7) << 2);
     };
-    MACO_UNROLL
-    for (int i = 0; i < kHigh; ++i) {
+    using Fetched = typename F::template Fetched<kRun>;
+    const auto fetch = [&](int strip, Fetched(&fetched)[S::kTimes]) {
+      S::each(*this, strip, [&](const RunPlace& at, int, int, int n) {
+        to.template fetch<kRun>(at, fetched[n]);
+      });
+    };
+    const auto put = [&](int i, int j) {
+      // Of a fragment, lane l has (l / 4, l % 4 * 2), the next along, and both 8 rows down.
+      const int r = lane >> 2, c = (lane & 3) * 2;
       MACO_UNROLL
-      for (int j = 0; j < kAlong; j += kStrip / 8) {
-        // Of a fragment, lane l has (l / 4, l % 4 * 2), the next along, and both 8 rows down.
-        const int r = warp_lane() >> 2, c = (warp_lane() & 3) * 2;
-        warp_sync();
+      for (int q = 0; q < kStrip / 8; ++q) {
         MACO_UNROLL
-        for (int q = 0; q < kStrip / 8; ++q) {
-          MACO_UNROLL
-          for (int e = 0; e < 4; e += 2) {
-            const float first = sums[i][j + q][e], second = sums[i][j + q][e + 1];
-            const int down = r + e / 2 * 8, along = q * 8 + c;
-            if constexpr (kSwap) {
-              own[place(along, down)] = first;
-              own[place(along + 1, down)] = second;
-            } else {
-              shared_store8(own + place(down, along), first, second);
-            }
+        for (int e = 0; e < 4; e += 2) {
+          const float first = sums[i][j + q][e], second = sums[i][j + q][e + 1];
+          const int down = r + e / 2 * 8, along = q * 8 + c;
+          if constexpr (kSwap) {
+            own[place(along, down)] = first;
+            own[place(along + 1, down)] = second;
+          } else {
+            shared_store8(own + place(down, along), first, second);
           }
-        }
-        warp_sync();
-        MACO_UNROLL
-        for (int n = 0; n < 16 * kStrip / kRun; n += 32) {
-          const int at = n + warp_lane(), line = at / kRuns, first = at % kRuns * kRun;
-          if (16 * kStrip / kRun % 32 != 0 && at >= 16 * kStrip / kRun) break;
-          float run[kRun];
-          MACO_UNROLL
-          for (int e = 0; e < kRun; e += 4) {
-            const auto v = *(const Vec<float, 4>*)(own + place(line, first + e));
-            MACO_UNROLL
-            for (int x = 0; x < 4; ++x) run[e + x] = v.v[x];
-          }
-          f(first_tall() + 16 * i + (kSwap ? first : line),
-            first_wide() + 8 * j + (kSwap ? line : first), run);
         }
       }
+    };
+    Fetched fetched[2][S::kTimes];
+    fetch(0, fetched[0]);
+    MACO_UNROLL
+    for (int strip = 0; strip < S::kCount; ++strip) {
+      warp_sync();
+      put(strip / S::kAcross, strip % S::kAcross * (kStrip / 8));
+      warp_sync();
+      if (strip + 1 < S::kCount) fetch(strip + 1, fetched[(strip + 1) % 2]);
+      S::each(*this, strip, [&](const RunPlace& at, int line, int first, int n) {
+        float run[kRun];
+        MACO_UNROLL
+        for (int e = 0; e < kRun; e += 4) {
+          const auto v = *(const Vec<float, 4>*)(own + place(line, first + e));
+          MACO_UNROLL
+          for (int x = 0; x < 4; ++x) run[e + x] = v.v[x];
+        }
+        to.template store<kRun>(at, run, fetched[strip % 2][n]);
+      });
     }
   }
 };

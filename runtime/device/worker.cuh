@@ -46,23 +46,28 @@ MACO_FN bool runs_here(const Context& ctx, u32 guard) {
 }
 
 template <class Kernel>
+MACO_FN TaskWords task_words(u32 at) {
+  return table_load((const TaskWords*)(Kernel::tasks() + at));
+}
+
+template <class Kernel>
 MACO_FN void consume(Context& ctx) {
   const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
             end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
   if (begin == end) return;
   ctx.profile_cta(ctx.launch, ctx.cta(), true);
   // Rows of coming tasks are loaded while one waits or works: they lie in far memory, mostly.
-  const auto task_row = [=](u32 at) {
-    return table_load(Kernel::tasks() + (at < end ? at : end - 1));
+  const auto task_row = [=](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
+  const auto call_row = [](const TaskWords& row) {
+    return table_load(Kernel::calls() + row.call());
   };
-  const auto call_row = [](const TaskRow& row) { return table_load(Kernel::calls() + row.call); };
-  TaskRow next = task_row(begin), after = task_row(begin + 1);
+  TaskWords next = task_row(begin), after = task_row(begin + 1);
   CallRow next_call = call_row(next);
   u32 turn = 0;  // tasks that have run
   u32** signals = nullptr;
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
-    const TaskRow row = next;
+    const Task row = next.task();
     const CallRow call = next_call;
     next = after;
     next_call = call_row(next);
@@ -86,7 +91,9 @@ MACO_FN void consume(Context& ctx) {
           !Kernel::load_ahead(call.kind)) {
         store_release_cta(&ctx.memory()->passed, (u32)ctx.place + 1);
       }
+      warp_sync();  // as in await_together: a warp in parts would stay so
       Kernel::run(call.kind, ctx, Args{ctx, operands}, row.tile);
+      warp_sync();
       if (ctx.any_stopped()) return;
       ctx.profile_computed();
       trace_task_end(ctx.place);
@@ -105,17 +112,15 @@ MACO_FN void load_pages(Context& ctx) {
   if (begin == end) return;
   for (int i = loader_thread(); i < Kernel::kMaps; i += kLoaders) map_begin(ctx.launch.maps + i);
   warp_sync();
-  const auto task_row = [=](u32 at) {
-    return table_load(Kernel::tasks() + (at < end ? at : end - 1));
-  };
-  TaskRow next = task_row(begin), after = task_row(begin + 1);
-  CallRow next_call = table_load(Kernel::calls() + next.call);
+  const auto task_row = [=](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
+  TaskWords next = task_row(begin), after = task_row(begin + 1);
+  CallRow next_call = table_load(Kernel::calls() + next.call());
   for (u32 at = begin; at < end; ++at) {
-    const TaskRow row = next;
+    const Task row = next.task();
     const CallRow call = next_call;
     // While this task's pages are filled.
     next = after;
-    next_call = table_load(Kernel::calls() + next.call);
+    next_call = table_load(Kernel::calls() + next.call());
     after = task_row(at + 2);
     if (!Kernel::paged(call.kind) || !runs_here<Kernel>(ctx, row.guard)) continue;
     ctx.place = (int)(at - begin);

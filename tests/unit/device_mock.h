@@ -21,14 +21,19 @@ constexpr int kLoaders = 1;
 inline int consumer_thread() { return device_fibres::thread(); }
 inline int warp() { return consumer_thread() / kWarpLanes; }
 inline int warp_lane() { return consumer_thread() % kWarpLanes; }
+inline int task_thread() { return consumer_thread(); }
 inline int loader_thread() { return 0; }
 inline bool is_loader() { return false; }
 inline int cta_id() { return 0; }
 inline char* cta_memory() { return device_fibres::memory(); }
 inline void cta_sync() { device_fibres::barrier(0, kConsumers); }
 inline bool cta_any(bool v) {
+  static bool given[kConsumers];
+  given[consumer_thread()] = v;
   cta_sync();
-  return v;
+  const bool any = std::any_of(given, given + kConsumers, [](bool one) { return one; });
+  cta_sync();
+  return any;
 }
 inline void warp_sync() { device_fibres::barrier(1 + warp(), kWarpLanes); }
 template <class T>
@@ -56,15 +61,16 @@ inline float fexp(float x) { return std::exp(x); }
 inline float fexp2(float x) { return std::exp2(x); }
 inline float fmax(float a, float b) { return std::fmax(a, b); }
 inline float ftanh(float x) { return std::tanh(x); }
-inline void fsincos(float x, float& sine, float& cosine) {
-  sine = std::sin(x);
-  cosine = std::cos(x);
+inline void fsincospi(float x, float& sine, float& cosine) {
+  sine = std::sin(x * 3.14159265f);
+  cosine = std::cos(x * 3.14159265f);
 }
 inline float frsqrt(float x) { return 1.0f / std::sqrt(x); }
 inline float fadd(float a, float b) { return a + b; }
 inline float fsub(float a, float b) { return a - b; }
 inline float fmul(float a, float b) { return a * b; }
 inline float fdiv(float a, float b) { return a / b; }
+inline float fratio(float a, float b) { return a / b; }
 inline float ffma(float a, float b, float c) { return std::fma(a, b, c); }
 inline u32 bits_of(float x) {
   u32 r;
@@ -122,7 +128,7 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 
 namespace maco {
 struct Cta {
-  static constexpr int kHeadBytes = 65536, kScratchBytes = 16384, kPages = 1, kPageBytes = 16384;
+  static constexpr int kHeadBytes = 65536, kScratchBytes = 32768, kPages = 1, kPageBytes = 16384;
 };
 // Of the call that runs.
 inline i64 mock_page_bytes = 0;
@@ -188,12 +194,6 @@ inline bool elected(int&) { return true; }
 inline void prefetch(const void*) {}
 inline int warp_uniform(int value) { return value; }
 inline void boxes_begin() {}
-template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
-void wgmma(float (&)[kWide / 8][4], u32, u32) {}
-inline void wgmma_begin() {}
-inline void wgmma_end() {}
-inline void wgmma_wait() {}
-inline u32 wgmma_operand(const void*) { return 0; }
 constexpr u32 kRingPages = 1 << 20;
 inline const char* page_wait(Context& ctx) {
   cta_sync();
@@ -265,6 +265,63 @@ void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
               element(col * 4 + k % 8 / 2, 4 + k / 8, k % 2);
   }
   warp_sync();
+}
+
+// Products of four warps: what each has of them, from lines of 128 bytes whose chunks change places
+// by their address, as PTX says of wgmma and 128-byte swizzling. Operands count 16 bytes from a
+// multiple of 2^34 on, which their two highest bits tell.
+inline u64 wgmma_memory[4];
+inline u32 wgmma_operand(const void* lines) {
+  const auto at = reinterpret_cast<u64>(lines);
+  u32 which = 0;
+  while (which < 4 && wgmma_memory[which] != 0 && wgmma_memory[which] != at >> 34) ++which;
+  if (at % 1024 != 0 || which == 4)
+    throw std::logic_error("lines of a product don't lie where they could");
+  wgmma_memory[which] = at >> 34;
+  return static_cast<u32>(at >> 4 & 0x3fffffff) | which << 30;
+}
+inline void wgmma_begin() {}
+inline void wgmma_end() {}
+inline void wgmma_wait() {}
+// Elements k and k + 1 of row r.
+template <bool kAcross>
+u32 wgmma_pair(u32 operand, int r, int k) {
+  u32 pair = 0;
+  for (int e = 0; e < 2; ++e) {
+    const int line = kAcross ? r / 64 * 64 + k + e : r, at = kAcross ? r % 64 : k + e;
+    u32 unit = operand + static_cast<u32>(line * 8 + at / 8);
+    unit ^= unit >> 3 & 7;
+    const u64 place = wgmma_memory[unit >> 30] << 34 | static_cast<u64>(unit & 0x3fffffff) << 4;
+    pair |= static_cast<u32>(reinterpret_cast<const u16*>(place)[at % 8]) << (16 * e);
+  }
+  return pair;
+}
+template <int kWide, bool kBf16, bool kAcross>
+void wgmma_columns(float (&d)[kWide / 8][4], const u32 (&tall)[4], u32 wide) {
+  const int k = warp_lane() % 4 * 2;
+  for (int j = 0; j < kWide / 8; ++j) {
+    const int column = j * 8 + warp_lane() / 4;
+    multiply_matrices<kBf16>(d[j], tall, wgmma_pair<kAcross>(wide, column, k),
+                             wgmma_pair<kAcross>(wide, column, k + 8));
+  }
+}
+template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
+void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
+  const int row = warp() % 4 * 16 + warp_lane() / 4, k = warp_lane() % 4 * 2;
+  u32 own[4];
+  for (int i = 0; i < 4; ++i)
+    own[i] = wgmma_pair<kTallAcross != 0>(tall, row + i % 2 * 8, k + i / 2 * 8);
+  wgmma_columns<kWide, kBf16, kWideAcross != 0>(d, own, wide);
+}
+template <int kWide, bool kBf16>
+void wgmma_new(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
+  for (auto& column : d)
+    for (float& x : column) x = 0;
+  wgmma<kWide, kBf16, 0, 0>(d, tall, wide);
+}
+template <int kWide, bool kBf16>
+void wgmma_rows(float (&d)[kWide / 8][4], const u32 (&tall)[4], u32 wide) {
+  wgmma_columns<kWide, kBf16, true>(d, tall, wide);
 }
 
 // Runs one tile: loader(ctx), then consumer(ctx) on all threads, with operands and launch values.

@@ -26,17 +26,17 @@ const std::map<Form, std::set<std::string>> kTaken = {
     {Form::Graph, {"check-support"}},
     {Form::Supported, {"check-support", "canonicalize"}},
     {Form::Canonical,
-     {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms",
+     {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
       "choose-collectives"}},
     {Form::Chosen,
-     {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "choose-collectives",
-      "assign-roles"}},
+     {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
+      "choose-collectives", "assign-roles"}},
     {Form::Roles,
-     {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "choose-collectives",
-      "assign-roles", "choose-tiles"}},
+     {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
+      "choose-collectives", "assign-roles", "choose-tiles"}},
     {Form::Cut,
-     {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "choose-collectives",
-      "assign-roles", "choose-tiles", "tile"}},
+     {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
+      "choose-collectives", "assign-roles", "choose-tiles", "tile"}},
     {Form::Tiled, {"plan-memory", "verify"}},
     {Form::Planned, {"schedule", "verify"}},
     {Form::Scheduled, {"insert-sync", "verify"}},
@@ -186,7 +186,7 @@ TEST_CASE("the ways of a refusal") {
   CHECK(said(units.back(), "schedule") ==
         "error: pass 'schedule' takes a planned Program, but was given a synced Program: it has "
         "been through 'schedule', 'insert-sync' already\n");
-  CHECK(said(units[9], "prune-sync") ==
+  CHECK(said(units[10], "prune-sync") ==
         "error: pass 'prune-sync' takes a synced Program, but was given a tiled Program: run "
         "'plan-memory', 'schedule', 'insert-sync' first\n");
 }

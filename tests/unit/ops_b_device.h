@@ -9,6 +9,7 @@
 #define MACO_UNROLL
 // What the ops need comes before them: device headers include nothing.
 #include "runtime/device/rows.cuh"
+#include "runtime/device/vectors.cuh"
 
 #include "runtime/device/tensor_cores.cuh"
 
@@ -113,6 +114,12 @@ struct Product {
   static More fetch(const Args& args, i64, i64 col) {
     return {to_acc(gload(args.ptr<const AccOf<X>>(3) + col))};
   }
+  template <int V>
+  struct MoreRun {
+    Elements<AccOf<X>, V> bias;
+    void load(const Args& args, i64, i64 col) { bias.load(args.ptr<const AccOf<X>>(3) + col); }
+    More at(int i) const { return {bias.get(i)}; }
+  };
   static auto finish(const More& more, AccOf<X> sum) { return fn::relu(fn::add(sum, more.bias)); }
   static auto finish(const Args& args, i64 row, i64 col, AccOf<X> sum) {
     return finish(fetch(args, row, col), sum);
@@ -255,6 +262,11 @@ struct Shared : Product<X, X, float, N_, K_, BM_, BN_, kTransposed, false, Rows:
   static constexpr i64 kRows = BM_ + 3;
   using rows = Const<kRows>;
   struct More {};
+  template <int V>
+  struct MoreRun {
+    void load(const Args&, i64, i64) {}
+    More at(int) const { return {}; }
+  };
   static More fetch(const Args&, i64, i64) { return {}; }
   static float finish(const More&, float sum) { return sum; }
   static float finish(const Args&, i64, i64, float sum) { return sum; }
@@ -323,6 +335,11 @@ struct Formed : Product<X_, X_, Y_, N_, K_, BM_, BN_, kTransposed, true, Rows::D
   static constexpr bool kPaired = kPaired_;
   static constexpr double eps = 1e-3;
   struct More {};
+  template <int V>
+  struct MoreRun {
+    void load(const Args&, i64, i64) {}
+    More at(int) const { return {}; }
+  };
   static More fetch(const Args&, i64, i64) { return {}; }
   static auto finish(const More&, float sum, float other = 1) {
     return fn::mul(sum, fn::relu(other));
@@ -563,13 +580,14 @@ inline void check_all_reductions() {
 
 // ---- rope -------------------------------------------------------------------
 
-template <class X_, i64 H_, i64 D_, bool kInterleaved, bool kPositions>
+// kBegin: columns of x in front of those that turn, and behind them.
+template <class X_, i64 H_, i64 D_, bool kInterleaved, bool kPositions, i64 kBegin = 0>
 struct Rope {
   using X = X_;
   using Y = X_;
   using rows = Value<0>;
   using position = Value<1>;
-  static constexpr i64 H = H_, D = D_, BR = 2;
+  static constexpr i64 H = H_, D = D_, BR = 2, x_begin = kBegin, x_cols = H * D + 2 * x_begin;
   static constexpr bool interleaved = kInterleaved, from_positions = kPositions;
   static double frequency(i64 pair) {
     return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
@@ -580,7 +598,7 @@ struct Rope {
 };
 template <class C>
 void check_rope(i64 rows, i64 position) {
-  Tensor<typename C::X> x(rows * C::H * C::D, 5);
+  Tensor<typename C::X> x(rows * C::x_cols, 5);
   Tensor<typename C::Y> y(rows * C::H * C::D);
   Tensor<i32> positions(rows);
   for (i64 r = 0; r < rows; ++r)
@@ -595,9 +613,11 @@ void check_rope(i64 rows, i64 position) {
       for (i64 i = 0; i < C::D / 2; ++i) {
         const double angle = static_cast<double>(position + r) * C::frequency(i);
         const i64 a = (r * C::H + h) * C::D + (C::interleaved ? 2 * i : i),
-                  b = a + (C::interleaved ? 1 : C::D / 2);
-        expected[static_cast<size_t>(a)] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
-        expected[static_cast<size_t>(b)] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
+                  b = a + (C::interleaved ? 1 : C::D / 2),
+                  at = r * (C::x_cols - C::H * C::D) + C::x_begin;  // further on in x
+        const double first = x[at + a], second = x[at + b];
+        expected[static_cast<size_t>(a)] = first * std::cos(angle) - second * std::sin(angle);
+        expected[static_cast<size_t>(b)] = second * std::cos(angle) + first * std::sin(angle);
       }
   INFO("rows " << rows << " position " << position << " D " << C::D);
   CHECK(error_of(y, expected) < bound_of<typename C::Y>());
@@ -608,6 +628,11 @@ inline void check_ropes() {
   check_rope<Rope<f32, 5, 2, false, true>>(3, 1000000);
   check_rope<Rope<bf16, 2, 6, true, true>>(4, 17);
   check_rope<Rope<f16, 1, 1024, false, false>>(1, 4095);
+  check_rope<Rope<bf16, 32, 64, false, false, 8>>(5, 100);
+  check_rope<Rope<bf16, 3, 64, true, false, 8>>(5, 100);
+  check_rope<Rope<bf16, 40, 16, false, true, 3>>(4, 9);
+  check_rope<Rope<f32, 2, 6, true, true, 1>>(4, 17);
+  check_rope<Rope<f16, 2, 8192, false, false, 2>>(2, 4095);
 }
 
 // ---- attention --------------------------------------------------------------
@@ -669,14 +694,14 @@ inline void check_attentions() {
 
 // On tensor cores: HB heads and BT rows a task.
 template <class X_, class Y_, i64 HQ_, i64 HKV_, i64 D_, i64 HB_, i64 BT_, bool kCausal,
-          bool kNegative = false>
+          bool kNegative = false, bool kGroups = false>
 struct AttendTile {
   using X = X_;
   using Y = Y_;
   using rows = Value<0>;
   using length = Value<1>;
   static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, HB = HB_, BT = BT_;
-  static constexpr bool causal = kCausal, boxes = false;
+  static constexpr bool causal = kCausal, boxes = false, wgmma = kGroups;
   static constexpr double scale = kNegative ? -0.3 : 0.3;
 };
 // `odd`: a value of the last key, which only the last row sees where causal, that is no number.
@@ -737,6 +762,13 @@ inline void check_attention_tiles() {
   check_attention_tile<AttendTile<f16, bf16, 2, 1, 40, 2, 16, true, true>>(20, 21);
   check_attention_tile<AttendTile<bf16, bf16, 3, 1, 8, 3, 16, true>>(30, 12);  // 18 see nothing
   check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, true>>(130, 300);
+  // Four warps together.
+  check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true, false, true>>(40, 300);
+  check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true, false, true>>(33, 200, true);
+  check_attention_tile<AttendTile<f16, f16, 2, 1, 128, 2, 16, true, false, true>>(17, 150);
+  check_attention_tile<AttendTile<bf16, bf16, 2, 1, 128, 2, 64, true, false, true>>(70, 90, true);
+  check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, false, true, true>>(130, 260);
+  check_attention_tile<AttendTile<bf16, bf16, 2, 2, 64, 1, 64, true, false, true>>(90, 12);
 }
 
 // ---- attention of new rows over a cache --------------------------------------

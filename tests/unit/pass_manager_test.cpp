@@ -114,8 +114,8 @@ TEST_CASE("dumps: all, named ones, and what changed") {
   REQUIRE(passes::run_pipeline(parsed(), options, d).ok);
   CHECK(dumped.size() == passes::registry().size());
   CHECK(dumped.front() == "00-check-support.maco");
-  CHECK(dumped.back() == "14-verify.program");
-  CHECK(named == Names{"03-fuse.maco", "08-tile.program"});
+  CHECK(dumped.back() == "15-verify.program");
+  CHECK(named == Names{"03-fuse.maco", "09-tile.program"});
 
   PipelineOptions changes = cpu();
   changes.print_changed = true;
@@ -123,7 +123,7 @@ TEST_CASE("dumps: all, named ones, and what changed") {
   REQUIRE(passes::run_pipeline(parsed(), changes, d).ok);
   CHECK(std::count(changed.begin(), changed.end(), "03-fuse.maco") == 1);
   CHECK(std::count(changed.begin(), changed.end(), "00-check-support.maco") == 0);
-  CHECK(std::count(changed.begin(), changed.end(), "14-verify.program") == 0);
+  CHECK(std::count(changed.begin(), changed.end(), "15-verify.program") == 0);
 }
 
 TEST_CASE("verification after each pass names the one that broke the Program") {

@@ -50,6 +50,7 @@ constexpr int kThreads = 2;
 MACO_FN int consumer_thread() { return 0; }
 MACO_FN int warp() { return 0; }
 MACO_FN int warp_lane() { return 0; }
+MACO_FN int task_thread() { return 0; }
 MACO_FN int loader_thread() { return 0; }
 MACO_FN bool is_loader() { return maco_cpu::current->role == 1; }
 MACO_FN int cta_id() { return maco_cpu::current->cta; }
@@ -75,9 +76,10 @@ MACO_FN float fexp(float x) { return std::exp(x); }
 MACO_FN float fexp2(float x) { return std::exp2(x); }
 MACO_FN float fmax(float a, float b) { return std::fmax(a, b); }
 MACO_FN float ftanh(float x) { return std::tanh(x); }
-MACO_FN void fsincos(float x, float& sine, float& cosine) {
-  sine = std::sin(x);
-  cosine = std::cos(x);
+MACO_FN void fsincospi(float x, float& sine, float& cosine) {
+  const float angle = x * 3.14159265f;
+  sine = std::sin(angle);
+  cosine = std::cos(angle);
 }
 MACO_FN float frsqrt(float x) { return 1.0f / std::sqrt(x); }
 // Kernels are compiled with -ffp-contract=off.
@@ -85,6 +87,7 @@ MACO_FN float fadd(float a, float b) { return a + b; }
 MACO_FN float fsub(float a, float b) { return a - b; }
 MACO_FN float fmul(float a, float b) { return a * b; }
 MACO_FN float fdiv(float a, float b) { return a / b; }
+MACO_FN float fratio(float a, float b) { return a / b; }
 MACO_FN float ffma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 MACO_FN u32 bits_of(float x) {
   u32 r;
@@ -323,6 +326,10 @@ void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
 // Nor of what four warps multiply.
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
 void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide);
+template <int kWide, bool kBf16>
+void wgmma_new(float (&d)[kWide / 8][4], u32 tall, u32 wide);
+template <int kWide, bool kBf16>
+void wgmma_rows(float (&d)[kWide / 8][4], const u32 (&tall)[4], u32 wide);
 void wgmma_begin();
 void wgmma_end();
 void wgmma_wait();

@@ -444,9 +444,8 @@ struct AttentionStep {
       if (pair < kPairs) {
         float x = a[j], y = b[j];
         if constexpr (kTurned) {
-          const float angle = angle_of((u64)position * C::turns(pair));
           float s, c;
-          fsincos(angle, s, c);
+          sines_of((u64)position * C::turns(pair), s, c);
           x = fsub(fmul(a[j], c), fmul(b[j], s));
           y = fadd(fmul(b[j], c), fmul(a[j], s));
         }

@@ -13,7 +13,7 @@ template <class C>
 struct TileShape : HeadGroups<C> {
   using X = typename C::X;
   static constexpr int kRows = (int)(C::HB * C::BT);
-  // Of a block: a page of keys, a page of values. A warp has the scores of all of them at once.
+  // Of a block: a page of keys, a page of values.
   static constexpr int kKeys = kPageLines / HeadGroups<C>::kGroups;
   static constexpr bool kTwice = !is_same<X, typename C::Y>;  // the bits of weights
   // Softmax to base 2: 2^(kUnit * score). A negative scale would turn the largest score into the
@@ -52,7 +52,8 @@ struct AttentionTile {
 
 // ---- a lane among others: fragments -----------------------------------------
 
-template <class C>
+// kAt: keys whose scores a warp has at once.
+template <class C, int kAt = TileShape<C>::kKeys>
 struct WarpRows {
   using S = TileShape<C>;
   using X = typename C::X;
@@ -62,11 +63,12 @@ struct WarpRows {
   static_assert(kWarps * kTileRows * kLineBytes <= kScratchBytes, "each warp has its lines");
 
   const AttentionTile<C>& t;
+  const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
   u32 q[S::kSteps][4];
   // Of rows lane / 4 and that + 8: the largest score to base 2, this lane's sum of weights relative
   // to it, and that of weighed values.
   float top[2] = {kLeast, kLeast}, total[2] = {}, sum[2 * S::kSteps][4] = {};
-  float score[S::kKeys / 8][4];
+  float score[kAt / 8][4];
   // Keys that the two rows see, and the first and the last row of the warp.
   int limits[2], fewest, most;
 
@@ -75,25 +77,25 @@ struct WarpRows {
     limits[1] = limit(row(1));
     fewest = limit(0);
     // A warp behind the last row has nothing to do.
-    most = warp() * kTileRows < t.rows * C::HB ? limit(kTileRows - 1) : 0;
+    most = own_warp * kTileRows < t.rows * C::HB ? limit(kTileRows - 1) : 0;
   }
 
-  static MACO_FN int matrix() { return warp_lane() >> 3; }
-  static MACO_FN int line() { return warp_lane() & 7; }
-  static MACO_FN int row(int half) { return (warp_lane() >> 2) + 8 * half; }
-  static MACO_FN int column(int j, int e) { return j * 8 + (warp_lane() & 3) * 2 + (e & 1); }
+  MACO_FN int matrix() const { return lane >> 3; }
+  MACO_FN int line() const { return lane & 7; }
+  MACO_FN int row(int half) const { return (lane >> 2) + 8 * half; }
+  MACO_FN int column(int j, int e) const { return j * 8 + (lane & 3) * 2 + (e & 1); }
   // Rows that aren't there stand for the last one.
   MACO_FN int limit(int r) const {
-    return (int)t.limit(least((warp() * kTileRows + r) / C::HB, t.rows - 1));
+    return (int)t.limit(least((own_warp * kTileRows + r) / C::HB, t.rows - 1));
   }
-  static MACO_FN char* lines(char* scratch) { return scratch + warp() * (kTileRows * kLineBytes); }
+  MACO_FN char* lines(char* scratch) const { return scratch + own_warp * (kTileRows * kLineBytes); }
   // f(line, chunk, row, first column) for each chunk of a group that the lane moves between its
   // warp's lines and the rows of a matrix [.., HQ * D].
   template <class F>
   MACO_FN void each_chunk(int group, F f) const {
     MACO_UNROLL
     for (int i = 0; i < kTileRows * kChunk / kWarpLanes; ++i) {
-      const int at = i * kWarpLanes + warp_lane(), r = warp() * kTileRows + at / kChunk;
+      const int at = i * kWarpLanes + lane, r = own_warp * kTileRows + at / kChunk;
       const int d = group * kBlockK + at % kChunk * kChunk;
       f(swizzled(at / kChunk, at % kChunk), d < S::D && r / C::HB < t.rows,
         (t.first + r / C::HB) * (C::HQ * C::D) + (t.head + r % C::HB) * C::D + d);
@@ -118,14 +120,14 @@ struct WarpRows {
 
   MACO_FN void score_keys(const char* keys) {
     MACO_UNROLL
-    for (int j = 0; j < S::kKeys / 8; ++j) {
+    for (int j = 0; j < kAt / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) score[j][e] = 0;
     }
     MACO_UNROLL
     for (int s = 0; s < S::kSteps; ++s) {
       MACO_UNROLL
-      for (int j = 0; j < S::kKeys / 8; j += 2) {
+      for (int j = 0; j < kAt / 8; j += 2) {
         u32 k[4];
         load_matrices<false>(
             k, keys + swizzled(s / 4 * S::kKeys + j * 8 + (matrix() >> 1) * 8 + line(),
@@ -144,7 +146,7 @@ struct WarpRows {
       const int seen = limits[half] - begin;
       float high = kLeast;
       MACO_UNROLL
-      for (int j = 0; j < S::kKeys / 8; ++j) {
+      for (int j = 0; j < kAt / 8; ++j) {
         MACO_UNROLL
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
           if constexpr (S::kScaled) score[j][e] = fmul(score[j][e], (float)C::scale);
@@ -166,7 +168,7 @@ struct WarpRows {
       }
       float block = 0;
       MACO_UNROLL
-      for (int j = 0; j < S::kKeys / 8; ++j) {
+      for (int j = 0; j < kAt / 8; ++j) {
         MACO_UNROLL
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
           const float weight = S::weight(score[j][e], high);
@@ -183,7 +185,7 @@ struct WarpRows {
   }
   static MACO_FN float rest(float x) { return fsub(x, to_acc(from_acc<X>(x))); }
   // Of the sixteen values whose weights are scores j and j + 1.
-  static MACO_FN void load_values(u32 (&v)[4], const char* values, int j, int n) {
+  MACO_FN void load_values(u32 (&v)[4], const char* values, int j, int n) const {
     load_matrices<true>(v, values + swizzled(n / 4 * S::kKeys + j * 8 + (matrix() & 1) * 8 + line(),
                                              n % 4 * 2 + (matrix() >> 1)));
   }
@@ -214,12 +216,12 @@ struct WarpRows {
   }
   MACO_FN void add_values(const char* values) {
     MACO_UNROLL
-    for (int j = 0; j < S::kKeys / 8; j += 2) add_step(values, j, [](u32(&)[4]) {});
+    for (int j = 0; j < kAt / 8; j += 2) add_step(values, j, [](u32(&)[4]) {});
   }
   // The same where not all rows see all of them.
   MACO_FN void add_seen_values(const char* values, int begin, char* scratch) {
     MACO_UNROLL
-    for (int j = 0; j < S::kKeys / 8; j += 2) {
+    for (int j = 0; j < kAt / 8; j += 2) {
       const int all = (int)least(fewest - begin - j * 8, 16);  // that all rows see
       const int some = (int)least(most - begin - j * 8, 16);   // that one of them sees
       if (some <= 0) break;
@@ -228,7 +230,7 @@ struct WarpRows {
       u32 kept[2];
       MACO_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int at = i * 8 + (warp_lane() & 3) * 2;
+        const int at = i * 8 + (lane & 3) * 2;
         kept[i] = (at < some ? 0xffffu : 0u) | (at + 1 < some ? 0xffff0000u : 0u);
       }
       const auto keep = [&](u32(&v)[4]) {
@@ -272,8 +274,8 @@ struct WarpRows {
     for (int i = 0; i < count; ++i) {
       MACO_UNROLL
       for (int n = 0; n < 2 * S::kSteps; ++n) {
-        const auto v = ((const Vec<X, 2>*)(values + swizzled(n / 8 * S::kKeys + j * 8 + i,
-                                                             n % 8)))[warp_lane() & 3];
+        const auto v =
+            ((const Vec<X, 2>*)(values + swizzled(n / 8 * S::kKeys + j * 8 + i, n % 8)))[lane & 3];
         MACO_UNROLL
         for (int e = 0; e < 4; ++e)
           if (key + i < limits[e / 2])
@@ -282,10 +284,10 @@ struct WarpRows {
     }
   }
 
-  MACO_FN void run(Context& ctx) {
+  MACO_FN void run(Context& ctx, const X*) {
     PageTaker pages(ctx);
-    for (int begin = 0, last = (int)t.last; begin < last; begin += S::kKeys) {
-      const bool some = begin < most, all = some && begin + S::kKeys <= fewest;
+    for (int begin = 0, last = (int)t.last; begin < last; begin += kAt) {
+      const bool some = begin < most, all = some && begin + kAt <= fewest;
       const char* keys = pages.take();
       if (some) score_keys(keys);
       pages.release();
@@ -323,7 +325,7 @@ struct WarpRows {
         for (int n = 8 * g; n < 8 * g + 8 && n < 2 * S::kSteps; ++n) {
           MACO_UNROLL
           for (int half = 0; half < 2; ++half)
-            ((Vec<Y, 2>*)(own + swizzled(row(half), n % 8)))[warp_lane() & 3] =
+            ((Vec<Y, 2>*)(own + swizzled(row(half), n % 8)))[lane & 3] =
                 Vec<Y, 2>{{from_acc<Y>(result(n, 2 * half)), from_acc<Y>(result(n, 2 * half + 1))}};
         }
         warp_sync();
@@ -336,7 +338,7 @@ struct WarpRows {
       for (int n = 0; n < S::D / 8; ++n) {
         MACO_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const i64 r = warp() * kTileRows + row(half);
+          const i64 r = own_warp * kTileRows + row(half);
           if (r / C::HB < t.rows)
             gstore_vec<2>(y + (t.first + r / C::HB) * (C::HQ * C::D) + (t.head + r % C::HB) * C::D +
                               column(n, 0),
@@ -345,6 +347,146 @@ struct WarpRows {
         }
       }
     }
+  }
+};
+
+// ---- groups of four warps ----------------------------------------------------
+
+// Four warps multiply 64 rows at once by what bulk copies brought. All values of a part of a block
+// count, with weights of 0 for those that a row doesn't see; so that garbage behind the last key
+// has no part, zeros take its place. Where a value that only some rows see isn't finite, each is
+// added by itself.
+constexpr int kPartKeys = 64;
+template <class C>
+struct GroupRows : WarpRows<C, kPartKeys> {
+  using Base = WarpRows<C, kPartKeys>;
+  using S = TileShape<C>;
+  using X = typename C::X;
+  static constexpr int kRows = 64, kWide = S::kGroups * kBlockK, kParts = S::kKeys / kPartKeys;
+  static constexpr int kGroupBytes = kWarps * kTileRows * kLineBytes;
+  static constexpr u32 kUnit = 16;  // of operands
+  static_assert(!S::kTwice && S::D % kBlockK == 0, "a group multiplies whole lines");
+  static_assert(S::kKeys % kPartKeys == 0, "blocks are whole parts");
+  static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
+  using Base::score;
+  using Base::sum;
+  using Base::t;
+  int some_see;     // keys that some row of the group sees
+  u32 queries = 0;  // the operand: lines of all the tile's rows, those of a group of the head first
+
+  MACO_FN explicit GroupRows(const AttentionTile<C>& tile) : Base(tile) {
+    const int first = this->own_warp / 4 * kRows;  // of the tile's rows
+    some_see =
+        first < t.rows * C::HB ? (int)t.limit(least((first + kRows - 1) / C::HB, t.rows - 1)) : 0;
+  }
+
+  MACO_FN void load_queries(const X* from, char* scratch) {
+    MACO_UNROLL
+    for (int g = 0; g < S::kGroups; ++g) {
+      char* own = this->lines(scratch + g * kGroupBytes);
+      this->each_chunk(g, [&](int to, bool there, i64 at) {
+        *(Vec<X, kChunk>*)(own + to) = there ? gload_vec<kChunk>(from + at) : Vec<X, kChunk>{};
+      });
+    }
+    boxes_begin();  // before products that read them
+    cta_sync();
+    queries =
+        (u32)warp_uniform((int)wgmma_operand(scratch + this->own_warp / 4 * kRows * kLineBytes));
+  }
+
+  MACO_FN void score_keys(const char* keys) {
+    const u32 operand = (u32)warp_uniform((int)wgmma_operand(keys));
+    constexpr u32 kStep = 32 / kUnit;
+    wgmma_begin();
+    wgmma_new<kPartKeys, Base::kBf16>(score, queries, operand);
+    MACO_UNROLL
+    for (int s = 1; s < S::kSteps; ++s)
+      wgmma<kPartKeys, Base::kBf16, 0, 0>(
+          score, queries + s / 4 * (kGroupBytes / kUnit) + s % 4 * kStep,
+          operand + s / 4 * (S::kKeys * kLineBytes / kUnit) + s % 4 * kStep);
+    wgmma_end();
+    wgmma_wait();
+  }
+
+  MACO_FN void add_values(const char* values) {
+    const u32 operand = (u32)warp_uniform((int)wgmma_operand(values));
+    constexpr u32 kStep = 16 * kLineBytes / kUnit;
+    u32 weights[kPartKeys / 16][4];
+    MACO_UNROLL
+    for (int s = 0; s < kPartKeys / 16; ++s) {
+      MACO_UNROLL
+      for (int i = 0; i < 4; ++i)
+        weights[s][i] =
+            Base::pair(score[2 * s + i / 2][i % 2 * 2], score[2 * s + i / 2][i % 2 * 2 + 1]);
+    }
+    wgmma_begin();
+    MACO_UNROLL
+    for (int s = 0; s < kPartKeys / 16; ++s)
+      wgmma_rows<kWide, Base::kBf16>(sum, weights[s], operand + s * kStep);
+    wgmma_end();
+    wgmma_wait();
+  }
+
+  // The same value by value, as WarpRows.
+  MACO_FN void add_each_value(const char* values, int begin, char* scratch) {
+    MACO_UNROLL
+    for (int j = 0; j < kPartKeys / 8; j += 2)
+      this->add_each(values, begin + j * 8, j, (int)least(some_see - begin - j * 8, 16), scratch);
+  }
+
+  // By all consumers: zeros for the values of a block that no row of the tile sees. Is one of the
+  // others not finite?
+  MACO_FN bool tidy_values(char* values, int begin) const {
+    u32 odd = 0;
+    MACO_UNROLL
+    for (int i = 0; i < kPageLines * kChunk / kConsumers; ++i) {
+      const int at = i * kConsumers + this->thread;
+      auto* chunk = (Vec<u32, 4>*)(values + at * 16);
+      if (begin + at / kChunk % S::kKeys < t.last) {
+        const Vec<u32, 4> v = *chunk;
+        MACO_UNROLL
+        for (int e = 0; e < 4; ++e) odd |= Base::not_finite(v.v[e]);
+      } else {
+        *chunk = {};
+      }
+    }
+    boxes_begin();  // before products that read the zeros
+    return cta_any(odd != 0);
+  }
+
+  // The next block of keys, of which all rows see all, or (kMasked) some see some.
+  template <bool kMasked>
+  MACO_FN void add_block(Context& ctx, PageTaker& pages, int block, const X* q) {
+    const char *keys = pages.take(), *values = pages.take();
+    const bool odd = kMasked && tidy_values((char*)values, block);
+    MACO_UNROLL
+    for (int part = 0; part < kParts; ++part) {
+      const int begin = block + part * kPartKeys, line = part * kPartKeys * kLineBytes;
+      const bool some = kMasked ? begin < some_see : some_see > 0;
+      if (some) {
+        score_keys(keys + line);
+        this->template weigh_keys<kMasked>(begin);
+        if (!odd) add_values(values + line);
+      }
+      if (odd) {
+        cta_sync();  // the queries' memory is taken for a while
+        if (some) add_each_value(values + line, begin, ctx.scratch());
+        cta_sync();
+        load_queries(q, ctx.scratch());
+      }
+    }
+    pages.release();
+    pages.release();
+  }
+
+  MACO_FN void run(Context& ctx, const X* q) {
+    const int tile_sees = (int)t.limit(0), last = (int)t.last;  // all of its rows, one of them
+    PageTaker pages(ctx);
+    int block = 0;
+    for (; block + S::kKeys <= tile_sees; block += S::kKeys) add_block<false>(ctx, pages, block, q);
+    for (; block < last; block += S::kKeys) add_block<true>(ctx, pages, block, q);
+    pages.finish();
+    cta_sync();  // before the memory is taken for results
   }
 };
 
@@ -424,7 +566,7 @@ struct LoneRows {
           for (int d = 0; d < S::D; ++d) sum[r][d] = ffma(score[r][j], value[d], sum[r][d]);
     }
   }
-  MACO_FN void run(Context& ctx) {
+  MACO_FN void run(Context& ctx, const X*) {
     PageTaker pages(ctx);
     for (i64 begin = 0; begin < t.last; begin += S::kKeys) {
       const char* keys = pages.take();
@@ -452,17 +594,33 @@ MACO_OP void attention_tile_load(Context& ctx, Args args, u32 tile) {
   head_load<C, 1, TileShape<C>::kKeys>(ctx, args, t.kv_head, 0, TileShape<C>::kKeys, t.last);
 }
 
-// Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: X (of q, k and v), Y, rows, length, HQ,
-// HKV, D, HB (heads of a task), BT (its rows), causal, boxes, scale.
-template <class C>
-MACO_OP void attention_tile(Context& ctx, Args args, u32 tile) {
-  using Rows = typename Either<(kWarpLanes == 1), LoneRows<C>, WarpRows<C>>::type;
+template <class C, class Rows>
+MACO_FN void attention_rows(Context& ctx, const Args& args, u32 tile) {
   const AttentionTile<C> t(ctx, tile);
   if (t.rows <= 0) return;
+  const auto* q = args.ptr<const typename C::X>(0);
   Rows rows(t);
-  rows.load_queries(args.ptr<const typename C::X>(0), ctx.scratch());
-  rows.run(ctx);
+  rows.load_queries(q, ctx.scratch());
+  rows.run(ctx, q);
   rows.store(args.ptr<typename C::Y>(3), ctx.scratch());
+}
+// Asynchronous products may not be in a function of their own.
+template <class C>
+MACO_OP void attention_tile_alone(Context& ctx, Args args, u32 tile) {
+  attention_rows<C, typename Either<(kWarpLanes == 1), LoneRows<C>, WarpRows<C>>::type>(ctx, args,
+                                                                                        tile);
+}
+
+// Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: X (of q, k and v), Y, rows, length, HQ,
+// HKV, D, HB (heads of a task), BT (its rows), causal, boxes, wgmma (by groups of four warps),
+// scale.
+template <class C>
+MACO_FN void attention_tile(Context& ctx, const Args& args, u32 tile) {
+  if constexpr (kWarpLanes > 1 && C::wgmma) {
+    attention_rows<C, GroupRows<C>>(ctx, args, tile);
+  } else {
+    attention_tile_alone<C>(ctx, args, tile);
+  }
 }
 
 }  // namespace maco::ops

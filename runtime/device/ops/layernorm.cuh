@@ -15,30 +15,42 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
   using Row = Walk<Team, C::N, V>;
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  Held<X, Row, V> x;
+  using Rows = HeldRows<Team, X, Row, V>;
   Held<W, Row, V> w;
   Held<B, Row, V> b;
   w.load(args.ptr<const W>(1), C::N);
   b.load(args.ptr<const B>(2), C::N);
-  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
-    x.load(args.ptr<const X>(0) + r * C::N, C::N);
-    const float mean = fdiv(row_sum<Team>(ctx, x, C::N, [](float v) { return v; }), (float)C::N);
+  for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
+    Rows x;
+    x.load(args.ptr<const X>(0), first, end, C::N);
+    float means[Rows::kRows], squares[Rows::kRows];
+    row_sums<Team>(ctx, x, C::N, [](int, float v) { return v; }, means);
+    MACO_UNROLL
+    for (float& mean : means) mean = fdiv(mean, (float)C::N);
     // From the differences: the mean of squares less the square of the mean would lose digits.
-    const float squares =
-        row_sum<Team>(ctx, x, C::N, [&](float v) { return fmul(fsub(v, mean), fsub(v, mean)); });
-    const float scale = frsqrt(fadd(fdiv(squares, (float)C::N), (float)C::eps));
-    Y* y = args.ptr<Y>(3) + r * C::N;
-    x.visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
-      const Vec<W, V> ws = w.get(k, i);
-      const Vec<B, V> bs = b.get(k, i);
-      Vec<Y, V> ys;
-      MACO_UNROLL
-      for (int v = 0; v < V; ++v) {
-        const float scaled = fmul(fmul(fsub(to_acc(xs.v[v]), mean), scale), to_acc(ws.v[v]));
-        ys.v[v] = from_acc<Y>(fadd(scaled, to_acc(bs.v[v])));
-      }
-      gstore_vec<V>(y + i, ys);
-    });
+    const auto square = [&](int row, float v) {
+      return fmul(fsub(v, means[row]), fsub(v, means[row]));
+    };
+    row_sums<Team>(ctx, x, C::N, square, squares);
+    MACO_UNROLL
+    for (int row = 0; row < Rows::kRows; ++row) {
+      const i64 r = first + row * Team::kTeams;
+      if (r >= end) break;
+      const float mean = means[row];
+      const float scale = norm_scale(squares[row], (float)C::N, (float)C::eps);
+      Y* y = args.ptr<Y>(3) + r * C::N;
+      x.rows[row].visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
+        const Vec<W, V> ws = w.get(k, i);
+        const Vec<B, V> bs = b.get(k, i);
+        Vec<Y, V> ys;
+        MACO_UNROLL
+        for (int v = 0; v < V; ++v) {
+          const float scaled = fmul(fmul(fsub(to_acc(xs.v[v]), mean), scale), to_acc(ws.v[v]));
+          ys.v[v] = from_acc<Y>(fadd(scaled, to_acc(bs.v[v])));
+        }
+        gstore_vec<V>(y + i, ys);
+      });
+    }
   }
 }
 

@@ -166,26 +166,67 @@ struct BlockTaker {
   }
 };
 
-// Takes runs of the result's rows.
+// Takes runs of the result's rows, each with what was fetched for it.
 template <class C>
 struct MatmulStore {
+  using Y = typename C::Y;
   const MatmulTile<C>& t;
   const Args& args;
+
+  // Elements of a run that lie in line in every row.
   template <int kRun>
-  MACO_FN void operator()(int tall, int wide, const float (&run)[kRun]) const {
-    using Y = typename C::Y;
-    constexpr bool kSwap = TensorShape<C>::kSwap;
-    constexpr int V = vector_width(C::N % kRun == 0 ? kRun : C::N, sizeof(Y));
-    const i64 row = kSwap ? wide : tall, col = t.col + (kSwap ? tall : wide);
-    if (row >= t.rows || col >= t.end) return;
-    Y* to = args.ptr<Y>(C::kY) + (t.row + row) * C::N + col;
+  static constexpr int kVector = vector_width(C::N % kRun == 0 ? kRun : C::N, sizeof(Y));
+  template <int kRun>
+  struct Fetched {
+    typename C::template MoreRun<kVector<kRun>> pieces[kRun / kVector<kRun>];
+  };
+  // Where a run begins. Offsets that the compiler knows stay apart from those that it doesn't, so
+  // that it works the latter out once.
+  struct Place {
+    static constexpr bool kSwap = TensorShape<C>::kSwap;
+    i64 row, col, more_rows, more_cols;
+    MACO_FN Place(const MatmulTile<C>& t, const RunPlace& at)
+        : row(kSwap ? at.wide : at.tall),
+          col(t.col + (kSwap ? at.tall : at.wide)),
+          more_rows(kSwap ? at.more_wide : at.more_tall),
+          more_cols(kSwap ? at.more_tall : at.more_wide) {}
+    MACO_FN bool has_row(const MatmulTile<C>& t) const {
+      if constexpr (C::rows::is_constant)
+        if (C::rows::value % C::BM == 0) return true;
+      return row + more_rows < t.rows;
+    }
+    MACO_FN bool has_col(const MatmulTile<C>& t, int i) const {
+      return C::N % C::BN == 0 || col + more_cols + i < t.end;
+    }
+    MACO_FN i64 element(const MatmulTile<C>& t) const {
+      return ((t.row + row) * C::N + col) + (more_rows * C::N + more_cols);
+    }
+  };
+
+  template <int kRun>
+  MACO_FN void fetch(const RunPlace& run_place, Fetched<kRun>& more) const {
+    constexpr int V = kVector<kRun>;
+    const Place at(t, run_place);
+    if (!at.has_row(t)) return;
+    MACO_UNROLL
+    for (int i = 0; i < kRun / V; ++i)
+      if (at.has_col(t, i * V))
+        more.pieces[i].load(args, at.element(t) + i * V, at.col + at.more_cols + i * V);
+  }
+  template <int kRun>
+  MACO_FN void store(const RunPlace& run_place, const float (&run)[kRun],
+                     const Fetched<kRun>& more) const {
+    constexpr int V = kVector<kRun>;
+    const Place at(t, run_place);
+    if (!at.has_row(t)) return;
+    Y* to = args.ptr<Y>(C::kY) + at.element(t);
     MACO_UNROLL
     for (int i = 0; i < kRun; i += V) {
-      if (col + i < t.end) {
+      if (at.has_col(t, i)) {
         Vec<Y, V> v;
         MACO_UNROLL
         for (int e = 0; e < V; ++e)
-          v.v[e] = from_acc<Y>(C::finish(args, t.row + row, col + i + e, run[i + e]));
+          v.v[e] = from_acc<Y>(C::finish(more.pieces[i / V].at(e), run[i + e]));
         gstore_vec<V>(to + i, v);
       }
     }

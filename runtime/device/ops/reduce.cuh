@@ -16,17 +16,23 @@ MACO_OP void reduce(Context& ctx, Args args, u32 tile) {
 
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  Held<X, Row, V> x;
-  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
-    x.load(args.ptr<const X>(0) + r * n, n);
-    A result;
+  using Rows = HeldRows<Team, X, Row, V>;
+  for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
+    Rows x;
+    x.load(args.ptr<const X>(0), first, end, n);
+    A results[Rows::kRows];
     if constexpr (C::kind == ReduceKind::max) {
-      result = row_max<Team>(ctx, x, n);
+      row_tops<Team>(ctx, x, n, results);
     } else {
-      result = row_sum<Team>(ctx, x, n, [](A v) { return v; });
-      if constexpr (C::kind == ReduceKind::mean) result = fdiv(result, (float)n);
+      row_sums<Team>(ctx, x, n, [](int, A v) { return v; }, results);
     }
-    if (Team::at() == 0) gstore(args.ptr<Y>(1) + r, from_acc<Y>(result));
+    MACO_UNROLL
+    for (int row = 0; row < Rows::kRows; ++row) {
+      const i64 r = first + row * Team::kTeams;
+      if (r >= end) break;
+      if constexpr (C::kind == ReduceKind::mean) results[row] = fdiv(results[row], (float)n);
+      if (Team::at() == 0) gstore(args.ptr<Y>(1) + r, from_acc<Y>(results[row]));
+    }
   }
 }
 

@@ -13,22 +13,29 @@ MACO_OP void rmsnorm(Context& ctx, Args args, u32 tile) {
   using Row = Walk<Team, C::N, V>;
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  Held<X, Row, V> x;
+  using Rows = HeldRows<Team, X, Row, V>;
   Held<W, Row, V> w;
   w.load(args.ptr<const W>(1), C::N);
-  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
-    x.load(args.ptr<const X>(0) + r * C::N, C::N);
-    const float squares = row_sum<Team>(ctx, x, C::N, [](float v) { return fmul(v, v); });
-    const float scale = frsqrt(fadd(fdiv(squares, (float)C::N), (float)C::eps));
-    Y* y = args.ptr<Y>(2) + r * C::N;
-    x.visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
-      const Vec<W, V> ws = w.get(k, i);
-      Vec<Y, V> ys;
-      MACO_UNROLL
-      for (int v = 0; v < V; ++v)
-        ys.v[v] = from_acc<Y>(fmul(fmul(to_acc(xs.v[v]), scale), to_acc(ws.v[v])));
-      gstore_vec<V>(y + i, ys);
-    });
+  for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
+    Rows x;
+    x.load(args.ptr<const X>(0), first, end, C::N);
+    float squares[Rows::kRows];
+    row_sums<Team>(ctx, x, C::N, [](int, float v) { return fmul(v, v); }, squares);
+    MACO_UNROLL
+    for (int b = 0; b < Rows::kRows; ++b) {
+      const i64 r = first + b * Team::kTeams;
+      if (r >= end) break;
+      const float scale = norm_scale(squares[b], (float)C::N, (float)C::eps);
+      Y* y = args.ptr<Y>(2) + r * C::N;
+      x.rows[b].visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
+        const Vec<W, V> ws = w.get(k, i);
+        Vec<Y, V> ys;
+        MACO_UNROLL
+        for (int v = 0; v < V; ++v)
+          ys.v[v] = from_acc<Y>(fmul(fmul(to_acc(xs.v[v]), scale), to_acc(ws.v[v])));
+        gstore_vec<V>(y + i, ys);
+      });
+    }
   }
 }
 

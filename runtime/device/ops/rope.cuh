@@ -3,62 +3,106 @@
 
 namespace maco::ops {
 
-// The angle of a phase in units of 2^-64 turns, in [-pi, pi). Whole turns drop out of the integer
-// exactly, so that a long context costs no accuracy.
-MACO_FN float angle_of(u64 phase) {
-  return fmul((float)(i32)(u32)(phase >> 32), 1.4629180792671596e-9f);
+// Of a phase in units of 2^-64 turns. Whole turns drop out of the integer exactly, so that a long
+// context costs no accuracy.
+MACO_FN void sines_of(u64 phase, float& sine, float& cosine) {
+  fsincospi(fmul((float)(i32)(u32)(phase >> 32), 4.656612873077393e-10f), sine, cosine);  // 2^-31
 }
 
-// Operands x [rows,H*D], (positions [rows] i32), y as x. C: X, Y, rows, H, D, BR, interleaved,
-// from_positions, position (of row 0, unless from_positions), and turns(i): how far pair i turns
-// from one position to the next, in units of 2^-64 turns.
+// How threads share a row: each has kRun pairs in line of every kHeads-th head, so that it keeps
+// their sines and cosines. As many rows go on at once as there are threads for.
 template <class C>
-MACO_OP void rope(Context& ctx, Args args, u32 tile) {
+struct RopeShape {
   using X = typename C::X;
   using Y = typename C::Y;
-  constexpr i64 kPairs = C::D / 2, kCols = C::H * C::D;
-  // A thread keeps its pair, and with it sine and cosine, for all heads that it does.
-  constexpr i64 kHeadsAtOnce = most(1, kConsumers / kPairs);
-  constexpr int kBatch =
-      (int)least(kConsumers > 1 ? 8 : 1, (C::H + kHeadsAtOnce - 1) / kHeadsAtOnce);
+  static constexpr int kPairs = (int)C::D / 2;
+  static constexpr i64 kBytes = most(sizeof(X), sizeof(Y));
+  static constexpr int kRun = C::interleaved ? vector_width(C::D, kBytes) / 2
+                                             : vector_width(kPairs, kBytes, 8);  // short code
+  static constexpr int kVector = C::interleaved ? 2 * kRun : kRun;               // elements in line
+  // Of those, what lies aligned in x.
+  static constexpr int kPiece = vector_width(kVector | C::x_cols | C::x_begin, sizeof(X));
+  static constexpr int kRuns = kPairs / kRun;
+  static constexpr int kHeads = (int)most(1, least(C::H, kConsumers / (kRuns * C::BR)));
+  static constexpr int kThreads = kRuns * kHeads;  // of a row
+  static constexpr int kRows = (int)most(1, kConsumers / kThreads);
+  static constexpr int kBatch = (int)least(kConsumers > 1 ? 4 : 1, (C::H + kHeads - 1) / kHeads);
+};
 
+// kRun pairs of a head.
+template <class C>
+struct RopePairs {
+  using S = RopeShape<C>;
+  using X = typename C::X;
+  using Y = typename C::Y;
+  X first[S::kVector], second[C::interleaved ? 1 : S::kVector];
+
+  static MACO_FN void load_run(X (&to)[S::kVector], const X* from) {
+    MACO_UNROLL
+    for (int i = 0; i < S::kVector; i += S::kPiece) {
+      const auto piece = gload_vec<S::kPiece>(from + i);
+      MACO_UNROLL
+      for (int e = 0; e < S::kPiece; ++e) to[i + e] = piece.v[e];
+    }
+  }
+  // `run`: of the head, the first element of its pairs.
+  MACO_FN void load(const X* run) {
+    load_run(first, run);
+    if constexpr (!C::interleaved) load_run(second, run + S::kPairs);
+  }
+  MACO_FN void store(Y* run, const float (&cosine)[S::kRun], const float (&sine)[S::kRun]) const {
+    Vec<Y, S::kVector> low, high;
+    MACO_UNROLL
+    for (int i = 0; i < S::kRun; ++i) {
+      const float a = to_acc(first[C::interleaved ? 2 * i : i]);
+      const float b = to_acc(C::interleaved ? first[2 * i + 1] : second[i]);
+      const Y x = from_acc<Y>(fsub(fmul(a, cosine[i]), fmul(b, sine[i]))),
+              y = from_acc<Y>(fadd(fmul(b, cosine[i]), fmul(a, sine[i])));
+      low.v[C::interleaved ? 2 * i : i] = x;
+      (C::interleaved ? low.v[2 * i + 1] : high.v[i]) = y;
+    }
+    gstore_vec<S::kVector>(run, low);
+    if constexpr (!C::interleaved) gstore_vec<S::kVector>(run + S::kPairs, high);
+  }
+};
+
+// Operands x [rows,x_cols], of which H*D columns from x_begin on count, (positions [rows] i32), y
+// [rows,H*D]. C: X, Y, rows, x_cols, x_begin, H, D, BR, interleaved, from_positions, position (of
+// row 0, unless from_positions), and turns(i): how far pair i turns from one position to the next,
+// in units of 2^-64 turns.
+template <class C>
+MACO_OP void rope(Context& ctx, Args args, u32 tile) {
+  using S = RopeShape<C>;
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  for (i64 r = begin; r < end; ++r) {
+  const int own_row = consumer_thread() / S::kThreads;
+  if (S::kThreads <= kConsumers && own_row >= S::kRows) return;
+  for (i64 r = begin + own_row; r < end; r += S::kRows) {
     i64 position;
     if constexpr (C::from_positions) {
       position = gload(args.ptr<const i32>(1) + r);
     } else {
       position = C::position::get(ctx) + r;
     }
-    const X* x = args.ptr<const X>(0) + r * kCols;
-    Y* y = args.ptr<Y>(C::from_positions ? 2 : 1) + r * kCols;
-    for (i64 p = consumer_thread(); p < kPairs * kHeadsAtOnce; p += kConsumers) {
-      const i64 pair = p % kPairs;
-      const u64 turns = C::turns((int)pair);
-      const i64 first = C::interleaved ? 2 * pair : pair,
-                second = C::interleaved ? first + 1 : first + kPairs;
-      float c = 0, s = 0;
-      // All loads of a batch come before its stores, and those of the first before the sine.
-      for (i64 h = p / kPairs; h < C::H; h += kBatch * kHeadsAtOnce) {
-        float a[kBatch] = {}, b[kBatch] = {};
+    const auto* x = args.ptr<const typename C::X>(0) + r * C::x_cols + C::x_begin;
+    auto* y = args.ptr<typename C::Y>(C::from_positions ? 2 : 1) + r * (C::H * C::D);
+    for (int p = consumer_thread() % S::kThreads; p < S::kThreads; p += kConsumers) {
+      const int pair = p % S::kRuns * S::kRun, run = C::interleaved ? 2 * pair : pair;
+      float cosine[S::kRun], sine[S::kRun];
+      // All loads of a batch come before its stores, and those of the first before the sines.
+      for (i64 h = p / S::kRuns; h < C::H; h += S::kBatch * S::kHeads) {
+        RopePairs<C> pairs[S::kBatch];
         MACO_UNROLL
-        for (int i = 0; i < kBatch; ++i) {
-          const i64 at = (h + i * kHeadsAtOnce) * C::D;
-          if (h + i * kHeadsAtOnce < C::H)
-            a[i] = to_acc(gload(x + at + first)), b[i] = to_acc(gload(x + at + second));
-        }
-        if (h < kHeadsAtOnce) {
-          const float angle = angle_of((u64)position * turns);
-          fsincos(angle, s, c);
+        for (int i = 0; i < S::kBatch; ++i)
+          if (h + i * S::kHeads < C::H) pairs[i].load(x + (h + i * S::kHeads) * C::D + run);
+        if (h < S::kHeads) {
+          MACO_UNROLL
+          for (int i = 0; i < S::kRun; ++i)
+            sines_of((u64)position * C::turns(pair + i), sine[i], cosine[i]);
         }
         MACO_UNROLL
-        for (int i = 0; i < kBatch; ++i) {
-          const i64 at = (h + i * kHeadsAtOnce) * C::D;
-          if (h + i * kHeadsAtOnce < C::H) {
-            gstore(y + at + first, from_acc<Y>(fsub(fmul(a[i], c), fmul(b[i], s))));
-            gstore(y + at + second, from_acc<Y>(fadd(fmul(b[i], c), fmul(a[i], s))));
-          }
-        }
+        for (int i = 0; i < S::kBatch; ++i)
+          if (h + i * S::kHeads < C::H)
+            pairs[i].store(y + (h + i * S::kHeads) * C::D + run, cosine, sine);
       }
     }
   }

@@ -13,20 +13,27 @@ MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
 
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  Held<X, Row, V> x;
-  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
-    x.load(args.ptr<const X>(0) + r * n, n);
-    const float top = row_max<Team>(ctx, x, n);
-    const float scale =
-        fdiv(1.0f, row_sum<Team>(ctx, x, n, [&](float v) { return fexp(fsub(v, top)); }));
-    Y* y = args.ptr<Y>(1) + r * n;
-    x.visit(n, [&](int, i64 i, Vec<X, V> xs) {
-      Vec<Y, V> ys;
-      MACO_UNROLL
-      for (int v = 0; v < V; ++v)
-        ys.v[v] = from_acc<Y>(fmul(fexp(fsub(to_acc(xs.v[v]), top)), scale));
-      gstore_vec<V>(y + i, ys);
-    });
+  using Rows = HeldRows<Team, X, Row, V>;
+  for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
+    Rows x;
+    x.load(args.ptr<const X>(0), first, end, n);
+    float tops[Rows::kRows], sums[Rows::kRows];
+    row_tops<Team>(ctx, x, n, tops);
+    row_sums<Team>(ctx, x, n, [&](int row, float v) { return fexp(fsub(v, tops[row])); }, sums);
+    MACO_UNROLL
+    for (int row = 0; row < Rows::kRows; ++row) {
+      const i64 r = first + row * Team::kTeams;
+      if (r >= end) break;
+      const float top = tops[row], scale = fdiv(1.0f, sums[row]);
+      Y* y = args.ptr<Y>(1) + r * n;
+      x.rows[row].visit(n, [&](int, i64 i, Vec<X, V> xs) {
+        Vec<Y, V> ys;
+        MACO_UNROLL
+        for (int v = 0; v < V; ++v)
+          ys.v[v] = from_acc<Y>(fmul(fexp(fsub(to_acc(xs.v[v]), top)), scale));
+        gstore_vec<V>(y + i, ys);
+      });
+    }
   }
 }
 
