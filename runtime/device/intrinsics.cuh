@@ -518,9 +518,9 @@ MACO_FN void copies_drain() {
 // ---- products on tensor cores, a warp at a time ------------------------------
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-constexpr bool kHasMma = true;
+[[maybe_unused]] constexpr bool kHasMma = true;
 #else
-constexpr bool kHasMma = false;  // of bf16; sm_75 has them of f16
+[[maybe_unused]] constexpr bool kHasMma = false;  // of bf16; sm_75 has them of f16
 #endif
 // Four matrices of 8 x 8 elements; lane l gives the address of line l % 8 of matrix l / 8.
 template <bool kTranspose>

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""What ptxas makes of products on tensor cores: none is serialised (its notes C75xx are all that tells), and products alone hardly spill.
+
+  ptxas_test.py --macoc build/bin/macoc
+
+A layer of the prompt and a product with its epilogue for sm_90a, where kernels have wgmma; the decode layer for sm_80 and sm_120, where
+they have mma. A kernel that is known to be serialised must be found out. Status 77: there is no nvcc.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+GRAPHS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "examples", "graphs")
+SERIALISED = re.compile(r"\(C75\d\d\)[^\n]*")
+SPILLS = re.compile(r"Function properties for maco_kernel\s+\d+ bytes stack frame, (\d+) bytes spill stores")
+MOST_SPILLED = 256  # bytes of a thread, all tasks together
+PRODUCT = """graph product {
+  input x : bf16[512, 2048]
+  param w : bf16[4096, 2048]
+  param r : bf16[512, 4096]
+  h = matmul(x, w, transpose_b = true, activation = silu)
+  output y = add(h, r)
+}
+"""
+ATTENTION = """graph attend {
+  input q : bf16[256, 256]
+  input k : bf16[256, 64]
+  input v : bf16[256, 64]
+  output y = attention(q, k, v, head_dim = 64, causal = true)
+}
+"""
+
+
+def read(name):
+    with open(os.path.join(GRAPHS, name), encoding="utf-8") as file:
+        return file.read()
+
+
+class Compiler:
+    def __init__(self, macoc, nvcc, folder):
+        self.macoc, self.nvcc, self.folder = macoc, nvcc, folder
+
+    def run(self, text, target, edit=lambda source: source):
+        """(PTX, what ptxas says) of the graph's kernel."""
+        path = lambda name: os.path.join(self.folder, name)
+        with open(path("graph.maco"), "w", encoding="utf-8") as file:
+            file.write(text)
+        subprocess.run([self.macoc, path("graph.maco"), "--target", target, "-o", path("kernel.cu")], check=True)
+        with open(path("kernel.cu"), encoding="utf-8") as file:
+            source = edit(file.read())
+        with open(path("kernel.cu"), "w", encoding="utf-8") as file:
+            file.write(source)
+        nvcc = subprocess.run([self.nvcc, f"-arch={target}", "-ptx", path("kernel.cu"), "-o", path("kernel.ptx")], capture_output=True,
+                              text=True, check=True)
+        ptxas = os.path.join(os.path.dirname(os.path.realpath(self.nvcc)), "ptxas")
+        done = subprocess.run([ptxas, f"-arch={target}", "-v", path("kernel.ptx"), "-o", path("kernel.cubin")], capture_output=True,
+                              text=True, check=True)
+        with open(path("kernel.ptx"), encoding="utf-8") as file:
+            return file.read(), nvcc.stderr + done.stdout + done.stderr
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--macoc", required=True)
+    args = parser.parse_args()
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        print("skipped: there is no nvcc")
+        return 77
+    layer = read("llama32_1b_prefill.maco").replace("0..16", "0..1").replace("x_16", "x_1")
+    problems = []
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = Compiler(args.macoc, nvcc, folder)
+        for name, text, target, instruction, spilled in (("a layer of a prompt", layer, "sm_90a", "wgmma.mma_async", None),
+                                                         ("a product", PRODUCT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
+                                                         ("a decode layer", read("decode_layer.maco"), "sm_80", "mma.sync", None),
+                                                         ("a decode layer", read("decode_layer.maco"), "sm_120", "mma.sync", None)):
+            ptx, said = compiler.run(text, target)
+            spills = int(SPILLS.search(said)[1])
+            print(f"{name}, {target}: {ptx.count(instruction)} x {instruction}, {spills} bytes of a thread spilled")
+            notes = SERIALISED.findall(said) + re.findall(r"[^\n]*warning[^\n]*", said)
+            problems += [f"{name}, {target}: {note}" for note in notes]
+            if instruction not in ptx:
+                problems.append(f"{name}, {target}: no {instruction}")
+            if spilled is not None and spills > spilled:
+                problems.append(f"{name}, {target}: {spills} bytes spilled, more than {spilled}")
+        # Asynchronous products in a function of their own can't stay so.
+        apart = lambda source: source.replace("MACO_FN void attention_tile(", "MACO_OP void attention_tile(")
+        twice = ATTENTION.replace("output y =", "z =").replace(
+            "\n}", "\n  output y = attention(z, k, v, head_dim = 64, causal = false)\n}")
+        if not SERIALISED.search(compiler.run(twice, "sm_90a", apart)[1]):
+            problems.append("a kernel that is serialised wasn't found out")
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
