@@ -27,8 +27,9 @@ int64_t typical_rows(const ir::Program& program, const ir::Region& region);
 /// The bytes of all regions of the task, once each: of functions that do little else than stream.
 Work streaming(const ir::Program& program, const ir::Task& task);
 /// The same of functions that load what they need when they need it, with no loader ahead of them:
-/// on a GPU they see a third of an SM's share of the memory's rate (norms and ropes of a prompt,
-/// docs/benchmarks/gpu-speed.md).
+/// three times the bytes on a GPU. Of a prompt on an H200, slices took 3.4 times what their bytes
+/// take at an SM's share of the memory's rate, norms 3 to 9 and ropes 4 to 6
+/// (docs/benchmarks/logs/prefill-steps-h200.txt).
 Work unaided(Work work, const Machine& machine);
 /// Of functions that move some of their first region to their last: as many elements as the smaller
 /// one has.

@@ -43,10 +43,10 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
                  c.typical("length"), cost::typical_rows(c.program(), task.accesses[1].region))),
              rows = static_cast<double>(c.integer("HB") * c.integer("BT")),
              wide = static_cast<double>(c.integer("D"));
-  // Of the tensor cores; operations a weight.
-  const double reached = c.flag("wgmma") ? 0.8 : 0.4;
-  constexpr double kWeighing = 16;
-  done.matrix_multiply_adds = 2 * rows * keys * wide / reached;
+  // Of the tensor cores: 0.38 with a head_dim of 64 and 0.51 with 128 by wgmma on an H200
+  // (docs/benchmarks/gpu-speed.md); operations a weight.
+  constexpr double kReached = 0.4, kWeighing = 16;
+  done.matrix_multiply_adds = 2 * rows * keys * wide / kReached;
   done.multiply_adds = kWeighing * rows * keys;
   // Tasks of other rows read the same keys, from a GPU's cache.
   if (machine.arch != 0) done.bytes /= 4;

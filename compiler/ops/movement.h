@@ -20,8 +20,8 @@ OpDef split_op();
 /// nothing if there is no such axis.
 std::optional<int> axis_of(InferContext& context, int rank);
 
-/// Columns of an operand's rows, in place of all of them: `first_column` and `columns`, attributes
-/// that passes set (kColumnAttrs). As a slice that an op reads through.
+/// Columns of an operand's rows, in place of all of them, as if a slice stood before the op: what
+/// fuse-slices writes as `first_column` and `columns`.
 struct Columns {
   int64_t first = 0, count = 0;
 };

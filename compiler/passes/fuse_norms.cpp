@@ -25,32 +25,19 @@ namespace {
 class NormFuser {
  public:
   NormFuser(ir::Graph& graph, PassContext& context)
-      : graph_(graph), context_(context), constraints_(graph), readers_(graph.tensors.size()) {
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      for (TensorId t : graph.ops[i].in) readers_[index(t)].push_back(i);
-  }
+      : graph_(graph), context_(context), constraints_(graph), readers_(readers_of(graph)) {}
 
   void run() {
-    std::vector<bool> dead(graph_.ops.size(), false);
-    for (size_t i = 0; i < graph_.ops.size(); ++i) {
-      if (graph_.ops[i].kind != "rmsnorm") continue;
-      const std::string why = refuse(i);
-      if (!why.empty()) {
-        context_.fused(fmt::format("rmsnorm stays: {}", why), graph_.ops[i].name);
-        continue;
-      }
-      context_.fused("rmsnorm in the matmuls that read it", graph_.ops[i].name);
-      fold(i);
-      dead[i] = true;
-    }
-    context_.statistics["ops fused away"] += std::count(dead.begin(), dead.end(), true);
-    erase_ops(graph_, dead);
+    fold_into_readers(graph_, context_,
+                      {.kind = "rmsnorm",
+                       .where = "matmuls",
+                       .refuse = [&](const Op& op) { return refuse(op); },
+                       .fold = [&](const Op& op) { fold(op); }});
   }
 
  private:
   // Why it can't be part of what reads it, or "".
-  std::string refuse(size_t i) const {
-    const Op& norm = graph_.ops[i];
+  std::string refuse(const Op& norm) const {
     const TensorId y = norm.out[0];
     if (constraints_.constrained(norm)) return "a constraint concerns it";
     if (graph_[y].kind != TensorKind::Temp) return "its result is declared";
@@ -72,8 +59,7 @@ class NormFuser {
     return "";
   }
   // The inputs of a matmul are a, b, the other b of a pair, the norm's weights.
-  void fold(size_t i) {
-    const Op& norm = graph_.ops[i];
+  void fold(const Op& norm) {
     for (size_t r : readers_[index(norm.out[0])]) {
       Op& m = graph_.ops[r];
       const std::ptrdiff_t at = ops::attr_flag(m, "paired", false) ? 3 : 2;
@@ -88,13 +74,13 @@ class NormFuser {
   ir::Graph& graph_;
   PassContext& context_;
   const Constraints constraints_;
-  std::vector<std::vector<size_t>> readers_;  // by tensor: ops, ascending
+  const Readers readers_;
 };
 
 }  // namespace
 
 bool fuse_norms(ir::Graph& graph, PassContext& context) {
-  if (!roles_name_ops(graph) && !graph.pipeline) NormFuser(graph, context).run();
+  NormFuser(graph, context).run();
   return true;
 }
 

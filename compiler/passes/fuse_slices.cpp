@@ -21,26 +21,14 @@ namespace {
 class SliceFuser {
  public:
   SliceFuser(ir::Graph& graph, PassContext& context)
-      : graph_(graph), context_(context), constraints_(graph), readers_(graph.tensors.size()) {
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      for (TensorId t : graph.ops[i].in) readers_[index(t)].push_back(i);
-  }
+      : graph_(graph), context_(context), constraints_(graph), readers_(readers_of(graph)) {}
 
   void run() {
-    std::vector<bool> dead(graph_.ops.size(), false);
-    for (size_t i = 0; i < graph_.ops.size(); ++i) {
-      if (graph_.ops[i].kind != "slice") continue;
-      const std::string why = refuse(graph_.ops[i]);
-      if (!why.empty()) {
-        context_.fused(fmt::format("slice stays: {}", why), graph_.ops[i].name);
-        continue;
-      }
-      context_.fused("slice in the ops that read it", graph_.ops[i].name);
-      fold(graph_.ops[i]);
-      dead[i] = true;
-    }
-    context_.statistics["ops fused away"] += std::count(dead.begin(), dead.end(), true);
-    erase_ops(graph_, dead);
+    fold_into_readers(graph_, context_,
+                      {.kind = "slice",
+                       .where = "ops",
+                       .refuse = [&](const Op& op) { return refuse(op); },
+                       .fold = [&](const Op& op) { fold(op); }});
   }
 
  private:
@@ -79,13 +67,13 @@ class SliceFuser {
   ir::Graph& graph_;
   PassContext& context_;
   const Constraints constraints_;
-  std::vector<std::vector<size_t>> readers_;  // by tensor: ops, ascending
+  const Readers readers_;
 };
 
 }  // namespace
 
 bool fuse_slices(ir::Graph& graph, PassContext& context) {
-  if (!roles_name_ops(graph) && !graph.pipeline) SliceFuser(graph, context).run();
+  SliceFuser(graph, context).run();
   return true;
 }
 

@@ -87,6 +87,32 @@ std::string FreshNames::fresh(Taken& taken, const std::string& base) {
   return name;
 }
 
+Readers readers_of(const ir::Graph& graph) {
+  Readers readers(graph.tensors.size());
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    for (ir::TensorId t : graph.ops[i].in) readers[index(t)].push_back(i);
+  return readers;
+}
+
+void fold_into_readers(ir::Graph& graph, PassContext& context, const Folding& folding) {
+  if (roles_name_ops(graph) || graph.pipeline) return;
+  std::vector<bool> dead(graph.ops.size(), false);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const ir::Op& op = graph.ops[i];
+    if (op.kind != folding.kind) continue;
+    const std::string why = folding.refuse(op);
+    if (!why.empty()) {
+      context.fused(folding.kind + " stays: " + why, op.name);
+      continue;
+    }
+    context.fused(folding.kind + " in the " + folding.where + " that read it", op.name);
+    folding.fold(op);
+    dead[i] = true;
+  }
+  context.statistics["ops fused away"] += std::count(dead.begin(), dead.end(), true);
+  erase_ops(graph, dead);
+}
+
 void join_places(ir::Graph& graph, const std::string& name, const std::string& added) {
   const auto join = [&](std::vector<std::string>& list) {
     auto at = std::find(list.begin(), list.end(), name);

@@ -2,12 +2,14 @@
 // constraint, and keeping the graph tidy after ops were added or removed.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "compiler/passes/passes.h"
 #include "ir/graph.h"
 
 namespace maco::passes {
@@ -57,6 +59,20 @@ class FreshNames {
   static std::string fresh(Taken& taken, const std::string& base);
   Taken ops_, tensors_;
 };
+
+/// By tensor: the ops that read it, ascending.
+using Readers = std::vector<std::vector<size_t>>;
+Readers readers_of(const ir::Graph& graph);
+
+/// Folds ops of one kind into those that read them. `refuse` says why an op stays, or ""; `fold`
+/// makes its readers do what it does, and it is removed then. Reports each: "slice stays: ...",
+/// "slice in the `where` that read it". Nothing happens where roles or a pipeline name ops.
+struct Folding {
+  std::string kind, where;
+  std::function<std::string(const ir::Op&)> refuse;
+  std::function<void(const ir::Op&)> fold;
+};
+void fold_into_readers(ir::Graph& graph, PassContext& context, const Folding& folding);
 
 /// Makes op `added` a member of every region and stage that names `name`, in front of it.
 void join_places(ir::Graph& graph, const std::string& name, const std::string& added);

@@ -24,7 +24,7 @@ ADDR_NO_RANDOMIZE = 0x0040000
 KERNEL = [
     ("release of local events", "add_release_gpu(word, 1);", "add_relaxed(word, 1);"),
     ("release of peer events", "store_release_sys(peer_word(", "store_relaxed(peer_word("),
-    ("acquire of local events", "load_acquire_counter(sys, a.word)", "load_relaxed(a.word)"),
+    ("acquire of local events", "load_acquire_gpu(word)", "load_relaxed(word)"),
     ("acquire of peer events", "load_acquire_sys(word)", "load_relaxed(word)"),
 ]
 
