@@ -120,6 +120,9 @@ class Printer {
     if (u.consumers != 0) put_field(" consumers=", u.consumers);
     if (u.loaders != 0) put_field(" loaders=", u.loaders);
     if (u.registers != 0) put_field(" registers=", u.registers);
+    if (u.spare != 0) put_field(" spare=", u.spare);
+    if (u.consumer_registers != 0) put_field(" consumer_registers=", u.consumer_registers);
+    if (u.loader_registers != 0) put_field(" loader_registers=", u.loader_registers);
     if (u.head_bytes != 0) put_field(" head=", u.head_bytes);
     if (u.scratch_bytes != 0) put_field(" scratch=", u.scratch_bytes);
     if (u.pages != 0) put_field(" pages=", u.pages);

@@ -42,17 +42,20 @@ std::string unknown_header(const functions::Function& function) {
 std::string cta_source(const ir::Resources& uses) {
   return fmt::format(
       "// -------- the shape of a CTA --------\n"
-      "// Threads that run tasks, and behind them threads that fill pages; bytes of shared memory "
-      "for\n"
-      "// the CTA's own books and for the task that runs, then pages.\n"
+      "// Threads that run tasks, threads behind them that fill pages, and threads that leave at\n"
+      "// once; registers of the first two, if roles divide them; bytes of shared memory for the\n"
+      "// CTA's own books and for the task that runs, then pages.\n"
+      "{}"
       "namespace maco {{\n"
       "struct Cta {{\n"
-      "  static constexpr int kConsumers = {}, kLoaders = {}, kPages = {};\n"
+      "  static constexpr int kConsumers = {}, kLoaders = {}, kSpare = {}, kPages = {};\n"
+      "  static constexpr int kConsumerRegisters = {}, kLoaderRegisters = {};\n"
       "  static constexpr int kHeadBytes = {}, kScratchBytes = {}, kPageBytes = {};\n"
       "}};\n"
       "}}  // namespace maco\n\n",
-      uses.consumers, uses.loaders, uses.pages, uses.head_bytes, uses.scratch_bytes,
-      uses.page_bytes);
+      uses.divides_registers() ? "#define MACO_DIVIDES_REGISTERS\n" : "", uses.consumers,
+      uses.loaders, uses.spare, uses.pages, uses.consumer_registers, uses.loader_registers,
+      uses.head_bytes, uses.scratch_bytes, uses.page_bytes);
 }
 
 std::string device_header(std::string_view name) {

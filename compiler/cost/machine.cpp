@@ -12,6 +12,8 @@ namespace {
 // the Program, and asserts that its own books fit in the head.
 constexpr int32_t kConsumers = 256, kLoaders = 32;
 constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
+// Where roles divide registers: three groups of threads are launched with 168 each.
+constexpr int32_t kConsumerRegisters = 224, kLoaderRegisters = 56;
 
 // What the compiler gives a thread at most when CTAs of `threads` are launched one an SM: an SM has
 // four parts with a quarter of the registers each, to which warps go in turn, and hands them out
@@ -30,10 +32,15 @@ bool Architecture::has_mma(ir::DType dtype) const {
   return arch >= (dtype == ir::DType::F16 ? 75 : 80);
 }
 
-ir::Resources uses_of(const Machine& machine, int32_t pages) {
+ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
   ir::Resources uses;
   uses.consumers = kConsumers;
   uses.loaders = pages > 0 ? kLoaders : 0;
+  if (divided && pages > 0 && machine.divides_registers()) {
+    uses.spare = ir::Resources::kRegisterGroup - kLoaders;
+    uses.consumer_registers = kConsumerRegisters;
+    uses.loader_registers = kLoaderRegisters;
+  }
   uses.registers = registers_of(machine, uses.threads());
   uses.head_bytes = kHeadBytes;
   uses.scratch_bytes = kScratchBytes;

@@ -33,6 +33,8 @@ struct Architecture {
   bool has_boxes() const { return arch >= 90 || arch == 0; }
   /// Has it products of four warps at a time, of what bulk copies bring?
   bool has_wgmma() const { return arch == 90 || arch == 0; }
+  /// Can warps take registers from others (setmaxnreg)?
+  bool divides_registers() const { return arch == 90; }
 };
 
 /// A figure of a board, and who says so: a measurement, or a data sheet.
@@ -59,7 +61,8 @@ struct Board {
 struct Machine : Architecture, Board {};
 
 /// What a CTA of the emitted code uses on `machine`, with loaders and a ring if there are pages.
-ir::Resources uses_of(const Machine& machine, int32_t pages);
+/// `divided`: where the machine can, consumers have registers of the loaders.
+ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided = false);
 /// What an SM has, where a rank may use `sms` of them.
 ir::Limits limits_of(const Machine& machine, int64_t sms);
 

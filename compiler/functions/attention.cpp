@@ -39,8 +39,14 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
   cost::Work done = work(c, task, machine);
   if (task.accesses.size() < 4 || cost::typical_rows(c.program(), task.accesses[0].region) == 0)
     return {.fixed_microseconds = 0.5};
-  const auto keys = static_cast<double>(std::min(
-                 c.typical("length"), cost::typical_rows(c.program(), task.accesses[1].region))),
+  int64_t seen =
+      std::min(c.typical("length"), cost::typical_rows(c.program(), task.accesses[1].region));
+  // The keys before the last row's, if it is one of the typical launch.
+  if (c.flag("causal")) {
+    const int64_t behind = std::max<int64_t>(c.typical("rows") - task.accesses[0].region.r1, 0);
+    seen = std::clamp<int64_t>(c.typical("length") - behind, 0, seen);
+  }
+  const auto keys = static_cast<double>(seen),
              rows = static_cast<double>(c.integer("HB") * c.integer("BT")),
              wide = static_cast<double>(c.integer("D"));
   // Of the tensor cores: 0.38 with a head_dim of 64 and 0.51 with 128 by wgmma on an H200
@@ -141,6 +147,7 @@ std::vector<Function> attention_functions() {
           [](const CallView& c, size_t) {
             return head_loads(c, tile_keys(c.integer("D"), c.program().uses.page_bytes));
           },
+      .many_registers = [](const CallView& c) { return c.flag("wgmma"); },
       .scratch_bytes =
           [](const CallView& c) { return tile_scratch(c.integer("D"), c.flag("wgmma")); },
       .work = tile_work};

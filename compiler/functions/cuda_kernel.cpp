@@ -19,6 +19,7 @@ std::vector<Function> cuda_functions() {
        .operands =
            {{.name = "tensors", .access = Access::ReadWrite, .count = Count::Many, .dtype = ""}},
        .source = {{"cuda/slots.cuh", "ops/cuda_kernel.cuh"}},
+       .calls_functions = true,
        .scratch_bytes = [](const CallView& c) {
          return c.integer("slots") * c.integer("slot_bytes");
        }}};

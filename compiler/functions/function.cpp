@@ -65,6 +65,16 @@ size_t Function::first_of_many() const {
   return i;
 }
 
+bool divides_registers(const ir::Program& program) {
+  bool many = false;
+  for (const ir::Call& call : program.calls) {
+    const Function* f = find_function(call.function);
+    if (!f || f->calls_functions || !f->source.text.empty()) return false;
+    many = many || (f->many_registers && f->many_registers(CallView(program, call)));
+  }
+  return many;
+}
+
 double microseconds(const ir::Program& program, const ir::Task& task,
                     const cost::Machine& machine) {
   const ir::Call& call = program[task.call];

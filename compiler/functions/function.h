@@ -97,6 +97,12 @@ struct Function {
   /// Does the call's loader wait itself for what isn't loaded ahead (await_passed in
   /// runtime/device/pages.cuh)? Unset, or where all is loaded behind: it starts behind the waits.
   std::function<bool(const CallView&)> loads_apart = nullptr;
+  /// Has a task so much in registers that its threads had better have some of the loaders'?
+  /// Unset: no.
+  std::function<bool(const CallView&)> many_registers = nullptr;
+  /// May the code call functions that aren't inlined, as a user's kernel or `source.text` may? Then
+  /// roles can't divide registers: ptxas gives up (C7600).
+  bool calls_functions = false;
   /// Bytes of the CTA's scratch memory (Context::scratch) that a task needs; unset: none.
   std::function<int64_t(const CallView&)> scratch_bytes = nullptr;
   /// What a task does; unset: it streams the bytes of its regions (cost::streaming).
@@ -124,6 +130,11 @@ std::vector<Function> all_functions();
 /// is no device function"; parameters that are missing, unknown or of another type, a wrong number
 /// of operands, too much scratch memory. Empty if nothing is.
 std::vector<std::string> check(const ir::Program& program, const ir::Call& call);
+
+/// Had consumers better have some of the loaders' registers? If a call has many_registers, and none
+/// is of code that may call functions. The calls are ones that check() finds nothing wrong with, or
+/// of unknown functions.
+bool divides_registers(const ir::Program& program);
 
 /// Microseconds that a task takes on one of the machine's SMs, all of them being busy. The call is
 /// one that check() finds nothing wrong with, or of an unknown function, which is taken to stream.

@@ -121,9 +121,10 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
   if (on_tensor_cores(t.method))
     work.bytes += k * static_cast<double>(t.a_bytes) * (static_cast<double>(t.BM) - high);
   // All are worked on.
-  const double products = static_cast<double>(t.BM) * wide * k;
+  const auto high_tile = static_cast<double>(t.BM);
+  const double products = high_tile * wide * k;
   (on_tensor_cores(t.method) ? work.matrix_multiply_adds : work.multiply_adds) = products;
-  if (machine.arch != 0) work.bytes *= kFromCache * (t.BM * t.BN > 128 * 128 ? kLargeTile : 1);
+  if (machine.arch != 0) work.bytes *= kFromCache * (high_tile * wide > 128 * 128 ? kLargeTile : 1);
   return work;
 }
 
@@ -140,6 +141,7 @@ MatmulMethod method_of(const CallView& c) {
     if (name(static_cast<MatmulMethod>(i)) == c.word("method")) return static_cast<MatmulMethod>(i);
   return MatmulMethod::Block;
 }
+bool is_wgmma(const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; }
 
 cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine,
                 bool paired) {
@@ -199,7 +201,8 @@ std::vector<Function> matmul_functions() {
                     "ops/matmul_row.cuh", "ops/matmul_few.cuh", "ops/matmul_block.cuh",
                     "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
         .loads = rule,
-        .loads_apart = [](const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; },
+        .loads_apart = is_wgmma,
+        .many_registers = is_wgmma,
         // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
         .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
         .work = [paired = form.paired](

@@ -252,9 +252,12 @@ void tile(TileContext& c) {
   const ir::Expr length = c.expr("length").value_or(k.rows);
   const Tasks t = make_call(c, h, length);
   const int64_t most_keys = std::min(k.max_rows, c.range(length).hi);
-  c.announce_all(tiles_of(q.max_rows, t.rows) * (h.all / t.heads));
-  uint32_t tile = 0;
-  for (int64_t r = 0; r < q.max_rows; r += t.rows) {
+  const int64_t blocks = tiles_of(q.max_rows, t.rows), across = h.all / t.heads;
+  c.announce_all(blocks * across);
+  for (int64_t i = 0; i < blocks; ++i) {
+    // Of causal ones the longest come first, so that SMs end together.
+    const int64_t block_row = causal ? blocks - 1 - i : i, r = block_row * t.rows;
+    auto tile = static_cast<uint32_t>(block_row * across);
     int64_t keys = most_keys;
     if (causal && q.rows.is_constant() && length.is_constant())
       keys = std::clamp<int64_t>(most_keys - q.max_rows + std::min(r + t.rows, q.max_rows), 0,

@@ -241,12 +241,16 @@ Cut choose(const TileContext& c) {
 }
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
   const functions::MatmulForm form = inputs_of(c.op()).form;
-  if ((form.paired || form.normed) && method_of(cut.method) != MatmulMethod::Dot)
-    return "a pair of products, or one of normed rows, takes method 'dot'";
+  const MatmulMethod method = method_of(cut.method);
+  if (form.normed && method != MatmulMethod::Dot)
+    return "a product of normed rows takes method 'dot'";
+  if (form.paired && method != MatmulMethod::Dot && method != MatmulMethod::Mma &&
+      method != MatmulMethod::Wgmma)
+    return "a pair of products takes method 'dot', 'mma' or 'wgmma'";
   if (form.normed && c.in(0).max_rows > functions::kMostNormedRows)
     return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
                        c.in(0).max_rows);
-  return refuse_matmul(shape_of(c), method_of(cut.method), tiles_in(cut), c.machine());
+  return refuse_matmul(shape_of(c), method, tiles_in(cut), c.machine());
 }
 
 // What becomes of a sum before it is rounded and stored: bias, activation and the op's epilogue. Of

@@ -81,7 +81,9 @@ MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& mac
   return many ? MatmulMethod::Block : MatmulMethod::ByRows;
 }
 
-bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+namespace {
+
+MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   const ir::Shape& a = graph[op.in[0]].shape;
   const ir::Shape& b = graph[op.in[1]].shape;
   MatmulShape s;
@@ -95,9 +97,25 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
   s.plan_rows = *rows;
   s.min_rows = rows->lo;
   s.max_rows = s.typical_rows = rows->hi;
+  return s;
+}
+
+}  // namespace
+
+bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+  const MatmulShape s = shape_of(graph, op);
   const std::string given = attr_word(op, "method", "");
   return given.empty() ? choose_matmul_method(s, machine) == MatmulMethod::Dot
                        : given == functions::name(MatmulMethod::Dot);
+}
+
+bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+  constexpr int64_t kLeastRows = 128;  // of many: fewer leave SMs without a tile, or share K
+  if (is_of_few_rows(graph, op, machine)) return true;
+  MatmulShape s = shape_of(graph, op);
+  s.paired = true;
+  if (s.min_rows != s.max_rows || s.min_rows < kLeastRows) return false;
+  return functions::on_tensor_cores(choose_matmul_method(s, machine));
 }
 
 namespace {
@@ -113,6 +131,12 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
     return fmt::format("target '{}' has no method '{}' for {}", machine.target, word,
                        ir::name(s.a));
   const bool bulk = method == MatmulMethod::Wgmma;
+  const int64_t sums = s.paired ? 2 : 1;
+  if (s.paired && (t.BM < 64 || t.BN > 128))
+    return fmt::format(
+        "a tile of a pair of products has 64 or 128 rows and 64 or 128 columns by method '{}', not "
+        "{} and {}",
+        word, t.BM, t.BN);
   if (bulk && !machine.has_wgmma())
     return fmt::format("target '{}' has no method '{}'", machine.target, word);
   if (bulk && s.min_rows != s.max_rows)
@@ -133,14 +157,14 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   // Four warps read a whole line of b at a time where K is its slow axis.
   if (bulk && !s.transpose_b && t.BM == 64 && t.BN == 64)
     return fmt::format("method '{}' takes no tile of 64 x 64 of this product", word);
-  if (!bulk && t.BM * t.BN > 128 * 128)
+  if (const int64_t all = t.BM * t.BN * sums; !bulk && all > 128 * 128)
     return fmt::format("a tile of method '{}' has at most {} elements, not {}", word, 128 * 128,
-                       t.BM * t.BN);
+                       all);
   const int64_t depth = t.BK > 0 ? std::min(t.BK, s.K) : s.K;
   const int64_t a = functions::matmul_held_pages(t.BM, t.BN, depth, machine.page_bytes),
                 b = functions::matmul_held_pages(t.BN, t.BM, depth, machine.page_bytes);
   // One more, so that some come while others are read.
-  if (a == 0 || b == 0 || a + b >= machine.pages)
+  if (a == 0 || b == 0 || a + b * sums >= machine.pages)
     return fmt::format(
         "a ring of {} pages of {} bytes has no room for a tile of {} rows and {} "
         "columns by method '{}'",
@@ -157,6 +181,9 @@ std::string refuse_depth(const MatmulShape& s, MatmulMethod method, int64_t dept
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("a tile of method '{}' has all of K, {} elements, not {}",
                        functions::name(method), s.K, depth);
+  if (s.paired)
+    return fmt::format("a tile of a pair of products has all of K, {} elements, not {}", s.K,
+                       depth);
   if (s.min_rows != s.max_rows)
     return fmt::format("tiles share K where no dim decides the rows, not of {} to {} rows",
                        s.min_rows, s.max_rows);
@@ -225,7 +252,7 @@ double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& 
 int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Machine& machine) {
   constexpr double kGain = 1.03;  // at least: the model is no better than that
   const int64_t rows = s.plan_rows.hi;
-  if (s.plan_rows.lo != rows || s.min_rows != s.max_rows) return 0;
+  if (s.paired || s.plan_rows.lo != rows || s.min_rows != s.max_rows) return 0;
   MatmulShape whole = s;
   whole.min_rows = whole.max_rows = whole.typical_rows = rows;
   // Whatever the tiles are, the operands come from memory once.

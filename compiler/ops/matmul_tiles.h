@@ -31,6 +31,9 @@ struct MatmulTiles {
 /// Whether `op`, a matmul whose types are known, has few rows in every launch, so that a product
 /// reads its right operand once (Dot).
 bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
+/// Whether a task may have the same columns of `op` and of another such product of the same rows:
+/// by Dot, or on tensor cores where many rows are always there.
+bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
 /// How a product of so many rows is summed on `machine`.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);

@@ -10,9 +10,9 @@
 //
 // A matmul joins as the first member if all other operands of the group are there before it starts
 // anyway (they have no producer, or one that the matmul itself depends on): waiting for more would
-// cost more than a trip through memory saves. Of two matmuls with the same left operand, whose
-// tasks follow each other anyway, the later one waits for the other's tiles; of few rows both join
-// together, so that each task has the same columns of both.
+// cost more than a trip through memory saves. Two matmuls with the same left operand join together,
+// so that each task has the same columns of both, if their method takes pairs; else the later one,
+// whose tasks follow the other's anyway, waits for the other's tiles.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -170,8 +170,8 @@ class Fuser {
     return best;
   }
 
-  // Two matmuls of few rows with one left operand, of which the group reads both results; none if
-  // there aren't any.
+  // Two matmuls with one left operand, of which the group reads both results; none if there aren't
+  // any.
   std::vector<size_t> find_pair(const Group& group, size_t sink) const {
     std::vector<size_t> pair;
     const std::vector<TensorId> inputs = operands(group);
@@ -209,8 +209,7 @@ class Fuser {
              std::get<bool>(it->second.value);
     };
     return op.kind == "matmul" && op.in.size() == 2 && is("transpose_b") && only_transposed(op) &&
-           ir::is_float(graph_[op.in[0]].dtype) &&
-           ops::is_of_few_rows(graph_, op, context_.machine);
+           ir::is_float(graph_[op.in[0]].dtype) && ops::may_be_paired(graph_, op, context_.machine);
   }
 
   // Is `t`, as the sink reads it, there when op `m` starts?

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "compiler/frontend/frontend.h"
+#include "compiler/functions/function.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/begin_program.h"
 #include "compiler/passes/order.h"
@@ -83,7 +84,7 @@ std::vector<size_t> last_tasks(const ir::Program& program) {
 // those.
 bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassContext& context) {
   const int64_t scratch = program.uses.scratch_bytes;
-  program.uses = cost::uses_of(context.machine, pages);
+  program.uses = cost::uses_of(context.machine, pages, functions::divides_registers(program));
   // Pages, which follow, begin where boxes of any kind can.
   constexpr int64_t align = ir::Load::kLinesAlignment;
   const int64_t head = program.uses.head_bytes;

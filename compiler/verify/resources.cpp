@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace maco::verify {
@@ -39,6 +40,7 @@ constexpr int32_t kMostThreads = 1 << 20;         // likewise
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // that any limit may be: sums don't overflow
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+int64_t round_down(int64_t n, int64_t step) { return n / step * step; }
 
 class ResourceCheck {
  public:
@@ -59,15 +61,16 @@ class ResourceCheck {
     }
     const ir::Resources& u = p_.uses;
     if (u.consumers < 1 || u.consumers > kMostThreads || u.loaders < 0 ||
-        u.loaders > kMostThreads || u.registers < 1 || u.head_bytes < 0 ||
-        u.head_bytes > kMostBytes || u.scratch_bytes < 0 || u.scratch_bytes > kMostBytes ||
-        u.pages < 0 || u.page_bytes < 0 || u.page_bytes > kMostBytes ||
-        p_.limits.shared_bytes > kMostBytes) {
+        u.loaders > kMostThreads || u.spare < 0 || u.spare > kMostThreads || u.registers < 1 ||
+        u.head_bytes < 0 || u.head_bytes > kMostBytes || u.scratch_bytes < 0 ||
+        u.scratch_bytes > kMostBytes || u.pages < 0 || u.page_bytes < 0 ||
+        u.page_bytes > kMostBytes || p_.limits.shared_bytes > kMostBytes) {
       error(
-          "a CTA of {} and {} threads with {} registers each, {} and {} bytes and {} pages of {} "
+          "a CTA of {}, {} and {} threads with {} registers each, {} and {} bytes and {} pages of "
+          "{} "
           "bytes, where {} bytes are the limit, isn't possible",
-          u.consumers, u.loaders, u.registers, u.head_bytes, u.scratch_bytes, u.pages, u.page_bytes,
-          p_.limits.shared_bytes);
+          u.consumers, u.loaders, u.spare, u.registers, u.head_bytes, u.scratch_bytes, u.pages,
+          u.page_bytes, p_.limits.shared_bytes);
       return;
     }
     cta();
@@ -102,6 +105,7 @@ class ResourceCheck {
           "the {} threads of a CTA with up to {} registers each take {} (whole warps, in steps of "
           "{}), but an SM of target '{}' has {}",
           u.threads(), u.registers, registers, kRegisterStep, p_.target, l.registers);
+    if (u.divides_registers() || u.spare > 0) division();
     if (u.shared_bytes() > l.shared_bytes)
       error(
           "a CTA takes {} bytes of shared memory ({}, {}, and {} pages of {}), but target '{}' has "
@@ -110,6 +114,27 @@ class ResourceCheck {
           l.shared_bytes);
     if (u.pages > 0 && u.page_bytes % kPageAlignment != 0)
       error("pages of {} bytes don't all begin on a multiple of {}", u.page_bytes, kPageAlignment);
+  }
+
+  // setmaxnreg in PTX ISA, "Miscellaneous Instructions": by warps of a group together, from 24 to
+  // 256 registers in steps of 8, out of what the CTA was launched with.
+  void division() {
+    constexpr int32_t group = ir::Resources::kRegisterGroup, least = 24, most = 256;
+    const ir::Resources& u = p_.uses;
+    for (const auto& [role, threads, registers] :
+         {std::tuple("consumers", u.consumers, u.consumer_registers),
+          std::tuple("loaders and spare threads", u.loaders + u.spare, u.loader_registers)}) {
+      if (threads % group != 0)
+        error("{} {} divide registers, but they do so in groups of {}", threads, role, group);
+      if (registers < least || registers > most || registers % kRegisterStep != 0)
+        error("{} can't have {} registers each: only {} to {}, in steps of {}", role, registers,
+              least, most, kRegisterStep);
+    }
+    const int64_t dealt = int64_t{u.consumers} * u.consumer_registers +
+                          int64_t{u.loaders + u.spare} * u.loader_registers,
+                  had = int64_t{u.threads()} * round_down(u.registers, kRegisterStep);
+    if (dealt > had)
+      error("roles divide {} registers among them, but the CTA is launched with {}", dealt, had);
   }
 
   void residency() {

@@ -5,7 +5,13 @@
 #ifndef MACO_CPU
 
 #define MACO_FN __device__ __forceinline__
+// A kernel whose roles divide the registers anew calls no functions: at those that both roles call
+// ptxas gives up (C7600), or ignores the division (C7507).
+#ifdef MACO_DIVIDES_REGISTERS
+#define MACO_OP __device__ __forceinline__
+#else
 #define MACO_OP __device__ __noinline__
+#endif
 #define MACO_TABLE __device__
 #define MACO_KERNEL extern "C" __global__ void __launch_bounds__(maco::kThreads, 1)
 #define MACO_PARAM const __grid_constant__
@@ -44,7 +50,7 @@ constexpr int kConsumers = Cta::kConsumers;
 constexpr int kWarpLanes = 32;
 constexpr int kWarps = kConsumers / kWarpLanes;
 constexpr int kLoaders = Cta::kLoaders;
-constexpr int kThreads = kConsumers + kLoaders;
+constexpr int kThreads = kConsumers + kLoaders + Cta::kSpare;
 
 MACO_FN int consumer_thread() { return (int)threadIdx.x; }
 MACO_FN int warp() { return (int)(threadIdx.x >> 5); }
@@ -58,6 +64,7 @@ MACO_FN int task_thread() {
 }
 MACO_FN int loader_thread() { return (int)(threadIdx.x & 31); }
 MACO_FN bool is_loader() { return threadIdx.x >= kConsumers; }
+MACO_FN bool is_spare() { return threadIdx.x >= kConsumers + kLoaders; }
 MACO_FN int cta_id() { return (int)blockIdx.x; }
 MACO_FN int grid_thread() { return (int)(blockIdx.x * blockDim.x + threadIdx.x); }
 MACO_FN int grid_threads() { return (int)(gridDim.x * blockDim.x); }
@@ -89,6 +96,19 @@ MACO_FN bool warp_any(bool value) { return __any_sync(0xffffffffu, value) != 0; 
 // All threads of the CTA, once, after the thread that `initializes` has prepared the shared memory.
 MACO_FN bool initializes() { return threadIdx.x == 0; }
 MACO_FN void start_sync() { __syncthreads(); }
+// From here on the threads of the role have registers of their own number, if roles divide them.
+template <int kRegisters>
+MACO_FN void take_registers() {
+#ifdef MACO_DIVIDES_REGISTERS
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+MACO_FN void give_registers() {
+#ifdef MACO_DIVIDES_REGISTERS
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
 
 // A value that is the same for all lanes, as the compiler can't see.
 MACO_FN int warp_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
@@ -113,7 +133,6 @@ MACO_FN float fmax(float a, float b) { return fmaxf(a, b); }
 MACO_FN float ftanh(float x) { return tanhf(x); }
 // Of pi x.
 MACO_FN void fsincospi(float x, float& sine, float& cosine) { sincospif(x, &sine, &cosine); }
-MACO_FN float frsqrt(float x) { return __fdiv_rn(1.0f, __fsqrt_rn(x)); }
 // Ops compute with these, never with operators: a compiler may contract the product and the sum of
 // operators, even those of two fused ops, into one operation that rounds once (nvcc does by
 // default), and the bits would depend on flags and on fusing.
@@ -126,6 +145,12 @@ MACO_FN float fratio(float a, float b) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
   return fmul(a, r);
+}
+// 1 / sqrt(x) within 2.2 ulp: the estimate's error is at most 2^-22.9 of it.
+MACO_FN float fnear_rsqrt(float x) {
+  float r;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
 }
 MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }

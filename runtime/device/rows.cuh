@@ -44,10 +44,20 @@ struct CtaTeam {
   static MACO_FN int team() { return 0; }
   static MACO_FN int at() { return consumer_thread(); }
 };
-// Chosen by the row's length alone, so that a row has the same bits however rows are cut into
-// tiles.
-template <i64 N>
-using TeamFor = typename Either<(N >= 2048), CtaTeam, WarpTeam>::type;
+// Chosen by the row's length and by how many rows the op has, so that a row has the same bits
+// however rows are cut into tiles. Of many rows a task has some for each of its warps, which don't
+// wait for each other; Rows: Const or Value.
+[[maybe_unused]] constexpr i64 kManyRows = 1024;
+template <class Rows>
+MACO_FN constexpr bool many_rows() {
+  if constexpr (Rows::is_constant) return Rows::value >= kManyRows;
+  return false;
+}
+struct FewRows {
+  static constexpr bool is_constant = false;
+};
+template <i64 N, class Rows = FewRows>
+using TeamFor = typename Either<(N >= (many_rows<Rows>() ? 32768 : 2048)), CtaTeam, WarpTeam>::type;
 
 // Combines one value of each thread of the team, for each of several rows, in a fixed order; all
 // get the results. Of CTAs: a barrier on both sides.
@@ -124,12 +134,12 @@ struct Sum {
   }
 };
 
-// How a team walks a row of N elements, V at a time. Where a thread's share is small it is `held`
-// in registers between passes.
-template <class Team, i64 N, int V>
+// How a team walks a row of N elements, V at a time. Where a thread's share is at most kMost it is
+// `held` in registers between passes.
+template <class Team, i64 N, int V, int kMost = 32>
 struct Walk {
   static constexpr i64 kSteps = (N / V + Team::kSize - 1) / Team::kSize;
-  static constexpr bool kHeld = kWarpLanes > 1 && kSteps* V <= 32;
+  static constexpr bool kHeld = kWarpLanes > 1 && kSteps* V <= kMost;
   static constexpr i64 kStride = (i64)Team::kSize * V;
   static MACO_FN i64 first() { return (i64)Team::at() * V; }
   // f(step, first element) for each vector of this thread among the first n elements.
@@ -147,8 +157,15 @@ struct Walk {
     }
   }
 };
-// 1 / sqrt(sum / n + eps): what a norm scales a row by.
-MACO_OP float norm_scale(float sum, float n, float eps) { return frsqrt(fadd(fdiv(sum, n), eps)); }
+// Of elements T, of which registers hold twice as many if they are small.
+template <class T, class Team, i64 N, int V>
+using RowWalk = Walk<Team, N, V, sizeof(T) <= 2 ? 64 : 32>;
+
+// 1 / sqrt(sum / n + eps): what a norm scales a row of n elements by.
+template <i64 N>
+MACO_FN float norm_scale(float sum, float eps) {
+  return fnear_rsqrt(fadd(fmul(sum, (float)(1.0 / (double)N)), eps));
+}
 // A thread's share of a row.
 template <class T, class W, int V>
 struct Held {

@@ -129,49 +129,56 @@ struct RunPlace {
   int tall, wide, more_tall, more_wide;
 };
 
-// The product of kTall rows of one operand and kWide rows of the other, summed over K, where a
-// thread stands for all: whatever the method.
-template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups>
+// The product of kTall rows of one operand and kWide rows of each of kSums others, summed over K,
+// where a thread stands for all: whatever the method.
+template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
+          int kSums>
 struct LoneTile {
-  float sums[kTall][kWide] = {};
+  float sums[kSums][kTall][kWide] = {};
 
   MACO_FN void begin() {}
   MACO_FN void commit() {}
   MACO_FN void wait() {}
-  MACO_FN void multiply(const Block& tall, const Block& wide) {
-    float b[kBlockK][kWide];
-    for (int k = 0; k < kBlockK; ++k)
-      for (int c = 0; c < kWide; ++c) b[k][c] = to_acc(block_element<T, kWideAcross>(wide, c, k));
-    for (int r = 0; r < kTall; ++r)
-      for (int k = 0; k < kBlockK; ++k) {
-        const float a = to_acc(block_element<T, kTallAcross>(tall, r, k));
-        for (int c = 0; c < kWide; ++c) sums[r][c] = ffma(a, b[k][c], sums[r][c]);
-      }
+  MACO_FN void multiply(const Block& tall, const Block (&wide)[kSums]) {
+    for (int s = 0; s < kSums; ++s) {
+      float b[kBlockK][kWide];
+      for (int k = 0; k < kBlockK; ++k)
+        for (int c = 0; c < kWide; ++c)
+          b[k][c] = to_acc(block_element<T, kWideAcross>(wide[s], c, k));
+      for (int r = 0; r < kTall; ++r)
+        for (int k = 0; k < kBlockK; ++k) {
+          const float a = to_acc(block_element<T, kTallAcross>(tall, r, k));
+          for (int c = 0; c < kWide; ++c) sums[s][r][c] = ffma(a, b[k][c], sums[s][r][c]);
+        }
+    }
   }
-  // to.fetch(place, fetched), to.store(place, run of kRun sums, fetched) for all runs: along the
+  // to.fetch(place, fetched), to.store(place, runs of kRun sums, fetched) for all places: along the
   // tall rows if kSwap, else along the wide ones.
   template <bool kSwap, int kRun, class F>
   MACO_FN void each_run(char*, const F& to) const {
     for (int x = 0; x < (kSwap ? kWide : kTall); ++x)
       for (int y = 0; y < (kSwap ? kTall : kWide); y += kRun) {
         const RunPlace at = {kSwap ? y : x, kSwap ? x : y, 0, 0};
-        float run[kRun];
-        for (int i = 0; i < kRun; ++i)
-          run[i] = kSwap ? sums[at.tall + i][at.wide] : sums[at.tall][at.wide + i];
+        float runs[kSums][kRun];
+        for (int s = 0; s < kSums; ++s)
+          for (int i = 0; i < kRun; ++i)
+            runs[s][i] = kSwap ? sums[s][at.tall + i][at.wide] : sums[s][at.tall][at.wide + i];
         typename F::template Fetched<kRun> fetched;
         to.template fetch<kRun>(at, fetched);
-        to.template store<kRun>(at, run, fetched);
+        to.template store<kRun>(at, runs, fetched);
       }
   }
 };
 
-// The product of kTall rows of one operand and kWide rows of the other, summed over K. kGroups:
-// groups of four warps multiply what bulk copies brought (wgmma); else each warp what any copy
-// brought (mma).
+// The product of kTall rows of one operand and kWide rows of each of kSums others, summed over K.
+// kGroups: groups of four warps multiply what bulk copies brought (wgmma); else each warp what any
+// copy brought (mma).
 //
 // Warps share the tile: kTallWarps by kWideWarps of them, each with kHigh x kAlong fragments of
-// 16 x 8. However a tile is shared, each element is summed in the order of K, a step of 16 at once.
-template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups>
+// 16 x 8 of each sum. However a tile is shared, each element is summed in the order of K, a step of
+// 16 at once.
+template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
+          int kSums>
 struct WarpTile {
   static constexpr int kTallWarps = kGroups && kTall > 64 ? 8 : 4;
   static constexpr int kWideWarps = kWarps / kTallWarps;
@@ -180,7 +187,7 @@ struct WarpTile {
   static_assert(kHigh > 0 && kAlong > 0 && (kAlong == 1 || kAlong % 2 == 0),
                 "warps share the tile evenly");
 
-  float sums[kHigh][kAlong][4] = {};
+  float sums[kSums][kHigh][kAlong][4] = {};
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
   const int group = own_warp / 4;  // of four warps
 
@@ -214,7 +221,7 @@ struct WarpTile {
   MACO_FN void wait() {
     if constexpr (kGroups) wgmma_wait();
   }
-  MACO_FN void multiply(const Block& tall, const Block& wide) {
+  MACO_FN void multiply(const Block& tall, const Block (&wide)[kSums]) {
     if constexpr (kGroups) {
       multiply_groups(tall, wide);
     } else {
@@ -223,26 +230,27 @@ struct WarpTile {
   }
 
   // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole.
-  MACO_FN void multiply_groups(const Block& tall, const Block& wide) {
+  MACO_FN void multiply_groups(const Block& tall, const Block (&wide)[kSums]) {
     constexpr int kWideRows = kAlong * 8, kAtOnce = kWideRows < 128 ? kWideRows : 128;
     // From one step to the next, in units of 16 bytes.
     constexpr int kAlongStep = 32 / 16, kAcrossStep = 16 * kLineBytes / 16;
     const u32 a = (u32)warp_uniform((int)tall.operand_at(kTallWarps == 8 ? group * 64 : 0));
     MACO_UNROLL
-    for (int j = 0; j < kWideRows; j += kAtOnce) {
-      const u32 b =
-          (u32)warp_uniform((int)wide.operand_at((kTallWarps == 8 ? 0 : group * kWideRows) + j));
+    for (int j = 0; j < kSums * kWideRows; j += kAtOnce) {
+      const int sum = j / kWideRows, own = j % kWideRows;
+      const int row = (kTallWarps == 8 ? 0 : group * kWideRows) + own;
+      const u32 b = (u32)warp_uniform((int)wide[sum].operand_at(row));
       MACO_UNROLL
       for (int step = 0; step < kSteps; ++step) {
         wgmma<kAtOnce, is_same<T, bf16>, kTallAcross, kWideAcross>(
-            (float (&)[kAtOnce / 8][4]) sums[0][j / 8],
+            (float (&)[kAtOnce / 8][4]) sums[sum][0][own / 8],
             a + (u32)(step * (kTallAcross ? kAcrossStep : kAlongStep)),
             b + (u32)(step * (kWideAcross ? kAcrossStep : kAlongStep)));
       }
     }
   }
 
-  MACO_FN void multiply_warps(const Block& tall, const Block& wide) {
+  MACO_FN void multiply_warps(const Block& tall, const Block (&wide)[kSums]) {
     MACO_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       u32 a[kHigh][4];
@@ -250,17 +258,18 @@ struct WarpTile {
       for (int i = 0; i < kHigh; ++i)
         fragment<kTallAcross, true>(a[i], tall, first_tall() + 16 * i, step);
       MACO_UNROLL
-      for (int j = 0; j < kAlong; j += 2) {
+      for (int s_j = 0; s_j < kSums * kAlong; s_j += 2) {
+        const int s = s_j / kAlong, j = s_j % kAlong;
         u32 b[4];
         const int row = first_wide() + 8 * j;
-        fragment<kWideAcross, false>(b, wide, kAlong == 1 ? row / 16 * 16 : row, step);
+        fragment<kWideAcross, false>(b, wide[s], kAlong == 1 ? row / 16 * 16 : row, step);
         const bool second = kAlong == 1 && row % 16 != 0;
         MACO_UNROLL
         for (int i = 0; i < kHigh; ++i) {
-          multiply_matrices<is_same<T, bf16>>(sums[i][j], a[i], second ? b[2] : b[0],
+          multiply_matrices<is_same<T, bf16>>(sums[s][i][j], a[i], second ? b[2] : b[0],
                                               second ? b[3] : b[1]);
           if constexpr (kAlong > 1)
-            multiply_matrices<is_same<T, bf16>>(sums[i][j + 1], a[i], b[2], b[3]);
+            multiply_matrices<is_same<T, bf16>>(sums[s][i][j + 1], a[i], b[2], b[3]);
         }
       }
     }
@@ -292,8 +301,8 @@ struct WarpTile {
     }
   };
 
-  // As LoneTile's. Each warp turns its sums round in its share of `scratch`, strip by strip. What
-  // the next strip needs is fetched meanwhile.
+  // As LoneTile's. Each warp turns its sums round in its share of `scratch`, strip by strip of each
+  // sum. What the next strip needs is fetched meanwhile.
   template <bool kSwap, int kRun, class F>
   MACO_FN void each_run(char* scratch, const F& to) const {
     using S = Strips<kSwap, kRun>;
@@ -310,14 +319,14 @@ struct WarpTile {
         to.template fetch<kRun>(at, fetched[n]);
       });
     };
-    const auto put = [&](int i, int j) {
+    const auto put = [&](int sum, int i, int j) {
       // Of a fragment, lane l has (l / 4, l % 4 * 2), the next along, and both 8 rows down.
       const int r = lane >> 2, c = (lane & 3) * 2;
       MACO_UNROLL
       for (int q = 0; q < kStrip / 8; ++q) {
         MACO_UNROLL
         for (int e = 0; e < 4; e += 2) {
-          const float first = sums[i][j + q][e], second = sums[i][j + q][e + 1];
+          const float first = sums[sum][i][j + q][e], second = sums[sum][i][j + q][e + 1];
           const int down = r + e / 2 * 8, along = q * 8 + c;
           if constexpr (kSwap) {
             own[place(along, down)] = first;
@@ -332,27 +341,32 @@ struct WarpTile {
     fetch(0, fetched[0]);
     MACO_UNROLL
     for (int strip = 0; strip < S::kCount; ++strip) {
-      warp_sync();
-      put(strip / S::kAcross, strip % S::kAcross * (kStrip / 8));
-      warp_sync();
-      if (strip + 1 < S::kCount) fetch(strip + 1, fetched[(strip + 1) % 2]);
-      S::each(*this, strip, [&](const RunPlace& at, int line, int first, int n) {
-        float run[kRun];
-        MACO_UNROLL
-        for (int e = 0; e < kRun; e += 4) {
-          const auto v = *(const Vec<float, 4>*)(own + place(line, first + e));
+      float runs[S::kTimes][kSums][kRun];
+      MACO_UNROLL
+      for (int sum = 0; sum < kSums; ++sum) {
+        warp_sync();
+        put(sum, strip / S::kAcross, strip % S::kAcross * (kStrip / 8));
+        warp_sync();
+        if (sum == 0 && strip + 1 < S::kCount) fetch(strip + 1, fetched[(strip + 1) % 2]);
+        S::each(*this, strip, [&](const RunPlace& at, int line, int first, int n) {
           MACO_UNROLL
-          for (int x = 0; x < 4; ++x) run[e + x] = v.v[x];
-        }
-        to.template store<kRun>(at, run, fetched[strip % 2][n]);
-      });
+          for (int e = 0; e < kRun; e += 4) {
+            const auto v = *(const Vec<float, 4>*)(own + place(line, first + e));
+            MACO_UNROLL
+            for (int x = 0; x < 4; ++x) runs[n][sum][e + x] = v.v[x];
+          }
+          if (sum == kSums - 1) to.template store<kRun>(at, runs[n], fetched[strip % 2][n]);
+        });
+      }
     }
   }
 };
 
-template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups>
+template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
+          int kSums = 1>
 using TensorTile =
-    typename Either<(kWarpLanes == 1), LoneTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups>,
-                    WarpTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups>>::type;
+    typename Either<(kWarpLanes == 1),
+                    LoneTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups, kSums>,
+                    WarpTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups, kSums>>::type;
 
 }  // namespace maco

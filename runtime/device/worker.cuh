@@ -165,8 +165,11 @@ MACO_FN void worker(const Launch& launch) {
       memory->symmetric[r] = launch.symmetric[r];
   start_sync();
   if (!loader) {
+    take_registers<Cta::kConsumerRegisters>();
     consume<Kernel>(ctx);
   } else if constexpr (Cta::kPages > 0) {
+    give_registers<Cta::kLoaderRegisters>();
+    if (is_spare()) return;
     load_pages<Kernel>(ctx);
     copies_drain();
   }

@@ -112,7 +112,7 @@ Status CudaRank::load(const std::string& image) {
 }
 
 Status CudaRank::check_residency() const {
-  const int threads = static_cast<int>(manifest_.consumers + manifest_.loaders);
+  const int threads = static_cast<int>(manifest_.threads());
   const int shared = static_cast<int>(manifest_.shared_bytes);
   const std::string gpu = fmt::format("GPU {} ({})", device_.index, device_.name);
   int max_threads = 0, static_shared = 0, registers = 0, spilled = 0;
@@ -296,7 +296,7 @@ Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative,
                        cuda::Stream stream) {
   void* arguments[] = {&launch_};
   const unsigned grid = static_cast<unsigned>(manifest_.ctas),
-                 block = static_cast<unsigned>(manifest_.consumers + manifest_.loaders);
+                 block = static_cast<unsigned>(manifest_.threads());
   const unsigned bytes = static_cast<unsigned>(shared);
   return check(
       cooperative

@@ -65,7 +65,7 @@ inline void fsincospi(float x, float& sine, float& cosine) {
   sine = std::sin(x * 3.14159265f);
   cosine = std::cos(x * 3.14159265f);
 }
-inline float frsqrt(float x) { return 1.0f / std::sqrt(x); }
+inline float fnear_rsqrt(float x) { return 1.0f / std::sqrt(x); }
 inline float fadd(float a, float b) { return a + b; }
 inline float fsub(float a, float b) { return a - b; }
 inline float fmul(float a, float b) { return a * b; }

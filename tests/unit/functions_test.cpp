@@ -200,6 +200,18 @@ TEST_CASE("how the operands of a product come through pages") {
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{32, 64, 256});
 }
 
+TEST_CASE("roles divide registers where a task has many, and nothing may be called") {
+  ir::Program p = two_ops();
+  CHECK(!functions::divides_registers(p));
+  param_of(call_of(p, "matmul"), "method").value = ir::Word{"wgmma"};
+  CHECK(functions::divides_registers(p));
+  p.calls.push_back(p.calls[0]);
+  p.calls.back().function = "cuda_kernel";
+  CHECK(!functions::divides_registers(p));
+  p.calls.back().function = "unheard";
+  CHECK(!functions::divides_registers(p));
+}
+
 TEST_CASE("functions from outside") {
   functions::Function f{.name = "test_triple",
                         .params = {{"Y", functions::ParamType::DType}},
@@ -240,6 +252,13 @@ TEST_CASE("functions from outside") {
   CHECK(std::count(said.begin(), said.end(), "device function 'test_triple' is there already") ==
         3);
   CHECK(functions::all_functions().back().name == "test_triple");
+  // Its code may call functions.
+  ir::Program p = two_ops();
+  param_of(call_of(p, "matmul"), "method").value = ir::Word{"wgmma"};
+  REQUIRE(functions::divides_registers(p));
+  p.calls.push_back(p.calls[0]);
+  p.calls.back().function = "test_triple";
+  CHECK(!functions::divides_registers(p));
   const std::string source = codegen::device_sources({functions::find_function("test_triple")});
   const size_t header = source.find("runtime/device/vectors.cuh"),
                own = source.find("// the code of test_triple");

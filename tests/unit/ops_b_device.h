@@ -404,7 +404,17 @@ void check_formed(i64 rows, bool normed) {
                << normed);
   CHECK(error_of(y, expected) < bound_of<typename C::Y>());
 }
+// Many rows, on tensor cores.
+template <class X, class Y, i64 N, i64 K, i64 BM, i64 BN>
+struct TensorPair : Formed<X, X, N, K, BM, BN, true, true, Y, 16384> {
+  using plan_rows = Const<BM>;
+  static constexpr auto method = ops::MatmulMethod::mma;
+};
 inline void check_formed_products() {
+  check_formed<TensorPair<bf16, bf16, 128, 128, 64, 64>>(64, false);
+  check_formed<TensorPair<bf16, f32, 150, 200, 64, 64>>(100, false);
+  check_formed<TensorPair<f16, f16, 72, 70, 128, 64>>(130, false);
+  check_formed<TensorPair<bf16, bf16, 136, 72, 64, 128>>(65, false);
   for (bool normed : {false, true}) {
     check_formed<Formed<bf16, bf16, 40, 1024, 1, 16, true, true>>(1, normed);
     check_formed<Formed<bf16, bf16, 44, 2304, 1, 24, true, true, f32, 16384>>(1, normed);
@@ -431,6 +441,11 @@ struct Norm {
   using rows = Value<0>;
   static constexpr i64 N = N_, BR = BR_;
   static constexpr double eps = 1e-5;
+};
+// Of many rows, which warps share out.
+template <class X, class W, class Y, i64 N, i64 BR>
+struct ManyNorms : Norm<X, W, Y, N, BR> {
+  using rows = Const<kManyRows>;
 };
 template <class F>
 void run_rows(i64 rows, i64 block, const std::vector<void*>& operands, std::vector<i64> values,
@@ -477,6 +492,7 @@ inline void check_all_norms() {
   check_norms<Norm<f32, f32, f32, 2500, 2>>(3);
   check_norms<Norm<f32, f32, f32, 40001, 2>>(2);
   check_norms<Norm<f8e4m3, f32, f32, 3000, 2>>(2);
+  check_norms<ManyNorms<bf16, bf16, bf16, 2048, 400>>(kManyRows);
 }
 
 template <class X_, class Y_, i64 N_, i64 BR_, ops::ReduceKind kKind = ops::ReduceKind::sum,

@@ -108,7 +108,7 @@ TEST_CASE("what is too much is refused with both figures") {
       {" ahead", " box_rows=8 box_cols=8 pitch=0 ahead", "of rows of 0, which no map describes"},
       {" ahead", " box_rows=257 box_cols=8 pitch=8 ahead", "which no map describes"},
       {"(x, w, y)", "(x)", "loads operand 1, but has 1"},
-      {"consumers=256", "consumers=0", "a CTA of 0 and 32 threads with 224 registers each"},
+      {"consumers=256", "consumers=0", "a CTA of 0, 32 and 0 threads with 224 registers each"},
       {"consumers=256", "consumers=2147483647", "isn't possible"},
       {"page_bytes=4096\n", "page_bytes=9223372036854775807\n", "isn't possible"},
       {"pages=3", "pages=2147483647", "a CTA takes 8796093036544 bytes of shared memory"},
@@ -123,6 +123,35 @@ TEST_CASE("what is too much is refused with both figures") {
   // What isn't loaded ahead may be anything.
   CHECK(verdict(with(with(kProduct, " ahead", " behind"), "param tensor=w", "state tensor=w")) ==
         "");
+}
+
+TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") {
+  const std::string divided = with(kProduct, "loaders=32 registers=224",
+                                   "loaders=32 registers=168 spare=96 consumer_registers=224 "
+                                   "loader_registers=56");
+  CHECK(verdict(divided) == "");
+  struct Case {
+    const char *from, *to, *reason;
+  };
+  const Case cases[] = {
+      {"consumer_registers=224", "consumer_registers=232",
+       "resources: roles divide 66560 registers among them, but the CTA is launched with 64512"},
+      {"loader_registers=56", "loader_registers=64", "roles divide 65536 registers"},
+      {"consumer_registers=224", "consumer_registers=220",
+       "resources: consumers can't have 220 registers each: only 24 to 256, in steps of 8"},
+      {"loader_registers=56", "loader_registers=16",
+       "resources: loaders and spare threads can't have 16 registers each"},
+      {"consumer_registers=224 ", "", "consumers can't have 0 registers each"},
+      {" loader_registers=56", "", "loaders and spare threads can't have 0 registers each"},
+      {" spare=96", "",
+       "resources: 32 loaders and spare threads divide registers, but they do so in groups of 128"},
+      {"spare=96", "spare=128", "160 loaders and spare threads divide registers"},
+      {"spare=96", "spare=-32", "isn't possible"},
+      {"consumers=256", "consumers=192", "192 consumers divide registers"},
+      {"spare=96", "spare=864", "a CTA has 1152 threads, but target 'cpu' allows 1024"},
+      {" consumer_registers=224 loader_registers=56", "", "consumers can't have 0 registers each"},
+  };
+  for (const Case& c : cases) CHECK_THAT(verdict(with(divided, c.from, c.to)), Contains(c.reason));
 }
 
 TEST_CASE("slots that take more than the limit are refused, at its place") {

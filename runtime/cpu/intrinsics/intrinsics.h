@@ -53,6 +53,7 @@ MACO_FN int warp_lane() { return 0; }
 MACO_FN int task_thread() { return 0; }
 MACO_FN int loader_thread() { return 0; }
 MACO_FN bool is_loader() { return maco_cpu::current->role == 1; }
+MACO_FN bool is_spare() { return false; }
 MACO_FN int cta_id() { return maco_cpu::current->cta; }
 MACO_FN int grid_thread() { return 0; }
 MACO_FN int grid_threads() { return 1; }
@@ -66,6 +67,10 @@ MACO_FN void warp_sync() {}
 MACO_FN bool warp_any(bool value) { return value; }
 MACO_FN bool initializes() { return false; }  // shared memory comes as zeros
 MACO_FN void start_sync() {}
+template <int kRegisters>
+MACO_FN void take_registers() {}
+template <int kRegisters>
+MACO_FN void give_registers() {}
 MACO_FN float shuffle(float value, int) { return value; }
 MACO_FN float shuffle_xor(float value, int) { return value; }
 MACO_FN i32 shuffle_xor(i32 value, int) { return value; }
@@ -81,7 +86,7 @@ MACO_FN void fsincospi(float x, float& sine, float& cosine) {
   sine = std::sin(angle);
   cosine = std::cos(angle);
 }
-MACO_FN float frsqrt(float x) { return 1.0f / std::sqrt(x); }
+MACO_FN float fnear_rsqrt(float x) { return 1.0f / std::sqrt(x); }
 // Kernels are compiled with -ffp-contract=off.
 MACO_FN float fadd(float a, float b) { return a + b; }
 MACO_FN float fsub(float a, float b) { return a - b; }

@@ -428,7 +428,7 @@ struct AttentionStep {
       float squares = 0;
       MACO_UNROLL
       for (int j = 0; j < kShare; ++j) squares = ffma(a[j], a[j], ffma(b[j], b[j], squares));
-      const float scale = frsqrt(fadd(fdiv(warp_sum(squares), (float)S::D), eps));
+      const float scale = norm_scale<S::D>(warp_sum(squares), eps);
       MACO_UNROLL
       for (int j = 0; j < kShare; ++j) {
         const int pair = warp_lane() + j * kWarpLanes;

@@ -9,15 +9,15 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
   using W = typename C::W;
   using B = typename C::B;
   using Y = typename C::Y;
-  using Team = TeamFor<C::N>;
+  using Team = TeamFor<C::N, typename C::rows>;
   constexpr int V =
       vector_width(C::N, most(most(sizeof(X), sizeof(W)), most(sizeof(B), sizeof(Y))));
-  using Row = Walk<Team, C::N, V>;
+  using Row = RowWalk<X, Team, C::N, V>;
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   using Rows = HeldRows<Team, X, Row, V>;
-  Held<W, Row, V> w;
-  Held<B, Row, V> b;
+  Held<W, RowWalk<W, Team, C::N, V>, V> w;
+  Held<B, RowWalk<B, Team, C::N, V>, V> b;
   w.load(args.ptr<const W>(1), C::N);
   b.load(args.ptr<const B>(2), C::N);
   for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
@@ -37,7 +37,7 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
       const i64 r = first + row * Team::kTeams;
       if (r >= end) break;
       const float mean = means[row];
-      const float scale = norm_scale(squares[row], (float)C::N, (float)C::eps);
+      const float scale = norm_scale<C::N>(squares[row], (float)C::eps);
       Y* y = args.ptr<Y>(3) + r * C::N;
       x.rows[row].visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
         const Vec<W, V> ws = w.get(k, i);

@@ -312,8 +312,7 @@ MACO_FN void matmul_scale(Context& ctx, const MatmulTile<C>& t, const Args& args
   Held<X, Walk<Team, C::K, V>, V> row;
   row.load(args.ptr<const X>(0) + (t.row + r) * C::K, C::K);
   const float squares = row_sum<Team>(ctx, row, C::K, [](float v) { return fmul(v, v); });
-  if (Team::at() == 0)
-    ctx.memory()->scales[r] = frsqrt(fadd(fdiv(squares, (float)C::K), (float)C::eps));
+  if (Team::at() == 0) ctx.memory()->scales[r] = norm_scale<C::K>(squares, (float)C::eps);
 }
 // Of all rows of the tile: the only one of the op by all, of several each by a warp. Barriers
 // inside, before anyone reads ctx.memory()->scales.
@@ -380,7 +379,7 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
   x.load(args.ptr<const X>(0) + t.row * C::K, C::K);
   g.load(args.ptr<const G>(C::kNorm), C::K);
   const float squares = row_sum<Team>(ctx, x, C::K, [](float v) { return fmul(v, v); });
-  const float scale = frsqrt(fadd(fdiv(squares, (float)C::K), (float)C::eps));
+  const float scale = norm_scale<C::K>(squares, (float)C::eps);
   x.visit(C::K, [&](int k, i64 i, Vec<X, V> xs) {
     if (Team::kTeams > 1 && k % kWarps != warp()) return;
     const Vec<G, V> gs = g.get(k, i);

@@ -3,7 +3,7 @@
 //
 // Tensor cores take at least 64 rows of one operand, the tall one: of a where the tile has as many,
 // else of b, with the rows of a as the wide one. Blocks of either operand come in the order of K,
-// a's before b's.
+// a's before b's, and b's before those of the other b of a pair, which has sums of its own.
 
 namespace maco::ops {
 
@@ -15,7 +15,13 @@ struct TensorShape {
   static_assert(!kBulk || C::rows::is_constant, "boxes bring rows that are always there");
   // K is the slow axis of b[K,N].
   static constexpr bool kAcross = !C::transpose_b;
-  static constexpr int kParts = MatmulTile<C>::kParts;
+  static constexpr int kParts = MatmulTile<C>::kParts, kSums = C::paired ? 2 : 1;
+  static_assert(!C::paired || (!kSwap && kParts == 1), "pairs have tall tiles and all of K");
+  // Do all matrices b come ahead of the task's waits?
+  static MACO_FN constexpr bool b_ahead() {
+    if constexpr (C::paired) return C::b_ahead && C::other_ahead;
+    return C::b_ahead;
+  }
   static constexpr int kBlocks = (int)((C::K + kBlockK - 1) / kBlockK);  // of all parts
   // Those of the tile's part.
   static MACO_FN Blocks blocks(const MatmulTile<C>& t) {
@@ -24,7 +30,7 @@ struct TensorShape {
   using PagesA = BlockPages<(int)C::BM>;
   using PagesB = BlockPages<(int)C::BN>;
   using Tile = TensorTile<T, (int)(kSwap ? C::BN : C::BM), (int)(kSwap ? C::BM : C::BN),
-                          kSwap && kAcross, !kSwap && kAcross, kBulk>;
+                          kSwap && kAcross, !kSwap && kAcross, kBulk, kSums>;
 };
 
 // ---- the loader -------------------------------------------------------------
@@ -36,7 +42,8 @@ MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
   constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
   constexpr int kBoxLines = kAcross ? (int)least(kBlockK, kLines) : kLines;
   for (int p = 0; p < P::kPages; ++p) {
-    const int here = block + P::kBlocks <= blocks.count ? P::kBlocks : blocks.count - block;
+    const int here =
+        P::kBlocks == 1 || block + P::kBlocks <= blocks.count ? P::kBlocks : blocks.count - block;
     char* page = pages.acquire_boxes((u32)(here * kLines * kLineBytes));
     if (!page) return false;
     for (int q = 0; q < here; ++q) {
@@ -63,7 +70,7 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
   using S = TensorShape<C>;
   using A = typename S::PagesA;
   using B = typename S::PagesB;
-  const TensorMap *a = args.map(0), *b = args.map(1);
+  const TensorMap *a = args.map(0), *b = args.map(1), *other = C::paired ? args.map(2) : b;
   const Blocks blocks = S::blocks(t);
   // Of blocks [from, to) the operands that are asked for; false if the run stops.
   const auto fill = [&](PageFiller& to_pages, int from, int to, bool with_a, bool with_b) {
@@ -76,28 +83,33 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
         }
       }
       if (block % B::kBlocks == 0) {
-        if (!with_b) {
-          to_pages.skip(B::kPages);
-        } else if (!tensor_fill_boxes<B, (int)C::BN, S::kAcross>(to_pages, b, t.col, block,
-                                                                 blocks)) {
-          return false;
+        MACO_UNROLL
+        for (int s = 0; s < S::kSums; ++s) {
+          if (!with_b) {
+            to_pages.skip(B::kPages);
+          } else if (!tensor_fill_boxes<B, (int)C::BN, S::kAcross>(to_pages, s == 0 ? b : other,
+                                                                   t.col, block, blocks)) {
+            return false;
+          }
         }
       }
     }
     return true;
   };
   int early = 0;
-  if constexpr (C::a_ahead != C::b_ahead) {
+  constexpr bool kAAhead = C::a_ahead, kBAhead = S::b_ahead();
+  if constexpr (kAAhead != kBAhead) {
     // What there is of the one before the other is there: as many blocks as the ring has room for.
     constexpr int kStep = A::kBlocks > B::kBlocks ? A::kBlocks : B::kBlocks,
-                  kStepPages = kStep / A::kBlocks * A::kPages + kStep / B::kBlocks * B::kPages,
+                  kStepPages =
+                      kStep / A::kBlocks * A::kPages + kStep / B::kBlocks * B::kPages * S::kSums,
                   kEarly = (int)kRingPages / kStepPages * kStep;
     early = kEarly < blocks.count ? kEarly : blocks.count;
     PageFiller ahead = pages;
-    if (!fill(ahead, 0, early, C::a_ahead, C::b_ahead) || !await_passed(pages.ctx)) return;
+    if (!fill(ahead, 0, early, kAAhead, kBAhead) || !await_passed(pages.ctx)) return;
   }
   boxes_begin();
-  if (fill(pages, 0, early, !C::a_ahead, !C::b_ahead)) fill(pages, early, blocks.count, true, true);
+  if (fill(pages, 0, early, !kAAhead, !kBAhead)) fill(pages, early, blocks.count, true, true);
 }
 template <class C>
 MACO_FN void matmul_boxes_load(Context& ctx, const Args& args, u32 index) {
@@ -116,7 +128,7 @@ MACO_FN void matmul_tensor_load(Context& ctx, const Args& args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   const T* a = args.ptr<const T>(0);
-  const T* b = args.ptr<const T>(1);
+  const T *b = args.ptr<const T>(1), *other = C::paired ? args.ptr<const T>(2) : b;
   const Blocks blocks = S::blocks(t);
   PageFiller pages(ctx);
   for (int block = 0; block < blocks.count; ++block) {
@@ -124,10 +136,11 @@ MACO_FN void matmul_tensor_load(Context& ctx, const Args& args, u32 index) {
         !tensor_fill<typename S::PagesA, (int)C::BM, false, C::K, C::K>(
             pages, a, t.row, t.row + t.rows, block, blocks))
       return;
-    if (block % S::PagesB::kBlocks == 0 &&
-        !tensor_fill<typename S::PagesB, (int)C::BN, S::kAcross, C::K, S::kAcross ? C::N : C::K>(
-            pages, b, t.col, t.end, block, blocks))
-      return;
+    for (int s = 0; s < S::kSums; ++s)
+      if (block % S::PagesB::kBlocks == 0 &&
+          !tensor_fill<typename S::PagesB, (int)C::BN, S::kAcross, C::K, S::kAcross ? C::N : C::K>(
+              pages, s == 0 ? b : other, t.col, t.end, block, blocks))
+        return;
   }
   pages.finish();
 }
@@ -213,8 +226,16 @@ struct MatmulStore {
       if (at.has_col(t, i * V))
         more.pieces[i].load(args, at.element(t) + i * V, at.col + at.more_cols + i * V);
   }
+  static constexpr int kSums = TensorShape<C>::kSums;
+  static MACO_FN auto finish(const typename C::More& more, const float (&sums)[kSums]) {
+    if constexpr (kSums == 2) {
+      return C::finish(more, sums[0], sums[1]);
+    } else {
+      return C::finish(more, sums[0]);
+    }
+  }
   template <int kRun>
-  MACO_FN void store(const RunPlace& run_place, const float (&run)[kRun],
+  MACO_FN void store(const RunPlace& run_place, const float (&runs)[kSums][kRun],
                      const Fetched<kRun>& more) const {
     constexpr int V = kVector<kRun>;
     const Place at(t, run_place);
@@ -225,11 +246,75 @@ struct MatmulStore {
       if (at.has_col(t, i)) {
         Vec<Y, V> v;
         MACO_UNROLL
-        for (int e = 0; e < V; ++e)
-          v.v[e] = from_acc<Y>(C::finish(more.pieces[i / V].at(e), run[i + e]));
+        for (int e = 0; e < V; ++e) {
+          float sums[kSums];
+          MACO_UNROLL
+          for (int s = 0; s < kSums; ++s) sums[s] = runs[s][i + e];
+          v.v[e] = from_acc<Y>(finish(more.pieces[i / V].at(e), sums));
+        }
         gstore_vec<V>(to + i, v);
       }
     }
+  }
+};
+
+// A tile's sums, and the pages of its operands as they come.
+template <class C>
+struct TensorProduct {
+  using S = TensorShape<C>;
+  using B = BlockTaker<typename S::PagesB, (int)C::BN>;
+  // As many blocks at once as a page of either operand has: each end of products costs a while.
+  static constexpr int kAtOnce =
+      S::PagesA::kBlocks < S::PagesB::kBlocks ? S::PagesA::kBlocks : S::PagesB::kBlocks;
+  static constexpr bool kWhole = S::kBlocks % (kAtOnce * S::kParts) == 0;
+
+  PageTaker pages;
+  BlockTaker<typename S::PagesA, (int)C::BM> a;
+  B b, other;  // other: of a pair
+  typename S::Tile tile;
+  const int blocks;
+  bool landed = false;  // the next pages
+
+  MACO_FN TensorProduct(Context& ctx, const MatmulTile<C>& t)
+      : pages(ctx), a(pages), b(pages), other(pages), blocks(S::blocks(t).count) {}
+
+  // Of all operands.
+  MACO_FN int pages_of(int block) const { return a.pages_of(block) + S::kSums * b.pages_of(block); }
+  // The products of kCount blocks.
+  template <int kCount>
+  MACO_FN void multiply(int block) {
+    if (!landed) pages.await(pages_of(block));
+    a.take(pages, block);
+    b.take(pages, block);
+    if constexpr (C::paired) other.take(pages, block);
+    tile.begin();
+    MACO_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      if constexpr (S::kSwap) {
+        tile.multiply(b.at(block + i), {a.at(block + i)});
+      } else if constexpr (C::paired) {
+        tile.multiply(a.at(block + i), {b.at(block + i), other.at(block + i)});
+      } else {
+        tile.multiply(a.at(block + i), {b.at(block + i)});
+      }
+    }
+    tile.commit();
+    const int next = block + kCount;
+    const bool last = next >= blocks;
+    // While that goes on, the next pages may land.
+    if (S::kBulk && !last) landed = pages.landed(pages_of(next));
+    tile.wait();
+    a.release(pages, next - 1, last);
+    b.release(pages, next - 1, last);
+    if constexpr (C::paired) other.release(pages, next - 1, last);
+  }
+  MACO_FN void multiply_all() {
+    int block = 0;
+    for (; block + kAtOnce <= blocks; block += kAtOnce) multiply<kAtOnce>(block);
+    // Apart: in a loop that may end early, ptxas serialises products (C7520).
+    if constexpr (!kWhole)
+      for (; block < blocks; ++block) multiply<1>(block);
+    pages.finish();
   }
 };
 
@@ -238,43 +323,11 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   using S = TensorShape<C>;
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
-  PageTaker pages(ctx);
-  BlockTaker<typename S::PagesA, (int)C::BM> a(pages);
-  BlockTaker<typename S::PagesB, (int)C::BN> b(pages);
-  // As many blocks at once as a page of either operand has: each end of products costs a while.
-  constexpr int kAtOnce =
-      S::PagesA::kBlocks < S::PagesB::kBlocks ? S::PagesA::kBlocks : S::PagesB::kBlocks;
-  constexpr bool kWhole = S::kBlocks % (kAtOnce * S::kParts) == 0;
-  typename S::Tile tile;
-  const int blocks = S::blocks(t).count;
-  bool landed = false;  // the next pages
-  for (int block = 0; block < blocks; block += kAtOnce) {
-    if (!landed) pages.await(a.pages_of(block) + b.pages_of(block));
-    a.take(pages, block);
-    b.take(pages, block);
-    tile.begin();
-    MACO_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (!kWhole && block + i >= blocks) break;
-      if constexpr (S::kSwap) {
-        tile.multiply(b.at(block + i), a.at(block + i));
-      } else {
-        tile.multiply(a.at(block + i), b.at(block + i));
-      }
-    }
-    tile.commit();
-    const int next = block + kAtOnce;
-    const bool last = next >= blocks;
-    // While that goes on, the next pages may land.
-    if (S::kBulk && !last) landed = pages.landed(a.pages_of(next) + b.pages_of(next));
-    tile.wait();
-    a.release(pages, next - 1, last);
-    b.release(pages, next - 1, last);
-  }
-  pages.finish();
+  TensorProduct<C> product(ctx, t);
+  product.multiply_all();
   // What a store takes at most.
   constexpr int kRun = 16 / (int)sizeof(typename C::Y);
-  tile.template each_run<S::kSwap, kRun>(ctx.scratch(), MatmulStore<C>{t, args});
+  product.tile.template each_run<S::kSwap, kRun>(ctx.scratch(), MatmulStore<C>{t, args});
 }
 
 }  // namespace maco::ops

@@ -8,13 +8,13 @@ MACO_OP void rmsnorm(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using W = typename C::W;
   using Y = typename C::Y;
-  using Team = TeamFor<C::N>;
+  using Team = TeamFor<C::N, typename C::rows>;
   constexpr int V = vector_width(C::N, most(most(sizeof(X), sizeof(W)), sizeof(Y)));
-  using Row = Walk<Team, C::N, V>;
+  using Row = RowWalk<X, Team, C::N, V>;
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   using Rows = HeldRows<Team, X, Row, V>;
-  Held<W, Row, V> w;
+  Held<W, RowWalk<W, Team, C::N, V>, V> w;
   w.load(args.ptr<const W>(1), C::N);
   for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
     Rows x;
@@ -25,7 +25,7 @@ MACO_OP void rmsnorm(Context& ctx, Args args, u32 tile) {
     for (int b = 0; b < Rows::kRows; ++b) {
       const i64 r = first + b * Team::kTeams;
       if (r >= end) break;
-      const float scale = norm_scale(squares[b], (float)C::N, (float)C::eps);
+      const float scale = norm_scale<C::N>(squares[b], (float)C::eps);
       Y* y = args.ptr<Y>(2) + r * C::N;
       x.rows[b].visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
         const Vec<W, V> ws = w.get(k, i);

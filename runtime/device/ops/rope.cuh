@@ -26,7 +26,7 @@ struct RopeShape {
   static constexpr int kHeads = (int)most(1, least(C::H, kConsumers / (kRuns * C::BR)));
   static constexpr int kThreads = kRuns * kHeads;  // of a row
   static constexpr int kRows = (int)most(1, kConsumers / kThreads);
-  static constexpr int kBatch = (int)least(kConsumers > 1 ? 4 : 1, (C::H + kHeads - 1) / kHeads);
+  static constexpr int kBatch = (int)least(kConsumers > 1 ? 8 : 1, (C::H + kHeads - 1) / kHeads);
 };
 
 // kRun pairs of a head.

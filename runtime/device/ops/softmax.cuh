@@ -7,9 +7,9 @@ template <class C>
 MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
-  using Team = TeamFor<C::N>;
+  using Team = TeamFor<C::N, typename C::rows>;
   constexpr int V = C::cols::is_constant ? vector_width(C::N, most(sizeof(X), sizeof(Y))) : 1;
-  using Row = Walk<Team, C::N, V>;
+  using Row = RowWalk<X, Team, C::N, V>;
 
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
