@@ -136,6 +136,7 @@ Json scalars_of(const Manifest& m) {
           {"ctas", m.ctas},
           {"consumers", m.consumers},
           {"loaders", m.loaders},
+          {"signallers", m.signallers},
           {"spare", m.spare},
           {"shared_bytes", m.shared_bytes},
           {"arena_bytes", m.arena_bytes},
@@ -289,7 +290,8 @@ std::string print_manifest(const Manifest& m) {
   lines.add(0, "{" + line({"maco"}));
   lines.add(1, line({"name", "world", "target"}));
   lines.add(1, line({"options", "code_hash", "program_hash"}));
-  lines.add(1, line({"ctas", "consumers", "loaders", "spare", "shared_bytes", "arena_bytes"}));
+  lines.add(1, line({"ctas", "consumers", "loaders", "signallers", "spare", "shared_bytes",
+                     "arena_bytes"}));
   lines.add(1, line({"symmetric_bytes", "local_events", "peer_events", "packet_uses"}));
   for (const List& list : lists) {
     const bool names = list.key == "local_names" || list.key == "peer_names";

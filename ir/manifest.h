@@ -63,8 +63,8 @@ struct Manifest {
   int64_t world = 1;
   std::string target;
   int64_t ctas = 0;
-  // Threads of a CTA on a GPU; spare ones only complete the loaders' registers.
-  int64_t consumers = 0, loaders = 0, spare = 0;
+  // Threads of a CTA on a GPU; spare ones only complete a group that has registers.
+  int64_t consumers = 0, loaders = 0, signallers = 0, spare = 0;
   int64_t shared_bytes = 0;             // dynamic shared memory of a CTA
   int64_t arena_bytes = 0;              // temporaries of a rank
   int64_t symmetric_bytes = 0;          // slots of a rank; the words of peer events follow them
@@ -85,7 +85,7 @@ struct Manifest {
   /// The ir::text_hash of the Program that the code was made of: --check-access, which needs its
   /// regions, compares.
   std::string program_hash;
-  int64_t threads() const { return consumers + loaders + spare; }
+  int64_t threads() const { return consumers + loaders + signallers + spare; }
 };
 
 /// The comment lines, each beginning with "//@maco ", with a sum of each key's value.

@@ -164,6 +164,7 @@ Manifest manifest_of(const Json& root) {
   m.ctas = integer_of(root, "ctas", 1, 1 << 20);
   m.consumers = integer_of(root, "consumers", 1, 1024);
   m.loaders = integer_of(root, "loaders", 0, 1024);
+  m.signallers = integer_of(root, "signallers", 0, 1024);
   m.spare = integer_of(root, "spare", 0, 1024);
   m.shared_bytes = integer_of(root, "shared_bytes", 0, std::numeric_limits<int32_t>::max());
   m.arena_bytes = integer_of(root, "arena_bytes", 0, kMaxBytes);

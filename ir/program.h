@@ -332,19 +332,20 @@ struct CtaRange {
 
 /// The shape of a CTA, and what it uses of its SM, which runs no other.
 struct Resources {
-  int32_t consumers = 0;  // threads that run tasks
-  int32_t loaders = 0;    // threads behind them, which fill pages
-  int32_t registers = 0;  // of a thread, at most
-  // Of a thread once its role has begun, where roles divide registers anew; 0: `registers`. They do
-  // so in groups of kRegisterGroup threads: `spare` ones complete the loaders', and leave at once.
+  int32_t consumers = 0;   // threads that run tasks
+  int32_t loaders = 0;     // threads behind them, which fill pages
+  int32_t signallers = 0;  // threads behind those, which signal what consumers did; 0: these do
+  int32_t registers = 0;   // of a thread, at most
+  // Threads that leave at once: they complete a group of kRegisterGroup, which divides registers.
   int32_t spare = 0;
+  // Of a consumer, and of any other thread, once its role has begun; 0: `registers`, undivided.
   int32_t consumer_registers = 0, loader_registers = 0;
   int64_t head_bytes = 0;     // shared memory for the CTA's own state
   int64_t scratch_bytes = 0;  // shared memory for the running task
   int32_t pages = 0;          // of shared memory, between loaders and consumers
   int64_t page_bytes = 0;
   static constexpr int32_t kRegisterGroup = 128;
-  int32_t threads() const { return consumers + loaders + spare; }
+  int32_t threads() const { return consumers + loaders + signallers + spare; }
   bool divides_registers() const { return consumer_registers != 0 || loader_registers != 0; }
   int64_t shared_bytes() const { return head_bytes + scratch_bytes + pages * page_bytes; }
   friend bool operator==(const Resources&, const Resources&) = default;

@@ -165,7 +165,8 @@ class Parser : private TextCursor {
   bool uses() {
     Resources& u = p_.uses;
     return optional_field("consumers", u.consumers) && optional_field("loaders", u.loaders) &&
-           optional_field("registers", u.registers) && optional_field("spare", u.spare) &&
+           optional_field("signallers", u.signallers) && optional_field("registers", u.registers) &&
+           optional_field("spare", u.spare) &&
            optional_field("consumer_registers", u.consumer_registers) &&
            optional_field("loader_registers", u.loader_registers) &&
            optional_field("head", u.head_bytes) && optional_field("scratch", u.scratch_bytes) &&

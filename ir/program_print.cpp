@@ -119,6 +119,7 @@ class Printer {
     put("  uses");
     if (u.consumers != 0) put_field(" consumers=", u.consumers);
     if (u.loaders != 0) put_field(" loaders=", u.loaders);
+    if (u.signallers != 0) put_field(" signallers=", u.signallers);
     if (u.registers != 0) put_field(" registers=", u.registers);
     if (u.spare != 0) put_field(" spare=", u.spare);
     if (u.consumer_registers != 0) put_field(" consumer_registers=", u.consumer_registers);

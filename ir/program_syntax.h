@@ -5,8 +5,8 @@
 //     entity...
 //   }
 //   [the DSL text of its graph, to the end]
-//   uses [consumers=N] [loaders=N] [registers=N] [spare=N] [consumer_registers=N]
-//       [loader_registers=N] [head=N] [scratch=N] [pages=N] [page_bytes=N]
+//   uses [consumers=N] [loaders=N] [signallers=N] [registers=N] [spare=N]
+//       [consumer_registers=N] [loader_registers=N] [head=N] [scratch=N] [pages=N] [page_bytes=N]
 //   limits [sms=N] [threads=N] [registers=N] [shared=N] [symmetric=N]
 //   roles WORD N..N [ [NAME, ...] ], ...
 //   dim NAME in [N, N]

@@ -184,9 +184,9 @@ class Generator {
     e_.line("constexpr i64 kSymmetricBytes = {};", p_.symmetric_bytes);
     e_.line("constexpr u32 kPacketUses = {};", p_.packet_uses());
     e_.line(
-        "static_assert(Cta::kConsumers == {} && Cta::kLoaders == {} && Cta::kSpare == {}, "
-        "\"the manifest's threads\");",
-        p_.uses.consumers, p_.uses.loaders, p_.uses.spare);
+        "static_assert(Cta::kConsumers == {} && Cta::kLoaders == {} && Cta::kSignallers == {} && "
+        "Cta::kSpare == {}, \"the manifest's threads\");",
+        p_.uses.consumers, p_.uses.loaders, p_.uses.signallers, p_.uses.spare);
     e_.line(
         "static_assert(Cta::kHeadBytes + Cta::kScratchBytes + Cta::kPages * Cta::kPageBytes == {}, "
         "\"the manifest's shared_bytes\");",

@@ -42,20 +42,21 @@ std::string unknown_header(const functions::Function& function) {
 std::string cta_source(const ir::Resources& uses) {
   return fmt::format(
       "// -------- the shape of a CTA --------\n"
-      "// Threads that run tasks, threads behind them that fill pages, and threads that leave at\n"
-      "// once; registers of the first two, if roles divide them; bytes of shared memory for the\n"
-      "// CTA's own books and for the task that runs, then pages.\n"
+      "// Threads that run tasks; behind them threads that fill pages, that signal, that leave at\n"
+      "// once; registers of the first and of the others, if roles divide them; bytes of shared\n"
+      "// memory for the CTA's own books and for the task that runs, then pages.\n"
       "{}"
       "namespace maco {{\n"
       "struct Cta {{\n"
-      "  static constexpr int kConsumers = {}, kLoaders = {}, kSpare = {}, kPages = {};\n"
+      "  static constexpr int kConsumers = {}, kLoaders = {}, kSignallers = {}, kSpare = {};\n"
       "  static constexpr int kConsumerRegisters = {}, kLoaderRegisters = {};\n"
-      "  static constexpr int kHeadBytes = {}, kScratchBytes = {}, kPageBytes = {};\n"
+      "  static constexpr int kHeadBytes = {}, kScratchBytes = {};\n"
+      "  static constexpr int kPages = {}, kPageBytes = {};\n"
       "}};\n"
       "}}  // namespace maco\n\n",
       uses.divides_registers() ? "#define MACO_DIVIDES_REGISTERS\n" : "", uses.consumers,
-      uses.loaders, uses.spare, uses.pages, uses.consumer_registers, uses.loader_registers,
-      uses.head_bytes, uses.scratch_bytes, uses.page_bytes);
+      uses.loaders, uses.signallers, uses.spare, uses.consumer_registers, uses.loader_registers,
+      uses.head_bytes, uses.scratch_bytes, uses.pages, uses.page_bytes);
 }
 
 std::string device_header(std::string_view name) {

@@ -61,6 +61,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   m.ctas = program.ctas;
   m.consumers = program.uses.consumers;
   m.loaders = program.uses.loaders;
+  m.signallers = program.uses.signallers;
   m.spare = program.uses.spare;
   m.shared_bytes = program.uses.shared_bytes();
   m.arena_bytes = program.arena_bytes;

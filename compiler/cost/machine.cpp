@@ -10,9 +10,9 @@ namespace {
 
 // What the device functions of today want, whatever the graph. Emitted code takes its shape from
 // the Program, and asserts that its own books fit in the head.
-constexpr int32_t kConsumers = 256, kLoaders = 32;
+constexpr int32_t kConsumers = 256, kLoaders = 32, kSignallers = 32;
 constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
-// Where roles divide registers: three groups of threads are launched with 168 each.
+// Where roles divide registers: of a thread. Three groups of 128 are launched with 168 a thread.
 constexpr int32_t kConsumerRegisters = 224, kLoaderRegisters = 56;
 
 // What the compiler gives a thread at most when CTAs of `threads` are launched one an SM: an SM has
@@ -37,7 +37,11 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
   uses.consumers = kConsumers;
   uses.loaders = pages > 0 ? kLoaders : 0;
   if (divided && pages > 0 && machine.divides_registers()) {
-    uses.spare = ir::Resources::kRegisterGroup - kLoaders;
+    // Of the warps that complete the loaders' group. Long tasks one behind the other gain by it;
+    // where short ones wait for each other on different SMs they hear of it 0.16 us later
+    // (docs/benchmarks/logs/signaller-h200.txt).
+    uses.signallers = kSignallers;
+    uses.spare = ir::Resources::kRegisterGroup - kLoaders - uses.signallers;
     uses.consumer_registers = kConsumerRegisters;
     uses.loader_registers = kLoaderRegisters;
   }

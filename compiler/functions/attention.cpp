@@ -41,7 +41,7 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
     return {.fixed_microseconds = 0.5};
   int64_t seen =
       std::min(c.typical("length"), cost::typical_rows(c.program(), task.accesses[1].region));
-  // The keys before the last row's, if it is one of the typical launch.
+  // Those that the task's last row sees in the typical launch.
   if (c.flag("causal")) {
     const int64_t behind = std::max<int64_t>(c.typical("rows") - task.accesses[0].region.r1, 0);
     seen = std::clamp<int64_t>(c.typical("length") - behind, 0, seen);

@@ -11,8 +11,8 @@
 namespace maco::functions {
 
 /// What a product does besides: `paired`, a is multiplied with two matrices, and an element's
-/// epilogue gets both sums; `normed`, its rows are normed first, as rmsnorm does. Both of few rows
-/// only (Dot), of up to kMostNormedRows normed ones: every tile norms them for itself.
+/// epilogue gets both sums (Dot, Mma, Wgmma); `normed`, its rows are normed first, as rmsnorm does
+/// (Dot, of up to kMostNormedRows: every tile norms them for itself).
 struct MatmulForm {
   bool paired = false, normed = false;
 };

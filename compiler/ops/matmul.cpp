@@ -115,7 +115,7 @@ bool has_places(InferContext& c) {
   return false;
 }
 
-// What passes make of products of few rows.
+// What passes make of products.
 bool check_form(InferContext& c, const Inputs& inputs) {
   const functions::MatmulForm form = inputs.form;
   if (form.paired &&
@@ -301,13 +301,18 @@ ir::BodyParam whole_epilogue(TileContext& c, const Inputs& inputs, const std::op
 // How the operands come through pages: ahead of the task's waits where nobody writes them.
 std::vector<ir::Load> loads_of(const TileContext& c, const functions::MatmulLoads& matmul) {
   std::vector<ir::Load> loads;
+  // Pages of a pair's matrices come in turn: ahead are both or none.
+  const auto ahead = [&](uint32_t operand) {
+    return c.in(static_cast<int>(operand)).is_param &&
+           (!matmul.paired || operand == 0 || (c.in(1).is_param && c.in(2).is_param));
+  };
   for (uint32_t operand = 0; operand < (matmul.paired ? 3u : 2u); ++operand)
     if (const auto rule = functions::matmul_load(matmul, operand))
       loads.push_back({.operand = operand,
                        .pages = rule->pages,
                        .page_bytes = matmul.page_bytes,
                        .box = rule->box,
-                       .ahead = c.in(static_cast<int>(operand)).is_param});
+                       .ahead = ahead(operand)});
   return loads;
 }
 

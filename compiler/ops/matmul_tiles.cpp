@@ -110,12 +110,22 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
 }
 
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
-  constexpr int64_t kLeastRows = 128;  // of many: fewer leave SMs without a tile, or share K
   if (is_of_few_rows(graph, op, machine)) return true;
-  MatmulShape s = shape_of(graph, op);
-  s.paired = true;
-  if (s.min_rows != s.max_rows || s.min_rows < kLeastRows) return false;
-  return functions::on_tensor_cores(choose_matmul_method(s, machine));
+  const MatmulShape one = shape_of(graph, op);
+  MatmulShape both = one;
+  both.paired = true;
+  const MatmulMethod method = choose_matmul_method(both, machine);
+  constexpr int64_t kLeastRows = 128;  // of many; with fewer nobody has measured it
+  if (one.min_rows < kLeastRows) return false;
+  if (one.min_rows != one.max_rows || !functions::on_tensor_cores(method)) return false;
+  const auto tiles = choose_matmul_tiles(both, method, machine, machine.sms);
+  const MatmulMethod alone = choose_matmul_method(one, machine);
+  const auto single = choose_matmul_tiles(one, alone, machine, machine.sms);
+  // Products that share K have other sums, and SMs that a pair would leave without a tile.
+  if (!tiles || !single || matmul_parts(one.K, *single) > 1) return false;
+  const double times = estimate(both, method, one.max_rows, *tiles, machine, machine.sms) /
+                       estimate(one, alone, one.max_rows, *single, machine, machine.sms);
+  return times <= 2 * (1 + 1e-9);
 }
 
 namespace {

@@ -60,17 +60,17 @@ class ResourceCheck {
       return;
     }
     const ir::Resources& u = p_.uses;
-    if (u.consumers < 1 || u.consumers > kMostThreads || u.loaders < 0 ||
-        u.loaders > kMostThreads || u.spare < 0 || u.spare > kMostThreads || u.registers < 1 ||
-        u.head_bytes < 0 || u.head_bytes > kMostBytes || u.scratch_bytes < 0 ||
-        u.scratch_bytes > kMostBytes || u.pages < 0 || u.page_bytes < 0 ||
-        u.page_bytes > kMostBytes || p_.limits.shared_bytes > kMostBytes) {
+    const auto possible = [](int32_t threads) { return threads >= 0 && threads <= kMostThreads; };
+    if (u.consumers < 1 || !possible(u.consumers) || !possible(u.loaders) ||
+        !possible(u.signallers) || !possible(u.spare) || u.registers < 1 || u.head_bytes < 0 ||
+        u.head_bytes > kMostBytes || u.scratch_bytes < 0 || u.scratch_bytes > kMostBytes ||
+        u.pages < 0 || u.page_bytes < 0 || u.page_bytes > kMostBytes ||
+        p_.limits.shared_bytes > kMostBytes) {
       error(
-          "a CTA of {}, {} and {} threads with {} registers each, {} and {} bytes and {} pages of "
-          "{} "
-          "bytes, where {} bytes are the limit, isn't possible",
-          u.consumers, u.loaders, u.spare, u.registers, u.head_bytes, u.scratch_bytes, u.pages,
-          u.page_bytes, p_.limits.shared_bytes);
+          "a CTA of {}, {}, {} and {} threads with {} registers each, {} and {} bytes and {} pages "
+          "of {} bytes, where {} bytes are the limit, isn't possible",
+          u.consumers, u.loaders, u.signallers, u.spare, u.registers, u.head_bytes, u.scratch_bytes,
+          u.pages, u.page_bytes, p_.limits.shared_bytes);
       return;
     }
     cta();
@@ -97,6 +97,10 @@ class ResourceCheck {
     if (u.consumers % kWarp != 0 || u.loaders % kWarp != 0)
       error("a CTA has {} consumers and {} loaders, but roles are whole warps of {}", u.consumers,
             u.loaders, kWarp);
+    if (u.signallers != 0 && u.signallers != kWarp)
+      error("a CTA has {} signallers, but one warp of {} signals", u.signallers, kWarp);
+    if ((u.signallers != 0 || u.divides_registers()) && (u.pages < 1 || u.loaders < 1))
+      error("a CTA has signallers, or divides registers, without a ring of pages and a loader");
     if (u.threads() > l.threads)
       error("a CTA has {} threads, but target '{}' allows {}", u.threads(), p_.target, l.threads);
     const int64_t registers = round_up(u.threads(), kWarp) * round_up(u.registers, kRegisterStep);
@@ -123,15 +127,20 @@ class ResourceCheck {
     const ir::Resources& u = p_.uses;
     for (const auto& [role, threads, registers] :
          {std::tuple("consumers", u.consumers, u.consumer_registers),
-          std::tuple("loaders and spare threads", u.loaders + u.spare, u.loader_registers)}) {
+          std::tuple("other threads", u.threads() - u.consumers, u.loader_registers)}) {
       if (threads % group != 0)
         error("{} {} divide registers, but they do so in groups of {}", threads, role, group);
       if (registers < least || registers > most || registers % kRegisterStep != 0)
         error("{} can't have {} registers each: only {} to {}, in steps of {}", role, registers,
               least, most, kRegisterStep);
     }
+    if (u.consumer_registers < u.registers || u.loader_registers > u.registers)
+      error(
+          "roles divide registers so that consumers have {} and others {}, but only consumers get "
+          "more than the {} that all are launched with",
+          u.consumer_registers, u.loader_registers, u.registers);
     const int64_t dealt = int64_t{u.consumers} * u.consumer_registers +
-                          int64_t{u.loaders + u.spare} * u.loader_registers,
+                          int64_t{u.threads() - u.consumers} * u.loader_registers,
                   had = int64_t{u.threads()} * round_down(u.registers, kRegisterStep);
     if (dealt > had)
       error("roles divide {} registers among them, but the CTA is launched with {}", dealt, had);

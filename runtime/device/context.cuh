@@ -91,6 +91,7 @@ struct CtaMemory {
   // it
   u32 passed;
   u32 reported;  // 1 once somebody writes the CTA's report
+  u32 done;      // 1 + place of the last task that the consumers are past, for the signaller
   float reduce[kReduceParts];
   float scales[16];  // of the rows of a product that norms them
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
@@ -100,7 +101,8 @@ struct CtaMemory {
   // Of the current task and, in turn, of the one before, which may still signal: the counter, or
   // nullptr if it is none.
   u32* signals[2][kStagedSignals];
-  alignas(16) char contexts[kWarps + 1][kContextBytes];  // of the consumers, of the loader
+  // Of the consumers, of the loader, of the signaller.
+  alignas(16) char contexts[kWarps + 2][kContextBytes];
   alignas(1024) char scratch[kScratchBytes];  // lines of a product's operand may lie there
 };
 static_assert(sizeof(CtaMemory) <= Cta::kHeadBytes + Cta::kScratchBytes, "the head has room");
@@ -180,7 +182,7 @@ MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u
 }
 
 // Stops the run: records why if the CTA has no record yet, tells all peers unless they know.
-// Out of line: rare, and it would be inlined into every wait loop.
+// Out of line where functions may be called: rare, and it would be inlined into every wait loop.
 MACO_OP void stop_run(Context& ctx, u32 kind, u32 event, int source, u32 expected, u32 seen,
                       u32 stopped_by, i64 index, i64 limit) {
   if (claim(&ctx.memory()->reported))

@@ -50,7 +50,8 @@ constexpr int kConsumers = Cta::kConsumers;
 constexpr int kWarpLanes = 32;
 constexpr int kWarps = kConsumers / kWarpLanes;
 constexpr int kLoaders = Cta::kLoaders;
-constexpr int kThreads = kConsumers + kLoaders + Cta::kSpare;
+constexpr int kSignallers = Cta::kSignallers;
+constexpr int kThreads = kConsumers + kLoaders + kSignallers + Cta::kSpare;
 
 MACO_FN int consumer_thread() { return (int)threadIdx.x; }
 MACO_FN int warp() { return (int)(threadIdx.x >> 5); }
@@ -64,7 +65,10 @@ MACO_FN int task_thread() {
 }
 MACO_FN int loader_thread() { return (int)(threadIdx.x & 31); }
 MACO_FN bool is_loader() { return threadIdx.x >= kConsumers; }
-MACO_FN bool is_spare() { return threadIdx.x >= kConsumers + kLoaders; }
+MACO_FN bool is_signaller() {
+  return threadIdx.x >= kConsumers + kLoaders && threadIdx.x < kConsumers + kLoaders + kSignallers;
+}
+MACO_FN bool is_spare() { return threadIdx.x >= kConsumers + kLoaders + kSignallers; }
 MACO_FN int cta_id() { return (int)blockIdx.x; }
 MACO_FN int grid_thread() { return (int)(blockIdx.x * blockDim.x + threadIdx.x); }
 MACO_FN int grid_threads() { return (int)(gridDim.x * blockDim.x); }
@@ -119,7 +123,7 @@ MACO_FN float shuffle_xor(float value, int mask) {
 }
 MACO_FN i32 shuffle_xor(i32 value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
-// ---- arithmetic: correctly rounded or within 2 ulp, nothing faster -----------
+// ---- arithmetic: correctly rounded or within 2.2 ulp, nothing faster ---------
 
 MACO_FN float fexp(float x) { return expf(x); }
 // 2 to the x; below the least normal number 0.

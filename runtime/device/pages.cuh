@@ -44,20 +44,22 @@ MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
   return ok;
 }
 
-// Loader: waits until the consumers are past the task's waits; false if the run stops.
-MACO_OP bool await_passed(Context& ctx) {
-  const u32* passed = &ctx.memory()->passed;
+// Waits until a word of the consumers' has come to the current task; false if the run stops.
+MACO_OP bool await_consumers(Context& ctx, const u32* word) {
   const u32 place = (u32)ctx.place + 1;
   WatchState state(0);
-  Watch watch(ctx, state, passed, kPatienceLoader, kWaitPage);
-  for (u32 seen = load_acquire_cta(passed); !reached(seen, place);
-       seen = load_acquire_cta(passed)) {
+  Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
+  for (u32 seen = load_acquire_cta(word); !reached(seen, place); seen = load_acquire_cta(word)) {
     if (watch.again()) continue;
     watch.give_up(place, seen);
     return false;
   }
   return true;
 }
+// Loader: until they are past the task's waits.
+MACO_FN bool await_passed(Context& ctx) { return await_consumers(ctx, &ctx.memory()->passed); }
+// Signaller: until they are past the task.
+MACO_FN bool await_done(Context& ctx) { return await_consumers(ctx, &ctx.memory()->done); }
 
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
 // Either all loader threads acquire and publish each page, or one alone, which copies boxes and

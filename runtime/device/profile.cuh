@@ -32,8 +32,21 @@ struct Profile {
 
   // Consumers, behind the task's signals. It has written all when it has computed all.
   MACO_FN void profile_signalled(const Launch& launch, u32 task) const {
+    store(launch, task, ticks(begun, sm_clock()));
+  }
+  // Consumers, before they leave the signals to the signaller, which calls the next function behind
+  // them.
+  MACO_FN void profile_stored(const Launch& launch, u32 task) const {
+    store(launch, task, computed);
+  }
+  static MACO_FN void profile_signalled_for(const Launch& launch, u32 task) {
+    if (warp_lane() != 0 || task >= launch.stamped_tasks) return;
+    u32* to = (u32*)(launch.task_stamps + task);
+    const u64 begun = (u64)load_relaxed(to + 1) << 32 | load_relaxed(to);
+    store_relaxed(to + 5, ticks(begun, sm_clock()));
+  }
+  MACO_FN void store(const Launch& launch, u32 task, u32 signalled) const {
     if (consumer_thread() != 0 || task >= launch.stamped_tasks) return;
-    const u32 signalled = ticks(begun, sm_clock());
     char* to = (char*)(launch.task_stamps + task);
     stamp_store(to, (u32)begun, (u32)(begun >> 32), waited, computed);
     stamp_store(to + 16, computed, signalled, page_wait, packet_wait);
@@ -63,6 +76,8 @@ struct Profile<false> {
   MACO_FN void profile_page(u64) {}
   MACO_FN void profile_packet(u64) {}
   MACO_FN void profile_signalled(const Launch&, u32) const {}
+  MACO_FN void profile_stored(const Launch&, u32) const {}
+  static MACO_FN void profile_signalled_for(const Launch&, u32) {}
   MACO_FN void profile_filled(const Launch&, u32) const {}
   static MACO_FN void profile_cta(const Launch&, int, bool) {}
 };

@@ -48,6 +48,7 @@ struct CtaTeam {
 // however rows are cut into tiles. Of many rows a task has some for each of its warps, which don't
 // wait for each other; Rows: Const or Value.
 [[maybe_unused]] constexpr i64 kManyRows = 1024;
+constexpr i64 kMostByWarp = 8192;  // of longer rows a task has fewer than warps
 template <class Rows>
 MACO_FN constexpr bool many_rows() {
   if constexpr (Rows::is_constant) return Rows::value >= kManyRows;
@@ -57,7 +58,8 @@ struct FewRows {
   static constexpr bool is_constant = false;
 };
 template <i64 N, class Rows = FewRows>
-using TeamFor = typename Either<(N >= (many_rows<Rows>() ? 32768 : 2048)), CtaTeam, WarpTeam>::type;
+using TeamFor =
+    typename Either<(N > (many_rows<Rows>() ? kMostByWarp : 2047)), CtaTeam, WarpTeam>::type;
 
 // Combines one value of each thread of the team, for each of several rows, in a fixed order; all
 // get the results. Of CTAs: a barrier on both sides.
@@ -160,6 +162,12 @@ struct Walk {
 // Of elements T, of which registers hold twice as many if they are small.
 template <class T, class Team, i64 N, int V>
 using RowWalk = Walk<Team, N, V, sizeof(T) <= 2 ? 64 : 32>;
+// Of what all rows are multiplied with, beside rows that are walked so.
+template <class T, class Row, class Team, i64 N, int V>
+using SharedWalk = Walk<Team, N, V,
+                        !Row::kHeld      ? 0
+                        : sizeof(T) <= 2 ? 64
+                                         : 32>;
 
 // 1 / sqrt(sum / n + eps): what a norm scales a row of n elements by.
 template <i64 N>

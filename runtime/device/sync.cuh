@@ -30,7 +30,7 @@ MACO_FN u32 all_heartbeats(const Context& ctx) {
   return sum;
 }
 
-// Out of line: it would cost registers in every wait loop.
+// Out of line where functions may be called: it would cost registers in every wait loop.
 MACO_OP bool watch_look(Context& ctx, WatchState& watch, int quarters) {
   if (ctx.stopped()) return false;
   u32 abort = load_acquire_sys(&ctx.control(ctx.rank())->abort);
@@ -184,8 +184,21 @@ MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
   return true;
 }
 
-// After a barrier behind which all writes of the task are: each signal is one thread's release at
-// the event's scope. `words`: what stage_signals has looked up, or nullptr.
+// What a signal stores on rank `to`, if anything: a release at the event's scope. All writes of the
+// task have happened before.
+template <class Kernel>
+MACO_FN void signal(Context& ctx, const SyncRow& row, int to, bool local_only) {
+  const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
+  if (row.kind == kSyncLocal || sys) {
+    if (to == 0) add_release_counter(sys, ctx.launch.counters + row.event);
+  } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, Kernel::kWorld)) {
+    store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()),
+                      ctx.epoch());
+  }
+}
+
+// Consumers, after a barrier behind which all writes of the task are. `words`: what stage_signals
+// has looked up, or nullptr.
 template <class Kernel>
 MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, int signals,
                         bool local_only) {
@@ -196,14 +209,7 @@ MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, in
       if (to == 0) add_release_gpu(word, 1);
       continue;
     }
-    SyncRow row = table_load(rows + item / kWorld);
-    const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
-    if (row.kind == kSyncLocal || sys) {
-      if (to == 0) add_release_counter(sys, ctx.launch.counters + row.event);
-    } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, kWorld)) {
-      store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()),
-                        ctx.epoch());
-    }
+    signal<Kernel>(ctx, table_load(rows + item / kWorld), to, local_only);
   }
 }
 

@@ -186,6 +186,7 @@ struct WarpTile {
   static constexpr int kSteps = kBlockK / 16;
   static_assert(kHigh > 0 && kAlong > 0 && (kAlong == 1 || kAlong % 2 == 0),
                 "warps share the tile evenly");
+  static_assert(kSums == 1 || kAlong > 1, "fragments of a sum come in twos");
 
   float sums[kSums][kHigh][kAlong][4] = {};
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);

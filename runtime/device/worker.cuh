@@ -1,5 +1,6 @@
 // worker.cuh: what a CTA does in a launch: its consumers run the tasks of its stream, its loader
-// fills pages for them.
+// fills pages for them, its signaller, if it has one, tells others what is done, which takes a
+// while, since it waits for what consumers wrote.
 //
 // `Kernel` is the generated code's description of itself:
 //   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents;
@@ -65,6 +66,7 @@ MACO_FN void consume(Context& ctx) {
   CallRow next_call = call_row(next);
   u32 turn = 0;  // tasks that have run
   u32** signals = nullptr;
+  constexpr bool kSignals = kSignallers == 0;  // or leaves that to the signaller
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
     const Task row = next.task();
@@ -80,10 +82,10 @@ MACO_FN void consume(Context& ctx) {
     const bool runs = runs_here<Kernel>(ctx, row.guard);
     if (runs) {
       const Operand* operands = Kernel::operands() + call.first_operand;
-      signals = ctx.memory()->signals[turn++ & 1];
+      if constexpr (kSignals) signals = ctx.memory()->signals[turn++ & 1];
       trace_task_begin(ctx.place);
       stage_operands(ctx, operands, call.operands, consumer_thread(), kConsumers);
-      stage_signals(ctx, signals, sync + row.waits, row.signals);
+      if constexpr (kSignals) stage_signals(ctx, signals, sync + row.waits, row.signals);
       bool ok = wait_for<Kernel>(ctx, sync, row.waits);
       if (cta_any(!ok)) return;
       ctx.profile_waited();
@@ -98,11 +100,42 @@ MACO_FN void consume(Context& ctx) {
       ctx.profile_computed();
       trace_task_end(ctx.place);
     }
-    signal_all<Kernel>(ctx, runs ? signals : nullptr, sync + row.waits, row.signals, !runs);
-    if (consumer_thread() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
-    ctx.profile_signalled(ctx.launch, at);
+    if constexpr (kSignals) {
+      signal_all<Kernel>(ctx, runs ? signals : nullptr, sync + row.waits, row.signals, !runs);
+      if (consumer_thread() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+      ctx.profile_signalled(ctx.launch, at);
+    } else {
+      ctx.profile_stored(ctx.launch, at);
+      if (consumer_thread() == 0) store_release_cta(&ctx.memory()->done, (u32)ctx.place + 1);
+    }
   }
   ctx.profile_cta(ctx.launch, ctx.cta(), false);
+}
+
+template <class Kernel>
+MACO_FN void signal_tasks(Context& ctx) {
+  constexpr int kWorld = Kernel::kWorld;
+  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
+            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  for (u32 at = begin; at < end; ++at) {
+    const Task row = task_words<Kernel>(at).task();
+    ctx.place = (int)(at - begin);
+    ctx.call = row.call;
+    ctx.tile = row.tile;
+    const bool local_only = !runs_here<Kernel>(ctx, row.guard);
+    const SyncRow* rows = Kernel::syncs() + row.sync + row.waits;
+    const int items = (int)row.signals * kWorld;
+    SyncRow sync = {};
+    if (warp_lane() < items) sync = table_load(rows + warp_lane() / kWorld);
+    if (warp_any(!await_done(ctx))) return;
+    for (int item = warp_lane(); item < items; item += kWarpLanes) {
+      if (item != warp_lane()) sync = table_load(rows + item / kWorld);
+      signal<Kernel>(ctx, sync, item % kWorld, local_only);
+    }
+    if (warp_lane() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+    warp_sync();
+    ctx.profile_signalled_for(ctx.launch, at);
+  }
 }
 
 template <class Kernel>
@@ -149,11 +182,14 @@ constexpr i64 kControlAt =
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
+  static_assert(kSignallers == 0 || Cta::kPages > 0, "a signaller stands beside a loader");
   auto* memory = (CtaMemory*)cta_memory();
-  Context& ctx = *new (memory->contexts[is_loader() ? kWarps : warp()])
+  Context& ctx = *new (memory->contexts[is_signaller() ? kWarps + 1
+                                        : is_loader()  ? kWarps
+                                                       : warp()])
                      Context(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
   if (initializes()) {
-    ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = 0;
+    ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
     for (int i = 0; i < Cta::kPages; ++i) {
       full_barrier_init(&ctx.memory()->full_barriers[i]);
       empty_barrier_init(&ctx.memory()->empty_barriers[i]);
@@ -170,6 +206,7 @@ MACO_FN void worker(const Launch& launch) {
   } else if constexpr (Cta::kPages > 0) {
     give_registers<Cta::kLoaderRegisters>();
     if (is_spare()) return;
+    if (is_signaller()) return signal_tasks<Kernel>(ctx);
     load_pages<Kernel>(ctx);
     copies_drain();
   }

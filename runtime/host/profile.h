@@ -33,6 +33,8 @@ struct TaskTimes {
   // land later.
   int64_t fill_begun = 0, filled = 0;
   int64_t fill_wait = 0;  // length, of that: waiting for free pages
+  // The SM goes on: `signalled`, or `stored` where a warp apart signals. A Timeline's.
+  int64_t left = 0;
   friend bool operator==(const TaskTimes&, const TaskTimes&) = default;
 };
 

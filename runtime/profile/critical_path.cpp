@@ -14,7 +14,7 @@ struct Cause {
 std::optional<Cause> cause_of(const Timeline& line, int rank, ir::TaskId task) {
   std::optional<Cause> found;
   if (const auto before = line.before(task))
-    found = Cause{rank, *before, line.at(rank, *before).signalled};
+    found = Cause{rank, *before, line.at(rank, *before).left};
   for (const Arrival& a : line.arrivals(rank, task))
     if (!found || a.sent > found->ready) found = Cause{a.rank, a.task, a.sent};
   return found;

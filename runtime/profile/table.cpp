@@ -20,14 +20,14 @@ struct Row {
   void add(const Timeline& line, int rank, ir::TaskId id) {
     const ir::Task& task = line.program()[id];
     const TaskTimes& t = line.at(rank, id);
-    is.busy += t.signalled - t.waited - t.page_wait - t.packet_wait;
+    is.busy += t.left - t.waited - t.page_wait - t.packet_wait;
     is.data += t.waited - t.begun + t.packet_wait;
     is.pages += t.page_wait;
     for (const ir::Access& a : task.accesses)
       is.bytes += region_bytes(line.program(), a.region, rank);
     ++is.tasks;
     used.insert({rank, task.sm});
-    work[rank].push_back({t.waited, t.signalled});
+    work[rank].push_back({t.waited, t.left});
   }
   // Once all is added.
   ProfileRow row() {
@@ -81,7 +81,7 @@ std::vector<RoleBalance> balance(const Timeline& line) {
       const auto id = ir::id_of<ir::TaskId>(t);
       if (!line.runs(rank, id)) continue;
       const TaskTimes& times = line.at(rank, id);
-      work[{rank, p[id].sm}] += times.signalled - times.waited - times.packet_wait;
+      work[{rank, p[id].sm}] += times.left - times.waited - times.packet_wait;
     }
   std::vector<RoleBalance> list;
   for (const ir::CtaRange& range : p.roles) {

@@ -46,7 +46,10 @@ std::optional<Timeline> Timeline::make(const ir::Program& program,
     auto& times = line.times_.emplace_back(program.tasks.size());
     size_t at = 0;
     for (const auto& stream : line.streams_)
-      for (ir::TaskId task : stream) times[ir::index(task)] = in_streams[at++];
+      for (ir::TaskId task : stream) {
+        TaskTimes& t = times[ir::index(task)] = in_streams[at++];
+        t.left = program.uses.signallers > 0 ? t.stored : t.signalled;
+      }
   }
   line.senders_.resize(program.events.size());
   for (size_t t = 0; t < program.tasks.size(); ++t)
@@ -73,8 +76,8 @@ std::optional<Timeline> Timeline::make(const ir::Program& program,
 
 void Timeline::shift(int rank, int64_t by) {
   for (TaskTimes& t : times_[static_cast<size_t>(rank)])
-    for (int64_t* moment :
-         {&t.begun, &t.waited, &t.computed, &t.stored, &t.signalled, &t.fill_begun, &t.filled})
+    for (int64_t* moment : {&t.begun, &t.waited, &t.computed, &t.stored, &t.signalled, &t.left,
+                            &t.fill_begun, &t.filled})
       *moment += by;
 }
 

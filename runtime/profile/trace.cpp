@@ -84,7 +84,7 @@ class Trace {
     int64_t read = 0, written = 0;
     for (const ir::Access& a : task.accesses)
       (a.writes() ? written : read) += region_bytes(p_, a.region, rank);
-    slice(call.op, call.op_kind, rank, 2 * sm, t.waited, t.signalled,
+    slice(call.op, call.op_kind, rank, 2 * sm, t.waited, t.left,
           fmt::format(R"({},"call":{},"function":{},"tile":{},"bytes read":{},"bytes written":{},)"
                       R"("waits for pages us":{},"waits for packets us":{},"signals us":{})",
                       number, ir::index(task.call), quoted(call.function), task.tile, read, written,
@@ -94,7 +94,8 @@ class Trace {
       ++flows_;
       // Its last packet was sent before its work ended, and seen before the other's did.
       const bool packet = p_[a.event].kind == ir::EventKind::Packet;
-      const int64_t sent = packet ? std::min(a.sent, a.seen) : a.sent;
+      // An arrow begins at a slice, also of a signal that a warp apart has sent since.
+      const int64_t sent = std::min(a.sent, packet ? a.seen : line_.at(a.rank, a.task).left);
       const std::string common =
           fmt::format(R"("id":{},"name":{},"cat":"signal")", flows_, quoted(p_[a.event].name));
       event(fmt::format(R"({{"ph":"s",{},"pid":{},"tid":{},"ts":{}}})", common, a.rank,

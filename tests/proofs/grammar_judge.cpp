@@ -46,9 +46,10 @@ std::string code_of(const std::string& kernel) {
 std::string launch_of(const std::string& kernel) {
   const auto m = ir::parse_manifest(kernel).manifest;
   if (!m) return "";
-  std::string s = fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", m->world, m->ctas, m->consumers,
-                              m->loaders, m->spare, m->shared_bytes, m->arena_bytes,
-                              m->symmetric_bytes, m->local_events, m->peer_events, m->packet_uses);
+  std::string s =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}\n", m->world, m->ctas, m->consumers,
+                  m->loaders, m->signallers, m->spare, m->shared_bytes, m->arena_bytes,
+                  m->symmetric_bytes, m->local_events, m->peer_events, m->packet_uses);
   for (const ir::ManifestTensor& t : m->tensors)
     s += fmt::format("{} {} {}\n", t.name, ir::name(t.dtype), t.max_elements);
   for (const ir::ManifestValue& v : m->values) s += v.expr.str() + "\n";

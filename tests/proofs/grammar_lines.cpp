@@ -134,8 +134,9 @@ class Reader {
     ++i_;
     if (e == "program") return header();
     if (e == "uses") {
-      for (const char* k : {"consumers", "loaders", "registers", "spare", "consumer_registers",
-                            "loader_registers", "head", "scratch", "pages", "page_bytes"})
+      for (const char* k :
+           {"consumers", "loaders", "signallers", "registers", "spare", "consumer_registers",
+            "loader_registers", "head", "scratch", "pages", "page_bytes"})
         if (!keyed_number("uses", k)) return false;
       return true;
     }

@@ -191,8 +191,8 @@ class Random {
     if (coin()) p.symmetric_bytes = integer();
     if (coin())
       p.uses = {narrow<int32_t>(), narrow<int32_t>(), narrow<int32_t>(), narrow<int32_t>(),
-                narrow<int32_t>(), narrow<int32_t>(), integer(),         integer(),
-                narrow<int32_t>(), integer()};
+                narrow<int32_t>(), narrow<int32_t>(), narrow<int32_t>(), integer(),
+                integer(),         narrow<int32_t>(), integer()};
     if (coin()) p.limits = {narrow<int32_t>(), narrow<int32_t>(), narrow<int32_t>(), integer()};
     if (coin()) p.limits.symmetric_bytes = integer();
     for (int64_t n = below(3); n > 0; --n) {

@@ -108,7 +108,7 @@ TEST_CASE("what is too much is refused with both figures") {
       {" ahead", " box_rows=8 box_cols=8 pitch=0 ahead", "of rows of 0, which no map describes"},
       {" ahead", " box_rows=257 box_cols=8 pitch=8 ahead", "which no map describes"},
       {"(x, w, y)", "(x)", "loads operand 1, but has 1"},
-      {"consumers=256", "consumers=0", "a CTA of 0, 32 and 0 threads with 224 registers each"},
+      {"consumers=256", "consumers=0", "a CTA of 0, 32, 0 and 0 threads with 224 registers each"},
       {"consumers=256", "consumers=2147483647", "isn't possible"},
       {"page_bytes=4096\n", "page_bytes=9223372036854775807\n", "isn't possible"},
       {"pages=3", "pages=2147483647", "a CTA takes 8796093036544 bytes of shared memory"},
@@ -130,6 +130,10 @@ TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") 
                                    "loaders=32 registers=168 spare=96 consumer_registers=224 "
                                    "loader_registers=56");
   CHECK(verdict(divided) == "");
+  CHECK(verdict(with(divided, "registers=168 spare=96", "signallers=32 registers=168 spare=64")) ==
+        "");
+  CHECK_THAT(verdict(with(divided, "registers=168 spare=96", "signallers=96 registers=168")),
+             Contains("resources: a CTA has 96 signallers, but one warp of 32 signals"));
   struct Case {
     const char *from, *to, *reason;
   };
@@ -140,13 +144,19 @@ TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") 
       {"consumer_registers=224", "consumer_registers=220",
        "resources: consumers can't have 220 registers each: only 24 to 256, in steps of 8"},
       {"loader_registers=56", "loader_registers=16",
-       "resources: loaders and spare threads can't have 16 registers each"},
+       "resources: other threads can't have 16 registers each"},
       {"consumer_registers=224 ", "", "consumers can't have 0 registers each"},
-      {" loader_registers=56", "", "loaders and spare threads can't have 0 registers each"},
+      {" loader_registers=56", "", "other threads can't have 0 registers each"},
       {" spare=96", "",
-       "resources: 32 loaders and spare threads divide registers, but they do so in groups of 128"},
-      {"spare=96", "spare=128", "160 loaders and spare threads divide registers"},
+       "resources: 32 other threads divide registers, but they do so in groups of 128"},
+      {"spare=96", "spare=128", "160 other threads divide registers"},
       {"spare=96", "spare=-32", "isn't possible"},
+      {"consumer_registers=224 loader_registers=56", "consumer_registers=128 loader_registers=248",
+       "resources: roles divide registers so that consumers have 128 and others 248, but only "
+       "consumers get more than the 168 that all are launched with"},
+      {" pages=3 page_bytes=4096", "", "divides registers, without a ring of pages and a loader"},
+      {"loaders=32 registers=168 spare=96", "registers=168 spare=128",
+       "divides registers, without a ring of pages and a loader"},
       {"consumers=256", "consumers=192", "192 consumers divide registers"},
       {"spare=96", "spare=864", "a CTA has 1152 threads, but target 'cpu' allows 1024"},
       {" consumer_registers=224 loader_registers=56", "", "consumers can't have 0 registers each"},

@@ -16,8 +16,8 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   using Rows = HeldRows<Team, X, Row, V>;
-  Held<W, RowWalk<W, Team, C::N, V>, V> w;
-  Held<B, RowWalk<B, Team, C::N, V>, V> b;
+  Held<W, SharedWalk<W, Row, Team, C::N, V>, V> w;
+  Held<B, SharedWalk<B, Row, Team, C::N, V>, V> b;
   w.load(args.ptr<const W>(1), C::N);
   b.load(args.ptr<const B>(2), C::N);
   for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {

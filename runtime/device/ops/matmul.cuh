@@ -141,7 +141,7 @@ struct MatmulPages {
   static_assert(kPitch * (C::transpose_b ? kPageCols : kDepth) * kBytes <= C::b_page_bytes,
                 "a slice fits in a page");
   static_assert(!C::paired || (C::transpose_b && kFew && kPageCols % 2 == 0),
-                "pairs are of few rows, transposed");
+                "pairs that take dot are of few rows, transposed");
 };
 
 // Rows that tile has at launch, where it lies, and its part of K: blocks part, part + kParts, ...,

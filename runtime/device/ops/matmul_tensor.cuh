@@ -17,9 +17,13 @@ struct TensorShape {
   static constexpr bool kAcross = !C::transpose_b;
   static constexpr int kParts = MatmulTile<C>::kParts, kSums = C::paired ? 2 : 1;
   static_assert(!C::paired || (!kSwap && kParts == 1), "pairs have tall tiles and all of K");
-  // Do all matrices b come ahead of the task's waits?
+  // Does each matrix b come ahead of the task's waits, or any?
   static MACO_FN constexpr bool b_ahead() {
     if constexpr (C::paired) return C::b_ahead && C::other_ahead;
+    return C::b_ahead;
+  }
+  static MACO_FN constexpr bool any_b_ahead() {
+    if constexpr (C::paired) return C::b_ahead || C::other_ahead;
     return C::b_ahead;
   }
   static constexpr int kBlocks = (int)((C::K + kBlockK - 1) / kBlockK);  // of all parts
@@ -107,6 +111,9 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
     early = kEarly < blocks.count ? kEarly : blocks.count;
     PageFiller ahead = pages;
     if (!fill(ahead, 0, early, kAAhead, kBAhead) || !await_passed(pages.ctx)) return;
+  } else if constexpr (!kAAhead && S::any_b_ahead()) {
+    // One b of a pair alone can't come ahead; the loader has left the wait for the rest to the op.
+    if (!await_passed(pages.ctx)) return;
   }
   boxes_begin();
   if (fill(pages, 0, early, !kAAhead, !kBAhead)) fill(pages, early, blocks.count, true, true);

@@ -14,7 +14,7 @@ MACO_OP void rmsnorm(Context& ctx, Args args, u32 tile) {
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   using Rows = HeldRows<Team, X, Row, V>;
-  Held<W, RowWalk<W, Team, C::N, V>, V> w;
+  Held<W, SharedWalk<W, Row, Team, C::N, V>, V> w;
   w.load(args.ptr<const W>(1), C::N);
   for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
     Rows x;
