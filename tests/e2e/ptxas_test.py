@@ -17,6 +17,7 @@ import tempfile
 GRAPHS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "examples", "graphs")
 SERIALISED = re.compile(r"\(C75\d\d\)[^\n]*")
 SPILLS = re.compile(r"Function properties for maco_kernel\s+\d+ bytes stack frame, (\d+) bytes spill stores")
+LAUNCHED = re.compile(r"Function properties for maco_kernel\s+[^\n]*\s+ptxas info    : Used 168 registers")
 MOST_SPILLED = 256  # bytes of a thread, all tasks together
 PRODUCT = """graph product {
   input x : bf16[512, 2048]
@@ -94,6 +95,9 @@ def main():
             print(f"{name}, {target}: {ptx.count(instruction)} x {instruction}, {spills} bytes of a thread spilled")
             notes = SERIALISED.findall(said) + re.findall(r"[^\n]*warning[^\n]*", said)
             problems += [f"{name}, {target}: {note}" for note in notes]
+            # What roles divide is what the kernel is launched with: all that ptxas may give, or consumers would wait for more for ever.
+            if "setmaxnreg" in ptx and not LAUNCHED.search(said):
+                problems.append(f"{name}, {target}: roles divide registers, but it isn't launched with 168")
             if instruction not in ptx:
                 problems.append(f"{name}, {target}: no {instruction}")
             if spilled is not None and spills > spilled:
