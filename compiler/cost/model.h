@@ -29,7 +29,8 @@ Work streaming(const ir::Program& program, const ir::Task& task);
 /// The same of functions that load what they need when they need it, with no loader ahead of them:
 /// three times the bytes on a GPU. Of a prompt on an H200, slices took 3.4 times what their bytes
 /// take at an SM's share of the memory's rate, norms 3 to 9 and ropes 4 to 6
-/// (docs/benchmarks/logs/prefill-steps-h200.txt).
+/// (docs/benchmarks/logs/prefill-steps-h200.txt), before norms and ropes got registers; since then
+/// these take 1.6 times, appends 2.1 (prefill-roles-h200.txt).
 Work unaided(Work work, const Machine& machine);
 /// Of functions that move some of their first region to their last: as many elements as the smaller
 /// one has.

@@ -305,6 +305,29 @@ TEST_CASE("on a rank that leaves a task out, it has no part but its signals") {
   CHECK(slices == 3);
 }
 
+TEST_CASE("where a warp apart signals, an SM has left a task before that is over") {
+  ir::Program program = parse_text(kSum);
+  auto times = kTimes;
+  // Task 0 of rank 0 has signalled only when task 4 of its SM has begun.
+  times[0][0] = {0, 0, 100, 600};
+  times[0][4] = {105, 590, 690, 700};
+  const auto stamps = stamps_of(program, times);
+  CHECK(line_of(program, stamps).at(0, ir::TaskId{0}).left == 600);
+  program.uses.signallers = 32;
+  const Timeline line = line_of(program, stamps);
+  CHECK(line.at(0, ir::TaskId{0}).left == 100);
+  CHECK(line.at(0, ir::TaskId{0}).signalled == 600);
+  std::map<std::pair<int, int>, double> end;  // by rank and lane: where the last slice ended
+  for (const auto& e : nlohmann::json::parse(chrome_trace(line))) {
+    const std::string kind = e["ph"];
+    if (kind == "s") CHECK(e["ts"].get<double>() < 0.6);
+    if (kind != "X") continue;
+    double& last = end[{e["pid"], e["tid"]}];
+    CHECK(e["ts"].get<double>() >= last - 1e-9);
+    last = e["ts"].get<double>() + e["dur"].get<double>();
+  }
+}
+
 TEST_CASE("a trace has each task's slices, and arrows that point forward") {
   ir::Program program = parse_text(kSum);
   program.calls[0].op = "a \"b\"\\\n";
