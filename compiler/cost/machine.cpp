@@ -29,6 +29,7 @@ int32_t registers_of(const Machine& machine, int32_t threads) {
 
 bool Architecture::has_mma(ir::DType dtype) const {
   if (arch == 0) return true;  // any: the CPU target stands in for all
+  if (ir::size_of(dtype) == 1) return arch >= 89;
   return arch >= (dtype == ir::DType::F16 ? 75 : 80);
 }
 

@@ -45,18 +45,17 @@ bool matmul_fits(int64_t BN, int64_t b_bytes, bool transpose_b, int64_t page_byt
 }
 
 int64_t matmul_block_pages(int64_t rows, int64_t page_bytes) {
-  constexpr int64_t kLine = kMatmulBlockK * 2;  // bytes of a row in a block
-  const int64_t lines = page_bytes / kLine;
+  const int64_t lines = page_bytes / ir::Load::kLine;
   if (lines < 1 || (rows > lines && rows % lines != 0)) return 0;
   return (rows + lines - 1) / lines;
 }
 
-int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t K, int64_t page_bytes) {
-  const int64_t lines = page_bytes / (kMatmulBlockK * 2);
+int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t blocks, int64_t page_bytes) {
+  const int64_t lines = page_bytes / ir::Load::kLine;
   const int64_t pages = matmul_block_pages(rows, page_bytes);
   if (pages == 0 || matmul_block_pages(other, page_bytes) == 0) return 0;
   const auto in_page = [&](int64_t n) { return n <= lines ? lines / n : 1; };  // blocks
-  const int64_t own = in_page(rows), blocks = (K + kMatmulBlockK - 1) / kMatmulBlockK;
+  const int64_t own = in_page(rows);
   const int64_t run = std::min(std::max(own, in_page(other)), blocks);
   return pages * ((run + own - 1) / own);
 }
@@ -90,15 +89,16 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
     return rule;
   }
   const int64_t rows = operand == 0 ? m.BM : m.BN;
-  const int64_t held =
-      matmul_held_pages(rows, operand == 0 ? m.BN : m.BM, m.BK > 0 ? m.BK : m.K, m.page_bytes);
+  const int64_t block = matmul_block(m.a_bytes), depth = m.BK > 0 ? m.BK : m.K;
+  const int64_t held = matmul_held_pages(rows, operand == 0 ? m.BN : m.BM,
+                                         (depth + block - 1) / block, m.page_bytes);
   LoadRule rule{.pages = held, .whole_pages = true};
   // Boxes are of the most rows that there may be, and would bring what isn't there.
   if (m.method != MatmulMethod::Wgmma || !m.fixed_rows) return rule;
   // As many lines of a page as a box can fill.
   const bool across = operand == 1 && !m.transpose_b;
-  rule.box = {std::min(across ? kMatmulBlockK : rows, m.page_bytes / (kMatmulBlockK * 2)),
-              kMatmulBlockK, across ? m.N : m.K};
+  rule.box = {std::min(across ? block : rows, m.page_bytes / ir::Load::kLine), block,
+              across ? m.N : m.K};
   return rule;
 }
 
@@ -123,7 +123,11 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
   // All are worked on.
   const auto high_tile = static_cast<double>(t.BM);
   const double products = high_tile * wide * k;
-  (on_tensor_cores(t.method) ? work.matrix_multiply_adds : work.multiply_adds) = products;
+  // Twice as many of 8 bits take as long.
+  if (on_tensor_cores(t.method))
+    work.matrix_multiply_adds = products * static_cast<double>(t.a_bytes) / 2;
+  else
+    work.multiply_adds = products;
   if (machine.arch != 0) work.bytes *= kFromCache * (high_tile * wide > 128 * 128 ? kLargeTile : 1);
   return work;
 }

@@ -53,15 +53,16 @@ int64_t matmul_column_step(int64_t N, bool transpose_b);
 /// Does a slice of BN columns and the least run of K that Block takes fit in a page?
 bool matmul_fits(int64_t BN, int64_t b_bytes, bool transpose_b, int64_t page_bytes);
 
-/// Of a block of K, which an operand's tile on tensor cores comes in: so many elements, of 16 bits.
-inline constexpr int64_t kMatmulBlockK = 64;
+/// Of a block of K, which an operand's tile on tensor cores comes in: so many elements, of `bytes`
+/// each.
+constexpr int64_t matmul_block(int64_t bytes) { return ir::Load::kLine / bytes; }
 /// Pages that hold a block of `rows` rows of an operand (runtime/device/tensor_cores.cuh); 0: none
 /// can.
 int64_t matmul_block_pages(int64_t rows, int64_t page_bytes);
 /// Pages of an operand that a task on tensor cores has at a time, at most: of the one with more
 /// blocks in a page those stay while the other's go by. `rows`, `other`: of the tile, of this
-/// operand and of the other; 0 if blocks don't lie in such pages.
-int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t K, int64_t page_bytes);
+/// operand and of the other; `blocks`: of its K; 0 if blocks don't lie in such pages.
+int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t blocks, int64_t page_bytes);
 
 struct MatmulLoads {
   MatmulMethod method = MatmulMethod::Block;

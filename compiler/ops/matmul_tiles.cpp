@@ -71,6 +71,10 @@ std::vector<MatmulTiles> candidates_of(const MatmulShape& s, MatmulMethod method
 }  // namespace
 
 MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& machine) {
+  // Few rows of f8, too: ordinary arithmetic takes each element apart, which takes longer than
+  // memory does (docs/benchmarks/gpu-speed.md).
+  if (ir::size_of(s.a) == 1 && !candidates_of(s, MatmulMethod::Wgmma, machine).empty())
+    return MatmulMethod::Wgmma;
   if (s.plan_rows.hi <= few_rows(s, machine)) return MatmulMethod::Dot;
   const bool many = s.plan_rows.lo > few_rows(s, machine);
   // What the machine has for these types, and takes some tile of.
@@ -92,6 +96,7 @@ MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   s.N = *b[s.transpose_b ? 0 : 1].constant();
   s.a = graph[op.in[0]].dtype;
   s.b = graph[op.in[1]].dtype;
+  s.y = graph[op.out[0]].dtype;
   const auto rows = ir::bounds(leading(a), [&](std::string_view n) { return graph.range_of(n); });
   MACO_CHECK(rows, op.name);
   s.plan_rows = *rows;
@@ -134,9 +139,17 @@ namespace {
 std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
                                const cost::Machine& machine) {
   const std::string_view word = functions::name(method);
-  if (s.a != s.b || (s.a != ir::DType::BF16 && s.a != ir::DType::F16))
-    return fmt::format("method '{}' multiplies bf16 with bf16 or f16 with f16, not {} with {}",
-                       word, ir::name(s.a), ir::name(s.b));
+  const bool eight = s.a == ir::DType::F8E4M3 || s.a == ir::DType::F8E5M2;
+  if (s.a != s.b || (s.a != ir::DType::BF16 && s.a != ir::DType::F16 && !eight))
+    return fmt::format(
+        "method '{}' multiplies bf16, f16, f8e4m3 or f8e5m2 with the same, not {} with {}", word,
+        ir::name(s.a), ir::name(s.b));
+  if (eight && !s.transpose_b)
+    return fmt::format("method '{}' multiplies {} only with transpose_b", word, ir::name(s.a));
+  // Tensor cores keep about 14 bits of such sums, which is less than f32 has.
+  if (eight && s.y == ir::DType::F32)
+    return fmt::format("method '{}' multiplies {} for results of less than 32 bits, not for f32",
+                       word, ir::name(s.a));
   if (!machine.has_mma(s.a))
     return fmt::format("target '{}' has no method '{}' for {}", machine.target, word,
                        ir::name(s.a));
@@ -153,7 +166,8 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
     return fmt::format("method '{}' takes rows that no dim decides, not {} to {}", word, s.min_rows,
                        s.max_rows);
   // What a tensor map can't describe.
-  if (const int64_t row = s.transpose_b ? s.K : s.N; bulk && (s.K % 8 != 0 || row % 8 != 0))
+  const int64_t chunk = 16 / ir::size_of(s.a);
+  if (const int64_t row = s.transpose_b ? s.K : s.N; bulk && (s.K % chunk != 0 || row % chunk != 0))
     return fmt::format("method '{}' takes rows of whole 16 bytes, not of {} and {} elements", word,
                        s.K, row);
   const auto among = [](int64_t n, int64_t least, int64_t most) {
@@ -167,12 +181,14 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   // Four warps read a whole line of b at a time where K is its slow axis.
   if (bulk && !s.transpose_b && t.BM == 64 && t.BN == 64)
     return fmt::format("method '{}' takes no tile of 64 x 64 of this product", word);
-  if (const int64_t all = t.BM * t.BN * sums; !bulk && all > 128 * 128)
-    return fmt::format("a tile of method '{}' has at most {} elements, not {}", word, 128 * 128,
-                       all);
+  // Threads have the sums, and those of f8 twice.
+  if (const int64_t all = t.BM * t.BN * sums; (!bulk || eight) && all > 128 * 128)
+    return fmt::format("a tile of method '{}'{} has at most {} elements, not {}", word,
+                       bulk ? " of f8" : "", 128 * 128, all);
   const int64_t depth = t.BK > 0 ? std::min(t.BK, s.K) : s.K;
-  const int64_t a = functions::matmul_held_pages(t.BM, t.BN, depth, machine.page_bytes),
-                b = functions::matmul_held_pages(t.BN, t.BM, depth, machine.page_bytes);
+  const int64_t blocks = ceil_div(depth, functions::matmul_block(ir::size_of(s.a)));
+  const int64_t a = functions::matmul_held_pages(t.BM, t.BN, blocks, machine.page_bytes),
+                b = functions::matmul_held_pages(t.BN, t.BM, blocks, machine.page_bytes);
   // One more, so that some come while others are read.
   if (a == 0 || b == 0 || a + b * sums >= machine.pages)
     return fmt::format(
@@ -197,10 +213,11 @@ std::string refuse_depth(const MatmulShape& s, MatmulMethod method, int64_t dept
   if (s.min_rows != s.max_rows)
     return fmt::format("tiles share K where no dim decides the rows, not of {} to {} rows",
                        s.min_rows, s.max_rows);
-  if (depth % functions::kMatmulBlockK != 0 || ceil_div(s.K, depth) > kMostMatmulParts)
+  const int64_t block = functions::matmul_block(ir::size_of(s.a));
+  if (depth % block != 0 || ceil_div(s.K, depth) > kMostMatmulParts)
     return fmt::format(
-        "a tile has all of K or a multiple of {} elements, at least 1/{} of {}, not {}",
-        functions::kMatmulBlockK, kMostMatmulParts, s.K, depth);
+        "a tile has all of K or a multiple of {} elements, at least 1/{} of {}, not {}", block,
+        kMostMatmulParts, s.K, depth);
   return "";
 }
 
@@ -272,8 +289,8 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
   int64_t depth = 0;
   double best = 0;
   for (int64_t parts = 1; parts <= kMostMatmulParts; ++parts) {
-    const int64_t blocks = ceil_div(s.K, functions::kMatmulBlockK);
-    const int64_t own = parts == 1 ? 0 : ceil_div(blocks, parts) * functions::kMatmulBlockK;
+    const int64_t block = functions::matmul_block(ir::size_of(s.a));
+    const int64_t own = parts == 1 ? 0 : ceil_div(ceil_div(s.K, block), parts) * block;
     if (parts > 1 && (own >= s.K || matmul_parts(s.K, {.BK = own}) != parts)) continue;
     for (MatmulTiles t : candidates_of(whole, method, machine)) {
       t.BK = own;

@@ -18,7 +18,7 @@ struct MatmulShape {
   /// summed.
   ir::Interval plan_rows{1, 1};
   int64_t N = 1, K = 1;
-  ir::DType a = ir::DType::BF16, b = ir::DType::BF16;
+  ir::DType a = ir::DType::BF16, b = ir::DType::BF16, y = ir::DType::BF16;
   bool transpose_b = false;
   bool paired = false;
 };

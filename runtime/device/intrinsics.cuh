@@ -596,6 +596,24 @@ MACO_FN void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
 #endif
 }
 
+// The same of 16 x 32 by 32 x 8 elements of 8 bits (from sm_89 on): e4m3 or e5m2.
+template <bool kE4m3>
+MACO_FN void multiply_matrices_f8(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+  if constexpr (kE4m3) {
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+#endif
+}
+
 // ---- products on tensor cores, four warps at a time --------------------------
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
@@ -683,6 +701,43 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
                MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
                "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
                MACO_SUMS4(12));
+  }
+#endif
+}
+
+// d = tall wide, or, `more`, d += tall wide, of 64 x 32 by 32 x kWide elements of 8 bits: e4m3 or
+// e5m2. Both lie along K.
+#define MACO_WGMMA_F8(shape, type, sums, operands, more, ...)                                \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " more                                  \
+               ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums \
+               "}, " operands ", p, 1, 1;\n\t}"                                              \
+               : __VA_ARGS__                                                                 \
+               : "l"(wgmma_descriptor(tall)), "l"(wgmma_descriptor(wide)), "r"((u32)more_sums))
+#define MACO_WGMMA_F8_OF(type)                                                                     \
+  if constexpr (kWide == 8) {                                                                      \
+    MACO_WGMMA_F8("m64n8k32", type, "%0, %1, %2, %3", "%4, %5", "%6", MACO_SUMS(0));               \
+  } else if constexpr (kWide == 16) {                                                              \
+    MACO_WGMMA_F8("m64n16k32", type, "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9", "%10",            \
+                  MACO_SUMS(0), MACO_SUMS(1));                                                     \
+  } else if constexpr (kWide == 32) {                                                              \
+    MACO_WGMMA_F8("m64n32k32", type, MACO_REGISTERS0, "%16, %17", "%18", MACO_SUMS4(0));           \
+  } else if constexpr (kWide == 64) {                                                              \
+    MACO_WGMMA_F8("m64n64k32", type, MACO_REGISTERS0 ", " MACO_REGISTERS1, "%32, %33", "%34",      \
+                  MACO_SUMS4(0), MACO_SUMS4(4));                                                   \
+  } else {                                                                                         \
+    MACO_WGMMA_F8("m64n128k32", type,                                                              \
+                  MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,  \
+                  "%64, %65", "%66", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8), MACO_SUMS4(12)); \
+  }
+template <int kWide, bool kE4m3>
+MACO_FN void wgmma_f8(float (&d)[kWide / 8][4], u32 tall, u32 wide, bool more_sums) {
+  static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");
+  static_assert(kWide <= 32 || kWide == 64 || kWide == 128, "no other width is asked for");
+#if MACO_HAS_WGMMA
+  if constexpr (kE4m3) {
+    MACO_WGMMA_F8_OF("e4m3")
+  } else {
+    MACO_WGMMA_F8_OF("e5m2")
   }
 #endif
 }

@@ -77,8 +77,9 @@ struct PageFiller {
         slot(c.page_slot),
         round(c.page_round) {}
 
+  // (What isn't there yet was let go in round -1.)
   MACO_FN bool is_free() {
-    return round == 0 || is_empty(&memory->empty_barriers[slot], round - 1) ||
+    return is_empty(&memory->empty_barriers[slot], round - 1) ||
            page_await_empty(ctx, slot, round - 1, index);
   }
   MACO_FN char* page() const { return pages + (i64)slot * Cta::kPageBytes; }
@@ -141,9 +142,10 @@ struct BoxFiller {
   // False if the run stops.
   MACO_FN bool acquire(u32 bytes) {
     PageFiller& f = filler;
-    if (!f.is_free()) return false;
-    if (kAway < kRingPages && f.index >= kAway &&
-        !is_full(&f.memory->full_barriers[behind], behind_round) &&
+    if (!is_empty(&f.memory->empty_barriers[f.slot], f.round - 1) &&
+        !page_await_empty(f.ctx, f.slot, f.round - 1, f.index))
+      return false;
+    if (kAway < kRingPages && !is_full(&f.memory->full_barriers[behind], behind_round) &&
         !page_await(f.ctx, behind, behind_round, f.index - kAway))
       return false;
     full_barrier_expect(&f.memory->full_barriers[f.slot], f.round, bytes);

@@ -1,18 +1,26 @@
 // tensor_cores.cuh: products of tiles that lie in pages, on tensor cores where the machine has some
 // that suit. What lanes hold is said here and nowhere else: ops see blocks and runs of a result.
 //
-// A block is kBlockK elements of K, of 16 bits each, of all rows of an operand's tile: lines of
-// 128 bytes, whose eight chunks of 16 bytes change places by the line's number (`swizzled`), so
-// that neither writing lines nor reading down them meets a bank twice.
-//  - along K: line r has row r of the tile, elements [0, kBlockK) of K.
-//  - across K, where K is the slow axis in memory: line g * kBlockK + k has element k of the rows
-//    [64 g, 64 g + 64) of the tile, whose rows are a multiple of 64.
+// A block is 128 bytes of K, of all rows of an operand's tile: lines whose eight chunks of 16 bytes
+// change places by the line's number (`swizzled`), so that neither writing lines nor reading down
+// them meets a bank twice.
+//  - along K: line r has row r of the tile.
+//  - across K, where K is the slow axis in memory, of elements of 16 bits: line g * kBlockK + k has
+//    element k of the rows [64 g, 64 g + 64) of the tile, whose rows are a multiple of 64.
 // Either way a tile of R rows has R lines, and block after block follows in a page.
 
 namespace maco {
 
-constexpr int kBlockK = 64, kLineBytes = 128;
-[[maybe_unused]] constexpr int kChunk = 8;  // elements of 16 bytes
+constexpr int kLineBytes = 128;
+[[maybe_unused]] constexpr int kLineChunks = 8;
+// Elements of K in a block, and of a chunk.
+template <class T>
+constexpr int kBlockOf = kLineBytes / (int)sizeof(T);
+template <class T>
+constexpr int kChunkOf = 16 / (int)sizeof(T);
+// Of 16 bits.
+constexpr int kBlockK = 64;
+[[maybe_unused]] constexpr int kChunk = 8;
 constexpr int kPageLines = Cta::kPageBytes / kLineBytes;
 
 // Where chunk `chunk` of line `line` lies in a page.
@@ -23,7 +31,8 @@ MACO_FN constexpr int swizzled(int line, int chunk) {
 // Blocks of K that a task takes: so many, every step-th from the first on.
 struct Blocks {
   int first, step, count;
-  MACO_FN i64 k(int block) const { return (i64)(first + block * step) * kBlockK; }
+  int elements = kBlockK;  // of K, in a block
+  MACO_FN i64 k(int block) const { return (i64)(first + block * step) * elements; }
 };
 
 // How the tiles of an operand with kRows rows lie in pages: kPages pages a block, or kBlocks blocks
@@ -64,20 +73,21 @@ struct Block {
 
 // ---- the loader -------------------------------------------------------------
 
-// A run of kChunk elements at (row, col) of a matrix of kCols columns, with zeros for what lies
-// beyond `rows` and `cols`.
+// A chunk at (row, col) of a matrix of kCols columns, with zeros for what lies beyond `rows` and
+// `cols`.
 template <i64 kCols, class T>
 MACO_FN void tensor_chunk(char* to, const T* matrix, i64 row, i64 col, i64 rows, i64 cols) {
+  constexpr int kElements = kChunkOf<T>;
   const T* from = matrix + row * kCols + col;
-  if (kCols % kChunk == 0 && ((u64)matrix & 15) == 0) {
+  if (kCols % kElements == 0 && ((u64)matrix & 15) == 0) {
     const bool there = row < rows && col < cols;  // all of it: columns are whole chunks
     copy16_or_zero(to, there ? from : matrix, there);
   } else {
-    Vec<T, kChunk> v = {};
+    Vec<T, kElements> v = {};
     MACO_UNROLL
-    for (int i = 0; i < kChunk; ++i)
+    for (int i = 0; i < kElements; ++i)
       if (row < rows && col + i < cols) v.v[i] = gload(from + i);
-    *(Vec<T, kChunk>*)to = v;
+    *(Vec<T, kElements>*)to = v;
   }
 }
 
@@ -87,8 +97,9 @@ template <class P, int kRows, bool kAcross, i64 kK, i64 kLd, class T>
 MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end, int block,
                          const Blocks& blocks) {
   constexpr int kDown =
-      kLoaders > 1 ? kLoaders / kChunk : 1;  // lines that the loaders fill at once
-  const int chunk = kLoaders > 1 ? loader_thread() % kChunk : 0, down = loader_thread() / kChunk;
+      kLoaders > 1 ? kLoaders / kLineChunks : 1;  // lines that the loaders fill at once
+  const int chunk = kLoaders > 1 ? loader_thread() % kLineChunks : 0,
+            down = loader_thread() / kLineChunks;
   for (int p = 0; p < P::kPages; ++p) {
     char* page = pages.acquire();
     if (!page) return false;
@@ -99,12 +110,13 @@ MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end,
       MACO_UNROLL
       for (int l = 0; l < kLines; l += kDown) {
         const int line = l + down, at = p * kPageLines + line;
-        for (int c = chunk; c < kChunk; c += kLoaders > 1 ? kChunk : 1) {
+        for (int c = chunk; c < kLineChunks; c += kLoaders > 1 ? kLineChunks : 1) {
           if constexpr (kAcross) {
             tensor_chunk<kLd>(to + swizzled(line, c), matrix, k + at % kBlockK,
                               first + at / kBlockK * kBlockK + c * kChunk, kK, end);
           } else {
-            tensor_chunk<kLd>(to + swizzled(line, c), matrix, first + at, k + c * kChunk, end, kK);
+            tensor_chunk<kLd>(to + swizzled(line, c), matrix, first + at, k + c * kChunkOf<T>, end,
+                              kK);
           }
         }
       }
@@ -119,8 +131,9 @@ MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end,
 // Element k of row r.
 template <class T, bool kAcross>
 MACO_FN T block_element(const Block& block, int r, int k) {
+  static_assert(!kAcross || kBlockOf<T> == kBlockK, "across K are elements of 16 bits");
   const int line = kAcross ? r / kBlockK * kBlockK + k : r, at = kAcross ? r % kBlockK : k;
-  return ((const T*)block.chunk(line, at / kChunk))[at % kChunk];
+  return ((const T*)block.chunk(line, at / kChunkOf<T>))[at % kChunkOf<T>];
 }
 
 // Where a run of a product begins: row tall + more_tall of the tall operand, wide + more_wide of
@@ -141,12 +154,13 @@ struct LoneTile {
   MACO_FN void wait() {}
   MACO_FN void multiply(const Block& tall, const Block (&wide)[kSums]) {
     for (int s = 0; s < kSums; ++s) {
-      float b[kBlockK][kWide];
-      for (int k = 0; k < kBlockK; ++k)
+      constexpr int kDepth = kBlockOf<T>;
+      float b[kDepth][kWide];
+      for (int k = 0; k < kDepth; ++k)
         for (int c = 0; c < kWide; ++c)
           b[k][c] = to_acc(block_element<T, kWideAcross>(wide[s], c, k));
       for (int r = 0; r < kTall; ++r)
-        for (int k = 0; k < kBlockK; ++k) {
+        for (int k = 0; k < kDepth; ++k) {
           const float a = to_acc(block_element<T, kTallAcross>(tall, r, k));
           for (int c = 0; c < kWide; ++c) sums[s][r][c] = ffma(a, b[k][c], sums[s][r][c]);
         }
@@ -176,19 +190,29 @@ struct LoneTile {
 //
 // Warps share the tile: kTallWarps by kWideWarps of them, each with kHigh x kAlong fragments of
 // 16 x 8 of each sum. However a tile is shared, each element is summed in the order of K, a step of
-// 16 at once.
+// 32 bytes at once.
+//
+// Tensor cores keep few bits of a sum of products of 8-bit floats (on sm_90 about 14, as
+// measurements say). So such products are summed a few blocks at a time, which are added up
+// elsewhere.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
           int kSums>
 struct WarpTile {
   static constexpr int kTallWarps = kGroups && kTall > 64 ? 8 : 4;
   static constexpr int kWideWarps = kWarps / kTallWarps;
   static constexpr int kHigh = kTall / (16 * kTallWarps), kAlong = kWide / (8 * kWideWarps);
-  static constexpr int kSteps = kBlockK / 16;
+  static constexpr int kSteps = kLineBytes / 32;
+  static constexpr bool kEight = sizeof(T) == 1;  // bits
+  static_assert(!kEight || (!kTallAcross && !kWideAcross), "across K are elements of 16 bits");
   static_assert(kHigh > 0 && kAlong > 0 && (kAlong == 1 || kAlong % 2 == 0),
                 "warps share the tile evenly");
   static_assert(kSums == 1 || kAlong > 1, "fragments of a sum come in twos");
 
-  float sums[kSums][kHigh][kAlong][4] = {};
+  using Sums = float[kSums][kHigh][kAlong][4];
+  Sums sums = {};
+  // Of the blocks under way, where those are apart; whether there are products of them yet.
+  float recent[kEight ? kSums : 1][kHigh][kAlong][4] = {};
+  bool begun = false;
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
   const int group = own_warp / 4;  // of four warps
 
@@ -214,6 +238,8 @@ struct WarpTile {
   // Around products of some blocks: those committed go on until wait(), and take their pages until
   // then.
   MACO_FN void begin() {
+    begun = false;
+    if constexpr (kEight && !kGroups) each_sum(recent, [](float& x, float) { x = 0; });
     if constexpr (kGroups) wgmma_begin();
   }
   MACO_FN void commit() {
@@ -221,6 +247,22 @@ struct WarpTile {
   }
   MACO_FN void wait() {
     if constexpr (kGroups) wgmma_wait();
+    if constexpr (kEight) each_sum(sums, [](float& x, float y) { x = fadd(x, y); });
+  }
+  // f(sum, the recent one)
+  template <class F>
+  MACO_FN void each_sum(Sums& of, F f) {
+    MACO_UNROLL
+    for (int i = 0; i < kSums * kHigh * kAlong * 4; ++i)
+      f((&of[0][0][0][0])[i], (&recent[0][0][0][0])[i]);
+  }
+  // Where products go.
+  MACO_FN Sums& open() {
+    if constexpr (kEight) {
+      return recent;
+    } else {
+      return sums;
+    }
   }
   MACO_FN void multiply(const Block& tall, const Block (&wide)[kSums]) {
     if constexpr (kGroups) {
@@ -243,11 +285,24 @@ struct WarpTile {
       const u32 b = (u32)warp_uniform((int)wide[sum].operand_at(row));
       MACO_UNROLL
       for (int step = 0; step < kSteps; ++step) {
-        wgmma<kAtOnce, is_same<T, bf16>, kTallAcross, kWideAcross>(
-            (float (&)[kAtOnce / 8][4]) sums[sum][0][own / 8],
-            a + (u32)(step * (kTallAcross ? kAcrossStep : kAlongStep)),
-            b + (u32)(step * (kWideAcross ? kAcrossStep : kAlongStep)));
+        auto& to = (float (&)[kAtOnce / 8][4]) open()[sum][0][own / 8];
+        const u32 a_step = a + (u32)(step * (kTallAcross ? kAcrossStep : kAlongStep)),
+                  b_step = b + (u32)(step * (kWideAcross ? kAcrossStep : kAlongStep));
+        if constexpr (kEight) {
+          wgmma_f8<kAtOnce, is_same<T, f8e4m3>>(to, a_step, b_step, begun || step > 0);
+        } else {
+          wgmma<kAtOnce, is_same<T, bf16>, kTallAcross, kWideAcross>(to, a_step, b_step);
+        }
       }
+    }
+    begun = true;
+  }
+
+  static MACO_FN void multiply_fragments(float (&to)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    if constexpr (kEight) {
+      multiply_matrices_f8<is_same<T, f8e4m3>>(to, a, b0, b1);
+    } else {
+      multiply_matrices<is_same<T, bf16>>(to, a, b0, b1);
     }
   }
 
@@ -267,10 +322,8 @@ struct WarpTile {
         const bool second = kAlong == 1 && row % 16 != 0;
         MACO_UNROLL
         for (int i = 0; i < kHigh; ++i) {
-          multiply_matrices<is_same<T, bf16>>(sums[s][i][j], a[i], second ? b[2] : b[0],
-                                              second ? b[3] : b[1]);
-          if constexpr (kAlong > 1)
-            multiply_matrices<is_same<T, bf16>>(sums[s][i][j + 1], a[i], b[2], b[3]);
+          multiply_fragments(open()[s][i][j], a[i], second ? b[2] : b[0], second ? b[3] : b[1]);
+          if constexpr (kAlong > 1) multiply_fragments(open()[s][i][j + 1], a[i], b[2], b[3]);
         }
       }
     }

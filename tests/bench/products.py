@@ -1,28 +1,36 @@
-"""Products [M,K] x [N,K]^T in bf16 beside cuBLAS (PyTorch, one CUDA graph), in the same run: chains of several products, so that weights
-come from memory. A chain's factor of the peer's speed is its time over ours."""
+"""Products [M,K] x [N,K]^T in bf16 or f8e4m3 beside cuBLAS (PyTorch, one CUDA graph), in the same run: chains of several products, so that
+weights come from memory. A chain's factor of the peer's speed is its time over ours."""
 import gpu_bench
 
 
-def graph(m, n, k, count):
+def graph(m, n, k, count, dtype):
     """Products there and back: [M,K] -> [M,N] -> [M,K] ..."""
-    lines = ["graph products {", f"  input x_0 : bf16[{m}, {k}]"]
+    lines = ["graph products {", f"  input x_0 : {dtype}[{m}, {k}]"]
     for i in range(count):
         rows, columns = (n, k) if i % 2 == 0 else (k, n)
-        lines.append(f"  param w_{i} : bf16[{rows}, {columns}]")
-        out = f"output y : bf16[{m}, {rows}]" if i + 1 == count else f"x_{i + 1}"
+        lines.append(f"  param w_{i} : {dtype}[{rows}, {columns}]")
+        out = f"output y : {dtype}[{m}, {rows}]" if i + 1 == count else f"x_{i + 1}"
         lines.append(f"  {out} = matmul(x_{i}, w_{i}, transpose_b = true)")
     return "\n".join([*lines, "}", ""])
 
 
-def peer(m, n, k, count, launches):
+def peer(m, n, k, count, launches, dtype):
     import torch
-    weights = [torch.randn(*((n, k) if i % 2 == 0 else (k, n)), device="cuda", dtype=torch.bfloat16) * 0.01 for i in range(count)]
-    x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+    eight = dtype == "f8e4m3"
+    own = lambda t: t.to(torch.float8_e4m3fn) if eight else t
+    weights = [own(torch.randn(*((n, k) if i % 2 == 0 else (k, n)), device="cuda", dtype=torch.bfloat16) * 0.01) for i in range(count)]
+    x = own(torch.randn(m, k, device="cuda", dtype=torch.bfloat16))
+    one = torch.ones((), device="cuda")
+
+    def product(y, w):
+        if eight:
+            return torch._scaled_mm(y, w.t(), scale_a=one, scale_b=one, out_dtype=torch.float8_e4m3fn, use_fast_accum=False)
+        return torch.nn.functional.linear(y, w)
 
     def step():
         y = x
         for w in weights:
-            y = torch.nn.functional.linear(y, w)
+            y = product(y, w)
         return y
 
     with torch.no_grad():
@@ -33,16 +41,17 @@ def main():
     parser = gpu_bench.arguments(__doc__)
     parser.add_argument("--rows", default="1,2,4,8,16,32,64,128,256,512,1024,2048", help="values of M")
     parser.add_argument("--shape", action="append", help="N,K,COUNT (default: 8192,8192,8)")
+    parser.add_argument("--dtype", choices=["bf16", "f8e4m3"], default="bf16", help="of operands and results (default: bf16)")
     args = parser.parse_args()
     bench = gpu_bench.Bench(args)
     series = {}
     for shape in args.shape or ["8192,8192,8"]:
         n, k, count = map(int, shape.split(","))
         for m in map(int, args.rows.split(",")):
-            ours = bench.maco(f"products-{m}-{n}-{k}", graph(m, n, k, count))
-            theirs = None if args.no_peers else peer(m, n, k, count, args.launches)
-            flops, size = 2.0 * m * n * k * count, 2.0 * n * k * count
-            bench.add(M=m, N=n, K=k, products=count, maco_us=ours, peer_us=theirs,
+            ours = bench.maco(f"products-{m}-{n}-{k}", graph(m, n, k, count, args.dtype))
+            theirs = None if args.no_peers else peer(m, n, k, count, args.launches, args.dtype)
+            flops, size = 2.0 * m * n * k * count, (1.0 if args.dtype == "f8e4m3" else 2.0) * n * k * count
+            bench.add(dtype=args.dtype, M=m, N=n, K=k, products=count, maco_us=ours, peer_us=theirs,
                       tflops=None if not ours else round(flops / ours / 1e6, 1),
                       weights_gb_s=None if not ours else round(size / ours / 1e3))
             if ours and theirs:

@@ -51,6 +51,7 @@ const Example kExamples[] = {
       {"512]", "64]"}}},
     {"../../tests/e2e/attentions.maco", 1, "pos", {}},
     {"../../tests/e2e/attentions.maco", 1, "pos", {{"n", 3}}},
+    {"../../tests/e2e/products_f8.maco", 1, "", {}},
     {"llama32_1b_prefill.maco",
      1,
      "pos",

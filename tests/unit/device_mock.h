@@ -247,24 +247,35 @@ void load_matrices(u32 (&to)[4], const void* line) {
   }
   warp_sync();
 }
-template <bool kBf16>
-void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  using T = std::conditional_t<kBf16, bf16, f16>;
+// d += a b, whose words have 4 / sizeof(T) elements each.
+template <class T, class Bits>
+void multiply_fragments(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  constexpr int kOf = 4 / static_cast<int>(sizeof(T)), kDeep = 8 * kOf;  // of a word; K
   static u32 held[kConsumers][6];
   const int lane = warp_lane(), first = consumer_thread() - lane;
   const u32 own[6] = {a[0], a[1], a[2], a[3], b0, b1};
   std::memcpy(held[consumer_thread()], own, sizeof own);
   warp_sync();
-  const auto element = [&](int thread, int word, int half) {
-    return to_acc(T{static_cast<u16>(held[first + thread][word] >> (16 * half))});
+  const auto element = [&](int thread, int word, int at) {
+    return to_acc(T{static_cast<Bits>(held[first + thread][word] >> (32 / kOf * at))});
   };
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
-    for (int k = 0; k < 16; ++k)
-      d[i] += element(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k % 2) *
-              element(col * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+    for (int k = 0; k < kDeep; ++k) {
+      const int lower = k % (kDeep / 2), upper = k / (kDeep / 2);
+      d[i] += element(row % 8 * 4 + lower / kOf, row / 8 + upper * 2, k % kOf) *
+              element(col * 4 + lower / kOf, 4 + upper, k % kOf);
+    }
   }
   warp_sync();
+}
+template <bool kBf16>
+void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  multiply_fragments<std::conditional_t<kBf16, bf16, f16>, u16>(d, a, b0, b1);
+}
+template <bool kE4m3>
+void multiply_matrices_f8(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  multiply_fragments<std::conditional_t<kE4m3, f8e4m3, f8e5m2>, u8>(d, a, b0, b1);
 }
 
 // Products of four warps: what each has of them, from lines of 128 bytes whose chunks change places
@@ -312,6 +323,20 @@ void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
   for (int i = 0; i < 4; ++i)
     own[i] = wgmma_pair<kTallAcross != 0>(tall, row + i % 2 * 8, k + i / 2 * 8);
   wgmma_columns<kWide, kBf16, kWideAcross != 0>(d, own, wide);
+}
+// Pairs of elements of 16 bits are fours of 8 bits.
+template <int kWide, bool kE4m3>
+void wgmma_f8(float (&d)[kWide / 8][4], u32 tall, u32 wide, bool more_sums) {
+  const int row = warp() % 4 * 16 + warp_lane() / 4, k = warp_lane() % 4 * 2;
+  u32 own[4];
+  for (int i = 0; i < 4; ++i) own[i] = wgmma_pair<false>(tall, row + i % 2 * 8, k + i / 2 * 8);
+  for (int j = 0; j < kWide / 8; ++j) {
+    if (!more_sums)
+      for (float& x : d[j]) x = 0;
+    const int column = j * 8 + warp_lane() / 4;
+    multiply_matrices_f8<kE4m3>(d[j], own, wgmma_pair<false>(wide, column, k),
+                                wgmma_pair<false>(wide, column, k + 8));
+  }
 }
 template <int kWide, bool kBf16>
 void wgmma_new(float (&d)[kWide / 8][4], u32 tall, u32 wide) {

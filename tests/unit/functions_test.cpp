@@ -184,9 +184,9 @@ TEST_CASE("how the operands of a product come through pages") {
   CHECK(functions::matmul_load(m, 0)->pages == 1);
   CHECK(functions::matmul_load(m, 1)->pages == 4);
   CHECK(!functions::matmul_load(m, 1)->box);
-  CHECK(functions::matmul_held_pages(256, 64, 64, 16384) == 2);
-  CHECK(functions::matmul_held_pages(16, 64, 1024, 16384) == 1);
-  CHECK(functions::matmul_held_pages(64, 16, 1024, 16384) == 4);
+  CHECK(functions::matmul_held_pages(256, 64, 1, 16384) == 2);
+  CHECK(functions::matmul_held_pages(16, 64, 16, 16384) == 1);
+  CHECK(functions::matmul_held_pages(64, 16, 16, 16384) == 4);
   m.method = MatmulMethod::Wgmma;
   CHECK(functions::matmul_load(m, 0)->box == ir::Load::Box{64, 64, 256});
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{64, 64, 512});

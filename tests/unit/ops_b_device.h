@@ -238,6 +238,13 @@ void check_tensor_tile() {
                                                                                              3);
   check_product<Product<f16, f16, f32, kBN - 9, 70, kBM, kBN, kTransposed, false, kTensor, kPage>>(
       kBM);
+  if constexpr (kTransposed && kBM * kBN <= 128 * 128) {
+    check_product<
+        Product<f8e4m3, f8e4m3, bf16, kBN + 8, 272, kBM, kBN, true, false, kTensor, kPage>>(kBM +
+                                                                                            3);
+    check_product<
+        Product<f8e5m2, f8e5m2, f16, kBN - 9, 139, kBM, kBN, true, false, kTensor, kPage>>(kBM);
+  }
 }
 template <bool kTransposed>
 void check_tensor_tiles() {
@@ -288,7 +295,7 @@ void check_shared() {
     for (i64 m = 0; m < C::kRows; ++m)
       for (i64 n = 0; n < C::N; ++n)
         for (i64 k = 0; k < C::K; ++k)
-          if (k / 64 % parts == part)
+          if (k / (128 / static_cast<i64>(sizeof(X))) % parts == part)
             expected[static_cast<size_t>(m * C::N + n)] +=
                 a[m * C::K + k] * b[C::transpose_b ? n * C::K + k : k * C::N + n];
     INFO("part " << part << " of " << parts);
@@ -299,6 +306,7 @@ inline void check_shared_products() {
   check_shared<Shared<bf16, 72, 520, 32, 64, 128, true>>();    // five parts, of 128, 128, ... and 8
   check_shared<Shared<f16, 136, 200, 64, 128, 128, false>>();  // two of two blocks
   check_shared<Shared<bf16, 64, 448, 128, 64, 192, true>>();   // three: of 192, 128 and 128
+  check_shared<Shared<f8e4m3, 72, 528, 64, 64, 256, true>>();  // three: of 256, 128 and 144
 }
 
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done
@@ -406,7 +414,7 @@ void check_formed(i64 rows, bool normed) {
 }
 // Many rows, on tensor cores.
 template <class X, class Y, i64 N, i64 K, i64 BM, i64 BN>
-struct TensorPair : Formed<X, X, N, K, BM, BN, true, true, Y, 16384> {
+struct TensorPair : Formed<X, Y, N, K, BM, BN, true, true, X, 16384> {
   using plan_rows = Const<BM>;
   static constexpr auto method = ops::MatmulMethod::mma;
 };
@@ -415,6 +423,7 @@ inline void check_formed_products() {
   check_formed<TensorPair<bf16, f32, 150, 200, 64, 64>>(100, false);
   check_formed<TensorPair<f16, f16, 72, 70, 128, 64>>(130, false);
   check_formed<TensorPair<bf16, bf16, 136, 72, 64, 128>>(65, false);
+  check_formed<TensorPair<f8e4m3, bf16, 136, 288, 128, 64>>(129, false);
   for (bool normed : {false, true}) {
     check_formed<Formed<bf16, bf16, 40, 1024, 1, 16, true, true>>(1, normed);
     check_formed<Formed<bf16, bf16, 44, 2304, 1, 24, true, true, f32, 16384>>(1, normed);

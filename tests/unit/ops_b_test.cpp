@@ -203,6 +203,49 @@ TEST_CASE("tiles share K where there are too few, whatever SMs compute") {
   CHECK(ops::choose_matmul_tiles(s, ops::choose_matmul_method(s, h200), h200, 132)->BK == 0);
 }
 
+TEST_CASE("floats of 8 bits go to tensor cores that have them") {
+  using maco::functions::MatmulMethod;
+  ops::MatmulShape s;
+  s.min_rows = s.max_rows = s.typical_rows = 256;
+  s.plan_rows = {256, 256};
+  s.N = s.K = 4096;
+  s.transpose_b = true;
+  s.a = s.b = DType::F8E4M3;
+  const auto method = [&](const char* target) {
+    return ops::choose_matmul_method(s, *maco::cost::find_machine(target));
+  };
+  CHECK(method("sm_90a") == MatmulMethod::Wgmma);
+  CHECK(method("sm_89") == MatmulMethod::Mma);
+  CHECK(method("sm_80") == MatmulMethod::Block);
+  s.min_rows = s.max_rows = s.typical_rows = 1;
+  s.plan_rows = {1, 1};
+  CHECK(method("sm_90a") == MatmulMethod::Wgmma);
+  CHECK(method("sm_89") == MatmulMethod::Dot);
+  s.min_rows = s.max_rows = s.typical_rows = 256;
+  s.plan_rows = {256, 256};
+  const auto refused = [&](MatmulMethod of, ops::MatmulTiles tiles) {
+    return ops::refuse_matmul(s, of, tiles, *maco::cost::find_machine("sm_90a"));
+  };
+  CHECK(refused(MatmulMethod::Wgmma, {128, 128}) == "");
+  CHECK(refused(MatmulMethod::Wgmma, {128, 256}) ==
+        "a tile of method 'wgmma' of f8 has at most 16384 elements, not 32768");
+  CHECK(refused(MatmulMethod::Wgmma, {128, 128, 192}) ==
+        "a tile has all of K or a multiple of 128 elements, at least 1/8 of 4096, not 192");
+  s.y = DType::F32;
+  CHECK(refused(MatmulMethod::Wgmma, {128, 128}) ==
+        "method 'wgmma' multiplies f8e4m3 for results of less than 32 bits, not for f32");
+  CHECK(method("sm_90a") == MatmulMethod::Block);
+  s.y = DType::F8E4M3;
+  s.b = DType::F8E5M2;
+  CHECK(refused(MatmulMethod::Mma, {128, 128}) ==
+        "method 'mma' multiplies bf16, f16, f8e4m3 or f8e5m2 with the same, not f8e4m3 with "
+        "f8e5m2");
+  s.b = s.a;
+  s.transpose_b = false;
+  CHECK(refused(MatmulMethod::Mma, {128, 128}) ==
+        "method 'mma' multiplies f8e4m3 only with transpose_b");
+}
+
 TEST_CASE("tiles of ops over rows cut the result exactly") {
   std::mt19937 random(2);
   const auto pick = [&](std::vector<int64_t> v) { return v[random() % v.size()]; };

@@ -329,10 +329,14 @@ template <bool kTranspose>
 void load_matrices(u32 (&to)[4], const void* line);
 template <bool kBf16>
 void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
+template <bool kE4m3>
+void multiply_matrices_f8(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
 
 // Nor of what four warps multiply.
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
 void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide);
+template <int kWide, bool kE4m3>
+void wgmma_f8(float (&d)[kWide / 8][4], u32 tall, u32 wide, bool more_sums);
 template <int kWide, bool kBf16>
 void wgmma_new(float (&d)[kWide / 8][4], u32 tall, u32 wide);
 template <int kWide, bool kBf16>

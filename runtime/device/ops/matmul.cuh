@@ -245,6 +245,18 @@ MACO_FN bool matmul_slices(const MatmulTile<C>& t, F f) {
   return true;
 }
 
+// Whether the weights may come before the task's waits are over: all matrices of a pair, some.
+template <class C>
+MACO_FN constexpr bool all_b_ahead() {
+  if constexpr (C::paired) return C::b_ahead && C::other_ahead;
+  return C::b_ahead;
+}
+template <class C>
+MACO_FN constexpr bool any_b_ahead() {
+  if constexpr (C::paired) return C::b_ahead || C::other_ahead;
+  return C::b_ahead;
+}
+
 // In boxes: one of the loader's threads asks for them.
 template <class C, class P>
 MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
@@ -262,7 +274,7 @@ MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C
   int lane;
   if (elected(lane)) {
     const TensorMap *b = args.map(1), *other = C::paired ? args.map(2) : b;
-    if (!C::b_ahead || C::paired) boxes_begin();
+    if constexpr (!all_b_ahead<C>()) boxes_begin();
     BoxFiller<kStreamed> boxes(pages);
     matmul_slices<C, P, int>(t, [&](int n, int k) {
       if (!boxes.acquire(kPart * P::kParts)) return false;

@@ -17,19 +17,11 @@ struct TensorShape {
   static constexpr bool kAcross = !C::transpose_b;
   static constexpr int kParts = MatmulTile<C>::kParts, kSums = C::paired ? 2 : 1;
   static_assert(!C::paired || (!kSwap && kParts == 1), "pairs have tall tiles and all of K");
-  // Does each matrix b come ahead of the task's waits, or any?
-  static MACO_FN constexpr bool b_ahead() {
-    if constexpr (C::paired) return C::b_ahead && C::other_ahead;
-    return C::b_ahead;
-  }
-  static MACO_FN constexpr bool any_b_ahead() {
-    if constexpr (C::paired) return C::b_ahead || C::other_ahead;
-    return C::b_ahead;
-  }
-  static constexpr int kBlocks = (int)((C::K + kBlockK - 1) / kBlockK);  // of all parts
+  static constexpr int kDepth = kBlockOf<T>;                           // of a block
+  static constexpr int kBlocks = (int)((C::K + kDepth - 1) / kDepth);  // of all parts
   // Those of the tile's part.
   static MACO_FN Blocks blocks(const MatmulTile<C>& t) {
-    return {t.part, kParts, (kBlocks - t.part + kParts - 1) / kParts};
+    return {t.part, kParts, (kBlocks - t.part + kParts - 1) / kParts, kDepth};
   }
   using PagesA = BlockPages<(int)C::BM>;
   using PagesB = BlockPages<(int)C::BN>;
@@ -101,7 +93,7 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
     return true;
   };
   int early = 0;
-  constexpr bool kAAhead = C::a_ahead, kBAhead = S::b_ahead();
+  constexpr bool kAAhead = C::a_ahead, kBAhead = all_b_ahead<C>();
   if constexpr (kAAhead != kBAhead) {
     // What there is of the one before the other is there: as many blocks as the ring has room for.
     constexpr int kStep = A::kBlocks > B::kBlocks ? A::kBlocks : B::kBlocks,
@@ -111,7 +103,7 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
     early = kEarly < blocks.count ? kEarly : blocks.count;
     PageFiller ahead = pages;
     if (!fill(ahead, 0, early, kAAhead, kBAhead) || !await_passed(pages.ctx)) return;
-  } else if constexpr (!kAAhead && S::any_b_ahead()) {
+  } else if constexpr (!kAAhead && any_b_ahead<C>()) {
     // One b of a pair alone can't come ahead; the loader has left the wait for the rest to the op.
     if (!await_passed(pages.ctx)) return;
   }
