@@ -478,8 +478,10 @@ class Parser : private TextCursor {
   }
   bool block(Block& b) {
     if (!ranks(b.ref) || !expect('*')) return false;
-    if (peek() != '%') return number(b.rows);
-    return known_value(b.value.emplace());
+    if (peek() == '%') return known_value(b.value.emplace());
+    const size_t at = at_;
+    if (!number(b.rows)) return false;
+    return b.rows > 0 || error(at, at_ - at, "a block has at least one row");
   }
 
   bool clause(Task& t) {

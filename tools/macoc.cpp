@@ -6,68 +6,12 @@
 #include "compiler/api/report.h"
 #include "ir/program_text.h"
 #include "runtime/host/jit.h"
-#include "tools/options.h"
+#include "tools/compile_arguments.h"
 #include "tools/products.h"
 #include "tools/progress.h"
 
 namespace maco::tools {
 namespace {
-
-struct Arguments {
-  CommonOptions common;
-  PassFlags passes;
-  api::Options options;
-  std::string input, output = "-", emit = "cuda";
-  std::string explained;  // an op
-  std::string kernel;     // of a CUDA source
-  bool report = false;
-};
-
-/// The exit status if there is nothing to compile, else -1.
-int read_arguments(int argc, char** argv, Arguments& a) {
-  CLI::App app(
-      "Compiles a task graph into one persistent CUDA kernel.\n  macoc tp_mlp.json -o kernel.cu\n",
-      "macoc");
-  PipelineFlags flags;
-  std::string verify = "end";
-  app.add_option("graph", a.input,
-                 "a .json or .maco graph, - for standard input; or a CUDA source, see "
-                 "--kernel");
-  app.add_option("-o,--output", a.output, "where the product goes, if not to standard output")
-      ->option_text("FILE");
-  app.add_option(
-         "--emit", a.emit,
-         "the product: cuda (the default), ptx, cubin, manifest; dsl, json, graph, program; dot, "
-         "task-dot: pictures of ops and of tasks")
-      ->option_text("WHAT")
-      ->check(CLI::IsMember(api::product_names()));
-  flags.add(app, a.options);
-  app.add_option("--verify", verify,
-                 "each: prove the Program after each pass that changes it, and name the one that "
-                 "broke it; end: once")
-      ->option_text("WHEN")
-      ->check(CLI::IsMember({"each", "end"}));
-  a.passes.add(app, a.options);
-  app.add_flag("--report", a.report, "print the table of SM roles, tasks, waits and memory");
-  app.add_option("--explain", a.explained,
-                 "instead of a product tell what became of this op: fused with what, cut how, on "
-                 "which SMs, waiting for whom and why")
-      ->option_text("OP");
-  app.add_option("--kernel", a.kernel,
-                 "of a CUDA source (macoc FILE.cu): print a graph that uses this kernel, to begin "
-                 "with; where the file has one kernel it need not be named")
-      ->option_text("NAME");
-  a.common.add(app);
-  if (const int status = parse(app, argc, argv); status >= 0) return status;
-  if (a.common.listed()) return kOk;
-  if (a.input.empty()) {
-    a.common.console().error("no graph given; try macoc --help");
-    return kBadUsage;
-  }
-  flags.apply(a.options);
-  a.options.verify_each = verify == "each";
-  return -1;
-}
 
 bool is_cuda_source(const std::string& name, const std::string& text) {
   const auto ends = [&](std::string_view end) {
@@ -77,7 +21,7 @@ bool is_cuda_source(const std::string& name, const std::string& text) {
 }
 
 /// The story of an op.
-int explain(const Arguments& a, const std::string& text, const Console& console) {
+int explain(const CompileArguments& a, const std::string& text, const Console& console) {
   ir::Diagnostics diagnostics;
   auto graph = api::read_graph(input_name(a.input), text, diagnostics);
   ir::Program unpruned;
@@ -100,15 +44,15 @@ int explain(const Arguments& a, const std::string& text, const Console& console)
 }
 
 int run(int argc, char** argv) {
-  Arguments a;
-  if (const int status = read_arguments(argc, argv, a); status >= 0) return status;
-  const Console console = a.common.console();
+  CompileArguments a;
+  if (const int status = read_compile_arguments(argc, argv, a); status >= 0) return status;
+  const Console& console = a.console;
   std::string error;
   const auto fail = [&](int status, const std::string& message) {
     console.error(message);
     return status;
   };
-  if (!a.passes.output.connect(a.options, console)) return kBadUsage;
+  if (!a.passes.connect(a.options, console)) return kBadUsage;
   const auto text = read_input(a.input, error);
   if (!text) return fail(kBadUsage, error);
   if (!a.kernel.empty() || is_cuda_source(a.input, *text)) {
@@ -139,13 +83,13 @@ int run(int argc, char** argv) {
       console.detail("compiling with NVRTC");
       progress.step("compiling the kernel with NVRTC");
       const runtime::Status status =
-          runtime::compile_kernel(source, architecture, a.common.verbose, image);
+          runtime::compile_kernel(source, architecture, console.verbose, image);
       why = status.message;
       return bool(status);
     };
     passes::PassLog log;
     made = api::make(product, std::move(*graph), a.options, cuda, diagnostics, &log);
-    if (!log.seconds.empty()) a.passes.output.show_times(log);
+    if (!log.seconds.empty()) a.passes.show_times(log);
     if (diagnostics.has_errors()) add_notes(log, a.options, a.input, diagnostics);
   }
   if (made.compiled && a.report) std::fputs(api::report(*made.compiled).c_str(), stderr);

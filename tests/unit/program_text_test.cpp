@@ -316,6 +316,7 @@ TEST_CASE("every error is reported, at its place") {
       "  call c4 = f op=a kind=k { b=body(whole f32) \"t0 = silu(%0) : f32\" } (hidden)\n"
       "  call c5 = f op=a kind=k { b=body(full f32) \"t0 = silu(%0)\" } (hidden)\n"
       "  call c6 = f op=a kind=k { b=table [0x1, true] } (hidden)\n"
+      "  task t3 c0#0 compute: read hidden[0:1, 0:1 block=shift(3)*0]\n"
       "}\n");
   CHECK_FALSE(parsed.program);
   std::vector<std::string> found;
@@ -341,6 +342,7 @@ TEST_CASE("every error is reported, at its place") {
       "13:36: expected how an operand is spread (full, column, single, acc), found 'whole'",
       "14:35: the body: expected ':' and a dtype at offset 13 of 't0 = silu(%0)'",
       "15:43: expected a number, found 'true'",
+      "16:61: a block has at least one row",
   };
   CHECK(found == wanted);
 }

@@ -1,0 +1,56 @@
+#include "tools/compile_arguments.h"
+
+#include "tools/options.h"
+
+namespace maco::tools {
+
+int read_compile_arguments(int argc, char** argv, CompileArguments& a) {
+  CommonOptions common;
+  PassFlags passes;
+  CLI::App app(
+      "Compiles a task graph into one persistent CUDA kernel.\n  macoc tp_mlp.json -o kernel.cu\n",
+      "macoc");
+  PipelineFlags flags;
+  std::string verify = "end";
+  app.add_option("graph", a.input,
+                 "a .json or .maco graph, - for standard input; or a CUDA source, see "
+                 "--kernel");
+  app.add_option("-o,--output", a.output, "where the product goes, if not to standard output")
+      ->option_text("FILE");
+  app.add_option(
+         "--emit", a.emit,
+         "the product: cuda (the default), ptx, cubin, manifest; dsl, json, graph, program; dot, "
+         "task-dot: pictures of ops and of tasks")
+      ->option_text("WHAT")
+      ->check(CLI::IsMember(api::product_names()));
+  flags.add(app, a.options);
+  app.add_option("--verify", verify,
+                 "each: prove the Program after each pass that changes it, and name the one that "
+                 "broke it; end: once")
+      ->option_text("WHEN")
+      ->check(CLI::IsMember({"each", "end"}));
+  passes.add(app, a.options);
+  app.add_flag("--report", a.report, "print the table of SM roles, tasks, waits and memory");
+  app.add_option("--explain", a.explained,
+                 "instead of a product tell what became of this op: fused with what, cut how, on "
+                 "which SMs, waiting for whom and why")
+      ->option_text("OP");
+  app.add_option("--kernel", a.kernel,
+                 "of a CUDA source (macoc FILE.cu): print a graph that uses this kernel, to begin "
+                 "with; where the file has one kernel it need not be named")
+      ->option_text("NAME");
+  common.add(app);
+  if (const int status = parse(app, argc, argv); status >= 0) return status;
+  if (common.listed()) return kOk;
+  if (a.input.empty()) {
+    common.console().error("no graph given; try macoc --help");
+    return kBadUsage;
+  }
+  a.console = common.console();
+  a.passes = passes.output;
+  flags.apply(a.options);
+  a.options.verify_each = verify == "each";
+  return -1;
+}
+
+}  // namespace maco::tools

@@ -1,0 +1,26 @@
+// The command line of macoc.
+#pragma once
+
+#include <string>
+
+#include "compiler/api/compile.h"
+#include "tools/driver.h"
+#include "tools/pass_output.h"
+
+namespace maco::tools {
+
+struct CompileArguments {
+  Console console;
+  PassOutput passes;
+  api::Options options;
+  std::string input, output = "-", emit = "cuda";
+  std::string explained;  // an op
+  std::string kernel;     // of a CUDA source
+  bool report = false;
+};
+
+/// Reads it. The exit status if there is nothing to compile, having printed or reported what there
+/// is to say, else -1. Opens and writes no file.
+int read_compile_arguments(int argc, char** argv, CompileArguments& arguments);
+
+}  // namespace maco::tools

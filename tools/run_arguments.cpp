@@ -1,0 +1,214 @@
+#include "tools/run_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/graph/check.h"
+#include "tools/options.h"
+
+namespace maco::tools {
+namespace {
+
+// Accepts finite numbers that are at least `least`, or above it.
+CLI::Validator number_from(double least, bool above) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) &&
+            (above ? value > least : value >= least))
+          return {};
+        return fmt::format("'{}' is no number {} {}", text, above ? "above" : "of at least", least);
+      },
+      "NUMBER");
+}
+
+/// "pos=17" or "pos=17+", into `options.scalars`.
+bool parse_scalar(const std::string& text, RunOptions& options) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) return false;
+  ScalarArgument s;
+  std::string number = text.substr(equals + 1);
+  if (!number.empty() && number.back() == '+') {
+    s.counts = true;
+    number.pop_back();
+  }
+  size_t used = 0;
+  try {
+    s.value = std::stoll(number, &used);
+  } catch (const std::exception&) {
+    return false;
+  }
+  if (used != number.size()) return false;
+  options.scalars[text.substr(0, equals)] = s;
+  return true;
+}
+
+/// The command line as it was written; read_values and check make a RunCommand of it.
+struct Arguments {
+  CommonOptions common;
+  PipelineFlags flags;
+  RunCommand command;
+  std::vector<std::string> scalars, dims;
+  double timeout = 30;
+  uint64_t jitter = 0;
+  bool jittered = false, replayed = false;
+  std::string replay;  // a seed, or the file of a witness
+};
+
+void add_run_options(CLI::App& app, Arguments& a) {
+  RunOptions& run = a.command.run;
+  app.add_option("--inputs", run.inputs,
+                 "safetensors to bind by name; {rank} is replaced by the rank")
+      ->option_text("FILE");
+  app.add_option("--outputs", run.outputs, "safetensors to write outputs and states to, likewise")
+      ->option_text("FILE");
+  app.add_option("--seed", run.seed, "of the values of what no file binds")
+      ->option_text("N")
+      ->check(unsigned_number());
+  app.add_option("--scalar", a.scalars, "a scalar's value; VALUE+ for one more each launch")
+      ->option_text("NAME=VALUE");
+  app.add_option("--dim", a.dims, "a dim's value; the maximum if not given")
+      ->option_text("NAME=VALUE");
+  app.add_option("--launches", run.launches, "how often to launch; states are kept")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  app.add_flag("--check", run.check,
+               "compare every output and state with the reference after every launch");
+  app.add_option("--rtol", run.rtol, "the bound of --check, for floats")
+      ->option_text("NUMBER")
+      ->check(number_from(0, false));
+  app.add_option("--bench", run.bench, "then report the median time of so many further launches")
+      ->option_text("N")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--profile", a.command.profile_file,
+                 "trace the last launch for Perfetto (-: no trace), print where time went")
+      ->option_text("FILE");
+}
+
+void add_session_options(CLI::App& app, Arguments& a) {
+  runtime::SessionOptions& session = a.command.session;
+  app.add_option("--timeout", a.timeout,
+                 "without progress, after which a wait is given up at the earliest (30)")
+      ->option_text("SECONDS")
+      ->check(number_from(0, true));
+  app.add_option("--ranks-per-gpu", session.ranks_per_gpu, "ranks that share a GPU's SMs")
+      ->option_text("N")
+      ->check(CLI::Range(1, static_cast<int>(graph::kMaxWorld)));
+  auto* jitter = app.add_option("--jitter", a.jitter, "CPU: random delays from this seed")
+                     ->option_text("SEED")
+                     ->check(unsigned_number());
+  app.add_option("--replay", a.replay,
+                 "CPU: one thread, in an order given by this seed; or show what a witness of "
+                 "maco-opt's says (a file), status 3 if it doesn't hold")
+      ->option_text("SEED|FILE")
+      ->excludes(jitter);
+  app.add_flag("--check-access", session.check_access,
+               "CPU: hold tasks to their declared regions; name one that crashes or hangs");
+  app.add_option("--first-epoch", session.first_epoch,
+                 "number of the first launch (counters wrap at 2^32)")
+      ->option_text("N")
+      ->check(unsigned_number());
+}
+
+/// The values of --scalar and --dim; what is wrong with them, or "".
+std::string read_values(Arguments& a) {
+  RunOptions& run = a.command.run;
+  const auto twice = [](const char* option, const std::string& argument) {
+    return fmt::format("{} gives '{}' a value twice", option,
+                       argument.substr(0, argument.find('=')));
+  };
+  for (const std::string& s : a.scalars) {
+    const size_t before = run.scalars.size();
+    if (!parse_scalar(s, run)) return "--scalar wants NAME=VALUE or NAME=VALUE+, not '" + s + "'";
+    if (run.scalars.size() == before) return twice("--scalar", s);
+  }
+  for (const std::string& s : a.dims) {
+    RunOptions one;
+    if (!parse_scalar(s, one) || one.scalars.begin()->second.counts)
+      return "--dim wants NAME=VALUE, not '" + s + "'";
+    if (!run.dims.emplace(one.scalars.begin()->first, one.scalars.begin()->second.value).second)
+      return twice("--dim", s);
+  }
+  return "";
+}
+
+/// How the ranks run; what is wrong with that, or "".
+std::string read_session(Arguments& a) {
+  RunCommand& command = a.command;
+  runtime::SessionOptions& session = command.session;
+  session.timeout_ms =
+      std::max<uint64_t>(1, static_cast<uint64_t>(std::min(a.timeout, 1e9) * 1000));
+  session.verbose = a.common.verbose;
+  if (a.jittered) session.jitter = a.jitter;
+  if (a.replayed) {
+    if (a.replay.empty()) return "--replay wants a seed or the file of a witness";
+    const bool seed = a.replay.find_first_not_of("0123456789") == std::string::npos;
+    if (!seed) command.witness_file = a.replay;
+    try {
+      if (seed) session.replay = std::stoull(a.replay);
+    } catch (const std::out_of_range&) {
+      return "--replay: the seed " + a.replay + " is 2^64 or more";
+    }
+  }
+  if (command.device == "cuda" && (a.jittered || a.replayed || session.check_access))
+    return "--jitter, --replay and --check-access are for --device cpu";
+  if (!command.profile_file.empty() && a.replayed)
+    return "--profile wants real time, and with --replay there is none";
+  if (command.device == "cpu" && session.ranks_per_gpu != 1)
+    return "--ranks-per-gpu is for --device cuda";
+  return "";
+}
+
+int read_arguments(int argc, char** argv, Arguments& a) {
+  RunCommand& command = a.command;
+  CLI::App app(
+      "Compiles a task graph, launches it on all ranks and checks it.\n"
+      "  maco-run tp_mlp.json --device cpu --check\n"
+      "  maco-run kernel.cu --device cuda --inputs in.{rank}.safetensors --outputs "
+      "out.{rank}.safetensors\n",
+      "maco-run");
+  app.add_option("graph", command.input,
+                 "a .json or .maco graph, or a kernel.cu of macoc's; - for standard input. With "
+                 "--replay WITNESS also a Program");
+  app.add_option("--device", command.device, "where to run: cuda (the default) or cpu")
+      ->option_text("NAME")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  add_run_options(app, a);
+  add_session_options(app, a);
+  app.add_option(
+         "--program", command.program_file,
+         "run this Program (a text of maco-opt's) instead of the compiler's for the graph; of a "
+         "kernel.cu, what --check-access holds it to")
+      ->option_text("FILE");
+  a.flags.add(app, command.compile);
+  app.add_flag("--reparse", command.compile.reparse, "print and parse the IR between all passes");
+  a.common.add(app);
+  if (const int status = parse(app, argc, argv); status >= 0) return status;
+  if (a.common.listed()) return kOk;
+  a.flags.apply(command.compile);
+  a.jittered = app.count("--jitter") > 0;
+  a.replayed = app.count("--replay") > 0;
+  command.machine_given = app.count("--target") + app.count("--board") > 0;
+  command.for_graphs = a.flags.given(app);
+  if (command.for_graphs.empty() && app.count("--reparse") > 0) command.for_graphs = "--reparse";
+  std::string wrong = command.input.empty() ? "no graph given; try maco-run --help" : "";
+  if (wrong.empty()) wrong = read_values(a);
+  if (wrong.empty()) wrong = read_session(a);
+  if (wrong.empty()) return -1;
+  a.common.console().error(wrong);
+  return kBadUsage;
+}
+
+}  // namespace
+
+int read_run_arguments(int argc, char** argv, RunCommand& command, Console& console) {
+  Arguments a;
+  if (const int status = read_arguments(argc, argv, a); status >= 0) return status;
+  command = std::move(a.command);
+  console = a.common.console();
+  return -1;
+}
+
+}  // namespace maco::tools
