@@ -383,6 +383,36 @@ bool expand(Texts& texts, const std::set<Again::Expansion>& expansions) {
   return true;
 }
 
+// What Clang takes for templates' arguments until it knows better it reads twice: of names it doesn't
+// know, one `<` behind the other, each doubles the time.
+std::optional<KernelError> opens_too_often(const std::string& path, StringRef text) {
+  constexpr int most = 16;  // 0.3 s
+  LangOptions options;
+  options.CPlusPlus = true;
+  Lexer lexer(SourceLocation(), options, text.begin(), text.begin(), text.end());
+  Token token;
+  int opened = 0;
+  bool name = false;
+  do {
+    lexer.LexFromRawLexer(token);
+    const bool opens = token.is(tok::less);
+    if (opens && name && ++opened > most) {
+      const StringRef before(text.begin(),
+                             static_cast<size_t>(lexer.getBufferLocation() - 1 - text.begin()));
+      KernelError error;
+      error.file = path;
+      error.line = static_cast<int32_t>(before.count('\n')) + 1;
+      error.column = static_cast<int32_t>(before.size() - (before.rfind('\n') + 1)) + 1;
+      error.length = 1;
+      error.message = fmt::format("more than {} '<' follow each other here, one name apart", most);
+      return error;
+    }
+    name = token.is(tok::raw_identifier);
+    if (!name && !opens) opened = 0;
+  } while (token.isNot(tok::eof));
+  return std::nullopt;
+}
+
 void read_kernel(const KernelRequest& given, KernelReply& reply) {
   const auto file = llvm::MemoryBuffer::getFile(given.path);
   if (!file) {
@@ -390,6 +420,10 @@ void read_kernel(const KernelRequest& given, KernelReply& reply) {
     error.attribute = "source";
     error.message = fmt::format("can't read '{}': {}", given.path, file.getError().message());
     reply.errors.push_back(std::move(error));
+    return;
+  }
+  if (auto error = opens_too_often(given.path, (*file)->getBuffer())) {
+    reply.errors.push_back(std::move(*error));
     return;
   }
   KernelRequest request = given;

@@ -1,0 +1,8 @@
+__global__ void k(const float* x, float* y, int n) {
+  const int i = blockIdx.x * n + threadIdx.x;
+  if (threadIdx.x < n)
+    y[i] = a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a <
+           a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a <
+           a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a < a <
+           a < a < a < a < x[i];
+}
