@@ -212,7 +212,7 @@ MatmulShape shape_of(const TileContext& c) {
   s.K = a.cols;
   s.a = a.dtype;
   s.b = b.dtype;
-  s.y = c.out(0).dtype;
+  s.y = matmul_sum_dtype(c.op(), c.out(0).dtype);
   s.transpose_b = c.flag("transpose_b", false);
   s.paired = c.flag("paired", false);
   return s;

@@ -85,6 +85,17 @@ MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& mac
   return many ? MatmulMethod::Block : MatmulMethod::ByRows;
 }
 
+ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result) {
+  const std::string text = attr_word(op, "epilogue", "");
+  std::string error;
+  const auto body = text.empty() ? std::nullopt : ir::parse_body(text, error);
+  if (!body) return result;
+  for (const ir::BodyStep& step : body->steps)
+    for (const ir::BodyArg& arg : step.args)
+      if (arg.kind == ir::BodyArg::Kind::Operand && arg.index == 0) return step.dtype;
+  return result;
+}
+
 namespace {
 
 MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
@@ -96,7 +107,7 @@ MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   s.N = *b[s.transpose_b ? 0 : 1].constant();
   s.a = graph[op.in[0]].dtype;
   s.b = graph[op.in[1]].dtype;
-  s.y = graph[op.out[0]].dtype;
+  s.y = matmul_sum_dtype(op, graph[op.out[0]].dtype);
   const auto rows = ir::bounds(leading(a), [&](std::string_view n) { return graph.range_of(n); });
   MACO_CHECK(rows, op.name);
   s.plan_rows = *rows;

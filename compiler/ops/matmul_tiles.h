@@ -18,7 +18,8 @@ struct MatmulShape {
   /// summed.
   ir::Interval plan_rows{1, 1};
   int64_t N = 1, K = 1;
-  ir::DType a = ir::DType::BF16, b = ir::DType::BF16, y = ir::DType::BF16;
+  ir::DType a = ir::DType::BF16, b = ir::DType::BF16;
+  ir::DType y = ir::DType::BF16;  // what sums are rounded to first (matmul_sum_dtype)
   bool transpose_b = false;
   bool paired = false;
 };
@@ -28,6 +29,9 @@ struct MatmulTiles {
   int64_t BK = 0;  // elements of K; 0: all
   friend bool operator==(const MatmulTiles&, const MatmulTiles&) = default;
 };
+/// What the sums of `op`, a matmul, are rounded to first: the product's type where an epilogue makes
+/// a `result` of another type of it.
+ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result);
 /// Whether `op`, a matmul whose types are known, has few rows in every launch, so that a product
 /// reads its right operand once (Dot).
 bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);

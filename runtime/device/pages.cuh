@@ -121,7 +121,7 @@ struct PageFiller {
   }
   // Hands the state back to the context: that of thread `lane`.
   MACO_FN void finish(int lane = 0) {
-    warp_sync();  // all lanes have read what they write
+    warp_sync();  // before the context changes all lanes have read it
     ctx.page_index = (u32)shuffle((int)index, lane);
     ctx.page_slot = (u32)shuffle((int)slot, lane);
     ctx.page_round = (u32)shuffle((int)round, lane);

@@ -193,7 +193,7 @@ struct LoneTile {
 // 32 bytes at once.
 //
 // Tensor cores keep few bits of a sum of products of 8-bit floats (on sm_90 about 14, as
-// measurements say). So such products are summed a few blocks at a time, which are added up
+// measurements say). So they sum one block of such products at a time, and blocks are added up
 // elsewhere.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
           int kSums>
@@ -210,7 +210,7 @@ struct WarpTile {
 
   using Sums = float[kSums][kHigh][kAlong][4];
   Sums sums = {};
-  // Of the blocks under way, where those are apart; whether there are products of them yet.
+  // Of the block under way, where it is apart; whether there are products of it yet.
   float recent[kEight ? kSums : 1][kHigh][kAlong][4] = {};
   bool begun = false;
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);

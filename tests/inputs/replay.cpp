@@ -2,7 +2,8 @@
 //   inputs-TARGET [-runs=N] [-seed=N] [-seconds=N] FILE|FOLDER...
 // Each file as it is, then N mutants: bytes changed, taken away or doubled, numbers made extreme,
 // pieces of other files put in. Fails where the target crashes, takes longer than -seconds (1) of
-// processor time, or the process more than 1 GB; the input is left in ./input-<hash>.
+// user time, or the process more than 1 GB; the input is left in ./input-<hash>, but for what a
+// sanitizer ends.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -174,7 +175,9 @@ int main(int argc, char** argv) {
   terminal = dup(2);
   const int nowhere = open("/dev/null", O_WRONLY);
   dup2(nowhere, 1);
+#ifndef __SANITIZE_ADDRESS__  // whose reports stand there
   dup2(nowhere, 2);
+#endif
   // A stack that overflowed leaves none to handle that on.
   static char stack[1 << 16];
   stack_t other{};

@@ -306,7 +306,7 @@ inline void check_shared_products() {
   check_shared<Shared<bf16, 72, 520, 32, 64, 128, true>>();    // five parts, of 128, 128, ... and 8
   check_shared<Shared<f16, 136, 200, 64, 128, 128, false>>();  // two of two blocks
   check_shared<Shared<bf16, 64, 448, 128, 64, 192, true>>();   // three: of 192, 128 and 128
-  check_shared<Shared<f8e4m3, 72, 528, 64, 64, 256, true>>();  // three: of 256, 128 and 144
+  check_shared<Shared<f8e4m3, 72, 528, 64, 64, 256, true>>();  // three: of 256, 144 and 128
 }
 
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done
@@ -332,6 +332,9 @@ inline void check_product_bits() {
   using Cores1 = Product<bf16, bf16, f32, 80, 300, 16, 64, true, false, Rows::Tensor, 16384>;
   using Cores2 = Product<bf16, bf16, f32, 80, 300, 128, 128, true, false, Rows::Tensor, 16384>;
   CHECK(same_bits<Cores1>(multiply<Cores1>(20, nullptr), multiply<Cores2>(20, nullptr)));
+  using Eight1 = Product<f8e5m2, f8e5m2, f32, 80, 1040, 64, 64, true, false, Rows::Tensor, 16384>;
+  using Eight2 = Product<f8e5m2, f8e5m2, f32, 80, 1040, 128, 128, true, false, Rows::Tensor, 16384>;
+  CHECK(same_bits<Eight1>(multiply<Eight1>(20, nullptr), multiply<Eight2>(20, nullptr)));
 }
 
 // Products that norm their rows, and pairs, joined as sum * max(other, 0).

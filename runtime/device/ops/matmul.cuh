@@ -9,7 +9,7 @@
 //    matmul_few_mma.cuh);
 //  - block, many rows: each thread has a block of the result in registers and runs through K in
 //    order (matmul_block.cuh);
-//  - mma and wgmma, many rows of 16-bit floats: tensor cores (matmul_tensor.cuh). Tiles may share
+//  - mma and wgmma, many rows of 16 or 8 bits: tensor cores (matmul_tensor.cuh). Tiles may share
 //    K, BK of it each: then the result is the sum of a part, which others add up.
 // Within each way the order of sums depends on K, BK, N and the types alone, so that rows and
 // columns of tiles may be chosen freely.

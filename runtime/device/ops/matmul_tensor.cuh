@@ -262,10 +262,12 @@ template <class C>
 struct TensorProduct {
   using S = TensorShape<C>;
   using B = BlockTaker<typename S::PagesB, (int)C::BN>;
-  // As many blocks at once as a page of either operand has: each end of products costs a while.
-  static constexpr int kAtOnce =
+  // As many blocks at once as a page of either operand has: each end of products costs a while. Of
+  // 8 bits one, which is summed apart, whatever the tile is.
+  static constexpr int kInPage =
       S::PagesA::kBlocks < S::PagesB::kBlocks ? S::PagesA::kBlocks : S::PagesB::kBlocks;
-  static constexpr bool kWhole = S::kBlocks % (kAtOnce * S::kParts) == 0;
+  static constexpr int kAtOnce = sizeof(typename C::X) == 1 ? 1 : kInPage;
+  static constexpr bool kWhole = kAtOnce == 1 || S::kBlocks % (kAtOnce * S::kParts) == 0;
 
   PageTaker pages;
   BlockTaker<typename S::PagesA, (int)C::BM> a;
