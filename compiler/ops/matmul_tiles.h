@@ -29,8 +29,8 @@ struct MatmulTiles {
   int64_t BK = 0;  // elements of K; 0: all
   friend bool operator==(const MatmulTiles&, const MatmulTiles&) = default;
 };
-/// What the sums of `op`, a matmul, are rounded to first: the product's type where an epilogue makes
-/// a `result` of another type of it.
+/// What the sums of `op`, a matmul, are rounded to first: the product's type where an epilogue
+/// makes a `result` of another type of it.
 ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result);
 /// Whether `op`, a matmul whose types are known, has few rows in every launch, so that a product
 /// reads its right operand once (Dot).

@@ -1,5 +1,5 @@
-// A witness of a Program. `%` in the input stands for the Program's name and hash, which no mutation
-// would find.
+// A witness of a Program. `%` in the input stands for the Program's name and hash, which no
+// mutation would find.
 #include "compiler/api/compile.h"
 #include "compiler/verify/witness.h"
 #include "ir/program_text.h"

@@ -383,8 +383,8 @@ bool expand(Texts& texts, const std::set<Again::Expansion>& expansions) {
   return true;
 }
 
-// What Clang takes for templates' arguments until it knows better it reads twice: of names it doesn't
-// know, one `<` behind the other, each doubles the time.
+// What Clang takes for templates' arguments until it knows better it reads twice: of names it
+// doesn't know, one `<` behind the other, each doubles the time.
 std::optional<KernelError> opens_too_often(const std::string& path, StringRef text) {
   constexpr int most = 16;  // 0.3 s
   LangOptions options;
