@@ -31,15 +31,6 @@ using ir::Spread;
 
 namespace {
 
-std::optional<Body> epilogue_of(const ir::Op& op) {
-  const std::string text = attr_word(op, "epilogue", "");
-  if (text.empty()) return std::nullopt;
-  std::string error;
-  auto body = ir::parse_body(text, error);
-  MACO_CHECK(body, error);
-  return body;
-}
-
 // Inputs: a, b, the other b of a pair, the weights of a norm, the bias, each if there is one, then
 // the epilogue's.
 struct Inputs {

@@ -85,10 +85,16 @@ MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& mac
   return many ? MatmulMethod::Block : MatmulMethod::ByRows;
 }
 
-ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result) {
+std::optional<ir::Body> epilogue_of(const ir::Op& op) {
   const std::string text = attr_word(op, "epilogue", "");
+  if (text.empty()) return std::nullopt;
   std::string error;
-  const auto body = text.empty() ? std::nullopt : ir::parse_body(text, error);
+  auto body = ir::parse_body(text, error);
+  MACO_CHECK(body, error);
+  return body;
+}
+ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result) {
+  const auto body = epilogue_of(op);
   if (!body) return result;
   for (const ir::BodyStep& step : body->steps)
     for (const ir::BodyArg& arg : step.args)
@@ -157,7 +163,7 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
         ir::name(s.a), ir::name(s.b));
   if (eight && !s.transpose_b)
     return fmt::format("method '{}' multiplies {} only with transpose_b", word, ir::name(s.a));
-  // Tensor cores keep about 14 bits of such sums, which is less than f32 has.
+  // Tensor cores keep fewer bits of such sums than f32 has.
   if (eight && s.y == ir::DType::F32)
     return fmt::format("method '{}' multiplies {} for results of less than 32 bits, not for f32",
                        word, ir::name(s.a));

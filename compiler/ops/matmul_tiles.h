@@ -29,6 +29,8 @@ struct MatmulTiles {
   int64_t BK = 0;  // elements of K; 0: all
   friend bool operator==(const MatmulTiles&, const MatmulTiles&) = default;
 };
+/// What passes made of ops behind `op`, a matmul: of its sums, then of its last inputs.
+std::optional<ir::Body> epilogue_of(const ir::Op& op);
 /// What the sums of `op`, a matmul, are rounded to first: the product's type where an epilogue
 /// makes a `result` of another type of it.
 ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result);

@@ -192,9 +192,9 @@ struct LoneTile {
 // 16 x 8 of each sum. However a tile is shared, each element is summed in the order of K, a step of
 // 32 bytes at once.
 //
-// Tensor cores keep few bits of a sum of products of 8-bit floats (on sm_90 about 14, as
-// measurements say). So they sum one block of such products at a time, and blocks are added up
-// elsewhere.
+// Tensor cores keep few bits of a sum of products of 8-bit floats (on sm_90 about 14, by what
+// others have published). So they sum one block of such products at a time, between begin() and
+// wait(), and blocks are added up elsewhere.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
           int kSums>
 struct WarpTile {
@@ -210,9 +210,7 @@ struct WarpTile {
 
   using Sums = float[kSums][kHigh][kAlong][4];
   Sums sums = {};
-  // Of the block under way, where it is apart; whether there are products of it yet.
-  float recent[kEight ? kSums : 1][kHigh][kAlong][4] = {};
-  bool begun = false;
+  float recent[kEight ? kSums : 1][kHigh][kAlong][4] = {};  // of the block under way, if apart
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
   const int group = own_warp / 4;  // of four warps
 
@@ -238,7 +236,6 @@ struct WarpTile {
   // Around products of some blocks: those committed go on until wait(), and take their pages until
   // then.
   MACO_FN void begin() {
-    begun = false;
     if constexpr (kEight && !kGroups) each_sum(recent, [](float& x, float) { x = 0; });
     if constexpr (kGroups) wgmma_begin();
   }
@@ -289,13 +286,12 @@ struct WarpTile {
         const u32 a_step = a + (u32)(step * (kTallAcross ? kAcrossStep : kAlongStep)),
                   b_step = b + (u32)(step * (kWideAcross ? kAcrossStep : kAlongStep));
         if constexpr (kEight) {
-          wgmma_f8<kAtOnce, is_same<T, f8e4m3>>(to, a_step, b_step, begun || step > 0);
+          wgmma_f8<kAtOnce, is_same<T, f8e4m3>>(to, a_step, b_step, step > 0);
         } else {
           wgmma<kAtOnce, is_same<T, bf16>, kTallAcross, kWideAcross>(to, a_step, b_step);
         }
       }
     }
-    begun = true;
   }
 
   static MACO_FN void multiply_fragments(float (&to)[4], const u32 (&a)[4], u32 b0, u32 b1) {

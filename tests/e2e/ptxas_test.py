@@ -36,6 +36,12 @@ PAIR = """graph pair {
   output y = swiglu(g, u)
 }
 """
+EIGHT = """graph eight {
+  input x : f8e4m3[512, 2048]
+  param w : f8e4m3[4096, 2048]
+  output y = matmul(x, w, transpose_b = true, dtype = bf16)
+}
+"""
 ATTENTION = """graph attend {
   input q : bf16[256, 256]
   input k : bf16[256, 64]
@@ -88,6 +94,8 @@ def main():
         for name, text, target, instruction, spilled in (("a layer of a prompt", layer, "sm_90a", "wgmma.mma_async", None),
                                                          ("a product", PRODUCT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                                                          ("a pair, K no whole blocks", PAIR, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
+                                                         ("a product of 8 bits", EIGHT, "sm_90a", "e4m3.e4m3", MOST_SPILLED),
+                                                         ("a product of 8 bits", EIGHT, "sm_89", "e4m3.e4m3", MOST_SPILLED),
                                                          ("a decode layer", read("decode_layer.maco"), "sm_80", "mma.sync", None),
                                                          ("a decode layer", read("decode_layer.maco"), "sm_120", "mma.sync", None)):
             ptx, said = compiler.run(text, target)

@@ -278,6 +278,19 @@ struct Shared : Product<X, X, float, N_, K_, BM_, BN_, kTransposed, false, Rows:
   static float finish(const More&, float sum) { return sum; }
   static float finish(const Args&, i64, i64, float sum) { return sum; }
 };
+// Products of four warps, of lines as any copy brings them.
+template <class C>
+struct Grouped : C {
+  static constexpr auto method = ops::MatmulMethod::wgmma;
+};
+template <class C>
+void load_tile(Context& ctx, u32 tile) {
+  const Args args{ctx, nullptr};
+  if constexpr (C::method == ops::MatmulMethod::wgmma)
+    ops::matmul_tensor_load<ops::MatmulOf<C, false, false>>(ctx, args, tile);
+  else
+    ops::matmul_load<C>(ctx, args, tile);
+}
 template <class C>
 void check_shared() {
   using X = typename C::X;
@@ -289,7 +302,7 @@ void check_shared() {
     for (i64 t = part * tiles; t < (part + 1) * tiles; ++t)
       run_tile(
           {a.data(), b.data(), y.data()}, {}, static_cast<int>(C::b_page_bytes),
-          [&](Context& ctx) { ops::matmul_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
+          [&](Context& ctx) { load_tile<C>(ctx, static_cast<u32>(t)); },
           [&](Context& ctx) { ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
     std::vector<double> expected(static_cast<size_t>(C::kRows * C::N));
     for (i64 m = 0; m < C::kRows; ++m)
@@ -307,6 +320,10 @@ inline void check_shared_products() {
   check_shared<Shared<f16, 136, 200, 64, 128, 128, false>>();  // two of two blocks
   check_shared<Shared<bf16, 64, 448, 128, 64, 192, true>>();   // three: of 192, 128 and 128
   check_shared<Shared<f8e4m3, 72, 528, 64, 64, 256, true>>();  // three: of 256, 144 and 128
+  check_shared<Grouped<Shared<bf16, 136, 200, 64, 128, 128, true>>>();
+  check_shared<Grouped<Shared<f8e4m3, 72, 528, 64, 64, 256, true>>>();
+  check_shared<Grouped<Shared<f8e5m2, 136, 400, 128, 128, 400, true>>>();
+  check_shared<Grouped<Shared<f8e4m3, 200, 300, 16, 128, 300, true>>>();
 }
 
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done
