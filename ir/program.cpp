@@ -38,7 +38,7 @@ std::string_view name(Reduction reduction) {
 }
 
 std::string_view name(EventKind kind) {
-  constexpr std::string_view names[] = {"local", "peer", "packet"};
+  constexpr std::string_view names[] = {"local", "peer", "packet", "hint"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -68,6 +68,13 @@ int64_t Program::packet_uses() const {
   int64_t most = 0;
   for (const Buffer& b : buffers) most = std::max(most, b.use);
   return most + 1;
+}
+
+int64_t Program::packet_bytes() const {
+  int64_t end = 0;
+  for (const Buffer& b : buffers)
+    if (b.own_packets() && b.offset) end = std::max(end, round_up(*b.offset + b.bytes(), 256));
+  return end;
 }
 
 std::vector<int> resolve(RankRef ref, int rank, int world) {

@@ -50,9 +50,14 @@ struct Buffer {
   std::string tensor;  // the graph's tensor, or "" for slots and internal buffers
   /// Slot only: how many copies launches use in turn (launch e uses copy e mod rotation).
   int64_t rotation = 1;
-  /// Slot only: LL packets. Every 4 bytes of payload are followed by 4 bytes of flag, which tells
-  /// the launch and `use`, so it takes twice the bytes. Regions count elements of payload.
+  /// LL packets, which take twice the bytes. Of slots every 4 bytes of payload are followed by 4
+  /// bytes of flag, which tells the launch and `use`; of temporaries each element, of 2 or 4 bytes,
+  /// by as many. Regions count elements of payload. A temporary with packets has the same rows in
+  /// each launch and shares its bytes with nothing: so what isn't written yet has the flag of the
+  /// launch before.
   bool packets = false;
+  /// Packets of the rank's own tasks. Whoever reads them polls, and needs no other order.
+  bool own_packets() const { return packets && kind == BufferKind::Temp; }
   /// Slot with packets only: its number among those that lie in the same place, which a launch uses
   /// one after the other; no two have the same.
   int64_t use = 0;
@@ -267,8 +272,15 @@ enum class EventKind : uint8_t {
   // no word of its own: the flag is inside the data (slots with `packets`), and the reading task
   // polls it
   Packet,
+  // a counter as of Local, but relaxed: it says when temporaries with packets are worth a look. It
+  // orders nothing; what the tasks that signal have sent is seen by its flags alone
+  Hint,
 };
 std::string_view name(EventKind kind);
+/// A counter in the rank's memory, that counts all of its signals.
+constexpr bool is_counter(EventKind kind) {
+  return kind == EventKind::Local || kind == EventKind::Hint;
+}
 /// For which threads a release and its acquire order memory: those of the GPU, or those of all GPUs
 /// and of the host.
 enum class Scope : uint8_t { Gpu, Sys };
@@ -276,11 +288,11 @@ std::string_view name(Scope scope);
 struct Event {
   std::string name;
   EventKind kind = EventKind::Local;
-  uint32_t count = 1;  // Local: signals a launch on each rank; Peer and Packet: 1 from each source
+  uint32_t count = 1;  // counters: signals a launch on each rank; others: 1 from each source
   /// Of its signals and waits; unset: what the kind needs, which is Gpu for Local and Sys for the
   /// others.
   std::optional<Scope> scope{};
-  Scope reach() const { return scope.value_or(kind == EventKind::Local ? Scope::Gpu : Scope::Sys); }
+  Scope reach() const { return scope.value_or(is_counter(kind) ? Scope::Gpu : Scope::Sys); }
   friend bool operator==(const Event&, const Event&) = default;
 };
 /// The task starts when `event` has its full count of launch (e - lag), e being this launch; for
@@ -292,7 +304,7 @@ struct Wait {
   bool relaxed = false;  // without an acquire: what the signalling task wrote may not be visible
   friend bool operator==(const Wait&, const Wait&) = default;
 };
-/// When the task has ended, adds one to a Local event, or stores the epoch into a Peer event's word
+/// When the task has ended, adds one to a counter, or stores the epoch into a Peer event's word
 /// on all of `to`.
 struct Signal {
   EventId event{};
@@ -392,6 +404,8 @@ struct Program {
   std::optional<int64_t> typical_of(std::string_view name) const;
   /// How many flags the packets of a launch have: one more than the largest Buffer::use.
   int64_t packet_uses() const;
+  /// Planned: bytes at the arena's beginning in which all temporaries with packets lie.
+  int64_t packet_bytes() const;
 
   Buffer& operator[](BufferId id) { return buffers[index(id)]; }
   const Buffer& operator[](BufferId id) const { return buffers[index(id)]; }

@@ -444,7 +444,7 @@ class Parser : private TextCursor {
 
   bool event() {
     Event e;
-    if (!read_name(e.name) || !word_of(e.kind, 3, "a kind of event") ||
+    if (!read_name(e.name) || !word_of(e.kind, 4, "a kind of event") ||
         !optional_field("count", e.count))
       return false;
     if (accept_key("scope") && !word_of(e.scope.emplace(), 2, "a scope")) return false;

@@ -29,7 +29,8 @@ std::vector<std::string> passes_up_to(const std::string& to,
   std::vector<std::string> names;
   for (const passes::Pass& p : passes::registry()) {
     const bool left_out = (p.name.rfind("fuse", 0) == 0 && !options.fuse) ||
-                          (p.name == "prune-sync" && !options.prune);
+                          (p.name == "prune-sync" && !options.prune) ||
+                          (p.name == "send-packets" && !options.packets);
     if (!left_out) names.push_back(p.name);
     if (p.name == to) break;
   }

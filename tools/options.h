@@ -190,7 +190,7 @@ struct CommonOptions {
 
 /// Options that shape a kernel.
 struct PipelineFlags {
-  bool no_load_ahead = false, no_fuse = false, no_prune = false;
+  bool no_load_ahead = false, no_fuse = false, no_prune = false, no_packets = false;
 
   void add(CLI::App& app, passes::PipelineOptions& p) {
     auto* target = app.add_option("--target", p.target, "what code may use (--list-targets)")
@@ -209,11 +209,12 @@ struct PipelineFlags {
                  "don't read params before a task's waits are over");
     app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
     app.add_flag("--no-prune", no_prune, "keep waits that others imply");
+    app.add_flag("--no-packets", no_packets, "hand small temporaries over by events alone");
   }
   /// The first of them that the command line has, or "".
   std::string given(const CLI::App& app) const {
-    for (const char* option :
-         {"--target", "--board", "--sms", "--no-load-ahead", "--no-fuse", "--no-prune"})
+    for (const char* option : {"--target", "--board", "--sms", "--no-load-ahead", "--no-fuse",
+                               "--no-prune", "--no-packets"})
       if (app.count(option) > 0) return option;
     return "";
   }
@@ -221,6 +222,7 @@ struct PipelineFlags {
     p.load_ahead = !no_load_ahead;
     p.fuse = !no_fuse;
     p.prune = !no_prune;
+    p.packets = !no_packets;
   }
 };
 

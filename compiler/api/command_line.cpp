@@ -17,6 +17,7 @@ std::string command_line(const passes::PipelineOptions& o) {
   if (!o.load_ahead) s += " --no-load-ahead";
   if (!o.fuse) s += " --no-fuse";
   if (!o.prune) s += " --no-prune";
+  if (!o.packets) s += " --no-packets";
   return s;
 }
 
@@ -25,7 +26,7 @@ bool read_command_line(const std::string& text, passes::PipelineOptions& options
   o.target.clear();
   o.board.clear();
   o.sms = 0;
-  o.load_ahead = o.fuse = o.prune = true;
+  o.load_ahead = o.fuse = o.prune = o.packets = true;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     const size_t equals = word.find('=');
@@ -43,6 +44,8 @@ bool read_command_line(const std::string& text, passes::PipelineOptions& options
       o.fuse = false;
     else if (option == "--no-prune")
       o.prune = false;
+    else if (option == "--no-packets")
+      o.packets = false;
   }
   if (command_line(o) != text || !cost::find_machine(o.target, o.board)) return false;
   options = std::move(o);

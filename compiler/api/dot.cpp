@@ -111,7 +111,7 @@ std::string dot_of_tasks(const ir::Program& program) {
   for (size_t t = 0; t < program.tasks.size(); ++t)
     for (const ir::Wait& wait : program.tasks[t].waits) {
       if (wait.lag > 0) continue;  // of an earlier launch
-      const bool local = program[wait.event].kind == ir::EventKind::Local;
+      const bool local = is_counter(program[wait.event].kind);
       for (size_t from : signallers[index(wait.event)])
         s += fmt::format("  t{} -> t{}{};\n", from, t, local ? "" : kBetweenRanks);
     }

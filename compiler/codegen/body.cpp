@@ -86,7 +86,8 @@ std::string element_members(const ir::BodyParam& body) {
          apply_member(body);
 }
 
-std::string finish_members(const ir::BodyParam& body, size_t first) {
+std::string finish_members(const ir::BodyParam& body, size_t first,
+                           const std::function<bool(size_t)>& packets) {
   MACO_CHECK(body.has_accumulator(), "a body without an accumulator finishes nothing");
   const size_t sums = body.accumulators();
   std::string params, given, fields, loads, values, run_fields, run_loads, run_values;
@@ -99,7 +100,10 @@ std::string finish_members(const ir::BodyParam& body, size_t first) {
   for (size_t i = sums; i < body.operands.size(); ++i) {
     const ir::BodyOperand& o = body.operands[i];
     const std::string_view type = device_type(o.dtype), comma = i > sums ? ", " : "";
-    const std::string operand = fmt::format("args.ptr<const {}>({})", type, first + i - sums);
+    const size_t number = first + i - sums;
+    const std::string operand = packets(number)
+                                    ? fmt::format("received<{}>(args, {})", type, number)
+                                    : fmt::format("args.ptr<const {}>({})", type, number);
     const auto at = [&](const char* full) {
       return operand + (o.spread == Spread::Full     ? full
                         : o.spread == Spread::Column ? " + col"

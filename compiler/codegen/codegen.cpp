@@ -124,7 +124,15 @@ class Generator {
     for (const ir::Call& c : p_.calls) {
       const functions::Function& function = *functions::find_function(c.function);
       std::string members;
-      for (const ir::Param& param : c.params) members += codegen::members(function, param);
+      const auto packets = [&](size_t i) {
+        return i < c.operands.size() && p_[c.operands[i]].own_packets();
+      };
+      for (const ir::Param& param : c.params) members += codegen::members(function, param, packets);
+      if (function.takes_packets)
+        for (size_t i = 0; i < function.first_of_many(); ++i)
+          if (function.operands[i].packets)
+            members += fmt::format("static constexpr bool {}_packets = {};\n",
+                                   function.operands[i].name, packets(i));
       for (const ir::Load& l : c.loads) {
         const std::string& name = function.operand(l.operand, c.operands.size())->name;
         members += fmt::format("static constexpr i64 {}_page_bytes = {};\n", name, l.page_bytes);
@@ -183,6 +191,7 @@ class Generator {
             p_.ctas, events_.local, events_.peer);
     e_.line("constexpr i64 kSymmetricBytes = {};", p_.symmetric_bytes);
     e_.line("constexpr u32 kPacketUses = {};", p_.packet_uses());
+    e_.line("constexpr i64 kPacketBytes = {};", p_.packet_bytes());
     e_.line(
         "static_assert(Cta::kConsumers == {} && Cta::kLoaders == {} && Cta::kSignallers == {} && "
         "Cta::kSpare == {}, \"the manifest's threads\");",
@@ -231,9 +240,13 @@ class Generator {
     e_.raw("static constexpr int kPeerEvents = maco_program::kPeerEvents;");
     e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
     e_.raw("static constexpr u32 kPacketUses = maco_program::kPacketUses;");
+    e_.raw("static constexpr i64 kPacketBytes = maco_program::kPacketBytes;");
     e_.line("static constexpr int kMaps = {};", maps_.maps.size());
     e_.line("static constexpr bool kSysCounters = {};",
             std::any_of(p_.events.begin(), p_.events.end(), is_counter_at_sys_scope));
+    e_.line("static constexpr bool kHints = {};",
+            std::any_of(p_.events.begin(), p_.events.end(),
+                        [](const ir::Event& e) { return e.kind == ir::EventKind::Hint; }));
     for (const auto& [type, name] : {std::pair("TaskRow", "tasks"),
                                      {"u32", "stream_begin"},
                                      {"CallRow", "calls"},

@@ -10,7 +10,7 @@ namespace maco::codegen {
 EventNumbers number_events(const ir::Program& program) {
   EventNumbers n;
   for (const ir::Event& e : program.events) {
-    if (e.kind == ir::EventKind::Local)
+    if (is_counter(e.kind))
       n.number.push_back(static_cast<uint32_t>(n.local++));
     else if (e.kind == ir::EventKind::Peer)
       n.number.push_back(static_cast<uint32_t>(n.peer++));
@@ -84,7 +84,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   for (size_t e = 0; e < program.events.size(); ++e) {
     const ir::Event& event = program.events[e];
     if (event.kind == ir::EventKind::Packet) continue;
-    ir::add_event_name(event.kind == ir::EventKind::Local ? m.local_names : m.peer_names,
+    ir::add_event_name(is_counter(event.kind) ? m.local_names : m.peer_names,
                        int64_t{events.number[e]}, event.name);
   }
   m.options = options.command_line;

@@ -36,10 +36,12 @@ std::string_view device_type(ir::DType dtype) {
   return dtype == ir::DType::F32 ? "float" : ir::name(dtype);
 }
 
-std::string members(const functions::Function& function, const ir::Param& param) {
+std::string members(const functions::Function& function, const ir::Param& param,
+                    const std::function<bool(size_t)>& packets) {
   struct Visitor {
     const functions::Function& function;
     const std::string& name;
+    const std::function<bool(size_t)>& packets;
     std::string operator()(bool v) const {
       return fmt::format("static constexpr bool {} = {};\n", name, v);
     }
@@ -65,10 +67,11 @@ std::string members(const functions::Function& function, const ir::Param& param)
     }
     std::string operator()(const ir::Table& v) const { return table_text(name, v); }
     std::string operator()(const ir::BodyParam& v) const {
-      return v.has_accumulator() ? finish_members(v, function.first_of_many()) : element_members(v);
+      return v.has_accumulator() ? finish_members(v, function.first_of_many(), packets)
+                                 : element_members(v);
     }
   };
-  return std::visit(Visitor{function, param.name}, param.value);
+  return std::visit(Visitor{function, param.name, packets}, param.value);
 }
 
 }  // namespace maco::codegen

@@ -84,15 +84,21 @@ void Tables::add_syncs() {
       Sync& sync = sync_of_task_[index(id)];
       rows.clear();
       for (const ir::Wait& w : task.waits)
-        if (p_[w.event].kind != ir::EventKind::Packet)
+        if (p_[w.event].kind != ir::EventKind::Packet) {
           rows.push_back(sync_row(w.event, w.from, w.lag));
+          // Who waits for a hint looks at packets once half of it is there: the others are on their
+          // way, and a trip to memory takes as long.
+          if (p_[w.event].kind == ir::EventKind::Hint) rows.back().back() = p_[w.event].count / 2;
+        }
       sync.waits = static_cast<uint32_t>(rows.size());
       // Packets carry the signal: the device function stores it where the task has one.
       for (const ir::Signal& g : task.signals)
-        if (p_[g.event].kind == ir::EventKind::Packet)
+        if (p_[g.event].kind == ir::EventKind::Packet) {
           sync.packets = true;
-        else
+        } else {
+          sync.packets = sync.packets || p_[g.event].kind == ir::EventKind::Hint;
           rows.push_back(sync_row(g.event, g.to, 0));
+        }
       sync.signals = static_cast<uint32_t>(rows.size()) - sync.waits;
       if (rows.empty()) continue;
       const std::string list(reinterpret_cast<const char*>(rows.data()),
@@ -105,7 +111,10 @@ void Tables::add_syncs() {
 
 Tables::SyncRow Tables::sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
   const ir::Event& ev = p_[id];
-  const int kind = ev.kind != ir::EventKind::Local ? 1 : is_counter_at_sys_scope(ev) ? 2 : 0;
+  const int kind = ev.kind == ir::EventKind::Hint    ? 3
+                   : ev.kind != ir::EventKind::Local ? 1
+                   : is_counter_at_sys_scope(ev)     ? 2
+                                                     : 0;
   return {events_.number[index(id)], ev.count, kind, static_cast<int64_t>(who.kind), lag, who.n};
 }
 
@@ -141,7 +150,7 @@ void Tables::emit(Emitter& e, const std::vector<size_t>& kinds) const {
     Lines lines(e);
     bool any = false;
     for (const ir::Event& ev : p_.events) {
-      if (ev.kind != ir::EventKind::Local) continue;
+      if (!is_counter(ev.kind)) continue;
       lines.text() += fmt::format("{},", ev.count);
       any = true;
     }
@@ -223,8 +232,9 @@ void Tables::emit_tasks(Emitter& e) const {
 
 void Tables::emit_syncs(Emitter& e) const {
   e.raw(
-      "// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope), who (0 "
-      "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n.");
+      "// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope, 3 hint), "
+      "who (0 "
+      "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n (of a hint: may be late).");
   auto s = e.scope("MACO_TABLE const SyncRow syncs[] =", "};");
   Lines lines(e);
   for (const SyncRow& row : syncs_) append_row(lines.text(), row);

@@ -70,8 +70,8 @@ ir::Limits limits_of(const Machine& machine, int64_t sms) {
 const std::vector<Architecture>& all_architectures() {
   constexpr int kib = 1024;
   static const std::vector<Architecture> architectures = {
-      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 8, "h200"},
-      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 8, "b200"},
+      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 11, "h200"},
+      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 11, "b200"},
       {"sm_120", 120, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "rtx-pro-6000"},
       {"sm_89", 89, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "l40s"},
       {"sm_86", 86, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "a40"},

@@ -20,6 +20,8 @@ struct Work {
 /// while others stream: what taking the waits away from a decoder saved, by hand-over
 /// (docs/benchmarks/gpu-speed.md).
 constexpr double kHandOver = 2.5;
+/// The same where packets are handed over.
+constexpr double kPacketHandOver = 1.7;
 
 /// Rows of a region that are there in a launch that costs are reckoned for.
 int64_t typical_rows(const ir::Program& program, const ir::Region& region);

@@ -203,6 +203,18 @@ void check_dtypes(const ir::Program& program, const ir::Call& call, const Functi
   }
 }
 
+void check_packets(const ir::Program& program, const ir::Call& call, const Function& f,
+                   std::vector<std::string>& wrong) {
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const ir::Buffer& b = program[call.operands[i]];
+    const OperandSpec& operand = *f.operand(i, call.operands.size());
+    if (b.own_packets() &&
+        !(operand.packets && f.takes_packets && f.takes_packets(CallView(program, call), i)))
+      wrong.push_back(fmt::format("takes operand '{}' of '{}' without flags, but '{}' has packets",
+                                  operand.name, f.name, b.name));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> check(const ir::Program& program, const ir::Call& call) {
@@ -216,6 +228,7 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
   check_loads(call, *f, wrong);
   if (wrong.empty()) check_load_rules(program, call, *f, wrong);
   if (wrong.empty()) check_dtypes(program, call, *f, wrong);
+  if (wrong.empty()) check_packets(program, call, *f, wrong);
   if (wrong.empty() && f->scratch_bytes)
     if (const int64_t need = f->scratch_bytes(CallView(program, call));
         need > program.uses.scratch_bytes)

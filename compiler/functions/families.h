@@ -48,4 +48,9 @@ inline OperandSpec writes(std::string name, std::string dtype, Count count = Cou
   return {std::move(name), Access::Write, count, std::move(dtype)};
 }
 
+inline OperandSpec in_packets(OperandSpec operand) {
+  operand.packets = true;
+  return operand;
+}
+
 }  // namespace maco::functions

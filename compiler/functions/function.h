@@ -47,6 +47,9 @@ struct OperandSpec {
   /// in boxes `<operand>_box_rows`, `<operand>_box_cols` and, whether ahead of the task's waits,
   /// `<operand>_ahead`.
   Loaded loaded = Loaded::Never;
+  /// It may be a temporary with packets, where Function::takes_packets says so: the config has
+  /// `<operand>_packets`, or of the operands of a body the code that finds their elements.
+  bool packets = false;
 };
 
 /// How an operand comes through pages, as ir::Load says it.
@@ -100,6 +103,9 @@ struct Function {
   /// Has a task so much in registers that its threads had better have some of the loaders'?
   /// Unset: no.
   std::function<bool(const CallView&)> many_registers = nullptr;
+  /// Does the call read or write operand `i`, one that may be, as packets if it lies so
+  /// (runtime/device/packets.cuh)? Unset: no.
+  std::function<bool(const CallView&, size_t i)> takes_packets = nullptr;
   /// May the code call functions that aren't inlined, as a user's kernel or `source.text` may? Then
   /// roles can't divide registers: ptxas gives up (C7600).
   bool calls_functions = false;

@@ -147,6 +147,20 @@ MatmulMethod method_of(const CallView& c) {
 }
 bool is_wgmma(const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; }
 
+// Few rows: a, the result, and what an epilogue has of each element.
+bool takes_packets(const CallView& c, size_t operand) {
+  if (method_of(c) != MatmulMethod::Dot || c.integer("K") % 8 != 0 ||
+      c.range("plan_rows").lo != c.range("plan_rows").hi)
+    return false;
+  const Function& f = *find_function(c.call().function);
+  const size_t more = f.first_of_many();
+  if (operand < more) return f.operands[operand].packets;
+  for (const ir::Param& p : c.call().params)
+    if (const auto* body = std::get_if<ir::BodyParam>(&p.value))
+      return body->operands[operand - more + body->accumulators()].spread == ir::Spread::Full;
+  return false;
+}
+
 cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine,
                 bool paired) {
   MatmulTile t{.rows = c.typical("rows"),
@@ -200,13 +214,14 @@ std::vector<Function> matmul_functions() {
                    word("method", "ops::MatmulMethod", methods()), integer("slice"),
                    integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
                    integer("BK"), flag("transpose_b"), flag("boxes"), body("epilogue")},
-        .operands = {loads("a", "X", Loaded::Sometimes), loads("b", "W")},
+        .operands = {in_packets(loads("a", "X", Loaded::Sometimes)), loads("b", "W")},
         .source = {{"rows.cuh", "vectors.cuh", "tensor_cores.cuh", "ops/matmul.cuh",
                     "ops/matmul_row.cuh", "ops/matmul_few.cuh", "ops/matmul_block.cuh",
                     "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
         .loads = rule,
         .loads_apart = is_wgmma,
         .many_registers = is_wgmma,
+        .takes_packets = takes_packets,
         // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
         .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
         .work = [paired = form.paired](
@@ -218,8 +233,8 @@ std::vector<Function> matmul_functions() {
       f.params.push_back(number("eps"));
       f.operands.push_back(reads("norm", "G"));
     }
-    f.operands.push_back(writes("y", "Y"));
-    f.operands.push_back(reads("more", "", Count::Many));
+    f.operands.push_back(in_packets(writes("y", "Y")));
+    f.operands.push_back(in_packets(reads("more", "", Count::Many)));
     all.push_back(std::move(f));
   }
   return all;

@@ -106,7 +106,8 @@ Cut choose(const TileContext& c) {
                               .element_bytes = ir::size_of(c.in(0).dtype),
                               .page_keys = functions::step_keys(c.machine().page_bytes)},
                              c.machine());
-    const double time = cost::microseconds(work, c.machine()) + (splits > 1 ? cost::kHandOver : 0);
+    const double time =
+        cost::microseconds(work, c.machine()) + (splits > 1 ? cost::kPacketHandOver : 0);
     if (splits > 1 && time >= least) continue;
     least = time;
     best = splits;
@@ -142,7 +143,7 @@ void tile(TileContext& c) {
   std::vector<ir::Load> loads;
   for (uint32_t operand : {3u, 4u})
     loads.push_back({.operand = operand,
-                     .pages = 1,
+                     .pages = functions::step_pages(d),
                      .page_bytes = c.machine().page_bytes,
                      .box = boxes ? page_box : std::nullopt,
                      .ahead = true});

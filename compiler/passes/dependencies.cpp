@@ -64,8 +64,9 @@ constexpr size_t kMostUnited = 4096;
 
 class Finder {
  public:
-  explicit Finder(const ir::Program& p)
+  Finder(const ir::Program& p, bool of_events)
       : p_(p),
+        of_events_(of_events),
         all_(p.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p.world) - 1),
         sets_(found_.sets),
         calls_(p.calls.size()) {}
@@ -190,6 +191,7 @@ class Finder {
       for (const ir::Access& a : p_[t].accesses) {
         const ir::BufferId buffer = a.region.buffer;
         if (p_[buffer].kind == ir::BufferKind::Slot) continue;
+        if (of_events_ && p_[buffer].own_packets()) continue;
         if (!in_arena(index(buffer)) && !written_[index(buffer)]) continue;
         const Box box = box_of(p_, a.region);
         if (box.empty()) continue;
@@ -417,7 +419,8 @@ class Finder {
   }
 
   const ir::Program& p_;
-  const uint64_t all_;  // ranks
+  const bool of_events_;  // without packets
+  const uint64_t all_;    // ranks
   Dependencies found_;
   Sets sets_;
   std::vector<CallTasks> calls_;
@@ -433,6 +436,9 @@ class Finder {
 
 }  // namespace
 
-Dependencies find_dependencies(const ir::Program& program) { return Finder(program).run(); }
+Dependencies find_dependencies(const ir::Program& program) { return Finder(program, false).run(); }
+Dependencies find_dependencies_of_events(const ir::Program& program) {
+  return Finder(program, true).run();
+}
 
 }  // namespace maco::passes

@@ -27,5 +27,7 @@ struct Dependencies {
 /// where two temporaries share bytes, or if Task::after says so; the later one in Program order
 /// waits. Slots are left out: the collectives' tile rules order what peers write.
 Dependencies find_dependencies(const ir::Program& program);
+/// The same without those on temporaries with packets, whose readers wait for their flags.
+Dependencies find_dependencies_of_events(const ir::Program& program);
 
 }  // namespace maco::passes

@@ -31,7 +31,7 @@ using ir::TaskId;
 
 class Inserter {
  public:
-  explicit Inserter(ir::Program& p) : p_(p), found_(find_dependencies(p)) {
+  explicit Inserter(ir::Program& p) : p_(p), found_(find_dependencies_of_events(p)) {
     for (uint32_t set : found_.on) dependencies_ += static_cast<int64_t>(found_.sets[set].size());
   }
 

@@ -25,6 +25,7 @@ namespace {
 bool same_buffer(ir::Buffer a, const ir::Buffer& b) {
   a.offset = b.offset;
   a.use = b.use;
+  if (b.kind == ir::BufferKind::Temp) a.packets = b.packets;
   return a == b;
 }
 bool same_call(ir::Call given, const ir::Call& made) {
@@ -144,6 +145,7 @@ ir::Program without_order(ir::Program p, const ir::Program& made) {
   for (ir::Buffer& b : p.buffers) {
     b.offset.reset();
     b.use = 0;
+    if (b.kind == ir::BufferKind::Temp) b.packets = false;
   }
   for (size_t c = 0; c < std::min(p.calls.size(), made.calls.size()); ++c)
     if (same_call(p.calls[c], made.calls[c])) p.calls[c] = made.calls[c];

@@ -29,8 +29,9 @@ struct PipelineOptions {
   std::string board;              // empty: the target's default
   int64_t sms = 0;                // SMs that one rank may use; 0: all of the board's
   bool load_ahead = true;
-  bool fuse = true;   // --no-fuse
-  bool prune = true;  // --no-prune
+  bool fuse = true;     // --no-fuse
+  bool prune = true;    // --no-prune
+  bool packets = true;  // --no-packets
 
   // What is shown and checked on the way.
   std::string stop_after;    // name of the last pass to run; empty: all

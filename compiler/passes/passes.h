@@ -94,6 +94,7 @@ bool has_roles(const ir::Graph& graph, const PassContext& context);
 bool choose_tiles(ir::Graph& graph, PassContext& context);
 bool has_tiles(const ir::Graph& graph);
 bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context);
+bool send_packets(ir::Program& program, PassContext& context);
 bool plan_memory(ir::Program& program, PassContext& context);
 bool schedule(ir::Program& program, PassContext& context);
 bool insert_sync(ir::Program& program, PassContext& context);

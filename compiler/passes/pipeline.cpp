@@ -31,6 +31,9 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // forward.
   ir::Program program = passes.lower("tile", std::move(graph));
 
+  // Small temporaries that tasks hand over are packets, with hints to wait for.
+  if (options.packets) program = passes.run("send-packets", std::move(program));
+
   // From here on temporaries and slots have addresses, each slot one of its own.
   program = passes.run("plan-memory", std::move(program));
 

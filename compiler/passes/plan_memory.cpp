@@ -1,6 +1,6 @@
 // plan_memory.cpp: addresses. A temporary lives from the first task that touches it to the last, in
 // Program order; temporaries whose lives don't meet may share bytes (insert-sync orders their
-// uses). Slots get symmetric memory of their own: peers write them whenever they are ready, so that
+// uses). Those with packets come first and share nothing. Slots get symmetric memory of their own: peers write them whenever they are ready, so that
 // lifetimes on this rank say nothing; share-slots looks at what orders ranks.
 
 #include <algorithm>
@@ -107,12 +107,15 @@ bool plan_memory(ir::Program& program, PassContext& context) {
   int64_t unshared = 0;
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (program.buffers[b].kind == ir::BufferKind::Temp && life[b].used()) {
-      temps.push_back(b);
+      if (!program.buffers[b].packets) temps.push_back(b);
       unshared += aligned(program.buffers[b].bytes());
     }
   std::stable_sort(temps.begin(), temps.end(),
                    [&](size_t a, size_t b) { return life[a].first < life[b].first; });
   Arena arena;
+  for (size_t b = 0; b < program.buffers.size(); ++b)
+    if (program.buffers[b].own_packets() && life[b].used())
+      program.buffers[b].offset = arena.take(aligned(program.buffers[b].bytes()));
   std::multimap<size_t, size_t> live;  // by last use
   for (size_t b : temps) {
     while (!live.empty() && live.begin()->first < life[b].first) {

@@ -25,6 +25,8 @@ const std::vector<Pass>& registry() {
        choose_tiles, nullptr, nullptr},
       {"tile", "cut ops into tasks with the regions they touch", Form::Cut, Form::Cut, Form::Tiled,
        nullptr, tile, nullptr},
+      {"send-packets", "small temporaries as packets, whose flags show that they are there",
+       Form::Tiled, Form::Tiled, Form::Tiled, nullptr, nullptr, send_packets},
       {"plan-memory", "addresses of temporaries, by lifetime, and of slots", Form::Tiled,
        Form::Tiled, Form::Planned, nullptr, nullptr, plan_memory},
       {"schedule", "an SM and a place in its stream for each task", Form::Planned, Form::Planned,

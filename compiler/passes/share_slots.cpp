@@ -163,6 +163,7 @@ class Sharing {
           write(id, a.region, known, clocks);
       known.end(id, clocks, !task.waits.empty());
       for (const ir::Wait& w : task.waits) {
+        if (p_[w.event].kind == ir::EventKind::Hint) continue;
         if (is_local(w))
           known.done(group(w));
         else

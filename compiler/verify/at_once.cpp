@@ -187,7 +187,7 @@ class AtOnce {
   bool passes(uint32_t first, int other, uint32_t last, int rank) {
     for (const ir::Wait& w : p_.tasks[last].waits) {
       const ir::EventKind kind = m_.event(w.event).kind;
-      if (w.lag > 0 || kind == ir::EventKind::Local || !names(w.from, rank, other, m_.world) ||
+      if (w.lag > 0 || is_counter(kind) || !names(w.from, rank, other, m_.world) ||
           (kind == ir::EventKind::Packet && !m_.surely_polls(last)))
         continue;
       const uint32_t sender = m_.signaller(w.event, other, rank);

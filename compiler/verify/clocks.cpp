@@ -35,7 +35,7 @@ Clocks::Clocks(const Model& model)
   for (uint32_t t = 0; t < model.tasks(); ++t) {
     const ir::Task& task = model.program.tasks[t];
     for (const ir::Signal& s : task.signals)
-      if (sender_[t] == kNone && model.event(s.event).kind != EventKind::Local)
+      if (sender_[t] == kNone && !is_counter(model.event(s.event).kind))
         sender_[t] = static_cast<uint32_t>(senders_++);
     for (const ir::Wait& w : task.waits)
       sent_launches_ = std::max(sent_launches_, size_t{w.lag} + 1);
@@ -181,7 +181,7 @@ void Clocks::start(Node node) {
   for (const ir::Wait& w : model_.program.tasks[node.task].waits) {
     const EventKind kind = model_.event(w.event).kind;
     const int launch = launch_ - static_cast<int>(w.lag);
-    if (launch < 0) continue;  // nothing to wait for yet
+    if (launch < 0 || kind == EventKind::Hint) continue;  // nothing to wait for yet, or no order
     if (kind == EventKind::Local) {
       if (w.lag > 0) continue;  // the launches of a rank follow each other anyway
       Held& held = local_[static_cast<size_t>(node.rank) * events + index(w.event)];
@@ -231,7 +231,7 @@ void Clocks::end(Node node) {
 uint32_t Clocks::peer_readers(Node node) const {
   uint32_t readers = 0;
   for (const ir::Signal& s : model_.program.tasks[node.task].signals) {
-    if (model_.event(s.event).kind == EventKind::Local) continue;
+    if (is_counter(model_.event(s.event).kind)) continue;
     const auto waiters = model_.waiters[index(s.event)];
     for (int to = 0; to < model_.world; ++to) {
       if (!names(s.to, node.rank, to, model_.world)) continue;

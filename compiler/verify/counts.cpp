@@ -1,4 +1,4 @@
-// A Local event gets `count` signals a launch on every rank; a task that a rank leaves out signals
+// A counter gets `count` signals a launch on every rank; a task that a rank leaves out signals
 // there, too. A Peer or Packet event has flags of its own for each rank that signals it: a wait for
 // a rank needs exactly one signal from it a launch.
 #include "compiler/verify/counts.h"
@@ -33,7 +33,7 @@ class Counts {
 
   void run() {
     for (size_t e = 0; e < p_.events.size(); ++e) {
-      if (p_.events[e].kind == EventKind::Local) {
+      if (is_counter(p_.events[e].kind)) {
         local(id_of<ir::EventId>(e));
       } else {
         across(id_of<ir::EventId>(e));
@@ -91,7 +91,8 @@ class Counts {
   // who polls would wait for ever.
   void told_by_packets(TaskId task) {
     for (const ir::Access& a : p_[task].accesses) {
-      if (!a.writes() || !p_[a.region.buffer].packets) continue;
+      const ir::Buffer& buffer = p_[a.region.buffer];
+      if (!a.writes() || !buffer.packets || buffer.own_packets()) continue;
       for (int rank = 0; rank < m_.followed; ++rank) {
         if (!m_.runs(static_cast<uint32_t>(index(task)), rank)) continue;
         for (int to : resolve(a.region.where, rank, m_.world)) {
@@ -119,7 +120,7 @@ class Counts {
     std::map<ir::BufferId, std::vector<Put>> puts;
     for (size_t t = 0; t < p_.tasks.size(); ++t)
       for (const ir::Access& a : p_.tasks[t].accesses)
-        if (a.writes() && p_[a.region.buffer].packets)
+        if (a.writes() && p_[a.region.buffer].packets && !p_[a.region.buffer].own_packets())
           puts[a.region.buffer].push_back({id_of<TaskId>(t), &a.region});
     for (auto& [slot, list] : puts) {
       std::stable_sort(list.begin(), list.end(),

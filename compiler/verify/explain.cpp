@@ -105,6 +105,7 @@ std::string step(const ir::Program& p, const Edge& e) {
     case Why::Launch: return "a launch of the rank follows the one before";
     case Why::Packet:
       return fmt::format("packets of event '{}', which show their own data only", p[e.event].name);
+    case Why::Hint: return fmt::format("hint '{}', which orders nothing", p[e.event].name);
     case Why::Event: break;
   }
   const ir::Event& event = p[e.event];

@@ -11,7 +11,7 @@ LaunchOrder::LaunchOrder(const Model& model, const std::vector<uint32_t>& order,
     : model_(model),
       world_(model.world == 64 ? ~uint64_t{0} : (uint64_t{1} << model.world) - 1),
       number_(model.tasks(), kNone) {
-  const auto across = [&](ir::EventId e) { return model.event(e).kind != EventKind::Local; };
+  const auto across = [&](ir::EventId e) { return !is_counter(model.event(e).kind); };
   for (uint32_t t = 0; t < model.tasks(); ++t) {
     const ir::Task& task = model.program.tasks[t];
     bool kept = asked[t];
@@ -37,6 +37,7 @@ uint64_t LaunchOrder::of(const std::vector<uint64_t>& sets, uint32_t task, int r
 }
 
 bool LaunchOrder::counts(const ir::Event& event, uint32_t waiter, Plane plane) const {
+  if (event.kind == EventKind::Hint) return false;
   return event.kind != EventKind::Packet || (plane == Plane::Weak && model_.surely_polls(waiter));
 }
 
@@ -84,6 +85,7 @@ void LaunchOrder::look_ahead(Plane plane, const std::vector<uint32_t>& order, Ra
       uint64_t& stream = streams[model_.stream_of[t] * followed + static_cast<size_t>(r)];
       stream |= uint64_t{1} << r;
       for (const ir::Signal& s : task.signals) {
+        if (model_.event(s.event).kind == EventKind::Hint) continue;
         if (model_.event(s.event).kind == EventKind::Local) {
           stream |= events[index(s.event) * followed + static_cast<size_t>(r)];
           continue;

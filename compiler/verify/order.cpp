@@ -66,7 +66,7 @@ class Order {
     if (!m_.runs(t, rank)) return n;
     for (const ir::Wait& w : p_.tasks[t].waits) {
       if (w.lag > 0) continue;
-      n += m_.event(w.event).kind == EventKind::Local
+      n += is_counter(m_.event(w.event).kind)
                ? 1
                : static_cast<uint32_t>(resolve(w.from, rank, m_.world).size());
     }
@@ -83,7 +83,7 @@ class Order {
     if (next < stream.size()) release(stream[next], n.rank);
     for (const ir::Signal& s : p_.tasks[n.task].signals) {
       const auto waiters = m_.waiters[index(s.event)];
-      if (m_.event(s.event).kind == EventKind::Local) {
+      if (is_counter(m_.event(s.event).kind)) {
         if (--gates_[gate(index(s.event), n.rank)] > 0) continue;
         for (const Model::Waiter& w : waiters)
           if (w.lag == 0 && m_.runs(w.task, n.rank)) release(w.task, n.rank);
@@ -119,7 +119,7 @@ class Order {
       const ir::Event& event = m_.event(w.event);
       for (int source : resolve(w.from, n.rank, m_.world))
         for (const Model::Signaller& s : m_.signallers[index(w.event)]) {
-          if (event.kind != EventKind::Local &&
+          if (!is_counter(event.kind) &&
               !(m_.runs(s.task, source) && names(s.to, source, n.rank, m_.world)))
             continue;
           if (const Node signaller{s.task, source}; stuck(signaller)) return {n, signaller, &event};

@@ -34,10 +34,16 @@ Precedence::Precedence(const ir::Program& program)
 }
 
 Precedence::Why Precedence::kind(ir::EventId e) const {
-  return program_[e].kind == EventKind::Packet ? Why::Packet : Why::Event;
+  switch (program_[e].kind) {
+    case EventKind::Packet: return Why::Packet;
+    case EventKind::Hint: return Why::Hint;
+    default: return Why::Event;
+  }
 }
 bool Precedence::counts(ir::EventId e, uint32_t waiter, Packets packets) const {
-  if (program_[e].kind != EventKind::Packet || packets == Packets::All) return true;
+  if (packets == Packets::All) return true;
+  if (program_[e].kind == EventKind::Hint) return false;
+  if (program_[e].kind != EventKind::Packet) return true;
   return packets == Packets::Sure && !may_skip_[waiter];
 }
 bool Precedence::names(ir::RankRef ref, int rank, int other) const {
@@ -64,8 +70,8 @@ std::vector<Precedence::Edge> Precedence::before(Instance i, Packets packets) co
     const int launch = i.launch - static_cast<int>(w.lag);
     if (launch < 0 || !counts(w.event, i.task, packets)) continue;
     for (const Signaller& s : signallers_[index(w.event)]) {
-      if (program_[w.event].kind == EventKind::Local) {
-        edges.push_back({{s.task, i.rank, launch}, Why::Event, w.event});
+      if (is_counter(program_[w.event].kind)) {
+        edges.push_back({{s.task, i.rank, launch}, kind(w.event), w.event});
         continue;
       }
       for (const int source : ir::resolve(w.from, i.rank, world_))
@@ -91,15 +97,16 @@ std::vector<Precedence::Edge> Precedence::after(Instance i, int launches, Packet
   }
   for (const ir::Signal& s : task.signals) {
     const EventKind event = program_[s.event].kind;
-    if (event != EventKind::Local && !runs(i)) continue;
+    const bool counter = is_counter(event);
+    if (!counter && !runs(i)) continue;
     for (const Waiter& w : waiters_[index(s.event)]) {
       const int launch = i.launch + static_cast<int>(w.lag);
       if (launch >= launches || !counts(s.event, w.task, packets)) continue;
       const std::vector<int> ranks =
-          event == EventKind::Local ? std::vector<int>{i.rank} : ir::resolve(s.to, i.rank, world_);
+          counter ? std::vector<int>{i.rank} : ir::resolve(s.to, i.rank, world_);
       for (const int rank : ranks)
         if (const Instance to{w.task, rank, launch};
-            runs(to) && (event == EventKind::Local || names(w.from, rank, i.rank)))
+            runs(to) && (counter || names(w.from, rank, i.rank)))
           edges.push_back({to, kind(s.event), s.event});
     }
   }

@@ -31,6 +31,7 @@ class Precedence {
     Launch,  // a launch of a rank follows the one before
     Event,   // a signal, a release, and the wait for it, an acquire
     Packet,  // a packet, which shows its own data and nothing else
+    Hint,    // a hint, which shows nothing
   };
   struct Edge {
     Instance other;
@@ -38,7 +39,7 @@ class Precedence {
     ir::EventId event{};  // Event and Packet
   };
 
-  /// Which packets' edges count: none; those of tasks that surely poll; all. A task whose tile may
+  /// Which packets' edges count: none; those of tasks that surely poll; all, and hints'. A task whose tile may
   /// lie beyond a dim's actual value may have nothing to poll.
   enum class Packets : uint8_t { None, Sure, All };
 

@@ -58,7 +58,8 @@ PrivatePast::PrivatePast(const Model& model, const Layout& layout)
     first_touch_.push_back(static_cast<uint32_t>(touches_.size()));
     for (uint32_t i = 0; i < task.accesses.size(); ++i) {
       const ir::Access& a = task.accesses[i];
-      if (p[a.region.buffer].kind == ir::BufferKind::Slot || !layout.matters(a.region.buffer))
+      if (p[a.region.buffer].kind == ir::BufferKind::Slot || p[a.region.buffer].own_packets() ||
+          !layout.matters(a.region.buffer))
         continue;
       const auto touch = [&](const Box& box, uint64_t ranks) {
         if (box.empty() || ranks == 0) return;

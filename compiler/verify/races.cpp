@@ -165,7 +165,9 @@ class Races {
     for (uint32_t i = 0; i < accesses.size(); ++i) {
       const Access& a = accesses[i];
       const bool slot = is_slot(a);
-      if (!layout_.matters(a.region.buffer) || (launch_ > 0 && !slot)) continue;
+      if (!layout_.matters(a.region.buffer) || (launch_ > 0 && !slot) ||
+          p_[a.region.buffer].own_packets())
+        continue;
       const ir::RankRef where = slot ? a.region.where : ir::RankRef::self();
       if (!m_.symmetric) {
         for (int memory : resolve(where, node.rank, m_.world))

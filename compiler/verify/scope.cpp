@@ -38,7 +38,7 @@ class ScopeCheck {
 
   void run() {
     for (size_t e = 0; e < p_.events.size(); ++e)
-      if (p_.events[e].kind != EventKind::Local && p_.events[e].reach() == ir::Scope::Gpu)
+      if (!is_counter(p_.events[e].kind) && p_.events[e].reach() == ir::Scope::Gpu)
         across(id_of<ir::EventId>(e));
     for (uint32_t t = 0; t < m_.tasks(); ++t) {
       for (const ir::Wait& w : p_.tasks[t].waits)
@@ -81,7 +81,7 @@ class ScopeCheck {
   void relaxed_wait(uint32_t task, const ir::Wait& w) {
     const int rank = first_rank(task);
     if (rank < 0) return;  // nobody waits
-    const bool local = p_[w.event].kind == EventKind::Local;
+    const bool local = is_counter(p_[w.event].kind);
     uint32_t sender = ~0u;
     int source = rank;
     if (local) {
@@ -101,7 +101,7 @@ class ScopeCheck {
 
   // A task that a rank leaves out still signals its local events, for the tasks before it.
   void relaxed_signal(uint32_t task, const ir::Signal& s) {
-    const bool local = p_[s.event].kind == EventKind::Local;
+    const bool local = is_counter(p_[s.event].kind);
     int rank = first_rank(task);
     if (rank < 0 && !local) return;
     if (rank < 0) rank = 0;

@@ -55,7 +55,7 @@ class Structure {
     for (const ir::Call& c : p_.calls) call(c);
     for (const ir::Collective& c : p_.collectives) collective(c);
     for (const ir::Event& e : p_.events)
-      if (e.kind != EventKind::Local && e.count != 1)
+      if (!is_counter(e.kind) && e.count != 1)
         report_.error(fmt::format(
             "event '{}' is a {} event with count {}; it has one signal from each source", e.name,
             name(e.kind), e.count));
@@ -149,9 +149,27 @@ class Structure {
     if (b.use < 0 || b.use > kMaxUse || (b.use > 0 && !b.packets))
       report_.error(fmt::format("buffer '{}' is use {}: packets have uses of 0 to {}, others none",
                                 b.name, b.use, kMaxUse));
-    if (b.kind != BufferKind::Slot && (b.rotation != 1 || b.packets))
-      report_.error(fmt::format("buffer '{}' is no slot, but has {}", b.name,
-                                b.packets ? "packets" : "a rotation"));
+    if (b.kind != BufferKind::Slot && b.rotation != 1)
+      report_.error(fmt::format("buffer '{}' is no slot, but has a rotation", b.name));
+    if (b.packets && b.kind != BufferKind::Slot && b.kind != BufferKind::Temp)
+      report_.error(fmt::format("buffer '{}' is the caller's, but has packets", b.name));
+    if (b.own_packets()) own_packets(b);
+  }
+
+  void own_packets(const Buffer& b) {
+    const int64_t size = size_of(b.dtype);
+    if (size != 2 && size != 4)
+      report_.error(fmt::format("temporary '{}' has packets of {} byte, but they are of 2 or 4",
+                                b.name, size));
+    else if (b.use != 0)
+      report_.error(
+          fmt::format("temporary '{}' is use {}, but only slots take turns", b.name, b.use));
+    // Rows that a launch leaves out would have flags that are older than one launch.
+    else if (!b.rows.is_constant())
+      report_.error(
+          fmt::format("temporary '{}' has packets, but its rows depend on dims: flags "
+                      "would be of any launch",
+                      b.name));
   }
 
   void call(const ir::Call& c) {
@@ -198,13 +216,13 @@ class Structure {
       if (w.lag > kMaxLag)
         report_.error(id, fmt::format("{} waits {} launches back; {} are possible",
                                       describe(p_, id), w.lag, kMaxLag));
-      if (p_[w.event].kind == EventKind::Local && w.from != RankRef::self())
+      if (is_counter(p_[w.event].kind) && w.from != RankRef::self())
         report_.error(id, fmt::format("{} waits for the local event '{}' of {}", describe(p_, id),
                                       p_[w.event].name, to_string(w.from)));
     }
     for (const ir::Signal& s : t.signals) {
       if (!event(id, s.event, s.to)) continue;
-      if (p_[s.event].kind == EventKind::Local && s.to != RankRef::self())
+      if (is_counter(p_[s.event].kind) && s.to != RankRef::self())
         report_.error(id, fmt::format("{} signals the local event '{}' on {}", describe(p_, id),
                                       p_[s.event].name, to_string(s.to)));
     }
@@ -297,6 +315,11 @@ class Structure {
       report_.error(id, fmt::format("{} sees the packets of '{}' with {} columns instead of {}: "
                                     "their flags are elsewhere then",
                                     describe(p_, id), b.name, r.pitch, b.cols));
+    if (b.own_packets() && (a.kind == ir::AccessKind::MayWrite || r.block.any()))
+      report_.error(id, fmt::format("{} {} the packets of temporary '{}', which every launch has "
+                                    "to send",
+                                    describe(p_, id),
+                                    r.block.any() ? "sees in blocks" : "may write", b.name));
     if (a.writes() && (b.kind == BufferKind::Input || b.kind == BufferKind::Param))
       report_.error(id, fmt::format("{} writes {} '{}', which belongs to the caller",
                                     describe(p_, id), name(b.kind), b.name));
@@ -355,7 +378,7 @@ class Structure {
         p_.symmetric_bytes > kMaxMemory || p_.symmetric_bytes % 4 != 0)
       report_.error(fmt::format("an arena of {} and symmetric memory of {} bytes are not possible",
                                 p_.arena_bytes, p_.symmetric_bytes));
-    std::vector<const Buffer*> slots;
+    std::vector<const Buffer*> slots, temporaries;
     for (const Buffer& b : p_.buffers) {
       const bool slot = b.kind == BufferKind::Slot;
       if (!slot && b.kind != BufferKind::Temp) {
@@ -378,8 +401,11 @@ class Structure {
                                   name(b.kind), b.name, *b.offset, bytes, where, space));
       } else if (slot) {
         slots.push_back(&b);
+      } else {
+        temporaries.push_back(&b);
       }
     }
+    packets_apart(temporaries);
     std::stable_sort(slots.begin(), slots.end(),
                      [](const Buffer* a, const Buffer* b) { return *a->offset < *b->offset; });
     for (size_t i = 1; i < slots.size(); ++i) share(*slots[i - 1], *slots[i]);
@@ -392,6 +418,23 @@ class Structure {
         report_.error(fmt::format(
             "slots '{}' and '{}' lie in one place and are both use {}: their packets look alike",
             a.name, b.name, a.use));
+    }
+  }
+  // Whatever else lay among the packets of a temporary could look like one.
+  void packets_apart(std::vector<const Buffer*>& temporaries) {
+    std::stable_sort(temporaries.begin(), temporaries.end(),
+                     [](const Buffer* a, const Buffer* b) { return *a->offset < *b->offset; });
+    const Buffer *last = nullptr, *packets = nullptr;  // those that reach farthest
+    const auto end = [](const Buffer* b) { return *b->offset + b->bytes(); };
+    for (const Buffer* b : temporaries) {
+      const Buffer* other = b->packets ? last : packets;
+      if (other && end(other) > *b->offset)
+        report_.error(
+            fmt::format("temporaries '{}' and '{}' share bytes, but packets share theirs "
+                        "with nothing",
+                        other->name, b->name));
+      if (!last || end(b) > end(last)) last = b;
+      if (b->packets && (!packets || end(b) > end(packets))) packets = b;
     }
   }
   // Two slots of which the second begins where the first does or behind that. If they share bytes,

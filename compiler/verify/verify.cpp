@@ -9,6 +9,7 @@
 #include "compiler/verify/operands.h"
 #include "compiler/verify/order.h"
 #include "compiler/verify/overlays.h"
+#include "compiler/verify/own_packets.h"
 #include "compiler/verify/races.h"
 #include "compiler/verify/report.h"
 #include "compiler/verify/resources.h"
@@ -49,6 +50,10 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
 
   // each of them makes seen what it is to make seen,
   check_scope(model, reporter);
+  if (reporter.failed()) return false;
+
+  // and packets of temporaries can be told from those of other launches;
+  check_own_packets(model, reporter);
   if (reporter.failed()) return false;
 
   // and every task will start:

@@ -99,8 +99,12 @@ void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ra
         const int64_t row = begin / buffer.cols;
         const int64_t row_end = std::min(end, (row + 1) * buffer.cols);
         const int64_t at = row * packet_row_bytes(buffer);
-        add(at + (begin - row * buffer.cols) * size / 4 * 8,
-            at + ((row_end - row * buffer.cols) * size + 3) / 4 * 8);
+        if (buffer.own_packets())
+          add(at + (begin - row * buffer.cols) * size * 2,
+              at + (row_end - row * buffer.cols) * size * 2);
+        else
+          add(at + (begin - row * buffer.cols) * size / 4 * 8,
+              at + ((row_end - row * buffer.cols) * size + 3) / 4 * 8);
         begin = row_end;
       }
     }
@@ -250,7 +254,9 @@ std::string AccessChecker::place_name(uintptr_t address,
       int64_t element = offset / size;
       if (buffer.packets) {
         const int64_t row = offset / packet_row_bytes(buffer);
-        element = row * buffer.cols + (offset - row * packet_row_bytes(buffer)) / 8 * 4 / size;
+        const int64_t in_row = offset - row * packet_row_bytes(buffer);
+        element = row * buffer.cols +
+                  (buffer.own_packets() ? in_row / (2 * size) : in_row / 8 * 4 / size);
       }
       return fmt::format("element {} (row {}, column {}) of '{}' on rank {}", element,
                          element / buffer.cols, element % buffer.cols, buffer.name, rank);

@@ -118,7 +118,7 @@ class StandIn final : public Steppable {
       const ir::Event& e = p_.events[index(w.event)];
       const uint32_t epoch = context.launch->epoch - w.lag;
       if (e.kind == EventKind::Packet && skip_[task]) continue;
-      if (e.kind == EventKind::Local) {
+      if (is_counter(e.kind)) {
         poll(context, counter(w.event, context.rank), epoch * e.count);
         continue;
       }
@@ -131,7 +131,7 @@ class StandIn final : public Steppable {
   }
   void signal(CpuContext& context, uint32_t task, bool runs) {
     for (const ir::Signal& s : p_.tasks[task].signals) {
-      if (p_.events[index(s.event)].kind == EventKind::Local) {
+      if (is_counter(p_.events[index(s.event)].kind)) {
         uint32_t& count = counter(s.event, context.rank);
         ++count;
         context.changed(&context, &count);

@@ -53,8 +53,8 @@ struct alignas(16) TaskWords {
             bits(high, 43, 1) != 0};
   }
 };
-// kSyncLocalSys: as kSyncLocal, at sys scope.
-enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2 };
+// kSyncLocalSys: as kSyncLocal, at sys scope; kSyncHint: relaxed.
+enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2, kSyncHint = 3 };
 // as ir::RankRef::Kind
 enum SyncWho : u8 { kWhoSelf = 0, kWhoOthers = 1, kWhoAll = 2, kWhoRank = 3, kWhoShift = 4 };
 struct alignas(16) SyncRow {
@@ -62,7 +62,8 @@ struct alignas(16) SyncRow {
   u32 count;  // local: arrivals a launch
   u8 kind, who;
   u16 lag;  // waits: for launch (epoch - lag)
-  i32 n;    // kWhoRank: the rank; kWhoShift: added to the own rank
+  // kWhoRank: the rank; kWhoShift: added to the own rank; waits for a hint: signals that may be late
+  i32 n;
 };
 
 constexpr int kScratchBytes = Cta::kScratchBytes;
@@ -141,6 +142,10 @@ struct Context : Profile<kProfile> {
   MACO_FN int cta() const { return cta_id(); }
   MACO_FN u32 epoch() const { return launch.epoch; }
   MACO_FN i32 value(int i) const { return launch.values[i]; }
+  // Of packets of the rank's own tasks: of those that the launch's tasks send, and of those that the
+  // current one does, which are others if it signals nobody. Narrow flags are the lower 16 bits.
+  MACO_FN u32 own_flag() const { return epoch(); }
+  MACO_FN u32 own_sent_flag() const { return epoch() ^ ((sent_flag ^ first_flag) >> 16); }
   // kScratchBytes of shared memory, aligned to 128, of the consumers and for the current task.
   static MACO_FN char* scratch() { return memory()->scratch; }
   // Symmetric memory of a rank.
@@ -222,7 +227,7 @@ MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
 
 // The operands of a call, in its order.
 struct Args {
-  const Context& ctx;
+  Context& ctx;
   const Operand* rows;
   template <class T>
   MACO_FN T* ptr(int i) const {

@@ -332,6 +332,42 @@ MACO_FN u64 packet_load(const u64* slot) {
   return v;
 }
 
+// Packets of a rank's own tasks: a value and its flag in a word of 4 or 8 bytes, which is atomic.
+// N words, of at most 16 bytes.
+template <int N>
+MACO_FN void words_load(const u32* p, u32* to) {
+  if constexpr (N == 4) {
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "l"(p)
+                 : "memory");
+  } else if constexpr (N == 2) {
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "l"(p)
+                 : "memory");
+  } else {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(to[0]) : "l"(p) : "memory");
+  }
+}
+template <int N>
+MACO_FN void words_load(const u64* p, u64* to) {
+  if constexpr (N == 2) {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(to[0]), "=l"(to[1])
+                 : "l"(p)
+                 : "memory");
+  } else {
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(to[0]) : "l"(p) : "memory");
+  }
+}
+MACO_FN void word_store(u32* p, u32 v) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+MACO_FN void word_store(u64* p, u64 v) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
 // ---- waiting ----------------------------------------------------------------
 
 MACO_FN u64 now_ns() {

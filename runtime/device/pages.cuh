@@ -240,6 +240,8 @@ struct PageTaker {
     ++index;
     return page;
   }
+  // One of those that `await` has waited for.
+  MACO_FN const char* take_awaited() { return pages + (i64)take_landed().slot * Cta::kPageBytes; }
   MACO_FN const char* take() {
     await(1);
     return pages + (i64)take_landed().slot * Cta::kPageBytes;
@@ -250,6 +252,13 @@ struct PageTaker {
   MACO_FN void release_page(PageUse page) {
     page_let_go(memory, page);
     ++released;
+  }
+  // The `count` that were taken first of those still held, at once.
+  MACO_FN void release_together(int count) {
+    warp_sync();
+    for (u32 i = released + (u32)warp_lane(); i < released + (u32)count; i += kWarpLanes)
+      empty_barrier_arrive(&memory->empty_barriers[i % kRingPages], i / kRingPages);
+    released += (u32)count;
   }
   // Hands the state back to the context.
   MACO_FN void finish() {

@@ -175,13 +175,33 @@ MACO_FN float norm_scale(float sum, float eps) {
   return fnear_rsqrt(fadd(fmul(sum, (float)(1.0 / (double)N)), eps));
 }
 // A thread's share of a row.
-template <class T, class W, int V>
+// P: a pointer, or Received.
+template <class T, class W, int V, class P = const T*>
 struct Held {
   Vec<T, V> kept[W::kHeld ? W::kSteps : 1];
-  const T* row;
-  MACO_FN void load(const T* p, i64 n) {
+  P row;
+  // Of packets by whole warps.
+  MACO_FN void load(P p, i64 n) {
     row = p;
-    if constexpr (W::kHeld) W::each(n, [&](int k, i64 i) { kept[k] = gload_vec<V>(p + i); });
+    if constexpr (W::kHeld) hold(p, n);
+  }
+  MACO_FN void hold(const T* p, i64 n) {
+    W::each(n, [&](int k, i64 i) { kept[k] = gload_vec<V>(p + i); });
+  }
+  MACO_FN void hold(Received<T> p, i64 n) {
+    PacketRun<T, V> runs[W::kSteps];
+    const u32 flag = p.ctx->own_flag();
+    receive_together<T>(*p.ctx, p.operand, [&] {
+      const auto place = [&](int k) { return p + least(W::first() + k * W::kStride, n - V); };
+      MACO_UNROLL
+      for (int k = 0; k < W::kSteps; ++k) runs[k].load(place(k));
+      const typename Packet<T>::Word* missing = nullptr;
+      MACO_UNROLL
+      for (int k = 0; k < W::kSteps; ++k)
+        if (!runs[k].has_come(flag)) missing = runs[k].missing(place(k), flag);
+      return missing;
+    });
+    W::each(n, [&](int k, i64) { kept[k] = runs[k].values(); });
   }
   MACO_FN Vec<T, V> get(int k, i64 i) const {
     if constexpr (W::kHeld) {
@@ -251,8 +271,8 @@ MACO_FN void row_sums(Context& ctx, const HeldRows<Team, T, W, V>& held, i64 n, 
   team_reduce_rows<Team>(ctx, sums, [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
 }
 // Of one row.
-template <class Team, class W, class T, int V, class F>
-MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V>& row, i64 n, F f) {
+template <class Team, class W, class T, int V, class P, class F>
+MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) {
   Sum<AccOf<T>, W::kSteps> sum;
   row.visit(n, [&](int k, i64, Vec<T, V> x) {
     MACO_UNROLL

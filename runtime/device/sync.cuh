@@ -123,7 +123,7 @@ struct Awaited {
   const u32* word = nullptr;
   u32 target = 0, kind = kWaitLocal, event = 0;
   int source = -1;
-  bool sys = false;
+  bool sys = false, relaxed = false;
   Patience patience = kPatienceLocal;
 };
 template <class Kernel>
@@ -131,10 +131,12 @@ MACO_FN Awaited awaited(const Context& ctx, const SyncRow& row, int source) {
   Awaited a;
   a.event = row.event;
   a.sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
-  if (row.kind == kSyncLocal || a.sys) {
+  a.relaxed = Kernel::kHints && row.kind == kSyncHint;
+  if (row.kind == kSyncLocal || a.sys || a.relaxed) {
     if (source != 0) return a;
     a.word = ctx.launch.counters + row.event;
     a.target = (ctx.epoch() - row.lag) * row.count;
+    if (a.relaxed) a.target -= (u32)row.n;
   } else if (Kernel::kPeerEvents > 0 && row.kind == kSyncPeer &&
              means(row, ctx.rank(), source, Kernel::kWorld)) {
     a.word = peer_word(ctx, Kernel::kSymmetricBytes, row.event, ctx.rank(), source);
@@ -152,13 +154,14 @@ MACO_FN Awaited awaited(const Context& ctx, const SyncRow& row, int source) {
 template <class Kernel>
 MACO_FN bool await_together(Context& ctx, const Awaited& a) {
   const bool sys = (Kernel::kSysCounters || Kernel::kPeerEvents > 0) && warp_any(a.sys);
+  const bool acquires = !Kernel::kHints || warp_any(a.word != nullptr && !a.relaxed);
   WatchState state(0);
   Watch watch(ctx, state, a.word, a.patience, a.kind, a.event, a.source);
   bool waits = a.word != nullptr;
   while (true) {
     u32 seen = 0;
     if (waits) {
-      seen = load_acquire_counter(sys, a.word);
+      seen = acquires ? load_acquire_counter(sys, a.word) : load_relaxed(a.word);
       waits = !reached(seen, a.target);
     }
     if (!warp_any(waits)) return true;
@@ -191,11 +194,18 @@ MACO_FN void signal(Context& ctx, const SyncRow& row, int to, bool local_only) {
   const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
   if (row.kind == kSyncLocal || sys) {
     if (to == 0) add_release_counter(sys, ctx.launch.counters + row.event);
+  } else if (Kernel::kHints && row.kind == kSyncHint) {
+    if (to == 0) add_relaxed(ctx.launch.counters + row.event, 1);
   } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, Kernel::kWorld)) {
     store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()),
                       ctx.epoch());
   }
 }
+
+// The counter of a hint among those of events: with a bit set that addresses of words don't have.
+// And back.
+MACO_FN u32* hinted(u32* word) { return (u32*)((u64)word ^ 1); }
+MACO_FN bool is_hinted(u32* word) { return ((u64)word & 1) != 0; }
 
 // Consumers, after a barrier behind which all writes of the task are. `words`: what stage_signals
 // has looked up, or nullptr.
@@ -206,7 +216,11 @@ MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, in
   for (int item = consumer_thread(); item < signals * kWorld; item += kConsumers) {
     int to = item % kWorld;
     if (u32* word = words && item / kWorld < kStagedSignals ? words[item / kWorld] : nullptr) {
-      if (to == 0) add_release_gpu(word, 1);
+      if (to != 0) continue;
+      if (is_hinted(word))
+        add_relaxed(hinted(word), 1);
+      else
+        add_release_gpu(word, 1);
       continue;
     }
     signal<Kernel>(ctx, table_load(rows + item / kWorld), to, local_only);

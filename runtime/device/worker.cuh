@@ -8,6 +8,8 @@
 //   static constexpr u32 kPacketUses;    // flags of a launch's packets
 //   static constexpr int kMaps;          // of Launch::maps
 //   static constexpr bool kSysCounters;  // is any local event at sys scope?
+//   static constexpr bool kHints;        // is any event a hint?
+//   static constexpr i64 kPacketBytes;   // of temporaries with packets, at the arena's beginning
 //   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const
 //   Operand* operands();
 //   static const SyncRow* syncs(); const u64* guards(); const u32* local_counts();
@@ -37,7 +39,8 @@ MACO_FN void stage_signals(Context& ctx, u32** words, const SyncRow* rows, int s
   const int staged = signals < kStagedSignals ? signals : kStagedSignals;
   for (int i = (consumer_thread() + kConsumers / 2) % kConsumers; i < staged; i += kConsumers) {
     const SyncRow row = table_load(rows + i);
-    words[i] = row.kind == kSyncLocal ? ctx.launch.counters + row.event : nullptr;
+    u32* const word = ctx.launch.counters + row.event;
+    words[i] = row.kind == kSyncLocal ? word : row.kind == kSyncHint ? hinted(word) : nullptr;
   }
 }
 
@@ -225,6 +228,10 @@ MACO_FN void reset_memory(const Launch& launch) {
   }
   for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step)
     store_relaxed((u32*)own + i, no_flag(launch.epoch * Kernel::kPacketUses));
+  // Neither half is the next launch's flag, nor the whole.
+  const u32 other = (launch.epoch ^ 0x8000u) & 0xffffu;
+  for (i64 i = first; i < Kernel::kPacketBytes / 4; i += step)
+    store_relaxed((u32*)launch.arena + i, other << 16 | other);
   u32* words = (u32*)(own + Kernel::kSymmetricBytes);
   for (i64 i = first; i < (i64)Kernel::kPeerEvents * Kernel::kWorld; i += step)
     store_relaxed(words + i, before);

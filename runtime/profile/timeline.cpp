@@ -68,7 +68,7 @@ std::optional<Timeline> Timeline::make(const ir::Program& program,
   for (int rank = 0; rank < line.world(); ++rank) {
     auto& local = line.local_.emplace_back(program.events.size());
     for (size_t e = 0; e < program.events.size(); ++e)
-      if (program.events[e].kind == ir::EventKind::Local)
+      if (is_counter(program.events[e].kind))
         local[e] = line.last(ir::id_of<ir::EventId>(e), rank, rank);
   }
   return line;
@@ -82,7 +82,7 @@ void Timeline::shift(int rank, int64_t by) {
 }
 
 bool Timeline::sends(const Sender& sender, ir::EventKind kind, int source, int rank) const {
-  if (kind == ir::EventKind::Local) return source == rank;
+  if (is_counter(kind)) return source == rank;
   if (!runs(source, sender.task)) return false;
   const std::vector<int> to = ir::resolve(sender.to, source, world());
   return std::find(to.begin(), to.end(), rank) != to.end();
@@ -106,7 +106,7 @@ std::vector<Arrival> Timeline::arrivals(int rank, ir::TaskId task) const {
     if (wait.lag != 0) continue;
     const ir::EventKind kind = (*program_)[wait.event].kind;
     std::optional<Arrival> found;
-    if (kind == ir::EventKind::Local) {
+    if (is_counter(kind)) {
       found = local_[static_cast<size_t>(rank)][ir::index(wait.event)];
     } else {
       for (int source : ir::resolve(wait.from, rank, world())) {
@@ -135,7 +135,7 @@ std::vector<std::vector<std::optional<int64_t>>> Timeline::bounds() const {
     const auto task = ir::id_of<ir::TaskId>(t);
     for (const ir::Wait& wait : (*program_)[task].waits) {
       const ir::EventKind kind = (*program_)[wait.event].kind;
-      if (wait.lag != 0 || kind == ir::EventKind::Local) continue;
+      if (wait.lag != 0 || is_counter(kind)) continue;
       for (int rank = 0; rank < world(); ++rank) {
         if (!runs(rank, task)) continue;
         for (int source : ir::resolve(wait.from, rank, world())) {

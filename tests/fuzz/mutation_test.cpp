@@ -93,8 +93,8 @@ std::string objection(const Program& p) {
 }
 
 std::vector<int> sources(const Program& p, const Wait& w, int rank) {
-  return p[w.event].kind == EventKind::Local ? std::vector<int>{rank}
-                                             : ir::resolve(w.from, rank, static_cast<int>(p.world));
+  return is_counter(p[w.event].kind) ? std::vector<int>{rank}
+                                     : ir::resolve(w.from, rank, static_cast<int>(p.world));
 }
 // All waits but those for nobody, as of the others where there is one rank.
 std::vector<At> waits_of(const Program& p) {
@@ -216,8 +216,7 @@ class Judge {
               [&](const Program& mutant) { return judge(mutant, what, "", count_.equivalent); });
       // That nobody waits for what a rank tells another is an error by itself. Without the signals
       // there has to be another, unless other orders make up for the event.
-      if (p[p.tasks[at.task].waits[at.wait].event].kind == EventKind::Local || !only_wait(p, at))
-        continue;
+      if (is_counter(p[p.tasks[at.task].waits[at.wait].event].kind) || !only_wait(p, at)) continue;
       ++count_.silenced;
       judge(without_its_event(p, at), what + ", and nobody signals it", ", without signals",
             count_.silent_equivalent);

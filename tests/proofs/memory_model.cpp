@@ -120,7 +120,9 @@ class Execution {
       const ir::Event& e = p_[task.waits[w].event];
       const bool packet = e.kind == EventKind::Packet;
       loads_.push_back(
-          {next({thread, task.waits[w].relaxed || packet ? Semantics::Relaxed : Semantics::Acquire,
+          {next({thread,
+                 task.waits[w].relaxed || packet || e.kind == EventKind::Hint ? Semantics::Relaxed
+                                                                              : Semantics::Acquire,
                  e.reach(), packet}),
            node, w});
     }
@@ -130,11 +132,13 @@ class Execution {
           data_[{node, i}] = next({thread, Semantics::Weak, Scope::Sys, false});
     for (uint16_t s = 0; s < task.signals.size(); ++s) {
       const ir::Event& e = p_[task.signals[s].event];
-      if (!here && e.kind != EventKind::Local) continue;
+      if (!here && !is_counter(e.kind)) continue;
       const bool packet = e.kind == EventKind::Packet;
       stores_[index(task.signals[s].event)].push_back(
           {next({thread,
-                 task.signals[s].relaxed || packet ? Semantics::Relaxed : Semantics::Release,
+                 task.signals[s].relaxed || packet || e.kind == EventKind::Hint
+                     ? Semantics::Relaxed
+                     : Semantics::Release,
                  e.reach(), packet}),
            node, s});
     }
@@ -148,7 +152,7 @@ class Execution {
       const ir::Wait& w = p_.tasks[nodes_.task(load.node)].waits[load.index];
       const int launch = nodes_.launch(load.node) - static_cast<int>(w.lag),
                 rank = nodes_.rank(load.node);
-      const bool local = p_[w.event].kind == EventKind::Local;
+      const bool local = is_counter(p_[w.event].kind);
       for (const Flag& store : stores_[index(w.event)]) {
         const int source = nodes_.rank(store.node);
         const ir::Signal& s = p_.tasks[nodes_.task(store.node)].signals[store.index];
@@ -211,11 +215,15 @@ class Execution {
       return false;
     for (const ir::Wait& w : p_.tasks[nodes_.task(y)].waits)
       for (const ir::Signal& s : p_.tasks[nodes_.task(x)].signals)
-        if (s.event == w.event && p_[w.event].kind == EventKind::Packet &&
-            nodes_.launch(x) + static_cast<int>(w.lag) <= nodes_.launch(y) &&
-            has(ir::resolve(w.from, nodes_.rank(y), nodes_.world), nodes_.rank(x)) &&
-            has(ir::resolve(s.to, nodes_.rank(x), nodes_.world), nodes_.rank(y)) &&
-            includes(p_[w.event].reach(), {nodes_.rank(x), 0}, {nodes_.rank(y), 0}))
+        if (p_[b].own_packets()) {
+          if (s.event == w.event && p_[w.event].kind == EventKind::Hint && w.lag == 0 &&
+              nodes_.launch(x) == nodes_.launch(y) && nodes_.rank(x) == nodes_.rank(y))
+            return true;
+        } else if (s.event == w.event && p_[w.event].kind == EventKind::Packet &&
+                   nodes_.launch(x) + static_cast<int>(w.lag) <= nodes_.launch(y) &&
+                   has(ir::resolve(w.from, nodes_.rank(y), nodes_.world), nodes_.rank(x)) &&
+                   has(ir::resolve(s.to, nodes_.rank(x), nodes_.world), nodes_.rank(y)) &&
+                   includes(p_[w.event].reach(), {nodes_.rank(x), 0}, {nodes_.rank(y), 0}))
           return true;
     return false;
   }

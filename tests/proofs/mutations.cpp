@@ -80,7 +80,7 @@ class Mutations {
             erase_at(p.tasks[t].waits, w);
             for (Task& x : p.tasks)
               std::erase_if(x.signals, [&](const ir::Signal& s) { return s.event == e; });
-            if (p[e].kind == EventKind::Local) p[e].count = 0;
+            if (is_counter(p[e].kind)) p[e].count = 0;
           });
         }
       }
@@ -96,7 +96,7 @@ class Mutations {
         }
         add(fmt::format("{} doesn't signal '{}'", text(t), p_[e].name),
             [=](Program& p) { erase_at(p.tasks[t].signals, s); });
-        if (p_[e].kind == EventKind::Local)
+        if (is_counter(p_[e].kind))
           add(fmt::format("{} doesn't signal '{}', which counts one less", text(t), p_[e].name),
               [=](Program& p) {
                 erase_at(p.tasks[t].signals, s);
@@ -106,13 +106,13 @@ class Mutations {
   }
   void scopes() {
     for (size_t e = 0; e < p_.events.size(); ++e)
-      if (p_.events[e].kind != EventKind::Local)
+      if (!is_counter(p_.events[e].kind))
         add(fmt::format("'{}' at gpu scope", p_.events[e].name),
             [=](Program& p) { p.events[e].scope = ir::Scope::Gpu; });
   }
   void counts(uint32_t by) {
     for (size_t e = 0; e < p_.events.size(); ++e)
-      if (p_.events[e].kind == EventKind::Local)
+      if (is_counter(p_.events[e].kind))
         add(fmt::format("'{}' counts to {}", p_.events[e].name, p_.events[e].count + by),
             [=](Program& p) { p.events[e].count += by; });
   }
@@ -232,7 +232,7 @@ class Mutations {
     close_up(p, gone.sm, gone.place);
     erase_at(p.tasks, t);
     for (const ir::Signal& s : gone.signals)
-      if (p[s.event].kind == EventKind::Local) --p[s.event].count;
+      if (is_counter(p[s.event].kind)) --p[s.event].count;
     if (!consistent) return;
     for (size_t i = 0; i < p.events.size(); ++i) {
       const auto e = ir::id_of<EventId>(i);
@@ -244,10 +244,10 @@ class Mutations {
       if (signalled && waited) continue;
       for (Task& x : p.tasks) {
         std::erase_if(x.waits, [&](const ir::Wait& w) { return w.event == e; });
-        if (p.events[i].kind != EventKind::Local)
+        if (!is_counter(p.events[i].kind))
           std::erase_if(x.signals, [&](const ir::Signal& s) { return s.event == e; });
       }
-      if (p.events[i].kind == EventKind::Local && !signalled) p.events[i].count = 0;
+      if (is_counter(p.events[i].kind) && !signalled) p.events[i].count = 0;
     }
   }
   void skip() {
@@ -333,7 +333,7 @@ class Mutations {
         }
       }
       for (size_t s = 0; s < p_.tasks[t].signals.size(); ++s)
-        if (p_[p_.tasks[t].signals[s].event].kind != EventKind::Local && world > 1)
+        if (!is_counter(p_[p_.tasks[t].signals[s].event].kind) && world > 1)
           add(text(t) + " signals another rank", [=](Program& p) {
             ir::Signal& x = p.tasks[t].signals[s];
             x.to = next(x.to, world);

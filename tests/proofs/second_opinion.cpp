@@ -43,6 +43,11 @@ Bytes bytes_of(const Program& p, const Access& a, int runner) {
   const int64_t base = b.offset.value_or(0);
   if (!b.packets)
     return {base + (first * r.pitch + r.c0) * size, r.pitch * size, rows, (r.c1 - r.c0) * size};
+  // Each element beside its flag.
+  if (b.own_packets()) {
+    const int64_t row = up(b.cols * size, 4) * 2;
+    return {base + first * row + r.c0 * size * 2, row, rows, (r.c1 - r.c0) * size * 2};
+  }
   // 4 bytes of payload, 4 of flag.
   const int64_t begin = r.c0 * size / 4, end = up(r.c1 * size, 4) / 4,
                 row = up(b.cols * size, 4) / 4;
@@ -166,6 +171,8 @@ std::string structure(const Program& p) {
       const ir::Region& r = a.region;
       const ir::Buffer& b = p[r.buffer];
       if (b.packets && r.pitch != b.cols) return "structure: packets seen with another pitch";
+      if (b.own_packets() && (a.kind == ir::AccessKind::MayWrite || r.block.any()))
+        return "structure: packets that not every launch sends";
       for (int rank = 0; rank < world; ++rank) {
         if (!runs(t, rank)) continue;
         if (r.r1 > r.r0 && r.c1 > r.c0) {
@@ -189,6 +196,15 @@ std::string structure(const Program& p) {
   for (const ir::Buffer& b : p.buffers) {
     if (b.kind == BufferKind::Temp && *b.offset + b.bytes() > p.arena_bytes)
       return "structure: a temporary outside of the arena";
+    if (b.packets && b.kind != BufferKind::Slot) {
+      if (!b.own_packets() || !b.rows.is_constant() || b.use != 0 ||
+          (size_of(b.dtype) != 2 && size_of(b.dtype) != 4))
+        return "structure: packets that can't be";
+      for (const ir::Buffer& other : p.buffers)
+        if (other.kind == BufferKind::Temp && other.name != b.name &&
+            *other.offset < *b.offset + b.bytes() && *b.offset < *other.offset + other.bytes())
+          return "structure: packets that share bytes";
+    }
     if (b.kind != BufferKind::Slot) continue;
     const int64_t end = *b.offset + up(b.bytes(), 256) * b.rotation;
     if (end > p.symmetric_bytes) return "structure: a slot outside of symmetric memory";
@@ -327,7 +343,7 @@ class Signals {
     for (size_t i = 0; i < p_.events.size(); ++i) {
       const auto e = ir::id_of<ir::EventId>(i);
       const ir::Event& event = p_.events[i];
-      if (event.kind == EventKind::Local) {
+      if (is_counter(event.kind)) {
         if (signals_[i].size() != event.count || (signals_[i].empty() && !waits_[i].empty()))
           return fmt::format("count: '{}' counts to {}, {} arrive", event.name, event.count,
                              signals_[i].size());
@@ -374,7 +390,9 @@ class Signals {
           }
           for (int rank : reaches(p_, a, source))
             if (std::none_of(t.signals.begin(), t.signals.end(), [&](const ir::Signal& s) {
-                  return p_[s.event].kind == EventKind::Packet &&
+                  return p_[s.event].kind == (p_[a.region.buffer].own_packets()
+                                                  ? EventKind::Hint
+                                                  : EventKind::Packet) &&
                          has(ir::resolve(s.to, source, world), rank);
                 }))
               return fmt::format("count: packets to rank {} without flags", rank);
@@ -504,7 +522,7 @@ class Graph {
     if (then < 0) return;
     const EventKind kind = p_[w.event].kind;
     const uint32_t to = nodes_.at(launch, rank, task);
-    const bool local = kind == EventKind::Local;
+    const bool local = is_counter(kind);
     for (int source : local ? std::vector<int>{rank} : ir::resolve(w.from, rank, nodes_.world))
       for (const Signals::Signal& s : signals_.of(w.event)) {
         if (!local && !signals_.arrives(s, source, rank)) continue;
@@ -513,9 +531,10 @@ class Graph {
         const bool synchronises =
             !w.relaxed && !s.relaxed && (source == rank || p_[w.event].reach() == ir::Scope::Sys);
         edge(nodes_.at(then, source, s.task), to,
-             kind == EventKind::Packet ? (polls && synchronises ? Ended : Blocks)
-             : synchronises            ? Seen
-                                       : Blocks);
+             kind == EventKind::Hint     ? Blocks
+             : kind == EventKind::Packet ? (polls && synchronises ? Ended : Blocks)
+             : synchronises              ? Seen
+                                         : Blocks);
       }
   }
 
@@ -534,6 +553,12 @@ bool polls_for(const Program& p, const Nodes& nodes, const Signals& signals, con
   const Access &ax = tx.accesses[c.access_x], &ay = ty.accesses[c.access_y];
   const ir::BufferId bx = ax.region.buffer, by = ay.region.buffer;
   if (!ax.writes() || ay.writes() || !p[bx].packets) return false;
+  if (p[bx].own_packets())
+    return std::any_of(ty.waits.begin(), ty.waits.end(), [&](const ir::Wait& w) {
+      return bx == by && w.lag == 0 && p[w.event].kind == EventKind::Hint &&
+             std::any_of(tx.signals.begin(), tx.signals.end(),
+                         [&](const ir::Signal& s) { return s.event == w.event; });
+    });
   if (bx != by) return p[by].packets && p[bx].use != p[by].use;
   for (const ir::Wait& w : ty.waits) {
     const int source = nodes.rank(c.x);

@@ -230,6 +230,19 @@ MACO_FN u64 packet_load(const u64* slot) {
   return __atomic_load_n(slot, __ATOMIC_RELAXED);
 }
 
+template <int N, class W>
+MACO_FN void words_load(const W* p, W* to) {
+  host::touch(p, N * sizeof(W), false);
+  for (int i = 0; i < N; ++i) to[i] = __atomic_load_n(p + i, __ATOMIC_RELAXED);
+}
+template <class W>
+MACO_FN void word_store(W* p, W v) {
+  host::touch(p, sizeof(W), true);
+  host::changing(p);
+  __atomic_store_n(p, v, __ATOMIC_RELAXED);
+  host::changed(p);
+}
+
 // ---- waiting ----------------------------------------------------------------
 
 MACO_FN u64 now_ns() { return maco_cpu::current->now(maco_cpu::current); }

@@ -408,33 +408,89 @@ struct AttentionStep {
     ((X*)chunk)[d % kChunk] = value;
   }
 
-  // A head of a row, by a warp: normed, turned, put into a line, and stored where it is wanted.
-  template <bool kNormed, bool kTurned>
-  MACO_FN void prepare(const X* from, const X* weights, float eps, i64 position, char* area,
-                       int line, X* also) {
-    float a[kShare], b[kShare];
-    const auto first = [](int pair) { return C::interleaved ? 2 * pair : pair; };
-    const auto second = [](int pair) { return C::interleaved ? 2 * pair + 1 : pair + kPairs; };
+  // A lane's pairs of a head's elements.
+  static MACO_FN void load_pairs(const X* from, float (&a)[kShare], float (&b)[kShare]) {
     MACO_UNROLL
     for (int j = 0; j < kShare; ++j) {
       const int pair = warp_lane() + j * kWarpLanes;
       a[j] = b[j] = 0;
       if (pair < kPairs) {
-        a[j] = to_acc(gload(from + first(pair)));
-        b[j] = to_acc(gload(from + second(pair)));
+        a[j] = to_acc(gload(from + first_of(pair)));
+        b[j] = to_acc(gload(from + second_of(pair)));
       }
     }
-    if constexpr (kNormed) {
-      float squares = 0;
-      MACO_UNROLL
-      for (int j = 0; j < kShare; ++j) squares = ffma(a[j], a[j], ffma(b[j], b[j], squares));
-      const float scale = norm_scale<S::D>(warp_sum(squares), eps);
+  }
+  static MACO_FN void load_pairs(Received<X> from, float (&a)[kShare], float (&b)[kShare]) {
+    PacketRun<X, 1> x[kShare], y[kShare];
+    const u32 flag = from.ctx->own_flag();
+    receive_together<X>(*from.ctx, from.operand, [&] {
+      const auto pair_of = [](int j) {
+        return (int)least(warp_lane() + j * kWarpLanes, kPairs - 1);
+      };
       MACO_UNROLL
       for (int j = 0; j < kShare; ++j) {
-        const int pair = warp_lane() + j * kWarpLanes;
-        if (pair < kPairs) {
-          a[j] = round_to<X>(fmul(fmul(a[j], scale), to_acc(gload(weights + first(pair)))));
-          b[j] = round_to<X>(fmul(fmul(b[j], scale), to_acc(gload(weights + second(pair)))));
+        x[j].load(from + first_of(pair_of(j)));
+        y[j].load(from + second_of(pair_of(j)));
+      }
+      const typename Packet<X>::Word* missing = nullptr;
+      MACO_UNROLL
+      for (int j = 0; j < kShare; ++j) {
+        const int pair = pair_of(j);
+        if (!x[j].has_come(flag)) missing = (from + first_of(pair)).words;
+        if (!y[j].has_come(flag)) missing = (from + second_of(pair)).words;
+      }
+      return missing;
+    });
+    MACO_UNROLL
+    for (int j = 0; j < kShare; ++j) {
+      const bool there = warp_lane() + j * kWarpLanes < kPairs;
+      a[j] = there ? to_acc(x[j].get(0)) : 0.0f;
+      b[j] = there ? to_acc(y[j].get(0)) : 0.0f;
+    }
+  }
+  // A head of a row of queries, keys or values: where it is, and what becomes of it.
+  struct Row {
+    int operand;
+    i64 offset;
+    bool turns;        // it is normed, if it has weights, and turned
+    const X* weights;  // of the norm, or nullptr
+    float eps;
+    i64 position;
+    char* area;
+    int line;
+    X* also;  // where it is wanted, too, or nullptr
+  };
+  static MACO_FN int first_of(int pair) { return C::interleaved ? 2 * pair : pair; }
+  static MACO_FN int second_of(int pair) { return C::interleaved ? 2 * pair + 1 : pair + kPairs; }
+  MACO_FN void load_row(const Row& row, float (&a)[kShare], float (&b)[kShare]) {
+    if constexpr (C::q_packets == C::k_packets && C::k_packets == C::v_packets) {
+      load_pairs(to_read<X, C::q_packets>(args, row.operand) + row.offset, a, b);
+    } else {
+      if (row.operand == 0) load_pairs(to_read<X, C::q_packets>(args, 0) + row.offset, a, b);
+      if (row.operand == 1) load_pairs(to_read<X, C::k_packets>(args, 1) + row.offset, a, b);
+      if (row.operand == 2) load_pairs(to_read<X, C::v_packets>(args, 2) + row.offset, a, b);
+    }
+  }
+  // By a warp: normed, turned, put into a line, and stored where it is wanted. One piece of code for
+  // all rows: it runs once a task, and fetching code is what takes time.
+  MACO_FN void prepare(const Row& row) {
+    float a[kShare], b[kShare];
+    load_row(row, a, b);
+    if constexpr (C::q_normed || C::k_normed) {
+      if (row.weights) {
+        float squares = 0;
+        MACO_UNROLL
+        for (int j = 0; j < kShare; ++j) squares = ffma(a[j], a[j], ffma(b[j], b[j], squares));
+        const float scale = norm_scale<S::D>(warp_sum(squares), row.eps);
+        MACO_UNROLL
+        for (int j = 0; j < kShare; ++j) {
+          const int pair = warp_lane() + j * kWarpLanes;
+          if (pair < kPairs) {
+            a[j] =
+                round_to<X>(fmul(fmul(a[j], scale), to_acc(gload(row.weights + first_of(pair)))));
+            b[j] =
+                round_to<X>(fmul(fmul(b[j], scale), to_acc(gload(row.weights + second_of(pair)))));
+          }
         }
       }
     }
@@ -443,23 +499,25 @@ struct AttentionStep {
       const int pair = warp_lane() + j * kWarpLanes;
       if (pair < kPairs) {
         float x = a[j], y = b[j];
-        if constexpr (kTurned) {
-          float s, c;
-          sines_of((u64)position * C::turns(pair), s, c);
-          x = fsub(fmul(a[j], c), fmul(b[j], s));
-          y = fadd(fmul(b[j], c), fmul(a[j], s));
+        if constexpr (C::turned) {
+          if (row.turns) {
+            float s, c;
+            sines_of((u64)row.position * C::turns(pair), s, c);
+            x = fsub(fmul(a[j], c), fmul(b[j], s));
+            y = fadd(fmul(b[j], c), fmul(a[j], s));
+          }
         }
-        put(area, line, first(pair), from_acc<X>(x));
-        put(area, line, second(pair), from_acc<X>(y));
-        if (also) {
-          gstore(also + first(pair), from_acc<X>(x));
-          gstore(also + second(pair), from_acc<X>(y));
+        put(row.area, row.line, first_of(pair), from_acc<X>(x));
+        put(row.area, row.line, second_of(pair), from_acc<X>(y));
+        if (row.also) {
+          gstore(row.also + first_of(pair), from_acc<X>(x));
+          gstore(row.also + second_of(pair), from_acc<X>(y));
         }
       }
     }
     if constexpr (S::D % 16 != 0) {  // the other half of a step
       if (warp_lane() == 0)
-        for (int d = S::D; d < 16 * S::kSteps; ++d) put(area, line, d, from_acc<X>(0.0f));
+        for (int d = S::D; d < 16 * S::kSteps; ++d) put(row.area, row.line, d, from_acc<X>(0.0f));
     }
   }
   // The task's queries and, with the first split, the new keys and values: a warp each.
@@ -474,22 +532,18 @@ struct AttentionStep {
     for (int i = warp(); i < S::kRows + 2 * fresh; i += kWarps) {
       if (i < S::kRows) {
         const i64 row = t.first + i / C::HB, head = t.head + i % C::HB;
-        if (row < t.all)
-          prepare<C::q_normed, C::turned>(
-              args.ptr<const X>(0) + row * C::q_cols + C::q_begin + head * C::D, norms[0],
-              (float)C::q_eps, position + row, queries, i, nullptr);
-      } else if (i < S::kRows + fresh) {
-        const int row = i - S::kRows;
-        X* to = args.ptr<X>(6) + row * S::kCols + t.kv_head * C::D;
-        prepare<C::k_normed, C::turned>(
-            args.ptr<const X>(1) + row * C::k_cols + C::k_begin + t.kv_head * C::D, norms[1],
-            (float)C::k_eps, position + row, new_keys, row, appends ? to : nullptr);
+        if (row >= t.all) continue;
+        prepare({0, row * C::q_cols + C::q_begin + head * C::D, true, norms[0], (float)C::q_eps,
+                 position + row, queries, i, nullptr});
       } else {
-        const int row = i - S::kRows - fresh;
-        X* to = args.ptr<X>(7) + row * S::kCols + t.kv_head * C::D;
-        prepare<false, false>(
-            args.ptr<const X>(2) + row * C::v_cols + C::v_begin + t.kv_head * C::D, nullptr, 0, 0,
-            new_values, row, appends ? to : nullptr);
+        const bool key = i < S::kRows + fresh;
+        const int row = i - S::kRows - (key ? 0 : fresh);
+        const i64 head = t.kv_head * C::D;
+        X* to = args.ptr<X>(key ? 6 : 7) + row * S::kCols + head;
+        prepare({key ? 1 : 2,
+                 head + (key ? row * C::k_cols + C::k_begin : row * C::v_cols + C::v_begin), key,
+                 key ? norms[1] : nullptr, (float)C::k_eps, position + row,
+                 key ? new_keys : new_values, row, appends ? to : nullptr});
       }
     }
   }
@@ -497,6 +551,12 @@ struct AttentionStep {
   MACO_FN void old_keys(Keys& found) {
     PageTaker pages(ctx);
     constexpr i64 kStride = C::splits * S::kKeys;
+    // Blocks whose pages are waited for, and let go, together (functions::step_pages).
+    constexpr int kTogether = S::kGroups == 1 ? 2 : 1;
+    static_assert(kStepRound % kTogether == 0, "whole rounds");
+    const auto pages_of = [](int blocks, int first) {
+      return (int)least(most(blocks - first, 0), kTogether) * S::kGroups;
+    };
     for (i64 begin = t.split * S::kKeys; begin < t.old; begin += kStepRound * kStride) {
       const int blocks = (int)least(kStepRound, (t.old - begin + kStride - 1) / kStride);
       // Of block b the keys here: all rows see them.
@@ -505,27 +565,35 @@ struct AttentionStep {
         return kWarpLanes == 1 ? left : (int)least(left, kStepChunk);
       };
       MACO_UNROLL
-      for (int b = 0; b < kStepRound; ++b) {
-        if (b < blocks) {
-          MACO_UNROLL
-          for (int g = 0; g < S::kGroups; ++g) {
-            const char* keys = pages.take();
-            found.score_keys(b, g, keys, Keys::chunk(), seen(b, 0));
-            pages.release();
+      for (int first = 0; first < kStepRound; first += kTogether) {
+        const int here = pages_of(blocks, first);
+        pages.await(here);
+        MACO_UNROLL
+        for (int b = first; b < first + kTogether; ++b) {
+          if (b < blocks) {
+            MACO_UNROLL
+            for (int g = 0; g < S::kGroups; ++g)
+              found.score_keys(b, g, pages.take_awaited(), Keys::chunk(), seen(b, 0));
           }
         }
+        pages.release_together(here);
       }
       found.template weigh_keys<kStepRound>(seen);
       MACO_UNROLL
-      for (int b = 0; b < kStepRound; ++b) {
-        if (b < blocks) {
-          MACO_UNROLL
-          for (int g = 0; g < S::kGroups; ++g) {
-            const char* values = pages.take();
-            if (seen(b, 0) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b, 0));
-            pages.release();
+      for (int first = 0; first < kStepRound; first += kTogether) {
+        const int here = pages_of(blocks, first);
+        pages.await(here);
+        MACO_UNROLL
+        for (int b = first; b < first + kTogether; ++b) {
+          if (b < blocks) {
+            MACO_UNROLL
+            for (int g = 0; g < S::kGroups; ++g) {
+              const char* values = pages.take_awaited();
+              if (seen(b, 0) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b, 0));
+            }
           }
         }
+        pages.release_together(here);
       }
     }
     pages.finish();
@@ -554,11 +622,11 @@ struct AttentionStep {
       const i64 row = t.first + r / C::HB, head = t.head + r % C::HB;
       if (row >= t.all) return;
       if constexpr (C::splits == 1) {
-        gstore(args.ptr<Y>(5) + row * C::HQ * C::D + head * C::D + d,
+        gstore(to_write<Y, C::y_packets>(args, 5) + row * C::HQ * C::D + head * C::D + d,
                from_acc<Y>(fdiv(value, total)));
       } else {
-        float* part =
-            args.ptr<float>(5) + ((row * C::splits + t.split) * C::HQ + head) * (C::D + 2);
+        const auto part = to_write<float, C::y_packets>(args, 5) +
+                          ((row * C::splits + t.split) * C::HQ + head) * (C::D + 2);
         gstore(part + d, value);
         if (d == 0) {
           gstore(part + C::D, top);
@@ -574,6 +642,47 @@ MACO_OP void attention_step(Context& ctx, Args args, u32 tile) {
   AttentionStep<C>(ctx, args, tile).run();
 }
 
+// Of an element of a head what the splits found: f(split) gives where; all are asked for before the
+// first has come.
+template <int kSplits, int kTotals, class F>
+MACO_FN void load_parts(Context&, const float*, F from, i64 d, float (&value)[kSplits],
+                        float (&top)[kSplits], float (&total)[kSplits]) {
+  MACO_UNROLL
+  for (int s = 0; s < kSplits; ++s) {
+    value[s] = gload(from(s) + d);
+    top[s] = gload(from(s) + kTotals);
+    total[s] = gload(from(s) + kTotals + 1);
+  }
+}
+template <int kSplits, int kTotals, class F>
+MACO_FN void load_parts(Context& ctx, Received<float> parts, F from, i64 d, float (&value)[kSplits],
+                        float (&top)[kSplits], float (&total)[kSplits]) {
+  PacketRun<float, 1> found[3][kSplits];
+  const u32 flag = ctx.own_flag();
+  receive_together<float>(ctx, parts.operand, [&] {
+    const auto place = [&](int i, int s) { return from(s) + (i == 0 ? d : kTotals + i - 1); };
+    const Packet<float>::Word* missing = nullptr;
+    MACO_UNROLL
+    for (int i = 0; i < 3; ++i) {
+      MACO_UNROLL
+      for (int s = 0; s < kSplits; ++s) found[i][s].load(place(i, s));
+    }
+    MACO_UNROLL
+    for (int i = 0; i < 3; ++i) {
+      MACO_UNROLL
+      for (int s = 0; s < kSplits; ++s)
+        if (!found[i][s].has_come(flag)) missing = place(i, s).words;
+    }
+    return missing;
+  });
+  MACO_UNROLL
+  for (int s = 0; s < kSplits; ++s) {
+    value[s] = found[0][s].get(0);
+    top[s] = found[1][s].get(0);
+    total[s] = found[2][s].get(0);
+  }
+}
+
 // Puts splits together: heads that share keys, of a row. Operands parts [rows, splits, HQ, D + 2]:
 // sums of weighed values, the largest score, the sum of weights; y [rows,HQ*D]. C: Y, rows, HQ,
 // HKV, D, splits.
@@ -583,18 +692,17 @@ MACO_OP void attention_merge(Context& ctx, Args args, u32 tile) {
   constexpr i64 kHeads = C::HQ / C::HKV, kPart = C::D + 2;
   const i64 row = tile / C::HKV, first = tile % C::HKV * kHeads;
   if (row >= C::rows::get(ctx)) return;
-  const float* parts = args.ptr<const float>(0) + (row * C::splits * C::HQ + first) * kPart;
-  Y* y = args.ptr<Y>(1) + (row * C::HQ + first) * C::D;
-  for (i64 i = consumer_thread(); i < kHeads * C::D; i += kConsumers) {
-    const float* part = parts + i / C::D * kPart;
+  const auto parts =
+      to_read<float, C::parts_packets>(args, 0) + (row * C::splits * C::HQ + first) * kPart;
+  const auto y = to_write<Y, C::y_packets>(args, 1) + (row * C::HQ + first) * C::D;
+  constexpr i64 kAll = kHeads * C::D;
+  for (i64 base = warp() * kWarpLanes; base < kAll; base += kConsumers) {
+    const bool there = base + warp_lane() < kAll;
+    const i64 i = there ? base + warp_lane() : kAll - 1;
     float value[C::splits], top[C::splits], total[C::splits];
-    MACO_UNROLL
-    for (int s = 0; s < C::splits; ++s) {
-      const float* from = part + s * (C::HQ * kPart);
-      value[s] = gload(from + i % C::D);
-      top[s] = gload(from + C::D);
-      total[s] = gload(from + C::D + 1);
-    }
+    load_parts<(int)C::splits, (int)C::D>(
+        ctx, parts, [&](int s) { return parts + i / C::D * kPart + s * (C::HQ * kPart); }, i % C::D,
+        value, top, total);
     float high = kLeast, sum = 0, whole = 0;
     MACO_UNROLL
     for (int s = 0; s < C::splits; ++s) high = fn::maximum(high, top[s]);
@@ -604,7 +712,7 @@ MACO_OP void attention_merge(Context& ctx, Args args, u32 tile) {
       sum = fadd(sum, fmul(value[s], share));
       whole = fadd(whole, fmul(total[s], share));
     }
-    gstore(y + i, from_acc<Y>(fdiv(sum, whole)));
+    if (there) gstore(y + i, from_acc<Y>(fdiv(sum, whole)));
   }
 }
 

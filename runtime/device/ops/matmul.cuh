@@ -316,13 +316,24 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
   pages.finish();
 }
 
+// The tile's rows of a, and its rows of the result.
+template <class C>
+MACO_FN auto matmul_rows(const MatmulTile<C>& t, const Args& args) {
+  return to_read<typename C::X, C::a_packets>(args, 0) + t.row * C::K;
+}
+template <class C>
+MACO_FN auto matmul_results(const MatmulTile<C>& t, const Args& args) {
+  return to_write<typename C::Y, C::y_packets>(args, C::kY) + t.row * C::N;
+}
+
 // What row r of the tile is normed with, as rmsnorm does.
 template <class C, class Team>
 MACO_FN void matmul_scale(Context& ctx, const MatmulTile<C>& t, const Args& args, i64 r) {
   using X = typename C::X;
   constexpr int V = vector_width(C::K, most(most(sizeof(X), sizeof(typename C::G)), 2));
-  Held<X, Walk<Team, C::K, V>, V> row;
-  row.load(args.ptr<const X>(0) + (t.row + r) * C::K, C::K);
+  const auto rows = matmul_rows(t, args);
+  Held<X, Walk<Team, C::K, V>, V, decltype(rows + 0)> row;
+  row.load(rows + r * C::K, C::K);
   const float squares = row_sum<Team>(ctx, row, C::K, [](float v) { return fmul(v, v); });
   if (Team::at() == 0) ctx.memory()->scales[r] = norm_scale<C::K>(squares, (float)C::eps);
 }
@@ -357,6 +368,46 @@ MACO_FN Vec<typename C::X, V> matmul_norm_run(const Args& args, const Vec<typena
   return y;
 }
 
+// The same of packets: all vectors are asked for before the first has come.
+template <class C, i64 kHeight, i64 kPitch, int V>
+MACO_FN void matmul_stage_packets(Context& ctx, const MatmulTile<C>& t, const Args& args,
+                                  typename C::X* to, i64 k, i64 depth) {
+  using X = typename C::X;
+  constexpr i64 kMost = kHeight * round_up(kPitch, V) / V;
+  constexpr int kAtOnce = (int)least(8, (kMost + kConsumers - 1) / kConsumers);
+  const Received<X> a = received<X>(args, 0) + t.row * C::K + k;
+  const int across = (int)((depth + V - 1) / V), all = (int)kHeight * across;
+  for (int first = warp() * kWarpLanes; first < all; first += kAtOnce * kConsumers) {
+    PacketRun<X, V> runs[kAtOnce];
+    i64 row[kAtOnce], at[kAtOnce];
+    MACO_UNROLL
+    for (int b = 0; b < kAtOnce; ++b) {
+      const int i = (int)least(first + b * kConsumers + warp_lane(), all - 1);
+      row[b] = kHeight == 1 ? 0 : i / across;
+      at[b] = (i - row[b] * across) * V;
+    }
+    receive_together<X>(ctx, 0, [&] {
+      const auto place = [&](int b) { return a + least(row[b], t.rows - 1) * C::K + at[b]; };
+      MACO_UNROLL
+      for (int b = 0; b < kAtOnce; ++b) runs[b].load(place(b));
+      const typename Packet<X>::Word* missing = nullptr;
+      MACO_UNROLL
+      for (int b = 0; b < kAtOnce; ++b)
+        if (!runs[b].has_come(ctx.own_flag())) missing = runs[b].missing(place(b), ctx.own_flag());
+      return missing;
+    });
+    MACO_UNROLL
+    for (int b = 0; b < kAtOnce; ++b) {
+      Vec<X, V> v = {};
+      if (row[b] < t.rows) v = runs[b].values();
+      if constexpr (C::normed)
+        if (row[b] < t.rows)
+          v = matmul_norm_run<C, V>(args, v, ctx.memory()->scales[row[b]], k + at[b]);
+      *(Vec<X, V>*)(to + row[b] * kPitch + at[b]) = v;
+    }
+  }
+}
+
 // Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row, normed if they are
 // to be; rows that the tile lacks become zeros.
 template <class C, i64 kHeight, i64 kPitch>
@@ -364,6 +415,8 @@ MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args
                           i64 k, i64 depth) {
   using X = typename C::X;
   constexpr int V = vector_width(C::K % 8 == 0 ? 8 : C::K, sizeof(X));
+  if constexpr (C::a_packets)
+    return matmul_stage_packets<C, kHeight, kPitch, V>(ctx, t, args, to, k, depth);
   constexpr i64 kAcross = least(kConsumers, power_above(kPitch / V));
   const X* a = args.ptr<const X>(0) + t.row * C::K + k;
   for (i64 r = consumer_thread() / kAcross; r < kHeight; r += kConsumers / kAcross) {
@@ -386,10 +439,12 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
   using Team = TeamFor<C::K>;  // as rmsnorm: warps do the same, or all share the row
   constexpr int V = vector_width(C::K, most(most(sizeof(X), sizeof(G)), 2));
   using Row = Walk<Team, C::K, V>;
-  Held<X, Row, V> x;
+  const auto rows = matmul_rows(t, args);
+  Held<X, Row, V, decltype(rows + 0)> x;
   Held<G, Row, V> g;
-  x.load(args.ptr<const X>(0) + t.row * C::K, C::K);
+  if constexpr (!C::a_packets) x.load(rows, C::K);
   g.load(args.ptr<const G>(C::kNorm), C::K);
+  if constexpr (C::a_packets) x.load(rows, C::K);
   const float squares = row_sum<Team>(ctx, x, C::K, [](float v) { return fmul(v, v); });
   const float scale = norm_scale<C::K>(squares, (float)C::eps);
   x.visit(C::K, [&](int k, i64 i, Vec<X, V> xs) {
@@ -408,7 +463,7 @@ template <class C, class... A>
 MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A... sums) {
   using Y = typename C::Y;
   if (row >= t.rows || col >= t.end) return;
-  gstore(args.ptr<Y>(C::kY) + (t.row + row) * C::N + col,
+  gstore(matmul_results(t, args) + row * C::N + col,
          from_acc<Y>(C::finish(args, t.row + row, col, sums...)));
 }
 
@@ -418,7 +473,7 @@ MACO_FN void matmul_finish(const MatmulTile<C>& t, const Args& args, i64 row, i6
                            const typename C::More& more, A... sums) {
   using Y = typename C::Y;
   if (row >= t.rows || col >= t.end) return;
-  gstore(args.ptr<Y>(C::kY) + (t.row + row) * C::N + col, from_acc<Y>(C::finish(more, sums...)));
+  gstore(matmul_results(t, args) + row * C::N + col, from_acc<Y>(C::finish(more, sums...)));
 }
 
 }  // namespace maco::ops

@@ -43,16 +43,50 @@ struct MatmulFewMma {
 
   // Of a, what goes with the slices from K = k on.
   MACO_FN void fetch(i64 k) {
-    const X* from = args.ptr<const X>(0) + t.row * C::K;
-    MACO_UNROLL
-    for (int u = 0; u < kUnits; ++u) {
-      const i64 here = k + u * kUnit * kWarps + at;
+    const auto from = matmul_rows(t, args);
+    const auto row_of = [&](int h) { return line + 8 * h; };
+    const auto column_of = [&](int u) { return k + u * kUnit * kWarps + at; };
+    const auto is_there = [&](int u, int h) {
+      return row_of(h) < t.rows && column_of(u) < C::K && u * kUnit * kWarps + at < P::kDepth;
+    };
+    const auto place = [&](int u, int h) {
+      return from + (is_there(u, h) ? row_of(h) * C::K + column_of(u) : 0);
+    };
+    if constexpr (C::a_packets) {
+      PacketRun<X, kRun> runs[kUnits][kEights];
+      const u32 flag = from.ctx->own_flag();
+      receive_together<X>(*from.ctx, 0, [&] {
+        MACO_UNROLL
+        for (int u = 0; u < kUnits; ++u) {
+          MACO_UNROLL
+          for (int h = 0; h < kEights; ++h) runs[u][h].load(place(u, h));
+        }
+        const typename Packet<X>::Word* missing = nullptr;
+        MACO_UNROLL
+        for (int u = 0; u < kUnits; ++u) {
+          MACO_UNROLL
+          for (int h = 0; h < kEights; ++h)
+            if (!runs[u][h].has_come(flag)) missing = runs[u][h].missing(place(u, h), flag);
+        }
+        return missing;
+      });
       MACO_UNROLL
-      for (int h = 0; h < kEights; ++h) {
-        const int row = line + 8 * h;
-        next[u][h] = {};
-        if (row < t.rows && here < C::K && u * kUnit * kWarps + at < P::kDepth)
-          next[u][h] = run_of(gload_vec<kRun>(from + row * C::K + here), row, here);
+      for (int u = 0; u < kUnits; ++u) {
+        MACO_UNROLL
+        for (int h = 0; h < kEights; ++h) {
+          next[u][h] = {};
+          if (is_there(u, h)) next[u][h] = run_of(runs[u][h].values(), row_of(h), column_of(u));
+        }
+      }
+    } else {
+      MACO_UNROLL
+      for (int u = 0; u < kUnits; ++u) {
+        MACO_UNROLL
+        for (int h = 0; h < kEights; ++h) {
+          next[u][h] = {};
+          if (is_there(u, h))
+            next[u][h] = run_of(gload_vec<kRun>(place(u, h)), row_of(h), column_of(u));
+        }
       }
     }
   }

@@ -1,0 +1,203 @@
+// packets.cuh: temporaries with packets, which a rank's tasks hand each other without an event. Each
+// element lies beside a flag that tells the launch, in a word: 2 bytes of each, or 4.
+//
+// Who reads them has waited for a hint, which says that half of them are there (tables.cpp), looks
+// at all, and again at those that weren't.
+
+namespace maco {
+
+template <int kBytes>
+struct PacketWord {
+  using type = u64;
+};
+template <>
+struct PacketWord<2> {
+  using type = u32;
+};
+
+template <class T>
+struct Packet {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4, "elements of packets have 2 or 4 bytes");
+  static constexpr bool kNarrow = sizeof(T) == 2;
+  using Word = typename PacketWord<(int)sizeof(T)>::type;
+  static constexpr int kAtOnce = 16 / (int)sizeof(Word);  // words of one access
+  static MACO_FN Word make(T value, u32 flag) {
+    if constexpr (kNarrow) {
+      return (flag << 16) | bits_as<u16>(value);
+    } else {
+      return ((u64)flag << 32) | bits_as<u32>(value);
+    }
+  }
+  // Whether a word isn't of this flag: some bits that it needn't have otherwise.
+  static MACO_FN u32 differs(Word word, u32 flag) {
+    if constexpr (kNarrow) {
+      return (word ^ (flag << 16)) >> 16;
+    } else {
+      return (u32)(word >> 32) ^ flag;
+    }
+  }
+  static MACO_FN T value(Word word) {
+    if constexpr (kNarrow) {
+      return bits_as<T>((u16)word);
+    } else {
+      return bits_as<T>((u32)word);
+    }
+  }
+};
+
+// Where packets lie that a task reads, as a pointer to elements; and those that it writes.
+template <class T>
+struct Received {
+  Context* ctx;
+  const typename Packet<T>::Word* words;
+  int operand;
+  MACO_FN Received operator+(i64 n) const { return {ctx, words + n, operand}; }
+};
+template <class T>
+struct Sends {
+  typename Packet<T>::Word* words;
+  u32 flag;
+  MACO_FN Sends operator+(i64 n) const { return {words + n, flag}; }
+};
+template <class T>
+MACO_FN Received<T> received(const Args& args, int i) {
+  return {&args.ctx, args.ptr<const typename Packet<T>::Word>(i), i};
+}
+template <class T>
+MACO_FN Sends<T> sends(const Args& args, int i) {
+  return {args.ptr<typename Packet<T>::Word>(i), args.ctx.own_sent_flag()};
+}
+// Operand i to read or to write, whichever way it lies.
+template <class T, bool kPackets>
+MACO_FN auto to_read(const Args& args, int i) {
+  if constexpr (kPackets) {
+    return received<T>(args, i);
+  } else {
+    return args.ptr<const T>(i);
+  }
+}
+template <class T, bool kPackets>
+MACO_FN auto to_write(const Args& args, int i) {
+  if constexpr (kPackets) {
+    return sends<T>(args, i);
+  } else {
+    return args.ptr<T>(i);
+  }
+}
+
+// All lanes of a warp: until the words that they ask for, if any, have come. False: the run stops;
+// what is read may be anything, and the CTA leaves when the task has ended.
+template <class T>
+MACO_OP bool await_words(Context& ctx, const typename Packet<T>::Word* word, int operand) {
+  WatchState state(0);
+  Watch watch(ctx, state, word, kPatienceLocal, kWaitPacket, (u32)operand, ctx.rank());
+  const u64 since = ctx.profile_pause();
+  const u32 flag = ctx.own_flag();
+  bool waits = word != nullptr, ok = true;
+  while (true) {
+    typename Packet<T>::Word seen[1] = {};
+    if (waits) {
+      words_load<1>(word, seen);
+      waits = Packet<T>::differs(seen[0], flag) != 0;
+    }
+    if (!warp_any(waits)) break;
+    const bool goes_on = watch.again() || !waits;
+    if (!warp_any(!goes_on)) continue;
+    if (!goes_on) watch.give_up(flag, flag ^ Packet<T>::differs(seen[0], flag));
+    ok = false;
+    break;
+  }
+  ctx.profile_packet(since);
+  return ok;
+}
+// The same for a lane by itself.
+template <class T>
+MACO_OP bool await_word(Context& ctx, const typename Packet<T>::Word* word, int operand) {
+  WatchState state(0);
+  Watch watch(ctx, state, word, kPatienceLocal, kWaitPacket, (u32)operand, ctx.rank());
+  const u64 since = ctx.profile_pause();
+  const u32 flag = ctx.own_flag();
+  bool ok = true;
+  while (true) {
+    typename Packet<T>::Word seen[1];
+    words_load<1>(word, seen);
+    const u32 other = Packet<T>::differs(seen[0], flag);
+    if (other == 0) break;
+    if (watch.again()) continue;
+    watch.give_up(flag, flag ^ other);
+    ok = false;
+    break;
+  }
+  ctx.profile_packet(since);
+  return ok;
+}
+
+// V elements in a row, as they have come or not.
+template <class T, int V>
+struct PacketRun {
+  using Word = typename Packet<T>::Word;
+  static constexpr int kPiece = V < Packet<T>::kAtOnce ? V : Packet<T>::kAtOnce;
+  static_assert(V % kPiece == 0, "whole accesses");
+  Word words[V];
+  // `p` is aligned to as many elements.
+  MACO_FN void load(const Received<T>& p) {
+    MACO_UNROLL
+    for (int i = 0; i < V; i += kPiece) words_load<kPiece>(p.words + i, words + i);
+  }
+  MACO_FN bool has_come(u32 flag) const {
+    u32 differs = 0;
+    MACO_UNROLL
+    for (int i = 0; i < V; ++i) differs |= Packet<T>::differs(words[i], flag);
+    return differs == 0;
+  }
+  // The first that hasn't come.
+  MACO_FN const Word* missing(const Received<T>& p, u32 flag) const {
+    const Word* first = nullptr;
+    MACO_UNROLL
+    for (int i = V - 1; i >= 0; --i)
+      if (Packet<T>::differs(words[i], flag) != 0) first = p.words + i;
+    return first;
+  }
+  MACO_FN T get(int i) const { return Packet<T>::value(words[i]); }
+  MACO_FN Vec<T, V> values() const {
+    Vec<T, V> v;
+    MACO_UNROLL
+    for (int i = 0; i < V; ++i) v.v[i] = get(i);
+    return v;
+  }
+};
+
+// Mostly they come within a few looks: who waits longer does so in the bounded wait.
+constexpr int kLooksAtOnce = 64;
+// All lanes of a warp: look() loads what the lane wants and returns the first word that hasn't
+// come, or nullptr, until there is none in the warp. It loads all of it again: if it kept what has
+// come, that would stay in registers over the bounded wait, and there would be twice the code.
+// Lanes that want nothing load what others do, for the same reason.
+template <class T, class F>
+MACO_FN void receive_together(Context& ctx, int operand, F look) {
+  for (int looks = 1;; ++looks) {
+    const typename Packet<T>::Word* word = look();
+    if (!warp_any(word != nullptr)) return;
+    if (looks % kLooksAtOnce == 0 && !await_words<T>(ctx, word, operand)) return;
+  }
+}
+
+template <int N, class T>
+MACO_FN Vec<T, N> gload_vec(const Received<T>& p) {
+  PacketRun<T, N> run;
+  while (true) {
+    run.load(p);
+    const auto* word = run.missing(p, p.ctx->own_flag());
+    if (!word || !await_word<T>(*p.ctx, word, p.operand)) return run.values();
+  }
+}
+template <class T>
+MACO_FN T gload(const Received<T>& p) {
+  return gload_vec<1>(p).v[0];
+}
+template <class T>
+MACO_FN void gstore(const Sends<T>& p, T value) {
+  word_store(p.words, Packet<T>::make(value, p.flag));
+}
+
+}  // namespace maco

@@ -1,0 +1,132 @@
+// Temporaries with packets: whose readers wait for hints and poll flags, and what is refused.
+#include <string>
+
+#include "compiler/verify/verify.h"
+#include "ir/program_text.h"
+#include "tests/catch.h"
+#include "tests/unit/sum_program.h"
+
+namespace maco::test {
+namespace {
+
+using namespace ir;
+
+// Two tiles send halves of a row; one task reads both, and another that of the first.
+const std::string kSent =
+    R"(program sent stage=synced world=1 target=cpu ctas=4 arena=512 {
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..4
+  buffer x : bf16[1 x 64] input tensor=x
+  buffer row : bf16[1 x 64] temp packets offset=0
+  buffer t : bf16[1 x 64] temp offset=256
+  buffer y : bf16[1 x 64] output tensor=y
+  buffer z : bf16[1 x 32] output tensor=z
+  call c0 = matmul op=row kind=matmul (x, row)
+  call c1 = matmul op=y kind=matmul (row, y)
+  call c2 = matmul op=z kind=matmul (row, z)
+  event row.sent hint count=2
+  event row.sent.0 hint
+  task t0 c0#0 compute sm=0 place=0: read x[0:1, 0:64]; write row[0:1, 0:32]; signal row.sent, row.sent.0
+  task t1 c0#1 compute sm=1 place=0: read x[0:1, 0:64]; write row[0:1, 32:64]; signal row.sent
+  task t2 c1#0 compute sm=2 place=0: read row[0:1, 0:64]; write y[0:1, 0:64]; wait row.sent
+  task t3 c2#0 compute sm=3 place=0: read row[0:1, 0:32]; write z[0:1, 0:32]; wait row.sent.0
+}
+)";
+
+std::string verdict(const std::string& text) {
+  Diagnostics diagnostics;
+  const auto program = parse_program(diagnostics.add_file("p", text), diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE(program);
+  Diagnostics other = diagnostics;
+  const bool ok = verify::verify(*program, diagnostics);
+  CHECK(ok != diagnostics.has_errors());
+  CHECK(verify::verify(*program, other, {.use_symmetry = false, .at_once = false}) == ok);
+  return diagnostics.render();
+}
+std::string changed(const char* from, const char* to) { return with(kSent, from, to); }
+
+TEST_CASE("packets whose readers wait for hints of all of their writers are accepted") {
+  CHECK(verdict(kSent) == "");
+  Diagnostics diagnostics;
+  const auto program = parse_program(diagnostics.add_file("p", kSent), diagnostics);
+  REQUIRE(program);
+  CHECK(program->packet_bytes() == 256);
+  CHECK(program->buffers[1].bytes() == 256);  // an element and its flag
+  Diagnostics again;
+  const auto same = parse_program(again.add_file("p", print(*program)), again);
+  REQUIRE(same);
+  CHECK(*same == *program);
+}
+
+TEST_CASE("who reads packets waits for each of their writers") {
+  CHECK_THAT(verdict(changed("; wait row.sent\n", "\n")),
+             Contains("packets: matmul 'y' tile 0 reads packets of 'row' that matmul 'row' tile 0 "
+                      "sends, but waits for no hint of it"));
+  // For the other half, or those of a launch before.
+  CHECK_THAT(verdict(with(changed("wait row.sent.0", "wait row.sent"), "; wait row.sent\n",
+                          "; wait row.sent.0\n")),
+             Contains("packets: matmul 'y' tile 0 reads packets of 'row' that matmul 'row' tile 1 "
+                      "sends, but waits for no hint of it"));
+  CHECK_THAT(verdict(changed("wait row.sent.0", "wait row.sent.0 lag 1")),
+             Contains("packets: matmul 'z' tile 0 reads packets"));
+}
+
+TEST_CASE("packets are sent once, with flags") {
+  CHECK_THAT(verdict(changed("row[0:1, 32:64]", "row[0:1, 16:64]")),
+             Contains("packets: matmul 'row' tile 0 and matmul 'row' tile 1 write the same packets "
+                      "of 'row'"));
+  CHECK_THAT(verdict(with(changed("32:64]; signal row.sent", "32:64]"), "hint count=2", "hint")),
+             Contains("packets: matmul 'row' tile 1 sends packets of 'row', but signals no hint"));
+  CHECK_THAT(verdict(changed("hint count=2", "hint count=3")),
+             Contains("count: event 'row.sent' counts to 3 a launch, but 2 signals arrive"));
+}
+
+TEST_CASE("a hint orders nothing") {
+  // What else a task writes takes an event.
+  const std::string other =
+      with(changed("write row[0:1, 32:64]", "write row[0:1, 32:64] t[0:1, 0:64]"),
+           "read row[0:1, 0:64]", "read row[0:1, 0:64] t[0:1, 0:64]");
+  CHECK_THAT(verdict(other), Contains("race: matmul 'row' tile 1 writes t[0:1, 0:64]"));
+  // And who waits for one waits all the same.
+  CHECK_THAT(verdict(changed("read x[0:1, 0:64]; write row[0:1, 0:32]; signal row.sent, row.sent.0",
+                             "read x[0:1, 0:64]; write row[0:1, 0:32]; wait row.sent; signal "
+                             "row.sent, row.sent.0")),
+             Contains("deadlock"));
+}
+
+TEST_CASE("a release or acquire of a hint can't be left out, since there is none") {
+  CHECK_THAT(verdict(changed("wait row.sent.0", "wait relaxed row.sent.0")), Contains("scope:"));
+  CHECK_THAT(verdict(changed("signal row.sent, row.sent.0", "signal row.sent, relaxed row.sent.0")),
+             Contains("scope:"));
+}
+
+TEST_CASE("temporaries that can't have packets") {
+  struct Case {
+    const char *from, *to, *reason;
+  };
+  const Case cases[] = {
+      {"buffer t : bf16[1 x 64] temp offset=256", "buffer t : bf16[1 x 64] temp offset=0",
+       "temporaries 'row' and 't' share bytes, but packets share theirs with nothing"},
+      {"row : bf16[1 x 64] temp packets", "row : u8[1 x 64] temp packets",
+       "temporary 'row' has packets of 1 byte, but they are of 2 or 4"},
+      {"row : bf16[1 x 64] temp packets", "row : bf16[1 x 64] temp packets use=1",
+       "temporary 'row' is use 1, but only slots take turns"},
+      {"write row[0:1, 0:32]", "may row[0:1, 0:32]",
+       "matmul 'row' tile 0 may write the packets of temporary 'row', which every launch has to "
+       "send"},
+      {"buffer y : bf16[1 x 64] output tensor=y", "buffer y : bf16[1 x 64] output tensor=y packets",
+       "buffer 'y' is the caller's, but has packets"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.to);
+    CHECK_THAT(verdict(changed(c.from, c.to)), Contains(c.reason));
+  }
+  CHECK_THAT(verdict(with(changed("limits sms", "dim n in [1, 1]\n  limits sms"),
+                          "bf16[1 x 64] temp packets", "bf16[n max 1 x 64] temp packets")),
+             Contains("its rows depend on dims"));
+}
+
+}  // namespace
+}  // namespace maco::test
