@@ -1,11 +1,13 @@
 #include "compiler/codegen/codegen.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "compiler/codegen/cuda_units.h"
 #include "compiler/codegen/device_sources.h"
 #include "compiler/codegen/emitter.h"
+#include "compiler/codegen/expressions.h"
 #include "compiler/codegen/manifest.h"
 #include "compiler/codegen/params.h"
 #include "compiler/codegen/tables.h"
@@ -84,6 +86,9 @@ class Generator {
     e_.raw(
         "MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { "
         "maco::reset_memory<maco_program::Kernel>(launch); }");
+    e_.raw(
+        "MACO_KERNEL maco_advance(MACO_PARAM maco::Launch launch, MACO_PARAM maco::Variables "
+        "variables) { maco::advance<maco_program::Kernel>(launch, variables); }");
     const std::string body = e_.take();
     ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, maps_, options_);
     m.code_hash = ir::code_hash(body);
@@ -260,6 +265,41 @@ class Generator {
     predicate("paged", [](const Kind& k) { return !k.call->loads.empty(); });
     predicate("load_ahead", [](const Kind& k) { return loads_ahead(*k.call); });
     predicate("load_apart", [&](const Kind& k) { return loads_apart(p_, *k.call); });
+    variables();
+  }
+
+  // What maco_advance works out. Dims and scalars have the manifest's order.
+  void variables() {
+    std::vector<ir::ManifestRange> all = dims_of(graph_);
+    for (ir::ManifestRange& scalar : scalars_of(graph_)) all.push_back(std::move(scalar));
+    e_.line("static constexpr int kVariables = {}, kValues = {};", all.size(), p_.values.size());
+    const auto variable = [&](std::string_view name) {
+      if (name == "rank" || name == "world") return std::string(name);
+      const auto at = std::find_if(all.begin(), all.end(),
+                                   [&](const ir::ManifestRange& v) { return v.name == name; });
+      MACO_CHECK(at != all.end(), std::string(name));
+      return fmt::format("v[{}]", at - all.begin());
+    };
+    const auto range = [](int64_t lo, int64_t hi) {
+      return fmt::format("{}, {}", source_of(lo), source_of(hi));
+    };
+    e_.raw("template <class F>");
+    {
+      auto s = e_.scope("static MACO_FN void each_variable(const F& f)");
+      e_.raw("(void)f;");
+      for (size_t i = 0; i < all.size(); ++i) e_.line("f({}, {});", i, range(all[i].lo, all[i].hi));
+    }
+    e_.raw("template <class F>");
+    auto s = e_.scope("static MACO_FN void each_value(const i64* v, i64 rank, const F& f)");
+    e_.raw("constexpr i64 world = kWorld;");
+    e_.raw("(void)v, (void)rank, (void)world, (void)f;");
+    constexpr std::numeric_limits<int32_t> word;
+    for (size_t i = 0; i < p_.values.size(); ++i) {
+      const ir::Value& value = p_.values[i];
+      e_.line("f({}, {}, {});", i, source_of(value.expr, variable),
+              range(std::max<int64_t>(value.range.lo, word.min()),
+                    std::min<int64_t>(value.range.hi, word.max())));
+    }
   }
 
   template <class F>

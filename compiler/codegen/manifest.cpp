@@ -51,6 +51,18 @@ std::vector<int> tensor_numbers(const ir::Program& program) {
   return numbers;
 }
 
+std::vector<ir::ManifestRange> dims_of(const ir::Graph& graph) {
+  std::vector<ir::ManifestRange> dims;
+  for (const ir::Dim& d : graph.dims) dims.push_back({d.name, d.min, d.max});
+  return dims;
+}
+std::vector<ir::ManifestRange> scalars_of(const ir::Graph& graph) {
+  std::vector<ir::ManifestRange> scalars;
+  for (const ir::Tensor& t : graph.tensors)
+    if (t.kind == ir::TensorKind::Scalar) scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
+  return scalars;
+}
+
 ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
                            const ir::Program& program, const EventNumbers& events,
                            const MapNumbers& maps, const Options& options) {
@@ -76,9 +88,8 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
         {b.tensor, std::string(ir::name(b.kind)), b.dtype, graph[*id].shape, b.max_elements()});
   }
   m.maps = maps.maps;
-  for (const ir::Dim& d : graph.dims) m.dims.push_back({d.name, d.min, d.max});
-  for (const ir::Tensor& t : graph.tensors)
-    if (t.kind == ir::TensorKind::Scalar) m.scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
+  m.dims = dims_of(graph);
+  m.scalars = scalars_of(graph);
   for (const ir::Value& v : program.values) m.values.push_back({v.expr, v.range.lo, v.range.hi});
   for (const ir::Call& c : program.calls) m.calls.push_back({c.op, c.op_kind});
   for (size_t e = 0; e < program.events.size(); ++e) {

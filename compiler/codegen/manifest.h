@@ -20,6 +20,10 @@ struct MapNumbers {
 /// Of a Program whose calls are right.
 MapNumbers number_maps(const ir::Program& program);
 
+/// What a launch is given, in the manifest's order.
+std::vector<ir::ManifestRange> dims_of(const ir::Graph& graph);
+std::vector<ir::ManifestRange> scalars_of(const ir::Graph& graph);
+
 /// Everything but code_hash.
 ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
                            const ir::Program& program, const EventNumbers& events,

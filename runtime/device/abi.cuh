@@ -11,6 +11,7 @@ using i32 = int;
 using i64 = long long;
 
 constexpr int kMaxValues = 256;
+constexpr int kMaxVariables = 128;  // of launches that have a LaunchState
 
 // Why a CTA stopped. In host-visible memory, one a CTA; the first of its threads to give up a wait,
 // or to meet a bad index, writes it (state 0 -> 1 -> 2). The host tells from all of them which wait
@@ -23,14 +24,16 @@ struct Report {
   i32 place;  // task: position in the CTA's stream
   u32 call;   // index into the manifest's calls
   u32 tile;
-  // kWaitLocal: local event; kWaitPeer: peer event; kWaitPacket: operand of the call
+  // kWaitLocal: local event; kWaitPeer: peer event; kWaitPacket: operand of the call; kBadVariable,
+  // kBadValue: which
   u32 event;
   i32 source;  // rank waited for, or -1
   u32 expected;
   u32 seen;
   u32 stopped_by;  // a wait: 0 if its deadline passed, else what Control::abort said
-  i64 index;       // kBadIndex: the index found; kWaitThreads: the block
-  i64 limit;       // and the extent it must be under
+  // kBadIndex: the index found; kWaitThreads: the block; kBadVariable and kBadValue: what it is
+  i64 index;
+  i64 limit;  // kBadIndex: the extent it must be under
 };
 enum ReportKind : u32 {
   kWaitLocal = 1,
@@ -38,7 +41,11 @@ enum ReportKind : u32 {
   kWaitPacket = 3,
   kWaitPage = 4,
   kBadIndex = 5,
-  kWaitThreads = 6  // index: the block of a user's kernel whose threads wait for each other
+  kWaitThreads = 6,  // index: the block of a user's kernel whose threads wait for each other
+  // Of maco_advance; no task of the launch runs.
+  kBadVariable = 7,  // a dim or scalar in memory is out of its range
+  kBadValue = 8,     // one of Launch::values is
+  kSpent = 9         // counters must be reset before another launch
 };
 
 // At the end of each rank's symmetric memory, behind the words of peer events, on the next multiple
@@ -83,22 +90,44 @@ struct alignas(128) TensorMap {
   u64 words[16];
 };
 
-// Arguments of maco_kernel and maco_reset, by value. Addresses as seen from the rank's device.
-struct Launch {
+// What tells a launch from others of its session.
+struct LaunchNumbers {
+  u32 epoch;  // wraps; never repeats within 2^31 launches, unless counters are reset
+  i32 values[kMaxValues];
+};
+
+// Those of a launch that has the same arguments each time, as in a captured CUDA graph, in its
+// rank's memory. The host writes it at a reset, from then on maco_advance does, before each launch.
+struct LaunchState : LaunchNumbers {
+  u32 refused;  // not 0: this launch does nothing, nor do those that follow
+  u32 left;     // launches until counters must be reset
+};
+
+// Where maco_advance finds dims, then scalars, in the manifest's order.
+struct Variables {
+  struct {
+    const i32* at;  // in the rank's memory; null: it is `value`
+    i64 value;
+  } list[kMaxVariables];
+};
+
+// Arguments of maco_kernel, maco_reset and maco_advance, by value. Addresses as seen from the
+// rank's device.
+struct Launch : LaunchNumbers {
   void** tensors;         // one a tensor, in the manifest's order
   const TensorMap* maps;  // in the manifest's order
   char* arena;            // temporaries
   u32* counters;          // local events
   char** symmetric;       // world entries: symmetric memory of every rank
   Report* reports;        // of this rank, one a CTA
-  u32 epoch;              // launch number, wraps; never repeats within 2^31 launches
   i32 rank;
-  u64 timeout_ns;  // without progress of any rank
-  i32 values[kMaxValues];
+  u64 timeout_ns;      // without progress of any rank
+  LaunchState* state;  // not null: its numbers count
   // Of kernels compiled with MACO_PROFILE; others touch none of it.
   CtaStamps* cta_stamps;    // one a CTA
   TaskStamps* task_stamps;  // one a task, stream after stream
   u32 stamped_tasks;        // how many there is room for
 };
+static_assert(sizeof(Launch) + sizeof(Variables) <= 4096, "more are too many arguments");
 
 }  // namespace maco

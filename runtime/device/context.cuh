@@ -115,6 +115,7 @@ struct Context : Profile<kProfile> {
   static MACO_FN void* operator new(decltype(sizeof(0)), char* at) { return at; }
   static MACO_FN void operator delete(void*, char*) {}
   const Launch& launch;
+  const LaunchNumbers* const numbers;
   int world;
   i64 control_at;  // offset of Control in symmetric memory
   int place = 0;   // of the current task in the CTA's stream
@@ -128,9 +129,10 @@ struct Context : Profile<kProfile> {
 
   MACO_FN Context(const Launch& l, int world_, i64 control_at_, u32 packet_uses)
       : launch(l),
+        numbers(l.state ? (const LaunchNumbers*)l.state : &l),
         world(world_),
         control_at(control_at_),
-        first_flag(l.epoch * packet_uses),
+        first_flag(numbers->epoch * packet_uses),
         sent_flag(first_flag) {}
 
   // Where they lie is known when compiling: no address has to be fetched.
@@ -140,8 +142,8 @@ struct Context : Profile<kProfile> {
 
   MACO_FN int rank() const { return launch.rank; }
   MACO_FN int cta() const { return cta_id(); }
-  MACO_FN u32 epoch() const { return launch.epoch; }
-  MACO_FN i32 value(int i) const { return launch.values[i]; }
+  MACO_FN u32 epoch() const { return numbers->epoch; }
+  MACO_FN i32 value(int i) const { return numbers->values[i]; }
   // Of packets of the rank's own tasks: of those that the launch's tasks send, and of those that the
   // current one does, which are others if it signals nobody. Narrow flags are the lower 16 bits.
   MACO_FN u32 own_flag() const { return epoch(); }

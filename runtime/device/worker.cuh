@@ -186,6 +186,7 @@ template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
   static_assert(kSignallers == 0 || Cta::kPages > 0, "a signaller stands beside a loader");
+  if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
   Context& ctx = *new (memory->contexts[is_signaller() ? kWarps + 1
                                         : is_loader()  ? kWarps

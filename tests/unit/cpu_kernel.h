@@ -134,6 +134,9 @@ struct Kernel {
   static constexpr int kMaps = 0;
   static constexpr u32 kPacketUses = 1;
   static constexpr bool kSysCounters = false;
+  static constexpr int kVariables = 1, kValues = 1;
+  template <class F> static MACO_FN void each_variable(const F& f) { f(0, -9, 9); }
+  template <class F> static MACO_FN void each_value(const i64* v, i64, const F& f) { f(0, v[0], -9, 9); }
   static MACO_FN const TaskRow* tasks() { return maco_program::tasks; }
   static MACO_FN const u32* stream_begin() { return streams; }
   static MACO_FN const CallRow* calls() { return maco_program::calls; }
@@ -168,6 +171,9 @@ struct Kernel {
 
 MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { maco::worker<maco_program::Kernel>(launch); }
 MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { maco::reset_memory<maco_program::Kernel>(launch); }
+MACO_KERNEL maco_advance(MACO_PARAM maco::Launch launch, MACO_PARAM maco::Variables variables) {
+  maco::advance<maco_program::Kernel>(launch, variables);
+}
 )";
 
 inline ir::Resources cpu_kernel_cta() {

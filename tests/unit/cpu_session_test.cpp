@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/cpu/compile.h"
+#include "runtime/cpu/intrinsics/cpu_context.h"
 #include "runtime/cpu/session.h"
 #include "tests/catch.h"
 #include "tests/unit/address_limit.h"
@@ -203,6 +205,63 @@ TEST_CASE("all ranks leave when one stops, and the next launch is as the first")
     CHECK_THAT(status.message, Contains("op 'take': index 5 is outside [0, 2)"));
     for (int launch = 4; launch < 8; ++launch) launch_and_check(*session, launch);
   }
+}
+
+TEST_CASE("launches are numbered on the device, and none goes on behind one that stopped") {
+  Status status;
+  const auto library = compile_cpu_kernels({test::cpu_kernel()}, {}, status);
+  INFO(status.message);
+  REQUIRE(library);
+  maco_cpu::RoleContext alone;
+  alone.changing = alone.changed = [](maco_cpu::RoleContext*, const void*) {};
+  const ir::Manifest m = test::cpu_kernel_manifest();
+  std::vector<uint64_t> memory(
+      static_cast<size_t>(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) / 8);
+  char* symmetric[] = {nullptr, reinterpret_cast<char*>(memory.data())};
+  auto& control = *reinterpret_cast<Control*>(
+      symmetric[1] + control_offset(m.symmetric_bytes, m.peer_events, m.world));
+  Report report{};
+  LaunchState state{};
+  Launch launch{};
+  launch.symmetric = symmetric;
+  launch.rank = 1;
+  launch.reports = &report;
+  launch.state = &state;
+  const int32_t at = 4;
+  Variables variables{};
+  variables.list[0].at = &at;
+  const auto advance = [&] {
+    library->enter(&alone);
+    library->advance(0)(launch, variables);
+    library->enter(nullptr);
+  };
+
+  state.epoch = 0xfffffffe;
+  state.left = 3;
+  advance();
+  CHECK((state.epoch == 0xffffffff && state.left == 2 && state.values[0] == 4));
+  variables.list[0] = {nullptr, -3};
+  advance();
+  CHECK((state.epoch == 0 && state.left == 1 && state.values[0] == -3));
+  control.abort = 1;
+  for (int turn = 0; turn < 2; ++turn) {
+    advance();
+    CHECK((state.refused == 1 && state.epoch == 0 && state.left == 1 && report.state == 0));
+    control.abort = 0;
+  }
+  state.refused = 0;
+  advance();
+  CHECK((state.refused == 0 && state.epoch == 1 && state.left == 0));
+  advance();
+  CHECK((state.refused == 1 && state.epoch == 1 && report.state == 2 && report.kind == kSpent));
+  report = {};
+  state.refused = 0;
+  state.left = 5;
+  variables.list[0].value = 10;
+  advance();
+  CHECK((state.refused == 1 && state.epoch == 1 && state.left == 5));
+  CHECK((report.kind == kBadVariable && report.event == 0 && report.index == 10));
+  CHECK(report.epoch == 2);
 }
 
 TEST_CASE("packets and pages that never come are bounded too") {
