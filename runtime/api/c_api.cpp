@@ -4,7 +4,9 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "maco/maco.h"
 #include "maco/maco_c.h"
@@ -248,10 +250,21 @@ maco_code maco_session_run(maco_session* session, const maco_value* values, size
 }
 maco_code maco_session_launch(maco_session* session, const maco_value* values, size_t count,
                               void* const* streams, maco_error** error) {
-  if (!session || (!values && count > 0)) return fail(error, "an argument is NULL");
+  return maco_session_launch_at(session, values, count, nullptr, 0, streams, error);
+}
+maco_code maco_session_launch_at(maco_session* session, const maco_value* values, size_t count,
+                                 const maco_address* addresses, size_t address_count,
+                                 void* const* streams, maco_error** error) {
+  if (!session || (!values && count > 0) || (!addresses && address_count > 0))
+    return fail(error, "an argument is NULL");
+  for (const maco_address& a : std::span(addresses, address_count))
+    if (!a.name || !a.at) return fail(error, "an address is NULL");
   return call(error, [&] {
     const auto ranks = static_cast<size_t>(session->session.kernel().world());
-    return session->session.launch(values_of(values, count), {streams, streams ? ranks : 0});
+    maco::Values all = values_of(values, count);
+    for (const maco_address& a : std::span(addresses, address_count))
+      all.insert_or_assign(a.name, std::vector<const int32_t*>(a.at, a.at + ranks));
+    return session->session.launch(all, {streams, streams ? ranks : 0});
   });
 }
 maco_code maco_session_wait(maco_session* session, maco_error** error) {

@@ -36,16 +36,31 @@ struct Session::State {
     return error(ErrorCode::InvalidArgument, fmt::format("'{}' has no tensor '{}'{}", kernel.name(),
                                                          name, ir::did_you_mean(name, names)));
   }
+  // Values as the runtime has them.
+  struct Given {
+    runtime::LaunchValues values;
+    runtime::LaunchAddresses addresses;
+    explicit Given(const Values& all) {
+      for (const auto& [name, value] : all)
+        if (value.addresses().empty())
+          values.emplace(name, value.number());
+        else
+          addresses.emplace(name, value.addresses());
+    }
+  };
   // Whether a launch can have these values, with this memory.
-  Status check_launch(const Values& values) const {
+  Status check_launch(const Given& given) const {
     if (Status status = refused(runtime::check_bound(*session)); !status) return status;
-    const runtime::LaunchValues all(values.begin(), values.end());
     std::vector<int32_t> evaluated;
-    for (int rank = 0; rank < kernel.world(); ++rank)
-      if (Status status =
-              refused(runtime::evaluate_values(session->manifest(), all, rank, evaluated));
-          !status)
-        return status;
+    std::vector<runtime::LaunchVariable> variables;
+    const ir::Manifest& manifest = session->manifest();
+    for (int rank = 0; rank < kernel.world(); ++rank) {
+      const runtime::Status status =
+          given.addresses.empty()
+              ? runtime::evaluate_values(manifest, given.values, rank, evaluated)
+              : runtime::list_variables(manifest, given.values, given.addresses, rank, variables);
+      if (!status) return refused(status);
+    }
     return {};
   }
   Status check_rank(int rank) const {
@@ -172,16 +187,20 @@ Status Session::read(int rank, std::string_view tensor, void* to, int64_t bytes)
 }
 
 Status Session::run(const Values& values) {
-  if (Status status = state_->check_launch(values); !status) return status;
-  return failed(state_->session->launch(values));
+  const State::Given given(values);
+  if (Status status = state_->check_launch(given); !status) return status;
+  if (given.addresses.empty()) return failed(state_->session->launch(given.values));
+  if (Status status = launch(values); !status) return status;
+  return wait();
 }
 
 Status Session::launch(const Values& values, std::span<void* const> streams) {
-  if (Status status = state_->check_launch(values); !status) return status;
+  const State::Given given(values);
+  if (Status status = state_->check_launch(given); !status) return status;
   if (!streams.empty() && streams.size() != static_cast<size_t>(kernel().world()))
     return error(ErrorCode::InvalidArgument,
                  fmt::format("{} streams for {} ranks", streams.size(), kernel().world()));
-  return failed(state_->session->enqueue(values, streams));
+  return failed(state_->session->enqueue(given.values, given.addresses, streams));
 }
 
 Status Session::wait() { return failed(state_->session->wait()); }
@@ -207,9 +226,14 @@ Result<Profile> Session::profile() const {
 Result<double> Session::bench(const Values& values, int launches) {
   if (launches < 1)
     return error(ErrorCode::InvalidArgument, "a measurement takes at least one launch");
-  if (Status status = state_->check_launch(values); !status) return status.error();
+  const State::Given given(values);
+  if (Status status = state_->check_launch(given); !status) return status.error();
+  if (!given.addresses.empty())
+    return error(ErrorCode::InvalidArgument,
+                 fmt::format("a measurement takes numbers, but '{}' is in memory",
+                             given.addresses.begin()->first));
   double median = 0;
-  if (Status status = failed(state_->session->bench(values, launches, median)); !status)
+  if (Status status = failed(state_->session->bench(given.values, launches, median)); !status)
     return status.error();
   return median;
 }

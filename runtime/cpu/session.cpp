@@ -99,6 +99,7 @@ struct RankState {
   std::vector<char*> ctas;      // their shared memory
   std::vector<Report> reports;  // of its CTAs
   RankStamps stamps;
+  LaunchState state{};  // of launches with dims or scalars in memory
   Launch launch{};
 
   RankState(const ir::Manifest& m, bool fenced, int64_t profiled_tasks)
@@ -191,9 +192,10 @@ class CpuSessionImpl final : public CpuSession {
   }
   Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
-  Status launch(const LaunchValues& values) override;
+  Status launch(const LaunchValues& values) override { return launch(values, {}); }
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
-  Status enqueue(const LaunchValues& values, std::span<void* const> streams) override;
+  Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                 std::span<void* const> streams) override;
   Status wait() override { return std::exchange(enqueued_, Status{}); }
   Status ended(bool& all) override {
     all = true;
@@ -212,7 +214,10 @@ class CpuSessionImpl final : public CpuSession {
  private:
   // Whether there is memory to copy from or to.
   Status check_copy(int rank, size_t tensor, size_t bytes) const;
-  Status set_values(const LaunchValues& values);
+  Status launch(const LaunchValues& values, const LaunchAddresses& addresses);
+  Status set_values(const LaunchValues& values, const LaunchAddresses& addresses = {});
+  // Has maco_advance find the launch's number and values.
+  Status advance(const LaunchValues& values, const LaunchAddresses& addresses);
   Status reset();
   Status run();
   // Of one launch of a rank; the CTAs' shared memory is cleared.
@@ -358,14 +363,20 @@ Status CpuSessionImpl::run() {
                         options_.jitter ? &*options_.jitter : nullptr);
 }
 
-Status CpuSessionImpl::set_values(const LaunchValues& values) {
+Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddresses& addresses) {
   if (Status s = check_bound(*this); !s) return s;
   for (RankState& rank : ranks_) {
     rank.make_maps(manifest_);
     std::vector<int32_t> evaluated;
-    if (Status s = evaluate_values(manifest_, values, rank.launch.rank, evaluated); !s) return s;
+    std::vector<LaunchVariable> variables;
+    if (Status s = addresses.empty()
+                       ? evaluate_values(manifest_, values, rank.launch.rank, evaluated)
+                       : list_variables(manifest_, values, addresses, rank.launch.rank, variables);
+        !s)
+      return s;
     std::copy(evaluated.begin(), evaluated.end(), rank.launch.values);
     rank.launch.epoch = epoch_;
+    rank.launch.state = nullptr;
     std::fill(rank.reports.begin(), rank.reports.end(), Report{});
   }
   return {};
@@ -396,16 +407,40 @@ Status CpuSessionImpl::step(int launches, const LaunchValues& values,
   });
 }
 
-Status CpuSessionImpl::launch(const LaunchValues& values) {
+Status CpuSessionImpl::advance(const LaunchValues& values, const LaunchAddresses& addresses) {
+  maco_cpu::RoleContext alone;
+  alone.changing = alone.changed = [](maco_cpu::RoleContext*, const void*) {};
+  library_->enter(&alone);
+  for (RankState& rank : ranks_) {
+    std::vector<LaunchVariable> list;
+    if (Status s = list_variables(manifest_, values, addresses, rank.launch.rank, list); !s)
+      return s;
+    Variables variables{};
+    for (size_t i = 0; i < list.size(); ++i) variables.list[i] = {list[i].at, list[i].value};
+    rank.state = {};
+    rank.state.epoch = epoch_ - 1;
+    rank.state.left = 1;
+    rank.launch.state = &rank.state;
+    library_->advance(index_)(rank.launch, variables);
+  }
+  library_->enter(nullptr);
+  return {};
+}
+
+Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses& addresses) {
   if (options_.check_access && !checker_)
     return Status::failure("the check of accesses needs the regions of the kernel's tasks");
-  if (Status s = set_values(values); !s) return s;
+  if (Status s = set_values(values, addresses); !s) return s;
   if (needs_reset_ || launched_ >= launches_between_resets(manifest_))
     if (Status s = reset(); !s) return s;
   ++launched_;
+  if (!addresses.empty())
+    if (Status s = advance(values, addresses); !s) return s;
   if (checker_) {
     checker_->start(epoch_, [&](std::string_view name) -> std::optional<int64_t> {
       if (name == "world") return manifest_.world;
+      if (auto at = addresses.find(std::string(name)); at != addresses.end())
+        return *at->second.front();
       if (auto given = values.find(std::string(name)); given != values.end()) return given->second;
       for (const ir::ManifestRange& dim : manifest_.dims) {
         if (dim.name == name) return dim.hi;
@@ -433,13 +468,14 @@ Status CpuSessionImpl::launch(const LaunchValues& values) {
   return story.empty() ? Status{} : Status::failure(story);
 }
 
-Status CpuSessionImpl::enqueue(const LaunchValues& values, std::span<void* const> streams) {
+Status CpuSessionImpl::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                               std::span<void* const> streams) {
   if (!streams.empty() && streams.size() != ranks_.size())
     return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
   if (Status earlier = wait(); !earlier) return earlier;
   // What is wrong with the call itself is said at once.
-  if (Status s = set_values(values); !s) return s;
-  enqueued_ = launch(values);
+  if (Status s = set_values(values, addresses); !s) return s;
+  enqueued_ = launch(values, addresses);
   return {};
 }
 

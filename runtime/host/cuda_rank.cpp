@@ -35,7 +35,7 @@ size_t device_bytes(const ir::Manifest& m, const SessionOptions& options) {
   size_t bytes = symmetric_layout(m).bytes + block_bytes(m.arena_bytes) +
                  block_bytes(m.local_events * int64_t{sizeof(u32)}) +
                  block_bytes(static_cast<int64_t>(m.tensors.size()) * kAddress) +
-                 block_bytes(m.world * kAddress);
+                 block_bytes(m.world * kAddress) + block_bytes(sizeof(LaunchState));
   if (!m.maps.empty())
     bytes += block_bytes(static_cast<int64_t>(m.maps.size() * sizeof(TensorMap)));
   if (options.allocate_tensors)
@@ -89,6 +89,9 @@ Status CudaRank::check(cuda::Result result, const std::string& what) const {
 }
 
 Status CudaRank::make_current() const {
+  // Whatever the application captures meanwhile, on this or another thread.
+  int mode = cuda::kCaptureRelaxed;
+  driver_.exchange_capture_mode(&mode);
   return check(driver_.context_set(context_), "use its context");
 }
 
@@ -108,6 +111,8 @@ Status CudaRank::load(const std::string& image) {
                  "find 'maco_kernel' in the kernel"));
   MACO_TRY(check(driver_.module_function(&reset_, module_, "maco_reset"),
                  "find 'maco_reset' in the kernel"));
+  MACO_TRY(check(driver_.module_function(&advance_, module_, "maco_advance"),
+                 "find 'maco_advance' in the kernel"));
   return check_residency();
 }
 
@@ -188,6 +193,7 @@ Status CudaRank::allocate() {
   MACO_TRY(allocate_device(arena, static_cast<size_t>(manifest_.arena_bytes), "temporaries"));
   MACO_TRY(allocate_device(counters, static_cast<size_t>(manifest_.local_events) * sizeof(u32),
                            "events"));
+  MACO_TRY(allocate_device(state_, sizeof(LaunchState), "the numbers of launches"));
   if (const auto tasks = static_cast<size_t>(options_.profiled_tasks); tasks > 0) {
     MACO_TRY(allocate_device(cta_stamps_, ctas() * sizeof(CtaStamps), "stamps of CTAs"));
     MACO_TRY(allocate_device(task_stamps_, tasks * sizeof(TaskStamps), "stamps of tasks"));
@@ -309,6 +315,7 @@ Status CudaRank::reset(uint32_t epoch) {
   MACO_TRY(make_current());
   std::fill_n(reports_, ctas(), Report{});
   launch_.epoch = epoch;
+  MACO_TRY(check(driver_.stream_synchronize(side_), "reset"));  // an abort on its way
   MACO_TRY(start(reset_, 0, false, stream_));
   // This returns: maco_reset waits for nothing.
   return check(driver_.stream_synchronize(stream_), "reset");
@@ -345,14 +352,52 @@ void CudaRank::set_values(const std::vector<int32_t>& values) {
   std::copy(values.begin(), values.end(), launch_.values);
 }
 
+Status CudaRank::number(uint32_t epoch, uint32_t left) {
+  MACO_TRY(make_current());
+  LaunchState state{};
+  state.epoch = epoch - 1;
+  state.left = left;
+  MACO_TRY(check(driver_.to_device(state_, &state, sizeof state, stream_), "number launches"));
+  MACO_TRY(check(driver_.stream_synchronize(stream_), "number launches"));
+  launch_.state = pointer<LaunchState>(state_);
+  return {};
+}
+
+Status CudaRank::read_left(uint32_t& left) {
+  MACO_TRY(make_current());
+  LaunchState state{};
+  MACO_TRY(check(driver_.to_host(&state, state_, sizeof state, stream_), "count launches"));
+  MACO_TRY(check(driver_.stream_synchronize(stream_), "count launches"));
+  left = state.left;
+  return {};
+}
+
+void CudaRank::set_variables(const std::vector<LaunchVariable>& variables) {
+  variables_ = {};
+  for (size_t i = 0; i < variables.size() && i < size_t{kMaxVariables}; ++i)
+    variables_.list[i] = {variables[i].at, variables[i].value};
+}
+
+Status CudaRank::start_advance(cuda::Stream stream) {
+  if (!launch_.state) return {};
+  void* arguments[] = {&launch_, &variables_};
+  return check(driver_.launch(advance_, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr),
+               "number a launch");
+}
+
+Status CudaRank::start_kernel(cuda::Stream stream) {
+  // Cooperative launches of several kernels on one GPU may be run one after the other, and these
+  // wait for each other; check_residency has counted all of them.
+  return start(kernel_, static_cast<size_t>(manifest_.shared_bytes),
+               device_.cooperative && sharing_ == 1, stream);
+}
+
 Status CudaRank::enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end) {
   MACO_TRY(make_current());
   launch_.epoch = epoch;
+  MACO_TRY(start_advance(stream_));
   if (begin) MACO_TRY(check(driver_.event_record(begin, stream_), "record an event"));
-  // Cooperative launches of several kernels on one GPU may be run one after the other, and these
-  // wait for each other; check_residency has counted all of them.
-  MACO_TRY(start(kernel_, static_cast<size_t>(manifest_.shared_bytes),
-                 device_.cooperative && sharing_ == 1, stream_));
+  MACO_TRY(start_kernel(stream_));
   if (end) MACO_TRY(check(driver_.event_record(end, stream_), "record an event"));
   return {};
 }
@@ -388,22 +433,34 @@ Status CudaRank::wait(const std::atomic<bool>& give_up) {
 
 Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch) {
   MACO_TRY(make_current());
-  int capturing = 0;
-  MACO_TRY(check(driver_.stream_capturing(stream, &capturing), "ask a stream"));
-  if (capturing)
-    return Status::failure(
-        fmt::format("rank {}: the stream is being captured, but a captured launch would have the "
-                    "same number each time, and launches are told apart by theirs",
-                    rank_));
   // Launches share counters and temporaries, whichever streams they are on.
   if (last_)
     MACO_TRY(check(driver_.stream_wait_event(stream, last_, 0), "order launches"));
   else
     MACO_TRY(check(driver_.event_create(&last_, 0), "make an event"));
   launch_.epoch = epoch;
-  MACO_TRY(start(kernel_, static_cast<size_t>(manifest_.shared_bytes),
-                 device_.cooperative && sharing_ == 1, stream));
+  MACO_TRY(start_advance(stream));
+  MACO_TRY(start_kernel(stream));
   return check(driver_.event_record(last_, stream), "record an event");
+}
+
+Status CudaRank::capture_on(cuda::Stream stream) {
+  MACO_TRY(make_current());
+  MACO_TRY(start_advance(stream));
+  return start_kernel(stream);
+}
+
+Status CudaRank::is_capturing(cuda::Stream stream, bool& capturing) const {
+  MACO_TRY(make_current());
+  int state = 0;
+  MACO_TRY(check(driver_.stream_capturing(stream, &state), "ask a stream"));
+  capturing = state != 0;
+  return {};
+}
+
+Status CudaRank::synchronize() const {
+  MACO_TRY(make_current());
+  return check(driver_.context_synchronize(), "run the kernel");
 }
 
 Status CudaRank::wait_for_last(const std::atomic<bool>& give_up) {

@@ -56,6 +56,13 @@ class CudaRank {
 
   /// Launch::values of the launches that follow.
   void set_values(const std::vector<int32_t>& values);
+  /// From now on launches are numbered in the rank's memory: `epoch` is the next one, and there may
+  /// be `left` until a reset. They get their values from `set_variables`. Waits for it.
+  Status number(uint32_t epoch, uint32_t left);
+  /// How many of those are left.
+  Status read_left(uint32_t& left);
+  /// Dims and scalars of the launches that follow, at most kMaxVariables.
+  void set_variables(const std::vector<LaunchVariable>& variables);
   /// Puts a launch on the stream, and `begin` and `end` around it unless they are null. Doesn't
   /// wait.
   Status enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end);
@@ -68,6 +75,11 @@ class CudaRank {
   /// The same on any stream (null: the device's default one), behind the last launch that was
   /// enqueued so, which `wait_for_last` and `last_ended` are about.
   Status enqueue_on(cuda::Stream stream, uint32_t epoch);
+  /// Puts a launch, whose number the rank's memory has, on a stream that is being captured.
+  Status capture_on(cuda::Stream stream);
+  Status is_capturing(cuda::Stream stream, bool& capturing) const;
+  /// Waits for all that runs on the GPU; fails while a stream of it is being captured.
+  Status synchronize() const;
   cuda::Stream own_stream() const { return stream_; }
   Status wait_for_last(const std::atomic<bool>& give_up);
   Status last_ended(bool& ended);
@@ -96,6 +108,9 @@ class CudaRank {
   Status copy_pointers(cuda::DevicePtr to, const std::vector<cuda::DevicePtr>& pointers);
   Status check_residency() const;
   Status start(cuda::Function function, size_t shared, bool cooperative, cuda::Stream stream);
+  // maco_advance, if launches are numbered in the rank's memory.
+  Status start_advance(cuda::Stream stream);
+  Status start_kernel(cuda::Stream stream);
   // Until query() says anything but 'not ready'.
   template <class Query>
   Status wait_until(const std::atomic<bool>& give_up, Query query);
@@ -112,7 +127,7 @@ class CudaRank {
 
   cuda::Context context_ = nullptr;
   cuda::Module module_ = nullptr;
-  cuda::Function kernel_ = nullptr, reset_ = nullptr;
+  cuda::Function kernel_ = nullptr, reset_ = nullptr, advance_ = nullptr;
   cuda::Stream stream_ = nullptr, side_ = nullptr;
   std::vector<cuda::Event> events_;
   cuda::Event last_ = nullptr;            // behind the last launch that was enqueued on some stream
@@ -124,7 +139,9 @@ class CudaRank {
   // Host memory for copies while a kernel runs: [0] heartbeat, [1] abort.
   uint32_t* words_ = nullptr;
   cuda::DevicePtr cta_stamps_ = 0, task_stamps_ = 0;  // of a profile
+  cuda::DevicePtr state_ = 0;                         // a LaunchState, which may be in use or not
   Launch launch_{};
+  Variables variables_{};
 };
 
 }  // namespace maco::runtime

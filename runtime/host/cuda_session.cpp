@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "runtime/host/cuda_rank.h"
 #include "runtime/host/jit.h"
@@ -42,7 +43,8 @@ class CudaSession : public Session {
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
-  Status enqueue(const LaunchValues& values, std::span<void* const> streams) override;
+  Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                 std::span<void* const> streams) override;
   Status wait() override;
   Status ended(bool& all) override;
   Status stamps(std::vector<RankStamps>& ranks) override;
@@ -51,8 +53,15 @@ class CudaSession : public Session {
   CudaRank& at(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   // The step on all ranks at once.
   Status on_all(const std::function<Status(int)>& step) { return all_of(threads_.run(step)); }
+  // Until all that runs on the ranks' GPUs has ended.
+  Status synchronize() {
+    return on_all([&](int r) { return at(r).synchronize(); });
+  }
   Status check_copy(int rank, size_t tensor, size_t bytes) const;
-  Status set_values(const LaunchValues& values);
+  // Launches of graphs begin without a call here: tells them where tensors live now, unless a
+  // launch runs that was told before.
+  Status place_for_graphs();
+  Status set_values(const LaunchValues& values, const LaunchAddresses& addresses = {});
   Status run(int launches, bool timed);
   // So many more launches will be enqueued: resets counters where packets would get flags that
   // others left.
@@ -60,6 +69,13 @@ class CudaSession : public Session {
   // Before launches, and behind them: what the kernels and `statuses` of their ranks say.
   void begin();
   Status conclude(std::vector<Status> statuses);
+  bool any_report() const;
+  // Whether the streams, one a rank, are being captured: all or none.
+  Status are_captured(std::span<void* const> streams, bool& captured);
+  // Has launches numbered in the ranks' memory from now on.
+  Status number();
+  // Of numbered launches: resets counters if half of the launches that may come before have been.
+  Status renew();
   Status enqueue(int rank, int launches, bool timed);
   void watch();
   void abort_all();
@@ -78,7 +94,10 @@ class CudaSession : public Session {
   uint32_t epoch_;         // of the next launch
   int64_t launched_ = 0;   // since the last reset
   bool enqueued_ = false;  // launches that nobody has waited for
-  std::string dead_;       // not empty: why nothing can be launched any more
+  // maco_advance numbers launches in the ranks' memory, since graphs have some that the host
+  // doesn't see; `epoch_` and `launched_` don't count those.
+  bool numbered_ = false;
+  std::string dead_;  // not empty: why nothing can be launched any more
 
   // Of the launch in progress.
   std::atomic<bool> failed_{false};   // a kernel did not start or faulted: its peers wait in vain
@@ -139,7 +158,29 @@ Status CudaSession::prepare(const std::string& image) {
 
 Status CudaSession::reset() {
   launched_ = 0;
-  return on_all([&](int r) { return at(r).reset(epoch_); });
+  MACO_TRY(on_all([&](int r) { return at(r).reset(epoch_); }));
+  return numbered_ ? number() : Status{};
+}
+
+Status CudaSession::number() {
+  const auto most = launches_between_resets(manifest_);
+  const auto left = static_cast<uint32_t>(std::max<int64_t>(most - launched_, 0));
+  MACO_TRY(on_all([&](int r) { return at(r).number(epoch_, left); }));
+  numbered_ = true;
+  return {};
+}
+
+Status CudaSession::renew() {
+  uint32_t left = 0;
+  MACO_TRY(at(0).read_left(left));
+  if (left > launches_between_resets(manifest_) / 2) return {};
+  MACO_TRY(synchronize());
+  return reset();
+}
+
+bool CudaSession::any_report() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const auto& rank) { return cause_of(rank->reports()).state != 0; });
 }
 
 Status CudaSession::check_copy(int rank, size_t tensor, size_t bytes) const {
@@ -153,6 +194,13 @@ Status CudaSession::bind(int rank, size_t tensor, void* memory) {
   if (!dead_.empty()) return Status::failure(dead_);
   MACO_TRY(check_binding(manifest_, rank, tensor, memory));
   at(rank).bind_tensor(tensor, static_cast<cuda::DevicePtr>(reinterpret_cast<uintptr_t>(memory)));
+  return place_for_graphs();
+}
+
+Status CudaSession::place_for_graphs() {
+  if (!numbered_ || enqueued_ || !check_bound(*this)) return {};
+  const cuda::ContextGuard guard(*driver_);
+  for (auto& rank : ranks_) MACO_TRY(rank->place_tensors());
   return {};
 }
 
@@ -175,14 +223,19 @@ Status CudaSession::read(int rank, size_t tensor, void* data, size_t bytes) {
   return bytes == 0 ? Status{} : at(rank).read(tensor, data, bytes);
 }
 
-Status CudaSession::set_values(const LaunchValues& values) {
+Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses& addresses) {
   if (!dead_.empty()) return Status::failure(dead_);
   MACO_TRY(check_bound(*this));
   for (auto& rank : ranks_) MACO_TRY(rank->place_tensors());
   for (int r = 0; r < manifest_.world; ++r) {
+    // Of numbers this is checked before they are launched, also where maco_advance does it again.
     std::vector<int32_t> out;
-    MACO_TRY(evaluate_values(manifest_, values, r, out));
+    if (addresses.empty()) MACO_TRY(evaluate_values(manifest_, values, r, out));
     at(r).set_values(out);
+    if (!numbered_) continue;
+    std::vector<LaunchVariable> variables;
+    MACO_TRY(list_variables(manifest_, values, addresses, r, variables));
+    at(r).set_variables(variables);
   }
   return {};
 }
@@ -200,9 +253,9 @@ Status CudaSession::enqueue(int rank, int launches, bool timed) {
 
 Status CudaSession::count(int launches) {
   launched_ += launches;
-  if (launched_ <= launches_between_resets(manifest_)) return {};
+  if (launched_ <= launches_between_resets(manifest_) / (numbered_ ? 2 : 1)) return {};
   MACO_TRY(wait());
-  MACO_TRY(reset());
+  if (!numbered_) MACO_TRY(reset());  // else it was done
   launched_ = launches;
   return {};
 }
@@ -216,6 +269,8 @@ void CudaSession::begin() {
 }
 
 Status CudaSession::conclude(std::vector<Status> statuses) {
+  // Launches of graphs may still run and report, but not for long.
+  if (numbered_ && any_report() && all_of(statuses)) MACO_TRY(synchronize());
   std::vector<Report> reports;
   bool stopped = false;
   for (auto& rank : ranks_) {
@@ -256,48 +311,79 @@ Status CudaSession::run(int launches, bool timed) {
   return conclude(std::move(statuses));
 }
 
-Status CudaSession::enqueue(const LaunchValues& values, std::span<void* const> streams) {
+Status CudaSession::are_captured(std::span<void* const> streams, bool& captured) {
+  size_t count = 0;
+  for (size_t r = 0; r < streams.size(); ++r) {
+    bool one = false;
+    MACO_TRY(ranks_[r]->is_capturing(static_cast<cuda::Stream>(streams[r]), one));
+    count += one ? 1 : 0;
+  }
+  captured = count > 0;
+  if (count == 0 || count == streams.size()) return {};
+  return Status::failure(
+      fmt::format("{} of {} streams are being captured: a launch becomes part of graphs on all "
+                  "ranks or on none",
+                  count, streams.size()));
+}
+
+Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                            std::span<void* const> streams) {
   const cuda::ContextGuard guard(*driver_);
   if (!streams.empty() && streams.size() != ranks_.size())
     return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
-  // An earlier launch that stopped has left its report.
-  bool stopped = false, moved = false;
-  for (const auto& rank : ranks_) {
-    stopped = stopped || cause_of(rank->reports()).state != 0;
-    moved = moved || rank->moved();
+  bool captured = false;
+  MACO_TRY(are_captured(streams, captured));
+  // An earlier launch that stopped has left its report; nor may addresses change under a kernel
+  // that reads them.
+  const bool stopped = any_report();
+  if (stopped && captured)
+    return Status::failure("a launch has stopped: wait says why, when nothing is captured");
+  if (stopped ||
+      std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->moved(); }))
+    MACO_TRY(wait());
+  if (!numbered_ && (captured || !addresses.empty())) {
+    MACO_TRY(check_variables(manifest_));
+    MACO_TRY(number());
   }
-  // Nor may addresses change under a kernel that reads them.
-  if (stopped || moved) MACO_TRY(wait());
-  MACO_TRY(set_values(values));
+  MACO_TRY(set_values(values, addresses));
+  const auto stream_of = [&](int r) {
+    return streams.empty() ? at(r).own_stream()
+                           : static_cast<cuda::Stream>(streams[static_cast<size_t>(r)]);
+  };
+  if (captured) return on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
   MACO_TRY(count(1));
   enqueued_ = true;
-  const std::vector<Status> statuses = threads_.run([&](int r) {
-    return at(r).enqueue_on(streams.empty()
-                                ? at(r).own_stream()
-                                : static_cast<cuda::Stream>(streams[static_cast<size_t>(r)]),
-                            epoch_);
-  });
+  const std::vector<Status> statuses =
+      threads_.run([&](int r) { return at(r).enqueue_on(stream_of(r), epoch_); });
   ++epoch_;
   Status status = all_of(statuses);
   if (status) return {};
   // The others wait in vain for a rank that didn't start.
   abort_all();
-  if (Status ended = wait(); !ended) status.message += "\n" + ended.message;
+  Status ended = wait();
+  if (ended) ended = recover();  // or the next launch would see the abort
+  if (!ended) status.message += "\n" + ended.message;
   return status;
 }
 
 Status CudaSession::wait() {
-  if (!enqueued_) return {};
   const cuda::ContextGuard guard(*driver_);
-  enqueued_ = false;
-  begin();
-  return conclude(threads_.run(
-      [&](int r) {
-        Status ended = at(r).wait_for_last(give_up_);
-        if (!ended) failed_ = true;
-        return ended;
-      },
-      [this] { watch(); }));
+  if (std::exchange(enqueued_, false)) {
+    begin();
+    MACO_TRY(conclude(threads_.run(
+        [&](int r) {
+          Status ended = at(r).wait_for_last(give_up_);
+          if (!ended) failed_ = true;
+          return ended;
+        },
+        [this] { watch(); })));
+  } else if (numbered_) {
+    begin();
+    MACO_TRY(conclude({}));  // what launches of graphs reported
+  }
+  if (!numbered_ || !dead_.empty()) return {};
+  MACO_TRY(place_for_graphs());
+  return renew();
 }
 
 Status CudaSession::ended(bool& all) {
@@ -314,6 +400,7 @@ Status CudaSession::ended(bool& all) {
 // Once all ranks have left their kernels: resets counters, slots and reports.
 Status CudaSession::recover() {
   if (give_up_) return Status::failure("a kernel still runs");
+  if (numbered_) MACO_TRY(synchronize());
   return reset();
 }
 

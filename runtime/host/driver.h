@@ -43,14 +43,16 @@ class Driver {
   int version_ = 0;
 };
 
-/// What its scope does leaves the calling thread's current context as it was: an application has
-/// its own.
+/// What its scope does leaves the calling thread's current context as it was, since an application
+/// has its own, and is allowed while that captures a stream on some thread.
 class ContextGuard {
  public:
   explicit ContextGuard(const Driver& driver) : driver_(driver) {
     known_ = driver_.context_get(&before_) == kSuccess;
+    exchanged_ = driver_.exchange_capture_mode(&mode_) == kSuccess;
   }
   ~ContextGuard() {
+    if (exchanged_) driver_.exchange_capture_mode(&mode_);
     if (known_) driver_.context_set(before_);
   }
   ContextGuard(const ContextGuard&) = delete;
@@ -59,7 +61,8 @@ class ContextGuard {
  private:
   const Driver& driver_;
   Context before_ = nullptr;
-  bool known_ = false;
+  int mode_ = kCaptureRelaxed;
+  bool known_ = false, exchanged_ = false;
 };
 
 }  // namespace maco::runtime::cuda

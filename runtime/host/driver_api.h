@@ -47,6 +47,7 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostMapped = 2;
 inline constexpr unsigned kWaitGeq = 0;
+inline constexpr int kCaptureRelaxed = 2;  // CUstreamCaptureMode
 
 // X(name of the member, symbol, parameter types): all return Result.
 #define MACO_CUDA_FUNCTIONS(X)                                                               \
@@ -63,6 +64,7 @@ inline constexpr unsigned kWaitGeq = 0;
   X(context_release, "cuDevicePrimaryCtxRelease_v2", (Device))                               \
   X(context_set, "cuCtxSetCurrent", (Context))                                               \
   X(context_get, "cuCtxGetCurrent", (Context*))                                              \
+  X(context_synchronize, "cuCtxSynchronize", ())                                             \
   X(enable_peer, "cuCtxEnablePeerAccess", (Context, unsigned))                               \
   X(module_load, "cuModuleLoadData", (Module*, const void*))                                 \
   X(module_unload, "cuModuleUnload", (Module))                                               \
@@ -94,6 +96,7 @@ inline constexpr unsigned kWaitGeq = 0;
   X(stream_synchronize, "cuStreamSynchronize", (Stream))                                     \
   X(stream_wait_value, "cuStreamWaitValue32_v2", (Stream, DevicePtr, uint32_t, unsigned))    \
   X(stream_capturing, "cuStreamIsCapturing", (Stream, int*))                                 \
+  X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))                      \
   X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                       \
   X(event_create, "cuEventCreate", (Event*, unsigned))                                       \
   X(event_query, "cuEventQuery", (Event))                                                    \

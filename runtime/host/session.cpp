@@ -17,10 +17,30 @@ namespace {
 using ir::Manifest;
 using ir::ManifestRange;
 
-Status in_range(const char* what, const ManifestRange& range, int64_t value) {
-  if (value >= range.lo && value <= range.hi) return {};
-  return Status::failure(fmt::format("{} '{}' is {}, but must be from {} to {}", what, range.name,
-                                     value, range.lo, range.hi));
+// Dim or scalar `i`, in the order of both; nullptr: there is none.
+const ManifestRange* variable_at(const Manifest& m, size_t i) {
+  if (i < m.dims.size()) return &m.dims[i];
+  i -= m.dims.size();
+  return i < m.scalars.size() ? &m.scalars[i] : nullptr;
+}
+const char* kind_of_variable(const Manifest& m, size_t i) {
+  return i < m.dims.size() ? "dim" : "scalar";
+}
+
+std::string out_of_range(const Manifest& m, size_t variable, int64_t value) {
+  const ManifestRange& v = *variable_at(m, variable);
+  return fmt::format("{} '{}' is {}, but must be from {} to {}", kind_of_variable(m, variable),
+                     v.name, value, v.lo, v.hi);
+}
+
+// "" if the kernel takes it.
+std::string wrong_value(const ir::ManifestValue& v, int64_t value) {
+  if (value < v.lo || value > v.hi)
+    return fmt::format("'{}' is {}, but the kernel was compiled for {} to {}", v.expr.str(), value,
+                       v.lo, v.hi);
+  if (value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max())
+    return fmt::format("'{}' is {}, which does not fit 32 bits", v.expr.str(), value);
+  return "";
 }
 
 std::string known_names(const Manifest& m) {
@@ -69,7 +89,8 @@ std::string awaited(const Manifest& m, const Report& r) {
 // wrap), or of an earlier task of the Program, where calls and their tiles are numbered in order.
 bool explains(const Report& a, const Report& b) {
   const auto rank = [](const Report& r) {
-    return r.state == 0 ? 3 : r.state != 2 ? 2 : r.kind == kBadIndex ? 0 : 1;
+    if (r.state != 2) return r.state == 0 ? 3 : 2;
+    return r.kind == kBadIndex || r.kind >= kBadVariable ? 0 : 1;
   };
   if (rank(a) != rank(b)) return rank(a) < rank(b);
   if (rank(a) > 1) return false;
@@ -111,29 +132,64 @@ Status check_bound(const Session& session) {
   return {};
 }
 
+Status check_variables(const Manifest& m) {
+  const size_t count = m.dims.size() + m.scalars.size();
+  if (count <= size_t{kMaxVariables}) return {};
+  return Status::failure(
+      fmt::format("'{}' has {} dims and scalars, but launches of captured graphs, and those with "
+                  "some in memory, take at most {}",
+                  m.name, count, kMaxVariables));
+}
+
+Status list_variables(const Manifest& m, const LaunchValues& values,
+                      const LaunchAddresses& addresses, int rank,
+                      std::vector<LaunchVariable>& out) {
+  const auto known = [&](const std::string& name) {
+    for (size_t i = 0; const ManifestRange* v = variable_at(m, i); ++i)
+      if (v->name == name) return Status{};
+    return Status::failure(
+        fmt::format("'{}' is no dim or scalar of '{}': {}", name, m.name, known_names(m)));
+  };
+  for (const auto& [name, value] : values)
+    if (Status s = known(name); !s) return s;
+  for (const auto& [name, all] : addresses) {
+    if (Status s = known(name); !s) return s;
+    if (all.size() != static_cast<size_t>(m.world))
+      return Status::failure(
+          fmt::format("'{}' has {} addresses for {} ranks", name, all.size(), m.world));
+  }
+  if (!addresses.empty())
+    if (Status s = check_variables(m); !s) return s;
+  out.clear();
+  for (size_t i = 0; const ManifestRange* v = variable_at(m, i); ++i) {
+    if (const auto placed = addresses.find(v->name); placed != addresses.end()) {
+      const int32_t* at = placed->second[static_cast<size_t>(rank)];
+      if (!at || reinterpret_cast<uintptr_t>(at) % alignof(int32_t) != 0)
+        return Status::failure(
+            fmt::format("'{}' of rank {} is at {}, which is no address of a 32-bit integer",
+                        v->name, rank, static_cast<const void*>(at)));
+      out.push_back({at, 0});
+      continue;
+    }
+    const auto given = values.find(v->name);
+    if (given == values.end() && i >= m.dims.size())
+      return Status::failure(fmt::format("scalar '{}' has no value; it takes one from {} to {}",
+                                         v->name, v->lo, v->hi));
+    const int64_t value = given == values.end() ? v->hi : given->second;
+    if (value < v->lo || value > v->hi) return Status::failure(out_of_range(m, i, value));
+    out.push_back({nullptr, value});
+  }
+  return {};
+}
+
 Status evaluate_values(const Manifest& m, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out) {
   if (rank < 0 || rank >= m.world)
     return Status::failure(fmt::format("rank {} is outside [0, {})", rank, m.world));
+  std::vector<LaunchVariable> variables;
+  if (Status s = list_variables(m, values, {}, rank, variables); !s) return s;
   LaunchValues all;
-  for (const ManifestRange& dim : m.dims) {
-    auto given = values.find(dim.name);
-    const int64_t value = given == values.end() ? dim.hi : given->second;
-    if (Status s = in_range("dim", dim, value); !s) return s;
-    all[dim.name] = value;
-  }
-  for (const ManifestRange& scalar : m.scalars) {
-    auto given = values.find(scalar.name);
-    if (given == values.end())
-      return Status::failure(fmt::format("scalar '{}' has no value; it takes one from {} to {}",
-                                         scalar.name, scalar.lo, scalar.hi));
-    if (Status s = in_range("scalar", scalar, given->second); !s) return s;
-    all[scalar.name] = given->second;
-  }
-  for (const auto& [name, value] : values)
-    if (!all.contains(name))
-      return Status::failure(
-          fmt::format("'{}' is no dim or scalar of '{}': {}", name, m.name, known_names(m)));
+  for (size_t i = 0; i < variables.size(); ++i) all[variable_at(m, i)->name] = variables[i].value;
 
   if (m.values.size() > size_t{kMaxValues})
     return Status::failure(fmt::format("the kernel has {} launch values, more than the {} that fit",
@@ -146,18 +202,11 @@ Status evaluate_values(const Manifest& m, const LaunchValues& values, int rank,
     return it->second;
   };
   out.clear();
-  for (const auto& [e, lo, hi] : m.values) {
-    ir::EvalResult result = ir::evaluate(e, lookup);
-    if (!result.value) return Status::failure(fmt::format("rank {}: {}", rank, result.error));
-    if (*result.value < lo || *result.value > hi)
-      return Status::failure(
-          fmt::format("rank {}: '{}' is {}, but the kernel was compiled for {} "
-                      "to {}",
-                      rank, e.str(), *result.value, lo, hi));
-    if (*result.value < std::numeric_limits<int32_t>::min() ||
-        *result.value > std::numeric_limits<int32_t>::max())
-      return Status::failure(fmt::format("rank {}: '{}' is {}, which does not fit 32 bits", rank,
-                                         e.str(), *result.value));
+  for (const ir::ManifestValue& v : m.values) {
+    ir::EvalResult result = ir::evaluate(v.expr, lookup);
+    if (result.value) result.error = wrong_value(v, *result.value);
+    if (!result.error.empty())
+      return Status::failure(fmt::format("rank {}: {}", rank, result.error));
     out.push_back(static_cast<int32_t>(*result.value));
   }
   return {};
@@ -174,6 +223,14 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
     return fmt::format(
         "rank {}: op {}: threads of block {} wait at barriers or for other lanes that never come",
         rank, op(m, r), r.index);
+  if (r.kind == kBadVariable && variable_at(m, r.event))
+    return fmt::format("rank {}: {}", rank, out_of_range(m, r.event, r.index));
+  if (r.kind == kBadValue && r.event < m.values.size())
+    return fmt::format("rank {}: {}", rank, wrong_value(m.values[r.event], r.index));
+  if (r.kind == kSpent)
+    return fmt::format(
+        "rank {}: {} launches without a wait, and counters must be reset: launch again", rank,
+        launches_between_resets(m));
   if (r.kind < kWaitLocal || r.kind > kWaitPage)
     return fmt::format("{}: {} stopped for the unknown reason {}", where, task(m, r), r.kind);
   const std::string what =

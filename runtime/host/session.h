@@ -49,6 +49,9 @@ struct SessionOptions {
 
 /// Values of dims and scalars for one launch, by name; a dim that is missing has its maximum.
 using LaunchValues = std::map<std::string, int64_t>;
+/// The same of those that lie in memory: one address a rank, in memory of its device, which the
+/// launch reads when its turn has come.
+using LaunchAddresses = std::map<std::string, std::vector<const int32_t*>>;
 
 /// Of tensors, in bytes: what vectors of device code and tensor maps need.
 inline constexpr size_t kTensorAlignment = 16;
@@ -77,9 +80,12 @@ class Session {
   /// Puts a launch of all ranks on streams of the caller's, rank r's on streams[r], or if there are
   /// none on the session's own, and returns: what was enqueued before on a stream comes before, and
   /// a launch that fails says so at the next call here. `streams`: one of the device's (CUstream) a
-  /// rank. The CPU runs the launch before it returns.
-  virtual Status enqueue(const LaunchValues& values, std::span<void* const> streams) = 0;
-  /// Waits for all that was enqueued; a failure of any of it.
+  /// rank; if they are being captured, the launch becomes part of their graphs. The CPU runs it
+  /// before this returns.
+  virtual Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                         std::span<void* const> streams) = 0;
+  /// Waits for all that was enqueued; a failure of any of it, and of launches of captured graphs
+  /// that have ended.
   virtual Status wait() = 0;
   /// Whether all of it has ended.
   virtual Status ended(bool& all) = 0;
@@ -97,9 +103,19 @@ Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t
 Status check_binding(const ir::Manifest& manifest, int rank, size_t tensor, const void* memory);
 /// A failure that names the first tensor that lives nowhere.
 Status check_bound(const Session& session);
-/// Checks dims and scalars against their ranges, evaluates Manifest::values for `rank`, and checks
-/// them against theirs. Every
-/// scalar must be given.
+/// A dim or scalar of a launch: at an address, or `value`.
+struct LaunchVariable {
+  const int32_t* at = nullptr;
+  int64_t value = 0;
+};
+/// Those of `rank`, dims and then scalars, in the manifest's order. Numbers are checked against
+/// their ranges; every scalar must be given.
+Status list_variables(const ir::Manifest& manifest, const LaunchValues& values,
+                      const LaunchAddresses& addresses, int rank, std::vector<LaunchVariable>& out);
+/// A failure if there are more than maco_advance takes.
+Status check_variables(const ir::Manifest& manifest);
+/// Checks dims and scalars as list_variables does, evaluates Manifest::values for `rank`, and
+/// checks them against their ranges.
 Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out);
 /// After so many launches packets may have a flag that others left behind; maco_reset comes before.

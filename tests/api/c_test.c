@@ -96,6 +96,21 @@ static void test_run(void) {
   CHECK(microseconds > 0);
   CHECK(maco_session_launch(session, values, 2, NULL, &error) == MACO_OK);
   CHECK(maco_session_wait(session, &error) == MACO_OK);
+  int32_t s_of[] = {2, 2};
+  const int32_t* const at[] = {&s_of[0], &s_of[1]};
+  maco_address address = {"s", at};
+  CHECK(maco_session_launch_at(session, values + 1, 1, &address, 1, NULL, &error) == MACO_OK);
+  CHECK(maco_session_wait(session, &error) == MACO_OK);
+  s_of[0] = s_of[1] = 3;
+  CHECK(maco_session_launch_at(session, NULL, 0, &address, 1, NULL, &error) == MACO_OK);
+  CHECK(maco_session_wait(session, &error) == MACO_RUN_FAILED);
+  CHECK(failed(&error, MACO_RUN_FAILED, "scalar 's' is 3, but must be from 1 to 2"));
+  CHECK(maco_session_launch_at(session, NULL, 0, NULL, 1, NULL, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "NULL"));
+  address.at = NULL;
+  CHECK(maco_session_launch_at(session, NULL, 0, &address, 1, NULL, &error) ==
+        MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "an address is NULL"));
   CHECK(maco_session_run(session, values, 0, &error) == MACO_INVALID_ARGUMENT);
   CHECK(failed(&error, MACO_INVALID_ARGUMENT, "'s'"));
   CHECK(maco_session_write(session, 0, "z", x, 4, &error) == MACO_INVALID_ARGUMENT);

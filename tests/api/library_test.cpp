@@ -324,6 +324,55 @@ TEST_CASE("a launch that isn't waited for tells its failure at the next call") {
   CHECK_THAT(s.launch({}, streams).error().message, Contains("2 streams for 1 rank"));
 }
 
+TEST_CASE("dims and scalars may lie in memory, on each rank") {
+  // What the launch derives of them has every operator, and all of it is exact.
+  Session s = open(Graph::parse(R"(graph g(world = 2) {
+    dim n <= 6
+    scalar pos in [-9, 5)
+    input x : f32[n, 8]
+    state cache : f32[40, 8]
+    cache = kv_append(cache, x, at = (pos * -7 / 4 + rank * 3) % 17 + (pos < -2 || n == 3 && !pos))
+    output y = allreduce(x)
+  })")
+                       .value());
+  s.allocate().value();
+  std::array<float, 48> x;
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i + 1);
+  for (int rank : {0, 1}) s.write(rank, "x", x.data(), sizeof x).value();
+  const auto caches = [&] {
+    std::array<std::array<float, 320>, 2> all;
+    for (int rank : {0, 1}) {
+      auto& cache = all[static_cast<size_t>(rank)];
+      s.read(rank, "cache", cache.data(), sizeof cache).value();
+      const std::array<float, 320> zeros{};
+      s.write(rank, "cache", zeros.data(), sizeof zeros).value();
+    }
+    return all;
+  };
+  std::array<int32_t, 2> pos{}, n{};
+  const Values in_memory = {{"pos", std::vector<const int32_t*>{&pos[0], &pos[1]}},
+                            {"n", std::vector<const int32_t*>{&n[0], &n[1]}}};
+  for (int32_t at = -9; at < 5; ++at)
+    for (int32_t rows : {1, 3, 6}) {
+      INFO(at << " " << rows);
+      s.run({{"pos", at}, {"n", rows}}).value();
+      const auto expected = caches();
+      pos.fill(at);
+      n.fill(rows);
+      s.run(in_memory).value();
+      CHECK(caches() == expected);
+    }
+  n.fill(7);
+  const Status told = s.run(in_memory);
+  REQUIRE_FALSE(told);
+  CHECK(told.error().code == ErrorCode::RunFailed);
+  CHECK_THAT(told.error().message, Contains("rank 1: dim 'n' is 7, but must be from 1 to 6"));
+  n.fill(6);
+  s.run(in_memory).value();
+  CHECK(s.launch({{"pos", value_at(pos.data())}}).error().code == ErrorCode::InvalidArgument);
+  CHECK_THAT(s.bench(in_memory, 1).error().message, Contains("a measurement takes numbers"));
+}
+
 TEST_CASE("a launch is profiled where that was asked for") {
   const Kernel kernel = compile(Graph::parse(kText).value(), cpu()).value();
   SessionOptions options = on_cpu();

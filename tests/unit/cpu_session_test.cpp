@@ -207,6 +207,44 @@ TEST_CASE("all ranks leave when one stops, and the next launch is as the first")
   }
 }
 
+TEST_CASE("a scalar may lie in memory, and one out of its range stops a launch before it begins") {
+  for (const SessionOptions& options : {threads(), replay(3)}) {
+    auto session = open(options);
+    const int32_t good = 1, bad = 10, worse = -10;
+    const auto enqueue = [&](int launch, const int32_t* at) {
+      write_inputs(*session, launch);
+      return session->enqueue({}, {{"at", {at, at}}}, {});
+    };
+    launch_and_check(*session, 0);
+    for (int launch = 1; launch < 4; ++launch) {
+      REQUIRE(enqueue(launch, &good));
+      REQUIRE(session->wait());
+      CHECK(tensor(*session, 0, Q) == x_of(1, launch));
+    }
+    REQUIRE(enqueue(9, &bad));
+    const Status told = enqueue(9, &good);  // the one before, and it isn't run
+    CHECK(told.message ==
+          "rank 0: scalar 'at' is 10, but must be from -9 to 9\n"
+          "rank 1: scalar 'at' is 10, but must be from -9 to 9");
+    CHECK(tensor(*session, 0, Q) == x_of(1, 3));  // nothing was written
+    REQUIRE(enqueue(9, &worse));
+    CHECK_THAT(session->wait().message, Contains("scalar 'at' is -10"));
+    launch_and_check(*session, 4);
+    REQUIRE(enqueue(5, &good));
+    REQUIRE(session->wait());
+    CHECK(tensor(*session, 0, Q) == x_of(1, 5));
+  }
+}
+
+TEST_CASE("a value that the kernel wasn't compiled for stops a launch before it begins") {
+  auto session = open({}, test::cpu_kernel("f(0, v[0], -9, 9)", "f(0, v[0] * 2, -9, 9)"));
+  write_inputs(*session, 0);
+  const int32_t at = -5;
+  REQUIRE(session->enqueue({}, {{"at", {&at, &at}}}, {}));
+  CHECK_THAT(session->wait().message,
+             Contains("rank 1: 'at' is -10, but the kernel was compiled for -9 to 9"));
+}
+
 TEST_CASE("launches are numbered on the device, and none goes on behind one that stopped") {
   Status status;
   const auto library = compile_cpu_kernels({test::cpu_kernel()}, {}, status);

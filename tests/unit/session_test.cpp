@@ -97,6 +97,49 @@ TEST_CASE("values that can't be computed or don't fit name the rank") {
   CHECK_THAT(failure(m, {{"pos", 0}}), Contains("257 launch values, more than the 256"));
 }
 
+TEST_CASE("dims and scalars are listed in their order, some by their addresses") {
+  const ir::Manifest m = example();
+  const int32_t pos[2] = {};
+  std::vector<LaunchVariable> list;
+  const auto listed = [&](const LaunchValues& values, const LaunchAddresses& addresses, int rank) {
+    const Status status = list_variables(m, values, addresses, rank, list);
+    return status.message;
+  };
+  CHECK(listed({{"tokens", 7}}, {{"pos", {&pos[0], &pos[1]}}}, 1) == "");
+  REQUIRE(list.size() == 2);
+  CHECK((list[0].at == nullptr && list[0].value == 7 && list[1].at == &pos[1]));
+  CHECK(listed({{"pos", 9}}, {{"tokens", {&pos[0], &pos[1]}}}, 0) == "");
+  REQUIRE(list.size() == 2);
+  CHECK((list[0].at == &pos[0] && list[1].at == nullptr && list[1].value == 9));
+
+  CHECK(listed({{"pos", 9}}, {{"token", {&pos[0], &pos[1]}}}, 0) ==
+        "'token' is no dim or scalar of 'example': it has 'tokens', 'pos'");
+  CHECK(listed({}, {{"tokens", {&pos[0], &pos[1]}}}, 0) ==
+        "scalar 'pos' has no value; it takes one from 0 to 4095");
+  CHECK(listed({{"tokens", 65}}, {{"pos", {&pos[0], &pos[1]}}}, 0) ==
+        "dim 'tokens' is 65, but must be from 1 to 64");
+  CHECK(listed({}, {{"pos", {&pos[0]}}}, 0) == "'pos' has 1 addresses for 2 ranks");
+  CHECK_THAT(listed({}, {{"pos", {&pos[0], nullptr}}}, 1), Contains("'pos' of rank 1 is at"));
+  const auto* odd = reinterpret_cast<const int32_t*>(reinterpret_cast<const char*>(pos) + 2);
+  CHECK_THAT(listed({}, {{"pos", {odd, &pos[1]}}}, 0),
+             Contains("which is no address of a 32-bit integer"));
+}
+
+TEST_CASE("what a launch with dims and scalars in memory takes has an end") {
+  ir::Manifest m = example();
+  m.dims.assign(size_t{kMaxVariables} - 1, {"n", 1, 2});
+  CHECK(check_variables(m).ok);
+  m.dims.push_back({"n", 1, 2});
+  CHECK(check_variables(m).message ==
+        "'example' has 129 dims and scalars, but launches of captured graphs, and those with some "
+        "in memory, take at most 128");
+  std::vector<LaunchVariable> list;
+  const int32_t pos = 0;
+  CHECK(list_variables(m, {{"pos", 0}}, {}, 0, list).ok);
+  CHECK_THAT(list_variables(m, {}, {{"pos", {&pos, &pos}}}, 0, list).message,
+             Contains("at most 128"));
+}
+
 TEST_CASE("a report is told in the names of the graph") {
   const ir::Manifest m = example();
   CHECK(
@@ -124,6 +167,29 @@ TEST_CASE("a report is told in the names of the graph") {
         "of 'down' (operand 12): expected 4294967290, seen 4294967289");
   stopped.stopped_by = 2 + 1;
   CHECK_THAT(explain_report(m, 0, stopped), Contains("stopped by the host while task 'down'"));
+}
+
+TEST_CASE("a report of a launch that didn't begin says what was wrong with it") {
+  ir::Manifest m = example();
+  m.packet_uses = 3;
+  const auto told = [&](u32 kind, u32 which, i64 is) {
+    Report r = report(kind);
+    r.event = which;
+    r.index = is;
+    return explain_report(m, 1, r);
+  };
+  CHECK(told(kBadVariable, 0, 65) == "rank 1: dim 'tokens' is 65, but must be from 1 to 64");
+  CHECK(told(kBadVariable, 1, -1) == "rank 1: scalar 'pos' is -1, but must be from 0 to 4095");
+  CHECK(told(kBadValue, 1, 1 << 21) ==
+        "rank 1: 'pos + rank * world' is 2097152, but the kernel was compiled for 0 to 1048576");
+  m.values[1].hi = int64_t{1} << 40;
+  CHECK(told(kBadValue, 1, int64_t{1} << 31) ==
+        "rank 1: 'pos + rank * world' is 2147483648, which does not fit 32 bits");
+  CHECK(told(kSpent, 0, 0) ==
+        "rank 1: 715827881 launches without a wait, and counters must be reset: launch again");
+  // Others that make no sense.
+  CHECK_THAT(told(kBadVariable, 2, 0), Contains("unknown reason 7"));
+  CHECK_THAT(told(kBadValue, 2, 0), Contains("unknown reason 8"));
 }
 
 TEST_CASE("reports that make no sense are told as far as they go") {
@@ -168,6 +234,7 @@ TEST_CASE("of a rank's reports the cause is told, and of all ranks' the first ca
   Report unfinished = wait(kWaitLocal, 9, 0, 0);
   unfinished.state = 1;
   CHECK(cause_of(std::vector{first, bad, unfinished}).kind == kBadIndex);
+  CHECK(cause_of(std::vector{first, wait(kBadVariable, 9, 0, 0), last}).kind == kBadVariable);
   CHECK(cause_of(std::vector{unfinished, last}).state == 2);
 
   const std::string text = explain_reports(example(), std::vector{last, Report{}, first, bad});
@@ -236,7 +303,7 @@ TEST_CASE("ranks whose memory a GPU doesn't have are refused with both numbers")
                {"y", "output", ir::DType::BF16, {Expr(int64_t{10})}, 10}};
   m.arena_bytes = 8192;
   m.local_events = 100;
-  const size_t own = 4000 + 256 + 8192 + 400 + symmetric_layout(m).bytes;
+  const size_t own = 4000 + 256 + 8192 + 400 + symmetric_layout(m).bytes + sizeof(LaunchState);
   const size_t needed = device_bytes(m);
   CHECK(needed >= own);
   CHECK(needed <= own + 1024);  // tables of addresses

@@ -143,6 +143,16 @@ MACO_API maco_code maco_session_run(maco_session* session, const maco_value* val
 // NULL: the session's own do.
 MACO_API maco_code maco_session_launch(maco_session* session, const maco_value* values,
                                        size_t count, void* const* streams, maco_error** error);
+// A dim or scalar in memory of the ranks' devices, as maco::Value.
+typedef struct {
+  const char* name;
+  const int32_t* const* at;  // one address a rank
+} maco_address;
+// The same with some dims and scalars in memory. Streams may be captured, as there.
+MACO_API maco_code maco_session_launch_at(maco_session* session, const maco_value* values,
+                                          size_t count, const maco_address* addresses,
+                                          size_t address_count, void* const* streams,
+                                          maco_error** error);
 // Waits for all launches.
 MACO_API maco_code maco_session_wait(maco_session* session, maco_error** error);
 // The median microseconds of so many launches.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,6 +11,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "maco/kernel.h"
 #include "maco/result.h"
@@ -36,8 +39,28 @@ struct SessionOptions {
   bool profile = false;
 };
 
+/// What a dim or scalar is in a launch: a number, or a 32-bit integer in memory of the ranks'
+/// devices, one address a rank, equal on all. That one is read when the launch begins, behind what
+/// its stream did before; if it is out of its range, the launch stops as at a bad index.
+class Value {
+ public:
+  Value() = default;                                                                  // 0
+  Value(std::integral auto number) : number_(static_cast<int64_t>(number)) {}         // NOLINT: is
+  Value(std::vector<const int32_t*> addresses) : addresses_(std::move(addresses)) {}  // NOLINT: one
+  int64_t number() const { return number_; }
+  /// Empty: it is a number.
+  const std::vector<const int32_t*>& addresses() const { return addresses_; }
+
+ private:
+  int64_t number_ = 0;
+  std::vector<const int32_t*> addresses_;
+};
+/// The integer at `address`, for a kernel of one rank.
+inline Value value_at(const void* address) {
+  return std::vector<const int32_t*>{static_cast<const int32_t*>(address)};
+}
 /// What a launch is given, by name: each scalar, and dims that don't have their maximum.
-using Values = std::map<std::string, int64_t>;
+using Values = std::map<std::string, Value>;
 
 /// Of one launch.
 struct Profile {
@@ -66,8 +89,9 @@ class MACO_API Session {
 
   /// Lets a tensor live in memory of the caller's from the next launch on: `bytes` of it (at least
   /// TensorInfo::bytes), aligned to 16, which stays there until the session ends or another is
-  /// bound. Nothing is copied. No two tensors may share memory, but those of one name in sessions
-  /// that share them: the proofs take them for apart.
+  /// bound. Nothing is copied. Launches of captured graphs find it there, too. No two tensors may
+  /// share memory, but those of one name in sessions that share them: the proofs take them for
+  /// apart.
   Status bind(int rank, std::string_view tensor, void* memory, int64_t bytes);
   /// Lets each param and state live where `other` has the one of that name, if both have one of the
   /// same type and shape and `other`'s lives somewhere: prefill and decoding of one model. That
@@ -93,13 +117,20 @@ class MACO_API Session {
   /// a stream it comes behind what is there, and what is put there later comes behind it; it also
   /// comes behind the session's launch before it, wherever that is. Streams of several ranks must
   /// let all ranks' launches begin. A wrong call says so at once, a launch that fails at the next
-  /// call of launch, wait or ended. A stream that is being captured is refused. On Cpu the launch
-  /// has ended when this returns.
+  /// call of launch, wait or ended. On Cpu the launch has ended when this returns.
+  ///
+  /// Streams that are being captured (all of them, or none) get the launch as a part of their CUDA
+  /// graphs: whenever these are launched, so is it, with `values` as they are now, but for those in
+  /// memory. The caller sees to it that these launches and others of the session don't overlap, and
+  /// that the session outlives the graphs. If one fails, those behind it do nothing until the next
+  /// call of launch, wait or ended, outside of captures, has said so. A small kernel before it
+  /// numbers each launch, from the first that is captured, or has values in memory, on.
   Status launch(const Values& values = {}, std::span<void* const> streams = {});
-  /// Waits for all launches. Before memory is bound, written or read by other means than the
-  /// launches' streams.
+  /// Waits for all launches; for those of captured graphs the caller has waited before. Fails if
+  /// any of them did. Before memory is bound, written or read by other means than the launches'
+  /// streams; and at times, of sessions with graphs, whose counters it resets (docs/library.md).
   Status wait();
-  /// Whether all launches have ended.
+  /// Whether all launches have ended, those of captured graphs left out. Fails as `wait`.
   Result<bool> ended();
   /// The median of `launches` launches behind some to warm up: microseconds of the slowest rank, on
   /// Cuda by its clock, without the launch itself.

@@ -16,18 +16,37 @@ using namespace maco::runtime::cuda;
 
 namespace {
 
-constexpr int kDevices = 2, kInvalid = 1, kNoMemory = 2;
+constexpr int kDevices = 2, kInvalid = 1, kNoMemory = 2, kCaptureUnsupported = 900;
+
+// A kernel with its arguments.
+struct Node {
+  Function function;
+  int device;
+  maco::Launch launch;
+  maco::Variables variables;
+};
 
 std::mutex guard;
 std::vector<fake::Launched> log_;
 std::set<void*> things;  // alive
-std::set<void*> captured;
-int contexts[kDevices] = {}, stopping = -1, encoded = 0;
+std::set<void*> capturing;
+std::map<void*, std::vector<Node>> graphs;       // by the stream that they were captured on
+std::map<int, maco::LaunchState*> states;        // by rank
+std::map<maco::LaunchState*, int64_t> variable;  // that the last maco_advance found
+int contexts[kDevices] = {}, stopping = -1, failing = -1, encoded = 0, resets = 0;
 char context_of[kDevices];
 thread_local Context current = nullptr;
+thread_local int capture_mode = 0;  // global, as CUDA's threads begin
+
+// What may disturb a capture is forbidden, unless the thread says that it may.
+Result allowed() {
+  const std::lock_guard lock(guard);
+  return capturing.empty() || capture_mode == kCaptureRelaxed ? kSuccess : kCaptureUnsupported;
+}
 
 template <class T>
 Result make(T* to, size_t bytes) {
+  if (const Result r = allowed(); r != kSuccess) return r;
   void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (!memory) return kNoMemory;
   const std::lock_guard lock(guard);
@@ -44,22 +63,61 @@ Result drop(T thing) {
   return kSuccess;
 }
 int device_now() { return static_cast<int>(reinterpret_cast<char*>(current) - context_of); }
-// The module's two functions.
-char kernel, reset;
+// The module's functions.
+char kernel, reset, advance;
 
-Result run(Function f, Stream stream, void** arguments) {
-  const auto& launch = *static_cast<const maco::Launch*>(arguments[0]);
-  const std::lock_guard lock(guard);
-  if (reinterpret_cast<char*>(f) == &reset) return kSuccess;
-  log_.push_back({device_now(), launch.rank, stream, launch.epoch, launch.tensors});
-  if (stopping != launch.rank) return kSuccess;
+void report(const maco::Launch& launch, maco::ReportKind kind, int64_t index, int64_t limit) {
+  maco::Report& r = launch.reports[0];
+  r.kind = kind;
+  r.epoch = launch.epoch;
+  r.index = index;
+  r.limit = limit;
+  r.state = 2;
+}
+
+// The first variable must be 0 to 4.
+void run_advance(const Node& n) {
+  maco::LaunchState& state = *n.launch.state;
+  states[n.launch.rank] = &state;
+  if (state.refused) return;
+  const auto& first = n.variables.list[0];
+  variable[&state] = first.at ? *first.at : first.value;
+  const bool bad = variable[&state] < 0 || variable[&state] > 4;
+  if (state.left == 0 || bad) {
+    state.refused = 1;
+    return report(n.launch, bad ? maco::kBadVariable : maco::kSpent, variable[&state], 0);
+  }
+  ++state.epoch;
+  --state.left;
+}
+
+void run(const Node& n, Stream stream) {
+  char* const f = reinterpret_cast<char*>(n.function);
+  if (f == &reset) return static_cast<void>(++resets);
+  if (f == &advance) return run_advance(n);
+  const maco::LaunchState* state = n.launch.state;
+  if (state && state->refused) return;
+  log_.push_back({n.device, n.launch.rank, stream, state ? state->epoch : n.launch.epoch,
+                  n.launch.tensors, state != nullptr, state ? variable[n.launch.state] : 0});
+  if (stopping != n.launch.rank) return;
   stopping = -1;
-  maco::Report& report = launch.reports[0];
-  report.kind = maco::kBadIndex;
-  report.epoch = launch.epoch;
-  report.index = 9;
-  report.limit = 4;
-  report.state = 2;
+  report(n.launch, maco::kBadIndex, 9, 4);
+  for (const auto& [rank, numbers] : states) numbers->refused = 1;
+}
+
+Result launch(Function f, Stream stream, void** arguments) {
+  const std::lock_guard lock(guard);
+  Node n{f, device_now(), *static_cast<const maco::Launch*>(arguments[0]), {}};
+  if (reinterpret_cast<char*>(f) == &advance)
+    n.variables = *static_cast<const maco::Variables*>(arguments[1]);
+  if (reinterpret_cast<char*>(f) == &kernel && failing == n.launch.rank) {
+    failing = -1;
+    return kNoMemory;
+  }
+  if (capturing.count(stream) > 0)
+    graphs[stream].push_back(n);
+  else
+    run(n, stream);
   return kSuccess;
 }
 
@@ -74,12 +132,20 @@ const fake::Controls fake_controls = {
     [] { return static_cast<int>(log_.size()); },
     [](int i) { return log_[static_cast<size_t>(i)]; },
     [](int rank) { stopping = rank; },
+    [](int rank) { failing = rank; },
     [](void* stream, bool on) {
-      if (on)
-        captured.insert(stream);
-      else
-        captured.erase(stream);
+      if (on) {
+        capturing.insert(stream);
+        graphs[stream].clear();
+      } else {
+        capturing.erase(stream);
+      }
     },
+    [](void* stream) {
+      for (const Node& n : graphs[stream]) run(n, static_cast<Stream>(stream));
+    },
+    [](int rank, uint32_t left) { states[rank]->left = left; },
+    [] { return resets; },
     [] { return encoded; },
     [] { return static_cast<int>(things.size()) + contexts[0] + contexts[1]; }};
 
@@ -114,11 +180,21 @@ FAKE Result cuDevicePrimaryCtxRelease_v2(Device d) {
 }
 FAKE Result cuCtxSetCurrent(Context c) { return current = c, kSuccess; }
 FAKE Result cuCtxGetCurrent(Context* c) { return *c = current, kSuccess; }
+// As CUDA's, it doesn't go together with a capture, whatever a thread says.
+FAKE Result cuCtxSynchronize() {
+  const std::lock_guard lock(guard);
+  return capturing.empty() ? kSuccess : kCaptureUnsupported;
+}
+FAKE Result cuThreadExchangeStreamCaptureMode(int* mode) {
+  return std::swap(*mode, capture_mode), kSuccess;
+}
 FAKE Result cuCtxEnablePeerAccess(Context, unsigned) { return kSuccess; }
 FAKE Result cuModuleLoadData(Module* m, const void*) { return make(m, 1); }
 FAKE Result cuModuleUnload(Module m) { return drop(m); }
 FAKE Result cuModuleGetFunction(Function* f, Module, const char* name) {
-  *f = reinterpret_cast<Function>(std::strcmp(name, "maco_kernel") == 0 ? &kernel : &reset);
+  *f = reinterpret_cast<Function>(std::strcmp(name, "maco_kernel") == 0  ? &kernel
+                                  : std::strcmp(name, "maco_reset") == 0 ? &reset
+                                                                         : &advance);
   return kSuccess;
 }
 FAKE Result cuFuncSetAttribute(Function, int, int) { return kSuccess; }
@@ -130,11 +206,11 @@ FAKE Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, Function, int, s
 }
 FAKE Result cuLaunchKernel(Function f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                            unsigned, Stream s, void** arguments, void**) {
-  return run(f, s, arguments);
+  return launch(f, s, arguments);
 }
 FAKE Result cuLaunchCooperativeKernel(Function f, unsigned, unsigned, unsigned, unsigned, unsigned,
                                       unsigned, unsigned, Stream s, void** arguments) {
-  return run(f, s, arguments);
+  return launch(f, s, arguments);
 }
 FAKE Result cuMemAlloc_v2(DevicePtr* p, size_t bytes) { return make(p, bytes); }
 FAKE Result cuMemFree_v2(DevicePtr p) { return drop(p); }
@@ -163,16 +239,22 @@ FAKE Result cuTensorMapEncodeTiled(void*, int, uint32_t, void*, const uint64_t*,
 FAKE Result cuStreamCreate(Stream* s, unsigned) { return make(s, 1); }
 FAKE Result cuStreamDestroy_v2(Stream s) { return drop(s); }
 FAKE Result cuStreamQuery(Stream) { return kSuccess; }
-FAKE Result cuStreamSynchronize(Stream) { return kSuccess; }
+FAKE Result cuStreamSynchronize(Stream s) {
+  {
+    const std::lock_guard lock(guard);
+    if (capturing.count(s) > 0) return kCaptureUnsupported;
+  }
+  return allowed();
+}
 FAKE Result cuStreamWaitValue32_v2(Stream, DevicePtr, uint32_t, unsigned) { return kSuccess; }
 FAKE Result cuStreamIsCapturing(Stream s, int* on) {
   const std::lock_guard lock(guard);
-  return *on = static_cast<int>(captured.count(s)), kSuccess;
+  return *on = static_cast<int>(capturing.count(s)), kSuccess;
 }
 FAKE Result cuStreamWaitEvent(Stream, Event, unsigned) { return kSuccess; }
 FAKE Result cuEventCreate(Event* e, unsigned) { return make(e, 1); }
 FAKE Result cuEventDestroy_v2(Event e) { return drop(e); }
-FAKE Result cuEventQuery(Event) { return kSuccess; }
+FAKE Result cuEventQuery(Event) { return allowed(); }
 FAKE Result cuEventRecord(Event, Stream) { return kSuccess; }
 FAKE Result cuEventElapsedTime(float* ms, Event, Event) { return *ms = 1, kSuccess; }
 

@@ -5,13 +5,15 @@
 
 namespace fake {
 
-/// A launch of maco_kernel.
+/// A launch of maco_kernel that ran.
 struct Launched {
   int device = 0;
   int rank = 0;
   const void* stream = nullptr;
   uint32_t epoch = 0;
   void* const* tensors = nullptr;  // Launch::tensors
+  bool numbered = false;           // by maco_advance
+  int64_t variable = 0;            // then: the first dim or scalar that it found
 };
 
 /// By dlsym("fake_controls").
@@ -20,8 +22,17 @@ struct Controls {
   Launched (*launch)(int i);
   /// Lets the next launch of that rank stop as at an index out of range.
   void (*stop_next)(int rank);
+  /// Lets the next launch of that rank fail to start.
+  void (*fail_next)(int rank);
+  /// Begins or ends a capture; what the stream had before is forgotten when one begins. Until it
+  /// ends, what CUDA forbids fails: on all threads, unless they have said that they allow it.
   void (*capture)(void* stream, bool on);
-  int (*maps)();  // encoded so far
+  /// Launches what was captured on a stream.
+  void (*replay)(void* stream);
+  /// Of launches that are numbered: how many are left until a reset.
+  void (*set_left)(int rank, uint32_t left);
+  int (*resets)();  // so far
+  int (*maps)();    // encoded so far
   /// Allocations, streams, events, modules and contexts that are there.
   int (*alive)();
 };
