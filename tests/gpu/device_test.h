@@ -57,6 +57,7 @@ std::vector<std::byte> read(runtime::Session& session, const std::string& name, 
 void add_cases(const Device& device, std::vector<Case>& cases, int64_t world,
                const std::string& name, const std::function<std::string(const Placement&)>& run);
 void add_example_cases(const Device& device, std::vector<Case>& cases);
+void add_capture_cases(const Device& device, std::vector<Case>& cases);
 void add_fault_cases(const Device& device, std::vector<Case>& cases);
 void add_profile_cases(const Device& device, std::vector<Case>& cases);
 
