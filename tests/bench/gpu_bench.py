@@ -11,15 +11,17 @@ import tempfile
 import time
 
 
-def arguments(description):
+def arguments(description, runs=True):
+    """`runs`: graphs are run by maco-run, which takes options and gives profiles."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bin", default="build/bin", help="where maco-run is")
     parser.add_argument("--json", help="where the figures go, with command, device and date")
     parser.add_argument("--svg", help="where a plot goes")
     parser.add_argument("--launches", type=int, default=100, help="of which the median is taken")
     parser.add_argument("--no-peers", action="store_true", help="leave out PyTorch")
-    parser.add_argument("--options", default="", help="for maco-run: '--no-fuse --no-load-ahead'")
-    parser.add_argument("--profiles", help="a folder for a table and a trace of each graph")
+    if runs:
+        parser.add_argument("--options", default="", help="for maco-run: '--no-fuse --no-load-ahead'")
+        parser.add_argument("--profiles", help="a folder for a table and a trace of each graph")
     return parser
 
 
@@ -62,11 +64,11 @@ class Bench:
         self.rows.append(row)
         print("  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()), flush=True)
 
-    def finish(self):
+    def finish(self, **more):
         if not self.args.json:
             return
         record = {"command": " ".join(["python3", *sys.argv]), "date": datetime.date.today().isoformat(),
-                  "commit": os.environ.get("MACO_COMMIT", ""), "device": device(), "rows": self.rows}
+                  "commit": os.environ.get("MACO_COMMIT", ""), "device": device(), **more, "rows": self.rows}
         with open(self.args.json, "w") as file:
             json.dump(record, file, indent=1)
             file.write("\n")
