@@ -332,6 +332,19 @@ MACO_FN u64 packet_load(const u64* slot) {
   return v;
 }
 
+// Two packets side by side, at a multiple of 16 bytes, in one access; each is atomic by itself.
+MACO_FN void packet_pair_store(u64* slot, u32 first, u32 second, u32 flag) {
+  const u64 a = ((u64)flag << 32) | first, b = ((u64)flag << 32) | second;
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(slot), "l"(a), "l"(b)
+               : "memory");
+}
+MACO_FN void packet_pair_load(const u64* slot, u64& first, u64& second) {
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
+               : "l"(slot)
+               : "memory");
+}
+
 // Packets of a rank's own tasks: a value and its flag in a word of 4 or 8 bytes, which is atomic.
 // N words, of at most 16 bytes.
 template <int N>

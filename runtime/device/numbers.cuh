@@ -36,6 +36,15 @@ constexpr bool is_same = false;
 template <class A>
 constexpr bool is_same<A, A> = true;
 
+template <bool kFirst, class A, class B>
+struct Either {
+  using type = A;
+};
+template <class A, class B>
+struct Either<false, A, B> {
+  using type = B;
+};
+
 // ---- conversions by bits ----------------------------------------------------
 
 // Rounds to the nearest even number of a format with `kMantissa` bits of mantissa and exponents

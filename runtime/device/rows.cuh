@@ -23,15 +23,6 @@ MACO_FN constexpr int vector_width(i64 n, i64 element_bytes, i64 bytes = 16) {
   return v;
 }
 
-template <bool kFirst, class A, class B>
-struct Either {
-  using type = A;
-};
-template <class A, class B>
-struct Either<false, A, B> {
-  using type = B;
-};
-
 // The threads that work on one row: a warp, so that eight rows go on at once, or the whole CTA,
 // which is quicker for a long one.
 struct WarpTeam {

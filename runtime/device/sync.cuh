@@ -64,7 +64,7 @@ struct Watch {
   WatchState& state;
   const void* word;
   const u32 kind, event;  // for the report: what is waited for, and of which rank (-1: this one)
-  const int source;
+  int source;
   const int quarters;
   u32 spins = 0;
 
@@ -230,31 +230,91 @@ MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, in
 // What no packet near one of this flag has.
 MACO_FN u32 no_flag(u32 flag) { return flag ^ 0x80000000u; }
 
-MACO_OP bool poll_packet_slowly(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
-                                int source) {
-  WatchState state(0);
-  Watch watch(ctx, state, slot, kPatienceOther, kWaitPacket, (u32)operand, source);
-  const u64 since = ctx.profile_pause();
-  for (;;) {
-    u64 packet = packet_load(slot);
-    data = (u32)packet;
-    if ((u32)(packet >> 32) == flag) {
-      ctx.profile_packet(since);
-      return true;
-    }
-    if (watch.again()) continue;
-    watch.give_up(flag, (u32)(packet >> 32));
-    return false;
+// Some packets that a lane waits for, H side by side each: where they lie, the rank that they come
+// from, and what has arrived.
+template <int N, int H>
+struct Packets {
+  const u64* at[N];
+  int source[N];
+  bool wanted[N];
+  u64 got[N][H] = {};
+  MACO_FN void from(int i, const u64* slot, int rank, bool waits = true) {
+    at[i] = slot;
+    source[i] = rank;
+    wanted[i] = waits;
   }
+  MACO_FN u32 word(int i, int half) const { return (u32)got[i][half]; }
+  MACO_FN u32 flag(int i, int half) const { return (u32)(got[i][half] >> 32); }
+  MACO_FN bool arrived(int i, u32 expected) const {
+    return ((flag(i, 0) ^ expected) | (flag(i, H - 1) ^ expected)) == 0;
+  }
+  // Looks at all of them at once: have they arrived?
+  MACO_FN bool look(u32 expected) {
+    MACO_UNROLL
+    for (int i = 0; i < N; ++i) {
+      if (!wanted[i]) continue;
+      if constexpr (H == 2)
+        packet_pair_load(at[i], got[i][0], got[i][1]);
+      else
+        got[i][0] = packet_load(at[i]);
+    }
+    bool all = true;
+    MACO_UNROLL
+    for (int i = 0; i < N; ++i) all &= !wanted[i] || arrived(i, expected);
+    return all;
+  }
+  // Tells `watch` of one that hasn't; its flag.
+  MACO_FN u32 name_missing(Watch& watch, u32 expected) const {
+    u32 seen = 0;
+    MACO_UNROLL
+    for (int i = 0; i < N; ++i) {
+      if (!wanted[i] || arrived(i, expected)) continue;
+      const bool second = flag(i, 0) == expected;
+      watch.word = at[i] + second;
+      watch.source = source[i];
+      seen = second ? flag(i, H - 1) : flag(i, 0);
+    }
+    return seen;
+  }
+};
+
+// Waits until all packets of all lanes of the warp have this flag: whole warps look, as in
+// await_together. False, for all lanes: the run stops; the warp goes on to its next barrier without
+// using the data. `operand` is for the report.
+template <int N, int H>
+MACO_FN bool await_packets(Context& ctx, Packets<N, H>& packets, u32 flag, int operand) {
+  bool there = packets.look(flag);
+  if (!warp_any(!there)) return true;
+  WatchState state(0);
+  Watch watch(ctx, state, nullptr, kPatienceOther, kWaitPacket, (u32)operand);
+  const u64 since = ctx.profile_pause();
+  while (true) {
+    if (kWarpLanes == 1) packets.name_missing(watch, flag);  // a host's thread waits for a word
+    const bool goes_on = watch.again() || there;
+    if (warp_any(!goes_on)) {
+      if (!goes_on) {
+        const u32 seen = packets.name_missing(watch, flag);
+        watch.give_up(flag, seen);
+      }
+      return false;
+    }
+    there = packets.look(flag);
+    if (!warp_any(!there)) break;
+  }
+  ctx.profile_packet(since);
+  return true;
 }
-// Waits for the packet with this flag. False: the run stops; the thread goes on to its next barrier
-// without using `data`. `operand` and `source` are for the report.
+
+// Waits for the packet with this flag; the lanes of a warp wait together. False: the run stops; the
+// thread goes on to its next barrier without using `data`. `operand` and `source` are for the
+// report.
 MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
                          int source) {
-  u64 packet = packet_load(slot);
-  data = (u32)packet;
-  if ((u32)(packet >> 32) == flag) return true;
-  return poll_packet_slowly(ctx, slot, flag, data, operand, source);
+  Packets<1, 1> one;
+  one.from(0, slot, source);
+  if (!await_packets(ctx, one, flag, operand)) return false;
+  data = one.word(0, 0);
+  return true;
 }
 
 }  // namespace maco

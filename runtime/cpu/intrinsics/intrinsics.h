@@ -230,6 +230,15 @@ MACO_FN u64 packet_load(const u64* slot) {
   return __atomic_load_n(slot, __ATOMIC_RELAXED);
 }
 
+MACO_FN void packet_pair_store(u64* slot, u32 first, u32 second, u32 flag) {
+  packet_store(slot, first, flag);
+  packet_store(slot + 1, second, flag);
+}
+MACO_FN void packet_pair_load(const u64* slot, u64& first, u64& second) {
+  first = packet_load(slot);
+  second = packet_load(slot + 1);
+}
+
 template <int N, class W>
 MACO_FN void words_load(const W* p, W* to) {
   host::touch(p, N * sizeof(W), false);

@@ -9,6 +9,9 @@
 //    for each source; packets: a flag in every 8 bytes.
 // Operands: put (x, slots); combine (x, slots, y[, slots of the result]); take (slots or x, y);
 //    clear (y).
+//
+// A thread has several loads of 16 bytes under way, or of as much as tiles are aligned to; of
+// packets it looks at those of several sources at once. Loops are the same for all lanes of a warp.
 
 namespace maco {
 namespace ops {
@@ -18,22 +21,63 @@ namespace ops {
 enum class PeerMode : u8 { others, each, owner, fixed, shift };
 enum class Reduction : u8 { sum, avg, max, min };
 
+// Units of a tile that a thread moves at once, of n: kConsumers apart. Unless it is known that all
+// are there, the last stands for those behind it, and isn't stored again.
+template <bool kAll>
+struct Units {
+  u32 first, n;
+  MACO_FN u32 at(int k) const {
+    const u32 i = first + (u32)k * kConsumers;
+    return kAll || i < n ? i : n - 1;
+  }
+  MACO_FN bool there(int k) const { return kAll || first + (u32)k * kConsumers < n; }
+};
+// f.move(units), N of them at once, until all n have been moved, or it gives false; all lanes of a
+// warp go round equally often. (Not a lambda: NVRTC takes one with an `auto` for the host's.)
+template <int N, class F>
+MACO_FN void each_units(u32 n, const F& f) {
+  const u32 lane = (u32)warp_lane();
+  u32 first = (u32)warp() * kWarpLanes;
+  for (; first + (N - 1) * kConsumers + kWarpLanes <= n; first += N * kConsumers)
+    if (!f.move(Units<true>{first + lane, n})) return;
+  if (first < n) f.move(Units<false>{first + lane, n});
+}
+
+// Are the rows of all tiles equally long? Then the compiler knows how long.
+template <class C>
+constexpr bool kSameWidth = C::cols % C::BC == 0;
+
 template <class C>
 struct TileBox {
-  i64 r0, c0, nr, nc, at;
-  // Tile `t` of a block: its box cut to the actual rows, and its place in a slot row.
+  // Between elements of a tile.
+  using Offset = typename Either<(C::BR * C::cols < (i64(1) << 31)), u32, i64>::type;
+  i64 origin;  // of the tile in the tensor
+  i64 at;      // its place in a slot row
+  u32 nr, nc;
+  // Tile `t` of a block: its box cut to the actual rows.
   MACO_FN TileBox(const Context& ctx, u32 t) {
     const i64 rows = C::rows::get(ctx);
-    r0 = i64(t) / C::across * C::BR;
-    c0 = i64(t) % C::across * C::BC;
-    nr = rows - r0 < C::BR ? rows - r0 : C::BR;
-    if (nr < 0) nr = 0;
-    nc = C::cols - c0 < C::BC ? C::cols - c0 : C::BC;
+    const i64 r0 = i64(t) / C::across * C::BR, c0 = i64(t) % C::across * C::BC;
+    nr = (u32)(rows - r0 >= C::BR ? C::BR : rows > r0 ? rows - r0 : 0);
+    nc = (u32)(kSameWidth<C> || C::cols - c0 >= C::BC ? C::BC : C::cols - c0);
+    origin = r0 * C::cols + c0;
     at = i64(t) / C::slot_div * C::stride;
   }
-  MACO_FN i64 count() const { return nr * nc; }
-  // Offset in the tensor of element e of the tile, in row-major order of the box.
-  MACO_FN i64 element(i64 e) const { return (r0 + e / nc) * C::cols + c0 + e % nc; }
+  MACO_FN u32 count() const { return nr * nc; }
+  // From the origin to element e of the tile, in row-major order of the box.
+  MACO_FN Offset element(u32 e) const {
+    if constexpr (C::BC == C::cols) return e;
+    const u32 width = kSameWidth<C> ? (u32)C::BC : nc;
+    return Offset(e / width) * (Offset)C::cols + e % width;
+  }
+  // To the first of the V of unit k of these, which stand in one row.
+  template <int V, bool kAll>
+  MACO_FN Offset unit(const Units<kAll>& units, int k) const {
+    constexpr i64 step = i64(kConsumers) * V;
+    if constexpr (kAll && kSameWidth<C> && step % C::BC == 0)
+      return element(units.first * V) + (Offset)k * (Offset)(step / C::BC * C::cols);
+    return element(units.at(k) * V);
+  }
 };
 
 template <class C>
@@ -54,66 +98,209 @@ MACO_FN u32 tile_of(u32 tile) {
   return C::mode == PeerMode::each ? u32(tile % C::T) : tile;
 }
 
-// Packets: kCount elements of T in the 4 bytes of payload.
-template <class T>
-struct PacketOf {
-  static constexpr int kCount = 4 / int(sizeof(T));
-  union Bits {
-    u32 word;
-    T v[kCount];
-    MACO_FN Bits() : word(0) {}
-  };
-};
-
-// Packets [0, packets of the box) of row `row` of a packet slot whose payload is of type T.
-template <class C, class T>
-MACO_FN u64* packet_slot(T* slots, i64 row, i64 at) {
-  return reinterpret_cast<u64*>(slots) + (row * slot_row_elements<C>() + at) / PacketOf<T>::kCount;
-}
-
-// Elements that one access moves: 16 bytes' worth where every tile and row begins on such a
-// boundary, else one.
+// Elements that one access moves: as many as begin at a multiple of themselves in every tile and
+// row, at most 16 bytes' worth of T.
 template <class C, class T>
 MACO_FN constexpr int tile_vector() {
-  return (C::cols * i64(sizeof(T)) % 16 == 0 && C::BC * i64(sizeof(T)) % 16 == 0)
-             ? 16 / int(sizeof(T))
-             : 1;
+  int v = 1;
+  while (2 * v * (int)sizeof(T) <= 16 && C::cols % (2 * v) == 0 && C::BC % (2 * v) == 0) v *= 2;
+  return v;
 }
+
+// Loads of a thread that are under way at once.
+constexpr int kLoadsAhead = 8;
+
+// V elements in registers, in words where they fill some: the compiler takes halves apart.
+template <class T, int V>
+struct Raw {
+  static constexpr int kBytes = V * (int)sizeof(T), kWords = kBytes / 4;
+  static constexpr bool kWhole = kBytes % 4 == 0;
+  using Word = typename Either<kWhole, u32, T>::type;
+  static constexpr int kCount = kWhole ? kWords : V;
+  union {
+    Vec<Word, kCount> words;
+    T v[V];
+  };
+  MACO_FN Raw() : words{} {}
+  // `p` is aligned to all of them.
+  MACO_FN void load(const T* p) { words = gload_vec<kCount>((const Word*)p); }
+  MACO_FN void store(T* p) const { gstore_vec<kCount>((Word*)p, words); }
+  MACO_FN void send(T* p) const { peer_store_vec<kCount>((Word*)p, words); }
+};
+
+// Slot operand i on other ranks: an address is looked up when it is needed.
+template <class T>
+struct PeerSlots {
+  i64 offset;
+  MACO_FN PeerSlots(const Args& args, int i, int rank)
+      : offset(args.template ptr<char>(i) - Context::memory()->symmetric[rank]) {}
+  MACO_FN T* operator[](int rank) const {
+    return (T*)(Context::memory()->symmetric[rank] + offset);
+  }
+};
+
+// Packets of T: kCount elements in the 4 bytes of payload. kSide of them side by side are a unit,
+// which is loaded and stored at once: two where 8 bytes of payload lie together in the tensor.
+template <class C, class T>
+struct PacketUnit {
+  static constexpr int kCount = 4 / int(sizeof(T));
+  static constexpr int kSide = tile_vector<C, T>() * (int)sizeof(T) >= 8 ? 2 : 1;
+  static constexpr int kElements = kSide * kCount;
+  union Bits {
+    u32 words[kSide];
+    T v[kElements];
+    MACO_FN Bits() : words{} {}
+  };
+  // Unit k of these, of the tile that begins at x. The tile's last may have fewer elements.
+  template <bool kAll>
+  static MACO_FN Bits load(const T* x, const TileBox<C>& box, const Units<kAll>& units, int k) {
+    Bits bits;
+    if constexpr (kSide == 2) {
+      const auto v = gload_vec<2>((const u32*)(x + box.template unit<kElements>(units, k)));
+      bits.words[0] = v.v[0];
+      bits.words[1] = v.v[1];
+    } else {
+      const u32 first = units.at(k) * kElements;
+      for (u32 e = 0; e < kElements; ++e)
+        if (first + e < box.count()) bits.v[e] = gload(x + box.element(first + e));
+    }
+    return bits;
+  }
+  // Unit i of the tile that begins at element `at` of a row of packet slots.
+  static MACO_FN u64* place(T* slots, i64 row, i64 at, u32 i) {
+    return reinterpret_cast<u64*>(slots) + (row * slot_row_elements<C>() + at) / kCount +
+           i64(i) * kSide;
+  }
+  static MACO_FN void send(u64* to, const Bits& bits, u32 flag) {
+    if constexpr (kSide == 2)
+      packet_pair_store(to, bits.words[0], bits.words[1], flag);
+    else
+      packet_store(to, bits.words[0], flag);
+  }
+};
+// Elements of a unit of tiles that travel as stores, or in packets of X.
+template <class C, class X>
+MACO_FN constexpr int unit_elements() {
+  return C::packets ? PacketUnit<C, X>::kElements : tile_vector<C, X>();
+}
+template <class C, class X>
+MACO_FN u32 units_of(const TileBox<C>& box) {
+  constexpr u32 v = (u32)unit_elements<C, X>();
+  return (box.count() + v - 1) / v;
+}
+
+// V elements, which stand in one row and begin at a multiple of V, in accesses of at most 16 bytes.
+template <int V, class Y>
+MACO_FN void store_row(Y* y, const Y (&v)[V]) {
+  constexpr int kPart = V * (int)sizeof(Y) <= 16 ? V : 16 / (int)sizeof(Y);
+  MACO_UNROLL
+  for (int p = 0; p < V; p += kPart) {
+    Raw<Y, kPart> part;
+    MACO_UNROLL
+    for (int e = 0; e < kPart; ++e) part.v[e] = v[p + e];
+    part.send(y + p);
+  }
+}
+// Unit k of these to the tile that begins at y.
+template <class C, class X, int V, class Y, bool kAll>
+MACO_FN void store_unit(Y* y, const TileBox<C>& box, const Units<kAll>& units, int k,
+                        const Y (&v)[V]) {
+  if (!units.there(k)) return;
+  if constexpr (!C::packets || PacketUnit<C, X>::kSide == 2) {
+    store_row(y + box.template unit<V>(units, k), v);
+  } else {
+    const u32 first = units.at(k) * V;
+    for (u32 e = 0; e < V; ++e)
+      if (first + e < box.count()) gstore(y + box.element(first + e), v[e]);
+  }
+}
+
+// Of `most` units that a thread could move at once, how many it does: no more than tiles have.
+template <class C, class X>
+MACO_FN constexpr int units_ahead(int most) {
+  const i64 each = i64(unit_elements<C, X>()) * kConsumers;
+  const i64 units = (C::BR * C::BC + each - 1) / each;
+  return units < most ? (int)units : most < 1 ? 1 : most;
+}
+
+// Unit i of the sum to a peer's slot, whose tile begins at element `at`.
+template <class C, int V, class Y>
+MACO_FN void forward_unit(Y* slots, i64 at, const TileBox<C>& box, u32 i, const Y (&v)[V],
+                          u32 flag) {
+  if constexpr (C::forward_packets) {
+    // As many elements in a packet as of X.
+    static_assert(sizeof(typename C::X) == sizeof(Y), "packets of the sum");
+    using Unit = PacketUnit<C, Y>;
+    typename Unit::Bits bits;
+    MACO_UNROLL
+    for (int e = 0; e < V; ++e) bits.v[e] = v[e];
+    Unit::send(Unit::place(slots, 0, at, i), bits, flag);
+  } else if constexpr (!C::packets || PacketUnit<C, typename C::X>::kSide == 2) {
+    store_row(slots + at + i64(i) * V, v);
+  } else {
+    for (u32 e = 0; e < V; ++e)
+      if (i * V + e < box.count()) peer_store(slots + at + i64(i) * V + e, v[e]);
+  }
+}
+
+// What a task of `put` knows of its way.
+template <class C>
+struct Put {
+  using X = typename C::X;
+  using Unit = PacketUnit<C, X>;
+  static constexpr int kAhead = units_ahead<C, X>(kLoadsAhead);
+  const TileBox<C>& box;
+  const X* x;  // where the tile begins
+  PeerSlots<X> slots;
+  int first, peers;  // ranks from `first` on
+  i64 row;           // of slots
+  u32 flag;
+
+  template <bool kAll>
+  MACO_FN bool move(Units<kAll> units) const {
+    if constexpr (C::packets) {
+      typename Unit::Bits bits[kAhead];
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k) bits[k] = Unit::load(x, box, units, k);
+      for (int p = 0; p < peers; ++p) {
+        u64* to = Unit::place(slots[(first + p) % int(C::W)], row, box.at, units.first);
+        MACO_UNROLL
+        for (int k = 0; k < kAhead; ++k)
+          if (units.there(k)) Unit::send(to + k * kConsumers * Unit::kSide, bits[k], flag);
+      }
+    } else {
+      constexpr int V = tile_vector<C, X>();
+      Raw<X, V> v[kAhead];
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k) v[k].load(x + box.template unit<V>(units, k));
+      for (int p = 0; p < peers; ++p) {
+        X* to = slots[(first + p) % int(C::W)] + row * slot_row_elements<C>() + box.at +
+                i64(units.first) * V;
+        MACO_UNROLL
+        for (int k = 0; k < kAhead; ++k)
+          if (units.there(k)) v[k].send(to + k * kConsumers * V);
+      }
+    }
+    return true;
+  }
+};
 
 template <class C>
 MACO_OP void put(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   const TileBox<C> box(ctx, tile_of<C>(tile));
-  const int first = C::mode == PeerMode::others ? ctx.rank() + 1 : peer_of<C>(ctx, tile);
-  const int peers = C::mode == PeerMode::others ? int(C::W) - 1 : 1;
-  const X* x = args.template ptr<X>(0);
-  if (C::blocked) x += i64(first) * C::rows::get(ctx) * C::cols;
-  const i64 row = C::source_rows ? ctx.rank() : 0;
-  if (C::packets) {
-    constexpr int kCount = PacketOf<X>::kCount;
-    const i64 n = (box.count() + kCount - 1) / kCount;
-    const u32 flag = ctx.sent_flag + args.use(1);
-    for (i64 i = consumer_thread(); i < n; i += kConsumers) {
-      typename PacketOf<X>::Bits bits;
-      for (int k = 0; k < kCount; ++k)
-        if (i * kCount + k < box.count()) bits.v[k] = gload(x + box.element(i * kCount + k));
-      for (int p = 0; p < peers; ++p) {
-        const int to = (first + p) % int(C::W);
-        packet_store(packet_slot<C>(args.template peer<X>(1, to), row, box.at) + i, bits.word,
-                     flag);
-      }
-    }
-    return;
-  }
-  constexpr int kVec = tile_vector<C, X>();
-  for (i64 i = consumer_thread(); i < box.count() / kVec; i += kConsumers) {
-    const auto v = gload_vec<kVec>(x + box.element(i * kVec));
-    for (int p = 0; p < peers; ++p) {
-      const int to = (first + p) % int(C::W);
-      peer_store_vec<kVec>(
-          args.template peer<X>(1, to) + row * slot_row_elements<C>() + box.at + i * kVec, v);
-    }
-  }
+  const int rank = ctx.rank();
+  constexpr bool kOthers = C::mode == PeerMode::others;
+  const int first = kOthers ? rank + 1 : peer_of<C>(ctx, tile);
+  const i64 block = C::blocked ? i64(first) * C::rows::get(ctx) * C::cols : 0;
+  const Put<C> put{box,
+                   args.template ptr<X>(0) + block + box.origin,
+                   PeerSlots<X>(args, 1, rank),
+                   first,
+                   kOthers ? int(C::W) - 1 : 1,
+                   C::source_rows ? rank : 0,
+                   C::packets ? ctx.sent_flag + args.use(1) : 0};
+  each_units<Put<C>::kAhead>(units_of<C, X>(box), put);
 }
 
 // Sums in f32 (i32 in i32) in rank order, rounds once.
@@ -125,83 +312,202 @@ MACO_FN A reduce_step(A a, A b) {
 }
 template <class C>
 MACO_FN float reduce_end(float a) {
-  return C::reduce == Reduction::avg ? fdiv(a, float(C::W)) : a;
+  if (C::reduce != Reduction::avg) return a;
+  // By a power of two: the same bits.
+  if ((C::W & (C::W - 1)) == 0) return fmul(a, 1.0f / float(C::W));
+  return fdiv(a, float(C::W));
 }
 template <class C>
 MACO_FN i32 reduce_end(i32 a) {
   return a;
 }
 
+// Units k of a tile from ranks [from, from + kSources): of[k][j] is that of rank from + j.
+template <class C, int kAhead, int kSources>
+struct Parts {
+  using X = typename C::X;
+  using Unit = PacketUnit<C, X>;
+  static constexpr int V = unit_elements<C, X>();
+  Raw<X, V> of[kAhead][kSources];
+
+  // This rank's from the tile that begins at x, the others' from where the tile begins in the first
+  // row of slots. False: the run stops.
+  template <bool kAll>
+  MACO_FN bool load(Context& ctx, int rank, const X* x, X* slots, const TileBox<C>& box,
+                    const Units<kAll>& units, int from, u32 flag) {
+    if constexpr (C::packets) {
+      // Of all ranks the others alone are waited for: j is rank j, behind this one rank j + 1.
+      constexpr bool kWhole = kSources == C::W;
+      constexpr int kOthers = kWhole && kSources > 1 ? kSources - 1 : kSources;
+      typename Unit::Bits own[kAhead];
+      Packets<kAhead * kOthers, Unit::kSide> arrived;
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k) own[k] = Unit::load(x, box, units, k);
+      MACO_UNROLL
+      for (int j = 0; j < kOthers; ++j) {
+        const int s = from + j + (kWhole && j >= rank);
+        MACO_UNROLL
+        for (int k = 0; k < kAhead; ++k) {
+          u64* slot = Unit::place(slots, s, box.at, units.at(k));
+          const bool waits = kWhole ? C::W > 1 : s < int(C::W) && s != rank;
+          arrived.from(k * kOthers + j, slot, s, waits);
+        }
+      }
+      if (!await_packets(ctx, arrived, flag, 1)) return false;
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k) {
+        MACO_UNROLL
+        for (int j = 0; j < kSources; ++j) {
+          MACO_UNROLL
+          for (int h = 0; h < Unit::kSide; ++h) {
+            u32 word = arrived.word(k * kOthers + (j < kOthers ? j : 0), h);
+            if (kWhole && j > 0 && j > rank) word = arrived.word(k * kOthers + j - 1, h);
+            of[k][j].words.v[h] = from + j == rank ? own[k].words[h] : word;
+          }
+        }
+      }
+    } else {
+      MACO_UNROLL
+      for (int j = 0; j < kSources; ++j) {
+        const int s = from + j < int(C::W) ? from + j : rank;
+        const X* slot = slots + s * slot_row_elements<C>() + box.at;
+        MACO_UNROLL
+        for (int k = 0; k < kAhead; ++k)
+          of[k][j].load(s == rank ? x + box.template unit<V>(units, k)
+                                  : slot + i64(units.at(k)) * V);
+      }
+    }
+    return true;
+  }
+};
+
+// What a task of `combine` knows of its way.
+template <class C>
+struct Combine {
+  using X = typename C::X;
+  using Y = typename C::Y;
+  using A = AccOf<X>;
+  // All ranks at once, or of many some after the others.
+  static constexpr int kSources = C::W < kLoadsAhead ? int(C::W) : kLoadsAhead;
+  static constexpr int kAhead = units_ahead<C, X>(kLoadsAhead / kSources);
+  static constexpr int V = unit_elements<C, X>();
+  Context& ctx;
+  const TileBox<C>& box;
+  int rank;
+  const X* x;  // where the tile begins
+  X* slots;
+  Y* y;  // likewise
+  PeerSlots<Y> results;
+  i64 result_at;  // of the tile in these
+  u32 flag, sent_flag;
+
+  template <bool kAll>
+  MACO_FN bool move(Units<kAll> units) const {
+    A sum[kAhead][V] = {};
+    for (int from = 0; from < int(C::W); from += kSources) {
+      Parts<C, kAhead, kSources> parts;
+      if (!parts.load(ctx, rank, x, slots, box, units, from, flag)) return false;
+      MACO_UNROLL
+      for (int j = 0; j < kSources; ++j) {
+        if (from + j >= int(C::W)) continue;
+        MACO_UNROLL
+        for (int k = 0; k < kAhead; ++k) {
+          MACO_UNROLL
+          for (int e = 0; e < V; ++e) {
+            const A part = to_acc(parts.of[k][j].v[e]);
+            sum[k][e] = from + j == 0 ? part : reduce_step<C>(sum[k][e], part);
+          }
+        }
+      }
+    }
+    Y result[kAhead][V];
+    MACO_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      MACO_UNROLL
+      for (int e = 0; e < V; ++e) result[k][e] = from_acc<Y>(reduce_end<C>(sum[k][e]));
+      store_unit<C, X>(y, box, units, k, result[k]);
+    }
+    if constexpr (C::forward) {
+      for (int p = 1; p < int(C::W); ++p) {
+        Y* to = results[(rank + p) % int(C::W)];
+        MACO_UNROLL
+        for (int k = 0; k < kAhead; ++k)
+          if (units.there(k))
+            forward_unit<C>(to, result_at, box, units.at(k), result[k], sent_flag);
+      }
+    }
+    return true;
+  }
+};
+
 template <class C>
 MACO_OP void combine(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
-  using A = AccOf<X>;
   const TileBox<C> box(ctx, tile_of<C>(tile));
-  const X* x = args.template ptr<X>(0);
-  if (C::own_blocked) x += i64(ctx.rank()) * C::rows::get(ctx) * C::cols;
-  X* slots = args.template ptr<X>(1);
-  Y* y = args.template ptr<Y>(2);
-  constexpr int kCount = C::packets ? PacketOf<X>::kCount : tile_vector<C, X>();
-  const i64 n = (box.count() + kCount - 1) / kCount;
-  const u32 flag = C::packets ? ctx.first_flag + args.use(1) : 0;
-  const u32 sent_flag = C::forward_packets ? ctx.sent_flag + args.use(3) : 0;
-  for (i64 i = consumer_thread(); i < n; i += kConsumers) {
-    A sum[kCount] = {};
-    X own[kCount] = {};
-    X arrived[int(C::W)][kCount] = {};
-    if constexpr (C::packets) {
-      MACO_UNROLL
-      for (int s = 0; s < int(C::W); ++s) {
-        if (s == ctx.rank()) continue;
-        typename PacketOf<X>::Bits bits;
-        if (!poll_packet(ctx, packet_slot<C>(slots, s, box.at) + i, flag, bits.word, 1, s)) return;
-        for (int k = 0; k < kCount; ++k) arrived[s][k] = bits.v[k];
-      }
-    } else {
-      MACO_UNROLL
-      for (int s = 0; s < int(C::W); ++s) {
-        if (s == ctx.rank()) continue;
-        const auto v = gload_vec<kCount>(slots + s * slot_row_elements<C>() + box.at + i * kCount);
-        for (int k = 0; k < kCount; ++k) arrived[s][k] = v.v[k];
-      }
-    }
-    for (int k = 0; k < kCount; ++k)
-      if (i * kCount + k < box.count()) own[k] = gload(x + box.element(i * kCount + k));
-    MACO_UNROLL
-    for (int s = 0; s < int(C::W); ++s)
-      for (int k = 0; k < kCount; ++k) {
-        const A v = to_acc(s == ctx.rank() ? own[k] : arrived[s][k]);
-        sum[k] = s == 0 ? v : reduce_step<C>(sum[k], v);
-      }
-    Y result[kCount];
-    for (int k = 0; k < kCount; ++k) result[k] = from_acc<Y>(reduce_end<C>(sum[k]));
-    for (int k = 0; k < kCount; ++k)
-      if (i * kCount + k < box.count()) gstore(y + box.element(i * kCount + k), result[k]);
-    if constexpr (C::forward && !C::forward_packets) {
-      for (int p = 1; p < int(C::W); ++p) {
-        const int to = (ctx.rank() + p) % int(C::W);
-        Y* out = args.template peer<Y>(3, to) + i64(tile) * C::stride + i * kCount;
-        for (int k = 0; k < kCount; ++k)
-          if (i * kCount + k < box.count()) peer_store(out + k, result[k]);
-      }
-    }
-    if constexpr (C::forward && C::forward_packets) {
-      // Results travel in packets of their own type; X and Y have the same number of elements a
-      // packet here.
-      static_assert(PacketOf<X>::kCount == PacketOf<Y>::kCount, "packets of the sum");
-      typename PacketOf<Y>::Bits bits;
-      for (int k = 0; k < kCount; ++k)
-        if (i * kCount + k < box.count()) bits.v[k] = result[k];
-      for (int p = 1; p < int(C::W); ++p) {
-        const int to = (ctx.rank() + p) % int(C::W);
-        u64* out = reinterpret_cast<u64*>(args.template peer<Y>(3, to)) +
-                   i64(tile) * C::stride / kCount + i;
-        packet_store(out, bits.word, sent_flag);
-      }
-    }
-  }
+  const int rank = ctx.rank();
+  const i64 block = C::own_blocked ? i64(rank) * C::rows::get(ctx) * C::cols : 0;
+  const Combine<C> combine{ctx,
+                           box,
+                           rank,
+                           args.template ptr<X>(0) + block + box.origin,
+                           args.template ptr<X>(1),
+                           args.template ptr<Y>(2) + box.origin,
+                           PeerSlots<Y>(args, C::forward ? 3 : 1, rank),
+                           i64(tile) * C::stride,
+                           C::packets ? ctx.first_flag + args.use(1) : 0,
+                           C::forward_packets ? ctx.sent_flag + args.use(3) : 0};
+  each_units<Combine<C>::kAhead>(units_of<C, X>(box), combine);
 }
+
+// What a task of `take` knows of its way.
+template <class C>
+struct Take {
+  using X = typename C::X;
+  using Y = typename C::Y;
+  using Unit = PacketUnit<C, X>;
+  static constexpr int V = unit_elements<C, X>();
+  static constexpr int kAhead = units_ahead<C, X>(kLoadsAhead);
+  Context& ctx;
+  const TileBox<C>& box;
+  int source;
+  X* from;  // slots, or where the own tile begins
+  i64 row;  // of slots
+  Y* y;     // where the tile begins
+  u32 flag;
+
+  template <bool kAll>
+  MACO_FN bool move(Units<kAll> units) const {
+    Raw<X, V> v[kAhead];
+    if constexpr (C::packets) {
+      Packets<kAhead, Unit::kSide> arrived;
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k)
+        arrived.from(k, Unit::place(from, row, box.at, units.at(k)), source);
+      if (!await_packets(ctx, arrived, flag, 0)) return false;
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k) {
+        MACO_UNROLL
+        for (int h = 0; h < Unit::kSide; ++h) v[k].words.v[h] = arrived.word(k, h);
+      }
+    } else if constexpr (C::own) {
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k) v[k].load(from + box.template unit<V>(units, k));
+    } else {
+      const X* tile = from + row * slot_row_elements<C>() + box.at;
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k) v[k].load(tile + i64(units.at(k)) * V);
+    }
+    MACO_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      Y result[V];
+      MACO_UNROLL
+      for (int e = 0; e < V; ++e) result[e] = convert<Y>(v[k].v[e]);
+      store_unit<C, X>(y, box, units, k, result);
+    }
+    return true;
+  }
+};
 
 template <class C>
 MACO_OP void take(Context& ctx, Args args, u32 tile) {
@@ -209,48 +515,28 @@ MACO_OP void take(Context& ctx, Args args, u32 tile) {
   using Y = typename C::Y;
   const TileBox<C> box(ctx, tile_of<C>(tile));
   const int source = C::own ? ctx.rank() : peer_of<C>(ctx, tile);
-  const i64 block = C::rows::get(ctx) * C::cols;
-  X* from = args.template ptr<X>(0);
-  Y* y = args.template ptr<Y>(1);
-  if (C::blocked) y += source * block;
-  if constexpr (C::own) {
-    if (C::own_blocked) from += source * block;
-    for (i64 e = consumer_thread(); e < box.count(); e += kConsumers) {
-      const i64 at = box.element(e);
-      gstore(y + at, convert<Y>(gload(from + at)));
-    }
-    return;
-  }
-  const i64 row = C::source_rows ? source : 0;
-  if constexpr (C::packets) {
-    constexpr int kCount = PacketOf<X>::kCount;
-    const i64 n = (box.count() + kCount - 1) / kCount;
-    const u32 flag = ctx.first_flag + args.use(0);
-    for (i64 i = consumer_thread(); i < n; i += kConsumers) {
-      typename PacketOf<X>::Bits bits;
-      if (!poll_packet(ctx, packet_slot<C>(from, row, box.at) + i, flag, bits.word, 0, source))
-        return;
-      for (int k = 0; k < kCount; ++k)
-        if (i * kCount + k < box.count())
-          gstore(y + box.element(i * kCount + k), convert<Y>(bits.v[k]));
-    }
-  } else {
-    constexpr int kVec = tile_vector<C, X>();
-    const X* slot = from + row * slot_row_elements<C>() + box.at;
-    for (i64 i = consumer_thread(); i < box.count() / kVec; i += kConsumers) {
-      const auto v = gload_vec<kVec>(slot + i * kVec);
-      for (int k = 0; k < kVec; ++k) gstore(y + box.element(i * kVec + k), convert<Y>(v.v[k]));
-    }
-  }
+  const i64 block = i64(source) * C::rows::get(ctx) * C::cols;
+  const i64 own_at = C::own ? box.origin + (C::own_blocked ? block : 0) : 0;
+  const Take<C> take{ctx,
+                     box,
+                     source,
+                     args.template ptr<X>(0) + own_at,
+                     C::source_rows ? source : 0,
+                     args.template ptr<Y>(1) + (C::blocked ? block : 0) + box.origin,
+                     C::packets ? ctx.first_flag + args.use(0) : 0};
+  each_units<Take<C>::kAhead>(units_of<C, X>(box), take);
 }
 
 template <class C>
 MACO_OP void clear(Context& ctx, Args args, u32 tile) {
   using Y = typename C::Y;
+  constexpr int V = tile_vector<C, Y>();
   const TileBox<C> box(ctx, tile_of<C>(tile));
-  Y* y = args.template ptr<Y>(0);
-  for (i64 e = consumer_thread(); e < box.count(); e += kConsumers)
-    gstore(y + box.element(e), from_acc<Y>(AccOf<Y>(0)));
+  Y* y = args.template ptr<Y>(0) + box.origin;
+  Raw<Y, V> zeros;
+  for (int e = 0; e < V; ++e) zeros.v[e] = from_acc<Y>(AccOf<Y>(0));
+  for (u32 i = consumer_thread(); i < box.count() / V; i += kConsumers)
+    zeros.store(y + box.element(i * V));
 }
 
 template <class C>
