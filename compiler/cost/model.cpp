@@ -9,9 +9,6 @@ namespace {
 // Of the ordinary cores' rate, what the products of ops/matmul.cuh reach on an H200.
 constexpr double kReached = 0.355;
 
-// Seconds from a store to the wait on another GPU that sees it, measured between H200s.
-constexpr double kHop = 1.3e-6;
-
 // Elements of a region that are there in such a launch.
 double typical_elements(const ir::Program& program, const ir::Region& r) {
   return static_cast<double>(typical_rows(program, r) * (r.c1 - r.c0));
@@ -52,7 +49,7 @@ Work moving(const ir::Program& program, const ir::Task& task) {
 }
 
 double seconds(const Route& route, const Machine& machine) {
-  return route.hops * kHop + route.link_bytes / machine.link_rate;
+  return route.hops * kHop * 1e-6 + route.link_bytes / machine.link_rate;
 }
 
 double microseconds(const Work& work, const Machine& machine, int32_t sms) {

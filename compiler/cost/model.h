@@ -23,6 +23,9 @@ constexpr double kHandOver = 2.5;
 /// The same where packets are handed over.
 constexpr double kPacketHandOver = 1.7;
 
+/// Microseconds from a store to the wait on another GPU that sees it, measured between H200s.
+constexpr double kHop = 1.3;
+
 /// Rows of a region that are there in a launch that costs are reckoned for.
 int64_t typical_rows(const ir::Program& program, const ir::Region& region);
 

@@ -93,14 +93,18 @@ class Readiness {
         for (const ir::TaskId t : found_.sets[set]) known.add(p_[t].sm, ends_[index(t)]);
       last.add(known);
     }
-    // What ranks tell each other: as if this rank's task were the other's.
-    double other = last.other;
+    // What ranks tell each other, which every SM hears alike: as if this rank's task were the
+    // other's.
+    double told = kNever;
     for (const ir::Wait& w : p_[task].waits)
-      if (w.lag == 0) other = std::max(other, told_[index(w.event)]);
-    if (last.sm < 0 && other == kNever) return {};
-    Ready ready{std::max(last.end, other) + cost::kHandOver, -1, 0};
-    if (last.sm >= 0 && other + cost::kHandOver <= last.end)
-      ready.sm = last.sm, ready.there = last.end;
+      if (w.lag == 0) told = std::max(told, told_[index(w.event)] + cost::kHop);
+    if (last.sm < 0) return {std::max(told, 0.0), -1, 0};
+    Ready ready{std::max(last.end + cost::kHandOver, told), -1, 0};
+    if (last.other + cost::kHandOver <= last.end) {
+      ready.sm = last.sm, ready.there = std::max(last.end, told);
+      // Where all would wait for peers, on this one there is a wait less.
+      if (told > kNever) ready.there -= 2 * kSame;
+    }
     return ready;
   }
   void end(ir::TaskId task, double at) {

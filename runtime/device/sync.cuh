@@ -249,7 +249,7 @@ struct Packets {
     return ((flag(i, 0) ^ expected) | (flag(i, H - 1) ^ expected)) == 0;
   }
   // Looks at all of them at once: have they arrived?
-  MACO_FN bool look(u32 expected) {
+  MACO_FN bool packet_load_all(u32 expected) {
     MACO_UNROLL
     for (int i = 0; i < N; ++i) {
       if (!wanted[i]) continue;
@@ -283,7 +283,7 @@ struct Packets {
 // using the data. `operand` is for the report.
 template <int N, int H>
 MACO_FN bool await_packets(Context& ctx, Packets<N, H>& packets, u32 flag, int operand) {
-  bool there = packets.look(flag);
+  bool there = packets.packet_load_all(flag);
   if (!warp_any(!there)) return true;
   WatchState state(0);
   Watch watch(ctx, state, nullptr, kPatienceOther, kWaitPacket, (u32)operand);
@@ -298,7 +298,7 @@ MACO_FN bool await_packets(Context& ctx, Packets<N, H>& packets, u32 flag, int o
       }
       return false;
     }
-    there = packets.look(flag);
+    there = packets.packet_load_all(flag);
     if (!warp_any(!there)) break;
   }
   ctx.profile_packet(since);

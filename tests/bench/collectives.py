@@ -1,9 +1,9 @@
 """Collectives of bf16 over several GPUs, by size: MACO, NCCL in a CUDA graph and PyTorch's symmetric memory, in the same run.
 
 `launch`: MACO's kernel with one collective, a launch of its own. `inside`: each of many collectives in a persistent kernel, one behind the
-other, from the time of many and of one. Those of allreduce, alltoall, broadcast, ring_shift and send/recv take what the one before gave (of
-send/recv there and back); those of allgather and reduce_scatter start when the one before has ended on their rank. Bytes are those of the larger
-of a rank's operand and result."""
+other, from the time of many and of one. Those of allreduce, alltoall, broadcast, ring_shift and send/recv take what the one before gave
+(of send/recv there and back); those of allgather and reduce_scatter start when the one before has ended on their rank. Bytes are those of
+the larger of a rank's operand and result."""
 import comm_bench
 import curves_svg
 import gpu_bench
@@ -100,7 +100,8 @@ def answer(job, rank, world):
     if size <= 4 * MB:
         ways["one_shot"] = lambda: torch.ops.symm_mem.one_shot_all_reduce(buffer, "sum", group)
     times = {way: comm_bench.graph_us(step, inner, repeats) for way, step in ways.items()}
-    return {**found, **{f"{way}_us": us for way, us in times.items()}, "symm_us": min(times.values()), "symm_way": min(times, key=times.get)}
+    found.update({f"{way}_us": us for way, us in times.items()})
+    return {**found, "symm_us": min(times.values()), "symm_way": min(times, key=times.get)}
 
 
 def draw(path, rows, worlds):
@@ -124,7 +125,7 @@ def main():
     parser.add_argument("--patterns", default=",".join(PATTERNS), help="which (default: all)")
     parser.add_argument("--sizes", help="bytes, with K or M (default: 4K to 256M)")
     parser.add_argument("--inner", default="", help="attributes of the collectives: 'algorithm = twoshot'")
-    parser.add_argument("--no-launch", action="store_true", help="leave out launches of one collective: times inside have the launch in them")
+    parser.add_argument("--no-launch", action="store_true", help="no launches of one collective: times inside have the launch in them")
     args = parser.parse_args()
     if args.peer_jobs:
         return comm_bench.serve_peers(args, answer)
@@ -156,10 +157,11 @@ def main():
             if best and row["inside_us"]:
                 row["ratio"] = round(min(best) / row["inside_us"], 3)
             bench.rows.append(row)
+        us = comm_bench.us
         print(comm_bench.table([row for row in bench.rows if row["gpus"] == world], [
-            ("pattern", -14, lambda r: r["pattern"]), ("GPUs", 4, lambda r: r["gpus"]), ("size", 6, lambda r: comm_bench.size_name(r["bytes"])),
-            ("inside us", 9, comm_bench.us("inside_us")), ("launch us", 9, comm_bench.us("launch_us")), ("NCCL us", 8, comm_bench.us("nccl_us")),
-            ("symm us", 8, comm_bench.us("symm_us")), ("way", 8, lambda r: r.get("symm_way", "-")),
+            ("pattern", -14, lambda r: r["pattern"]), ("GPUs", 4, lambda r: r["gpus"]),
+            ("size", 6, lambda r: comm_bench.size_name(r["bytes"])), ("inside us", 9, us("inside_us")), ("launch us", 9, us("launch_us")),
+            ("NCCL us", 8, us("nccl_us")), ("symm us", 8, us("symm_us")), ("way", 8, lambda r: r.get("symm_way", "-")),
             ("best/inside", 11, lambda r: f"{r['ratio']:.2f}" if r.get("ratio") else "-")]), flush=True)
     draw(args.svg, bench.rows, worlds)
     comm_bench.finish(args, bench, {"dtype": "bf16"})

@@ -70,7 +70,8 @@ def ask_peers(script, gpus, jobs):
             json.dump({"jobs": jobs, "answers": asked + ".out"}, file)
         ranks = []
         for rank in range(gpus):
-            where = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            where = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(gpus), "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": str(port)}
             ranks.append(subprocess.Popen([sys.executable, script, "--peer-jobs", asked], env={**os.environ, **NO_MULTICAST, **where}))
         try:
             failed = [rank for rank, process in enumerate(ranks) if process.wait(timeout=400)]

@@ -24,7 +24,8 @@ class SessionOptions(c.Structure):
 
 
 class TensorInfo(c.Structure):
-    _fields_ = [("name", c.c_char_p), ("kind", c.c_int), ("dtype", c.c_int), ("axes", c.c_int), ("shape", c.c_int64 * 4), ("bytes", c.c_int64)]
+    _fields_ = [("name", c.c_char_p), ("kind", c.c_int), ("dtype", c.c_int), ("axes", c.c_int), ("shape", c.c_int64 * 4),
+                ("bytes", c.c_int64)]
 
 
 OUTPUT, BF16 = 3, 2  # maco_kind, maco_dtype

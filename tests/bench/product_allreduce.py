@@ -1,9 +1,9 @@
 """A product of bf16 and the all-reduce of its result, as in tensor-parallel layers over several GPUs: [M, K / world] x [8192, K / world]^T,
 K = 8192 (o) or 28672 (down). MACO beside PyTorch in the same run: cuBLAS, then NCCL or symmetric memory, in a CUDA graph.
 
-`inside`: each of several layers in a persistent kernel, whose product starts when the all-reduce before it has ended, from the time of several
-and of one; `launch`: one layer, a launch of its own. `product`, `allreduce`: these alone, launches of their own. Overlap: how much of the
-shorter one the launch of both hides, (product + allreduce - launch) / min(product, allreduce)."""
+`inside`: each of several layers in a persistent kernel, whose product starts when the all-reduce before it has ended, from the time of
+several and of one; `launch`: one layer, a launch of its own. `product`, `allreduce`: these alone, launches of their own. Overlap: how much
+of the shorter one the launch of both hides, (product + allreduce - launch) / min(product, allreduce)."""
 import comm_bench
 import gpu_bench
 
@@ -28,7 +28,8 @@ def product(rows, depth, world):
 
 
 def allreduce(rows, world, extra=""):
-    return "\n".join([f"graph allreduce(world = {world}) {{", f"  input x : bf16[{rows}, {HIDDEN}]", f"  output y = allreduce(x{extra})", "}", ""])
+    return "\n".join([f"graph allreduce(world = {world}) {{", f"  input x : bf16[{rows}, {HIDDEN}]",
+                      f"  output y = allreduce(x{extra})", "}", ""])
 
 
 def answer(job, rank, world):
@@ -101,9 +102,10 @@ def main():
             bench.rows.append(row)
         us = comm_bench.us
         print(comm_bench.table([row for row in bench.rows if row["gpus"] == world], [
-            ("M", 4, lambda r: r["M"]), ("layer", -5, lambda r: r["layer"]), ("GPUs", 4, lambda r: r["gpus"]), ("inside us", 9, us("inside_us")),
-            ("launch us", 9, us("launch_us")), ("product", 7, us("product_us")), ("allreduce", 9, us("allreduce_us")),
-            ("overlap", 7, lambda r: f"{r['overlap']:.2f}" if "overlap" in r else "-"), ("cuBLAS", 7, us("cublas_us")), ("NCCL", 7, us("nccl_us")),
+            ("M", 4, lambda r: r["M"]), ("layer", -5, lambda r: r["layer"]), ("GPUs", 4, lambda r: r["gpus"]),
+            ("inside us", 9, us("inside_us")), ("launch us", 9, us("launch_us")), ("product", 7, us("product_us")),
+            ("allreduce", 9, us("allreduce_us")), ("overlap", 7, lambda r: f"{r['overlap']:.2f}" if "overlap" in r else "-"),
+            ("cuBLAS", 7, us("cublas_us")), ("NCCL", 7, us("nccl_us")),
             ("both, NCCL", 10, us("with_nccl_us")), ("both, symm", 10, us("with_symm_us")),
             ("best/inside", 11, lambda r: f"{r['ratio']:.2f}" if r.get("ratio") else "-")]), flush=True)
     comm_bench.finish(args, bench, {"dtype": "bf16"})

@@ -248,8 +248,8 @@ def layers(tree):
             yield path, line, f"{name}: '{own}' may include {', '.join(sorted(LINKS[own][1])) or 'nothing'} of the project"
 
 
-POLLS = re.compile(r"\b(load_acquire_\w+|packet_load\w*|is_full|is_empty|load_relaxed)\s*\(")
-ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet_load\w*|is_full|is_empty)\s*\(")
+POLLS = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|is_full|is_empty|load_relaxed)\s*\(")
+ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|is_full|is_empty)\s*\(")
 AGAIN = re.compile(r"\.\s*again\s*\(")
 # A loop over ranks or words that looks at each once.
 COUNTED = re.compile(r"^[^;]*=[^;]*;\s*\w+\s*<[^;]*;\s*(\+\+\w+|\w+\+\+|\w+\s*\+=\s*\w+)\s*$", re.S)
@@ -314,7 +314,7 @@ def no_fence(tree):
 
 
 # Where flags are touched: the atoms themselves, and the few places built on them.
-FLAG_WORDS = re.compile(r"\b(load_acquire_\w+|(?:add|store)_release_\w+|packet_load\w*|claim)\s*\(")
+FLAG_WORDS = re.compile(r"\b(load_acquire_\w+|(?:add|store)_release_\w+|packet(?:_pair)?_load\w*|claim)\s*\(")
 FLAG_PTX = re.compile(r"\b(ld|st|red|atom)\.(acquire|release|acq_rel|relaxed)\b[\w.]*")
 
 

@@ -24,15 +24,20 @@ void tile(TileContext& c) {
   const ir::BufferId slots = x_to_y.slots("slots", out, x.dtype);
   const auto put = x_to_y.call("put", out, {x.buffer, slots});
   const auto take = x_to_y.call("take", in, {slots, y.buffer});
+  const auto copy = x_to_y.own_copies(x, y, false, true);
   std::vector<ir::EventId> arrived;
-  for (int64_t t = 0; t < tiles; ++t) {
-    arrived.push_back(x_to_y.arrival(fmt::format("arrived.{}", t), out.packets));
-    c.signal(x_to_y.task(put, t), arrived.back(), ir::RankRef::others());
-  }
-  x_to_y.copy_own(x, y, false, true);
-  for (int64_t t = 0; t < tiles * (world - 1); ++t)
-    c.wait(x_to_y.task(take, t), arrived[static_cast<size_t>(t % tiles)],
-           functions::peer_of(in, static_cast<uint32_t>(t)));
+  in_turn(
+      tiles, tiles_ahead(c),
+      [&](int64_t t) {
+        arrived.push_back(x_to_y.arrival(fmt::format("arrived.{}", t), out.packets));
+        c.signal(x_to_y.task(put, t), arrived.back(), ir::RankRef::others());
+      },
+      [&](int64_t t) {
+        x_to_y.task(copy, t);
+        for (int64_t i = t; i < tiles * (world - 1); i += tiles)
+          c.wait(x_to_y.task(take, i), arrived[static_cast<size_t>(t)],
+                 functions::peer_of(in, static_cast<uint32_t>(i)));
+      });
 }
 
 cost::Route route(double bytes, int64_t world) {

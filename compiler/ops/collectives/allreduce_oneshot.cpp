@@ -20,11 +20,16 @@ void tile(TileContext& c) {
   const ir::BufferId slots = x_to_y.slots("slots", e, x.dtype);
   const auto put = x_to_y.call("put", e, {x.buffer, slots});
   const auto combine = x_to_y.call("combine", e, {x.buffer, slots, y.buffer});
-  for (int64_t t = 0; t < x_to_y.tiles(); ++t) {
-    const ir::EventId arrived = x_to_y.arrival(fmt::format("arrived.{}", t), e.packets);
-    c.signal(x_to_y.task(put, t), arrived, ir::RankRef::others());
-    c.wait(x_to_y.task(combine, t), arrived, ir::RankRef::others());
-  }
+  std::vector<ir::EventId> arrived;
+  in_turn(
+      x_to_y.tiles(), tiles_ahead(c),
+      [&](int64_t t) {
+        arrived.push_back(x_to_y.arrival(fmt::format("arrived.{}", t), e.packets));
+        c.signal(x_to_y.task(put, t), arrived.back(), ir::RankRef::others());
+      },
+      [&](int64_t t) {
+        c.wait(x_to_y.task(combine, t), arrived[static_cast<size_t>(t)], ir::RankRef::others());
+      });
 }
 
 cost::Route route(double bytes, int64_t world) {

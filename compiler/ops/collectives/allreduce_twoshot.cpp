@@ -35,17 +35,28 @@ void tile(TileContext& c) {
   const auto put = x_to_y.call("put", to_owner, {x.buffer, parts});
   const auto combine = x_to_y.call("combine", to_owner, {x.buffer, parts, y.buffer, sums});
   const auto take = x_to_y.call("take", from_owner, {sums, y.buffer});
-  for (int64_t t = 0; t < x_to_y.tiles(); ++t) {
-    const int64_t owner = t % world;
-    const auto owner_ref = RankRef::rank(static_cast<int32_t>(owner));
-    const ir::EventId part = x_to_y.arrival(fmt::format("part.{}", t), to_owner.packets);
-    const ir::EventId sum = x_to_y.arrival(fmt::format("sum.{}", t), from_owner.packets);
-    c.signal(x_to_y.task(put, t, all_but(owner)), part, owner_ref);
-    const ir::TaskId reduce = x_to_y.task(combine, t, only(owner));
-    c.wait(reduce, part, RankRef::others());
-    c.signal(reduce, sum, RankRef::others());
-    c.wait(x_to_y.task(take, t, all_but(owner)), sum, owner_ref);
-  }
+  std::vector<ir::EventId> parts_of, sums_of;
+  const auto owner_ref = [&](int64_t t) { return RankRef::rank(static_cast<int32_t>(t % world)); };
+  const int64_t tiles = x_to_y.tiles(), ahead = std::min(tiles, tiles_ahead(c));
+  in_turn(
+      tiles + ahead, ahead,
+      [&](int64_t t) {
+        if (t >= tiles) return;
+        parts_of.push_back(x_to_y.arrival(fmt::format("part.{}", t), to_owner.packets));
+        sums_of.push_back(x_to_y.arrival(fmt::format("sum.{}", t), from_owner.packets));
+        c.signal(x_to_y.task(put, t, all_but(t % world)), parts_of.back(), owner_ref(t));
+      },
+      [&](int64_t t) {
+        if (t < tiles) {
+          const ir::TaskId reduce = x_to_y.task(combine, t, only(t % world));
+          c.wait(reduce, parts_of[static_cast<size_t>(t)], RankRef::others());
+          c.signal(reduce, sums_of[static_cast<size_t>(t)], RankRef::others());
+        }
+        const int64_t done = t - ahead;
+        if (done < 0) return;
+        c.wait(x_to_y.task(take, done, all_but(done % world)), sums_of[static_cast<size_t>(done)],
+               owner_ref(done));
+      });
 }
 
 cost::Route route(double bytes, int64_t world) {

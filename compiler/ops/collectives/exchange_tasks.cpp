@@ -17,19 +17,37 @@ Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks) {
   return m;
 }
 
+namespace {
+
+// Elements of a tile, of tensors of so many. Of packets, a tile for each of the SMs that
+// communicate. Of stores many tiles: the link is at rest before the first has been read and behind
+// the last, and SMs that have nothing else share them; but none so small that its flag weighs more
+// than its data.
+int64_t target_elements(const cost::Machine& machine, int64_t elements, int64_t size,
+                        bool packets) {
+  const int64_t comm = std::max<int64_t>(1, machine.default_comm);
+  if (machine.arch == 0) return std::clamp<int64_t>(elements / (4 * comm), 96, 4096);
+  constexpr int64_t kib = 1024;
+  if (packets) return std::clamp(elements / comm, kib / size, 32 * kib / size);
+  return std::clamp(elements / (32 * comm), 16 * kib / size, 64 * kib / size);
+}
+
+}  // namespace
+
 Cut choose_exchange(const TileContext& context, const Mat& m, const Expr& rows, int64_t blocks,
                     int64_t shares) {
   const int64_t max_rows = context.range(ir::canonical(rows)).hi;
-  // Enough tiles to keep the communication SMs busy, none so small that its flags weigh more than
-  // its data.
-  const int64_t elements = max_rows * m.cols * blocks;
-  const int64_t least = context.machine().arch == 0 ? 96 : 2048;
-  const int64_t most = context.machine().arch == 0 ? 4096 : 32768;
-  const int64_t target = std::clamp(
-      elements / (4 * std::max<int64_t>(1, context.machine().default_comm)), least, most);
-  const int64_t cols = std::min<int64_t>(m.cols, target >= 512 ? 512 : 64);
   const bool packets = m.max_elements() / shares * ir::size_of(m.dtype) <= kPacketBytes;
+  const int64_t target =
+      target_elements(context.machine(), max_rows * m.cols * blocks, ir::size_of(m.dtype), packets);
+  const int64_t run = target >= 512 ? 512 : 64;
+  const int64_t cols =
+      std::min(m.cols, std::max(run, target / std::max<int64_t>(1, max_rows) / run * run));
   return {packets ? "packets" : "stores", {std::clamp<int64_t>(target / cols, 1, max_rows), cols}};
+}
+
+int64_t tiles_ahead(const TileContext& context) {
+  return 3 * std::max<int64_t>(1, context.machine().default_comm);
 }
 
 Boxes boxes_of(const TileContext& context, const Mat& m, const Expr& rows) {
@@ -95,15 +113,19 @@ ir::TaskId Exchanger::task(const Call& call, int64_t tile, uint64_t ranks) {
                  ir::Role::Comm, ranks);
 }
 
-void Exchanger::copy_own(const Mat& x, const Mat& y, bool from_block, bool to_block,
-                         uint64_t ranks) {
+Exchanger::Call Exchanger::own_copies(const Mat& x, const Mat& y, bool from_block, bool to_block) {
   Exchange e = base_;
   e.mode = functions::PeerMode::Fixed;
   e.own = true;
   e.own_blocked = from_block;
   e.blocked = to_block;
   e.packets = false;
-  const Call copy = call("take", e, {x.buffer, y.buffer});
+  return call("take", e, {x.buffer, y.buffer});
+}
+
+void Exchanger::copy_own(const Mat& x, const Mat& y, bool from_block, bool to_block,
+                         uint64_t ranks) {
+  const Call copy = own_copies(x, y, from_block, to_block);
   for (int64_t t = 0; t < tiles(); ++t) task(copy, t, ranks);
 }
 

@@ -41,6 +41,17 @@ Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks);
 /// one of `shares` of m: in which tiles, and by method `packets` or `stores`.
 Cut choose_exchange(const TileContext& context, const Mat& m, const ir::Expr& rows, int64_t blocks,
                     int64_t shares = 1);
+/// So many tiles are on their way before the first is read, if there are as many: what a link
+/// holds, and each SM that communicates has some to send while it waits for others.
+int64_t tiles_ahead(const TileContext& context);
+/// first(i) for each of `count`, and then(i) when `ahead` more have come.
+template <class First, class Then>
+void in_turn(int64_t count, int64_t ahead, First first, Then then) {
+  for (int64_t i = 0; i < count + ahead; ++i) {
+    if (i < count) first(i);
+    if (i >= ahead) then(i - ahead);
+  }
+}
 /// The tiles of such a block, as the op is cut.
 Boxes boxes_of(const TileContext& context, const Mat& m, const ir::Expr& rows);
 bool in_packets(const TileContext& context);
@@ -76,6 +87,8 @@ class Exchanger {
   /// `from_block`, to this rank's of y if `to_block`.
   void copy_own(const Mat& x, const Mat& y, bool from_block, bool to_block,
                 uint64_t ranks = ~uint64_t{0});
+  /// The call of such a copy, without tasks.
+  Call own_copies(const Mat& x, const Mat& y, bool from_block, bool to_block);
 
  private:
   TileContext& c_;

@@ -38,10 +38,10 @@ void send_one_way(TileContext& c, Exchanger& exchanger, OneWay way) {
   const Channel channel = make_channel(c, exchanger, way.put, x.dtype);
   const auto put = exchanger.call("put", way.put, {x.buffer, channel.slots});
   const auto take = exchanger.call("take", way.take, {channel.slots, y.buffer});
-  for (int64_t t = 0; t < exchanger.tiles(); ++t) {
-    put_tile(c, exchanger, put, t, channel, way.to, way.writers);
-    take_tile(c, exchanger, take, t, channel, way.source, way.readers);
-  }
+  in_turn(
+      exchanger.tiles(), tiles_ahead(c),
+      [&](int64_t t) { put_tile(c, exchanger, put, t, channel, way.to, way.writers); },
+      [&](int64_t t) { take_tile(c, exchanger, take, t, channel, way.source, way.readers); });
 }
 
 }  // namespace maco::ops

@@ -15,14 +15,17 @@ void tile(TileContext& c) {
   c.promise(ir::CollectiveKind::ReduceScatter, reduction(c));
   const Mat x = by_blocks(c, c.op().in[0], c.world()), y = c.out(0);
   Exchanger x_to_y(c, boxes_of(c, x, block_rows(c, x)), x.dtype, y.dtype, in_packets(c));
-  const Scattered scattered = scatter(c, x_to_y, x);
+  const Scattered scattered = scatter(x_to_y, x);
   functions::Exchange e = x_to_y.base();
   e.own_blocked = true;
   e.reduce = reduction(c);
   const auto combine = x_to_y.call("combine", e, {x.buffer, scattered.slots, y.buffer});
-  for (int64_t t = 0; t < x_to_y.tiles(); ++t)
-    c.wait(x_to_y.task(combine, t), scattered.arrived[static_cast<size_t>(t)],
-           ir::RankRef::others());
+  in_turn(
+      x_to_y.tiles(), scattered_ahead(c), [&](int64_t t) { put_tiles(c, x_to_y, scattered, t); },
+      [&](int64_t t) {
+        c.wait(x_to_y.task(combine, t), scattered.arrived[static_cast<size_t>(t)],
+               ir::RankRef::others());
+      });
 }
 
 cost::Route route(double bytes, int64_t world) {

@@ -7,14 +7,19 @@
 
 namespace maco::ops {
 
-/// Block p of x, of as many blocks as there are ranks, is put into a slot of rank p. Returns for
-/// each tile of a block the event of its arrival.
+/// Block p of x, of as many blocks as there are ranks, is put into a slot of rank p.
 struct Scattered {
-  ir::BufferId slots;
+  ir::BufferId slots{};
   functions::Exchange put;
-  std::vector<ir::EventId> arrived;
+  Exchanger::Call call{};
+  std::vector<ir::EventId> arrived;  // by tile of a block
 };
-Scattered scatter(TileContext& context, Exchanger& exchanger, const Mat& x);
+Scattered scatter(Exchanger& exchanger, const Mat& x);
+/// The tasks that put tile `tile` of all blocks.
+void put_tiles(TileContext& context, Exchanger& exchanger, const Scattered& scattered,
+               int64_t tile);
+/// tiles_ahead, of tiles of all blocks.
+int64_t scattered_ahead(const TileContext& context);
 /// The rows of a block of x.
 ir::Expr block_rows(const TileContext& context, const Mat& x);
 
