@@ -53,6 +53,18 @@ def graph(pattern, size, world, count, extra=""):
     return "\n".join([*lines, "}", ""])
 
 
+def check(args, world):
+    """Three of each pattern, in packets, in tiles and with odd rows, against the reference; both ways of an allreduce."""
+    graphs = {}
+    for pattern in args.patterns.split(","):
+        for size in (4 * KB, 256 * KB, 2 * MB):
+            ways = [f", algorithm = {way}" for way in ("oneshot", "twoshot")] if pattern == "allreduce" else [""]
+            graphs.update({f"{pattern} {comm_bench.size_name(size)}{way}": graph(pattern, size, world, 3, way) for way in ways})
+    odd = f"graph odd(world = {world}) {{\n  input x : f16[37, 1003]\n  a = allreduce(x, reduce = max)\n"
+    graphs["odd"] = odd + "  b = ring_shift(a, by = 1)\n  output y = allgather(b)\n}\n"
+    comm_bench.check(args, graphs)
+
+
 def answer(job, rank, world):
     """Peers' microseconds of a pattern and size."""
     import torch
@@ -126,6 +138,7 @@ def main():
     parser.add_argument("--sizes", help="bytes, with K or M (default: 4K to 256M)")
     parser.add_argument("--inner", default="", help="attributes of the collectives: 'algorithm = twoshot'")
     parser.add_argument("--no-launch", action="store_true", help="no launches of one collective: times inside have the launch in them")
+    parser.add_argument("--check", action="store_true", help="first compare results with the reference (maco-run --check)")
     args = parser.parse_args()
     if args.peer_jobs:
         return comm_bench.serve_peers(args, answer)
@@ -135,6 +148,8 @@ def main():
     extra = f", {args.inner}" if args.inner else ""
     worlds = comm_bench.worlds(args, maco)
     for world in worlds:
+        if args.check:
+            check(args, world)
         cases = [(pattern, size) for pattern in args.patterns.split(",")
                  for size in (list(map(number, args.sizes.split(","))) if args.sizes else
                               QUICK if args.quick and pattern != "allreduce" else SIZES)]

@@ -49,6 +49,18 @@ def measure(maco, graphs, launches):
     return times
 
 
+def check(args, graphs):
+    """Runs each of {name: text} three times and compares with the reference; says how many are right, and which are not."""
+    wrong = 0
+    for name, text in graphs.items():
+        command = [os.path.join(args.bin, "maco-run"), "-", "-q", "--device", args.device, "--check", "--launches", "3"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True)
+        if done.returncode:
+            wrong += 1
+            print(f"WRONG: {name}: status {done.returncode}: {done.stderr.strip()[:300]}", flush=True)
+    print(f"checked: {len(graphs) - wrong} of {len(graphs)} are right", flush=True)
+
+
 def inside(many, one, count):
     """Microseconds of each of `count` operations of a launch behind the first, from the time of both launches."""
     if many is None or one is None or count < 2:
