@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import gpu_bench
 import library
@@ -85,14 +86,18 @@ def ask_peers(script, gpus, jobs):
             where = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(gpus), "MASTER_ADDR": "127.0.0.1",
                      "MASTER_PORT": str(port)}
             ranks.append(subprocess.Popen([sys.executable, script, "--peer-jobs", asked], env={**os.environ, **NO_MULTICAST, **where}))
-        try:
-            failed = [rank for rank, process in enumerate(ranks) if process.wait(timeout=400)]
-        except subprocess.TimeoutExpired:
-            failed = ["late"]
+        # Where one fails, the others would wait for it.
+        late = time.monotonic() + 300
+        while any(process.poll() is None for process in ranks) and time.monotonic() < late:
+            if any(process.poll() for process in ranks):
+                late = min(late, time.monotonic() + 5)
+            time.sleep(0.1)
+        failed = [rank for rank, process in enumerate(ranks) if process.poll() != 0]
         for process in ranks:
             process.kill()
+            process.wait()
         if failed:
-            print(f"peers on {gpus} GPUs failed: ranks {failed}", file=sys.stderr, flush=True)
+            print(f"peers on {gpus} GPUs: ranks {failed} failed or were late", file=sys.stderr, flush=True)
         try:
             with open(asked + ".out") as file:
                 return [json.loads(line) for line in file]
