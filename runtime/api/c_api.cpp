@@ -155,6 +155,7 @@ maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* o
       made.load_ahead = options->no_load_ahead == 0;
       made.fuse = options->no_fuse == 0;
       made.prune = options->no_prune == 0;
+      made.packets = options->no_packets == 0;
     }
     return maco::compile(graph->graph, made);
   });

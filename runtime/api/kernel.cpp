@@ -57,6 +57,7 @@ Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) 
   all.load_ahead = options.load_ahead;
   all.fuse = options.fuse;
   all.prune = options.prune;
+  all.packets = options.packets;
   ir::Diagnostics diagnostics = graph.data().diagnostics;
   auto compiled = api::compile(graph.data().graph, all, diagnostics);
   if (!compiled) return graph_error(diagnostics);

@@ -174,25 +174,23 @@ struct Held {
   // Of packets by whole warps.
   MACO_FN void load(P p, i64 n) {
     row = p;
-    if constexpr (W::kHeld) hold(p, n);
-  }
-  MACO_FN void hold(const T* p, i64 n) {
-    W::each(n, [&](int k, i64 i) { kept[k] = gload_vec<V>(p + i); });
-  }
-  MACO_FN void hold(Received<T> p, i64 n) {
-    PacketRun<T, V> runs[W::kSteps];
-    const u32 flag = p.ctx->own_flag();
-    receive_together<T>(*p.ctx, p.operand, [&] {
-      const auto place = [&](int k) { return p + least(W::first() + k * W::kStride, n - V); };
-      MACO_UNROLL
-      for (int k = 0; k < W::kSteps; ++k) runs[k].load(place(k));
-      const typename Packet<T>::Word* missing = nullptr;
-      MACO_UNROLL
-      for (int k = 0; k < W::kSteps; ++k)
-        if (!runs[k].has_come(flag)) missing = runs[k].missing(place(k), flag);
-      return missing;
-    });
-    W::each(n, [&](int k, i64) { kept[k] = runs[k].values(); });
+    if constexpr (W::kHeld && is_same<P, const T*>) {
+      W::each(n, [&](int k, i64 i) { kept[k] = gload_vec<V>(p + i); });
+    } else if constexpr (W::kHeld) {
+      PacketRun<T, V> runs[W::kSteps];
+      const u32 flag = p.ctx->own_flag();
+      receive_together<T>(*p.ctx, p.operand, [&] {
+        const auto place = [&](int k) { return p + least(W::first() + k * W::kStride, n - V); };
+        MACO_UNROLL
+        for (int k = 0; k < W::kSteps; ++k) runs[k].load(place(k));
+        const typename Packet<T>::Word* missing = nullptr;
+        MACO_UNROLL
+        for (int k = 0; k < W::kSteps; ++k)
+          if (!runs[k].has_come(flag)) missing = runs[k].missing(place(k), flag);
+        return missing;
+      });
+      W::each(n, [&](int k, i64) { kept[k] = runs[k].values(); });
+    }
   }
   MACO_FN Vec<T, V> get(int k, i64 i) const {
     if constexpr (W::kHeld) {

@@ -120,8 +120,9 @@ TEST_CASE("the options of a kernel are read back as they were") {
   CHECK(again() == "--target=sm_90a");
   options.board = "gh200";
   options.sms = 7;
-  options.load_ahead = options.fuse = options.prune = false;
-  CHECK(again() == "--target=sm_90a --board=gh200 --sms=7 --no-load-ahead --no-fuse --no-prune");
+  options.load_ahead = options.fuse = options.prune = options.packets = false;
+  CHECK(again() ==
+        "--target=sm_90a --board=gh200 --sms=7 --no-load-ahead --no-fuse --no-prune --no-packets");
   for (const char* wrong : {"", "--target=sm_1", "--target=sm_80 --board=h200", "--target=cpu -x"})
     CHECK_FALSE(api::read_command_line(wrong, options));
   CHECK(options.board == "gh200");

@@ -149,6 +149,37 @@ inline void stamp_store(void*, u32, u32, u32, u32) {}
 
 namespace maco {
 
+template <class To, class From>
+To bits_as(const From& from) {
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+// Packets are there before they are looked at, or never.
+template <int N, class W>
+void words_load(const W* p, W* to) {
+  for (int i = 0; i < N; ++i) to[i] = p[i];
+}
+template <class W>
+void word_store(W* p, W v) {
+  *p = v;
+}
+enum Patience : int { kPatienceLocal };
+struct WatchState {
+  explicit WatchState(int) {}
+};
+struct Watch {
+  Watch(Context&, WatchState&, const void*, Patience, u32, u32, int) {}
+  bool again() { throw std::logic_error("a packet that nobody sends"); }
+  void give_up(u32, u32) {}
+};
+}  // namespace maco
+
+#include "runtime/device/packets.cuh"
+
+namespace maco {
+
 // A fresh page holds bytes of NaNs: what was not copied shows up in results.
 template <class T>
 void page_copy(char* to, const T* from, i64 count) {
@@ -213,6 +244,8 @@ struct PageTaker {
   void await(int) {}
   PageUse take_landed() { return {index++, 0}; }
   const char* take() { return device_fibres::pages().at(index++); }
+  const char* take_awaited() { return take(); }
+  void release_together(int) {}
   void release() {}
   void release_page(PageUse) {}
   void finish() { ctx.page_index = index; }
@@ -222,13 +255,6 @@ inline void shared_store8(float* p, float first, float second) {
   p[0] = first;
   p[1] = second;
 }
-template <class To, class From>
-To bits_as(const From& from) {
-  To to;
-  std::memcpy(&to, &from, sizeof(to));
-  return to;
-}
-
 constexpr bool kHasMma = kWarps > 1;
 // What the lanes of a warp hold of 8 x 8 matrices, as PTX says of ldmatrix and mma.m16n8k16.
 template <bool kTranspose>

@@ -85,6 +85,20 @@ double bound_of() {
   return 2e-6;
 }
 
+// A tensor as packets of launch 0, and back: infinite where a flag is another.
+template <class T>
+std::vector<typename Packet<T>::Word> in_packets(const Tensor<T>& t) {
+  std::vector<typename Packet<T>::Word> words;
+  for (const T& x : t.v) words.push_back(Packet<T>::make(x, 0));
+  return words;
+}
+template <class T>
+void out_of_packets(const std::vector<typename Packet<T>::Word>& words, Tensor<T>& t) {
+  for (size_t i = 0; i < words.size(); ++i)
+    t.v[i] = Packet<T>::differs(words[i], 0) == 0 ? Packet<T>::value(words[i])
+                                                  : from_acc<T>(AccOf<T>(HUGE_VALF));
+}
+
 // ---- matmul -----------------------------------------------------------------
 
 enum class Rows { Fixed, Dims, Tensor, DimsTensor };
@@ -98,7 +112,8 @@ struct Product {
   using rows = Value<0>;
   static constexpr bool kDims = kRows == Rows::Dims || kRows == Rows::DimsTensor;
   using plan_rows = std::conditional_t<kDims, Value<0>, Const<kFewRows ? 8 : 9>>;
-  static constexpr bool transpose_b = kTransposed, boxes = false;
+  static constexpr bool transpose_b = kTransposed, boxes = false, a_packets = false,
+                        y_packets = false;
   static constexpr auto method = kFewRows                    ? ops::MatmulMethod::dot
                                  : kRows == Rows::Dims       ? ops::MatmulMethod::by_rows
                                  : kRows == Rows::Tensor     ? ops::MatmulMethod::mma
@@ -126,6 +141,12 @@ struct Product {
   }
 };
 
+// Its rows and results are packets.
+template <class C>
+struct InPackets : C {
+  static constexpr bool a_packets = true, y_packets = true;
+};
+
 template <class C>
 std::vector<typename C::Y> multiply(i64 rows, double* error) {
   using X = typename C::X;
@@ -135,14 +156,27 @@ std::vector<typename C::Y> multiply(i64 rows, double* error) {
   Tensor<W> b(C::N * C::K, 2);
   Tensor<AccOf<X>> bias(C::N, 3);
   Tensor<Y> y(rows * C::N);
+  std::vector<void*> operands = {a.data(), b.data(), y.data(), bias.data()};
+  [[maybe_unused]] auto packets = [&] {
+    if constexpr (C::a_packets)
+      return std::pair(in_packets(a), in_packets(y));
+    else
+      return 0;
+  }();
+  if constexpr (C::a_packets) {
+    for (auto& word : packets.second) word = ~word;  // of another launch
+    operands[0] = packets.first.data();
+    operands[2] = packets.second.data();
+  }
   // one block has no rows
   const i64 tiles =
       (std::max<i64>(rows, C::BM + 1) + C::BM - 1) / C::BM * ((C::N + C::BN - 1) / C::BN);
   for (i64 t = 0; t < tiles; ++t)
     run_tile(
-        {a.data(), b.data(), y.data(), bias.data()}, {rows}, static_cast<int>(C::b_page_bytes),
+        operands, {rows}, static_cast<int>(C::b_page_bytes),
         [&](Context& ctx) { ops::matmul_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
         [&](Context& ctx) { ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+  if constexpr (C::a_packets) out_of_packets(packets.second, y);
   if (error) {
     std::vector<double> expected;
     bool equal = true;
@@ -178,6 +212,12 @@ void check_product(i64 rows) {
 template <class C>
 bool same_bits(const std::vector<typename C::Y>& a, const std::vector<typename C::Y>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(typename C::Y)) == 0;
+}
+
+template <class C>
+void check_packets(i64 rows) {
+  check_product<InPackets<C>>(rows);
+  CHECK(same_bits<C>(multiply<InPackets<C>>(rows, nullptr), multiply<C>(rows, nullptr)));
 }
 
 inline void check_products() {
@@ -219,6 +259,13 @@ inline void check_products() {
   check_product<Product<f32, bf16, f32, 129, 50, 64, 128, false, false, Rows::Fixed, 16384>>(70);
   check_product<Product<bf16, f8e5m2, bf16, 77, 64, 16, 64, false, false>>(20);
   check_product<Product<i32, i32, i32, 20, 43, 16, 32, false, false>>(33);
+  // In packets, with vectors that every lane has and that some have: the same bits.
+  check_packets<Product<bf16, bf16, bf16, 40, 2048, 1, 16, true, true, Rows::Fixed, 16384>>(1);
+  check_packets<Product<bf16, bf16, f32, 24, 600, 8, 24, true, true>>(7);
+  check_packets<Product<f32, bf16, f32, 17, 264, 4, 8, true, true>>(3);
+  check_packets<Product<bf16, bf16, bf16, 40, 64, 16, 24, true, true>>(16);
+  check_packets<Product<f16, f16, f32, 72, 1096, 16, 64, true, true, Rows::Fixed, 16384>>(11);
+  check_packets<Product<bf16, bf16, bf16, 40, 520, 1, 16, false, true>>(1);
   // Rows that a dim gives: both ways from one config.
   for (i64 rows : {1, 2, 8, 9, 33}) {
     check_product<Product<bf16, bf16, bf16, 48, 300, 32, 32, true, false, Rows::Dims>>(rows);
@@ -831,7 +878,9 @@ struct StepOf {
   static constexpr i64 q_begin = 2, k_begin = q_begin + HQ * D + 2, v_begin = k_begin + HKV * D + 2,
                        q_cols = v_begin + HKV * D + 2, k_cols = q_cols, v_cols = q_cols;
   static constexpr bool boxes = false, causal = kCausal, turned = kTurned,
-                        interleaved = D_ % 16 == 0, q_normed = kNormed, k_normed = kNormed;
+                        interleaved = D_ % 16 == 0, q_normed = kNormed, k_normed = kNormed,
+                        q_packets = false, k_packets = false, v_packets = false, y_packets = false,
+                        parts_packets = false;
   static constexpr double scale = 0.3, q_eps = 1e-3, k_eps = 1e-2;
   static double frequency(i64 pair) {
     return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
@@ -843,6 +892,12 @@ struct StepOf {
 template <class C>
 struct MergeOf : C {
   using Y = typename C::X;
+};
+// What it reads of a product, and what it gives, are packets.
+template <class C>
+struct StepInPackets : C {
+  static constexpr bool q_packets = true, k_packets = true, v_packets = true, y_packets = true,
+                        parts_packets = true;
 };
 // A head as it is prepared, each step rounded.
 template <class C, class T>
@@ -883,6 +938,14 @@ void check_step(i64 rows, i64 length, bool odd = false) {
                                  values.data(), C::splits > 1 ? parts.data() : y.data(),
                                  new_k.data(),  new_v.data()};
   if (C::q_normed) operands.insert(operands.end(), {qw.data(), kw.data()});
+  auto qkv_words = in_packets(qkv), y_words = in_packets(y);
+  auto part_words = in_packets(parts);
+  for (auto& word : y_words) word = ~word;  // of another launch
+  for (auto& word : part_words) word = ~word;
+  if (C::q_packets) {
+    operands[0] = operands[1] = operands[2] = qkv_words.data();
+    operands[5] = C::splits > 1 ? static_cast<void*>(part_words.data()) : y_words.data();
+  }
   const std::vector<i64> scalars = {rows, length, position};
   const i64 tiles = ((rows + C::BT - 1) / C::BT + 1) * (C::HQ / C::HB) * C::splits;
   for (i64 t = 0; t < tiles; ++t)
@@ -897,10 +960,13 @@ void check_step(i64 rows, i64 length, bool odd = false) {
   if constexpr (C::splits > 1)
     for (i64 t = 0; t < (rows + 1) * C::HKV; ++t)
       run_tile(
-          {parts.data(), y.data()}, scalars, 0, [](Context&) {},
+          C::q_packets ? std::vector<void*>{part_words.data(), y_words.data()}
+                       : std::vector<void*>{parts.data(), y.data()},
+          scalars, 0, [](Context&) {},
           [&](Context& ctx) {
             ops::attention_merge<MergeOf<C>>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
           });
+  if (C::q_packets) out_of_packets(y_words, y);
   std::vector<double> expected, expected_k, expected_v;
   for (i64 r = 0; r < rows; ++r)
     for (i64 h = 0; h < C::HKV; ++h) {
@@ -949,4 +1015,7 @@ inline void check_steps() {
   check_step<StepOf<bf16, 6, 2, 72, 3, 5, 3, true, true, false>>(7, 700);
   check_step<StepOf<f16, 4, 1, 64, 4, 4, 4, true, false, false>>(4, 300);  // a split without keys
   check_step<StepOf<bf16, 8, 2, 64, 4, 4, 1, true, true, false>>(4, 50, true);
+  check_step<StepInPackets<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>>>(1, 300);
+  check_step<StepInPackets<StepOf<bf16, 4, 4, 40, 1, 16, 1, false, false, true>>>(3, 129);
+  check_step<StepInPackets<StepOf<bf16, 6, 2, 72, 3, 5, 3, true, true, false>>>(7, 700);
 }

@@ -18,7 +18,8 @@ struct CompileOptions {
   int64_t sms = 0;                // SMs that a rank may use; 0: all of the board's
   bool load_ahead = true;         // parameters are loaded ahead of a task's waits
   bool fuse = true;
-  bool prune = true;  // waits that others imply are left out
+  bool prune = true;    // waits that others imply are left out
+  bool packets = true;  // small temporaries are handed over in packets
 };
 
 /// A compiled graph: proved, and written as CUDA. Immutable; copies share it, and any number of

@@ -61,7 +61,7 @@ typedef struct {
   const char* target;  // NULL: "sm_90a"
   const char* board;   // NULL: the target's usual one
   int64_t sms;         // 0: all of the board's
-  int no_load_ahead, no_fuse, no_prune;
+  int no_load_ahead, no_fuse, no_prune, no_packets;
 } maco_compile_options;
 
 // `options` may be NULL.
