@@ -281,6 +281,10 @@ std::string_view name(EventKind kind);
 constexpr bool is_counter(EventKind kind) {
   return kind == EventKind::Local || kind == EventKind::Hint;
 }
+/// What its signals tell of comes in packets, which may be there before and after a signal.
+constexpr bool is_about_packets(EventKind kind) {
+  return kind == EventKind::Packet || kind == EventKind::Hint;
+}
 /// For which threads a release and its acquire order memory: those of the GPU, or those of all GPUs
 /// and of the host.
 enum class Scope : uint8_t { Gpu, Sys };
@@ -418,8 +422,8 @@ struct Program {
 };
 
 /// The rows that the region's block adds to its row numbers in a task of `rank`: the least and the
-/// most, over all blocks that it names and all values at launch. Others counts as all: a rank's own
-/// block lies between those of others.
+/// most, over all blocks that it names and all values at launch. Others has what lies between two
+/// of them, too: the rank's own block, unless that is the first or the last one.
 Interval shift_of(const Program& program, const Region& region, int rank);
 
 /// The streams of a scheduled Program: for each CTA its tasks in order.

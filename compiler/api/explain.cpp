@@ -217,7 +217,21 @@ class Story {
     line("SMs", fmt::format("{}, up to {} on one", ranges(sms), times(most, "task")));
     line("cost model", fmt::format("{:.3g} us a task, at most {:.3g}; {:.4g} us of SMs in all",
                                    all / static_cast<double>(tasks), longest, all));
+    tell_packets(host);
     tell_waits(host);
+  }
+
+  // What is handed over beside flags: the waits for it are hints.
+  void tell_packets(const std::string& host) {
+    std::set<std::string> reads, writes;
+    for (const Task& t : p_.tasks) {
+      if (p_[t.call].op != host) continue;
+      for (const ir::Access& a : t.accesses)
+        if (const ir::Buffer& b = p_[a.region.buffer]; b.own_packets())
+          (a.writes() ? writes : reads).insert(b.name);
+    }
+    if (!reads.empty()) line("receives", quoted(reads) + " in packets; waits for it are hints");
+    if (!writes.empty()) line("sends", quoted(writes) + " in packets");
   }
 
   std::string cut_text(const std::string& host) const {

@@ -46,6 +46,9 @@ std::string report(const Compiled& c) {
   s += fmt::format("caller memory  {:>12} bytes a rank\n", caller);
   s += fmt::format("temporaries    {:>12} bytes a rank ({} without reuse)\n", p.arena_bytes,
                    stat("arena bytes without reuse"));
+  if (const int64_t sent = stat("temporaries sent in packets"); sent > 0)
+    s += fmt::format("in packets     {:>12} bytes of these, {} temporaries\n", p.packet_bytes(),
+                     sent);
   s += fmt::format("symmetric      {:>12} bytes a rank\n", p.symmetric_bytes);
   s += fmt::format("kernel.cu      {:>12} bytes\n", c.kernel.size());
   return s;

@@ -20,8 +20,8 @@ std::string apply_member(const ir::BodyParam& body);
 std::string element_members(const ir::BodyParam& body);
 
 /// For one that has computed %0 and calls finish(args, row, col, sum) for what becomes of it:
-/// `apply` and `finish`. %1 is operand `first` of the call, %2 the next one; `packets`: is its operand of that number a
-/// temporary with packets?
+/// `apply` and `finish`. %1 is operand `first` of the call, %2 the next one; `packets`: is its
+/// operand of that number a temporary with packets?
 std::string finish_members(const ir::BodyParam& body, size_t first,
                            const std::function<bool(size_t)>& packets);
 

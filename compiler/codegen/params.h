@@ -14,9 +14,10 @@ namespace maco::codegen {
 std::string_view device_type(ir::DType dtype);
 
 /// What parameter `param` of a call of `function` becomes: one or more lines, each with its end of
-/// line. The call is one that functions::check finds nothing wrong with; `packets`: is its operand of
-/// that number a temporary with packets?
-std::string members(const functions::Function& function, const ir::Param& param,
-                    const std::function<bool(size_t)>& packets = [](size_t) { return false; });
+/// line. The call is one that functions::check finds nothing wrong with; `packets`: is its operand
+/// of that number a temporary with packets?
+std::string members(
+    const functions::Function& function, const ir::Param& param,
+    const std::function<bool(size_t)>& packets = [](size_t) { return false; });
 
 }  // namespace maco::codegen

@@ -86,7 +86,6 @@ cost::Work step_task(const CallView& c, const ir::Task&, const cost::Machine& ma
 }  // namespace
 
 int64_t step_keys(int64_t page_bytes) { return page_bytes / ir::Load::kLine; }
-int64_t step_pages(int64_t head_dim) { return std::max<int64_t>(2, groups(head_dim)); }
 
 int64_t tile_keys(int64_t head_dim, int64_t page_bytes) {
   return page_bytes / ir::Load::kLine / groups(head_dim);
@@ -115,13 +114,13 @@ cost::Work step_work(const AttentionStep& s, const cost::Machine& machine) {
 std::vector<Function> attention_functions() {
   const Function step{
       .name = "attention_step",
-      .params = {dtype("X"),         dtype("Y"),        value("rows"),      value("length"),
-                 value("position"),  integer("HQ"),     integer("HKV"),     integer("D"),
-                 integer("HB"),      integer("BT"),     integer("splits"),  integer("q_cols"),
-                 integer("k_cols"),  integer("v_cols"), integer("q_begin"), integer("k_begin"),
-                 integer("v_begin"), flag("causal"),    flag("turned"),     flag("interleaved"),
-                 flag("q_normed"),   flag("k_normed"),  flag("boxes"),      number("scale"),
-                 number("q_eps"),    number("k_eps"),   table("turns")},
+      .params = {dtype("X"),          dtype("Y"),         value("rows"),     value("length"),
+                 value("position"),   integer("HQ"),      integer("HKV"),    integer("D"),
+                 integer("HB"),       integer("BT"),      integer("splits"), integer("pages"),
+                 integer("q_cols"),   integer("k_cols"),  integer("v_cols"), integer("q_begin"),
+                 integer("k_begin"),  integer("v_begin"), flag("causal"),    flag("turned"),
+                 flag("interleaved"), flag("q_normed"),   flag("k_normed"),  flag("boxes"),
+                 number("scale"),     number("q_eps"),    number("k_eps"),   table("turns")},
       .operands = {in_packets(reads("q", "X")), in_packets(reads("k", "X")),
                    in_packets(reads("v", "X")), loads("k_cache", "X"), loads("v_cache", "X"),
                    in_packets(writes("y", "Y")), writes("k_rows", "X"), writes("v_rows", "X"),
@@ -130,8 +129,7 @@ std::vector<Function> attention_functions() {
                   "ops/attention_step.cuh"}},
       .loads =
           [](const CallView& c, size_t) {
-            return head_loads(c, step_keys(c.program().uses.page_bytes),
-                              step_pages(c.integer("D")));
+            return head_loads(c, step_keys(c.program().uses.page_bytes), c.integer("pages"));
           },
       .takes_packets = [](const CallView&, size_t i) { return i < 3 || i == 5; },
       .scratch_bytes = step_scratch,

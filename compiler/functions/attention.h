@@ -30,8 +30,6 @@ cost::Work step_work(const AttentionStep& step, const cost::Machine& machine);
 /// a block of attention_step and of attention_tile, and their box; none if no map describes it.
 /// `width`: columns of the operand.
 int64_t step_keys(int64_t page_bytes);
-/// Pages of keys, and then of values, that it holds at a time.
-int64_t step_pages(int64_t head_dim);
 int64_t tile_keys(int64_t head_dim, int64_t page_bytes);
 std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t keys);
 

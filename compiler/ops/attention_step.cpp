@@ -140,10 +140,12 @@ void tile(TileContext& c) {
   const auto page_box =
       functions::head_box(d, keys.cols, functions::step_keys(c.machine().page_bytes));
   const bool boxes = c.machine().has_boxes() && page_box && !keys.dynamic();
+  // Two at a time, where the ring has room for those and one more.
+  const int64_t pages = c.machine().pages > 4 ? 2 : 1;
   std::vector<ir::Load> loads;
   for (uint32_t operand : {3u, 4u})
     loads.push_back({.operand = operand,
-                     .pages = functions::step_pages(d),
+                     .pages = pages,
                      .page_bytes = c.machine().page_bytes,
                      .box = boxes ? page_box : std::nullopt,
                      .ahead = true});
@@ -160,6 +162,7 @@ void tile(TileContext& c) {
               {"HB", h.at_once},
               {"BT", h.rows},
               {"splits", splits},
+              {"pages", pages},
               {"q_cols", q.cols},
               {"k_cols", k.cols},
               {"v_cols", v.cols},

@@ -1,7 +1,8 @@
 // plan_memory.cpp: addresses. A temporary lives from the first task that touches it to the last, in
 // Program order; temporaries whose lives don't meet may share bytes (insert-sync orders their
-// uses). Those with packets come first and share nothing. Slots get symmetric memory of their own: peers write them whenever they are ready, so that
-// lifetimes on this rank say nothing; share-slots looks at what orders ranks.
+// uses). Those with packets come first and share nothing. Slots get symmetric memory of their own:
+// peers write them whenever they are ready, so that lifetimes on this rank say nothing; share-slots
+// looks at what orders ranks.
 
 #include <algorithm>
 #include <map>

@@ -26,7 +26,7 @@ using ir::BufferId;
 using ir::TaskId;
 
 constexpr int64_t kMostBytes = 4 << 10;  // of payload that a task reads
-constexpr size_t kMostParts = 16;         // hints of a buffer for readers of some of it
+constexpr size_t kMostParts = 16;        // hints of a buffer for readers of some of it
 
 class Sender {
  public:

@@ -98,7 +98,7 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
   }
   while (program.uses.pages > 0 && program.uses.shared_bytes() > context.machine.shared_bytes)
     --program.uses.pages;
-  if (program.uses.pages >= held) return true;
+  if (held == 0 || program.uses.pages > held) return true;
   context.diagnostics.error(
       graph.loc, fmt::format("tasks take {} bytes of scratch memory and {} pages of {} bytes, more "
                              "than a CTA of '{}' can have",

@@ -42,9 +42,9 @@ Precedence::Why Precedence::kind(ir::EventId e) const {
 }
 bool Precedence::counts(ir::EventId e, uint32_t waiter, Packets packets) const {
   if (packets == Packets::All) return true;
-  if (program_[e].kind == EventKind::Hint) return false;
+  if (program_[e].kind == EventKind::Hint) return packets == Packets::SureAndHints;
   if (program_[e].kind != EventKind::Packet) return true;
-  return packets == Packets::Sure && !may_skip_[waiter];
+  return packets != Packets::None && !may_skip_[waiter];
 }
 bool Precedence::names(ir::RankRef ref, int rank, int other) const {
   for (const int named : ir::resolve(ref, rank, world_))

@@ -39,9 +39,10 @@ class Precedence {
     ir::EventId event{};  // Event and Packet
   };
 
-  /// Which packets' edges count: none; those of tasks that surely poll; all, and hints'. A task whose tile may
-  /// lie beyond a dim's actual value may have nothing to poll.
-  enum class Packets : uint8_t { None, Sure, All };
+  /// Which packets' edges count: none; those of tasks that surely poll; hints', too, which keep a
+  /// task waiting and show nothing; all. A task whose tile may lie beyond a dim's actual value may
+  /// have nothing to poll.
+  enum class Packets : uint8_t { None, Sure, SureAndHints, All };
 
   explicit Precedence(const ir::Program& program);
 

@@ -170,8 +170,8 @@ void complete(const ir::Program& program, Witness& w) {
   Past all = past(Packets::All);
   w.schedule = all.take();
   if (!all.has(w.first) && !all.has(w.second)) return;
-  // Packets order the two: those that a task may not poll, or others too.
-  Past sure = past(Packets::Sure);
+  // Packets or hints keep the second waiting: those that a task may not poll, or others too.
+  Past sure = past(Packets::SureAndHints);
   if (!sure.has(w.first) && !sure.has(w.second)) {
     w.small_dims = true;
     w.schedule = sure.take();

@@ -62,7 +62,7 @@ struct alignas(16) SyncRow {
   u32 count;  // local: arrivals a launch
   u8 kind, who;
   u16 lag;  // waits: for launch (epoch - lag)
-  // kWhoRank: the rank; kWhoShift: added to the own rank; waits for a hint: signals that may be late
+  // kWhoRank: the rank; kWhoShift: added to the own rank; waits for a hint: how many may be late
   i32 n;
 };
 
@@ -144,8 +144,8 @@ struct Context : Profile<kProfile> {
   MACO_FN int cta() const { return cta_id(); }
   MACO_FN u32 epoch() const { return numbers->epoch; }
   MACO_FN i32 value(int i) const { return numbers->values[i]; }
-  // Of packets of the rank's own tasks: of those that the launch's tasks send, and of those that the
-  // current one does, which are others if it signals nobody. Narrow flags are the lower 16 bits.
+  // Of packets of the rank's own tasks: of those that the launch's tasks send, and of those that
+  // the current one does, which are others if it signals nobody. Narrow flags: the lower 16 bits.
   MACO_FN u32 own_flag() const { return epoch(); }
   MACO_FN u32 own_sent_flag() const { return epoch() ^ ((sent_flag ^ first_flag) >> 16); }
   // kScratchBytes of shared memory, aligned to 128, of the consumers and for the current task.

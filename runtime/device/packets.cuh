@@ -1,5 +1,5 @@
-// packets.cuh: temporaries with packets, which a rank's tasks hand each other without an event. Each
-// element lies beside a flag that tells the launch, in a word: 2 bytes of each, or 4.
+// packets.cuh: temporaries with packets, which tasks of a rank hand each other without an event.
+// Each element lies beside a flag that tells the launch, in a word: 2 bytes of each, or 4.
 //
 // Who reads them has waited for a hint, which says that half of them are there (tables.cpp), looks
 // at all, and again at those that weren't.
@@ -98,7 +98,7 @@ MACO_OP bool await_words(Context& ctx, const typename Packet<T>::Word* word, int
     typename Packet<T>::Word seen[1] = {};
     if (waits) {
       words_load<1>(word, seen);
-      waits = Packet<T>::differs(seen[0], flag) != 0;
+      waits = Packet<T>::differs(seen[0], flag) > 0;
     }
     if (!warp_any(waits)) break;
     const bool goes_on = watch.again() || !waits;
@@ -167,14 +167,14 @@ struct PacketRun {
   }
 };
 
-// Mostly they come within a few looks: who waits longer does so in the bounded wait.
-constexpr int kLooksAtOnce = 64;
 // All lanes of a warp: look() loads what the lane wants and returns the first word that hasn't
 // come, or nullptr, until there is none in the warp. It loads all of it again: if it kept what has
 // come, that would stay in registers over the bounded wait, and there would be twice the code.
 // Lanes that want nothing load what others do, for the same reason.
 template <class T, class F>
 MACO_FN void receive_together(Context& ctx, int operand, F look) {
+  // Mostly they come within a few looks: who waits longer does so in the bounded wait.
+  constexpr int kLooksAtOnce = 64;
   for (int looks = 1;; ++looks) {
     const typename Packet<T>::Word* word = look();
     if (!warp_any(word != nullptr)) return;

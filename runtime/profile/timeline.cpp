@@ -13,10 +13,10 @@ namespace {
 // A packet is sent and seen somewhere within the tasks that write and read it; the last one at
 // their ends.
 int64_t sent_at(const TaskTimes& t, ir::EventKind kind) {
-  return kind == ir::EventKind::Packet ? t.computed : t.stored;
+  return ir::is_about_packets(kind) ? t.computed : t.stored;
 }
 int64_t seen_at(const TaskTimes& t, ir::EventKind kind) {
-  return kind == ir::EventKind::Packet ? t.computed : t.waited;
+  return ir::is_about_packets(kind) ? t.computed : t.waited;
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ class Trace {
       if (!line_.runs(a.rank, a.task)) continue;  // it signals, but there is no slice
       ++flows_;
       // Its last packet was sent before its work ended, and seen before the other's did.
-      const bool packet = p_[a.event].kind == ir::EventKind::Packet;
+      const bool packet = ir::is_about_packets(p_[a.event].kind);
       // An arrow begins at a slice, also of a signal that a warp apart has sent since.
       const int64_t sent = std::min(a.sent, packet ? a.seen : line_.at(a.rank, a.task).left);
       const std::string common =

@@ -28,7 +28,7 @@ class Program:
         self.world = int(re.search(r" world=(\d+)", text)[1])
         self.ops = {m[1]: m[2] for m in re.finditer(r'^  call (\w+) = \w+ op=(\S+)', text, re.M)}
         self.loads = {m[1] for m in re.finditer(r"^  call (\w+) = [^\n]* loads \d", text, re.M)}
-        self.local = {m[1] for m in re.finditer(r'^  event ("[^"]*"|\S+) local', text, re.M)}
+        self.local = {m[1] for m in re.finditer(r'^  event ("[^"]*"|\S+) (?:local|hint)', text, re.M)}
         self.tasks = {}
         for m in TASK.finditer(text):
             waits = re.search(r"; wait ([^;\n]*)", m[0])

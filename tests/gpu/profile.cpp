@@ -86,7 +86,7 @@ std::string check_profile(const Device& device, const std::string& file,
       for (size_t t = 0; t < c.program.tasks.size(); ++t)
         for (const runtime::Arrival& a : line->arrivals(rank, ir::id_of<ir::TaskId>(t))) {
           // A thread of a CPU may be put aside between its last packet and its stamp.
-          const bool somewhen = !device.cuda && c.program[a.event].kind == ir::EventKind::Packet;
+          const bool somewhen = !device.cuda && ir::is_about_packets(c.program[a.event].kind);
           const int64_t sent = somewhen ? line->at(a.rank, a.task).waited : a.sent;
           worst = std::max(worst, sent - a.seen);
           ++arrivals;

@@ -248,8 +248,8 @@ def layers(tree):
             yield path, line, f"{name}: '{own}' may include {', '.join(sorted(LINKS[own][1])) or 'nothing'} of the project"
 
 
-POLLS = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|is_full|is_empty|load_relaxed)\s*\(")
-ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|is_full|is_empty)\s*\(")
+POLLS = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|words_load<1>|is_full|is_empty|load_relaxed)\s*\(")
+ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|words_load<1>|is_full|is_empty)\s*\(")
 AGAIN = re.compile(r"\.\s*again\s*\(")
 # A loop over ranks or words that looks at each once.
 COUNTED = re.compile(r"^[^;]*=[^;]*;\s*\w+\s*<[^;]*;\s*(\+\+\w+|\w+\+\+|\w+\s*\+=\s*\w+)\s*$", re.S)
@@ -499,7 +499,8 @@ BAD = [
     (waits_bounded, "runtime/device/sync.cuh", "MACO_FN void f() { __trap(); }\n", "__trap"),
     (waits_bounded, "runtime/device/sync.cuh", ("goes_on = watch.again() || !waits;", "goes_on = true;"), "no deadline"),
     (waits_compare, "runtime/device/sync.cuh", ("!reached(seen, a.target)", "seen != a.target"), "'!='"),
-    (waits_acquire, "runtime/device/sync.cuh", ("seen = load_acquire_counter(sys, a.word)", "seen = load_relaxed(a.word)"), "acquire"),
+    (waits_acquire, "runtime/device/sync.cuh",
+     ("acquires ? load_acquire_counter(sys, a.word) : load_relaxed(a.word)", "load_relaxed(a.word)"), "acquire"),
     (waits_acquire, "runtime/device/pages.cuh",
      ("while (!is_full(full_barrier, round))", "while (load_relaxed(full_barrier) == 0)"),
      "acquire"),

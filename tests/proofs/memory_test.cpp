@@ -93,8 +93,8 @@ TEST_CASE(
         const Mutation& m = all[(i * all.size() / most + n * 7919) % all.size()];
         Program mutant = p;
         m.apply(mutant);
-        // A packet or a hint has neither a release nor an acquire that could be missing: the verifier refuses
-        // the words, the model has none.
+        // A packet or a hint has neither a release nor an acquire that could be missing: the
+        // verifier refuses the words, the model has none.
         if (kKindsHere[k] != Kind::NarrowScope) {
           bool packet = false;
           const auto has_none = [&](ir::EventId e) {

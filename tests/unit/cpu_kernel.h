@@ -133,7 +133,8 @@ struct Kernel {
   static constexpr i64 kSymmetricBytes = 3072;
   static constexpr int kMaps = 0;
   static constexpr u32 kPacketUses = 1;
-  static constexpr bool kSysCounters = false;
+  static constexpr bool kSysCounters = false, kHints = false;
+  static constexpr i64 kPacketBytes = 0;
   static constexpr int kVariables = 1, kValues = 1;
   template <class F> static MACO_FN void each_variable(const F& f) { f(0, -9, 9); }
   template <class F> static MACO_FN void each_value(const i64* v, i64, const F& f) { f(0, v[0], -9, 9); }

@@ -37,7 +37,7 @@ const std::map<Form, std::set<std::string>> kTaken = {
     {Form::Cut,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
       "choose-collectives", "assign-roles", "choose-tiles", "tile"}},
-    {Form::Tiled, {"plan-memory", "verify"}},
+    {Form::Tiled, {"send-packets", "plan-memory", "verify"}},
     {Form::Planned, {"schedule", "verify"}},
     {Form::Scheduled, {"insert-sync", "verify"}},
     {Form::Synced, {"prune-sync", "share-slots", "verify"}},

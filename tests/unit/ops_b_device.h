@@ -874,7 +874,8 @@ struct StepOf {
   using rows = Value<0>;
   using length = Value<1>;
   using position = Value<2>;
-  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, HB = HB_, BT = BT_, splits = kSplits;
+  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, HB = HB_, BT = BT_, splits = kSplits,
+                       pages = kSplits > 1 ? 1 : 2;
   static constexpr i64 q_begin = 2, k_begin = q_begin + HQ * D + 2, v_begin = k_begin + HKV * D + 2,
                        q_cols = v_begin + HKV * D + 2, k_cols = q_cols, v_cols = q_cols;
   static constexpr bool boxes = false, causal = kCausal, turned = kTurned,

@@ -114,7 +114,7 @@ TEST_CASE("dumps: all, named ones, and what changed") {
   REQUIRE(passes::run_pipeline(parsed(), options, d).ok);
   CHECK(dumped.size() == passes::registry().size());
   CHECK(dumped.front() == "00-check-support.maco");
-  CHECK(dumped.back() == "15-verify.program");
+  CHECK(dumped.back() == "16-verify.program");
   CHECK(named == Names{"03-fuse.maco", "09-tile.program"});
 
   PipelineOptions changes = cpu();
@@ -123,7 +123,7 @@ TEST_CASE("dumps: all, named ones, and what changed") {
   REQUIRE(passes::run_pipeline(parsed(), changes, d).ok);
   CHECK(std::count(changed.begin(), changed.end(), "03-fuse.maco") == 1);
   CHECK(std::count(changed.begin(), changed.end(), "00-check-support.maco") == 0);
-  CHECK(std::count(changed.begin(), changed.end(), "15-verify.program") == 0);
+  CHECK(std::count(changed.begin(), changed.end(), "16-verify.program") == 0);
 }
 
 TEST_CASE("verification after each pass names the one that broke the Program") {
@@ -136,7 +136,7 @@ TEST_CASE("verification after each pass names the one that broke the Program") {
   const auto result = passes::run_pipeline(parsed(), options, d);
   CHECK_FALSE(result.ok);
   CHECK(result.log.broken_by == "plan-memory");
-  CHECK(result.log.right_after == "tile");
+  CHECK(result.log.right_after == "send-packets");
   CHECK(result.log.proof_failed);
   CHECK(names_of(result.log).back() == "verify after plan-memory");
 }

@@ -48,7 +48,8 @@ TEST_CASE("--verify=each names the pass that broke the Program, and how to see t
                           "--target=cpu --print-after=insert-sync"));
   CHECK_THAT(said(true, "plan-memory", [](ir::Program& p) { p.symmetric_bytes = 0; }),
              Contains("error: slot 'y.slots' lies at 0") &&
-                 Contains("before 'plan-memory': macoc g.maco --target=cpu --print-after=tile"));
+                 Contains("before 'plan-memory': macoc g.maco --target=cpu "
+                          "--print-after=send-packets"));
   CHECK_THAT(said(true, "tile", [](ir::Program& p) { p.world = 65; }),
              Contains("note: the graph before 'tile': macoc g.maco --target=cpu "
                       "--print-after=choose-tiles"));

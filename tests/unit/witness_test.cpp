@@ -51,7 +51,7 @@ class Run {
       const int64_t launch = i.launch - int64_t{w.lag};
       if (launch < 0) continue;
       if (e.kind == ir::EventKind::Packet && small_ && order_.may_skip(i.task)) continue;
-      if (e.kind == ir::EventKind::Local) {
+      if (is_counter(e.kind)) {
         if (count(index(w.event), i.rank, -1) < (launch + 1) * e.count) return false;
         continue;
       }
@@ -87,7 +87,7 @@ class Run {
       if (at < streams_[s].size() && index(streams_[s][at]) == task) ++at;
     }
     for (const ir::Signal& s : p_.tasks[task].signals) {
-      if (p_.events[index(s.event)].kind == ir::EventKind::Local)
+      if (is_counter(p_.events[index(s.event)].kind))
         ++counts_[{index(s.event), rank, -1}];
       else if (runs)
         for (int to : ir::resolve(s.to, rank, static_cast<int>(p_.world)))

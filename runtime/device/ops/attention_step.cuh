@@ -471,7 +471,7 @@ struct AttentionStep {
       if (row.operand == 2) load_pairs(to_read<X, C::v_packets>(args, 2) + row.offset, a, b);
     }
   }
-  // By a warp: normed, turned, put into a line, and stored where it is wanted. One piece of code for
+  // By a warp: normed, turned, put into a line, and stored where it belongs. One piece of code for
   // all rows: it runs once a task, and fetching code is what takes time.
   MACO_FN void prepare(const Row& row) {
     float a[kShare], b[kShare];
@@ -551,11 +551,19 @@ struct AttentionStep {
   MACO_FN void old_keys(Keys& found) {
     PageTaker pages(ctx);
     constexpr i64 kStride = C::splits * S::kKeys;
-    // Blocks whose pages are waited for, and let go, together (functions::step_pages).
-    constexpr int kTogether = S::kGroups == 1 ? 2 : 1;
-    static_assert(kStepRound % kTogether == 0, "whole rounds");
-    const auto pages_of = [](int blocks, int first) {
-      return (int)least(most(blocks - first, 0), kTogether) * S::kGroups;
+    constexpr int kAll = kStepRound * S::kGroups;
+    // f(block, group, page) of the keys, or of the values, of a round's blocks. C::pages of them
+    // are waited for, and let go, together.
+    const auto each_page = [&](int blocks, auto f) {
+      MACO_UNROLL
+      for (int first = 0; first < kAll; first += C::pages) {
+        const int here = (int)least(most(blocks * S::kGroups - first, 0), C::pages);
+        pages.await(here);
+        MACO_UNROLL
+        for (int i = first; i < first + C::pages && i < kAll; ++i)
+          if (i / S::kGroups < blocks) f(i / S::kGroups, i % S::kGroups, pages.take_awaited());
+        pages.release_together(here);
+      }
     };
     for (i64 begin = t.split * S::kKeys; begin < t.old; begin += kStepRound * kStride) {
       const int blocks = (int)least(kStepRound, (t.old - begin + kStride - 1) / kStride);
@@ -564,37 +572,13 @@ struct AttentionStep {
         const int left = (int)least(S::kKeys, t.old - begin - b * kStride) - Keys::chunk();
         return kWarpLanes == 1 ? left : (int)least(left, kStepChunk);
       };
-      MACO_UNROLL
-      for (int first = 0; first < kStepRound; first += kTogether) {
-        const int here = pages_of(blocks, first);
-        pages.await(here);
-        MACO_UNROLL
-        for (int b = first; b < first + kTogether; ++b) {
-          if (b < blocks) {
-            MACO_UNROLL
-            for (int g = 0; g < S::kGroups; ++g)
-              found.score_keys(b, g, pages.take_awaited(), Keys::chunk(), seen(b, 0));
-          }
-        }
-        pages.release_together(here);
-      }
+      each_page(blocks, [&](int b, int g, const char* keys) {
+        found.score_keys(b, g, keys, Keys::chunk(), seen(b, 0));
+      });
       found.template weigh_keys<kStepRound>(seen);
-      MACO_UNROLL
-      for (int first = 0; first < kStepRound; first += kTogether) {
-        const int here = pages_of(blocks, first);
-        pages.await(here);
-        MACO_UNROLL
-        for (int b = first; b < first + kTogether; ++b) {
-          if (b < blocks) {
-            MACO_UNROLL
-            for (int g = 0; g < S::kGroups; ++g) {
-              const char* values = pages.take_awaited();
-              if (seen(b, 0) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b, 0));
-            }
-          }
-        }
-        pages.release_together(here);
-      }
+      each_page(blocks, [&](int b, int g, const char* values) {
+        if (seen(b, 0) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b, 0));
+      });
     }
     pages.finish();
   }
