@@ -92,6 +92,9 @@ class Pruner {
 
   void drop_unused() {
     std::vector<bool> used(p_.events.size(), false);
+    // A hint that nobody waits for says which packets its signallers send.
+    for (size_t e = 0; e < p_.events.size(); ++e)
+      used[e] = p_.events[e].kind == ir::EventKind::Hint;
     for (const ir::Task& t : p_.tasks)
       for (const ir::Wait& w : t.waits) used[index(w.event)] = true;
     std::vector<ir::EventId> renamed(p_.events.size());

@@ -161,6 +161,9 @@ class Structure {
     if (size != 2 && size != 4)
       report_.error(fmt::format("temporary '{}' has packets of {} byte, but they are of 2 or 4",
                                 b.name, size));
+    else if (b.cols * size % 4 != 0)
+      report_.error(fmt::format("temporary '{}' has packets, but rows of {} bytes, no whole words",
+                                b.name, b.cols * size));
     else if (b.use != 0)
       report_.error(
           fmt::format("temporary '{}' is use {}, but only slots take turns", b.name, b.use));
@@ -378,6 +381,9 @@ class Structure {
         p_.symmetric_bytes > kMaxMemory || p_.symmetric_bytes % 4 != 0)
       report_.error(fmt::format("an arena of {} and symmetric memory of {} bytes are not possible",
                                 p_.arena_bytes, p_.symmetric_bytes));
+    if (p_.packet_bytes() > p_.arena_bytes)
+      report_.error(fmt::format("packets take {} bytes of the arena, which has {}",
+                                p_.packet_bytes(), p_.arena_bytes));
     std::vector<const Buffer*> slots, temporaries;
     for (const Buffer& b : p_.buffers) {
       const bool slot = b.kind == BufferKind::Slot;

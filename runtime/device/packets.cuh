@@ -55,9 +55,9 @@ struct Received {
 };
 template <class T>
 struct Sends {
+  const Context* ctx;
   typename Packet<T>::Word* words;
-  u32 flag;
-  MACO_FN Sends operator+(i64 n) const { return {words + n, flag}; }
+  MACO_FN Sends operator+(i64 n) const { return {ctx, words + n}; }
 };
 template <class T>
 MACO_FN Received<T> received(const Args& args, int i) {
@@ -65,7 +65,7 @@ MACO_FN Received<T> received(const Args& args, int i) {
 }
 template <class T>
 MACO_FN Sends<T> sends(const Args& args, int i) {
-  return {args.ptr<typename Packet<T>::Word>(i), args.ctx.own_sent_flag()};
+  return {&args.ctx, args.ptr<typename Packet<T>::Word>(i)};
 }
 // Operand i to read or to write, whichever way it lies.
 template <class T, bool kPackets>
@@ -91,7 +91,6 @@ template <class T>
 MACO_OP bool await_words(Context& ctx, const typename Packet<T>::Word* word, int operand) {
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceLocal, kWaitPacket, (u32)operand, ctx.rank());
-  const u64 since = ctx.profile_pause();
   const u32 flag = ctx.own_flag();
   bool waits = word != nullptr, ok = true;
   while (true) {
@@ -107,7 +106,6 @@ MACO_OP bool await_words(Context& ctx, const typename Packet<T>::Word* word, int
     ok = false;
     break;
   }
-  ctx.profile_packet(since);
   return ok;
 }
 // The same for a lane by itself.
@@ -115,7 +113,6 @@ template <class T>
 MACO_OP bool await_word(Context& ctx, const typename Packet<T>::Word* word, int operand) {
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceLocal, kWaitPacket, (u32)operand, ctx.rank());
-  const u64 since = ctx.profile_pause();
   const u32 flag = ctx.own_flag();
   bool ok = true;
   while (true) {
@@ -128,7 +125,6 @@ MACO_OP bool await_word(Context& ctx, const typename Packet<T>::Word* word, int 
     ok = false;
     break;
   }
-  ctx.profile_packet(since);
   return ok;
 }
 
@@ -175,21 +171,30 @@ template <class T, class F>
 MACO_FN void receive_together(Context& ctx, int operand, F look) {
   // Mostly they come within a few looks: who waits longer does so in the bounded wait.
   constexpr int kLooksAtOnce = 64;
+  u64 since = 0;
   for (int looks = 1;; ++looks) {
     const typename Packet<T>::Word* word = look();
-    if (!warp_any(word != nullptr)) return;
-    if (looks % kLooksAtOnce == 0 && !await_words<T>(ctx, word, operand)) return;
+    if (!warp_any(word != nullptr)) break;
+    since = ctx.profile_first_pause(since);
+    if (looks % kLooksAtOnce == 0 && !await_words<T>(ctx, word, operand)) break;
   }
+  ctx.profile_packet(since);
 }
 
 template <int N, class T>
 MACO_FN Vec<T, N> gload_vec(const Received<T>& p) {
   PacketRun<T, N> run;
+  Context& ctx = *p.ctx;
+  u64 since = 0;
   while (true) {
     run.load(p);
-    const auto* word = run.missing(p, p.ctx->own_flag());
-    if (!word || !await_word<T>(*p.ctx, word, p.operand)) return run.values();
+    const auto* word = run.missing(p, ctx.own_flag());
+    if (!word) break;
+    since = ctx.profile_first_pause(since);
+    if (!await_word<T>(ctx, word, p.operand)) break;
   }
+  ctx.profile_packet(since);
+  return run.values();
 }
 template <class T>
 MACO_FN T gload(const Received<T>& p) {
@@ -197,7 +202,7 @@ MACO_FN T gload(const Received<T>& p) {
 }
 template <class T>
 MACO_FN void gstore(const Sends<T>& p, T value) {
-  word_store(p.words, Packet<T>::make(value, p.flag));
+  word_store(p.words, Packet<T>::make(value, p.ctx->own_sent_flag()));
 }
 
 }  // namespace maco

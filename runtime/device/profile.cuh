@@ -23,11 +23,13 @@ struct Profile {
   MACO_FN void profile_computed() { computed = ticks(begun, sm_clock()); }
   // Around a wait within a task.
   MACO_FN u64 profile_pause() const { return sm_clock(); }
+  // Of looks in a loop: `since`, or the time of the first that has to be repeated, if that is 0.
+  MACO_FN u64 profile_first_pause(u64 since) const { return since != 0 ? since : sm_clock(); }
   MACO_FN void profile_page(u64 since) {
     if (warp_lane() == 0) page_wait = sum(page_wait, ticks(since, sm_clock()));
   }
   MACO_FN void profile_packet(u64 since) {
-    if (warp_lane() == 0) packet_wait = sum(packet_wait, ticks(since, sm_clock()));
+    if (warp_lane() == 0 && since != 0) packet_wait = sum(packet_wait, ticks(since, sm_clock()));
   }
 
   // Consumers, behind the task's signals. It has written all when it has computed all.
@@ -73,6 +75,7 @@ struct Profile<false> {
   MACO_FN void profile_waited() {}
   MACO_FN void profile_computed() {}
   MACO_FN u64 profile_pause() const { return 0; }
+  MACO_FN u64 profile_first_pause(u64) const { return 0; }
   MACO_FN void profile_page(u64) {}
   MACO_FN void profile_packet(u64) {}
   MACO_FN void profile_signalled(const Launch&, u32) const {}

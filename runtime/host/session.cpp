@@ -62,7 +62,7 @@ std::string event(const std::vector<ir::ManifestEvents>& names, const char* kind
               : fmt::format("{} event {}", kind, id);
 }
 
-// The op whose task `r` is about; packets travel within an op.
+// The op whose task `r` is about. Packets of peers travel within it, those of its own rank to it.
 std::string op(const Manifest& m, const Report& r) {
   return r.call < m.calls.size() ? fmt::format("'{}'", m.calls[r.call].op)
                                  : fmt::format("call {}", r.call);
@@ -74,12 +74,14 @@ std::string waited(uint64_t timeout_ms) {
   return fmt::format("waited {} ms without progress", timeout_ms);
 }
 
-std::string awaited(const Manifest& m, const Report& r) {
+std::string awaited(const Manifest& m, int rank, const Report& r) {
   switch (r.kind) {
     case kWaitLocal: return event(m.local_names, "local", r.event);
     case kWaitPeer:
       return fmt::format("rank {}'s {}", r.source, event(m.peer_names, "peer", r.event));
     case kWaitPacket:
+      if (r.source == rank)
+        return fmt::format("its rank's packets, operand {} of {}", r.event, op(m, r));
       return fmt::format("rank {}'s packets of {} (operand {})", r.source, op(m, r), r.event);
     default: return "a page of shared memory between its loader and its consumers";
   }
@@ -234,7 +236,7 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
   if (r.kind < kWaitLocal || r.kind > kWaitPage)
     return fmt::format("{}: {} stopped for the unknown reason {}", where, task(m, r), r.kind);
   const std::string what =
-      fmt::format("{}: expected {}, seen {}", awaited(m, r), r.expected, r.seen);
+      fmt::format("{}: expected {}, seen {}", awaited(m, rank, r), r.expected, r.seen);
   if (r.stopped_by == 0)
     return fmt::format("{}: {} {} for {}", where, task(m, r), waited(timeout_ms), what);
   const int64_t by = int64_t{r.stopped_by} - 1;

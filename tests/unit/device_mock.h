@@ -383,6 +383,7 @@ void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values
   for (size_t i = 0; i < values.size(); ++i) launch.values[i] = static_cast<i32>(values[i]);
   device_fibres::reset(sizeof(CtaMemory));
   Context first(launch, 1, 0, 1);
+  first.memory()->stop = 0;
   mock_page_bytes = page_bytes;
   for (size_t i = 0; i < operands.size(); ++i)
     first.mine().operands[i] = static_cast<char*>(operands[i]);

@@ -1,4 +1,5 @@
 // Temporaries with packets: whose readers wait for hints and poll flags, and what is refused.
+#include <regex>
 #include <string>
 
 #include "compiler/verify/verify.h"
@@ -46,6 +47,11 @@ std::string verdict(const std::string& text) {
   return diagnostics.render();
 }
 std::string changed(const char* from, const char* to) { return with(kSent, from, to); }
+
+// Of all buffers, in place of 64.
+std::string columns(const std::string& text, const std::string& number) {
+  return std::regex_replace(text, std::regex("\\b64\\b"), number);
+}
 
 TEST_CASE("packets whose readers wait for hints of all of their writers are accepted") {
   CHECK(verdict(kSent) == "");
@@ -126,6 +132,14 @@ TEST_CASE("temporaries that can't have packets") {
   CHECK_THAT(verdict(with(changed("limits sms", "dim n in [1, 1]\n  limits sms"),
                           "bf16[1 x 64] temp packets", "bf16[n max 1 x 64] temp packets")),
              Contains("its rows depend on dims"));
+  // All that a reset writes lies in the arena.
+  const std::string behind = with(with(kSent, "packets offset=0", "packets offset=256"),
+                                  "temp offset=256", "temp offset=0");
+  CHECK(verdict(columns(behind, "62")) == "");
+  CHECK_THAT(verdict(with(columns(behind, "62"), "arena=512", "arena=504")),
+             Contains("packets take 512 bytes of the arena, which has 504"));
+  CHECK_THAT(verdict(columns(behind, "63")),
+             Contains("temporary 'row' has packets, but rows of 126 bytes, no whole words"));
 }
 
 }  // namespace

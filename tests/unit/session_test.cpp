@@ -153,6 +153,8 @@ TEST_CASE("a report is told in the names of the graph") {
         "(peer event 12): expected 4294967290, seen 4294967289");
   CHECK_THAT(explain_report(m, 0, report(kWaitPacket)),
              Contains("waited without progress for rank 1's packets of 'down' (operand 12)"));
+  CHECK_THAT(explain_report(m, 1, report(kWaitPacket)),
+             Contains("for its rank's packets, operand 12 of 'down'"));
   CHECK_THAT(explain_report(m, 0, report(kWaitPage)), Contains("page of shared memory"));
   Report index = report(kBadIndex);
   index.call = 1;
