@@ -308,18 +308,21 @@ class Contributions {
   Content read(uint32_t task, int rank, const Transfer& x) {
     const ir::Task& t = p_.tasks[task];
     std::optional<Content> sum;
-    bool partial = false;
+    bool averaged = false;
     for (uint32_t a : x.from)
       for (int block : blocks_of(t.accesses[a].region, rank)) {
         const Content c = read(task, rank, t.accesses[a].region, block);
         if (c.fault) return c;
         if (sum && x.kind == Transfer::Kind::Copy)
           return faulty(task, rank, "copies several regions to one place");
-        if (c.reduced && x.kind == Transfer::Kind::Reduce && c.reduce != x.reduce)
+        // An average divides the sum of all, which may have been added up before.
+        const bool same = c.reduce == x.reduce ||
+                          (x.reduce == ir::Reduction::Avg && c.reduce == ir::Reduction::Sum);
+        if (c.reduced && x.kind == Transfer::Kind::Reduce && !same)
           return faulty(task, rank,
                         fmt::format("reduces by '{}' what was reduced by '{}'", name(x.reduce),
                                     name(c.reduce)));
-        partial = partial || c.reduced;
+        averaged = averaged || (c.reduced && c.reduce == ir::Reduction::Avg);
         if (!sum) {
           sum = c;
           continue;
@@ -337,7 +340,7 @@ class Contributions {
     if (!sum) return faulty(task, rank, "moves nothing");
     if (x.kind == Transfer::Kind::Copy) return *sum;
     // An average is the sum of all, divided once.
-    if (x.reduce == ir::Reduction::Avg && (partial || sum->ranks != world_mask_))
+    if (x.reduce == ir::Reduction::Avg && (averaged || sum->ranks != world_mask_))
       return faulty(task, rank, "averages in several steps: only one that has all ranks' can");
     sum->reduced = true;
     sum->reduce = x.reduce;

@@ -686,7 +686,7 @@ constexpr int64_t kZero = -3;
 struct Element {
   int64_t index = -1;
   uint64_t ranks = 0;
-  bool reduced = false;
+  bool reduced = false, averaged = false;
 };
 
 /// All transfers of a launch, with these actual values of the dims.
@@ -801,19 +801,22 @@ class Simulation {
   }
   Element sum(const ir::Transfer& x, const std::vector<std::vector<Element*>>& from, size_t k) {
     Element sum = *from[0][k];
-    bool partial = sum.reduced, ours = sum.index >= 0;
+    bool averaged = sum.averaged, ours = sum.index >= 0;
     for (size_t i = 1; i < from.size(); ++i) {
       const Element& e = *from[i][k];
       ours = ours || e.index >= 0;
-      partial = partial || e.reduced;
+      averaged = averaged || e.averaged;
       if (e.index != sum.index) sum.index = -2;
       sum.ranks += e.ranks;
     }
     sum.reduced = true;
+    sum.averaged = x.reduce == ir::Reduction::Avg;
     if (!ours) return {};
     // Only wrong where this collective's result comes of it: operands may be shared with others.
-    if (sum.index == -2 || x.reduce != c_.reduce ||
-        (x.reduce == ir::Reduction::Avg && (partial || sum.ranks != all_ranks())))
+    // The sums on the way to an average are sums.
+    const bool on_the_way = c_.reduce == ir::Reduction::Avg && x.reduce == ir::Reduction::Sum;
+    if (sum.index == -2 || (x.reduce != c_.reduce && !on_the_way) ||
+        (sum.averaged && (averaged || sum.ranks != all_ranks())))
       return {};
     return sum;
   }
@@ -847,7 +850,9 @@ class Simulation {
         }
         const bool sum = c_.kind == AllReduce || c_.kind == ReduceScatter;
         const uint64_t ranks = sum ? all_ranks() : uint64_t{1} << 8 * from;
-        if (got.index != index || got.ranks != ranks || (world_ > 1 && got.reduced != sum))
+        if (got.index != index || got.ranks != ranks ||
+            (world_ > 1 &&
+             (got.reduced != sum || got.averaged != (sum && c_.reduce == ir::Reduction::Avg))))
           return fmt::format("delivery: element {} of '{}' on rank {} is wrong", i, p_[c_.out].name,
                              rank);
       }
