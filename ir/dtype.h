@@ -28,6 +28,14 @@ constexpr int64_t size_of(DType t) {
 /// Whether it is a floating-point type; the others are integers.
 constexpr bool is_float(DType t) { return t != DType::I32 && t != DType::U8; }
 
+/// Whether sums of x that go round a ring of ranks are rounded to x's type at each, on their way to
+/// a result of type y: those of 16-bit floats to a result of the same type. (But for averages of
+/// f16, whose sum may be too large for it.) `reduce` as graphs write it.
+constexpr bool ring_rounds(DType x, DType y, std::string_view reduce) {
+  return x == y && ((x == DType::BF16 && (reduce == "sum" || reduce == "avg")) ||
+                    (x == DType::F16 && reduce == "sum"));
+}
+
 /// Whether the number is finite once rounded to f32: it is below the largest float plus half of its
 /// last place.
 constexpr bool fits_f32(double number) {

@@ -74,6 +74,19 @@ double default_bound(ir::DType type) {
 
 namespace {
 
+// On one path through the op: `ring` rounds a sum at each rank that it comes to.
+int64_t roundings_in(const ir::Graph& graph, const ir::Op& op) {
+  const auto word = [&](const char* attr, const char* otherwise) -> std::string {
+    const auto it = op.attrs.find(attr);
+    const auto* w = it == op.attrs.end() ? nullptr : std::get_if<std::string>(&it->second.value);
+    return w ? *w : otherwise;
+  };
+  const bool hops =
+      word("algorithm", "") == "ring" && (op.kind == "allreduce" || op.kind == "reduce_scatter") &&
+      ir::ring_rounds(graph[op.in[0]].dtype, graph[op.out[0]].dtype, word("reduce", "sum"));
+  return hops ? std::max<int64_t>(1, graph.world - 1) : 1;
+}
+
 // By tensor: the most roundings to a dtype of this bound on one path to it, within a launch.
 std::vector<int64_t> roundings_of(const ir::Graph& graph, const std::vector<Move>& moves,
                                   double bound) {
@@ -86,7 +99,7 @@ std::vector<int64_t> roundings_of(const ir::Graph& graph, const std::vector<Move
     for (ir::TensorId out : op.out) {
       int64_t n = before;
       for (ir::TensorId from : moved[ir::index(out)]) n = std::max(n, most[ir::index(from)]);
-      if (!only_moves(op) && default_bound(graph[out].dtype) == bound) ++n;
+      if (!only_moves(op) && default_bound(graph[out].dtype) == bound) n += roundings_in(graph, op);
       most[ir::index(out)] = std::max(most[ir::index(out)], n);
     }
   }

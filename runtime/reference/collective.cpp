@@ -1,9 +1,11 @@
 // What all ranks do together. Sums go in rank order and are rounded once; every rank gets the same
-// bits. Which algorithm a graph asks for makes no difference to the meaning.
+// bits. Which algorithm a graph asks for makes no difference to the meaning, but that `ring` rounds
+// sums of 16-bit floats at each rank.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "runtime/reference/numbers.h"
 #include "runtime/reference/ops.h"
 
 namespace maco::reference {
@@ -24,6 +26,8 @@ int32_t combine(const std::string& how, int32_t a, int32_t b) {
 // Combines elements [begin, end) of all ranks' inputs into `out`, which has as many.
 void reduce_range(std::vector<Call>& calls, int64_t begin, int64_t end, Tensor& out) {
   const std::string how = calls[0].word("reduce", "sum");
+  const bool rounds = calls[0].word("algorithm", "") == "ring" &&
+                      ir::ring_rounds(calls[0].in[0]->dtype, out.dtype, how);
   auto run = [&](auto zero) {
     using T = decltype(zero);
     std::vector<T> sum;
@@ -40,6 +44,8 @@ void reduce_range(std::vector<Call>& calls, int64_t begin, int64_t end, Tensor& 
         sum = std::move(v);
       else
         for (size_t i = 0; i < sum.size(); ++i) sum[i] = combine(how, sum[i], v[i]);
+      if (rounds && r + 1 < calls.size())
+        for (T& s : sum) s = static_cast<T>(round_to(out.dtype, static_cast<double>(s)));
     }
     if (how == "avg")
       for (T& s : sum) s /= static_cast<T>(calls.size());

@@ -149,6 +149,23 @@ TEST_CASE("the checker knows an argmax and obeys rtol", "[check]") {
              Contains("'y' on rank 1: relative error"));
 }
 
+TEST_CASE("a sum round a ring is rounded at each rank", "[check]") {
+  GraphMaker g(33);
+  for (const auto& [name, type] : {std::pair{"x", ir::DType::BF16}, {"w", ir::DType::F32}})
+    g.tensor(name, ir::TensorKind::Input, type, {4, 4});
+  ir::Attr ring, max;
+  ring.value = std::string("ring");
+  max.value = std::string("max");
+  g.op("allreduce", {"x"}, {"a"}).attrs = {{"algorithm", ring}};
+  g.op("allreduce", {"x"}, {"b"}).attrs = {{"algorithm", ring}, {"reduce", max}};
+  g.op("allreduce", {"w"}, {"c"}).attrs = {{"algorithm", ring}};
+  const std::vector<double> bounds = bounds_of(g.graph);
+  const auto of = [&](const char* name) { return bounds[ir::index(*g.graph.find_tensor(name))]; };
+  CHECK(of("a") == Approx(1e-2 * 2));
+  CHECK(of("b") == 1e-2);
+  CHECK(of("c") == 1e-5);
+}
+
 TEST_CASE("bounds grow with the roundings on the longest path", "[check]") {
   GraphMaker g;
   g.tensor("h0", ir::TensorKind::Input, ir::DType::BF16, {4, 4});

@@ -347,6 +347,29 @@ TEST_CASE("collectives", "[reference]") {
         PerRank{{1, 2, 3, 4}, {10, 20, 30, 40}});
 }
 
+TEST_CASE("round a ring, sums of 16-bit floats are rounded at each rank", "[reference]") {
+  const auto sum = [](DType x_type, DType y_type, const char* algorithm, const char* reduce) {
+    GraphMaker g(4);
+    const auto x = g.tensor("x", TensorKind::Input, x_type, {1});
+    const auto y = g.tensor("y", TensorKind::Output, y_type, {1});
+    g.op("allreduce", {"x"}, {"y"}).attrs = {{"algorithm", attr(std::string(algorithm))},
+                                             {"reduce", attr(std::string(reduce))}};
+    Reference reference(g.graph);
+    const double values[] = {256, 1, 1, 2};
+    for (int r = 0; r < 4; ++r)
+      REQUIRE(reference.set(r, x, Tensor::of(x_type, {1}, std::vector<double>{values[r]})).ok);
+    REQUIRE(reference.run({}).message == "");
+    CHECK(reference.get(0, y).doubles() == reference.get(3, y).doubles());
+    return reference.get(0, y).doubles()[0];
+  };
+  CHECK(sum(DType::BF16, DType::BF16, "oneshot", "sum") == 260);
+  CHECK(sum(DType::BF16, DType::BF16, "ring", "sum") == 258);
+  CHECK(sum(DType::BF16, DType::BF16, "ring", "avg") == 64.5);
+  CHECK(sum(DType::BF16, DType::F32, "ring", "sum") == 260);
+  CHECK(sum(DType::F32, DType::BF16, "ring", "sum") == 260);
+  CHECK(sum(DType::F16, DType::F16, "ring", "max") == 256);
+}
+
 TEST_CASE("a chain of neighbours runs although each rank waits for the one before", "[reference]") {
   GraphMaker g(4);
   const auto x = g.tensor("x", TensorKind::Input, DType::F32, {1});
