@@ -1,4 +1,4 @@
-// put, combine, take, clear, nothing: the tiles of collectives.
+// put, combine, take, hop, clear, nothing: the tiles of collectives.
 #include "compiler/functions/exchange.h"
 #include "compiler/functions/families.h"
 
@@ -34,27 +34,37 @@ std::vector<ParamSpec> tiles() {
           dtype("Y")};
 }
 
-Function function(std::string name, std::vector<ParamSpec> own, std::vector<OperandSpec> operands) {
+Function function(std::string name, std::vector<ParamSpec> own, std::vector<OperandSpec> operands,
+                  std::vector<std::string> more_headers = {}) {
   Function f{.name = std::move(name),
              .params = tiles(),
              .operands = std::move(operands),
              .source = {{"ops/collectives.cuh"}}};
   f.params.insert(f.params.end(), own.begin(), own.end());
+  auto& headers = f.source.headers;
+  headers.insert(headers.end(), more_headers.begin(), more_headers.end());
   return f;
 }
 
 }  // namespace
 
 std::vector<Function> collective_functions() {
-  return {function("put", {}, {reads("x", "X"), writes("slots", "X")}),
-          function("combine",
-                   {word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)),
-                    flag("forward"), flag("forward_packets")},
-                   {reads("x", "X"), reads("slots", "X"), writes("y", "Y"),
-                    writes("results", "Y", Count::Optional)}),
-          function("take", {flag("own")}, {reads("x", "X"), writes("y", "Y")}),
-          function("clear", {}, {writes("y", "Y")}),
-          {.name = "nothing", .source = {{"ops/collectives.cuh"}}}};
+  return {
+      function("put", {}, {reads("x", "X"), writes("slots", "X")}),
+      function("combine",
+               {word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)),
+                flag("forward"), flag("forward_packets")},
+               {reads("x", "X"), reads("slots", "X"), writes("y", "Y"),
+                writes("results", "Y", Count::Optional)}),
+      function("take", {flag("own")}, {reads("x", "X"), writes("y", "Y")}),
+      function("hop",
+               {word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)), flag("own"),
+                flag("arrived"), flag("keep"), flag("pass"), integer("places"), dtype("In"),
+                dtype("Out")},
+               {reads("x", "X"), reads("arrived", "In"), writes("y", "Y"), writes("next", "Out")},
+               {"ops/hop.cuh"}),
+      function("clear", {}, {writes("y", "Y")}),
+      {.name = "nothing", .source = {{"ops/collectives.cuh"}}}};
 }
 
 }  // namespace maco::functions

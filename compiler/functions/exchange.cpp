@@ -18,13 +18,22 @@ int64_t most(const ir::Program& p, const ir::ValueRef& v) {
   return p.values[std::get<uint32_t>(v.v)].range.hi;
 }
 
+int64_t tile_in_block(const Exchange& e, uint32_t index) {
+  return e.mode == PeerMode::Each || e.mode == PeerMode::Block ? index % e.tiles : index;
+}
+// Where a tile lies in the slots of a hop that it arrives in, and of the next.
+int64_t hop_place(const Exchange& e, uint32_t index, bool next) {
+  if (e.mode != PeerMode::Each) return index;
+  return (index / e.tiles - next) % e.places * e.tiles + index % e.tiles;
+}
+
 // The box of one tile, at the most rows.
 struct Tile {
   int64_t r0, r1, c0, c1;
   int64_t count() const { return (r1 - r0) * (c1 - c0); }
 };
 Tile tile_of(const ir::Program& p, const Exchange& e, uint32_t index) {
-  const int64_t t = e.mode == PeerMode::Each ? index % e.tiles : index;
+  const int64_t t = tile_in_block(e, index);
   Tile b{};
   b.r0 = t / e.across * e.BR;
   b.c0 = t % e.across * e.BC;
@@ -98,11 +107,12 @@ struct Reader {
 }  // namespace
 
 bool is_exchange(std::string_view function) {
-  return function == "put" || function == "combine" || function == "take" || function == "clear";
+  return function == "put" || function == "combine" || function == "take" || function == "hop" ||
+         function == "clear";
 }
 
 std::string_view name(PeerMode mode) {
-  constexpr std::string_view words[] = {"others", "each", "owner", "fixed", "shift"};
+  constexpr std::string_view words[] = {"others", "each", "owner", "fixed", "shift", "block"};
   return words[static_cast<size_t>(mode)];
 }
 
@@ -130,6 +140,16 @@ std::vector<Param> params_of(const std::string& function, const Exchange& e) {
     params.push_back({"forward_packets", e.forward_packets});
   }
   if (function == "take") params.push_back({"own", e.own});
+  if (function == "hop") {
+    params.push_back({"reduce", ir::Word{std::string(name(e.reduce))}});
+    params.push_back({"own", e.own});
+    params.push_back({"arrived", e.arrived});
+    params.push_back({"keep", e.keep});
+    params.push_back({"pass", e.pass});
+    params.push_back({"places", e.places});
+    params.push_back({"In", e.in});
+    params.push_back({"Out", e.out});
+  }
   return params;
 }
 
@@ -161,9 +181,22 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
     read.get("forward_packets", e.forward_packets);
   }
   if (f == "take") read.get("own", e.own);
-  const size_t operands = f == "combine" ? (e.forward ? 4 : 3) : f == "clear" ? 1 : 2;
+  if (f == "hop") {
+    read.get_word("reduce", e.reduce, kReductions);
+    read.get("own", e.own);
+    read.get("arrived", e.arrived);
+    read.get("keep", e.keep);
+    read.get("pass", e.pass);
+    read.get("places", e.places);
+    read.get("In", e.in);
+    read.get("Out", e.out);
+  }
+  const size_t operands = f == "combine" ? (e.forward ? 4 : 3)
+                          : f == "hop"   ? 4
+                          : f == "clear" ? 1
+                                         : 2;
   if (!read.ok || call.operands.size() != operands || e.tiles < 1 || e.across < 1 ||
-      e.slot_div < 1 || e.world < 1)
+      e.slot_div < 1 || e.world < 1 || e.places < 1)
     return std::nullopt;
   return e;
 }
@@ -171,9 +204,11 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
 RankRef peer_of(const Exchange& e, uint32_t tile) {
   switch (e.mode) {
     case PeerMode::Others: return RankRef::others();
-    case PeerMode::Each: return RankRef::shift(static_cast<int32_t>(1 + tile / e.tiles));
+    case PeerMode::Each:
+      return RankRef::shift(static_cast<int32_t>((1 + tile / e.tiles) % e.world));
     case PeerMode::Owner: return RankRef::rank(static_cast<int32_t>(tile % e.world));
     case PeerMode::Fixed: return RankRef::rank(static_cast<int32_t>(e.peer));
+    case PeerMode::Block: return RankRef::rank(static_cast<int32_t>(tile / e.tiles));
     case PeerMode::Shift: break;
   }
   return RankRef::shift(static_cast<int32_t>(e.peer));
@@ -182,7 +217,7 @@ RankRef peer_of(const Exchange& e, uint32_t tile) {
 std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, const Exchange& e,
                                 uint32_t index) {
   const Tile t = tile_of(p, e, index);
-  const int64_t tile = e.mode == PeerMode::Each ? index % e.tiles : index;
+  const int64_t tile = tile_in_block(e, index);
   const int64_t place = tile / e.slot_div;
   const RankRef peer = peer_of(e, index), self = RankRef::self();
   const auto& op = call.operands;
@@ -207,6 +242,22 @@ std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, cons
     }
     return accesses;
   }
+  if (call.function == "hop") {
+    std::vector<Access> accesses;
+    if (e.own)
+      accesses.push_back({AccessKind::Read,
+                          e.own_blocked ? box_in_block(op[0], e, t, peer) : box_of(op[0], e, t)});
+    if (e.arrived)
+      accesses.push_back(
+          {AccessKind::Read, slot_of(p, op[1], e, t, hop_place(e, index, false), peer, self)});
+    if (e.keep)
+      accesses.push_back(
+          written(e.blocked ? box_in_block(op[2], e, t, peer) : box_of(op[2], e, t)));
+    if (e.pass)
+      accesses.push_back({AccessKind::MayWrite, slot_of(p, op[3], e, t, hop_place(e, index, true),
+                                                        self, RankRef::shift(1))});
+    return accesses;
+  }
   const Region from = e.own ? own(op[0]) : slot_of(p, op[0], e, t, place, peer, self);
   const RankRef of = e.own ? self : peer;
   return {{AccessKind::Read, from},
@@ -216,6 +267,19 @@ std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, cons
 std::vector<ir::Transfer> transfers_of(const std::string& function, const Exchange& e) {
   using Kind = ir::Transfer::Kind;
   if (function == "clear") return {{.kind = Kind::Clear, .to = {0}}};
+  if (function == "hop") {
+    ir::Transfer moved;
+    uint32_t places = 0;
+    if (e.own) moved.from.push_back(places++);
+    if (e.arrived) moved.from.push_back(places++);
+    if (e.keep) moved.to.push_back(places++);
+    if (e.pass) moved.to.push_back(places++);
+    if (e.own && e.arrived) {
+      moved.kind = Kind::Reduce;
+      moved.reduce = e.reduce;
+    }
+    return {moved};
+  }
   if (function != "combine") return {{.kind = Kind::Copy, .from = {0}, .to = {1}}};
   ir::Transfer sum{.kind = Kind::Reduce, .reduce = e.reduce, .from = {0, 1}, .to = {2}};
   if (e.forward) sum.to.push_back(3);

@@ -1,11 +1,14 @@
-// put, combine, take and clear (runtime/device/ops/collectives.cuh): what their parameters say, and
-// what follows from them: the regions that a task touches and what it moves. Tile rules make tasks
-// with this, and codegen holds the tasks of a Program to it, so that a task does what it declares.
+// put, combine, take, clear (runtime/device/ops/collectives.cuh) and hop (hop.cuh): what their
+// parameters say, and what follows from them: the regions that a task touches and what it moves.
+// Tile rules make tasks with this, and codegen holds the tasks of a Program to it, so that a task
+// does what it declares.
 //
 //   put      a tile of a tensor to slots of peers
 //   combine  the reduction of the own tile with those that arrived, to a tensor and, for a
 //            two-shot, to slots of all peers
 //   take     an arrived tile, or (own) one of this rank's, to a tensor
+//   hop      a tile on its way round a ring: what arrived from the rank before, this rank's tile
+//            if that goes in, or both reduced, to a tensor, to a slot of the next rank, or to both
 //   clear    zeros to a tile of a tensor
 #pragma once
 
@@ -26,8 +29,9 @@ enum class PeerMode : uint8_t {
   Owner,   // rank t % world, which owns the tile
   Fixed,   // rank `peer`
   Shift,   // rank + `peer`, modulo the world
+  Block,   // rank t / tiles; the tile is t % tiles
 };
-inline constexpr size_t kPeerModes = 5, kReductions = 4;
+inline constexpr size_t kPeerModes = 6, kReductions = 4;
 std::string_view name(PeerMode mode);
 
 /// A block of a tensor, `rows` x `cols`, cut into `tiles` boxes of at most BR x BC, `across` in a
@@ -47,8 +51,13 @@ struct Exchange {
   // combine
   ir::Reduction reduce = ir::Reduction::Sum;
   bool forward = false, forward_packets = false;
-  // take
+  // take: from this rank's tensor. hop: this rank's tile goes in
   bool own = false;
+  // hop. The peer is the one whose block of a tensor is meant: of x if `own_blocked`, of y if
+  // `blocked`. In mode Each a tile takes the place of the one `places` blocks before it.
+  bool arrived = false, keep = false, pass = false;
+  int64_t places = 1;
+  ir::DType in{}, out{};  // what arrives, what is passed on
 };
 
 /// Is it one of them?

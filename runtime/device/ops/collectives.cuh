@@ -17,8 +17,8 @@ namespace maco {
 namespace ops {
 
 // The rank at the other end of tile index t: all others; rank + 1 + t / T, modulo W; t % W; `peer`;
-// rank + `peer`, modulo W.
-enum class PeerMode : u8 { others, each, owner, fixed, shift };
+// rank + `peer`, modulo W; t / T.
+enum class PeerMode : u8 { others, each, owner, fixed, shift, block };
 enum class Reduction : u8 { sum, avg, max, min };
 
 // Units of a tile that a thread moves at once, of n: kConsumers apart. Unless it is known that all
@@ -90,12 +90,13 @@ template <class C>
 MACO_FN int peer_of(const Context& ctx, u32 tile) {
   if (C::mode == PeerMode::each) return int((ctx.rank() + 1 + tile / C::T) % C::W);
   if (C::mode == PeerMode::owner) return int(tile % C::W);
+  if (C::mode == PeerMode::block) return int(tile / C::T);
   if (C::mode == PeerMode::shift) return int((ctx.rank() + C::peer) % C::W);
   return int(C::peer);
 }
 template <class C>
 MACO_FN u32 tile_of(u32 tile) {
-  return C::mode == PeerMode::each ? u32(tile % C::T) : tile;
+  return C::mode == PeerMode::each || C::mode == PeerMode::block ? u32(tile % C::T) : tile;
 }
 
 // Elements that one access moves: as many as begin at a multiple of themselves in every tile and
