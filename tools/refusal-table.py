@@ -17,7 +17,7 @@ CASES = [
     ("`sm_roles` with `when`",
      f"scalar n in [0, 9)\nset sm_roles = {{when: [{{if: n < 4, roles: auto}}, {{else: auto}}]}}\n{X}\noutput y = relu(x)"),
     *((f"`{op}` with `algorithm` = `{word}`", f"{X}\noutput y = {op}(x, algorithm = {word})")
-      for op in ("allreduce", "allgather", "reduce_scatter") for word in ("ring", "nccl")),
+      for op in ("allreduce", "allgather", "reduce_scatter") for word in ("nccl",)),
 ]
 
 

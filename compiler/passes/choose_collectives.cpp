@@ -2,7 +2,8 @@
 // that the op can't use is refused.
 //
 // `auto` takes the one that needs the least time by the cost of each (ops/collectives): one-shot
-// sends everything to everybody in one hop, two-shot less in two. Where the graph limits symmetric
+// sends everything to everybody in one hop, two-shot less in two. It takes none that rounds
+// otherwise than the reference does. Where the graph limits symmetric
 // memory, collectives that are `auto` take algorithms that need less until all fits, the largest
 // savings first.
 
@@ -50,7 +51,7 @@ std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   std::string best;
   double least = 0;
   for (const ops::Algorithm& a : ops::algorithms_of(op.kind)) {
-    if (!a.route) continue;
+    if (!a.route || (a.exact && !a.exact(graph, op))) continue;
     const double seconds = cost::seconds(a.route(bytes, graph.world), machine);
     if (!best.empty() && seconds >= least) continue;
     best = a.word;
@@ -77,10 +78,11 @@ void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& conte
     const std::string fast = chosen;
     const int64_t now = symmetric_bytes(graph, id, context);
     Saving best{id, fast, 0};
-    for (const std::string& other : ops::algorithm_words(graph[id].kind)) {
-      chosen = other;
+    for (const ops::Algorithm& other : ops::algorithms_of(graph[id].kind)) {
+      if (other.exact && !other.exact(graph, graph[id])) continue;
+      chosen = other.word;
       if (const int64_t less = now - symmetric_bytes(graph, id, context); less > best.bytes)
-        best = {id, other, less};
+        best = {id, other.word, less};
     }
     chosen = fast;
     if (best.bytes > 0) savings.push_back(best);

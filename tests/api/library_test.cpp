@@ -76,14 +76,14 @@ TEST_CASE("what the compiler says of a graph has its place in the source") {
   REQUIRE(kernel.warnings().size() == 1);
   CHECK((kernel.warnings()[0].file == "d.maco" && kernel.warnings()[0].line == 3));
   CHECK(kernel.warnings()[0].severity == Diagnostic::Severity::Warning);
-  const Graph ring = Graph::parse(
+  const Graph nccl = Graph::parse(
                          "graph g(world = 2) {\n  input x : f32[4]\n"
-                         "  output y = allreduce(x, algorithm = ring)\n}\n",
-                         "r.maco")
+                         "  output y = allreduce(x, algorithm = nccl)\n}\n",
+                         "n.maco")
                          .value();
-  const auto refused = compile(ring, cpu());
+  const auto refused = compile(nccl, cpu());
   REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().message, Contains("r.maco:3:") && Contains("algorithm = ring"));
+  CHECK_THAT(refused.error().message, Contains("n.maco:3:") && Contains("algorithm = nccl"));
   GraphBuilder g("unused");
   const Tensor x = g.input("x", f32, {4});
   g.relu(x);
@@ -92,7 +92,7 @@ TEST_CASE("what the compiler says of a graph has its place in the source") {
              Contains("library_test.cpp"));
   CompileOptions negative;
   negative.sms = -1;
-  CHECK(compile(ring, negative).error().code == ErrorCode::InvalidArgument);
+  CHECK(compile(nccl, negative).error().code == ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("a builder takes numbers of all types, and tensors of its own only") {

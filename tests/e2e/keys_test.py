@@ -340,13 +340,9 @@ HALVES = graph({"a": tensor("input", [8, 8]), "y": tensor("output", [32]), "z": 
 attr("split", "axis", 0, 1, base=HALVES)
 for kind in ("allreduce", "reduce_scatter"):
     attr_words(kind, "reduce", ["sum", "max", "min", "avg"], default="sum")
-attr_words("allreduce", "algorithm", ["auto", "oneshot", "twoshot"], ["ring", "nccl"], default="oneshot")
+attr_words("allreduce", "algorithm", ["auto", "oneshot", "twoshot", "ring"], ["nccl"], default="oneshot")
 for kind in ("allgather", "reduce_scatter"):
-    for word in ("twoshot", "ring", "nccl"):
-        case(kind, f"algorithm={word}", REFUSED, PLAIN[kind], with_op(PLAIN[kind], 0, algorithm=word))
-    case(kind, "algorithm", REFUSED, PLAIN[kind], with_op(PLAIN[kind], 0, algorithm="ring"), names="'ring'")
-    for word in ("auto", "oneshot"):
-        case(kind, f"algorithm={word}", SAME, PLAIN[kind], with_op(PLAIN[kind], 0, algorithm=word), None)
+    attr_words(kind, "algorithm", ["auto", "oneshot", "ring"], ["twoshot", "nccl"], default="oneshot")
 attr("broadcast", "root", 0, 1)
 attr("ring_shift", "by", None, 2, base=PLAIN["ring_shift"] | {"world": 4})
 ROUND = message({"dst": "(rank + 1) % 3"}, {"src": "(rank + 2) % 3"}, world=3)

@@ -51,8 +51,12 @@ std::vector<Variant> all_variants() {
                    "allreduce",
                    {"reduce = " + reduce, "algorithm = " + algorithm}});
     v.push_back({"reduce_scatter " + reduce, "reduce_scatter", {"reduce = " + reduce}});
+    v.push_back({"reduce_scatter ring " + reduce,
+                 "reduce_scatter",
+                 {"reduce = " + reduce, "algorithm = ring"}});
   }
   v.push_back({"allgather", "allgather", {}});
+  v.push_back({"allgather ring", "allgather", {"algorithm = ring"}});
   v.push_back({"alltoall", "alltoall", {}});
   v.push_back({"broadcast from first", "broadcast", {"root = 0"}});
   v.push_back({"broadcast from middle", "broadcast", {"root = {W/2}"}});
@@ -187,17 +191,18 @@ std::string chain_text(int world) {
   c = sub(a, b)
   d = ring_shift(c, by = 2)
   e = allreduce(d, algorithm = twoshot, reduce = max)
-  f = allgather(e)
+  f = allgather(e, algorithm = ring)
   barrier()
   g = alltoall(f)
   h = add(f, g)
-  i = reduce_scatter(h, reduce = avg)
+  i = reduce_scatter(h, reduce = avg, algorithm = ring)
   barrier()
   j = allreduce(i, algorithm = oneshot, reduce = avg)
   k = recv(src = rank - 1, shape = [tokens, 48], dtype = f32, if = rank > 0)
   l = add(j, k)
   send(l, dst = rank + 1, if = rank + 1 < world)
-  output y = broadcast(l, root = world - 1)
+  m = allreduce(l, algorithm = ring)
+  output y = broadcast(m, root = world - 1)
   set sm_roles = {{compute: 2, comm: 2}}
 }}
 )",

@@ -103,8 +103,8 @@ class Maker {
   // --- ops -------------------------------------------------------------------
 
   std::string some_collective() {
-    return r_.word({"allreduce auto", "allreduce oneshot", "allreduce twoshot", "allgather",
-                    "reduce_scatter", "alltoall", "broadcast", "ring_shift"});
+    return r_.word({"allreduce auto", "allreduce oneshot", "allreduce twoshot", "allreduce ring",
+                    "allgather", "reduce_scatter", "alltoall", "broadcast", "ring_shift"});
   }
   std::string glue();
   void step(const std::string& f);

@@ -214,7 +214,7 @@ void Maker::collective(const std::string& f, DType t) {
   if (gathers) y.shape[0] = v.shape[0].times(world_);
   if (kind == "reduce_scatter") y.shape[0] = v.shape[0].over(world_);
   if ((gathers || kind == "reduce_scatter") && r_.chance(40))
-    attrs.push_back("algorithm = " + r_.word({"auto", "oneshot"}));
+    attrs.push_back("algorithm = " + r_.word({"auto", "oneshot", "ring"}));
   y = converted(y, attrs);
   emit(f, {v.name}, attrs, y);
 }

@@ -52,7 +52,8 @@ const std::vector<std::string>& features() {
                                                 "recv",
                                                 "reduce_scatter",
                                                 "allreduce oneshot",
-                                                "allreduce twoshot"};
+                                                "allreduce twoshot",
+                                                "allreduce ring"};
   return list;
 }
 

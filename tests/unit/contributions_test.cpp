@@ -104,6 +104,41 @@ TEST_CASE("a collective of which nothing is promised is no proof") {
   }
 }
 
+TEST_CASE("a reduction round a ring is followed from rank to rank") {
+  const std::string text = program_of(R"(graph g(world = 4) {
+  dim tokens <= 40
+  input x : f32[tokens, 96]
+  input z : f32[4 * tokens, 96]
+  output mean = allreduce(x, algorithm = ring, reduce = avg)
+  output top = reduce_scatter(z, algorithm = ring, reduce = max)
+  output all = allgather(x, algorithm = ring)
+})");
+  REQUIRE(verdict(text) == "");
+  struct Change {
+    const char *after, *from, *to, *reason;
+  };
+  const Change changes[] = {
+      // The sums that an average is made of are sums, and only that of all is divided.
+      {"hop op=mean", "reduce sum(0, 1 -> 2)", "reduce avg(0, 1 -> 2)",
+       "averages in several steps"},
+      {"hop op=mean", "reduce avg(0, 1 -> 2, 3)", "reduce sum(0, 1 -> 2, 3)",
+       "reduces by 'sum', not by 'avg' as 'mean' has to"},
+      {"hop op=mean", "reduce sum(0, 1 -> 2)", "reduce max(0, 1 -> 2)",
+       "reduces by 'avg' what was reduced by 'max'"},
+      {"hop op=mean", "reduce sum(0, 1 -> 2)", "copy(1 -> 2)", "averages in several steps"},
+      {"collective mean", "reduce=avg", "", "reduces by 'avg', not by 'sum' as 'mean' has to"},
+      {"hop op=top", "reduce max(0, 1 -> 2)", "copy(1 -> 2)", ": that of ranks 1, 2 is absent"},
+      {"hop op=top", "reduce max(0, 1 -> 2)", "reduce sum(0, 1 -> 2)",
+       "reduces by 'max' what was reduced by 'sum'"},
+      {"hop op=all", "copy(0 -> 1, 2)", "copy(0 -> 1)",
+       "which nothing was moved to in this launch as a whole"},
+  };
+  for (const Change& c : changes) {
+    INFO(c.after << ": " << c.from << " -> " << c.to);
+    CHECK_THAT(verdict(with(text, c.after, c.from, c.to)), Contains(c.reason));
+  }
+}
+
 TEST_CASE("messages are what their senders sent, and zeros where there are none") {
   const std::string text = program_of(R"(graph g(world = 3) {
   input x : f32[8, 96]

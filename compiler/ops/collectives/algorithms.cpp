@@ -14,9 +14,9 @@ std::string name_of(const Algorithm& a) { return a.op + " " + a.word; }
 
 ir::Registry<Algorithm>& table() {
   static ir::Registry<Algorithm> algorithms(
-      name_of,
-      {allreduce_oneshot(), allreduce_twoshot(), allgather_oneshot(), reduce_scatter_oneshot(),
-       alltoall(), broadcast(), ring_shift(), send(), recv(), barrier()});
+      name_of, {allreduce_oneshot(), allreduce_twoshot(), allreduce_ring(), allgather_oneshot(),
+                allgather_ring(), reduce_scatter_oneshot(), reduce_scatter_ring(), alltoall(),
+                broadcast(), ring_shift(), send(), recv(), barrier()});
   return algorithms;
 }
 

@@ -20,6 +20,9 @@ struct Algorithm {
   cost::Route (*route)(double bytes, int64_t world) = nullptr;
   /// As OpDef::choose. Null: its tile rule cuts in one way only.
   Cut (*choose)(const TileContext&) = nullptr;
+  /// Whether an op's result has the bits that the reference means: sums in rank order, rounded
+  /// once. `auto` takes it for no other. Null: always.
+  bool (*exact)(const ir::Graph&, const ir::Op&) = nullptr;
 };
 
 /// Those of one op, in the order of the docs, then the registered ones; `auto` takes the first of
@@ -39,8 +42,11 @@ Cut choose_by_algorithm(const TileContext& context);
 // One file each.
 Algorithm allreduce_oneshot();
 Algorithm allreduce_twoshot();
+Algorithm allreduce_ring();
 Algorithm allgather_oneshot();
+Algorithm allgather_ring();
 Algorithm reduce_scatter_oneshot();
+Algorithm reduce_scatter_ring();
 Algorithm alltoall();
 Algorithm broadcast();
 Algorithm ring_shift();

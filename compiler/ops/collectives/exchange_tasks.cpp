@@ -99,10 +99,11 @@ ir::EventId Exchanger::arrival(const std::string& suffix, bool packets) {
 }
 
 Exchanger::Call Exchanger::call(const std::string& function, const Exchange& e,
-                                std::vector<ir::BufferId> operands) {
+                                std::vector<ir::BufferId> operands, std::optional<int64_t> tasks) {
   const ir::CallId id = c_.call(function, functions::params_of(function, e), std::move(operands));
   c_.moves(id, functions::transfers_of(function, e));
-  c_.announce(e.mode == functions::PeerMode::Each ? e.tiles * (e.world - 1) : e.tiles);
+  const bool each = e.mode == functions::PeerMode::Each;
+  c_.announce(tasks ? *tasks : each ? e.tiles * (e.world - 1) : e.tiles);
   return {id, e};
 }
 

@@ -1,11 +1,11 @@
 // What the algorithms that exchange whole tiles share: how a tensor is cut into tiles that travel,
 // the slots in which they arrive, and the tasks that move them.
 //
-// Peers write nothing but slots: symmetric scratch, a copy for every second launch. Three device
+// Peers write nothing but slots: symmetric scratch, a copy for every second launch. Four device
 // functions do all of it (functions/exchange.h): `put` copies a tile into peers' slots, `combine`
-// reduces the own tile with those that arrived, `take` copies an arrived tile into a tensor. A
-// small tile travels as packets that carry their own flag, a large one as plain stores followed by
-// one peer event a tile.
+// reduces the own tile with those that arrived, `take` copies an arrived tile into a tensor, `hop`
+// sends a tile on round a ring. A small tile travels as packets that carry their own flag, a large
+// one as plain stores followed by one peer event a tile.
 //
 // Where every two ranks that exchange slots wait for each other in each launch, a rank that begins
 // launch e + 2 knows that its peers have ended launch e, so that nothing else need protect a slot.
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,8 +81,9 @@ class Exchanger {
     ir::CallId id;
     functions::Exchange exchange;
   };
+  /// `tasks` will be made of it; as many as there are tiles to exchange if that isn't said.
   Call call(const std::string& function, const functions::Exchange& e,
-            std::vector<ir::BufferId> operands);
+            std::vector<ir::BufferId> operands, std::optional<int64_t> tasks = {});
   ir::TaskId task(const Call& call, int64_t tile, uint64_t ranks = ~uint64_t{0});
   /// A copy of x's block to y's on this rank, tile by tile: from this rank's block of x if
   /// `from_block`, to this rank's of y if `to_block`.
