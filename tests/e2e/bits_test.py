@@ -25,6 +25,7 @@ GRAPH = """graph bits(world = {world}) {{
   output cast_to_itself = cast(d, dtype = {dtype})
   output turned = reshape(x, shape = [{cols}, {rows}])
   output gathered = allgather(x)
+  output passed_on = allgather(x, algorithm = ring)
   output exchanged = alltoall(x)
   output sent = broadcast(x, root = 1)
   output shifted = ring_shift(x)
@@ -60,7 +61,8 @@ def load(path):
 def expected(x, rank):
     own, half = x[rank], len(x[rank]) // WORLD
     same = dict.fromkeys(("copied", "copied_twice", "cast_to_itself", "turned"), own)
-    return {**same, "gathered": b"".join(x), "exchanged": b"".join(other[rank * half : (rank + 1) * half] for other in x),
+    return {**same, **dict.fromkeys(("gathered", "passed_on"), b"".join(x)),
+            "exchanged": b"".join(other[rank * half : (rank + 1) * half] for other in x),
             "sent": x[1], "shifted": x[(rank - 1) % WORLD], "received": x[(rank - 1) % WORLD]}
 
 
