@@ -239,6 +239,8 @@ Status Nvrtc::compile(const std::string& source, const std::string& arch,
   image.resize(size);
   if (auto r = (ptx ? api.ptx : api.cubin)(program, image.data()); r != 0)
     return failed("give the code", r);
+  // PTX comes with its null character, which ptxas refuses in a file.
+  if (ptx) image.resize(std::min(image.find('\0'), image.size()));
   return {};
 }
 

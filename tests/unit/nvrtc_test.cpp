@@ -148,6 +148,7 @@ TEST_CASE("a kernel stamps its tasks where it is told to, and reads no clock for
     return image;
   };
   const std::string plain = ptx(kernel, false), stamped = ptx(kernel, true);
+  CHECK(plain.find('\0') == std::string::npos);
   CHECK(count_of("%clock", plain) == 0);
   CHECK(count_of("%globaltimer", plain) == 1);  // the look at a wait's deadline
   CHECK(count_of("%clock", stamped) > 4);
