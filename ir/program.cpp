@@ -98,9 +98,9 @@ Interval shift_of(const Program& program, const Region& region, int rank) {
   const Block& b = region.block;
   if (!b.any()) return {0, 0};
   const auto world = static_cast<int>(program.world);
-  const std::vector<int> blocks = resolve(b.ref, rank, world);
-  if (blocks.empty()) return {0, 0};
-  const int64_t first = blocks.front(), last = blocks.back();
+  const bool several = b.ref.kind == RankRef::Kind::Others || b.ref.kind == RankRef::Kind::All;
+  const int64_t first = several ? 0 : resolve(b.ref, rank, world).front();
+  const int64_t last = several ? world - 1 : first;
   const Interval rows =
       b.value ? program.values[*b.value].range : Interval{.lo = b.rows, .hi = b.rows};
   const auto [lo, hi] =

@@ -422,8 +422,8 @@ struct Program {
 };
 
 /// The rows that the region's block adds to its row numbers in a task of `rank`: the least and the
-/// most, over all blocks that it names and all values at launch. Others has what lies between two
-/// of them, too: the rank's own block, unless that is the first or the last one.
+/// most, over all blocks that it names and all values at launch. Others counts as all: a rank's own
+/// block lies between those of others, and passes ask for a rank that stands for all.
 Interval shift_of(const Program& program, const Region& region, int rank);
 
 /// The streams of a scheduled Program: for each CTA its tasks in order.

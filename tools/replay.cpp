@@ -48,8 +48,9 @@ class Replay {
       case Claim::Deadlock: deadlock(); break;
       case Claim::Unseen:
         result_.error = fmt::format(
-            "{} comes after {} by packets only, and these make no other writes visible: on a CPU "
-            "all writes are, so that no run shows it",
+            "no run shows it: {} comes after {} by packets only, which make no other writes "
+            "visible "
+            "(on a CPU all are); or what they touch counts as shared, as all blocks of others do",
             text(w_.second), text(w_.first));
         break;
     }

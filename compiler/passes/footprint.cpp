@@ -39,10 +39,8 @@ Box box_of(const ir::Program& program, const ir::Region& region) {
   box.c0 = region.c0 * size, box.c1 = region.c1 * size;
   const ir::Block& block = region.block;
   if (!block.moves()) {
-    // On any rank: the others of the first one and of the last one are all.
-    const ir::Interval one = ir::shift_of(program, region, 0),
-                       other = ir::shift_of(program, region, static_cast<int>(program.world) - 1);
-    box.r0 += std::min(one.lo, other.lo), box.r1 += std::max(one.hi, other.hi);
+    const ir::Interval shift = ir::shift_of(program, region, 0);
+    box.r0 += shift.lo, box.r1 += shift.hi;
     return box;
   }
   const ir::Interval rows = block.value ? program.values[*block.value].range

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
+#include "compiler/verify/regions.h"
 #include "ir/manifest.h"
 #include "ir/program_syntax.h"
 #include "ir/program_text.h"
@@ -148,6 +151,46 @@ class Parser : ir::TextCursor {
   const ir::Program& program_;
 };
 
+// Blocks of others count as all of them where regions are compared: do the two tasks touch a byte
+// in common on the ranks where they run?
+bool meet(const ir::Program& p, const Witness& w) {
+  const Layout layout(p);
+  const auto world = static_cast<int>(p.world);
+  // The regions of one block each.
+  const auto parts = [&](const ir::Region& r, int rank) {
+    std::vector<ir::Region> list;
+    if (r.block.any())
+      for (const int block : resolve(r.block.ref, rank, world)) {
+        list.push_back(r);
+        list.back().block.ref = ir::RankRef::rank(block);
+      }
+    else
+      list.push_back(r);
+    return list;
+  };
+  const auto copy = [&](const ir::Region& r, Instance i) {
+    return i.launch % p[r.buffer].rotation;
+  };
+  for (const ir::Access& x : p.tasks[w.first.task].accesses)
+    for (const ir::Access& y : p.tasks[w.second.task].accesses) {
+      if ((!x.writes() && !y.writes()) || !layout.matters(x.region.buffer) ||
+          !layout.matters(y.region.buffer))
+        continue;
+      const auto owners = resolve(x.region.where, w.first.rank, world);
+      const auto others = resolve(y.region.where, w.second.rank, world);
+      if (std::none_of(owners.begin(), owners.end(), [&](int owner) {
+            return std::find(others.begin(), others.end(), owner) != others.end();
+          }))
+        continue;
+      for (const ir::Region& a : parts(x.region, w.first.rank))
+        for (const ir::Region& b : parts(y.region, w.second.rank))
+          if (overlap(layout.box(a, w.first.rank, copy(a, w.first)),
+                      layout.box(b, w.second.rank, copy(b, w.second))))
+            return true;
+    }
+  return false;
+}
+
 }  // namespace
 
 std::string_view name(Claim claim) {
@@ -161,9 +204,11 @@ void complete(const ir::Program& program, Witness& w) {
     w.schedule = all_that_ends(program, order);
     return;
   }
+  const bool race = w.claim == Claim::Race;
+  if (race && !meet(program, w)) w.claim = Claim::Unseen;
   const auto past = [&](Packets packets) {
     Past before(order, packets);
-    if (w.claim == Claim::Race) before.add(w.first);
+    if (race) before.add(w.first);
     before.add(w.second);
     return before;
   };
@@ -175,7 +220,7 @@ void complete(const ir::Program& program, Witness& w) {
   if (!sure.has(w.first) && !sure.has(w.second)) {
     w.small_dims = true;
     w.schedule = sure.take();
-  } else if (w.claim == Claim::Race) {
+  } else if (race) {
     w.claim = Claim::Unseen;
   }
 }

@@ -16,7 +16,8 @@ struct Witness {
   enum class Claim : uint8_t {
     Race,      // after the schedule `first` and `second` can both run
     Order,     // after the schedule `second` can run although `first` has to have ended before
-    Unseen,    // only packets order `second` after `first`, and make no other write visible
+    Unseen,    // no run shows it: only packets order `second` after `first`, and make no other
+               // write visible; or blocks of others, which count as all blocks, share no byte
     Deadlock,  // after the schedule no task can run, and some have not ended
   };
   Claim claim = Claim::Race;

@@ -136,7 +136,7 @@ TEST_CASE("what isn't so is not confirmed") {
   CHECK_FALSE(early.confirmed);
   CHECK_THAT(early.story, Contains("but matmul 'down' tile 1 (rank 0) went on"));
   CHECK_THAT(stand_in(sum, {Claim::Unseen, {2, 0, 0}, {3, 1, 0}, {}, false, {}}).error,
-             Contains("on a CPU all writes are"));
+             Contains("no run shows it"));
 }
 
 TEST_CASE("every witness of damaged Programs is confirmed by stand-ins") {

@@ -214,6 +214,26 @@ TEST_CASE("orders that no data says have a witness") {
   CHECK(fault(p, all[0]) == "");
 }
 
+TEST_CASE("a race is claimed of bytes that both touch, not of blocks that count as all") {
+  // On rank 0 the others' block is the second one, and its own the first.
+  const ir::Program p = parse_text(R"(program g stage=synced world=2 target=cpu ctas=2 {
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..2
+  buffer x : f32[2 x 8] input tensor=x
+  buffer s : f32[2 x 8] state tensor=s
+  buffer y : f32[1 x 8] output tensor=y
+  call c0 = copy op=s kind=copy (x, s)
+  call c1 = copy op=y kind=copy (s, y)
+  task t0 c0#0 compute sm=0 place=0: read x[0:1, 0:8]; write s[0:1, 0:8 block=self*1]
+  task t1 c1#0 compute sm=1 place=0: read s[0:1, 0:8 block=others*1]; write y[0:1, 0:8]
+}
+)");
+  const std::vector<Witness> all = witnesses(p);
+  REQUIRE(!all.empty());
+  CHECK(all[0].claim == Claim::Unseen);
+}
+
 TEST_CASE("every witness of damaged Programs holds") {
   std::map<Claim, int> seen;
   for (const char* name : {"tp_mlp.maco", "allreduce.maco", "barrier.maco", "alltoall.maco",
