@@ -548,23 +548,24 @@ struct AttentionStep {
     }
   }
 
+  // f(block, group, page) of the keys, or of the values, of a round's blocks. C::pages of them are
+  // waited for, and let go, together.
+  template <class F>
+  static MACO_FN void each_page(PageTaker& pages, int blocks, const F& f) {
+    constexpr int kAll = kStepRound * S::kGroups;
+    MACO_UNROLL
+    for (int first = 0; first < kAll; first += C::pages) {
+      const int here = (int)least(most(blocks * S::kGroups - first, 0), C::pages);
+      pages.await(here);
+      MACO_UNROLL
+      for (int i = first; i < first + C::pages && i < kAll; ++i)
+        if (i / S::kGroups < blocks) f(i / S::kGroups, i % S::kGroups, pages.take_awaited());
+      pages.release_together(here);
+    }
+  }
   MACO_FN void old_keys(Keys& found) {
     PageTaker pages(ctx);
     constexpr i64 kStride = C::splits * S::kKeys;
-    constexpr int kAll = kStepRound * S::kGroups;
-    // f(block, group, page) of the keys, or of the values, of a round's blocks. C::pages of them
-    // are waited for, and let go, together.
-    const auto each_page = [&](int blocks, auto f) {
-      MACO_UNROLL
-      for (int first = 0; first < kAll; first += C::pages) {
-        const int here = (int)least(most(blocks * S::kGroups - first, 0), C::pages);
-        pages.await(here);
-        MACO_UNROLL
-        for (int i = first; i < first + C::pages && i < kAll; ++i)
-          if (i / S::kGroups < blocks) f(i / S::kGroups, i % S::kGroups, pages.take_awaited());
-        pages.release_together(here);
-      }
-    };
     for (i64 begin = t.split * S::kKeys; begin < t.old; begin += kStepRound * kStride) {
       const int blocks = (int)least(kStepRound, (t.old - begin + kStride - 1) / kStride);
       // Of block b the keys here: all rows see them.
@@ -572,11 +573,11 @@ struct AttentionStep {
         const int left = (int)least(S::kKeys, t.old - begin - b * kStride) - Keys::chunk();
         return kWarpLanes == 1 ? left : (int)least(left, kStepChunk);
       };
-      each_page(blocks, [&](int b, int g, const char* keys) {
+      each_page(pages, blocks, [&](int b, int g, const char* keys) {
         found.score_keys(b, g, keys, Keys::chunk(), seen(b, 0));
       });
       found.template weigh_keys<kStepRound>(seen);
-      each_page(blocks, [&](int b, int g, const char* values) {
+      each_page(pages, blocks, [&](int b, int g, const char* values) {
         if (seen(b, 0) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b, 0));
       });
     }
