@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/codegen/codegen.h"
+#include "compiler/codegen/manifest.h"
 #include "compiler/passes/manager.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/pipeline.h"
@@ -53,17 +54,6 @@ void check_bound(const ir::Graph& graph, const char* what, int64_t world,
   for (const std::string& name : missing) wrong("has not the graph's '{}'", name);
 }
 
-std::vector<ir::ManifestRange> dims_of(const ir::Graph& graph) {
-  std::vector<ir::ManifestRange> dims;
-  for (const ir::Dim& d : graph.dims) dims.push_back({d.name, d.min, d.max});
-  return dims;
-}
-std::vector<ir::ManifestRange> scalars_of(const ir::Graph& graph) {
-  std::vector<ir::ManifestRange> scalars;
-  for (const ir::Tensor& t : graph.tensors)
-    if (t.kind == ir::TensorKind::Scalar) scalars.push_back({t.name, t.range_lo, t.range_hi - 1});
-  return scalars;
-}
 // In whatever order they are declared.
 bool same_ranges(std::vector<ir::ManifestRange> a, std::vector<ir::ManifestRange> b) {
   for (auto* list : {&a, &b})
@@ -128,7 +118,8 @@ bool check_program(const ir::Graph& graph, const ir::Program& program,
   std::vector<ir::ManifestRange> dims, scalars;
   for (const ir::Variable& v : program.variables)
     (v.scalar ? scalars : dims).push_back({v.name, v.range.lo, v.range.hi});
-  if (!same_ranges(dims, dims_of(graph)) || !same_ranges(scalars, scalars_of(graph)))
+  if (!same_ranges(dims, codegen::dims_of(graph)) ||
+      !same_ranges(scalars, codegen::scalars_of(graph)))
     diagnostics.error({}, "the Program's dims and scalars are not those of the graph");
   codegen::check_calls(program, diagnostics);
   return carries(graph, program, diagnostics) && diagnostics.errors() == before;
@@ -141,9 +132,9 @@ bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest,
   for (const ir::ManifestTensor& t : manifest.tensors)
     bound.push_back({t.name, t.kind, t.dtype, t.max_elements});
   check_bound(graph, "kernel", manifest.world, bound, diagnostics);
-  if (!same_ranges(manifest.dims, dims_of(graph)))
+  if (!same_ranges(manifest.dims, codegen::dims_of(graph)))
     diagnostics.error({}, "the kernel's dims are not those of the graph");
-  if (!same_ranges(manifest.scalars, scalars_of(graph)))
+  if (!same_ranges(manifest.scalars, codegen::scalars_of(graph)))
     diagnostics.error({}, "the kernel's scalars are not those of the graph");
   for (const ir::ManifestTensor& t : manifest.tensors)
     if (const auto id = graph.find_tensor(t.name); id && graph[*id].shape != t.shape)
