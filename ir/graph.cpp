@@ -85,7 +85,8 @@ bool same_op(const Graph& a, const Op& x, const Graph& b, const Op& y) {
 bool operator==(const Graph& a, const Graph& b) {
   auto keys = [](const Graph& g) {
     return std::tie(g.name, g.world, g.dims, g.sm_roles, g.schedule, g.overlap, g.overlap_regions,
-                    g.phases, g.pipeline, g.backend, g.comm_buffer_bytes, g.cuda_units);
+                    g.phases, g.pipeline, g.backend, g.comm_buffer_bytes, g.cuda_units,
+                    g.algorithms);
   };
   if (keys(a) != keys(b) || a.ops.size() != b.ops.size() || !same_declarations(a, b)) return false;
   for (size_t i = 0; i < a.ops.size(); ++i)
@@ -112,6 +113,12 @@ const Dim* Graph::find_dim(std::string_view wanted) const {
 const CudaUnit* Graph::find_cuda_unit(std::string_view wanted) const {
   for (const CudaUnit& unit : cuda_units)
     if (unit.name == wanted) return &unit;
+  return nullptr;
+}
+
+const UserAlgorithm* Graph::find_algorithm(std::string_view wanted) const {
+  for (const UserAlgorithm& a : algorithms)
+    if (a.name == wanted) return &a;
   return nullptr;
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -172,6 +173,60 @@ struct CudaUnit {
   friend bool operator==(const CudaUnit&, const CudaUnit&) = default;
 };
 
+/// Chunks of a buffer, as a statement of a user's algorithm names them: `scratch[2:4] @ rank + 1`.
+struct ChunkRange {
+  std::string buffer;        // "input", "output" or "scratch"
+  Expr begin;                // over rank and world, as all expressions here
+  std::optional<Expr> end;   // not included; none: one chunk
+  std::optional<Expr> rank;  // whose; none: of the rank that does the statement
+  Loc loc;
+  friend bool operator==(const ChunkRange& a, const ChunkRange& b) {
+    return a.buffer == b.buffer && a.begin == b.begin && a.end == b.end && a.rank == b.rank;
+  }
+};
+/// A statement of a user's algorithm.
+struct ChunkOp {
+  std::string kind;  // a word of kChunkOps
+  std::vector<ChunkRange> from, to;
+  std::optional<Expr> condition;            // `if`: the ranks that do it
+  std::optional<Expr> block;                // of threads, whose statements follow each other
+  std::optional<Expr> peer;                 // signal: `to`, wait: `from`
+  std::optional<Expr> tag;                  // signal and wait
+  std::optional<Expr> semaphore;            // acquire and release
+  std::optional<std::vector<Expr>> blocks;  // barrier
+  bool packets = false, relaxed = false;
+  std::optional<Expr> unit;  // bytes of a piece
+  Loc loc;
+  friend bool operator==(const ChunkOp& a, const ChunkOp& b) {
+    const auto fields = [](const ChunkOp& o) {
+      return std::tie(o.kind, o.from, o.to, o.condition, o.block, o.peer, o.tag, o.semaphore,
+                      o.blocks, o.packets, o.relaxed, o.unit);
+    };
+    return fields(a) == fields(b);
+  }
+};
+inline constexpr const char* kChunkOps[] = {"copy", "put",     "get",     "reduce", "signal",
+                                            "wait", "acquire", "release", "barrier"};
+/// How a collective is done, chunk by chunk, as a user wrote it (docs/algorithms.md), with `repeat`
+/// unrolled: what ops mean that say `algorithm = name`.
+struct UserAlgorithm {
+  std::string name;
+  std::string of;                // kind of the collective: "allreduce"
+  std::optional<Expr> world;     // of the graphs that may use it, if not any
+  Expr chunks = 1;               // that the input is cut into
+  Expr scratch = 0;              // chunks of scratch memory on each rank
+  bool in_place = false;         // input and output are one memory
+  std::vector<Expr> semaphores;  // their first values; those behind have 0
+  std::vector<ChunkOp> ops;
+  Loc loc;
+  friend bool operator==(const UserAlgorithm& a, const UserAlgorithm& b) {
+    const auto fields = [](const UserAlgorithm& x) {
+      return std::tie(x.name, x.of, x.world, x.chunks, x.scratch, x.in_place, x.semaphores, x.ops);
+    };
+    return fields(a) == fields(b);
+  }
+};
+
 struct Graph {
   std::string name;
   int64_t world = 1;
@@ -187,6 +242,7 @@ struct Graph {
   Backend backend = Backend::P2P;
   std::optional<int64_t> comm_buffer_bytes;
   std::vector<CudaUnit> cuda_units;
+  std::vector<UserAlgorithm> algorithms;
   std::map<std::string, Loc> key_loc;  // where each graph-level key stands, for diagnostics
   Loc loc;
 
@@ -200,6 +256,7 @@ struct Graph {
   std::optional<OpId> find_op(std::string_view name) const;
   const Dim* find_dim(std::string_view name) const;
   const CudaUnit* find_cuda_unit(std::string_view name) const;
+  const UserAlgorithm* find_algorithm(std::string_view name) const;
   /// The range of a dim or scalar (both ends included), or of `rank` and `world`; for ir::bounds.
   std::optional<Interval> range_of(std::string_view name) const;
   /// What a cost is reckoned for: the declared typical value, else the middle of a scalar's range

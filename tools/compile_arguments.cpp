@@ -8,7 +8,9 @@ int read_compile_arguments(int argc, char** argv, CompileArguments& a) {
   CommonOptions common;
   PassFlags passes;
   CLI::App app(
-      "Compiles a task graph into one persistent CUDA kernel.\n  macoc tp_mlp.json -o kernel.cu\n",
+      "Compiles a task graph into one persistent CUDA kernel.\n  macoc tp_mlp.json -o kernel.cu\n"
+      "  macoc import plan.json -o plan.maco    (an execution plan of MSCCL++: macoc import "
+      "--help)\n",
       "macoc");
   PipelineFlags flags;
   std::string verify = "end";
@@ -50,6 +52,38 @@ int read_compile_arguments(int argc, char** argv, CompileArguments& a) {
   a.passes = passes.output;
   flags.apply(a.options);
   a.options.verify_each = verify == "each";
+  return -1;
+}
+
+int read_import_arguments(int argc, char** argv, ImportArguments& a) {
+  CommonOptions common;
+  CLI::App app(
+      "Makes a collective of an execution plan of MSCCL++ (JSON, schema of version 0.9), and a "
+      "graph that uses it.\n  macoc import plan.json -o plan.maco && maco-run plan.maco --device "
+      "cpu --check\n",
+      "macoc import");
+  std::vector<std::string> dtypes;
+  for (const ir::DType t : ir::kAllDTypes) dtypes.emplace_back(ir::name(t));
+  std::string dtype = "bf16";
+  app.add_option("plan", a.input, "the plan; - for standard input");
+  app.add_option("-o,--output", a.output, "where the graph goes, if not to standard output")
+      ->option_text("FILE");
+  app.add_option("--elements", a.elements,
+                 "of the input on each rank (65536, or the next multiple of what is needed)")
+      ->option_text("N")
+      ->check(positive_number());
+  app.add_option("--dtype", dtype, "of the elements (bf16)")
+      ->option_text("DTYPE")
+      ->check(CLI::IsMember(dtypes));
+  common.add(app);
+  if (const int status = parse(app, argc, argv); status >= 0) return status;
+  if (common.listed()) return kOk;
+  a.console = common.console();
+  if (a.input.empty()) {
+    a.console.error("no plan given; try macoc import --help");
+    return kBadUsage;
+  }
+  a.dtype = *ir::dtype_from_name(dtype);
   return -1;
 }
 

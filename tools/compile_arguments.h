@@ -19,6 +19,15 @@ struct CompileArguments {
   bool report = false;
 };
 
+/// Of macoc import.
+struct ImportArguments {
+  Console console;
+  std::string input, output = "-";
+  int64_t elements = 0;  // 0: not said
+  ir::DType dtype = ir::DType::BF16;
+};
+int read_import_arguments(int argc, char** argv, ImportArguments& arguments);
+
 /// Reads it. The exit status if there is nothing to compile, having printed or reported what there
 /// is to say, else -1. Opens and writes no file.
 int read_compile_arguments(int argc, char** argv, CompileArguments& arguments);

@@ -172,15 +172,27 @@ int run(int argc, char** argv) {
     return kBadUsage;
   }
   ir::Diagnostics diagnostics;
-  auto unit = passes::parse_unit(diagnostics.add_file(input_name(a.input), *text), diagnostics);
+  auto unit = passes::parse_unit(diagnostics.add_file(input_name(a.input), *text), diagnostics,
+                                 a.options.algorithms);
   add_verify(a, unit);
   std::vector<verify::Witness> witnesses;
-  if (!a.witness_file.empty()) a.options.witnesses = &witnesses;
+  std::string algorithm_witness;
+  if (!a.witness_file.empty()) {
+    a.options.witnesses = &witnesses;
+    a.options.algorithm_witness = &algorithm_witness;
+  }
   passes::PassLog log;
   const bool ok = unit && run_passes(a, *unit, diagnostics, log);
   a.passes.output.show_times(log);
   if (unit && !ok && log.proof_failed && !a.witness_file.empty())
     write_witness(a, *unit, witnesses, diagnostics);
+  if (!algorithm_witness.empty()) {
+    if (write_product(a.witness_file, algorithm_witness, error))
+      diagnostics.note({}, fmt::format("maco-run {} --device cpu --replay {} shows it", a.input,
+                                       a.witness_file));
+    else
+      diagnostics.error({}, error);
+  }
   console.show(diagnostics);
   if (!ok) return kBadGraph;
   if (!a.explained.empty()) return explain(*unit, a.explained, console);

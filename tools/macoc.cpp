@@ -23,7 +23,7 @@ bool is_cuda_source(const std::string& name, const std::string& text) {
 /// The story of an op.
 int explain(const CompileArguments& a, const std::string& text, const Console& console) {
   ir::Diagnostics diagnostics;
-  auto graph = api::read_graph(input_name(a.input), text, diagnostics);
+  auto graph = api::read_graph(input_name(a.input), text, diagnostics, a.options.algorithms);
   ir::Program unpruned;
   api::Options options = a.options;
   options.after_pass = [&](const passes::Pass& pass, passes::Unit& unit) {
@@ -43,7 +43,26 @@ int explain(const CompileArguments& a, const std::string& text, const Console& c
   return kOk;
 }
 
+/// An execution plan of MSCCL++'s as a graph.
+int import(int argc, char** argv) {
+  ImportArguments a;
+  if (const int status = read_import_arguments(argc, argv, a); status >= 0) return status;
+  std::string error;
+  const auto fail = [&] {
+    a.console.error(error);
+    return kBadUsage;
+  };
+  const auto text = read_input(a.input, error);
+  if (!text) return fail();
+  ir::Diagnostics diagnostics;
+  const auto graph = api::import_plan(input_name(a.input), *text, a.elements, a.dtype, diagnostics);
+  a.console.show(diagnostics);
+  if (!graph) return kBadGraph;
+  return write_product(a.output, *graph, error) ? kOk : fail();
+}
+
 int run(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "import") return import(argc - 1, argv + 1);
   CompileArguments a;
   if (const int status = read_compile_arguments(argc, argv, a); status >= 0) return status;
   const Console& console = a.console;
@@ -71,7 +90,7 @@ int run(int argc, char** argv) {
                                        a.input));
   if (!a.explained.empty()) return explain(a, *text, console);
   ir::Diagnostics diagnostics;
-  auto graph = api::read_graph(input_name(a.input), *text, diagnostics);
+  auto graph = api::read_graph(input_name(a.input), *text, diagnostics, a.options.algorithms);
   api::Made made;
   if (graph) {
     if (device_code && a.options.target == "cpu")

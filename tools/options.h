@@ -205,6 +205,10 @@ struct PipelineFlags {
     app.add_option("--sms", p.sms, "SMs that a rank may use, if not all of the board's")
         ->option_text("N")
         ->check(positive_number());
+    app.add_option("--algorithms", p.algorithms,
+                   "collectives that ops may name as their algorithm, besides the graph's own")
+        ->option_text("FILE,...")
+        ->delimiter(',');
     app.add_flag("--no-load-ahead", no_load_ahead,
                  "don't read params before a task's waits are over");
     app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
@@ -213,8 +217,8 @@ struct PipelineFlags {
   }
   /// The first of them that the command line has, or "".
   std::string given(const CLI::App& app) const {
-    for (const char* option : {"--target", "--board", "--sms", "--no-load-ahead", "--no-fuse",
-                               "--no-prune", "--no-packets"})
+    for (const char* option : {"--target", "--board", "--sms", "--algorithms", "--no-load-ahead",
+                               "--no-fuse", "--no-prune", "--no-packets"})
       if (app.count(option) > 0) return option;
     return "";
   }

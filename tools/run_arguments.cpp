@@ -177,10 +177,8 @@ int read_arguments(int argc, char** argv, Arguments& a) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   add_run_options(app, a);
   add_session_options(app, a);
-  app.add_option(
-         "--program", command.program_file,
-         "run this Program (a text of maco-opt's) instead of the compiler's for the graph; of a "
-         "kernel.cu, what --check-access holds it to")
+  app.add_option("--program", command.program_file,
+                 "run this Program instead of the compiler's; a kernel.cu is held to it")
       ->option_text("FILE");
   a.flags.add(app, command.compile);
   app.add_flag("--reparse", command.compile.reparse, "print and parse the IR between all passes");

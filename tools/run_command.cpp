@@ -9,6 +9,7 @@
 #include "compiler/api/command_line.h"
 #include "compiler/api/match.h"
 #include "compiler/cost/machine.h"
+#include "compiler/ops/collectives/chunk_witness.h"
 #include "compiler/verify/explain.h"
 #include "compiler/verify/precedence.h"
 #include "compiler/verify/witness.h"
@@ -115,6 +116,26 @@ int replay_kernel(const ir::Graph& graph, const ir::Program& program, runtime::C
   return kRunFailed;
 }
 
+// A user's algorithm that can't be compiled, run by itself.
+int replay_collective(const ir::Graph& graph, const std::string& path, const std::string& text,
+                      const Console& console) {
+  ir::Diagnostics diagnostics;
+  const auto witness = ops::parse_chunk_witness(diagnostics.add_file(path, text), diagnostics);
+  if (!witness) {
+    console.show(diagnostics);
+    return kBadGraph;
+  }
+  const ops::ChunkReplay result = ops::replay(graph, *witness, diagnostics);
+  console.show(diagnostics);
+  if (!result.error.empty()) {
+    console.error(result.error);
+    return kBadUsage;
+  }
+  std::fputs(result.story.c_str(), stdout);
+  std::fputs(result.confirmed ? "confirmed\n" : "not confirmed\n", stdout);
+  return result.confirmed ? kOk : kCheckFailed;
+}
+
 /// A graph, its kernel, and the Program behind it where that is needed.
 struct Subject {
   ir::Graph graph;
@@ -145,6 +166,12 @@ class Command {
                                      : read_graph(std::move(*text), subject);
         status != kOk)
       return status;
+    if (!c_.witness_file.empty()) {
+      const auto witness = read_input(c_.witness_file, error);
+      if (!witness) return fail(kBadUsage, error);
+      if (ops::is_chunk_witness(*witness))
+        return replay_collective(subject.graph, c_.witness_file, *witness, console_);
+    }
     if (!check_arguments(subject.graph, c_.run, console_)) return kBadUsage;
     if (!c_.profile_file.empty() && c_.profile_file != "-" && !can_write(c_.profile_file, error))
       return fail(kBadUsage, error);
@@ -195,7 +222,8 @@ class Command {
   }
 
   int read_graph(std::string text, Subject& subject) {
-    auto graph = api::read_graph(input_name(c_.input), std::move(text), diagnostics_);
+    auto graph =
+        api::read_graph(input_name(c_.input), std::move(text), diagnostics_, c_.compile.algorithms);
     if (!graph) return bad_graph();
     // The CPU has SMs of its own, unless the graph speaks of those of a GPU.
     if (c_.device == "cpu" && !c_.machine_given && !names_sms(*graph)) c_.compile.target = "cpu";

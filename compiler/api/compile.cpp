@@ -14,6 +14,7 @@
 #include "compiler/codegen/codegen.h"
 #include "compiler/frontend/cuda_kernels.h"
 #include "compiler/frontend/frontend.h"
+#include "compiler/frontend/mscclpp_plan.h"
 #include "compiler/graph/check.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/unit_text.h"
@@ -83,8 +84,35 @@ std::optional<std::string> read_file(const std::string& path, std::string& error
 }
 
 std::optional<ir::Graph> read_graph(std::string name, std::string text,
-                                    ir::Diagnostics& diagnostics) {
-  return frontend::parse_graph(diagnostics.add_file(std::move(name), std::move(text)), diagnostics);
+                                    ir::Diagnostics& diagnostics,
+                                    const std::vector<std::string>& algorithms) {
+  const int32_t file = diagnostics.add_file(std::move(name), std::move(text));
+  const auto collectives = frontend::read_collectives(algorithms, diagnostics);
+  if (!collectives) return std::nullopt;
+  return frontend::parse_graph(file, diagnostics, *collectives);
+}
+
+std::optional<ir::Graph> read_graph_with(std::string name, std::string text,
+                                         const std::vector<std::string>& collectives,
+                                         ir::Diagnostics& diagnostics) {
+  const int32_t file = diagnostics.add_file(std::move(name), std::move(text));
+  std::vector<frontend::Raw> raws;
+  for (size_t i = 0; i < collectives.size(); ++i) {
+    auto raw = frontend::parse_collectives(
+        diagnostics.add_file(fmt::format("<collectives {}>", i + 1), collectives[i]), diagnostics);
+    if (!raw) return std::nullopt;
+    raws.push_back(std::move(*raw));
+  }
+  return frontend::parse_graph(file, diagnostics, raws);
+}
+
+std::optional<std::string> import_plan(std::string name, std::string text, int64_t elements,
+                                       ir::DType dtype, ir::Diagnostics& diagnostics) {
+  frontend::PlanOptions options;
+  if (elements > 0) options.elements = elements;
+  options.dtype = dtype;
+  return frontend::import_plan(diagnostics.add_file(std::move(name), std::move(text)), options,
+                               diagnostics);
 }
 
 bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics) {

@@ -18,10 +18,21 @@ using Options = passes::PipelineOptions;
 /// The whole of a file. Nothing if it can't be read (`error` says why).
 std::optional<std::string> read_file(const std::string& path, std::string& error);
 
-/// A graph from its text, JSON or DSL; `name` is what diagnostics call it. Nothing, having
-/// reported, if something is wrong with it.
+/// A graph from its text, JSON or DSL; `name` is what diagnostics call it. `algorithms`: files with
+/// collectives that its ops may name besides its own. Nothing, having reported, if something is
+/// wrong with it.
 std::optional<ir::Graph> read_graph(std::string name, std::string text,
-                                    ir::Diagnostics& diagnostics);
+                                    ir::Diagnostics& diagnostics,
+                                    const std::vector<std::string>& algorithms = {});
+/// The same with texts of collectives in place of files.
+std::optional<ir::Graph> read_graph_with(std::string name, std::string text,
+                                         const std::vector<std::string>& collectives,
+                                         ir::Diagnostics& diagnostics);
+
+/// An MSCCL++ execution plan as a .maco file: a collective, and a graph that uses it. `elements`:
+/// of the input on each rank; 0: a usual number. See frontend/mscclpp_plan.h.
+std::optional<std::string> import_plan(std::string name, std::string text, int64_t elements,
+                                       ir::DType dtype, ir::Diagnostics& diagnostics);
 
 /// Reads the kernels of ops `cuda` for the options' target, as compile does of a graph that has
 /// none of them yet. False, having reported, if one can't be a task.

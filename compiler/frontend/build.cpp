@@ -14,14 +14,14 @@ namespace maco::frontend {
 namespace {
 
 const std::vector<std::string>& graph_keys() {
-  static const std::vector<std::string> keys = {"maco",      "name",
-                                                "world",     "dims",
-                                                "tensors",   "ops",
-                                                "sm_roles",  "schedule",
-                                                "overlap",   "overlap_regions",
-                                                "phases",    "pipeline",
-                                                "backend",   "comm_buffer_bytes",
-                                                "cuda_units"};
+  static const std::vector<std::string> keys = {"maco",       "name",
+                                                "world",      "dims",
+                                                "tensors",    "ops",
+                                                "sm_roles",   "schedule",
+                                                "overlap",    "overlap_regions",
+                                                "phases",     "pipeline",
+                                                "backend",    "comm_buffer_bytes",
+                                                "cuda_units", "collectives"};
   return keys;
 }
 
@@ -172,7 +172,8 @@ void build_graph(BuildContext& c, const Raw& root) {
   // Settings before the ops and roles that they govern; ops before whatever names them.
   build_settings(c, root);
   if (const Raw* units = root.find("cuda_units")) build_cuda_units(c, *units);
-  c.iterations = 0;
+  build_algorithms(c, root);
+  c.ops = c.iterations = 0;
   if (ops != nullptr) build_ops(c, *ops);
   finish_ops(c);
   if (const Raw* phases = root.find("phases")) build_phases(c, *phases);

@@ -161,6 +161,8 @@ bool check_positive(BuildContext& c, const ir::Expr& e, ir::Loc loc, const std::
 
 void build_dims(BuildContext& c, const Raw& dims);
 void build_tensors(BuildContext& c, const Raw& tensors);
+/// The graph's `collectives`, and those of other files that its ops name.
+void build_algorithms(BuildContext& c, const Raw& root);
 void build_ops(BuildContext& c, const Raw& ops);
 /// After all ops: names of ops, reads of what nothing writes, outputs that nothing writes.
 void finish_ops(BuildContext& c);

@@ -134,7 +134,7 @@ std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, c
       return std::nullopt;
     }
     case AttrType::Word: {
-      if (const auto words = ops::words_of(def, spec); !words.empty()) {
+      if (const auto words = ops::words_of(def, spec, c.graph.algorithms); !words.empty()) {
         auto word = read_word(c, raw, what, words);
         if (!word) return std::nullopt;
         return *word;

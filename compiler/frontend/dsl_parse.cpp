@@ -63,6 +63,9 @@ struct Block {
   Raw tensors, ops;
 };
 
+/// Whose statements are read.
+enum class Place : uint8_t { Graph, Collective };
+
 class Parser {
  public:
   Parser(int32_t file, ir::Diagnostics& diagnostics)
@@ -73,6 +76,23 @@ class Parser {
     try {
       graph();
     } catch (DslSyntaxError&) {  // outside of any statement: nowhere to go on
+    }
+    if (diagnostics_.errors() > errors_before) return std::nullopt;
+    return std::move(root_);
+  }
+  /// The collectives at the beginning: a map with them.
+  std::optional<Raw> only_collectives() {
+    const int errors_before = diagnostics_.errors();
+    try {
+      scan_.refuse_zero_bytes();
+      scan_.skip_lines();
+      root_ = raw_map(scan_.here());
+      collectives();
+      // A graph that uses them may follow, as in an imported plan.
+      if (scan_.peek() != '\0' && !scan_.at_name_before_name("graph"))
+        scan_.expected("'collective NAME(of = ...) {'");
+      add(root_, "collectives", root_.loc, std::move(collectives_));
+    } catch (DslSyntaxError&) {
     }
     if (diagnostics_.errors() > errors_before) return std::nullopt;
     return std::move(root_);
@@ -108,9 +128,12 @@ class Parser {
   void graph() {
     scan_.refuse_zero_bytes();
     scan_.skip_lines();
+    collectives();
     const ir::Loc start = scan_.here();
     if (!scan_.at_name() || scan_.name("'graph'").text != "graph")
-      scan_.fail(start, "expected 'graph NAME {' at the beginning");
+      scan_.fail(start, collectives_.list.empty()
+                            ? "expected 'graph NAME {' at the beginning"
+                            : "expected 'graph NAME {' behind the collectives");
     const Word name = scan_.name("the graph's name after 'graph'");
     root_ = raw_map(start);
     dims_ = raw_map(start);
@@ -124,18 +147,69 @@ class Parser {
       scan_.recover_at('{');
       header = false;
     }
-    block_of(block, start, true);
+    block_of(block, start, Place::Graph);
     scan_.skip_lines();
     if (scan_.peek() != '\0') scan_.expected("the end of the file after the graph's '}'");
 
     if (root_.find("maco") == nullptr)
       root_.map.insert(root_.map.begin(), {"maco", start, raw_int(kVersion, start)});
+    if (!collectives_.list.empty())
+      add(root_, "collectives", collectives_.loc, std::move(collectives_));
     if (!dims_.map.empty()) add(root_, "dims", dims_.loc, std::move(dims_));
     add(root_, "tensors", start, std::move(block.tensors));
     add(root_, "ops", start, std::move(block.ops));
     if (!regions_.list.empty()) add(root_, "overlap_regions", regions_.loc, std::move(regions_));
     if (!phases_.list.empty()) add(root_, "phases", phases_.loc, std::move(phases_));
     statements_end_ = header;
+  }
+
+  /// "collective NAME(of = allreduce, chunks = world) { statements }", none or more.
+  void collectives() {
+    collectives_ = raw_list(scan_.here());
+    while (scan_.at_name_before_name("collective")) {
+      const Word keyword = scan_.name("'collective'");
+      const Word name = scan_.name("the name of a collective");
+      Raw entry = raw_map(keyword.loc);
+      add(entry, "name", name.loc, raw_string(name));
+      if (scan_.peek() != '(') scan_.expected(fmt::format("'(of = ...)' after '{}'", name.text));
+      scan_.open('(');
+      while (scan_.peek() != ')') {
+        const Word key = scan_.name("a key of the collective");
+        for (const char* own : {"name", "ops"})
+          if (key.text == own) scan_.fail(key.loc, fmt::format("'{}' is no key here", own));
+        scan_.expect("=", fmt::format("'=' after '{}'", key.text));
+        add(entry, key.text, key.loc, value());
+        if (!scan_.take(",")) break;
+      }
+      scan_.close(')');
+      Block body{raw_map(keyword.loc), raw_list(keyword.loc)};
+      block_of(body, keyword.loc, Place::Collective);
+      add(entry, "ops", keyword.loc, std::move(body.ops));
+      collectives_.list.push_back(std::move(entry));
+      scan_.skip_lines();
+    }
+  }
+
+  /// "scratch[0] @ rank + 1, output[0] = reduce(input[0], scratch[0], block = 1)"
+  void chunk_statement(Block& block) {
+    const Word keyword = scan_.at_name_before('(') || scan_.at_name_before('[')
+                             ? Word{}
+                             : scan_.name("a statement of the collective");
+    if (keyword.text == "repeat") return repeat(block, keyword, Place::Collective);
+    if (!keyword.text.empty())
+      scan_.fail(keyword.loc,
+                 fmt::format("expected 'buffer[chunk] = ...', a call such as 'signal(to = 1)', or "
+                             "'repeat', found '{}'",
+                             keyword.text));
+    std::vector<Word> to;
+    if (scan_.at_name_before('[')) {
+      do to.push_back(scan_.chunks());
+      while (scan_.take(","));
+      scan_.expect("=", "'='");
+    }
+    const Word kind = scan_.name("'copy', 'put', 'get' or 'reduce'");
+    if (scan_.peek() != '(') scan_.expected(fmt::format("'(' after '{0}'", kind.text));
+    call(block, std::move(to), kind, Place::Collective);
   }
 
   /// "(world = 2)" after the graph's name.
@@ -158,19 +232,24 @@ class Parser {
   }
 
   /// "{ statements }"
-  void block_of(Block& block, ir::Loc opener, bool top) {
+  void block_of(Block& block, ir::Loc opener, Place place, bool in_repeat = false) {
     scan_.expect("{", "'{'");
     while (true) {
       scan_.skip_lines();
       if (scan_.take("}")) return;
       if (scan_.peek() == '\0') {
         diagnostics_.error(scan_.here(), "expected '}', found the end of the file");
-        diagnostics_.note(opener, top ? "the graph begins here" : "the 'repeat' begins here");
+        diagnostics_.note(opener, in_repeat               ? "the 'repeat' begins here"
+                                  : place == Place::Graph ? "the graph begins here"
+                                                          : "the collective begins here");
         throw DslSyntaxError();
       }
       const int depth = depth_;
       try {
-        statement(block, top);
+        if (place == Place::Graph)
+          statement(block, !in_repeat);
+        else
+          chunk_statement(block);
         if (!scan_.at_line_end() && scan_.peek() != '}') scan_.expected("the end of the line");
       } catch (DslSyntaxError&) {
         scan_.recover();
@@ -189,7 +268,9 @@ class Parser {
       return tensor(block, first);
     if (first.text == "output") return output(block, first);
     if (first.text == "scalar") return scalar(block, first);
-    if (first.text == "repeat") return repeat(block, first);
+    if (first.text == "repeat") return repeat(block, first, Place::Graph);
+    if (first.text == "collective")
+      scan_.fail(first.loc, "a collective is defined ahead of the graph, outside of its braces");
     for (const std::string& word : statement_words())
       if (!top && first.text == word)
         scan_.fail(first.loc,
@@ -293,7 +374,7 @@ class Parser {
   // Ops.
 
   void op_statement(Block& block, const Word& first) {
-    if (scan_.peek() == '(') return call(block, {}, first);
+    if (scan_.peek() == '(') return call(block, {}, first, Place::Graph);
     std::vector<Word> outs = {first};
     while (scan_.take(",")) outs.push_back(scan_.name("the name of a tensor"));
     op_of(block, std::move(outs));
@@ -303,10 +384,10 @@ class Parser {
     scan_.expect("=", "'='");
     const Word kind = scan_.name("an op after '='");
     if (scan_.peek() != '(') scan_.expected(fmt::format("'(' after the op '{0}'", kind.text));
-    call(block, std::move(outs), kind);
+    call(block, std::move(outs), kind, Place::Graph);
   }
 
-  void call(Block& block, std::vector<Word> outs, const Word& kind) {
+  void call(Block& block, std::vector<Word> outs, const Word& kind, Place place) {
     Raw op = raw_map(kind.loc);
     add(op, "op", kind.loc, raw_string(kind));
     Raw in = raw_list(scan_.here());
@@ -317,9 +398,11 @@ class Parser {
         attribute(attributes);
       } else if (scan_.at_name()) {
         if (!attributes.map.empty()) scan_.fail(scan_.here(), "operands stand before attributes");
-        in.list.push_back(raw_string(scan_.name("the name of a tensor")));
+        in.list.push_back(raw_string(place == Place::Graph ? scan_.name("the name of a tensor")
+                                                           : scan_.chunks()));
       } else {
-        scan_.expected("the name of a tensor or 'attribute = value'");
+        scan_.expected(place == Place::Graph ? "the name of a tensor or 'attribute = value'"
+                                             : "'buffer[chunk]' or 'attribute = value'");
       }
       if (!scan_.take(",")) break;
     }
@@ -350,7 +433,7 @@ class Parser {
     add(attributes, key.text, key.loc, value());
   }
 
-  void repeat(Block& block, const Word& keyword) {
+  void repeat(Block& block, const Word& keyword, Place place) {
     const Word variable = scan_.name("the name of a variable after 'repeat'");
     const ir::Loc in = scan_.here();
     if (!scan_.at_name() || scan_.name("'in'").text != "in")
@@ -361,7 +444,7 @@ class Parser {
     if (scan_.peek() != '{') scan_.expected("'{'");
     if (++depth_ > kMaxDepth) scan_.fail(keyword.loc, "'repeat' is nested too deeply");
     Block body{raw_map(keyword.loc), raw_list(keyword.loc)};
-    block_of(body, keyword.loc, false);
+    block_of(body, keyword.loc, place, true);
     --depth_;
     Raw op = raw_map(keyword.loc);
     add(op, "repeat", keyword.loc, raw_string(variable));
@@ -493,7 +576,7 @@ class Parser {
 
   ir::Diagnostics& diagnostics_;
   DslScanner scan_;
-  Raw root_, dims_, phases_, regions_;
+  Raw root_, dims_, phases_, regions_, collectives_;
   bool statements_end_ = false;  // root_ has all that could be read
   int depth_ = 0;                // of values and repeats
 };
@@ -508,9 +591,15 @@ std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics) {
   return Parser(file, diagnostics).run();
 }
 
-std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics) {
+std::optional<Raw> parse_dsl_collectives(int32_t file, ir::Diagnostics& diagnostics) {
+  return Parser(file, diagnostics).only_collectives();
+}
+
+std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics,
+                                   const std::vector<Raw>& collectives) {
   Parser parser(file, diagnostics);
   BuildOptions options;
+  options.collectives = collectives;
   options.open_outputs = true;
   if (auto raw = parser.run()) return build(*raw, options, diagnostics);
   // What else is wrong is said at once.

@@ -63,7 +63,9 @@ class Printer {
 
   std::string run() {
     const int64_t world = root_.find("world")->integer;
-    out_ = "graph " + root_.find("name")->text;
+    if (const Raw* collectives = root_.find("collectives"))
+      for (const Raw& c : collectives->list) collective(c);
+    out_ += "graph " + root_.find("name")->text;
     if (world != 1) out_ += fmt::format("(world = {})", world);
     out_ += " {\n";
     declarations();
@@ -80,6 +82,26 @@ class Printer {
 
  private:
   void line(std::string_view text) { out_.append("  ").append(text).append("\n"); }
+
+  /// "collective sum(of = allreduce, chunks = 4) { ... }"
+  void collective(const Raw& c) {
+    std::string keys;
+    for (const Raw::Entry& e : c.map)
+      if (e.key != "name" && e.key != "ops")
+        keys += (keys.empty() ? "" : ", ") + e.key + " = " + print(e.value);
+    out_ += "collective " + c.find("name")->text + "(" + keys + ") {\n";
+    for (const Raw& op : c.find("ops")->list) {
+      std::string text, arguments;
+      if (const Raw* out = op.find("out"))
+        text = (out->kind == Raw::Kind::List ? names(*out) : out->text) + " = ";
+      if (const Raw* in = op.find("in")) arguments = names(*in);
+      for (const Raw::Entry& e : op.map)
+        if (e.key != "op" && e.key != "in" && e.key != "out")
+          arguments += (arguments.empty() ? "" : ", ") + e.key + " = " + print(e.value);
+      line(text + op.find("op")->text + "(" + arguments + ")");
+    }
+    out_ += "}\n";
+  }
 
   void declarations() {
     if (const Raw* dims = root_.find("dims"))

@@ -221,6 +221,17 @@ bool DslScanner::at_name_before(char symbol) {
   return result;
 }
 
+bool DslScanner::at_name_before_name(std::string_view word) {
+  skip();
+  const size_t start = at_, end = name_end(at_);
+  if (text_.substr(start, end - start) != word) return false;
+  at_ = end;
+  skip();
+  const bool result = is_letter(at(at_));
+  at_ = start;
+  return result;
+}
+
 bool DslScanner::at_map() {
   skip();
   if (at(at_) != '{') return false;
@@ -338,7 +349,11 @@ Word DslScanner::expression(std::string_view what, bool comparisons) {
     if (depth > 0) expected("an operator or ')'");
     break;
   }
-  Word word{std::string(text_.substr(begin, read_ - begin)), loc(begin, read_)};
+  return source(begin, read_);
+}
+
+Word DslScanner::source(size_t from, size_t to) const {
+  Word word{std::string(text_.substr(from, to - from)), loc(from, to)};
   // An expression over several lines keeps its columns; what isn't part of it becomes blank.
   bool comment = false;
   for (char& c : word.text) {
@@ -346,6 +361,19 @@ Word DslScanner::expression(std::string_view what, bool comparisons) {
     if (comment || c == '\n' || c == '\r' || c == '\t') c = ' ';
   }
   return word;
+}
+
+Word DslScanner::chunks() {
+  skip();
+  const size_t begin = at_;
+  const Word buffer = name("'input', 'output' or 'scratch'");
+  if (peek() != '[') expected(fmt::format("'[' and a chunk after '{}'", buffer.text));
+  open('[');
+  expression("the number of a chunk");
+  if (take(":")) expression("the end of the chunks");
+  close(']');
+  if (take("@")) expression("a rank after '@'", false);
+  return source(begin, read_);
 }
 
 void DslScanner::recover() {

@@ -48,6 +48,8 @@ class DslScanner {
   Word name(std::string_view what);
   /// Is a name followed by `symbol` next (and not by '==' for '=')? Consumes nothing.
   bool at_name_before(char symbol);
+  /// Is `word` next, and then another name?
+  bool at_name_before_name(std::string_view word);
   /// Is a map next? '{' followed by '}' or by a key and ':'; otherwise the '{' of '{i + 1}'.
   bool at_map();
   /// A quoted string, escapes resolved; the place is that of the opening quote.
@@ -55,6 +57,9 @@ class DslScanner {
   /// An integer expression, word or number: its source text. Without `comparisons` it ends before
   /// '<', '=', '&' and so on.
   Word expression(std::string_view what, bool comparisons = true);
+
+  /// "scratch[2:4] @ (rank + 1) % world": chunks of a user's algorithm, as source text.
+  Word chunks();
 
   /// Where the next thing stands.
   ir::Loc here();
@@ -75,6 +80,7 @@ class DslScanner {
   size_t number_end(size_t from) const;
   size_t line_end(size_t from) const;
   size_t string_end(size_t from) const;
+  Word source(size_t from, size_t to) const;
   ir::Loc loc(size_t from, size_t to) const;
   void advance(size_t to) { at_ = read_ = to; }
   std::string found();

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compiler/frontend/raw.h"
 #include "ir/graph.h"
@@ -11,10 +12,15 @@ namespace maco::frontend {
 
 /// Each parses file `file` of `diagnostics` (Diagnostics::add_file), builds, validates and infers
 /// the graph. All errors of the file are reported; nothing is returned if there was one.
-std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics);
-std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics);
+/// `collectives`: documents of parse_collectives, whose collectives ops may name as their
+/// algorithm; those that none names are left alone.
+std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics,
+                                    const std::vector<Raw>& collectives = {});
+std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics,
+                                   const std::vector<Raw>& collectives = {});
 /// JSON if the first character that isn't white space is '{', else DSL.
-std::optional<ir::Graph> parse_graph(int32_t file, ir::Diagnostics& diagnostics);
+std::optional<ir::Graph> parse_graph(int32_t file, ir::Diagnostics& diagnostics,
+                                     const std::vector<Raw>& collectives = {});
 
 /// The canonical text: parse(print(g)) == g, and printing that gives the same text.
 std::string print_json(const ir::Graph& graph);
@@ -23,6 +29,13 @@ std::string print_dsl(const ir::Graph& graph);
 /// Syntax only. The tree has the shape of the JSON document in both cases.
 std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics);
 std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics);
+
+/// The collectives of a file in either spelling; it need not have a graph.
+std::optional<Raw> parse_collectives(int32_t file, ir::Diagnostics& diagnostics);
+/// Those of several files, by path; reports those that can't be read.
+std::optional<std::vector<Raw>> read_collectives(const std::vector<std::string>& paths,
+                                                 ir::Diagnostics& diagnostics);
+std::optional<Raw> parse_dsl_collectives(int32_t file, ir::Diagnostics& diagnostics);
 
 /// A value of the DSL by itself: "[[bx, bx + 1]]", "{dtype: f32, shape: [4]}".
 std::optional<Raw> parse_dsl_value(int32_t file, ir::Diagnostics& diagnostics);
@@ -34,6 +47,7 @@ struct BuildOptions {
   bool incomplete = false;
   /// Accept ops and attributes that only passes make: maco-opt reads dumps back.
   bool internal_ops = false;
+  std::vector<Raw> collectives{};  // as above
 };
 /// Validates the tree (unknown and duplicate keys, types, names, `repeat`, cycles), builds and
 /// infers the graph.

@@ -465,9 +465,11 @@ std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics) {
   return std::move(r.root);
 }
 
-std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics) {
+std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics,
+                                    const std::vector<Raw>& collectives) {
   const Read r = read(file, diagnostics);
   BuildOptions options;
+  options.collectives = collectives;
   options.incomplete = !r.complete;
   if (!r.complete && r.root.kind != Raw::Kind::Map) return std::nullopt;
   auto graph = build(r.root, options, diagnostics);

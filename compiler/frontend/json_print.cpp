@@ -49,6 +49,26 @@ std::string print_items(const Raw& list) {
   return out.empty() ? "[]" : "[\n" + out + "\n  ]";
 }
 
+/// A line for each statement of each collective.
+std::string print_collectives(const Raw& list) {
+  std::string out;
+  for (const Raw& collective : list.list) {
+    std::string keys;
+    for (const Raw::Entry& e : collective.map) {
+      keys += (keys.empty() ? "" : ", ") + print_quoted(e.key) + ": ";
+      if (e.key != "ops") {
+        keys += print(e.value);
+        continue;
+      }
+      std::string ops;
+      for (const Raw& op : e.value.list) ops += (ops.empty() ? "      " : ",\n      ") + print(op);
+      keys += ops.empty() ? "[]" : "[\n" + ops + "\n    ]";
+    }
+    out += (out.empty() ? "    {" : ",\n    {") + keys + "}";
+  }
+  return "[\n" + out + "\n  ]";
+}
+
 }  // namespace
 
 std::string print_json(const ir::Graph& graph) {
@@ -58,9 +78,10 @@ std::string print_json(const ir::Graph& graph) {
     const bool entries = e.key == "tensors" || e.key == "dims";
     const bool items = e.key == "ops" || e.key == "phases" || e.key == "overlap_regions";
     out += fmt::format("{}  {}: {}", out.empty() ? "" : ",\n", print_quoted(e.key),
-                       entries ? print_entries(e.value)
-                       : items ? print_items(e.value)
-                               : print(e.value));
+                       entries                  ? print_entries(e.value)
+                       : items                  ? print_items(e.value)
+                       : e.key == "collectives" ? print_collectives(e.value)
+                                                : print(e.value));
   }
   return "{\n" + out + "\n}\n";
 }

@@ -162,6 +162,41 @@ Raw to_raw(const ir::Phase& phase) {
   return raw;
 }
 
+Raw to_raw(const ir::ChunkOp& op) {
+  Raw raw = map();
+  const auto chunks = [](const ir::ChunkRange& r) { return word(print_chunks(r)); };
+  add(raw, "op", word(op.kind));
+  if (!op.from.empty()) add(raw, "in", list(op.from, chunks));
+  if (op.to.size() == 1) add(raw, "out", chunks(op.to[0]));
+  if (op.to.size() > 1) add(raw, "out", list(op.to, chunks));
+  const auto given = [&](const char* key, const std::optional<ir::Expr>& e) {
+    if (e) add(raw, key, expression(*e));
+  };
+  given(op.kind == "signal" ? "to" : "from", op.peer);
+  given("tag", op.tag);
+  given("semaphore", op.semaphore);
+  if (op.blocks) add(raw, "blocks", list(*op.blocks, expression));
+  given("block", op.block);
+  if (op.packets) add(raw, "packets", boolean(true));
+  if (op.relaxed) add(raw, "relaxed", boolean(true));
+  given("unit", op.unit);
+  given("if", op.condition);
+  return raw;
+}
+
+Raw to_raw(const ir::UserAlgorithm& algorithm) {
+  Raw raw = map();
+  add(raw, "name", word(algorithm.name));
+  add(raw, "of", word(algorithm.of));
+  if (algorithm.world) add(raw, "world", expression(*algorithm.world));
+  add(raw, "chunks", expression(algorithm.chunks));
+  if (algorithm.scratch != ir::Expr(0)) add(raw, "scratch", expression(algorithm.scratch));
+  if (algorithm.in_place) add(raw, "in_place", boolean(true));
+  if (!algorithm.semaphores.empty()) add(raw, "semaphores", list(algorithm.semaphores, expression));
+  add(raw, "ops", list(algorithm.ops, [](const ir::ChunkOp& op) { return to_raw(op); }));
+  return raw;
+}
+
 Raw to_raw(const ir::Pipeline& pipeline) {
   Raw raw = map();
   add(raw, "stages", list(pipeline.stages, names));
@@ -170,6 +205,15 @@ Raw to_raw(const ir::Pipeline& pipeline) {
 }
 
 }  // namespace
+
+std::string print_chunks(const ir::ChunkRange& r) {
+  std::string text = r.buffer + "[" + r.begin.str();
+  if (r.end) text += ":" + r.end->str();
+  text += "]";
+  // Comparisons would end there.
+  if (r.rank) text += " @ " + (r.rank->is_constant() ? r.rank->str() : "(" + r.rank->str() + ")");
+  return text;
+}
 
 Raw to_raw(const ir::Tensor& tensor) {
   Raw raw = map();
@@ -240,6 +284,9 @@ Raw to_raw(const ir::Graph& graph, Parts parts) {
     }
     add(root, "cuda_units", std::move(units));
   }
+  if (!graph.algorithms.empty())
+    add(root, "collectives",
+        list(graph.algorithms, [](const ir::UserAlgorithm& a) { return to_raw(a); }));
   if (graph.comm_buffer_bytes) add(root, "comm_buffer_bytes", integer(*graph.comm_buffer_bytes));
   return root;
 }

@@ -16,6 +16,9 @@ Raw to_raw(const ir::Graph& graph, Parts parts = Parts::All);
 Raw to_raw(const ir::Tensor& tensor);
 Raw to_raw(const ir::Graph& graph, const ir::Op& op);
 
+/// "scratch[2:4] @ (rank + 1)"
+std::string print_chunks(const ir::ChunkRange& range);
+
 /// The shortest text that reads back as `number`, with a fraction or an exponent.
 std::string print_float(double number);
 /// `text` in quotes, escaped as JSON does.

@@ -2,14 +2,56 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <optional>
 #include <vector>
 
+#include "compiler/functions/chunks.h"
 #include "compiler/functions/exchange.h"
 
 namespace maco::functions {
 
+namespace {
+
+bool differs(const ir::Program& program, size_t task, ir::Diagnostics& diagnostics) {
+  diagnostics.error(program[program.tasks[task].call].loc,
+                    fmt::format("{} touches other regions than it declares",
+                                ir::describe(program, ir::id_of<ir::TaskId>(task))));
+  return false;
+}
+
+// The tasks of users' algorithms, each of one rank.
+bool check_chunks(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  std::vector<std::optional<Chunks>> chunks(program.calls.size());
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const ir::Task& task = program.tasks[t];
+    const ir::Call& call = program[task.call];
+    if (call.function != "chunks") continue;
+    auto& c = chunks[index(task.call)];
+    if (!c) c = chunks_of(call);
+    const int rank = std::countr_zero(task.ranks);
+    if (!c || c->world != program.world || task.tile >= c->moves.size() ||
+        std::popcount(task.ranks) != 1 || rank >= program.world) {
+      diagnostics.error(call.loc, fmt::format("chunks of '{}' hasn't the parameters, operands and "
+                                              "rank that it takes",
+                                              call.op));
+      return false;
+    }
+    if (call.transfers != std::vector{transfer_of(*c, c->moves[task.tile])}) {
+      diagnostics.error(call.loc, fmt::format("{} moves other data than it declares",
+                                              ir::describe(program, ir::id_of<ir::TaskId>(t))));
+      return false;
+    }
+    if (task.accesses != accesses_of(program, *c, call.operands, rank, task.tile))
+      return differs(program, t, diagnostics);
+  }
+  return true;
+}
+
+}  // namespace
+
 bool check_exchanges(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  if (!check_chunks(program, diagnostics)) return false;
   std::vector<std::optional<Exchange>> exchanges;
   for (const ir::Call& call : program.calls) {
     exchanges.push_back(exchange_of(call));
@@ -31,10 +73,7 @@ bool check_exchanges(const ir::Program& program, ir::Diagnostics& diagnostics) {
     const ir::Task& task = program.tasks[t];
     const auto& e = exchanges[index(task.call)];
     if (!e || task.accesses == accesses_of(program, program[task.call], *e, task.tile)) continue;
-    diagnostics.error(program[task.call].loc,
-                      fmt::format("{} touches other regions than it declares",
-                                  ir::describe(program, ir::id_of<ir::TaskId>(t))));
-    return false;
+    return differs(program, t, diagnostics);
   }
   return true;
 }

@@ -20,7 +20,7 @@ ir::Registry<Function>& table() {
     for (auto family :
          {elementwise_functions, matmul_functions, attention_functions, embedding_functions,
           norm_functions, rope_functions, softmax_functions, reduction_functions,
-          strided_copy_functions, collective_functions, cuda_functions})
+          strided_copy_functions, collective_functions, chunk_functions, cuda_functions})
       for (Function& f : family()) all.push_back(std::move(f));
     return all;
   }());

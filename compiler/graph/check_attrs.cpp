@@ -42,7 +42,7 @@ class AttrCheck {
       case AttrType::RuntimeInt: integer(v, ExprUse::Runtime); break;
       case AttrType::IntList: list(v); break;
       case AttrType::Number: number(v); break;
-      case AttrType::Word: word(v, ops::words_of(def_, spec)); break;
+      case AttrType::Word: word(v, ops::words_of(def_, spec, c_.graph.algorithms)); break;
       case AttrType::DType: {
         std::vector<std::string> names;
         for (const ir::DType t : ir::kAllDTypes) names.emplace_back(ir::name(t));

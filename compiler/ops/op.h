@@ -92,8 +92,9 @@ std::string synonym_of(std::string_view kind);
 std::vector<OpDef> all_ops();
 
 /// What an attribute of type Word may be: the words of its spec and, for the algorithm of a
-/// collective, those that were registered (collectives/algorithms.h).
-std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr);
+/// collective, those that were registered (collectives/algorithms.h) and the user's own.
+std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr,
+                                  const std::vector<ir::UserAlgorithm>& own = {});
 
 /// Makes an op known to the whole process, from any thread, before the first graph that uses it is
 /// parsed. Its tile rule calls device functions that are there already or registered too

@@ -94,12 +94,14 @@ std::string synonym_of(std::string_view kind) {
   return found == synonyms.end() ? "" : found->second;
 }
 
-std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr) {
+std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr,
+                                  const std::vector<ir::UserAlgorithm>& own) {
   std::vector<std::string> words = attr.words;
-  if (op.collective && attr.name == "algorithm")
-    for (std::string& word : algorithm_words(op.kind))
-      if (std::find(words.begin(), words.end(), word) == words.end())
-        words.push_back(std::move(word));
+  if (!op.collective || attr.name != "algorithm") return words;
+  for (std::string& word : algorithm_words(op.kind))
+    if (std::find(words.begin(), words.end(), word) == words.end())
+      words.push_back(std::move(word));
+  for (const ir::UserAlgorithm& a : own) words.push_back(a.name);
   return words;
 }
 

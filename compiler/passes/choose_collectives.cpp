@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/chunk_witness.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
@@ -21,17 +22,19 @@ namespace maco::passes {
 
 namespace {
 
-// The op's `algorithm`; nothing if the op has no such attribute.
+// The op's `algorithm`; nothing if there is nothing to choose.
 std::optional<std::string> algorithm_of(const ir::Op& op) {
-  if (!ops::find_op(op.kind)->collective || ops::algorithm_words(op.kind).empty())
-    return std::nullopt;
+  if (!ops::find_op(op.kind)->collective) return std::nullopt;
   const auto it = op.attrs.find("algorithm");
-  return it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
+  std::string word = it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
+  if (word == "auto" && ops::algorithm_words(op.kind).empty()) return std::nullopt;
+  return word;
 }
 
 // Why the op can't use the algorithm; empty if it can, and for 'auto'.
-std::string refusal(const ir::Op& op, const std::string& algorithm) {
+std::string refusal(const ir::Graph& graph, const ir::Op& op, const std::string& algorithm) {
   const std::vector<std::string> known = ops::algorithm_words(op.kind);
+  if (graph.find_algorithm(algorithm) && ops::takes_user_algorithms(op.kind)) return "";
   if (std::find(known.begin(), known.end(), algorithm) != known.end()) return "";
   std::string others = "'auto'";
   for (size_t i = 0; i < known.size(); ++i)
@@ -42,6 +45,32 @@ std::string refusal(const ir::Op& op, const std::string& algorithm) {
         op.kind, others);
   return fmt::format("algorithm '{}' of '{}' can't be compiled by this version; use {}", algorithm,
                      op.kind, others);
+}
+
+// What its author wrote does what the collective has to, in every run.
+bool check_user_algorithm(const ir::Graph& graph, const ir::Op& op, const ir::UserAlgorithm& own,
+                          PassContext& context) {
+  std::optional<ops::ChunkFault> fault;
+  const auto flow = ops::chunk_flow(graph, op, own, context.diagnostics, &fault);
+  if (!flow) {
+    if (!fault) return false;
+    if (context.algorithm_witness)
+      *context.algorithm_witness = ops::print(graph, op, own, *fault);
+    else
+      context.diagnostics.note({},
+                               "maco-opt GRAPH --verify --witness FILE writes a run that shows "
+                               "it, for maco-run GRAPH --replay FILE");
+    return false;
+  }
+  if (flow->packets && !ir::canonical(graph[op.in[0]].shape[0]).is_constant()) {
+    context.diagnostics.error(
+        op.loc,
+        fmt::format("collective '{}' asks for packets, but how many rows '{}' has, only the "
+                    "launch knows: leave 'packets' out",
+                    own.name, graph[op.in[0]].name));
+    return false;
+  }
+  return true;
 }
 
 // The fastest by the cost model; of equals the first.
@@ -108,9 +137,11 @@ bool choose_collectives(ir::Graph& graph, PassContext& context) {
     if (*algorithm == "auto") {
       op.attrs["algorithm"] = {choose(graph, op, context.machine), op.loc};
       free.push_back(ir::id_of<ir::OpId>(i));
-    } else if (const std::string why = refusal(op, *algorithm); !why.empty()) {
+    } else if (const std::string why = refusal(graph, op, *algorithm); !why.empty()) {
       context.diagnostics.error(op.attrs["algorithm"].loc, why);
       ok = false;
+    } else if (const auto* own = graph.find_algorithm(*algorithm)) {
+      ok = check_user_algorithm(graph, op, *own, context) && ok;
     }
   }
   if (ok && graph.comm_buffer_bytes) fit(graph, free, context);
@@ -118,9 +149,9 @@ bool choose_collectives(ir::Graph& graph, PassContext& context) {
 }
 
 bool has_algorithms(const ir::Graph& graph) {
-  return std::all_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
+  return std::all_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& op) {
     const auto algorithm = algorithm_of(op);
-    return !algorithm || refusal(op, *algorithm).empty();
+    return !algorithm || refusal(graph, op, *algorithm).empty();
   });
 }
 

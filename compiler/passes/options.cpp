@@ -15,6 +15,7 @@ std::optional<PassContext> make_context(const PipelineOptions& options,
   }
   std::optional<PassContext> context(std::in_place, diagnostics, *machine);
   context->load_ahead = options.load_ahead;
+  context->algorithm_witness = options.algorithm_witness;
   context->available_sms = options.sms > 0 ? options.sms : machine->sms;
   return context;
 }

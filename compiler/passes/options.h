@@ -33,6 +33,9 @@ struct PipelineOptions {
   bool prune = true;    // --no-prune
   bool packets = true;  // --no-packets
 
+  /// Files of collectives that the graph's ops may name as their algorithm, besides its own.
+  std::vector<std::string> algorithms{};
+
   // What is shown and checked on the way.
   std::string stop_after;    // name of the last pass to run; empty: all
   bool verify_each = false;  // prove the Program after each pass that changed it
@@ -47,6 +50,8 @@ struct PipelineOptions {
   std::function<void(const Pass&, Unit&)> after_pass{};
   /// Gets the proofs' account of how a fault comes about.
   std::vector<verify::Witness>* witnesses = nullptr;
+  /// Gets the text of how a user's algorithm goes wrong (ops/collectives/chunk_witness.h).
+  std::string* algorithm_witness = nullptr;
 };
 
 /// What the passes are told of the machine and by `options`. Nothing, having reported, if there is

@@ -23,6 +23,7 @@ struct PassContext {
   const cost::Machine& machine;
   bool load_ahead = true;     // --no-load-ahead
   int64_t available_sms = 0;  // of the machine, for one rank (fewer with --ranks-per-gpu)
+  std::string* algorithm_witness = nullptr;  // as PipelineOptions has it
   // "waits inserted", "waits pruned", ...: for --report and dumps
   std::map<std::string, int64_t> statistics;
   /// What was fused, and what wasn't and why, for --report and --explain: by what happened the ops

@@ -11,8 +11,11 @@ namespace maco::passes {
 std::string to_text(const Unit& unit);
 /// What the text of `file` says: a Program if it begins with that word, else a graph, which may
 /// have what only passes make. Nothing, having reported, if there is an error.
-std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics);
+/// `algorithms`: files of collectives that a graph's ops may name.
+std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics,
+                               const std::vector<std::string>& algorithms = {});
 /// The same of a graph.
-std::optional<ir::Graph> parse_graph_unit(int32_t file, ir::Diagnostics& diagnostics);
+std::optional<ir::Graph> parse_graph_unit(int32_t file, ir::Diagnostics& diagnostics,
+                                          const std::vector<std::string>& algorithms = {});
 
 }  // namespace maco::passes

@@ -136,6 +136,31 @@ maco_graph* maco_graph_read(const char* path, maco_error** error) {
     return maco::Graph::read(path);
   });
 }
+maco_graph* maco_graph_parse_with(const char* text, const char* name,
+                                  const char* const* collectives, size_t count,
+                                  maco_error** error) {
+  return make<maco_graph>(error, [&]() -> maco::Result<maco::Graph> {
+    if (!text) return missing("the text");
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < count; ++i) {
+      if (!collectives || !collectives[i]) return missing("a text of collectives");
+      texts.emplace_back(collectives[i]);
+    }
+    return maco::Graph::parse(text, name ? name : "<graph>", texts);
+  });
+}
+char* maco_import_plan(const char* json, int64_t elements, maco_dtype dtype, maco_error** error) {
+  return guarded(error, static_cast<char*>(nullptr), [&]() -> char* {
+    if (!json) {
+      fail(error, missing("the plan"));
+      return nullptr;
+    }
+    const auto made = maco::import_plan(json, elements, static_cast<maco::DType>(dtype));
+    if (made) return strdup(made->c_str());
+    fail(error, made.error());
+    return nullptr;
+  });
+}
 void maco_graph_free(maco_graph* graph) { delete graph; }
 char* maco_graph_text(const maco_graph* graph) {
   return guarded(nullptr, static_cast<char*>(nullptr),

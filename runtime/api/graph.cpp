@@ -21,10 +21,11 @@ TensorKind public_kind(ir::TensorKind kind) {
 
 }  // namespace
 
-Result<Graph> Graph::parse(std::string text, std::string name) {
+Result<Graph> Graph::parse(std::string text, std::string name,
+                           const std::vector<std::string>& collectives) {
   return guarded([&]() -> Result<Graph> {
     ir::Diagnostics diagnostics;
-    auto graph = api::read_graph(std::move(name), std::move(text), diagnostics);
+    auto graph = api::read_graph_with(std::move(name), std::move(text), collectives, diagnostics);
     if (!graph) return graph_error(diagnostics);
     diagnostics.clear();
     return Graph(std::make_shared<const Data>(Data{std::move(*graph), std::move(diagnostics)}));
@@ -70,6 +71,15 @@ std::vector<VariableInfo> Graph::scalars() const {
   for (const ir::Tensor& t : data_->graph.tensors)
     if (t.kind == ir::TensorKind::Scalar) list.push_back({t.name, t.range_lo, t.range_hi - 1});
   return list;
+}
+
+Result<std::string> import_plan(std::string json, int64_t elements, DType dtype) {
+  return guarded([&]() -> Result<std::string> {
+    ir::Diagnostics diagnostics;
+    auto text = api::import_plan("<plan>", std::move(json), elements, ir_type(dtype), diagnostics);
+    if (!text) return graph_error(diagnostics);
+    return std::move(*text);
+  });
 }
 
 std::string Graph::to_maco() const { return frontend::print_dsl(data_->graph); }

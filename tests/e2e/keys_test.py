@@ -341,6 +341,23 @@ attr("split", "axis", 0, 1, base=HALVES)
 for kind in ("allreduce", "reduce_scatter"):
     attr_words(kind, "reduce", ["sum", "max", "min", "avg"], default="sum")
 attr_words("allreduce", "algorithm", ["auto", "oneshot", "twoshot", "ring"], ["nccl"], default="oneshot")
+
+
+def direct(kind):
+    """The op by an algorithm that the graph defines: what each rank has goes straight to the others."""
+    source, target = {"alltoall": ("input[{}]", "output[rank]"), "allgather": ("input[0]", "output[rank]"),
+                      "broadcast": ("input[0]", "output[0]")}[kind]
+    only = {"if": "rank == 0"} if kind == "broadcast" else {}
+    collective = {"name": "direct", "of": kind, "chunks": 2 if kind == "alltoall" else 1,
+                  "ops": [{"op": "copy", "in": [source.format("rank")], "out": target, **only},
+                          {"op": "put", "in": [source.format("1 - rank")], "out": f"{target} @ 1 - rank", **only}]}
+    return {**with_op(PLAIN[kind], 0, algorithm="direct"), "collectives": [collective]}
+
+
+for kind in ("alltoall", "broadcast"):
+    case(kind, "algorithm", CHANGES, PLAIN[kind], direct(kind))
+    case(kind, "algorithm=auto", SAME, PLAIN[kind], with_op(PLAIN[kind], 0, algorithm="auto"), direct(kind))
+case("graph", "collectives", CHANGES, PLAIN["allgather"], direct("allgather"))
 for kind in ("allgather", "reduce_scatter"):
     attr_words(kind, "algorithm", ["auto", "oneshot", "ring"], ["twoshot", "nccl"], default="oneshot")
 attr("broadcast", "root", 0, 1)
@@ -548,7 +565,7 @@ MORE = {("range", "sms with a gap"), ("barrier", "dtype"), ("kv_append", "dtype"
         ("recv", "another shape")} | {(kind, "dtype of its own") for kind in CONVERTING}
 # Calls of check_keys and read_enum in the frontend that the probe above reaches. Whoever adds one adds it to the probe, and a case for each
 # key.
-MAPS, ENUMS = 15, 8
+MAPS, ENUMS = 17, 8
 
 
 def main():

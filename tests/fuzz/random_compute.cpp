@@ -84,9 +84,12 @@ void Maker::binary(const std::string& f, DType t) {
     const std::string b = param(t, {r_.chance(45) ? a.last() : 1});
     emit(f, {a.name, b}, attrs, result(5, false));
   } else {
-    const std::string number =
-        is_float(t) ? r_.word({"0.5", "2", "-1", "1.25"}) : r_.word({"3", "-1", "1073741824", "2"});
-    const Value y = result(2, number != "-1");
+    // What is added is no product of what is multiplied by: 1 - sigmoid(x) may be all rounding.
+    const bool adds = f == "add" || f == "sub";
+    const std::string number = !is_float(t) ? r_.word({"3", "-1", "1073741824", "2"})
+                               : adds       ? r_.word({"0.3", "1.7", "-1.7", "0.7"})
+                                            : r_.word({"0.5", "2", "-1", "1.25"});
+    const Value y = result(2, number[0] != '-');
     attrs.push_back("value = " + number);
     emit(f, {a.name}, attrs, y);
   }

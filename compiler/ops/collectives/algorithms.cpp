@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/user_algorithm.h"
 #include "ir/check.h"
 #include "ir/registry.h"
 
@@ -20,9 +23,15 @@ ir::Registry<Algorithm>& table() {
   return algorithms;
 }
 
-const Algorithm& algorithm_of(const ir::Op& op) {
-  const Algorithm* a = table().find(op.kind + " " + attr_word(op, "algorithm", ""));
-  MACO_CHECK(a, op.name);
+// Null: a collective of the graph's.
+const Algorithm* algorithm_of(const ir::Op& op) {
+  std::string word = attr_word(op, "algorithm", "");
+  if (word == "auto") word = "";
+  return table().find(op.kind + " " + word);
+}
+const ir::UserAlgorithm& user_algorithm_of(const TileContext& context) {
+  const auto* a = context.graph().find_algorithm(context.word("algorithm", ""));
+  MACO_CHECK(a, context.op().name);
   return *a;
 }
 
@@ -42,15 +51,36 @@ std::vector<std::string> algorithm_words(std::string_view op) {
   return words;
 }
 
-void tile_by_algorithm(TileContext& context) { algorithm_of(context.op()).tile(context); }
+bool takes_user_algorithms(std::string_view op) {
+  constexpr std::string_view kinds[] = {"allreduce", "allgather", "reduce_scatter", "alltoall",
+                                        "broadcast"};
+  return std::find(std::begin(kinds), std::end(kinds), op) != std::end(kinds);
+}
+
+std::string taken_algorithm_word(std::string_view word) {
+  if (word == "auto" || word == "nccl")
+    return fmt::format("'{}' has a meaning as an algorithm", word);
+  for (const Algorithm& a : table().all())
+    if (!a.word.empty() && a.word == word)
+      return fmt::format("'{}' is an algorithm of '{}'", word, a.op);
+  return "";
+}
+
+void tile_by_algorithm(TileContext& context) {
+  if (const Algorithm* a = algorithm_of(context.op())) return a->tile(context);
+  tile_user_algorithm(context, user_algorithm_of(context));
+}
 Cut choose_by_algorithm(const TileContext& context) {
-  const Algorithm& a = algorithm_of(context.op());
-  return a.choose ? a.choose(context) : Cut{};
+  const Algorithm* a = algorithm_of(context.op());
+  if (!a) return choose_user_algorithm(context, user_algorithm_of(context));
+  return a->choose ? a->choose(context) : Cut{};
 }
 
 bool has_choice(const ir::Op& op) {
   const OpDef& def = *find_op(op.kind);
-  return def.choose && (def.choose != choose_by_algorithm || algorithm_of(op).choose);
+  if (!def.choose || def.choose != choose_by_algorithm) return def.choose != nullptr;
+  const Algorithm* a = algorithm_of(op);
+  return !a || a->choose;
 }
 
 std::string register_algorithm(Algorithm algorithm) {

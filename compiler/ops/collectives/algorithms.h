@@ -30,6 +30,11 @@ struct Algorithm {
 std::vector<Algorithm> algorithms_of(std::string_view op);
 /// The words of those; none where the op has but one way.
 std::vector<std::string> algorithm_words(std::string_view op);
+/// Whether `algorithm` of such an op may name a collective that the graph defines.
+bool takes_user_algorithms(std::string_view op);
+/// Why a user's collective can't have this name, or "".
+std::string taken_algorithm_word(std::string_view word);
+
 /// Tiles an op, and chooses its cut, by the algorithm that it names.
 void tile_by_algorithm(TileContext& context);
 Cut choose_by_algorithm(const TileContext& context);

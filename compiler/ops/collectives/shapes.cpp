@@ -120,6 +120,11 @@ AttrSpec algorithm_attr() {
       false};
 }
 
+// Of an op that has but one way of its own.
+AttrSpec own_algorithm_attr() {
+  return {"algorithm", AttrType::Word, false, "auto", {"auto"}, false};
+}
+
 }  // namespace
 
 std::vector<OpDef> collective_ops() {
@@ -148,10 +153,11 @@ std::vector<OpDef> collective_ops() {
       tile_by_algorithm);
   add("reduce_scatter", "rank r gets block r of the reduction", {reduce_attr(), algorithm_attr()},
       infer_reduce_scatter, tile_by_algorithm);
-  add("alltoall", "block i of rank r goes to block r of rank i", {}, infer_alltoall,
-      tile_by_algorithm);
+  add("alltoall", "block i of rank r goes to block r of rank i", {own_algorithm_attr()},
+      infer_alltoall, tile_by_algorithm);
   add("broadcast", "the root's tensor, on every rank",
-      {{"root", AttrType::Int, true, "", {}, false}}, infer_broadcast, tile_by_algorithm);
+      {{"root", AttrType::Int, true, "", {}, false}, own_algorithm_attr()}, infer_broadcast,
+      tile_by_algorithm);
   add("ring_shift", "the tensor of rank - by", {{"by", AttrType::Int, false, "1", {}, false}},
       infer_ring_shift, tile_by_algorithm);
   const AttrSpec tag{"tag", AttrType::Int, false, "0", {}, false},

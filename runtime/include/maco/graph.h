@@ -50,7 +50,9 @@ struct VariableInfo {
 class MACO_API Graph {
  public:
   /// From its text, JSON or the language of .maco files. `name` is what diagnostics call it.
-  static Result<Graph> parse(std::string text, std::string name = "<graph>");
+  /// `collectives`: texts of collectives that its ops may name as their algorithm besides its own.
+  static Result<Graph> parse(std::string text, std::string name = "<graph>",
+                             const std::vector<std::string>& collectives = {});
   /// From a file.
   static Result<Graph> read(const std::string& path);
 
@@ -73,6 +75,12 @@ class MACO_API Graph {
  private:
   std::shared_ptr<const Data> data_;
 };
+
+/// An MSCCL++ execution plan (JSON, schema of version 0.9) as the text of a .maco file: the plan's
+/// algorithm as a collective, which Graph::parse takes among its `collectives`, and a graph that
+/// uses it. `elements`: of that graph's input on each rank; 0: 65,536, or the next that fits.
+MACO_API Result<std::string> import_plan(std::string json, int64_t elements = 0,
+                                         DType dtype = DType::BF16);
 
 // ---- graphs built in C++ ------------------------------------------------------------------------
 

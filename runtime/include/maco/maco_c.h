@@ -46,9 +46,28 @@ MACO_API void maco_string_free(char* string);
 
 // ---- graphs -------------------------------------------------------------------------------------
 
+// Element types, as in maco/graph.h.
+typedef enum {
+  MACO_F32,
+  MACO_F16,
+  MACO_BF16,
+  MACO_F8E4M3,
+  MACO_F8E5M2,
+  MACO_I32,
+  MACO_U8
+} maco_dtype;
+
 // From its text, JSON or the language of .maco files; `name` (or NULL) is what messages call it.
 MACO_API maco_graph* maco_graph_parse(const char* text, const char* name, maco_error** error);
 MACO_API maco_graph* maco_graph_read(const char* path, maco_error** error);
+// Its ops may name the collectives of `count` further texts as their algorithm.
+MACO_API maco_graph* maco_graph_parse_with(const char* text, const char* name,
+                                           const char* const* collectives, size_t count,
+                                           maco_error** error);
+// An MSCCL++ execution plan (JSON) as the text of a graph with its algorithm as a collective; the
+// caller frees it by maco_string_free. `elements` of the input on each rank, 0 for a usual number.
+MACO_API char* maco_import_plan(const char* json, int64_t elements, maco_dtype dtype,
+                                maco_error** error);
 MACO_API void maco_graph_free(maco_graph* graph);
 // Its text; the caller frees it by maco_string_free.
 MACO_API char* maco_graph_text(const maco_graph* graph);
@@ -74,16 +93,7 @@ MACO_API const char* maco_kernel_source(const maco_kernel* kernel);
 MACO_API const char* maco_kernel_report(const maco_kernel* kernel);
 MACO_API int maco_kernel_world(const maco_kernel* kernel);
 
-// Element types, and who provides a tensor's memory contents, as in maco/graph.h.
-typedef enum {
-  MACO_F32,
-  MACO_F16,
-  MACO_BF16,
-  MACO_F8E4M3,
-  MACO_F8E5M2,
-  MACO_I32,
-  MACO_U8
-} maco_dtype;
+// Who provides a tensor's memory contents, as in maco/graph.h.
 typedef enum { MACO_INPUT, MACO_PARAM, MACO_STATE, MACO_OUTPUT } maco_kind;
 typedef struct {
   const char* name;

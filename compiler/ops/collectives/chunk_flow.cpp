@@ -1,0 +1,776 @@
+#include "compiler/ops/collectives/chunk_flow.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/chunk_program.h"
+
+namespace maco::ops {
+
+namespace {
+
+constexpr uint32_t kNothing = ~0u;
+
+std::string ranks_text(uint64_t ranks) {
+  std::string text;
+  for (int r = 0; r < 64; ++r)
+    if ((ranks >> r) & 1) text += fmt::format("{}{}", text.empty() ? "" : ", ", r);
+  return (std::popcount(ranks) == 1 ? "rank " : "ranks ") + text;
+}
+
+/// The values that memory holds, and the steps by which they get there.
+class Values {
+ public:
+  Values(const ChunkShape& shape, std::string reduce, bool same_bits, ir::Diagnostics& d)
+      : shape_(shape), reduce_(std::move(reduce)), same_bits_(same_bits), d_(d) {
+    flow_.chunks = shape.chunks;
+    flow_.parts = shape.parts;
+    flow_.world = static_cast<uint32_t>(shape.world);
+    memory_.assign(static_cast<size_t>(shape.memory() * shape.world), kNothing);
+    for (int r = 0; r < shape.world; ++r)
+      for (int64_t c = 0; c < shape.chunks; ++c) {
+        memory_[place({r, shape.input_cell(r, c)})] = add({c, uint64_t{1} << r}, r);
+        trees_.push_back(static_cast<uint64_t>(r));
+      }
+  }
+
+  size_t place(ChunkCell c) const { return static_cast<size_t>(c.rank * shape_.memory() + c.cell); }
+  uint32_t at(ChunkCell c) const { return memory_[place(c)]; }
+  void set(ChunkCell c, uint32_t value) { memory_[place(c)] = value; }
+
+  /// What the action makes of these, which it found in its sources; nothing if that is wrong.
+  std::optional<uint32_t> make(const ChunkAction& x, const std::vector<uint32_t>& found) {
+    if (found.size() == 1) return found[0];
+    if (!shape_.reduces()) {
+      d_.error(x.op->loc, fmt::format("'{}' reduces nothing", shape_.op));
+      return std::nullopt;
+    }
+    ChunkValue sum = value(found[0]);
+    const bool sums = reduce_ == "sum" || reduce_ == "avg";
+    for (size_t i = 1; i < found.size(); ++i) {
+      const ChunkValue& v = value(found[i]);
+      if (v.chunk != sum.chunk) {
+        d_.error(x.op->loc,
+                 fmt::format("rank {} reduces chunk {} of {} with chunk {} of {}", x.rank,
+                             sum.chunk, ranks_text(sum.ranks), v.chunk, ranks_text(v.ranks)));
+        return std::nullopt;
+      }
+      if (sums && (sum.ranks & v.ranks)) {
+        d_.error(x.op->loc, fmt::format("rank {} counts chunk {} of {} twice", x.rank, v.chunk,
+                                        ranks_text(sum.ranks & v.ranks)));
+        return std::nullopt;
+      }
+      sum.ranks |= v.ranks;
+    }
+    std::vector<uint32_t> from = found;
+    std::sort(from.begin(), from.end());
+    from.erase(std::unique(from.begin(), from.end()), from.end());
+    if (from.size() == 1) return from[0];  // the largest of a chunk and itself
+    std::stable_sort(from.begin(), from.end(), [&](uint32_t a, uint32_t b) {
+      return std::countr_zero(value(a).ranks) < std::countr_zero(value(b).ranks);
+    });
+    for (size_t i = 0; i < x.from.size(); ++i) bring(found[i], x.from[i].rank, x.rank);
+    const uint32_t made = add(sum, x.rank);
+    uint64_t tree = 0x9e3779b97f4a7c15u;
+    for (uint32_t v : from) tree = (tree ^ trees_[v]) * 0x100000001b3u + 0x632be59bd9b4e019u;
+    trees_.push_back(tree);
+    for (uint32_t v : from)
+      if (!flow_.is_input(v) && maker_[v] == x.rank) step(x.rank, v).keep = true;
+    step(x.rank, made).from = std::move(from);
+    return made;
+  }
+
+  /// The action's result comes where it says.
+  void write(const ChunkAction& x, const std::vector<uint32_t>& found, uint32_t made) {
+    // What isn't made here comes from where it was read.
+    const int source = found.size() > 1 && made != found[0] ? x.rank : x.from[0].rank;
+    for (const ChunkCell& to : x.to) {
+      bring(made, source, to.rank);
+      set(to, made);
+    }
+  }
+
+  /// Everybody has what the collective promises, or where not, and whether that was reported.
+  bool finish(const ir::UserAlgorithm& algorithm) {
+    for (int r = 0; r < shape_.world; ++r)
+      for (int64_t c = 0; c < shape_.out_chunks; ++c)
+        if (!finish(algorithm, r, c)) return false;
+    return true;
+  }
+  ChunkFlow take() { return std::move(flow_); }
+
+ private:
+  const ChunkValue& value(uint32_t v) const { return flow_.values[v]; }
+  uint32_t add(ChunkValue v, int rank) {
+    flow_.values.push_back(v);
+    has_.push_back(uint64_t{1} << rank);
+    maker_.push_back(rank);
+    return static_cast<uint32_t>(flow_.values.size() - 1);
+  }
+  ChunkStep& step(int rank, uint32_t v) {
+    const auto [it, fresh] =
+        steps_.try_emplace((uint64_t{v} << 8) + static_cast<uint64_t>(rank), flow_.steps.size());
+    if (fresh) {
+      flow_.steps.emplace_back();
+      flow_.steps.back().rank = rank;
+      flow_.steps.back().value = v;
+    }
+    return flow_.steps[it->second];
+  }
+  void bring(uint32_t v, int from, int to) {
+    if ((has_[v] >> to) & 1) return;
+    step(from, v).to.push_back(to);
+    has_[v] |= uint64_t{1} << to;
+  }
+
+  bool finish(const ir::UserAlgorithm& algorithm, int rank, int64_t chunk) {
+    const ChunkValue wanted{shape_.wanted_chunk(rank, chunk), shape_.wanted_ranks(chunk)};
+    const uint32_t v = at({rank, shape_.output_cell(rank, chunk)});
+    const auto holds = [&](const ChunkValue& x) {
+      return shape_.reduces() && std::popcount(x.ranks) > 1
+                 ? fmt::format("the reduction of chunk {} over {}", x.chunk, ranks_text(x.ranks))
+                 : fmt::format("chunk {} of {}", x.chunk, ranks_text(x.ranks));
+    };
+    if (v == kNothing || value(v) != wanted) {
+      d_.error(
+          algorithm.loc,
+          fmt::format("collective '{}' leaves {} in output[{}] of rank {}, where '{}' needs {}",
+                      algorithm.name, v == kNothing ? "nothing" : holds(value(v)), chunk, rank,
+                      shape_.op, holds(wanted)));
+      return false;
+    }
+    if (same_bits_ && shape_.op == "allreduce") {
+      if (rank == 0) first_.push_back(v);
+      const uint32_t other = first_[static_cast<size_t>(chunk)];
+      if (trees_[other] != trees_[v]) {
+        d_.error(
+            algorithm.loc,
+            fmt::format("collective '{}' sums chunk {} in another order on rank {} than on rank "
+                        "0: they would not hold the same bits",
+                        algorithm.name, chunk, rank));
+        return false;
+      }
+    }
+    step(rank, v).out = chunk;
+    return true;
+  }
+
+  const ChunkShape& shape_;
+  std::string reduce_;
+  bool same_bits_;
+  ir::Diagnostics& d_;
+  ChunkFlow flow_;
+  std::vector<uint32_t> memory_;  // by place: a value
+  std::vector<uint64_t> has_;     // by value: the ranks that have it
+  std::vector<int> maker_;
+  std::vector<uint64_t> trees_;  // in which order its parts are reduced
+  std::vector<uint32_t> first_;  // by chunk: what rank 0 holds
+  std::unordered_map<uint64_t, size_t> steps_;
+};
+
+std::string place_text(const ChunkShape& shape, ChunkCell c) {
+  return fmt::format("{} of rank {}", shape.name(c.rank, c.cell), c.rank);
+}
+
+/// Statements one after the other, on all ranks together.
+class InTurn {
+ public:
+  InTurn(const ChunkProgram& program, Values& values, ir::Diagnostics& d)
+      : p_(program), values_(values), d_(d) {}
+
+  bool run(std::optional<ChunkFault>* fault) {
+    for (size_t i = 0; i < p_.actions.size();) {
+      size_t end = i;
+      while (end < p_.actions.size() && p_.actions[end].op == p_.actions[i].op) ++end;
+      if (!statement(i, end, fault)) return false;
+      i = end;
+    }
+    return true;
+  }
+  /// The run up to action `end`, as a witness has it: each rank has one block.
+  std::vector<ChunkFault::At> run_to(size_t end) const {
+    std::vector<ChunkFault::At> run;
+    std::vector<int64_t> done(static_cast<size_t>(p_.shape.world), 0);
+    for (size_t i = 0; i < end; ++i) {
+      const int rank = p_.actions[i].rank;
+      run.push_back({rank, 0, done[static_cast<size_t>(rank)]++});
+    }
+    return run;
+  }
+
+ private:
+  bool statement(size_t begin, size_t end, std::optional<ChunkFault>* fault) {
+    struct Done {
+      std::vector<uint32_t> found;
+      uint32_t made = 0;
+    };
+    std::vector<Done> done;
+    std::unordered_map<size_t, size_t> writers;
+    for (size_t i = begin; i < end; ++i) {
+      const ChunkAction& x = p_.actions[i];
+      Done one;
+      for (const ChunkCell& c : x.from) {
+        one.found.push_back(values_.at(c));
+        if (one.found.back() != kNothing) continue;
+        d_.error(x.op->loc, fmt::format("rank {} reads {}, which nothing has written", x.rank,
+                                        place_text(p_.shape, c)));
+        if (fault) *fault = {ChunkFault::Claim::Empty, {at(i)}, run_to(begin)};
+        return false;
+      }
+      const auto made = values_.make(x, one.found);
+      if (!made) return false;
+      one.made = *made;
+      for (const ChunkCell& c : x.to)
+        if (const auto [it, fresh] = writers.try_emplace(values_.place(c), i); !fresh) {
+          const ChunkAction& other = p_.actions[it->second];
+          d_.error(x.op->loc, fmt::format("{} writes {}, and so does {} in the same statement",
+                                          x.rank == other.rank ? fmt::format("rank {}", x.rank)
+                                                               : fmt::format("rank {}", other.rank),
+                                          place_text(p_.shape, c), fmt::format("rank {}", x.rank)));
+          if (fault) *fault = {ChunkFault::Claim::Race, {at(it->second), at(i)}, run_to(begin)};
+          return false;
+        }
+      done.push_back(std::move(one));
+    }
+    for (size_t i = begin; i < end; ++i)
+      values_.write(p_.actions[i], done[i - begin].found, done[i - begin].made);
+    return true;
+  }
+  ChunkFault::At at(size_t action) const {
+    const int rank = p_.actions[action].rank;
+    int64_t step = 0;
+    for (size_t i = 0; i < action; ++i) step += p_.actions[i].rank == rank;
+    return {rank, 0, step};
+  }
+
+  const ChunkProgram& p_;
+  Values& values_;
+  ir::Diagnostics& d_;
+};
+
+/// Statements ordered by their author: thread blocks run until each waits for what isn't there.
+/// Clocks follow what is known to have happened: `seen` what its writes are visible of, `past` of
+/// which only that it is over, as relaxed signals and packets tell. That either is the same in every
+/// run follows from how synchronisation is named: one block signals, and one waits for it.
+class ByAuthor {
+ public:
+  ByAuthor(const ChunkProgram& program, const ir::UserAlgorithm& algorithm, Values& values,
+           ir::Diagnostics& d)
+      : p_(program), a_(algorithm), values_(values), d_(d) {}
+
+  bool run(std::optional<ChunkFault>* fault) {
+    if (!make_threads() || !check_ends()) return false;
+    find_packets();
+    bool ok = true;
+    for (bool moved = true; moved && ok;) {
+      moved = false;
+      for (uint32_t t = 0; t < threads_.size() && ok; ++t)
+        while (ok && threads_[t].next < threads_[t].actions.size() && can_run(t)) {
+          ok = perform(t);
+          moved = true;
+        }
+    }
+    if (ok) ok = all_done() && ends_in_time() && leaves_nothing();
+    if (!ok && fault && fault_) *fault = std::move(fault_);
+    return ok;
+  }
+  std::vector<ChunkFault::At> whole_run() const { return run_of(clock_of_all()); }
+
+ private:
+  using Clock = std::vector<uint32_t>;  // by thread: how many of its statements
+  struct Thread {
+    int rank = 0;
+    int64_t block = 0;
+    std::vector<uint32_t> actions;
+    size_t next = 0;
+    Clock seen, past;
+  };
+  // Of one rank to another, by tag and unit; or a rank's semaphore.
+  struct Channel {
+    std::vector<std::unique_ptr<std::pair<Clock, Clock>>> signals;  // seen (empty: relaxed), past
+    std::vector<uint32_t> by;                                       // threads, signal by signal
+    int64_t waits = 0;
+    int64_t first = 0;  // of a semaphore: its first value
+    int64_t all_signals = 0, all_waits = 0;
+    uint32_t waiter = kNothing, signaller = kNothing;
+    std::map<uint32_t, int64_t> signals_of;  // by thread: all that it makes
+  };
+  struct Meeting {  // the n-th of a barrier
+    std::vector<uint32_t> threads;
+    std::vector<uint32_t> here;
+    bool open = false;
+  };
+  struct Access {
+    uint32_t thread = kNothing, time = 0;
+  };
+  struct Cell {
+    Access write;
+    std::vector<Access> reads;
+    bool packets = false;
+    std::unique_ptr<Clock> sent;  // packets: what its sender's past was
+  };
+
+  bool make_threads() {
+    std::map<std::pair<int, int64_t>, uint32_t> found;
+    const auto thread = [&](int rank, int64_t block) -> Thread& {
+      const auto [it, fresh] =
+          found.try_emplace({rank, block}, static_cast<uint32_t>(threads_.size()));
+      if (fresh) {
+        threads_.emplace_back();
+        threads_.back().rank = rank;
+        threads_.back().block = block;
+      }
+      return threads_[it->second];
+    };
+    const auto whole = [](const ChunkAction& x) {
+      return x.kind == ChunkAction::Kind::Barrier && !x.op->block;
+    };
+    size_t syncs = 0;
+    for (const ChunkAction& x : p_.actions) {
+      syncs += x.kind > ChunkAction::Kind::Reduce;
+      if (!whole(x)) thread(x.rank, x.block);
+      for (int64_t b : x.blocks) thread(x.rank, b);
+    }
+    if (threads_.size() * (syncs + threads_.size()) > kMostClocks) {
+      d_.error(a_.loc, fmt::format("collective '{}' has {} thread blocks and {} synchronisations: "
+                                   "too many to be checked",
+                                   a_.name, threads_.size(), syncs));
+      return false;
+    }
+    for (uint32_t i = 0; i < p_.actions.size(); ++i) {
+      const ChunkAction& x = p_.actions[i];
+      if (!whole(x)) {
+        thread(x.rank, x.block).actions.push_back(i);
+      } else {
+        for (auto& [key, t] : found)
+          if (key.first == x.rank &&
+              (x.blocks.empty() ||
+               std::binary_search(x.blocks.begin(), x.blocks.end(), key.second)))
+            threads_[t].actions.push_back(i);
+      }
+    }
+    for (Thread& t : threads_) t.seen.assign(threads_.size(), 0), t.past = t.seen;
+    cells_.resize(static_cast<size_t>(p_.shape.memory() * p_.shape.world));
+    return true;
+  }
+
+  using Key = std::tuple<int, int, int, int64_t, int64_t>;
+  Key key_of(const ChunkAction& x) const {
+    using enum ChunkAction::Kind;
+    if (x.kind == Acquire || x.kind == Release) return {1, x.rank, 0, x.semaphore, x.unit};
+    return x.kind == Signal ? Key{0, x.rank, x.peer, x.tag, x.unit}
+                            : Key{0, x.peer, x.rank, x.tag, x.unit};
+  }
+  std::string name_of(const ChunkAction& x) const {
+    using enum ChunkAction::Kind;
+    if (x.kind == Acquire || x.kind == Release)
+      return fmt::format("semaphore {} of rank {}", x.semaphore, x.rank);
+    const int from = x.kind == Signal ? x.rank : x.peer, to = x.kind == Signal ? x.peer : x.rank;
+    return fmt::format("signals from rank {} to rank {} with tag {}{}", from, to, x.tag,
+                       x.unit ? fmt::format(" and unit {}", x.unit) : "");
+  }
+
+  // Who signals and who waits, and how often.
+  bool check_ends() {
+    using enum ChunkAction::Kind;
+    for (uint32_t t = 0; t < threads_.size(); ++t) {
+      std::map<std::pair<int, std::vector<int64_t>>, int64_t> met;
+      for (uint32_t i : threads_[t].actions) {
+        const ChunkAction& x = p_.actions[i];
+        if (x.kind == Barrier) {
+          const int64_t n = met[{x.rank, x.blocks}]++;
+          meetings_[{x.rank, x.blocks, n}].threads.push_back(t);
+          continue;
+        }
+        if (x.kind <= Reduce) continue;
+        Channel& c = channels_[key_of(x)];
+        const bool signals = x.kind == Signal || x.kind == Release;
+        uint32_t& end = signals ? c.signaller : c.waiter;
+        const bool one = x.kind != Release;
+        if (one && end != kNothing && end != t) {
+          d_.error(x.op->loc,
+                   fmt::format("blocks {} and {} of rank {} both {} {}: which of them comes first "
+                               "would decide",
+                               threads_[end].block, threads_[t].block, threads_[t].rank,
+                               signals ? "make the" : "wait for the", name_of(x)));
+          return false;
+        }
+        end = t;
+        (signals ? c.all_signals : c.all_waits) += 1;
+        if (signals) ++c.signals_of[t];
+        if (x.kind == Acquire || x.kind == Release)
+          if (static_cast<size_t>(x.semaphore) < p_.semaphores.size())
+            c.first = p_.semaphores[static_cast<size_t>(x.semaphore)];
+      }
+    }
+    // Who names the blocks of a barrier has to name all that come.
+    for (auto& [key, meeting] : meetings_) {
+      const std::vector<int64_t>& blocks = std::get<1>(key);
+      if (blocks.empty() || blocks.size() == meeting.threads.size()) continue;
+      const Thread& t = threads_[meeting.threads[0]];
+      d_.error(a_.loc, fmt::format("collective '{}': {} of {} blocks come to a barrier of rank {}",
+                                   a_.name, meeting.threads.size(), blocks.size(), t.rank));
+      return false;
+    }
+    return true;
+  }
+
+  void find_packets() {
+    for (const ChunkAction& x : p_.actions)
+      if (x.packets)
+        for (const ChunkCell& c : x.to)
+          if (p_.shape.is_scratch(c.cell)) cells_[values_.place(c)].packets = true;
+  }
+
+  const ChunkAction& next(uint32_t t) const {
+    return p_.actions[threads_[t].actions[threads_[t].next]];
+  }
+  Meeting& meeting(uint32_t t) {
+    const ChunkAction& x = next(t);
+    auto& counts = met_[t];
+    return meetings_[{x.rank, x.blocks, counts[{x.rank, x.blocks}]}];
+  }
+
+  bool can_run(uint32_t t) {
+    using enum ChunkAction::Kind;
+    const ChunkAction& x = next(t);
+    switch (x.kind) {
+      case Copy:
+      case Reduce:
+        return std::all_of(x.from.begin(), x.from.end(), [&](const ChunkCell& c) {
+          const Cell& cell = cells_[values_.place(c)];
+          return !cell.packets || cell.write.thread != kNothing;
+        });
+      case Wait: {
+        const Channel& c = channels_[key_of(x)];
+        return static_cast<int64_t>(c.signals.size()) > c.waits;
+      }
+      case Acquire: {
+        const Channel& c = channels_[key_of(x)];
+        return static_cast<int64_t>(c.signals.size()) + c.first > c.waits;
+      }
+      case Barrier: {
+        Meeting& m = meeting(t);
+        if (m.open) return true;
+        if (std::find(m.here.begin(), m.here.end(), t) == m.here.end()) m.here.push_back(t);
+        if (m.here.size() < m.threads.size()) return false;
+        m.open = true;
+        Clock seen(threads_.size(), 0), past = seen;
+        for (uint32_t other : m.threads) {
+          join(seen, threads_[other].seen);
+          join(past, threads_[other].past);
+        }
+        for (uint32_t other : m.threads) threads_[other].seen = seen, threads_[other].past = past;
+        return true;
+      }
+      case Signal:
+      case Release: break;
+    }
+    return true;
+  }
+  static void join(Clock& to, const Clock& from) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], from[i]);
+  }
+
+  bool perform(uint32_t t) {
+    using enum ChunkAction::Kind;
+    const ChunkAction& x = next(t);
+    Thread& me = threads_[t];
+    if (x.kind == Barrier) ++met_[t][{x.rank, x.blocks}];
+    if (x.kind == Wait || x.kind == Acquire) hear(x, me);
+    if (x.kind == Copy || x.kind == Reduce) {
+      if (!move(t, x)) return false;
+    }
+    if (stop_at_.thread == t && stop_at_.time == me.next + 1) {
+      stopped_ = me.past;
+      return false;
+    }
+    ++me.next;
+    me.seen[t] = me.past[t] = static_cast<uint32_t>(me.next);
+    done_.push_back(t);
+    if (x.kind == Signal || x.kind == Release) {
+      Channel& c = channels_[key_of(x)];
+      c.signals.push_back(
+          std::make_unique<std::pair<Clock, Clock>>(x.relaxed ? Clock() : me.seen, me.past));
+      c.by.push_back(t);
+    }
+    if (x.kind == Copy || x.kind == Reduce)
+      for (const ChunkCell& c : x.to)
+        if (Cell& cell = cells_[values_.place(c)]; cell.packets)
+          cell.sent = std::make_unique<Clock>(me.past);
+    return true;
+  }
+
+  // What the n-th wait knows: the n-th signal; of several that release a semaphore, those without
+  // which there would not be enough.
+  void hear(const ChunkAction& x, Thread& me) {
+    Channel& c = channels_[key_of(x)];
+    const int64_t n = ++c.waits;
+    const auto join_one = [&](int64_t i) {
+      const auto& signal = *c.signals[static_cast<size_t>(i)];
+      if (!signal.first.empty() && !x.relaxed) join(me.seen, signal.first);
+      join(me.past, signal.second);
+    };
+    if (x.kind == ChunkAction::Kind::Wait) {
+      join_one(n - 1);
+      c.signals[static_cast<size_t>(n - 1)]->first = {};  // nobody else asks
+      c.signals[static_cast<size_t>(n - 1)]->second = {};
+      return;
+    }
+    const int64_t need = n - c.first;
+    for (const auto& [thread, all] : c.signals_of) {
+      const int64_t sure = need - (c.all_signals - all);
+      int64_t k = 0;
+      for (size_t i = 0; i < c.by.size() && sure > 0; ++i)
+        if (c.by[i] == thread && ++k == sure) {
+          join_one(static_cast<int64_t>(i));
+          break;
+        }
+    }
+  }
+
+  bool move(uint32_t t, const ChunkAction& x) {
+    Thread& me = threads_[t];
+    const auto time = static_cast<uint32_t>(me.next + 1);
+    std::vector<uint32_t> found;
+    for (const ChunkCell& c : x.from)
+      if (const Cell& cell = cells_[values_.place(c)]; cell.packets && cell.write.thread != t)
+        join(me.past, *cell.sent);
+    for (const ChunkCell& c : x.from) {
+      Cell& cell = cells_[values_.place(c)];
+      found.push_back(values_.at(c));
+      if (found.back() == kNothing) {
+        d_.error(x.op->loc,
+                 fmt::format("rank {} reads {}, which nothing is sure to have written by "
+                             "then",
+                             x.rank, place_text(p_.shape, c)));
+        fault_ = {ChunkFault::Claim::Empty, {at(t, me.next)}, run_of(me.past)};
+        return false;
+      }
+      if (!cell.packets && !before(cell.write, me.seen))
+        return race(t, cell.write, c, "writes", "reads");
+      cell.reads.push_back({t, time});
+    }
+    for (const ChunkCell& c : x.to) {
+      Cell& cell = cells_[values_.place(c)];
+      if (cell.packets && !x.packets) {
+        d_.error(x.op->loc, fmt::format("rank {} writes {}, which comes in packets, without them",
+                                        x.rank, place_text(p_.shape, c)));
+        return false;
+      }
+      if (cell.packets && cell.write.thread != kNothing) {
+        d_.error(x.op->loc, fmt::format("{} gets packets twice: those of one launch look alike",
+                                        place_text(p_.shape, c)));
+        return false;
+      }
+      if (!before(cell.write, me.seen)) return race(t, cell.write, c, "writes", "writes");
+      for (const Access& read : cell.reads)
+        if (!before(read, me.past) && !(read.thread == t))
+          return race(t, read, c, "reads", "writes");
+      cell.write = {t, time};
+      cell.reads.clear();
+    }
+    const auto made = values_.make(x, found);
+    if (!made) return false;
+    values_.write(x, found, *made);
+    return true;
+  }
+  static bool before(const Access& a, const Clock& clock) {
+    return a.thread == kNothing || a.time <= clock[a.thread];
+  }
+
+  ChunkFault::At at(uint32_t thread, size_t step) const {
+    return {threads_[thread].rank, threads_[thread].block, static_cast<int64_t>(step)};
+  }
+  Clock clock_of_all() const {
+    Clock all;
+    for (const Thread& t : threads_) all.push_back(static_cast<uint32_t>(t.next));
+    return all;
+  }
+  // What was done, without what isn't before `clock`.
+  std::vector<ChunkFault::At> run_of(const Clock& clock) const {
+    std::vector<ChunkFault::At> run;
+    std::vector<uint32_t> count(threads_.size(), 0);
+    for (uint32_t t : done_) {
+      const uint32_t step = count[t]++;
+      if (step < clock[t]) run.push_back(at(t, step));
+    }
+    return run;
+  }
+  // All that has to come before a statement that was done.
+  Clock past_of(uint32_t thread, uint32_t time) const {
+    ir::Diagnostics unheard;
+    Values values(p_.shape, "max", false, unheard);
+    ByAuthor again(p_, a_, values, unheard);
+    again.stop_at_ = {thread, time};
+    again.run(nullptr);
+    return again.stopped_;
+  }
+
+  bool race(uint32_t t, const Access& first, ChunkCell c, const char* first_does,
+            const char* second_does) {
+    const ChunkAction& x = next(t);
+    const Thread& other = threads_[first.thread];
+    const ChunkAction& y = p_.actions[other.actions[first.time - 1]];
+    const bool over = first.time <= threads_[t].past[first.thread];
+    d_.error(x.op->loc, fmt::format("block {} of rank {} {} {}, which block {} of rank {} {}: {}",
+                                    threads_[t].block, threads_[t].rank, second_does,
+                                    place_text(p_.shape, c), other.block, other.rank, first_does,
+                                    over ? "it comes first, but nothing makes it visible"
+                                         : "nothing orders them"));
+    d_.note(y.op->loc, "the other is here");
+    Clock clock = threads_[t].past;
+    if (!over) {
+      Clock before_first = past_of(first.thread, first.time);
+      before_first[first.thread] = first.time - 1;
+      join(clock, before_first);
+      clock[first.thread] = std::min(clock[first.thread], first.time - 1);
+    }
+    fault_ = {over ? ChunkFault::Claim::Unseen : ChunkFault::Claim::Race,
+              {at(first.thread, first.time - 1), at(t, threads_[t].next)},
+              run_of(clock)};
+    return false;
+  }
+
+  std::string waits_for(uint32_t t) {
+    using enum ChunkAction::Kind;
+    const ChunkAction& x = next(t);
+    switch (x.kind) {
+      case Wait: {
+        const Channel& c = channels_[key_of(x)];
+        return fmt::format("number {} of the {}, of which there are {}", c.waits + 1, name_of(x),
+                           c.all_signals);
+      }
+      case Acquire: return name_of(x);
+      case Barrier: return fmt::format("a barrier of rank {}", x.rank);
+      default: break;
+    }
+    for (const ChunkCell& c : x.from)
+      if (const Cell& cell = cells_[values_.place(c)];
+          cell.packets && cell.write.thread == kNothing)
+        return fmt::format("packets in {}", place_text(p_.shape, c));
+    return "nothing";
+  }
+  bool all_done() {
+    std::vector<uint32_t> stuck;
+    for (uint32_t t = 0; t < threads_.size(); ++t)
+      if (threads_[t].next < threads_[t].actions.size()) stuck.push_back(t);
+    if (stuck.empty()) return true;
+    d_.error(next(stuck[0]).op->loc,
+             fmt::format("collective '{}' comes to a deadlock: {} thread block{} for ever", a_.name,
+                         stuck.size(), stuck.size() == 1 ? " waits" : "s wait"));
+    constexpr size_t kShown = 8;
+    ChunkFault fault{ChunkFault::Claim::Deadlock, {}, run_of(clock_of_all())};
+    for (size_t i = 0; i < stuck.size(); ++i) {
+      const Thread& t = threads_[stuck[i]];
+      fault.about.push_back(at(stuck[i], t.next));
+      if (i < kShown)
+        d_.note(next(stuck[i]).op->loc, fmt::format("block {} of rank {} waits for {}", t.block,
+                                                    t.rank, waits_for(stuck[i])));
+    }
+    fault_ = std::move(fault);
+    return false;
+  }
+
+  // What others write to a rank's output is there when the rank ends.
+  bool ends_in_time() {
+    for (int r = 0; r < p_.shape.world; ++r) {
+      Clock seen(threads_.size(), 0), past = seen;
+      for (const Thread& t : threads_)
+        if (t.rank == r) join(seen, t.seen), join(past, t.past);
+      for (int64_t i = 0; i < p_.shape.out_chunks; ++i) {
+        const ChunkCell c{r, p_.shape.output_cell(r, i)};
+        const Access& write = cells_[values_.place(c)].write;
+        if (write.thread == kNothing || threads_[write.thread].rank == r || before(write, seen))
+          continue;
+        const Thread& other = threads_[write.thread];
+        const bool over = before(write, past);
+        d_.error(p_.actions[other.actions[write.time - 1]].op->loc,
+                 fmt::format(
+                     "rank {0} may end before block {1} of rank {2} {3} {4}: no wait of rank "
+                     "{0} tells it of that",
+                     r, other.block, other.rank,
+                     over ? "makes visible what it writes to" : "writes", place_text(p_.shape, c)));
+        fault_ = {over ? ChunkFault::Claim::Unseen : ChunkFault::Claim::Late,
+                  {at(write.thread, write.time - 1)},
+                  run_of(past)};
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The next launch finds semaphores as this one did.
+  bool leaves_nothing() {
+    using enum ChunkAction::Kind;
+    for (const ChunkAction& x : p_.actions) {
+      if (x.kind <= Reduce || x.kind == Barrier) continue;
+      const Channel& c = channels_[key_of(x)];
+      if (c.all_signals == c.all_waits) continue;
+      d_.error(x.op->loc,
+               fmt::format(
+                   "collective '{}' {} {} {} times and {} {} times: the next launch "
+                   "would find what is left",
+                   a_.name, x.kind == Release ? "releases" : "makes the", name_of(x), c.all_signals,
+                   x.kind == Release || x.kind == Acquire ? "acquires it" : "waits for them",
+                   c.all_waits));
+      return false;
+    }
+    return true;
+  }
+
+  static constexpr size_t kMostClocks = size_t{1} << 27;
+
+  const ChunkProgram& p_;
+  const ir::UserAlgorithm& a_;
+  Values& values_;
+  ir::Diagnostics& d_;
+  std::vector<Thread> threads_;
+  std::map<Key, Channel> channels_;
+  std::map<std::tuple<int, std::vector<int64_t>, int64_t>, Meeting> meetings_;
+  std::map<uint32_t, std::map<std::pair<int, std::vector<int64_t>>, int64_t>> met_;  // by thread
+  std::vector<Cell> cells_;
+  std::vector<uint32_t> done_;  // threads, statement by statement
+  std::optional<ChunkFault> fault_;
+  Access stop_at_;  // of past_of
+  Clock stopped_;
+};
+
+}  // namespace
+
+std::optional<ChunkFlow> chunk_flow(const ir::Graph& graph, const ir::Op& op,
+                                    const ir::UserAlgorithm& algorithm,
+                                    ir::Diagnostics& diagnostics,
+                                    std::optional<ChunkFault>* fault) {
+  const auto program = chunk_program(graph, op, algorithm, diagnostics);
+  if (!program) return std::nullopt;
+  const std::string reduce = attr_word(op, "reduce", "sum");
+  const bool sums = reduce == "sum" || reduce == "avg";
+  Values values(program->shape, reduce, sums && ir::is_float(graph[op.in[0]].dtype), diagnostics);
+  std::vector<ChunkFault::At> run;
+  if (program->ordered) {
+    ByAuthor author(*program, algorithm, values, diagnostics);
+    if (!author.run(fault)) return std::nullopt;
+    if (fault) run = author.whole_run();
+  } else {
+    InTurn turn(*program, values, diagnostics);
+    if (!turn.run(fault)) return std::nullopt;
+    if (fault) run = turn.run_to(program->actions.size());
+  }
+  if (!values.finish(algorithm)) {
+    if (fault) *fault = {ChunkFault::Claim::Result, {}, std::move(run)};
+    return std::nullopt;
+  }
+  ChunkFlow flow = values.take();
+  flow.packets = program->packets;
+  flow.unit = program->unit;
+  return flow;
+}
+
+}  // namespace maco::ops
