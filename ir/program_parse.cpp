@@ -132,7 +132,7 @@ class Parser : private TextCursor {
   /// What follows the Program: its graph, in a language that is read elsewhere.
   void graph() {
     if (at_end()) return;
-    if (peek_word() != "graph") {
+    if (peek_word() != "graph" && peek_word() != "collective") {
       error(at_, 1, "expected a graph or the end of the text after '}'");
       return;
     }

@@ -282,14 +282,13 @@ class Maker {
         const Arrival* a = arrival_of(step.rank, v);
         if (!a) continue;
         const int sender = f_.steps[a->from].rank;
-        // Stores to one's own slots are ordered as other accesses of the rank.
-        if (sender == step.rank && (!chunks_.packets || a->from == tasks_[i].step)) continue;
+        if (a->from == tasks_[i].step) continue;
         c_.wait(task, event(arrived_, "arrived", a->from, k, 0, arrives), RankRef::rank(sender));
         if (needs_echo(sender, step.rank))
           c_.signal(task, echo(*a, tasks_[i].step, k), RankRef::rank(sender));
       }
       std::vector<int> to_ranks = step.to;
-      if (step.keep && chunks_.packets) to_ranks.push_back(step.rank);
+      if (step.keep) to_ranks.push_back(step.rank);
       for (int to : to_ranks) {
         c_.signal(task, event(arrived_, "arrived", tasks_[i].step, k, 0, arrives),
                   RankRef::rank(to));
