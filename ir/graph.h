@@ -173,12 +173,16 @@ struct CudaUnit {
   friend bool operator==(const CudaUnit&, const CudaUnit&) = default;
 };
 
+/// Names that stand for several ranks: `output[0] @ others`, `signal(to = others)`.
+inline constexpr const char *kAllRanks = "all", *kOtherRanks = "others";
+
 /// Chunks of a buffer, as a statement of a user's algorithm names them: `scratch[2:4] @ rank + 1`.
 struct ChunkRange {
-  std::string buffer;        // "input", "output" or "scratch"
-  Expr begin;                // over rank and world, as all expressions here
-  std::optional<Expr> end;   // not included; none: one chunk
-  std::optional<Expr> rank;  // whose; none: of the rank that does the statement
+  std::string buffer;       // "input", "output" or "scratch"
+  Expr begin;               // over rank and world, as all expressions here
+  std::optional<Expr> end;  // not included; none: one chunk
+  /// Whose; none: of the rank that does the statement; the names kAllRanks and kOtherRanks: of each.
+  std::optional<Expr> rank;
   Loc loc;
   friend bool operator==(const ChunkRange& a, const ChunkRange& b) {
     return a.buffer == b.buffer && a.begin == b.begin && a.end == b.end && a.rank == b.rank;

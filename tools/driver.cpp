@@ -18,7 +18,8 @@ void Console::show(const ir::Diagnostics& diagnostics) const {
     std::cerr << diagnostics.render(color, max_errors);
 }
 void Console::error(const std::string& message) const {
-  std::cerr << (color ? "\033[1;31merror:\033[0m " : "error: ") << message << '\n';
+  // In one piece: other processes may write too.
+  std::cerr << (color ? "\033[1;31merror:\033[0m " : "error: ") + message + '\n';
 }
 void Console::say(const std::string& message) const {
   if (!quiet) std::cerr << message << '\n';

@@ -206,7 +206,7 @@ struct PipelineFlags {
         ->option_text("N")
         ->check(positive_number());
     app.add_option("--algorithms", p.algorithms,
-                   "collectives that ops may name as their algorithm, besides the graph's own")
+                   "collectives that ops may name, besides the graph's own")
         ->option_text("FILE,...")
         ->delimiter(',');
     app.add_flag("--no-load-ahead", no_load_ahead,

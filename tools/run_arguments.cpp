@@ -96,12 +96,16 @@ void add_session_options(CLI::App& app, Arguments& a) {
   app.add_option("--ranks-per-gpu", session.ranks_per_gpu, "ranks that share a GPU's SMs")
       ->option_text("N")
       ->check(CLI::Range(1, static_cast<int>(graph::kMaxWorld)));
+  app.add_flag("--processes", a.command.processes, "CPU: start a process for each rank");
+  app.add_option("--peer-memory", a.command.peer_memory,
+                 "who runs the ranks: threads, processes, or as the environment says (auto)")
+      ->option_text("HOW")
+      ->check(CLI::IsMember({"auto", "threads", "processes"}));
   auto* jitter = app.add_option("--jitter", a.jitter, "CPU: random delays from this seed")
                      ->option_text("SEED")
                      ->check(unsigned_number());
   app.add_option("--replay", a.replay,
-                 "CPU: one thread, in an order given by this seed; or show what a witness of "
-                 "maco-opt's says (a file), status 3 if it doesn't hold")
+                 "CPU: in the order of a seed; or what a witness says (else status 3)")
       ->option_text("SEED|FILE")
       ->excludes(jitter);
   app.add_flag("--check-access", session.check_access,
@@ -158,6 +162,10 @@ std::string read_session(Arguments& a) {
     return "--profile wants real time, and with --replay there is none";
   if (command.device == "cpu" && session.ranks_per_gpu != 1)
     return "--ranks-per-gpu is for --device cuda";
+  if (command.processes && command.input == "-")
+    return "--processes wants a file: several processes can't read standard input";
+  if (command.processes && command.peer_memory == "threads")
+    return "--processes and --peer-memory threads contradict each other";
   return "";
 }
 
@@ -170,8 +178,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
       "out.{rank}.safetensors\n",
       "maco-run");
   app.add_option("graph", command.input,
-                 "a .json or .maco graph, or a kernel.cu of macoc's; - for standard input. With "
-                 "--replay WITNESS also a Program");
+                 "a .json or .maco graph, a kernel.cu of macoc's, - for standard input");
   app.add_option("--device", command.device, "where to run: cuda (the default) or cpu")
       ->option_text("NAME")
       ->check(CLI::IsMember({"cpu", "cuda"}));
@@ -203,6 +210,9 @@ int read_arguments(int argc, char** argv, Arguments& a) {
 
 int read_run_arguments(int argc, char** argv, RunCommand& command, Console& console) {
   Arguments a;
+  // What a rank's process is started with again.
+  for (int i = 1; i < argc; ++i)
+    if (std::string_view(argv[i]) != "--processes") a.command.arguments.emplace_back(argv[i]);
   if (const int status = read_arguments(argc, argv, a); status >= 0) return status;
   command = std::move(a.command);
   console = a.common.console();

@@ -21,6 +21,7 @@
 #include "runtime/cpu/stand_in.h"
 #include "runtime/host/cuda_session.h"
 #include "tools/memory.h"
+#include "tools/processes.h"
 #include "tools/products.h"
 #include "tools/profile_report.h"
 #include "tools/progress.h"
@@ -173,6 +174,7 @@ class Command {
         return replay_collective(subject.graph, c_.witness_file, *witness, console_);
     }
     if (!check_arguments(subject.graph, c_.run, console_)) return kBadUsage;
+    if (const int status = find_place(subject.graph); status >= 0) return status;
     if (!c_.profile_file.empty() && c_.profile_file != "-" && !can_write(c_.profile_file, error))
       return fail(kBadUsage, error);
     if (const int status = compile(subject); status != kOk) return status;
@@ -187,6 +189,36 @@ class Command {
   int bad_graph() const {
     console_.show(diagnostics_);
     return kBadGraph;
+  }
+
+  /// Which ranks this process runs. The exit status if others are to run them, or that can't be.
+  int find_place(const ir::Graph& graph) {
+    runtime::Status status;
+    if (c_.peer_memory != "threads" && !c_.processes)
+      place_ = runtime::group_from_environment(status);
+    if (!status) return fail(kBadUsage, status.message);
+    if (c_.peer_memory == "processes" && !place_ && !c_.processes && graph.world > 1)
+      return fail(
+          kBadUsage,
+          "--peer-memory processes: the environment names no rank (RANK, WORLD_SIZE); start "
+          "it with torchrun, mpirun or --processes");
+    if (!place_ && !c_.processes) return -1;
+    if (c_.device != "cpu")
+      return fail(kRunFailed,
+                  "ranks in processes of their own run on the CPU target only so far: one process "
+                  "runs all GPUs (--peer-memory threads), or --device cpu");
+    if (!c_.profile_file.empty() || c_.session.check_access || c_.session.replay ||
+        !c_.witness_file.empty())
+      return fail(kBadUsage,
+                  "--profile, --check-access and --replay look at all ranks, which one process has "
+                  "to run (--peer-memory threads)");
+    if (!c_.processes) {
+      if (place_->size != graph.world)
+        return fail(kBadUsage, fmt::format("there are {} processes, but the graph has {} rank{}",
+                                           place_->size, graph.world, graph.world == 1 ? "" : "s"));
+      return -1;
+    }
+    return run_processes(static_cast<int>(graph.world), c_.arguments, console_);
   }
 
   /// The code alone isn't enough.
@@ -312,6 +344,14 @@ class Command {
       guard = runtime::KernelGuard::make(kRunFailed, patience(), status);
       if (!guard) return fail(kRunFailed, status.message);
     }
+    std::unique_ptr<runtime::Group> group;
+    if (place_) {
+      progress.step("waiting for the other ranks");
+      group = runtime::Group::join(*place_, ir::text_hash(subject.kernel), c_.session.timeout_ms,
+                                   status);
+      if (!group) return fail(kRunFailed, fmt::format("rank {}: {}", place_->rank, status.message));
+      c_.session.group = c_.run.group = group.get();
+    }
     std::unique_ptr<runtime::Session> session;
     if (cpu) {
       auto on_cpu = runtime::make_cpu_session(subject.kernel, c_.session, status);
@@ -322,7 +362,8 @@ class Command {
     } else {
       session = runtime::make_cuda_session(subject.kernel, c_.session, status);
     }
-    if (!session || !status) return fail(kRunFailed, status.message);
+    if (!session || !status)
+      return group && !group->speaks() ? kRunFailed : fail(kRunFailed, status.message);
     c_.run.device = c_.device;
     progress.step("filling tensors, launching");
     const int ended = run_graph(subject.graph, *session, c_.run, console_);
@@ -331,6 +372,7 @@ class Command {
   }
 
   RunCommand c_;
+  std::optional<runtime::GroupPlace> place_;  // of this process among those of all ranks
   const Console& console_;
   ir::Diagnostics diagnostics_;
 };

@@ -21,6 +21,9 @@ struct RunCommand {
   api::Options compile;
   bool machine_given = false;  // --target or --board
   std::string for_graphs;      // an option that is in vain for a kernel.cu; empty: none was given
+  bool processes = false;      // start one a rank
+  std::string peer_memory = "auto";    // "threads", "processes"
+  std::vector<std::string> arguments;  // for those: all but --processes
   RunOptions run;
   runtime::SessionOptions session;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <set>
 
@@ -50,8 +51,9 @@ class Runner {
       return fail(kBadUsage, status.message);
     if (int status = bind(); status != kOk) return status;
     for (int64_t launch = 0; launch < options_.launches; ++launch)
-      if (int status = one_launch(launch); status != kOk) return status;
-    if (options_.check && !console_.quiet) std::fprintf(stderr, "%s", checked_.c_str());
+      if (int status = agree(one_launch(launch)); status != kOk) return status;
+    if (options_.check && !console_.quiet && (!options_.group || options_.group->speaks()))
+      std::fprintf(stderr, "%s", checked_.c_str());
     summary();
     if (int status = write_outputs(); status != kOk) return status;
     if (failed_) return kCheckFailed;
@@ -86,6 +88,8 @@ class Runner {
   int bind() {
     const auto& tensors = session_.manifest().tensors;
     for (int rank = 0; rank < world_; ++rank) {
+      const bool here = session_.is_here(rank);
+      if (!here && !options_.check) continue;  // the reference computes all ranks
       reference::SafetensorsFile file;
       if (!options_.inputs.empty()) {
         const std::string path = reference::rank_file(options_.inputs, rank);
@@ -134,8 +138,9 @@ class Runner {
           }
           std::copy(value.bytes.begin(), value.bytes.end(), memory.begin());
         }
-        if (const auto status = session_.write(rank, i, memory.data(), memory.size()); !status)
-          return fail(kRunFailed, status.message);
+        if (here)
+          if (const auto status = session_.write(rank, i, memory.data(), memory.size()); !status)
+            return fail(kRunFailed, status.message);
         if (options_.check && (output || state)) {
           const auto actual = Tensor(g_[id].dtype, shape(id)).bytes.size();
           beyond_[{rank, i}].assign(memory.begin() + static_cast<std::ptrdiff_t>(actual),
@@ -149,14 +154,25 @@ class Runner {
     return kOk;
   }
 
+  // The worst status of all processes: those that are right don't wait for one that isn't.
+  int agree(int status) {
+    if (!options_.group || status == kRunFailed) return status;
+    std::vector<std::string> all;
+    if (const auto met = options_.group->exchange(std::to_string(status), all); !met)
+      return fail(kRunFailed, met.message);
+    for (const std::string& one : all) status = std::max(status, std::atoi(one.c_str()));
+    return status;
+  }
+
   // What was done, in a line.
   void summary() const {
+    if (options_.group && !options_.group->speaks()) return;
     const double ms = launching_.count() / static_cast<double>(options_.launches);
-    console_.say(fmt::format("{}: {} launch{} on {} rank{} of {} SM{} ({}), {:.3g} ms{}", g_.name,
-                             options_.launches, options_.launches == 1 ? "" : "es", world_,
-                             world_ == 1 ? "" : "s", session_.manifest().ctas,
-                             session_.manifest().ctas == 1 ? "" : "s", options_.device, ms,
-                             options_.launches == 1 ? "" : " each"));
+    console_.say(fmt::format(
+        "{}: {} launch{} on {} rank{} of {} SM{} ({}{}), {:.3g} ms{}", g_.name, options_.launches,
+        options_.launches == 1 ? "" : "es", world_, world_ == 1 ? "" : "s",
+        session_.manifest().ctas, session_.manifest().ctas == 1 ? "" : "s", options_.device,
+        options_.group ? ", a process each" : "", ms, options_.launches == 1 ? "" : " each"));
   }
 
   // With the last launch's dims and scalars.
@@ -164,6 +180,7 @@ class Runner {
     double us = 0;
     const auto status = session_.bench(values_as_launch(), options_.bench, us);
     if (!status) return fail(kRunFailed, status.message);
+    if (options_.group && !options_.group->speaks()) return kOk;
     std::printf("%s: median %.2f us of %d launches (slowest of %d rank%s)\n", g_.name.c_str(), us,
                 options_.bench, world_, world_ == 1 ? "" : "s");
     return kOk;
@@ -181,10 +198,11 @@ class Runner {
       return fail(kBadUsage, status.message);
     const auto begin = std::chrono::steady_clock::now();
     if (const auto status = session_.launch(values_as_launch()); !status)
-      return fail(kRunFailed, status.message);
+      return options_.group && !options_.group->speaks() ? kRunFailed
+                                                         : fail(kRunFailed, status.message);
     launching_ += std::chrono::steady_clock::now() - begin;
     if (!options_.check) return kOk;
-    if (isatty(STDERR_FILENO) && !console_.quiet)
+    if (isatty(STDERR_FILENO) && !console_.quiet && (!options_.group || options_.group->speaks()))
       std::cerr << fmt::format("checking launch {} of {}\r", launch + 1, options_.launches);
     if (const auto status = reference_.run(values_); !status)
       return fail(kRunFailed, "the reference: " + status.message);
@@ -196,6 +214,7 @@ class Runner {
       reference::CheckResult worst;
       int worst_rank = -1;
       for (int rank = 0; rank < world_; ++rank) {
+        if (!session_.is_here(rank)) continue;
         Tensor actual;
         std::vector<std::byte> rest;
         if (int status = read(rank, i, actual, rest); status != kOk) return status;
@@ -237,6 +256,7 @@ class Runner {
     if (options_.outputs.empty()) return kOk;
     Products files;
     for (int rank = 0; rank < world_; ++rank) {
+      if (!session_.is_here(rank)) continue;
       std::vector<std::pair<std::string, Tensor>> tensors;
       for (size_t i = 0; i < session_.manifest().tensors.size(); ++i) {
         const ir::TensorId id = tensor(i);

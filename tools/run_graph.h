@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "runtime/host/group.h"
 #include "runtime/host/session.h"
 #include "tools/driver.h"
 
@@ -28,6 +29,7 @@ struct RunOptions {
   bool check = false;
   std::optional<double> rtol;
   int bench = 0;
+  runtime::Group* group = nullptr;  // of the processes that run the ranks; null: this one does
 };
 
 /// Runs a loaded kernel as told; `graph` is the one it was compiled from. Returns the tool's exit

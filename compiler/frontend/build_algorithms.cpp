@@ -39,6 +39,13 @@ std::optional<Expr> read_ranked(BuildContext& c, const Raw& raw, const std::stri
     }
   return e;
 }
+/// The same, or a name of several ranks.
+std::optional<Expr> read_ranks(BuildContext& c, const Raw& raw, const std::string& what,
+                               const Expr* guard) {
+  if (raw.kind == Raw::Kind::String && (raw.text == ir::kAllRanks || raw.text == ir::kOtherRanks))
+    return Expr::var(raw.text);
+  return read_ranked(c, raw, what, guard);
+}
 std::optional<Expr> read_worldly(BuildContext& c, const Raw& raw, const std::string& what) {
   return read_expr(c, raw, what, ExprUse::Constant);
 }
@@ -89,7 +96,7 @@ std::optional<ChunkRange> read_chunks(BuildContext& c, const Raw& raw, const std
   std::optional<Expr> end, rank;
   if (several) end = read_ranked(c, part(raw, colon + 1, close), "the end of the chunks", guard);
   if (at != std::string::npos)
-    rank = read_ranked(c, part(raw, at + 1, text.size()), "the rank behind '@'", guard);
+    rank = read_ranks(c, part(raw, at + 1, text.size()), "the rank behind '@'", guard);
   if (!begin || (several && !end) || (at != std::string::npos && !rank)) return std::nullopt;
   range.begin = *begin;
   range.end = std::move(end);
@@ -192,7 +199,8 @@ bool read_statement(BuildContext& c, const Raw& raw, ChunkOp& op) {
   flag("packets", op.packets);
   if (op.kind == "signal" || op.kind == "wait") {
     const char* key = op.kind == "signal" ? "to" : "from";
-    if (require(c, raw, what, key) != nullptr) expr(key, op.peer);
+    if (const Raw* found = require(c, raw, what, key))
+      op.peer = read_ranks(c, *found, fmt::format("'{}' of {}", key, what), guard);
   }
   if (op.kind == "acquire" || op.kind == "release") require(c, raw, what, "semaphore");
   if (const Raw* blocks = raw.find("blocks"); blocks != nullptr && op.kind == "barrier")

@@ -211,7 +211,8 @@ std::string print_chunks(const ir::ChunkRange& r) {
   if (r.end) text += ":" + r.end->str();
   text += "]";
   // Comparisons would end there.
-  if (r.rank) text += " @ " + (r.rank->is_constant() ? r.rank->str() : "(" + r.rank->str() + ")");
+  if (r.rank)
+    text += " @ " + (r.rank->nodes().size() == 1 ? r.rank->str() : "(" + r.rank->str() + ")");
   return text;
 }
 

@@ -101,7 +101,8 @@ std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr,
   for (std::string& word : algorithm_words(op.kind))
     if (std::find(words.begin(), words.end(), word) == words.end())
       words.push_back(std::move(word));
-  for (const ir::UserAlgorithm& a : own) words.push_back(a.name);
+  for (const ir::UserAlgorithm& a : own)
+    if (std::find(words.begin(), words.end(), a.name) == words.end()) words.push_back(a.name);
   return words;
 }
 

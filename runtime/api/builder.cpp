@@ -71,6 +71,7 @@ struct GraphBuilder::State {
   std::vector<Call> calls;
   std::vector<Variable> variables;
   std::vector<Setting> settings;
+  std::vector<std::string> collectives;  // texts
 };
 
 namespace {
@@ -282,6 +283,8 @@ void GraphBuilder::set(std::string key, Attr value, Where where) {
   state_->settings.push_back({std::move(key), std::move(value), where});
 }
 
+void GraphBuilder::collectives(std::string text) { state_->collectives.push_back(std::move(text)); }
+
 Result<Graph> GraphBuilder::build() const {
   return guarded([&] { return built(*state_); });
 }
@@ -369,6 +372,12 @@ Result<Graph> GraphBuilder::built(const State& s) {
   if (diagnostics.has_errors()) return graph_error(diagnostics);
   frontend::BuildOptions options;
   options.open_outputs = true;
+  for (const std::string& text : s.collectives) {
+    auto raw =
+        frontend::parse_collectives(diagnostics.add_file("<collectives>", text), diagnostics);
+    if (!raw) return graph_error(diagnostics);
+    options.collectives.push_back(std::move(*raw));
+  }
   auto graph = frontend::build(root, options, diagnostics);
   if (!graph) return graph_error(diagnostics);
   diagnostics.clear();

@@ -33,9 +33,10 @@ using CpuContexts = std::deque<CpuContext>;
 void note_task(CpuContext& context, int place, bool begins);
 
 /// A thread for each context. `jitter`: random delays before tasks, waits and signals, different
-/// for each launch. A failure if the system gives fewer threads: nothing has run then.
+/// for each launch. `alone`: false if other processes change words that these wait for. A failure if
+/// the system gives fewer threads: nothing has run then.
 Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
-                      const uint64_t* jitter);
+                      const uint64_t* jitter, bool alone = true);
 
 /// One thread, a fibre for each context, switched where they wait, signal or begin a task, in an
 /// order that follows from `seed` (and the launch's epoch) alone. Time is virtual: it passes only

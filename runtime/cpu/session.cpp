@@ -5,17 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "ir/manifest.h"
 #include "runtime/cpu/access.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/kernel_guard.h"
+#include "runtime/cpu/shared_memory.h"
 #include "runtime/host/abi.h"
 #include "runtime/host/profile.h"
 
@@ -93,7 +96,10 @@ struct RankState {
   std::vector<std::optional<Memory>> tensors;  // those of the session's own
   std::vector<void*> tensor_pointers;
   std::vector<TensorMap> maps;
-  Memory arena, counters, symmetric;
+  int rank = 0;
+  Memory arena, counters;
+  std::optional<Memory> own_symmetric;  // unless all processes map it
+  char* symmetric = nullptr;
   std::vector<Memory> shared_memory;  // of its CTAs, or
   std::vector<FencedMemory> fenced_memory;
   std::vector<char*> ctas;      // their shared memory
@@ -102,10 +108,11 @@ struct RankState {
   LaunchState state{};  // of launches with dims or scalars in memory
   Launch launch{};
 
-  RankState(const ir::Manifest& m, bool fenced, int64_t profiled_tasks)
-      : arena(m.arena_bytes),
-        counters(m.local_events * 4),
-        symmetric(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) {
+  // `shared`: its symmetric memory; null: it has some of its own.
+  RankState(const ir::Manifest& m, int number, bool fenced, int64_t profiled_tasks, char* shared)
+      : rank(number), arena(m.arena_bytes), counters(m.local_events * 4) {
+    if (!shared) own_symmetric.emplace(symmetric_size(m.symmetric_bytes, m.peer_events, m.world));
+    symmetric = shared ? shared : own_symmetric->data();
     tensors.resize(m.tensors.size());
     tensor_pointers.resize(m.tensors.size());
     maps.resize(m.maps.size());
@@ -154,29 +161,33 @@ void check_touched(maco_cpu::RoleContext* context, const void* address, uint64_t
 class CpuSessionImpl final : public CpuSession {
  public:
   CpuSessionImpl(std::shared_ptr<CpuLibrary> library, size_t index, ir::Manifest manifest,
-                 const SessionOptions& options)
-      : library_(std::move(library)),
+                 const SessionOptions& options, std::unique_ptr<SharedMemory> shared)
+      : shared_(std::move(shared)),
+        library_(std::move(library)),
         index_(index),
         manifest_(std::move(manifest)),
         options_(options),
         epoch_(options.first_epoch) {
-    const auto world = static_cast<size_t>(manifest_.world);
-    ranks_.reserve(world);
-    for (size_t r = 0; r < world; ++r)
-      ranks_.emplace_back(manifest_, options.check_access, options_.profiled_tasks);
+    const int world = static_cast<int>(manifest_.world);
+    first_ = options.group ? options.group->rank() : 0;
+    const int here = options.group ? 1 : world;
+    ranks_.reserve(static_cast<size_t>(here));
+    for (int r = first_; r < first_ + here; ++r)
+      ranks_.emplace_back(manifest_, r, options.check_access, options_.profiled_tasks,
+                          shared_ ? shared_->of(r) : nullptr);
     for (RankState& rank : ranks_)
       for (size_t t = 0; options.allocate_tensors && t < manifest_.tensors.size(); ++t)
         rank.allocate(manifest_, t);
-    for (RankState& rank : ranks_) symmetric_.push_back(rank.symmetric.data());
-    for (size_t r = 0; r < world; ++r) {
-      RankState& rank = ranks_[r];
+    for (int r = 0; r < world; ++r)
+      symmetric_.push_back(shared_ ? shared_->of(r) : at(r).symmetric);
+    for (RankState& rank : ranks_) {
       rank.launch.tensors = rank.tensor_pointers.data();
       rank.launch.arena = rank.arena.data();
       rank.launch.maps = rank.maps.data();
       rank.launch.counters = reinterpret_cast<u32*>(rank.counters.data());
       rank.launch.symmetric = symmetric_.data();
       rank.launch.reports = rank.reports.data();
-      rank.launch.rank = static_cast<i32>(r);
+      rank.launch.rank = rank.rank;
       rank.launch.timeout_ns = options_.timeout_ms * 1000000;
       rank.launch.cta_stamps = rank.stamps.ctas.data();
       rank.launch.task_stamps = rank.stamps.tasks.data();
@@ -185,10 +196,13 @@ class CpuSessionImpl final : public CpuSession {
   }
 
   const ir::Manifest& manifest() const override { return manifest_; }
+  bool is_here(int rank) const override {
+    return rank >= first_ && rank < first_ + static_cast<int>(ranks_.size());
+  }
   Status bind(int rank, size_t tensor, void* memory) override;
   Status allocate(int rank, size_t tensor) override;
   void* address(int rank, size_t tensor) const override {
-    return ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor];
+    return is_here(rank) ? at(rank).tensor_pointers[tensor] : nullptr;
   }
   Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
@@ -212,6 +226,16 @@ class CpuSessionImpl final : public CpuSession {
   uint32_t first_epoch() const override { return epoch_; }
 
  private:
+  RankState& at(int rank) { return ranks_[static_cast<size_t>(rank - first_)]; }
+  const RankState& at(int rank) const { return ranks_[static_cast<size_t>(rank - first_)]; }
+  Status check_here(int rank) const {
+    if (is_here(rank)) return {};
+    return Status::failure(fmt::format("rank {} runs in another process", rank));
+  }
+  // Has the other processes' ranks told that one of them is gone, while this rank's kernel runs.
+  void watch(const std::atomic<bool>& ended);
+  // What the launch came to on all ranks. `story`: what went wrong here besides reports.
+  Status conclude(const LaunchValues& values, std::string story);
   // Whether there is memory to copy from or to.
   Status check_copy(int rank, size_t tensor, size_t bytes) const;
   Status launch(const LaunchValues& values, const LaunchAddresses& addresses);
@@ -223,6 +247,7 @@ class CpuSessionImpl final : public CpuSession {
   // Of one launch of a rank; the CTAs' shared memory is cleared.
   void add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts) const;
 
+  std::unique_ptr<SharedMemory> shared_;  // of a group
   std::shared_ptr<CpuLibrary> library_;
   const size_t index_;
   const ir::Manifest manifest_;
@@ -230,8 +255,10 @@ class CpuSessionImpl final : public CpuSession {
   uint32_t epoch_;
   int64_t launched_ = 0;  // since the last reset
   bool needs_reset_ = true;
-  Status enqueued_;  // of the launches that were enqueued, the first that failed
-  std::vector<RankState> ranks_;
+  Status enqueued_;               // of the launches that were enqueued, the first that failed
+  int first_ = 0;                 // rank of ranks_[0]
+  std::vector<RankState> ranks_;  // that run here
+  double slowest_us_ = 0;         // rank of the last launch
   std::vector<char*> symmetric_;
   std::unique_ptr<AccessChecker> checker_;
   KernelGuard* guard_ = nullptr;
@@ -239,22 +266,25 @@ class CpuSessionImpl final : public CpuSession {
 
 Status CpuSessionImpl::check_copy(int rank, size_t tensor, size_t bytes) const {
   if (Status s = check_range(manifest_, rank, tensor, bytes); !s) return s;
+  if (Status s = check_here(rank); !s) return s;
   if (address(rank, tensor)) return {};
   return Status::failure(fmt::format("'{}' has no memory yet", manifest_.tensors[tensor].name));
 }
 
 Status CpuSessionImpl::bind(int rank, size_t tensor, void* memory) {
   if (Status s = check_binding(manifest_, rank, tensor, memory); !s) return s;
+  if (Status s = check_here(rank); !s) return s;
   // Memory of the session's own stays until it ends: others may have been given its address.
-  ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor] = memory;
+  at(rank).tensor_pointers[tensor] = memory;
   return {};
 }
 
 Status CpuSessionImpl::allocate(int rank, size_t tensor) {
   if (Status s = check_range(manifest_, rank, tensor); !s) return s;
+  if (Status s = check_here(rank); !s) return s;
   if (address(rank, tensor)) return {};
   try {
-    ranks_[static_cast<size_t>(rank)].allocate(manifest_, tensor);
+    at(rank).allocate(manifest_, tensor);
   } catch (const std::bad_alloc&) {
     return Status::failure(
         fmt::format("not enough memory for tensor '{}'", manifest_.tensors[tensor].name));
@@ -264,15 +294,13 @@ Status CpuSessionImpl::allocate(int rank, size_t tensor) {
 
 Status CpuSessionImpl::write(int rank, size_t tensor, const void* data, size_t bytes) {
   if (Status s = check_copy(rank, tensor, bytes); !s) return s;
-  if (bytes > 0)
-    std::memcpy(ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], data, bytes);
+  if (bytes > 0) std::memcpy(at(rank).tensor_pointers[tensor], data, bytes);
   return {};
 }
 
 Status CpuSessionImpl::read(int rank, size_t tensor, void* data, size_t bytes) {
   if (Status s = check_copy(rank, tensor, bytes); !s) return s;
-  if (bytes > 0)
-    std::memcpy(data, ranks_[static_cast<size_t>(rank)].tensor_pointers[tensor], bytes);
+  if (bytes > 0) std::memcpy(data, at(rank).tensor_pointers[tensor], bytes);
   return {};
 }
 
@@ -298,7 +326,7 @@ Status CpuSessionImpl::set_regions(const ir::Program& program, KernelGuard* guar
 std::vector<RankAddresses> CpuSessionImpl::addresses(const ir::Program& program) {
   std::vector<RankAddresses> addresses;
   for (RankState& rank : ranks_) {
-    RankAddresses a{{}, rank.arena.data(), rank.symmetric.data()};
+    RankAddresses a{{}, rank.arena.data(), rank.symmetric};
     for (const ir::Buffer& buffer : program.buffers) {
       auto found =
           std::find_if(manifest_.tensors.begin(), manifest_.tensors.end(),
@@ -327,7 +355,8 @@ Status CpuSessionImpl::reset() {
       return s;
   }
   needs_reset_ = false;
-  return {};
+  // A peer's packets would be lost in slots that are reset behind them.
+  return options_.group ? options_.group->meet() : Status{};
 }
 
 void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
@@ -359,8 +388,30 @@ Status CpuSessionImpl::run() {
   const KernelGuard::Launch guarded(guard_, contexts, static_cast<size_t>(manifest_.shared_bytes));
   if (options_.replay)
     return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
-  return run_on_threads(*library_, library_->kernel(index_), contexts,
-                        options_.jitter ? &*options_.jitter : nullptr);
+  std::atomic<bool> ended{false};
+  std::thread watcher;
+  if (options_.group) watcher = std::thread([&] { watch(ended); });
+  const Status status =
+      run_on_threads(*library_, library_->kernel(index_), contexts,
+                     options_.jitter ? &*options_.jitter : nullptr, options_.group == nullptr);
+  ended = true;
+  if (watcher.joinable()) watcher.join();
+  return status;
+}
+
+void CpuSessionImpl::watch(const std::atomic<bool>& ended) {
+  constexpr int kPeriodMs = 20;
+  while (!ended) {
+    const int gone = options_.group->gone(kPeriodMs);
+    if (gone < 0) continue;
+    const int64_t at =
+        control_offset(manifest_.symmetric_bytes, manifest_.peer_events, manifest_.world);
+    for (char* memory : symmetric_) {
+      auto* control = reinterpret_cast<Control*>(memory + at);
+      std::atomic_ref<u32>(control->abort).store(static_cast<u32>(gone) + 1);
+    }
+    return;
+  }
 }
 
 Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddresses& addresses) {
@@ -393,7 +444,7 @@ Status CpuSessionImpl::step(int launches, const LaunchValues& values,
   std::deque<Launch> copies;
   const auto open = [&](int rank, int launch, std::vector<CpuContext*>& out) {
     before(rank, launch);
-    RankState& state = ranks_[static_cast<size_t>(rank)];
+    RankState& state = at(rank);
     Launch& copy = copies.emplace_back(state.launch);
     copy.epoch += static_cast<u32>(launch);
     const size_t first = contexts.size();
@@ -448,29 +499,64 @@ Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses&
       return std::nullopt;
     });
   }
-  if (Status s = run(); !s) return s;
+  const auto begin = std::chrono::steady_clock::now();
+  Status ran = run();
+  slowest_us_ =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  if (!ran && !options_.group) return ran;
   ++epoch_;
+  std::string story = checker_ ? checker_->findings() : ran.message;
+  return conclude(values, std::move(story));
+}
+
+Status CpuSessionImpl::conclude(const LaunchValues& values, std::string story) {
   std::vector<Report> reports;
-  bool stopped = false;
-  for (const RankState& rank : ranks_) {
-    reports.push_back(cause_of(rank.reports));
-    stopped |= reports.back().state != 0;
+  for (const RankState& rank : ranks_) reports.push_back(cause_of(rank.reports));
+  if (options_.group) {
+    // Each its report, how long it took, what it was launched with, and what else went wrong.
+    std::string given;
+    for (const auto& [name, value] : values) given += fmt::format("{} = {}\n", name, value);
+    std::string mine(reinterpret_cast<const char*>(&reports[0]), sizeof(Report));
+    mine.append(reinterpret_cast<const char*>(&slowest_us_), sizeof slowest_us_);
+    mine += given + '\0' + story;
+    std::vector<std::string> all;
+    const Report own = reports[0];
+    // Kernels end within the time-out; a process that has been stopped says nothing.
+    if (Status s = options_.group->exchange(mine, all, 2 * options_.timeout_ms + 5000); !s) {
+      needs_reset_ = true;
+      const std::string waited = explain_report(manifest_, first_, own, options_.timeout_ms);
+      return Status::failure(s.message + (waited.empty() ? "" : "\n" + waited));
+    }
+    reports.assign(all.size(), Report{});
+    story.clear();
+    for (size_t r = 0; r < all.size(); ++r) {
+      constexpr size_t kNumbers = sizeof(Report) + sizeof slowest_us_;
+      if (all[r].size() < kNumbers) continue;
+      double us = 0;
+      std::memcpy(&reports[r], all[r].data(), sizeof(Report));
+      std::memcpy(&us, all[r].data() + sizeof(Report), sizeof us);
+      slowest_us_ = std::max(slowest_us_, us);
+      const std::string rest = all[r].substr(kNumbers);
+      const size_t end = std::min(rest.find('\0'), rest.size());
+      if (rest.substr(0, end) != given)
+        story += fmt::format("rank {} was launched with other dims or scalars than rank {}\n", r,
+                             first_);
+      if (end + 1 < rest.size()) story += fmt::format("rank {}: {}\n", r, rest.substr(end + 1));
+    }
+    if (!story.empty()) story.pop_back();
   }
-  std::string story;
-  if (stopped) {
+  if (std::any_of(reports.begin(), reports.end(), [](const Report& r) { return r.state != 0; })) {
     needs_reset_ = true;
-    story = explain_reports(manifest_, reports, options_.timeout_ms);
+    const std::string stopped = explain_reports(manifest_, reports, options_.timeout_ms);
+    story = stopped + (story.empty() ? "" : "\n") + story;
   }
-  if (checker_) {
-    const std::string findings = checker_->findings();
-    if (!findings.empty()) story += (story.empty() ? "" : "\n") + findings;
-  }
+  if (!story.empty() && options_.group) needs_reset_ = true;
   return story.empty() ? Status{} : Status::failure(story);
 }
 
 Status CpuSessionImpl::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
                                std::span<void* const> streams) {
-  if (!streams.empty() && streams.size() != ranks_.size())
+  if (!streams.empty() && streams.size() != static_cast<size_t>(manifest_.world))
     return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
   if (Status earlier = wait(); !earlier) return earlier;
   // What is wrong with the call itself is said at once.
@@ -482,11 +568,8 @@ Status CpuSessionImpl::enqueue(const LaunchValues& values, const LaunchAddresses
 Status CpuSessionImpl::bench(const LaunchValues& values, int launches, double& median_us) {
   std::vector<double> times;
   for (int i = -2; i < std::max(launches, 1); ++i) {
-    const auto start = std::chrono::steady_clock::now();
     if (Status s = launch(values); !s) return s;
-    const std::chrono::duration<double, std::micro> elapsed =
-        std::chrono::steady_clock::now() - start;
-    if (i >= 0) times.push_back(elapsed.count());
+    if (i >= 0) times.push_back(slowest_us_);
   }
   median_us = median(std::move(times));
   return {};
@@ -504,6 +587,16 @@ Status check_manifest(const ir::Manifest& m) {
   return {};
 }
 
+Status check_group(const Group& group, const ir::Manifest& m, const SessionOptions& options) {
+  if (group.size() != m.world)
+    return Status::failure(fmt::format("there are {} processes, but the graph has {} rank{}",
+                                       group.size(), m.world, m.world == 1 ? "" : "s"));
+  if (options.check_access || options.replay || options.profiled_tasks > 0)
+    return Status::failure(
+        "the check of accesses, replays and profiles look at all ranks: run them in one process");
+  return {};
+}
+
 }  // namespace
 
 std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library, size_t index,
@@ -515,9 +608,18 @@ std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library
     return nullptr;
   }
   if (status = check_manifest(*parsed.manifest); !status) return nullptr;
+  std::unique_ptr<SharedMemory> shared;
+  if (options.group) {
+    const ir::Manifest& m = *parsed.manifest;
+    if (status = check_group(*options.group, m, options); !status) return nullptr;
+    shared = SharedMemory::map(
+        *options.group,
+        static_cast<size_t>(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)), status);
+    if (!shared) return nullptr;
+  }
   try {
     return std::make_unique<CpuSessionImpl>(std::move(library), index, std::move(*parsed.manifest),
-                                            options);
+                                            options, std::move(shared));
   } catch (const std::bad_alloc&) {
     status = Status::failure("not enough memory for the tensors of all ranks");
     return nullptr;
@@ -536,8 +638,15 @@ std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source,
                                      .verbose = options.verbose,
                                      .profile = options.profiled_tasks > 0};
   options.tell("compiling the kernel for the CPU");
+  // In a group rank 0 compiles, and the others find it in the cache.
+  Group* group = options.group;
+  if (group && group->rank() != 0)
+    if (status = group->meet(); !status) return nullptr;
   auto library = compile_cpu_kernels({kernel_source}, compile, status);
-  if (!library) return nullptr;
+  if (group && group->rank() == 0) {
+    if (const Status met = group->meet(); status && !met) status = met;
+  }
+  if (!library || !status) return nullptr;
   return make_cpu_session(std::move(library), 0, kernel_source, options, status);
 }
 

@@ -39,6 +39,7 @@ Bucket& bucket_of(Buckets& buckets, const void* word) {
 
 struct ThreadState {
   Buckets* buckets = nullptr;
+  bool alone = true;
   bool jitter = false;
   Random random{0};
   uint32_t until_delay = 0, gap = 1;  // places where a delay may be, before the next one
@@ -100,8 +101,12 @@ void pause(maco_cpu::RoleContext* context, const void* word, unsigned spins) {
     state.word = word;
     return;
   }
-  const long milliseconds = std::min<long>(2L << std::min<uint32_t>(state.sleeps++, 5), 40);
-  timespec length{0, milliseconds * 1000000};
+  // Nobody wakes a thread that waits for another process.
+  constexpr long kMillisecond = 1000000;
+  const uint32_t times = std::min<uint32_t>(state.sleeps++, 5);
+  const long most =
+      state.alone ? std::min(2L << times, 40L) * kMillisecond : (kMillisecond / 16) << times;
+  timespec length{0, most};
   syscall(SYS_futex, &bucket.changes, FUTEX_WAIT_PRIVATE, state.seen, &length, nullptr, 0);
   state.leave_bucket();
 }
@@ -129,7 +134,7 @@ void task(maco_cpu::RoleContext* context, int place, bool begins) {
 }  // namespace
 
 Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
-                      const uint64_t* jitter) {
+                      const uint64_t* jitter, bool alone) {
   auto buckets = std::make_unique<Buckets>();
   std::vector<ThreadState> states(contexts.size());
   std::vector<std::thread> threads;
@@ -146,6 +151,7 @@ Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuCon
     CpuContext& context = contexts[i];
     ThreadState& state = states[i];
     state.buckets = buckets.get();
+    state.alone = alone;
     if (jitter) {
       state.jitter = true;
       state.random = Random(Random(*jitter ^ uint64_t{context.launch->epoch} << 32 ^ i).next());

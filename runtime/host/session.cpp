@@ -128,7 +128,7 @@ Status check_bound(const Session& session) {
   const ir::Manifest& m = session.manifest();
   for (int rank = 0; rank < m.world; ++rank)
     for (size_t t = 0; t < m.tensors.size(); ++t)
-      if (!session.address(rank, t))
+      if (session.is_here(rank) && !session.address(rank, t))
         return Status::failure(fmt::format("{} '{}' of rank {} has no memory: bind or allocate it",
                                            m.tensors[t].kind, m.tensors[t].name, rank));
   return {};

@@ -20,6 +20,7 @@ struct Report;  // runtime/device/abi.cuh, for host code through runtime/host/ab
 
 namespace maco::runtime {
 
+class Group;        // runtime/host/group.h
 struct RankStamps;  // runtime/host/profile.h
 
 struct SessionOptions {
@@ -38,6 +39,10 @@ struct SessionOptions {
   // Where it isn't 0: the kernel is compiled to stamp its tasks (Session::stamps), of which it has
   // so many.
   int64_t profiled_tasks = 0;
+
+  /// The processes that run the ranks, of which this one runs its own; null: it runs all. It has to
+  /// outlive the session. CPU only.
+  Group* group = nullptr;
 
   bool verbose = false;  // says on standard error what it does (compiling, cache hits)
   /// Told what begins, of what may take long while a session is opened.
@@ -62,6 +67,11 @@ class Session {
  public:
   virtual ~Session() = default;
   virtual const ir::Manifest& manifest() const = 0;
+  /// Whether this process runs the rank; tensors of others can't be reached from here.
+  virtual bool is_here(int rank) const {
+    static_cast<void>(rank);
+    return true;
+  }
   /// Lets tensor `tensor` (index into manifest().tensors) of `rank` live in memory of the caller's
   /// from the next launch on: of the rank's device, aligned to kTensorAlignment, as large as the
   /// tensor, there until the session ends or another is bound. Not while launching.

@@ -67,6 +67,67 @@ TEST_CASE("what is wrong with a text is a value, with its place") {
   CHECK(Graph::read("/nonexisting/graph").error().code == ErrorCode::InvalidArgument);
 }
 
+TEST_CASE("ops may name collectives of other texts, and plans can be exchanged") {
+  const std::string own =
+      "collective mine(of = allgather) {\n  output[rank] @ all = put(input[0])\n}\n";
+  const auto ran = [](const Graph& graph) {
+    Session s = Session::open(compile(graph, cpu()).value(), on_cpu()).value();
+    s.allocate().value();
+    const std::vector<float> ones(12, 1.0f), twos(12, 2.0f);
+    s.write(0, "x", ones.data(), 48).value();
+    s.write(1, "x", twos.data(), 48).value();
+    s.run().value();
+    std::vector<float> y(24);
+    s.read(1, "y", y.data(), 96).value();
+    return y[0] == 1.0f && y[11] == 1.0f && y[12] == 2.0f && y[23] == 2.0f;
+  };
+  const char* text = R"(graph g(world = 2) {
+  input x : f32[12]
+  output y = allgather(x, algorithm = mine)
+}
+)";
+  CHECK_FALSE(Graph::parse(text));
+  CHECK(ran(Graph::parse(text, "g", {own}).value()));
+  CHECK(Graph::parse(text, "g", {"collective mine {"}).error().code == ErrorCode::InvalidGraph);
+
+  GraphBuilder builder("g", 2);
+  builder.collectives(own);
+  const Tensor x = builder.input("x", f32, {12});
+  builder.output("y", builder.allgather(x, "mine"));
+  CHECK(ran(builder.build().value()));
+
+  const std::string plan = import_plan(R"({
+    "name": "mine", "collective": "allgather", "protocol": "Simple", "inplace": false,
+    "gpus": [
+      {"id": 0, "input_chunks": 1, "output_chunks": 2, "scratch_chunks": 0,
+       "channels": [{"channel_type": "memory", "connected_to": [1]}],
+       "remote_buffers": [{"rank": 1, "type": "o", "access_channel_types": ["memory"]}],
+       "threadblocks": [{"id": 0, "channels": [{"channel_type": "memory", "channel_ids": [0]}],
+         "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0]}],
+         "ops": [
+           {"name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+            "dst_buff": [{"type": "o", "index": 0, "size": 1}]},
+           {"name": "put", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+            "dst_buff": [{"buffer_id": 0, "index": 0, "size": 1}], "channel_type": "memory"},
+           {"name": "signal", "channel_ids": [0], "channel_type": "memory"},
+           {"name": "wait", "channel_ids": [0], "channel_type": "memory"}]}]},
+      {"id": 1, "input_chunks": 1, "output_chunks": 2, "scratch_chunks": 0,
+       "channels": [{"channel_type": "memory", "connected_to": [0]}],
+       "remote_buffers": [{"rank": 0, "type": "o", "access_channel_types": ["memory"]}],
+       "threadblocks": [{"id": 0, "channels": [{"channel_type": "memory", "channel_ids": [0]}],
+         "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0]}],
+         "ops": [
+           {"name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+            "dst_buff": [{"type": "o", "index": 1, "size": 1}]},
+           {"name": "put", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+            "dst_buff": [{"buffer_id": 0, "index": 1, "size": 1}], "channel_type": "memory"},
+           {"name": "signal", "channel_ids": [0], "channel_type": "memory"},
+           {"name": "wait", "channel_ids": [0], "channel_type": "memory"}]}]}]})")
+                               .value();
+  CHECK(ran(Graph::parse(text, "g", {plan}).value()));
+  CHECK(import_plan("{}").error().code == ErrorCode::InvalidGraph);
+}
+
 TEST_CASE("what the compiler says of a graph has its place in the source") {
   const Graph dead =
       Graph::parse("graph g {\n  input x : f32[4]\n  d = relu(x)\n  output y = exp(x)\n}\n",

@@ -25,6 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 ALL_OPS = os.path.join(HERE, "all_ops.maco")
 CHAINS = os.path.join(HERE, "chains.maco")
 EXAMPLE = os.path.join(ROOT, "examples", "graphs", "decode_layer.maco")
+COLLECTIVES = [os.path.join(ROOT, "examples", "collectives", name) for name in ("allreduce_doubling.maco", "allreduce_pkt_4.maco")]
 TARGETS = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"]
 # Before 8.0 and 8.9 the device sources do without some instructions; the default target; the newest.
 ALL_OPS_TARGETS = ["sm_75", "sm_86", "sm_90a", "sm_120"]
@@ -118,6 +119,7 @@ def main():
         jobs = [old, lambda: nvcc("all_ops", kernel), lambda: nvcc("chains", chains), host]
         jobs += [lambda t=t: nvrtc(ALL_OPS, t) for t in (TARGETS if more else ALL_OPS_TARGETS)]
         jobs += [lambda t=t: nvrtc(EXAMPLE, t) for t in (TARGETS if more else EXAMPLE_TARGETS)]
+        jobs += [lambda t=t, c=c: nvrtc(c, t) for c in COLLECTIVES for t in ("sm_75", "sm_90a")]
         failures = 0
         with ThreadPoolExecutor(2) as pool:
             for good, said in pool.map(lambda job: job(), jobs):

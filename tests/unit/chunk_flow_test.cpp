@@ -1,6 +1,7 @@
 // Users' algorithms: what is right is followed, what is wrong refused, with a run that shows it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "compiler/frontend/frontend.h"
@@ -209,7 +210,7 @@ TEST_CASE("chunks: what needs no run to be seen") {
     CHECK(c.says(why));
   };
   refused("of = allreduce, scratch = 1", "  scratch[1] = copy(input[0])\n", "allreduce",
-          "'scratch' is [1] on rank 0, but scratch has 1 chunk");
+          "rank 0 names scratch[1], but scratch has 1 chunk, from 0 on");
   refused("of = allreduce, chunks = 4", "  output[0:2] = copy(input[1:4])\n", "allreduce",
           "'copy' has 3 and 2 chunks on rank 0");
   refused("of = allreduce", "  output[0] @ world = put(input[0])\n", "allreduce",

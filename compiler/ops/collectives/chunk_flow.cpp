@@ -27,8 +27,8 @@ std::string ranks_text(uint64_t ranks) {
 /// The values that memory holds, and the steps by which they get there.
 class Values {
  public:
-  Values(const ChunkShape& shape, std::string reduce, bool same_bits, ir::Diagnostics& d)
-      : shape_(shape), reduce_(std::move(reduce)), same_bits_(same_bits), d_(d) {
+  Values(const ChunkShape& shape, bool same_bits, ir::Diagnostics& d)
+      : shape_(shape), same_bits_(same_bits), d_(d) {
     flow_.chunks = shape.chunks;
     flow_.parts = shape.parts;
     flow_.world = static_cast<uint32_t>(shape.world);
@@ -52,7 +52,6 @@ class Values {
       return std::nullopt;
     }
     ChunkValue sum = value(found[0]);
-    const bool sums = reduce_ == "sum" || reduce_ == "avg";
     for (size_t i = 1; i < found.size(); ++i) {
       const ChunkValue& v = value(found[i]);
       if (v.chunk != sum.chunk) {
@@ -61,7 +60,7 @@ class Values {
                              sum.chunk, ranks_text(sum.ranks), v.chunk, ranks_text(v.ranks)));
         return std::nullopt;
       }
-      if (sums && (sum.ranks & v.ranks)) {
+      if (sum.ranks & v.ranks) {
         d_.error(x.op->loc, fmt::format("rank {} counts chunk {} of {} twice", x.rank, v.chunk,
                                         ranks_text(sum.ranks & v.ranks)));
         return std::nullopt;
@@ -69,9 +68,6 @@ class Values {
       sum.ranks |= v.ranks;
     }
     std::vector<uint32_t> from = found;
-    std::sort(from.begin(), from.end());
-    from.erase(std::unique(from.begin(), from.end()), from.end());
-    if (from.size() == 1) return from[0];  // the largest of a chunk and itself
     std::stable_sort(from.begin(), from.end(), [&](uint32_t a, uint32_t b) {
       return std::countr_zero(value(a).ranks) < std::countr_zero(value(b).ranks);
     });
@@ -89,20 +85,22 @@ class Values {
   /// The action's result comes where it says.
   void write(const ChunkAction& x, const std::vector<uint32_t>& found, uint32_t made) {
     // What isn't made here comes from where it was read.
-    const int source = found.size() > 1 && made != found[0] ? x.rank : x.from[0].rank;
+    const int source = found.size() > 1 ? x.rank : x.from[0].rank;
     for (const ChunkCell& to : x.to) {
       bring(made, source, to.rank);
       set(to, made);
     }
   }
 
-  /// Everybody has what the collective promises, or where not, and whether that was reported.
+  /// Everybody has what the collective promises, in the same bits; reports if not.
   bool finish(const ir::UserAlgorithm& algorithm) {
     for (int r = 0; r < shape_.world; ++r)
       for (int64_t c = 0; c < shape_.out_chunks; ++c)
         if (!finish(algorithm, r, c)) return false;
     return true;
   }
+  /// Of what finish() refused: whether everybody has it, if in other bits.
+  bool complete() const { return complete_; }
   ChunkFlow take() { return std::move(flow_); }
 
  private:
@@ -138,6 +136,7 @@ class Values {
                  : fmt::format("chunk {} of {}", x.chunk, ranks_text(x.ranks));
     };
     if (v == kNothing || value(v) != wanted) {
+      complete_ = false;
       d_.error(
           algorithm.loc,
           fmt::format("collective '{}' leaves {} in output[{}] of rank {}, where '{}' needs {}",
@@ -162,8 +161,8 @@ class Values {
   }
 
   const ChunkShape& shape_;
-  std::string reduce_;
   bool same_bits_;
+  bool complete_ = true;
   ir::Diagnostics& d_;
   ChunkFlow flow_;
   std::vector<uint32_t> memory_;  // by place: a value
@@ -606,7 +605,7 @@ class ByAuthor {
   // All that has to come before a statement that was done.
   Clock past_of(uint32_t thread, uint32_t time) const {
     ir::Diagnostics unheard;
-    Values values(p_.shape, "max", false, unheard);
+    Values values(p_.shape, false, unheard);
     ByAuthor again(p_, a_, values, unheard);
     again.stop_at_ = {thread, time};
     again.run(nullptr);
@@ -752,7 +751,7 @@ std::optional<ChunkFlow> chunk_flow(const ir::Graph& graph, const ir::Op& op,
   if (!program) return std::nullopt;
   const std::string reduce = attr_word(op, "reduce", "sum");
   const bool sums = reduce == "sum" || reduce == "avg";
-  Values values(program->shape, reduce, sums && ir::is_float(graph[op.in[0]].dtype), diagnostics);
+  Values values(program->shape, sums && ir::is_float(graph[op.in[0]].dtype), diagnostics);
   std::vector<ChunkFault::At> run;
   if (program->ordered) {
     ByAuthor author(*program, algorithm, values, diagnostics);
@@ -764,7 +763,7 @@ std::optional<ChunkFlow> chunk_flow(const ir::Graph& graph, const ir::Op& op,
     if (fault) run = turn.run_to(program->actions.size());
   }
   if (!values.finish(algorithm)) {
-    if (fault) *fault = {ChunkFault::Claim::Result, {}, std::move(run)};
+    if (fault && !values.complete()) *fault = {ChunkFault::Claim::Result, {}, std::move(run)};
     return std::nullopt;
   }
   ChunkFlow flow = values.take();

@@ -97,6 +97,12 @@ class Reader {
     return lo;
   }
 
+  // Where the op names the collective.
+  ir::Loc use_loc() const {
+    const auto at = op_.attrs.find("algorithm");
+    return at == op_.attrs.end() ? op_.loc : at->second.loc;
+  }
+
   bool read_shape() {
     ChunkShape& s = p_.shape;
     const int before = d_.errors();
@@ -106,16 +112,15 @@ class Reader {
     if (a_.world) {
       const auto world = value(*a_.world, 0);
       if (world != graph_.world) {
-        d_.error(a_.loc, fmt::format("collective '{}' is for {} ranks, but the graph has {}",
-                                     a_.name, a_.world->str(), graph_.world));
+        d_.error(use_loc(), fmt::format("collective '{}' is for {} ranks, but the graph has {}",
+                                        a_.name, a_.world->str(), graph_.world));
+        d_.note(a_.loc, "it is defined here");
         return false;
       }
     }
     if (a_.of != op_.kind) {
-      const auto at = op_.attrs.find("algorithm");
-      d_.error(at == op_.attrs.end() ? op_.loc : at->second.loc,
-               fmt::format("collective '{}' is one of '{}', which '{}' isn't", a_.name, a_.of,
-                           op_.kind));
+      d_.error(use_loc(), fmt::format("collective '{}' is one of '{}', which '{}' isn't", a_.name,
+                                      a_.of, op_.kind));
       d_.note(a_.loc, "it is defined here");
       return false;
     }
@@ -162,14 +167,41 @@ class Reader {
     int rank = 0;
     std::vector<int64_t> cells;
   };
-  std::optional<Cells> cells_of(const ChunkRange& range, int rank) {
+  // Nothing: an expression of one rank.
+  static std::optional<bool> means_all(const Expr& e) {
+    if (e == Expr::var(ir::kAllRanks)) return true;
+    if (e == Expr::var(ir::kOtherRanks)) return false;
+    return std::nullopt;
+  }
+  // The ranks that `e` means for `rank`, in ascending order.
+  std::vector<int> ranks_of(const Expr& e, int rank, ir::Loc loc, const char* what) {
+    const auto all = means_all(e);
+    if (!all) return {static_cast<int>(number(e, rank, loc, what, 0, p_.shape.world - 1))};
+    std::vector<int> ranks;
+    for (int r = 0; r < p_.shape.world; ++r)
+      if (*all || r != rank) ranks.push_back(r);
+    return ranks;
+  }
+
+  // False, having reported, if there is no such chunk.
+  bool add_cells(const ChunkRange& range, int rank, std::vector<Cells>& list) {
+    const int before = d_.errors();
+    const std::vector<int> ranks =
+        range.rank ? ranks_of(*range.rank, rank, range.loc, "the rank behind '@'")
+                   : std::vector{rank};
+    if (d_.errors() > before) return false;
+    for (int of : ranks) {
+      auto cells = cells_of(range, rank, of);
+      if (!cells) return false;
+      list.push_back(std::move(*cells));
+    }
+    return true;
+  }
+  std::optional<Cells> cells_of(const ChunkRange& range, int rank, int of) {
     const ChunkShape& s = p_.shape;
     Cells result;
     const int before = d_.errors();
-    result.rank = rank;
-    if (range.rank)
-      result.rank = static_cast<int>(
-          number(*range.rank, rank, range.loc, "the rank behind '@'", 0, s.world - 1));
+    result.rank = of;
     const int64_t chunks = range.buffer == "input"    ? s.chunks
                            : range.buffer == "output" ? s.out_chunks
                                                       : s.scratch;
@@ -178,12 +210,12 @@ class Reader {
                      : begin   ? std::optional(*begin + (*begin < INT64_MAX))
                                : begin;
     if (!begin || !end || *begin < 0 || *end > chunks || *begin >= *end) {
-      const std::string which = !begin || !end ? "has no value"
-                                : range.end    ? fmt::format("is [{}:{}]", *begin, *end)
-                                               : fmt::format("is [{}]", *begin);
+      const std::string which = !begin || !end ? "chunks without a number"
+                                : range.end ? fmt::format("{}[{}:{}]", range.buffer, *begin, *end)
+                                            : fmt::format("{}[{}]", range.buffer, *begin);
       d_.error(range.loc,
-               fmt::format("'{}' {} on rank {}, but {} has {} chunk{}, from 0 on", range.buffer,
-                           which, rank, range.buffer, chunks, chunks == 1 ? "" : "s"));
+               fmt::format("rank {} names {}, but {} has {} chunk{}{}", rank, which, range.buffer,
+                           chunks, chunks == 1 ? "" : "s", chunks > 0 ? ", from 0 on" : ""));
     }
     if (d_.errors() > before) return std::nullopt;
     for (int64_t i = *begin; i < *end; ++i)
@@ -199,10 +231,14 @@ class Reader {
     std::vector<Cells> from, to;
     for (const auto& [ranges, list] : {std::pair(&op.from, &from), std::pair(&op.to, &to)})
       for (const ChunkRange& range : *ranges) {
-        auto cells = cells_of(range, rank);
-        if (!cells) return true;  // reported
-        list->push_back(std::move(*cells));
+        if (!add_cells(range, rank, *list)) return true;  // reported
       }
+    if (to.empty()) return true;  // there are no others
+    if (from.empty() || (from.size() > 1 && op.kind != "reduce")) {
+      d_.error(op.loc, fmt::format("'{}' reads chunks of {} ranks on rank {}, not of one", op.kind,
+                                   from.size(), rank));
+      return true;
+    }
     const size_t pieces = from[0].cells.size();
     for (const auto* list : {&from, &to})
       for (const Cells& cells : *list)
@@ -233,13 +269,6 @@ class Reader {
                            : op.kind == "release" ? Release
                                                   : Barrier);
     x.relaxed = op.relaxed;
-    if (op.peer)
-      x.peer = static_cast<int>(number(
-          *op.peer, rank, op.loc, op.kind == "signal" ? "'to'" : "'from'", 0, p_.shape.world - 1));
-    if (op.peer && x.peer == rank)
-      d_.error(op.loc, fmt::format("rank {} would {} itself; blocks of a rank have semaphores and "
-                                   "barriers",
-                                   rank, op.kind == "signal" ? "signal" : "wait for"));
     if (op.tag) x.tag = number(*op.tag, rank, op.loc, "'tag'", INT64_MIN, INT64_MAX);
     if (op.semaphore)
       x.semaphore = number(*op.semaphore, rank, op.loc, "'semaphore'", 0, kMostChunks);
@@ -253,7 +282,20 @@ class Reader {
         !std::binary_search(x.blocks.begin(), x.blocks.end(), x.block))
       d_.error(op.loc,
                fmt::format("block {} isn't one of those that meet at the barrier", x.block));
-    p_.actions.push_back(std::move(x));
+    if (!op.peer) {
+      p_.actions.push_back(std::move(x));
+      return true;
+    }
+    const char* what = op.kind == "signal" ? "'to'" : "'from'";
+    for (const int peer : ranks_of(*op.peer, rank, op.loc, what)) {
+      if (peer == rank)
+        d_.error(op.loc, fmt::format("rank {} would {} itself; blocks of a rank have semaphores "
+                                     "and barriers",
+                                     rank, op.kind == "signal" ? "signal" : "wait for"));
+      if (!count(op)) return false;
+      x.peer = peer;
+      p_.actions.push_back(x);
+    }
     return true;
   }
 

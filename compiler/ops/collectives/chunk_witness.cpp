@@ -105,7 +105,7 @@ class Run {
       case Kind::Copy:
       case Kind::Reduce:
         return std::all_of(x->from.begin(), x->from.end(), [&](const ChunkCell& c) {
-          return !packets_.count(place(c)) || arrived_[place(c)];
+          return !p_.ordered || !packets_.count(place(c)) || arrived_[place(c)];
         });
       case Kind::Wait:
       case Kind::Acquire: return count(key(*x)) > 0;

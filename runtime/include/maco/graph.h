@@ -221,6 +221,9 @@ class MACO_API GraphBuilder {
   /// Gives `tensor` out under a name. It may be read further.
   Tensor output(std::string name, Tensor tensor, Where where = Where::current());
 
+  /// A text of collectives that ops may name as their `algorithm` (docs/algorithms.md).
+  void collectives(std::string text);
+
   // Any op by its name, with as many results as asked for.
 
   std::vector<Tensor> ops(std::string kind, std::vector<Tensor> operands, size_t results,

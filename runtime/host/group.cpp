@@ -1,0 +1,357 @@
+#include "runtime/host/group.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace maco::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t kMagic = 0x4d41434f;  // "MACO"
+constexpr uint32_t kMostBytes = 64u << 20;
+constexpr int kMostRanks = 64;
+// Rank 0 tells the others of a failure a little after it knew.
+constexpr uint64_t kGraceMs = 5000;
+
+struct Head {
+  uint32_t magic = kMagic;
+  uint32_t failure = 0;  // the body says why nothing goes on
+  uint32_t bytes = 0;
+  int32_t rank = 0;  // a hello: whose it is, of how many
+  int32_t size = 0;
+};
+
+int milliseconds_to(Clock::time_point end) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count() + 1, 0, 1 << 30));
+}
+
+bool wait_for(int socket, short what, Clock::time_point end) {
+  while (true) {
+    pollfd one{socket, what, 0};
+    const int left = milliseconds_to(end);
+    const int ready = ::poll(&one, 1, left);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready == 0 && left == 0) return false;
+    if (ready == 0 && Clock::now() >= end) return false;
+  }
+}
+
+enum class Went : uint8_t { Well, Gone, Late };
+
+Went send_all(int socket, const void* data, size_t bytes, Clock::time_point end) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t sent = ::send(socket, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      at += sent;
+      bytes -= static_cast<size_t>(sent);
+    } else if (errno == EAGAIN || errno == EINTR) {
+      if (!wait_for(socket, POLLOUT, end)) return Went::Late;
+    } else {
+      return Went::Gone;
+    }
+  }
+  return Went::Well;
+}
+Went receive_all(int socket, void* data, size_t bytes, Clock::time_point end) {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t got = ::recv(socket, at, bytes, MSG_DONTWAIT);
+    if (got > 0) {
+      at += got;
+      bytes -= static_cast<size_t>(got);
+    } else if (got == 0) {
+      return Went::Gone;
+    } else if (errno == EAGAIN || errno == EINTR) {
+      if (!wait_for(socket, POLLIN, end)) return Went::Late;
+    } else {
+      return Went::Gone;
+    }
+  }
+  return Went::Well;
+}
+
+Went send_message(int socket, Head head, const std::string& body, Clock::time_point end) {
+  head.bytes = static_cast<uint32_t>(body.size());
+  const Went went = send_all(socket, &head, sizeof head, end);
+  return went == Went::Well ? send_all(socket, body.data(), body.size(), end) : went;
+}
+Went receive_message(int socket, Head& head, std::string& body, Clock::time_point end) {
+  Went went = receive_all(socket, &head, sizeof head, end);
+  if (went != Went::Well) return went;
+  if (head.magic != kMagic || head.bytes > kMostBytes) return Went::Gone;
+  body.resize(head.bytes);
+  return receive_all(socket, body.data(), body.size(), end);
+}
+
+// In the abstract namespace: there is no file to be left behind.
+sockaddr_un address_of(const std::string& name, socklen_t& length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string full = "maco." + name;
+  const size_t bytes = std::min(full.size(), sizeof(address.sun_path) - 1);
+  std::memcpy(address.sun_path + 1, full.data(), bytes);
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
+  return address;
+}
+
+// The other end is a process of the same user.
+bool is_ours(int socket) {
+  ucred other{};
+  socklen_t length = sizeof other;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 &&
+         other.uid == ::geteuid();
+}
+
+std::string text_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  return text;
+}
+std::string seconds_text(uint64_t timeout_ms) {
+  return timeout_ms % 1000 == 0 ? fmt::format("{} s", timeout_ms / 1000)
+                                : fmt::format("{} ms", timeout_ms);
+}
+
+std::optional<int> number_of(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (!text) return std::nullopt;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [used, error] = std::from_chars(text, end, value);
+  return error == std::errc() && used == end ? std::optional(value) : std::optional(-1);
+}
+std::string text_of_variable(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? text : "";
+}
+
+}  // namespace
+
+std::optional<GroupPlace> group_from_environment(Status& status) {
+  struct Launcher {
+    const char *rank, *size, *local_size;
+  };
+  for (const Launcher& l :
+       {Launcher{"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+        {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}}) {
+    const auto rank = number_of(l.rank), size = number_of(l.size);
+    if (!rank || !size) continue;
+    if (*size == 1 && *rank == 0) return std::nullopt;
+    if (*size < 1 || *size > kMostRanks || *rank < 0 || *rank >= *size) {
+      status = Status::failure(fmt::format("{} is '{}' and {} is '{}': that is no rank of a group",
+                                           l.rank, text_of_variable(l.rank), l.size,
+                                           text_of_variable(l.size)));
+      return std::nullopt;
+    }
+    if (const auto local = number_of(l.local_size); local && *local != *size) {
+      status = Status::failure(
+          fmt::format("{} is {} and {} is {}: ranks on several hosts can't map each other's memory",
+                      l.size, *size, l.local_size, *local));
+      return std::nullopt;
+    }
+    GroupPlace place{*rank, *size, ""};
+    for (const char* part : {"MACO_GROUP", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+                             "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})
+      place.name += text_of_variable(part) + ".";
+    return place;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<Group> Group::join(const GroupPlace& place, const std::string& what,
+                                   uint64_t timeout_ms, Status& status) {
+  std::unique_ptr<Group> group(new Group(place));
+  status = place.rank == 0 ? group->listen(what, timeout_ms) : group->connect(what, timeout_ms);
+  return status ? std::move(group) : nullptr;
+}
+
+Group::~Group() {
+  for (const int socket : sockets_)
+    if (socket >= 0) ::close(socket);
+}
+
+Status Group::fail(std::string why) {
+  if (broken_.empty()) broken_ = std::move(why);
+  return Status::failure(broken_);
+}
+Status Group::fail_all(std::string why) {
+  Head head;
+  head.failure = 1;
+  for (const int socket : sockets_)
+    if (socket >= 0)
+      static_cast<void>(send_message(socket, head, why, Clock::now() + std::chrono::seconds(1)));
+  return fail(std::move(why));
+}
+
+Status Group::listen(const std::string& what, uint64_t timeout_ms) {
+  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  sockets_.assign(static_cast<size_t>(place_.size), -1);
+  const int door = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  socklen_t length = 0;
+  const sockaddr_un address = address_of(place_.name, length);
+  if (door < 0 || ::bind(door, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(door, kMostRanks) != 0) {
+    const std::string why = std::strerror(errno);
+    if (door >= 0) ::close(door);
+    return fail(
+        fmt::format("rank 0 can't listen for the others ({}): is another group of this "
+                    "name running?",
+                    why));
+  }
+  std::vector<std::string> kernels(static_cast<size_t>(place_.size));
+  std::string wrong;
+  int here = 1;
+  while (here < place_.size && wrong.empty() && wait_for(door, POLLIN, end)) {
+    const int socket = ::accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
+    if (socket < 0) continue;
+    Head hello;
+    std::string kernel;
+    if (!is_ours(socket) || receive_message(socket, hello, kernel, end) != Went::Well ||
+        hello.rank < 1 || hello.rank >= place_.size ||
+        sockets_[static_cast<size_t>(hello.rank)] >= 0) {
+      ::close(socket);
+      continue;
+    }
+    sockets_[static_cast<size_t>(hello.rank)] = socket;
+    kernels[static_cast<size_t>(hello.rank)] = std::move(kernel);
+    ++here;
+    if (hello.size != place_.size)
+      wrong = fmt::format("rank {} is one of {} processes, rank 0 of {}", hello.rank, hello.size,
+                          place_.size);
+  }
+  ::close(door);
+  std::vector<int> missing, other;
+  for (int r = 1; r < place_.size; ++r) {
+    if (sockets_[static_cast<size_t>(r)] < 0)
+      missing.push_back(r);
+    else if (kernels[static_cast<size_t>(r)] != what)
+      other.push_back(r);
+  }
+  if (wrong.empty() && !missing.empty())
+    wrong = fmt::format("{} did not come within {}", text_of(missing), seconds_text(timeout_ms));
+  if (wrong.empty() && !other.empty())
+    wrong = fmt::format(
+        "{} {} another kernel than rank 0: from another graph, or compiled with "
+        "other options or by another version",
+        text_of(other), other.size() == 1 ? "has" : "have");
+  if (!wrong.empty()) return fail_all(wrong);
+  return meet();
+}
+
+Status Group::connect(const std::string& what, uint64_t timeout_ms) {
+  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  socklen_t length = 0;
+  const sockaddr_un address = address_of(place_.name, length);
+  int socket = -1;
+  while (true) {
+    socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (socket < 0) return fail(fmt::format("no socket: {}", std::strerror(errno)));
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+        is_ours(socket))
+      break;
+    ::close(socket);
+    if (Clock::now() >= end)
+      return fail(fmt::format("rank 0 did not come within {}", seconds_text(timeout_ms)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  sockets_ = {socket};
+  Head hello;
+  hello.rank = place_.rank;
+  hello.size = place_.size;
+  if (send_message(socket, hello, what, end) != Went::Well) {
+    lost_zero_ = true;
+    return fail("rank 0 is gone");
+  }
+  // Rank 0 may wait as long for others.
+  std::vector<std::string> all;
+  return exchange("", all, timeout_ms * 2 + kGraceMs);
+}
+
+Status Group::meet() {
+  std::vector<std::string> all;
+  return exchange("", all);
+}
+
+Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
+                       uint64_t patience_ms) {
+  if (!broken_.empty()) return Status::failure(broken_);
+  const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
+  const auto lost = [&](int rank, Went went) {
+    return went == Went::Late
+               ? fmt::format("rank {} has said nothing for {}", rank, seconds_text(patience_ms))
+               : fmt::format("rank {} is gone: its process has ended", rank);
+  };
+  all.assign(static_cast<size_t>(place_.size), "");
+  if (place_.rank != 0) {
+    Head head;
+    std::string body;
+    Went went = Went::Well;
+    // The answer may be there already: that somebody is gone.
+    static_cast<void>(send_message(sockets_[0], head, mine, end));
+    went = receive_message(sockets_[0], head, body, end);
+    if (went != Went::Well) {
+      lost_zero_ = true;
+      return fail(lost(0, went));
+    }
+    if (head.failure) return fail(body);
+    size_t at = 0;
+    for (std::string& one : all) {
+      uint32_t bytes = 0;
+      if (body.size() - at < sizeof bytes) return fail("rank 0 sent half a message");
+      std::memcpy(&bytes, body.data() + at, sizeof bytes);
+      at += sizeof bytes;
+      if (body.size() - at < bytes) return fail("rank 0 sent half a message");
+      one = body.substr(at, bytes);
+      at += bytes;
+    }
+    return {};
+  }
+  all[0] = mine;
+  for (int r = 1; r < place_.size; ++r) {
+    Head head;
+    // Whoever else ends meanwhile is found in turn.
+    const Went went =
+        receive_message(sockets_[static_cast<size_t>(r)], head, all[static_cast<size_t>(r)], end);
+    if (went != Went::Well) return fail_all(lost(r, went));
+  }
+  std::string body;
+  for (const std::string& one : all) {
+    const auto bytes = static_cast<uint32_t>(one.size());
+    body.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+    body += one;
+  }
+  for (int r = 1; r < place_.size; ++r) {
+    const Went went = send_message(sockets_[static_cast<size_t>(r)], {}, body, end);
+    if (went != Went::Well) return fail_all(lost(r, went));
+  }
+  return {};
+}
+
+int Group::gone(int wait_ms) const {
+  std::vector<pollfd> all;
+  for (const int socket : sockets_) all.push_back({socket, POLLRDHUP, 0});
+  if (::poll(all.data(), all.size(), wait_ms) <= 0) return -1;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i].fd >= 0 && (all[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+      return place_.rank == 0 ? static_cast<int>(i) : 0;
+  return -1;
+}
+
+}  // namespace maco::runtime

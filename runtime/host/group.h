@@ -1,0 +1,69 @@
+// The processes that run the ranks of one kernel, one a rank, on one host.
+//
+// They meet at a Unix socket whose name follows from their environment: rank 0 listens, the others
+// connect. Nothing but small messages goes over it; tensors and slots lie in memory that all map.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/status.h"
+
+namespace maco::runtime {
+
+/// Who a process is, as its environment says.
+struct GroupPlace {
+  int rank = 0, size = 1;
+  std::string name;  // the same for all of a group, another for every other on this host
+};
+
+/// RANK and WORLD_SIZE, as torchrun sets them, or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE of
+/// Open MPI, or PMI_RANK and PMI_SIZE; the name is made of MASTER_ADDR and MASTER_PORT, or of what
+/// mpirun calls its job. Nothing where there are none, or the group has one process. A failure if
+/// they contradict each other, or tell of several hosts.
+std::optional<GroupPlace> group_from_environment(Status& status);
+
+/// Not thread safe, but for gone(). All of the group call join, exchange and meet in the same order.
+class Group {
+ public:
+  /// For ranks of which one computes a reference, say.
+  static constexpr uint64_t kPatienceMs = 30 * 60 * 1000;
+  /// Meets the others; within `timeout_ms` all have come, or the failure says which rank is missing.
+  /// `what`: names what they run; a rank whose differs is named in everybody's failure.
+  static std::unique_ptr<Group> join(const GroupPlace& place, const std::string& what,
+                                     uint64_t timeout_ms, Status& status);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return place_.rank; }
+  int size() const { return place_.size; }
+  /// all[r] is what rank r gave, when all have called it. A failure, from then on of every call, if
+  /// a process is gone or says nothing for so long.
+  Status exchange(const std::string& mine, std::vector<std::string>& all,
+                  uint64_t patience_ms = kPatienceMs);
+  Status meet();
+  /// Waits up to `wait_ms` for a process to end that this one is connected with (rank 0 with all,
+  /// the others with rank 0): its rank, or -1. From any thread, while no other call runs.
+  int gone(int wait_ms) const;
+  /// Whether this rank is the one that reports what all know.
+  bool speaks() const { return place_.rank == 0 || lost_zero_; }
+
+ private:
+  explicit Group(GroupPlace place) : place_(std::move(place)) {}
+  Status listen(const std::string& what, uint64_t timeout_ms);
+  Status connect(const std::string& what, uint64_t timeout_ms);
+  Status fail(std::string why);
+  /// Tells the others why, who can still hear it.
+  Status fail_all(std::string why);
+
+  GroupPlace place_;
+  std::vector<int> sockets_;  // of rank 0: by rank, its own -1; of others: rank 0's
+  std::string broken_;        // why nothing can be exchanged any more
+  bool lost_zero_ = false;
+};
+
+}  // namespace maco::runtime

@@ -1,0 +1,169 @@
+"""Ranks in processes of their own, on the CPU target: the same bits as threads give; and processes that are killed, stopped, missing or other
+than the rest: every other rank ends with status 4 in time, and says which rank it was. MACO_FAULTS=N kills N times (200)."""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GRAPHS = ROOT / "examples" / "graphs"
+SMALL = """graph small(world = {world}) {{
+  scalar step in [0, 9)
+  input x : f32[16, 64]
+  state s : f32[24, 64]
+  s = kv_append(s, x, at = step)
+  a = allreduce(x)
+  b = alltoall(a)
+  output y = ring_shift(b)
+}}
+"""
+
+
+def clean(**more):
+    """The environment without a group's, and with what is given."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MACO_GROUP")
+    return {k: v for k, v in os.environ.items() if k not in names} | {k: str(v) for k, v in more.items()}
+
+
+class Test:
+    def __init__(self, maco_run, folder):
+        self.maco_run, self.folder, self.problems, self.groups = maco_run, pathlib.Path(folder), [], 0
+
+    def command(self, graph, *options):
+        return [self.maco_run, str(graph), "--device=cpu", *options]
+
+    def check(self, good, what, said=""):
+        if not good:
+            self.problems.append(f"{what}\n{said}".rstrip())
+
+    def run(self, graph, *options, status=0, says="", env=None):
+        ran = subprocess.run(self.command(graph, *options), capture_output=True, text=True, timeout=300, env=env or clean())
+        said = ran.stdout + ran.stderr
+        self.check(ran.returncode == status and says in said, f"{graph} {options}: status {ran.returncode}, not {status} with '{says}'", said)
+
+    def start(self, graph, world, *options, without=(), by_rank=None, name=None):
+        """A process for each rank, as torchrun starts them."""
+        self.groups += 1
+        port = name or f"{os.getpid()}.{self.groups}"
+        started = {}
+        for rank in range(world):
+            if rank in without:
+                continue
+            env = clean(RANK=rank, WORLD_SIZE=world, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=world, MASTER_ADDR="localhost", MASTER_PORT=port)
+            command = self.command((by_rank or {}).get(rank, (graph,))[0], *options, *(by_rank or {}).get(rank, (graph,))[1:])
+            started[rank] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+        return started
+
+    def ended(self, started, seconds, status, says, what):
+        """All of these end in time with the status; what they say together."""
+        end = time.monotonic() + seconds
+        said = ""
+        for rank, process in started.items():
+            try:
+                out, _ = process.communicate(timeout=max(0.1, end - time.monotonic()))
+                said += out
+                self.check(process.returncode == status, f"{what}: rank {rank} ended with {process.returncode}, not {status}", out)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                self.check(False, f"{what}: rank {rank} did not end within {seconds} s")
+        self.check(says in said, f"{what}: nobody says '{says}'", said)
+
+    # ---- what is right
+
+    def same_bits(self, graph, *options):
+        for how in ("threads", "processes"):
+            out = self.folder / f"{pathlib.Path(graph).stem}.{how}.{{rank}}.safetensors"
+            self.run(graph, "--check", "--launches=3", f"--outputs={out}", *options, *(["--processes"] if how == "processes" else []))
+        for threads in self.folder.glob(f"{pathlib.Path(graph).stem}.threads.*"):
+            processes = self.folder / threads.name.replace(".threads.", ".processes.")
+            self.check(processes.exists() and threads.read_bytes() == processes.read_bytes(), f"{graph}: other bits in {threads.name}")
+
+    # ---- what is wrong
+
+    def killed(self, seed):
+        """One rank of three is killed somewhere between its start and its end."""
+        chance = random.Random(seed)
+        graph = self.folder / "small3.maco"
+        started = self.start(graph, 3, "--launches=100000", "--scalar=step=1", "--timeout=10", name=f"{os.getpid()}.k{seed}")
+        time.sleep(chance.random() * 0.3)
+        victim = chance.randrange(3)
+        started[victim].send_signal(signal.SIGKILL)
+        started[victim].communicate()
+        del started[victim]
+        # A rank that the others had not met yet did not come; one that they had is gone.
+        self.ended(started, 40, 4, f"rank {victim} ", f"seed {seed}: rank {victim} killed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--maco-run", required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        test = Test(args.maco_run, folder)
+        for world in (2, 3, 4):
+            (test.folder / f"small{world}.maco").write_text(SMALL.format(world=world) if world != 3 else SMALL.format(world=3).replace("16, 64", "15, 64"))
+        small = test.folder / "small3.maco"
+
+        test.same_bits(GRAPHS / "tp_mlp.maco", "--jitter=5")
+        test.same_bits(GRAPHS / "pipeline_4_stages.maco")
+        for name in ("allreduce", "reduce_scatter", "allgather", "alltoall", "broadcast", "ring_shift"):
+            test.same_bits(GRAPHS / f"{name}.maco")
+        test.same_bits(small, "--scalar=step=1+")
+        test.run(small, "--processes", "--bench=5", says="slowest of 3 ranks")
+        test.run(small, "--processes", "--check", "--rtol=0", status=3, says="more than 0")
+
+        started = test.start(small, 3, "--check", "--launches=2")
+        test.ended(started, 60, 0, "a process each", "started by the environment")
+        env = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": f"job{os.getpid()}"}
+        other = subprocess.Popen(test.command(test.folder / "small2.maco"), env=clean(**(env | {"OMPI_COMM_WORLD_RANK": "1"})))
+        test.run(test.folder / "small2.maco", env=clean(**env), says="2 ranks")
+        test.check(other.wait(60) == 0, "Open MPI's names")
+
+        # Command lines that can't be.
+        test.run(small, status=2, says="there are 2 processes, but the graph has 3 ranks", env=clean(RANK=0, WORLD_SIZE=2))
+        test.run(small, "--peer-memory=threads", env=clean(RANK=0, WORLD_SIZE=2))
+        test.run(small, env=clean(RANK=0, WORLD_SIZE=1))
+        test.run(small, status=2, says="RANK is '7'", env=clean(RANK=7, WORLD_SIZE=2))
+        test.run(small, status=2, says="several hosts", env=clean(RANK=0, WORLD_SIZE=3, LOCAL_WORLD_SIZE=1))
+        test.run(small, "--peer-memory=processes", status=2, says="the environment names no rank")
+        test.run(small, "--processes", "--peer-memory=threads", status=2, says="contradict each other")
+        test.run("-", "--processes", status=2, says="standard input")
+        test.run(small, "--processes", "--replay=7", status=2, says="look at all ranks")
+        cuda = subprocess.run([args.maco_run, str(small), "--device=cuda", "--processes"], capture_output=True, text=True, env=clean(), timeout=60)
+        test.check(cuda.returncode == 4 and "on the CPU target only so far" in cuda.stderr, "--device=cuda --processes", cuda.stderr)
+
+        # Ranks that don't come, or are others.
+        for missing in (0, 2):
+            started = test.start(small, 3, "--timeout=1", without=(missing,))
+            test.ended(started, 20, 4, f"rank {missing} did not come within 1 s", f"without rank {missing}")
+        started = test.start(small, 3, "--timeout=5", by_rank={1: (small, "--no-prune")})
+        test.ended(started, 20, 4, "rank 1 has another kernel than rank 0", "another kernel")
+        started = test.start(small, 3, "--timeout=5", by_rank={2: (small, "--scalar=step=3")})
+        test.ended(started, 20, 4, "rank 2 was launched with other dims or scalars than rank 0", "other scalars")
+
+        # One that is stopped, and so neither moves nor ends.
+        started = test.start(small, 3, "--launches=1000000", "--timeout=1")
+        time.sleep(1)
+        started[1].send_signal(signal.SIGSTOP)
+        stopped = started.pop(1)
+        test.ended(started, 30, 4, "rank 1", "rank 1 stopped")
+        stopped.kill()
+        stopped.communicate()
+
+        faults = int(os.environ.get("MACO_FAULTS", "200"))
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(test.killed, range(faults)))
+        for problem in test.problems:
+            print(problem)
+        print(f"{faults} processes killed; {len(test.problems)} problems")
+    return 1 if test.problems else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,98 @@
+#include "tools/processes.h"
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+
+extern char** environ;
+
+namespace maco::tools {
+namespace {
+
+// The environment without what this group says of itself.
+std::vector<std::string> environment_of(int rank, int ranks, const std::string& group) {
+  const std::vector<std::pair<std::string, std::string>> own = {
+      {"RANK", std::to_string(rank)},
+      {"WORLD_SIZE", std::to_string(ranks)},
+      {"LOCAL_RANK", std::to_string(rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
+      {"MACO_GROUP", group}};
+  std::vector<std::string> all;
+  for (char** e = environ; *e; ++e) {
+    const std::string_view entry = *e;
+    const bool ours = std::any_of(own.begin(), own.end(), [&](const auto& o) {
+      return entry.substr(0, o.first.size() + 1) == o.first + "=";
+    });
+    if (!ours) all.emplace_back(entry);
+  }
+  for (const auto& [name, value] : own) {
+    all.push_back(name);
+    all.back().append("=").append(value);
+  }
+  return all;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+// -1: it couldn't be started.
+pid_t start(const std::vector<std::string>& arguments, std::vector<std::string> environment) {
+  std::vector<std::string> texts = {"maco-run"};
+  texts.insert(texts.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv = pointers(texts), envp = pointers(environment);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  // Nobody is left to wait for it when its parent is gone.
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(kRunFailed);
+  ::execve("/proc/self/exe", argv.data(), envp.data());
+  ::_exit(kRunFailed);
+}
+
+}  // namespace
+
+int run_processes(int ranks, const std::vector<std::string>& arguments, const Console& console) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  const std::string group = fmt::format("{}.{}", ::getpid(), now);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = start(arguments, environment_of(rank, ranks, group));
+    if (child < 0) {
+      console.error(
+          fmt::format("can't start a process for rank {}: {}", rank, std::strerror(errno)));
+      for (const pid_t other : children) ::kill(other, SIGTERM);
+      break;
+    }
+    children.push_back(child);
+  }
+  int worst = static_cast<int>(children.size()) == ranks ? kOk : kRunFailed;
+  for (size_t rank = 0; rank < children.size(); ++rank) {
+    int status = 0;
+    while (::waitpid(children[rank], &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSIGNALED(status)) {
+      console.error(fmt::format("rank {}: its process was ended by signal {} ({})", rank,
+                                WTERMSIG(status), ::strsignal(WTERMSIG(status))));
+      worst = std::max<int>(worst, kRunFailed);
+    } else {
+      worst = std::max(worst, WEXITSTATUS(status));
+    }
+  }
+  return worst;
+}
+
+}  // namespace maco::tools
