@@ -227,6 +227,7 @@ maco_session* maco_session_open(const maco_kernel* kernel, const maco_session_op
       made.device = options->device == MACO_CPU ? maco::Device::Cpu : maco::Device::Cuda;
       if (options->ranks_per_gpu != 0) made.ranks_per_gpu = options->ranks_per_gpu;
       if (options->timeout_ms != 0) made.timeout = std::chrono::milliseconds(options->timeout_ms);
+      made.process_a_rank = options->process_a_rank != 0;
     }
     return maco::Session::open(kernel->kernel, made);
   });

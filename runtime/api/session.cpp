@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+
 #include "runtime/api/convert.h"
 #include "runtime/cpu/session.h"
 #include "runtime/host/cuda_session.h"
+#include "runtime/host/group.h"
 #include "runtime/host/profile.h"
 #include "runtime/host/session.h"
 #include "runtime/profile/table.h"
@@ -23,6 +26,7 @@ Status refused(const runtime::Status& status) {
 
 struct Session::State {
   Kernel kernel;
+  std::unique_ptr<runtime::Group> group;  // outlives the session
   std::unique_ptr<runtime::Session> session;
   Device device = Device::Cuda;
 
@@ -100,9 +104,32 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
                    "a kernel that came as source can't be profiled: compile its graph");
     all.profiled_tasks = static_cast<int64_t>(kernel.data().program->tasks.size());
   }
+  if (options.process_a_rank && options.device != Device::Cpu)
+    return error(ErrorCode::InvalidArgument,
+                 "ranks in processes of their own run on the CPU only so far");
   runtime::Status status;
+  std::unique_ptr<runtime::Group> group;
   std::unique_ptr<runtime::Session> session;
   return guarded([&]() -> Result<Session> {
+    if (options.process_a_rank) {
+      auto place = runtime::group_from_environment(status);
+      if (!status) return error(ErrorCode::InvalidArgument, status.message);
+      if (place && place->size != kernel.world())
+        return error(ErrorCode::InvalidArgument,
+                     fmt::format("there are {} processes, but '{}' has {} ranks", place->size,
+                                 kernel.name(), kernel.world()));
+      if (!place && kernel.world() > 1)
+        return error(ErrorCode::InvalidArgument,
+                     "the environment names no rank (RANK, WORLD_SIZE)");
+      if (place) {
+        static std::atomic<int> opened{0};
+        place->name += fmt::format("#{}", opened++);
+        group =
+            runtime::Group::join(*place, ir::text_hash(kernel.source()), all.timeout_ms, status);
+        if (!group) return error(ErrorCode::Unavailable, status.message);
+        all.group = group.get();
+      }
+    }
     if (options.device == Device::Cpu) {
       session = runtime::make_cpu_session(kernel.source(), all, status);
     } else {
@@ -110,11 +137,15 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
     }
     all.tell("");
     if (!session) return error(ErrorCode::Unavailable, status.message);
-    return Session(std::make_unique<State>(State{kernel, std::move(session), options.device}));
+    return Session(std::make_unique<State>(
+        State{kernel, std::move(group), std::move(session), options.device}));
   });
 }
 
 const Kernel& Session::kernel() const { return state_->kernel; }
+bool Session::is_here(int rank) const {
+  return rank >= 0 && rank < kernel().world() && state_->session->is_here(rank);
+}
 
 Status Session::bind(int rank, std::string_view tensor, void* memory, int64_t bytes) {
   const Result<size_t> at = state_->find(rank, tensor);
@@ -159,7 +190,7 @@ Status Session::share(const Session& other) {
 
 Status Session::allocate() {
   for (int rank = 0; rank < kernel().world(); ++rank)
-    for (size_t i = 0; i < kernel().tensors().size(); ++i)
+    for (size_t i = 0; is_here(rank) && i < kernel().tensors().size(); ++i)
       if (Status status = failed(state_->session->allocate(rank, i)); !status) return status;
   return {};
 }

@@ -120,6 +120,7 @@ typedef struct {
   maco_device device;
   int ranks_per_gpu;   // 0: 1
   int64_t timeout_ms;  // 0: 30000
+  int process_a_rank;  // 1: this process runs one rank, on the CPU (maco/session.h)
 } maco_session_options;
 
 // `options` may be NULL.

@@ -1,4 +1,4 @@
-// A kernel with its memory on all ranks of this process, ready to run.
+// A kernel with its memory on all ranks, or the one, of this process, ready to run.
 #pragma once
 
 #include <chrono>
@@ -31,6 +31,11 @@ struct SessionOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
   /// Cpu: tasks of all ranks take turns in an order that this seed decides, always the same.
   std::optional<uint64_t> order = {};
+  /// Cpu: the ranks run in a process each, and this one runs the rank that its environment names,
+  /// as torchrun and mpirun do (docs/running.md). All of them open their sessions in one order, each
+  /// with the kernel that the others have, and launch together. Memory of other ranks can't be
+  /// reached from here. A process that ends early fails the launches of the others.
+  bool process_a_rank = false;
   /// Told what begins, of what may take seconds while a session is opened ("compiling the kernel
   /// with NVRTC"); "" at the end. Called on the thread that opens it.
   std::function<void(std::string_view)> progress = {};
@@ -84,6 +89,8 @@ class MACO_API Session {
 
   /// What it was opened with.
   const Kernel& kernel() const;
+  /// Whether this process runs the rank: all, but for SessionOptions::process_a_rank.
+  bool is_here(int rank) const;
 
   // Memory. Pointers are to memory of the rank's device: on Cpu ordinary memory.
 

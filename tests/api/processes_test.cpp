@@ -1,0 +1,88 @@
+// A process for each rank, by the library.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "maco/maco.h"
+
+using namespace maco;  // NOLINT: as applications do
+
+namespace {
+
+const char* const kText = R"(graph g(world = 3) {
+  input x : f32[6, 8]
+  output y = allreduce(x)
+})";
+
+Kernel kernel() {
+  CompileOptions options;
+  options.target = "cpu";
+  return compile(Graph::parse(kText).value(), options).value();
+}
+
+// What a rank does: 0 if all is right, else where it isn't.
+int run_rank(int rank, bool leaves) {
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", "3", 1);
+  SessionOptions options;
+  options.device = Device::Cpu;
+  options.process_a_rank = true;
+  options.timeout = std::chrono::seconds(20);
+  // Two sessions at once, opened in one order by all.
+  auto first = Session::open(kernel(), options), second = Session::open(kernel(), options);
+  if (!first || !second) return 1;
+  for (Session* s : {&*first, &*second}) {
+    if (!s->is_here(rank) || s->is_here((rank + 1) % 3) || s->is_here(3)) return 2;
+    if (!s->allocate()) return 3;
+    const std::vector<float> x(48, static_cast<float>(rank + 1));
+    std::vector<float> y(48);
+    if (!s->write(rank, "x", x.data(), 192)) return 4;
+    if (s->write((rank + 1) % 3, "x", x.data(), 192)) return 5;
+    if (!s->run() || !s->read(rank, "y", y.data(), 192)) return 6;
+    for (float value : y)
+      if (value != 6.0f) return 7;
+  }
+  if (!leaves) return 0;
+  if (rank == 2) _exit(0);
+  const Status status = first->run();
+  return !status && status.error().message.find("rank 2 is gone") != std::string::npos ? 0 : 8;
+}
+
+void run_all(bool leaves) {
+  setenv("MACO_GROUP", std::to_string(getpid()).c_str(), 1);
+  static_cast<void>(kernel());
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) _exit(run_rank(rank, leaves));
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sessions of three processes") { run_all(false); }
+TEST_CASE("a process that leaves fails the launches of the others") { run_all(true); }
+
+TEST_CASE("a session of a process a rank needs to know which") {
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+  SessionOptions options;
+  options.process_a_rank = true;
+  CHECK(Session::open(kernel(), options).error().code == ErrorCode::InvalidArgument);
+  options.device = Device::Cpu;
+  const auto session = Session::open(kernel(), options);
+  REQUIRE_FALSE(session);
+  CHECK(session.error().message.find("names no rank") != std::string::npos);
+}
