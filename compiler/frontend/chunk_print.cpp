@@ -115,7 +115,7 @@ class Printer {
       return true;
     };
     if (condition_of(ranks, program_.world))
-      for (; alike(); ++at) print_together(ranks, at);
+      while (alike()) at += print_some(ranks, at);
     // Those that go on alike, in the order of their first ranks.
     std::map<std::vector<std::vector<int64_t>>, std::vector<int32_t>> classes;
     for (int32_t r : ranks) {
@@ -131,17 +131,43 @@ class Printer {
     }
     for (const auto& [first, members] : by_first)
       if (condition_of(members, program_.world)) {
-        for (size_t i = at; i < statements(first).size(); ++i) print_together(members, i);
+        for (size_t i = at; i < statements(first).size();) i += print_some(members, i);
       } else {
         for (int32_t r : members)
           for (size_t i = at; i < statements(r).size(); ++i) print_together({r}, i);
       }
   }
 
-  /// Statement `at` of these ranks, which have the same shape there: one if formulas are found.
-  void print_together(const std::vector<int32_t>& ranks, size_t at) {
+  /// Statement `at` of these ranks, which have the same shape there, or it and those behind it that
+  /// are one for each other rank: how many.
+  size_t print_some(const std::vector<int32_t>& ranks, size_t at) {
+    const auto each = static_cast<size_t>(program_.world) - 1;
+    bool all = each >= 2 && (statement(ranks[0], at).kind == Kind::Signal ||
+                             statement(ranks[0], at).kind == Kind::Wait);
+    for (size_t i = 0; all && i < ranks.size(); ++i) all = has_others(ranks[i], at, each);
+    print_together(ranks, at, all);
+    return all ? each : 1;
+  }
+  /// Whether these statements of the rank are alike, and each meets another of all other ranks.
+  bool has_others(int32_t rank, size_t at, size_t each) const {
+    if (at + each > statements(rank).size()) return false;
+    const ChunkStatement& first = statement(rank, at);
+    std::vector<bool> met(static_cast<size_t>(program_.world), false);
+    for (size_t i = at; i < at + each; ++i) {
+      const ChunkStatement& s = statement(rank, i);
+      if (shape_of(s, rank) != shape_of(first, rank) || s.number != first.number ||
+          s.peer == rank || met[static_cast<size_t>(s.peer)])
+        return false;
+      met[static_cast<size_t>(s.peer)] = true;
+    }
+    return true;
+  }
+
+  /// Statement `at` of these ranks: one if formulas are found. `others`: whoever it meets is each
+  /// other rank.
+  void print_together(const std::vector<int32_t>& ranks, size_t at, bool others = false) {
     if (ranks.size() == 1) {
-      out_ += text_of(ranks, at, [](const std::vector<int64_t>& values) {
+      out_ += text_of(ranks, at, others, [](const std::vector<int64_t>& values) {
         return fmt::format("{}", values[0]);
       });
       return;
@@ -149,7 +175,7 @@ class Printer {
     if (formulas_.size() > kMaxKept) formulas_.clear();
     RankFormulas& formulas = formulas_.try_emplace(ranks, ranks, program_.world).first->second;
     bool found = true;
-    const std::string text = text_of(ranks, at, [&](const std::vector<int64_t>& values) {
+    const std::string text = text_of(ranks, at, others, [&](const std::vector<int64_t>& values) {
       const auto& formula = formulas.find(values);
       found = found && formula;
       return formula ? formula->text() : "";
@@ -158,12 +184,38 @@ class Printer {
       out_ += text;
       return;
     }
-    for (int32_t r : ranks) print_together({r}, at);
+    for (int32_t r : ranks) print_together({r}, at, others);
+  }
+
+  /// The name that stands for the ranks of references `i` and behind, where on each of these ranks
+  /// they are the same chunks of all ranks or of all others, and how many they are; "" if not.
+  std::pair<std::string, size_t> several(const std::vector<int32_t>& ranks, size_t at,
+                                         std::vector<ChunkRef> ChunkStatement::* side,
+                                         size_t i) const {
+    const auto world = static_cast<size_t>(program_.world);
+    for (const size_t count : {world, world - 1}) {
+      if (count < 2) continue;
+      bool good = true;
+      for (int32_t r : ranks) {
+        const std::vector<ChunkRef>& refs = statement(r, at).*side;
+        std::vector<bool> met(world, false);
+        if (count < world) met[static_cast<size_t>(r)] = true;
+        for (size_t k = i; good && k < i + count; ++k) {
+          good = k < refs.size() && refs[k].buffer == refs[i].buffer &&
+                 refs[k].begin == refs[i].begin && refs[k].count == refs[i].count &&
+                 !met[static_cast<size_t>(refs[k].rank)];
+          if (good) met[static_cast<size_t>(refs[k].rank)] = true;
+        }
+      }
+      if (good) return {count == world ? "all" : "others", count};
+    }
+    return {"", 1};
   }
 
   /// `formula` is asked for each number, given its values on the ranks.
   template <typename Formula>
-  std::string text_of(const std::vector<int32_t>& ranks, size_t at, const Formula& formula) const {
+  std::string text_of(const std::vector<int32_t>& ranks, size_t at, bool others,
+                      const Formula& formula) const {
     const ChunkStatement& first = statement(ranks[0], at);
     const auto number = [&](const auto& of_rank) {
       std::vector<int64_t> values;
@@ -172,8 +224,9 @@ class Printer {
     };
     const auto refs = [&](std::vector<ChunkRef> ChunkStatement::* side) {
       std::vector<std::string> texts;
-      for (size_t i = 0; i < (first.*side).size(); ++i) {
+      for (size_t i = 0; i < (first.*side).size();) {
         const ChunkRef& ref = (first.*side)[i];
+        const auto [name, count] = several(ranks, at, side, i);
         std::string text = kBufferNames[static_cast<size_t>(ref.buffer)];
         text += "[" + number([&](const ChunkStatement& s) { return (s.*side)[i].begin; });
         if (ref.count > 1)
@@ -181,17 +234,21 @@ class Printer {
                     return (s.*side)[i].begin + (s.*side)[i].count;
                   });
         text += "]";
-        if (ref.rank != ranks[0])
+        if (!name.empty())
+          text += " @ " + name;
+        else if (ref.rank != ranks[0])
           text +=
               " @ " + number([&](const ChunkStatement& s) -> int64_t { return (s.*side)[i].rank; });
         texts.push_back(std::move(text));
+        i += count;
       }
       return fmt::format("{}", fmt::join(texts, ", "));
     };
 
     std::vector<std::string> arguments;
     if (!first.from.empty()) arguments.push_back(refs(&ChunkStatement::from));
-    const auto peer = [&] {
+    const auto peer = [&]() -> std::string {
+      if (others) return "others";
       return number([](const ChunkStatement& s) -> int64_t { return s.peer; });
     };
     const auto its_number = [&] {

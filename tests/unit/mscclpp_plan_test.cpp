@@ -195,10 +195,9 @@ TEST_CASE("mscclpp: operations that move chunks") {
       {moves("res", own("i", 0) + "," + own("s", 0), own("i", 1) + "," + peers(1, 1)),
        "input[1], output[1] @ (rank + 1) % world = reduce(input[0], scratch[0])\n"},
       {moves("rre", own("i", 0) + "," + peers(0, 0), own("o", 0)),
-       "output[0] = reduce(input[0], input[0] @ (rank + 1) % world)\n"},
+       "output[0] = reduce(input[0] @ all)\n"},
       {moves("rres", own("i", 0) + "," + peers(0, 0), own("o", 0) + "," + peers(1, 0)),
-       "output[0], output[0] @ (rank + 1) % world = reduce(input[0], input[0] @ (rank + 1) % "
-       "world)\n"},
+       "output[0] @ all = reduce(input[0] @ all)\n"},
   }));
   CHECK(statements(of(op)) == expected);
 }
@@ -255,18 +254,12 @@ TEST_CASE("mscclpp: the n-th channel to a rank is connected to its n-th back") {
                syncs("wait", "0,1", "port")}};
   // Port channels are counted behind the memory channels.
   CHECK(statements(plan) ==
-        "signal(to = (rank <= 0), tag = 1)\n"
-        "signal(to = 1 + (rank <= 1), tag = 1)\n"
-        "wait(from = (rank <= 0), tag = 0)\n"
-        "wait(from = 1 + (rank <= 1), tag = 0)\n"
-        "signal(to = (rank <= 0), tag = 0)\n"
-        "signal(to = 1 + (rank <= 1), tag = 0)\n"
-        "wait(from = (rank <= 0), tag = 1)\n"
-        "wait(from = 1 + (rank <= 1), tag = 1)\n"
-        "signal(to = (rank <= 0), tag = 2)\n"
-        "signal(to = 1 + (rank <= 1), tag = 2)\n"
-        "wait(from = (rank <= 0), tag = 2)\n"
-        "wait(from = 1 + (rank <= 1), tag = 2)\n");
+        "signal(to = others, tag = 1)\n"
+        "wait(from = others, tag = 0)\n"
+        "signal(to = others, tag = 0)\n"
+        "wait(from = others, tag = 1)\n"
+        "signal(to = others, tag = 2)\n"
+        "wait(from = others, tag = 2)\n");
   // Behind those of either rank: rank 0 has three, rank 1 has one.
   std::string text = of(syncs("signal", "0", "port") + "," + syncs("wait", "0", "port")).text();
   const std::string one = R"("connected_to":[1]})";
@@ -403,9 +396,7 @@ TEST_CASE("mscclpp: switch channels read and write all ranks of a group") {
   const std::string type = R"("channel_type":"switch")";
   Plan plan = of(moves("glres", at(0), at(1), type + R"(,"reduce_op":"sum")"));
   plan.world = 3;
-  CHECK(statements(plan) ==
-        "input[1], input[1] @ (rank + 1) % world, input[1] @ (rank + 2) % world = reduce(input[0], "
-        "input[0] @ (rank + 1) % world, input[0] @ (rank + 2) % world)\n");
+  CHECK(statements(plan) == "input[1] @ all = reduce(input[0] @ all)\n");
   plan.world = 2;
   plan.ops = {{moves("gstore", own("s", 0), at(2), type)}};
   CHECK(statements(plan) ==
@@ -423,8 +414,8 @@ TEST_CASE("mscclpp: switch channels read and write all ranks of a group") {
   plan.ops = {{R"({"name":"glre","buffer_type":"s","buffer_offset":1,"size":1,)"
                R"("dst_chunk":{"rank":0,"type":"i","index":3,"size":1},"channel_ids":[0]})"}};
   CHECK(statements(plan) ==
-        "input[3] = reduce(scratch[1], scratch[1] @ 1, if = rank == 0)\n"
-        "input[3] @ 0 = reduce(scratch[1], scratch[1] @ 0, if = rank == 1)\n");
+        "input[3] = reduce(scratch[1] @ all, if = rank == 0)\n"
+        "input[3] @ 0 = reduce(scratch[1] @ all, if = rank == 1)\n");
   plan.ops = {{moves("gstore", own("s", 0), at(4), type)}};
   CHECK_THAT(import_text(plan.text()).errors,
              Contains("chunks 4 to 4 are past the end of the scratch of rank 0, which has 4"));
