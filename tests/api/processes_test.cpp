@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,21 +18,56 @@ const char* const kText = R"(graph g(world = 3) {
   input x : f32[6, 8]
   output y = allreduce(x)
 })";
+const char* const kRows = R"(graph rows(world = 3) {
+  input table : f32[4, 8]
+  input ids : i32[6]
+  x = embedding(table, ids)
+  output y = allreduce(x)
+})";
 
-Kernel kernel() {
+Kernel kernel(const char* text = kText) {
   CompileOptions options;
   options.target = "cpu";
-  return compile(Graph::parse(kText).value(), options).value();
+  return compile(Graph::parse(text).value(), options).value();
 }
-
-// What a rank does: 0 if all is right, else where it isn't.
-int run_rank(int rank, bool leaves) {
+SessionOptions options_of(int rank) {
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", "3", 1);
   SessionOptions options;
   options.device = Device::Cpu;
   options.process_a_rank = true;
   options.timeout = std::chrono::seconds(20);
+  return options;
+}
+
+// One rank's index is wrong: all are told, and can run again.
+int run_wrong_once(int rank) {
+  auto s = Session::open(kernel(kRows), options_of(rank));
+  if (!s || !s->allocate()) return 1;
+  const std::vector<float> table(32, 1.0f);
+  std::vector<float> y(48);
+  for (const int bad : {9, 3, 3}) {
+    std::vector<int32_t> ids(6, 2);
+    if (rank == 1) ids[5] = bad;
+    if (!s->write(rank, "table", table.data(), 128) || !s->write(rank, "ids", ids.data(), 24))
+      return 2;
+    const Status status = s->run();
+    if (bad == 9) {
+      const bool told =
+          !status && status.error().message.find("rank 1: op 'x': index 9") != std::string::npos;
+      if (!told) return 3;
+      continue;
+    }
+    if (!status || !s->read(rank, "y", y.data(), 192)) return 4;
+    for (float value : y)
+      if (value != 3.0f) return 5;
+  }
+  return 0;
+}
+
+// What a rank does: 0 if all is right, else where it isn't.
+int run_rank(int rank, bool leaves) {
+  const SessionOptions options = options_of(rank);
   // Two sessions at once, opened in one order by all.
   auto first = Session::open(kernel(), options), second = Session::open(kernel(), options);
   if (!first || !second) return 1;
@@ -52,14 +88,13 @@ int run_rank(int rank, bool leaves) {
   return !status && status.error().message.find("rank 2 is gone") != std::string::npos ? 0 : 8;
 }
 
-void run_all(bool leaves) {
+void run_all(const std::function<int(int)>& run) {
   setenv("MACO_GROUP", std::to_string(getpid()).c_str(), 1);
-  static_cast<void>(kernel());
   std::vector<pid_t> children;
   for (int rank = 0; rank < 3; ++rank) {
     const pid_t child = fork();
     REQUIRE(child >= 0);
-    if (child == 0) _exit(run_rank(rank, leaves));
+    if (child == 0) _exit(run(rank));
     children.push_back(child);
   }
   for (const pid_t child : children) {
@@ -72,8 +107,13 @@ void run_all(bool leaves) {
 
 }  // namespace
 
-TEST_CASE("sessions of three processes") { run_all(false); }
-TEST_CASE("a process that leaves fails the launches of the others") { run_all(true); }
+TEST_CASE("sessions of three processes") {
+  run_all([](int rank) { return run_rank(rank, false); });
+}
+TEST_CASE("a process that leaves fails the launches of the others") {
+  run_all([](int rank) { return run_rank(rank, true); });
+}
+TEST_CASE("processes launch again after a launch that failed on one") { run_all(run_wrong_once); }
 
 TEST_CASE("a session of a process a rank needs to know which") {
   unsetenv("RANK");
