@@ -11,12 +11,17 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 extern char** environ;
 
 namespace maco::tools {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // The environment without what this group says of itself.
 std::vector<std::string> environment_of(int rank, int ranks, const std::string& group) {
@@ -65,8 +70,9 @@ pid_t start(const std::vector<std::string>& arguments, std::vector<std::string> 
 
 }  // namespace
 
-int run_processes(int ranks, const std::vector<std::string>& arguments, const Console& console) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+int run_processes(int ranks, const std::vector<std::string>& arguments, uint64_t grace_ms,
+                  const Console& console) {
+  const auto now = Clock::now().time_since_epoch().count();
   const std::string group = fmt::format("{}.{}", ::getpid(), now);
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -80,10 +86,8 @@ int run_processes(int ranks, const std::vector<std::string>& arguments, const Co
     children.push_back(child);
   }
   int worst = static_cast<int>(children.size()) == ranks ? kOk : kRunFailed;
-  for (size_t rank = 0; rank < children.size(); ++rank) {
-    int status = 0;
-    while (::waitpid(children[rank], &status, 0) < 0 && errno == EINTR) {
-    }
+  std::optional<Clock::time_point> end;
+  const auto ended = [&](size_t rank, int status) {
     if (WIFSIGNALED(status)) {
       console.error(fmt::format("rank {}: its process was ended by signal {} ({})", rank,
                                 WTERMSIG(status), ::strsignal(WTERMSIG(status))));
@@ -91,6 +95,24 @@ int run_processes(int ranks, const std::vector<std::string>& arguments, const Co
     } else {
       worst = std::max(worst, WEXITSTATUS(status));
     }
+    if (worst != kOk && !end) end = Clock::now() + std::chrono::milliseconds(grace_ms);
+  };
+  size_t left = children.size();
+  while (left > 0) {
+    bool some = false;
+    for (size_t rank = 0; rank < children.size(); ++rank) {
+      int status = 0;
+      if (children[rank] <= 0 || ::waitpid(children[rank], &status, WNOHANG) != children[rank])
+        continue;
+      children[rank] = 0;
+      --left;
+      some = true;
+      ended(rank, status);
+    }
+    if (end && Clock::now() > *end)
+      for (const pid_t child : children)
+        if (child > 0) ::kill(child, SIGKILL);
+    if (!some) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return worst;
 }

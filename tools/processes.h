@@ -1,6 +1,7 @@
 // maco-run --processes: one process a rank.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,9 @@ namespace maco::tools {
 
 /// Starts this program once more for each of `ranks` ranks, with these arguments and in its
 /// environment who it is (RANK, WORLD_SIZE, ...), and waits for all. The worst of their exit
-/// statuses, having reported those that a signal ended; what stops this process stops them.
-int run_processes(int ranks, const std::vector<std::string>& arguments, const Console& console);
+/// statuses, having reported those that a signal ended; what stops this process stops them. Once
+/// one has ended badly, the others have `grace_ms` to find out.
+int run_processes(int ranks, const std::vector<std::string>& arguments, uint64_t grace_ms,
+                  const Console& console);
 
 }  // namespace maco::tools

@@ -218,7 +218,9 @@ class Command {
                                            place_->size, graph.world, graph.world == 1 ? "" : "s"));
       return -1;
     }
-    return run_processes(static_cast<int>(graph.world), c_.arguments, console_);
+    constexpr uint64_t kGraceMs = 15000;  // behind the time-outs of ranks that wait for others
+    return run_processes(static_cast<int>(graph.world), c_.arguments,
+                         2 * c_.session.timeout_ms + kGraceMs, console_);
   }
 
   /// The code alone isn't enough.

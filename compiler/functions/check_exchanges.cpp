@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -22,13 +23,23 @@ bool differs(const ir::Program& program, size_t task, ir::Diagnostics& diagnosti
 
 // The tasks of users' algorithms, each of one rank.
 bool check_chunks(const ir::Program& program, ir::Diagnostics& diagnostics) {
-  std::vector<std::optional<Chunks>> chunks(program.calls.size());
+  // Calls of one op have one table.
+  std::vector<std::shared_ptr<const Chunks>> chunks(program.calls.size());
+  const ir::Call* last = nullptr;
+  std::shared_ptr<const Chunks> of_last;
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const ir::Task& task = program.tasks[t];
     const ir::Call& call = program[task.call];
     if (call.function != "chunks") continue;
     auto& c = chunks[index(task.call)];
-    if (!c) c = chunks_of(call);
+    if (!c) {
+      if (!last || last->params != call.params || last->operands != call.operands) {
+        auto read = chunks_of(call);
+        of_last = read ? std::make_shared<const Chunks>(std::move(*read)) : nullptr;
+        last = &call;
+      }
+      c = of_last;
+    }
     const int rank = std::countr_zero(task.ranks);
     if (!c || c->world != program.world || task.tile >= c->moves.size() ||
         std::popcount(task.ranks) != 1 || rank >= program.world) {

@@ -16,6 +16,8 @@ using ir::Region;
 
 // The table: where each move begins; then for each its tile, how many places it reads and writes
 // and whether it is whole, and the places.
+constexpr uint64_t kMostTiles = uint64_t{1} << 31;
+constexpr int64_t kMostExtent = int64_t{1} << 30;  // of a tile: nothing overflows
 constexpr int kPlaceRank = 8, kPlaceCell = 32, kMoveTo = 16, kMoveWhole = 32;
 
 uint64_t word_of(const ChunkPlace& p) {
@@ -48,9 +50,10 @@ std::optional<std::vector<ChunkMove>> moves_of(const ir::Table& table) {
   if (w.empty()) return moves;
   const uint64_t count = w[0];
   if (count > w.size()) return std::nullopt;
+  uint64_t end = count;  // of those before it: moves follow each other
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t at = w[i];
-    if (at > w.size() || w.size() - at < 2) return std::nullopt;
+    if (at != end || w.size() - at < 2 || w[at] > kMostTiles) return std::nullopt;
     const uint64_t from = w[at + 1] & 0xffff, to = w[at + 1] >> kMoveTo & 0xffff;
     if (from + to > w.size() - at - 2) return std::nullopt;
     ChunkMove m;
@@ -58,6 +61,7 @@ std::optional<std::vector<ChunkMove>> moves_of(const ir::Table& table) {
     m.whole = (w[at + 1] >> kMoveWhole & 1) != 0;
     for (uint64_t k = 0; k < from; ++k) m.from.push_back(place_of(w[at + 2 + k]));
     for (uint64_t k = 0; k < to; ++k) m.to.push_back(place_of(w[at + 2 + from + k]));
+    end = at + 2 + from + to;
     moves.push_back(std::move(m));
   }
   return moves;
@@ -107,7 +111,8 @@ std::optional<Chunks> chunks_of(const ir::Call& call) {
                     get(call, "slots", c.slots) && get(call, "packets", c.packets) &&
                     get(call, "reduce", reduce) && get(call, "X", c.x) && get(call, "Y", c.y) &&
                     get(call, "Part", c.part) && get(call, "moves", table);
-  if (!read || c.across < 1 || c.BR < 1 || c.BC < 1 || c.world < 1 ||
+  const auto fits = [](int64_t n) { return n >= 1 && n <= kMostExtent; };
+  if (!read || !fits(c.across) || !fits(c.BR) || !fits(c.BC) || !fits(c.stride) || c.world < 1 ||
       call.operands.size() != (c.slots ? 3u : 2u))
     return std::nullopt;
   constexpr ir::Reduction all[] = {ir::Reduction::Sum, ir::Reduction::Avg, ir::Reduction::Max,

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <thread>
 
+#include "runtime/host/sha256.h"
+
 namespace maco::runtime {
 namespace {
 
@@ -102,7 +104,9 @@ Went receive_message(int socket, Head& head, std::string& body, Clock::time_poin
 sockaddr_un address_of(const std::string& name, socklen_t& length) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string full = "maco." + name;
+  Sha256 hash;
+  hash.add_field(name);
+  const std::string full = "maco." + hash.hex();
   const size_t bytes = std::min(full.size(), sizeof(address.sun_path) - 1);
   std::memcpy(address.sun_path + 1, full.data(), bytes);
   length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
@@ -220,7 +224,10 @@ Status Group::listen(const std::string& what, uint64_t timeout_ms) {
   int here = 1;
   while (here < place_.size && wrong.empty() && wait_for(door, POLLIN, end)) {
     const int socket = ::accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket < 0) continue;
+    if (socket < 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      continue;
+    }
     Head hello;
     std::string kernel;
     if (!is_ours(socket) || receive_message(socket, hello, kernel, end) != Went::Well ||
@@ -292,6 +299,8 @@ Status Group::meet() {
 Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
                        uint64_t patience_ms) {
   if (!broken_.empty()) return Status::failure(broken_);
+  // Who is late is found by rank 0, which tells the others.
+  if (place_.rank != 0) patience_ms += kGraceMs;
   const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
   const auto lost = [&](int rank, Went went) {
     return went == Went::Late

@@ -76,7 +76,7 @@ WRONG = {
                                  "rank 0 counts chunk 0 of rank 1 twice", None),
     "another order on each rank": (allreduce("output[0] = reduce(input[0], input[0] @ (rank + 1) % world)",
                                              "output[0] = reduce(output[0], input[0] @ (rank + 2) % world)", world=3),
-                                   "sums chunk 0 in another order on rank 1 than on rank 0", None),
+                                   "reduces chunk 0 in another order on rank 1 than on rank 0", None),
     "chunks that don't belong together": (allreduce("output[0] = reduce(input[0], input[1])", head="of = allreduce, chunks = 2"),
                                           "rank 0 reduces chunk 0 of rank 0 with chunk 1 of rank 0", None),
     "a reduction in an all-gather": (allgather("output[0] = reduce(input[0], input[0] @ 1 - rank)"), "'allgather' reduces nothing", None),

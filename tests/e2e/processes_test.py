@@ -155,6 +155,12 @@ def main():
         test.ended(started, 30, 4, "rank 1", "rank 1 stopped")
         stopped.kill()
         stopped.communicate()
+        parent = subprocess.Popen(test.command(small, "--launches=1000000", "--timeout=1", "--processes"), stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, env=clean())
+        time.sleep(1)
+        children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text(encoding="utf-8").split()
+        os.kill(int(children[1]), signal.SIGSTOP)
+        test.ended({1: parent}, 60, 4, "rank 1 has said nothing", "a child stopped")
 
         faults = int(os.environ.get("MACO_FAULTS", "200"))
         with concurrent.futures.ThreadPoolExecutor(4) as pool:

@@ -36,8 +36,8 @@ Checked check(const std::string& head, const std::string& body, int world, const
   auto graph = frontend::parse_graph(
       d.add_file("g.maco",
                  fmt::format("collective a({}) {{\n{}}}\ngraph g(world = {}) {{\n"
-                             "  input x : f32[48]\n  output y = {}(x, algorithm = a)\n}}\n",
-                             head, body, world, use)),
+                             "  input x : f32[48]\n  output y = {}(x, {}algorithm = a)\n}}\n",
+                             head, body, world, use, use == "broadcast" ? "root = 0, " : "")),
       d);
   INFO(d.render(false));
   REQUIRE(graph);
@@ -112,6 +112,51 @@ TEST_CASE("chunks: what an author ordered rightly is followed") {
     for (uint64_t seed = 0; seed < 50; ++seed)
       CHECK_FALSE(ops::run_at_random(c.graph, c.op(), c.algorithm(), seed).confirmed);
   }
+}
+
+TEST_CASE("chunks: a release that comes behind an acquire isn't the one that it waits for") {
+  const char* body = R"(
+  scratch[0] = copy(input[0], block = 1)
+  release(semaphore = 0, block = 1)
+  acquire(semaphore = 1, block = 2)
+  scratch[1] = copy(input[1], block = 2)
+  release(semaphore = 0, block = 2)
+  acquire(semaphore = 0, block = 0)
+  output[0], output[0] @ 1 - rank = copy(scratch[0], block = 0, if = rank == 0)
+  release(semaphore = 1, block = 0)
+  acquire(semaphore = 0, block = 0)
+  output[1], output[1] @ 1 - rank = copy(scratch[1], block = 0, if = rank == 0)
+  signal(to = 1 - rank, block = 0)
+  wait(from = 1 - rank, block = 0)
+)";
+  std::string put = body;
+  for (size_t at; (at = put.find("= copy(scratch")) != std::string::npos;)
+    put.replace(at, 14, "= put(scratch");
+  const Checked right = check("of = broadcast, chunks = 2, scratch = 2", put, 2, "broadcast");
+  INFO(right.messages);
+  CHECK(right.flow);
+  for (uint64_t seed = 0; seed < 50; ++seed)
+    CHECK_FALSE(ops::run_at_random(right.graph, right.op(), right.algorithm(), seed).confirmed);
+  // Without the order between the two, either may be the first.
+  const size_t at = put.find("  acquire(semaphore = 1, block = 2)\n");
+  put.erase(at, 35);
+  put.erase(put.find("  release(semaphore = 1, block = 0)\n"), 35);
+  const Checked wrong = check("of = broadcast, chunks = 2, scratch = 2", put, 2, "broadcast");
+  CHECK(wrong.says("nothing orders them"));
+}
+
+TEST_CASE("chunks: what no output needs is left out") {
+  const Checked c = check("of = alltoall, chunks = world, scratch = world * world", R"(
+  scratch[rank * world:rank * world + world] @ all = put(input[0:world])
+  repeat i in 0..world {
+    output[{i}] = copy(scratch[{i} * world + rank])
+  }
+)",
+                          3, "alltoall");
+  INFO(c.messages);
+  REQUIRE(c.flow);
+  // Of each rank: two chunks to others, and three outputs.
+  CHECK(c.flow->steps.size() == 3 * 5);
 }
 
 TEST_CASE("chunks: every value has one step on a rank, behind what it needs") {

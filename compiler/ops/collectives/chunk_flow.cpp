@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/chunk_program.h"
@@ -46,11 +47,11 @@ class Values {
 
   /// What the action makes of these, which it found in its sources; nothing if that is wrong.
   std::optional<uint32_t> make(const ChunkAction& x, const std::vector<uint32_t>& found) {
-    if (found.size() == 1) return found[0];
-    if (!shape_.reduces()) {
+    if (x.kind == ChunkAction::Kind::Reduce && !shape_.reduces()) {
       d_.error(x.op->loc, fmt::format("'{}' reduces nothing", shape_.op));
       return std::nullopt;
     }
+    if (found.size() == 1) return found[0];
     ChunkValue sum = value(found[0]);
     for (size_t i = 1; i < found.size(); ++i) {
       const ChunkValue& v = value(found[i]);
@@ -150,7 +151,7 @@ class Values {
       if (trees_[other] != trees_[v]) {
         d_.error(
             algorithm.loc,
-            fmt::format("collective '{}' sums chunk {} in another order on rank {} than on rank "
+            fmt::format("collective '{}' reduces chunk {} in another order on rank {} than on rank "
                         "0: they would not hold the same bits",
                         algorithm.name, chunk, rank));
         return false;
@@ -266,6 +267,7 @@ class ByAuthor {
   bool run(std::optional<ChunkFault>* fault) {
     if (!make_threads() || !check_ends()) return false;
     find_packets();
+    if (!timing_ && !timed_before_) time_releases();
     bool ok = true;
     for (bool moved = true; moved && ok;) {
       moved = false;
@@ -275,6 +277,7 @@ class ByAuthor {
           moved = true;
         }
     }
+    if (timing_) return true;
     if (ok) ok = all_done() && ends_in_time() && leaves_nothing();
     if (!ok && fault && fault_) *fault = std::move(fault_);
     return ok;
@@ -293,7 +296,7 @@ class ByAuthor {
   // Of one rank to another, by tag and unit; or a rank's semaphore.
   struct Channel {
     std::vector<std::unique_ptr<std::pair<Clock, Clock>>> signals;  // seen (empty: relaxed), past
-    std::vector<uint32_t> by;                                       // threads, signal by signal
+    std::map<uint32_t, std::vector<uint32_t>> by;  // of a thread: which of these are its own
     int64_t waits = 0;
     int64_t first = 0;  // of a semaphore: its first value
     int64_t all_signals = 0, all_waits = 0;
@@ -332,7 +335,7 @@ class ByAuthor {
     };
     size_t syncs = 0;
     for (const ChunkAction& x : p_.actions) {
-      syncs += x.kind > ChunkAction::Kind::Reduce;
+      syncs += x.kind > ChunkAction::Kind::Reduce ? 1 : x.packets ? x.to.size() : 0;
       if (!whole(x)) thread(x.rank, x.block);
       for (int64_t b : x.blocks) thread(x.rank, b);
     }
@@ -362,7 +365,7 @@ class ByAuthor {
   using Key = std::tuple<int, int, int, int64_t, int64_t>;
   Key key_of(const ChunkAction& x) const {
     using enum ChunkAction::Kind;
-    if (x.kind == Acquire || x.kind == Release) return {1, x.rank, 0, x.semaphore, x.unit};
+    if (x.kind == Acquire || x.kind == Release) return {1, x.rank, 0, x.semaphore, 0};
     return x.kind == Signal ? Key{0, x.rank, x.peer, x.tag, x.unit}
                             : Key{0, x.peer, x.rank, x.tag, x.unit};
   }
@@ -409,12 +412,15 @@ class ByAuthor {
       }
     }
     // Who names the blocks of a barrier has to name all that come.
+    std::map<int, size_t> of_rank;
+    for (const Thread& t : threads_) ++of_rank[t.rank];
     for (auto& [key, meeting] : meetings_) {
       const std::vector<int64_t>& blocks = std::get<1>(key);
-      if (blocks.empty() || blocks.size() == meeting.threads.size()) continue;
       const Thread& t = threads_[meeting.threads[0]];
+      const size_t named = blocks.empty() ? of_rank[t.rank] : blocks.size();
+      if (named == meeting.threads.size()) continue;
       d_.error(a_.loc, fmt::format("collective '{}': {} of {} blocks come to a barrier of rank {}",
-                                   a_.name, meeting.threads.size(), blocks.size(), t.rank));
+                                   a_.name, meeting.threads.size(), named, t.rank));
       return false;
     }
     return true;
@@ -497,7 +503,8 @@ class ByAuthor {
       Channel& c = channels_[key_of(x)];
       c.signals.push_back(
           std::make_unique<std::pair<Clock, Clock>>(x.relaxed ? Clock() : me.seen, me.past));
-      c.by.push_back(t);
+      c.by[t].push_back(static_cast<uint32_t>(c.signals.size() - 1));
+      if (timing_ && c.waiter != kNothing) timed_[key_of(x)][t].push_back(me.past[c.waiter]);
     }
     if (x.kind == Copy || x.kind == Reduce)
       for (const ChunkCell& c : x.to)
@@ -524,18 +531,49 @@ class ByAuthor {
     }
     const int64_t need = n - c.first;
     for (const auto& [thread, all] : c.signals_of) {
-      const int64_t sure = need - (c.all_signals - all);
-      int64_t k = 0;
-      for (size_t i = 0; i < c.by.size() && sure > 0; ++i)
-        if (c.by[i] == thread && ++k == sure) {
-          join_one(static_cast<int64_t>(i));
-          break;
-        }
+      // Those of others that may come before, which only what is behind this acquire can't.
+      const int64_t sure = need - (before_next(x, c, me) - own_before_next(x, thread, all, me));
+      const std::vector<uint32_t>& by = c.by[thread];
+      if (sure > 0 && sure <= static_cast<int64_t>(by.size()))
+        join_one(by[static_cast<size_t>(sure - 1)]);
+    }
+  }
+
+  int64_t own_before_next(const ChunkAction& x, uint32_t thread, int64_t all,
+                          const Thread& me) const {
+    const auto channel = known_.find(key_of(x));
+    if (channel == known_.end()) return all;
+    const auto found = channel->second.find(thread);
+    if (found == channel->second.end()) return all;
+    const std::vector<uint32_t>& past = found->second;
+    // They come one after the other, and so do the statements that they come behind.
+    const auto behind = std::upper_bound(past.begin(), past.end(), static_cast<uint32_t>(me.next));
+    return behind == past.end() ? all : behind - past.begin();
+  }
+  int64_t before_next(const ChunkAction& x, const Channel& c, const Thread& me) const {
+    int64_t sum = 0;
+    for (const auto& [thread, all] : c.signals_of) sum += own_before_next(x, thread, all, me);
+    return sum;
+  }
+  // Where several blocks release a semaphore: which statements of the block that acquires it each
+  // release comes behind. What is known of that at first gives more the second time.
+  void time_releases() {
+    const bool several = std::any_of(channels_.begin(), channels_.end(),
+                                     [](const auto& c) { return c.second.signals_of.size() > 1; });
+    for (int pass = 0; several && pass < 2; ++pass) {
+      ir::Diagnostics unheard;
+      Values values(p_.shape, false, unheard);
+      ByAuthor timing(p_, a_, values, unheard);
+      timing.timing_ = true;
+      timing.known_ = std::move(known_);
+      timing.run(nullptr);
+      known_ = std::move(timing.timed_);
     }
   }
 
   bool move(uint32_t t, const ChunkAction& x) {
     Thread& me = threads_[t];
+    if (timing_) return time(t, x);
     const auto time = static_cast<uint32_t>(me.next + 1);
     std::vector<uint32_t> found;
     for (const ChunkCell& c : x.from)
@@ -580,6 +618,15 @@ class ByAuthor {
     values_.write(x, found, *made);
     return true;
   }
+  // The same without a look at chunks, but for packets, which are waited for.
+  bool time(uint32_t t, const ChunkAction& x) {
+    for (const ChunkCell& c : x.from)
+      if (const Cell& cell = cells_[values_.place(c)]; cell.packets && cell.write.thread != t)
+        join(threads_[t].past, *cell.sent);
+    for (const ChunkCell& c : x.to)
+      cells_[values_.place(c)].write = {t, static_cast<uint32_t>(threads_[t].next + 1)};
+    return true;
+  }
   static bool before(const Access& a, const Clock& clock) {
     return a.thread == kNothing || a.time <= clock[a.thread];
   }
@@ -607,6 +654,8 @@ class ByAuthor {
     ir::Diagnostics unheard;
     Values values(p_.shape, false, unheard);
     ByAuthor again(p_, a_, values, unheard);
+    again.known_ = known_;
+    again.timed_before_ = true;
     again.stop_at_ = {thread, time};
     again.run(nullptr);
     return again.stopped_;
@@ -737,9 +786,34 @@ class ByAuthor {
   std::vector<Cell> cells_;
   std::vector<uint32_t> done_;  // threads, statement by statement
   std::optional<ChunkFault> fault_;
+  // By semaphore and block that releases it: how many statements of the block that acquires it come
+  // before each release.
+  using Releases = std::map<Key, std::map<uint32_t, std::vector<uint32_t>>>;
+  Releases known_, timed_;
+  bool timing_ = false, timed_before_ = false;
   Access stop_at_;  // of past_of
   Clock stopped_;
 };
+
+// What comes to no output is neither sent nor made.
+void leave_out_unused(ChunkFlow& flow) {
+  const auto key = [](int rank, uint32_t value) {
+    return (uint64_t{value} << 8) + static_cast<uint64_t>(rank);
+  };
+  std::unordered_set<uint64_t> read;  // by rank and value, by steps that stay
+  std::vector<ChunkStep> kept;
+  for (size_t i = flow.steps.size(); i-- > 0;) {
+    ChunkStep& s = flow.steps[i];
+    std::erase_if(s.to, [&](int to) { return !read.count(key(to, s.value)); });
+    s.keep = s.keep && read.count(key(s.rank, s.value)) > 0;
+    if (s.to.empty() && !s.keep && !s.out) continue;
+    if (s.from.empty()) read.insert(key(s.rank, s.value));
+    for (uint32_t v : s.from) read.insert(key(s.rank, v));
+    kept.push_back(std::move(s));
+  }
+  std::reverse(kept.begin(), kept.end());
+  flow.steps = std::move(kept);
+}
 
 }  // namespace
 
@@ -749,9 +823,8 @@ std::optional<ChunkFlow> chunk_flow(const ir::Graph& graph, const ir::Op& op,
                                     std::optional<ChunkFault>* fault) {
   const auto program = chunk_program(graph, op, algorithm, diagnostics);
   if (!program) return std::nullopt;
-  const std::string reduce = attr_word(op, "reduce", "sum");
-  const bool sums = reduce == "sum" || reduce == "avg";
-  Values values(program->shape, sums && ir::is_float(graph[op.in[0]].dtype), diagnostics);
+  // Of the largest, too: which zero or NaN it is depends on the order.
+  Values values(program->shape, ir::is_float(graph[op.in[0]].dtype), diagnostics);
   std::vector<ChunkFault::At> run;
   if (program->ordered) {
     ByAuthor author(*program, algorithm, values, diagnostics);
@@ -767,6 +840,7 @@ std::optional<ChunkFlow> chunk_flow(const ir::Graph& graph, const ir::Op& op,
     return std::nullopt;
   }
   ChunkFlow flow = values.take();
+  leave_out_unused(flow);
   flow.packets = program->packets;
   flow.unit = program->unit;
   return flow;

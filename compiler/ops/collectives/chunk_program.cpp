@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/chunk_flow.h"
@@ -218,6 +219,16 @@ class Reader {
                            chunks, chunks == 1 ? "" : "s", chunks > 0 ? ", from 0 on" : ""));
     }
     if (d_.errors() > before) return std::nullopt;
+    named_ += *end - *begin;
+    if (named_ > kMostChunkSteps * 4) {
+      if (!too_many_)
+        d_.error(range.loc,
+                 fmt::format("collective '{}' names more than {} chunks, of all ranks and "
+                             "statements together",
+                             a_.name, kMostChunkSteps * 4));
+      too_many_ = true;
+      return std::nullopt;
+    }
     for (int64_t i = *begin; i < *end; ++i)
       result.cells.push_back(range.buffer == "input"    ? s.input_cell(result.rank, i)
                              : range.buffer == "output" ? s.output_cell(result.rank, i)
@@ -231,7 +242,7 @@ class Reader {
     std::vector<Cells> from, to;
     for (const auto& [ranges, list] : {std::pair(&op.from, &from), std::pair(&op.to, &to)})
       for (const ChunkRange& range : *ranges) {
-        if (!add_cells(range, rank, *list)) return true;  // reported
+        if (!add_cells(range, rank, *list)) return !too_many_;  // reported
       }
     if (to.empty()) return true;  // there are no others
     if (from.empty() || (from.size() > 1 && op.kind != "reduce")) {
@@ -248,6 +259,7 @@ class Reader {
                                        op.kind, pieces, cells.cells.size(), rank));
           return true;
         }
+    if (pieces > 1 && overlaps(op, rank, from, to)) return true;
     for (size_t k = 0; k < pieces; ++k) {
       if (!count(op)) return false;
       ChunkAction x = like;
@@ -257,6 +269,25 @@ class Reader {
       p_.actions.push_back(std::move(x));
     }
     return true;
+  }
+
+  // Whether a chunk that one piece reads is one that another writes: then their order would count.
+  bool overlaps(const ChunkOp& op, int rank, const std::vector<Cells>& from,
+                const std::vector<Cells>& to) {
+    std::map<std::pair<int, int64_t>, size_t> written;  // by rank and cell: the piece
+    for (const Cells& c : to)
+      for (size_t k = 0; k < c.cells.size(); ++k) written.try_emplace({c.rank, c.cells[k]}, k);
+    for (const Cells& c : from)
+      for (size_t k = 0; k < c.cells.size(); ++k)
+        if (const auto found = written.find({c.rank, c.cells[k]});
+            found != written.end() && found->second != k) {
+          d_.error(op.loc,
+                   fmt::format("on rank {} '{}' writes {} as one of its chunks and reads it as "
+                               "another: write a statement for each",
+                               rank, op.kind, p_.shape.name(c.rank, c.cells[k])));
+          return true;
+        }
+    return false;
   }
 
   bool synchronise(const ChunkOp& op, int rank) {
@@ -304,6 +335,8 @@ class Reader {
   const ir::UserAlgorithm& a_;
   ir::Diagnostics& d_;
   ChunkProgram p_;
+  int64_t named_ = 0;  // chunks, so far
+  bool too_many_ = false;
 };
 
 }  // namespace

@@ -175,8 +175,7 @@ class Run {
  private:
   using Key = std::tuple<int, int, int, int64_t, int64_t>;
   static Key key(const ChunkAction& x) {
-    if (x.kind == Kind::Acquire || x.kind == Kind::Release)
-      return {1, x.rank, 0, x.semaphore, x.unit};
+    if (x.kind == Kind::Acquire || x.kind == Kind::Release) return {1, x.rank, 0, x.semaphore, 0};
     const bool signals = x.kind == Kind::Signal;
     return {0, signals ? x.rank : x.peer, signals ? x.peer : x.rank, x.tag, x.unit};
   }
