@@ -181,7 +181,7 @@ struct ChunkRange {
   std::string buffer;       // "input", "output" or "scratch"
   Expr begin;               // over rank and world, as all expressions here
   std::optional<Expr> end;  // not included; none: one chunk
-  /// Whose; none: of the rank that does the statement; the names kAllRanks and kOtherRanks: of each.
+  /// Whose; none: of the rank that does the statement; kAllRanks or kOtherRanks: of each.
   std::optional<Expr> rank;
   Loc loc;
   friend bool operator==(const ChunkRange& a, const ChunkRange& b) {

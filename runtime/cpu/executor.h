@@ -33,8 +33,8 @@ using CpuContexts = std::deque<CpuContext>;
 void note_task(CpuContext& context, int place, bool begins);
 
 /// A thread for each context. `jitter`: random delays before tasks, waits and signals, different
-/// for each launch. `alone`: false if other processes change words that these wait for. A failure if
-/// the system gives fewer threads: nothing has run then.
+/// for each launch. `alone`: false if other processes change words that these wait for. A failure
+/// if the system gives fewer threads: nothing has run then.
 Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
                       const uint64_t* jitter, bool alone = true);
 

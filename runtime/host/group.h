@@ -26,12 +26,12 @@ struct GroupPlace {
 /// they contradict each other, or tell of several hosts.
 std::optional<GroupPlace> group_from_environment(Status& status);
 
-/// Not thread safe, but for gone(). All of the group call join, exchange and meet in the same order.
+/// Not thread safe, but for gone(). All of the group call join, exchange and meet in one order.
 class Group {
  public:
   /// For ranks of which one computes a reference, say.
   static constexpr uint64_t kPatienceMs = 30 * 60 * 1000;
-  /// Meets the others; within `timeout_ms` all have come, or the failure says which rank is missing.
+  /// Meets the others: within `timeout_ms` all have come, or the failure says who is missing.
   /// `what`: names what they run; a rank whose differs is named in everybody's failure.
   static std::unique_ptr<Group> join(const GroupPlace& place, const std::string& what,
                                      uint64_t timeout_ms, Status& status);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collectives that users write chunk by chunk (docs/algorithms.md): the examples give what they must, wrong ones are refused, plans are read.
+"""Collectives that users write chunk by chunk (docs/algorithms.md): examples give what they must, wrong ones are refused, plans are read.
 
   algorithms_test.py --macoc build/bin/macoc --maco-run build/bin/maco-run --maco-opt build/bin/maco-opt [--jobs 2]
 """
@@ -16,8 +16,8 @@ import tempfile
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "collectives")
 MOST_LINES = 25  # of a collective
 
-# World, element type and shape of the free examples' x; `{n}` is `world * ` where a tensor has a block for each rank. Numbers of elements are
-# odd, there are fewer elements than chunks, and tensors too large for packets, or with rows that only the launch knows.
+# World, element type and shape of the free examples' x; `{n}` is `world * ` where a tensor has a block for each rank. Numbers of elements
+# are odd, there are fewer elements than chunks, and tensors too large for packets, or with rows that only the launch knows.
 FREE = [(1, "f32", "{n}7, 13"), (2, "bf16", "{n}5, 77"), (3, "i32", "{n}33"), (5, "u8", "{n}3, 11"), (8, "f32", "{n}1"),
         (3, "f32", "{n}331, 261"), (3, "f16", "{n}rows, 96")]
 POWERS = [(1, "f32", "7, 13"), (2, "bf16", "5, 77"), (8, "i32", "33"), (16, "u8", "3, 11"), (8, "f32", "331, 261"), (8, "f16", "rows, 96")]
@@ -44,14 +44,19 @@ IN_PACKETS = TO_SCRATCH.replace("])", "], packets = true)")
 WRONG = {
     "each waits before it signals": (allgather(WAIT, PUT, SIGNAL), "comes to a deadlock: 2 thread blocks wait for ever", "deadlock"),
     "a semaphore that nobody releases": (allgather("acquire(semaphore = 0)", PUT, SIGNAL, WAIT), "comes to a deadlock", "deadlock"),
-    "packets that come too late": (allgather("output[1 - rank] = copy(scratch[0], block = 0)", IN_PACKETS), "comes to a deadlock", "deadlock"),
-    "two blocks write a chunk": (allgather("output[1 - rank] = get(input[0] @ 1 - rank)", "output[1 - rank] = get(input[0] @ 1 - rank, block = 1)"),
-                                 "block 1 of rank 0 writes output[1] of rank 0, which block 0 of rank 0 writes: nothing orders them", "race"),
-    "a block reads what another writes": (allgather("scratch[0] = get(input[0] @ 1 - rank)", "output[1 - rank] = copy(scratch[0], block = 1)"),
+    "packets that come too late": (allgather("output[1 - rank] = copy(scratch[0], block = 0)", IN_PACKETS), "comes to a deadlock",
+                                   "deadlock"),
+    "two blocks write a chunk": (allgather("output[1 - rank] = get(input[0] @ 1 - rank)",
+                                           "output[1 - rank] = get(input[0] @ 1 - rank, block = 1)"),
+                                 "block 1 of rank 0 writes output[1] of rank 0, which block 0 of rank 0 writes: nothing orders them",
+                                 "race"),
+    "a block reads what another writes": (allgather("scratch[0] = get(input[0] @ 1 - rank)",
+                                                    "output[1 - rank] = copy(scratch[0], block = 1)"),
                                           "nothing orders them", "race"),
     "a peer writes what a block still reads": (allgather(TO_SCRATCH, SIGNAL, WAIT, FROM_SCRATCH, "scratch[0] @ 1 - rank = put(input[0])"),
                                                "which block 0 of rank 1 writes: nothing orders them", "race"),
-    "two ranks write a chunk in one statement": (graph("of = broadcast", ["output[0] @ 0 = put(input[0])"], "broadcast(x, root = 0, algorithm = c)"),
+    "two ranks write a chunk in one statement": (graph("of = broadcast", ["output[0] @ 0 = put(input[0])"],
+                                                       "broadcast(x, root = 0, algorithm = c)"),
                                                  "rank 0 writes output[0] of rank 0, and so does rank 1 in the same statement", "race"),
     "a put without a signal": (allgather(TO_SCRATCH.replace("])", "], block = 0)"), FROM_SCRATCH),
                                "rank 0 reads scratch[0] of rank 0, which nothing is sure to have written by then", "empty"),
@@ -63,7 +68,8 @@ WRONG = {
                        "it comes first, but nothing makes it visible", "unseen"),
     "a relaxed signal at the end": (allgather(PUT, "signal(to = 1 - rank, relaxed = true)", WAIT),
                                     "rank 0 may end before block 0 of rank 1 makes visible what it writes", "unseen"),
-    "a read before the write": (allgather(FROM_SCRATCH, TO_SCRATCH), "rank 0 reads scratch[0] of rank 0, which nothing has written", "empty"),
+    "a read before the write": (allgather(FROM_SCRATCH, TO_SCRATCH), "rank 0 reads scratch[0] of rank 0, which nothing has written",
+                                "empty"),
     "packets read before they are written": (allgather(FROM_SCRATCH, IN_PACKETS),
                                              "rank 0 reads scratch[0] of rank 0, which nothing has written", "empty"),
     "an empty result": (allgather(), "leaves nothing in output[1] of rank 0, where 'allgather' needs chunk 0 of rank 1", "result"),
@@ -72,7 +78,8 @@ WRONG = {
                                    "leaves chunk 0 of rank 1 in output[0] of rank 1, where 'allgather' needs chunk 0 of rank 0", "result"),
     "a rank that isn't added": (allreduce("output[0] = reduce(input[0], input[0] @ (rank + 1) % world)", world=3),
                                 "leaves the reduction of chunk 0 over ranks 0, 1 in output[0] of rank 0", "result"),
-    "a rank that counts twice": (allreduce("output[0] = reduce(input[0], input[0] @ 1 - rank)", "output[0] = reduce(output[0], input[0] @ 1 - rank)"),
+    "a rank that counts twice": (allreduce("output[0] = reduce(input[0], input[0] @ 1 - rank)",
+                                           "output[0] = reduce(output[0], input[0] @ 1 - rank)"),
                                  "rank 0 counts chunk 0 of rank 1 twice", None),
     "another order on each rank": (allreduce("output[0] = reduce(input[0], input[0] @ (rank + 1) % world)",
                                              "output[0] = reduce(output[0], input[0] @ (rank + 2) % world)", world=3),
@@ -81,17 +88,21 @@ WRONG = {
                                           "rank 0 reduces chunk 0 of rank 0 with chunk 1 of rank 0", None),
     "a reduction in an all-gather": (allgather("output[0] = reduce(input[0], input[0] @ 1 - rank)"), "'allgather' reduces nothing", None),
     "a semaphore that keeps something": (allgather(PUT, SIGNAL, WAIT, "release(semaphore = 0)"),
-                                         "releases semaphore 0 of rank 0 1 times and acquires it 0 times: the next launch would find", None),
+                                         "releases semaphore 0 of rank 0 1 times and acquires it 0 times: the next launch would find",
+                                         None),
     "a signal too many": (allgather(PUT, SIGNAL, WAIT, SIGNAL), "the next launch would find what is left", None),
-    "a barrier that one block comes to": (allgather("output[1 - rank] = get(input[0] @ 1 - rank, block = 1)", "barrier(blocks = [0, 1], block = 0)"),
+    "a barrier that one block comes to": (allgather("output[1 - rank] = get(input[0] @ 1 - rank, block = 1)",
+                                                    "barrier(blocks = [0, 1], block = 0)"),
                                           "1 of 2 blocks come to a barrier of rank 0", None),
     "two blocks wait for one signal": (allgather(PUT, SIGNAL, SIGNAL, WAIT, WAIT.replace(")", ", block = 1)")),
                                        "blocks 0 and 1 of rank 0 both wait for the signals from rank 1 to rank 0 with tag 0", None),
     "packets twice": (allgather(IN_PACKETS.replace("true", "true, block = 0"), IN_PACKETS, FROM_SCRATCH), "gets packets twice", None),
     "packets of unknown rows": (allgather(IN_PACKETS, FROM_SCRATCH, x="dim n <= 8\n  input x : f32[n, 8]"),
                                 "asks for packets, but how many rows 'x' has, only the launch knows", None),
-    "a chunk that there isn't": (allreduce("output[0] = copy(input[2])", head="of = allreduce, chunks = 2"), "but input has 2 chunks, from 0 on", None),
-    "an index out of range on one rank": (allgather("output[rank + 1] = copy(input[0])"), "rank 1 names output[2], but output has 2 chunks", None),
+    "a chunk that there isn't": (allreduce("output[0] = copy(input[2])", head="of = allreduce, chunks = 2"),
+                                 "but input has 2 chunks, from 0 on", None),
+    "an index out of range on one rank": (allgather("output[rank + 1] = copy(input[0])"),
+                                          "rank 1 names output[2], but output has 2 chunks", None),
     "a rank that there isn't": (allreduce("output[0] = get(input[0] @ rank + 1)"), "is 2 on rank 1, but must be 0 to 1", None),
     "ranges of different lengths": (allreduce("output[0:2] = copy(input[0])", head="of = allreduce, chunks = 2"),
                                     "all its ranges must have equally many", None),
@@ -151,7 +162,8 @@ BAD_PLANS = {
     "no ranks": (plan(gpus=[]), "a plan must be for 1 to 64 ranks, found 0"),
     "no wait": (plan().replace('"wait"', '"nop"'), "rank 0 signals rank 1 1 times on their channel 0, but there are 0 waits"),
     "an operation that there isn't": (plan().replace('"re"', '"red"'), "unknown operation 'red'; did you mean"),
-    "past the end": (plan().replace('"type": "o", "index": 0', '"type": "o", "index": 1'), "past the end of the output of rank 0, which has 1"),
+    "past the end": (plan().replace('"type": "o", "index": 0', '"type": "o", "index": 1'),
+                     "past the end of the output of rank 0, which has 1"),
     "another reduction": (plan().replace('"sum"', '"product"'), "'reduce_op' must be 'sum', 'min' or 'max', found 'product'"),
     "no JSON": (plan()[:-2], "error:"),
     "no plan": ("[]", "a plan must be an object, found a list"),
@@ -177,7 +189,8 @@ class Test:
         status = (status,) if isinstance(status, int) else status
         missing = [s for s in said if s not in ran[1] + ran[2]]
         if ran[0] not in status or missing:
-            self.problems.append(f"{what}: status {ran[0]}, expected {' or '.join(map(str, status))} and {missing}\n{ran[1][-600:]}{ran[2][-1500:]}")
+            expected = f"{' or '.join(map(str, status))} and {missing}"
+            self.problems.append(f"{what}: status {ran[0]}, expected {expected}\n{ran[1][-600:]}{ran[2][-1500:]}")
         return ran
 
     def check(self, what, text, *options):
@@ -238,12 +251,14 @@ class Test:
                 ("as written", lines, path, 0, "confirmed"),
                 ("a run that is too short", lines[:-1], path, 3, "rank 1 block 0 can go on: output[1] = copy(input[0])\nnot confirmed"),
                 ("of a sound collective", lines, sound, 3, "not confirmed"),
-                ("another claim", [lines[0].replace("deadlock", "race"), *lines[1:]], path, 3, "rank 0 block 0 step 1 can't be next\nnot confirmed"),
+                ("another claim", [lines[0].replace("deadlock", "race"), *lines[1:]], path, 3,
+                 "rank 0 block 0 step 1 can't be next\nnot confirmed"),
                 ("a step that isn't next", [*lines, "run rank 0 block 0 step 2"], path, 2, "isn't its block's next"),
                 ("a step that has to wait", [*lines, "run rank 0 block 0 step 1"], path, 2, "has to wait"),
                 ("of another op", [lines[0].replace("op y", "op z"), *lines[1:]], path, 2, "no op 'z' with an algorithm of its own"),
                 ("another word", [*lines, "runs rank 0 block 0 step 1"], path, 1, "expected 'about' or 'run'"),
-                ("an unknown claim", [lines[0].replace("deadlock", "hang"), *lines[1:]], path, 1, "expected 'witness collective NAME of op OP: CLAIM'")]:
+                ("an unknown claim", [lines[0].replace("deadlock", "hang"), *lines[1:]], path, 1,
+                 "expected 'witness collective NAME of op OP: CLAIM'")]:
             witness = self.path(re.sub(r"\W", "_", what) + ".edited", "\n".join(edited) + "\n")
             self.expect(f"a witness, {what}", self.replay(graph_of, witness), status, said)
 
@@ -262,7 +277,8 @@ class Test:
         ran = self.call(self.args.maco_run, graph_text, "--device", "cpu", "--check", "--algorithms", as_json, "--algorithms", direct)
         self.expect("two options", ran, 0)
         self.expect("a JSON graph with its collectives in it", self.call(self.args.maco_run, graph_json, "--device", "cpu", "--check"), 0)
-        self.expect("maco-opt", self.call(self.args.maco_opt, graph_text, "--algorithms", f"{ring},{direct}", "--target=cpu", "--to=prune-sync",
+        self.expect("maco-opt", self.call(self.args.maco_opt, graph_text, "--algorithms", f"{ring},{direct}", "--target=cpu",
+                                          "--to=prune-sync",
                                           "--verify", "-o", self.path("uses.program")), 0)
         kernel = self.path("uses.cu")
         self.expect("macoc", self.call(self.args.macoc, graph_text, "--algorithms", f"{ring},{direct}", "--target", "cpu", "-o", kernel), 0)
@@ -298,7 +314,8 @@ class Test:
         self.expect("--elements and --dtype", imported("--elements", "1001", "--dtype", "i32"), 0, "input x : i32[1001]")
         self.check("the same, run", imported("--elements", "1001", "--dtype", "i32")[1])
         self.check("as the algorithm of another graph",
-                   "graph g(world = 2) {\n  input x : f32[9, 9]\n  output y = allreduce(x, algorithm = swap_and_add)\n}\n", "--algorithms", path)
+                   "graph g(world = 2) {\n  input x : f32[9, 9]\n  output y = allreduce(x, algorithm = swap_and_add)\n}\n",
+                   "--algorithms", path)
         self.expect("the largest", imported(text=plan().replace('"sum"', '"max"')), 0, "reduce = max")
         self.expect("--help", self.call(self.args.macoc, "import", "--help"), 0, "execution plan of MSCCL++", "--elements", "--dtype")
         self.expect("no plan given", self.call(self.args.macoc, "import"), 2, "no plan given")
@@ -310,7 +327,8 @@ class Test:
                 self.problems.append(f"a plan with {what}: something was written")
         # What the import lets pass, the check of the collective finds.
         late = plan().replace('{"name": "nop"}, {"name": "signal"', '{"name": "nop"}, {"name": "rlxsignal"')
-        self.expect("a plan with a relaxed signal", self.call(self.args.macoc, "-", "-o", self.path("x.cu"), text=imported(text=late)[1]), 1,
+        self.expect("a plan with a relaxed signal", self.call(self.args.macoc, "-", "-o", self.path("x.cu"), text=imported(text=late)[1]),
+                    1,
                     "it comes first, but nothing makes it visible")
 
     def add(self, job, *arguments):

@@ -256,8 +256,8 @@ class InTurn {
 
 /// Statements ordered by their author: thread blocks run until each waits for what isn't there.
 /// Clocks follow what is known to have happened: `seen` what its writes are visible of, `past` of
-/// which only that it is over, as relaxed signals and packets tell. That either is the same in every
-/// run follows from how synchronisation is named: one block signals, and one waits for it.
+/// which only that it is over, as relaxed signals and packets tell. That either is the same in
+/// every run follows from how synchronisation is named: one block signals, and one waits for it.
 class ByAuthor {
  public:
   ByAuthor(const ChunkProgram& program, const ir::UserAlgorithm& algorithm, Values& values,

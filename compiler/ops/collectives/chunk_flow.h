@@ -4,8 +4,8 @@
 //
 // Without `block` and synchronisation a statement reads what earlier ones wrote, on all ranks
 // together: each rank reads before any writes. With them, statements of a thread block follow each
-// other and nothing else does but what the author ordered, which has to be enough: no two conflicting
-// accesses unordered, no wait without its signal.
+// other and nothing else does but what the author ordered, which has to be enough: no two
+// conflicting accesses unordered, no wait without its signal.
 #pragma once
 
 #include <cstdint>
@@ -73,8 +73,8 @@ struct ChunkFault {
   std::vector<At> about, run;
 };
 
-/// Reports what is wrong at its place in the algorithm, and gives nothing; then `fault`, if it isn't
-/// null, says how it shows, if a run can show it.
+/// Reports what is wrong at its place in the algorithm, and gives nothing; then `fault`, if it
+/// isn't null, says how it shows, if a run can show it.
 std::optional<ChunkFlow> chunk_flow(const ir::Graph& graph, const ir::Op& op,
                                     const ir::UserAlgorithm& algorithm,
                                     ir::Diagnostics& diagnostics,

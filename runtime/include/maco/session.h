@@ -32,8 +32,8 @@ struct SessionOptions {
   /// Cpu: tasks of all ranks take turns in an order that this seed decides, always the same.
   std::optional<uint64_t> order = {};
   /// Cpu: the ranks run in a process each, and this one runs the rank that its environment names,
-  /// as torchrun and mpirun do (docs/running.md). All of them open their sessions in one order, each
-  /// with the kernel that the others have, and launch together. Memory of other ranks can't be
+  /// as torchrun and mpirun do (docs/running.md). All of them open their sessions in one order,
+  /// each with the kernel that the others have, and launch together. Memory of other ranks can't be
   /// reached from here. A process that ends early fails the launches of the others.
   bool process_a_rank = false;
   /// Told what begins, of what may take seconds while a session is opened ("compiling the kernel
