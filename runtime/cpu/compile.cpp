@@ -121,7 +121,7 @@ std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& 
   if (command.empty()) return nullptr;
   for (std::string& flag : cpu_kernel_flags(options.check_access, options.profile))
     command.push_back(std::move(flag));
-  if (options.quick) command.push_back("-O0");  // the last one counts
+  if (options.quick) command.push_back("-Og");  // the last one counts
   std::vector<std::string> sources;
   for (const std::string& kernel : kernels) sources.push_back(code_of(kernel));
 

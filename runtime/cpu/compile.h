@@ -14,7 +14,7 @@ namespace maco::runtime {
 struct CpuCompileOptions {
   bool check_access = false;  // kernels call RoleContext::access
   bool verbose = false;       // says on standard error what is done
-  bool quick = false;         // a third of the time to compile; the code is many times slower
+  bool quick = false;         // half the time to compile; the code is several times slower
   bool profile = false;       // kernels stamp their tasks
 };
 
