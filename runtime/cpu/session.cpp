@@ -1,6 +1,7 @@
 #include "runtime/cpu/session.h"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -233,7 +234,7 @@ class CpuSessionImpl final : public CpuSession {
     return Status::failure(fmt::format("rank {} runs in another process", rank));
   }
   // Has the other processes' ranks told that one of them is gone, while this rank's kernel runs.
-  void watch(const std::atomic<bool>& ended);
+  void watch(const std::atomic<bool>& ended, int wake);
   // What the launch came to on all ranks. `story`: what went wrong here besides reports.
   Status conclude(const LaunchValues& values, std::string story);
   // Whether there is memory to copy from or to.
@@ -389,20 +390,24 @@ Status CpuSessionImpl::run() {
   if (options_.replay)
     return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
   std::atomic<bool> ended{false};
+  // What ends the watch at once; without it, a little later.
+  const int wake = options_.group ? ::eventfd(0, EFD_CLOEXEC) : -1;
   std::thread watcher;
-  if (options_.group) watcher = std::thread([&] { watch(ended); });
+  if (options_.group) watcher = std::thread([&] { watch(ended, wake); });
   const Status status =
       run_on_threads(*library_, library_->kernel(index_), contexts,
                      options_.jitter ? &*options_.jitter : nullptr, options_.group == nullptr);
   ended = true;
+  if (wake >= 0) ::eventfd_write(wake, 1);
   if (watcher.joinable()) watcher.join();
+  if (wake >= 0) ::close(wake);
   return status;
 }
 
-void CpuSessionImpl::watch(const std::atomic<bool>& ended) {
+void CpuSessionImpl::watch(const std::atomic<bool>& ended, int wake) {
   constexpr int kPeriodMs = 20;
   while (!ended) {
-    const int gone = options_.group->gone(kPeriodMs);
+    const int gone = options_.group->gone(kPeriodMs, wake);
     if (gone < 0) continue;
     const int64_t at =
         control_offset(manifest_.symmetric_bytes, manifest_.peer_events, manifest_.world);

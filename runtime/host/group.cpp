@@ -353,11 +353,12 @@ Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
   return {};
 }
 
-int Group::gone(int wait_ms) const {
+int Group::gone(int wait_ms, int wake) const {
   std::vector<pollfd> all;
   for (const int socket : sockets_) all.push_back({socket, POLLRDHUP, 0});
+  all.push_back({wake, POLLIN, 0});
   if (::poll(all.data(), all.size(), wait_ms) <= 0) return -1;
-  for (size_t i = 0; i < all.size(); ++i)
+  for (size_t i = 0; i < sockets_.size(); ++i)
     if (all[i].fd >= 0 && (all[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
       return place_.rank == 0 ? static_cast<int>(i) : 0;
   return -1;
