@@ -47,8 +47,8 @@ class Group {
                   uint64_t patience_ms = kPatienceMs);
   Status meet();
   /// Waits up to `wait_ms` for a process to end that this one is connected with (rank 0 with all,
-  /// the others with rank 0): its rank, or -1. From any thread, while no other call runs. Ends early
-  /// when file `wake` has something to read.
+  /// the others with rank 0): its rank, or -1. From any thread, while no other call runs. Ends
+  /// early when file `wake` has something to read.
   int gone(int wait_ms, int wake = -1) const;
   /// Whether this rank is the one that reports what all know.
   bool speaks() const { return place_.rank == 0 || lost_zero_; }
