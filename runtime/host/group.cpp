@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <optional>
 #include <thread>
 
 #include "runtime/host/sha256.h"
@@ -52,7 +54,7 @@ bool wait_for(int socket, short what, Clock::time_point end) {
   }
 }
 
-enum class Went : uint8_t { Well, Gone, Late };
+enum class Went : uint8_t { Well, Gone, Late, Stopped };
 
 Went send_all(int socket, const void* data, size_t bytes, Clock::time_point end) {
   const char* at = static_cast<const char*>(data);
@@ -113,12 +115,38 @@ sockaddr_un address_of(const std::string& name, socklen_t& length) {
   return address;
 }
 
-// The other end is a process of the same user.
-bool is_ours(int socket) {
+// The process at the other end, if it is the same user's; else 0.
+pid_t owner_of(int socket) {
   ucred other{};
   socklen_t length = sizeof other;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 &&
-         other.uid == ::geteuid();
+  const bool ours = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 &&
+                    other.uid == ::geteuid();
+  return ours ? other.pid : 0;
+}
+// By a signal or a debugger.
+bool is_stopped(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < text.size() &&
+         (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
+}
+
+// Until a message comes from the process; not long if it has been stopped.
+Went await_message(int socket, pid_t process, Clock::time_point end) {
+  constexpr std::chrono::milliseconds kLook{500};
+  constexpr std::chrono::seconds kLongest{8};
+  Clock::time_point running = Clock::now();
+  while (!wait_for(socket, POLLIN, std::min(end, Clock::now() + kLook))) {
+    const auto now = Clock::now();
+    if (now >= end) return Went::Late;
+    if (!is_stopped(process))
+      running = now;
+    else if (now - running > kLongest)
+      return Went::Stopped;
+  }
+  return Went::Well;
 }
 
 std::string text_of(const std::vector<int>& ranks) {
@@ -207,6 +235,7 @@ Status Group::fail_all(std::string why) {
 Status Group::listen(const std::string& what, uint64_t timeout_ms) {
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
   sockets_.assign(static_cast<size_t>(place_.size), -1);
+  processes_.assign(static_cast<size_t>(place_.size), 0);
   const int door = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   socklen_t length = 0;
   const sockaddr_un address = address_of(place_.name, length);
@@ -230,13 +259,15 @@ Status Group::listen(const std::string& what, uint64_t timeout_ms) {
     }
     Head hello;
     std::string kernel;
-    if (!is_ours(socket) || receive_message(socket, hello, kernel, end) != Went::Well ||
+    const pid_t process = owner_of(socket);
+    if (process == 0 || receive_message(socket, hello, kernel, end) != Went::Well ||
         hello.rank < 1 || hello.rank >= place_.size ||
         sockets_[static_cast<size_t>(hello.rank)] >= 0) {
       ::close(socket);
       continue;
     }
     sockets_[static_cast<size_t>(hello.rank)] = socket;
+    processes_[static_cast<size_t>(hello.rank)] = process;
     kernels[static_cast<size_t>(hello.rank)] = std::move(kernel);
     ++here;
     if (hello.size != place_.size)
@@ -271,7 +302,7 @@ Status Group::connect(const std::string& what, uint64_t timeout_ms) {
     socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return fail(fmt::format("no socket: {}", std::strerror(errno)));
     if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-        is_ours(socket))
+        owner_of(socket) != 0)
       break;
     ::close(socket);
     if (Clock::now() >= end)
@@ -279,6 +310,7 @@ Status Group::connect(const std::string& what, uint64_t timeout_ms) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   sockets_ = {socket};
+  processes_ = {owner_of(socket)};
   Head hello;
   hello.rank = place_.rank;
   hello.size = place_.size;
@@ -303,6 +335,8 @@ Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
   if (place_.rank != 0) patience_ms += kGraceMs;
   const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
   const auto lost = [&](int rank, Went went) {
+    if (went == Went::Stopped)
+      return fmt::format("rank {} says nothing: it has been stopped", rank);
     return went == Went::Late
                ? fmt::format("rank {} has said nothing for {}", rank, seconds_text(patience_ms))
                : fmt::format("rank {} is gone: its process has ended", rank);
@@ -314,7 +348,8 @@ Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
     Went went = Went::Well;
     // The answer may be there already: that somebody is gone.
     static_cast<void>(send_message(sockets_[0], head, mine, end));
-    went = receive_message(sockets_[0], head, body, end);
+    went = await_message(sockets_[0], processes_[0], end);
+    if (went == Went::Well) went = receive_message(sockets_[0], head, body, end);
     if (went != Went::Well) {
       lost_zero_ = true;
       return fail(lost(0, went));
@@ -336,8 +371,9 @@ Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
   for (int r = 1; r < place_.size; ++r) {
     Head head;
     // Whoever else ends meanwhile is found in turn.
-    const Went went =
-        receive_message(sockets_[static_cast<size_t>(r)], head, all[static_cast<size_t>(r)], end);
+    const auto at = static_cast<size_t>(r);
+    Went went = await_message(sockets_[at], processes_[at], end);
+    if (went == Went::Well) went = receive_message(sockets_[at], head, all[at], end);
     if (went != Went::Well) return fail_all(lost(r, went));
   }
   std::string body;

@@ -4,6 +4,8 @@
 // connect. Nothing but small messages goes over it; tensors and slots lie in memory that all map.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,7 +44,7 @@ class Group {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   /// all[r] is what rank r gave, when all have called it. A failure, from then on of every call, if
-  /// a process is gone or says nothing for so long.
+  /// a process is gone, has been stopped for some seconds, or says nothing for so long.
   Status exchange(const std::string& mine, std::vector<std::string>& all,
                   uint64_t patience_ms = kPatienceMs);
   Status meet();
@@ -62,8 +64,9 @@ class Group {
   Status fail_all(std::string why);
 
   GroupPlace place_;
-  std::vector<int> sockets_;  // of rank 0: by rank, its own -1; of others: rank 0's
-  std::string broken_;        // why nothing can be exchanged any more
+  std::vector<int> sockets_;      // of rank 0: by rank, its own -1; of others: rank 0's
+  std::vector<pid_t> processes_;  // likewise: at the other ends
+  std::string broken_;            // why nothing can be exchanged any more
   bool lost_zero_ = false;
 };
 
