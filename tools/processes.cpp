@@ -1,7 +1,6 @@
 #include "tools/processes.h"
 
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>

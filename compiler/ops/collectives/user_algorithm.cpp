@@ -9,7 +9,6 @@
 #include <unordered_map>
 
 #include "compiler/functions/chunks.h"
-#include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/exchange_tasks.h"
 #include "compiler/ops/collectives/scatter.h"
 #include "ir/check.h"

@@ -181,7 +181,7 @@ struct SliceAttrs {
 };
 struct ReduceAttrs {
   std::string reduce = "sum";      // max, min, avg
-  std::string algorithm = "auto";  // oneshot, twoshot
+  std::string algorithm = "auto";  // oneshot, twoshot, ring, or a collective of the graph by name
 };
 
 /// Which messages meet, and on which ranks: expressions over `rank` and `world`.
