@@ -229,10 +229,9 @@ class InTurn {
       for (const ChunkCell& c : x.to)
         if (const auto [it, fresh] = writers.try_emplace(values_.place(c), i); !fresh) {
           const ChunkAction& other = p_.actions[it->second];
-          d_.error(x.op->loc, fmt::format("{} writes {}, and so does {} in the same statement",
-                                          x.rank == other.rank ? fmt::format("rank {}", x.rank)
-                                                               : fmt::format("rank {}", other.rank),
-                                          place_text(p_.shape, c), fmt::format("rank {}", x.rank)));
+          d_.error(x.op->loc,
+                   fmt::format("rank {} writes {}, and so does rank {} in the same statement",
+                               other.rank, place_text(p_.shape, c), x.rank));
           if (fault) *fault = {ChunkFault::Claim::Race, {at(it->second), at(i)}, run_to(begin)};
           return false;
         }
