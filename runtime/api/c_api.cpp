@@ -104,7 +104,15 @@ maco::Error missing(const char* what) {
   return {maco::ErrorCode::InvalidArgument, std::string(what) + " is NULL", {}};
 }
 
-// Of a structure with its size in front: whether this version has all of it.
+// Options with their size in front: what a caller of an older version lacks has its default. False
+// if it has more than this version knows.
+template <class Options>
+bool take_options(const Options* given, Options& made) {
+  made = {};
+  if (given->size < sizeof made.size || given->size > sizeof made) return false;
+  std::memcpy(&made, given, given->size);
+  return true;
+}
 maco::Error wrong_size(const char* what) {
   return {maco::ErrorCode::InvalidArgument,
           std::string("the size of ") + what + " is not one that this version knows",
@@ -173,14 +181,15 @@ maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* o
     if (!graph) return missing("the graph");
     maco::CompileOptions made;
     if (options) {
-      if (options->size != sizeof *options) return wrong_size("maco_compile_options");
-      if (options->target) made.target = options->target;
-      if (options->board) made.board = options->board;
-      made.sms = options->sms;
-      made.load_ahead = options->no_load_ahead == 0;
-      made.fuse = options->no_fuse == 0;
-      made.prune = options->no_prune == 0;
-      made.packets = options->no_packets == 0;
+      maco_compile_options given;
+      if (!take_options(options, given)) return wrong_size("maco_compile_options");
+      if (given.target) made.target = given.target;
+      if (given.board) made.board = given.board;
+      made.sms = given.sms;
+      made.load_ahead = given.no_load_ahead == 0;
+      made.fuse = given.no_fuse == 0;
+      made.prune = given.no_prune == 0;
+      made.packets = given.no_packets == 0;
     }
     return maco::compile(graph->graph, made);
   });
@@ -223,11 +232,12 @@ maco_session* maco_session_open(const maco_kernel* kernel, const maco_session_op
     if (!kernel) return missing("the kernel");
     maco::SessionOptions made;
     if (options) {
-      if (options->size != sizeof *options) return wrong_size("maco_session_options");
-      made.device = options->device == MACO_CPU ? maco::Device::Cpu : maco::Device::Cuda;
-      if (options->ranks_per_gpu != 0) made.ranks_per_gpu = options->ranks_per_gpu;
-      if (options->timeout_ms != 0) made.timeout = std::chrono::milliseconds(options->timeout_ms);
-      made.process_a_rank = options->process_a_rank != 0;
+      maco_session_options given;
+      if (!take_options(options, given)) return wrong_size("maco_session_options");
+      made.device = given.device == MACO_CPU ? maco::Device::Cpu : maco::Device::Cuda;
+      if (given.ranks_per_gpu != 0) made.ranks_per_gpu = given.ranks_per_gpu;
+      if (given.timeout_ms != 0) made.timeout = std::chrono::milliseconds(given.timeout_ms);
+      made.process_a_rank = given.process_a_rank != 0;
     }
     return maco::Session::open(kernel->kernel, made);
   });

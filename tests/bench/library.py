@@ -16,11 +16,12 @@ class MacoError(Exception):
 
 class CompileOptions(c.Structure):
     _fields_ = [("size", c.c_size_t), ("target", c.c_char_p), ("board", c.c_char_p), ("sms", c.c_int64), ("no_load_ahead", c.c_int),
-                ("no_fuse", c.c_int), ("no_prune", c.c_int)]
+                ("no_fuse", c.c_int), ("no_prune", c.c_int), ("no_packets", c.c_int)]
 
 
 class SessionOptions(c.Structure):
-    _fields_ = [("size", c.c_size_t), ("device", c.c_int), ("ranks_per_gpu", c.c_int), ("timeout_ms", c.c_int64)]
+    _fields_ = [("size", c.c_size_t), ("device", c.c_int), ("ranks_per_gpu", c.c_int), ("timeout_ms", c.c_int64),
+                ("process_a_rank", c.c_int)]
 
 
 class TensorInfo(c.Structure):

@@ -74,7 +74,8 @@ MACO_API char* maco_graph_text(const maco_graph* graph);
 
 // ---- kernels ------------------------------------------------------------------------------------
 
-// All zero but `size`: the defaults.
+// All zero but `size`: the defaults. (Those of a caller that was compiled with an older version of
+// this header are shorter; what they lack has its default.)
 typedef struct {
   size_t size;         // sizeof(maco_compile_options)
   const char* target;  // NULL: "sm_90a"
