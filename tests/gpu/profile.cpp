@@ -34,7 +34,7 @@ std::string check_ticks(const Device& device, const ir::Program& program,
             "SM {}, task {}: begun at {} after {}, then {} {} {} {}, waits {} {}, loader {} {}",
             cta, place, s.begun, last, s.waited, s.computed, s.stored, s.signalled, s.page_wait,
             s.packet_wait, s.filled, s.fill_wait);
-      last = s.begun + s.signalled;
+      last = s.begun + (program.uses.signallers > 0 ? s.stored : s.signalled);
     }
     if (streams[cta].empty()) continue;
     const double tick = static_cast<double>(c.end_ns - c.begin_ns) /
