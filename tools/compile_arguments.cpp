@@ -37,6 +37,10 @@ int read_compile_arguments(int argc, char** argv, CompileArguments& a) {
                  "instead of a product tell what became of this op: fused with what, cut how, on "
                  "which SMs, waiting for whom and why")
       ->option_text("OP");
+  app.add_option("--profile", a.profile,
+                 "with --explain: a trace of maco-run --profile, to tell what the op took there")
+      ->option_text("FILE")
+      ->needs("--explain");
   app.add_option("--kernel", a.kernel,
                  "of a CUDA source (macoc FILE.cu): print a graph that uses this kernel, to begin "
                  "with; where the file has one kernel it need not be named")

@@ -15,6 +15,7 @@ struct CompileArguments {
   api::Options options;
   std::string input, output = "-", emit = "cuda";
   std::string explained;  // an op
+  std::string profile;    // of which a trace says more
   std::string kernel;     // of a CUDA source
   bool report = false;
 };

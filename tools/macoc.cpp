@@ -22,6 +22,16 @@ bool is_cuda_source(const std::string& name, const std::string& text) {
 
 /// The story of an op.
 int explain(const CompileArguments& a, const std::string& text, const Console& console) {
+  std::optional<api::TraceTimes> measured;
+  if (!a.profile.empty()) {
+    std::string error;
+    const auto trace = read_input(a.profile, error);
+    if (trace) measured = api::read_trace(*trace, error);
+    if (!measured) {
+      console.error(trace ? fmt::format("{}: {}", a.profile, error) : error);
+      return kBadUsage;
+    }
+  }
   ir::Diagnostics diagnostics;
   auto graph = api::read_graph(input_name(a.input), text, diagnostics, a.options.algorithms);
   ir::Program unpruned;
@@ -34,7 +44,8 @@ int explain(const CompileArguments& a, const std::string& text, const Console& c
   console.show(diagnostics);
   if (!compiled) return kBadGraph;
   std::string error;
-  const auto story = api::explain_op(*compiled, unpruned, a.explained, error);
+  const auto story =
+      api::explain_op(*compiled, unpruned, a.explained, measured ? &*measured : nullptr, error);
   if (!story) {
     console.error(error);
     return kBadUsage;

@@ -91,10 +91,11 @@ std::set<std::string> reasons(const Program& p, const Task& before, const Task& 
 
 class Story {
  public:
-  Story(const Compiled& compiled, const Program& unpruned)
+  Story(const Compiled& compiled, const Program& unpruned, const TraceTimes* measured)
       : c_(compiled),
         p_(compiled.program),
         unpruned_(unpruned),
+        measured_(measured),
         final_(final_graph(compiled.program)),
         readers_(compiled.graph.tensors.size()) {
     for (const Op& op : c_.graph.ops)
@@ -217,8 +218,32 @@ class Story {
     line("SMs", fmt::format("{}, up to {} on one", ranges(sms), times(most, "task")));
     line("cost model", fmt::format("{:.3g} us a task, at most {:.3g}; {:.4g} us of SMs in all",
                                    all / static_cast<double>(tasks), longest, all));
+    if (measured_) tell_measured(host);
     tell_packets(host);
     tell_waits(host);
+  }
+
+  void tell_measured(const std::string& host) {
+    size_t tasks = 0;  // on all ranks
+    for (const Task& t : p_.tasks)
+      if (p_[t.call].op == host)
+        for (int64_t rank = 0; rank < p_.world; ++rank) tasks += (t.ranks >> rank) & 1;
+    const auto it = measured_->find(host);
+    if (it == measured_->end() || it->second.tasks != static_cast<int64_t>(tasks)) {
+      line("took", fmt::format("not known: the profile is of another Program, with {} of it",
+                               times(it == measured_->end() ? 0 : it->second.tasks, "task")));
+      return;
+    }
+    const OpTimes& m = it->second;
+    line("took",
+         fmt::format("{:.3g} us a task, at most {:.3g}; {:.4g} us of SMs a rank; from {:.5g} to "
+                     "{:.5g} us of the launch",
+                     m.work / static_cast<double>(tasks), m.longest,
+                     m.work / static_cast<double>(p_.world), m.begin, m.end));
+    line("waited",
+         fmt::format("{:.3g} us a task for others, {:.3g} for packets, {:.3g} for pages",
+                     m.waits / static_cast<double>(tasks), m.packets / static_cast<double>(tasks),
+                     m.pages / static_cast<double>(tasks)));
   }
 
   // What is handed over beside flags: the waits for it are hints.
@@ -329,6 +354,7 @@ class Story {
   const Compiled& c_;
   const Program& p_;
   const Program& unpruned_;
+  const TraceTimes* const measured_;
   const ir::Graph final_;
   std::vector<std::vector<const Op*>> readers_;  // by tensor, of the graph as it was given
   // Of what passes left: by tensor the last op that gives it.
@@ -339,8 +365,9 @@ class Story {
 }  // namespace
 
 std::optional<std::string> explain_op(const Compiled& compiled, const Program& unpruned,
-                                      std::string_view name, std::string& error) {
-  return Story(compiled, unpruned).tell(name, error);
+                                      std::string_view name, const TraceTimes* measured,
+                                      std::string& error) {
+  return Story(compiled, unpruned, measured).tell(name, error);
 }
 
 }  // namespace maco::api

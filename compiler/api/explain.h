@@ -6,15 +6,17 @@
 #include <string_view>
 
 #include "compiler/api/compile.h"
+#include "compiler/api/trace_times.h"
 
 namespace maco::api {
 
 /// The story of the op that `name` means, by its own name or by that of a result: what it was fused
 /// with and what not and why, its method, tiles, tasks and SMs, what the cost model expects, which
 /// ops it waits for and why, which wait for it, which waits were pruned and why they could be.
-/// `unpruned`: the Program behind the pass insert-sync. Nothing, with the reason in `error`, if
-/// there is no such op.
+/// `unpruned`: the Program behind the pass insert-sync. `measured`, if not null: of a run of the
+/// same kernel, what it took there. Nothing, with the reason in `error`, if there is no such op.
 std::optional<std::string> explain_op(const Compiled& compiled, const ir::Program& unpruned,
-                                      std::string_view name, std::string& error);
+                                      std::string_view name, const TraceTimes* measured,
+                                      std::string& error);
 
 }  // namespace maco::api

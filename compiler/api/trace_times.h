@@ -1,0 +1,26 @@
+// What a trace of maco-run --profile says of ops.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace maco::api {
+
+/// Of an op's tasks on all ranks, in microseconds: `begin` and `end` from the launch's begin, the
+/// others summed over tasks.
+struct OpTimes {
+  int64_t tasks = 0;
+  double begin = 0, end = 0;
+  double work = 0, longest = 0;   // from the end of a task's waits until its SM goes on
+  double waits = 0;               // before the work, for other tasks
+  double pages = 0, packets = 0;  // within the work: waiting for these
+};
+/// By op; those that the passes left.
+using TraceTimes = std::map<std::string, OpTimes, std::less<>>;
+
+/// Nothing, with the reason in `error`, if `text` is no such trace.
+std::optional<TraceTimes> read_trace(std::string_view text, std::string& error);
+
+}  // namespace maco::api
