@@ -41,6 +41,28 @@ std::string plain(std::string_view name) {
   return s;
 }
 
+// Of a graph's text the lines that say what names are: "output a : f32[4], b = f(x)" of a and b.
+std::map<std::string, size_t, std::less<>> lines_of_names(std::string_view text) {
+  std::map<std::string, size_t, std::less<>> lines;
+  for (size_t at = 0, number = 1; at < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    at = end + 1;
+    const size_t equals = std::min(line.find(" = "), line.size());
+    if (equals == line.size() || equals > line.find('(')) continue;
+    const auto is_name = [](char c) {
+      return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
+    };
+    for (size_t i = 0; i < equals;) {
+      size_t last = i;
+      while (last < equals && is_name(line[last])) ++last;
+      if (last > i) lines.try_emplace(std::string(line.substr(i, last - i)), number);
+      i = std::max(last, i + 1);
+    }
+  }
+  return lines;
+}
+
 struct Kind {
   std::string name;     // of its function and config
   std::string members;  // of its config
@@ -67,7 +89,8 @@ class Generator {
       return "";
     std::vector<const ir::CudaUnit*> units;
     if (!used_units(units)) return "";
-    e_.block(cta_source(p_.uses) + device_sources(used_functions()) + cuda_unit_sources(units));
+    e_.block(cta_source(p_.uses) + device_sources(used_functions(), p_.uses.prepared() > 0) +
+             cuda_unit_sources(units));
     e_.raw(kGeneratedMarker);
     e_.raw("");
     {
@@ -75,7 +98,7 @@ class Generator {
       e_.raw("using namespace maco;");
       e_.raw("");
       constants();
-      configs();
+      configs(graph_text);
       tables_.emit(e_, kind_of_call_);
       kernel();
     }
@@ -208,12 +231,17 @@ class Generator {
     e_.raw("");
   }
 
-  void configs() {
+  void configs(const std::string& graph_text) {
+    const auto lines = lines_of_names(graph_text);
     for (const Kind& k : kinds_) {
       std::string ops;
       for (size_t i = 0; i < k.ops.size() && i < 6; ++i)
         ops += fmt::format("{}'{}'", i ? ", " : "", k.ops[i]);
       if (k.ops.size() > 6) ops += fmt::format(" and {} more", k.ops.size() - 6);
+      const auto line = lines.find(k.ops.front());
+      if (line != lines.end())
+        ops += fmt::format(", {}line {} of the graph above",
+                           k.ops.size() > 1 ? "the first in " : "", line->second);
       e_.line("// {} of op{} {}", k.call->op_kind, k.ops.size() > 1 ? "s" : "", ops);
       {
         auto s = e_.scope(fmt::format("struct {}_config", k.name), "};");

@@ -44,20 +44,23 @@ std::string cta_source(const ir::Resources& uses) {
   return fmt::format(
       "// -------- the shape of a CTA --------\n"
       "// Threads that run tasks; behind them threads that fill pages, that signal, that leave at\n"
-      "// once; registers of the first and of the others, if roles divide them; bytes of shared\n"
-      "// memory for the CTA's own books and for the task that runs, then pages.\n"
+      "// once; tasks that a signaller prepares ahead; registers of the first and of the others, "
+      "if\n"
+      "// roles divide them; bytes of shared memory for the CTA's own books and for the task that\n"
+      "// runs, then pages.\n"
       "{}"
       "namespace maco {{\n"
       "struct Cta {{\n"
       "  static constexpr int kConsumers = {}, kLoaders = {}, kSignallers = {}, kSpare = {};\n"
+      "  static constexpr int kPrepared = {};\n"
       "  static constexpr int kConsumerRegisters = {}, kLoaderRegisters = {};\n"
       "  static constexpr int kHeadBytes = {}, kScratchBytes = {};\n"
       "  static constexpr int kPages = {}, kPageBytes = {};\n"
       "}};\n"
       "}}  // namespace maco\n\n",
       uses.divides_registers() ? "#define MACO_DIVIDES_REGISTERS\n" : "", uses.consumers,
-      uses.loaders, uses.signallers, uses.spare, uses.consumer_registers, uses.loader_registers,
-      uses.head_bytes, uses.scratch_bytes, uses.pages, uses.page_bytes);
+      uses.loaders, uses.signallers, uses.spare, uses.prepared(), uses.consumer_registers,
+      uses.loader_registers, uses.head_bytes, uses.scratch_bytes, uses.pages, uses.page_bytes);
 }
 
 std::string device_header(std::string_view name) {
@@ -66,7 +69,8 @@ std::string device_header(std::string_view name) {
   return it->second;
 }
 
-std::string device_sources(const std::vector<const functions::Function*>& functions) {
+std::string device_sources(const std::vector<const functions::Function*>& functions,
+                           bool prepared) {
   std::string out;
   std::set<std::string_view> done;
   const auto add = [&](std::string_view title, std::string_view text) {
@@ -79,6 +83,7 @@ std::string device_sources(const std::vector<const functions::Function*>& functi
     add(std::string(kRoot) + it->first, it->second);
   };
   for (std::string_view core : kCore) add_header(core);
+  if (prepared) add_header("prepared.cuh");
   for (const functions::Function* f : functions)
     for (const std::string& header : f->source.headers) add_header(header);
   // A text may have several functions.

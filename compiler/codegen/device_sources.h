@@ -22,7 +22,9 @@ inline constexpr int32_t kMostPages = 32;
 std::string device_header(std::string_view name);
 
 /// The headers that every kernel has and those of `functions`, each once, in the order in which
-/// they are needed; then the functions' own texts.
-std::string device_sources(const std::vector<const functions::Function*>& functions);
+/// they are needed; then the functions' own texts. `prepared`: with what a signaller that prepares
+/// tasks needs.
+std::string device_sources(const std::vector<const functions::Function*>& functions,
+                           bool prepared = false);
 
 }  // namespace maco::codegen

@@ -49,6 +49,21 @@ class Lines {
   std::string line_;
 };
 
+// Of the buffers whose readers may look for packets from the start, without a hint: that is so
+// little, of all readers together, that looks in vain are in nobody's way.
+std::vector<bool> looked_for_at_once(const ir::Program& p) {
+  constexpr int64_t kMostBytes = 256 << 10;
+  std::vector<int64_t> bytes(p.buffers.size(), 0);
+  for (const ir::Task& t : p.tasks)
+    for (const ir::Access& a : t.accesses)
+      if (!a.writes() && p[a.region.buffer].own_packets())
+        bytes[index(a.region.buffer)] += (a.region.r1 - a.region.r0) * (a.region.c1 - a.region.c0) *
+                                         2 * ir::size_of(p[a.region.buffer].dtype);
+  std::vector<bool> at_once;
+  for (const int64_t n : bytes) at_once.push_back(n <= kMostBytes);
+  return at_once;
+}
+
 }  // namespace
 
 bool is_counter_at_sys_scope(const ir::Event& event) {
@@ -78,13 +93,20 @@ void Tables::add_guards() {
 void Tables::add_syncs() {
   std::unordered_map<std::string, uint32_t> known;  // first row of a list, by its rows' bytes
   std::vector<SyncRow> rows;
+  const std::vector<bool> at_once = looked_for_at_once(p_);
   for (const auto& stream : ir::streams(p_))
     for (ir::TaskId id : stream) {
       const ir::Task& task = p_[id];
       Sync& sync = sync_of_task_[index(id)];
       rows.clear();
+      const bool looks =
+          std::all_of(task.accesses.begin(), task.accesses.end(), [&](const ir::Access& a) {
+            return a.writes() || !p_[a.region.buffer].own_packets() ||
+                   at_once[index(a.region.buffer)];
+          });
       for (const ir::Wait& w : task.waits)
-        if (p_[w.event].kind != ir::EventKind::Packet) {
+        if (p_[w.event].kind != ir::EventKind::Packet &&
+            (p_[w.event].kind != ir::EventKind::Hint || !looks)) {
           rows.push_back(sync_row(w.event, w.from, w.lag));
           // Who waits for a hint looks at packets once half of it is there: the others are on their
           // way, and a trip to memory takes as long.

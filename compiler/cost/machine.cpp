@@ -12,6 +12,7 @@ namespace {
 // the Program, and asserts that its own books fit in the head.
 constexpr int32_t kConsumers = 256, kLoaders = 32, kSignallers = 32;
 constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
+constexpr int64_t kPreparedBytes = 3072;  // more of the head, where a signaller prepares tasks
 // Where roles divide registers: of a thread. Three groups of 128 are launched with 168 a thread.
 constexpr int32_t kConsumerRegisters = 224, kLoaderRegisters = 56;
 
@@ -56,6 +57,14 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
   return uses;
 }
 
+void add_signaller(const Machine& machine, ir::Resources& uses) {
+  if (uses.signallers > 0 || uses.loaders == 0) return;
+  if (uses.shared_bytes() + kPreparedBytes > machine.shared_bytes) return;
+  uses.signallers = kSignallers;
+  uses.head_bytes += kPreparedBytes;
+  uses.registers = registers_of(machine, uses.threads());
+}
+
 ir::Limits limits_of(const Machine& machine, int64_t sms) {
   ir::Limits limits;
   limits.sms = static_cast<int32_t>(sms);
@@ -70,8 +79,8 @@ ir::Limits limits_of(const Machine& machine, int64_t sms) {
 const std::vector<Architecture>& all_architectures() {
   constexpr int kib = 1024;
   static const std::vector<Architecture> architectures = {
-      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 11, "h200"},
-      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 11, "b200"},
+      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 12, "h200"},
+      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 12, "b200"},
       {"sm_120", 120, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "rtx-pro-6000"},
       {"sm_89", 89, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "l40s"},
       {"sm_86", 86, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "a40"},

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/cost/machine.h"
 #include "compiler/functions/function.h"
 #include "compiler/passes/dependencies.h"
 #include "compiler/passes/unit_text.h"
@@ -37,6 +38,14 @@ bool same_call(ir::Call given, const ir::Call& made) {
 bool same_task(const ir::Task& a, const ir::Task& b) {
   return a.call == b.call && a.tile == b.tile && a.role == b.role && a.priority == b.priority &&
          a.ranks == b.ranks && a.accesses == b.accesses && a.after == b.after;
+}
+/// Packets may bring a warp that signals.
+bool same_uses(const ir::Program& given, const ir::Program& made) {
+  if (given.uses == made.uses) return true;
+  const cost::Machine* machine = cost::find_machine(made.target, made.board);
+  ir::Resources with = made.uses;
+  if (machine) cost::add_signaller(*machine, with);
+  return given.uses == with;
 }
 bool same_limits(ir::Limits a, const ir::Limits& b) {
   a.symmetric_loc = b.symmetric_loc;
@@ -71,7 +80,7 @@ bool same_tasks(const ir::Program& given, const ir::Program& made) {
 bool agree(const ir::Program& given, const ir::Program& made) {
   return given.name == made.name && given.world == made.world && given.ctas == made.ctas &&
          given.target == made.target && given.board == made.board && given.roles == made.roles &&
-         given.uses == made.uses && same_limits(given.limits, made.limits) &&
+         same_uses(given, made) && same_limits(given.limits, made.limits) &&
          given.variables == made.variables && given.values == made.values &&
          same_list(given.buffers, made.buffers, same_buffer) &&
          same_list(given.calls, made.calls, same_call) && given.collectives == made.collectives &&
@@ -139,6 +148,7 @@ std::optional<std::pair<ir::TaskId, ir::TaskId>> turned_round(const ir::Program&
 /// As it was before it was planned, scheduled and synced.
 ir::Program without_order(ir::Program p, const ir::Program& made) {
   p.stage = ir::Stage::Tiled;
+  if (same_uses(p, made)) p.uses = made.uses;
   p.arena_bytes = p.symmetric_bytes = 0;
   p.graph.clear();
   p.events.clear();

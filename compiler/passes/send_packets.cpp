@@ -2,8 +2,7 @@
 // launch. Whoever reads them needs no release and acquire of the tasks that write, which take
 // longer than the work of a small task while others stream weights: it waits for a hint, a relaxed
 // counter, and then for the flags. Packets take twice the bytes, so that only what is small to each
-// reader is worth it: a decoder with rows of 2,048 gained by it, one with rows of 4,096 lost
-// (docs/benchmarks/gpu-speed.md).
+// reader is worth it (docs/benchmarks/gpu-speed.md).
 //
 // A reader waits for a hint of all of a buffer's writers, or where few kinds of readers need few of
 // the writers each, for one of those.
@@ -15,6 +14,7 @@
 #include <set>
 #include <vector>
 
+#include "compiler/cost/machine.h"
 #include "compiler/functions/function.h"
 #include "compiler/passes/passes.h"
 
@@ -25,8 +25,8 @@ namespace {
 using ir::BufferId;
 using ir::TaskId;
 
-constexpr int64_t kMostBytes = 4 << 10;  // of payload that a task reads
-constexpr size_t kMostParts = 16;        // hints of a buffer for readers of some of it
+constexpr int64_t kMostBytes = 32 << 10;  // of payload that a task reads
+constexpr size_t kMostParts = 16;         // hints of a buffer for readers of some of it
 
 class Sender {
  public:
@@ -142,7 +142,11 @@ class Sender {
 }  // namespace
 
 bool send_packets(ir::Program& program, PassContext& context) {
-  context.statistics["temporaries sent in packets"] = Sender(program).run();
+  const int64_t sent = Sender(program).run();
+  context.statistics["temporaries sent in packets"] = sent;
+  // Hints go out at once; a release, which waits for all that the CTA has written, needn't hold up
+  // its next task.
+  if (sent > 0) cost::add_signaller(context.machine, program.uses);
   return true;
 }
 

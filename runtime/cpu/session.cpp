@@ -362,7 +362,7 @@ Status CpuSessionImpl::reset() {
 
 void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
                                   CpuContexts& contexts) const {
-  const int roles = manifest_.loaders > 0 ? 2 : 1;
+  const int roles = 1 + (manifest_.loaders > 0) + (manifest_.signallers > 0);
   for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
     std::memset(rank.ctas[cta], 0, static_cast<size_t>(manifest_.shared_bytes));
     for (int role = 0; role < roles; ++role) {

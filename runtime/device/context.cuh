@@ -85,8 +85,27 @@ constexpr int kContextBytes = kProfile ? 144 : 112;
 // Signals whose words are looked up while the task waits, of others on demand.
 constexpr int kStagedSignals = 8;
 
+// What the signaller has looked up of a task before its turn comes: rows of tables lie in far
+// memory, one behind the other.
+constexpr int kPreparedSyncs = 16;  // its waits, then its signals; others are looked up on demand
+struct alignas(16) PreparedTask {
+  TaskWords words;
+  SyncRow syncs[kPreparedSyncs];
+  char* operands[kStagedOperands];
+  u32 uses[kStagedOperands];
+  CallRow call;
+  u32 runs;  // not 0: on this rank
+};
+template <int kTasks>
+struct PreparedTasks {
+  PreparedTask tasks[kTasks];  // by place, in turn
+  u32 ready;                   // 1 + place of the last of them
+};
+template <>
+struct PreparedTasks<0> {};
+
 // The CTA's shared memory, without the pages, which follow it.
-struct CtaMemory {
+struct CtaMemory : PreparedTasks<Cta::kPrepared> {
   u32 stop;  // not 0: an abort has been seen, leave at the next barrier
   // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs
   // it

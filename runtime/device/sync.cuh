@@ -174,14 +174,15 @@ MACO_FN bool await_together(Context& ctx, const Awaited& a) {
 
 // The threads poll the task's waits, one source each. False for threads that gave up; the caller
 // makes that uniform with the barrier that rule 2 asks for.
-template <class Kernel>
-MACO_FN bool wait_for(Context& ctx, const SyncRow* rows, int waits) {
+// `row`: of a wait.
+template <class Kernel, class Row>
+MACO_FN bool wait_for(Context& ctx, int waits, Row row) {
   constexpr int kWorld = Kernel::kWorld;
   const int items = waits * kWorld;
   for (int first = warp() * kWarpLanes; first < items; first += kConsumers) {
     const int item = first + warp_lane();
     Awaited a;
-    if (item < items) a = awaited<Kernel>(ctx, table_load(rows + item / kWorld), item % kWorld);
+    if (item < items) a = awaited<Kernel>(ctx, row(item / kWorld), item % kWorld);
     if (!await_together<Kernel>(ctx, a)) return false;
   }
   return true;
@@ -224,6 +225,19 @@ MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, in
       continue;
     }
     signal<Kernel>(ctx, table_load(rows + item / kWorld), to, local_only);
+  }
+}
+
+// The hints among the signals, where the signaller sends the others.
+MACO_FN void send_hints(Context& ctx, u32* const* words, const SyncRow* rows, int signals) {
+  for (int i = consumer_thread(); i < signals; i += kConsumers) {
+    u32* word = nullptr;
+    if (words && i < kStagedSignals) {
+      if (is_hinted(words[i])) word = hinted(words[i]);
+    } else if (const SyncRow row = table_load(rows + i); row.kind == kSyncHint) {
+      word = ctx.launch.counters + row.event;
+    }
+    if (word) add_relaxed(word, 1);
   }
 }
 

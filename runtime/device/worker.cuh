@@ -69,7 +69,8 @@ MACO_FN void consume(Context& ctx) {
   CallRow next_call = call_row(next);
   u32 turn = 0;  // tasks that have run
   u32** signals = nullptr;
-  constexpr bool kSignals = kSignallers == 0;  // or leaves that to the signaller
+  // Or leaves that to the signaller, but for hints: who waits for those waits for data.
+  constexpr bool kSignals = Cta::kSignallers == 0, kStages = kSignals || Kernel::kHints;
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
     const Task row = next.task();
@@ -85,11 +86,11 @@ MACO_FN void consume(Context& ctx) {
     const bool runs = runs_here<Kernel>(ctx, row.guard);
     if (runs) {
       const Operand* operands = Kernel::operands() + call.first_operand;
-      if constexpr (kSignals) signals = ctx.memory()->signals[turn++ & 1];
+      if constexpr (kStages) signals = ctx.memory()->signals[turn++ & 1];
       trace_task_begin(ctx.place);
       stage_operands(ctx, operands, call.operands, consumer_thread(), kConsumers);
-      if constexpr (kSignals) stage_signals(ctx, signals, sync + row.waits, row.signals);
-      bool ok = wait_for<Kernel>(ctx, sync, row.waits);
+      if constexpr (kStages) stage_signals(ctx, signals, sync + row.waits, row.signals);
+      bool ok = wait_for<Kernel>(ctx, row.waits, [&](int i) { return table_load(sync + i); });
       if (cta_any(!ok)) return;
       ctx.profile_waited();
       if (Cta::kPages > 0 && consumer_thread() == 0 && Kernel::paged(call.kind) &&
@@ -108,8 +109,10 @@ MACO_FN void consume(Context& ctx) {
       if (consumer_thread() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
       ctx.profile_signalled(ctx.launch, at);
     } else {
+      if constexpr (Kernel::kHints)
+        send_hints(ctx, runs ? signals : nullptr, sync + row.waits, row.signals);
       ctx.profile_stored(ctx.launch, at);
-      if (consumer_thread() == 0) store_release_cta(&ctx.memory()->done, (u32)ctx.place + 1);
+      if (consumer_thread() == 0) store_release_cta(&ctx.memory()->done, at - begin + 1);
     }
   }
   ctx.profile_cta(ctx.launch, ctx.cta(), false);
@@ -133,13 +136,22 @@ MACO_FN void signal_tasks(Context& ctx) {
     if (warp_any(!await_done(ctx))) return;
     for (int item = warp_lane(); item < items; item += kWarpLanes) {
       if (item != warp_lane()) sync = table_load(rows + item / kWorld);
-      signal<Kernel>(ctx, sync, item % kWorld, local_only);
+      if (!Kernel::kHints || sync.kind != kSyncHint)
+        signal<Kernel>(ctx, sync, item % kWorld, local_only);
     }
     if (warp_lane() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
     warp_sync();
     ctx.profile_signalled_for(ctx.launch, at);
   }
 }
+
+// prepared.cuh, of kernels whose signaller prepares tasks.
+template <class Kernel>
+MACO_FN void begin_prepared(Context& ctx);
+template <class Kernel>
+MACO_FN void consume_prepared(Context& ctx);
+template <class Kernel>
+MACO_FN void signal_prepared(Context& ctx);
 
 template <class Kernel>
 MACO_FN void load_pages(Context& ctx) {
@@ -185,7 +197,7 @@ constexpr i64 kControlAt =
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
-  static_assert(kSignallers == 0 || Cta::kPages > 0, "a signaller stands beside a loader");
+  static_assert(Cta::kSignallers == 0 || Cta::kPages > 0, "a signaller stands beside a loader");
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
   Context& ctx = *new (memory->contexts[is_signaller() ? kWarps + 1
@@ -194,6 +206,7 @@ MACO_FN void worker(const Launch& launch) {
                      Context(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
   if (initializes()) {
     ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
+    if constexpr (Cta::kPrepared > 0) begin_prepared<Kernel>(ctx);
     for (int i = 0; i < Cta::kPages; ++i) {
       full_barrier_init(&ctx.memory()->full_barriers[i]);
       empty_barrier_init(&ctx.memory()->empty_barriers[i]);
@@ -206,11 +219,19 @@ MACO_FN void worker(const Launch& launch) {
   start_sync();
   if (!loader) {
     take_registers<Cta::kConsumerRegisters>();
-    consume<Kernel>(ctx);
+    if constexpr (Cta::kPrepared > 0)
+      consume_prepared<Kernel>(ctx);
+    else
+      consume<Kernel>(ctx);
   } else if constexpr (Cta::kPages > 0) {
     give_registers<Cta::kLoaderRegisters>();
     if (is_spare()) return;
-    if (is_signaller()) return signal_tasks<Kernel>(ctx);
+    if (is_signaller()) {
+      if constexpr (Cta::kPrepared > 0)
+        return signal_prepared<Kernel>(ctx);
+      else
+        return signal_tasks<Kernel>(ctx);
+    }
     load_pages<Kernel>(ctx);
     copies_drain();
   }

@@ -11,7 +11,7 @@ namespace maco_cpu {
 
 struct RoleContext {
   char* memory = nullptr;           // the CTA's shared memory, zero at the start of a launch
-  int rank = 0, cta = 0, role = 0;  // role 0: consumer, 1: loader
+  int rank = 0, cta = 0, role = 0;  // role 0: consumer, 1: loader, 2: signaller
   /// Nanoseconds; may be virtual.
   std::uint64_t (*now)(RoleContext*) = nullptr;
   /// `word` was polled in vain, `spins` times so far.

@@ -45,16 +45,14 @@ constexpr int kConsumers = 1;
 constexpr int kWarpLanes = 1;
 constexpr int kWarps = 1;
 constexpr int kLoaders = 1;
-constexpr int kSignallers = 0;
-constexpr int kThreads = 2;
 
 MACO_FN int consumer_thread() { return 0; }
 MACO_FN int warp() { return 0; }
 MACO_FN int warp_lane() { return 0; }
 MACO_FN int task_thread() { return 0; }
 MACO_FN int loader_thread() { return 0; }
-MACO_FN bool is_loader() { return maco_cpu::current->role == 1; }
-MACO_FN bool is_signaller() { return false; }
+MACO_FN bool is_loader() { return maco_cpu::current->role != 0; }
+MACO_FN bool is_signaller() { return maco_cpu::current->role == 2; }
 MACO_FN bool is_spare() { return false; }
 MACO_FN int cta_id() { return maco_cpu::current->cta; }
 MACO_FN int grid_thread() { return 0; }

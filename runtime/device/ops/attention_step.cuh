@@ -199,8 +199,8 @@ struct WarpStep {
       }
     }
   }
-  // The CTA's results: f(row, element of the head, sum relative to the top, top, total), each once.
-  // Barriers inside; the scratch memory may be in use until the first.
+  // The CTA's results: f(row, element of the head, sum relative to the top, top, total), each once;
+  // the top of element 0 only. Barriers inside; the scratch memory may be in use until the first.
   template <class F>
   MACO_FN void merge(char* scratch, F f) {
     constexpr int kKept = S::kRows <= 4 ? 4 : S::kRows <= 8 ? 8 : 16;
@@ -216,12 +216,10 @@ struct WarpStep {
       total[half] = fadd(total[half], shuffle_xor(total[half], 2));
     }
     cta_sync();
+    const auto own_row = [&](int half) { return warp() * kStepRows + row(half); };
     if ((warp_lane() & 3) == 0) {
       MACO_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        tops[warp() * kStepRows + row(half)] = top[half];
-        totals[warp() * kStepRows + row(half)] = total[half];
-      }
+      for (int half = 0; half < kHalves; ++half) tops[own_row(half)] = top[half];
     }
     cta_sync();
     float own[2];
@@ -230,6 +228,7 @@ struct WarpStep {
       float high = kLeast;
       for (int w = 0; w < kWarps; ++w) high = fmax(high, tops[w * kStepRows + row(half)]);
       own[half] = step_weight(fsub(top[half], high));
+      if ((warp_lane() & 3) == 0) totals[own_row(half)] = fmul(total[half], own[half]);
     }
     MACO_UNROLL
     for (int from = 0; from < 16 * S::kSteps; from += kWide) {
@@ -247,10 +246,11 @@ struct WarpStep {
         const int r = i / kWide, d = from + i % kWide;
         if (d >= S::D) continue;
         float high = kLeast, whole = 0, value = 0;
-        for (int w = 0; w < kWarps; ++w) high = fmax(high, tops[w * kStepRows + r]);
+        if (d == 0)
+          for (int w = 0; w < kWarps; ++w) high = fmax(high, tops[w * kStepRows + r]);
+        MACO_UNROLL
         for (int w = 0; w < kWarps; ++w) {
-          whole = fadd(whole, fmul(totals[w * kStepRows + r],
-                                   step_weight(fsub(tops[w * kStepRows + r], high))));
+          whole = fadd(whole, totals[w * kStepRows + r]);
           value = fadd(value, parts[w * kKept * kWide + i]);
         }
         f(r, d, value, high, whole);
@@ -548,11 +548,11 @@ struct AttentionStep {
     }
   }
 
-  // f(block, group, page) of the keys, or of the values, of a round's blocks. C::pages of them are
-  // waited for, and let go, together.
-  template <class F>
+  // f(block, group, page) of the keys, or of the values, of at most kBlocks blocks. C::pages of
+  // them are waited for, and let go, together.
+  template <int kBlocks, class F>
   static MACO_FN void each_page(PageTaker& pages, int blocks, const F& f) {
-    constexpr int kAll = kStepRound * S::kGroups;
+    constexpr int kAll = kBlocks * S::kGroups;
     MACO_UNROLL
     for (int first = 0; first < kAll; first += C::pages) {
       const int here = (int)least(most(blocks * S::kGroups - first, 0), C::pages);
@@ -563,23 +563,31 @@ struct AttentionStep {
       pages.release_together(here);
     }
   }
+  // Blocks of which all rows see seen(block) keys here.
+  template <int kBlocks, class Seen>
+  static MACO_FN void round_of_keys(Keys& found, PageTaker& pages, int blocks, const Seen& seen) {
+    each_page<kBlocks>(pages, blocks, [&](int b, int g, const char* keys) {
+      found.score_keys(b, g, keys, Keys::chunk(), seen(b));
+    });
+    found.template weigh_keys<kBlocks>([&](int b, int) { return seen(b); });
+    each_page<kBlocks>(pages, blocks, [&](int b, int g, const char* values) {
+      if (seen(b) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b));
+    });
+  }
   MACO_FN void old_keys(Keys& found) {
     PageTaker pages(ctx);
     constexpr i64 kStride = C::splits * S::kKeys;
     for (i64 begin = t.split * S::kKeys; begin < t.old; begin += kStepRound * kStride) {
       const int blocks = (int)least(kStepRound, (t.old - begin + kStride - 1) / kStride);
-      // Of block b the keys here: all rows see them.
-      const auto seen = [&](int b, int) {
+      const auto seen = [&](int b) {
         const int left = (int)least(S::kKeys, t.old - begin - b * kStride) - Keys::chunk();
         return kWarpLanes == 1 ? left : (int)least(left, kStepChunk);
       };
-      each_page(pages, blocks, [&](int b, int g, const char* keys) {
-        found.score_keys(b, g, keys, Keys::chunk(), seen(b, 0));
-      });
-      found.template weigh_keys<kStepRound>(seen);
-      each_page(pages, blocks, [&](int b, int g, const char* values) {
-        if (seen(b, 0) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b, 0));
-      });
+      // A lone block has code of its own: what is skipped in that of four is fetched all the same.
+      if (kWarpLanes > 1 && blocks == 1)
+        round_of_keys<1>(found, pages, blocks, seen);
+      else
+        round_of_keys<kStepRound>(found, pages, blocks, seen);
     }
     pages.finish();
   }

@@ -257,12 +257,38 @@ MACO_FN constexpr bool any_b_ahead() {
   return C::b_ahead;
 }
 
-// In boxes: one of the loader's threads asks for them.
-template <class C, class P>
-MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
-  constexpr u32 kPart = (u32)(P::kCols * P::kPitch * P::kBytes);
+// Slices of b, and of the other of a pair, as boxes of `part` bytes each, in the order of
+// matmul_slices: columns [first, end), `pass` of them for all of K, `cols` of these and `depth`
+// bytes of `all` of K in a page. One of the loader's threads asks for them. A function of its own
+// for all products of a kernel: what lies in the instruction cache counts for more than what a loop
+// with constants would save.
+MACO_OP void fill_row_boxes(Context& ctx, const TensorMap* b, const TensorMap* other, u32 part,
+                            int first, int end, int pass, int cols, int depth, int all) {
   // Pages in flight: 48 KB nearly reach the memory's rate, and let others through.
   constexpr u32 kStreamed = Cta::kPageBytes < 24576 ? 49152 / Cta::kPageBytes : 2;
+  PageFiller pages(ctx);
+  int lane;
+  if (elected(lane)) {
+    BoxFiller<kStreamed> boxes(pages);
+    const auto fill = [&](int n, int k) {
+      if (!boxes.acquire(other ? 2 * part : part)) return false;
+      char* page = pages.page();
+      pages.copy_rows(page, b, n, k);
+      if (other) pages.copy_rows(page + part, other, n, k);
+      boxes.publish();
+      return true;
+    };
+    bool ok = true;
+    for (; ok && first < end; first += pass) {
+      const int to = (int)least(end, first + pass);
+      for (int k = 0; ok && k < all; k += depth)
+        for (int n = first; ok && n < to; n += cols) ok = fill(n, k);
+    }
+  }
+  pages.finish(lane);
+}
+template <class C, class P>
+MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
   // The norm's weights are few, but far away when the consumers come to them.
   if constexpr (C::normed) {
     const char* weights = args.ptr<const char>(C::kNorm);
@@ -270,22 +296,12 @@ MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C
          i += kLoaders * kLineBytes)
       prefetch(weights + i);
   }
-  PageFiller pages(ctx);
-  int lane;
-  if (elected(lane)) {
-    const TensorMap *b = args.map(1), *other = C::paired ? args.map(2) : b;
-    if constexpr (!all_b_ahead<C>()) boxes_begin();
-    BoxFiller<kStreamed> boxes(pages);
-    matmul_slices<C, P, int>(t, [&](int n, int k) {
-      if (!boxes.acquire(kPart * P::kParts)) return false;
-      char* page = pages.page();
-      pages.copy_rows(page, b, n, k * (int)P::kBytes);
-      if (C::paired) pages.copy_rows(page + kPart, other, n, k * (int)P::kBytes);
-      boxes.publish();
-      return true;
-    });
-  }
-  pages.finish(lane);
+  if constexpr (!all_b_ahead<C>()) boxes_begin();
+  const TensorMap* other = nullptr;
+  if constexpr (C::paired) other = args.map(2);
+  fill_row_boxes(ctx, args.map(1), other, (u32)(P::kCols * P::kPitch * P::kBytes), (int)t.col,
+                 (int)t.end, (int)(P::kOnCores ? P::kPass : P::kCols), (int)P::kCols,
+                 (int)(P::kDepth * P::kBytes), (int)(C::K * P::kBytes));
 }
 
 template <class C, class P>

@@ -1,0 +1,186 @@
+// prepared.cuh: tasks that the signaller looks up ahead, for kernels that have one and don't divide
+// registers. Rows of tables lie in far memory, one behind the other: a consumer that waits for the
+// next task finds it in shared memory, and nothing of it is in registers while one works.
+//
+// A slot of CtaMemory::tasks is the consumers' from `ready` on, and the signaller's again once it
+// has seen that the task is `done`, which follows the task's last look at it.
+
+namespace maco {
+
+template <class Kernel>
+MACO_FN void begin_prepared(Context& ctx) {
+  ctx.memory()->ready = 0;
+}
+
+// A wait or a signal of a prepared task.
+template <class Kernel>
+MACO_FN SyncRow sync_row(const PreparedTask& task, u32 first, int i) {
+  return i < kPreparedSyncs ? task.syncs[i] : table_load(Kernel::syncs() + first + i);
+}
+
+// As consume, of tasks that are prepared.
+template <class Kernel>
+MACO_FN void consume_prepared(Context& ctx) {
+  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
+            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  if (begin == end) return;
+  ctx.profile_cta(ctx.launch, ctx.cta(), true);
+  CtaMemory* const memory = ctx.memory();
+  for (u32 at = begin; at < end; ++at) {
+    ctx.profile_begin();
+    ctx.place = (int)(at - begin);
+    bool ok = reached(load_acquire_cta(&memory->ready), (u32)ctx.place + 1) ||
+              await_consumers(ctx, &memory->ready);
+    // Its slot is another task's once the signaller knows that it is done.
+    const PreparedTask& task = memory->tasks[(at - begin) % Cta::kPrepared];
+    const Task row = task.words.task();
+    const CallRow call = task.call;
+    const bool runs = task.runs != 0;
+    ctx.call = row.call;
+    ctx.tile = row.tile;
+    ctx.sent_flag = row.packets ? ctx.first_flag : no_flag(ctx.first_flag);
+    const auto sync = [&](int i) { return sync_row<Kernel>(task, row.sync, i); };
+    if (ok && runs) {
+      trace_task_begin(ctx.place);
+      const int staged = call.operands < kStagedOperands ? call.operands : kStagedOperands;
+      for (int i = kConsumers - 1 - consumer_thread(); i < staged; i += kConsumers) {
+        ctx.mine().operands[i] = task.operands[i];
+        ctx.mine().uses[i] = task.uses[i];
+      }
+      ok = wait_for<Kernel>(ctx, row.waits, sync);
+    }
+    if (cta_any(!ok)) return;
+    if (runs) {
+      ctx.profile_waited();
+      if (consumer_thread() == 0 && Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind))
+        store_release_cta(&memory->passed, (u32)ctx.place + 1);
+      warp_sync();
+      Kernel::run(call.kind, ctx, Args{ctx, Kernel::operands() + call.first_operand}, row.tile);
+      warp_sync();
+      if (ctx.any_stopped()) return;
+      ctx.profile_computed();
+      trace_task_end(ctx.place);
+    }
+    if (warp() == 0) {
+      for (int i = warp_lane(); i < (int)row.signals; i += kWarpLanes) {
+        const SyncRow signal = sync((int)row.waits + i);
+        if (signal.kind == kSyncHint) add_relaxed(ctx.launch.counters + signal.event, 1);
+      }
+      ctx.profile_stored(ctx.launch, at);
+      warp_sync();
+      if (warp_lane() == 0) store_release_cta(&memory->done, at - begin + 1);
+    }
+  }
+  ctx.profile_cta(ctx.launch, ctx.cta(), false);
+}
+
+// Looks tasks up ahead, and puts what it finds into the CTA's memory. Of those behind the next one
+// rows are on their way, each asked for once the row is there that says where it lies.
+template <class Kernel>
+struct Preparer {
+  Context& ctx;
+  const u32 begin, end;
+  u32 at;  // the task that is prepared next
+  TaskWords words, next, after;
+  CallRow call, next_call;
+  // What each lane has of the rows of `at`.
+  static constexpr int kOperands = (kStagedOperands + kWarpLanes - 1) / kWarpLanes;
+  static constexpr int kSyncs = (kPreparedSyncs + kWarpLanes - 1) / kWarpLanes;
+  Operand operand[kOperands] = {};
+  SyncRow sync[kSyncs] = {};
+
+  MACO_FN Preparer(Context& c, u32 first, u32 last)
+      : ctx(c),
+        begin(first),
+        end(last),
+        at(first),
+        words(words_of(first)),
+        next(words_of(first + 1)),
+        after(words_of(first + 2)),
+        call(call_of(words)),
+        next_call(call_of(next)) {
+    look_up();
+  }
+  MACO_FN TaskWords words_of(u32 task) const {
+    return task_words<Kernel>(task < end ? task : end - 1);
+  }
+  static MACO_FN CallRow call_of(const TaskWords& task) {
+    return table_load(Kernel::calls() + task.call());
+  }
+  MACO_FN int operands() const {
+    return call.operands < kStagedOperands ? call.operands : kStagedOperands;
+  }
+  static MACO_FN int syncs(const Task& task) {
+    const int all = (int)(task.waits + task.signals);
+    return all < kPreparedSyncs ? all : kPreparedSyncs;
+  }
+  MACO_FN void look_up() {
+    const Task task = words.task();
+    MACO_UNROLL
+    for (int k = 0; k < kOperands; ++k)
+      if (const int i = warp_lane() + k * kWarpLanes; i < operands())
+        operand[k] = table_load(Kernel::operands() + call.first_operand + i);
+    MACO_UNROLL
+    for (int k = 0; k < kSyncs; ++k)
+      if (const int i = warp_lane() + k * kWarpLanes; i < syncs(task))
+        sync[k] = table_load(Kernel::syncs() + task.sync + i);
+  }
+  MACO_FN void prepare() {
+    CtaMemory* const memory = ctx.memory();
+    PreparedTask& to = memory->tasks[(at - begin) % Cta::kPrepared];
+    const Task task = words.task();
+    MACO_UNROLL
+    for (int k = 0; k < kOperands; ++k)
+      if (const int i = warp_lane() + k * kWarpLanes; i < operands()) {
+        to.operands[i] = operand_address(ctx, operand[k]);
+        to.uses[i] = operand[k].use;
+      }
+    MACO_UNROLL
+    for (int k = 0; k < kSyncs; ++k)
+      if (const int i = warp_lane() + k * kWarpLanes; i < syncs(task)) to.syncs[i] = sync[k];
+    const bool runs = runs_here<Kernel>(ctx, task.guard);
+    if (warp_lane() == 0) {
+      to.words = words;
+      to.call = call;
+      to.runs = runs;
+    }
+    words = next;
+    next = after;
+    call = next_call;
+    ++at;
+    after = words_of(at + 2);
+    next_call = call_of(next);
+    look_up();
+    warp_sync();
+    if (warp_lane() == 0) store_release_cta(&memory->ready, at - begin);
+  }
+};
+
+// As signal_tasks, and prepares tasks meanwhile.
+template <class Kernel>
+MACO_FN void signal_prepared(Context& ctx) {
+  constexpr int kWorld = Kernel::kWorld;
+  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
+            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  if (begin == end) return;
+  Preparer<Kernel> preparer(ctx, begin, end);
+  for (u32 at = begin; at < end; ++at) {
+    while (preparer.at < end && preparer.at - at < Cta::kPrepared) preparer.prepare();
+    const PreparedTask& task = ctx.memory()->tasks[(at - begin) % Cta::kPrepared];
+    const Task row = task.words.task();
+    ctx.place = (int)(at - begin);
+    ctx.call = row.call;
+    ctx.tile = row.tile;
+    const bool local_only = task.runs == 0;
+    if (warp_any(!await_done(ctx))) return;
+    for (int item = warp_lane(); item < (int)row.signals * kWorld; item += kWarpLanes) {
+      const SyncRow sync = sync_row<Kernel>(task, row.sync, (int)row.waits + item / kWorld);
+      if (sync.kind != kSyncHint) signal<Kernel>(ctx, sync, item % kWorld, local_only);
+    }
+    if (warp_lane() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+    warp_sync();
+    ctx.profile_signalled_for(ctx.launch, at);
+  }
+}
+
+}  // namespace maco
