@@ -1,6 +1,8 @@
 // What a trace of maco-run --profile says of ops.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,7 +22,7 @@ struct OpTimes {
 /// By op; those that the passes left.
 using TraceTimes = std::map<std::string, OpTimes, std::less<>>;
 
-/// Nothing, with the reason in `error`, if `text` is no such trace.
-std::optional<TraceTimes> read_trace(std::string_view text, std::string& error);
+/// Nothing, with the reason in `error`, if it is none.
+std::optional<TraceTimes> read_trace(std::string_view trace, std::string& error);
 
 }  // namespace maco::api
