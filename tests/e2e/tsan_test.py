@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GRAPH = os.path.join(HERE, "tsan_control.maco")
+PREPARED = os.path.join(HERE, "..", "ir", "prepared_tasks.maco")  # whose tasks a signaller prepares
 ADDR_NO_RANDOMIZE = 0x0040000
 
 # Of the kernel's text: what makes an order, and the same without it.
@@ -26,6 +27,11 @@ KERNEL = [
     ("release of peer events", "store_release_sys(peer_word(", "store_relaxed(peer_word("),
     ("acquire of local events", "load_acquire_gpu(word)", "load_relaxed(word)"),
     ("acquire of peer events", "load_acquire_sys(word)", "load_relaxed(word)"),
+]
+# The same of a kernel with prepared tasks.
+SLOTS = [
+    ("release of prepared tasks", "store_release_cta(&memory->ready,", "store_relaxed(&memory->ready,"),
+    ("release of a task's slot", "store_release_cta(&memory->done,", "store_relaxed(&memory->done,"),
 ]
 
 
@@ -62,18 +68,20 @@ def main():
         environment = {**os.environ, "MACO_CACHE_DIR": os.path.join(folder, "cache"), "TMPDIR": folder,
                        "TSAN_OPTIONS": "exitcode=66:halt_on_error=1:report_signal_unsafe=0"}
 
-        def emit(kind):
-            return subprocess.run([args.macoc, GRAPH, "--target", "cpu", f"--emit={kind}"], capture_output=True, text=True,
+        def emit(kind, graph=GRAPH, *options):
+            return subprocess.run([args.macoc, graph, "--target", "cpu", f"--emit={kind}", *options], capture_output=True, text=True,
                                   check=True).stdout
 
-        program, kernel = emit("program"), emit("cuda")
+        program, kernel, prepared = emit("program"), emit("cuda"), emit("cuda", PREPARED, "--sms", "3")
         cases = [("the intact Program", "program", program, []), ("the intact kernel, with delays", "kernel", kernel, ["--jitter", "1"])]
         cases += [(what, "program", text, None) for what, text in without_one_wait(program)]
-        for what, order, none in KERNEL:
-            if order not in kernel:
-                sys.exit(f"the kernel has no '{order}' any more")
-            cases.append((what, "kernel", kernel.replace(order, none), None))
-        if len(cases) < 2 + 4 + len(KERNEL):
+        cases.append(("the kernel with prepared tasks, with delays", "kernel", prepared, ["--jitter", "1"]))
+        for text, orders in ((kernel, KERNEL), (prepared, SLOTS)):
+            for what, order, none in orders:
+                if order not in text:
+                    sys.exit(f"the kernel has no '{order}' any more")
+                cases.append((what, "kernel", text.replace(order, none), None))
+        if len(cases) < 3 + 4 + len(KERNEL) + len(SLOTS):
             sys.exit(f"too few waits in the Program:\n{program}")
 
         def run(case):
@@ -87,7 +95,8 @@ def main():
             report = re.search(r"WARNING: ThreadSanitizer: ([\w ]+).*", ran.stderr, re.S)
             # The two accesses, in device functions of the kernel.
             accesses = re.split("Previous ", report[0].split("Location is")[0]) if report else []
-            frames = [re.findall(r"\bmaco\w*::ops::(\w+)<[^\n]*kernel\.cu", access) for access in accesses]
+            frames = [re.findall(r"\bmaco\w*::ops::(\w+)<[^\n]*kernel\.cu", access) or
+                      re.findall(r"\bmaco\w*::(\w+)<[^\n]*kernel\.cu", access) for access in accesses]
             inside = [found[-1] for found in frames if found]
             if options is not None:
                 good = ran.returncode == 0 and not report
