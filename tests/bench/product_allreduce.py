@@ -12,8 +12,9 @@ ROWS = [1, 16, 64, 256, 1024, 8192]
 COUNT = {1: 12, 16: 12, 64: 12, 256: 8}  # layers in a kernel; 3 of more rows
 
 
-def graph(rows, depth, world, count, extra=""):
-    lines = [f"graph product_allreduce(world = {world}) {{", f"  input x : bf16[{rows}, {depth // world}]",
+def graph(rows, depth, world, count, extra="", roles=""):
+    lines = [f"graph product_allreduce(world = {world}) {{", *([f"  set sm_roles = {roles}"] if roles else []),
+             f"  input x : bf16[{rows}, {depth // world}]",
              f"  param w : bf16[{HIDDEN}, {depth // world}]"]
     for i in range(count):
         after = f", after = [y_{i - 1}]" if i else ""
@@ -68,6 +69,7 @@ def main():
     parser.add_argument("--rows", help="values of M (default: 1 to 8192)")
     parser.add_argument("--layers", default="o,down", help="which (default: both)")
     parser.add_argument("--inner", default="", help="attributes of the all-reduce: 'algorithm = twoshot'")
+    parser.add_argument("--roles", default="", help="of both together: '{compute: 124, comm: 8}'")
     args = parser.parse_args()
     if args.peer_jobs:
         return comm_bench.serve_peers(args, answer)
@@ -79,7 +81,7 @@ def main():
         graphs = {}
         for rows, layer in cases:
             for count in (1, COUNT.get(rows, 3)):
-                graphs[f"{rows} {layer} x {count}"] = graph(rows, DEPTH[layer], world, count, extra)
+                graphs[f"{rows} {layer} x {count}"] = graph(rows, DEPTH[layer], world, count, extra, args.roles)
             graphs[f"{rows} {layer} product"] = product(rows, DEPTH[layer], world)
             graphs[f"{rows} allreduce"] = allreduce(rows, world, extra)
         times = comm_bench.measure(maco, graphs, 10 if args.quick else args.launches)
