@@ -68,12 +68,31 @@ run() {
   # shellcheck disable=SC2086 # three words
   summary+=$(printf '# %-44s %6s %6s %7s %6s s  %s' "$name" $counts $((SECONDS - begin)) "$result")$'\n'
 }
-gpus=$(nvidia-smi -L | wc -l)
+gpus=$(nvidia-smi -L | wc -l) jobs=$(nproc)
 # Ranks on each GPU when they are spread over all.
 spread() { echo $((($(world_of "examples/graphs/$1") + gpus - 1) / gpus)); }
 world_of() { sed -n 's/.*world[ "]*[=:] *\([0-9]*\).*/\1/p' "$1" | head -1; }
 
-run "examples and faults" "$bin/maco-device-test" --device cuda --examples examples/graphs
+# Compiling takes longer than running: in several processes, of which one at a time runs its kernels.
+# shellcheck disable=SC2317 # called by `run`
+examples_and_faults() {
+  local parts=$((jobs < 8 ? jobs : 8)) out code=0 k
+  out=$(mktemp -d)
+  local -a running=()
+  for ((k = 0; k < parts; k++)); do
+    "$bin/maco-device-test" --device cuda --examples examples/graphs --part "$k/$parts" --lock "$out/lock" >"$out/$k" 2>&1 &
+    running+=($!)
+  done
+  for k in "${running[@]}"; do wait "$k" || code=$?; done
+  grep -hvE '^[0-9]+ (GPUs?$|passed, )' "$out"/[0-9]*
+  cat "$out"/[0-9]* | awk '/ passed, .* failed, .* skipped$/ { p += $1; f += $3; s += $5; n++ }
+    END { f += '"$parts"' - n; printf "%d passed, %d failed, %d skipped\n", p, f, s }'
+  rm -r "$out"
+  return "$code"
+}
+export -f examples_and_faults
+export bin jobs
+run "examples and faults" bash -c examples_and_faults
 if [[ -d $bin/../cuda ]]; then
   run "kernels of users" python3 tests/e2e/cuda_test.py --maco-run "$bin/maco-run" --run "$bin/../cuda" --jobs 1
 else
@@ -89,7 +108,6 @@ for graph in tp_mlp.maco decode_layer.maco; do
 done
 fuzz=$bin/fuzz-graphs
 [[ -x $fuzz ]] || fuzz=${bin%bin}tests/fuzz-graphs
-jobs=$(nproc)
 if ((sample > 0)); then run "random graphs" "$fuzz" --gpus "$gpus" --sample "$sample" --batch 4 --jobs "$jobs"; fi
 if ((numpy > 0)); then
   python=.venv/bin/python

@@ -1,9 +1,12 @@
-// maco-device-test --device cpu|cuda [--examples DIR] [--only WORD] [--gpus N]: runs the cases, one
-// line each.
+// maco-device-test --device cpu|cuda [--examples DIR] [--only WORD] [--gpus N] [--part K/N --lock
+// FILE]: runs the cases, one line each. Of several parts at a time each compiles its kernels, but
+// whoever has the lock runs them.
 #include "tests/gpu/device_test.h"
 #include "compiler/api/compile.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <charconv>
 #include <chrono>
@@ -15,6 +18,7 @@
 #include "runtime/cpu/session.h"
 #include "runtime/host/cuda_session.h"
 #include "runtime/host/driver.h"
+#include "runtime/host/jit.h"
 #include "runtime/reference/fill.h"
 #include "runtime/reference/reference.h"
 
@@ -51,6 +55,10 @@ api::Compiled compile_text(const Device& device, const std::string& text,
   std::optional<api::Compiled> compiled;
   if (graph) compiled = api::compile(*graph, options, d);
   if (!compiled) throw std::runtime_error(d.render());
+  if (device.lock >= 0) {  // into the cache, before it is one's turn; what goes wrong shows then
+    std::string image;
+    runtime::compile_kernel(compiled->kernel, options.target, false, image);
+  }
   return std::move(*compiled);
 }
 
@@ -59,6 +67,7 @@ std::unique_ptr<runtime::Session> make_session(const Device& device, const std::
                                                runtime::SessionOptions options,
                                                runtime::Status& status) {
   options.ranks_per_gpu = placement.ranks_per_gpu;
+  if (device.lock >= 0) ::flock(device.lock, LOCK_EX);  // until the case has ended
   if (device.cuda) return runtime::make_cuda_session(kernel, options, status);
   options.ranks_per_gpu = 1;
   return runtime::make_cpu_session(kernel, options, status);
@@ -95,8 +104,9 @@ std::vector<std::byte> read(runtime::Session& session, const std::string& name, 
 int main(int argc, char** argv) {
   using namespace maco::gpu_test;
   Device device;
-  std::string kind, only;
+  std::string kind, only, lock;
   int limit = 8;
+  size_t part = 0, parts = 1;
   bool understood = true;
   for (int i = 1; i < argc; i += 2) {
     const std::string option = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
@@ -110,16 +120,28 @@ int main(int argc, char** argv) {
       understood &=
           std::from_chars(value.data(), value.data() + value.size(), limit).ec == std::errc{} &&
           limit > 0;
+    else if (option == "--part")
+      understood &= std::sscanf(value.c_str(), "%zu/%zu", &part, &parts) == 2 && part < parts;
+    else if (option == "--lock")
+      lock = value;
     else
       understood = false;
   }
   if (!understood || (kind != "cpu" && kind != "cuda") || device.examples.empty()) {
     std::fprintf(
         stderr,
-        "usage: maco-device-test --device cpu|cuda --examples DIR [--only WORD] [--gpus N]\n");
+        "usage: maco-device-test --device cpu|cuda --examples DIR [--only WORD] [--gpus N]\n"
+        "                        [--part K/N --lock FILE]\n");
     return 2;
   }
   device.cuda = kind == "cuda";
+  if (device.cuda && !lock.empty()) {
+    device.lock = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (device.lock < 0) {
+      std::fprintf(stderr, "maco-device-test: '%s' can't be opened\n", lock.c_str());
+      return 2;
+    }
+  }
   if (device.cuda) {
     maco::runtime::Status status;
     const auto driver = maco::runtime::cuda::Driver::load(status);
@@ -141,6 +163,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "maco-device-test: no case has '%s' in its name\n", only.c_str());
     return 2;
   }
+  for (size_t i = cases.size(); i-- > 0;)
+    if (i % parts != part) cases.erase(cases.begin() + static_cast<std::ptrdiff_t>(i));
   int passed = 0, failed = 0, skipped = 0;
   for (const Case& c : cases) {
     const auto begin = std::chrono::steady_clock::now();
@@ -154,6 +178,7 @@ int main(int argc, char** argv) {
     } catch (const std::exception& e) {
       problem = e.what();
     }
+    if (device.lock >= 0) ::flock(device.lock, LOCK_UN);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::printf("%-7s %7.2f s  %s\n", problem.empty() ? "ok" : "FAILED", seconds, c.name.c_str());

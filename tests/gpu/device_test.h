@@ -17,6 +17,7 @@ struct Device {
   bool cuda = false;
   int gpus = 0;          // that may be used
   std::string examples;  // folder of the example graphs
+  int lock = -1;  // a file that one locks while sessions are open, or -1: nobody else runs any
 };
 
 /// Where the ranks of a test run.
