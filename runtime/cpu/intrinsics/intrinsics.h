@@ -211,7 +211,11 @@ MACO_FN void store_relaxed(u32* p, u32 v) {
   __atomic_store_n(p, v, __ATOMIC_RELAXED);
   host::changed(p);
 }
-MACO_FN void add_relaxed(u32* p, u32 v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+MACO_FN void add_relaxed(u32* p, u32 v) {
+  host::changing(p);
+  __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+  host::changed(p);
+}
 MACO_FN bool claim(u32* p) {
   u32 expected = 0;
   return __atomic_compare_exchange_n(p, &expected, 1u, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
