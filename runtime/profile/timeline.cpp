@@ -19,6 +19,17 @@ int64_t seen_at(const TaskTimes& t, ir::EventKind kind) {
   return ir::is_about_packets(kind) ? t.computed : t.waited;
 }
 
+// Whether `reader` reads what `writer` writes, of a rank's own buffers.
+bool reads_of(const ir::Task& reader, const ir::Task& writer) {
+  for (const ir::Access& w : writer.accesses)
+    for (const ir::Access& r : reader.accesses)
+      if (w.writes() && !r.writes() && w.region.buffer == r.region.buffer &&
+          w.region.r0 < r.region.r1 && r.region.r0 < w.region.r1 && w.region.c0 < r.region.c1 &&
+          r.region.c0 < w.region.c1)
+        return true;
+  return false;
+}
+
 }  // namespace
 
 int64_t region_bytes(const ir::Program& p, const ir::Region& r, int rank) {
@@ -68,7 +79,7 @@ std::optional<Timeline> Timeline::make(const ir::Program& program,
   for (int rank = 0; rank < line.world(); ++rank) {
     auto& local = line.local_.emplace_back(program.events.size());
     for (size_t e = 0; e < program.events.size(); ++e)
-      if (is_counter(program.events[e].kind))
+      if (program.events[e].kind == ir::EventKind::Local)
         local[e] = line.last(ir::id_of<ir::EventId>(e), rank, rank);
   }
   return line;
@@ -106,7 +117,15 @@ std::vector<Arrival> Timeline::arrivals(int rank, ir::TaskId task) const {
     if (wait.lag != 0) continue;
     const ir::EventKind kind = (*program_)[wait.event].kind;
     std::optional<Arrival> found;
-    if (is_counter(kind)) {
+    if (kind == ir::EventKind::Hint) {
+      // The task polls for what it reads: others that signal the hint may be later than it.
+      for (const Sender& sender : senders_[ir::index(wait.event)]) {
+        if (!runs(rank, sender.task)) continue;
+        const int64_t sent = sent_at(at(rank, sender.task), kind);
+        if ((!found || sent > found->sent) && reads_of((*program_)[task], (*program_)[sender.task]))
+          found = Arrival{wait.event, rank, sender.task, sent, 0};
+      }
+    } else if (is_counter(kind)) {
       found = local_[static_cast<size_t>(rank)][ir::index(wait.event)];
     } else {
       for (int source : ir::resolve(wait.from, rank, world())) {

@@ -14,6 +14,7 @@ namespace maco::runtime {
 namespace {
 
 using test::Contains;
+using test::kSent;
 using test::kSum;
 using test::parse_text;
 using test::with;
@@ -202,6 +203,24 @@ TEST_CASE("clocks of two GPUs are brought together by what their ranks tell each
   const Timeline unknown = line_of(apart, stamps_of(apart, kTimes, 1000000));
   CHECK(unknown.clocks() == Timeline::Clocks::Unknown);
   CHECK(unknown.at(1, task(1)).begun == unknown.at(0, task(1)).begun);
+}
+
+TEST_CASE("packets come from who sends what a task reads, not from who signals its hint last") {
+  const ir::Program program = parse_text(with(kSent, "wait row.sent.0", "wait row.sent"));
+  // Task 3 reads the half of task 0 alone, and is through before task 1 begins.
+  const std::vector<std::vector<Made>> times = {{{0, 0, 100, 105},
+                                                 {300, 300, 400, 405},
+                                                 {0, 10, 420, 425, 0, 300},
+                                                 {0, 10, 200, 205, 0, 90}}};
+  const Timeline line = line_of(program, stamps_of(program, times));
+  const auto from = [&](uint32_t reader) {
+    const std::vector<Arrival> list = line.arrivals(0, task(reader));
+    REQUIRE(list.size() == 1);
+    CHECK(list[0].sent <= list[0].seen);
+    return ir::index(list[0].task);
+  };
+  CHECK(from(2) == 1);
+  CHECK(from(3) == 0);
 }
 
 TEST_CASE("the table's numbers add up") {

@@ -36,6 +36,29 @@ inline const std::string kSum =
 }
 )";
 
+// Two tiles send halves of a row; one task reads both, and another that of the first.
+inline const std::string kSent =
+    R"(program sent stage=synced world=1 target=cpu ctas=4 arena=512 {
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..4
+  buffer x : bf16[1 x 64] input tensor=x
+  buffer row : bf16[1 x 64] temp packets offset=0
+  buffer t : bf16[1 x 64] temp offset=256
+  buffer y : bf16[1 x 64] output tensor=y
+  buffer z : bf16[1 x 32] output tensor=z
+  call c0 = matmul op=row kind=matmul (x, row)
+  call c1 = matmul op=y kind=matmul (row, y)
+  call c2 = matmul op=z kind=matmul (row, z)
+  event row.sent hint count=2
+  event row.sent.0 hint
+  task t0 c0#0 compute sm=0 place=0: read x[0:1, 0:64]; write row[0:1, 0:32]; signal row.sent, row.sent.0
+  task t1 c0#1 compute sm=1 place=0: read x[0:1, 0:64]; write row[0:1, 32:64]; signal row.sent
+  task t2 c1#0 compute sm=2 place=0: read row[0:1, 0:64]; write y[0:1, 0:64]; wait row.sent
+  task t3 c2#0 compute sm=3 place=0: read row[0:1, 0:32]; write z[0:1, 0:32]; wait row.sent.0
+}
+)";
+
 /// `text` with the first `from` replaced, which has to be there.
 inline std::string with(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
