@@ -246,7 +246,7 @@ class Story {
                      m.pages / static_cast<double>(tasks)));
   }
 
-  // What is handed over beside flags: the waits for it are hints.
+  // What is handed over beside flags. Waits for it are hints; codegen leaves out those for little.
   void tell_packets(const std::string& host) {
     std::set<std::string> reads, writes;
     for (const Task& t : p_.tasks) {
@@ -255,7 +255,7 @@ class Story {
         if (const ir::Buffer& b = p_[a.region.buffer]; b.own_packets())
           (a.writes() ? writes : reads).insert(b.name);
     }
-    if (!reads.empty()) line("receives", quoted(reads) + " in packets; waits for it are hints");
+    if (!reads.empty()) line("receives", quoted(reads) + " in packets, behind hints or none");
     if (!writes.empty()) line("sends", quoted(writes) + " in packets");
   }
 

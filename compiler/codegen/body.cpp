@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <string_view>
+#include <vector>
 
+#include "compiler/codegen/emitter.h"
 #include "compiler/codegen/params.h"
 #include "ir/check.h"
 
@@ -24,6 +28,19 @@ std::string literal(double v, bool is_float) {
   std::string s = fmt::format("{:.9g}", static_cast<double>(static_cast<float>(v)));
   if (s.find_first_of(".e") == std::string::npos) s += ".0";
   return s + "f";
+}
+
+// Members of a config lie two columns to the right.
+constexpr size_t kMemberIndent = 2;
+
+std::string indented(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    out.append("  ").append(text.substr(at, end - at)) += '\n';
+    at = end + 1;
+  }
+  return out;
 }
 
 std::string_view acc(bool is_float) { return is_float ? "float" : "i32"; }
@@ -56,51 +73,53 @@ std::string operand_type(const ir::BodyOperand& operand) {
 std::string apply_member(const ir::BodyParam& body) {
   const std::vector<DType> operands = body.dtypes();
   const std::vector<ir::BodyStep>& steps = body.body.steps;
-  std::string params, code;
+  std::vector<std::string> params, statements;
   for (size_t i = 0; i < operands.size(); ++i)
-    params += fmt::format("{}{} v{}", i ? ", " : "", acc(ir::is_float(operands[i])), i);
+    params.push_back(fmt::format("{} v{}", acc(ir::is_float(operands[i])), i));
   bool result_float = true;
   for (size_t i = 0; i < steps.size(); ++i) {
     const ir::BodyStep& s = steps[i];
     const bool in_float = ir::computes_in_float(body.body, s, operands);
     const std::string e = expression(s, in_float);
     if (i + 1 == steps.size()) {
-      code += fmt::format("return {};", e);
+      statements.push_back(fmt::format("return {};", e));
       result_float = in_float;
       continue;
     }
     const bool keeps =
         s.dtype == (in_float ? DType::F32 : DType::I32) || ir::keeps_bits(body.body, s, operands);
-    code += fmt::format("{} t{} = {}; ", acc(ir::is_float(s.dtype)), i,
-                        keeps ? e : fmt::format("round_to<{}>({})", device_type(s.dtype), e));
+    statements.push_back(
+        fmt::format("{} t{} = {};", acc(ir::is_float(s.dtype)), i,
+                    keeps ? e : fmt::format("round_to<{}>({})", device_type(s.dtype), e)));
   }
-  return fmt::format("static MACO_FN {} apply({}) {{ {} }}\n", acc(result_float), params, code);
+  return function_text(kMemberIndent, fmt::format("static MACO_FN {} apply", acc(result_float)),
+                       params, statements);
 }
 
 std::string element_members(const ir::BodyParam& body) {
-  std::string types;
-  for (const ir::BodyOperand& o : body.operands)
-    types += (types.empty() ? "" : ", ") + operand_type(o);
-  return fmt::format("using operands = ops::Operands<{}>;\nstatic constexpr bool moves = {};\n",
-                     types, ir::moves(body.body, body.dtypes())) +
+  std::vector<std::string> types;
+  for (const ir::BodyOperand& o : body.operands) types.push_back(operand_type(o));
+  return filled(kMemberIndent, "using operands = ops::Operands<", types, ">;") +
+         fmt::format("\nstatic constexpr bool moves = {};\n", ir::moves(body.body, body.dtypes())) +
          apply_member(body);
 }
 
 std::string finish_members(const ir::BodyParam& body, size_t first,
                            const std::function<bool(size_t)>& packets) {
   MACO_CHECK(body.has_accumulator(), "a body without an accumulator finishes nothing");
-  const size_t sums = body.accumulators();
-  std::string params, given, fields, loads, values, run_fields, run_loads, run_values;
-  for (size_t i = 0; i < sums; ++i) {
-    const std::string sum = i == 0 ? "sum" : fmt::format("sum{}", i + 1);
-    params += fmt::format(", {} {}", device_type(body.operands[i].dtype), sum);
-    given += ", " + sum;
-    values += (i ? ", " : "") + sum;
+  using List = std::vector<std::string>;
+  const std::string row = "i64 row", col = "i64 col", args = "const Args& args";
+  List sums, given = {"fetch(args, row, col)"}, values;
+  for (size_t i = 0; i < body.accumulators(); ++i) {
+    values.push_back(i == 0 ? "sum" : fmt::format("sum{}", i + 1));
+    sums.push_back(fmt::format("{} {}", device_type(body.operands[i].dtype), values.back()));
+    given.push_back(values.back());
   }
-  for (size_t i = sums; i < body.operands.size(); ++i) {
+  List fields, loads, run_fields, run_loads = {"(void)args, (void)element, (void)col;"}, run_values;
+  for (size_t i = body.accumulators(); i < body.operands.size(); ++i) {
     const ir::BodyOperand& o = body.operands[i];
-    const std::string_view type = device_type(o.dtype), comma = i > sums ? ", " : "";
-    const size_t number = first + i - sums;
+    const std::string_view type = device_type(o.dtype);
+    const size_t number = first + i - body.accumulators();
     const std::string operand = packets(number)
                                     ? fmt::format("received<{}>(args, {})", type, number)
                                     : fmt::format("args.ptr<const {}>({})", type, number);
@@ -109,32 +128,41 @@ std::string finish_members(const ir::BodyParam& body, size_t first,
                         : o.spread == Spread::Column ? " + col"
                                                      : "");
     };
-    fields += fmt::format(" {} v{};", acc(ir::is_float(o.dtype)), i);
-    loads += fmt::format("{}to_acc(gload({}))", comma, at(" + row * N + col"));
-    values += fmt::format(", more.v{}", i);
+    fields.push_back(fmt::format("{} v{};", acc(ir::is_float(o.dtype)), i));
+    loads.push_back(fmt::format("to_acc(gload({}))", at(" + row * N + col")));
+    values.push_back(fmt::format("more.v{}", i));
     if (o.spread == Spread::Single) {
-      run_fields += fmt::format("  {} v{};\n", type, i);
-      run_loads += fmt::format("    v{} = gload({});\n", i, operand);
-      run_values += fmt::format("{}to_acc(v{})", comma, i);
+      run_fields.push_back(fmt::format("{} v{};", type, i));
+      run_loads.push_back(fmt::format("v{} = gload({});", i, operand));
+      run_values.push_back(fmt::format("to_acc(v{})", i));
     } else {
-      run_fields += fmt::format("  Elements<{}, V> v{};\n", type, i);
-      run_loads += fmt::format("    v{}.load({});\n", i, at(" + element"));
-      run_values += fmt::format("{}to_acc(v{}.get(i))", comma, i);
+      run_fields.push_back(fmt::format("Elements<{}, V> v{};", type, i));
+      run_loads.push_back(fmt::format("v{}.load({});", i, at(" + element")));
+      run_values.push_back(fmt::format("to_acc(v{}.get(i))", i));
     }
   }
-  return apply_member(body) + fmt::format("struct More {{{} }};\n", fields) +
-         "static MACO_FN More fetch(const Args& args, i64 row, i64 col) {\n" +
-         "  (void)args, (void)row, (void)col;\n" + fmt::format("  return {{{}}};\n}}\n", loads) +
-         "template <int V>\nstruct MoreRun {\n" + run_fields +
-         "  MACO_FN void load(const Args& args, i64 element, i64 col) {\n" +
-         "    (void)args, (void)element, (void)col;\n" + run_loads +
-         "  }\n  MACO_FN More at(int i) const {\n    (void)i;\n" +
-         fmt::format("    return {{{}}};\n  }}\n}};\n", run_values) +
-         fmt::format("static MACO_FN auto finish(const More& more{}) {{\n", params) +
-         fmt::format("  (void)more;\n  return apply({});\n}}\n", values) +
-         fmt::format("static MACO_FN auto finish(const Args& args, i64 row, i64 col{}) {{\n",
-                     params) +
-         fmt::format("  return finish(fetch(args, row, col){});\n}}\n", given);
+  // What the epilogue reads of an element, and of V elements in a row.
+  std::string text = apply_member(body);
+  text += fields.empty() ? "struct More {};\n"
+                         : fmt::format("struct More {{\n  {}\n}};\n", fmt::join(fields, "\n  "));
+  text += function_text(
+      kMemberIndent, "static MACO_FN More fetch", {args, row, col},
+      {"(void)args, (void)row, (void)col;", filled(kMemberIndent + 2, "return {", loads, "};")});
+  std::string run;
+  for (const std::string& field : run_fields) run += field + '\n';
+  run +=
+      function_text(kMemberIndent + 2, "MACO_FN void load", {args, "i64 element", col}, run_loads);
+  run += function_text(kMemberIndent + 2, "MACO_FN More at", {"int i"},
+                       {"(void)i;", filled(kMemberIndent + 4, "return {", run_values, "};")},
+                       "const ");
+  text += "template <int V>\nstruct MoreRun {\n" + indented(run) + "};\n";
+  List of_more = sums, of_place = sums;
+  of_more.insert(of_more.begin(), "const More& more");
+  of_place.insert(of_place.begin(), {args, row, col});
+  text += function_text(kMemberIndent, "static MACO_FN auto finish", of_more,
+                        {"(void)more;", filled(kMemberIndent + 2, "return apply(", values, ");")});
+  return text + function_text(kMemberIndent, "static MACO_FN auto finish", of_place,
+                              {filled(kMemberIndent + 2, "return finish(", given, ");")});
 }
 
 }  // namespace maco::codegen

@@ -37,27 +37,30 @@ bool loads_apart(const ir::Program& program, const ir::Call& call) {
 // Letters, digits and '_' only, not too long: for names of functions that a reader can find again.
 std::string plain(std::string_view name) {
   std::string s;
-  for (char c : name.substr(0, 40)) s += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  for (char c : name.substr(0, 24)) s += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return s;
 }
 
-// Of a graph's text the lines that say what names are: "output a : f32[4], b = f(x)" of a and b.
+// Of a graph's text, as MACO prints it, the lines of what ops give, and of ops with names of their
+// own: "output a : f32[4], b = f(x) @c" of a, b and c.
 std::map<std::string, size_t, std::less<>> lines_of_names(std::string_view text) {
   std::map<std::string, size_t, std::less<>> lines;
   for (size_t at = 0, number = 1; at < text.size(); ++number) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = text.substr(at, end - at);
     at = end + 1;
-    const size_t equals = std::min(line.find(" = "), line.size());
-    if (equals == line.size() || equals > line.find('(')) continue;
-    const auto is_name = [](char c) {
-      return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
-    };
-    for (size_t i = 0; i < equals;) {
-      size_t last = i;
-      while (last < equals && is_name(line[last])) ++last;
-      if (last > i) lines.try_emplace(std::string(line.substr(i, last - i)), number);
-      i = std::max(last, i + 1);
+    const auto add = [&](std::string_view name) { lines.try_emplace(std::string(name), number); };
+    if (const size_t name = line.rfind(") @"); name != line.npos) add(line.substr(name + 3));
+    const size_t equals = line.find(" = ");
+    if (equals > line.find('(')) continue;
+    std::string_view names = line.substr(0, equals);
+    names.remove_prefix(std::min(names.find_first_not_of(' '), names.size()));
+    if (names.starts_with("output ")) names.remove_prefix(7);
+    names = names.substr(0, names.find(" : "));
+    for (size_t from = 0; from < names.size();) {
+      const size_t comma = std::min(names.find(", ", from), names.size());
+      add(names.substr(from, comma - from));
+      from = comma + 2;
     }
   }
   return lines;
@@ -69,6 +72,8 @@ struct Kind {
   const ir::Call* call = nullptr;
   std::vector<std::string> ops;
 };
+
+const std::vector<std::string> kTaskParameters = {"Context& ctx", "const Args& args", "u32 tile"};
 
 class Generator {
  public:
@@ -94,7 +99,7 @@ class Generator {
     e_.raw(kGeneratedMarker);
     e_.raw("");
     {
-      auto ns = e_.scope("namespace maco_program", "}  // namespace maco_program");
+      auto ns = e_.name_space("maco_program");
       e_.raw("using namespace maco;");
       e_.raw("");
       constants();
@@ -103,15 +108,13 @@ class Generator {
       kernel();
     }
     e_.raw("");
-    e_.raw(
-        "MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { "
-        "maco::worker<maco_program::Kernel>(launch); }");
-    e_.raw(
-        "MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { "
-        "maco::reset_memory<maco_program::Kernel>(launch); }");
-    e_.raw(
-        "MACO_KERNEL maco_advance(MACO_PARAM maco::Launch launch, MACO_PARAM maco::Variables "
-        "variables) { maco::advance<maco_program::Kernel>(launch, variables); }");
+    const std::string launch = "MACO_PARAM maco::Launch launch";
+    e_.function("MACO_KERNEL maco_kernel", {launch},
+                {"maco::worker<maco_program::Kernel>(launch);"});
+    e_.function("MACO_KERNEL maco_reset", {launch},
+                {"maco::reset_memory<maco_program::Kernel>(launch);"});
+    e_.function("MACO_KERNEL maco_advance", {launch, "MACO_PARAM maco::Variables variables"},
+                {"maco::advance<maco_program::Kernel>(launch, variables);"});
     const std::string body = e_.take();
     ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, maps_, options_);
     m.code_hash = ir::code_hash(body);
@@ -221,13 +224,15 @@ class Generator {
     e_.line("constexpr u32 kPacketUses = {};", p_.packet_uses());
     e_.line("constexpr i64 kPacketBytes = {};", p_.packet_bytes());
     e_.line(
-        "static_assert(Cta::kConsumers == {} && Cta::kLoaders == {} && Cta::kSignallers == {} && "
-        "Cta::kSpare == {}, \"the manifest's threads\");",
-        p_.uses.consumers, p_.uses.loaders, p_.uses.signallers, p_.uses.spare);
+        "static_assert(Cta::kConsumers == {} && Cta::kLoaders == {}, \"the manifest's threads\");",
+        p_.uses.consumers, p_.uses.loaders);
     e_.line(
-        "static_assert(Cta::kHeadBytes + Cta::kScratchBytes + Cta::kPages * Cta::kPageBytes == {}, "
-        "\"the manifest's shared_bytes\");",
-        p_.uses.shared_bytes());
+        "static_assert(Cta::kSignallers == {} && Cta::kSpare == {}, \"the manifest's threads\");",
+        p_.uses.signallers, p_.uses.spare);
+    e_.raw("constexpr int kRingBytes = Cta::kPages * Cta::kPageBytes;");
+    e_.raw("constexpr int kSharedBytes = Cta::kHeadBytes + Cta::kScratchBytes + kRingBytes;");
+    e_.line("static_assert(kSharedBytes == {}, \"the manifest's shared_bytes\");",
+            p_.uses.shared_bytes());
     e_.raw("");
   }
 
@@ -243,33 +248,28 @@ class Generator {
         ops += fmt::format(", {}line {} of the graph above",
                            k.ops.size() > 1 ? "the first in " : "", line->second);
       e_.line("// {} of op{} {}", k.call->op_kind, k.ops.size() > 1 ? "s" : "", ops);
-      {
+      if (k.members.empty()) {
+        e_.line("struct {}_config {{}};", k.name);
+      } else {
         auto s = e_.scope(fmt::format("struct {}_config", k.name), "};");
-        size_t at = 0;
-        while (at < k.members.size()) {
-          const size_t end = k.members.find('\n', at);
-          e_.raw(std::string_view(k.members).substr(at, end - at));
-          at = end + 1;
-        }
+        e_.lines(k.members);
       }
-      e_.line(
-          "MACO_FN void {0}(Context& ctx, const Args& args, u32 tile) {{ ops::{1}<{0}_config>(ctx, "
-          "args, tile); }}",
-          k.name, k.call->function);
-      if (!k.call->loads.empty())
-        e_.line(
-            "MACO_FN void {0}_load(Context& ctx, const Args& args, u32 tile) {{ "
-            "ops::{1}_load<{0}_config>(ctx, args, tile); }}",
-            k.name, k.call->function);
+      const auto function = [&](const char* suffix) {
+        e_.function(fmt::format("MACO_FN void {}{}", k.name, suffix), kTaskParameters,
+                    {filled(e_.indent() + 2,
+                            fmt::format("ops::{}{}<{}_config>(", k.call->function, suffix, k.name),
+                            {"ctx", "args", "tile"}, ");")});
+      };
+      function("");
+      if (!k.call->loads.empty()) function("_load");
       e_.raw("");
     }
   }
 
   void kernel() {
     auto s = e_.scope("struct Kernel", "};");
-    e_.raw(
-        "static constexpr int kWorld = maco_program::kWorld, kCtas = maco_program::kCtas, "
-        "kLocalEvents = maco_program::kLocalEvents;");
+    e_.raw("static constexpr int kWorld = maco_program::kWorld, kCtas = maco_program::kCtas;");
+    e_.raw("static constexpr int kLocalEvents = maco_program::kLocalEvents;");
     e_.raw("static constexpr int kPeerEvents = maco_program::kPeerEvents;");
     e_.raw("static constexpr i64 kSymmetricBytes = maco_program::kSymmetricBytes;");
     e_.raw("static constexpr u32 kPacketUses = maco_program::kPacketUses;");
@@ -277,9 +277,7 @@ class Generator {
     e_.line("static constexpr int kMaps = {};", maps_.maps.size());
     e_.line("static constexpr bool kSysCounters = {};",
             std::any_of(p_.events.begin(), p_.events.end(), is_counter_at_sys_scope));
-    e_.line("static constexpr bool kHints = {};",
-            std::any_of(p_.events.begin(), p_.events.end(),
-                        [](const ir::Event& e) { return e.kind == ir::EventKind::Hint; }));
+    e_.line("static constexpr bool kHints = {};", tables_.has_hints());
     for (const auto& [type, name] : {std::pair("TaskRow", "tasks"),
                                      {"u32", "stream_begin"},
                                      {"CallRow", "calls"},
@@ -287,7 +285,8 @@ class Generator {
                                      {"SyncRow", "syncs"},
                                      {"u64", "guards"},
                                      {"u32", "local_counts"}})
-      e_.line("static MACO_FN const {0}* {1}() {{ return maco_program::{1}; }}", type, name);
+      e_.function(fmt::format("static MACO_FN const {}* {}", type, name), {},
+                  {fmt::format("return maco_program::{};", name)});
     dispatch("run", "", [](const Kind&) { return true; });
     dispatch("load", "_load", [](const Kind& k) { return !k.call->loads.empty(); });
     predicate("paged", [](const Kind& k) { return !k.call->loads.empty(); });
@@ -311,43 +310,43 @@ class Generator {
     const auto range = [](int64_t lo, int64_t hi) {
       return fmt::format("{}, {}", source_of(lo), source_of(hi));
     };
-    e_.raw("template <class F>");
-    {
-      auto s = e_.scope("static MACO_FN void each_variable(const F& f)");
-      e_.raw("(void)f;");
-      for (size_t i = 0; i < all.size(); ++i) e_.line("f({}, {});", i, range(all[i].lo, all[i].hi));
-    }
-    e_.raw("template <class F>");
-    auto s = e_.scope("static MACO_FN void each_value(const i64* v, i64 rank, const F& f)");
-    e_.raw("constexpr i64 world = kWorld;");
-    e_.raw("(void)v, (void)rank, (void)world, (void)f;");
+    std::vector<std::string> statements = {"(void)f;"};
+    for (size_t i = 0; i < all.size(); ++i)
+      statements.push_back(fmt::format("f({}, {});", i, range(all[i].lo, all[i].hi)));
+    const std::string generic = "template <class F>\nstatic MACO_FN void ";
+    e_.function(generic + "each_variable", {"const F& f"}, statements);
+    statements = {"constexpr i64 world = kWorld;", "(void)v, (void)rank, (void)world, (void)f;"};
     constexpr std::numeric_limits<int32_t> word;
     for (size_t i = 0; i < p_.values.size(); ++i) {
       const ir::Value& value = p_.values[i];
-      e_.line("f({}, {}, {});", i, source_of(value.expr, variable),
-              range(std::max<int64_t>(value.range.lo, word.min()),
-                    std::min<int64_t>(value.range.hi, word.max())));
+      statements.push_back(fmt::format("f({}, {}, {});", i, source_of(value.expr, variable),
+                                       range(std::max<int64_t>(value.range.lo, word.min()),
+                                             std::min<int64_t>(value.range.hi, word.max()))));
     }
+    e_.function(generic + "each_value", {"const i64* v", "i64 rank", "const F& f"}, statements);
   }
 
   template <class F>
   void dispatch(const std::string& name, const std::string& suffix, F wanted) {
-    auto s = e_.scope(fmt::format(
-        "static MACO_FN void {}(int kind, Context& ctx, const Args& args, u32 tile)", name));
-    e_.raw("(void)ctx, (void)args, (void)tile;");
-    auto w = e_.scope("switch (kind)");
+    std::string cases = "switch (kind) {\n";
     for (size_t k = 0; k < kinds_.size(); ++k)
       if (wanted(kinds_[k]))
-        e_.line("case {}: {}{}(ctx, args, tile); break;", k, kinds_[k].name, suffix);
-    e_.raw("default: break;");
+        cases +=
+            fmt::format("  case {}: {}{}(ctx, args, tile); break;\n", k, kinds_[k].name, suffix);
+    cases += "  default: break;\n}";
+    std::vector<std::string> parameters = kTaskParameters;
+    parameters.insert(parameters.begin(), "int kind");
+    e_.function("static MACO_FN void " + name, parameters,
+                {"(void)ctx, (void)args, (void)tile;", cases});
   }
   template <class F>
   void predicate(const std::string& name, F holds) {
-    std::string cases;
+    std::vector<std::string> cases;
     for (size_t k = 0; k < kinds_.size(); ++k)
-      if (holds(kinds_[k])) cases += fmt::format("{}kind == {}", cases.empty() ? "" : " || ", k);
-    e_.line("static MACO_FN bool {}(int kind) {{ return (void)kind, {}; }}", name,
-            cases.empty() ? "false" : cases);
+      if (holds(kinds_[k])) cases.push_back(fmt::format("kind == {}", k));
+    if (cases.empty()) cases = {"false"};
+    e_.function("static MACO_FN bool " + name, {"int kind"},
+                {"(void)kind;", filled(e_.indent() + 2, "return ", cases, ";", " ||")});
   }
 
   const ir::Graph& graph_;

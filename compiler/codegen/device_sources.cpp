@@ -44,8 +44,7 @@ std::string cta_source(const ir::Resources& uses) {
   return fmt::format(
       "// -------- the shape of a CTA --------\n"
       "// Threads that run tasks; behind them threads that fill pages, that signal, that leave at\n"
-      "// once; tasks that a signaller prepares ahead; registers of the first and of the others, "
-      "if\n"
+      "// once; tasks that a signaller prepares ahead; registers of consumers and of others, if\n"
       "// roles divide them; bytes of shared memory for the CTA's own books and for the task that\n"
       "// runs, then pages.\n"
       "{}"

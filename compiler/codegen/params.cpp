@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "compiler/codegen/body.h"
+#include "compiler/codegen/emitter.h"
 
 namespace maco::codegen {
 
@@ -19,15 +20,12 @@ std::string number_text(double v) {
 
 // A function of the index: arrays can't be members of a config that device code reads.
 std::string table_text(const std::string& name, const ir::Table& table) {
-  std::string text = fmt::format("static MACO_FN u64 {}(int index) {{\n", name);
-  text += fmt::format("  static const u64 table[{}] = {{", table.words.size());
-  for (size_t i = 0; i < table.words.size(); ++i)
-    text += fmt::format("{}{:#x}ull",
-                        i == 0       ? ""
-                        : i % 6 == 0 ? ",\n      "
-                                     : ", ",
-                        table.words[i]);
-  return text + "};\n  return table[index];\n}\n";
+  std::vector<std::string> words;
+  for (uint64_t word : table.words) words.push_back(fmt::format("{:#x}ull", word));
+  std::string text =
+      fmt::format("static MACO_FN u64 {}(int index) {{\n  // clang-format off\n", name);
+  text += filled(2, fmt::format("  static const u64 table[{}] = {{", words.size()), words, "};");
+  return text + "\n  // clang-format on\n  return table[index];\n}\n";
 }
 
 }  // namespace

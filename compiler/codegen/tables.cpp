@@ -49,21 +49,6 @@ class Lines {
   std::string line_;
 };
 
-// Of the buffers whose readers may look for packets from the start, without a hint: that is so
-// little, of all readers together, that looks in vain are in nobody's way.
-std::vector<bool> looked_for_at_once(const ir::Program& p) {
-  constexpr int64_t kMostBytes = 256 << 10;
-  std::vector<int64_t> bytes(p.buffers.size(), 0);
-  for (const ir::Task& t : p.tasks)
-    for (const ir::Access& a : t.accesses)
-      if (!a.writes() && p[a.region.buffer].own_packets())
-        bytes[index(a.region.buffer)] += (a.region.r1 - a.region.r0) * (a.region.c1 - a.region.c0) *
-                                         2 * ir::size_of(p[a.region.buffer].dtype);
-  std::vector<bool> at_once;
-  for (const int64_t n : bytes) at_once.push_back(n <= kMostBytes);
-  return at_once;
-}
-
 }  // namespace
 
 bool is_counter_at_sys_scope(const ir::Event& event) {
@@ -73,6 +58,7 @@ bool is_counter_at_sys_scope(const ir::Event& event) {
 Tables::Tables(const ir::Program& program, const EventNumbers& events, const MapNumbers& maps)
     : p_(program), events_(events), maps_(maps), sync_of_task_(program.tasks.size()) {
   add_guards();
+  find_hints();
   add_syncs();
 }
 
@@ -89,28 +75,46 @@ void Tables::add_guards() {
   }
 }
 
+// A buffer that has few bytes, counted once for each reader, can be polled without a hint. That the
+// Program has a wait all the same tells the proofs that the data comes.
+void Tables::find_hints() {
+  constexpr int64_t kMostBytes = 256 << 10;
+  std::vector<int64_t> bytes(p_.buffers.size(), 0);
+  for (const ir::Task& t : p_.tasks)
+    for (const ir::Access& a : t.accesses)
+      if (const ir::Region& r = a.region; !a.writes() && p_[r.buffer].own_packets())
+        bytes[index(r.buffer)] +=
+            (r.r1 - r.r0) * (r.c1 - r.c0) * 2 * ir::size_of(p_[r.buffer].dtype);
+  awaited_.resize(p_.events.size(), false);
+  for (size_t t = 0; t < p_.tasks.size(); ++t) {
+    const ir::Task& task = p_.tasks[t];
+    sync_of_task_[t].polls =
+        std::all_of(task.accesses.begin(), task.accesses.end(), [&](const ir::Access& a) {
+          return a.writes() || bytes[index(a.region.buffer)] <= kMostBytes;
+        });
+    for (const ir::Wait& w : task.waits)
+      if (is_hint(w.event) && !sync_of_task_[t].polls) awaited_[index(w.event)] = true;
+  }
+}
+bool Tables::has_hints() const {
+  return std::find(awaited_.begin(), awaited_.end(), true) != awaited_.end();
+}
+
 // In the order of the streams, so that what a CTA reads one after the other lies together.
 void Tables::add_syncs() {
   std::unordered_map<std::string, uint32_t> known;  // first row of a list, by its rows' bytes
   std::vector<SyncRow> rows;
-  const std::vector<bool> at_once = looked_for_at_once(p_);
   for (const auto& stream : ir::streams(p_))
     for (ir::TaskId id : stream) {
       const ir::Task& task = p_[id];
       Sync& sync = sync_of_task_[index(id)];
       rows.clear();
-      const bool looks =
-          std::all_of(task.accesses.begin(), task.accesses.end(), [&](const ir::Access& a) {
-            return a.writes() || !p_[a.region.buffer].own_packets() ||
-                   at_once[index(a.region.buffer)];
-          });
       for (const ir::Wait& w : task.waits)
-        if (p_[w.event].kind != ir::EventKind::Packet &&
-            (p_[w.event].kind != ir::EventKind::Hint || !looks)) {
+        if (p_[w.event].kind != ir::EventKind::Packet && !(is_hint(w.event) && sync.polls)) {
           rows.push_back(sync_row(w.event, w.from, w.lag));
           // Who waits for a hint looks at packets once half of it is there: the others are on their
           // way, and a trip to memory takes as long.
-          if (p_[w.event].kind == ir::EventKind::Hint) rows.back().back() = p_[w.event].count / 2;
+          if (is_hint(w.event)) rows.back().back() = p_[w.event].count / 2;
         }
       sync.waits = static_cast<uint32_t>(rows.size());
       // Packets carry the signal: the device function stores it where the task has one.
@@ -118,7 +122,8 @@ void Tables::add_syncs() {
         if (p_[g.event].kind == ir::EventKind::Packet) {
           sync.packets = true;
         } else {
-          sync.packets = sync.packets || p_[g.event].kind == ir::EventKind::Hint;
+          sync.packets = sync.packets || is_hint(g.event);
+          if (is_hint(g.event) && !awaited_[index(g.event)]) continue;
           rows.push_back(sync_row(g.event, g.to, 0));
         }
       sync.signals = static_cast<uint32_t>(rows.size()) - sync.waits;
@@ -163,12 +168,12 @@ void Tables::emit(Emitter& e, const std::vector<size_t>& kinds) const {
   emit_syncs(e);
   {
     e.raw("// The ranks that run a task, a bit each.");
-    auto s = e.scope("MACO_TABLE const u64 guards[] =", "};");
+    auto s = e.table("MACO_TABLE const u64 guards[] =");
     for (uint64_t g : guards_) e.line("0x{:x}ull,", g);
   }
   {
     e.raw("// Signals a launch of each local event.");
-    auto s = e.scope("MACO_TABLE const u32 local_counts[] =", "};");
+    auto s = e.table("MACO_TABLE const u32 local_counts[] =");
     Lines lines(e);
     bool any = false;
     for (const ir::Event& ev : p_.events) {
@@ -186,7 +191,7 @@ void Tables::emit_operands(Emitter& e) const {
   e.raw(
       "// Where the operands of each call lie: offset / 256, space (0 temporaries, 1 slots, 2.. "
       "tensors), of slots bytes of a copy / 256, rotation, use, of others their tensor map.");
-  auto s = e.scope("MACO_TABLE const Operand operands[] =", "};");
+  auto s = e.table("MACO_TABLE const Operand operands[] =");
   bool any = false;
   for (size_t c = 0; c < p_.calls.size(); ++c) {
     std::string row;
@@ -211,7 +216,7 @@ void Tables::emit_operands(Emitter& e) const {
 
 void Tables::emit_calls(Emitter& e, const std::vector<size_t>& kinds) const {
   e.raw("// First operand, number of operands, kind; in the order of the calls.");
-  auto s = e.scope("MACO_TABLE const CallRow calls[] =", "};");
+  auto s = e.table("MACO_TABLE const CallRow calls[] =");
   Lines lines(e);
   size_t first = 0;
   for (size_t c = 0; c < p_.calls.size(); ++c) {
@@ -230,7 +235,7 @@ void Tables::emit_tasks(Emitter& e) const {
     e.raw(
         "// The streams, SM by SM: call, tile, first row of syncs, waits, signals, guard, sends "
         "packets.");
-    auto s = e.scope("MACO_TABLE const TaskRow tasks[] =", "};");
+    auto s = e.table("MACO_TABLE const TaskRow tasks[] =");
     const auto all = ir::streams(p_);
     for (size_t sm = 0; sm < all.size(); ++sm) {
       e.line("// SM {} ({}): {} tasks", sm, role_of(static_cast<int32_t>(sm)), all[sm].size());
@@ -247,7 +252,7 @@ void Tables::emit_tasks(Emitter& e) const {
     if (begins.back() == 0) e.raw("{0},");
   }
   e.raw("// First task of each stream.");
-  auto s = e.scope("MACO_TABLE const u32 stream_begin[] =", "};");
+  auto s = e.table("MACO_TABLE const u32 stream_begin[] =");
   Lines lines(e);
   for (size_t b : begins) lines.text() += fmt::format("{},", b);
 }
@@ -257,7 +262,7 @@ void Tables::emit_syncs(Emitter& e) const {
       "// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope, 3 hint), "
       "who (0 "
       "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n (of a hint: may be late).");
-  auto s = e.scope("MACO_TABLE const SyncRow syncs[] =", "};");
+  auto s = e.table("MACO_TABLE const SyncRow syncs[] =");
   Lines lines(e);
   for (const SyncRow& row : syncs_) append_row(lines.text(), row);
   if (syncs_.empty()) lines.text() += "{0},";

@@ -29,6 +29,8 @@ class Tables {
     const char* what;
   };
   std::vector<Limit> limits() const;
+  /// Whether any task waits for a hint.
+  bool has_hints() const;
   /// Takes limits() that are held. `kinds`: by call, the number of its kind of task.
   void emit(Emitter& e, const std::vector<size_t>& kinds) const;
 
@@ -38,9 +40,12 @@ class Tables {
   struct Sync {
     uint32_t guard = 0, first = 0, waits = 0, signals = 0;
     bool packets = false;  // it sends packets
+    bool polls = false;    // all packets that it reads, without waiting for hints
   };
 
   void add_guards();
+  void find_hints();
+  bool is_hint(ir::EventId id) const { return p_[id].kind == ir::EventKind::Hint; }
   void add_syncs();
   using SyncRow = std::array<int64_t, 6>;
   SyncRow sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const;
@@ -55,6 +60,7 @@ class Tables {
   const MapNumbers& maps_;
   std::vector<uint64_t> guards_;
   std::vector<Sync> sync_of_task_;
+  std::vector<bool> awaited_;  // by event: hints that somebody waits for
   std::vector<SyncRow> syncs_;
 };
 

@@ -154,6 +154,12 @@ bool takes_packets(const CallView& c, size_t operand) {
     return false;
   const Function& f = *find_function(c.call().function);
   const size_t more = f.first_of_many();
+  // A warp that norms one of several rows asks for all of it at once where it holds it (Walk in
+  // rows.cuh); else it would wait for one vector after the other.
+  constexpr int64_t kHeldByWarp = 32 * 32;
+  if (operand == 0 && f.name.ends_with("_normed") && c.range("plan_rows").hi > 1 &&
+      c.integer("K") > kHeldByWarp)
+    return false;
   if (operand < more) return f.operands[operand].packets;
   for (const ir::Param& p : c.call().params)
     if (const auto* body = std::get_if<ir::BodyParam>(&p.value))

@@ -99,7 +99,7 @@ struct alignas(16) PreparedTask {
 template <int kTasks>
 struct PreparedTasks {
   PreparedTask tasks[kTasks];  // by place, in turn
-  u32 ready;                   // 1 + place of the last of them
+  u32 ready;                   // 1 + place of the last that is prepared
 };
 template <>
 struct PreparedTasks<0> {};

@@ -44,8 +44,9 @@ MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
   return ok;
 }
 
-// Waits until a word of the consumers' has come to the current task; false if the run stops.
-MACO_OP bool await_consumers(Context& ctx, const u32* word) {
+// Waits until a word that another role of the CTA counts up has come to the current task's place;
+// false if the run stops.
+MACO_OP bool await_place(Context& ctx, const u32* word) {
   const u32 place = (u32)ctx.place + 1;
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
@@ -57,9 +58,9 @@ MACO_OP bool await_consumers(Context& ctx, const u32* word) {
   return true;
 }
 // Loader: until they are past the task's waits.
-MACO_FN bool await_passed(Context& ctx) { return await_consumers(ctx, &ctx.memory()->passed); }
+MACO_FN bool await_passed(Context& ctx) { return await_place(ctx, &ctx.memory()->passed); }
 // Signaller: until they are past the task.
-MACO_FN bool await_done(Context& ctx) { return await_consumers(ctx, &ctx.memory()->done); }
+MACO_FN bool await_done(Context& ctx) { return await_place(ctx, &ctx.memory()->done); }
 
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
 // Either all loader threads acquire and publish each page, or one alone, which copies boxes and

@@ -1,6 +1,6 @@
 // prepared.cuh: tasks that the signaller looks up ahead, for kernels that have one and don't divide
 // registers. Rows of tables lie in far memory, one behind the other: a consumer that waits for the
-// next task finds it in shared memory, and nothing of it is in registers while one works.
+// next task finds it in shared memory, and keeps nothing of it in registers while one works.
 //
 // A slot of CtaMemory::tasks is the consumers' from `ready` on, and the signaller's again once it
 // has seen that the task is `done`, which follows the task's last look at it.
@@ -21,8 +21,7 @@ MACO_FN SyncRow sync_row(const PreparedTask& task, u32 first, int i) {
 // As consume, of tasks that are prepared.
 template <class Kernel>
 MACO_FN void consume_prepared(Context& ctx) {
-  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
-            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  const auto [begin, end] = stream_of<Kernel>(ctx);
   if (begin == end) return;
   ctx.profile_cta(ctx.launch, ctx.cta(), true);
   CtaMemory* const memory = ctx.memory();
@@ -30,7 +29,7 @@ MACO_FN void consume_prepared(Context& ctx) {
     ctx.profile_begin();
     ctx.place = (int)(at - begin);
     bool ok = reached(load_acquire_cta(&memory->ready), (u32)ctx.place + 1) ||
-              await_consumers(ctx, &memory->ready);
+              await_place(ctx, &memory->ready);
     // Its slot is another task's once the signaller knows that it is done.
     const PreparedTask& task = memory->tasks[(at - begin) % Cta::kPrepared];
     const Task row = task.words.task();
@@ -62,8 +61,9 @@ MACO_FN void consume_prepared(Context& ctx) {
       trace_task_end(ctx.place);
     }
     if (warp() == 0) {
-      for (int i = warp_lane(); i < (int)row.signals; i += kWarpLanes) {
-        const SyncRow signal = sync((int)row.waits + i);
+      const Task done = task.words.task();  // read again: it would stay in registers over the work
+      for (int i = warp_lane(); i < (int)done.signals; i += kWarpLanes) {
+        const SyncRow signal = sync_row<Kernel>(task, done.sync, (int)done.waits + i);
         if (signal.kind == kSyncHint) add_relaxed(ctx.launch.counters + signal.event, 1);
       }
       ctx.profile_stored(ctx.launch, at);
@@ -74,8 +74,8 @@ MACO_FN void consume_prepared(Context& ctx) {
   ctx.profile_cta(ctx.launch, ctx.cta(), false);
 }
 
-// Looks tasks up ahead, and puts what it finds into the CTA's memory. Of those behind the next one
-// rows are on their way, each asked for once the row is there that says where it lies.
+// Looks tasks up ahead and puts what it finds into the CTA's memory. Rows of the two tasks behind
+// `at` are on their way meanwhile.
 template <class Kernel>
 struct Preparer {
   Context& ctx;
@@ -144,6 +144,8 @@ struct Preparer {
       to.call = call;
       to.runs = runs;
     }
+    warp_sync();
+    if (warp_lane() == 0) store_release_cta(&memory->ready, at - begin + 1);
     words = next;
     next = after;
     call = next_call;
@@ -151,8 +153,6 @@ struct Preparer {
     after = words_of(at + 2);
     next_call = call_of(next);
     look_up();
-    warp_sync();
-    if (warp_lane() == 0) store_release_cta(&memory->ready, at - begin);
   }
 };
 
@@ -160,8 +160,7 @@ struct Preparer {
 template <class Kernel>
 MACO_FN void signal_prepared(Context& ctx) {
   constexpr int kWorld = Kernel::kWorld;
-  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
-            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  const auto [begin, end] = stream_of<Kernel>(ctx);
   if (begin == end) return;
   Preparer<Kernel> preparer(ctx, begin, end);
   for (u32 at = begin; at < end; ++at) {

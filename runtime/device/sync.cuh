@@ -174,7 +174,7 @@ MACO_FN bool await_together(Context& ctx, const Awaited& a) {
 
 // The threads poll the task's waits, one source each. False for threads that gave up; the caller
 // makes that uniform with the barrier that rule 2 asks for.
-// `row`: of a wait.
+// row(i): that of wait i.
 template <class Kernel, class Row>
 MACO_FN bool wait_for(Context& ctx, int waits, Row row) {
   constexpr int kWorld = Kernel::kWorld;

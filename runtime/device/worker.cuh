@@ -49,6 +49,16 @@ MACO_FN bool runs_here(const Context& ctx, u32 guard) {
   return guard == 0 || ((table_load(Kernel::guards() + guard) >> ctx.rank()) & 1) != 0;
 }
 
+// The CTA's tasks: [begin, end).
+struct Stream {
+  u32 begin, end;
+};
+template <class Kernel>
+MACO_FN Stream stream_of(const Context& ctx) {
+  const u32* at = Kernel::stream_begin() + ctx.cta();
+  return {table_load(at), table_load(at + 1)};
+}
+
 template <class Kernel>
 MACO_FN TaskWords task_words(u32 at) {
   return table_load((const TaskWords*)(Kernel::tasks() + at));
@@ -56,12 +66,11 @@ MACO_FN TaskWords task_words(u32 at) {
 
 template <class Kernel>
 MACO_FN void consume(Context& ctx) {
-  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
-            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  const auto [begin, end] = stream_of<Kernel>(ctx);
   if (begin == end) return;
   ctx.profile_cta(ctx.launch, ctx.cta(), true);
   // Rows of coming tasks are loaded while one waits or works: they lie in far memory, mostly.
-  const auto task_row = [=](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
+  const auto task_row = [end = end](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
   const auto call_row = [](const TaskWords& row) {
     return table_load(Kernel::calls() + row.call());
   };
@@ -69,7 +78,7 @@ MACO_FN void consume(Context& ctx) {
   CallRow next_call = call_row(next);
   u32 turn = 0;  // tasks that have run
   u32** signals = nullptr;
-  // Or leaves that to the signaller, but for hints: who waits for those waits for data.
+  // Where there is a signaller, consumers send hints alone: who waits for those waits for data.
   constexpr bool kSignals = Cta::kSignallers == 0, kStages = kSignals || Kernel::kHints;
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
@@ -121,8 +130,7 @@ MACO_FN void consume(Context& ctx) {
 template <class Kernel>
 MACO_FN void signal_tasks(Context& ctx) {
   constexpr int kWorld = Kernel::kWorld;
-  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
-            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  const auto [begin, end] = stream_of<Kernel>(ctx);
   for (u32 at = begin; at < end; ++at) {
     const Task row = task_words<Kernel>(at).task();
     ctx.place = (int)(at - begin);
@@ -155,12 +163,11 @@ MACO_FN void signal_prepared(Context& ctx);
 
 template <class Kernel>
 MACO_FN void load_pages(Context& ctx) {
-  const u32 begin = table_load(Kernel::stream_begin() + ctx.cta()),
-            end = table_load(Kernel::stream_begin() + ctx.cta() + 1);
+  const auto [begin, end] = stream_of<Kernel>(ctx);
   if (begin == end) return;
   for (int i = loader_thread(); i < Kernel::kMaps; i += kLoaders) map_begin(ctx.launch.maps + i);
   warp_sync();
-  const auto task_row = [=](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
+  const auto task_row = [end = end](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
   TaskWords next = task_row(begin), after = task_row(begin + 1);
   CallRow next_call = table_load(Kernel::calls() + next.call());
   for (u32 at = begin; at < end; ++at) {

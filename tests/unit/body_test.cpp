@@ -1,6 +1,9 @@
 // Bodies of fused ops: text, checks, the code made of them.
 #include "ir/body.h"
 
+#include <string>
+#include <string_view>
+
 #include "compiler/codegen/body.h"
 #include "compiler/codegen/params.h"
 #include "ir/program.h"
@@ -12,6 +15,17 @@ namespace {
 using ir::DType;
 using ir::Spread;
 
+// How it is laid out is tests/lint/emitted_test.py's.
+std::string flat(std::string_view code) {
+  std::string out;
+  for (const char c : code)
+    if (c != ' ' && c != '\n')
+      out += c;
+    else if (!out.empty() && out.back() != ' ')
+      out += ' ';
+  return out;
+}
+
 TEST_CASE("bodies: text, checks, code") {
   std::string error;
   const std::string text =
@@ -22,9 +36,9 @@ TEST_CASE("bodies: text, checks, code") {
   CHECK(ir::parse_body(ir::print(*body), error) == body);
   CHECK(body->operands() == 2);
   const ir::BodyParam full{*body, {{Spread::Full, DType::F32}, {Spread::Column, DType::BF16}}};
-  CHECK(codegen::apply_member(full) ==
+  CHECK(flat(codegen::apply_member(full)) ==
         "static MACO_FN float apply(float v0, float v1) { float t0 = round_to<bf16>(v0); "
-        "float t1 = round_to<bf16>(fn::add(t0, v1)); return fn::mul(t1, 0.5f); }\n");
+        "float t1 = round_to<bf16>(fn::add(t0, v1)); return fn::mul(t1, 0.5f); } ");
   CHECK(codegen::element_members(full) ==
         "using operands = ops::Operands<ops::Full<float>, ops::Column<bf16>>;\n"
         "static constexpr bool moves = false;\n" +
@@ -37,8 +51,8 @@ TEST_CASE("bodies: text, checks, code") {
   REQUIRE(integers);
   CHECK(ir::check_body(*integers, {DType::I32}).empty());
   CHECK(
-      codegen::apply_member({*integers, {{Spread::Full, DType::I32}}}) ==
-      "static MACO_FN i32 apply(i32 v0) { i32 t0 = fn::mul(v0, (-2147483647 - 1)); return t0; }\n");
+      flat(codegen::apply_member({*integers, {{Spread::Full, DType::I32}}})) ==
+      "static MACO_FN i32 apply(i32 v0) { i32 t0 = fn::mul(v0, (-2147483647 - 1)); return t0; } ");
 
   CHECK(!ir::parse_body("t0 = add(%0) : f32", error));
   CHECK_THAT(error, Catch::Matchers::Contains("takes 2 arguments, not 1"));
@@ -60,40 +74,40 @@ TEST_CASE("an epilogue rounds what was stored before fusion, and nothing else") 
                                 {Spread::Full, DType::BF16},
                                 {Spread::Single, DType::F32}}};
   CHECK(ir::check_body(epilogue).empty());
-  CHECK(codegen::members(*functions::find_function("matmul"), {"epilogue", epilogue}) ==
-        "static MACO_FN float apply(float v0, float v1, float v2, float v3) { "
-        "float t0 = fn::add(v0, v1); float t1 = fn::silu(t0); float t2 = round_to<bf16>(t1); "
-        "float t3 = round_to<bf16>(fn::mul(t2, v2)); return fn::add(t3, v3); }\n"
-        "struct More { float v1; float v2; float v3; };\n"
-        "static MACO_FN More fetch(const Args& args, i64 row, i64 col) {\n"
-        "  (void)args, (void)row, (void)col;\n"
-        "  return {to_acc(gload(args.ptr<const f16>(3) + col)), "
-        "to_acc(gload(args.ptr<const bf16>(4) + row * N + col)), "
-        "to_acc(gload(args.ptr<const float>(5)))};\n"
-        "}\n"
-        "template <int V>\n"
-        "struct MoreRun {\n"
-        "  Elements<f16, V> v1;\n"
-        "  Elements<bf16, V> v2;\n"
-        "  float v3;\n"
-        "  MACO_FN void load(const Args& args, i64 element, i64 col) {\n"
-        "    (void)args, (void)element, (void)col;\n"
-        "    v1.load(args.ptr<const f16>(3) + col);\n"
-        "    v2.load(args.ptr<const bf16>(4) + element);\n"
-        "    v3 = gload(args.ptr<const float>(5));\n"
-        "  }\n"
-        "  MACO_FN More at(int i) const {\n"
-        "    (void)i;\n"
-        "    return {to_acc(v1.get(i)), to_acc(v2.get(i)), to_acc(v3)};\n"
-        "  }\n"
-        "};\n"
-        "static MACO_FN auto finish(const More& more, float sum) {\n"
-        "  (void)more;\n"
-        "  return apply(sum, more.v1, more.v2, more.v3);\n"
-        "}\n"
-        "static MACO_FN auto finish(const Args& args, i64 row, i64 col, float sum) {\n"
-        "  return finish(fetch(args, row, col), sum);\n"
-        "}\n");
+  CHECK(flat(codegen::members(*functions::find_function("matmul"), {"epilogue", epilogue})) ==
+        flat("static MACO_FN float apply(float v0, float v1, float v2, float v3) { "
+             "float t0 = fn::add(v0, v1); float t1 = fn::silu(t0); float t2 = round_to<bf16>(t1); "
+             "float t3 = round_to<bf16>(fn::mul(t2, v2)); return fn::add(t3, v3); }\n"
+             "struct More { float v1; float v2; float v3; };\n"
+             "static MACO_FN More fetch(const Args& args, i64 row, i64 col) {\n"
+             "  (void)args, (void)row, (void)col;\n"
+             "  return {to_acc(gload(args.ptr<const f16>(3) + col)), "
+             "to_acc(gload(args.ptr<const bf16>(4) + row * N + col)), "
+             "to_acc(gload(args.ptr<const float>(5)))};\n"
+             "}\n"
+             "template <int V>\n"
+             "struct MoreRun {\n"
+             "  Elements<f16, V> v1;\n"
+             "  Elements<bf16, V> v2;\n"
+             "  float v3;\n"
+             "  MACO_FN void load(const Args& args, i64 element, i64 col) {\n"
+             "    (void)args, (void)element, (void)col;\n"
+             "    v1.load(args.ptr<const f16>(3) + col);\n"
+             "    v2.load(args.ptr<const bf16>(4) + element);\n"
+             "    v3 = gload(args.ptr<const float>(5));\n"
+             "  }\n"
+             "  MACO_FN More at(int i) const {\n"
+             "    (void)i;\n"
+             "    return {to_acc(v1.get(i)), to_acc(v2.get(i)), to_acc(v3)};\n"
+             "  }\n"
+             "};\n"
+             "static MACO_FN auto finish(const More& more, float sum) {\n"
+             "  (void)more;\n"
+             "  return apply(sum, more.v1, more.v2, more.v3);\n"
+             "}\n"
+             "static MACO_FN auto finish(const Args& args, i64 row, i64 col, float sum) {\n"
+             "  return finish(fetch(args, row, col), sum);\n"
+             "}\n"));
 }
 
 TEST_CASE("what a parameter's body can't be") {

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "compiler/frontend/cuda/clang_keys.h"
+#include "compiler/frontend/cuda/clang_layout.h"
 
 namespace maco::frontend::cuda {
 
@@ -71,9 +72,9 @@ class Extractor final : public Extraction, private Editor {
     const std::string groups = cooperative_groups();
     reply_.original = "template <class T> using maco_type = T;\n" + groups +
                       clean(text(sources_.getMainFileID(), original_)) + entry(true) + undefine;
-    reply_.device = includes + declarations() + groups + early_places_ +
-                    clean(text(sources_.getMainFileID(), device_)) + late_places_ + entry(false) +
-                    undefine;
+    reply_.device = laid_out(includes + declarations() + groups + early_places_ +
+                             clean(text(sources_.getMainFileID(), device_)) + late_places_ +
+                             entry(false) + undefine);
   }
 
  private:

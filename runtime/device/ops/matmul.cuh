@@ -227,23 +227,21 @@ MACO_FN void matmul_copy(char* page, const W* b, i64 rows, i64 count) {
   for (i64 r = 0; r < rows; ++r) page_copy(page + r * kTo, b + r * kLd, count);
 }
 
-// f(n, k) for each slice of the tile, in the order in which the consumers take them, until it is
-// false. Index: of n and k; boxes have 32 bits.
-template <class C, class P, class Index, class F>
-MACO_FN bool matmul_slices(const MatmulTile<C>& t, F f) {
-  const Index end = (Index)t.end;
-  if constexpr (P::kOnCores) {
-    for (Index pass = (Index)t.col; pass < end; pass += (Index)P::kPass)
-      for (Index k = 0; k < (Index)C::K; k += (Index)P::kDepth)
-        for (Index n = pass; n < pass + (Index)P::kPass && n < end; n += (Index)P::kCols)
-          if (!f(n, k)) return false;
-  } else {
-    for (Index n = (Index)t.col; n < end; n += (Index)P::kCols)
-      for (Index k = 0; k < (Index)C::K; k += (Index)P::kDepth)
+// f(n, k) for each slice of columns [first, end), in the order in which the consumers take them,
+// until it is false: `pass` columns for all of K, of which a slice has `cols`, and `depth` of K.
+// Index: of n and k; boxes have 32 bits.
+template <class Index, class F>
+MACO_FN bool matmul_slices(Index first, Index end, Index pass, Index cols, Index depth, Index K,
+                           F f) {
+  for (; first < end; first += pass)
+    for (Index k = 0; k < K; k += depth)
+      for (Index n = first; n < first + pass && n < end; n += cols)
         if (!f(n, k)) return false;
-  }
   return true;
 }
+// Where a thread has the sums of one slice at a time, that is a pass.
+template <class P>
+constexpr i64 kMatmulPass = P::kOnCores ? P::kPass : P::kCols;
 
 // Whether the weights may come before the task's waits are over: all matrices of a pair, some.
 template <class C>
@@ -257,11 +255,10 @@ MACO_FN constexpr bool any_b_ahead() {
   return C::b_ahead;
 }
 
-// Slices of b, and of the other of a pair, as boxes of `part` bytes each, in the order of
-// matmul_slices: columns [first, end), `pass` of them for all of K, `cols` of these and `depth`
-// bytes of `all` of K in a page. One of the loader's threads asks for them. A function of its own
-// for all products of a kernel: what lies in the instruction cache counts for more than what a loop
-// with constants would save.
+// Slices of b, and of the other of a pair, as boxes of `part` bytes each; `depth` and `all` of K in
+// bytes. One of the loader's threads asks for them. A function of its own for all products of a
+// kernel: what lies in the instruction cache counts for more than what a loop with constants would
+// save.
 MACO_OP void fill_row_boxes(Context& ctx, const TensorMap* b, const TensorMap* other, u32 part,
                             int first, int end, int pass, int cols, int depth, int all) {
   // Pages in flight: 48 KB nearly reach the memory's rate, and let others through.
@@ -270,20 +267,14 @@ MACO_OP void fill_row_boxes(Context& ctx, const TensorMap* b, const TensorMap* o
   int lane;
   if (elected(lane)) {
     BoxFiller<kStreamed> boxes(pages);
-    const auto fill = [&](int n, int k) {
+    matmul_slices(first, end, pass, cols, depth, all, [&](int n, int k) {
       if (!boxes.acquire(other ? 2 * part : part)) return false;
       char* page = pages.page();
       pages.copy_rows(page, b, n, k);
       if (other) pages.copy_rows(page + part, other, n, k);
       boxes.publish();
       return true;
-    };
-    bool ok = true;
-    for (; ok && first < end; first += pass) {
-      const int to = (int)least(end, first + pass);
-      for (int k = 0; ok && k < all; k += depth)
-        for (int n = first; ok && n < to; n += cols) ok = fill(n, k);
-    }
+    });
   }
   pages.finish(lane);
 }
@@ -300,8 +291,8 @@ MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C
   const TensorMap* other = nullptr;
   if constexpr (C::paired) other = args.map(2);
   fill_row_boxes(ctx, args.map(1), other, (u32)(P::kCols * P::kPitch * P::kBytes), (int)t.col,
-                 (int)t.end, (int)(P::kOnCores ? P::kPass : P::kCols), (int)P::kCols,
-                 (int)(P::kDepth * P::kBytes), (int)(C::K * P::kBytes));
+                 (int)t.end, (int)kMatmulPass<P>, (int)P::kCols, (int)(P::kDepth * P::kBytes),
+                 (int)(C::K * P::kBytes));
 }
 
 template <class C, class P>
@@ -328,7 +319,7 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
     pages.publish();
     return true;
   };
-  if (!matmul_slices<C, P, i64>(t, fill)) return;
+  if (!matmul_slices<i64>(t.col, t.end, kMatmulPass<P>, P::kCols, P::kDepth, C::K, fill)) return;
   pages.finish();
 }
 

@@ -1,0 +1,73 @@
+#include "compiler/frontend/cuda/clang_layout.h"
+
+#include <clang/Basic/LangOptions.h>
+#include <clang/Format/Format.h>
+#include <clang/Lex/Lexer.h>
+#include <clang/Tooling/Core/Replacement.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "compiler/clang_format.h"  // kStyle: the text of .clang-format
+
+namespace maco::frontend::cuda {
+
+using namespace clang;
+
+namespace {
+
+// The formatter's time grows faster than the length of what lies between two ';', '{' or '}', and
+// its stack with brackets within brackets.
+constexpr size_t kMostBytes = 1 << 20, kMostOfStatement = 4096, kMostBrackets = 64;
+
+struct Word {
+  std::string text;
+  bool begins_directive = false;
+  bool operator==(const Word& other) const {
+    return text == other.text && begins_directive == other.begins_directive;
+  }
+};
+
+// Tokens without comments; nothing if that is no text for the formatter.
+std::optional<std::vector<Word>> words_of(const std::string& code) {
+  LangOptions options;
+  options.CPlusPlus = options.CPlusPlus20 = options.CUDA = options.LineComment = true;
+  Lexer lexer(SourceLocation(), options, code.data(), code.data(), code.data() + code.size());
+  std::vector<Word> words;
+  size_t statement = 0, brackets = 0;
+  for (Token token;;) {
+    lexer.LexFromRawLexer(token);
+    if (token.is(tok::eof)) return words;
+    const size_t end = lexer.getBufferLocation() - code.data();
+    words.push_back({code.substr(end - token.getLength(), token.getLength()),
+                     token.is(tok::hash) && token.isAtStartOfLine()});
+    statement =
+        token.isOneOf(tok::semi, tok::l_brace, tok::r_brace) ? 0 : statement + token.getLength();
+    if (token.isOneOf(tok::l_paren, tok::l_brace, tok::l_square)) ++brackets;
+    if (token.isOneOf(tok::r_paren, tok::r_brace, tok::r_square) && brackets > 0) --brackets;
+    if (statement > kMostOfStatement || brackets > kMostBrackets) return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string laid_out(const std::string& code) {
+  if (code.size() > kMostBytes) return code;
+  const auto before = words_of(code);
+  if (!before) return code;
+  format::FormatStyle style = format::getGoogleStyle(format::FormatStyle::LK_Cpp);
+  if (format::parseConfiguration(kStyle, &style)) return code;
+  style.SortIncludes = {};
+  const auto changes =
+      format::reformat(style, code, {tooling::Range(0, static_cast<unsigned>(code.size()))});
+  auto text = tooling::applyAllReplacements(code, changes);
+  if (!text) {
+    llvm::consumeError(text.takeError());
+    return code;
+  }
+  const auto after = words_of(*text);
+  return after && *before == *after ? *text : code;
+}
+
+}  // namespace maco::frontend::cuda
