@@ -1,8 +1,11 @@
 // maco_c.h over the C++ API. Nothing is thrown across it.
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <new>
 #include <span>
 #include <string>
@@ -104,15 +107,22 @@ maco::Error missing(const char* what) {
   return {maco::ErrorCode::InvalidArgument, std::string(what) + " is NULL", {}};
 }
 
-// Options with their size in front: what a caller of an older version lacks has its default. False
-// if it has more than this version knows.
+// Options with their size in front, which is that of this version or of one before, `older`; what
+// such a caller lacks has its default. False if it is neither.
 template <class Options>
-bool take_options(const Options* given, Options& made) {
+bool take_options(const Options* given, Options& made, std::initializer_list<size_t> older = {}) {
   made = {};
-  if (given->size < sizeof made.size || given->size > sizeof made) return false;
+  if (given->size != sizeof made &&
+      std::find(older.begin(), older.end(), given->size) == older.end())
+    return false;
   std::memcpy(&made, given, given->size);
   return true;
 }
+// No padding at the end, where a caller has what was never set, and a field may come later.
+static_assert(sizeof(maco_compile_options) ==
+              offsetof(maco_compile_options, no_packets) + sizeof(int));
+static_assert(sizeof(maco_session_options) ==
+              offsetof(maco_session_options, reserved) + sizeof(int));
 maco::Error wrong_size(const char* what) {
   return {maco::ErrorCode::InvalidArgument,
           std::string("the size of ") + what + " is not one that this version knows",
@@ -233,7 +243,9 @@ maco_session* maco_session_open(const maco_kernel* kernel, const maco_session_op
     maco::SessionOptions made;
     if (options) {
       maco_session_options given;
-      if (!take_options(options, given)) return wrong_size("maco_session_options");
+      constexpr size_t without_processes = offsetof(maco_session_options, process_a_rank);
+      if (!take_options(options, given, {without_processes}))
+        return wrong_size("maco_session_options");
       made.device = given.device == MACO_CPU ? maco::Device::Cpu : maco::Device::Cuda;
       if (given.ranks_per_gpu != 0) made.ranks_per_gpu = given.ranks_per_gpu;
       if (given.timeout_ms != 0) made.timeout = std::chrono::milliseconds(given.timeout_ms);

@@ -21,7 +21,7 @@ class CompileOptions(c.Structure):
 
 class SessionOptions(c.Structure):
     _fields_ = [("size", c.c_size_t), ("device", c.c_int), ("ranks_per_gpu", c.c_int), ("timeout_ms", c.c_int64),
-                ("process_a_rank", c.c_int)]
+                ("process_a_rank", c.c_int), ("reserved", c.c_int)]
 
 
 class TensorInfo(c.Structure):

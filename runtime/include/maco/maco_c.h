@@ -74,8 +74,8 @@ MACO_API char* maco_graph_text(const maco_graph* graph);
 
 // ---- kernels ------------------------------------------------------------------------------------
 
-// All zero but `size`: the defaults. (Those of a caller that was compiled with an older version of
-// this header are shorter; what they lack has its default.)
+// All zero but `size`: the defaults. Those of a caller that was compiled with an older version of
+// this header are shorter; what they lack has its default.
 typedef struct {
   size_t size;         // sizeof(maco_compile_options)
   const char* target;  // NULL: "sm_90a"
@@ -122,6 +122,7 @@ typedef struct {
   int ranks_per_gpu;   // 0: 1
   int64_t timeout_ms;  // 0: 30000
   int process_a_rank;  // 1: this process runs one rank, on the CPU (maco/session.h)
+  int reserved;        // 0
 } maco_session_options;
 
 // `options` may be NULL.
