@@ -28,6 +28,18 @@ const char* const kSmall = R"(graph faults(world = 2) {
   barrier() @meet
   output z = exp(y)
 })";
+// Products of a lone row in a row: their kernel has a signaller, which prepares tasks.
+const char* const kAhead = R"(graph faults(world = 2) {
+  input x : bf16[1, 256]
+  param v : bf16[256, 256]
+  param w : bf16[256, 256]
+  g = matmul(x, v, transpose_b = true)
+  h = matmul(g, w, transpose_b = true)
+  n = softmax(h)
+  y = allreduce(n, algorithm = oneshot)
+  barrier() @meet
+  output z = exp(y)
+})";
 const char* const kLarge = R"(graph faults(world = 2) {
   input x : f32[96, 1024]
   big = allreduce(x, algorithm = oneshot)
@@ -53,6 +65,11 @@ const Fault kFaults[] = {
     {"packet", "y.arrived.0", "'y' (allreduce) tile 0", Kind::Packet},
     {"barrier", "meet.met", "'meet' (barrier) tile 0", Kind::Peer},
     {"page", "h", "'h' (matmul) tile 0", Kind::Page},
+    {"local event, tasks prepared", "meet part", "'z' (exp) tile 0", Kind::Local, kAhead},
+    {"signal of many, tasks prepared", "h tiles 0..", "'n' (softmax) tile 0", Kind::Local, kAhead},
+    {"packet, tasks prepared", "y.arrived.0", "'y' (allreduce) tile 0", Kind::Packet, kAhead},
+    {"barrier, tasks prepared", "meet.met", "'meet' (barrier) tile 0", Kind::Peer, kAhead},
+    {"page, tasks prepared", "g", "'g' (matmul) tile 0", Kind::Page, kAhead},
 };
 constexpr uint32_t kFirstEpoch = 0xfffffffdu;
 
@@ -86,12 +103,15 @@ std::string drop_signal(std::string& text, const std::string& event) {
 
 // Pages are filled and released within the tasks of an op, by the code of its loader and of its
 // consumers; events are between tasks, so that the Program's text has no signal of a page that
-// could be dropped. What fills the op's pages is taken out of the kernel instead.
-void drop_loader(std::string& kernel) {
-  const size_t found = kernel.find("_load(ctx, args, tile); break;");
-  if (found == std::string::npos) throw std::runtime_error("the kernel loads no pages:\n" + kernel);
-  const size_t begin = kernel.rfind('\n', found) + 1;
-  kernel.erase(begin, kernel.find('\n', found) - begin);
+// could be dropped. What fills pages is taken out of the kernel instead.
+void drop_loaders(std::string& kernel) {
+  bool any = false;
+  for (size_t found; (found = kernel.find("_load(ctx, args, tile); break;")) != std::string::npos;
+       any = true) {
+    const size_t begin = kernel.rfind('\n', found) + 1;
+    kernel.erase(begin, kernel.find('\n', found) - begin);
+  }
+  if (!any) throw std::runtime_error("the kernel loads no pages:\n" + kernel);
 }
 
 // What a rank waits for, in the report's words, but for the numbers of SMs and events.
@@ -147,6 +167,8 @@ std::string check_report(const Fault& fault, const ir::Program& program, const s
 
 std::string run_fault(const Device& device, const Fault& fault, const Placement& placement) {
   const api::Compiled good = compile_text(device, fault.graph, placement);
+  if ((good.program.uses.prepared() > 0) != (fault.graph == kAhead))
+    return "its kernel prepares tasks, or doesn't, unlike what is to be tried";
   ir::Diagnostics d;
   std::string text = ir::print(good.program), event;
   if (fault.kind != Kind::Page) event = drop_signal(text, fault.event);
@@ -156,7 +178,7 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
   pipeline.target = good.program.target;
   std::string bad_kernel = api::emit_kernel(good.graph, *program, pipeline, d);
   if (bad_kernel.empty()) return d.render();
-  if (fault.kind == Kind::Page) drop_loader(bad_kernel);
+  if (fault.kind == Kind::Page) drop_loaders(bad_kernel);
 
   runtime::SessionOptions options;
   options.timeout_ms = 400;
@@ -193,8 +215,9 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
 // An index that only the data knows, on one rank, while the other waits for it: local events, peer
 // events, packets and a barrier are left in the middle. The same session goes on, with the bytes of
 // one that never failed, again and again and over epochs that wrap.
-std::string run_bad_index(const Device& device, const Placement& placement) {
-  const api::Compiled c = compile_text(device, R"(graph ids(world = 2) {
+std::string run_bad_index(const Device& device, const Placement& placement,
+                          const std::string& beside) {
+  const std::string text = "graph ids(world = 2) {\n" + beside + R"(
   input ids : i32[96]
   param table : f32[11, 1024]
   param small : f32[11, 64]
@@ -205,8 +228,8 @@ std::string run_bad_index(const Device& device, const Placement& placement) {
   t = allreduce(s, algorithm = twoshot)
   output y = exp(sum)
   output z = softmax(t)
-})",
-                                       placement);
+})";
+  const api::Compiled c = compile_text(device, text.c_str(), placement);
   runtime::SessionOptions options;
   options.timeout_ms = 20000;
   options.first_epoch = 0xfffffff9u;
@@ -265,7 +288,16 @@ void add_fault_cases(const Device& device, std::vector<Case>& cases) {
     add_cases(device, cases, 2, fmt::format("a {} that never comes", f.name),
               [&device, &f](const Placement& p) { return run_fault(device, f, p); });
   add_cases(device, cases, 2, "an index out of range",
-            [&device](const Placement& p) { return run_bad_index(device, p); });
+            [&device](const Placement& p) { return run_bad_index(device, p, ""); });
+  add_cases(device, cases, 2, "an index out of range, tasks prepared",
+            [&device](const Placement& p) {
+              return run_bad_index(device, p, R"(  input x : bf16[1, 256]
+  param v : bf16[256, 256]
+  param w : bf16[256, 256]
+  g = matmul(x, v, transpose_b = true)
+  h = matmul(g, w, transpose_b = true)
+  output n = softmax(h))");
+            });
 }
 
 }  // namespace maco::gpu_test
