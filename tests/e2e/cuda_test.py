@@ -2,7 +2,7 @@
 """Users' CUDA kernels as tasks (tests/cuda): those that must run are run on the CPU target, against the original kernels and their regions;
 those that can't be tasks are refused where the first line of their graph says.
 
-   cuda_test.py --maco-run PATH --macoc PATH [--only NAME] [--jobs N]
+   cuda_test.py --maco-run PATH --macoc PATH [--only NAME] [--jobs N] [--each]
    cuda_test.py --macoc PATH --write DIR     the kernels that must run, as kernel.cu for GPUs: where there is Clang
    cuda_test.py --maco-run PATH --run DIR    runs and checks those on a GPU: where there need be none
 
@@ -25,12 +25,12 @@ def run(*command):
 
 
 def runs(args, graph):
-    """Equal to the reference, within its regions, under two orders of tasks, small ones under one of them; the same text again through all
-    passes."""
+    """Equal to the reference, under another order of tasks also within its regions: one of the two, with --each both; the same text again
+    through all passes."""
     alone = "(a GPU only)" in graph.read_text().splitlines()[0]
     orders = [[], ["--check-access", "--replay=7"]]
     turn = sum(map(ord, graph.stem))
-    if graph.parent.name == "accepted":
+    if not args.each:
         orders = [orders[turn % 2]]
     for options in [] if alone else orders:
         ran = run(args.maco_run, graph, "--device=cpu", "--check", *options)
@@ -138,6 +138,7 @@ def main():
     parser.add_argument("--run", type=pathlib.Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--each", action="store_true", help="run each kernel in both ways; without, each in one")
     args = parser.parse_args()
     good = [graph for folder in ("kernels", "accepted") for graph in sorted((ROOT / folder).glob("*.maco"))]
     if args.write:
