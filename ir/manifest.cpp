@@ -180,12 +180,21 @@ std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view
     return fmt::format(R"({{"op":{},"kind":{}}})", json_string(m.calls[i].op),
                        json_string(m.calls[i].op_kind));
   };
+  const auto handed = [&m](size_t i) {
+    const ManifestHanded& h = m.handed[i];
+    return fmt::format(
+        R"({{"number":{},"op":{},"kind":{},"reduce":{},"peer":{},"dtype":{},"x":{},"x_offset":{},)"
+        R"("y":{},"y_offset":{},"rows":{},"value":{},"cols":{}}})",
+        h.number, json_string(h.op), json_string(h.kind), json_string(h.reduce), h.peer,
+        json_string(name(h.dtype)), h.x, h.x_offset, h.y, h.y_offset, h.rows, h.value, h.cols);
+  };
   return {List{"tensors", m.tensors.size(), tensor},
           List{"maps", m.maps.size(), map},
           ranges("dims", m.dims),
           ranges("scalars", m.scalars),
           List{"values", m.values.size(), value},
           List{"calls", m.calls.size(), call},
+          List{"handed", m.handed.size(), handed},
           events("local_names", m.local_names),
           events("peer_names", m.peer_names),
           List{"graph", lines.size(), [&lines](size_t i) { return json_string(lines[i]); }}};

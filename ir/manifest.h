@@ -46,6 +46,23 @@ struct ManifestMap {
   bool lines() const { return box_cols * size_of(dtype) == kLine; }
   friend bool operator==(const ManifestMap&, const ManifestMap&) = default;
 };
+/// A collective that a library carries out beside the kernel, between two words of Launch::handed.
+struct ManifestHanded {
+  int64_t number = 0;  // of its words
+  std::string op;
+  std::string kind;    // "allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast",
+                       // "ring_shift"
+  std::string reduce;  // "sum", "avg", "max", "min"
+  int64_t peer = 0;    // broadcast: the root; ring_shift: how far it goes
+  DType dtype = DType::F32;
+  // Operand and result: index into tensors, or -1 and bytes from where the temporaries begin.
+  int64_t x = -1, x_offset = 0, y = -1, y_offset = 0;
+  // Of a block, or of the tensor where the kind has none: rows, if `value` < 0, else as many as
+  // that one of Launch::values says and at most `rows`; columns.
+  int64_t rows = 1, value = -1, cols = 1;
+  bool x_blocks() const { return kind == "reduce_scatter" || kind == "alltoall"; }
+  bool y_blocks() const { return kind == "allgather" || kind == "alltoall"; }
+};
 struct ManifestEvents {  // events [first, first of the next), for reports
   int64_t first = 0;
   // Of the first. If it ends in a number, the others' names count on from it; if it ends in
@@ -77,6 +94,7 @@ struct Manifest {
   std::vector<ManifestValue> values;  // Launch::values
   // No task waits on its rank for one of a later call: reports find the cause of a stop by that.
   std::vector<ManifestCall> calls;
+  std::vector<ManifestHanded> handed;  // in the order in which they are handed over
   std::vector<ManifestEvents> local_names, peer_names;
   // command-line options that shaped the kernel, e.g. "--no-load-ahead"
   std::string options;

@@ -135,6 +135,45 @@ ManifestMap map_of(const Json& item, const Manifest& m) {
   return map;
 }
 
+// Of a manifest of which all is known that comes before it.
+ManifestHanded handed_of(const Json& item, const Manifest& m) {
+  ManifestHanded h;
+  h.op = text_of(item, "op");
+  h.number = integer_of(item, "number", 0, kMaxCount);
+  h.kind = text_of(item, "kind");
+  h.reduce = text_of(item, "reduce");
+  const auto one_of = [&](const std::string& word, std::initializer_list<const char*> words) {
+    if (std::find(words.begin(), words.end(), word) == words.end())
+      fail(fmt::format("'{}' is handed over as the unknown '{}'", h.op, word));
+  };
+  one_of(h.kind,
+         {"allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "ring_shift"});
+  one_of(h.reduce, {"sum", "avg", "max", "min"});
+  h.peer = integer_of(item, "peer", 0, m.world - 1);
+  h.dtype = dtype_of(item, "what is handed over");
+  const auto tensors = static_cast<int64_t>(m.tensors.size());
+  h.rows = integer_of(item, "rows", 1, kMaxBytes);
+  h.value = integer_of(item, "value", -1, static_cast<int64_t>(m.values.size()) - 1);
+  h.cols = integer_of(item, "cols", 1, kMaxBytes);
+  const auto place = [&](const char* tensor, const char* offset, bool blocks, int64_t& at,
+                         int64_t& bytes) {
+    at = integer_of(item, tensor, -1, tensors - 1);
+    bytes = integer_of(item, offset, 0, kMaxBytes);
+    int64_t room = m.arena_bytes;
+    if (at >= 0) {
+      const ManifestTensor& t = m.tensors[static_cast<size_t>(at)];
+      room = t.max_elements * size_of(t.dtype);
+    }
+    const int64_t most = (kMaxBytes >> 4) / (blocks ? m.world : 1);
+    if (h.rows > most / h.cols ||
+        bytes + h.rows * h.cols * (blocks ? m.world : 1) * size_of(h.dtype) > room)
+      fail(fmt::format("'{}' reaches beyond what it is of", h.op));
+  };
+  place("x", "x_offset", h.x_blocks(), h.x, h.x_offset);
+  place("y", "y_offset", h.y_blocks(), h.y, h.y_offset);
+  return h;
+}
+
 ManifestTensor tensor_of(const Json& item) {
   ManifestTensor t;
   t.name = text_of(item, "name");
@@ -179,6 +218,13 @@ Manifest manifest_of(const Json& root) {
   m.values = values_of(root, "values");
   for (const Json& item : list_of(root, "calls"))
     m.calls.push_back({text_of(item, "op"), text_of(item, "kind")});
+  for (const Json& item : list_of(root, "handed")) m.handed.push_back(handed_of(item, m));
+  std::vector<int64_t> numbers;
+  for (const ManifestHanded& h : m.handed) numbers.push_back(h.number);
+  std::sort(numbers.begin(), numbers.end());
+  for (size_t i = 0; i < numbers.size(); ++i)
+    if (numbers[i] != static_cast<int64_t>(i))
+      fail("what is handed over isn't numbered from 0 without gaps");
   m.local_names = events_of(root, "local_names");
   m.peer_names = events_of(root, "peer_names");
   bool first = true;

@@ -70,6 +70,13 @@ int64_t Program::packet_uses() const {
   return most + 1;
 }
 
+int64_t Program::slots_end() const {
+  int64_t end = symmetric_bytes;
+  for (const Buffer& b : buffers)
+    if (b.wire && b.offset) end = std::max(end, *b.offset + b.copy_bytes() * b.rotation);
+  return end;
+}
+
 int64_t Program::packet_bytes() const {
   int64_t end = 0;
   for (const Buffer& b : buffers)

@@ -61,6 +61,10 @@ struct Buffer {
   /// Slot with packets only: its number among those that lie in the same place, which a launch uses
   /// one after the other; no two have the same.
   int64_t use = 0;
+  /// Slot with packets only: what travels outside of the kernel, by a library that the kernel hands
+  /// a collective over to. It has a place like any slot, so that the same is proved of it, but
+  /// behind symmetric memory, where there is none.
+  bool wire = false;
   /// Planned: byte offset in the arena of temporaries (Temp) or in symmetric memory (Slot). Always
   /// a multiple of 256.
   std::optional<int64_t> offset;
@@ -410,6 +414,8 @@ struct Program {
   std::optional<int64_t> typical_of(std::string_view name) const;
   /// How many flags the packets of a launch have: one more than the largest Buffer::use.
   int64_t packet_uses() const;
+  /// Planned: where symmetric memory and the places of wires behind it end.
+  int64_t slots_end() const;
   /// Planned: bytes at the arena's beginning in which all temporaries with packets lie.
   int64_t packet_bytes() const;
 

@@ -258,6 +258,7 @@ class Parser : private TextCursor {
     if (accept_key("tensor") && !read_name(b.tensor)) return false;
     if (!optional_field("rotation", b.rotation)) return false;
     b.packets = accept_word("packets");
+    b.wire = accept_word("wire");
     if (!optional_field("use", b.use)) return false;
     if (accept_key("offset") && !number(b.offset.emplace())) return false;
     buffers_.add(b.name, p_.buffers.size());

@@ -200,6 +200,7 @@ class Printer {
     }
     if (b.rotation != 1) put_field(" rotation=", b.rotation);
     if (b.packets) put(" packets");
+    if (b.wire) put(" wire");
     if (b.use != 0) put_field(" use=", b.use);
     if (b.offset) put_field(" offset=", *b.offset);
     put("\n");

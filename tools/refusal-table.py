@@ -11,13 +11,13 @@ import sys
 X = "input x : bf16[8, 64]"
 CASES = [
     ("`schedule` = `dynamic`", f"set schedule = dynamic\n{X}\noutput y = relu(x)"),
-    ("`backend` = `nccl`", f"set backend = nccl\n{X}\noutput y = allreduce(x)"),
+    ("`send`, `recv` with `backend` = `nccl`",
+     f"set backend = nccl\n{X}\nsend(x, dst = 1, if = rank == 0)\n"
+     "output y = recv(src = 0, shape = [8, 64], dtype = bf16, if = rank == 1)"),
     ("`backend` = `nvshmem`", f"set backend = nvshmem\n{X}\noutput y = allreduce(x)"),
     ("`pipeline`", f"pipeline [[y]] microbatches 2\n{X}\noutput y = relu(x)"),
     ("`sm_roles` with `when`",
      f"scalar n in [0, 9)\nset sm_roles = {{when: [{{if: n < 4, roles: auto}}, {{else: auto}}]}}\n{X}\noutput y = relu(x)"),
-    *((f"`{op}` with `algorithm` = `{word}`", f"{X}\noutput y = {op}(x, algorithm = {word})")
-      for op in ("allreduce", "allgather", "reduce_scatter") for word in ("nccl",)),
 ]
 
 

@@ -1,8 +1,10 @@
 #include "compiler/codegen/manifest.h"
 
 #include <map>
+#include <set>
 #include <tuple>
 
+#include "compiler/functions/hand_over.h"
 #include "ir/program_text.h"
 
 namespace maco::codegen {
@@ -63,6 +65,46 @@ std::vector<ir::ManifestRange> scalars_of(const ir::Graph& graph) {
   return scalars;
 }
 
+namespace {
+
+// In the order of the stream that they have in common.
+std::vector<ir::ManifestHanded> handed_over(const ir::Program& program) {
+  std::vector<ir::ManifestHanded> list;
+  const std::vector<int> tensors = tensor_numbers(program);
+  std::set<int64_t> known;  // of a broadcast the root and the others have a call each
+  for (const auto& stream : ir::streams(program))
+    for (const ir::TaskId task : stream) {
+      const ir::Call& call = program[program[task].call];
+      const auto h = functions::hand_over_of(call);
+      if (!h || call.function != "hand_over" || !known.insert(h->number).second) continue;
+      ir::ManifestHanded handed;
+      handed.number = h->number;
+      handed.op = call.op;
+      handed.kind = ir::name(h->kind);
+      handed.reduce = ir::name(h->reduce);
+      handed.peer = h->peer;
+      handed.dtype = h->x;
+      const auto place = [&](size_t operand, int64_t& tensor, int64_t& offset) {
+        const ir::Buffer& b = program[call.operands[operand]];
+        tensor = tensors[index(call.operands[operand])];
+        offset = b.offset.value_or(0);
+      };
+      place(0, handed.x, handed.x_offset);
+      place(2, handed.y, handed.y_offset);
+      if (const int64_t* rows = std::get_if<int64_t>(&h->rows.v)) {
+        handed.rows = *rows;
+      } else {
+        handed.value = std::get<uint32_t>(h->rows.v);
+        handed.rows = program.values[static_cast<size_t>(handed.value)].range.hi;
+      }
+      handed.cols = h->cols;
+      list.push_back(std::move(handed));
+    }
+  return list;
+}
+
+}  // namespace
+
 ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
                            const ir::Program& program, const EventNumbers& events,
                            const MapNumbers& maps, const Options& options) {
@@ -92,6 +134,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   m.scalars = scalars_of(graph);
   for (const ir::Value& v : program.values) m.values.push_back({v.expr, v.range.lo, v.range.hi});
   for (const ir::Call& c : program.calls) m.calls.push_back({c.op, c.op_kind});
+  m.handed = handed_over(program);
   for (size_t e = 0; e < program.events.size(); ++e) {
     const ir::Event& event = program.events[e];
     if (event.kind == ir::EventKind::Packet) continue;

@@ -9,6 +9,7 @@
 
 #include "compiler/functions/chunks.h"
 #include "compiler/functions/exchange.h"
+#include "compiler/functions/hand_over.h"
 
 namespace maco::functions {
 
@@ -59,10 +60,33 @@ bool check_chunks(const ir::Program& program, ir::Diagnostics& diagnostics) {
   return true;
 }
 
+// Collectives that are handed over.
+bool check_hand_overs(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const ir::Task& task = program.tasks[t];
+    const ir::Call& call = program[task.call];
+    if (!is_hand_over(call.function)) continue;
+    const auto h = hand_over_of(call);
+    if (!h || h->world != program.world || task.tile != 0) {
+      diagnostics.error(call.loc, fmt::format("{} of '{}' hasn't the parameters and operands that "
+                                              "it takes",
+                                              call.function, call.op));
+      return false;
+    }
+    if (call.transfers != transfers_of(call.function, *h)) {
+      diagnostics.error(call.loc, fmt::format("{} of '{}' moves other data than it declares",
+                                              call.function, call.op));
+      return false;
+    }
+    if (task.accesses != accesses_of(program, call, *h)) return differs(program, t, diagnostics);
+  }
+  return true;
+}
+
 }  // namespace
 
 bool check_exchanges(const ir::Program& program, ir::Diagnostics& diagnostics) {
-  if (!check_chunks(program, diagnostics)) return false;
+  if (!check_chunks(program, diagnostics) || !check_hand_overs(program, diagnostics)) return false;
   std::vector<std::optional<Exchange>> exchanges;
   for (const ir::Call& call : program.calls) {
     exchanges.push_back(exchange_of(call));

@@ -18,6 +18,7 @@ std::vector<Function> softmax_functions();
 std::vector<Function> reduction_functions();
 std::vector<Function> strided_copy_functions();
 std::vector<Function> collective_functions();
+std::vector<Function> hand_over_functions();
 std::vector<Function> chunk_functions();
 std::vector<Function> cuda_functions();
 

@@ -17,10 +17,10 @@ namespace {
 ir::Registry<Function>& table() {
   static ir::Registry<Function> functions(&Function::name, [] {
     std::vector<Function> all;
-    for (auto family :
-         {elementwise_functions, matmul_functions, attention_functions, embedding_functions,
-          norm_functions, rope_functions, softmax_functions, reduction_functions,
-          strided_copy_functions, collective_functions, chunk_functions, cuda_functions})
+    for (auto family : {elementwise_functions, matmul_functions, attention_functions,
+                        embedding_functions, norm_functions, rope_functions, softmax_functions,
+                        reduction_functions, strided_copy_functions, collective_functions,
+                        hand_over_functions, chunk_functions, cuda_functions})
       for (Function& f : family()) all.push_back(std::move(f));
     return all;
   }());

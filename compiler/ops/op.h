@@ -52,7 +52,7 @@ struct Cut {
 Cut cut_of(const ir::Op& op);
 void set_cut(ir::Op& op, const Cut& cut);
 /// Whether there is a choice: its def has one, and so has its algorithm, which it names.
-bool has_choice(const ir::Op& op);
+bool has_choice(const ir::Graph& graph, const ir::Op& op);
 
 class InferContext;
 class TileContext;

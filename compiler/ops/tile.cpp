@@ -122,7 +122,7 @@ Cut TileContext::cut() const {
   Cut cut = cut_of(op());
   const OpDef& def = *find_op(op().kind);
   const bool open = cut.tile.empty() || (cut.method.empty() && !def.methods.empty());
-  if (open && has_choice(op())) {
+  if (open && has_choice(graph(), op())) {
     const Cut chosen = def.choose(*this);
     if (cut.tile.empty()) cut.tile = chosen.tile;
     if (cut.method.empty()) cut.method = chosen.method;
@@ -140,7 +140,7 @@ bool TileContext::check_cut() {
                        fmt::format("'{}' can't be cut so: {}", op().kind, why));
     return false;
   };
-  if (!has_choice(op())) return refuse("its algorithm has one way only");
+  if (!has_choice(graph(), op())) return refuse("its algorithm has one way only");
   const size_t most = def.tile_axes.size(), least = most - def.spare_axes;
   if (const size_t n = given.tile.size(); n != 0 && (n < least || n > most)) {
     const auto needed = def.tile_axes.begin() + static_cast<std::ptrdiff_t>(least);

@@ -27,7 +27,7 @@ std::optional<std::string> algorithm_of(const ir::Op& op) {
   if (!ops::find_op(op.kind)->collective) return std::nullopt;
   const auto it = op.attrs.find("algorithm");
   std::string word = it == op.attrs.end() ? "auto" : std::get<std::string>(it->second.value);
-  if (word == "auto" && ops::algorithm_words(op.kind).empty()) return std::nullopt;
+  if (word == "auto" && !ops::has_algorithms(op.kind)) return std::nullopt;
   return word;
 }
 
@@ -108,7 +108,7 @@ void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& conte
     const int64_t now = symmetric_bytes(graph, id, context);
     Saving best{id, fast, 0};
     for (const ops::Algorithm& other : ops::algorithms_of(graph[id].kind)) {
-      if (other.exact && !other.exact(graph, graph[id])) continue;
+      if (!other.route || (other.exact && !other.exact(graph, graph[id]))) continue;
       chosen = other.word;
       if (const int64_t less = now - symmetric_bytes(graph, id, context); less > best.bytes)
         best = {id, other.word, less};
@@ -134,6 +134,10 @@ bool choose_collectives(ir::Graph& graph, PassContext& context) {
     ir::Op& op = graph.ops[i];
     const auto algorithm = algorithm_of(op);
     if (!algorithm) continue;
+    if (ops::is_handed_over(graph, op)) {
+      op.attrs["algorithm"] = {"nccl", op.loc};
+      continue;
+    }
     if (*algorithm == "auto") {
       op.attrs["algorithm"] = {choose(graph, op, context.machine), op.loc};
       free.push_back(ir::id_of<ir::OpId>(i));

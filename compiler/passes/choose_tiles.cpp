@@ -16,7 +16,7 @@ bool choose_tiles(ir::Graph& graph, PassContext& context) {
   const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
   bool ok = true;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
-    if (!ops::has_choice(graph.ops[i])) continue;
+    if (!ops::has_choice(graph, graph.ops[i])) continue;
     ops::TileContext op(graph, ir::id_of<ir::OpId>(i), program, context.machine, buffers,
                         context.diagnostics);
     if (op.check_cut())
@@ -29,7 +29,7 @@ bool choose_tiles(ir::Graph& graph, PassContext& context) {
 
 bool has_tiles(const ir::Graph& graph) {
   for (const ir::Op& op : graph.ops)
-    if (ops::has_choice(op) && ops::cut_of(op).tile.empty()) return false;
+    if (ops::has_choice(graph, op) && ops::cut_of(op).tile.empty()) return false;
   return true;
 }
 

@@ -73,12 +73,17 @@ class Arena {
 
 int64_t place_slots(ir::Program& program) {
   int64_t bytes = 0;
-  for (ir::Buffer& buffer : program.buffers) {
-    if (buffer.kind != ir::BufferKind::Slot) continue;
-    buffer.offset = bytes;
-    bytes += aligned(buffer.bytes()) * buffer.rotation;
-  }
-  return bytes;
+  const auto place = [&](bool wires) {
+    for (ir::Buffer& buffer : program.buffers) {
+      if (buffer.kind != ir::BufferKind::Slot || buffer.wire != wires) continue;
+      buffer.offset = bytes;
+      bytes += aligned(buffer.bytes()) * buffer.rotation;
+    }
+    return bytes;
+  };
+  const int64_t symmetric = place(false);
+  place(true);
+  return symmetric;
 }
 
 bool plan_memory(ir::Program& program, PassContext& context) {

@@ -12,17 +12,22 @@
 // Where priorities differ, the tasks are simulated (by_priority.h), and Program order becomes the
 // order in which they start: among those that are ready for an SM the highest priority goes first.
 // Where ranks pass on what they receive, the order of the ops alone follows priorities.
+//
+// Collectives that are handed over have one SM in common, where each is taken back right behind its
+// hand-over: what runs them does so in one order.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "compiler/cost/model.h"
 #include "compiler/functions/function.h"
+#include "compiler/functions/hand_over.h"
 #include "compiler/passes/by_priority.h"
 #include "compiler/passes/dependencies.h"
 #include "compiler/passes/passes.h"
@@ -47,12 +52,27 @@ std::vector<int32_t> homes(const ir::Program& program, ir::Role role, const std:
 class Homes {
  public:
   bool find(const ir::Program& program, PassContext& context) {
-    std::map<std::pair<ir::Role, std::string_view>, uint32_t> numbers;
+    std::map<std::tuple<ir::Role, std::string_view, bool>, uint32_t> numbers;
+    int32_t common = -1;  // of what is handed over
     for (const ir::Task& task : program.tasks) {
       const std::string& kind = program[task.call].op_kind;
+      const bool handed = functions::is_hand_over(program[task.call].function);
       const auto [it, fresh] =
-          numbers.try_emplace({task.role, kind}, static_cast<uint32_t>(sms.size()));
+          numbers.try_emplace({task.role, kind, handed}, static_cast<uint32_t>(sms.size()));
       if (fresh) sms.push_back(homes(program, task.role, kind));
+      std::vector<int32_t>& all = sms[it->second];
+      if (fresh && handed && !all.empty()) {
+        hands_over = true;
+        if (common < 0) common = all.back();
+        if (std::find(all.begin(), all.end(), common) == all.end()) {
+          context.diagnostics.error(program[task.call].loc,
+                                    fmt::format("'sm_roles' gives '{}' no SM that runs all that is "
+                                                "handed over to NCCL: SM {} does the rest",
+                                                kind, common));
+          return false;
+        }
+        all = {common};
+      }
       if (sms[it->second].empty()) {
         context.diagnostics.error(
             program[task.call].loc,
@@ -65,6 +85,7 @@ class Homes {
   }
   std::vector<std::vector<int32_t>> sms;
   std::vector<Demand> demands;  // by task
+  bool hands_over = false;
 };
 
 /// When what a task depends on has ended, in microseconds from the launch.
@@ -183,6 +204,29 @@ void place_by_priority(ir::Program& program, const Homes& all) {
   program.tasks = std::move(tasks);
 }
 
+// Takes back what is handed over right behind that, whatever the order was.
+void join_hand_overs(ir::Program& program) {
+  std::vector<ir::Task> tasks;
+  std::vector<bool> moved(program.tasks.size(), false);
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    if (moved[t]) continue;
+    tasks.push_back(program.tasks[t]);
+    if (program[program.tasks[t].call].function != "hand_over") continue;
+    // Its own is the next of the op that runs on the same ranks.
+    for (size_t u = t + 1; u < program.tasks.size(); ++u) {
+      const ir::Task& back = program.tasks[u];
+      if (moved[u] || program[back.call].function != "take_back" ||
+          program[back.call].op != program[program.tasks[t].call].op ||
+          back.ranks != program.tasks[t].ranks)
+        continue;
+      moved[u] = true;
+      tasks.push_back(back);
+      break;
+    }
+  }
+  program.tasks = std::move(tasks);
+}
+
 // Whether a rank waits for what a task does on another that the list has later: then ranks keep the
 // order of the list, in which they don't wait for each other for ever.
 bool passes_on(const ir::Program& program) {
@@ -207,6 +251,7 @@ bool schedule(ir::Program& program, PassContext& context) {
     place_in_order(program, all);
   else
     place_by_priority(program, all);
+  if (all.hands_over) join_hand_overs(program);
   std::vector<int32_t> length(static_cast<size_t>(program.ctas), 0);
   for (ir::Task& task : program.tasks) task.place = length[static_cast<size_t>(task.sm)]++;
   program.stage = ir::Stage::Scheduled;

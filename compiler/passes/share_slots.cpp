@@ -90,7 +90,7 @@ class Sharing {
       for (const ir::Access& a : p_.tasks[t].accesses) {
         const ir::Region& r = a.region;
         const ir::Buffer& b = p_[r.buffer];
-        if (b.kind != ir::BufferKind::Slot) continue;
+        if (b.kind != ir::BufferKind::Slot || b.wire) continue;
         Slot& slot = slots_[index(r.buffer)];
         const auto task = ir::id_of<TaskId>(t);
         if (slot.writes.empty() && slot.reads.empty()) slot.first = task;
@@ -106,7 +106,7 @@ class Sharing {
       }
     std::map<std::vector<Pattern>, size_t> shapes;
     for (size_t b = 0; b < slots_.size(); ++b) {
-      if (p_.buffers[b].kind != ir::BufferKind::Slot) continue;
+      if (p_.buffers[b].kind != ir::BufferKind::Slot || p_.buffers[b].wire) continue;
       used_.push_back(b);
       Slot& slot = slots_[b];
       slot.left = slot.writes.size();
@@ -159,7 +159,8 @@ class Sharing {
       for (const ir::Wait& w : task.waits)
         if (is_local(w) && w.lag == 0) known.hear(clocks, id, group(w));
       for (const ir::Access& a : task.accesses)
-        if (a.writes() && p_[a.region.buffer].kind == ir::BufferKind::Slot)
+        if (a.writes() && p_[a.region.buffer].kind == ir::BufferKind::Slot &&
+            !p_[a.region.buffer].wire)
           write(id, a.region, known, clocks);
       known.end(id, clocks, !task.waits.empty());
       for (const ir::Wait& w : task.waits) {
@@ -236,6 +237,13 @@ bool share_slots(ir::Program& program, PassContext& context) {
       slot.use = slot.packets ? static_cast<int64_t>(i) : 0;
     }
     bytes += program[place[0]].copy_bytes() * program[place[0]].rotation;
+  }
+  // Wires stay behind what has memory.
+  int64_t end = bytes;
+  for (ir::Buffer& wire : program.buffers) {
+    if (!wire.wire) continue;
+    wire.offset = end;
+    end += wire.copy_bytes() * wire.rotation;
   }
   context.statistics["symmetric bytes without sharing"] = program.symmetric_bytes;
   context.statistics["symmetric bytes"] = program.symmetric_bytes = bytes;

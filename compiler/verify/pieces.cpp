@@ -38,6 +38,13 @@ std::optional<Box> part_of(const Box& whole, const Box& content, const Box& part
   return std::nullopt;
 }
 
+/// Whether what a piece holds lies in the operand as in the buffer, so many elements further.
+bool is_moved_by(const Pieces::Piece& piece, int64_t distance) {
+  Box there = piece.box;
+  there.start += distance;
+  return there == piece.content.at;
+}
+
 }  // namespace
 
 Box joined(Box box) {
@@ -66,19 +73,43 @@ void Pieces::clear(const Box& box) {
 }
 
 std::optional<Content> Pieces::read(const Box& box) const {
+  const Piece* first = nullptr;  // of several that fill it
+  int64_t filled = 0;
   for (auto at = pieces_.upper_bound(box.start - longest_);
-       at != pieces_.end() && at->first <= box.start; ++at) {
+       at != pieces_.end() && at->first < box.end(); ++at) {
     const Piece& piece = at->second;
-    if (!covers(piece.box, box)) continue;
-    Content content = piece.content;
-    if (content.fault != 0) return content;
-    const auto part = part_of(piece.box, content.at, box);
-    // Which elements of a part are there where rows are cut, nobody knows.
-    if (!part || (content.cut != 0 && box != piece.box)) return std::nullopt;
-    content.at = *part;
-    return content;
+    if (covers(piece.box, box)) {
+      Content content = piece.content;
+      if (content.fault != 0) return content;
+      // Which elements of a part are there where rows are cut, is known where they lie as in the
+      // operand.
+      if (content.cut != 0 && box != piece.box) {
+        if (!is_moved_by(piece, 0)) return std::nullopt;
+        content.at = box;
+        return content;
+      }
+      const auto part = part_of(piece.box, content.at, box);
+      if (!part) return std::nullopt;
+      content.at = *part;
+      return content;
+    }
+    if (!overlap(piece.box, box)) continue;
+    if (piece.content.fault != 0) return piece.content;
+    if (!first) first = &piece;
+    Content like = piece.content;
+    like.at = first->content.at;
+    if (!covers(box, piece.box) || like != first->content ||
+        !is_moved_by(piece, first->content.at.start - first->box.start))
+      return std::nullopt;
+    filled += piece.box.rows * piece.box.width;
   }
-  return std::nullopt;
+  if (!first || filled != box.rows * box.width) return std::nullopt;
+  const int64_t distance = first->content.at.start - first->box.start;
+  if (first->content.cut != 0 && distance != 0) return std::nullopt;
+  Content content = first->content;
+  content.at = box;
+  content.at.start += distance;
+  return content;
 }
 
 }  // namespace maco::verify

@@ -89,7 +89,7 @@ Layout::Layout(const ir::Program& program) : program_(program), base_(program.bu
     any = any || written[i];
   }
   const int64_t symmetric = up256(program.arena_bytes);
-  int64_t next = symmetric + up256(program.symmetric_bytes);
+  int64_t next = symmetric + up256(program.slots_end());
   std::map<std::string_view, int64_t> bases;
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const ir::Buffer& b = program.buffers[i];

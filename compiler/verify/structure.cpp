@@ -151,6 +151,8 @@ class Structure {
                                 b.name, b.use, kMaxUse));
     if (b.kind != BufferKind::Slot && b.rotation != 1)
       report_.error(fmt::format("buffer '{}' is no slot, but has a rotation", b.name));
+    if (b.wire && (b.kind != BufferKind::Slot || !b.packets))
+      report_.error(fmt::format("buffer '{}' is a wire, but no slot with packets", b.name));
     if (b.packets && b.kind != BufferKind::Slot && b.kind != BufferKind::Temp)
       report_.error(fmt::format("buffer '{}' is the caller's, but has packets", b.name));
     if (b.own_packets()) own_packets(b);
@@ -402,6 +404,11 @@ class Structure {
       } else if (*b.offset < 0 || *b.offset % 256 != 0) {
         report_.error(fmt::format("{} '{}' lies at {}, which is no multiple of 256", name(b.kind),
                                   b.name, *b.offset));
+      } else if (b.wire && *b.offset <= kMaxBytes) {
+        if (*b.offset < space)
+          report_.error(fmt::format("wire '{}' lies at {}, but symmetric memory has {} bytes",
+                                    b.name, *b.offset, space));
+        slots.push_back(&b);
       } else if (*b.offset > kMaxBytes || *b.offset + bytes > space) {
         report_.error(fmt::format("{} '{}' lies at {} and takes {} bytes, but {} has {}",
                                   name(b.kind), b.name, *b.offset, bytes, where, space));

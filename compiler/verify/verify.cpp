@@ -4,6 +4,7 @@
 #include "compiler/verify/contributions.h"
 #include "compiler/verify/counts.h"
 #include "compiler/verify/defined.h"
+#include "compiler/verify/hand_overs.h"
 #include "compiler/verify/lifetimes.h"
 #include "compiler/verify/model.h"
 #include "compiler/verify/operands.h"
@@ -50,6 +51,10 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
 
   // each of them makes seen what it is to make seen,
   check_scope(model, reporter);
+  if (reporter.failed()) return false;
+
+  // what is handed over is taken back before anything may touch it again,
+  check_hand_overs(model, reporter);
   if (reporter.failed()) return false;
 
   // and packets of temporaries can be told from those of other launches;

@@ -162,7 +162,13 @@ void AccessChecker::task(CpuContext& context, int place, bool begins) {
     const auto& stream = streams_[static_cast<size_t>(context.cta)];
     if (static_cast<size_t>(place) >= stream.size()) return;
     access.place = place;
-    for (const ir::Access& declared : program_[stream[static_cast<size_t>(place)]].accesses) {
+    const std::vector<ir::Access>& accesses = program_[stream[static_cast<size_t>(place)]].accesses;
+    // What is handed over is touched by others than the kernel.
+    const bool handed = std::any_of(accesses.begin(), accesses.end(), [&](const ir::Access& a) {
+      return program_[a.region.buffer].wire;
+    });
+    for (const ir::Access& declared : accesses) {
+      if (handed) break;
       add_ranges(declared.region, context.rank, access.reads);
       if (declared.writes()) add_ranges(declared.region, context.rank, access.writes);
       if (declared.kind == ir::AccessKind::Write && context.role == 0)

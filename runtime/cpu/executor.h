@@ -32,18 +32,27 @@ using CpuContexts = std::deque<CpuContext>;
 /// Tells the checker, if there is one; what `task` of every executor calls.
 void note_task(CpuContext& context, int place, bool begins);
 
+/// What goes on beside the contexts of a launch, in the same memory.
+class Beside {
+ public:
+  virtual ~Beside() = default;
+  /// Does what can be done at once; false if that is nothing. Calls `changed` with the address of
+  /// each word that a context may wait for, once it has stored there.
+  virtual bool step(const std::function<void(const void*)>& changed) = 0;
+};
+
 /// A thread for each context. `jitter`: random delays before tasks, waits and signals, different
 /// for each launch. `alone`: false if other processes change words that these wait for. A failure
-/// if the system gives fewer threads: nothing has run then.
+/// if the system gives fewer threads: nothing has run then. `beside`, if any, has a thread, too.
 Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
-                      const uint64_t* jitter, bool alone = true);
+                      const uint64_t* jitter, bool alone = true, Beside* beside = nullptr);
 
 /// One thread, a fibre for each context, switched where they wait, signal or begin a task, in an
 /// order that follows from `seed` (and the launch's epoch) alone. Time is virtual: it passes only
 /// when no fibre can go on, so that a deadlock is reported as a time-out at once. A failure if
 /// there is no memory for their stacks: nothing has run then.
 Status run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
-                     uint64_t seed);
+                     uint64_t seed, Beside* beside = nullptr);
 
 /// SplitMix64: a small generator, the same everywhere.
 class Random {

@@ -17,7 +17,8 @@ constexpr int kJumpsWithoutChange = 64;
 
 class Fibres {
  public:
-  Fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed);
+  Fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts, uint64_t seed,
+         Beside* beside);
   void run();
 
  private:
@@ -32,6 +33,9 @@ class Fibres {
   static void task(maco_cpu::RoleContext* c, int place, bool begins);
 
   void pass_time();
+  // Lets what goes on beside do a step; whether it did anything.
+  bool step_beside();
+  void tell(const void* word);
 
   FibreThread thread_;
   std::vector<Fibre*> ready_;
@@ -42,11 +46,12 @@ class Fibres {
   uint64_t clock_ = 1;
   uint64_t quarter_ns_ = 0;
   int jumps_ = 0;
+  Beside* const beside_;
 };
 
 Fibres::Fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
-               uint64_t seed)
-    : thread_(code_of(library, entry)), random_(seed) {
+               uint64_t seed, Beside* beside)
+    : thread_(code_of(library, entry)), random_(seed), beside_(beside) {
   for (CpuContext& context : contexts) {
     context.now = now;
     context.pause = pause;
@@ -60,6 +65,9 @@ Fibres::Fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& 
 
 void Fibres::run() {
   while (!ready_.empty() || waiting_count_ > 0) {
+    // As often as any fibre, and whenever none can go on.
+    if (beside_ && (ready_.empty() || random_.below(ready_.size() + 1) == 0) && step_beside())
+      continue;
     if (ready_.empty()) {
       pass_time();
       continue;
@@ -70,6 +78,10 @@ void Fibres::run() {
     ready_.pop_back();
     thread_.resume(*fibre);
   }
+}
+
+bool Fibres::step_beside() {
+  return beside_->step([this](const void* word) { tell(word); });
 }
 
 void Fibres::pass_time() {
@@ -100,13 +112,16 @@ void Fibres::changing(maco_cpu::RoleContext* c, const void*) {
 }
 
 void Fibres::changed(maco_cpu::RoleContext* c, const void* word) {
-  Fibres& owner = owner_of(fibre_of(c));
-  owner.jumps_ = 0;
-  auto found = owner.waiting_.find(word);
-  if (found == owner.waiting_.end()) return;
-  owner.waiting_count_ -= found->second.size();
-  owner.ready_.insert(owner.ready_.end(), found->second.begin(), found->second.end());
-  owner.waiting_.erase(found);
+  owner_of(fibre_of(c)).tell(word);
+}
+
+void Fibres::tell(const void* word) {
+  jumps_ = 0;
+  auto found = waiting_.find(word);
+  if (found == waiting_.end()) return;
+  waiting_count_ -= found->second.size();
+  ready_.insert(ready_.end(), found->second.begin(), found->second.end());
+  waiting_.erase(found);
 }
 
 void Fibres::task(maco_cpu::RoleContext* c, int place, bool begins) {
@@ -121,11 +136,11 @@ void Fibres::task(maco_cpu::RoleContext* c, int place, bool begins) {
 }  // namespace
 
 Status run_on_fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
-                     uint64_t seed) {
+                     uint64_t seed, Beside* beside) {
   if (contexts.empty()) return {};
   return with_fibres([&] {
     Fibres fibres(library, entry, contexts,
-                  Random(seed ^ uint64_t{contexts.front().launch->epoch} << 32).next());
+                  Random(seed ^ uint64_t{contexts.front().launch->epoch} << 32).next(), beside);
     fibres.run();
   });
 }

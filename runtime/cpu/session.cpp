@@ -18,6 +18,7 @@
 #include "ir/manifest.h"
 #include "runtime/cpu/access.h"
 #include "runtime/cpu/executor.h"
+#include "runtime/cpu/handed.h"
 #include "runtime/cpu/kernel_guard.h"
 #include "runtime/cpu/shared_memory.h"
 #include "runtime/host/abi.h"
@@ -98,7 +99,7 @@ struct RankState {
   std::vector<void*> tensor_pointers;
   std::vector<TensorMap> maps;
   int rank = 0;
-  Memory arena, counters;
+  Memory arena, counters, handed;
   std::optional<Memory> own_symmetric;  // unless all processes map it
   char* symmetric = nullptr;
   std::vector<Memory> shared_memory;  // of its CTAs, or
@@ -111,7 +112,10 @@ struct RankState {
 
   // `shared`: its symmetric memory; null: it has some of its own.
   RankState(const ir::Manifest& m, int number, bool fenced, int64_t profiled_tasks, char* shared)
-      : rank(number), arena(m.arena_bytes), counters(m.local_events * 4) {
+      : rank(number),
+        arena(m.arena_bytes),
+        counters(m.local_events * 4),
+        handed(static_cast<int64_t>(m.handed.size() * sizeof(Handed))) {
     if (!shared) own_symmetric.emplace(symmetric_size(m.symmetric_bytes, m.peer_events, m.world));
     symmetric = shared ? shared : own_symmetric->data();
     tensors.resize(m.tensors.size());
@@ -186,6 +190,7 @@ class CpuSessionImpl final : public CpuSession {
       rank.launch.arena = rank.arena.data();
       rank.launch.maps = rank.maps.data();
       rank.launch.counters = reinterpret_cast<u32*>(rank.counters.data());
+      rank.launch.handed = reinterpret_cast<Handed*>(rank.handed.data());
       rank.launch.symmetric = symmetric_.data();
       rank.launch.reports = rank.reports.data();
       rank.launch.rank = rank.rank;
@@ -194,6 +199,10 @@ class CpuSessionImpl final : public CpuSession {
       rank.launch.task_stamps = rank.stamps.tasks.data();
       rank.launch.stamped_tasks = static_cast<u32>(rank.stamps.tasks.size());
     }
+    if (manifest_.handed.empty()) return;
+    std::vector<HandingRank> handing;
+    for (const RankState& rank : ranks_) handing.push_back({rank.rank, &rank.launch});
+    handed_ = std::make_unique<HandedOver>(manifest_, std::move(handing), options_.group);
   }
 
   const ir::Manifest& manifest() const override { return manifest_; }
@@ -245,6 +254,11 @@ class CpuSessionImpl final : public CpuSession {
   Status advance(const LaunchValues& values, const LaunchAddresses& addresses);
   Status reset();
   Status run();
+  // Whether any rank of this process gave up.
+  bool stopped() const {
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [](const RankState& rank) { return cause_of(rank.reports).state != 0; });
+  }
   // Of one launch of a rank; the CTAs' shared memory is cleared.
   void add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts) const;
 
@@ -261,6 +275,7 @@ class CpuSessionImpl final : public CpuSession {
   std::vector<RankState> ranks_;  // that run here
   double slowest_us_ = 0;         // rank of the last launch
   std::vector<char*> symmetric_;
+  std::unique_ptr<HandedOver> handed_;  // if the kernel hands anything over
   std::unique_ptr<AccessChecker> checker_;
   KernelGuard* guard_ = nullptr;
 };
@@ -355,6 +370,8 @@ Status CpuSessionImpl::reset() {
     if (Status s = run_on_threads(*library_, library_->reset(index_), context, nullptr); !s)
       return s;
   }
+  if (handed_)
+    if (Status s = handed_->reset(); !s) return s;
   needs_reset_ = false;
   // A peer's packets would be lost in slots that are reset behind them.
   return options_.group ? options_.group->meet() : Status{};
@@ -387,16 +404,19 @@ Status CpuSessionImpl::run() {
     context.task_access = &accesses.emplace_back();
   }
   const KernelGuard::Launch guarded(guard_, contexts, static_cast<size_t>(manifest_.shared_bytes));
+  if (handed_) handed_->begin();
   if (options_.replay)
-    return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay);
+    return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay,
+                         handed_.get());
   std::atomic<bool> ended{false};
   // What ends the watch at once; without it, a little later.
   const int wake = options_.group ? ::eventfd(0, EFD_CLOEXEC) : -1;
   std::thread watcher;
   if (options_.group) watcher = std::thread([&] { watch(ended, wake); });
-  const Status status =
-      run_on_threads(*library_, library_->kernel(index_), contexts,
-                     options_.jitter ? &*options_.jitter : nullptr, options_.group == nullptr);
+  const Status status = run_on_threads(*library_, library_->kernel(index_), contexts,
+                                       options_.jitter ? &*options_.jitter : nullptr,
+                                       options_.group == nullptr, handed_.get());
+  if (handed_) handed_->finish(stopped() ? 0 : options_.timeout_ms);
   ended = true;
   if (wake >= 0) ::eventfd_write(wake, 1);
   if (watcher.joinable()) watcher.join();
@@ -441,6 +461,7 @@ Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddres
 Status CpuSessionImpl::step(int launches, const LaunchValues& values,
                             const std::function<void(int, int)>& before,
                             const std::function<void(Stepper&)>& drive) {
+  if (handed_) return Status::failure("a witness of what is handed over to NCCL can't be replayed");
   if (Status s = set_values(values); !s) return s;
   for (RankState& rank : ranks_) rank.arena.clear();
   if (Status s = reset(); !s) return s;

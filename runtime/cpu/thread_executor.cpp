@@ -113,12 +113,15 @@ void pause(maco_cpu::RoleContext* context, const void* word, unsigned spins) {
 
 void changing(maco_cpu::RoleContext* context, const void*) { delay(state_of(context)); }
 
-void changed(maco_cpu::RoleContext* context, const void* word) {
-  Bucket& bucket = bucket_of(*state_of(context).buckets, word);
+void wake(Buckets& buckets, const void* word) {
+  Bucket& bucket = bucket_of(buckets, word);
   bucket.changes.fetch_add(1, std::memory_order_relaxed);
   if (bucket.sleepers.load(std::memory_order_relaxed) != 0) {
     syscall(SYS_futex, &bucket.changes, FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
   }
+}
+void changed(maco_cpu::RoleContext* context, const void* word) {
+  wake(*state_of(context).buckets, word);
 }
 
 void task(maco_cpu::RoleContext* context, int place, bool begins) {
@@ -134,7 +137,7 @@ void task(maco_cpu::RoleContext* context, int place, bool begins) {
 }  // namespace
 
 Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& contexts,
-                      const uint64_t* jitter, bool alone) {
+                      const uint64_t* jitter, bool alone, Beside* beside) {
   auto buckets = std::make_unique<Buckets>();
   std::vector<ThreadState> states(contexts.size());
   std::vector<std::thread> threads;
@@ -181,7 +184,17 @@ Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuCon
                       contexts.size(), started, error.what()));
     }
   }
+  std::atomic<bool> over{false};
+  std::thread companion;
+  if (beside)
+    companion = std::thread([&] {
+      const auto tell = [&](const void* word) { wake(*buckets, word); };
+      while (!over.load(std::memory_order_acquire))
+        if (!beside->step(tell)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    });
   give(kBegin);
+  over.store(true, std::memory_order_release);
+  if (companion.joinable()) companion.join();
   return {};
 }
 

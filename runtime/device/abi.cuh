@@ -45,7 +45,14 @@ enum ReportKind : u32 {
   // Of maco_advance; no task of the launch runs.
   kBadVariable = 7,  // a dim or scalar in memory is out of its range
   kBadValue = 8,     // one of Launch::values is
-  kSpent = 9         // counters must be reset before another launch
+  kSpent = 9,        // counters must be reset before another launch
+  kWaitHanded = 10   // event: number of what was handed over
+};
+
+// Of a collective that is handed over to a library beside the kernel, in its rank's memory. The
+// kernel raises `ready` and lowers `done`, the library's stream lowers `ready` and raises `done`.
+struct Handed {
+  u32 ready, done;
 };
 
 // At the end of each rank's symmetric memory, behind the words of peer events, on the next multiple
@@ -123,6 +130,7 @@ struct Launch : LaunchNumbers {
   i32 rank;
   u64 timeout_ns;      // without progress of any rank
   LaunchState* state;  // not null: its numbers count
+  Handed* handed;      // by number
   // Of kernels compiled with MACO_PROFILE; others touch none of it.
   CtaStamps* cta_stamps;    // one a CTA
   TaskStamps* task_stamps;  // one a task, stream after stream

@@ -517,6 +517,11 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
         fmt::format("the kernel was compiled for '{}', which is no NVIDIA GPU: compile it with "
                     "--target=sm_90a, say",
                     m.target));
+  if (!m.handed.empty())
+    return fail(
+        fmt::format("'{}' is to be handed over to NCCL, which sessions on GPUs of this "
+                    "version don't do: use backend 'p2p'",
+                    m.handed[0].op));
   if (options.ranks_per_gpu < 1) return fail("a GPU must have at least one rank");
   if (m.values.size() > size_t{kMaxValues})
     return fail(

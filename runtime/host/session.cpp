@@ -83,6 +83,7 @@ std::string awaited(const Manifest& m, int rank, const Report& r) {
       if (r.source == rank)
         return fmt::format("its rank's packets, operand {} of {}", r.event, op(m, r));
       return fmt::format("rank {}'s packets of {} (operand {})", r.source, op(m, r), r.event);
+    case kWaitHanded: return fmt::format("{} to come back from NCCL", op(m, r));
     default: return "a page of shared memory between its loader and its consumers";
   }
 }
@@ -92,7 +93,7 @@ std::string awaited(const Manifest& m, int rank, const Report& r) {
 bool explains(const Report& a, const Report& b) {
   const auto rank = [](const Report& r) {
     if (r.state != 2) return r.state == 0 ? 3 : 2;
-    return r.kind == kBadIndex || r.kind >= kBadVariable ? 0 : 1;
+    return r.kind == kBadIndex || (r.kind >= kBadVariable && r.kind <= kSpent) ? 0 : 1;
   };
   if (rank(a) != rank(b)) return rank(a) < rank(b);
   if (rank(a) > 1) return false;
@@ -233,7 +234,7 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
     return fmt::format(
         "rank {}: {} launches without a wait, and counters must be reset: launch again", rank,
         launches_between_resets(m));
-  if (r.kind < kWaitLocal || r.kind > kWaitPage)
+  if ((r.kind < kWaitLocal || r.kind > kWaitPage) && r.kind != kWaitHanded)
     return fmt::format("{}: {} stopped for the unknown reason {}", where, task(m, r), r.kind);
   const std::string what =
       fmt::format("{}: expected {}, seen {}", awaited(m, rank, r), r.expected, r.seen);

@@ -74,8 +74,8 @@ double default_bound(ir::DType type) {
 
 namespace {
 
-// On one path through the op: `ring` rounds a sum at each rank that it comes to, and so may a
-// user's algorithm.
+// On one path through the op: `ring` rounds a sum at each rank that it comes to, and so may NCCL
+// and a user's algorithm.
 int64_t roundings_in(const ir::Graph& graph, const ir::Op& op) {
   const auto word = [&](const char* attr, const char* otherwise) -> std::string {
     const auto it = op.attrs.find(attr);
@@ -83,8 +83,10 @@ int64_t roundings_in(const ir::Graph& graph, const ir::Op& op) {
     return w ? *w : otherwise;
   };
   const std::string algorithm = word("algorithm", "");
+  const bool nccl = algorithm == "nccl" || (graph.backend == ir::Backend::Nccl &&
+                                            (algorithm.empty() || algorithm == "auto"));
   const bool hops =
-      (algorithm == "ring" || graph.find_algorithm(algorithm)) &&
+      (algorithm == "ring" || nccl || graph.find_algorithm(algorithm)) &&
       (op.kind == "allreduce" || op.kind == "reduce_scatter") &&
       ir::ring_rounds(graph[op.in[0]].dtype, graph[op.out[0]].dtype, word("reduce", "sum"));
   return hops ? std::max<int64_t>(1, graph.world - 1) : 1;

@@ -137,14 +137,14 @@ TEST_CASE("what the compiler says of a graph has its place in the source") {
   REQUIRE(kernel.warnings().size() == 1);
   CHECK((kernel.warnings()[0].file == "d.maco" && kernel.warnings()[0].line == 3));
   CHECK(kernel.warnings()[0].severity == Diagnostic::Severity::Warning);
-  const Graph nccl = Graph::parse(
-                         "graph g(world = 2) {\n  input x : f32[4]\n"
-                         "  output y = allreduce(x, algorithm = nccl)\n}\n",
-                         "n.maco")
-                         .value();
-  const auto refused = compile(nccl, cpu());
+  const Graph twoshot = Graph::parse(
+                            "graph g(world = 2) {\n  input x : f32[4]\n"
+                            "  output y = allgather(x, algorithm = twoshot)\n}\n",
+                            "n.maco")
+                            .value();
+  const auto refused = compile(twoshot, cpu());
   REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().message, Contains("n.maco:3:") && Contains("algorithm = nccl"));
+  CHECK_THAT(refused.error().message, Contains("n.maco:3:") && Contains("algorithm = twoshot"));
   GraphBuilder g("unused");
   const Tensor x = g.input("x", f32, {4});
   g.relu(x);
@@ -153,7 +153,7 @@ TEST_CASE("what the compiler says of a graph has its place in the source") {
              Contains("library_test.cpp"));
   CompileOptions negative;
   negative.sms = -1;
-  CHECK(compile(nccl, negative).error().code == ErrorCode::InvalidArgument);
+  CHECK(compile(twoshot, negative).error().code == ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("a builder takes numbers of all types, and tensors of its own only") {

@@ -156,7 +156,7 @@ case("graph", "overlap_regions", CHANGES, branches(), branches(overlap_regions=[
 case("graph", "phases", CHANGES, with_op(with_op(branches(phases=[{"name": "p"}, {"name": "q"}]), 0, phase="p"), 2, phase="q"),
      with_op(with_op(branches(phases=[{"name": "p"}, {"name": "q", "depends_on": ["p"]}]), 0, phase="p"), 2, phase="q"))
 case("graph", "pipeline", REFUSED, mlp(), mlp(pipeline={"stages": [["h"], ["y"]], "microbatches": 2}))
-words("graph", "backend", lambda w: mlp(backend=w), ["p2p"], ["nccl", "nvshmem"], default="p2p")
+words("graph", "backend", lambda w: mlp(backend=w), ["p2p", "nccl"], ["nvshmem"], default="p2p")
 case("graph", "comm_buffer_bytes", REFUSED, mlp(comm_buffer_bytes=1 << 20), mlp(comm_buffer_bytes=16))
 
 # -- of its parts
@@ -340,7 +340,7 @@ HALVES = graph({"a": tensor("input", [8, 8]), "y": tensor("output", [32]), "z": 
 attr("split", "axis", 0, 1, base=HALVES)
 for kind in ("allreduce", "reduce_scatter"):
     attr_words(kind, "reduce", ["sum", "max", "min", "avg"], default="sum")
-attr_words("allreduce", "algorithm", ["auto", "oneshot", "twoshot", "ring"], ["nccl"], default="oneshot")
+attr_words("allreduce", "algorithm", ["auto", "oneshot", "twoshot", "ring", "nccl"], default="oneshot")
 
 
 def direct(kind):
@@ -356,10 +356,11 @@ def direct(kind):
 
 for kind in ("alltoall", "broadcast"):
     case(kind, "algorithm", CHANGES, PLAIN[kind], direct(kind))
+    case(kind, "algorithm=nccl", CHANGES, PLAIN[kind], with_op(PLAIN[kind], 0, algorithm="nccl"), direct(kind))
     case(kind, "algorithm=auto", SAME, PLAIN[kind], with_op(PLAIN[kind], 0, algorithm="auto"), direct(kind))
 case("graph", "collectives", CHANGES, PLAIN["allgather"], direct("allgather"))
 for kind in ("allgather", "reduce_scatter"):
-    attr_words(kind, "algorithm", ["auto", "oneshot", "ring"], ["twoshot", "nccl"], default="oneshot")
+    attr_words(kind, "algorithm", ["auto", "oneshot", "ring", "nccl"], ["twoshot"], default="oneshot")
 attr("broadcast", "root", 0, 1)
 attr("ring_shift", "by", None, 2, base=PLAIN["ring_shift"] | {"world": 4})
 ROUND = message({"dst": "(rank + 1) % 3"}, {"src": "(rank + 2) % 3"}, world=3)

@@ -55,7 +55,7 @@ void cut_otherwise(ir::Graph& graph, Random& random) {
   constexpr size_t kRowsAndColumns = 2;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     ir::Op& op = graph.ops[i];
-    if (!ops::has_choice(op)) continue;
+    if (!ops::has_choice(graph, op)) continue;
     const ops::Cut chosen = ops::cut_of(op);
     for (int attempt = 0; attempt < 8; ++attempt) {
       ops::Cut cut = chosen;

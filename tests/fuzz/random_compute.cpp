@@ -13,7 +13,9 @@ void Maker::softmax(DType t) {
   const Value v = rows_of(t, 6);
   std::vector<std::string> attrs;
   const DType out = typed(t, attrs);
-  emit("softmax", {v.name}, attrs, computed(out, v.shape, 1, true));
+  Value y = computed(out, v.shape, 1, true);
+  y.flat = true;
+  emit("softmax", {v.name}, attrs, y);
 }
 
 void Maker::matmul(DType t) {
@@ -67,8 +69,10 @@ void Maker::binary(const std::string& f, DType t) {
   const bool times = f == "mul";
   const auto result = [&](double other, bool positive) {
     const DType out = typed(t, attrs);
-    return computed(out, a.shape, times ? a.most * other : a.most + other,
-                    positive && a.positive && f != "sub");
+    Value y = computed(out, a.shape, times ? a.most * other : a.most + other,
+                       positive && a.positive && f != "sub");
+    y.flat = a.flat;
+    return y;
   };
   std::vector<Value> same;
   for (const Value& v : values_)
@@ -102,7 +106,9 @@ void Maker::unary(const std::string& f, DType t) {
   const DType out = typed(t, attrs);
   if (f == "gelu" && r_.chance(50)) attrs.push_back("approximate = tanh");
   const double most = f == "exp" ? 150 : f == "sigmoid" || f == "tanh" ? 1 : v.most;
-  emit(f, {v.name}, attrs, computed(out, v.shape, most, f == "exp" || f == "sigmoid"));
+  Value y = computed(out, v.shape, most, f == "exp" || f == "sigmoid");
+  y.flat = v.flat || f == "sigmoid";
+  emit(f, {v.name}, attrs, y);
 }
 
 void Maker::swiglu(DType t) {
@@ -117,7 +123,7 @@ void Maker::swiglu(DType t) {
 }
 
 void Maker::norm(const std::string& f, DType t) {
-  const Value v = rows_of(t);
+  const Value v = rows_of(t, 3000, f == "layernorm");
   std::vector<std::string> in = {v.name, param(other_float(t), {v.last()})};
   if (f == "layernorm") in.push_back(param(other_float(t), {v.last()}));
   std::vector<std::string> attrs;

@@ -131,11 +131,12 @@ Value Maker::matrix(DType t, double most) {
       [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
 }
 
-Value Maker::rows_of(DType t, double most) {
+Value Maker::rows_of(DType t, double most, bool uneven) {
   return pick(
       t,
       [=, this](const Value& v) {
-        return v.axes() >= 2 && v.last() >= 4 && v.most <= most && fits(v.shape);
+        return v.axes() >= 2 && v.last() >= 4 && v.most <= most && !(uneven && v.flat) &&
+               fits(v.shape);
       },
       [&] { return Shape{rows(), {std::max<int64_t>(4, width()), 0, 0}}; });
 }

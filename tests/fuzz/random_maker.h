@@ -85,7 +85,7 @@ class Maker {
     return pick(t, [&](const Value& v) { return fits(v.shape) && v.most <= 3000; });
   }
   Value matrix(DType t, double most = 3000);
-  Value rows_of(DType t, double most = 3000);
+  Value rows_of(DType t, double most = 3000, bool uneven = false);
   Value emit(const std::string& feature, const std::vector<std::string>& in,
              std::vector<std::string> attrs, Value result, int outs = 1);
   // An op's `dtype`, most often left out.

@@ -213,9 +213,14 @@ void Maker::collective(const std::string& f, DType t) {
     attrs.push_back("by = " + r_.word({"1", "-1", "2", "world - 1", "0"}));
   if (gathers) y.shape[0] = v.shape[0].times(world_);
   if (kind == "reduce_scatter") y.shape[0] = v.shape[0].over(world_);
+  std::string algorithm;
   if ((gathers || kind == "reduce_scatter") && r_.chance(40))
-    attrs.push_back("algorithm = " + r_.word({"auto", "oneshot", "ring"}));
-  y = converted(y, attrs);
+    algorithm = r_.word({"auto", "oneshot", "ring", "nccl"});
+  const Value made = converted(y, attrs);
+  // What is handed over isn't converted block by block.
+  if (algorithm == "nccl" && made.dtype != y.dtype) algorithm = "ring";
+  if (!algorithm.empty()) attrs.push_back("algorithm = " + algorithm);
+  y = made;
   emit(f, {v.name}, attrs, y);
 }
 

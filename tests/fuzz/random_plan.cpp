@@ -53,7 +53,8 @@ const std::vector<std::string>& features() {
                                                 "reduce_scatter",
                                                 "allreduce oneshot",
                                                 "allreduce twoshot",
-                                                "allreduce ring"};
+                                                "allreduce ring",
+                                                "allreduce nccl"};
   return list;
 }
 

@@ -46,6 +46,17 @@ void Maker::settings() {
   g_.roles_statements[static_cast<size_t>(RolesKind::Counts)] =
       fmt::format("set sm_roles = {{compute: {}, comm: {}}}", compute, comm);
   g_.roles_statements[static_cast<size_t>(RolesKind::Ranges)] = ranges(compute, comm);
+  // Blocks of rows that dims decide are not converted on their way to a library.
+  const auto refused = [&](const OpText& op) {
+    const bool blocks =
+        op.kind == "reduce_scatter" || op.kind == "alltoall" || op.kind == "allgather";
+    const bool converts = std::any_of(op.attrs.begin(), op.attrs.end(), [](const std::string& a) {
+      return a.rfind("dtype", 0) == 0;
+    });
+    return op.feature == "send" || op.feature == "recv" || (blocks && converts);
+  };
+  if (g_.seed % 8 == 5 && std::none_of(ops.begin(), ops.end(), refused))
+    g_.set_statements.push_back("set backend = nccl");
   if (r_.chance(45))
     g_.set_statements.push_back("set overlap = " +
                                 r_.word({"none", "conservative", "aggressive", "aggressive"}));

@@ -73,6 +73,7 @@ struct Value {
   bool exact = false;
   bool positive = false;
   int64_t below = 0;  // not 0: integers from 0 to below this
+  bool flat = false;  // a row may be so nearly one value that its deviations are all rounding
 
   size_t axes() const { return shape.size(); }
   bool constant() const { return shape[0].constant(); }

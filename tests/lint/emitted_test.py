@@ -38,18 +38,21 @@ LONG = """graph long {{
 
 def long_graph():
     name = "a_very_long_name_of_a_tensor_that_is_summed_with_many_others_of_the_same_shape"
-    sums = "\n  ".join(f"{name}{i} = {'add' if i % 2 else 'mul'}({'x' if i == 0 else f'{name}{i - 1}'}, x)" for i in range(24))
+    sums = "\n  ".join(f"{name}{i} = {'mul' if i % 2 == 0 else 'add'}({f'{name}{i - 1}' if i else 'x'}, x)" for i in range(24))
     return LONG.format(sums=sums, name=name, begin=" + ".join(f"a / {i} * b" for i in range(3, 20)))
 
 
 def problems(clang_format, macoc, graph, target):
-    ran = subprocess.run([macoc, graph, "--target", target, "-o", "-"], capture_output=True, text=True, check=False, cwd=os.path.dirname(graph))
+    ran = subprocess.run([macoc, graph, "--target", target, "-o", "-"], capture_output=True, text=True, check=False,
+                         cwd=os.path.dirname(graph))
     if ran.returncode != 0:
         return [f"{graph} for {target}: status {ran.returncode}: {ran.stderr.strip().splitlines()[:1]}"]
     at = min(ran.stdout.index(mark) for mark in MARKS if mark in ran.stdout)
     text = ran.stdout[at:]
-    formatted = subprocess.run([clang_format, STYLE, "--assume-filename=kernel.cu"], input=text, capture_output=True, text=True, check=True).stdout
-    changes = [line for line in difflib.unified_diff(text.splitlines(), formatted.splitlines(), lineterm="", n=0) if line[:3] not in ("---", "+++")]
+    formatted = subprocess.run([clang_format, STYLE, "--assume-filename=kernel.cu"], input=text, capture_output=True, text=True,
+                               check=True).stdout
+    difference = difflib.unified_diff(text.splitlines(), formatted.splitlines(), lineterm="", n=0)
+    changes = [line for line in difference if line[:3] not in ("---", "+++")]
     return [f"{os.path.basename(graph)} for {target}:"] + ["  " + line for line in changes[:12]] if changes else []
 
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -130,6 +131,16 @@ constexpr Source kSources[] = {
      "output y = recv(src = 1 - rank, shape = [t, 8], dtype = f16)"},
     {3, "dim t <= 6; input x : u8[t, 8]; output y = ring_shift(x, by = -1)"},
     {8, "input x : f32[3, 4]; output y = allreduce(x, algorithm = twoshot)"},
+    // Handed over.
+    {3,
+     "dim t <= 6; input x : f16[t, 8]; output y = allreduce(x, algorithm = nccl); "
+     "output z = allgather(x, algorithm = nccl)"},
+    {2,
+     "input x : f32[4, 8]; a = reduce_scatter(x, algorithm = nccl); output y = exp(a); "
+     "b = alltoall(x, algorithm = nccl); output z = broadcast(b, root = 1, algorithm = nccl)"},
+    {3,
+     "input x : f32[5, 8]; a = exp(x); b = broadcast(a, root = 1); barrier(); "
+     "output y = ring_shift(b, by = 2); set backend = nccl"},
     // Too large for packets.
     {2, "input x : f32[9, 8192]; output y = allgather(x)"},
     {2, "input x : f32[9, 8192]; output y = allreduce(x, algorithm = oneshot)"},
@@ -249,7 +260,10 @@ std::string missing_of(const std::vector<GraphSubject>& subjects) {
     // Kernels of users need Clang; their tests are their own (tests/e2e/cuda_test.py).
     if (!op.internal && op.tile && op.kind != "cuda") {
       wanted.insert(op.kind);
-      for (const std::string& word : ops::algorithm_words(op.kind))
+      const bool named = std::any_of(op.attrs.begin(), op.attrs.end(),
+                                     [](const ops::AttrSpec& a) { return a.name == "algorithm"; });
+      for (const std::string& word :
+           named ? ops::algorithm_words(op.kind) : std::vector<std::string>())
         wanted.insert(op.kind + " " + word);
     }
   for (const ir::DType t : ir::kAllDTypes) wanted.insert(std::string(ir::name(t)));

@@ -38,8 +38,8 @@ std::string objection(const Program& p) {
 }
 std::string reason(const std::string& message) {
   const std::string word = message.substr(0, message.find(':'));
-  for (const char* known :
-       {"count", "packets", "deadlock", "race", "order", "contributions", "scope", "resources"})
+  for (const char* known : {"count", "packets", "deadlock", "race", "order", "contributions",
+                            "scope", "resources", "hand-over"})
     if (word == known) return word;
   return "structure";
 }
@@ -55,6 +55,8 @@ bool strict(const std::string& why, Kind kind) {
   // Who reads packets waits for their hints itself, also where a task before it on its CTA has seen
   // them.
   if (why == "packets") return true;
+  // What is handed over is taken back right behind that, whatever else would do.
+  if (why == "hand-over") return true;
   // Regions and places are checked by themselves.
   if (why == "structure") return kind == Kind::ShrinkBuffer;
   return false;

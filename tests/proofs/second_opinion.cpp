@@ -207,7 +207,8 @@ std::string structure(const Program& p) {
     }
     if (b.kind != BufferKind::Slot) continue;
     const int64_t end = *b.offset + up(b.bytes(), 256) * b.rotation;
-    if (end > p.symmetric_bytes) return "structure: a slot outside of symmetric memory";
+    if (b.wire ? !b.packets || *b.offset < p.symmetric_bytes : end > p.symmetric_bytes)
+      return "structure: a slot outside of symmetric memory, or a wire within";
     if (b.use < 0 || b.use >= 65536 || (b.use > 0 && !b.packets))
       return "structure: a use that no table holds";
     // Slots in one place are there in the same launches, and their packets differ.

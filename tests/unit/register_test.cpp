@@ -114,7 +114,7 @@ TEST_CASE("an algorithm from outside is one of its op's words, and auto asks wha
   CHECK(chosen("test_free") == "test_free");
   CHECK(chosen("auto") == "test_free");
   CHECK(ops::algorithm_words("allreduce") ==
-        std::vector<std::string>{"oneshot", "twoshot", "ring", "test_free"});
+        std::vector<std::string>{"oneshot", "twoshot", "ring", "nccl", "test_free"});
 }
 
 TEST_CASE("the meaning of an op from outside") {

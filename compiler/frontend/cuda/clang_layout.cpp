@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "compiler/clang_format.h"  // kStyle: the text of .clang-format
+#include "compiler/frontend/cuda/clang_format.h"  // kStyle: the text of .clang-format
 
 namespace maco::frontend::cuda {
 

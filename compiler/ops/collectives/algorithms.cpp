@@ -16,15 +16,32 @@ namespace {
 std::string name_of(const Algorithm& a) { return a.op + " " + a.word; }
 
 ir::Registry<Algorithm>& table() {
-  static ir::Registry<Algorithm> algorithms(
-      name_of, {allreduce_oneshot(), allreduce_twoshot(), allreduce_ring(), allgather_oneshot(),
-                allgather_ring(), reduce_scatter_oneshot(), reduce_scatter_ring(), alltoall(),
-                broadcast(), ring_shift(), send(), recv(), barrier()});
+  static ir::Registry<Algorithm> algorithms(name_of, {allreduce_oneshot(),
+                                                      allreduce_twoshot(),
+                                                      allreduce_ring(),
+                                                      allgather_oneshot(),
+                                                      allgather_ring(),
+                                                      reduce_scatter_oneshot(),
+                                                      reduce_scatter_ring(),
+                                                      alltoall(),
+                                                      broadcast(),
+                                                      ring_shift(),
+                                                      send(),
+                                                      recv(),
+                                                      barrier(),
+                                                      allreduce_nccl(),
+                                                      allgather_nccl(),
+                                                      reduce_scatter_nccl(),
+                                                      alltoall_nccl(),
+                                                      broadcast_nccl(),
+                                                      ring_shift_nccl(),
+                                                      barrier_nccl()});
   return algorithms;
 }
 
 // Null: a collective of the graph's.
-const Algorithm* algorithm_of(const ir::Op& op) {
+const Algorithm* algorithm_of(const ir::Graph& graph, const ir::Op& op) {
+  if (is_handed_over(graph, op)) return table().find(op.kind + " nccl");
   std::string word = attr_word(op, "algorithm", "");
   if (word == "auto") word = "";
   return table().find(op.kind + " " + word);
@@ -51,6 +68,17 @@ std::vector<std::string> algorithm_words(std::string_view op) {
   return words;
 }
 
+bool has_algorithms(std::string_view op) {
+  const std::vector<Algorithm> all = algorithms_of(op);
+  return std::any_of(all.begin(), all.end(), [](const Algorithm& a) { return a.route; });
+}
+
+bool is_handed_over(const ir::Graph& graph, const ir::Op& op) {
+  const std::string word = attr_word(op, "algorithm", "auto");
+  if (word != "auto") return word == "nccl";
+  return graph.backend == ir::Backend::Nccl && table().find(op.kind + " nccl");
+}
+
 bool takes_user_algorithms(std::string_view op) {
   constexpr std::string_view kinds[] = {"allreduce", "allgather", "reduce_scatter", "alltoall",
                                         "broadcast"};
@@ -67,25 +95,25 @@ std::string taken_algorithm_word(std::string_view word) {
 }
 
 void tile_by_algorithm(TileContext& context) {
-  if (const Algorithm* a = algorithm_of(context.op())) return a->tile(context);
+  if (const Algorithm* a = algorithm_of(context.graph(), context.op())) return a->tile(context);
   tile_user_algorithm(context, user_algorithm_of(context));
 }
 Cut choose_by_algorithm(const TileContext& context) {
-  const Algorithm* a = algorithm_of(context.op());
+  const Algorithm* a = algorithm_of(context.graph(), context.op());
   if (!a) return choose_user_algorithm(context, user_algorithm_of(context));
   return a->choose ? a->choose(context) : Cut{};
 }
 
-bool has_choice(const ir::Op& op) {
+bool has_choice(const ir::Graph& graph, const ir::Op& op) {
   const OpDef& def = *find_op(op.kind);
   if (!def.choose || def.choose != choose_by_algorithm) return def.choose != nullptr;
-  const Algorithm* a = algorithm_of(op);
+  const Algorithm* a = algorithm_of(graph, op);
   return !a || a->choose;
 }
 
 std::string register_algorithm(Algorithm algorithm) {
   const std::string op = algorithm.op, word = algorithm.word;
-  if (algorithm_words(op).empty()) return fmt::format("'{}' takes no algorithm", op);
+  if (!has_algorithms(op)) return fmt::format("'{}' takes no algorithm", op);
   if (word.empty() || word == "auto") return fmt::format("an algorithm of '{}' needs a word", op);
   if (!algorithm.tile) return fmt::format("algorithm '{}' of '{}' needs a tile rule", word, op);
   if (!table().add(std::move(algorithm)))

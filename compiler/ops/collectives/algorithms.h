@@ -28,8 +28,12 @@ struct Algorithm {
 /// Those of one op, in the order of the docs, then the registered ones; `auto` takes the first of
 /// those that are equally fast.
 std::vector<Algorithm> algorithms_of(std::string_view op);
-/// The words of those; none where the op has but one way.
+/// The words of those, without the one that has none.
 std::vector<std::string> algorithm_words(std::string_view op);
+/// Whether `auto` has some to choose from.
+bool has_algorithms(std::string_view op);
+/// Whether the op leaves the kernel: by its algorithm, or where that is open the graph's backend.
+bool is_handed_over(const ir::Graph& graph, const ir::Op& op);
 /// Whether `algorithm` of such an op may name a collective that the graph defines.
 bool takes_user_algorithms(std::string_view op);
 /// Why a user's collective can't have this name, or "".
@@ -58,5 +62,13 @@ Algorithm ring_shift();
 Algorithm send();
 Algorithm recv();
 Algorithm barrier();
+// nccl.cpp: handed over to a library outside of the kernel.
+Algorithm allreduce_nccl();
+Algorithm allgather_nccl();
+Algorithm reduce_scatter_nccl();
+Algorithm alltoall_nccl();
+Algorithm broadcast_nccl();
+Algorithm ring_shift_nccl();
+Algorithm barrier_nccl();
 
 }  // namespace maco::ops

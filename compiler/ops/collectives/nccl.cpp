@@ -1,0 +1,167 @@
+// nccl: the collective leaves the kernel (functions/hand_over.h). Two tasks on each rank, one behind
+// the other on the SM that all of them have in common; the library has an order of its own, in which
+// collectives begin as they do in the graph.
+#include <algorithm>
+
+#include "compiler/functions/hand_over.h"
+#include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/exchange_tasks.h"
+#include "compiler/ops/collectives/scatter.h"
+
+namespace maco::ops {
+
+namespace {
+
+using functions::HandOver;
+using ir::CollectiveKind;
+using ir::RankRef;
+
+int64_t handed_over(const ir::Program& p) {
+  int64_t most = -1;
+  for (const ir::Call& call : p.calls)
+    if (const auto h = functions::hand_over_of(call)) most = std::max(most, h->number);
+  return most + 1;
+}
+
+// A copy of x to y, which has its shape, perhaps as another type; no tile has rows of two blocks of `block`.
+void copy(TileContext& c, const Mat& x, const Mat& y, int64_t block) {
+  constexpr int64_t kCols = 2048, kElements = 8192;
+  Boxes b;
+  b.rows = ir::canonical(x.rows);
+  b.max_rows = x.max_rows;
+  b.cols = x.cols;
+  b.BC = std::min(x.cols, kCols);
+  b.BR = std::clamp<int64_t>(kElements / b.BC, 1, block);
+  while (block % b.BR != 0) --b.BR;
+  b.across = tiles_of(x.cols, b.BC);
+  b.down = tiles_of(x.max_rows, b.BR);
+  Exchanger(c, b, x.dtype, y.dtype, false).copy_own(x, y, false, false);
+}
+
+// From x to y, of one type; these, or a block of each, have h.rows rows of h.cols elements.
+void hand_over(TileContext& c, HandOver h, ir::BufferId x, ir::BufferId y, int64_t max_rows) {
+  h.world = c.world();
+  h.number = handed_over(c.program());
+  h.x = c.program()[x].dtype;
+  const ir::BufferId wires =
+      c.buffer("wires", ir::BufferKind::Slot, h.x, h.world, max_rows * h.cols, 2, true);
+  std::vector<ir::BufferId> operands = {x, wires, y};
+  if (h.meets())
+    operands.push_back(c.buffer("met", ir::BufferKind::Slot, ir::DType::U8, h.world, 1, 2, true));
+  for (size_t i = 1; i < operands.size(); i += 2) c.program()[operands[i]].wire = true;
+  const ir::EventId arrived = c.event("arrived", ir::EventKind::Packet);
+  const auto tasks = [&](uint64_t ranks) {
+    const auto task = [&](const char* function) {
+      const ir::CallId id = c.call(function, functions::params_of(h), operands);
+      c.moves(id, functions::transfers_of(function, h));
+      return c.task(id, 0, functions::accesses_of(c.program(), c.program()[id], h), ir::Role::Comm,
+                    ranks);
+    };
+    c.signal(task("hand_over"), arrived, RankRef::others());
+    c.wait(task("take_back"), arrived, RankRef::others());
+  };
+  const bool of_root = h.kind == CollectiveKind::Broadcast;
+  c.announce(of_root ? 4 : 2);
+  h.root = of_root;
+  tasks(of_root ? only(h.peer) : ~uint64_t{0});
+  h.root = false;
+  if (of_root) tasks(all_but(h.peer));
+}
+
+// From the op's operand to its result, of which a block has up to `rows` rows. A library converts
+// nothing: what has fewer bits is converted.
+void hand_over(TileContext& c, const HandOver& h, int64_t rows) {
+  const auto seen = [&](ir::TensorId tensor, bool blocks) {
+    return blocks ? by_blocks(c, tensor, c.world()) : c.mat(tensor);
+  };
+  const Mat x = seen(c.op().in[0], h.x_blocks()), y = seen(c.op().out[0], h.y_blocks());
+  if (x.dtype == y.dtype) return hand_over(c, h, x.buffer, y.buffer, rows);
+  const bool before = ir::size_of(x.dtype) <= ir::size_of(y.dtype);
+  const Mat& m = before ? x : y;
+  const bool blocks = before ? h.x_blocks() : h.y_blocks();
+  if (blocks && m.dynamic())
+    return c.error(
+        "NCCL converts nothing: where dims say how many rows a block has, the result of '" +
+        c.op().kind + "' must have its operand's dtype");
+  Mat wide = m;
+  wide.dtype = before ? y.dtype : x.dtype;
+  wide.buffer = c.rows_buffer("converted", wide.dtype, m.rows, m.max_rows, m.cols);
+  const int64_t block = blocks ? rows : m.max_rows;
+  if (before) copy(c, x, wide, block);
+  hand_over(c, h, before ? wide.buffer : x.buffer, before ? y.buffer : wide.buffer, rows);
+  if (!before) copy(c, wide, y, block);
+}
+
+// Tensors without blocks.
+void of_all(TileContext& c, HandOver h) {
+  c.promise(h.kind, h.reduce, h.peer);
+  const Mat x = c.in(0);
+  h.rows = std::get<ir::ValueRef>(c.value("rows", x.rows).value);
+  h.cols = x.cols;
+  hand_over(c, h, x.max_rows);
+}
+
+void allreduce(TileContext& c) {
+  of_all(c, {.kind = CollectiveKind::AllReduce, .reduce = reduction(c)});
+}
+void broadcast_by_nccl(TileContext& c) {
+  of_all(c, {.kind = CollectiveKind::Broadcast, .peer = c.integer("root", 0)});
+}
+void ring_shift_by_nccl(TileContext& c) {
+  const int64_t world = c.world(), by = ((c.integer("by", 1) % world) + world) % world;
+  if (by == 0) {  // to oneself
+    c.promise(CollectiveKind::RingShift);
+    return copy(c, c.in(0), c.out(0), c.in(0).max_rows);
+  }
+  of_all(c, {.kind = CollectiveKind::RingShift, .peer = by});
+}
+
+// `of`: the tensor that has a block for each rank.
+void of_blocks(TileContext& c, HandOver h, const Mat& of) {
+  c.promise(h.kind, h.reduce);
+  const ir::Expr rows = block_rows(c, of);
+  h.rows = std::get<ir::ValueRef>(c.value("rows", rows).value);
+  h.cols = of.cols;
+  hand_over(c, h, c.range(ir::canonical(rows)).hi);
+}
+void allgather(TileContext& c) {
+  of_blocks(c, {.kind = CollectiveKind::AllGather}, by_blocks(c, c.op().out[0], c.world()));
+}
+void reduce_scatter(TileContext& c) {
+  of_blocks(c, {.kind = CollectiveKind::ReduceScatter, .reduce = reduction(c)},
+            by_blocks(c, c.op().in[0], c.world()));
+}
+void alltoall_by_nccl(TileContext& c) {
+  of_blocks(c, {.kind = CollectiveKind::AllToAll}, by_blocks(c, c.op().in[0], c.world()));
+}
+
+// The library has no barrier: ranks have met when they have a sum.
+void barrier_by_nccl(TileContext& c) {
+  c.promise(CollectiveKind::Barrier);
+  const auto word = [&](const char* name) {
+    return c.buffer(name, ir::BufferKind::Temp, ir::DType::I32, 1, 1);
+  };
+  const ir::BufferId told = word("told"), heard = word("heard");
+  Boxes one;
+  one.rows = ir::Expr(1);
+  const Exchanger exchanger(c, one, ir::DType::I32, ir::DType::I32, false);
+  Exchanger e = exchanger;
+  e.task(e.call("clear", e.base(), {told}), 0);
+  HandOver h{.kind = CollectiveKind::AllReduce};
+  h.rows = ir::ValueRef{int64_t{1}};
+  hand_over(c, h, told, heard, 1);
+}
+
+Algorithm algorithm(const char* op, void (*tile)(TileContext&)) { return {op, "nccl", tile}; }
+
+}  // namespace
+
+Algorithm allreduce_nccl() { return algorithm("allreduce", allreduce); }
+Algorithm allgather_nccl() { return algorithm("allgather", allgather); }
+Algorithm reduce_scatter_nccl() { return algorithm("reduce_scatter", reduce_scatter); }
+Algorithm alltoall_nccl() { return algorithm("alltoall", alltoall_by_nccl); }
+Algorithm broadcast_nccl() { return algorithm("broadcast", broadcast_by_nccl); }
+Algorithm ring_shift_nccl() { return algorithm("ring_shift", ring_shift_by_nccl); }
+Algorithm barrier_nccl() { return algorithm("barrier", barrier_by_nccl); }
+
+}  // namespace maco::ops
