@@ -1,5 +1,5 @@
-// hand_over and take_back (runtime/device/ops/hand_over.cuh): a collective that a library outside of
-// the kernel carries out, NCCL or what stands in for it on the CPU target.
+// hand_over and take_back (runtime/device/ops/hand_over.cuh): a collective that a library outside
+// of the kernel carries out, NCCL or what stands in for it on the CPU target.
 //
 //   hand_over   says that the operand is there and that the result may be written
 //   take_back   waits until the result is there

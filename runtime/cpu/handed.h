@@ -40,7 +40,7 @@ class HandedOver final : public Beside {
   Status reset();
   /// Before each launch, whose values are known.
   void begin();
-  /// Works for ranks of other processes until all have what they wait for, for `timeout_ms` at most.
+  /// Works for ranks of other processes until all have what they wait for, `timeout_ms` at most.
   void finish(uint64_t timeout_ms);
   bool step(const std::function<void(const void*)>& changed) override;
 

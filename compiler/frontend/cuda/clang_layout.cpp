@@ -13,7 +13,11 @@
 
 namespace maco::frontend::cuda {
 
-using namespace clang;
+namespace tok = clang::tok;
+using clang::LangOptions;
+using clang::Lexer;
+using clang::SourceLocation;
+using clang::Token;
 
 namespace {
 
@@ -56,12 +60,12 @@ std::string laid_out(const std::string& code) {
   if (code.size() > kMostBytes) return code;
   const auto before = words_of(code);
   if (!before) return code;
-  format::FormatStyle style = format::getGoogleStyle(format::FormatStyle::LK_Cpp);
-  if (format::parseConfiguration(kStyle, &style)) return code;
+  auto style = clang::format::getGoogleStyle(clang::format::FormatStyle::LK_Cpp);
+  if (clang::format::parseConfiguration(kStyle, &style)) return code;
   style.SortIncludes = {};
-  const auto changes =
-      format::reformat(style, code, {tooling::Range(0, static_cast<unsigned>(code.size()))});
-  auto text = tooling::applyAllReplacements(code, changes);
+  const auto changes = clang::format::reformat(
+      style, code, {clang::tooling::Range(0, static_cast<unsigned>(code.size()))});
+  auto text = clang::tooling::applyAllReplacements(code, changes);
   if (!text) {
     llvm::consumeError(text.takeError());
     return code;

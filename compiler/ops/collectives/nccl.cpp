@@ -1,6 +1,6 @@
-// nccl: the collective leaves the kernel (functions/hand_over.h). Two tasks on each rank, one behind
-// the other on the SM that all of them have in common; the library has an order of its own, in which
-// collectives begin as they do in the graph.
+// nccl: the collective leaves the kernel (functions/hand_over.h). Two tasks on each rank, one right
+// behind the other on the SM that all of them have in common: the library runs one collective after
+// the other, in that order.
 #include <algorithm>
 
 #include "compiler/functions/hand_over.h"
@@ -23,7 +23,8 @@ int64_t handed_over(const ir::Program& p) {
   return most + 1;
 }
 
-// A copy of x to y, which has its shape, perhaps as another type; no tile has rows of two blocks of `block`.
+// A copy of x to y, which has its shape, perhaps as another type; no tile has rows of two blocks of
+// `block`.
 void copy(TileContext& c, const Mat& x, const Mat& y, int64_t block) {
   constexpr int64_t kCols = 2048, kElements = 8192;
   Boxes b;
