@@ -231,6 +231,23 @@ std::vector<ir::Transfer> transfers_of(std::string_view function, const HandOver
   return list;
 }
 
+namespace {
+
+// NCCL on two H100 takes 10 us for a few bytes (docs/benchmarks/communication.md), and each link
+// carries what the way round a ring needs.
+cost::Work library_work(const CallView& c, const ir::Task&, const cost::Machine& machine) {
+  constexpr double kLibrary = 10;
+  const auto h = hand_over_of(c.call());
+  const auto n = static_cast<double>(h->world);
+  const double block = static_cast<double>(c.typical("rows") * h->cols * ir::size_of(h->x));
+  const double bytes = h->kind == CollectiveKind::AllReduce ? 2 * (n - 1) / n * block
+                       : h->x_blocks() || h->y_blocks()     ? (n - 1) * block
+                                                            : block;
+  return {.fixed_microseconds = kLibrary + 1e6 * cost::seconds({0, bytes}, machine)};
+}
+
+}  // namespace
+
 std::vector<Function> hand_over_functions() {
   const std::vector<ParamSpec> params = {word("kind", "ops::HandedKind", words_of(kKinds)),
                                          integer("W"),
@@ -251,6 +268,12 @@ std::vector<Function> hand_over_functions() {
                                  back ? reads("met", "u8", Count::Optional)
                                       : writes("met", "u8", Count::Optional)},
                     .source = {{"ops/collectives.cuh", "ops/hand_over.cuh"}}});
+    if (back)
+      list.back().work = library_work;
+    else
+      list.back().work = [](const CallView&, const ir::Task&, const cost::Machine&) {
+        return cost::Work{.fixed_microseconds = 1};
+      };
   }
   return list;
 }

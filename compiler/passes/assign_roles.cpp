@@ -1,11 +1,13 @@
 // assign_roles.cpp: turns `sm_roles` into ranges of SMs. Counts and ranges are obeyed exactly or
 // refused; auto gives communication the few SMs that saturate the links, and none where nothing
-// communicates.
+// communicates. Where all collectives leave the kernel, one SM hands them over, and the others are
+// left to the library.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/passes.h"
 
@@ -21,6 +23,11 @@ ir::Loc roles_loc(const ir::Graph& graph) {
 bool communicates(const ir::Graph& graph) {
   return std::any_of(graph.ops.begin(), graph.ops.end(),
                      [](const ir::Op& op) { return ops::find_op(op.kind)->collective; });
+}
+bool leaves_all(const ir::Graph& graph) {
+  return graph.world > 1 && std::all_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& op) {
+           return !ops::find_op(op.kind)->collective || ops::is_handed_over(graph, op);
+         });
 }
 bool computes(const ir::Graph& graph) {
   return std::any_of(graph.ops.begin(), graph.ops.end(),
@@ -100,7 +107,8 @@ bool assign_roles(ir::Graph& graph, PassContext& context) {
   std::vector<ir::RoleRange> ranges;
   if (std::holds_alternative<ir::RoleAuto>(roles)) {
     const int64_t comm = !needs_comm ? 0 : needs_compute ? usual : sms;
-    ranges = ranges_of(needs_compute || !needs_comm ? std::max<int64_t>(1, sms - comm) : 0, comm);
+    ranges = ranges_of(needs_compute || !needs_comm ? std::max<int64_t>(1, sms - comm) : 0,
+                       needs_comm && leaves_all(graph) ? 1 : comm);
     if (needs_comm && needs_compute && sms < 2) {
       d.error(roles_loc(graph), "one SM can't both compute and communicate: two are needed");
       return false;

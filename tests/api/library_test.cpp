@@ -1,6 +1,7 @@
 // The library of applications, through its public headers and its shared object alone.
 #include <maco/maco.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -503,4 +504,29 @@ TEST_CASE("threads compile and run graphs of their own at once") {
 }
 
 }  // namespace
+
+TEST_CASE("what is handed over has as many rows as memory says") {
+  const Graph graph = Graph::parse(
+                          "graph g(world = 2) {\n  dim n <= 5\n  input x : f32[n, 3]\n"
+                          "  output y = allreduce(x, algorithm = nccl)\n}\n",
+                          "h.maco")
+                          .value();
+  Session s = Session::open(compile(graph, cpu()).value(), on_cpu()).value();
+  s.allocate().value();
+  std::vector<float> x(15, 1.5f), y(15);
+  for (int rank : {0, 1}) s.write(rank, "x", x.data(), 60).value();
+  for (int32_t n : {2, 5, 1}) {
+    const std::vector<const int32_t*> at = {&n, &n};
+    for (int rank : {0, 1}) {
+      std::fill(y.begin(), y.end(), -1.0f);
+      s.write(rank, "y", y.data(), 60).value();
+    }
+    s.run({{"n", at}}).value();
+    for (int rank : {0, 1}) {
+      s.read(rank, "y", y.data(), 60).value();
+      for (int i = 0; i < 15; ++i) CHECK(y[static_cast<size_t>(i)] == (i < 3 * n ? 3.0f : -1.0f));
+    }
+  }
+}
+
 }  // namespace maco::test
