@@ -331,4 +331,23 @@ MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int
   return true;
 }
 
+// What is handed over to a library beside the kernel (ops/hand_over.cuh), behind the barrier at the
+// end of the task's waits: one thread releases to the library what all of the CTA's know.
+MACO_FN void raise_handed(Context& ctx, u32 number) {
+  if (consumer_thread() == 0) store_release_sys(&ctx.launch.handed[number].ready, 1);
+}
+// Until the library has done it; the barrier at the end of the task tells the others.
+MACO_OP void await_handed(Context& ctx, u32 number) {
+  if (consumer_thread() != 0) return;
+  u32* const word = &ctx.launch.handed[number].done;
+  WatchState state(0);
+  Watch watch(ctx, state, word, kPatienceOther, kWaitHanded, number);
+  for (u32 seen = load_acquire_sys(word); seen == 0; seen = load_acquire_sys(word)) {
+    if (watch.again()) continue;
+    watch.give_up(1, 0);
+    break;
+  }
+  store_relaxed(word, 0);
+}
+
 }  // namespace maco

@@ -20,23 +20,12 @@ enum class HandedKind : u8 {
 
 template <class C>
 MACO_OP void hand_over(Context& ctx, const Args&, u32) {
-  // Behind the barrier at the end of the task's waits: one thread releases all to the library.
-  if (consumer_thread() == 0) store_release_sys(&ctx.launch.handed[C::number].ready, 1);
+  raise_handed(ctx, (u32)C::number);
 }
 
 template <class C>
 MACO_OP void take_back(Context& ctx, const Args&, u32) {
-  if (consumer_thread() == 0) {
-    u32* const word = &ctx.launch.handed[C::number].done;
-    WatchState state(0);
-    Watch watch(ctx, state, word, kPatienceOther, kWaitHanded, (u32)C::number);
-    for (u32 seen = load_acquire_sys(word); seen == 0; seen = load_acquire_sys(word)) {
-      if (watch.again()) continue;
-      watch.give_up(1, 0);
-      break;
-    }
-    store_relaxed(word, 0);
-  }
+  await_handed(ctx, (u32)C::number);
 }
 
 }  // namespace ops
