@@ -7,7 +7,7 @@
 namespace maco::graph {
 
 inline constexpr int64_t kMaxWorld = 64;
-inline constexpr int64_t kMaxOps = 1'000'000;
+inline constexpr int64_t kMaxOps = 65'536;
 
 struct CheckOptions {
   bool internal_ops = false;  // accept ops and attributes that only passes make
