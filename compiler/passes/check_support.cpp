@@ -47,10 +47,10 @@ bool check(const ir::Graph& graph, ir::Diagnostics& d) {
             "memory or NCCL; use 'p2p' or 'nccl'");
   if (graph.backend == ir::Backend::Nccl && graph.world > 1)
     for (const ir::Op& op : graph.ops)
-      if (op.kind == "send" || op.kind == "recv")
-        d.error(op.loc, fmt::format("'{}' can't be handed over to NCCL by this version: use "
-                                    "backend 'p2p'",
-                                    op.kind));
+      if (op.kind == "send" || op.kind == "recv") {
+        d.error(op.loc, "messages can't be handed over to NCCL by this version: use backend 'p2p'");
+        break;  // each has another end
+      }
   if (graph.pipeline)
     d.error(
         at(graph, "pipeline"),

@@ -74,6 +74,7 @@ bool has_algorithms(std::string_view op) {
 }
 
 bool is_handed_over(const ir::Graph& graph, const ir::Op& op) {
+  if (graph.world < 2) return false;
   const std::string word = attr_word(op, "algorithm", "auto");
   if (word != "auto") return word == "nccl";
   return graph.backend == ir::Backend::Nccl && table().find(op.kind + " nccl");
