@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -60,8 +61,42 @@ bool check_chunks(const ir::Program& program, ir::Diagnostics& diagnostics) {
   return true;
 }
 
-// Collectives that are handed over.
+// Collectives that are handed over: what each of the two says, and that both, and of a broadcast
+// both pairs, say the same, under a number of their own. Wires are theirs alone.
+bool check_pairs(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  const auto wrong = [&](const ir::Call& call, const std::string& what) {
+    diagnostics.error(call.loc, fmt::format("{} of '{}' {}", call.function, call.op, what));
+    return false;
+  };
+  std::map<int64_t, const ir::Call*> first;  // by number
+  std::map<std::string, int64_t> numbers;    // by op
+  for (const ir::Call& call : program.calls) {
+    const bool hands = is_hand_over(call.function);
+    for (size_t i = 0; i < call.operands.size(); ++i)
+      if (program[call.operands[i]].wire != (hands && (i == 1 || i == 3)))
+        return wrong(call, fmt::format("takes '{}', which {} a wire",
+                                       program[call.operands[i]].name, hands ? "isn't" : "is"));
+    if (!hands) continue;
+    const auto h = hand_over_of(call);
+    if (!h) return wrong(call, "hasn't the parameters and operands that it takes");
+    const auto [at, fresh] = first.try_emplace(h->number, &call);
+    if (numbers.try_emplace(call.op, h->number).first->second != h->number ||
+        at->second->op != call.op)
+      return wrong(call, "has another's number");
+    if (fresh) continue;
+    HandOver same = *hand_over_of(*at->second);
+    same.root = h->root;
+    if (params_of(same) != params_of(*h) || at->second->operands != call.operands)
+      return wrong(call, "doesn't say what is said elsewhere of what is handed over");
+  }
+  int64_t next = 0;
+  for (const auto& [number, call] : first)
+    if (number != next++) return wrong(*call, "leaves a number out");
+  return true;
+}
+
 bool check_hand_overs(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  if (!check_pairs(program, diagnostics)) return false;
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const ir::Task& task = program.tasks[t];
     const ir::Call& call = program[task.call];
@@ -79,6 +114,13 @@ bool check_hand_overs(const ir::Program& program, ir::Diagnostics& diagnostics) 
       return false;
     }
     if (task.accesses != accesses_of(program, call, *h)) return differs(program, t, diagnostics);
+    if (h->kind != ir::CollectiveKind::Broadcast) continue;
+    const uint64_t all = program.world == 64 ? ~uint64_t{0} : (uint64_t{1} << program.world) - 1;
+    const uint64_t root = uint64_t{1} << h->peer;
+    if ((task.ranks & all) == (h->root ? root : all & ~root)) continue;
+    diagnostics.error(call.loc, fmt::format("{} of '{}' runs on other ranks than it is for",
+                                            call.function, call.op));
+    return false;
   }
   return true;
 }

@@ -74,8 +74,12 @@ class HandOvers {
     if (hands.ranks != takes.ranks) return wrong("runs on other ranks");
     if (p_[hands.call].op != p_[takes.call].op || hands_over(takes))
       return wrong("is of no use to it");
+    // What hears of the hand-over by its packets alone, comes after all ranks' hand-overs.
+    const bool told =
+        std::any_of(hands.signals.begin(), hands.signals.end(),
+                    [&](const ir::Signal& g) { return p_[g.event].kind != ir::EventKind::Packet; });
     for (const ir::Wait& w : takes.waits) {
-      if (p_[w.event].kind == ir::EventKind::Packet || w.lag > 0 ||
+      if (w.lag > 0 || (p_[w.event].kind == ir::EventKind::Packet && !told) ||
           std::find(hands.waits.begin(), hands.waits.end(), w) != hands.waits.end())
         continue;
       if (comes_between(static_cast<uint32_t>(index(first)), static_cast<uint32_t>(index(second)),
@@ -102,9 +106,9 @@ class HandOvers {
             next.push_back(edge.other);
       }
       for (const Precedence::Edge& edge :
-           before_->before({second, rank, 0}, Precedence::Packets::None))
-        if (edge.why == Precedence::Why::Event && edge.event == wait.event &&
-            after.count(edge.other) > 0)
+           before_->before({second, rank, 0}, Precedence::Packets::All))
+        if ((edge.why == Precedence::Why::Event || edge.why == Precedence::Why::Packet) &&
+            edge.event == wait.event && after.count(edge.other) > 0)
           return true;
     }
     return false;

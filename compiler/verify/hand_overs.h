@@ -15,9 +15,10 @@ namespace maco::verify {
 ///     on which it runs, and waits for nothing that comes after that but packets;
 ///   - it touches all that the other touches, but for wires: it reads what that reads, and writes
 ///     what that may write.
-/// For whatever came between them would have to be heard of by the second and not by the first:
-/// through packets, of which each rank sends its own before it waits for others', so that the whole
-/// would be a circle, which the order of tasks has been shown not to have.
+/// For whatever came between them would have to be heard of by the second and not by the first.
+/// Through packets that can't be where the first tells of itself by packets alone: who has them
+/// has those of all ranks, so that what comes behind is behind all hand-overs. Where it signals
+/// otherwise, too, every way from the first to what the second waits for is looked at.
 ///
 /// The library runs one collective after the other, in the order of the tasks that hand them over:
 /// these are all of one stream.

@@ -98,6 +98,39 @@ TEST_CASE("what is taken back waits for nothing that comes between") {
                                      "comes between the two"));
 }
 
+TEST_CASE("nor by way of another rank that hands over later") {
+  // Of a broadcast, rank 0 hands over and tells a task that reads the result; rank 1 hands over
+  // behind that.
+  const std::string text =
+      R"(program late stage=synced world=2 target=cpu ctas=2 arena=256 {
+  uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384
+  limits sms=8 threads=1024 registers=65536 shared=65536
+  roles compute 0..1, comm 1..2
+  buffer x : f32[1 x 8] input tensor=x
+  buffer y : f32[1 x 8] state tensor=y
+  buffer z : f32[1 x 8] temp offset=0
+  buffer wires : f32[2 x 8] slot rotation=2 packets wire offset=0
+  buffer met : u8[2 x 1] slot rotation=2 packets wire offset=512
+  call c0 = hand_over op=b kind=broadcast (x, wires, y, met) moves copy(0 -> 1)
+  call c1 = take_back op=b kind=broadcast (x, wires, y, met) moves copy(0 -> 1)
+  call c2 = hand_over op=b kind=broadcast (x, wires, y, met)
+  call c3 = take_back op=b kind=broadcast (x, wires, y, met) moves copy(0 -> 1)
+  call c4 = unary op=z kind=exp (y, z)
+  collective b broadcast in=x out=y
+  event arrived packet
+  event begun local
+  event seen peer
+  task t0 c0#0 comm sm=1 place=0 ranks=0x1: read x[0:1, 0:8]; may wires[0:1, 0:8 block=self*1 on=others] y[0:1, 0:8] met[0:1, 0:1 block=self*1 on=others]; signal arrived to others, begun
+  task t1 c4#0 compute sm=0 place=0 ranks=0x1: read y[0:1, 0:8]; write z[0:1, 0:8]; wait begun; signal seen to rank(1)
+  task t2 c1#0 comm sm=1 place=1 ranks=0x1: read x[0:1, 0:8]; write y[0:1, 0:8]; read met[0:1, 0:1 block=others*1]; wait arrived from others
+  task t3 c2#0 comm sm=1 place=2 ranks=0x2: read x[0:1, 0:8]; may y[0:1, 0:8] met[0:1, 0:1 block=self*1 on=others]; wait seen from rank(0); signal arrived to others
+  task t4 c3#0 comm sm=1 place=3 ranks=0x2: read wires[0:1, 0:8 block=rank(0)*1]; write y[0:1, 0:8]; read x[0:1, 0:8] met[0:1, 0:1 block=others*1]; wait arrived from others
+}
+)";
+  const std::string said = verdict(text);
+  CHECK_THAT(said, Contains("which comes between the two"));
+}
+
 TEST_CASE("what is handed over is held until it is back") {
   CHECK_THAT(
       verdict(changed("wires[0:1, 0:8 block=self*1 on=others] q[0:1, 0:8]; wait p",
