@@ -185,17 +185,29 @@ Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuCon
     }
   }
   std::atomic<bool> over{false};
+  Status status;  // of what goes on beside: contexts that wait for it give up by themselves
   std::thread companion;
-  if (beside)
-    companion = std::thread([&] {
-      const auto tell = [&](const void* word) { wake(*buckets, word); };
-      while (!over.load(std::memory_order_acquire))
-        if (!beside->step(tell)) std::this_thread::sleep_for(std::chrono::microseconds(20));
-    });
+  try {
+    if (beside)
+      companion = std::thread([&] {
+        const auto tell = [&](const void* word) { wake(*buckets, word); };
+        try {
+          while (!over.load(std::memory_order_acquire))
+            if (!beside->step(tell)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        } catch (const std::exception& error) {  // of memory
+          status = Status::failure(
+              fmt::format("what the kernel hands over can't be carried out: {}", error.what()));
+        }
+      });
+  } catch (const std::exception& error) {  // of threads
+    give(kLeave);
+    return Status::failure(
+        fmt::format("there is no thread for what the kernel hands over: {}", error.what()));
+  }
   give(kBegin);
   over.store(true, std::memory_order_release);
   if (companion.joinable()) companion.join();
-  return {};
+  return status;
 }
 
 }  // namespace maco::runtime

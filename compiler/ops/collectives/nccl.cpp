@@ -69,28 +69,41 @@ void hand_over(TileContext& c, HandOver h, ir::BufferId x, ir::BufferId y, int64
   if (of_root) tasks(all_but(h.peer));
 }
 
+// What travels between tensors of other types: the one with more bits; of sums of floats f32, so
+// that these are rounded once.
+ir::DType travels(const HandOver& h, ir::DType x, ir::DType y) {
+  const bool sums = h.kind == CollectiveKind::AllReduce || h.kind == CollectiveKind::ReduceScatter;
+  const bool adds = h.reduce == ir::Reduction::Sum || h.reduce == ir::Reduction::Avg;
+  if (x != y && sums && adds && ir::is_float(x)) return ir::DType::F32;
+  return ir::size_of(x) <= ir::size_of(y) ? y : x;
+}
+
 // From the op's operand to its result, of which a block has up to `rows` rows. A library converts
-// nothing: what has fewer bits is converted.
+// nothing: tasks do, before and behind.
 void hand_over(TileContext& c, const HandOver& h, int64_t rows) {
   const auto seen = [&](ir::TensorId tensor, bool blocks) {
     return blocks ? by_blocks(c, tensor, c.world()) : c.mat(tensor);
   };
   const Mat x = seen(c.op().in[0], h.x_blocks()), y = seen(c.op().out[0], h.y_blocks());
-  if (x.dtype == y.dtype) return hand_over(c, h, x.buffer, y.buffer, rows);
-  const bool before = ir::size_of(x.dtype) <= ir::size_of(y.dtype);
-  const Mat& m = before ? x : y;
-  const bool blocks = before ? h.x_blocks() : h.y_blocks();
-  if (blocks && m.dynamic())
+  const ir::DType via = travels(h, x.dtype, y.dtype);
+  const auto like = [&](const Mat& m, const char* name) {
+    if (m.dtype == via) return m;
+    Mat other = m;
+    other.dtype = via;
+    other.buffer = c.rows_buffer(name, via, m.rows, m.max_rows, m.cols);
+    return other;
+  };
+  const auto apart = [&](const Mat& m, bool blocks) {
+    return m.dtype != via && blocks && m.dynamic();
+  };
+  if (apart(x, h.x_blocks()) || apart(y, h.y_blocks()))
     return c.error(
         "NCCL converts nothing: where dims say how many rows a block has, the result of '" +
         c.op().kind + "' must have its operand's dtype");
-  Mat wide = m;
-  wide.dtype = before ? y.dtype : x.dtype;
-  wide.buffer = c.rows_buffer("converted", wide.dtype, m.rows, m.max_rows, m.cols);
-  const int64_t block = blocks ? rows : m.max_rows;
-  if (before) copy(c, x, wide, block);
-  hand_over(c, h, before ? wide.buffer : x.buffer, before ? y.buffer : wide.buffer, rows);
-  if (!before) copy(c, wide, y, block);
+  const Mat given = like(x, "given"), got = like(y, "got");
+  if (x.dtype != via) copy(c, x, given, h.x_blocks() ? rows : x.max_rows);
+  hand_over(c, h, given.buffer, got.buffer, rows);
+  if (y.dtype != via) copy(c, got, y, h.y_blocks() ? rows : y.max_rows);
 }
 
 // Tensors without blocks.
