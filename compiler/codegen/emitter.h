@@ -1,5 +1,5 @@
-// Writes C++ as Clang's formatter lays it out (.clang-format; tests/e2e/emitted_format_test.py), so
-// that it looks the same whether or not there is a Clang.
+// Writes C++ as Clang's formatter lays it out (.clang-format; tests/lint/emitted_test.py), so that
+// it looks the same whether or not there is a Clang.
 #pragma once
 
 #include <fmt/format.h>

@@ -22,10 +22,9 @@ std::string number_text(double v) {
 std::string table_text(const std::string& name, const ir::Table& table) {
   std::vector<std::string> words;
   for (uint64_t word : table.words) words.push_back(fmt::format("{:#x}ull", word));
-  std::string text =
-      fmt::format("static MACO_FN u64 {}(int index) {{\n  // clang-format off\n", name);
+  std::string text = fmt::format("static MACO_FN u64 {}(int index) {{\n  {}\n", name, kFormatOff);
   text += filled(2, fmt::format("  static const u64 table[{}] = {{", words.size()), words, "};");
-  return text + "\n  // clang-format on\n  return table[index];\n}\n";
+  return text + fmt::format("\n  {}\n  return table[index];\n}}\n", kFormatOn);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct HandOver {
   ir::Reduction reduce = ir::Reduction::Sum;  // of AllReduce and ReduceScatter
   int64_t peer = 0;                           // Broadcast: the root; RingShift: by
   bool root = false;                          // Broadcast: tasks of the root
-  /// Whether all ranks' data comes to every rank, so that nobody need meet.
+  /// Whether ranks have to meet: they don't where data of all comes to each.
   bool meets() const {
     return kind == ir::CollectiveKind::Broadcast || kind == ir::CollectiveKind::RingShift;
   }

@@ -73,17 +73,21 @@ class Arena {
 
 int64_t place_slots(ir::Program& program) {
   int64_t bytes = 0;
-  const auto place = [&](bool wires) {
-    for (ir::Buffer& buffer : program.buffers) {
-      if (buffer.kind != ir::BufferKind::Slot || buffer.wire != wires) continue;
-      buffer.offset = bytes;
-      bytes += aligned(buffer.bytes()) * buffer.rotation;
-    }
-    return bytes;
-  };
-  const int64_t symmetric = place(false);
-  place(true);
-  return symmetric;
+  for (ir::Buffer& buffer : program.buffers) {
+    if (buffer.kind != ir::BufferKind::Slot || buffer.wire) continue;
+    buffer.offset = bytes;
+    bytes += buffer.copy_bytes() * buffer.rotation;
+  }
+  place_wires(program, bytes);
+  return bytes;
+}
+
+void place_wires(ir::Program& program, int64_t from) {
+  for (ir::Buffer& wire : program.buffers) {
+    if (!wire.wire) continue;
+    wire.offset = from;
+    from += wire.copy_bytes() * wire.rotation;
+  }
 }
 
 bool plan_memory(ir::Program& program, PassContext& context) {

@@ -238,13 +238,7 @@ bool share_slots(ir::Program& program, PassContext& context) {
     }
     bytes += program[place[0]].copy_bytes() * program[place[0]].rotation;
   }
-  // Wires stay behind what has memory.
-  int64_t end = bytes;
-  for (ir::Buffer& wire : program.buffers) {
-    if (!wire.wire) continue;
-    wire.offset = end;
-    end += wire.copy_bytes() * wire.rotation;
-  }
+  place_wires(program, bytes);
   context.statistics["symmetric bytes without sharing"] = program.symmetric_bytes;
   context.statistics["symmetric bytes"] = program.symmetric_bytes = bytes;
   const std::optional<int64_t>& limit = program.limits.symmetric_bytes;

@@ -24,7 +24,7 @@ using ir::DType;
 using ir::ManifestHanded;
 using Bytes = std::vector<std::byte>;
 
-// --- numbers ---
+// --- numbers: of its own, for the reference checks these ---
 
 // 8-bit floats by code, without sign: values grow with codes up to `largest`.
 struct Floats8 {

@@ -158,8 +158,7 @@ void barrier_by_nccl(TileContext& c) {
   const ir::BufferId told = word("told"), heard = word("heard");
   Boxes one;
   one.rows = ir::Expr(1);
-  const Exchanger exchanger(c, one, ir::DType::I32, ir::DType::I32, false);
-  Exchanger e = exchanger;
+  Exchanger e(c, one, ir::DType::I32, ir::DType::I32, false);
   e.task(e.call("clear", e.base(), {told}), 0);
   HandOver h{.kind = CollectiveKind::AllReduce};
   h.rows = ir::ValueRef{int64_t{1}};
