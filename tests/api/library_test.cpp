@@ -503,8 +503,6 @@ TEST_CASE("threads compile and run graphs of their own at once") {
     CHECK(found[static_cast<size_t>(i)] == static_cast<float>(2 * i * (1 + i % 2)));
 }
 
-}  // namespace
-
 TEST_CASE("what is handed over has as many rows as memory says") {
   const Graph graph = Graph::parse(
                           "graph g(world = 2) {\n  dim n <= 5\n  input x : f32[n, 3]\n"
@@ -529,4 +527,5 @@ TEST_CASE("what is handed over has as many rows as memory says") {
   }
 }
 
+}  // namespace
 }  // namespace maco::test
