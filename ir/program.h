@@ -259,7 +259,7 @@ struct Collective {
   BufferId in{}, out{};               // not of a barrier; zeros: `in` is `out`
   Reduction reduce = Reduction::Sum;  // of allreduce and reduce_scatter
   int64_t peer = 0;                   // broadcast: the root; ring_shift: by; message: how far
-  std::string sender{};               // of a message
+  std::string sender{};               // of a message; else who sends `in` for the op, if not it
   uint64_t ranks = ~uint64_t{0};      // bit r: what it says of rank r
   bool of_some() const { return kind == CollectiveKind::Message || kind == CollectiveKind::Zeros; }
   friend bool operator==(const Collective&, const Collective&) = default;

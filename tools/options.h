@@ -211,7 +211,7 @@ struct PipelineFlags {
         ->delimiter(',');
     app.add_flag("--no-load-ahead", no_load_ahead,
                  "don't read params before a task's waits are over");
-    app.add_flag("--no-fuse", no_fuse, "leave elementwise ops apart");
+    app.add_flag("--no-fuse", no_fuse, "leave ops apart that would be joined");
     app.add_flag("--no-prune", no_prune, "keep waits that others imply");
     app.add_flag("--no-packets", no_packets, "hand small temporaries over by events alone");
   }

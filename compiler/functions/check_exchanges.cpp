@@ -125,10 +125,38 @@ bool check_hand_overs(const ir::Program& program, ir::Diagnostics& diagnostics) 
   return true;
 }
 
+// Products that send their tiles: what they store, where it is expected.
+bool check_pushes(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  std::vector<std::optional<Exchange>> pushes;
+  for (const ir::Call& call : program.calls) pushes.push_back(push_of(call));
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const ir::Task& task = program.tasks[t];
+    const ir::Call& call = program[task.call];
+    if (call.function != "matmul_pushed") continue;
+    const auto& e = pushes[index(task.call)];
+    const size_t stored = task.accesses.size() - 1;
+    if (!e || e->world != program.world || stored < 1 ||
+        call.transfers != std::vector<ir::Transfer>{{.kind = ir::Transfer::Kind::Copy,
+                                                     .from = {static_cast<uint32_t>(stored)},
+                                                     .to = {static_cast<uint32_t>(stored - 1)}}}) {
+      diagnostics.error(call.loc, fmt::format("{} of '{}' moves other data than it declares",
+                                              call.function, call.op));
+      return false;
+    }
+    const ir::Region& y = task.accesses[stored].region;
+    const int64_t r = task.tile / e->across * e->BR, c = task.tile % e->across * e->BC;
+    if (y.buffer != call.operands[2] || y.r0 != r || y.c0 != c || y.pitch != e->cols ||
+        task.accesses[stored - 1] != push_access_of(program, call.operands[3], *e, task.tile))
+      return differs(program, t, diagnostics);
+  }
+  return true;
+}
+
 }  // namespace
 
 bool check_exchanges(const ir::Program& program, ir::Diagnostics& diagnostics) {
   if (!check_chunks(program, diagnostics) || !check_hand_overs(program, diagnostics)) return false;
+  if (!check_pushes(program, diagnostics)) return false;
   std::vector<std::optional<Exchange>> exchanges;
   for (const ir::Call& call : program.calls) {
     exchanges.push_back(exchange_of(call));

@@ -201,6 +201,46 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
   return e;
 }
 
+std::vector<Param> push_params_of(const Exchange& e) {
+  return {{"ranks", e.world},
+          {"T", e.tiles},
+          {"stride", e.stride},
+          {"slot_div", e.slot_div},
+          {"mode", ir::Word{std::string(name(e.mode))}}};
+}
+
+std::optional<Exchange> push_of(const ir::Call& call) {
+  if (call.function != "matmul_pushed") return std::nullopt;
+  Exchange e;
+  Reader read{call};
+  read.get("ranks", e.world);
+  read.get("T", e.tiles);
+  read.get("stride", e.stride);
+  read.get("slot_div", e.slot_div);
+  read.get_word("mode", e.mode, kPeerModes);
+  read.get("rows", e.rows);
+  read.get("N", e.cols);
+  read.get("BM", e.BR);
+  read.get("BN", e.BC);
+  read.get("Y", e.x);
+  if (!read.ok || e.world < 2 || e.tiles < 1 || e.slot_div < 1 || e.BR < 1 || e.BC < 1)
+    return std::nullopt;
+  if (e.mode != PeerMode::Others && e.mode != PeerMode::Owner && e.mode != PeerMode::Block)
+    return std::nullopt;
+  e.y = e.x;
+  e.across = (e.cols + e.BC - 1) / e.BC;
+  return e;
+}
+
+ir::Access push_access_of(const ir::Program& p, BufferId slots, const Exchange& e, uint32_t index) {
+  // The tile's box is that of the whole tensor, its place that in a block.
+  Exchange whole = e;
+  if (whole.mode == PeerMode::Block) whole.mode = PeerMode::Fixed;
+  return {AccessKind::MayWrite,
+          slot_of(p, slots, e, tile_of(p, whole, index), tile_in_block(e, index) / e.slot_div,
+                  RankRef::self(), peer_of(e, index))};
+}
+
 RankRef peer_of(const Exchange& e, uint32_t tile) {
   switch (e.mode) {
     case PeerMode::Others: return RankRef::others();

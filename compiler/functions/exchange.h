@@ -60,6 +60,15 @@ struct Exchange {
   ir::DType in{}, out{};  // what arrives, what is passed on
 };
 
+/// Where a product that sends its own tiles (matmul_pushed) puts them, as `put` would; nothing if
+/// the call is of another function, or its parameters aren't these. Modes Others, Owner and Block.
+std::optional<Exchange> push_of(const ir::Call& call);
+/// Those of its parameters that say so, besides the product's own.
+std::vector<ir::Param> push_params_of(const Exchange& exchange);
+/// What task `tile` writes to peers' slots.
+ir::Access push_access_of(const ir::Program& program, ir::BufferId slots, const Exchange& exchange,
+                          uint32_t tile);
+
 /// Is it one of them?
 bool is_exchange(std::string_view function);
 /// The parameters of a call of `function`, one of them.

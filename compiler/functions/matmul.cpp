@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "compiler/functions/exchange.h"
 #include "compiler/functions/families.h"
 
 namespace maco::functions {
@@ -190,7 +191,8 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
 }  // namespace
 
 std::string matmul_function(MatmulForm form) {
-  return fmt::format("matmul{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "");
+  return fmt::format("matmul{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
+                     form.pushed ? "_pushed" : "");
 }
 
 std::vector<Function> matmul_functions() {
@@ -212,8 +214,11 @@ std::vector<Function> matmul_functions() {
                        operand);
   };
   std::vector<Function> all;
-  for (const MatmulForm form :
-       {MatmulForm{}, {.paired = true}, {.normed = true}, {.paired = true, .normed = true}}) {
+  for (const MatmulForm form : {MatmulForm{},
+                                {.paired = true},
+                                {.normed = true},
+                                {.paired = true, .normed = true},
+                                {.pushed = true}}) {
     Function f{
         .name = matmul_function(form),
         .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
@@ -240,6 +245,16 @@ std::vector<Function> matmul_functions() {
       f.operands.push_back(reads("norm", "G"));
     }
     f.operands.push_back(in_packets(writes("y", "Y")));
+    if (form.pushed) {
+      std::vector<std::string> modes;
+      for (size_t i = 0; i < kPeerModes; ++i) modes.emplace_back(name(static_cast<PeerMode>(i)));
+      for (const char* of : {"ranks", "T", "stride", "slot_div"}) f.params.push_back(integer(of));
+      f.params.push_back(word("mode", "ops::PeerMode", std::move(modes)));
+      f.operands.push_back(writes("slots", "Y"));
+      auto& headers = f.source.headers;
+      headers.insert(headers.begin(), "ops/collectives.cuh");
+      headers.push_back("ops/matmul_push.cuh");
+    }
     f.operands.push_back(in_packets(reads("more", "", Count::Many)));
     all.push_back(std::move(f));
   }

@@ -12,13 +12,14 @@ namespace maco::functions {
 
 /// What a product does besides: `paired`, a is multiplied with two matrices, and an element's
 /// epilogue gets both sums (Dot, Mma, Wgmma); `normed`, its rows are normed first, as rmsnorm does
-/// (Dot, of up to kMostNormedRows: every tile norms them for itself).
+/// (Dot, of up to kMostNormedRows: every tile norms them for itself); `pushed`, its tiles go to
+/// peers' slots as well (Mma, Wgmma; functions/exchange.h, push_of).
 struct MatmulForm {
-  bool paired = false, normed = false;
+  bool paired = false, normed = false, pushed = false;
 };
 inline constexpr int64_t kMostNormedRows = 16;
 /// The device function of this form, which has its operands: a, b, (the other b), (the norm's
-/// weights), y, then those of the body.
+/// weights), y, (slots), then those of the body.
 std::string matmul_function(MatmulForm form);
 
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).

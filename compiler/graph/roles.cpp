@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/graph/expressions.h"
+#include "compiler/ops/attrs.h"
 #include "compiler/ops/op.h"
 
 namespace maco::graph {
@@ -132,15 +134,19 @@ void check_disjoint(const std::vector<ir::RoleRange>& ranges, Report& report) {
 
 void check_homes(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, ir::Loc loc,
                  Report& report) {
-  std::vector<std::string> seen;
+  std::vector<std::pair<std::string, bool>> seen;
   for (const ir::Op& op : graph.ops) {
     const ops::OpDef* def = ops::find_op(op.kind);
-    if (!def || std::find(seen.begin(), seen.end(), op.kind) != seen.end()) continue;
-    seen.push_back(op.kind);
+    const bool pushed = ops::attr_flag(op, "pushed", false);
+    const std::pair as(op.kind, pushed);
+    if (!def || std::find(seen.begin(), seen.end(), as) != seen.end()) continue;
+    seen.push_back(as);
     const std::string role = def->collective ? "comm" : "compute";
     // NCCL runs beside the kernel, and with one rank there is nothing to communicate.
     if (def->collective && (graph.backend == ir::Backend::Nccl || graph.world == 1)) continue;
+    // What its product sends, SMs that compute may finish.
     const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
+      if (pushed && r.role == "compute" && r.tasks.empty()) return true;
       return r.role == role && (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(),
                                                              op.kind) != r.tasks.end());
     });

@@ -12,6 +12,7 @@
 
 #include "compiler/functions/matmul.h"
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/elementwise_rules.h"
 #include "compiler/ops/families.h"
@@ -239,6 +240,10 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
   if (form.paired && method != MatmulMethod::Dot && method != MatmulMethod::Mma &&
       method != MatmulMethod::Wgmma)
     return "a pair of products takes method 'dot', 'mma' or 'wgmma'";
+  if (pushed_to(c.graph(), c.id()) &&
+      (!functions::on_tensor_cores(method) || functions::takes_dot(method) ||
+       matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
+    return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a tile";
   if (form.normed && c.in(0).max_rows > functions::kMostNormedRows)
     return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
                        c.in(0).max_rows);
@@ -393,11 +398,20 @@ void tile(TileContext& c) {
       sums.push_back(part_of(c, y, fmt::format("part{}", part)));
   }
   const int own = parts > 1 ? 2 : static_cast<int>(c.op().in.size());  // inputs of a product
+  // Where tiles go besides, if a collective's operand is sent tile by tile.
+  std::optional<Pushed> push;
+  if (const auto collective = pushed_to(c.graph(), c.id())) {
+    TileContext beside = c.beside(*collective);
+    push = begin_push(beside);
+  }
+  functions::MatmulForm form = inputs.form;
+  form.pushed = push.has_value();
   std::vector<ir::CallId> calls;
   for (const Mat& sum : sums) {
     std::vector<ir::BufferId> operands;
     for (int i = 0; i < own; ++i) operands.push_back(c.in(i).buffer);
     operands.insert(operands.begin() + inputs.bias_at, sum.buffer);
+    if (push) operands.insert(operands.begin() + inputs.bias_at + 1, push->slots);
     std::vector<ir::Param> params = {{"X", a.dtype},
                                      {"W", b.dtype},
                                      {"Y", sum.dtype},
@@ -418,8 +432,15 @@ void tile(TileContext& c) {
       params.push_back({"G", c.in(inputs.norm).dtype});
       params.push_back({"eps", c.number("norm_eps", 0)});
     }
-    calls.push_back(c.call(functions::matmul_function(inputs.form), std::move(params),
-                           std::move(operands), loads_of(c, loads)));
+    if (push)
+      for (ir::Param& p : functions::push_params_of(push->exchange)) params.push_back(std::move(p));
+    calls.push_back(c.call(functions::matmul_function(form), std::move(params), std::move(operands),
+                           loads_of(c, loads)));
+    // The tile that is sent is the one that is stored, the last but it of the task's accesses.
+    if (push) {
+      const auto sent = static_cast<uint32_t>(own);
+      c.moves(calls.back(), {{.kind = ir::Transfer::Kind::Copy, .from = {sent + 1}, .to = {sent}}});
+    }
   }
   // Tiles that are worked on at the same time share rows of a and columns of b, which are read from
   // the cache then: some rows of tiles at once, column by column.
@@ -448,8 +469,14 @@ void tile(TileContext& c) {
       }
     }
     const auto at = static_cast<size_t>(part);
+    if (push)
+      accesses.push_back(
+          functions::push_access_of(c.program(), push->slots, push->exchange, index));
     accesses.push_back(write(box(sums[at], r, r + bm, n, n + bn)));
-    c.task(calls[at], index, std::move(accesses));
+    const ir::TaskId task = c.task(calls[at], index, std::move(accesses));
+    if (push)
+      c.signal(task, push->arrived[index % push->arrived.size()],
+               functions::peer_of(push->exchange, index));
   };
   for (int64_t first = 0; first < a.max_rows; first += kRowsAtOnce * bm)
     for (int64_t n = 0; n < N; n += bn)
@@ -471,7 +498,8 @@ std::vector<OpDef> matmul_ops() {
              {"epilogue", AttrType::Word, false, "", {}, true},
              {"paired", AttrType::Bool, false, "false", {}, true},
              {"norm_eps", AttrType::Number, false, "", {}, true},
-             {"plan_rows", AttrType::Int, false, "", {}, true}};
+             {"plan_rows", AttrType::Int, false, "", {}, true},
+             {"pushed", AttrType::Bool, false, "false", {}, true}};
   d.infer = infer;
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)
     d.methods.emplace_back(name(static_cast<MatmulMethod>(i)));

@@ -150,6 +150,19 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   return times <= 2 * (1 + 1e-9);
 }
 
+std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+  if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps"))
+    return "the product is paired or normed";
+  const MatmulShape s = shape_of(graph, op);
+  if (s.min_rows != s.max_rows) return "dims decide the product's rows";
+  const MatmulMethod method = choose_matmul_method(s, machine);
+  if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
+    return fmt::format("the product takes method '{}'", functions::name(method));
+  const auto tiles = choose_matmul_tiles(s, method, machine, machine.sms);
+  if (!tiles || matmul_parts(s.K, *tiles) > 1) return "the product's tiles share K";
+  return "";
+}
+
 namespace {
 
 // Why the machine's tensor cores can't take such tiles, or "".

@@ -40,6 +40,9 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
 /// Whether a task may have the same columns of `op` and of another such product of the same rows:
 /// by Dot, or on tensor cores where many rows are always there.
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
+/// Why tasks of `op`, a matmul, can't send what they store to other ranks as well, or "": that is
+/// for tensor cores' tiles of all of K, of rows that are always there.
+std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
 /// How a product of so many rows is summed on `machine`.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);

@@ -6,6 +6,7 @@
 
 #include "compiler/functions/function.h"
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/push.h"
 #include "ir/check.h"
 
 namespace maco::ops {
@@ -254,6 +255,7 @@ ir::EventId TileContext::event(std::string suffix, ir::EventKind kind) {
 void TileContext::promise(ir::CollectiveKind kind, ir::Reduction reduce, int64_t peer) {
   ir::Collective c{.op = op().name, .kind = kind, .reduce = reduce, .peer = peer};
   if (kind != ir::CollectiveKind::Barrier) c.in = in(0).buffer, c.out = out(0).buffer;
+  if (is_pushed(op())) c.sender = graph_[*product_of(graph_, op())].name;
   program_.collectives.push_back(std::move(c));
 }
 void TileContext::promise_message(const Message& m) {

@@ -1,6 +1,7 @@
 // assign_roles.cpp: turns `sm_roles` into ranges of SMs. Counts and ranges are obeyed exactly or
 // refused; auto gives communication the few SMs that saturate the links, and none where nothing
-// communicates. Where all collectives leave the kernel, one SM hands them over, and the others are
+// communicates, or nothing but what products send: what is left of that is done by SMs that
+// compute. Where all collectives leave the kernel, one SM hands them over, and the others are
 // left to the library.
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 
 #include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/passes.h"
 
@@ -20,9 +22,23 @@ ir::Loc roles_loc(const ir::Graph& graph) {
   return it == graph.key_loc.end() ? graph.loc : it->second;
 }
 
+// Is there something for SMs that communicate?
 bool communicates(const ir::Graph& graph) {
-  return std::any_of(graph.ops.begin(), graph.ops.end(),
-                     [](const ir::Op& op) { return ops::find_op(op.kind)->collective; });
+  return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
+    return ops::find_op(op.kind)->collective && !ops::is_pushed(op);
+  });
+}
+// Of tensors that travel as stores a task waits for memory most of its time, so that twice as many
+// SMs have to be at it where others compute (docs/benchmarks/logs/comm-sms-h100-x2.txt).
+bool communicates_much(const ir::Graph& graph) {
+  constexpr int64_t kMuch = 512 * 1024;  // bytes
+  return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& op) {
+    if (!ops::find_op(op.kind)->collective || ops::is_pushed(op) ||
+        ops::is_handed_over(graph, op) || op.in.empty())
+      return false;
+    const ir::Tensor& x = graph[op.in[0]];
+    return ir::max_elements(graph, x.shape) * ir::size_of(x.dtype) >= kMuch;
+  });
 }
 bool leaves_all(const ir::Graph& graph) {
   return graph.world > 1 && std::all_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& op) {
@@ -79,11 +95,14 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
   std::vector<std::string> homeless;
   for (const ir::Op& op : graph.ops) {
     const std::string role = ops::find_op(op.kind)->collective ? "comm" : "compute";
-    const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
-      return r.role == role && r.begin < r.end &&
-             (r.tasks.empty() ||
-              std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
-    });
+    const auto takes = [&](const std::string& of) {
+      return std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
+        return r.role == of && r.begin < r.end &&
+               (r.tasks.empty() ||
+                std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
+      });
+    };
+    const bool home = takes(role) || (ops::is_pushed(op) && takes("compute"));
     if (!home && std::find(homeless.begin(), homeless.end(), op.kind) == homeless.end()) {
       homeless.push_back(op.kind);
       d.error(roles_loc(graph),
@@ -102,8 +121,9 @@ bool assign_roles(ir::Graph& graph, PassContext& context) {
   const int64_t sms = context.available_sms;
   auto& roles = std::get<ir::Roles>(graph.sm_roles.value);
   const bool needs_comm = communicates(graph), needs_compute = computes(graph);
-  const int64_t usual = std::clamp<int64_t>(
-      context.machine.default_comm * sms / context.machine.sms, 1, std::max<int64_t>(1, sms - 1));
+  const int64_t share = context.machine.default_comm * (communicates_much(graph) ? 2 : 1);
+  const int64_t usual =
+      std::clamp<int64_t>(share * sms / context.machine.sms, 1, std::max<int64_t>(1, sms - 1));
   std::vector<ir::RoleRange> ranges;
   if (std::holds_alternative<ir::RoleAuto>(roles)) {
     const int64_t comm = !needs_comm ? 0 : needs_compute ? usual : sms;

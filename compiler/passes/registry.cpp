@@ -19,6 +19,8 @@ const std::vector<Pass>& registry() {
        Form::Canonical, Form::Cut, Form::Canonical, fuse_slices, nullptr, nullptr},
       {"choose-collectives", "an algorithm for each collective", Form::Canonical, Form::Cut,
        Form::Chosen, choose_collectives, nullptr, nullptr},
+      {"push-products", "collectives whose operands' products send them tile by tile", Form::Chosen,
+       Form::Cut, Form::Chosen, push_products, nullptr, nullptr},
       {"assign-roles", "which SMs compute and which communicate", Form::Chosen, Form::Cut,
        Form::Roles, assign_roles, nullptr, nullptr},
       {"choose-tiles", "a method and a tile for each op", Form::Roles, Form::Cut, Form::Cut,

@@ -70,7 +70,7 @@ class Contributions {
       if (promised & ranks)
         report_.error(fmt::format("contributions: '{}' is promised twice", c.op));
       promised |= ranks;
-      if (c.kind == CollectiveKind::Message) senders.insert(c.sender);
+      if (!c.sender.empty()) senders.insert(c.sender);
     }
     for (const Collective& c : p_.collectives)
       if (const uint64_t rest = world_mask_ & ~std::exchange(by_op[c.op], world_mask_))

@@ -241,7 +241,10 @@ class Structure {
     for (const ir::Transfer& x : list) {
       if (x.kind == ir::Transfer::Kind::Clear && !x.from.empty())
         report_.error(id, fmt::format("{} clears what it moves data to", describe(p_, id)));
-      for (uint32_t a : x.from) names_access(id, a);
+      for (uint32_t a : x.from)
+        if (names_access(id, a) && t.accesses[a].kind == ir::AccessKind::MayWrite)
+          report_.error(id, fmt::format("{} moves data from access {}, which it may not write",
+                                        describe(p_, id), a));
       for (uint32_t a : x.to)
         if (names_access(id, a) && !t.accesses[a].writes())
           report_.error(id, fmt::format("{} moves data to access {}, which it only reads",

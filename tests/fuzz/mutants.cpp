@@ -68,6 +68,28 @@ std::vector<Source> sources(const fs::path& examples) {
 }})",
                                 algorithm),
                     "cpu"});
+  // Products that send their tiles.
+  for (const char* algorithm : {"oneshot", "twoshot"})
+    list.push_back({std::string("pushed_") + algorithm,
+                    fmt::format(R"(graph pushed(world = 3) {{
+  input x : bf16[72, 64]
+  param w : bf16[136, 64]
+  param v : bf16[64, 136]
+  p = matmul(x, w, transpose_b = true)
+  y = allreduce(p, algorithm = {0})
+  q = matmul(y, v, transpose_b = true)
+  output z = allreduce(q, algorithm = {0})
+}})",
+                                algorithm),
+                    "cpu"});
+  list.push_back({"pushed_scatter", R"(graph pushed(world = 3) {
+  input x : f16[384, 64]
+  param w : f16[72, 64]
+  p = matmul(x, w, transpose_b = true)
+  output y = reduce_scatter(p)
+  output z = relu(p)
+})",
+                  "cpu"});
   list.push_back({"barriers", R"(graph barriers(world = 3) {
   input x : f32[40, 64]
   output a = exp(x)

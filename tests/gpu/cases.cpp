@@ -59,6 +59,7 @@ const Example kExamples[] = {
     {"../../tests/e2e/attentions.maco", 1, "pos", {}},
     {"../../tests/e2e/attentions.maco", 1, "pos", {{"n", 3}}},
     {"../../tests/e2e/products_f8.maco", 1, "", {}},
+    {"../../tests/e2e/product_collectives.maco", 2, "", {}},
     {"llama32_1b_prefill.maco",
      1,
      "pos",

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/collectives/user_algorithm.h"
 #include "ir/check.h"
 #include "ir/registry.h"
@@ -100,6 +101,7 @@ void tile_by_algorithm(TileContext& context) {
   tile_user_algorithm(context, user_algorithm_of(context));
 }
 Cut choose_by_algorithm(const TileContext& context) {
+  if (is_pushed(context.op())) return pushed_cut(context);
   const Algorithm* a = algorithm_of(context.graph(), context.op());
   if (!a) return choose_user_algorithm(context, user_algorithm_of(context));
   return a->choose ? a->choose(context) : Cut{};

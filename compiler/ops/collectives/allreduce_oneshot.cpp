@@ -4,6 +4,7 @@
 
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/exchange_tasks.h"
+#include "compiler/ops/collectives/push.h"
 
 namespace maco::ops {
 
@@ -17,9 +18,19 @@ void tile(TileContext& c) {
   Exchanger x_to_y(c, boxes_of(c, x, x.rows), x.dtype, y.dtype, in_packets(c));
   functions::Exchange e = x_to_y.base();
   e.reduce = reduction(c);
+  const auto combine_tiles = [&](ir::BufferId slots) {
+    return x_to_y.call("combine", e, {x.buffer, slots, y.buffer});
+  };
+  if (is_pushed(c.op())) {
+    const Pushed sent = pushed(c);
+    const auto combine = combine_tiles(sent.slots);
+    for (int64_t t = 0; t < x_to_y.tiles(); ++t)
+      c.wait(x_to_y.task(combine, t), sent.arrived[static_cast<size_t>(t)], ir::RankRef::others());
+    return;
+  }
   const ir::BufferId slots = x_to_y.slots("slots", e, x.dtype);
   const auto put = x_to_y.call("put", e, {x.buffer, slots});
-  const auto combine = x_to_y.call("combine", e, {x.buffer, slots, y.buffer});
+  const auto combine = combine_tiles(slots);
   std::vector<ir::EventId> arrived;
   in_turn(
       x_to_y.tiles(), tiles_ahead(c),

@@ -4,6 +4,7 @@
 
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/exchange_tasks.h"
+#include "compiler/ops/collectives/push.h"
 
 namespace maco::ops {
 
@@ -30,9 +31,13 @@ void tile(TileContext& c) {
   // The sum travels in packets only if its elements fill them as those of x do.
   from_owner.packets = to_owner.packets && ir::size_of(x.dtype) == ir::size_of(y.dtype);
   to_owner.forward_packets = from_owner.packets;
-  const ir::BufferId parts = x_to_y.slots("parts", to_owner, x.dtype);
+  // Of a product that puts them itself, the parts are on their way.
+  std::optional<Pushed> sent;
+  if (is_pushed(c.op())) sent = pushed(c);
+  const ir::BufferId parts = sent ? sent->slots : x_to_y.slots("parts", to_owner, x.dtype);
   const ir::BufferId sums = x_to_y.slots("sums", from_owner, y.dtype);
-  const auto put = x_to_y.call("put", to_owner, {x.buffer, parts});
+  std::optional<Exchanger::Call> put;
+  if (!sent) put = x_to_y.call("put", to_owner, {x.buffer, parts});
   const auto combine = x_to_y.call("combine", to_owner, {x.buffer, parts, y.buffer, sums});
   const auto take = x_to_y.call("take", from_owner, {sums, y.buffer});
   std::vector<ir::EventId> parts_of, sums_of;
@@ -42,14 +47,16 @@ void tile(TileContext& c) {
       tiles + ahead, ahead,
       [&](int64_t t) {
         if (t >= tiles) return;
-        parts_of.push_back(x_to_y.arrival(fmt::format("part.{}", t), to_owner.packets));
+        parts_of.push_back(sent ? sent->arrived[static_cast<size_t>(t)]
+                                : x_to_y.arrival(fmt::format("part.{}", t), to_owner.packets));
         sums_of.push_back(x_to_y.arrival(fmt::format("sum.{}", t), from_owner.packets));
-        c.signal(x_to_y.task(put, t, all_but(t % world)), parts_of.back(), owner_ref(t));
+        if (put) c.signal(x_to_y.task(*put, t, all_but(t % world)), parts_of.back(), owner_ref(t));
       },
       [&](int64_t t) {
         if (t < tiles) {
           const ir::TaskId reduce = x_to_y.task(combine, t, only(t % world));
-          c.wait(reduce, parts_of[static_cast<size_t>(t)], RankRef::others());
+          c.wait(reduce, parts_of[static_cast<size_t>(t)],
+                 sent ? RankRef::all() : RankRef::others());
           c.signal(reduce, sums_of[static_cast<size_t>(t)], RankRef::others());
         }
         const int64_t done = t - ahead;

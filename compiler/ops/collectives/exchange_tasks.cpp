@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compiler/ops/collectives/push.h"
+
 namespace maco::ops {
 
 using functions::Exchange;
@@ -19,17 +21,27 @@ Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks) {
 
 namespace {
 
+int64_t sms_of(const ir::Program& program, ir::Role role) {
+  int64_t count = 0;
+  for (const ir::CtaRange& range : program.roles)
+    if (range.role == role) count += range.end - range.begin;
+  return count;
+}
+
 // Elements of a tile, of tensors of so many. Of packets, a tile for each of the SMs that
-// communicate. Of stores many tiles: the link is at rest before the first has been read and behind
-// the last, and SMs that have nothing else share them; but none so small that its flag weighs more
-// than its data.
-int64_t target_elements(const cost::Machine& machine, int64_t elements, int64_t size,
-                        bool packets) {
+// communicate; of stores likewise where others compute, since a task waits for memory most of its
+// time. Where nothing else is done there are many tiles: the link is at rest before the first has
+// been read and behind the last, and all SMs share them; but none so small that its flag weighs
+// more than its data.
+int64_t target_elements(const TileContext& c, int64_t elements, int64_t size, bool packets) {
+  const cost::Machine& machine = c.machine();
   const int64_t comm = std::max<int64_t>(1, machine.default_comm);
   if (machine.arch == 0) return std::clamp<int64_t>(elements / (4 * comm), 96, 4096);
   constexpr int64_t kib = 1024;
   if (packets) return std::clamp(elements / comm, kib / size, 32 * kib / size);
-  return std::clamp(elements / (32 * comm), 16 * kib / size, 64 * kib / size);
+  const int64_t own = sms_of(c.program(), ir::Role::Comm);
+  const bool beside = own > 0 && sms_of(c.program(), ir::Role::Compute) > 0;
+  return std::clamp(elements / (beside ? own : 32 * comm), 16 * kib / size, 64 * kib / size);
 }
 
 }  // namespace
@@ -39,7 +51,7 @@ Cut choose_exchange(const TileContext& context, const Mat& m, const Expr& rows, 
   const int64_t max_rows = context.range(ir::canonical(rows)).hi;
   const bool packets = m.max_elements() / shares * ir::size_of(m.dtype) <= kPacketBytes;
   const int64_t target =
-      target_elements(context.machine(), max_rows * m.cols * blocks, ir::size_of(m.dtype), packets);
+      target_elements(context, max_rows * m.cols * blocks, ir::size_of(m.dtype), packets);
   const int64_t run = target >= 512 ? 512 : 64;
   const int64_t cols =
       std::min(m.cols, std::max(run, target / std::max<int64_t>(1, max_rows) / run * run));
@@ -72,6 +84,24 @@ ir::Reduction reduction(const TileContext& context) {
     if (word == name(r)) return r;
   return ir::Reduction::Sum;
 }
+
+namespace {
+
+// That of the SMs that communicate; where none take the op, what a product has sent is left to
+// those that compute.
+ir::Role role_of(const TileContext& c) {
+  const std::vector<ir::CtaRange>& roles = c.program().roles;
+  const bool comm =
+      roles.empty() || !is_pushed(c.op()) ||
+      std::any_of(roles.begin(), roles.end(), [&](const ir::CtaRange& range) {
+        const auto& ops = range.ops;
+        return range.role == ir::Role::Comm &&
+               (ops.empty() || std::find(ops.begin(), ops.end(), c.op().kind) != ops.end());
+      });
+  return comm ? ir::Role::Comm : ir::Role::Compute;
+}
+
+}  // namespace
 
 Exchanger::Exchanger(TileContext& context, const Boxes& b, ir::DType x, ir::DType y, bool packets)
     : c_(context) {
@@ -110,8 +140,8 @@ Exchanger::Call Exchanger::call(const std::string& function, const Exchange& e,
 ir::TaskId Exchanger::task(const Call& call, int64_t tile, uint64_t ranks) {
   const auto t = static_cast<uint32_t>(tile);
   const ir::Program& p = c_.program();
-  return c_.task(call.id, t, functions::accesses_of(p, p[call.id], call.exchange, t),
-                 ir::Role::Comm, ranks);
+  return c_.task(call.id, t, functions::accesses_of(p, p[call.id], call.exchange, t), role_of(c_),
+                 ranks);
 }
 
 Exchanger::Call Exchanger::own_copies(const Mat& x, const Mat& y, bool from_block, bool to_block) {

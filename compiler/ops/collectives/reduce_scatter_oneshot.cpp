@@ -1,5 +1,6 @@
 // reduce_scatter, one-shot: block p of every rank goes to rank p, which reduces them with its own.
 #include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/collectives/scatter.h"
 
 namespace maco::ops {
@@ -15,10 +16,17 @@ void tile(TileContext& c) {
   c.promise(ir::CollectiveKind::ReduceScatter, reduction(c));
   const Mat x = by_blocks(c, c.op().in[0], c.world()), y = c.out(0);
   Exchanger x_to_y(c, boxes_of(c, x, block_rows(c, x)), x.dtype, y.dtype, in_packets(c));
-  const Scattered scattered = scatter(x_to_y, x);
   functions::Exchange e = x_to_y.base();
   e.own_blocked = true;
   e.reduce = reduction(c);
+  if (is_pushed(c.op())) {
+    const Pushed sent = pushed(c);
+    const auto combine = x_to_y.call("combine", e, {x.buffer, sent.slots, y.buffer});
+    for (int64_t t = 0; t < x_to_y.tiles(); ++t)
+      c.wait(x_to_y.task(combine, t), sent.arrived[static_cast<size_t>(t)], ir::RankRef::all());
+    return;
+  }
+  const Scattered scattered = scatter(x_to_y, x);
   const auto combine = x_to_y.call("combine", e, {x.buffer, scattered.slots, y.buffer});
   in_turn(
       x_to_y.tiles(), scattered_ahead(c), [&](int64_t t) { put_tiles(c, x_to_y, scattered, t); },

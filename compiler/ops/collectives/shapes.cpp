@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compiler/ops/collectives/algorithms.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/op.h"
 
@@ -35,6 +36,7 @@ DType same_kind_out(InferContext& c) {
 void infer_same(InferContext& c) { c.set_out(0, same_kind_out(c), c.in(0).shape); }
 void infer_allreduce(InferContext& c) {
   if (check_reduce(c)) infer_same(c);
+  check_pushed(c);
 }
 void infer_allgather(InferContext& c) {
   ir::Shape s = c.in(0).shape;
@@ -53,6 +55,7 @@ std::optional<Expr> block_rows(InferContext& c) {
   return std::nullopt;
 }
 void infer_reduce_scatter(InferContext& c) {
+  check_pushed(c);
   if (!check_reduce(c)) return;
   if (auto n = block_rows(c)) {
     ir::Shape s = c.in(0).shape;
@@ -102,7 +105,15 @@ void infer_recv(InferContext& c) {
   c.set_out(0, c.out_dtype(0, DType::F32), shape);
 }
 
-std::string refuse_cut(const TileContext&, const Cut& cut) {
+std::string refuse_cut(const TileContext& c, const Cut& cut) {
+  if (is_pushed(c.op())) {
+    const Cut product = pushed_cut(c);
+    if (cut != product)
+      return fmt::format("the product that sends its tiles has those of {} x {}", product.tile[0],
+                         product.tile[1]);
+    if (c.op().kind == "reduce_scatter" && c.out(0).max_rows % cut.tile[0] != 0)
+      return fmt::format("tiles of {} rows lie in two of its blocks", cut.tile[0]);
+  }
   constexpr int64_t most = int64_t{1} << 20;
   if (cut.tile[0] <= most && cut.tile[1] <= most / cut.tile[0]) return "";
   return fmt::format("a tile has at most {} elements, not {} x {}", most, cut.tile[0], cut.tile[1]);
@@ -111,6 +122,9 @@ std::string refuse_cut(const TileContext&, const Cut& cut) {
 AttrSpec reduce_attr() {
   return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false};
 }
+
+// Set by the pass push-products.
+AttrSpec pushed_attr() { return {"pushed", AttrType::Bool, false, "false", {}, true}; }
 
 // Also the words of the format that no op has yet; they are refused by name. Those of registered
 // algorithms come to them (words_of).
@@ -147,12 +161,12 @@ std::vector<OpDef> collective_ops() {
     }
     ops.push_back(std::move(d));
   };
-  add("allreduce", "the reduction over all ranks, on every rank", {reduce_attr(), algorithm_attr()},
-      infer_allreduce, tile_by_algorithm);
+  add("allreduce", "the reduction over all ranks, on every rank",
+      {reduce_attr(), algorithm_attr(), pushed_attr()}, infer_allreduce, tile_by_algorithm);
   add("allgather", "all ranks' blocks, in rank order", {algorithm_attr()}, infer_allgather,
       tile_by_algorithm);
-  add("reduce_scatter", "rank r gets block r of the reduction", {reduce_attr(), algorithm_attr()},
-      infer_reduce_scatter, tile_by_algorithm);
+  add("reduce_scatter", "rank r gets block r of the reduction",
+      {reduce_attr(), algorithm_attr(), pushed_attr()}, infer_reduce_scatter, tile_by_algorithm);
   add("alltoall", "block i of rank r goes to block r of rank i", {own_algorithm_attr()},
       infer_alltoall, tile_by_algorithm);
   add("broadcast", "the root's tensor, on every rank",

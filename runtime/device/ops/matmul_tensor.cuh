@@ -7,6 +7,17 @@
 
 namespace maco::ops {
 
+// What a product whose tiles go to peers' slots does with what it stores (matmul_push.cuh), and
+// what others do: nothing.
+template <class C>
+struct TilePusher;
+template <class C>
+struct NoPusher {
+  MACO_FN NoPusher(Context&, const Args&, u32) {}
+  template <int V>
+  MACO_FN void store(const MatmulTile<C>&, i64, i64, const Vec<typename C::Y, V>&) const {}
+};
+
 template <class C>
 struct TensorShape {
   using T = typename C::X;
@@ -182,8 +193,10 @@ struct BlockTaker {
 template <class C>
 struct MatmulStore {
   using Y = typename C::Y;
+  using Pusher = typename Either<C::pushed, TilePusher<C>, NoPusher<C>>::type;
   const MatmulTile<C>& t;
   const Args& args;
+  const Pusher pusher;
 
   // Elements of a run that lie in line in every row.
   template <int kRun>
@@ -252,6 +265,7 @@ struct MatmulStore {
           v.v[e] = from_acc<Y>(finish(more.pieces[i / V].at(e), sums));
         }
         gstore_vec<V>(to + i, v);
+        pusher.template store<V>(t, at.row + at.more_rows, at.col + at.more_cols + i, v);
       }
     }
   }
@@ -328,7 +342,8 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   product.multiply_all();
   // What a store takes at most.
   constexpr int kRun = 16 / (int)sizeof(typename C::Y);
-  product.tile.template each_run<S::kSwap, kRun>(ctx.scratch(), MatmulStore<C>{t, args});
+  product.tile.template each_run<S::kSwap, kRun>(ctx.scratch(),
+                                                 MatmulStore<C>{t, args, {ctx, args, index}});
 }
 
 }  // namespace maco::ops

@@ -1,0 +1,122 @@
+#include "compiler/ops/collectives/push.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/exchange_tasks.h"
+#include "compiler/ops/collectives/scatter.h"
+#include "compiler/ops/matmul_tiles.h"
+#include "compiler/ops/rowwise.h"
+#include "ir/check.h"
+
+namespace maco::ops {
+
+namespace {
+
+constexpr int64_t kMostTileRows = 128;  // of a product on tensor cores
+
+bool scatters(const ir::Op& op) { return op.kind == "reduce_scatter"; }
+
+// The block whose tiles the collective exchanges.
+Mat operand_of(const TileContext& c) {
+  return scatters(c.op()) ? by_blocks(c, c.op().in[0], c.world()) : c.in(0);
+}
+ir::Expr rows_of(const TileContext& c, const Mat& x) {
+  return scatters(c.op()) ? block_rows(c, x) : x.rows;
+}
+
+}  // namespace
+
+bool is_pushed(const ir::Op& op) { return attr_flag(op, "pushed", false); }
+
+// From the collective on backwards: the product stands right before it, mostly.
+std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collective) {
+  for (auto i = static_cast<size_t>(&collective - graph.ops.data()); i-- > 0;) {
+    const ir::Op& op = graph.ops[i];
+    if (std::find(op.out.begin(), op.out.end(), collective.in[0]) == op.out.end()) continue;
+    if (op.kind == "matmul") return ir::id_of<ir::OpId>(i);
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product) {
+  if (!is_pushed(graph[product])) return std::nullopt;
+  const ir::TensorId y = graph[product].out[0];
+  for (size_t i = index(product) + 1; i < graph.ops.size(); ++i)
+    if (const ir::Op& op = graph.ops[i]; !op.in.empty() && op.in[0] == y && is_pushed(op))
+      return ir::id_of<ir::OpId>(i);
+  return std::nullopt;
+}
+
+std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
+                        const cost::Machine& machine) {
+  const std::string algorithm = attr_word(collective, "algorithm", "auto");
+  const bool reduces =
+      collective.kind == "allreduce" && (algorithm == "oneshot" || algorithm == "twoshot");
+  if (!reduces && !(scatters(collective) && algorithm == "oneshot"))
+    return fmt::format("{} '{}' isn't put tile by tile", collective.kind, algorithm);
+  const auto id = product_of(graph, collective);
+  if (!id) return "no product makes what it moves";
+  const ir::Op& product = graph[*id];
+  if (pushed_to(graph, *id)) return "the product sends to another collective";
+  if (graph[collective.in[0]].kind == ir::TensorKind::State) return "what it moves is a state";
+  if (const std::string why = refuse_to_send(graph, product, machine); !why.empty()) return why;
+  const ir::Shape& x = graph[collective.in[0]].shape;
+  const int64_t rows = *ir::canonical(leading(x)).constant();
+  if (scatters(collective) && (x.size() < 2 || rows % (graph.world * kMostTileRows) != 0))
+    return fmt::format("blocks of {} rows aren't whole tiles", rows / graph.world);
+  return "";
+}
+
+void check_pushed(InferContext& c) {
+  if (!is_pushed(c.op())) return;
+  const std::string algorithm = c.word("algorithm", "auto");
+  const auto product = product_of(c.graph(), c.op());
+  if (!product || !is_pushed(c.graph()[*product]))
+    c.error_attr("pushed", fmt::format("'pushed' of '{}' needs a product that is pushed, too, "
+                                       "behind its operand",
+                                       c.op().kind));
+  else if (algorithm != "oneshot" && (scatters(c.op()) || algorithm != "twoshot"))
+    c.error_attr("pushed",
+                 fmt::format("'pushed' of '{}' isn't for algorithm '{}'", c.op().kind, algorithm));
+}
+
+Cut pushed_cut(const TileContext& c) {
+  const auto product = product_of(c.graph(), c.op());
+  MACO_CHECK(product, c.op().name);
+  Cut cut = cut_of(c.graph()[*product]);
+  if (cut.tile.empty()) cut = TileContext(c).beside(*product).cut();
+  return {"stores", {cut.tile[0], cut.tile[1]}};
+}
+
+Pushed begin_push(TileContext& c) {
+  const Mat x = operand_of(c);
+  Exchanger tiles(c, boxes_of(c, x, rows_of(c, x)), x.dtype, x.dtype, false);
+  Pushed pushed{tiles.base(), {}, {}};
+  functions::Exchange& e = pushed.exchange;
+  const bool in_two = c.word("algorithm", "auto") == "twoshot";
+  // The product's, of which a block is some.
+  e.rows = std::get<ir::ValueRef>(c.value("rows", x.rows).value);
+  if (in_two) e.slot_div = c.world();
+  e.mode = in_two             ? functions::PeerMode::Owner
+           : scatters(c.op()) ? functions::PeerMode::Block
+                              : functions::PeerMode::Others;
+  pushed.slots = tiles.slots(in_two ? "parts" : "slots", e, x.dtype);
+  for (int64_t t = 0; t < tiles.tiles(); ++t)
+    pushed.arrived.push_back(
+        tiles.arrival(fmt::format("{}.{}", in_two ? "part" : "arrived", t), false));
+  // Who cuts the collective finds them by its own geometry.
+  c.messages().channel(c.id()) = Messages::Channel{pushed.slots, 2, pushed.arrived, {}};
+  return pushed;
+}
+
+Pushed pushed(TileContext& c) {
+  const std::optional<Messages::Channel>& made = c.messages().channel(c.id());
+  if (!made) return begin_push(c);
+  return {{}, made->slots, made->arrived};
+}
+
+}  // namespace maco::ops

@@ -1,0 +1,45 @@
+// Products that send their tiles themselves: where a collective's operand comes from a product on
+// tensor cores, that puts each tile into peers' slots as it stores it, and the collective has the
+// product's tiles and nothing left to put. The pass push-products decides which; `pushed` of both
+// says so.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "compiler/functions/exchange.h"
+#include "compiler/ops/tile.h"
+
+namespace maco::ops {
+
+/// Whether the op says so: a collective, or the product that makes its operand.
+bool is_pushed(const ir::Op& op);
+/// The op that makes the collective's operand, if it is a matmul.
+std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collective);
+/// The collective that a matmul sends its tiles to, if both say so.
+std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product);
+/// Why the product can't send what the collective moves, or "". Presupposes the collective's
+/// algorithm.
+std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
+                        const cost::Machine& machine);
+
+/// Reports, where a collective says that it is pushed, what stands against it in any graph.
+void check_pushed(InferContext& collective);
+
+/// How a pushed collective is cut: as its product.
+Cut pushed_cut(const TileContext& collective);
+
+/// Of a pushed collective, where its tiles arrive: made when the product is cut into tasks, which
+/// comes first.
+struct Pushed {
+  functions::Exchange exchange;  // of the product's tiles
+  ir::BufferId slots{};
+  /// By tile of a block. Where a tile has one reader, that is told of its own, too.
+  std::vector<ir::EventId> arrived;
+};
+/// Makes slots and events; for the product's tile rule.
+Pushed begin_push(TileContext& collective);
+/// What begin_push has made.
+Pushed pushed(TileContext& collective);
+
+}  // namespace maco::ops

@@ -1,0 +1,74 @@
+// push_products.cpp: where a collective's operand comes from a product on tensor cores, the product
+// sends each tile as it stores it, and the collective is cut as the product is: no task stands
+// between, and links work while the next tiles are multiplied. Where nothing else communicates, no
+// SM need be set aside for it (assign-roles).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/push.h"
+#include "compiler/ops/op.h"
+#include "compiler/passes/passes.h"
+#include "compiler/passes/symmetric.h"
+
+namespace maco::passes {
+
+namespace {
+
+// Why the collective's operand isn't sent by what makes it, or "".
+std::string refuse(const ir::Graph& graph, const ir::Op& op, PassContext& context) {
+  if (std::string why = ops::refuse_push(graph, op, context.machine); !why.empty()) return why;
+  if (op.attrs.count("tile") || graph[*ops::product_of(graph, op)].attrs.count("tile"))
+    return "one of them is cut already";
+  // Tiles travel while others are multiplied, and with whatever runs beside the product.
+  if (op.overlap.value_or(graph.overlap) != ir::Overlap::Aggressive)
+    return "it isn't to overlap with the product";
+  if (!op.after.empty() || op.phase) return "a constraint says when it starts";
+  if (op.overlap_group && std::any_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& o) {
+        return o.overlap_group && o.overlap_group != op.overlap_group;
+      }))
+    return "it isn't to overlap with other groups";
+  return "";
+}
+
+int64_t all_symmetric_bytes(const ir::Graph& graph, PassContext& context) {
+  int64_t total = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (ops::find_op(graph.ops[i].kind)->collective)
+      total += symmetric_bytes(graph, ir::id_of<ir::OpId>(i), context);
+  return total;
+}
+
+}  // namespace
+
+bool push_products(ir::Graph& graph, PassContext& context) {
+  int64_t pushed = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    ir::Op& op = graph.ops[i];
+    if (!ops::find_op(op.kind)->collective || op.in.empty() || graph.world < 2 ||
+        ops::is_pushed(op))
+      continue;
+    if (std::string why = refuse(graph, op, context); !why.empty()) {
+      if (ops::product_of(graph, op))
+        context.fused(fmt::format("not sent by the product: {}", why), op.name);
+      continue;
+    }
+    ir::Op& product = graph[*ops::product_of(graph, op)];
+    op.attrs["pushed"] = product.attrs["pushed"] = {true, op.loc};
+    // Larger tiles may take more room.
+    if (graph.comm_buffer_bytes && all_symmetric_bytes(graph, context) > *graph.comm_buffer_bytes) {
+      op.attrs.erase("pushed"), product.attrs.erase("pushed");
+      context.fused("not sent by the product: slots of its tiles take more symmetric memory",
+                    op.name);
+      continue;
+    }
+    context.fused("sent by the product", op.name);
+    ++pushed;
+  }
+  context.statistics["products that send"] = pushed;
+  return true;
+}
+
+}  // namespace maco::passes
