@@ -8,7 +8,7 @@
 #include "compiler/frontend/cuda_kernels.h"
 #include "runtime/cpu/toolchain.h"
 #include "runtime/host/driver.h"
-#include "runtime/host/library.h"
+#include "runtime/host/nccl.h"
 #include "runtime/host/nvrtc.h"
 
 namespace maco::tools {
@@ -38,13 +38,10 @@ std::string nvrtc_text() {
 }
 
 std::string nccl_text() {
-  const auto nccl = runtime::Library::open({"libnccl.so.2"}, "ncclGetVersion");
-  if (!nccl) return "not found";
-  int version = 0;
-  const auto get = reinterpret_cast<int (*)(int*)>(nccl.symbol("ncclGetVersion"));
-  if (get(&version) != 0) return nccl.path();
-  return fmt::format("{}.{}.{}, {}", version / 10000, version / 100 % 100, version % 100,
-                     nccl.path());
+  runtime::Status status;
+  const auto nccl = runtime::Nccl::load(status);
+  if (!nccl) return first_line(status.message);
+  return fmt::format("{}, {}", nccl->version(), nccl->path());
 }
 
 std::string compiler_text() {

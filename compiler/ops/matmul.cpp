@@ -444,7 +444,7 @@ void tile(TileContext& c) {
   }
   // Tiles that are worked on at the same time share rows of a and columns of b, which are read from
   // the cache then: some rows of tiles at once, column by column.
-  constexpr int64_t kRowsAtOnce = 8;
+  constexpr int64_t kRowsAtOnce = 16;
   const int64_t across = tiles_of(N, bn), tiles_a_part = tiles_of(a.max_rows, bm) * across;
   const auto product = [&](int64_t r, int64_t n, int64_t part) {
     const auto index = static_cast<uint32_t>(part * tiles_a_part + r / bm * across + n / bn);

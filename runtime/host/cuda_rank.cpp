@@ -68,7 +68,9 @@ CudaRank::CudaRank(const cuda::Driver& driver, const ir::Manifest& manifest,
       sharing_(sharing) {}
 
 CudaRank::~CudaRank() {
+  if (abandoned_) static_cast<void>(nccl_.release());
   if (abandoned_ || !context_ || driver_.context_set(context_) != cuda::kSuccess) return;
+  nccl_.reset();
   for (cuda::Event event : events_) driver_.event_destroy(event);
   if (last_) driver_.event_destroy(last_);
   for (cuda::DevicePtr memory : memory_) driver_.free(memory);
@@ -298,6 +300,26 @@ Status CudaRank::bind(const SymmetricMemory& symmetric, const SymmetricLayout& l
   return {};
 }
 
+Status CudaRank::hand_over(const Nccl& nccl, const Nccl::Id& id) {
+  MACO_TRY(make_current());
+  const int free = device_.multiprocessors - static_cast<int>(manifest_.ctas);
+  if (free < 1)
+    return Status::failure(fmt::format(
+        "rank {}: the kernel takes all {} SMs of GPU {}, and NCCL, which '{}' is handed over to, "
+        "needs some: compile for fewer with --sms",
+        rank_, device_.multiprocessors, device_.index, manifest_.handed[0].op));
+  nccl_ = std::make_unique<NcclRank>(driver_, nccl, manifest_, rank_);
+  MACO_TRY(nccl_->open(id, free));
+  launch_.handed = pointer<Handed>(nccl_->words());
+  return {};
+}
+
+Status CudaRank::enqueue_handed() {
+  if (!nccl_) return {};
+  MACO_TRY(make_current());
+  return nccl_->enqueue(tensors_.data(), device(launch_.arena), launch_.values);
+}
+
 Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative,
                        cuda::Stream stream) {
   void* arguments[] = {&launch_};
@@ -315,6 +337,7 @@ Status CudaRank::reset(uint32_t epoch) {
   MACO_TRY(make_current());
   std::fill_n(reports_, ctas(), Report{});
   launch_.epoch = epoch;
+  if (nccl_) MACO_TRY(nccl_->drain());
   MACO_TRY(check(driver_.stream_synchronize(side_), "reset"));  // an abort on its way
   MACO_TRY(start(reset_, 0, false, stream_));
   // This returns: maco_reset waits for nothing.

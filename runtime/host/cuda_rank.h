@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/host/abi.h"
 #include "runtime/host/driver.h"
+#include "runtime/host/nccl.h"
 #include "runtime/host/symmetric.h"
 
 namespace maco::runtime {
@@ -18,8 +20,8 @@ size_t device_bytes(const ir::Manifest& manifest, const SessionOptions& options 
 Status check_memory(const ir::Manifest& manifest, int ranks, const cuda::DeviceInfo& device,
                     size_t free, size_t total, const SessionOptions& options = {});
 
-/// Built in steps: open, load, allocate, bind; then reset, and from then on only copies and
-/// launches. Steps of one rank are called on one thread at a time; all make the rank's context
+/// Built in steps: open, load, allocate, bind, hand_over; then reset, and from then on only copies
+/// and launches. Steps of one rank are called on one thread at a time; all make the rank's context
 /// current first.
 class CudaRank {
  public:
@@ -38,6 +40,10 @@ class CudaRank {
   Status check_free_memory() const;
   Status allocate();
   Status bind(const SymmetricMemory& symmetric, const SymmetricLayout& layout);
+
+  /// Where the kernel hands collectives over to NCCL: joins the ranks' communicators. All ranks at
+  /// once.
+  Status hand_over(const Nccl& nccl, const Nccl::Id& id);
 
   /// Runs maco_reset: counters and this rank's symmetric memory as before launch `epoch`; clears
   /// the reports. Waits for it.
@@ -66,6 +72,8 @@ class CudaRank {
   /// Puts a launch on the stream, and `begin` and `end` around it unless they are null. Doesn't
   /// wait.
   Status enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end);
+  /// Puts what the kernel of a launch hands over on the rank's side stream.
+  Status enqueue_handed();
   /// Holds the stream until the host-visible word `gate` reaches `value`; does nothing on devices
   /// that can't wait for a word.
   void enqueue_gate(cuda::DevicePtr gate, uint32_t value);
@@ -142,6 +150,7 @@ class CudaRank {
   cuda::DevicePtr state_ = 0;                         // a LaunchState, which may be in use or not
   Launch launch_{};
   Variables variables_{};
+  std::unique_ptr<NcclRank> nccl_;  // if the kernel hands something over
 };
 
 }  // namespace maco::runtime

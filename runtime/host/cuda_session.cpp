@@ -16,9 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Launches that are enqueued before the first of them may start; a stream holds about a thousand
-// entries.
-constexpr int kBatch = 64;
+// Launches that are enqueued before the first of them may start, and collectives that they hand
+// over; a stream holds about a thousand entries, of which each of these is four.
+constexpr int kBatch = 64, kHandedBatch = 128;
 
 class CudaSession : public Session {
  public:
@@ -72,11 +72,19 @@ class CudaSession : public Session {
   bool any_report() const;
   // Whether the streams, one a rank, are being captured: all or none.
   Status are_captured(std::span<void* const> streams, bool& captured);
+  // Why collectives can't be handed over in such a launch.
+  Status refuse_handed(bool captured, const LaunchAddresses& addresses) const;
   // Has launches numbered in the ranks' memory from now on.
   Status number();
   // Of numbered launches: resets counters if half of the launches that may come before have been.
   Status renew();
   Status enqueue(int rank, int launches, bool timed);
+  Status enqueue_handed(int rank, int launches);
+  // How many launches may be enqueued before the first of them starts.
+  int batch() const {
+    const int handed = static_cast<int>(manifest_.handed.size());
+    return handed == 0 ? kBatch : std::clamp(kHandedBatch / handed, 1, kBatch);
+  }
   void watch();
   void abort_all();
   Status recover();
@@ -86,6 +94,7 @@ class CudaSession : public Session {
   const ir::Manifest manifest_;
   const SessionOptions options_;
   RankThreads threads_;
+  std::unique_ptr<Nccl> nccl_;  // if the kernel hands something over
   std::vector<std::unique_ptr<CudaRank>> ranks_;
   std::unique_ptr<SymmetricMemory> symmetric_;
   uint32_t* gate_ = nullptr;  // host memory, mapped: see CudaRank::enqueue_gate
@@ -144,6 +153,13 @@ Status CudaSession::prepare(const std::string& image) {
   symmetric_ = symmetric_providers().front()->allocate(*driver_, places, layout.bytes, status);
   if (!symmetric_) return status;
   MACO_TRY(on_all([&](int r) { return at(r).bind(*symmetric_, layout); }));
+  if (!manifest_.handed.empty()) {
+    nccl_ = Nccl::load(status);
+    if (!nccl_) return status;
+    Nccl::Id id;
+    MACO_TRY(nccl_->make_id(id));
+    MACO_TRY(on_all([&](int r) { return at(r).hand_over(*nccl_, id); }));
+  }
 
   MACO_TRY(driver_->check(driver_->context_set(ranks_[0]->place().context), "use GPU 0"));
   void* host = nullptr;
@@ -251,6 +267,11 @@ Status CudaSession::enqueue(int rank, int launches, bool timed) {
   return {};
 }
 
+Status CudaSession::enqueue_handed(int rank, int launches) {
+  for (int i = 0; i < launches; ++i) MACO_TRY(at(rank).enqueue_handed());
+  return {};
+}
+
 Status CudaSession::count(int launches) {
   launched_ += launches;
   if (launched_ <= launches_between_resets(manifest_) / (numbered_ ? 2 : 1)) return {};
@@ -294,14 +315,18 @@ Status CudaSession::run(int launches, bool timed) {
   MACO_TRY(count(launches));
   begin();
   ++gate_value_;
+  // Ahead of the gate if all of it fits there.
+  const bool ahead = manifest_.handed.size() <= size_t{kHandedBatch};
   auto step = [&](int r) {
     threads_.meet();
     Status status = enqueue(r, launches, timed);
+    if (status && ahead) status = enqueue_handed(r, launches);
     if (!status) failed_ = true;
     threads_.meet();
     // Also where a rank has failed: the others' kernels must run to see its abort.
     if (timed && r == 0)
       std::atomic_ref<uint32_t>(*gate_).store(gate_value_, std::memory_order_release);
+    if (status && !ahead) status = enqueue_handed(r, launches);
     Status ended = at(r).wait(give_up_);
     if (!ended) failed_ = true;
     return status ? ended : status;
@@ -326,6 +351,22 @@ Status CudaSession::are_captured(std::span<void* const> streams, bool& captured)
                   count, streams.size()));
 }
 
+Status CudaSession::refuse_handed(bool captured, const LaunchAddresses& addresses) const {
+  for (const ir::ManifestHanded& h : manifest_.handed) {
+    if (captured)
+      return Status::failure(
+          fmt::format("'{}' is handed over to NCCL, which can't be captured by this version: "
+                      "launch it, or use backend 'p2p'",
+                      h.op));
+    if (!addresses.empty() && h.value >= 0)
+      return Status::failure(
+          fmt::format("how much '{}' hands over to NCCL depends on dims or scalars, which have to "
+                      "come from the host then",
+                      h.op));
+  }
+  return {};
+}
+
 Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
                             std::span<void* const> streams) {
   const cuda::ContextGuard guard(*driver_);
@@ -341,6 +382,7 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
   if (stopped ||
       std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->moved(); }))
     MACO_TRY(wait());
+  if (const auto refused = refuse_handed(captured, addresses); !refused) return refused;
   if (!numbered_ && (captured || !addresses.empty())) {
     MACO_TRY(check_variables(manifest_));
     MACO_TRY(number());
@@ -353,8 +395,10 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
   if (captured) return on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
   MACO_TRY(count(1));
   enqueued_ = true;
-  const std::vector<Status> statuses =
-      threads_.run([&](int r) { return at(r).enqueue_on(stream_of(r), epoch_); });
+  const std::vector<Status> statuses = threads_.run([&](int r) {
+    const Status status = at(r).enqueue_on(stream_of(r), epoch_);
+    return status ? at(r).enqueue_handed() : status;
+  });
   ++epoch_;
   Status status = all_of(statuses);
   if (status) return {};
@@ -447,10 +491,10 @@ Status CudaSession::bench(const LaunchValues& values, int launches, double& medi
   MACO_TRY(wait());
   MACO_TRY(set_values(values));
   for (auto& rank : ranks_) MACO_TRY(driver_->check(rank->make_events(2 * kBatch), "make events"));
-  MACO_TRY(run(std::clamp(launches / 4, 3, kBatch), true));  // warm-up
+  MACO_TRY(run(std::min(std::clamp(launches / 4, 3, kBatch), batch()), true));  // warm-up
   std::vector<double> times;
   while (static_cast<int>(times.size()) < launches) {
-    const int count = std::min(kBatch, launches - static_cast<int>(times.size()));
+    const int count = std::min(batch(), launches - static_cast<int>(times.size()));
     MACO_TRY(run(count, true));
     for (int i = 0; i < count; ++i) {
       double slowest = 0;
@@ -517,11 +561,11 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
         fmt::format("the kernel was compiled for '{}', which is no NVIDIA GPU: compile it with "
                     "--target=sm_90a, say",
                     m.target));
-  if (!m.handed.empty())
+  if (!m.handed.empty() && options.ranks_per_gpu > 1)
     return fail(
-        fmt::format("'{}' is to be handed over to NCCL, which sessions on GPUs of this "
-                    "version don't do: use backend 'p2p'",
-                    m.handed[0].op));
+        fmt::format("'{}' is to be handed over to NCCL, which takes one rank a GPU, not {}: use "
+                    "backend 'p2p'",
+                    m.handed[0].op, options.ranks_per_gpu));
   if (options.ranks_per_gpu < 1) return fail("a GPU must have at least one rank");
   if (m.values.size() > size_t{kMaxValues})
     return fail(

@@ -46,7 +46,7 @@ inline constexpr int kMapL2Promotion256 = 3;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostMapped = 2;
-inline constexpr unsigned kWaitGeq = 0;
+inline constexpr unsigned kWaitGeq = 0, kWaitEq = 1;
 inline constexpr int kCaptureRelaxed = 2;  // CUstreamCaptureMode
 
 // X(name of the member, symbol, parameter types): all return Result.
@@ -95,6 +95,7 @@ inline constexpr int kCaptureRelaxed = 2;  // CUstreamCaptureMode
   X(stream_query, "cuStreamQuery", (Stream))                                                 \
   X(stream_synchronize, "cuStreamSynchronize", (Stream))                                     \
   X(stream_wait_value, "cuStreamWaitValue32_v2", (Stream, DevicePtr, uint32_t, unsigned))    \
+  X(stream_write_value, "cuStreamWriteValue32_v2", (Stream, DevicePtr, uint32_t, unsigned))  \
   X(stream_capturing, "cuStreamIsCapturing", (Stream, int*))                                 \
   X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))                      \
   X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                       \

@@ -24,4 +24,18 @@ class Library {
   std::string path_;
 };
 
+/// Where a library of CUDA's may be.
+struct LibraryPlaces {
+  const char* variable = "";               // an environment variable that names it, or its folder
+  std::vector<const char*> names = {};     // "libnvrtc.so.13": first choice first
+  std::vector<const char*> packages = {};  // folders among Python's packages: "nvidia/cu13/lib"
+};
+/// What the variable says; empty if it isn't set.
+std::string chosen_place(const LibraryPlaces& places);
+/// For Library::open. With the variable set what it says, else the names for the loader, then files
+/// under these or longer names ("libnvrtc.so.12.4.127") in $CUDA_HOME, $CUDA_PATH, /usr/local/cuda
+/// and Python's packages: of a .venv in this folder or one above, or above the program, of
+/// $VIRTUAL_ENV, of the first python3 in $PATH.
+std::vector<std::string> candidates_of(const LibraryPlaces& places);
+
 }  // namespace maco::runtime

@@ -48,72 +48,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+// The packages of PyPI: nvidia-cuda-nvrtc (13) and nvidia-cuda-nvrtc-cu12.
+const LibraryPlaces& places_of_nvrtc() {
+  static const LibraryPlaces places = {.variable = "MACO_NVRTC",
+                                       .names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+                                       .packages = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}};
+  return places;
+}
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
-}
-
-// The library under its usual names, and under longer ones ("libnvrtc.so.12.4.127"), newest first.
-void add_folder(const fs::path& folder, std::vector<std::string>& out) {
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) return;
-  for (const char* name : kNames)
-    if (fs::exists(folder / name, error)) out.push_back((folder / name).string());
-  std::vector<std::string> versioned;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (it->path().filename().string().starts_with("libnvrtc.so."))
-      versioned.push_back(it->path().string());
-  std::sort(versioned.rbegin(), versioned.rend());
-  out.insert(out.end(), versioned.begin(), versioned.end());
-}
-
-// The packages of PyPI: nvidia-cuda-nvrtc (13) lives in nvidia/cu13, nvidia-cuda-nvrtc-cu12 in
-// nvidia/cuda_nvrtc.
-void add_python(const fs::path& prefix, std::vector<std::string>& out) {
-  std::error_code error;
-  for (fs::directory_iterator it(prefix / "lib", error), end; !error && it != end;
-       it.increment(error)) {
-    if (!it->path().filename().string().starts_with("python3")) continue;
-    for (const char* packages : {"site-packages", "dist-packages"})
-      for (const char* package : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"})
-        add_folder(it->path() / packages / package, out);
-  }
-}
-
-void add_venv_above(fs::path folder, std::vector<std::string>& out) {
-  std::error_code error;
-  for (; !folder.empty(); folder = folder.parent_path()) {
-    if (fs::is_directory(folder / ".venv", error)) return add_python(folder / ".venv", out);
-    if (folder == folder.parent_path()) return;
-  }
-}
-
-void add_path_python(std::vector<std::string>& out) {
-  std::error_code error;
-  const std::string path = environment("PATH");
-  for (size_t at = 0; at <= path.size();) {
-    const size_t end = std::min(path.find(':', at), path.size());
-    const fs::path bin = path.substr(at, end - at);
-    at = end + 1;
-    if (bin.is_absolute() && fs::exists(bin / "python3", error))
-      return add_python(bin.parent_path(), out);
-  }
-}
-
-std::vector<std::string> candidates() {
-  std::vector<std::string> out(std::begin(kNames), std::end(kNames));
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const std::string home = environment(variable); !home.empty())
-      for (const char* lib : {"lib64", "lib"}) add_folder(fs::path(home) / lib, out);
-  add_folder("/usr/local/cuda/lib64", out);
-  std::error_code error;
-  add_venv_above(fs::current_path(error), out);
-  add_venv_above(fs::read_symlink("/proc/self/exe", error).parent_path(), out);
-  if (const std::string venv = environment("VIRTUAL_ENV"); !venv.empty()) add_python(venv, out);
-  add_path_python(out);
-  return out;
 }
 
 // NVRTC opens its built-ins by bare name, which fails where its folder is in no loader path; once
@@ -155,16 +100,8 @@ Nvrtc::~Nvrtc() = default;
 
 std::unique_ptr<Nvrtc> Nvrtc::load(Status& status) {
   std::unique_ptr<Nvrtc> nvrtc(new Nvrtc);
-  const std::string chosen = environment("MACO_NVRTC");
-  std::vector<std::string> places;
-  if (chosen.empty()) {
-    places = candidates();
-  } else if (std::error_code error; fs::is_directory(chosen, error)) {
-    add_folder(chosen, places);
-  } else {
-    places = {chosen};
-  }
-  nvrtc->api_->library = Library::open(places, "nvrtcGetCUBIN");
+  const std::string chosen = chosen_place(places_of_nvrtc());
+  nvrtc->api_->library = Library::open(candidates_of(places_of_nvrtc()), "nvrtcGetCUBIN");
   if (!nvrtc->api_->library) {
     status = Status::failure(
         chosen.empty()

@@ -43,10 +43,10 @@ class Fake {
 };
 
 // Nothing where there is no NVRTC, which has compiled it before: it doesn't take this driver.
-std::optional<Kernel> kernel_of_test() {
+std::optional<Kernel> kernel_of_test(const std::string& name = "cuda_host") {
   CompileOptions options;
   options.sms = 16;
-  const std::string file = MACO_SOURCE_DIR "/tests/api/cuda_host.maco";
+  const std::string file = MACO_SOURCE_DIR "/tests/api/" + name + ".maco";
   Kernel kernel = compile(Graph::read(file).value(), options).value();
   const auto opened = Session::open(kernel);
   if (opened) return kernel;
@@ -327,6 +327,83 @@ TEST_CASE("what is in memory goes to ordinary launches, too; wrong addresses are
   CHECK_THAT(refused({&c.pos[0]}), Contains("'pos' has 1 addresses for 2 ranks"));
   CHECK_THAT(refused({&c.pos[0], nullptr}), Contains("'pos' of rank 1 is at"));
   CHECK_THAT(c.session.bench(c.in_memory(), 1).error().message, Contains("a measurement"));
+}
+
+TEST_CASE("collectives go to NCCL, launch by launch, on the SMs that are left") {
+  const Fake driver;
+  const auto kernel = kernel_of_test("cuda_handed");
+  if (!kernel) return;
+  void* library = dlopen("libnccl.so.2", RTLD_NOW);
+  REQUIRE(library);
+  const auto* nccl = static_cast<const fake::NcclControls*>(dlsym(library, "fake_nccl_controls"));
+  REQUIRE(nccl);
+  const int before = driver->alive();
+  const auto calls_of = [&](int rank) {
+    std::vector<fake::NcclCall> calls;
+    nccl->take(calls);
+    std::vector<std::string> texts;
+    for (const fake::NcclCall& c : calls)
+      if (c.rank == rank)
+        texts.push_back(c.what + " " + std::to_string(c.count) + " of " + std::to_string(c.type) +
+                        ": " + std::to_string(c.more));
+    return texts;
+  };
+  // Types: 9 bf16, 7 f32, 3 the word of who meets; reductions: 4 avg, 2 max.
+  using Texts = std::vector<std::string>;
+  const auto expected = [](int rank, const std::string& elements) {
+    const std::string other = std::to_string(1 - rank);
+    Texts all = {"allreduce " + elements + " of 9: 4",
+                 "send 32 of 7: " + other,
+                 "recv 32 of 7: " + other,
+                 "allreduce 1 of 3: 0",
+                 "send 16 of 7: 0",
+                 "recv 16 of 7: 0",
+                 "send 16 of 7: 1",
+                 "recv 16 of 7: 1",
+                 "reduce_scatter 16 of 7: 2",
+                 "broadcast " + elements + " of 9: 1",
+                 "allreduce 1 of 3: 0"};
+    return all;
+  };
+  calls_of(0);  // of whether it opens
+  {
+    Session s = Session::open(*kernel).value();
+    // Once ahead of all launches, when nothing waits.
+    Texts first = expected(1, "320");
+    first.push_back("allreduce 1 of 3: 0");
+    CHECK(calls_of(1) == first);
+    s.allocate().value();
+    s.run({{"n", 3}}).value();
+    CHECK(calls_of(0) == expected(0, "192"));
+    s.launch({{"n", 1}}).value();
+    s.wait().value();
+    CHECK(calls_of(1) == expected(1, "64"));
+    s.bench({{"n", 5}}, 2).value();
+    std::vector<fake::NcclCall> calls;
+    nccl->take(calls);
+    REQUIRE(calls.size() == 2 * 11 * (3 + 2));
+    CHECK(calls.front().sms == 131);  // nothing computes: one SM hands over
+    CHECK(nccl->communicators() == 2);
+
+    char first_stream = 0, second_stream = 0;
+    void* const streams[] = {&first_stream, &second_stream};
+    driver->capture(&first_stream, true);
+    driver->capture(&second_stream, true);
+    CHECK_THAT(s.launch({{"n", 1}}, streams).error().message,
+               Contains("'a' is handed over to NCCL, which can't be captured"));
+    driver->capture(&first_stream, false);
+    driver->capture(&second_stream, false);
+    const int32_t n[] = {2, 2};
+    CHECK_THAT(s.launch({{"n", std::vector<const int32_t*>{&n[0], &n[1]}}}).error().message,
+               Contains("depends on dims or scalars, which have to come from the host"));
+    s.launch({{"n", 1}}, streams).value();
+    s.wait().value();
+  }
+  CHECK(nccl->communicators() == 0);
+  CHECK(driver->alive() == before);
+  SessionOptions both;
+  both.ranks_per_gpu = 2;
+  CHECK_THAT(Session::open(*kernel, both).error().message, Contains("takes one rank a GPU, not 2"));
 }
 
 TEST_CASE("sessions on GPUs open and close without a trace") {

@@ -73,6 +73,10 @@ std::unique_ptr<runtime::Session> make_session(const Device& device, const std::
   return runtime::make_cpu_session(kernel, options, status);
 }
 
+void skip_shared(const Device& device, const Placement& placement) {
+  if (device.cuda && placement.ranks_per_gpu > 1) throw Skip{"NCCL takes one rank a GPU"};
+}
+
 void bind(const ir::Graph& graph, runtime::Session& session, uint64_t seed) {
   reference::Values values;
   for (const ir::Dim& d : graph.dims) values[d.name] = d.max;

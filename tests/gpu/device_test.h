@@ -49,6 +49,8 @@ std::unique_ptr<runtime::Session> make_session(const Device& device, const std::
                                                const Placement& placement,
                                                runtime::SessionOptions options,
                                                runtime::Status& status);
+/// Throws Skip where ranks share a GPU, which NCCL doesn't take.
+void skip_shared(const Device& device, const Placement& placement);
 /// Fills all inputs, params and states of all ranks.
 void bind(const ir::Graph& graph, runtime::Session& session, uint64_t seed);
 /// The bytes of tensor `name` on a rank.

@@ -247,6 +247,9 @@ FAKE Result cuStreamSynchronize(Stream s) {
   return allowed();
 }
 FAKE Result cuStreamWaitValue32_v2(Stream, DevicePtr, uint32_t, unsigned) { return kSuccess; }
+FAKE Result cuStreamWriteValue32_v2(Stream, DevicePtr at, uint32_t value, unsigned) {
+  return *reinterpret_cast<uint32_t*>(at) = value, kSuccess;
+}
 FAKE Result cuStreamIsCapturing(Stream s, int* on) {
   const std::lock_guard lock(guard);
   return *on = static_cast<int>(capturing.count(s)), kSuccess;

@@ -1,7 +1,11 @@
-// What tests ask of the fake CUDA driver, which they open as libcuda.so.1.
+// What tests ask of the fake CUDA driver, which they open as libcuda.so.1, and of the fake NCCL,
+// libnccl.so.2.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace fake {
 
@@ -35,6 +39,20 @@ struct Controls {
   int (*maps)();    // encoded so far
   /// Allocations, streams, events, modules and contexts that are there.
   int (*alive)();
+};
+
+/// A call of NCCL. `more`: a reduction, a root or a peer; `sms`: the communicator's most.
+struct NcclCall {
+  int rank = 0;
+  std::string what;
+  size_t count = 0;
+  int type = 0, more = 0, sms = 0;
+};
+/// By dlsym("fake_nccl_controls").
+struct NcclControls {
+  /// Those since it was asked last.
+  void (*take)(std::vector<NcclCall>& calls);
+  int (*communicators)();  // that are there
 };
 
 }  // namespace fake

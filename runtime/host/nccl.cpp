@@ -1,0 +1,285 @@
+#include "runtime/host/nccl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstddef>
+#include <thread>
+
+#include "runtime/host/library.h"
+
+namespace maco::runtime {
+
+namespace {
+
+// ncclConfig_t as it was in 2.18, which later versions take.
+struct Config {
+  size_t size = sizeof(Config);
+  unsigned magic = 0xcafebeef, version = 21800;
+  int blocking = 1, cluster = 0, min_ctas = 1, max_ctas = 1;
+  const char* net = nullptr;
+  int split_share = INT_MIN;
+};
+
+// ncclDataType_t, ncclRedOp_t
+int type_of(ir::DType type) {
+  switch (type) {
+    case ir::DType::U8: return 1;
+    case ir::DType::I32: return 2;
+    case ir::DType::F16: return 6;
+    case ir::DType::F32: return 7;
+    case ir::DType::BF16: return 9;
+    case ir::DType::F8E4M3: return 10;
+    case ir::DType::F8E5M2: return 11;
+  }
+  return 7;
+}
+constexpr int kSum = 0, kUint32 = 3;
+int reduction_of(const std::string& word) {
+  return word == "max" ? 2 : word == "min" ? 3 : word == "avg" ? 4 : kSum;
+}
+
+void* pointer(cuda::DevicePtr address) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): device memory, never looked at here
+  return reinterpret_cast<void*>(static_cast<uintptr_t>(address));
+}
+
+}  // namespace
+
+// The part of NCCL's public interface that is used; all but the strings return an ncclResult_t.
+struct Nccl::Api {
+  Library library;
+  int (*version)(int*) = nullptr;
+  const char* (*error_string)(int) = nullptr;
+  int (*unique_id)(Id*) = nullptr;
+  int (*init)(void**, int ranks, Id, int rank, void* config) = nullptr;
+  int (*destroy)(void*) = nullptr;
+  int (*abort)(void*) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
+  int (*all_reduce)(const void*, void*, size_t, int, int, void*, cuda::Stream) = nullptr;
+  int (*reduce_scatter)(const void*, void*, size_t, int, int, void*, cuda::Stream) = nullptr;
+  int (*all_gather)(const void*, void*, size_t, int, void*, cuda::Stream) = nullptr;
+  int (*broadcast)(const void*, void*, size_t, int, int root, void*, cuda::Stream) = nullptr;
+  int (*send)(const void*, size_t, int, int peer, void*, cuda::Stream) = nullptr;
+  int (*receive)(void*, size_t, int, int peer, void*, cuda::Stream) = nullptr;
+
+  template <class F>
+  bool bind(F*& function, const char* name) {
+    function = reinterpret_cast<F*>(library.symbol(name));
+    return function != nullptr;
+  }
+  bool bind_all() {
+    return bind(version, "ncclGetVersion") && bind(error_string, "ncclGetErrorString") &&
+           bind(unique_id, "ncclGetUniqueId") && bind(init, "ncclCommInitRankConfig") &&
+           bind(destroy, "ncclCommDestroy") && bind(abort, "ncclCommAbort") &&
+           bind(group_start, "ncclGroupStart") && bind(group_end, "ncclGroupEnd") &&
+           bind(all_reduce, "ncclAllReduce") && bind(reduce_scatter, "ncclReduceScatter") &&
+           bind(all_gather, "ncclAllGather") && bind(broadcast, "ncclBroadcast") &&
+           bind(send, "ncclSend") && bind(receive, "ncclRecv");
+  }
+};
+
+Nccl::Nccl() : api_(std::make_unique<Api>()) {}
+Nccl::~Nccl() = default;
+
+const std::string& Nccl::path() const { return api_->library.path(); }
+
+std::unique_ptr<Nccl> Nccl::load(Status& status) {
+  constexpr int kOldest = 21800;
+  std::unique_ptr<Nccl> nccl(new Nccl);
+  const LibraryPlaces places = {.variable = "MACO_NCCL",
+                                .names = {"libnccl.so.2", "libnccl.so"},
+                                .packages = {"nvidia/nccl/lib"}};
+  nccl->api_->library = Library::open(candidates_of(places), "ncclCommInitRankConfig");
+  if (!nccl->api_->library) {
+    const std::string chosen = chosen_place(places);
+    status = Status::failure(
+        chosen.empty()
+            ? "NCCL (libnccl.so.2) was not found: install it or 'pip install nvidia-nccl-cu13', or "
+              "set MACO_NCCL to the library"
+            : fmt::format("NCCL was not found where MACO_NCCL says: '{}' is no usable libnccl",
+                          chosen));
+    return nullptr;
+  }
+  int version = 0;
+  if (!nccl->api_->bind_all() || nccl->api_->version(&version) != 0 || version < kOldest) {
+    status = Status::failure(
+        fmt::format("'{}' is too old an NCCL: version 2.18 or later is needed", nccl->path()));
+    return nullptr;
+  }
+  nccl->version_ = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  status = {};
+  return nccl;
+}
+
+Status Nccl::make_id(Id& id) const {
+  if (const int result = api_->unique_id(&id); result != 0)
+    return Status::failure(
+        fmt::format("NCCL {} could not begin a group: {}", version_, api_->error_string(result)));
+  return {};
+}
+
+NcclRank::NcclRank(const cuda::Driver& driver, const Nccl& nccl, const ir::Manifest& manifest,
+                   int rank)
+    : driver_(driver), nccl_(nccl), manifest_(manifest), rank_(rank) {}
+
+NcclRank::~NcclRank() {
+  if (comm_) {
+    // What hasn't ended never will.
+    if (driver_.stream_query(stream_) == cuda::kSuccess)
+      nccl_.api().destroy(comm_);
+    else
+      nccl_.api().abort(comm_);
+  }
+  for (cuda::Stream stream : {stream_, side_})
+    if (stream) driver_.stream_destroy(stream);
+  for (cuda::DevicePtr memory : {words_, word_})
+    if (memory) driver_.free(memory);
+}
+
+Status NcclRank::check(int result, const std::string& what) const {
+  if (result == 0) return {};
+  return Status::failure(fmt::format("rank {}: NCCL {} could not {}: {}", rank_, nccl_.version(),
+                                     what, nccl_.api().error_string(result)));
+}
+
+Status NcclRank::open(const Nccl::Id& id, int sms) {
+  const auto words = manifest_.handed.size() * sizeof(Handed);
+  MACO_TRY(driver_.check(driver_.stream_create(&stream_, cuda::kStreamNonBlocking),
+                         "make a stream for NCCL"));
+  MACO_TRY(driver_.check(driver_.stream_create(&side_, cuda::kStreamNonBlocking),
+                         "make a stream for NCCL"));
+  MACO_TRY(
+      driver_.check(driver_.allocate(&words_, words), "allocate the words of what is handed over"));
+  MACO_TRY(driver_.check(driver_.allocate(&word_, 2 * sizeof(u32)), "allocate a word"));
+  MACO_TRY(driver_.check(driver_.fill(words_, 0, words, stream_), "clear memory"));
+  MACO_TRY(driver_.check(driver_.fill(word_, 0, 2 * sizeof(u32), stream_), "clear memory"));
+  MACO_TRY(driver_.check(driver_.stream_synchronize(stream_), "clear memory"));
+  Config config;
+  config.max_ctas = sms;
+  MACO_TRY(check(nccl_.api().init(&comm_, static_cast<int>(manifest_.world), id, rank_, &config),
+                 "join the ranks"));
+  // Once each, in memory that lives no longer.
+  size_t most = 0;
+  for (const ir::ManifestHanded& h : manifest_.handed) {
+    const bool blocks = h.x_blocks() || h.y_blocks();
+    most = std::max(most, static_cast<size_t>(h.rows * h.cols * ir::size_of(h.dtype)) *
+                              static_cast<size_t>(blocks ? manifest_.world : 1));
+  }
+  cuda::DevicePtr memory = 0;
+  MACO_TRY(driver_.check(driver_.allocate(&memory, 2 * std::max<size_t>(most, 256)),
+                         "allocate memory for NCCL's first collectives"));
+  Status status = driver_.check(driver_.fill(memory, 0, 2 * std::max<size_t>(most, 256), stream_),
+                                "clear memory");
+  for (const ir::ManifestHanded& h : manifest_.handed)
+    if (status)
+      status = collective(h, memory, memory + std::max<size_t>(most, 256),
+                          static_cast<size_t>(h.rows * h.cols));
+  if (status) status = meet();
+  if (status)
+    status = driver_.check(driver_.stream_synchronize(stream_), "run NCCL's first collectives");
+  driver_.free(memory);
+  return status;
+}
+
+Status NcclRank::meet() {
+  return check(nccl_.api().all_reduce(pointer(word_), pointer(word_ + sizeof(u32)), 1, kUint32,
+                                      kSum, comm_, stream_),
+               "let ranks meet");
+}
+
+// Behind it a rank knows that all have handed over: what goes one way ends with a word that all add
+// up, and so does what has no elements.
+Status NcclRank::collective(const ir::ManifestHanded& h, cuda::DevicePtr x, cuda::DevicePtr y,
+                            size_t elements) {
+  const Nccl::Api& api = nccl_.api();
+  const int type = type_of(h.dtype), world = static_cast<int>(manifest_.world);
+  const size_t bytes = elements * static_cast<size_t>(ir::size_of(h.dtype));
+  const std::string what = fmt::format("run {} '{}'", h.kind, h.op);
+  if (elements == 0) return meet();
+  if (h.kind == "allreduce")
+    return check(api.all_reduce(pointer(x), pointer(y), elements, type, reduction_of(h.reduce),
+                                comm_, stream_),
+                 what);
+  if (h.kind == "reduce_scatter")
+    return check(api.reduce_scatter(pointer(x), pointer(y), elements, type, reduction_of(h.reduce),
+                                    comm_, stream_),
+                 what);
+  if (h.kind == "allgather")
+    return check(api.all_gather(pointer(x), pointer(y), elements, type, comm_, stream_), what);
+  if (h.kind == "broadcast") {
+    MACO_TRY(check(api.broadcast(pointer(x), pointer(y), elements, type, static_cast<int>(h.peer),
+                                 comm_, stream_),
+                   what));
+    return meet();
+  }
+  MACO_TRY(check(api.group_start(), what));
+  int result = 0;
+  if (h.kind == "ring_shift") {
+    const auto by = static_cast<int>(((h.peer % world) + world) % world);
+    result = api.send(pointer(x), elements, type, (rank_ + by) % world, comm_, stream_);
+    if (result == 0)
+      result =
+          api.receive(pointer(y), elements, type, (rank_ + world - by) % world, comm_, stream_);
+  } else {
+    for (int peer = 0; peer < world && result == 0; ++peer) {
+      const auto at = static_cast<size_t>(peer) * bytes;
+      result = api.send(pointer(x + at), elements, type, peer, comm_, stream_);
+      if (result == 0) result = api.receive(pointer(y + at), elements, type, peer, comm_, stream_);
+    }
+  }
+  const int ended = api.group_end();
+  MACO_TRY(check(result != 0 ? result : ended, what));
+  return h.kind == "ring_shift" ? meet() : Status{};
+}
+
+Status NcclRank::enqueue(const cuda::DevicePtr* tensors, cuda::DevicePtr arena,
+                         const int32_t* values) {
+  const auto place = [&](int64_t tensor, int64_t offset) {
+    return tensor < 0 ? arena + static_cast<cuda::DevicePtr>(offset)
+                      : tensors[static_cast<size_t>(tensor)];
+  };
+  for (const ir::ManifestHanded& h : manifest_.handed) {
+    const int64_t rows = h.value < 0 ? h.rows : int64_t{values[static_cast<size_t>(h.value)]};
+    const cuda::DevicePtr words = words_ + static_cast<cuda::DevicePtr>(h.number) * sizeof(Handed);
+    MACO_TRY(driver_.check(
+        driver_.stream_wait_value(stream_, words + offsetof(Handed, ready), 1, cuda::kWaitEq),
+        "wait for what is handed over"));
+    MACO_TRY(
+        driver_.check(driver_.stream_write_value(stream_, words + offsetof(Handed, ready), 0, 0),
+                      "lower a word"));
+    MACO_TRY(collective(h, place(h.x, h.x_offset), place(h.y, h.y_offset),
+                        static_cast<size_t>(std::clamp<int64_t>(rows, 0, h.rows) * h.cols)));
+    MACO_TRY(driver_.check(
+        driver_.stream_write_value(stream_, words + offsetof(Handed, done), 1, 0), "raise a word"));
+  }
+  return {};
+}
+
+Status NcclRank::drain() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kPatience(10);
+  for (const auto begin = Clock::now(); driver_.stream_query(stream_) == cuda::kNotReady;) {
+    if (Clock::now() - begin > kPatience)
+      return Status::failure(
+          fmt::format("rank {}: collectives that were handed over to NCCL don't end", rank_));
+    for (const ir::ManifestHanded& h : manifest_.handed)
+      MACO_TRY(driver_.check(driver_.stream_write_value(
+                                 side_,
+                                 words_ + static_cast<cuda::DevicePtr>(h.number) * sizeof(Handed) +
+                                     offsetof(Handed, ready),
+                                 1, 0),
+                             "raise a word"));
+    MACO_TRY(driver_.check(driver_.stream_synchronize(side_), "raise words"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  MACO_TRY(driver_.check(driver_.stream_query(stream_), "run what was handed over to NCCL"));
+  MACO_TRY(driver_.check(driver_.fill(words_, 0, manifest_.handed.size() * sizeof(Handed), side_),
+                         "clear memory"));
+  return driver_.check(driver_.stream_synchronize(side_), "clear memory");
+}
+
+}  // namespace maco::runtime

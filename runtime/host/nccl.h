@@ -1,0 +1,78 @@
+// NCCL, opened at run time, and what a rank hands over to it.
+//
+// A kernel and the library meet in two words a collective (runtime/device/abi.cuh, Handed): the
+// rank's side stream waits until the kernel has raised `ready`, lowers it, runs the collective and
+// raises `done`, for which the kernel waits. The library runs on SMs that the kernel leaves free.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "ir/manifest.h"
+#include "runtime/host/abi.h"
+#include "runtime/host/driver.h"
+
+namespace maco::runtime {
+
+/// The library's functions. Thread safe.
+class Nccl {
+ public:
+  struct Api;
+  using Id = std::array<char, 128>;
+  /// Opens NCCL: with $MACO_NCCL set (a file, or a folder that has it) only from there; else under
+  /// its usual name, or from a Python package. Null with the reason where there is none.
+  static std::unique_ptr<Nccl> load(Status& status);
+  ~Nccl();
+  const Api& api() const { return *api_; }
+  /// "2.28.9"; and the file.
+  const std::string& version() const { return version_; }
+  const std::string& path() const;
+  /// What all ranks of a group begin with; one of them makes it.
+  Status make_id(Id& id) const;
+
+ private:
+  Nccl();
+  std::unique_ptr<Api> api_;
+  std::string version_;
+};
+
+/// A rank's end: its communicator and its side stream. The rank's context is current whenever it is
+/// called, on one thread at a time.
+class NcclRank {
+ public:
+  NcclRank(const cuda::Driver& driver, const Nccl& nccl, const ir::Manifest& manifest, int rank);
+  /// Gives up what has not ended.
+  ~NcclRank();
+  NcclRank(const NcclRank&) = delete;
+  NcclRank& operator=(const NcclRank&) = delete;
+
+  /// All ranks call it at once, with one id, each on a thread of its own: joins them, on at most
+  /// `sms` SMs, and has the library connect them for all that the kernel hands over, which would
+  /// wait for the kernel later.
+  Status open(const Nccl::Id& id, int sms);
+  /// The words, one Handed a collective: Launch::handed.
+  cuda::DevicePtr words() const { return words_; }
+  /// Puts the collectives of a launch on the side stream. `tensors` and `arena`: where operands and
+  /// results live; `values`: Launch::values.
+  Status enqueue(const cuda::DevicePtr* tensors, cuda::DevicePtr arena, const int32_t* values);
+  /// After a launch that failed, on all ranks at once: lets the collectives that nobody waits for
+  /// any more run to their end, and lowers all words. A failure if that takes too long.
+  Status drain();
+
+ private:
+  Status collective(const ir::ManifestHanded& h, cuda::DevicePtr x, cuda::DevicePtr y,
+                    size_t elements);
+  Status meet();
+  Status check(int result, const std::string& what) const;
+
+  const cuda::Driver& driver_;
+  const Nccl& nccl_;
+  const ir::Manifest& manifest_;
+  const int rank_;
+  void* comm_ = nullptr;
+  cuda::Stream stream_ = nullptr, side_ = nullptr;
+  cuda::DevicePtr words_ = 0, word_ = 0;  // word_: two for meet
+};
+
+}  // namespace maco::runtime
