@@ -34,6 +34,11 @@ bool loads_apart(const ir::Program& program, const ir::Call& call) {
          function && function->loads_apart && function->loads_apart({program, call});
 }
 
+bool sends(const ir::Program& program, const ir::Call& call) {
+  const functions::Function* function = functions::find_function(call.function);
+  return function && function->sends && function->sends({program, call});
+}
+
 // Letters, digits and '_' only, not too long: for names of functions that a reader can find again.
 std::string plain(std::string_view name) {
   std::string s;
@@ -73,7 +78,9 @@ struct Kind {
   std::vector<std::string> ops;
 };
 
-const std::vector<std::string> kTaskParameters = {"Context& ctx", "const Args& args", "u32 tile"};
+std::vector<std::string> task_parameters(bool sender) {
+  return {"Context& ctx", sender ? "const SenderArgs& args" : "const Args& args", "u32 tile"};
+}
 
 class Generator {
  public:
@@ -254,14 +261,15 @@ class Generator {
         auto s = e_.scope(fmt::format("struct {}_config", k.name), "};");
         e_.lines(k.members);
       }
-      const auto function = [&](const char* suffix) {
-        e_.function(fmt::format("MACO_FN void {}{}", k.name, suffix), kTaskParameters,
+      const auto function = [&](const char* suffix, bool sender = false) {
+        e_.function(fmt::format("MACO_FN void {}{}", k.name, suffix), task_parameters(sender),
                     {filled(e_.indent() + 2,
                             fmt::format("ops::{}{}<{}_config>(", k.call->function, suffix, k.name),
                             {"ctx", "args", "tile"}, ");")});
       };
       function("");
       if (!k.call->loads.empty()) function("_load");
+      if (sends(p_, *k.call)) function("_send", true);
       e_.raw("");
     }
   }
@@ -292,6 +300,11 @@ class Generator {
     predicate("paged", [](const Kind& k) { return !k.call->loads.empty(); });
     predicate("load_ahead", [](const Kind& k) { return loads_ahead(*k.call); });
     predicate("load_apart", [&](const Kind& k) { return loads_apart(p_, *k.call); });
+    const auto sender = [&](const Kind& k) { return sends(p_, *k.call); };
+    e_.line("static constexpr bool kSends = {};",
+            std::any_of(kinds_.begin(), kinds_.end(), sender));
+    dispatch("send", "_send", sender, true);
+    predicate("sends", sender);
     variables();
   }
 
@@ -327,14 +340,14 @@ class Generator {
   }
 
   template <class F>
-  void dispatch(const std::string& name, const std::string& suffix, F wanted) {
+  void dispatch(const std::string& name, const std::string& suffix, F wanted, bool sender = false) {
     std::string cases = "switch (kind) {\n";
     for (size_t k = 0; k < kinds_.size(); ++k)
       if (wanted(kinds_[k]))
         cases +=
             fmt::format("  case {}: {}{}(ctx, args, tile); break;\n", k, kinds_[k].name, suffix);
     cases += "  default: break;\n}";
-    std::vector<std::string> parameters = kTaskParameters;
+    std::vector<std::string> parameters = task_parameters(sender);
     parameters.insert(parameters.begin(), "int kind");
     e_.function("static MACO_FN void " + name, parameters,
                 {"(void)ctx, (void)args, (void)tile;", cases});

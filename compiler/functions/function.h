@@ -103,6 +103,9 @@ struct Function {
   /// Has a task so much in registers that its threads had better have some of the loaders'?
   /// Unset: no.
   std::function<bool(const CallView&)> many_registers = nullptr;
+  /// Does a task send what it has stored to other ranks, behind its work and before its signals?
+  /// The code then has maco::ops::<name>_send(Context&, const SenderArgs&, u32 tile). Unset: no.
+  std::function<bool(const CallView&)> sends = nullptr;
   /// Does the call read or write operand `i`, one that may be, as packets if it lies so
   /// (runtime/device/packets.cuh)? Unset: no.
   std::function<bool(const CallView&, size_t i)> takes_packets = nullptr;

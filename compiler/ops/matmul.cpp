@@ -432,8 +432,13 @@ void tile(TileContext& c) {
       params.push_back({"G", c.in(inputs.norm).dtype});
       params.push_back({"eps", c.number("norm_eps", 0)});
     }
-    if (push)
+    if (push) {
       for (ir::Param& p : functions::push_params_of(push->exchange)) params.push_back(std::move(p));
+      // Of few tiles an SM the last would only come later (docs/benchmarks/communication.md).
+      constexpr int64_t kFewEach = 3;
+      params.push_back({"behind", tiles_of(a.max_rows, bm) * tiles_of(N, bn) >
+                                      kFewEach * int64_t{compute_sms(c)}});
+    }
     calls.push_back(c.call(functions::matmul_function(form), std::move(params), std::move(operands),
                            loads_of(c, loads)));
     // The tile that is sent is the one that is stored, the last but it of the task's accesses.

@@ -112,6 +112,9 @@ struct CtaMemory : PreparedTasks<Cta::kPrepared> {
   u32 passed;
   u32 reported;  // 1 once somebody writes the CTA's report
   u32 done;      // 1 + place of the last task that the consumers are past, for the signaller
+  // What spare warps send together with the signaller, who says so: the turn, and of each of them
+  // that which it has ended.
+  u32 send_call, send_tile, send_turn, sent[kSpareWarps > 0 ? kSpareWarps : 1];
   float reduce[kReduceParts];
   float scales[16];  // of the rows of a product that norms them
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
@@ -272,6 +275,24 @@ struct Args {
     return (T*)(ctx.symmetric(rank) + ((char*)ptr<char>(i) - ctx.symmetric(ctx.rank())));
   }
 };
+
+// The same for who sends what a task has stored, which finds nothing looked up ahead.
+struct SenderArgs {
+  Context& ctx;
+  const Operand* rows;
+  template <class T>
+  MACO_FN T* ptr(int i) const {
+    return (T*)operand_address(ctx, table_load(rows + i));
+  }
+};
+// They share a task: the signaller and the spare warps behind it, or the consumers where there is
+// no signaller.
+MACO_FN constexpr u32 senders() {
+  return (u32)(Cta::kSignallers > 0 ? (1 + kSpareWarps) * kWarpLanes : kConsumers);
+}
+MACO_FN u32 sender_thread() {
+  return (u32)(Cta::kSignallers > 0 ? spare_warp() * kWarpLanes + warp_lane() : consumer_thread());
+}
 
 // Over all lanes of the warp, in a fixed order; all get the result.
 MACO_FN float warp_sum(float value) {

@@ -69,6 +69,9 @@ MACO_FN bool is_signaller() {
   return threadIdx.x >= kConsumers + kLoaders && threadIdx.x < kConsumers + kLoaders + kSignallers;
 }
 MACO_FN bool is_spare() { return threadIdx.x >= kConsumers + kLoaders + kSignallers; }
+// Warps that complete a group: 1 and on, behind the signaller, which is 0.
+constexpr int kSpareWarps = Cta::kSpare / kWarpLanes;
+MACO_FN int spare_warp() { return ((int)threadIdx.x - kConsumers - kLoaders) / kWarpLanes; }
 MACO_FN int cta_id() { return (int)blockIdx.x; }
 MACO_FN int grid_thread() { return (int)(blockIdx.x * blockDim.x + threadIdx.x); }
 MACO_FN int grid_threads() { return (int)(gridDim.x * blockDim.x); }

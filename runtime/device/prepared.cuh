@@ -163,6 +163,7 @@ MACO_FN void signal_prepared(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
   if (begin == end) return;
   Preparer<Kernel> preparer(ctx, begin, end);
+  u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {
     while (preparer.at < end && preparer.at - at < Cta::kPrepared) preparer.prepare();
     const PreparedTask& task = ctx.memory()->tasks[(at - begin) % Cta::kPrepared];
@@ -172,6 +173,7 @@ MACO_FN void signal_prepared(Context& ctx) {
     ctx.tile = row.tile;
     const bool local_only = task.runs == 0;
     if (warp_any(!await_done(ctx))) return;
+    if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     for (int item = warp_lane(); item < (int)row.signals * kWorld; item += kWarpLanes) {
       const SyncRow sync = sync_row<Kernel>(task, row.sync, (int)row.waits + item / kWorld);
       if (sync.kind != kSyncHint) signal<Kernel>(ctx, sync, item % kWorld, local_only);

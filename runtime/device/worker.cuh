@@ -18,6 +18,9 @@
 //   static bool paged(int kind);         // has the kind a loader side?
 //   static bool load_ahead(int kind);    // may it run before the task's waits are over?
 //   static bool load_apart(int kind);    // does it wait itself until they are (await_passed)?
+//   static constexpr bool kSends;        // do some kinds send what they have stored?
+//   static void send(int kind, Context&, const SenderArgs&, u32 tile);  // of those that do
+//   static bool sends(int kind);
 // Guard 0 means all ranks.
 
 namespace maco {
@@ -64,6 +67,72 @@ MACO_FN TaskWords task_words(u32 at) {
   return table_load((const TaskWords*)(Kernel::tasks() + at));
 }
 
+// This thread's part of what a task has stored.
+template <class Kernel>
+MACO_FN void send_part(Context& ctx, u32 call, u32 tile) {
+  const CallRow row = table_load(Kernel::calls() + call);
+  Kernel::send(row.kind, ctx, SenderArgs{ctx, Kernel::operands() + row.first_operand}, tile);
+}
+
+// Waits, all lanes of a warp, until others of those that send have come so far; false if the run
+// stops. Nothing is reported: what they wait for themselves is.
+MACO_FN bool await_turn(Context& ctx, const u32* word, u32 turn) {
+  WatchState state(0);
+  Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
+  while (warp_any(!reached(load_acquire_cta(word), turn)))
+    if (warp_any(ctx.stopped() || !watch.again())) return false;
+  return true;
+}
+
+// Sends what a task of this rank has stored, if it does so; its signals follow. False, for all
+// lanes of the signaller: the run stops.
+template <class Kernel>
+MACO_FN bool send_task(Context& ctx, const Task& task, u32& turn) {
+  if constexpr (Kernel::kSends) {
+    if (!Kernel::sends(table_load(Kernel::calls() + task.call).kind)) return true;
+    CtaMemory* const memory = ctx.memory();
+    ++turn;
+    if (kSpareWarps > 0 && warp_lane() == 0) {
+      memory->send_call = task.call;
+      memory->send_tile = task.tile;
+      store_release_cta(&memory->send_turn, turn);
+    }
+    trace_task_begin(ctx.place);
+    send_part<Kernel>(ctx, task.call, task.tile);
+    trace_task_end(ctx.place);
+    if constexpr (Cta::kSignallers == 0) {
+      cta_sync();
+    } else {
+      warp_sync();
+      for (int w = 0; w < kSpareWarps; ++w)
+        if (!await_turn(ctx, &memory->sent[w], turn)) return false;
+    }
+  }
+  return true;
+}
+
+// Spare warps: their parts, with the signaller's context, which they only read, until it says that
+// there is nothing more.
+enum : u32 { kNoCall = ~0u };
+template <class Kernel>
+MACO_FN void send_parts(Context& ctx) {
+  CtaMemory* const memory = ctx.memory();
+  for (u32 turn = 1;; ++turn) {
+    if (!await_turn(ctx, &memory->send_turn, turn)) return;
+    if (memory->send_call == kNoCall) return;
+    send_part<Kernel>(ctx, memory->send_call, memory->send_tile);
+    warp_sync();
+    if (warp_lane() == 0) store_release_cta(&memory->sent[spare_warp() - 1], turn);
+  }
+}
+template <class Kernel>
+MACO_FN void end_sends(Context& ctx, u32 turn) {
+  if (Kernel::kSends && kSpareWarps > 0 && warp_lane() == 0) {
+    ctx.memory()->send_call = kNoCall;
+    store_release_cta(&ctx.memory()->send_turn, turn + 1);
+  }
+}
+
 template <class Kernel>
 MACO_FN void consume(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
@@ -77,6 +146,7 @@ MACO_FN void consume(Context& ctx) {
   TaskWords next = task_row(begin), after = task_row(begin + 1);
   CallRow next_call = call_row(next);
   u32 turn = 0;  // tasks that have run
+  u32 sends = 0;
   u32** signals = nullptr;
   // Where there is a signaller, consumers send hints alone: who waits for those waits for data.
   constexpr bool kSignals = Cta::kSignallers == 0, kStages = kSignals || Kernel::kHints;
@@ -114,6 +184,7 @@ MACO_FN void consume(Context& ctx) {
       trace_task_end(ctx.place);
     }
     if constexpr (kSignals) {
+      if (runs) send_task<Kernel>(ctx, row, sends);
       signal_all<Kernel>(ctx, runs ? signals : nullptr, sync + row.waits, row.signals, !runs);
       if (consumer_thread() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
       ctx.profile_signalled(ctx.launch, at);
@@ -131,6 +202,7 @@ template <class Kernel>
 MACO_FN void signal_tasks(Context& ctx) {
   constexpr int kWorld = Kernel::kWorld;
   const auto [begin, end] = stream_of<Kernel>(ctx);
+  u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {
     const Task row = task_words<Kernel>(at).task();
     ctx.place = (int)(at - begin);
@@ -142,6 +214,7 @@ MACO_FN void signal_tasks(Context& ctx) {
     SyncRow sync = {};
     if (warp_lane() < items) sync = table_load(rows + warp_lane() / kWorld);
     if (warp_any(!await_done(ctx))) return;
+    if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     for (int item = warp_lane(); item < items; item += kWarpLanes) {
       if (item != warp_lane()) sync = table_load(rows + item / kWorld);
       if (!Kernel::kHints || sync.kind != kSyncHint)
@@ -151,6 +224,7 @@ MACO_FN void signal_tasks(Context& ctx) {
     warp_sync();
     ctx.profile_signalled_for(ctx.launch, at);
   }
+  end_sends<Kernel>(ctx, sends);
 }
 
 // prepared.cuh, of kernels whose signaller prepares tasks.
@@ -207,12 +281,15 @@ MACO_FN void worker(const Launch& launch) {
   static_assert(Cta::kSignallers == 0 || Cta::kPages > 0, "a signaller stands beside a loader");
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
-  Context& ctx = *new (memory->contexts[is_signaller() ? kWarps + 1
-                                        : is_loader()  ? kWarps
-                                                       : warp()])
+  // Spare warps share the signaller's: they write the same there, and nothing later.
+  Context& ctx = *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
+                                        : is_loader()                ? kWarps
+                                                                     : warp()])
                      Context(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
   if (initializes()) {
     ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
+    ctx.memory()->send_turn = 0;
+    for (u32& sent : ctx.memory()->sent) sent = 0;
     if constexpr (Cta::kPrepared > 0) begin_prepared<Kernel>(ctx);
     for (int i = 0; i < Cta::kPages; ++i) {
       full_barrier_init(&ctx.memory()->full_barriers[i]);
@@ -232,7 +309,10 @@ MACO_FN void worker(const Launch& launch) {
       consume<Kernel>(ctx);
   } else if constexpr (Cta::kPages > 0) {
     give_registers<Cta::kLoaderRegisters>();
-    if (is_spare()) return;
+    if (is_spare()) {
+      if constexpr (Kernel::kSends && kSpareWarps > 0) send_parts<Kernel>(ctx);
+      return;
+    }
     if (is_signaller()) {
       if constexpr (Cta::kPrepared > 0)
         return signal_prepared<Kernel>(ctx);

@@ -36,6 +36,18 @@ PAIR = """graph pair {
   output y = swiglu(g, u)
 }
 """
+# Of few tiles, which consumers send as they store them, and of many, which other warps send.
+SENT = """graph sent(world = 2) {
+  input x : bf16[256, 4096]
+  input z : bf16[2048, 1024]
+  param w : bf16[8192, 4096]
+  param v : bf16[8192, 1024]
+  p = matmul(x, w, transpose_b = true)
+  output y = allreduce(p)
+  q = matmul(z, v, transpose_b = true)
+  output r = reduce_scatter(q)
+}
+"""
 EIGHT = """graph eight {
   input x : f8e4m3[512, 2048]
   param w : f8e4m3[4096, 2048]
@@ -96,6 +108,8 @@ def main():
                                                          ("a pair, K no whole blocks", PAIR, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                                                          ("a product of 8 bits", EIGHT, "sm_90a", "e4m3.e4m3", MOST_SPILLED),
                                                          ("a product of 8 bits", EIGHT, "sm_89", "e4m3.e4m3", MOST_SPILLED),
+                                                         ("tiles that are sent", SENT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
+                                                         ("tiles that are sent", SENT, "sm_80", "mma.sync", MOST_SPILLED),
                                                          ("a decode layer", read("decode_layer.maco"), "sm_80", "mma.sync", None),
                                                          ("a decode layer", read("decode_layer.maco"), "sm_120", "mma.sync", None)):
             ptx, said = compiler.run(text, target)

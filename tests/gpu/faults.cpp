@@ -53,6 +53,15 @@ const char* const kLarge = R"(graph faults(world = 2) {
   output z = exp(big)
 })";
 
+// A product that sends its tiles.
+const char* const kPushed = R"(graph faults(world = 2) {
+  input x : bf16[64, 256]
+  param w : bf16[256, 256]
+  h = matmul(x, w, transpose_b = true)
+  y = allreduce(h, algorithm = oneshot)
+  output z = exp(y)
+})";
+
 // Which signal the report must say is missing: of a local or a peer event, in packets, or that of a
 // full page; or a hand-over.
 enum class Kind { Local, Peer, Packet, Page, Handed };
@@ -71,6 +80,7 @@ const Fault kFaults[] = {
     {"local event with one of its signals", "h tiles 0..", "'n' (softmax) tile 0"},
     {"peer event", "big.arrived.0", "'big' (allreduce) tile 0", Kind::Peer, kLarge},
     {"packet", "y.arrived.0", "'y' (allreduce) tile 0", Kind::Packet},
+    {"tile of a product", "y.arrived.0", "'y' (allreduce) tile 0", Kind::Peer, kPushed},
     {"barrier", "meet.met", "'meet' (barrier) tile 0", Kind::Peer},
     {"page", "h", "'h' (matmul) tile 0", Kind::Page},
     {"local event, tasks prepared", "meet part", "'z' (exp) tile 0", Kind::Local, kAhead},
@@ -178,7 +188,7 @@ std::string check_report(const Fault& fault, const ir::Program& program, const s
 
 std::string run_fault(const Device& device, const Fault& fault, const Placement& placement) {
   const api::Compiled good = compile_text(device, fault.graph, placement);
-  if ((good.program.uses.prepared() > 0) != (fault.graph == kAhead))
+  if (fault.graph != kPushed && (good.program.uses.prepared() > 0) != (fault.graph == kAhead))
     return "its kernel prepares tasks, or doesn't, unlike what is to be tried";
   ir::Diagnostics d;
   std::string text = ir::print(good.program), event;

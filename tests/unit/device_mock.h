@@ -129,8 +129,10 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 namespace maco {
 struct Cta {
   static constexpr int kHeadBytes = 65536, kScratchBytes = 32768, kPages = 1, kPageBytes = 16384;
-  static constexpr int kPrepared = 0;
+  static constexpr int kPrepared = 0, kSignallers = 0;
 };
+constexpr int kSpareWarps = 0;
+inline int spare_warp() { return 0; }
 // Of the call that runs.
 inline i64 mock_page_bytes = 0;
 }  // namespace maco

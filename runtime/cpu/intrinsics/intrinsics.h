@@ -54,6 +54,8 @@ MACO_FN int loader_thread() { return 0; }
 MACO_FN bool is_loader() { return maco_cpu::current->role != 0; }
 MACO_FN bool is_signaller() { return maco_cpu::current->role == 2; }
 MACO_FN bool is_spare() { return false; }
+constexpr int kSpareWarps = 0;
+MACO_FN int spare_warp() { return 0; }
 MACO_FN int cta_id() { return maco_cpu::current->cta; }
 MACO_FN int grid_thread() { return 0; }
 MACO_FN int grid_threads() { return 1; }

@@ -133,8 +133,10 @@ struct Raw {
 template <class T>
 struct PeerSlots {
   i64 offset;
+  // `own`: on this rank.
+  MACO_FN PeerSlots(const char* own, int rank) : offset(own - Context::memory()->symmetric[rank]) {}
   MACO_FN PeerSlots(const Args& args, int i, int rank)
-      : offset(args.template ptr<char>(i) - Context::memory()->symmetric[rank]) {}
+      : PeerSlots(args.template ptr<char>(i), rank) {}
   MACO_FN T* operator[](int rank) const {
     return (T*)(Context::memory()->symmetric[rank] + offset);
   }

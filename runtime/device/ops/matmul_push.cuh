@@ -1,49 +1,125 @@
-// matmul whose tiles go to slots of peers as they are stored, as `put` (collectives.cuh) would send
-// them from the tensor afterwards: on tensor cores, all of K in a tile.
+// matmul whose tiles go to slots of peers, as `put` (collectives.cuh) would send them: on tensor
+// cores, all of K in a tile. Either each run is stored there, too; or, C::behind, a tile is sent
+// when it has been stored, by warps that have nothing else to do, while consumers are at the next
+// tile, whom a link that others use would hold up.
 //
 // Operands a, b, y, slots, then whatever C::finish reads. C: as of matmul; ranks (W of put), T,
 // stride, slot_div and mode (others, owner or block) as of put, whose tiles are BM x BN.
 
 namespace maco::ops {
 
+// Where a tile goes.
 template <class C>
-struct TilePusher {
+struct TilePeers {
   using Y = typename C::Y;
   static_assert(takes_mma(C::method) || takes_wgmma(C::method), "tensor cores have tiles to send");
-  static_assert(MatmulTile<C>::kParts == 1, "a tile that is sent is whole");
+  static_assert(C::BK == C::K, "a tile that is sent is whole");
   static_assert(C::mode == PeerMode::others || C::mode == PeerMode::owner ||
                     C::mode == PeerMode::block,
                 "a tile has its peers");
   const PeerSlots<Y> slots;
-  const int first, peers;  // ranks from `first` on
+  const int first, count;  // ranks from `first` on
   const i64 begin;         // of the tile, in elements of a peer's slots
 
-  MACO_FN TilePusher(Context& ctx, const Args& args, u32 tile)
-      : slots(args, C::kY + 1, ctx.rank()),
-        first(C::mode == PeerMode::others  ? ctx.rank() + 1
+  // `own`: the slots on this rank.
+  MACO_FN TilePeers(const char* own, int rank, u32 tile)
+      : slots(own, rank),
+        first(C::mode == PeerMode::others  ? rank + 1
               : C::mode == PeerMode::owner ? int(tile % C::ranks)
                                            : int(tile / C::T)),
-        peers(C::mode == PeerMode::others ? int(C::ranks) - 1
-              : first == ctx.rank()       ? 0
+        count(C::mode == PeerMode::others ? int(C::ranks) - 1
+              : first == rank             ? 0
                                           : 1),
-        begin(ctx.rank() * slot_row_elements<C>() +
+        begin(rank * slot_row_elements<C>() +
               i64(C::mode == PeerMode::block ? tile % C::T : tile) / C::slot_div * C::stride) {}
+  MACO_FN Y* of(int p) const { return slots[(first + p) % int(C::ranks)] + begin; }
+};
+
+// With what is stored.
+template <class C>
+struct TilePusher {
+  using Y = typename C::Y;
+  const TilePeers<C> peers;
+  MACO_FN TilePusher(Context& ctx, const Args& args, u32 tile)
+      : peers(args.template ptr<char>(C::kY + 1), ctx.rank(), tile) {}
 
   // V elements in line, at a row of the tile and a column of the result.
   template <int V>
   MACO_FN void store(const MatmulTile<C>& t, i64 row, i64 col, const Vec<Y, V>& v) const {
-    const i64 at = begin + row * (t.end - t.col) + (col - t.col);
-    for (int p = 0; p < peers; ++p) peer_store_vec<V>(slots[(first + p) % int(C::ranks)] + at, v);
+    const i64 at = row * (t.end - t.col) + (col - t.col);
+    for (int p = 0; p < peers.count; ++p) peer_store_vec<V>(peers.of(p) + at, v);
   }
 };
 
 template <class C>
 MACO_FN void matmul_pushed(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, false, false, true>>(ctx, args, tile);
+  matmul_by_way<MatmulOf<C, false, false, !C::behind>>(ctx, args, tile);
 }
 template <class C>
 MACO_FN void matmul_pushed_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, false, false, true>>(ctx, args, tile);
+  matmul_load_by_way<MatmulOf<C, false, false, !C::behind>>(ctx, args, tile);
+}
+
+// Behind what was stored, in units of V elements.
+template <class C>
+struct TileSender {
+  using Y = typename C::Y;
+  static constexpr int V = vector_width(C::N, sizeof(Y));  // in line in tensor and slot
+  static constexpr bool kSameWidth = C::N % C::BN == 0;
+  // Loads of a thread under way: what the registers of those that aren't consumers hold.
+  static constexpr int kAhead = 3;
+
+  const TilePeers<C> peers;
+  const Y* y;  // where the tile begins
+  u32 rows, width;
+
+  MACO_FN TileSender(Context& ctx, const SenderArgs& args, u32 tile)
+      : peers(args.template ptr<char>(3), ctx.rank(), tile) {
+    constexpr u32 kAcross = (u32)((C::N + C::BN - 1) / C::BN);
+    const i64 row = i64(tile / kAcross) * C::BM, col = i64(tile % kAcross) * C::BN;
+    y = args.template ptr<Y>(2) + row * C::N + col;
+    rows = (u32)least(C::BM, C::rows::value - row);
+    width = (u32)(kSameWidth ? C::BN : least(C::BN, C::N - col));
+  }
+
+  MACO_FN const Y* unit(u32 i) const {
+    const u32 e = i * V, across = kSameWidth ? (u32)C::BN : width;
+    return y + i64(e / across) * C::N + e % across;
+  }
+  // Units at, at + senders(), ..., of which there are `left`, or all kAhead.
+  template <bool kAll>
+  MACO_FN void move(u32 at, int left) const {
+    // Mostly they lie whole rows apart, as many as the compiler knows.
+    constexpr u32 kStep = senders() * V;
+    Raw<Y, V> v[kAhead];
+    const Y* const from = unit(at);
+    MACO_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      if (!kAll && k >= left) continue;
+      if constexpr (kSameWidth && kStep % C::BN == 0)
+        v[k].load(from + k * i64(kStep / C::BN) * C::N);
+      else
+        v[k].load(unit(at + (u32)k * senders()));
+    }
+    for (int p = 0; p < peers.count; ++p) {
+      Y* const to = peers.of(p) + i64(at) * V;
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k)
+        if (kAll || k < left) v[k].send(to + k * kStep);
+    }
+  }
+  MACO_FN void send() const {
+    if (peers.count == 0) return;
+    const u32 units = rows * width / V;
+    u32 at = sender_thread();
+    for (; at + (kAhead - 1) * senders() < units; at += kAhead * senders()) move<true>(at, kAhead);
+    if (at < units) move<false>(at, int((units - at + senders() - 1) / senders()));
+  }
+};
+
+template <class C>
+MACO_FN void matmul_pushed_send(Context& ctx, const SenderArgs& args, u32 tile) {
+  TileSender<C>(ctx, args, tile).send();
 }
 
 }  // namespace maco::ops
