@@ -59,8 +59,20 @@ MACO_OP bool await_place(Context& ctx, const u32* word) {
 }
 // Loader: until they are past the task's waits.
 MACO_FN bool await_passed(Context& ctx) { return await_place(ctx, &ctx.memory()->passed); }
+// The same, up to a number, for a warp of those that signal and send, all of its lanes together.
+// Nothing is reported: what consumers wait for is, and looks at shared memory are so quick that this
+// would come first.
+MACO_OP bool await_quietly(Context& ctx, const u32* word, u32 count) {
+  WatchState state(0);
+  Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
+  while (warp_any(!reached(load_acquire_cta(word), count)))
+    if (warp_any(ctx.stopped() || !watch.again())) return false;
+  return true;
+}
 // Signaller: until they are past the task.
-MACO_FN bool await_done(Context& ctx) { return await_place(ctx, &ctx.memory()->done); }
+MACO_FN bool await_done(Context& ctx) {
+  return await_quietly(ctx, &ctx.memory()->done, (u32)ctx.place + 1);
+}
 
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
 // Either all loader threads acquire and publish each page, or one alone, which copies boxes and

@@ -172,7 +172,7 @@ MACO_FN void signal_prepared(Context& ctx) {
     ctx.call = row.call;
     ctx.tile = row.tile;
     const bool local_only = task.runs == 0;
-    if (warp_any(!await_done(ctx))) return;
+    if (!await_done(ctx)) return;
     if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     for (int item = warp_lane(); item < (int)row.signals * kWorld; item += kWarpLanes) {
       const SyncRow sync = sync_row<Kernel>(task, row.sync, (int)row.waits + item / kWorld);

@@ -74,16 +74,6 @@ MACO_FN void send_part(Context& ctx, u32 call, u32 tile) {
   Kernel::send(row.kind, ctx, SenderArgs{ctx, Kernel::operands() + row.first_operand}, tile);
 }
 
-// Waits, all lanes of a warp, until others of those that send have come so far; false if the run
-// stops. Nothing is reported: what they wait for themselves is.
-MACO_FN bool await_turn(Context& ctx, const u32* word, u32 turn) {
-  WatchState state(0);
-  Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
-  while (warp_any(!reached(load_acquire_cta(word), turn)))
-    if (warp_any(ctx.stopped() || !watch.again())) return false;
-  return true;
-}
-
 // Sends what a task of this rank has stored, if it does so; its signals follow. False, for all
 // lanes of the signaller: the run stops.
 template <class Kernel>
@@ -105,7 +95,7 @@ MACO_FN bool send_task(Context& ctx, const Task& task, u32& turn) {
     } else {
       warp_sync();
       for (int w = 0; w < kSpareWarps; ++w)
-        if (!await_turn(ctx, &memory->sent[w], turn)) return false;
+        if (!await_quietly(ctx, &memory->sent[w], turn)) return false;
     }
   }
   return true;
@@ -118,7 +108,7 @@ template <class Kernel>
 MACO_FN void send_parts(Context& ctx) {
   CtaMemory* const memory = ctx.memory();
   for (u32 turn = 1;; ++turn) {
-    if (!await_turn(ctx, &memory->send_turn, turn)) return;
+    if (!await_quietly(ctx, &memory->send_turn, turn)) return;
     if (memory->send_call == kNoCall) return;
     send_part<Kernel>(ctx, memory->send_call, memory->send_tile);
     warp_sync();
@@ -213,7 +203,7 @@ MACO_FN void signal_tasks(Context& ctx) {
     const int items = (int)row.signals * kWorld;
     SyncRow sync = {};
     if (warp_lane() < items) sync = table_load(rows + warp_lane() / kWorld);
-    if (warp_any(!await_done(ctx))) return;
+    if (!await_done(ctx)) return;
     if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     for (int item = warp_lane(); item < items; item += kWarpLanes) {
       if (item != warp_lane()) sync = table_load(rows + item / kWorld);
