@@ -60,8 +60,8 @@ MACO_OP bool await_place(Context& ctx, const u32* word) {
 // Loader: until they are past the task's waits.
 MACO_FN bool await_passed(Context& ctx) { return await_place(ctx, &ctx.memory()->passed); }
 // The same, up to a number, for a warp of those that signal and send, all of its lanes together.
-// Nothing is reported: what consumers wait for is, and looks at shared memory are so quick that this
-// would come first.
+// Nothing is reported: what consumers wait for is, and looks at shared memory are so quick that
+// this would come first.
 MACO_OP bool await_quietly(Context& ctx, const u32* word, u32 count) {
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
