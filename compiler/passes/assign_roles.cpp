@@ -29,7 +29,7 @@ bool communicates(const ir::Graph& graph) {
   });
 }
 // Of tensors that travel as stores a task waits for memory most of its time, so that twice as many
-// SMs have to be at it where others compute (docs/benchmarks/logs/comm-sms-h100-x2.txt).
+// SMs have to be at it where others compute (docs/benchmarks/logs/product-allreduce-h100-x2.txt).
 bool communicates_much(const ir::Graph& graph) {
   constexpr int64_t kMuch = 512 * 1024;  // bytes
   return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& op) {
