@@ -175,6 +175,8 @@ ir::Param TileContext::value(std::string name, const Expr& e) {
         return std::nullopt;
       }));
   if (auto v = c.constant()) return {std::move(name), ir::ValueRef{*v}};
+  if (const ir::Interval only = range(c); only.lo == only.hi)
+    return {std::move(name), ir::ValueRef{only.lo}};
   for (size_t i = 0; i < program_.values.size(); ++i)
     if (program_.values[i].expr == c)
       return {std::move(name), ir::ValueRef{static_cast<uint32_t>(i)}};

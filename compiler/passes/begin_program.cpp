@@ -29,9 +29,10 @@ ir::Buffer buffer_of(const ir::Graph& graph, const ir::Tensor& t) {
   if (!vector || !t.shape[0].is_constant())
     for (size_t a = 0; a + (vector ? 0 : 1) < t.shape.size(); ++a)
       rows = ir::canonical(rows * t.shape[a]);
-  b.rows = rows;
   const auto range = ir::bounds(rows, [&](std::string_view n) { return graph.range_of(n); });
   MACO_CHECK(range, rows.str());
+  // A dim may have but one value.
+  b.rows = range->lo == range->hi ? ir::Expr(range->hi) : rows;
   b.max_rows = range->hi;
   const ir::Expr& last = t.shape.back();
   b.cols = last.is_constant() ? *last.constant() : 1;

@@ -65,7 +65,9 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
   if (graph[collective.in[0]].kind == ir::TensorKind::State) return "what it moves is a state";
   if (const std::string why = refuse_to_send(graph, product, machine); !why.empty()) return why;
   const ir::Shape& x = graph[collective.in[0]].shape;
-  const int64_t rows = *ir::canonical(leading(x)).constant();
+  const auto rows_of_x =
+      ir::bounds(leading(x), [&](std::string_view name) { return graph.range_of(name); });
+  const int64_t rows = rows_of_x ? rows_of_x->hi : 0;
   if (scatters(collective) && (x.size() < 2 || rows % (graph.world * kMostTileRows) != 0))
     return fmt::format("blocks of {} rows aren't whole tiles", rows / graph.world);
   return "";
