@@ -34,11 +34,6 @@ bool loads_apart(const ir::Program& program, const ir::Call& call) {
          function && function->loads_apart && function->loads_apart({program, call});
 }
 
-bool sends(const ir::Program& program, const ir::Call& call) {
-  const functions::Function* function = functions::find_function(call.function);
-  return function && function->sends && function->sends({program, call});
-}
-
 // Letters, digits and '_' only, not too long: for names of functions that a reader can find again.
 std::string plain(std::string_view name) {
   std::string s;
@@ -269,7 +264,7 @@ class Generator {
       };
       function("");
       if (!k.call->loads.empty()) function("_load");
-      if (sends(p_, *k.call)) function("_send", true);
+      if (functions::sends(p_, *k.call)) function("_send", true);
       e_.raw("");
     }
   }
@@ -300,7 +295,7 @@ class Generator {
     predicate("paged", [](const Kind& k) { return !k.call->loads.empty(); });
     predicate("load_ahead", [](const Kind& k) { return loads_ahead(*k.call); });
     predicate("load_apart", [&](const Kind& k) { return loads_apart(p_, *k.call); });
-    const auto sender = [&](const Kind& k) { return sends(p_, *k.call); };
+    const auto sender = [&](const Kind& k) { return functions::sends(p_, *k.call); };
     e_.line("static constexpr bool kSends = {};",
             std::any_of(kinds_.begin(), kinds_.end(), sender));
     dispatch("send", "_send", sender, true);

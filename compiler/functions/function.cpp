@@ -75,6 +75,11 @@ bool divides_registers(const ir::Program& program) {
   return many;
 }
 
+bool sends(const ir::Program& program, const ir::Call& call) {
+  const Function* function = find_function(call.function);
+  return function && function->sends && function->sends(CallView(program, call));
+}
+
 double microseconds(const ir::Program& program, const ir::Task& task,
                     const cost::Machine& machine) {
   const ir::Call& call = program[task.call];

@@ -145,6 +145,9 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
 /// of unknown functions.
 bool divides_registers(const ir::Program& program);
 
+/// Function::sends of a call, which may be of an unknown function.
+bool sends(const ir::Program& program, const ir::Call& call);
+
 /// Microseconds that a task takes on one of the machine's SMs, all of them being busy. The call is
 /// one that check() finds nothing wrong with, or of an unknown function, which is taken to stream.
 double microseconds(const ir::Program& program, const ir::Task& task, const cost::Machine& machine);

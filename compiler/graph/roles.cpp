@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "compiler/graph/expressions.h"
-#include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/op.h"
 
 namespace maco::graph {
@@ -137,7 +137,7 @@ void check_homes(const ir::Graph& graph, const std::vector<ir::RoleRange>& range
   std::vector<std::pair<std::string, bool>> seen;
   for (const ir::Op& op : graph.ops) {
     const ops::OpDef* def = ops::find_op(op.kind);
-    const bool pushed = ops::attr_flag(op, "pushed", false);
+    const bool pushed = ops::is_pushed(op);
     const std::pair as(op.kind, pushed);
     if (!def || std::find(seen.begin(), seen.end(), as) != seen.end()) continue;
     seen.push_back(as);

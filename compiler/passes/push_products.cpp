@@ -44,7 +44,7 @@ int64_t all_symmetric_bytes(const ir::Graph& graph, PassContext& context) {
 }  // namespace
 
 bool push_products(ir::Graph& graph, PassContext& context) {
-  int64_t pushed = 0;
+  int64_t pushed = 0, bytes = graph.comm_buffer_bytes ? all_symmetric_bytes(graph, context) : 0;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     ir::Op& op = graph.ops[i];
     if (!ops::find_op(op.kind)->collective || op.in.empty() || graph.world < 2 ||
@@ -56,13 +56,18 @@ bool push_products(ir::Graph& graph, PassContext& context) {
       continue;
     }
     ir::Op& product = graph[*ops::product_of(graph, op)];
+    const auto bytes_now = [&] { return symmetric_bytes(graph, ir::id_of<ir::OpId>(i), context); };
+    const int64_t before = graph.comm_buffer_bytes ? bytes_now() : 0;
     op.attrs["pushed"] = product.attrs["pushed"] = {true, op.loc};
-    // Larger tiles may take more room.
-    if (graph.comm_buffer_bytes && all_symmetric_bytes(graph, context) > *graph.comm_buffer_bytes) {
-      op.attrs.erase("pushed"), product.attrs.erase("pushed");
-      context.fused("not sent by the product: slots of its tiles take more symmetric memory",
-                    op.name);
-      continue;
+    if (graph.comm_buffer_bytes) {  // larger tiles may take more room
+      const int64_t more = bytes_now() - before;
+      if (more > 0 && bytes + more > *graph.comm_buffer_bytes) {
+        op.attrs.erase("pushed"), product.attrs.erase("pushed");
+        context.fused("not sent by the product: slots of its tiles take more symmetric memory",
+                      op.name);
+        continue;
+      }
+      bytes += more;
     }
     context.fused("sent by the product", op.name);
     ++pushed;

@@ -86,10 +86,8 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
   const int64_t scratch = program.uses.scratch_bytes;
   program.uses = cost::uses_of(context.machine, pages, functions::divides_registers(program));
   // Who signals sends what tasks have stored.
-  if (std::any_of(program.calls.begin(), program.calls.end(), [&](const ir::Call& call) {
-        const functions::Function* function = functions::find_function(call.function);
-        return function && function->sends && function->sends(functions::CallView(program, call));
-      }))
+  if (std::any_of(program.calls.begin(), program.calls.end(),
+                  [&](const ir::Call& call) { return functions::sends(program, call); }))
     cost::add_signaller(context.machine, program.uses);
   // Pages, which follow, begin where boxes of any kind can.
   constexpr int64_t align = ir::Load::kLinesAlignment;

@@ -243,7 +243,8 @@ class Structure {
         report_.error(id, fmt::format("{} clears what it moves data to", describe(p_, id)));
       for (uint32_t a : x.from)
         if (names_access(id, a) && t.accesses[a].kind == ir::AccessKind::MayWrite)
-          report_.error(id, fmt::format("{} moves data from access {}, which it may not write",
+          report_.error(id, fmt::format("{} moves data from access {}, which it may leave "
+                                        "unwritten",
                                         describe(p_, id), a));
       for (uint32_t a : x.to)
         if (names_access(id, a) && !t.accesses[a].writes())

@@ -300,18 +300,22 @@ Status CudaRank::bind(const SymmetricMemory& symmetric, const SymmetricLayout& l
   return {};
 }
 
-Status CudaRank::hand_over(const Nccl& nccl, const Nccl::Id& id) {
+Status CudaRank::prepare_hand_over(const Nccl& nccl) {
   MACO_TRY(make_current());
-  const int free = device_.multiprocessors - static_cast<int>(manifest_.ctas);
-  if (free < 1)
+  if (free_sms() < 1)
     return Status::failure(fmt::format(
         "rank {}: the kernel takes all {} SMs of GPU {}, and NCCL, which '{}' is handed over to, "
         "needs some: compile for fewer with --sms",
         rank_, device_.multiprocessors, device_.index, manifest_.handed[0].op));
   nccl_ = std::make_unique<NcclRank>(driver_, nccl, manifest_, rank_);
-  MACO_TRY(nccl_->open(id, free));
+  MACO_TRY(nccl_->prepare());
   launch_.handed = pointer<Handed>(nccl_->words());
   return {};
+}
+
+Status CudaRank::join(const Nccl::Id& id) {
+  MACO_TRY(make_current());
+  return nccl_->join(id, free_sms());
 }
 
 Status CudaRank::enqueue_handed() {

@@ -20,7 +20,7 @@ size_t device_bytes(const ir::Manifest& manifest, const SessionOptions& options 
 Status check_memory(const ir::Manifest& manifest, int ranks, const cuda::DeviceInfo& device,
                     size_t free, size_t total, const SessionOptions& options = {});
 
-/// Built in steps: open, load, allocate, bind, hand_over; then reset, and from then on only copies
+/// Built in steps: open, load, allocate, bind, join; then reset, and from then on only copies
 /// and launches. Steps of one rank are called on one thread at a time; all make the rank's context
 /// current first.
 class CudaRank {
@@ -41,9 +41,10 @@ class CudaRank {
   Status allocate();
   Status bind(const SymmetricMemory& symmetric, const SymmetricLayout& layout);
 
-  /// Where the kernel hands collectives over to NCCL: joins the ranks' communicators. All ranks at
+  /// Where the kernel hands collectives over to NCCL: gets ready on all ranks, before all join at
   /// once.
-  Status hand_over(const Nccl& nccl, const Nccl::Id& id);
+  Status prepare_hand_over(const Nccl& nccl);
+  Status join(const Nccl::Id& id);
 
   /// Runs maco_reset: counters and this rank's symmetric memory as before launch `epoch`; clears
   /// the reports. Waits for it.
@@ -115,6 +116,7 @@ class CudaRank {
   Status encode_maps();
   Status copy_pointers(cuda::DevicePtr to, const std::vector<cuda::DevicePtr>& pointers);
   Status check_residency() const;
+  int free_sms() const { return device_.multiprocessors - static_cast<int>(manifest_.ctas); }
   Status start(cuda::Function function, size_t shared, bool cooperative, cuda::Stream stream);
   // maco_advance, if launches are numbered in the rank's memory.
   Status start_advance(cuda::Stream stream);

@@ -158,7 +158,8 @@ Status CudaSession::prepare(const std::string& image) {
     if (!nccl_) return status;
     Nccl::Id id;
     MACO_TRY(nccl_->make_id(id));
-    MACO_TRY(on_all([&](int r) { return at(r).hand_over(*nccl_, id); }));
+    MACO_TRY(on_all([&](int r) { return at(r).prepare_hand_over(*nccl_); }));
+    MACO_TRY(on_all([&](int r) { return at(r).join(id); }));
   }
 
   MACO_TRY(driver_->check(driver_->context_set(ranks_[0]->place().context), "use GPU 0"));

@@ -28,14 +28,14 @@ Library Library::open(const std::vector<std::string>& candidates, const char* pr
 
 void* Library::symbol(const char* name) const { return handle_ ? dlsym(handle_, name) : nullptr; }
 
-namespace {
-
-namespace fs = std::filesystem;
-
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
 }
+
+namespace {
+
+namespace fs = std::filesystem;
 
 // The library under its names, and under longer ones, newest first.
 void add_folder(const LibraryPlaces& places, const fs::path& folder,

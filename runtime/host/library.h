@@ -16,6 +16,12 @@ class Library {
   explicit operator bool() const { return handle_ != nullptr; }
   /// The address of a function, or nullptr.
   void* symbol(const char* name) const;
+  /// The same, into `function`. False if the library hasn't it.
+  template <class F>
+  bool bind(F*& function, const char* name) const {
+    function = reinterpret_cast<F*>(symbol(name));
+    return function != nullptr;
+  }
   /// The file that was opened; empty if none was.
   const std::string& path() const { return path_; }
 
@@ -23,6 +29,9 @@ class Library {
   void* handle_ = nullptr;
   std::string path_;
 };
+
+/// What a variable of the environment says; empty if it isn't set.
+std::string environment(const char* name);
 
 /// Where a library of CUDA's may be.
 struct LibraryPlaces {

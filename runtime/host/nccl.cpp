@@ -7,6 +7,7 @@
 #include <climits>
 #include <cstddef>
 #include <thread>
+#include <utility>
 
 #include "runtime/host/library.h"
 
@@ -66,19 +67,17 @@ struct Nccl::Api {
   int (*send)(const void*, size_t, int, int peer, void*, cuda::Stream) = nullptr;
   int (*receive)(void*, size_t, int, int peer, void*, cuda::Stream) = nullptr;
 
-  template <class F>
-  bool bind(F*& function, const char* name) {
-    function = reinterpret_cast<F*>(library.symbol(name));
-    return function != nullptr;
-  }
   bool bind_all() {
-    return bind(version, "ncclGetVersion") && bind(error_string, "ncclGetErrorString") &&
-           bind(unique_id, "ncclGetUniqueId") && bind(init, "ncclCommInitRankConfig") &&
-           bind(destroy, "ncclCommDestroy") && bind(abort, "ncclCommAbort") &&
-           bind(group_start, "ncclGroupStart") && bind(group_end, "ncclGroupEnd") &&
-           bind(all_reduce, "ncclAllReduce") && bind(reduce_scatter, "ncclReduceScatter") &&
-           bind(all_gather, "ncclAllGather") && bind(broadcast, "ncclBroadcast") &&
-           bind(send, "ncclSend") && bind(receive, "ncclRecv");
+    return library.bind(version, "ncclGetVersion") &&
+           library.bind(error_string, "ncclGetErrorString") &&
+           library.bind(unique_id, "ncclGetUniqueId") &&
+           library.bind(init, "ncclCommInitRankConfig") &&
+           library.bind(destroy, "ncclCommDestroy") && library.bind(abort, "ncclCommAbort") &&
+           library.bind(group_start, "ncclGroupStart") && library.bind(group_end, "ncclGroupEnd") &&
+           library.bind(all_reduce, "ncclAllReduce") &&
+           library.bind(reduce_scatter, "ncclReduceScatter") &&
+           library.bind(all_gather, "ncclAllGather") && library.bind(broadcast, "ncclBroadcast") &&
+           library.bind(send, "ncclSend") && library.bind(receive, "ncclRecv");
   }
 };
 
@@ -136,7 +135,7 @@ NcclRank::~NcclRank() {
   }
   for (cuda::Stream stream : {stream_, side_})
     if (stream) driver_.stream_destroy(stream);
-  for (cuda::DevicePtr memory : {words_, word_})
+  for (cuda::DevicePtr memory : {words_, word_, first_})
     if (memory) driver_.free(memory);
 }
 
@@ -146,43 +145,34 @@ Status NcclRank::check(int result, const std::string& what) const {
                                      what, nccl_.api().error_string(result)));
 }
 
-Status NcclRank::open(const Nccl::Id& id, int sms) {
+Status NcclRank::prepare() {
   const auto words = manifest_.handed.size() * sizeof(Handed);
-  MACO_TRY(driver_.check(driver_.stream_create(&stream_, cuda::kStreamNonBlocking),
-                         "make a stream for NCCL"));
-  MACO_TRY(driver_.check(driver_.stream_create(&side_, cuda::kStreamNonBlocking),
-                         "make a stream for NCCL"));
-  MACO_TRY(
-      driver_.check(driver_.allocate(&words_, words), "allocate the words of what is handed over"));
-  MACO_TRY(driver_.check(driver_.allocate(&word_, 2 * sizeof(u32)), "allocate a word"));
-  MACO_TRY(driver_.check(driver_.fill(words_, 0, words, stream_), "clear memory"));
-  MACO_TRY(driver_.check(driver_.fill(word_, 0, 2 * sizeof(u32), stream_), "clear memory"));
-  MACO_TRY(driver_.check(driver_.stream_synchronize(stream_), "clear memory"));
+  for (const ir::ManifestHanded& h : manifest_.handed) {
+    const bool blocks = h.x_blocks() || h.y_blocks();
+    most_ = std::max(most_, static_cast<size_t>(h.rows * h.cols * ir::size_of(h.dtype)) *
+                                static_cast<size_t>(blocks ? manifest_.world : 1));
+  }
+  for (cuda::Stream* stream : {&stream_, &side_})
+    MACO_TRY(driver_.check(driver_.stream_create(stream, cuda::kStreamNonBlocking),
+                           "make a stream for NCCL"));
+  for (const auto& [memory, bytes] :
+       {std::pair(&words_, words), {&word_, 2 * sizeof(u32)}, {&first_, 2 * most_}}) {
+    MACO_TRY(driver_.check(driver_.allocate(memory, bytes), "allocate memory for NCCL"));
+    MACO_TRY(driver_.check(driver_.fill(*memory, 0, bytes, stream_), "clear memory"));
+  }
+  return driver_.check(driver_.stream_synchronize(stream_), "clear memory");
+}
+
+Status NcclRank::join(const Nccl::Id& id, int sms) {
   Config config;
   config.max_ctas = sms;
   MACO_TRY(check(nccl_.api().init(&comm_, static_cast<int>(manifest_.world), id, rank_, &config),
                  "join the ranks"));
-  // Once each, in memory that lives no longer.
-  size_t most = 0;
-  for (const ir::ManifestHanded& h : manifest_.handed) {
-    const bool blocks = h.x_blocks() || h.y_blocks();
-    most = std::max(most, static_cast<size_t>(h.rows * h.cols * ir::size_of(h.dtype)) *
-                              static_cast<size_t>(blocks ? manifest_.world : 1));
-  }
-  cuda::DevicePtr memory = 0;
-  MACO_TRY(driver_.check(driver_.allocate(&memory, 2 * std::max<size_t>(most, 256)),
-                         "allocate memory for NCCL's first collectives"));
-  Status status = driver_.check(driver_.fill(memory, 0, 2 * std::max<size_t>(most, 256), stream_),
-                                "clear memory");
   for (const ir::ManifestHanded& h : manifest_.handed)
-    if (status)
-      status = collective(h, memory, memory + std::max<size_t>(most, 256),
-                          static_cast<size_t>(h.rows * h.cols));
-  if (status) status = meet();
-  if (status)
-    status = driver_.check(driver_.stream_synchronize(stream_), "run NCCL's first collectives");
-  driver_.free(memory);
-  return status;
+    MACO_TRY(collective(h, first_, first_ + most_, static_cast<size_t>(h.rows * h.cols)));
+  MACO_TRY(meet());
+  MACO_TRY(driver_.check(driver_.stream_synchronize(stream_), "run NCCL's first collectives"));
+  return driver_.check(driver_.free(std::exchange(first_, 0)), "free memory");
 }
 
 Status NcclRank::meet() {

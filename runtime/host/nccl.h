@@ -47,10 +47,12 @@ class NcclRank {
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
 
+  /// Gets what the rank needs. On all ranks before any joins: who joins waits for all others.
+  Status prepare();
   /// All ranks call it at once, with one id, each on a thread of its own: joins them, on at most
   /// `sms` SMs, and has the library connect them for all that the kernel hands over, which would
   /// wait for the kernel later.
-  Status open(const Nccl::Id& id, int sms);
+  Status join(const Nccl::Id& id, int sms);
   /// The words, one Handed a collective: Launch::handed.
   cuda::DevicePtr words() const { return words_; }
   /// Puts the collectives of a launch on the side stream. `tensors` and `arena`: where operands and
@@ -73,6 +75,9 @@ class NcclRank {
   void* comm_ = nullptr;
   cuda::Stream stream_ = nullptr, side_ = nullptr;
   cuda::DevicePtr words_ = 0, word_ = 0;  // word_: two for meet
+  // An operand and a result, of at most so many bytes, of the first collectives.
+  cuda::DevicePtr first_ = 0;
+  size_t most_ = 256;
 };
 
 }  // namespace maco::runtime

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "runtime/host/library.h"
@@ -29,18 +28,16 @@ struct Nvrtc::Api {
   Result (*ptx_size)(Program, size_t*) = nullptr;
   Result (*ptx)(Program, char*) = nullptr;
 
-  template <class F>
-  bool bind(F*& function, const char* name) {
-    function = reinterpret_cast<F*>(library.symbol(name));
-    return function != nullptr;
-  }
   bool bind_all() {
-    return bind(version, "nvrtcVersion") && bind(error_string, "nvrtcGetErrorString") &&
-           bind(create, "nvrtcCreateProgram") && bind(destroy, "nvrtcDestroyProgram") &&
-           bind(compile, "nvrtcCompileProgram") && bind(log_size, "nvrtcGetProgramLogSize") &&
-           bind(log, "nvrtcGetProgramLog") && bind(cubin_size, "nvrtcGetCUBINSize") &&
-           bind(cubin, "nvrtcGetCUBIN") && bind(ptx_size, "nvrtcGetPTXSize") &&
-           bind(ptx, "nvrtcGetPTX");
+    return library.bind(version, "nvrtcVersion") &&
+           library.bind(error_string, "nvrtcGetErrorString") &&
+           library.bind(create, "nvrtcCreateProgram") &&
+           library.bind(destroy, "nvrtcDestroyProgram") &&
+           library.bind(compile, "nvrtcCompileProgram") &&
+           library.bind(log_size, "nvrtcGetProgramLogSize") &&
+           library.bind(log, "nvrtcGetProgramLog") &&
+           library.bind(cubin_size, "nvrtcGetCUBINSize") && library.bind(cubin, "nvrtcGetCUBIN") &&
+           library.bind(ptx_size, "nvrtcGetPTXSize") && library.bind(ptx, "nvrtcGetPTX");
   }
 };
 
@@ -54,11 +51,6 @@ const LibraryPlaces& places_of_nvrtc() {
                                        .names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
                                        .packages = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}};
   return places;
-}
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
 }
 
 // NVRTC opens its built-ins by bare name, which fails where its folder is in no loader path; once

@@ -70,7 +70,7 @@ TEST_CASE("collectives deliver what they promise") {
       {"collective one allreduce", "allreduce", "broadcast", "of ranks 0, 1, 2 instead of"},
       // What is moved.
       {"put op=one", "copy(0 -> 1)", "copy(1 -> 1)",
-       "moves data from access 1, which it may not write"},
+       "moves data from access 1, which it may leave unwritten"},
       {"put op=one", "moves copy(0 -> 1)", "",
        "which nothing was moved to in this launch as a whole"},
       {"combine op=one", "(0, 1 -> 2)", "(1 -> 2)", ": that of rank 0 is absent"},

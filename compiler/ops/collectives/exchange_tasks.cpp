@@ -40,7 +40,9 @@ int64_t target_elements(const TileContext& c, int64_t elements, int64_t size, bo
   constexpr int64_t kib = 1024;
   if (packets) return std::clamp(elements / comm, kib / size, 32 * kib / size);
   const int64_t own = sms_of(c.program(), ir::Role::Comm);
-  const bool beside = own > 0 && sms_of(c.program(), ir::Role::Compute) > 0;
+  // Where the graph limits symmetric memory, as choose-collectives has reckoned, before roles.
+  const bool beside =
+      own > 0 && sms_of(c.program(), ir::Role::Compute) > 0 && !c.graph().comm_buffer_bytes;
   return std::clamp(elements / (beside ? own : 32 * comm), 16 * kib / size, 64 * kib / size);
 }
 
