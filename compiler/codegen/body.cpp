@@ -55,9 +55,11 @@ std::string expression(const ir::BodyStep& s, bool in_float) {
     }
   }
   if (s.function == "cast" || s.function == "copy") return args[0];
-  if (s.function == "swiglu") return fmt::format("fn::mul(fn::silu({}), {})", args[0], args[1]);
-  return args.size() == 2 ? fmt::format("fn::{}({}, {})", s.function, args[0], args[1])
-                          : fmt::format("fn::{}({})", s.function, args[0]);
+  const std::string_view silu = ir::size_of(s.dtype) <= 2 ? "near_silu" : "silu";
+  if (s.function == "swiglu") return fmt::format("fn::mul(fn::{}({}), {})", silu, args[0], args[1]);
+  return args.size() == 2
+             ? fmt::format("fn::{}({}, {})", s.function, args[0], args[1])
+             : fmt::format("fn::{}({})", s.function == "silu" ? silu : s.function, args[0]);
 }
 
 // "ops::Full<bf16>": how the device finds an operand's element.

@@ -81,7 +81,7 @@ struct RoleMemory {
 
 // Of each warp its Context lies in shared memory: in a thread's own it would be lost to the caches
 // at each acquire.
-constexpr int kContextBytes = kProfile ? 144 : 112;
+constexpr int kContextBytes = kProfile ? 112 : 80;
 // Signals whose words are looked up while the task waits, of others on demand.
 constexpr int kStagedSignals = 8;
 

@@ -160,6 +160,8 @@ MACO_FN float fnear_rsqrt(float x) {
   return r;
 }
 MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Nobody needs what x was: it is anything now.
+MACO_FN void forget(float& x) { asm volatile("" : "=f"(x)); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
 MACO_FN float float_of(u32 x) { return __uint_as_float(x); }
 
@@ -185,6 +187,15 @@ MACO_FN u16 float_to_bf16(float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
 #endif
   return r;
+}
+// And back. With a zero beside it: ptxas leaves one that isn't packed with another to the unit of
+// the exponential, which takes four times as long.
+MACO_FN float rounded_to_bf16(float x) {
+  u32 r = 0;
+#if MACO_HAS_ASYNC_COPY
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(x), "f"(0.0f));
+#endif
+  return float_of(r);
 }
 MACO_FN u8 float_to_e4m3(float x) {
   u16 r = 0;
@@ -689,6 +700,13 @@ MACO_FN void wgmma_end() {
 MACO_FN void wgmma_wait() {
 #if MACO_HAS_WGMMA
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+// Of those under way all but the last ones that a wgmma_end has ended.
+template <int kLast>
+MACO_FN void wgmma_wait_but() {
+#if MACO_HAS_WGMMA
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLast) : "memory");
 #endif
 }
 // An operand of products: lines of 128 bytes in shared memory, swizzled, eight lines further 8 rows

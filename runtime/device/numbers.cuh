@@ -205,7 +205,11 @@ MACO_FN T from_acc(i32 x) {
 // Rounded to T and back.
 template <class T>
 MACO_FN AccOf<T> round_to(float x) {
-  return to_acc(from_acc<T>(x));
+  if constexpr (kHasBf16 && is_same<T, bf16>) {
+    return rounded_to_bf16(x);
+  } else {
+    return to_acc(from_acc<T>(x));
+  }
 }
 template <class T>
 MACO_FN AccOf<T> round_to(i32 x) {
@@ -266,6 +270,11 @@ MACO_FN float exp_minus(float value, float rest) {
 }
 
 MACO_FN float silu(float x) { return gated(x, fexp(fmul(-0.5f, magnitude(x)))); }
+// For results of 16 bits or fewer: within 2^-17 of it, and 0 where it is above -1e-36.
+MACO_FN float near_silu(float x) {
+  const float e = fexp2(-fmax(fmul(x, -1.44269504f), -64.0f));  // e^x, no more than 2^64
+  return fmul(x, fratio(e, fadd(1.0f, e)));
+}
 constexpr float kGeluEnds = 15.0f;  // below -15 both gelus are 0 in f32
 // x times the normal distribution's share below x. The share below -t is e^(-t^2 / 2) p / q, with p
 // / q to 7e-9 on [0, 15].

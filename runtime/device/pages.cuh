@@ -244,6 +244,8 @@ struct PageTaker {
       page.next();
     }
   }
+  // The next page, landed or not.
+  MACO_FN PageUse next_page() const { return {slot, round}; }
   // The next page, which has landed.
   MACO_FN PageUse take_landed() {
     PageUse page = {slot, round}, behind = page;

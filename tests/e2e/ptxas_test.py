@@ -124,6 +124,9 @@ def main():
                 problems.append(f"{name}, {target}: no {instruction}")
             if spilled is not None and spills > spilled:
                 problems.append(f"{name}, {target}: {spills} bytes spilled, more than {spilled}")
+        # Stamps want room in shared memory, too.
+        notes = SERIALISED.findall(compiler.run(layer, "sm_90a", lambda source: "#define MACO_PROFILE 1\n" + source)[1])
+        problems += [f"a layer of a prompt, with stamps: {note}" for note in notes]
         # Asynchronous products in a function of their own can't stay so.
         apart = lambda source: source.replace("#define MACO_DIVIDES_REGISTERS\n", "").replace(
             "MACO_FN void attention_tile(", "MACO_OP void attention_tile(")

@@ -86,6 +86,7 @@ constexpr bool kHasF16 = false, kHasBf16 = false, kHasF8 = false;
 inline float f16_to_float(u16) { return 0; }
 inline u16 float_to_f16(float) { return 0; }
 inline u16 float_to_bf16(float) { return 0; }
+inline float rounded_to_bf16(float) { return 0; }
 inline u8 float_to_e4m3(float) { return 0; }
 inline u8 float_to_e5m2(float) { return 0; }
 
@@ -245,6 +246,7 @@ struct PageTaker {
   explicit PageTaker(Context& c) : ctx(c), index(c.page_index) {}
   bool landed(int) const { return true; }
   void await(int) {}
+  PageUse next_page() const { return {index, 0}; }
   PageUse take_landed() { return {index++, 0}; }
   const char* take() { return device_fibres::pages().at(index++); }
   const char* take_awaited() { return take(); }
@@ -323,6 +325,9 @@ inline u32 wgmma_operand(const void* lines) {
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
 inline void wgmma_wait() {}
+inline void forget(float&) {}
+template <int>
+void wgmma_wait_but() {}
 // Elements k and k + 1 of row r.
 template <bool kAcross>
 u32 wgmma_pair(u32 operand, int r, int k) {

@@ -115,6 +115,7 @@ constexpr bool kHasF8 = false;
 MACO_FN float f16_to_float(u16) { return 0.0f; }
 MACO_FN u16 float_to_f16(float) { return 0; }
 MACO_FN u16 float_to_bf16(float) { return 0; }
+MACO_FN float rounded_to_bf16(float) { return 0; }
 MACO_FN u8 float_to_e4m3(float) { return 0; }
 MACO_FN u8 float_to_e5m2(float) { return 0; }
 
@@ -370,6 +371,9 @@ void wgmma_rows(float (&d)[kWide / 8][4], const u32 (&tall)[4], u32 wide);
 void wgmma_begin();
 void wgmma_end();
 void wgmma_wait();
+template <int kLast>
+void wgmma_wait_but();
+void forget(float& x);
 MACO_FN u32 wgmma_operand(const void*) { return 0; }
 
 // ---- profiles ---------------------------------------------------------------

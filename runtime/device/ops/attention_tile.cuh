@@ -8,6 +8,8 @@
 namespace maco::ops {
 
 constexpr int kTileRows = 16;  // of a warp: a fragment's
+// The score of a key that a row doesn't see: less than any that counts.
+MACO_FN float unseen() { return float_of(0xff800000u); }
 
 template <class C>
 struct TileShape : HeadGroups<C> {
@@ -23,9 +25,12 @@ struct TileShape : HeadGroups<C> {
   static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
   // Weights relative to the largest score are 2^kLift at most: f16 has few exponents below 1.
   static constexpr float kLift = is_same<X, f16> ? 15.0f : 0.0f;
-  // Of the largest score exactly 2^kLift, however large that is.
+  static MACO_FN float to_base2(float score) {
+    return fmul(kScaled ? fmul(score, (float)C::scale) : score, kUnit);
+  }
+  // Of a score to base 2; of the largest one, `high`, exactly 2^kLift, however large that is.
   static MACO_FN float weight(float score, float high) {
-    const float below = fsub(fmul(score, kUnit), high);
+    const float below = fsub(score, high);
     return fexp2(kLift != 0 ? fadd(below, kLift) : below);
   }
   static_assert(kKeys % 16 == 0, "blocks are whole steps");
@@ -52,10 +57,10 @@ struct AttentionTile {
 
 // ---- a lane among others: fragments -----------------------------------------
 
-// kAt: keys whose scores a warp has at once.
-template <class C, int kAt = TileShape<C>::kKeys>
+template <class C>
 struct WarpRows {
   using S = TileShape<C>;
+  static constexpr int kAt = S::kKeys;  // keys whose scores a warp has at once
   using X = typename C::X;
   using Y = typename C::Y;
   static constexpr bool kBf16 = is_same<X, bf16>;
@@ -139,45 +144,76 @@ struct WarpRows {
   }
 
   // Scores become weights, where kMasked 0 of the keys that a row doesn't see. `begin`: the first.
+  // What weighed values come to has to shrink then. Both rows in turn: either alone would wait for
+  // itself most of the time.
   template <bool kMasked>
-  MACO_FN void weigh_keys(int begin) {
+  MACO_FN void weigh_scores(int begin, float (&shrink)[2]) {
+    MACO_UNROLL
+    for (int j = 0; j < kAt / 8; ++j) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        score[j][e] = S::to_base2(score[j][e]);
+        if (kMasked && column(j, e) >= limits[e / 2] - begin) score[j][e] = unseen();
+      }
+    }
+    constexpr int kApart = 4;  // maxima that don't wait for each other
+    float highs[kApart][2];
+    MACO_UNROLL
+    for (int j = 0; j < kAt / 8; ++j) {
+      MACO_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float& high = highs[j % kApart][half];
+        const float pair = fmax(score[j][2 * half], score[j][2 * half + 1]);
+        high = j < kApart ? pair : fmax(high, pair);
+      }
+    }
+    float high[2];
     MACO_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int seen = limits[half] - begin;
-      float high = kLeast;
+      high[half] = kLeast;
       MACO_UNROLL
-      for (int j = 0; j < kAt / 8; ++j) {
-        MACO_UNROLL
-        for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          if constexpr (S::kScaled) score[j][e] = fmul(score[j][e], (float)C::scale);
-          if (!kMasked || column(j, e) < seen) high = fmax(high, score[j][e]);
-        }
-      }
-      high = fmax(high, shuffle_xor(high, 1));
-      high = fmax(high, shuffle_xor(high, 2));
-      high = fmax(fmul(high, S::kUnit), top[half]);
-      if (high != top[half]) {
-        const float shrink = fexp2(fsub(top[half], high));
-        top[half] = high;
-        total[half] = fmul(total[half], shrink);
-        MACO_UNROLL
-        for (int n = 0; n < 2 * S::kSteps; ++n) {
-          MACO_UNROLL
-          for (int e = 2 * half; e < 2 * half + 2; ++e) sum[n][e] = fmul(sum[n][e], shrink);
-        }
-      }
-      float block = 0;
-      MACO_UNROLL
-      for (int j = 0; j < kAt / 8; ++j) {
-        MACO_UNROLL
-        for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          const float weight = S::weight(score[j][e], high);
-          score[j][e] = !kMasked || column(j, e) < seen ? weight : 0.0f;
-          block = fadd(block, score[j][e]);
-        }
-      }
-      total[half] = fadd(total[half], block);
+      for (int i = 0; i < kApart && i < kAt / 8; ++i) high[half] = fmax(high[half], highs[i][half]);
     }
+    MACO_UNROLL
+    for (int lanes = 1; lanes < 4; lanes *= 2) {
+      MACO_UNROLL
+      for (int half = 0; half < 2; ++half)
+        high[half] = fmax(high[half], shuffle_xor(high[half], lanes));
+    }
+    float block[2] = {};
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      high[half] = fmax(high[half], top[half]);
+      shrink[half] = fexp2(fsub(top[half], high[half]));
+      top[half] = high[half];
+    }
+    MACO_UNROLL
+    for (int j = 0; j < kAt / 8; ++j) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        score[j][e] = S::weight(score[j][e], high[e / 2]);
+        block[e / 2] = fadd(block[e / 2], score[j][e]);
+      }
+    }
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half)
+      total[half] = fadd(fmul(total[half], shrink[half]), block[half]);
+  }
+  static MACO_FN bool shrinks(const float (&shrink)[2]) {
+    return warp_any(shrink[0] != 1.0f || shrink[1] != 1.0f);
+  }
+  MACO_FN void shrink_sums(const float (&shrink)[2]) {
+    MACO_UNROLL
+    for (int n = 0; n < 2 * S::kSteps; ++n) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) sum[n][e] = fmul(sum[n][e], shrink[e / 2]);
+    }
+  }
+  template <bool kMasked>
+  MACO_FN void weigh_keys(int begin) {
+    float shrink[2];
+    weigh_scores<kMasked>(begin, shrink);
+    if (shrinks(shrink)) shrink_sums(shrink);
   }
 
   static MACO_FN u32 pair(float a, float b) {
@@ -352,21 +388,19 @@ struct WarpRows {
 
 // ---- groups of four warps ----------------------------------------------------
 
-// Four warps multiply 64 rows at once by what bulk copies brought. All values of a part of a block
-// count, with weights of 0 for those that a row doesn't see; so that garbage behind the last key
-// has no part, zeros take its place. Where a value that only some rows see isn't finite, each is
-// added by itself.
-constexpr int kPartKeys = 64;
+// Four warps multiply 64 rows at once by what bulk copies brought. All values of a block count,
+// with weights of 0 for those that a row doesn't see; so that garbage behind the last key has no
+// part, zeros take its place. Where a value that only some rows see isn't finite, each is added by
+// itself.
 template <class C>
-struct GroupRows : WarpRows<C, kPartKeys> {
-  using Base = WarpRows<C, kPartKeys>;
+struct GroupRows : WarpRows<C> {
+  using Base = WarpRows<C>;
   using S = TileShape<C>;
   using X = typename C::X;
-  static constexpr int kRows = 64, kWide = S::kGroups * kBlockK, kParts = S::kKeys / kPartKeys;
+  static constexpr int kRows = 64, kWide = S::kGroups * kBlockK, kKeys = S::kKeys;
   static constexpr int kGroupBytes = kWarps * kTileRows * kLineBytes;
   static constexpr u32 kUnit = 16;  // of operands
   static_assert(!S::kTwice && S::D % kBlockK == 0, "a group multiplies whole lines");
-  static_assert(S::kKeys % kPartKeys == 0, "blocks are whole parts");
   static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
   using Base::score;
   using Base::sum;
@@ -394,44 +428,55 @@ struct GroupRows : WarpRows<C, kPartKeys> {
         (u32)warp_uniform((int)wgmma_operand(scratch + this->own_warp / 4 * kRows * kLineBytes));
   }
 
-  MACO_FN void score_keys(const char* keys) {
-    const u32 operand = (u32)warp_uniform((int)wgmma_operand(keys));
+  // A page as an operand. It costs a trip through the shuffle unit: to be asked for in good time.
+  static MACO_FN u32 operand(const PageTaker& pages, PageUse page) {
+    return (u32)warp_uniform((int)wgmma_operand(pages.pages + (i64)page.slot * Cta::kPageBytes));
+  }
+  // These two begin products, behind a wgmma_begin.
+  MACO_FN void score_keys(u32 keys) {
     constexpr u32 kStep = 32 / kUnit;
-    wgmma_begin();
-    wgmma_new<kPartKeys, Base::kBf16>(score, queries, operand);
+    wgmma_new<kKeys, Base::kBf16>(score, queries, keys);
     MACO_UNROLL
     for (int s = 1; s < S::kSteps; ++s)
-      wgmma<kPartKeys, Base::kBf16, 0, 0>(
-          score, queries + s / 4 * (kGroupBytes / kUnit) + s % 4 * kStep,
-          operand + s / 4 * (S::kKeys * kLineBytes / kUnit) + s % 4 * kStep);
+      wgmma<kKeys, Base::kBf16, 0, 0>(score,
+                                      queries + s / 4 * (kGroupBytes / kUnit) + s % 4 * kStep,
+                                      keys + s / 4 * (kKeys * kLineBytes / kUnit) + s % 4 * kStep);
     wgmma_end();
-    wgmma_wait();
   }
-
-  MACO_FN void add_values(const char* values) {
-    const u32 operand = (u32)warp_uniform((int)wgmma_operand(values));
-    constexpr u32 kStep = 16 * kLineBytes / kUnit;
-    u32 weights[kPartKeys / 16][4];
+  // Weights as products take them.
+  using Weights = u32[kKeys / 16][4];
+  MACO_FN void pack_weights(Weights& weights) const {
     MACO_UNROLL
-    for (int s = 0; s < kPartKeys / 16; ++s) {
+    for (int s = 0; s < kKeys / 16; ++s) {
       MACO_UNROLL
       for (int i = 0; i < 4; ++i)
         weights[s][i] =
             Base::pair(score[2 * s + i / 2][i % 2 * 2], score[2 * s + i / 2][i % 2 * 2 + 1]);
     }
-    wgmma_begin();
+  }
+  MACO_FN void add_values(const Weights& weights, u32 values) {
+    constexpr u32 kStep = 16 * kLineBytes / kUnit;
     MACO_UNROLL
-    for (int s = 0; s < kPartKeys / 16; ++s)
-      wgmma_rows<kWide, Base::kBf16>(sum, weights[s], operand + s * kStep);
+    for (int s = 0; s < kKeys / 16; ++s)
+      wgmma_rows<kWide, Base::kBf16>(sum, weights[s], values + s * kStep);
     wgmma_end();
-    wgmma_wait();
+  }
+  // From here on nobody needs scores: registers would be kept for them where some rows have none.
+  MACO_FN void forget_scores() {
+    MACO_UNROLL
+    for (int j = 0; j < kKeys / 8; ++j) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) forget(score[j][e]);
+    }
   }
 
   // The same value by value, as WarpRows.
   MACO_FN void add_each_value(const char* values, int begin, char* scratch) {
     MACO_UNROLL
-    for (int j = 0; j < kPartKeys / 8; j += 2)
-      this->add_each(values, begin + j * 8, j, (int)least(some_see - begin - j * 8, 16), scratch);
+    for (int j = 0; j < kKeys / 8; j += 2) {
+      const int count = (int)least(some_see - begin - j * 8, 16);
+      if (count > 0) this->add_each(values, begin + j * 8, j, count, scratch);
+    }
   }
 
   // By all consumers: zeros for the values of a block that no row of the tile sees. Is one of the
@@ -454,26 +499,86 @@ struct GroupRows : WarpRows<C, kPartKeys> {
     return cta_any(odd != 0);
   }
 
-  // The next block of keys, of which all rows see all, or (kMasked) some see some.
-  template <bool kMasked>
+  // Blocks of keys of which all rows see all: [0, end). While scores of a block become weights,
+  // those of the block before weigh values.
+  MACO_FN void add_seen_blocks(PageTaker& pages, int end) {
+    PageUse keys, values;
+    u32 keys_at, values_at;
+    const auto next_operands = [&] {
+      PageUse page = pages.next_page();
+      keys_at = operand(pages, page);
+      page.next();
+      values_at = operand(pages, page);
+    };
+    next_operands();
+    pages.await(2);
+    keys = pages.take_landed();
+    values = pages.take_landed();
+    Weights weights;
+    float shrink[2];
+    wgmma_begin();
+    score_keys(keys_at);
+    u32 before_at = values_at;
+    next_operands();
+    wgmma_wait();
+    pages.release_page(keys);
+    this->template weigh_scores<false>(0, shrink);
+    pack_weights(weights);
+    for (int begin = kKeys; begin < end; begin += kKeys) {
+      const PageUse before = values;
+      pages.await(2);
+      keys = pages.take_landed();
+      values = pages.take_landed();
+      wgmma_begin();
+      score_keys(keys_at);
+      add_values(weights, before_at);
+      before_at = values_at;
+      next_operands();
+      wgmma_wait_but<1>();
+      this->template weigh_scores<false>(begin, shrink);
+      // A wait that doesn't depend on what is worked out meanwhile would be moved in front of it.
+      if (Base::shrinks(shrink)) {
+        wgmma_wait();
+        this->shrink_sums(shrink);
+      } else {
+        wgmma_wait_but<0>();
+      }
+      pages.release_page(before);
+      pages.release_page(keys);
+      pack_weights(weights);
+    }
+    wgmma_begin();
+    add_values(weights, before_at);
+    wgmma_wait();
+    pages.release_page(values);
+  }
+
+  // The next block of keys, of which some rows see some.
   MACO_FN void add_block(Context& ctx, PageTaker& pages, int block, const X* q) {
-    const char *keys = pages.take(), *values = pages.take();
-    const bool odd = kMasked && tidy_values((char*)values, block);
-    MACO_UNROLL
-    for (int part = 0; part < kParts; ++part) {
-      const int begin = block + part * kPartKeys, line = part * kPartKeys * kLineBytes;
-      const bool some = kMasked ? begin < some_see : some_see > 0;
-      if (some) {
-        score_keys(keys + line);
-        this->template weigh_keys<kMasked>(begin);
-        if (!odd) add_values(values + line);
+    const u32 keys_at = operand(pages, pages.next_page());
+    pages.take();
+    const u32 values_at = operand(pages, pages.next_page());
+    const char* values = pages.take();
+    const bool odd = tidy_values((char*)values, block), some = block < some_see;
+    forget_scores();
+    if (some) {
+      wgmma_begin();
+      score_keys(keys_at);
+      wgmma_wait();
+      this->template weigh_keys<true>(block);
+      if (!odd) {
+        Weights weights;
+        pack_weights(weights);
+        wgmma_begin();
+        add_values(weights, values_at);
+        wgmma_wait();
       }
-      if (odd) {
-        cta_sync();  // the queries' memory is taken for a while
-        if (some) add_each_value(values + line, begin, ctx.scratch());
-        cta_sync();
-        load_queries(q, ctx.scratch());
-      }
+    }
+    if (odd) {
+      cta_sync();  // the queries' memory is taken for a while
+      if (some) add_each_value(values, block, ctx.scratch());
+      cta_sync();
+      load_queries(q, ctx.scratch());
     }
     pages.release();
     pages.release();
@@ -482,9 +587,9 @@ struct GroupRows : WarpRows<C, kPartKeys> {
   MACO_FN void run(Context& ctx, const X* q) {
     const int tile_sees = (int)t.limit(0), last = (int)t.last;  // all of its rows, one of them
     PageTaker pages(ctx);
-    int block = 0;
-    for (; block + S::kKeys <= tile_sees; block += S::kKeys) add_block<false>(ctx, pages, block, q);
-    for (; block < last; block += S::kKeys) add_block<true>(ctx, pages, block, q);
+    int block = tile_sees > 0 ? tile_sees / S::kKeys * S::kKeys : 0;
+    if (block > 0) add_seen_blocks(pages, block);
+    for (; block < last; block += S::kKeys) add_block(ctx, pages, block, q);
     pages.finish();
     cta_sync();  // before the memory is taken for results
   }
@@ -537,13 +642,13 @@ struct LoneRows {
           for (int i = 0; i < kChunk; ++i) part[i] = ffma(q[r][d + i], key[d + i], part[i]);
         float dot = 0;
         for (int i = 0; i < kChunk; ++i) dot = fadd(dot, part[i]);
-        score[r][j] = S::kScaled ? fmul(dot, (float)C::scale) : dot;
+        score[r][j] = S::to_base2(dot);
       }
     }
     for (int r = 0; r < rows(); ++r) {
       float high = kLeast;
       for (int j = 0; j < seen(r); ++j) high = fmax(high, score[r][j]);
-      high = fmax(fmul(high, S::kUnit), top[r]);
+      high = fmax(high, top[r]);
       if (high != top[r]) {
         const float shrink = fexp2(fsub(top[r], high));
         top[r] = high;
