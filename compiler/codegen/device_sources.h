@@ -14,7 +14,7 @@ namespace maco::codegen {
 std::string unknown_header(const functions::Function& function);
 
 /// The shape of a CTA, for the headers: struct maco::Cta.
-std::string cta_source(const ir::Resources& uses);
+std::string cta_source(const ir::Resources& uses, bool scouts);
 /// The most pages that the head of a CTA's shared memory can account for.
 inline constexpr int32_t kMostPages = 32;
 

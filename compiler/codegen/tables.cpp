@@ -60,6 +60,7 @@ Tables::Tables(const ir::Program& program, const EventNumbers& events, const Map
   add_guards();
   find_hints();
   add_syncs();
+  find_writers();
 }
 
 void Tables::add_guards() {
@@ -134,6 +135,32 @@ void Tables::add_syncs() {
       if (fresh) syncs_.insert(syncs_.end(), rows.begin(), rows.end());
       sync.first = it->second;
     }
+}
+
+bool scouts(const ir::Program& program) {
+  return program.uses.loaders > 0 && program.uses.prepared() == 0 &&
+         std::none_of(program.events.begin(), program.events.end(),
+                      [](const ir::Event& e) { return ir::is_about_packets(e.kind); });
+}
+
+void Tables::find_writers() {
+  constexpr size_t kMost = (1 << 20) - 1;  // farther back is as far: a later task is waited for
+  std::vector<size_t> written(p_.buffers.size());  // 1 + place of the last task, by buffer
+  for (const auto& stream : ir::streams(p_)) {
+    std::fill(written.begin(), written.end(), 0);
+    for (size_t place = 0; place < stream.size(); ++place) {
+      const ir::Task& task = p_[stream[place]];
+      const ir::Call& call = p_[task.call];
+      size_t last = 0;
+      for (const ir::Load& load : call.loads)
+        if (!load.ahead) last = std::max(last, written[index(call.operands[load.operand])]);
+      if (last > 0)
+        sync_of_task_[index(stream[place])].writer =
+            static_cast<uint32_t>(std::min(place + 1 - last, kMost));
+      for (const ir::Access& a : task.accesses)
+        if (a.writes()) written[index(a.region.buffer)] = place + 1;
+    }
+  }
 }
 
 Tables::SyncRow Tables::sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
@@ -234,7 +261,7 @@ void Tables::emit_tasks(Emitter& e) const {
   {
     e.raw(
         "// The streams, SM by SM: call, tile, first row of syncs, waits, signals, guard, sends "
-        "packets.");
+        "packets, places back to a writer of what is loaded.");
     auto s = e.table("MACO_TABLE const TaskRow tasks[] =");
     const auto all = ir::streams(p_);
     for (size_t sm = 0; sm < all.size(); ++sm) {
@@ -243,9 +270,9 @@ void Tables::emit_tasks(Emitter& e) const {
       for (ir::TaskId id : all[sm]) {
         const ir::Task& t = p_[id];
         const Sync& sync = sync_of_task_[index(id)];
-        append_row(lines.text(),
-                   std::array<int64_t, 7>{static_cast<int64_t>(index(t.call)), t.tile, sync.first,
-                                          sync.waits, sync.signals, sync.guard, sync.packets});
+        append_row(lines.text(), std::array<int64_t, 8>{static_cast<int64_t>(index(t.call)), t.tile,
+                                                        sync.first, sync.waits, sync.signals,
+                                                        sync.guard, sync.packets, sync.writer});
       }
       begins.push_back(begins.back() + all[sm].size());
     }

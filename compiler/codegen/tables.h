@@ -18,6 +18,10 @@ namespace maco::codegen {
 /// are: nothing else reaches a peer.
 bool is_counter_at_sys_scope(const ir::Event& event);
 
+/// Whether a CTA's loader may load as soon as a task's waits are over, before the consumers come to
+/// it. Not where packets tell of data: nobody knows of those but who polls them.
+bool scouts(const ir::Program& program);
+
 class Tables {
  public:
   /// All are kept by reference.
@@ -41,12 +45,15 @@ class Tables {
     uint32_t guard = 0, first = 0, waits = 0, signals = 0;
     bool packets = false;  // it sends packets
     bool polls = false;    // all packets that it reads, without waiting for hints
+    // Places back in its stream to the last task that writes what its loads read, at most; 0: none.
+    uint32_t writer = 0;
   };
 
   void add_guards();
   void find_hints();
   bool is_hint(ir::EventId id) const { return p_[id].kind == ir::EventKind::Hint; }
   void add_syncs();
+  void find_writers();
   using SyncRow = std::array<int64_t, 6>;
   SyncRow sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const;
   void emit_operands(Emitter& e) const;

@@ -29,11 +29,15 @@ struct alignas(16) TaskRow {
   u64 waits : 16, signals : 15;
   u64 guard : 12;   // guards[guard]: the ranks that run it
   u64 packets : 1;  // what it puts travels in packets
+  // Places back to the last task of the CTA that writes what this one's loader reads, or more
+  // lately; 0: none does.
+  u64 writer : 20;
 };
 static_assert(sizeof(TaskRow) == 16, "one load fetches it");
 struct Task {
   u32 call, tile, sync, waits, signals, guard;
   bool packets;
+  u32 writer;
 };
 // A TaskRow as it is loaded. It is taken apart when its turn comes: of bit fields that are kept for
 // a while the compiler keeps every byte in a register of its own.
@@ -50,7 +54,8 @@ struct alignas(16) TaskWords {
             bits(high, 0, 16),
             bits(high, 16, 15),
             bits(high, 31, 12),
-            bits(high, 43, 1) != 0};
+            bits(high, 43, 1) != 0,
+            bits(high, 44, 20)};
   }
 };
 // kSyncLocalSys: as kSyncLocal, at sys scope; kSyncHint: relaxed.
@@ -65,6 +70,13 @@ struct alignas(16) SyncRow {
   // kWhoRank: the rank; kWhoShift: added to the own rank; waits for a hint: how many may be late
   i32 n;
 };
+
+// The last spare warp is the scout: it looks at waits ahead of the consumers, so that the loader
+// may load. On the CPU target the loader looks itself; where there is neither, it waits for the
+// consumers. The other spare warps help the signaller to send.
+constexpr bool kHasScout = Cta::kScouts && kSpareWarps > 0;
+constexpr bool kLoaderScouts = Cta::kScouts && kWarpLanes == 1;
+constexpr int kSendWarps = kSpareWarps - (kHasScout ? 1 : 0);
 
 constexpr int kScratchBytes = Cta::kScratchBytes;
 // Of sums over the CTA, one of each warp for each of some rows.
@@ -110,11 +122,12 @@ struct CtaMemory : PreparedTasks<Cta::kPrepared> {
   // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs
   // it
   u32 passed;
+  u32 scouted;   // the same, as far as the scout knows
   u32 reported;  // 1 once somebody writes the CTA's report
-  u32 done;      // 1 + place of the last task that the consumers are past, for the signaller
-  // What spare warps send together with the signaller, who says so: the turn, and of each of them
-  // that which it has ended.
-  u32 send_call, send_tile, send_turn, sent[kSpareWarps > 0 ? kSpareWarps : 1];
+  u32 done;      // 1 + place of the last task that the consumers are past
+  // What warps behind the signaller send together with it, when it says so: the turn, and of each
+  // of them that which it has ended.
+  u32 send_call, send_tile, send_turn, sent[kSendWarps > 0 ? kSendWarps : 1];
   float reduce[kReduceParts];
   float scales[16];  // of the rows of a product that norms them
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
@@ -285,10 +298,10 @@ struct SenderArgs {
     return (T*)operand_address(ctx, table_load(rows + i));
   }
 };
-// They share a task: the signaller and the spare warps behind it, or the consumers where there is
-// no signaller.
+// They share a task: the signaller and warps behind it, or the consumers where there is no
+// signaller.
 MACO_FN constexpr u32 senders() {
-  return (u32)(Cta::kSignallers > 0 ? (1 + kSpareWarps) * kWarpLanes : kConsumers);
+  return (u32)(Cta::kSignallers > 0 ? (1 + kSendWarps) * kWarpLanes : kConsumers);
 }
 MACO_FN u32 sender_thread() {
   return (u32)(Cta::kSignallers > 0 ? spare_warp() * kWarpLanes + warp_lane() : consumer_thread());

@@ -44,21 +44,25 @@ MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
   return ok;
 }
 
-// Waits until a word that another role of the CTA counts up has come to the current task's place;
-// false if the run stops.
-MACO_OP bool await_place(Context& ctx, const u32* word) {
+// Waits until a word that another role of the CTA counts up has come to the current task's place,
+// or another such word; false if the run stops.
+MACO_OP bool await_place(Context& ctx, const u32* word, const u32* other) {
   const u32 place = (u32)ctx.place + 1;
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
   for (u32 seen = load_acquire_cta(word); !reached(seen, place); seen = load_acquire_cta(word)) {
+    if (other && reached(load_acquire_cta(other), place)) break;
     if (watch.again()) continue;
     watch.give_up(place, seen);
     return false;
   }
   return true;
 }
-// Loader: until they are past the task's waits.
-MACO_FN bool await_passed(Context& ctx) { return await_place(ctx, &ctx.memory()->passed); }
+// Loader: until the task's waits are over, and what earlier tasks of the CTA write for it is there.
+MACO_FN bool await_passed(Context& ctx) {
+  return await_place(ctx, &ctx.memory()->passed,
+                     kHasScout ? &ctx.memory()->scouted : (const u32*)nullptr);
+}
 // The same, up to a number, for a warp of those that signal and send, all of its lanes together.
 // Nothing is reported: what consumers wait for is, and looks at shared memory are so quick that
 // this would come first.

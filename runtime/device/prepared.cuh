@@ -29,7 +29,7 @@ MACO_FN void consume_prepared(Context& ctx) {
     ctx.profile_begin();
     ctx.place = (int)(at - begin);
     bool ok = reached(load_acquire_cta(&memory->ready), (u32)ctx.place + 1) ||
-              await_place(ctx, &memory->ready);
+              await_place(ctx, &memory->ready, nullptr);
     // Its slot is another task's once the signaller knows that it is done.
     const PreparedTask& task = memory->tasks[(at - begin) % Cta::kPrepared];
     const Task row = task.words.task();

@@ -148,6 +148,10 @@ MACO_FN Awaited awaited(const Context& ctx, const SyncRow& row, int source) {
   }
   return a;
 }
+// A word that is waited for, once it has come so far.
+MACO_FN u32 load_awaited(const Awaited& a, bool sys, bool acquires) {
+  return acquires ? load_acquire_counter(sys, a.word) : load_relaxed(a.word);
+}
 // The lanes of a warp look together until none waits. If some left before others, the compiler
 // would have the warp go on in parts, through all of the task (seen in sm_90's code: a shuffle then
 // takes many times as long, and so does a task of few instructions).
@@ -161,7 +165,7 @@ MACO_FN bool await_together(Context& ctx, const Awaited& a) {
   while (true) {
     u32 seen = 0;
     if (waits) {
-      seen = acquires ? load_acquire_counter(sys, a.word) : load_relaxed(a.word);
+      seen = load_awaited(a, sys, acquires);
       waits = !reached(seen, a.target);
     }
     if (!warp_any(waits)) return true;
@@ -184,6 +188,29 @@ MACO_FN bool wait_for(Context& ctx, int waits, Row row) {
     Awaited a;
     if (item < items) a = awaited<Kernel>(ctx, row(item / kWorld), item % kWorld);
     if (!await_together<Kernel>(ctx, a)) return false;
+  }
+  return true;
+}
+
+// The same for one warp that runs ahead of the consumers: it looks without acquires, which would
+// take their cache away, until all is there. Nothing is reported: they will wait for the same.
+template <class Kernel>
+MACO_FN bool scout_for(Context& ctx, int waits, const SyncRow* rows) {
+  constexpr int kWorld = Kernel::kWorld;
+  const int items = waits * kWorld;
+  for (int first = 0; first < items; first += kWarpLanes) {
+    const int item = first + warp_lane();
+    Awaited a;
+    if (item < items) a = awaited<Kernel>(ctx, table_load(rows + item / kWorld), item % kWorld);
+    WatchState state(0);
+    Watch watch(ctx, state, a.word, kPatienceLoader, a.kind);
+    bool waits_on = a.word != nullptr;
+    while (true) {
+      if (waits_on) waits_on = !reached(load_relaxed(a.word), a.target);
+      if (!warp_any(waits_on)) break;
+      if (warp_any(ctx.stopped() || !watch.again())) return false;
+    }
+    if (a.word) (void)load_awaited(a, a.sys, true);
   }
   return true;
 }

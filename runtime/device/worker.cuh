@@ -82,7 +82,7 @@ MACO_FN bool send_task(Context& ctx, const Task& task, u32& turn) {
     if (!Kernel::sends(table_load(Kernel::calls() + task.call).kind)) return true;
     CtaMemory* const memory = ctx.memory();
     ++turn;
-    if (kSpareWarps > 0 && warp_lane() == 0) {
+    if (kSendWarps > 0 && warp_lane() == 0) {
       memory->send_call = task.call;
       memory->send_tile = task.tile;
       store_release_cta(&memory->send_turn, turn);
@@ -94,15 +94,15 @@ MACO_FN bool send_task(Context& ctx, const Task& task, u32& turn) {
       cta_sync();
     } else {
       warp_sync();
-      for (int w = 0; w < kSpareWarps; ++w)
+      for (int w = 0; w < kSendWarps; ++w)
         if (!await_quietly(ctx, &memory->sent[w], turn)) return false;
     }
   }
   return true;
 }
 
-// Spare warps: their parts, with the signaller's context, which they only read, until it says that
-// there is nothing more.
+// Warps behind the signaller: their parts, with the signaller's context, which they only read,
+// until it says that there is nothing more.
 enum : u32 { kNoCall = ~0u };
 template <class Kernel>
 MACO_FN void send_parts(Context& ctx) {
@@ -117,7 +117,7 @@ MACO_FN void send_parts(Context& ctx) {
 }
 template <class Kernel>
 MACO_FN void end_sends(Context& ctx, u32 turn) {
-  if (Kernel::kSends && kSpareWarps > 0 && warp_lane() == 0) {
+  if (Kernel::kSends && kSendWarps > 0 && warp_lane() == 0) {
     ctx.memory()->send_call = kNoCall;
     store_release_cta(&ctx.memory()->send_turn, turn + 1);
   }
@@ -176,7 +176,10 @@ MACO_FN void consume(Context& ctx) {
     if constexpr (kSignals) {
       if (runs) send_task<Kernel>(ctx, row, sends);
       signal_all<Kernel>(ctx, runs ? signals : nullptr, sync + row.waits, row.signals, !runs);
-      if (consumer_thread() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+      if (consumer_thread() == 0) {
+        add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+        if (Cta::kScouts) store_release_cta(&ctx.memory()->done, at - begin + 1);
+      }
       ctx.profile_signalled(ctx.launch, at);
     } else {
       if constexpr (Kernel::kHints)
@@ -225,6 +228,35 @@ MACO_FN void consume_prepared(Context& ctx);
 template <class Kernel>
 MACO_FN void signal_prepared(Context& ctx);
 
+// Waits, without the consumers, until the waits of the task at `place` are over and what earlier
+// tasks of the CTA write for its loader is there; who calls it for a task does so for those before.
+// False: the run stops. (Of other CTAs' tasks whose data the loader reads, a wait of this stream, up
+// to this task's, tells: own tasks are all that needs no wait.)
+template <class Kernel>
+MACO_FN bool scout_task(Context& ctx, const Task& task, u32 place) {
+  if (!scout_for<Kernel>(ctx, (int)task.waits, Kernel::syncs() + task.sync)) return false;
+  return task.writer == 0 || await_quietly(ctx, &ctx.memory()->done, place - task.writer + 1);
+}
+// Does the loader wait for the scout, or the consumers, before or while it loads such tasks?
+template <class Kernel>
+MACO_FN bool loads_behind(int kind) {
+  return Kernel::paged(kind) && !Kernel::load_ahead(kind);
+}
+MACO_FN bool is_scout() { return kHasScout && is_spare() && spare_warp() == kSpareWarps; }
+template <class Kernel>
+MACO_FN void scout_tasks(Context& ctx) {
+  const auto [begin, end] = stream_of<Kernel>(ctx);
+  for (u32 at = begin; at < end; ++at) {
+    Task row = task_words<Kernel>(at).task();
+    if (!runs_here<Kernel>(ctx, row.guard)) continue;
+    const bool tells = loads_behind<Kernel>(table_load(Kernel::calls() + row.call).kind);
+    if (!tells) row.writer = 0;
+    if (!scout_task<Kernel>(ctx, row, at - begin)) return;
+    warp_sync();
+    if (tells && warp_lane() == 0) store_release_cta(&ctx.memory()->scouted, at - begin + 1);
+  }
+}
+
 template <class Kernel>
 MACO_FN void load_pages(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
@@ -234,6 +266,7 @@ MACO_FN void load_pages(Context& ctx) {
   const auto task_row = [end = end](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
   TaskWords next = task_row(begin), after = task_row(begin + 1);
   CallRow next_call = table_load(Kernel::calls() + next.call());
+  [[maybe_unused]] u32 scouted = begin;
   for (u32 at = begin; at < end; ++at) {
     const Task row = next.task();
     const CallRow call = next_call;
@@ -246,9 +279,18 @@ MACO_FN void load_pages(Context& ctx) {
     ctx.call = row.call;
     ctx.tile = row.tile;
     trace_task_begin(ctx.place);
-    if (!Kernel::load_ahead(call.kind) && !Kernel::load_apart(call.kind) &&
-        warp_any(!await_passed(ctx)))
-      return;
+    if (loads_behind<Kernel>(call.kind) && !Kernel::load_apart(call.kind)) {
+      if constexpr (kLoaderScouts) {
+        for (; scouted <= at; ++scouted) {
+          const Task before = task_words<Kernel>(scouted).task();
+          if (runs_here<Kernel>(ctx, before.guard) &&
+              !scout_task<Kernel>(ctx, before, scouted - begin))
+            return;
+        }
+      } else if (warp_any(!await_passed(ctx))) {
+        return;
+      }
+    }
     ctx.profile_begin();
     const Operand* operands = Kernel::operands() + call.first_operand;
     stage_operands(ctx, operands, call.operands, loader_thread(), kLoaders);
@@ -278,6 +320,7 @@ MACO_FN void worker(const Launch& launch) {
                      Context(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
   if (initializes()) {
     ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
+    ctx.memory()->scouted = 0;
     ctx.memory()->send_turn = 0;
     for (u32& sent : ctx.memory()->sent) sent = 0;
     if constexpr (Cta::kPrepared > 0) begin_prepared<Kernel>(ctx);
@@ -299,8 +342,12 @@ MACO_FN void worker(const Launch& launch) {
       consume<Kernel>(ctx);
   } else if constexpr (Cta::kPages > 0) {
     give_registers<Cta::kLoaderRegisters>();
+    if (is_scout()) {
+      if constexpr (kHasScout) scout_tasks<Kernel>(ctx);
+      return;
+    }
     if (is_spare()) {
-      if constexpr (Kernel::kSends && kSpareWarps > 0) send_parts<Kernel>(ctx);
+      if constexpr (Kernel::kSends && kSendWarps > 0) send_parts<Kernel>(ctx);
       return;
     }
     if (is_signaller()) {

@@ -131,6 +131,7 @@ namespace maco {
 struct Cta {
   static constexpr int kHeadBytes = 65536, kScratchBytes = 32768, kPages = 1, kPageBytes = 16384;
   static constexpr int kPrepared = 0, kSignallers = 0;
+  static constexpr bool kScouts = false;
 };
 constexpr int kSpareWarps = 0;
 inline int spare_warp() { return 0; }
