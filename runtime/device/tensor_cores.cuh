@@ -147,6 +147,7 @@ struct RunPlace {
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
           int kSums>
 struct LoneTile {
+  static constexpr bool kFinishes = false;
   float sums[kSums][kTall][kWide] = {};
 
   MACO_FN void begin() {}
@@ -321,6 +322,66 @@ struct WarpTile {
           multiply_fragments(open()[s][i][j], a[i], second ? b[2] : b[0], second ? b[3] : b[1]);
           if constexpr (kAlong > 1) multiply_fragments(open()[s][i][j + 1], a[i], b[2], b[3]);
         }
+      }
+    }
+  }
+
+  // Of elements of 16 bits that need nothing but their sums: to.element(sums) where they are, then
+  // to.put(place, runs of 8) along the wide rows. Half the words of each_run go through `scratch`,
+  // and the next strip is finished while one of them comes back.
+  static constexpr int kFinishedCols = kAlong * 8 < 64 ? kAlong * 8 : 64;  // of a strip
+  static constexpr bool kFinishes = kFinishedCols >= 32 && kAlong * 8 % kFinishedCols == 0;
+  template <class F>
+  MACO_FN void each_finished(char* scratch, const F& to) const {
+    using Y = typename F::Y;
+    constexpr int kChunks = kFinishedCols / 8, kTimes = 16 * kChunks / 32;
+    constexpr int kAcross = kAlong * 8 / kFinishedCols, kStrips = kHigh * kAcross;
+    static_assert(kWarps * 16 * kLineBytes <= kScratchBytes, "a strip of each warp fits");
+    char* own = scratch + own_warp * 16 * kLineBytes;
+    Vec<Y, 2> pairs[kChunks][2];
+    const auto finish = [&](int strip) {
+      MACO_UNROLL
+      for (int q = 0; q < kChunks; ++q) {
+        MACO_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          MACO_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            float of_element[kSums];
+            MACO_UNROLL
+            for (int s = 0; s < kSums; ++s)
+              of_element[s] = sums[s][strip / kAcross][strip % kAcross * kChunks + q][2 * half + e];
+            pairs[q][half].v[e] = to.element(of_element);
+          }
+        }
+      }
+    };
+    finish(0);
+    MACO_UNROLL
+    for (int strip = 0; strip < kStrips; ++strip) {
+      warp_sync();
+      MACO_UNROLL
+      for (int q = 0; q < kChunks; ++q) {
+        MACO_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          // Of a fragment, lane l has (l / 4, l % 4 * 2), the next along, and both 8 rows down.
+          const int line = (lane >> 2) + 8 * half;
+          ((Vec<Y, 2>*)(own + swizzled(line, q)))[lane & 3] = pairs[q][half];
+        }
+      }
+      warp_sync();
+      Vec<Y, 8> runs[kTimes];
+      MACO_UNROLL
+      for (int n = 0; n < kTimes; ++n) {
+        const int at = n * 32 + lane;
+        runs[n] = *(const Vec<Y, 8>*)(own + swizzled(at / kChunks, at % kChunks));
+      }
+      if (strip + 1 < kStrips) finish(strip + 1);
+      MACO_UNROLL
+      for (int n = 0; n < kTimes; ++n) {
+        const int at = n * 32 + lane;
+        to.template put<8>(RunPlace{first_tall() + at / kChunks, first_wide() + at % kChunks * 8,
+                                    strip / kAcross * 16, strip % kAcross * kFinishedCols},
+                           runs[n]);
       }
     }
   }

@@ -415,12 +415,22 @@ struct GroupRows : WarpRows<C> {
   }
 
   MACO_FN void load_queries(const X* from, char* scratch) {
+    // All of them at once. (Rows that aren't there may hold anything.)
+    const i64 first = t.first * (C::HQ * C::D) + t.head * C::D;
+    Vec<X, kChunk> chunks[S::kGroups][kTileRows * kChunk / kWarpLanes];
+    MACO_UNROLL
+    for (int g = 0; g < S::kGroups; ++g) {
+      int n = 0;
+      this->each_chunk(g, [&](int, bool there, i64 at) {
+        chunks[g][n++] = gload_vec<kChunk>(from + (there ? at : first));
+      });
+    }
     MACO_UNROLL
     for (int g = 0; g < S::kGroups; ++g) {
       char* own = this->lines(scratch + g * kGroupBytes);
-      this->each_chunk(g, [&](int to, bool there, i64 at) {
-        *(Vec<X, kChunk>*)(own + to) = there ? gload_vec<kChunk>(from + at) : Vec<X, kChunk>{};
-      });
+      int n = 0;
+      this->each_chunk(g,
+                       [&](int to, bool, i64) { *(Vec<X, kChunk>*)(own + to) = chunks[g][n++]; });
     }
     boxes_begin();  // before products that read them
     cta_sync();
@@ -479,15 +489,15 @@ struct GroupRows : WarpRows<C> {
     }
   }
 
-  // By all consumers: zeros for the values of a block that no row of the tile sees. Is one of the
-  // others not finite?
+  // By all consumers: zeros for the values of a block behind the last there is. Is one of the others
+  // not finite?
   MACO_FN bool tidy_values(char* values, int begin) const {
     u32 odd = 0;
     MACO_UNROLL
     for (int i = 0; i < kPageLines * kChunk / kConsumers; ++i) {
       const int at = i * kConsumers + this->thread;
       auto* chunk = (Vec<u32, 4>*)(values + at * 16);
-      if (begin + at / kChunk % S::kKeys < t.last) {
+      if (begin + at / kChunk % S::kKeys < t.length) {
         const Vec<u32, 4> v = *chunk;
         MACO_UNROLL
         for (int e = 0; e < 4; ++e) odd |= Base::not_finite(v.v[e]);
@@ -495,7 +505,7 @@ struct GroupRows : WarpRows<C> {
         *chunk = {};
       }
     }
-    boxes_begin();  // before products that read the zeros
+    if (begin + S::kKeys > t.length) boxes_begin();  // before products that read the zeros
     return cta_any(odd != 0);
   }
 

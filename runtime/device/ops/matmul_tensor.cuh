@@ -246,6 +246,27 @@ struct MatmulStore {
       return C::finish(more, sums[0]);
     }
   }
+  // An element that is finished without anything else.
+  static MACO_FN Y element(const float (&sums)[kSums]) {
+    return from_acc<Y>(finish(typename C::More{}, sums));
+  }
+  template <int kRun>
+  MACO_FN void put(const RunPlace& run_place, const Vec<Y, kRun>& run) const {
+    constexpr int V = kVector<kRun>;
+    const Place at(t, run_place);
+    if (!at.has_row(t)) return;
+    Y* to = args.ptr<Y>(C::kY) + at.element(t);
+    MACO_UNROLL
+    for (int i = 0; i < kRun; i += V) {
+      if (at.has_col(t, i)) {
+        Vec<Y, V> v;
+        MACO_UNROLL
+        for (int e = 0; e < V; ++e) v.v[e] = run.v[i + e];
+        gstore_vec<V>(to + i, v);
+        pusher.template store<V>(t, at.row + at.more_rows, at.col + at.more_cols + i, v);
+      }
+    }
+  }
   template <int kRun>
   MACO_FN void store(const RunPlace& run_place, const float (&runs)[kSums][kRun],
                      const Fetched<kRun>& more) const {
@@ -340,10 +361,15 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   TensorProduct<C> product(ctx, t);
   product.multiply_all();
-  // What a store takes at most.
-  constexpr int kRun = 16 / (int)sizeof(typename C::Y);
-  product.tile.template each_run<S::kSwap, kRun>(ctx.scratch(),
-                                                 MatmulStore<C>{t, args, {ctx, args, index}});
+  const MatmulStore<C> store{t, args, {ctx, args, index}};
+  if constexpr (!S::kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) &&
+                S::Tile::kFinishes) {
+    product.tile.each_finished(ctx.scratch(), store);
+  } else {
+    // What a store takes at most.
+    constexpr int kRun = 16 / (int)sizeof(typename C::Y);
+    product.tile.template each_run<S::kSwap, kRun>(ctx.scratch(), store);
+  }
 }
 
 }  // namespace maco::ops
