@@ -95,13 +95,18 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
   program.uses.scratch_bytes =
       std::max(program.uses.scratch_bytes, (head + scratch + align - 1) / align * align - head);
   int64_t held = 0;
+  bool in_threes = false;
   for (const ir::Call& call : program.calls) {
     int64_t pages_of_call = 0;
     for (const ir::Load& load : call.loads) pages_of_call += load.pages;
     held = std::max(held, pages_of_call);
+    in_threes = in_threes || (pages_of_call == 3 && call.loads.front().box);
   }
   while (program.uses.pages > 0 && program.uses.shared_bytes() > context.machine.shared_bytes)
     --program.uses.pages;
+  // Two of a step's three pages are one operand of tensor cores where they never lie at both ends
+  // of the ring (ops/matmul_tensor.cuh).
+  if (in_threes) program.uses.pages -= program.uses.pages % 3;
   if (held == 0 || program.uses.pages > held) return true;
   context.diagnostics.error(
       graph.loc, fmt::format("tasks take {} bytes of scratch memory and {} pages of {} bytes, more "

@@ -404,9 +404,10 @@ MACO_FN u64 now_ns() {
 }
 // Between two looks at `word`, `spins` of them so far. A hand-off is as fast as this loop, so it
 // sleeps only after a while.
+constexpr u32 kSpinsAwake = 4096;
 MACO_FN void pause_for(const void* word, u32 spins) {
   (void)word;
-  if (spins > 4096) __nanosleep(64);
+  if (spins > kSpinsAwake) __nanosleep(64);
 }
 constexpr u32 kSpinsPerLook = 256;  // looks at the clock and the abort word once in so many spins
 
@@ -565,6 +566,22 @@ MACO_FN bool phase_over(const u64* barrier, u32 round) {
       : "memory");
   return done != 0;
 }
+// The same for who has looked in vain and has nothing else to do: it sleeps until the phase is
+// over, or some 20 us. Each look costs power, which other SMs could have.
+MACO_FN bool phase_over_soon(const u64* barrier, u32 round) {
+#if __CUDA_ARCH__ >= 900
+  u32 done;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2, %3;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t}"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(round & 1), "r"(20000)
+      : "memory");
+  return done != 0;
+#else
+  return phase_over(barrier, round);
+#endif
+}
 #endif
 MACO_FN bool is_full(const u64* full_barrier, u32 round) {
 #if MACO_HAS_ASYNC_COPY
@@ -598,6 +615,13 @@ MACO_FN bool is_empty(const u64* empty_barrier, u32 round) {
   return phase_over(empty_barrier, round);
 #else
   return (i32)(load_acquire_cta((const u32*)empty_barrier) - (round + 1) * kWarps) >= 0;
+#endif
+}
+MACO_FN bool is_empty_soon(const u64* empty_barrier, u32 round) {
+#if MACO_HAS_ASYNC_COPY
+  return phase_over_soon(empty_barrier, round);
+#else
+  return is_empty(empty_barrier, round);
 #endif
 }
 // Before the loader leaves: nothing of it may be in flight.
@@ -737,6 +761,19 @@ MACO_FN u64 wgmma_descriptor(u32 operand) {
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define MACO_REGISTERS3 \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MACO_REGISTERS4 \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define MACO_REGISTERS5 \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define MACO_REGISTERS6 \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define MACO_REGISTERS7 \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define MACO_HALF MACO_REGISTERS0 ", " MACO_REGISTERS1
+#define MACO_WHOLE MACO_HALF ", " MACO_REGISTERS2 ", " MACO_REGISTERS3
+#define MACO_TWICE \
+  MACO_WHOLE ", " MACO_REGISTERS4 ", " MACO_REGISTERS5 ", " MACO_REGISTERS6 ", " MACO_REGISTERS7
+#define MACO_SUMS16(j) MACO_SUMS4(j), MACO_SUMS4(j + 4), MACO_SUMS4(j + 8), MACO_SUMS4(j + 12)
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
 MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
   static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");
@@ -756,6 +793,12 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
                MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
                "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
                MACO_SUMS4(12));
+  } else if constexpr (kWide == 256 && kBf16) {
+    MACO_WGMMA("m64n256k16", "bf16", MACO_TWICE, "%128, %129, p, 1, 1, %130, %131", MACO_SUMS16(0),
+               MACO_SUMS16(16));
+  } else if constexpr (kWide == 256) {
+    MACO_WGMMA("m64n256k16", "f16", MACO_TWICE, "%128, %129, p, 1, 1, %130, %131", MACO_SUMS16(0),
+               MACO_SUMS16(16));
   } else if constexpr (kWide == 8 && !kBf16) {
     MACO_WGMMA("m64n8k16", "f16", "%0, %1, %2, %3", "%4, %5, p, 1, 1, %6, %7", MACO_SUMS(0));
   } else if constexpr (kWide == 16 && !kBf16) {
@@ -821,8 +864,6 @@ MACO_FN void wgmma_f8(float (&d)[kWide / 8][4], u32 tall, u32 wide, bool more_su
                ".f32." type "." type " {" sums "}, " operands ", p, 1, 1, 0, 0;\n\t}"              \
                : __VA_ARGS__                                                                       \
                : "l"(wgmma_descriptor(tall)), "l"(wgmma_descriptor(wide)))
-#define MACO_HALF MACO_REGISTERS0 ", " MACO_REGISTERS1
-#define MACO_WHOLE MACO_HALF ", " MACO_REGISTERS2 ", " MACO_REGISTERS3
 template <int kWide, bool kBf16>
 MACO_FN void wgmma_new(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
   static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");

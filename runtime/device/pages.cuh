@@ -8,6 +8,9 @@ namespace maco {
 
 // A CTA without pages never asks for one.
 constexpr u32 kRingPages = Cta::kPages > 0 ? Cta::kPages : 1;
+// Do warps that wait for the CTA's consumers rest between looks? Not beside short tasks, such as
+// are prepared.
+constexpr bool kRests = Cta::kPrepared == 0;
 
 // Loader: waits until the page in `slot` was let go in `round`; false if the run stops. Out of
 // line: it would cost registers in every loop over pages.
@@ -17,7 +20,7 @@ MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
   Watch watch(ctx, state, empty_barrier, kPatienceLoader, kWaitPage, slot);
   const u64 since = ctx.profile_pause();
   bool ok = true;
-  while (!is_empty(empty_barrier, round)) {
+  while (!(kRests ? is_empty_soon(empty_barrier, round) : is_empty(empty_barrier, round))) {
     if (watch.again()) continue;
     watch.give_up(index + 1 - kRingPages, index - kRingPages);
     ok = false;
@@ -69,8 +72,9 @@ MACO_FN bool await_passed(Context& ctx) {
 MACO_OP bool await_quietly(Context& ctx, const u32* word, u32 count) {
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
-  while (warp_any(!reached(load_acquire_cta(word), count)))
-    if (warp_any(ctx.stopped() || !watch.again())) return false;
+  while (warp_any(!reached(load_acquire_cta(word), count))) {
+    if (warp_any(ctx.stopped() || !watch.again(kRests))) return false;
+  }
   return true;
 }
 // Signaller: until they are past the task.
@@ -131,6 +135,14 @@ struct PageFiller {
       slot = 0;
       ++round;
     }
+  }
+  // Hands over empty pages as far as a slot that is a multiple of `group`; false if the run stops.
+  MACO_FN bool align_boxes(u32 group) {
+    while (slot % group != 0) {
+      if (!acquire_boxes(0)) return false;
+      publish_boxes();
+    }
+    return true;
   }
   // Leaves out pages, which another PageFiller fills.
   MACO_FN void skip(int count) {
@@ -258,6 +270,13 @@ struct PageTaker {
     round = behind.round;
     ++index;
     return page;
+  }
+  // Lets go of the empty pages as far as a slot that is a multiple of `group`.
+  MACO_FN void align(u32 group) {
+    while (slot % group != 0) {
+      await(1);
+      release_page(take_landed());
+    }
   }
   // One of those that `await` has waited for.
   MACO_FN const char* take_awaited() { return pages + (i64)take_landed().slot * Cta::kPageBytes; }

@@ -73,14 +73,15 @@ struct Watch {
       : ctx(c), state(s), word(w), kind(k), event(e), source(src), quarters(patience) {}
 
   // After a look at the word in vain. False: the wait is over, because the run stops or the
-  // deadline passed; `give_up` comes next.
-  MACO_FN bool again() {
+  // deadline passed; `give_up` comes next. rests: what is waited for takes longer than a hand-off,
+  // and each look costs power, which others could have.
+  MACO_FN bool again(bool rests = false) {
     ++spins;
     if (spins % kSpinsPerLook == 0) {
       if (spins == kSpinsPerLook) state = WatchState(quarters);
       if (!watch_look(ctx, state, quarters)) return false;
     }
-    pause_for(word, spins);
+    pause_for(word, rests ? spins + kSpinsAwake : spins);
     return true;
   }
   // Records what the wait was for.
@@ -148,10 +149,6 @@ MACO_FN Awaited awaited(const Context& ctx, const SyncRow& row, int source) {
   }
   return a;
 }
-// A word that is waited for, once it has come so far.
-MACO_FN u32 load_awaited(const Awaited& a, bool sys, bool acquires) {
-  return acquires ? load_acquire_counter(sys, a.word) : load_relaxed(a.word);
-}
 // The lanes of a warp look together until none waits. If some left before others, the compiler
 // would have the warp go on in parts, through all of the task (seen in sm_90's code: a shuffle then
 // takes many times as long, and so does a task of few instructions).
@@ -165,7 +162,7 @@ MACO_FN bool await_together(Context& ctx, const Awaited& a) {
   while (true) {
     u32 seen = 0;
     if (waits) {
-      seen = load_awaited(a, sys, acquires);
+      seen = acquires ? load_acquire_counter(sys, a.word) : load_relaxed(a.word);
       waits = !reached(seen, a.target);
     }
     if (!warp_any(waits)) return true;
@@ -206,11 +203,11 @@ MACO_FN bool scout_for(Context& ctx, int waits, const SyncRow* rows) {
     Watch watch(ctx, state, a.word, kPatienceLoader, a.kind);
     bool waits_on = a.word != nullptr;
     while (true) {
-      if (waits_on) waits_on = !reached(load_relaxed(a.word), a.target);
+      if (waits_on && reached(load_relaxed(a.word), a.target))
+        waits_on = !reached(load_acquire_counter(a.sys, a.word), a.target);
       if (!warp_any(waits_on)) break;
-      if (warp_any(ctx.stopped() || !watch.again())) return false;
+      if (warp_any(ctx.stopped() || !watch.again(true))) return false;
     }
-    if (a.word) (void)load_awaited(a, a.sys, true);
   }
   return true;
 }

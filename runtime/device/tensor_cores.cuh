@@ -145,7 +145,7 @@ struct RunPlace {
 // The product of kTall rows of one operand and kWide rows of each of kSums others, summed over K,
 // where a thread stands for all: whatever the method.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
-          int kSums>
+          int kSums, bool kTogether>
 struct LoneTile {
   static constexpr bool kFinishes = false;
   float sums[kSums][kTall][kWide] = {};
@@ -186,8 +186,8 @@ struct LoneTile {
 };
 
 // The product of kTall rows of one operand and kWide rows of each of kSums others, summed over K.
-// kGroups: groups of four warps multiply what bulk copies brought (wgmma); else each warp what any
-// copy brought (mma).
+// kTogether: the wide rows of all sums are 256 lines, one behind the other. kGroups: groups of four
+// warps multiply what bulk copies brought (wgmma); else each warp what any copy brought (mma).
 //
 // Warps share the tile: kTallWarps by kWideWarps of them, each with kHigh x kAlong fragments of
 // 16 x 8 of each sum. However a tile is shared, each element is summed in the order of K, a step of
@@ -197,7 +197,7 @@ struct LoneTile {
 // others have published). So they sum one block of such products at a time, between begin() and
 // wait(), and blocks are added up elsewhere.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
-          int kSums>
+          int kSums, bool kTogether>
 struct WarpTile {
   static constexpr int kTallWarps = kGroups && kTall > 64 ? 8 : 4;
   static constexpr int kWideWarps = kWarps / kTallWarps;
@@ -270,9 +270,12 @@ struct WarpTile {
     }
   }
 
-  // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole.
+  // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole, or all 256
+  // that lie together: the fewer there are, the more often the tall rows are read.
   MACO_FN void multiply_groups(const Block& tall, const Block (&wide)[kSums]) {
-    constexpr int kWideRows = kAlong * 8, kAtOnce = kWideRows < 128 ? kWideRows : 128;
+    constexpr int kWideRows = kAlong * 8, kAtOnce = kTogether         ? 256
+                                                    : kWideRows < 128 ? kWideRows
+                                                                      : 128;
     // From one step to the next, in units of 16 bytes.
     constexpr int kAlongStep = 32 / 16, kAcrossStep = 16 * kLineBytes / 16;
     const u32 a = (u32)warp_uniform((int)tall.operand_at(kTallWarps == 8 ? group * 64 : 0));
@@ -474,10 +477,10 @@ struct WarpTile {
 };
 
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
-          int kSums = 1>
-using TensorTile =
-    typename Either<(kWarpLanes == 1),
-                    LoneTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups, kSums>,
-                    WarpTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups, kSums>>::type;
+          int kSums = 1, bool kTogether = false>
+using TensorTile = typename Either<
+    (kWarpLanes == 1),
+    LoneTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups, kSums, kTogether>,
+    WarpTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups, kSums, kTogether>>::type;
 
 }  // namespace maco

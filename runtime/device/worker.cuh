@@ -230,8 +230,8 @@ MACO_FN void signal_prepared(Context& ctx);
 
 // Waits, without the consumers, until the waits of the task at `place` are over and what earlier
 // tasks of the CTA write for its loader is there; who calls it for a task does so for those before.
-// False: the run stops. (Of other CTAs' tasks whose data the loader reads, a wait of this stream, up
-// to this task's, tells: own tasks are all that needs no wait.)
+// False: the run stops. (Of other CTAs' tasks whose data the loader reads, a wait of this stream,
+// up to this task's, tells: own tasks are all that needs no wait.)
 template <class Kernel>
 MACO_FN bool scout_task(Context& ctx, const Task& task, u32 place) {
   if (!scout_for<Kernel>(ctx, (int)task.waits, Kernel::syncs() + task.sync)) return false;

@@ -248,8 +248,8 @@ def layers(tree):
             yield path, line, f"{name}: '{own}' may include {', '.join(sorted(LINKS[own][1])) or 'nothing'} of the project"
 
 
-POLLS = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|words_load<1>|is_full|is_empty|load_relaxed)\s*\(")
-ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|words_load<1>|is_full|is_empty)\s*\(")
+POLLS = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|words_load<1>|is_full|is_empty(?:_soon)?|load_relaxed)\s*\(")
+ACQUIRES = re.compile(r"\b(load_acquire_\w+|packet(?:_pair)?_load\w*|words_load<1>|is_full|is_empty(?:_soon)?)\s*\(")
 AGAIN = re.compile(r"\.\s*again\s*\(")
 # A loop over ranks or words that looks at each once.
 COUNTED = re.compile(r"^[^;]*=[^;]*;\s*\w+\s*<[^;]*;\s*(\+\+\w+|\w+\+\+|\w+\s*\+=\s*\w+)\s*$", re.S)

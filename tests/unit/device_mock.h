@@ -216,6 +216,7 @@ struct PageFiller {
   void copy_rows(char*, const TensorMap*, i64, i64) {}
   void publish_boxes() {}
   char* page() const { return nullptr; }
+  bool align_boxes(u32) { return true; }
   void skip(int) {}
   void finish(int = 0) {}
 };
@@ -230,7 +231,7 @@ inline bool elected(int&) { return true; }
 inline void prefetch(const void*) {}
 inline int warp_uniform(int value) { return value; }
 inline void boxes_begin() {}
-constexpr u32 kRingPages = 1 << 20;
+constexpr u32 kRingPages = 3 << 18;
 inline const char* page_wait(Context& ctx) {
   cta_sync();
   return device_fibres::pages().at(ctx.page_index++);
@@ -246,6 +247,7 @@ struct PageTaker {
   u32 index;
   explicit PageTaker(Context& c) : ctx(c), index(c.page_index) {}
   bool landed(int) const { return true; }
+  void align(u32) {}
   void await(int) {}
   PageUse next_page() const { return {index, 0}; }
   PageUse take_landed() { return {index++, 0}; }

@@ -378,6 +378,8 @@ inline void check_shared_products() {
   check_shared<Grouped<Shared<f8e4m3, 72, 528, 64, 64, 256, true>>>();
   check_shared<Grouped<Shared<f8e5m2, 136, 400, 128, 128, 400, true>>>();
   check_shared<Grouped<Shared<f8e4m3, 200, 300, 16, 128, 300, true>>>();
+  check_shared<Grouped<Shared<bf16, 300, 200, 128, 256, 200, true>>>();
+  check_shared<Grouped<Shared<f16, 264, 140, 128, 256, 140, false>>>();
 }
 
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done

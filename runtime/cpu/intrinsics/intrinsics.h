@@ -265,7 +265,7 @@ MACO_FN void pause_for(const void* word, u32 spins) {
   self->pause(self, word, spins);
   maco_cpu::current = self;
 }
-constexpr u32 kSpinsPerLook = 1;
+constexpr u32 kSpinsPerLook = 1, kSpinsAwake = 0;
 
 // ---- the loader's copies ----------------------------------------------------
 
@@ -347,6 +347,9 @@ MACO_FN void empty_barrier_arrive(u64* empty_barrier, u32 round) {
 }
 MACO_FN bool is_empty(const u64* empty_barrier, u32 round) {
   return (i32)(load_acquire_cta((const u32*)empty_barrier) - (round + 1)) >= 0;
+}
+MACO_FN bool is_empty_soon(const u64* empty_barrier, u32 round) {
+  return is_empty(empty_barrier, round);
 }
 MACO_FN void copies_drain() {}
 

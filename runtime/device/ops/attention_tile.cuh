@@ -489,8 +489,8 @@ struct GroupRows : WarpRows<C> {
     }
   }
 
-  // By all consumers: zeros for the values of a block behind the last there is. Is one of the others
-  // not finite?
+  // By all consumers: zeros for the values of a block behind the last there is. Is one of the
+  // others not finite?
   MACO_FN bool tidy_values(char* values, int begin) const {
     u32 odd = 0;
     MACO_UNROLL

@@ -36,8 +36,14 @@ struct TensorShape {
   }
   using PagesA = BlockPages<(int)C::BM>;
   using PagesB = BlockPages<(int)C::BN>;
+  // Of a step: a block of a and all of b that belongs to it, which lie together if the ring has
+  // room for whole steps and tasks begin with one.
+  static constexpr int kStepPages = PagesA::kPages + kSums * PagesB::kPages;
+  static constexpr bool kTogether = kBulk && sizeof(T) == 2 && C::BM == 128 &&
+                                    kSums * C::BN == 256 && kSums * PagesB::kPages == 2 &&
+                                    kRingPages % kStepPages == 0;
   using Tile = TensorTile<T, (int)(kSwap ? C::BN : C::BM), (int)(kSwap ? C::BM : C::BN),
-                          kSwap && kAcross, !kSwap && kAcross, kBulk, kSums>;
+                          kSwap && kAcross, !kSwap && kAcross, kBulk, kSums, kTogether>;
 };
 
 // ---- the loader -------------------------------------------------------------
@@ -103,6 +109,8 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
     }
     return true;
   };
+  if constexpr (S::kTogether)
+    if (!pages.align_boxes(S::kStepPages)) return;
   int early = 0;
   constexpr bool kAAhead = C::a_ahead, kBAhead = all_b_ahead<C>();
   if constexpr (kAAhead != kBAhead) {
@@ -345,6 +353,7 @@ struct TensorProduct {
     if constexpr (C::paired) other.release(pages, next - 1, last);
   }
   MACO_FN void multiply_all() {
+    if constexpr (S::kTogether) pages.align(S::kStepPages);
     int block = 0;
     for (; block + kAtOnce <= blocks; block += kAtOnce) multiply<kAtOnce>(block);
     // Apart: in a loop that may end early, ptxas serialises products (C7520).
