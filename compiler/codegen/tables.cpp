@@ -138,7 +138,12 @@ void Tables::add_syncs() {
 }
 
 bool scouts(const ir::Program& program) {
-  return program.uses.loaders > 0 && program.uses.prepared() == 0 &&
+  const auto loads_behind = [](const ir::Call& call) {
+    return std::any_of(call.loads.begin(), call.loads.end(),
+                       [](const ir::Load& load) { return !load.ahead; });
+  };
+  return program.uses.prepared() == 0 &&
+         std::any_of(program.calls.begin(), program.calls.end(), loads_behind) &&
          std::none_of(program.events.begin(), program.events.end(),
                       [](const ir::Event& e) { return ir::is_about_packets(e.kind); });
 }

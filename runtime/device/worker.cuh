@@ -178,7 +178,7 @@ MACO_FN void consume(Context& ctx) {
       signal_all<Kernel>(ctx, runs ? signals : nullptr, sync + row.waits, row.signals, !runs);
       if (consumer_thread() == 0) {
         add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
-        if (Cta::kScouts) store_release_cta(&ctx.memory()->done, at - begin + 1);
+        if (kLoaderScouts) store_release_cta(&ctx.memory()->done, at - begin + 1);
       }
       ctx.profile_signalled(ctx.launch, at);
     } else {
