@@ -55,7 +55,9 @@ std::string expression(const ir::BodyStep& s, bool in_float) {
     }
   }
   if (s.function == "cast" || s.function == "copy") return args[0];
-  const std::string_view silu = ir::size_of(s.dtype) <= 2 ? "near_silu" : "silu";
+  // Integers are cut off: 20 must not become 19.999998.
+  const bool near = ir::is_float(s.dtype) && ir::size_of(s.dtype) <= 2;
+  const std::string_view silu = near ? "near_silu" : "silu";
   if (s.function == "swiglu") return fmt::format("fn::mul(fn::{}({}), {})", silu, args[0], args[1]);
   return args.size() == 2
              ? fmt::format("fn::{}({}, {})", s.function, args[0], args[1])

@@ -200,9 +200,12 @@ ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params
   return ir::id_of<ir::CallId>(program_.calls.size() - 1);
 }
 
-void TileContext::announce(int64_t tasks) {
+void TileContext::room_for(int64_t tasks) const {
   const size_t left = kMostTasks - before_ - announced_;
   if (static_cast<size_t>(tasks) > left) throw TooManyTasks{};
+}
+void TileContext::announce(int64_t tasks) {
+  room_for(tasks);
   announced_ += static_cast<size_t>(tasks);
 }
 void TileContext::announce_all(int64_t tasks) {

@@ -106,6 +106,9 @@ class TileContext {
   void moves(ir::CallId call, std::vector<ir::Transfer> transfers) {
     program_[call].transfers = std::move(transfers);
   }
+  /// Throws TooManyTasks if the op, which will make so many tasks at least, would make too many.
+  /// To be asked before anything is made for each of them.
+  void room_for(int64_t tasks) const;
   /// The op is about to make `tasks` tasks more than it announced so far. Rules announce what they
   /// make before they make it, so that too many are refused at once.
   void announce(int64_t tasks);

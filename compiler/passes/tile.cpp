@@ -106,7 +106,8 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
     --program.uses.pages;
   // Two of a step's three pages are one operand of tensor cores where they never lie at both ends
   // of the ring (ops/matmul_tensor.cuh).
-  if (in_threes) program.uses.pages -= program.uses.pages % 3;
+  const int32_t whole = program.uses.pages - program.uses.pages % 3;
+  if (in_threes && whole > held) program.uses.pages = whole;
   if (held == 0 || program.uses.pages > held) return true;
   context.diagnostics.error(
       graph.loc, fmt::format("tasks take {} bytes of scratch memory and {} pages of {} bytes, more "

@@ -22,6 +22,7 @@ void Stepper::begin(int rank) {
     context->changing = [](maco_cpu::RoleContext*, const void*) {};
     context->changed = changed;
     context->task = task;
+    context->scouts = false;  // what a task loads is read in its turn
     Worker& worker = workers_.emplace_back();
     worker.owner = this;
     worker.launch = launch;

@@ -65,6 +65,8 @@ MACO_FN int task_thread() {
 }
 MACO_FN int loader_thread() { return (int)(threadIdx.x & 31); }
 MACO_FN bool is_loader() { return threadIdx.x >= kConsumers; }
+// Does it look at waits itself, where there is no scout? On the CPU target.
+MACO_FN constexpr bool loader_scouts() { return false; }
 MACO_FN bool is_signaller() {
   return threadIdx.x >= kConsumers + kLoaders && threadIdx.x < kConsumers + kLoaders + kSignallers;
 }

@@ -280,16 +280,14 @@ MACO_FN void load_pages(Context& ctx) {
     ctx.tile = row.tile;
     trace_task_begin(ctx.place);
     if (loads_behind<Kernel>(call.kind) && !Kernel::load_apart(call.kind)) {
-      if constexpr (kLoaderScouts) {
-        for (; scouted <= at; ++scouted) {
-          const Task before = task_words<Kernel>(scouted).task();
-          if (runs_here<Kernel>(ctx, before.guard) &&
-              !scout_task<Kernel>(ctx, before, scouted - begin))
-            return;
-        }
-      } else if (warp_any(!await_passed(ctx))) {
-        return;
+      const bool scouts = kLoaderScouts && loader_scouts();
+      for (; scouts && scouted <= at; ++scouted) {
+        const Task before = task_words<Kernel>(scouted).task();
+        if (runs_here<Kernel>(ctx, before.guard) &&
+            !scout_task<Kernel>(ctx, before, scouted - begin))
+          return;
       }
+      if (!scouts && warp_any(!await_passed(ctx))) return;
     }
     ctx.profile_begin();
     const Operand* operands = Kernel::operands() + call.first_operand;

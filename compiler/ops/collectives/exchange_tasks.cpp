@@ -118,6 +118,7 @@ Exchanger::Exchanger(TileContext& context, const Boxes& b, ir::DType x, ir::DTyp
   base_.packets = packets;
   base_.x = x;
   base_.y = y;
+  c_.room_for(base_.tiles);
 }
 
 ir::BufferId Exchanger::slots(const std::string& suffix, const Exchange& e, ir::DType dtype) {

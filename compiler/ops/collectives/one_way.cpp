@@ -35,6 +35,7 @@ void take_tile(TileContext& c, Exchanger& exchanger, const Exchanger::Call& take
 void send_one_way(TileContext& c, Exchanger& exchanger, OneWay way) {
   const Mat x = c.in(0), y = c.out(0);
   way.put.source_rows = way.take.source_rows = false;
+  c.room_for(2 * exchanger.tiles());
   const Channel channel = make_channel(c, exchanger, way.put, x.dtype);
   const auto put = exchanger.call("put", way.put, {x.buffer, channel.slots});
   const auto take = exchanger.call("take", way.take, {channel.slots, y.buffer});

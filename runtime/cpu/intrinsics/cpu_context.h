@@ -26,9 +26,11 @@ struct RoleContext {
   void (*access)(RoleContext*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
   /// The same of a user's CUDA kernel, wherever its memory lies: on its stack, in shared memory.
   void (*touched)(RoleContext*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
+  /// A loader loads as soon as the waits of its task are over; else behind its consumers' wait.
+  bool scouts = true;
 };
 
 // The version of all this; a kernel compiled for another is refused.
-constexpr int kInterface = 2;
+constexpr int kInterface = 3;
 
 }  // namespace maco_cpu

@@ -52,6 +52,7 @@ MACO_FN int warp_lane() { return 0; }
 MACO_FN int task_thread() { return 0; }
 MACO_FN int loader_thread() { return 0; }
 MACO_FN bool is_loader() { return maco_cpu::current->role != 0; }
+MACO_FN bool loader_scouts() { return maco_cpu::current->scouts; }
 MACO_FN bool is_signaller() { return maco_cpu::current->role == 2; }
 MACO_FN bool is_spare() { return false; }
 constexpr int kSpareWarps = 0;

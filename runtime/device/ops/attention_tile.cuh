@@ -401,6 +401,7 @@ struct GroupRows : WarpRows<C> {
   static constexpr int kGroupBytes = kWarps * kTileRows * kLineBytes;
   static constexpr u32 kUnit = 16;  // of operands
   static_assert(!S::kTwice && S::D % kBlockK == 0, "a group multiplies whole lines");
+  static_assert(kRingPages >= 3, "values are held while the next keys and values come");
   static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
   using Base::score;
   using Base::sum;
