@@ -21,10 +21,14 @@ TABLE = re.compile(r"(<!-- table from: (.*?) -->\n)(.*?)(<!-- end of table -->)"
 BLOCK = re.compile(r"(<!-- output of(?: \((\d+) lines\))?: (.*?) -->\n```[a-z]*\n)(.*?)(```\n<!-- end of output -->)", re.S)
 
 
-def output_of(command, lines, environment):
+def output_of(command, lines, environment, fails=True):
+    """`fails`: the command may, to show an error."""
     ran = subprocess.run(command, shell=True, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT,
                          text=True, check=False)
+    # A shell's 126 and 127: there is no such command.
+    if ran.returncode > 125 or (ran.returncode != 0 and not fails):
+        sys.exit(f"'{command}' ended with status {ran.returncode}:\n{ran.stdout}")
     text = re.sub(r"\b\d[\d.e+-]* ms\b", "... ms", ran.stdout)
     if lines:
         kept = text.splitlines(keepends=True)
@@ -44,7 +48,7 @@ def main():
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text()
         new = BLOCK.sub(lambda m: m.group(1) + output_of(m.group(3), m.group(2), environment) + m.group(5), text)
-        new = TABLE.sub(lambda m: m.group(1) + output_of(m.group(2), None, environment) + m.group(4), new)
+        new = TABLE.sub(lambda m: m.group(1) + output_of(m.group(2), None, environment, False) + m.group(4), new)
         if new == text:
             continue
         stale += 1
