@@ -788,13 +788,10 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
   } else if constexpr (kWide == 32 && kBf16) {
     MACO_WGMMA("m64n32k16", "bf16", MACO_REGISTERS0, "%16, %17, p, 1, 1, %18, %19", MACO_SUMS4(0));
   } else if constexpr (kWide == 64 && kBf16) {
-    MACO_WGMMA("m64n64k16", "bf16", MACO_REGISTERS0 ", " MACO_REGISTERS1,
-               "%32, %33, p, 1, 1, %34, %35", MACO_SUMS4(0), MACO_SUMS4(4));
+    MACO_WGMMA("m64n64k16", "bf16", MACO_HALF, "%32, %33, p, 1, 1, %34, %35", MACO_SUMS4(0),
+               MACO_SUMS4(4));
   } else if constexpr (kWide == 128 && kBf16) {
-    MACO_WGMMA("m64n128k16", "bf16",
-               MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
-               "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
-               MACO_SUMS4(12));
+    MACO_WGMMA("m64n128k16", "bf16", MACO_WHOLE, "%64, %65, p, 1, 1, %66, %67", MACO_SUMS16(0));
   } else if constexpr (kWide == 256 && kBf16) {
     MACO_WGMMA("m64n256k16", "bf16", MACO_TWICE, "%128, %129, p, 1, 1, %130, %131", MACO_SUMS16(0),
                MACO_SUMS16(16));
@@ -809,13 +806,10 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
   } else if constexpr (kWide == 32 && !kBf16) {
     MACO_WGMMA("m64n32k16", "f16", MACO_REGISTERS0, "%16, %17, p, 1, 1, %18, %19", MACO_SUMS4(0));
   } else if constexpr (kWide == 64 && !kBf16) {
-    MACO_WGMMA("m64n64k16", "f16", MACO_REGISTERS0 ", " MACO_REGISTERS1,
-               "%32, %33, p, 1, 1, %34, %35", MACO_SUMS4(0), MACO_SUMS4(4));
+    MACO_WGMMA("m64n64k16", "f16", MACO_HALF, "%32, %33, p, 1, 1, %34, %35", MACO_SUMS4(0),
+               MACO_SUMS4(4));
   } else if constexpr (kWide == 128 && !kBf16) {
-    MACO_WGMMA("m64n128k16", "f16",
-               MACO_REGISTERS0 ", " MACO_REGISTERS1 ", " MACO_REGISTERS2 ", " MACO_REGISTERS3,
-               "%64, %65, p, 1, 1, %66, %67", MACO_SUMS4(0), MACO_SUMS4(4), MACO_SUMS4(8),
-               MACO_SUMS4(12));
+    MACO_WGMMA("m64n128k16", "f16", MACO_WHOLE, "%64, %65, p, 1, 1, %66, %67", MACO_SUMS16(0));
   }
 #endif
 }

@@ -8,9 +8,9 @@ namespace maco {
 
 // A CTA without pages never asks for one.
 constexpr u32 kRingPages = Cta::kPages > 0 ? Cta::kPages : 1;
-// Do warps that wait for the CTA's consumers rest between looks? Not beside short tasks, such as
-// are prepared.
-constexpr bool kRests = Cta::kPrepared == 0;
+// Do warps that wait for the CTA's consumers rest between looks? Where tasks are long: roles divide
+// registers for those.
+constexpr bool kRests = Cta::kConsumerRegisters > 0;
 
 // Loader: waits until the page in `slot` was let go in `round`; false if the run stops. Out of
 // line: it would cost registers in every loop over pages.

@@ -247,13 +247,11 @@ template <class Kernel>
 MACO_FN void scout_tasks(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
   for (u32 at = begin; at < end; ++at) {
-    Task row = task_words<Kernel>(at).task();
+    const Task row = task_words<Kernel>(at).task();
     if (!runs_here<Kernel>(ctx, row.guard)) continue;
-    const bool tells = loads_behind<Kernel>(table_load(Kernel::calls() + row.call).kind);
-    if (!tells) row.writer = 0;
     if (!scout_task<Kernel>(ctx, row, at - begin)) return;
     warp_sync();
-    if (tells && warp_lane() == 0) store_release_cta(&ctx.memory()->scouted, at - begin + 1);
+    if (warp_lane() == 0) store_release_cta(&ctx.memory()->scouted, at - begin + 1);
   }
 }
 

@@ -23,31 +23,6 @@ std::vector<std::string> rows(const std::string& kernel, const std::string& tabl
   return found;
 }
 
-TEST_CASE("tasks that wait for and signal the same share rows of the tables") {
-  ir::Diagnostics diagnostics;
-  const auto graph = frontend::parse_dsl(
-      diagnostics.add_file("g",
-                           "graph g {\n  input x : bf16[64, 1024]\n  param w : bf16[512, 1024]\n"
-                           "  h = matmul(x, w, transpose_b = true)\n  output y = softmax(h)\n}\n"),
-      diagnostics);
-  REQUIRE(graph);
-  passes::PipelineOptions options;
-  options.target = "sm_90a";
-  const auto result = passes::run_pipeline(*graph, options, diagnostics);
-  REQUIRE(result.ok);
-  const auto& program = std::get<ir::Program>(result.unit);
-  const std::string kernel = api::emit_kernel(*graph, program, options, diagnostics);
-
-  size_t uses = 0;
-  for (const ir::Task& t : program.tasks) uses += t.waits.size() + t.signals.size();
-  const std::vector<std::string> tasks = rows(kernel, "tasks"), syncs = rows(kernel, "syncs");
-  CHECK(tasks.size() == program.tasks.size());
-  CHECK(syncs.size() < uses);
-  CHECK(std::set<std::string>(syncs.begin(), syncs.end()).size() == program.events.size());
-  for (const std::string& row : tasks) CHECK_FALSE(row.ends_with(",0"));
-  for (const std::string& row : syncs) CHECK_FALSE(row.ends_with(",0"));
-}
-
 // What a kernel was made of, and its text.
 struct Made {
   ir::Program program;
@@ -64,6 +39,22 @@ Made made(const std::string& text, bool packets = false) {
   REQUIRE(result.ok);
   const auto& program = std::get<ir::Program>(result.unit);
   return {program, api::emit_kernel(*graph, program, options, diagnostics)};
+}
+
+TEST_CASE("tasks that wait for and signal the same share rows of the tables") {
+  const auto [program, kernel] = made(
+      "graph g {\n  input x : bf16[64, 1024]\n  param w : bf16[512, 1024]\n"
+      "  h = matmul(x, w, transpose_b = true)\n  output y = softmax(h)\n}\n",
+      true);
+
+  size_t uses = 0;
+  for (const ir::Task& t : program.tasks) uses += t.waits.size() + t.signals.size();
+  const std::vector<std::string> tasks = rows(kernel, "tasks"), syncs = rows(kernel, "syncs");
+  CHECK(tasks.size() == program.tasks.size());
+  CHECK(syncs.size() < uses);
+  CHECK(std::set<std::string>(syncs.begin(), syncs.end()).size() == program.events.size());
+  for (const std::string& row : tasks) CHECK_FALSE(row.ends_with(",0"));
+  for (const std::string& row : syncs) CHECK_FALSE(row.ends_with(",0"));
 }
 
 TEST_CASE("a row says how far back the CTA writes what the task's loader reads") {

@@ -60,7 +60,7 @@ struct AttentionTile {
 template <class C>
 struct WarpRows {
   using S = TileShape<C>;
-  static constexpr int kAt = S::kKeys;  // keys whose scores a warp has at once
+  static constexpr int kKeys = S::kKeys;  // whose scores a warp has at once
   using X = typename C::X;
   using Y = typename C::Y;
   static constexpr bool kBf16 = is_same<X, bf16>;
@@ -73,7 +73,7 @@ struct WarpRows {
   // Of rows lane / 4 and that + 8: the largest score to base 2, this lane's sum of weights relative
   // to it, and that of weighed values.
   float top[2] = {kLeast, kLeast}, total[2] = {}, sum[2 * S::kSteps][4] = {};
-  float score[kAt / 8][4];
+  float score[kKeys / 8][4];
   // Keys that the two rows see, and the first and the last row of the warp.
   int limits[2], fewest, most;
 
@@ -125,14 +125,14 @@ struct WarpRows {
 
   MACO_FN void score_keys(const char* keys) {
     MACO_UNROLL
-    for (int j = 0; j < kAt / 8; ++j) {
+    for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) score[j][e] = 0;
     }
     MACO_UNROLL
     for (int s = 0; s < S::kSteps; ++s) {
       MACO_UNROLL
-      for (int j = 0; j < kAt / 8; j += 2) {
+      for (int j = 0; j < kKeys / 8; j += 2) {
         u32 k[4];
         load_matrices<false>(
             k, keys + swizzled(s / 4 * S::kKeys + j * 8 + (matrix() >> 1) * 8 + line(),
@@ -149,7 +149,7 @@ struct WarpRows {
   template <bool kMasked>
   MACO_FN void weigh_scores(int begin, float (&shrink)[2]) {
     MACO_UNROLL
-    for (int j = 0; j < kAt / 8; ++j) {
+    for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) {
         score[j][e] = S::to_base2(score[j][e]);
@@ -159,7 +159,7 @@ struct WarpRows {
     constexpr int kApart = 4;  // maxima that don't wait for each other
     float highs[kApart][2];
     MACO_UNROLL
-    for (int j = 0; j < kAt / 8; ++j) {
+    for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int half = 0; half < 2; ++half) {
         float& high = highs[j % kApart][half];
@@ -172,7 +172,8 @@ struct WarpRows {
     for (int half = 0; half < 2; ++half) {
       high[half] = kLeast;
       MACO_UNROLL
-      for (int i = 0; i < kApart && i < kAt / 8; ++i) high[half] = fmax(high[half], highs[i][half]);
+      for (int i = 0; i < kApart && i < kKeys / 8; ++i)
+        high[half] = fmax(high[half], highs[i][half]);
     }
     MACO_UNROLL
     for (int lanes = 1; lanes < 4; lanes *= 2) {
@@ -188,7 +189,7 @@ struct WarpRows {
       top[half] = high[half];
     }
     MACO_UNROLL
-    for (int j = 0; j < kAt / 8; ++j) {
+    for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) {
         score[j][e] = S::weight(score[j][e], high[e / 2]);
@@ -252,12 +253,12 @@ struct WarpRows {
   }
   MACO_FN void add_values(const char* values) {
     MACO_UNROLL
-    for (int j = 0; j < kAt / 8; j += 2) add_step(values, j, [](u32(&)[4]) {});
+    for (int j = 0; j < kKeys / 8; j += 2) add_step(values, j, [](u32(&)[4]) {});
   }
   // The same where not all rows see all of them.
   MACO_FN void add_seen_values(const char* values, int begin, char* scratch) {
     MACO_UNROLL
-    for (int j = 0; j < kAt / 8; j += 2) {
+    for (int j = 0; j < kKeys / 8; j += 2) {
       const int all = (int)least(fewest - begin - j * 8, 16);  // that all rows see
       const int some = (int)least(most - begin - j * 8, 16);   // that one of them sees
       if (some <= 0) break;
@@ -322,8 +323,8 @@ struct WarpRows {
 
   MACO_FN void run(Context& ctx, const X*) {
     PageTaker pages(ctx);
-    for (int begin = 0, last = (int)t.last; begin < last; begin += kAt) {
-      const bool some = begin < most, all = some && begin + kAt <= fewest;
+    for (int begin = 0, last = (int)t.last; begin < last; begin += kKeys) {
+      const bool some = begin < most, all = some && begin + kKeys <= fewest;
       const char* keys = pages.take();
       if (some) score_keys(keys);
       pages.release();
@@ -397,12 +398,13 @@ struct GroupRows : WarpRows<C> {
   using Base = WarpRows<C>;
   using S = TileShape<C>;
   using X = typename C::X;
-  static constexpr int kRows = 64, kWide = S::kGroups * kBlockK, kKeys = S::kKeys;
+  static constexpr int kRows = 64, kWide = S::kGroups * kBlockK;
   static constexpr int kGroupBytes = kWarps * kTileRows * kLineBytes;
   static constexpr u32 kUnit = 16;  // of operands
   static_assert(!S::kTwice && S::D % kBlockK == 0, "a group multiplies whole lines");
   static_assert(kRingPages >= 3, "values are held while the next keys and values come");
   static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
+  using Base::kKeys;
   using Base::score;
   using Base::sum;
   using Base::t;
@@ -552,7 +554,7 @@ struct GroupRows : WarpRows<C> {
         wgmma_wait();
         this->shrink_sums(shrink);
       } else {
-        wgmma_wait_but<0>();
+        wgmma_wait();
       }
       pages.release_page(before);
       pages.release_page(keys);
@@ -613,11 +615,11 @@ struct LoneRows {
   using S = TileShape<C>;
   using X = typename C::X;
   using Y = typename C::Y;
-  static constexpr int kAtOnce = (int)least(S::kKeys, 32);  // keys
+  static constexpr int kKeysOnce = (int)least(S::kKeys, 32);  // keys
 
   const AttentionTile<C>& t;
   float q[S::kRows][S::D], top[S::kRows], total[S::kRows] = {}, sum[S::kRows][S::D] = {};
-  float score[S::kRows][kAtOnce];
+  float score[S::kRows][kKeysOnce];
 
   MACO_FN explicit LoneRows(const AttentionTile<C>& tile) : t(tile) {
     for (float& x : top) x = kLeast;
@@ -642,7 +644,7 @@ struct LoneRows {
   }
   // Some keys from `at` of the block on, which begins with key `begin`.
   MACO_FN void add_keys(const char* keys, const char* values, i64 begin, int at) {
-    const int most = (int)least(t.last - begin - at, kAtOnce);
+    const int most = (int)least(t.last - begin - at, kKeysOnce);
     const auto seen = [&](int r) { return (int)least(t.limit(r / C::HB) - begin - at, most); };
     for (int j = 0; j < most; ++j) {
       float key[S::D];
@@ -687,7 +689,7 @@ struct LoneRows {
     for (i64 begin = 0; begin < t.last; begin += S::kKeys) {
       const char* keys = pages.take();
       const char* values = pages.take();
-      for (int at = 0; at < S::kKeys && begin + at < t.last; at += kAtOnce)
+      for (int at = 0; at < S::kKeys && begin + at < t.last; at += kKeysOnce)
         add_keys(keys, values, begin, at);
       pages.release();
       pages.release();

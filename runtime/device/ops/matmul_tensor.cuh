@@ -258,8 +258,9 @@ struct MatmulStore {
   static MACO_FN Y element(const float (&sums)[kSums]) {
     return from_acc<Y>(finish(typename C::More{}, sums));
   }
-  template <int kRun>
-  MACO_FN void put(const RunPlace& run_place, const Vec<Y, kRun>& run) const {
+  // A run whose element i is element(i), asked for where there is such a row and column.
+  template <int kRun, class F>
+  MACO_FN void write(const RunPlace& run_place, F element) const {
     constexpr int V = kVector<kRun>;
     const Place at(t, run_place);
     if (!at.has_row(t)) return;
@@ -269,34 +270,26 @@ struct MatmulStore {
       if (at.has_col(t, i)) {
         Vec<Y, V> v;
         MACO_UNROLL
-        for (int e = 0; e < V; ++e) v.v[e] = run.v[i + e];
+        for (int e = 0; e < V; ++e) v.v[e] = element(i + e);
         gstore_vec<V>(to + i, v);
         pusher.template store<V>(t, at.row + at.more_rows, at.col + at.more_cols + i, v);
       }
     }
   }
   template <int kRun>
+  MACO_FN void put(const RunPlace& run_place, const Vec<Y, kRun>& run) const {
+    write<kRun>(run_place, [&](int i) { return run.v[i]; });
+  }
+  template <int kRun>
   MACO_FN void store(const RunPlace& run_place, const float (&runs)[kSums][kRun],
                      const Fetched<kRun>& more) const {
     constexpr int V = kVector<kRun>;
-    const Place at(t, run_place);
-    if (!at.has_row(t)) return;
-    Y* to = args.ptr<Y>(C::kY) + at.element(t);
-    MACO_UNROLL
-    for (int i = 0; i < kRun; i += V) {
-      if (at.has_col(t, i)) {
-        Vec<Y, V> v;
-        MACO_UNROLL
-        for (int e = 0; e < V; ++e) {
-          float sums[kSums];
-          MACO_UNROLL
-          for (int s = 0; s < kSums; ++s) sums[s] = runs[s][i + e];
-          v.v[e] = from_acc<Y>(finish(more.pieces[i / V].at(e), sums));
-        }
-        gstore_vec<V>(to + i, v);
-        pusher.template store<V>(t, at.row + at.more_rows, at.col + at.more_cols + i, v);
-      }
-    }
+    write<kRun>(run_place, [&](int i) {
+      float sums[kSums];
+      MACO_UNROLL
+      for (int s = 0; s < kSums; ++s) sums[s] = runs[s][i];
+      return from_acc<Y>(finish(more.pieces[i / V].at(i % V), sums));
+    });
   }
 };
 
