@@ -12,3 +12,6 @@ config.substitutions += [
     ("%FileCheck", config.filecheck),
     ("%examples", os.path.join(config.source_dir, "examples", "graphs")),
 ]
+# Users' CUDA kernels are read.
+if os.path.exists(os.path.join(config.maco_bin, os.pardir, "lib", "libmaco_clang.so")):
+    config.available_features.add("clang")
