@@ -368,7 +368,7 @@ struct Resources {
   int32_t threads() const { return consumers + loaders + signallers + spare; }
   bool divides_registers() const { return consumer_registers != 0 || loader_registers != 0; }
   /// Tasks that the signallers prepare ahead of the consumers.
-  int32_t prepared() const { return signallers > 0 && !divides_registers() ? 4 : 0; }
+  int32_t prepared() const { return signallers > 0 ? 4 : 0; }
   int64_t shared_bytes() const { return head_bytes + scratch_bytes + pages * page_bytes; }
   friend bool operator==(const Resources&, const Resources&) = default;
 };

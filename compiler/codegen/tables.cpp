@@ -142,8 +142,7 @@ bool scouts(const ir::Program& program) {
     return std::any_of(call.loads.begin(), call.loads.end(),
                        [](const ir::Load& load) { return !load.ahead; });
   };
-  return program.uses.prepared() == 0 &&
-         std::any_of(program.calls.begin(), program.calls.end(), loads_behind) &&
+  return std::any_of(program.calls.begin(), program.calls.end(), loads_behind) &&
          std::none_of(program.events.begin(), program.events.end(),
                       [](const ir::Event& e) { return ir::is_about_packets(e.kind); });
 }

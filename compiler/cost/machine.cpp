@@ -48,7 +48,7 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
     uses.loader_registers = kLoaderRegisters;
   }
   uses.registers = registers_of(machine, uses.threads());
-  uses.head_bytes = kHeadBytes;
+  uses.head_bytes = kHeadBytes + (uses.signallers > 0 ? kPreparedBytes : 0);
   uses.scratch_bytes = kScratchBytes;
   if (pages > 0) {
     uses.pages = pages;

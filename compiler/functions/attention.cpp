@@ -146,9 +146,9 @@ std::vector<Function> attention_functions() {
       }};
   const Function tile{
       .name = "attention_tile",
-      .params = {dtype("X"), dtype("Y"), value("rows"), value("length"), integer("HQ"),
-                 integer("HKV"), integer("D"), integer("HB"), integer("BT"), flag("causal"),
-                 flag("boxes"), flag("wgmma"), number("scale")},
+      .params = {dtype("X"), dtype("Y"), value("rows"), value("length"), integer("q_cols"),
+                 integer("q_begin"), integer("HQ"), integer("HKV"), integer("D"), integer("HB"),
+                 integer("BT"), flag("causal"), flag("boxes"), flag("wgmma"), number("scale")},
       .operands = {reads("q", "X"), loads("k", "X"), loads("v", "X"), writes("y", "Y")},
       .source = {{"rows.cuh", "tensor_cores.cuh", "ops/attention_pages.cuh",
                   "ops/attention_tile.cuh"}},
@@ -165,8 +165,8 @@ std::vector<Function> attention_functions() {
           tile,
           {.name = "attention",
            .params = {dtype("Q"), dtype("K"), dtype("V"), dtype("Y"), value("rows"),
-                      value("length"), integer("HQ"), integer("HKV"), integer("D"), integer("BQ"),
-                      flag("causal"), number("scale")},
+                      value("length"), integer("q_cols"), integer("q_begin"), integer("HQ"),
+                      integer("HKV"), integer("D"), integer("BQ"), flag("causal"), number("scale")},
            .operands = {reads("q", "Q"), reads("k", "K"), reads("v", "V"), writes("y", "Y")},
            .source = {{"rows.cuh", "ops/attention.cuh"}},
            .scratch_bytes = scratch_bytes,

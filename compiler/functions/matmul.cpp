@@ -45,9 +45,14 @@ bool matmul_fits(int64_t BN, int64_t b_bytes, bool transpose_b, int64_t page_byt
   return transpose_b ? page_bytes / BN >= kLeastBytes : page_bytes / (BN * b_bytes) >= kLeastRows;
 }
 
+namespace {
+// Of a box, where a block's last page isn't full.
+constexpr int64_t kBoxRows = 64;
+}  // namespace
+
 int64_t matmul_block_pages(int64_t rows, int64_t page_bytes) {
   const int64_t lines = page_bytes / ir::Load::kLine;
-  if (lines < 1 || (rows > lines && rows % lines != 0)) return 0;
+  if (lines < 1 || (rows > lines && rows % lines != 0 && rows % kBoxRows != 0)) return 0;
   return (rows + lines - 1) / lines;
 }
 
@@ -98,8 +103,9 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   if (m.method != MatmulMethod::Wgmma || !m.fixed_rows) return rule;
   // As many lines of a page as a box can fill.
   const bool across = operand == 1 && !m.transpose_b;
-  rule.box = {std::min(across ? block : rows, m.page_bytes / ir::Load::kLine), block,
-              across ? m.N : m.K};
+  const int64_t lines = m.page_bytes / ir::Load::kLine,
+                whole = rows > lines && rows % lines != 0 ? kBoxRows : rows;
+  rule.box = {std::min(across ? block : whole, lines), block, across ? m.N : m.K};
   return rule;
 }
 
@@ -191,8 +197,8 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
 }  // namespace
 
 std::string matmul_function(MatmulForm form) {
-  return fmt::format("matmul{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
-                     form.pushed ? "_pushed" : "");
+  return fmt::format("matmul{}{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
+                     form.pushed ? "_pushed" : "", form.turned ? "_turned" : "");
 }
 
 std::vector<Function> matmul_functions() {
@@ -218,7 +224,8 @@ std::vector<Function> matmul_functions() {
                                 {.paired = true},
                                 {.normed = true},
                                 {.paired = true, .normed = true},
-                                {.pushed = true}}) {
+                                {.pushed = true},
+                                {.turned = true}}) {
     Function f{
         .name = matmul_function(form),
         .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
@@ -245,6 +252,13 @@ std::vector<Function> matmul_functions() {
       f.operands.push_back(reads("norm", "G"));
     }
     f.operands.push_back(in_packets(writes("y", "Y")));
+    if (form.turned) {
+      for (ParamSpec p : {integer("D"), integer("turned_begin"), integer("turned_end"),
+                          flag("interleaved"), value("position"), table("turns")})
+        f.params.push_back(std::move(p));
+      f.source.headers.insert(f.source.headers.begin() + 1, "ops/rope.cuh");
+      f.source.headers.push_back("ops/matmul_turn.cuh");
+    }
     if (form.pushed) {
       std::vector<std::string> modes;
       for (size_t i = 0; i < kPeerModes; ++i) modes.emplace_back(name(static_cast<PeerMode>(i)));

@@ -13,9 +13,10 @@ namespace maco::functions {
 /// What a product does besides: `paired`, a is multiplied with two matrices, and an element's
 /// epilogue gets both sums (Dot, Mma, Wgmma); `normed`, its rows are normed first, as rmsnorm does
 /// (Dot, of up to kMostNormedRows: every tile norms them for itself); `pushed`, its tiles go to
-/// peers' slots as well (Mma, Wgmma; functions/exchange.h, push_of).
+/// peers' slots as well (Mma, Wgmma; functions/exchange.h, push_of); `turned`, heads of its result
+/// turn as by rope (Mma, Wgmma, tiles of 64 rows or more and of whole heads).
 struct MatmulForm {
-  bool paired = false, normed = false, pushed = false;
+  bool paired = false, normed = false, pushed = false, turned = false;
 };
 inline constexpr int64_t kMostNormedRows = 16;
 /// The device function of this form, which has its operands: a, b, (the other b), (the norm's

@@ -7,6 +7,7 @@
 
 #include "compiler/functions/attention.h"
 #include "compiler/ops/families.h"
+#include "compiler/ops/movement.h"
 #include "compiler/ops/rowwise.h"
 
 namespace maco::ops {
@@ -65,7 +66,9 @@ void infer(InferContext& c) {
     c.note_in(2);
     return;
   }
-  const int64_t q_cols = *c.extent(0, 1).constant(), k_cols = *c.extent(1, 1).constant();
+  check_columns(c, *c.extent(0, 1).constant());
+  const int64_t q_cols = columns_of(c, *c.extent(0, 1).constant()).count,
+                k_cols = *c.extent(1, 1).constant();
   for (int i = 0; i < 2; ++i) {
     const int64_t cols = i == 0 ? q_cols : k_cols;
     if (cols % d != 0) {
@@ -83,7 +86,7 @@ void infer(InferContext& c) {
     c.note_in(0);
   }
   check_length(c);
-  c.set_out(0, c.out_dtype(0, c.in(0).dtype), c.in(0).shape);
+  c.set_out(0, c.out_dtype(0, c.in(0).dtype), {c.extent(0, 0), ir::Expr(q_cols)});
 }
 
 struct Heads {
@@ -93,7 +96,7 @@ struct Heads {
 Heads heads_of(const TileContext& c) {
   Heads h;
   h.dim = c.integer("head_dim", 1);
-  h.all = c.in(0).cols / h.dim;
+  h.all = columns_of(c, c.in(0).cols).count / h.dim;
   h.shared = c.in(1).cols / h.dim;
   return h;
 }
@@ -105,7 +108,9 @@ bool takes_tensor_cores(const TileContext& c) {
   const Heads h = heads_of(c);
   const ir::DType type = c.in(0).dtype, result = c.out(0).dtype;
   const auto is_half = [](ir::DType t) { return t == ir::DType::BF16 || t == ir::DType::F16; };
-  return is_half(type) && c.in(1).dtype == type && c.in(2).dtype == type &&
+  const auto in_chunks = [&](int64_t cols) { return cols % 8 == 0; };
+  return in_chunks(c.in(0).cols) && in_chunks(columns_of(c, c.in(0).cols).first) && is_half(type) &&
+         c.in(1).dtype == type && c.in(2).dtype == type &&
          (is_half(result) || result == ir::DType::F32) && h.dim % 8 == 0 &&
          h.dim <= functions::kMostHeadDim && c.machine().has_mma(type);
 }
@@ -185,6 +190,7 @@ struct Tasks {
 Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
   const Mat q = c.in(0), k = c.in(1), v = c.in(2), y = c.out(0);
   const Cut cut = c.cut();
+  const int64_t q_begin = columns_of(c, q.cols).first;
   Tasks t{.rows = cut.tile[0]};
   const std::vector<ir::BufferId> operands = {q.buffer, k.buffer, v.buffer, y.buffer};
   const ir::Param scale = {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(h.dim)))};
@@ -197,6 +203,8 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
                      {"Y", y.dtype},
                      c.value("rows", q.rows),
                      c.value("length", length),
+                     {"q_cols", q.cols},
+                     {"q_begin", q_begin},
                      {"HQ", h.all},
                      {"HKV", h.shared},
                      {"D", h.dim},
@@ -226,6 +234,8 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
                    {"Y", y.dtype},
                    c.value("rows", q.rows),
                    c.value("length", length),
+                   {"q_cols", q.cols},
+                   {"q_begin", q_begin},
                    {"HQ", h.all},
                    {"HKV", h.shared},
                    {"D", h.dim},
@@ -249,6 +259,7 @@ void tile(TileContext& c) {
     return;
   }
   const bool causal = c.flag("causal", false);
+  const int64_t q0 = columns_of(c, q.cols).first;
   const ir::Expr length = c.expr("length").value_or(k.rows);
   const Tasks t = make_call(c, h, length);
   const int64_t most_keys = std::min(k.max_rows, c.range(length).hi);
@@ -270,7 +281,7 @@ void tile(TileContext& c) {
     if (t.loads) keys = std::max<int64_t>(keys, 1);
     for (int64_t head = 0; head < h.all; head += t.heads, ++tile) {
       const int64_t kv = head / h.group() * h.dim, d0 = head * h.dim, d1 = (head + t.heads) * h.dim;
-      std::vector<ir::Access> accesses = {read(box(q, r, r + t.rows, d0, d1))};
+      std::vector<ir::Access> accesses = {read(box(q, r, r + t.rows, q0 + d0, q0 + d1))};
       if (keys > 0) {
         accesses.push_back(read(box(k, 0, keys, kv, kv + h.dim)));
         accesses.push_back(read(box(v, 0, keys, kv, kv + h.dim)));
@@ -291,7 +302,9 @@ std::vector<OpDef> attention_ops() {
   d.attrs = {{"head_dim", AttrType::Int, true, "", {}, false},
              {"causal", AttrType::Bool, false, "false", {}, false},
              {"scale", AttrType::Number, false, "1/sqrt(head_dim)", {}, false},
-             {"length", AttrType::RuntimeInt, false, "rows of k", {}, false}};
+             {"length", AttrType::RuntimeInt, false, "rows of k", {}, false},
+             kFirstColumn,
+             kColumns};
   d.infer = infer;
   d.methods = kMethods;
   d.tile_axes = {"rows"};

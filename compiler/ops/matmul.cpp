@@ -17,6 +17,7 @@
 #include "compiler/ops/elementwise_rules.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/matmul_tiles.h"
+#include "compiler/ops/rope.h"
 #include "compiler/ops/rowwise.h"
 #include "compiler/ops/tile_shape.h"
 #include "ir/body.h"
@@ -47,7 +48,9 @@ int operands_of(const Body& body, bool paired) {
 Inputs inputs_of(const ir::Op& op) {
   const auto body = epilogue_of(op);
   Inputs r;
-  r.form = {.paired = attr_flag(op, "paired", false), .normed = op.attrs.count("norm_eps") > 0};
+  r.form = {.paired = attr_flag(op, "paired", false),
+            .normed = op.attrs.count("norm_eps") > 0,
+            .turned = op.attrs.count("turned") > 0};
   r.norm = r.form.paired ? 3 : 2;
   r.bias_at = r.norm + (r.form.normed ? 1 : 0);
   r.epilogue_first =
@@ -118,6 +121,18 @@ bool check_form(InferContext& c, const Inputs& inputs) {
              (!ir::is_float(c.in(inputs.norm).dtype) || !ir::is_float(c.in(0).dtype) ||
               c.in(inputs.norm).shape != ir::Shape{c.in(0).shape.back()})) {
     c.error_in(inputs.norm, "'matmul' needs weights of its norm for each element of a row");
+  } else if (form.turned) {
+    const int64_t d = c.integer("head_dim", 0), count = c.integer("turned", 0),
+                  first = c.integer("first_turned", 0);
+    const auto n = c.in(1).shape[c.flag("transpose_b", false) ? 0 : 1].constant();
+    check_turns(c);
+    if (form.paired || form.normed || inputs.bias || c.has("activation") || c.has("epilogue"))
+      c.error("'matmul' turns heads of plain products");
+    else if (d < 2 || first < 0 || count < 1 || !n || first > *n - count || first % d != 0 ||
+             count % d != 0)
+      c.error_attr("turned", fmt::format("'matmul' turns whole heads of its result, not {} columns "
+                                         "from {} on, of heads of {}",
+                                         count, first, d));
   }
   return !c.failed();
 }
@@ -207,6 +222,7 @@ MatmulShape shape_of(const TileContext& c) {
   s.y = matmul_sum_dtype(c.op(), c.out(0).dtype);
   s.transpose_b = c.flag("transpose_b", false);
   s.paired = c.flag("paired", false);
+  if (c.op().attrs.count("turned") > 0) s.head_dim = c.integer("head_dim", 0);
   return s;
 }
 
@@ -235,6 +251,9 @@ Cut choose(const TileContext& c) {
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
   const functions::MatmulForm form = inputs_of(c.op()).form;
   const MatmulMethod method = method_of(cut.method);
+  if (form.turned && ((method != MatmulMethod::Mma && method != MatmulMethod::Wgmma) ||
+                      matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
+    return "a product that turns heads takes method 'mma' or 'wgmma', and all of K in a tile";
   if (form.normed && method != MatmulMethod::Dot)
     return "a product of normed rows takes method 'dot'";
   if (form.paired && method != MatmulMethod::Dot && method != MatmulMethod::Mma &&
@@ -432,6 +451,17 @@ void tile(TileContext& c) {
       params.push_back({"G", c.in(inputs.norm).dtype});
       params.push_back({"eps", c.number("norm_eps", 0)});
     }
+    if (form.turned) {
+      const int64_t d = c.integer("head_dim", 0), first = c.integer("first_turned", 0);
+      for (ir::Param p : std::initializer_list<ir::Param>{
+               {"D", d},
+               {"turned_begin", first},
+               {"turned_end", first + c.integer("turned", 0)},
+               {"interleaved", c.flag("interleaved", false)},
+               c.value("position", c.expr("position").value_or(ir::Expr(0))),
+               {"turns", rope_turns(c.op(), d)}})
+        params.push_back(std::move(p));
+    }
     if (push) {
       for (ir::Param& p : functions::push_params_of(push->exchange)) params.push_back(std::move(p));
       // Of few tiles an SM the last would only come later (docs/benchmarks/communication.md).
@@ -504,6 +534,13 @@ std::vector<OpDef> matmul_ops() {
              {"paired", AttrType::Bool, false, "false", {}, true},
              {"norm_eps", AttrType::Number, false, "", {}, true},
              {"plan_rows", AttrType::Int, false, "", {}, true},
+             {"turned", AttrType::Int, false, "", {}, true},
+             {"first_turned", AttrType::Int, false, "0", {}, true},
+             {"head_dim", AttrType::Int, false, "", {}, true},
+             {"position", AttrType::RuntimeInt, false, "", {}, true},
+             {"theta", AttrType::Number, false, "10000", {}, true},
+             {"interleaved", AttrType::Bool, false, "false", {}, true},
+             {"scaling", AttrType::Scaling, false, "", {}, true},
              {"pushed", AttrType::Bool, false, "false", {}, true}};
   d.infer = infer;
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)

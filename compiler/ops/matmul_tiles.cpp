@@ -59,7 +59,8 @@ std::vector<MatmulTiles> candidates_of(const MatmulShape& s, MatmulMethod method
   }
   if (functions::on_tensor_cores(method)) {
     for (int64_t bm = 16; bm <= 128 && (bm == 16 || bm < 2 * s.max_rows); bm *= 2)
-      for (int64_t bn = 64; bn <= 256 && (bn == 64 || bn < 2 * s.N); bn *= 2) consider(bm, bn);
+      for (int64_t bn : {64, 128, 192, 256})
+        if (bn == 64 || (bn < 2 * s.N && (bn != 192 || s.N > 128))) consider(bm, bn);
     return candidates;
   }
   for (int64_t bm = 16; bm <= 128 && bm < 2 * std::max<int64_t>(s.max_rows, 16); bm *= 2)
@@ -119,6 +120,8 @@ MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   s.plan_rows = *rows;
   s.min_rows = rows->lo;
   s.max_rows = s.typical_rows = rows->hi;
+  if (op.attrs.count("turned") > 0)
+    s.head_dim = attr_expr(graph, op, "head_dim").value_or(ir::Expr(0)).constant().value_or(0);
   return s;
 }
 
@@ -150,9 +153,21 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   return times <= 2 * (1 + 1e-9);
 }
 
+std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
+                           const cost::Machine& machine) {
+  MatmulShape s = shape_of(graph, op);
+  s.head_dim = head_dim;
+  const MatmulMethod method = choose_matmul_method(s, machine);
+  if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
+    return fmt::format("its product takes method '{}'", functions::name(method));
+  if (!choose_matmul_tiles(s, method, machine, machine.sms))
+    return fmt::format("its product has no tiles of whole heads of {}", head_dim);
+  return "";
+}
+
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
-  if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps"))
-    return "the product is paired or normed";
+  if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps") || op.attrs.count("turned"))
+    return "the product is paired or normed, or turns heads";
   const MatmulShape s = shape_of(graph, op);
   if (s.min_rows != s.max_rows) return "dims decide the product's rows";
   const MatmulMethod method = choose_matmul_method(s, machine);
@@ -185,6 +200,13 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
                        ir::name(s.a));
   const bool bulk = method == MatmulMethod::Wgmma;
   const int64_t sums = s.paired ? 2 : 1;
+  // Warps have whole heads. They share a tile's columns two by two, but for the largest of wgmma.
+  if (s.head_dim > 0 && (t.BM < 64 || t.BN % (s.head_dim * (bulk && t.BM == 128 ? 1 : 2)) != 0 ||
+                         s.head_dim % 16 != 0))
+    return fmt::format(
+        "a tile of method '{}' that turns heads of {} has 64 or 128 rows and whole heads, not {} x "
+        "{}",
+        word, s.head_dim, t.BM, t.BN);
   if (s.paired && (t.BM < 64 || t.BN > 128))
     return fmt::format(
         "a tile of a pair of products has 64 or 128 rows and 64 or 128 columns by method '{}', not "
@@ -203,11 +225,12 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   const auto among = [](int64_t n, int64_t least, int64_t most) {
     return n >= least && n <= most && is_power(n);
   };
-  if (!among(t.BM, 16, 128) || !among(t.BN, 64, t.BM < 64 ? 128 : 256))
+  const bool between = bulk && !eight && t.BM == 128 && t.BN == 192;
+  if (!among(t.BM, 16, 128) || (!between && !among(t.BN, 64, t.BM < 64 ? 128 : 256)))
     return fmt::format(
         "a tile of method '{}' has 16, 32, 64 or 128 rows and 64, 128 or, of 64 rows and more, 256 "
-        "columns, not {} and {}",
-        word, t.BM, t.BN);
+        "columns{}, not {} and {}",
+        word, bulk && !eight ? ", or 128 rows and 192 columns" : "", t.BM, t.BN);
   // Four warps read a whole line of b at a time where K is its slow axis.
   if (bulk && !s.transpose_b && t.BM == 64 && t.BN == 64)
     return fmt::format("method '{}' takes no tile of 64 x 64 of this product", word);
@@ -309,7 +332,7 @@ double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& 
 int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Machine& machine) {
   constexpr double kGain = 1.03;  // at least: the model is no better than that
   const int64_t rows = s.plan_rows.hi;
-  if (s.paired || s.plan_rows.lo != rows || s.min_rows != s.max_rows) return 0;
+  if (s.paired || s.head_dim > 0 || s.plan_rows.lo != rows || s.min_rows != s.max_rows) return 0;
   MatmulShape whole = s;
   whole.min_rows = whole.max_rows = whole.typical_rows = rows;
   // Whatever the tiles are, the operands come from memory once.

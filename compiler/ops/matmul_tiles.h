@@ -22,6 +22,7 @@ struct MatmulShape {
   ir::DType y = ir::DType::BF16;  // what sums are rounded to first (matmul_sum_dtype)
   bool transpose_b = false;
   bool paired = false;
+  int64_t head_dim = 0;  // of heads of the result that turn; 0: none do
 };
 
 struct MatmulTiles {
@@ -40,6 +41,10 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
 /// Whether a task may have the same columns of `op` and of another such product of the same rows:
 /// by Dot, or on tensor cores where many rows are always there.
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
+/// Why tasks of `op`, a matmul, can't turn heads of its result, or "": that is for tensor cores'
+/// tiles of all of K and of whole heads.
+std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
+                           const cost::Machine& machine);
 /// Why tasks of `op`, a matmul, can't send what they store to other ranks as well, or "": that is
 /// for tensor cores' tiles of all of K, of rows that are always there.
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);

@@ -59,6 +59,24 @@ void check_positions(InferContext& c) {
   }
 }
 
+}  // namespace
+
+void check_turns(InferContext& c) {
+  if (const auto position = c.expr("position")) {
+    // Launches pass it in 32 bits, and refuse those values of a run-time one that don't fit.
+    const auto range =
+        ir::bounds(*position, [&](std::string_view n) { return c.graph().range_of(n); });
+    if (range && (range->hi < INT32_MIN || range->lo > INT32_MAX))
+      c.error_attr("position", fmt::format("'position' is {}, but positions are 32-bit integers",
+                                           position->str()));
+  }
+  // Below, frequencies are beyond what their turns can be told apart in.
+  if (!(c.number("theta", 10000) >= 1e-6)) c.error_attr("theta", "'theta' must be at least 1e-6");
+  if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
+}
+
+namespace {
+
 void infer(InferContext& c) {
   if (!expect_float(c, 0) || !expect_constant_row(c, 0)) return;
   check_columns(c, *c.extent(0, -1).constant());
@@ -77,17 +95,7 @@ void infer(InferContext& c) {
     c.error(fmt::format("'rope' takes 'position' or a second input with positions, and has {}",
                         c.has("position") ? "both" : "neither"));
   if (c.inputs() == 2) check_positions(c);
-  if (const auto position = c.expr("position")) {
-    // Launches pass it in 32 bits, and refuse those values of a run-time one that don't fit.
-    const auto range =
-        ir::bounds(*position, [&](std::string_view n) { return c.graph().range_of(n); });
-    if (range && (range->hi < INT32_MIN || range->lo > INT32_MAX))
-      c.error_attr("position", fmt::format("'position' is {}, but positions are 32-bit integers",
-                                           position->str()));
-  }
-  // Below, frequencies are beyond what their turns can be told apart in.
-  if (!(c.number("theta", 10000) >= 1e-6)) c.error_attr("theta", "'theta' must be at least 1e-6");
-  if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
+  check_turns(c);
   ir::Shape shape = c.in(0).shape;
   shape.back() = ir::Expr(cols);
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), shape);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "compiler/ops/op.h"
 #include "ir/graph.h"
 #include "ir/program.h"
 
@@ -12,5 +13,7 @@ namespace maco::ops {
 /// units of 2^-64 of a turn, which are exact to 2^-53 of a turn and the same for every compiler and
 /// device. From the op's `theta` and `scaling`.
 ir::Table rope_turns(const ir::Op& op, int64_t head_dim);
+/// Reports a `theta` or `scaling` that rope_turns can't take, and a `position` beyond 32 bits.
+void check_turns(InferContext& context);
 
 }  // namespace maco::ops

@@ -1,5 +1,5 @@
-// fuse_slices.cpp: columns of a matrix that only ropes and appends read are read where they are: a
-// product of queries, keys and values needn't be taken apart.
+// fuse_slices.cpp: columns of a matrix that only ropes, appends and attention (as queries) read are
+// read where they are: a product of queries, keys and values needn't be taken apart.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,14 +32,6 @@ class SliceFuser {
   }
 
  private:
-  // The operand that an op may read columns of.
-  static bool takes_columns(const Op& op, TensorId t) {
-    if (op.attrs.count("columns")) return false;
-    const size_t at = op.kind == "kv_append" ? 1 : 0;
-    return (op.kind == "rope" || op.kind == "kv_append") && op.in[at] == t &&
-           std::count(op.in.begin(), op.in.end(), t) == 1;
-  }
-
   // Why it can't be part of what reads it, or "".
   std::string refuse(const Op& slice) const {
     const TensorId x = slice.in[0], y = slice.out[0];
@@ -50,17 +42,15 @@ class SliceFuser {
     if (!ops::sliced_columns(graph_, slice)) return "it doesn't take columns side by side";
     for (size_t r : readers_[index(y)])
       if (!takes_columns(graph_.ops[r], y))
-        return fmt::format("'{}' reads it, which isn't a rope or an append", graph_.ops[r].name);
+        return fmt::format("'{}' reads it, which isn't a rope or an append, nor attention to it",
+                           graph_.ops[r].name);
     return "";
   }
   void fold(const Op& slice) {
     const ops::Columns columns = *ops::sliced_columns(graph_, slice);
     const TensorId x = slice.in[0], y = slice.out[0];
     for (size_t r : readers_[index(y)]) {
-      Op& op = graph_.ops[r];
-      std::replace(op.in.begin(), op.in.end(), y, x);
-      op.attrs["first_column"] = {ir::Expr(columns.first), slice.loc};
-      op.attrs["columns"] = {ir::Expr(columns.count), slice.loc};
+      take_columns(graph_.ops[r], y, x, columns.first, columns.count, slice.loc);
     }
   }
 

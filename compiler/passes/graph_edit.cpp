@@ -94,6 +94,19 @@ Readers readers_of(const ir::Graph& graph) {
   return readers;
 }
 
+bool takes_columns(const ir::Op& op, ir::TensorId t) {
+  const bool reads_rows = op.kind == "rope" || op.kind == "attention";
+  const size_t at = op.kind == "kv_append" ? 1 : 0;
+  return (reads_rows || op.kind == "kv_append") && op.attrs.count("columns") == 0 &&
+         op.in[at] == t && std::count(op.in.begin(), op.in.end(), t) == 1;
+}
+void take_columns(ir::Op& op, ir::TensorId t, ir::TensorId x, int64_t first, int64_t count,
+                  ir::Loc loc) {
+  std::replace(op.in.begin(), op.in.end(), t, x);
+  op.attrs["first_column"] = {ir::Expr(first), loc};
+  op.attrs["columns"] = {ir::Expr(count), loc};
+}
+
 void fold_into_readers(ir::Graph& graph, PassContext& context, const Folding& folding) {
   if (roles_name_ops(graph) || graph.pipeline) return;
   std::vector<bool> dead(graph.ops.size(), false);
@@ -105,7 +118,9 @@ void fold_into_readers(ir::Graph& graph, PassContext& context, const Folding& fo
       context.fused(folding.kind + " stays: " + why, op.name);
       continue;
     }
-    context.fused(folding.kind + " in the " + folding.where + " that read it", op.name);
+    context.fused(fmt::format("{} in the {} {}", folding.kind, folding.where,
+                              folding.made_by ? "before it" : "that read it"),
+                  op.name);
     folding.fold(op);
     dead[i] = true;
   }

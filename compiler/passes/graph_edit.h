@@ -64,11 +64,19 @@ class FreshNames {
 using Readers = std::vector<std::vector<size_t>>;
 Readers readers_of(const ir::Graph& graph);
 
-/// Folds ops of one kind into those that read them. `refuse` says why an op stays, or ""; `fold`
-/// makes its readers do what it does, and it is removed then. Reports each: "slice stays: ...",
-/// "slice in the `where` that read it". Nothing happens where roles or a pipeline name ops.
+/// May `op` read columns of its operand `t` in place of all of them (ops::Columns)?
+bool takes_columns(const ir::Op& op, ir::TensorId t);
+/// Makes it do so: columns [first, first + count) of `x` in place of `t`.
+void take_columns(ir::Op& op, ir::TensorId t, ir::TensorId x, int64_t first, int64_t count,
+                  ir::Loc loc);
+
+/// Folds ops of one kind into those that read them, or (`made_by`) into the one that makes what
+/// they read. `refuse` says why an op stays, or ""; `fold` makes others do what it does, and it is
+/// removed then. Reports each: "slice stays: ...", "slice in the `where` that read it", "rope in
+/// the `where` before it". Nothing happens where roles or a pipeline name ops.
 struct Folding {
   std::string kind, where;
+  bool made_by = false;
   std::function<std::string(const ir::Op&)> refuse;
   std::function<void(const ir::Op&)> fold;
 };

@@ -773,8 +773,8 @@ MACO_FN u64 wgmma_descriptor(u32 operand) {
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define MACO_HALF MACO_REGISTERS0 ", " MACO_REGISTERS1
 #define MACO_WHOLE MACO_HALF ", " MACO_REGISTERS2 ", " MACO_REGISTERS3
-#define MACO_TWICE \
-  MACO_WHOLE ", " MACO_REGISTERS4 ", " MACO_REGISTERS5 ", " MACO_REGISTERS6 ", " MACO_REGISTERS7
+#define MACO_MOST MACO_WHOLE ", " MACO_REGISTERS4 ", " MACO_REGISTERS5
+#define MACO_TWICE MACO_MOST ", " MACO_REGISTERS6 ", " MACO_REGISTERS7
 #define MACO_SUMS16(j) MACO_SUMS4(j), MACO_SUMS4(j + 4), MACO_SUMS4(j + 8), MACO_SUMS4(j + 12)
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
 MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
@@ -792,6 +792,12 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
                MACO_SUMS4(4));
   } else if constexpr (kWide == 128 && kBf16) {
     MACO_WGMMA("m64n128k16", "bf16", MACO_WHOLE, "%64, %65, p, 1, 1, %66, %67", MACO_SUMS16(0));
+  } else if constexpr (kWide == 192 && kBf16) {
+    MACO_WGMMA("m64n192k16", "bf16", MACO_MOST, "%96, %97, p, 1, 1, %98, %99", MACO_SUMS16(0),
+               MACO_SUMS4(16), MACO_SUMS4(20));
+  } else if constexpr (kWide == 192) {
+    MACO_WGMMA("m64n192k16", "f16", MACO_MOST, "%96, %97, p, 1, 1, %98, %99", MACO_SUMS16(0),
+               MACO_SUMS4(16), MACO_SUMS4(20));
   } else if constexpr (kWide == 256 && kBf16) {
     MACO_WGMMA("m64n256k16", "bf16", MACO_TWICE, "%128, %129, p, 1, 1, %130, %131", MACO_SUMS16(0),
                MACO_SUMS16(16));

@@ -82,6 +82,14 @@ MACO_FN bool await_done(Context& ctx) {
   return await_quietly(ctx, &ctx.memory()->done, (u32)ctx.place + 1);
 }
 
+// Consumers: has the scout found the task's waits over? Who acquires its word has acquired what it
+// has. All lanes of a warp are told the same.
+MACO_FN bool was_scouted(const Context& ctx) {
+  if constexpr (kHasScout || kLoaderScouts)
+    return !warp_any(!reached(load_acquire_cta(&ctx.memory()->scouted), (u32)ctx.place + 1));
+  return false;
+}
+
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
 // Either all loader threads acquire and publish each page, or one alone, which copies boxes and
 // nothing else; then all finish.

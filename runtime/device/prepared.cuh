@@ -1,6 +1,6 @@
-// prepared.cuh: tasks that the signaller looks up ahead, for kernels that have one and don't divide
-// registers. Rows of tables lie in far memory, one behind the other: a consumer that waits for the
-// next task finds it in shared memory, and keeps nothing of it in registers while one works.
+// prepared.cuh: tasks that the signaller looks up ahead, for kernels that have one. Rows of tables
+// lie in far memory, one behind the other: a consumer that waits for the next task finds it in
+// shared memory, and keeps nothing of it in registers while one works.
 //
 // A slot of CtaMemory::tasks is the consumers' from `ready` on, and the signaller's again once it
 // has seen that the task is `done`, which follows the task's last look at it.
@@ -46,7 +46,7 @@ MACO_FN void consume_prepared(Context& ctx) {
         ctx.mine().operands[i] = task.operands[i];
         ctx.mine().uses[i] = task.uses[i];
       }
-      ok = wait_for<Kernel>(ctx, row.waits, sync);
+      ok = was_scouted(ctx) || wait_for<Kernel>(ctx, row.waits, sync);
     }
     if (cta_any(!ok)) return;
     if (runs) {
@@ -156,7 +156,7 @@ struct Preparer {
   }
 };
 
-// As signal_tasks, and prepares tasks meanwhile.
+// Signals what tasks have done, and prepares others meanwhile.
 template <class Kernel>
 MACO_FN void signal_prepared(Context& ctx) {
   constexpr int kWorld = Kernel::kWorld;
@@ -182,6 +182,7 @@ MACO_FN void signal_prepared(Context& ctx) {
     warp_sync();
     ctx.profile_signalled_for(ctx.launch, at);
   }
+  end_sends<Kernel>(ctx, sends);
 }
 
 }  // namespace maco

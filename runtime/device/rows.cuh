@@ -223,9 +223,11 @@ struct Held {
 };
 
 // Rows that a team has at once: with a row alone it would wait for the memory, and then for each
-// other, again and again.
+// other, again and again. Of the longest that are held (RowWalk) two.
 template <class W, int V>
-constexpr int kRowsAtOnce = W::kHeld ? (int)most(1, least(4, 32 / (W::kSteps * V))) : 1;
+constexpr int kRowsAtOnce = !W::kHeld            ? 1
+                            : W::kSteps * V > 32 ? 2
+                                                 : (int)most(1, least(4, 32 / (W::kSteps * V)));
 
 // A team's rows `first`, first + Team::kTeams, ..., n elements each. In place of those that aren't
 // below `end` it has the last one.

@@ -252,19 +252,6 @@ MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, in
   }
 }
 
-// The hints among the signals, where the signaller sends the others.
-MACO_FN void send_hints(Context& ctx, u32* const* words, const SyncRow* rows, int signals) {
-  for (int i = consumer_thread(); i < signals; i += kConsumers) {
-    u32* word = nullptr;
-    if (words && i < kStagedSignals) {
-      if (is_hinted(words[i])) word = hinted(words[i]);
-    } else if (const SyncRow row = table_load(rows + i); row.kind == kSyncHint) {
-      word = ctx.launch.counters + row.event;
-    }
-    if (word) add_relaxed(word, 1);
-  }
-}
-
 // What no packet near one of this flag has.
 MACO_FN u32 no_flag(u32 flag) { return flag ^ 0x80000000u; }
 

@@ -41,7 +41,15 @@ template <int kRows>
 struct BlockPages {
   static constexpr int kPages = (kRows + kPageLines - 1) / kPageLines;
   static constexpr int kBlocks = kRows <= kPageLines ? kPageLines / kRows : 1;
-  static_assert(kRows <= kPageLines || kRows % kPageLines == 0, "a block fills its pages");
+  // Of a block in its page `p`; the last may not be full.
+  static MACO_FN constexpr int lines(int p) {
+    return kRows - p * kPageLines < kPageLines ? kRows - p * kPageLines : kPageLines;
+  }
+  // Of each box that fills them.
+  static constexpr int kBoxLines = kRows <= kPageLines       ? kRows
+                                   : kRows % kPageLines == 0 ? kPageLines
+                                                             : 64;
+  static_assert(kRows % kBoxLines == 0 && kPageLines % kBoxLines == 0, "boxes fill a block");
 };
 
 // A block in the ring: lines from `line` of the page in `slot`, and of those behind it. `operand`:
@@ -103,7 +111,7 @@ MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end,
   for (int p = 0; p < P::kPages; ++p) {
     char* page = pages.acquire();
     if (!page) return false;
-    constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
+    const int kLines = P::lines(p);
     for (int q = 0; q < P::kBlocks && block + q < blocks.count; ++q) {
       const i64 k = blocks.k(block + q);
       char* to = page + q * kLines * kLineBytes;
@@ -167,6 +175,19 @@ struct LoneTile {
         }
     }
   }
+  // Of heads of kDim wide rows each: for each pair of a head (kAdjacent: side by side, else half a
+  // head apart) and each tall row once about(tall row, pair), and with what that gave, for each
+  // head, f(about, its first wide row, sum, the other's sum). Of the only sum.
+  template <int kDim, bool kAdjacent, class About, class F>
+  MACO_FN void each_pair(About about, F f) {
+    for (int r = 0; r < kTall; ++r)
+      for (int pair = 0; pair < kDim / 2; ++pair) {
+        const auto of_pair = about(r, pair);
+        for (int head = 0; head < kWide; head += kDim)
+          f(of_pair, head, sums[0][r][head + (kAdjacent ? 2 * pair : pair)],
+            sums[0][r][head + (kAdjacent ? 2 * pair + 1 : pair + kDim / 2)]);
+      }
+  }
   // to.fetch(place, fetched), to.store(place, runs of kRun sums, fetched) for all places: along the
   // tall rows if kSwap, else along the wide ones.
   template <bool kSwap, int kRun, class F>
@@ -186,8 +207,9 @@ struct LoneTile {
 };
 
 // The product of kTall rows of one operand and kWide rows of each of kSums others, summed over K.
-// kTogether: the wide rows of all sums are 256 lines, one behind the other. kGroups: groups of four
-// warps multiply what bulk copies brought (wgmma); else each warp what any copy brought (mma).
+// kTogether: the wide rows of all sums are 192 or 256 lines, one behind the other. kGroups: groups
+// of four warps multiply what bulk copies brought (wgmma); else each warp what any copy brought
+// (mma).
 //
 // Warps share the tile: kTallWarps by kWideWarps of them, each with kHigh x kAlong fragments of
 // 16 x 8 of each sum. However a tile is shared, each element is summed in the order of K, a step of
@@ -270,12 +292,13 @@ struct WarpTile {
     }
   }
 
-  // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole, or all 256
-  // that lie together: the fewer there are, the more often the tall rows are read.
+  // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole, or all that
+  // lie together: the fewer there are, the more often the tall rows are read.
   MACO_FN void multiply_groups(const Block& tall, const Block (&wide)[kSums]) {
-    constexpr int kWideRows = kAlong * 8, kAtOnce = kTogether         ? 256
-                                                    : kWideRows < 128 ? kWideRows
-                                                                      : 128;
+    constexpr int kWideRows = kAlong * 8, kAtOnce = kTogether              ? kSums * kWideRows
+                                                    : kWideRows < 128      ? kWideRows
+                                                    : kWideRows % 128 == 0 ? 128
+                                                                           : 64;
     // From one step to the next, in units of 16 bytes.
     constexpr int kAlongStep = 32 / 16, kAcrossStep = 16 * kLineBytes / 16;
     const u32 a = (u32)warp_uniform((int)tall.operand_at(kTallWarps == 8 ? group * 64 : 0));
@@ -324,6 +347,33 @@ struct WarpTile {
         for (int i = 0; i < kHigh; ++i) {
           multiply_fragments(open()[s][i][j], a[i], second ? b[2] : b[0], second ? b[3] : b[1]);
           if constexpr (kAlong > 1) multiply_fragments(open()[s][i][j + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // As LoneTile's: both of a pair are sums of one thread.
+  template <int kDim, bool kAdjacent, class About, class F>
+  MACO_FN void each_pair(About about, F f) {
+    constexpr int kFragments = kDim / 8, kFar = kAdjacent ? 0 : kFragments / 2;  // of a head
+    static_assert(kDim % 8 == 0 && (kAdjacent || kDim % 16 == 0) && kAlong % kFragments == 0,
+                  "warps have whole heads");
+    MACO_UNROLL
+    for (int i = 0; i < kHigh; ++i) {
+      MACO_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int row = first_tall() + 16 * i + (lane >> 2) + 8 * half;
+        MACO_UNROLL
+        for (int j = 0; j < (kAdjacent ? kFragments : kFar); ++j) {
+          MACO_UNROLL
+          for (int e = 0; e < (kAdjacent ? 1 : 2); ++e) {
+            const auto of_pair =
+                about(row, kAdjacent ? j * 4 + (lane & 3) : j * 8 + (lane & 3) * 2 + e);
+            MACO_UNROLL
+            for (int head = 0; head < kAlong; head += kFragments)
+              f(of_pair, first_wide() + head * 8, sums[0][i][head + j][2 * half + e],
+                sums[0][i][head + j + kFar][2 * half + (kAdjacent ? 1 : e)]);
+          }
         }
       }
     }

@@ -123,6 +123,7 @@ MACO_FN void end_sends(Context& ctx, u32 turn) {
   }
 }
 
+// Of kernels without a signaller: consumers signal, too.
 template <class Kernel>
 MACO_FN void consume(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
@@ -138,8 +139,6 @@ MACO_FN void consume(Context& ctx) {
   u32 turn = 0;  // tasks that have run
   u32 sends = 0;
   u32** signals = nullptr;
-  // Where there is a signaller, consumers send hints alone: who waits for those waits for data.
-  constexpr bool kSignals = Cta::kSignallers == 0, kStages = kSignals || Kernel::kHints;
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
     const Task row = next.task();
@@ -155,11 +154,12 @@ MACO_FN void consume(Context& ctx) {
     const bool runs = runs_here<Kernel>(ctx, row.guard);
     if (runs) {
       const Operand* operands = Kernel::operands() + call.first_operand;
-      if constexpr (kStages) signals = ctx.memory()->signals[turn++ & 1];
+      signals = ctx.memory()->signals[turn++ & 1];
       trace_task_begin(ctx.place);
       stage_operands(ctx, operands, call.operands, consumer_thread(), kConsumers);
-      if constexpr (kStages) stage_signals(ctx, signals, sync + row.waits, row.signals);
-      bool ok = wait_for<Kernel>(ctx, row.waits, [&](int i) { return table_load(sync + i); });
+      stage_signals(ctx, signals, sync + row.waits, row.signals);
+      const bool ok = was_scouted(ctx) ||
+                      wait_for<Kernel>(ctx, row.waits, [&](int i) { return table_load(sync + i); });
       if (cta_any(!ok)) return;
       ctx.profile_waited();
       if (Cta::kPages > 0 && consumer_thread() == 0 && Kernel::paged(call.kind) &&
@@ -172,55 +172,19 @@ MACO_FN void consume(Context& ctx) {
       if (ctx.any_stopped()) return;
       ctx.profile_computed();
       trace_task_end(ctx.place);
+      send_task<Kernel>(ctx, row, sends);
     }
-    if constexpr (kSignals) {
-      if (runs) send_task<Kernel>(ctx, row, sends);
-      signal_all<Kernel>(ctx, runs ? signals : nullptr, sync + row.waits, row.signals, !runs);
-      if (consumer_thread() == 0) {
-        add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
-        if (kLoaderScouts) store_release_cta(&ctx.memory()->done, at - begin + 1);
-      }
-      ctx.profile_signalled(ctx.launch, at);
-    } else {
-      if constexpr (Kernel::kHints)
-        send_hints(ctx, runs ? signals : nullptr, sync + row.waits, row.signals);
-      ctx.profile_stored(ctx.launch, at);
-      if (consumer_thread() == 0) store_release_cta(&ctx.memory()->done, at - begin + 1);
+    signal_all<Kernel>(ctx, runs ? signals : nullptr, sync + row.waits, row.signals, !runs);
+    if (consumer_thread() == 0) {
+      add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+      if (kLoaderScouts) store_release_cta(&ctx.memory()->done, at - begin + 1);
     }
+    ctx.profile_signalled(ctx.launch, at);
   }
   ctx.profile_cta(ctx.launch, ctx.cta(), false);
 }
 
-template <class Kernel>
-MACO_FN void signal_tasks(Context& ctx) {
-  constexpr int kWorld = Kernel::kWorld;
-  const auto [begin, end] = stream_of<Kernel>(ctx);
-  u32 sends = 0;
-  for (u32 at = begin; at < end; ++at) {
-    const Task row = task_words<Kernel>(at).task();
-    ctx.place = (int)(at - begin);
-    ctx.call = row.call;
-    ctx.tile = row.tile;
-    const bool local_only = !runs_here<Kernel>(ctx, row.guard);
-    const SyncRow* rows = Kernel::syncs() + row.sync + row.waits;
-    const int items = (int)row.signals * kWorld;
-    SyncRow sync = {};
-    if (warp_lane() < items) sync = table_load(rows + warp_lane() / kWorld);
-    if (!await_done(ctx)) return;
-    if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
-    for (int item = warp_lane(); item < items; item += kWarpLanes) {
-      if (item != warp_lane()) sync = table_load(rows + item / kWorld);
-      if (!Kernel::kHints || sync.kind != kSyncHint)
-        signal<Kernel>(ctx, sync, item % kWorld, local_only);
-    }
-    if (warp_lane() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
-    warp_sync();
-    ctx.profile_signalled_for(ctx.launch, at);
-  }
-  end_sends<Kernel>(ctx, sends);
-}
-
-// prepared.cuh, of kernels whose signaller prepares tasks.
+// prepared.cuh, of kernels with a signaller, which prepares tasks.
 template <class Kernel>
 MACO_FN void begin_prepared(Context& ctx);
 template <class Kernel>
@@ -284,6 +248,7 @@ MACO_FN void load_pages(Context& ctx) {
         if (runs_here<Kernel>(ctx, before.guard) &&
             !scout_task<Kernel>(ctx, before, scouted - begin))
           return;
+        store_release_cta(&ctx.memory()->scouted, scouted - begin + 1);
       }
       if (!scouts && warp_any(!await_passed(ctx))) return;
     }
@@ -307,6 +272,7 @@ template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
   static_assert(Cta::kSignallers == 0 || Cta::kPages > 0, "a signaller stands beside a loader");
+  static_assert((Cta::kSignallers > 0) == (Cta::kPrepared > 0), "a signaller prepares tasks");
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
   // Spare warps share the signaller's: they write the same there, and nothing later.
@@ -347,10 +313,8 @@ MACO_FN void worker(const Launch& launch) {
       return;
     }
     if (is_signaller()) {
-      if constexpr (Cta::kPrepared > 0)
-        return signal_prepared<Kernel>(ctx);
-      else
-        return signal_tasks<Kernel>(ctx);
+      if constexpr (Cta::kPrepared > 0) signal_prepared<Kernel>(ctx);
+      return;
     }
     load_pages<Kernel>(ctx);
     copies_drain();

@@ -17,8 +17,10 @@ def peer(launches):
                         o=make(hidden, heads * dim), gate_up=make(2 * inner, hidden), down=make(hidden, inner),
                         k=make(1, kv_heads, 4 * TOKENS, dim), v=make(1, kv_heads, 4 * TOKENS, dim)) for _ in range(layers)]
     embedded, last_norm = make(vocabulary, hidden), ones(hidden)
-    tokens = torch.zeros(TOKENS, dtype=torch.long, device="cuda")
-    cosine, sine = make(TOKENS, 1, dim), make(TOKENS, 1, dim)
+    # Tokens that differ: products of equal rows take less power, and the clock is higher for it.
+    tokens = torch.randint(vocabulary, (TOKENS,), device="cuda")
+    angles = torch.arange(TOKENS, device="cuda")[:, None, None] * 500000 ** (-torch.arange(dim // 2, device="cuda").repeat(2) / (dim // 2))
+    cosine, sine = angles.cos().bfloat16(), angles.sin().bfloat16()
     norm = lambda x, w: f.rms_norm(x, (x.shape[-1],), w, 1e-5)
 
     def turn(x):

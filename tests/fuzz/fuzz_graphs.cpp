@@ -140,7 +140,10 @@ class Fuzzer {
     const auto start = std::chrono::steady_clock::now();
     for (unsigned j = 0; j < std::min<uint64_t>(o_.jobs, batches); ++j)
       workers.emplace_back([&] {
-        for (uint64_t b = next++; b < batches; b = next++) batch(b);
+        for (uint64_t b = next++; b < batches; b = next++) {
+          batch(b);
+          progress(start);
+        }
       });
     for (std::thread& w : workers) w.join();
     const bool covers = o_.first == 0 && o_.last + 1 >= kCoveringSeeds && o_.sample == 1;
@@ -180,6 +183,18 @@ class Fuzzer {
       run_seeds(seeds_.size() - 1, seeds_.size());
       missing = coverage_.missing();
     }
+  }
+
+  // A line on standard error every half minute.
+  void progress(std::chrono::steady_clock::time_point start) {
+    std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    ++batches_done_;
+    if (now - told_ < std::chrono::seconds(30)) return;
+    told_ = now;
+    std::cerr << fmt::format("fuzz-graphs: {} of {} graphs after {:.0f} s\n",
+                             std::min<uint64_t>(batches_done_ * o_.batch, seeds_.size()),
+                             seeds_.size(), std::chrono::duration<double>(now - start).count());
   }
 
   void batch(uint64_t index) {
@@ -277,6 +292,8 @@ class Fuzzer {
   std::mutex mutex_;
   Coverage coverage_;
   int failures_ = 0;
+  uint64_t batches_done_ = 0;
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
   double prepare_s_ = 0, compile_s_ = 0, run_s_ = 0;
 };
 

@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstring>
 #include <mutex>
+#include <string_view>
+#include <utility>
 
 #include "compiler/cost/machine.h"
 #include "compiler/frontend/frontend.h"
@@ -254,6 +256,18 @@ double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Whether the text named NCCL, which it doesn't any more.
+bool keep_from_nccl(Case& c) {
+  bool named = false;
+  for (const auto& [with, without] : {std::pair{"algorithm = nccl", "algorithm = auto"},
+                                      std::pair{"backend = nccl", "backend = p2p"}})
+    for (size_t at = c.text.find(with); at != std::string::npos; at = c.text.find(with, at)) {
+      c.text.replace(at, std::string_view(with).size(), without);
+      named = true;
+    }
+  return named;
+}
+
 }  // namespace
 
 void report_crashes() {
@@ -267,6 +281,9 @@ Prepared prepare(Case c, const Where& where) {
   ir::Diagnostics diagnostics;
   try {
     auto graph = frontend::parse_dsl(diagnostics.add_file(p.c.name, p.c.text), diagnostics);
+    // NCCL takes one rank a GPU.
+    if (graph && where.gpus > 0 && ranks_per_gpu(graph->world, where) > 1 && keep_from_nccl(p.c))
+      graph = frontend::parse_dsl(diagnostics.add_file(p.c.name, p.c.text), diagnostics);
     if (graph) {
       p.graph = std::move(*graph);
       api::Options options = p.c.pipeline;

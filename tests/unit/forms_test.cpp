@@ -27,16 +27,16 @@ const std::map<Form, std::set<std::string>> kTaken = {
     {Form::Supported, {"check-support", "canonicalize"}},
     {Form::Canonical,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
-      "choose-collectives"}},
+      "fuse-ropes", "choose-collectives"}},
     {Form::Chosen,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
-      "choose-collectives", "push-products", "assign-roles"}},
+      "fuse-ropes", "choose-collectives", "push-products", "assign-roles"}},
     {Form::Roles,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
-      "choose-collectives", "push-products", "assign-roles", "choose-tiles"}},
+      "fuse-ropes", "choose-collectives", "push-products", "assign-roles", "choose-tiles"}},
     {Form::Cut,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
-      "choose-collectives", "push-products", "assign-roles", "choose-tiles", "tile"}},
+      "fuse-ropes", "choose-collectives", "push-products", "assign-roles", "choose-tiles", "tile"}},
     {Form::Tiled, {"send-packets", "plan-memory", "verify"}},
     {Form::Planned, {"schedule", "verify"}},
     {Form::Scheduled, {"insert-sync", "verify"}},
@@ -186,7 +186,7 @@ TEST_CASE("the ways of a refusal") {
   CHECK(said(units.back(), "schedule") ==
         "error: pass 'schedule' takes a planned Program, but was given a synced Program: it has "
         "been through 'schedule', 'insert-sync' already\n");
-  CHECK(said(units[11], "prune-sync") ==
+  CHECK(said(units[12], "prune-sync") ==
         "error: pass 'prune-sync' takes a synced Program, but was given a tiled Program: run "
         "'plan-memory', 'schedule', 'insert-sync' first\n");
 }

@@ -33,6 +33,8 @@
 #include "runtime/device/ops/attention_pages.cuh"
 #include "runtime/device/ops/attention_step.cuh"
 #include "runtime/device/ops/attention_tile.cuh"
+// Of what matmul_ways.cuh and rope.cuh say.
+#include "runtime/device/ops/matmul_turn.cuh"
 #undef MACO_FN
 #undef MACO_OP
 #undef MACO_UNROLL
@@ -494,6 +496,56 @@ struct TensorPair : Formed<X, Y, N, K, BM, BN, true, true, X, 16384> {
   using plan_rows = Const<BM>;
   static constexpr auto method = ops::MatmulMethod::mma;
 };
+// Of which columns [turned_begin, turned_end) turn.
+template <class X, i64 N, i64 K, i64 BM, i64 BN, i64 D_, i64 kBegin, i64 kEnd, bool kAdjacent>
+struct Turned : Formed<X, X, N, K, BM, BN, true, false, X, 16384> {
+  using plan_rows = Const<BM>;
+  using position = Const<5>;
+  static constexpr auto method = ops::MatmulMethod::mma;
+  static constexpr bool interleaved = kAdjacent;
+  static constexpr i64 D = D_, turned_begin = kBegin, turned_end = kEnd;
+  static double frequency(i64 pair) {
+    return std::pow(100.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
+  }
+  static u64 turns(int pair) {
+    return static_cast<u64>(std::ldexp(frequency(pair) / (2 * 3.14159265358979323846), 64));
+  }
+};
+template <class C>
+void check_turned(i64 rows) {
+  Tensor<typename C::X> a(rows * C::K, 1, 2), b(C::N * C::K, 2), y(rows * C::N);
+  const std::vector<void*> operands = {a.data(), b.data(), y.data()};
+  const i64 tiles = ((rows + C::BM - 1) / C::BM + 1) * ((C::N + C::BN - 1) / C::BN);
+  for (i64 t = 0; t < tiles; ++t)
+    run_tile(
+        operands, {rows}, static_cast<int>(C::b_page_bytes),
+        [&](Context& ctx) {
+          ops::matmul_turned_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+        },
+        [&](Context& ctx) { ops::matmul_turned<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+  std::vector<double> expected(static_cast<size_t>(rows * C::N));
+  for (i64 m = 0; m < rows; ++m) {
+    double* row = expected.data() + m * C::N;
+    for (i64 n = 0; n < C::N; ++n)
+      for (i64 k = 0; k < C::K; ++k) row[n] += a[m * C::K + k] * b[n * C::K + k];
+    for (i64 head = C::turned_begin; head < C::turned_end; head += C::D)
+      for (i64 pair = 0; pair < C::D / 2; ++pair) {
+        double& first = row[head + (C::interleaved ? 2 * pair : pair)];
+        double& second = row[head + (C::interleaved ? 2 * pair + 1 : pair + C::D / 2)];
+        const double angle = static_cast<double>(5 + m) * C::frequency(pair), x = first;
+        first = x * std::cos(angle) - second * std::sin(angle);
+        second = second * std::cos(angle) + x * std::sin(angle);
+      }
+  }
+  INFO("rows " << rows << " N " << C::N << " K " << C::K << " heads of " << C::D);
+  CHECK(error_of(y, expected) < bound_of<typename C::X>());
+}
+inline void check_turned_products() {
+  check_turned<Turned<bf16, 192, 72, 64, 128, 64, 0, 192, false>>(65);
+  check_turned<Turned<bf16, 200, 128, 64, 64, 32, 32, 160, false>>(64);
+  check_turned<Turned<f16, 256, 64, 128, 128, 16, 128, 256, true>>(130);
+  check_turned<Turned<f16, 120, 64, 128, 64, 32, 0, 64, true>>(100);
+}
 inline void check_formed_products() {
   check_formed<TensorPair<bf16, bf16, 128, 128, 64, 64>>(64, false);
   check_formed<TensorPair<bf16, f32, 150, 200, 64, 64>>(100, false);
@@ -746,7 +798,7 @@ struct Attend {
   using Y = Y_;
   using rows = Value<0>;
   using length = Value<1>;
-  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, BQ = BQ_;
+  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, BQ = BQ_, q_cols = HQ * D, q_begin = 0;
   static constexpr bool causal = kCausal;
   static constexpr double scale = 0.3;
 };
@@ -801,7 +853,8 @@ struct AttendTile {
   using Y = Y_;
   using rows = Value<0>;
   using length = Value<1>;
-  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, HB = HB_, BT = BT_;
+  static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, HB = HB_, BT = BT_, q_cols = HQ * D,
+                       q_begin = 0;
   static constexpr bool causal = kCausal, boxes = false, wgmma = kGroups;
   static constexpr double scale = kNegative ? -0.3 : 0.3;
 };

@@ -84,10 +84,9 @@ MACO_FN float fexp(float x) { return std::exp(x); }
 MACO_FN float fexp2(float x) { return std::exp2(x); }
 MACO_FN float fmax(float a, float b) { return std::fmax(a, b); }
 MACO_FN float ftanh(float x) { return std::tanh(x); }
+// Both by one function: of two, compilers make one where they see it, with other bits.
 MACO_FN void fsincospi(float x, float& sine, float& cosine) {
-  const float angle = x * 3.14159265f;
-  sine = std::sin(angle);
-  cosine = std::cos(angle);
+  ::sincosf(x * 3.14159265f, &sine, &cosine);
 }
 MACO_FN float fnear_rsqrt(float x) { return 1.0f / std::sqrt(x); }
 // Kernels are compiled with -ffp-contract=off.

@@ -8,7 +8,8 @@ namespace maco::ops {
 
 constexpr int kKeys = 32;  // keys of a block
 
-// Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: Q, K, V, Y, rows, length, HQ, HKV, D, BQ,
+// Operands q [rows,q_cols], of which HQ*D columns from q_begin on count, k and v [.., HKV*D], y
+// [rows,HQ*D]. C: Q, K, V, Y, rows, length, q_cols, q_begin, HQ, HKV, D, BQ,
 // causal, scale.
 template <class C>
 struct Attention {
@@ -63,7 +64,8 @@ struct Attention {
   MACO_FN void stage_queries() {
     for (i64 i = consumer_thread(); i < BQ * D; i += kConsumers) {
       const i64 r = i / D, d = i % D;
-      q[i] = r < rows ? to_acc(gload(args.ptr<const Q>(0) + (first + r) * C::HQ * D + head * D + d))
+      q[i] = r < rows ? to_acc(gload(args.ptr<const Q>(0) + (first + r) * C::q_cols + C::q_begin +
+                                     head * D + d))
                       : 0.0f;
     }
   }

@@ -95,15 +95,15 @@ struct WarpRows {
   }
   MACO_FN char* lines(char* scratch) const { return scratch + own_warp * (kTileRows * kLineBytes); }
   // f(line, chunk, row, first column) for each chunk of a group that the lane moves between its
-  // warp's lines and the rows of a matrix [.., HQ * D].
-  template <class F>
+  // warp's lines and the rows of a matrix [.., kCols].
+  template <i64 kCols, class F>
   MACO_FN void each_chunk(int group, F f) const {
     MACO_UNROLL
     for (int i = 0; i < kTileRows * kChunk / kWarpLanes; ++i) {
       const int at = i * kWarpLanes + lane, r = own_warp * kTileRows + at / kChunk;
       const int d = group * kBlockK + at % kChunk * kChunk;
       f(swizzled(at / kChunk, at % kChunk), d < S::D && r / C::HB < t.rows,
-        (t.first + r / C::HB) * (C::HQ * C::D) + (t.head + r % C::HB) * C::D + d);
+        (t.first + r / C::HB) * kCols + (t.head + r % C::HB) * C::D + d);
     }
   }
 
@@ -111,7 +111,7 @@ struct WarpRows {
     char* own = lines(scratch);
     MACO_UNROLL
     for (int g = 0; g < S::kGroups; ++g) {
-      each_chunk(g, [&](int to, bool there, i64 at) {
+      each_chunk<C::q_cols>(g, [&](int to, bool there, i64 at) {
         *(Vec<X, kChunk>*)(own + to) = there ? gload_vec<kChunk>(from + at) : Vec<X, kChunk>{};
       });
       warp_sync();
@@ -366,7 +366,7 @@ struct WarpRows {
                 Vec<Y, 2>{{from_acc<Y>(result(n, 2 * half)), from_acc<Y>(result(n, 2 * half + 1))}};
         }
         warp_sync();
-        each_chunk(g, [&](int from, bool there, i64 at) {
+        each_chunk<C::HQ * C::D>(g, [&](int from, bool there, i64 at) {
           if (there) gstore_vec<kChunk>(y + at, *(const Vec<Y, kChunk>*)(own + from));
         });
       }
@@ -419,12 +419,12 @@ struct GroupRows : WarpRows<C> {
 
   MACO_FN void load_queries(const X* from, char* scratch) {
     // All of them at once. (Rows that aren't there may hold anything.)
-    const i64 first = t.first * (C::HQ * C::D) + t.head * C::D;
+    const i64 first = t.first * C::q_cols + t.head * C::D;
     Vec<X, kChunk> chunks[S::kGroups][kTileRows * kChunk / kWarpLanes];
     MACO_UNROLL
     for (int g = 0; g < S::kGroups; ++g) {
       int n = 0;
-      this->each_chunk(g, [&](int, bool there, i64 at) {
+      this->template each_chunk<C::q_cols>(g, [&](int, bool there, i64 at) {
         chunks[g][n++] = gload_vec<kChunk>(from + (there ? at : first));
       });
     }
@@ -432,8 +432,8 @@ struct GroupRows : WarpRows<C> {
     for (int g = 0; g < S::kGroups; ++g) {
       char* own = this->lines(scratch + g * kGroupBytes);
       int n = 0;
-      this->each_chunk(g,
-                       [&](int to, bool, i64) { *(Vec<X, kChunk>*)(own + to) = chunks[g][n++]; });
+      this->template each_chunk<C::q_cols>(
+          g, [&](int to, bool, i64) { *(Vec<X, kChunk>*)(own + to) = chunks[g][n++]; });
     }
     boxes_begin();  // before products that read them
     cta_sync();
@@ -625,13 +625,14 @@ struct LoneRows {
     for (float& x : top) x = kLeast;
   }
   MACO_FN int rows() const { return (int)(t.rows * C::HB); }
-  MACO_FN i64 place(int r) const {
-    return (t.first + r / C::HB) * (C::HQ * C::D) + (t.head + r % C::HB) * C::D;
+  // Of a matrix [.., cols].
+  MACO_FN i64 place(int r, i64 cols) const {
+    return (t.first + r / C::HB) * cols + (t.head + r % C::HB) * C::D;
   }
   MACO_FN void load_queries(const X* from, char*) {
     for (int r = 0; r < rows(); ++r)
       for (int d = 0; d < S::D; d += kChunk) {
-        const auto chunk = gload_vec<kChunk>(from + place(r) + d);
+        const auto chunk = gload_vec<kChunk>(from + place(r, C::q_cols) + d);
         for (int i = 0; i < kChunk; ++i) q[r][d + i] = to_acc(chunk.v[i]);
       }
   }
@@ -699,7 +700,7 @@ struct LoneRows {
   MACO_FN void store(Y* y, char*) {
     for (int r = 0; r < rows(); ++r)
       for (int d = 0; d < S::D; ++d)
-        gstore(y + place(r) + d,
+        gstore(y + place(r, C::HQ * C::D) + d,
                from_acc<Y>(t.limit(r / C::HB) > 0 ? fdiv(sum[r][d], total[r]) : 0.0f));
   }
 };
@@ -716,7 +717,7 @@ template <class C, class Rows>
 MACO_FN void attention_rows(Context& ctx, const Args& args, u32 tile) {
   const AttentionTile<C> t(ctx, tile);
   if (t.rows <= 0) return;
-  const auto* q = args.ptr<const typename C::X>(0);
+  const auto* q = args.ptr<const typename C::X>(0) + C::q_begin;
   Rows rows(t);
   rows.load_queries(q, ctx.scratch());
   rows.run(ctx, q);
@@ -729,9 +730,9 @@ MACO_OP void attention_tile_alone(Context& ctx, Args args, u32 tile) {
                                                                                         tile);
 }
 
-// Operands q [rows,HQ*D], k and v [.., HKV*D], y as q. C: X (of q, k and v), Y, rows, length, HQ,
-// HKV, D, HB (heads of a task), BT (its rows), causal, boxes, wgmma (by groups of four warps),
-// scale.
+// Operands q [rows,q_cols], of which HQ*D columns from q_begin on count, k and v [.., HKV*D], y
+// [rows,HQ*D]. C: X (of q, k and v), Y, rows, length, q_cols, q_begin, HQ, HKV, D, HB (heads of a
+// task), BT (its rows), causal, boxes, wgmma (by groups of four warps), scale.
 template <class C>
 MACO_FN void attention_tile(Context& ctx, const Args& args, u32 tile) {
   if constexpr (kWarpLanes > 1 && C::wgmma) {

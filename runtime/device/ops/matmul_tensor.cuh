@@ -40,8 +40,8 @@ struct TensorShape {
   // room for whole steps and tasks begin with one.
   static constexpr int kStepPages = PagesA::kPages + kSums * PagesB::kPages;
   static constexpr bool kTogether = kBulk && sizeof(T) == 2 && C::BM == 128 &&
-                                    kSums * C::BN == 256 && kSums * PagesB::kPages == 2 &&
-                                    kRingPages % kStepPages == 0;
+                                    (kSums * C::BN == 256 || C::BN == 192) &&
+                                    kSums * PagesB::kPages == 2 && kRingPages % kStepPages == 0;
   using Tile = TensorTile<T, (int)(kSwap ? C::BN : C::BM), (int)(kSwap ? C::BM : C::BN),
                           kSwap && kAcross, !kSwap && kAcross, kBulk, kSums, kTogether>;
 };
@@ -52,18 +52,19 @@ struct TensorShape {
 template <class P, int kRows, bool kAcross>
 MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
                                const Blocks& blocks) {
-  constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
-  constexpr int kBoxLines = kAcross ? (int)least(kBlockK, kLines) : kLines;
+  constexpr int kBoxLines = kAcross ? (int)least(kBlockK, kRows) : P::kBoxLines;
+  MACO_UNROLL
   for (int p = 0; p < P::kPages; ++p) {
+    const int lines = P::lines(p);
     const int here =
         P::kBlocks == 1 || block + P::kBlocks <= blocks.count ? P::kBlocks : blocks.count - block;
-    char* page = pages.acquire_boxes((u32)(here * kLines * kLineBytes));
+    char* page = pages.acquire_boxes((u32)(here * lines * kLineBytes));
     if (!page) return false;
     for (int q = 0; q < here; ++q) {
       const i64 k = blocks.k(block + q);
       MACO_UNROLL
-      for (int l = 0; l < kLines; l += kBoxLines) {
-        char* to = page + (q * kLines + l) * kLineBytes;
+      for (int l = 0; l < lines; l += kBoxLines) {
+        char* to = page + (q * lines + l) * kLineBytes;
         const int at = p * kPageLines + l;
         if constexpr (kAcross) {
           pages.copy_box(to, map, k + at % kBlockK, first + at / kBlockK * kBlockK);
@@ -293,6 +294,16 @@ struct MatmulStore {
   }
 };
 
+// What a product that turns heads does with its sums (matmul_turn.cuh), and what others do:
+// nothing.
+template <class C>
+struct HeadTurner;
+template <class C>
+struct NoTurner {
+  template <class Tile>
+  static MACO_FN void turn(Context&, const MatmulTile<C>&, Tile&) {}
+};
+
 // A tile's sums, and the pages of its operands as they come.
 template <class C>
 struct TensorProduct {
@@ -363,6 +374,7 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   TensorProduct<C> product(ctx, t);
   product.multiply_all();
+  Either<C::turned, HeadTurner<C>, NoTurner<C>>::type::turn(ctx, t, product.tile);
   const MatmulStore<C> store{t, args, {ctx, args, index}};
   if constexpr (!S::kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) &&
                 S::Tile::kFinishes) {

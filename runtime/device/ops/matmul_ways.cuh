@@ -54,10 +54,10 @@ struct MatmulCompute {
 };
 
 // A config with what the names of functions say: kPaired, a second matrix behind b; kNormed, the
-// weights of a norm of a's rows behind that; kPushed, slots behind y.
-template <class Config, bool kPaired, bool kNormed, bool kPushed = false>
+// weights of a norm of a's rows behind that; kPushed, slots behind y; kTurned, heads of y turn.
+template <class Config, bool kPaired, bool kNormed, bool kPushed = false, bool kTurned = false>
 struct MatmulOf : Config {
-  static constexpr bool paired = kPaired, normed = kNormed, pushed = kPushed;
+  static constexpr bool paired = kPaired, normed = kNormed, pushed = kPushed, turned = kTurned;
   static constexpr int kNorm = kPaired ? 3 : 2, kY = 2 + (kPaired ? 1 : 0) + (kNormed ? 1 : 0);
 };
 template <class C>

@@ -44,7 +44,8 @@ template <class C>
 MACO_OP void strided_copy(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
-  constexpr int V = (int)C::V, U = loads_ahead(V * (int)sizeof(X));
+  // Twice as many as others: there is nothing else to do.
+  constexpr int V = (int)C::V, U = 2 * loads_ahead(V * (int)sizeof(X));
   const X* x = args.ptr<X>(0) + C::in_offset::get(ctx) * C::in_unit;
   Y* y = args.ptr<Y>(1) + C::out_offset::get(ctx) * C::out_unit;
   const StridedTile<C> t(ctx, tile);

@@ -1,0 +1,185 @@
+// fuse_ropes.cpp: a product of queries and keys turns their heads itself, while its sums are still
+// in registers.
+//
+//   qkv = matmul(x, w); q = rope(columns of qkv); k = rope(columns of qkv)
+//   kc = kv_append(kc, k); vc = kv_append(vc, columns of qkv); y = attention(q, kc, vc)
+//
+// becomes a product whose first columns have turned, of which the others read columns. Elements are
+// rounded once, where the product and rope would each have done so.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/matmul_tiles.h"
+#include "compiler/ops/movement.h"
+#include "compiler/passes/graph_edit.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+using ir::Op;
+using ir::TensorId;
+using ir::TensorKind;
+
+namespace {
+
+class RopeFuser {
+ public:
+  RopeFuser(ir::Graph& graph, PassContext& context)
+      : graph_(graph),
+        context_(context),
+        constraints_(graph),
+        readers_(readers_of(graph)),
+        writer_(graph.tensors.size(), kNone) {
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      for (TensorId t : graph.ops[i].out) writer_[index(t)] = i;
+  }
+
+  void run() {
+    fold_into_readers(graph_, context_,
+                      {.kind = "rope",
+                       .where = "product",
+                       .made_by = true,
+                       .refuse = [&](const Op& op) { return refuse(op); },
+                       .fold = [&](const Op& op) { fold(op); }});
+  }
+
+ private:
+  static constexpr size_t kNone = SIZE_MAX;
+
+  int64_t columns_in(TensorId t) const { return *graph_[t].shape.back().constant(); }
+  ops::Columns columns_of(const Op& op, TensorId of) const {
+    const auto number = [&](const char* attr, int64_t otherwise) {
+      return ops::attr_expr(graph_, op, attr)
+          .value_or(ir::Expr(otherwise))
+          .constant()
+          .value_or(otherwise);
+    };
+    const int64_t first = number("first_column", 0);
+    return {first, number("columns", columns_in(of) - first)};
+  }
+  int64_t head_dim(const Op& rope) const {
+    return ops::attr_expr(graph_, rope, "head_dim").value_or(ir::Expr(0)).constant().value_or(0);
+  }
+  // What it does to a row, wherever that lies.
+  static std::map<std::string, ir::Attr> turns_of(const Op& rope) {
+    std::map<std::string, ir::Attr> attrs = rope.attrs;
+    attrs.erase("first_column");
+    attrs.erase("columns");
+    for (auto& entry : attrs) entry.second.loc = {};
+    return attrs;
+  }
+
+  // Why all ropes of a product's result stay, or "": the reason is the same for each.
+  std::string refuse(const Op& rope) {
+    if (rope.in.size() != 1) return "its positions are a tensor";
+    const TensorId y = rope.in[0];
+    const auto [it, fresh] = whys_.try_emplace(y, "");
+    if (fresh) it->second = refuse_product(y, rope);
+    return it->second;
+  }
+  std::string refuse_product(TensorId y, const Op& rope) const {
+    const size_t writer = writer_[index(y)];
+    if (graph_[y].kind != TensorKind::Temp || writer == kNone ||
+        graph_.ops[writer].kind != "matmul")
+      return "no product makes what it turns";
+    const Op& product = graph_.ops[writer];
+    if (constraints_.constrained(product)) return "a constraint concerns its product";
+    for (const char* attr : {"activation", "epilogue", "paired", "norm_eps", "turned"})
+      if (product.attrs.count(attr) > 0) return "its product does something else behind the sums";
+    if (product.in.size() > 2) return "its product has a bias";
+    if (graph_[y].shape.size() != 2) return "its product has more than two axes";
+
+    std::vector<ops::Columns> turned;
+    for (size_t r : readers_[index(y)]) {
+      const Op& op = graph_.ops[r];
+      if (op.kind != "rope") continue;
+      if (op.in.size() != 1 || turns_of(op) != turns_of(rope))
+        return "its product's result is turned in several ways";
+      if (constraints_.constrained(op))
+        return "a constraint concerns it, or another of its product";
+      const std::string why = refuse_result(op, y);
+      if (!why.empty()) return why;
+      turned.push_back(columns_of(op, y));
+    }
+    std::sort(turned.begin(), turned.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (size_t i = 1; i < turned.size(); ++i)
+      if (turned[i].first != turned[i - 1].first + turned[i - 1].count)
+        return "the columns that turn don't lie side by side";
+    const int64_t first = turned.front().first, end = turned.back().first + turned.back().count;
+    if (first % head_dim(rope) != 0) return "heads don't begin at their multiples";
+    for (size_t r : readers_[index(y)]) {
+      const Op& op = graph_.ops[r];
+      if (op.kind == "rope") continue;
+      const ops::Columns columns = columns_of(op, y);
+      if (op.attrs.count("columns") == 0 ||
+          (columns.first < end && columns.first + columns.count > first))
+        return fmt::format("'{}' reads what doesn't turn", op.name);
+    }
+    return ops::refuse_to_turn(graph_, product, head_dim(rope), context_.machine);
+  }
+  // Its result is all of the product's, or what reads it may read columns of that.
+  std::string refuse_result(const Op& rope, TensorId y) const {
+    const TensorId z = rope.out[0];
+    if (graph_[z].kind != TensorKind::Temp) return "its result is declared";
+    if (graph_[z].dtype != graph_[y].dtype) return "its result is of another type";
+    if (is_whole(rope, y)) return "";
+    for (size_t r : readers_[index(z)])
+      if (!takes_columns(graph_.ops[r], z) || graph_.ops[r].kind == "rope")
+        return fmt::format("'{}' reads its result, which isn't an append, nor attention to it",
+                           graph_.ops[r].name);
+    return "";
+  }
+  bool is_whole(const Op& rope, TensorId y) const {
+    return columns_of(rope, y).count == columns_in(y);
+  }
+
+  void fold(const Op& rope) {
+    const TensorId y = rope.in[0], z = rope.out[0];
+    const ops::Columns columns = columns_of(rope, y);
+    Op& product = graph_.ops[writer_[index(y)]];
+    // Ropes of a product come in any order.
+    int64_t first = columns.first, end = columns.first + columns.count;
+    if (product.attrs.count("turned") > 0) {
+      const auto number = [&](const char* attr) {
+        return *ops::attr_expr(graph_, product, attr)->constant();
+      };
+      end = std::max(end, number("first_turned") + number("turned"));
+      first = std::min(first, number("first_turned"));
+    } else {
+      for (const char* attr : {"head_dim", "position", "theta", "interleaved", "scaling"})
+        if (const auto it = rope.attrs.find(attr); it != rope.attrs.end())
+          product.attrs[attr] = it->second;
+    }
+    product.attrs["first_turned"] = {ir::Expr(first), rope.loc};
+    product.attrs["turned"] = {ir::Expr(end - first), rope.loc};
+    const bool whole = is_whole(rope, y);
+    for (size_t r : readers_[index(z)]) {
+      Op& op = graph_.ops[r];
+      if (whole)
+        std::replace(op.in.begin(), op.in.end(), z, y);
+      else
+        take_columns(op, z, y, columns.first, columns.count, rope.loc);
+    }
+  }
+
+  ir::Graph& graph_;
+  PassContext& context_;
+  const Constraints constraints_;
+  const Readers readers_;
+  std::vector<size_t> writer_;            // by tensor: the last op
+  std::map<TensorId, std::string> whys_;  // by product's result
+};
+
+}  // namespace
+
+bool fuse_ropes(ir::Graph& graph, PassContext& context) {
+  RopeFuser(graph, context).run();
+  return true;
+}
+
+}  // namespace maco::passes
