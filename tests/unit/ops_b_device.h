@@ -858,6 +858,11 @@ struct AttendTile {
   static constexpr bool causal = kCausal, boxes = false, wgmma = kGroups;
   static constexpr double scale = kNegative ? -0.3 : 0.3;
 };
+// Scores of millions, so that hardly more than one key of a row counts.
+template <class C>
+struct LargeScores : C {
+  static constexpr double scale = 3e5 * C::scale;
+};
 // `odd`: a value of the last key, which only the last row sees where causal, that is no number.
 template <class C>
 void check_attention_tile(i64 rows, i64 length, bool odd = false) {
@@ -884,13 +889,14 @@ void check_attention_tile(i64 rows, i64 length, bool odd = false) {
     for (i64 h = 0; h < C::HQ; ++h) {
       const i64 sees = C::causal ? length - rows + r + 1 : length, kv = h / (C::HQ / C::HKV) * C::D;
       std::vector<double> weights, out(static_cast<size_t>(C::D), 0);
-      double total = 0;
+      double total = 0, top = -HUGE_VAL;
       for (i64 j = 0; j < sees; ++j) {
         double dot = 0;
         for (i64 d = 0; d < C::D; ++d) dot += q[(r * C::HQ + h) * C::D + d] * k[j * width + kv + d];
-        weights.push_back(std::exp(dot * C::scale));
-        total += weights.back();
+        weights.push_back(dot * C::scale);
+        top = std::max(top, weights.back());
       }
+      for (double& weight : weights) total += weight = std::exp(weight - top);
       for (i64 j = 0; j < sees; ++j)
         for (i64 d = 0; d < C::D; ++d)
           out[static_cast<size_t>(d)] +=
@@ -916,6 +922,8 @@ inline void check_attention_tiles() {
   check_attention_tile<AttendTile<f16, bf16, 2, 1, 40, 2, 16, true, true>>(20, 21);
   check_attention_tile<AttendTile<bf16, bf16, 3, 1, 8, 3, 16, true>>(30, 12);  // 18 see nothing
   check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, true>>(130, 300);
+  check_attention_tile<LargeScores<AttendTile<f16, f16, 2, 1, 64, 2, 32, true>>>(40, 200);
+  check_attention_tile<LargeScores<AttendTile<bf16, bf16, 1, 1, 64, 1, 32, false, true>>>(33, 12);
   // Four warps together.
   check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true, false, true>>(40, 300);
   check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true, false, true>>(33, 200, true);
@@ -923,6 +931,8 @@ inline void check_attention_tiles() {
   check_attention_tile<AttendTile<bf16, bf16, 2, 1, 128, 2, 64, true, false, true>>(70, 90, true);
   check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, false, true, true>>(130, 260);
   check_attention_tile<AttendTile<bf16, bf16, 2, 2, 64, 1, 64, true, false, true>>(90, 12);
+  check_attention_tile<LargeScores<AttendTile<f16, f16, 2, 1, 64, 2, 64, true, false, true>>>(70,
+                                                                                              300);
 }
 
 // ---- attention of new rows over a cache --------------------------------------

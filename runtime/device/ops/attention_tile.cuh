@@ -25,14 +25,23 @@ struct TileShape : HeadGroups<C> {
   static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
   // Weights relative to the largest score are 2^kLift at most: f16 has few exponents below 1.
   static constexpr float kLift = is_same<X, f16> ? 15.0f : 0.0f;
-  static MACO_FN float to_base2(float score) {
-    return fmul(kScaled ? fmul(score, (float)C::scale) : score, kUnit);
+  static MACO_FN float scaled(float score) {
+    return kScaled ? fmul(score, (float)C::scale) : score;
   }
+  // To base 2.
+  static MACO_FN float to_base2(float score) { return fmul(scaled(score), kUnit); }
   // Of a score to base 2; of the largest one, `high`, exactly 2^kLift, however large that is.
   static MACO_FN float weight(float score, float high) {
-    const float below = fsub(score, high);
-    return fexp2(kLift != 0 ? fadd(below, kLift) : below);
+    return fexp2(fadd(fsub(score, high), kLift));
   }
+  // Of a score to any base, with factor and summand, of which the latter is rounded as the largest
+  // score to base 2 is. Of that itself it is nearly 2^kLift where is_small(high).
+  static MACO_FN float weight(float score, float factor, float summand) {
+    return fexp2(ffma(score, factor, summand));
+  }
+  // Of a row that sees nothing: below every score, and finite to base 2.
+  static constexpr float kNone = kUnit > 1 ? kLeast / kUnit : kLeast;
+  static MACO_FN bool is_small(float high) { return high > -4096.0f && high < 4096.0f; }
   static_assert(kKeys % 16 == 0, "blocks are whole steps");
 };
 
@@ -70,9 +79,9 @@ struct WarpRows {
   const AttentionTile<C>& t;
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
   u32 q[S::kSteps][4];
-  // Of rows lane / 4 and that + 8: the largest score to base 2, this lane's sum of weights relative
-  // to it, and that of weighed values.
-  float top[2] = {kLeast, kLeast}, total[2] = {}, sum[2 * S::kSteps][4] = {};
+  // Of rows lane / 4 and that + 8: the largest score (not to base 2), this lane's sum of weights
+  // relative to it, and that of weighed values.
+  float top[2] = {S::kNone, S::kNone}, total[2] = {}, sum[2 * S::kSteps][4] = {};
   float score[kKeys / 8][4];
   // Keys that the two rows see, and the first and the last row of the warp.
   int limits[2], fewest, most;
@@ -152,7 +161,7 @@ struct WarpRows {
     for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) {
-        score[j][e] = S::to_base2(score[j][e]);
+        score[j][e] = S::scaled(score[j][e]);
         if (kMasked && column(j, e) >= limits[e / 2] - begin) score[j][e] = unseen();
       }
     }
@@ -170,7 +179,7 @@ struct WarpRows {
     float high[2];
     MACO_UNROLL
     for (int half = 0; half < 2; ++half) {
-      high[half] = kLeast;
+      high[half] = S::kNone;
       MACO_UNROLL
       for (int i = 0; i < kApart && i < kKeys / 8; ++i)
         high[half] = fmax(high[half], highs[i][half]);
@@ -181,18 +190,30 @@ struct WarpRows {
       for (int half = 0; half < 2; ++half)
         high[half] = fmax(high[half], shuffle_xor(high[half], lanes));
     }
-    float block[2] = {};
+    float block[2] = {}, factor = S::kUnit, summand[2];
     MACO_UNROLL
     for (int half = 0; half < 2; ++half) {
-      high[half] = fmax(high[half], top[half]);
-      shrink[half] = fexp2(fsub(top[half], high[half]));
-      top[half] = high[half];
+      const float before = fmul(top[half], S::kUnit);
+      top[half] = fmax(high[half], top[half]);
+      high[half] = fmul(top[half], S::kUnit);  // to base 2
+      shrink[half] = fexp2(fsub(before, high[half]));
+      summand[half] = fsub(S::kLift, high[half]);
+    }
+    // Large ones first take away what they have in common.
+    if (warp_any(!S::is_small(high[0]) || !S::is_small(high[1]))) {
+      MACO_UNROLL
+      for (int j = 0; j < kKeys / 8; ++j) {
+        MACO_UNROLL
+        for (int e = 0; e < 4; ++e) score[j][e] = fsub(fmul(score[j][e], S::kUnit), high[e / 2]);
+      }
+      factor = 1;
+      summand[0] = summand[1] = S::kLift;
     }
     MACO_UNROLL
     for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) {
-        score[j][e] = S::weight(score[j][e], high[e / 2]);
+        score[j][e] = S::weight(score[j][e], factor, summand[e / 2]);
         block[e / 2] = fadd(block[e / 2], score[j][e]);
       }
     }
