@@ -4,8 +4,8 @@
 //   qkv = matmul(x, w); q = rope(columns of qkv); k = rope(columns of qkv)
 //   kc = kv_append(kc, k); vc = kv_append(vc, columns of qkv); y = attention(q, kc, vc)
 //
-// becomes a product whose first columns have turned, of which the others read columns. Elements are
-// rounded once, where the product and rope would each have done so.
+// becomes a product whose first columns have turned, of which the others read columns. The product
+// is rounded as before, so that no bit changes.
 #include <fmt/format.h>
 
 #include <algorithm>

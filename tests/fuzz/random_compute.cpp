@@ -148,23 +148,46 @@ Value Maker::with_heads(DType t, bool even, double most) {
       [&] { return Shape{rows(), {r_.pick<int64_t>({16, 24, 32, 64, 96}), 0, 0}}; });
 }
 
+// Some heads of a product of many rows, which could turn them itself.
+std::pair<Value, int64_t> Maker::heads_of_product(DType t) {
+  const int64_t d = r_.pick<int64_t>({16, 32, 64}), all = r_.range(1, 4), k = 8 * r_.range(2, 5);
+  const Value x = input(t, {{r_.range(33, 130), 0, 0}, {k, 0, 0}});
+  const Value product = emit("matmul", {x.name, param(t, {all * d, k})}, {"transpose_b = true"},
+                             computed(t, {x.shape[0], {all * d, 0, 0}}, x.most * 1.5 + 5));
+  const int64_t first = r_.range(0, all - 1), count = r_.range(1, all - first);
+  if (count == all) return {product, d};
+  Value some = moved(product, {x.shape[0], {count * d, 0, 0}});
+  return {emit("slice", {product.name},
+               {"axis = 1", fmt::format("begin = {}", first * d),
+                fmt::format("end = {}", (first + count) * d)},
+               some),
+          d};
+}
+
 void Maker::rope(DType t) {
-  const Value v = with_heads(t, true, 1000);
-  std::vector<std::string> attrs = {fmt::format("head_dim = {}", r_.pick(heads(v.last(), true)))},
-                           in = {v.name};
-  const DType out = typed(t, attrs);
+  const bool of_product = !needs_dims_ && (t == DType::BF16 || t == DType::F16) && r_.chance(65);
+  const auto [v, d] = of_product ? heads_of_product(t) : [&] {
+    const Value any = with_heads(t, true, 1000);
+    return std::pair{any, r_.pick(heads(any.last(), true))};
+  }();
+  std::vector<std::string> attrs = {fmt::format("head_dim = {}", d)}, in = {v.name};
+  const DType out = of_product ? t : typed(t, attrs);
   if (r_.chance(50)) attrs.push_back("interleaved = true");
   if (r_.chance(30)) attrs.push_back("theta = 500000");
   if (r_.chance(30))
     attrs.push_back(
         "scaling = {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position: "
         "64}");
-  if (r_.chance(30))
+  if (!of_product && r_.chance(30))
     in.push_back(tensor("p", "input", DType::I32, {v.shape[0]}));
   else
     attrs.push_back("position = " + (r_.chance(50) ? r_.word({"3", "rank * 2 + 1"})
                                                    : scalar() + r_.word({"", " + 1", " + rank"})));
-  emit("rope", in, attrs, computed(out, v.shape, v.most * 1.5));
+  const Value turned = emit("rope", in, attrs, computed(out, v.shape, v.most * 1.5));
+  if (!of_product || r_.chance(50)) return;
+  const Shape keys = {{r_.range(1, 70), 0, 0}, {d, 0, 0}};
+  emit("attention", {turned.name, input(t, keys).name, input(t, keys).name},
+       {fmt::format("head_dim = {}", d), "scale = 0.02"}, computed(t, turned.shape, 8));
 }
 
 void Maker::attention(DType t) {

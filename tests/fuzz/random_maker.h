@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/fuzz/random_graph.h"
@@ -118,6 +119,7 @@ class Maker {
   // Extents of heads that cut rows of `n`.
   std::vector<int64_t> heads(int64_t n, bool even);
   Value with_heads(DType t, bool even, double most);
+  std::pair<Value, int64_t> heads_of_product(DType t);
   void rope(DType t);
   void attention(DType t);
   void kv_append(DType t);

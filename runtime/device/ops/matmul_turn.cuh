@@ -1,5 +1,5 @@
-// matmul of queries, keys and values: some heads of the result turn, as rope would turn them,
-// before they are rounded.
+// matmul of queries, keys and values: some heads of the result turn, with the bits that rope would
+// give them.
 
 namespace maco::ops {
 
@@ -7,6 +7,8 @@ namespace maco::ops {
 // and turns, as of rope.
 template <class C>
 struct HeadTurner {
+  // As the result that rope would read.
+  static MACO_FN float rounded(float sum) { return to_acc(from_acc<typename C::Y>(sum)); }
   template <class Tile>
   static MACO_FN void turn(Context& ctx, const MatmulTile<C>& t, Tile& tile) {
     static_assert(!TensorShape<C>::kSwap && MatmulTile<C>::kParts == 1 && !C::paired,
@@ -24,7 +26,7 @@ struct HeadTurner {
         },
         [&](const Turn& turn, int head, float& a, float& b) {
           if (t.col + head < C::turned_begin || t.col + head >= C::turned_end) return;
-          const float x = a, y = b;
+          const float x = rounded(a), y = rounded(b);
           a = fsub(fmul(x, turn.cosine), fmul(y, turn.sine));
           b = fadd(fmul(y, turn.cosine), fmul(x, turn.sine));
         });
