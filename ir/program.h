@@ -367,7 +367,8 @@ struct Resources {
   static constexpr int32_t kRegisterGroup = 128;
   int32_t threads() const { return consumers + loaders + signallers + spare; }
   bool divides_registers() const { return consumer_registers != 0 || loader_registers != 0; }
-  /// Tasks that the signallers prepare ahead of the consumers.
+  /// Tasks that the signallers prepare ahead of the consumers, in a head of so many bytes at least.
+  static constexpr int64_t kPreparedHeadBytes = 6144;
   int32_t prepared() const { return signallers > 0 ? 4 : 0; }
   int64_t shared_bytes() const { return head_bytes + scratch_bytes + pages * page_bytes; }
   friend bool operator==(const Resources&, const Resources&) = default;

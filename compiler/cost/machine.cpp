@@ -12,7 +12,8 @@ namespace {
 // the Program, and asserts that its own books fit in the head.
 constexpr int32_t kConsumers = 256, kLoaders = 32, kSignallers = 32;
 constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
-constexpr int64_t kPreparedBytes = 3072;  // more of the head, where a signaller prepares tasks
+// More of the head, where a signaller prepares tasks.
+constexpr int64_t kPreparedBytes = ir::Resources::kPreparedHeadBytes - kHeadBytes;
 // Where roles divide registers: of a thread. Three groups of 128 are launched with 168 a thread.
 constexpr int32_t kConsumerRegisters = 224, kLoaderRegisters = 56;
 

@@ -124,10 +124,14 @@ bool check_form(InferContext& c, const Inputs& inputs) {
   } else if (form.turned) {
     const int64_t d = c.integer("head_dim", 0), count = c.integer("turned", 0),
                   first = c.integer("first_turned", 0);
-    const auto n = c.in(1).shape[c.flag("transpose_b", false) ? 0 : 1].constant();
+    const bool matrices = c.in(0).shape.size() == 2 && c.in(1).shape.size() == 2;
+    const auto n =
+        matrices ? c.in(1).shape[c.flag("transpose_b", false) ? 0 : 1].constant() : std::nullopt;
     check_turns(c);
     if (form.paired || form.normed || inputs.bias || c.has("activation") || c.has("epilogue"))
       c.error("'matmul' turns heads of plain products");
+    else if (!matrices)
+      c.error("'matmul' turns heads of products of two matrices");
     else if (d < 2 || first < 0 || count < 1 || !n || first > *n - count || first % d != 0 ||
              count % d != 0)
       c.error_attr("turned", fmt::format("'matmul' turns whole heads of its result, not {} columns "

@@ -153,18 +153,6 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   return times <= 2 * (1 + 1e-9);
 }
 
-std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
-                           const cost::Machine& machine) {
-  MatmulShape s = shape_of(graph, op);
-  s.head_dim = head_dim;
-  const MatmulMethod method = choose_matmul_method(s, machine);
-  if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
-    return fmt::format("its product takes method '{}'", functions::name(method));
-  if (!choose_matmul_tiles(s, method, machine, machine.sms))
-    return fmt::format("its product has no tiles of whole heads of {}", head_dim);
-  return "";
-}
-
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps") || op.attrs.count("turned"))
     return "the product is paired or normed, or turns heads";
@@ -359,6 +347,31 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
 }
 
 }  // namespace
+
+std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
+                           const cost::Machine& machine) {
+  const MatmulShape plain = shape_of(graph, op);
+  MatmulShape turned = plain;
+  turned.head_dim = head_dim;
+  const MatmulMethod method = choose_matmul_method(turned, machine);
+  if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
+    return fmt::format("its product takes method '{}'", functions::name(method));
+  const auto tiles = choose_matmul_tiles(turned, method, machine, machine.sms);
+  if (!tiles) return fmt::format("its product has no tiles of whole heads of {}", head_dim);
+  // A rope reads and writes all, and is one more to hand over to.
+  const MatmulMethod alone = choose_matmul_method(plain, machine);
+  const auto others = choose_matmul_tiles(plain, alone, machine, machine.sms);
+  if (!others) return "";
+  const int64_t rows = plain.max_rows, parts = matmul_parts(plain.K, *others);
+  const double rope =
+      cost::kHandOver +
+      2e6 * static_cast<double>(rows * plain.N * ir::size_of(plain.y)) / machine.memory_rate;
+  const double apart = estimate(plain, alone, rows, *others, machine, machine.sms) +
+                       (parts > 1 ? merge_estimate(plain, parts, machine) : 0) + rope;
+  if (estimate(turned, method, rows, *tiles, machine, machine.sms) > apart)
+    return "its product is quicker in tiles that don't have whole heads";
+  return "";
+}
 
 std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMethod method,
                                                const cost::Machine& machine, int32_t sms) {

@@ -81,6 +81,7 @@ class AttentionFuser {
   std::string find(Step& step) const {
     const Op& op = graph_.ops[step.attention];
     if (constraints_.constrained(op)) return "a constraint concerns it";
+    if (op.attrs.count("columns") > 0) return "it reads columns of a matrix already";
     const ir::Tensor& q = graph_[op.in[0]];
     const int64_t d =
         ops::attr_expr(graph_, op, "head_dim").value_or(Expr(0)).constant().value_or(0);
@@ -132,6 +133,7 @@ class AttentionFuser {
     append = *(behind - 1);
     const Op& a = graph_.ops[append];
     if (constraints_.constrained(a)) return "a constraint concerns what appends to its cache";
+    if (a.attrs.count("columns") > 0) return "what it appends is columns of a matrix already";
     for (size_t reader : readers_[index(cache)])
       if (reader > append && reader < attention)
         return fmt::format("something else reads its {} first", what);
@@ -173,7 +175,7 @@ class AttentionFuser {
       if (readers_[index(at.source)].size() != 1 || op.in.empty()) break;
       if (op.kind == "rope") {
         const bool folds = ropes && !at.rope && !at.norm && op.in.size() == 1 &&
-                           is_rows(op.out[0], rows) &&
+                           op.attrs.count("columns") == 0 && is_rows(op.out[0], rows) &&
                            *ops::attr_expr(graph_, op, "head_dim") == Expr(head_dim);
         if (!folds) break;
         at.rope = i;

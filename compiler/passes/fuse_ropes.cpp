@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "compiler/ops/attrs.h"
@@ -65,18 +66,34 @@ class RopeFuser {
     return ops::attr_expr(graph_, rope, "head_dim").value_or(ir::Expr(0)).constant().value_or(0);
   }
   // What it does to a row, wherever that lies.
-  static std::map<std::string, ir::Attr> turns_of(const Op& rope) {
-    std::map<std::string, ir::Attr> attrs = rope.attrs;
-    attrs.erase("first_column");
-    attrs.erase("columns");
-    for (auto& entry : attrs) entry.second.loc = {};
-    return attrs;
+  struct Turns {
+    std::optional<ir::Expr> head_dim, position;
+    double theta = 0;
+    bool interleaved = false;
+    std::optional<ir::Attr> scaling;
+    friend bool operator==(const Turns&, const Turns&) = default;
+  };
+  Turns turns_of(const Op& rope) const {
+    Turns turns = {ops::attr_expr(graph_, rope, "head_dim"),
+                   ops::attr_expr(graph_, rope, "position"),
+                   ops::attr_number(rope, "theta", 10000),
+                   ops::attr_flag(rope, "interleaved", false),
+                   {}};
+    if (const auto it = rope.attrs.find("scaling"); it != rope.attrs.end()) {
+      turns.scaling = it->second;
+      turns.scaling->loc = {};
+    }
+    return turns;
   }
 
   // Why all ropes of a product's result stay, or "": the reason is the same for each.
   std::string refuse(const Op& rope) {
     if (rope.in.size() != 1) return "its positions are a tensor";
     const TensorId y = rope.in[0];
+    // What it reads may have been another rope's result.
+    const auto own = static_cast<size_t>(&rope - graph_.ops.data());
+    if (std::count(readers_[index(y)].begin(), readers_[index(y)].end(), own) == 0)
+      return "it turns what has turned";
     const auto [it, fresh] = whys_.try_emplace(y, "");
     if (fresh) it->second = refuse_product(y, rope);
     return it->second;
@@ -90,6 +107,8 @@ class RopeFuser {
     if (constraints_.constrained(product)) return "a constraint concerns its product";
     for (const char* attr : {"activation", "epilogue", "paired", "norm_eps", "turned"})
       if (product.attrs.count(attr) > 0) return "its product does something else behind the sums";
+    if (product.attrs.count("method") > 0 || product.attrs.count("tile") > 0)
+      return "its product has its tiles";
     if (product.in.size() > 2) return "its product has a bias";
     if (graph_[y].shape.size() != 2) return "its product has more than two axes";
 
@@ -129,9 +148,11 @@ class RopeFuser {
     if (graph_[z].dtype != graph_[y].dtype) return "its result is of another type";
     if (is_whole(rope, y)) return "";
     for (size_t r : readers_[index(z)])
-      if (!takes_columns(graph_.ops[r], z) || graph_.ops[r].kind == "rope")
-        return fmt::format("'{}' reads its result, which isn't an append, nor attention to it",
-                           graph_.ops[r].name);
+      if (!takes_columns(graph_, graph_.ops[r], z, y, columns_of(rope, y)) ||
+          graph_.ops[r].kind == "rope")
+        return fmt::format(
+            "'{}' reads its result, which isn't an append, or an attention whose queries it is",
+            graph_.ops[r].name);
     return "";
   }
   bool is_whole(const Op& rope, TensorId y) const {
@@ -163,7 +184,7 @@ class RopeFuser {
       if (whole)
         std::replace(op.in.begin(), op.in.end(), z, y);
       else
-        take_columns(op, z, y, columns.first, columns.count, rope.loc);
+        take_columns(op, z, y, columns, rope.loc);
     }
   }
 

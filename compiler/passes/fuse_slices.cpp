@@ -2,7 +2,6 @@
 // read where they are: a product of queries, keys and values needn't be taken apart.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -39,19 +38,19 @@ class SliceFuser {
     if (graph_[y].kind != TensorKind::Temp) return "its result is declared";
     if (graph_[y].dtype != graph_[x].dtype) return "its result is of another type";
     if (graph_[x].kind == TensorKind::State) return "it reads a state";
-    if (!ops::sliced_columns(graph_, slice)) return "it doesn't take columns side by side";
+    const auto columns = ops::sliced_columns(graph_, slice);
+    if (!columns) return "it doesn't take columns side by side";
     for (size_t r : readers_[index(y)])
-      if (!takes_columns(graph_.ops[r], y))
-        return fmt::format("'{}' reads it, which isn't a rope or an append, nor attention to it",
-                           graph_.ops[r].name);
+      if (!takes_columns(graph_, graph_.ops[r], y, x, *columns))
+        return fmt::format(
+            "'{}' reads it, which isn't a rope, an append, or an attention whose queries it is",
+            graph_.ops[r].name);
     return "";
   }
   void fold(const Op& slice) {
     const ops::Columns columns = *ops::sliced_columns(graph_, slice);
     const TensorId x = slice.in[0], y = slice.out[0];
-    for (size_t r : readers_[index(y)]) {
-      take_columns(graph_.ops[r], y, x, columns.first, columns.count, slice.loc);
-    }
+    for (size_t r : readers_[index(y)]) take_columns(graph_.ops[r], y, x, columns, slice.loc);
   }
 
   ir::Graph& graph_;

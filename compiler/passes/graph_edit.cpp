@@ -94,17 +94,23 @@ Readers readers_of(const ir::Graph& graph) {
   return readers;
 }
 
-bool takes_columns(const ir::Op& op, ir::TensorId t) {
+bool takes_columns(const ir::Graph& graph, const ir::Op& op, ir::TensorId t, ir::TensorId x,
+                   ops::Columns columns) {
   const bool reads_rows = op.kind == "rope" || op.kind == "attention";
   const size_t at = op.kind == "kv_append" ? 1 : 0;
-  return (reads_rows || op.kind == "kv_append") && op.attrs.count("columns") == 0 &&
-         op.in[at] == t && std::count(op.in.begin(), op.in.end(), t) == 1;
+  if ((!reads_rows && op.kind != "kv_append") || op.attrs.count("columns") > 0 || op.in[at] != t ||
+      std::count(op.in.begin(), op.in.end(), t) != 1)
+    return false;
+  // Attention on tensor cores takes queries in whole vectors.
+  constexpr int64_t kVector = 8;
+  const int64_t all = graph[x].shape.back().constant().value_or(1);
+  return op.kind != "attention" || columns.count % kVector != 0 ||
+         (all % kVector == 0 && columns.first % kVector == 0);
 }
-void take_columns(ir::Op& op, ir::TensorId t, ir::TensorId x, int64_t first, int64_t count,
-                  ir::Loc loc) {
+void take_columns(ir::Op& op, ir::TensorId t, ir::TensorId x, ops::Columns columns, ir::Loc loc) {
   std::replace(op.in.begin(), op.in.end(), t, x);
-  op.attrs["first_column"] = {ir::Expr(first), loc};
-  op.attrs["columns"] = {ir::Expr(count), loc};
+  op.attrs["first_column"] = {ir::Expr(columns.first), loc};
+  op.attrs["columns"] = {ir::Expr(columns.count), loc};
 }
 
 void fold_into_readers(ir::Graph& graph, PassContext& context, const Folding& folding) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ops/movement.h"
 #include "compiler/passes/passes.h"
 #include "ir/graph.h"
 
@@ -64,11 +65,11 @@ class FreshNames {
 using Readers = std::vector<std::vector<size_t>>;
 Readers readers_of(const ir::Graph& graph);
 
-/// May `op` read columns of its operand `t` in place of all of them (ops::Columns)?
-bool takes_columns(const ir::Op& op, ir::TensorId t);
-/// Makes it do so: columns [first, first + count) of `x` in place of `t`.
-void take_columns(ir::Op& op, ir::TensorId t, ir::TensorId x, int64_t first, int64_t count,
-                  ir::Loc loc);
+/// May `op` read columns of `x` in place of its operand `t`, no slower?
+bool takes_columns(const ir::Graph& graph, const ir::Op& op, ir::TensorId t, ir::TensorId x,
+                   ops::Columns columns);
+/// Makes it do so.
+void take_columns(ir::Op& op, ir::TensorId t, ir::TensorId x, ops::Columns columns, ir::Loc loc);
 
 /// Folds ops of one kind into those that read them, or (`made_by`) into the one that makes what
 /// they read. `refuse` says why an op stays, or ""; `fold` makes others do what it does, and it is

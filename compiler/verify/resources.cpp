@@ -101,6 +101,9 @@ class ResourceCheck {
       error("a CTA has {} signallers, but one warp of {} signals", u.signallers, kWarp);
     if ((u.signallers != 0 || u.divides_registers()) && (u.pages < 1 || u.loaders < 1))
       error("a CTA has signallers, or divides registers, without a ring of pages and a loader");
+    if (u.prepared() > 0 && u.head_bytes < ir::Resources::kPreparedHeadBytes)
+      error("a CTA has {} bytes for its own state, but tasks that a signaller prepares need {}",
+            u.head_bytes, ir::Resources::kPreparedHeadBytes);
     if (u.threads() > l.threads)
       error("a CTA has {} threads, but target '{}' allows {}", u.threads(), p_.target, l.threads);
     const int64_t registers = round_up(u.threads(), kWarp) * round_up(u.registers, kRegisterStep);

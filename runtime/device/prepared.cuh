@@ -161,7 +161,7 @@ template <class Kernel>
 MACO_FN void signal_prepared(Context& ctx) {
   constexpr int kWorld = Kernel::kWorld;
   const auto [begin, end] = stream_of<Kernel>(ctx);
-  if (begin == end) return;
+  if (begin == end) return end_sends<Kernel>(ctx, 0);
   Preparer<Kernel> preparer(ctx, begin, end);
   u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {

@@ -111,7 +111,7 @@ MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end,
   for (int p = 0; p < P::kPages; ++p) {
     char* page = pages.acquire();
     if (!page) return false;
-    const int kLines = P::lines(p);
+    constexpr int kLines = P::kPages > 1 ? kPageLines : kRows;  // of a block in a page
     for (int q = 0; q < P::kBlocks && block + q < blocks.count; ++q) {
       const i64 k = blocks.k(block + q);
       char* to = page + q * kLines * kLineBytes;

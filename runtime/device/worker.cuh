@@ -272,7 +272,6 @@ template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
   static_assert(Cta::kSignallers == 0 || Cta::kPages > 0, "a signaller stands beside a loader");
-  static_assert((Cta::kSignallers > 0) == (Cta::kPrepared > 0), "a signaller prepares tasks");
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
   // Spare warps share the signaller's: they write the same there, and nothing later.

@@ -858,6 +858,11 @@ struct AttendTile {
   static constexpr bool causal = kCausal, boxes = false, wgmma = kGroups;
   static constexpr double scale = kNegative ? -0.3 : 0.3;
 };
+// To base 2 such scores grow, and the least there is would not be finite.
+template <class C>
+struct SteepScores : C {
+  static constexpr double scale = 1.1;
+};
 // Scores of millions, so that hardly more than one key of a row counts.
 template <class C>
 struct LargeScores : C {
@@ -921,6 +926,7 @@ inline void check_attention_tiles() {
   check_attention_tile<AttendTile<bf16, f16, 2, 1, 64, 2, 16, true>>(33, 90, true);
   check_attention_tile<AttendTile<f16, bf16, 2, 1, 40, 2, 16, true, true>>(20, 21);
   check_attention_tile<AttendTile<bf16, bf16, 3, 1, 8, 3, 16, true>>(30, 12);  // 18 see nothing
+  check_attention_tile<SteepScores<AttendTile<bf16, bf16, 3, 1, 8, 3, 16, true>>>(30, 12);
   check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, true>>(130, 300);
   check_attention_tile<LargeScores<AttendTile<f16, f16, 2, 1, 64, 2, 32, true>>>(40, 200);
   check_attention_tile<LargeScores<AttendTile<bf16, bf16, 1, 1, 64, 1, 32, false, true>>>(33, 12);
@@ -931,6 +937,8 @@ inline void check_attention_tiles() {
   check_attention_tile<AttendTile<bf16, bf16, 2, 1, 128, 2, 64, true, false, true>>(70, 90, true);
   check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, false, true, true>>(130, 260);
   check_attention_tile<AttendTile<bf16, bf16, 2, 2, 64, 1, 64, true, false, true>>(90, 12);
+  check_attention_tile<SteepScores<AttendTile<bf16, bf16, 1, 1, 64, 1, 64, true, false, true>>>(60,
+                                                                                                20);
   check_attention_tile<LargeScores<AttendTile<f16, f16, 2, 1, 64, 2, 64, true, false, true>>>(70,
                                                                                               300);
 }

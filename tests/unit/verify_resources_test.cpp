@@ -130,8 +130,11 @@ TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") 
                                    "loaders=32 registers=168 spare=96 consumer_registers=224 "
                                    "loader_registers=56");
   CHECK(verdict(divided) == "");
-  CHECK(verdict(with(divided, "registers=168 spare=96", "signallers=32 registers=168 spare=64")) ==
-        "");
+  const std::string signals =
+      with(divided, "registers=168 spare=96", "signallers=32 registers=168 spare=64");
+  CHECK(verdict(with(signals, "head=2048 scratch=16384", "head=6144 scratch=12288")) == "");
+  CHECK_THAT(verdict(signals), Contains("resources: a CTA has 2048 bytes for its own state, but "
+                                        "tasks that a signaller prepares need 6144"));
   CHECK_THAT(verdict(with(divided, "registers=168 spare=96", "signallers=96 registers=168")),
              Contains("resources: a CTA has 96 signallers, but one warp of 32 signals"));
   struct Case {

@@ -20,8 +20,8 @@ struct TileShape : HeadGroups<C> {
   static constexpr bool kTwice = !is_same<X, typename C::Y>;  // the bits of weights
   // Softmax to base 2: 2^(kUnit * score). A negative scale would turn the largest score into the
   // smallest; scores are multiplied by it first.
-  static constexpr bool kScaled = !(C::scale > 0);
   static constexpr double kLog2e = 1.4426950408889634;
+  static constexpr bool kScaled = !((float)(C::scale * kLog2e) > 0);
   static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
   // Weights relative to the largest score are 2^kLift at most: f16 has few exponents below 1.
   static constexpr float kLift = is_same<X, f16> ? 15.0f : 0.0f;
@@ -40,7 +40,7 @@ struct TileShape : HeadGroups<C> {
     return fexp2(ffma(score, factor, summand));
   }
   // Of a row that sees nothing: below every score, and finite to base 2.
-  static constexpr float kNone = kUnit > 1 ? kLeast / kUnit : kLeast;
+  static constexpr float kNone = 0.5f * (kUnit > 1 ? kLeast / kUnit : kLeast);
   static MACO_FN bool is_small(float high) { return high > -4096.0f && high < 4096.0f; }
   static_assert(kKeys % 16 == 0, "blocks are whole steps");
 };
@@ -190,7 +190,7 @@ struct WarpRows {
       for (int half = 0; half < 2; ++half)
         high[half] = fmax(high[half], shuffle_xor(high[half], lanes));
     }
-    float block[2] = {}, factor = S::kUnit, summand[2];
+    float block[2] = {}, factor[2] = {S::kUnit, S::kUnit}, summand[2];
     MACO_UNROLL
     for (int half = 0; half < 2; ++half) {
       const float before = fmul(top[half], S::kUnit);
@@ -199,21 +199,27 @@ struct WarpRows {
       shrink[half] = fexp2(fsub(before, high[half]));
       summand[half] = fsub(S::kLift, high[half]);
     }
-    // Large ones first take away what they have in common.
-    if (warp_any(!S::is_small(high[0]) || !S::is_small(high[1]))) {
+    // Those of rows with large ones first take away what they have in common.
+    const bool large[2] = {!S::is_small(high[0]), !S::is_small(high[1])};
+    if (warp_any(large[0] || large[1])) {
       MACO_UNROLL
       for (int j = 0; j < kKeys / 8; ++j) {
         MACO_UNROLL
-        for (int e = 0; e < 4; ++e) score[j][e] = fsub(fmul(score[j][e], S::kUnit), high[e / 2]);
+        for (int e = 0; e < 4; ++e)
+          if (large[e / 2]) score[j][e] = fsub(fmul(score[j][e], S::kUnit), high[e / 2]);
       }
-      factor = 1;
-      summand[0] = summand[1] = S::kLift;
+      MACO_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        if (!large[half]) continue;
+        factor[half] = 1;
+        summand[half] = S::kLift;
+      }
     }
     MACO_UNROLL
     for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) {
-        score[j][e] = S::weight(score[j][e], factor, summand[e / 2]);
+        score[j][e] = S::weight(score[j][e], factor[e / 2], summand[e / 2]);
         block[e / 2] = fadd(block[e / 2], score[j][e]);
       }
     }
