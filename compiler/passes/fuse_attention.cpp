@@ -211,12 +211,7 @@ class AttentionFuser {
 
   bool same_rope(const std::optional<size_t>& a, const std::optional<size_t>& b) const {
     if (!a || !b) return a.has_value() == b.has_value();
-    const auto turns = [&](size_t i) {
-      std::map<std::string, ir::Attr> attrs = graph_.ops[i].attrs;
-      for (auto& entry : attrs) entry.second.loc = {};
-      return attrs;
-    };
-    return turns(*a) == turns(*b);
+    return turns_of(graph_, graph_.ops[*a]) == turns_of(graph_, graph_.ops[*b]);
   }
 
   Op step_of(const Step& step, FreshNames& names) {

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "compiler/ops/attrs.h"
@@ -65,27 +64,6 @@ class RopeFuser {
   int64_t head_dim(const Op& rope) const {
     return ops::attr_expr(graph_, rope, "head_dim").value_or(ir::Expr(0)).constant().value_or(0);
   }
-  // What it does to a row, wherever that lies.
-  struct Turns {
-    std::optional<ir::Expr> head_dim, position;
-    double theta = 0;
-    bool interleaved = false;
-    std::optional<ir::Attr> scaling;
-    friend bool operator==(const Turns&, const Turns&) = default;
-  };
-  Turns turns_of(const Op& rope) const {
-    Turns turns = {ops::attr_expr(graph_, rope, "head_dim"),
-                   ops::attr_expr(graph_, rope, "position"),
-                   ops::attr_number(rope, "theta", 10000),
-                   ops::attr_flag(rope, "interleaved", false),
-                   {}};
-    if (const auto it = rope.attrs.find("scaling"); it != rope.attrs.end()) {
-      turns.scaling = it->second;
-      turns.scaling->loc = {};
-    }
-    return turns;
-  }
-
   // Why all ropes of a product's result stay, or "": the reason is the same for each.
   std::string refuse(const Op& rope) {
     if (rope.in.size() != 1) return "its positions are a tensor";
@@ -116,7 +94,7 @@ class RopeFuser {
     for (size_t r : readers_[index(y)]) {
       const Op& op = graph_.ops[r];
       if (op.kind != "rope") continue;
-      if (op.in.size() != 1 || turns_of(op) != turns_of(rope))
+      if (op.in.size() != 1 || turns_of(graph_, op) != turns_of(graph_, rope))
         return "its product's result is turned in several ways";
       if (constraints_.constrained(op))
         return "a constraint concerns it, or another of its product";

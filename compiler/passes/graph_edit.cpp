@@ -94,6 +94,19 @@ Readers readers_of(const ir::Graph& graph) {
   return readers;
 }
 
+Turns turns_of(const ir::Graph& graph, const ir::Op& rope) {
+  Turns turns = {ops::attr_expr(graph, rope, "head_dim"),
+                 ops::attr_expr(graph, rope, "position"),
+                 ops::attr_number(rope, "theta", 10000),
+                 ops::attr_flag(rope, "interleaved", false),
+                 {}};
+  if (const auto it = rope.attrs.find("scaling"); it != rope.attrs.end()) {
+    turns.scaling = it->second;
+    turns.scaling->loc = {};
+  }
+  return turns;
+}
+
 bool takes_columns(const ir::Graph& graph, const ir::Op& op, ir::TensorId t, ir::TensorId x,
                    ops::Columns columns) {
   const bool reads_rows = op.kind == "rope" || op.kind == "attention";

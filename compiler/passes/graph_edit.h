@@ -65,6 +65,17 @@ class FreshNames {
 using Readers = std::vector<std::vector<size_t>>;
 Readers readers_of(const ir::Graph& graph);
 
+/// How `rope`, an op with no tensor of positions, turns the heads of its rows, wherever these lie;
+/// what is left out is the default.
+struct Turns {
+  std::optional<ir::Expr> head_dim, position;
+  double theta = 0;
+  bool interleaved = false;
+  std::optional<ir::Attr> scaling;
+  friend bool operator==(const Turns&, const Turns&) = default;
+};
+Turns turns_of(const ir::Graph& graph, const ir::Op& rope);
+
 /// May `op` read columns of `x` in place of its operand `t`, no slower?
 bool takes_columns(const ir::Graph& graph, const ir::Op& op, ir::TensorId t, ir::TensorId x,
                    ops::Columns columns);
