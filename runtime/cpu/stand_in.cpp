@@ -19,8 +19,8 @@ class StandIn final : public Steppable {
       : p_(program), skip_(std::move(skip)), streams_(ir::streams(program)) {
     skip_.resize(p_.tasks.size(), false);
     sizes_ = largest_sizes(p_);
-    // Buffers of the same tensor share its memory.
-    int64_t bytes = p_.arena_bytes + p_.symmetric_bytes;
+    // Buffers of the same tensor share its memory. Wires lie behind symmetric memory.
+    int64_t bytes = p_.arena_bytes + std::max(p_.symmetric_bytes, p_.slots_end());
     std::map<std::string, int64_t> sizes, offsets;
     const auto name = [&](size_t i) {
       const std::string& tensor = p_.buffers[i].tensor;
