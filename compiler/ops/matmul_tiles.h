@@ -42,7 +42,7 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
 /// by Dot, or on tensor cores where many rows are always there.
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
 /// Why tasks of `op`, a matmul, can't turn heads of its result, or "": that is for tensor cores'
-/// tiles of all of K and of whole heads.
+/// tiles of all of K and of whole heads, where these take no longer than a rope would save.
 std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
                            const cost::Machine& machine);
 /// Why tasks of `op`, a matmul, can't send what they store to other ranks as well, or "": that is

@@ -21,7 +21,7 @@ OpDef split_op();
 std::optional<int> axis_of(InferContext& context, int rank);
 
 /// Columns of an operand's rows, in place of all of them, as if a slice stood before the op: what
-/// fuse-slices writes as `first_column` and `columns`.
+/// fuse-slices and fuse-ropes write as `first_column` and `columns`.
 struct Columns {
   int64_t first = 0, count = 0;
 };
