@@ -15,3 +15,9 @@ struct Status {
 };
 
 }  // namespace maco::runtime
+
+/// Leaves the function with the failure, if it is one.
+#define MACO_TRY(expression)                                                                  \
+  do {                                                                                        \
+    if (::maco::runtime::Status maco_status = (expression); !maco_status) return maco_status; \
+  } while (false)

@@ -96,11 +96,12 @@ void add_session_options(CLI::App& app, Arguments& a) {
   app.add_option("--ranks-per-gpu", session.ranks_per_gpu, "ranks that share a GPU's SMs")
       ->option_text("N")
       ->check(CLI::Range(1, static_cast<int>(graph::kMaxWorld)));
-  app.add_flag("--processes", a.command.processes, "CPU: start a process for each rank");
+  app.add_flag("--processes", a.command.processes, "start a process for each rank");
   app.add_option("--peer-memory", a.command.peer_memory,
-                 "who runs the ranks: threads, processes, or as the environment says (auto)")
+                 "who runs the ranks: threads, processes, or as the environment says (auto); "
+                 "whose memory they share on GPUs: nccl, nvshmem")
       ->option_text("HOW")
-      ->check(CLI::IsMember({"auto", "threads", "processes"}));
+      ->check(CLI::IsMember({"auto", "threads", "processes", "nccl", "nvshmem"}));
   auto* jitter = app.add_option("--jitter", a.jitter, "CPU: random delays from this seed")
                      ->option_text("SEED")
                      ->check(unsigned_number());
@@ -166,6 +167,8 @@ std::string read_session(Arguments& a) {
     return "--processes wants a file: several processes can't read standard input";
   if (command.processes && command.peer_memory == "threads")
     return "--processes and --peer-memory threads contradict each other";
+  if (command.provider_of_memory() && command.device == "cpu")
+    return "--peer-memory " + command.peer_memory + " is for GPUs";
   return "";
 }
 

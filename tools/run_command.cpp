@@ -197,16 +197,14 @@ class Command {
     if (c_.peer_memory != "threads" && !c_.processes)
       place_ = runtime::group_from_environment(status);
     if (!status) return fail(kBadUsage, status.message);
-    if (c_.peer_memory == "processes" && !place_ && !c_.processes && graph.world > 1)
-      return fail(
-          kBadUsage,
-          "--peer-memory processes: the environment names no rank (RANK, WORLD_SIZE); start "
-          "it with torchrun, mpirun or --processes");
+    const bool must = c_.peer_memory == "processes" || c_.peer_memory == "nvshmem";
+    if (must && !place_ && !c_.processes && graph.world > 1)
+      return fail(kBadUsage,
+                  fmt::format("--peer-memory {}: the environment names no rank (RANK, WORLD_SIZE); "
+                              "start it with torchrun, mpirun or --processes",
+                              c_.peer_memory));
+    if (c_.provider_of_memory()) c_.session.peer_memory = c_.peer_memory;
     if (!place_ && !c_.processes) return -1;
-    if (c_.device != "cpu")
-      return fail(kRunFailed,
-                  "ranks in processes of their own run on the CPU target only so far: one process "
-                  "runs all GPUs (--peer-memory threads), or --device cpu");
     if (!c_.profile_file.empty() || c_.session.check_access || c_.session.replay ||
         !c_.witness_file.empty())
       return fail(kBadUsage,

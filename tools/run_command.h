@@ -22,7 +22,9 @@ struct RunCommand {
   bool machine_given = false;  // --target or --board
   std::string for_graphs;      // an option that is in vain for a kernel.cu; empty: none was given
   bool processes = false;      // start one a rank
-  std::string peer_memory = "auto";    // "threads", "processes"
+  /// "threads" or "processes" run the ranks; "nccl" or "nvshmem" have their memory.
+  std::string peer_memory = "auto";
+  bool provider_of_memory() const { return peer_memory == "nccl" || peer_memory == "nvshmem"; }
   std::vector<std::string> arguments;  // for those: all but --processes
   RunOptions run;
   runtime::SessionOptions session;

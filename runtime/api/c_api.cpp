@@ -122,7 +122,7 @@ bool take_options(const Options* given, Options& made, std::initializer_list<siz
 static_assert(sizeof(maco_compile_options) ==
               offsetof(maco_compile_options, no_packets) + sizeof(int));
 static_assert(sizeof(maco_session_options) ==
-              offsetof(maco_session_options, reserved) + sizeof(int));
+              offsetof(maco_session_options, peer_memory) + sizeof(const char*));
 maco::Error wrong_size(const char* what) {
   return {maco::ErrorCode::InvalidArgument,
           std::string("the size of ") + what + " is not one that this version knows",
@@ -244,12 +244,14 @@ maco_session* maco_session_open(const maco_kernel* kernel, const maco_session_op
     if (options) {
       maco_session_options given;
       constexpr size_t without_processes = offsetof(maco_session_options, process_a_rank);
-      if (!take_options(options, given, {without_processes}))
+      constexpr size_t without_memory = offsetof(maco_session_options, peer_memory);
+      if (!take_options(options, given, {without_processes, without_memory}))
         return wrong_size("maco_session_options");
       made.device = given.device == MACO_CPU ? maco::Device::Cpu : maco::Device::Cuda;
       if (given.ranks_per_gpu != 0) made.ranks_per_gpu = given.ranks_per_gpu;
       if (given.timeout_ms != 0) made.timeout = std::chrono::milliseconds(given.timeout_ms);
       made.process_a_rank = given.process_a_rank != 0;
+      if (given.peer_memory) made.peer_memory = given.peer_memory;
     }
     return maco::Session::open(kernel->kernel, made);
   });
@@ -309,7 +311,9 @@ maco_code maco_session_launch_at(maco_session* session, const maco_value* values
   for (const maco_address& a : std::span(addresses, address_count))
     if (!a.name || !a.at) return fail(error, "an address is NULL");
   return call(error, [&] {
-    const auto ranks = static_cast<size_t>(session->session.kernel().world());
+    size_t ranks = 0;  // of this process
+    for (int r = 0; r < session->session.kernel().world(); ++r)
+      ranks += session->session.is_here(r) ? 1 : 0;
     maco::Values all = values_of(values, count);
     for (const maco_address& a : std::span(addresses, address_count))
       all.insert_or_assign(a.name, std::vector<const int32_t*>(a.at, a.at + ranks));

@@ -58,14 +58,24 @@ struct Session::State {
     std::vector<int32_t> evaluated;
     std::vector<runtime::LaunchVariable> variables;
     const ir::Manifest& manifest = session->manifest();
-    for (int rank = 0; rank < kernel.world(); ++rank) {
+    const runtime::RanksHere here = session->here();
+    for (int rank = here.first; here.has(rank); ++rank) {
       const runtime::Status status =
           given.addresses.empty()
               ? runtime::evaluate_values(manifest, given.values, rank, evaluated)
-              : runtime::list_variables(manifest, given.values, given.addresses, rank, variables);
+              : runtime::list_variables(manifest, given.values, given.addresses, rank, here,
+                                        variables);
       if (!status) return refused(status);
     }
     return {};
+  }
+  // The same, for a launch of all processes, none of which begins if one can't.
+  Status check_launch_of_all(const Given& given) const {
+    const Status mine = check_launch(given);
+    if (!group) return mine;
+    const auto all =
+        group->agree(mine ? runtime::Status{} : runtime::Status::failure(mine.error().message));
+    return mine ? refused(all) : mine;
   }
   Status check_rank(int rank) const {
     if (rank >= 0 && rank < kernel.world()) return {};
@@ -98,15 +108,15 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
   all.replay = options.order;
   all.allocate_tensors = false;
   all.progress = options.progress;
+  all.peer_memory = options.peer_memory;
+  if (!options.peer_memory.empty() && options.device == Device::Cpu)
+    return error(ErrorCode::InvalidArgument, "whose memory ranks share is a choice on GPUs");
   if (options.profile) {
     if (!kernel.data().program)
       return error(ErrorCode::InvalidArgument,
                    "a kernel that came as source can't be profiled: compile its graph");
     all.profiled_tasks = static_cast<int64_t>(kernel.data().program->tasks.size());
   }
-  if (options.process_a_rank && options.device != Device::Cpu)
-    return error(ErrorCode::InvalidArgument,
-                 "ranks in processes of their own run on the CPU only so far");
   runtime::Status status;
   std::unique_ptr<runtime::Group> group;
   std::unique_ptr<runtime::Session> session;
@@ -219,7 +229,7 @@ Status Session::read(int rank, std::string_view tensor, void* to, int64_t bytes)
 
 Status Session::run(const Values& values) {
   const State::Given given(values);
-  if (Status status = state_->check_launch(given); !status) return status;
+  if (Status status = state_->check_launch_of_all(given); !status) return status;
   if (given.addresses.empty()) return failed(state_->session->launch(given.values));
   if (Status status = launch(values); !status) return status;
   return wait();
@@ -228,9 +238,10 @@ Status Session::run(const Values& values) {
 Status Session::launch(const Values& values, std::span<void* const> streams) {
   const State::Given given(values);
   if (Status status = state_->check_launch(given); !status) return status;
-  if (!streams.empty() && streams.size() != static_cast<size_t>(kernel().world()))
-    return error(ErrorCode::InvalidArgument,
-                 fmt::format("{} streams for {} ranks", streams.size(), kernel().world()));
+  const int here = state_->session->here().count;
+  if (!streams.empty() && streams.size() != static_cast<size_t>(here))
+    return error(ErrorCode::InvalidArgument, fmt::format("{} streams for {} rank{}", streams.size(),
+                                                         here, here == 1 ? "" : "s"));
   return failed(state_->session->enqueue(given.values, given.addresses, streams));
 }
 
@@ -258,7 +269,7 @@ Result<double> Session::bench(const Values& values, int launches) {
   if (launches < 1)
     return error(ErrorCode::InvalidArgument, "a measurement takes at least one launch");
   const State::Given given(values);
-  if (Status status = state_->check_launch(given); !status) return status.error();
+  if (Status status = state_->check_launch_of_all(given); !status) return status.error();
   if (!given.addresses.empty())
     return error(ErrorCode::InvalidArgument,
                  fmt::format("a measurement takes numbers, but '{}' is in memory",

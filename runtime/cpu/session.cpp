@@ -22,6 +22,7 @@
 #include "runtime/cpu/kernel_guard.h"
 #include "runtime/cpu/shared_memory.h"
 #include "runtime/host/abi.h"
+#include "runtime/host/outcome.h"
 #include "runtime/host/profile.h"
 
 namespace maco::runtime {
@@ -206,9 +207,7 @@ class CpuSessionImpl final : public CpuSession {
   }
 
   const ir::Manifest& manifest() const override { return manifest_; }
-  bool is_here(int rank) const override {
-    return rank >= first_ && rank < first_ + static_cast<int>(ranks_.size());
-  }
+  RanksHere here() const override { return {first_, static_cast<int>(ranks_.size())}; }
   Status bind(int rank, size_t tensor, void* memory) override;
   Status allocate(int rank, size_t tensor) override;
   void* address(int rank, size_t tensor) const override {
@@ -445,9 +444,10 @@ Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddres
     rank.make_maps(manifest_);
     std::vector<int32_t> evaluated;
     std::vector<LaunchVariable> variables;
-    if (Status s = addresses.empty()
-                       ? evaluate_values(manifest_, values, rank.launch.rank, evaluated)
-                       : list_variables(manifest_, values, addresses, rank.launch.rank, variables);
+    if (Status s =
+            addresses.empty()
+                ? evaluate_values(manifest_, values, rank.launch.rank, evaluated)
+                : list_variables(manifest_, values, addresses, rank.launch.rank, here(), variables);
         !s)
       return s;
     std::copy(evaluated.begin(), evaluated.end(), rank.launch.values);
@@ -490,7 +490,7 @@ Status CpuSessionImpl::advance(const LaunchValues& values, const LaunchAddresses
   library_->enter(&alone);
   for (RankState& rank : ranks_) {
     std::vector<LaunchVariable> list;
-    if (Status s = list_variables(manifest_, values, addresses, rank.launch.rank, list); !s)
+    if (Status s = list_variables(manifest_, values, addresses, rank.launch.rank, here(), list); !s)
       return s;
     Variables variables{};
     for (size_t i = 0; i < list.size(); ++i) variables.list[i] = {list[i].at, list[i].value};
@@ -539,37 +539,22 @@ Status CpuSessionImpl::conclude(const LaunchValues& values, std::string story) {
   std::vector<Report> reports;
   for (const RankState& rank : ranks_) reports.push_back(cause_of(rank.reports));
   if (options_.group) {
-    // Each its report, how long it took, what it was launched with, and what else went wrong.
-    std::string given;
-    for (const auto& [name, value] : values) given += fmt::format("{} = {}\n", name, value);
-    std::string mine(reinterpret_cast<const char*>(&reports[0]), sizeof(Report));
-    mine.append(reinterpret_cast<const char*>(&slowest_us_), sizeof slowest_us_);
-    mine += given + '\0' + story;
-    std::vector<std::string> all;
-    const Report own = reports[0];
+    const Outcome mine{reports[0], slowest_us_, std::move(story)};
+    std::vector<Outcome> all;
     // Kernels end within the time-out; a process that has been stopped says nothing.
-    if (Status s = options_.group->exchange(mine, all, 2 * options_.timeout_ms + 5000); !s) {
+    if (Status s = exchange_outcomes(*options_.group, mine, values, 2 * options_.timeout_ms + 5000,
+                                     all, story);
+        !s) {
       needs_reset_ = true;
-      const std::string waited = explain_report(manifest_, first_, own, options_.timeout_ms);
+      const std::string waited =
+          explain_report(manifest_, first_, mine.report, options_.timeout_ms);
       return Status::failure(s.message + (waited.empty() ? "" : "\n" + waited));
     }
-    reports.assign(all.size(), Report{});
-    story.clear();
-    for (size_t r = 0; r < all.size(); ++r) {
-      constexpr size_t kNumbers = sizeof(Report) + sizeof slowest_us_;
-      if (all[r].size() < kNumbers) continue;
-      double us = 0;
-      std::memcpy(&reports[r], all[r].data(), sizeof(Report));
-      std::memcpy(&us, all[r].data() + sizeof(Report), sizeof us);
-      slowest_us_ = std::max(slowest_us_, us);
-      const std::string rest = all[r].substr(kNumbers);
-      const size_t end = std::min(rest.find('\0'), rest.size());
-      if (rest.substr(0, end) != given)
-        story += fmt::format("rank {} was launched with other dims or scalars than rank {}\n", r,
-                             first_);
-      if (end + 1 < rest.size()) story += fmt::format("rank {}: {}\n", r, rest.substr(end + 1));
+    reports.clear();
+    for (const Outcome& one : all) {
+      reports.push_back(one.report);
+      slowest_us_ = std::max(slowest_us_, one.us);
     }
-    if (!story.empty()) story.pop_back();
   }
   if (std::any_of(reports.begin(), reports.end(), [](const Report& r) { return r.state != 0; })) {
     needs_reset_ = true;
@@ -582,7 +567,7 @@ Status CpuSessionImpl::conclude(const LaunchValues& values, std::string story) {
 
 Status CpuSessionImpl::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
                                std::span<void* const> streams) {
-  if (!streams.empty() && streams.size() != static_cast<size_t>(manifest_.world))
+  if (!streams.empty() && streams.size() != ranks_.size())
     return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
   if (Status earlier = wait(); !earlier) return earlier;
   // What is wrong with the call itself is said at once.
@@ -610,16 +595,6 @@ Status check_manifest(const ir::Manifest& m) {
     return Status::failure(fmt::format("the kernel has {} launch values, more than the {} that fit",
                                        m.values.size(), kMaxValues));
   }
-  return {};
-}
-
-Status check_group(const Group& group, const ir::Manifest& m, const SessionOptions& options) {
-  if (group.size() != m.world)
-    return Status::failure(fmt::format("there are {} processes, but the graph has {} rank{}",
-                                       group.size(), m.world, m.world == 1 ? "" : "s"));
-  if (options.check_access || options.replay || options.profiled_tasks > 0)
-    return Status::failure(
-        "the check of accesses, replays and profiles look at all ranks: run them in one process");
   return {};
 }
 

@@ -214,9 +214,7 @@ Status CudaRank::allocate() {
   MACO_TRY(check(driver_.host_allocate(&host, 2 * sizeof(u32), cuda::kHostPortable),
                  "allocate host memory"));
   words_ = static_cast<uint32_t*>(host);
-  words_[0] = 0;
-  // 1 + the rank that stopped: the host stands behind the last rank.
-  words_[1] = static_cast<uint32_t>(manifest_.world) + 1;
+  words_[0] = words_[1] = 0;
 
   launch_.tensors = pointer<void*>(table);
   launch_.maps = pointer<TensorMap>(maps);
@@ -297,6 +295,10 @@ Status CudaRank::bind(const SymmetricMemory& symmetric, const SymmetricLayout& l
   MACO_TRY(copy_pointers(table, addresses));
   launch_.symmetric = pointer<char*>(table);
   control_ = addresses[static_cast<size_t>(rank_)] + layout.control;
+  for (int r = 0; r < manifest_.world; ++r)
+    if (r == rank_ || options_.group)
+      aborts_.push_back(addresses[static_cast<size_t>(r)] + layout.control +
+                        offsetof(Control, abort));
   return {};
 }
 
@@ -533,9 +535,11 @@ bool CudaRank::read_heartbeat(uint32_t& heartbeat) {
   return true;
 }
 
-void CudaRank::write_abort() {
+void CudaRank::write_abort(int rank) {
   if (!make_current()) return;
-  driver_.to_device(control_ + offsetof(Control, abort), words_ + 1, sizeof(u32), side_);
+  words_[1] = static_cast<uint32_t>(rank) + 1;
+  for (const cuda::DevicePtr word : aborts_)
+    driver_.to_device(word, words_ + 1, sizeof(u32), side_);
 }
 
 }  // namespace maco::runtime

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "runtime/host/cuda_rank.h"
 #include "runtime/host/jit.h"
+#include "runtime/host/outcome.h"
 #include "runtime/host/profile.h"
 #include "runtime/host/rank_threads.h"
 
@@ -20,6 +23,20 @@ using Clock = std::chrono::steady_clock;
 // over; a stream holds about a thousand entries, of which each of these is four.
 constexpr int kBatch = 64, kHandedBatch = 128;
 
+// Of each launch the time of the slowest rank of all processes.
+Status slowest_of(Group& group, std::vector<double>& times) {
+  std::vector<std::string> all;
+  MACO_TRY(group.exchange(
+      {reinterpret_cast<const char*>(times.data()), times.size() * sizeof(double)}, all));
+  for (const std::string& one : all)
+    for (size_t i = 0; i < times.size() && (i + 1) * sizeof(double) <= one.size(); ++i) {
+      double time = 0;
+      std::memcpy(&time, one.data() + i * sizeof time, sizeof time);
+      times[i] = std::max(times[i], time);
+    }
+  return {};
+}
+
 class CudaSession : public Session {
  public:
   CudaSession(std::unique_ptr<cuda::Driver> driver, ir::Manifest manifest,
@@ -27,17 +44,20 @@ class CudaSession : public Session {
       : driver_(std::move(driver)),
         manifest_(std::move(manifest)),
         options_(options),
-        threads_(static_cast<int>(manifest_.world)),
+        first_(options.group ? options.group->rank() : 0),
+        threads_(options.group ? 1 : static_cast<int>(manifest_.world)),
         epoch_(options.first_epoch) {}
   ~CudaSession() override;
 
   Status prepare(const std::string& image);
   const ir::Manifest& manifest() const override { return manifest_; }
+  RanksHere here() const override { return {first_, static_cast<int>(ranks_.size())}; }
   Status bind(int rank, size_t tensor, void* memory) override;
   Status allocate(int rank, size_t tensor) override;
   void* address(int rank, size_t tensor) const override {
+    if (!is_here(rank)) return nullptr;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): device memory, never looked at here
-    return reinterpret_cast<void*>(ranks_[static_cast<size_t>(rank)]->tensor(tensor));
+    return reinterpret_cast<void*>(ranks_[static_cast<size_t>(rank - first_)]->tensor(tensor));
   }
   Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
   Status read(int rank, size_t tensor, void* data, size_t bytes) override;
@@ -50,9 +70,23 @@ class CudaSession : public Session {
   Status stamps(std::vector<RankStamps>& ranks) override;
 
  private:
-  CudaRank& at(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
-  // The step on all ranks at once.
-  Status on_all(const std::function<Status(int)>& step) { return all_of(threads_.run(step)); }
+  CudaRank& at(int rank) { return *ranks_[static_cast<size_t>(rank - first_)]; }
+  // The step on all ranks of this process at once.
+  Status on_all(const std::function<Status(int)>& step) {
+    return all_of(threads_.run([&](int i) { return step(first_ + i); }));
+  }
+  // A failure of any process is one of all.
+  Status agree(const Status& mine) const {
+    return options_.group ? options_.group->agree(mine) : mine;
+  }
+  // The step on all ranks, in all processes.
+  Status everywhere(const std::function<Status(int)>& step) { return agree(on_all(step)); }
+  Status open_ranks();
+  Status join_nccl();
+  Status check_here(int rank) const {
+    if (is_here(rank)) return {};
+    return Status::failure(fmt::format("rank {} runs in another process", rank));
+  }
   // Until all that runs on the ranks' GPUs has ended.
   Status synchronize() {
     return on_all([&](int r) { return at(r).synchronize(); });
@@ -69,6 +103,12 @@ class CudaSession : public Session {
   // Before launches, and behind them: what the kernels and `statuses` of their ranks say.
   void begin();
   Status conclude(std::vector<Status> statuses);
+  // What other processes' ranks say, too: `status` and `reports`, one a rank.
+  Status conclude_all(Status& status, std::vector<Report>& reports);
+  // Values of a launch that all processes are about to run; waits for earlier ones.
+  Status ready(const LaunchValues& values);
+  // Of the ranks of this process.
+  std::vector<Status> wait_for_last();
   bool any_report() const;
   // Whether the streams, one a rank, are being captured: all or none.
   Status are_captured(std::span<void* const> streams, bool& captured);
@@ -86,14 +126,17 @@ class CudaSession : public Session {
     return handed == 0 ? kBatch : std::clamp(kHandedBatch / handed, 1, kBatch);
   }
   void watch();
-  void abort_all();
+  // 1 + `by` is the rank that stopped; the world's size: the host.
+  void abort_all(int by);
+  void abort_all() { abort_all(static_cast<int>(manifest_.world)); }
   Status recover();
   Status reset();
 
   std::unique_ptr<cuda::Driver> driver_;
   const ir::Manifest manifest_;
   const SessionOptions options_;
-  RankThreads threads_;
+  const int first_;             // the first rank of this process
+  RankThreads threads_;         // of this process's ranks
   std::unique_ptr<Nccl> nccl_;  // if the kernel hands something over
   std::vector<std::unique_ptr<CudaRank>> ranks_;
   std::unique_ptr<SymmetricMemory> symmetric_;
@@ -103,6 +146,7 @@ class CudaSession : public Session {
   uint32_t epoch_;         // of the next launch
   int64_t launched_ = 0;   // since the last reset
   bool enqueued_ = false;  // launches that nobody has waited for
+  Status start_;           // of those: of a rank that didn't start
   // maco_advance numbers launches in the ranks' memory, since graphs have some that the host
   // doesn't see; `epoch_` and `launched_` don't count those.
   bool numbered_ = false;
@@ -131,38 +175,72 @@ CudaSession::~CudaSession() {
   ranks_.clear();
 }
 
-Status CudaSession::prepare(const std::string& image) {
-  const cuda::ContextGuard guard(*driver_);
-  MACO_TRY(threads_.status());
+// Where the ranks of this process run, and how many share each GPU.
+Status CudaSession::open_ranks() {
   const auto& devices = driver_->devices();
   const int world = static_cast<int>(manifest_.world), per_gpu = options_.ranks_per_gpu;
-  for (int r = 0; r < world; ++r) {
-    const int sharing = std::min(per_gpu, world - r / per_gpu * per_gpu);
-    ranks_.push_back(std::make_unique<CudaRank>(
-        *driver_, manifest_, options_, r, devices[static_cast<size_t>(r / per_gpu)], sharing));
+  if (!options_.group) {
+    for (int r = 0; r < world; ++r) {
+      const int sharing = std::min(per_gpu, world - r / per_gpu * per_gpu);
+      ranks_.push_back(std::make_unique<CudaRank>(
+          *driver_, manifest_, options_, r, devices[static_cast<size_t>(r / per_gpu)], sharing));
+    }
+    return {};
   }
+  // Each process may see all GPUs, or only its own.
+  const cuda::DeviceInfo& device = devices[static_cast<size_t>(first_ / per_gpu) % devices.size()];
+  cuda::Uuid uuid{};
+  MACO_TRY(
+      agree(driver_->check(driver_->device_uuid(&uuid, device.device), "ask a GPU who it is")));
+  std::vector<std::string> all;
+  MACO_TRY(options_.group->exchange(std::string(uuid, sizeof uuid), all));
+  for (int r = 0; r < world; ++r) {
+    const auto sharing = std::count(all.begin(), all.end(), all[static_cast<size_t>(r)]);
+    if (sharing > per_gpu)
+      return Status::failure(
+          fmt::format("{} ranks are on the GPU of rank {}, with {} on a GPU: not all GPUs are seen "
+                      "(CUDA_VISIBLE_DEVICES?), or there are too few (--ranks-per-gpu={} would put "
+                      "them there)",
+                      sharing, r, per_gpu, sharing));
+  }
+  const auto sharing = std::count(all.begin(), all.end(), all[static_cast<size_t>(first_)]);
+  ranks_.push_back(std::make_unique<CudaRank>(*driver_, manifest_, options_, first_, device,
+                                              static_cast<int>(sharing)));
+  return {};
+}
+
+Status CudaSession::join_nccl() {
+  Status status;
+  Nccl::Id id;
+  nccl_ = Nccl::load(status);
+  MACO_TRY(agree(status));
+  MACO_TRY(nccl_->make_id(options_.group, id));
+  MACO_TRY(everywhere([&](int r) { return at(r).prepare_hand_over(*nccl_); }));
+  return everywhere([&](int r) { return at(r).join(id); });
+}
+
+Status CudaSession::prepare(const std::string& image) {
+  const cuda::ContextGuard guard(*driver_);
+  MACO_TRY(agree(threads_.status()));
+  MACO_TRY(open_ranks());
   // Every step ends on all ranks before the next begins on any.
-  MACO_TRY(on_all([&](int r) { return at(r).open(); }));
-  MACO_TRY(on_all([&](int r) { return at(r).load(image); }));
-  MACO_TRY(on_all([&](int r) { return at(r).check_free_memory(); }));
-  MACO_TRY(on_all([&](int r) { return at(r).allocate(); }));
+  MACO_TRY(everywhere([&](int r) { return at(r).open(); }));
+  MACO_TRY(everywhere([&](int r) { return at(r).load(image); }));
+  MACO_TRY(everywhere([&](int r) { return at(r).check_free_memory(); }));
+  MACO_TRY(everywhere([&](int r) { return at(r).allocate(); }));
   const SymmetricLayout layout = symmetric_layout(manifest_);
   std::vector<SymmetricRank> places;
   for (auto& rank : ranks_) places.push_back(rank->place());
   Status status;
-  symmetric_ = symmetric_providers().front()->allocate(*driver_, places, layout.bytes, status);
+  const SymmetricProvider* provider =
+      find_symmetric_provider(options_.peer_memory, options_.group != nullptr, status);
+  MACO_TRY(agree(status));
+  symmetric_ = provider->allocate({*driver_, places, layout.bytes, options_.group}, status);
   if (!symmetric_) return status;
-  MACO_TRY(on_all([&](int r) { return at(r).bind(*symmetric_, layout); }));
-  if (!manifest_.handed.empty()) {
-    nccl_ = Nccl::load(status);
-    if (!nccl_) return status;
-    Nccl::Id id;
-    MACO_TRY(nccl_->make_id(id));
-    MACO_TRY(on_all([&](int r) { return at(r).prepare_hand_over(*nccl_); }));
-    MACO_TRY(on_all([&](int r) { return at(r).join(id); }));
-  }
+  MACO_TRY(everywhere([&](int r) { return at(r).bind(*symmetric_, layout); }));
+  if (!manifest_.handed.empty()) MACO_TRY(join_nccl());
 
-  MACO_TRY(driver_->check(driver_->context_set(ranks_[0]->place().context), "use GPU 0"));
+  MACO_TRY(driver_->check(driver_->context_set(ranks_[0]->place().context), "use a GPU"));
   void* host = nullptr;
   MACO_TRY(driver_->check(
       driver_->host_allocate(&host, sizeof(u32), cuda::kHostPortable | cuda::kHostMapped),
@@ -175,7 +253,7 @@ Status CudaSession::prepare(const std::string& image) {
 
 Status CudaSession::reset() {
   launched_ = 0;
-  MACO_TRY(on_all([&](int r) { return at(r).reset(epoch_); }));
+  MACO_TRY(everywhere([&](int r) { return at(r).reset(epoch_); }));
   return numbered_ ? number() : Status{};
 }
 
@@ -189,9 +267,15 @@ Status CudaSession::number() {
 
 Status CudaSession::renew() {
   uint32_t left = 0;
-  MACO_TRY(at(0).read_left(left));
+  MACO_TRY(agree(at(first_).read_left(left)));
+  if (options_.group) {  // those that have run differ a little, until all is synchronized
+    std::vector<std::string> all;
+    MACO_TRY(options_.group->exchange(std::to_string(left), all));
+    for (const std::string& one : all)
+      left = std::min(left, static_cast<uint32_t>(std::strtoul(one.c_str(), nullptr, 10)));
+  }
   if (left > launches_between_resets(manifest_) / 2) return {};
-  MACO_TRY(synchronize());
+  MACO_TRY(agree(synchronize()));
   return reset();
 }
 
@@ -203,6 +287,7 @@ bool CudaSession::any_report() const {
 Status CudaSession::check_copy(int rank, size_t tensor, size_t bytes) const {
   if (!dead_.empty()) return Status::failure(dead_);
   MACO_TRY(check_range(manifest_, rank, tensor, bytes));
+  MACO_TRY(check_here(rank));
   if (address(rank, tensor)) return {};
   return Status::failure(fmt::format("'{}' has no memory yet", manifest_.tensors[tensor].name));
 }
@@ -210,6 +295,7 @@ Status CudaSession::check_copy(int rank, size_t tensor, size_t bytes) const {
 Status CudaSession::bind(int rank, size_t tensor, void* memory) {
   if (!dead_.empty()) return Status::failure(dead_);
   MACO_TRY(check_binding(manifest_, rank, tensor, memory));
+  MACO_TRY(check_here(rank));
   at(rank).bind_tensor(tensor, static_cast<cuda::DevicePtr>(reinterpret_cast<uintptr_t>(memory)));
   return place_for_graphs();
 }
@@ -225,6 +311,7 @@ Status CudaSession::allocate(int rank, size_t tensor) {
   const cuda::ContextGuard guard(*driver_);
   if (!dead_.empty()) return Status::failure(dead_);
   MACO_TRY(check_range(manifest_, rank, tensor));
+  MACO_TRY(check_here(rank));
   return address(rank, tensor) ? Status{} : at(rank).allocate_tensor(tensor);
 }
 
@@ -244,14 +331,14 @@ Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses
   if (!dead_.empty()) return Status::failure(dead_);
   MACO_TRY(check_bound(*this));
   for (auto& rank : ranks_) MACO_TRY(rank->place_tensors());
-  for (int r = 0; r < manifest_.world; ++r) {
+  for (int r = first_; is_here(r); ++r) {
     // Of numbers this is checked before they are launched, also where maco_advance does it again.
     std::vector<int32_t> out;
     if (addresses.empty()) MACO_TRY(evaluate_values(manifest_, values, r, out));
     at(r).set_values(out);
     if (!numbered_) continue;
     std::vector<LaunchVariable> variables;
-    MACO_TRY(list_variables(manifest_, values, addresses, r, variables));
+    MACO_TRY(list_variables(manifest_, values, addresses, r, here(), variables));
     at(r).set_variables(variables);
   }
   return {};
@@ -292,15 +379,14 @@ void CudaSession::begin() {
 
 Status CudaSession::conclude(std::vector<Status> statuses) {
   // Launches of graphs may still run and report, but not for long.
-  if (numbered_ && any_report() && all_of(statuses)) MACO_TRY(synchronize());
-  std::vector<Report> reports;
-  bool stopped = false;
-  for (auto& rank : ranks_) {
-    reports.push_back(cause_of(rank->reports()));
-    stopped = stopped || reports.back().state != 0;
-  }
+  if (numbered_) MACO_TRY(agree(any_report() && all_of(statuses) ? synchronize() : Status{}));
+  std::vector<Report> reports(static_cast<size_t>(manifest_.world));
+  for (int r = first_; is_here(r); ++r) reports[static_cast<size_t>(r)] = cause_of(at(r).reports());
   if (!stopped_why_.empty()) statuses.insert(statuses.begin(), Status::failure(stopped_why_));
   Status status = all_of(statuses);
+  if (options_.group) MACO_TRY(conclude_all(status, reports));
+  const bool stopped =
+      std::any_of(reports.begin(), reports.end(), [](const Report& r) { return r.state != 0; });
   if (status.ok && !stopped) return {};
   const std::string story = explain_reports(manifest_, reports, options_.timeout_ms);
   if (!story.empty())
@@ -308,6 +394,22 @@ Status CudaSession::conclude(std::vector<Status> statuses) {
   if (Status recovered = recover(); !recovered)
     dead_ = "nothing can be launched after this failure: " + status.message;
   return status;
+}
+
+Status CudaSession::conclude_all(Status& status, std::vector<Report>& reports) {
+  const Report own = reports[static_cast<size_t>(first_)];
+  std::vector<Outcome> all;
+  std::string story;
+  const Status met = exchange_outcomes(*options_.group, {own, 0, status.message}, {},
+                                       Group::kPatienceMs, all, story);
+  if (!met) {  // nobody can be asked any more
+    const std::string waited = explain_report(manifest_, first_, own, options_.timeout_ms);
+    dead_ = met.message + (waited.empty() ? "" : "\n" + waited);
+    return Status::failure(dead_);
+  }
+  for (size_t r = 0; r < all.size(); ++r) reports[r] = all[r].report;
+  status = story.empty() ? Status{} : Status::failure(story);
+  return {};
 }
 
 // Launches `launches` times on all ranks and waits. Whatever happens, all ranks have ended, or are
@@ -318,15 +420,18 @@ Status CudaSession::run(int launches, bool timed) {
   ++gate_value_;
   // Ahead of the gate if all of it fits there.
   const bool ahead = manifest_.handed.size() <= size_t{kHandedBatch};
-  auto step = [&](int r) {
+  auto step = [&](int i) {
+    const int r = first_ + i;
     threads_.meet();
     Status status = enqueue(r, launches, timed);
     if (status && ahead) status = enqueue_handed(r, launches);
     if (!status) failed_ = true;
     threads_.meet();
     // Also where a rank has failed: the others' kernels must run to see its abort.
-    if (timed && r == 0)
+    if (timed && i == 0) {
+      if (options_.group) static_cast<void>(options_.group->meet());
       std::atomic_ref<uint32_t>(*gate_).store(gate_value_, std::memory_order_release);
+    }
     if (status && !ahead) status = enqueue_handed(r, launches);
     Status ended = at(r).wait(give_up_);
     if (!ended) failed_ = true;
@@ -380,9 +485,11 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
   const bool stopped = any_report();
   if (stopped && captured)
     return Status::failure("a launch has stopped: wait says why, when nothing is captured");
-  if (stopped ||
-      std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->moved(); }))
-    MACO_TRY(wait());
+  const bool moved =
+      std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->moved(); });
+  if (stopped || (moved && !options_.group)) MACO_TRY(wait());
+  // The others need not wait because of memory here.
+  if (moved && options_.group) MACO_TRY(all_of(wait_for_last()));
   if (const auto refused = refuse_handed(captured, addresses); !refused) return refused;
   if (!numbered_ && (captured || !addresses.empty())) {
     MACO_TRY(check_variables(manifest_));
@@ -391,43 +498,45 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
   MACO_TRY(set_values(values, addresses));
   const auto stream_of = [&](int r) {
     return streams.empty() ? at(r).own_stream()
-                           : static_cast<cuda::Stream>(streams[static_cast<size_t>(r)]);
+                           : static_cast<cuda::Stream>(streams[static_cast<size_t>(r - first_)]);
   };
   if (captured) return on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
   MACO_TRY(count(1));
   enqueued_ = true;
-  const std::vector<Status> statuses = threads_.run([&](int r) {
+  start_ = on_all([&](int r) {
     const Status status = at(r).enqueue_on(stream_of(r), epoch_);
     return status ? at(r).enqueue_handed() : status;
   });
   ++epoch_;
-  Status status = all_of(statuses);
-  if (status) return {};
+  if (start_) return {};
   // The others wait in vain for a rank that didn't start.
   abort_all();
-  Status ended = wait();
-  if (ended) ended = recover();  // or the next launch would see the abort
-  if (!ended) status.message += "\n" + ended.message;
-  return status;
+  return wait();
+}
+
+std::vector<Status> CudaSession::wait_for_last() {
+  return threads_.run(
+      [&](int i) {
+        Status ended = at(first_ + i).wait_for_last(give_up_);
+        if (!ended) failed_ = true;
+        return ended;
+      },
+      [this] { watch(); });
 }
 
 Status CudaSession::wait() {
   const cuda::ContextGuard guard(*driver_);
   if (std::exchange(enqueued_, false)) {
     begin();
-    MACO_TRY(conclude(threads_.run(
-        [&](int r) {
-          Status ended = at(r).wait_for_last(give_up_);
-          if (!ended) failed_ = true;
-          return ended;
-        },
-        [this] { watch(); })));
+    std::vector<Status> statuses = wait_for_last();
+    statuses.insert(statuses.begin(), std::exchange(start_, Status{}));
+    MACO_TRY(conclude(std::move(statuses)));
   } else if (numbered_) {
     begin();
     MACO_TRY(conclude({}));  // what launches of graphs reported
   }
   if (!numbered_ || !dead_.empty()) return {};
-  MACO_TRY(place_for_graphs());
+  MACO_TRY(agree(place_for_graphs()));
   return renew();
 }
 
@@ -439,13 +548,18 @@ Status CudaSession::ended(bool& all) {
     MACO_TRY(ranks_[r]->last_ended(one));
     all = all && one;
   }
-  return all ? wait() : Status{};
+  // In a group others ask more or less often.
+  return all && (enqueued_ || !options_.group) ? wait() : Status{};
 }
 
 // Once all ranks have left their kernels: resets counters, slots and reports.
 Status CudaSession::recover() {
-  if (give_up_) return Status::failure("a kernel still runs");
-  if (numbered_) MACO_TRY(synchronize());
+  Status ended;
+  if (give_up_)
+    ended = Status::failure("a kernel still runs");
+  else if (numbered_)
+    ended = synchronize();
+  MACO_TRY(agree(ended));
   return reset();
 }
 
@@ -458,6 +572,8 @@ void CudaSession::watch() {
     return;
   }
   if (failed_) return abort_all();
+  if (const int gone = options_.group ? options_.group->gone(0) : -1; gone >= 0)
+    return abort_all(gone);
   const std::chrono::milliseconds timeout(options_.timeout_ms);
   if (now - progress_ < timeout) return;
   for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -473,42 +589,49 @@ void CudaSession::watch() {
   abort_all();
 }
 
-void CudaSession::abort_all() {
+void CudaSession::abort_all(int by) {
   aborting_ = true;
   aborted_ = Clock::now();
-  for (auto& rank : ranks_) rank->write_abort();
+  for (auto& rank : ranks_) rank->write_abort(by);
+}
+
+Status CudaSession::ready(const LaunchValues& values) {
+  MACO_TRY(wait());
+  const Status set = set_values(values);
+  return options_.group ? agree_on_values(*options_.group, values, set) : set;
 }
 
 Status CudaSession::launch(const LaunchValues& values) {
   const cuda::ContextGuard guard(*driver_);
-  MACO_TRY(wait());
-  MACO_TRY(set_values(values));
+  MACO_TRY(ready(values));
   return run(1, false);
 }
 
 Status CudaSession::bench(const LaunchValues& values, int launches, double& median_us) {
   const cuda::ContextGuard guard(*driver_);
   if (launches < 1) return Status::failure("a benchmark needs at least one launch");
-  MACO_TRY(wait());
-  MACO_TRY(set_values(values));
-  for (auto& rank : ranks_) MACO_TRY(driver_->check(rank->make_events(2 * kBatch), "make events"));
+  MACO_TRY(ready(values));
+  MACO_TRY(everywhere(
+      [&](int r) { return driver_->check(at(r).make_events(2 * kBatch), "make events"); }));
   MACO_TRY(run(std::min(std::clamp(launches / 4, 3, kBatch), batch()), true));  // warm-up
   std::vector<double> times;
   while (static_cast<int>(times.size()) < launches) {
     const int count = std::min(batch(), launches - static_cast<int>(times.size()));
     MACO_TRY(run(count, true));
+    std::vector<double> slowest(static_cast<size_t>(count), 0);
     for (int i = 0; i < count; ++i) {
-      double slowest = 0;
       for (auto& rank : ranks_) {
         const auto first = static_cast<size_t>(2 * i);
         float ms = 0;
         MACO_TRY(
             driver_->check(driver_->event_elapsed(&ms, rank->event(first), rank->event(first + 1)),
                            "read the time"));
-        slowest = std::max(slowest, 1000.0 * double{ms});
+        slowest[static_cast<size_t>(i)] =
+            std::max(slowest[static_cast<size_t>(i)], 1000.0 * double{ms});
       }
-      times.push_back(slowest);
     }
+    if (options_.group) MACO_TRY(slowest_of(*options_.group, slowest));
+    times.insert(times.end(), slowest.begin(), slowest.end());
   }
   median_us = median(std::move(times));
   return {};
@@ -527,7 +650,8 @@ Status CudaSession::stamps(std::vector<RankStamps>& ranks) {
 // Reports what can be found wrong before anything is compiled.
 Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Arch& arch,
                      const SessionOptions& options) {
-  const int64_t needed = (m.world + options.ranks_per_gpu - 1) / options.ranks_per_gpu;
+  const int64_t needed =
+      options.group ? 1 : (m.world + options.ranks_per_gpu - 1) / options.ranks_per_gpu;
   const auto found = static_cast<int64_t>(driver.devices().size());
   if (needed > found)
     return Status::failure(
@@ -572,14 +696,23 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
     return fail(
         fmt::format("the kernel has {} launch values, more than {}", m.values.size(), kMaxValues));
 
-  std::unique_ptr<cuda::Driver> driver = cuda::Driver::load(status);
-  if (!driver) return nullptr;
-  status = check_devices(*driver, m, *arch, options);
+  status = options.group ? check_group(*options.group, m, options) : Status{};
   if (!status) return nullptr;
+
+  std::unique_ptr<cuda::Driver> driver = cuda::Driver::load(status);
+  if (driver) status = check_devices(*driver, m, *arch, options);
   std::string image;
-  options.tell("compiling the kernel with NVRTC");
-  status =
-      compile_kernel(kernel_source, m.target, options.verbose, image, options.profiled_tasks > 0);
+  const auto compile = [&] {
+    options.tell("compiling the kernel with NVRTC");
+    status =
+        compile_kernel(kernel_source, m.target, options.verbose, image, options.profiled_tasks > 0);
+  };
+  // In a group rank 0 compiles, and the others find it in the cache.
+  Group* const group = options.group;
+  if (status && (!group || group->rank() == 0)) compile();
+  if (group) status = group->agree(status);
+  if (status && group && group->rank() != 0) compile();
+  if (group && status) status = group->agree(status);
   if (!status) return nullptr;
   auto session =
       std::make_unique<CudaSession>(std::move(driver), std::move(*parsed.manifest), options);

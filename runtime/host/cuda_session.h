@@ -1,4 +1,4 @@
-// Kernels on NVIDIA GPUs: all ranks in this process, rank r on GPU r /
+// Kernels on NVIDIA GPUs: all ranks in this process, or one of a group's; rank r on GPU r /
 // SessionOptions::ranks_per_gpu.
 #pragma once
 

@@ -66,9 +66,3 @@ class ContextGuard {
 };
 
 }  // namespace maco::runtime::cuda
-
-/// Leaves the function with the failure, if it is one.
-#define MACO_TRY(expression)                                                                  \
-  do {                                                                                        \
-    if (::maco::runtime::Status maco_status = (expression); !maco_status) return maco_status; \
-  } while (false)

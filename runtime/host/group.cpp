@@ -1,8 +1,10 @@
 #include "runtime/host/group.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -33,7 +35,8 @@ struct Head {
   uint32_t magic = kMagic;
   uint32_t failure = 0;  // the body says why nothing goes on
   uint32_t bytes = 0;
-  int32_t rank = 0;  // a hello: whose it is, of how many
+  uint32_t files = 0;  // that come behind the body
+  int32_t rank = 0;    // a hello: whose it is, of how many
   int32_t size = 0;
 };
 
@@ -89,17 +92,72 @@ Went receive_all(int socket, void* data, size_t bytes, Clock::time_point end) {
   return Went::Well;
 }
 
-Went send_message(int socket, Head head, const std::string& body, Clock::time_point end) {
-  head.bytes = static_cast<uint32_t>(body.size());
-  const Went went = send_all(socket, &head, sizeof head, end);
-  return went == Went::Well ? send_all(socket, body.data(), body.size(), end) : went;
+// Open files travel beside a byte.
+Went send_files(int socket, const std::vector<int>& files, Clock::time_point end) {
+  if (files.empty()) return Went::Well;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostRanks)] = {};
+  char byte = 0;
+  iovec one{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &one;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = CMSG_SPACE(sizeof(int) * files.size());
+  cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int) * files.size());
+  std::memcpy(CMSG_DATA(rights), files.data(), sizeof(int) * files.size());
+  while (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+    if (errno != EAGAIN && errno != EINTR) return Went::Gone;
+    if (!wait_for(socket, POLLOUT, end)) return Went::Late;
+  }
+  return Went::Well;
 }
-Went receive_message(int socket, Head& head, std::string& body, Clock::time_point end) {
+// Adds as many as the message said.
+Went receive_files(int socket, size_t count, std::vector<int>& files, Clock::time_point end) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostRanks)] = {};
+  char byte = 0;
+  iovec one{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &one;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got = 0;
+  while ((got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) != 1) {
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return Went::Gone;
+    if (!wait_for(socket, POLLIN, end)) return Went::Late;
+  }
+  const size_t known = files.size();
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const size_t here = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int), before = files.size();
+    files.resize(before + here);
+    std::memcpy(files.data() + before, CMSG_DATA(c), here * sizeof(int));
+  }
+  return files.size() == known + count ? Went::Well : Went::Gone;
+}
+
+Went send_message(int socket, Head head, const std::string& body, Clock::time_point end,
+                  const std::vector<int>& files = {}) {
+  head.bytes = static_cast<uint32_t>(body.size());
+  head.files = static_cast<uint32_t>(files.size());
+  Went went = send_all(socket, &head, sizeof head, end);
+  if (went == Went::Well) went = send_all(socket, body.data(), body.size(), end);
+  return went == Went::Well ? send_files(socket, files, end) : went;
+}
+Went receive_message(int socket, Head& head, std::string& body, Clock::time_point end,
+                     std::vector<int>* files = nullptr) {
   Went went = receive_all(socket, &head, sizeof head, end);
   if (went != Went::Well) return went;
-  if (head.magic != kMagic || head.bytes > kMostBytes) return Went::Gone;
+  if (head.magic != kMagic || head.bytes > kMostBytes || (head.files > 0 && !files) ||
+      head.files > size_t{kMostRanks})
+    return Went::Gone;
   body.resize(head.bytes);
-  return receive_all(socket, body.data(), body.size(), end);
+  went = receive_all(socket, body.data(), body.size(), end);
+  return went == Went::Well && head.files > 0 ? receive_files(socket, head.files, *files, end)
+                                              : went;
 }
 
 // In the abstract namespace: there is no file to be left behind.
@@ -147,6 +205,12 @@ Went await_message(int socket, pid_t process, Clock::time_point end) {
       return Went::Stopped;
   }
   return Went::Well;
+}
+
+void close_all(std::vector<int>& files) {
+  for (const int file : files)
+    if (file >= 0) ::close(file);
+  files.clear();
 }
 
 std::string text_of(const std::vector<int>& ranks) {
@@ -328,8 +392,37 @@ Status Group::meet() {
   return exchange("", all);
 }
 
+Status Group::agree(const Status& mine) {
+  std::vector<std::string> all, said;
+  // A failure begins with a sign that nothing else has.
+  MACO_TRY(exchange(mine.ok ? "" : "!" + mine.message, all));
+  const auto failed = static_cast<size_t>(
+      std::count_if(all.begin(), all.end(), [](const std::string& s) { return !s.empty(); }));
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r].empty()) continue;
+    std::string line = all[r].substr(1);
+    const bool common = failed == all.size() && all[r] == all[0];
+    if (!common && line.rfind("rank ", 0) != 0) line = fmt::format("rank {}: {}", r, line);
+    if (std::find(said.begin(), said.end(), line) == said.end()) said.push_back(std::move(line));
+  }
+  return failed == 0 ? Status{} : Status::failure(fmt::format("{}", fmt::join(said, "\n")));
+}
+
 Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
                        uint64_t patience_ms) {
+  return exchange(mine, -1, all, nullptr, patience_ms);
+}
+
+Status Group::exchange_files(int mine, std::vector<int>& all) {
+  std::vector<std::string> none;
+  all.clear();
+  Status status = exchange("", mine, none, &all, kPatienceMs);
+  if (!status) close_all(all);
+  return status;
+}
+
+Status Group::exchange(const std::string& mine, int file, std::vector<std::string>& all,
+                       std::vector<int>* files, uint64_t patience_ms) {
   if (!broken_.empty()) return Status::failure(broken_);
   // Who is late is found by rank 0, which tells the others.
   if (place_.rank != 0) patience_ms += kGraceMs;
@@ -347,9 +440,10 @@ Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
     std::string body;
     Went went = Went::Well;
     // The answer may be there already: that somebody is gone.
-    static_cast<void>(send_message(sockets_[0], head, mine, end));
+    static_cast<void>(
+        send_message(sockets_[0], head, mine, end, files ? std::vector{file} : std::vector<int>()));
     went = await_message(sockets_[0], processes_[0], end);
-    if (went == Went::Well) went = receive_message(sockets_[0], head, body, end);
+    if (went == Went::Well) went = receive_message(sockets_[0], head, body, end, files);
     if (went != Went::Well) {
       lost_zero_ = true;
       return fail(lost(0, went));
@@ -365,15 +459,18 @@ Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
       one = body.substr(at, bytes);
       at += bytes;
     }
+    if (files && files->size() != all.size()) return fail("rank 0 sent no file of each rank");
     return {};
   }
   all[0] = mine;
+  if (files) files->push_back(::fcntl(file, F_DUPFD_CLOEXEC, 0));
   for (int r = 1; r < place_.size; ++r) {
     Head head;
     // Whoever else ends meanwhile is found in turn.
     const auto at = static_cast<size_t>(r);
     Went went = await_message(sockets_[at], processes_[at], end);
-    if (went == Went::Well) went = receive_message(sockets_[at], head, all[at], end);
+    if (went == Went::Well) went = receive_message(sockets_[at], head, all[at], end, files);
+    if (went == Went::Well && files && files->size() != at + 1) went = Went::Gone;
     if (went != Went::Well) return fail_all(lost(r, went));
   }
   std::string body;
@@ -383,7 +480,8 @@ Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
     body += one;
   }
   for (int r = 1; r < place_.size; ++r) {
-    const Went went = send_message(sockets_[static_cast<size_t>(r)], {}, body, end);
+    const Went went = send_message(sockets_[static_cast<size_t>(r)], {}, body, end,
+                                   files ? *files : std::vector<int>());
     if (went != Went::Well) return fail_all(lost(r, went));
   }
   return {};

@@ -28,7 +28,7 @@ struct GroupPlace {
 /// they contradict each other, or tell of several hosts.
 std::optional<GroupPlace> group_from_environment(Status& status);
 
-/// Not thread safe, but for gone(). All of the group call join, exchange and meet in one order.
+/// Not thread safe, but for gone(). All of the group make all other calls in one order.
 class Group {
  public:
   /// For ranks of which one computes a reference, say.
@@ -48,8 +48,13 @@ class Group {
   Status exchange(const std::string& mine, std::vector<std::string>& all,
                   uint64_t patience_ms = kPatienceMs);
   Status meet();
+  /// The failures of all who have one: one line each, a common one once.
+  Status agree(const Status& mine);
+  /// all[r] is an open file of this process that is the one rank r gave; the caller's to close. As
+  /// exchange, otherwise.
+  Status exchange_files(int mine, std::vector<int>& all);
   /// Waits up to `wait_ms` for a process to end that this one is connected with (rank 0 with all,
-  /// the others with rank 0): its rank, or -1. From any thread, while no other call runs. Ends
+  /// the others with rank 0): its rank, or -1. From any thread, also while another call runs. Ends
   /// early when file `wake` has something to read.
   int gone(int wait_ms, int wake = -1) const;
   /// Whether this rank is the one that reports what all know.
@@ -59,6 +64,9 @@ class Group {
   explicit Group(GroupPlace place) : place_(std::move(place)) {}
   Status listen(const std::string& what, uint64_t timeout_ms);
   Status connect(const std::string& what, uint64_t timeout_ms);
+  /// exchange, with or without a file of each.
+  Status exchange(const std::string& mine, int file, std::vector<std::string>& all,
+                  std::vector<int>* files, uint64_t patience_ms);
   Status fail(std::string why);
   /// Tells the others why, who can still hear it.
   Status fail_all(std::string why);

@@ -4,25 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <climits>
 #include <cstddef>
 #include <thread>
 #include <utility>
 
-#include "runtime/host/library.h"
+#include "runtime/host/nccl_api.h"
 
 namespace maco::runtime {
 
 namespace {
-
-// ncclConfig_t as it was in 2.18, which later versions take.
-struct Config {
-  size_t size = sizeof(Config);
-  unsigned magic = 0xcafebeef, version = 21800;
-  int blocking = 1, cluster = 0, min_ctas = 1, max_ctas = 1;
-  const char* net = nullptr;
-  int split_share = INT_MIN;
-};
 
 // ncclDataType_t, ncclRedOp_t
 int type_of(ir::DType type) {
@@ -48,38 +38,6 @@ void* pointer(cuda::DevicePtr address) {
 }
 
 }  // namespace
-
-// The part of NCCL's public interface that is used; all but the strings return an ncclResult_t.
-struct Nccl::Api {
-  Library library;
-  int (*version)(int*) = nullptr;
-  const char* (*error_string)(int) = nullptr;
-  int (*unique_id)(Id*) = nullptr;
-  int (*init)(void**, int ranks, Id, int rank, void* config) = nullptr;
-  int (*destroy)(void*) = nullptr;
-  int (*abort)(void*) = nullptr;
-  int (*group_start)() = nullptr;
-  int (*group_end)() = nullptr;
-  int (*all_reduce)(const void*, void*, size_t, int, int, void*, cuda::Stream) = nullptr;
-  int (*reduce_scatter)(const void*, void*, size_t, int, int, void*, cuda::Stream) = nullptr;
-  int (*all_gather)(const void*, void*, size_t, int, void*, cuda::Stream) = nullptr;
-  int (*broadcast)(const void*, void*, size_t, int, int root, void*, cuda::Stream) = nullptr;
-  int (*send)(const void*, size_t, int, int peer, void*, cuda::Stream) = nullptr;
-  int (*receive)(void*, size_t, int, int peer, void*, cuda::Stream) = nullptr;
-
-  bool bind_all() {
-    return library.bind(version, "ncclGetVersion") &&
-           library.bind(error_string, "ncclGetErrorString") &&
-           library.bind(unique_id, "ncclGetUniqueId") &&
-           library.bind(init, "ncclCommInitRankConfig") &&
-           library.bind(destroy, "ncclCommDestroy") && library.bind(abort, "ncclCommAbort") &&
-           library.bind(group_start, "ncclGroupStart") && library.bind(group_end, "ncclGroupEnd") &&
-           library.bind(all_reduce, "ncclAllReduce") &&
-           library.bind(reduce_scatter, "ncclReduceScatter") &&
-           library.bind(all_gather, "ncclAllGather") && library.bind(broadcast, "ncclBroadcast") &&
-           library.bind(send, "ncclSend") && library.bind(receive, "ncclRecv");
-  }
-};
 
 Nccl::Nccl() : api_(std::make_unique<Api>()) {}
 Nccl::~Nccl() = default;
@@ -109,15 +67,23 @@ std::unique_ptr<Nccl> Nccl::load(Status& status) {
         fmt::format("'{}' is too old an NCCL: version 2.18 or later is needed", nccl->path()));
     return nullptr;
   }
+  nccl->api_->version_code = version;
   nccl->version_ = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   status = {};
   return nccl;
 }
 
-Status Nccl::make_id(Id& id) const {
-  if (const int result = api_->unique_id(&id); result != 0)
-    return Status::failure(
+Status Nccl::make_id(Group* group, Id& id) const {
+  Status made;
+  id = {};
+  if (const int result = !group || group->rank() == 0 ? api_->unique_id(&id) : 0; result != 0)
+    made = Status::failure(
         fmt::format("NCCL {} could not begin a group: {}", version_, api_->error_string(result)));
+  if (!group) return made;
+  MACO_TRY(group->agree(made));
+  std::vector<std::string> all;
+  MACO_TRY(group->exchange(std::string(id.begin(), id.end()), all));
+  std::copy_n(all[0].begin(), std::min(all[0].size(), id.size()), id.begin());
   return {};
 }
 
@@ -164,7 +130,7 @@ Status NcclRank::prepare() {
 }
 
 Status NcclRank::join(const Nccl::Id& id, int sms) {
-  Config config;
+  NcclConfig config;
   config.max_ctas = sms;
   MACO_TRY(check(nccl_.api().init(&comm_, static_cast<int>(manifest_.world), id, rank_, &config),
                  "join the ranks"));

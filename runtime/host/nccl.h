@@ -12,6 +12,7 @@
 #include "ir/manifest.h"
 #include "runtime/host/abi.h"
 #include "runtime/host/driver.h"
+#include "runtime/host/group.h"
 
 namespace maco::runtime {
 
@@ -28,8 +29,8 @@ class Nccl {
   /// "2.28.9"; and the file.
   const std::string& version() const { return version_; }
   const std::string& path() const;
-  /// What all ranks of a group begin with; one of them makes it.
-  Status make_id(Id& id) const;
+  /// What all ranks begin with: of a group rank 0 makes it and tells the others.
+  Status make_id(Group* group, Id& id) const;
 
  private:
   Nccl();

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "runtime/host/abi.h"
+#include "runtime/host/group.h"
 
 namespace maco::runtime {
 namespace {
@@ -125,6 +126,16 @@ Status check_binding(const ir::Manifest& manifest, int rank, size_t tensor, cons
   return {};
 }
 
+Status check_group(const Group& group, const ir::Manifest& m, const SessionOptions& options) {
+  if (group.size() != m.world)
+    return Status::failure(fmt::format("there are {} processes, but the graph has {} rank{}",
+                                       group.size(), m.world, m.world == 1 ? "" : "s"));
+  if (options.check_access || options.replay || options.profiled_tasks > 0)
+    return Status::failure(
+        "the check of accesses, replays and profiles look at all ranks: run them in one process");
+  return {};
+}
+
 Status check_bound(const Session& session) {
   const ir::Manifest& m = session.manifest();
   for (int rank = 0; rank < m.world; ++rank)
@@ -145,7 +156,7 @@ Status check_variables(const Manifest& m) {
 }
 
 Status list_variables(const Manifest& m, const LaunchValues& values,
-                      const LaunchAddresses& addresses, int rank,
+                      const LaunchAddresses& addresses, int rank, RanksHere here,
                       std::vector<LaunchVariable>& out) {
   const auto known = [&](const std::string& name) {
     for (size_t i = 0; const ManifestRange* v = variable_at(m, i); ++i)
@@ -157,16 +168,16 @@ Status list_variables(const Manifest& m, const LaunchValues& values,
     if (Status s = known(name); !s) return s;
   for (const auto& [name, all] : addresses) {
     if (Status s = known(name); !s) return s;
-    if (all.size() != static_cast<size_t>(m.world))
-      return Status::failure(
-          fmt::format("'{}' has {} addresses for {} ranks", name, all.size(), m.world));
+    if (all.size() != static_cast<size_t>(here.count))
+      return Status::failure(fmt::format("'{}' has {} addresses for {} rank{}", name, all.size(),
+                                         here.count, here.count == 1 ? "" : "s"));
   }
   if (!addresses.empty())
     if (Status s = check_variables(m); !s) return s;
   out.clear();
   for (size_t i = 0; const ManifestRange* v = variable_at(m, i); ++i) {
     if (const auto placed = addresses.find(v->name); placed != addresses.end()) {
-      const int32_t* at = placed->second[static_cast<size_t>(rank)];
+      const int32_t* at = placed->second[static_cast<size_t>(rank - here.first)];
       if (!at || reinterpret_cast<uintptr_t>(at) % alignof(int32_t) != 0)
         return Status::failure(
             fmt::format("'{}' of rank {} is at {}, which is no address of a 32-bit integer",
@@ -190,7 +201,7 @@ Status evaluate_values(const Manifest& m, const LaunchValues& values, int rank,
   if (rank < 0 || rank >= m.world)
     return Status::failure(fmt::format("rank {} is outside [0, {})", rank, m.world));
   std::vector<LaunchVariable> variables;
-  if (Status s = list_variables(m, values, {}, rank, variables); !s) return s;
+  if (Status s = list_variables(m, values, {}, rank, {}, variables); !s) return s;
   LaunchValues all;
   for (size_t i = 0; i < variables.size(); ++i) all[variable_at(m, i)->name] = variables[i].value;
 

@@ -41,8 +41,12 @@ struct SessionOptions {
   int64_t profiled_tasks = 0;
 
   /// The processes that run the ranks, of which this one runs its own; null: it runs all. It has to
-  /// outlive the session. CPU only.
+  /// outlive the session. All processes open the session, and call launch, enqueue, wait and bench,
+  /// in one order; a failure of any of these calls but enqueue is one of all.
   Group* group = nullptr;
+  /// CUDA only: who provides memory that all ranks reach (symmetric_providers); "": the first that
+  /// serves.
+  std::string peer_memory{};
 
   bool verbose = false;  // says on standard error what it does (compiling, cache hits)
   /// Told what begins, of what may take long while a session is opened.
@@ -55,8 +59,14 @@ struct SessionOptions {
 /// Values of dims and scalars for one launch, by name; a dim that is missing has its maximum.
 using LaunchValues = std::map<std::string, int64_t>;
 /// The same of those that lie in memory: one address a rank, in memory of its device, which the
-/// launch reads when its turn has come.
+/// launch reads when its turn has come. Of the ranks of this process.
 using LaunchAddresses = std::map<std::string, std::vector<const int32_t*>>;
+
+/// The ranks of this process.
+struct RanksHere {
+  int first = 0, count = 0;
+  bool has(int rank) const { return rank >= first && rank < first + count; }
+};
 
 /// Of tensors, in bytes: what vectors of device code and tensor maps need.
 inline constexpr size_t kTensorAlignment = 16;
@@ -67,11 +77,9 @@ class Session {
  public:
   virtual ~Session() = default;
   virtual const ir::Manifest& manifest() const = 0;
-  /// Whether this process runs the rank; tensors of others can't be reached from here.
-  virtual bool is_here(int rank) const {
-    static_cast<void>(rank);
-    return true;
-  }
+  /// Tensors of others can't be reached from here.
+  virtual RanksHere here() const { return {0, static_cast<int>(manifest().world)}; }
+  bool is_here(int rank) const { return here().has(rank); }
   /// Lets tensor `tensor` (index into manifest().tensors) of `rank` live in memory of the caller's
   /// from the next launch on: of the rank's device, aligned to kTensorAlignment, as large as the
   /// tensor, there until the session ends or another is bound. Not while launching.
@@ -90,14 +98,14 @@ class Session {
   /// Puts a launch of all ranks on streams of the caller's, rank r's on streams[r], or if there are
   /// none on the session's own, and returns: what was enqueued before on a stream comes before, and
   /// a launch that fails says so at the next call here. `streams`: one of the device's (CUstream) a
-  /// rank; if they are being captured, the launch becomes part of their graphs. The CPU runs it
-  /// before this returns.
+  /// rank of this process; if they are being captured, the launch becomes part of their graphs. The
+  /// CPU runs it before this returns.
   virtual Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
                          std::span<void* const> streams) = 0;
   /// Waits for all that was enqueued; a failure of any of it, and of launches of captured graphs
   /// that have ended.
   virtual Status wait() = 0;
-  /// Whether all of it has ended.
+  /// Whether all of it has ended, in a group on this process's rank.
   virtual Status ended(bool& all) = 0;
   /// Median, over `launches` launches after warm-up, of the slowest rank's time in microseconds
   /// (device clock on GPUs).
@@ -121,7 +129,10 @@ struct LaunchVariable {
 /// Those of `rank`, dims and then scalars, in the manifest's order. Numbers are checked against
 /// their ranges; every scalar must be given.
 Status list_variables(const ir::Manifest& manifest, const LaunchValues& values,
-                      const LaunchAddresses& addresses, int rank, std::vector<LaunchVariable>& out);
+                      const LaunchAddresses& addresses, int rank, RanksHere here,
+                      std::vector<LaunchVariable>& out);
+/// A failure if the processes can't run the kernel's ranks so.
+Status check_group(const Group& group, const ir::Manifest& manifest, const SessionOptions& options);
 /// A failure if there are more than maco_advance takes.
 Status check_variables(const ir::Manifest& manifest);
 /// Checks dims and scalars as list_variables does, evaluates Manifest::values for `rank`, and

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "ir/manifest.h"
 #include "runtime/host/driver.h"
+#include "runtime/host/group.h"
 #include "runtime/host/session.h"
 
 namespace maco::runtime {
@@ -26,25 +28,35 @@ class SymmetricMemory {
   virtual cuda::DevicePtr address(int owner, int viewer) const = 0;
 };
 
-/// Where a rank runs.
+/// Where a rank of this process runs.
 struct SymmetricRank {
   cuda::Device device = 0;
   int device_index = 0;
   cuda::Context context = nullptr;
 };
 
+/// What a provider is asked for.
+struct SymmetricRequest {
+  const cuda::Driver& driver;
+  std::span<const SymmetricRank> ranks;  // of this process, by rank
+  size_t bytes = 0;                      // of each rank
+  Group* group = nullptr;                // the other processes, which ask at the same time; or none
+};
+
 /// A way to get such memory. Adding one: a file that defines it, and its line in symmetric.cpp.
 struct SymmetricProvider {
   const char* name;
   const char* summary;
+  bool threads, processes;  // whether ranks may be threads of one process, and processes
   /// Zeroed memory for all ranks, or null with the reason (which names the two GPUs that can't
-  /// reach each other, say).
-  std::unique_ptr<SymmetricMemory> (*allocate)(const cuda::Driver& driver,
-                                               std::span<const SymmetricRank> ranks, size_t bytes,
-                                               Status& status);
+  /// reach each other, say). In a group it fails on all ranks or none.
+  std::unique_ptr<SymmetricMemory> (*allocate)(const SymmetricRequest& request, Status& status);
 };
 
-/// The first is the one that sessions use.
 std::span<const SymmetricProvider* const> symmetric_providers();
+/// The one of that name, or for "" the first that serves ranks in one process, or in a group's;
+/// null with the reason.
+const SymmetricProvider* find_symmetric_provider(const std::string& name, bool group,
+                                                 Status& status);
 
 }  // namespace maco::runtime

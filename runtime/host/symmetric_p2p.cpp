@@ -57,11 +57,9 @@ class PeerToPeer : public SymmetricMemory {
   std::vector<cuda::DevicePtr> blocks_;
 };
 
-std::unique_ptr<SymmetricMemory> allocate(const cuda::Driver& driver,
-                                          std::span<const SymmetricRank> ranks, size_t bytes,
-                                          Status& status) {
-  auto memory = std::make_unique<PeerToPeer>(driver, ranks);
-  status = memory->allocate(bytes);
+std::unique_ptr<SymmetricMemory> allocate(const SymmetricRequest& request, Status& status) {
+  auto memory = std::make_unique<PeerToPeer>(request.driver, request.ranks);
+  status = memory->allocate(request.bytes);
   if (!status) return nullptr;
   return memory;
 }
@@ -69,7 +67,7 @@ std::unique_ptr<SymmetricMemory> allocate(const cuda::Driver& driver,
 }  // namespace
 
 extern const SymmetricProvider kPeerToPeerProvider;
-const SymmetricProvider kPeerToPeerProvider = {"p2p", "peer access between the GPUs of one process",
-                                               allocate};
+const SymmetricProvider kPeerToPeerProvider = {
+    "threads", "peer access between the GPUs of one process", true, false, allocate};
 
 }  // namespace maco::runtime

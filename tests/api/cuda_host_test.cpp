@@ -3,9 +3,13 @@
 // is freed.
 #include <dlfcn.h>
 #include <maco/maco.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -419,6 +423,212 @@ TEST_CASE("sessions on GPUs open and close without a trace") {
     s.run({{"pos", 0}}).value();
   }
   CHECK(driver->alive() == before);
+}
+
+// Runs `body` in a process for each of two ranks, until it says what is wrong, or "".
+void in_processes(const std::function<std::string(int)>& body) {
+  static int groups = 0;
+  const std::string group = std::to_string(::getpid()) + "." + std::to_string(groups++);
+  std::array<pid_t, 2> children{};
+  std::array<std::array<int, 2>, 2> pipes{};
+  for (size_t rank = 0; rank < 2; ++rank) {
+    REQUIRE(::pipe(pipes[rank].data()) == 0);
+    children[rank] = ::fork();
+    REQUIRE(children[rank] >= 0);
+    if (children[rank] != 0) continue;
+    ::setenv("RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("WORLD_SIZE", "2", 1);
+    ::setenv("MACO_GROUP", group.c_str(), 1);
+    const std::string wrong = body(static_cast<int>(rank));
+    const ssize_t sent = ::write(pipes[rank][1], wrong.data(), wrong.size());
+    ::_exit(wrong.empty() ? 0 : sent < 0 ? 2 : 1);
+  }
+  for (size_t rank = 0; rank < 2; ++rank) {
+    int status = 0;
+    REQUIRE(::waitpid(children[rank], &status, 0) == children[rank]);
+    ::close(pipes[rank][1]);
+    std::string wrong(4096, ' ');
+    const ssize_t got = ::read(pipes[rank][0], wrong.data(), wrong.size());
+    ::close(pipes[rank][0]);
+    wrong.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    INFO("rank " << rank << ": " << wrong);
+    CHECK(status == 0);
+  }
+}
+std::string expect(bool good, const std::string& what) { return good ? "" : what + "\n"; }
+std::string expect(const Status& status, const std::string& says, const std::string& what) {
+  if (status) return what + ": went well\n";
+  return expect(status.error().message.find(says) != std::string::npos,
+                what + ": " + status.error().message);
+}
+SessionOptions process_a_rank() {
+  SessionOptions options;
+  options.process_a_rank = true;
+  options.timeout = std::chrono::seconds(5);
+  return options;
+}
+
+TEST_CASE("a process a rank: each launches its own, all see each other's memory") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  in_processes([&](int rank) {
+    const int before = driver->alive();
+    std::string wrong;
+    {
+      auto opened = Session::open(*kernel, process_a_rank());
+      if (!opened) return opened.error().message;
+      Session s = std::move(*opened);
+      wrong += expect(s.is_here(rank) && !s.is_here(1 - rank), "whose rank it is");
+      s.allocate().value();
+      const int launched = driver->launches();
+      char stream = 0;
+      void* const streams[] = {&stream};
+      for (int n = 0; n < 3; ++n) s.launch({{"pos", n}}, streams).value();
+      const int32_t pos = 3;
+      s.launch({{"pos", value_at(&pos)}}, streams).value();
+      s.wait().value();
+      s.run({{"pos", 0}}).value();
+      wrong += expect(driver->launches() == launched + 5, "how many launches");
+      const fake::Launched last = driver->launch(driver->launches() - 1);
+      wrong += expect(last.rank == rank && last.device == rank, "who launched");
+      // What one writes into the other's memory, the other finds in its own.
+      if (!last.symmetric || !last.symmetric[0] || !last.symmetric[1]) return wrong + "no memory";
+      last.symmetric[1 - rank][5] = static_cast<char>(7 + rank);
+      s.run({{"pos", 0}}).value();
+      wrong += expect(last.symmetric[rank][5] == 7 + (1 - rank), "what the other wrote");
+      s.bench({{"pos", 0}}, 70).value();
+      wrong += expect(s.write(1 - rank, "i", &pos, 4), "runs in another process", "write");
+      wrong += expect(s.run({{"pos", rank}}), "rank 1 was launched with other dims or scalars than",
+                      "other values");
+      wrong += expect(rank == 1 ? s.run() : s.run({{"pos", 0}}), "scalar 'pos' has no value",
+                      "a value that one lacks");
+      s.run({{"pos", 0}}).value();
+    }
+    return wrong + expect(driver->alive() == before, "something is left");
+  });
+}
+
+TEST_CASE("a process a rank: what fails on one fails on all, and then they run again") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  in_processes([&](int rank) {
+    Session s = Session::open(*kernel, process_a_rank()).value();
+    s.allocate().value();
+    std::string wrong;
+    const Values values = {{"pos", 0}};
+    if (rank == 1) driver->fail_next(1);
+    wrong += expect(s.run(values), "rank 1 on GPU 1: could not launch the kernel", "no start");
+    s.run(values).value();
+    if (rank == 0) driver->stop_next(0);
+    wrong += expect(s.run(values), "rank 0: op 'h': index 9 is outside [0, 4)", "stopped");
+    s.run(values).value();
+    if (rank == 1) driver->fail_next(1);
+    const Status begun = s.launch(values);
+    wrong += rank == 1 ? expect(begun, "could not launch the kernel", "no start of a launch")
+                       : expect(s.wait(), "rank 1 on GPU 1: could not launch", "waited");
+    s.launch(values).value();
+    while (!s.ended().value()) continue;
+    s.run(values).value();
+    return wrong;
+  });
+  // Whom nobody waits for.
+  in_processes([&](int rank) {
+    Session s = Session::open(*kernel, process_a_rank()).value();
+    s.allocate().value();
+    s.run({{"pos", 0}}).value();
+    if (rank == 1) ::_exit(0);
+    std::string wrong = expect(s.run({{"pos", 0}}), "rank 1 is gone", "the other has ended");
+    return wrong + expect(s.run({{"pos", 0}}), "rank 1 is gone", "and once more");
+  });
+}
+
+TEST_CASE("a process a rank: on which GPUs") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  in_processes([&](int rank) {
+    SessionOptions options = process_a_rank();
+    options.ranks_per_gpu = 2;
+    Session s = Session::open(*kernel, options).value();
+    s.allocate().value();
+    s.run({{"pos", 0}}).value();
+    std::string wrong = expect(driver->launch(driver->launches() - 1).device == 0, "not on GPU 0");
+    // As where a launcher shows each process but one.
+    ::setenv("FAKE_DEVICES", "1", 1);
+    const auto refused = Session::open(*kernel, process_a_rank());
+    return wrong +
+           expect(
+               !refused && refused.error().message.find("2 ranks are on the GPU of rank "
+                                                        "0, with 1 on a GPU") != std::string::npos,
+               "two on a GPU: " + (refused ? "" : refused.error().message)) +
+           expect(rank < 2, "");
+  });
+}
+
+TEST_CASE("ranks meet in memory of NCCL's, if that is asked for") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  void* library = dlopen("libnccl.so.2", RTLD_NOW);
+  REQUIRE(library);
+  const auto* nccl = static_cast<const fake::NcclControls*>(dlsym(library, "fake_nccl_controls"));
+  const int before = driver->alive();
+  SessionOptions options;
+  options.peer_memory = "nccl";
+  {
+    Session s = Session::open(*kernel, options).value();
+    CHECK(nccl->communicators() == 4);  // two, each with a window
+    s.allocate().value();
+    s.run({{"pos", 0}}).value();
+    const fake::Launched one = driver->launch(driver->launches() - 1),
+                         other = driver->launch(driver->launches() - 2);
+    CHECK((one.rank != other.rank && one.symmetric != other.symmetric));
+    CHECK((one.symmetric[0] == other.symmetric[0] && one.symmetric[1] == other.symmetric[1]));
+    CHECK((one.symmetric[0] && one.symmetric[1] && one.symmetric[0] != one.symmetric[1]));
+  }
+  CHECK(nccl->communicators() == 0);
+  CHECK(driver->alive() == before);
+  const auto refused = [&](const char* name) {
+    options.peer_memory = name;
+    return Session::open(*kernel, options).error().message;
+  };
+  CHECK_THAT(refused("nvshmem"), Contains("'nvshmem' is for ranks in processes of their own"));
+  CHECK_THAT(refused("shmem"), Contains("no peer memory 'shmem': there are threads, nccl"));
+  options.device = Device::Cpu;
+  CHECK_THAT(refused("nccl"), Contains("is a choice on GPUs"));
+  ::setenv("MACO_NVSHMEM", "/nowhere", 1);
+  in_processes([&](int) {
+    SessionOptions given = process_a_rank();
+    given.peer_memory = "nvshmem";
+    const auto opened = Session::open(*kernel, given);
+    return expect(!opened && opened.error().message ==
+                                 "NVSHMEM was not found where MACO_NVSHMEM says: '/nowhere' is no "
+                                 "usable libnvshmem_host",
+                  opened ? "opened" : opened.error().message);
+  });
+  ::unsetenv("MACO_NVSHMEM");
+}
+
+TEST_CASE("a process a rank: they join NCCL by one id") {
+  const Fake driver;
+  const auto kernel = kernel_of_test("cuda_handed");
+  if (!kernel) return;
+  void* library = dlopen("libnccl.so.2", RTLD_NOW);
+  REQUIRE(library);
+  const auto* nccl = static_cast<const fake::NcclControls*>(dlsym(library, "fake_nccl_controls"));
+  in_processes([&](int rank) {
+    std::vector<fake::NcclCall> calls;
+    nccl->take(calls);
+    Session s = Session::open(*kernel, process_a_rank()).value();
+    s.allocate().value();
+    s.run({{"n", 3}}).value();
+    nccl->take(calls);
+    for (const fake::NcclCall& c : calls)
+      if (c.rank != rank) return std::string("a call of the other rank");
+    return expect(calls.size() == 2 * 11 + 1, std::to_string(calls.size()) + " calls");
+  });
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST_CASE("dims and scalars are listed in their order, some by their addresses")
   const int32_t pos[2] = {};
   std::vector<LaunchVariable> list;
   const auto listed = [&](const LaunchValues& values, const LaunchAddresses& addresses, int rank) {
-    const Status status = list_variables(m, values, addresses, rank, list);
+    const Status status = list_variables(m, values, addresses, rank, {0, 2}, list);
     return status.message;
   };
   CHECK(listed({{"tokens", 7}}, {{"pos", {&pos[0], &pos[1]}}}, 1) == "");
@@ -135,8 +135,8 @@ TEST_CASE("what a launch with dims and scalars in memory takes has an end") {
         "in memory, take at most 128");
   std::vector<LaunchVariable> list;
   const int32_t pos = 0;
-  CHECK(list_variables(m, {{"pos", 0}}, {}, 0, list).ok);
-  CHECK_THAT(list_variables(m, {}, {{"pos", {&pos, &pos}}}, 0, list).message,
+  CHECK(list_variables(m, {{"pos", 0}}, {}, 0, {}, list).ok);
+  CHECK_THAT(list_variables(m, {}, {{"pos", {&pos, &pos}}}, 0, {0, 2}, list).message,
              Contains("at most 128"));
 }
 

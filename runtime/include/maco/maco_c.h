@@ -119,10 +119,11 @@ typedef enum { MACO_CUDA, MACO_CPU } maco_device;
 typedef struct {
   size_t size;  // sizeof(maco_session_options)
   maco_device device;
-  int ranks_per_gpu;   // 0: 1
-  int64_t timeout_ms;  // 0: 30000
-  int process_a_rank;  // 1: this process runs one rank, on the CPU (maco/session.h)
-  int reserved;        // 0
+  int ranks_per_gpu;        // 0: 1
+  int64_t timeout_ms;       // 0: 30000
+  int process_a_rank;       // 1: this process runs one rank (maco/session.h)
+  int reserved;             // 0
+  const char* peer_memory;  // NULL, "nccl" or "nvshmem": maco/session.h
 } maco_session_options;
 
 // `options` may be NULL.
@@ -159,7 +160,7 @@ MACO_API maco_code maco_session_launch(maco_session* session, const maco_value* 
 // A dim or scalar in memory of the ranks' devices, as maco::Value.
 typedef struct {
   const char* name;
-  const int32_t* const* at;  // one address a rank
+  const int32_t* const* at;  // one address a rank of this process
 } maco_address;
 // The same with some dims and scalars in memory. Streams may be captured, as there.
 MACO_API maco_code maco_session_launch_at(maco_session* session, const maco_value* values,

@@ -31,11 +31,18 @@ struct SessionOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
   /// Cpu: tasks of all ranks take turns in an order that this seed decides, always the same.
   std::optional<uint64_t> order = {};
-  /// Cpu: the ranks run in a process each, and this one runs the rank that its environment names,
-  /// as torchrun and mpirun do (docs/running.md). All of them open their sessions in one order,
-  /// each with the kernel that the others have, and launch together. Memory of other ranks can't be
-  /// reached from here. A process that ends early fails the launches of the others.
+  /// The ranks run in a process each, and this one runs the rank that its environment names, as
+  /// torchrun and mpirun do (docs/running.md). All of them open their sessions in one order, each
+  /// with the kernel that the others have, and call run, launch, wait and bench in one order.
+  /// Memory of other ranks can't be reached from here; streams and addresses of values are given
+  /// for the rank of this process alone. A process that ends early fails the launches of the
+  /// others. On Cuda the rank's GPU is rank / ranks_per_gpu of those that the process sees, or the
+  /// only one.
   bool process_a_rank = false;
+  /// Cuda: the memory that ranks send each other by: "" (peer access in one process, CUDA's virtual
+  /// memory between processes), "nccl" (windows of NCCL 2.28 or later), or "nvshmem" (its symmetric
+  /// heap; a process a rank).
+  std::string peer_memory = {};
   /// Told what begins, of what may take seconds while a session is opened ("compiling the kernel
   /// with NVRTC"); "" at the end. Called on the thread that opens it.
   std::function<void(std::string_view)> progress = {};
@@ -45,8 +52,9 @@ struct SessionOptions {
 };
 
 /// What a dim or scalar is in a launch: a number, or a 32-bit integer in memory of the ranks'
-/// devices, one address a rank, equal on all. That one is read when the launch begins, behind what
-/// its stream did before; if it is out of its range, the launch stops as at a bad index.
+/// devices, one address a rank of this process, equal on all. That one is read when the launch
+/// begins, behind what its stream did before; if it is out of its range, the launch stops as at a
+/// bad index.
 class Value {
  public:
   Value() = default;                                                                  // 0

@@ -2,6 +2,9 @@
 // kernels do nothing but leave a record. For tests of what the host does around them.
 #include "tests/api/fake_driver/fake.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -98,7 +101,8 @@ void run(const Node& n, Stream stream) {
   const maco::LaunchState* state = n.launch.state;
   if (state && state->refused) return;
   log_.push_back({n.device, n.launch.rank, stream, state ? state->epoch : n.launch.epoch,
-                  n.launch.tensors, state != nullptr, state ? variable[n.launch.state] : 0});
+                  n.launch.tensors, state != nullptr, state ? variable[n.launch.state] : 0,
+                  n.launch.symmetric});
   if (stopping != n.launch.rank) return;
   stopping = -1;
   report(n.launch, maco::kBadIndex, 9, 4);
@@ -153,7 +157,10 @@ FAKE Result cuInit(unsigned) { return kSuccess; }
 FAKE Result cuDriverGetVersion(int* v) { return *v = 13000, kSuccess; }
 FAKE Result cuGetErrorName(Result, const char** s) { return *s = "FAKE_ERROR", kSuccess; }
 FAKE Result cuGetErrorString(Result, const char** s) { return *s = "of the fake", kSuccess; }
-FAKE Result cuDeviceGetCount(int* n) { return *n = kDevices, kSuccess; }
+FAKE Result cuDeviceGetCount(int* n) {
+  const char* const seen = std::getenv("FAKE_DEVICES");
+  return *n = seen ? std::atoi(seen) : kDevices, kSuccess;
+}
 FAKE Result cuDeviceGet(Device* d, int i) { return *d = i, kSuccess; }
 FAKE Result cuDeviceGetName(char* to, int n, Device) {
   std::strncpy(to, "Fake H200", static_cast<size_t>(n));
@@ -168,6 +175,11 @@ FAKE Result cuDeviceGetAttribute(int* v, int attribute, Device) {
   return kSuccess;
 }
 FAKE Result cuDeviceCanAccessPeer(int* can, Device, Device) { return *can = 1, kSuccess; }
+// All processes see the same GPUs.
+FAKE Result cuDeviceGetUuid_v2(Uuid* uuid, Device d) {
+  std::memset(uuid, d + 1, sizeof *uuid);
+  return kSuccess;
+}
 FAKE Result cuDevicePrimaryCtxRetain(Context* c, Device d) {
   const std::lock_guard lock(guard);
   ++contexts[d];
@@ -216,6 +228,55 @@ FAKE Result cuMemAlloc_v2(DevicePtr* p, size_t bytes) { return make(p, bytes); }
 FAKE Result cuMemFree_v2(DevicePtr p) { return drop(p); }
 FAKE Result cuMemGetInfo_v2(size_t* free, size_t* total) {
   return *free = *total = size_t{1} << 37, kSuccess;
+}
+// A handle is a file in memory, and so is what stands for it elsewhere.
+FAKE Result cuMemGetAllocationGranularity(size_t* unit, const MemoryKind*, int) {
+  return *unit = 1 << 16, kSuccess;
+}
+FAKE Result cuMemCreate(MemoryHandle* h, size_t bytes, const MemoryKind*, uint64_t) {
+  const int file = ::memfd_create("fake", MFD_CLOEXEC);
+  if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) return kNoMemory;
+  return *h = static_cast<MemoryHandle>(file), kSuccess;
+}
+FAKE Result cuMemRelease(MemoryHandle h) {
+  return ::close(static_cast<int>(h)) == 0 ? kSuccess : kInvalid;
+}
+FAKE Result cuMemExportToShareableHandle(void* to, MemoryHandle h, int, uint64_t) {
+  const int file = ::dup(static_cast<int>(h));
+  std::memcpy(to, &file, sizeof file);
+  return file < 0 ? kInvalid : kSuccess;
+}
+FAKE Result cuMemImportFromShareableHandle(MemoryHandle* h, void* file, int) {
+  const int copy = ::dup(static_cast<int>(reinterpret_cast<intptr_t>(file)));
+  return *h = static_cast<MemoryHandle>(copy), copy < 0 ? kInvalid : kSuccess;
+}
+FAKE Result cuMemAddressReserve(DevicePtr* p, size_t bytes, size_t, DevicePtr, uint64_t) {
+  void* const at = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return kNoMemory;
+  const std::lock_guard lock(guard);
+  things.insert(at);
+  return *p = reinterpret_cast<DevicePtr>(at), kSuccess;
+}
+FAKE Result cuMemAddressFree(DevicePtr p, size_t bytes) {
+  const std::lock_guard lock(guard);
+  if (things.erase(reinterpret_cast<void*>(p)) == 0) return kInvalid;
+  return ::munmap(reinterpret_cast<void*>(p), bytes) == 0 ? kSuccess : kInvalid;
+}
+FAKE Result cuMemMap(DevicePtr p, size_t bytes, size_t, MemoryHandle h, uint64_t) {
+  void* const at = reinterpret_cast<void*>(p);
+  return ::mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, static_cast<int>(h), 0) == at
+             ? kSuccess
+             : kInvalid;
+}
+FAKE Result cuMemUnmap(DevicePtr p, size_t bytes) {
+  void* const at = reinterpret_cast<void*>(p);
+  return ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at
+             ? kSuccess
+             : kInvalid;
+}
+FAKE Result cuMemSetAccess(DevicePtr p, size_t bytes, const MemoryAccess*, size_t) {
+  return ::mprotect(reinterpret_cast<void*>(p), bytes, PROT_READ | PROT_WRITE) == 0 ? kSuccess
+                                                                                    : kInvalid;
 }
 FAKE Result cuMemHostAlloc(void** p, size_t bytes, unsigned) { return make(p, bytes); }
 FAKE Result cuMemFreeHost(void* p) { return drop(p); }

@@ -15,9 +15,10 @@ struct Launched {
   int rank = 0;
   const void* stream = nullptr;
   uint32_t epoch = 0;
-  void* const* tensors = nullptr;  // Launch::tensors
-  bool numbered = false;           // by maco_advance
-  int64_t variable = 0;            // then: the first dim or scalar that it found
+  void* const* tensors = nullptr;    // Launch::tensors
+  bool numbered = false;             // by maco_advance
+  int64_t variable = 0;              // then: the first dim or scalar that it found
+  char* const* symmetric = nullptr;  // Launch::symmetric
 };
 
 /// By dlsym("fake_controls").
@@ -52,7 +53,7 @@ struct NcclCall {
 struct NcclControls {
   /// Those since it was asked last.
   void (*take)(std::vector<NcclCall>& calls);
-  int (*communicators)();  // that are there
+  int (*communicators)();  // that are there, and windows
 };
 
 }  // namespace fake

@@ -1,7 +1,9 @@
 // An NCCL that moves nothing and leaves a record. For tests of what the host hands over to it.
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -15,7 +17,8 @@ struct Comm {
 };
 std::mutex guard;
 std::vector<fake::NcclCall> log_;
-int communicators = 0;
+int communicators = 0, windows = 0;
+std::map<int, void*> registered;  // windows, by rank
 
 int record(void* comm, std::string what, size_t count, int type, int more) {
   const std::lock_guard lock(guard);
@@ -36,9 +39,9 @@ const fake::NcclControls fake_nccl_controls = {[](std::vector<fake::NcclCall>& c
                                                  calls.swap(log_);
                                                  log_.clear();
                                                },
-                                               [] { return communicators; }};
+                                               [] { return communicators + windows; }};
 
-FAKE int ncclGetVersion(int* v) { return *v = 22809, 0; }
+FAKE int ncclGetVersion(int* v) { return *v = 22903, 0; }
 FAKE const char* ncclGetErrorString(int) { return "of the fake"; }
 FAKE int ncclGetUniqueId(std::array<char, 128>* id) { return id->fill('i'), 0; }
 FAKE int ncclCommInitRankConfig(void** comm, int world, std::array<char, 128> id, int rank,
@@ -55,6 +58,27 @@ FAKE int ncclCommInitRankConfig(void** comm, int world, std::array<char, 128> id
   ++communicators;
   *comm = new Comm{rank, world, head.max_ctas};
   return 0;
+}
+FAKE int ncclMemAlloc(void** memory, size_t bytes) {
+  const std::lock_guard lock(guard);
+  ++windows;
+  return *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), *memory ? 0 : 1;
+}
+FAKE int ncclMemFree(void* memory) {
+  const std::lock_guard lock(guard);
+  return --windows, std::free(memory), 0;
+}
+// A window is its rank's comm; all of one group at a time.
+FAKE int ncclCommWindowRegister(void* comm, void* memory, size_t, void** window, int flags) {
+  const std::lock_guard lock(guard);
+  if (flags != 1) return 4;
+  registered[static_cast<Comm*>(comm)->rank] = memory;
+  return *window = comm, 0;
+}
+FAKE int ncclCommWindowDeregister(void* comm, void* window) { return comm == window ? 0 : 4; }
+FAKE int ncclGetPeerDevicePointer(void*, size_t offset, int peer, void** to) {
+  const std::lock_guard lock(guard);
+  return *to = static_cast<char*>(registered[peer]) + offset, 0;
 }
 FAKE int ncclCommDestroy(void* comm) {
   const std::lock_guard lock(guard);

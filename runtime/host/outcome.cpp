@@ -1,0 +1,59 @@
+#include "runtime/host/outcome.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace maco::runtime {
+namespace {
+
+std::string text_of(const LaunchValues& values) {
+  std::string text;
+  for (const auto& [name, value] : values) text += fmt::format("{} = {}\n", name, value);
+  return text;
+}
+std::string other_values(size_t rank, int than) {
+  return fmt::format("rank {} was launched with other dims or scalars than rank {}", rank, than);
+}
+
+}  // namespace
+
+Status exchange_outcomes(Group& group, const Outcome& mine, const LaunchValues& values,
+                         uint64_t patience_ms, std::vector<Outcome>& all, std::string& story) {
+  constexpr size_t kNumbers = sizeof(Report) + sizeof mine.us;
+  const std::string given = text_of(values);
+  std::string message(reinterpret_cast<const char*>(&mine.report), sizeof(Report));
+  message.append(reinterpret_cast<const char*>(&mine.us), sizeof mine.us);
+  message += given + '\0' + mine.story;
+  std::vector<std::string> messages;
+  MACO_TRY(group.exchange(message, messages, patience_ms));
+  all.assign(messages.size(), {});
+  story.clear();
+  const auto add = [&](const std::string& line) { story += (story.empty() ? "" : "\n") + line; };
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (messages[r].size() < kNumbers) return Status::failure("a rank sent half a message");
+    std::memcpy(&all[r].report, messages[r].data(), sizeof(Report));
+    std::memcpy(&all[r].us, messages[r].data() + sizeof(Report), sizeof mine.us);
+    const std::string rest = messages[r].substr(kNumbers);
+    const size_t end = std::min(rest.find('\0'), rest.size());
+    if (rest.substr(0, end) != given) add(other_values(r, group.rank()));
+    if (end + 1 >= rest.size()) continue;
+    all[r].story = rest.substr(end + 1);
+    const bool named = all[r].story.rfind("rank ", 0) == 0;
+    add(named ? all[r].story : fmt::format("rank {}: {}", r, all[r].story));
+  }
+  return {};
+}
+
+Status agree_on_values(Group& group, const LaunchValues& values, const Status& mine) {
+  std::vector<std::string> all;
+  MACO_TRY(group.agree(mine));
+  const std::string given = text_of(values);
+  MACO_TRY(group.exchange(given, all));
+  // Compared with rank 0's, so that all say the same.
+  for (size_t r = 1; r < all.size(); ++r)
+    if (all[r] != all[0]) return Status::failure(other_values(r, 0));
+  return {};
+}
+
+}  // namespace maco::runtime

@@ -1,0 +1,29 @@
+// What a launch came to on a rank, as processes that run a rank each tell one another.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/host/abi.h"
+#include "runtime/host/group.h"
+#include "runtime/host/session.h"
+
+namespace maco::runtime {
+
+struct Outcome {
+  Report report{};    // the rank's, cause_of its CTAs'
+  double us = 0;      // how long the launch took
+  std::string story;  // what went wrong besides
+};
+
+/// all[r] is rank r's, and `story` what went wrong besides reports, on all ranks; `values`, of the
+/// launch, must be the same everywhere.
+Status exchange_outcomes(Group& group, const Outcome& mine, const LaunchValues& values,
+                         uint64_t patience_ms, std::vector<Outcome>& all, std::string& story);
+
+/// A failure if a rank is to be launched with other values than the others, or has failed (`mine`)
+/// before that.
+Status agree_on_values(Group& group, const LaunchValues& values, const Status& mine);
+
+}  // namespace maco::runtime
