@@ -143,7 +143,8 @@ Json scalars_of(const Manifest& m) {
           {"symmetric_bytes", m.symmetric_bytes},
           {"local_events", m.local_events},
           {"peer_events", m.peer_events},
-          {"packet_uses", m.packet_uses}};
+          {"packet_uses", m.packet_uses},
+          {"backend", m.backend}};
 }
 
 List ranges(std::string key, const std::vector<ManifestRange>& all) {
@@ -301,7 +302,7 @@ std::string print_manifest(const Manifest& m) {
   lines.add(1, line({"options", "code_hash", "program_hash"}));
   lines.add(1, line({"ctas", "consumers", "loaders", "signallers", "spare", "shared_bytes",
                      "arena_bytes"}));
-  lines.add(1, line({"symmetric_bytes", "local_events", "peer_events", "packet_uses"}));
+  lines.add(1, line({"symmetric_bytes", "local_events", "peer_events", "packet_uses", "backend"}));
   for (const List& list : lists) {
     const bool names = list.key == "local_names" || list.key == "peer_names";
     if (list.key == "graph") {

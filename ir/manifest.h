@@ -88,6 +88,7 @@ struct Manifest {
   int64_t local_events = 0;             // u32 counters in the rank's private memory
   int64_t peer_events = 0;              // x world u32 words in symmetric memory, after the slots
   int64_t packet_uses = 1;              // flags of a launch's packets; flags have 32 bits
+  std::string backend = "p2p";          // the graph's: of "nvshmem" is the symmetric memory
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
   std::vector<ManifestMap> maps;        // the order of Launch::maps
   std::vector<ManifestRange> dims, scalars;

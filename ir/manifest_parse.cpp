@@ -211,6 +211,9 @@ Manifest manifest_of(const Json& root) {
   m.local_events = integer_of(root, "local_events", 0, kMaxCount);
   m.peer_events = integer_of(root, "peer_events", 0, kMaxCount);
   m.packet_uses = integer_of(root, "packet_uses", 1, kMaxCount);
+  m.backend = text_of(root, "backend");
+  if (m.backend != "p2p" && m.backend != "nccl" && m.backend != "nvshmem")
+    fail(fmt::format("'backend' is the unknown '{}'", m.backend));
   for (const Json& item : list_of(root, "tensors")) m.tensors.push_back(tensor_of(item));
   for (const Json& item : list_of(root, "maps")) m.maps.push_back(map_of(item, m));
   m.dims = ranges_of(root, "dims");

@@ -98,8 +98,7 @@ void add_session_options(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, static_cast<int>(graph::kMaxWorld)));
   app.add_flag("--processes", a.command.processes, "start a process for each rank");
   app.add_option("--peer-memory", a.command.peer_memory,
-                 "who runs the ranks: threads, processes, or as the environment says (auto); "
-                 "whose memory they share on GPUs: nccl, nvshmem")
+                 "auto, threads or processes; nccl or nvshmem: their memory")
       ->option_text("HOW")
       ->check(CLI::IsMember({"auto", "threads", "processes", "nccl", "nvshmem"}));
   auto* jitter = app.add_option("--jitter", a.jitter, "CPU: random delays from this seed")

@@ -203,7 +203,8 @@ class Command {
                   fmt::format("--peer-memory {}: the environment names no rank (RANK, WORLD_SIZE); "
                               "start it with torchrun, mpirun or --processes",
                               c_.peer_memory));
-    if (c_.provider_of_memory()) c_.session.peer_memory = c_.peer_memory;
+    if (c_.device == "cuda" && c_.peer_memory != "auto" && graph.world > 1)
+      c_.session.peer_memory = c_.peer_memory;
     if (!place_ && !c_.processes) return -1;
     if (!c_.profile_file.empty() || c_.session.check_access || c_.session.replay ||
         !c_.witness_file.empty())

@@ -123,6 +123,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
   m.local_events = events.local;
   m.peer_events = events.peer;
   m.packet_uses = program.packet_uses();
+  m.backend = ir::name(graph.backend);
   for (const ir::Buffer& b : program.buffers) {
     if (b.kind == ir::BufferKind::Temp || b.kind == ir::BufferKind::Slot) continue;
     const auto id = graph.find_tensor(b.tensor);

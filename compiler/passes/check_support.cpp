@@ -41,10 +41,6 @@ bool check(const ir::Graph& graph, ir::Diagnostics& d) {
     d.error(at(graph, "schedule"),
             "schedule 'dynamic' can't be compiled by this version: it has no scheduler CTAs yet; "
             "use 'static'");
-  if (graph.backend == ir::Backend::Nvshmem)
-    d.error(at(graph, "backend"),
-            "backend 'nvshmem' can't be compiled by this version: collectives go through peer "
-            "memory or NCCL; use 'p2p' or 'nccl'");
   if (graph.backend == ir::Backend::Nccl && graph.world > 1)
     for (const ir::Op& op : graph.ops)
       if (op.kind == "send" || op.kind == "recv") {

@@ -69,13 +69,24 @@ struct Session::State {
     }
     return {};
   }
-  // The same, for a launch of all processes, none of which begins if one can't.
-  Status check_launch_of_all(const Given& given) const {
-    const Status mine = check_launch(given);
+  // The same, for a launch of all processes, none of which begins if one can't; `wrong`: what else
+  // stands against it here.
+  Status check_launch_of_all(const Given& given, const Status& wrong = {}) const {
+    const Status mine = wrong ? check_launch(given) : wrong;
     if (!group) return mine;
-    const auto all =
+    runtime::Status all =
         group->agree(mine ? runtime::Status{} : runtime::Status::failure(mine.error().message));
-    return mine ? refused(all) : mine;
+    if (group->broken()) return failed(all);
+    if (!mine || !all) return mine ? refused(all) : mine;
+    std::string names;
+    for (const auto& [name, addresses] : given.addresses) names += name + " ";
+    std::vector<std::string> others;
+    all = group->exchange(names, others);
+    for (size_t r = 1; all && r < others.size(); ++r)
+      if (others[r] != others[0])
+        return error(ErrorCode::InvalidArgument,
+                     fmt::format("rank {} has other dims or scalars in memory than rank 0", r));
+    return failed(all);
   }
   Status check_rank(int rank) const {
     if (rank >= 0 && rank < kernel.world()) return {};
@@ -231,18 +242,25 @@ Status Session::run(const Values& values) {
   const State::Given given(values);
   if (Status status = state_->check_launch_of_all(given); !status) return status;
   if (given.addresses.empty()) return failed(state_->session->launch(given.values));
-  if (Status status = launch(values); !status) return status;
-  return wait();
+  const Status launched = launch(values);
+  // In a group all wait, whatever went wrong here.
+  if (!launched && !state_->group) return launched;
+  const Status ended = wait();
+  return launched ? ended : launched;
 }
 
 Status Session::launch(const Values& values, std::span<void* const> streams) {
   const State::Given given(values);
-  if (Status status = state_->check_launch(given); !status) return status;
   const int here = state_->session->here().count;
-  if (!streams.empty() && streams.size() != static_cast<size_t>(here))
-    return error(ErrorCode::InvalidArgument, fmt::format("{} streams for {} rank{}", streams.size(),
-                                                         here, here == 1 ? "" : "s"));
-  return failed(state_->session->enqueue(given.values, given.addresses, streams));
+  Status wrong = state_->check_launch(given);
+  if (wrong && !streams.empty() && streams.size() != static_cast<size_t>(here))
+    wrong =
+        error(ErrorCode::InvalidArgument,
+              fmt::format("{} streams for {} rank{}", streams.size(), here, here == 1 ? "" : "s"));
+  // In a group the session sees the same, and tells the others.
+  if (!wrong && !state_->group) return wrong;
+  const Status launched = failed(state_->session->enqueue(given.values, given.addresses, streams));
+  return wrong ? launched : wrong;
 }
 
 Status Session::wait() { return failed(state_->session->wait()); }
@@ -266,14 +284,15 @@ Result<Profile> Session::profile() const {
 }
 
 Result<double> Session::bench(const Values& values, int launches) {
-  if (launches < 1)
-    return error(ErrorCode::InvalidArgument, "a measurement takes at least one launch");
   const State::Given given(values);
-  if (Status status = state_->check_launch_of_all(given); !status) return status.error();
-  if (!given.addresses.empty())
-    return error(ErrorCode::InvalidArgument,
-                 fmt::format("a measurement takes numbers, but '{}' is in memory",
-                             given.addresses.begin()->first));
+  Status wrong;
+  if (launches < 1)
+    wrong = error(ErrorCode::InvalidArgument, "a measurement takes at least one launch");
+  else if (!given.addresses.empty())
+    wrong = error(ErrorCode::InvalidArgument,
+                  fmt::format("a measurement takes numbers, but '{}' is in memory",
+                              given.addresses.begin()->first));
+  if (Status status = state_->check_launch_of_all(given, wrong); !status) return status.error();
   double median = 0;
   if (Status status = failed(state_->session->bench(given.values, launches, median)); !status)
     return status.error();

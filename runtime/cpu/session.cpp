@@ -539,7 +539,7 @@ Status CpuSessionImpl::conclude(const LaunchValues& values, std::string story) {
   std::vector<Report> reports;
   for (const RankState& rank : ranks_) reports.push_back(cause_of(rank.reports));
   if (options_.group) {
-    const Outcome mine{reports[0], slowest_us_, std::move(story)};
+    const Outcome mine{reports[0], slowest_us_, false, 0, std::move(story)};
     std::vector<Outcome> all;
     // Kernels end within the time-out; a process that has been stopped says nothing.
     if (Status s = exchange_outcomes(*options_.group, mine, values, 2 * options_.timeout_ms + 5000,

@@ -294,11 +294,9 @@ Status CudaRank::bind(const SymmetricMemory& symmetric, const SymmetricLayout& l
       allocate_device(table, addresses.size() * sizeof(cuda::DevicePtr), "the ranks' addresses"));
   MACO_TRY(copy_pointers(table, addresses));
   launch_.symmetric = pointer<char*>(table);
-  control_ = addresses[static_cast<size_t>(rank_)] + layout.control;
   for (int r = 0; r < manifest_.world; ++r)
     if (r == rank_ || options_.group)
-      aborts_.push_back(addresses[static_cast<size_t>(r)] + layout.control +
-                        offsetof(Control, abort));
+      controls_.push_back(addresses[static_cast<size_t>(r)] + layout.control);
   return {};
 }
 
@@ -527,19 +525,27 @@ bool CudaRank::side_done() {
 
 bool CudaRank::read_heartbeat(uint32_t& heartbeat) {
   if (!make_current() || driver_.stream_query(side_) != cuda::kSuccess) return false;
-  if (driver_.to_host(words_, control_ + offsetof(Control, heartbeat), sizeof(u32), side_) !=
-      cuda::kSuccess)
-    return false;
-  if (!side_done()) return false;
-  heartbeat = words_[0];
+  heartbeat = 0;
+  for (const cuda::DevicePtr control : controls_) {
+    if (driver_.to_host(words_, control + offsetof(Control, heartbeat), sizeof(u32), side_) !=
+            cuda::kSuccess ||
+        !side_done())
+      return false;
+    heartbeat += words_[0];
+  }
   return true;
 }
 
 void CudaRank::write_abort(int rank) {
   if (!make_current()) return;
   words_[1] = static_cast<uint32_t>(rank) + 1;
-  for (const cuda::DevicePtr word : aborts_)
-    driver_.to_device(word, words_ + 1, sizeof(u32), side_);
+  for (const cuda::DevicePtr control : controls_)
+    driver_.to_device(control + offsetof(Control, abort), words_ + 1, sizeof(u32), side_);
+}
+
+Status CudaRank::settle() const {
+  MACO_TRY(make_current());
+  return check(driver_.stream_synchronize(side_), "stop the kernel");
 }
 
 }  // namespace maco::runtime

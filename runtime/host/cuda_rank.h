@@ -97,11 +97,14 @@ class CudaRank {
   cuda::Result make_events(size_t count);
   cuda::Event event(size_t i) const { return events_[i]; }
 
-  /// While a kernel runs: this rank's heartbeat (false if it can't be had), and an abort as a peer
+  /// While a kernel runs: a number that changes with this rank's heartbeat, in a group with any
+  /// rank's (false if it can't be had), and an abort as a peer
   /// would write it, for 1 + `rank` that is gone, or the host (the world's size). In a group the
   /// other processes' ranks are told, too.
   bool read_heartbeat(uint32_t& heartbeat);
   void write_abort(int rank);
+  /// Waits until that has been written.
+  Status settle() const;
 
   /// One a CTA. Not while a kernel runs.
   std::span<const Report> reports() const { return {reports_, ctas()}; }
@@ -145,9 +148,8 @@ class CudaRank {
   std::vector<cuda::DevicePtr> memory_;   // everything to free
   std::vector<cuda::DevicePtr> tensors_;  // one a tensor of the manifest
   bool moved_ = true;                     // since place_tensors
-  cuda::DevicePtr control_ = 0;
-  std::vector<cuda::DevicePtr> aborts_;  // words of the ranks that it tells of an abort
-  Report* reports_ = nullptr;            // host memory, mapped
+  std::vector<cuda::DevicePtr> controls_;  // of this rank, in a group of all
+  Report* reports_ = nullptr;              // host memory, mapped
   // Host memory for copies while a kernel runs: [0] heartbeat, [1] abort.
   uint32_t* words_ = nullptr;
   cuda::DevicePtr cta_stamps_ = 0, task_stamps_ = 0;  // of a profile

@@ -82,6 +82,7 @@ class CudaSession : public Session {
   // The step on all ranks, in all processes.
   Status everywhere(const std::function<Status(int)>& step) { return agree(on_all(step)); }
   Status open_ranks();
+  Status make_gate();
   Status join_nccl();
   Status check_here(int rank) const {
     if (is_here(rank)) return {};
@@ -105,8 +106,11 @@ class CudaSession : public Session {
   Status conclude(std::vector<Status> statuses);
   // What other processes' ranks say, too: `status` and `reports`, one a rank.
   Status conclude_all(Status& status, std::vector<Report>& reports);
-  // Values of a launch that all processes are about to run; waits for earlier ones.
-  Status ready(const LaunchValues& values);
+  Status lost(const Status& met);
+  // Values of launches that all processes are about to run; waits for earlier ones.
+  Status ready(const LaunchValues& values, int launches);
+  Status ready_to_enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                          bool captured);
   // Of the ranks of this process.
   std::vector<Status> wait_for_last();
   bool any_report() const;
@@ -150,6 +154,9 @@ class CudaSession : public Session {
   // maco_advance numbers launches in the ranks' memory, since graphs have some that the host
   // doesn't see; `epoch_` and `launched_` don't count those.
   bool numbered_ = false;
+  // In a group, as of the last wait: whether any rank's are, and how few it has left until a reset.
+  bool any_numbered_ = false;
+  uint32_t least_left_ = UINT32_MAX;
   std::string dead_;  // not empty: why nothing can be launched any more
 
   // Of the launch in progress.
@@ -232,14 +239,23 @@ Status CudaSession::prepare(const std::string& image) {
   std::vector<SymmetricRank> places;
   for (auto& rank : ranks_) places.push_back(rank->place());
   Status status;
+  // What the graph's backend asks for, unless the caller knows better.
+  std::string memory = options_.peer_memory;
+  if (memory.empty() && manifest_.backend == "nvshmem") memory = manifest_.backend;
+  if (manifest_.world == 1) memory.clear();
   const SymmetricProvider* provider =
-      find_symmetric_provider(options_.peer_memory, options_.group != nullptr, status);
+      find_symmetric_provider(memory, options_.group != nullptr, status);
   MACO_TRY(agree(status));
   symmetric_ = provider->allocate({*driver_, places, layout.bytes, options_.group}, status);
   if (!symmetric_) return status;
   MACO_TRY(everywhere([&](int r) { return at(r).bind(*symmetric_, layout); }));
   if (!manifest_.handed.empty()) MACO_TRY(join_nccl());
 
+  MACO_TRY(agree(make_gate()));
+  return reset();
+}
+
+Status CudaSession::make_gate() {
   MACO_TRY(driver_->check(driver_->context_set(ranks_[0]->place().context), "use a GPU"));
   void* host = nullptr;
   MACO_TRY(driver_->check(
@@ -247,14 +263,13 @@ Status CudaSession::prepare(const std::string& image) {
       "allocate host memory"));
   gate_ = static_cast<uint32_t*>(host);
   *gate_ = 0;
-  MACO_TRY(driver_->check(driver_->host_pointer(&gate_address_, host, 0), "map host memory"));
-  return reset();
+  return driver_->check(driver_->host_pointer(&gate_address_, host, 0), "map host memory");
 }
 
 Status CudaSession::reset() {
   launched_ = 0;
   MACO_TRY(everywhere([&](int r) { return at(r).reset(epoch_); }));
-  return numbered_ ? number() : Status{};
+  return agree(numbered_ ? number() : Status{});
 }
 
 Status CudaSession::number() {
@@ -266,13 +281,16 @@ Status CudaSession::number() {
 }
 
 Status CudaSession::renew() {
-  uint32_t left = 0;
-  MACO_TRY(agree(at(first_).read_left(left)));
-  if (options_.group) {  // those that have run differ a little, until all is synchronized
-    std::vector<std::string> all;
-    MACO_TRY(options_.group->exchange(std::to_string(left), all));
-    for (const std::string& one : all)
-      left = std::min(left, static_cast<uint32_t>(std::strtoul(one.c_str(), nullptr, 10)));
+  uint32_t left = least_left_;
+  if (options_.group) {
+    if (!any_numbered_) return {};
+    Status mine = numbered_ ? Status{} : number();
+    if (mine) mine = place_for_graphs();
+    MACO_TRY(agree(mine));
+  } else {
+    if (!numbered_) return {};
+    MACO_TRY(place_for_graphs());
+    MACO_TRY(at(first_).read_left(left));
   }
   if (left > launches_between_resets(manifest_) / 2) return {};
   MACO_TRY(agree(synchronize()));
@@ -379,7 +397,9 @@ void CudaSession::begin() {
 
 Status CudaSession::conclude(std::vector<Status> statuses) {
   // Launches of graphs may still run and report, but not for long.
-  if (numbered_) MACO_TRY(agree(any_report() && all_of(statuses) ? synchronize() : Status{}));
+  const bool unsettled = numbered_ && any_report() && all_of(statuses);
+  if (const Status settled = agree(unsettled ? synchronize() : Status{}); !settled)
+    return options_.group && options_.group->broken() ? lost(settled) : settled;
   std::vector<Report> reports(static_cast<size_t>(manifest_.world));
   for (int r = first_; is_here(r); ++r) reports[static_cast<size_t>(r)] = cause_of(at(r).reports());
   if (!stopped_why_.empty()) statuses.insert(statuses.begin(), Status::failure(stopped_why_));
@@ -396,18 +416,30 @@ Status CudaSession::conclude(std::vector<Status> statuses) {
   return status;
 }
 
+// The group is broken: nobody can be asked any more.
+Status CudaSession::lost(const Status& met) {
+  const std::string waited =
+      explain_report(manifest_, first_, cause_of(at(first_).reports()), options_.timeout_ms);
+  dead_ = met.message + (waited.empty() ? "" : "\n" + waited);
+  return Status::failure(dead_);
+}
+
 Status CudaSession::conclude_all(Status& status, std::vector<Report>& reports) {
-  const Report own = reports[static_cast<size_t>(first_)];
+  Outcome mine{reports[static_cast<size_t>(first_)], 0, numbered_, UINT32_MAX, ""};
+  if (numbered_)
+    if (const Status read = at(first_).read_left(mine.left); !read && status) status = read;
+  mine.story = status.message;
   std::vector<Outcome> all;
   std::string story;
-  const Status met = exchange_outcomes(*options_.group, {own, 0, status.message}, {},
-                                       Group::kPatienceMs, all, story);
-  if (!met) {  // nobody can be asked any more
-    const std::string waited = explain_report(manifest_, first_, own, options_.timeout_ms);
-    dead_ = met.message + (waited.empty() ? "" : "\n" + waited);
-    return Status::failure(dead_);
+  const Status met = exchange_outcomes(*options_.group, mine, {}, Group::kPatienceMs, all, story);
+  if (!met) return lost(met);
+  any_numbered_ = false;
+  least_left_ = UINT32_MAX;
+  for (size_t r = 0; r < all.size(); ++r) {
+    reports[r] = all[r].report;
+    any_numbered_ = any_numbered_ || all[r].numbered;
+    least_left_ = std::min(least_left_, all[r].left);
   }
-  for (size_t r = 0; r < all.size(); ++r) reports[r] = all[r].report;
   status = story.empty() ? Status{} : Status::failure(story);
   return {};
 }
@@ -473,45 +505,64 @@ Status CudaSession::refuse_handed(bool captured, const LaunchAddresses& addresse
   return {};
 }
 
-Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                            std::span<void* const> streams) {
-  const cuda::ContextGuard guard(*driver_);
-  if (!streams.empty() && streams.size() != ranks_.size())
-    return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
-  bool captured = false;
-  MACO_TRY(are_captured(streams, captured));
+// What a launch needs before it goes to streams.
+Status CudaSession::ready_to_enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                                     bool captured) {
   // An earlier launch that stopped has left its report; nor may addresses change under a kernel
   // that reads them.
   const bool stopped = any_report();
   if (stopped && captured)
     return Status::failure("a launch has stopped: wait says why, when nothing is captured");
+  if (stopped && options_.group) return Status::failure("a launch has stopped: wait says why");
   const bool moved =
       std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->moved(); });
   if (stopped || (moved && !options_.group)) MACO_TRY(wait());
-  // The others need not wait because of memory here.
-  if (moved && options_.group) MACO_TRY(all_of(wait_for_last()));
+  if (moved && options_.group) {  // others need not wait because of memory here
+    begin();
+    MACO_TRY(all_of(wait_for_last()));
+  }
   if (const auto refused = refuse_handed(captured, addresses); !refused) return refused;
   if (!numbered_ && (captured || !addresses.empty())) {
     MACO_TRY(check_variables(manifest_));
     MACO_TRY(number());
   }
-  MACO_TRY(set_values(values, addresses));
+  return set_values(values, addresses);
+}
+
+Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                            std::span<void* const> streams) {
+  const cuda::ContextGuard guard(*driver_);
+  if (!dead_.empty()) return Status::failure(dead_);
   const auto stream_of = [&](int r) {
     return streams.empty() ? at(r).own_stream()
                            : static_cast<cuda::Stream>(streams[static_cast<size_t>(r - first_)]);
   };
-  if (captured) return on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
-  MACO_TRY(count(1));
+  bool captured = false;
+  Status status =
+      streams.empty() || streams.size() == ranks_.size()
+          ? are_captured(streams, captured)
+          : Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
+  if (captured && status) {
+    MACO_TRY(ready_to_enqueue(values, addresses, true));
+    return on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
+  }
+  // All processes count alike, whether or not one of them can launch.
+  if (options_.group) MACO_TRY(count(1));
+  if (status) status = ready_to_enqueue(values, addresses, false);
+  if (!status && !options_.group) return status;
+  if (!options_.group) MACO_TRY(count(1));
   enqueued_ = true;
-  start_ = on_all([&](int r) {
-    const Status status = at(r).enqueue_on(stream_of(r), epoch_);
-    return status ? at(r).enqueue_handed() : status;
-  });
+  if (status)
+    status = on_all([&](int r) {
+      const Status begun = at(r).enqueue_on(stream_of(r), epoch_);
+      return begun ? at(r).enqueue_handed() : begun;
+    });
   ++epoch_;
-  if (start_) return {};
+  if (status) return {};
   // The others wait in vain for a rank that didn't start.
+  if (start_) start_ = status;
   abort_all();
-  return wait();
+  return options_.group ? status : wait();
 }
 
 std::vector<Status> CudaSession::wait_for_last() {
@@ -526,18 +577,19 @@ std::vector<Status> CudaSession::wait_for_last() {
 
 Status CudaSession::wait() {
   const cuda::ContextGuard guard(*driver_);
-  if (std::exchange(enqueued_, false)) {
+  if (options_.group && !dead_.empty()) return Status::failure(dead_);
+  const bool launched = std::exchange(enqueued_, false);
+  // In a group always: others may have launched, or number launches.
+  if (launched || numbered_ || options_.group) {
     begin();
-    std::vector<Status> statuses = wait_for_last();
-    statuses.insert(statuses.begin(), std::exchange(start_, Status{}));
+    std::vector<Status> statuses;
+    if (launched) {
+      statuses = wait_for_last();
+      statuses.insert(statuses.begin(), std::exchange(start_, Status{}));
+    }
     MACO_TRY(conclude(std::move(statuses)));
-  } else if (numbered_) {
-    begin();
-    MACO_TRY(conclude({}));  // what launches of graphs reported
   }
-  if (!numbered_ || !dead_.empty()) return {};
-  MACO_TRY(agree(place_for_graphs()));
-  return renew();
+  return dead_.empty() ? renew() : Status{};
 }
 
 Status CudaSession::ended(bool& all) {
@@ -548,8 +600,8 @@ Status CudaSession::ended(bool& all) {
     MACO_TRY(ranks_[r]->last_ended(one));
     all = all && one;
   }
-  // In a group others ask more or less often.
-  return all && (enqueued_ || !options_.group) ? wait() : Status{};
+  // What it came to is told by all processes at once, in wait.
+  return all && !options_.group ? wait() : Status{};
 }
 
 // Once all ranks have left their kernels: resets counters, slots and reports.
@@ -557,8 +609,9 @@ Status CudaSession::recover() {
   Status ended;
   if (give_up_)
     ended = Status::failure("a kernel still runs");
-  else if (numbered_)
-    ended = synchronize();
+  else
+    ended = on_all([&](int r) { return at(r).settle(); });
+  if (ended && numbered_) ended = synchronize();
   MACO_TRY(agree(ended));
   return reset();
 }
@@ -595,22 +648,25 @@ void CudaSession::abort_all(int by) {
   for (auto& rank : ranks_) rank->write_abort(by);
 }
 
-Status CudaSession::ready(const LaunchValues& values) {
+Status CudaSession::ready(const LaunchValues& values, int launches) {
   MACO_TRY(wait());
   const Status set = set_values(values);
-  return options_.group ? agree_on_values(*options_.group, values, set) : set;
+  if (!options_.group) return set;
+  LaunchValues all = values;
+  all["(launches)"] = launches;  // no name of a graph's
+  return agree_on_values(*options_.group, all, set);
 }
 
 Status CudaSession::launch(const LaunchValues& values) {
   const cuda::ContextGuard guard(*driver_);
-  MACO_TRY(ready(values));
+  MACO_TRY(ready(values, 1));
   return run(1, false);
 }
 
 Status CudaSession::bench(const LaunchValues& values, int launches, double& median_us) {
   const cuda::ContextGuard guard(*driver_);
   if (launches < 1) return Status::failure("a benchmark needs at least one launch");
-  MACO_TRY(ready(values));
+  MACO_TRY(ready(values, launches));
   MACO_TRY(everywhere(
       [&](int r) { return driver_->check(at(r).make_events(2 * kBatch), "make events"); }));
   MACO_TRY(run(std::min(std::clamp(launches / 4, 3, kBatch), batch()), true));  // warm-up
@@ -619,17 +675,20 @@ Status CudaSession::bench(const LaunchValues& values, int launches, double& medi
     const int count = std::min(batch(), launches - static_cast<int>(times.size()));
     MACO_TRY(run(count, true));
     std::vector<double> slowest(static_cast<size_t>(count), 0);
+    Status read;
     for (int i = 0; i < count; ++i) {
       for (auto& rank : ranks_) {
         const auto first = static_cast<size_t>(2 * i);
         float ms = 0;
-        MACO_TRY(
-            driver_->check(driver_->event_elapsed(&ms, rank->event(first), rank->event(first + 1)),
-                           "read the time"));
+        if (read)
+          read = driver_->check(
+              driver_->event_elapsed(&ms, rank->event(first), rank->event(first + 1)),
+              "read the time");
         slowest[static_cast<size_t>(i)] =
             std::max(slowest[static_cast<size_t>(i)], 1000.0 * double{ms});
       }
     }
+    MACO_TRY(agree(read));
     if (options_.group) MACO_TRY(slowest_of(*options_.group, slowest));
     times.insert(times.end(), slowest.begin(), slowest.end());
   }
@@ -659,7 +718,12 @@ Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Ar
                     "would put them there)",
                     m.world, options.ranks_per_gpu, needed, found, found == 1 ? "was" : "were",
                     (m.world + found - 1) / found));
-  for (size_t i = 0; i < static_cast<size_t>(needed); ++i) {
+  // Of a group that of this rank.
+  const size_t begin = options.group
+                           ? static_cast<size_t>(options.group->rank() / options.ranks_per_gpu) %
+                                 driver.devices().size()
+                           : 0;
+  for (size_t i = begin; i < begin + static_cast<size_t>(needed); ++i) {
     const cuda::DeviceInfo& d = driver.devices()[i];
     if (!runs_on(arch, d.major, d.minor))
       return Status::failure(
@@ -709,6 +773,16 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
   };
   // In a group rank 0 compiles, and the others find it in the cache.
   Group* const group = options.group;
+  if (group) {
+    std::vector<std::string> all;
+    const Status met =
+        group->exchange(fmt::format("{} {}", options.ranks_per_gpu, options.peer_memory), all);
+    for (size_t r = 1; met && status && r < all.size(); ++r)
+      if (all[r] != all[0])
+        status = Status::failure(
+            fmt::format("rank {} has other ranks a GPU, or other peer memory, than rank 0", r));
+    if (!met) status = met;
+  }
   if (status && (!group || group->rank() == 0)) compile();
   if (group) status = group->agree(status);
   if (status && group && group->rank() != 0) compile();

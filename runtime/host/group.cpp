@@ -36,7 +36,8 @@ struct Head {
   uint32_t failure = 0;  // the body says why nothing goes on
   uint32_t bytes = 0;
   uint32_t files = 0;  // that come behind the body
-  int32_t rank = 0;    // a hello: whose it is, of how many
+  Group::Call call = Group::Call::Exchange;
+  int32_t rank = 0;  // a hello: whose it is, of how many
   int32_t size = 0;
 };
 
@@ -92,6 +93,12 @@ Went receive_all(int socket, void* data, size_t bytes, Clock::time_point end) {
   return Went::Well;
 }
 
+void close_all(std::vector<int>& files) {
+  for (const int file : files)
+    if (file >= 0) ::close(file);
+  files.clear();
+}
+
 // Open files travel beside a byte.
 Went send_files(int socket, const std::vector<int>& files, Clock::time_point end) {
   if (files.empty()) return Went::Well;
@@ -136,7 +143,8 @@ Went receive_files(int socket, size_t count, std::vector<int>& files, Clock::tim
     files.resize(before + here);
     std::memcpy(files.data() + before, CMSG_DATA(c), here * sizeof(int));
   }
-  return files.size() == known + count ? Went::Well : Went::Gone;
+  // Fewer: this process has too many open.
+  return files.size() <= known + count ? Went::Well : Went::Gone;
 }
 
 Went send_message(int socket, Head head, const std::string& body, Clock::time_point end,
@@ -151,13 +159,15 @@ Went receive_message(int socket, Head& head, std::string& body, Clock::time_poin
                      std::vector<int>* files = nullptr) {
   Went went = receive_all(socket, &head, sizeof head, end);
   if (went != Went::Well) return went;
-  if (head.magic != kMagic || head.bytes > kMostBytes || (head.files > 0 && !files) ||
-      head.files > size_t{kMostRanks})
+  if (head.magic != kMagic || head.bytes > kMostBytes || head.files > size_t{kMostRanks})
     return Went::Gone;
   body.resize(head.bytes);
   went = receive_all(socket, body.data(), body.size(), end);
-  return went == Went::Well && head.files > 0 ? receive_files(socket, head.files, *files, end)
-                                              : went;
+  if (went != Went::Well || head.files == 0) return went;
+  std::vector<int> unexpected;
+  went = receive_files(socket, head.files, files ? *files : unexpected, end);
+  close_all(unexpected);
+  return went;
 }
 
 // In the abstract namespace: there is no file to be left behind.
@@ -205,12 +215,6 @@ Went await_message(int socket, pid_t process, Clock::time_point end) {
       return Went::Stopped;
   }
   return Went::Well;
-}
-
-void close_all(std::vector<int>& files) {
-  for (const int file : files)
-    if (file >= 0) ::close(file);
-  files.clear();
 }
 
 std::string text_of(const std::vector<int>& ranks) {
@@ -395,7 +399,7 @@ Status Group::meet() {
 Status Group::agree(const Status& mine) {
   std::vector<std::string> all, said;
   // A failure begins with a sign that nothing else has.
-  MACO_TRY(exchange(mine.ok ? "" : "!" + mine.message, all));
+  MACO_TRY(exchange(mine.ok ? "" : "!" + mine.message, all, kPatienceMs, Call::Agree));
   const auto failed = static_cast<size_t>(
       std::count_if(all.begin(), all.end(), [](const std::string& s) { return !s.empty(); }));
   for (size_t r = 0; r < all.size(); ++r) {
@@ -408,20 +412,20 @@ Status Group::agree(const Status& mine) {
   return failed == 0 ? Status{} : Status::failure(fmt::format("{}", fmt::join(said, "\n")));
 }
 
-Status Group::exchange(const std::string& mine, std::vector<std::string>& all,
-                       uint64_t patience_ms) {
-  return exchange(mine, -1, all, nullptr, patience_ms);
+Status Group::exchange(const std::string& mine, std::vector<std::string>& all, uint64_t patience_ms,
+                       Call call) {
+  return exchange(call, mine, -1, all, nullptr, patience_ms);
 }
 
 Status Group::exchange_files(int mine, std::vector<int>& all) {
   std::vector<std::string> none;
   all.clear();
-  Status status = exchange("", mine, none, &all, kPatienceMs);
+  Status status = exchange(Call::Files, "", mine, none, &all, kPatienceMs);
   if (!status) close_all(all);
   return status;
 }
 
-Status Group::exchange(const std::string& mine, int file, std::vector<std::string>& all,
+Status Group::exchange(Call call, const std::string& mine, int file, std::vector<std::string>& all,
                        std::vector<int>* files, uint64_t patience_ms) {
   if (!broken_.empty()) return Status::failure(broken_);
   // Who is late is found by rank 0, which tells the others.
@@ -437,6 +441,7 @@ Status Group::exchange(const std::string& mine, int file, std::vector<std::strin
   all.assign(static_cast<size_t>(place_.size), "");
   if (place_.rank != 0) {
     Head head;
+    head.call = call;
     std::string body;
     Went went = Went::Well;
     // The answer may be there already: that somebody is gone.
@@ -459,7 +464,8 @@ Status Group::exchange(const std::string& mine, int file, std::vector<std::strin
       one = body.substr(at, bytes);
       at += bytes;
     }
-    if (files && files->size() != all.size()) return fail("rank 0 sent no file of each rank");
+    if (files && files->size() != all.size())
+      return fail("rank 0's files didn't come: too many are open, perhaps");
     return {};
   }
   all[0] = mine;
@@ -470,7 +476,13 @@ Status Group::exchange(const std::string& mine, int file, std::vector<std::strin
     const auto at = static_cast<size_t>(r);
     Went went = await_message(sockets_[at], processes_[at], end);
     if (went == Went::Well) went = receive_message(sockets_[at], head, all[at], end, files);
-    if (went == Went::Well && files && files->size() != at + 1) went = Went::Gone;
+    if (went == Went::Well && head.call != call)
+      return fail_all(fmt::format(
+          "rank {} makes another call than rank 0: all processes make a session's calls in one "
+          "order",
+          r));
+    if (went == Went::Well && files && files->size() != at + 1)
+      return fail_all(fmt::format("rank {} sent no file", r));
     if (went != Went::Well) return fail_all(lost(r, went));
   }
   std::string body;

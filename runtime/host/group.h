@@ -31,6 +31,8 @@ std::optional<GroupPlace> group_from_environment(Status& status);
 /// Not thread safe, but for gone(). All of the group make all other calls in one order.
 class Group {
  public:
+  /// What a process asks of the others; all must ask the same.
+  enum class Call : uint32_t { Exchange, Agree, Files, Outcome, Values };
   /// For ranks of which one computes a reference, say.
   static constexpr uint64_t kPatienceMs = 30 * 60 * 1000;
   /// Meets the others: within `timeout_ms` all have come, or the failure says who is missing.
@@ -46,7 +48,7 @@ class Group {
   /// all[r] is what rank r gave, when all have called it. A failure, from then on of every call, if
   /// a process is gone, has been stopped for some seconds, or says nothing for so long.
   Status exchange(const std::string& mine, std::vector<std::string>& all,
-                  uint64_t patience_ms = kPatienceMs);
+                  uint64_t patience_ms = kPatienceMs, Call call = Call::Exchange);
   Status meet();
   /// The failures of all who have one: one line each, a common one once.
   Status agree(const Status& mine);
@@ -57,6 +59,8 @@ class Group {
   /// the others with rank 0): its rank, or -1. From any thread, also while another call runs. Ends
   /// early when file `wake` has something to read.
   int gone(int wait_ms, int wake = -1) const;
+  /// Whether nothing can be exchanged any more.
+  bool broken() const { return !broken_.empty(); }
   /// Whether this rank is the one that reports what all know.
   bool speaks() const { return place_.rank == 0 || lost_zero_; }
 
@@ -65,7 +69,7 @@ class Group {
   Status listen(const std::string& what, uint64_t timeout_ms);
   Status connect(const std::string& what, uint64_t timeout_ms);
   /// exchange, with or without a file of each.
-  Status exchange(const std::string& mine, int file, std::vector<std::string>& all,
+  Status exchange(Call call, const std::string& mine, int file, std::vector<std::string>& all,
                   std::vector<int>* files, uint64_t patience_ms);
   Status fail(std::string why);
   /// Tells the others why, who can still hear it.

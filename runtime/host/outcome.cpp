@@ -20,20 +20,26 @@ std::string other_values(size_t rank, int than) {
 
 Status exchange_outcomes(Group& group, const Outcome& mine, const LaunchValues& values,
                          uint64_t patience_ms, std::vector<Outcome>& all, std::string& story) {
-  constexpr size_t kNumbers = sizeof(Report) + sizeof mine.us;
+  struct Numbers {
+    Report report;
+    double us;
+    uint32_t left, numbered;
+  };
+  constexpr size_t kNumbers = sizeof(Numbers);
   const std::string given = text_of(values);
-  std::string message(reinterpret_cast<const char*>(&mine.report), sizeof(Report));
-  message.append(reinterpret_cast<const char*>(&mine.us), sizeof mine.us);
+  const Numbers own{mine.report, mine.us, mine.left, mine.numbered ? 1u : 0u};
+  std::string message(reinterpret_cast<const char*>(&own), sizeof own);
   message += given + '\0' + mine.story;
   std::vector<std::string> messages;
-  MACO_TRY(group.exchange(message, messages, patience_ms));
+  MACO_TRY(group.exchange(message, messages, patience_ms, Group::Call::Outcome));
   all.assign(messages.size(), {});
   story.clear();
   const auto add = [&](const std::string& line) { story += (story.empty() ? "" : "\n") + line; };
   for (size_t r = 0; r < all.size(); ++r) {
     if (messages[r].size() < kNumbers) return Status::failure("a rank sent half a message");
-    std::memcpy(&all[r].report, messages[r].data(), sizeof(Report));
-    std::memcpy(&all[r].us, messages[r].data() + sizeof(Report), sizeof mine.us);
+    Numbers numbers{};
+    std::memcpy(&numbers, messages[r].data(), sizeof numbers);
+    all[r] = {numbers.report, numbers.us, numbers.numbered != 0, numbers.left, ""};
     const std::string rest = messages[r].substr(kNumbers);
     const size_t end = std::min(rest.find('\0'), rest.size());
     if (rest.substr(0, end) != given) add(other_values(r, group.rank()));
@@ -49,7 +55,7 @@ Status agree_on_values(Group& group, const LaunchValues& values, const Status& m
   std::vector<std::string> all;
   MACO_TRY(group.agree(mine));
   const std::string given = text_of(values);
-  MACO_TRY(group.exchange(given, all));
+  MACO_TRY(group.exchange(given, all, Group::kPatienceMs, Group::Call::Values));
   // Compared with rank 0's, so that all say the same.
   for (size_t r = 1; r < all.size(); ++r)
     if (all[r] != all[0]) return Status::failure(other_values(r, 0));

@@ -12,8 +12,11 @@
 namespace maco::runtime {
 
 struct Outcome {
-  Report report{};    // the rank's, cause_of its CTAs'
-  double us = 0;      // how long the launch took
+  Report report{};  // the rank's, cause_of its CTAs'
+  double us = 0;    // how long the launch took
+  /// Whether launches are numbered in the rank's memory, and how many are left there.
+  bool numbered = false;
+  uint32_t left = 0;
   std::string story;  // what went wrong besides
 };
 

@@ -38,8 +38,9 @@ const SymmetricProvider* find_symmetric_provider(const std::string& name, bool g
   std::string names;
   for (const SymmetricProvider* p : kProviders) {
     if (name == p->name && !serves(*p)) {
-      status = Status::failure(fmt::format("peer memory '{}' is for ranks in {}", name,
-                                           group ? "one process" : "processes of their own"));
+      status = Status::failure(
+          fmt::format("peer memory '{}' is for ranks in {}", name,
+                      group ? "one process" : "processes of their own (--processes, torchrun)"));
       return nullptr;
     }
     if (!serves(*p)) continue;

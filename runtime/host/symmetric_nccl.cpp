@@ -39,9 +39,11 @@ class NcclWindows : public SymmetricMemory {
     threads_.run([&](int i) {
       Rank& r = ranks_[static_cast<size_t>(i)];
       if (driver_.context_set(r.place.context) != cuda::kSuccess) return Status{};
-      if (r.window) api.window_deregister(r.comm, r.window);
-      if (r.memory) api.memory_free(r.memory);
-      if (r.comm) api.destroy(r.comm);
+      // With a rank that is gone nothing can be done together.
+      const bool alone = group_ && group_->broken();
+      if (r.window && !alone) api.window_deregister(r.comm, r.window);
+      if (r.comm) alone ? api.abort(r.comm) : api.destroy(r.comm);
+      if (r.memory && !alone) api.memory_free(r.memory);
       return Status{};
     });
   }

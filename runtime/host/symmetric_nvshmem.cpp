@@ -2,9 +2,10 @@
 // the host's library is used: kernels reach peers' memory at the addresses that it gives.
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "runtime/host/library.h"
 #include "runtime/host/symmetric.h"
@@ -55,10 +56,12 @@ struct Api {
 };
 
 // NVSHMEM runs once in a process, for one rank on one GPU, while there are sessions that use it: it
-// has to end before the GPU's context does.
+// has to end before the GPU's context does. Calls that are made together take turns.
 struct Begun {
+  std::mutex turn;
   Api api;
   int sessions = 0;
+  bool failed = false;  // for good: it counts how often it has begun
   cuda::Device device = -1;
 };
 Begun& process() {
@@ -71,18 +74,26 @@ class Nvshmem : public SymmetricMemory {
   explicit Nvshmem(const SymmetricRequest& request)
       : driver_(request.driver), group_(*request.group), here_(request.ranks[0]) {}
   ~Nvshmem() override {
-    // All ranks free it together, or none; so they end.
-    if (!memory_ || group_.gone(0) >= 0 || driver_.context_set(here_.context) != cuda::kSuccess)
-      return;
+    if (!counted_) return;
     Begun& p = process();
-    p.api.free(memory_);
-    if (--p.sessions == 0) p.api.finalize();
+    const std::lock_guard lock(p.turn);
+    // All ranks free it together, or none; so they end.
+    std::vector<std::string> all;
+    constexpr uint64_t kPatienceMs = 10000;
+    const bool together = driver_.context_set(here_.context) == cuda::kSuccess &&
+                          group_.exchange(memory_ ? "memory" : "", all, kPatienceMs);
+    --p.sessions;
+    p.failed = p.failed || !together;
+    if (!together) return;
+    if (memory_ && std::count(all.begin(), all.end(), all[0]) == group_.size()) p.api.free(memory_);
+    if (p.sessions == 0) p.api.finalize();
   }
   cuda::DevicePtr address(int owner, int) const override {
     return peers_[static_cast<size_t>(owner)];
   }
 
   Status allocate(size_t bytes) {
+    const std::lock_guard lock(process().turn);
     MACO_TRY(group_.agree(open()));
     MACO_TRY(begin());
     MACO_TRY(group_.agree(take(bytes)));
@@ -95,6 +106,7 @@ class Nvshmem : public SymmetricMemory {
   }
   Status open() const {
     Begun& p = process();
+    if (p.failed) return fail("has failed in this process before, and can't begin again");
     if (p.sessions > 0 && p.device != here_.device)
       return fail(fmt::format("runs on GPU {} in this process already", p.device));
     if (p.api.library) return {};
@@ -120,13 +132,17 @@ class Nvshmem : public SymmetricMemory {
     MACO_TRY(group_.exchange(std::to_string(p.sessions), all));
     for (const std::string& one : all)
       if (one != all[0]) return fail("is in use in some processes only");
-    if (p.sessions > 0) return {};
+    MACO_TRY(group_.agree(driver_.check(driver_.context_set(here_.context), "switch devices")));
+    if (p.sessions > 0) {
+      ++p.sessions;
+      counted_ = true;
+      return {};
+    }
     // Its multicast isn't used.
     ::setenv("NVSHMEM_DISABLE_NVLS", "1", 0);
     UniqueId id;
-    Status status = driver_.check(driver_.context_set(here_.context), "switch devices");
-    if (status && group_.rank() == 0 && p.api.unique_id(&id) != 0)
-      status = fail("could not begin a group");
+    Status status;
+    if (group_.rank() == 0 && p.api.unique_id(&id) != 0) status = fail("could not begin a group");
     MACO_TRY(group_.agree(status));
     MACO_TRY(group_.exchange(std::string(reinterpret_cast<const char*>(&id), sizeof id), all));
     if (all[0].size() == sizeof id) std::memcpy(&id, all[0].data(), sizeof id);
@@ -135,16 +151,18 @@ class Nvshmem : public SymmetricMemory {
         p.api.init(kInitWithUniqueId, &attributes) != 0)
       status = fail("could not join the ranks (NVSHMEM_DEBUG=INFO says more)");
     p.device = here_.device;
-    return group_.agree(status);
+    p.failed = !status;
+    status = group_.agree(status);
+    counted_ = status.ok;
+    p.sessions += counted_ ? 1 : 0;
+    return status;
   }
 
   Status take(size_t bytes) {
-    MACO_TRY(driver_.check(driver_.context_set(here_.context), "switch devices"));
     memory_ = process().api.allocate(bytes);
     if (!memory_)
       return fail(
           fmt::format("has no {} bytes of symmetric memory (NVSHMEM_SYMMETRIC_SIZE?)", bytes));
-    ++process().sessions;
     const auto at = static_cast<cuda::DevicePtr>(reinterpret_cast<uintptr_t>(memory_));
     MACO_TRY(driver_.check(driver_.fill(at, 0, bytes, nullptr), "clear symmetric memory"));
     return driver_.check(driver_.stream_synchronize(nullptr), "clear symmetric memory");
@@ -167,6 +185,7 @@ class Nvshmem : public SymmetricMemory {
   const cuda::Driver& driver_;
   Group& group_;
   const SymmetricRank here_;
+  bool counted_ = false;  // as one of the process's sessions
   void* memory_ = nullptr;
   std::vector<cuda::DevicePtr> peers_;
 };

@@ -526,12 +526,39 @@ TEST_CASE("a process a rank: what fails on one fails on all, and then they run a
     s.run(values).value();
     if (rank == 1) driver->fail_next(1);
     const Status begun = s.launch(values);
-    wrong += rank == 1 ? expect(begun, "could not launch the kernel", "no start of a launch")
-                       : expect(s.wait(), "rank 1 on GPU 1: could not launch", "waited");
-    s.launch(values).value();
+    if (rank == 1) wrong += expect(begun, "could not launch the kernel", "no start of a launch");
+    wrong += expect(s.wait(), "rank 1 on GPU 1: could not launch", "waited");
+    // Refused on one, before it is enqueued.
+    const Status refused = s.launch({{"pos", 9 * rank}});
+    if (rank == 1) wrong += expect(refused, "scalar 'pos' is 9", "out of range");
+    wrong += expect(s.wait(), "rank 1: scalar 'pos' is 9", "waited for what one refused");
+    for (int n = 0; n < 3; ++n) s.launch(values).value();
     while (!s.ended().value()) continue;
+    s.wait().value();
+    const int32_t pos = 1;
+    wrong += expect(rank == 1 ? s.run({{"pos", value_at(&pos)}}) : s.run(values),
+                    "other dims or scalars in memory", "in memory of one");
+    s.run({{"pos", value_at(&pos)}}).value();
+    s.launch(values).value();
+    s.wait().value();
     s.run(values).value();
     return wrong;
+  });
+  // Out of step, which can't be mended.
+  in_processes([&](int rank) {
+    Session s = Session::open(*kernel, process_a_rank()).value();
+    s.allocate().value();
+    return expect(rank == 0 ? s.wait() : s.run({{"pos", 0}}),
+                  "rank 1 makes another call than rank 0", "other calls");
+  });
+  in_processes([&](int rank) {
+    SessionOptions options = process_a_rank();
+    if (rank == 1) options.peer_memory = "nccl";
+    const auto opened = Session::open(*kernel, options);
+    return expect(
+        !opened && opened.error().message.find("rank 1 has other ranks a GPU, or other "
+                                               "peer memory, than rank 0") != std::string::npos,
+        opened ? "opened" : opened.error().message);
   });
   // Whom nobody waits for.
   in_processes([&](int rank) {

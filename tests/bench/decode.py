@@ -7,9 +7,18 @@ MODELS = {"llama-3.2-1b": (2048, 8192, 16, 32, 8, 64, 128256, False),
           "qwen3-8b": (4096, 12288, 36, 32, 8, 128, 151936, True)}
 
 
-def graph(model, capacity):
+def part(model, world):
+    """What a rank of `world` has: heads, columns and the vocabulary are divided among them."""
     hidden, inner, layers, heads, kv_heads, dim, vocabulary, head_norms = MODELS[model]
+    return hidden, inner // world, layers, heads // world, kv_heads // world, dim, vocabulary // world, head_norms
+
+
+def graph(model, capacity, world=1):
+    hidden, inner, layers, heads, kv_heads, dim, vocabulary, head_norms = part(model, world)
     q, kv = heads * dim, kv_heads * dim
+    # Of several ranks each has a part of the sum.
+    summed = lambda name: [f"    {name}s_{{i}} = allreduce({name}_{{i}})"] if world > 1 else []
+    of = lambda name: f"{name}s_{{i}}" if world > 1 else f"{name}_{{i}}"
     normed = []
     for name, count in (("q", heads), ("k", kv_heads)):
         normed += [f"    {name}h_{{i}} = reshape({name}0_{{i}}, shape = [{count}, {dim}])",
@@ -18,7 +27,8 @@ def graph(model, capacity):
                    f"    {name}r_{{i}} = reshape({name}n_{{i}}, shape = [1, {count * dim}])"]
     of_q, of_k = ("qr", "kr") if head_norms else ("q0", "k0")
     return "\n".join([
-        "graph decode {", f"  scalar pos in [0, {capacity})", "  input token : i32[1]", f"  param embedded : bf16[{vocabulary}, {hidden}]",
+        f"graph decode(world = {world}) {{", f"  scalar pos in [0, {capacity})", "  input token : i32[1]",
+        f"  param embedded : bf16[{vocabulary * world}, {hidden}]",
         "  x_0 = embedding(embedded, token)", f"  repeat i in 0..{layers} {{",
         f"    param norm1_{{i}} : bf16[{hidden}]", f"    param wqkv_{{i}} : bf16[{q + 2 * kv}, {hidden}]",
         f"    param wo_{{i}} : bf16[{hidden}, {q}]", f"    param norm2_{{i}} : bf16[{hidden}]",
@@ -33,30 +43,36 @@ def graph(model, capacity):
         f"    k_{{i}} = rope({of_k}_{{i}}, head_dim = {dim}, position = pos)",
         "    kc_{i} = kv_append(kc_{i}, k_{i}, at = pos)", "    vc_{i} = kv_append(vc_{i}, v0_{i}, at = pos)",
         f"    at_{{i}} = attention(q_{{i}}, kc_{{i}}, vc_{{i}}, head_dim = {dim}, causal = true, length = pos + 1)",
-        "    o_{i} = matmul(at_{i}, wo_{i}, transpose_b = true)", "    r_{i} = add(x_{i}, o_{i})", "    n2_{i} = rmsnorm(r_{i}, norm2_{i})",
+        "    o_{i} = matmul(at_{i}, wo_{i}, transpose_b = true)", *summed("o"), f"    r_{{i}} = add(x_{{i}}, {of('o')})",
+        "    n2_{i} = rmsnorm(r_{i}, norm2_{i})",
         "    g_{i} = matmul(n2_{i}, wg_{i}, transpose_b = true)", "    u_{i} = matmul(n2_{i}, wu_{i}, transpose_b = true)",
         "    s_{i} = swiglu(g_{i}, u_{i})",
-        "    d_{i} = matmul(s_{i}, wd_{i}, transpose_b = true)", "    x_{i + 1} = add(r_{i}, d_{i})", "  }",
-        f"  param norm : bf16[{hidden}]", f"  n = rmsnorm(x_{layers}, norm)", "  logits = matmul(n, embedded, transpose_b = true)",
+        "    d_{i} = matmul(s_{i}, wd_{i}, transpose_b = true)", *summed("d"), f"    x_{{i + 1}} = add(r_{{i}}, {of('d')})", "  }",
+        f"  param norm : bf16[{hidden}]", f"  n = rmsnorm(x_{layers}, norm)",
+        *(["  logits = matmul(n, embedded, transpose_b = true)"] if world == 1 else
+          [f"  param head : bf16[{vocabulary}, {hidden}]", "  some = matmul(n, head, transpose_b = true)", "  all = allgather(some)",
+           f"  logits = reshape(all, shape = [1, {vocabulary * world}])"]),
         "  output y = argmax(logits)", "}", ""])
 
 
-def weight_bytes(model):
-    hidden, inner, layers, heads, kv_heads, dim, vocabulary, _ = MODELS[model]
+def weight_bytes(model, world=1):
+    hidden, inner, layers, heads, kv_heads, dim, vocabulary, _ = part(model, world)
     return 2 * (layers * hidden * ((heads + 2 * kv_heads) * dim + heads * dim + 3 * inner) + vocabulary * hidden)
 
 
-def peer(model, capacity, position, launches):
+def peer_step(model, capacity, position, world=1, summed=lambda x: x, gathered=lambda x: x):
+    """A token by PyTorch. `summed` and `gathered`: what becomes of a rank's part of a sum, and of the logits."""
     import torch
     import torch.nn.functional as f
-    hidden, inner, layers, heads, kv_heads, dim, vocabulary, head_norms = MODELS[model]
+    hidden, inner, layers, heads, kv_heads, dim, vocabulary, head_norms = part(model, world)
     make = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16) * 0.02
     ones = lambda n: torch.ones(n, device="cuda", dtype=torch.bfloat16)
     all_weights = [dict(norm1=ones(hidden), norm2=ones(hidden), q_norm=ones(dim), k_norm=ones(dim),
                         qkv=make((heads + 2 * kv_heads) * dim, hidden), o=make(hidden, heads * dim), gate_up=make(2 * inner, hidden),
                         down=make(hidden, inner), k=make(1, kv_heads, capacity, dim), v=make(1, kv_heads, capacity, dim))
                    for _ in range(layers)]
-    embedded, last_norm = make(vocabulary, hidden), ones(hidden)
+    embedded, last_norm = make(vocabulary * world, hidden), ones(hidden)
+    last = embedded if world == 1 else make(vocabulary, hidden)
     token = torch.zeros(1, dtype=torch.long, device="cuda")
     at = torch.tensor([position], device="cuda")
     cosine, sine = make(1, 1, dim), make(1, 1, dim)
@@ -76,25 +92,43 @@ def peer(model, capacity, position, launches):
         w["k"].index_copy_(2, at, k.view(1, kv_heads, 1, dim))
         w["v"].index_copy_(2, at, v.view(1, kv_heads, 1, dim))
         out = f.scaled_dot_product_attention(q.view(1, heads, 1, dim), w["k"], w["v"], attn_mask=mask, enable_gqa=True)
-        return x + f.linear(out.reshape(1, heads * dim), w["o"])
+        return f.linear(out.reshape(1, heads * dim), w["o"])
 
     def mlp(x, w):
         gate, up = f.linear(norm(x, w["norm2"]), w["gate_up"]).chunk(2, -1)
-        return x + f.linear(f.silu(gate) * up, w["down"])
+        return f.linear(f.silu(gate) * up, w["down"])
 
     def head(x):
-        return f.linear(norm(x, last_norm), embedded).argmax(-1)
+        return f.linear(norm(x, last_norm), last)
 
-    attention, mlp, head = torch.compile(attention), torch.compile(mlp), torch.compile(head)
+    # On one GPU what is added is part of the piece before it; a sum over ranks comes between.
+    if world == 1:
+        layer_a, layer_b = torch.compile(lambda x, w: x + attention(x, w)), torch.compile(lambda x, w: x + mlp(x, w))
+        last_piece = torch.compile(lambda x: head(x).argmax(-1))
 
-    def step():
-        x = embedded[token]
-        for w in all_weights:
-            x = mlp(attention(x, w), w)
-        return head(x)
+        def step():
+            x = embedded[token]
+            for w in all_weights:
+                x = layer_b(layer_a(x, w), w)
+            return last_piece(x)
+    else:
+        attention, mlp, head = torch.compile(attention), torch.compile(mlp), torch.compile(head)
+        add, best = torch.compile(lambda a, b: a + b), torch.compile(lambda x: x.argmax(-1))
 
+        def step():
+            x = embedded[token]
+            for w in all_weights:
+                x = add(x, summed(attention(x, w)))
+                x = add(x, summed(mlp(x, w)))
+            return best(gathered(head(x)))
+
+    return step
+
+
+def peer(model, capacity, position, launches):
+    import torch
     with torch.no_grad():
-        return gpu_bench.peer_us(step, launches)
+        return gpu_bench.peer_us(peer_step(model, capacity, position), launches)
 
 
 def main():

@@ -156,7 +156,8 @@ case("graph", "overlap_regions", CHANGES, branches(), branches(overlap_regions=[
 case("graph", "phases", CHANGES, with_op(with_op(branches(phases=[{"name": "p"}, {"name": "q"}]), 0, phase="p"), 2, phase="q"),
      with_op(with_op(branches(phases=[{"name": "p"}, {"name": "q", "depends_on": ["p"]}]), 0, phase="p"), 2, phase="q"))
 case("graph", "pipeline", REFUSED, mlp(), mlp(pipeline={"stages": [["h"], ["y"]], "microbatches": 2}))
-words("graph", "backend", lambda w: mlp(backend=w), ["p2p", "nccl"], ["nvshmem"], default="p2p")
+words("graph", "backend", lambda w: mlp(backend=w), ["p2p", "nccl"], [], default="p2p")
+case("graph", "backend=nvshmem", MANIFEST, mlp(), mlp(backend="nvshmem"))
 case("graph", "comm_buffer_bytes", REFUSED, mlp(comm_buffer_bytes=1 << 20), mlp(comm_buffer_bytes=16))
 
 # -- of its parts

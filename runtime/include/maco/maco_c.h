@@ -153,8 +153,8 @@ typedef struct {
 // Runs once on all ranks and waits.
 MACO_API maco_code maco_session_run(maco_session* session, const maco_value* values, size_t count,
                                     maco_error** error);
-// Puts a launch on streams and returns, as Session::launch: streams[r] (a CUstream) has rank r's;
-// NULL: the session's own do.
+// Puts a launch on streams and returns, as Session::launch: streams[r] (a CUstream) has rank r's,
+// of a process a rank streams[0]; NULL: the session's own do.
 MACO_API maco_code maco_session_launch(maco_session* session, const maco_value* values,
                                        size_t count, void* const* streams, maco_error** error);
 // A dim or scalar in memory of the ranks' devices, as maco::Value.

@@ -33,11 +33,12 @@ struct SessionOptions {
   std::optional<uint64_t> order = {};
   /// The ranks run in a process each, and this one runs the rank that its environment names, as
   /// torchrun and mpirun do (docs/running.md). All of them open their sessions in one order, each
-  /// with the kernel that the others have, and call run, launch, wait and bench in one order.
-  /// Memory of other ranks can't be reached from here; streams and addresses of values are given
-  /// for the rank of this process alone. A process that ends early fails the launches of the
-  /// others. On Cuda the rank's GPU is rank / ranks_per_gpu of those that the process sees, or the
-  /// only one.
+  /// with the kernel that the others have, call run, launch, wait and bench in one order, and close
+  /// their sessions in one. What a launch that wasn't waited for came to, wait says on all of them;
+  /// its values must be the same everywhere, which only run and bench check. Memory of other ranks
+  /// can't be reached from here; streams and addresses of values are given for the rank of this
+  /// process alone. A process that ends early fails the launches of the others. On Cuda the rank's
+  /// GPU is rank / ranks_per_gpu of those that the process sees, or the only one.
   bool process_a_rank = false;
   /// Cuda: the memory that ranks send each other by: "" (peer access in one process, CUDA's virtual
   /// memory between processes), "nccl" (windows of NCCL 2.28 or later), or "nvshmem" (its symmetric
@@ -145,7 +146,8 @@ class MACO_API Session {
   /// any of them did. Before memory is bound, written or read by other means than the launches'
   /// streams; and at times, of sessions with graphs, whose counters it resets (docs/library.md).
   Status wait();
-  /// Whether all launches have ended, those of captured graphs left out. Fails as `wait`.
+  /// Whether all launches have ended, those of captured graphs left out. Fails as `wait`; with
+  /// process_a_rank it speaks of this process's rank, and leaves failures to `wait`.
   Result<bool> ended();
   /// The median of `launches` launches behind some to warm up: microseconds of the slowest rank, on
   /// Cuda by its clock, without the launch itself.
