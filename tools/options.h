@@ -125,7 +125,8 @@ inline constexpr const char* kHelpFooter =
     "is;\n  3 a result failed its check; 4 a run failed or was stopped; 70 a fault of MACO's.\n"
     "Environment: MACO_CACHE_DIR, where compiled kernels are kept (empty: nowhere; else\n"
     "  $XDG_CACHE_HOME/maco or ~/.cache/maco); MACO_CACHE_MB, how much they may take (2048);\n"
-    "  MACO_CXX, the C++ compiler of the CPU target; MACO_NVRTC, MACO_NCCL and MACO_NVSHMEM, the file\n"
+    "  MACO_CXX, the C++ compiler of the CPU target; MACO_NVRTC, MACO_NCCL, MACO_NVSHMEM, the "
+    "file\n"
     "  of the library or its folder; NO_COLOR.\n";
 
 /// For counts: CLI11's own validator would print the largest double.

@@ -138,6 +138,7 @@ std::vector<Param> params_of(const std::string& function, const Exchange& e) {
     params.push_back({"reduce", ir::Word{std::string(name(e.reduce))}});
     params.push_back({"forward", e.forward});
     params.push_back({"forward_packets", e.forward_packets});
+    params.push_back({"S", e.sent});
   }
   if (function == "take") params.push_back({"own", e.own});
   if (function == "hop") {
@@ -179,6 +180,7 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
     read.get_word("reduce", e.reduce, kReductions);
     read.get("forward", e.forward);
     read.get("forward_packets", e.forward_packets);
+    read.get("S", e.sent);
   }
   if (f == "take") read.get("own", e.own);
   if (f == "hop") {
@@ -206,7 +208,9 @@ std::vector<Param> push_params_of(const Exchange& e) {
           {"T", e.tiles},
           {"stride", e.stride},
           {"slot_div", e.slot_div},
-          {"mode", ir::Word{std::string(name(e.mode))}}};
+          {"mode", ir::Word{std::string(name(e.mode))}},
+          {"packets", e.packets},
+          {"S", e.sent}};
 }
 
 std::optional<Exchange> push_of(const ir::Call& call) {
@@ -223,6 +227,8 @@ std::optional<Exchange> push_of(const ir::Call& call) {
   read.get("BM", e.BR);
   read.get("BN", e.BC);
   read.get("Y", e.x);
+  read.get("packets", e.packets);
+  read.get("S", e.sent);
   if (!read.ok || e.world < 2 || e.tiles < 1 || e.slot_div < 1 || e.BR < 1 || e.BC < 1)
     return std::nullopt;
   if (e.mode != PeerMode::Others && e.mode != PeerMode::Owner && e.mode != PeerMode::Block)

@@ -48,6 +48,7 @@ struct Exchange {
   bool source_rows = true;   // a slot row for each source rank, else one
   bool packets = false;      // a flag in every 8 bytes
   ir::DType x{}, y{};
+  ir::DType sent{};  // what lies in slots: x, but for packets of products, which have one f32 each
   // combine
   ir::Reduction reduce = ir::Reduction::Sum;
   bool forward = false, forward_packets = false;

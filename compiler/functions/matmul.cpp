@@ -264,8 +264,10 @@ std::vector<Function> matmul_functions() {
       for (size_t i = 0; i < kPeerModes; ++i) modes.emplace_back(name(static_cast<PeerMode>(i)));
       for (const char* of : {"ranks", "T", "stride", "slot_div"}) f.params.push_back(integer(of));
       f.params.push_back(word("mode", "ops::PeerMode", std::move(modes)));
+      f.params.push_back(flag("packets"));
+      f.params.push_back(dtype("S"));
       f.params.push_back(flag("behind"));
-      f.operands.push_back(writes("slots", "Y"));
+      f.operands.push_back(writes("slots", "S"));
       f.sends = [](const CallView& c) { return c.flag("behind"); };
       auto& headers = f.source.headers;
       headers.insert(headers.begin(), "ops/collectives.cuh");

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/elementwise_rules.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/tile_shape.h"
@@ -193,9 +194,29 @@ void tile_body(TileContext& c, const ir::BodyParam& body, const std::vector<Mat>
   }
 }
 
+namespace {
+// Where an operand is a sum whose tiles have come in packets, these: each is at hand where it was
+// summed.
+Cut choose_elementwise(const TileContext& c) {
+  for (const ir::TensorId in : c.op().in) {
+    if (c.shape(in) != c.shape(c.op().out[0])) continue;
+    for (size_t i = index(c.id()); i-- > 0;) {
+      const ir::Op& made = c.graph().ops[i];
+      if (std::find(made.out.begin(), made.out.end(), in) == made.out.end()) continue;
+      if (!is_pushed(made) || made.kind != "allreduce") break;
+      const Cut cut = TileContext(c).beside(ir::id_of<ir::OpId>(i)).cut();
+      if (cut.method == "packets" && refuse_block(c, {.tile = cut.tile}).empty())
+        return {.tile = cut.tile};
+      break;
+    }
+  }
+  return choose_block(c);
+}
+}  // namespace
+
 void cut_elementwise(OpDef& def) {
   def.tile_axes = kBlockAxes;
-  def.choose = choose_block;
+  def.choose = choose_elementwise;
   def.refuse_cut = refuse_block;
   def.tile = tile_elementwise;
 }

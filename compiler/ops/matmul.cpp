@@ -263,10 +263,14 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
   if (form.paired && method != MatmulMethod::Dot && method != MatmulMethod::Mma &&
       method != MatmulMethod::Wgmma)
     return "a pair of products takes method 'dot', 'mma' or 'wgmma'";
-  if (pushed_to(c.graph(), c.id()) &&
-      (!functions::on_tensor_cores(method) || functions::takes_dot(method) ||
-       matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
-    return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a tile";
+  if (const auto to = pushed_to(c.graph(), c.id())) {
+    const ir::Op& collective = c.graph()[*to];
+    const bool in_packets = method == MatmulMethod::Dot && collective.kind == "allreduce" &&
+                            attr_word(collective, "algorithm", "auto") == "oneshot";
+    if (!in_packets && (!functions::on_tensor_cores(method) || functions::takes_dot(method) ||
+                        matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
+      return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a tile";
+  }
   if (form.normed && c.in(0).max_rows > functions::kMostNormedRows)
     return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
                        c.in(0).max_rows);
@@ -470,8 +474,9 @@ void tile(TileContext& c) {
       for (ir::Param& p : functions::push_params_of(push->exchange)) params.push_back(std::move(p));
       // Of few tiles an SM the last would only come later (docs/benchmarks/communication.md).
       constexpr int64_t kFewEach = 3;
-      params.push_back({"behind", tiles_of(a.max_rows, bm) * tiles_of(N, bn) >
-                                      kFewEach * int64_t{compute_sms(c)}});
+      params.push_back(
+          {"behind", !push->exchange.packets && tiles_of(a.max_rows, bm) * tiles_of(N, bn) >
+                                                    kFewEach * int64_t{compute_sms(c)}});
     }
     calls.push_back(c.call(functions::matmul_function(form), std::move(params), std::move(operands),
                            loads_of(c, loads)));

@@ -153,12 +153,19 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   return times <= 2 * (1 + 1e-9);
 }
 
-std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
+                           bool may_send_packets) {
   if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps") || op.attrs.count("turned"))
     return "the product is paired or normed, or turns heads";
   const MatmulShape s = shape_of(graph, op);
   if (s.min_rows != s.max_rows) return "dims decide the product's rows";
   const MatmulMethod method = choose_matmul_method(s, machine);
+  if (method == MatmulMethod::Dot && may_send_packets && ir::is_float(s.y)) {
+    // Packets have half as much to say as bytes; more of them weigh more than a task would.
+    constexpr int64_t kMostBytes = 256 * 1024;
+    if (s.max_rows * s.N * 8 <= kMostBytes) return "";
+    return fmt::format("{} packets of it are too many", s.max_rows * s.N);
+  }
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("the product takes method '{}'", functions::name(method));
   const auto tiles = choose_matmul_tiles(s, method, machine, machine.sms);

@@ -46,8 +46,10 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
 std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
                            const cost::Machine& machine);
 /// Why tasks of `op`, a matmul, can't send what they store to other ranks as well, or "": that is
-/// for tensor cores' tiles of all of K, of rows that are always there.
-std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
+/// for tensor cores' tiles of all of K, of rows that are always there; or, if what they send may be
+/// packets, for a few rows.
+std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
+                           bool may_send_packets);
 /// How a product of so many rows is summed on `machine`.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);

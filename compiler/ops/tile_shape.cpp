@@ -39,8 +39,8 @@ Cut choose_block(const TileContext& c) {
 }
 std::string refuse_block(const TileContext& c, const Cut& cut) {
   const int64_t cols = c.out(0).cols;
-  if (cut.tile[1] == cols || (cut.tile[1] < cols && cut.tile[1] % 64 == 0)) return "";
-  return fmt::format("a tile has all {} columns or a multiple of 64 of them, not {}", cols,
+  if (cut.tile[1] == cols || (cut.tile[1] < cols && cut.tile[1] % 8 == 0)) return "";
+  return fmt::format("a tile has all {} columns or a multiple of 8 of them, not {}", cols,
                      cut.tile[1]);
 }
 TileShape block_of(const Cut& cut) { return {cut.tile[0], cut.tile[1]}; }

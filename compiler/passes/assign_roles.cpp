@@ -92,6 +92,7 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
                                  def->collective ? "communication" : "computation", r.role));
     }
   }
+  const bool little = ops::little_is_left(graph);
   std::vector<std::string> homeless;
   for (const ir::Op& op : graph.ops) {
     const std::string role = ops::find_op(op.kind)->collective ? "comm" : "compute";
@@ -102,7 +103,7 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
                 std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
       });
     };
-    const bool home = takes(role) || (ops::is_pushed(op) && takes("compute"));
+    const bool home = takes(role) || ((little || ops::is_pushed(op)) && takes("compute"));
     if (!home && std::find(homeless.begin(), homeless.end(), op.kind) == homeless.end()) {
       homeless.push_back(op.kind);
       d.error(roles_loc(graph),
@@ -126,10 +127,12 @@ bool assign_roles(ir::Graph& graph, PassContext& context) {
       std::clamp<int64_t>(share * sms / context.machine.sms, 1, std::max<int64_t>(1, sms - 1));
   std::vector<ir::RoleRange> ranges;
   if (std::holds_alternative<ir::RoleAuto>(roles)) {
-    const int64_t comm = !needs_comm ? 0 : needs_compute ? usual : sms;
+    const int64_t comm = !needs_comm || ops::little_is_left(graph) ? 0
+                         : needs_compute                           ? usual
+                                                                   : sms;
     ranges = ranges_of(needs_compute || !needs_comm ? std::max<int64_t>(1, sms - comm) : 0,
                        needs_comm && leaves_all(graph) ? 1 : comm);
-    if (needs_comm && needs_compute && sms < 2) {
+    if (comm > 0 && needs_compute && sms < 2) {
       d.error(roles_loc(graph), "one SM can't both compute and communicate: two are needed");
       return false;
     }

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
@@ -260,9 +261,22 @@ class AttentionFuser {
       of[s.attention] = &s;
       moved[s.keys] = moved[s.values] = true;
     }
-    std::vector<Op> ops;
+    // Nobody waits for what is appended but who touches the cache next, mostly the next launch: it
+    // is copied last, and no task of the chain stands behind it.
+    std::vector<Op> ops, late;
+    const auto copy_what = [&](const std::function<bool(TensorId)>& touched) {
+      std::vector<Op> later;
+      for (Op& append : late) (touched(append.out[0]) ? ops : later).push_back(std::move(append));
+      late = std::move(later);
+    };
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       if (moved[i]) continue;
+      const Op& here = graph_.ops[i];
+      const bool fence = std::binary_search(fences_.begin(), fences_.end(), i);
+      copy_what([&](TensorId cache) {
+        return fence || std::count(here.in.begin(), here.in.end(), cache) > 0 ||
+               std::count(here.out.begin(), here.out.end(), cache) > 0;
+      });
       if (!of[i]) {
         ops.push_back(graph_.ops[i]);
         continue;
@@ -278,9 +292,10 @@ class AttentionFuser {
       keys.in[1] = op.out[1];
       values.in[1] = op.out[2];
       ops.push_back(op);
-      ops.push_back(std::move(keys));
-      ops.push_back(std::move(values));
+      late.push_back(std::move(keys));
+      late.push_back(std::move(values));
     }
+    copy_what([](TensorId) { return true; });
     const size_t before = graph_.ops.size();
     graph_.ops = std::move(ops);
     drop_unread();

@@ -1,6 +1,7 @@
 // plan_memory.cpp: addresses. A temporary lives from the first task that touches it to the last, in
 // Program order; temporaries whose lives don't meet may share bytes (insert-sync orders their
-// uses). Those with packets come first and share nothing. Slots get symmetric memory of their own:
+// uses). Those with packets come first and share nothing, nor do small ones beside them: packets
+// order nobody's uses, so that events would have to. Slots get symmetric memory of their own:
 // peers write them whenever they are ready, so that lifetimes on this rank say nothing; share-slots
 // looks at what orders ranks.
 
@@ -113,12 +114,17 @@ bool plan_memory(ir::Program& program, PassContext& context) {
       l.last = call_last[index(program.tasks[l.last].call)];
     }
 
-  std::vector<size_t> temps;
+  constexpr int64_t kSmall = 64 << 10;
+  const bool any_packets = std::any_of(program.buffers.begin(), program.buffers.end(),
+                                       [](const ir::Buffer& b) { return b.own_packets(); });
+  std::vector<size_t> temps, alone;  // alone: after those with packets
   int64_t unshared = 0;
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (program.buffers[b].kind == ir::BufferKind::Temp && life[b].used()) {
-      if (!program.buffers[b].packets) temps.push_back(b);
-      unshared += aligned(program.buffers[b].bytes());
+      const int64_t bytes = aligned(program.buffers[b].bytes());
+      if (!program.buffers[b].packets)
+        (any_packets && bytes <= kSmall ? alone : temps).push_back(b);
+      unshared += bytes;
     }
   std::stable_sort(temps.begin(), temps.end(),
                    [&](size_t a, size_t b) { return life[a].first < life[b].first; });
@@ -126,6 +132,8 @@ bool plan_memory(ir::Program& program, PassContext& context) {
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (program.buffers[b].own_packets() && life[b].used())
       program.buffers[b].offset = arena.take(aligned(program.buffers[b].bytes()));
+  for (size_t b : alone)
+    program.buffers[b].offset = arena.take(aligned(program.buffers[b].bytes()));
   std::multimap<size_t, size_t> live;  // by last use
   for (size_t b : temps) {
     while (!live.empty() && live.begin()->first < life[b].first) {

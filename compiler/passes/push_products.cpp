@@ -1,5 +1,5 @@
-// push_products.cpp: where a collective's operand comes from a product on tensor cores, the product
-// sends each tile as it stores it, and the collective is cut as the product is: no task stands
+// push_products.cpp: where a collective's operand comes from a product on tensor cores, or of few
+// rows (in packets), the product sends each tile as it stores it, and the collective is cut as the product is: no task stands
 // between, and links work while the next tiles are multiplied. Where nothing else communicates, no
 // SM need be set aside for it (assign-roles).
 #include <fmt/format.h>

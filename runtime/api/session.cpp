@@ -72,7 +72,7 @@ struct Session::State {
   // The same, for a launch of all processes, none of which begins if one can't; `wrong`: what else
   // stands against it here.
   Status check_launch_of_all(const Given& given, const Status& wrong = {}) const {
-    const Status mine = wrong ? check_launch(given) : wrong;
+    Status mine = wrong ? check_launch(given) : wrong;
     if (!group) return mine;
     runtime::Status all =
         group->agree(mine ? runtime::Status{} : runtime::Status::failure(mine.error().message));
@@ -242,7 +242,7 @@ Status Session::run(const Values& values) {
   const State::Given given(values);
   if (Status status = state_->check_launch_of_all(given); !status) return status;
   if (given.addresses.empty()) return failed(state_->session->launch(given.values));
-  const Status launched = launch(values);
+  Status launched = launch(values);
   // In a group all wait, whatever went wrong here.
   if (!launched && !state_->group) return launched;
   const Status ended = wait();

@@ -650,7 +650,7 @@ void CudaSession::abort_all(int by) {
 
 Status CudaSession::ready(const LaunchValues& values, int launches) {
   MACO_TRY(wait());
-  const Status set = set_values(values);
+  Status set = set_values(values);
   if (!options_.group) return set;
   LaunchValues all = values;
   all["(launches)"] = launches;  // no name of a graph's

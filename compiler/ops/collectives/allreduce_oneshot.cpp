@@ -23,6 +23,7 @@ void tile(TileContext& c) {
   };
   if (is_pushed(c.op())) {
     const Pushed sent = pushed(c);
+    e.sent = c.program()[sent.slots].dtype;
     const auto combine = combine_tiles(sent.slots);
     for (int64_t t = 0; t < x_to_y.tiles(); ++t)
       c.wait(x_to_y.task(combine, t), sent.arrived[static_cast<size_t>(t)], ir::RankRef::others());

@@ -93,9 +93,10 @@ namespace {
 // those that compute.
 ir::Role role_of(const TileContext& c) {
   const std::vector<ir::CtaRange>& roles = c.program().roles;
+  // What has come in packets is wanted at once, and by an SM that has sent its own.
+  if (!roles.empty() && is_pushed(c.op()) && in_packets(c)) return ir::Role::Compute;
   const bool comm =
-      roles.empty() || !is_pushed(c.op()) ||
-      std::any_of(roles.begin(), roles.end(), [&](const ir::CtaRange& range) {
+      roles.empty() || std::any_of(roles.begin(), roles.end(), [&](const ir::CtaRange& range) {
         const auto& ops = range.ops;
         return range.role == ir::Role::Comm &&
                (ops.empty() || std::find(ops.begin(), ops.end(), c.op().kind) != ops.end());
@@ -116,7 +117,7 @@ Exchanger::Exchanger(TileContext& context, const Boxes& b, ir::DType x, ir::DTyp
   base_.stride = b.stride;
   base_.rows = std::get<ir::ValueRef>(c_.value("rows", b.rows).value);
   base_.packets = packets;
-  base_.x = x;
+  base_.x = base_.sent = x;
   base_.y = y;
   c_.room_for(base_.tiles);
 }

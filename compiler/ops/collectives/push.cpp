@@ -18,6 +18,8 @@ namespace {
 constexpr int64_t kMostTileRows = 128;  // of a product on tensor cores
 
 bool scatters(const ir::Op& op) { return op.kind == "reduce_scatter"; }
+// Few rows, results of which no lane has two side by side: element by element, in packets.
+bool sends_packets(const Cut& product) { return product.method == "dot"; }
 
 // The block whose tiles the collective exchanges.
 Mat operand_of(const TileContext& c) {
@@ -63,7 +65,9 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
   const ir::Op& product = graph[*id];
   if (pushed_to(graph, *id)) return "the product sends to another collective";
   if (graph[collective.in[0]].kind == ir::TensorKind::State) return "what it moves is a state";
-  if (const std::string why = refuse_to_send(graph, product, machine); !why.empty()) return why;
+  const bool in_one = collective.kind == "allreduce" && algorithm == "oneshot";
+  if (const std::string why = refuse_to_send(graph, product, machine, in_one); !why.empty())
+    return why;
   const ir::Shape& x = graph[collective.in[0]].shape;
   const auto rows_of_x =
       ir::bounds(leading(x), [&](std::string_view name) { return graph.range_of(name); });
@@ -71,6 +75,25 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
   if (scatters(collective) && (x.size() < 2 || rows % (graph.world * kMostTileRows) != 0))
     return fmt::format("blocks of {} rows aren't whole tiles", rows / graph.world);
   return "";
+}
+
+bool little_is_left(const ir::Graph& graph) {
+  constexpr int64_t kLittle = 256 * 1024;  // bytes, which travel in packets
+  bool sent = false, little = true;
+  for (const ir::Op& op : graph.ops) {
+    const OpDef* def = find_op(op.kind);
+    if (!def || !def->collective) continue;
+    if (is_pushed(op)) {
+      sent = true;
+      continue;
+    }
+    const std::string algorithm = attr_word(op, "algorithm", "auto");
+    const bool simple = op.kind == "allreduce" || op.kind == "allgather";
+    little = little && simple && (algorithm == "oneshot" || algorithm == "twoshot") &&
+             ir::max_elements(graph, graph[op.in[0]].shape) * ir::size_of(graph[op.in[0]].dtype) <=
+                 kLittle;
+  }
+  return sent && little;
 }
 
 void check_pushed(InferContext& c) {
@@ -91,14 +114,17 @@ Cut pushed_cut(const TileContext& c) {
   MACO_CHECK(product, c.op().name);
   Cut cut = cut_of(c.graph()[*product]);
   if (cut.tile.empty()) cut = TileContext(c).beside(*product).cut();
-  return {"stores", {cut.tile[0], cut.tile[1]}};
+  return {sends_packets(cut) ? "packets" : "stores", {cut.tile[0], cut.tile[1]}};
 }
 
 Pushed begin_push(TileContext& c) {
   const Mat x = operand_of(c);
-  Exchanger tiles(c, boxes_of(c, x, rows_of(c, x)), x.dtype, x.dtype, false);
+  const bool packets = in_packets(c);
+  Exchanger tiles(c, boxes_of(c, x, rows_of(c, x)), x.dtype, x.dtype, packets);
   Pushed pushed{tiles.base(), {}, {}};
   functions::Exchange& e = pushed.exchange;
+  // Whoever has a result sends it: one in a packet.
+  if (packets) e.sent = ir::DType::F32;
   const bool in_two = c.word("algorithm", "auto") == "twoshot";
   // The product's, of which a block is some.
   e.rows = std::get<ir::ValueRef>(c.value("rows", x.rows).value);
@@ -106,10 +132,10 @@ Pushed begin_push(TileContext& c) {
   e.mode = in_two             ? functions::PeerMode::Owner
            : scatters(c.op()) ? functions::PeerMode::Block
                               : functions::PeerMode::Others;
-  pushed.slots = tiles.slots(in_two ? "parts" : "slots", e, x.dtype);
+  pushed.slots = tiles.slots(in_two ? "parts" : "slots", e, e.sent);
   for (int64_t t = 0; t < tiles.tiles(); ++t)
     pushed.arrived.push_back(
-        tiles.arrival(fmt::format("{}.{}", in_two ? "part" : "arrived", t), false));
+        tiles.arrival(fmt::format("{}.{}", in_two ? "part" : "arrived", t), packets));
   // Who cuts the collective finds them by its own geometry.
   c.messages().channel(c.id()) = Messages::Channel{pushed.slots, 2, pushed.arrived, {}};
   return pushed;

@@ -1,6 +1,6 @@
 // Products that send their tiles themselves: where a collective's operand comes from a product on
-// tensor cores, that puts each tile into peers' slots as it stores it, and the collective has the
-// product's tiles and nothing left to put. The pass push-products decides which; `pushed` of both
+// tensor cores, or of few rows, that puts each tile into peers' slots as it stores it, and the
+// collective has the product's tiles and nothing left to put. The pass push-products decides which; `pushed` of both
 // says so.
 #pragma once
 
@@ -25,6 +25,10 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
 
 /// Reports, where a collective says that it is pushed, what stands against it in any graph.
 void check_pushed(InferContext& collective);
+
+/// Whether products send something, and the rest of what the graph communicates is little: then SMs
+/// that compute do all of it, and none need be set aside.
+bool little_is_left(const ir::Graph& graph);
 
 /// How a pushed collective is cut: as its product.
 Cut pushed_cut(const TileContext& collective);

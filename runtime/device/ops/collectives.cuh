@@ -7,6 +7,7 @@
 //    peer's index times rows, own_blocked:
 //    at this rank's; slot_div: tile t lies at t / slot_div in its slot row; source_rows: a slot row
 //    for each source; packets: a flag in every 8 bytes.
+// combine, S: what lies in its slots, which products may have sent in packets of f32.
 // Operands: put (x, slots); combine (x, slots, y[, slots of the result]); take (slots or x, y);
 //    clear (y).
 //
@@ -329,14 +330,32 @@ MACO_FN i32 reduce_end(i32 a) {
 template <class C, int kAhead, int kSources>
 struct Parts {
   using X = typename C::X;
-  using Unit = PacketUnit<C, X>;
-  static constexpr int V = unit_elements<C, X>();
-  Raw<X, V> of[kAhead][kSources];
+  using S = typename C::S;
+  using Unit = PacketUnit<C, S>;
+  static constexpr int V = unit_elements<C, S>();
+  static constexpr bool kSame = is_same<X, S>;
+  Raw<S, V> of[kAhead][kSources];
+
+  // This rank's, as it would have arrived.
+  template <bool kAll>
+  static MACO_FN typename Unit::Bits own_bits(const X* x, const TileBox<C>& box,
+                                              const Units<kAll>& units, int k) {
+    if constexpr (kSame) {
+      return Unit::load(x, box, units, k);
+    } else {
+      typename Unit::Bits bits;
+      const u32 first = units.at(k) * V;
+      MACO_UNROLL
+      for (int e = 0; e < V; ++e)
+        if (first + e < box.count()) bits.v[e] = to_acc(gload(x + box.element(first + e)));
+      return bits;
+    }
+  }
 
   // This rank's from the tile that begins at x, the others' from where the tile begins in the first
   // row of slots. False: the run stops.
   template <bool kAll>
-  MACO_FN bool load(Context& ctx, int rank, const X* x, X* slots, const TileBox<C>& box,
+  MACO_FN bool load(Context& ctx, int rank, const X* x, S* slots, const TileBox<C>& box,
                     const Units<kAll>& units, int from, u32 flag) {
     if constexpr (C::packets) {
       // Of all ranks the others alone are waited for: j is rank j, behind this one rank j + 1.
@@ -345,7 +364,7 @@ struct Parts {
       typename Unit::Bits own[kAhead];
       Packets<kAhead * kOthers, Unit::kSide> arrived;
       MACO_UNROLL
-      for (int k = 0; k < kAhead; ++k) own[k] = Unit::load(x, box, units, k);
+      for (int k = 0; k < kAhead; ++k) own[k] = own_bits(x, box, units, k);
       MACO_UNROLL
       for (int j = 0; j < kOthers; ++j) {
         const int s = from + j + (kWhole && j >= rank);
@@ -389,16 +408,17 @@ template <class C>
 struct Combine {
   using X = typename C::X;
   using Y = typename C::Y;
+  using S = typename C::S;  // of slots: X, or f32 in packets
   using A = AccOf<X>;
   // All ranks at once, or of many some after the others.
   static constexpr int kSources = C::W < kLoadsAhead ? int(C::W) : kLoadsAhead;
-  static constexpr int kAhead = units_ahead<C, X>(kLoadsAhead / kSources);
-  static constexpr int V = unit_elements<C, X>();
+  static constexpr int kAhead = units_ahead<C, S>(kLoadsAhead / kSources);
+  static constexpr int V = unit_elements<C, S>();
   Context& ctx;
   const TileBox<C>& box;
   int rank;
   const X* x;  // where the tile begins
-  X* slots;
+  S* slots;
   Y* y;  // likewise
   PeerSlots<Y> results;
   i64 result_at;  // of the tile in these
@@ -428,7 +448,7 @@ struct Combine {
     for (int k = 0; k < kAhead; ++k) {
       MACO_UNROLL
       for (int e = 0; e < V; ++e) result[k][e] = from_acc<Y>(reduce_end<C>(sum[k][e]));
-      store_unit<C, X>(y, box, units, k, result[k]);
+      store_unit<C, S>(y, box, units, k, result[k]);
     }
     if constexpr (C::forward) {
       for (int p = 1; p < int(C::W); ++p) {
@@ -454,13 +474,13 @@ MACO_OP void combine(Context& ctx, Args args, u32 tile) {
                            box,
                            rank,
                            args.template ptr<X>(0) + block + box.origin,
-                           args.template ptr<X>(1),
+                           args.template ptr<typename C::S>(1),
                            args.template ptr<Y>(2) + box.origin,
                            PeerSlots<Y>(args, C::forward ? 3 : 1, rank),
                            i64(tile) * C::stride,
                            C::packets ? ctx.first_flag + args.use(1) : 0,
                            C::forward_packets ? ctx.sent_flag + args.use(3) : 0};
-  each_units<Combine<C>::kAhead>(units_of<C, X>(box), combine);
+  each_units<Combine<C>::kAhead>(units_of<C, typename C::S>(box), combine);
 }
 
 // What a task of `take` knows of its way.

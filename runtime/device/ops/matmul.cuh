@@ -466,21 +466,35 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
 }
 
 // Sums: one, or both of a pair.
+// An element to packets of peers (matmul_push.cuh).
+template <class C>
+MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
+                         typename C::Y y);
+template <class C>
+MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, float sum) {
+  using Y = typename C::Y;
+  const Y y = from_acc<Y>(sum);
+  // What others wait for goes first.
+  if constexpr (C::pushed && takes_dot(C::method)) matmul_send(t, args, row, col, y);
+  gstore(matmul_results(t, args) + row * C::N + col, y);
+}
+template <class C>
+MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, i32 sum) {
+  gstore(matmul_results(t, args) + row * C::N + col, from_acc<typename C::Y>(sum));
+}
+
 template <class C, class... A>
 MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A... sums) {
-  using Y = typename C::Y;
   if (row >= t.rows || col >= t.end) return;
-  gstore(matmul_results(t, args) + row * C::N + col,
-         from_acc<Y>(C::finish(args, t.row + row, col, sums...)));
+  matmul_put(t, args, row, col, C::finish(args, t.row + row, col, sums...));
 }
 
 // The same of what was fetched before.
 template <class C, class... A>
 MACO_FN void matmul_finish(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                            const typename C::More& more, A... sums) {
-  using Y = typename C::Y;
   if (row >= t.rows || col >= t.end) return;
-  gstore(matmul_results(t, args) + row * C::N + col, from_acc<Y>(C::finish(more, sums...)));
+  matmul_put(t, args, row, col, C::finish(more, sums...));
 }
 
 }  // namespace maco::ops

@@ -1,10 +1,12 @@
-// matmul whose tiles go to slots of peers, as `put` (collectives.cuh) would send them: on tensor
-// cores, all of K in a tile. Either each run is stored there, too; or, C::behind, a tile is sent
-// when it has been stored, by warps that have nothing else to do, while consumers are at the next
-// tile, whom a link that others use would hold up.
+// matmul whose tiles go to slots of peers, as `put` (collectives.cuh) would send them: all of K in
+// a tile. Of few rows (dot), each element in a packet, as f32. On tensor cores, either each run is
+// stored there, too; or, C::behind, a tile is sent when it has been stored, by warps that have
+// nothing else to do, while consumers are at the next tile, whom a link that others use would hold
+// up.
 //
 // Operands a, b, y, slots, then whatever C::finish reads. C: as of matmul; ranks (W of put), T,
-// stride, slot_div and mode (others, owner or block) as of put, whose tiles are BM x BN.
+// stride, slot_div and mode (others, owner or block) as of put, whose tiles are BM x BN; packets,
+// S: what lies in slots.
 
 namespace maco::ops {
 
@@ -50,6 +52,25 @@ struct TilePusher {
     for (int p = 0; p < peers.count; ++p) peer_store_vec<V>(peers.of(p) + at, v);
   }
 };
+
+// An element, by whoever has it, in a packet of its own.
+template <class C>
+MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
+                         typename C::Y y) {
+  static_assert(C::packets && is_same<typename C::S, float> && C::mode == PeerMode::others,
+                "few rows are sent to all, as f32");
+  static_assert(C::BK == C::K, "a tile that is sent is whole");
+  const int rank = args.ctx.rank();
+  const PeerSlots<float> slots(args, C::kY + 1, rank);
+  const i64 tile = t.row / C::BM * MatmulTile<C>::kAcross + t.col / C::BN;
+  const i64 at = rank * slot_row_elements<C>() + tile / C::slot_div * C::stride +
+                 row * (t.end - t.col) + (col - t.col);
+  const u32 flag = args.ctx.sent_flag + args.use(C::kY + 1);
+  for (int p = 1; p < int(C::ranks); ++p) {
+    u64* const to = (u64*)slots[(rank + p) % int(C::ranks)];
+    packet_store(to + at, bits_as<u32>(to_acc(y)), flag);
+  }
+}
 
 template <class C>
 MACO_FN void matmul_pushed(Context& ctx, const Args& args, u32 tile) {
