@@ -149,6 +149,7 @@ class CudaSession : public Session {
   uint32_t gate_value_ = 0;
   uint32_t epoch_;         // of the next launch
   int64_t launched_ = 0;   // since the last reset
+  bool opened_ = false;    // all ranks are ready
   bool enqueued_ = false;  // launches that nobody has waited for
   Status start_;           // of those: of a rank that didn't start
   // maco_advance numbers launches in the ranks' memory, since graphs have some that the host
@@ -169,7 +170,8 @@ class CudaSession : public Session {
 };
 
 CudaSession::~CudaSession() {
-  static_cast<void>(wait());
+  // Others may still write into memory here, unless they have been waited for.
+  if (opened_ && (enqueued_ || !options_.group)) static_cast<void>(wait());
   const cuda::ContextGuard guard(*driver_);
   if (give_up_) {  // kernels may still run, and freeing anything would wait for them
     for (auto& rank : ranks_) rank.release()->abandon();
@@ -252,7 +254,9 @@ Status CudaSession::prepare(const std::string& image) {
   if (!manifest_.handed.empty()) MACO_TRY(join_nccl());
 
   MACO_TRY(agree(make_gate()));
-  return reset();
+  MACO_TRY(reset());
+  opened_ = true;
+  return {};
 }
 
 Status CudaSession::make_gate() {

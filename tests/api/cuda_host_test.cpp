@@ -594,6 +594,31 @@ TEST_CASE("a process a rank: on which GPUs") {
   });
 }
 
+TEST_CASE("a process a rank: one that can't open its session, or ends meanwhile") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  const auto says = [&](const SessionOptions& options, const std::string& what) {
+    const int before = driver->alive();
+    const auto opened = Session::open(*kernel, options);
+    const std::string said = opened ? "opened" : opened.error().message;
+    return expect(said.find(what) != std::string::npos, said) +
+           expect(driver->alive() == before, "something is left");
+  };
+  in_processes([&](int rank) {
+    if (rank == 1) ::setenv("FAKE_FREE", "1000", 1);
+    return says(process_a_rank(), "bytes of GPU 1 (Fake H200), but 1000 of its");
+  });
+  for (const char* step : {"compiling the kernel", "loading the kernel"})
+    in_processes([&](int rank) {
+      SessionOptions options = process_a_rank();
+      options.progress = [&](std::string_view what) {
+        if (rank == 1 && what.find(step) == 0) ::_exit(0);
+      };
+      return says(options, "rank 1 is gone");
+    });
+}
+
 TEST_CASE("ranks meet in memory of NCCL's, if that is asked for") {
   const Fake driver;
   const auto kernel = kernel_of_test();

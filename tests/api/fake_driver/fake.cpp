@@ -227,7 +227,9 @@ FAKE Result cuLaunchCooperativeKernel(Function f, unsigned, unsigned, unsigned, 
 FAKE Result cuMemAlloc_v2(DevicePtr* p, size_t bytes) { return make(p, bytes); }
 FAKE Result cuMemFree_v2(DevicePtr p) { return drop(p); }
 FAKE Result cuMemGetInfo_v2(size_t* free, size_t* total) {
-  return *free = *total = size_t{1} << 37, kSuccess;
+  const char* const left = std::getenv("FAKE_FREE");
+  *total = size_t{1} << 37;
+  return *free = left ? static_cast<size_t>(std::atoll(left)) : *total, kSuccess;
 }
 // A handle is a file in memory, and so is what stands for it elsewhere.
 FAKE Result cuMemGetAllocationGranularity(size_t* unit, const MemoryKind*, int) {
