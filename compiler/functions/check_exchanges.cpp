@@ -136,6 +136,7 @@ bool check_pushes(const ir::Program& program, ir::Diagnostics& diagnostics) {
     const auto& e = pushes[index(task.call)];
     const size_t stored = task.accesses.size() - 1;
     if (!e || e->world != program.world || stored < 1 ||
+        program[call.operands[3]].packets != e->packets ||
         call.transfers != std::vector<ir::Transfer>{{.kind = ir::Transfer::Kind::Copy,
                                                      .from = {static_cast<uint32_t>(stored)},
                                                      .to = {static_cast<uint32_t>(stored - 1)}}}) {

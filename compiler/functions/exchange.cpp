@@ -181,6 +181,8 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
     read.get("forward", e.forward);
     read.get("forward_packets", e.forward_packets);
     read.get("S", e.sent);
+    if (e.sent != e.x && !(e.packets && e.sent == ir::DType::F32 && !e.forward))
+      return std::nullopt;
   }
   if (f == "take") read.get("own", e.own);
   if (f == "hop") {
@@ -229,6 +231,15 @@ std::optional<Exchange> push_of(const ir::Call& call) {
   read.get("Y", e.x);
   read.get("packets", e.packets);
   read.get("S", e.sent);
+  ir::Word method;
+  bool behind = false;
+  read.get("method", method);
+  read.get("behind", behind);
+  // Few rows go to all in packets of f32, tiles of tensor cores as they are.
+  if (e.packets != (method.text == "dot") || (e.packets && behind) ||
+      (e.packets && e.mode != PeerMode::Others) || e.sent != (e.packets ? ir::DType::F32 : e.x) ||
+      (e.packets && !ir::is_float(e.x)))
+    return std::nullopt;
   if (!read.ok || e.world < 2 || e.tiles < 1 || e.slot_div < 1 || e.BR < 1 || e.BC < 1)
     return std::nullopt;
   if (e.mode != PeerMode::Others && e.mode != PeerMode::Owner && e.mode != PeerMode::Block)

@@ -160,7 +160,7 @@ std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost:
   const MatmulShape s = shape_of(graph, op);
   if (s.min_rows != s.max_rows) return "dims decide the product's rows";
   const MatmulMethod method = choose_matmul_method(s, machine);
-  if (method == MatmulMethod::Dot && may_send_packets && ir::is_float(s.y)) {
+  if (method == MatmulMethod::Dot && may_send_packets && ir::is_float(graph[op.out[0]].dtype)) {
     // Packets have half as much to say as bytes; more of them weigh more than a task would.
     constexpr int64_t kMostBytes = 256 * 1024;
     if (s.max_rows * s.N * 8 <= kMostBytes) return "";

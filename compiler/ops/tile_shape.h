@@ -17,7 +17,7 @@ int64_t tile_elements(int64_t total, int32_t sms);
 
 struct TileShape {
   int64_t bm = 1,
-          bn = 1;  // bn: the whole width, or a multiple of 64; bm: all rows, or a multiple of 8
+          bn = 1;  // bn: the whole width, or a multiple of 8; bm: all rows, or a multiple of 8
 };
 /// Blocks of about `elements` elements. At most 64 rows high while that leaves them 64 columns
 /// wide: few rows at launch (dims) then still make many tiles, and a block meets few tiles of the

@@ -20,7 +20,7 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // From here on each collective names its algorithm.
   graph = passes.run("choose-collectives", std::move(graph));
 
-  // Products on tensor cores send their tiles to the collectives that read them.
+  // Products send their tiles to the collectives that read them.
   if (options.fuse) graph = passes.run("push-products", std::move(graph));
 
   // From here on sm_roles is a list of ranges, and every kind of op has a home.

@@ -1,7 +1,7 @@
 // push_products.cpp: where a collective's operand comes from a product on tensor cores, or of few
-// rows (in packets), the product sends each tile as it stores it, and the collective is cut as the product is: no task stands
-// between, and links work while the next tiles are multiplied. Where nothing else communicates, no
-// SM need be set aside for it (assign-roles).
+// rows (in packets), the product sends each tile as it stores it, and the collective is cut as the
+// product is: no task stands between, and links work while the next tiles are multiplied. Where
+// little else communicates, no SM need be set aside for it (assign-roles).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +20,9 @@ namespace {
 // Why the collective's operand isn't sent by what makes it, or "".
 std::string refuse(const ir::Graph& graph, const ir::Op& op, PassContext& context) {
   if (std::string why = ops::refuse_push(graph, op, context.machine); !why.empty()) return why;
-  if (op.attrs.count("tile") || graph[*ops::product_of(graph, op)].attrs.count("tile"))
-    return "one of them is cut already";
+  for (const char* attr : {"method", "tile"})
+    if (op.attrs.count(attr) || graph[*ops::product_of(graph, op)].attrs.count(attr))
+      return "one of them is cut already";
   // Tiles travel while others are multiplied, and with whatever runs beside the product.
   if (op.overlap.value_or(graph.overlap) != ir::Overlap::Aggressive)
     return "it isn't to overlap with the product";

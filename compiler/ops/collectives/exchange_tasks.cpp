@@ -93,8 +93,6 @@ namespace {
 // those that compute.
 ir::Role role_of(const TileContext& c) {
   const std::vector<ir::CtaRange>& roles = c.program().roles;
-  // What has come in packets is wanted at once, and by an SM that has sent its own.
-  if (!roles.empty() && is_pushed(c.op()) && in_packets(c)) return ir::Role::Compute;
   const bool comm =
       roles.empty() || std::any_of(roles.begin(), roles.end(), [&](const ir::CtaRange& range) {
         const auto& ops = range.ops;

@@ -79,19 +79,30 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
 
 bool little_is_left(const ir::Graph& graph) {
   constexpr int64_t kLittle = 256 * 1024;  // bytes, which travel in packets
+  // Of graphs that may be wrong, too.
+  const auto is_little = [&](const ir::Op& op) {
+    const auto at = op.attrs.find("algorithm");
+    const auto* algorithm =
+        at == op.attrs.end() ? nullptr : std::get_if<std::string>(&at->second.value);
+    if ((op.kind != "allreduce" && op.kind != "allgather") || op.in.size() != 1 || !algorithm ||
+        (*algorithm != "oneshot" && *algorithm != "twoshot"))
+      return false;
+    const ir::Tensor& x = graph[op.in[0]];
+    ir::Expr bytes(ir::size_of(x.dtype));
+    for (const ir::Expr& extent : x.shape) bytes = bytes * extent;
+    const auto most =
+        ir::bounds(bytes, [&](std::string_view name) { return graph.range_of(name); });
+    return most && most->hi <= kLittle;
+  };
+  if (std::none_of(graph.ops.begin(), graph.ops.end(), is_pushed)) return false;
   bool sent = false, little = true;
   for (const ir::Op& op : graph.ops) {
     const OpDef* def = find_op(op.kind);
     if (!def || !def->collective) continue;
-    if (is_pushed(op)) {
+    if (is_pushed(op))
       sent = true;
-      continue;
-    }
-    const std::string algorithm = attr_word(op, "algorithm", "auto");
-    const bool simple = op.kind == "allreduce" || op.kind == "allgather";
-    little = little && simple && (algorithm == "oneshot" || algorithm == "twoshot") &&
-             ir::max_elements(graph, graph[op.in[0]].shape) * ir::size_of(graph[op.in[0]].dtype) <=
-                 kLittle;
+    else
+      little = little && is_little(op);
   }
   return sent && little;
 }

@@ -1,7 +1,7 @@
 // Products that send their tiles themselves: where a collective's operand comes from a product on
 // tensor cores, or of few rows, that puts each tile into peers' slots as it stores it, and the
-// collective has the product's tiles and nothing left to put. The pass push-products decides which; `pushed` of both
-// says so.
+// collective has the product's tiles and nothing left to put. The pass push-products decides which;
+// `pushed` of both says so.
 #pragma once
 
 #include <optional>

@@ -465,24 +465,19 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
   });
 }
 
-// Sums: one, or both of a pair.
 // An element to packets of peers (matmul_push.cuh).
 template <class C>
 MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                          typename C::Y y);
-template <class C>
-MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, float sum) {
-  using Y = typename C::Y;
-  const Y y = from_acc<Y>(sum);
-  // What others wait for goes first.
+// What has become of a sum, to where it belongs: what others wait for goes first.
+template <class C, class A>
+MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A result) {
+  const auto y = from_acc<typename C::Y>(result);
   if constexpr (C::pushed && takes_dot(C::method)) matmul_send(t, args, row, col, y);
   gstore(matmul_results(t, args) + row * C::N + col, y);
 }
-template <class C>
-MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, i32 sum) {
-  gstore(matmul_results(t, args) + row * C::N + col, from_acc<typename C::Y>(sum));
-}
 
+// Sums: one, or both of a pair.
 template <class C, class... A>
 MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A... sums) {
   if (row >= t.rows || col >= t.end) return;

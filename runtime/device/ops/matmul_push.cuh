@@ -60,6 +60,8 @@ MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 
   static_assert(C::packets && is_same<typename C::S, float> && C::mode == PeerMode::others,
                 "few rows are sent to all, as f32");
   static_assert(C::BK == C::K, "a tile that is sent is whole");
+  static_assert(!is_same<typename C::Y, i32>, "f32 has what is sent");
+  if (args.ctx.stopped()) return;  // what is computed behind a wait that gave up is nobody's
   const int rank = args.ctx.rank();
   const PeerSlots<float> slots(args, C::kY + 1, rank);
   const i64 tile = t.row / C::BM * MatmulTile<C>::kAcross + t.col / C::BN;
