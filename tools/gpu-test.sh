@@ -102,6 +102,9 @@ fi
 for graph in tp_mlp.json llama70b_mlp_tp8.maco decode_layer.maco; do
   run "maco-run $graph" "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$(spread $graph)" --check --bench 200
 done
+# Ranks in processes of their own; those that share a GPU take turns.
+run "tp_mlp.maco, a process a rank" "$bin/maco-run" examples/graphs/tp_mlp.maco --device cuda --processes \
+  --ranks-per-gpu "$(spread tp_mlp.maco)" --check --launches 3
 # The log keeps the tables; that the stamps make sense is among the examples.
 for graph in tp_mlp.maco decode_layer.maco; do
   run "profile of $graph" "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$(spread $graph)" --bench 20 --profile -

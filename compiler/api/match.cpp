@@ -66,7 +66,7 @@ bool same_ranges(std::vector<ir::ManifestRange> a, std::vector<ir::ManifestRange
 ir::Graph without_choices(ir::Graph graph) {
   graph.sm_roles = {};
   for (ir::Op& op : graph.ops)
-    for (const char* chosen : {"method", "tile", "algorithm"}) op.attrs.erase(chosen);
+    for (const char* chosen : {"method", "tile", "algorithm", "pushed"}) op.attrs.erase(chosen);
   return graph;
 }
 

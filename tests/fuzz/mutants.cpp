@@ -82,6 +82,18 @@ std::vector<Source> sources(const fs::path& examples) {
 }})",
                                 algorithm),
                     "cpu"});
+  list.push_back({"pushed_few", R"(graph pushed(world = 3) {
+  input x : bf16[2, 64]
+  input r : bf16[2, 40]
+  param w : bf16[40, 64]
+  param v : f16[72, 40]
+  p = matmul(x, w, transpose_b = true)
+  y = allreduce(p, algorithm = oneshot)
+  s = add(y, r, dtype = f16)
+  q = matmul(s, v, transpose_b = true)
+  output z = allreduce(q, algorithm = oneshot, reduce = max)
+})",
+                  "cpu"});
   list.push_back({"pushed_scatter", R"(graph pushed(world = 3) {
   input x : f16[384, 64]
   param w : f16[72, 64]
