@@ -119,7 +119,8 @@ def main():
             def check(case, graph=graph, name=name):
                 number, (what, function, kind, tile, tensor, element, changed) = case
                 status, said = run(graph, changed, f"{os.path.basename(name)}-{number}")
-                if function in EXCHANGES:
+                # What products send is held to their geometry, too.
+                if function in EXCHANGES or (function == "matmul_pushed" and tensor.endswith(".slots")):
                     good = status == 1 and f"tile {tile} touches other regions than it declares" in said
                 else:
                     good = status == 4 and re.search(
