@@ -29,6 +29,8 @@ def output_of(command, lines, environment, fails=True):
     # A shell's 126 and 127: there is no such command.
     if ran.returncode > 125 or (ran.returncode != 0 and not fails):
         sys.exit(f"'{command}' ended with status {ran.returncode}:\n{ran.stdout}")
+    if not ran.stdout.strip():
+        sys.exit(f"'{command}' prints nothing: what it was to show is gone")
     text = re.sub(r"\b\d[\d.e+-]* ms\b", "... ms", ran.stdout)
     if lines:
         kept = text.splitlines(keepends=True)
