@@ -99,17 +99,27 @@ void close_all(std::vector<int>& files) {
   files.clear();
 }
 
-// Open files travel beside a byte.
-Went send_files(int socket, const std::vector<int>& files, Clock::time_point end) {
-  if (files.empty()) return Went::Well;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostRanks)] = {};
+// A byte, and the open files that travel beside it.
+struct ByteWithFiles {
+  explicit ByteWithFiles(size_t control_bytes) {
+    message.msg_iov = &one;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = control_bytes;
+  }
+  ByteWithFiles(const ByteWithFiles&) = delete;
+  ByteWithFiles& operator=(const ByteWithFiles&) = delete;
+  static constexpr size_t kMost = CMSG_SPACE(sizeof(int) * kMostRanks);
+  alignas(cmsghdr) char control[kMost] = {};
   char byte = 0;
   iovec one{&byte, 1};
   msghdr message{};
-  message.msg_iov = &one;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(sizeof(int) * files.size());
+};
+
+Went send_files(int socket, const std::vector<int>& files, Clock::time_point end) {
+  if (files.empty()) return Went::Well;
+  ByteWithFiles sent(CMSG_SPACE(sizeof(int) * files.size()));
+  msghdr& message = sent.message;
   cmsghdr* rights = CMSG_FIRSTHDR(&message);
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
@@ -121,16 +131,11 @@ Went send_files(int socket, const std::vector<int>& files, Clock::time_point end
   }
   return Went::Well;
 }
+
 // Adds as many as the message said.
 Went receive_files(int socket, size_t count, std::vector<int>& files, Clock::time_point end) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostRanks)] = {};
-  char byte = 0;
-  iovec one{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &one;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  ByteWithFiles received(ByteWithFiles::kMost);
+  msghdr& message = received.message;
   ssize_t got = 0;
   while ((got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) != 1) {
     if (got == 0 || (errno != EAGAIN && errno != EINTR)) return Went::Gone;

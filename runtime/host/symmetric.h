@@ -53,6 +53,15 @@ struct SymmetricProvider {
   std::unique_ptr<SymmetricMemory> (*allocate)(const SymmetricRequest& request, Status& status);
 };
 
+/// SymmetricProvider::allocate by a class that takes the request and has allocate(bytes).
+template <class Memory>
+std::unique_ptr<SymmetricMemory> allocate_as(const SymmetricRequest& request, Status& status) {
+  auto memory = std::make_unique<Memory>(request);
+  status = memory->allocate(request.bytes);
+  if (!status) return nullptr;
+  return memory;
+}
+
 std::span<const SymmetricProvider* const> symmetric_providers();
 /// The one of that name, or for "" the first that serves ranks in one process, or in a group's;
 /// null with the reason.

@@ -120,18 +120,11 @@ class Handles : public SymmetricMemory {
   std::vector<cuda::DevicePtr> mapped_;
 };
 
-std::unique_ptr<SymmetricMemory> allocate(const SymmetricRequest& request, Status& status) {
-  auto memory = std::make_unique<Handles>(request);
-  status = memory->allocate(request.bytes);
-  if (!status) return nullptr;
-  return memory;
-}
-
 }  // namespace
 
 extern const SymmetricProvider kHandlesProvider;
 const SymmetricProvider kHandlesProvider = {
     "processes", "CUDA memory handles, passed between processes over sockets", false, true,
-    allocate};
+    allocate_as<Handles>};
 
 }  // namespace maco::runtime

@@ -150,17 +150,10 @@ class NcclWindows : public SymmetricMemory {
   std::vector<Rank> ranks_;  // of this process
 };
 
-std::unique_ptr<SymmetricMemory> allocate(const SymmetricRequest& request, Status& status) {
-  auto memory = std::make_unique<NcclWindows>(request);
-  status = memory->allocate(request.bytes);
-  if (!status) return nullptr;
-  return memory;
-}
-
 }  // namespace
 
 extern const SymmetricProvider kNcclProvider;
 const SymmetricProvider kNcclProvider = {"nccl", "windows of NCCL's memory, one rank a GPU", true,
-                                         true, allocate};
+                                         true, allocate_as<NcclWindows>};
 
 }  // namespace maco::runtime

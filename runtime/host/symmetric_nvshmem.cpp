@@ -190,17 +190,10 @@ class Nvshmem : public SymmetricMemory {
   std::vector<cuda::DevicePtr> peers_;
 };
 
-std::unique_ptr<SymmetricMemory> allocate(const SymmetricRequest& request, Status& status) {
-  auto memory = std::make_unique<Nvshmem>(request);
-  status = memory->allocate(request.bytes);
-  if (!status) return nullptr;
-  return memory;
-}
-
 }  // namespace
 
 extern const SymmetricProvider kNvshmemProvider;
 const SymmetricProvider kNvshmemProvider = {"nvshmem", "NVSHMEM's symmetric heap, a process a rank",
-                                            false, true, allocate};
+                                            false, true, allocate_as<Nvshmem>};
 
 }  // namespace maco::runtime

@@ -9,8 +9,10 @@ namespace {
 
 class PeerToPeer : public SymmetricMemory {
  public:
-  PeerToPeer(const cuda::Driver& driver, std::span<const SymmetricRank> ranks)
-      : driver_(driver), ranks_(ranks.begin(), ranks.end()), blocks_(ranks.size(), 0) {}
+  explicit PeerToPeer(const SymmetricRequest& request)
+      : driver_(request.driver),
+        ranks_(request.ranks.begin(), request.ranks.end()),
+        blocks_(request.ranks.size()) {}
   ~PeerToPeer() override {
     for (size_t r = 0; r < ranks_.size(); ++r)
       if (blocks_[r] && driver_.context_set(ranks_[r].context) == cuda::kSuccess)
@@ -57,17 +59,10 @@ class PeerToPeer : public SymmetricMemory {
   std::vector<cuda::DevicePtr> blocks_;
 };
 
-std::unique_ptr<SymmetricMemory> allocate(const SymmetricRequest& request, Status& status) {
-  auto memory = std::make_unique<PeerToPeer>(request.driver, request.ranks);
-  status = memory->allocate(request.bytes);
-  if (!status) return nullptr;
-  return memory;
-}
-
 }  // namespace
 
 extern const SymmetricProvider kPeerToPeerProvider;
 const SymmetricProvider kPeerToPeerProvider = {
-    "threads", "peer access between the GPUs of one process", true, false, allocate};
+    "threads", "peer access between the GPUs of one process", true, false, allocate_as<PeerToPeer>};
 
 }  // namespace maco::runtime

@@ -334,14 +334,20 @@ TEST_CASE("what is in memory goes to ordinary launches, too; wrong addresses are
   CHECK_THAT(c.session.bench(c.in_memory(), 1).error().message, Contains("a measurement"));
 }
 
+const fake::NcclControls* fake_nccl() {
+  void* library = dlopen("libnccl.so.2", RTLD_NOW);
+  REQUIRE(library);
+  const auto* controls =
+      static_cast<const fake::NcclControls*>(dlsym(library, "fake_nccl_controls"));
+  REQUIRE(controls);
+  return controls;
+}
+
 TEST_CASE("collectives go to NCCL, launch by launch, on the SMs that are left") {
   const Fake driver;
   const auto kernel = kernel_of_test("cuda_handed");
   if (!kernel) return;
-  void* library = dlopen("libnccl.so.2", RTLD_NOW);
-  REQUIRE(library);
-  const auto* nccl = static_cast<const fake::NcclControls*>(dlsym(library, "fake_nccl_controls"));
-  REQUIRE(nccl);
+  const fake::NcclControls* nccl = fake_nccl();
   const int before = driver->alive();
   const auto calls_of = [&](int rank) {
     std::vector<fake::NcclCall> calls;
@@ -624,9 +630,7 @@ TEST_CASE("ranks meet in memory of NCCL's, if that is asked for") {
   const Fake driver;
   const auto kernel = kernel_of_test();
   if (!kernel) return;
-  void* library = dlopen("libnccl.so.2", RTLD_NOW);
-  REQUIRE(library);
-  const auto* nccl = static_cast<const fake::NcclControls*>(dlsym(library, "fake_nccl_controls"));
+  const fake::NcclControls* nccl = fake_nccl();
   const int before = driver->alive();
   SessionOptions options;
   options.peer_memory = "nccl";
@@ -668,9 +672,7 @@ TEST_CASE("a process a rank: they join NCCL by one id") {
   const Fake driver;
   const auto kernel = kernel_of_test("cuda_handed");
   if (!kernel) return;
-  void* library = dlopen("libnccl.so.2", RTLD_NOW);
-  REQUIRE(library);
-  const auto* nccl = static_cast<const fake::NcclControls*>(dlsym(library, "fake_nccl_controls"));
+  const fake::NcclControls* nccl = fake_nccl();
   in_processes([&](int rank) {
     std::vector<fake::NcclCall> calls;
     nccl->take(calls);
