@@ -271,8 +271,7 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
     if (!in_packets && (!functions::on_tensor_cores(method) || functions::takes_dot(method) ||
                         matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
       return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a "
-             "tile, "
-             "or for a one-shot allreduce of floats method 'dot'";
+             "tile, or for a one-shot allreduce of floats method 'dot'";
   }
   if (form.normed && c.in(0).max_rows > functions::kMostNormedRows)
     return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
