@@ -3,11 +3,11 @@
 // Tasks keep Program order in every stream, the same on all ranks: every dependency then points
 // forward in one order of all tasks, or in the order that the tile pass has found for sends and
 // receives, so that no choice made here can deadlock. Each task goes to the SM of its role that can
-// start it first: by the tasks' estimated times, and not before what it depends on has ended, which
-// takes a while to be heard of on other SMs. So a task that follows one alone stays on its SM,
-// without a wait. An SM that waits as the others do is no worse for what it did before. Ties go to
-// the SM that has been free for longest, then round, so that an op of a few tasks doesn't always
-// meet the same SMs.
+// start it first on all ranks that run it: by the tasks' estimated times, and not before what it
+// depends on has ended, which takes a while to be heard of on other SMs. So a task that follows one
+// alone stays on its SM, without a wait. An SM that waits as the others do is no worse for what it
+// did before. Ties go to the SM that has been free for longest, then round, so that an op of a few
+// tasks doesn't always meet the same SMs.
 //
 // Where priorities differ, the tasks are simulated (by_priority.h), and Program order becomes the
 // order in which they start: among those that are ready for an SM the highest priority goes first.
@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -163,9 +164,53 @@ class Readiness {
   std::vector<double> told_;   // by event: when the last of those placed signals it
 };
 
+/// When each SM has run what it was given so far, on each rank.
+class Busy {
+ public:
+  explicit Busy(const ir::Program& program)
+      : all_(program.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << program.world) - 1) {
+    for (const ir::Task& task : program.tasks) atoms_of_.try_emplace(task.ranks & all_);
+    // Ranks that run the same tasks have the same times.
+    std::map<std::vector<bool>, uint32_t> atoms;
+    for (uint64_t left = all_; left != 0; left &= left - 1) {
+      std::vector<bool> runs;
+      for (const auto& entry : atoms_of_) runs.push_back(entry.first & left & -left);
+      const auto [at, fresh] = atoms.try_emplace(runs, static_cast<uint32_t>(atoms.size()));
+      size_t i = 0;
+      if (fresh)
+        for (auto& entry : atoms_of_)
+          if (runs[i++]) entry.second.push_back(at->second);
+    }
+    free_at_.assign(atoms.size() + 1, std::vector<double>(static_cast<size_t>(program.ctas), 0.0));
+    // Of tasks that all ranks run, the last row.
+    atoms_of_[all_].push_back(static_cast<uint32_t>(atoms.size()));
+  }
+  /// Rows of `free_at` of the ranks that run such a task.
+  std::span<const uint32_t> rows(uint64_t ranks) const {
+    const std::vector<uint32_t>& atoms = atoms_of_.find(ranks & all_)->second;
+    return (ranks & all_) == all_ ? std::span(&atoms.back(), 1) : std::span(atoms);
+  }
+  double free_at(std::span<const uint32_t> rows, int32_t sm) const {
+    double last = 0;
+    for (const uint32_t row : rows) last = std::max(last, free_at_[row][static_cast<size_t>(sm)]);
+    return last;
+  }
+  void end(uint64_t ranks, int32_t sm, double at) {
+    for (const uint32_t row : atoms_of_.find(ranks & all_)->second)
+      free_at_[row][static_cast<size_t>(sm)] = at;
+    double& last = free_at_.back()[static_cast<size_t>(sm)];
+    last = std::max(last, at);
+  }
+
+ private:
+  const uint64_t all_;
+  std::map<uint64_t, std::vector<uint32_t>> atoms_of_;  // by the ranks that run a task
+  std::vector<std::vector<double>> free_at_;            // by atom, and the latest of all; by SM
+};
+
 // Each task in Program order on the SM that can start it first.
 void place_in_order(ir::Program& program, const Homes& all) {
-  std::vector<double> free_at(static_cast<size_t>(program.ctas), 0.0);
+  Busy busy(program);
   std::vector<size_t> turn(all.sms.size(), 0);
   Readiness readiness(program);
   for (size_t t = 0; t < program.tasks.size(); ++t) {
@@ -173,15 +218,15 @@ void place_in_order(ir::Program& program, const Homes& all) {
     const std::vector<int32_t>& sms = all.sms[all.demands[t].home];
     size_t& first = turn[all.demands[t].home];
     const Readiness::Ready ready = readiness.of(ir::id_of<ir::TaskId>(t));
+    const std::span<const uint32_t> rows = busy.rows(task.ranks);
     // An SM that is free before the data is there starts when it is.
     const auto start = [&](int32_t sm) {
-      return std::max(free_at[static_cast<size_t>(sm)],
-                      sm == ready.sm ? ready.there : ready.elsewhere);
+      return std::max(busy.free_at(rows, sm), sm == ready.sm ? ready.there : ready.elsewhere);
     };
     const auto earlier = [&](size_t a, size_t b) {
       const double late = start(sms[a]) - start(sms[b]);
-      return late < -kSame || (late < kSame && free_at[static_cast<size_t>(sms[a])] <
-                                                   free_at[static_cast<size_t>(sms[b])] - kSame);
+      return late < -kSame ||
+             (late < kSame && busy.free_at(rows, sms[a]) < busy.free_at(rows, sms[b]) - kSame);
     };
     size_t best = first % sms.size();
     for (size_t k = 1; k < sms.size(); ++k)
@@ -189,7 +234,7 @@ void place_in_order(ir::Program& program, const Homes& all) {
     first = best + 1;
     task.sm = sms[best];
     const double end = start(task.sm) + all.demands[t].microseconds;
-    free_at[static_cast<size_t>(task.sm)] = end;
+    busy.end(task.ranks, task.sm, end);
     readiness.end(ir::id_of<ir::TaskId>(t), end);
   }
 }

@@ -61,8 +61,9 @@ std::vector<int64_t> rows_of(const ir::Program& program, const ir::Region& regio
 }  // namespace
 
 void merge(std::vector<ByteRange>& ranges) {
-  std::sort(ranges.begin(), ranges.end(),
-            [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
+  const auto before = [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; };
+  if (!std::is_sorted(ranges.begin(), ranges.end(), before))
+    std::sort(ranges.begin(), ranges.end(), before);
   size_t kept = 0;
   for (const ByteRange& range : ranges) {
     if (kept > 0 && range.begin <= ranges[kept - 1].end) {
@@ -86,7 +87,12 @@ void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ra
     if (!memory) continue;
     const auto start = reinterpret_cast<uintptr_t>(memory);
     auto add = [&](int64_t begin, int64_t end) {
-      out.push_back({start + static_cast<uintptr_t>(begin), start + static_cast<uintptr_t>(end)});
+      const uintptr_t first = start + static_cast<uintptr_t>(begin),
+                      last = start + static_cast<uintptr_t>(end);
+      if (!out.empty() && out.back().end == first)
+        out.back().end = last;
+      else
+        out.push_back({first, last});
     };
     for (int64_t r : rows) {
       int64_t begin = std::max<int64_t>(r * region.pitch + region.c0, 0);

@@ -30,9 +30,8 @@ int64_t sms_of(const ir::Program& program, ir::Role role) {
 
 // Elements of a tile, of tensors of so many. Of packets, a tile for each of the SMs that
 // communicate; of stores likewise where others compute, since a task waits for memory most of its
-// time. Where nothing else is done there are many tiles: the link is at rest before the first has
-// been read and behind the last, and all SMs share them; but none so small that its flag weighs
-// more than its data.
+// time. Where nothing else is done there are whole rounds of tiles for all SMs, as few as tiles of
+// 64 KB allow; but none so small that its flag weighs more than its data.
 int64_t target_elements(const TileContext& c, int64_t elements, int64_t size, bool packets) {
   const cost::Machine& machine = c.machine();
   const int64_t comm = std::max<int64_t>(1, machine.default_comm);
@@ -43,7 +42,10 @@ int64_t target_elements(const TileContext& c, int64_t elements, int64_t size, bo
   // Where the graph limits symmetric memory, as choose-collectives has reckoned, before roles.
   const bool beside =
       own > 0 && sms_of(c.program(), ir::Role::Compute) > 0 && !c.graph().comm_buffer_bytes;
-  return std::clamp(elements / (beside ? own : 32 * comm), 16 * kib / size, 64 * kib / size);
+  const int64_t least = 16 * kib / size, most = 64 * kib / size;
+  if (beside) return std::clamp(elements / own, least, most);
+  const int64_t sms = machine.sms, rounds = tiles_of(elements, sms * most);
+  return std::clamp(elements / (sms * rounds), least, most);
 }
 
 }  // namespace
@@ -57,7 +59,14 @@ Cut choose_exchange(const TileContext& context, const Mat& m, const Expr& rows, 
   const int64_t run = target >= 512 ? 512 : 64;
   const int64_t cols =
       std::min(m.cols, std::max(run, target / std::max<int64_t>(1, max_rows) / run * run));
-  return {packets ? "packets" : "stores", {std::clamp<int64_t>(target / cols, 1, max_rows), cols}};
+  int64_t high = std::clamp<int64_t>(target / cols, 1, max_rows);
+  // No tiles behind the last whole round.
+  if (!packets && context.machine().arch != 0) {
+    const int64_t down = max_rows * m.cols / target / tiles_of(m.cols, cols);
+    high = tiles_of(max_rows, std::max<int64_t>(1, down));
+    high = std::min(high, std::max<int64_t>(1, target * 5 / 4 / cols));
+  }
+  return {packets ? "packets" : "stores", {high, cols}};
 }
 
 int64_t tiles_ahead(const TileContext& context) {
