@@ -47,6 +47,9 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
     uses.spare = ir::Resources::kRegisterGroup - kLoaders - uses.signallers;
     uses.consumer_registers = kConsumerRegisters;
     uses.loader_registers = kLoaderRegisters;
+  } else if (pages == 0) {
+    // Without products tasks are short: one warp looks them up ahead, and one signals.
+    uses.signallers = 2 * kSignallers;
   }
   uses.registers = registers_of(machine, uses.threads());
   uses.head_bytes = kHeadBytes + (uses.signallers > 0 ? kPreparedBytes : 0);

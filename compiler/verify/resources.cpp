@@ -97,10 +97,11 @@ class ResourceCheck {
     if (u.consumers % kWarp != 0 || u.loaders % kWarp != 0)
       error("a CTA has {} consumers and {} loaders, but roles are whole warps of {}", u.consumers,
             u.loaders, kWarp);
-    if (u.signallers != 0 && u.signallers != kWarp)
-      error("a CTA has {} signallers, but one warp of {} signals", u.signallers, kWarp);
-    if ((u.signallers != 0 || u.divides_registers()) && (u.pages < 1 || u.loaders < 1))
-      error("a CTA has signallers, or divides registers, without a ring of pages and a loader");
+    if (u.signallers != 0 && u.signallers != kWarp && (u.signallers != 2 * kWarp || u.loaders > 0))
+      error("a CTA has {} signallers, but one warp of {} signals, or two without loaders",
+            u.signallers, kWarp);
+    if (u.divides_registers() && (u.pages < 1 || u.loaders < 1))
+      error("a CTA divides registers without a ring of pages and a loader");
     if (u.prepared() > 0 && u.head_bytes < ir::Resources::kPreparedHeadBytes)
       error("a CTA has {} bytes for its own state, but tasks that a signaller prepares need {}",
             u.head_bytes, ir::Resources::kPreparedHeadBytes);

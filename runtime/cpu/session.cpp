@@ -378,10 +378,12 @@ Status CpuSessionImpl::reset() {
 
 void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
                                   CpuContexts& contexts) const {
-  const int roles = 1 + (manifest_.loaders > 0) + (manifest_.signallers > 0);
+  std::vector<int> roles = {0};
+  if (manifest_.loaders > 0) roles.push_back(1);
+  if (manifest_.signallers > 0) roles.push_back(2);
   for (size_t cta = 0; cta < rank.ctas.size(); ++cta) {
     std::memset(rank.ctas[cta], 0, static_cast<size_t>(manifest_.shared_bytes));
-    for (int role = 0; role < roles; ++role) {
+    for (const int role : roles) {
       CpuContext& context = contexts.emplace_back();
       context.memory = rank.ctas[cta];
       context.rank = launch.rank;

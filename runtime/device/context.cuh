@@ -112,6 +112,7 @@ template <int kTasks>
 struct PreparedTasks {
   PreparedTask tasks[kTasks];  // by place, in turn
   u32 ready;                   // 1 + place of the last that is prepared
+  u32 signalled;               // the same of the last that is signalled, where slots wait for it
 };
 template <>
 struct PreparedTasks<0> {};

@@ -2,14 +2,19 @@
 // lie in far memory, one behind the other: a consumer that waits for the next task finds it in
 // shared memory, and keeps nothing of it in registers while one works.
 //
-// A slot of CtaMemory::tasks is the consumers' from `ready` on, and the signaller's again once it
-// has seen that the task is `done`, which follows the task's last look at it.
+// A slot of CtaMemory::tasks is the consumers' from `ready` on, then, once they are `done`, the
+// signaller's, and another task's once that has `signalled`. Where tasks are short, looking up the
+// next one would delay signals: a second warp does it.
 
 namespace maco {
+
+// Have the signallers a second warp?
+constexpr bool kPreparesApart = kWarpLanes > 1 && Cta::kSignallers > kWarpLanes;
 
 template <class Kernel>
 MACO_FN void begin_prepared(Context& ctx) {
   ctx.memory()->ready = 0;
+  ctx.memory()->signalled = 0;
 }
 
 // A wait or a signal of a prepared task.
@@ -156,33 +161,65 @@ struct Preparer {
   }
 };
 
-// Signals what tasks have done, and prepares others meanwhile.
+// The second warp of the signallers.
 template <class Kernel>
-MACO_FN void signal_prepared(Context& ctx) {
+MACO_FN void prepare_apart(Context& ctx) {
+  const auto [begin, end] = stream_of<Kernel>(ctx);
+  if (begin == end) return;
+  Preparer<Kernel> preparer(ctx, begin, end);
+  while (preparer.at < end) {
+    const u32 place = preparer.at - begin;
+    if (place >= Cta::kPrepared &&
+        !await_quietly(ctx, &ctx.memory()->signalled, place - Cta::kPrepared + 1))
+      return;
+    preparer.prepare();
+  }
+}
+
+// Signals what tasks have done, and prepares others meanwhile if no other warp does.
+template <class Kernel>
+MACO_FN void signal_in_turn(Context& ctx, Preparer<Kernel>* preparer) {
   constexpr int kWorld = Kernel::kWorld;
   const auto [begin, end] = stream_of<Kernel>(ctx);
-  if (begin == end) return end_sends<Kernel>(ctx, 0);
-  Preparer<Kernel> preparer(ctx, begin, end);
   u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {
-    while (preparer.at < end && preparer.at - at < Cta::kPrepared) preparer.prepare();
+    while (preparer && preparer->at < end && preparer->at - at < Cta::kPrepared)
+      preparer->prepare();
+    ctx.place = (int)(at - begin);
+    if (!await_done(ctx)) return;
     const PreparedTask& task = ctx.memory()->tasks[(at - begin) % Cta::kPrepared];
     const Task row = task.words.task();
-    ctx.place = (int)(at - begin);
     ctx.call = row.call;
     ctx.tile = row.tile;
     const bool local_only = task.runs == 0;
-    if (!await_done(ctx)) return;
     if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     for (int item = warp_lane(); item < (int)row.signals * kWorld; item += kWarpLanes) {
       const SyncRow sync = sync_row<Kernel>(task, row.sync, (int)row.waits + item / kWorld);
       if (sync.kind != kSyncHint) signal<Kernel>(ctx, sync, item % kWorld, local_only);
     }
-    if (warp_lane() == 0) add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+    warp_sync();
+    if (warp_lane() == 0) {
+      if (kPreparesApart) store_release_cta(&ctx.memory()->signalled, at - begin + 1);
+      add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
+    }
     warp_sync();
     ctx.profile_signalled_for(ctx.launch, at);
   }
   end_sends<Kernel>(ctx, sends);
+}
+template <class Kernel>
+MACO_FN void signal_prepared(Context& ctx) {
+  const auto [begin, end] = stream_of<Kernel>(ctx);
+  if (begin == end) return end_sends<Kernel>(ctx, 0);
+  if constexpr (kPreparesApart) {
+    if (spare_warp() > 0)
+      prepare_apart<Kernel>(ctx);
+    else
+      signal_in_turn<Kernel>(ctx, nullptr);
+  } else {
+    Preparer<Kernel> preparer(ctx, begin, end);
+    signal_in_turn<Kernel>(ctx, &preparer);
+  }
 }
 
 }  // namespace maco

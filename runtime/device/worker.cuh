@@ -271,7 +271,6 @@ constexpr i64 kControlAt =
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
-  static_assert(Cta::kSignallers == 0 || Cta::kPages > 0, "a signaller stands beside a loader");
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
   // Spare warps share the signaller's: they write the same there, and nothing later.
@@ -301,7 +300,7 @@ MACO_FN void worker(const Launch& launch) {
       consume_prepared<Kernel>(ctx);
     else
       consume<Kernel>(ctx);
-  } else if constexpr (Cta::kPages > 0) {
+  } else if constexpr (Cta::kPages > 0 || Cta::kSignallers > 0) {
     give_registers<Cta::kLoaderRegisters>();
     if (is_scout()) {
       if constexpr (kHasScout) scout_tasks<Kernel>(ctx);
@@ -315,8 +314,10 @@ MACO_FN void worker(const Launch& launch) {
       if constexpr (Cta::kPrepared > 0) signal_prepared<Kernel>(ctx);
       return;
     }
-    load_pages<Kernel>(ctx);
-    copies_drain();
+    if constexpr (Cta::kPages > 0) {
+      load_pages<Kernel>(ctx);
+      copies_drain();
+    }
   }
 }
 

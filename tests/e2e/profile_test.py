@@ -185,11 +185,11 @@ def main():
         # One whose code has no stamps.
         with open(kernel, encoding="utf-8") as file:
             code = file.read()
-        without, count = re.subn(r"\n *ctx\.profile_(?:cta|signalled)\([^;]*;", "", code)
+        without, count = re.subn(r"\n *ctx\.profile_(?:cta|signalled|signalled_for)\([^;]*;", "", code)
         with open(kernel, "w", encoding="utf-8") as file:
             file.write(without)
         ran = run(kernel, "--profile", "-")
-        good = count == 3 and ran.returncode == 4 and "left no stamps" in ran.stderr
+        good = count > 0 and ran.returncode == 4 and "left no stamps" in ran.stderr
         told("kernel.cu without stamps", [] if good else [f"{count} lines, status {ran.returncode}: {ran.stderr}"])
         for what, options, status, said in (
                 ("fibres", ["--profile", "-", "--replay", "1"], 2, "wants real time"),

@@ -188,7 +188,9 @@ std::string check_report(const Fault& fault, const ir::Program& program, const s
 
 std::string run_fault(const Device& device, const Fault& fault, const Placement& placement) {
   const api::Compiled good = compile_text(device, fault.graph, placement);
-  if (fault.graph != kPushed && (good.program.uses.prepared() > 0) != (fault.graph == kAhead))
+  // So do kernels without a loader.
+  const bool prepares = fault.graph == kAhead || good.program.uses.loaders == 0;
+  if (fault.graph != kPushed && (good.program.uses.prepared() > 0) != prepares)
     return "its kernel prepares tasks, or doesn't, unlike what is to be tried";
   ir::Diagnostics d;
   std::string text = ir::print(good.program), event;

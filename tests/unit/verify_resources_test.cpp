@@ -135,8 +135,13 @@ TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") 
   CHECK(verdict(with(signals, "head=2048 scratch=16384", "head=6144 scratch=12288")) == "");
   CHECK_THAT(verdict(signals), Contains("resources: a CTA has 2048 bytes for its own state, but "
                                         "tasks that a signaller prepares need 6144"));
+  CHECK_THAT(verdict(with(signals, "signallers=32 registers=168 spare=64",
+                          "signallers=64 registers=168 spare=32")),
+             Contains("resources: a CTA has 64 signallers, but one warp of 32 signals, or two "
+                      "without loaders"));
   CHECK_THAT(verdict(with(divided, "registers=168 spare=96", "signallers=96 registers=168")),
-             Contains("resources: a CTA has 96 signallers, but one warp of 32 signals"));
+             Contains("resources: a CTA has 96 signallers, but one warp of 32 signals, or two "
+                      "without loaders"));
   struct Case {
     const char *from, *to, *reason;
   };
@@ -157,9 +162,9 @@ TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") 
       {"consumer_registers=224 loader_registers=56", "consumer_registers=128 loader_registers=248",
        "resources: roles divide registers so that consumers have 128 and others 248, but only "
        "consumers get more than the 168 that all are launched with"},
-      {" pages=3 page_bytes=4096", "", "divides registers, without a ring of pages and a loader"},
+      {" pages=3 page_bytes=4096", "", "divides registers without a ring of pages and a loader"},
       {"loaders=32 registers=168 spare=96", "registers=168 spare=128",
-       "divides registers, without a ring of pages and a loader"},
+       "divides registers without a ring of pages and a loader"},
       {"consumers=256", "consumers=192", "192 consumers divide registers"},
       {"spare=96", "spare=864", "a CTA has 1152 threads, but target 'cpu' allows 1024"},
       {" consumer_registers=224 loader_registers=56", "", "consumers can't have 0 registers each"},
