@@ -47,9 +47,6 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
     uses.spare = ir::Resources::kRegisterGroup - kLoaders - uses.signallers;
     uses.consumer_registers = kConsumerRegisters;
     uses.loader_registers = kLoaderRegisters;
-  } else if (pages == 0) {
-    // Without products tasks are short: one warp looks them up ahead, and one signals.
-    uses.signallers = 2 * kSignallers;
   }
   uses.registers = registers_of(machine, uses.threads());
   uses.head_bytes = kHeadBytes + (uses.signallers > 0 ? kPreparedBytes : 0);
@@ -62,9 +59,10 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
 }
 
 void add_signaller(const Machine& machine, ir::Resources& uses) {
-  if (uses.signallers > 0 || uses.loaders == 0) return;
+  if (uses.signallers > 0) return;
   if (uses.shared_bytes() + kPreparedBytes > machine.shared_bytes) return;
-  uses.signallers = kSignallers;
+  // Without products tasks are short: one warp looks them up ahead, and one signals.
+  uses.signallers = uses.loaders > 0 ? kSignallers : 2 * kSignallers;
   uses.head_bytes += kPreparedBytes;
   uses.registers = registers_of(machine, uses.threads());
 }

@@ -63,7 +63,7 @@ struct Machine : Architecture, Board {};
 /// What a CTA of the emitted code uses on `machine`, with loaders and a ring if there are pages.
 /// `divided`: where the machine can, consumers have registers of the loaders.
 ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided = false);
-/// Gives a CTA with a loader a warp that signals what consumers did, if it has none.
+/// Gives a CTA without one a warp that signals what consumers did, two without loaders, if it fits.
 void add_signaller(const Machine& machine, ir::Resources& uses);
 /// What an SM has, where a rank may use `sms` of them.
 ir::Limits limits_of(const Machine& machine, int64_t sms);

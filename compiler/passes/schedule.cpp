@@ -20,7 +20,6 @@
 
 #include <algorithm>
 #include <map>
-#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -164,48 +163,28 @@ class Readiness {
   std::vector<double> told_;   // by event: when the last of those placed signals it
 };
 
-/// When each SM has run what it was given so far, on each rank.
+/// When each SM has run what it was given so far, on all ranks that run a task.
 class Busy {
  public:
   explicit Busy(const ir::Program& program)
-      : all_(program.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << program.world) - 1) {
-    for (const ir::Task& task : program.tasks) atoms_of_.try_emplace(task.ranks & all_);
-    // Ranks that run the same tasks have the same times.
-    std::map<std::vector<bool>, uint32_t> atoms;
-    for (uint64_t left = all_; left != 0; left &= left - 1) {
-      std::vector<bool> runs;
-      for (const auto& entry : atoms_of_) runs.push_back(entry.first & left & -left);
-      const auto [at, fresh] = atoms.try_emplace(runs, static_cast<uint32_t>(atoms.size()));
-      size_t i = 0;
-      if (fresh)
-        for (auto& entry : atoms_of_)
-          if (runs[i++]) entry.second.push_back(at->second);
-    }
-    free_at_.assign(atoms.size() + 1, std::vector<double>(static_cast<size_t>(program.ctas), 0.0));
-    // Of tasks that all ranks run, the last row.
-    atoms_of_[all_].push_back(static_cast<uint32_t>(atoms.size()));
+      : all_(program.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << program.world) - 1),
+        sms_(static_cast<size_t>(program.ctas)) {
+    for (const ir::Task& task : program.tasks) free_at_.try_emplace(task.ranks & all_, sms_, 0.0);
   }
-  /// Rows of `free_at` of the ranks that run such a task.
-  std::span<const uint32_t> rows(uint64_t ranks) const {
-    const std::vector<uint32_t>& atoms = atoms_of_.find(ranks & all_)->second;
-    return (ranks & all_) == all_ ? std::span(&atoms.back(), 1) : std::span(atoms);
-  }
-  double free_at(std::span<const uint32_t> rows, int32_t sm) const {
-    double last = 0;
-    for (const uint32_t row : rows) last = std::max(last, free_at_[row][static_cast<size_t>(sm)]);
-    return last;
+  /// By SM.
+  const std::vector<double>& free_at(uint64_t ranks) const {
+    return free_at_.find(ranks & all_)->second;
   }
   void end(uint64_t ranks, int32_t sm, double at) {
-    for (const uint32_t row : atoms_of_.find(ranks & all_)->second)
-      free_at_[row][static_cast<size_t>(sm)] = at;
-    double& last = free_at_.back()[static_cast<size_t>(sm)];
-    last = std::max(last, at);
+    for (auto& [others, times] : free_at_)
+      if (others & ranks)
+        times[static_cast<size_t>(sm)] = std::max(times[static_cast<size_t>(sm)], at);
   }
 
  private:
   const uint64_t all_;
-  std::map<uint64_t, std::vector<uint32_t>> atoms_of_;  // by the ranks that run a task
-  std::vector<std::vector<double>> free_at_;            // by atom, and the latest of all; by SM
+  const size_t sms_;
+  std::map<uint64_t, std::vector<double>> free_at_;  // by the ranks that run a task
 };
 
 // Each task in Program order on the SM that can start it first.
@@ -218,15 +197,16 @@ void place_in_order(ir::Program& program, const Homes& all) {
     const std::vector<int32_t>& sms = all.sms[all.demands[t].home];
     size_t& first = turn[all.demands[t].home];
     const Readiness::Ready ready = readiness.of(ir::id_of<ir::TaskId>(t));
-    const std::span<const uint32_t> rows = busy.rows(task.ranks);
+    const std::vector<double>& free_at = busy.free_at(task.ranks);
     // An SM that is free before the data is there starts when it is.
     const auto start = [&](int32_t sm) {
-      return std::max(busy.free_at(rows, sm), sm == ready.sm ? ready.there : ready.elsewhere);
+      return std::max(free_at[static_cast<size_t>(sm)],
+                      sm == ready.sm ? ready.there : ready.elsewhere);
     };
     const auto earlier = [&](size_t a, size_t b) {
       const double late = start(sms[a]) - start(sms[b]);
-      return late < -kSame ||
-             (late < kSame && busy.free_at(rows, sms[a]) < busy.free_at(rows, sms[b]) - kSame);
+      return late < -kSame || (late < kSame && free_at[static_cast<size_t>(sms[a])] <
+                                                   free_at[static_cast<size_t>(sms[b])] - kSame);
     };
     size_t best = first % sms.size();
     for (size_t k = 1; k < sms.size(); ++k)

@@ -68,12 +68,13 @@ MACO_FN bool await_passed(Context& ctx) {
 }
 // The same, up to a number, for a warp of those that signal and send, all of its lanes together.
 // Nothing is reported: what consumers wait for is, and looks at shared memory are so quick that
-// this would come first.
+// this would come first. It lasts as long as they do, whose waits have deadlines.
 MACO_OP bool await_quietly(Context& ctx, const u32* word, u32 count) {
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
   while (warp_any(!reached(load_acquire_cta(word), count))) {
-    if (warp_any(ctx.stopped() || !watch.again(kRests))) return false;
+    const bool ends = !watch.again(kRests) && state.stopped_by > 0;
+    if (warp_any(ends || ctx.stopped())) return false;
   }
   return true;
 }

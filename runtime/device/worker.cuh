@@ -273,7 +273,8 @@ MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
-  // Spare warps share the signaller's: they write the same there, and nothing later.
+  // Spare warps, and one that prepares tasks, share the signaller's: they write the same there, and
+  // nothing later.
   Context& ctx = *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
                                         : is_loader()                ? kWarps
                                                                      : warp()])

@@ -1,9 +1,10 @@
 // Runs a target on files and on what it makes of them, where there is no libFuzzer:
 //   inputs-TARGET [-runs=N] [-seed=N] [-seconds=N] FILE|FOLDER...
 // Each file as it is, then N mutants: bytes changed, taken away or doubled, numbers made extreme,
-// pieces of other files put in. Fails where the target crashes, takes longer than -seconds (1) of
-// user time, or the process more than 1 GB; the input is left in ./input-<hash>, but for what a
-// sanitizer ends.
+// pieces of other files put in. Says how far it is once a minute, and when it is told to stop
+// (SIGINT, SIGTERM), which it does behind the current input. Fails where the target crashes, takes
+// longer than -seconds (1) of user time, or the process more than 1 GB; the input is left in
+// ./input-<hash>, but for what a sanitizer ends.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -46,6 +47,8 @@ void keep(const char* why) {
   say(name);
   say("\n");
 }
+volatile std::sig_atomic_t told_to_stop = 0;
+extern "C" void stop(int) { told_to_stop = 1; }
 extern "C" void crashed(int signal) {
   keep(signal == SIGVTALRM ? "an input takes too long" : "an input crashes the target");
   _exit(1);
@@ -189,17 +192,30 @@ int main(int argc, char** argv) {
   action.sa_flags = SA_ONSTACK;
   for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGVTALRM})
     sigaction(signal, &action, nullptr);
+  action.sa_handler = stop;
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
   const std::clock_t begin = std::clock();
+  const auto report = [&](long mutants) {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    char line[160];
+    std::snprintf(line, sizeof line, "%zu files and %ld mutants in %.1f s, at most %ld MB\n",
+                  files.size(), mutants, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC,
+                  used.ru_maxrss / 1024);
+    say(line);
+  };
   for (const std::string& text : files) run(text, seconds);
   Mutator mutator(files, seed);
-  for (long i = 0; i < runs; ++i) run(mutator.next(), seconds);
+  std::time_t said = std::time(nullptr);
+  long done = 0;
+  for (; done < runs && !told_to_stop; ++done) {
+    if (std::time(nullptr) - said >= 60) {
+      report(done);
+      said = std::time(nullptr);
+    }
+    run(mutator.next(), seconds);
+  }
   setitimer(ITIMER_VIRTUAL, nullptr, nullptr);
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  char line[160];
-  std::snprintf(line, sizeof line, "%zu files and %ld mutants in %.1f s, at most %ld MB\n",
-                files.size(), runs, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC,
-                used.ru_maxrss / 1024);
-  say(line);
+  report(done);
   return 0;
 }

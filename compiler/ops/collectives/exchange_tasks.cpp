@@ -42,9 +42,12 @@ int64_t target_elements(const TileContext& c, int64_t elements, int64_t size, bo
   // Where the graph limits symmetric memory, as choose-collectives has reckoned, before roles.
   const bool beside =
       own > 0 && sms_of(c.program(), ir::Role::Compute) > 0 && !c.graph().comm_buffer_bytes;
-  const int64_t least = 16 * kib / size, most = 64 * kib / size;
+  // Of more tiles each is larger: tasks are listed and proved one by one.
+  constexpr int64_t kMostTiles = 16384;
+  const int64_t least = 16 * kib / size, most = std::max(64 * kib / size, elements / kMostTiles);
   if (beside) return std::clamp(elements / own, least, most);
-  const int64_t sms = machine.sms, rounds = tiles_of(elements, sms * most);
+  const int64_t sms = own > 0 && !c.graph().comm_buffer_bytes ? own : machine.sms,
+                rounds = tiles_of(elements, sms * most);
   return std::clamp(elements / (sms * rounds), least, most);
 }
 
@@ -57,14 +60,18 @@ Cut choose_exchange(const TileContext& context, const Mat& m, const Expr& rows, 
   const int64_t target =
       target_elements(context, max_rows * m.cols * blocks, ir::size_of(m.dtype), packets);
   const int64_t run = target >= 512 ? 512 : 64;
-  const int64_t cols =
+  int64_t cols =
       std::min(m.cols, std::max(run, target / std::max<int64_t>(1, max_rows) / run * run));
   int64_t high = std::clamp<int64_t>(target / cols, 1, max_rows);
-  // No tiles behind the last whole round.
+  // No tiles behind the last whole round: as many as there are targets, of about that size.
   if (!packets && context.machine().arch != 0) {
-    const int64_t down = max_rows * m.cols / target / tiles_of(m.cols, cols);
-    high = tiles_of(max_rows, std::max<int64_t>(1, down));
-    high = std::min(high, std::max<int64_t>(1, target * 5 / 4 / cols));
+    const int64_t tiles = std::max<int64_t>(1, max_rows * m.cols / target), most = target * 5 / 4;
+    high = tiles_of(max_rows, std::max<int64_t>(1, tiles / tiles_of(m.cols, cols)));
+    high = std::min(high, std::max<int64_t>(1, most / cols));
+    constexpr int64_t kLine = 64;
+    const int64_t across = std::max<int64_t>(1, tiles / tiles_of(max_rows, high)),
+                  wide = std::min(m.cols, tiles_of(tiles_of(m.cols, across), kLine) * kLine);
+    if (high * wide <= most) cols = wide;
   }
   return {packets ? "packets" : "stores", {high, cols}};
 }
