@@ -94,7 +94,6 @@ bool little_is_left(const ir::Graph& graph) {
         ir::bounds(bytes, [&](std::string_view name) { return graph.range_of(name); });
     return most && most->hi <= kLittle;
   };
-  if (std::none_of(graph.ops.begin(), graph.ops.end(), is_pushed)) return false;
   bool sent = false, little = true;
   for (const ir::Op& op : graph.ops) {
     const OpDef* def = find_op(op.kind);
