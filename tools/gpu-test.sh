@@ -105,6 +105,12 @@ done
 # Ranks in processes of their own; those that share a GPU take turns.
 run "tp_mlp.maco, a process a rank" "$bin/maco-run" examples/graphs/tp_mlp.maco --device cuda --processes \
   --ranks-per-gpu "$(spread tp_mlp.maco)" --check --launches 3
+# Without a wrong bit, though one of two processes is stopped again and again.
+if ((gpus > 1)); then
+  run "stragglers, 10,000 launches" python3 tests/e2e/stragglers_test.py --maco-run "$bin/maco-run" --device cuda --launches 10000
+else
+  summary+=$(printf '# %-44s %6s %6s %7s %6s s  %s' "stragglers" 0 0 1 0 "skipped: 2 GPUs are needed")$'\n'
+fi
 # The log keeps the tables; that the stamps make sense is among the examples.
 for graph in tp_mlp.maco decode_layer.maco; do
   run "profile of $graph" "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$(spread $graph)" --bench 20 --profile -

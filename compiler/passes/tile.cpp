@@ -94,6 +94,7 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
   const int64_t head = program.uses.head_bytes;
   program.uses.scratch_bytes =
       std::max(program.uses.scratch_bytes, (head + scratch + align - 1) / align * align - head);
+  // Tasks' scratch memory comes first.
   if (pages == 0) cost::add_signaller(context.machine, program.uses);
   int64_t held = 0;
   bool in_threes = false;
