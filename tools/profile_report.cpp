@@ -8,10 +8,11 @@
 
 namespace maco::tools {
 
-int report_profile(const ir::Program& program, runtime::Session& session, const std::string& file,
-                   const Console& console) {
+int report_profile(const ir::Program& program, runtime::Session& session,
+                   const runtime::Group* group, const std::string& file, const Console& console) {
   std::vector<runtime::RankStamps> stamps;
   runtime::Status status = session.stamps(stamps);
+  if (group && !group->speaks()) return status ? kOk : kRunFailed;
   std::optional<runtime::Timeline> line;
   if (status) line = runtime::Timeline::make(program, stamps, status);
   if (!line) {

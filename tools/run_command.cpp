@@ -206,11 +206,10 @@ class Command {
     if (c_.device == "cuda" && c_.peer_memory != "auto" && graph.world > 1)
       c_.session.peer_memory = c_.peer_memory;
     if (!place_ && !c_.processes) return -1;
-    if (!c_.profile_file.empty() || c_.session.check_access || c_.session.replay ||
-        !c_.witness_file.empty())
+    if (c_.session.check_access || c_.session.replay || !c_.witness_file.empty())
       return fail(kBadUsage,
-                  "--profile, --check-access and --replay look at all ranks, which one process has "
-                  "to run (--peer-memory threads)");
+                  "--check-access and --replay look at all ranks, which one process has to run "
+                  "(--peer-memory threads)");
     if (!c_.processes) {
       if (place_->size != graph.world)
         return fail(kBadUsage, fmt::format("there are {} processes, but the graph has {} rank{}",
@@ -369,7 +368,7 @@ class Command {
     progress.step("filling tensors, launching");
     const int ended = run_graph(subject.graph, *session, c_.run, console_);
     if (ended != kOk || c_.profile_file.empty()) return ended;
-    return report_profile(*subject.program, *session, c_.profile_file, console_);
+    return report_profile(*subject.program, *session, group.get(), c_.profile_file, console_);
   }
 
   RunCommand c_;

@@ -73,6 +73,9 @@ void Pieces::clear(const Box& box) {
 }
 
 std::optional<Content> Pieces::read(const Box& box) const {
+  // Mostly a piece as it was written; of tiles side by side, all those of a row overlap in range.
+  if (const auto same = pieces_.find(box.start); same != pieces_.end() && same->second.box == box)
+    return same->second.content;
   const Piece* first = nullptr;  // of several that fill it
   int64_t filled = 0;
   for (auto at = pieces_.upper_bound(box.start - longest_);

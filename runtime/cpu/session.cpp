@@ -322,6 +322,7 @@ Status CpuSessionImpl::read(int rank, size_t tensor, void* data, size_t bytes) {
 Status CpuSessionImpl::stamps(std::vector<RankStamps>& ranks) {
   if (options_.profiled_tasks == 0)
     return Status::failure("the kernel was compiled without stamps");
+  if (options_.group) return gather_stamps(*options_.group, "cpu", ranks_.front().stamps, ranks);
   ranks.clear();
   for (const RankState& rank : ranks_) ranks.push_back(rank.stamps);
   return {};

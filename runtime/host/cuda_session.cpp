@@ -140,6 +140,7 @@ class CudaSession : public Session {
   const ir::Manifest manifest_;
   const SessionOptions options_;
   const int first_;             // the first rank of this process
+  std::string gpu_;             // in a group: the UUID of this process's GPU
   RankThreads threads_;         // of this process's ranks
   std::unique_ptr<Nccl> nccl_;  // if the kernel hands something over
   std::vector<std::unique_ptr<CudaRank>> ranks_;
@@ -152,6 +153,8 @@ class CudaSession : public Session {
   bool opened_ = false;    // all ranks are ready
   bool enqueued_ = false;  // launches that nobody has waited for
   Status start_;           // of those: of a rank that didn't start
+  // In a group: all values of those, which the other processes' are compared with in wait.
+  EnqueuedValues given_;
   // maco_advance numbers launches in the ranks' memory, since graphs have some that the host
   // doesn't see; `epoch_` and `launched_` don't count those.
   bool numbered_ = false;
@@ -201,8 +204,9 @@ Status CudaSession::open_ranks() {
   cuda::Uuid uuid{};
   MACO_TRY(
       agree(driver_->check(driver_->device_uuid(&uuid, device.device), "ask a GPU who it is")));
+  gpu_.assign(uuid, sizeof uuid);
   std::vector<std::string> all;
-  MACO_TRY(options_.group->exchange(std::string(uuid, sizeof uuid), all));
+  MACO_TRY(options_.group->exchange(gpu_, all));
   for (int r = 0; r < world; ++r) {
     const auto sharing = std::count(all.begin(), all.end(), all[static_cast<size_t>(r)]);
     if (sharing > per_gpu)
@@ -435,7 +439,8 @@ Status CudaSession::conclude_all(Status& status, std::vector<Report>& reports) {
   mine.story = status.message;
   std::vector<Outcome> all;
   std::string story;
-  const Status met = exchange_outcomes(*options_.group, mine, {}, Group::kPatienceMs, all, story);
+  const Status met = exchange_outcomes(*options_.group, mine, std::exchange(given_, {}).all(),
+                                       Group::kPatienceMs, all, story);
   if (!met) return lost(met);
   any_numbered_ = false;
   least_left_ = UINT32_MAX;
@@ -551,7 +556,10 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
     return on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
   }
   // All processes count alike, whether or not one of them can launch.
-  if (options_.group) MACO_TRY(count(1));
+  if (options_.group) {
+    MACO_TRY(count(1));
+    given_.add(values, addresses);
+  }
   if (status) status = ready_to_enqueue(values, addresses, false);
   if (!status && !options_.group) return status;
   if (!options_.group) MACO_TRY(count(1));
@@ -706,8 +714,11 @@ Status CudaSession::stamps(std::vector<RankStamps>& ranks) {
   if (options_.profiled_tasks == 0)
     return Status::failure("the kernel was compiled without stamps");
   ranks.assign(ranks_.size(), {});
-  for (size_t r = 0; r < ranks_.size(); ++r) MACO_TRY(ranks_[r]->read_stamps(ranks[r]));
-  return {};
+  Status read;
+  for (size_t r = 0; r < ranks_.size() && read; ++r) read = ranks_[r]->read_stamps(ranks[r]);
+  if (!options_.group) return read;
+  MACO_TRY(agree(read));
+  return gather_stamps(*options_.group, gpu_, RankStamps{ranks.front()}, ranks);
 }
 
 // Reports what can be found wrong before anything is compiled.

@@ -20,6 +20,19 @@ struct Outcome {
   std::string story;  // what went wrong besides
 };
 
+/// The values of launches that run without their processes' waiting for each other, in short.
+class EnqueuedValues {
+ public:
+  /// Those of one more launch; of what lies in memory the names.
+  void add(const LaunchValues& values, const LaunchAddresses& addresses);
+  /// Equal if those of all launches were, almost certainly otherwise not. Empty if there were none.
+  LaunchValues all() const;
+
+ private:
+  int64_t launches_ = 0;
+  uint64_t hash_ = 0;
+};
+
 /// all[r] is rank r's, and `story` what went wrong besides reports, on all ranks; `values`, of the
 /// launch, must be the same everywhere.
 Status exchange_outcomes(Group& group, const Outcome& mine, const LaunchValues& values,

@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "runtime/host/group.h"
 
 namespace maco::runtime {
 namespace {
@@ -48,7 +53,49 @@ TaskTimes times_of(const TaskStamps& s, const Clock& clock) {
   return t;
 }
 
+// A vector as its length and bytes, behind each other.
+template <class T>
+void put(std::string& text, const std::vector<T>& items) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const uint64_t count = items.size();
+  text.append(reinterpret_cast<const char*>(&count), sizeof count);
+  if (count > 0) text.append(reinterpret_cast<const char*>(items.data()), count * sizeof(T));
+}
+// False if the text is too short.
+template <class T>
+bool take(std::string_view& text, std::vector<T>& items) {
+  uint64_t count = 0;
+  if (text.size() < sizeof count) return false;
+  std::memcpy(&count, text.data(), sizeof count);
+  text.remove_prefix(sizeof count);
+  if (count > text.size() / sizeof(T)) return false;
+  items.resize(count);
+  if (count > 0) std::memcpy(items.data(), text.data(), count * sizeof(T));
+  text.remove_prefix(count * sizeof(T));
+  return true;
+}
+
 }  // namespace
+
+Status gather_stamps(Group& group, const std::string& clock, const RankStamps& mine,
+                     std::vector<RankStamps>& all) {
+  std::string text;
+  put(text, std::vector<char>(clock.begin(), clock.end()));
+  put(text, mine.ctas);
+  put(text, mine.tasks);
+  std::vector<std::string> texts;
+  MACO_TRY(group.exchange(text, texts));
+  all.assign(texts.size(), {});
+  std::vector<std::vector<char>> clocks(texts.size());
+  for (size_t r = 0; r < texts.size(); ++r) {
+    std::string_view rest = texts[r];
+    if (!take(rest, clocks[r]) || !take(rest, all[r].ctas) || !take(rest, all[r].tasks))
+      return Status::failure(fmt::format("rank {} gave no stamps", r));
+    all[r].clock =
+        static_cast<int>(std::find(clocks.begin(), clocks.end(), clocks[r]) - clocks.begin());
+  }
+  return {};
+}
 
 Status task_times(const RankStamps& stamps, std::span<const size_t> streams,
                   std::vector<TaskTimes>& out) {

@@ -11,6 +11,8 @@
 
 namespace maco::runtime {
 
+class Group;
+
 /// The stamps of one rank's launch.
 struct RankStamps {
   /// Ranks with the same number share one clock: they are on the same GPU, or on the CPU. Times of
@@ -19,6 +21,11 @@ struct RankStamps {
   std::vector<CtaStamps> ctas;
   std::vector<TaskStamps> tasks;  // stream after stream
 };
+
+/// The stamps of all ranks of a group, from what each of its processes has of its own. `clock`: a
+/// name that processes whose stamps are on one clock give, and no others. All call it.
+Status gather_stamps(Group& group, const std::string& clock, const RankStamps& mine,
+                     std::vector<RankStamps>& all);
 
 /// One task on one rank, in nanoseconds: moments of the rank's clock, and lengths.
 struct TaskTimes {

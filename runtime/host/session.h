@@ -111,7 +111,8 @@ class Session {
   /// (device clock on GPUs).
   virtual Status bench(const LaunchValues& values, int launches, double& median_us) = 0;
   /// The stamps of each rank's last launch, of a bench the last it measured. Fails without
-  /// SessionOptions::profiled_tasks. Not while launching.
+  /// SessionOptions::profiled_tasks. Not while launching. All of a group call it, and get those of
+  /// all its ranks.
   virtual Status stamps(std::vector<RankStamps>& ranks) = 0;
 };
 

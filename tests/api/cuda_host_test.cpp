@@ -542,6 +542,12 @@ TEST_CASE("a process a rank: what fails on one fails on all, and then they run a
     for (int n = 0; n < 3; ++n) s.launch(values).value();
     while (!s.ended().value()) continue;
     s.wait().value();
+    // Told when they are waited for.
+    for (int n = 0; n < 3; ++n) s.launch({{"pos", n == 1 ? rank : 0}}).value();
+    wrong +=
+        expect(s.wait(), "rank 1 was launched with other dims or scalars than", "other values");
+    s.launch(values).value();
+    s.wait().value();
     const int32_t pos = 1;
     wrong += expect(rank == 1 ? s.run({{"pos", value_at(&pos)}}) : s.run(values),
                     "other dims or scalars in memory", "in memory of one");

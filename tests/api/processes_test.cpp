@@ -66,6 +66,19 @@ int run_wrong_once(int rank) {
   return 0;
 }
 
+// All processes get the profile of all ranks.
+int run_profiled(int rank) {
+  SessionOptions options = options_of(rank);
+  options.profile = true;
+  auto s = Session::open(kernel(), options);
+  if (!s || !s->allocate()) return 1;
+  if (s->profile()) return 2;  // nothing has run
+  if (!s->run()) return 3;
+  const auto profile = s->profile();
+  if (!profile || profile->table.find("3 ranks") == std::string::npos) return 4;
+  return profile->trace.find("rank 2") != std::string::npos ? 0 : 5;
+}
+
 // What a rank does: 0 if all is right, else where it isn't.
 int run_rank(int rank, bool leaves) {
   const SessionOptions options = options_of(rank);
@@ -115,6 +128,8 @@ TEST_CASE("a process that leaves fails the launches of the others") {
   run_all([](int rank) { return run_rank(rank, true); });
 }
 TEST_CASE("processes launch again after a launch that failed on one") { run_all(run_wrong_once); }
+
+TEST_CASE("processes get one profile") { run_all(run_profiled); }
 
 TEST_CASE("a session of a process a rank needs to know which") {
   unsetenv("RANK");

@@ -3,6 +3,7 @@ other than the rest: every other rank ends with status 4 in time, and says which
 
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import random
@@ -120,6 +121,10 @@ def main():
         test.same_bits(small, "--scalar=step=1+")
         test.same_bits(handed, "--scalar=step=1+")
         test.run(small, "--processes", "--bench=5", says="slowest of 3 ranks")
+        trace = test.folder / "trace.json"
+        test.run(small, "--processes", f"--profile={trace}", says="critical path")
+        lanes = {event["pid"] for event in json.loads(trace.read_text()) if event["ph"] == "X"}
+        test.check(len(lanes) == 3, "--processes --profile: a trace of all ranks", lanes)
         test.run(small, "--processes", "--check", "--rtol=0", status=3, says="more than 0")
 
         started = test.start(small, 3, "--check", "--launches=2")

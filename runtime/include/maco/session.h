@@ -153,7 +153,7 @@ class MACO_API Session {
   /// Cuda by its clock, without the launch itself.
   Result<double> bench(const Values& values, int launches);
   /// Where the time of the last launch went, if the session was opened with
-  /// SessionOptions::profile.
+  /// SessionOptions::profile. With process_a_rank all processes call it, and get that of all ranks.
   Result<Profile> profile() const;
 
  private:
