@@ -54,6 +54,23 @@ Box joined(Box box) {
   return box;
 }
 
+bool Pieces::in_columns(const Box& box, int64_t pitch) {
+  return (box.rows == 1 || box.pitch == pitch) && box.start % pitch + box.width <= pitch;
+}
+
+template <class M, class At>
+At Pieces::next_near(M& pieces, const Box& box, At at) const {
+  if (mixed_ || pitch_ == 0 || !in_columns(box, pitch_)) return at;
+  const int64_t first = box.start % pitch_, end = first + box.width;
+  while (at != pieces.end() && at->first < box.end()) {
+    const int64_t column = at->first % pitch_, row = at->first - column;
+    const int64_t nearest = std::max<int64_t>(first - widest_ + 1, 0);
+    if (column >= nearest && column < end) break;
+    at = pieces.lower_bound((column < nearest ? row : row + pitch_) + nearest);
+  }
+  return at;
+}
+
 void Pieces::write(const Piece& piece) {
   if (piece.box.empty()) return;
   const auto same = pieces_.find(piece.box.start);
@@ -64,12 +81,17 @@ void Pieces::write(const Piece& piece) {
   clear(piece.box);
   pieces_.emplace(piece.box.start, piece);
   longest_ = std::max(longest_, piece.box.end() - piece.box.start);
+  if (pitch_ == 0) pitch_ = piece.box.pitch;
+  mixed_ = mixed_ || pitch_ == 0 || !in_columns(piece.box, pitch_);
+  widest_ = std::max(widest_, piece.box.width);
 }
 
 void Pieces::clear(const Box& box) {
-  for (auto at = pieces_.upper_bound(box.start - longest_);
-       at != pieces_.end() && at->first < box.end();)
+  auto at = next_near(pieces_, box, pieces_.upper_bound(box.start - longest_));
+  while (at != pieces_.end() && at->first < box.end()) {
     at = overlap(at->second.box, box) ? pieces_.erase(at) : std::next(at);
+    at = next_near(pieces_, box, at);
+  }
 }
 
 std::optional<Content> Pieces::read(const Box& box) const {
@@ -78,8 +100,8 @@ std::optional<Content> Pieces::read(const Box& box) const {
     return same->second.content;
   const Piece* first = nullptr;  // of several that fill it
   int64_t filled = 0;
-  for (auto at = pieces_.upper_bound(box.start - longest_);
-       at != pieces_.end() && at->first < box.end(); ++at) {
+  for (auto at = next_near(pieces_, box, pieces_.upper_bound(box.start - longest_));
+       at != pieces_.end() && at->first < box.end(); at = next_near(pieces_, box, std::next(at))) {
     const Piece& piece = at->second;
     if (covers(piece.box, box)) {
       Content content = piece.content;
