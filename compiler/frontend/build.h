@@ -24,7 +24,8 @@ namespace maco::frontend {
 
 using graph::allowed;
 using graph::ExprUse;
-using graph::kMaxOps;  // after unrolling; of iterations too
+using graph::kMaxOps;                                // after unrolling; of iterations too
+inline constexpr int64_t kMaxTensors = 2 * kMaxOps;  // that repeats declare
 using graph::kMaxWorld;
 using graph::Variable;
 
@@ -81,6 +82,7 @@ struct BuildContext {
 
   const Env* env = nullptr;         // the repeats around what is being built, if there are any
   int64_t ops = 0, iterations = 0;  // so far, against kMaxOps
+  int64_t tensors = 0;              // that repeats declare, against kMaxTensors
   bool unrolled_too_much = false;
   // Of iterations, made when needed.
   std::map<std::tuple<int32_t, const Raw*, int64_t>, int32_t> contexts;

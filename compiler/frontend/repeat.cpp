@@ -149,18 +149,26 @@ std::optional<Bounds> read_repeat(BuildContext& c, const Raw& raw, const Env& en
   return Bounds{*name, *from, *to};
 }
 
-/// Counts one more op or iteration; false, and an error, if there are too many.
-bool count(BuildContext& c, int64_t& so_far, const char* what, ir::Loc loc, const Env& env) {
+/// False, and an error, if there are too many.
+bool allowed_so_far(BuildContext& c, int64_t so_far, int64_t most, const char* what, ir::Loc loc,
+                    const Env& env) {
   if (c.unrolled_too_much) return false;
-  if (++so_far <= kMaxOps) return true;
+  if (so_far <= most) return true;
   c.unrolled_too_much = c.hidden_outputs = true;
   c.tensors_sound = false;
   loc.context = env.context;
-  c.error(loc, fmt::format("unrolling makes more than {} {}", kMaxOps, what));
+  c.error(loc, fmt::format("unrolling makes more than {} {}", most, what));
   return false;
 }
+bool count_op(BuildContext& c, ir::Loc loc, const Env& env) {
+  return allowed_so_far(c, ++c.ops, kMaxOps, "ops", loc, env);
+}
 bool count_iteration(BuildContext& c, ir::Loc loc, const Env& env) {
-  return count(c, c.iterations, "iterations", loc, env);
+  return allowed_so_far(c, ++c.iterations, kMaxOps, "iterations", loc, env);
+}
+bool count_tensors(BuildContext& c, const Raw& tensors, const Env& env) {
+  c.tensors += static_cast<int64_t>(tensors.map.size());
+  return allowed_so_far(c, c.tensors, kMaxTensors, "tensors", tensors.loc, env);
 }
 
 Env iteration(BuildContext& c, const Raw& repeat, const Env& env, const std::string& var,
@@ -192,7 +200,7 @@ bool is_repeat(const Raw& op) { return op.kind == Raw::Kind::Map && op.find("rep
 void unroll_ops(BuildContext& c, const Raw& ops, const Env& env, OpBody body) {
   for (const Raw& op : ops.list) {
     if (!is_repeat(op)) {
-      if (!count(c, c.ops, "ops", op.loc, env)) return;
+      if (!count_op(c, op.loc, env)) return;
       if (env.vars.empty()) {
         body(c, op, true);
       } else {
@@ -234,6 +242,7 @@ void unroll_tensors(BuildContext& c, const Raw& ops, const Env& env, TensorsBody
       if (!count_iteration(c, op.loc, env)) return;
       const Env each = iteration(c, op, env, bounds->var, i);
       if (tensors != nullptr) {
+        if (!count_tensors(c, *tensors, each)) return;
         Raw copy = *tensors;
         c.env = &each;
         if (substitute(c, each, copy))

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "compiler/verify/history.h"
 #include "compiler/verify/regions.h"
+#include "ir/check.h"
 
 namespace maco::verify {
 namespace {
@@ -56,14 +58,16 @@ class Operands {
       if (const std::string& op = p_[p_.tasks[t.task].call].op; op == x.op || op == x.sender)
         taken.push_back(t);
     if (taken.empty()) return true;
-    for (const Touch& w : all.written) {
-      if (w.task < taken.front().task || w.task > taken.back().task) continue;
+    std::vector<Touch> between;
+    for (const Touch& w : all.written)
+      if (w.task >= taken.front().task && w.task <= taken.back().task) between.push_back(w);
+    for (const Touch& w : cut_off(between, taken)) {
       const Touch *before = nullptr, *after = nullptr;
       for (const Touch& r : taken) {
         Touch const*& side = r.task < w.task ? before : after;
         if (!side && r.task != w.task && meet(r, w)) side = &r;
       }
-      if (!before || !after) continue;
+      MACO_CHECK(before && after, x.op);
       const auto name = [&](const Touch& t) { return describe(p_, id_of<ir::TaskId>(t.task)); };
       report_.error(
           id_of<ir::TaskId>(w.task),
@@ -73,6 +77,47 @@ class Operands {
       return false;
     }
     return true;
+  }
+  /// Those of `written` that something which they overlap was taken before, and something after,
+  /// on any rank.
+  std::vector<Touch> cut_off(const std::vector<Touch>& written,
+                             const std::vector<Touch>& taken) const {
+    std::vector<bool> before(written.size(), false), after(written.size(), false);
+    const auto runs_on = [&](const Touch& t, int rank) {
+      return (p_.tasks[t.task].ranks >> rank & 1) != 0;
+    };
+    for (int rank = 0; rank < p_.world && !written.empty(); ++rank) {
+      std::vector<Box> boxes;
+      std::vector<uint32_t> tasks, ids;
+      for (const Touch& r : taken)
+        if (runs_on(r, rank)) {
+          boxes.push_back(layout_.box(*r.region, rank, 0));
+          tasks.push_back(r.task);
+        }
+      const BoxTable table(boxes, ids);
+      // Of each box, which tasks took it first and last.
+      std::vector<uint32_t> first(table.size(), UINT32_MAX), last(table.size(), 0);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        first[ids[i]] = std::min(first[ids[i]], tasks[i]);
+        last[ids[i]] = std::max(last[ids[i]], tasks[i]);
+      }
+      std::vector<BoxTable::Run> found;
+      for (size_t i = 0; i < written.size(); ++i) {
+        const Touch& w = written[i];
+        if (!runs_on(w, rank) || (before[i] && after[i])) continue;
+        found.clear();
+        table.find(layout_.box(*w.region, rank, 0), found);
+        for (const BoxTable::Run& run : found)
+          for (uint32_t id = run.first; id < run.last; ++id) {
+            before[i] = before[i] || first[id] < w.task;
+            after[i] = after[i] || last[id] > w.task;
+          }
+      }
+    }
+    std::vector<Touch> out;
+    for (size_t i = 0; i < written.size(); ++i)
+      if (before[i] && after[i]) out.push_back(written[i]);
+    return out;
   }
   /// On some rank that runs both.
   bool meet(const Touch& a, const Touch& b) const {
