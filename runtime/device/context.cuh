@@ -85,8 +85,8 @@ constexpr int kReduceParts = 32;
 constexpr int kStagedOperands = 24;
 constexpr int kMaxWorld = 64;
 
-// What a warp role of the CTA keeps for itself.
-struct RoleMemory {
+// What was looked up of a task's operands.
+struct LookedUp {
   char* operands[kStagedOperands];
   u32 uses[kStagedOperands];
 };
@@ -103,8 +103,7 @@ constexpr int kPreparedSyncs = 16;  // its waits, then its signals; others are l
 struct alignas(16) PreparedTask {
   TaskWords words;
   SyncRow syncs[kPreparedSyncs];
-  char* operands[kStagedOperands];
-  u32 uses[kStagedOperands];
+  LookedUp found;
   CallRow call;
   u32 runs;  // not 0: on this rank
 };
@@ -133,7 +132,7 @@ struct CtaMemory : PreparedTasks<Cta::kPrepared> {
   float scales[16];  // of the rows of a product that norms them
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
   u64 empty_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
-  RoleMemory roles[2];         // consumers, loader
+  LookedUp found[2];           // by consumers for themselves, by the loader
   char* symmetric[kMaxWorld];  // memory of the ranks, for the consumers
   // Of the current task and, in turn, of the one before, which may still signal: the counter, or
   // nullptr if it is none.
@@ -173,7 +172,6 @@ struct Context : Profile<kProfile> {
 
   // Where they lie is known when compiling: no address has to be fetched.
   static MACO_FN CtaMemory* memory() { return (CtaMemory*)cta_memory(); }
-  static MACO_FN RoleMemory& mine() { return memory()->roles[is_loader() ? 1 : 0]; }
   static MACO_FN char* pages() { return cta_memory() + Cta::kHeadBytes + Cta::kScratchBytes; }
 
   MACO_FN int rank() const { return launch.rank; }
@@ -270,14 +268,21 @@ MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
 struct Args {
   Context& ctx;
   const Operand* rows;
+  i32 at = 0;  // where what was looked up lies: bytes behind what consumers find for themselves
+  static MACO_FN i32 place_of(const LookedUp& found) {
+    return (i32)((const char*)&found - (const char*)Context::memory()->found);
+  }
+  MACO_FN const LookedUp& looked_up() const {
+    return *(const LookedUp*)((const char*)Context::memory()->found + at);
+  }
   template <class T>
   MACO_FN T* ptr(int i) const {
-    return (T*)(i < kStagedOperands ? ctx.mine().operands[i]
+    return (T*)(i < kStagedOperands ? looked_up().operands[i]
                                     : operand_address(ctx, table_load(rows + i)));
   }
   // What tells the packets of operand i, a slot, from those of others in its place.
   MACO_FN u32 use(int i) const {
-    return i < kStagedOperands ? ctx.mine().uses[i] : table_load(rows + i).use;
+    return i < kStagedOperands ? looked_up().uses[i] : table_load(rows + i).use;
   }
   // The tensor map of operand i, which is loaded in boxes.
   MACO_FN const TensorMap* map(int i) const {

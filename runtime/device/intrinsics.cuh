@@ -16,6 +16,7 @@
 #define MACO_KERNEL extern "C" __global__ void __launch_bounds__(maco::kThreads, 1)
 #define MACO_PARAM const __grid_constant__
 #define MACO_UNROLL _Pragma("unroll")
+#define MACO_ROLLED _Pragma("unroll 1")
 
 namespace maco {
 

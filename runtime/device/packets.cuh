@@ -29,12 +29,11 @@ struct Packet {
     }
   }
   // Whether a word isn't of this flag: some bits that it needn't have otherwise.
-  static MACO_FN u32 differs(Word word, u32 flag) {
-    if constexpr (kNarrow) {
-      return (word ^ (flag << 16)) >> 16;
-    } else {
-      return (u32)(word >> 32) ^ flag;
-    }
+  static MACO_FN u32 differs(Word word, u32 flag) { return differences(0, word, flag) >> kShift; }
+  // The same, above kShift bits, and of words before it; one instruction each.
+  static constexpr int kShift = kNarrow ? 16 : 0;
+  static MACO_FN u32 differences(u32 before, Word word, u32 flag) {
+    return before | ((u32)(word >> (kNarrow ? 0 : 32)) ^ (flag << kShift));
   }
   static MACO_FN T value(Word word) {
     if constexpr (kNarrow) {
@@ -85,47 +84,62 @@ MACO_FN auto to_write(const Args& args, int i) {
   }
 }
 
-// All lanes of a warp: until the words that they ask for, if any, have come. False: the run stops;
-// what is read may be anything, and the CTA leaves when the task has ended.
+// Words side by side that are waited for.
 template <class T>
-MACO_OP bool await_words(Context& ctx, const typename Packet<T>::Word* word, int operand) {
-  WatchState state(0);
-  Watch watch(ctx, state, word, kPatienceLocal, kWaitPacket, (u32)operand, ctx.rank());
-  const u32 flag = ctx.own_flag();
-  bool waits = word != nullptr, ok = true;
-  while (true) {
-    typename Packet<T>::Word seen[1] = {};
-    if (waits) {
-      words_load<1>(word, seen);
-      waits = Packet<T>::differs(seen[0], flag) > 0;
+struct AwaitedRun {
+  using Word = typename Packet<T>::Word;
+  const Word* next;  // the first that hasn't come, as far as is known
+  const Word* end;
+  u32 differs = 0;  // bits of its flag that are others
+  MACO_FN AwaitedRun(const Word* first, int count) : next(first), end(first + count) {}
+  // Looks at those that hadn't come: is there one still? All lanes take as many steps.
+  MACO_FN bool packet_load_missing(u32 flag, int count) {
+    MACO_ROLLED
+    for (int i = 0; i < count; ++i) {
+      if (next == end) continue;
+      Word seen[1];
+      words_load<1>(next, seen);
+      differs = Packet<T>::differs(seen[0], flag);
+      if (differs == 0) ++next;
     }
-    if (!warp_any(waits)) break;
+    return next != end;
+  }
+};
+// All lanes of a warp: until the runs of `count` words that they ask for, if any, have come. False:
+// the run stops; what is read may be anything, and the CTA leaves when the task has ended. Out of
+// line: code that is hardly ever run is fetched with what lies beside it.
+template <class T>
+MACO_OP bool await_words(Context& ctx, const typename Packet<T>::Word* first, int count,
+                         int operand) {
+  WatchState state(0);
+  Watch watch(ctx, state, first, kPatienceLocal, kWaitPacket, (u32)operand, ctx.rank());
+  const u32 flag = ctx.own_flag();
+  AwaitedRun<T> run(first, first ? count : 0);
+  while (true) {
+    const bool waits = run.packet_load_missing(flag, count);
+    if (!warp_any(waits)) return true;
+    watch.word = run.next;
     const bool goes_on = watch.again() || !waits;
     if (!warp_any(!goes_on)) continue;
-    if (!goes_on) watch.give_up(flag, flag ^ Packet<T>::differs(seen[0], flag));
-    ok = false;
-    break;
+    if (!goes_on) watch.give_up(flag, flag ^ run.differs);
+    return false;
   }
-  return ok;
 }
 // The same for a lane by itself.
 template <class T>
-MACO_OP bool await_word(Context& ctx, const typename Packet<T>::Word* word, int operand) {
+MACO_OP bool await_lone_words(Context& ctx, const typename Packet<T>::Word* first, int count,
+                              int operand) {
   WatchState state(0);
-  Watch watch(ctx, state, word, kPatienceLocal, kWaitPacket, (u32)operand, ctx.rank());
+  Watch watch(ctx, state, first, kPatienceLocal, kWaitPacket, (u32)operand, ctx.rank());
   const u32 flag = ctx.own_flag();
-  bool ok = true;
-  while (true) {
-    typename Packet<T>::Word seen[1];
-    words_load<1>(word, seen);
-    const u32 other = Packet<T>::differs(seen[0], flag);
-    if (other == 0) break;
+  AwaitedRun<T> run(first, count);
+  while (run.packet_load_missing(flag, count)) {
+    watch.word = run.next;
     if (watch.again()) continue;
-    watch.give_up(flag, flag ^ other);
-    ok = false;
-    break;
+    watch.give_up(flag, flag ^ run.differs);
+    return false;
   }
-  return ok;
+  return true;
 }
 
 // V elements in a row, as they have come or not.
@@ -141,18 +155,10 @@ struct PacketRun {
     for (int i = 0; i < V; i += kPiece) words_load<kPiece>(p.words + i, words + i);
   }
   MACO_FN bool has_come(u32 flag) const {
-    u32 differs = 0;
+    u32 bits = 0;
     MACO_UNROLL
-    for (int i = 0; i < V; ++i) differs |= Packet<T>::differs(words[i], flag);
-    return differs == 0;
-  }
-  // The first that hasn't come.
-  MACO_FN const Word* missing(const Received<T>& p, u32 flag) const {
-    const Word* first = nullptr;
-    MACO_UNROLL
-    for (int i = V - 1; i >= 0; --i)
-      if (Packet<T>::differs(words[i], flag) != 0) first = p.words + i;
-    return first;
+    for (int i = 0; i < V; ++i) bits = Packet<T>::differences(bits, words[i], flag);
+    return bits >> Packet<T>::kShift == 0;
   }
   MACO_FN T get(int i) const { return Packet<T>::value(words[i]); }
   MACO_FN Vec<T, V> values() const {
@@ -163,21 +169,31 @@ struct PacketRun {
   }
 };
 
-// All lanes of a warp: look() loads what the lane wants and returns the first word that hasn't
-// come, or nullptr, until there is none in the warp. It loads all of it again: if it kept what has
-// come, that would stay in registers over the bounded wait, and there would be twice the code.
-// Lanes that want nothing load what others do, for the same reason.
-template <class T, class F>
+// All lanes of a warp: look() loads what the lane wants, runs of kRun words, and returns one of
+// which some haven't come, or nullptr, until there is none in the warp. It loads all of it again:
+// if it kept what has come, that would stay in registers over the bounded wait, and there would be
+// twice the code. Lanes that want nothing load what others do, for the same reason.
+template <class T, int kRun, class F>
 MACO_FN void receive_together(Context& ctx, int operand, F look) {
   // Mostly they come within a few looks: who waits longer does so in the bounded wait.
   constexpr int kLooksAtOnce = 64;
   u64 since = 0;
-  for (int looks = 1;; ++looks) {
-    const typename Packet<T>::Word* word = look();
-    if (!warp_any(word != nullptr)) break;
-    since = ctx.profile_first_pause(since);
-    if (looks % kLooksAtOnce == 0 && !await_words<T>(ctx, word, operand)) break;
-  }
+  bool goes_on = true;
+  const typename Packet<T>::Word* run = nullptr;
+  int looks = 0;
+  // It ends at its end: else the compiler would put a second look in front of it.
+  do {
+    if (looks == kLooksAtOnce) {
+      goes_on = await_words<T>(ctx, run, kRun, operand);
+      looks = 0;
+    }
+    run = look();
+    ++looks;
+    goes_on = warp_any(run != nullptr) && goes_on;
+    if (goes_on) {
+      since = ctx.profile_first_pause(since);
+    }
+  } while (goes_on);
   ctx.profile_packet(since);
 }
 
@@ -185,15 +201,14 @@ template <int N, class T>
 MACO_FN Vec<T, N> gload_vec(const Received<T>& p) {
   PacketRun<T, N> run;
   Context& ctx = *p.ctx;
-  u64 since = 0;
-  while (true) {
+  const u32 flag = ctx.own_flag();
+  run.load(p);
+  if (!run.has_come(flag)) {
+    const u64 since = ctx.profile_first_pause(0);
+    await_lone_words<T>(ctx, p.words, N, p.operand);
+    ctx.profile_packet(since);
     run.load(p);
-    const auto* word = run.missing(p, ctx.own_flag());
-    if (!word) break;
-    since = ctx.profile_first_pause(since);
-    if (!await_word<T>(ctx, word, p.operand)) break;
   }
-  ctx.profile_packet(since);
   return run.values();
 }
 template <class T>

@@ -223,6 +223,11 @@ struct PageUse {
       ++round;
     }
   }
+  // So many further, at most all of the ring.
+  MACO_FN PageUse behind(u32 count) const {
+    const u32 at = slot + count;
+    return at < kRingPages ? PageUse{at, round} : PageUse{at - kRingPages, round + 1};
+  }
 };
 // A warp of the consumers lets go of a page that it has waited for.
 MACO_FN void page_let_go(CtaMemory* memory, PageUse page) {
@@ -240,7 +245,8 @@ struct PageTaker {
   Context& ctx;
   CtaMemory* const memory;
   const char* const pages;
-  u32 index, slot, round, released;
+  u32 index, slot, round;
+  PageUse held;  // of the pages taken and not yet let go the first; between tasks there are none
   bool ok = true;
   MACO_FN explicit PageTaker(Context& c)
       : ctx(c),
@@ -249,7 +255,7 @@ struct PageTaker {
         index(c.page_index),
         slot(c.page_slot),
         round(c.page_round),
-        released(c.pages_released) {}
+        held{slot, round} {}
   // Have the next `count` pages landed? No wait, or a short one.
   MACO_FN bool landed(int count) const {
     bool all = true;
@@ -263,6 +269,16 @@ struct PageTaker {
   // Waits until they have.
   MACO_FN void await(int count) {
     PageUse page = {slot, round};
+    for (int p = 0; p < count; ++p) {
+      if (ok && !is_full(&memory->full_barriers[page.slot], page.round))
+        ok = page_await(ctx, page.slot, page.round, index + (u32)p);
+      page.next();
+    }
+  }
+  // The same of a number that isn't known when this is compiled: one copy of the code.
+  MACO_FN void await_some(int count) {
+    PageUse page = {slot, round};
+    MACO_ROLLED
     for (int p = 0; p < count; ++p) {
       if (ok && !is_full(&memory->full_barriers[page.slot], page.round))
         ok = page_await(ctx, page.slot, page.round, index + (u32)p);
@@ -295,24 +311,27 @@ struct PageTaker {
   }
   // Lets go of the page taken first of those still held; or of any, where all that the task takes
   // are released so.
-  MACO_FN void release() { page_let_go(memory, released++); }
+  MACO_FN void release() { release_page(held); }
   MACO_FN void release_page(PageUse page) {
     page_let_go(memory, page);
-    ++released;
+    held.next();
   }
   // The `count` that were taken first of those still held, at once.
   MACO_FN void release_together(int count) {
     warp_sync();
-    for (u32 i = released + (u32)warp_lane(); i < released + (u32)count; i += kWarpLanes)
-      empty_barrier_arrive(&memory->empty_barriers[i % kRingPages], i / kRingPages);
-    released += (u32)count;
+    MACO_ROLLED
+    for (int i = warp_lane(); i < count; i += kWarpLanes) {
+      const PageUse page = held.behind((u32)i);
+      empty_barrier_arrive(&memory->empty_barriers[page.slot], page.round);
+    }
+    held = held.behind((u32)count);
   }
   // Hands the state back to the context.
   MACO_FN void finish() {
     ctx.page_index = index;
     ctx.page_slot = slot;
     ctx.page_round = round;
-    ctx.pages_released = released;
+    ctx.pages_released = index;
   }
 };
 

@@ -46,11 +46,6 @@ MACO_FN void consume_prepared(Context& ctx) {
     const auto sync = [&](int i) { return sync_row<Kernel>(task, row.sync, i); };
     if (ok && runs) {
       trace_task_begin(ctx.place);
-      const int staged = call.operands < kStagedOperands ? call.operands : kStagedOperands;
-      for (int i = kConsumers - 1 - consumer_thread(); i < staged; i += kConsumers) {
-        ctx.mine().operands[i] = task.operands[i];
-        ctx.mine().uses[i] = task.uses[i];
-      }
       ok = was_scouted(ctx) || wait_for<Kernel>(ctx, row.waits, sync);
     }
     if (cta_any(!ok)) return;
@@ -59,7 +54,8 @@ MACO_FN void consume_prepared(Context& ctx) {
       if (consumer_thread() == 0 && Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind))
         store_release_cta(&memory->passed, (u32)ctx.place + 1);
       warp_sync();
-      Kernel::run(call.kind, ctx, Args{ctx, Kernel::operands() + call.first_operand}, row.tile);
+      const Operand* operands = Kernel::operands() + call.first_operand;
+      Kernel::run(call.kind, ctx, Args{ctx, operands, Args::place_of(task.found)}, row.tile);
       warp_sync();
       if (ctx.any_stopped()) return;
       ctx.profile_computed();
@@ -67,6 +63,7 @@ MACO_FN void consume_prepared(Context& ctx) {
     }
     if (warp() == 0) {
       const Task done = task.words.task();  // read again: it would stay in registers over the work
+      MACO_ROLLED
       for (int i = warp_lane(); i < (int)done.signals; i += kWarpLanes) {
         const SyncRow signal = sync_row<Kernel>(task, done.sync, (int)done.waits + i);
         if (signal.kind == kSyncHint) add_relaxed(ctx.launch.counters + signal.event, 1);
@@ -137,8 +134,8 @@ struct Preparer {
     MACO_UNROLL
     for (int k = 0; k < kOperands; ++k)
       if (const int i = warp_lane() + k * kWarpLanes; i < operands()) {
-        to.operands[i] = operand_address(ctx, operand[k]);
-        to.uses[i] = operand[k].use;
+        to.found.operands[i] = operand_address(ctx, operand[k]);
+        to.found.uses[i] = operand[k].use;
       }
     MACO_UNROLL
     for (int k = 0; k < kSyncs; ++k)
@@ -193,6 +190,7 @@ MACO_FN void signal_in_turn(Context& ctx, Preparer<Kernel>* preparer) {
     ctx.tile = row.tile;
     const bool local_only = task.runs == 0;
     if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
+    MACO_ROLLED
     for (int item = warp_lane(); item < (int)row.signals * kWorld; item += kWarpLanes) {
       const SyncRow sync = sync_row<Kernel>(task, row.sync, (int)row.waits + item / kWorld);
       if (sync.kind != kSyncHint) signal<Kernel>(ctx, sync, item % kWorld, local_only);

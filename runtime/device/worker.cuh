@@ -27,12 +27,14 @@ namespace maco {
 
 // Works out the addresses and uses of a call's operands, in threads that don't poll; a barrier of
 // the role follows before they are used.
-MACO_FN void stage_operands(Context& ctx, const Operand* rows, int count, int at, int threads) {
+MACO_FN void stage_operands(Context& ctx, LookedUp& found, const Operand* rows, int count, int at,
+                            int threads) {
   int staged = count < kStagedOperands ? count : kStagedOperands;
+  MACO_ROLLED
   for (int i = threads - 1 - at; i < staged; i += threads) {
     const Operand row = table_load(rows + i);
-    ctx.mine().operands[i] = operand_address(ctx, row);
-    ctx.mine().uses[i] = row.use;
+    found.operands[i] = operand_address(ctx, row);
+    found.uses[i] = row.use;
   }
 }
 
@@ -156,7 +158,8 @@ MACO_FN void consume(Context& ctx) {
       const Operand* operands = Kernel::operands() + call.first_operand;
       signals = ctx.memory()->signals[turn++ & 1];
       trace_task_begin(ctx.place);
-      stage_operands(ctx, operands, call.operands, consumer_thread(), kConsumers);
+      stage_operands(ctx, ctx.memory()->found[0], operands, call.operands, consumer_thread(),
+                     kConsumers);
       stage_signals(ctx, signals, sync + row.waits, row.signals);
       const bool ok = was_scouted(ctx) ||
                       wait_for<Kernel>(ctx, row.waits, [&](int i) { return table_load(sync + i); });
@@ -254,9 +257,10 @@ MACO_FN void load_pages(Context& ctx) {
     }
     ctx.profile_begin();
     const Operand* operands = Kernel::operands() + call.first_operand;
-    stage_operands(ctx, operands, call.operands, loader_thread(), kLoaders);
+    LookedUp& found = ctx.memory()->found[1];
+    stage_operands(ctx, found, operands, call.operands, loader_thread(), kLoaders);
     warp_sync();
-    Kernel::load(call.kind, ctx, Args{ctx, operands}, row.tile);
+    Kernel::load(call.kind, ctx, Args{ctx, operands, Args::place_of(found)}, row.tile);
     if (warp_any(ctx.stopped())) return;
     warp_sync();
     ctx.profile_filled(ctx.launch, at);

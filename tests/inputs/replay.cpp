@@ -1,10 +1,10 @@
 // Runs a target on files and on what it makes of them, where there is no libFuzzer:
-//   inputs-TARGET [-runs=N] [-seed=N] [-seconds=N] FILE|FOLDER...
+//   inputs-TARGET [-runs=N] [-seed=N] [-seconds=N] [-megabytes=N] FILE|FOLDER...
 // Each file as it is, then N mutants: bytes changed, taken away or doubled, numbers made extreme,
 // pieces of other files put in. Says how far it is once a minute, and when it is told to stop
 // (SIGINT, SIGTERM), which it does behind the current input. Fails where the target crashes, takes
-// longer than -seconds (1) of user time, or the process more than 1 GB; the input is left in
-// ./input-<hash>, but for what a sanitizer ends.
+// longer than -seconds (1) of user time, or the process more than -megabytes (1024); the input is
+// left in ./input-<hash>, but for what a sanitizer ends.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -25,7 +25,6 @@
 
 namespace {
 
-constexpr long kMostKilobytes = 1 << 20;
 constexpr size_t kMostBytes = 1 << 16;  // of a mutant
 
 std::string current;  // what the target is at
@@ -116,15 +115,15 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-void run(const std::string& text, long seconds) {
+void run(const std::string& text, long seconds, long megabytes) {
   current = text;
   const itimerval limit = {{0, 0}, {seconds, 0}};
   setitimer(ITIMER_VIRTUAL, &limit, nullptr);
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(current.data()), current.size());
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  if (used.ru_maxrss > kMostKilobytes) {
-    keep("the target takes more than 1 GB");
+  if (used.ru_maxrss / 1024 > megabytes) {
+    keep("the target takes too much memory");
     _exit(1);
   }
 }
@@ -153,7 +152,7 @@ std::vector<std::string> read(const std::filesystem::path& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  long runs = 0, seconds = 1;
+  long runs = 0, seconds = 1, megabytes = 1024;
   uint64_t seed = 1;
   std::vector<std::string> files;
   for (int i = 1; i < argc; ++i) {
@@ -167,6 +166,8 @@ int main(int argc, char** argv) {
       seed = std::strtoull(s, nullptr, 10);
     } else if (const char* t = number("-seconds=")) {
       seconds = std::atol(t);
+    } else if (const char* m = number("-megabytes=")) {
+      megabytes = std::atol(m);
     } else {
       for (std::string& text : read(argument)) files.push_back(std::move(text));
     }
@@ -204,7 +205,7 @@ int main(int argc, char** argv) {
                   used.ru_maxrss / 1024);
     say(line);
   };
-  for (const std::string& text : files) run(text, seconds);
+  for (const std::string& text : files) run(text, seconds, megabytes);
   Mutator mutator(files, seed);
   std::time_t said = std::time(nullptr);
   long done = 0;
@@ -213,7 +214,7 @@ int main(int argc, char** argv) {
       report(done);
       said = std::time(nullptr);
     }
-    run(mutator.next(), seconds);
+    run(mutator.next(), seconds, megabytes);
   }
   setitimer(ITIMER_VIRTUAL, nullptr, nullptr);
   report(done);

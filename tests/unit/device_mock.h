@@ -8,6 +8,7 @@
 #define MACO_FN inline
 #define MACO_OP inline
 #define MACO_UNROLL
+#define MACO_ROLLED
 
 #include "runtime/device/abi.cuh"
 
@@ -175,6 +176,7 @@ struct WatchState {
   explicit WatchState(int) {}
 };
 struct Watch {
+  const void* word = nullptr;
   Watch(Context&, WatchState&, const void*, Patience, u32, u32, int) {}
   bool again() { throw std::logic_error("a packet that nobody sends"); }
   void give_up(u32, u32) {}
@@ -249,6 +251,7 @@ struct PageTaker {
   bool landed(int) const { return true; }
   void align(u32) {}
   void await(int) {}
+  void await_some(int) {}
   PageUse next_page() const { return {index, 0}; }
   PageUse take_landed() { return {index++, 0}; }
   const char* take() { return device_fibres::pages().at(index++); }
@@ -397,7 +400,7 @@ void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values
   first.memory()->stop = 0;
   mock_page_bytes = page_bytes;
   for (size_t i = 0; i < operands.size(); ++i)
-    first.mine().operands[i] = static_cast<char*>(operands[i]);
+    first.memory()->found[0].operands[i] = static_cast<char*>(operands[i]);
   loader(first);
   const u32 filled = static_cast<u32>(device_fibres::pages().size());
   u32 used = 0;
@@ -416,3 +419,4 @@ void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values
 #undef MACO_FN
 #undef MACO_OP
 #undef MACO_UNROLL
+#undef MACO_ROLLED

@@ -7,6 +7,7 @@
 #define MACO_FN inline
 #define MACO_OP inline
 #define MACO_UNROLL
+#define MACO_ROLLED
 // What the ops need comes before them: device headers include nothing.
 #include "runtime/device/rows.cuh"
 #include "runtime/device/vectors.cuh"
@@ -38,6 +39,7 @@
 #undef MACO_FN
 #undef MACO_OP
 #undef MACO_UNROLL
+#undef MACO_ROLLED
 
 using namespace maco;
 using f32 = float;

@@ -12,6 +12,7 @@
 #define MACO_KERNEL extern "C" __attribute__((visibility("default"))) void
 #define MACO_PARAM const
 #define MACO_UNROLL
+#define MACO_ROLLED
 
 #ifndef MACO_CPU_ENTER
 #define MACO_CPU_ENTER

@@ -423,7 +423,7 @@ struct AttentionStep {
   static MACO_FN void load_pairs(Received<X> from, float (&a)[kShare], float (&b)[kShare]) {
     PacketRun<X, 1> x[kShare], y[kShare];
     const u32 flag = from.ctx->own_flag();
-    receive_together<X>(*from.ctx, from.operand, [&] {
+    receive_together<X, 1>(*from.ctx, from.operand, [&] {
       const auto pair_of = [](int j) {
         return (int)least(warp_lane() + j * kWarpLanes, kPairs - 1);
       };
@@ -474,6 +474,16 @@ struct AttentionStep {
   // By a warp: normed, turned, put into a line, and stored where it belongs. One piece of code for
   // all rows: it runs once a task, and fetching code is what takes time.
   MACO_FN void prepare(const Row& row) {
+    // What doesn't depend on the row comes before the wait for it.
+    float sines[kShare] = {}, cosines[kShare] = {};
+    if constexpr (C::turned) {
+      MACO_UNROLL
+      for (int j = 0; j < kShare; ++j) {
+        const int pair = warp_lane() + j * kWarpLanes;
+        if (row.turns && pair < kPairs)
+          sines_of((u64)row.position * C::turns(pair), sines[j], cosines[j]);
+      }
+    }
     float a[kShare], b[kShare];
     load_row(row, a, b);
     if constexpr (C::q_normed || C::k_normed) {
@@ -501,10 +511,8 @@ struct AttentionStep {
         float x = a[j], y = b[j];
         if constexpr (C::turned) {
           if (row.turns) {
-            float s, c;
-            sines_of((u64)row.position * C::turns(pair), s, c);
-            x = fsub(fmul(a[j], c), fmul(b[j], s));
-            y = fadd(fmul(b[j], c), fmul(a[j], s));
+            x = fsub(fmul(a[j], cosines[j]), fmul(b[j], sines[j]));
+            y = fadd(fmul(b[j], cosines[j]), fmul(a[j], sines[j]));
           }
         }
         put(row.area, row.line, first_of(pair), from_acc<X>(x));
@@ -530,21 +538,35 @@ struct AttentionStep {
     if constexpr (C::q_normed) norms[0] = args.ptr<const X>(8);
     if constexpr (C::k_normed) norms[1] = args.ptr<const X>(C::q_normed ? 9 : 8);
     for (int i = warp(); i < S::kRows + 2 * fresh; i += kWarps) {
+      Row what;
       if (i < S::kRows) {
         const i64 row = t.first + i / C::HB, head = t.head + i % C::HB;
         if (row >= t.all) continue;
-        prepare({0, row * C::q_cols + C::q_begin + head * C::D, true, norms[0], (float)C::q_eps,
-                 position + row, queries, i, nullptr});
+        what = {0,
+                row * C::q_cols + C::q_begin + head * C::D,
+                true,
+                norms[0],
+                (float)C::q_eps,
+                position + row,
+                queries,
+                i,
+                nullptr};
       } else {
         const bool key = i < S::kRows + fresh;
         const int row = i - S::kRows - (key ? 0 : fresh);
         const i64 head = t.kv_head * C::D;
         X* to = args.ptr<X>(key ? 6 : 7) + row * S::kCols + head;
-        prepare({key ? 1 : 2,
-                 head + (key ? row * C::k_cols + C::k_begin : row * C::v_cols + C::v_begin), key,
-                 key ? norms[1] : nullptr, (float)C::k_eps, position + row,
-                 key ? new_keys : new_values, row, appends ? to : nullptr});
+        what = {key ? 1 : 2,
+                head + (key ? row * C::k_cols + C::k_begin : row * C::v_cols + C::v_begin),
+                key,
+                key ? norms[1] : nullptr,
+                (float)C::k_eps,
+                position + row,
+                key ? new_keys : new_values,
+                row,
+                appends ? to : nullptr};
       }
+      prepare(what);
     }
   }
 
@@ -556,7 +578,7 @@ struct AttentionStep {
     MACO_UNROLL
     for (int first = 0; first < kAll; first += C::pages) {
       const int here = (int)least(most(blocks * S::kGroups - first, 0), C::pages);
-      pages.await(here);
+      pages.await_some(here);
       MACO_UNROLL
       for (int i = first; i < first + C::pages && i < kAll; ++i)
         if (i / S::kGroups < blocks) f(i / S::kGroups, i % S::kGroups, pages.take_awaited());
@@ -652,7 +674,7 @@ MACO_FN void load_parts(Context& ctx, Received<float> parts, F from, i64 d, floa
                         float (&top)[kSplits], float (&total)[kSplits]) {
   PacketRun<float, 1> found[3][kSplits];
   const u32 flag = ctx.own_flag();
-  receive_together<float>(ctx, parts.operand, [&] {
+  receive_together<float, 1>(ctx, parts.operand, [&] {
     const auto place = [&](int i, int s) { return from(s) + (i == 0 ? d : kTotals + i - 1); };
     const Packet<float>::Word* missing = nullptr;
     MACO_UNROLL

@@ -380,36 +380,40 @@ template <class C, i64 kHeight, i64 kPitch, int V>
 MACO_FN void matmul_stage_packets(Context& ctx, const MatmulTile<C>& t, const Args& args,
                                   typename C::X* to, i64 k, i64 depth) {
   using X = typename C::X;
+  constexpr bool kLone = kHeight == 1;
   constexpr i64 kMost = kHeight * round_up(kPitch, V) / V;
   constexpr int kAtOnce = (int)least(8, (kMost + kConsumers - 1) / kConsumers);
   const Received<X> a = received<X>(args, 0) + t.row * C::K + k;
   const int across = (int)((depth + V - 1) / V), all = (int)kHeight * across;
   for (int first = warp() * kWarpLanes; first < all; first += kAtOnce * kConsumers) {
     PacketRun<X, V> runs[kAtOnce];
-    i64 row[kAtOnce], at[kAtOnce];
+    int row[kAtOnce], at[kAtOnce];
     MACO_UNROLL
     for (int b = 0; b < kAtOnce; ++b) {
-      const int i = (int)least(first + b * kConsumers + warp_lane(), all - 1);
-      row[b] = kHeight == 1 ? 0 : i / across;
+      const int own = first + b * kConsumers + warp_lane(), i = own < all ? own : all - 1;
+      row[b] = kLone ? 0 : i / across;
       at[b] = (i - row[b] * across) * V;
     }
-    receive_together<X>(ctx, 0, [&] {
-      const auto place = [&](int b) { return a + least(row[b], t.rows - 1) * C::K + at[b]; };
+    const u32 flag = ctx.own_flag();
+    receive_together<X, V>(ctx, 0, [&] {
+      const auto place = [&](int b) {
+        return a + ((kLone ? 0 : least(row[b], t.rows - 1) * C::K) + at[b]);
+      };
       MACO_UNROLL
       for (int b = 0; b < kAtOnce; ++b) runs[b].load(place(b));
       const typename Packet<X>::Word* missing = nullptr;
       MACO_UNROLL
       for (int b = 0; b < kAtOnce; ++b)
-        if (!runs[b].has_come(ctx.own_flag())) missing = runs[b].missing(place(b), ctx.own_flag());
+        if (!runs[b].has_come(flag)) missing = place(b).words;
       return missing;
     });
     MACO_UNROLL
     for (int b = 0; b < kAtOnce; ++b) {
       Vec<X, V> v = {};
-      if (row[b] < t.rows) v = runs[b].values();
+      const bool there = kLone || row[b] < t.rows;
+      if (there) v = runs[b].values();
       if constexpr (C::normed)
-        if (row[b] < t.rows)
-          v = matmul_norm_run<C, V>(args, v, ctx.memory()->scales[row[b]], k + at[b]);
+        if (there) v = matmul_norm_run<C, V>(args, v, ctx.memory()->scales[row[b]], k + at[b]);
       *(Vec<X, V>*)(to + row[b] * kPitch + at[b]) = v;
     }
   }

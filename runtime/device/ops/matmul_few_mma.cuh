@@ -55,7 +55,7 @@ struct MatmulFewMma {
     if constexpr (C::a_packets) {
       PacketRun<X, kRun> runs[kUnits][kEights];
       const u32 flag = from.ctx->own_flag();
-      receive_together<X>(*from.ctx, 0, [&] {
+      receive_together<X, kRun>(*from.ctx, 0, [&] {
         MACO_UNROLL
         for (int u = 0; u < kUnits; ++u) {
           MACO_UNROLL
@@ -66,7 +66,7 @@ struct MatmulFewMma {
         for (int u = 0; u < kUnits; ++u) {
           MACO_UNROLL
           for (int h = 0; h < kEights; ++h)
-            if (!runs[u][h].has_come(flag)) missing = runs[u][h].missing(place(u, h), flag);
+            if (!runs[u][h].has_come(flag)) missing = place(u, h).words;
         }
         return missing;
       });
