@@ -88,6 +88,11 @@ def spelt(args, graph):
     return "" if texts[0] and texts[0] == texts[1] else f"{texts[0]}\n{texts[1]}"
 
 
+def compiled(args, graph):
+    made = run(args.macoc, graph, "-o", os.devnull)
+    return "" if made.returncode == 0 else f"status {made.returncode}\n{made.stderr}"
+
+
 def begun(args, source):
     """macoc's graph for a kernel is a graph."""
     made = run(args.macoc, source)
@@ -155,6 +160,7 @@ def main():
     work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes"),
              (error_first, ROOT / "keys" / "range")]
     work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu")]
+    work += [(compiled, ROOT.parent / "bench" / "kernels.maco")]
     work += [(refused, graph) for graph in sorted((ROOT / "refused").glob("*.maco"))]
     return finish(args, work)
 
