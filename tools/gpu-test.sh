@@ -93,6 +93,7 @@ examples_and_faults() {
 export -f examples_and_faults
 export bin jobs
 run "examples and faults" bash -c examples_and_faults
+run "memory of a hundred sessions" "$bin/maco-device-test" --device cuda --examples examples/graphs --only " sessions"
 if [[ -d $bin/../cuda ]]; then
   run "kernels of users" python3 tests/e2e/cuda_test.py --maco-run "$bin/maco-run" --run "$bin/../cuda" --jobs 1
 else

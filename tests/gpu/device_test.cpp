@@ -160,6 +160,7 @@ int main(int argc, char** argv) {
   std::vector<Case> cases;
   add_example_cases(device, cases);
   add_capture_cases(device, cases);
+  add_session_cases(device, cases);
   add_fault_cases(device, cases);
   add_profile_cases(device, cases);
   std::erase_if(cases, [&](const Case& c) { return c.name.find(only) == std::string::npos; });

@@ -63,5 +63,6 @@ void add_example_cases(const Device& device, std::vector<Case>& cases);
 void add_capture_cases(const Device& device, std::vector<Case>& cases);
 void add_fault_cases(const Device& device, std::vector<Case>& cases);
 void add_profile_cases(const Device& device, std::vector<Case>& cases);
+void add_session_cases(const Device& device, std::vector<Case>& cases);
 
 }  // namespace maco::gpu_test
