@@ -8,7 +8,7 @@
 #   tools/gpu-test.sh [--log FILE] [--bin DIR] [--sample N] [--numpy N] [--sanitize]
 #
 # Kernels of users run where they were written before, since that needs Clang: tests/e2e/cuda_test.py --macoc build/bin/macoc --write
-# BIN/../cuda.
+# BIN/../cuda. The applications of examples/host run where they were built: in BIN/../host.
 #
 # --bin: where maco-run, maco-device-test and fuzz-graphs are (default: build/bin and build/tests, else build-gpu/bin); nothing is built
 # here.
@@ -98,6 +98,18 @@ if [[ -d $bin/../cuda ]]; then
   run "kernels of users" python3 tests/e2e/cuda_test.py --maco-run "$bin/maco-run" --run "$bin/../cuda" --jobs 1
 else
   run "kernels of users" bash -c 'echo "not tested here: there are none in BIN/../cuda"; exit 77'
+fi
+# shellcheck disable=SC2317 # called by `run`
+applications() {
+  "$host/decode_loop" cuda && "$host/two_ranks" cuda 2 || return 1
+  if ((gpus > 1)); then "$host/two_ranks" cuda; fi
+}
+export -f applications
+export gpus host=$bin/../host
+if [[ -d $host ]]; then
+  run "applications" bash -c applications
+else
+  run "applications" bash -c 'echo "not tested here: there are none in BIN/../host"; exit 77'
 fi
 # As a user would: checked, then timed. Ranks share GPUs where there are too few.
 for graph in tp_mlp.json llama70b_mlp_tp8.maco decode_layer.maco; do
