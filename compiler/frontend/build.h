@@ -24,8 +24,8 @@ namespace maco::frontend {
 
 using graph::allowed;
 using graph::ExprUse;
-using graph::kMaxOps;                                // after unrolling; of iterations too
-inline constexpr int64_t kMaxTensors = 2 * kMaxOps;  // that repeats declare
+using graph::kMaxOps;                            // after unrolling; of iterations too
+inline constexpr int64_t kMaxTensors = kMaxOps;  // that repeats declare
 using graph::kMaxWorld;
 using graph::Variable;
 

@@ -54,8 +54,12 @@ std::vector<std::string> instrumenting_flags(const std::string& compiler) {
 
 std::string translation_unit(const std::vector<std::string>& sources, bool instrumented) {
   std::string out = "#include \"cpu_context.h\"\n";
-  if (std::any_of(sources.begin(), sources.end(), has_cuda_units))
+  if (std::any_of(sources.begin(), sources.end(), has_cuda_units)) {
+    for (const std::string& source : sources)
+      if (const size_t units = source.find("namespace cuda_units {"); units != std::string::npos)
+        out += standard_headers(std::string_view(source).substr(units));
     out += "#include \"block.h\"\n#include \"words.h\"\n#define MACO_CG inline\n";
+  }
   for (size_t i = 0; i < sources.size(); ++i) {
     for (const char* name : kGlobalNames) out += fmt::format("#define {0} {0}_{1}\n", name, i);
     out += fmt::format("#include \"intrinsics.h\"\n#include \"kernel{}.cu\"\n",

@@ -24,7 +24,7 @@ std::string translation_unit(const std::string& original) {
   std::string text = original;
   if (const size_t at = text.find(groups); at != std::string::npos)
     text.replace(at, groups.size(), "#include \"cooperative_groups.cuh\"\n");
-  return "#include \"launch.h\"\nnamespace maco_original {\n" + text +
+  return standard_headers(original) + "#include \"launch.h\"\nnamespace maco_original {\n" + text +
          "}  // namespace maco_original\n#include \"launch_end.h\"\n";
 }
 

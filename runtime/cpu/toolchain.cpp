@@ -88,6 +88,11 @@ std::vector<std::string> cpu_kernel_flags(bool check_access, bool profile) {
   return flags;
 }
 
+std::string standard_headers(std::string_view text) {
+  const bool uses = text.find("std::") != text.npos || text.find("namespace std") != text.npos;
+  return uses ? "#include <algorithm>\n#include <functional>\n" : "";
+}
+
 std::string identity_of(const std::string& program) {
   struct stat s{};
   if (stat(program.c_str(), &s) != 0) return program;

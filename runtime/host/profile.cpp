@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <type_traits>
@@ -83,8 +84,18 @@ Status gather_stamps(Group& group, const std::string& clock, const RankStamps& m
   put(text, std::vector<char>(clock.begin(), clock.end()));
   put(text, mine.ctas);
   put(text, mine.tasks);
-  std::vector<std::string> texts;
-  MACO_TRY(group.exchange(text, texts));
+  // In pieces, since messages are small: those of all ranks come together.
+  constexpr size_t kAtOnce = size_t{32} << 20;
+  const size_t piece = kAtOnce / static_cast<size_t>(group.size());
+  std::vector<std::string> lengths, texts(static_cast<size_t>(group.size())), pieces;
+  MACO_TRY(group.exchange(std::to_string(text.size()), lengths));
+  size_t longest = 0;
+  for (const std::string& length : lengths)
+    longest = std::max(longest, static_cast<size_t>(std::strtoull(length.c_str(), nullptr, 10)));
+  for (size_t at = 0; at < longest; at += piece) {
+    MACO_TRY(group.exchange(at < text.size() ? text.substr(at, piece) : "", pieces));
+    for (size_t r = 0; r < texts.size(); ++r) texts[r] += pieces[r];
+  }
   all.assign(texts.size(), {});
   std::vector<std::vector<char>> clocks(texts.size());
   for (size_t r = 0; r < texts.size(); ++r) {

@@ -1,5 +1,6 @@
-"""Twelve kernels of users as one graph (kernels.maco) beside a CUDA graph of the originals (kernels.cu), on the same inputs: whether their
-results have the same bits, and the time of both. Where MACO has no Clang, --kernel names what `macoc kernels.maco -o kernel.cu` wrote elsewhere."""
+"""Twelve kernels of users as one graph (kernels.maco) beside a CUDA graph of the originals (kernels.cu), on the same inputs: whether
+their results have the same bits, and the time of both. Where MACO has no Clang, --kernel names what `macoc kernels.maco -o kernel.cu` wrote
+elsewhere."""
 import json
 import os
 import re

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <time.h>
 
-#include <algorithm>
 #include <array>
 #include <cfenv>
 #include <cfloat>
@@ -29,7 +28,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <tuple>

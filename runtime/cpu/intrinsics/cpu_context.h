@@ -3,7 +3,6 @@
 // that loads it.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
