@@ -24,10 +24,11 @@ namespace maco::frontend {
 
 using graph::allowed;
 using graph::ExprUse;
-using graph::kMaxOps;                            // after unrolling; of iterations too
-inline constexpr int64_t kMaxTensors = kMaxOps;  // that repeats declare
+using graph::kMaxOps;  // after unrolling; of iterations too
 using graph::kMaxWorld;
 using graph::Variable;
+
+inline constexpr int64_t kMaxTensors = kMaxOps;  // that repeats declare
 
 /// The variables of the repeats around a piece of the tree, and the context of this iteration for
 /// its diagnostics.
