@@ -49,16 +49,14 @@ class Pieces {
   auto end() const { return pieces_.end(); }
 
  private:
-  using Map =
-      std::map<int64_t, Piece>;  // by first element, which two that don't overlap never share
   /// Of `pieces`, which are pieces_, from `at` on the first that may overlap `box`.
   template <class M, class At>
   At next_near(M& pieces, const Box& box, At at) const;
   /// Whether a box lies in columns of a matrix whose rows are so long.
   static bool in_columns(const Box& box, int64_t pitch);
 
-  Map pieces_;
-  int64_t longest_ = 0;  // from first element to last, of any piece
+  std::map<int64_t, Piece> pieces_;  // by first element, which two that don't overlap never share
+  int64_t longest_ = 0;              // from first element to last, of any piece
   // If all pieces lie in columns of one matrix: how long its rows are, and the widest of them. Of
   // tiles side by side in several rows nearly all begin between a box's first element and its last.
   int64_t pitch_ = 0, widest_ = 0;

@@ -29,11 +29,12 @@ struct Packet {
     }
   }
   // Whether a word isn't of this flag: some bits that it needn't have otherwise.
-  static MACO_FN u32 differs(Word word, u32 flag) { return differences(0, word, flag) >> kShift; }
-  // The same, above kShift bits, and of words before it; one instruction each.
-  static constexpr int kShift = kNarrow ? 16 : 0;
-  static MACO_FN u32 differences(u32 before, Word word, u32 flag) {
-    return before | ((u32)(word >> (kNarrow ? 0 : 32)) ^ (flag << kShift));
+  static MACO_FN u32 differs(Word word, u32 flag) {
+    if constexpr (kNarrow) {
+      return (word ^ (flag << 16)) >> 16;
+    } else {
+      return (u32)(word >> 32) ^ flag;
+    }
   }
   static MACO_FN T value(Word word) {
     if constexpr (kNarrow) {
@@ -155,10 +156,10 @@ struct PacketRun {
     for (int i = 0; i < V; i += kPiece) words_load<kPiece>(p.words + i, words + i);
   }
   MACO_FN bool has_come(u32 flag) const {
-    u32 bits = 0;
+    u32 differs = 0;
     MACO_UNROLL
-    for (int i = 0; i < V; ++i) bits = Packet<T>::differences(bits, words[i], flag);
-    return bits >> Packet<T>::kShift == 0;
+    for (int i = 0; i < V; ++i) differs |= Packet<T>::differs(words[i], flag);
+    return differs == 0;
   }
   MACO_FN T get(int i) const { return Packet<T>::value(words[i]); }
   MACO_FN Vec<T, V> values() const {
