@@ -1,6 +1,7 @@
 """Twelve kernels of users as one graph (kernels.maco) beside a CUDA graph of the originals (kernels.cu), on the same inputs: whether
 their results have the same bits, and the time of both. Where MACO has no Clang, --kernel names what `macoc kernels.maco -o kernel.cu` wrote
 elsewhere."""
+import argparse
 import json
 import os
 import re
@@ -64,7 +65,11 @@ def run(*command):
 
 
 def main():
-    parser = gpu_bench.arguments(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", default="build/bin", help="where maco-run is")
+    parser.add_argument("--json", help="where the figures go, with command, device and date")
+    parser.add_argument("--launches", type=int, default=100, help="of which the median is taken")
+    parser.add_argument("--options", default="", help="for maco-run")
     parser.add_argument("--kernel", default=GRAPH, help="kernel.cu, or the graph")
     parser.add_argument("--nvcc", default="nvcc", help="which compiles the originals")
     args = parser.parse_args()
