@@ -12,7 +12,7 @@
 namespace maco::runtime {
 
 std::vector<std::string> kernel_compile_options(bool profile) {
-  std::vector<std::string> options = {"--std=c++17", "--fmad=false"};
+  std::vector<std::string> options = {"--std=c++17"};
   if (profile) options.push_back("-DMACO_PROFILE=1");
   return options;
 }
