@@ -118,9 +118,8 @@ struct Variables {
   } list[kMaxVariables];
 };
 
-// Arguments of maco_kernel, maco_reset and maco_advance, by value. Addresses as seen from the
-// rank's device.
-struct Launch : LaunchNumbers {
+// Where a launch finds things. Addresses as seen from the rank's device.
+struct LaunchPlaces {
   void** tensors;         // one a tensor, in the manifest's order
   const TensorMap* maps;  // in the manifest's order
   char* arena;            // temporaries
@@ -136,6 +135,9 @@ struct Launch : LaunchNumbers {
   TaskStamps* task_stamps;  // one a task, stream after stream
   u32 stamped_tasks;        // how many there is room for
 };
+
+// Arguments of maco_kernel, maco_reset and maco_advance, by value.
+struct Launch : LaunchNumbers, LaunchPlaces {};
 static_assert(sizeof(Launch) + sizeof(Variables) <= 4096, "more are too many arguments");
 
 }  // namespace maco

@@ -93,9 +93,19 @@ struct LookedUp {
 
 // Of each warp its Context lies in shared memory: in a thread's own it would be lost to the caches
 // at each acquire.
-constexpr int kContextBytes = kProfile ? 112 : 80;
+constexpr int kContextBytes = kProfile ? 96 : 64;
 // Signals whose words are looked up while the task waits, of others on demand.
 constexpr int kStagedSignals = 8;
+
+// So does what a launch is told: every task asks for some of it. Of its values the first few. (On
+// the CPU target roles begin without a barrier, and have copies of their own.)
+constexpr int kStagedValues = 16;
+constexpr int kLaunchCopies = kWarpLanes == 1 ? 3 : 1;
+struct CtaLaunch : LaunchPlaces {
+  const LaunchNumbers* numbers;
+  u32 epoch;
+  i32 values[kStagedValues];
+};
 
 // What the signaller has looked up of a task before its turn comes: rows of tables lie in far
 // memory, one behind the other.
@@ -132,8 +142,9 @@ struct CtaMemory : PreparedTasks<Cta::kPrepared> {
   float scales[16];  // of the rows of a product that norms them
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
   u64 empty_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
+  CtaLaunch launch[kLaunchCopies];
   LookedUp found[2];           // by consumers for themselves, by the loader
-  char* symmetric[kMaxWorld];  // memory of the ranks, for the consumers
+  char* symmetric[kMaxWorld];  // memory of the ranks (on the CPU target for the consumers)
   // Of the current task and, in turn, of the one before, which may still signal: the counter, or
   // nullptr if it is none.
   u32* signals[2][kStagedSignals];
@@ -146,11 +157,11 @@ static_assert(sizeof(CtaMemory) <= Cta::kHeadBytes + Cta::kScratchBytes, "the he
 // What a warp knows of where it runs. All of its lanes write the same, and none before all have
 // read what was there: a barrier, or a warp_sync, stands between. An empty base takes no room.
 struct Context : Profile<kProfile> {
+  // memory(), read rather than worked out: loops over pages would work it out again for each.
+  CtaMemory* const own;
   // Into memory that is there.
   static MACO_FN void* operator new(decltype(sizeof(0)), char* at) { return at; }
   static MACO_FN void operator delete(void*, char*) {}
-  const Launch& launch;
-  const LaunchNumbers* const numbers;
   int world;
   i64 control_at;  // offset of Control in symmetric memory
   int place = 0;   // of the current task in the CTA's stream
@@ -162,25 +173,29 @@ struct Context : Profile<kProfile> {
   u32 page_slot = 0, page_round = 0;  // page_index modulo and divided by Cta::kPages
   u32 pages_released = 0;             // by the consumers
 
-  MACO_FN Context(const Launch& l, int world_, i64 control_at_, u32 packet_uses)
-      : launch(l),
-        numbers(l.state ? (const LaunchNumbers*)l.state : &l),
+  MACO_FN Context(int world_, i64 control_at_, u32 first)
+      : own(memory()),
         world(world_),
         control_at(control_at_),
-        first_flag(numbers->epoch * packet_uses),
-        sent_flag(first_flag) {}
+        first_flag(first),
+        sent_flag(first) {}
 
   // Where they lie is known when compiling: no address has to be fetched.
   static MACO_FN CtaMemory* memory() { return (CtaMemory*)cta_memory(); }
+  static MACO_FN CtaLaunch& launch() {
+    return memory()->launch[kLaunchCopies == 1 ? 0 : is_signaller() ? 2 : is_loader() ? 1 : 0];
+  }
   static MACO_FN char* pages() { return cta_memory() + Cta::kHeadBytes + Cta::kScratchBytes; }
 
-  MACO_FN int rank() const { return launch.rank; }
+  static MACO_FN int rank() { return launch().rank; }
   MACO_FN int cta() const { return cta_id(); }
-  MACO_FN u32 epoch() const { return numbers->epoch; }
-  MACO_FN i32 value(int i) const { return numbers->values[i]; }
+  static MACO_FN u32 epoch() { return launch().epoch; }
+  static MACO_FN i32 value(int i) {
+    return i < kStagedValues ? launch().values[i] : launch().numbers->values[i];
+  }
   // Of packets of the rank's own tasks: of those that the launch's tasks send, and of those that
   // the current one does, which are others if it signals nobody. Narrow flags: the lower 16 bits.
-  MACO_FN u32 own_flag() const { return epoch(); }
+  static MACO_FN u32 own_flag() { return epoch(); }
   // What a task computes behind a wait that gave up is nobody's.
   MACO_FN u32 own_sent_flag() const {
     return epoch() ^ ((sent_flag ^ first_flag) >> 16) ^ (stopped() ? 0x8000u : 0);
@@ -188,15 +203,15 @@ struct Context : Profile<kProfile> {
   // kScratchBytes of shared memory, aligned to 128, of the consumers and for the current task.
   static MACO_FN char* scratch() { return memory()->scratch; }
   // Symmetric memory of a rank.
-  MACO_FN char* symmetric(int r) const {
-    return is_loader() ? launch.symmetric[r] : memory()->symmetric[r];
+  static MACO_FN char* symmetric(int r) {
+    return (kLaunchCopies > 1 && is_loader() ? launch().symmetric : memory()->symmetric)[r];
   }
   MACO_FN Control* control(int r) const { return (Control*)(symmetric(r) + control_at); }
 
   // A hint that the CTA is to leave: differs between threads until the next barrier. `any_stopped`
   // is that barrier.
-  MACO_FN bool stopped() const { return load_relaxed(&memory()->stop) != 0; }
-  MACO_FN bool any_stopped() const { return cta_any(stopped()); }
+  static MACO_FN bool stopped() { return load_relaxed_cta(&memory()->stop) != 0; }
+  static MACO_FN bool any_stopped() { return cta_any(stopped()); }
 
   // An index that only the data knows is out of range; the caller skips the access and goes on to
   // its next barrier.
@@ -207,7 +222,7 @@ static_assert(sizeof(Context) <= kContextBytes, "a Context has room");
 
 MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected,
                           u32 seen, u32 stopped_by, i64 index, i64 limit) {
-  Report* r = ctx.launch.reports + ctx.cta();
+  Report* r = ctx.launch().reports + ctx.cta();
   store_relaxed(&r->state, 1);
   r->kind = kind;
   r->epoch = ctx.epoch();
@@ -258,8 +273,9 @@ struct Value {
 // The address of an operand on this rank; slots: of the copy of this epoch.
 MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
   u64 offset = (u64)o.offset256 * 256;
-  if (o.space == kSpaceTemps) return ctx.launch.arena + offset;
-  if (o.space >= kSpaceTensors) return (char*)ctx.launch.tensors[o.space - kSpaceTensors] + offset;
+  if (o.space == kSpaceTemps) return ctx.launch().arena + offset;
+  if (o.space >= kSpaceTensors)
+    return (char*)ctx.launch().tensors[o.space - kSpaceTensors] + offset;
   return ctx.symmetric(ctx.rank()) + offset +
          (u64)(ctx.epoch() & (o.rotation - 1)) * o.copy256 * 256;
 }
@@ -286,7 +302,7 @@ struct Args {
   }
   // The tensor map of operand i, which is loaded in boxes.
   MACO_FN const TensorMap* map(int i) const {
-    return ctx.launch.maps + table_load(rows + i).copy256;
+    return ctx.launch().maps + table_load(rows + i).copy256;
   }
   // Slot operand i on another rank.
   template <class T>

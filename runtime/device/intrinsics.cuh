@@ -310,14 +310,20 @@ MACO_FN void add_release_sys(u32* p, u32 v) {
 MACO_FN void store_release_sys(u32* p, u32 v) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
-// Shared memory of the CTA.
+// Words of the CTA's shared memory.
+MACO_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 MACO_FN u32 load_acquire_cta(const u32* p) {
   u32 v;
-  asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared_address(p)) : "memory");
+  return v;
+}
+MACO_FN u32 load_relaxed_cta(const u32* p) {
+  u32 v;
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared_address(p)) : "memory");
   return v;
 }
 MACO_FN void store_release_cta(u32* p, u32 v) {
-  asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
 }
 // Words that order nothing.
 MACO_FN u32 load_relaxed(const u32* p) {
@@ -416,7 +422,6 @@ constexpr u32 kSpinsPerLook = 256;  // looks at the clock and the abort word onc
 
 // ---- the loader's copies ----------------------------------------------------
 
-MACO_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 // Copies 16 bytes, both sides aligned to 16, asynchronously where the machine can.
 MACO_FN void copy16(void* to, const void* from) {
 #if MACO_HAS_ASYNC_COPY

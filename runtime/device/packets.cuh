@@ -170,27 +170,32 @@ struct PacketRun {
   }
 };
 
-// All lanes of a warp: look() loads what the lane wants, runs of kRun words, and returns one of
-// which some haven't come, or nullptr, until there is none in the warp. It loads all of it again:
-// if it kept what has come, that would stay in registers over the bounded wait, and there would be
-// twice the code. Lanes that want nothing load what others do, for the same reason.
-template <class T, int kRun, class F>
-MACO_FN void receive_together(Context& ctx, int operand, F look) {
+// All lanes of a warp: loads runs of packets, run i from place(i), until all of the warp's have
+// come. It loads all of them again: if it kept what has come, that would stay in registers over the
+// bounded wait, and there would be twice the code. Lanes that want nothing load what others do, for
+// the same reason.
+template <class T, int V, int N, class F>
+MACO_FN void receive_together(Context& ctx, int operand, PacketRun<T, V> (&runs)[N], F place) {
   // Mostly they come within a few looks: who waits longer does so in the bounded wait.
   constexpr int kLooksAtOnce = 64;
+  const u32 flag = ctx.own_flag();
   u64 since = 0;
   bool goes_on = true;
-  const typename Packet<T>::Word* run = nullptr;
-  int looks = 0;
+  int missing = -1, looks = 0;
   // It ends at its end: else the compiler would put a second look in front of it.
   do {
     if (looks == kLooksAtOnce) {
-      goes_on = await_words<T>(ctx, run, kRun, operand);
+      goes_on = await_words<T>(ctx, missing < 0 ? nullptr : place(missing).words, V, operand);
       looks = 0;
     }
-    run = look();
+    MACO_UNROLL
+    for (int i = 0; i < N; ++i) runs[i].load(place(i));
+    missing = -1;
+    MACO_UNROLL
+    for (int i = 0; i < N; ++i)
+      if (!runs[i].has_come(flag)) missing = i;
     ++looks;
-    goes_on = warp_any(run != nullptr) && goes_on;
+    goes_on = warp_any(missing >= 0) && goes_on;
     if (goes_on) {
       since = ctx.profile_first_pause(since);
     }

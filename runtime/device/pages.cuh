@@ -247,11 +247,10 @@ struct PageTaker {
   const char* const pages;
   u32 index, slot, round;
   PageUse held;  // of the pages taken and not yet let go the first; between tasks there are none
-  bool ok = true;
   MACO_FN explicit PageTaker(Context& c)
       : ctx(c),
-        memory(c.memory()),
-        pages(c.pages()),
+        memory(c.own),
+        pages((const char*)c.own + (c.pages() - (const char*)c.memory())),
         index(c.page_index),
         slot(c.page_slot),
         round(c.page_round),
@@ -270,8 +269,8 @@ struct PageTaker {
   MACO_FN void await(int count) {
     PageUse page = {slot, round};
     for (int p = 0; p < count; ++p) {
-      if (ok && !is_full(&memory->full_barriers[page.slot], page.round))
-        ok = page_await(ctx, page.slot, page.round, index + (u32)p);
+      if (!is_full(&memory->full_barriers[page.slot], page.round))
+        page_await(ctx, page.slot, page.round, index + (u32)p);
       page.next();
     }
   }
@@ -280,8 +279,8 @@ struct PageTaker {
     PageUse page = {slot, round};
     MACO_ROLLED
     for (int p = 0; p < count; ++p) {
-      if (ok && !is_full(&memory->full_barriers[page.slot], page.round))
-        ok = page_await(ctx, page.slot, page.round, index + (u32)p);
+      if (!is_full(&memory->full_barriers[page.slot], page.round))
+        page_await(ctx, page.slot, page.round, index + (u32)p);
       page.next();
     }
   }
@@ -303,11 +302,12 @@ struct PageTaker {
       release_page(take_landed());
     }
   }
+  MACO_FN const char* page(PageUse use) const { return pages + (i64)use.slot * Cta::kPageBytes; }
   // One of those that `await` has waited for.
-  MACO_FN const char* take_awaited() { return pages + (i64)take_landed().slot * Cta::kPageBytes; }
+  MACO_FN const char* take_awaited() { return page(take_landed()); }
   MACO_FN const char* take() {
     await(1);
-    return pages + (i64)take_landed().slot * Cta::kPageBytes;
+    return take_awaited();
   }
   // Lets go of the page taken first of those still held; or of any, where all that the task takes
   // are released so.

@@ -28,7 +28,7 @@ template <class Kernel>
 MACO_FN void consume_prepared(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
   if (begin == end) return;
-  ctx.profile_cta(ctx.launch, ctx.cta(), true);
+  ctx.profile_cta(ctx.launch(), ctx.cta(), true);
   CtaMemory* const memory = ctx.memory();
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
@@ -66,14 +66,14 @@ MACO_FN void consume_prepared(Context& ctx) {
       MACO_ROLLED
       for (int i = warp_lane(); i < (int)done.signals; i += kWarpLanes) {
         const SyncRow signal = sync_row<Kernel>(task, done.sync, (int)done.waits + i);
-        if (signal.kind == kSyncHint) add_relaxed(ctx.launch.counters + signal.event, 1);
+        if (signal.kind == kSyncHint) add_relaxed(ctx.launch().counters + signal.event, 1);
       }
-      ctx.profile_stored(ctx.launch, at);
+      ctx.profile_stored(ctx.launch(), at);
       warp_sync();
       if (warp_lane() == 0) store_release_cta(&memory->done, at - begin + 1);
     }
   }
-  ctx.profile_cta(ctx.launch, ctx.cta(), false);
+  ctx.profile_cta(ctx.launch(), ctx.cta(), false);
 }
 
 // Looks tasks up ahead and puts what it finds into the CTA's memory. Rows of the two tasks behind
@@ -201,7 +201,7 @@ MACO_FN void signal_in_turn(Context& ctx, Preparer<Kernel>* preparer) {
       add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
     }
     warp_sync();
-    ctx.profile_signalled_for(ctx.launch, at);
+    ctx.profile_signalled_for(ctx.launch(), at);
   }
   end_sends<Kernel>(ctx, sends);
 }

@@ -33,34 +33,34 @@ struct Profile {
   }
 
   // Consumers, behind the task's signals. It has written all when it has computed all.
-  MACO_FN void profile_signalled(const Launch& launch, u32 task) const {
+  MACO_FN void profile_signalled(const LaunchPlaces& launch, u32 task) const {
     store(launch, task, ticks(begun, sm_clock()));
   }
   // Consumers, before they leave the signals to the signaller, which calls the next function behind
   // them.
-  MACO_FN void profile_stored(const Launch& launch, u32 task) const {
+  MACO_FN void profile_stored(const LaunchPlaces& launch, u32 task) const {
     store(launch, task, computed);
   }
-  static MACO_FN void profile_signalled_for(const Launch& launch, u32 task) {
+  static MACO_FN void profile_signalled_for(const LaunchPlaces& launch, u32 task) {
     if (warp_lane() != 0 || task >= launch.stamped_tasks) return;
     u32* to = (u32*)(launch.task_stamps + task);
     const u64 begun = (u64)load_relaxed(to + 1) << 32 | load_relaxed(to);
     store_relaxed(to + 5, ticks(begun, sm_clock()));
   }
-  MACO_FN void store(const Launch& launch, u32 task, u32 signalled) const {
+  MACO_FN void store(const LaunchPlaces& launch, u32 task, u32 signalled) const {
     if (consumer_thread() != 0 || task >= launch.stamped_tasks) return;
     char* to = (char*)(launch.task_stamps + task);
     stamp_store(to, (u32)begun, (u32)(begun >> 32), waited, computed);
     stamp_store(to + 16, computed, signalled, page_wait, packet_wait);
   }
   // The loader, behind the task's copies.
-  MACO_FN void profile_filled(const Launch& launch, u32 task) const {
+  MACO_FN void profile_filled(const LaunchPlaces& launch, u32 task) const {
     if (loader_thread() != 0 || task >= launch.stamped_tasks) return;
     char* to = (char*)(launch.task_stamps + task) + 32;
     stamp_store(to, (u32)begun, (u32)(begun >> 32), ticks(begun, sm_clock()), page_wait);
   }
   // Consumers, before the first task and behind the last.
-  static MACO_FN void profile_cta(const Launch& launch, int cta, bool begins) {
+  static MACO_FN void profile_cta(const LaunchPlaces& launch, int cta, bool begins) {
     if (consumer_thread() != 0) return;
     u64 ns, clock;
     clock_pair(ns, clock);
@@ -78,11 +78,11 @@ struct Profile<false> {
   MACO_FN u64 profile_first_pause(u64) const { return 0; }
   MACO_FN void profile_page(u64) {}
   MACO_FN void profile_packet(u64) {}
-  MACO_FN void profile_signalled(const Launch&, u32) const {}
-  MACO_FN void profile_stored(const Launch&, u32) const {}
-  static MACO_FN void profile_signalled_for(const Launch&, u32) {}
-  MACO_FN void profile_filled(const Launch&, u32) const {}
-  static MACO_FN void profile_cta(const Launch&, int, bool) {}
+  MACO_FN void profile_signalled(const LaunchPlaces&, u32) const {}
+  MACO_FN void profile_stored(const LaunchPlaces&, u32) const {}
+  static MACO_FN void profile_signalled_for(const LaunchPlaces&, u32) {}
+  MACO_FN void profile_filled(const LaunchPlaces&, u32) const {}
+  static MACO_FN void profile_cta(const LaunchPlaces&, int, bool) {}
 };
 
 }  // namespace maco

@@ -178,17 +178,8 @@ struct Held {
       W::each(n, [&](int k, i64 i) { kept[k] = gload_vec<V>(p + i); });
     } else if constexpr (W::kHeld) {
       PacketRun<T, V> runs[W::kSteps];
-      const u32 flag = p.ctx->own_flag();
-      receive_together<T, V>(*p.ctx, p.operand, [&] {
-        const auto place = [&](int k) { return p + least(W::first() + k * W::kStride, n - V); };
-        MACO_UNROLL
-        for (int k = 0; k < W::kSteps; ++k) runs[k].load(place(k));
-        const typename Packet<T>::Word* missing = nullptr;
-        MACO_UNROLL
-        for (int k = 0; k < W::kSteps; ++k)
-          if (!runs[k].has_come(flag)) missing = place(k).words;
-        return missing;
-      });
+      receive_together(*p.ctx, p.operand, runs,
+                       [&](int k) { return p + least(W::first() + k * W::kStride, n - V); });
       W::each(n, [&](int k, i64) { kept[k] = runs[k].values(); });
     }
   }

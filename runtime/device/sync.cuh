@@ -43,7 +43,7 @@ MACO_OP bool watch_look(Context& ctx, WatchState& watch, int quarters) {
   if (watch.since == 0) {
     watch.since = now;
     watch.beats = all_heartbeats(ctx);
-  } else if (now - watch.since > ctx.launch.timeout_ns / 4) {
+  } else if (now - watch.since > ctx.launch().timeout_ns / 4) {
     u32 beats = all_heartbeats(ctx);
     if (beats != watch.beats) {
       watch.beats = beats;
@@ -135,7 +135,7 @@ MACO_FN Awaited awaited(const Context& ctx, const SyncRow& row, int source) {
   a.relaxed = Kernel::kHints && row.kind == kSyncHint;
   if (row.kind == kSyncLocal || a.sys || a.relaxed) {
     if (source != 0) return a;
-    a.word = ctx.launch.counters + row.event;
+    a.word = ctx.launch().counters + row.event;
     a.target = (ctx.epoch() - row.lag) * row.count;
     if (a.relaxed) a.target -= (u32)row.n;
   } else if (Kernel::kPeerEvents > 0 && row.kind == kSyncPeer &&
@@ -218,9 +218,9 @@ template <class Kernel>
 MACO_FN void signal(Context& ctx, const SyncRow& row, int to, bool local_only) {
   const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
   if (row.kind == kSyncLocal || sys) {
-    if (to == 0) add_release_counter(sys, ctx.launch.counters + row.event);
+    if (to == 0) add_release_counter(sys, ctx.launch().counters + row.event);
   } else if (Kernel::kHints && row.kind == kSyncHint) {
-    if (to == 0) add_relaxed(ctx.launch.counters + row.event, 1);
+    if (to == 0) add_relaxed(ctx.launch().counters + row.event, 1);
   } else if (row.kind == kSyncPeer && !local_only && means(row, ctx.rank(), to, Kernel::kWorld)) {
     store_release_sys(peer_word(ctx, Kernel::kSymmetricBytes, row.event, to, ctx.rank()),
                       ctx.epoch());
@@ -345,12 +345,12 @@ MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int
 // What is handed over to a library beside the kernel (ops/hand_over.cuh), behind the barrier at the
 // end of the task's waits: one thread releases to the library what all of the CTA's know.
 MACO_FN void raise_handed(Context& ctx, u32 number) {
-  if (consumer_thread() == 0) store_release_sys(&ctx.launch.handed[number].ready, 1);
+  if (consumer_thread() == 0) store_release_sys(&ctx.launch().handed[number].ready, 1);
 }
 // Until the library has done it; the barrier at the end of the task tells the others.
 MACO_OP void await_handed(Context& ctx, u32 number) {
   if (consumer_thread() != 0) return;
-  u32* const word = &ctx.launch.handed[number].done;
+  u32* const word = &ctx.launch().handed[number].done;
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceOther, kWaitHanded, number);
   for (u32 seen = load_acquire_sys(word); seen == 0; seen = load_acquire_sys(word)) {

@@ -44,7 +44,7 @@ MACO_FN void stage_signals(Context& ctx, u32** words, const SyncRow* rows, int s
   const int staged = signals < kStagedSignals ? signals : kStagedSignals;
   for (int i = (consumer_thread() + kConsumers / 2) % kConsumers; i < staged; i += kConsumers) {
     const SyncRow row = table_load(rows + i);
-    u32* const word = ctx.launch.counters + row.event;
+    u32* const word = ctx.launch().counters + row.event;
     words[i] = row.kind == kSyncLocal ? word : row.kind == kSyncHint ? hinted(word) : nullptr;
   }
 }
@@ -130,7 +130,7 @@ template <class Kernel>
 MACO_FN void consume(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
   if (begin == end) return;
-  ctx.profile_cta(ctx.launch, ctx.cta(), true);
+  ctx.profile_cta(ctx.launch(), ctx.cta(), true);
   // Rows of coming tasks are loaded while one waits or works: they lie in far memory, mostly.
   const auto task_row = [end = end](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
   const auto call_row = [](const TaskWords& row) {
@@ -182,9 +182,9 @@ MACO_FN void consume(Context& ctx) {
       add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
       if (kLoaderScouts) store_release_cta(&ctx.memory()->done, at - begin + 1);
     }
-    ctx.profile_signalled(ctx.launch, at);
+    ctx.profile_signalled(ctx.launch(), at);
   }
-  ctx.profile_cta(ctx.launch, ctx.cta(), false);
+  ctx.profile_cta(ctx.launch(), ctx.cta(), false);
 }
 
 // prepared.cuh, of kernels with a signaller, which prepares tasks.
@@ -226,7 +226,7 @@ template <class Kernel>
 MACO_FN void load_pages(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
   if (begin == end) return;
-  for (int i = loader_thread(); i < Kernel::kMaps; i += kLoaders) map_begin(ctx.launch.maps + i);
+  for (int i = loader_thread(); i < Kernel::kMaps; i += kLoaders) map_begin(ctx.launch().maps + i);
   warp_sync();
   const auto task_row = [end = end](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
   TaskWords next = task_row(begin), after = task_row(begin + 1);
@@ -263,7 +263,7 @@ MACO_FN void load_pages(Context& ctx) {
     Kernel::load(call.kind, ctx, Args{ctx, operands, Args::place_of(found)}, row.tile);
     if (warp_any(ctx.stopped())) return;
     warp_sync();
-    ctx.profile_filled(ctx.launch, at);
+    ctx.profile_filled(ctx.launch(), at);
     trace_task_end(ctx.place);
   }
 }
@@ -277,12 +277,21 @@ MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
+  const LaunchNumbers& numbers = launch.state ? (const LaunchNumbers&)*launch.state : launch;
   // Spare warps, and one that prepares tasks, share the signaller's: they write the same there, and
   // nothing later.
-  Context& ctx = *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
-                                        : is_loader()                ? kWarps
-                                                                     : warp()])
-                     Context(launch, Kernel::kWorld, kControlAt<Kernel>, Kernel::kPacketUses);
+  Context& ctx =
+      *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
+                             : is_loader()                ? kWarps
+                                                          : warp()])
+          Context(Kernel::kWorld, kControlAt<Kernel>, numbers.epoch * Kernel::kPacketUses);
+  if (initializes() || kLaunchCopies > 1) {
+    CtaLaunch& told = ctx.launch();
+    (LaunchPlaces&)told = launch;
+    told.numbers = &numbers;
+    told.epoch = numbers.epoch;
+    for (int i = 0; i < kStagedValues; ++i) told.values[i] = numbers.values[i];
+  }
   if (initializes()) {
     ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
     ctx.memory()->scouted = 0;

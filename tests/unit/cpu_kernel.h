@@ -184,7 +184,7 @@ inline ir::Resources cpu_kernel_cta() {
   return {.consumers = 256,
           .loaders = 32,
           .registers = 224,
-          .head_bytes = 2048,
+          .head_bytes = 3072,
           .scratch_bytes = 16384,
           .pages = 2,
           .page_bytes = 256};

@@ -25,6 +25,7 @@ inline int warp_lane() { return consumer_thread() % kWarpLanes; }
 inline int task_thread() { return consumer_thread(); }
 inline int loader_thread() { return 0; }
 inline bool is_loader() { return false; }
+inline bool is_signaller() { return false; }
 inline int cta_id() { return 0; }
 inline char* cta_memory() { return device_fibres::memory(); }
 inline void cta_sync() { device_fibres::barrier(0, kConsumers); }
@@ -122,6 +123,7 @@ T table_load(const T* p) {
   return *p;
 }
 inline u32 load_relaxed(const u32* p) { return *p; }
+inline u32 load_relaxed_cta(const u32* p) { return *p; }
 inline void store_relaxed(u32* p, u32 v) { *p = v; }
 inline void store_release_sys(u32* p, u32 v) { *p = v; }
 inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
@@ -393,10 +395,14 @@ void wgmma_rows(float (&d)[kWide / 8][4], const u32 (&tall)[4], u32 wide) {
 template <class Loader, class Consumer>
 void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values, int page_bytes,
               Loader loader, Consumer consumer) {
-  Launch launch{};
-  for (size_t i = 0; i < values.size(); ++i) launch.values[i] = static_cast<i32>(values[i]);
+  LaunchNumbers numbers{};
+  for (size_t i = 0; i < values.size(); ++i) numbers.values[i] = static_cast<i32>(values[i]);
   device_fibres::reset(sizeof(CtaMemory));
-  Context first(launch, 1, 0, 1);
+  Context first(1, 0, 0);
+  CtaLaunch& told = first.launch();
+  told = {};
+  told.numbers = &numbers;
+  for (int i = 0; i < kStagedValues; ++i) told.values[i] = numbers.values[i];
   first.memory()->stop = 0;
   mock_page_bytes = page_bytes;
   for (size_t i = 0; i < operands.size(); ++i)

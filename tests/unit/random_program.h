@@ -33,7 +33,7 @@ class RandomProgram {
     p_.uses = {.consumers = 256,
                .loaders = 32,
                .registers = 224,
-               .head_bytes = 2048,
+               .head_bytes = 3072,
                .scratch_bytes = 16384};
     p_.limits = {8, 1024, 65536, 65536};
     p_.roles = {{Role::Compute, 0, p_.ctas, {}}};

@@ -202,6 +202,7 @@ MACO_FN u32 load_acquire_gpu(const u32* p) { return __atomic_load_n(p, __ATOMIC_
 MACO_FN u32 load_acquire_sys(const u32* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 MACO_FN u32 load_acquire_cta(const u32* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 MACO_FN u32 load_relaxed(const u32* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+MACO_FN u32 load_relaxed_cta(const u32* p) { return load_relaxed(p); }
 MACO_FN void add_release_gpu(u32* p, u32 v) {
   host::changing(p);
   __atomic_fetch_add(p, v, __ATOMIC_RELEASE);

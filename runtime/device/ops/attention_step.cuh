@@ -364,6 +364,15 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
   const StepTile<C> t(ctx, tile);
   if (t.rows <= 0) return;
   constexpr int kKeys = StepShape<C>::kKeys;
+  // As of a product's norm: the weights are few, but far away.
+  const auto fetch = [&](int operand) {
+    const char* weights = args.ptr<const char>(operand);
+    for (i64 i = loader_thread() * kLineBytes; i < C::D * (i64)sizeof(typename C::X);
+         i += kLoaders * kLineBytes)
+      prefetch(weights + i);
+  };
+  if constexpr (C::q_normed) fetch(8);
+  if constexpr (C::k_normed) fetch(C::q_normed ? 9 : 8);
   head_load<C, 3, kKeys, kStepRound>(ctx, args, t.kv_head, t.split * kKeys, C::splits * kKeys,
                                      t.old);
 }
@@ -421,31 +430,16 @@ struct AttentionStep {
     }
   }
   static MACO_FN void load_pairs(Received<X> from, float (&a)[kShare], float (&b)[kShare]) {
-    PacketRun<X, 1> x[kShare], y[kShare];
-    const u32 flag = from.ctx->own_flag();
-    receive_together<X, 1>(*from.ctx, from.operand, [&] {
-      const auto pair_of = [](int j) {
-        return (int)least(warp_lane() + j * kWarpLanes, kPairs - 1);
-      };
-      MACO_UNROLL
-      for (int j = 0; j < kShare; ++j) {
-        x[j].load(from + first_of(pair_of(j)));
-        y[j].load(from + second_of(pair_of(j)));
-      }
-      const typename Packet<X>::Word* missing = nullptr;
-      MACO_UNROLL
-      for (int j = 0; j < kShare; ++j) {
-        const int pair = pair_of(j);
-        if (!x[j].has_come(flag)) missing = (from + first_of(pair)).words;
-        if (!y[j].has_come(flag)) missing = (from + second_of(pair)).words;
-      }
-      return missing;
+    PacketRun<X, 1> runs[2 * kShare];  // the first of a pair, the second
+    receive_together(*from.ctx, from.operand, runs, [&](int i) {
+      const int pair = (int)least(warp_lane() + i / 2 * kWarpLanes, kPairs - 1);
+      return from + (i % 2 == 0 ? first_of(pair) : second_of(pair));
     });
     MACO_UNROLL
     for (int j = 0; j < kShare; ++j) {
       const bool there = warp_lane() + j * kWarpLanes < kPairs;
-      a[j] = there ? to_acc(x[j].get(0)) : 0.0f;
-      b[j] = there ? to_acc(y[j].get(0)) : 0.0f;
+      a[j] = there ? to_acc(runs[2 * j].get(0)) : 0.0f;
+      b[j] = there ? to_acc(runs[2 * j + 1].get(0)) : 0.0f;
     }
   }
   // A head of a row of queries, keys or values: where it is, and what becomes of it.
@@ -484,6 +478,10 @@ struct AttentionStep {
           sines_of((u64)row.position * C::turns(pair), sines[j], cosines[j]);
       }
     }
+    [[maybe_unused]] float norm_a[kShare], norm_b[kShare];
+    if constexpr (C::q_normed || C::k_normed) {
+      if (row.weights) load_pairs(row.weights, norm_a, norm_b);
+    }
     float a[kShare], b[kShare];
     load_row(row, a, b);
     if constexpr (C::q_normed || C::k_normed) {
@@ -494,13 +492,8 @@ struct AttentionStep {
         const float scale = norm_scale<S::D>(warp_sum(squares), row.eps);
         MACO_UNROLL
         for (int j = 0; j < kShare; ++j) {
-          const int pair = warp_lane() + j * kWarpLanes;
-          if (pair < kPairs) {
-            a[j] =
-                round_to<X>(fmul(fmul(a[j], scale), to_acc(gload(row.weights + first_of(pair)))));
-            b[j] =
-                round_to<X>(fmul(fmul(b[j], scale), to_acc(gload(row.weights + second_of(pair)))));
-          }
+          a[j] = round_to<X>(fmul(fmul(a[j], scale), norm_a[j]));
+          b[j] = round_to<X>(fmul(fmul(b[j], scale), norm_b[j]));
         }
       }
     }
@@ -657,46 +650,64 @@ MACO_OP void attention_step(Context& ctx, Args args, u32 tile) {
   AttentionStep<C>(ctx, args, tile).run();
 }
 
-// Of an element of a head what the splits found: f(split) gives where; all are asked for before the
-// first has come.
-template <int kSplits, int kTotals, class F>
-MACO_FN void load_parts(Context&, const float*, F from, i64 d, float (&value)[kSplits],
-                        float (&top)[kSplits], float (&total)[kSplits]) {
-  MACO_UNROLL
-  for (int s = 0; s < kSplits; ++s) {
-    value[s] = gload(from(s) + d);
-    top[s] = gload(from(s) + kTotals);
-    total[s] = gload(from(s) + kTotals + 1);
+// What the splits found, as a warp takes it: of an element of a head, a lane's, all values; of the
+// head the largest scores and totals of every kWidth-th split, so that kWidth lanes have all.
+template <int kSplits, int kTotals>
+struct FoundParts {
+  static constexpr int kWidth = (int)least(power_above(kSplits), kWarpLanes);
+  static constexpr int kOwn = (kSplits + kWidth - 1) / kWidth;
+  float value[kSplits], top[kOwn], total[kOwn];
+  static MACO_FN int own(int j) {
+    return (int)least(warp_lane() % kWidth + j * kWidth, kSplits - 1);
   }
-}
-template <int kSplits, int kTotals, class F>
-MACO_FN void load_parts(Context& ctx, Received<float> parts, F from, i64 d, float (&value)[kSplits],
-                        float (&top)[kSplits], float (&total)[kSplits]) {
-  PacketRun<float, 1> found[3][kSplits];
-  const u32 flag = ctx.own_flag();
-  receive_together<float, 1>(ctx, parts.operand, [&] {
-    const auto place = [&](int i, int s) { return from(s) + (i == 0 ? d : kTotals + i - 1); };
-    const Packet<float>::Word* missing = nullptr;
+  // from(split): where its part of the head is. All are asked for before the first has come.
+  template <class F>
+  MACO_FN void load(Context&, const float*, F from, i64 d) {
     MACO_UNROLL
-    for (int i = 0; i < 3; ++i) {
-      MACO_UNROLL
-      for (int s = 0; s < kSplits; ++s) found[i][s].load(place(i, s));
+    for (int s = 0; s < kSplits; ++s) value[s] = gload(from(s) + d);
+    MACO_UNROLL
+    for (int j = 0; j < kOwn; ++j) {
+      top[j] = gload(from(own(j)) + kTotals);
+      total[j] = gload(from(own(j)) + kTotals + 1);
+    }
+  }
+  template <class F>
+  MACO_FN void load(Context& ctx, Received<float> parts, F from, i64 d) {
+    PacketRun<float, 1> runs[kSplits + 2 * kOwn];
+    receive_together(ctx, parts.operand, runs, [&](int i) {
+      if (i < kSplits) return from(i) + d;
+      const int j = i - kSplits;
+      return from(own(j / 2)) + (kTotals + j % 2);
+    });
+    MACO_UNROLL
+    for (int s = 0; s < kSplits; ++s) value[s] = runs[s].get(0);
+    MACO_UNROLL
+    for (int j = 0; j < kOwn; ++j) {
+      top[j] = runs[kSplits + 2 * j].get(0);
+      total[j] = runs[kSplits + 2 * j + 1].get(0);
+    }
+  }
+  // Sums of weighed values and of weights, in the order of splits; their quotient.
+  MACO_FN float merged() {
+    float high = kLeast, sum = 0, whole = 0;
+    MACO_UNROLL
+    for (int j = 0; j < kOwn; ++j) high = fmax(high, top[j]);
+    MACO_UNROLL
+    for (int mask = kWidth / 2; mask > 0; mask /= 2) high = fmax(high, shuffle_xor(high, mask));
+    MACO_UNROLL
+    for (int j = 0; j < kOwn; ++j) {
+      top[j] = step_weight(fsub(top[j], high));
+      total[j] = fmul(total[j], top[j]);
     }
     MACO_UNROLL
-    for (int i = 0; i < 3; ++i) {
-      MACO_UNROLL
-      for (int s = 0; s < kSplits; ++s)
-        if (!found[i][s].has_come(flag)) missing = place(i, s).words;
+    for (int s = 0; s < kSplits; ++s) {
+      const int j = s / kWidth, lane = s % kWidth;
+      sum = fadd(sum, fmul(value[s], shuffle(top[j], lane)));
+      whole = fadd(whole, shuffle(total[j], lane));
     }
-    return missing;
-  });
-  MACO_UNROLL
-  for (int s = 0; s < kSplits; ++s) {
-    value[s] = found[0][s].get(0);
-    top[s] = found[1][s].get(0);
-    total[s] = found[2][s].get(0);
+    return fdiv(sum, whole);
   }
-}
+};
 
 // Puts splits together: heads that share keys, of a row. Operands parts [rows, splits, HQ, D + 2]:
 // sums of weighed values, the largest score, the sum of weights; y [rows,HQ*D]. C: Y, rows, HQ,
@@ -705,29 +716,20 @@ template <class C>
 MACO_OP void attention_merge(Context& ctx, Args args, u32 tile) {
   using Y = typename C::Y;
   constexpr i64 kHeads = C::HQ / C::HKV, kPart = C::D + 2;
+  constexpr int kRuns = (int)((C::D + kWarpLanes - 1) / kWarpLanes);  // of a head, a warp's each
   const i64 row = tile / C::HKV, first = tile % C::HKV * kHeads;
   if (row >= C::rows::get(ctx)) return;
   const auto parts =
       to_read<float, C::parts_packets>(args, 0) + (row * C::splits * C::HQ + first) * kPart;
   const auto y = to_write<Y, C::y_packets>(args, 1) + (row * C::HQ + first) * C::D;
-  constexpr i64 kAll = kHeads * C::D;
-  for (i64 base = warp() * kWarpLanes; base < kAll; base += kConsumers) {
-    const bool there = base + warp_lane() < kAll;
-    const i64 i = there ? base + warp_lane() : kAll - 1;
-    float value[C::splits], top[C::splits], total[C::splits];
-    load_parts<(int)C::splits, (int)C::D>(
-        ctx, parts, [&](int s) { return parts + i / C::D * kPart + s * (C::HQ * kPart); }, i % C::D,
-        value, top, total);
-    float high = kLeast, sum = 0, whole = 0;
-    MACO_UNROLL
-    for (int s = 0; s < C::splits; ++s) high = fn::maximum(high, top[s]);
-    MACO_UNROLL
-    for (int s = 0; s < C::splits; ++s) {
-      const float share = step_weight(fsub(top[s], high));
-      sum = fadd(sum, fmul(value[s], share));
-      whole = fadd(whole, fmul(total[s], share));
-    }
-    if (there) gstore(y + i, from_acc<Y>(fdiv(sum, whole)));
+  for (int run = warp(); run < kHeads * kRuns; run += kWarps) {
+    const i64 head = run / kRuns, d = run % kRuns * kWarpLanes + warp_lane();
+    FoundParts<(int)C::splits, (int)C::D> found;
+    found.load(
+        ctx, parts, [&](int s) { return parts + head * kPart + s * (C::HQ * kPart); },
+        least(d, C::D - 1));
+    const float result = found.merged();
+    if (d < C::D) gstore(y + head * C::D + d, from_acc<Y>(result));
   }
 }
 

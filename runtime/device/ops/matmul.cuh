@@ -375,8 +375,29 @@ MACO_FN Vec<typename C::X, V> matmul_norm_run(const Args& args, const Vec<typena
   return y;
 }
 
+// Elements [i, i + V) of a row of a. kPaired: of each 16 bytes the words 0, 2, 1, 3, so that what a
+// fragment b takes together is side by side in registers.
+template <bool kPaired, class X, int V>
+MACO_FN void put_run(X* to, i64 i, const Vec<X, V>& v) {
+  if constexpr (!kPaired) {
+    *(Vec<X, V>*)(to + i) = v;
+  } else if constexpr (sizeof(v) == 16) {
+    const auto words = bits_as<Vec<u32, 4>>(v);
+    *(Vec<u32, 4>*)(to + i) = {{words.v[0], words.v[2], words.v[1], words.v[3]}};
+  } else {
+    constexpr int kWords = (int)sizeof(v) / 4;
+    static_assert(kWords * 4 == (int)sizeof(v) && kWords <= 2, "whole words");
+    const auto words = bits_as<Vec<u32, kWords>>(v);
+    MACO_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      const i64 word = i * (i64)sizeof(X) / 4 + w;
+      ((u32*)to)[(word & ~(i64)3) | (word & 1) << 1 | (word >> 1 & 1)] = words.v[w];
+    }
+  }
+}
+
 // The same of packets: all vectors are asked for before the first has come.
-template <class C, i64 kHeight, i64 kPitch, int V>
+template <class C, i64 kHeight, i64 kPitch, int V, bool kPaired>
 MACO_FN void matmul_stage_packets(Context& ctx, const MatmulTile<C>& t, const Args& args,
                                   typename C::X* to, i64 k, i64 depth) {
   using X = typename C::X;
@@ -394,18 +415,8 @@ MACO_FN void matmul_stage_packets(Context& ctx, const MatmulTile<C>& t, const Ar
       row[b] = kLone ? 0 : i / across;
       at[b] = (i - row[b] * across) * V;
     }
-    const u32 flag = ctx.own_flag();
-    receive_together<X, V>(ctx, 0, [&] {
-      const auto place = [&](int b) {
-        return a + ((kLone ? 0 : least(row[b], t.rows - 1) * C::K) + at[b]);
-      };
-      MACO_UNROLL
-      for (int b = 0; b < kAtOnce; ++b) runs[b].load(place(b));
-      const typename Packet<X>::Word* missing = nullptr;
-      MACO_UNROLL
-      for (int b = 0; b < kAtOnce; ++b)
-        if (!runs[b].has_come(flag)) missing = place(b).words;
-      return missing;
+    receive_together(ctx, 0, runs, [&](int b) {
+      return a + ((kLone ? 0 : least(row[b], t.rows - 1) * C::K) + at[b]);
     });
     MACO_UNROLL
     for (int b = 0; b < kAtOnce; ++b) {
@@ -414,20 +425,20 @@ MACO_FN void matmul_stage_packets(Context& ctx, const MatmulTile<C>& t, const Ar
       if (there) v = runs[b].values();
       if constexpr (C::normed)
         if (there) v = matmul_norm_run<C, V>(args, v, ctx.memory()->scales[row[b]], k + at[b]);
-      *(Vec<X, V>*)(to + row[b] * kPitch + at[b]) = v;
+      put_run<kPaired>(to + row[b] * kPitch, at[b], v);
     }
   }
 }
 
 // Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row, normed if they are
 // to be; rows that the tile lacks become zeros.
-template <class C, i64 kHeight, i64 kPitch>
+template <class C, i64 kHeight, i64 kPitch, bool kPaired = false>
 MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args, typename C::X* to,
                           i64 k, i64 depth) {
   using X = typename C::X;
   constexpr int V = vector_width(C::K % 8 == 0 ? 8 : C::K, sizeof(X));
   if constexpr (C::a_packets)
-    return matmul_stage_packets<C, kHeight, kPitch, V>(ctx, t, args, to, k, depth);
+    return matmul_stage_packets<C, kHeight, kPitch, V, kPaired>(ctx, t, args, to, k, depth);
   constexpr i64 kAcross = least(kConsumers, power_above(kPitch / V));
   const X* a = args.ptr<const X>(0) + t.row * C::K + k;
   for (i64 r = consumer_thread() / kAcross; r < kHeight; r += kConsumers / kAcross) {
@@ -436,13 +447,13 @@ MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args
       if (r < t.rows) v = gload_vec<V>(a + r * C::K + i);
       if constexpr (C::normed)
         if (r < t.rows) v = matmul_norm_run<C, V>(args, v, ctx.memory()->scales[r], k + i);
-      *(Vec<X, V>*)(to + r * kPitch + i) = v;
+      put_run<kPaired>(to + r * kPitch, i, v);
     }
   }
 }
 
 // A single row, whole, normed on its way: read once.
-template <class C>
+template <class C, bool kPaired>
 MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Args& args,
                                  typename C::X* to) {
   using X = typename C::X;
@@ -465,7 +476,7 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
     MACO_UNROLL
     for (int v = 0; v < V; ++v)
       ys.v[v] = from_acc<X>(fmul(fmul(to_acc(xs.v[v]), scale), to_acc(gs.v[v])));
-    *(Vec<X, V>*)(to + i) = ys;
+    put_run<kPaired>(to, i, ys);
   });
 }
 

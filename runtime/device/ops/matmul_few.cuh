@@ -126,21 +126,24 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   const auto is_there = [](int c, i64 cols) { return (C::paired ? c % (int)P::kCols : c) < cols; };
   X* a = (X*)ctx.scratch();
   constexpr bool kNormedRow = C::normed && kRows == 1 && kStage >= C::K;
+  // Whether a lone row goes to tensor cores, where several do: all whole steps, so that the order
+  // of sums doesn't depend on the tile. (Columns that the tile lacks are computed, and not stored.)
+  constexpr bool kDiagonal = kEven && kFewOnCores<C> && kRows == 1;
+  constexpr bool kLoneRow = kDiagonal && kStage >= C::K && MatmulRow<C, P>::kSuits;
+  typename C::More more = {};
+  if constexpr (kLoneRow) more = MatmulRow<C, P>::fetch(t, args, t.col);
   if constexpr (kNormedRow)
-    matmul_stage_normed<C>(ctx, t, args, a);
+    matmul_stage_normed<C, kLoneRow>(ctx, t, args, a);
   else
     matmul_scales<C, kRows == 1>(ctx, t, args);
   using Results = FewResults<C, P, kRows, kOwn, kParts, A>;
   constexpr int kStep = kVec * kWarpLanes;
   using Page = FewPage<P, (int)(P::kDepth / kStep), kRows, kOwn, kStage, X, W>;
   using Step = FewPage<P, 1, kRows, kOwn, kStage, X, W>;
-  // Whether a lone row goes to tensor cores, where several do: all whole steps, so that the order
-  // of sums doesn't depend on the tile. (Columns that the tile lacks are computed, and not stored.)
-  constexpr bool kDiagonal = kEven && kFewOnCores<C> && kRows == 1;
-  if constexpr (kDiagonal && kStage >= C::K && MatmulRow<C, P>::kSuits) {
-    if constexpr (!kNormedRow) matmul_stage<C, 1, kStage>(ctx, t, args, a, 0, C::K);
+  if constexpr (kLoneRow) {
+    if constexpr (!kNormedRow) matmul_stage<C, 1, kStage, true>(ctx, t, args, a, 0, C::K);
     cta_sync();
-    MatmulRow<C, P>::run(ctx, t, args, a);
+    MatmulRow<C, P>::run(ctx, t, args, a, more);
     return;
   }
   PageTaker pages(ctx);
@@ -149,7 +152,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
     const i64 cols = least(P::kCols, t.end - n);
     A acc[kRows][kOwn][kParts] = {};
     DiagonalSum<is_same<X, bf16>> sums[kOwn];
-    const typename C::More more = Results::fetch(t, args, n, cols);
+    more = Results::fetch(t, args, n, cols);
     for (i64 k = 0; k < C::K; k += P::kDepth) {
       if (k % kStage == 0 && (n == t.col || kStage < C::K)) {
         if (k > 0 || n > t.col) cta_sync();

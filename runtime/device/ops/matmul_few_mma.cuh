@@ -53,29 +53,15 @@ struct MatmulFewMma {
       return from + (is_there(u, h) ? row_of(h) * C::K + column_of(u) : 0);
     };
     if constexpr (C::a_packets) {
-      PacketRun<X, kRun> runs[kUnits][kEights];
-      const u32 flag = from.ctx->own_flag();
-      receive_together<X, kRun>(*from.ctx, 0, [&] {
-        MACO_UNROLL
-        for (int u = 0; u < kUnits; ++u) {
-          MACO_UNROLL
-          for (int h = 0; h < kEights; ++h) runs[u][h].load(place(u, h));
-        }
-        const typename Packet<X>::Word* missing = nullptr;
-        MACO_UNROLL
-        for (int u = 0; u < kUnits; ++u) {
-          MACO_UNROLL
-          for (int h = 0; h < kEights; ++h)
-            if (!runs[u][h].has_come(flag)) missing = place(u, h).words;
-        }
-        return missing;
-      });
+      PacketRun<X, kRun> runs[kUnits * kEights];
+      receive_together(*from.ctx, 0, runs, [&](int i) { return place(i / kEights, i % kEights); });
       MACO_UNROLL
       for (int u = 0; u < kUnits; ++u) {
         MACO_UNROLL
         for (int h = 0; h < kEights; ++h) {
           next[u][h] = {};
-          if (is_there(u, h)) next[u][h] = run_of(runs[u][h].values(), row_of(h), column_of(u));
+          if (is_there(u, h))
+            next[u][h] = run_of(runs[u * kEights + h].values(), row_of(h), column_of(u));
         }
       }
     } else {

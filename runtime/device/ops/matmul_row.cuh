@@ -15,8 +15,12 @@ template <bool kBf16>
 struct DiagonalSum {
   float even[4] = {}, odd[4] = {};
   MACO_FN void add(const Vec<u32, 4>& x, const Vec<u32, 4>& w) {
-    multiply_matrices<kBf16>(even, w.v, x.v[0], x.v[2]);
-    multiply_matrices<kBf16>(odd, w.v, x.v[1], x.v[3]);
+    add_paired({{x.v[0], x.v[2], x.v[1], x.v[3]}}, w);
+  }
+  // The same of x in the order of pairs (put_run).
+  MACO_FN void add_paired(const Vec<u32, 4>& x, const Vec<u32, 4>& w) {
+    multiply_matrices<kBf16>(even, w.v, x.v[0], x.v[1]);
+    multiply_matrices<kBf16>(odd, w.v, x.v[2], x.v[3]);
   }
   // What this lane has of the diagonal.
   MACO_FN float own() const {
@@ -100,8 +104,10 @@ struct MatmulRow {
     return {};
   }
 
-  // `row`: the row of a, in the scratch memory, whole.
-  static MACO_FN void run(Context& ctx, const MatmulTile<C>& t, const Args& args, const X* row) {
+  // `row`: the row of a, in the scratch memory, whole, in the order of pairs. `more`: what finishes
+  // the first slice, fetched while a was waited for.
+  static MACO_FN void run(Context& ctx, const MatmulTile<C>& t, const Args& args, const X* row,
+                          typename C::More more) {
     row += warp_lane() * kVec;
     const i64 own = warp() * P::kPitch + warp_lane() * kVec;
     Vec<u32, 4> x[kHeld ? kPages * kSteps : 1];
@@ -111,21 +117,23 @@ struct MatmulRow {
     }
     PageTaker pages(ctx);
     Page page, next;
+    const PageUse first = pages.next_page();
     page.load(row, (const X*)pages.take() + own);
-    pages.release();
+    pages.release_page(first);
     for (i64 n = t.col; n < t.end; n += P::kCols) {
-      const typename C::More more = fetch(t, args, n);
+      if (n > t.col) more = fetch(t, args, n);
       Sum sums[kOwn];
       const auto take = [&](int p) {
         const bool more_pages = p + 1 < kPages || n + P::kCols < t.end;
+        const PageUse use = pages.next_page();
         if (more_pages) next.load(row + (p + 1) % kPages * P::kDepth, (const X*)pages.take() + own);
         MACO_UNROLL
         for (int s = 0; s < kSteps; ++s) {
           MACO_UNROLL
           for (int j = 0; j < kOwn; ++j)
-            sums[j].add(kHeld ? x[p * kSteps + s] : page.x[s], page.w[j][s]);
+            sums[j].add_paired(kHeld ? x[p * kSteps + s] : page.x[s], page.w[j][s]);
         }
-        if (more_pages) pages.release();
+        if (more_pages) pages.release_page(use);
         page = next;
       };
       if constexpr (kHeld) {
