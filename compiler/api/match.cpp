@@ -11,6 +11,7 @@
 
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/manifest.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/passes/manager.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/pipeline.h"
@@ -70,6 +71,22 @@ ir::Graph without_choices(ir::Graph graph) {
   return graph;
 }
 
+/// Finishes the sums that `carried` does where they are made, whoever has chosen so.
+void finish_sums(ir::Graph& graph, const ir::Graph& carried, passes::PassContext& context) {
+  for (const ir::Op& finished : carried.ops) {
+    if (finished.kind != "allreduce" || !finished.attrs.count("epilogue")) continue;
+    const auto sent = graph.find_tensor(carried[finished.in[0]].name);
+    for (ir::Op& sum : graph.ops) {
+      if (!sent || sum.kind != finished.kind || sum.in[0] != *sent) continue;
+      const auto product = ops::product_of(graph, sum);
+      if (!product) continue;
+      sum.attrs["algorithm"] = {std::string("oneshot"), sum.loc};
+      sum.attrs["pushed"] = graph[*product].attrs["pushed"] = {true, sum.loc};
+    }
+  }
+  passes::fuse_sums(graph, context);
+}
+
 /// Whether the graph that a Program carries is what the passes on graphs make of `graph`, up to
 /// what they choose. Reports if not.
 bool carries(const ir::Graph& graph, const ir::Program& program, ir::Diagnostics& diagnostics) {
@@ -91,6 +108,8 @@ bool carries(const ir::Graph& graph, const ir::Program& program, ir::Diagnostics
     if (fuse)
       for (const char* pass : passes::kFusingPasses) made = manager.run(pass, std::move(made));
     if (!manager.ok()) continue;
+    auto context = passes::make_context(options, unheard);
+    if (fuse && context) finish_sums(made, *carried, *context);
     // As its text has it, which names what has no name.
     const auto again = passes::parse_graph_unit(
         unheard.add_file("graph", passes::to_text(passes::Unit(std::move(made)))), unheard);

@@ -49,13 +49,29 @@ Function function(std::string name, std::vector<ParamSpec> own, std::vector<Oper
 }  // namespace
 
 std::vector<Function> collective_functions() {
+  const std::vector<ParamSpec> sums = {
+      word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)), flag("forward"),
+      flag("forward_packets"), dtype("S")};
+  // Small tiles: what comes from this rank's product, and goes to what reads the sum.
+  const auto takes_packets = [](const CallView& c, size_t i) {
+    return i != 1 && c.flag("packets") && !c.flag("forward") && !c.flag("own_blocked");
+  };
+  Function combine =
+      function("combine", sums,
+               {in_packets(reads("x", "X")), reads("slots", "S"), in_packets(writes("y", "Y")),
+                writes("results", "Y", Count::Optional)});
+  Function finished =
+      function("combine_finished", sums,
+               {in_packets(reads("x", "X")), reads("slots", "S"), in_packets(writes("y", "Y")),
+                in_packets(reads("more", "", Count::Many))},
+               {"vectors.cuh"});
+  finished.params.push_back(integer("N"));
+  finished.params.push_back(body("epilogue"));
+  combine.takes_packets = finished.takes_packets = takes_packets;
   return {
       function("put", {}, {reads("x", "X"), writes("slots", "X")}),
-      function("combine",
-               {word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)),
-                flag("forward"), flag("forward_packets"), dtype("S")},
-               {reads("x", "X"), reads("slots", "S"), writes("y", "Y"),
-                writes("results", "Y", Count::Optional)}),
+      combine,
+      finished,
       function("take", {flag("own")}, {reads("x", "X"), writes("y", "Y")}),
       function("hop",
                {word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)), flag("own"),

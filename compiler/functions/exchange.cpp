@@ -106,8 +106,11 @@ struct Reader {
 
 }  // namespace
 
+bool combines(std::string_view function) {
+  return function == "combine" || function == "combine_finished";
+}
 bool is_exchange(std::string_view function) {
-  return function == "put" || function == "combine" || function == "take" || function == "hop" ||
+  return function == "put" || combines(function) || function == "take" || function == "hop" ||
          function == "clear";
 }
 
@@ -134,11 +137,12 @@ std::vector<Param> params_of(const std::string& function, const Exchange& e) {
                                {"packets", e.packets},
                                {"X", e.x},
                                {"Y", e.y}};
-  if (function == "combine") {
+  if (combines(function)) {
     params.push_back({"reduce", ir::Word{std::string(name(e.reduce))}});
     params.push_back({"forward", e.forward});
     params.push_back({"forward_packets", e.forward_packets});
     params.push_back({"S", e.sent});
+    if (function != "combine") params.push_back({"N", e.cols});
   }
   if (function == "take") params.push_back({"own", e.own});
   if (function == "hop") {
@@ -176,13 +180,18 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
   read.get("packets", e.packets);
   read.get("X", e.x);
   read.get("Y", e.y);
-  if (f == "combine") {
+  if (combines(f)) {
     read.get_word("reduce", e.reduce, kReductions);
     read.get("forward", e.forward);
     read.get("forward_packets", e.forward_packets);
     read.get("S", e.sent);
     if (e.sent != e.x && !(e.packets && e.sent == ir::DType::F32 && !e.forward))
       return std::nullopt;
+    if (f != "combine") {
+      int64_t columns = 0;
+      read.get("N", columns);
+      if (e.forward || e.own_blocked || columns != e.cols) return std::nullopt;
+    }
   }
   if (f == "take") read.get("own", e.own);
   if (f == "hop") {
@@ -196,6 +205,7 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
     read.get("Out", e.out);
   }
   const size_t operands = f == "combine" ? (e.forward ? 4 : 3)
+                          : combines(f)  ? std::max<size_t>(call.operands.size(), 3)
                           : f == "hop"   ? 4
                           : f == "clear" ? 1
                                          : 2;
@@ -287,7 +297,7 @@ std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, cons
     return {{AccessKind::Read, from},
             {AccessKind::MayWrite, slot_of(p, op[1], e, t, place, self, peer)}};
   }
-  if (call.function == "combine") {
+  if (combines(call.function)) {
     std::vector<Access> accesses = {
         {AccessKind::Read, own(op[0])},
         {AccessKind::Read, slot_of(p, op[1], e, t, place, RankRef::others(), self)},
@@ -296,6 +306,9 @@ std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, cons
       Region to = slot_of(p, op[3], e, t, tile, self, RankRef::others());
       to.block = {};  // results have one row
       accesses.push_back({AccessKind::MayWrite, to});
+    } else {
+      for (size_t i = 3; i < op.size(); ++i)
+        accesses.push_back({AccessKind::Read, box_of(op[i], e, t)});
     }
     return accesses;
   }
@@ -337,7 +350,7 @@ std::vector<ir::Transfer> transfers_of(const std::string& function, const Exchan
     }
     return {moved};
   }
-  if (function != "combine") return {{.kind = Kind::Copy, .from = {0}, .to = {1}}};
+  if (!combines(function)) return {{.kind = Kind::Copy, .from = {0}, .to = {1}}};
   ir::Transfer sum{.kind = Kind::Reduce, .reduce = e.reduce, .from = {0, 1}, .to = {2}};
   if (e.forward) sum.to.push_back(3);
   return {sum};

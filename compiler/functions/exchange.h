@@ -6,6 +6,8 @@
 //   put      a tile of a tensor to slots of peers
 //   combine  the reduction of the own tile with those that arrived, to a tensor and, for a
 //            two-shot, to slots of all peers
+//   combine_finished   the same, to a tensor, through an epilogue with further operands, whose
+//            tiles it reads too
 //   take     an arrived tile, or (own) one of this rank's, to a tensor
 //   hop      a tile on its way round a ring: what arrived from the rank before, this rank's tile
 //            if that goes in, or both reduced, to a tensor, to a slot of the next rank, or to both
@@ -70,6 +72,8 @@ std::vector<ir::Param> push_params_of(const Exchange& exchange);
 ir::Access push_access_of(const ir::Program& program, ir::BufferId slots, const Exchange& exchange,
                           uint32_t tile);
 
+/// Is it combine or combine_finished?
+bool combines(std::string_view function);
 /// Is it one of them?
 bool is_exchange(std::string_view function);
 /// The parameters of a call of `function`, one of them.

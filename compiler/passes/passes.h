@@ -86,6 +86,7 @@ bool canonicalize(ir::Graph& graph, PassContext& context);
 bool is_canonical(const ir::Graph& graph);
 bool fuse_attention(ir::Graph& graph, PassContext& context);
 bool fuse_norms(ir::Graph& graph, PassContext& context);
+bool fuse_sums(ir::Graph& graph, PassContext& context);
 bool fuse_ropes(ir::Graph& graph, PassContext& context);
 bool fuse_slices(ir::Graph& graph, PassContext& context);
 bool fuse(ir::Graph& graph, PassContext& context);

@@ -20,8 +20,11 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // From here on each collective names its algorithm.
   graph = passes.run("choose-collectives", std::move(graph));
 
-  // Products send their tiles to the collectives that read them.
-  if (options.fuse) graph = passes.run("push-products", std::move(graph));
+  // Products send their tiles to the collectives that read them, and what is made of these sums is
+  // part of them.
+  if (options.fuse)
+    for (const char* pass : {"push-products", "fuse-sums"})
+      graph = passes.run(pass, std::move(graph));
 
   // From here on sm_roles is a list of ranges, and every kind of op has a home.
   graph = passes.run("assign-roles", std::move(graph));

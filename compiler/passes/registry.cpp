@@ -23,6 +23,8 @@ const std::vector<Pass>& registry() {
        Form::Chosen, choose_collectives, nullptr, nullptr},
       {"push-products", "collectives whose operands' products send them tile by tile", Form::Chosen,
        Form::Cut, Form::Chosen, push_products, nullptr, nullptr},
+      {"fuse-sums", "elementwise ops into the sums of what products send", Form::Chosen, Form::Cut,
+       Form::Chosen, fuse_sums, nullptr, nullptr},
       {"assign-roles", "which SMs compute and which communicate", Form::Chosen, Form::Cut,
        Form::Roles, assign_roles, nullptr, nullptr},
       {"choose-tiles", "a method and a tile for each op", Form::Roles, Form::Cut, Form::Cut,

@@ -10,6 +10,17 @@ namespace maco::ops {
 
 namespace {
 
+// What becomes of a sum before it is rounded and stored, if the op says so.
+std::optional<ir::BodyParam> epilogue_of_sum(const TileContext& c) {
+  std::string error;
+  const auto body = ir::parse_body(c.word("epilogue", ""), error);
+  if (!body) return std::nullopt;
+  ir::BodyParam epilogue = {*body, {{ir::Spread::Accumulator, ir::DType::F32}}};
+  for (size_t i = 1; i < c.op().in.size(); ++i)
+    epilogue.operands.push_back({ir::Spread::Full, c.in(static_cast<int>(i)).dtype});
+  return epilogue;
+}
+
 Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).rows, 1); }
 
 void tile(TileContext& c) {
@@ -19,7 +30,12 @@ void tile(TileContext& c) {
   functions::Exchange e = x_to_y.base();
   e.reduce = reduction(c);
   const auto combine_tiles = [&](ir::BufferId slots) {
-    return x_to_y.call("combine", e, {x.buffer, slots, y.buffer});
+    std::vector<ir::BufferId> operands = {x.buffer, slots, y.buffer};
+    const auto epilogue = epilogue_of_sum(c);
+    if (!epilogue) return x_to_y.call("combine", e, operands);
+    for (size_t i = 1; i < c.op().in.size(); ++i)
+      operands.push_back(c.in(static_cast<int>(i)).buffer);
+    return x_to_y.call("combine_finished", e, operands, {}, {{"epilogue", *epilogue}});
   };
   if (is_pushed(c.op())) {
     const Pushed sent = pushed(c);

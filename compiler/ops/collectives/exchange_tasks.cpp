@@ -147,8 +147,11 @@ ir::EventId Exchanger::arrival(const std::string& suffix, bool packets) {
 }
 
 Exchanger::Call Exchanger::call(const std::string& function, const Exchange& e,
-                                std::vector<ir::BufferId> operands, std::optional<int64_t> tasks) {
-  const ir::CallId id = c_.call(function, functions::params_of(function, e), std::move(operands));
+                                std::vector<ir::BufferId> operands, std::optional<int64_t> tasks,
+                                std::vector<ir::Param> more) {
+  std::vector<ir::Param> params = functions::params_of(function, e);
+  std::move(more.begin(), more.end(), std::back_inserter(params));
+  const ir::CallId id = c_.call(function, std::move(params), std::move(operands));
   c_.moves(id, functions::transfers_of(function, e));
   const bool each = e.mode == functions::PeerMode::Each;
   c_.announce(tasks ? *tasks : each ? e.tiles * (e.world - 1) : e.tiles);

@@ -81,9 +81,11 @@ class Exchanger {
     ir::CallId id;
     functions::Exchange exchange;
   };
-  /// `tasks` will be made of it; as many as there are tiles to exchange if that isn't said.
+  /// `tasks` will be made of it; as many as there are tiles to exchange if that isn't said. `more`:
+  /// parameters besides those of the exchange.
   Call call(const std::string& function, const functions::Exchange& e,
-            std::vector<ir::BufferId> operands, std::optional<int64_t> tasks = {});
+            std::vector<ir::BufferId> operands, std::optional<int64_t> tasks = {},
+            std::vector<ir::Param> more = {});
   ir::TaskId task(const Call& call, int64_t tile, uint64_t ranks = ~uint64_t{0});
   /// A copy of x's block to y's on this rank, tile by tile: from this rank's block of x if
   /// `from_block`, to this rank's of y if `to_block`.

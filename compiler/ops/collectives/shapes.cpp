@@ -34,8 +34,34 @@ DType same_kind_out(InferContext& c) {
 }
 
 void infer_same(InferContext& c) { c.set_out(0, same_kind_out(c), c.in(0).shape); }
+// What the pass fuse-sums makes of a sum and what becomes of it; people edit its text.
+void infer_finished(InferContext& c) {
+  std::string error;
+  const auto body = ir::parse_body(c.word("epilogue", ""), error);
+  if (!body) return c.error_attr("epilogue", "'epilogue': " + error);
+  std::vector<DType> types = {DType::F32};
+  for (int i = 0; i < c.inputs(); ++i) {
+    if (!ir::is_float(c.in(i).dtype) || c.in(i).shape != c.in(0).shape)
+      c.error_in(i, "'epilogue' of 'allreduce' takes floats of the sum's shape");
+    if (i > 0) types.push_back(c.in(i).dtype);
+  }
+  if (!is_pushed(c.op()) || c.word("algorithm", "auto") != "oneshot")
+    c.error_attr("epilogue",
+                 "'epilogue' of 'allreduce' is for algorithm 'oneshot' of what a product sends");
+  if (const std::string why = ir::check_body(*body, types); !why.empty())
+    c.error_attr("epilogue", "'epilogue': " + why);
+  const DType out = c.out_dtype(0, body->dtype());
+  if (out != body->dtype())
+    c.error_attr("epilogue", fmt::format("'epilogue' gives {}, but the op {}",
+                                         ir::name(body->dtype()), ir::name(out)));
+  c.set_out(0, out, c.in(0).shape);
+}
 void infer_allreduce(InferContext& c) {
-  if (check_reduce(c)) infer_same(c);
+  if (c.has("epilogue")) {
+    if (check_reduce(c)) infer_finished(c);
+  } else if (check_reduce(c)) {
+    infer_same(c);
+  }
   check_pushed(c);
 }
 void infer_allgather(InferContext& c) {
@@ -123,6 +149,9 @@ AttrSpec reduce_attr() {
   return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false};
 }
 
+// Set by the pass fuse-sums.
+AttrSpec epilogue_attr() { return {"epilogue", AttrType::Word, false, "", {}, true}; }
+
 // Set by the pass push-products.
 AttrSpec pushed_attr() { return {"pushed", AttrType::Bool, false, "false", {}, true}; }
 
@@ -162,7 +191,8 @@ std::vector<OpDef> collective_ops() {
     ops.push_back(std::move(d));
   };
   add("allreduce", "the reduction over all ranks, on every rank",
-      {reduce_attr(), algorithm_attr(), pushed_attr()}, infer_allreduce, tile_by_algorithm);
+      {reduce_attr(), algorithm_attr(), pushed_attr(), epilogue_attr()}, infer_allreduce,
+      tile_by_algorithm);
   add("allgather", "all ranks' blocks, in rank order", {algorithm_attr()}, infer_allgather,
       tile_by_algorithm);
   add("reduce_scatter", "rank r gets block r of the reduction",

@@ -8,8 +8,8 @@
 //    at this rank's; slot_div: tile t lies at t / slot_div in its slot row; source_rows: a slot row
 //    for each source; packets: a flag in every 8 bytes.
 // combine, S: what lies in its slots, which products may have sent in packets of f32.
-// Operands: put (x, slots); combine (x, slots, y[, slots of the result]); take (slots or x, y);
-//    clear (y).
+// Operands: put (x, slots); combine (x, slots, y[, slots of the result]); combine_finished (x,
+//    slots, y, then whatever C::finish reads); take (slots or x, y); clear (y).
 //
 // A thread has several loads of 16 bytes under way, or of as much as tiles are aligned to; of
 // packets it looks at those of several sources at once. Loops are the same for all lanes of a warp.
@@ -219,6 +219,17 @@ MACO_FN void store_unit(Y* y, const TileBox<C>& box, const Units<kAll>& units, i
   }
 }
 
+// The same to packets.
+template <class C, class X, int V, class Y, bool kAll>
+MACO_FN void store_unit(const Sends<Y>& y, const TileBox<C>& box, const Units<kAll>& units, int k,
+                        const Y (&v)[V]) {
+  if (!units.there(k)) return;
+  const u32 first = units.at(k) * V;
+  MACO_UNROLL
+  for (u32 e = 0; e < V; ++e)
+    if (first + e < box.count()) gstore(y + box.element(first + e), v[e]);
+}
+
 // Of `most` units that a thread could move at once, how many it does: no more than tiles have.
 template <class C, class X>
 MACO_FN constexpr int units_ahead(int most) {
@@ -337,25 +348,25 @@ struct Parts {
   Raw<S, V> of[kAhead][kSources];
 
   // This rank's, as it would have arrived.
-  template <bool kAll>
-  static MACO_FN typename Unit::Bits own_bits(const X* x, const TileBox<C>& box,
+  template <bool kAll, class P>
+  static MACO_FN typename Unit::Bits own_bits(const P& x, const TileBox<C>& box,
                                               const Units<kAll>& units, int k) {
-    if constexpr (kSame) {
+    if constexpr (kSame && is_same<P, const X*>) {
       return Unit::load(x, box, units, k);
     } else {
       typename Unit::Bits bits;
       const u32 first = units.at(k) * V;
       MACO_UNROLL
       for (int e = 0; e < V; ++e)
-        if (first + e < box.count()) bits.v[e] = to_acc(gload(x + box.element(first + e)));
+        if (first + e < box.count()) bits.v[e] = convert<S>(gload(x + box.element(first + e)));
       return bits;
     }
   }
 
   // This rank's from the tile that begins at x, the others' from where the tile begins in the first
   // row of slots. False: the run stops.
-  template <bool kAll>
-  MACO_FN bool load(Context& ctx, int rank, const X* x, S* slots, const TileBox<C>& box,
+  template <bool kAll, class P>
+  MACO_FN bool load(Context& ctx, int rank, const P& x, S* slots, const TileBox<C>& box,
                     const Units<kAll>& units, int from, u32 flag) {
     if constexpr (C::packets) {
       // Of all ranks the others alone are waited for: j is rank j, behind this one rank j + 1.
@@ -403,8 +414,17 @@ struct Parts {
   }
 };
 
-// What a task of `combine` knows of its way.
+// What else goes into a sum's elements.
+template <class C, bool kFinished>
+struct MoreOf {
+  using type = typename C::More;
+};
 template <class C>
+struct MoreOf<C, false> {
+  struct type {};
+};
+// What a task of `combine` knows of its way. kFinished: sums go through C::finish.
+template <class C, bool kFinished>
 struct Combine {
   using X = typename C::X;
   using Y = typename C::Y;
@@ -414,18 +434,33 @@ struct Combine {
   static constexpr int kSources = C::W < kLoadsAhead ? int(C::W) : kLoadsAhead;
   static constexpr int kAhead = units_ahead<C, S>(kLoadsAhead / kSources);
   static constexpr int V = unit_elements<C, S>();
+  using More = typename MoreOf<C, kFinished>::type;
   Context& ctx;
+  const Args& args;
   const TileBox<C>& box;
   int rank;
-  const X* x;  // where the tile begins
+  decltype(to_read<X, C::x_packets>(args, 0)) x;  // where the tile begins
   S* slots;
-  Y* y;  // likewise
+  decltype(to_write<Y, C::y_packets>(args, 2)) y;  // likewise
   PeerSlots<Y> results;
   i64 result_at;  // of the tile in these
   u32 flag, sent_flag;
 
   template <bool kAll>
   MACO_FN bool move(Units<kAll> units) const {
+    // It was there before what is waited for.
+    More more[kAhead][V];
+    if constexpr (kFinished) {
+      MACO_UNROLL
+      for (int k = 0; k < kAhead; ++k) {
+        MACO_UNROLL
+        for (int e = 0; e < V; ++e) {
+          const u32 i = units.at(k) * V + e;
+          const i64 at = box.origin + box.element(i < box.count() ? i : 0);
+          more[k][e] = C::fetch(args, at / C::cols, at % C::cols);
+        }
+      }
+    }
     A sum[kAhead][V] = {};
     for (int from = 0; from < int(C::W); from += kSources) {
       Parts<C, kAhead, kSources> parts;
@@ -447,7 +482,13 @@ struct Combine {
     MACO_UNROLL
     for (int k = 0; k < kAhead; ++k) {
       MACO_UNROLL
-      for (int e = 0; e < V; ++e) result[k][e] = from_acc<Y>(reduce_end<C>(sum[k][e]));
+      for (int e = 0; e < V; ++e) {
+        const A whole = reduce_end<C>(sum[k][e]);
+        if constexpr (kFinished)
+          result[k][e] = from_acc<Y>(C::finish(more[k][e], whole));
+        else
+          result[k][e] = from_acc<Y>(whole);
+      }
       store_unit<C, S>(y, box, units, k, result[k]);
     }
     if constexpr (C::forward) {
@@ -463,24 +504,33 @@ struct Combine {
   }
 };
 
-template <class C>
-MACO_OP void combine(Context& ctx, Args args, u32 tile) {
+template <class C, bool kFinished>
+MACO_FN void combine_tile(Context& ctx, const Args& args, u32 tile) {
   using X = typename C::X;
   using Y = typename C::Y;
   const TileBox<C> box(ctx, tile_of<C>(tile));
   const int rank = ctx.rank();
   const i64 block = C::own_blocked ? i64(rank) * C::rows::get(ctx) * C::cols : 0;
-  const Combine<C> combine{ctx,
-                           box,
-                           rank,
-                           args.template ptr<X>(0) + block + box.origin,
-                           args.template ptr<typename C::S>(1),
-                           args.template ptr<Y>(2) + box.origin,
-                           PeerSlots<Y>(args, C::forward ? 3 : 1, rank),
-                           i64(tile) * C::stride,
-                           C::packets ? ctx.first_flag + args.use(1) : 0,
-                           C::forward_packets ? ctx.sent_flag + args.use(3) : 0};
-  each_units<Combine<C>::kAhead>(units_of<C, typename C::S>(box), combine);
+  const Combine<C, kFinished> combine{ctx,
+                                      args,
+                                      box,
+                                      rank,
+                                      to_read<X, C::x_packets>(args, 0) + (block + box.origin),
+                                      args.template ptr<typename C::S>(1),
+                                      to_write<Y, C::y_packets>(args, 2) + box.origin,
+                                      PeerSlots<Y>(args, C::forward ? 3 : 1, rank),
+                                      i64(tile) * C::stride,
+                                      C::packets ? ctx.first_flag + args.use(1) : 0,
+                                      C::forward_packets ? ctx.sent_flag + args.use(3) : 0};
+  each_units<Combine<C, kFinished>::kAhead>(units_of<C, typename C::S>(box), combine);
+}
+template <class C>
+MACO_OP void combine(Context& ctx, Args args, u32 tile) {
+  combine_tile<C, false>(ctx, args, tile);
+}
+template <class C>
+MACO_OP void combine_finished(Context& ctx, Args args, u32 tile) {
+  combine_tile<C, true>(ctx, args, tile);
 }
 
 // What a task of `take` knows of its way.
