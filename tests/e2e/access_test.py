@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Whose regions follow from their calls' parameters: a Program with others is refused before it runs.
-EXCHANGES = {"put", "combine", "take", "hop", "clear"}
+EXCHANGES = {"put", "combine", "combine_finished", "take", "hop", "clear"}
 GRAPHS = ["tests/e2e/all_ops.maco", "examples/graphs/residual_norms.maco", "examples/graphs/decode_layer.maco",
           "examples/graphs/phases_roles.maco"]
 REGION = re.compile(r'("[^"]*"|[\w.#]+)\[(\d+):(\d+), (\d+):(\d+)([^\]]*)\]')

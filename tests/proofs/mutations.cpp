@@ -225,7 +225,7 @@ class Mutations {
 
   bool moves_chunks(size_t task) const {
     const std::string& f = p_[p_.tasks[task].call].function;
-    return f == "put" || f == "combine" || f == "take" || f == "hop";
+    return f == "put" || f == "combine" || f == "combine_finished" || f == "take" || f == "hop";
   }
   static void remove(Program& p, size_t t, bool consistent) {
     const Task gone = p.tasks[t];
