@@ -75,9 +75,13 @@ ir::Graph without_choices(ir::Graph graph) {
 void finish_sums(ir::Graph& graph, const ir::Graph& carried, passes::PassContext& context) {
   for (const ir::Op& finished : carried.ops) {
     if (finished.kind != "allreduce" || !finished.attrs.count("epilogue")) continue;
-    const auto sent = graph.find_tensor(carried[finished.in[0]].name);
-    for (ir::Op& sum : graph.ops) {
-      if (!sent || sum.kind != finished.kind || sum.in[0] != *sent) continue;
+    const std::string &sent = carried[finished.in[0]].name, &made = carried[finished.out[0]].name;
+    for (size_t i = 0; i + 1 < graph.ops.size(); ++i) {
+      ir::Op& sum = graph.ops[i];
+      const ir::Op& next = graph.ops[i + 1];
+      if (sum.kind != finished.kind || graph[sum.in[0]].name != sent || next.out.size() != 1 ||
+          graph[next.out[0]].name != made)
+        continue;
       const auto product = ops::product_of(graph, sum);
       if (!product) continue;
       sum.attrs["algorithm"] = {std::string("oneshot"), sum.loc};

@@ -21,7 +21,7 @@ cost::Work blocks_work(const CallView& c, const ir::Task& task, const cost::Mach
   constexpr double microseconds_a_round = 0.8;
   const ir::Program& program = c.program();
   const auto up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const int64_t each = c.integer("each"),
+  const int64_t each = std::max<int64_t>(c.integer("each"), 1),
                 tasks = std::max<int64_t>(up(c.integer("blocks"), each), 1);
   cost::Work work = cost::streaming(program, task);
   for (const ir::Access& a : task.accesses) {

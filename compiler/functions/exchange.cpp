@@ -106,6 +106,23 @@ struct Reader {
 
 }  // namespace
 
+namespace {
+
+// Does the call's epilogue make one element of one sum, in f32, and of elements at its place?
+bool finishes_elements(const ir::Call& call) {
+  for (const Param& p : call.params) {
+    const auto* body = std::get_if<ir::BodyParam>(&p.value);
+    if (!body) continue;
+    const auto& operands = body->operands;
+    return body->accumulators() == 1 && operands[0].dtype == ir::DType::F32 &&
+           std::all_of(operands.begin() + 1, operands.end(),
+                       [](const auto& o) { return o.spread == ir::Spread::Full; });
+  }
+  return false;
+}
+
+}  // namespace
+
 bool combines(std::string_view function) {
   return function == "combine" || function == "combine_finished";
 }
@@ -190,7 +207,8 @@ std::optional<Exchange> exchange_of(const ir::Call& call) {
     if (f != "combine") {
       int64_t columns = 0;
       read.get("N", columns);
-      if (e.forward || e.own_blocked || columns != e.cols) return std::nullopt;
+      if (e.forward || e.own_blocked || columns != e.cols || !finishes_elements(call))
+        return std::nullopt;
     }
   }
   if (f == "take") read.get("own", e.own);

@@ -32,6 +32,7 @@ MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
 
 // Waits until a page is full; false if the run stops. Out of line, as page_await_empty.
 MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
+  if (ctx.stopped()) return false;  // who takes many pages had better not wait for each
   const u64* full_barrier = &ctx.memory()->full_barriers[slot];
   WatchState state(0);
   Watch watch(ctx, state, full_barrier, kPatienceOther, kWaitPage, slot);
