@@ -10,7 +10,8 @@
 // Attribute `body` of the internal op `fused`: %i is input i, and %0 has the shape of the result.
 // Attribute `epilogue` of matmul: %0 is the f32 accumulator after bias and activation, unrounded
 // (%0 and %1 of a pair of products); those behind it are the last inputs of the op, each of the
-// result's shape, [N] or [1]. The op writes the last step. Parameter of a call: BodyParam.
+// result's shape, [N] or [1]. The op writes the last step. So it is of an allreduce whose sum is
+// finished where it is made, with operands of the result's shape. Parameter of a call: BodyParam.
 #pragma once
 
 #include <cstdint>
