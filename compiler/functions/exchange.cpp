@@ -104,10 +104,6 @@ struct Reader {
   }
 };
 
-}  // namespace
-
-namespace {
-
 // Does the call's epilogue make one element of one sum, in f32, and of elements at its place?
 bool finishes_elements(const ir::Call& call) {
   for (const Param& p : call.params) {

@@ -86,6 +86,21 @@ Body body_of(const ir::Graph& graph, const ir::Op& op) {
   return op.kind == "fused" ? parsed_body(op) : single_step(op, graph[op.out[0]].dtype);
 }
 
+void append_body(const ir::Graph& graph, const ir::Op& op, Body& body,
+                 std::map<ir::TensorId, BodyArg>& known) {
+  const int first = static_cast<int>(body.steps.size());
+  for (ir::BodyStep s : body_of(graph, op).steps) {
+    for (BodyArg& a : s.args) {
+      if (a.kind == BodyArg::Kind::Operand)
+        a = known.at(op.in[static_cast<size_t>(a.index)]);
+      else if (a.kind == BodyArg::Kind::Step)
+        a.index += first;
+    }
+    body.steps.push_back(std::move(s));
+  }
+  known[op.out[0]] = BodyArg::step(static_cast<int>(body.steps.size()) - 1);
+}
+
 std::optional<Spread> spread_of(const ir::Shape& out, const ir::Shape& operand) {
   if (operand == out) return Spread::Full;
   if (operand.size() != 1) return std::nullopt;

@@ -31,7 +31,6 @@ namespace maco::passes {
 
 using ir::Body;
 using ir::BodyArg;
-using ir::BodyStep;
 using ir::Op;
 using ir::TensorId;
 using ir::TensorKind;
@@ -284,7 +283,7 @@ class Fuser {
     }
     for (size_t i = 0; i < inputs.size(); ++i)
       known[inputs[i]] = BodyArg::operand(static_cast<int>(i) + sums);
-    for (size_t g : group) append(body, known, graph_.ops[g]);
+    for (size_t g : group) ops::append_body(graph_, graph_.ops[g], body, known);
 
     Op op = graph_.ops[sink];
     op.attrs.clear();
@@ -318,22 +317,6 @@ class Fuser {
     }
     for (TensorId t : op.in) users_[index(t)].insert(sink);
     graph_.ops[sink] = std::move(op);
-  }
-
-  // The steps of `op` behind those of `body`; its result is known from then on.
-  void append(Body& body, std::map<TensorId, BodyArg>& known, const Op& op) const {
-    const Body own = ops::body_of(graph_, op);
-    const int first = static_cast<int>(body.steps.size());
-    for (BodyStep s : own.steps) {
-      for (BodyArg& a : s.args) {
-        if (a.kind == BodyArg::Kind::Operand)
-          a = known.at(op.in[static_cast<size_t>(a.index)]);
-        else if (a.kind == BodyArg::Kind::Step)
-          a.index += first;
-      }
-      body.steps.push_back(std::move(s));
-    }
-    known[op.out[0]] = BodyArg::step(static_cast<int>(body.steps.size()) - 1);
   }
 
   ir::Graph& graph_;

@@ -90,15 +90,7 @@ class SumFuser {
       op.in.push_back(t);
       op.in_loc.push_back(next.loc);
     }
-    for (ir::BodyStep s : ops::body_of(graph_, next).steps) {
-      for (BodyArg& a : s.args) {
-        if (a.kind == BodyArg::Kind::Operand)
-          a = known.at(next.in[static_cast<size_t>(a.index)]);
-        else if (a.kind == BodyArg::Kind::Step)
-          ++a.index;
-      }
-      body.steps.push_back(std::move(s));
-    }
+    ops::append_body(graph_, next, body, known);
     op.attrs["epilogue"] = {ir::print(body), next.loc};
     op.dtype = body.dtype();
     return op;

@@ -60,6 +60,7 @@ const Example kExamples[] = {
     {"../../tests/e2e/attentions.maco", 1, "pos", {{"n", 3}}},
     {"../../tests/e2e/products_f8.maco", 1, "", {}},
     {"../../tests/e2e/product_collectives.maco", 2, "", {}},
+    {"../../tests/e2e/finished_sums.maco", 2, "", {}},
     {"../../tests/e2e/products_behind.maco", 2, "", {}, {{"2048", "256"}, {"8192", "264"}}},
     {"../../tests/e2e/handed.maco", 2, "", {}, {{"compute: 96", "compute: 4"}}},
     {"../../tests/e2e/handed.maco", 2, "", {{"tokens", 3}}, {{"compute: 96", "compute: 4"}}},

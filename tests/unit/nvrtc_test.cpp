@@ -117,6 +117,18 @@ TEST_CASE("a compiled kernel is kept, and a damaged one compiled again") {
   fs::remove_all(folder);
 }
 
+TEST_CASE("products and sums of users' kernels are contracted, as nvcc does it") {
+  auto compiler = nvrtc();
+  if (!compiler) return;
+  std::string ptx, log;
+  const Status status =
+      compiler->compile("extern \"C\" __global__ void k(float* p) { p[0] = p[1] * p[2] + p[3]; }\n",
+                        "compute_80", kernel_compile_options(false), ptx, log);
+  INFO(status.message);
+  REQUIRE(status.ok);
+  CHECK_THAT(ptx, Contains("fma.rn.f32"));
+}
+
 // The lines of a text in PTX without the numbers of registers, sorted.
 std::vector<std::string> instructions(const std::string& ptx) {
   std::vector<std::string> lines;
