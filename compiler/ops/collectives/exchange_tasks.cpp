@@ -1,6 +1,7 @@
 #include "compiler/ops/collectives/exchange_tasks.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "compiler/ops/collectives/push.h"
 
