@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Sets up, builds and tests everything that needs no GPU, as CI does. Arguments go to ctest, such as -R unit.
+# Of what takes longest (random graphs, collectives, kernels of users) it runs a third, which one depends on the commit; all of it with
+# MACO_TEST_PART=1/1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,6 +10,9 @@ jobs=$(nproc)
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}  # for the tests' precompiled header
+
+commit=$(git rev-parse --short=6 HEAD 2>/dev/null) || commit=0
+export MACO_TEST_PART=${MACO_TEST_PART:-$((16#$commit % 3 + 1))/3}
 
 began=$SECONDS
 configured=$(cmake --preset default "${launcher[@]}") || { echo "$configured"; exit 1; }
@@ -43,7 +48,7 @@ if [[ -f $said ]]; then
   skipped=$(reasons)
   printf '\nSkipped:\n%s\n' "${skipped:-  nothing}"
 fi
-printf '\nBuilt in %d s. Seconds by suite:\n' "$built"
+printf '\nPart %s of what takes longest. Built in %d s. Seconds by suite:\n' "$MACO_TEST_PART" "$built"
 sed -nE 's|^ *[0-9]+/[0-9]+ Test +#[0-9]+: +([^ ]+) \.+ *\**(.*[^ ]) +([0-9.]+) sec.*|\3 \1 \2|p' "$log" | sort -rn |
   awk '{ seconds = $1; name = $2; $1 = $2 = ""; printf "%9.1f  %-36s%s\n", seconds, name, $0 }'
 echo
