@@ -115,7 +115,8 @@ struct alignas(16) PreparedTask {
   SyncRow syncs[kPreparedSyncs];
   LookedUp found;
   CallRow call;
-  u32 runs;  // not 0: on this rank
+  u16 runs;   // not 0: on this rank
+  u16 leads;  // not 0: the next task waits for nothing
 };
 template <int kTasks>
 struct PreparedTasks {
@@ -337,7 +338,7 @@ MACO_FN float warp_sum(float value) {
 }
 MACO_FN float warp_max(float value) {
   for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
-    value = fn::maximum(value, shuffle_xor(value, mask));
+    value = ftop(value, shuffle_xor(value, mask));
   return value;
 }
 

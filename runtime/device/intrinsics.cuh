@@ -150,6 +150,18 @@ MACO_FN float fadd(float a, float b) { return __fadd_rn(a, b); }
 MACO_FN float fsub(float a, float b) { return __fsub_rn(a, b); }
 MACO_FN float fmul(float a, float b) { return __fmul_rn(a, b); }
 MACO_FN float fdiv(float a, float b) { return __fdiv_rn(a, b); }
+// 1 / b, rounded once as fdiv does.
+MACO_FN float finverse(float b) { return __frcp_rn(b); }
+// The larger of two, NaN if either is; of zeros either.
+MACO_FN float ftop(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float top;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(top) : "f"(a), "f"(b));
+  return top;
+#else
+  return a != a ? a : (a > b ? a : b);
+#endif
+}
 // a / b for b in [1, 2^100], within 1.5 ulp: an estimate of 1 / b, which is within 1, in a product.
 MACO_FN float fratio(float a, float b) {
   float r;

@@ -30,10 +30,14 @@ MACO_FN void consume_prepared(Context& ctx) {
   if (begin == end) return;
   ctx.profile_cta(ctx.launch(), ctx.cta(), true);
   CtaMemory* const memory = ctx.memory();
+  // The last warp tells the signaller: rows of few elements are the first's, which is at the next
+  // task then. (Stamps of a profile are the first's, too, and must be there first.)
+  constexpr int kTeller = kProfile ? 0 : kWarps - 1;
+  bool starts = false;  // all warps know that the task is prepared and waits for nothing
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
     ctx.place = (int)(at - begin);
-    bool ok = reached(load_acquire_cta(&memory->ready), (u32)ctx.place + 1) ||
+    bool ok = starts || reached(load_acquire_cta(&memory->ready), (u32)ctx.place + 1) ||
               await_place(ctx, &memory->ready, nullptr);
     // Its slot is another task's once the signaller knows that it is done.
     const PreparedTask& task = memory->tasks[(at - begin) % Cta::kPrepared];
@@ -44,11 +48,12 @@ MACO_FN void consume_prepared(Context& ctx) {
     ctx.tile = row.tile;
     ctx.sent_flag = row.packets ? ctx.first_flag : no_flag(ctx.first_flag);
     const auto sync = [&](int i) { return sync_row<Kernel>(task, row.sync, i); };
-    if (ok && runs) {
-      trace_task_begin(ctx.place);
-      ok = was_scouted(ctx) || wait_for<Kernel>(ctx, row.waits, sync);
+    if (ok && runs) trace_task_begin(ctx.place);
+    if (!starts) {
+      if (ok && runs) ok = was_scouted(ctx) || wait_for<Kernel>(ctx, row.waits, sync);
+      if (cta_any(!ok)) return;
     }
-    if (cta_any(!ok)) return;
+    starts = false;
     if (runs) {
       ctx.profile_waited();
       if (consumer_thread() == 0 && Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind))
@@ -57,11 +62,15 @@ MACO_FN void consume_prepared(Context& ctx) {
       const Operand* operands = Kernel::operands() + call.first_operand;
       Kernel::run(call.kind, ctx, Args{ctx, operands, Args::place_of(task.found)}, row.tile);
       warp_sync();
-      if (ctx.any_stopped()) return;
+      // One barrier between tasks is enough where the next has nothing to wait for.
+      starts =
+          task.leads != 0 &&
+          !cta_any(ctx.stopped() || !reached(load_acquire_cta(&memory->ready), at - begin + 2));
+      if (!starts && ctx.any_stopped()) return;
       ctx.profile_computed();
       trace_task_end(ctx.place);
     }
-    if (warp() == 0) {
+    if (warp() == kTeller) {
       const Task done = task.words.task();  // read again: it would stay in registers over the work
       MACO_ROLLED
       for (int i = warp_lane(); i < (int)done.signals; i += kWarpLanes) {
@@ -145,6 +154,7 @@ struct Preparer {
       to.words = words;
       to.call = call;
       to.runs = runs;
+      to.leads = next.task().waits == 0;
     }
     warp_sync();
     if (warp_lane() == 0) store_release_cta(&memory->ready, at - begin + 1);

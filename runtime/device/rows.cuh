@@ -133,6 +133,7 @@ template <class Team, i64 N, int V, int kMost = 32>
 struct Walk {
   static constexpr i64 kSteps = (N / V + Team::kSize - 1) / Team::kSize;
   static constexpr bool kHeld = kWarpLanes > 1 && kSteps* V <= kMost;
+  static constexpr bool kEven = N % ((i64)Team::kSize * V) == 0;
   static constexpr i64 kStride = (i64)Team::kSize * V;
   static MACO_FN i64 first() { return (i64)Team::at() * V; }
   // f(step, first element) for each vector of this thread among the first n elements.
@@ -216,16 +217,21 @@ struct Held {
 // Rows that a team has at once: with a row alone it would wait for the memory, and then for each
 // other, again and again. Of the longest that are held (RowWalk) two.
 template <class W, int V>
-constexpr int kRowsAtOnce = !W::kHeld            ? 1
+constexpr i64 kRowsAtOnce = !W::kHeld            ? 1
                             : W::kSteps * V > 32 ? 2
-                                                 : (int)most(1, least(4, 32 / (W::kSteps * V)));
+                                                 : most(1, least(4, 32 / (W::kSteps * V)));
 
-// A team's rows `first`, first + Team::kTeams, ..., n elements each. In place of those that aren't
-// below `end` it has the last one.
-template <class Team, class T, class W, int V>
+// A team's rows `first`, first + Team::kTeams, ..., n elements each, of a tile of at most kTile
+// rows. In place of those that aren't below `end` it has the last one.
+template <class Team, class T, class W, int V, i64 kTile>
 struct HeldRows {
-  static constexpr int kRows = kRowsAtOnce<W, V>;
+  static constexpr i64 kRowsOfTeam = (kTile + Team::kTeams - 1) / Team::kTeams;
+  static constexpr int kRows = (int)least(kRowsAtOnce<W, V>, kRowsOfTeam);
   static constexpr i64 kStep = kRows * Team::kTeams;
+  using Acc = AccOf<T>;
+  using Vector = Vec<T, V>;
+  using Walk = W;
+  static constexpr int kWidth = V;
   Held<T, W, V> rows[kRows];
   MACO_FN void load(const T* p, i64 first, i64 end, i64 n) {
     MACO_UNROLL
@@ -237,20 +243,22 @@ struct HeldRows {
 };
 
 // Of each row the sum of f(row, x) over its elements.
-template <class Team, class W, class T, int V, class F>
-MACO_FN void row_sums(Context& ctx, const HeldRows<Team, T, W, V>& held, i64 n, F f,
-                      AccOf<T> (&sums)[kRowsAtOnce<W, V>]) {
+template <class Team, class Rows, class F>
+MACO_FN void row_sums(Context& ctx, const Rows& held, i64 n, F f,
+                      typename Rows::Acc (&sums)[Rows::kRows]) {
+  using Acc = typename Rows::Acc;
+  constexpr int V = Rows::kWidth;
   MACO_UNROLL
-  for (int b = 0; b < kRowsAtOnce<W, V>; ++b) {
-    Sum<AccOf<T>, W::kSteps> sum;
-    held.rows[b].visit(n, [&](int k, i64, Vec<T, V> x) {
+  for (int b = 0; b < Rows::kRows; ++b) {
+    Sum<Acc, Rows::Walk::kSteps> sum;
+    held.rows[b].visit(n, [&](int k, i64, typename Rows::Vector x) {
       MACO_UNROLL
       for (int v = 0; v < V; ++v) sum.add(V == 1 ? k : v, f(b, to_acc(x.v[v])));
-      if (!W::kHeld) sum.added(k);
+      if (!Rows::Walk::kHeld) sum.added(k);
     });
     sums[b] = sum.total();
   }
-  team_reduce_rows<Team>(ctx, sums, [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
+  team_reduce_rows<Team>(ctx, sums, [](Acc x, Acc y) { return fn::add(x, y); });
 }
 // Of one row.
 template <class Team, class W, class T, int V, class P, class F>
@@ -264,20 +272,23 @@ MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) 
   return team_reduce<Team>(ctx, sum.total(), [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
 }
 
-// The largest of each row's elements, NaN if there is one.
-template <class Team, class W, class T, int V>
-MACO_FN void row_tops(Context& ctx, const HeldRows<Team, T, W, V>& held, i64 n,
-                      AccOf<T> (&tops)[kRowsAtOnce<W, V>]) {
+// The largest of each row's elements, of two that by larger(a, b). kWhole: rows have no fewer than
+// they can have.
+template <class Team, bool kWhole, class Rows, class F>
+MACO_FN void row_tops(Context& ctx, const Rows& held, i64 n,
+                      typename Rows::Acc (&tops)[Rows::kRows], F larger) {
+  using Acc = typename Rows::Acc;
   MACO_UNROLL
-  for (int b = 0; b < kRowsAtOnce<W, V>; ++b) {
-    AccOf<T> best = to_acc(gload(held.rows[b].row));
-    held.rows[b].visit(n, [&](int, i64, Vec<T, V> x) {
+  for (int b = 0; b < Rows::kRows; ++b) {
+    constexpr bool kOwn = kWhole && Rows::Walk::kHeld && Rows::Walk::kEven;  // each lane has some
+    Acc best = kOwn ? to_acc(held.rows[b].kept[0].v[0]) : to_acc(gload(held.rows[b].row));
+    held.rows[b].visit(n, [&](int, i64, typename Rows::Vector x) {
       MACO_UNROLL
-      for (int v = 0; v < V; ++v) best = fn::maximum(best, to_acc(x.v[v]));
+      for (int v = 0; v < Rows::kWidth; ++v) best = larger(best, to_acc(x.v[v]));
     });
     tops[b] = best;
   }
-  team_reduce_rows<Team>(ctx, tops, [](AccOf<T> x, AccOf<T> y) { return fn::maximum(x, y); });
+  team_reduce_rows<Team>(ctx, tops, larger);
 }
 
 }  // namespace maco

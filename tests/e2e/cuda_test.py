@@ -164,7 +164,7 @@ def main():
     index, of = part()
     work = [(runs if i % of == index else emitted, graph) for i, graph in enumerate(good)]
     if of > 1:
-        print(f"part {index + 1}/{of}: {sum(test is runs for test, _ in work)} of {len(good)} kernels run, the others only become kernel.cu")
+        print(f"part {index + 1}/{of}: {sum(test is runs for test, _ in work)} of {len(good)} kernels run, others only become kernel.cu")
     work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
     work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes"),
              (error_first, ROOT / "keys" / "range")]

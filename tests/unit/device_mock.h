@@ -72,6 +72,8 @@ inline float fadd(float a, float b) { return a + b; }
 inline float fsub(float a, float b) { return a - b; }
 inline float fmul(float a, float b) { return a * b; }
 inline float fdiv(float a, float b) { return a / b; }
+inline float finverse(float b) { return 1.0f / b; }
+inline float ftop(float a, float b) { return a != a ? a : (a > b ? a : b); }
 inline float fratio(float a, float b) { return a / b; }
 inline float ffma(float a, float b, float c) { return std::fma(a, b, c); }
 inline u32 bits_of(float x) {

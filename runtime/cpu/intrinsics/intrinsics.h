@@ -98,6 +98,8 @@ MACO_FN float fadd(float a, float b) { return a + b; }
 MACO_FN float fsub(float a, float b) { return a - b; }
 MACO_FN float fmul(float a, float b) { return a * b; }
 MACO_FN float fdiv(float a, float b) { return a / b; }
+MACO_FN float finverse(float b) { return 1.0f / b; }
+MACO_FN float ftop(float a, float b) { return a != a ? a : (a > b ? a : b); }
 MACO_FN float fratio(float a, float b) { return a / b; }
 MACO_FN float ffma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 MACO_FN u32 bits_of(float x) {

@@ -128,7 +128,7 @@ struct Attention {
         float high = top[r];
         MACO_UNROLL
         for (int t = 0; t < kKeysALane; ++t)
-          if (warp_lane() + t * kWarpLanes < visible) high = fn::maximum(high, score[t][r]);
+          if (warp_lane() + t * kWarpLanes < visible) high = ftop(high, score[t][r]);
         high = warp_max(high);
         const float shrink = fexp(fsub(top[r], high));
         float block = 0;
@@ -196,7 +196,7 @@ struct Attention {
     for (int r = 0; r < BQ; ++r) {
       if (r < rows) {
         float high = kLeast, whole = 0;
-        for (int w = 0; w < kWarps; ++w) high = fn::maximum(high, tops[w * BQ + r]);
+        for (int w = 0; w < kWarps; ++w) high = ftop(high, tops[w * BQ + r]);
         for (int w = 0; w < kWarps; ++w)
           whole = fadd(whole, fmul(totals[w * BQ + r], fexp(fsub(tops[w * BQ + r], high))));
         const float own = fexp(fsub(top[r], high));

@@ -377,7 +377,7 @@ struct WarpRows {
       total[half] = fadd(total[half], shuffle_xor(total[half], 1));
       total[half] = fadd(total[half], shuffle_xor(total[half], 2));
       // A row that sees nothing has sums of 0.
-      total[half] = limits[half] > 0 ? fdiv(1.0f, total[half]) : 0.0f;
+      total[half] = limits[half] > 0 ? finverse(total[half]) : 0.0f;
     }
     const auto result = [&](int n, int e) { return fmul(sum[n][e], total[e / 2]); };
     if constexpr (sizeof(Y) == 2) {

@@ -15,7 +15,7 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
   using Row = RowWalk<X, Team, C::N, V>;
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  using Rows = HeldRows<Team, X, Row, V>;
+  using Rows = HeldRows<Team, X, Row, V, C::BR>;
   Held<W, SharedWalk<W, Row, Team, C::N, V>, V> w;
   Held<B, SharedWalk<B, Row, Team, C::N, V>, V> b;
   w.load(args.ptr<const W>(1), C::N);

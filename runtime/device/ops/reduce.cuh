@@ -16,13 +16,14 @@ MACO_OP void reduce(Context& ctx, Args args, u32 tile) {
 
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  using Rows = HeldRows<Team, X, Row, V>;
+  using Rows = HeldRows<Team, X, Row, V, C::BR>;
   for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
     Rows x;
     x.load(args.ptr<const X>(0), first, end, n);
     A results[Rows::kRows];
     if constexpr (C::kind == ReduceKind::max) {
-      row_tops<Team>(ctx, x, n, results);
+      row_tops<Team, C::cols::is_constant>(ctx, x, n, results,
+                                           [](A a, A b) { return fn::maximum(a, b); });
     } else {
       row_sums<Team>(ctx, x, n, [](int, A v) { return v; }, results);
     }

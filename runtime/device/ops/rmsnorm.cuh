@@ -13,7 +13,7 @@ MACO_OP void rmsnorm(Context& ctx, Args args, u32 tile) {
   using Row = RowWalk<X, Team, C::N, V>;
 
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  using Rows = HeldRows<Team, X, Row, V>;
+  using Rows = HeldRows<Team, X, Row, V, C::BR>;
   Held<W, SharedWalk<W, Row, Team, C::N, V>, V> w;
   w.load(args.ptr<const W>(1), C::N);
   for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {

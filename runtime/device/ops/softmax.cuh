@@ -13,18 +13,19 @@ MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
 
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  using Rows = HeldRows<Team, X, Row, V>;
+  using Rows = HeldRows<Team, X, Row, V, C::BR>;
   for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
     Rows x;
     x.load(args.ptr<const X>(0), first, end, n);
     float tops[Rows::kRows], sums[Rows::kRows];
-    row_tops<Team>(ctx, x, n, tops);
+    row_tops<Team, C::cols::is_constant>(ctx, x, n, tops,
+                                         [](float a, float b) { return ftop(a, b); });
     row_sums<Team>(ctx, x, n, [&](int row, float v) { return fexp(fsub(v, tops[row])); }, sums);
     MACO_UNROLL
     for (int row = 0; row < Rows::kRows; ++row) {
       const i64 r = first + row * Team::kTeams;
       if (r >= end) break;
-      const float top = tops[row], scale = fdiv(1.0f, sums[row]);
+      const float top = tops[row], scale = finverse(sums[row]);
       Y* y = args.ptr<Y>(1) + r * n;
       x.rows[row].visit(n, [&](int, i64 i, Vec<X, V> xs) {
         Vec<Y, V> ys;
