@@ -61,8 +61,8 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
 void add_signaller(const Machine& machine, ir::Resources& uses) {
   if (uses.signallers > 0) return;
   if (uses.shared_bytes() + kPreparedBytes > machine.shared_bytes) return;
-  // Without a loader tasks are short: one warp looks them up ahead, and one signals.
-  uses.signallers = uses.loaders > 0 ? kSignallers : 2 * kSignallers;
+  // Without a loader tasks are short: two warps look them up ahead, and one signals.
+  uses.signallers = uses.loaders > 0 ? kSignallers : 3 * kSignallers;
   uses.head_bytes += kPreparedBytes;
   uses.registers = registers_of(machine, uses.threads());
 }

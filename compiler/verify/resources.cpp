@@ -97,8 +97,9 @@ class ResourceCheck {
     if (u.consumers % kWarp != 0 || u.loaders % kWarp != 0)
       error("a CTA has {} consumers and {} loaders, but roles are whole warps of {}", u.consumers,
             u.loaders, kWarp);
-    if (u.signallers != 0 && u.signallers != kWarp && (u.signallers != 2 * kWarp || u.loaders > 0))
-      error("a CTA has {} signallers, but one warp of {} signals, or two without loaders",
+    const int most = u.loaders > 0 ? 1 : 4;
+    if (u.signallers % kWarp != 0 || u.signallers > most * kWarp)
+      error("a CTA has {} signallers, but they are a warp of {}, or up to four without loaders",
             u.signallers, kWarp);
     if (u.divides_registers() && (u.pages < 1 || u.loaders < 1))
       error("a CTA divides registers without a ring of pages and a loader");

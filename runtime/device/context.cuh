@@ -18,6 +18,19 @@ struct alignas(16) Operand {
   u16 use;  // of packets: added to the launch's first flag
 };
 static_assert(sizeof(Operand) == 16, "one load fetches it");
+// A row of 16 bytes as it is loaded, for the same reason as TaskWords.
+struct alignas(16) RowWords {
+  u32 words[4];
+  template <class Row>
+  MACO_FN Row as() const {
+    static_assert(sizeof(Row) == sizeof(RowWords), "a row of 16 bytes");
+    union {
+      RowWords loaded;
+      Row row;
+    } u = {*this};
+    return u.row;
+  }
+};
 struct alignas(8) CallRow {
   u32 first_operand;
   u16 operands;
@@ -272,13 +285,20 @@ struct Value {
 };
 
 // The address of an operand on this rank; slots: of the copy of this epoch.
+// The tensor that an operand lies in, if any.
+MACO_FN char* operand_tensor(const Context& ctx, const Operand& o) {
+  return o.space < kSpaceTensors ? nullptr : (char*)ctx.launch().tensors[o.space - kSpaceTensors];
+}
+MACO_FN char* operand_address(const Context& ctx, const Operand& o, char* tensor) {
+  const bool slots = o.space == kSpaceSymmetric;
+  const u32 turn = slots ? ctx.epoch() & (o.rotation - 1) : 0;
+  char* const base = slots                    ? ctx.symmetric(ctx.rank())
+                     : o.space == kSpaceTemps ? ctx.launch().arena
+                                              : tensor;
+  return base + ((u64)turn * o.copy256 + o.offset256) * 256;
+}
 MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
-  u64 offset = (u64)o.offset256 * 256;
-  if (o.space == kSpaceTemps) return ctx.launch().arena + offset;
-  if (o.space >= kSpaceTensors)
-    return (char*)ctx.launch().tensors[o.space - kSpaceTensors] + offset;
-  return ctx.symmetric(ctx.rank()) + offset +
-         (u64)(ctx.epoch() & (o.rotation - 1)) * o.copy256 * 256;
+  return operand_address(ctx, o, operand_tensor(ctx, o));
 }
 
 // The operands of a call, in its order.

@@ -4,12 +4,13 @@
 //
 // A slot of CtaMemory::tasks is the consumers' from `ready` on, then, once they are `done`, the
 // signaller's, and another task's once that has `signalled`. Where tasks are short, looking up the
-// next one would delay signals: a second warp does it.
+// next one would delay signals, and takes longer than they do: other warps do it, in turn.
 
 namespace maco {
 
-// Have the signallers a second warp?
+// Have the signallers warps that prepare tasks and do nothing else?
 constexpr bool kPreparesApart = kWarpLanes > 1 && Cta::kSignallers > kWarpLanes;
+constexpr u32 kPreparers = kPreparesApart ? Cta::kSignallers / kWarpLanes - 1 : 1;
 
 template <class Kernel>
 MACO_FN void begin_prepared(Context& ctx) {
@@ -21,6 +22,11 @@ MACO_FN void begin_prepared(Context& ctx) {
 template <class Kernel>
 MACO_FN SyncRow sync_row(const PreparedTask& task, u32 first, int i) {
   return i < kPreparedSyncs ? task.syncs[i] : table_load(Kernel::syncs() + first + i);
+}
+
+// As await_quietly, of what most often has come.
+MACO_FN bool counted(Context& ctx, const u32* word, u32 count) {
+  return !warp_any(!reached(load_acquire_cta(word), count)) || await_quietly(ctx, word, count);
 }
 
 // As consume, of tasks that are prepared.
@@ -85,29 +91,30 @@ MACO_FN void consume_prepared(Context& ctx) {
   ctx.profile_cta(ctx.launch(), ctx.cta(), false);
 }
 
-// Looks tasks up ahead and puts what it finds into the CTA's memory. Rows of the two tasks behind
-// `at` are on their way meanwhile.
+// Looks tasks up ahead, each of some warps every kPreparers-th, and puts what it finds into the
+// CTA's memory. Rows of the two tasks that it prepares next are on their way meanwhile.
 template <class Kernel>
 struct Preparer {
+  // What each lane has of a task's rows.
+  static constexpr int kOperands = (kStagedOperands + kWarpLanes - 1) / kWarpLanes;
+  static constexpr int kSyncs = (kPreparedSyncs + kWarpLanes - 1) / kWarpLanes;
   Context& ctx;
   const u32 begin, end;
   u32 at;  // the task that is prepared next
   TaskWords words, next, after;
+  TaskWords behind;  // of the task after `at`, which another warp may prepare
   CallRow call, next_call;
-  // What each lane has of the rows of `at`.
-  static constexpr int kOperands = (kStagedOperands + kWarpLanes - 1) / kWarpLanes;
-  static constexpr int kSyncs = (kPreparedSyncs + kWarpLanes - 1) / kWarpLanes;
-  Operand operand[kOperands] = {};
-  SyncRow sync[kSyncs] = {};
+  RowWords operands[kOperands] = {};
+  RowWords syncs[kSyncs] = {};
 
-  MACO_FN Preparer(Context& c, u32 first, u32 last)
+  MACO_FN Preparer(Context& c, u32 first, u32 own, u32 last)
       : ctx(c),
         begin(first),
         end(last),
-        at(first),
-        words(words_of(first)),
-        next(words_of(first + 1)),
-        after(words_of(first + 2)),
+        at(own),
+        words(words_of(at)),
+        next(words_of(at + kPreparers)),
+        after(words_of(at + 2 * kPreparers)),
         call(call_of(words)),
         next_call(call_of(next)) {
     look_up();
@@ -118,10 +125,10 @@ struct Preparer {
   static MACO_FN CallRow call_of(const TaskWords& task) {
     return table_load(Kernel::calls() + task.call());
   }
-  MACO_FN int operands() const {
+  MACO_FN int operand_count() const {
     return call.operands < kStagedOperands ? call.operands : kStagedOperands;
   }
-  static MACO_FN int syncs(const Task& task) {
+  static MACO_FN int sync_count(const Task& task) {
     const int all = (int)(task.waits + task.signals);
     return all < kPreparedSyncs ? all : kPreparedSyncs;
   }
@@ -129,57 +136,64 @@ struct Preparer {
     const Task task = words.task();
     MACO_UNROLL
     for (int k = 0; k < kOperands; ++k)
-      if (const int i = warp_lane() + k * kWarpLanes; i < operands())
-        operand[k] = table_load(Kernel::operands() + call.first_operand + i);
+      if (const int i = warp_lane() + k * kWarpLanes; i < operand_count())
+        operands[k] = table_load((const RowWords*)(Kernel::operands() + call.first_operand) + i);
     MACO_UNROLL
     for (int k = 0; k < kSyncs; ++k)
-      if (const int i = warp_lane() + k * kWarpLanes; i < syncs(task))
-        sync[k] = table_load(Kernel::syncs() + task.sync + i);
+      if (const int i = warp_lane() + k * kWarpLanes; i < sync_count(task))
+        syncs[k] = table_load((const RowWords*)(Kernel::syncs() + task.sync) + i);
+    behind = kPreparers > 1 ? words_of(at + 1) : next;
   }
-  MACO_FN void prepare() {
+  // False, for all lanes: the run stops.
+  MACO_FN bool prepare() {
     CtaMemory* const memory = ctx.memory();
     PreparedTask& to = memory->tasks[(at - begin) % Cta::kPrepared];
     const Task task = words.task();
     MACO_UNROLL
     for (int k = 0; k < kOperands; ++k)
-      if (const int i = warp_lane() + k * kWarpLanes; i < operands()) {
-        to.found.operands[i] = operand_address(ctx, operand[k]);
-        to.found.uses[i] = operand[k].use;
+      if (const int i = warp_lane() + k * kWarpLanes; i < operand_count()) {
+        const Operand operand = operands[k].template as<Operand>();
+        to.found.operands[i] = operand_address(ctx, operand);
+        to.found.uses[i] = operand.use;
       }
     MACO_UNROLL
     for (int k = 0; k < kSyncs; ++k)
-      if (const int i = warp_lane() + k * kWarpLanes; i < syncs(task)) to.syncs[i] = sync[k];
+      if (const int i = warp_lane() + k * kWarpLanes; i < sync_count(task))
+        *(RowWords*)&to.syncs[i] = syncs[k];
     const bool runs = runs_here<Kernel>(ctx, task.guard);
     if (warp_lane() == 0) {
       to.words = words;
       to.call = call;
       to.runs = runs;
-      to.leads = next.task().waits == 0;
+      to.leads = behind.task().waits == 0;
     }
     warp_sync();
+    if (kPreparers > 1 && !counted(ctx, &memory->ready, at - begin)) return false;
     if (warp_lane() == 0) store_release_cta(&memory->ready, at - begin + 1);
     words = next;
     next = after;
     call = next_call;
-    ++at;
-    after = words_of(at + 2);
+    at += kPreparers;
+    after = words_of(at + 2 * kPreparers);
     next_call = call_of(next);
     look_up();
+    return true;
   }
 };
 
-// The second warp of the signallers.
+// The signallers' warps behind the first.
 template <class Kernel>
 MACO_FN void prepare_apart(Context& ctx) {
   const auto [begin, end] = stream_of<Kernel>(ctx);
-  if (begin == end) return;
-  Preparer<Kernel> preparer(ctx, begin, end);
+  const u32 own = begin + (u32)spare_warp() - 1;
+  if (own >= end) return;
+  Preparer<Kernel> preparer(ctx, begin, own, end);
   while (preparer.at < end) {
     const u32 place = preparer.at - begin;
     if (place >= Cta::kPrepared &&
-        !await_quietly(ctx, &ctx.memory()->signalled, place - Cta::kPrepared + 1))
+        !counted(ctx, &ctx.memory()->signalled, place - Cta::kPrepared + 1))
       return;
-    preparer.prepare();
+    if (!preparer.prepare()) return;
   }
 }
 
@@ -225,7 +239,7 @@ MACO_FN void signal_prepared(Context& ctx) {
     else
       signal_in_turn<Kernel>(ctx, nullptr);
   } else {
-    Preparer<Kernel> preparer(ctx, begin, end);
+    Preparer<Kernel> preparer(ctx, begin, begin, end);
     signal_in_turn<Kernel>(ctx, &preparer);
   }
 }

@@ -135,13 +135,15 @@ TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") 
   CHECK(verdict(with(signals, "head=2048 scratch=16384", "head=6144 scratch=12288")) == "");
   CHECK_THAT(verdict(signals), Contains("resources: a CTA has 2048 bytes for its own state, but "
                                         "tasks that a signaller prepares need 6144"));
-  CHECK_THAT(verdict(with(signals, "signallers=32 registers=168 spare=64",
-                          "signallers=64 registers=168 spare=32")),
-             Contains("resources: a CTA has 64 signallers, but one warp of 32 signals, or two "
-                      "without loaders"));
-  CHECK_THAT(verdict(with(divided, "registers=168 spare=96", "signallers=96 registers=168")),
-             Contains("resources: a CTA has 96 signallers, but one warp of 32 signals, or two "
-                      "without loaders"));
+  CHECK_THAT(
+      verdict(with(signals, "signallers=32 registers=168 spare=64",
+                   "signallers=64 registers=168 spare=32")),
+      Contains("resources: a CTA has 64 signallers, but they are a warp of 32, or up to four "
+               "without loaders"));
+  CHECK_THAT(
+      verdict(with(divided, "registers=168 spare=96", "signallers=96 registers=168")),
+      Contains("resources: a CTA has 96 signallers, but they are a warp of 32, or up to four "
+               "without loaders"));
   struct Case {
     const char *from, *to, *reason;
   };

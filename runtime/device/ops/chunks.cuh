@@ -182,7 +182,9 @@ MACO_OP void chunks(Context& ctx, Args args, u32 task) {
                          C::rows::get(ctx) * C::cols,
                          C::packets ? ctx.first_flag + args.use(kSlots) : 0,
                          C::packets ? ctx.sent_flag + args.use(kSlots) : 0};
-  each_units<Chunks<C>::kAhead>(units_of<Tiles, typename Chunks<C>::Measure>(box), chunks);
+  using Measure = typename Chunks<C>::Measure;
+  each_units<Chunks<C>::kAhead, most_units<Tiles, Measure>()>(units_of<Tiles, Measure>(box),
+                                                              chunks);
 }
 
 }  // namespace ops

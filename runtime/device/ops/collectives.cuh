@@ -33,15 +33,24 @@ struct Units {
   }
   MACO_FN bool there(int k) const { return kAll || first + (u32)k * kConsumers < n; }
 };
-// f.move(units), N of them at once, until all n have been moved, or it gives false; all lanes of a
-// warp go round equally often. (Not a lambda: NVRTC takes one with an `auto` for the host's.)
-template <int N, class F>
+// f.move(units), N of them at once, until all n of at most kMost have been moved, or it gives false;
+// all lanes of a warp go round equally often. (Not a lambda: NVRTC takes one with an `auto` for the
+// host's.)
+template <int N, i64 kMost, class F>
 MACO_FN void each_units(u32 n, const F& f) {
   const u32 lane = (u32)warp_lane();
   u32 first = (u32)warp() * kWarpLanes;
-  for (; first + (N - 1) * kConsumers + kWarpLanes <= n; first += N * kConsumers)
-    if (!f.move(Units<true>{first + lane, n})) return;
-  if (first < n) f.move(Units<false>{first + lane, n});
+  if constexpr (kMost <= N * kConsumers && kWarpLanes > 1) {
+    // Once. Small tiles are handed over by one task to another: short code.
+    if (first + (N - 1) * kConsumers + kWarpLanes <= n)
+      f.move(Units<true>{first + lane, n});
+    else if (first < n)
+      f.move(Units<false>{first + lane, n});
+  } else {
+    for (; first + (N - 1) * kConsumers + kWarpLanes <= n; first += N * kConsumers)
+      if (!f.move(Units<true>{first + lane, n})) return;
+    if (first < n) f.move(Units<false>{first + lane, n});
+  }
 }
 
 // Are the rows of all tiles equally long? Then the compiler knows how long.
@@ -192,6 +201,10 @@ MACO_FN u32 units_of(const TileBox<C>& box) {
   constexpr u32 v = (u32)unit_elements<C, X>();
   return (box.count() + v - 1) / v;
 }
+template <class C, class X>
+MACO_FN constexpr i64 most_units() {
+  return (C::BR * C::BC + unit_elements<C, X>() - 1) / unit_elements<C, X>();
+}
 
 // V elements, which stand in one row and begin at a multiple of V, in accesses of at most 16 bytes.
 template <int V, class Y>
@@ -315,7 +328,7 @@ MACO_OP void put(Context& ctx, Args args, u32 tile) {
                    kOthers ? int(C::W) - 1 : 1,
                    C::source_rows ? rank : 0,
                    C::packets ? ctx.sent_flag + args.use(1) : 0};
-  each_units<Put<C>::kAhead>(units_of<C, X>(box), put);
+  each_units<Put<C>::kAhead, most_units<C, X>()>(units_of<C, X>(box), put);
 }
 
 // Sums in f32 (i32 in i32) in rank order, rounds once.
@@ -522,7 +535,8 @@ MACO_FN void combine_tile(Context& ctx, const Args& args, u32 tile) {
                                       i64(tile) * C::stride,
                                       C::packets ? ctx.first_flag + args.use(1) : 0,
                                       C::forward_packets ? ctx.sent_flag + args.use(3) : 0};
-  each_units<Combine<C, kFinished>::kAhead>(units_of<C, typename C::S>(box), combine);
+  using S = typename C::S;
+  each_units<Combine<C, kFinished>::kAhead, most_units<C, S>()>(units_of<C, S>(box), combine);
 }
 template <class C>
 MACO_OP void combine(Context& ctx, Args args, u32 tile) {
@@ -597,7 +611,7 @@ MACO_OP void take(Context& ctx, Args args, u32 tile) {
                      C::source_rows ? source : 0,
                      args.template ptr<Y>(1) + (C::blocked ? block : 0) + box.origin,
                      C::packets ? ctx.first_flag + args.use(0) : 0};
-  each_units<Take<C>::kAhead>(units_of<C, X>(box), take);
+  each_units<Take<C>::kAhead, most_units<C, X>()>(units_of<C, X>(box), take);
 }
 
 template <class C>

@@ -142,7 +142,8 @@ MACO_OP void hop(Context& ctx, Args args, u32 tile) {
                    next_at * C::stride,
                    C::packets ? ctx.first_flag + args.use(1) : 0,
                    C::packets ? ctx.sent_flag + args.use(3) : 0};
-  each_units<Hop<C>::kAhead>(units_of<C, typename Hop<C>::Measure>(box), hop);
+  using Measure = typename Hop<C>::Measure;
+  each_units<Hop<C>::kAhead, most_units<C, Measure>()>(units_of<C, Measure>(box), hop);
 }
 
 }  // namespace ops
