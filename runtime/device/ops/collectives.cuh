@@ -33,7 +33,7 @@ struct Units {
   }
   MACO_FN bool there(int k) const { return kAll || first + (u32)k * kConsumers < n; }
 };
-// f.move(units), N of them at once, until all n of at most kMost have been moved, or it gives false;
+// f.move(units), N of them at once, until all n, at most kMost, have been moved, or it gives false;
 // all lanes of a warp go round equally often. (Not a lambda: NVRTC takes one with an `auto` for the
 // host's.)
 template <int N, i64 kMost, class F>
