@@ -285,20 +285,14 @@ struct Value {
 };
 
 // The address of an operand on this rank; slots: of the copy of this epoch.
-// The tensor that an operand lies in, if any.
-MACO_FN char* operand_tensor(const Context& ctx, const Operand& o) {
-  return o.space < kSpaceTensors ? nullptr : (char*)ctx.launch().tensors[o.space - kSpaceTensors];
-}
-MACO_FN char* operand_address(const Context& ctx, const Operand& o, char* tensor) {
+MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
   const bool slots = o.space == kSpaceSymmetric;
   const u32 turn = slots ? ctx.epoch() & (o.rotation - 1) : 0;
-  char* const base = slots                    ? ctx.symmetric(ctx.rank())
-                     : o.space == kSpaceTemps ? ctx.launch().arena
-                                              : tensor;
+  char* const base = slots ? ctx.symmetric(ctx.rank())
+                     : o.space == kSpaceTemps
+                         ? ctx.launch().arena
+                         : (char*)ctx.launch().tensors[o.space - kSpaceTensors];
   return base + ((u64)turn * o.copy256 + o.offset256) * 256;
-}
-MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
-  return operand_address(ctx, o, operand_tensor(ctx, o));
 }
 
 // The operands of a call, in its order.

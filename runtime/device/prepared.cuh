@@ -165,7 +165,9 @@ struct Preparer {
       to.words = words;
       to.call = call;
       to.runs = runs;
-      to.leads = behind.task().waits == 0;
+      // A task that runs on some ranks may end without a barrier: it needs the one at its start.
+      const Task later = behind.task();
+      to.leads = at + 1 < end && later.waits == 0 && later.guard == 0;
     }
     warp_sync();
     if (kPreparers > 1 && !counted(ctx, &memory->ready, at - begin)) return false;

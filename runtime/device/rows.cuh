@@ -273,7 +273,7 @@ MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) 
 }
 
 // The largest of each row's elements, of two that by larger(a, b). kWhole: rows have no fewer than
-// they can have.
+// they can have, and which of equal ones it is makes no difference.
 template <class Team, bool kWhole, class Rows, class F>
 MACO_FN void row_tops(Context& ctx, const Rows& held, i64 n,
                       typename Rows::Acc (&tops)[Rows::kRows], F larger) {

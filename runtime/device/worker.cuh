@@ -278,7 +278,7 @@ MACO_FN void worker(const Launch& launch) {
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
   const LaunchNumbers& numbers = launch.state ? (const LaunchNumbers&)*launch.state : launch;
-  // Spare warps, and one that prepares tasks, share the signaller's: they write the same there, and
+  // Spare warps, and those that prepare tasks, share the signaller's: they write the same there, and
   // nothing later.
   Context& ctx =
       *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1

@@ -40,22 +40,28 @@ def peer(count, dependent, launches):
 def main():
     parser = gpu_bench.arguments(__doc__)
     parser.add_argument("--count", type=int, default=1000, help="tasks of the chain and of the independent ones")
+    parser.add_argument("--equal", type=int, nargs="+", default=[1320, 13200], help="equal tasks, shared out to more and more workers")
     args = parser.parse_args()
     bench = gpu_bench.Bench(args)
     for name, graph, dependent in (("chain", chain(args.count), True), ("independent", independent(args.count), False)):
         ours = bench.maco(name, graph)
         theirs = None if args.no_peers else peer(args.count, dependent, args.launches)
         bench.add(tasks=name, count=args.count, maco_us=ours, peer_us=theirs, us_a_task=None if not ours else round(ours / args.count, 3))
-    count, one, series = 1320, None, {"speed": [], "linear": []}
-    for workers in (1, 2, 4, 8, 16, 33, 66, 132):
-        ours = bench.maco(f"equal-{workers}", equal(count, workers))
-        if not ours:
-            continue
-        one = one or ours * workers
-        bench.add(tasks="equal", count=count, workers=workers, maco_us=ours, speed=round(one / ours, 2),
-                  of_linear=round(one / ours / workers, 3))
-        series["speed"].append((workers, one / ours))
-        series["linear"].append((workers, workers))
+    # Of few tasks the launch and the first of each worker are a good part; of many it is the workers' rate that shows.
+    series = {"linear": []}
+    for count in args.equal:
+        one, speeds = None, []
+        for workers in (1, 2, 4, 8, 16, 33, 66, 132):
+            ours = bench.maco(f"equal-{count}-{workers}", equal(count, workers))
+            if not ours:
+                continue
+            one = one or ours * workers
+            bench.add(tasks="equal", count=count, workers=workers, maco_us=ours, speed=round(one / ours, 2),
+                      of_linear=round(one / ours / workers, 3))
+            speeds.append((workers, one / ours))
+            series["linear"].append((workers, workers))
+        series[f"{count} tasks"] = speeds
+    series["linear"] = sorted(set(series["linear"]))
     gpu_bench.plot(args.svg, "Equal tasks: speed against one worker", "workers", series)
     bench.finish()
 

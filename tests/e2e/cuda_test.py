@@ -190,8 +190,8 @@ def part():
     """Index and number of parts."""
     text = os.environ.get("MACO_TEST_PART") or "1/1"
     fits = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not fits or not 1 <= int(fits[1]) <= int(fits[2]):
-        sys.exit(f"MACO_TEST_PART is '{text}': write a part and their number, as in 2/3")
+    if not fits or not 1 <= int(fits[1]) <= int(fits[2]) or int(fits[2]) % 2 == 0:
+        sys.exit(f"MACO_TEST_PART is '{text}': write a part and their odd number, as in 2/3")
     return int(fits[1]) - 1, int(fits[2])
 
 

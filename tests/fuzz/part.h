@@ -8,13 +8,13 @@ namespace maco::fuzz {
 /// The part `index` of `of`; the whole by default.
 struct Part {
   uint64_t index = 0, of = 1;  // index < of
-  /// Whether item `i` belongs to this part. Neighbours belong to different ones, and so do items a
-  /// few `of` apart, so that each part has some of what is rotated over items.
+  /// Whether item `i` belongs to this part: neighbours belong to different ones, and so do items a
+  /// few `of` apart. Each part of an odd number has some of what every fourth or eighth item has.
   bool has(uint64_t i) const { return (i + i / of) % of == index; }
 };
 
-/// "2/3" is the second of three parts, all of it where the variable isn't set. Anything else ends
-/// the process with status 2.
+/// "2/3" is the second of three parts, all of it where the variable isn't set. Anything else, or an
+/// even number of parts, ends the process with status 2.
 Part part_of_tests();
 
 }  // namespace maco::fuzz

@@ -1,4 +1,6 @@
 // What a CTA uses fits into what an SM has, and every CTA is resident: each refusal by its reason.
+#include <fmt/format.h>
+
 #include "compiler/cost/machine.h"
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/pipeline.h"
@@ -23,6 +25,19 @@ const std::string kProduct =
   buffer y : f32[1 x 8] output tensor=y
   call c0 = matmul op=y kind=matmul (x, w, y) loads 1 ring=0 pages=1 page_bytes=4096 ahead
   task t0 c0#0 compute sm=0 place=0: read x[0:1, 0:8] w[0:8, 0:8]; write y[0:1, 0:8]
+}
+)";
+
+// Without a loader.
+const std::string kShort =
+    R"(program add stage=synced world=1 target=cpu ctas=1 {
+  uses consumers=256 signallers=96 registers=128 head=6144 scratch=16384
+  limits sms=1 threads=1024 registers=65536 shared=30720
+  roles compute 0..1
+  buffer x : f32[1 x 8] input tensor=x
+  buffer y : f32[1 x 8] output tensor=y
+  call c0 = relu op=y kind=relu (x, y)
+  task t0 c0#0 compute sm=0 place=0: read x[0:1, 0:8]; write y[0:1, 0:8]
 }
 )";
 
@@ -144,6 +159,16 @@ TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") 
       verdict(with(divided, "registers=168 spare=96", "signallers=96 registers=168")),
       Contains("resources: a CTA has 96 signallers, but they are a warp of 32, or up to four "
                "without loaders"));
+  // Without loaders up to four.
+  for (const int signallers : {32, 64, 96, 128, 160, 48}) {
+    const std::string got =
+        verdict(with(kShort, "signallers=96", fmt::format("signallers={}", signallers)));
+    CAPTURE(signallers, got);
+    if (signallers % 32 == 0 && signallers <= 128)
+      CHECK(got == "");
+    else
+      CHECK_THAT(got, Contains(fmt::format("a CTA has {} signallers, but", signallers)));
+  }
   struct Case {
     const char *from, *to, *reason;
   };
