@@ -278,8 +278,8 @@ MACO_FN void worker(const Launch& launch) {
   if (launch.state && launch.state->refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
   const LaunchNumbers& numbers = launch.state ? (const LaunchNumbers&)*launch.state : launch;
-  // Spare warps, and those that prepare tasks, share the signaller's: they write the same there, and
-  // nothing later.
+  // Spare warps, and those that prepare tasks, share the signaller's: they write the same there,
+  // and nothing later.
   Context& ctx =
       *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
                              : is_loader()                ? kWarps
