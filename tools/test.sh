@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Sets up, builds and tests everything that needs no GPU, as CI does. Arguments go to ctest, such as -R unit.
-# Of what takes longest (random graphs, collectives, kernels of users) it runs a third, which one depends on the commit; all of it with
-# MACO_TEST_PART=1/1.
+# Of what takes longest (tests/README.md) it runs a third, which one depends on the commit; all of it with MACO_TEST_PART=1/1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

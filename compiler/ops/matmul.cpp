@@ -265,9 +265,8 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
     return "a pair of products takes method 'dot', 'mma' or 'wgmma'";
   if (const auto to = pushed_to(c.graph(), c.id())) {
     const ir::Op& collective = c.graph()[*to];
-    const bool in_packets = method == MatmulMethod::Dot && collective.kind == "allreduce" &&
-                            attr_word(collective, "algorithm", "auto") == "oneshot" &&
-                            ir::is_float(c.out(0).dtype);
+    const bool in_packets =
+        method == MatmulMethod::Dot && is_one_shot_sum(collective) && ir::is_float(c.out(0).dtype);
     if (!in_packets && (!functions::on_tensor_cores(method) || functions::takes_dot(method) ||
                         matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
       return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a "

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/matmul_tiles.h"
@@ -46,8 +45,7 @@ class SumFuser {
 
  private:
   static bool is_sum(const Op& op) {
-    return op.kind == "allreduce" && ops::is_pushed(op) && !op.attrs.count("epilogue") &&
-           ops::attr_word(op, "algorithm", "auto") == "oneshot";
+    return ops::is_one_shot_sum(op) && ops::is_pushed(op) && !op.attrs.count("epilogue");
   }
   // Is the op an elementwise one and the only reader of `t`?
   bool reads_it_alone(size_t op, TensorId t) const {

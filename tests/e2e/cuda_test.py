@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 
+from parts import part
+
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "cuda"
 
 
@@ -184,15 +186,6 @@ def finish(args, work):
                 print(f"{graph.parent.name}/{graph.name}: {wrong}")
     print(f"{len(work) - failed} passed, {failed} failed, 0 skipped: {len(work) - failed} of {len(work)} as expected")
     return 1 if failed else 0
-
-
-def part():
-    """Index and number of parts."""
-    text = os.environ.get("MACO_TEST_PART") or "1/1"
-    fits = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not fits or not 1 <= int(fits[1]) <= int(fits[2]) or int(fits[2]) % 2 == 0:
-        sys.exit(f"MACO_TEST_PART is '{text}': write a part and their odd number, as in 2/3")
-    return int(fits[1]) - 1, int(fits[2])
 
 
 if __name__ == "__main__":

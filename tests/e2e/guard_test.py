@@ -17,6 +17,8 @@ import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+from parts import mine
+
 GRAPHS = {
     "attention": """
   input  q : bf16[24, 64]
@@ -139,12 +141,14 @@ def main():
                                             check=True).stdout
         # The one that lasts comes first.
         cases += sorted(KNOWN, key=lambda case: case[3] != "hung")
+        chosen = []
         for name, program in programs.items():
             for call in re.finditer(r"^  call \w+ = \w+ op=(\S+) .*$", program, re.M):
                 for parameter in parameters(call[0]):
                     n = int(parameter[3])
                     value = choose.choice([v for v in (0, 1, n - 1, n + 1, n // 2, 2 * n, 4 * n + 3, 100000) if v != n])
-                    cases.append((name, call[1], {parameter[1]: f"{parameter[2]}{value}"}, None))
+                    chosen.append((name, call[1], {parameter[1]: f"{parameter[2]}{value}"}, None))
+        cases += mine(chosen)
 
         def run(case):
             number, (name, op, values, _) = case

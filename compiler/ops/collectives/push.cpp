@@ -44,6 +44,10 @@ std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collect
   return std::nullopt;
 }
 
+bool is_one_shot_sum(const ir::Op& collective) {
+  return collective.kind == "allreduce" && attr_word(collective, "algorithm", "auto") == "oneshot";
+}
+
 std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product) {
   if (!is_pushed(graph[product])) return std::nullopt;
   const ir::TensorId y = graph[product].out[0];
@@ -65,8 +69,8 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
   const ir::Op& product = graph[*id];
   if (pushed_to(graph, *id)) return "the product sends to another collective";
   if (graph[collective.in[0]].kind == ir::TensorKind::State) return "what it moves is a state";
-  const bool in_one = collective.kind == "allreduce" && algorithm == "oneshot";
-  if (const std::string why = refuse_to_send(graph, product, machine, in_one); !why.empty())
+  if (const std::string why = refuse_to_send(graph, product, machine, is_one_shot_sum(collective));
+      !why.empty())
     return why;
   const ir::Shape& x = graph[collective.in[0]].shape;
   const auto rows_of_x =
