@@ -133,7 +133,6 @@ template <class Team, i64 N, int V, int kMost = 32>
 struct Walk {
   static constexpr i64 kSteps = (N / V + Team::kSize - 1) / Team::kSize;
   static constexpr bool kHeld = kWarpLanes > 1 && kSteps* V <= kMost;
-  static constexpr bool kEven = N % ((i64)Team::kSize * V) == 0;
   static constexpr i64 kStride = (i64)Team::kSize * V;
   static MACO_FN i64 first() { return (i64)Team::at() * V; }
   // f(step, first element) for each vector of this thread among the first n elements.
@@ -272,16 +271,13 @@ MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) 
   return team_reduce<Team>(ctx, sum.total(), [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
 }
 
-// The largest of each row's elements, of two that by larger(a, b). kWhole: rows have no fewer than
-// they can have, and which of equal ones it is makes no difference.
-template <class Team, bool kWhole, class Rows, class F>
+// The largest of each row's elements and of start(row), of two that by larger(a, b).
+template <class Team, class Rows, class G, class F>
 MACO_FN void row_tops(Context& ctx, const Rows& held, i64 n,
-                      typename Rows::Acc (&tops)[Rows::kRows], F larger) {
-  using Acc = typename Rows::Acc;
+                      typename Rows::Acc (&tops)[Rows::kRows], G start, F larger) {
   MACO_UNROLL
   for (int b = 0; b < Rows::kRows; ++b) {
-    constexpr bool kOwn = kWhole && Rows::Walk::kHeld && Rows::Walk::kEven;  // each lane has some
-    Acc best = kOwn ? to_acc(held.rows[b].kept[0].v[0]) : to_acc(gload(held.rows[b].row));
+    typename Rows::Acc best = start(b);
     held.rows[b].visit(n, [&](int, i64, typename Rows::Vector x) {
       MACO_UNROLL
       for (int v = 0; v < Rows::kWidth; ++v) best = larger(best, to_acc(x.v[v]));

@@ -40,17 +40,11 @@ template <int N, i64 kMost, class F>
 MACO_FN void each_units(u32 n, const F& f) {
   const u32 lane = (u32)warp_lane();
   u32 first = (u32)warp() * kWarpLanes;
-  if constexpr (kMost <= N * kConsumers && kWarpLanes > 1) {
-    // Once. Small tiles are handed over by one task to another: short code.
-    if (first + (N - 1) * kConsumers + kWarpLanes <= n)
-      f.move(Units<true>{first + lane, n});
-    else if (first < n)
-      f.move(Units<false>{first + lane, n});
-  } else {
-    for (; first + (N - 1) * kConsumers + kWarpLanes <= n; first += N * kConsumers)
-      if (!f.move(Units<true>{first + lane, n})) return;
-    if (first < n) f.move(Units<false>{first + lane, n});
+  for (; first + (N - 1) * kConsumers + kWarpLanes <= n; first += N * kConsumers) {
+    if (!f.move(Units<true>{first + lane, n})) return;
+    if constexpr (kMost <= N * kConsumers) return;  // the compiler knows that it goes round once
   }
+  if (first < n) f.move(Units<false>{first + lane, n});
 }
 
 // Are the rows of all tiles equally long? Then the compiler knows how long.

@@ -22,7 +22,9 @@ MACO_OP void reduce(Context& ctx, Args args, u32 tile) {
     x.load(args.ptr<const X>(0), first, end, n);
     A results[Rows::kRows];
     if constexpr (C::kind == ReduceKind::max) {
-      row_tops<Team, false>(ctx, x, n, results, [](A a, A b) { return fn::maximum(a, b); });
+      row_tops<Team>(
+          ctx, x, n, results, [&](int row) { return to_acc(gload(x.rows[row].row)); },
+          [](A a, A b) { return fn::maximum(a, b); });
     } else {
       row_sums<Team>(ctx, x, n, [](int, A v) { return v; }, results);
     }

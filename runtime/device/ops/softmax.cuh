@@ -18,8 +18,8 @@ MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
     Rows x;
     x.load(args.ptr<const X>(0), first, end, n);
     float tops[Rows::kRows], sums[Rows::kRows];
-    row_tops<Team, C::cols::is_constant>(ctx, x, n, tops,
-                                         [](float a, float b) { return ftop(a, b); });
+    row_tops<Team>(
+        ctx, x, n, tops, [](int) { return kLeast; }, [](float a, float b) { return ftop(a, b); });
     row_sums<Team>(ctx, x, n, [&](int row, float v) { return fexp(fsub(v, tops[row])); }, sums);
     MACO_UNROLL
     for (int row = 0; row < Rows::kRows; ++row) {
