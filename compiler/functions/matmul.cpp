@@ -251,14 +251,14 @@ std::vector<Function> matmul_functions() {
       f.params.push_back(number("eps"));
       f.operands.push_back(reads("norm", "G"));
     }
-    f.operands.push_back(in_packets(writes("y", "Y")));
     if (form.turned) {
-      for (ParamSpec p : {integer("D"), integer("turned_begin"), integer("turned_end"),
-                          flag("interleaved"), value("position"), table("turns")})
+      for (ParamSpec p :
+           {integer("D"), integer("turned_begin"), integer("turned_end"), flag("interleaved")})
         f.params.push_back(std::move(p));
-      f.source.headers.insert(f.source.headers.begin() + 1, "ops/rope.cuh");
+      f.operands.push_back(reads("sines", "f32"));
       f.source.headers.push_back("ops/matmul_turn.cuh");
     }
+    f.operands.push_back(in_packets(writes("y", "Y")));
     if (form.pushed) {
       std::vector<std::string> modes;
       for (size_t i = 0; i < kPeerModes; ++i) modes.emplace_back(name(static_cast<PeerMode>(i)));

@@ -20,7 +20,7 @@ struct MatmulForm {
 };
 inline constexpr int64_t kMostNormedRows = 16;
 /// The device function of this form, which has its operands: a, b, (the other b), (the norm's
-/// weights), y, (slots), then those of the body.
+/// weights, or the sines and cosines of a row's pairs, f32), y, (slots), then those of the body.
 std::string matmul_function(MatmulForm form);
 
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).

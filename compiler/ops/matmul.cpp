@@ -17,7 +17,6 @@
 #include "compiler/ops/elementwise_rules.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/matmul_tiles.h"
-#include "compiler/ops/rope.h"
 #include "compiler/ops/rowwise.h"
 #include "compiler/ops/tile_shape.h"
 #include "ir/body.h"
@@ -33,12 +32,12 @@ using ir::Spread;
 
 namespace {
 
-// Inputs: a, b, the other b of a pair, the weights of a norm, the bias, each if there is one, then
-// the epilogue's.
+// Inputs: a, b, the other b of a pair, the weights of a norm or what rope_sines makes, the bias,
+// each if there is one, then the epilogue's.
 struct Inputs {
   functions::MatmulForm form{};
-  int norm = 0, bias_at = 0;  // if there is one
-  int epilogue_first = 0;     // input that the epilogue calls %1, or %2 of a pair
+  int norm = 0, sines = 0, bias_at = 0;  // if there is one
+  int epilogue_first = 0;                // input that the epilogue calls %1, or %2 of a pair
   bool bias = false;
 };
 // How many of the epilogue's operands are inputs.
@@ -52,7 +51,8 @@ Inputs inputs_of(const ir::Op& op) {
             .normed = op.attrs.count("norm_eps") > 0,
             .turned = op.attrs.count("turned") > 0};
   r.norm = r.form.paired ? 3 : 2;
-  r.bias_at = r.norm + (r.form.normed ? 1 : 0);
+  r.sines = r.norm + (r.form.normed ? 1 : 0);
+  r.bias_at = r.sines + (r.form.turned ? 1 : 0);
   r.epilogue_first =
       static_cast<int>(op.in.size()) - (body ? operands_of(*body, r.form.paired) : 0);
   r.bias = r.epilogue_first > r.bias_at;
@@ -127,7 +127,6 @@ bool check_form(InferContext& c, const Inputs& inputs) {
     const bool matrices = c.in(0).shape.size() == 2 && c.in(1).shape.size() == 2;
     const auto n =
         matrices ? c.in(1).shape[c.flag("transpose_b", false) ? 0 : 1].constant() : std::nullopt;
-    check_turns(c);
     if (form.paired || form.normed || inputs.bias || c.has("activation") || c.has("epilogue"))
       c.error("'matmul' turns heads of plain products");
     else if (!matrices)
@@ -137,6 +136,11 @@ bool check_form(InferContext& c, const Inputs& inputs) {
       c.error_attr("turned", fmt::format("'matmul' turns whole heads of its result, not {} columns "
                                          "from {} on, of heads of {}",
                                          count, first, d));
+    else if (c.in(inputs.sines).dtype != DType::F32 ||
+             c.in(inputs.sines).shape != ir::Shape{c.in(0).shape[0], ir::Expr(d)})
+      c.error_in(inputs.sines, fmt::format("'matmul' needs sines and cosines of each row, f32[{}, "
+                                           "{}]",
+                                           c.in(0).shape[0].str(), d));
   }
   return !c.failed();
 }
@@ -462,13 +466,11 @@ void tile(TileContext& c) {
     }
     if (form.turned) {
       const int64_t d = c.integer("head_dim", 0), first = c.integer("first_turned", 0);
-      for (ir::Param p : std::initializer_list<ir::Param>{
-               {"D", d},
-               {"turned_begin", first},
-               {"turned_end", first + c.integer("turned", 0)},
-               {"interleaved", c.flag("interleaved", false)},
-               c.value("position", c.expr("position").value_or(ir::Expr(0))),
-               {"turns", rope_turns(c.op(), d)}})
+      for (ir::Param p :
+           std::initializer_list<ir::Param>{{"D", d},
+                                            {"turned_begin", first},
+                                            {"turned_end", first + c.integer("turned", 0)},
+                                            {"interleaved", c.flag("interleaved", false)}})
         params.push_back(std::move(p));
     }
     if (push) {
@@ -500,7 +502,9 @@ void tile(TileContext& c) {
     for (int i = 2; i < own; ++i) {
       const Mat m = c.in(i);
       if (i < inputs.bias_at) {
-        accesses.push_back(read(i == inputs.norm ? whole(m) : box(m, n, n + bn, 0, m.cols)));
+        accesses.push_back(read(form.turned && i == inputs.sines  ? box(m, r, r + bm, 0, m.cols)
+                                : form.normed && i == inputs.norm ? whole(m)
+                                                                  : box(m, n, n + bn, 0, m.cols)));
         continue;
       }
       if (i < inputs.epilogue_first) {
@@ -547,10 +551,7 @@ std::vector<OpDef> matmul_ops() {
              {"turned", AttrType::Int, false, "", {}, true},
              {"first_turned", AttrType::Int, false, "0", {}, true},
              {"head_dim", AttrType::Int, false, "", {}, true},
-             {"position", AttrType::RuntimeInt, false, "", {}, true},
-             {"theta", AttrType::Number, false, "10000", {}, true},
              {"interleaved", AttrType::Bool, false, "false", {}, true},
-             {"scaling", AttrType::Scaling, false, "", {}, true},
              {"pushed", AttrType::Bool, false, "false", {}, true}};
   d.infer = infer;
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)

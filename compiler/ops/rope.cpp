@@ -1,5 +1,6 @@
 // rope: rotary position embedding. Pair i of a head turns by position * theta^(-2i / head_dim);
-// `scaling` stretches slow pairs.
+// `scaling` stretches slow pairs. rope_sines: the sines and cosines of that, for products that turn
+// heads.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -167,6 +168,44 @@ void tile(TileContext& c) {
   }
 }
 
+// What rope_sines makes: for each pair of a row its sine and its cosine, side by side.
+void infer_sines(InferContext& c) {
+  const int64_t d = c.integer("head_dim", 0);
+  const ir::Expr rows = c.expr("rows").value_or(ir::Expr(0));
+  const auto range = ir::bounds(rows, [&](std::string_view n) { return c.graph().range_of(n); });
+  if (!range || range->lo < 1)
+    c.error_attr("rows",
+                 fmt::format("'rows' of 'rope_sines' must be at least 1, not {}", rows.str()));
+  if (d < 2 || d % 2 != 0)
+    c.error_attr("head_dim",
+                 fmt::format("'head_dim' of 'rope_sines' must be even and at least 2, not {}", d));
+  check_turns(c);
+  if (!c.failed()) c.set_out(0, ir::DType::F32, {rows, ir::Expr(d)});
+}
+
+// As many rows a task as give each SM one, but some pairs for each thread.
+Cut choose_sines(const TileContext& c) {
+  constexpr int64_t least = 1024;
+  const Mat y = c.out(0);
+  return {.tile = {std::min(y.max_rows, std::max(tiles_of(y.max_rows, c.machine().sms),
+                                                 tiles_of(least, y.cols)))}};
+}
+
+void tile_sines(TileContext& c) {
+  const Mat y = c.out(0);
+  const int64_t block = c.cut().tile[0];
+  const ir::CallId call = c.call("rope_sines",
+                                 {c.value("rows", y.rows),
+                                  {"D", y.cols},
+                                  {"BR", block},
+                                  c.value("position", c.expr("position").value_or(ir::Expr(0))),
+                                  {"turns", rope_turns(c.op(), y.cols)}},
+                                 {y.buffer});
+  c.announce_all(tiles_of(y.max_rows, block));
+  for (int64_t r = 0; r < y.max_rows; r += block)
+    c.task(call, static_cast<uint32_t>(r / block), {write(box(y, r, r + block, 0, y.cols))});
+}
+
 }  // namespace
 
 std::vector<OpDef> rope_ops() {
@@ -186,7 +225,21 @@ std::vector<OpDef> rope_ops() {
   d.tile_axes = kRowAxes;
   d.choose = choose_rows;
   d.tile = tile;
-  return {d};
+  OpDef sines;
+  sines.kind = "rope_sines";
+  sines.summary = "sines and cosines of rope's angles, made for products that turn heads";
+  sines.internal = true;
+  sines.min_in = sines.max_in = 0;
+  sines.attrs = {{"rows", AttrType::RuntimeInt, true, "", {}, false},
+                 {"head_dim", AttrType::Int, true, "", {}, false},
+                 {"position", AttrType::RuntimeInt, false, "0", {}, false},
+                 {"theta", AttrType::Number, false, "10000", {}, false},
+                 {"scaling", AttrType::Scaling, false, "", {}, false}};
+  sines.infer = infer_sines;
+  sines.tile_axes = kRowAxes;
+  sines.choose = choose_sines;
+  sines.tile = tile_sines;
+  return {d, sines};
 }
 
 }  // namespace maco::ops

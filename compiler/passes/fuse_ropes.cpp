@@ -5,7 +5,9 @@
 //   kc = kv_append(kc, k); vc = kv_append(vc, columns of qkv); y = attention(q, kc, vc)
 //
 // becomes a product whose first columns have turned, of which the others read columns. The product
-// is rounded as before, so that no bit changes.
+// is rounded as before, so that no bit changes. Sines and cosines come from a matrix that is made
+// once for all products of the same rows, positions and heads: worked out where sums are, they took
+// a third of a product's time (docs/benchmarks/gpu-speed.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,6 +47,7 @@ class RopeFuser {
                        .made_by = true,
                        .refuse = [&](const Op& op) { return refuse(op); },
                        .fold = [&](const Op& op) { fold(op); }});
+    add_sines();
   }
 
  private:
@@ -141,6 +144,7 @@ class RopeFuser {
     const TensorId y = rope.in[0], z = rope.out[0];
     const ops::Columns columns = columns_of(rope, y);
     Op& product = graph_.ops[writer_[index(y)]];
+    sines_.try_emplace(product.name, rope);
     // Ropes of a product come in any order.
     int64_t first = columns.first, end = columns.first + columns.count;
     if (product.attrs.count("turned") > 0) {
@@ -150,7 +154,7 @@ class RopeFuser {
       end = std::max(end, number("first_turned") + number("turned"));
       first = std::min(first, number("first_turned"));
     } else {
-      for (const char* attr : {"head_dim", "position", "theta", "interleaved", "scaling"})
+      for (const char* attr : {"head_dim", "interleaved"})
         if (const auto it = rope.attrs.find(attr); it != rope.attrs.end())
           product.attrs[attr] = it->second;
     }
@@ -166,12 +170,55 @@ class RopeFuser {
     }
   }
 
+  // Gives products their operand, and makes it at the begin of the graph.
+  void add_sines() {
+    FreshNames names(graph_);
+    std::vector<Op> made;
+    for (Op& product : graph_.ops) {
+      const auto it = sines_.find(product.name);
+      if (it == sines_.end()) continue;
+      const Op& rope = it->second;
+      Op op = sines_of(rope, graph_[product.in[0]].shape[0]);
+      auto same = std::find_if(made.begin(), made.end(), [&](const Op& other) {
+        return turns_of(graph_, other) == turns_of(graph_, op) &&
+               ops::attr_expr(graph_, other, "rows") == ops::attr_expr(graph_, op, "rows");
+      });
+      if (same == made.end()) {
+        ir::Tensor sines;
+        sines.name = names.tensor(rope.name + ".sines");
+        op.name = names.op(sines.name);
+        op.named = op.name != sines.name;
+        sines.dtype = ir::DType::F32;
+        sines.shape = {*ops::attr_expr(graph_, op, "rows"),
+                       *ops::attr_expr(graph_, op, "head_dim")};
+        sines.loc = rope.loc;
+        op.out = {ir::id_of<TensorId>(graph_.tensors.size())};
+        graph_.tensors.push_back(std::move(sines));
+        same = made.insert(same, std::move(op));
+      }
+      product.in.push_back(same->out[0]);
+      product.in_loc.push_back(rope.loc);
+    }
+    graph_.ops.insert(graph_.ops.begin(), made.begin(), made.end());
+  }
+  static Op sines_of(const Op& rope, const ir::Expr& rows) {
+    Op op;
+    op.kind = "rope_sines";
+    op.loc = rope.loc;
+    for (const char* attr : {"head_dim", "position", "theta", "scaling"})
+      if (const auto it = rope.attrs.find(attr); it != rope.attrs.end())
+        op.attrs[attr] = it->second;
+    op.attrs["rows"] = {rows, rope.loc};
+    return op;
+  }
+
   ir::Graph& graph_;
   PassContext& context_;
   const Constraints constraints_;
   const Readers readers_;
   std::vector<size_t> writer_;            // by tensor: the last op
   std::map<TensorId, std::string> whys_;  // by product's result
+  std::map<std::string, Op> sines_;       // by product that turns: one of its ropes
 };
 
 }  // namespace

@@ -177,15 +177,16 @@ struct LoneTile {
   }
   // Of heads of kDim wide rows each: for each pair of a head (kAdjacent: side by side, else half a
   // head apart) and each tall row once about(tall row, pair), and with what that gave, for each
-  // head, f(about, its first wide row, sum, the other's sum). Of the only sum.
-  template <int kDim, bool kAdjacent, class About, class F>
-  MACO_FN void each_pair(About about, F f) {
+  // head that takes(its first wide row), f(about, sum, the other's sum). Of the only sum.
+  template <int kDim, bool kAdjacent, class About, class Takes, class F>
+  MACO_FN void each_pair(About about, Takes takes, F f) {
     for (int r = 0; r < kTall; ++r)
       for (int pair = 0; pair < kDim / 2; ++pair) {
         const auto of_pair = about(r, pair);
         for (int head = 0; head < kWide; head += kDim)
-          f(of_pair, head, sums[0][r][head + (kAdjacent ? 2 * pair : pair)],
-            sums[0][r][head + (kAdjacent ? 2 * pair + 1 : pair + kDim / 2)]);
+          if (takes(head))
+            f(of_pair, sums[0][r][head + (kAdjacent ? 2 * pair : pair)],
+              sums[0][r][head + (kAdjacent ? 2 * pair + 1 : pair + kDim / 2)]);
       }
   }
   // to.fetch(place, fetched), to.store(place, runs of kRun sums, fetched) for all places: along the
@@ -353,27 +354,33 @@ struct WarpTile {
   }
 
   // As LoneTile's: both of a pair are sums of one thread.
-  template <int kDim, bool kAdjacent, class About, class F>
-  MACO_FN void each_pair(About about, F f) {
+  template <int kDim, bool kAdjacent, class About, class Takes, class F>
+  MACO_FN void each_pair(About about, Takes takes, F f) {
     constexpr int kFragments = kDim / 8, kFar = kAdjacent ? 0 : kFragments / 2;  // of a head
     static_assert(kDim % 8 == 0 && (kAdjacent || kDim % 16 == 0) && kAlong % kFragments == 0,
                   "warps have whole heads");
+    constexpr int kHalves = 2 * kHigh, kBeside = kAdjacent ? 1 : 2;  // rows, pairs of a fragment
+    constexpr int kPairs = kDim / 2 / 4;                             // of a lane in a row
+    static_assert(kPairs == (kAdjacent ? kFragments : kFar) * kBeside, "");
+    decltype(about(0, 0)) of_pairs[kHalves][kPairs];
     MACO_UNROLL
-    for (int i = 0; i < kHigh; ++i) {
+    for (int h = 0; h < kHalves; ++h) {
       MACO_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const int row = first_tall() + 16 * i + (lane >> 2) + 8 * half;
+      for (int p = 0; p < kPairs; ++p)
+        of_pairs[h][p] = about(first_tall() + 8 * h + (lane >> 2),
+                               kAdjacent ? p * 4 + (lane & 3) : p / 2 * 8 + (lane & 3) * 2 + p % 2);
+    }
+    MACO_UNROLL
+    for (int head = 0; head < kAlong; head += kFragments) {
+      if (!takes(first_wide() + head * 8)) continue;
+      MACO_UNROLL
+      for (int h = 0; h < kHalves; ++h) {
         MACO_UNROLL
-        for (int j = 0; j < (kAdjacent ? kFragments : kFar); ++j) {
-          MACO_UNROLL
-          for (int e = 0; e < (kAdjacent ? 1 : 2); ++e) {
-            const auto of_pair =
-                about(row, kAdjacent ? j * 4 + (lane & 3) : j * 8 + (lane & 3) * 2 + e);
-            MACO_UNROLL
-            for (int head = 0; head < kAlong; head += kFragments)
-              f(of_pair, first_wide() + head * 8, sums[0][i][head + j][2 * half + e],
-                sums[0][i][head + j + kFar][2 * half + (kAdjacent ? 1 : e)]);
-          }
+        for (int p = 0; p < kPairs; ++p) {
+          float (&low)[4] = sums[0][h / 2][head + p / kBeside];
+          float (&high)[4] = sums[0][h / 2][head + p / kBeside + kFar];
+          const int e = h % 2 * 2 + p % kBeside;
+          f(of_pairs[h][p], low[e], high[kAdjacent ? e + 1 : e]);
         }
       }
     }

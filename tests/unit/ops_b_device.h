@@ -498,14 +498,29 @@ struct TensorPair : Formed<X, Y, N, K, BM, BN, true, true, X, 16384> {
   using plan_rows = Const<BM>;
   static constexpr auto method = ops::MatmulMethod::mma;
 };
+template <class F>
+void run_rows(i64 rows, i64 block, const std::vector<void*>& operands, std::vector<i64> values,
+              F f) {
+  values.insert(values.begin(), rows);
+  for (i64 t = 0; t <= (rows - 1) / block + 1; ++t)  // one tile more than there are rows for
+    run_tile(
+        operands, values, 0, [](Context&) {},
+        [&](Context& ctx) { f(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+}
 // Of which columns [turned_begin, turned_end) turn.
 template <class X, i64 N, i64 K, i64 BM, i64 BN, i64 D_, i64 kBegin, i64 kEnd, bool kAdjacent>
 struct Turned : Formed<X, X, N, K, BM, BN, true, false, X, 16384> {
   using plan_rows = Const<BM>;
-  using position = Const<5>;
   static constexpr auto method = ops::MatmulMethod::mma;
   static constexpr bool interleaved = kAdjacent;
   static constexpr i64 D = D_, turned_begin = kBegin, turned_end = kEnd;
+};
+// What such products read: of rows from position 5 on.
+template <i64 D_, i64 kRows>
+struct Sines {
+  using rows = Value<0>;
+  using position = Const<5>;
+  static constexpr i64 D = D_, BR = kRows;
   static double frequency(i64 pair) {
     return std::pow(100.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
   }
@@ -515,8 +530,12 @@ struct Turned : Formed<X, X, N, K, BM, BN, true, false, X, 16384> {
 };
 template <class C>
 void check_turned(i64 rows) {
+  using Angles = Sines<C::D, 24>;
   Tensor<typename C::X> a(rows * C::K, 1, 2), b(C::N * C::K, 2), y(rows * C::N);
-  const std::vector<void*> operands = {a.data(), b.data(), y.data()};
+  Tensor<float> sines(rows * C::D);
+  run_rows(rows, Angles::BR, {sines.data()}, {},
+           [](auto& ctx, auto args, u32 t) { ops::rope_sines<Angles>(ctx, args, t); });
+  const std::vector<void*> operands = {a.data(), b.data(), sines.data(), y.data()};
   const i64 tiles = ((rows + C::BM - 1) / C::BM + 1) * ((C::N + C::BN - 1) / C::BN);
   for (i64 t = 0; t < tiles; ++t)
     run_tile(
@@ -534,7 +553,7 @@ void check_turned(i64 rows) {
       for (i64 pair = 0; pair < C::D / 2; ++pair) {
         double& first = row[head + (C::interleaved ? 2 * pair : pair)];
         double& second = row[head + (C::interleaved ? 2 * pair + 1 : pair + C::D / 2)];
-        const double angle = static_cast<double>(5 + m) * C::frequency(pair), x = first;
+        const double angle = static_cast<double>(5 + m) * Angles::frequency(pair), x = first;
         first = x * std::cos(angle) - second * std::sin(angle);
         second = second * std::cos(angle) + x * std::sin(angle);
       }
@@ -586,15 +605,6 @@ template <class X, class W, class Y, i64 N, i64 BR>
 struct ManyNorms : Norm<X, W, Y, N, BR> {
   using rows = Const<kManyRows>;
 };
-template <class F>
-void run_rows(i64 rows, i64 block, const std::vector<void*>& operands, std::vector<i64> values,
-              F f) {
-  values.insert(values.begin(), rows);
-  for (i64 t = 0; t <= (rows - 1) / block + 1; ++t)  // one tile more than there are rows for
-    run_tile(
-        operands, values, 0, [](Context&) {},
-        [&](Context& ctx) { f(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
-}
 template <class C>
 void check_norms(i64 rows) {
   Tensor<typename C::X> x(rows * C::N, 1, 3);

@@ -301,7 +301,7 @@ struct HeadTurner;
 template <class C>
 struct NoTurner {
   template <class Tile>
-  static MACO_FN void turn(Context&, const MatmulTile<C>&, Tile&) {}
+  static MACO_FN void turn(const Args&, const MatmulTile<C>&, Tile&) {}
 };
 
 // A tile's sums, and the pages of its operands as they come.
@@ -374,7 +374,7 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   TensorProduct<C> product(ctx, t);
   product.multiply_all();
-  Either<C::turned, HeadTurner<C>, NoTurner<C>>::type::turn(ctx, t, product.tile);
+  Either<C::turned, HeadTurner<C>, NoTurner<C>>::type::turn(args, t, product.tile);
   const MatmulStore<C> store{t, args, {ctx, args, index}};
   if constexpr (!S::kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) &&
                 S::Tile::kFinishes) {

@@ -3,32 +3,27 @@
 
 namespace maco::ops {
 
-// C: as of matmul, and D, interleaved, turned_begin and turned_end (columns), position (of row 0)
-// and turns, as of rope.
+// C: as of matmul, and D, interleaved, turned_begin and turned_end (columns).
 template <class C>
 struct HeadTurner {
-  // As the result that rope would read.
-  static MACO_FN float rounded(float sum) { return to_acc(from_acc<typename C::Y>(sum)); }
+  using Y = typename C::Y;
+  // Operand kSines has what rope_sines makes.
   template <class Tile>
-  static MACO_FN void turn(Context& ctx, const MatmulTile<C>& t, Tile& tile) {
+  static MACO_FN void turn(const Args& args, const MatmulTile<C>& t, Tile& tile) {
     static_assert(!TensorShape<C>::kSwap && MatmulTile<C>::kParts == 1 && !C::paired,
                   "a tile has rows of whole sums");
     if (t.end <= C::turned_begin || t.col >= C::turned_end) return;
-    struct Turn {
-      float sine, cosine;
-    };
-    const i64 first = C::position::get(ctx) + t.row;
+    const float* sines = args.ptr<const float>(C::kSines) + t.row * C::D;
     tile.template each_pair<(int)C::D, C::interleaved>(
         [&](int row, int pair) {
-          Turn turn;
-          sines_of((u64)(first + row) * C::turns(pair), turn.sine, turn.cosine);
-          return turn;
+          return gload_vec<2>(sines + least(row, t.rows - 1) * C::D + 2 * pair);
         },
-        [&](const Turn& turn, int head, float& a, float& b) {
-          if (t.col + head < C::turned_begin || t.col + head >= C::turned_end) return;
-          const float x = rounded(a), y = rounded(b);
-          a = fsub(fmul(x, turn.cosine), fmul(y, turn.sine));
-          b = fadd(fmul(y, turn.cosine), fmul(x, turn.sine));
+        [&](int head) { return t.col + head >= C::turned_begin && t.col + head < C::turned_end; },
+        [&](const Vec<float, 2>& turn, float& a, float& b) {
+          // As the result that rope would read.
+          const float x = round_to<Y>(a), y = round_to<Y>(b);
+          a = fsub(fmul(x, turn.v[1]), fmul(y, turn.v[0]));
+          b = fadd(fmul(y, turn.v[1]), fmul(x, turn.v[0]));
         });
   }
 };

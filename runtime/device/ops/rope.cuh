@@ -66,6 +66,20 @@ struct RopePairs {
   }
 };
 
+// Sines and cosines of a row's pairs, side by side. Operand y [rows,D] f32. C: rows, D, BR,
+// position and turns, as of rope.
+template <class C>
+MACO_OP void rope_sines(Context& ctx, Args args, u32 tile) {
+  constexpr i64 kPairs = C::D / 2;
+  const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
+  const i64 first = C::position::get(ctx);
+  for (i64 at = begin * kPairs + consumer_thread(); at < end * kPairs; at += kConsumers) {
+    Vec<float, 2> of_pair;
+    sines_of((u64)(first + at / kPairs) * C::turns((int)(at % kPairs)), of_pair.v[0], of_pair.v[1]);
+    gstore_vec<2>(args.ptr<float>(0) + 2 * at, of_pair);
+  }
+}
+
 // Operands x [rows,x_cols], of which H*D columns from x_begin on count, (positions [rows] i32), y
 // [rows,H*D]. C: X, Y, rows, x_cols, x_begin, H, D, BR, interleaved, from_positions, position (of
 // row 0, unless from_positions), and turns(i): how far pair i turns from one position to the next,
