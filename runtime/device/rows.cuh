@@ -213,12 +213,10 @@ struct Held {
   }
 };
 
-// Rows that a team has at once: with a row alone it would wait for the memory, and then for each
-// other, again and again. Of the longest that are held (RowWalk) two.
+// Rows that a team has at once: with a short row alone its threads would wait for each other again
+// and again.
 template <class W, int V>
-constexpr i64 kRowsAtOnce = !W::kHeld            ? 1
-                            : W::kSteps * V > 32 ? 2
-                                                 : most(1, least(4, 32 / (W::kSteps * V)));
+constexpr i64 kRowsAtOnce = !W::kHeld ? 1 : most(1, least(4, 32 / (W::kSteps * V)));
 
 // A team's rows `first`, first + Team::kTeams, ..., n elements each, of a tile of at most kTile
 // rows. In place of those that aren't below `end` it has the last one.
@@ -240,6 +238,24 @@ struct HeldRows {
     }
   }
 };
+
+// f(rows, first) for the team's rows of [begin, end), n elements each, as many as Rows has at once.
+// The next ones are loaded while some are worked on, and the code is the same for all: where a task
+// comes seldom, most of its time goes by until its code is there.
+template <class Team, class Rows, class T, class F>
+MACO_FN void each_held(const T* p, i64 begin, i64 end, i64 n, F f) {
+  i64 first = begin + Team::team();
+  if (first >= end) return;
+  Rows next;
+  next.load(p, first, end, n);
+  if constexpr (Rows::kRows >= Rows::kRowsOfTeam) return f(next, first);
+  MACO_ROLLED
+  for (; first < end; first += Rows::kStep) {
+    const Rows rows = next;
+    if (first + Rows::kStep < end) next.load(p, first + Rows::kStep, end, n);
+    f(rows, first);
+  }
+}
 
 // Of each row the sum of f(row, x) over its elements.
 template <class Team, class Rows, class F>

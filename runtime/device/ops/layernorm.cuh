@@ -20,9 +20,7 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
   Held<B, SharedWalk<B, Row, Team, C::N, V>, V> b;
   w.load(args.ptr<const W>(1), C::N);
   b.load(args.ptr<const B>(2), C::N);
-  for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
-    Rows x;
-    x.load(args.ptr<const X>(0), first, end, C::N);
+  each_held<Team, Rows>(args.ptr<const X>(0), begin, end, C::N, [&](const Rows& x, i64 first) {
     float means[Rows::kRows], squares[Rows::kRows];
     row_sums<Team>(ctx, x, C::N, [](int, float v) { return v; }, means);
     MACO_UNROLL
@@ -51,7 +49,7 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
         gstore_vec<V>(y + i, ys);
       });
     }
-  }
+  });
 }
 
 }  // namespace maco::ops

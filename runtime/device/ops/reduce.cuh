@@ -17,9 +17,7 @@ MACO_OP void reduce(Context& ctx, Args args, u32 tile) {
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   using Rows = HeldRows<Team, X, Row, V, C::BR>;
-  for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
-    Rows x;
-    x.load(args.ptr<const X>(0), first, end, n);
+  each_held<Team, Rows>(args.ptr<const X>(0), begin, end, n, [&](const Rows& x, i64 first) {
     A results[Rows::kRows];
     if constexpr (C::kind == ReduceKind::max) {
       row_tops<Team>(
@@ -35,7 +33,7 @@ MACO_OP void reduce(Context& ctx, Args args, u32 tile) {
       if constexpr (C::kind == ReduceKind::mean) results[row] = fdiv(results[row], (float)n);
       if (Team::at() == 0) gstore(args.ptr<Y>(1) + r, from_acc<Y>(results[row]));
     }
-  }
+  });
 }
 
 }  // namespace maco::ops

@@ -16,9 +16,7 @@ MACO_OP void rmsnorm(Context& ctx, Args args, u32 tile) {
   using Rows = HeldRows<Team, X, Row, V, C::BR>;
   Held<W, SharedWalk<W, Row, Team, C::N, V>, V> w;
   w.load(args.ptr<const W>(1), C::N);
-  for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
-    Rows x;
-    x.load(args.ptr<const X>(0), first, end, C::N);
+  each_held<Team, Rows>(args.ptr<const X>(0), begin, end, C::N, [&](const Rows& x, i64 first) {
     float squares[Rows::kRows];
     row_sums<Team>(ctx, x, C::N, [](int, float v) { return fmul(v, v); }, squares);
     MACO_UNROLL
@@ -36,7 +34,7 @@ MACO_OP void rmsnorm(Context& ctx, Args args, u32 tile) {
         gstore_vec<V>(y + i, ys);
       });
     }
-  }
+  });
 }
 
 }  // namespace maco::ops

@@ -14,9 +14,7 @@ MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
   const i64 n = C::cols::get(ctx);
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   using Rows = HeldRows<Team, X, Row, V, C::BR>;
-  for (i64 first = begin + Team::team(); first < end; first += Rows::kStep) {
-    Rows x;
-    x.load(args.ptr<const X>(0), first, end, n);
+  each_held<Team, Rows>(args.ptr<const X>(0), begin, end, n, [&](const Rows& x, i64 first) {
     float tops[Rows::kRows], sums[Rows::kRows];
     row_tops<Team>(
         ctx, x, n, tops, [](int) { return kLeast; }, [](float a, float b) { return ftop(a, b); });
@@ -35,7 +33,7 @@ MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
         gstore_vec<V>(y + i, ys);
       });
     }
-  }
+  });
 }
 
 }  // namespace maco::ops
