@@ -177,6 +177,8 @@ MACO_FN float fnear_rsqrt(float x) {
 MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // Nobody needs what x was: it is anything now.
 MACO_FN void forget(float& x) { asm volatile("" : "=f"(x)); }
+// Worked out by now, not where it is first needed.
+MACO_FN void settle(u32& x) { asm volatile("" : "+r"(x)); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
 MACO_FN float float_of(u32 x) { return __uint_as_float(x); }
 
@@ -550,6 +552,13 @@ MACO_FN void map_begin(const TensorMap* map) {
 MACO_FN void boxes_begin() {
 #if MACO_HAS_BOXES
   asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+// Behind what a thread wrote to shared memory for products by groups of warps, and before the
+// barrier behind which they begin.
+MACO_FN void operands_begin() {
+#if MACO_HAS_BOXES
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 // All boxes have been asked for. (The CPU target's are there by then, and it tells so only now.)

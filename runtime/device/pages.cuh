@@ -261,7 +261,7 @@ struct PageTaker {
     bool all = true;
     PageUse page = {slot, round};
     for (int p = 0; p < count; ++p) {
-      all = all && is_full(&memory->full_barriers[page.slot], page.round);
+      all &= is_full(&memory->full_barriers[page.slot], page.round);  // none waits for the other
       page.next();
     }
     return all;

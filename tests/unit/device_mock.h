@@ -237,6 +237,7 @@ inline bool elected(int&) { return true; }
 inline void prefetch(const void*) {}
 inline int warp_uniform(int value) { return value; }
 inline void boxes_begin() {}
+inline void operands_begin() {}
 constexpr u32 kRingPages = 3 << 18;
 inline const char* page_wait(Context& ctx) {
   cta_sync();
@@ -336,6 +337,7 @@ inline void wgmma_begin() {}
 inline void wgmma_end() {}
 inline void wgmma_wait() {}
 inline void forget(float&) {}
+inline void settle(u32&) {}
 template <int>
 void wgmma_wait_but() {}
 // Elements k and k + 1 of row r.

@@ -307,6 +307,7 @@ MACO_FN bool elected(int& lane) {
 }
 MACO_FN void map_begin(const TensorMap*) {}
 MACO_FN void boxes_begin() {}
+MACO_FN void operands_begin() {}
 // `map`: the words of TensorMap.
 MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*) {
   const u64* words = (const u64*)map;
@@ -384,6 +385,7 @@ void wgmma_wait();
 template <int kLast>
 void wgmma_wait_but();
 void forget(float& x);
+void settle(u32& x);
 MACO_FN u32 wgmma_operand(const void*) { return 0; }
 
 // ---- profiles ---------------------------------------------------------------

@@ -23,8 +23,10 @@ struct TileShape : HeadGroups<C> {
   static constexpr double kLog2e = 1.4426950408889634;
   static constexpr bool kScaled = !((float)(C::scale * kLog2e) > 0);
   static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
-  // Weights relative to the largest score are 2^kLift at most: f16 has few exponents below 1.
-  static constexpr float kLift = is_same<X, f16> ? 15.0f : 0.0f;
+  // Weights of the score that they are relative to are 2^kLift, and 2^(kLift + kSlack) at most: f16
+  // has few exponents below 1.
+  static constexpr float kLift = is_same<X, f16> ? 12.0f : 0.0f;
+  static constexpr float kSlack = is_same<X, f16> ? 3.0f : 8.0f;
   static MACO_FN float scaled(float score) {
     return kScaled ? fmul(score, (float)C::scale) : score;
   }
@@ -66,10 +68,11 @@ struct AttentionTile {
 
 // ---- a lane among others: fragments -----------------------------------------
 
-template <class C>
+template <class C, int kOnce = TileShape<C>::kKeys>
 struct WarpRows {
   using S = TileShape<C>;
-  static constexpr int kKeys = S::kKeys;  // whose scores a warp has at once
+  static constexpr int kKeys = kOnce;  // whose scores a warp has at once
+  using Scores = float[kKeys / 8][4];
   using X = typename C::X;
   using Y = typename C::Y;
   static constexpr bool kBf16 = is_same<X, bf16>;
@@ -79,10 +82,10 @@ struct WarpRows {
   const AttentionTile<C>& t;
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
   u32 q[S::kSteps][4];
-  // Of rows lane / 4 and that + 8: the largest score (not to base 2), this lane's sum of weights
-  // relative to it, and that of weighed values.
+  // Of rows lane / 4 and that + 8: the score (not to base 2) that weights are relative to, this
+  // lane's sum of them, and that of weighed values.
   float top[2] = {S::kNone, S::kNone}, total[2] = {}, sum[2 * S::kSteps][4] = {};
-  float score[kKeys / 8][4];
+  Scores score;
   // Keys that the two rows see, and the first and the last row of the warp.
   int limits[2], fewest, most;
 
@@ -152,31 +155,20 @@ struct WarpRows {
     }
   }
 
-  // Scores become weights, where kMasked 0 of the keys that a row doesn't see. `begin`: the first.
-  // What weighed values come to has to shrink then. Both rows in turn: either alone would wait for
-  // itself most of the time.
-  template <bool kMasked>
-  MACO_FN void weigh_scores(int begin, float (&shrink)[2]) {
-    MACO_UNROLL
-    for (int j = 0; j < kKeys / 8; ++j) {
-      MACO_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        score[j][e] = S::scaled(score[j][e]);
-        if (kMasked && column(j, e) >= limits[e / 2] - begin) score[j][e] = unseen();
-      }
-    }
+  // The largest of this lane's scores of each row. Both rows in turn, here and below: either alone
+  // would wait for itself most of the time.
+  MACO_FN void lane_tops(const Scores& score, float (&high)[2]) const {
     constexpr int kApart = 4;  // maxima that don't wait for each other
     float highs[kApart][2];
     MACO_UNROLL
     for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int half = 0; half < 2; ++half) {
-        float& high = highs[j % kApart][half];
+        float& most = highs[j % kApart][half];
         const float pair = fmax(score[j][2 * half], score[j][2 * half + 1]);
-        high = j < kApart ? pair : fmax(high, pair);
+        most = j < kApart ? pair : fmax(most, pair);
       }
     }
-    float high[2];
     MACO_UNROLL
     for (int half = 0; half < 2; ++half) {
       high[half] = S::kNone;
@@ -184,23 +176,46 @@ struct WarpRows {
       for (int i = 0; i < kApart && i < kKeys / 8; ++i)
         high[half] = fmax(high[half], highs[i][half]);
     }
+  }
+  MACO_FN float base2_top(int half) const { return fmul(top[half], S::kUnit); }
+  // Of a row's largest score, or of one lane's: has it outgrown what weights are relative to?
+  MACO_FN bool outgrows(float high, int half) const {
+    return !(fsub(fmul(high, S::kUnit), base2_top(half)) <= S::kSlack);
+  }
+  MACO_FN void weigh_all(const Scores& from, Scores& to, const float (&factor)[2],
+                         const float (&summand)[2], float (&block)[2]) const {
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half) block[half] = 0;
+    MACO_UNROLL
+    for (int j = 0; j < kKeys / 8; ++j) {
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        to[j][e] = S::weight(from[j][e], factor[e / 2], summand[e / 2]);
+        block[e / 2] = fadd(block[e / 2], to[j][e]);
+      }
+    }
+  }
+  // Follows the largest scores of rows that have outgrown what weights are relative to, and makes
+  // large scores fit for weigh_all.
+  MACO_FN void follow_tops(Scores& score, float (&high)[2], float (&shrink)[2], float (&factor)[2],
+                           float (&summand)[2]) {
     MACO_UNROLL
     for (int lanes = 1; lanes < 4; lanes *= 2) {
       MACO_UNROLL
       for (int half = 0; half < 2; ++half)
         high[half] = fmax(high[half], shuffle_xor(high[half], lanes));
     }
-    float block[2] = {}, factor[2] = {S::kUnit, S::kUnit}, summand[2];
+    bool large[2];
     MACO_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const float before = fmul(top[half], S::kUnit);
-      top[half] = fmax(high[half], top[half]);
-      high[half] = fmul(top[half], S::kUnit);  // to base 2
+      const float before = base2_top(half);
+      if (outgrows(high[half], half)) top[half] = high[half];
+      high[half] = base2_top(half);
       shrink[half] = fexp2(fsub(before, high[half]));
       summand[half] = fsub(S::kLift, high[half]);
+      large[half] = !S::is_small(high[half]);
     }
     // Those of rows with large ones first take away what they have in common.
-    const bool large[2] = {!S::is_small(high[0]), !S::is_small(high[1])};
     if (warp_any(large[0] || large[1])) {
       MACO_UNROLL
       for (int j = 0; j < kKeys / 8; ++j) {
@@ -215,20 +230,45 @@ struct WarpRows {
         summand[half] = S::kLift;
       }
     }
+  }
+  // Scores become weights, where kMasked 0 of the keys that a row doesn't see. `begin`: the first.
+  // Where it says so, what weighed values came to before has to shrink.
+  //
+  // Weights are relative to the largest score of the row when that last grew by more than kSlack:
+  // nearly always that is known before any lane has looked at the scores. kAtOnce: then they are
+  // worked out while lanes look, and again if one has grown. Else `weights` may be `score`.
+  template <bool kMasked, bool kAtOnce>
+  MACO_FN bool weigh_scores(Scores& score, Scores& weights, int begin, float (&shrink)[2]) {
     MACO_UNROLL
     for (int j = 0; j < kKeys / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) {
-        score[j][e] = S::weight(score[j][e], factor[e / 2], summand[e / 2]);
-        block[e / 2] = fadd(block[e / 2], score[j][e]);
+        score[j][e] = S::scaled(score[j][e]);
+        if (kMasked && column(j, e) >= limits[e / 2] - begin) score[j][e] = unseen();
       }
     }
+    float factor[2] = {S::kUnit, S::kUnit}, high[2], summand[2], block[2];
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      shrink[half] = 1;
+      summand[half] = fsub(S::kLift, base2_top(half));
+    }
+    if (kAtOnce) weigh_all(score, weights, factor, summand, block);
+    lane_tops(score, high);
+    bool grown = false;
+    MACO_UNROLL
+    for (int half = 0; half < 2; ++half)
+      grown |= outgrows(high[half], half) | !S::is_small(base2_top(half));
+    grown = warp_any(grown);
+    if (grown) {
+      follow_tops(score, high, shrink, factor, summand);
+      if (kAtOnce) weigh_all(score, weights, factor, summand, block);
+    }
+    if (!kAtOnce) weigh_all(score, weights, factor, summand, block);
     MACO_UNROLL
     for (int half = 0; half < 2; ++half)
       total[half] = fadd(fmul(total[half], shrink[half]), block[half]);
-  }
-  static MACO_FN bool shrinks(const float (&shrink)[2]) {
-    return warp_any(shrink[0] != 1.0f || shrink[1] != 1.0f);
+    return grown;
   }
   MACO_FN void shrink_sums(const float (&shrink)[2]) {
     MACO_UNROLL
@@ -240,8 +280,7 @@ struct WarpRows {
   template <bool kMasked>
   MACO_FN void weigh_keys(int begin) {
     float shrink[2];
-    weigh_scores<kMasked>(begin, shrink);
-    if (shrinks(shrink)) shrink_sums(shrink);
+    if (weigh_scores<kMasked, false>(score, score, begin, shrink)) shrink_sums(shrink);
   }
 
   static MACO_FN u32 pair(float a, float b) {
@@ -420,18 +459,27 @@ struct WarpRows {
 // with weights of 0 for those that a row doesn't see; so that garbage behind the last key has no
 // part, zeros take its place. Where a value that only some rows see isn't finite, each is added by
 // itself.
+//
+// Keys go in chunks of 64. While scores of a chunk become weights, the next chunk's are multiplied,
+// and the values of the one before are weighed: the tensor cores don't wait for the exponentials,
+// nor these for them.
 template <class C>
-struct GroupRows : WarpRows<C> {
-  using Base = WarpRows<C>;
+struct GroupRows : WarpRows<C, kBlockK> {
+  using Base = WarpRows<C, kBlockK>;
   using S = TileShape<C>;
   using X = typename C::X;
+  using Scores = typename Base::Scores;
   static constexpr int kRows = 64, kWide = S::kGroups * kBlockK;
   static constexpr int kGroupBytes = kWarps * kTileRows * kLineBytes;
-  static constexpr u32 kUnit = 16;  // of operands
+  static constexpr u32 kUnit = 16;                                                 // of operands
+  static constexpr int kChunkKeys = Base::kKeys, kChunks = S::kKeys / kChunkKeys;  // of a block
+  static constexpr u32 kChunkUnits = kChunkKeys * kLineBytes / kUnit;
+  static constexpr int kPairKeys = 2 * kChunkKeys;
+  static constexpr bool kAtOnce = S::kGroups == 1;  // else there aren't registers for both
   static_assert(!S::kTwice && S::D % kBlockK == 0, "a group multiplies whole lines");
-  static_assert(kRingPages >= 3, "values are held while the next keys and values come");
+  static_assert(kChunks == 1 || kChunks == 2, "a pair of chunks is two blocks, or one");
+  static_assert(kRingPages >= 5, "keys and values of three chunks are held");
   static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
-  using Base::kKeys;
   using Base::score;
   using Base::sum;
   using Base::t;
@@ -462,7 +510,7 @@ struct GroupRows : WarpRows<C> {
       this->template each_chunk<C::q_cols>(
           g, [&](int to, bool, i64) { *(Vec<X, kChunk>*)(own + to) = chunks[g][n++]; });
     }
-    boxes_begin();  // before products that read them
+    operands_begin();
     cta_sync();
     queries =
         (u32)warp_uniform((int)wgmma_operand(scratch + this->own_warp / 4 * kRows * kLineBytes));
@@ -472,39 +520,41 @@ struct GroupRows : WarpRows<C> {
   static MACO_FN u32 operand(const PageTaker& pages, PageUse page) {
     return (u32)warp_uniform((int)wgmma_operand(pages.pages + (i64)page.slot * Cta::kPageBytes));
   }
-  // These two begin products, behind a wgmma_begin.
-  MACO_FN void score_keys(u32 keys) {
-    constexpr u32 kStep = 32 / kUnit;
-    wgmma_new<kKeys, Base::kBf16>(score, queries, keys);
+  // These two begin products of a chunk, behind a wgmma_begin.
+  MACO_FN void score_keys(Scores& scores, u32 keys) {
+    constexpr u32 kStep = 32 / kUnit, kGroupUnits = S::kKeys * kLineBytes / kUnit;
+    wgmma_new<kChunkKeys, Base::kBf16>(scores, queries, keys);
     MACO_UNROLL
     for (int s = 1; s < S::kSteps; ++s)
-      wgmma<kKeys, Base::kBf16, 0, 0>(score,
-                                      queries + s / 4 * (kGroupBytes / kUnit) + s % 4 * kStep,
-                                      keys + s / 4 * (kKeys * kLineBytes / kUnit) + s % 4 * kStep);
+      wgmma<kChunkKeys, Base::kBf16, 0, 0>(scores,
+                                           queries + s / 4 * (kGroupBytes / kUnit) + s % 4 * kStep,
+                                           keys + s / 4 * kGroupUnits + s % 4 * kStep);
     wgmma_end();
   }
   // Weights as products take them.
-  using Weights = u32[kKeys / 16][4];
-  MACO_FN void pack_weights(Weights& weights) const {
+  using Weights = u32[kChunkKeys / 16][4];
+  MACO_FN void pack_weights(const Scores& scores, Weights& weights) const {
     MACO_UNROLL
-    for (int s = 0; s < kKeys / 16; ++s) {
+    for (int s = 0; s < kChunkKeys / 16; ++s) {
       MACO_UNROLL
-      for (int i = 0; i < 4; ++i)
+      for (int i = 0; i < 4; ++i) {
         weights[s][i] =
-            Base::pair(score[2 * s + i / 2][i % 2 * 2], score[2 * s + i / 2][i % 2 * 2 + 1]);
+            Base::pair(scores[2 * s + i / 2][i % 2 * 2], scores[2 * s + i / 2][i % 2 * 2 + 1]);
+        settle(weights[s][i]);  // else between products, which wait for each other then
+      }
     }
   }
   MACO_FN void add_values(const Weights& weights, u32 values) {
     constexpr u32 kStep = 16 * kLineBytes / kUnit;
     MACO_UNROLL
-    for (int s = 0; s < kKeys / 16; ++s)
+    for (int s = 0; s < kChunkKeys / 16; ++s)
       wgmma_rows<kWide, Base::kBf16>(sum, weights[s], values + s * kStep);
     wgmma_end();
   }
   // From here on nobody needs scores: registers would be kept for them where some rows have none.
   MACO_FN void forget_scores() {
     MACO_UNROLL
-    for (int j = 0; j < kKeys / 8; ++j) {
+    for (int j = 0; j < kChunkKeys / 8; ++j) {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) forget(score[j][e]);
     }
@@ -513,7 +563,7 @@ struct GroupRows : WarpRows<C> {
   // The same value by value, as WarpRows.
   MACO_FN void add_each_value(const char* values, int begin, char* scratch) {
     MACO_UNROLL
-    for (int j = 0; j < kKeys / 8; j += 2) {
+    for (int j = 0; j < kChunkKeys / 8; j += 2) {
       const int count = (int)least(some_see - begin - j * 8, 16);
       if (count > 0) this->add_each(values, begin + j * 8, j, count, scratch);
     }
@@ -535,62 +585,109 @@ struct GroupRows : WarpRows<C> {
         *chunk = {};
       }
     }
-    if (begin + S::kKeys > t.length) boxes_begin();  // before products that read the zeros
+    if (begin + S::kKeys > t.length) operands_begin();
     return cta_any(odd != 0);
   }
 
-  // Blocks of keys of which all rows see all: [0, end). While scores of a block become weights,
-  // those of the block before weigh values.
-  MACO_FN void add_seen_blocks(PageTaker& pages, int end) {
-    PageUse keys, values;
+  // Where a chunk lies.
+  struct Place {
+    PageUse keys, values;    // pages
+    u32 keys_at, values_at;  // operands
+  };
+  // Goes over chunks in order, of which it takes a block's pages with the first.
+  struct ChunkTaker {
+    PageTaker& pages;
+    // Of the pages that come next: operands, and whether they have landed.
     u32 keys_at, values_at;
-    const auto next_operands = [&] {
+    bool landed;
+    MACO_FN explicit ChunkTaker(PageTaker& p) : pages(p) { look(); }
+    MACO_FN void look() {
+      landed = pages.landed(2);
       PageUse page = pages.next_page();
       keys_at = operand(pages, page);
       page.next();
       values_at = operand(pages, page);
-    };
-    next_operands();
-    pages.await(2);
-    keys = pages.take_landed();
-    values = pages.take_landed();
-    Weights weights;
-    float shrink[2];
-    wgmma_begin();
-    score_keys(keys_at);
-    u32 before_at = values_at;
-    next_operands();
-    wgmma_wait();
-    pages.release_page(keys);
-    this->template weigh_scores<false>(0, shrink);
-    pack_weights(weights);
-    for (int begin = kKeys; begin < end; begin += kKeys) {
-      const PageUse before = values;
-      pages.await(2);
-      keys = pages.take_landed();
-      values = pages.take_landed();
-      wgmma_begin();
-      score_keys(keys_at);
-      add_values(weights, before_at);
-      before_at = values_at;
-      next_operands();
-      wgmma_wait_but<1>();
-      this->template weigh_scores<false>(begin, shrink);
-      // A wait that doesn't depend on what is worked out meanwhile would be moved in front of it.
-      if (Base::shrinks(shrink)) {
-        wgmma_wait();
-        this->shrink_sums(shrink);
+    }
+    MACO_FN Place take_block() {
+      if (!landed) pages.await(2);
+      const PageUse keys = pages.take_landed();
+      return {keys, pages.take_landed(), keys_at, values_at};
+    }
+    // The chunk behind `place`: the kOdd of a pair.
+    template <bool kOdd>
+    MACO_FN Place after(const Place& place) {
+      if constexpr (kOdd && kChunks == 2) {
+        return {place.keys, place.values, place.keys_at + kChunkUnits,
+                place.values_at + kChunkUnits};
       } else {
-        wgmma_wait();
+        return take_block();
       }
-      pages.release_page(before);
-      pages.release_page(keys);
-      pack_weights(weights);
+    }
+  };
+  // Whether the even chunk of a pair is the last of its block; the odd one always is.
+  static constexpr bool kEvenIsLast = kChunks == 1;
+
+  // The weights of a chunk, behind what has been begun: that has ended then, and sums are relative
+  // to the largest score so far.
+  MACO_FN void weigh_chunk(Scores& scores, Weights& weights) {
+    float shrink[2];
+    Scores apart;
+    Scores& unpacked = kAtOnce ? apart : scores;
+    // A wait that doesn't depend on what is worked out meanwhile would be moved in front of it.
+    if (this->template weigh_scores<false, kAtOnce>(scores, unpacked, 0, shrink)) {
+      wgmma_wait();
+      this->shrink_sums(shrink);
+    } else {
+      wgmma_wait();
+    }
+    pack_weights(unpacked, weights);
+  }
+
+  // Chunks of keys of which all rows see all: [0, end), whole pairs.
+  MACO_FN void add_seen_chunks(PageTaker& pages, int end) {
+    ChunkTaker taker(pages);
+    Scores odd;
+    Weights weights;
+    Place before, now = taker.take_block();
+    taker.look();
+    wgmma_begin();
+    score_keys(score, now.keys_at);
+    wgmma_wait();
+    if (kEvenIsLast) pages.release_page(now.keys);
+    Place next = taker.template after<true>(now);
+    if (kEvenIsLast) taker.look();
+    wgmma_begin();
+    score_keys(odd, next.keys_at);
+    weigh_chunk(score, weights);
+    pages.release_page(next.keys);
+    for (int begin = kPairKeys; begin < end; begin += kPairKeys) {
+      before = now, now = next, next = taker.template after<false>(now);
+      wgmma_begin();
+      add_values(weights, before.values_at);
+      score_keys(score, next.keys_at);
+      taker.look();
+      weigh_chunk(odd, weights);
+      if (kEvenIsLast) {
+        pages.release_page(before.values);
+        pages.release_page(next.keys);
+      }
+      before = now, now = next, next = taker.template after<true>(now);
+      if (kEvenIsLast) taker.look();
+      wgmma_begin();
+      add_values(weights, before.values_at);
+      score_keys(odd, next.keys_at);
+      weigh_chunk(score, weights);
+      pages.release_page(before.values);
+      pages.release_page(next.keys);
     }
     wgmma_begin();
-    add_values(weights, before_at);
+    add_values(weights, now.values_at);
+    weigh_chunk(odd, weights);
+    if (kEvenIsLast) pages.release_page(now.values);
+    wgmma_begin();
+    add_values(weights, next.values_at);
     wgmma_wait();
-    pages.release_page(values);
+    pages.release_page(next.values);
   }
 
   // The next block of keys, of which some rows see some.
@@ -599,36 +696,59 @@ struct GroupRows : WarpRows<C> {
     pages.take();
     const u32 values_at = operand(pages, pages.next_page());
     const char* values = pages.take();
-    const bool odd = tidy_values((char*)values, block), some = block < some_see;
-    forget_scores();
-    if (some) {
+    if (tidy_values((char*)values, block)) {
+      add_odd_block(ctx, values, keys_at, block, q);
+    } else if (block < some_see) {
+      Scores more;
+      Weights weights;
       wgmma_begin();
-      score_keys(keys_at);
+      score_keys(score, keys_at);
+      if (kChunks == 2) score_keys(more, keys_at + kChunkUnits);
       wgmma_wait();
       this->template weigh_keys<true>(block);
-      if (!odd) {
-        Weights weights;
-        pack_weights(weights);
-        wgmma_begin();
-        add_values(weights, values_at);
+      pack_weights(score, weights);
+      wgmma_begin();
+      add_values(weights, values_at);
+      if (kChunks == 2 && block + kChunkKeys < some_see) {
+        float shrink[2];
+        const bool grown =
+            this->template weigh_scores<true, false>(more, more, block + kChunkKeys, shrink);
         wgmma_wait();
+        if (grown) this->shrink_sums(shrink);
+        pack_weights(more, weights);
+        wgmma_begin();
+        add_values(weights, values_at + kChunkUnits);
       }
+      wgmma_wait();
     }
-    if (odd) {
+    pages.release();
+    pages.release();
+  }
+  // The same with values that aren't finite.
+  MACO_FN void add_odd_block(Context& ctx, const char* values, u32 keys_at, int block, const X* q) {
+    MACO_ROLLED
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const int begin = block + chunk * kChunkKeys;
+      const bool some = begin < some_see;
+      forget_scores();
+      if (some) {
+        wgmma_begin();
+        score_keys(score, keys_at + chunk * kChunkUnits);
+        wgmma_wait();
+        this->template weigh_keys<true>(begin);
+      }
       cta_sync();  // the queries' memory is taken for a while
-      if (some) add_each_value(values, block, ctx.scratch());
+      if (some) add_each_value(values + chunk * (kChunkKeys * kLineBytes), begin, ctx.scratch());
       cta_sync();
       load_queries(q, ctx.scratch());
     }
-    pages.release();
-    pages.release();
   }
 
   MACO_FN void run(Context& ctx, const X* q) {
     const int tile_sees = (int)t.limit(0), last = (int)t.last;  // all of its rows, one of them
     PageTaker pages(ctx);
-    int block = tile_sees > 0 ? tile_sees / S::kKeys * S::kKeys : 0;
-    if (block > 0) add_seen_blocks(pages, block);
+    int block = tile_sees > 0 ? tile_sees / kPairKeys * kPairKeys : 0;
+    if (block > 0) add_seen_chunks(pages, block);
     for (; block < last; block += S::kKeys) add_block(ctx, pages, block, q);
     pages.finish();
     cta_sync();  // before the memory is taken for results
