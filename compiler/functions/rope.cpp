@@ -1,5 +1,5 @@
-// rope: pairs of elements turn by an angle that grows with the row's position. rope_sines: sines and
-// cosines of those angles, for products that turn heads.
+// rope: pairs of elements turn by an angle that grows with the row's position. rope_sines: sines
+// and cosines of those angles, for products that turn heads.
 #include "compiler/functions/families.h"
 
 namespace maco::functions {
