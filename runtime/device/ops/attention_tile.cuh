@@ -478,7 +478,11 @@ struct GroupRows : WarpRows<C, kBlockK> {
   static constexpr bool kAtOnce = S::kGroups == 1;  // else there aren't registers for both
   static_assert(!S::kTwice && S::D % kBlockK == 0, "a group multiplies whole lines");
   static_assert(kChunks == 1 || kChunks == 2, "a pair of chunks is two blocks, or one");
-  static_assert(kRingPages >= 5, "keys and values of three chunks are held");
+  // From the values of a chunk to those of the next but one, if each has pages of its own, else
+  // from the values of a block to those of the next. Where the ring has fewer, block comes after
+  // block.
+  static constexpr bool kOverlaps = kRingPages >= (kChunks == 1 ? 5 : 3);
+  static_assert(kRingPages >= 2, "keys and values of a block are held");
   static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
   using Base::score;
   using Base::sum;
@@ -629,12 +633,14 @@ struct GroupRows : WarpRows<C, kBlockK> {
 
   // The weights of a chunk, behind what has been begun: that has ended then, and sums are relative
   // to the largest score so far.
+  template <bool kFirst>
   MACO_FN void weigh_chunk(Scores& scores, Weights& weights) {
+    constexpr bool kApart = kAtOnce && !kFirst;  // the first of a row is the largest so far
     float shrink[2];
     Scores apart;
-    Scores& unpacked = kAtOnce ? apart : scores;
+    Scores& unpacked = kApart ? apart : scores;
     // A wait that doesn't depend on what is worked out meanwhile would be moved in front of it.
-    if (this->template weigh_scores<false, kAtOnce>(scores, unpacked, 0, shrink)) {
+    if (this->template weigh_scores<false, kApart>(scores, unpacked, 0, shrink)) {
       wgmma_wait();
       this->shrink_sums(shrink);
     } else {
@@ -658,7 +664,7 @@ struct GroupRows : WarpRows<C, kBlockK> {
     if (kEvenIsLast) taker.look();
     wgmma_begin();
     score_keys(odd, next.keys_at);
-    weigh_chunk(score, weights);
+    weigh_chunk<true>(score, weights);
     pages.release_page(next.keys);
     for (int begin = kPairKeys; begin < end; begin += kPairKeys) {
       before = now, now = next, next = taker.template after<false>(now);
@@ -666,7 +672,7 @@ struct GroupRows : WarpRows<C, kBlockK> {
       add_values(weights, before.values_at);
       score_keys(score, next.keys_at);
       taker.look();
-      weigh_chunk(odd, weights);
+      weigh_chunk<false>(odd, weights);
       if (kEvenIsLast) {
         pages.release_page(before.values);
         pages.release_page(next.keys);
@@ -676,13 +682,13 @@ struct GroupRows : WarpRows<C, kBlockK> {
       wgmma_begin();
       add_values(weights, before.values_at);
       score_keys(odd, next.keys_at);
-      weigh_chunk(score, weights);
+      weigh_chunk<false>(score, weights);
       pages.release_page(before.values);
       pages.release_page(next.keys);
     }
     wgmma_begin();
     add_values(weights, now.values_at);
-    weigh_chunk(odd, weights);
+    weigh_chunk<false>(odd, weights);
     if (kEvenIsLast) pages.release_page(now.values);
     wgmma_begin();
     add_values(weights, next.values_at);
@@ -747,8 +753,13 @@ struct GroupRows : WarpRows<C, kBlockK> {
   MACO_FN void run(Context& ctx, const X* q) {
     const int tile_sees = (int)t.limit(0), last = (int)t.last;  // all of its rows, one of them
     PageTaker pages(ctx);
-    int block = tile_sees > 0 ? tile_sees / kPairKeys * kPairKeys : 0;
-    if (block > 0) add_seen_chunks(pages, block);
+    int block = 0;
+    if constexpr (kOverlaps) {
+      if (tile_sees >= kPairKeys) {
+        block = tile_sees / kPairKeys * kPairKeys;
+        add_seen_chunks(pages, block);
+      }
+    }
     for (; block < last; block += S::kKeys) add_block(ctx, pages, block, q);
     pages.finish();
     cta_sync();  // before the memory is taken for results
