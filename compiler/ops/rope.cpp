@@ -60,8 +60,7 @@ void check_positions(InferContext& c) {
   }
 }
 
-}  // namespace
-
+// Of `position`, `theta` and `scaling`.
 void check_turns(InferContext& c) {
   if (const auto position = c.expr("position")) {
     // Launches pass it in 32 bits, and refuse those values of a run-time one that don't fit.
@@ -75,8 +74,6 @@ void check_turns(InferContext& c) {
   if (!(c.number("theta", 10000) >= 1e-6)) c.error_attr("theta", "'theta' must be at least 1e-6");
   if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
 }
-
-namespace {
 
 void infer(InferContext& c) {
   if (!expect_float(c, 0) || !expect_constant_row(c, 0)) return;

@@ -13,7 +13,5 @@ namespace maco::ops {
 /// units of 2^-64 of a turn, which are exact to 2^-53 of a turn and the same for every compiler and
 /// device. From the op's `theta` and `scaling`.
 ir::Table rope_turns(const ir::Op& op, int64_t head_dim);
-/// Reports a `theta` or `scaling` that rope_turns can't take, and a `position` beyond 32 bits.
-void check_turns(InferContext& context);
 
 }  // namespace maco::ops

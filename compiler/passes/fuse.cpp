@@ -155,8 +155,9 @@ class Fuser {
     if (!ir::is_float(graph_[graph_.ops[sink].out[0]].dtype)) return best;
     for (TensorId t : inputs) {
       const auto p = movable_producer(group, sink, t);
-      if (!p || graph_.ops[*p].kind != "matmul" || graph_.ops[*p].attrs.count("epilogue")) continue;
+      if (!p || graph_.ops[*p].kind != "matmul") continue;
       const Op& m = graph_.ops[*p];
+      if (m.attrs.count("epilogue") > 0 || m.attrs.count("turned") > 0) continue;
       // The matmul's own operands are read by all of its tiles, so the result must not overwrite
       // them.
       bool fits = ir::is_float(graph_[m.in[0]].dtype) && ir::is_float(graph_[t].dtype) &&

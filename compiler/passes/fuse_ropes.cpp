@@ -196,6 +196,7 @@ class RopeFuser {
         graph_.tensors.push_back(std::move(sines));
         same = made.insert(same, std::move(op));
       }
+      product.in_loc.resize(product.in.size(), product.loc);
       product.in.push_back(same->out[0]);
       product.in_loc.push_back(rope.loc);
     }

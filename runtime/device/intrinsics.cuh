@@ -755,13 +755,6 @@ MACO_FN void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #endif
 }
-// Of those under way all but the last ones that a wgmma_end has ended.
-template <int kLast>
-MACO_FN void wgmma_wait_but() {
-#if MACO_HAS_WGMMA
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLast) : "memory");
-#endif
-}
 // An operand of products: lines of 128 bytes in shared memory, swizzled, eight lines further 8 rows
 // (along K) or 8 elements of K (across), and 64 lines further, across, the next 64 rows. Adding 1
 // moves it by 16 bytes. The other half is the same for all.
@@ -896,19 +889,13 @@ MACO_FN void wgmma_f8(float (&d)[kWide / 8][4], u32 tall, u32 wide, bool more_su
 template <int kWide, bool kBf16>
 MACO_FN void wgmma_new(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
   static_assert(MACO_HAS_WGMMA || kWide == 0, "this kernel is for sm_90a");
-  static_assert(kWide == 64 || kWide == 128, "no other width is asked for");
 #if MACO_HAS_WGMMA
-  if constexpr (kWide == 64 && kBf16) {
+  static_assert(kWide == 64, "no other width is asked for");
+  if constexpr (kBf16) {
     MACO_NEW_WGMMA("m64n64k16", "bf16", MACO_HALF, "%32, %33", MACO_NEW_SUMS4(0),
                    MACO_NEW_SUMS4(4));
-  } else if constexpr (kWide == 64) {
-    MACO_NEW_WGMMA("m64n64k16", "f16", MACO_HALF, "%32, %33", MACO_NEW_SUMS4(0), MACO_NEW_SUMS4(4));
-  } else if constexpr (kBf16) {
-    MACO_NEW_WGMMA("m64n128k16", "bf16", MACO_WHOLE, "%64, %65", MACO_NEW_SUMS4(0),
-                   MACO_NEW_SUMS4(4), MACO_NEW_SUMS4(8), MACO_NEW_SUMS4(12));
   } else {
-    MACO_NEW_WGMMA("m64n128k16", "f16", MACO_WHOLE, "%64, %65", MACO_NEW_SUMS4(0),
-                   MACO_NEW_SUMS4(4), MACO_NEW_SUMS4(8), MACO_NEW_SUMS4(12));
+    MACO_NEW_WGMMA("m64n64k16", "f16", MACO_HALF, "%32, %33", MACO_NEW_SUMS4(0), MACO_NEW_SUMS4(4));
   }
 #endif
 }

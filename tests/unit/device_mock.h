@@ -338,8 +338,6 @@ inline void wgmma_end() {}
 inline void wgmma_wait() {}
 inline void forget(float&) {}
 inline void settle(u32&) {}
-template <int>
-void wgmma_wait_but() {}
 // Elements k and k + 1 of row r.
 template <bool kAcross>
 u32 wgmma_pair(u32 operand, int r, int k) {

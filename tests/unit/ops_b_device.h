@@ -947,6 +947,7 @@ inline void check_attention_tiles() {
   check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true, false, true>>(33, 200, true);
   check_attention_tile<AttendTile<f16, f16, 2, 1, 128, 2, 16, true, false, true>>(17, 150);
   check_attention_tile<AttendTile<bf16, bf16, 2, 1, 128, 2, 64, true, false, true>>(70, 90, true);
+  check_attention_tile<AttendTile<bf16, bf16, 2, 1, 128, 2, 16, true, false, true>>(18, 410);
   check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, false, true, true>>(130, 260);
   check_attention_tile<AttendTile<bf16, bf16, 2, 2, 64, 1, 64, true, false, true>>(90, 12);
   check_attention_tile<SteepScores<AttendTile<bf16, bf16, 1, 1, 64, 1, 64, true, false, true>>>(60,

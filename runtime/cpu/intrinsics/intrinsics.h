@@ -382,8 +382,6 @@ void wgmma_rows(float (&d)[kWide / 8][4], const u32 (&tall)[4], u32 wide);
 void wgmma_begin();
 void wgmma_end();
 void wgmma_wait();
-template <int kLast>
-void wgmma_wait_but();
 void forget(float& x);
 void settle(u32& x);
 MACO_FN u32 wgmma_operand(const void*) { return 0; }

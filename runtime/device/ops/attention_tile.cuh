@@ -23,8 +23,8 @@ struct TileShape : HeadGroups<C> {
   static constexpr double kLog2e = 1.4426950408889634;
   static constexpr bool kScaled = !((float)(C::scale * kLog2e) > 0);
   static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
-  // Weights of the score that they are relative to are 2^kLift, and 2^(kLift + kSlack) at most: f16
-  // has few exponents below 1.
+  // A score equal to the one that weights are relative to weighs 2^kLift, none more than
+  // 2^(kLift + kSlack): f16 has few exponents below 1.
   static constexpr float kLift = is_same<X, f16> ? 12.0f : 0.0f;
   static constexpr float kSlack = is_same<X, f16> ? 3.0f : 8.0f;
   static MACO_FN float scaled(float score) {
@@ -32,12 +32,13 @@ struct TileShape : HeadGroups<C> {
   }
   // To base 2.
   static MACO_FN float to_base2(float score) { return fmul(scaled(score), kUnit); }
-  // Of a score to base 2; of the largest one, `high`, exactly 2^kLift, however large that is.
+  // Of a score to base 2, relative to `high`: of that itself exactly 2^kLift, however large it is.
   static MACO_FN float weight(float score, float high) {
     return fexp2(fadd(fsub(score, high), kLift));
   }
-  // Of a score to any base, with factor and summand, of which the latter is rounded as the largest
-  // score to base 2 is. Of that itself it is nearly 2^kLift where is_small(high).
+  // Of a score to any base, with factor and summand, of which the latter is rounded as the score is
+  // that weights are relative to, to base 2. Of that itself it is nearly 2^kLift where
+  // is_small(high).
   static MACO_FN float weight(float score, float factor, float summand) {
     return fexp2(ffma(score, factor, summand));
   }
@@ -478,9 +479,9 @@ struct GroupRows : WarpRows<C, kBlockK> {
   static constexpr bool kAtOnce = S::kGroups == 1;  // else there aren't registers for both
   static_assert(!S::kTwice && S::D % kBlockK == 0, "a group multiplies whole lines");
   static_assert(kChunks == 1 || kChunks == 2, "a pair of chunks is two blocks, or one");
-  // From the values of a chunk to those of the next but one, if each has pages of its own, else
-  // from the values of a block to those of the next. Where the ring has fewer, block comes after
-  // block.
+  // Chunks overlap where the ring holds what is needed at once: from the values of a chunk to those
+  // of the next but one, if each chunk has pages of its own, else from the values of a block to
+  // those of the next. Otherwise block comes after block.
   static constexpr bool kOverlaps = kRingPages >= (kChunks == 1 ? 5 : 3);
   static_assert(kRingPages >= 2, "keys and values of a block are held");
   static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
@@ -631,11 +632,11 @@ struct GroupRows : WarpRows<C, kBlockK> {
   // Whether the even chunk of a pair is the last of its block; the odd one always is.
   static constexpr bool kEvenIsLast = kChunks == 1;
 
-  // The weights of a chunk, behind what has been begun: that has ended then, and sums are relative
-  // to the largest score so far.
+  // The weights of a chunk, behind products that have been begun: these have ended then, and sums
+  // and weights are relative to the same score. The first chunk of a row would be weighed twice.
   template <bool kFirst>
   MACO_FN void weigh_chunk(Scores& scores, Weights& weights) {
-    constexpr bool kApart = kAtOnce && !kFirst;  // the first of a row is the largest so far
+    constexpr bool kApart = kAtOnce && !kFirst;
     float shrink[2];
     Scores apart;
     Scores& unpacked = kApart ? apart : scores;

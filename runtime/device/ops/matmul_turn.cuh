@@ -28,7 +28,7 @@ struct HeadTurner {
   }
 };
 
-// Operands as of matmul.
+// Operands as of matmul, and sines and cosines behind b.
 template <class C>
 MACO_FN void matmul_turned(Context& ctx, const Args& args, u32 tile) {
   matmul_by_way<MatmulOf<C, false, false, false, true>>(ctx, args, tile);
