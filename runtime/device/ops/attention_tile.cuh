@@ -607,7 +607,8 @@ struct GroupRows : WarpRows<C, kBlockK> {
     bool landed;
     MACO_FN explicit ChunkTaker(PageTaker& p) : pages(p) { look(); }
     MACO_FN void look() {
-      landed = pages.landed(2);
+      // Two more than are held by then, or they can't have landed.
+      landed = kRingPages >= (kChunks == 1 ? 7 : 5) && pages.landed(2);
       PageUse page = pages.next_page();
       keys_at = operand(pages, page);
       page.next();
