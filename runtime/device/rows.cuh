@@ -248,12 +248,15 @@ MACO_FN void each_held(const T* p, i64 begin, i64 end, i64 n, F f) {
   if (first >= end) return;
   Rows next;
   next.load(p, first, end, n);
-  if constexpr (Rows::kRows >= Rows::kRowsOfTeam) return f(next, first);
-  MACO_ROLLED
-  for (; first < end; first += Rows::kStep) {
-    const Rows rows = next;
-    if (first + Rows::kStep < end) next.load(p, first + Rows::kStep, end, n);
-    f(rows, first);
+  if constexpr (Rows::kRows >= Rows::kRowsOfTeam) {
+    f(next, first);
+  } else {
+    MACO_ROLLED
+    for (; first < end; first += Rows::kStep) {
+      const Rows rows = next;
+      if (first + Rows::kStep < end) next.load(p, first + Rows::kStep, end, n);
+      f(rows, first);
+    }
   }
 }
 
