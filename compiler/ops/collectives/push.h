@@ -16,7 +16,7 @@ namespace maco::ops {
 bool is_pushed(const ir::Op& op);
 /// The op that makes the collective's operand, if it is a matmul.
 std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collective);
-/// Whether it is an allreduce by algorithm `oneshot`: to that products of few rows send packets.
+/// Whether it is an allreduce by algorithm `oneshot`: to which products of few rows send packets.
 bool is_one_shot_sum(const ir::Op& collective);
 /// The collective that a matmul sends its tiles to, if both say so.
 std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product);
