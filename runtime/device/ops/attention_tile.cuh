@@ -482,7 +482,8 @@ struct GroupRows : WarpRows<C, kBlockK> {
   // Chunks overlap where the ring holds what is needed at once: from the values of a chunk to those
   // of the next but one, if each chunk has pages of its own, else from the values of a block to
   // those of the next. Otherwise block comes after block.
-  static constexpr bool kOverlaps = kRingPages >= (kChunks == 1 ? 5 : 3);
+  static constexpr u32 kPagesAtOnce = kChunks == 1 ? 5 : 3;
+  static constexpr bool kOverlaps = kRingPages >= kPagesAtOnce;
   static_assert(kRingPages >= 2, "keys and values of a block are held");
   static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
   using Base::score;
@@ -608,7 +609,7 @@ struct GroupRows : WarpRows<C, kBlockK> {
     MACO_FN explicit ChunkTaker(PageTaker& p) : pages(p) { look(); }
     MACO_FN void look() {
       // Two more than are held by then, or they can't have landed.
-      landed = kRingPages >= (kChunks == 1 ? 7 : 5) && pages.landed(2);
+      landed = kRingPages >= kPagesAtOnce + 2 && pages.landed(2);
       PageUse page = pages.next_page();
       keys_at = operand(pages, page);
       page.next();
