@@ -175,8 +175,9 @@ MACO_FN float fnear_rsqrt(float x) {
   return r;
 }
 MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-// Nobody needs what x was: it is anything now.
-MACO_FN void forget(float& x) { asm volatile("" : "=f"(x)); }
+// Nobody needs what x was. (An instruction: what nothing sets in some branch is there from the
+// kernel's beginning on to ptxas, which keeps a register for it all the while.)
+MACO_FN void forget(float& x) { asm volatile("mov.f32 %0, 0f00000000;" : "=f"(x)); }
 // Worked out by now, not where it is first needed.
 MACO_FN void settle(u32& x) { asm volatile("" : "+r"(x)); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
