@@ -66,12 +66,43 @@ std::map<std::string, size_t, std::less<>> lines_of_names(std::string_view text)
   return lines;
 }
 
-struct Kind {
+// The code of one kind of tasks, or of several that differ in one parameter.
+struct Code {
   std::string name;     // of its function and config
   std::string members;  // of its config
   const ir::Call* call = nullptr;
-  std::vector<std::string> ops;
+  std::vector<std::string> ops = {};
+  struct Kind {
+    size_t number;
+    int64_t value;  // of that parameter
+  };
+  std::vector<Kind> kinds = {};
 };
+
+// The parameter in which kinds of a code may differ, and the members that tell of it.
+struct Differs {
+  std::string name;
+  bool integer = false;  // else a Value
+  int64_t value = 0;
+  std::string members;
+};
+std::string differing(const Differs& differs, const Code& code) {
+  std::string choice;
+  for (size_t k = 1; k < code.kinds.size(); ++k)
+    choice += fmt::format("ctx.kind == {} ? {} : ", code.kinds[k].number, code.kinds[k].value);
+  choice += fmt::format("{}", code.kinds.front().value);
+  if (differs.integer)
+    return differs.members +
+           fmt::format("static MACO_FN i64 {}_of(const Context& ctx) {{ return (void)ctx, {}; }}\n",
+                       differs.name, choice);
+  if (code.kinds.size() == 1) return differs.members;
+  return fmt::format(
+      "struct {} {{\n"
+      "  static constexpr bool is_constant = false;\n"
+      "  static MACO_FN i64 get(const Context& ctx) {{ return {}; }}\n"
+      "}};\n",
+      differs.name, choice);
+}
 
 std::vector<std::string> task_parameters(bool sender) {
   return {"Context& ctx", sender ? "const SenderArgs& args" : "const Args& args", "u32 tile"};
@@ -129,7 +160,7 @@ class Generator {
   // By name, so that their order doesn't depend on that of calls.
   std::vector<const functions::Function*> used_functions() const {
     std::map<std::string_view, const functions::Function*> used;
-    for (const Kind& k : kinds_)
+    for (const Code& k : codes_)
       used.emplace(k.call->function, functions::find_function(k.call->function));
     std::vector<const functions::Function*> list;
     for (const auto& entry : used) list.push_back(entry.second);
@@ -139,7 +170,7 @@ class Generator {
   // In the graph's order.
   bool used_units(std::vector<const ir::CudaUnit*>& units) {
     std::map<std::string, bool> used;
-    for (const Kind& k : kinds_) {
+    for (const Code& k : codes_) {
       const functions::Function& function = *functions::find_function(k.call->function);
       for (const ir::Param& param : k.call->params)
         if (function.find_param(param.name)->type == functions::ParamType::Unit)
@@ -152,15 +183,38 @@ class Generator {
     return used.empty();
   }
 
+  // Is it one that calls of a code may differ in? `differs` is told of it.
+  bool differs_in(const functions::Function& function, const ir::Call& call, const ir::Param& param,
+                  Differs& differs) const {
+    if (!function.shared_over) return false;
+    const auto names = function.shared_over({p_, call});
+    const auto it = std::find(names.begin(), names.end(), param.name);
+    if (it == names.end()) return false;
+    const auto* integer = std::get_if<int64_t>(&param.value);
+    const auto* value = std::get_if<ir::ValueRef>(&param.value);
+    const auto* constant = value ? std::get_if<int64_t>(&value->v) : integer;
+    if (!constant) return false;
+    if (it == names.begin()) {
+      differs.name = param.name;
+      differs.integer = integer != nullptr;
+      differs.value = *constant;
+    }
+    return true;
+  }
+
   void find_kinds() {
     std::map<std::string, size_t> known;
+    std::vector<Differs> all_differ;  // by code
     for (const ir::Call& c : p_.calls) {
       const functions::Function& function = *functions::find_function(c.function);
       std::string members;
+      Differs differs;
       const auto packets = [&](size_t i) {
         return i < c.operands.size() && p_[c.operands[i]].own_packets();
       };
-      for (const ir::Param& param : c.params) members += codegen::members(function, param, packets);
+      for (const ir::Param& param : c.params)
+        (differs_in(function, c, param, differs) ? differs.members : members) +=
+            codegen::members(function, param, packets);
       if (function.takes_packets)
         for (size_t i = 0; i < function.first_of_many(); ++i)
           if (function.operands[i].packets)
@@ -176,14 +230,20 @@ class Generator {
               name, l.box->rows, l.box->cols, l.ahead);
       }
       const std::string key = fmt::format("{}\n{}{}", c.function, loads_ahead(c), members);
-      auto [it, fresh] = known.try_emplace(key, kinds_.size());
-      if (fresh)
-        kinds_.push_back(
-            {fmt::format("{}_{}_{}", c.function, plain(c.op), kinds_.size()), members, &c, {}});
-      kind_of_call_.push_back(it->second);
-      auto& ops = kinds_[it->second].ops;
-      if (ops.empty() || ops.back() != c.op) ops.push_back(c.op);
+      auto [it, fresh] = known.try_emplace(key, codes_.size());
+      if (fresh) {
+        codes_.push_back({fmt::format("{}_{}_{}", c.function, plain(c.op), kinds_), members, &c});
+        all_differ.push_back(differs);
+      }
+      Code& code = codes_[it->second];
+      auto kind = std::find_if(code.kinds.begin(), code.kinds.end(),
+                               [&](const Code::Kind& k) { return k.value == differs.value; });
+      if (kind == code.kinds.end()) kind = code.kinds.insert(kind, {kinds_++, differs.value});
+      kind_of_call_.push_back(kind->number);
+      if (code.ops.empty() || code.ops.back() != c.op) code.ops.push_back(c.op);
     }
+    for (size_t i = 0; i < codes_.size(); ++i)
+      codes_[i].members = differing(all_differ[i], codes_[i]) + codes_[i].members;
   }
 
   bool check_limits() {
@@ -196,7 +256,7 @@ class Generator {
     };
     for (const Tables::Limit& l : tables_.limits())
       if (!limit(l.n, l.most, l.what)) return false;
-    return limit(static_cast<int64_t>(kinds_.size()), 1 << 16, "kinds of tasks") &&
+    return limit(static_cast<int64_t>(kinds_), 1 << 16, "kinds of tasks") &&
            limit(static_cast<int64_t>(p_.values.size()), 256, "different run-time values") &&
            limit(p_.uses.pages, kMostPages, "pages a CTA");
   }
@@ -240,7 +300,7 @@ class Generator {
 
   void configs(const std::string& graph_text) {
     const auto lines = lines_of_names(graph_text);
-    for (const Kind& k : kinds_) {
+    for (const Code& k : codes_) {
       std::string ops;
       for (size_t i = 0; i < k.ops.size() && i < 6; ++i)
         ops += fmt::format("{}'{}'", i ? ", " : "", k.ops[i]);
@@ -290,14 +350,14 @@ class Generator {
                                      {"u32", "local_counts"}})
       e_.function(fmt::format("static MACO_FN const {}* {}", type, name), {},
                   {fmt::format("return maco_program::{};", name)});
-    dispatch("run", "", [](const Kind&) { return true; });
-    dispatch("load", "_load", [](const Kind& k) { return !k.call->loads.empty(); });
-    predicate("paged", [](const Kind& k) { return !k.call->loads.empty(); });
-    predicate("load_ahead", [](const Kind& k) { return loads_ahead(*k.call); });
-    predicate("load_apart", [&](const Kind& k) { return loads_apart(p_, *k.call); });
-    const auto sender = [&](const Kind& k) { return functions::sends(p_, *k.call); };
+    dispatch("run", "", [](const Code&) { return true; });
+    dispatch("load", "_load", [](const Code& k) { return !k.call->loads.empty(); });
+    predicate("paged", [](const Code& k) { return !k.call->loads.empty(); });
+    predicate("load_ahead", [](const Code& k) { return loads_ahead(*k.call); });
+    predicate("load_apart", [&](const Code& k) { return loads_apart(p_, *k.call); });
+    const auto sender = [&](const Code& k) { return functions::sends(p_, *k.call); };
     e_.line("static constexpr bool kSends = {};",
-            std::any_of(kinds_.begin(), kinds_.end(), sender));
+            std::any_of(codes_.begin(), codes_.end(), sender));
     dispatch("send", "_send", sender, true);
     predicate("sends", sender);
     variables();
@@ -337,10 +397,16 @@ class Generator {
   template <class F>
   void dispatch(const std::string& name, const std::string& suffix, F wanted, bool sender = false) {
     std::string cases = "switch (kind) {\n";
-    for (size_t k = 0; k < kinds_.size(); ++k)
-      if (wanted(kinds_[k]))
-        cases +=
-            fmt::format("  case {}: {}{}(ctx, args, tile); break;\n", k, kinds_[k].name, suffix);
+    std::vector<std::string> lines(kinds_);  // by kind
+    for (const Code& code : codes_) {
+      if (!wanted(code)) continue;
+      std::string& line = lines[code.kinds.back().number];
+      for (const Code::Kind& k : code.kinds) line += fmt::format("case {}: ", k.number);
+      if (code.kinds.size() > 1) line += "ctx.kind = kind, ";
+      line += fmt::format("{}{}(ctx, args, tile); break;", code.name, suffix);
+    }
+    for (const std::string& line : lines)
+      if (!line.empty()) cases += fmt::format("  {}\n", line);
     cases += "  default: break;\n}";
     std::vector<std::string> parameters = task_parameters(sender);
     parameters.insert(parameters.begin(), "int kind");
@@ -350,8 +416,9 @@ class Generator {
   template <class F>
   void predicate(const std::string& name, F holds) {
     std::vector<std::string> cases;
-    for (size_t k = 0; k < kinds_.size(); ++k)
-      if (holds(kinds_[k])) cases.push_back(fmt::format("kind == {}", k));
+    for (const Code& code : codes_)
+      if (holds(code))
+        for (const Code::Kind& k : code.kinds) cases.push_back(fmt::format("kind == {}", k.number));
     if (cases.empty()) cases = {"false"};
     e_.function("static MACO_FN bool " + name, {"int kind"},
                 {"(void)kind;", filled(e_.indent() + 2, "return ", cases, ";", " ||")});
@@ -365,7 +432,8 @@ class Generator {
   MapNumbers maps_;
   Tables tables_;
   Emitter e_;
-  std::vector<Kind> kinds_;
+  std::vector<Code> codes_;
+  size_t kinds_ = 0;
   std::vector<size_t> kind_of_call_;
 };
 

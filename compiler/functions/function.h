@@ -100,6 +100,10 @@ struct Function {
   /// Does the call's loader wait itself for what isn't loaded ahead (await_passed in
   /// runtime/device/pages.cuh)? Unset, or where all is loaded behind: it starts behind the waits.
   std::function<bool(const CallView&)> loads_apart = nullptr;
+  /// Parameters in which calls may differ and yet share their code: a Value that is constant, or an
+  /// integer, which the code reads as C::NAME_of(ctx), C::NAME being that of one of the calls.
+  /// Those behind the first follow from it. Unset, or empty: none.
+  std::function<std::vector<std::string>(const CallView&)> shared_over = nullptr;
   /// Has a task so much in registers that its threads had better have some of the loaders'?
   /// Unset: no.
   std::function<bool(const CallView&)> many_registers = nullptr;

@@ -154,6 +154,14 @@ MatmulMethod method_of(const CallView& c) {
 }
 bool is_wgmma(const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; }
 
+// All of K in steps of whole blocks: only how many there are tells such products apart.
+std::vector<std::string> shared_over(const CallView& c) {
+  constexpr int64_t kBlocks = 128;  // two of 16 bits, one of 8
+  if (is_wgmma(c) && c.integer("K") == c.integer("BK") && c.integer("K") % kBlocks == 0)
+    return {"K", "BK"};
+  return {};
+}
+
 // Few rows: a, the result, and what an epilogue has of each element.
 bool takes_packets(const CallView& c, size_t operand) {
   if (method_of(c) != MatmulMethod::Dot || c.integer("K") % 8 != 0 ||
@@ -238,6 +246,7 @@ std::vector<Function> matmul_functions() {
                     "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
         .loads = rule,
         .loads_apart = is_wgmma,
+        .shared_over = shared_over,
         .many_registers = is_wgmma,
         .takes_packets = takes_packets,
         // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).

@@ -11,9 +11,11 @@ std::vector<Function> strided_copy_functions() {
                         integer("in_unit"), value("out_offset"), integer("out_unit"), integer("V")},
              .operands = {reads("x", "X"), writes("y", "Y")},
              .source = {{"vectors.cuh", "ops/strided_copy.cuh"}},
-             .work = [](const CallView& c, const ir::Task& task, const cost::Machine& machine) {
-               return cost::unaided(cost::moving(c.program(), task), machine);
-             }};
+             .shared_over = [](const CallView&) { return std::vector<std::string>{"in_offset"}; },
+             .work =
+                 [](const CallView& c, const ir::Task& task, const cost::Machine& machine) {
+                   return cost::unaided(cost::moving(c.program(), task), machine);
+                 }};
   const auto four = [&](const std::string& prefix, int from) {
     for (int i = from; i < 4; ++i) f.params.push_back(integer(prefix + std::to_string(i)));
   };

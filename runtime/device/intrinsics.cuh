@@ -433,7 +433,9 @@ MACO_FN void pause_for(const void* word, u32 spins) {
   (void)word;
   if (spins > kSpinsAwake) __nanosleep(64);
 }
-constexpr u32 kSpinsPerLook = 256;  // looks at the clock and the abort word once in so many spins
+// Looks at the clock and the abort word once in so many spins: so seldom that waits which end as
+// they should never run through that code, which would take the instruction cache from others.
+constexpr u32 kSpinsPerLook = 4096;
 
 // ---- the loader's copies ----------------------------------------------------
 

@@ -92,6 +92,22 @@ MACO_FN bool was_scouted(const Context& ctx) {
   return false;
 }
 
+// A use of a page: which one, and how often it was filled before.
+struct PageUse {
+  u32 slot, round;
+  MACO_FN void next() {
+    if (++slot == kRingPages) {
+      slot = 0;
+      ++round;
+    }
+  }
+  // So many further, at most all of the ring.
+  MACO_FN PageUse behind(u32 count) const {
+    const u32 at = slot + count;
+    return at < kRingPages ? PageUse{at, round} : PageUse{at - kRingPages, round + 1};
+  }
+};
+
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
 // Either all loader threads acquire and publish each page, or one alone, which copies boxes and
 // nothing else; then all finish.
@@ -124,8 +140,34 @@ struct PageFiller {
   // The same for a thread that copies boxes alone: a page for `bytes` of them.
   MACO_FN char* acquire_boxes(u32 bytes) {
     if (!is_free()) return nullptr;
-    full_barrier_expect(&memory->full_barriers[slot], round, bytes);
+    expect_boxes(bytes);
     return page();
+  }
+  // And in two steps: until the next pages are free, which are looked at side by side (false if
+  // the run stops); of each what will be copied.
+  template <int kCount>
+  MACO_FN bool await_free() {
+    static_assert(kCount <= (int)kRingPages, "the ring has so many");
+    bool all = true;
+    PageUse page = {slot, round};
+    MACO_UNROLL
+    for (int p = 0; p < kCount; ++p) {
+      all &= is_empty(&memory->empty_barriers[page.slot], page.round - 1);
+      page.next();
+    }
+    if (all) return true;
+    page = {slot, round};
+    MACO_ROLLED
+    for (int p = 0; p < kCount; ++p) {
+      if (!is_empty(&memory->empty_barriers[page.slot], page.round - 1) &&
+          !page_await_empty(ctx, page.slot, page.round - 1, index + (u32)p))
+        return false;
+      page.next();
+    }
+    return true;
+  }
+  MACO_FN void expect_boxes(u32 bytes) {
+    full_barrier_expect(&memory->full_barriers[slot], round, bytes);
   }
   // The box at (row, col) of a matrix, to lines of 128 bytes, swizzled.
   MACO_FN void copy_box(char* to, const TensorMap* map, i64 row, i64 col) {
@@ -215,21 +257,6 @@ MACO_FN void page_copy(char* to, const T* from, i64 count) {
   for (i64 i = done + loader_thread(); i < count; i += kLoaders) elements[i] = gload(from + i);
 }
 
-// A use of a page: which one, and how often it was filled before.
-struct PageUse {
-  u32 slot, round;
-  MACO_FN void next() {
-    if (++slot == kRingPages) {
-      slot = 0;
-      ++round;
-    }
-  }
-  // So many further, at most all of the ring.
-  MACO_FN PageUse behind(u32 count) const {
-    const u32 at = slot + count;
-    return at < kRingPages ? PageUse{at, round} : PageUse{at - kRingPages, round + 1};
-  }
-};
 // A warp of the consumers lets go of a page that it has waited for.
 MACO_FN void page_let_go(CtaMemory* memory, PageUse page) {
   warp_sync();

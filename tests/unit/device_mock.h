@@ -217,7 +217,13 @@ struct PageFiller {
   explicit PageFiller(Context& c) : ctx(c) {}
   char* acquire() { return device_fibres::pages().push(static_cast<size_t>(mock_page_bytes)); }
   void publish() {}
+  u32 index = 0, slot = 0, round = 0;
   char* acquire_boxes(u32) { return acquire(); }
+  template <int>
+  bool await_free() {
+    return true;
+  }
+  void expect_boxes(u32) {}
   void copy_box(char*, const TensorMap*, i64, i64) {}
   void copy_rows(char*, const TensorMap*, i64, i64) {}
   void publish_boxes() {}

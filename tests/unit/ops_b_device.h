@@ -340,6 +340,7 @@ struct Shared : Product<X, X, float, N_, K_, BM_, BN_, kTransposed, false, Rows:
 template <class C>
 struct Grouped : C {
   static constexpr auto method = ops::MatmulMethod::wgmma;
+  static i64 K_of(const Context&) { return C::K; }
 };
 template <class C>
 void load_tile(Context& ctx, u32 tile) {

@@ -30,9 +30,14 @@ struct TensorShape {
   static_assert(!C::paired || (!kSwap && kParts == 1), "pairs have tall tiles and all of K");
   static constexpr int kDepth = kBlockOf<T>;                           // of a block
   static constexpr int kBlocks = (int)((C::K + kDepth - 1) / kDepth);  // of all parts
+  // Do products that differ in K alone share code? As the compiler decides it
+  // (compiler/functions/matmul.cpp).
+  static constexpr bool kShared = kBulk && kParts == 1 && C::K % 128 == 0;
   // Those of the tile's part.
-  static MACO_FN Blocks blocks(const MatmulTile<C>& t) {
-    return {t.part, kParts, (kBlocks - t.part + kParts - 1) / kParts, kDepth};
+  static MACO_FN Blocks blocks(const Context& ctx, const MatmulTile<C>& t) {
+    int all = kBlocks;
+    if constexpr (kShared) all = (int)C::K_of(ctx) / kDepth;
+    return {t.part, kParts, (all - t.part + kParts - 1) / kParts, kDepth};
   }
   using PagesA = BlockPages<(int)C::BM>;
   using PagesB = BlockPages<(int)C::BN>;
@@ -48,9 +53,9 @@ struct TensorShape {
 
 // ---- the loader -------------------------------------------------------------
 
-// In boxes, through the operand's map, as tensor_fill does.
+// In boxes, through the operand's map, as tensor_fill does, into pages that are free.
 template <class P, int kRows, bool kAcross>
-MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
+MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
                                const Blocks& blocks) {
   constexpr int kBoxLines = kAcross ? (int)least(kBlockK, kRows) : P::kBoxLines;
   MACO_UNROLL
@@ -58,13 +63,12 @@ MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
     const int lines = P::lines(p);
     const int here =
         P::kBlocks == 1 || block + P::kBlocks <= blocks.count ? P::kBlocks : blocks.count - block;
-    char* page = pages.acquire_boxes((u32)(here * lines * kLineBytes));
-    if (!page) return false;
+    pages.expect_boxes((u32)(here * lines * kLineBytes));
     for (int q = 0; q < here; ++q) {
       const i64 k = blocks.k(block + q);
       MACO_UNROLL
       for (int l = 0; l < lines; l += kBoxLines) {
-        char* to = page + (q * lines + l) * kLineBytes;
+        char* to = pages.page() + (q * lines + l) * kLineBytes;
         const int at = p * kPageLines + l;
         if constexpr (kAcross) {
           pages.copy_box(to, map, k + at % kBlockK, first + at / kBlockK * kBlockK);
@@ -75,60 +79,69 @@ MACO_FN bool tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
     }
     pages.publish_boxes();
   }
-  return true;
 }
 
-// By one of the loader's threads.
+// By one of the loader's threads. Each copy is there once: what lies in the instruction cache
+// counts.
 template <class C>
 MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const MatmulTile<C>& t) {
   using S = TensorShape<C>;
   using A = typename S::PagesA;
   using B = typename S::PagesB;
+  constexpr bool kAAhead = C::a_ahead, kBAhead = all_b_ahead<C>(), kApart = kAAhead != kBAhead;
+  constexpr int kPagesB = S::kSums * B::kPages;
   const TensorMap *a = args.map(0), *b = args.map(1), *other = C::paired ? args.map(2) : b;
-  const Blocks blocks = S::blocks(t);
-  // Of blocks [from, to) the operands that are asked for; false if the run stops.
-  const auto fill = [&](PageFiller& to_pages, int from, int to, bool with_a, bool with_b) {
-    for (int block = from; block < to; ++block) {
+  const Blocks blocks = S::blocks(pages.ctx, t);
+  if constexpr (S::kTogether)
+    if (!pages.align_boxes(S::kStepPages)) return;
+  // What there is of the one before the other is there: as many blocks as the ring has room for.
+  constexpr int kStep = A::kBlocks > B::kBlocks ? A::kBlocks : B::kBlocks,
+                kStepPages = kStep / A::kBlocks * A::kPages + kStep / B::kBlocks * kPagesB,
+                kEarly = kApart ? (int)kRingPages / kStepPages * kStep : 0;
+  const int early = kEarly < blocks.count ? kEarly : blocks.count;
+  // Of early blocks the one, then the other; then all that is left.
+  enum : int { kFirst, kOther, kRest };
+  const u32 index = pages.index, slot = pages.slot, round = pages.round;
+  MACO_ROLLED
+  for (int pass = kApart ? kFirst : kRest; pass <= kRest; ++pass) {
+    if (pass == kOther) pages.index = index, pages.slot = slot, pages.round = round;
+    if (pass == (kApart ? kOther : kRest)) {
+      // One b of a pair alone can't come ahead; the loader has left the wait for the rest to the
+      // op.
+      if ((kApart || (!kAAhead && any_b_ahead<C>())) && !await_passed(pages.ctx)) return;
+      boxes_begin();
+    }
+    const bool with_a = pass == kRest || kAAhead == (pass == kFirst),
+               with_b = pass == kRest || kBAhead == (pass == kFirst);
+    const int end = pass == kRest ? blocks.count : early;
+    MACO_ROLLED
+    for (int block = pass == kRest ? early : 0; block < end; ++block) {
+      constexpr bool kBoth = A::kBlocks == 1 && B::kBlocks == 1;
+      if constexpr (kBoth)
+        if (!pages.template await_free<A::kPages + kPagesB>()) return;
       if (block % A::kBlocks == 0) {
         if (!with_a) {
-          to_pages.skip(A::kPages);
-        } else if (!tensor_fill_boxes<A, (int)C::BM, false>(to_pages, a, t.row, block, blocks)) {
-          return false;
+          pages.skip(A::kPages);
+        } else {
+          if constexpr (!kBoth)
+            if (!pages.template await_free<A::kPages>()) return;
+          tensor_fill_boxes<A, (int)C::BM, false>(pages, a, t.row, block, blocks);
         }
       }
       if (block % B::kBlocks == 0) {
-        MACO_UNROLL
-        for (int s = 0; s < S::kSums; ++s) {
-          if (!with_b) {
-            to_pages.skip(B::kPages);
-          } else if (!tensor_fill_boxes<B, (int)C::BN, S::kAcross>(to_pages, s == 0 ? b : other,
-                                                                   t.col, block, blocks)) {
-            return false;
-          }
+        if (!with_b) {
+          pages.skip(kPagesB);
+        } else {
+          if constexpr (!kBoth)
+            if (!pages.template await_free<kPagesB>()) return;
+          MACO_UNROLL
+          for (int s = 0; s < S::kSums; ++s)
+            tensor_fill_boxes<B, (int)C::BN, S::kAcross>(pages, s == 0 ? b : other, t.col, block,
+                                                         blocks);
         }
       }
     }
-    return true;
-  };
-  if constexpr (S::kTogether)
-    if (!pages.align_boxes(S::kStepPages)) return;
-  int early = 0;
-  constexpr bool kAAhead = C::a_ahead, kBAhead = all_b_ahead<C>();
-  if constexpr (kAAhead != kBAhead) {
-    // What there is of the one before the other is there: as many blocks as the ring has room for.
-    constexpr int kStep = A::kBlocks > B::kBlocks ? A::kBlocks : B::kBlocks,
-                  kStepPages =
-                      kStep / A::kBlocks * A::kPages + kStep / B::kBlocks * B::kPages * S::kSums,
-                  kEarly = (int)kRingPages / kStepPages * kStep;
-    early = kEarly < blocks.count ? kEarly : blocks.count;
-    PageFiller ahead = pages;
-    if (!fill(ahead, 0, early, kAAhead, kBAhead) || !await_passed(pages.ctx)) return;
-  } else if constexpr (!kAAhead && any_b_ahead<C>()) {
-    // One b of a pair alone can't come ahead; the loader has left the wait for the rest to the op.
-    if (!await_passed(pages.ctx)) return;
   }
-  boxes_begin();
-  if (fill(pages, 0, early, !kAAhead, !kBAhead)) fill(pages, early, blocks.count, true, true);
 }
 template <class C>
 MACO_FN void matmul_boxes_load(Context& ctx, const Args& args, u32 index) {
@@ -148,7 +161,7 @@ MACO_FN void matmul_tensor_load(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   const T* a = args.ptr<const T>(0);
   const T *b = args.ptr<const T>(1), *other = C::paired ? args.ptr<const T>(2) : b;
-  const Blocks blocks = S::blocks(t);
+  const Blocks blocks = S::blocks(ctx, t);
   PageFiller pages(ctx);
   for (int block = 0; block < blocks.count; ++block) {
     if (block % S::PagesA::kBlocks == 0 &&
@@ -324,7 +337,7 @@ struct TensorProduct {
   bool landed = false;  // the next pages
 
   MACO_FN TensorProduct(Context& ctx, const MatmulTile<C>& t)
-      : pages(ctx), a(pages), b(pages), other(pages), blocks(S::blocks(t).count) {}
+      : pages(ctx), a(pages), b(pages), other(pages), blocks(S::blocks(ctx, t).count) {}
 
   // Of all operands.
   MACO_FN int pages_of(int block) const { return a.pages_of(block) + S::kSums * b.pages_of(block); }
