@@ -401,9 +401,10 @@ class Generator {
     for (const Code& code : codes_) {
       if (!wanted(code)) continue;
       std::string& line = lines[code.kinds.back().number];
-      for (const Code::Kind& k : code.kinds) line += fmt::format("case {}: ", k.number);
-      if (code.kinds.size() > 1) line += "ctx.kind = kind, ";
-      line += fmt::format("{}{}(ctx, args, tile); break;", code.name, suffix);
+      for (const Code::Kind& k : code.kinds)
+        line += fmt::format("{}case {}:", line.empty() ? "" : "\n  ", k.number);
+      line += fmt::format(" {}{}{}(ctx, args, tile); break;",
+                          code.kinds.size() > 1 ? "ctx.kind = kind, " : "", code.name, suffix);
     }
     for (const std::string& line : lines)
       if (!line.empty()) cases += fmt::format("  {}\n", line);
