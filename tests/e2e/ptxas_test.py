@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ptxas makes of products on tensor cores: none is serialised (its notes C75xx are all that tells), and products and attention hardly spill.
+"""What ptxas makes of products on tensor cores: none is serialised (its notes C75xx are all that tells), and alone they hardly spill.
 
   ptxas_test.py --macoc build/bin/macoc
 
