@@ -404,7 +404,8 @@ class Generator {
       for (const Code::Kind& k : code.kinds)
         line += fmt::format("{}case {}:", line.empty() ? "" : "\n  ", k.number);
       line += fmt::format(" {}{}{}(ctx, args, tile); break;",
-                          code.kinds.size() > 1 ? "ctx.kind = kind, " : "", code.name, suffix);
+                          code.kinds.size() > 1 && !sender ? "ctx.kind = kind, " : "", code.name,
+                          suffix);
     }
     for (const std::string& line : lines)
       if (!line.empty()) cases += fmt::format("  {}\n", line);

@@ -101,8 +101,9 @@ struct Function {
   /// runtime/device/pages.cuh)? Unset, or where all is loaded behind: it starts behind the waits.
   std::function<bool(const CallView&)> loads_apart = nullptr;
   /// Parameters in which calls may differ and yet share their code: a Value that is constant, or an
-  /// integer, which the code reads as C::NAME_of(ctx), C::NAME being that of one of the calls.
-  /// Those behind the first follow from it. Unset, or empty: none.
+  /// integer, which the code reads as C::NAME_of(ctx), where C::NAME is that of one of the calls.
+  /// Those behind the first follow from it. maco::ops::<name>_send reads none of them. Unset, or
+  /// empty: none.
   std::function<std::vector<std::string>(const CallView&)> shared_over = nullptr;
   /// Has a task so much in registers that its threads had better have some of the loaders'?
   /// Unset: no.

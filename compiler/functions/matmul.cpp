@@ -156,8 +156,8 @@ bool is_wgmma(const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; }
 
 // All of K in steps of whole blocks: only how many there are tells such products apart.
 std::vector<std::string> shared_over(const CallView& c) {
-  constexpr int64_t kBlocks = 128;  // two of 16 bits, one of 8
-  if (is_wgmma(c) && c.integer("K") == c.integer("BK") && c.integer("K") % kBlocks == 0)
+  constexpr int64_t kSharedStep = 128;  // elements; as in ops/matmul_tensor.cuh
+  if (is_wgmma(c) && c.integer("K") == c.integer("BK") && c.integer("K") % kSharedStep == 0)
     return {"K", "BK"};
   return {};
 }

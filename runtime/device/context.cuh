@@ -180,7 +180,7 @@ struct Context : Profile<kProfile> {
   i64 control_at;  // offset of Control in symmetric memory
   int place = 0;   // of the current task in the CTA's stream
   u32 call = 0, tile = 0;
-  int kind = 0;          // where kinds of tasks share code
+  int kind = 0;          // of the current task, where its code is that of other kinds, too
   const u32 first_flag;  // of the packets of this launch; an operand's use is added to it
   u32 sent_flag;         // the same, of those that the current task sends
   // The ring of pages, as this role sees it.

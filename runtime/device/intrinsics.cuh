@@ -433,8 +433,9 @@ MACO_FN void pause_for(const void* word, u32 spins) {
   (void)word;
   if (spins > kSpinsAwake) __nanosleep(64);
 }
-// Looks at the clock and the abort word once in so many spins: so seldom that waits which end as
-// they should never run through that code, which would take the instruction cache from others.
+// Looks at the clock and the abort word once in so many spins: so seldom that short waits don't run
+// through that code, which would take the instruction cache from others. (Of waits that rest a spin
+// lasts up to 20 us, so many some 80 ms.)
 constexpr u32 kSpinsPerLook = 4096;
 
 // ---- the loader's copies ----------------------------------------------------

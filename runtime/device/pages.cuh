@@ -143,8 +143,8 @@ struct PageFiller {
     expect_boxes(bytes);
     return page();
   }
-  // And in two steps: until the next pages are free, which are looked at side by side (false if
-  // the run stops); of each what will be copied.
+  // The same in two steps. Waits until the next kCount pages are free, all of which it looks at
+  // before it waits for one; false if the run stops.
   template <int kCount>
   MACO_FN bool await_free() {
     static_assert(kCount <= (int)kRingPages, "the ring has so many");
@@ -166,6 +166,7 @@ struct PageFiller {
     }
     return true;
   }
+  // The next page, which is free, will get so many bytes.
   MACO_FN void expect_boxes(u32 bytes) {
     full_barrier_expect(&memory->full_barriers[slot], round, bytes);
   }
@@ -196,7 +197,7 @@ struct PageFiller {
     }
     return true;
   }
-  // Leaves out pages, which another PageFiller fills.
+  // Leaves out pages, which are filled before or later.
   MACO_FN void skip(int count) {
     for (int p = 0; p < count; ++p) next();
   }

@@ -385,6 +385,7 @@ inline void check_shared_products() {
   check_shared<Grouped<Shared<f8e4m3, 200, 300, 16, 128, 300, true>>>();
   check_shared<Grouped<Shared<bf16, 300, 200, 128, 256, 200, true>>>();
   check_shared<Grouped<Shared<f16, 264, 140, 128, 256, 140, false>>>();
+  check_shared<Grouped<Shared<bf16, 136, 256, 64, 128, 256, true>>>();  // whole steps of K
 }
 
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done

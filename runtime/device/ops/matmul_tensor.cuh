@@ -30,9 +30,10 @@ struct TensorShape {
   static_assert(!C::paired || (!kSwap && kParts == 1), "pairs have tall tiles and all of K");
   static constexpr int kDepth = kBlockOf<T>;                           // of a block
   static constexpr int kBlocks = (int)((C::K + kDepth - 1) / kDepth);  // of all parts
-  // Do products that differ in K alone share code? As the compiler decides it
-  // (compiler/functions/matmul.cpp).
-  static constexpr bool kShared = kBulk && kParts == 1 && C::K % 128 == 0;
+  // Do products that differ in K alone share code? Those of whole steps of K, as the compiler has
+  // it (compiler/functions/matmul.cpp).
+  static constexpr int kSharedStep = 128;
+  static constexpr bool kShared = kBulk && C::BK == C::K && C::K % kSharedStep == 0;
   // Those of the tile's part.
   static MACO_FN Blocks blocks(const Context& ctx, const MatmulTile<C>& t) {
     int all = kBlocks;
@@ -327,7 +328,9 @@ struct TensorProduct {
   static constexpr int kInPage =
       S::PagesA::kBlocks < S::PagesB::kBlocks ? S::PagesA::kBlocks : S::PagesB::kBlocks;
   static constexpr int kAtOnce = sizeof(typename C::X) == 1 ? 1 : kInPage;
-  static constexpr bool kWhole = kAtOnce == 1 || S::kBlocks % (kAtOnce * S::kParts) == 0;
+  static constexpr bool kWhole =
+      kAtOnce == 1 ||
+      (S::kShared ? S::kSharedStep / S::kDepth : S::kBlocks) % (kAtOnce * S::kParts) == 0;
 
   PageTaker pages;
   BlockTaker<typename S::PagesA, (int)C::BM> a;
