@@ -103,6 +103,7 @@ std::vector<int> resolve(RankRef ref, int rank, int world) {
 
 Interval shift_of(const Program& program, const Region& region, int rank) {
   const Block& b = region.block;
+  if (region.from) return program.values[*region.from].range;
   if (!b.any()) return {0, 0};
   const auto world = static_cast<int>(program.world);
   const bool several = b.ref.kind == RankRef::Kind::Others || b.ref.kind == RankRef::Kind::All;

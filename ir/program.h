@@ -112,13 +112,16 @@ struct Block {
 
 /// Elements of a buffer: rows [r0, r1) by columns [c0, c1) when it is seen as a matrix with `pitch`
 /// elements a row. Rows are counted from those of `block`; a block of several ranks (others, all)
-/// means the region in each of these blocks. `where`: on which ranks the buffer lies.
+/// means the region in each of these blocks. `where`: on which ranks the buffer lies. `from`: rows
+/// are counted from row Program::values[*from], which only the launch knows. States alone have such
+/// regions, which have no block and are read or may be written.
 struct Region {
   BufferId buffer{};
   int64_t pitch = 1;
   int64_t r0 = 0, r1 = 0, c0 = 0, c1 = 0;
   Block block;
   RankRef where;
+  std::optional<uint32_t> from{};
   friend bool operator==(const Region&, const Region&) = default;
 };
 
@@ -430,9 +433,10 @@ struct Program {
   const Event& operator[](EventId id) const { return events[index(id)]; }
 };
 
-/// The rows that the region's block adds to its row numbers in a task of `rank`: the least and the
-/// most, over all blocks that it names and all values at launch. Others counts as all: a rank's own
-/// block lies between those of others, and passes ask for a rank that stands for all.
+/// The rows that the region's block, or `from`, adds to its row numbers in a task of `rank`: the
+/// least and the most, over all blocks that it names and all values at launch. Others counts as
+/// all: a rank's own block lies between those of others, and passes ask for a rank that stands for
+/// all.
 Interval shift_of(const Program& program, const Region& region, int rank);
 
 /// The streams of a scheduled Program: for each CTA its tasks in order.

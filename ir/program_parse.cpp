@@ -473,6 +473,7 @@ class Parser : private TextCursor {
     r.pitch = p_.buffers.empty() ? 1 : p_[r.buffer].cols;
     if (accept(']')) return true;
     if (!optional_field("pitch", r.pitch) || (accept_key("block") && !block(r.block)) ||
+        (accept_key("from") && !known_value(r.from.emplace())) ||
         (accept_key("on") && !ranks(r.where)))
       return false;
     return expect(']');

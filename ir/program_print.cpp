@@ -382,6 +382,7 @@ class Printer {
       else
         put_field("*", r.block.rows);
     }
+    if (r.from) put_field(" from=%", *r.from);
     if (r.where != RankRef::self()) {
       put(" on=");
       put_ranks(r.where);

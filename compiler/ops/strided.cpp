@@ -59,6 +59,27 @@ Axes normalize(TileContext& c, const StridedCopy& copy, bool columns_only) {
   return n;
 }
 
+// Columns that copies of `rows` rows take at least.
+int64_t least_columns(const StridedCopy& copy, int64_t rows) {
+  constexpr int64_t kSector = 32;  // bytes that memory moves at once
+  return rows > 1 ? kSector / ir::size_of(copy.out.dtype) : 64;
+}
+
+// Of a copy to rows of a state that begin where the launch says, into many: the value that says it,
+// so that blocks of rows are apart. None where blocks of columns will do.
+std::optional<uint32_t> rows_from(TileContext& c, const StridedCopy& copy, const Axes& a) {
+  const ir::Buffer& out = c.program()[copy.out.buffer];
+  const ir::Interval first = c.range(copy.out_offset);
+  const bool by_rows = a.extent[1] == 1 && a.extent[2] == 1 && a.out[0] == copy.out.cols &&
+                       a.out[3] == 1 && copy.out_unit == copy.out.cols &&
+                       a.extent[3] == copy.out.cols;
+  if (out.kind != ir::BufferKind::State || !by_rows || first.lo < 0 ||
+      first.hi + a.extent[0] > out.max_rows ||
+      least_columns(copy, a.extent[0]) * a.extent[0] <= c.cut().tile[0])
+    return std::nullopt;
+  return std::get<uint32_t>(std::get<ir::ValueRef>(c.value("out_offset", copy.out_offset).value).v);
+}
+
 // The blocks into which the four axes are cut.
 std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& copy, const Axes& a,
                                      bool columns_only) {
@@ -68,8 +89,7 @@ std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& co
     // Blocks of rows would overlap on the side whose offset is decided at launch; columns don't.
     b = {a.extent[0], a.extent[1], a.extent[2], 0};
     const int64_t rows = a.extent[0] * a.extent[1] * a.extent[2];
-    constexpr int64_t kSector = 32;  // bytes that memory moves at once
-    const int64_t least = rows > 1 ? kSector / ir::size_of(copy.out.dtype) : 64;
+    const int64_t least = least_columns(copy, rows);
     b[3] =
         std::min(a.extent[3], (std::max<int64_t>(elements / rows, 1) + least - 1) / least * least);
     return b;
@@ -155,8 +175,11 @@ Cut choose_strided(const TileContext& c) {
 
 void tile_strided_copy(TileContext& c, const StridedCopy& copy) {
   const Offset from = resolve_offset(c, copy.in_offset, copy.in_unit);
-  const Offset to = resolve_offset(c, copy.out_offset, copy.out_unit);
+  Offset to = resolve_offset(c, copy.out_offset, copy.out_unit);
   const Axes a = normalize(c, copy, to.spread > 0);
+  std::optional<uint32_t> first;  // of the rows that are written: Program::values
+  if (to.spread > 0) first = rows_from(c, copy, a);
+  if (first) to = {};
   const std::array<int64_t, 4> b = choose_blocks(c, copy, a, to.spread > 0);
   const ir::CallId call =
       c.call("strided_copy", parameters(c, copy, a, b), {copy.in.buffer, copy.out.buffer});
@@ -172,8 +195,9 @@ void tile_strided_copy(TileContext& c, const StridedCopy& copy) {
                            {std::min(i + b[0], a.extent[0]), std::min(j + b[1], a.extent[1]),
                             std::min(k + b[2], a.extent[2]), std::min(l + b[3], a.extent[3])}};
           const ir::Region source = strided_region(copy.in, box, a.in, from, c.world());
-          const ir::Region target = strided_region(copy.out, box, a.out, to, c.world());
-          const bool all = !copy.partial && to.spread == 0 &&
+          ir::Region target = strided_region(copy.out, box, a.out, to, c.world());
+          target.from = first;
+          const bool all = !copy.partial && to.spread == 0 && !first &&
                            (target.r1 - target.r0) * (target.c1 - target.c0) == box.count();
           c.task(call, tile++, {read(source), all ? write(target) : may_write(target)});
         }

@@ -18,7 +18,7 @@ struct StridedAxis {
 
 /// Element (i0, i1, ...) goes from in[in_offset * in_unit + sum of i * in_stride] to out[...]
 /// likewise. Offsets are expressions over dims, scalars and rank; where they decide, regions are
-/// the hull of what they allow.
+/// the hull of what they allow, or rows from there on (ir::Region::from).
 struct StridedCopy {
   Mat in, out;
   std::vector<StridedAxis> axes;  // 1 to 4, outermost first

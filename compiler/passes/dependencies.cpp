@@ -280,7 +280,8 @@ class Finder {
   // What a task that touches `box` needs of a footprint whose tasks all come before it.
   std::optional<uint32_t> ended_set(const Footprint& mine, const Box& box, TaskId t, Earlier& e) {
     Touched& other = *touched_[e.touched];
-    if (box.moves() || other.where.moves()) return exact_set(mine, box, t, other);
+    if (box.moves() || other.where.moves() || (box.from >= 0 && other.where.begins_at_value()))
+      return exact_set(mine, box, t, other);
     Footprint::Range range = other.where.cells({box, mine.address()});
     if (range.empty()) return std::nullopt;
     if (e.unit > 1) range = other.where.widened(range, e.unit);
@@ -402,8 +403,8 @@ class Finder {
         uint64_t who = 0;
         const auto [begin, end] = where.tasks(k);
         for (const TaskId* t = begin; t != end; ++t) who |= ranks(*t);
-        if (who == all_ && !box.moves() && box.c0 == 0 && box.c1 == box.pitch && box.r0 == 0 &&
-            box.end() >= buffer.bytes())
+        if (who == all_ && !box.moves() && box.from < 0 && box.c0 == 0 && box.c1 == box.pitch &&
+            box.r0 == 0 && box.end() >= buffer.bytes())
           whole[where.buffer()] = true;
         // What a call only may write doesn't count, nor what lies elsewhere in each launch.
         if (where.kind() == ir::AccessKind::Write && box.step == box.last_step)

@@ -41,6 +41,7 @@ Box box_of(const ir::Program& program, const ir::Region& region) {
   if (!block.moves()) {
     const ir::Interval shift = ir::shift_of(program, region, 0);
     box.r0 += shift.lo, box.r1 += shift.hi;
+    if (region.from) box.from = *region.from, box.spread = shift.hi - shift.lo;
     return box;
   }
   const ir::Interval rows = block.value ? program.values[*block.value].range
@@ -98,11 +99,13 @@ bool meet(const Placed& a, const Placed& b) {
 }
 
 bool have_same_blocks(const Box& a, const Box& b) {
-  return a.height >= 0 && a.height == b.height && a.pitch == b.pitch;
+  return a.pitch == b.pitch &&
+         ((a.height >= 0 && a.height == b.height) || (a.from >= 0 && a.from == b.from));
 }
 
 bool meet_in_block(const Box& a, const Box& b) {
-  return a.turn == b.turn && a.r0 < b.r1 && b.r0 < a.r1 && a.c0 < b.c1 && b.c0 < a.c1;
+  return a.turn == b.turn && a.r0 < b.r1 - b.spread && b.r0 < a.r1 - a.spread && a.c0 < b.c1 &&
+         b.c0 < a.c1;
 }
 
 Footprint::Footprint(const ir::Program& program, ir::BufferId buffer, ir::AccessKind kind,
@@ -118,6 +121,7 @@ Footprint::Footprint(const ir::Program& program, ir::BufferId buffer, ir::Access
       boxes_.push_back(m.box);
       first_.push_back(static_cast<uint32_t>(tasks_.size()));
       moves_ = moves_ || (m.box.moves() && m.box.height < 0);
+      begins_at_value_ = begins_at_value_ || m.box.from >= 0;
     } else if (tasks_.back() == m.task) {
       continue;
     }

@@ -21,6 +21,9 @@ struct Box {
   int64_t turn = 0, world = 1;
   /// The value that says how many rows a block has, where only the launch knows; -1: none does.
   int64_t height = -1;
+  /// The value that rows are counted from, and by how many they may lie further down than r0, so
+  /// that r1 is so much more; -1: none.
+  int64_t from = -1, spread = 0;
   bool empty() const { return r0 >= r1 || c0 >= c1; }
   bool moves() const { return step != 0 || last_step != 0; }
   int64_t begin() const { return r0 * pitch + c0; }
@@ -47,8 +50,9 @@ struct Placed {
 /// Whether the two, which don't move, have bytes in common. May wrongly say yes where their rows
 /// have different pitches.
 bool meet(const Placed& a, const Placed& b);
-/// Whether both lie in blocks that have the same height in each launch. Then they have bytes in
-/// common, if they are of one buffer, only in the same block, and there as their rows say.
+/// Whether both lie in blocks that have the same height in each launch, or are counted from the
+/// same row. Then they have bytes in common, if they are of one buffer, only in the same block, and
+/// there as their rows say.
 bool have_same_blocks(const Box& a, const Box& b);
 bool meet_in_block(const Box& a, const Box& b);
 
@@ -82,6 +86,8 @@ class Footprint {
   /// Whether some box moves with the rank by a number of rows that is known. Those of the others
   /// are anywhere in on_all_ranks(box).
   bool moves() const { return moves_; }
+  /// Whether the rows of some box are counted from a value.
+  bool begins_at_value() const { return begins_at_value_; }
 
   size_t classes() const { return boxes_.size(); }
   const Box& box(size_t k) const { return boxes_[k]; }
@@ -120,7 +126,7 @@ class Footprint {
   ir::AccessKind kind_;
   int64_t address_, pitch_;
   int64_t begin_ = 0, end_ = 0;
-  bool moves_ = false;
+  bool moves_ = false, begins_at_value_ = false;
   std::vector<Box> boxes_;            // by class
   std::vector<uint32_t> first_;       // by class: its first task
   std::vector<ir::TaskId> tasks_;     // class by class

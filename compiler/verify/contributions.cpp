@@ -233,6 +233,7 @@ class Contributions {
     const ir::Buffer& b = p_[r.buffer];
     const int64_t height = r.r1 - r.r0, width = r.c1 - r.c0;
     Place place;
+    if (r.from) return std::nullopt;
     if (r.block.value) {
       const ir::Value& rows = p_.values[*r.block.value];
       place.box = joined({(block * rows.range.hi + r.r0) * r.pitch + r.c0, r.pitch, height, width});

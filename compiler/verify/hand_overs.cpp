@@ -123,7 +123,7 @@ class HandOvers {
       return b.writes() == a.writes() && r.buffer == s.buffer && r.pitch == s.pitch &&
              r.r0 == s.r0 && r.r1 == s.r1 && r.c0 == s.c0 && r.c1 == s.c1 &&
              r.block.any() == s.block.any() && r.block.rows == s.block.rows &&
-             r.block.value == s.block.value;
+             r.block.value == s.block.value && r.from == s.from;
     };
     const auto blocks = [&](ir::RankRef ref) {
       uint64_t mask = 0;

@@ -121,7 +121,8 @@ class Operands {
   /// On some rank that runs both.
   bool meet(const Touch& a, const Touch& b) const {
     const Region &x = *a.region, &y = *b.region;
-    const bool plain = x.pitch == y.pitch && !x.block.any() && !y.block.any();
+    const auto fixed = [](const Region& r) { return !r.block.any() && !r.from; };
+    const bool plain = x.pitch == y.pitch && fixed(x) && fixed(y);
     if (plain && (x.r0 >= y.r1 || y.r0 >= x.r1 || x.c0 >= y.c1 || y.c0 >= x.c1)) return false;
     const uint64_t both = p_.tasks[a.task].ranks & p_.tasks[b.task].ranks;
     for (int rank = 0; rank < p_.world; ++rank)

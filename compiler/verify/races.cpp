@@ -445,8 +445,12 @@ class Races {
     std::string where;
     if (u.buffer == v.buffer && u.pitch == v.pitch) {
       ir::Region both = u;
-      const ir::Interval su = shift_of(p_, u, x.runner), sv = shift_of(p_, v, y.runner);
+      const bool together = u.from && u.from == v.from;
+      const ir::Interval none{.lo = 0, .hi = 0};
+      const ir::Interval su = together ? none : shift_of(p_, u, x.runner),
+                         sv = together ? none : shift_of(p_, v, y.runner);
       both.block = {};
+      if (!together) both.from.reset();
       both.r0 = std::max(u.r0 + su.lo, v.r0 + sv.lo);
       both.r1 = std::min(u.r1 + su.hi, v.r1 + sv.hi);
       both.c0 = std::max(u.c0, v.c0);

@@ -110,10 +110,17 @@ Layout::Layout(const ir::Program& program) : program_(program), base_(program.bu
   find_spaces();
 }
 
-/// The space that a region lies in: that of one block, whose rows end where the block does. Slots
-/// have blocks of known height.
+/// The space that a region lies in: that of one block, whose rows end where the block does, or of
+/// rows from a value on. Slots have blocks of known height.
 std::optional<Layout::SpaceKey> Layout::space_of(const ir::Region& r) const {
   using enum ir::RankRef::Kind;
+  if (r.from) {
+    const int64_t pitch = r.pitch * size_of(program_[r.buffer].dtype);
+    if (base_[index(r.buffer)] < 0 || r.r0 < 0 || r.r0 >= r.r1 || r.r1 > kMostInSpace ||
+        pitch > kMostInSpace)
+      return std::nullopt;
+    return SpaceKey{r.buffer, true, *r.from, pitch};
+  }
   if (!r.block.value || r.block.ref.kind == Others || r.block.ref.kind == All) return std::nullopt;
   const ir::Buffer& b = program_[r.buffer];
   const ir::Interval height = program_.values[*r.block.value].range;
@@ -122,19 +129,24 @@ std::optional<Layout::SpaceKey> Layout::space_of(const ir::Region& r) const {
       r.r0 < 0 || r.r0 >= r.r1 || r.r1 > height.hi || height.hi > kMostInSpace ||
       pitch > kMostInSpace)
     return std::nullopt;
-  return SpaceKey{r.buffer, *r.block.value, pitch};
+  return SpaceKey{r.buffer, false, *r.block.value, pitch};
 }
 
 void Layout::find_spaces() {
   int64_t next = 0;
+  std::map<SpaceKey, int64_t> rows;  // of those that begin at a value: the most
+  for (const ir::Task& t : program_.tasks)
+    for (const ir::Access& a : t.accesses)
+      if (const auto key = space_of(a.region); key && key->from)
+        rows[*key] = std::max(rows[*key], a.region.r1);
   for (const ir::Task& t : program_.tasks)
     for (const ir::Access& a : t.accesses) {
       const std::optional<SpaceKey> key = space_of(a.region);
       if (!key || spaces_.count(*key)) continue;
-      const int64_t pitch = std::get<int64_t>(*key);
-      next = (next + pitch - 1) / pitch * pitch;  // rows begin on multiples of it
+      next = (next + key->pitch - 1) / key->pitch * key->pitch;  // rows begin on multiples of it
       spaces_[*key] = {static_cast<int32_t>(spaces_.size() + 1), next};
-      next += program_.values[*a.region.block.value].range.hi * program_.world * pitch;
+      next += key->pitch *
+              (key->from ? rows[*key] : program_.values[key->value].range.hi * program_.world);
     }
 }
 
@@ -142,12 +154,14 @@ void Layout::place_in_space(const ir::Region& r, int runner, Box& box) const {
   const std::optional<SpaceKey> key = space_of(r);
   if (!key) return;
   const Space& space = spaces_.at(*key);
-  const int64_t height = program_.values[*r.block.value].range.hi, pitch = std::get<int64_t>(*key);
   const int64_t size = size_of(program_[r.buffer].dtype);
-  const int64_t block = resolve(r.block.ref, runner, static_cast<int>(program_.world)).front();
+  const int64_t first =
+      key->from ? 0
+                : resolve(r.block.ref, runner, static_cast<int>(program_.world)).front() *
+                      program_.values[key->value].range.hi;
   box.space = space.number;
-  box.start_in_space = space.base + (block * height + r.r0) * pitch + r.c0 * size;
-  box.pitch_in_space = static_cast<int32_t>(pitch);
+  box.start_in_space = space.base + (first + r.r0) * key->pitch + r.c0 * size;
+  box.pitch_in_space = static_cast<int32_t>(key->pitch);
   box.rows_in_space = static_cast<int32_t>(r.r1 - r.r0);
   box.width_in_space = static_cast<int32_t>((r.c1 - r.c0) * size);
 }
@@ -161,7 +175,7 @@ Box Layout::box(const ir::Region& r, int runner, int64_t copy) const {
   if (!b.packets) {
     Box box = normal(
         {base + (first * r.pitch + r.c0) * size, r.pitch * size, rows, (r.c1 - r.c0) * size});
-    if (!spaces_.empty() && r.block.value) place_in_space(r, runner, box);
+    if (!spaces_.empty()) place_in_space(r, runner, box);
     return box;
   }
   // Rows of packets begin on a packet of their own; check_structure has seen that the pitch is the

@@ -17,7 +17,7 @@ namespace maco::verify {
 /// may have at any height. What is known of two such regions, in blocks of the same buffer, height
 /// and pitch: different blocks are disjoint, and in one block rows are rows, whatever the height.
 /// So each such `space` of blocks has coordinates of its own, with blocks as high as they may be;
-/// they are compared within the space.
+/// they are compared within the space. So are regions whose rows are counted from the same value.
 struct Box {
   int64_t start = 0, pitch = 0, rows = 0, width = 0;
   // In the space's coordinates, if there is one; no two spaces share any.
@@ -57,7 +57,13 @@ class Layout {
     int32_t number = 0;
     int64_t base = 0;  // of its coordinates
   };
-  using SpaceKey = std::tuple<ir::BufferId, uint32_t, int64_t>;  // height, pitch in bytes
+  struct SpaceKey {
+    ir::BufferId buffer{};
+    bool from = false;   // rows are counted from the value, which else is a block's height
+    uint32_t value = 0;  // of the Program
+    int64_t pitch = 0;   // in bytes
+    friend auto operator<=>(const SpaceKey&, const SpaceKey&) = default;
+  };
   std::optional<SpaceKey> space_of(const ir::Region& region) const;
   void find_spaces();
   void place_in_space(const ir::Region& region, int runner, Box& box) const;

@@ -22,10 +22,12 @@ std::string to_string(const ir::Program& program, const ir::Block& block) {
 
 std::string to_string(const ir::Program& program, const ir::Region& region, int rank) {
   const ir::Buffer& buffer = program[region.buffer];
-  const ir::Interval shift = shift_of(program, region, rank);
+  const ir::Interval shift =
+      region.from ? ir::Interval{.lo = 0, .hi = 0} : shift_of(program, region, rank);
   std::string text = fmt::format("{}[{}:{}, {}:{}", buffer.name, region.r0 + shift.lo,
                                  region.r1 + shift.hi, region.c0, region.c1);
   if (region.pitch != buffer.cols) text += fmt::format(" pitch={}", region.pitch);
+  if (region.from) text += fmt::format(" from={}", program.values[*region.from].expr.str());
   return text + "]";
 }
 

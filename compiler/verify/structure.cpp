@@ -307,6 +307,19 @@ class Structure {
       return;
     }
     const Buffer& b = p_[r.buffer];
+    if (r.from && *r.from >= p_.values.size()) {
+      report_.error(id,
+                    fmt::format("{} touches rows of '{}' from value %{} on, which doesn't exist",
+                                describe(p_, id), b.name, *r.from));
+      return;
+    }
+    if (r.from &&
+        (b.kind != BufferKind::State || r.block.any() || a.kind == ir::AccessKind::Write)) {
+      report_.error(id, fmt::format("{} touches rows of '{}' from value %{} on, but may do so only "
+                                    "with a state, whole, to read or perhaps to write",
+                                    describe(p_, id), b.name, *r.from));
+      return;
+    }
     for (int rank = 0; rank < world_; ++rank) {
       if (!((t.ranks >> rank) & 1)) continue;
       if (!inside(p_, r, b, rank)) {
@@ -315,8 +328,10 @@ class Structure {
                             "rows {} to {}{}, columns {} to {} of {}",
                             describe(p_, id), a.writes() ? "writes" : "reads", b.name, b.max_rows,
                             b.cols, rank, r.r0, r.r1,
-                            r.block.any() ? " of block " + to_string(p_, r.block) : "", r.c0, r.c1,
-                            r.pitch));
+                            r.block.any() ? " of block " + to_string(p_, r.block)
+                            : r.from      ? " from " + p_.values[*r.from].expr.str()
+                                          : "",
+                            r.c0, r.c1, r.pitch));
         break;
       }
     }
@@ -350,8 +365,10 @@ class Structure {
     int64_t r0 = 0, r1 = 0, last = 0;
     if (r.pitch < 1 || r.c0 < 0 || r.c1 < r.c0 || r.c1 > r.pitch || r.r1 < r.r0) return false;
     // Values have 64 bits, worlds 6: no shift overflows once the rows of a block are in bounds.
-    const ir::Interval rows = r.block.value ? p.values[*r.block.value].range
-                                            : ir::Interval{.lo = r.block.rows, .hi = r.block.rows};
+    const ir::Interval rows = r.from ? p.values[*r.from].range
+                              : r.block.value
+                                  ? p.values[*r.block.value].range
+                                  : ir::Interval{.lo = r.block.rows, .hi = r.block.rows};
     if (rows.lo < -kMaxBytes || rows.hi > kMaxBytes) return false;
     const ir::Interval shift = shift_of(p, r, rank);
     if (__builtin_add_overflow(r.r0, shift.lo, &r0) ||

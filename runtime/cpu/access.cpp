@@ -40,7 +40,7 @@ char* address_of(const ir::Program& program, const std::vector<RankAddresses>& r
   }
 }
 
-// The rows of a region in a task of `rank`, with the actual rows of its blocks.
+// The rows of a region in a task of `rank`, with the actual rows of its blocks and values.
 std::vector<int64_t> rows_of(const ir::Program& program, const ir::Region& region, int rank,
                              const std::vector<int64_t>& values) {
   std::vector<int64_t> rows;
@@ -49,7 +49,7 @@ std::vector<int64_t> rows_of(const ir::Program& program, const ir::Region& regio
   };
   const ir::Block& block = region.block;
   if (!block.any()) {
-    add(0, region.r1);
+    add(region.from ? values[*region.from] : 0, region.r1);
     return rows;
   }
   const int64_t height = block.value ? values[*block.value] : block.rows;

@@ -19,13 +19,15 @@ int64_t seen_at(const TaskTimes& t, ir::EventKind kind) {
   return ir::is_about_packets(kind) ? t.computed : t.waited;
 }
 
-// Whether `reader` reads what `writer` writes, of a rank's own buffers.
+// Whether `reader` reads what `writer` writes, of a rank's own buffers, or may.
 bool reads_of(const ir::Task& reader, const ir::Task& writer) {
+  const auto share_rows = [](const ir::Region& w, const ir::Region& r) {
+    return w.from != r.from || (w.r0 < r.r1 && r.r0 < w.r1);
+  };
   for (const ir::Access& w : writer.accesses)
     for (const ir::Access& r : reader.accesses)
       if (w.writes() && !r.writes() && w.region.buffer == r.region.buffer &&
-          w.region.r0 < r.region.r1 && r.region.r0 < w.region.r1 && w.region.c0 < r.region.c1 &&
-          r.region.c0 < w.region.c1)
+          share_rows(w.region, r.region) && w.region.c0 < r.region.c1 && r.region.c0 < w.region.c1)
         return true;
   return false;
 }

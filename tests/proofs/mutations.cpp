@@ -301,6 +301,10 @@ class Mutations {
         const ir::Region& r = p_.tasks[t].accesses[a].region;
         const ir::Buffer& b = p_[r.buffer];
         const std::string what = fmt::format("{} declares '{}' ", text(t), b.name);
+        if (r.from)
+          add(
+              what + "from row 0", [=](Program& p) { p.tasks[t].accesses[a].region.from.reset(); },
+              false);
         if (b.kind == ir::BufferKind::Slot) {
           if (const int64_t width = r.c1 - r.c0; r.c1 + width <= r.pitch)
             add(

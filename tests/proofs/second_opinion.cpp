@@ -173,6 +173,9 @@ std::string structure(const Program& p) {
       if (b.packets && r.pitch != b.cols) return "structure: packets seen with another pitch";
       if (b.own_packets() && (a.kind == ir::AccessKind::MayWrite || r.block.any()))
         return "structure: packets that not every launch sends";
+      if (r.from &&
+          (b.kind != BufferKind::State || r.block.any() || a.kind == ir::AccessKind::Write))
+        return "structure: rows from a value on, not of a state that is read or may be written";
       for (int rank = 0; rank < world; ++rank) {
         if (!runs(t, rank)) continue;
         if (r.r1 > r.r0 && r.c1 > r.c0) {

@@ -1,4 +1,5 @@
-// Regions in blocks whose height only the launch knows, height by height.
+// Regions in blocks whose height only the launch knows, height by height, and those whose rows are
+// counted from what only the launch knows.
 #pragma once
 
 #include <algorithm>
@@ -7,11 +8,14 @@
 
 namespace maco::test {
 
-/// Whether two regions of a rank's own memory, which may meet at some heights of their blocks, have
-/// an element in common in some launch. Of others than two of one buffer, pitch and height it is
-/// said: they do.
+/// Whether two regions of a rank's own memory, which may meet at some heights of their blocks or
+/// wherever their rows begin, have an element in common in some launch. Of others than two of one
+/// buffer, pitch and height or first row it is said: they do.
 inline bool meet_at_some_height(const ir::Program& p, const ir::Region& a, int rank_a,
                                 const ir::Region& b, int rank_b) {
+  if (a.from && a.from == b.from && a.buffer == b.buffer && a.pitch == b.pitch)
+    return std::max(a.r0, b.r0) < std::min(a.r1, b.r1) &&
+           std::max(a.c0, b.c0) < std::min(a.c1, b.c1);
   if (!a.block.value || a.block.value != b.block.value || a.buffer != b.buffer ||
       a.pitch != b.pitch || p[a.buffer].kind == ir::BufferKind::Slot)
     return true;

@@ -34,6 +34,8 @@ class Random {
     ir::Program p;
     p.world = 1 + below(3);
     p.values.push_back({ir::Expr::var("h"), {.lo = 1, .hi = 2}});
+    for (const char* at : {"first", "second"})
+      p.values.push_back({ir::Expr::var(at), {.lo = 0, .hi = 2}});
     for (int64_t b = 0; b < 2 + below(3); ++b) {
       ir::Buffer buffer;
       buffer.dtype = ir::DType::U8;
@@ -81,6 +83,10 @@ class Random {
         a.region.block = {.ref = ir::RankRef::shift(static_cast<int32_t>(below(3))), .value = 0};
         if (a.region.r0 < 2) a.region.r1 = std::min<int64_t>(a.region.r1, 2);
       }
+      // Mostly from one value, so that some are apart.
+      if (buffer.kind == ir::BufferKind::State && a.kind != ir::AccessKind::Write && below(3) > 0 &&
+          !a.region.block.any() && a.region.r1 + 2 <= rows)
+        a.region.from = below(4) == 0 ? 2 : 1;
     } else {
       a.region.r1 = rows, a.region.c1 = a.region.pitch;
     }
@@ -231,6 +237,39 @@ TEST_CASE(
     CHECK(found.of(ir::id_of<TaskId>(t)).size() == (t < 8 * 64 ? 0 : 1));
   CHECK(found.sets.size() >= 3);
   CHECK(members <= 16 * p.tasks.size());
+}
+
+TEST_CASE("rows that begin where the launch says are apart, and whoever may read them all waits") {
+  ir::Program p;
+  p.values.push_back({ir::Expr::var("pos"), {.lo = 0, .hi = 64}});
+  p.buffers.emplace_back();
+  p.buffers[0].kind = ir::BufferKind::State;
+  p.buffers[0].dtype = ir::DType::U8;
+  p.buffers[0].max_rows = 128;
+  p.buffers[0].cols = 4;
+  p.calls = {call(0), call(1), call(2)};
+  const auto task = [&](size_t of, ir::AccessKind kind, int64_t r0, int64_t r1,
+                        std::optional<uint32_t> from) {
+    ir::Task t;
+    t.call = ir::id_of<ir::CallId>(of);
+    t.accesses = {{kind, {ir::BufferId{}, 4, r0, r1, 0, 4, {}, {}, from}}};
+    p.tasks.push_back(t);
+  };
+  for (int64_t row = 0; row < 64; row += 8) task(0, ir::AccessKind::MayWrite, row, row + 8, 0);
+  task(1, ir::AccessKind::Read, 0, 128, std::nullopt);
+  task(1, ir::AccessKind::Read, 8, 24, 0);
+  task(2, ir::AccessKind::MayWrite, 16, 24, 0);
+  const passes::Dependencies found = passes::find_dependencies(p);
+  const auto on = [&](size_t t) {
+    std::set<size_t> tasks;
+    for (uint32_t set : found.of(ir::id_of<TaskId>(t)))
+      for (TaskId other : found.sets[set]) tasks.insert(index(other));
+    return tasks;
+  };
+  for (size_t t = 0; t < 8; ++t) CHECK(on(t).empty());
+  CHECK(on(8) == std::set<size_t>{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(on(9) == std::set<size_t>{1, 2});
+  CHECK(on(10) == std::set<size_t>{2, 8, 9});
 }
 
 TEST_CASE("tiles depend on the tiles that they share bytes with, and on nothing long past") {

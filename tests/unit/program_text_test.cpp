@@ -270,6 +270,8 @@ class Random {
         if (coin() && !p.values.empty())
           r.block = {.ref = ranks(),
                      .value = static_cast<uint32_t>(below(static_cast<int64_t>(p.values.size())))};
+        if (coin() && !p.values.empty())
+          r.from = static_cast<uint32_t>(below(static_cast<int64_t>(p.values.size())));
         t.accesses.push_back({static_cast<AccessKind>(below(3)), r});
       }
       for (int64_t k = below(3); k > 0; --k) t.after.push_back(id<CallId>(p.calls.size()));

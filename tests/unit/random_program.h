@@ -19,7 +19,8 @@ class RandomProgram {
 
   /// At most six tasks on at most three CTAs.
   void keep_small() { small_ = true; }
-  /// Some regions lie in blocks whose height only the launch knows: value 0, 2 or 3.
+  /// Some regions lie in blocks whose height only the launch knows: value 0, 2 or 3; some of states
+  /// begin at a row that it knows: value 1, 0 to 2.
   void with_heights() { heights_ = true; }
 
   Program program() {
@@ -39,7 +40,8 @@ class RandomProgram {
     p_.roles = {{Role::Compute, 0, p_.ctas, {}}};
     if (heights_) {
       p_.variables = {{.name = "h", .range = {.lo = 2, .hi = kMostHeight}}};
-      p_.values.push_back({Expr::var("h"), p_.variables[0].range});
+      p_.variables.push_back({.name = "at", .range = {.lo = 0, .hi = kMostFirst}});
+      for (const Variable& v : p_.variables) p_.values.push_back({Expr::var(v.name), v.range});
     }
     buffers();
     p_.calls = {{"a", "op", "f", {}, {}, {}, {}, {}}};
@@ -122,6 +124,7 @@ class RandomProgram {
         if (!t.accesses.empty()) {
           Region& r = t.accesses[pick(t.accesses)].region;
           r.block = {.rows = below(2)};
+          r.from.reset();
           r.r0 = below(2);
           r.r1 = r.r0 + 1 + below(2);
         }
@@ -202,6 +205,21 @@ class RandomProgram {
     return r;
   }
 
+  /// Of a state.
+  Region from_row(size_t buffer) {
+    const Buffer& b = p_.buffers[buffer];
+    Region r;
+    r.buffer = id_of<BufferId>(buffer);
+    r.pitch = b.cols;
+    r.from = 1;
+    const int64_t rows = b.max_rows - kMostFirst;
+    r.r0 = below(rows);
+    r.r1 = r.r0 + 1 + below(rows - r.r0);
+    r.c0 = below(r.pitch);
+    r.c1 = r.c0 + 1 + below(r.pitch - r.c0);
+    return r;
+  }
+
   void task(uint32_t i) {
     Task t;
     if (p_.world > 1 && below(6) == 0)
@@ -237,10 +255,14 @@ class RandomProgram {
           continue;
         const bool heights =
             heights_ && below(3) > 0 && p_.buffers[buffer].max_rows >= kMostHeight * p_.world;
-        t.accesses.push_back(
-            {static_cast<AccessKind>(below(3)), heights ? in_block(buffer) : region(buffer)});
+        const bool from = heights_ && p_.buffers[buffer].kind == BufferKind::State && below(3) > 0;
+        t.accesses.push_back({static_cast<AccessKind>(below(3)), from      ? from_row(buffer)
+                                                                 : heights ? in_block(buffer)
+                                                                           : region(buffer)});
+        if (from && t.accesses.back().kind == AccessKind::Write)
+          t.accesses.back().kind = AccessKind::MayWrite;
       }
-      if (small_ && below(3) == 0) {  // in place
+      if (small_ && !t.accesses[0].region.from && below(3) == 0) {  // in place
         t.accesses.push_back(t.accesses[0]);
         t.accesses[0].kind = AccessKind::Read;
         t.accesses.back().kind = AccessKind::Write;
@@ -369,7 +391,7 @@ class RandomProgram {
   std::mt19937 random_;
   Program p_;
   int64_t private_ = 0;
-  static constexpr int64_t kMostHeight = 3;
+  static constexpr int64_t kMostHeight = 3, kMostFirst = 2;
   bool small_ = false, heights_ = false;
   int64_t exchanges_ = 0;  // so far
 };
