@@ -206,17 +206,13 @@ void build_op(BuildContext& c, const Raw& raw, bool sound) {
       read_operands(c, raw, what, "in", false, def != nullptr && def->min_in > 0, op.loc);
   const auto out =
       read_operands(c, raw, what, "out", true, def != nullptr && def->min_out > 0, op.loc);
-  // What only passes add reads what it likes; the op's own rule counts it.
-  const int most = def == nullptr || op.attrs.count("epilogue") + op.attrs.count("norm_eps") > 0
-                       ? -1
-                       : def->max_in;
   if (def != nullptr && in)
     good = check_count(c, raw.find("in") ? raw.find("in")->loc : op.loc, op.kind, "takes", "input",
-                       in->size(), def->min_in, most) &&
+                       in->size(), def->min_in, ops::most_inputs(*def, op)) &&
            good;
   if (def != nullptr && out)
     good = check_count(c, raw.find("out") ? raw.find("out")->loc : op.loc, op.kind, "gives",
-                       "output", out->size(), def->min_out, def->max_out) &&
+                       "output", out->size(), def->min_out, ops::most_outputs(*def, op)) &&
            good;
   good = good && in && out;
   if (in)

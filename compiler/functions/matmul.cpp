@@ -193,20 +193,27 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
                .few_rows = c.integer("few_rows"),
                .paired = paired};
   t.method = method_of(c);
-  // Of the last column of tiles, what there is.
+  // Of the last column of tiles, what there is. A tile whose rows aren't there returns at once.
+  const bool appended = c.call().function.ends_with("_appended");
   if (!task.accesses.empty()) {
-    const ir::Region& y = task.accesses.back().region;
-    t.BN = std::min(t.BN, y.c1 - y.c0);
-    // A tile whose rows aren't there returns at once.
-    if (cost::typical_rows(c.program(), y) == 0) return {.fixed_microseconds = 0.5};
+    const ir::Region &a = task.accesses.front().region, &y = task.accesses.back().region;
+    int64_t columns = y.c1 - y.c0;
+    if (appended) {  // to y and caches, side by side
+      columns = 0;
+      for (const ir::Access& to : task.accesses)
+        if (to.writes()) columns += to.region.c1 - to.region.c0;
+    }
+    t.BN = std::min(t.BN, columns);
+    if (cost::typical_rows(c.program(), appended ? a : y) == 0) return {.fixed_microseconds = 0.5};
   }
   return matmul_work(t, machine);
 }
 }  // namespace
 
 std::string matmul_function(MatmulForm form) {
-  return fmt::format("matmul{}{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
-                     form.pushed ? "_pushed" : "", form.turned ? "_turned" : "");
+  return fmt::format("matmul{}{}{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
+                     form.pushed ? "_pushed" : "", form.turned ? "_turned" : "",
+                     form.appended ? "_appended" : "");
 }
 
 std::vector<Function> matmul_functions() {
@@ -233,7 +240,9 @@ std::vector<Function> matmul_functions() {
                                 {.normed = true},
                                 {.paired = true, .normed = true},
                                 {.pushed = true},
-                                {.turned = true}}) {
+                                {.turned = true},
+                                {.appended = true},
+                                {.turned = true, .appended = true}}) {
     Function f{
         .name = matmul_function(form),
         .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
@@ -268,6 +277,12 @@ std::vector<Function> matmul_functions() {
       f.source.headers.push_back("ops/matmul_turn.cuh");
     }
     f.operands.push_back(in_packets(writes("y", "Y")));
+    if (form.appended) {
+      for (ParamSpec p : {value("append_at"), integer("append_begin"), integer("append_next")})
+        f.params.push_back(std::move(p));
+      for (const char* cache : {"cache", "next_cache"}) f.operands.push_back(writes(cache, "Y"));
+      f.source.headers.push_back("ops/matmul_append.cuh");
+    }
     if (form.pushed) {
       std::vector<std::string> modes;
       for (size_t i = 0; i < kPeerModes; ++i) modes.emplace_back(name(static_cast<PeerMode>(i)));

@@ -14,13 +14,15 @@ namespace maco::functions {
 /// epilogue gets both sums (Dot, Mma, Wgmma); `normed`, its rows are normed first, as rmsnorm does
 /// (Dot, of up to kMostNormedRows: every tile norms them for itself); `pushed`, its tiles go to
 /// peers' slots as well (Mma, Wgmma; functions/exchange.h, push_of); `turned`, heads of its result
-/// turn as by rope (Mma, Wgmma, tiles of 64 rows or more and of whole heads).
+/// turn as by rope (Mma, Wgmma, tiles of 64 rows or more and of whole heads); `appended`, its last
+/// columns become rows of one cache or two (Mma, Wgmma, tiles of 64 rows or more).
 struct MatmulForm {
-  bool paired = false, normed = false, pushed = false, turned = false;
+  bool paired = false, normed = false, pushed = false, turned = false, appended = false;
 };
 inline constexpr int64_t kMostNormedRows = 16;
 /// The device function of this form, which has its operands: a, b, (the other b), (the norm's
-/// weights, or the sines and cosines of a row's pairs, f32), y, (slots), then those of the body.
+/// weights, or the sines and cosines of a row's pairs, f32), y, (slots, or the cache of the first
+/// columns that are appended and that of the others), then those of the body.
 std::string matmul_function(MatmulForm form);
 
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).

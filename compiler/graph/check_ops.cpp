@@ -105,10 +105,8 @@ void check_op(Check& c, const ir::Op& op) {
           fmt::format("'{}' of '{}'", name == &op.phase ? "phase" : "overlap_group", op.kind));
   const ops::OpDef* def = check_kind(c, op);
   if (!def) return;
-  // What only passes add reads what it likes; the op's own rule counts it.
-  const int most = op.attrs.count("epilogue") + op.attrs.count("norm_eps") > 0 ? -1 : def->max_in;
-  check_count(c, op, op.in.size(), {"takes", "input", def->min_in, most});
-  check_count(c, op, op.out.size(), {"gives", "output", def->min_out, def->max_out});
+  check_count(c, op, op.in.size(), {"takes", "input", def->min_in, ops::most_inputs(*def, op)});
+  check_count(c, op, op.out.size(), {"gives", "output", def->min_out, ops::most_outputs(*def, op)});
   check_attrs(c, op);
 }
 

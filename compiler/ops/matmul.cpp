@@ -49,7 +49,8 @@ Inputs inputs_of(const ir::Op& op) {
   Inputs r;
   r.form = {.paired = attr_flag(op, "paired", false),
             .normed = op.attrs.count("norm_eps") > 0,
-            .turned = op.attrs.count("turned") > 0};
+            .turned = op.attrs.count("turned") > 0,
+            .appended = op.attrs.count("append_at") > 0};
   r.norm = r.form.paired ? 3 : 2;
   r.sines = r.norm + (r.form.normed ? 1 : 0);
   r.bias_at = r.sines + (r.form.turned ? 1 : 0);
@@ -110,6 +111,46 @@ bool has_places(InferContext& c) {
   return false;
 }
 
+// Columns [begin, end) of a product's result that become rows of a cache, output `out`.
+struct Appended {
+  int out = 1;
+  int64_t begin = 0, end = 0;
+};
+// What passes make of kv_appends: caches that take the last columns, those of the first cache and
+// then those of the next.
+std::vector<Appended> appended_of(const ir::Graph& graph, const ir::Op& op) {
+  std::vector<Appended> list;
+  int64_t at = attr_expr(graph, op, "first_appended").value_or(ir::Expr(0)).constant().value_or(0);
+  for (size_t i = 1; i < op.out.size(); ++i) {
+    const int64_t columns = graph[op.out[i]].shape.back().constant().value_or(0);
+    list.push_back({static_cast<int>(i), at, at + columns});
+    at += columns;
+  }
+  return list;
+}
+
+// They are states with room for all rows, wherever these begin.
+void check_appended(InferContext& c, int64_t N, const ir::Expr& rows) {
+  const ir::Op& op = c.op();
+  const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
+  const ir::Expr at = c.expr("append_at").value_or(ir::Expr(0));
+  const auto first = ir::bounds(ir::canonical(at), range), count = ir::bounds(rows, range);
+  constexpr size_t kMost = 2;  // caches
+  if (op.out.size() < 2 || op.out.size() > 1 + kMost || !first || !count || first->lo < 0)
+    return c.error_attr("append_at", "'matmul' appends to one state or two, from a row on");
+  for (size_t i = 1; i < op.out.size(); ++i) {
+    const ir::Tensor& cache = c.graph()[op.out[i]];
+    const auto room = cache.shape.size() == 2 ? cache.shape[0].constant() : std::nullopt;
+    if (cache.kind != ir::TensorKind::State || cache.dtype != c.out_dtype(0, c.in(0).dtype) ||
+        !room || *room < first->hi + count->hi)
+      return c.error_attr("append_at",
+                          fmt::format("'matmul' can't append rows to '{}'", cache.name));
+  }
+  const std::vector<Appended> list = appended_of(c.graph(), op);
+  if (list.front().begin < 0 || list.back().end != N)
+    c.error_attr("first_appended", "'matmul' appends its last columns, as many as the states have");
+}
+
 // What passes make of products.
 bool check_form(InferContext& c, const Inputs& inputs) {
   const functions::MatmulForm form = inputs.form;
@@ -142,6 +183,9 @@ bool check_form(InferContext& c, const Inputs& inputs) {
                                            "{}]",
                                            c.in(0).shape[0].str(), d));
   }
+  if (form.appended && (form.paired || form.normed || inputs.bias || c.has("activation") ||
+                        c.has("epilogue") || c.in(0).shape.size() != 2))
+    c.error("'matmul' appends to states what is a plain product, or one that turns heads");
   return !c.failed();
 }
 
@@ -202,7 +246,13 @@ void infer(InferContext& c) {
   ir::Shape shape = a.shape;
   shape.back() = n;
   check_epilogue(c, inputs, shape);
+  if (inputs.form.appended) check_appended(c, *n.constant(), shape[0]);
   c.set_out(0, c.out_dtype(0, a.dtype), shape);
+  if (c.failed()) return;
+  for (int i = 1; i < c.outputs(); ++i) {
+    const ir::Tensor& cache = c.graph()[c.op().out[static_cast<size_t>(i)]];
+    c.set_out(i, cache.dtype, cache.shape);
+  }
 }
 
 // SMs that compute matrix products.
@@ -231,6 +281,7 @@ MatmulShape shape_of(const TileContext& c) {
   s.transpose_b = c.flag("transpose_b", false);
   s.paired = c.flag("paired", false);
   if (c.op().attrs.count("turned") > 0) s.head_dim = c.integer("head_dim", 0);
+  s.appended = c.op().attrs.count("append_at") > 0;
   return s;
 }
 
@@ -259,9 +310,11 @@ Cut choose(const TileContext& c) {
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
   const functions::MatmulForm form = inputs_of(c.op()).form;
   const MatmulMethod method = method_of(cut.method);
-  if (form.turned && ((method != MatmulMethod::Mma && method != MatmulMethod::Wgmma) ||
-                      matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
-    return "a product that turns heads takes method 'mma' or 'wgmma', and all of K in a tile";
+  if ((form.turned || form.appended) &&
+      ((method != MatmulMethod::Mma && method != MatmulMethod::Wgmma) ||
+       matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
+    return fmt::format("a product that {} takes method 'mma' or 'wgmma', and all of K in a tile",
+                       form.turned ? "turns heads" : "appends to states");
   if (form.normed && method != MatmulMethod::Dot)
     return "a product of normed rows takes method 'dot'";
   if (form.paired && method != MatmulMethod::Dot && method != MatmulMethod::Mma &&
@@ -382,6 +435,16 @@ void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vecto
   tile_body(c, body, in, y, choose_block_of(c, y));
 }
 
+// What a tile appends to a cache: rows [r0, r1) of the product, from row `at` of the cache on.
+ir::Access append_access(const Mat& cache, const ir::ValueRef& at, int64_t r0, int64_t r1,
+                         int64_t c0, int64_t c1) {
+  const int64_t* known = std::get_if<int64_t>(&at.v);
+  const int64_t shift = known ? *known : 0;
+  ir::Region region = box(cache, r0 + shift, r1 + shift, c0, c1);
+  if (!known) region.from = std::get<uint32_t>(at.v);
+  return may_write(region);
+}
+
 void tile(TileContext& c) {
   const Mat a = c.in(0), b = c.in(1), y = c.out(0);
   const Inputs inputs = inputs_of(c.op());
@@ -438,12 +501,20 @@ void tile(TileContext& c) {
   }
   functions::MatmulForm form = inputs.form;
   form.pushed = push.has_value();
+  const std::vector<Appended> appended = appended_of(c.graph(), c.op());
+  std::optional<ir::ValueRef> append_at;
+  if (form.appended)
+    append_at = std::get<ir::ValueRef>(
+        c.value("append_at", c.expr("append_at").value_or(ir::Expr(0))).value);
   std::vector<ir::CallId> calls;
   for (const Mat& sum : sums) {
     std::vector<ir::BufferId> operands;
     for (int i = 0; i < own; ++i) operands.push_back(c.in(i).buffer);
     operands.insert(operands.begin() + inputs.bias_at, sum.buffer);
     if (push) operands.insert(operands.begin() + inputs.bias_at + 1, push->slots);
+    if (form.appended)
+      for (const Appended* of : {&appended.back(), &appended.front()})
+        operands.insert(operands.begin() + inputs.bias_at + 1, c.out(of->out).buffer);
     std::vector<ir::Param> params = {{"X", a.dtype},
                                      {"W", b.dtype},
                                      {"Y", sum.dtype},
@@ -472,6 +543,11 @@ void tile(TileContext& c) {
                                             {"turned_end", first + c.integer("turned", 0)},
                                             {"interleaved", c.flag("interleaved", false)}})
         params.push_back(std::move(p));
+    }
+    if (form.appended) {
+      params.push_back({"append_at", *append_at});
+      params.push_back({"append_begin", appended.front().begin});
+      params.push_back({"append_next", appended.front().end});
     }
     if (push) {
       for (ir::Param& p : functions::push_params_of(push->exchange)) params.push_back(std::move(p));
@@ -521,7 +597,14 @@ void tile(TileContext& c) {
     if (push)
       accesses.push_back(
           functions::push_access_of(c.program(), push->slots, push->exchange, index));
-    accesses.push_back(write(box(sums[at], r, r + bm, n, n + bn)));
+    const int64_t own_columns = form.appended ? appended.front().begin : N;
+    if (n < own_columns)
+      accesses.push_back(write(box(sums[at], r, r + bm, n, std::min(n + bn, own_columns))));
+    for (const Appended& of : appended)
+      if (const int64_t first = std::max(n, of.begin), last = std::min(n + bn, of.end);
+          first < last)
+        accesses.push_back(append_access(c.out(of.out), *append_at, r, std::min(r + bm, a.max_rows),
+                                         first - of.begin, last - of.begin));
     const ir::TaskId task = c.task(calls[at], index, std::move(accesses));
     if (push)
       c.signal(task, push->arrived[index % push->arrived.size()],
@@ -552,6 +635,8 @@ std::vector<OpDef> matmul_ops() {
              {"first_turned", AttrType::Int, false, "0", {}, true},
              {"head_dim", AttrType::Int, false, "", {}, true},
              {"interleaved", AttrType::Bool, false, "false", {}, true},
+             {"append_at", AttrType::RuntimeInt, false, "", {}, true},
+             {"first_appended", AttrType::Int, false, "0", {}, true},
              {"pushed", AttrType::Bool, false, "false", {}, true}};
   d.infer = infer;
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)

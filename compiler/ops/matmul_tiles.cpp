@@ -122,6 +122,7 @@ MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   s.max_rows = s.typical_rows = rows->hi;
   if (op.attrs.count("turned") > 0)
     s.head_dim = attr_expr(graph, op, "head_dim").value_or(ir::Expr(0)).constant().value_or(0);
+  s.appended = op.attrs.count("append_at") > 0;
   return s;
 }
 
@@ -202,6 +203,9 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
         "a tile of method '{}' that turns heads of {} has 64 or 128 rows and whole heads, not {} x "
         "{}",
         word, s.head_dim, t.BM, t.BN);
+  if (s.appended && t.BM < 64)
+    return fmt::format("a tile of method '{}' that appends to caches has 64 or 128 rows, not {}",
+                       word, t.BM);
   if (s.paired && (t.BM < 64 || t.BN > 128))
     return fmt::format(
         "a tile of a pair of products has 64 or 128 rows and 64 or 128 columns by method '{}', not "
@@ -327,7 +331,9 @@ double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& 
 int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Machine& machine) {
   constexpr double kGain = 1.03;  // at least: the model is no better than that
   const int64_t rows = s.plan_rows.hi;
-  if (s.paired || s.head_dim > 0 || s.plan_rows.lo != rows || s.min_rows != s.max_rows) return 0;
+  if (s.paired || s.head_dim > 0 || s.appended || s.plan_rows.lo != rows ||
+      s.min_rows != s.max_rows)
+    return 0;
   MatmulShape whole = s;
   whole.min_rows = whole.max_rows = whole.typical_rows = rows;
   // Whatever the tiles are, the operands come from memory once.
@@ -353,31 +359,53 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
   return depth;
 }
 
-}  // namespace
-
-std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
-                           const cost::Machine& machine) {
-  const MatmulShape plain = shape_of(graph, op);
-  MatmulShape turned = plain;
-  turned.head_dim = head_dim;
-  const MatmulMethod method = choose_matmul_method(turned, machine);
+// Why a product doesn't take on what is done behind it, "" or words of `tiles`: the product alone,
+// which hands all of its result over then, and in tiles for both.
+struct TileWords {
+  std::string none, others;
+};
+std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
+                             const TileWords& tiles_of, const cost::Machine& machine) {
+  const MatmulMethod method = choose_matmul_method(both, machine);
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("its product takes method '{}'", functions::name(method));
-  const auto tiles = choose_matmul_tiles(turned, method, machine, machine.sms);
-  if (!tiles) return fmt::format("its product has no tiles of whole heads of {}", head_dim);
-  // A rope reads and writes all, and is one more to hand over to.
+  const auto tiles = choose_matmul_tiles(both, method, machine, machine.sms);
+  if (!tiles) return fmt::format("its product has no tiles of {}", tiles_of.none);
+  // What comes behind it reads and writes all, and is one more to hand over to.
   const MatmulMethod alone = choose_matmul_method(plain, machine);
   const auto others = choose_matmul_tiles(plain, alone, machine, machine.sms);
   if (!others) return "";
   const int64_t rows = plain.max_rows, parts = matmul_parts(plain.K, *others);
-  const double rope =
+  const double behind =
       cost::kHandOver +
       2e6 * static_cast<double>(rows * plain.N * ir::size_of(plain.y)) / machine.memory_rate;
   const double apart = estimate(plain, alone, rows, *others, machine, machine.sms) +
-                       (parts > 1 ? merge_estimate(plain, parts, machine) : 0) + rope;
-  if (estimate(turned, method, rows, *tiles, machine, machine.sms) > apart)
-    return "its product is quicker in tiles that don't have whole heads";
+                       (parts > 1 ? merge_estimate(plain, parts, machine) : 0) + behind;
+  if (estimate(both, method, rows, *tiles, machine, machine.sms) > apart)
+    return fmt::format("its product is quicker in tiles {}", tiles_of.others);
   return "";
+}
+
+}  // namespace
+
+std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
+                           const cost::Machine& machine) {
+  MatmulShape turned = shape_of(graph, op);
+  turned.head_dim = head_dim;
+  return refuse_to_finish(
+      shape_of(graph, op), turned,
+      {.none = fmt::format("whole heads of {}", head_dim), .others = "that don't have whole heads"},
+      machine);
+}
+
+std::string refuse_to_append(const ir::Graph& graph, const ir::Op& op,
+                             const cost::Machine& machine) {
+  MatmulShape appended = shape_of(graph, op);
+  appended.appended = true;
+  return refuse_to_finish(
+      shape_of(graph, op), appended,
+      {.none = "64 rows or more", .others = "of fewer rows, or of a part of what it sums"},
+      machine);
 }
 
 std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMethod method,

@@ -23,6 +23,7 @@ struct MatmulShape {
   bool transpose_b = false;
   bool paired = false;
   int64_t head_dim = 0;  // of heads of the result that turn; 0: none do
+  bool appended = false;
 };
 
 struct MatmulTiles {
@@ -45,6 +46,11 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
 /// tiles of all of K and of whole heads, where these take no longer than a rope would save.
 std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
                            const cost::Machine& machine);
+/// Why tasks of `op`, a matmul, can't write the last columns of its result to caches, of which they
+/// have rows, or "": that is for tensor cores' tiles of all of K, where these take no longer than
+/// appends would save.
+std::string refuse_to_append(const ir::Graph& graph, const ir::Op& op,
+                             const cost::Machine& machine);
 /// Why tasks of `op`, a matmul, can't send what they store to other ranks as well, or "": that is
 /// for tensor cores' tiles of all of K, of rows that are always there; or, if what they send may be
 /// packets, for a few rows.

@@ -84,6 +84,11 @@ struct OpDef {
   void (*tile)(TileContext&) = nullptr;
 };
 
+/// The most inputs and outputs that `op`, which is of `def`, may have. -1, any number, of what only
+/// passes make: the op's own rule counts them.
+int most_inputs(const OpDef& def, const ir::Op& op);
+int most_outputs(const OpDef& def, const ir::Op& op);
+
 /// The def of `kind`, or nullptr.
 const OpDef* find_op(std::string_view kind);
 /// What other projects call an op: 'matmul' for "gemm"; "" if none is known by that name.

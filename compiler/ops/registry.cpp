@@ -39,6 +39,12 @@ ir::Registry<OpDef>& table() {
 
 std::vector<OpDef> all_ops() { return table().all(); }
 const OpDef* find_op(std::string_view kind) { return table().find(kind); }
+int most_inputs(const OpDef& def, const ir::Op& op) {
+  return op.attrs.count("epilogue") + op.attrs.count("norm_eps") > 0 ? -1 : def.max_in;
+}
+int most_outputs(const OpDef& def, const ir::Op& op) {
+  return op.attrs.count("append_at") > 0 ? -1 : def.max_out;
+}
 
 std::string synonym_of(std::string_view kind) {
   // In lower case and without '_', by which projects differ.

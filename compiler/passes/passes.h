@@ -88,6 +88,7 @@ bool fuse_attention(ir::Graph& graph, PassContext& context);
 bool fuse_norms(ir::Graph& graph, PassContext& context);
 bool fuse_sums(ir::Graph& graph, PassContext& context);
 bool fuse_ropes(ir::Graph& graph, PassContext& context);
+bool fuse_appends(ir::Graph& graph, PassContext& context);
 bool fuse_slices(ir::Graph& graph, PassContext& context);
 bool fuse(ir::Graph& graph, PassContext& context);
 bool choose_collectives(ir::Graph& graph, PassContext& context);

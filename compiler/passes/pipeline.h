@@ -7,8 +7,8 @@
 namespace maco::passes {
 
 /// The passes that `--no-fuse` leaves out, in their order.
-inline constexpr const char* kFusingPasses[] = {"fuse-attention", "fuse", "fuse-norms",
-                                                "fuse-slices", "fuse-ropes"};
+inline constexpr const char* kFusingPasses[] = {"fuse-attention", "fuse",       "fuse-norms",
+                                                "fuse-slices",    "fuse-ropes", "fuse-appends"};
 
 /// All passes in order, or up to options.stop_after. `graph` is inferred (as the frontends return
 /// it). Returns what the last pass made, which is of use only if passes.ok().

@@ -145,6 +145,13 @@ bool plan_memory(ir::Program& program, PassContext& context) {
     live.emplace(life[b].last, b);
   }
   program.arena_bytes = arena.bytes();
+  // What no task touches, as what a product appends and nobody else reads, may lie anywhere.
+  for (size_t b = 0; b < program.buffers.size(); ++b)
+    if (ir::Buffer& unused = program.buffers[b];
+        unused.kind == ir::BufferKind::Temp && !life[b].used()) {
+      unused.offset = 0;
+      program.arena_bytes = std::max(program.arena_bytes, aligned(unused.bytes()));
+    }
 
   program.symmetric_bytes = place_slots(program);
   program.stage = ir::Stage::Planned;

@@ -19,6 +19,8 @@ const std::vector<Pass>& registry() {
        Form::Canonical, Form::Cut, Form::Canonical, fuse_slices, nullptr, nullptr},
       {"fuse-ropes", "ropes into the matmuls of many rows before them", Form::Canonical, Form::Cut,
        Form::Canonical, fuse_ropes, nullptr, nullptr},
+      {"fuse-appends", "kv_appends into the matmuls of many rows before them", Form::Canonical,
+       Form::Cut, Form::Canonical, fuse_appends, nullptr, nullptr},
       {"choose-collectives", "an algorithm for each collective", Form::Canonical, Form::Cut,
        Form::Chosen, choose_collectives, nullptr, nullptr},
       {"push-products", "collectives whose operands' products send them tile by tile", Form::Chosen,

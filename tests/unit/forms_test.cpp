@@ -27,18 +27,19 @@ const std::map<Form, std::set<std::string>> kTaken = {
     {Form::Supported, {"check-support", "canonicalize"}},
     {Form::Canonical,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
-      "fuse-ropes", "choose-collectives"}},
+      "fuse-ropes", "fuse-appends", "choose-collectives"}},
     {Form::Chosen,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
-      "fuse-ropes", "choose-collectives", "push-products", "fuse-sums", "assign-roles"}},
+      "fuse-ropes", "fuse-appends", "choose-collectives", "push-products", "fuse-sums",
+      "assign-roles"}},
     {Form::Roles,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
-      "fuse-ropes", "choose-collectives", "push-products", "fuse-sums", "assign-roles",
-      "choose-tiles"}},
+      "fuse-ropes", "fuse-appends", "choose-collectives", "push-products", "fuse-sums",
+      "assign-roles", "choose-tiles"}},
     {Form::Cut,
      {"check-support", "canonicalize", "fuse-attention", "fuse", "fuse-norms", "fuse-slices",
-      "fuse-ropes", "choose-collectives", "push-products", "fuse-sums", "assign-roles",
-      "choose-tiles", "tile"}},
+      "fuse-ropes", "fuse-appends", "choose-collectives", "push-products", "fuse-sums",
+      "assign-roles", "choose-tiles", "tile"}},
     {Form::Tiled, {"send-packets", "plan-memory", "verify"}},
     {Form::Planned, {"schedule", "verify"}},
     {Form::Scheduled, {"insert-sync", "verify"}},
@@ -188,7 +189,7 @@ TEST_CASE("the ways of a refusal") {
   CHECK(said(units.back(), "schedule") ==
         "error: pass 'schedule' takes a planned Program, but was given a synced Program: it has "
         "been through 'schedule', 'insert-sync' already\n");
-  CHECK(said(units[13], "prune-sync") ==
+  CHECK(said(units[14], "prune-sync") ==
         "error: pass 'prune-sync' takes a synced Program, but was given a tiled Program: run "
         "'plan-memory', 'schedule', 'insert-sync' first\n");
 }

@@ -35,6 +35,7 @@
 #include "runtime/device/ops/attention_step.cuh"
 #include "runtime/device/ops/attention_tile.cuh"
 // Of what matmul_ways.cuh and rope.cuh say.
+#include "runtime/device/ops/matmul_append.cuh"
 #include "runtime/device/ops/matmul_turn.cuh"
 #undef MACO_FN
 #undef MACO_OP
@@ -562,6 +563,60 @@ void check_turned(i64 rows) {
   }
   INFO("rows " << rows << " N " << C::N << " K " << C::K << " heads of " << C::D);
   CHECK(error_of(y, expected) < bound_of<typename C::X>());
+}
+// Columns from kBegin on are rows of a cache from value 1 on, and those from kNext on of another.
+template <class Base, i64 kBegin, i64 kNext>
+struct Appended : Base {
+  using append_at = Value<1>;
+  static constexpr i64 append_begin = kBegin, append_next = kNext;
+};
+// Each element of the result, as bits, is where it belongs, and nothing else is written.
+template <class C, bool kTurned>
+void check_appended(i64 rows, i64 at) {
+  using X = typename C::X;
+  constexpr i64 kFirst = C::append_next - C::append_begin, kNext = C::N - C::append_next;
+  const i64 height = at + rows + 3;
+  Tensor<X> a(rows * C::K, 1, 2), b(C::N * C::K, 2), y(rows * C::N), own(rows * C::N),
+      first(height * kFirst), next(height * kNext + 1);
+  Tensor<float> sines(rows * C::D, 3);
+  const i64 tiles = ((rows + C::BM - 1) / C::BM + 1) * ((C::N + C::BN - 1) / C::BN);
+  const auto run = [&](std::vector<void*> operands, auto load, auto compute) {
+    if constexpr (kTurned) operands.insert(operands.begin() + 2, sines.data());
+    for (i64 t = 0; t < tiles; ++t)
+      run_tile(
+          operands, {rows, at}, static_cast<int>(C::b_page_bytes),
+          [&](Context& ctx) { load(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
+          [&](Context& ctx) { compute(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+  };
+  if constexpr (kTurned) {
+    run({a.data(), b.data(), y.data()}, ops::matmul_turned_load<C>, ops::matmul_turned<C>);
+    run({a.data(), b.data(), own.data(), first.data(), next.data()},
+        ops::matmul_turned_appended_load<C>, ops::matmul_turned_appended<C>);
+  } else {
+    run({a.data(), b.data(), y.data()}, ops::matmul_load<C>, ops::matmul<C>);
+    run({a.data(), b.data(), own.data(), first.data(), next.data()}, ops::matmul_appended_load<C>,
+        ops::matmul_appended<C>);
+  }
+  // Columns [begin, end) of the result as rows from `row` on of a matrix, the rest untouched.
+  const Tensor<X> untouched(1);
+  const auto holds = [&](const Tensor<X>& to, i64 columns, i64 row, i64 begin, i64 end) {
+    for (i64 i = 0; i < static_cast<i64>(to.v.size()); ++i) {
+      const i64 m = columns > 0 ? i / columns - row : -1, n = columns > 0 ? begin + i % columns : 0;
+      const X& want =
+          m >= 0 && m < rows && n < end ? y.v[static_cast<size_t>(m * C::N + n)] : untouched.v[0];
+      if (std::memcmp(&to.v[static_cast<size_t>(i)], &want, sizeof(X)) != 0) return false;
+    }
+    return true;
+  };
+  CHECK(holds(own, C::N, 0, 0, C::append_begin));
+  CHECK(holds(first, kFirst, at, C::append_begin, C::append_next));
+  CHECK(holds(next, kNext, at, C::append_next, C::N));
+}
+inline void check_appended_products() {
+  check_appended<Appended<Turned<bf16, 192, 72, 64, 128, 64, 0, 128, false>, 64, 128>, true>(65, 7);
+  check_appended<Appended<Turned<f16, 200, 128, 64, 64, 32, 32, 160, false>, 96, 160>, true>(64, 0);
+  check_appended<Appended<Turned<bf16, 128, 64, 128, 128, 64, 0, 128, true>, 0, 128>, true>(100, 2);
+  check_appended<Appended<Turned<bf16, 136, 72, 64, 128, 8, 0, 8, false>, 0, 136>, false>(70, 30);
 }
 inline void check_turned_products() {
   check_turned<Turned<bf16, 192, 72, 64, 128, 64, 0, 192, false>>(65);

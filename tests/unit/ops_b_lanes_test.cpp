@@ -31,4 +31,5 @@ TEST_CASE("attention") { many_lanes::check_attentions(); }
 TEST_CASE("attention of many rows") { many_lanes::check_attention_tiles(); }
 TEST_CASE("attention of new rows over a cache") { many_lanes::check_steps(); }
 TEST_CASE("products that turn heads") { many_lanes::check_turned_products(); }
+TEST_CASE("products that append to caches") { many_lanes::check_appended_products(); }
 TEST_CASE("products that norm their rows, and pairs") { many_lanes::check_formed_products(); }

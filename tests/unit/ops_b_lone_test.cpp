@@ -31,4 +31,5 @@ TEST_CASE("attention") { lone_lane::check_attentions(); }
 TEST_CASE("attention of many rows") { lone_lane::check_attention_tiles(); }
 TEST_CASE("attention of new rows over a cache") { lone_lane::check_steps(); }
 TEST_CASE("products that turn heads") { lone_lane::check_turned_products(); }
+TEST_CASE("products that append to caches") { lone_lane::check_appended_products(); }
 TEST_CASE("products that norm their rows, and pairs") { lone_lane::check_formed_products(); }

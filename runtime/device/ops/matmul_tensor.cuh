@@ -18,6 +18,19 @@ struct NoPusher {
   MACO_FN void store(const MatmulTile<C>&, i64, i64, const Vec<typename C::Y, V>&) const {}
 };
 
+// Where a product that appends to caches stores its elements (matmul_append.cuh), and where others
+// do: in y.
+template <class C>
+struct RowAppender;
+template <class C>
+struct NoAppender {
+  MACO_FN explicit NoAppender(const Context&) {}
+  template <class Place>
+  MACO_FN typename C::Y* at(const Args& args, const MatmulTile<C>& t, const Place& place) const {
+    return args.ptr<typename C::Y>(C::kY) + place.element(t);
+  }
+};
+
 template <class C>
 struct TensorShape {
   using T = typename C::X;
@@ -217,9 +230,11 @@ template <class C>
 struct MatmulStore {
   using Y = typename C::Y;
   using Pusher = typename Either<C::pushed, TilePusher<C>, NoPusher<C>>::type;
+  using Appender = typename Either<C::appended, RowAppender<C>, NoAppender<C>>::type;
   const MatmulTile<C>& t;
   const Args& args;
   const Pusher pusher;
+  const Appender appender;
 
   // Elements of a run that lie in line in every row.
   template <int kRun>
@@ -279,7 +294,7 @@ struct MatmulStore {
     constexpr int V = kVector<kRun>;
     const Place at(t, run_place);
     if (!at.has_row(t)) return;
-    Y* to = args.ptr<Y>(C::kY) + at.element(t);
+    Y* to = appender.at(args, t, at);
     MACO_UNROLL
     for (int i = 0; i < kRun; i += V) {
       if (at.has_col(t, i)) {
@@ -391,7 +406,7 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   TensorProduct<C> product(ctx, t);
   product.multiply_all();
   Either<C::turned, HeadTurner<C>, NoTurner<C>>::type::turn(args, t, product.tile);
-  const MatmulStore<C> store{t, args, {ctx, args, index}};
+  const MatmulStore<C> store{t, args, {ctx, args, index}, typename MatmulStore<C>::Appender(ctx)};
   if constexpr (!S::kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) &&
                 S::Tile::kFinishes) {
     product.tile.each_finished(ctx.scratch(), store);

@@ -55,10 +55,12 @@ struct MatmulCompute {
 
 // A config with what the names of functions say: kPaired, a second matrix behind b; kNormed, the
 // weights of a norm of a's rows behind that; kPushed, slots behind y; kTurned, heads of y turn, by
-// sines and cosines behind b.
-template <class Config, bool kPaired, bool kNormed, bool kPushed = false, bool kTurned = false>
+// sines and cosines behind b; kAppended, caches behind y, which have its last columns.
+template <class Config, bool kPaired, bool kNormed, bool kPushed = false, bool kTurned = false,
+          bool kAppended = false>
 struct MatmulOf : Config {
-  static constexpr bool paired = kPaired, normed = kNormed, pushed = kPushed, turned = kTurned;
+  static constexpr bool paired = kPaired, normed = kNormed, pushed = kPushed, turned = kTurned,
+                        appended = kAppended;
   static constexpr int kNorm = kPaired ? 3 : 2, kSines = 2;
   static constexpr int kY = 2 + (kPaired ? 1 : 0) + (kNormed || kTurned ? 1 : 0);
 };

@@ -1,0 +1,175 @@
+// fuse_appends.cpp: a product of keys and values writes the rows of their caches itself.
+//
+//   qkv = matmul(x, w); kc = kv_append(kc, columns of qkv, at = pos); vc = kv_append(vc, ...)
+//
+// becomes qkv, kc, vc = matmul(x, w, append_at = pos): its last columns are rows of the caches, of
+// the one and then of the other. An append would be one more to hand over to, with nothing to do
+// meanwhile, as all of an attention waits for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/matmul_tiles.h"
+#include "compiler/ops/movement.h"
+#include "compiler/passes/graph_edit.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+using ir::Op;
+using ir::TensorId;
+using ir::TensorKind;
+
+namespace {
+
+class AppendFuser {
+ public:
+  AppendFuser(ir::Graph& graph, PassContext& context)
+      : graph_(graph),
+        context_(context),
+        constraints_(graph),
+        readers_(readers_of(graph)),
+        writer_(graph.tensors.size(), kNone) {
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      for (TensorId t : graph.ops[i].out) writer_[index(t)] = i;
+  }
+
+  void run() {
+    fold_into_readers(graph_, context_,
+                      {.kind = "kv_append",
+                       .where = "product",
+                       .made_by = true,
+                       .refuse = [&](const Op& op) { return refuse(op); },
+                       .fold = [&](const Op& op) { fold(op); }});
+  }
+
+ private:
+  static constexpr size_t kNone = SIZE_MAX;
+
+  int64_t columns_in(TensorId t) const { return *graph_[t].shape.back().constant(); }
+  ops::Columns columns_of(const Op& append) const {
+    const auto number = [&](const char* attr, int64_t otherwise) {
+      return ops::attr_expr(graph_, append, attr)
+          .value_or(ir::Expr(otherwise))
+          .constant()
+          .value_or(otherwise);
+    };
+    const int64_t first = number("first_column", 0);
+    return {first, number("columns", columns_in(append.in[1]) - first)};
+  }
+  ir::Expr at_of(const Op& append) const {
+    return ir::canonical(ops::attr_expr(graph_, append, "at").value_or(ir::Expr(0)));
+  }
+  size_t place_of(const Op& op) const { return static_cast<size_t>(&op - graph_.ops.data()); }
+
+  // Why all appends of a product's result stay, or "": the reason is the same for each.
+  std::string refuse(const Op& append) {
+    const TensorId y = append.in[1];
+    const auto [it, fresh] = whys_.try_emplace(y, "");
+    if (fresh) it->second = refuse_product(y);
+    return it->second;
+  }
+  std::string refuse_product(TensorId y) const {
+    const size_t writer = writer_[index(y)];
+    if (graph_[y].kind != TensorKind::Temp || writer == kNone ||
+        graph_.ops[writer].kind != "matmul")
+      return "no product makes what it appends";
+    const Op& product = graph_.ops[writer];
+    if (constraints_.constrained(product)) return "a constraint concerns its product";
+    for (const char* attr : {"activation", "epilogue", "paired", "norm_eps", "append_at"})
+      if (product.attrs.count(attr) > 0) return "its product does something else behind the sums";
+    if (product.attrs.count("method") > 0 || product.attrs.count("tile") > 0)
+      return "its product has its tiles";
+    if (product.in.size() > (product.attrs.count("turned") > 0 ? 3 : 2))
+      return "its product has a bias";
+    if (graph_[y].shape.size() != 2) return "its product has more than two axes";
+
+    std::vector<size_t> appends;
+    for (size_t r : readers_[index(y)])
+      if (graph_.ops[r].kind == "kv_append") appends.push_back(r);
+    constexpr size_t kMost = 2;
+    if (appends.size() > kMost) return "its product's result is appended to more than two states";
+    std::sort(appends.begin(), appends.end(), [&](size_t a, size_t b) {
+      return columns_of(graph_.ops[a]).first < columns_of(graph_.ops[b]).first;
+    });
+    const int64_t first = columns_of(graph_.ops[appends.front()]).first;
+    int64_t end = first;
+    for (size_t i : appends) {
+      const Op& append = graph_.ops[i];
+      if (const std::string why = refuse_append(append, writer); !why.empty()) return why;
+      if (at_of(append) != at_of(graph_.ops[appends.front()]))
+        return "its product's result is appended from different rows on";
+      // Vectors lie in one place.
+      constexpr int64_t kVector = 8;
+      const ops::Columns columns = columns_of(append);
+      if (columns.first != end || columns.first % kVector != 0 || columns.count % kVector != 0)
+        return "the columns that are appended don't lie side by side, in whole vectors";
+      end += columns.count;
+    }
+    if (end != columns_in(y)) return "its columns aren't the last of the product's result";
+    for (size_t r : readers_[index(y)]) {
+      const Op& op = graph_.ops[r];
+      if (op.kind == "kv_append") continue;
+      if (op.attrs.count("columns") == 0 || reads_beyond(op, first))
+        return fmt::format("'{}' reads what is appended", op.name);
+    }
+    return ops::refuse_to_append(graph_, product, context_.machine);
+  }
+  // Of columns that it reads in place of all.
+  bool reads_beyond(const Op& op, int64_t column) const {
+    const auto number = [&](const char* attr) {
+      return ops::attr_expr(graph_, op, attr).value_or(ir::Expr(0)).constant().value_or(0);
+    };
+    return number("first_column") + number("columns") > column;
+  }
+  std::string refuse_append(const Op& append, size_t product) const {
+    const TensorId state = append.in[0], y = append.in[1];
+    if (constraints_.constrained(append))
+      return "a constraint concerns it, or another of its product";
+    if (graph_[state].dtype != graph_[y].dtype) return "its state is of another type";
+    const auto range = [&](std::string_view n) { return graph_.range_of(n); };
+    const auto first = ir::bounds(at_of(append), range),
+               rows = ir::bounds(graph_[y].shape[0], range);
+    const auto room = graph_[state].shape[0].constant();
+    if (!first || !rows || !room || first->lo < 0 || first->hi + rows->hi > *room)
+      return "the most rows at the last place don't fit into its state";
+    for (size_t i = product; i < place_of(append); ++i) {
+      const Op& op = graph_.ops[i];
+      if (is_fence(graph_, op)) return "a barrier is between it and its product";
+      for (const auto* list : {&op.in, &op.out})
+        if (std::count(list->begin(), list->end(), state) > 0)
+          return fmt::format("'{}' touches its state first", op.name);
+    }
+    return "";
+  }
+
+  // Appends of a product come in any order.
+  void fold(const Op& append) {
+    Op& product = graph_.ops[writer_[index(append.in[1])]];
+    const int64_t first = columns_of(append).first;
+    const auto was = ops::attr_expr(graph_, product, "first_appended");
+    const bool in_front = was && first < *was->constant();
+    product.out.insert(in_front ? product.out.begin() + 1 : product.out.end(), append.in[0]);
+    if (!was || in_front) product.attrs["first_appended"] = {ir::Expr(first), append.loc};
+    product.attrs["append_at"] = {at_of(append), append.loc};
+  }
+
+  ir::Graph& graph_;
+  PassContext& context_;
+  const Constraints constraints_;
+  const Readers readers_;
+  std::vector<size_t> writer_;            // by tensor: the last op
+  std::map<TensorId, std::string> whys_;  // by product's result
+};
+
+}  // namespace
+
+bool fuse_appends(ir::Graph& graph, PassContext& context) {
+  AppendFuser(graph, context).run();
+  return true;
+}
+
+}  // namespace maco::passes

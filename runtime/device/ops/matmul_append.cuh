@@ -1,0 +1,44 @@
+// matmul whose last columns become rows of caches, as by kv_append.
+
+namespace maco::ops {
+
+// C: as of matmul, and append_at, the row of a cache that the first of the result becomes;
+// append_begin and append_next, the columns of the result from which on the one cache has them, and
+// the other. Runs lie on one side of each, and in rows of tiles.
+template <class C>
+struct RowAppender {
+  using Y = typename C::Y;
+  static constexpr i64 kCols = C::append_next - C::append_begin, kNextCols = C::N - C::append_next;
+  static_assert(!TensorShape<C>::kSwap, "a run lies in a row of the result");
+  static_assert(C::append_begin % 8 == 0 && C::append_next % 8 == 0, "no run lies in two places");
+  const i64 first;  // of a cache's rows
+  MACO_FN explicit RowAppender(const Context& ctx) : first(C::append_at::get(ctx)) {}
+  template <class Place>
+  MACO_FN Y* at(const Args& args, const MatmulTile<C>& t, const Place& place) const {
+    const i64 row = t.row + place.row + place.more_rows, col = place.col + place.more_cols;
+    if (col < C::append_begin) return args.ptr<Y>(C::kY) + row * C::N + col;
+    if (col < C::append_next)
+      return args.ptr<Y>(C::kY + 1) + (first + row) * kCols + (col - C::append_begin);
+    return args.ptr<Y>(C::kY + 2) + (first + row) * kNextCols + (col - C::append_next);
+  }
+};
+
+// Operands as of matmul or matmul_turned, and the caches behind y: the same twice if there is one.
+template <class C>
+MACO_FN void matmul_appended(Context& ctx, const Args& args, u32 tile) {
+  matmul_by_way<MatmulOf<C, false, false, false, false, true>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_appended_load(Context& ctx, const Args& args, u32 tile) {
+  matmul_load_by_way<MatmulOf<C, false, false, false, false, true>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_turned_appended(Context& ctx, const Args& args, u32 tile) {
+  matmul_by_way<MatmulOf<C, false, false, false, true, true>>(ctx, args, tile);
+}
+template <class C>
+MACO_FN void matmul_turned_appended_load(Context& ctx, const Args& args, u32 tile) {
+  matmul_load_by_way<MatmulOf<C, false, false, false, true, true>>(ctx, args, tile);
+}
+
+}  // namespace maco::ops
