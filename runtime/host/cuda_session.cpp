@@ -721,9 +721,10 @@ Status CudaSession::stamps(std::vector<RankStamps>& ranks) {
   return gather_stamps(*options_.group, gpu_, RankStamps{ranks.front()}, ranks);
 }
 
-// Reports what can be found wrong before anything is compiled.
+// Reports what can be found wrong before anything is compiled. `as_ptx`: a cubin won't do, since
+// some device is a later one.
 Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Arch& arch,
-                     const SessionOptions& options) {
+                     const SessionOptions& options, bool& as_ptx) {
   const int64_t needed =
       options.group ? 1 : (m.world + options.ranks_per_gpu - 1) / options.ranks_per_gpu;
   const auto found = static_cast<int64_t>(driver.devices().size());
@@ -740,7 +741,8 @@ Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Ar
                            : 0;
   for (size_t i = begin; i < begin + static_cast<size_t>(needed); ++i) {
     const cuda::DeviceInfo& d = driver.devices()[i];
-    if (!runs_on(arch, d.major, d.minor))
+    as_ptx = as_ptx || !runs_on(arch, d.major, d.minor);
+    if (!ptx_runs_on(arch, d.major, d.minor))
       return Status::failure(
           fmt::format("the kernel was compiled for {}, but GPU {} ({}) is sm_{}{}", m.target, i,
                       d.name, d.major, d.minor));
@@ -779,12 +781,14 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
   if (!status) return nullptr;
 
   std::unique_ptr<cuda::Driver> driver = cuda::Driver::load(status);
-  if (driver) status = check_devices(*driver, m, *arch, options);
+  bool as_ptx = false;
+  if (driver) status = check_devices(*driver, m, *arch, options, as_ptx);
   std::string image;
   const auto compile = [&] {
     options.tell("compiling the kernel with NVRTC");
-    status =
-        compile_kernel(kernel_source, m.target, options.verbose, image, options.profiled_tasks > 0);
+    const std::string number = m.target.substr(m.target.find('_') + 1);
+    status = compile_kernel(kernel_source, (as_ptx ? "compute_" : "sm_") + number, options.verbose,
+                            image, options.profiled_tasks > 0);
   };
   // In a group rank 0 compiles, and the others find it in the cache.
   Group* const group = options.group;

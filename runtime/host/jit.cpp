@@ -68,4 +68,9 @@ bool runs_on(const Arch& arch, int major, int minor) {
   return arch.suffix == 'a' ? minor == arch.minor : minor >= arch.minor;
 }
 
+bool ptx_runs_on(const Arch& arch, int major, int minor) {
+  if (arch.suffix != 0) return runs_on(arch, major, minor);
+  return std::pair(major, minor) >= std::pair(arch.major, arch.minor);
+}
+
 }  // namespace maco::runtime

@@ -27,5 +27,7 @@ struct Arch {
 std::optional<Arch> parse_arch(const std::string& name);
 /// Whether a cubin for `arch` runs on a device of compute capability major.minor.
 bool runs_on(const Arch& arch, int major, int minor);
+/// Whether PTX for `arch` does: that of no suffix on every later device, whose driver compiles it.
+bool ptx_runs_on(const Arch& arch, int major, int minor);
 
 }  // namespace maco::runtime

@@ -1,5 +1,7 @@
 """Products [M,K] x [N,K]^T in bf16 or f8e4m3 beside cuBLAS (PyTorch, one CUDA graph), in the same run: chains of several products, so that
 weights come from memory. A chain's factor of the peer's speed is its time over ours."""
+import math
+
 import gpu_bench
 
 
@@ -37,15 +39,23 @@ def peer(m, n, k, count, launches, dtype):
         return gpu_bench.peer_us(step, launches)
 
 
+def layer_shapes(ranks):
+    """Queries, keys and values; o; gate and up as one; down: N,K,COUNT of what a rank has."""
+    for w in map(int, ranks.split(",")):
+        for n, k in ((10240 // w, 8192), (8192, 8192 // w), (57344 // w, 8192), (8192, 28672 // w)):
+            yield f"{n},{k},{4 if n * k < 60e6 else 2}"
+
+
 def main():
     parser = gpu_bench.arguments(__doc__)
     parser.add_argument("--rows", default="1,2,4,8,16,32,64,128,256,512,1024,2048", help="values of M")
     parser.add_argument("--shape", action="append", help="N,K,COUNT (default: 8192,8192,8)")
+    parser.add_argument("--llama-70b", metavar="RANKS", help="in place of --shape the products of a layer of Llama-70B over 1, 2, 4 or 8 ranks: 1,8")
     parser.add_argument("--dtype", choices=["bf16", "f8e4m3"], default="bf16", help="of operands and results (default: bf16)")
     args = parser.parse_args()
     bench = gpu_bench.Bench(args)
     series = {}
-    for shape in args.shape or ["8192,8192,8"]:
+    for shape in layer_shapes(args.llama_70b) if args.llama_70b else args.shape or ["8192,8192,8"]:
         n, k, count = map(int, shape.split(","))
         for m in map(int, args.rows.split(",")):
             ours = bench.maco(f"products-{m}-{n}-{k}", graph(m, n, k, count, args.dtype))
@@ -56,6 +66,10 @@ def main():
                       weights_gb_s=None if not ours else round(size / ours / 1e3))
             if ours and theirs:
                 series.setdefault(f"{n} x {k}", []).append((m, theirs / ours))
+    ratios = [ratio for points in series.values() for _, ratio in points]
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        print(f"geometric mean of {len(ratios)} ratios {mean:.3f}, least {min(ratios):.3f}")
     gpu_bench.plot(args.svg, "Speed of products, cuBLAS = 1", "M", series)
     bench.finish()
 

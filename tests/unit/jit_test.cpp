@@ -43,4 +43,19 @@ TEST_CASE("a cubin runs on the devices that it was made for") {
   CHECK(!runs("sm_80", 9, 0));
 }
 
+TEST_CASE("PTX runs on later devices too, unless it has what only some have") {
+  auto runs = [](const char* arch, int major, int minor) {
+    return ptx_runs_on(*parse_arch(arch), major, minor);
+  };
+  CHECK(runs("sm_80", 8, 0));
+  CHECK(runs("sm_80", 8, 6));
+  CHECK(runs("sm_80", 9, 0));
+  CHECK(runs("sm_75", 12, 0));
+  CHECK(!runs("sm_86", 8, 0));
+  CHECK(!runs("sm_120", 9, 0));
+  CHECK(runs("sm_90a", 9, 0));
+  CHECK(!runs("sm_90a", 10, 0));
+  CHECK(!runs("sm_100f", 12, 0));
+}
+
 }  // namespace maco::runtime
