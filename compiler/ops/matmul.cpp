@@ -409,6 +409,17 @@ Mat part_of(TileContext& c, const Mat& y, std::string suffix) {
   part.buffer = c.rows_buffer(std::move(suffix), DType::F32, y.rows, y.max_rows, y.cols);
   return part;
 }
+// The blocks in which parts are added up: one each SM, as short as that is, since all wait for it.
+TileShape merge_block(const TileContext& c, const Mat& y) {
+  constexpr int64_t kLeast = 256;  // elements
+  const int64_t elements =
+      std::max(kLeast, (y.max_elements() + c.machine().sms - 1) / c.machine().sms);
+  TileShape t = tile_matrix(y.max_rows, y.cols, elements);
+  // Of fewer rows where that is too large.
+  t.bm = std::min(t.bm, std::max<int64_t>((elements / t.bn + 7) / 8 * 8, 8));
+  return t;
+}
+
 // Adds up the parts in their order, and does what the epilogue does with one sum.
 void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vector<Mat>& parts,
                  const Mat& y) {
@@ -432,7 +443,7 @@ void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vecto
     }
     body.body.steps.push_back(std::move(step));
   }
-  tile_body(c, body, in, y, choose_block_of(c, y));
+  tile_body(c, body, in, y, merge_block(c, y));
 }
 
 // What a tile appends to a cache: rows [r0, r1) of the product, from row `at` of the cache on.
@@ -484,7 +495,7 @@ void tile(TileContext& c) {
       row_bytes <= kMostRowBytes)
     c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
   // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
-  const int64_t merges = parts > 1 ? body_tasks(y, choose_block_of(c, y)) : 0;
+  const int64_t merges = parts > 1 ? body_tasks(y, merge_block(c, y)) : 0;
   c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn) * parts + merges);
   std::vector<Mat> sums = {y};
   if (parts > 1) {

@@ -50,7 +50,7 @@ def main():
     parser = gpu_bench.arguments(__doc__)
     parser.add_argument("--rows", default="1,2,4,8,16,32,64,128,256,512,1024,2048", help="values of M")
     parser.add_argument("--shape", action="append", help="N,K,COUNT (default: 8192,8192,8)")
-    parser.add_argument("--llama-70b", metavar="RANKS", help="in place of --shape the products of a layer of Llama-70B over 1, 2, 4 or 8 ranks: 1,8")
+    parser.add_argument("--llama-70b", metavar="RANKS", help="in place of --shape: a layer of Llama-70B over so many ranks, as in 1,2,4,8")
     parser.add_argument("--dtype", choices=["bf16", "f8e4m3"], default="bf16", help="of operands and results (default: bf16)")
     args = parser.parse_args()
     bench = gpu_bench.Bench(args)
