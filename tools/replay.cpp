@@ -323,7 +323,7 @@ class Replay {
   const ir::Program& p_;
   const Witness& w_;
   const std::vector<runtime::RankAddresses> addresses_;
-  const runtime::ActualSizes sizes_;
+  const std::vector<runtime::ActualSizes> sizes_;
   int launches_ = 1;
   std::map<std::string, Bytes> results_;
   ReplayResult result_;

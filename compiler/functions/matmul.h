@@ -1,6 +1,7 @@
 // What the choice of tiles needs to know of the device function matmul.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ struct MatmulForm {
   bool paired = false, normed = false, pushed = false, turned = false, appended = false;
 };
 inline constexpr int64_t kMostNormedRows = 16;
+/// What the columns that `appended` begins and ends with are multiples of: a run that a thread
+/// stores lies in one place, in whole vectors (MatmulStore in ops/matmul_tensor.cuh).
+constexpr int64_t matmul_appended_vector(ir::DType y) {
+  return std::max<int64_t>(8, 16 / ir::size_of(y));
+}
 /// The device function of this form, which has its operands: a, b, (the other b), (the norm's
 /// weights, or the sines and cosines of a row's pairs, f32), y, (slots, or the cache of the first
 /// columns that are appended and that of the others), then those of the body.

@@ -147,8 +147,13 @@ void check_appended(InferContext& c, int64_t N, const ir::Expr& rows) {
                           fmt::format("'matmul' can't append rows to '{}'", cache.name));
   }
   const std::vector<Appended> list = appended_of(c.graph(), op);
+  const int64_t vector = functions::matmul_appended_vector(c.out_dtype(0, c.in(0).dtype));
   if (list.front().begin < 0 || list.back().end != N)
     c.error_attr("first_appended", "'matmul' appends its last columns, as many as the states have");
+  else if (std::any_of(list.begin(), list.end(), [&](const Appended& a) {
+             return a.begin % vector != 0 || a.end % vector != 0;
+           }))
+    c.error_attr("first_appended", fmt::format("'matmul' appends multiples of {} columns", vector));
 }
 
 // What passes make of products.
@@ -409,11 +414,11 @@ Mat part_of(TileContext& c, const Mat& y, std::string suffix) {
   part.buffer = c.rows_buffer(std::move(suffix), DType::F32, y.rows, y.max_rows, y.cols);
   return part;
 }
-// The blocks in which parts are added up: one each SM, as short as that is, since all wait for it.
+// The blocks in which parts are added up, about one each SM: what is behind waits for the last.
 TileShape merge_block(const TileContext& c, const Mat& y) {
   constexpr int64_t kLeast = 256;  // elements
-  const int64_t elements =
-      std::max(kLeast, (y.max_elements() + c.machine().sms - 1) / c.machine().sms);
+  const int64_t sms = compute_sms(c);
+  const int64_t elements = std::max(kLeast, (y.max_elements() + sms - 1) / sms);
   TileShape t = tile_matrix(y.max_rows, y.cols, elements);
   // Of fewer rows where that is too large.
   t.bm = std::min(t.bm, std::max<int64_t>((elements / t.bn + 7) / 8 * 8, 8));

@@ -156,8 +156,9 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
 
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
                            bool may_send_packets) {
-  if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps") || op.attrs.count("turned"))
-    return "the product is paired or normed, or turns heads";
+  if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps") || op.attrs.count("turned") ||
+      op.attrs.count("append_at"))
+    return "the product is paired or normed, turns heads or appends to states";
   const MatmulShape s = shape_of(graph, op);
   if (s.min_rows != s.max_rows) return "dims decide the product's rows";
   const MatmulMethod method = choose_matmul_method(s, machine);

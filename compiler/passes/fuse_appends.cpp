@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "compiler/functions/matmul.h"
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/movement.h"
@@ -102,10 +103,9 @@ class AppendFuser {
       if (const std::string why = refuse_append(append, writer); !why.empty()) return why;
       if (at_of(append) != at_of(graph_.ops[appends.front()]))
         return "its product's result is appended from different rows on";
-      // Vectors lie in one place.
-      constexpr int64_t kVector = 8;
       const ops::Columns columns = columns_of(append);
-      if (columns.first != end || columns.first % kVector != 0 || columns.count % kVector != 0)
+      const int64_t vector = functions::matmul_appended_vector(graph_[y].dtype);
+      if (columns.first != end || columns.first % vector != 0 || columns.count % vector != 0)
         return "the columns that are appended don't lie side by side, in whole vectors";
       end += columns.count;
     }
@@ -141,7 +141,8 @@ class AppendFuser {
       if (is_fence(graph_, op)) return "a barrier is between it and its product";
       for (const auto* list : {&op.in, &op.out})
         if (std::count(list->begin(), list->end(), state) > 0)
-          return fmt::format("'{}' touches its state first", op.name);
+          return i == product ? "its product reads its state"
+                              : fmt::format("'{}' reads or writes its state before it", op.name);
     }
     return "";
   }

@@ -76,8 +76,9 @@ void merge(std::vector<ByteRange>& ranges) {
 }
 
 void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks,
-                const ir::Region& region, int rank, uint32_t epoch, const ActualSizes& sizes,
-                std::vector<ByteRange>& out) {
+                const ir::Region& region, int rank, uint32_t epoch,
+                const std::vector<ActualSizes>& by_rank, std::vector<ByteRange>& out) {
+  const ActualSizes& sizes = by_rank[static_cast<size_t>(rank)];
   const ir::Buffer& buffer = program[region.buffer];
   const int64_t limit = sizes.elements[ir::index(region.buffer)];
   const int64_t size = ir::size_of(buffer.dtype);
@@ -117,19 +118,25 @@ void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ra
   }
 }
 
-ActualSizes actual_sizes(const ir::Program& program, const ir::Lookup& variables) {
-  ActualSizes sizes;
-  for (const ir::Buffer& buffer : program.buffers) {
-    const ir::EvalResult rows = ir::evaluate(buffer.rows, variables);
-    sizes.elements.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) *
-                             buffer.cols);
+std::vector<ActualSizes> actual_sizes(const ir::Program& program, const ir::Lookup& variables) {
+  std::vector<ActualSizes> all;
+  for (int64_t rank = 0; rank < program.world; ++rank) {
+    const auto lookup = [&](std::string_view name) {
+      return name == "rank" ? std::optional<int64_t>(rank) : variables(name);
+    };
+    ActualSizes& sizes = all.emplace_back();
+    for (const ir::Buffer& buffer : program.buffers) {
+      const ir::EvalResult rows = ir::evaluate(buffer.rows, lookup);
+      sizes.elements.push_back(std::min(rows.value.value_or(buffer.max_rows), buffer.max_rows) *
+                               buffer.cols);
+    }
+    for (const ir::Value& value : program.values)
+      sizes.values.push_back(ir::evaluate(value.expr, lookup).value.value_or(value.range.hi));
   }
-  for (const ir::Value& value : program.values)
-    sizes.values.push_back(ir::evaluate(value.expr, variables).value.value_or(value.range.hi));
-  return sizes;
+  return all;
 }
 
-ActualSizes largest_sizes(const ir::Program& program) {
+std::vector<ActualSizes> largest_sizes(const ir::Program& program) {
   return actual_sizes(program, [](std::string_view) { return std::nullopt; });
 }
 

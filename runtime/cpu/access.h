@@ -25,20 +25,21 @@ struct ByteRange {
   uintptr_t begin = 0, end = 0;
 };
 
-/// The sizes and values of a Program in one launch, which dims and scalars decide.
+/// The sizes and values of a Program on a rank in one launch, which dims and scalars decide.
 struct ActualSizes {
   std::vector<int64_t> elements;  // of each buffer
   std::vector<int64_t> values;    // Program::values; the most where `variables` doesn't know them
 };
-ActualSizes actual_sizes(const ir::Program& program, const ir::Lookup& variables);
+/// By rank, which `variables` needn't know.
+std::vector<ActualSizes> actual_sizes(const ir::Program& program, const ir::Lookup& variables);
 /// For the dims' maxima.
-ActualSizes largest_sizes(const ir::Program& program);
+std::vector<ActualSizes> largest_sizes(const ir::Program& program);
 
 /// Appends the bytes of `region` for a task of `rank`, on all ranks where the region lies, in the
 /// launch with `epoch`. Packets: with their flags.
 void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks,
-                const ir::Region& region, int rank, uint32_t epoch, const ActualSizes& sizes,
-                std::vector<ByteRange>& out);
+                const ir::Region& region, int rank, uint32_t epoch,
+                const std::vector<ActualSizes>& sizes, std::vector<ByteRange>& out);
 /// Sorts, and joins what touches.
 void merge(std::vector<ByteRange>& ranges);
 
@@ -100,7 +101,7 @@ class AccessChecker {
   std::vector<ByteRange> memory_;  // of all buffers; sorted and disjoint
   KernelGuard* const guard_;
   uint32_t epoch_ = 0;
-  ActualSizes sizes_;
+  std::vector<ActualSizes> sizes_;
   mutable std::mutex mutex_;
   std::vector<std::string> findings_;
   std::vector<Traffic> traffic_;  // by call

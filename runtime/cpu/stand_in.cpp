@@ -188,7 +188,7 @@ class StandIn final : public Steppable {
   const ir::Program p_;
   std::vector<bool> skip_;
   const std::vector<std::vector<ir::TaskId>> streams_;
-  ActualSizes sizes_;
+  std::vector<ActualSizes> sizes_;
   std::vector<std::vector<char>> memory_;  // by rank
   std::vector<RankAddresses> addresses_;
   std::vector<uint32_t> counters_;  // by event and rank

@@ -617,6 +617,8 @@ inline void check_appended_products() {
   check_appended<Appended<Turned<f16, 200, 128, 64, 64, 32, 32, 160, false>, 96, 160>, true>(64, 0);
   check_appended<Appended<Turned<bf16, 128, 64, 128, 128, 64, 0, 128, true>, 0, 128>, true>(100, 2);
   check_appended<Appended<Turned<bf16, 136, 72, 64, 128, 8, 0, 8, false>, 0, 136>, false>(70, 30);
+  check_appended<Appended<Turned<f8e4m3, 208, 128, 64, 64, 16, 0, 16, false>, 144, 176>, false>(70,
+                                                                                                1);
 }
 inline void check_turned_products() {
   check_turned<Turned<bf16, 192, 72, 64, 128, 64, 0, 192, false>>(65);

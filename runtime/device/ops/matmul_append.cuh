@@ -10,7 +10,9 @@ struct RowAppender {
   using Y = typename C::Y;
   static constexpr i64 kCols = C::append_next - C::append_begin, kNextCols = C::N - C::append_next;
   static_assert(!TensorShape<C>::kSwap, "a run lies in a row of the result");
-  static_assert(C::append_begin % 8 == 0 && C::append_next % 8 == 0, "no run lies in two places");
+  static constexpr i64 kRun = 16 / (i64)sizeof(Y) > 8 ? 16 / (i64)sizeof(Y) : 8;
+  static_assert(C::append_begin % kRun == 0 && C::append_next % kRun == 0 && C::N % kRun == 0,
+                "runs lie in one place, in whole vectors");
   const i64 first;  // of a cache's rows
   MACO_FN explicit RowAppender(const Context& ctx) : first(C::append_at::get(ctx)) {}
   template <class Place>

@@ -115,8 +115,12 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
                 "a warp has both columns of a pair");
   // a lone lane adds a vector at a time
   constexpr int kParts = kWarpLanes == 1 ? kVec : 1;
-  constexpr i64 kStage =
-      least(P::kWhole, round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth));
+  constexpr i64 kRoom = round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth);
+  // Pages that are made for tensor cores may be deeper than that; a lone thread, which does without
+  // them, has rows of its own then.
+  constexpr bool kOwnStage = kRoom == 0;
+  static_assert(!kOwnStage || kConsumers == 1, "the scratch memory has rows of a page");
+  constexpr i64 kStage = least(P::kWhole, kOwnStage ? P::kDepth : kRoom);
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   // Whether the warps share a whole page evenly.
@@ -124,7 +128,8 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
       kWarpLanes > 1 && P::kDepth % (kVec * kWarpLanes) == 0 && P::kPageCols % kWarps == 0;
   // Of the page's columns those of a slice that ends early: of each part the first.
   const auto is_there = [](int c, i64 cols) { return (C::paired ? c % (int)P::kCols : c) < cols; };
-  X* a = (X*)ctx.scratch();
+  alignas(16) X own[kOwnStage ? kRows * kStage : 1];
+  X* a = kOwnStage ? own : (X*)ctx.scratch();
   constexpr bool kNormedRow = C::normed && kRows == 1 && kStage >= C::K;
   // Whether a lone row goes to tensor cores, where several do: all whole steps, so that the order
   // of sums doesn't depend on the tile. (Columns that the tile lacks are computed, and not stored.)
