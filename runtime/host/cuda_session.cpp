@@ -75,6 +75,16 @@ class CudaSession : public Session {
   Status on_all(const std::function<Status(int)>& step) {
     return all_of(threads_.run([&](int i) { return step(first_ + i); }));
   }
+  // The same for what takes each rank a few microseconds: to wake threads takes longer than two of
+  // that.
+  Status soon_on_all(const std::function<Status(int)>& step) {
+    constexpr size_t kFew = 2;
+    if (ranks_.size() > kFew) return on_all(step);
+    std::vector<Status> statuses;
+    for (size_t i = 0; i < ranks_.size(); ++i)
+      statuses.push_back(step(first_ + static_cast<int>(i)));
+    return all_of(statuses);
+  }
   // A failure of any process is one of all.
   Status agree(const Status& mine) const {
     return options_.group ? options_.group->agree(mine) : mine;
@@ -553,7 +563,7 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
           : Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
   if (captured && status) {
     MACO_TRY(ready_to_enqueue(values, addresses, true));
-    return on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
+    return soon_on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
   }
   // All processes count alike, whether or not one of them can launch.
   if (options_.group) {
@@ -565,7 +575,7 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
   if (!options_.group) MACO_TRY(count(1));
   enqueued_ = true;
   if (status)
-    status = on_all([&](int r) {
+    status = soon_on_all([&](int r) {
       const Status begun = at(r).enqueue_on(stream_of(r), epoch_);
       return begun ? at(r).enqueue_handed() : begun;
     });
