@@ -19,11 +19,11 @@ class Launches(library.Library):
     def launch(self, session, stream):
         """Puts a launch into the stream; it may be captured."""
         streams = (ctypes.c_void_p * 1)(stream)
-        self._call("maco_session_launch_at", session, None, ctypes.c_size_t(0), None, ctypes.c_size_t(0), streams)
+        self._call("maco_session_launch", session, None, ctypes.c_size_t(0), streams)
 
 
 def times(torch, step, count):
-    """Microseconds of a launch: of `count` from the host, until all are done and until they are in the stream; of as many in a CUDA graph."""
+    """Microseconds of a launch: of `count` from the host, until all are done, and until they are enqueued; of as many in a CUDA graph."""
     stream = torch.cuda.Stream()
     host, issued, graphed = [], [], []
     with torch.cuda.stream(stream):
