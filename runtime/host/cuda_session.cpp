@@ -76,10 +76,10 @@ class CudaSession : public Session {
     return all_of(threads_.run([&](int i) { return step(first_ + i); }));
   }
   // The same for what takes each rank a few microseconds: to wake threads takes longer than two of
-  // that.
+  // that. (NCCL may wait for all ranks when it is first asked for something.)
   Status soon_on_all(const std::function<Status(int)>& step) {
     constexpr size_t kFew = 2;
-    if (ranks_.size() > kFew) return on_all(step);
+    if (ranks_.size() > kFew || !manifest_.handed.empty()) return on_all(step);
     std::vector<Status> statuses;
     for (size_t i = 0; i < ranks_.size(); ++i)
       statuses.push_back(step(first_ + static_cast<int>(i)));
