@@ -22,7 +22,6 @@ namespace maco::passes {
 
 using ir::Op;
 using ir::TensorId;
-using ir::TensorKind;
 
 namespace {
 
@@ -33,10 +32,7 @@ class AppendFuser {
         context_(context),
         constraints_(graph),
         readers_(readers_of(graph)),
-        writer_(graph.tensors.size(), kNone) {
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      for (TensorId t : graph.ops[i].out) writer_[index(t)] = i;
-  }
+        writers_(writers_of(graph)) {}
 
   void run() {
     fold_into_readers(graph_, context_,
@@ -48,18 +44,9 @@ class AppendFuser {
   }
 
  private:
-  static constexpr size_t kNone = SIZE_MAX;
-
   int64_t columns_in(TensorId t) const { return *graph_[t].shape.back().constant(); }
   ops::Columns columns_of(const Op& append) const {
-    const auto number = [&](const char* attr, int64_t otherwise) {
-      return ops::attr_expr(graph_, append, attr)
-          .value_or(ir::Expr(otherwise))
-          .constant()
-          .value_or(otherwise);
-    };
-    const int64_t first = number("first_column", 0);
-    return {first, number("columns", columns_in(append.in[1]) - first)};
+    return columns_read(graph_, append, append.in[1]);
   }
   ir::Expr at_of(const Op& append) const {
     return ir::canonical(ops::attr_expr(graph_, append, "at").value_or(ir::Expr(0)));
@@ -74,19 +61,10 @@ class AppendFuser {
     return it->second;
   }
   std::string refuse_product(TensorId y) const {
-    const size_t writer = writer_[index(y)];
-    if (graph_[y].kind != TensorKind::Temp || writer == kNone ||
-        graph_.ops[writer].kind != "matmul")
-      return "no product makes what it appends";
+    const std::string why = refuse_maker(graph_, constraints_, writers_, y, "appends", "append_at");
+    if (!why.empty()) return why;
+    const size_t writer = writers_[index(y)];
     const Op& product = graph_.ops[writer];
-    if (constraints_.constrained(product)) return "a constraint concerns its product";
-    for (const char* attr : {"activation", "epilogue", "paired", "norm_eps", "append_at"})
-      if (product.attrs.count(attr) > 0) return "its product does something else behind the sums";
-    if (product.attrs.count("method") > 0 || product.attrs.count("tile") > 0)
-      return "its product has its tiles";
-    if (product.in.size() > (product.attrs.count("turned") > 0 ? 3 : 2))
-      return "its product has a bias";
-    if (graph_[y].shape.size() != 2) return "its product has more than two axes";
 
     std::vector<size_t> appends;
     for (size_t r : readers_[index(y)])
@@ -100,7 +78,8 @@ class AppendFuser {
     int64_t end = first;
     for (size_t i : appends) {
       const Op& append = graph_.ops[i];
-      if (const std::string why = refuse_append(append, writer); !why.empty()) return why;
+      if (const std::string why_append = refuse_append(append, writer); !why_append.empty())
+        return why_append;
       if (at_of(append) != at_of(graph_.ops[appends.front()]))
         return "its product's result is appended from different rows on";
       const ops::Columns columns = columns_of(append);
@@ -112,18 +91,11 @@ class AppendFuser {
     if (end != columns_in(y)) return "its columns aren't the last of the product's result";
     for (size_t r : readers_[index(y)]) {
       const Op& op = graph_.ops[r];
-      if (op.kind == "kv_append") continue;
-      if (op.attrs.count("columns") == 0 || reads_beyond(op, first))
+      const ops::Columns columns = columns_read(graph_, op, y);
+      if (op.kind != "kv_append" && columns.first + columns.count > first)
         return fmt::format("'{}' reads what is appended", op.name);
     }
     return ops::refuse_to_append(graph_, product, context_.machine);
-  }
-  // Of columns that it reads in place of all.
-  bool reads_beyond(const Op& op, int64_t column) const {
-    const auto number = [&](const char* attr) {
-      return ops::attr_expr(graph_, op, attr).value_or(ir::Expr(0)).constant().value_or(0);
-    };
-    return number("first_column") + number("columns") > column;
   }
   std::string refuse_append(const Op& append, size_t product) const {
     const TensorId state = append.in[0], y = append.in[1];
@@ -149,7 +121,7 @@ class AppendFuser {
 
   // Appends of a product come in any order.
   void fold(const Op& append) {
-    Op& product = graph_.ops[writer_[index(append.in[1])]];
+    Op& product = graph_.ops[writers_[index(append.in[1])]];
     const int64_t first = columns_of(append).first;
     const auto was = ops::attr_expr(graph_, product, "first_appended");
     const bool in_front = was && first < *was->constant();
@@ -162,7 +134,7 @@ class AppendFuser {
   PassContext& context_;
   const Constraints constraints_;
   const Readers readers_;
-  std::vector<size_t> writer_;            // by tensor: the last op
+  const Writers writers_;
   std::map<TensorId, std::string> whys_;  // by product's result
 };
 

@@ -35,10 +35,7 @@ class RopeFuser {
         context_(context),
         constraints_(graph),
         readers_(readers_of(graph)),
-        writer_(graph.tensors.size(), kNone) {
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      for (TensorId t : graph.ops[i].out) writer_[index(t)] = i;
-  }
+        writers_(writers_of(graph)) {}
 
   void run() {
     fold_into_readers(graph_, context_,
@@ -51,22 +48,8 @@ class RopeFuser {
   }
 
  private:
-  static constexpr size_t kNone = SIZE_MAX;
-
   int64_t columns_in(TensorId t) const { return *graph_[t].shape.back().constant(); }
-  ops::Columns columns_of(const Op& op, TensorId of) const {
-    const auto number = [&](const char* attr, int64_t otherwise) {
-      return ops::attr_expr(graph_, op, attr)
-          .value_or(ir::Expr(otherwise))
-          .constant()
-          .value_or(otherwise);
-    };
-    const int64_t first = number("first_column", 0);
-    return {first, number("columns", columns_in(of) - first)};
-  }
-  int64_t head_dim(const Op& rope) const {
-    return ops::attr_expr(graph_, rope, "head_dim").value_or(ir::Expr(0)).constant().value_or(0);
-  }
+  int64_t head_dim(const Op& rope) const { return constant_of(graph_, rope, "head_dim", 0); }
   // Why all ropes of a product's result stay, or "": the reason is the same for each.
   std::string refuse(const Op& rope) {
     if (rope.in.size() != 1) return "its positions are a tensor";
@@ -80,18 +63,9 @@ class RopeFuser {
     return it->second;
   }
   std::string refuse_product(TensorId y, const Op& rope) const {
-    const size_t writer = writer_[index(y)];
-    if (graph_[y].kind != TensorKind::Temp || writer == kNone ||
-        graph_.ops[writer].kind != "matmul")
-      return "no product makes what it turns";
-    const Op& product = graph_.ops[writer];
-    if (constraints_.constrained(product)) return "a constraint concerns its product";
-    for (const char* attr : {"activation", "epilogue", "paired", "norm_eps", "turned"})
-      if (product.attrs.count(attr) > 0) return "its product does something else behind the sums";
-    if (product.attrs.count("method") > 0 || product.attrs.count("tile") > 0)
-      return "its product has its tiles";
-    if (product.in.size() > 2) return "its product has a bias";
-    if (graph_[y].shape.size() != 2) return "its product has more than two axes";
+    const std::string why = refuse_maker(graph_, constraints_, writers_, y, "turns", "turned");
+    if (!why.empty()) return why;
+    const Op& product = graph_.ops[writers_[index(y)]];
 
     std::vector<ops::Columns> turned;
     for (size_t r : readers_[index(y)]) {
@@ -101,9 +75,9 @@ class RopeFuser {
         return "its product's result is turned in several ways";
       if (constraints_.constrained(op))
         return "a constraint concerns it, or another of its product";
-      const std::string why = refuse_result(op, y);
-      if (!why.empty()) return why;
-      turned.push_back(columns_of(op, y));
+      if (const std::string why_result = refuse_result(op, y); !why_result.empty())
+        return why_result;
+      turned.push_back(columns_read(graph_, op, y));
     }
     std::sort(turned.begin(), turned.end(),
               [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -115,9 +89,8 @@ class RopeFuser {
     for (size_t r : readers_[index(y)]) {
       const Op& op = graph_.ops[r];
       if (op.kind == "rope") continue;
-      const ops::Columns columns = columns_of(op, y);
-      if (op.attrs.count("columns") == 0 ||
-          (columns.first < end && columns.first + columns.count > first))
+      const ops::Columns columns = columns_read(graph_, op, y);
+      if (columns.first < end && columns.first + columns.count > first)
         return fmt::format("'{}' reads what doesn't turn", op.name);
     }
     return ops::refuse_to_turn(graph_, product, head_dim(rope), context_.machine);
@@ -129,7 +102,7 @@ class RopeFuser {
     if (graph_[z].dtype != graph_[y].dtype) return "its result is of another type";
     if (is_whole(rope, y)) return "";
     for (size_t r : readers_[index(z)])
-      if (!takes_columns(graph_, graph_.ops[r], z, y, columns_of(rope, y)) ||
+      if (!takes_columns(graph_, graph_.ops[r], z, y, columns_read(graph_, rope, y)) ||
           graph_.ops[r].kind == "rope")
         return fmt::format(
             "'{}' reads its result, which isn't an append, or an attention whose queries it is",
@@ -137,22 +110,20 @@ class RopeFuser {
     return "";
   }
   bool is_whole(const Op& rope, TensorId y) const {
-    return columns_of(rope, y).count == columns_in(y);
+    return columns_read(graph_, rope, y).count == columns_in(y);
   }
 
   void fold(const Op& rope) {
     const TensorId y = rope.in[0], z = rope.out[0];
-    const ops::Columns columns = columns_of(rope, y);
-    Op& product = graph_.ops[writer_[index(y)]];
+    const ops::Columns columns = columns_read(graph_, rope, y);
+    Op& product = graph_.ops[writers_[index(y)]];
     sines_.try_emplace(product.name, rope);
     // Ropes of a product come in any order.
     int64_t first = columns.first, end = columns.first + columns.count;
     if (product.attrs.count("turned") > 0) {
-      const auto number = [&](const char* attr) {
-        return *ops::attr_expr(graph_, product, attr)->constant();
-      };
-      end = std::max(end, number("first_turned") + number("turned"));
-      first = std::min(first, number("first_turned"));
+      const int64_t was = constant_of(graph_, product, "first_turned", 0);
+      end = std::max(end, was + constant_of(graph_, product, "turned", 0));
+      first = std::min(first, was);
     } else {
       for (const char* attr : {"head_dim", "interleaved"})
         if (const auto it = rope.attrs.find(attr); it != rope.attrs.end())
@@ -217,7 +188,7 @@ class RopeFuser {
   PassContext& context_;
   const Constraints constraints_;
   const Readers readers_;
-  std::vector<size_t> writer_;            // by tensor: the last op
+  const Writers writers_;
   std::map<TensorId, std::string> whys_;  // by product's result
   std::map<std::string, Op> sines_;       // by product that turns: one of its ropes
 };

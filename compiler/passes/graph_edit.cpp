@@ -94,6 +94,52 @@ Readers readers_of(const ir::Graph& graph) {
   return readers;
 }
 
+Writers writers_of(const ir::Graph& graph) {
+  Writers writers(graph.tensors.size(), kNoWriter);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    for (ir::TensorId t : graph.ops[i].out) writers[index(t)] = i;
+  return writers;
+}
+
+int64_t constant_of(const ir::Graph& graph, const Op& op, const char* attr, int64_t otherwise) {
+  return ops::attr_expr(graph, op, attr)
+      .value_or(ir::Expr(otherwise))
+      .constant()
+      .value_or(otherwise);
+}
+
+namespace {
+// Where the operand stands whose columns an op may read in place of all.
+size_t operand_of_columns(const Op& op) { return op.kind == "kv_append" ? 1 : 0; }
+}  // namespace
+
+ops::Columns columns_read(const ir::Graph& graph, const Op& op, ir::TensorId of) {
+  const int64_t all = *graph[of].shape.back().constant();
+  if (op.in[operand_of_columns(op)] != of || std::count(op.in.begin(), op.in.end(), of) != 1)
+    return {0, all};
+  const int64_t first = constant_of(graph, op, "first_column", 0);
+  return {first, constant_of(graph, op, "columns", all - first)};
+}
+
+std::string refuse_maker(const ir::Graph& graph, const Constraints& constraints,
+                         const Writers& writers, ir::TensorId y, const char* verb,
+                         const char* done) {
+  const size_t writer = writers[index(y)];
+  if (graph[y].kind != ir::TensorKind::Temp || writer == kNoWriter ||
+      graph.ops[writer].kind != "matmul")
+    return fmt::format("no product makes what it {}", verb);
+  const Op& product = graph.ops[writer];
+  if (constraints.constrained(product)) return "a constraint concerns its product";
+  for (const char* attr : {"activation", "epilogue", "paired", "norm_eps", done})
+    if (product.attrs.count(attr) > 0) return "its product does something else behind the sums";
+  if (product.attrs.count("method") > 0 || product.attrs.count("tile") > 0)
+    return "its product has its tiles";
+  const size_t own_inputs = product.attrs.count("turned") > 0 ? 3 : 2;  // a, b, sines
+  if (product.in.size() > own_inputs) return "its product has a bias";
+  if (graph[y].shape.size() != 2) return "its product has more than two axes";
+  return "";
+}
+
 Turns turns_of(const ir::Graph& graph, const ir::Op& rope) {
   Turns turns = {ops::attr_expr(graph, rope, "head_dim"),
                  ops::attr_expr(graph, rope, "position"),
@@ -110,9 +156,8 @@ Turns turns_of(const ir::Graph& graph, const ir::Op& rope) {
 bool takes_columns(const ir::Graph& graph, const ir::Op& op, ir::TensorId t, ir::TensorId x,
                    ops::Columns columns) {
   const bool reads_rows = op.kind == "rope" || op.kind == "attention";
-  const size_t at = op.kind == "kv_append" ? 1 : 0;
-  if ((!reads_rows && op.kind != "kv_append") || op.attrs.count("columns") > 0 || op.in[at] != t ||
-      std::count(op.in.begin(), op.in.end(), t) != 1)
+  if ((!reads_rows && op.kind != "kv_append") || op.attrs.count("columns") > 0 ||
+      op.in[operand_of_columns(op)] != t || std::count(op.in.begin(), op.in.end(), t) != 1)
     return false;
   // Attention on tensor cores takes queries in whole vectors.
   constexpr int64_t kVector = 8;

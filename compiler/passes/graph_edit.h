@@ -2,6 +2,7 @@
 // constraint, and keeping the graph tidy after ops were added or removed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -64,6 +65,23 @@ class FreshNames {
 /// By tensor: the ops that read it, ascending.
 using Readers = std::vector<std::vector<size_t>>;
 Readers readers_of(const ir::Graph& graph);
+
+/// By tensor: the last op that writes it, or kNoWriter.
+using Writers = std::vector<size_t>;
+constexpr size_t kNoWriter = SIZE_MAX;
+Writers writers_of(const ir::Graph& graph);
+
+/// The columns that `op` reads of its operand `of`: those that its attributes name, or all.
+ops::Columns columns_read(const ir::Graph& graph, const ir::Op& op, ir::TensorId of);
+/// The value of an attribute that is a number known here, or `otherwise`.
+int64_t constant_of(const ir::Graph& graph, const ir::Op& op, const char* attr, int64_t otherwise);
+
+/// Why the op that makes `y` can't do more with its sums ("turns" them, "appends" them: `verb`), or
+/// "": it isn't a product, or one that does something else behind them already (`done`: the
+/// attribute of what it is to do), or one that the user says more about.
+std::string refuse_maker(const ir::Graph& graph, const Constraints& constraints,
+                         const Writers& writers, ir::TensorId y, const char* verb,
+                         const char* done);
 
 /// How `rope`, an op with no tensor of positions, turns the heads of its rows, wherever these lie;
 /// what is left out is the default.

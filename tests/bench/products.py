@@ -1,5 +1,6 @@
 """Products [M,K] x [N,K]^T in bf16 or f8e4m3 beside cuBLAS (PyTorch, one CUDA graph), in the same run: chains of several products, so that
 weights come from memory. A chain's factor of the peer's speed is its time over ours."""
+import argparse
 import math
 
 import gpu_bench
@@ -39,9 +40,16 @@ def peer(m, n, k, count, launches, dtype):
         return gpu_bench.peer_us(step, launches)
 
 
+def rank_counts(text):
+    counts = [int(w) for w in text.split(",")]
+    if not set(counts) <= {1, 2, 4, 8}:
+        raise argparse.ArgumentTypeError(f"its 8 heads of keys divide among 1, 2, 4 or 8 ranks, not {text}")
+    return counts
+
+
 def layer_shapes(ranks):
     """Queries, keys and values; o; gate and up as one; down: N,K,COUNT of what a rank has."""
-    for w in map(int, ranks.split(",")):
+    for w in ranks:
         for n, k in ((10240 // w, 8192), (8192, 8192 // w), (57344 // w, 8192), (8192, 28672 // w)):
             yield f"{n},{k},{4 if n * k < 60e6 else 2}"
 
@@ -50,7 +58,8 @@ def main():
     parser = gpu_bench.arguments(__doc__)
     parser.add_argument("--rows", default="1,2,4,8,16,32,64,128,256,512,1024,2048", help="values of M")
     parser.add_argument("--shape", action="append", help="N,K,COUNT (default: 8192,8192,8)")
-    parser.add_argument("--llama-70b", metavar="RANKS", help="in place of --shape: a layer of Llama-70B over so many ranks, as in 1,2,4,8")
+    parser.add_argument("--llama-70b", metavar="RANKS", type=rank_counts,
+                        help="in place of --shape: a layer of Llama-70B over so many ranks, as in 1,2,4,8")
     parser.add_argument("--dtype", choices=["bf16", "f8e4m3"], default="bf16", help="of operands and results (default: bf16)")
     args = parser.parse_args()
     bench = gpu_bench.Bench(args)
