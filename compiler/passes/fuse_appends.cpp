@@ -61,7 +61,7 @@ class AppendFuser {
     return it->second;
   }
   std::string refuse_product(TensorId y) const {
-    const std::string why = refuse_maker(graph_, constraints_, writers_, y, "appends", "append_at");
+    std::string why = refuse_maker(graph_, constraints_, writers_, y, "appends", "append_at");
     if (!why.empty()) return why;
     const size_t writer = writers_[index(y)];
     const Op& product = graph_.ops[writer];

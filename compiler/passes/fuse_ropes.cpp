@@ -63,7 +63,7 @@ class RopeFuser {
     return it->second;
   }
   std::string refuse_product(TensorId y, const Op& rope) const {
-    const std::string why = refuse_maker(graph_, constraints_, writers_, y, "turns", "turned");
+    std::string why = refuse_maker(graph_, constraints_, writers_, y, "turns", "turned");
     if (!why.empty()) return why;
     const Op& product = graph_.ops[writers_[index(y)]];
 
