@@ -128,6 +128,41 @@ std::vector<std::vector<TaskId>> streams(const Program& program) {
   return result;
 }
 
+bool may_be_mates(const Program& program, const Task& one, const Task& other) {
+  if (one.call != other.call || one.ranks != other.ranks) return false;
+  const Call& call = program[one.call];
+  const auto reads = [&](const Task& task) {
+    std::vector<Region> regions;
+    for (const Access& a : task.accesses)
+      if (!a.writes() && std::any_of(call.loads.begin(), call.loads.end(), [&](const Load& load) {
+            return load.operand < call.operands.size() &&
+                   call.operands[load.operand] == a.region.buffer;
+          }))
+        regions.push_back(a.region);
+    return regions;
+  };
+  return reads(one) == reads(other);
+}
+
+std::vector<std::optional<TaskId>> find_mates(const Program& program) {
+  std::vector<std::optional<TaskId>> mates(program.tasks.size());
+  const std::vector<std::vector<TaskId>> all = streams(program);
+  const auto mated_of = [&](size_t sm) {
+    std::vector<TaskId> mated;
+    for (const TaskId id : all[sm])
+      if (program[id].mated) mated.push_back(id);
+    return mated;
+  };
+  for (size_t sm = 0; sm + 1 < all.size(); sm += 2) {
+    const std::vector<TaskId> first = mated_of(sm), second = mated_of(sm + 1);
+    for (size_t n = 0; n < std::min(first.size(), second.size()); ++n) {
+      mates[index(first[n])] = second[n];
+      mates[index(second[n])] = first[n];
+    }
+  }
+  return mates;
+}
+
 std::string describe(const Program& program, TaskId task) {
   const Task& t = program[task];
   if (index(t.call) >= program.calls.size()) return fmt::format("task {}", index(task));

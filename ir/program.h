@@ -341,6 +341,10 @@ struct Task {
   std::vector<Signal> signals;
   int32_t sm = -1;     // scheduled: the CTA
   int32_t place = -1;  // scheduled: position in the CTA's stream, from 0 without gaps
+  /// Scheduled: works on one thing together with its mate on the CTA's neighbour, so that neither
+  /// ends before the other has begun. CTAs 2k and 2k + 1 are neighbours; the n-th mated tasks of
+  /// both are mates.
+  bool mated = false;
   friend bool operator==(const Task&, const Task&) = default;
 };
 
@@ -441,6 +445,12 @@ Interval shift_of(const Program& program, const Region& region, int rank);
 
 /// The streams of a scheduled Program: for each CTA its tasks in order.
 std::vector<std::vector<TaskId>> streams(const Program& program);
+
+/// May two tasks be mates: of one call, on the same ranks, and reading the same of what it loads?
+/// Then what is proved of the reads of one holds of what the other reads for it.
+bool may_be_mates(const Program& program, const Task& one, const Task& other);
+/// Of a scheduled Program, by task: its mate, or nothing where it isn't mated or has none.
+std::vector<std::optional<TaskId>> find_mates(const Program& program);
 
 /// "matmul 'down' tile 3": how reports name a task; "allreduce 'y' (put) tile 0" where the op has
 /// several device functions.

@@ -529,6 +529,7 @@ class Parser : private TextCursor {
     if (!call_ref(t.call) || !expect('#') || !number(t.tile) || !word_of(t.role, 2, "a role") ||
         !optional_field("sm", t.sm) || !optional_field("place", t.place))
       return false;
+    t.mated = accept_word("mated");
     if (accept_key("ranks") && !bits(t.ranks)) return false;
     if (accept_key("priority") && !word_of(t.priority, 3, "a priority")) return false;
     if (accept_word("after")) {

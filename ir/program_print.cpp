@@ -399,6 +399,7 @@ class Printer {
     put(name(t.role));
     if (t.sm != -1) put_field(" sm=", t.sm);
     if (t.place != -1) put_field(" place=", t.place);
+    if (t.mated) put(" mated");
     if (t.ranks != ~uint64_t{0}) {
       put(" ranks=");
       put_bits(t.ranks);

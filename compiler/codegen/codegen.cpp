@@ -123,7 +123,8 @@ class Generator {
     if (!check_calls(p_, diagnostics_)) return "";
     maps_ = number_maps(p_);
     find_kinds();
-    if (!check_limits() || !check_sync() || !functions::check_exchanges(p_, diagnostics_))
+    if (!check_limits() || !check_sync() || !check_mates() ||
+        !functions::check_exchanges(p_, diagnostics_))
       return "";
     std::vector<const ir::CudaUnit*> units;
     if (!used_units(units)) return "";
@@ -142,8 +143,8 @@ class Generator {
     }
     e_.raw("");
     const std::string launch = "MACO_PARAM maco::Launch launch";
-    e_.function("MACO_KERNEL maco_kernel", {launch},
-                {"maco::worker<maco_program::Kernel>(launch);"});
+    e_.function(fmt::format("MACO_KERNEL {}maco_kernel", tables_.has_mates() ? "MACO_PAIRS " : ""),
+                {launch}, {"maco::worker<maco_program::Kernel>(launch);"});
     e_.function("MACO_KERNEL maco_reset", {launch},
                 {"maco::reset_memory<maco_program::Kernel>(launch);"});
     e_.function("MACO_KERNEL maco_advance", {launch, "MACO_PARAM maco::Variables variables"},
@@ -279,6 +280,20 @@ class Generator {
     return true;
   }
 
+  // Code for mates waits for the other one, and no other does.
+  bool check_mates() {
+    for (size_t t = 0; t < p_.tasks.size(); ++t) {
+      const ir::Call& call = p_[p_.tasks[t].call];
+      if (functions::find_function(call.function)->mates == p_.tasks[t].mated) continue;
+      diagnostics_.error(call.loc,
+                         fmt::format("{} {}", ir::describe(p_, ir::id_of<ir::TaskId>(t)),
+                                     p_.tasks[t].mated ? "has a mate, but its code knows none"
+                                                       : "has no mate, but its code needs one"));
+      return false;
+    }
+    return true;
+  }
+
   void constants() {
     e_.line("constexpr int kWorld = {}, kCtas = {}, kLocalEvents = {}, kPeerEvents = {};", p_.world,
             p_.ctas, events_.local, events_.peer);
@@ -341,6 +356,7 @@ class Generator {
     e_.line("static constexpr bool kSysCounters = {};",
             std::any_of(p_.events.begin(), p_.events.end(), is_counter_at_sys_scope));
     e_.line("static constexpr bool kHints = {};", tables_.has_hints());
+    e_.line("static constexpr bool kMates = {};", tables_.has_mates());
     for (const auto& [type, name] : {std::pair("TaskRow", "tasks"),
                                      {"u32", "stream_begin"},
                                      {"CallRow", "calls"},

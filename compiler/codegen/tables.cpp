@@ -167,6 +167,11 @@ void Tables::find_writers() {
   }
 }
 
+bool Tables::has_mates() const {
+  return std::any_of(p_.tasks.begin(), p_.tasks.end(),
+                     [](const ir::Task& task) { return task.mated; });
+}
+
 Tables::SyncRow Tables::sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const {
   const ir::Event& ev = p_[id];
   const int kind = ev.kind == ir::EventKind::Hint    ? 3

@@ -35,6 +35,8 @@ class Tables {
   std::vector<Limit> limits() const;
   /// Whether any task waits for a hint.
   bool has_hints() const;
+  /// Are there mates? Then CTAs come in clusters of two.
+  bool has_mates() const;
   /// Takes limits() that are held. `kinds`: by call, the number of its kind of task.
   void emit(Emitter& e, const std::vector<size_t>& kinds) const;
 

@@ -108,6 +108,8 @@ struct Function {
   /// Has a task so much in registers that its threads had better have some of the loaders'?
   /// Unset: no.
   std::function<bool(const CallView&)> many_registers = nullptr;
+  /// Do tasks come as mates (ir::Task::mated), of two that follow each other in the Program?
+  bool mates = false;
   /// Does a task send what it has stored to other ranks, behind its work and before its signals?
   /// The code then has maco::ops::<name>_send(Context&, const SenderArgs&, u32 tile). Unset: no.
   std::function<bool(const CallView&)> sends = nullptr;

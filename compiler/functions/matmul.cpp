@@ -66,6 +66,12 @@ int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t blocks, int64_t p
   return pages * ((run + own - 1) / own);
 }
 
+int64_t matmul_halves_pages(int64_t BM, int64_t BN, int64_t page_bytes, int64_t pages) {
+  constexpr int64_t kSumBytes = 4, kLeastRows = 64, kLeastCols = 128;
+  const int64_t needed = (BM * BN / 2 * kSumBytes + page_bytes - 1) / page_bytes;
+  return BM >= kLeastRows && BN >= kLeastCols && needed <= pages ? needed : 0;
+}
+
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
   if (m.method != MatmulMethod::Dot || !m.transpose_b || m.K * m.b_bytes % 16 != 0)
     return std::nullopt;
@@ -99,6 +105,9 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   const int64_t held = matmul_held_pages(rows, operand == 0 ? m.BN : m.BM,
                                          (depth + block - 1) / block, m.page_bytes);
   LoadRule rule{.pages = held, .whole_pages = true};
+  // What a mate sends comes when nothing else is held.
+  if (m.halved && operand == 0)
+    rule.pages = std::max(held, matmul_halves_pages(m.BM, m.BN, m.page_bytes, INT64_MAX));
   // Boxes are of the most rows that there may be, and would bring what isn't there.
   if (m.method != MatmulMethod::Wgmma || !m.fixed_rows) return rule;
   // As many lines of a page as a box can fill.
@@ -195,7 +204,7 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
   t.method = method_of(c);
   // Of the last column of tiles, what there is. A tile whose rows aren't there returns at once.
   const bool appended = c.call().function.ends_with("_appended");
-  if (!task.accesses.empty()) {
+  if (!task.accesses.empty() && !c.call().function.ends_with("_halved")) {
     const ir::Region &a = task.accesses.front().region, &y = task.accesses.back().region;
     int64_t columns = y.c1 - y.c0;
     if (appended) {  // to y and caches, side by side
@@ -211,9 +220,9 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
 }  // namespace
 
 std::string matmul_function(MatmulForm form) {
-  return fmt::format("matmul{}{}{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
+  return fmt::format("matmul{}{}{}{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
                      form.pushed ? "_pushed" : "", form.turned ? "_turned" : "",
-                     form.appended ? "_appended" : "");
+                     form.appended ? "_appended" : "", form.halved ? "_halved" : "");
 }
 
 std::vector<Function> matmul_functions() {
@@ -231,7 +240,8 @@ std::vector<Function> matmul_functions() {
                         .b_bytes = ir::size_of(c.dtype("W")),
                         .few_rows = c.integer("few_rows"),
                         .paired = c.call().function.starts_with("matmul_pair"),
-                        .boxes = c.flag("boxes")},
+                        .boxes = c.flag("boxes"),
+                        .halved = c.call().function.ends_with("_halved")},
                        operand);
   };
   std::vector<Function> all;
@@ -242,7 +252,8 @@ std::vector<Function> matmul_functions() {
                                 {.pushed = true},
                                 {.turned = true},
                                 {.appended = true},
-                                {.turned = true, .appended = true}}) {
+                                {.turned = true, .appended = true},
+                                {.halved = true}}) {
     Function f{
         .name = matmul_function(form),
         .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
@@ -263,6 +274,10 @@ std::vector<Function> matmul_functions() {
         .work = [paired = form.paired](
                     const CallView& c, const ir::Task& task,
                     const cost::Machine& machine) { return work(c, task, machine, paired); }};
+    if (form.halved) {
+      f.mates = true;
+      f.source.headers.push_back("ops/matmul_halved.cuh");
+    }
     if (form.paired) f.operands.push_back(loads("other", "W"));
     if (form.normed) {
       f.params.push_back(dtype("G"));

@@ -16,9 +16,12 @@ namespace maco::functions {
 /// (Dot, of up to kMostNormedRows: every tile norms them for itself); `pushed`, its tiles go to
 /// peers' slots as well (Mma, Wgmma; functions/exchange.h, push_of); `turned`, heads of its result
 /// turn as by rope (Mma, Wgmma, tiles of 64 rows or more and of whole heads); `appended`, its last
-/// columns become rows of one cache or two (Mma, Wgmma, tiles of 64 rows or more).
+/// columns become rows of one cache or two (Mma, Wgmma, tiles of 64 rows or more); `halved`, tasks
+/// come as mates: both have the same tile, of half of K each, and finish half of its columns each
+/// (Wgmma; matmul_may_halve).
 struct MatmulForm {
-  bool paired = false, normed = false, pushed = false, turned = false, appended = false;
+  bool paired = false, normed = false, pushed = false, turned = false, appended = false,
+       halved = false;
 };
 inline constexpr int64_t kMostNormedRows = 16;
 /// What the columns that `appended` begins and ends with are multiples of: a run that a thread
@@ -74,6 +77,11 @@ int64_t matmul_block_pages(int64_t rows, int64_t page_bytes);
 /// operand and of the other; `blocks`: of its K; 0 if blocks don't lie in such pages.
 int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t blocks, int64_t page_bytes);
 
+/// Pages in which half of the sums of a tile come from a mate; 0: such tiles aren't halved, since
+/// small ones took twice as long as more parts of larger ones, or for want of room in a ring of so
+/// many pages.
+int64_t matmul_halves_pages(int64_t BM, int64_t BN, int64_t page_bytes, int64_t pages);
+
 struct MatmulLoads {
   MatmulMethod method = MatmulMethod::Block;
   int64_t N = 1, K = 1, BM = 1, BN = 1;
@@ -85,7 +93,8 @@ struct MatmulLoads {
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   int64_t few_rows = 8;              // matmul_few_rows
   bool paired = false;
-  bool boxes = false;  // slices of b come in boxes (matmul_few_box)
+  bool boxes = false;   // slices of b come in boxes (matmul_few_box)
+  bool halved = false;  // of MatmulForm
 };
 /// The box that a slice of b is for Dot, of each matrix of a pair; none if no map describes it.
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);

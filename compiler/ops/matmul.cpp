@@ -270,16 +270,20 @@ void tile(TileContext& c) {
   if (loads.boxes && few_rows == functions::kMostFewRows && c.range(plan).lo <= 1 &&
       row_bytes <= kMostRowBytes)
     c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
+  const bool halved =
+      parts == 2 && may_halve(loads.method, a.cols, tiles, c.machine()) && c.may_mate("matmul");
+  loads.halved = halved;
+  const bool merged = parts > 1 && !halved;
   // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
-  const int64_t merges = parts > 1 ? body_tasks(y, merge_block(c, y)) : 0;
+  const int64_t merges = merged ? body_tasks(y, merge_block(c, y)) : 0;
   c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn) * parts + merges);
   std::vector<Mat> sums = {y};
-  if (parts > 1) {
+  if (merged) {
     sums.clear();
     for (int64_t part = 0; part < parts; ++part)
       sums.push_back(part_of(c, y, fmt::format("part{}", part)));
   }
-  const int own = parts > 1 ? 2 : static_cast<int>(c.op().in.size());  // inputs of a product
+  const int own = merged ? 2 : static_cast<int>(c.op().in.size());  // inputs of a product
   // Where tiles go besides, if a collective's operand is sent tile by tile.
   std::optional<Pushed> push;
   if (const auto collective = pushed_to(c.graph(), c.id())) {
@@ -288,6 +292,7 @@ void tile(TileContext& c) {
   }
   functions::MatmulForm form = inputs.form;
   form.pushed = push.has_value();
+  form.halved = halved;
   const std::vector<MatmulAppended> appended = matmul_appended(c.graph(), c.op());
   std::optional<ir::ValueRef> append_at;
   if (form.appended)
@@ -317,7 +322,7 @@ void tile(TileContext& c) {
                                      {"BK", bk},
                                      {"transpose_b", transpose},
                                      {"boxes", loads.boxes},
-                                     {"epilogue", parts > 1 ? kPlainSum : epilogue}};
+                                     {"epilogue", merged ? kPlainSum : epilogue}};
     if (inputs.form.normed) {
       params.push_back({"G", c.in(inputs.norm).dtype});
       params.push_back({"eps", c.number("norm_eps", 0)});
@@ -358,6 +363,8 @@ void tile(TileContext& c) {
   const int64_t across = tiles_of(N, bn), tiles_a_part = tiles_of(a.max_rows, bm) * across;
   const auto product = [&](int64_t r, int64_t n, int64_t part) {
     const auto index = static_cast<uint32_t>(part * tiles_a_part + r / bm * across + n / bn);
+    // What is finished.
+    const int64_t n0 = halved ? n + part * bn / 2 : n, n1 = halved ? n0 + bn / 2 : n + bn;
     // Parts take blocks of K in turn.
     std::vector<ir::Access> accesses = {
         read(box(a, r, r + bm, 0, a.cols)),
@@ -371,22 +378,22 @@ void tile(TileContext& c) {
         continue;
       }
       if (i < inputs.epilogue_first) {
-        accesses.push_back(read(box(m, 0, 1, n, n + bn)));
+        accesses.push_back(read(box(m, 0, 1, n0, n1)));
         continue;
       }
       switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
-        case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n, n + bn))); break;
-        case Spread::Column: accesses.push_back(read(box(m, 0, 1, n, n + bn))); break;
+        case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n0, n1))); break;
+        case Spread::Column: accesses.push_back(read(box(m, 0, 1, n0, n1))); break;
         default: accesses.push_back(read(whole(m)));
       }
     }
-    const auto at = static_cast<size_t>(part);
+    const auto at = static_cast<size_t>(merged ? part : 0);
     if (push)
       accesses.push_back(
           functions::push_access_of(c.program(), push->slots, push->exchange, index));
     const int64_t own_columns = form.appended ? appended.front().begin : N;
-    if (n < own_columns)
-      accesses.push_back(write(box(sums[at], r, r + bm, n, std::min(n + bn, own_columns))));
+    if (n0 < own_columns)
+      accesses.push_back(write(box(sums[at], r, r + bm, n0, std::min(n1, own_columns))));
     for (const MatmulAppended& of : appended)
       if (const int64_t first = std::max(n, of.begin), last = std::min(n + bn, of.end);
           first < last)
@@ -401,7 +408,7 @@ void tile(TileContext& c) {
     for (int64_t n = 0; n < N; n += bn)
       for (int64_t r = first; r < std::min(a.max_rows, first + kRowsAtOnce * bm); r += bm)
         for (int64_t part = 0; part < parts; ++part) product(r, n, part);
-  if (parts > 1) merge_parts(c, epilogue, sums, y);
+  if (merged) merge_parts(c, epilogue, sums, y);
 }
 
 }  // namespace

@@ -276,6 +276,11 @@ std::string refuse_depth(const MatmulShape& s, MatmulMethod method, int64_t dept
 
 }  // namespace
 
+bool may_halve(MatmulMethod method, int64_t K, MatmulTiles t, const cost::Machine& machine) {
+  return method == MatmulMethod::Wgmma && matmul_parts(K, t) == 2 &&
+         functions::matmul_halves_pages(t.BM, t.BN, machine.page_bytes, machine.pages) > 0;
+}
+
 std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
                           const cost::Machine& machine) {
   if (matmul_parts(s.K, t) > 1)
@@ -327,6 +332,13 @@ double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& 
   return 2 * cost::kHandOver + bytes / machine.memory_rate * 1e6;
 }
 
+// Microseconds that mates take to give each other half of their sums. kRate puts tiles in the order
+// that was measured (docs/benchmarks/logs/products-halved-h200.txt).
+double exchange_estimate(const MatmulTiles& t) {
+  constexpr double kStart = 1.5, kSumBytes = 4, kRate = 8.5e3;  // microseconds; bytes in one
+  return kStart + kSumBytes / 2 * static_cast<double>(t.BM * t.BN) / kRate;
+}
+
 // How much of K tiles have, 0: all; of the rows that the op has and of all SMs, since the order of
 // sums follows from it. Parts pay where the tiles that read least are fewer than the SMs.
 int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Machine& machine) {
@@ -351,7 +363,9 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
       t.BK = own;
       if (!refuse_matmul(whole, method, t, machine).empty()) continue;
       double time = std::max(floor, estimate(whole, method, rows, t, machine, machine.sms));
-      if (parts > 1) time += merge_estimate(whole, parts, machine);
+      if (parts > 1)
+        time += may_halve(method, s.K, t, machine) ? exchange_estimate(t)
+                                                   : merge_estimate(whole, parts, machine);
       if (best != 0 && time * (parts > 1 ? kGain : 1) >= best) continue;
       best = time;
       depth = own;

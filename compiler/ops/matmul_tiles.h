@@ -69,6 +69,10 @@ inline int64_t matmul_parts(int64_t K, MatmulTiles tiles) {
   return tiles.BK == 0 ? 1 : (K + tiles.BK - 1) / tiles.BK;
 }
 inline constexpr int64_t kMostMatmulParts = 8;
+/// May tasks that have such tiles be mates, which give each other sums of half of K? No CTA has to
+/// be told of their parts then, and none adds them up.
+bool may_halve(functions::MatmulMethod method, int64_t K, MatmulTiles tiles,
+               const cost::Machine& machine);
 /// Why the device function can't take such tiles, or "".
 std::string refuse_matmul(const MatmulShape& shape, functions::MatmulMethod method,
                           MatmulTiles tiles, const cost::Machine& machine);

@@ -157,6 +157,22 @@ bool TileContext::check_cut() {
   return why.empty() || refuse(why);
 }
 
+bool TileContext::may_mate(std::string_view kind) const {
+  const auto differ = [](const ir::Op& a, const ir::Op& b) { return a.priority != b.priority; };
+  if (program_.ctas % 2 != 0 ||
+      std::adjacent_find(graph_.ops.begin(), graph_.ops.end(), differ) != graph_.ops.end())
+    return false;
+  std::vector<bool> runs(static_cast<size_t>(program_.ctas), false);
+  for (const ir::CtaRange& range : program_.roles)
+    if (range.role == ir::Role::Compute &&
+        (range.ops.empty() ||
+         std::find(range.ops.begin(), range.ops.end(), kind) != range.ops.end()))
+      std::fill(runs.begin() + range.begin, runs.begin() + range.end, true);
+  for (size_t sm = 0; sm < runs.size(); sm += 2)
+    if (runs[sm] && runs[sm + 1]) return true;
+  return false;
+}
+
 ir::Interval TileContext::range(const Expr& e) const {
   auto r = ir::bounds(e, [this](std::string_view n) { return graph_.range_of(n); });
   MACO_CHECK(r, e.str());

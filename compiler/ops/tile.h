@@ -87,6 +87,9 @@ class TileContext {
   Cut cut() const;
   /// Whether the op can be cut as the graph says. Reports if not.
   bool check_cut();
+  /// May tasks of ops of this kind be mates: do two neighbours run them, and is the order of tasks
+  /// that of the Program, which priorities would change?
+  bool may_mate(std::string_view kind) const;
 
   /// A parameter for a number known at launch: a constant where `e` is one (after substituting
   /// world), else an entry of Program::values (found again if it is there already). Device code

@@ -9,6 +9,9 @@
 // did before. Ties go to the SM that has been free for longest, then round, so that an op of a few
 // tasks doesn't always meet the same SMs.
 //
+// Tasks that need a mate have it behind them: the two go to neighbours, which both start when both
+// can.
+//
 // Where priorities differ, the tasks are simulated (by_priority.h), and Program order becomes the
 // order in which they start: among those that are ready for an SM the highest priority goes first.
 // Where ranks pass on what they receive, the order of the ops alone follows priorities.
@@ -187,37 +190,100 @@ class Busy {
   std::map<uint64_t, std::vector<double>> free_at_;  // by the ranks that run a task
 };
 
-// Each task in Program order on the SM that can start it first.
-void place_in_order(ir::Program& program, const Homes& all) {
-  Busy busy(program);
-  std::vector<size_t> turn(all.sms.size(), 0);
-  Readiness readiness(program);
-  for (size_t t = 0; t < program.tasks.size(); ++t) {
-    ir::Task& task = program.tasks[t];
-    const std::vector<int32_t>& sms = all.sms[all.demands[t].home];
-    size_t& first = turn[all.demands[t].home];
-    const Readiness::Ready ready = readiness.of(ir::id_of<ir::TaskId>(t));
-    const std::vector<double>& free_at = busy.free_at(task.ranks);
-    // An SM that is free before the data is there starts when it is.
-    const auto start = [&](int32_t sm) {
-      return std::max(free_at[static_cast<size_t>(sm)],
-                      sm == ready.sm ? ready.there : ready.elsewhere);
-    };
+// Has a task a mate, and the one behind it is that?
+bool is_mated(const ir::Program& program, size_t t) {
+  const functions::Function* function =
+      functions::find_function(program[program.tasks[t].call].function);
+  if (!function || !function->mates) return false;
+  MACO_CHECK(t + 1 < program.tasks.size() &&
+                 ir::may_be_mates(program, program.tasks[t], program.tasks[t + 1]),
+             ir::describe(program, ir::id_of<ir::TaskId>(t)));
+  return true;
+}
+
+// Each task, or two mates, in Program order on the SMs that can start them first.
+class InOrder {
+ public:
+  InOrder(ir::Program& program, const Homes& all)
+      : p_(program), all_(all), busy_(program), readiness_(program), turn_(all.sms.size(), 0) {
+    neighbours_.resize(all.sms.size());
+    mates_turn_.resize(all.sms.size(), 0);
+    if (program.ctas % 2 != 0) return;  // a cluster is of two
+    for (size_t home = 0; home < all.sms.size(); ++home) {
+      std::vector<int32_t> sms = all.sms[home];
+      std::sort(sms.begin(), sms.end());
+      for (size_t i = 0; i + 1 < sms.size(); ++i)
+        if (sms[i] % 2 == 0 && sms[i + 1] == sms[i] + 1) neighbours_[home].push_back(sms[i]);
+    }
+  }
+  void run() {
+    for (size_t t = 0; t < p_.tasks.size(); ++t)
+      if (is_mated(p_, t))
+        place_mates(t++);
+      else
+        place(t);
+  }
+
+ private:
+  size_t home(size_t t) const { return all_.demands[t].home; }
+  // An SM that is free before the data is there starts when it is.
+  double start(size_t t, const Readiness::Ready& ready, int32_t sm) const {
+    return std::max(free_at(t, sm), sm == ready.sm ? ready.there : ready.elsewhere);
+  }
+  double free_at(size_t t, int32_t sm) const {
+    return busy_.free_at(p_.tasks[t].ranks)[static_cast<size_t>(sm)];
+  }
+  // Of `sms` the one with the least start, then the least free, both functions of an SM; then in
+  // turn.
+  template <class Start, class Free>
+  static int32_t first_of(const std::vector<int32_t>& sms, size_t& turn, Start start, Free free) {
     const auto earlier = [&](size_t a, size_t b) {
       const double late = start(sms[a]) - start(sms[b]);
-      return late < -kSame || (late < kSame && free_at[static_cast<size_t>(sms[a])] <
-                                                   free_at[static_cast<size_t>(sms[b])] - kSame);
+      return late < -kSame || (late < kSame && free(sms[a]) < free(sms[b]) - kSame);
     };
-    size_t best = first % sms.size();
+    size_t best = turn % sms.size();
     for (size_t k = 1; k < sms.size(); ++k)
-      if (const size_t i = (first + k) % sms.size(); earlier(i, best)) best = i;
-    first = best + 1;
-    task.sm = sms[best];
-    const double end = start(task.sm) + all.demands[t].microseconds;
-    busy.end(task.ranks, task.sm, end);
-    readiness.end(ir::id_of<ir::TaskId>(t), end);
+      if (const size_t i = (turn + k) % sms.size(); earlier(i, best)) best = i;
+    turn = best + 1;
+    return sms[best];
   }
-}
+  void put(size_t t, int32_t sm, double at) {
+    ir::Task& task = p_.tasks[t];
+    task.sm = sm;
+    const double end = at + all_.demands[t].microseconds;
+    busy_.end(task.ranks, sm, end);
+    readiness_.end(ir::id_of<ir::TaskId>(t), end);
+  }
+  void place(size_t t) {
+    const Readiness::Ready ready = readiness_.of(ir::id_of<ir::TaskId>(t));
+    const int32_t sm = first_of(
+        all_.sms[home(t)], turn_[home(t)], [&](int32_t s) { return start(t, ready, s); },
+        [&](int32_t s) { return free_at(t, s); });
+    put(t, sm, start(t, ready, sm));
+  }
+  void place_mates(size_t t) {
+    const Readiness::Ready ready[] = {readiness_.of(ir::id_of<ir::TaskId>(t)),
+                                      readiness_.of(ir::id_of<ir::TaskId>(t + 1))};
+    const auto both = [&](int32_t s) {
+      return std::max(start(t, ready[0], s), start(t + 1, ready[1], s + 1));
+    };
+    const int32_t sm = first_of(neighbours_[home(t)], mates_turn_[home(t)], both, [&](int32_t s) {
+      return std::max(free_at(t, s), free_at(t, s + 1));
+    });
+    const double at = both(sm);
+    for (size_t i = 0; i < 2; ++i) {
+      p_.tasks[t + i].mated = true;
+      put(t + i, sm + static_cast<int32_t>(i), at);
+    }
+  }
+
+  ir::Program& p_;
+  const Homes& all_;
+  Busy busy_;
+  Readiness readiness_;
+  std::vector<size_t> turn_, mates_turn_;         // by home
+  std::vector<std::vector<int32_t>> neighbours_;  // the first of two, by home
+};
 
 // Puts the tasks in the order in which they start if the higher priority goes first.
 void place_by_priority(ir::Program& program, const Homes& all) {
@@ -273,7 +339,7 @@ bool schedule(ir::Program& program, PassContext& context) {
   if (std::adjacent_find(program.tasks.begin(), program.tasks.end(), differ) ==
           program.tasks.end() ||
       passes_on(program))
-    place_in_order(program, all);
+    InOrder(program, all).run();
   else
     place_by_priority(program, all);
   if (all.hands_over) join_hand_overs(program);

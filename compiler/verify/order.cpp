@@ -1,5 +1,6 @@
 // Deadlock: every CTA is resident, so a task starts when those before it in its stream have ended
-// and its waits are over. It hangs only if these have a cycle, over all ranks. Where ranks do the
+// and its waits are over; one that has a mate when both can. It hangs only if these have a cycle,
+// over all ranks. Where ranks do the
 // same, rank 0 stands for all: a cycle among all ranks becomes one there, and one there, followed
 // rank after rank, closes after at most `world` rounds.
 #include "compiler/verify/order.h"
@@ -21,7 +22,8 @@ using ir::TaskId;
 
 class Order {
  public:
-  Order(const Model& model, Reporter& reporter) : m_(model), p_(model.program), report_(reporter) {}
+  Order(const Model& model, Reporter& reporter)
+      : m_(model), p_(model.program), report_(reporter), mates_(ir::find_mates(p_)) {}
 
   std::optional<std::vector<Node>> run() {
     const size_t nodes = m_.tasks() * static_cast<size_t>(m_.followed);
@@ -30,10 +32,9 @@ class Order {
     for (int r = 0; r < m_.followed; ++r) {
       for (size_t e = 0; e < p_.events.size(); ++e)
         gates_[gate(e, r)] = static_cast<uint32_t>(m_.signallers[e].size());
-      for (uint32_t t = 0; t < m_.tasks(); ++t) {
-        blocked_[node(t, r)] = blockers(t, r);
-        if (blocked_[node(t, r)] == 0) ready_.push(key(t, r));
-      }
+      for (uint32_t t = 0; t < m_.tasks(); ++t) blocked_[node(t, r)] = blockers(t, r);
+      for (uint32_t t = 0; t < m_.tasks(); ++t)
+        if (!stuck({t, r})) ready_.push(key(t, r));
     }
     std::vector<Node> order;
     order.reserve(nodes);
@@ -74,7 +75,9 @@ class Order {
   }
 
   void release(uint32_t task, int rank) {
-    if (--blocked_[node(task, rank)] == 0) ready_.push(key(task, rank));
+    if (--blocked_[node(task, rank)] > 0 || stuck({task, rank})) return;
+    ready_.push(key(task, rank));
+    if (mates_[task]) ready_.push(key(static_cast<uint32_t>(index(*mates_[task])), rank));
   }
 
   void ended(Node n) {
@@ -102,10 +105,17 @@ class Order {
   struct Step {
     Node from;               // did not start
     Node because_of;         // did not end
-    const ir::Event* event;  // that it waits for; nullptr: it stands behind it in the stream
+    const ir::Event* event;  // that it waits for; nullptr: it stands behind it in the stream, or
+    bool mate = false;       // is its mate
   };
 
-  bool stuck(Node n) const { return blocked_[node(n.task, m_.symmetric ? 0 : n.rank)] > 0; }
+  bool blocked(uint32_t task, int rank) const {
+    return blocked_[node(task, m_.symmetric ? 0 : rank)] > 0;
+  }
+  bool stuck(Node n) const {
+    return blocked(n.task, n.rank) ||
+           (mates_[n.task] && blocked(static_cast<uint32_t>(index(*mates_[n.task])), n.rank));
+  }
 
   /// What keeps a stuck node from starting: its stream, or else its first wait that isn't over.
   Step step(Node n) const {
@@ -125,6 +135,8 @@ class Order {
           if (const Node signaller{s.task, source}; stuck(signaller)) return {n, signaller, &event};
         }
     }
+    if (mates_[n.task])
+      return {n, {static_cast<uint32_t>(index(*mates_[n.task])), n.rank}, nullptr, true};
     return {n, n, nullptr};
   }
 
@@ -142,7 +154,7 @@ class Order {
     walk.erase(walk.begin(), walk.begin() + static_cast<std::ptrdiff_t>(seen[{n.task, n.rank}]));
     // Begin where something is waited for, so that a run of tasks of one stream is told at once.
     const auto wait =
-        std::find_if(walk.begin(), walk.end(), [](const Step& s) { return s.event != nullptr; });
+        std::find_if(walk.begin(), walk.end(), [](const Step& s) { return s.event || s.mate; });
     if (wait != walk.end()) std::rotate(walk.begin(), wait, walk.end());
 
     const std::string others =
@@ -162,7 +174,12 @@ class Order {
         continue;
       }
       const Node first = walk[i].from;
-      while (i + 1 < walk.size() && !walk[i + 1].event) ++i;
+      if (walk[i].mate) {
+        report_.note(task(first), fmt::format("{} starts together with its mate, {}", text(first),
+                                              text(walk[i].because_of)));
+        continue;
+      }
+      while (i + 1 < walk.size() && !walk[i + 1].event && !walk[i + 1].mate) ++i;
       report_.note(task(first),
                    fmt::format("{} stands behind {} in the stream of CTA {}", text(first),
                                text(walk[i].because_of), p_.tasks[first.task].sm));
@@ -176,6 +193,7 @@ class Order {
   const Model& m_;
   const ir::Program& p_;
   Reporter& report_;
+  const std::vector<std::optional<TaskId>> mates_;
   std::vector<uint32_t> blocked_;  // by node: what has to end before it starts
   std::vector<uint32_t> gates_;    // by Local event and rank: signals that are missing
   std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> ready_;
@@ -191,13 +209,20 @@ std::optional<std::vector<uint32_t>> common_order(const Model& model) {
   std::vector<uint32_t> last(p.events.size(), 0);  // that signals the event
   for (uint32_t t : order)
     for (const ir::Signal& s : p.tasks[t].signals) last[index(s.event)] = t;
+  std::vector<uint32_t> mates(tasks);  // itself where there is none
+  std::iota(mates.begin(), mates.end(), 0u);
+  const std::vector<std::optional<TaskId>> found = ir::find_mates(p);
+  for (uint32_t t = 0; t < tasks; ++t)
+    if (found[t]) mates[t] = static_cast<uint32_t>(index(*found[t]));
+  // Mates start together: what either waits for comes before both.
   bool listed = true;
   for (uint32_t t = 0; t < tasks && listed; ++t) {
     const std::vector<uint32_t>& stream = model.streams[model.stream_of[t]];
     const auto place = static_cast<size_t>(p.tasks[t].place);
-    listed = place == 0 || stream[place - 1] < t;
+    const uint32_t first = std::min(t, mates[t]);
+    listed = place == 0 || stream[place - 1] < first;
     for (const ir::Wait& w : p.tasks[t].waits)
-      listed = listed && (w.lag > 0 || last[index(w.event)] < t);
+      listed = listed && (w.lag > 0 || last[index(w.event)] < first);
   }
   if (listed) return order;
 
@@ -208,11 +233,14 @@ std::optional<std::vector<uint32_t>> common_order(const Model& model) {
   for (uint32_t t = 0; t < tasks; ++t) {
     blocked[t] = p.tasks[t].place > 0 ? 1 : 0;
     for (const ir::Wait& w : p.tasks[t].waits) blocked[t] += w.lag == 0 ? 1 : 0;
-    if (blocked[t] == 0) ready.push(t);
   }
+  for (uint32_t t = 0; t < tasks; ++t)
+    if (blocked[t] == 0 && blocked[mates[t]] == 0) ready.push(t);
   order.clear();
   const auto release = [&](uint32_t t) {
-    if (--blocked[t] == 0) ready.push(t);
+    if (--blocked[t] > 0 || blocked[mates[t]] > 0) return;
+    ready.push(t);
+    if (mates[t] != t) ready.push(mates[t]);
   };
   while (!ready.empty()) {
     const uint32_t t = ready.top();

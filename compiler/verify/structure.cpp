@@ -537,6 +537,29 @@ class Structure {
         break;
       }
     }
+    if (!report_.failed()) mates();
+  }
+
+  // Each mated task has a mate, and CTAs are in clusters of two then.
+  void mates() {
+    const std::vector<std::optional<TaskId>> mates = ir::find_mates(p_);
+    for (size_t i = 0; i < p_.tasks.size(); ++i) {
+      if (!p_.tasks[i].mated) continue;
+      const auto id = id_of<TaskId>(i);
+      if (p_.ctas % 2 != 0) {
+        report_.error(
+            id, fmt::format("{} is mated, but {} CTAs are no pairs", describe(p_, id), p_.ctas));
+        return;
+      }
+      if (!mates[i]) {
+        report_.error(id, fmt::format("{} is mated, but CTA {} has no task for it",
+                                      describe(p_, id), p_.tasks[i].sm ^ 1));
+      } else if (!ir::may_be_mates(p_, p_.tasks[i], p_[*mates[i]])) {
+        report_.error(id, fmt::format("{} and {} are mates, but not of one call, on the same ranks "
+                                      "and with the same of what it loads",
+                                      describe(p_, id), describe(p_, *mates[i])));
+      }
+    }
   }
 
   const Program& p_;

@@ -387,6 +387,7 @@ void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
     for (const int role : roles) {
       CpuContext& context = contexts.emplace_back();
       context.memory = rank.ctas[cta];
+      if ((cta ^ 1) < rank.ctas.size()) context.mate_memory = rank.ctas[cta ^ 1];
       context.rank = launch.rank;
       context.cta = static_cast<int>(cta);
       context.role = role;

@@ -106,7 +106,7 @@ struct LookedUp {
 
 // Of each warp its Context lies in shared memory: in a thread's own it would be lost to the caches
 // at each acquire.
-constexpr int kContextBytes = kProfile ? 96 : 64;
+constexpr int kContextBytes = kProfile ? 112 : 80;
 // Signals whose words are looked up while the task waits, of others on demand.
 constexpr int kStagedSignals = 8;
 
@@ -156,6 +156,9 @@ struct CtaMemory : PreparedTasks<Cta::kPrepared> {
   float scales[16];  // of the rows of a product that norms them
   alignas(8) u64 full_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
   u64 empty_barriers[Cta::kPages > 0 ? Cta::kPages : 1];
+  // Of exchanges with the other CTA of a pair (pages.cuh), in turn: the pages that it offers, and,
+  // where nothing counts bytes, that it has filled those that it was offered.
+  u32 mate_offers[Cta::kPages > 0 ? Cta::kPages : 1], mate_sent[Cta::kPages > 0 ? Cta::kPages : 1];
   CtaLaunch launch[kLaunchCopies];
   LookedUp found[2];           // by consumers for themselves, by the loader
   char* symmetric[kMaxWorld];  // memory of the ranks (on the CPU target for the consumers)
@@ -187,6 +190,7 @@ struct Context : Profile<kProfile> {
   u32 page_index = 0;                 // pages acquired (loader) or waited for (consumers) so far
   u32 page_slot = 0, page_round = 0;  // page_index modulo and divided by Cta::kPages
   u32 pages_released = 0;             // by the consumers
+  u32 exchanges = 0;                  // with the other CTA of the pair, so far
 
   MACO_FN Context(int world_, i64 control_at_, u32 first)
       : own(memory()),

@@ -14,6 +14,7 @@
 #endif
 #define MACO_TABLE __device__
 #define MACO_KERNEL extern "C" __global__ void __launch_bounds__(maco::kThreads, 1)
+#define MACO_PAIRS __cluster_dims__(2, 1, 1)  // CTAs 2k and 2k + 1 are a pair
 #define MACO_PARAM const __grid_constant__
 #define MACO_UNROLL _Pragma("unroll")
 #define MACO_ROLLED _Pragma("unroll 1")
@@ -417,6 +418,47 @@ MACO_FN void word_store(u32* p, u32 v) {
 }
 MACO_FN void word_store(u64* p, u64 v) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+// ---- the other CTA of a pair -------------------------------------------------
+
+// The address that `p`, in the own shared memory, has in the other's.
+MACO_FN u32 mate_address(const void* p) {
+  u32 address = 0;
+#if MACO_HAS_BOXES
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(address)
+      : "r"(shared_address(p)), "r"((cta_id() & 1) ^ 1));
+#endif
+  return address;
+}
+// Stores to a word of the other, which it looks at as at those of its own CTA: a release and an
+// acquire of both would take a microsecond, and all that they tell of is that reads have ended.
+MACO_FN void mate_store(u32* p, u32 v) {
+#if MACO_HAS_BOXES
+  asm volatile("st.relaxed.cluster.shared::cluster.u32 [%0], %1;" ::"r"(mate_address(p)), "r"(v)
+               : "memory");
+#endif
+}
+// Does a page's full barrier count what the other sends? Else it has to tell.
+constexpr bool kCountsSent = true;
+// Sends 16 bytes to a page of the other, at the address that `to` has here, and tells its full
+// barrier.
+MACO_FN void mate_send16(void* to, const Vec<u32, 4>& v, u64* full_barrier) {
+#if MACO_HAS_BOXES
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(mate_address(to)),
+      "r"(v.v[0]), "r"(v.v[1]), "r"(v.v[2]), "r"(v.v[3]), "r"(mate_address(full_barrier))
+      : "memory");
+#endif
+}
+// All threads of both: barriers that either has made are there for the other.
+MACO_FN void pair_sync() {
+#if MACO_HAS_BOXES
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
 }
 
 // ---- waiting ----------------------------------------------------------------

@@ -92,6 +92,43 @@ MACO_FN bool was_scouted(const Context& ctx) {
   return false;
 }
 
+// ---- exchanges ---------------------------------------------------------------
+//
+// CTAs 2k and 2k + 1 are a pair, whose tasks may be mates: behind what it loads for one each offers
+// the other pages of its ring, which that fills. Exchanges are counted on both sides alike.
+
+// Offers of pages from `slot` on, of exchange `count`.
+MACO_FN u32 page_offer(u32 count, u32 slot) { return (count + 1) * 32 + slot; }
+// Consumers: waits for the other's offer; its slot, or kRingPages if the run stops.
+MACO_OP u32 await_offer(Context& ctx) {
+  const u32 count = ctx.exchanges, *word = &ctx.memory()->mate_offers[count % kRingPages];
+  WatchState state(0);
+  Watch watch(ctx, state, word, kPatienceOther, kWaitPage);
+  const u64 since = ctx.profile_pause();
+  u32 offer = load_acquire_cta(word);
+  for (; !reached(offer / 32, count + 1); offer = load_acquire_cta(word)) {
+    if (watch.again()) continue;
+    watch.give_up(count + 1, offer / 32);
+    return kRingPages;
+  }
+  ctx.profile_page(since);
+  return offer % 32;
+}
+// Loader, where nothing counts what is sent: until the other has filled the pages; false if the run
+// stops.
+MACO_OP bool await_sent(Context& ctx) {
+  const u32 count = ctx.exchanges, *word = &ctx.memory()->mate_sent[count % kRingPages];
+  WatchState state(0);
+  Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
+  for (u32 sent = load_acquire_cta(word); !reached(sent, count + 1);
+       sent = load_acquire_cta(word)) {
+    if (watch.again()) continue;
+    watch.give_up(count + 1, sent);
+    return false;
+  }
+  return true;
+}
+
 // A use of a page: which one, and how often it was filled before.
 struct PageUse {
   u32 slot, round;
@@ -177,6 +214,25 @@ struct PageFiller {
   // The box at (row, byte) of a matrix that is read once, row by row.
   MACO_FN void copy_rows(char* to, const TensorMap* map, i64 row, i64 byte) {
     maco::copy_rows(to, map, (i32)row, (i32)byte, &memory->full_barriers[slot]);
+  }
+  // Offers the other CTA of the pair the next pages, for `bytes` of an exchange. The same thread
+  // counts it behind finish.
+  MACO_FN bool offer(u32 bytes) {
+    PageUse page = {slot, round};
+    const u32 first = slot;
+    for (u32 left = bytes; left > 0;) {
+      const u32 here = left < (u32)Cta::kPageBytes ? left : (u32)Cta::kPageBytes;
+      if (!is_free()) return false;
+      expect_boxes(here);
+      next();
+      left -= here;
+    }
+    mate_store(&memory->mate_offers[ctx.exchanges % kRingPages], page_offer(ctx.exchanges, first));
+    if (kCountsSent) return true;
+    if (!await_sent(ctx)) return false;
+    for (; page.slot != slot; page.next())
+      boxes_copied(&memory->full_barriers[page.slot], page.round);
+    return true;
   }
   MACO_FN void publish_boxes() {
     boxes_copied(&memory->full_barriers[slot], round);

@@ -189,6 +189,32 @@ struct LoneTile {
               sums[0][r][head + (kAdjacent ? 2 * pair + 1 : pair + kDim / 2)]);
       }
   }
+  // Of two that have sums of the same tile, each is left with those of one half of the wide rows:
+  // it gives the other's, give(index, 4 sums), and adds what that gave, take(index). `half` of two:
+  // which. A half is a tile of half the width; who has none of it has nothing to do.
+  using Half = LoneTile<T, kTall, kWide / 2, kTallAcross, kWideAcross, kGroups, kSums, false>;
+  static constexpr bool kInPlace = false;  // else rows of a half are those that it had in the tile
+  MACO_FN bool has_half(int) const { return true; }
+  template <class Give>
+  MACO_FN void give_half(int half, Give give) const {
+    for (int r = 0; r < kTall; ++r)
+      for (int c = 0; c < kWide / 2; c += 4) {
+        Vec<float, 4> v;
+        for (int e = 0; e < 4; ++e) v.v[e] = sums[0][r][half * kWide / 2 + c + e];
+        give((r * kWide / 2 + c) / 4, bits_as<Vec<u32, 4>>(v));
+      }
+  }
+  template <class Take>
+  MACO_FN Half take_half(int half, Take take) const {
+    Half own;
+    for (int r = 0; r < kTall; ++r)
+      for (int c = 0; c < kWide / 2; c += 4) {
+        const auto v = bits_as<Vec<float, 4>>(take((r * kWide / 2 + c) / 4));
+        for (int e = 0; e < 4; ++e)
+          own.sums[0][r][c + e] = fadd(sums[0][r][half * kWide / 2 + c + e], v.v[e]);
+      }
+    return own;
+  }
   // to.fetch(place, fetched), to.store(place, runs of kRun sums, fetched) for all places: along the
   // tall rows if kSwap, else along the wide ones.
   template <bool kSwap, int kRun, class F>
@@ -384,6 +410,44 @@ struct WarpTile {
         }
       }
     }
+  }
+
+  // As LoneTile's. Where a group of warps has one half alone, that stays where it is.
+  static constexpr bool kInPlace = kTallWarps == 4;
+  using Half = WarpTile<T, kTall, kInPlace ? kWide : kWide / 2, kTallAcross, kWideAcross, kGroups,
+                        kSums, kInPlace && kTogether>;
+  static constexpr int kOfHalf = kInPlace ? kAlong : kAlong / 2;  // fragments of a thread
+  MACO_FN bool has_half(int half) const { return !kInPlace || group == half; }
+  MACO_FN int index_of(int fragment) const {
+    return kInPlace ? fragment * 128 + thread % 128 : fragment * kConsumers + thread;
+  }
+  MACO_FN float of_half(int half, int fragment, int e) const {
+    return kInPlace || half == 0 ? sums[0][0][fragment][e]
+                                 : sums[0][0][fragment + kAlong - kOfHalf][e];
+  }
+  template <class Give>
+  MACO_FN void give_half(int half, Give give) const {
+    static_assert(kHigh == 1 && kSums == 1, "warps have 16 rows of one sum");
+    if (!has_half(half)) return;
+    MACO_UNROLL
+    for (int i = 0; i < kOfHalf; ++i) {
+      Vec<float, 4> v;
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) v.v[e] = of_half(half, i, e);
+      give(index_of(i), bits_as<Vec<u32, 4>>(v));
+    }
+  }
+  template <class Take>
+  MACO_FN Half take_half(int half, Take take) const {
+    Half own;
+    if (!has_half(half)) return own;
+    MACO_UNROLL
+    for (int i = 0; i < kOfHalf; ++i) {
+      const auto v = bits_as<Vec<float, 4>>(take(index_of(i)));
+      MACO_UNROLL
+      for (int e = 0; e < 4; ++e) own.sums[0][0][i][e] = fadd(of_half(half, i, e), v.v[e]);
+    }
+    return own;
   }
 
   // Of elements of 16 bits that need nothing but their sums: to.element(sums) where they are, then

@@ -9,6 +9,7 @@
 //   static constexpr int kMaps;          // of Launch::maps
 //   static constexpr bool kSysCounters;  // is any local event at sys scope?
 //   static constexpr bool kHints;        // is any event a hint?
+//   static constexpr bool kMates;        // do CTAs come in pairs?
 //   static constexpr i64 kPacketBytes;   // of temporaries with packets, at the arena's beginning
 //   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const
 //   Operand* operands();
@@ -272,43 +273,10 @@ template <class Kernel>
 constexpr i64 kControlAt =
     control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
 
+// What the thread's role does.
 template <class Kernel>
-MACO_FN void worker(const Launch& launch) {
-  static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
-  if (launch.state && launch.state->refused != 0) return;
-  auto* memory = (CtaMemory*)cta_memory();
-  const LaunchNumbers& numbers = launch.state ? (const LaunchNumbers&)*launch.state : launch;
-  // Spare warps, and those that prepare tasks, share the signaller's: they write the same there,
-  // and nothing later.
-  Context& ctx =
-      *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
-                             : is_loader()                ? kWarps
-                                                          : warp()])
-          Context(Kernel::kWorld, kControlAt<Kernel>, numbers.epoch * Kernel::kPacketUses);
-  if (initializes() || kLaunchCopies > 1) {
-    CtaLaunch& told = ctx.launch();
-    (LaunchPlaces&)told = launch;
-    told.numbers = &numbers;
-    told.epoch = numbers.epoch;
-    for (int i = 0; i < kStagedValues; ++i) told.values[i] = numbers.values[i];
-  }
-  if (initializes()) {
-    ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
-    ctx.memory()->scouted = 0;
-    ctx.memory()->send_turn = 0;
-    for (u32& sent : ctx.memory()->sent) sent = 0;
-    if constexpr (Cta::kPrepared > 0) begin_prepared<Kernel>(ctx);
-    for (int i = 0; i < Cta::kPages; ++i) {
-      full_barrier_init(&ctx.memory()->full_barriers[i]);
-      empty_barrier_init(&ctx.memory()->empty_barriers[i]);
-    }
-  }
-  const bool loader = is_loader();
-  if (!loader)
-    for (int r = consumer_thread(); r < Kernel::kWorld; r += kConsumers)
-      memory->symmetric[r] = launch.symmetric[r];
-  start_sync();
-  if (!loader) {
+MACO_FN void play_role(Context& ctx) {
+  if (!is_loader()) {
     take_registers<Cta::kConsumerRegisters>();
     if constexpr (Cta::kPrepared > 0)
       consume_prepared<Kernel>(ctx);
@@ -333,6 +301,48 @@ MACO_FN void worker(const Launch& launch) {
       copies_drain();
     }
   }
+}
+
+template <class Kernel>
+MACO_FN void worker(const Launch& launch) {
+  static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
+  if (launch.state && launch.state->refused != 0) return;
+  auto* memory = (CtaMemory*)cta_memory();
+  const LaunchNumbers& numbers = launch.state ? (const LaunchNumbers&)*launch.state : launch;
+  // Spare warps, and those that prepare tasks, share the signaller's: they write the same there,
+  // and nothing later.
+  Context& ctx =
+      *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
+                             : is_loader()                ? kWarps
+                                                          : warp()])
+          Context(Kernel::kWorld, kControlAt<Kernel>, numbers.epoch * Kernel::kPacketUses);
+  if (initializes() || kLaunchCopies > 1) {
+    CtaLaunch& told = ctx.launch();
+    (LaunchPlaces&)told = launch;
+    told.numbers = &numbers;
+    told.epoch = numbers.epoch;
+    for (int i = 0; i < kStagedValues; ++i) told.values[i] = numbers.values[i];
+  }
+  if (initializes()) {
+    ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
+    ctx.memory()->scouted = 0;
+    ctx.memory()->send_turn = 0;
+    for (u32& offer : ctx.memory()->mate_offers) offer = 0;
+    for (u32& sent : ctx.memory()->sent) sent = 0;
+    if constexpr (Cta::kPrepared > 0) begin_prepared<Kernel>(ctx);
+    for (int i = 0; i < Cta::kPages; ++i) {
+      full_barrier_init(&ctx.memory()->full_barriers[i]);
+      empty_barrier_init(&ctx.memory()->empty_barriers[i]);
+    }
+  }
+  if (!is_loader())
+    for (int r = consumer_thread(); r < Kernel::kWorld; r += kConsumers)
+      memory->symmetric[r] = launch.symmetric[r];
+  if constexpr (Kernel::kMates) pair_sync();  // the other's barriers are there, too
+  start_sync();
+  play_role<Kernel>(ctx);
+  // Nobody leaves whose memory the other may still write to.
+  if constexpr (Kernel::kMates) pair_sync();
 }
 
 // Before the first launch and after one that stopped, while no rank runs: as if launch (epoch - 1)

@@ -145,7 +145,20 @@ Status CudaRank::check_residency() const {
   MACO_TRY(check(driver_.occupancy(&per_sm, kernel_, threads, static_cast<size_t>(shared)),
                  "compute occupancy"));
   const int64_t needed = manifest_.ctas * sharing_;
-  const int64_t capacity = int64_t{per_sm} * device_.multiprocessors;
+  int64_t capacity = int64_t{per_sm} * device_.multiprocessors;
+  // CTAs of a cluster share a part of the GPU, which may not have SMs for whole clusters alone.
+  int cluster = 0;
+  MACO_TRY(check(driver_.function_get(&cluster, cuda::kFunctionClusterWidth, kernel_),
+                 "query the kernel"));
+  if (cluster > 1) {
+    cuda::LaunchShape shape;
+    shape.grid[0] = static_cast<unsigned>(manifest_.ctas);
+    shape.block[0] = static_cast<unsigned>(threads);
+    shape.shared_bytes = static_cast<unsigned>(shared);
+    int clusters = 0;
+    MACO_TRY(check(driver_.clusters(&clusters, kernel_, &shape), "compute occupancy"));
+    capacity = std::min(capacity, int64_t{clusters} * cluster);
+  }
   if (options_.verbose && rank_ == 0)
     fmt::print(stderr,
                "maco: {} CTAs of {} threads, {} registers, {} bytes spilled, {} + {} bytes of "

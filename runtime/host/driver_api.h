@@ -17,6 +17,14 @@ using Stream = struct CUstream_st*;
 using Event = struct CUevent_st*;
 using MemoryHandle = unsigned long long;
 
+/// CUlaunchConfig
+struct LaunchShape {
+  unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, shared_bytes = 0;
+  Stream stream = nullptr;
+  const void* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+
 /// CUmemLocation, CUmemAllocationProp and CUmemAccessDesc, of memory of a device that can be given
 /// to other processes as a file.
 struct MemoryPlace {
@@ -53,6 +61,7 @@ inline constexpr int kFunctionStaticShared = 1;
 inline constexpr int kFunctionLocalBytes = 3;
 inline constexpr int kFunctionRegisters = 4;
 inline constexpr int kFunctionMaxDynamicShared = 8;
+inline constexpr int kFunctionClusterWidth = 11;
 
 // CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion
 inline constexpr int kMapU8 = 0;
@@ -94,6 +103,7 @@ inline constexpr int kCaptureRelaxed = 2;  // CUstreamCaptureMode
   X(function_set, "cuFuncSetAttribute", (Function, int, int))                                 \
   X(function_get, "cuFuncGetAttribute", (int*, int, Function))                                \
   X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor", (int*, Function, int, size_t))  \
+  X(clusters, "cuOccupancyMaxActiveClusters", (int*, Function, const LaunchShape*))           \
   X(launch, "cuLaunchKernel",                                                                 \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,  \
      void**, void**))                                                                         \

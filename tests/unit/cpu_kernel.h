@@ -166,7 +166,7 @@ struct Kernel {
   static MACO_FN bool paged(int kind) { return kind == 3 || kind == 6; }
   static MACO_FN bool load_ahead(int kind) { return kind == 3; }
   static MACO_FN bool load_apart(int) { return false; }
-  static constexpr bool kSends = false;
+  static constexpr bool kSends = false, kMates = false;
   static MACO_FN void send(int, Context&, const SenderArgs&, u32) {}
   static MACO_FN bool sends(int) { return false; }
 };

@@ -10,6 +10,7 @@ namespace maco_cpu {
 
 struct RoleContext {
   char* memory = nullptr;           // the CTA's shared memory, zero at the start of a launch
+  char* mate_memory = nullptr;      // that of the other CTA of its pair, if there is one
   int rank = 0, cta = 0, role = 0;  // role 0: consumer, 1: loader, 2: signaller
   /// Nanoseconds; may be virtual.
   std::uint64_t (*now)(RoleContext*) = nullptr;
@@ -30,6 +31,6 @@ struct RoleContext {
 };
 
 // The version of all this; a kernel compiled for another is refused.
-constexpr int kInterface = 3;
+constexpr int kInterface = 4;
 
 }  // namespace maco_cpu

@@ -13,6 +13,7 @@ extern "C" void sincosf(float x, float* sine, float* cosine) noexcept;
 #define MACO_OP inline
 #define MACO_TABLE
 #define MACO_KERNEL extern "C" __attribute__((visibility("default"))) void
+#define MACO_PAIRS
 #define MACO_PARAM const
 #define MACO_UNROLL
 #define MACO_ROLLED
@@ -263,6 +264,21 @@ MACO_FN void word_store(W* p, W v) {
   __atomic_store_n(p, v, __ATOMIC_RELAXED);
   host::changed(p);
 }
+
+// ---- the other CTA of a pair -------------------------------------------------
+
+namespace host {
+template <class T>
+T* of_mate(T* p) {
+  return (T*)(maco_cpu::current->mate_memory + ((char*)p - maco_cpu::current->memory));
+}
+}  // namespace host
+MACO_FN void mate_store(u32* p, u32 v) { store_release_cta(host::of_mate(p), v); }
+constexpr bool kCountsSent = false;
+MACO_FN void mate_send16(void* to, const Vec<u32, 4>& v, u64*) {
+  std::memcpy(host::of_mate((char*)to), &v, 16);
+}
+MACO_FN void pair_sync() {}
 
 // ---- waiting ----------------------------------------------------------------
 

@@ -95,10 +95,10 @@ MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
   }
 }
 
-// By one of the loader's threads. Each copy is there once: what lies in the instruction cache
-// counts.
+// By one of the loader's threads; false if the run stops. Each copy is there once: what lies in the
+// instruction cache counts.
 template <class C>
-MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const MatmulTile<C>& t) {
+MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const MatmulTile<C>& t) {
   using S = TensorShape<C>;
   using A = typename S::PagesA;
   using B = typename S::PagesB;
@@ -107,7 +107,7 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
   const TensorMap *a = args.map(0), *b = args.map(1), *other = C::paired ? args.map(2) : b;
   const Blocks blocks = S::blocks(pages.ctx, t);
   if constexpr (S::kTogether)
-    if (!pages.align_boxes(S::kStepPages)) return;
+    if (!pages.align_boxes(S::kStepPages)) return false;
   // What there is of the one before the other is there: as many blocks as the ring has room for.
   constexpr int kStep = A::kBlocks > B::kBlocks ? A::kBlocks : B::kBlocks,
                 kStepPages = kStep / A::kBlocks * A::kPages + kStep / B::kBlocks * kPagesB,
@@ -122,7 +122,7 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
     if (pass == (kApart ? kOther : kRest)) {
       // One b of a pair alone can't come ahead; the loader has left the wait for the rest to the
       // op.
-      if ((kApart || (!kAAhead && any_b_ahead<C>())) && !await_passed(pages.ctx)) return;
+      if ((kApart || (!kAAhead && any_b_ahead<C>())) && !await_passed(pages.ctx)) return false;
       boxes_begin();
     }
     const bool with_a = pass == kRest || kAAhead == (pass == kFirst),
@@ -132,13 +132,13 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
     for (int block = pass == kRest ? early : 0; block < end; ++block) {
       constexpr bool kBoth = A::kBlocks == 1 && B::kBlocks == 1;
       if constexpr (kBoth)
-        if (!pages.template await_free<A::kPages + kPagesB>()) return;
+        if (!pages.template await_free<A::kPages + kPagesB>()) return false;
       if (block % A::kBlocks == 0) {
         if (!with_a) {
           pages.skip(A::kPages);
         } else {
           if constexpr (!kBoth)
-            if (!pages.template await_free<A::kPages>()) return;
+            if (!pages.template await_free<A::kPages>()) return false;
           tensor_fill_boxes<A, (int)C::BM, false>(pages, a, t.row, block, blocks);
         }
       }
@@ -147,7 +147,7 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
           pages.skip(kPagesB);
         } else {
           if constexpr (!kBoth)
-            if (!pages.template await_free<kPagesB>()) return;
+            if (!pages.template await_free<kPagesB>()) return false;
           MACO_UNROLL
           for (int s = 0; s < S::kSums; ++s)
             tensor_fill_boxes<B, (int)C::BN, S::kAcross>(pages, s == 0 ? b : other, t.col, block,
@@ -156,6 +156,7 @@ MACO_FN void matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
       }
     }
   }
+  return true;
 }
 template <class C>
 MACO_FN void matmul_boxes_load(Context& ctx, const Args& args, u32 index) {
@@ -398,23 +399,30 @@ struct TensorProduct {
   }
 };
 
+// Finishes and stores the sums of a tile.
+template <class C, class Tile>
+MACO_FN void matmul_tensor_store(Context& ctx, const Args& args, u32 index, const MatmulTile<C>& t,
+                                 const Tile& tile) {
+  constexpr bool kSwap = TensorShape<C>::kSwap;
+  const MatmulStore<C> store{t, args, {ctx, args, index}, typename MatmulStore<C>::Appender(ctx)};
+  if constexpr (!kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) &&
+                Tile::kFinishes) {
+    tile.each_finished(ctx.scratch(), store);
+  } else {
+    // What a store takes at most.
+    constexpr int kRun = 16 / (int)sizeof(typename C::Y);
+    tile.template each_run<kSwap, kRun>(ctx.scratch(), store);
+  }
+}
+
 template <class C>
 MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
-  using S = TensorShape<C>;
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   TensorProduct<C> product(ctx, t);
   product.multiply_all();
   Either<C::turned, HeadTurner<C>, NoTurner<C>>::type::turn(args, t, product.tile);
-  const MatmulStore<C> store{t, args, {ctx, args, index}, typename MatmulStore<C>::Appender(ctx)};
-  if constexpr (!S::kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) &&
-                S::Tile::kFinishes) {
-    product.tile.each_finished(ctx.scratch(), store);
-  } else {
-    // What a store takes at most.
-    constexpr int kRun = 16 / (int)sizeof(typename C::Y);
-    product.tile.template each_run<S::kSwap, kRun>(ctx.scratch(), store);
-  }
+  matmul_tensor_store<C>(ctx, args, index, t, product.tile);
 }
 
 }  // namespace maco::ops

@@ -213,6 +213,10 @@ FAKE Result cuFuncSetAttribute(Function, int, int) { return kSuccess; }
 FAKE Result cuFuncGetAttribute(int* v, int attribute, Function) {
   return *v = attribute == kFunctionMaxThreads ? 1024 : 0, kSuccess;
 }
+FAKE Result cuOccupancyMaxActiveClusters(int* n, Function, const void*) {
+  *n = 66;
+  return 0;
+}
 FAKE Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, Function, int, size_t) {
   return *n = 1, kSuccess;
 }
