@@ -358,7 +358,7 @@ class Generator {
     e_.line("static constexpr bool kHints = {};", tables_.has_hints());
     e_.line("static constexpr bool kMates = {};", tables_.has_mates());
     for (const auto& [type, name] : {std::pair("TaskRow", "tasks"),
-                                     {"u32", "stream_begin"},
+                                     {"StreamRow", "streams"},
                                      {"CallRow", "calls"},
                                      {"Operand", "operands"},
                                      {"SyncRow", "syncs"},

@@ -200,7 +200,7 @@ std::vector<Tables::Limit> Tables::limits() const {
 void Tables::emit(Emitter& e, const std::vector<size_t>& kinds) const {
   emit_operands(e);
   emit_calls(e, kinds);
-  emit_tasks(e);
+  emit_tasks(e, kinds);
   emit_syncs(e);
   {
     e.raw("// The ranks that run a task, a bit each.");
@@ -250,47 +250,71 @@ void Tables::emit_operands(Emitter& e) const {
   if (!any) e.raw("{0},");
 }
 
+std::vector<std::array<int64_t, 3>> Tables::call_rows(const std::vector<size_t>& kinds) const {
+  std::vector<std::array<int64_t, 3>> rows;
+  size_t first = 0;
+  for (size_t c = 0; c < p_.calls.size(); ++c) {
+    const size_t operands = p_.calls[c].operands.size();
+    rows.push_back({static_cast<int64_t>(first), static_cast<int64_t>(operands),
+                    static_cast<int64_t>(kinds[c])});
+    first += operands;
+  }
+  return rows;
+}
+
 void Tables::emit_calls(Emitter& e, const std::vector<size_t>& kinds) const {
   e.raw("// First operand, number of operands, kind; in the order of the calls.");
   auto s = e.table("MACO_TABLE const CallRow calls[] =");
   Lines lines(e);
-  size_t first = 0;
-  for (size_t c = 0; c < p_.calls.size(); ++c) {
-    const size_t operands = p_.calls[c].operands.size();
-    append_row(lines.text(),
-               std::array<int64_t, 3>{static_cast<int64_t>(first), static_cast<int64_t>(operands),
-                                      static_cast<int64_t>(kinds[c])});
-    first += operands;
-  }
+  for (const auto& row : call_rows(kinds)) append_row(lines.text(), row);
   if (p_.calls.empty()) lines.text() += "{0},";
 }
 
-void Tables::emit_tasks(Emitter& e) const {
-  std::vector<size_t> begins = {0};
+std::array<int64_t, 8> Tables::task_row(ir::TaskId id) const {
+  const ir::Task& t = p_[id];
+  const Sync& sync = sync_of_task_[index(id)];
+  return {static_cast<int64_t>(index(t.call)),
+          t.tile,
+          sync.first,
+          sync.waits,
+          sync.signals,
+          sync.guard,
+          sync.packets,
+          sync.writer};
+}
+
+void Tables::emit_tasks(Emitter& e, const std::vector<size_t>& kinds) const {
+  const auto all = ir::streams(p_);
   {
     e.raw(
         "// The streams, SM by SM: call, tile, first row of syncs, waits, signals, guard, sends "
         "packets, places back to a writer of what is loaded.");
     auto s = e.table("MACO_TABLE const TaskRow tasks[] =");
-    const auto all = ir::streams(p_);
     for (size_t sm = 0; sm < all.size(); ++sm) {
       e.line("// SM {} ({}): {} tasks", sm, role_of(static_cast<int32_t>(sm)), all[sm].size());
       Lines lines(e);
-      for (ir::TaskId id : all[sm]) {
-        const ir::Task& t = p_[id];
-        const Sync& sync = sync_of_task_[index(id)];
-        append_row(lines.text(), std::array<int64_t, 8>{static_cast<int64_t>(index(t.call)), t.tile,
-                                                        sync.first, sync.waits, sync.signals,
-                                                        sync.guard, sync.packets, sync.writer});
-      }
-      begins.push_back(begins.back() + all[sm].size());
+      for (ir::TaskId id : all[sm]) append_row(lines.text(), task_row(id));
     }
-    if (begins.back() == 0) e.raw("{0},");
+    if (p_.tasks.empty()) e.raw("{0},");
   }
-  e.raw("// First task of each stream.");
-  auto s = e.table("MACO_TABLE const u32 stream_begin[] =");
+  e.raw("// Of each stream: where it begins and ends, the call of its first task, and that.");
+  auto s = e.table("MACO_TABLE const StreamRow streams[] =");
   Lines lines(e);
-  for (size_t b : begins) lines.text() += fmt::format("{},", b);
+  const auto calls = call_rows(kinds);
+  size_t begin = 0;
+  for (const auto& stream : all) {
+    std::string& line = lines.text();
+    fmt::format_to(std::back_inserter(line), "{{{},{}", begin, begin + stream.size());
+    if (!stream.empty()) {
+      std::string rows = ",";
+      append_row(rows, calls[index(p_[stream.front()].call)]);
+      append_row(rows, task_row(stream.front()));
+      rows.pop_back();
+      line += rows;
+    }
+    line += "},";
+    begin += stream.size();
+  }
 }
 
 void Tables::emit_syncs(Emitter& e) const {

@@ -60,7 +60,9 @@ class Tables {
   SyncRow sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const;
   void emit_operands(Emitter& e) const;
   void emit_calls(Emitter& e, const std::vector<size_t>& kinds) const;
-  void emit_tasks(Emitter& e) const;
+  void emit_tasks(Emitter& e, const std::vector<size_t>& kinds) const;
+  std::vector<std::array<int64_t, 3>> call_rows(const std::vector<size_t>& kinds) const;
+  std::array<int64_t, 8> task_row(ir::TaskId id) const;
   void emit_syncs(Emitter& e) const;
   std::string role_of(int32_t sm) const;
 

@@ -14,6 +14,8 @@ template <class Kernel>
 MACO_FN void advance(const Launch& launch, const Variables& variables) {
   static_assert(Kernel::kValues <= kMaxValues, "the values have room");
   if constexpr (Kernel::kVariables <= kMaxVariables) {
+    lead_launch();
+    follow_launch();
     // All loads come first: each takes a while.
     LaunchState& state = *launch.state;
     const u32 refused = state.refused, left = state.left, epoch = state.epoch + 1;

@@ -71,6 +71,13 @@ struct alignas(16) TaskWords {
             bits(high, 44, 20)};
   }
 };
+// A CTA's tasks: tasks[begin, end); and of the first what else is looked up, in the same trip.
+struct alignas(16) StreamRow {
+  u32 begin, end;
+  CallRow call;
+  TaskRow task;
+};
+static_assert(sizeof(StreamRow) == 32, "two loads fetch it");
 // kSyncLocalSys: as kSyncLocal, at sys scope; kSyncHint: relaxed.
 enum SyncKind : u8 { kSyncLocal = 0, kSyncPeer = 1, kSyncLocalSys = 2, kSyncHint = 3 };
 // as ir::RankRef::Kind

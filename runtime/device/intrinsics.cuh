@@ -121,6 +121,20 @@ MACO_FN void give_registers() {
 #endif
 }
 
+// Where a launch may begin before the one in front of it has ended (launches that maco_advance
+// numbers): that has, and what it wrote is there.
+MACO_FN void follow_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Such a launch behind this one may begin.
+MACO_FN void lead_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // A value that is the same for all lanes, as the compiler can't see.
 MACO_FN int warp_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 MACO_FN int shuffle(int value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
@@ -284,6 +298,8 @@ MACO_FN void peer_store_vec(T* p, Vec<T, N> v) {
 }
 // Brings the line at p into the cache that all SMs share: a hint.
 MACO_FN void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+// The same of a table's line, into the SM's own cache.
+MACO_FN void prefetch_near(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
 // A row of a constant table.
 template <class T>
 MACO_FN T table_load(const T* p) {

@@ -220,8 +220,9 @@ struct PageFiller {
   MACO_FN bool offer(u32 bytes) {
     PageUse page = {slot, round};
     const u32 first = slot;
+    constexpr u32 kMost = Cta::kPageBytes > 0 ? Cta::kPageBytes : 1;
     for (u32 left = bytes; left > 0;) {
-      const u32 here = left < (u32)Cta::kPageBytes ? left : (u32)Cta::kPageBytes;
+      const u32 here = left < kMost ? left : kMost;
       if (!is_free()) return false;
       expect_boxes(here);
       next();

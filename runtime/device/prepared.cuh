@@ -31,8 +31,8 @@ MACO_FN bool counted(Context& ctx, const u32* word, u32 count) {
 
 // As consume, of tasks that are prepared.
 template <class Kernel>
-MACO_FN void consume_prepared(Context& ctx) {
-  const auto [begin, end] = stream_of<Kernel>(ctx);
+MACO_FN void consume_prepared(Context& ctx, const Stream& stream) {
+  const u32 begin = stream.begin, end = stream.end;
   if (begin == end) return;
   ctx.profile_cta(ctx.launch(), ctx.cta(), true);
   CtaMemory* const memory = ctx.memory();
@@ -107,15 +107,15 @@ struct Preparer {
   RowWords operands[kOperands] = {};
   RowWords syncs[kSyncs] = {};
 
-  MACO_FN Preparer(Context& c, u32 first, u32 own, u32 last)
+  MACO_FN Preparer(Context& c, const Stream& stream, u32 own)
       : ctx(c),
-        begin(first),
-        end(last),
+        begin(stream.begin),
+        end(stream.end),
         at(own),
-        words(words_of(at)),
+        words(own == stream.begin ? stream.task : words_of(own)),
         next(words_of(at + kPreparers)),
         after(words_of(at + 2 * kPreparers)),
-        call(call_of(words)),
+        call(own == stream.begin ? stream.call : call_of(words)),
         next_call(call_of(next)) {
     look_up();
   }
@@ -185,11 +185,11 @@ struct Preparer {
 
 // The signallers' warps behind the first.
 template <class Kernel>
-MACO_FN void prepare_apart(Context& ctx) {
-  const auto [begin, end] = stream_of<Kernel>(ctx);
+MACO_FN void prepare_apart(Context& ctx, const Stream& stream) {
+  const u32 begin = stream.begin, end = stream.end;
   const u32 own = begin + (u32)spare_warp() - 1;
   if (own >= end) return;
-  Preparer<Kernel> preparer(ctx, begin, own, end);
+  Preparer<Kernel> preparer(ctx, stream, own);
   while (preparer.at < end) {
     const u32 place = preparer.at - begin;
     if (place >= Cta::kPrepared &&
@@ -201,9 +201,9 @@ MACO_FN void prepare_apart(Context& ctx) {
 
 // Signals what tasks have done, and prepares others meanwhile if no other warp does.
 template <class Kernel>
-MACO_FN void signal_in_turn(Context& ctx, Preparer<Kernel>* preparer) {
+MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>* preparer) {
   constexpr int kWorld = Kernel::kWorld;
-  const auto [begin, end] = stream_of<Kernel>(ctx);
+  const u32 begin = stream.begin, end = stream.end;
   u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {
     while (preparer && preparer->at < end && preparer->at - at < Cta::kPrepared)
@@ -232,17 +232,16 @@ MACO_FN void signal_in_turn(Context& ctx, Preparer<Kernel>* preparer) {
   end_sends<Kernel>(ctx, sends);
 }
 template <class Kernel>
-MACO_FN void signal_prepared(Context& ctx) {
-  const auto [begin, end] = stream_of<Kernel>(ctx);
-  if (begin == end) return end_sends<Kernel>(ctx, 0);
+MACO_FN void signal_prepared(Context& ctx, const Stream& stream) {
+  if (stream.begin == stream.end) return end_sends<Kernel>(ctx, 0);
   if constexpr (kPreparesApart) {
     if (spare_warp() > 0)
-      prepare_apart<Kernel>(ctx);
+      prepare_apart<Kernel>(ctx, stream);
     else
-      signal_in_turn<Kernel>(ctx, nullptr);
+      signal_in_turn<Kernel>(ctx, stream, nullptr);
   } else {
-    Preparer<Kernel> preparer(ctx, begin, begin, end);
-    signal_in_turn<Kernel>(ctx, &preparer);
+    Preparer<Kernel> preparer(ctx, stream, stream.begin);
+    signal_in_turn<Kernel>(ctx, stream, &preparer);
   }
 }
 

@@ -11,7 +11,7 @@
 //   static constexpr bool kHints;        // is any event a hint?
 //   static constexpr bool kMates;        // do CTAs come in pairs?
 //   static constexpr i64 kPacketBytes;   // of temporaries with packets, at the arena's beginning
-//   static const TaskRow* tasks(); const u32* stream_begin(); const CallRow* calls(); const
+//   static const TaskRow* tasks(); const StreamRow* streams(); const CallRow* calls(); const
 //   Operand* operands();
 //   static const SyncRow* syncs(); const u64* guards(); const u32* local_counts();
 //   static void run(int kind, Context&, const Args&, u32 tile);
@@ -55,14 +55,19 @@ MACO_FN bool runs_here(const Context& ctx, u32 guard) {
   return guard == 0 || ((table_load(Kernel::guards() + guard) >> ctx.rank()) & 1) != 0;
 }
 
-// The CTA's tasks: [begin, end).
+// The CTA's tasks: [begin, end), and the first.
 struct Stream {
   u32 begin, end;
+  CallRow call;
+  TaskWords task;
 };
 template <class Kernel>
-MACO_FN Stream stream_of(const Context& ctx) {
-  const u32* at = Kernel::stream_begin() + ctx.cta();
-  return {table_load(at), table_load(at + 1)};
+MACO_FN Stream stream_of() {
+  const StreamRow* at = Kernel::streams() + cta_id();
+  const RowWords head = table_load((const RowWords*)at);
+  return {head.words[0], head.words[1],
+          CallRow{head.words[2], (u16)head.words[3], (u16)(head.words[3] >> 16)},
+          table_load((const TaskWords*)&at->task)};
 }
 
 template <class Kernel>
@@ -128,8 +133,8 @@ MACO_FN void end_sends(Context& ctx, u32 turn) {
 
 // Of kernels without a signaller: consumers signal, too.
 template <class Kernel>
-MACO_FN void consume(Context& ctx) {
-  const auto [begin, end] = stream_of<Kernel>(ctx);
+MACO_FN void consume(Context& ctx, const Stream& stream) {
+  const u32 begin = stream.begin, end = stream.end;
   if (begin == end) return;
   ctx.profile_cta(ctx.launch(), ctx.cta(), true);
   // Rows of coming tasks are loaded while one waits or works: they lie in far memory, mostly.
@@ -137,8 +142,8 @@ MACO_FN void consume(Context& ctx) {
   const auto call_row = [](const TaskWords& row) {
     return table_load(Kernel::calls() + row.call());
   };
-  TaskWords next = task_row(begin), after = task_row(begin + 1);
-  CallRow next_call = call_row(next);
+  TaskWords next = stream.task, after = task_row(begin + 1);
+  CallRow next_call = stream.call;
   u32 turn = 0;  // tasks that have run
   u32 sends = 0;
   u32** signals = nullptr;
@@ -192,9 +197,9 @@ MACO_FN void consume(Context& ctx) {
 template <class Kernel>
 MACO_FN void begin_prepared(Context& ctx);
 template <class Kernel>
-MACO_FN void consume_prepared(Context& ctx);
+MACO_FN void consume_prepared(Context& ctx, const Stream& stream);
 template <class Kernel>
-MACO_FN void signal_prepared(Context& ctx);
+MACO_FN void signal_prepared(Context& ctx, const Stream& stream);
 
 // Waits, without the consumers, until the waits of the task at `place` are over and what earlier
 // tasks of the CTA write for its loader is there; who calls it for a task does so for those before.
@@ -212,8 +217,8 @@ MACO_FN bool loads_behind(int kind) {
 }
 MACO_FN bool is_scout() { return kHasScout && is_spare() && spare_warp() == kSpareWarps; }
 template <class Kernel>
-MACO_FN void scout_tasks(Context& ctx) {
-  const auto [begin, end] = stream_of<Kernel>(ctx);
+MACO_FN void scout_tasks(Context& ctx, const Stream& stream) {
+  const u32 begin = stream.begin, end = stream.end;
   for (u32 at = begin; at < end; ++at) {
     const Task row = task_words<Kernel>(at).task();
     if (!runs_here<Kernel>(ctx, row.guard)) continue;
@@ -224,14 +229,14 @@ MACO_FN void scout_tasks(Context& ctx) {
 }
 
 template <class Kernel>
-MACO_FN void load_pages(Context& ctx) {
-  const auto [begin, end] = stream_of<Kernel>(ctx);
+MACO_FN void load_pages(Context& ctx, const Stream& stream) {
+  const u32 begin = stream.begin, end = stream.end;
   if (begin == end) return;
   for (int i = loader_thread(); i < Kernel::kMaps; i += kLoaders) map_begin(ctx.launch().maps + i);
   warp_sync();
   const auto task_row = [end = end](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
-  TaskWords next = task_row(begin), after = task_row(begin + 1);
-  CallRow next_call = table_load(Kernel::calls() + next.call());
+  TaskWords next = stream.task, after = task_row(begin + 1);
+  CallRow next_call = stream.call;
   [[maybe_unused]] u32 scouted = begin;
   for (u32 at = begin; at < end; ++at) {
     const Task row = next.task();
@@ -275,17 +280,17 @@ constexpr i64 kControlAt =
 
 // What the thread's role does.
 template <class Kernel>
-MACO_FN void play_role(Context& ctx) {
+MACO_FN void play_role(Context& ctx, const Stream& stream) {
   if (!is_loader()) {
     take_registers<Cta::kConsumerRegisters>();
     if constexpr (Cta::kPrepared > 0)
-      consume_prepared<Kernel>(ctx);
+      consume_prepared<Kernel>(ctx, stream);
     else
-      consume<Kernel>(ctx);
+      consume<Kernel>(ctx, stream);
   } else if constexpr (Cta::kPages > 0 || Cta::kSignallers > 0) {
     give_registers<Cta::kLoaderRegisters>();
     if (is_scout()) {
-      if constexpr (kHasScout) scout_tasks<Kernel>(ctx);
+      if constexpr (kHasScout) scout_tasks<Kernel>(ctx, stream);
       return;
     }
     if (is_spare()) {
@@ -293,11 +298,11 @@ MACO_FN void play_role(Context& ctx) {
       return;
     }
     if (is_signaller()) {
-      if constexpr (Cta::kPrepared > 0) signal_prepared<Kernel>(ctx);
+      if constexpr (Cta::kPrepared > 0) signal_prepared<Kernel>(ctx, stream);
       return;
     }
     if constexpr (Cta::kPages > 0) {
-      load_pages<Kernel>(ctx);
+      load_pages<Kernel>(ctx, stream);
       copies_drain();
     }
   }
@@ -306,24 +311,35 @@ MACO_FN void play_role(Context& ctx) {
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
-  if (launch.state && launch.state->refused != 0) return;
-  auto* memory = (CtaMemory*)cta_memory();
+  // Tables are there already, and far away.
+  const Stream stream = stream_of<Kernel>();
+  if (initializes()) {
+    const Task first = stream.task.task();
+    prefetch_near(Kernel::operands() + stream.call.first_operand);
+    prefetch_near(Kernel::syncs() + first.sync);
+    prefetch_near(Kernel::tasks() + stream.begin + 1);
+    prefetch_near(launch.tensors);
+  }
+  follow_launch();
   const LaunchNumbers& numbers = launch.state ? (const LaunchNumbers&)*launch.state : launch;
+  const u32 refused = launch.state ? launch.state->refused : 0, epoch = numbers.epoch;
+  if (refused != 0) return;
+  auto* memory = (CtaMemory*)cta_memory();
   // Spare warps, and those that prepare tasks, share the signaller's: they write the same there,
   // and nothing later.
-  Context& ctx =
-      *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
-                             : is_loader()                ? kWarps
-                                                          : warp()])
-          Context(Kernel::kWorld, kControlAt<Kernel>, numbers.epoch * Kernel::kPacketUses);
+  Context& ctx = *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
+                                        : is_loader()                ? kWarps
+                                                                     : warp()])
+                     Context(Kernel::kWorld, kControlAt<Kernel>, epoch * Kernel::kPacketUses);
   if (initializes() || kLaunchCopies > 1) {
     CtaLaunch& told = ctx.launch();
     (LaunchPlaces&)told = launch;
     told.numbers = &numbers;
-    told.epoch = numbers.epoch;
+    told.epoch = epoch;
     for (int i = 0; i < kStagedValues; ++i) told.values[i] = numbers.values[i];
   }
   if (initializes()) {
+    lead_launch();
     ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
     ctx.memory()->scouted = 0;
     ctx.memory()->send_turn = 0;
@@ -340,7 +356,7 @@ MACO_FN void worker(const Launch& launch) {
       memory->symmetric[r] = launch.symmetric[r];
   if constexpr (Kernel::kMates) pair_sync();  // the other's barriers are there, too
   start_sync();
-  play_role<Kernel>(ctx);
+  play_role<Kernel>(ctx, stream);
   // Nobody leaves whose memory the other may still write to.
   if constexpr (Kernel::kMates) pair_sync();
 }

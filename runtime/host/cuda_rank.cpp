@@ -115,6 +115,13 @@ Status CudaRank::load(const std::string& image) {
                  "find 'maco_reset' in the kernel"));
   MACO_TRY(check(driver_.module_function(&advance_, module_, "maco_advance"),
                  "find 'maco_advance' in the kernel"));
+  // Code for earlier architectures doesn't wait for the launch in front; earlier drivers capture no
+  // such launches.
+  constexpr int kWaits = 90, kCaptures = 12040;
+  int code = 0;
+  MACO_TRY(
+      check(driver_.function_get(&code, cuda::kFunctionPtxVersion, kernel_), "query the kernel"));
+  early_ = code >= kWaits && driver_.version() >= kCaptures;
   return check_residency();
 }
 
@@ -350,6 +357,22 @@ Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative,
       "launch the kernel");
 }
 
+Status CudaRank::start_early(cuda::Function function, unsigned grid, unsigned block, size_t shared,
+                             bool cooperative, void** arguments, cuda::Stream stream) {
+  cuda::LaunchAttribute attributes[2];
+  attributes[0].id = cuda::kLaunchProgrammatic;
+  attributes[1].id = cuda::kLaunchCooperative;
+  attributes[0].value = attributes[1].value = 1;
+  cuda::LaunchShape shape;
+  shape.grid[0] = grid;
+  shape.block[0] = block;
+  shape.shared_bytes = static_cast<unsigned>(shared);
+  shape.stream = stream;
+  shape.attributes = attributes;
+  shape.attribute_count = cooperative ? 2 : 1;
+  return check(driver_.launch_shape(&shape, function, arguments, nullptr), "launch the kernel");
+}
+
 Status CudaRank::reset(uint32_t epoch) {
   MACO_TRY(make_current());
   std::fill_n(reports_, ctas(), Report{});
@@ -421,6 +444,7 @@ void CudaRank::set_variables(const std::vector<LaunchVariable>& variables) {
 Status CudaRank::start_advance(cuda::Stream stream) {
   if (!launch_.state) return {};
   void* arguments[] = {&launch_, &variables_};
+  if (early_) return start_early(advance_, 1, 1, 0, false, arguments, stream);
   return check(driver_.launch(advance_, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr),
                "number a launch");
 }
@@ -428,8 +452,13 @@ Status CudaRank::start_advance(cuda::Stream stream) {
 Status CudaRank::start_kernel(cuda::Stream stream) {
   // Cooperative launches of several kernels on one GPU may be run one after the other, and these
   // wait for each other; check_residency has counted all of them.
-  return start(kernel_, static_cast<size_t>(manifest_.shared_bytes),
-               device_.cooperative && sharing_ == 1, stream);
+  const bool cooperative = device_.cooperative && sharing_ == 1;
+  const auto shared = static_cast<size_t>(manifest_.shared_bytes);
+  if (!launch_.state || !early_) return start(kernel_, shared, cooperative, stream);
+  void* arguments[] = {&launch_};
+  return start_early(kernel_, static_cast<unsigned>(manifest_.ctas),
+                     static_cast<unsigned>(manifest_.threads()), shared, cooperative, arguments,
+                     stream);
 }
 
 Status CudaRank::enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end) {

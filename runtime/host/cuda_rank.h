@@ -122,6 +122,9 @@ class CudaRank {
   Status check_residency() const;
   int free_sms() const { return device_.multiprocessors - static_cast<int>(manifest_.ctas); }
   Status start(cuda::Function function, size_t shared, bool cooperative, cuda::Stream stream);
+  // A launch that may begin before the one in front of it has ended, which its code waits for.
+  Status start_early(cuda::Function function, unsigned grid, unsigned block, size_t shared,
+                     bool cooperative, void** arguments, cuda::Stream stream);
   // maco_advance, if launches are numbered in the rank's memory.
   Status start_advance(cuda::Stream stream);
   Status start_kernel(cuda::Stream stream);
@@ -138,6 +141,7 @@ class CudaRank {
   const cuda::DeviceInfo& device_;
   const int sharing_;
   bool abandoned_ = false;
+  bool early_ = false;  // launches that are numbered in the rank's memory are start_early's
 
   cuda::Context context_ = nullptr;
   cuda::Module module_ = nullptr;

@@ -17,11 +17,21 @@ using Stream = struct CUstream_st*;
 using Event = struct CUevent_st*;
 using MemoryHandle = unsigned long long;
 
+/// CUlaunchAttribute: whether a launch is cooperative, and whether it may begin before the one in
+/// front of it in its stream has ended.
+struct LaunchAttribute {
+  int id = 0, unused = 0;
+  union {
+    int value = 0;
+    char words[64];
+  };
+};
+inline constexpr int kLaunchCooperative = 2, kLaunchProgrammatic = 6;
 /// CUlaunchConfig
 struct LaunchShape {
   unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, shared_bytes = 0;
   Stream stream = nullptr;
-  const void* attributes = nullptr;
+  const LaunchAttribute* attributes = nullptr;
   unsigned attribute_count = 0;
 };
 
@@ -60,6 +70,7 @@ inline constexpr int kFunctionMaxThreads = 0;
 inline constexpr int kFunctionStaticShared = 1;
 inline constexpr int kFunctionLocalBytes = 3;
 inline constexpr int kFunctionRegisters = 4;
+inline constexpr int kFunctionPtxVersion = 5;
 inline constexpr int kFunctionMaxDynamicShared = 8;
 inline constexpr int kFunctionClusterWidth = 11;
 
@@ -107,6 +118,7 @@ inline constexpr int kCaptureRelaxed = 2;  // CUstreamCaptureMode
   X(launch, "cuLaunchKernel",                                                                 \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,  \
      void**, void**))                                                                         \
+  X(launch_shape, "cuLaunchKernelEx", (const LaunchShape*, Function, void**, void**))         \
   X(launch_cooperative, "cuLaunchCooperativeKernel",                                          \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,  \
      void**))                                                                                 \

@@ -124,7 +124,7 @@ MACO_TABLE const TaskRow tasks[] = {
     {0, 0, 0, 0, 1}, {2, 0, 13, 2, 0, 0, 1}, {1, 0, 4, 1, 1}, {5, 0, 2, 1, 1}, {7, 0, 6, 1, 1, 1}, {1, 1, 4, 1},
     {0, 1, 0, 0, 1}, {4, 0, 11, 1, 1}, {3, 0, 4, 1}, {6, 0, 4, 1, 1}, {8, 0, 8, 2, 1},
 };
-MACO_TABLE const u32 streams[] = {0, 6, 11};
+MACO_TABLE const StreamRow streams[] = {{0, 6, calls[0], tasks[0]}, {6, 11, calls[0], tasks[6]}};
 MACO_TABLE const u64 rank_masks[] = {~0ull, 2ull};
 MACO_TABLE const u32 counts[] = {2, 2, 1, 1};
 
@@ -139,7 +139,7 @@ struct Kernel {
   template <class F> static MACO_FN void each_variable(const F& f) { f(0, -9, 9); }
   template <class F> static MACO_FN void each_value(const i64* v, i64, const F& f) { f(0, v[0], -9, 9); }
   static MACO_FN const TaskRow* tasks() { return maco_program::tasks; }
-  static MACO_FN const u32* stream_begin() { return streams; }
+  static MACO_FN const StreamRow* streams() { return maco_program::streams; }
   static MACO_FN const CallRow* calls() { return maco_program::calls; }
   static MACO_FN const Operand* operands() { return maco_program::operands; }
   static MACO_FN const SyncRow* syncs() { return maco_program::syncs; }

@@ -75,6 +75,8 @@ MACO_FN void warp_sync() {}
 MACO_FN bool warp_any(bool value) { return value; }
 MACO_FN bool initializes() { return false; }  // shared memory comes as zeros
 MACO_FN void start_sync() {}
+MACO_FN void follow_launch() {}
+MACO_FN void lead_launch() {}
 template <int kRegisters>
 MACO_FN void take_registers() {}
 template <int kRegisters>
@@ -316,6 +318,7 @@ MACO_FN void shared_store8(float* p, float first, float second) {
 }
 MACO_FN int warp_uniform(int value) { return value; }
 MACO_FN void prefetch(const void*) {}
+MACO_FN void prefetch_near(const void*) {}
 MACO_FN int shuffle(int value, int) { return value; }
 MACO_FN bool elected(int& lane) {
   lane = 0;

@@ -211,7 +211,10 @@ FAKE Result cuModuleGetFunction(Function* f, Module, const char* name) {
 }
 FAKE Result cuFuncSetAttribute(Function, int, int) { return kSuccess; }
 FAKE Result cuFuncGetAttribute(int* v, int attribute, Function) {
-  return *v = attribute == kFunctionMaxThreads ? 1024 : 0, kSuccess;
+  return *v = attribute == kFunctionMaxThreads   ? 1024
+              : attribute == kFunctionPtxVersion ? 90
+                                                 : 0,
+         kSuccess;
 }
 FAKE Result cuOccupancyMaxActiveClusters(int* n, Function, const void*) {
   *n = 66;
@@ -223,6 +226,10 @@ FAKE Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, Function, int, s
 FAKE Result cuLaunchKernel(Function f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                            unsigned, Stream s, void** arguments, void**) {
   return launch(f, s, arguments);
+}
+// Of launches that may begin before the one in front has ended: here they don't.
+FAKE Result cuLaunchKernelEx(const LaunchShape* shape, Function f, void** arguments, void**) {
+  return launch(f, shape->stream, arguments);
 }
 FAKE Result cuLaunchCooperativeKernel(Function f, unsigned, unsigned, unsigned, unsigned, unsigned,
                                       unsigned, unsigned, Stream s, void** arguments) {
