@@ -128,20 +128,33 @@ std::vector<std::vector<TaskId>> streams(const Program& program) {
   return result;
 }
 
-bool may_be_mates(const Program& program, const Task& one, const Task& other) {
-  if (one.call != other.call || one.ranks != other.ranks) return false;
-  const Call& call = program[one.call];
-  const auto reads = [&](const Task& task) {
-    std::vector<Region> regions;
-    for (const Access& a : task.accesses)
-      if (!a.writes() && std::any_of(call.loads.begin(), call.loads.end(), [&](const Load& load) {
-            return load.operand < call.operands.size() &&
-                   call.operands[load.operand] == a.region.buffer;
-          }))
-        regions.push_back(a.region);
-    return regions;
+namespace {
+
+bool lies_in(const Region& a, const Region& b) {
+  return a.buffer == b.buffer && a.pitch == b.pitch && a.block == b.block && a.where == b.where &&
+         a.from == b.from && a.r0 >= b.r0 && a.r1 <= b.r1 && a.c0 >= b.c0 && a.c1 <= b.c1;
+}
+
+// Does `other` read what `task` reads of what their call loads?
+bool reads_loaded(const Program& program, const Task& task, const Task& other) {
+  const Call& call = program[task.call];
+  const auto is_loaded = [&](const Access& a) {
+    return !a.writes() && std::any_of(call.loads.begin(), call.loads.end(), [&](const Load& load) {
+      return load.operand < call.operands.size() && call.operands[load.operand] == a.region.buffer;
+    });
   };
-  return reads(one) == reads(other);
+  return std::all_of(task.accesses.begin(), task.accesses.end(), [&](const Access& a) {
+    return !is_loaded(a) ||
+           std::any_of(other.accesses.begin(), other.accesses.end(),
+                       [&](const Access& b) { return !b.writes() && lies_in(a.region, b.region); });
+  });
+}
+
+}  // namespace
+
+bool may_be_mates(const Program& program, const Task& one, const Task& other) {
+  return one.call == other.call && one.ranks == other.ranks && reads_loaded(program, one, other) &&
+         reads_loaded(program, other, one);
 }
 
 std::vector<std::optional<TaskId>> find_mates(const Program& program) {

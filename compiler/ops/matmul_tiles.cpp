@@ -339,6 +339,16 @@ double exchange_estimate(const MatmulTiles& t) {
   return kStart + kSumBytes / 2 * static_cast<double>(t.BM * t.BN) / kRate;
 }
 
+// What parts of K cost beyond their products. That mates are possible where they suit is taken for
+// granted: the order of sums must not depend on how roles and priorities are.
+double parts_estimate(const MatmulShape& s, MatmulMethod method, const MatmulTiles& t,
+                      const cost::Machine& machine) {
+  const int64_t parts = matmul_parts(s.K, t);
+  if (parts == 1) return 0;
+  return may_halve(method, s.K, t, machine) ? exchange_estimate(t)
+                                            : merge_estimate(s, parts, machine);
+}
+
 // How much of K tiles have, 0: all; of the rows that the op has and of all SMs, since the order of
 // sums follows from it. Parts pay where the tiles that read least are fewer than the SMs.
 int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Machine& machine) {
@@ -363,9 +373,7 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
       t.BK = own;
       if (!refuse_matmul(whole, method, t, machine).empty()) continue;
       double time = std::max(floor, estimate(whole, method, rows, t, machine, machine.sms));
-      if (parts > 1)
-        time += may_halve(method, s.K, t, machine) ? exchange_estimate(t)
-                                                   : merge_estimate(whole, parts, machine);
+      time += parts_estimate(whole, method, t, machine);
       if (best != 0 && time * (parts > 1 ? kGain : 1) >= best) continue;
       best = time;
       depth = own;
@@ -390,12 +398,12 @@ std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
   const MatmulMethod alone = choose_matmul_method(plain, machine);
   const auto others = choose_matmul_tiles(plain, alone, machine, machine.sms);
   if (!others) return "";
-  const int64_t rows = plain.max_rows, parts = matmul_parts(plain.K, *others);
+  const int64_t rows = plain.max_rows;
   const double behind =
       cost::kHandOver +
       2e6 * static_cast<double>(rows * plain.N * ir::size_of(plain.y)) / machine.memory_rate;
   const double apart = estimate(plain, alone, rows, *others, machine, machine.sms) +
-                       (parts > 1 ? merge_estimate(plain, parts, machine) : 0) + behind;
+                       parts_estimate(plain, alone, *others, machine) + behind;
   if (estimate(both, method, rows, *tiles, machine, machine.sms) > apart)
     return fmt::format("its product is quicker in tiles {}", tiles_of.others);
   return "";

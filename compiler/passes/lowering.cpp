@@ -164,6 +164,7 @@ ir::Program without_order(ir::Program p, const ir::Program& made) {
   p.tasks = std::move(tasks);
   for (ir::Task& t : p.tasks) {
     t.sm = t.place = -1;
+    t.mated = false;
     t.waits.clear();
     t.signals.clear();
   }

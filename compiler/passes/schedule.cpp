@@ -190,14 +190,47 @@ class Busy {
   std::map<uint64_t, std::vector<double>> free_at_;  // by the ranks that run a task
 };
 
-// Has a task a mate, and the one behind it is that?
-bool is_mated(const ir::Program& program, size_t t) {
-  const functions::Function* function =
-      functions::find_function(program[program.tasks[t].call].function);
-  if (!function || !function->mates) return false;
-  MACO_CHECK(t + 1 < program.tasks.size() &&
-                 ir::may_be_mates(program, program.tasks[t], program.tasks[t + 1]),
-             ir::describe(program, ir::id_of<ir::TaskId>(t)));
+// Does a task need a mate?
+bool needs_mate(const ir::Program& program, const ir::Task& task) {
+  const functions::Function* function = functions::find_function(program[task.call].function);
+  return function && function->mates;
+}
+
+// By home, the first of each two neighbours.
+std::vector<std::vector<int32_t>> find_neighbours(const ir::Program& program, const Homes& all) {
+  std::vector<std::vector<int32_t>> neighbours(all.sms.size());
+  if (program.ctas % 2 != 0) return neighbours;  // a cluster is of two
+  for (size_t home = 0; home < all.sms.size(); ++home) {
+    std::vector<int32_t> sms = all.sms[home];
+    std::sort(sms.begin(), sms.end());
+    for (size_t i = 0; i + 1 < sms.size(); ++i)
+      if (sms[i] % 2 == 0 && sms[i + 1] == sms[i] + 1) neighbours[home].push_back(sms[i]);
+  }
+  return neighbours;
+}
+
+// Whether each task that needs a mate has it behind it, and two neighbours for both. The tile pass
+// sees to that; who writes a Program may not.
+bool check_mates(const ir::Program& program, const Homes& all, bool in_order,
+                 PassContext& context) {
+  const auto neighbours = find_neighbours(program, all);
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    if (!needs_mate(program, program.tasks[t])) continue;
+    const char* why = !in_order ? "priorities would part it from its mate"
+                      : t + 1 == program.tasks.size() ||
+                              !ir::may_be_mates(program, program.tasks[t], program.tasks[t + 1])
+                          ? "no mate is behind it"
+                      : neighbours[all.demands[t].home].empty()
+                          ? "no two neighbouring SMs run it and its mate"
+                          : nullptr;
+    if (why) {
+      context.diagnostics.error(
+          program[program.tasks[t].call].loc,
+          fmt::format("{}: {}", ir::describe(program, ir::id_of<ir::TaskId>(t)), why));
+      return false;
+    }
+    ++t;
+  }
   return true;
 }
 
@@ -205,20 +238,16 @@ bool is_mated(const ir::Program& program, size_t t) {
 class InOrder {
  public:
   InOrder(ir::Program& program, const Homes& all)
-      : p_(program), all_(all), busy_(program), readiness_(program), turn_(all.sms.size(), 0) {
-    neighbours_.resize(all.sms.size());
-    mates_turn_.resize(all.sms.size(), 0);
-    if (program.ctas % 2 != 0) return;  // a cluster is of two
-    for (size_t home = 0; home < all.sms.size(); ++home) {
-      std::vector<int32_t> sms = all.sms[home];
-      std::sort(sms.begin(), sms.end());
-      for (size_t i = 0; i + 1 < sms.size(); ++i)
-        if (sms[i] % 2 == 0 && sms[i + 1] == sms[i] + 1) neighbours_[home].push_back(sms[i]);
-    }
-  }
+      : p_(program),
+        all_(all),
+        busy_(program),
+        readiness_(program),
+        turn_(all.sms.size(), 0),
+        mates_turn_(all.sms.size(), 0),
+        neighbours_(find_neighbours(program, all)) {}
   void run() {
     for (size_t t = 0; t < p_.tasks.size(); ++t)
-      if (is_mated(p_, t))
+      if (needs_mate(p_, p_.tasks[t]))
         place_mates(t++);
       else
         place(t);
@@ -281,8 +310,8 @@ class InOrder {
   const Homes& all_;
   Busy busy_;
   Readiness readiness_;
-  std::vector<size_t> turn_, mates_turn_;         // by home
-  std::vector<std::vector<int32_t>> neighbours_;  // the first of two, by home
+  std::vector<size_t> turn_, mates_turn_;  // by home
+  const std::vector<std::vector<int32_t>> neighbours_;
 };
 
 // Puts the tasks in the order in which they start if the higher priority goes first.
@@ -336,9 +365,12 @@ bool schedule(ir::Program& program, PassContext& context) {
   Homes all;
   if (!all.find(program, context)) return false;
   const auto differ = [](const ir::Task& a, const ir::Task& b) { return a.priority != b.priority; };
-  if (std::adjacent_find(program.tasks.begin(), program.tasks.end(), differ) ==
-          program.tasks.end() ||
-      passes_on(program))
+  const bool in_order = std::adjacent_find(program.tasks.begin(), program.tasks.end(), differ) ==
+                            program.tasks.end() ||
+                        passes_on(program);
+  if (!check_mates(program, all, in_order, context)) return false;
+  for (ir::Task& task : program.tasks) task.mated = false;
+  if (in_order)
     InOrder(program, all).run();
   else
     place_by_priority(program, all);

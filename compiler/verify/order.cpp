@@ -1,8 +1,7 @@
 // Deadlock: every CTA is resident, so a task starts when those before it in its stream have ended
 // and its waits are over; one that has a mate when both can. It hangs only if these have a cycle,
-// over all ranks. Where ranks do the
-// same, rank 0 stands for all: a cycle among all ranks becomes one there, and one there, followed
-// rank after rank, closes after at most `world` rounds.
+// over all ranks. Where ranks do the same, rank 0 stands for all: a cycle among all ranks becomes
+// one there, and one there, followed rank after rank, closes after at most `world` rounds.
 #include "compiler/verify/order.h"
 
 #include <fmt/format.h>
@@ -105,8 +104,8 @@ class Order {
   struct Step {
     Node from;               // did not start
     Node because_of;         // did not end
-    const ir::Event* event;  // that it waits for; nullptr: it stands behind it in the stream, or
-    bool mate = false;       // is its mate
+    const ir::Event* event;  // that it waits for; nullptr: it stands behind it in the stream
+    bool mate = false;       // or, if so, it starts together with it
   };
 
   bool blocked(uint32_t task, int rank) const {

@@ -65,6 +65,12 @@ class Structure {
     order();
     if (p_.stage >= Stage::Planned) addresses();
     if (p_.stage >= Stage::Scheduled) schedule();
+    for (size_t i = 0; i < p_.tasks.size() && p_.stage < Stage::Scheduled; ++i)
+      if (p_.tasks[i].mated) {
+        const auto id = id_of<TaskId>(i);
+        report_.error(id, fmt::format("{} is mated before it has a CTA", describe(p_, id)));
+        break;
+      }
   }
 
  private:

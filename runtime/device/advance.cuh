@@ -14,6 +14,8 @@ template <class Kernel>
 MACO_FN void advance(const Launch& launch, const Variables& variables) {
   static_assert(Kernel::kValues <= kMaxValues, "the values have room");
   if constexpr (Kernel::kVariables <= kMaxVariables) {
+    // The kernel behind this waits for this alone, and so for the kernel in front, which this waits
+    // for: nothing that leads may end before it has followed.
     lead_launch();
     follow_launch();
     // All loads come first: each takes a while.

@@ -121,8 +121,8 @@ MACO_FN void give_registers() {
 #endif
 }
 
-// Where a launch may begin before the one in front of it has ended (launches that maco_advance
-// numbers): that has, and what it wrote is there.
+// Waits until the launch in front has ended and what it wrote is there, if this one may begin
+// earlier (launches that maco_advance numbers).
 MACO_FN void follow_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

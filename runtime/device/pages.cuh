@@ -98,6 +98,7 @@ MACO_FN bool was_scouted(const Context& ctx) {
 // the other pages of its ring, which that fills. Exchanges are counted on both sides alike.
 
 // Offers of pages from `slot` on, of exchange `count`.
+static_assert(kRingPages <= 32, "an offer has room for a slot");
 MACO_FN u32 page_offer(u32 count, u32 slot) { return (count + 1) * 32 + slot; }
 // Consumers: waits for the other's offer; its slot, or kRingPages if the run stops.
 MACO_OP u32 await_offer(Context& ctx) {
@@ -215,8 +216,8 @@ struct PageFiller {
   MACO_FN void copy_rows(char* to, const TensorMap* map, i64 row, i64 byte) {
     maco::copy_rows(to, map, (i32)row, (i32)byte, &memory->full_barriers[slot]);
   }
-  // Offers the other CTA of the pair the next pages, for `bytes` of an exchange. The same thread
-  // counts it behind finish.
+  // Offers the other CTA of the pair the next pages, for `bytes` of an exchange, which all lanes
+  // count behind finish.
   MACO_FN bool offer(u32 bytes) {
     PageUse page = {slot, round};
     const u32 first = slot;

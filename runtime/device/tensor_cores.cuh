@@ -193,7 +193,8 @@ struct LoneTile {
   // it gives the other's, give(index, 4 sums), and adds what that gave, take(index). `half` of two:
   // which. A half is a tile of half the width; who has none of it has nothing to do.
   using Half = LoneTile<T, kTall, kWide / 2, kTallAcross, kWideAcross, kGroups, kSums, false>;
-  static constexpr bool kInPlace = false;  // else rows of a half are those that it had in the tile
+  // A half's rows are those that it has in the tile; else its first one is 0.
+  static constexpr bool kInPlace = false;
   MACO_FN bool has_half(int) const { return true; }
   template <class Give>
   MACO_FN void give_half(int half, Give give) const {

@@ -357,7 +357,8 @@ MACO_FN void worker(const Launch& launch) {
   if constexpr (Kernel::kMates) pair_sync();  // the other's barriers are there, too
   start_sync();
   play_role<Kernel>(ctx, stream);
-  // Nobody leaves whose memory the other may still write to.
+  // Nobody leaves whose memory the other may still write to. (Of a run that stops, what is on its
+  // way arrives meanwhile.)
   if constexpr (Kernel::kMates) pair_sync();
 }
 

@@ -116,12 +116,14 @@ Status CudaRank::load(const std::string& image) {
   MACO_TRY(check(driver_.module_function(&advance_, module_, "maco_advance"),
                  "find 'maco_advance' in the kernel"));
   // Code for earlier architectures doesn't wait for the launch in front; earlier drivers capture no
-  // such launches.
+  // such launches. Nor do they suit where a launch needs SMs beside its own while it runs, of
+  // another rank or of NCCL: the next one's CTAs would hold them.
   constexpr int kWaits = 90, kCaptures = 12040;
   int code = 0;
   MACO_TRY(
       check(driver_.function_get(&code, cuda::kFunctionPtxVersion, kernel_), "query the kernel"));
-  early_ = code >= kWaits && driver_.version() >= kCaptures;
+  early_ =
+      code >= kWaits && driver_.version() >= kCaptures && sharing_ == 1 && manifest_.handed.empty();
   return check_residency();
 }
 
