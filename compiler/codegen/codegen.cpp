@@ -123,7 +123,7 @@ class Generator {
     if (!check_calls(p_, diagnostics_)) return "";
     maps_ = number_maps(p_);
     find_kinds();
-    if (!check_limits() || !check_sync() || !check_mates() ||
+    if (!check_limits() || !check_sync() || !functions::check_mates(p_, diagnostics_) ||
         !functions::check_exchanges(p_, diagnostics_))
       return "";
     std::vector<const ir::CudaUnit*> units;
@@ -276,20 +276,6 @@ class Generator {
         if (w.relaxed) return relaxed(t, "waits for", w.event);
       for (const ir::Signal& g : p_.tasks[t].signals)
         if (g.relaxed) return relaxed(t, "signals", g.event);
-    }
-    return true;
-  }
-
-  // Code for mates waits for the other one, and no other does.
-  bool check_mates() {
-    for (size_t t = 0; t < p_.tasks.size(); ++t) {
-      const ir::Call& call = p_[p_.tasks[t].call];
-      if (functions::find_function(call.function)->mates == p_.tasks[t].mated) continue;
-      diagnostics_.error(call.loc,
-                         fmt::format("{} {}", ir::describe(p_, ir::id_of<ir::TaskId>(t)),
-                                     p_.tasks[t].mated ? "has a mate, but its code knows none"
-                                                       : "has no mate, but its code needs one"));
-      return false;
     }
     return true;
   }

@@ -237,4 +237,20 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
   return wrong;
 }
 
+bool check_mates(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  if (program.stage < ir::Stage::Scheduled) return true;
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const ir::Task& task = program.tasks[t];
+    const ir::Call& call = program[task.call];
+    const Function* function = find_function(call.function);
+    if (!function || function->mates == task.mated) continue;
+    diagnostics.error(call.loc,
+                      fmt::format("{} {}", ir::describe(program, ir::id_of<ir::TaskId>(t)),
+                                  task.mated ? "has a mate, but its code knows none"
+                                             : "has no mate, but its code needs one"));
+    return false;
+  }
+  return true;
+}
+
 }  // namespace maco::functions

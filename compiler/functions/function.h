@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compiler/cost/model.h"
+#include "ir/diagnostics.h"
 #include "ir/program.h"
 
 namespace maco::functions {
@@ -146,6 +147,10 @@ std::vector<Function> all_functions();
 /// is no device function"; parameters that are missing, unknown or of another type, a wrong number
 /// of operands, too much scratch memory. Empty if nothing is.
 std::vector<std::string> check(const ir::Program& program, const ir::Call& call);
+
+/// Whether the tasks of a Program that is scheduled have mates where their functions need them
+/// (Function::mates), and nowhere else; reports the first that is wrong. True of others.
+bool check_mates(const ir::Program& program, ir::Diagnostics& diagnostics);
 
 /// Had consumers better have some of the loaders' registers? If a call has many_registers, and none
 /// is of code that may call functions. The calls are ones that check() finds nothing wrong with, or

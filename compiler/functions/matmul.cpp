@@ -105,9 +105,11 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   const int64_t held = matmul_held_pages(rows, operand == 0 ? m.BN : m.BM,
                                          (depth + block - 1) / block, m.page_bytes);
   LoadRule rule{.pages = held, .whole_pages = true};
-  // What a mate sends comes when nothing else is held.
+  // What a mate sends comes when neither operand is held.
   if (m.halved && operand == 0)
-    rule.pages = std::max(held, matmul_halves_pages(m.BM, m.BN, m.page_bytes, INT64_MAX));
+    rule.pages = std::max(
+        held, matmul_halves_pages(m.BM, m.BN, m.page_bytes, INT64_MAX) -
+                  matmul_held_pages(m.BN, m.BM, (depth + block - 1) / block, m.page_bytes));
   // Boxes are of the most rows that there may be, and would bring what isn't there.
   if (m.method != MatmulMethod::Wgmma || !m.fixed_rows) return rule;
   // As many lines of a page as a box can fill.

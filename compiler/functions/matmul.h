@@ -18,7 +18,7 @@ namespace maco::functions {
 /// turn as by rope (Mma, Wgmma, tiles of 64 rows or more and of whole heads); `appended`, its last
 /// columns become rows of one cache or two (Mma, Wgmma, tiles of 64 rows or more); `halved`, tasks
 /// come as mates: both have the same tile, of half of K each, and finish half of its columns each
-/// (Wgmma; matmul_may_halve).
+/// (Wgmma; matmul_halves_pages).
 struct MatmulForm {
   bool paired = false, normed = false, pushed = false, turned = false, appended = false,
        halved = false;

@@ -99,7 +99,8 @@ bool PassManager::calls_hold(const ir::Program& program) {
     if (functions::find_function(call.function))
       for (const std::string& wrong : functions::check(program, call))
         diagnostics_.error(call.loc, fmt::format("'{}' {}", call.op, wrong));
-  return diagnostics_.errors() == before && functions::check_exchanges(program, diagnostics_);
+  return diagnostics_.errors() == before && functions::check_mates(program, diagnostics_) &&
+         functions::check_exchanges(program, diagnostics_);
 }
 
 bool PassManager::prove(const ir::Program& program, bool shared) {

@@ -232,7 +232,7 @@ struct PageFiller {
     mate_store(&memory->mate_offers[ctx.exchanges % kRingPages], page_offer(ctx.exchanges, first));
     if (kCountsSent) return true;
     if (!await_sent(ctx)) return false;
-    for (; page.slot != slot; page.next())
+    for (u32 left = bytes; left > 0; left -= left < kMost ? left : kMost, page.next())
       boxes_copied(&memory->full_barriers[page.slot], page.round);
     return true;
   }

@@ -217,8 +217,7 @@ FAKE Result cuFuncGetAttribute(int* v, int attribute, Function) {
          kSuccess;
 }
 FAKE Result cuOccupancyMaxActiveClusters(int* n, Function, const void*) {
-  *n = 66;
-  return 0;
+  return *n = 66, kSuccess;
 }
 FAKE Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, Function, int, size_t) {
   return *n = 1, kSuccess;
