@@ -113,9 +113,9 @@ void Tables::add_syncs() {
       for (const ir::Wait& w : task.waits)
         if (p_[w.event].kind != ir::EventKind::Packet && !(is_hint(w.event) && sync.polls)) {
           rows.push_back(sync_row(w.event, w.from, w.lag));
-          // Who waits for a hint looks at packets once half of it is there: the others are on their
-          // way, and a trip to memory takes as long.
-          if (is_hint(w.event)) rows.back().back() = p_[w.event].count / 2;
+          // Who waits for a hint looks at packets once the first of it is there: the others are on
+          // their way, and a trip to memory takes as long.
+          if (is_hint(w.event)) rows.back().back() = p_[w.event].count - 1;
         }
       sync.waits = static_cast<uint32_t>(rows.size());
       // Packets carry the signal: the device function stores it where the task has one.

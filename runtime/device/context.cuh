@@ -109,6 +109,7 @@ constexpr int kMaxWorld = 64;
 struct LookedUp {
   char* operands[kStagedOperands];
   u32 uses[kStagedOperands];
+  u32 maps[kStagedOperands];  // of those that are loaded in boxes
 };
 
 // Of each warp its Context lies in shared memory: in a thread's own it would be lost to the caches
@@ -143,6 +144,7 @@ struct PreparedTasks {
   PreparedTask tasks[kTasks];  // by place, in turn
   u32 ready;                   // 1 + place of the last that is prepared
   u32 signalled;               // the same of the last that is signalled, where slots wait for it
+  u32 filled;                  // the same of the last that the loader is past, if there is one
 };
 template <>
 struct PreparedTasks<0> {};
@@ -329,7 +331,8 @@ struct Args {
   }
   // The tensor map of operand i, which is loaded in boxes.
   MACO_FN const TensorMap* map(int i) const {
-    return ctx.launch().maps + table_load(rows + i).copy256;
+    return ctx.launch().maps +
+           (i < kStagedOperands ? looked_up().maps[i] : table_load(rows + i).copy256);
   }
   // Slot operand i on another rank.
   template <class T>

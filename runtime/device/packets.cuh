@@ -1,8 +1,8 @@
 // packets.cuh: temporaries with packets, which tasks of a rank hand each other without an event.
 // Each element lies beside a flag that tells the launch, in a word: 2 bytes of each, or 4.
 //
-// Where they are many, their reader has waited for a hint, which says that half of them are there
-// (tables.cpp). It looks at all, and again at those that weren't.
+// Where they are many, their reader has waited for a hint, which says that the first of them are
+// there (tables.cpp). It looks at all, and again at those that weren't.
 
 namespace maco {
 

@@ -2,9 +2,10 @@
 // lie in far memory, one behind the other: a consumer that waits for the next task finds it in
 // shared memory, and keeps nothing of it in registers while one works.
 //
-// A slot of CtaMemory::tasks is the consumers' from `ready` on, then, once they are `done`, the
-// signaller's, and another task's once that has `signalled`. Where tasks are short, looking up the
-// next one would delay signals, and takes longer than they do: other warps do it, in turn.
+// A slot of CtaMemory::tasks is the consumers' and the loader's from `ready` on, then, once they
+// are `done`, the signaller's, and another task's once that has `signalled` and the loader `filled`
+// all that it has for it. Where tasks are short, looking up the next one would delay signals, and
+// takes longer than they do: other warps do it, in turn.
 
 namespace maco {
 
@@ -16,6 +17,23 @@ template <class Kernel>
 MACO_FN void begin_prepared(Context& ctx) {
   ctx.memory()->ready = 0;
   ctx.memory()->signalled = 0;
+  ctx.memory()->filled = 0;
+}
+
+// Loader: what the signaller has looked up of the task's operands, if it has come so far; all lanes
+// are told the same.
+template <class Kernel>
+MACO_FN const LookedUp* prepared_operands(const Context& ctx) {
+  CtaMemory* const memory = ctx.memory();
+  const u32 place = (u32)ctx.place;
+  if (warp_any(!reached(load_acquire_cta(&memory->ready), place + 1))) return nullptr;
+  return &memory->tasks[place % Cta::kPrepared].found;
+}
+// Loader: it is past so many tasks.
+template <class Kernel>
+MACO_FN void past_prepared(Context& ctx, u32 tasks) {
+  warp_sync();
+  if (warp_lane() == 0) store_release_cta(&ctx.memory()->filled, tasks);
 }
 
 // A wait or a signal of a prepared task.
@@ -147,6 +165,10 @@ struct Preparer {
   // False, for all lanes: the run stops.
   MACO_FN bool prepare() {
     CtaMemory* const memory = ctx.memory();
+    // The loader is about to be past a task that the consumers are past.
+    if (Cta::kPages > 0 && at - begin >= Cta::kPrepared &&
+        !counted(ctx, &memory->filled, at - begin - Cta::kPrepared + 1))
+      return false;
     PreparedTask& to = memory->tasks[(at - begin) % Cta::kPrepared];
     const Task task = words.task();
     MACO_UNROLL
@@ -155,6 +177,7 @@ struct Preparer {
         const Operand operand = operands[k].template as<Operand>();
         to.found.operands[i] = operand_address(ctx, operand);
         to.found.uses[i] = operand.use;
+        to.found.maps[i] = operand.copy256;
       }
     MACO_UNROLL
     for (int k = 0; k < kSyncs; ++k)
@@ -207,7 +230,7 @@ MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>
   u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {
     while (preparer && preparer->at < end && preparer->at - at < Cta::kPrepared)
-      preparer->prepare();
+      if (!preparer->prepare()) return;
     ctx.place = (int)(at - begin);
     if (!await_done(ctx)) return;
     const PreparedTask& task = ctx.memory()->tasks[(at - begin) % Cta::kPrepared];

@@ -36,6 +36,7 @@ MACO_FN void stage_operands(Context& ctx, LookedUp& found, const Operand* rows, 
     const Operand row = table_load(rows + i);
     found.operands[i] = operand_address(ctx, row);
     found.uses[i] = row.use;
+    found.maps[i] = row.copy256;
   }
 }
 
@@ -200,6 +201,10 @@ template <class Kernel>
 MACO_FN void consume_prepared(Context& ctx, const Stream& stream);
 template <class Kernel>
 MACO_FN void signal_prepared(Context& ctx, const Stream& stream);
+template <class Kernel>
+MACO_FN const LookedUp* prepared_operands(const Context& ctx);
+template <class Kernel>
+MACO_FN void past_prepared(Context& ctx, u32 tasks);
 
 // Waits, without the consumers, until the waits of the task at `place` are over and what earlier
 // tasks of the CTA write for its loader is there; who calls it for a task does so for those before.
@@ -245,6 +250,8 @@ MACO_FN void load_pages(Context& ctx, const Stream& stream) {
     next = after;
     next_call = table_load(Kernel::calls() + next.call());
     after = task_row(at + 2);
+    // Of a slot of tasks that are prepared it reads what it loads for, and nothing later.
+    if constexpr (Cta::kPrepared > 0) past_prepared<Kernel>(ctx, at - begin);
     if (!Kernel::paged(call.kind) || !runs_here<Kernel>(ctx, row.guard)) continue;
     ctx.place = (int)(at - begin);
     ctx.call = row.call;
@@ -263,15 +270,23 @@ MACO_FN void load_pages(Context& ctx, const Stream& stream) {
     }
     ctx.profile_begin();
     const Operand* operands = Kernel::operands() + call.first_operand;
-    LookedUp& found = ctx.memory()->found[1];
-    stage_operands(ctx, found, operands, call.operands, loader_thread(), kLoaders);
+    // Mostly the signaller has looked them up: that takes two trips to far memory, during which
+    // nothing would be loaded.
+    const LookedUp* found = nullptr;
+    if constexpr (Cta::kPrepared > 0) found = prepared_operands<Kernel>(ctx);
+    if (!found) {
+      LookedUp& own = ctx.memory()->found[1];
+      stage_operands(ctx, own, operands, call.operands, loader_thread(), kLoaders);
+      found = &own;
+    }
     warp_sync();
-    Kernel::load(call.kind, ctx, Args{ctx, operands, Args::place_of(found)}, row.tile);
+    Kernel::load(call.kind, ctx, Args{ctx, operands, Args::place_of(*found)}, row.tile);
     if (warp_any(ctx.stopped())) return;
     warp_sync();
     ctx.profile_filled(ctx.launch(), at);
     trace_task_end(ctx.place);
   }
+  if constexpr (Cta::kPrepared > 0) past_prepared<Kernel>(ctx, end - begin);
 }
 
 template <class Kernel>
