@@ -175,8 +175,8 @@ struct Captured {
   int32_t pos[2] = {0, 0};
   Session session;
 
-  Captured(const Fake& fake, const Kernel& kernel)
-      : driver(fake), session(Session::open(kernel).value()) {
+  Captured(const Fake& fake, const Kernel& kernel, const SessionOptions& options = {})
+      : driver(fake), session(Session::open(kernel, options).value()) {
     session.allocate().value();
   }
   Values in_memory() const { return {{"pos", std::vector<const int32_t*>{&pos[0], &pos[1]}}}; }
@@ -240,6 +240,64 @@ TEST_CASE("launches of a captured graph have numbers of their own, and find what
     c.session.wait().value();
   }
   CHECK(driver->alive() == before);
+}
+
+// A variable of the environment, which the driver's answers depend on, while it lives.
+struct Set {
+  const char* name;
+  Set(const char* n, const char* value) : name(n) { ::setenv(name, value, 1); }
+  Set(const Set&) = delete;
+  Set& operator=(const Set&) = delete;
+  ~Set() { ::unsetenv(name); }
+};
+
+TEST_CASE("numbered launches begin early where code and driver can, and no rank needs their SMs") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  const auto early = [&](const SessionOptions& options = {}) {
+    Captured c(driver, *kernel, options);
+    c.session.launch({{"pos", 1}}).value();
+    CHECK_FALSE(c.last().early);
+    c.capture(c.in_memory());
+    c.replay(2);
+    CHECK(c.last().numbered);
+    return c.last().early;
+  };
+  CHECK(early());
+  SessionOptions two;
+  two.ranks_per_gpu = 2;
+  CHECK_FALSE(early(two));
+  {
+    const Set code("FAKE_CODE", "80");
+    CHECK_FALSE(early());
+  }
+  const Set version("FAKE_VERSION", "12030");
+  CHECK_FALSE(early());
+}
+
+TEST_CASE("as many CTAs must fit at once as a kernel has, and whole clusters of them") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  SessionOptions two;
+  two.ranks_per_gpu = 2;
+  const Set cluster("FAKE_CLUSTER", "2");
+  {
+    const Set clusters("FAKE_CLUSTERS", "8");
+    CHECK(Session::open(*kernel));
+    CHECK_THAT(Session::open(*kernel, two).error().message,
+               Contains("32 CTAs (2 ranks of 16) must be resident at once, but GPU 0 (Fake H200) "
+                        "holds 16"));
+  }
+  {
+    const Set clusters("FAKE_CLUSTERS", "16");
+    CHECK(Session::open(*kernel, two));
+  }
+  const Set clusters("FAKE_CLUSTERS", "7");
+  CHECK_THAT(Session::open(*kernel).error().message,
+             Contains("16 CTAs (1 rank of 16) must be resident at once, but GPU 0 (Fake H200) "
+                      "holds 14"));
 }
 
 TEST_CASE("a captured launch that stops is told of, and those behind it wait for that") {

@@ -25,9 +25,15 @@ constexpr int kDevices = 2, kInvalid = 1, kNoMemory = 2, kCaptureUnsupported = 9
 struct Node {
   Function function;
   int device;
+  bool early;
   maco::Launch launch;
   maco::Variables variables;
 };
+// What a test has set in the environment, or what there is otherwise.
+int set_to(const char* name, int otherwise) {
+  const char* const value = std::getenv(name);
+  return value ? std::atoi(value) : otherwise;
+}
 
 std::mutex guard;
 std::vector<fake::Launched> log_;
@@ -101,7 +107,7 @@ void run(const Node& n, Stream stream) {
   const maco::LaunchState* state = n.launch.state;
   if (state && state->refused) return;
   log_.push_back({n.device, n.launch.rank, stream, state ? state->epoch : n.launch.epoch,
-                  n.launch.tensors, state != nullptr, state ? variable[n.launch.state] : 0,
+                  n.launch.tensors, state != nullptr, n.early, state ? variable[n.launch.state] : 0,
                   n.launch.symmetric});
   if (stopping != n.launch.rank) return;
   stopping = -1;
@@ -109,9 +115,9 @@ void run(const Node& n, Stream stream) {
   for (const auto& [rank, numbers] : states) numbers->refused = 1;
 }
 
-Result launch(Function f, Stream stream, void** arguments) {
+Result launch(Function f, Stream stream, void** arguments, bool early = false) {
   const std::lock_guard lock(guard);
-  Node n{f, device_now(), *static_cast<const maco::Launch*>(arguments[0]), {}};
+  Node n{f, device_now(), early, *static_cast<const maco::Launch*>(arguments[0]), {}};
   if (reinterpret_cast<char*>(f) == &advance)
     n.variables = *static_cast<const maco::Variables*>(arguments[1]);
   if (reinterpret_cast<char*>(f) == &kernel && failing == n.launch.rank) {
@@ -154,13 +160,10 @@ const fake::Controls fake_controls = {
     [] { return static_cast<int>(things.size()) + contexts[0] + contexts[1]; }};
 
 FAKE Result cuInit(unsigned) { return kSuccess; }
-FAKE Result cuDriverGetVersion(int* v) { return *v = 13000, kSuccess; }
+FAKE Result cuDriverGetVersion(int* v) { return *v = set_to("FAKE_VERSION", 13000), kSuccess; }
 FAKE Result cuGetErrorName(Result, const char** s) { return *s = "FAKE_ERROR", kSuccess; }
 FAKE Result cuGetErrorString(Result, const char** s) { return *s = "of the fake", kSuccess; }
-FAKE Result cuDeviceGetCount(int* n) {
-  const char* const seen = std::getenv("FAKE_DEVICES");
-  return *n = seen ? std::atoi(seen) : kDevices, kSuccess;
-}
+FAKE Result cuDeviceGetCount(int* n) { return *n = set_to("FAKE_DEVICES", kDevices), kSuccess; }
 FAKE Result cuDeviceGet(Device* d, int i) { return *d = i, kSuccess; }
 FAKE Result cuDeviceGetName(char* to, int n, Device) {
   std::strncpy(to, "Fake H200", static_cast<size_t>(n));
@@ -211,13 +214,14 @@ FAKE Result cuModuleGetFunction(Function* f, Module, const char* name) {
 }
 FAKE Result cuFuncSetAttribute(Function, int, int) { return kSuccess; }
 FAKE Result cuFuncGetAttribute(int* v, int attribute, Function) {
-  return *v = attribute == kFunctionMaxThreads   ? 1024
-              : attribute == kFunctionPtxVersion ? 90
-                                                 : 0,
+  return *v = attribute == kFunctionMaxThreads     ? 1024
+              : attribute == kFunctionPtxVersion   ? set_to("FAKE_CODE", 90)
+              : attribute == kFunctionClusterWidth ? set_to("FAKE_CLUSTER", 0)
+                                                   : 0,
          kSuccess;
 }
-FAKE Result cuOccupancyMaxActiveClusters(int* n, Function, const void*) {
-  return *n = 66, kSuccess;
+FAKE Result cuOccupancyMaxActiveClusters(int* n, Function, const LaunchShape*) {
+  return *n = set_to("FAKE_CLUSTERS", 66), kSuccess;
 }
 FAKE Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, Function, int, size_t) {
   return *n = 1, kSuccess;
@@ -226,9 +230,11 @@ FAKE Result cuLaunchKernel(Function f, unsigned, unsigned, unsigned, unsigned, u
                            unsigned, Stream s, void** arguments, void**) {
   return launch(f, s, arguments);
 }
-// Of launches that may begin before the one in front has ended: here they don't.
 FAKE Result cuLaunchKernelEx(const LaunchShape* shape, Function f, void** arguments, void**) {
-  return launch(f, shape->stream, arguments);
+  bool early = false;
+  for (unsigned i = 0; i < shape->attribute_count; ++i)
+    early |= shape->attributes[i].id == kLaunchProgrammatic && shape->attributes[i].value != 0;
+  return launch(f, shape->stream, arguments, early);
 }
 FAKE Result cuLaunchCooperativeKernel(Function f, unsigned, unsigned, unsigned, unsigned, unsigned,
                                       unsigned, unsigned, Stream s, void** arguments) {
