@@ -84,12 +84,18 @@ template <class C>
 MACO_OP void argmax_merge(Context& ctx, Args args, u32 tile) {
   using A = typename C::A;
   using Y = typename C::Y;
+  using Parts = Walk<WarpTeam, C::parts, 1, 64>;
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   for (i64 r = begin + warp(); r < end; r += kWarps) {
+    // All are on their way before the first is looked at, if they aren't many.
+    Held<A, Parts, 1> values;
+    Held<i32, Parts, 1> places;
+    values.load(args.ptr<const A>(0) + r * C::parts, C::parts);
+    places.load(args.ptr<const i32>(1) + r * C::parts, C::parts);
     Place<A> best{0, -1};
-    for (i64 p = r * C::parts + warp_lane(); p < (r + 1) * C::parts; p += kWarpLanes)
-      best = better(best,
-                    Place<A>{gload(args.ptr<const A>(0) + p), gload(args.ptr<const i32>(1) + p)});
+    values.visit(C::parts, [&](int k, i64 p, Vec<A, 1> value) {
+      best = better(best, Place<A>{value.v[0], places.get(k, p).v[0]});
+    });
     for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
       best = better(best, Place<A>{shuffle_xor(best.value, mask), shuffle_xor(best.at, mask)});
     if (warp_lane() == 0) gstore(args.ptr<Y>(2) + r, from_acc<Y>(best.at));
