@@ -111,6 +111,9 @@ struct Function {
   std::function<bool(const CallView&)> many_registers = nullptr;
   /// Do tasks come as mates (ir::Task::mated), of two that follow each other in the Program?
   bool mates = false;
+  /// Does a task that depends on one task alone come right behind that one, before others of that
+  /// op? Where it takes little time, and leaves little to those behind it.
+  bool follows = false;
   /// Does a task send what it has stored to other ranks, behind its work and before its signals?
   /// The code then has maco::ops::<name>_send(Context&, const SenderArgs&, u32 tile). Unset: no.
   std::function<bool(const CallView&)> sends = nullptr;

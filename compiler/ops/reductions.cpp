@@ -73,8 +73,26 @@ void tile_reduce(TileContext& c) { tile_rows(c, "reduce", {{"kind", ir::Word{c.o
 // Rows of argmax may be cut into parts, so that a few long ones keep all SMs busy.
 constexpr int64_t kLongRow = 16384, kLeastPart = 2048;
 
+// The columns of a task of the op that makes the operand, if its tasks have all rows, which are
+// long and few, a warp's one or two: parts as wide as these follow one task each, on its SM. Else
+// 0, and where they would be so many that who merges them had to look more than once.
+int64_t parts_of_maker(const TileContext& c, const RowView& x) {
+  constexpr int64_t kMostRows = 16, kLeastWidth = 64, kMostParts = 2048;
+  if (x.max_cols < kLongRow || x.max_rows > kMostRows || !x.cols.is_constant()) return 0;
+  for (const ir::Op& op : c.graph().ops) {
+    if (op.out.empty() || op.out[0] != c.op().in[0] || c.shape(op.out[0]).size() != 2) continue;
+    const Cut made = cut_of(op);
+    if (made.tile.size() == 2 && made.tile[0] >= x.max_rows && made.tile[1] >= kLeastWidth &&
+        tiles_of(x.max_cols, made.tile[1]) > 1 && tiles_of(x.max_cols, made.tile[1]) <= kMostParts)
+      return made.tile[1];
+  }
+  return 0;
+}
+
 Cut choose_argmax(const TileContext& c) {
   const RowView x = row_view(c, c.op().in[0]);
+  if (const int64_t columns = parts_of_maker(c, x); columns > 0)
+    return {.tile = {x.max_rows, columns}};
   const int64_t rows = choose_rows(c).tile[0], blocks = tiles_of(x.max_rows, rows);
   const int64_t parts = c.machine().sms / blocks;
   if (x.max_cols < kLongRow || !x.cols.is_constant() || parts < 2)
@@ -86,7 +104,7 @@ std::string refuse_argmax(const TileContext& c, const Cut& cut) {
   const RowView x = row_view(c, c.op().in[0]);
   if (cut.tile[1] >= x.max_cols) return "";
   if (!x.cols.is_constant()) return "rows whose length a dim decides stay whole";
-  if (cut.tile[1] % 64 == 0) return "";
+  if (cut.tile[1] % 64 == 0 || cut.tile[1] == parts_of_maker(c, x)) return "";
   return fmt::format("a tile has whole rows or a multiple of 64 columns, not {}", cut.tile[1]);
 }
 
@@ -99,14 +117,16 @@ void tile_argmax(TileContext& c) {
   const int64_t parts = tiles_of(x.max_cols, columns);
   // As they are compared: an infinity stays one.
   const ir::DType values_type = ir::is_float(x.mat.dtype) ? ir::DType::F32 : ir::DType::I32;
+  // Whole vectors, as packets want them.
+  const int64_t pitch = tiles_of(parts, 4) * 4;
   const auto found = [&](const char* name, ir::DType dtype) {
-    return c.rows_buffer(name, dtype, x.rows, x.max_rows, parts);
+    return c.rows_buffer(name, dtype, x.rows, x.max_rows, pitch);
   };
   const ir::BufferId values = found("values", values_type),
                      places = found("places", ir::DType::I32);
   const auto of = [&](ir::BufferId buffer, int64_t r, int64_t part, int64_t end) {
     ir::Region region;
-    region.buffer = buffer, region.pitch = parts;
+    region.buffer = buffer, region.pitch = pitch;
     region.r0 = r, region.r1 = std::min(r + block, x.max_rows);
     region.c0 = part, region.c1 = end;
     return region;

@@ -10,7 +10,7 @@
 // tasks doesn't always meet the same SMs.
 //
 // Tasks that need a mate have it behind them: the two go to neighbours, which both start when both
-// can.
+// can. Tasks of functions that follow (function.h) move behind the one that they depend on alone.
 //
 // Where priorities differ, the tasks are simulated (by_priority.h), and Program order becomes the
 // order in which they start: among those that are ready for an SM the highest priority goes first.
@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -314,6 +315,38 @@ class InOrder {
   const std::vector<std::vector<int32_t>> neighbours_;
 };
 
+// Puts tasks of functions that follow right behind the one that they depend on alone.
+void join_followers(ir::Program& program) {
+  const auto follows = [&](const ir::Task& task) {
+    const functions::Function* function = functions::find_function(program[task.call].function);
+    return function && function->follows;
+  };
+  if (std::none_of(program.tasks.begin(), program.tasks.end(), follows)) return;
+  const Dependencies found = find_dependencies(program);
+  std::map<ir::TaskId, std::vector<size_t>> behind;
+  std::vector<bool> moves(program.tasks.size(), false);
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    if (!follows(program.tasks[t])) continue;
+    const std::span<const uint32_t> sets = found.of(ir::id_of<ir::TaskId>(t));
+    if (sets.size() != 1 || found.sets[sets[0]].size() != 1) continue;
+    const ir::TaskId leader = found.sets[sets[0]].front();
+    if (needs_mate(program, program[leader]) || program[leader].ranks != program.tasks[t].ranks)
+      continue;
+    behind[leader].push_back(t);
+    moves[t] = true;
+  }
+  if (behind.empty()) return;
+  std::vector<ir::Task> tasks;
+  tasks.reserve(program.tasks.size());
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    if (moves[t]) continue;
+    tasks.push_back(program.tasks[t]);
+    if (const auto at = behind.find(ir::id_of<ir::TaskId>(t)); at != behind.end())
+      for (const size_t follower : at->second) tasks.push_back(program.tasks[follower]);
+  }
+  program.tasks = std::move(tasks);
+}
+
 // Puts the tasks in the order in which they start if the higher priority goes first.
 void place_by_priority(ir::Program& program, const Homes& all) {
   std::vector<ir::Task> tasks;
@@ -362,12 +395,13 @@ bool passes_on(const ir::Program& program) {
 }  // namespace
 
 bool schedule(ir::Program& program, PassContext& context) {
-  Homes all;
-  if (!all.find(program, context)) return false;
   const auto differ = [](const ir::Task& a, const ir::Task& b) { return a.priority != b.priority; };
   const bool in_order = std::adjacent_find(program.tasks.begin(), program.tasks.end(), differ) ==
                             program.tasks.end() ||
                         passes_on(program);
+  if (in_order) join_followers(program);
+  Homes all;
+  if (!all.find(program, context)) return false;
   if (!check_mates(program, all, in_order, context)) return false;
   for (ir::Task& task : program.tasks) task.mated = false;
   if (in_order)

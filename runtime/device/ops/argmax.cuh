@@ -59,7 +59,9 @@ MACO_OP void argmax(Context& ctx, Args args, u32 tile) {
 }
 
 // Of long rows: a tile is BN columns of BR rows. Operands x [rows,N], values and places, each
-// [rows, parts of a row]. C: X, rows, N, BN, BR.
+// [rows, parts of a row and as many more as make whole vectors]. C: X, rows, N, BN, BR,
+// values_packets, places_packets.
+MACO_FN constexpr i64 pitch_of_parts(i64 parts) { return (parts + 3) / 4 * 4; }
 template <class C>
 MACO_OP void argmax_part(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
@@ -72,14 +74,15 @@ MACO_OP void argmax_part(Context& ctx, Args args, u32 tile) {
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
     const auto best = place_of_best<Team, V, C::BN>(ctx, args.ptr<const X>(0) + r * C::N + col, n);
     if (Team::at() == 0) {
-      gstore(args.ptr<AccOf<X>>(1) + r * kParts + part, best.value);
-      gstore(args.ptr<i32>(2) + r * kParts + part, (i32)(col + best.at));
+      const i64 to = r * pitch_of_parts(kParts) + part;
+      gstore(to_write<AccOf<X>, C::values_packets>(args, 1) + to, best.value);
+      gstore(to_write<i32, C::places_packets>(args, 2) + to, (i32)(col + best.at));
     }
   }
 }
 
-// The best of the parts of each row. Operands values and places, each [rows,parts], y [rows] i32. A
-// tile is BR rows. C: A (of values), Y, rows, parts, BR.
+// The best of the parts of each row. Operands values and places, as above, y [rows] i32. A
+// tile is BR rows. C: A (of values), Y, rows, parts, BR, values_packets, places_packets.
 template <class C>
 MACO_OP void argmax_merge(Context& ctx, Args args, u32 tile) {
   using A = typename C::A;
@@ -88,10 +91,13 @@ MACO_OP void argmax_merge(Context& ctx, Args args, u32 tile) {
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   for (i64 r = begin + warp(); r < end; r += kWarps) {
     // All are on their way before the first is looked at, if they aren't many.
-    Held<A, Parts, 1> values;
-    Held<i32, Parts, 1> places;
-    values.load(args.ptr<const A>(0) + r * C::parts, C::parts);
-    places.load(args.ptr<const i32>(1) + r * C::parts, C::parts);
+    const i64 from = r * pitch_of_parts(C::parts);
+    const auto found = to_read<A, C::values_packets>(args, 0) + from;
+    const auto where = to_read<i32, C::places_packets>(args, 1) + from;
+    Held<A, Parts, 1, decltype(found + 0)> values;
+    Held<i32, Parts, 1, decltype(where + 0)> places;
+    values.load(found, C::parts);
+    places.load(where, C::parts);
     Place<A> best{0, -1};
     values.visit(C::parts, [&](int k, i64 p, Vec<A, 1> value) {
       best = better(best, Place<A>{value.v[0], places.get(k, p).v[0]});
