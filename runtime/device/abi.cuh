@@ -77,14 +77,18 @@ MACO_FN constexpr i64 symmetric_size(i64 slot_bytes, i64 peer_events, i64 world)
 struct alignas(16) TaskStamps {
   u64 begun;  // the wait
   // From there until the consumers had all they waited for, had done the work, had written all they
-  // write, and had signalled. On a rank that doesn't run the task: 0 but for the last.
-  u32 waited, computed, stored, signalled;
+  // write, and had signalled (`signalled`). On a rank that doesn't run the task: 0 but for that.
+  u32 waited, computed, stored;
   u32 page_wait, packet_wait;  // of the work: waiting for pages and for packets
-  u64 fill_begun;              // the loader: for this task, once it may
-  u32 filled;                  // from there, until the last copy was issued; 0 if there is none
-  u32 fill_wait;               // of that: waiting for free pages
+  u32 unused;
+  u64 fill_begun;  // the loader: for this task, once it may
+  u32 filled;      // from there, until the last copy was issued; 0 if there is none
+  u32 fill_wait;   // of that: waiting for free pages
+  u32 signalled;   // apart, since who signals may be another warp
+  u32 unused_too[3];
 };
-static_assert(sizeof(TaskStamps) == 48, "two stores of the consumers, one of the loader");
+static_assert(sizeof(TaskStamps) == 64,
+              "two stores of consumers, one each of loader and signaller");
 // Two moments of a CTA, by its clock and in nanoseconds that all CTAs of a GPU share. All zero if
 // it has no tasks.
 struct alignas(16) CtaStamps {

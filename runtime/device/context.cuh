@@ -131,7 +131,19 @@ struct CtaLaunch : LaunchPlaces {
 // What the signaller has looked up of a task before its turn comes: rows of tables lie in far
 // memory, one behind the other.
 constexpr int kPreparedSyncs = 16;  // its waits, then its signals; others are looked up on demand
-struct alignas(16) PreparedTask {
+// When its turn came, of kernels that are profiled.
+template <bool on>
+struct TaskBegin {
+  u64 clock;
+  MACO_FN void begins(u64 at) { clock = at; }
+  MACO_FN u64 begun() const { return clock; }
+};
+template <>
+struct TaskBegin<false> {
+  MACO_FN void begins(u64) {}
+  MACO_FN u64 begun() const { return 0; }
+};
+struct alignas(16) PreparedTask : TaskBegin<kProfile> {
   TaskWords words;
   SyncRow syncs[kPreparedSyncs];
   LookedUp found;

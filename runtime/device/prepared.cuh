@@ -55,8 +55,8 @@ MACO_FN void consume_prepared(Context& ctx, const Stream& stream) {
   ctx.profile_cta(ctx.launch(), ctx.cta(), true);
   CtaMemory* const memory = ctx.memory();
   // The last warp tells the signaller: rows of few elements are the first's, which is at the next
-  // task then. (Stamps of a profile are the first's, too, and must be there first.)
-  constexpr int kTeller = kProfile ? 0 : kWarps - 1;
+  // task then, and so are the stamps of a profile.
+  constexpr int kTeller = kWarps - 1;
   bool starts = false;  // all warps know that the task is prepared and waits for nothing
   for (u32 at = begin; at < end; ++at) {
     ctx.profile_begin();
@@ -64,10 +64,11 @@ MACO_FN void consume_prepared(Context& ctx, const Stream& stream) {
     bool ok = starts || reached(load_acquire_cta(&memory->ready), (u32)ctx.place + 1) ||
               await_place(ctx, &memory->ready, nullptr);
     // Its slot is another task's once the signaller knows that it is done.
-    const PreparedTask& task = memory->tasks[(at - begin) % Cta::kPrepared];
+    PreparedTask& task = memory->tasks[(at - begin) % Cta::kPrepared];
     const Task row = task.words.task();
     const CallRow call = task.call;
     const bool runs = task.runs != 0;
+    if (consumer_thread() == 0) task.begins(ctx.profile_begun());
     ctx.call = row.call;
     ctx.tile = row.tile;
     ctx.sent_flag = row.packets ? ctx.first_flag : no_flag(ctx.first_flag);
@@ -101,10 +102,10 @@ MACO_FN void consume_prepared(Context& ctx, const Stream& stream) {
         const SyncRow signal = sync_row<Kernel>(task, done.sync, (int)done.waits + i);
         if (signal.kind == kSyncHint) add_relaxed(ctx.launch().counters + signal.event, 1);
       }
-      ctx.profile_stored(ctx.launch(), at);
       warp_sync();
       if (warp_lane() == 0) store_release_cta(&memory->done, at - begin + 1);
     }
+    ctx.profile_stored(ctx.launch(), at);
   }
   ctx.profile_cta(ctx.launch(), ctx.cta(), false);
 }
@@ -238,6 +239,7 @@ MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>
     ctx.call = row.call;
     ctx.tile = row.tile;
     const bool local_only = task.runs == 0;
+    const u64 begun = task.begun();
     if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     MACO_ROLLED
     for (int item = warp_lane(); item < (int)row.signals * kWorld; item += kWarpLanes) {
@@ -250,7 +252,7 @@ MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>
       add_relaxed(&ctx.control(ctx.rank())->heartbeat, 1);
     }
     warp_sync();
-    ctx.profile_signalled_for(ctx.launch(), at);
+    ctx.profile_signalled_for(ctx.launch(), at, begun);
   }
   end_sends<Kernel>(ctx, sends);
 }

@@ -34,25 +34,24 @@ struct Profile {
 
   // Consumers, behind the task's signals. It has written all when it has computed all.
   MACO_FN void profile_signalled(const LaunchPlaces& launch, u32 task) const {
-    store(launch, task, ticks(begun, sm_clock()));
+    profile_stored(launch, task);
+    if (consumer_thread() == 0 && task < launch.stamped_tasks)
+      store_relaxed(&launch.task_stamps[task].signalled, ticks(begun, sm_clock()));
   }
-  // Consumers, before they leave the signals to the signaller, which calls the next function behind
-  // them.
+  // Consumers, where they leave the signals to the signaller. Nothing waits for what this stores:
+  // the thread has no release before the next task's work.
   MACO_FN void profile_stored(const LaunchPlaces& launch, u32 task) const {
-    store(launch, task, computed);
-  }
-  static MACO_FN void profile_signalled_for(const LaunchPlaces& launch, u32 task) {
-    if (warp_lane() != 0 || task >= launch.stamped_tasks) return;
-    u32* to = (u32*)(launch.task_stamps + task);
-    const u64 begun = (u64)load_relaxed(to + 1) << 32 | load_relaxed(to);
-    store_relaxed(to + 5, ticks(begun, sm_clock()));
-  }
-  MACO_FN void store(const LaunchPlaces& launch, u32 task, u32 signalled) const {
     if (consumer_thread() != 0 || task >= launch.stamped_tasks) return;
     char* to = (char*)(launch.task_stamps + task);
     stamp_store(to, (u32)begun, (u32)(begun >> 32), waited, computed);
-    stamp_store(to + 16, computed, signalled, page_wait, packet_wait);
+    stamp_store(to + 16, computed, page_wait, packet_wait, 0);
   }
+  // The signaller, behind them. `since`: what the consumers' profile_begun said of the task.
+  static MACO_FN void profile_signalled_for(const LaunchPlaces& launch, u32 task, u64 since) {
+    if (warp_lane() != 0 || task >= launch.stamped_tasks) return;
+    store_relaxed(&launch.task_stamps[task].signalled, ticks(since, sm_clock()));
+  }
+  MACO_FN u64 profile_begun() const { return begun; }
   // The loader, behind the task's copies.
   MACO_FN void profile_filled(const LaunchPlaces& launch, u32 task) const {
     if (loader_thread() != 0 || task >= launch.stamped_tasks) return;
@@ -80,7 +79,8 @@ struct Profile<false> {
   MACO_FN void profile_packet(u64) {}
   MACO_FN void profile_signalled(const LaunchPlaces&, u32) const {}
   MACO_FN void profile_stored(const LaunchPlaces&, u32) const {}
-  static MACO_FN void profile_signalled_for(const LaunchPlaces&, u32) {}
+  static MACO_FN void profile_signalled_for(const LaunchPlaces&, u32, u64) {}
+  MACO_FN u64 profile_begun() const { return 0; }
   MACO_FN void profile_filled(const LaunchPlaces&, u32) const {}
   static MACO_FN void profile_cta(const LaunchPlaces&, int, bool) {}
 };

@@ -56,9 +56,18 @@ std::vector<RankStamps> stamps_of(const ir::Program& program,
       for (ir::TaskId id : stream) {
         const Made& m = times[r][ir::index(id)];
         const auto ticks = [&](u64 moment) { return static_cast<u32>(2 * (moment - m.begun)); };
-        rank.tasks.push_back({ahead + 2 * m.begun, ticks(m.waited), ticks(m.computed),
-                              ticks(m.computed), ticks(m.signalled), 2 * m.page_wait,
-                              2 * m.packet_wait, 0, 0, 0});
+        rank.tasks.push_back({ahead + 2 * m.begun,
+                              ticks(m.waited),
+                              ticks(m.computed),
+                              ticks(m.computed),
+                              2 * m.page_wait,
+                              2 * m.packet_wait,
+                              0,
+                              0,
+                              0,
+                              0,
+                              ticks(m.signalled),
+                              {}});
       }
     }
   }
@@ -82,9 +91,9 @@ TEST_CASE("ticks become nanoseconds on the line through a CTA's two moments") {
   const u64 begin = (u64{1} << 32) - 10;
   RankStamps stamps;
   stamps.ctas = {{7000, begin, 7500, begin + 1250}, {}, {9000, 50, 9100, 150}};
-  stamps.tasks = {{begin + 250, 25, 250, 275, 300, 75, 50, begin - 250, 500, 100},
-                  {begin + 1000, 0, 0, 0, 5, 0, 0, 0, 0, 0},
-                  {60, 0, 10, 10, 20, 11, 5, 0, 0, 0}};
+  stamps.tasks = {{begin + 250, 25, 250, 275, 75, 50, 0, begin - 250, 500, 100, 300, {}},
+                  {begin + 1000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, {}},
+                  {60, 0, 10, 10, 11, 5, 0, 0, 0, 0, 20, {}}};
   std::vector<TaskTimes> times;
   const std::vector<size_t> streams = {2, 0, 1};
   REQUIRE(task_times(stamps, streams, times));
