@@ -11,7 +11,7 @@ namespace {
 // row take 2.4 us on an H200, of which (reckoned) half a microsecond is there whatever they are.
 cost::Work argmax_work(const CallView& call, const ir::Task& task, const cost::Machine& machine) {
   cost::Work work = unaided_work(call, task, machine);
-  if (machine.arch == 0) return work;
+  if (machine.arch == 0 || task.accesses.empty()) return work;
   const ir::Region& row = task.accesses.front().region;
   work.fixed_microseconds =
       0.5 + 1.5 * std::min<double>(1, static_cast<double>(row.c1 - row.c0) / 2048);

@@ -82,7 +82,9 @@ int64_t parts_of_maker(const TileContext& c, const RowView& x) {
   for (const ir::Op& op : c.graph().ops) {
     if (op.out.empty() || op.out[0] != c.op().in[0] || c.shape(op.out[0]).size() != 2) continue;
     const Cut made = cut_of(op);
-    if (made.tile.size() == 2 && made.tile[0] >= x.max_rows && made.tile[1] >= kLeastWidth &&
+    const OpDef* def = find_op(op.kind);
+    if (def && !def->collective && c.may_follow(op.kind) && made.tile.size() == 2 &&
+        made.tile[0] >= x.max_rows && made.tile[1] >= kLeastWidth &&
         tiles_of(x.max_cols, made.tile[1]) > 1 && tiles_of(x.max_cols, made.tile[1]) <= kMostParts)
       return made.tile[1];
   }

@@ -157,20 +157,37 @@ bool TileContext::check_cut() {
   return why.empty() || refuse(why);
 }
 
-bool TileContext::may_mate(std::string_view kind) const {
+namespace {
+
+// Is the order of tasks that of the Program, which priorities would change?
+bool in_order(const ir::Graph& graph) {
   const auto differ = [](const ir::Op& a, const ir::Op& b) { return a.priority != b.priority; };
-  if (program_.ctas % 2 != 0 ||
-      std::adjacent_find(graph_.ops.begin(), graph_.ops.end(), differ) != graph_.ops.end())
-    return false;
-  std::vector<bool> runs(static_cast<size_t>(program_.ctas), false);
-  for (const ir::CtaRange& range : program_.roles)
+  return std::adjacent_find(graph.ops.begin(), graph.ops.end(), differ) == graph.ops.end();
+}
+
+// By SM, whether it runs ops of this kind.
+std::vector<bool> sms_of(const ir::Program& program, std::string_view kind) {
+  std::vector<bool> runs(static_cast<size_t>(program.ctas), false);
+  for (const ir::CtaRange& range : program.roles)
     if (range.role == ir::Role::Compute &&
         (range.ops.empty() ||
          std::find(range.ops.begin(), range.ops.end(), kind) != range.ops.end()))
       std::fill(runs.begin() + range.begin, runs.begin() + range.end, true);
+  return runs;
+}
+
+}  // namespace
+
+bool TileContext::may_mate(std::string_view kind) const {
+  if (program_.ctas % 2 != 0 || !in_order(graph_)) return false;
+  const std::vector<bool> runs = sms_of(program_, kind);
   for (size_t sm = 0; sm < runs.size(); sm += 2)
     if (runs[sm] && runs[sm + 1]) return true;
   return false;
+}
+
+bool TileContext::may_follow(std::string_view kind) const {
+  return in_order(graph_) && sms_of(program_, kind) == sms_of(program_, op().kind);
 }
 
 ir::Interval TileContext::range(const Expr& e) const {

@@ -90,6 +90,9 @@ class TileContext {
   /// May tasks of ops of this kind be mates: do two neighbours run them, and is the order of tasks
   /// that of the Program, which priorities would change?
   bool may_mate(std::string_view kind) const;
+  /// May tasks of this op follow those of ops of another kind, one by one and on their SMs? The
+  /// same SMs run both, in the order of the Program.
+  bool may_follow(std::string_view kind) const;
 
   /// A parameter for a number known at launch: a constant where `e` is one (after substituting
   /// world), else an entry of Program::values (found again if it is there already). Device code

@@ -330,7 +330,12 @@ void join_followers(ir::Program& program) {
     const std::span<const uint32_t> sets = found.of(ir::id_of<ir::TaskId>(t));
     if (sets.size() != 1 || found.sets[sets[0]].size() != 1) continue;
     const ir::TaskId leader = found.sets[sets[0]].front();
-    if (needs_mate(program, program[leader]) || program[leader].ranks != program.tasks[t].ranks)
+    const ir::Task &ahead = program[leader], &task = program.tasks[t];
+    if (needs_mate(program, ahead) || follows(ahead) || ahead.ranks != task.ranks ||
+        ahead.priority != task.priority ||
+        std::any_of(task.waits.begin(), task.waits.end(), [&](const ir::Wait& w) {
+          return program[w.event].kind != ir::EventKind::Hint;
+        }))
       continue;
     behind[leader].push_back(t);
     moves[t] = true;
@@ -344,6 +349,7 @@ void join_followers(ir::Program& program) {
     if (const auto at = behind.find(ir::id_of<ir::TaskId>(t)); at != behind.end())
       for (const size_t follower : at->second) tasks.push_back(program.tasks[follower]);
   }
+  MACO_CHECK(tasks.size() == program.tasks.size(), "a task got lost");
   program.tasks = std::move(tasks);
 }
 

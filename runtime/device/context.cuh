@@ -108,8 +108,7 @@ constexpr int kMaxWorld = 64;
 // What was looked up of a task's operands.
 struct LookedUp {
   char* operands[kStagedOperands];
-  u32 uses[kStagedOperands];
-  u32 maps[kStagedOperands];  // of those that are loaded in boxes
+  u32 marks[kStagedOperands];  // operand_mark
 };
 
 // Of each warp its Context lies in shared memory: in a thread's own it would be lost to the caches
@@ -321,6 +320,11 @@ MACO_FN char* operand_address(const Context& ctx, const Operand& o) {
   return base + ((u64)turn * o.copy256 + o.offset256) * 256;
 }
 
+// Of a slot what tells its packets from those of others, of other operands their tensor map.
+MACO_FN u32 operand_mark(const Operand& o) {
+  return o.space == kSpaceSymmetric ? o.use : o.copy256;
+}
+
 // The operands of a call, in its order.
 struct Args {
   Context& ctx;
@@ -339,12 +343,12 @@ struct Args {
   }
   // What tells the packets of operand i, a slot, from those of others in its place.
   MACO_FN u32 use(int i) const {
-    return i < kStagedOperands ? looked_up().uses[i] : table_load(rows + i).use;
+    return i < kStagedOperands ? looked_up().marks[i] : table_load(rows + i).use;
   }
   // The tensor map of operand i, which is loaded in boxes.
   MACO_FN const TensorMap* map(int i) const {
     return ctx.launch().maps +
-           (i < kStagedOperands ? looked_up().maps[i] : table_load(rows + i).copy256);
+           (i < kStagedOperands ? looked_up().marks[i] : table_load(rows + i).copy256);
   }
   // Slot operand i on another rank.
   template <class T>

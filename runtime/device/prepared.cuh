@@ -163,13 +163,17 @@ struct Preparer {
         syncs[k] = table_load((const RowWords*)(Kernel::syncs() + task.sync) + i);
     behind = kPreparers > 1 ? words_of(at + 1) : next;
   }
+  // Is the loader, too, past the task whose slot comes next? Mostly; else it is about to be, behind
+  // tasks that the consumers are past.
+  MACO_FN bool is_free() const {
+    return Cta::kPages == 0 || at - begin < Cta::kPrepared ||
+           !warp_any(!reached(load_acquire_cta(&ctx.memory()->filled), filled_before()));
+  }
+  MACO_FN u32 filled_before() const { return at - begin - Cta::kPrepared + 1; }
   // False, for all lanes: the run stops.
   MACO_FN bool prepare() {
     CtaMemory* const memory = ctx.memory();
-    // The loader is about to be past a task that the consumers are past.
-    if (Cta::kPages > 0 && at - begin >= Cta::kPrepared &&
-        !counted(ctx, &memory->filled, at - begin - Cta::kPrepared + 1))
-      return false;
+    if (!is_free() && !await_quietly(ctx, &memory->filled, filled_before())) return false;
     PreparedTask& to = memory->tasks[(at - begin) % Cta::kPrepared];
     const Task task = words.task();
     MACO_UNROLL
@@ -177,8 +181,7 @@ struct Preparer {
       if (const int i = warp_lane() + k * kWarpLanes; i < operand_count()) {
         const Operand operand = operands[k].template as<Operand>();
         to.found.operands[i] = operand_address(ctx, operand);
-        to.found.uses[i] = operand.use;
-        to.found.maps[i] = operand.copy256;
+        to.found.marks[i] = operand_mark(operand);
       }
     MACO_UNROLL
     for (int k = 0; k < kSyncs; ++k)
@@ -230,7 +233,9 @@ MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>
   const u32 begin = stream.begin, end = stream.end;
   u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {
-    while (preparer && preparer->at < end && preparer->at - at < Cta::kPrepared)
+    // Signals come first, as long as consumers have a task.
+    while (preparer && preparer->at < end && preparer->at - at < Cta::kPrepared &&
+           (preparer->at == at || preparer->is_free()))
       if (!preparer->prepare()) return;
     ctx.place = (int)(at - begin);
     if (!await_done(ctx)) return;

@@ -41,10 +41,12 @@ struct Profile {
   // Consumers, where they leave the signals to the signaller. Nothing waits for what this stores:
   // the thread has no release before the next task's work.
   MACO_FN void profile_stored(const LaunchPlaces& launch, u32 task) const {
-    if (consumer_thread() != 0 || task >= launch.stamped_tasks) return;
-    char* to = (char*)(launch.task_stamps + task);
-    stamp_store(to, (u32)begun, (u32)(begun >> 32), waited, computed);
-    stamp_store(to + 16, computed, page_wait, packet_wait, 0);
+    if (consumer_thread() == 0 && task < launch.stamped_tasks) {
+      char* to = (char*)(launch.task_stamps + task);
+      stamp_store(to, (u32)begun, (u32)(begun >> 32), waited, computed);
+      stamp_store(to + 16, computed, page_wait, packet_wait, 0);
+    }
+    warp_sync();  // the others would begin the next task's
   }
   // The signaller, behind them. `since`: what the consumers' profile_begun said of the task.
   static MACO_FN void profile_signalled_for(const LaunchPlaces& launch, u32 task, u64 since) {

@@ -35,8 +35,7 @@ MACO_FN void stage_operands(Context& ctx, LookedUp& found, const Operand* rows, 
   for (int i = threads - 1 - at; i < staged; i += threads) {
     const Operand row = table_load(rows + i);
     found.operands[i] = operand_address(ctx, row);
-    found.uses[i] = row.use;
-    found.maps[i] = row.copy256;
+    found.marks[i] = operand_mark(row);
   }
 }
 

@@ -67,8 +67,8 @@ MACO_OP void argmax_part(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Team = TeamFor<C::BN>;
   constexpr i64 kParts = (C::N + C::BN - 1) / C::BN;
-  constexpr int V =
-      vector_width(C::N % C::BN == 0 ? C::BN : vector_width(C::N, 1, C::BN), sizeof(X));
+  // Where a part begins and ends, and each row.
+  constexpr int V = (int)least(vector_width(C::N, sizeof(X)), vector_width(C::BN, sizeof(X)));
   const i64 part = tile % kParts, col = part * C::BN, n = least(C::BN, C::N - col);
   const i64 begin = (i64)(tile / kParts) * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
