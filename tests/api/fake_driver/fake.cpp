@@ -68,6 +68,9 @@ Result drop(T thing) {
   void* const memory = reinterpret_cast<void*>(thing);
   const std::lock_guard lock(guard);
   if (things.erase(memory) == 0) return kInvalid;
+  // What a launch that stops writes to must be there.
+  std::erase_if(states, [&](const auto& of_rank) { return of_rank.second == memory; });
+  variable.erase(static_cast<maco::LaunchState*>(memory));
   std::free(memory);
   return kSuccess;
 }
