@@ -76,7 +76,7 @@ LoadRule head_loads(const CallView& c, int64_t keys, int64_t pages) {
 
 cost::Work step_task(const CallView& c, const ir::Task&, const cost::Machine& machine) {
   return step_work({.head_dim = c.integer("D"),
-                    .keys = c.typical("length"),
+                    .keys = c.typical("length") - c.typical("rows"),
                     .splits = c.integer("splits"),
                     .element_bytes = ir::size_of(c.dtype("X")),
                     .page_keys = step_keys(c.program().uses.page_bytes)},
@@ -102,7 +102,7 @@ std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t k
 }
 
 cost::Work step_work(const AttentionStep& s, const cost::Machine& machine) {
-  const int64_t blocks = (s.keys + s.page_keys - 1) / s.page_keys;
+  const int64_t blocks = std::max<int64_t>((s.keys + s.page_keys - 1) / s.page_keys, 1);
   const int64_t own = (blocks + s.splits - 1) / s.splits * s.page_keys;
   // 512 keys of head_dim 64 took 5.3 us on an H200, 1.8 without the cache's keys: long code for few
   // warps, which happens to take as long as an SM's share of the memory's rate would.

@@ -19,7 +19,7 @@ inline constexpr int64_t kMostHeadDim = 128;
 /// A task of attention_step.
 struct AttentionStep {
   int64_t head_dim = 1;
-  int64_t keys = 1;  // of the cache that count in an ordinary launch
+  int64_t keys = 1;  // in the cache before an ordinary launch: it adds its own, which need no pages
   int64_t splits = 1;
   int64_t element_bytes = 2;
   int64_t page_keys = 1;  // step_keys

@@ -95,13 +95,14 @@ int64_t tasks_of(const TileContext& c, const Heads& h) {
 // Splits cost a hand-over, and that is all they cost.
 Cut choose(const TileContext& c) {
   const Heads h = heads_of(c);
-  const int64_t length = c.typical(c.expr("length").value_or(c.in(kNewRows).rows));
+  const int64_t keys =
+      c.typical(c.expr("length").value_or(c.in(kNewRows).rows)) - c.typical(c.in(0).rows);
   int64_t best = 1;
   double least = 0;
   for (int64_t splits = 1; splits == 1 || tasks_of(c, h) * splits <= c.machine().sms; splits *= 2) {
     const cost::Work work =
         functions::step_work({.head_dim = h.dim,
-                              .keys = length,
+                              .keys = keys,
                               .splits = splits,
                               .element_bytes = ir::size_of(c.in(0).dtype),
                               .page_keys = functions::step_keys(c.machine().page_bytes)},

@@ -147,8 +147,10 @@ struct alignas(16) PreparedTask : TaskBegin<kProfile> {
   SyncRow syncs[kPreparedSyncs];
   LookedUp found;
   CallRow call;
-  u16 runs;   // not 0: on this rank
-  u16 leads;  // not 0: the next task waits for nothing
+  u16 runs;    // not 0: on this rank
+  u16 leads;   // not 0: the next task waits for nothing
+  u16 passes;  // not 0: the loader waits until its waits are over
+  u16 last;    // not 0: none follows
 };
 template <int kTasks>
 struct PreparedTasks {
@@ -185,7 +187,7 @@ struct CtaMemory : PreparedTasks<Cta::kPrepared> {
   // Of the current task and, in turn, of the one before, which may still signal: the counter, or
   // nullptr if it is none.
   u32* signals[2][kStagedSignals];
-  // Of the consumers, of the loader, of the signaller.
+  // Of the consumers, of the loader, of the signaller (context_of).
   alignas(16) char contexts[kWarps + 2][kContextBytes];
   alignas(1024) char scratch[kScratchBytes];  // lines of a product's operand may lie there
 };
@@ -258,6 +260,10 @@ struct Context : Profile<kProfile> {
 };
 
 static_assert(sizeof(Context) <= kContextBytes, "a Context has room");
+
+// Which of CtaMemory::contexts other warps have; consumer warps have the first, by their number.
+constexpr int kLoaderContext = kWarps, kSignallerContext = kWarps + 1;
+MACO_FN Context& context_of(int i) { return *(Context*)Context::memory()->contexts[i]; }
 
 MACO_FN void write_report(const Context& ctx, u32 kind, u32 event, int source, u32 expected,
                           u32 seen, u32 stopped_by, i64 index, i64 limit) {

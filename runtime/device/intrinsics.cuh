@@ -745,6 +745,16 @@ MACO_FN void load_matrices(u32 (&to)[4], const void* line) {
 #endif
 }
 
+// A matrix of 8 x 8 elements of 2 bytes, of which lane l has two of row l / 4: the same of its
+// columns.
+MACO_FN u32 transpose_matrix(u32 matrix) {
+  u32 to = matrix;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(matrix));
+#endif
+  return to;
+}
+
 // d += a b, of 16 x 16 by 16 x 8 elements: bf16 (from sm_80 on) or f16 (from sm_75 on).
 template <bool kBf16>
 MACO_FN void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {

@@ -47,66 +47,102 @@ MACO_FN bool counted(Context& ctx, const u32* word, u32 count) {
   return !warp_any(!reached(load_acquire_cta(word), count)) || await_quietly(ctx, word, count);
 }
 
-// As consume, of tasks that are prepared.
+// A consumer warp's context, looked up anew.
+MACO_FN Context& consumer_context() {
+  return context_of((int)((u32)task_thread() / (u32)kWarpLanes));
+}
+// How far a task has come.
+struct Ran {
+  bool ok;    // false: the run stops
+  bool runs;  // on this rank
+};
+// Waits for a task and runs it. starts: all warps know that it is prepared and waits for nothing.
 template <class Kernel>
-MACO_FN void consume_prepared(Context& ctx, const Stream& stream) {
-  const u32 begin = stream.begin, end = stream.end;
-  if (begin == end) return;
-  ctx.profile_cta(ctx.launch(), ctx.cta(), true);
+MACO_FN Ran run_prepared(Context& ctx, u32 place, bool starts) {
   CtaMemory* const memory = ctx.memory();
-  // The last warp tells the signaller: rows of few elements are the first's, which is at the next
-  // task then, and so are the stamps of a profile.
-  constexpr int kTeller = kWarps - 1;
-  bool starts = false;  // all warps know that the task is prepared and waits for nothing
-  for (u32 at = begin; at < end; ++at) {
-    ctx.profile_begin();
-    ctx.place = (int)(at - begin);
-    bool ok = starts || reached(load_acquire_cta(&memory->ready), (u32)ctx.place + 1) ||
-              await_place(ctx, &memory->ready, nullptr);
-    // Its slot is another task's once the signaller knows that it is done.
-    PreparedTask& task = memory->tasks[(at - begin) % Cta::kPrepared];
-    const Task row = task.words.task();
-    const CallRow call = task.call;
-    const bool runs = task.runs != 0;
-    if (consumer_thread() == 0) task.begins(ctx.profile_begun());
-    ctx.call = row.call;
-    ctx.tile = row.tile;
-    ctx.sent_flag = row.packets ? ctx.first_flag : no_flag(ctx.first_flag);
-    const auto sync = [&](int i) { return sync_row<Kernel>(task, row.sync, i); };
-    if (ok && runs) trace_task_begin(ctx.place);
-    if (!starts) {
-      if (ok && runs) ok = was_scouted(ctx) || wait_for<Kernel>(ctx, row.waits, sync);
-      if (cta_any(!ok)) return;
-    }
-    starts = false;
-    if (runs) {
-      ctx.profile_waited();
-      if (consumer_thread() == 0 && Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind))
-        store_release_cta(&memory->passed, (u32)ctx.place + 1);
-      warp_sync();
-      const Operand* operands = Kernel::operands() + call.first_operand;
-      Kernel::run(call.kind, ctx, Args{ctx, operands, Args::place_of(task.found)}, row.tile);
-      warp_sync();
-      // One barrier between tasks is enough where the next has nothing to wait for.
-      starts =
-          task.leads != 0 &&
-          !cta_any(ctx.stopped() || !reached(load_acquire_cta(&memory->ready), at - begin + 2));
-      if (!starts && ctx.any_stopped()) return;
-      ctx.profile_computed();
-      trace_task_end(ctx.place);
-    }
-    if (warp() == kTeller) {
-      const Task done = task.words.task();  // read again: it would stay in registers over the work
-      MACO_ROLLED
-      for (int i = warp_lane(); i < (int)done.signals; i += kWarpLanes) {
-        const SyncRow signal = sync_row<Kernel>(task, done.sync, (int)done.waits + i);
-        if (signal.kind == kSyncHint) add_relaxed(ctx.launch().counters + signal.event, 1);
-      }
-      warp_sync();
-      if (warp_lane() == 0) store_release_cta(&memory->done, at - begin + 1);
-    }
-    ctx.profile_stored(ctx.launch(), at);
+  ctx.profile_begin();
+  ctx.place = (int)place;
+  bool ok = starts || reached(load_acquire_cta(&memory->ready), place + 1) ||
+            await_place(ctx, &memory->ready, nullptr);
+  PreparedTask& task = memory->tasks[place % Cta::kPrepared];
+  const Task row = task.words.task();
+  const CallRow call = task.call;
+  const bool runs = task.runs != 0;
+  if (consumer_thread() == 0) task.begins(ctx.profile_begun());
+  ctx.call = row.call;
+  ctx.tile = row.tile;
+  ctx.sent_flag = row.packets ? ctx.first_flag : no_flag(ctx.first_flag);
+  const auto sync = [&](int i) { return sync_row<Kernel>(task, row.sync, i); };
+  if (ok && runs) trace_task_begin((int)place);
+  if (!starts) {
+    if (ok && runs) ok = was_scouted(ctx) || wait_for<Kernel>(ctx, row.waits, sync);
+    if (cta_any(!ok)) return {false, runs};
   }
+  if (!runs) return {true, false};
+  ctx.profile_waited();
+  if (task.passes != 0 && consumer_thread() == 0) store_release_cta(&memory->passed, place + 1);
+  warp_sync();
+  const Operand* operands = Kernel::operands() + call.first_operand;
+  Kernel::run(call.kind, ctx, Args{ctx, operands, Args::place_of(task.found)}, row.tile);
+  warp_sync();
+  return {true, true};
+}
+// Behind it: `starts` and `last` are as of the next, and whether there is none. False: the run
+// stops. The last warp tells the signaller, and gives hints: rows of few elements are the first's,
+// which is at the next task then, and so are the stamps of a profile.
+template <class Kernel>
+MACO_FN bool leave_prepared(Context& ctx, u32 begin, u32 place, bool ran, bool& starts,
+                            bool& last) {
+  constexpr int kTeller = kWarps - 1;
+  CtaMemory* const memory = ctx.memory();
+  // Its slot is another task's once the signaller knows that it is done.
+  const PreparedTask& task = memory->tasks[place % Cta::kPrepared];
+  last = task.last != 0;
+  starts = false;
+  if (ran) {
+    // One barrier between tasks is enough where the next has nothing to wait for.
+    starts = task.leads != 0 &&
+             !cta_any(ctx.stopped() || !reached(load_acquire_cta(&memory->ready), place + 2));
+    if (!starts && ctx.any_stopped()) return false;
+    ctx.profile_computed();
+    trace_task_end((int)place);
+  } else {
+    cta_sync();
+  }
+  if (warp() == kTeller) {
+    const Task done = task.words.task();
+    MACO_ROLLED
+    for (int i = warp_lane(); i < (int)done.signals; i += kWarpLanes) {
+      const SyncRow signal = sync_row<Kernel>(task, done.sync, (int)done.waits + i);
+      if (signal.kind == kSyncHint) add_relaxed(ctx.launch().counters + signal.event, 1);
+    }
+    warp_sync();
+    if (warp_lane() == 0) store_release_cta(&memory->done, place + 1);
+  }
+  ctx.profile_stored(ctx.launch(), begin + place);
+  return true;
+}
+
+// As consume, of tasks that are prepared. Where a warp is, it looks up in shared memory behind each
+// task: in registers there is no room, and what lies in local memory a task pushes out of the L1
+// cache, to come back from far away (docs/benchmarks/gpu-speed.md, "Between tasks").
+template <class Kernel>
+MACO_FN void consume_prepared(const Stream& stream) {
+  const u32 begin = stream.begin;
+  if (begin == stream.end) return;
+  Context& ctx = consumer_context();
+  ctx.profile_cta(ctx.launch(), ctx.cta(), true);
+  Context* own = &ctx;
+  u32 place = 0;
+  bool starts = false, last = false;
+  do {
+    const Ran task = run_prepared<Kernel>(*own, place, starts);
+    if (!task.ok) return;
+    own = &consumer_context();
+    place = (u32)own->place;
+    if (!leave_prepared<Kernel>(*own, begin, place, task.runs, starts, last)) return;
+    ++place;
+  } while (!last);
   ctx.profile_cta(ctx.launch(), ctx.cta(), false);
 }
 
@@ -192,6 +228,8 @@ struct Preparer {
       to.words = words;
       to.call = call;
       to.runs = runs;
+      to.last = at + 1 == end;
+      to.passes = Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind);
       // A task that runs on some ranks may end without a barrier: it needs the one at its start.
       const Task later = behind.task();
       to.leads = at + 1 < end && later.waits == 0 && later.guard == 0;

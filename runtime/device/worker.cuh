@@ -197,7 +197,7 @@ MACO_FN void consume(Context& ctx, const Stream& stream) {
 template <class Kernel>
 MACO_FN void begin_prepared(Context& ctx);
 template <class Kernel>
-MACO_FN void consume_prepared(Context& ctx, const Stream& stream);
+MACO_FN void consume_prepared(const Stream& stream);
 template <class Kernel>
 MACO_FN void signal_prepared(Context& ctx, const Stream& stream);
 template <class Kernel>
@@ -292,31 +292,34 @@ template <class Kernel>
 constexpr i64 kControlAt =
     control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
 
-// What the thread's role does.
+// What the thread's role does. The warp's context is where it is for each: to keep where would take
+// a register of every task.
 template <class Kernel>
-MACO_FN void play_role(Context& ctx, const Stream& stream) {
+MACO_FN void play_role(const Stream& stream) {
   if (!is_loader()) {
     take_registers<Cta::kConsumerRegisters>();
     if constexpr (Cta::kPrepared > 0)
-      consume_prepared<Kernel>(ctx, stream);
+      consume_prepared<Kernel>(stream);
     else
-      consume<Kernel>(ctx, stream);
+      consume<Kernel>(context_of(warp()), stream);
   } else if constexpr (Cta::kPages > 0 || Cta::kSignallers > 0) {
     give_registers<Cta::kLoaderRegisters>();
     if (is_scout()) {
-      if constexpr (kHasScout) scout_tasks<Kernel>(ctx, stream);
+      if constexpr (kHasScout) scout_tasks<Kernel>(context_of(kSignallerContext), stream);
       return;
     }
     if (is_spare()) {
-      if constexpr (Kernel::kSends && kSendWarps > 0) send_parts<Kernel>(ctx);
+      if constexpr (Kernel::kSends && kSendWarps > 0)
+        send_parts<Kernel>(context_of(kSignallerContext));
       return;
     }
     if (is_signaller()) {
-      if constexpr (Cta::kPrepared > 0) signal_prepared<Kernel>(ctx, stream);
+      if constexpr (Cta::kPrepared > 0)
+        signal_prepared<Kernel>(context_of(kSignallerContext), stream);
       return;
     }
     if constexpr (Cta::kPages > 0) {
-      load_pages<Kernel>(ctx, stream);
+      load_pages<Kernel>(context_of(kLoaderContext), stream);
       copies_drain();
     }
   }
@@ -341,8 +344,8 @@ MACO_FN void worker(const Launch& launch) {
   auto* memory = (CtaMemory*)cta_memory();
   // Spare warps, and those that prepare tasks, share the signaller's: they write the same there,
   // and nothing later.
-  Context& ctx = *new (memory->contexts[is_signaller() || is_spare() ? kWarps + 1
-                                        : is_loader()                ? kWarps
+  Context& ctx = *new (memory->contexts[is_signaller() || is_spare() ? kSignallerContext
+                                        : is_loader()                ? kLoaderContext
                                                                      : warp()])
                      Context(Kernel::kWorld, kControlAt<Kernel>, epoch * Kernel::kPacketUses);
   if (initializes() || kLaunchCopies > 1) {
@@ -370,7 +373,7 @@ MACO_FN void worker(const Launch& launch) {
       memory->symmetric[r] = launch.symmetric[r];
   if constexpr (Kernel::kMates) pair_sync();  // the other's barriers are there, too
   start_sync();
-  play_role<Kernel>(ctx, stream);
+  play_role<Kernel>(stream);
   // Nobody leaves whose memory the other may still write to. (Of a run that stops, what is on its
   // way arrives meanwhile.)
   if constexpr (Kernel::kMates) pair_sync();

@@ -108,6 +108,8 @@ def main():
         print("skipped: there is no nvcc")
         return 77
     layer = read("llama32_1b_prefill.maco").replace("0..16", "0..1").replace("x_16", "x_1")
+    # What a loop over short tasks keeps in local memory it waits for after each.
+    decoder = read("llama32_1b_decode.maco").replace("0..16", "0..2").replace("x_16", "x_2")
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         compiler = Compiler(args.macoc, nvcc, folder)
@@ -119,6 +121,7 @@ def main():
                                                          ("two attentions", ATTENTIONS, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                                                          ("tiles that are sent", SENT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                                                          ("tiles that are sent", SENT, "sm_80", "mma.sync", MOST_SPILLED),
+                                                         ("decoding", decoder, "sm_90a", "mma.sync", 0),
                                                          ("a decode layer", read("decode_layer.maco"), "sm_80", "mma.sync", None),
                                                          ("a decode layer", read("decode_layer.maco"), "sm_120", "mma.sync", None)):
             ptx, said = compiler.run(text, target)

@@ -295,6 +295,21 @@ void load_matrices(u32 (&to)[4], const void* line) {
   }
   warp_sync();
 }
+inline u32 transpose_matrix(u32 matrix) {
+  static u32 rows[kConsumers];
+  rows[consumer_thread()] = matrix;
+  warp_sync();
+  const int lane = warp_lane(), first = consumer_thread() - lane;
+  u16 pair[2];
+  for (int e = 0; e < 2; ++e) {
+    const int row = lane % 4 * 2 + e, column = lane / 4;
+    pair[e] = static_cast<u16>(rows[first + row * 4 + column / 2] >> (16 * (column % 2)));
+  }
+  warp_sync();
+  u32 to;
+  std::memcpy(&to, pair, 4);
+  return to;
+}
 // d += a b, whose words have 4 / sizeof(T) elements each.
 template <class T, class Bits>
 void multiply_fragments(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {

@@ -1168,6 +1168,8 @@ inline void check_steps() {
   check_step<StepOf<bf16, 6, 2, 72, 3, 5, 3, true, true, false>>(7, 700);
   check_step<StepOf<f16, 4, 1, 64, 4, 4, 4, true, false, false>>(4, 300);  // a split without keys
   check_step<StepOf<bf16, 8, 2, 64, 4, 4, 1, true, true, false>>(4, 50, true);
+  check_step<StepOf<bf16, 8, 2, 128, 4, 2, 2, true, true, true>>(3, 400);  // eight rows of a tile
+  check_step<StepOf<f16, 6, 2, 72, 3, 2, 1, true, true, false>>(3, 200);
   check_step<StepInPackets<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>>>(1, 300);
   check_step<StepInPackets<StepOf<bf16, 4, 4, 40, 1, 16, 1, false, false, true>>>(3, 129);
   check_step<StepInPackets<StepOf<bf16, 6, 2, 72, 3, 5, 3, true, true, false>>>(7, 700);

@@ -384,6 +384,7 @@ constexpr bool kHasMma = false;
 // A lone lane has no part of a matrix: declared only.
 template <bool kTranspose>
 void load_matrices(u32 (&to)[4], const void* line);
+u32 transpose_matrix(u32 matrix);
 template <bool kBf16>
 void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
 template <bool kE4m3>

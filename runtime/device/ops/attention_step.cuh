@@ -37,123 +37,242 @@ struct Sight {
 
 // ---- a lane among others: fragments -----------------------------------------
 
+MACO_FN int step_matrix() { return warp_lane() >> 3; }
+MACO_FN int step_line() { return warp_lane() & 7; }
+template <class X>
+MACO_FN u32 step_pair(float a, float b) {
+  return bits_as<u32>(Vec<X, 2>{{from_acc<X>(a), from_acc<X>(b)}});
+}
+template <class X>
+MACO_FN float step_rest(float x) {
+  return fsub(x, to_acc(from_acc<X>(x)));
+}
+
+// More than eight rows are the sixteen of products' first operand. A lane has two of them, row(0)
+// and row(1): of the scores of its keys of a block, and of sums of weighed values of some elements
+// of the head. What share(value, f) puts together the lanes of its rows have.
 template <class C>
-struct WarpStep {
+struct TallStep {
   using S = StepShape<C>;
   using X = typename C::X;
   static constexpr bool kBf16 = is_same<X, bf16>;
-  static_assert(S::kKeys <= kStepChunk * kWarps, "a warp has sixteen keys of a page");
-  // Whether there is more than the upper half of a fragment's rows.
-  static constexpr int kHalves = S::kRows <= 8 ? 1 : 2;
+  static constexpr int kScores = 8, kSums = 2 * S::kSteps, kKept = kStepRows;
   u32 q[S::kSteps][4];
-  // Of rows lane / 4 and that + 8: the largest score, this lane's sum of weights relative to it,
-  // and that of weighed values.
-  float top[2] = {kLeast, kLeast}, total[2] = {}, sum[2 * S::kSteps][4] = {};
-  float score[kStepRound][2][4];
 
-  static MACO_FN int chunk() { return warp() * kStepChunk; }
-  static MACO_FN int matrix() { return warp_lane() >> 3; }
-  static MACO_FN int line() { return warp_lane() & 7; }
-  static MACO_FN int row(int half) { return (warp_lane() >> 2) + 8 * half; }
-  static MACO_FN int column(int j, int e) { return j * 8 + (warp_lane() & 3) * 2 + (e & 1); }
+  static MACO_FN int row(int own) { return (warp_lane() >> 2) + 8 * own; }
+  static MACO_FN bool leads() { return (warp_lane() & 3) == 0; }
+  template <class F>
+  static MACO_FN float share(float value, F f) {
+    value = f(value, shuffle_xor(value, 1));
+    return f(value, shuffle_xor(value, 2));
+  }
+  static constexpr MACO_FN int row_of_score(int i) { return i % 4 / 2; }
+  static MACO_FN int key(int i) { return i / 4 * 8 + (warp_lane() & 3) * 2 + i % 2; }
+  static constexpr MACO_FN int row_of_sum(int e) { return e / 2; }
+  static MACO_FN int element(int n, int e) { return n * 8 + (warp_lane() & 3) * 2 + e % 2; }
+  // Row `own`'s score of key i, in the lane that has it.
+  static MACO_FN float score_of(const float (&score)[kScores], int i, int own) {
+    const float even = i < 8 ? score[2 * own] : score[4 + 2 * own];
+    const float odd = i < 8 ? score[2 * own + 1] : score[4 + 2 * own + 1];
+    return i % 2 == 0 ? even : odd;
+  }
+  static MACO_FN int lane_of(int i) { return (warp_lane() & ~3) + i % 8 / 2; }
 
   // Groups are lines of 128 bytes, of which a warp takes sixteen from `first` on.
   MACO_FN void load_queries(int group, const char* lines) {
     MACO_UNROLL
     for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s)
-      load_matrices<false>(
-          q[s], lines + swizzled((matrix() & 1) * 8 + line(), s % 4 * 2 + (matrix() >> 1)));
+      load_matrices<false>(q[s], lines + swizzled((step_matrix() & 1) * 8 + step_line(),
+                                                  s % 4 * 2 + (step_matrix() >> 1)));
   }
-  // `block`: of the round.
-  MACO_FN void score_keys(int block, int group, const char* keys, int first, int) {
+  MACO_FN void multiply_keys(float (&score)[kScores], int group, const char* keys,
+                             int first) const {
     // Every other step has sums of its own, which needn't wait for the step before.
     float sums[2][2][4] = {};
     MACO_UNROLL
     for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s) {
       u32 k[4];
-      load_matrices<false>(
-          k, keys + swizzled(first + (matrix() >> 1) * 8 + line(), s % 4 * 2 + (matrix() & 1)));
+      load_matrices<false>(k, keys + swizzled(first + (step_matrix() >> 1) * 8 + step_line(),
+                                              s % 4 * 2 + (step_matrix() & 1)));
       multiply_matrices<kBf16>(sums[s % 2][0], q[s], k[0], k[1]);
       multiply_matrices<kBf16>(sums[s % 2][1], q[s], k[2], k[3]);
     }
     MACO_UNROLL
-    for (int j = 0; j < 2; ++j) {
+    for (int i = 0; i < kScores; ++i) {
+      const float part = fadd(sums[0][i / 4][i % 4], sums[1][i / 4][i % 4]);
+      score[i] = group == 0 ? part : fadd(score[i], part);
+    }
+  }
+  // Of weights those that X holds, and the rest.
+  struct Weights {
+    u32 high[4] = {}, low[4] = {};
+    MACO_FN explicit Weights(const float (&weights)[kScores]) {
       MACO_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        const float part = fadd(sums[0][j][e], sums[1][j][e]);
-        score[block][j][e] = group == 0 ? part : fadd(score[block][j][e], part);
+      for (int i = 0; i < 4; ++i) {
+        const float a = weights[2 * i], b = weights[2 * i + 1];
+        high[i] = step_pair<X>(a, b);
+        low[i] = step_pair<X>(step_rest<X>(a), step_rest<X>(b));
       }
     }
+  };
+  // Values of step n of a group's four: matrices of eight keys by eight elements.
+  static MACO_FN void load_values(u32 (&v)[4], const char* values, int first, int n) {
+    load_matrices<true>(v, values + swizzled(first + (step_matrix() & 1) * 8 + step_line(),
+                                             n % 4 * 2 + (step_matrix() >> 1)));
+  }
+  static constexpr MACO_FN int keys_of(int i) { return i % 2; }  // of matrix i: which eight
+  static MACO_FN void add_step(float (&sum)[kSums][4], int n, const u32 (&weights)[4],
+                               const u32 (&v)[4]) {
+    multiply_matrices<kBf16>(sum[2 * n], weights, v[0], v[1]);
+    multiply_matrices<kBf16>(sum[2 * n + 1], weights, v[2], v[3]);
+  }
+};
+
+// Up to eight rows are columns of products whose first operand are keys, and elements of values:
+// half as many products, and registers. Weights change from rows of a fragment to columns.
+template <class C>
+struct FewStep {
+  using S = StepShape<C>;
+  using X = typename C::X;
+  static constexpr bool kBf16 = is_same<X, bf16>;
+  static constexpr int kScores = 4, kSums = S::kSteps, kKept = S::kRows <= 4 ? 4 : 8;
+  u32 q[S::kSteps + S::kSteps % 2][2];
+
+  static MACO_FN int row(int own) { return (warp_lane() & 3) * 2 + own; }
+  static MACO_FN bool leads() { return warp_lane() < 4; }
+  template <class F>
+  static MACO_FN float share(float value, F f) {
+    value = f(value, shuffle_xor(value, 4));
+    value = f(value, shuffle_xor(value, 8));
+    return f(value, shuffle_xor(value, 16));
+  }
+  static constexpr MACO_FN int row_of_score(int i) { return i % 2; }
+  static MACO_FN int key(int i) { return i / 2 * 8 + (warp_lane() >> 2); }
+  static constexpr MACO_FN int row_of_sum(int e) { return e % 2; }
+  static MACO_FN int element(int n, int e) { return n * 16 + e / 2 * 8 + (warp_lane() >> 2); }
+  static MACO_FN float score_of(const float (&score)[kScores], int i, int own) {
+    return i < 8 ? score[own] : score[2 + own];
+  }
+  static MACO_FN int lane_of(int i) { return i % 8 * 4 + (warp_lane() & 3); }
+
+  MACO_FN void load_queries(int group, const char* lines) {
+    MACO_UNROLL
+    for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; s += 2) {
+      u32 two[4];
+      load_matrices<false>(two, lines + swizzled(step_line(), s % 4 * 2 + step_matrix()));
+      MACO_UNROLL
+      for (int i = 0; i < 4; ++i) q[s + i / 2][i % 2] = two[i];
+    }
+  }
+  MACO_FN void multiply_keys(float (&score)[kScores], int group, const char* keys,
+                             int first) const {
+    float sums[2][4] = {};
+    MACO_UNROLL
+    for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s) {
+      u32 k[4];
+      load_matrices<false>(k, keys + swizzled(first + (step_matrix() & 1) * 8 + step_line(),
+                                              s % 4 * 2 + (step_matrix() >> 1)));
+      multiply_matrices<kBf16>(sums[s % 2], k, q[s][0], q[s][1]);
+    }
+    MACO_UNROLL
+    for (int i = 0; i < kScores; ++i) {
+      const float part = fadd(sums[0][i], sums[1][i]);
+      score[i] = group == 0 ? part : fadd(score[i], part);
+    }
+  }
+  struct Weights {
+    u32 high[2], low[2];
+    MACO_FN explicit Weights(const float (&weights)[kScores]) {
+      MACO_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const float a = weights[2 * i], b = weights[2 * i + 1];
+        high[i] = transpose_matrix(step_pair<X>(a, b));
+        low[i] = transpose_matrix(step_pair<X>(step_rest<X>(a), step_rest<X>(b)));
+      }
+    }
+  };
+  static MACO_FN void load_values(u32 (&v)[4], const char* values, int first, int n) {
+    load_matrices<true>(v, values + swizzled(first + (step_matrix() >> 1) * 8 + step_line(),
+                                             n % 4 * 2 + (step_matrix() & 1)));
+  }
+  static constexpr MACO_FN int keys_of(int i) { return i / 2; }
+  static MACO_FN void add_step(float (&sum)[kSums][4], int n, const u32 (&weights)[2],
+                               const u32 (&v)[4]) {
+    multiply_matrices<kBf16>(sum[n], v, weights[0], weights[1]);
+  }
+};
+
+template <class C>
+struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::type {
+  using Rows = typename Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::type;
+  using S = StepShape<C>;
+  using X = typename C::X;
+  static constexpr int kOwn = 2, kScores = Rows::kScores, kSums = Rows::kSums;
+  static_assert(S::kKeys <= kStepChunk * kWarps, "a warp has sixteen keys of a page");
+  // Of the lane's rows: the largest score, this lane's sum of weights relative to it, and that of
+  // weighed values.
+  float top[kOwn] = {kLeast, kLeast}, total[kOwn] = {}, sum[kSums][4] = {};
+  float score[kStepRound][kScores];
+
+  static MACO_FN int chunk() { return warp() * kStepChunk; }
+  // `block`: of the round.
+  MACO_FN void score_keys(int block, int group, const char* keys, int first, int) {
+    this->multiply_keys(score[block], group, keys, first);
   }
   // Scores of kBlocks blocks become weights. seen(block, t): how many of its keys here row t sees.
   template <int kBlocks, class Seen>
   MACO_FN void weigh_keys(Seen seen) {
     MACO_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
-      const int t = row(half) / (int)C::HB;
+    for (int own = 0; own < kOwn; ++own) {
+      const int t = Rows::row(own) / (int)C::HB;
       // Blocks have maxima and sums of their own: one after the other would be long chains.
-      float highs[kBlocks], sums[kBlocks], high = top[half];
+      float highs[kBlocks], sums[kBlocks], high = top[own];
       MACO_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
         highs[b] = kLeast;
         MACO_UNROLL
-        for (int j = 0; j < 2; ++j) {
-          MACO_UNROLL
-          for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            float& s = score[b][j][e];
-            s = fmul(s, (float)C::scale);
-            // A NaN stays in the sums.
-            highs[b] = column(j, e) < seen(b, t) ? fmax(highs[b], s) : highs[b];
-          }
+        for (int i = 0; i < kScores; ++i) {
+          if (Rows::row_of_score(i) != own) continue;
+          float& s = score[b][i];
+          s = fmul(s, (float)C::scale);
+          // A NaN stays in the sums.
+          highs[b] = Rows::key(i) < seen(b, t) ? fmax(highs[b], s) : highs[b];
         }
       }
       MACO_UNROLL
       for (int b = 0; b < kBlocks; ++b) high = fmax(high, highs[b]);
-      high = fmax(high, shuffle_xor(high, 1));
-      high = fmax(high, shuffle_xor(high, 2));
-      const float shrink = step_weight(fsub(top[half], high));
-      float all = fmul(total[half], shrink);
+      high = Rows::share(high, [](float x, float y) { return fmax(x, y); });
+      const float shrink = step_weight(fsub(top[own], high));
+      float all = fmul(total[own], shrink);
       MACO_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
         sums[b] = 0;
         MACO_UNROLL
-        for (int j = 0; j < 2; ++j) {
-          MACO_UNROLL
-          for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            float& s = score[b][j][e];
-            s = step_weight(fsub(s, high));
-            s = column(j, e) < seen(b, t) ? s : 0.0f;
-            sums[b] = fadd(sums[b], s);
-          }
+        for (int i = 0; i < kScores; ++i) {
+          if (Rows::row_of_score(i) != own) continue;
+          float& s = score[b][i];
+          s = step_weight(fsub(s, high));
+          s = Rows::key(i) < seen(b, t) ? s : 0.0f;
+          sums[b] = fadd(sums[b], s);
         }
       }
       MACO_UNROLL
       for (int b = 0; b < kBlocks; ++b) all = fadd(all, sums[b]);
-      total[half] = all;
-      top[half] = high;
+      total[own] = all;
+      top[own] = high;
       MACO_UNROLL
-      for (int n = 0; n < 2 * S::kSteps; ++n) {
+      for (int n = 0; n < kSums; ++n) {
         MACO_UNROLL
-        for (int e = 2 * half; e < 2 * half + 2; ++e) sum[n][e] = fmul(sum[n][e], shrink);
+        for (int e = 0; e < 4; ++e)
+          if (Rows::row_of_sum(e) == own) sum[n][e] = fmul(sum[n][e], shrink);
       }
     }
   }
-  static MACO_FN u32 pair(float a, float b) {
-    return bits_as<u32>(Vec<X, 2>{{from_acc<X>(a), from_acc<X>(b)}});
-  }
-  static MACO_FN float rest(float x) { return fsub(x, to_acc(from_acc<X>(x))); }
   // Values of which all rows see the first `seen`; others count as zero. Weights have twice the
   // bits of X.
   MACO_FN void add_values(int block, int group, const char* values, int first, int seen) {
-    const float (&weights)[2][4] = score[block];
-    u32 high[4] = {}, low[4] = {};
-    MACO_UNROLL
-    for (int i = 0; i < 4; i += 3 - kHalves) {
-      const float a = weights[i / 2][i % 2 * 2], b = weights[i / 2][i % 2 * 2 + 1];
-      high[i] = pair(a, b);
-      low[i] = pair(rest(a), rest(b));
-    }
-    // Of the values of a fragment this lane has two keys, and those 8 behind them.
+    const typename Rows::Weights weights(score[block]);
+    // Of a matrix of values this lane has two keys.
     u32 keep[2];
     MACO_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -164,94 +283,88 @@ struct WarpStep {
     MACO_UNROLL
     for (int n = 4 * group; n < 4 * group + 4 && n < S::kSteps; ++n) {
       u32(&here)[4] = v[n % 4];
-      load_matrices<true>(here, values + swizzled(first + (matrix() & 1) * 8 + line(),
-                                                  n % 4 * 2 + (matrix() >> 1)));
+      Rows::load_values(here, values, first, n);
       if (seen < kStepChunk) {
         MACO_UNROLL
-        for (int i = 0; i < 4; ++i) here[i] &= keep[i % 2];
+        for (int i = 0; i < 4; ++i) here[i] &= keep[Rows::keys_of(i)];
       }
-      multiply_matrices<kBf16>(sum[2 * n], high, here[0], here[1]);
-      multiply_matrices<kBf16>(sum[2 * n + 1], high, here[2], here[3]);
+      Rows::add_step(sum, n, weights.high, here);
     }
     MACO_UNROLL
-    for (int n = 4 * group; n < 4 * group + 4 && n < S::kSteps; ++n) {
-      multiply_matrices<kBf16>(sum[2 * n], low, v[n % 4][0], v[n % 4][1]);
-      multiply_matrices<kBf16>(sum[2 * n + 1], low, v[n % 4][2], v[n % 4][3]);
-    }
+    for (int n = 4 * group; n < 4 * group + 4 && n < S::kSteps; ++n)
+      Rows::add_step(sum, n, weights.low, v[n % 4]);
   }
   // The same where rows see different values: one that a row doesn't see may be anything, and 0 *
   // infinity is not 0.
   MACO_FN void add_seen_values(int group, const char* values, int first, const Sight& sight) {
-    const int seen[2] = {sight.of(row(0) / (int)C::HB), sight.of(row(1) / (int)C::HB)};
-    MACO_UNROLL
-    for (int i = 0; i < kStepChunk; ++i) {
-      if (i < sight.most) {
-        const int lane = (warp_lane() & ~3) + i % 8 / 2;
-        const float weight[2] = {shuffle(score[0][i / 8][i % 2], lane),
-                                 shuffle(score[0][i / 8][2 + i % 2], lane)};
+    constexpr int kOfGroup = kSums * kBlockK / (16 * S::kSteps);
+    const int seen[kOwn] = {sight.of(Rows::row(0) / (int)C::HB),
+                            sight.of(Rows::row(1) / (int)C::HB)};
+    MACO_ROLLED
+    for (int i = 0; i < sight.most; ++i) {
+      float weight[kOwn];
+      MACO_UNROLL
+      for (int own = 0; own < kOwn; ++own)
+        weight[own] = shuffle(Rows::score_of(score[0], i, own), Rows::lane_of(i));
+      MACO_UNROLL
+      for (int n = kOfGroup * group; n < kOfGroup * group + kOfGroup && n < kSums; ++n) {
         MACO_UNROLL
-        for (int n = 8 * group; n < 8 * group + 8 && n < 2 * S::kSteps; ++n) {
-          const auto v = ((const Vec<X, 2>*)(values + swizzled(first + i, n % 8)))[warp_lane() & 3];
-          MACO_UNROLL
-          for (int e = 0; e < 2 * kHalves; ++e)
-            if (i < seen[e / 2]) sum[n][e] = ffma(weight[e / 2], to_acc(v.v[e % 2]), sum[n][e]);
+        for (int e = 0; e < 4; ++e) {
+          const int own = Rows::row_of_sum(e), d = Rows::element(n, e) - group * kBlockK;
+          const X v = ((const X*)(values + swizzled(first + i, d / kChunk)))[d % kChunk];
+          if (i < seen[own]) sum[n][e] = ffma(weight[own], to_acc(v), sum[n][e]);
         }
       }
     }
   }
   // The CTA's results: f(row, element of the head, sum relative to the top, top, total), each once;
-  // the top of element 0 only. Barriers inside; the scratch memory may be in use until the first.
-  template <class F>
+  // the top and the total of element 0 only. Barriers inside; the scratch memory may be in use up to
+  // kUsed bytes until the first.
+  template <int kUsed, class F>
   MACO_FN void merge(char* scratch, F f) {
-    constexpr int kKept = S::kRows <= 4 ? 4 : S::kRows <= 8 ? 8 : 16;
-    float* tops = (float*)scratch;
-    float* totals = tops + kWarps * kStepRows;
-    float* parts = totals + kWarps * kStepRows;
-    constexpr int kRoom = kScratchBytes / 4 - 2 * kWarps * kStepRows;
-    constexpr int kWide =  // elements at a time
-        (int)least(16 * S::kSteps, round_down(kRoom / (kWarps * kKept), 16));
+    constexpr int kKept = Rows::kKept, kHeads = 2 * 4 * kWarps * kKept;  // bytes of tops and totals
+    constexpr int kOfElement = 4 * kWarps * kKept, kAll = 16 * S::kSteps;
+    // Behind what is in use, if there is room for all elements at a time.
+    constexpr bool kBehind = kUsed + kHeads + kAll * kOfElement <= kScratchBytes;
+    constexpr int kMost = (int)round_down((kScratchBytes - kHeads) / kOfElement, 16);
+    constexpr int kPasses = (kAll + kMost - 1) / kMost;
+    constexpr int kWide = (int)round_up((kAll + kPasses - 1) / kPasses, 16);
+    float* const tops = (float*)(scratch + (kBehind ? kUsed : 0));
+    float* const totals = tops + kWarps * kKept;
+    float* const parts = totals + kWarps * kKept;
+    if constexpr (!kBehind) cta_sync();
     MACO_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
-      total[half] = fadd(total[half], shuffle_xor(total[half], 1));
-      total[half] = fadd(total[half], shuffle_xor(total[half], 2));
-    }
-    cta_sync();
-    const auto own_row = [&](int half) { return warp() * kStepRows + row(half); };
-    if ((warp_lane() & 3) == 0) {
-      MACO_UNROLL
-      for (int half = 0; half < kHalves; ++half) tops[own_row(half)] = top[half];
-    }
-    cta_sync();
-    float own[2];
-    MACO_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
-      float high = kLeast;
-      for (int w = 0; w < kWarps; ++w) high = fmax(high, tops[w * kStepRows + row(half)]);
-      own[half] = step_weight(fsub(top[half], high));
-      if ((warp_lane() & 3) == 0) totals[own_row(half)] = fmul(total[half], own[half]);
+    for (int own = 0; own < kOwn; ++own) {
+      const float all = Rows::share(total[own], [](float x, float y) { return fadd(x, y); });
+      if (Rows::leads() && Rows::row(own) < kKept) {
+        tops[warp() * kKept + Rows::row(own)] = top[own];
+        totals[warp() * kKept + Rows::row(own)] = all;
+      }
     }
     MACO_UNROLL
-    for (int from = 0; from < 16 * S::kSteps; from += kWide) {
+    for (int from = 0; from < kAll; from += kWide) {
       if (from > 0) cta_sync();
       MACO_UNROLL
-      for (int n = from / 8; n < (from + kWide) / 8 && n < 2 * S::kSteps; ++n) {
+      for (int n = 0; n < kSums; ++n) {
         MACO_UNROLL
-        for (int e = 0; e < 2 * kHalves; ++e)
-          if (row(e / 2) < kKept)
-            parts[(warp() * kKept + row(e / 2)) * kWide + column(n, e) - from] =
-                fmul(sum[n][e], own[e / 2]);
+        for (int e = 0; e < 4; ++e) {
+          const int r = Rows::row(Rows::row_of_sum(e)), d = Rows::element(n, e) - from;
+          if (kAll * n < kSums * (from + kWide) && kAll * n >= kSums * from && r < kKept)
+            parts[(warp() * kKept + r) * kWide + d] = sum[n][e];
+        }
       }
       cta_sync();
       for (int i = consumer_thread(); i < S::kRows * kWide; i += kConsumers) {
         const int r = i / kWide, d = from + i % kWide;
         if (d >= S::D) continue;
         float high = kLeast, whole = 0, value = 0;
-        if (d == 0)
-          for (int w = 0; w < kWarps; ++w) high = fmax(high, tops[w * kStepRows + r]);
+        MACO_UNROLL
+        for (int w = 0; w < kWarps; ++w) high = fmax(high, tops[w * kKept + r]);
         MACO_UNROLL
         for (int w = 0; w < kWarps; ++w) {
-          whole = fadd(whole, totals[w * kStepRows + r]);
-          value = fadd(value, parts[w * kKept * kWide + i]);
+          const float own = step_weight(fsub(tops[w * kKept + r], high));
+          whole = ffma(totals[w * kKept + r], own, whole);
+          value = ffma(parts[w * kKept * kWide + i], own, value);
         }
         f(r, d, value, high, whole);
       }
@@ -334,7 +447,7 @@ struct LoneStep {
           }
     }
   }
-  template <class F>
+  template <int kUsed, class F>
   MACO_FN void merge(char*, F f) {
     for (int r = 0; r < S::kRows; ++r)
       for (int d = 0; d < S::D; ++d) f(r, d, sum[r][d], top[r], total[r]);
@@ -626,22 +739,23 @@ struct AttentionStep {
     for (int g = 0; g < S::kGroups; ++g) found.load_queries(g, lines_of(queries, g));
     old_keys(found);
     if (t.split == 0 && warp() == 0) keys_of_new_rows(found);
-    found.merge(ctx.scratch(), [&](int r, int d, float value, float top, float total) {
-      const i64 row = t.first + r / C::HB, head = t.head + r % C::HB;
-      if (row >= t.all) return;
-      if constexpr (C::splits == 1) {
-        gstore(to_write<Y, C::y_packets>(args, 5) + row * C::HQ * C::D + head * C::D + d,
-               from_acc<Y>(fdiv(value, total)));
-      } else {
-        const auto part = to_write<float, C::y_packets>(args, 5) +
-                          ((row * C::splits + t.split) * C::HQ + head) * (C::D + 2);
-        gstore(part + d, value);
-        if (d == 0) {
-          gstore(part + C::D, top);
-          gstore(part + C::D + 1, total);
-        }
-      }
-    });
+    found.template merge<3 * S::kAreaBytes>(
+        ctx.scratch(), [&](int r, int d, float value, float top, float total) {
+          const i64 row = t.first + r / C::HB, head = t.head + r % C::HB;
+          if (row >= t.all) return;
+          if constexpr (C::splits == 1) {
+            gstore(to_write<Y, C::y_packets>(args, 5) + row * C::HQ * C::D + head * C::D + d,
+                   from_acc<Y>(fdiv(value, total)));
+          } else {
+            const auto part = to_write<float, C::y_packets>(args, 5) +
+                              ((row * C::splits + t.split) * C::HQ + head) * (C::D + 2);
+            gstore(part + d, value);
+            if (d == 0) {
+              gstore(part + C::D, top);
+              gstore(part + C::D + 1, total);
+            }
+          }
+        });
   }
 };
 
