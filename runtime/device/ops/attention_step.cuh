@@ -317,9 +317,8 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
       }
     }
   }
-  // The CTA's results: f(row, element of the head, sum relative to the top, top, total), each once;
-  // the top and the total of element 0 only. Barriers inside; the scratch memory may be in use up to
-  // kUsed bytes until the first.
+  // The CTA's results: f(row, element of the head, sum relative to the top, top, total), each once.
+  // Barriers inside; up to kUsed bytes the scratch memory may be in use until the first.
   template <int kUsed, class F>
   MACO_FN void merge(char* scratch, F f) {
     constexpr int kKept = Rows::kKept, kHeads = 2 * 4 * kWarps * kKept;  // bytes of tops and totals
