@@ -46,7 +46,8 @@ enum ReportKind : u32 {
   kBadVariable = 7,  // a dim or scalar in memory is out of its range
   kBadValue = 8,     // one of Launch::values is
   kSpent = 9,        // counters must be reset before another launch
-  kWaitHanded = 10   // event: number of what was handed over
+  kWaitHanded = 10,  // event: number of what was handed over
+  kWaitMate = 11     // the other CTA of the pair
 };
 
 // Of a collective that is handed over to a library beside the kernel, in its rank's memory. The

@@ -104,7 +104,7 @@ MACO_FN u32 page_offer(u32 count, u32 slot) { return (count + 1) * 32 + slot; }
 MACO_OP u32 await_offer(Context& ctx) {
   const u32 count = ctx.exchanges, *word = &ctx.memory()->mate_offers[count % kRingPages];
   WatchState state(0);
-  Watch watch(ctx, state, word, kPatienceOther, kWaitPage);
+  Watch watch(ctx, state, word, kPatienceOther, kWaitMate);
   const u64 since = ctx.profile_pause();
   u32 offer = load_acquire_cta(word);
   for (; !reached(offer / 32, count + 1); offer = load_acquire_cta(word)) {
@@ -120,7 +120,7 @@ MACO_OP u32 await_offer(Context& ctx) {
 MACO_OP bool await_sent(Context& ctx) {
   const u32 count = ctx.exchanges, *word = &ctx.memory()->mate_sent[count % kRingPages];
   WatchState state(0);
-  Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
+  Watch watch(ctx, state, word, kPatienceLoader, kWaitMate);
   for (u32 sent = load_acquire_cta(word); !reached(sent, count + 1);
        sent = load_acquire_cta(word)) {
     if (watch.again()) continue;

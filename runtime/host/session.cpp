@@ -85,6 +85,7 @@ std::string awaited(const Manifest& m, int rank, const Report& r) {
         return fmt::format("its rank's packets, operand {} of {}", r.event, op(m, r));
       return fmt::format("rank {}'s packets of {} (operand {})", r.source, op(m, r), r.event);
     case kWaitHanded: return fmt::format("{} to come back from NCCL", op(m, r));
+    case kWaitMate: return "the other SM of its pair, which shares the tile";
     default: return "a page of shared memory between its loader and its consumers";
   }
 }
@@ -245,7 +246,7 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
     return fmt::format(
         "rank {}: {} launches without a wait, and counters must be reset: launch again", rank,
         launches_between_resets(m));
-  if ((r.kind < kWaitLocal || r.kind > kWaitPage) && r.kind != kWaitHanded)
+  if ((r.kind < kWaitLocal || r.kind > kWaitPage) && r.kind != kWaitHanded && r.kind != kWaitMate)
     return fmt::format("{}: {} stopped for the unknown reason {}", where, task(m, r), r.kind);
   const std::string what =
       fmt::format("{}: expected {}, seen {}", awaited(m, rank, r), r.expected, r.seen);

@@ -156,6 +156,7 @@ TEST_CASE("a report is told in the names of the graph") {
   CHECK_THAT(explain_report(m, 1, report(kWaitPacket)),
              Contains("for its rank's packets, operand 12 of 'down'"));
   CHECK_THAT(explain_report(m, 0, report(kWaitPage)), Contains("page of shared memory"));
+  CHECK_THAT(explain_report(m, 0, report(kWaitMate)), Contains("the other SM of its pair"));
   Report index = report(kBadIndex);
   index.call = 1;
   index.index = 70000;
