@@ -153,6 +153,10 @@ struct MatmulTile {
   static constexpr int kParts = (int)((C::K + C::BK - 1) / C::BK);
   i64 row, rows, col, end;  // columns [col, end)
   int part = 0;
+  static MACO_FN constexpr bool has_all_rows() {
+    if constexpr (C::rows::is_constant) return C::rows::value <= C::BM;
+    return false;
+  }
   MACO_FN MatmulTile(Context& ctx, u32 tile) {
     if constexpr (kParts > 1) {
       static_assert(C::rows::is_constant, "parts of K are of rows that are always there");
@@ -160,8 +164,14 @@ struct MatmulTile {
       part = (int)(tile / kTiles);
       tile %= kTiles;
     }
-    row = (i64)(tile / kAcross) * C::BM;
-    rows = least(C::BM, C::rows::get(ctx) - row);
+    // Where a tile has all rows, the compiler is to know: their number follows it everywhere.
+    if constexpr (has_all_rows()) {
+      row = 0;
+      rows = C::rows::value;
+    } else {
+      row = (i64)(tile / kAcross) * C::BM;
+      rows = least(C::BM, C::rows::get(ctx) - row);
+    }
     col = (i64)(tile % kAcross) * C::BN;
     end = least(C::N, col + C::BN);
   }
