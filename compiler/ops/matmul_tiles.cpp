@@ -382,11 +382,12 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
   return depth;
 }
 
-// Why a product doesn't take on what is done behind it, "" or words of `tiles`: the product alone,
-// which hands all of its result over then, and in tiles for both.
+// What refuse_to_finish calls tiles: those that it asks for, and those that suit the product alone.
 struct TileWords {
   std::string none, others;
 };
+// Why a product doesn't do what comes behind it as well, or "": `plain` is the product alone, whose
+// whole result is then handed over; `both` does it, too.
 std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
                              const TileWords& tiles_of, const cost::Machine& machine) {
   const MatmulMethod method = choose_matmul_method(both, machine);

@@ -22,8 +22,8 @@ struct MatmulShape {
   ir::DType y = ir::DType::BF16;  // what sums are rounded to first (matmul_sum_dtype)
   bool transpose_b = false;
   bool paired = false;
-  int64_t head_dim = 0;  // of heads of the result that turn; 0: none do
-  bool appended = false;
+  int64_t head_dim = 0;   // of heads of the result that turn; 0: none do
+  bool appended = false;  // some of its last columns are rows of caches, too
 };
 
 struct MatmulTiles {
