@@ -47,7 +47,7 @@ enum ReportKind : u32 {
   kBadValue = 8,     // one of Launch::values is
   kSpent = 9,        // counters must be reset before another launch
   kWaitHanded = 10,  // event: number of what was handed over
-  kWaitMate = 11     // the other CTA of the pair
+  kWaitMate = 11     // what the other CTA of the pair offers
 };
 
 // Of a collective that is handed over to a library beside the kernel, in its rank's memory. The

@@ -745,8 +745,8 @@ MACO_FN void load_matrices(u32 (&to)[4], const void* line) {
 #endif
 }
 
-// A matrix of 8 x 8 elements of 2 bytes, of which lane l has two of row l / 4: the same of its
-// columns.
+// A matrix of 8 x 8 elements of 2 bytes, transposed: lane l has elements 2 (l % 4) and the next of
+// row l / 4, and gets those of column l / 4 (from sm_75 on; before, nothing changes).
 MACO_FN u32 transpose_matrix(u32 matrix) {
   u32 to = matrix;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750

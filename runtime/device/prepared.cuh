@@ -87,9 +87,9 @@ MACO_FN Ran run_prepared(Context& ctx, u32 place, bool starts) {
   warp_sync();
   return {true, true};
 }
-// Behind it: `starts` and `last` are as of the next, and whether there is none. False: the run
-// stops. The last warp tells the signaller, and gives hints: rows of few elements are the first's,
-// which is at the next task then, and so are the stamps of a profile.
+// Behind it: sets `starts` for the next task, and `last` if there is none. False: the run stops.
+// The last warp tells the signaller, and gives hints: rows of few elements are the first's, which
+// is at the next task then, and so are the stamps of a profile.
 template <class Kernel>
 MACO_FN bool leave_prepared(Context& ctx, u32 begin, u32 place, bool ran, bool& starts,
                             bool& last) {
@@ -230,7 +230,7 @@ struct Preparer {
       to.runs = runs;
       to.last = at + 1 == end;
       to.passes = Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind);
-      // A task that runs on some ranks may end without a barrier: it needs the one at its start.
+      // A task that runs on some ranks only keeps the barrier at its start.
       const Task later = behind.task();
       to.leads = at + 1 < end && later.waits == 0 && later.guard == 0;
     }

@@ -292,8 +292,8 @@ template <class Kernel>
 constexpr i64 kControlAt =
     control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
 
-// What the thread's role does. The warp's context is where it is for each: to keep where would take
-// a register of every task.
+// What the thread's role does. Each looks its context up: passed on, its address would take a
+// register in every task.
 template <class Kernel>
 MACO_FN void play_role(const Stream& stream) {
   if (!is_loader()) {

@@ -6,7 +6,7 @@
 // Keys and values come through pages (attention_pages.cuh), those of a few blocks of keys a round:
 // what a warp does with its sixteen keys of a block needn't wait for what it does with others.
 // Warps, and splits behind them, merge what they found in their order. So a sum's order follows
-// from the number of keys and of splits alone.
+// from the number of keys, of splits, and whether a task has more than eight rows.
 
 namespace maco::ops {
 
@@ -129,7 +129,8 @@ struct TallStep {
 };
 
 // Up to eight rows are columns of products whose first operand are keys, and elements of values:
-// half as many products, and registers. Weights change from rows of a fragment to columns.
+// half as many products, and registers. A lane has two rows' weights of a key, and needs one row's
+// of two keys: they are transposed.
 template <class C>
 struct FewStep {
   using S = StepShape<C>;
@@ -318,7 +319,7 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
     }
   }
   // The CTA's results: f(row, element of the head, sum relative to the top, top, total), each once.
-  // Barriers inside; up to kUsed bytes the scratch memory may be in use until the first.
+  // Until the first barrier inside, the first kUsed bytes of the scratch memory may be in use.
   template <int kUsed, class F>
   MACO_FN void merge(char* scratch, F f) {
     constexpr int kKept = Rows::kKept, kHeads = 2 * 4 * kWarps * kKept;  // bytes of tops and totals

@@ -164,7 +164,7 @@ struct MatmulTile {
       part = (int)(tile / kTiles);
       tile %= kTiles;
     }
-    // Where a tile has all rows, the compiler is to know: their number follows it everywhere.
+    // Of a tile with all rows their number is a constant, which the compiler folds.
     if constexpr (has_all_rows()) {
       row = 0;
       rows = C::rows::value;

@@ -38,8 +38,8 @@ struct MatmulRow {
   static constexpr int kPages = (int)(C::K / P::kDepth);     // of a slice
   static constexpr int kOwn = (int)(P::kPageCols / kWarps);  // columns of a warp in a page
   static constexpr int kOut = kOwn / P::kParts;              // and of the result
-  // The row in registers. What sends its results as well needs more of them: else it would keep
-  // where they go in local memory, from where it comes back when nothing else is left to wait for.
+  // The row in registers. Beside sends a long one would push the slots' addresses into local
+  // memory, and loading them back would delay the end.
   static constexpr bool kHeld = kPages * kSteps <= (C::pushed ? 8 : 16);
   // Whether pages and warps are whole, so that this way suits.
   static constexpr bool kSuits =
