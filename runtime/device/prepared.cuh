@@ -107,7 +107,7 @@ MACO_FN bool leave_prepared(Context& ctx, u32 begin, u32 place, bool ran, bool& 
     ctx.profile_computed();
     trace_task_end((int)place);
   } else {
-    cta_sync();
+    cta_sync();  // all have read `last`
   }
   if (warp() == kTeller) {
     const Task done = task.words.task();

@@ -50,7 +50,7 @@ MACO_FN float step_rest(float x) {
 
 // More than eight rows are the sixteen of products' first operand. A lane has two of them, row(0)
 // and row(1): of the scores of its keys of a block, and of sums of weighed values of some elements
-// of the head. What share(value, f) puts together the lanes of its rows have.
+// of the head. share(value, f) combines a value over the lanes that have the same rows.
 template <class C>
 struct TallStep {
   using S = StepShape<C>;
