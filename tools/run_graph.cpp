@@ -112,7 +112,7 @@ class Runner {
         // values, are poisoned.
         const size_t all =
             static_cast<size_t>(tensors[i].max_elements * ir::size_of(tensors[i].dtype));
-        std::vector<std::byte> memory(all, static_cast<std::byte>(kPoison));
+        std::vector<std::byte> poisoned;
         Tensor value;
         if (!output) {
           const auto* entry = file.find(tensors[i].name);
@@ -136,8 +136,12 @@ class Runner {
           } else {
             value = reference::fill(g_, id, rank, options_.seed, expected);
           }
-          std::copy(value.bytes.begin(), value.bytes.end(), memory.begin());
         }
+        if (value.bytes.size() < all) {
+          poisoned.assign(all, static_cast<std::byte>(kPoison));
+          std::copy(value.bytes.begin(), value.bytes.end(), poisoned.begin());
+        }
+        const auto& memory = value.bytes.size() < all ? poisoned : value.bytes;
         if (here)
           if (const auto status = session_.write(rank, i, memory.data(), memory.size()); !status)
             return fail(kRunFailed, status.message);

@@ -119,7 +119,8 @@ std::string finish_members(const ir::BodyParam& body, size_t first,
     sums.push_back(fmt::format("{} {}", device_type(body.operands[i].dtype), values.back()));
     given.push_back(values.back());
   }
-  List fields, loads, run_fields, run_loads = {"(void)args, (void)element, (void)col;"}, run_values;
+  List fields, asked, asks = {"(void)args, (void)row, (void)col;"}, taken, run_fields,
+                      run_loads = {"(void)args, (void)element, (void)col;"}, run_values;
   for (size_t i = body.accumulators(); i < body.operands.size(); ++i) {
     const ir::BodyOperand& o = body.operands[i];
     const std::string_view type = device_type(o.dtype);
@@ -133,7 +134,10 @@ std::string finish_members(const ir::BodyParam& body, size_t first,
                                                      : "");
     };
     fields.push_back(fmt::format("{} v{};", acc(ir::is_float(o.dtype)), i));
-    loads.push_back(fmt::format("to_acc(gload({}))", at(" + row * N + col")));
+    asked.push_back(packets(number) ? fmt::format("Asked<1, Received<{}>> v{};", type, i)
+                                    : fmt::format("Asked<1, const {}*> v{};", type, i));
+    asks.push_back(fmt::format("v{}.ask({});", i, at(" + row * N + col")));
+    taken.push_back(fmt::format("to_acc(v{}.take().v[0])", i));
     values.push_back(fmt::format("more.v{}", i));
     if (o.spread == Spread::Single) {
       run_fields.push_back(fmt::format("{} v{};", type, i));
@@ -145,13 +149,19 @@ std::string finish_members(const ir::BodyParam& body, size_t first,
       run_values.push_back(fmt::format("to_acc(v{}.get(i))", i));
     }
   }
-  // What the epilogue reads of an element, and of V elements in a row.
+  // What the epilogue reads of an element, asked for and taken when it is needed, and of V elements
+  // in a row.
   std::string text = apply_member(body);
   text += fields.empty() ? "struct More {};\n"
                          : fmt::format("struct More {{\n  {}\n}};\n", fmt::join(fields, "\n  "));
-  text += function_text(
-      kMemberIndent, "static MACO_FN More fetch", {args, row, col},
-      {"(void)args, (void)row, (void)col;", filled(kMemberIndent + 2, "return {", loads, "};")});
+  std::string of_asks;
+  for (const std::string& field : asked) of_asks += field + '\n';
+  of_asks += function_text(kMemberIndent + 2, "MACO_FN void ask", {args, row, col}, asks);
+  of_asks += function_text(kMemberIndent + 2, "MACO_FN More more", {},
+                           {filled(kMemberIndent + 4, "return {", taken, "};")});
+  text += "struct Asks {\n" + indented(of_asks) + "};\n";
+  text += function_text(kMemberIndent, "static MACO_FN More fetch", {args, row, col},
+                        {"Asks asks;", "asks.ask(args, row, col);", "return asks.more();"});
   std::string run;
   for (const std::string& field : run_fields) run += field + '\n';
   run +=

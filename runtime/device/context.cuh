@@ -237,10 +237,9 @@ struct Context : Profile<kProfile> {
   // Of packets of the rank's own tasks: of those that the launch's tasks send, and of those that
   // the current one does, which are others if it signals nobody. Narrow flags: the lower 16 bits.
   static MACO_FN u32 own_flag() { return epoch(); }
+  MACO_FN u32 own_sent_flag() const { return epoch() ^ ((sent_flag ^ first_flag) >> 16); }
   // What a task computes behind a wait that gave up is nobody's.
-  MACO_FN u32 own_sent_flag() const {
-    return epoch() ^ ((sent_flag ^ first_flag) >> 16) ^ (stopped() ? 0x8000u : 0);
-  }
+  static MACO_FN u32 unless_stopped(u32 flag) { return flag ^ (stopped() ? 0x8000u : 0); }
   // kScratchBytes of shared memory, aligned to 128, of the consumers and for the current task.
   static MACO_FN char* scratch() { return memory()->scratch; }
   // Symmetric memory of a rank.

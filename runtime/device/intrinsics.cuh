@@ -55,8 +55,13 @@ constexpr int kLoaders = Cta::kLoaders;
 constexpr int kSignallers = Cta::kSignallers;
 constexpr int kThreads = kConsumers + kLoaders + kSignallers + Cta::kSpare;
 
-MACO_FN int consumer_thread() { return (int)threadIdx.x; }
-MACO_FN int warp() { return (int)(threadIdx.x >> 5); }
+// Of consumers alone. Where tasks are short, and so prepared ahead, the compiler may rely on that:
+// it asks less. (In long loops it asks too much of it, and spills.)
+MACO_FN int consumer_thread() {
+  if constexpr (Cta::kPrepared > 0) __builtin_assume(threadIdx.x < kConsumers);
+  return (int)threadIdx.x;
+}
+MACO_FN int warp() { return consumer_thread() >> 5; }
 MACO_FN int warp_lane() { return (int)(threadIdx.x & 31); }
 // consumer_thread(), of which the compiler doesn't know. What a task works out of it stays in the
 // task: else it would be worked out once for all tasks, and take registers from all of them.
@@ -527,6 +532,23 @@ MACO_FN To bits_as(const From& from) {
     To t;
   } u = {from};
   return u.t;
+}
+
+// What is made of a value that was loaded is made behind this: the compiler would do it where it is
+// loaded, and all that follows there would wait for it.
+template <class T>
+MACO_FN void used_from_here(T& value) {
+  static_assert(sizeof(T) % 4 == 0 || sizeof(T) == 2, "registers");
+  if constexpr (sizeof(T) == 2) {
+    auto word = bits_as<u16>(value);
+    asm volatile("" : "+h"(word));
+    value = bits_as<T>(word);
+  } else {
+    auto words = bits_as<Vec<u32, (int)sizeof(T) / 4>>(value);
+    MACO_UNROLL
+    for (u32& word : words.v) asm volatile("" : "+r"(word));
+    value = bits_as<T>(words);
+  }
 }
 // Reads 16 bytes of shared memory, aligned to 16.
 MACO_FN Vec<u32, 4> shared_load16(const void* p) {

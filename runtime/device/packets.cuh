@@ -55,9 +55,9 @@ struct Received {
 };
 template <class T>
 struct Sends {
-  const Context* ctx;
   typename Packet<T>::Word* words;
-  MACO_FN Sends operator+(i64 n) const { return {ctx, words + n}; }
+  u32 flag;
+  MACO_FN Sends operator+(i64 n) const { return {words + n, flag}; }
 };
 template <class T>
 MACO_FN Received<T> received(const Args& args, int i) {
@@ -65,7 +65,7 @@ MACO_FN Received<T> received(const Args& args, int i) {
 }
 template <class T>
 MACO_FN Sends<T> sends(const Args& args, int i) {
-  return {&args.ctx, args.ptr<typename Packet<T>::Word>(i)};
+  return {args.ptr<typename Packet<T>::Word>(i), args.ctx.own_sent_flag()};
 }
 // Operand i to read or to write, whichever way it lies.
 template <class T, bool kPackets>
@@ -203,27 +203,69 @@ MACO_FN void receive_together(Context& ctx, int operand, PacketRun<T, V> (&runs)
   ctx.profile_packet(since);
 }
 
+// N elements in a row that are asked for, and waited for when they are taken.
+template <int N, class P>
+struct Asked;
 template <int N, class T>
-MACO_FN Vec<T, N> gload_vec(const Received<T>& p) {
+struct Asked<N, const T*> {
+  Vec<T, N> elements;
+  MACO_FN void ask(const T* p) { elements = gload_vec<N>(p); }
+  MACO_FN Vec<T, N> take() {
+    used_from_here(elements);
+    return elements;
+  }
+};
+template <int N, class T>
+struct Asked<N, Received<T>> {
+  Received<T> from;
   PacketRun<T, N> run;
-  Context& ctx = *p.ctx;
-  const u32 flag = ctx.own_flag();
-  run.load(p);
-  if (!run.has_come(flag)) {
-    const u64 since = ctx.profile_first_pause(0);
-    await_lone_words<T>(ctx, p.words, N, p.operand);
-    ctx.profile_packet(since);
+  MACO_FN void ask(const Received<T>& p) {
+    from = p;
     run.load(p);
   }
-  return run.values();
+  MACO_FN Vec<T, N> take() {
+    Context& ctx = *from.ctx;
+    if (!run.has_come(ctx.own_flag())) {
+      const u64 since = ctx.profile_first_pause(0);
+      await_lone_words<T>(ctx, from.words, N, from.operand);
+      ctx.profile_packet(since);
+      run.load(from);
+    }
+    return run.values();
+  }
+};
+
+template <int N, class T>
+MACO_FN Vec<T, N> gload_vec(const Received<T>& p) {
+  Asked<N, Received<T>> asked;
+  asked.ask(p);
+  return asked.take();
 }
 template <class T>
 MACO_FN T gload(const Received<T>& p) {
   return gload_vec<1>(p).v[0];
 }
+// What a task sends that waits for nothing more from here on.
+template <class T>
+struct Sealed {
+  typename Packet<T>::Word* words;
+  u32 flag;
+};
+template <class T>
+MACO_FN Sealed<T> seal(const Sends<T>& p) {
+  return {p.words, Context::unless_stopped(p.flag)};
+}
+template <class T>
+MACO_FN T* seal(T* p) {
+  return p;
+}
+template <class T>
+MACO_FN void gstore(const Sealed<T>& p, T value) {
+  word_store(p.words, Packet<T>::make(value, p.flag));
+}
 template <class T>
 MACO_FN void gstore(const Sends<T>& p, T value) {
-  word_store(p.words, Packet<T>::make(value, p.ctx->own_sent_flag()));
+  gstore(seal(p), value);
 }
 
 }  // namespace maco

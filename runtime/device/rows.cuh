@@ -53,8 +53,9 @@ using TeamFor =
     typename Either<(N > (many_rows<Rows>() ? kMostByWarp : 2047)), CtaTeam, WarpTeam>::type;
 
 // Combines one value of each thread of the team, for each of several rows, in a fixed order; all
-// get the results. Of CTAs: a barrier on both sides.
-template <class Team, int kRows, class A, class Op>
+// get the results. Of CTAs: a barrier on both sides. kFirst: nothing has been combined since the
+// task began, in front of which there is a barrier.
+template <class Team, bool kFirst = false, int kRows, class A, class Op>
 MACO_FN void team_reduce_rows(Context& ctx, A (&values)[kRows], Op op) {
   MACO_UNROLL
   for (int r = 0; r < kRows; ++r)
@@ -63,7 +64,7 @@ MACO_FN void team_reduce_rows(Context& ctx, A (&values)[kRows], Op op) {
   if constexpr (Team::kTeams == 1 && kWarps > 1) {
     A* part = (A*)ctx.memory()->reduce;
     static_assert(kRows * kWarps <= kReduceParts, "each warp has its parts");
-    cta_sync();
+    if constexpr (!kFirst) cta_sync();
     if (warp_lane() == 0) {
       MACO_UNROLL
       for (int r = 0; r < kRows; ++r) part[r * kWarps + warp()] = values[r];
@@ -77,10 +78,10 @@ MACO_FN void team_reduce_rows(Context& ctx, A (&values)[kRows], Op op) {
   }
 }
 
-template <class Team, class A, class Op>
+template <class Team, bool kFirst = false, class A, class Op>
 MACO_FN A team_reduce(Context& ctx, A value, Op op) {
   A values[1] = {value};
-  team_reduce_rows<Team>(ctx, values, op);
+  team_reduce_rows<Team, kFirst>(ctx, values, op);
   return values[0];
 }
 
@@ -190,6 +191,13 @@ struct Held {
       return gload_vec<V>(row + i);
     }
   }
+  // Behind what else was asked for.
+  MACO_FN void use_from_here() {
+    if constexpr (W::kHeld) {
+      MACO_UNROLL
+      for (auto& vector : kept) used_from_here(vector);
+    }
+  }
   // f(step, first element, vector) for each vector of this thread. What is not held is loaded four
   // vectors at a time: a thread that waited for each would see the memory's latency and nothing
   // else.
@@ -278,7 +286,7 @@ MACO_FN void row_sums(Context& ctx, const Rows& held, i64 n, F f,
   }
   team_reduce_rows<Team>(ctx, sums, [](Acc x, Acc y) { return fn::add(x, y); });
 }
-// Of one row.
+// Of one row, by a team of a CTA once a task and before all else that is combined.
 template <class Team, class W, class T, int V, class P, class F>
 MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) {
   Sum<AccOf<T>, W::kSteps> sum;
@@ -287,7 +295,8 @@ MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) 
     for (int v = 0; v < V; ++v) sum.add(V == 1 ? k : v, f(to_acc(x.v[v])));
     if (!W::kHeld) sum.added(k);
   });
-  return team_reduce<Team>(ctx, sum.total(), [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
+  return team_reduce<Team, true>(ctx, sum.total(),
+                                 [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
 }
 
 // The largest of each row's elements and of start(row), of two that by larger(a, b).

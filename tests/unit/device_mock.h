@@ -241,6 +241,8 @@ struct BoxFiller {
 inline bool await_passed(Context&) { return true; }
 inline bool elected(int&) { return true; }
 inline void prefetch(const void*) {}
+template <class T>
+inline void used_from_here(T&) {}
 inline int warp_uniform(int value) { return value; }
 inline void boxes_begin() {}
 inline void operands_begin() {}

@@ -131,8 +131,15 @@ struct Product {
   struct More {
     AccOf<X> bias;
   };
-  static More fetch(const Args& args, i64, i64 col) {
-    return {to_acc(gload(args.ptr<const AccOf<X>>(3) + col))};
+  struct Asks {
+    Asked<1, const AccOf<X>*> bias;
+    void ask(const Args& args, i64, i64 col) { bias.ask(args.ptr<const AccOf<X>>(3) + col); }
+    More more() { return {bias.take().v[0]}; }
+  };
+  static More fetch(const Args& args, i64 row, i64 col) {
+    Asks asks;
+    asks.ask(args, row, col);
+    return asks.more();
   }
   template <int V>
   struct MoreRun {
@@ -333,6 +340,10 @@ struct Shared : Product<X, X, float, N_, K_, BM_, BN_, kTransposed, false, Rows:
     void load(const Args&, i64, i64) {}
     More at(int) const { return {}; }
   };
+  struct Asks {
+    void ask(const Args&, i64, i64) {}
+    More more() { return {}; }
+  };
   static More fetch(const Args&, i64, i64) { return {}; }
   static float finish(const More&, float sum) { return sum; }
   static float finish(const Args&, i64, i64, float sum) { return sum; }
@@ -391,7 +402,31 @@ inline void check_shared_products() {
 
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done
 // together.
+// A lone row, in tiles of several slices, the last of which may lack some (matmul_row.cuh).
+template <i64 N, i64 K, i64 BN>
+struct LoneRow : Product<bf16, bf16, f32, N, K, 1, BN, true, true, Rows::Fixed, 16384> {
+  using plan_rows = Const<1>;
+};
+template <i64 K>
+void check_lone_rows() {
+  const auto check = [](auto one, auto other) {
+    double error = 0;
+    const auto y = multiply<decltype(one)>(1, &error);
+    CHECK(error < bound_of<f32>());
+    CHECK(same_bits<decltype(one)>(y, multiply<decltype(other)>(1, nullptr)));
+  };
+  check(LoneRow<80, K, 8>{}, LoneRow<80, K, 16>{});
+  check(LoneRow<80, K, 24>{}, LoneRow<80, K, 40>{});
+  check(LoneRow<80, K, 64>{}, LoneRow<80, K, 80>{});
+  check(LoneRow<77, K, 8>{}, LoneRow<77, K, 24>{});
+  check(LoneRow<80, K, 80>{}, LoneRow<80, K, 8>{});
+}
+
 inline void check_product_bits() {
+  check_lone_rows<256>();
+  check_lone_rows<512>();
+  check_lone_rows<1024>();
+  check_lone_rows<4096>();
   using Few1 = Product<bf16, bf16, f32, 40, 1300, 8, 8, true, true>;
   using Few2 = Product<bf16, bf16, f32, 40, 1300, 2, 40, true, true>;
   using Few3 = Product<bf16, bf16, f32, 40, 1300, 8, 40, true, true, Rows::Dims, 16384>;
@@ -430,6 +465,10 @@ struct Formed : Product<X_, X_, Y_, N_, K_, BM_, BN_, kTransposed, true, Rows::D
   struct MoreRun {
     void load(const Args&, i64, i64) {}
     More at(int) const { return {}; }
+  };
+  struct Asks {
+    void ask(const Args&, i64, i64) {}
+    More more() { return {}; }
   };
   static More fetch(const Args&, i64, i64) { return {}; }
   static auto finish(const More&, float sum, float other = 1) {

@@ -316,6 +316,8 @@ MACO_FN void shared_store8(float* p, float first, float second) {
   p[0] = first;
   p[1] = second;
 }
+template <class T>
+inline void used_from_here(T&) {}
 MACO_FN int warp_uniform(int value) { return value; }
 MACO_FN void prefetch(const void*) {}
 MACO_FN void prefetch_near(const void*) {}

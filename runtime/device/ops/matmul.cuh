@@ -476,7 +476,10 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
   Held<G, Row, V> g;
   if constexpr (!C::a_packets) x.load(rows, C::K);
   g.load(args.ptr<const G>(C::kNorm), C::K);
-  if constexpr (C::a_packets) x.load(rows, C::K);
+  if constexpr (C::a_packets) {
+    x.load(rows, C::K);
+    g.use_from_here();
+  }
   const float squares = row_sum<Team>(ctx, x, C::K, [](float v) { return fmul(v, v); });
   const float scale = norm_scale<C::K>(squares, (float)C::eps);
   x.visit(C::K, [&](int k, i64 i, Vec<X, V> xs) {
@@ -494,19 +497,22 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
 template <class C>
 MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                          typename C::Y y);
-// What has become of a sum, to where it belongs: what others wait for goes first.
-template <class C, class A>
-MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A result) {
+// What has become of a sum, to where it belongs: what others wait for goes first. `to`:
+// where that is.
+template <class C, class To, class A>
+MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, const To& to, i64 row, i64 col,
+                        A result) {
   const auto y = from_acc<typename C::Y>(result);
   if constexpr (C::pushed && takes_dot(C::method)) matmul_send(t, args, row, col, y);
-  gstore(matmul_results(t, args) + row * C::N + col, y);
+  gstore(to, y);
 }
 
 // Sums: one, or both of a pair.
 template <class C, class... A>
 MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A... sums) {
   if (row >= t.rows || col >= t.end) return;
-  matmul_put(t, args, row, col, C::finish(args, t.row + row, col, sums...));
+  matmul_put(t, args, matmul_results(t, args) + row * C::N + col, row, col,
+             C::finish(args, t.row + row, col, sums...));
 }
 
 // The same of what was fetched before.
@@ -514,7 +520,8 @@ template <class C, class... A>
 MACO_FN void matmul_finish(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                            const typename C::More& more, A... sums) {
   if (row >= t.rows || col >= t.end) return;
-  matmul_put(t, args, row, col, C::finish(more, sums...));
+  matmul_put(t, args, matmul_results(t, args) + row * C::N + col, row, col,
+             C::finish(more, sums...));
 }
 
 }  // namespace maco::ops

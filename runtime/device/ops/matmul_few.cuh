@@ -135,22 +135,26 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   // of sums doesn't depend on the tile. (Columns that the tile lacks are computed, and not stored.)
   constexpr bool kDiagonal = kEven && kFewOnCores<C> && kRows == 1;
   constexpr bool kLoneRow = kDiagonal && kStage >= C::K && MatmulRow<C, P>::kSuits;
-  typename C::More more = {};
-  if constexpr (kLoneRow) more = MatmulRow<C, P>::fetch(t, args, t.col);
+  if constexpr (kLoneRow) {
+    MatmulRow<C, P> row(ctx, t, args);
+    if constexpr (kNormedRow)
+      matmul_stage_normed<C, true>(ctx, t, args, a);
+    else
+      matmul_stage<C, 1, kStage, true>(ctx, t, args, a, 0, C::K);
+    row.take_asked();
+    cta_sync();
+    row.run(a);
+    return;
+  }
   if constexpr (kNormedRow)
-    matmul_stage_normed<C, kLoneRow>(ctx, t, args, a);
+    matmul_stage_normed<C, false>(ctx, t, args, a);
   else
     matmul_scales<C, kRows == 1>(ctx, t, args);
+  typename C::More more = {};
   using Results = FewResults<C, P, kRows, kOwn, kParts, A>;
   constexpr int kStep = kVec * kWarpLanes;
   using Page = FewPage<P, (int)(P::kDepth / kStep), kRows, kOwn, kStage, X, W>;
   using Step = FewPage<P, 1, kRows, kOwn, kStage, X, W>;
-  if constexpr (kLoneRow) {
-    if constexpr (!kNormedRow) matmul_stage<C, 1, kStage, true>(ctx, t, args, a, 0, C::K);
-    cta_sync();
-    MatmulRow<C, P>::run(ctx, t, args, a, more);
-    return;
-  }
   PageTaker pages(ctx);
 
   for (i64 n = t.col; n < t.end; n += P::kCols) {

@@ -22,14 +22,17 @@ struct DiagonalSum {
     multiply_matrices<kBf16>(even, w.v, x.v[0], x.v[1]);
     multiply_matrices<kBf16>(odd, w.v, x.v[2], x.v[3]);
   }
-  // What this lane has of the diagonal.
-  MACO_FN float own() const {
-    const int row = warp_lane() >> 2;
-    if (row >> 1 != (warp_lane() & 3)) return 0;
-    return row & 1 ? fadd(even[1], odd[3]) : fadd(even[0], odd[2]);
+  // The diagonal's lanes have a row each: 0, 4, 9, 13, 18, 22, 27 and 31.
+  static MACO_FN int row() { return warp_lane() >> 2; }
+  static MACO_FN bool has_one() { return row() >> 1 == (warp_lane() & 3); }
+  // What such a lane has.
+  MACO_FN float on_diagonal() const {
+    return row() & 1 ? fadd(even[1], odd[3]) : fadd(even[0], odd[2]);
   }
+  MACO_FN float own() const { return has_one() ? on_diagonal() : 0.0f; }
 };
 
+// A task: what doesn't depend on the row is done when this is made, before the row is waited for.
 template <class C, class P>
 struct MatmulRow {
   using X = typename C::X;
@@ -40,19 +43,24 @@ struct MatmulRow {
   static constexpr int kOut = kOwn / P::kParts;              // and of the result
   // The row in registers. Beside sends a long one would push the slots' addresses into local
   // memory, and loading them back would delay the end.
-  static constexpr bool kHeld = kPages * kSteps <= (C::pushed ? 8 : 16);
+  static constexpr bool kHeld = kPages * kSteps <= 8;
   // Whether pages and warps are whole, so that this way suits.
   static constexpr bool kSuits =
       kWarpLanes > 1 && P::kDepth % kStep == 0 && C::K % P::kDepth == 0 &&
-      P::kPageCols % (kWarps * P::kParts) == 0 && (kOwn == 1 || kOwn % 2 == 0);
+      P::kPageCols % (kWarps * P::kParts) == 0 && (kOwn == 1 || kOwn % 2 == 0) && kOwn <= 8;
 
   // What a lane has of a page.
   struct Page {
     Vec<u32, 4> x[kHeld ? 1 : kSteps], w[kOwn][kSteps];
-    MACO_FN void load(const X* row, const X* page) {
+    MACO_FN void load_row(const X* row) {
+      if constexpr (!kHeld) {
+        MACO_UNROLL
+        for (int s = 0; s < kSteps; ++s) x[s] = shared_load16(row + s * kStep);
+      }
+    }
+    MACO_FN void load_columns(const X* page) {
       MACO_UNROLL
       for (int s = 0; s < kSteps; ++s) {
-        if constexpr (!kHeld) x[s] = shared_load16(row + s * kStep);
         MACO_UNROLL
         for (int j = 0; j < kOwn; ++j)
           w[j][s] = shared_load16(page + j * kWarps * P::kPitch + s * kStep);
@@ -61,91 +69,137 @@ struct MatmulRow {
   };
   using Sum = DiagonalSum<is_same<X, bf16>>;
 
-  // Two values summed over the warp, in the order of team_reduce: the lower lanes get the first,
-  // the upper ones the second.
-  static constexpr int kHalf = kWarpLanes > 1 ? kWarpLanes / 2 : 1;
+  // Two values summed over the diagonal, in the order of team_reduce: even rows get the first, odd
+  // ones the second. (The other lanes add up what is of no use.)
   static MACO_FN float total(float first, float second) {
-    const bool upper = warp_lane() >= kHalf;
-    float sum = fadd(upper ? second : first, shuffle_xor(upper ? first : second, kHalf));
-    MACO_UNROLL
-    for (int mask = kHalf / 2; mask > 0; mask /= 2) sum = fadd(sum, shuffle_xor(sum, mask));
-    return sum;
+    const bool odd = (Sum::row() & 1) != 0;
+    float sum = fadd(odd ? second : first, shuffle_xor(odd ? first : second, 4));
+    sum = fadd(sum, shuffle_xor(sum, 18));
+    return fadd(sum, shuffle_xor(sum, 9));
   }
-  // Which of the warp's results a lane finishes: kOut and more if none. Its column of a slice.
-  static MACO_FN int result() {
-    const int i = warp_lane() % kHalf * 2 + (warp_lane() >= kHalf ? 1 : 0);
-    return C::paired && kOut == 1 && i == 1 ? kOut : i;
+  // Slices of a tile: their sums are added up and finished together, behind the last, where the
+  // diagonal has a row for each and the ring has room for all pages. Of those that come from memory
+  // one by one, a slice is finished while the next comes.
+  static constexpr int kCols = (int)P::kCols, kSlices = (int)((C::BN + kCols - 1) / kCols);
+  static constexpr bool kTogether = kSlices * kOwn <= 8 && kSlices * kPages <= (int)kRingPages;
+  static constexpr int kSums = (kTogether ? kSlices : 1) * kOwn;
+  using To = decltype(to_write<typename C::Y, C::y_packets>(*(const Args*)nullptr, 0));
+  const MatmulTile<C>& t;
+  const Args& args;
+  const int cols;
+  int left;    // slices behind the current one
+  int column;  // of the tile, that this lane finishes in the first slice, or in all
+  To to;       // where its result goes
+  typename C::Asks asks;
+  typename C::More more;  // what finishes it
+  PageTaker pages;
+  Page page, next;
+
+  MACO_FN MatmulRow(Context& ctx, const MatmulTile<C>& tile, const Args& arguments)
+      : t(tile),
+        args(arguments),
+        cols((int)(t.end - t.col)),
+        left(kSlices == 1 ? 0 : (cols - 1) / kCols),
+        // The last of the sums are those of a tile that hasn't all slices.
+        column((kTogether ? (left + 1 - kSlices) * kCols : 0) + Sum::row() / kOwn * kCols + warp() +
+               Sum::row() % kOwn * kWarps),
+        to(matmul_results(t, args) + (t.col + column)),
+        pages(ctx) {
+    ask();
+    const PageUse first = pages.next_page();
+    page.load_columns((const X*)pages.take() + own());
+    pages.release_page(first);
   }
-  static MACO_FN int column() { return warp() + result() * kWarps; }
-  static MACO_FN void store(const MatmulTile<C>& t, const Args& args, i64 n,
-                            const Sum (&sums)[kOwn], const typename C::More& more) {
-    constexpr int kTotals = (kOwn + 1) / 2;
+  static MACO_FN i64 own() { return warp() * P::kPitch + warp_lane() * kVec; }
+
+  // Whether this lane finishes a column: that of its row's sum, if there is one.
+  MACO_FN bool finishes() const {
+    return Sum::has_one() && Sum::row() < kSums && Sum::row() % kOwn < kOut &&
+           (u32)column < (u32)cols;
+  }
+  MACO_FN void ask() {
+    if (finishes()) asks.ask(args, t.row, t.col + column);
+  }
+  MACO_FN void take_asked() {
+    if (finishes()) more = asks.more();
+  }
+  // Of totals of pairs that of this lane's row, so many rows further.
+  template <int kTotals>
+  static MACO_FN float of_row(const float (&totals)[kTotals], int further) {
+    static_assert(kTotals <= 4, "there are eight rows");
+    const int pair = (Sum::row() + further) / 2;
+    const float low = pair & 1 ? totals[least(1, kTotals - 1)] : totals[0];
+    const float high = pair & 1 ? totals[kTotals - 1] : totals[least(2, kTotals - 1)];
+    return kTotals > 2 && pair & 2 ? high : low;
+  }
+  MACO_FN void store(const float (&sums)[kSums]) {
+    const auto sealed = seal(to);
+    constexpr int kTotals = (kSums + 1) / 2;
     float totals[kTotals];
     MACO_UNROLL
     for (int q = 0; q < kTotals; ++q)
-      totals[q] = total(sums[2 * q].own(), kOwn > 1 ? sums[kOwn > 1 ? 2 * q + 1 : 0].own() : 0.0f);
-    float mine = totals[0], other = 0;
-    if constexpr (C::paired && kOut == 1) {
-      other = shuffle_xor(mine, kHalf);
-    } else {
-      MACO_UNROLL
-      for (int q = 0; q < kTotals; ++q) {
-        if (result() / 2 == q) mine = totals[q];
-        if (C::paired && (result() + kOut) / 2 == q) other = totals[q];
-      }
-    }
-    if (result() >= kOut) return;
+      totals[q] = total(sums[2 * q], 2 * q + 1 < kSums ? sums[least(2 * q + 1, kSums - 1)] : 0.0f);
+    const float mine = of_row(totals, 0);
+    [[maybe_unused]] float other = 0;
+    if constexpr (C::paired) other = kOut == 1 ? shuffle_xor(mine, 4) : of_row(totals, kOut);
+    if (!finishes()) return;
     if constexpr (C::paired) {
-      matmul_finish(t, args, 0, n + column(), more, mine, other);
+      matmul_put(t, args, sealed, 0, t.col + column, C::finish(more, mine, other));
     } else {
-      matmul_finish(t, args, 0, n + column(), more, mine);
+      matmul_put(t, args, sealed, 0, t.col + column, C::finish(more, mine));
     }
-  }
-  static MACO_FN typename C::More fetch(const MatmulTile<C>& t, const Args& args, i64 n) {
-    if (result() < kOut && n + column() < t.end) return C::fetch(args, t.row, n + column());
-    return {};
   }
 
-  // `row`: the row of a, in the scratch memory, whole, in the order of pairs. `more`: what finishes
-  // the first slice, fetched while a was waited for.
-  static MACO_FN void run(Context& ctx, const MatmulTile<C>& t, const Args& args, const X* row,
-                          typename C::More more) {
+  // `row`: the row of a, in the scratch memory, whole, in the order of pairs.
+  MACO_FN void run(const X* row) {
     row += warp_lane() * kVec;
-    const i64 own = warp() * P::kPitch + warp_lane() * kVec;
     Vec<u32, 4> x[kHeld ? kPages * kSteps : 1];
     if constexpr (kHeld) {
       MACO_UNROLL
       for (int s = 0; s < kPages * kSteps; ++s) x[s] = shared_load16(row + s * kStep);
     }
-    PageTaker pages(ctx);
-    Page page, next;
-    const PageUse first = pages.next_page();
-    page.load(row, (const X*)pages.take() + own);
-    pages.release_page(first);
-    for (i64 n = t.col; n < t.end; n += P::kCols) {
-      if (n > t.col) more = fetch(t, args, n);
-      Sum sums[kOwn];
-      const auto take = [&](int p) {
-        const bool more_pages = p + 1 < kPages || n + P::kCols < t.end;
-        const PageUse use = pages.next_page();
-        if (more_pages) next.load(row + (p + 1) % kPages * P::kDepth, (const X*)pages.take() + own);
+    page.load_row(row);
+    const auto take = [&](Sum(&slice)[kOwn], int p) {
+      const bool goes_on = p + 1 < kPages || (kSlices > 1 && left > 0);
+      const PageUse use = pages.next_page();
+      if (goes_on) {
+        const X* const columns = (const X*)pages.take() + own();
+        next.load_row(row + (p + 1) % kPages * P::kDepth);
+        next.load_columns(columns);
+      }
+      MACO_UNROLL
+      for (int s = 0; s < kSteps; ++s) {
         MACO_UNROLL
-        for (int s = 0; s < kSteps; ++s) {
-          MACO_UNROLL
-          for (int j = 0; j < kOwn; ++j)
-            sums[j].add_paired(kHeld ? x[p * kSteps + s] : page.x[s], page.w[j][s]);
-        }
-        if (more_pages) pages.release_page(use);
-        page = next;
-      };
+        for (int j = 0; j < kOwn; ++j)
+          slice[j].add_paired(kHeld ? x[p * kSteps + s] : page.x[s], page.w[j][s]);
+      }
+      if (goes_on) pages.release_page(use);
+      page = next;
+    };
+    float sums[kSums] = {};
+    do {
+      Sum slice[kOwn];
       if constexpr (kHeld) {
         MACO_UNROLL
-        for (int p = 0; p < kPages; ++p) take(p);
+        for (int p = 0; p < kPages; ++p) take(slice, p);
       } else {
-        for (int p = 0; p < kPages; ++p) take(p);
+        for (int p = 0; p < kPages; ++p) take(slice, p);
       }
-      store(t, args, n, sums, more);
-    }
+      MACO_UNROLL
+      for (int s = 0; s < kSums; ++s)
+        sums[s] = s + kOwn < kSums ? sums[least(s + kOwn, kSums - 1)]
+                                   : slice[s + kOwn - kSums].on_diagonal();
+      if constexpr (!kTogether) {
+        store(sums);
+        column += kCols;
+        to = to + kCols;
+        if (left > 0) {
+          ask();
+          take_asked();
+        }
+      }
+    } while (kSlices > 1 && --left >= 0);
+    if constexpr (kTogether) store(sums);
     pages.finish();
   }
 };
