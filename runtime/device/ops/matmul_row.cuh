@@ -37,10 +37,11 @@ template <class C, class P>
 struct MatmulRow {
   using X = typename C::X;
   static constexpr int kVec = P::kVec, kStep = kVec * kWarpLanes;
-  static constexpr int kSteps = (int)(P::kDepth / kStep);    // of a page
-  static constexpr int kPages = (int)(C::K / P::kDepth);     // of a slice
-  static constexpr int kOwn = (int)(P::kPageCols / kWarps);  // columns of a warp in a page
-  static constexpr int kOut = kOwn / P::kParts;              // and of the result
+  // (Of shapes that don't suit none of these is asked for.)
+  static constexpr int kSteps = (int)most(1, P::kDepth / kStep);    // of a page
+  static constexpr int kPages = (int)most(1, C::K / P::kDepth);     // of a slice
+  static constexpr int kOwn = (int)most(1, P::kPageCols / kWarps);  // columns of a warp in a page
+  static constexpr int kOut = kOwn / P::kParts;                     // and of the result
   // The row in registers. Beside sends a long one would push the slots' addresses into local
   // memory, and loading them back would delay the end.
   static constexpr bool kHeld = kPages * kSteps <= 8;
