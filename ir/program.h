@@ -375,8 +375,9 @@ struct Resources {
   int32_t threads() const { return consumers + loaders + signallers + spare; }
   bool divides_registers() const { return consumer_registers != 0 || loader_registers != 0; }
   /// Tasks that the signallers prepare ahead of the consumers, in a head of so many bytes at least.
-  static constexpr int64_t kPreparedHeadBytes = 6144;
-  int32_t prepared() const { return signallers > 0 ? 4 : 0; }
+  /// Beside a ring they are as few as leave it another page.
+  static constexpr int64_t kPreparedHeadBytes = 3072;
+  int32_t prepared() const { return signallers == 0 ? 0 : loaders > 0 ? 3 : 4; }
   int64_t shared_bytes() const { return head_bytes + scratch_bytes + pages * page_bytes; }
   friend bool operator==(const Resources&, const Resources&) = default;
 };

@@ -137,7 +137,7 @@ std::string finish_members(const ir::BodyParam& body, size_t first,
     asked.push_back(packets(number) ? fmt::format("Asked<1, Received<{}>> v{};", type, i)
                                     : fmt::format("Asked<1, const {}*> v{};", type, i));
     asks.push_back(fmt::format("v{}.ask({});", i, at(" + row * N + col")));
-    taken.push_back(fmt::format("to_acc(v{}.take().v[0])", i));
+    taken.push_back(fmt::format("to_acc(v{}.take(args.ctx, {}).v[0])", i, number));
     values.push_back(fmt::format("more.v{}", i));
     if (o.spread == Spread::Single) {
       run_fields.push_back(fmt::format("{} v{};", type, i));
@@ -157,11 +157,11 @@ std::string finish_members(const ir::BodyParam& body, size_t first,
   std::string of_asks;
   for (const std::string& field : asked) of_asks += field + '\n';
   of_asks += function_text(kMemberIndent + 2, "MACO_FN void ask", {args, row, col}, asks);
-  of_asks += function_text(kMemberIndent + 2, "MACO_FN More more", {},
-                           {filled(kMemberIndent + 4, "return {", taken, "};")});
+  of_asks += function_text(kMemberIndent + 2, "MACO_FN More more", {args},
+                           {"(void)args;", filled(kMemberIndent + 4, "return {", taken, "};")});
   text += "struct Asks {\n" + indented(of_asks) + "};\n";
   text += function_text(kMemberIndent, "static MACO_FN More fetch", {args, row, col},
-                        {"Asks asks;", "asks.ask(args, row, col);", "return asks.more();"});
+                        {"Asks asks;", "asks.ask(args, row, col);", "return asks.more(args);"});
   std::string run;
   for (const std::string& field : run_fields) run += field + '\n';
   run +=

@@ -128,7 +128,7 @@ class Generator {
       return "";
     std::vector<const ir::CudaUnit*> units;
     if (!used_units(units)) return "";
-    e_.block(cta_source(p_.uses, scouts(p_)) +
+    e_.block(cta_source(p_.uses, p_.world, scouts(p_)) +
              device_sources(used_functions(), p_.uses.prepared() > 0) + cuda_unit_sources(units));
     e_.raw(kGeneratedMarker);
     e_.raw("");

@@ -40,13 +40,13 @@ std::string unknown_header(const functions::Function& function) {
   return "";
 }
 
-std::string cta_source(const ir::Resources& uses, bool scouts) {
+std::string cta_source(const ir::Resources& uses, int64_t world, bool scouts) {
   return fmt::format(
       "// -------- the shape of a CTA --------\n"
       "// Threads that run tasks; behind them threads that fill pages, that signal, that leave at\n"
       "// once; tasks that a signaller prepares ahead; registers of consumers and of others, if\n"
       "// roles divide them; bytes of shared memory for the CTA's own books and for the task that\n"
-      "// runs, then pages; whether waits are looked at ahead of the consumers.\n"
+      "// runs, then pages; ranks; whether waits are looked at ahead of the consumers.\n"
       "{}"
       "namespace maco {{\n"
       "struct Cta {{\n"
@@ -55,13 +55,14 @@ std::string cta_source(const ir::Resources& uses, bool scouts) {
       "  static constexpr int kConsumerRegisters = {}, kLoaderRegisters = {};\n"
       "  static constexpr int kHeadBytes = {}, kScratchBytes = {};\n"
       "  static constexpr int kPages = {}, kPageBytes = {};\n"
+      "  static constexpr int kWorld = {};\n"
       "  static constexpr bool kScouts = {};\n"
       "}};\n"
       "}}  // namespace maco\n\n",
       uses.divides_registers() ? "#define MACO_DIVIDES_REGISTERS\n" : "", uses.consumers,
       uses.loaders, uses.signallers, uses.spare, uses.prepared(), uses.consumer_registers,
       uses.loader_registers, uses.head_bytes, uses.scratch_bytes, uses.pages, uses.page_bytes,
-      scouts);
+      world, scouts);
 }
 
 std::string device_header(std::string_view name) {

@@ -14,7 +14,7 @@ namespace maco::codegen {
 std::string unknown_header(const functions::Function& function);
 
 /// The shape of a CTA, for the headers: struct maco::Cta. `scouts`: what tables.h says of that.
-std::string cta_source(const ir::Resources& uses, bool scouts);
+std::string cta_source(const ir::Resources& uses, int64_t world, bool scouts);
 /// The most pages that the head of a CTA's shared memory can account for.
 inline constexpr int32_t kMostPages = 32;
 

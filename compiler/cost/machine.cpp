@@ -12,8 +12,9 @@ namespace {
 // the Program, and asserts that its own books fit in the head.
 constexpr int32_t kConsumers = 256, kLoaders = 32, kSignallers = 32;
 constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
-// More of the head, where a signaller prepares tasks.
-constexpr int64_t kPreparedBytes = ir::Resources::kPreparedHeadBytes - kHeadBytes;
+// More of the head where a signaller prepares tasks, but for a few of a GPU's beside a ring, and
+// addresses of few ranks: there each KB counts.
+constexpr int64_t kPreparedBytes = 3072, kFewRanks = 8;
 // Where roles divide registers: of a thread. Three groups of 128 are launched with 168 a thread.
 constexpr int32_t kConsumerRegisters = 224, kLoaderRegisters = 56;
 
@@ -35,7 +36,11 @@ bool Architecture::has_mma(ir::DType dtype) const {
   return arch >= (dtype == ir::DType::F16 ? 75 : 80);
 }
 
-ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
+int64_t signaller_bytes(const Machine& machine, const ir::Resources& uses, int64_t world) {
+  return uses.loaders > 0 && machine.arch > 0 && world <= kFewRanks ? 0 : kPreparedBytes;
+}
+
+ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided, int64_t world) {
   ir::Resources uses;
   uses.consumers = kConsumers;
   uses.loaders = pages > 0 ? kLoaders : 0;
@@ -49,7 +54,7 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
     uses.loader_registers = kLoaderRegisters;
   }
   uses.registers = registers_of(machine, uses.threads());
-  uses.head_bytes = kHeadBytes + (uses.signallers > 0 ? kPreparedBytes : 0);
+  uses.head_bytes = kHeadBytes + (uses.signallers > 0 ? signaller_bytes(machine, uses, world) : 0);
   uses.scratch_bytes = kScratchBytes;
   if (pages > 0) {
     uses.pages = pages;
@@ -58,12 +63,13 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided) {
   return uses;
 }
 
-void add_signaller(const Machine& machine, ir::Resources& uses) {
+void add_signaller(const Machine& machine, ir::Resources& uses, int64_t world) {
   if (uses.signallers > 0) return;
-  if (uses.shared_bytes() + kPreparedBytes > machine.shared_bytes) return;
+  const int64_t more = signaller_bytes(machine, uses, world);
+  if (uses.shared_bytes() + more > machine.shared_bytes) return;
   // Without a loader tasks are short: two warps look them up ahead, and one signals.
   uses.signallers = uses.loaders > 0 ? kSignallers : 3 * kSignallers;
-  uses.head_bytes += kPreparedBytes;
+  uses.head_bytes += more;
   uses.registers = registers_of(machine, uses.threads());
 }
 
@@ -81,8 +87,8 @@ ir::Limits limits_of(const Machine& machine, int64_t sms) {
 const std::vector<Architecture>& all_architectures() {
   constexpr int kib = 1024;
   static const std::vector<Architecture> architectures = {
-      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 12, "h200"},
-      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 12, "b200"},
+      {"sm_90a", 90, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 13, "h200"},
+      {"sm_100a", 100, 1024, 64 * kib, 227 * kib, 16 * kib, 13, 13, "b200"},
       {"sm_120", 120, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "rtx-pro-6000"},
       {"sm_89", 89, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "l40s"},
       {"sm_86", 86, 1024, 64 * kib, 99 * kib, 16 * kib, 4, 4, "a40"},

@@ -62,9 +62,13 @@ struct Machine : Architecture, Board {};
 
 /// What a CTA of the emitted code uses on `machine`, with loaders and a ring if there are pages.
 /// `divided`: where the machine can, consumers have registers of the loaders.
-ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided = false);
-/// Gives a CTA without one a warp that signals what consumers did, two without loaders, if it fits.
-void add_signaller(const Machine& machine, ir::Resources& uses);
+/// `world`: ranks.
+ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided = false,
+                      int64_t world = 1);
+/// Gives a CTA without one a warp that signals what consumers did, two without loaders, if it fits;
+/// and how many bytes of shared memory more it takes then.
+void add_signaller(const Machine& machine, ir::Resources& uses, int64_t world);
+int64_t signaller_bytes(const Machine& machine, const ir::Resources& uses, int64_t world);
 /// What an SM has, where a rank may use `sms` of them.
 ir::Limits limits_of(const Machine& machine, int64_t sms);
 

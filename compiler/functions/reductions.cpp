@@ -51,9 +51,9 @@ std::vector<Function> reduction_functions() {
                               writes("y", "Y")},
                  .source = argmax.source,
                  // A lane asks for all that it looks at at once.
-                 .takes_packets = [](const CallView& c, size_t i) {
-                   return i < 2 && c.integer("parts") <= 2048;
-                 }};
+                 .takes_packets = [](const CallView& c,
+                                     size_t i) { return i < 2 && c.integer("parts") <= 2048; },
+                 .scratch_bytes = argmax.scratch_bytes};
   return {reduce, argmax, part, merge};
 }
 

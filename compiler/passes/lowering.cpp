@@ -44,7 +44,7 @@ bool same_uses(const ir::Program& given, const ir::Program& made) {
   if (given.uses == made.uses) return true;
   const cost::Machine* machine = cost::find_machine(made.target, made.board);
   ir::Resources with = made.uses;
-  if (machine) cost::add_signaller(*machine, with);
+  if (machine) cost::add_signaller(*machine, with, made.world);
   return given.uses == with;
 }
 bool same_limits(ir::Limits a, const ir::Limits& b) {

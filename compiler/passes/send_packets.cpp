@@ -146,7 +146,7 @@ bool send_packets(ir::Program& program, PassContext& context) {
   context.statistics["temporaries sent in packets"] = sent;
   // Hints go out at once; a release, which waits for all that the CTA has written, needn't hold up
   // its next task.
-  if (sent > 0) cost::add_signaller(context.machine, program.uses);
+  if (sent > 0) cost::add_signaller(context.machine, program.uses, program.world);
   return true;
 }
 

@@ -84,18 +84,19 @@ std::vector<size_t> last_tasks(const ir::Program& program) {
 // those.
 bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassContext& context) {
   const int64_t scratch = program.uses.scratch_bytes;
-  program.uses = cost::uses_of(context.machine, pages, functions::divides_registers(program));
+  program.uses =
+      cost::uses_of(context.machine, pages, functions::divides_registers(program), program.world);
   // Who signals sends what tasks have stored.
   if (std::any_of(program.calls.begin(), program.calls.end(),
                   [&](const ir::Call& call) { return functions::sends(program, call); }))
-    cost::add_signaller(context.machine, program.uses);
+    cost::add_signaller(context.machine, program.uses, program.world);
   // Pages, which follow, begin where boxes of any kind can.
   constexpr int64_t align = ir::Load::kLinesAlignment;
   const int64_t head = program.uses.head_bytes;
   program.uses.scratch_bytes =
       std::max(program.uses.scratch_bytes, (head + scratch + align - 1) / align * align - head);
   // Tasks' scratch memory comes first.
-  if (pages == 0) cost::add_signaller(context.machine, program.uses);
+  if (pages == 0) cost::add_signaller(context.machine, program.uses, program.world);
   int64_t held = 0;
   bool in_threes = false;
   for (const ir::Call& call : program.calls) {
@@ -104,8 +105,12 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
     held = std::max(held, pages_of_call);
     in_threes = in_threes || (pages_of_call == 3 && call.loads.front().box);
   }
-  while (program.uses.pages > 0 && program.uses.shared_bytes() > context.machine.shared_bytes)
-    --program.uses.pages;
+  // Packets may bring a signaller.
+  const int64_t room = context.machine.shared_bytes -
+                       (program.uses.signallers > 0
+                            ? 0
+                            : cost::signaller_bytes(context.machine, program.uses, program.world));
+  while (program.uses.pages > 0 && program.uses.shared_bytes() > room) --program.uses.pages;
   // Two of a step's three pages are one operand of tensor cores where they never lie at both ends
   // of the ring (ops/matmul_tensor.cuh).
   const int32_t whole = program.uses.pages - program.uses.pages % 3;

@@ -102,8 +102,7 @@ constexpr int kScratchBytes = Cta::kScratchBytes;
 // Of sums over the CTA, one of each warp for each of some rows.
 constexpr int kReduceParts = 32;
 // Addresses and uses of so many operands are worked out while the task waits, of others on demand.
-constexpr int kStagedOperands = 24;
-constexpr int kMaxWorld = 64;
+constexpr int kStagedOperands = 20;
 
 // What was looked up of a task's operands.
 struct LookedUp {
@@ -129,7 +128,7 @@ struct CtaLaunch : LaunchPlaces {
 
 // What the signaller has looked up of a task before its turn comes: rows of tables lie in far
 // memory, one behind the other.
-constexpr int kPreparedSyncs = 16;  // its waits, then its signals; others are looked up on demand
+constexpr int kPreparedSyncs = 8;  // its waits, then its signals; others are looked up on demand
 // When its turn came, of kernels that are profiled.
 template <bool on>
 struct TaskBegin {
@@ -152,6 +151,8 @@ struct alignas(16) PreparedTask : TaskBegin<kProfile> {
   u16 passes;  // not 0: the loader waits until its waits are over
   u16 last;    // not 0: none follows
 };
+// Stamps take the room of one.
+constexpr int kPrepared = kProfile && Cta::kPrepared > 2 ? Cta::kPrepared - 1 : Cta::kPrepared;
 template <int kTasks>
 struct PreparedTasks {
   PreparedTask tasks[kTasks];  // by place, in turn
@@ -163,7 +164,7 @@ template <>
 struct PreparedTasks<0> {};
 
 // The CTA's shared memory, without the pages, which follow it.
-struct CtaMemory : PreparedTasks<Cta::kPrepared> {
+struct CtaMemory : PreparedTasks<kPrepared> {
   u32 stop;  // not 0: an abort has been seen, leave at the next barrier
   // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs
   // it
@@ -182,11 +183,12 @@ struct CtaMemory : PreparedTasks<Cta::kPrepared> {
   // where nothing counts bytes, that it has filled those that it was offered.
   u32 mate_offers[Cta::kPages > 0 ? Cta::kPages : 1], mate_sent[Cta::kPages > 0 ? Cta::kPages : 1];
   CtaLaunch launch[kLaunchCopies];
-  LookedUp found[2];           // by consumers for themselves, by the loader
-  char* symmetric[kMaxWorld];  // memory of the ranks (on the CPU target for the consumers)
+  // By consumers for themselves, where no signaller prepares tasks, then by the loader.
+  LookedUp found[kPrepared > 0 ? 1 : 2];
+  char* symmetric[Cta::kWorld];  // memory of the ranks (on the CPU target for the consumers)
   // Of the current task and, in turn, of the one before, which may still signal: the counter, or
   // nullptr if it is none.
-  u32* signals[2][kStagedSignals];
+  u32* signals[2][Cta::kSignallers > 0 ? 1 : kStagedSignals];
   // Of the consumers, of the loader, of the signaller (context_of).
   alignas(16) char contexts[kWarps + 2][kContextBytes];
   alignas(1024) char scratch[kScratchBytes];  // lines of a product's operand may lie there

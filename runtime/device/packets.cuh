@@ -203,33 +203,33 @@ MACO_FN void receive_together(Context& ctx, int operand, PacketRun<T, V> (&runs)
   ctx.profile_packet(since);
 }
 
-// N elements in a row that are asked for, and waited for when they are taken.
+// N elements in a row that are asked for, and waited for when they are taken: of operand `operand`,
+// as a report says.
 template <int N, class P>
 struct Asked;
 template <int N, class T>
 struct Asked<N, const T*> {
   Vec<T, N> elements;
   MACO_FN void ask(const T* p) { elements = gload_vec<N>(p); }
-  MACO_FN Vec<T, N> take() {
+  MACO_FN Vec<T, N> take(Context&, int) {
     used_from_here(elements);
     return elements;
   }
 };
 template <int N, class T>
 struct Asked<N, Received<T>> {
-  Received<T> from;
+  const typename Packet<T>::Word* words;
   PacketRun<T, N> run;
   MACO_FN void ask(const Received<T>& p) {
-    from = p;
+    words = p.words;
     run.load(p);
   }
-  MACO_FN Vec<T, N> take() {
-    Context& ctx = *from.ctx;
+  MACO_FN Vec<T, N> take(Context& ctx, int operand) {
     if (!run.has_come(ctx.own_flag())) {
       const u64 since = ctx.profile_first_pause(0);
-      await_lone_words<T>(ctx, from.words, N, from.operand);
+      await_lone_words<T>(ctx, words, N, operand);
       ctx.profile_packet(since);
-      run.load(from);
+      run.load({&ctx, words, operand});
     }
     return run.values();
   }
@@ -239,7 +239,7 @@ template <int N, class T>
 MACO_FN Vec<T, N> gload_vec(const Received<T>& p) {
   Asked<N, Received<T>> asked;
   asked.ask(p);
-  return asked.take();
+  return asked.take(*p.ctx, p.operand);
 }
 template <class T>
 MACO_FN T gload(const Received<T>& p) {

@@ -27,7 +27,7 @@ MACO_FN const LookedUp* prepared_operands(const Context& ctx) {
   CtaMemory* const memory = ctx.memory();
   const u32 place = (u32)ctx.place;
   if (warp_any(!reached(load_acquire_cta(&memory->ready), place + 1))) return nullptr;
-  return &memory->tasks[place % Cta::kPrepared].found;
+  return &memory->tasks[place % kPrepared].found;
 }
 // Loader: it is past so many tasks.
 template <class Kernel>
@@ -64,7 +64,7 @@ MACO_FN Ran run_prepared(Context& ctx, u32 place, bool starts) {
   ctx.place = (int)place;
   bool ok = starts || reached(load_acquire_cta(&memory->ready), place + 1) ||
             await_place(ctx, &memory->ready, nullptr);
-  PreparedTask& task = memory->tasks[place % Cta::kPrepared];
+  PreparedTask& task = memory->tasks[place % kPrepared];
   const Task row = task.words.task();
   const CallRow call = task.call;
   const bool runs = task.runs != 0;
@@ -96,7 +96,7 @@ MACO_FN bool leave_prepared(Context& ctx, u32 begin, u32 place, bool ran, bool& 
   constexpr int kTeller = kWarps - 1;
   CtaMemory* const memory = ctx.memory();
   // Its slot is another task's once the signaller knows that it is done.
-  const PreparedTask& task = memory->tasks[place % Cta::kPrepared];
+  const PreparedTask& task = memory->tasks[place % kPrepared];
   last = task.last != 0;
   starts = false;
   if (ran) {
@@ -202,15 +202,15 @@ struct Preparer {
   // Is the loader, too, past the task whose slot comes next? Mostly; else it is about to be, behind
   // tasks that the consumers are past.
   MACO_FN bool is_free() const {
-    return Cta::kPages == 0 || at - begin < Cta::kPrepared ||
+    return Cta::kPages == 0 || at - begin < kPrepared ||
            !warp_any(!reached(load_acquire_cta(&ctx.memory()->filled), filled_before()));
   }
-  MACO_FN u32 filled_before() const { return at - begin - Cta::kPrepared + 1; }
+  MACO_FN u32 filled_before() const { return at - begin - kPrepared + 1; }
   // False, for all lanes: the run stops.
   MACO_FN bool prepare() {
     CtaMemory* const memory = ctx.memory();
     if (!is_free() && !await_quietly(ctx, &memory->filled, filled_before())) return false;
-    PreparedTask& to = memory->tasks[(at - begin) % Cta::kPrepared];
+    PreparedTask& to = memory->tasks[(at - begin) % kPrepared];
     const Task task = words.task();
     MACO_UNROLL
     for (int k = 0; k < kOperands; ++k)
@@ -257,8 +257,7 @@ MACO_FN void prepare_apart(Context& ctx, const Stream& stream) {
   Preparer<Kernel> preparer(ctx, stream, own);
   while (preparer.at < end) {
     const u32 place = preparer.at - begin;
-    if (place >= Cta::kPrepared &&
-        !counted(ctx, &ctx.memory()->signalled, place - Cta::kPrepared + 1))
+    if (place >= kPrepared && !counted(ctx, &ctx.memory()->signalled, place - kPrepared + 1))
       return;
     if (!preparer.prepare()) return;
   }
@@ -272,12 +271,12 @@ MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>
   u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {
     // Signals come first, as long as consumers have a task.
-    while (preparer && preparer->at < end && preparer->at - at < Cta::kPrepared &&
+    while (preparer && preparer->at < end && preparer->at - at < kPrepared &&
            (preparer->at == at || preparer->is_free()))
       if (!preparer->prepare()) return;
     ctx.place = (int)(at - begin);
     if (!await_done(ctx)) return;
-    const PreparedTask& task = ctx.memory()->tasks[(at - begin) % Cta::kPrepared];
+    const PreparedTask& task = ctx.memory()->tasks[(at - begin) % kPrepared];
     const Task row = task.words.task();
     ctx.call = row.call;
     ctx.tile = row.tile;

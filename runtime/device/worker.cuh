@@ -274,7 +274,7 @@ MACO_FN void load_pages(Context& ctx, const Stream& stream) {
     const LookedUp* found = nullptr;
     if constexpr (Cta::kPrepared > 0) found = prepared_operands<Kernel>(ctx);
     if (!found) {
-      LookedUp& own = ctx.memory()->found[1];
+      LookedUp& own = ctx.memory()->found[kPrepared > 0 ? 0 : 1];
       stage_operands(ctx, own, operands, call.operands, loader_thread(), kLoaders);
       found = &own;
     }
@@ -327,7 +327,7 @@ MACO_FN void play_role(const Stream& stream) {
 
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
-  static_assert(Kernel::kWorld <= kMaxWorld, "the CTA's shared memory has no room for more");
+  static_assert(Kernel::kWorld <= Cta::kWorld, "the CTA's shared memory has room");
   // Tables are there already, and far away.
   const Stream stream = stream_of<Kernel>();
   if (initializes()) {

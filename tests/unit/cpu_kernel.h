@@ -236,7 +236,7 @@ inline std::string cpu_kernel(const std::string& from = "", const std::string& t
   }
   body = replaced(body, "kPacketUses = 1", "kPacketUses = " + std::to_string(packet_uses));
   std::string code =
-      codegen::cta_source(cpu_kernel_cta(), false) + codegen::device_sources({}) + body;
+      codegen::cta_source(cpu_kernel_cta(), 2, false) + codegen::device_sources({}) + body;
   ir::Manifest m = cpu_kernel_manifest();
   m.packet_uses = packet_uses;
   m.code_hash = ir::code_hash(code);

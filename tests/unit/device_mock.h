@@ -135,7 +135,7 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 namespace maco {
 struct Cta {
   static constexpr int kHeadBytes = 65536, kScratchBytes = 32768, kPages = 1, kPageBytes = 16384;
-  static constexpr int kPrepared = 0, kSignallers = 0;
+  static constexpr int kPrepared = 0, kSignallers = 0, kWorld = 64;
   static constexpr bool kScouts = false;
 };
 constexpr int kSpareWarps = 0;

@@ -134,12 +134,12 @@ struct Product {
   struct Asks {
     Asked<1, const AccOf<X>*> bias;
     void ask(const Args& args, i64, i64 col) { bias.ask(args.ptr<const AccOf<X>>(3) + col); }
-    More more() { return {bias.take().v[0]}; }
+    More more(const Args& args) { return {bias.take(args.ctx, 3).v[0]}; }
   };
   static More fetch(const Args& args, i64 row, i64 col) {
     Asks asks;
     asks.ask(args, row, col);
-    return asks.more();
+    return asks.more(args);
   }
   template <int V>
   struct MoreRun {
@@ -342,7 +342,7 @@ struct Shared : Product<X, X, float, N_, K_, BM_, BN_, kTransposed, false, Rows:
   };
   struct Asks {
     void ask(const Args&, i64, i64) {}
-    More more() { return {}; }
+    More more(const Args&) { return {}; }
   };
   static More fetch(const Args&, i64, i64) { return {}; }
   static float finish(const More&, float sum) { return sum; }
@@ -468,7 +468,7 @@ struct Formed : Product<X_, X_, Y_, N_, K_, BM_, BN_, kTransposed, true, Rows::D
   };
   struct Asks {
     void ask(const Args&, i64, i64) {}
-    More more() { return {}; }
+    More more(const Args&) { return {}; }
   };
   static More fetch(const Args&, i64, i64) { return {}; }
   static auto finish(const More&, float sum, float other = 1) {

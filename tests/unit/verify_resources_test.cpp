@@ -149,7 +149,7 @@ TEST_CASE("roles divide what a CTA is launched with, in groups of 128 threads") 
       with(divided, "registers=168 spare=96", "signallers=32 registers=168 spare=64");
   CHECK(verdict(with(signals, "head=2048 scratch=16384", "head=6144 scratch=12288")) == "");
   CHECK_THAT(verdict(signals), Contains("resources: a CTA has 2048 bytes for its own state, but "
-                                        "tasks that a signaller prepares need 6144"));
+                                        "tasks that a signaller prepares need 3072"));
   CHECK_THAT(
       verdict(with(signals, "signallers=32 registers=168 spare=64",
                    "signallers=64 registers=168 spare=32")),

@@ -19,6 +19,26 @@ MACO_FN Place<A> better(Place<A> a, Place<A> b) {
   return a.value > b.value ? a : b;
 }
 
+// A team for rows of n, of which a task has few: the best of a row is the same whoever looks.
+template <i64 n, i64 kRows>
+using TeamForFew =
+    typename Either<(kRows < kWarps && n > 8 * kWarpLanes), CtaTeam, TeamFor<n>>::type;
+
+// The best of what all threads of the team have.
+template <class Team, class A>
+MACO_FN Place<A> best_of_team(Context& ctx, Place<A> best) {
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
+    best = better(best, Place<A>{shuffle_xor(best.value, mask), shuffle_xor(best.at, mask)});
+  if constexpr (Team::kTeams == 1 && kWarps > 1) {
+    Place<A>* part = (Place<A>*)ctx.scratch();
+    cta_sync();
+    if (warp_lane() == 0) part[warp()] = best;
+    cta_sync();
+    for (int w = 0; w < kWarps; ++w) best = better(best, part[w]);
+  }
+  return best;
+}
+
 // Of n elements from `x` on, in vectors of V; all of the team get it. kMost: the most n can be.
 template <class Team, int V, i64 kMost, class X>
 MACO_FN Place<AccOf<X>> place_of_best(Context& ctx, const X* x, i64 n) {
@@ -31,16 +51,7 @@ MACO_FN Place<AccOf<X>> place_of_best(Context& ctx, const X* x, i64 n) {
     MACO_UNROLL
     for (int v = 0; v < V; ++v) best = better(best, Place<A>{to_acc(xs.v[v]), (i32)(i + v)});
   });
-  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
-    best = better(best, Place<A>{shuffle_xor(best.value, mask), shuffle_xor(best.at, mask)});
-  if constexpr (Team::kTeams == 1 && kWarps > 1) {
-    Place<A>* part = (Place<A>*)ctx.scratch();
-    cta_sync();
-    if (warp_lane() == 0) part[warp()] = best;
-    cta_sync();
-    for (int w = 0; w < kWarps; ++w) best = better(best, part[w]);
-  }
-  return best;
+  return best_of_team<Team>(ctx, best);
 }
 
 // Operands x [rows,cols], y [rows] i32. C: X, Y, rows, cols, N (the most that cols can be), BR.
@@ -65,7 +76,7 @@ MACO_FN constexpr i64 pitch_of_parts(i64 parts) { return (parts + 3) / 4 * 4; }
 template <class C>
 MACO_OP void argmax_part(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
-  using Team = TeamFor<C::BN>;
+  using Team = TeamForFew<C::BN, C::BR>;
   constexpr i64 kParts = (C::N + C::BN - 1) / C::BN;
   // Where a part begins and ends, and each row.
   constexpr int V = (int)least(vector_width(C::N, sizeof(X)), vector_width(C::BN, sizeof(X)));
@@ -87,9 +98,10 @@ template <class C>
 MACO_OP void argmax_merge(Context& ctx, Args args, u32 tile) {
   using A = typename C::A;
   using Y = typename C::Y;
-  using Parts = Walk<WarpTeam, C::parts, 1, 64>;
+  using Team = TeamForFew<C::parts, C::BR>;
+  using Parts = Walk<Team, C::parts, 1, 64>;
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
-  for (i64 r = begin + warp(); r < end; r += kWarps) {
+  for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
     // All are on their way before the first is looked at, if they aren't many.
     const i64 from = r * pitch_of_parts(C::parts);
     const auto found = to_read<A, C::values_packets>(args, 0) + from;
@@ -102,9 +114,8 @@ MACO_OP void argmax_merge(Context& ctx, Args args, u32 tile) {
     values.visit(C::parts, [&](int k, i64 p, Vec<A, 1> value) {
       best = better(best, Place<A>{value.v[0], places.get(k, p).v[0]});
     });
-    for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
-      best = better(best, Place<A>{shuffle_xor(best.value, mask), shuffle_xor(best.at, mask)});
-    if (warp_lane() == 0) gstore(args.ptr<Y>(2) + r, from_acc<Y>(best.at));
+    best = best_of_team<Team>(ctx, best);
+    if (Team::at() == 0) gstore(args.ptr<Y>(2) + r, from_acc<Y>(best.at));
   }
 }
 

@@ -118,12 +118,9 @@ struct MatmulRow {
     return Sum::has_one() && Sum::row() < kSums && Sum::row() % kOwn < kOut &&
            (u32)column < (u32)cols;
   }
-  MACO_FN void ask() {
-    if (finishes()) asks.ask(args, t.row, t.col + column);
-  }
-  MACO_FN void take_asked() {
-    if (finishes()) more = asks.more();
-  }
+  // Lanes that finish nothing ask for what the tile's first column takes: all do the same.
+  MACO_FN void ask() { asks.ask(args, t.row, t.col + (finishes() ? column : 0)); }
+  MACO_FN void take_asked() { more = asks.more(args); }
   // Of totals of pairs that of this lane's row, so many rows further.
   template <int kTotals>
   static MACO_FN float of_row(const float (&totals)[kTotals], int further) {
