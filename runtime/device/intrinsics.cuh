@@ -538,8 +538,12 @@ MACO_FN To bits_as(const From& from) {
 // loaded, and all that follows there would wait for it.
 template <class T>
 MACO_FN void used_from_here(T& value) {
-  static_assert(sizeof(T) % 4 == 0 || sizeof(T) == 2, "registers");
-  if constexpr (sizeof(T) == 2) {
+  static_assert(sizeof(T) % 4 == 0 || sizeof(T) <= 2, "registers");
+  if constexpr (sizeof(T) == 1) {
+    u16 word = bits_as<u8>(value);
+    asm volatile("" : "+h"(word));
+    value = bits_as<T>((u8)word);
+  } else if constexpr (sizeof(T) == 2) {
     auto word = bits_as<u16>(value);
     asm volatile("" : "+h"(word));
     value = bits_as<T>(word);
