@@ -2,6 +2,7 @@
 // needs none stands in jit_test.cpp.
 #include "runtime/host/nvrtc.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -187,6 +188,38 @@ TEST_CASE("a profiled kernel compiles for each kind of GPU") {
     CHECK(log == "");
   }
   CHECK(kernel_compile_options(true) != kernel_compile_options(false));
+}
+
+// The kernel asserts that it fits.
+TEST_CASE(
+    "what a CTA keeps fits in its head, stamped or not, and for few ranks leaves a page more") {
+  auto compiler = nvrtc();
+  if (!compiler) return;
+  for (const int world : {1, 8, 9})
+    for (const bool profile : {false, true}) {
+      CAPTURE(world, profile);
+      api::Options options;
+      options.target = "sm_90a";
+      const std::string kernel = test::compiled(fmt::format(R"(graph g(world = {}) {{
+        input x : bf16[1, 256]
+        param up : bf16[512, 256]
+        param down : bf16[256, 512]
+        h = matmul(x, up, transpose_b = true)
+        d = matmul(h, down, transpose_b = true)
+        s = allreduce(d)
+        output y = softmax(s)
+      }})",
+                                                            world),
+                                                options)
+                                     .kernel;
+      CHECK_THAT(kernel, Contains("kSignallers = 32"));
+      CHECK_THAT(kernel,
+                 Contains(world <= 8 ? "kPages = 13, kPageBytes" : "kPages = 12, kPageBytes"));
+      std::string image, log;
+      const Status status =
+          compiler->compile(kernel, "sm_90a", kernel_compile_options(profile), image, log);
+      CHECK(status.message == "");
+    }
 }
 
 }  // namespace maco::runtime
