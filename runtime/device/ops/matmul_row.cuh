@@ -85,6 +85,7 @@ struct MatmulRow {
   static constexpr bool kTogether = kSlices * kOwn <= 8 && kSlices * kPages <= (int)kRingPages;
   static constexpr int kSums = (kTogether ? kSlices : 1) * kOwn;
   using To = decltype(to_write<typename C::Y, C::y_packets>(*(const Args*)nullptr, 0));
+
   const MatmulTile<C>& t;
   const Args& args;
   const int cols;
@@ -121,7 +122,8 @@ struct MatmulRow {
   // Lanes that finish nothing ask for what the tile's first column takes: all do the same.
   MACO_FN void ask() { asks.ask(args, t.row, t.col + (finishes() ? column : 0)); }
   MACO_FN void take_asked() { more = asks.more(args); }
-  // Of totals of pairs that of this lane's row, so many rows further.
+  // The total of this lane's row, or of a row so much further: those of rows 2q and 2q + 1 are
+  // totals[q].
   template <int kTotals>
   static MACO_FN float of_row(const float (&totals)[kTotals], int further) {
     static_assert(kTotals <= 4, "there are eight rows");
