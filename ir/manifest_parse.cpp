@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxWorld = 64;  // as in runtime/device/context.cuh
+constexpr int kMaxWorld = 64;  // as in compiler/graph/check.h
 constexpr int64_t kMaxCount = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 

@@ -13,7 +13,8 @@ namespace maco::codegen {
 /// A header that the function names and nobody has, or "".
 std::string unknown_header(const functions::Function& function);
 
-/// The shape of a CTA, for the headers: struct maco::Cta. `scouts`: what tables.h says of that.
+/// The shape of a CTA, for the headers: struct maco::Cta. `world`: ranks; `scouts`: what tables.h
+/// says of that.
 std::string cta_source(const ir::Resources& uses, int64_t world, bool scouts);
 /// The most pages that the head of a CTA's shared memory can account for.
 inline constexpr int32_t kMostPages = 32;

@@ -22,8 +22,8 @@ struct Architecture {
   int64_t shared_bytes = 0;  // shared memory that a CTA can have
   int64_t page_bytes = 0;    // one page of the loader's ring
   int32_t pages = 0;         // pages in the ring, where tensor cores take both operands from it
-  // Where only parameters are streamed: fewer, since the rest of an SM's shared memory is a cache,
-  // which small tasks live on.
+  // Where only parameters are streamed: as many on GPUs, fewer on the CPU target, whose ring then
+  // goes round often.
   int32_t stream_pages = 0;
   std::string default_board;  // where only the target is given
 
@@ -65,9 +65,9 @@ struct Machine : Architecture, Board {};
 /// `world`: ranks.
 ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided = false,
                       int64_t world = 1);
-/// Gives a CTA without one a warp that signals what consumers did, two without loaders, if it fits;
-/// and how many bytes of shared memory more it takes then.
+/// Gives a CTA without one a warp that signals what consumers did, two without loaders, if it fits.
 void add_signaller(const Machine& machine, ir::Resources& uses, int64_t world);
+/// How many bytes of shared memory a CTA with a signaller takes more than one without.
 int64_t signaller_bytes(const Machine& machine, const ir::Resources& uses, int64_t world);
 /// What an SM has, where a rank may use `sms` of them.
 ir::Limits limits_of(const Machine& machine, int64_t sms);

@@ -400,8 +400,6 @@ inline void check_shared_products() {
   check_shared<Grouped<Shared<bf16, 136, 256, 64, 128, 256, true>>>();  // whole steps of K
 }
 
-// The bits don't depend on how the result is cut into tiles, nor on how many rows are done
-// together.
 // A lone row, in tiles of several slices, the last of which may lack some (matmul_row.cuh).
 template <i64 N, i64 K, i64 BN>
 struct LoneRow : Product<bf16, bf16, f32, N, K, 1, BN, true, true, Rows::Fixed, 16384> {
@@ -422,6 +420,8 @@ void check_lone_rows() {
   check(LoneRow<80, K, 80>{}, LoneRow<80, K, 8>{});
 }
 
+// The bits don't depend on how the result is cut into tiles, nor on how many rows are done
+// together.
 inline void check_product_bits() {
   check_lone_rows<256>();
   check_lone_rows<512>();

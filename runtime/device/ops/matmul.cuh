@@ -497,8 +497,7 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
 template <class C>
 MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                          typename C::Y y);
-// What has become of a sum, to where it belongs: what others wait for goes first. `to`:
-// where that is.
+// What has become of a sum, to where it belongs, `to`: what others wait for goes first.
 template <class C, class To, class A>
 MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, const To& to, i64 row, i64 col,
                         A result) {
