@@ -12,7 +12,7 @@ namespace {
 // the Program, and asserts that its own books fit in the head.
 constexpr int32_t kConsumers = 256, kLoaders = 32, kSignallers = 32;
 constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
-// More of the head where a signaller prepares tasks. On a GPU with a ring and few ranks the head has
+// More of the head where a signaller prepares tasks. On a GPU with a ring and few ranks there is
 // room for them as it is: what a CTA keeps was cut down for that (runtime/device/context.cuh).
 constexpr int64_t kPreparedBytes = 3072, kFewRanks = 8;
 // Where roles divide registers: of a thread. Three groups of 128 are launched with 168 a thread.
