@@ -224,11 +224,10 @@ class Generator {
       for (const ir::Load& l : c.loads) {
         const std::string& name = function.operand(l.operand, c.operands.size())->name;
         members += fmt::format("static constexpr i64 {}_page_bytes = {};\n", name, l.page_bytes);
+        members += fmt::format("static constexpr bool {}_ahead = {};\n", name, l.ahead);
         if (l.box)
-          members += fmt::format(
-              "static constexpr i64 {0}_box_rows = {1}, {0}_box_cols = {2};\n"
-              "static constexpr bool {0}_ahead = {3};\n",
-              name, l.box->rows, l.box->cols, l.ahead);
+          members += fmt::format("static constexpr i64 {0}_box_rows = {1}, {0}_box_cols = {2};\n",
+                                 name, l.box->rows, l.box->cols);
       }
       const std::string key = fmt::format("{}\n{}{}", c.function, loads_ahead(c), members);
       auto [it, fresh] = known.try_emplace(key, codes_.size());

@@ -44,9 +44,9 @@ struct OperandSpec {
   /// a body what the body says.
   std::string dtype = "";
   /// It comes through pages: the function has a loader, maco::ops::<name>_load, and a call says in
-  /// its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`, and where it comes
-  /// in boxes `<operand>_box_rows`, `<operand>_box_cols` and, whether ahead of the task's waits,
-  /// `<operand>_ahead`.
+  /// its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`, as
+  /// `<operand>_ahead` whether it comes ahead of the task's waits, and where it comes in boxes
+  /// `<operand>_box_rows` and `<operand>_box_cols`.
   Loaded loaded = Loaded::Never;
   /// It may be a temporary with packets, where Function::takes_packets says so: the config has
   /// `<operand>_packets`, or of the operands of a body the code that finds their elements.

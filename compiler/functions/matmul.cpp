@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "compiler/functions/exchange.h"
 #include "compiler/functions/families.h"
@@ -93,9 +94,30 @@ std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
   return ir::Load::Box{cols / parts, depth, m.K};
 }
 
+namespace {
+// Of a product in line: what eight warps take of K at a time, in elements, and bytes of sums.
+constexpr int64_t kLineRun = 2048, kLineSums = 8192;
+}  // namespace
+
+bool matmul_in_line(const MatmulLoads& m) {
+  constexpr int64_t kBytes = 2, kMostRow = 65536;
+  if (!m.lone || m.method != MatmulMethod::Dot || !m.transpose_b || m.few_rows != kMostFewRows ||
+      m.b_bytes != kBytes || m.K % kLineRun != 0 || m.K * kBytes > kMostRow ||
+      m.page_bytes % (kLineRun * kBytes) != 0)
+    return false;
+  // A slice is whole pages and whole columns, two at least (LinePages).
+  const int64_t page = m.page_bytes / (kLineRun * kBytes), column = m.K / kLineRun;
+  const int64_t cols = std::max<int64_t>(page / std::gcd(page, column), m.paired ? 1 : 2);
+  return m.N % cols == 0 && m.BN % cols == 0;
+}
+int64_t matmul_line_scratch(int64_t K, bool lanes) {
+  constexpr int64_t kMostHeld = 8 * kLineRun;
+  return kLineSums + (lanes && K <= kMostHeld ? 0 : K * 2);
+}
+
 std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   if (!on_tensor_cores(m.method)) {
-    if (operand == 0) return std::nullopt;
+    if (operand == 0 || (m.in_line && !matmul_in_line(m))) return std::nullopt;
     LoadRule rule;
     if (m.boxes) rule.box = matmul_few_box(m);
     return rule;
@@ -242,7 +264,10 @@ std::vector<Function> matmul_functions() {
                         .b_bytes = ir::size_of(c.dtype("W")),
                         .few_rows = c.integer("few_rows"),
                         .paired = c.call().function.starts_with("matmul_pair"),
+                        .lone = c.range("rows") == ir::Interval{1, 1} &&
+                                c.range("plan_rows") == ir::Interval{1, 1},
                         .boxes = c.flag("boxes"),
+                        .in_line = c.flag("in_line"),
                         .halved = c.call().function.ends_with("_halved")},
                        operand);
   };
@@ -261,11 +286,13 @@ std::vector<Function> matmul_functions() {
         .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
                    word("method", "ops::MatmulMethod", methods()), integer("slice"),
                    integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
-                   integer("BK"), flag("transpose_b"), flag("boxes"), body("epilogue")},
+                   integer("BK"), flag("transpose_b"), flag("boxes"), flag("in_line"),
+                   body("epilogue")},
         .operands = {in_packets(loads("a", "X", Loaded::Sometimes)), loads("b", "W")},
         .source = {{"rows.cuh", "vectors.cuh", "tensor_cores.cuh", "ops/matmul.cuh",
-                    "ops/matmul_row.cuh", "ops/matmul_few.cuh", "ops/matmul_block.cuh",
-                    "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
+                    "ops/matmul_row.cuh", "ops/matmul_line.cuh", "ops/matmul_few.cuh",
+                    "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh",
+                    "ops/matmul_ways.cuh"}},
         .loads = rule,
         .loads_apart = is_wgmma,
         .shared_over = shared_over,

@@ -93,11 +93,19 @@ struct MatmulLoads {
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   int64_t few_rows = 8;              // matmul_few_rows
   bool paired = false;
-  bool boxes = false;   // slices of b come in boxes (matmul_few_box)
-  bool halved = false;  // of MatmulForm
+  bool lone = false;     // the op has one row, whatever a launch's dims are
+  bool boxes = false;    // slices of b come in boxes (matmul_few_box)
+  bool in_line = false;  // or as they lie in memory (matmul_in_line)
+  bool halved = false;   // of MatmulForm
 };
 /// The box that a slice of b is for Dot, of each matrix of a pair; none if no map describes it.
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);
+/// Can whole columns of b come as they lie in memory, page after page? Of a lone row, whose K eight
+/// warps share in whole steps (runtime/device/ops/matmul_line.cuh).
+bool matmul_in_line(const MatmulLoads& matmul);
+/// What such a product needs of the scratch memory: where a thread's part of the row is in
+/// registers, for sums only; `lanes`: warps have more than one.
+int64_t matmul_line_scratch(int64_t K, bool lanes);
 /// How a (0), b (1) or the other b of a pair (2) comes through pages; nothing if it doesn't.
 std::optional<LoadRule> matmul_load(const MatmulLoads& matmul, size_t operand);
 

@@ -263,11 +263,19 @@ void tile(TileContext& c) {
                                   .b_bytes = ir::size_of(b.dtype),
                                   .few_rows = few_rows,
                                   .paired = inputs.form.paired};
-  loads.boxes = c.machine().has_boxes() && functions::matmul_few_box(loads).has_value();
+  const ir::Interval rows = c.range(plan);
+  loads.lone = !a.dynamic() && a.max_rows == 1 && rows.lo == 1 && rows.hi == 1;
+  loads.in_line = c.machine().has_boxes() && functions::matmul_in_line(loads);
+  loads.boxes =
+      c.machine().has_boxes() && !loads.in_line && functions::matmul_few_box(loads).has_value();
+  if (loads.in_line)
+    c.program().uses.scratch_bytes =
+        std::max(c.program().uses.scratch_bytes,
+                 functions::matmul_line_scratch(a.cols, c.machine().arch != 0));
   // A long row that is multiplied alone lies in the scratch memory as a whole.
   constexpr int64_t kMostRowBytes = 65536;
   const int64_t row_bytes = a.cols * loads.a_bytes;
-  if (loads.boxes && few_rows == functions::kMostFewRows && c.range(plan).lo <= 1 &&
+  if (loads.boxes && few_rows == functions::kMostFewRows && rows.lo <= 1 &&
       row_bytes <= kMostRowBytes)
     c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
   const bool halved =
@@ -322,6 +330,7 @@ void tile(TileContext& c) {
                                      {"BK", bk},
                                      {"transpose_b", transpose},
                                      {"boxes", loads.boxes},
+                                     {"in_line", loads.in_line},
                                      {"epilogue", merged ? kPlainSum : epilogue}};
     if (inputs.form.normed) {
       params.push_back({"G", c.in(inputs.norm).dtype});

@@ -616,17 +616,26 @@ MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* ful
       : "memory");
 #endif
 }
-// Copies the box of long rows at (row, byte) of a matrix that is read once to `to`, aligned to 128:
-// in the cache it makes room for others first.
+// What createpolicy.fractional.L2::evict_first gives for all that is read: a constant, which costs
+// nothing each time. In the cache it makes room for others first.
+[[maybe_unused]] constexpr u64 kReadOnce = 0x12f0000000000000;
+// Copies the box of long rows at (row, byte) of a matrix that is read once to `to`, aligned to 128.
 MACO_FN void copy_rows(char* to, const TensorMap* map, i32 row, i32 byte, u64* full_barrier) {
 #if MACO_HAS_BOXES
-  // What createpolicy.fractional.L2::evict_first gives for all of it: a constant, which costs
-  // nothing each time.
-  constexpr u64 policy = 0x12f0000000000000;
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
       "hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
-      "l"(map), "r"(byte / 8), "r"(row), "r"(shared_address(full_barrier)), "l"(policy)
+      "l"(map), "r"(byte / 8), "r"(row), "r"(shared_address(full_barrier)), "l"(kReadOnce)
+      : "memory");
+#endif
+}
+// Copies what lies in line and is read once. `bytes` and both addresses: multiples of 16.
+MACO_FN void copy_line(char* to, const char* from, u32 bytes, u64* full_barrier) {
+#if MACO_HAS_BOXES
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(full_barrier)), "l"(kReadOnce)
       : "memory");
 #endif
 }

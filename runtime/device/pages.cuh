@@ -216,6 +216,10 @@ struct PageFiller {
   MACO_FN void copy_rows(char* to, const TensorMap* map, i64 row, i64 byte) {
     maco::copy_rows(to, map, (i32)row, (i32)byte, &memory->full_barriers[slot]);
   }
+  // `bytes` that lie in line, a multiple of 16 as both addresses are, and that are read once.
+  MACO_FN void copy_line(char* to, const char* from, u32 bytes) {
+    maco::copy_line(to, from, bytes, &memory->full_barriers[slot]);
+  }
   // Offers the other CTA of the pair the next pages, for `bytes` of an exchange, which all lanes
   // count behind finish.
   MACO_FN bool offer(u32 bytes) {

@@ -59,6 +59,7 @@ const Example kExamples[] = {
     {"../../tests/e2e/attentions.maco", 1, "pos", {}},
     {"../../tests/e2e/attentions.maco", 1, "pos", {{"n", 3}}},
     {"../../tests/e2e/products_f8.maco", 1, "", {}},
+    {"../../tests/e2e/products_in_line.maco", 2, "", {}},
     {"../../tests/gpu/products_halved.maco",
      1,
      "",

@@ -134,7 +134,7 @@ inline bool claim(u32* p) { return std::exchange(*p, 1u) == 0; }
 
 namespace maco {
 struct Cta {
-  static constexpr int kHeadBytes = 65536, kScratchBytes = 32768, kPages = 1, kPageBytes = 16384;
+  static constexpr int kHeadBytes = 65536, kScratchBytes = 49152, kPages = 1, kPageBytes = 16384;
   static constexpr int kPrepared = 0, kSignallers = 0, kWorld = 64;
   static constexpr bool kScouts = false;
 };
@@ -227,15 +227,17 @@ struct PageFiller {
   void copy_box(char*, const TensorMap*, i64, i64) {}
   void copy_rows(char*, const TensorMap*, i64, i64) {}
   void publish_boxes() {}
-  char* page() const { return nullptr; }
+  char* page() const { return device_fibres::pages().back(); }
+  void copy_line(char* to, const char* from, u32 bytes) { page_copy(to, from, bytes); }
   bool align_boxes(u32) { return true; }
   void skip(int) {}
   void finish(int = 0) {}
 };
 template <u32>
 struct BoxFiller {
-  explicit BoxFiller(PageFiller&) {}
-  bool acquire(u32) { return false; }
+  PageFiller& filler;
+  explicit BoxFiller(PageFiller& f) : filler(f) {}
+  bool acquire(u32) { return filler.acquire() != nullptr; }
   void publish() {}
 };
 inline bool await_passed(Context&) { return true; }

@@ -200,6 +200,46 @@ TEST_CASE("how the operands of a product come through pages") {
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{32, 64, 256});
 }
 
+TEST_CASE("weights in line are those of a lone row that eight warps share") {
+  functions::MatmulLoads m{.method = functions::MatmulMethod::Dot,
+                           .N = 64,
+                           .K = 4096,
+                           .BM = 1,
+                           .BN = 8,
+                           .transpose_b = true,
+                           .page_bytes = 16384,
+                           .few_rows = functions::kMostFewRows,
+                           .lone = true,
+                           .in_line = true};
+  CHECK(functions::matmul_in_line(m));
+  CHECK(functions::matmul_load(m, 1)->pages == 1);
+  CHECK(!functions::matmul_load(m, 1)->box);
+  const auto refused = [&](const auto& change) {
+    functions::MatmulLoads other = m;
+    change(other);
+    return !functions::matmul_in_line(other) && !functions::matmul_load(other, 1);
+  };
+  CHECK(refused([](auto& l) { l.lone = false; }));
+  CHECK(refused([](auto& l) { l.method = functions::MatmulMethod::Block; }));
+  CHECK(refused([](auto& l) { l.transpose_b = false; }));
+  CHECK(refused([](auto& l) { l.K = 4096 + 256; }));
+  CHECK(refused([](auto& l) { l.K = 65536; }));
+  CHECK(refused([](auto& l) { l.b_bytes = 4; }));
+  CHECK(refused([](auto& l) { l.few_rows = 8; }));
+  CHECK(refused([](auto& l) { l.page_bytes = 6144; }));
+  CHECK(refused([](auto& l) { l.N = 63; }));
+  CHECK(refused([](auto& l) { l.BN = 9; }));
+  // Slices of three pages of four columns; without a pair two at least.
+  m.K = 6144;
+  CHECK(refused([](auto& l) { l.N = 62; }));
+  m.K = 16384;
+  CHECK(refused([](auto& l) { l.N = 63; }));
+  m.paired = true;
+  m.N = 63;
+  m.BN = 9;
+  CHECK(functions::matmul_in_line(m));
+}
+
 TEST_CASE("roles divide registers where a task has many, and nothing may be called") {
   ir::Program p = two_ops();
   CHECK(!functions::divides_registers(p));

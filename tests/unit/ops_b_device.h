@@ -24,6 +24,7 @@
 #include "runtime/device/ops/matmul_few.cuh"
 // Behind it.
 #include "runtime/device/ops/matmul_few_mma.cuh"
+#include "runtime/device/ops/matmul_line.cuh"
 #include "runtime/device/ops/matmul_tensor.cuh"
 #include "runtime/device/ops/matmul_ways.cuh"
 #include "runtime/device/ops/reduce.cuh"
@@ -117,8 +118,8 @@ struct Product {
   using rows = Value<0>;
   static constexpr bool kDims = kRows == Rows::Dims || kRows == Rows::DimsTensor;
   using plan_rows = std::conditional_t<kDims, Value<0>, Const<kFewRows ? 8 : 9>>;
-  static constexpr bool transpose_b = kTransposed, boxes = false, a_packets = false,
-                        y_packets = false;
+  static constexpr bool transpose_b = kTransposed, boxes = false, in_line = false,
+                        a_packets = false, y_packets = false;
   static constexpr auto method = kFewRows                    ? ops::MatmulMethod::dot
                                  : kRows == Rows::Dims       ? ops::MatmulMethod::by_rows
                                  : kRows == Rows::Tensor     ? ops::MatmulMethod::mma
@@ -151,6 +152,14 @@ struct Product {
   static auto finish(const Args& args, i64 row, i64 col, AccOf<X> sum) {
     return finish(fetch(args, row, col), sum);
   }
+};
+
+// A lone row, whose weights come as they lie in memory.
+template <class T, class Y, i64 N, i64 K, i64 BN, int kPage = 16384>
+struct Line : Product<T, T, Y, N, K, 1, BN, true, true, Rows::Fixed, kPage> {
+  using rows = Const<1>;
+  using plan_rows = Const<1>;
+  static constexpr bool in_line = true, b_ahead = true;
 };
 
 // Its rows and results are packets.
@@ -245,6 +254,16 @@ inline void check_products() {
   // A row in registers, and one that is too long for them.
   check_product<Product<bf16, bf16, f32, 40, 2048, 1, 16, true, true, Rows::Fixed, 16384>>(1);
   check_product<Product<f16, f16, f16, 24, 8192, 1, 24, true, true, Rows::Fixed, 16384>>(1);
+  // In line: slices of one page and of several, tiles of one group of columns and of several, a row
+  // in registers and one that isn't.
+  check_product<Line<bf16, bf16, 40, 2048, 16>>(1);
+  check_product<Line<bf16, f32, 1200, 2048, 600>>(1);
+  check_product<Line<bf16, f32, 48, 2048, 24, 8192>>(1);
+  check_product<Line<f16, f16, 24, 4096, 24>>(1);
+  check_product<Line<bf16, f32, 24, 6144, 16>>(1);
+  check_product<Line<bf16, bf16, 24, 8192, 8>>(1);
+  check_product<Line<f16, f32, 8, 14336, 8>>(1);
+  check_product<Line<bf16, f32, 16, 18432, 8>>(1);
   check_product<Product<bf16, bf16, f32, 24, 600, 8, 24, true, true>>(7);
   check_product<Product<f32, bf16, f32, 17, 259, 4, 8, true, true>>(3);
   check_product<Product<bf16, f32, f16, 9, 7, 2, 8, true, true>>(2);
@@ -280,6 +299,9 @@ inline void check_products() {
   check_product<Product<i32, i32, i32, 20, 43, 16, 32, false, false>>(33);
   // In packets, with vectors that every lane has and that some have: the same bits.
   check_packets<Product<bf16, bf16, bf16, 40, 2048, 1, 16, true, true, Rows::Fixed, 16384>>(1);
+  check_packets<Line<bf16, bf16, 40, 2048, 16>>(1);
+  check_packets<Line<bf16, bf16, 16, 12288, 16>>(1);
+  check_packets<Line<bf16, bf16, 16, 18432, 16>>(1);
   check_packets<Product<bf16, bf16, f32, 24, 600, 8, 24, true, true>>(7);
   check_packets<Product<f32, bf16, f32, 17, 264, 4, 8, true, true>>(3);
   check_packets<Product<bf16, bf16, bf16, 40, 64, 16, 24, true, true>>(16);
@@ -420,9 +442,20 @@ void check_lone_rows() {
   check(LoneRow<80, K, 80>{}, LoneRow<80, K, 8>{});
 }
 
+// The same in line.
+inline void check_lines() {
+  using One = Line<bf16, f32, 600, 2048, 8>;
+  using Many = Line<bf16, f32, 600, 2048, 300>;  // of which several groups are finished
+  CHECK(same_bits<One>(multiply<One>(1, nullptr), multiply<Many>(1, nullptr)));
+  using Short = Line<f16, f32, 24, 12288, 8>;
+  using Long = Line<f16, f32, 24, 12288, 24>;
+  CHECK(same_bits<Short>(multiply<Short>(1, nullptr), multiply<Long>(1, nullptr)));
+}
+
 // The bits don't depend on how the result is cut into tiles, nor on how many rows are done
 // together.
 inline void check_product_bits() {
+  check_lines();
   check_lone_rows<256>();
   check_lone_rows<512>();
   check_lone_rows<1024>();
@@ -477,6 +510,13 @@ struct Formed : Product<X_, X_, Y_, N_, K_, BM_, BN_, kTransposed, true, Rows::D
   static auto finish(const Args&, i64, i64, float sum, float other = 1) {
     return finish(More{}, sum, other);
   }
+};
+// A lone row, whose weights come as they lie in memory.
+template <class X, class Y, i64 N, i64 K, i64 BN, bool kPaired, class G = X>
+struct FormedLine : Formed<X, Y, N, K, 1, BN, true, kPaired, G, 16384> {
+  using rows = Const<1>;
+  using plan_rows = Const<1>;
+  static constexpr bool in_line = true, b_ahead = true, other_ahead = true;
 };
 template <class C>
 void check_formed(i64 rows, bool normed) {
@@ -679,6 +719,14 @@ inline void check_formed_products() {
     check_formed<Formed<f32, f32, 27, 300, 8, 16, true, true, f32, 16384>>(7, normed);
     check_formed<Formed<f32, f32, 27, 301, 1, 8, true, true, f32, 16384>>(1, normed);
   }
+  for (const bool normed : {true, false}) {
+    check_formed<FormedLine<bf16, bf16, 40, 2048, 16, true>>(1, normed);
+    check_formed<FormedLine<f16, f32, 300, 2048, 200, true, f32>>(1, normed);
+    check_formed<FormedLine<bf16, bf16, 24, 6144, 24, true>>(1, normed);
+    check_formed<FormedLine<bf16, bf16, 8, 8192, 8, true>>(1, normed);
+  }
+  check_formed<FormedLine<bf16, bf16, 40, 4096, 16, false>>(1, true);
+  check_formed<FormedLine<bf16, f32, 8, 18432, 8, false>>(1, true);
   check_formed<Formed<bf16, bf16, 40, 2048, 1, 16, true, false>>(1, true);
   check_formed<Formed<bf16, bf16, 24, 9000, 1, 24, true, false, bf16, 16384>>(1, true);
   check_formed<Formed<bf16, f32, 72, 1096, 16, 64, true, false, f32, 16384>>(9, true);

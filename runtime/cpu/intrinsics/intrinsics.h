@@ -359,6 +359,10 @@ MACO_FN void copy_rows(char* to, const TensorMap* map, i32 row, i32 byte, u64*) 
     std::memcpy(to + r * width, from, (size_t)there);
   }
 }
+MACO_FN void copy_line(char* to, const char* from, u32 bytes, u64*) {
+  host::touch(from, bytes, false);
+  std::memcpy(to, from, bytes);
+}
 MACO_FN void full_barrier_init(u64*) {}
 MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
   store_release_cta((u32*)full_barrier, round + 1);

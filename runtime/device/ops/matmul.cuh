@@ -265,18 +265,21 @@ MACO_FN constexpr bool any_b_ahead() {
   return C::b_ahead;
 }
 
+// Pages in flight of what is read once: 48 KB nearly reach the memory's rate, and let others
+// through.
+constexpr u32 kStreamedPages =
+    Cta::kPageBytes < 24576 && Cta::kPageBytes > 0 ? 49152 / Cta::kPageBytes : 2;
+
 // Slices of b, and of the other of a pair, as boxes of `part` bytes each; `depth` and `all` of K in
 // bytes. One of the loader's threads asks for them. A function of its own for all products of a
 // kernel: what lies in the instruction cache counts for more than what a loop with constants would
 // save.
 MACO_OP void fill_row_boxes(Context& ctx, const TensorMap* b, const TensorMap* other, u32 part,
                             int first, int end, int pass, int cols, int depth, int all) {
-  // Pages in flight: 48 KB nearly reach the memory's rate, and let others through.
-  constexpr u32 kStreamed = Cta::kPageBytes < 24576 ? 49152 / Cta::kPageBytes : 2;
   PageFiller pages(ctx);
   int lane;
   if (elected(lane)) {
-    BoxFiller<kStreamed> boxes(pages);
+    BoxFiller<kStreamedPages> boxes(pages);
     matmul_slices(first, end, pass, cols, depth, all, [&](int n, int k) {
       if (!boxes.acquire(other ? 2 * part : part)) return false;
       char* page = pages.page();
@@ -288,15 +291,19 @@ MACO_OP void fill_row_boxes(Context& ctx, const TensorMap* b, const TensorMap* o
   }
   pages.finish(lane);
 }
-template <class C, class P>
-MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
-  // The norm's weights are few, but far away when the consumers come to them.
+// The norm's weights are few, but far away when the consumers come to them.
+template <class C>
+MACO_FN void matmul_fetch_norm(const Args& args) {
   if constexpr (C::normed) {
     const char* weights = args.ptr<const char>(C::kNorm);
     for (i64 i = loader_thread() * kLineBytes; i < C::K * (i64)sizeof(typename C::G);
          i += kLoaders * kLineBytes)
       prefetch(weights + i);
   }
+}
+template <class C, class P>
+MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
+  matmul_fetch_norm<C>(args);
   if constexpr (!all_b_ahead<C>()) boxes_begin();
   const TensorMap* other = nullptr;
   if constexpr (C::paired) other = args.map(2);

@@ -66,11 +66,17 @@ struct MatmulOf : Config {
 };
 template <class C>
 MACO_FN void matmul_by_way(Context& ctx, const Args& args, u32 tile) {
-  matmul_way<C>(ctx, MatmulCompute<C>{ctx, args, tile});
+  if constexpr (C::in_line)
+    matmul_line<C>(ctx, args, tile);
+  else
+    matmul_way<C>(ctx, MatmulCompute<C>{ctx, args, tile});
 }
 template <class C>
 MACO_FN void matmul_load_by_way(Context& ctx, const Args& args, u32 tile) {
-  matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});
+  if constexpr (C::in_line)
+    matmul_line_load<C>(ctx, args, tile);
+  else
+    matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});
 }
 
 // Operands a [rows,K], b, (the other b), (the norm's weights [K]), y [rows,N], then whatever

@@ -1,0 +1,360 @@
+// matmul of one row, b[N,K] of 16-bit floats, on tensor cores, with pages of columns of b as they
+// lie in memory, one behind the other: of copies of 16 KB in line memory has 5 % more to give than
+// of boxes of sixteen runs of 1 KB (docs/benchmarks/gpu-speed.md, "Weights in line").
+//
+// Warps split K: a column's step k of 256 elements is warp (k mod kWarps)'s, and of it each lane
+// has 16 bytes. So a thread has all of the row that it multiplies with in registers, and nobody
+// else does. What warps have of a column is added up at the end of a tile, or of some columns.
+
+namespace maco::ops {
+
+// How columns lie in pages. A slice is the least that has whole columns and whole pages, and of all
+// parts two columns.
+template <class C>
+struct LinePages {
+  using W = typename C::W;
+  static constexpr int kParts = C::paired ? 2 : 1;
+  static constexpr i64 kRun = 2048;                        // of K, a step of each of eight warps
+  static constexpr int kColumnSteps = (int)(C::K / kRun);  // of a warp
+  static constexpr int kPageSteps = (int)(C::b_page_bytes / (kRun * (i64)sizeof(W)));
+  static MACO_FN constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }
+  static constexpr int kLeast = kPageSteps / common(kPageSteps, kColumnSteps);
+  static constexpr int kCols = kLeast * kParts == 1 ? 2 : kLeast;
+  static constexpr int kPages = kCols * kColumnSteps / kPageSteps;  // of each part
+  static_assert(sizeof(W) == 2 && C::K % kRun == 0 && C::b_page_bytes % (kRun * 2) == 0,
+                "whole steps");
+  static_assert(C::N % kCols == 0 && C::BN % kCols == 0, "whole slices");
+};
+
+// Pages of a tile's columns of b, and of the other of a pair, from `b` and `other` on. One of the
+// loader's threads asks for them. A function of its own for all products of a kernel, as
+// fill_row_boxes.
+MACO_OP void fill_lines(Context& ctx, const char* b, const char* other, u32 slices, u32 pages,
+                        u32 bytes) {
+  PageFiller filler(ctx);
+  int lane;
+  if (elected(lane)) {
+    BoxFiller<kStreamedPages> boxes(filler);
+    u32 left = pages;  // of the slice, of this matrix
+    for (u32 i = slices * pages * (other ? 2 : 1); i > 0; --i) {
+      if (!boxes.acquire(bytes)) break;
+      filler.copy_line(filler.page(), b, bytes);
+      boxes.publish();
+      b += bytes;
+      if (--left > 0) continue;
+      left = pages;
+      if (!other) continue;
+      const char* const turn = b;
+      b = other;
+      other = turn;
+    }
+  }
+  filler.finish(lane);
+}
+template <class C>
+MACO_OP void matmul_line_load(Context& ctx, Args args, u32 index) {
+  using P = LinePages<C>;
+  const MatmulTile<C> t(ctx, index);
+  matmul_fetch_norm<C>(args);
+  if constexpr (!all_b_ahead<C>()) boxes_begin();
+  const i64 first = t.col * C::K * (i64)sizeof(typename C::W);
+  const char* other = nullptr;
+  if constexpr (C::paired) other = args.ptr<const char>(2) + first;
+  fill_lines(ctx, args.ptr<const char>(1) + first, other, (u32)(t.end - t.col) / (u32)P::kCols,
+             (u32)P::kPages, (u32)C::b_page_bytes);
+}
+
+// What a thread has of the row: of each step 16 bytes. What is too long for registers lies in the
+// scratch memory, where nobody else looks at it.
+template <class C>
+struct LineRow {
+  using X = typename C::X;
+  static constexpr int V = 8, kSteps = LinePages<C>::kColumnSteps;
+  static constexpr bool kHeld = kSteps <= 8;
+  static constexpr i64 kScratch = kHeld ? 0 : C::K * (i64)sizeof(X);
+  // Asked for at once.
+  static constexpr int kAtOnce = kHeld ? kSteps : 4;
+  Vec<X, V> held[kHeld ? kSteps : 1];
+  X* const scratch;
+
+  static MACO_FN i64 place(int step) { return consumer_thread() * V + step * LinePages<C>::kRun; }
+  MACO_FN explicit LineRow(Context& ctx) : scratch((X*)ctx.scratch()) {}
+  MACO_FN Vec<u32, 4> step(int k) const {
+    if constexpr (kHeld) {
+      return bits_as<Vec<u32, 4>>(held[k]);
+    } else {
+      return shared_load16(scratch + place(k));
+    }
+  }
+  MACO_FN void put(int k, const Vec<X, V>& x) {
+    if constexpr (kHeld) {
+      held[k] = x;
+    } else {
+      *(Vec<X, V>*)(scratch + place(k)) = x;
+    }
+  }
+  // f(step) for those of a row, as many as are in registers at once.
+  template <class F>
+  static MACO_FN void each(F f) {
+    if constexpr (kHeld) {
+      MACO_UNROLL
+      for (int k = 0; k < kSteps; ++k) f(k);
+    } else {
+      MACO_ROLLED
+      for (int k = 0; k < kSteps; ++k) f(k);
+    }
+  }
+  // The row as it is.
+  MACO_FN void load(const MatmulTile<C>& t, const Args& args) {
+    const auto row = matmul_rows(t, args);
+    for (int first = 0; first < kSteps; first += kAtOnce) {
+      const auto at = [&](int b) { return row + place(least(first + b, kSteps - 1)); };
+      if constexpr (C::a_packets) {
+        PacketRun<X, V> runs[kAtOnce];
+        receive_together(args.ctx, 0, runs, at);
+        MACO_UNROLL
+        for (int b = 0; b < kAtOnce; ++b)
+          if (first + b < kSteps) put(first + b, runs[b].values());
+      } else {
+        Vec<X, V> xs[kAtOnce];
+        MACO_UNROLL
+        for (int b = 0; b < kAtOnce; ++b) xs[b] = gload_vec<V>(at(b));
+        MACO_UNROLL
+        for (int b = 0; b < kAtOnce; ++b)
+          if (first + b < kSteps) put(first + b, xs[b]);
+      }
+    }
+  }
+  // The same of a row that is normed on its way, as rmsnorm does. A barrier inside.
+  MACO_FN void load_normed(Context& ctx, const MatmulTile<C>& t, const Args& args) {
+    using G = typename C::G;
+    constexpr int kPiece = vector_width(V, sizeof(G));
+    const G* const weights = args.ptr<const G>(C::kNorm);
+    Vec<G, kPiece> gs[kHeld ? kSteps : 1][V / kPiece];
+    const auto ask = [&](int k, int slot) {
+      MACO_UNROLL
+      for (int i = 0; i < V; i += kPiece)
+        gs[slot][i / kPiece] = gload_vec<kPiece>(weights + place(k) + i);
+    };
+    if constexpr (kHeld) each([&](int k) { ask(k, k); });
+    load(t, args);
+    if constexpr (kHeld) {
+      MACO_UNROLL
+      for (auto& step : gs) {
+        MACO_UNROLL
+        for (auto& piece : step) used_from_here(piece);
+      }
+    }
+    Sum<float, kSteps> sum;
+    each([&](int k) {
+      const auto x = bits_as<Vec<X, V>>(step(k));
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) sum.add(v, fmul(to_acc(x.v[v]), to_acc(x.v[v])));
+    });
+    const float squares =
+        team_reduce<CtaTeam, true>(ctx, sum.total(), [](float p, float q) { return fadd(p, q); });
+    const float scale = norm_scale<C::K>(squares, (float)C::eps);
+    each([&](int k) {
+      if constexpr (!kHeld) ask(k, 0);
+      const auto x = bits_as<Vec<X, V>>(step(k));
+      Vec<X, V> y;
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const G g = gs[kHeld ? k : 0][v / kPiece].v[v % kPiece];
+        y.v[v] = from_acc<X>(fmul(fmul(to_acc(x.v[v]), scale), to_acc(g)));
+      }
+      put(k, y);
+    });
+  }
+};
+
+// A task: what doesn't depend on the row is done when this is made, before the row is waited for.
+template <class C>
+struct MatmulLine {
+  using P = LinePages<C>;
+  using X = typename C::X;
+  using Sums = DiagonalSum<is_same<X, bf16>>;
+  static constexpr int kParts = P::kParts, kSteps = P::kPageSteps, kPages = P::kPages * kParts,
+                       kTotals = P::kCols * kParts;
+  // Columns that are finished together, each by a thread. Of more than these there are two sets of
+  // sums in turn, with a barrier behind each.
+  static constexpr bool kAll = C::BN * kParts <= kConsumers;
+  static constexpr int kGroup = kAll ? (int)C::BN : kConsumers / 2 / kParts;
+  static constexpr int kSet = kGroup * kParts * kWarps;  // sums
+  static_assert(kWarps == 8 && kGroup % P::kCols == 0, "who has what");
+  static_assert(LineRow<C>::kScratch + (kAll ? 1 : 2) * kSet * 4 <= kScratchBytes,
+                "sums fit behind the row");
+  using To = decltype(to_write<typename C::Y, C::y_packets>(*(const Args*)nullptr, 0));
+
+  struct Page {
+    Vec<u32, 4> w[kSteps];
+    MACO_FN void load(const char* page) {
+      MACO_UNROLL
+      for (int s = 0; s < kSteps; ++s)
+        w[s] = shared_load16(page + consumer_thread() * 16 + s * kConsumers * 16);
+    }
+  };
+
+  const MatmulTile<C>& t;
+  const Args& args;
+  float* const sums;  // of a set: [part][column of the group][warp]
+  const int cols;
+  To to;
+  typename C::Asks asks;
+  PageTaker pages;
+  Page page, next;
+
+  MACO_FN MatmulLine(Context& ctx, const MatmulTile<C>& tile, const Args& arguments)
+      : t(tile),
+        args(arguments),
+        sums((float*)(ctx.scratch() + LineRow<C>::kScratch)),
+        cols((int)(t.end - t.col)),
+        to(matmul_results(t, args) + (t.col + consumer_thread())),
+        pages(ctx) {
+    ask(0);
+    const PageUse first = pages.next_page();
+    page.load(pages.take());
+    pages.release_page(first);
+  }
+  // This thread's column of a group that begins so far.
+  MACO_FN bool finishes(int begin) const {
+    return consumer_thread() < kGroup && begin + consumer_thread() < cols;
+  }
+  // Threads that finish nothing ask for what the tile's first column takes: all do the same.
+  MACO_FN void ask(int begin) {
+    asks.ask(args, t.row, t.col + (finishes(begin) ? begin + consumer_thread() : 0));
+  }
+  // Two values summed over the diagonal, as MatmulRow: even rows get the first.
+  static MACO_FN float total(float first, float second) {
+    const bool odd = (Sums::row() & 1) != 0;
+    float sum = fadd(odd ? second : first, shuffle_xor(odd ? first : second, 4));
+    sum = fadd(sum, shuffle_xor(sum, 18));
+    return fadd(sum, shuffle_xor(sum, 9));
+  }
+  // A slice's sums of this warp: column by column, part by part.
+  MACO_FN void put(float* set, int column, const float (&values)[kTotals]) {
+    MACO_UNROLL
+    for (int i = 0; i < kTotals; i += 2) {
+      const float both = total(values[i], values[least(i + 1, kTotals - 1)]);
+      const int mine = i + (Sums::row() & 1);  // of values
+      if (Sums::has_one() && Sums::row() < 2 && mine < kTotals)
+        set[(mine / P::kCols * kGroup + column + mine % P::kCols) * kWarps + warp()] = both;
+    }
+  }
+  static MACO_FN float added(const float* of_warps) {
+    float sum = of_warps[0];
+    MACO_UNROLL
+    for (int w = 1; w < kWarps; ++w) sum = fadd(sum, of_warps[w]);
+    return sum;
+  }
+  MACO_FN void finish(const float* set, int begin, const typename C::More& more) {
+    if (!finishes(begin)) return;
+    const float* own = set + consumer_thread() * kWarps;
+    const auto sealed = seal(to + begin);
+    const i64 column = t.col + begin + consumer_thread();
+    const float first = added(own);
+    if constexpr (C::paired) {
+      matmul_put(t, args, sealed, 0, column, C::finish(more, first, added(own + kGroup * kWarps)));
+    } else {
+      matmul_put(t, args, sealed, 0, column, C::finish(more, first));
+    }
+  }
+
+  // Page p of a slice, a constant once the loop over them is unrolled.
+  static MACO_FN void multiply(int p, const Page& page, const LineRow<C>& row, Sums& sum,
+                               float (&values)[kTotals]) {
+    MACO_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      const int at = p * kSteps + s, k = at % P::kColumnSteps;
+      if (k == 0) sum = {};
+      sum.add(row.step(k), page.w[s]);
+      if (k == P::kColumnSteps - 1) values[at / P::kColumnSteps] = sum.on_diagonal();
+    }
+  }
+
+  MACO_FN void run(const LineRow<C>& row) {
+    typename C::More more = asks.more(args);
+    float values[kTotals];
+    Sums sum;
+    for (int begin = 0; begin < cols; begin += kGroup) {
+      float* const set = kAll ? sums : sums + begin / kGroup % 2 * kSet;
+      const int end = kAll ? cols : least(cols, begin + kGroup);
+      for (int column = begin; column < end; column += P::kCols) {
+        const bool is_last = column + P::kCols >= cols;
+        MACO_UNROLL
+        for (int p = 0; p < kPages; ++p) {
+          const PageUse use = pages.next_page();
+          const bool goes_on = p + 1 < kPages || !is_last;
+          if (goes_on) next.load(pages.take());
+          multiply(p, page, row, sum, values);
+          if (goes_on) pages.release_page(use);
+          page = next;
+        }
+        put(set, column - begin, values);
+      }
+      cta_sync();
+      finish(set, begin, more);
+      if (!kAll && begin + kGroup < cols) {
+        ask(begin + kGroup);
+        more = asks.more(args);
+      }
+    }
+    pages.finish();
+  }
+};
+
+// One thread alone, of targets without warps: column by column.
+template <class C>
+MACO_FN void matmul_line_alone(Context& ctx, const MatmulTile<C>& t, const Args& args) {
+  using P = LinePages<C>;
+  using X = typename C::X;
+  using W = typename C::W;
+  constexpr int kElements = (int)(C::b_page_bytes / (i64)sizeof(W));
+  X* const row = (X*)ctx.scratch();
+  static_assert(C::K * (i64)sizeof(X) <= kScratchBytes, "the row fits");
+  if constexpr (C::normed)
+    matmul_stage_normed<C, false>(ctx, t, args, row);
+  else
+    matmul_stage<C, 1, C::K>(ctx, t, args, row, 0, C::K);
+  PageTaker pages(ctx);
+  for (i64 n = t.col; n < t.end; n += P::kCols) {
+    float values[P::kParts][P::kCols] = {};
+    for (int part = 0; part < P::kParts; ++part) {
+      for (int p = 0; p < P::kPages; ++p) {
+        const W* page = (const W*)pages.take();
+        for (int e = 0; e < kElements; e += 8) {
+          const i64 at = p * (i64)kElements + e;
+          float& sum = values[part][at / C::K];
+          for (int v = 0; v < 8; ++v)
+            sum = mul_add(to_acc(row[at % C::K + v]), to_acc(page[e + v]), sum);
+        }
+        pages.release();
+      }
+    }
+    for (int c = 0; c < P::kCols; ++c) {
+      if constexpr (C::paired)
+        matmul_store(t, args, 0, n + c, values[0][c], values[1][c]);
+      else
+        matmul_store(t, args, 0, n + c, values[0][c]);
+    }
+  }
+  pages.finish();
+}
+
+template <class C>
+MACO_OP void matmul_line(Context& ctx, Args args, u32 index) {
+  const MatmulTile<C> t(ctx, index);
+  if constexpr (kWarpLanes == 1) {
+    matmul_line_alone<C>(ctx, t, args);
+  } else {
+    MatmulLine<C> line(ctx, t, args);
+    LineRow<C> row(ctx);
+    if constexpr (C::normed)
+      row.load_normed(ctx, t, args);
+    else
+      row.load(t, args);
+    line.run(row);
+  }
+}
+
+}  // namespace maco::ops
