@@ -99,26 +99,58 @@ namespace {
 constexpr int64_t kLineRun = 2048, kLineSums = 8192;
 }  // namespace
 
-bool matmul_in_line(const MatmulLoads& m) {
-  constexpr int64_t kBytes = 2, kMostRow = 65536;
+int64_t matmul_line_columns(const MatmulLoads& m) {
+  constexpr int64_t kBytes = 2, kMostRow = 65536, kStep = 256, kMostOwn = 8;
   if (!m.lone || m.method != MatmulMethod::Dot || !m.transpose_b || m.few_rows != kMostFewRows ||
-      m.b_bytes != kBytes || m.K % kLineRun != 0 || m.K * kBytes > kMostRow ||
-      m.page_bytes % (kLineRun * kBytes) != 0)
-    return false;
-  // A slice is whole pages and whole columns, two at least (LinePages).
-  const int64_t page = m.page_bytes / (kLineRun * kBytes), column = m.K / kLineRun;
-  const int64_t cols = std::max<int64_t>(page / std::gcd(page, column), m.paired ? 1 : 2);
-  return m.N % cols == 0 && m.BN % cols == 0;
+      m.b_bytes != kBytes || m.K < 1)
+    return 0;
+  // Whole pages and whole columns (LinePages).
+  const int64_t parts = m.paired ? 2 : 1;
+  int64_t cols = 0;
+  if (m.K <= kLineRun) {
+    if (m.K % kStep != 0 || kLineRun % m.K != 0 || m.page_bytes % (m.K * kBytes) != 0) return 0;
+    cols = std::max<int64_t>(8, m.page_bytes / (m.K * kBytes));
+    if (cols * m.K * kBytes % m.page_bytes != 0 || cols / 8 * parts > kMostOwn) return 0;
+  } else {
+    if (m.K % kLineRun != 0 || m.K * kBytes > kMostRow || m.page_bytes % (kLineRun * kBytes) != 0)
+      return 0;
+    const int64_t page = m.page_bytes / (kLineRun * kBytes), column = m.K / kLineRun,
+                  least = page / std::gcd(page, column), pages = least * column / page * parts;
+    cols = least * parts == 1 || (pages <= 3 && pages % 2 == 1) ? 2 * least : least;
+  }
+  return m.N % cols == 0 && m.BN % cols == 0 ? cols : 0;
 }
-int64_t matmul_line_scratch(int64_t K, bool lanes) {
+bool matmul_better_in_line(const MatmulLoads& m, const cost::Machine& machine) {
+  constexpr int64_t kLeastPages = 24;
+  const int64_t columns = matmul_line_columns(m), parts = m.paired ? 2 : 1,
+                column = parts * m.K * m.b_bytes;
+  if (!machine.has_boxes() || columns == 0 ||
+      matmul_line_scratch(m.K, machine) > matmul_most_scratch(machine))
+    return false;
+  // A slice of short ones is taken as a whole, and the ring has to be larger.
+  if (m.K <= kLineRun)
+    return columns * column < std::min(machine.pages * m.page_bytes, machine.shared_bytes / 2 + 1);
+  return m.BN * column >= kLeastPages * m.page_bytes;
+}
+int64_t matmul_line_scratch(int64_t K, const cost::Machine& machine) {
   constexpr int64_t kMostHeld = 8 * kLineRun;
-  return kLineSums + (lanes && K <= kMostHeld ? 0 : K * 2);
+  return kLineSums + (machine.arch > 0 && K <= kMostHeld ? 0 : K * 2);
+}
+int64_t matmul_most_scratch(const cost::Machine& machine) {
+  constexpr int64_t kMostRow = 65536;
+  return std::min(kMostRow, machine.shared_bytes * 3 / 8);
 }
 
 std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   if (!on_tensor_cores(m.method)) {
-    if (operand == 0 || (m.in_line && !matmul_in_line(m))) return std::nullopt;
+    if (operand == 0) return std::nullopt;
     LoadRule rule;
+    if (m.in_line) {
+      const int64_t columns = matmul_line_columns(m);
+      if (columns == 0) return std::nullopt;
+      // Of short columns a slice is taken as a whole.
+      if (m.K <= kLineRun) rule.pages = columns * m.K * m.b_bytes / m.page_bytes;
+    }
     if (m.boxes) rule.box = matmul_few_box(m);
     return rule;
   }

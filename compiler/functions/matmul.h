@@ -95,17 +95,24 @@ struct MatmulLoads {
   bool paired = false;
   bool lone = false;     // the op has one row, whatever a launch's dims are
   bool boxes = false;    // slices of b come in boxes (matmul_few_box)
-  bool in_line = false;  // or as they lie in memory (matmul_in_line)
+  bool in_line = false;  // or as they lie in memory (matmul_line_columns)
   bool halved = false;   // of MatmulForm
 };
 /// The box that a slice of b is for Dot, of each matrix of a pair; none if no map describes it.
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);
-/// Can whole columns of b come as they lie in memory, page after page? Of a lone row, whose K eight
-/// warps share in whole steps (runtime/device/ops/matmul_line.cuh).
-bool matmul_in_line(const MatmulLoads& matmul);
+/// Whole columns of b may come as they lie in memory, page after page: those of a lone row, whose K
+/// is a power of two from 256 to 2,048 or a multiple of 2,048 (runtime/device/ops/matmul_line.cuh).
+/// How many are a slice, which is whole pages; 0: that way doesn't suit.
+int64_t matmul_line_columns(const MatmulLoads& matmul);
+/// Is that quicker than boxes, and has the ring room? Where warps split K it isn't of short tasks,
+/// most of which lie in the ring before their row is there (docs/benchmarks/gpu-speed.md, "Weights
+/// in line").
+bool matmul_better_in_line(const MatmulLoads& matmul, const cost::Machine& machine);
 /// What such a product needs of the scratch memory: where a thread's part of the row is in
-/// registers, for sums only; `lanes`: warps have more than one.
-int64_t matmul_line_scratch(int64_t K, bool lanes);
+/// registers, for sums only.
+int64_t matmul_line_scratch(int64_t K, const cost::Machine& machine);
+/// What rows may take of it, so that a ring fits beside them.
+int64_t matmul_most_scratch(const cost::Machine& machine);
 /// How a (0), b (1) or the other b of a pair (2) comes through pages; nothing if it doesn't.
 std::optional<LoadRule> matmul_load(const MatmulLoads& matmul, size_t operand);
 

@@ -265,18 +265,16 @@ void tile(TileContext& c) {
                                   .paired = inputs.form.paired};
   const ir::Interval rows = c.range(plan);
   loads.lone = !a.dynamic() && a.max_rows == 1 && rows.lo == 1 && rows.hi == 1;
-  loads.in_line = c.machine().has_boxes() && functions::matmul_in_line(loads);
+  loads.in_line = functions::matmul_better_in_line(loads, c.machine());
   loads.boxes =
       c.machine().has_boxes() && !loads.in_line && functions::matmul_few_box(loads).has_value();
   if (loads.in_line)
-    c.program().uses.scratch_bytes =
-        std::max(c.program().uses.scratch_bytes,
-                 functions::matmul_line_scratch(a.cols, c.machine().arch != 0));
+    c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes,
+                                              functions::matmul_line_scratch(a.cols, c.machine()));
   // A long row that is multiplied alone lies in the scratch memory as a whole.
-  constexpr int64_t kMostRowBytes = 65536;
   const int64_t row_bytes = a.cols * loads.a_bytes;
   if (loads.boxes && few_rows == functions::kMostFewRows && rows.lo <= 1 &&
-      row_bytes <= kMostRowBytes)
+      row_bytes <= functions::matmul_most_scratch(c.machine()))
     c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
   const bool halved =
       parts == 2 && may_halve(loads.method, a.cols, tiles, c.machine()) && c.may_mate("matmul");

@@ -257,6 +257,7 @@ inline void page_release(Context&) { cta_sync(); }
 struct PageUse {
   u32 slot, round;
   void next() { ++slot; }
+  PageUse behind(u32 count) const { return {slot + count, 0}; }
 };
 struct PageTaker {
   Context& ctx;
@@ -271,6 +272,7 @@ struct PageTaker {
   PageUse take_landed() { return {index++, 0}; }
   const char* take() { return device_fibres::pages().at(index++); }
   const char* take_awaited() { return take(); }
+  const char* page(PageUse use) const { return device_fibres::pages().at(use.slot); }
   void release_together(int) {}
   void release() {}
   void release_page(PageUse) {}

@@ -1,6 +1,8 @@
 // Device functions as the compiler knows them, and the check of calls against them.
 #include "compiler/functions/function.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -211,13 +213,13 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
                            .few_rows = functions::kMostFewRows,
                            .lone = true,
                            .in_line = true};
-  CHECK(functions::matmul_in_line(m));
+  CHECK(functions::matmul_line_columns(m) == 4);
   CHECK(functions::matmul_load(m, 1)->pages == 1);
   CHECK(!functions::matmul_load(m, 1)->box);
   const auto refused = [&](const auto& change) {
     functions::MatmulLoads other = m;
     change(other);
-    return !functions::matmul_in_line(other) && !functions::matmul_load(other, 1);
+    return functions::matmul_line_columns(other) == 0 && !functions::matmul_load(other, 1);
   };
   CHECK(refused([](auto& l) { l.lone = false; }));
   CHECK(refused([](auto& l) { l.method = functions::MatmulMethod::Block; }));
@@ -234,10 +236,61 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   CHECK(refused([](auto& l) { l.N = 62; }));
   m.K = 16384;
   CHECK(refused([](auto& l) { l.N = 63; }));
-  m.paired = true;
-  m.N = 63;
-  m.BN = 9;
-  CHECK(functions::matmul_in_line(m));
+  // Short columns: some for each warp, in whole pages.
+  m.K = 1024;
+  CHECK(functions::matmul_line_columns(m) == 8);
+  CHECK(functions::matmul_load(m, 1)->pages == 1);
+  m.K = 2048;
+  CHECK(functions::matmul_line_columns(m) == 8);
+  CHECK(functions::matmul_load(m, 1)->pages == 2);
+  m.K = 1024;
+  CHECK(refused([](auto& l) { l.BN = 4; }));
+  CHECK(refused([](auto& l) { l.K = 1536; }));
+  CHECK(refused([](auto& l) { l.K = 128; }));
+  CHECK(refused([](auto& l) { l.K = 256; }));
+  m.N = 64;
+  m.BN = 32;
+  m.K = 256;
+  CHECK(functions::matmul_line_columns(m) == 32);
+  m.K = 16384;
+  m.BN = 8;
+  // Long columns of few pages had better come in boxes, and two slices of short ones need room.
+  cost::Machine machine = *cost::find_machine("sm_90a");
+  m.K = 4096;
+  m.BN = 40;
+  CHECK(!functions::matmul_better_in_line(m, machine));
+  m.BN = 48;
+  CHECK(functions::matmul_better_in_line(m, machine));
+  m.K = 2048;
+  m.BN = 8;
+  CHECK(functions::matmul_better_in_line(m, machine));
+  machine.pages = 2;
+  CHECK(!functions::matmul_better_in_line(m, machine));
+  machine.arch = 80;
+  m.paired = false;
+  CHECK(!functions::matmul_better_in_line(m, machine));
+}
+
+TEST_CASE("a lone row of any length leaves room for a ring, whatever the target") {
+  for (const char* target : {"cpu", "sm_120", "sm_90a", "sm_75"}) {
+    for (const int k : {512, 2048, 14336, 18432, 22528, 32512, 32768}) {
+      INFO(target << ", K " << k);
+      api::Options options;
+      options.target = target;
+      const ir::Program& p = test::compiled(fmt::format(R"(graph g {{
+  input x : bf16[1, {0}]
+  param gate : bf16[512, {0}]
+  param up : bf16[512, {0}]
+  g = matmul(x, gate, transpose_b = true)
+  u = matmul(x, up, transpose_b = true)
+  output y = swiglu(g, u)
+}})",
+                                                        k),
+                                            options)
+                                 .program;
+      CHECK(p.uses.pages > p.calls.at(0).loads.at(0).pages + p.calls.at(0).loads.at(1).pages);
+    }
+  }
 }
 
 TEST_CASE("roles divide registers where a task has many, and nothing may be called") {

@@ -82,6 +82,26 @@ struct FewSlice<C, true> {
   static constexpr i64 kRows = C::b_box_rows, kCols = C::b_box_cols;
 };
 
+// Pages as consumers of a lone row take them: those of boxes one by one. Each warp has every
+// kWarps-th column of a page, from `column` on.
+template <class X, i64 kPitch, int kCount>
+struct PagesInTurn {
+  static constexpr int kPages = kCount;  // of a slice
+  const X* first;
+  PageUse use;
+  // Of page `page` of a slice, in order.
+  template <class Taker>
+  MACO_FN void take(Taker& pages, int) {
+    use = pages.next_page();
+    first = (const X*)pages.take() + warp() * kPitch + warp_lane() * (16 / (int)sizeof(X));
+  }
+  MACO_FN const X* column(int, int i) const { return first + i * kWarps * kPitch; }
+  template <class Taker>
+  MACO_FN void release(Taker& pages, int) {
+    pages.release_page(use);
+  }
+};
+
 // How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other
 // way. kCores: few rows on tensor cores.
 template <class C, int kRows, bool kCores = false>
@@ -137,6 +157,8 @@ struct MatmulPages {
   static constexpr i64 kDepth = C::transpose_b ? (kFew ? kFewDepth : kManyDepth) : kPlainDepth;
   // elements from row to row
   static constexpr i64 kPitch = C::transpose_b ? (kFew ? kFewDepth : kManyPitch) : kPlainPitch;
+  template <class T>
+  using Source = PagesInTurn<T, kPitch, (int)(C::K / kDepth)>;
   static_assert(kDepth > 0 && kCols > 0, "a page holds a slice");
   static_assert(kPitch * (C::transpose_b ? kPageCols : kDepth) * kBytes <= C::b_page_bytes,
                 "a slice fits in a page");

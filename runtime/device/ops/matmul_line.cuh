@@ -2,28 +2,77 @@
 // lie in memory, one behind the other: of copies of 16 KB in line memory has 5 % more to give than
 // of boxes of sixteen runs of 1 KB (docs/benchmarks/gpu-speed.md, "Weights in line").
 //
-// Warps split K: a column's step k of 256 elements is warp (k mod kWarps)'s, and of it each lane
+// Of short columns, up to 2,048 of K, each warp has its own, as in matmul_row.cuh. Of longer ones
+// warps split K: step k of a column, 256 elements, is warp (k mod kWarps)'s, and of it each lane
 // has 16 bytes. So a thread has all of the row that it multiplies with in registers, and nobody
 // else does. What warps have of a column is added up at the end of a tile, or of some columns.
 
 namespace maco::ops {
 
-// How columns lie in pages. A slice is the least that has whole columns and whole pages, and of all
-// parts two columns.
+// How columns lie in pages: a slice is whole columns and whole pages. Of short ones it has as many
+// for each warp. Of long ones it is the least there is, and of all parts two columns; of few pages
+// twice that where their number is odd, since two sets of registers take them in turn.
 template <class C>
 struct LinePages {
   using W = typename C::W;
   static constexpr int kParts = C::paired ? 2 : 1;
-  static constexpr i64 kRun = 2048;                        // of K, a step of each of eight warps
+  static constexpr i64 kRun = 2048;  // of K, a step of each of eight warps
+  static constexpr bool kShort = C::K <= kRun;
+  static constexpr i64 kColumn = C::K * (i64)sizeof(W), kPage = C::b_page_bytes;
+  // Of long columns.
   static constexpr int kColumnSteps = (int)(C::K / kRun);  // of a warp
-  static constexpr int kPageSteps = (int)(C::b_page_bytes / (kRun * (i64)sizeof(W)));
+  static constexpr int kPageSteps = (int)(kPage / (kRun * (i64)sizeof(W)));
   static MACO_FN constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }
-  static constexpr int kLeast = kPageSteps / common(kPageSteps, kColumnSteps);
-  static constexpr int kCols = kLeast * kParts == 1 ? 2 : kLeast;
-  static constexpr int kPages = kCols * kColumnSteps / kPageSteps;  // of each part
-  static_assert(sizeof(W) == 2 && C::K % kRun == 0 && C::b_page_bytes % (kRun * 2) == 0,
+  static constexpr int kLeast = kPageSteps / common(kPageSteps, most(1, kColumnSteps));
+  static constexpr int kLeastPages = kLeast * kColumnSteps / kPageSteps * kParts;
+  static constexpr bool kTwice = kLeast * kParts == 1 || (kLeastPages <= 3 && kLeastPages % 2 == 1);
+
+  static constexpr int kCols = kShort   ? (int)most(8, kPage / kColumn)
+                               : kTwice ? 2 * kLeast
+                                        : kLeast;
+  static constexpr int kPages = (int)(kCols * kColumn / kPage);  // of each part
+  static_assert(sizeof(W) == 2 &&
+                    (kShort ? kRun % C::K == 0 && C::K % 256 == 0
+                            : C::K % kRun == 0 && kPage % (kRun * 2) == 0) &&
+                    kCols * kColumn == kPages * kPage,
                 "whole steps");
   static_assert(C::N % kCols == 0 && C::BN % kCols == 0, "whole slices");
+};
+
+// Slices of short columns, for matmul_row.cuh: its pages are runs of K, of all columns of a slice.
+template <class C>
+struct ShortPages {
+  using L = LinePages<C>;
+  static constexpr int kParts = L::kParts, kVec = 8, kOwn = L::kCols * kParts / 8;  // of a warp
+  static constexpr i64 kCols = L::kCols, kPageCols = kCols * kParts;
+  // A lane takes four vectors at a time.
+  static constexpr i64 kDepth = C::K / most(1, least(kOwn*(C::K / 256) / 4, C::K / 256));
+  template <class X>
+  struct Source {
+    static constexpr int kPages = L::kPages * kParts, kLast = (int)(C::K / kDepth) - 1;
+    const X* first[kParts];  // of this warp's columns
+    template <class Taker>
+    MACO_FN void take(Taker& pages, int page) {
+      if (page > 0) return;
+      pages.await(kPages);
+      const PageUse slice = pages.next_page();
+      const i64 at = warp() * L::kColumn;
+      MACO_UNROLL
+      for (int part = 0; part < kParts; ++part)
+        first[part] = (const X*)(pages.page(slice.behind((u32)(part * L::kPages + at / L::kPage))) +
+                                 at % L::kPage) +
+                      warp_lane() * kVec;
+      MACO_UNROLL
+      for (int p = 0; p < kPages; ++p) pages.take_landed();
+    }
+    MACO_FN const X* column(int page, int i) const {
+      return first[i / (kOwn / kParts)] + i % (kOwn / kParts) * kWarps * C::K + page * kDepth;
+    }
+    template <class Taker>
+    MACO_FN void release(Taker& pages, int page) {
+      if (page == kLast) pages.release_together(kPages);
+    }
+  };
 };
 
 // Pages of a tile's columns of b, and of the other of a pair, from `b` and `other` on. One of the
@@ -224,28 +273,49 @@ struct MatmulLine {
   MACO_FN void ask(int begin) {
     asks.ask(args, t.row, t.col + (finishes(begin) ? begin + consumer_thread() : 0));
   }
-  // Two values summed over the diagonal, as MatmulRow: even rows get the first.
-  static MACO_FN float total(float first, float second) {
-    const bool odd = (Sums::row() & 1) != 0;
-    float sum = fadd(odd ? second : first, shuffle_xor(odd ? first : second, 4));
-    sum = fadd(sum, shuffle_xor(sum, 18));
-    return fadd(sum, shuffle_xor(sum, 9));
+  // Up to eight values summed over the diagonal: rows get one each, in turn.
+  static constexpr int kFolded = (int)least(8, kTotals);
+  static MACO_FN int of_values() { return Sums::row() % kFolded; }
+  static MACO_FN float folded(const float* values) {
+    float v[kFolded];
+    MACO_UNROLL
+    for (int i = 0; i < kFolded; ++i) v[i] = values[i];
+    int left = kFolded;
+    MACO_UNROLL
+    for (int bit = 0; bit < 3; ++bit) {
+      constexpr int kAway[] = {4, 9, 18};  // lanes of rows that differ in the bit
+      const bool odd = (Sums::row() >> bit & 1) != 0;
+      left = (left + 1) / 2;
+      MACO_UNROLL
+      for (int i = 0; i < left; ++i) {
+        const bool alone = kFolded >> bit <= 1;
+        const float own = odd && !alone ? v[2 * i + 1] : v[alone ? i : 2 * i];
+        const float others = odd || alone ? v[alone ? i : 2 * i] : v[2 * i + 1];
+        v[i] = fadd(own, shuffle_xor(others, kAway[bit]));
+      }
+    }
+    return v[0];
   }
   // A slice's sums of this warp: column by column, part by part.
   MACO_FN void put(float* set, int column, const float (&values)[kTotals]) {
     MACO_UNROLL
-    for (int i = 0; i < kTotals; i += 2) {
-      const float both = total(values[i], values[least(i + 1, kTotals - 1)]);
-      const int mine = i + (Sums::row() & 1);  // of values
-      if (Sums::has_one() && Sums::row() < 2 && mine < kTotals)
-        set[(mine / P::kCols * kGroup + column + mine % P::kCols) * kWarps + warp()] = both;
+    for (int i = 0; i < kTotals; i += kFolded) {
+      const float sum = folded(values + i);
+      const int mine = i + of_values();
+      if (column >= 0 && Sums::has_one() && Sums::row() < kFolded)
+        set[(mine / P::kCols * kGroup + column + mine % P::kCols) * kWarps + warp()] = sum;
     }
   }
   static MACO_FN float added(const float* of_warps) {
-    float sum = of_warps[0];
+    float v[kWarps];
     MACO_UNROLL
-    for (int w = 1; w < kWarps; ++w) sum = fadd(sum, of_warps[w]);
-    return sum;
+    for (int w = 0; w < kWarps; ++w) v[w] = of_warps[w];
+    MACO_UNROLL
+    for (int left = kWarps / 2; left > 0; left /= 2) {
+      MACO_UNROLL
+      for (int w = 0; w < left; ++w) v[w] = fadd(v[w], v[w + left]);
+    }
+    return v[0];
   }
   MACO_FN void finish(const float* set, int begin, const typename C::More& more) {
     if (!finishes(begin)) return;
@@ -274,11 +344,12 @@ struct MatmulLine {
 
   MACO_FN void run(const LineRow<C>& row) {
     typename C::More more = asks.more(args);
-    float values[kTotals];
+    // Sums of a slice are put while the next is multiplied.
+    float values[kTotals] = {}, before[kTotals] = {};
     Sums sum;
     for (int begin = 0; begin < cols; begin += kGroup) {
       float* const set = kAll ? sums : sums + begin / kGroup % 2 * kSet;
-      const int end = kAll ? cols : least(cols, begin + kGroup);
+      const int end = kAll ? cols : (int)least(cols, begin + kGroup);
       for (int column = begin; column < end; column += P::kCols) {
         const bool is_last = column + P::kCols >= cols;
         MACO_UNROLL
@@ -286,12 +357,15 @@ struct MatmulLine {
           const PageUse use = pages.next_page();
           const bool goes_on = p + 1 < kPages || !is_last;
           if (goes_on) next.load(pages.take());
+          if (p == 0) put(set, column - begin - P::kCols, before);
           multiply(p, page, row, sum, values);
           if (goes_on) pages.release_page(use);
           page = next;
         }
-        put(set, column - begin, values);
+        MACO_UNROLL
+        for (int i = 0; i < kTotals; ++i) before[i] = values[i];
       }
+      put(set, end - begin - P::kCols, before);
       cta_sync();
       finish(set, begin, more);
       if (!kAll && begin + kGroup < cols) {
@@ -346,6 +420,18 @@ MACO_OP void matmul_line(Context& ctx, Args args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if constexpr (kWarpLanes == 1) {
     matmul_line_alone<C>(ctx, t, args);
+  } else if constexpr (LinePages<C>::kShort) {
+    typename C::X* const a = (typename C::X*)ctx.scratch();
+    using Row = MatmulRow<C, ShortPages<C>>;
+    static_assert(Row::kSuits && Row::kHeld, "short columns");
+    Row row(ctx, t, args);
+    if constexpr (C::normed)
+      matmul_stage_normed<C, true>(ctx, t, args, a);
+    else
+      matmul_stage<C, 1, C::K, true>(ctx, t, args, a, 0, C::K);
+    row.take_asked();
+    cta_sync();
+    row.run(a);
   } else {
     MatmulLine<C> line(ctx, t, args);
     LineRow<C> row(ctx);

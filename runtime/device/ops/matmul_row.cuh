@@ -50,6 +50,8 @@ struct MatmulRow {
       kWarpLanes > 1 && P::kDepth % kStep == 0 && C::K % P::kDepth == 0 &&
       P::kPageCols % (kWarps * P::kParts) == 0 && (kOwn == 1 || kOwn % 2 == 0) && kOwn <= 8;
 
+  using Source = typename P::template Source<X>;
+
   // What a lane has of a page.
   struct Page {
     Vec<u32, 4> x[kHeld ? 1 : kSteps], w[kOwn][kSteps];
@@ -59,12 +61,11 @@ struct MatmulRow {
         for (int s = 0; s < kSteps; ++s) x[s] = shared_load16(row + s * kStep);
       }
     }
-    MACO_FN void load_columns(const X* page) {
+    MACO_FN void load_columns(const Source& from, int page) {
       MACO_UNROLL
       for (int s = 0; s < kSteps; ++s) {
         MACO_UNROLL
-        for (int j = 0; j < kOwn; ++j)
-          w[j][s] = shared_load16(page + j * kWarps * P::kPitch + s * kStep);
+        for (int j = 0; j < kOwn; ++j) w[j][s] = shared_load16(from.column(page, j) + s * kStep);
       }
     }
   };
@@ -82,7 +83,8 @@ struct MatmulRow {
   // diagonal has a row for each and the ring has room for all pages. Of those that come from memory
   // one by one, a slice is finished while the next comes.
   static constexpr int kCols = (int)P::kCols, kSlices = (int)((C::BN + kCols - 1) / kCols);
-  static constexpr bool kTogether = kSlices * kOwn <= 8 && kSlices * kPages <= (int)kRingPages;
+  static constexpr bool kTogether =
+      kSlices * kOwn <= 8 && kSlices * Source::kPages <= (int)kRingPages;
   static constexpr int kSums = (kTogether ? kSlices : 1) * kOwn;
   using To = decltype(to_write<typename C::Y, C::y_packets>(*(const Args*)nullptr, 0));
 
@@ -95,6 +97,7 @@ struct MatmulRow {
   typename C::Asks asks;
   typename C::More more;  // what finishes it
   PageTaker pages;
+  Source source;
   Page page, next;
 
   MACO_FN MatmulRow(Context& ctx, const MatmulTile<C>& tile, const Args& arguments)
@@ -108,11 +111,10 @@ struct MatmulRow {
         to(matmul_results(t, args) + (t.col + column)),
         pages(ctx) {
     ask();
-    const PageUse first = pages.next_page();
-    page.load_columns((const X*)pages.take() + own());
-    pages.release_page(first);
+    source.take(pages, 0);
+    page.load_columns(source, 0);
+    source.release(pages, 0);
   }
-  static MACO_FN i64 own() { return warp() * P::kPitch + warp_lane() * kVec; }
 
   // Whether this lane finishes a column: that of its row's sum, if there is one.
   MACO_FN bool finishes() const {
@@ -161,11 +163,11 @@ struct MatmulRow {
     page.load_row(row);
     const auto take = [&](Sum(&slice)[kOwn], int p) {
       const bool goes_on = p + 1 < kPages || (kSlices > 1 && left > 0);
-      const PageUse use = pages.next_page();
+      const int follows = (p + 1) % kPages;
       if (goes_on) {
-        const X* const columns = (const X*)pages.take() + own();
-        next.load_row(row + (p + 1) % kPages * P::kDepth);
-        next.load_columns(columns);
+        source.take(pages, follows);
+        next.load_row(row + follows * P::kDepth);
+        next.load_columns(source, follows);
       }
       MACO_UNROLL
       for (int s = 0; s < kSteps; ++s) {
@@ -173,7 +175,7 @@ struct MatmulRow {
         for (int j = 0; j < kOwn; ++j)
           slice[j].add_paired(kHeld ? x[p * kSteps + s] : page.x[s], page.w[j][s]);
       }
-      if (goes_on) pages.release_page(use);
+      if (goes_on) source.release(pages, follows);
       page = next;
     };
     float sums[kSums] = {};
