@@ -200,7 +200,6 @@ inline void check_products() {
   check_packets<Product<bf16, bf16, bf16, 40, 2048, 1, 16, true, true, Rows::Fixed, 16384>>(1);
   check_packets<Line<bf16, bf16, 40, 2048, 16>>(1);
   check_packets<Line<bf16, bf16, 16, 12288, 16>>(1);
-  check_packets<Line<bf16, bf16, 16, 18432, 16>>(1);
   check_packets<Product<bf16, bf16, f32, 24, 600, 8, 24, true, true>>(7);
   check_packets<Product<f32, bf16, f32, 17, 264, 4, 8, true, true>>(3);
   check_packets<Product<bf16, bf16, bf16, 40, 64, 16, 24, true, true>>(16);
