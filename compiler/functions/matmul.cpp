@@ -102,7 +102,7 @@ constexpr int64_t kLineRun = 2048, kLineSums = 8192;
 int64_t matmul_line_columns(const MatmulLoads& m) {
   constexpr int64_t kBytes = 2, kMostRow = 65536, kStep = 256, kMostOwn = 8;
   if (!m.lone || m.method != MatmulMethod::Dot || !m.transpose_b || m.few_rows != kMostFewRows ||
-      m.b_bytes != kBytes || m.K < 1)
+      m.b_bytes != kBytes || m.K < 1 || m.page_bytes < 1)
     return 0;
   // Whole pages and whole columns (LinePages).
   const int64_t parts = m.paired ? 2 : 1;
@@ -121,7 +121,11 @@ int64_t matmul_line_columns(const MatmulLoads& m) {
   return m.N % cols == 0 && m.BN % cols == 0 ? cols : 0;
 }
 bool matmul_better_in_line(const MatmulLoads& m, const cost::Machine& machine) {
-  constexpr int64_t kLeastPages = 24;
+  // Shared memory that others' tasks may want as scratch memory, as users' kernels do; of heads.
+  constexpr int64_t kOthers = 49152, kHeads = 6144;
+  // Pages of an SM if all of the board's share the columns: the order of sums follows from this
+  // choice, and mustn't depend on roles and tiles.
+  constexpr double kLeastPages = 20;
   const int64_t columns = matmul_line_columns(m), parts = m.paired ? 2 : 1,
                 column = parts * m.K * m.b_bytes;
   if (!machine.has_boxes() || columns == 0 ||
@@ -129,12 +133,15 @@ bool matmul_better_in_line(const MatmulLoads& m, const cost::Machine& machine) {
     return false;
   // A slice of short ones is taken as a whole, and the ring has to be larger.
   if (m.K <= kLineRun)
-    return columns * column < std::min(machine.pages * m.page_bytes, machine.shared_bytes / 2 + 1);
-  return m.BN * column >= kLeastPages * m.page_bytes;
+    return columns * column + m.page_bytes <=
+           machine.shared_bytes - kHeads - std::max(kOthers, matmul_most_scratch(machine));
+  return static_cast<double>(m.N) * static_cast<double>(column) >=
+         kLeastPages * static_cast<double>(m.page_bytes) * machine.sms;
 }
 int64_t matmul_line_scratch(int64_t K, const cost::Machine& machine) {
   constexpr int64_t kMostHeld = 8 * kLineRun;
-  return kLineSums + (machine.arch > 0 && K <= kMostHeld ? 0 : K * 2);
+  if (machine.arch == 0) return K * 2;  // one thread adds up, and has no registers to speak of
+  return kLineSums + (K <= kMostHeld ? 0 : K * 2);
 }
 int64_t matmul_most_scratch(const cost::Machine& machine) {
   constexpr int64_t kMostRow = 65536;

@@ -231,9 +231,10 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   CHECK(refused([](auto& l) { l.page_bytes = 6144; }));
   CHECK(refused([](auto& l) { l.N = 63; }));
   CHECK(refused([](auto& l) { l.BN = 9; }));
-  // Slices of three pages of four columns; without a pair two at least.
+  // Slices of six pages of eight columns; of two columns at least.
   m.K = 6144;
-  CHECK(refused([](auto& l) { l.N = 62; }));
+  CHECK(functions::matmul_line_columns(m) == 8);
+  CHECK(refused([](auto& l) { l.N = 60; }));
   m.K = 16384;
   CHECK(refused([](auto& l) { l.N = 63; }));
   // Short columns: some for each warp, in whole pages.
@@ -254,20 +255,22 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   CHECK(functions::matmul_line_columns(m) == 32);
   m.K = 16384;
   m.BN = 8;
-  // Long columns of few pages had better come in boxes, and two slices of short ones need room.
+  // Small products of long columns had better come in boxes, whatever the tile, and slices of short
+  // ones need room.
   cost::Machine machine = *cost::find_machine("sm_90a");
   m.K = 4096;
-  m.BN = 40;
+  m.N = 4096;
+  m.BN = 64;
+  m.paired = false;
   CHECK(!functions::matmul_better_in_line(m, machine));
-  m.BN = 48;
-  CHECK(functions::matmul_better_in_line(m, machine));
-  m.K = 2048;
+  m.N = 6144;
   m.BN = 8;
   CHECK(functions::matmul_better_in_line(m, machine));
-  machine.pages = 2;
+  m.K = 2048;
+  CHECK(functions::matmul_better_in_line(m, machine));
+  machine.shared_bytes = 99 * 1024;
   CHECK(!functions::matmul_better_in_line(m, machine));
-  machine.arch = 80;
-  m.paired = false;
+  machine = *cost::find_machine("sm_80");
   CHECK(!functions::matmul_better_in_line(m, machine));
 }
 
@@ -290,6 +293,25 @@ TEST_CASE("a lone row of any length leaves room for a ring, whatever the target"
                                  .program;
       CHECK(p.uses.pages > p.calls.at(0).loads.at(0).pages + p.calls.at(0).loads.at(1).pages);
     }
+  }
+  // Rows of several lengths beside each other.
+  for (const char* target : {"cpu", "sm_120", "sm_90a"}) {
+    INFO(target);
+    api::Options options;
+    options.target = target;
+    test::compiled(R"(graph g {
+  input x : bf16[1, 2048]
+  param up : bf16[8192, 2048]
+  param down : bf16[1024, 8192]
+  param gate : bf16[512, 1024]
+  param other : bf16[512, 1024]
+  h = matmul(x, up, transpose_b = true)
+  d = matmul(h, down, transpose_b = true)
+  g = matmul(d, gate, transpose_b = true)
+  u = matmul(d, other, transpose_b = true)
+  output y = swiglu(g, u)
+})",
+                   options);
   }
 }
 

@@ -132,7 +132,8 @@ struct LineRow {
     if constexpr (kHeld) {
       return bits_as<Vec<u32, 4>>(held[k]);
     } else {
-      return shared_load16(scratch + place(k));
+      // (Not shared_load16, which compilers may put in front of this thread's own store.)
+      return *(const Vec<u32, 4>*)(scratch + place(k));
     }
   }
   MACO_FN void put(int k, const Vec<X, V>& x) {
@@ -230,7 +231,8 @@ struct MatmulLine {
   static constexpr bool kAll = C::BN * kParts <= kConsumers;
   static constexpr int kGroup = kAll ? (int)C::BN : kConsumers / 2 / kParts;
   static constexpr int kSet = kGroup * kParts * kWarps;  // sums
-  static_assert(kWarps == 8 && kGroup % P::kCols == 0, "who has what");
+  static_assert(kWarps == 8 && kGroup % P::kCols == 0 && (kTotals & (kTotals - 1)) == 0,
+                "who has what");
   static_assert(LineRow<C>::kScratch + (kAll ? 1 : 2) * kSet * 4 <= kScratchBytes,
                 "sums fit behind the row");
   using To = decltype(to_write<typename C::Y, C::y_packets>(*(const Args*)nullptr, 0));
