@@ -97,10 +97,12 @@ std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
 namespace {
 // Of a product in line: what eight warps take of K at a time, in elements, and bytes of sums.
 constexpr int64_t kLineRun = 2048, kLineSums = 8192;
+// Bytes of the longest row that lies in the scratch memory.
+constexpr int64_t kMostRow = 65536;
 }  // namespace
 
 int64_t matmul_line_columns(const MatmulLoads& m) {
-  constexpr int64_t kBytes = 2, kMostRow = 65536, kStep = 256, kMostOwn = 8;
+  constexpr int64_t kBytes = 2, kStep = 256, kMostOwn = 8;
   if (!m.lone || m.method != MatmulMethod::Dot || !m.transpose_b || m.few_rows != kMostFewRows ||
       m.b_bytes != kBytes || m.K < 1 || m.page_bytes < 1)
     return 0;
@@ -123,17 +125,17 @@ int64_t matmul_line_columns(const MatmulLoads& m) {
 bool matmul_better_in_line(const MatmulLoads& m, const cost::Machine& machine) {
   // Shared memory that others' tasks may want as scratch memory, as users' kernels do; of heads.
   constexpr int64_t kOthers = 49152, kHeads = 6144;
-  // Pages of an SM if all of the board's share the columns: the order of sums follows from this
-  // choice, and mustn't depend on roles and tiles.
+  // Pages of an SM, of each matrix, if all of the board's share the columns: the order of sums
+  // follows from this choice, and mustn't depend on roles and tiles, nor on what is a pair.
   constexpr double kLeastPages = 20;
   const int64_t columns = matmul_line_columns(m), parts = m.paired ? 2 : 1,
-                column = parts * m.K * m.b_bytes;
+                column = m.K * m.b_bytes;
   if (!machine.has_boxes() || columns == 0 ||
       matmul_line_scratch(m.K, machine) > matmul_most_scratch(machine))
     return false;
   // A slice of short ones is taken as a whole, and the ring has to be larger.
   if (m.K <= kLineRun)
-    return columns * column + m.page_bytes <=
+    return columns * parts * column + m.page_bytes <=
            machine.shared_bytes - kHeads - std::max(kOthers, matmul_most_scratch(machine));
   return static_cast<double>(m.N) * static_cast<double>(column) >=
          kLeastPages * static_cast<double>(m.page_bytes) * machine.sms;
@@ -144,7 +146,6 @@ int64_t matmul_line_scratch(int64_t K, const cost::Machine& machine) {
   return kLineSums + (K <= kMostHeld ? 0 : K * 2);
 }
 int64_t matmul_most_scratch(const cost::Machine& machine) {
-  constexpr int64_t kMostRow = 65536;
   return std::min(kMostRow, machine.shared_bytes * 3 / 8);
 }
 

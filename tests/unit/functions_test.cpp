@@ -253,19 +253,19 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   m.BN = 32;
   m.K = 256;
   CHECK(functions::matmul_line_columns(m) == 32);
-  m.K = 16384;
-  m.BN = 8;
   // Small products of long columns had better come in boxes, whatever the tile, and slices of short
   // ones need room.
   cost::Machine machine = *cost::find_machine("sm_90a");
   m.K = 4096;
-  m.N = 4096;
-  m.BN = 64;
-  m.paired = false;
-  CHECK(!functions::matmul_better_in_line(m, machine));
-  m.N = 6144;
-  m.BN = 8;
-  CHECK(functions::matmul_better_in_line(m, machine));
+  for (const bool paired : {false, true}) {
+    m.paired = paired;
+    m.N = 4096;
+    m.BN = 64;
+    CHECK(!functions::matmul_better_in_line(m, machine));
+    m.N = 6144;
+    m.BN = 8;
+    CHECK(functions::matmul_better_in_line(m, machine));
+  }
   m.K = 2048;
   CHECK(functions::matmul_better_in_line(m, machine));
   machine.shared_bytes = 99 * 1024;

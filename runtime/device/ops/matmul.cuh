@@ -82,24 +82,20 @@ struct FewSlice<C, true> {
   static constexpr i64 kRows = C::b_box_rows, kCols = C::b_box_cols;
 };
 
-// Pages as consumers of a lone row take them: those of boxes one by one. Each warp has every
-// kWarps-th column of a page, from `column` on.
+// Pages of boxes as a lone row takes them, one by one. A warp has every kWarps-th of a page's
+// columns: column(page, i) is its i-th of the page taken last, where this lane's part begins. (A
+// page's number in its slice counts where slices come as a whole: ShortPages in matmul_line.cuh.)
 template <class X, i64 kPitch, int kCount>
 struct PagesInTurn {
   static constexpr int kPages = kCount;  // of a slice
   const X* first;
   PageUse use;
-  // Of page `page` of a slice, in order.
-  template <class Taker>
-  MACO_FN void take(Taker& pages, int) {
+  MACO_FN void take(PageTaker& pages, int) {
     use = pages.next_page();
     first = (const X*)pages.take() + warp() * kPitch + warp_lane() * (16 / (int)sizeof(X));
   }
   MACO_FN const X* column(int, int i) const { return first + i * kWarps * kPitch; }
-  template <class Taker>
-  MACO_FN void release(Taker& pages, int) {
-    pages.release_page(use);
-  }
+  MACO_FN void release(PageTaker& pages, int) { pages.release_page(use); }
 };
 
 // How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other

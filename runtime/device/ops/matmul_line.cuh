@@ -51,8 +51,7 @@ struct ShortPages {
   struct Source {
     static constexpr int kPages = L::kPages * kParts, kLast = (int)(C::K / kDepth) - 1;
     const X* first[kParts];  // of this warp's columns
-    template <class Taker>
-    MACO_FN void take(Taker& pages, int page) {
+    MACO_FN void take(PageTaker& pages, int page) {
       if (page > 0) return;
       pages.await(kPages);
       const PageUse slice = pages.next_page();
@@ -68,8 +67,7 @@ struct ShortPages {
     MACO_FN const X* column(int page, int i) const {
       return first[i / (kOwn / kParts)] + i % (kOwn / kParts) * kWarps * C::K + page * kDepth;
     }
-    template <class Taker>
-    MACO_FN void release(Taker& pages, int page) {
+    MACO_FN void release(PageTaker& pages, int page) {
       if (page == kLast) pages.release_together(kPages);
     }
   };
@@ -425,7 +423,7 @@ MACO_OP void matmul_line(Context& ctx, Args args, u32 index) {
   } else if constexpr (LinePages<C>::kShort) {
     typename C::X* const a = (typename C::X*)ctx.scratch();
     using Row = MatmulRow<C, ShortPages<C>>;
-    static_assert(Row::kSuits && Row::kHeld, "short columns");
+    static_assert(kWarps == 8 && Row::kSuits && Row::kHeld, "short columns");
     Row row(ctx, t, args);
     if constexpr (C::normed)
       matmul_stage_normed<C, true>(ctx, t, args, a);
