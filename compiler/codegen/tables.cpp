@@ -76,22 +76,24 @@ void Tables::add_guards() {
   }
 }
 
-// A buffer that has few bytes, counted once for each reader, can be polled without a hint. That the
-// Program has a wait all the same tells the proofs that the data comes.
+// What the tasks of a call read of a buffer can be polled without a hint if it is little, counted
+// once for each of them. That the Program has a wait all the same tells the proofs that the data
+// comes.
 void Tables::find_hints() {
   constexpr int64_t kMostBytes = 256 << 10;
-  std::vector<int64_t> bytes(p_.buffers.size(), 0);
+  std::map<std::pair<ir::BufferId, ir::CallId>, int64_t> bytes;
   for (const ir::Task& t : p_.tasks)
     for (const ir::Access& a : t.accesses)
       if (const ir::Region& r = a.region; !a.writes() && p_[r.buffer].own_packets())
-        bytes[index(r.buffer)] +=
+        bytes[{r.buffer, t.call}] +=
             (r.r1 - r.r0) * (r.c1 - r.c0) * 2 * ir::size_of(p_[r.buffer].dtype);
   awaited_.resize(p_.events.size(), false);
   for (size_t t = 0; t < p_.tasks.size(); ++t) {
     const ir::Task& task = p_.tasks[t];
     sync_of_task_[t].polls =
         std::all_of(task.accesses.begin(), task.accesses.end(), [&](const ir::Access& a) {
-          return a.writes() || bytes[index(a.region.buffer)] <= kMostBytes;
+          if (a.writes() || !p_[a.region.buffer].own_packets()) return true;
+          return bytes[{a.region.buffer, task.call}] <= kMostBytes;
         });
     for (const ir::Wait& w : task.waits)
       if (is_hint(w.event) && !sync_of_task_[t].polls) awaited_[index(w.event)] = true;

@@ -99,23 +99,32 @@ namespace {
 constexpr int64_t kLineRun = 2048, kLineSums = 8192;
 // Bytes of the longest row that lies in the scratch memory.
 constexpr int64_t kMostRow = 65536;
+// Do few warps share a column, of which a page has several?
+bool are_shared(int64_t K, int64_t page_bytes) {
+  return K >= kLineRun && page_bytes % (K * 2) == 0 && page_bytes / (K * 2) >= 4;
+}
 }  // namespace
 
 int64_t matmul_line_columns(const MatmulLoads& m) {
-  constexpr int64_t kBytes = 2, kStep = 256, kMostOwn = 8;
+  constexpr int64_t kBytes = 2, kStep = 256, kMostOwn = 8, kWarps = 8, kShared = 4;  // pages
   if (!m.lone || m.method != MatmulMethod::Dot || !m.transpose_b || m.few_rows != kMostFewRows ||
       m.b_bytes != kBytes || m.K < 1 || m.page_bytes < 1)
     return 0;
   // Whole pages and whole columns (LinePages).
   const int64_t parts = m.paired ? 2 : 1;
   int64_t cols = 0;
-  if (m.K <= kLineRun) {
+  if (m.K < kLineRun) {
     if (m.K % kStep != 0 || kLineRun % m.K != 0 || m.page_bytes % (m.K * kBytes) != 0) return 0;
-    cols = std::max<int64_t>(8, m.page_bytes / (m.K * kBytes));
-    if (cols * m.K * kBytes % m.page_bytes != 0 || cols / 8 * parts > kMostOwn) return 0;
+    cols = std::max<int64_t>(kWarps, m.page_bytes / (m.K * kBytes));
+    if (cols * m.K * kBytes % m.page_bytes != 0 || cols / kWarps * parts > kMostOwn) return 0;
+  } else if (m.K % kLineRun != 0 || m.K * kBytes > kMostRow ||
+             m.page_bytes % (kLineRun * kBytes) != 0) {
+    return 0;
+  } else if (are_shared(m.K, m.page_bytes)) {
+    const int64_t page = m.page_bytes / (m.K * kBytes);
+    if (page > kWarps || kWarps % page != 0) return 0;
+    cols = std::min(kWarps, page * kShared / parts);
   } else {
-    if (m.K % kLineRun != 0 || m.K * kBytes > kMostRow || m.page_bytes % (kLineRun * kBytes) != 0)
-      return 0;
     const int64_t page = m.page_bytes / (kLineRun * kBytes), column = m.K / kLineRun,
                   least = page / std::gcd(page, column), pages = least * column / page * parts;
     cols = least * parts == 1 || (pages <= 3 && pages % 2 == 1) ? 2 * least : least;
@@ -125,25 +134,20 @@ int64_t matmul_line_columns(const MatmulLoads& m) {
 bool matmul_better_in_line(const MatmulLoads& m, const cost::Machine& machine) {
   // Shared memory that others' tasks may want as scratch memory, as users' kernels do; of heads.
   constexpr int64_t kOthers = 49152, kHeads = 6144;
-  // Pages of an SM, of each matrix, if all of the board's share the columns: the order of sums
-  // follows from this choice, and mustn't depend on roles and tiles, nor on what is a pair.
-  constexpr double kLeastPages = 20;
   const int64_t columns = matmul_line_columns(m), parts = m.paired ? 2 : 1,
                 column = m.K * m.b_bytes;
   if (!machine.has_boxes() || columns == 0 ||
       matmul_line_scratch(m.K, machine) > matmul_most_scratch(machine))
     return false;
   // A slice of short ones is taken as a whole, and the ring has to be larger.
-  if (m.K <= kLineRun)
-    return columns * parts * column + m.page_bytes <=
-           machine.shared_bytes - kHeads - std::max(kOthers, matmul_most_scratch(machine));
-  return static_cast<double>(m.N) * static_cast<double>(column) >=
-         kLeastPages * static_cast<double>(m.page_bytes) * machine.sms;
+  return m.K >= kLineRun ||
+         columns * parts * column + m.page_bytes <=
+             machine.shared_bytes - kHeads - std::max(kOthers, matmul_most_scratch(machine));
 }
 int64_t matmul_line_scratch(int64_t K, const cost::Machine& machine) {
   constexpr int64_t kMostHeld = 8 * kLineRun;
   if (machine.arch == 0) return K * 2;  // one thread adds up, and has no registers to speak of
-  return kLineSums + (K <= kMostHeld ? 0 : K * 2);
+  return kLineSums + (K <= kMostHeld && !are_shared(K, machine.page_bytes) ? 0 : K * 2);
 }
 int64_t matmul_most_scratch(const cost::Machine& machine) {
   return std::min(kMostRow, machine.shared_bytes * 3 / 8);
@@ -157,7 +161,7 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
       const int64_t columns = matmul_line_columns(m);
       if (columns == 0) return std::nullopt;
       // Of short columns a slice is taken as a whole.
-      if (m.K <= kLineRun) rule.pages = columns * m.K * m.b_bytes / m.page_bytes;
+      if (m.K < kLineRun) rule.pages = columns * m.K * m.b_bytes / m.page_bytes;
     }
     if (m.boxes) rule.box = matmul_few_box(m);
     return rule;

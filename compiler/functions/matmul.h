@@ -104,12 +104,12 @@ std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);
 /// is a power of two from 256 to 2,048 or a multiple of 2,048 (runtime/device/ops/matmul_line.cuh).
 /// How many are a slice, which is whole pages; 0: that way doesn't suit.
 int64_t matmul_line_columns(const MatmulLoads& matmul);
-/// Is that quicker than boxes, and has the ring room? Where warps split K it isn't of small
-/// products, whose weights lie in the ring for the most part before their row is there
-/// (docs/benchmarks/gpu-speed.md, "Weights in line"). Tiles and roles don't matter.
+/// Does that suit, and has the ring room? Then it is quicker than boxes
+/// (docs/benchmarks/gpu-speed.md, "Weights in line"). The order of sums follows from it, so tiles
+/// and roles don't matter.
 bool matmul_better_in_line(const MatmulLoads& matmul, const cost::Machine& machine);
-/// What such a product needs of the scratch memory: where a thread's part of the row is in
-/// registers, for sums only.
+/// What such a product needs of the scratch memory: where each thread fetches its own part of the
+/// row, and that is in registers, for sums only.
 int64_t matmul_line_scratch(int64_t K, const cost::Machine& machine);
 /// What rows may take of it, so that a ring fits beside them.
 int64_t matmul_most_scratch(const cost::Machine& machine);

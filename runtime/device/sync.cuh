@@ -288,6 +288,8 @@ struct Packets {
     for (int i = 0; i < N; ++i) all &= !wanted[i] || arrived(i, expected);
     return all;
   }
+  // A look of several: who waits longer is bounded behind them.
+  MACO_FN bool look(u32 expected) { return packet_load_all(expected); }
   // Tells `watch` of one that hasn't; its flag.
   MACO_FN u32 name_missing(Watch& watch, u32 expected) const {
     u32 seen = 0;
@@ -326,6 +328,50 @@ MACO_FN bool await_packets(Context& ctx, Packets<N, H>& packets, u32 flag, int o
     there = packets.packet_load_all(flag);
     if (!warp_any(!there)) break;
   }
+  ctx.profile_packet(since);
+  return true;
+}
+
+// The same of one packet, if the lane waits for one. Out of line: code that is hardly ever run.
+MACO_OP bool await_lone_packet(Context& ctx, const u64* slot, int source, u32 flag, int operand) {
+  Packets<1, 1> one;
+  one.from(0, slot, source, slot != nullptr);
+  return await_packets(ctx, one, flag, operand);
+}
+
+// As await_packets, with ask() before each look: it asks for what comes at the same time. Mostly
+// all come within a few looks; nothing stays in registers over the bounded wait behind these. (A
+// lone thread, which looks at its own memory, asks behind the wait.)
+template <int N, int H, class F>
+MACO_FN bool await_packets_with(Context& ctx, Packets<N, H>& packets, u32 flag, int operand,
+                                F ask) {
+  if constexpr (kWarpLanes == 1) {
+    if (!await_packets(ctx, packets, flag, operand)) return false;
+    ask();
+    return true;
+  }
+  constexpr int kLooksAtOnce = 64;
+  u64 since = 0;
+  int looks = 0;
+  bool waits = false;
+  do {
+    if (looks == kLooksAtOnce) {
+      const u64* missing = nullptr;
+      int source = 0;
+      MACO_UNROLL
+      for (int i = 0; i < N; ++i)
+        if (packets.wanted[i] && !packets.arrived(i, flag))
+          missing = packets.at[i] + (packets.flag(i, 0) == flag), source = packets.source[i];
+      ctx.profile_packet(since);
+      if (!await_lone_packet(ctx, missing, source, flag, operand)) return false;
+      since = 0;
+      looks = 0;
+    }
+    ask();
+    waits = warp_any(!packets.look(flag));
+    ++looks;
+    if (waits) since = ctx.profile_first_pause(since);
+  } while (waits);
   ctx.profile_packet(since);
   return true;
 }

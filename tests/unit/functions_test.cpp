@@ -241,9 +241,12 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   m.K = 1024;
   CHECK(functions::matmul_line_columns(m) == 8);
   CHECK(functions::matmul_load(m, 1)->pages == 1);
+  CHECK(functions::matmul_line_scratch(m.K, *cost::find_machine("sm_90a")) == 8192);
+  // Columns that two warps share: a page at a time, with the row in the scratch memory.
   m.K = 2048;
   CHECK(functions::matmul_line_columns(m) == 8);
-  CHECK(functions::matmul_load(m, 1)->pages == 2);
+  CHECK(functions::matmul_load(m, 1)->pages == 1);
+  CHECK(functions::matmul_line_scratch(m.K, *cost::find_machine("sm_90a")) == 8192 + 4096);
   m.K = 1024;
   CHECK(refused([](auto& l) { l.BN = 4; }));
   CHECK(refused([](auto& l) { l.K = 1536; }));
@@ -253,22 +256,21 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   m.BN = 32;
   m.K = 256;
   CHECK(functions::matmul_line_columns(m) == 32);
-  // Small products of long columns had better come in boxes, whatever the tile, and slices of short
-  // ones need room.
+  // Slices of short ones need room, and boxes: targets that copy 16 bytes at a time have neither.
   cost::Machine machine = *cost::find_machine("sm_90a");
-  m.K = 4096;
   for (const bool paired : {false, true}) {
     m.paired = paired;
+    m.K = 2048;
+    CHECK(functions::matmul_line_columns(m) == 8);
     m.N = 4096;
-    m.BN = 64;
-    CHECK(!functions::matmul_better_in_line(m, machine));
-    m.N = 6144;
-    m.BN = 8;
-    CHECK(functions::matmul_better_in_line(m, machine));
+    for (const int64_t bn : {8, 64}) {
+      m.BN = bn;
+      CHECK(functions::matmul_better_in_line(m, machine));
+    }
   }
-  m.K = 2048;
+  m.K = 1024;
   CHECK(functions::matmul_better_in_line(m, machine));
-  machine.shared_bytes = 99 * 1024;
+  machine.shared_bytes = 64 * 1024;
   CHECK(!functions::matmul_better_in_line(m, machine));
   machine = *cost::find_machine("sm_80");
   CHECK(!functions::matmul_better_in_line(m, machine));

@@ -354,35 +354,50 @@ struct Parts {
   static constexpr bool kSame = is_same<X, S>;
   Raw<S, V> of[kAhead][kSources];
 
-  // This rank's, as it would have arrived.
+  // This rank's, as they would have arrived: asked for with the others', and taken behind these.
   template <bool kAll, class P>
-  static MACO_FN typename Unit::Bits own_bits(const P& x, const TileBox<C>& box,
-                                              const Units<kAll>& units, int k) {
-    if constexpr (kSame && is_same<P, const X*>) {
-      return Unit::load(x, box, units, k);
-    } else {
-      typename Unit::Bits bits;
-      const u32 first = units.at(k) * V;
+  struct Own {
+    static constexpr bool kAsIs = kSame && is_same<P, const X*>;
+    typename Unit::Bits bits[kAhead];
+    Asked<1, P> asked[kAsIs ? 1 : kAhead][kAsIs ? 1 : V];
+    MACO_FN void ask(const P& x, const TileBox<C>& box, const Units<kAll>& units) {
       MACO_UNROLL
-      for (int e = 0; e < V; ++e)
-        if (first + e < box.count()) bits.v[e] = convert<S>(gload(x + box.element(first + e)));
-      return bits;
+      for (int k = 0; k < kAhead; ++k) {
+        if constexpr (kAsIs) {
+          bits[k] = Unit::load(x, box, units, k);
+        } else {
+          MACO_UNROLL
+          for (int e = 0; e < V; ++e)
+            if (const u32 at = units.at(k) * V + e; at < box.count())
+              asked[k][e].ask(x + box.element(at));
+        }
+      }
     }
-  }
+    MACO_FN void take(Context& ctx, const TileBox<C>& box, const Units<kAll>& units) {
+      if constexpr (!kAsIs) {
+        MACO_UNROLL
+        for (int k = 0; k < kAhead; ++k) {
+          MACO_UNROLL
+          for (int e = 0; e < V; ++e)
+            if (units.at(k) * V + e < box.count())
+              bits[k].v[e] = convert<S>(asked[k][e].take(ctx, 0).v[0]);
+        }
+      }
+    }
+  };
 
   // This rank's from the tile that begins at x, the others' from where the tile begins in the first
-  // row of slots. False: the run stops.
-  template <bool kAll, class P>
+  // row of slots; ask() asks for what else is wanted at the same time, and may do so again. False:
+  // the run stops.
+  template <bool kAll, class P, class F>
   MACO_FN bool load(Context& ctx, int rank, const P& x, S* slots, const TileBox<C>& box,
-                    const Units<kAll>& units, int from, u32 flag) {
+                    const Units<kAll>& units, int from, u32 flag, F ask) {
     if constexpr (C::packets) {
       // Of all ranks the others alone are waited for: j is rank j, behind this one rank j + 1.
       constexpr bool kWhole = kSources == C::W;
       constexpr int kOthers = kWhole && kSources > 1 ? kSources - 1 : kSources;
-      typename Unit::Bits own[kAhead];
+      Own<kAll, P> own;
       Packets<kAhead * kOthers, Unit::kSide> arrived;
-      MACO_UNROLL
-      for (int k = 0; k < kAhead; ++k) own[k] = own_bits(x, box, units, k);
       MACO_UNROLL
       for (int j = 0; j < kOthers; ++j) {
         const int s = from + j + (kWhole && j >= rank);
@@ -393,7 +408,12 @@ struct Parts {
           arrived.from(k * kOthers + j, slot, s, waits);
         }
       }
-      if (!await_packets(ctx, arrived, flag, 1)) return false;
+      const auto ask_all = [&] {
+        ask();
+        own.ask(x, box, units);
+      };
+      if (!await_packets_with(ctx, arrived, flag, 1, ask_all)) return false;
+      own.take(ctx, box, units);
       MACO_UNROLL
       for (int k = 0; k < kAhead; ++k) {
         MACO_UNROLL
@@ -402,11 +422,12 @@ struct Parts {
           for (int h = 0; h < Unit::kSide; ++h) {
             u32 word = arrived.word(k * kOthers + (j < kOthers ? j : 0), h);
             if (kWhole && j > 0 && j > rank) word = arrived.word(k * kOthers + j - 1, h);
-            of[k][j].words.v[h] = from + j == rank ? own[k].words[h] : word;
+            of[k][j].words.v[h] = from + j == rank ? own.bits[k].words[h] : word;
           }
         }
       }
     } else {
+      ask();
       MACO_UNROLL
       for (int j = 0; j < kSources; ++j) {
         const int s = from + j < int(C::W) ? from + j : rank;
@@ -423,11 +444,11 @@ struct Parts {
 
 // What else goes into a sum's elements.
 template <class C, bool kFinished>
-struct MoreOf {
-  using type = typename C::More;
+struct AsksOf {
+  using type = typename C::Asks;
 };
 template <class C>
-struct MoreOf<C, false> {
+struct AsksOf<C, false> {
   struct type {};
 };
 // What a task of `combine` knows of its way. kFinished: sums go through C::finish.
@@ -441,7 +462,7 @@ struct Combine {
   static constexpr int kSources = C::W < kLoadsAhead ? int(C::W) : kLoadsAhead;
   static constexpr int kAhead = units_ahead<C, S>(kLoadsAhead / kSources);
   static constexpr int V = unit_elements<C, S>();
-  using More = typename MoreOf<C, kFinished>::type;
+  using Asks = typename AsksOf<C, kFinished>::type;
   Context& ctx;
   const Args& args;
   const TileBox<C>& box;
@@ -455,23 +476,25 @@ struct Combine {
 
   template <bool kAll>
   MACO_FN bool move(Units<kAll> units) const {
-    // It was there before what is waited for.
-    More more[kAhead][V];
-    if constexpr (kFinished) {
-      MACO_UNROLL
-      for (int k = 0; k < kAhead; ++k) {
-        MACO_UNROLL
-        for (int e = 0; e < V; ++e) {
-          const u32 i = units.at(k) * V + e;
-          const i64 at = box.origin + box.element(i < box.count() ? i : 0);
-          more[k][e] = C::fetch(args, at / C::cols, at % C::cols);
-        }
-      }
-    }
+    Asks asks[kAhead][V];
     A sum[kAhead][V] = {};
     for (int from = 0; from < int(C::W); from += kSources) {
       Parts<C, kAhead, kSources> parts;
-      if (!parts.load(ctx, rank, x, slots, box, units, from, flag)) return false;
+      const auto ask = [&] {
+        if constexpr (kFinished) {
+          if (from + kSources < int(C::W)) return;  // with the last
+          MACO_UNROLL
+          for (int k = 0; k < kAhead; ++k) {
+            MACO_UNROLL
+            for (int e = 0; e < V; ++e) {
+              const u32 i = units.at(k) * V + e;
+              const i64 at = box.origin + box.element(i < box.count() ? i : 0);
+              asks[k][e].ask(args, at / C::cols, at % C::cols);
+            }
+          }
+        }
+      };
+      if (!parts.load(ctx, rank, x, slots, box, units, from, flag, ask)) return false;
       MACO_UNROLL
       for (int j = 0; j < kSources; ++j) {
         if (from + j >= int(C::W)) continue;
@@ -492,7 +515,7 @@ struct Combine {
       for (int e = 0; e < V; ++e) {
         const A whole = reduce_end<C>(sum[k][e]);
         if constexpr (kFinished)
-          result[k][e] = from_acc<Y>(C::finish(more[k][e], whole));
+          result[k][e] = from_acc<Y>(C::finish(asks[k][e].more(args), whole));
         else
           result[k][e] = from_acc<Y>(whole);
       }

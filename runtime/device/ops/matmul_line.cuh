@@ -2,39 +2,51 @@
 // lie in memory, one behind the other: of copies of 16 KB in line memory has 5 % more to give than
 // of boxes of sixteen runs of 1 KB (docs/benchmarks/gpu-speed.md, "Weights in line").
 //
-// Of short columns, up to 2,048 of K, each warp has its own, as in matmul_row.cuh. Of longer ones
-// warps split K: step k of a column, 256 elements, is warp (k mod kWarps)'s, and of it each lane
-// has 16 bytes. So a thread has all of the row that it multiplies with in registers, and nobody
-// else does. What warps have of a column is added up at the end of a tile, or of some columns.
+// Of short columns, less than 2,048 of K, each warp has its own, as in matmul_row.cuh. Of others
+// steps of 256 elements go round the warps: step k of a column is warp (k mod kWarps)'s. But of
+// columns of which a page holds four or more, each is shared by few warps, which have a run of it
+// each: their sums are half as many. Of a step each lane has 16 bytes, and a thread all that it
+// multiplies them with in registers. What warps have of a column is added up at the end of a tile,
+// or of some columns.
 
 namespace maco::ops {
 
 // How columns lie in pages: a slice is whole columns and whole pages. Of short ones it has as many
-// for each warp. Of long ones it is the least there is, and of all parts two columns; of few pages
-// twice that where their number is odd, since two sets of registers take them in turn.
+// for each warp. Of those that warps share it is four pages of all parts, but 8 columns of each at
+// most. Of long ones it is the least there is, and of all parts two columns; of few pages twice
+// that where their number is odd, since two sets of registers take them in turn.
 template <class C>
 struct LinePages {
   using W = typename C::W;
   static constexpr int kParts = C::paired ? 2 : 1;
-  static constexpr i64 kRun = 2048;  // of K, a step of each of eight warps
-  static constexpr bool kShort = C::K <= kRun;
-  static constexpr i64 kColumn = C::K * (i64)sizeof(W), kPage = C::b_page_bytes;
-  // Of long columns.
-  static constexpr int kColumnSteps = (int)(C::K / kRun);  // of a warp
-  static constexpr int kPageSteps = (int)(kPage / (kRun * (i64)sizeof(W)));
+  static constexpr i64 kStep = 256, kSteps = 2048;  // of K, of a warp and of all eight
+  static constexpr bool kShort = C::K < kSteps;
+  static constexpr i64 kColumn = C::K * (i64)sizeof(W), kPage = C::b_page_bytes,
+                       kElements = kPage / (i64)sizeof(W);
+  // Others: warps have runs of a block of columns, one after the other.
+  static constexpr bool kShared = !kShort && kElements % C::K == 0 && kElements / C::K >= 4;
+  static constexpr i64 kBlock = kShared ? kElements : kSteps, kRun = most(1, kBlock / 8);
+  static constexpr int kRunSteps = (int)most(1, kRun / kStep);
+  static constexpr int kBlockColumns = kShared ? (int)(kElements / C::K) : 1;
+  static constexpr int kSharers = 8 / kBlockColumns;                     // warps of a column
+  static constexpr int kColumnSteps = (int)(C::K / (kSharers * kStep));  // of a warp
+  static constexpr int kPageSteps = (int)(kElements / kSteps);
+  // Of what no page holds.
   static MACO_FN constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }
   static constexpr int kLeast = kPageSteps / common(kPageSteps, most(1, kColumnSteps));
   static constexpr int kLeastPages = kLeast * kColumnSteps / kPageSteps * kParts;
   static constexpr bool kTwice = kLeast * kParts == 1 || (kLeastPages <= 3 && kLeastPages % 2 == 1);
 
-  static constexpr int kCols = kShort   ? (int)most(8, kPage / kColumn)
-                               : kTwice ? 2 * kLeast
-                                        : kLeast;
+  static constexpr int kCols = kShort    ? (int)most(8, kPage / kColumn)
+                               : kShared ? least(8, kBlockColumns * 4 / kParts)
+                               : kTwice  ? 2 * kLeast
+                                         : kLeast;
   static constexpr int kPages = (int)(kCols * kColumn / kPage);  // of each part
+  static constexpr int kValues = kCols / kBlockColumns;          // sums of a warp, of each
   static_assert(sizeof(W) == 2 &&
-                    (kShort ? kRun % C::K == 0 && C::K % 256 == 0
-                            : C::K % kRun == 0 && kPage % (kRun * 2) == 0) &&
-                    kCols * kColumn == kPages * kPage,
+                    (kShort ? kSteps % C::K == 0 && C::K % kStep == 0
+                            : C::K % kSteps == 0 && kElements % kSteps == 0) &&
+                    kBlockColumns <= 8 && kCols * kColumn == kPages * kPage,
                 "whole steps");
   static_assert(C::N % kCols == 0 && C::BN % kCols == 0, "whole slices");
 };
@@ -111,21 +123,28 @@ MACO_OP void matmul_line_load(Context& ctx, Args args, u32 index) {
              (u32)P::kPages, (u32)C::b_page_bytes);
 }
 
-// What a thread has of the row: of each step 16 bytes. What is too long for registers lies in the
-// scratch memory, where nobody else looks at it.
+// What a thread has of the row: of each step 16 bytes. Where several warps have the same of it all
+// fetch it together, through the scratch memory. What is too long for registers lies there as well,
+// where nobody else looks at it.
 template <class C>
 struct LineRow {
   using X = typename C::X;
-  static constexpr int V = 8, kSteps = LinePages<C>::kColumnSteps;
-  static constexpr bool kHeld = kSteps <= 8;
-  static constexpr i64 kScratch = kHeld ? 0 : C::K * (i64)sizeof(X);
+  using P = LinePages<C>;
+  static constexpr int V = 8, kSteps = P::kColumnSteps;
+  static constexpr bool kHeld = kSteps <= 8, kTogether = P::kSharers < 8;
+  static_assert(kHeld || !kTogether, "pages are small");
+  static constexpr i64 kScratch = kHeld && !kTogether ? 0 : C::K * (i64)sizeof(X);
   // Asked for at once.
   static constexpr int kAtOnce = kHeld ? kSteps : 4;
   Vec<X, V> held[kHeld ? kSteps : 1];
   X* const scratch;
 
-  static MACO_FN i64 place(int step) { return consumer_thread() * V + step * LinePages<C>::kRun; }
+  static MACO_FN i64 place(int step) {
+    return warp() % P::kSharers * P::kRun + warp_lane() * V + step / P::kRunSteps * P::kBlock +
+           step % P::kRunSteps * P::kStep;
+  }
   MACO_FN explicit LineRow(Context& ctx) : scratch((X*)ctx.scratch()) {}
+  // In the order of pairs if kTogether.
   MACO_FN Vec<u32, 4> step(int k) const {
     if constexpr (kHeld) {
       return bits_as<Vec<u32, 4>>(held[k]);
@@ -151,6 +170,17 @@ struct LineRow {
       MACO_ROLLED
       for (int k = 0; k < kSteps; ++k) f(k);
     }
+  }
+  // All fetch it together.
+  MACO_FN void load_together(Context& ctx, const MatmulTile<C>& t, const Args& args) {
+    if constexpr (C::normed)
+      matmul_stage_normed<C, true>(ctx, t, args, scratch);
+    else
+      matmul_stage<C, 1, C::K, true>(ctx, t, args, scratch, 0, C::K);
+    cta_sync();
+    MACO_UNROLL
+    for (int k = 0; k < kSteps; ++k)
+      held[k] = bits_as<Vec<X, V>>(shared_load16(scratch + place(k)));
   }
   // The row as it is.
   MACO_FN void load(const MatmulTile<C>& t, const Args& args) {
@@ -223,12 +253,12 @@ struct MatmulLine {
   using X = typename C::X;
   using Sums = DiagonalSum<is_same<X, bf16>>;
   static constexpr int kParts = P::kParts, kSteps = P::kPageSteps, kPages = P::kPages * kParts,
-                       kTotals = P::kCols * kParts;
+                       kTotals = P::kValues * kParts;
   // Columns that are finished together, each by a thread. Of more than these there are two sets of
   // sums in turn, with a barrier behind each.
   static constexpr bool kAll = C::BN * kParts <= kConsumers;
   static constexpr int kGroup = kAll ? (int)C::BN : kConsumers / 2 / kParts;
-  static constexpr int kSet = kGroup * kParts * kWarps;  // sums
+  static constexpr int kSet = kGroup * kParts * P::kSharers;  // sums
   static_assert(kWarps == 8 && kGroup % P::kCols == 0 && (kTotals & (kTotals - 1)) == 0,
                 "who has what");
   static_assert(LineRow<C>::kScratch + (kAll ? 1 : 2) * kSet * 4 <= kScratchBytes,
@@ -240,13 +270,15 @@ struct MatmulLine {
     MACO_FN void load(const char* page) {
       MACO_UNROLL
       for (int s = 0; s < kSteps; ++s)
-        w[s] = shared_load16(page + consumer_thread() * 16 + s * kConsumers * 16);
+        w[s] = shared_load16(
+            page + warp_lane() * 16 +
+            2 * (warp() * P::kRun + s / P::kRunSteps * P::kBlock + s % P::kRunSteps * P::kStep));
     }
   };
 
   const MatmulTile<C>& t;
   const Args& args;
-  float* const sums;  // of a set: [part][column of the group][warp]
+  float* const sums;  // of a set: [part][column of the group][one of its warps]
   const int cols;
   To to;
   typename C::Asks asks;
@@ -303,15 +335,18 @@ struct MatmulLine {
       const float sum = folded(values + i);
       const int mine = i + of_values();
       if (column >= 0 && Sums::has_one() && Sums::row() < kFolded)
-        set[(mine / P::kCols * kGroup + column + mine % P::kCols) * kWarps + warp()] = sum;
+        set[(mine / P::kValues * kGroup + column + mine % P::kValues * P::kBlockColumns +
+             warp() / P::kSharers) *
+                P::kSharers +
+            warp() % P::kSharers] = sum;
     }
   }
   static MACO_FN float added(const float* of_warps) {
-    float v[kWarps];
+    float v[P::kSharers];
     MACO_UNROLL
-    for (int w = 0; w < kWarps; ++w) v[w] = of_warps[w];
+    for (int w = 0; w < P::kSharers; ++w) v[w] = of_warps[w];
     MACO_UNROLL
-    for (int left = kWarps / 2; left > 0; left /= 2) {
+    for (int left = P::kSharers / 2; left > 0; left /= 2) {
       MACO_UNROLL
       for (int w = 0; w < left; ++w) v[w] = fadd(v[w], v[w + left]);
     }
@@ -319,12 +354,13 @@ struct MatmulLine {
   }
   MACO_FN void finish(const float* set, int begin, const typename C::More& more) {
     if (!finishes(begin)) return;
-    const float* own = set + consumer_thread() * kWarps;
+    const float* own = set + consumer_thread() * P::kSharers;
     const auto sealed = seal(to + begin);
     const i64 column = t.col + begin + consumer_thread();
     const float first = added(own);
     if constexpr (C::paired) {
-      matmul_put(t, args, sealed, 0, column, C::finish(more, first, added(own + kGroup * kWarps)));
+      matmul_put(t, args, sealed, 0, column,
+                 C::finish(more, first, added(own + kGroup * P::kSharers)));
     } else {
       matmul_put(t, args, sealed, 0, column, C::finish(more, first));
     }
@@ -337,7 +373,10 @@ struct MatmulLine {
     for (int s = 0; s < kSteps; ++s) {
       const int at = p * kSteps + s, k = at % P::kColumnSteps;
       if (k == 0) sum = {};
-      sum.add(row.step(k), page.w[s]);
+      if constexpr (LineRow<C>::kTogether)
+        sum.add_paired(row.step(k), page.w[s]);
+      else
+        sum.add(row.step(k), page.w[s]);
       if (k == P::kColumnSteps - 1) values[at / P::kColumnSteps] = sum.on_diagonal();
     }
   }
@@ -435,7 +474,9 @@ MACO_OP void matmul_line(Context& ctx, Args args, u32 index) {
   } else {
     MatmulLine<C> line(ctx, t, args);
     LineRow<C> row(ctx);
-    if constexpr (C::normed)
+    if constexpr (LineRow<C>::kTogether)
+      row.load_together(ctx, t, args);
+    else if constexpr (C::normed)
       row.load_normed(ctx, t, args);
     else
       row.load(t, args);
