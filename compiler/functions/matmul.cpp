@@ -103,6 +103,10 @@ constexpr int64_t kMostRow = 65536;
 bool are_shared(int64_t K, int64_t page_bytes) {
   return K >= kLineRun && page_bytes % (K * 2) == 0 && page_bytes / (K * 2) >= 4;
 }
+// Does a column end in the middle of a round of the warps? A thread has its part of two in registers.
+bool are_halved(int64_t K) {
+  return K % kLineRun == kLineRun / 2 && K > kLineRun && K < 4 * kLineRun;
+}
 }  // namespace
 
 int64_t matmul_line_columns(const MatmulLoads& m) {
@@ -117,17 +121,19 @@ int64_t matmul_line_columns(const MatmulLoads& m) {
     if (m.K % kStep != 0 || kLineRun % m.K != 0 || m.page_bytes % (m.K * kBytes) != 0) return 0;
     cols = std::max<int64_t>(kWarps, m.page_bytes / (m.K * kBytes));
     if (cols * m.K * kBytes % m.page_bytes != 0 || cols / kWarps * parts > kMostOwn) return 0;
-  } else if (m.K % kLineRun != 0 || m.K * kBytes > kMostRow ||
-             m.page_bytes % (kLineRun * kBytes) != 0) {
+  } else if (m.K % kLineRun != 0 && !are_halved(m.K)) {
+    return 0;
+  } else if (m.K * kBytes > kMostRow || m.page_bytes % (kLineRun * kBytes) != 0) {
     return 0;
   } else if (are_shared(m.K, m.page_bytes)) {
     const int64_t page = m.page_bytes / (m.K * kBytes);
     if (page > kWarps || kWarps % page != 0) return 0;
     cols = std::min(kWarps, page * kShared / parts);
   } else {
-    const int64_t page = m.page_bytes / (kLineRun * kBytes), column = m.K / kLineRun,
+    const int64_t page = m.page_bytes / (kStep * kBytes), column = m.K / kStep,
                   least = page / std::gcd(page, column), pages = least * column / page * parts;
-    cols = least * parts == 1 || (pages <= 3 && pages % 2 == 1) ? 2 * least : least;
+    const bool twice = !are_halved(m.K) && (least * parts == 1 || (pages <= 3 && pages % 2 == 1));
+    cols = twice ? 2 * least : least;
   }
   return m.N % cols == 0 && m.BN % cols == 0 ? cols : 0;
 }

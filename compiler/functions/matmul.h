@@ -101,7 +101,8 @@ struct MatmulLoads {
 /// The box that a slice of b is for Dot, of each matrix of a pair; none if no map describes it.
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);
 /// Whole columns of b may come as they lie in memory, page after page: those of a lone row, whose K
-/// is a power of two from 256 to 2,048 or a multiple of 2,048 (runtime/device/ops/matmul_line.cuh).
+/// is a power of two from 256 to 2,048, a multiple of 2,048, or one of 1,024 up to 7,168
+/// (runtime/device/ops/matmul_line.cuh).
 /// How many are a slice, which is whole pages; 0: that way doesn't suit.
 int64_t matmul_line_columns(const MatmulLoads& matmul);
 /// Does that suit, and has the ring room? Then it is quicker than boxes

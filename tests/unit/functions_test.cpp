@@ -237,6 +237,14 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   CHECK(refused([](auto& l) { l.N = 60; }));
   m.K = 16384;
   CHECK(refused([](auto& l) { l.N = 63; }));
+  // Columns that end in the middle of a round of the warps.
+  for (const int64_t k : {3072, 5120, 7168}) {
+    m.K = k;
+    CHECK(functions::matmul_line_columns(m) == 8);
+    CHECK(functions::matmul_line_scratch(k, *cost::find_machine("sm_90a")) == 8192);
+  }
+  CHECK(refused([](auto& l) { l.K = 9216; }));
+  CHECK(refused([](auto& l) { l.K = 3584; }));
   // Short columns: some for each warp, in whole pages.
   m.K = 1024;
   CHECK(functions::matmul_line_columns(m) == 8);

@@ -160,6 +160,10 @@ inline void check_products() {
   check_product<Line<bf16, f32, 80, 512, 32>>(1);
   check_product<Line<bf16, bf16, 96, 256, 64>>(1);
   check_product<Line<bf16, f32, 24, 6144, 16>>(1);
+  check_product<Line<bf16, f32, 40, 3072, 24>>(1);
+  check_product<Line<bf16, f32, 304, 3072, 304, 8192>>(1);
+  check_product<Line<f16, f32, 24, 5120, 16>>(1);
+  check_product<Line<bf16, bf16, 16, 7168, 8>>(1);
   check_product<Line<bf16, bf16, 24, 8192, 8>>(1);
   check_product<Line<f16, f32, 8, 14336, 8>>(1);
   check_product<Line<bf16, f32, 16, 18432, 8>>(1);
@@ -200,6 +204,7 @@ inline void check_products() {
   check_packets<Product<bf16, bf16, bf16, 40, 2048, 1, 16, true, true, Rows::Fixed, 16384>>(1);
   check_packets<Line<bf16, bf16, 40, 2048, 16>>(1);
   check_packets<Line<bf16, bf16, 16, 12288, 16>>(1);
+  check_packets<Line<bf16, bf16, 16, 5120, 8>>(1);
   check_packets<Product<bf16, bf16, f32, 24, 600, 8, 24, true, true>>(7);
   check_packets<Product<f32, bf16, f32, 17, 264, 4, 8, true, true>>(3);
   check_packets<Product<bf16, bf16, bf16, 40, 64, 16, 24, true, true>>(16);
@@ -615,6 +620,8 @@ inline void check_formed_products() {
     check_formed<FormedLine<bf16, bf16, 40, 2048, 16, true>>(1, normed);
     check_formed<FormedLine<f16, f32, 304, 2048, 200, true, f32>>(1, normed);
     check_formed<FormedLine<bf16, bf16, 24, 6144, 24, true>>(1, normed);
+    check_formed<FormedLine<bf16, bf16, 40, 3072, 16, true>>(1, normed);
+    check_formed<FormedLine<f16, f16, 16, 7168, 16, true, f32>>(1, normed);
     check_formed<FormedLine<bf16, f32, 40, 1024, 24, true>>(1, normed);
     check_formed<FormedLine<bf16, f32, 64, 256, 32, true>>(1, normed);
     check_formed<FormedLine<bf16, bf16, 8, 8192, 8, true>>(1, normed);

@@ -5,7 +5,8 @@
 // Of short columns, less than 2,048 of K, each warp has its own, as in matmul_row.cuh. Of others
 // steps of 256 elements go round the warps: step k of a column is warp (k mod kWarps)'s. But of
 // columns of which a page holds four or more, each is shared by few warps, which have a run of it
-// each: their sums are half as many. Of a step each lane has 16 bytes, and a thread all that it
+// each: their sums are half as many. And where a column ends in the middle of a round, the next one
+// goes on with the other warps. Of a step each lane has 16 bytes, and a thread all that it
 // multiplies them with in registers. What warps have of a column is added up at the end of a tile,
 // or of some columns.
 
@@ -28,14 +29,19 @@ struct LinePages {
   static constexpr i64 kBlock = kShared ? kElements : kSteps, kRun = most(1, kBlock / 8);
   static constexpr int kRunSteps = (int)most(1, kRun / kStep);
   static constexpr int kBlockColumns = kShared ? (int)(kElements / C::K) : 1;
-  static constexpr int kSharers = 8 / kBlockColumns;                     // warps of a column
-  static constexpr int kColumnSteps = (int)(C::K / (kSharers * kStep));  // of a warp
-  static constexpr int kPageSteps = (int)(kElements / kSteps);
+  static constexpr int kSharers = 8 / kBlockColumns;  // warps of a column
+  // Steps of a column, and of a warp until it is at the same of another one: behind two columns if
+  // they end in the middle of a round.
+  static constexpr int kColumnSteps = (int)(C::K / kStep);
+  static constexpr bool kHalf = !kShort && kColumnSteps % 8 == 4;
+  static constexpr int kTurn = kColumnSteps * (kHalf ? 2 : 1) / kSharers;
+  static constexpr int kPageSteps = (int)(kElements / kSteps);  // of a warp
   // Of what no page holds.
   static MACO_FN constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }
-  static constexpr int kLeast = kPageSteps / common(kPageSteps, most(1, kColumnSteps));
-  static constexpr int kLeastPages = kLeast * kColumnSteps / kPageSteps * kParts;
-  static constexpr bool kTwice = kLeast * kParts == 1 || (kLeastPages <= 3 && kLeastPages % 2 == 1);
+  static constexpr int kLeast = kPageSteps * 8 / common(kPageSteps * 8, kColumnSteps);
+  static constexpr int kLeastPages = kLeast * kColumnSteps / (kPageSteps * 8) * kParts;
+  static constexpr bool kTwice =
+      !kHalf && (kLeast * kParts == 1 || (kLeastPages <= 3 && kLeastPages % 2 == 1));
 
   static constexpr int kCols = kShort    ? (int)most(8, kPage / kColumn)
                                : kShared ? least(8, kBlockColumns * 4 / kParts)
@@ -44,9 +50,11 @@ struct LinePages {
   static constexpr int kPages = (int)(kCols * kColumn / kPage);  // of each part
   static constexpr int kValues = kCols / kBlockColumns;          // sums of a warp, of each
   static_assert(sizeof(W) == 2 &&
-                    (kShort ? kSteps % C::K == 0 && C::K % kStep == 0
-                            : C::K % kSteps == 0 && kElements % kSteps == 0) &&
-                    kBlockColumns <= 8 && kCols * kColumn == kPages * kPage,
+                    (kShort
+                         ? kSteps % C::K == 0 && C::K % kStep == 0
+                         : C::K % (kHalf ? kSteps / 2 : kSteps) == 0 && kElements % kSteps == 0) &&
+                    (!kHalf || (kCols % 2 == 0 && kTurn <= 8)) && kBlockColumns <= 8 &&
+                    kCols * kColumn == kPages * kPage,
                 "whole steps");
   static_assert(C::N % kCols == 0 && C::BN % kCols == 0, "whole slices");
 };
@@ -130,7 +138,7 @@ template <class C>
 struct LineRow {
   using X = typename C::X;
   using P = LinePages<C>;
-  static constexpr int V = 8, kSteps = P::kColumnSteps;
+  static constexpr int V = 8, kSteps = P::kTurn;
   static constexpr bool kHeld = kSteps <= 8, kTogether = P::kSharers < 8;
   static_assert(kHeld || !kTogether, "pages are small");
   static constexpr i64 kScratch = kHeld && !kTogether ? 0 : C::K * (i64)sizeof(X);
@@ -140,9 +148,12 @@ struct LineRow {
   X* const scratch;
 
   static MACO_FN i64 place(int step) {
-    return warp() % P::kSharers * P::kRun + warp_lane() * V + step / P::kRunSteps * P::kBlock +
-           step % P::kRunSteps * P::kStep;
+    const i64 at = warp() % P::kSharers * P::kRun + warp_lane() * V +
+                   step / P::kRunSteps * P::kBlock + step % P::kRunSteps * P::kStep;
+    return P::kHalf && at >= C::K ? at - C::K : at;
   }
+  // Of what several threads have of the row, one counts.
+  static MACO_FN bool counts(int step) { return !P::kHalf || step * 8 + warp() < P::kColumnSteps; }
   MACO_FN explicit LineRow(Context& ctx) : scratch((X*)ctx.scratch()) {}
   // In the order of pairs if kTogether.
   MACO_FN Vec<u32, 4> step(int k) const {
@@ -226,6 +237,7 @@ struct LineRow {
     Sum<float, kSteps> sum;
     each([&](int k) {
       const auto x = bits_as<Vec<X, V>>(step(k));
+      if (!counts(k)) return;
       MACO_UNROLL
       for (int v = 0; v < V; ++v) sum.add(v, fmul(to_acc(x.v[v]), to_acc(x.v[v])));
     });
@@ -369,15 +381,23 @@ struct MatmulLine {
   // Page p of a slice, a constant once the loop over them is unrolled.
   static MACO_FN void multiply(int p, const Page& page, const LineRow<C>& row, Sums& sum,
                                float (&values)[kTotals]) {
+    constexpr int kColumns = P::kHalf ? 2 : 1, kMiddle = P::kHalf ? P::kTurn / 2 : P::kTurn;
     MACO_UNROLL
     for (int s = 0; s < kSteps; ++s) {
-      const int at = p * kSteps + s, k = at % P::kColumnSteps;
-      if (k == 0) sum = {};
+      const int at = p * kSteps + s, k = at % P::kTurn, column = at / P::kTurn * kColumns;
+      // In the middle half of the warps end a column, the others begin one.
+      const bool ended = k == kMiddle && warp() >= kWarps / 2;
+      if (ended) values[column] = sum.on_diagonal();
+      if (k == 0 || ended) sum = {};
       if constexpr (LineRow<C>::kTogether)
         sum.add_paired(row.step(k), page.w[s]);
       else
         sum.add(row.step(k), page.w[s]);
-      if (k == P::kColumnSteps - 1) values[at / P::kColumnSteps] = sum.on_diagonal();
+      if (k == kMiddle && !ended) {
+        values[column] = sum.on_diagonal();
+        sum = {};
+      }
+      if (k == P::kTurn - 1) values[column + kColumns - 1] = sum.on_diagonal();
     }
   }
 
