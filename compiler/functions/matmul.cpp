@@ -103,7 +103,7 @@ constexpr int64_t kMostRow = 65536;
 bool are_shared(int64_t K, int64_t page_bytes) {
   return K >= kLineRun && page_bytes % (K * 2) == 0 && page_bytes / (K * 2) >= 4;
 }
-// Does a column end in the middle of a round of the warps? A thread has its part of two in registers.
+// Does a column end in the middle of a round of the warps? Threads have their parts of two of them.
 bool are_halved(int64_t K) {
   return K % kLineRun == kLineRun / 2 && K > kLineRun && K < 4 * kLineRun;
 }
