@@ -136,7 +136,7 @@ std::vector<Function> attention_functions() {
       .work = step_task};
   const Function merge{
       .name = "attention_merge",
-      .params = {dtype("Y"), value("rows"), integer("HQ"), integer("HKV"), integer("D"),
+      .params = {dtype("Y"), value("rows"), integer("HQ"), integer("HB"), integer("D"),
                  integer("splits")},
       .operands = {in_packets(reads("parts", "f32")), in_packets(writes("y", "Y"))},
       .source = step.source,

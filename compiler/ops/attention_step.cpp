@@ -92,6 +92,16 @@ int64_t tasks_of(const TileContext& c, const Heads& h) {
   return tiles_of(c.in(0).max_rows, h.rows) * (h.all / h.at_once);
 }
 
+// Heads whose splits a task merges: of those that share keys so many that each of its warps has one
+// run of 32 elements at most, which it waits for.
+int64_t heads_merged(const Heads& h) {
+  constexpr int64_t kWarps = 8, kLanes = 32;
+  const int64_t group = h.all / h.shared, runs = tiles_of(h.dim, kLanes);
+  int64_t heads = std::clamp<int64_t>(kWarps / runs, 1, group);
+  while (group % heads != 0) --heads;
+  return heads;
+}
+
 // Splits cost a hand-over, and that is all they cost.
 Cut choose(const TileContext& c) {
   const Heads h = heads_of(c);
@@ -190,7 +200,7 @@ void tile(TileContext& c) {
     r.c0 = (split * h.all + h0) * part, r.c1 = (split * h.all + h1) * part;
     return r;
   };
-  const int64_t merges = splits > 1 ? q.max_rows * h.shared : 0;
+  const int64_t merged = heads_merged(h), merges = splits > 1 ? q.max_rows * (h.all / merged) : 0;
   c.announce_all(tasks_of(c, h) * splits + merges);
   // A box also brings rows behind those that count.
   const int64_t old =
@@ -223,17 +233,18 @@ void tile(TileContext& c) {
                                   {{"Y", y.dtype},
                                    c.value("rows", q.rows),
                                    {"HQ", h.all},
-                                   {"HKV", h.shared},
+                                   {"HB", merged},
                                    {"D", d},
                                    {"splits", splits}},
                                   {found, y.buffer});
+  uint32_t next = 0;
   for (int64_t r = 0; r < q.max_rows; ++r)
-    for (int64_t kv = 0; kv < h.shared; ++kv) {
+    for (int64_t head = 0; head < h.all; head += merged) {
       std::vector<ir::Access> accesses;
       for (int64_t split = 0; split < splits; ++split)
-        accesses.push_back(read(parts(split, r, r + 1, kv * group, (kv + 1) * group)));
-      accesses.push_back(write(box(y, r, r + 1, kv * group * d, (kv + 1) * group * d)));
-      c.task(merge, static_cast<uint32_t>(r * h.shared + kv), std::move(accesses));
+        accesses.push_back(read(parts(split, r, r + 1, head, head + merged)));
+      accesses.push_back(write(box(y, r, r + 1, head * d, (head + merged) * d)));
+      c.task(merge, next++, std::move(accesses));
     }
 }
 

@@ -581,7 +581,7 @@ void check_step(i64 rows, i64 length, bool odd = false) {
           ops::attention_step<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
         });
   if constexpr (C::splits > 1)
-    for (i64 t = 0; t < (rows + 1) * C::HKV; ++t)
+    for (i64 t = 0; t < (rows + 1) * (C::HQ / C::HB); ++t)
       run_tile(
           C::q_packets ? std::vector<void*>{part_words.data(), y_words.data()}
                        : std::vector<void*>{parts.data(), y.data()},

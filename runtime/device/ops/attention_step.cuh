@@ -823,20 +823,20 @@ struct FoundParts {
   }
 };
 
-// Puts splits together: heads that share keys, of a row. Operands parts [rows, splits, HQ, D + 2]:
-// sums of weighed values, the largest score, the sum of weights; y [rows,HQ*D]. C: Y, rows, HQ,
-// HKV, D, splits.
+// Puts splits together: HB heads of a row. Operands parts [rows, splits, HQ, D + 2]: sums of
+// weighed values, the largest score, the sum of weights; y [rows,HQ*D]. C: Y, rows, HQ, HB, D,
+// splits.
 template <class C>
 MACO_OP void attention_merge(Context& ctx, Args args, u32 tile) {
   using Y = typename C::Y;
-  constexpr i64 kHeads = C::HQ / C::HKV, kPart = C::D + 2;
+  constexpr i64 kTasks = C::HQ / C::HB, kPart = C::D + 2;             // of a row
   constexpr int kRuns = (int)((C::D + kWarpLanes - 1) / kWarpLanes);  // of a head, a warp's each
-  const i64 row = tile / C::HKV, first = tile % C::HKV * kHeads;
+  const i64 row = tile / kTasks, first = tile % kTasks * C::HB;
   if (row >= C::rows::get(ctx)) return;
   const auto parts =
       to_read<float, C::parts_packets>(args, 0) + (row * C::splits * C::HQ + first) * kPart;
   const auto y = to_write<Y, C::y_packets>(args, 1) + (row * C::HQ + first) * C::D;
-  for (int run = warp(); run < kHeads * kRuns; run += kWarps) {
+  for (int run = warp(); run < C::HB * kRuns; run += kWarps) {
     const i64 head = run / kRuns, d = run % kRuns * kWarpLanes + warp_lane();
     FoundParts<(int)C::splits, (int)C::D> found;
     found.load(
