@@ -101,7 +101,9 @@ constexpr int64_t kLineRun = 2048, kLineSums = 8192;
 constexpr int64_t kMostRow = 65536;
 // Do few warps share a column, of which a page has several?
 bool are_shared(int64_t K, int64_t page_bytes) {
-  return K >= kLineRun && page_bytes % (K * 2) == 0 && page_bytes / (K * 2) >= 4;
+  constexpr int64_t kMostPage = 32768;  // of larger ones a thread has too much in registers
+  return K >= kLineRun && page_bytes <= kMostPage && page_bytes % (K * 2) == 0 &&
+         page_bytes / (K * 2) >= 4;
 }
 // Does a column end in the middle of a round of the warps? Threads have their parts of two of them.
 bool are_halved(int64_t K) {
@@ -123,7 +125,8 @@ int64_t matmul_line_columns(const MatmulLoads& m) {
     if (cols * m.K * kBytes % m.page_bytes != 0 || cols / kWarps * parts > kMostOwn) return 0;
   } else if (m.K % kLineRun != 0 && !are_halved(m.K)) {
     return 0;
-  } else if (m.K * kBytes > kMostRow || m.page_bytes % (kLineRun * kBytes) != 0) {
+  } else if (m.K * kBytes > kMostRow || m.page_bytes % (kLineRun * kBytes) != 0 ||
+             m.N % kWarps != 0) {  // whatever a slice is: of a pair it is less
     return 0;
   } else if (are_shared(m.K, m.page_bytes)) {
     const int64_t page = m.page_bytes / (m.K * kBytes);

@@ -340,8 +340,8 @@ MACO_OP bool await_lone_packet(Context& ctx, const u64* slot, int source, u32 fl
 }
 
 // As await_packets, with ask() before each look: it asks for what comes at the same time. Mostly
-// all come within a few looks; nothing stays in registers over the bounded wait behind these. (A
-// lone thread, which looks at its own memory, asks behind the wait.)
+// all come within a few looks; what is asked for needn't stay in registers over the bounded wait
+// behind these. (A lone thread, which looks at its own memory, asks behind the wait.)
 template <int N, int H, class F>
 MACO_FN bool await_packets_with(Context& ctx, Packets<N, H>& packets, u32 flag, int operand,
                                 F ask) {
@@ -370,7 +370,9 @@ MACO_FN bool await_packets_with(Context& ctx, Packets<N, H>& packets, u32 flag, 
     ask();
     waits = warp_any(!packets.look(flag));
     ++looks;
-    if (waits) since = ctx.profile_first_pause(since);
+    if (waits) {
+      since = ctx.profile_first_pause(since);
+    }
   } while (waits);
   ctx.profile_packet(since);
   return true;

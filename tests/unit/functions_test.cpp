@@ -231,6 +231,15 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   CHECK(refused([](auto& l) { l.page_bytes = 6144; }));
   CHECK(refused([](auto& l) { l.N = 63; }));
   CHECK(refused([](auto& l) { l.BN = 9; }));
+  // What may be a pair, whose slices are narrower, comes as each of it would alone.
+  m.N = 1004;
+  m.BN = 8;
+  for (const bool paired : {false, true}) {
+    m.paired = paired;
+    CHECK(functions::matmul_line_columns(m) == 0);
+  }
+  m.paired = false;
+  m.N = 64;
   // Slices of six pages of eight columns; of two columns at least.
   m.K = 6144;
   CHECK(functions::matmul_line_columns(m) == 8);

@@ -171,7 +171,7 @@ TEST_CASE("a kernel stamps its tasks where it is told to, and reads no clock for
   // and order.
   const std::regex hook(R"(\n *((const u64 )?since = )?ctx\.profile_\w+\([^;]*\);)");
   const auto hooks = std::distance(std::sregex_iterator(kernel.begin(), kernel.end(), hook), {});
-  CHECK(hooks == 29);
+  CHECK(hooks == 30);
   CHECK(instructions(ptx(std::regex_replace(kernel, hook, ""), false)) == instructions(plain));
 }
 

@@ -25,7 +25,8 @@ struct LinePages {
   static constexpr i64 kColumn = C::K * (i64)sizeof(W), kPage = C::b_page_bytes,
                        kElements = kPage / (i64)sizeof(W);
   // Others: warps have runs of a block of columns, one after the other.
-  static constexpr bool kShared = !kShort && kElements % C::K == 0 && kElements / C::K >= 4;
+  static constexpr bool kShared =
+      !kShort && kElements % C::K == 0 && kElements / C::K >= 4 && kElements <= 16384;
   static constexpr i64 kBlock = kShared ? kElements : kSteps, kRun = most(1, kBlock / 8);
   static constexpr int kRunSteps = (int)most(1, kRun / kStep);
   static constexpr int kBlockColumns = kShared ? (int)(kElements / C::K) : 1;
