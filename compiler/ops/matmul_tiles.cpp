@@ -332,20 +332,25 @@ double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& 
   return 2 * cost::kHandOver + bytes / machine.memory_rate * 1e6;
 }
 
-// Microseconds that mates take to give each other half of their sums. kRate puts tiles in the order
-// that was measured (docs/benchmarks/logs/products-halved-h200.txt).
-double exchange_estimate(const MatmulTiles& t) {
-  constexpr double kStart = 1.5, kSumBytes = 4, kRate = 8.5e3;  // microseconds; bytes in one
-  return kStart + kSumBytes / 2 * static_cast<double>(t.BM * t.BN) / kRate;
+// Microseconds that mates take to give each other half of their sums, beyond `products`, those of
+// the products: one waits for the other, and for sums beyond kFree. The constants put tiles in the
+// order that was measured (docs/benchmarks/logs/products-halved-h200.txt).
+double exchange_estimate(const MatmulTiles& t, double products) {
+  constexpr double kStart = 1.4, kBehind = 0.06;
+  constexpr double kSumBytes = 4, kRate = 11e3;  // bytes in a microsecond
+  constexpr int64_t kFree = 64 * 128;
+  const auto sums = static_cast<double>(std::max<int64_t>(0, t.BM * t.BN - kFree));
+  return kStart + kBehind * products + kSumBytes / 2 * sums / kRate;
 }
 
-// What parts of K cost beyond their products. That mates are possible where they suit is taken for
-// granted: the order of sums must not depend on how roles and priorities are.
+// What parts of K cost beyond their products, which take `products`. That mates are possible where
+// they suit is taken for granted: the order of sums must not depend on how roles and priorities
+// are.
 double parts_estimate(const MatmulShape& s, MatmulMethod method, const MatmulTiles& t,
-                      const cost::Machine& machine) {
+                      const cost::Machine& machine, double products) {
   const int64_t parts = matmul_parts(s.K, t);
   if (parts == 1) return 0;
-  return may_halve(method, s.K, t, machine) ? exchange_estimate(t)
+  return may_halve(method, s.K, t, machine) ? exchange_estimate(t, products)
                                             : merge_estimate(s, parts, machine);
 }
 
@@ -372,8 +377,9 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
     for (MatmulTiles t : candidates_of(whole, method, machine)) {
       t.BK = own;
       if (!refuse_matmul(whole, method, t, machine).empty()) continue;
-      double time = std::max(floor, estimate(whole, method, rows, t, machine, machine.sms));
-      time += parts_estimate(whole, method, t, machine);
+      const double products = estimate(whole, method, rows, t, machine, machine.sms);
+      const double time =
+          std::max(floor, products) + parts_estimate(whole, method, t, machine, products);
       if (best != 0 && time * (parts > 1 ? kGain : 1) >= best) continue;
       best = time;
       depth = own;
@@ -403,8 +409,8 @@ std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
   const double behind =
       cost::kHandOver +
       2e6 * static_cast<double>(rows * plain.N * ir::size_of(plain.y)) / machine.memory_rate;
-  const double apart = estimate(plain, alone, rows, *others, machine, machine.sms) +
-                       parts_estimate(plain, alone, *others, machine) + behind;
+  const double products = estimate(plain, alone, rows, *others, machine, machine.sms);
+  const double apart = products + parts_estimate(plain, alone, *others, machine, products) + behind;
   if (estimate(both, method, rows, *tiles, machine, machine.sms) > apart)
     return fmt::format("its product is quicker in tiles {}", tiles_of.others);
   return "";
@@ -458,8 +464,10 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
   std::vector<double> total(candidates.size(), 0);
   for (int64_t rows : sizes) {
     std::vector<double> times;
-    for (const MatmulTiles& t : candidates)
-      times.push_back(estimate(s, method, rows, t, machine, sms));
+    for (const MatmulTiles& t : candidates) {
+      const double products = estimate(s, method, rows, t, machine, sms);
+      times.push_back(products + parts_estimate(s, method, t, machine, products));
+    }
     const double best = *std::min_element(times.begin(), times.end());
     for (size_t i = 0; i < times.size(); ++i) total[i] += times[i] / best;
   }

@@ -204,6 +204,38 @@ TEST_CASE("tiles share K where there are too few, whatever SMs compute") {
   CHECK(ops::choose_matmul_tiles(s, ops::choose_matmul_method(s, h200), h200, 132)->BK == 0);
 }
 
+// docs/benchmarks/logs/products-halved-h200.txt has their times and those of others.
+TEST_CASE("tiles are those that took least") {
+  const auto& h200 = *maco::cost::find_machine("sm_90a");
+  struct Measured {
+    int64_t rows, N, K;
+    ops::MatmulTiles tiles;
+  };
+  for (const Measured& m : {Measured{64, 8192, 1024, {64, 64, 0}},
+                            {64, 8192, 2048, {64, 128, 1024}},
+                            {128, 2560, 2560, {64, 128, 1280}},
+                            {128, 4096, 4096, {64, 128, 2048}},
+                            {512, 2048, 2048, {128, 128, 1024}},
+                            {1024, 5120, 2560, {128, 192, 0}},
+                            {256, 2048, 8192, {128, 128, 2048}},
+                            {512, 1024, 8192, {128, 128, 2048}},
+                            {1024, 5120, 27648, {128, 256, 6912}}}) {
+    ops::MatmulShape s;
+    s.min_rows = s.max_rows = s.typical_rows = m.rows;
+    s.plan_rows = {m.rows, m.rows};
+    s.N = m.N;
+    s.K = m.K;
+    s.transpose_b = true;
+    const auto t =
+        ops::choose_matmul_tiles(s, maco::functions::MatmulMethod::Wgmma, h200, h200.sms);
+    INFO(m.rows << " x " << m.N << " x " << m.K);
+    REQUIRE(t);
+    CHECK(t->BM == m.tiles.BM);
+    CHECK(t->BN == m.tiles.BN);
+    CHECK(t->BK == m.tiles.BK);
+  }
+}
+
 TEST_CASE("floats of 8 bits go to tensor cores that have them") {
   using maco::functions::MatmulMethod;
   ops::MatmulShape s;
