@@ -132,7 +132,7 @@ bool check_pushes(const ir::Program& program, ir::Diagnostics& diagnostics) {
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const ir::Task& task = program.tasks[t];
     const ir::Call& call = program[task.call];
-    if (call.function != "matmul_pushed") continue;
+    if (!is_pushing(call.function)) continue;
     const auto& e = pushes[index(task.call)];
     const size_t stored = task.accesses.size() - 1;
     if (!e || e->world != program.world || stored < 1 ||

@@ -239,8 +239,15 @@ std::vector<Param> push_params_of(const Exchange& e) {
           {"S", e.sent}};
 }
 
+namespace {
+constexpr std::string_view kPushed = "matmul_pushed", kPushedHalved = "matmul_pushed_halved";
+}
+bool is_pushing(std::string_view function) {
+  return function == kPushed || function == kPushedHalved;
+}
+
 std::optional<Exchange> push_of(const ir::Call& call) {
-  if (call.function != "matmul_pushed") return std::nullopt;
+  if (!is_pushing(call.function)) return std::nullopt;
   Exchange e;
   Reader read{call};
   read.get("ranks", e.world);
@@ -264,6 +271,11 @@ std::optional<Exchange> push_of(const ir::Call& call) {
       (e.packets && e.mode != PeerMode::Others) || e.sent != (e.packets ? ir::DType::F32 : e.x) ||
       (e.packets && !ir::is_float(e.x)))
     return std::nullopt;
+  // Mates have half of a tile's columns each.
+  if (call.function == kPushedHalved) {
+    if (e.packets || behind || e.BC % 2 != 0) return std::nullopt;
+    e.BC /= 2;
+  }
   if (!read.ok || e.world < 2 || e.tiles < 1 || e.slot_div < 1 || e.BR < 1 || e.BC < 1)
     return std::nullopt;
   if (e.mode != PeerMode::Others && e.mode != PeerMode::Owner && e.mode != PeerMode::Block)

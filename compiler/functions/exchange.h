@@ -63,7 +63,9 @@ struct Exchange {
   ir::DType in{}, out{};  // what arrives, what is passed on
 };
 
-/// Where a product that sends its own tiles (matmul_pushed) puts them, as `put` would; nothing if
+/// Whether it is a product that sends its own tiles: matmul_pushed, or of mates.
+bool is_pushing(std::string_view function);
+/// Where a product that sends its own tiles puts them, as `put` would; nothing if
 /// the call is of another function, or its parameters aren't these. Modes Others, Owner and Block.
 std::optional<Exchange> push_of(const ir::Call& call);
 /// Those of its parameters that say so, besides the product's own.

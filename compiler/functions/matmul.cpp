@@ -333,7 +333,8 @@ std::vector<Function> matmul_functions() {
                                 {.turned = true},
                                 {.appended = true},
                                 {.turned = true, .appended = true},
-                                {.halved = true}}) {
+                                {.halved = true},
+                                {.pushed = true, .halved = true}}) {
     Function f{
         .name = matmul_function(form),
         .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),

@@ -58,6 +58,7 @@ MatmulShape shape_of(const TileContext& c) {
   s.paired = c.flag("paired", false);
   if (c.op().attrs.count("turned") > 0) s.head_dim = c.integer("head_dim", 0);
   s.appended = c.op().attrs.count("append_at") > 0;
+  s.sent = pushed_to(c.graph(), c.id()).has_value();
   return s;
 }
 
@@ -70,6 +71,16 @@ MatmulMethod method_of(const std::string& word) {
 MatmulTiles tiles_in(const Cut& cut) {
   return {cut.tile[0], cut.tile[1], cut.tile.size() > 2 ? cut.tile[2] : 0};
 }
+
+}  // namespace
+
+bool is_halved(const TileContext& c, const Cut& cut) {
+  const int64_t K = c.in(0).cols;
+  return cut.tile.size() > 2 && may_halve(method_of(cut.method), K, tiles_in(cut), c.machine()) &&
+         c.may_mate("matmul");
+}
+
+namespace {
 
 Cut choose(const TileContext& c) {
   const MatmulShape s = shape_of(c);
@@ -100,10 +111,12 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
     const ir::Op& collective = c.graph()[*to];
     const bool in_packets =
         method == MatmulMethod::Dot && is_one_shot_sum(collective) && ir::is_float(c.out(0).dtype);
+    const bool shares = matmul_parts(c.in(0).cols, tiles_in(cut)) > 1;
     if (!in_packets && (!functions::on_tensor_cores(method) || functions::takes_dot(method) ||
-                        matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
+                        !may_send(shape_of(c), method, tiles_in(cut), c.machine()) ||
+                        (shares && !is_halved(c, cut))))
       return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a "
-             "tile, or for a one-shot allreduce of floats method 'dot'";
+             "tile or halves that mates have, or for a one-shot allreduce of floats method 'dot'";
   }
   if (form.normed && c.in(0).max_rows > functions::kMostNormedRows)
     return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
@@ -276,8 +289,7 @@ void tile(TileContext& c) {
   if (loads.boxes && few_rows == functions::kMostFewRows && rows.lo <= 1 &&
       row_bytes <= functions::matmul_most_scratch(c.machine()))
     c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
-  const bool halved =
-      parts == 2 && may_halve(loads.method, a.cols, tiles, c.machine()) && c.may_mate("matmul");
+  const bool halved = is_halved(c, cut);
   loads.halved = halved;
   const bool merged = parts > 1 && !halved;
   // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
@@ -352,9 +364,9 @@ void tile(TileContext& c) {
       for (ir::Param& p : functions::push_params_of(push->exchange)) params.push_back(std::move(p));
       // Of few tiles an SM the last would only come later (docs/benchmarks/communication.md).
       constexpr int64_t kFewEach = 3;
-      params.push_back(
-          {"behind", !push->exchange.packets && tiles_of(a.max_rows, bm) * tiles_of(N, bn) >
-                                                    kFewEach * int64_t{compute_sms(c)}});
+      params.push_back({"behind", !push->exchange.packets && !halved &&
+                                      tiles_of(a.max_rows, bm) * tiles_of(N, bn) >
+                                          kFewEach * int64_t{compute_sms(c)}});
     }
     calls.push_back(c.call(functions::matmul_function(form), std::move(params), std::move(operands),
                            loads_of(c, loads)));
@@ -369,7 +381,8 @@ void tile(TileContext& c) {
   constexpr int64_t kRowsAtOnce = 16;
   const int64_t across = tiles_of(N, bn), tiles_a_part = tiles_of(a.max_rows, bm) * across;
   const auto product = [&](int64_t r, int64_t n, int64_t part) {
-    const auto index = static_cast<uint32_t>(part * tiles_a_part + r / bm * across + n / bn);
+    const int64_t tile = r / bm * across + n / bn;
+    const auto index = static_cast<uint32_t>(halved ? 2 * tile + part : part * tiles_a_part + tile);
     // What is finished.
     const int64_t n0 = halved ? n + part * bn / 2 : n, n1 = halved ? n0 + bn / 2 : n + bn;
     // Parts take blocks of K in turn.

@@ -6,6 +6,7 @@
 
 #include "compiler/functions/matmul.h"
 #include "compiler/ops/op.h"
+#include "compiler/ops/tile.h"
 #include "ir/graph.h"
 
 namespace maco::ops {
@@ -28,6 +29,9 @@ struct MatmulAppended {
 /// What passes make of kv_appends: caches that take the last columns, those of the first cache and
 /// then those of the next.
 std::vector<MatmulAppended> matmul_appended(const ir::Graph& graph, const ir::Op& op);
+
+/// Whether tasks of `product`, a matmul that is cut so, are mates, which have half of K each.
+bool is_halved(const TileContext& product, const Cut& cut);
 
 /// The shape rule.
 void infer_matmul(InferContext& context);

@@ -155,12 +155,13 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
 }
 
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
-                           bool may_send_packets) {
+                           bool may_send_packets, bool may_mate) {
   if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps") || op.attrs.count("turned") ||
       op.attrs.count("append_at"))
     return "the product is paired or normed, turns heads or appends to states";
-  const MatmulShape s = shape_of(graph, op);
+  MatmulShape s = shape_of(graph, op);
   if (s.min_rows != s.max_rows) return "dims decide the product's rows";
+  s.sent = true;
   const MatmulMethod method = choose_matmul_method(s, machine);
   if (method == MatmulMethod::Dot && may_send_packets && ir::is_float(graph[op.out[0]].dtype)) {
     // Packets have half as much to say as bytes; more of them weigh more than a task would.
@@ -171,7 +172,7 @@ std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost:
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("the product takes method '{}'", functions::name(method));
   const auto tiles = choose_matmul_tiles(s, method, machine, machine.sms);
-  if (!tiles || matmul_parts(s.K, *tiles) > 1) return "the product's tiles share K";
+  if (!tiles || (matmul_parts(s.K, *tiles) > 1 && !may_mate)) return "the product's tiles share K";
   return "";
 }
 
@@ -279,6 +280,13 @@ std::string refuse_depth(const MatmulShape& s, MatmulMethod method, int64_t dept
 bool may_halve(MatmulMethod method, int64_t K, MatmulTiles t, const cost::Machine& machine) {
   return method == MatmulMethod::Wgmma && matmul_parts(K, t) == 2 &&
          functions::matmul_halves_pages(t.BM, t.BN, machine.page_bytes, machine.pages) > 0;
+}
+
+bool may_send(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
+              const cost::Machine& machine) {
+  // The last tile has columns for both mates.
+  const bool halves = s.N % t.BN == 0 || s.N % t.BN > t.BN / 2;
+  return matmul_parts(s.K, t) == 1 || (halves && may_halve(method, s.K, t, machine));
 }
 
 std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
@@ -446,7 +454,8 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
       for (MatmulTiles& t : candidates) t.BK = depth;
       candidates.erase(std::remove_if(candidates.begin(), candidates.end(),
                                       [&](const MatmulTiles& t) {
-                                        return !refuse_matmul(s, method, t, machine).empty();
+                                        return !refuse_matmul(s, method, t, machine).empty() ||
+                                               (s.sent && !may_send(s, method, t, machine));
                                       }),
                        candidates.end());
     }

@@ -24,6 +24,7 @@ struct MatmulShape {
   bool paired = false;
   int64_t head_dim = 0;   // of heads of the result that turn; 0: none do
   bool appended = false;  // some of its last columns are rows of caches, too
+  bool sent = false;      // its tiles go to peers, or halves that mates have of them
 };
 
 struct MatmulTiles {
@@ -52,10 +53,10 @@ std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t hea
 std::string refuse_to_append(const ir::Graph& graph, const ir::Op& op,
                              const cost::Machine& machine);
 /// Why tasks of `op`, a matmul, can't send what they store to other ranks as well, or "": that is
-/// for tensor cores' tiles of all of K, of rows that are always there; or, if what they send may be
-/// packets, for a few rows.
+/// for tensor cores' tiles of all of K, or, if tasks may be mates, of halves, of rows that are
+/// always there; or, if what they send may be packets, for a few rows.
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
-                           bool may_send_packets);
+                           bool may_send_packets, bool may_mate);
 /// How a product of so many rows is summed on `machine`.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);
@@ -73,6 +74,9 @@ inline constexpr int64_t kMostMatmulParts = 8;
 /// be told of their parts then, and none adds them up.
 bool may_halve(functions::MatmulMethod method, int64_t K, MatmulTiles tiles,
                const cost::Machine& machine);
+/// May tasks that have such tiles, by Mma or Wgmma, send them, or if they are mates halves of them?
+bool may_send(const MatmulShape& shape, functions::MatmulMethod method, MatmulTiles tiles,
+              const cost::Machine& machine);
 /// Why the device function can't take such tiles, or "".
 std::string refuse_matmul(const MatmulShape& shape, functions::MatmulMethod method,
                           MatmulTiles tiles, const cost::Machine& machine);

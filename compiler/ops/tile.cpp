@@ -157,13 +157,12 @@ bool TileContext::check_cut() {
   return why.empty() || refuse(why);
 }
 
-namespace {
-
-// Is the order of tasks that of the Program, which priorities would change?
 bool in_order(const ir::Graph& graph) {
   const auto differ = [](const ir::Op& a, const ir::Op& b) { return a.priority != b.priority; };
   return std::adjacent_find(graph.ops.begin(), graph.ops.end(), differ) == graph.ops.end();
 }
+
+namespace {
 
 // By SM, whether it runs ops of this kind.
 std::vector<bool> sms_of(const ir::Program& program, std::string_view kind) {

@@ -41,6 +41,9 @@ ir::Access read(ir::Region r);
 ir::Access write(ir::Region r);
 ir::Access may_write(ir::Region r);
 
+/// Is the order of tasks that of the Program, which priorities would change?
+bool in_order(const ir::Graph& graph);
+
 class TileContext {
  public:
   /// A Program has at most this many tasks: a kernel's tables, and what proves them, grow with

@@ -17,9 +17,22 @@ namespace maco::passes {
 
 namespace {
 
+// Whether tasks of products will be able to be mates (TileContext::may_mate).
+bool may_mate(const ir::Graph& graph, const PassContext& context) {
+  const int64_t sms = context.available_sms;
+  if (sms < 4 || sms % 2 != 0 || !ops::in_order(graph)) return false;
+  const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
+  if (!roles) return false;
+  const auto* counts = std::get_if<ir::RoleCounts>(roles);
+  return std::holds_alternative<ir::RoleAuto>(*roles) ||
+         (counts && counts->compute.value_or(sms - counts->comm.value_or(sms)) >= 2);
+}
+
 // Why the collective's operand isn't sent by what makes it, or "".
 std::string refuse(const ir::Graph& graph, const ir::Op& op, PassContext& context) {
-  if (std::string why = ops::refuse_push(graph, op, context.machine); !why.empty()) return why;
+  if (std::string why = ops::refuse_push(graph, op, context.machine, may_mate(graph, context));
+      !why.empty())
+    return why;
   for (const char* attr : {"method", "tile"})
     if (op.attrs.count(attr) || graph[*ops::product_of(graph, op)].attrs.count(attr))
       return "one of them is cut already";

@@ -65,6 +65,7 @@ const Example kExamples[] = {
      "",
      {},
      {{"8184", "520"}, {"7000", "264"}, {"4096", "136"}, {"8200", "200"}}},
+    {"../../tests/gpu/halves_sent.maco", 2, "", {}, {{"8184", "264"}, {"4096", "136"}}},
     {"../../tests/e2e/product_collectives.maco", 2, "", {}},
     {"../../tests/e2e/finished_sums.maco", 2, "", {}},
     {"../../tests/e2e/products_behind.maco", 2, "", {}, {{"2048", "256"}, {"8192", "264"}}},

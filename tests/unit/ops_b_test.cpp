@@ -204,6 +204,34 @@ TEST_CASE("tiles share K where there are too few, whatever SMs compute") {
   CHECK(ops::choose_matmul_tiles(s, ops::choose_matmul_method(s, h200), h200, 132)->BK == 0);
 }
 
+// Whether a product sends is decided before it is known which SMs compute.
+TEST_CASE("a product that sends has tiles to send on any number of SMs, or on none") {
+  using maco::functions::MatmulMethod;
+  const auto& h200 = *maco::cost::find_machine("sm_90a");
+  int halved = 0;
+  for (int64_t rows : {64, 70, 128, 256, 512})
+    for (int64_t n : {1280, 4096, 7000, 8184, 8192})
+      for (int64_t k : {2048, 4096, 8192}) {
+        ops::MatmulShape s;
+        s.min_rows = s.max_rows = s.typical_rows = rows;
+        s.plan_rows = {rows, rows};
+        s.N = n;
+        s.K = k;
+        s.sent = true;
+        const bool sends =
+            ops::choose_matmul_tiles(s, MatmulMethod::Wgmma, h200, h200.sms).has_value();
+        for (int32_t sms : {132, 100, 37}) {
+          const auto t = ops::choose_matmul_tiles(s, MatmulMethod::Wgmma, h200, sms);
+          INFO(rows << " x " << n << " x " << k << " on " << sms);
+          REQUIRE(t.has_value() == sends);
+          if (!t) continue;
+          CHECK(ops::may_send(s, MatmulMethod::Wgmma, *t, h200));
+          if (ops::matmul_parts(k, *t) == 2) ++halved;
+        }
+      }
+  CHECK(halved > 0);
+}
+
 // docs/benchmarks/logs/products-halved-h200.txt has their times and those of others.
 TEST_CASE("tiles are those that took least") {
   const auto& h200 = *maco::cost::find_machine("sm_90a");

@@ -7,6 +7,7 @@
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/exchange_tasks.h"
 #include "compiler/ops/collectives/scatter.h"
+#include "compiler/ops/matmul_forms.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/rowwise.h"
 #include "ir/check.h"
@@ -58,7 +59,7 @@ std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product) {
 }
 
 std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
-                        const cost::Machine& machine) {
+                        const cost::Machine& machine, bool may_mate) {
   const std::string algorithm = attr_word(collective, "algorithm", "auto");
   const bool reduces =
       collective.kind == "allreduce" && (algorithm == "oneshot" || algorithm == "twoshot");
@@ -69,7 +70,8 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
   const ir::Op& product = graph[*id];
   if (pushed_to(graph, *id)) return "the product sends to another collective";
   if (graph[collective.in[0]].kind == ir::TensorKind::State) return "what it moves is a state";
-  if (const std::string why = refuse_to_send(graph, product, machine, is_one_shot_sum(collective));
+  if (std::string why =
+          refuse_to_send(graph, product, machine, is_one_shot_sum(collective), may_mate);
       !why.empty())
     return why;
   const ir::Shape& x = graph[collective.in[0]].shape;
@@ -126,9 +128,11 @@ void check_pushed(InferContext& c) {
 Cut pushed_cut(const TileContext& c) {
   const auto product = product_of(c.graph(), c.op());
   MACO_CHECK(product, c.op().name);
+  const TileContext beside = TileContext(c).beside(*product);
   Cut cut = cut_of(c.graph()[*product]);
-  if (cut.tile.empty()) cut = TileContext(c).beside(*product).cut();
-  return {sends_packets(cut) ? "packets" : "stores", {cut.tile[0], cut.tile[1]}};
+  if (cut.tile.empty()) cut = beside.cut();
+  return {sends_packets(cut) ? "packets" : "stores",
+          {cut.tile[0], is_halved(beside, cut) ? cut.tile[1] / 2 : cut.tile[1]}};
 }
 
 Pushed begin_push(TileContext& c) {

@@ -21,9 +21,9 @@ bool is_one_shot_sum(const ir::Op& collective);
 /// The collective that a matmul sends its tiles to, if both say so.
 std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product);
 /// Why the product can't send what the collective moves, or "". Presupposes the collective's
-/// algorithm.
+/// algorithm. may_mate: whether tasks of products may be mates.
 std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
-                        const cost::Machine& machine);
+                        const cost::Machine& machine, bool may_mate);
 
 /// Reports, where a collective says that it is pushed, what stands against it in any graph.
 void check_pushed(InferContext& collective);
@@ -32,7 +32,7 @@ void check_pushed(InferContext& collective);
 /// that compute do all of it, and none need be set aside.
 bool little_is_left(const ir::Graph& graph);
 
-/// How a pushed collective is cut: as its product.
+/// How a pushed collective is cut: as its product, of mates as the halves of its tiles.
 Cut pushed_cut(const TileContext& collective);
 
 /// Of a pushed collective, where its tiles arrive: made when the product is cut into tasks, which

@@ -170,18 +170,28 @@ struct MatmulTile {
   static constexpr i64 kAcross = (C::N + C::BN - 1) / C::BN;
   static constexpr int kParts = (int)((C::K + C::BK - 1) / C::BK);
   i64 row, rows, col, end;  // columns [col, end)
-  int part = 0;
+  int part;
   static MACO_FN constexpr bool has_all_rows() {
     if constexpr (C::rows::is_constant) return C::rows::value <= C::BM;
     return false;
   }
-  MACO_FN MatmulTile(Context& ctx, u32 tile) {
-    if constexpr (kParts > 1) {
-      static_assert(C::rows::is_constant, "parts of K are of rows that are always there");
-      constexpr u32 kTiles = (u32)(kAcross * ((C::rows::value + C::BM - 1) / C::BM));
-      part = (int)(tile / kTiles);
-      tile %= kTiles;
-    }
+  static MACO_FN constexpr u32 tiles() {
+    static_assert(kParts == 1 || C::rows::is_constant,
+                  "parts of K are of rows that are always there");
+    if constexpr (kParts > 1) return (u32)(kAcross * ((C::rows::value + C::BM - 1) / C::BM));
+    return 0;
+  }
+  // By a task's number: mates follow each other, other parts of K come one behind the other.
+  static MACO_FN int part_of(u32 task) {
+    if constexpr (kParts > 1) return (int)(C::halved ? task % 2 : task / tiles());
+    return 0;
+  }
+  static MACO_FN u32 tile_of(u32 task) {
+    if constexpr (kParts > 1) return C::halved ? task / 2 : task % tiles();
+    return task;
+  }
+  MACO_FN MatmulTile(Context& ctx, u32 task) : part(part_of(task)) {
+    const u32 tile = tile_of(task);
     // Of a tile with all rows their number is a constant, which the compiler folds.
     if constexpr (has_all_rows()) {
       row = 0;

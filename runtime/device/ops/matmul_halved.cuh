@@ -1,7 +1,8 @@
 // matmul whose tasks have half of K each: mates, who have the same tile, give each other sums of
 // half of its columns, and finish the other half.
 //
-// Operands and C as of matmul, on tensor cores by boxes; BK: more than half of K, or half.
+// Operands and C as of matmul, or of matmul_pushed, on tensor cores by boxes; BK: more than half of
+// K, or half.
 
 namespace maco::ops {
 
@@ -14,9 +15,8 @@ struct Halved {
   static_assert(kPages <= (int)kRingPages, "the ring has room for half of the sums");
 };
 
-template <class Config>
-MACO_FN void matmul_halved_load(Context& ctx, const Args& args, u32 index) {
-  using C = MatmulOf<Config, false, false>;
+template <class C>
+MACO_FN void halved_load(Context& ctx, const Args& args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   const u32 exchange = ctx.exchanges;
@@ -27,9 +27,8 @@ MACO_FN void matmul_halved_load(Context& ctx, const Args& args, u32 index) {
   ctx.exchanges = exchange + 1;
 }
 
-template <class Config>
-MACO_FN void matmul_halved(Context& ctx, const Args& args, u32 index) {
-  using C = MatmulOf<Config, false, false>;
+template <class C>
+MACO_FN void halved(Context& ctx, const Args& args, u32 index) {
   MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   TensorProduct<C> product(ctx, t);
@@ -63,6 +62,30 @@ MACO_FN void matmul_halved(Context& ctx, const Args& args, u32 index) {
   if (!product.tile.has_half(t.part)) return;
   if (!product.tile.kInPlace) t.col += t.part * (C::BN / 2);
   matmul_tensor_store<C>(ctx, args, index, t, half);
+}
+
+template <class C>
+using Mates = MatmulOf<C, false, false, false, false, false, true>;
+template <class C>
+MACO_FN void matmul_halved_load(Context& ctx, const Args& args, u32 index) {
+  halved_load<Mates<C>>(ctx, args, index);
+}
+template <class C>
+MACO_FN void matmul_halved(Context& ctx, const Args& args, u32 index) {
+  halved<Mates<C>>(ctx, args, index);
+}
+
+// The same, whose halves of a tile's columns go to peers' slots as they are stored.
+template <class C>
+using SendingMates = MatmulOf<C, false, false, true, false, false, true>;
+template <class C>
+MACO_FN void matmul_pushed_halved_load(Context& ctx, const Args& args, u32 index) {
+  halved_load<SendingMates<C>>(ctx, args, index);
+}
+template <class C>
+MACO_FN void matmul_pushed_halved(Context& ctx, const Args& args, u32 index) {
+  static_assert(!C::behind, "few tiles, which nothing is behind");
+  halved<SendingMates<C>>(ctx, args, index);
 }
 
 }  // namespace maco::ops

@@ -5,8 +5,8 @@
 // up.
 //
 // Operands a, b, y, slots, then whatever C::finish reads. C: as of matmul; ranks (W of put), T,
-// stride, slot_div and mode (others, owner or block) as of put, whose tiles are BM x BN; packets,
-// S: what lies in slots.
+// stride, slot_div and mode (others, owner or block) as of put, whose tiles are BM x BN, or of
+// mates BM x BN / 2; packets, S: what lies in slots.
 
 namespace maco::ops {
 
@@ -15,7 +15,6 @@ template <class C>
 struct TilePeers {
   using Y = typename C::Y;
   static_assert(takes_mma(C::method) || takes_wgmma(C::method), "tensor cores have tiles to send");
-  static_assert(C::BK == C::K, "a tile that is sent is whole");
   static_assert(C::mode == PeerMode::others || C::mode == PeerMode::owner ||
                     C::mode == PeerMode::block,
                 "a tile has its peers");
@@ -41,14 +40,21 @@ struct TilePeers {
 template <class C>
 struct TilePusher {
   using Y = typename C::Y;
+  static_assert(C::BK == C::K || C::halved, "a tile that is sent has all sums");
   const TilePeers<C> peers;
-  MACO_FN TilePusher(Context& ctx, const Args& args, u32 tile)
-      : peers(args.template ptr<char>(C::kY + 1), ctx.rank(), tile) {}
+  const int half;  // of the tile's columns, of mates
+  MACO_FN TilePusher(Context& ctx, const Args& args, u32 task)
+      : peers(args.template ptr<char>(C::kY + 1), ctx.rank(), task),
+        half(MatmulTile<C>::part_of(task)) {}
 
   // V elements in line, at a row of the tile and a column of the result.
   template <int V>
   MACO_FN void store(const MatmulTile<C>& t, i64 row, i64 col, const Vec<Y, V>& v) const {
-    const i64 at = row * (t.end - t.col) + (col - t.col);
+    i64 at = row * (t.end - t.col) + (col - t.col);
+    if constexpr (C::halved) {
+      const i64 begin = t.col / C::BN * C::BN + half * (C::BN / 2);
+      at = row * least(C::BN / 2, t.end - begin) + (col - begin);
+    }
     for (int p = 0; p < peers.count; ++p) peer_store_vec<V>(peers.of(p) + at, v);
   }
 };
@@ -92,6 +98,7 @@ struct TileSender {
   // Loads of a thread under way: what the registers of those that aren't consumers hold.
   static constexpr int kAhead = 3;
 
+  static_assert(C::BK == C::K, "a tile that is sent is whole");
   const TilePeers<C> peers;
   const Y* y;  // where the tile begins
   u32 rows, width;
