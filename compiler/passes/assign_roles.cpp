@@ -145,7 +145,9 @@ bool assign_roles(ir::Graph& graph, PassContext& context) {
     }
     const int64_t compute = counts->compute.value_or(
         std::max<int64_t>(0, sms - counts->comm.value_or(needs_comm ? usual : 0)));
-    const int64_t comm = counts->comm.value_or(needs_comm ? std::min(usual, sms - compute) : 0);
+    int64_t comm = counts->comm.value_or(needs_comm ? std::min(usual, sms - compute) : 0);
+    // An odd number of SMs has no mates.
+    if (!counts->comm && comm > 0 && (compute + comm) % 2 != 0 && compute + comm < sms) ++comm;
     if (compute + comm > sms) {
       d.error(roles_loc(graph), fmt::format("'sm_roles' asks for {} + {} SMs, but {}", compute,
                                             comm, available(context)));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
@@ -17,15 +18,34 @@ namespace maco::passes {
 
 namespace {
 
-// Whether tasks of products will be able to be mates (TileContext::may_mate).
+// Will tasks of products be able to be mates (TileContext::may_mate), whatever SMs assign-roles sets
+// aside? That there is room for their slots is known of whole tiles alone.
 bool may_mate(const ir::Graph& graph, const PassContext& context) {
   const int64_t sms = context.available_sms;
-  if (sms < 4 || sms % 2 != 0 || !ops::in_order(graph)) return false;
   const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
-  if (!roles) return false;
+  if (!roles || !ops::in_order(graph) || graph.comm_buffer_bytes) return false;
+  if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(roles)) {
+    int64_t end = 0;
+    std::vector<bool> multiplies(static_cast<size_t>(sms));
+    for (const ir::RoleRange& r : *ranges) {
+      end = std::max(end, r.end);
+      if (r.role != "compute" || (!r.tasks.empty() && std::find(r.tasks.begin(), r.tasks.end(),
+                                                                "matmul") == r.tasks.end()))
+        continue;
+      for (int64_t sm = std::max<int64_t>(0, r.begin); sm < std::min(sms, r.end); ++sm)
+        multiplies[static_cast<size_t>(sm)] = true;
+    }
+    bool two = false;
+    for (size_t sm = 0; sm + 1 < multiplies.size(); sm += 2)
+      two = two || (multiplies[sm] && multiplies[sm + 1]);
+    return two && end % 2 == 0;
+  }
   const auto* counts = std::get_if<ir::RoleCounts>(roles);
-  return std::holds_alternative<ir::RoleAuto>(*roles) ||
-         (counts && counts->compute.value_or(sms - counts->comm.value_or(sms)) >= 2);
+  if (!counts || (!counts->compute && !counts->comm)) return sms >= 4 && sms % 2 == 0;
+  const int64_t compute = counts->compute.value_or(sms - counts->comm.value_or(0));
+  // SMs that communicate come in pairs behind an even number, unless how many there are is given.
+  return compute >= 2 &&
+         (counts->comm ? (compute + *counts->comm) % 2 == 0 : compute % 2 == 0 && sms % 2 == 0);
 }
 
 // Why the collective's operand isn't sent by what makes it, or "".

@@ -84,7 +84,7 @@ MACO_FN void matmul_pushed_halved_load(Context& ctx, const Args& args, u32 index
 }
 template <class C>
 MACO_FN void matmul_pushed_halved(Context& ctx, const Args& args, u32 index) {
-  static_assert(!C::behind, "few tiles, which nothing is behind");
+  static_assert(!C::behind, "mates send what they store");
   halved<SendingMates<C>>(ctx, args, index);
 }
 

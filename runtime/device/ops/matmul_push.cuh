@@ -1,8 +1,8 @@
 // matmul whose tiles go to slots of peers, as `put` (collectives.cuh) would send them: all of K in
-// a tile. Of few rows (dot), each element in a packet, as f32. On tensor cores, either each run is
-// stored there, too; or, C::behind, a tile is sent when it has been stored, by warps that have
-// nothing else to do, while consumers are at the next tile, whom a link that others use would hold
-// up.
+// a tile, or halves of a tile that mates have (matmul_halved.cuh). Of few rows (dot), each element
+// in a packet, as f32. On tensor cores, either each run is stored there, too; or, C::behind, a tile
+// is sent when it has been stored, by warps that have nothing else to do, while consumers are at
+// the next tile, whom a link that others use would hold up.
 //
 // Operands a, b, y, slots, then whatever C::finish reads. C: as of matmul; ranks (W of put), T,
 // stride, slot_div and mode (others, owner or block) as of put, whose tiles are BM x BN, or of
