@@ -18,8 +18,8 @@ namespace maco::passes {
 
 namespace {
 
-// Will tasks of products be able to be mates (TileContext::may_mate), whatever SMs assign-roles sets
-// aside? That there is room for their slots is known of whole tiles alone.
+// Will tasks of products be able to be mates (TileContext::may_mate), whatever SMs assign-roles
+// sets aside? That there is room for their slots is known of whole tiles alone.
 bool may_mate(const ir::Graph& graph, const PassContext& context) {
   const int64_t sms = context.available_sms;
   const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
