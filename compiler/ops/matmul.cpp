@@ -114,7 +114,7 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
     const bool shares = matmul_parts(c.in(0).cols, tiles_in(cut)) > 1;
     if (!in_packets && (!functions::on_tensor_cores(method) || functions::takes_dot(method) ||
                         !may_send(shape_of(c), method, tiles_in(cut), c.machine()) ||
-                        (shares && !is_halved(c, cut))))
+                        (shares && !c.may_mate("matmul"))))
       return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a "
              "tile or halves that mates have, or for a one-shot allreduce of floats method 'dot'";
   }

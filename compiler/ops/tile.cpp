@@ -177,12 +177,16 @@ std::vector<bool> sms_of(const ir::Program& program, std::string_view kind) {
 
 }  // namespace
 
-bool TileContext::may_mate(std::string_view kind) const {
-  if (program_.ctas % 2 != 0 || !in_order(graph_)) return false;
-  const std::vector<bool> runs = sms_of(program_, kind);
+bool may_mate(const ir::Graph& graph, const ir::Program& program, std::string_view kind) {
+  if (program.ctas % 2 != 0 || !in_order(graph)) return false;
+  const std::vector<bool> runs = sms_of(program, kind);
   for (size_t sm = 0; sm < runs.size(); sm += 2)
     if (runs[sm] && runs[sm + 1]) return true;
   return false;
+}
+
+bool TileContext::may_mate(std::string_view kind) const {
+  return ops::may_mate(graph_, program_, kind);
 }
 
 bool TileContext::may_follow(std::string_view kind) const {

@@ -43,6 +43,9 @@ ir::Access may_write(ir::Region r);
 
 /// Is the order of tasks that of the Program, which priorities would change?
 bool in_order(const ir::Graph& graph);
+/// May tasks of ops of this kind be mates: do two neighbours run them by the Program's roles, and
+/// is the order of tasks that of the Program?
+bool may_mate(const ir::Graph& graph, const ir::Program& program, std::string_view kind);
 
 class TileContext {
  public:
@@ -90,8 +93,7 @@ class TileContext {
   Cut cut() const;
   /// Whether the op can be cut as the graph says. Reports if not.
   bool check_cut();
-  /// May tasks of ops of this kind be mates: do two neighbours run them, and is the order of tasks
-  /// that of the Program, which priorities would change?
+  /// The same of this graph and Program.
   bool may_mate(std::string_view kind) const;
   /// May tasks of this op follow those of ops of another kind, one by one and on their SMs? The
   /// same SMs run both, in the order of the Program.

@@ -6,11 +6,12 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/op.h"
+#include "compiler/ops/tile.h"
+#include "compiler/passes/begin_program.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
 
@@ -25,20 +26,11 @@ bool may_mate(const ir::Graph& graph, const PassContext& context) {
   const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
   if (!roles || !ops::in_order(graph) || graph.comm_buffer_bytes) return false;
   if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(roles)) {
-    int64_t end = 0;
-    std::vector<bool> multiplies(static_cast<size_t>(sms));
-    for (const ir::RoleRange& r : *ranges) {
-      end = std::max(end, r.end);
-      if (r.role != "compute" || (!r.tasks.empty() && std::find(r.tasks.begin(), r.tasks.end(),
-                                                                "matmul") == r.tasks.end()))
-        continue;
-      for (int64_t sm = std::max<int64_t>(0, r.begin); sm < std::min(sms, r.end); ++sm)
-        multiplies[static_cast<size_t>(sm)] = true;
-    }
-    bool two = false;
-    for (size_t sm = 0; sm + 1 < multiplies.size(); sm += 2)
-      two = two || (multiplies[sm] && multiplies[sm + 1]);
-    return two && end % 2 == 0;
+    for (const ir::RoleRange& r : *ranges)
+      if (r.end > sms) return false;  // assign-roles refuses it
+    ir::Program program;
+    begin_program(graph, program, context);
+    return ops::may_mate(graph, program, "matmul");
   }
   const auto* counts = std::get_if<ir::RoleCounts>(roles);
   if (!counts || (!counts->compute && !counts->comm)) return sms >= 4 && sms % 2 == 0;
@@ -49,9 +41,9 @@ bool may_mate(const ir::Graph& graph, const PassContext& context) {
 }
 
 // Why the collective's operand isn't sent by what makes it, or "".
-std::string refuse(const ir::Graph& graph, const ir::Op& op, PassContext& context) {
-  if (std::string why = ops::refuse_push(graph, op, context.machine, may_mate(graph, context));
-      !why.empty())
+std::string refuse(const ir::Graph& graph, const ir::Op& op, const PassContext& context,
+                   bool may_mate) {
+  if (std::string why = ops::refuse_push(graph, op, context.machine, may_mate); !why.empty())
     return why;
   for (const char* attr : {"method", "tile"})
     if (op.attrs.count(attr) || graph[*ops::product_of(graph, op)].attrs.count(attr))
@@ -78,13 +70,14 @@ int64_t all_symmetric_bytes(const ir::Graph& graph, PassContext& context) {
 }  // namespace
 
 bool push_products(ir::Graph& graph, PassContext& context) {
+  const bool mates = graph.world > 1 && may_mate(graph, context);
   int64_t pushed = 0, bytes = graph.comm_buffer_bytes ? all_symmetric_bytes(graph, context) : 0;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     ir::Op& op = graph.ops[i];
     if (!ops::find_op(op.kind)->collective || op.in.empty() || graph.world < 2 ||
         ops::is_pushed(op))
       continue;
-    if (std::string why = refuse(graph, op, context); !why.empty()) {
+    if (std::string why = refuse(graph, op, context, mates); !why.empty()) {
       if (ops::product_of(graph, op))
         context.fused(fmt::format("not sent by the product: {}", why), op.name);
       continue;

@@ -174,15 +174,23 @@ TEST_CASE("a product for decoding gives all SMs about the same") {
   }
 }
 
+namespace {
+// [rows,K] x [N,K], of bf16.
+ops::MatmulShape product_of(int64_t rows, int64_t N, int64_t K) {
+  ops::MatmulShape s;
+  s.min_rows = s.max_rows = s.typical_rows = rows;
+  s.plan_rows = {rows, rows};
+  s.N = N;
+  s.K = K;
+  s.transpose_b = true;
+  return s;
+}
+}  // namespace
+
 TEST_CASE("tiles share K where there are too few, whatever SMs compute") {
   const auto& h200 = *maco::cost::find_machine("sm_90a");
   const auto depth = [&](int64_t rows, int64_t n, int64_t k, int32_t sms) {
-    ops::MatmulShape s;
-    s.min_rows = s.max_rows = s.typical_rows = rows;
-    s.plan_rows = {rows, rows};
-    s.N = n;
-    s.K = k;
-    s.transpose_b = true;
+    const ops::MatmulShape s = product_of(rows, n, k);
     const auto tiles = ops::choose_matmul_tiles(s, ops::choose_matmul_method(s, h200), h200, sms);
     REQUIRE(tiles);
     CHECK(ops::refuse_matmul(s, ops::choose_matmul_method(s, h200), *tiles, h200).empty());
@@ -211,11 +219,7 @@ TEST_CASE("a product that sends has whole tiles, or halves that mates have") {
   for (int64_t rows : {64, 70, 128, 256, 512})
     for (int64_t n : {1280, 4096, 7000, 8184, 8192})
       for (int64_t k : {2048, 4096, 8192}) {
-        ops::MatmulShape s;
-        s.min_rows = s.max_rows = s.typical_rows = rows;
-        s.plan_rows = {rows, rows};
-        s.N = n;
-        s.K = k;
+        ops::MatmulShape s = product_of(rows, n, k);
         s.sent = true;
         for (int32_t sms : {132, 100, 37}) {
           const auto t = ops::choose_matmul_tiles(s, MatmulMethod::Wgmma, h200, sms);
@@ -244,12 +248,7 @@ TEST_CASE("tiles are those that took least") {
                             {256, 2048, 8192, {128, 128, 2048}},
                             {512, 1024, 8192, {128, 128, 2048}},
                             {1024, 5120, 27648, {128, 256, 6912}}}) {
-    ops::MatmulShape s;
-    s.min_rows = s.max_rows = s.typical_rows = m.rows;
-    s.plan_rows = {m.rows, m.rows};
-    s.N = m.N;
-    s.K = m.K;
-    s.transpose_b = true;
+    const ops::MatmulShape s = product_of(m.rows, m.N, m.K);
     const auto t =
         ops::choose_matmul_tiles(s, maco::functions::MatmulMethod::Wgmma, h200, h200.sms);
     INFO(m.rows << " x " << m.N << " x " << m.K);
