@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "compiler/functions/matmul.h"
+
 namespace maco::functions {
 
 namespace {
 
-using ir::Access;
 using ir::AccessKind;
 using ir::BufferId;
 using ir::Param;
@@ -61,7 +62,7 @@ Region box_in_block(BufferId tensor, const Exchange& e, const Tile& t, RankRef o
 }
 // Where in a block a tile begins, and where the next block does, may depend on the launch: the
 // region is then the one of the actual rows, and covers more places than are written.
-Access written(const Region& r) {
+ir::Access written(const Region& r) {
   return {r.block.value ? AccessKind::MayWrite : AccessKind::Write, r};
 }
 
@@ -239,11 +240,9 @@ std::vector<Param> push_params_of(const Exchange& e) {
           {"S", e.sent}};
 }
 
-namespace {
-constexpr std::string_view kPushed = "matmul_pushed", kPushedHalved = "matmul_pushed_halved";
-}
 bool is_pushing(std::string_view function) {
-  return function == kPushed || function == kPushedHalved;
+  const auto form = matmul_form_of(function);
+  return form && form->pushed;
 }
 
 std::optional<Exchange> push_of(const ir::Call& call) {
@@ -272,7 +271,7 @@ std::optional<Exchange> push_of(const ir::Call& call) {
       (e.packets && !ir::is_float(e.x)))
     return std::nullopt;
   // Mates have half of a tile's columns each.
-  if (call.function == kPushedHalved) {
+  if (matmul_form_of(call.function)->halved) {
     if (e.packets || behind || e.BC % 2 != 0) return std::nullopt;
     e.BC /= 2;
   }
@@ -307,8 +306,8 @@ RankRef peer_of(const Exchange& e, uint32_t tile) {
   return RankRef::shift(static_cast<int32_t>(e.peer));
 }
 
-std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, const Exchange& e,
-                                uint32_t index) {
+std::vector<ir::Access> accesses_of(const ir::Program& p, const ir::Call& call, const Exchange& e,
+                                    uint32_t index) {
   const Tile t = tile_of(p, e, index);
   const int64_t tile = tile_in_block(e, index);
   const int64_t place = tile / e.slot_div;
@@ -324,7 +323,7 @@ std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, cons
             {AccessKind::MayWrite, slot_of(p, op[1], e, t, place, self, peer)}};
   }
   if (combines(call.function)) {
-    std::vector<Access> accesses = {
+    std::vector<ir::Access> accesses = {
         {AccessKind::Read, own(op[0])},
         {AccessKind::Read, slot_of(p, op[1], e, t, place, RankRef::others(), self)},
         {AccessKind::Write, box_of(op[2], e, t)}};
@@ -339,7 +338,7 @@ std::vector<Access> accesses_of(const ir::Program& p, const ir::Call& call, cons
     return accesses;
   }
   if (call.function == "hop") {
-    std::vector<Access> accesses;
+    std::vector<ir::Access> accesses;
     if (e.own)
       accesses.push_back({AccessKind::Read,
                           e.own_blocked ? box_in_block(op[0], e, t, peer) : box_of(op[0], e, t)});

@@ -63,7 +63,7 @@ struct Exchange {
   ir::DType in{}, out{};  // what arrives, what is passed on
 };
 
-/// Whether it is a product that sends its own tiles: matmul_pushed, or of mates.
+/// Is it a product that sends its own tiles (MatmulForm::pushed)?
 bool is_pushing(std::string_view function);
 /// Where a product that sends its own tiles puts them, as `put` would; nothing if
 /// the call is of another function, or its parameters aren't these. Modes Others, Owner and Block.

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
 
 #include "compiler/functions/exchange.h"
@@ -249,7 +251,7 @@ std::vector<std::string> shared_over(const CallView& c) {
 }
 
 // Few rows: a, the result, and what an epilogue has of each element.
-bool takes_packets(const CallView& c, size_t operand) {
+bool takes_packets(MatmulForm form, const CallView& c, size_t operand) {
   if (method_of(c) != MatmulMethod::Dot || c.integer("K") % 8 != 0 ||
       c.range("plan_rows").lo != c.range("plan_rows").hi)
     return false;
@@ -258,8 +260,7 @@ bool takes_packets(const CallView& c, size_t operand) {
   // A warp that norms one of several rows asks for all of it at once where it holds it (Walk in
   // rows.cuh); else it would wait for one vector after the other.
   constexpr int64_t kHeldByWarp = 32 * 32;
-  if (operand == 0 && f.name.ends_with("_normed") && c.range("plan_rows").hi > 1 &&
-      c.integer("K") > kHeldByWarp)
+  if (operand == 0 && form.normed && c.range("plan_rows").hi > 1 && c.integer("K") > kHeldByWarp)
     return false;
   if (operand < more) return f.operands[operand].packets;
   for (const ir::Param& p : c.call().params)
@@ -268,8 +269,29 @@ bool takes_packets(const CallView& c, size_t operand) {
   return false;
 }
 
-cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine,
-                bool paired) {
+std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t operand) {
+  return matmul_load(
+      {.method = method_of(c),
+       .N = c.integer("N"),
+       .K = c.integer("K"),
+       .BM = c.integer("BM"),
+       .BN = c.integer("BN"),
+       .BK = c.integer("BK"),
+       .transpose_b = c.flag("transpose_b"),
+       .fixed_rows = c.range("rows").lo == c.range("rows").hi,
+       .page_bytes = c.program().uses.page_bytes,
+       .a_bytes = ir::size_of(c.dtype("X")),
+       .b_bytes = ir::size_of(c.dtype("W")),
+       .few_rows = c.integer("few_rows"),
+       .paired = form.paired,
+       .lone = c.range("rows") == ir::Interval{1, 1} && c.range("plan_rows") == ir::Interval{1, 1},
+       .boxes = c.flag("boxes"),
+       .in_line = c.flag("in_line"),
+       .halved = form.halved},
+      operand);
+}
+cost::Work work(MatmulForm form, const CallView& c, const ir::Task& task,
+                const cost::Machine& machine) {
   MatmulTile t{.rows = c.typical("rows"),
                .K = c.integer("BK"),
                .BM = c.integer("BM"),
@@ -277,20 +299,20 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
                .a_bytes = ir::size_of(c.dtype("X")),
                .b_bytes = ir::size_of(c.dtype("W")),
                .few_rows = c.integer("few_rows"),
-               .paired = paired};
+               .paired = form.paired};
   t.method = method_of(c);
   // Of the last column of tiles, what there is. A tile whose rows aren't there returns at once.
-  const bool appended = c.call().function.ends_with("_appended");
-  if (!task.accesses.empty() && !c.call().function.ends_with("_halved")) {
+  if (!task.accesses.empty() && !form.halved) {
     const ir::Region &a = task.accesses.front().region, &y = task.accesses.back().region;
     int64_t columns = y.c1 - y.c0;
-    if (appended) {  // to y and caches, side by side
+    if (form.appended) {  // to y and caches, side by side
       columns = 0;
       for (const ir::Access& to : task.accesses)
         if (to.writes()) columns += to.region.c1 - to.region.c0;
     }
     t.BN = std::min(t.BN, columns);
-    if (cost::typical_rows(c.program(), appended ? a : y) == 0) return {.fixed_microseconds = 0.5};
+    if (cost::typical_rows(c.program(), form.appended ? a : y) == 0)
+      return {.fixed_microseconds = 0.5};
   }
   return matmul_work(t, machine);
 }
@@ -302,39 +324,32 @@ std::string matmul_function(MatmulForm form) {
                      form.appended ? "_appended" : "", form.halved ? "_halved" : "");
 }
 
+namespace {
+constexpr MatmulForm kForms[] = {{},
+                                 {.paired = true},
+                                 {.normed = true},
+                                 {.paired = true, .normed = true},
+                                 {.pushed = true},
+                                 {.turned = true},
+                                 {.appended = true},
+                                 {.turned = true, .appended = true},
+                                 {.halved = true},
+                                 {.pushed = true, .halved = true}};
+}
+
+std::optional<MatmulForm> matmul_form_of(std::string_view function) {
+  static const auto forms = [] {
+    std::map<std::string, MatmulForm, std::less<>> by_name;
+    for (const MatmulForm& form : kForms) by_name.emplace(matmul_function(form), form);
+    return by_name;
+  }();
+  const auto found = forms.find(function);
+  return found == forms.end() ? std::nullopt : std::optional(found->second);
+}
+
 std::vector<Function> matmul_functions() {
-  const auto rule = [](const CallView& c, size_t operand) {
-    return matmul_load({.method = method_of(c),
-                        .N = c.integer("N"),
-                        .K = c.integer("K"),
-                        .BM = c.integer("BM"),
-                        .BN = c.integer("BN"),
-                        .BK = c.integer("BK"),
-                        .transpose_b = c.flag("transpose_b"),
-                        .fixed_rows = c.range("rows").lo == c.range("rows").hi,
-                        .page_bytes = c.program().uses.page_bytes,
-                        .a_bytes = ir::size_of(c.dtype("X")),
-                        .b_bytes = ir::size_of(c.dtype("W")),
-                        .few_rows = c.integer("few_rows"),
-                        .paired = c.call().function.starts_with("matmul_pair"),
-                        .lone = c.range("rows") == ir::Interval{1, 1} &&
-                                c.range("plan_rows") == ir::Interval{1, 1},
-                        .boxes = c.flag("boxes"),
-                        .in_line = c.flag("in_line"),
-                        .halved = c.call().function.ends_with("_halved")},
-                       operand);
-  };
   std::vector<Function> all;
-  for (const MatmulForm form : {MatmulForm{},
-                                {.paired = true},
-                                {.normed = true},
-                                {.paired = true, .normed = true},
-                                {.pushed = true},
-                                {.turned = true},
-                                {.appended = true},
-                                {.turned = true, .appended = true},
-                                {.halved = true},
-                                {.pushed = true, .halved = true}}) {
+  for (const MatmulForm& form : kForms) {
     Function f{
         .name = matmul_function(form),
         .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
@@ -347,16 +362,16 @@ std::vector<Function> matmul_functions() {
                     "ops/matmul_row.cuh", "ops/matmul_line.cuh", "ops/matmul_few.cuh",
                     "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh",
                     "ops/matmul_ways.cuh"}},
-        .loads = rule,
+        .loads = [form](const CallView& c, size_t operand) { return load_rule(form, c, operand); },
         .loads_apart = is_wgmma,
         .shared_over = shared_over,
         .many_registers = is_wgmma,
-        .takes_packets = takes_packets,
+        .takes_packets = [form](const CallView& c,
+                                size_t operand) { return takes_packets(form, c, operand); },
         // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
         .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
-        .work = [paired = form.paired](
-                    const CallView& c, const ir::Task& task,
-                    const cost::Machine& machine) { return work(c, task, machine, paired); }};
+        .work = [form](const CallView& c, const ir::Task& task,
+                       const cost::Machine& machine) { return work(form, c, task, machine); }};
     if (form.halved) {
       f.mates = true;
       f.source.headers.push_back("ops/matmul_halved.cuh");

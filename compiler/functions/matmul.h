@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,8 @@ constexpr int64_t matmul_appended_vector(ir::DType y) {
 /// weights, or the sines and cosines of a row's pairs, f32), y, (slots, or the cache of the first
 /// columns that are appended and that of the others), then those of the body.
 std::string matmul_function(MatmulForm form);
+/// The form of a device function of that name; nothing if it is no product.
+std::optional<MatmulForm> matmul_form_of(std::string_view function);
 
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).
 enum class MatmulMethod : uint8_t {

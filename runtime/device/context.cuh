@@ -126,10 +126,32 @@ struct CtaLaunch : LaunchPlaces {
   i32 values[kStagedValues];
 };
 
-// What the signaller has looked up of a task before its turn comes: rows of tables lie in far
-// memory, one behind the other.
-constexpr int kPreparedSyncs = 8;  // its waits, then its signals; others are looked up on demand
-// When its turn came, of kernels that are profiled.
+// Waits, then signals, of a task that are looked up before its turn comes, others on demand.
+constexpr int kPreparedSyncs = 8;
+// What consumers want to know at once of a prepared task, in a word.
+struct TaskNotes {
+  enum : u32 {
+    kRuns = 1,    // on this rank
+    kLeads = 2,   // the next task waits for nothing
+    kPasses = 4,  // the loader waits until the task's waits are over
+    kLast = 8,    // none follows
+    // In a consumer's copy alone: the next one was prepared when this one began.
+    kReady = 16
+  };
+  // What both counts are where they are more than kPreparedSyncs together.
+  static constexpr u32 kMany = 15;
+  static_assert(kPreparedSyncs < kMany, "counts have room");
+  u32 word = 0;
+  MACO_FN bool has(u32 note) const { return (word & note) != 0; }
+  MACO_FN u32 waits() const { return word >> 8 & kMany; }
+  MACO_FN u32 signals() const { return word >> 12 & kMany; }
+  MACO_FN void set_counts(u32 wait_count, u32 signal_count) {
+    const bool few = wait_count + signal_count <= kPreparedSyncs;
+    word |= (few ? wait_count : kMany) << 8 | (few ? signal_count : kMany) << 12;
+  }
+};
+
+// When a task's turn came, of kernels that are profiled.
 template <bool on>
 struct TaskBegin {
   u64 clock;
@@ -141,15 +163,14 @@ struct TaskBegin<false> {
   MACO_FN void begins(u64) {}
   MACO_FN u64 begun() const { return 0; }
 };
+// What the signaller has looked up of a task before its turn comes: rows of tables lie in far
+// memory, one behind the other.
 struct alignas(16) PreparedTask : TaskBegin<kProfile> {
   TaskWords words;
   SyncRow syncs[kPreparedSyncs];
   LookedUp found;
   CallRow call;
-  u16 runs;    // not 0: on this rank
-  u16 leads;   // not 0: the next task waits for nothing
-  u16 passes;  // not 0: the loader waits until its waits are over
-  u16 last;    // not 0: none follows
+  TaskNotes notes;
 };
 // Stamps take the room of one.
 constexpr int kPrepared = kProfile && Cta::kPrepared > 2 ? Cta::kPrepared - 1 : Cta::kPrepared;
@@ -204,8 +225,9 @@ struct Context : Profile<kProfile> {
   static MACO_FN void* operator new(decltype(sizeof(0)), char* at) { return at; }
   static MACO_FN void operator delete(void*, char*) {}
   int world;
-  i64 control_at;  // offset of Control in symmetric memory
-  int place = 0;   // of the current task in the CTA's stream
+  i64 control_at;   // offset of Control in symmetric memory
+  int place = 0;    // of the current task in the CTA's stream
+  TaskNotes notes;  // of that, if it was prepared
   u32 call = 0, tile = 0;
   int kind = 0;          // of the current task, where its code is that of other kinds, too
   const u32 first_flag;  // of the packets of this launch; an operand's use is added to it
