@@ -290,6 +290,7 @@ std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t ope
        .halved = form.halved},
       operand);
 }
+
 cost::Work work(MatmulForm form, const CallView& c, const ir::Task& task,
                 const cost::Machine& machine) {
   MatmulTile t{.rows = c.typical("rows"),

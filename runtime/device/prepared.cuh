@@ -68,7 +68,7 @@ MACO_FN bool run_prepared(Context& ctx, u32 place, bool starts) {
   TaskNotes notes = task.notes;
   const bool runs = notes.has(TaskNotes::kRuns);
   if (reached(prepared, place + 2)) notes.word |= TaskNotes::kReady;
-  ctx.notes = notes;  // of lanes that have come apart any one's
+  ctx.notes = notes;  // lanes may differ in kReady, and either is right
   if (consumer_thread() == 0) task.begins(ctx.profile_begun());
   ctx.call = row.call;
   ctx.tile = row.tile;
