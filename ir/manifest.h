@@ -14,7 +14,7 @@
 namespace maco::ir {
 
 /// Of the comment lines; a kernel of another one is refused.
-inline constexpr int kManifestVersion = 10;
+inline constexpr int kManifestVersion = 11;
 
 struct ManifestTensor {
   std::string name;

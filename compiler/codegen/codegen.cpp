@@ -147,8 +147,6 @@ class Generator {
                 {launch}, {"maco::worker<maco_program::Kernel>(launch);"});
     e_.function("MACO_KERNEL maco_reset", {launch},
                 {"maco::reset_memory<maco_program::Kernel>(launch);"});
-    e_.function("MACO_KERNEL maco_advance", {launch, "MACO_PARAM maco::Variables variables"},
-                {"maco::advance<maco_program::Kernel>(launch, variables);"});
     const std::string body = e_.take();
     ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, maps_, options_);
     m.code_hash = ir::code_hash(body);
@@ -364,7 +362,7 @@ class Generator {
     variables();
   }
 
-  // What maco_advance works out. Dims and scalars have the manifest's order.
+  // What launches work out that number themselves. Dims and scalars have the manifest's order.
   void variables() {
     std::vector<ir::ManifestRange> all = dims_of(graph_);
     for (ir::ManifestRange& scalar : scalars_of(graph_)) all.push_back(std::move(scalar));

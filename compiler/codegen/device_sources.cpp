@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::string_view kRoot = "runtime/device/";
 constexpr std::string_view kCore[] = {
-    "intrinsics.cuh", "abi.cuh",   "numbers.cuh", "profile.cuh",     "context.cuh", "sync.cuh",
-    "packets.cuh",    "pages.cuh", "worker.cuh",  "expressions.cuh", "advance.cuh"};
+    "intrinsics.cuh", "abi.cuh",   "numbers.cuh", "profile.cuh", "context.cuh",    "sync.cuh",
+    "packets.cuh",    "pages.cuh", "advance.cuh", "worker.cuh",  "expressions.cuh"};
 
 const std::map<std::string, std::string, std::less<>>& files() {
   static const auto table = [] {

@@ -24,8 +24,8 @@ namespace maco::runtime {
 namespace {
 
 // Names at global scope in kernel.cu.
-constexpr const char* kGlobalNames[] = {"maco",       "maco_program", "maco_kernel",
-                                        "maco_reset", "maco_advance", "cuda_units"};
+constexpr const char* kGlobalNames[] = {"maco", "maco_program", "maco_kernel", "maco_reset",
+                                        "cuda_units"};
 
 // Has it kernels of the user's?
 bool has_cuda_units(const std::string& source) {
@@ -107,12 +107,10 @@ std::shared_ptr<CpuLibrary> CpuLibrary::load(const std::string& path, size_t cou
   for (size_t i = 0; i < count; ++i) {
     library->kernels_.push_back(reinterpret_cast<Entry>(find(fmt::format("maco_kernel_{}", i))));
     library->resets_.push_back(reinterpret_cast<Entry>(find(fmt::format("maco_reset_{}", i))));
-    library->advances_.push_back(
-        reinterpret_cast<Advance>(find(fmt::format("maco_advance_{}", i))));
   }
   if (!complete || interface() != maco_cpu::kInterface) {
-    status = Status::failure(
-        "the kernel has no maco_kernel, maco_reset and maco_advance of this version of MACO");
+    status =
+        Status::failure("the kernel has no maco_kernel and maco_reset of this version of MACO");
     return nullptr;
   }
   return library;

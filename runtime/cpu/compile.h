@@ -22,7 +22,6 @@ struct CpuCompileOptions {
 class CpuLibrary {
  public:
   using Entry = void (*)(Launch);
-  using Advance = void (*)(Launch, Variables);
   ~CpuLibrary();
   CpuLibrary(const CpuLibrary&) = delete;
   CpuLibrary& operator=(const CpuLibrary&) = delete;
@@ -31,8 +30,6 @@ class CpuLibrary {
   /// maco_kernel and maco_reset of source `i`. A thread calls `enter` with its context first.
   Entry kernel(size_t i) const { return kernels_[i]; }
   Entry reset(size_t i) const { return resets_[i]; }
-  /// maco_advance of source `i`, in one thread.
-  Advance advance(size_t i) const { return advances_[i]; }
   void enter(maco_cpu::RoleContext* context) const { enter_(context); }
 
   /// Loads the shared object `path` with `count` kernels; null with a status if it isn't one.
@@ -42,7 +39,6 @@ class CpuLibrary {
   CpuLibrary() = default;
   void* handle_ = nullptr;
   std::vector<Entry> kernels_, resets_;
-  std::vector<Advance> advances_;
   void (*enter_)(maco_cpu::RoleContext*) = nullptr;
 };
 

@@ -223,9 +223,7 @@ bool receive_some(int socket, std::byte* data, size_t size, size_t& at, bool& mo
 }
 
 int64_t block_elements(const ManifestHanded& h, const Launch& launch) {
-  const LaunchNumbers& numbers =
-      launch.state ? static_cast<const LaunchNumbers&>(*launch.state) : launch;
-  const int64_t rows = h.value < 0 ? h.rows : int64_t{numbers.values[static_cast<size_t>(h.value)]};
+  const int64_t rows = h.value < 0 ? h.rows : int64_t{launch.values[static_cast<size_t>(h.value)]};
   return std::clamp<int64_t>(rows, 0, h.rows) * h.cols;
 }
 size_t bytes_of(const ManifestHanded& h, int64_t block, bool blocks, size_t world) {

@@ -108,7 +108,7 @@ struct RankState {
   std::vector<char*> ctas;      // their shared memory
   std::vector<Report> reports;  // of its CTAs
   RankStamps stamps;
-  LaunchState state{};  // of launches with dims or scalars in memory
+  std::vector<LaunchState> states;  // of launches with dims or scalars in memory
   Launch launch{};
 
   // `shared`: its symmetric memory; null: it has some of its own.
@@ -193,6 +193,9 @@ class CpuSessionImpl final : public CpuSession {
       rank.launch.counters = reinterpret_cast<u32*>(rank.counters.data());
       rank.launch.handed = reinterpret_cast<Handed*>(rank.handed.data());
       rank.launch.symmetric = symmetric_.data();
+      rank.launch.control = reinterpret_cast<Control*>(
+          rank.symmetric +
+          control_offset(manifest_.symmetric_bytes, manifest_.peer_events, manifest_.world));
       rank.launch.reports = rank.reports.data();
       rank.launch.rank = rank.rank;
       rank.launch.timeout_ns = options_.timeout_ms * 1000000;
@@ -249,8 +252,8 @@ class CpuSessionImpl final : public CpuSession {
   Status check_copy(int rank, size_t tensor, size_t bytes) const;
   Status launch(const LaunchValues& values, const LaunchAddresses& addresses);
   Status set_values(const LaunchValues& values, const LaunchAddresses& addresses = {});
-  // Has maco_advance find the launch's number and values.
-  Status advance(const LaunchValues& values, const LaunchAddresses& addresses);
+  // Has the launch number itself, and find values in memory.
+  void number(RankState& rank, const std::vector<LaunchVariable>& variables) const;
   Status reset();
   Status run();
   // Whether any rank of this process gave up.
@@ -446,17 +449,23 @@ Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddres
   if (Status s = check_bound(*this); !s) return s;
   for (RankState& rank : ranks_) {
     rank.make_maps(manifest_);
-    std::vector<int32_t> evaluated;
-    std::vector<LaunchVariable> variables;
-    if (Status s =
-            addresses.empty()
-                ? evaluate_values(manifest_, values, rank.launch.rank, evaluated)
-                : list_variables(manifest_, values, addresses, rank.launch.rank, here(), variables);
-        !s)
-      return s;
-    std::copy(evaluated.begin(), evaluated.end(), rank.launch.values);
     rank.launch.epoch = epoch_;
     rank.launch.state = nullptr;
+    LaunchValues found = values;
+    if (!addresses.empty()) {
+      std::vector<LaunchVariable> variables;
+      if (Status s = list_variables(manifest_, values, addresses, rank.rank, here(), variables); !s)
+        return s;
+      number(rank, variables);
+      for (const auto& [name, at] : addresses)
+        found[name] = *at[static_cast<size_t>(rank.rank - first_)];
+    }
+    // What is wrong with values in memory the launch says itself. Here they are for what is handed
+    // over.
+    std::vector<int32_t> evaluated;
+    if (Status s = evaluate_values(manifest_, found, rank.rank, evaluated); !s && addresses.empty())
+      return s;
+    std::copy(evaluated.begin(), evaluated.end(), rank.launch.values);
     std::fill(rank.reports.begin(), rank.reports.end(), Report{});
   }
   return {};
@@ -488,24 +497,13 @@ Status CpuSessionImpl::step(int launches, const LaunchValues& values,
   });
 }
 
-Status CpuSessionImpl::advance(const LaunchValues& values, const LaunchAddresses& addresses) {
-  maco_cpu::RoleContext alone;
-  alone.changing = alone.changed = [](maco_cpu::RoleContext*, const void*) {};
-  library_->enter(&alone);
-  for (RankState& rank : ranks_) {
-    std::vector<LaunchVariable> list;
-    if (Status s = list_variables(manifest_, values, addresses, rank.launch.rank, here(), list); !s)
-      return s;
-    Variables variables{};
-    for (size_t i = 0; i < list.size(); ++i) variables.list[i] = {list[i].at, list[i].value};
-    rank.state = {};
-    rank.state.epoch = epoch_ - 1;
-    rank.state.left = 1;
-    rank.launch.state = &rank.state;
-    library_->advance(index_)(rank.launch, variables);
-  }
-  library_->enter(nullptr);
-  return {};
+void CpuSessionImpl::number(RankState& rank, const std::vector<LaunchVariable>& variables) const {
+  rank.launch.variables = given_to_launches(variables);
+  LaunchState before{};
+  before.epoch = epoch_ - 1;
+  before.left = 1;
+  rank.states.assign(rank.ctas.size() * kRoles, before);
+  rank.launch.state = rank.states.data();
 }
 
 Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses& addresses) {
@@ -515,8 +513,6 @@ Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses&
   if (needs_reset_ || launched_ >= launches_between_resets(manifest_))
     if (Status s = reset(); !s) return s;
   ++launched_;
-  if (!addresses.empty())
-    if (Status s = advance(values, addresses); !s) return s;
   if (checker_) {
     checker_->start(epoch_, [&](std::string_view name) -> std::optional<int64_t> {
       if (name == "world") return manifest_.world;

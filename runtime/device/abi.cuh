@@ -11,7 +11,7 @@ using i32 = int;
 using i64 = long long;
 
 constexpr int kMaxValues = 256;
-constexpr int kMaxVariables = 128;  // of launches that have a LaunchState
+constexpr int kMaxVariables = 128;  // of launches that number themselves
 
 // Why a CTA stopped. In host-visible memory, one a CTA; the first of its threads to give up a wait,
 // or to meet a bad index, writes it (state 0 -> 1 -> 2). The host tells from all of them which wait
@@ -42,7 +42,7 @@ enum ReportKind : u32 {
   kWaitPage = 4,
   kBadIndex = 5,
   kWaitThreads = 6,  // index: the block of a user's kernel whose threads wait for each other
-  // Of maco_advance; no task of the launch runs.
+  // Of launches that number themselves; none of their tasks runs.
   kBadVariable = 7,  // a dim or scalar in memory is out of its range
   kBadValue = 8,     // one of Launch::values is
   kSpent = 9,        // counters must be reset before another launch
@@ -102,25 +102,23 @@ struct alignas(128) TensorMap {
   u64 words[16];
 };
 
-// What tells a launch from others of its session.
-struct LaunchNumbers {
-  u32 epoch;  // wraps; never repeats within 2^31 launches, unless counters are reset
-  i32 values[kMaxValues];
-};
+constexpr int kRoles = 3;  // of a CTA: consumers, loader, signaller
 
-// Those of a launch that has the same arguments each time, as in a captured CUDA graph, in its
-// rank's memory. The host writes it at a reset, from then on maco_advance does, before each launch.
-struct LaunchState : LaunchNumbers {
-  u32 refused;  // not 0: this launch does nothing, nor do those that follow
+// Of launches that have the same arguments each time, as in a captured CUDA graph: what tells one
+// from the next. Each CTA (on the CPU target each of its kRoles) has one in its rank's memory; the
+// host writes it at a reset, from then on each launch does.
+struct alignas(16) LaunchState {
+  u32 epoch;    // of the last launch
+  u32 refused;  // not 0: it did nothing, nor will those that follow
   u32 left;     // launches until counters must be reset
+  u32 unused;
+  i32 values[kMaxValues];  // those that have no room in shared memory
 };
 
-// Where maco_advance finds dims, then scalars, in the manifest's order.
+// Where such launches find dims, then scalars, in the manifest's order.
 struct Variables {
-  struct {
-    const i32* at;  // in the rank's memory; null: it is `value`
-    i64 value;
-  } list[kMaxVariables];
+  u64 given[kMaxVariables];        // the value, or where in the rank's memory it is, an i32
+  u64 placed[kMaxVariables / 64];  // which of both it is: bit i % 64 of word i / 64
 };
 
 // Where a launch finds things. Addresses as seen from the rank's device.
@@ -130,10 +128,11 @@ struct LaunchPlaces {
   char* arena;            // temporaries
   u32* counters;          // local events
   char** symmetric;       // world entries: symmetric memory of every rank
+  Control* control;       // of this rank
   Report* reports;        // of this rank, one a CTA
   i32 rank;
   u64 timeout_ns;      // without progress of any rank
-  LaunchState* state;  // not null: its numbers count
+  LaunchState* state;  // not null: the launch numbers itself
   Handed* handed;      // by number
   // Of kernels compiled with MACO_PROFILE; others touch none of it.
   CtaStamps* cta_stamps;    // one a CTA
@@ -141,8 +140,12 @@ struct LaunchPlaces {
   u32 stamped_tasks;        // how many there is room for
 };
 
-// Arguments of maco_kernel, maco_reset and maco_advance, by value.
-struct Launch : LaunchNumbers, LaunchPlaces {};
-static_assert(sizeof(Launch) + sizeof(Variables) <= 4096, "more are too many arguments");
+// The argument of maco_kernel and maco_reset, by value.
+struct Launch : LaunchPlaces {
+  u32 epoch;  // wraps; never repeats within 2^31 launches, unless counters are reset
+  i32 values[kMaxValues];
+  Variables variables;  // in place of both, where there is a state
+};
+static_assert(sizeof(Launch) <= 4096, "more are too many arguments");
 
 }  // namespace maco

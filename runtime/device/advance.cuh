@@ -1,65 +1,125 @@
-// advance.cuh: what comes before a launch that has the same arguments each time: it gives the
-// launch its number, and its values, which follow from dims and scalars.
+// advance.cuh: what a launch is told, and how one that has the same arguments each time finds its
+// number, and its values, which follow from dims and scalars.
 //
 // Of `Kernel`, beside what worker.cuh names:
-//   static constexpr int kVariables, kValues;  // dims and scalars; Launch::values
+//   static constexpr int kVariables, kValues;  // dims and scalars; launch values
 //   static void each_variable(f);  // f(i, lo, hi): what dim or scalar i may be
 //   static void each_value(v, rank, f);  // f(i, value, lo, hi), of these dims and scalars
 
 namespace maco {
 
-// One thread on each rank. All ranks find the same dims and scalars, so that none goes on alone.
-// Kernels with more than there is room for are never launched so.
-template <class Kernel>
-MACO_FN void advance(const Launch& launch, const Variables& variables) {
-  static_assert(Kernel::kValues <= kMaxValues, "the values have room");
-  if constexpr (Kernel::kVariables <= kMaxVariables) {
-    // The kernel behind this waits for this alone, and so for the kernel in front, which this waits
-    // for: nothing that leads may end before it has followed.
-    lead_launch();
-    follow_launch();
-    // All loads come first: each takes a while.
-    LaunchState& state = *launch.state;
-    const u32 refused = state.refused, left = state.left, epoch = state.epoch + 1;
-    i64 all[Kernel::kVariables + 1];  // there may be none
-    Kernel::each_variable([&](int i, i64, i64) {
-      const auto& given = variables.list[i];
-      all[i] = given.at ? *given.at : given.value;
-    });
-    const char* own = launch.symmetric[launch.rank];
-    const u32 abort = load_acquire_sys(&((const Control*)(own + kControlAt<Kernel>))->abort);
+// Threads ask for all that is far away before they use any of it: each trip takes a while.
 
-    if (refused != 0) return;
-    bool fits = true;
-    const auto refuse = [&](ReportKind kind, int which, i64 is) {
-      if (!fits) return;
-      fits = false;
-      state.refused = 1;
-      Report* r = launch.reports;
-      r->kind = kind;
-      r->epoch = epoch;
-      r->event = (u32)which;
-      r->index = is;
-      store_release_sys(&r->state, 2);
-    };
-    // After a launch that stopped nothing runs until the host has reset what it left behind.
-    if (abort != 0) {
-      state.refused = 1;
-      return;
-    }
-    if (left == 0) return refuse(kSpent, 0, 0);
-    Kernel::each_variable([&](int i, i64 lo, i64 hi) {
-      if (all[i] < lo || all[i] > hi) refuse(kBadVariable, i, all[i]);
-    });
-    if (!fits) return;
-    Kernel::each_value(all, launch.rank, [&](int i, i64 value, i64 lo, i64 hi) {
-      if (value < lo || value > hi) refuse(kBadValue, i, value);
-      state.values[i] = (i32)value;
-    });
-    if (!fits) return;
-    state.epoch = epoch;
-    state.left = left - 1;
+// What a launch is told, of which a thread has some: its first values, unless it works them out,
+// and where the ranks' memory is. On the CPU target each role has copies of the values, and
+// consumers the places.
+template <class Kernel>
+struct Told {
+  static constexpr int kStep = kLaunchCopies > 1 ? 1 : kConsumers;
+  static constexpr int kMany = (kStagedValues + kStep - 1) / kStep;
+  static constexpr int kPlaces = (Kernel::kWorld + kConsumers - 1) / kConsumers;
+  const bool has_values;
+  i32 values[kMany];
+  char* symmetric[kPlaces];
+
+  MACO_FN explicit Told(const Launch& launch) : has_values(launch.state == nullptr) {
+    if (has_values) each_value([&](int k, int i) { values[k] = launch.values[i]; });
+    each_place([&](int k, int r) { symmetric[k] = launch.symmetric[r]; });
   }
+  MACO_FN void keep(CtaLaunch& to, char** places) const {
+    if (has_values) each_value([&](int k, int i) { to.values[i] = values[k]; });
+    each_place([&](int k, int r) { places[r] = symmetric[k]; });
+  }
+  // f(number in this thread, number)
+  template <class F>
+  static MACO_FN void each_value(F f) {
+    if (kLaunchCopies == 1 && is_loader()) return;
+    const int first = kLaunchCopies > 1 ? 0 : consumer_thread();
+    MACO_UNROLL
+    for (int k = 0; k < kMany; ++k)
+      if (const int i = first + k * kStep; i < kStagedValues) f(k, i);
+  }
+  template <class F>
+  static MACO_FN void each_place(F f) {
+    if (is_loader()) return;
+    MACO_UNROLL
+    for (int k = 0; k < kPlaces; ++k)
+      if (const int r = consumer_thread() + k * kConsumers; r < Kernel::kWorld) f(k, r);
+  }
+};
+
+// The state of this CTA's launches, or null.
+MACO_FN LaunchState* own_state(const Launch& launch) {
+  return launch.state ? launch.state + cta_id() * kLaunchCopies + launch_copy() : nullptr;
 }
+
+// How a launch numbers itself, in one thread of each CTA; on the CPU target in each role. All ranks
+// find the same dims and scalars, so that none goes on alone. Kernels with more than there is room
+// for are never launched so.
+template <class Kernel>
+class Advance {
+  static_assert(Kernel::kValues <= kMaxValues, "the values have room");
+  static constexpr int kVariables = Kernel::kVariables <= kMaxVariables ? Kernel::kVariables : 0;
+
+ public:
+  MACO_FN void ask(const Launch& launch, const LaunchState& state) {
+    before_ = state.epoch;
+    refused_ = state.refused;
+    left_ = state.left;
+    const Variables& from = launch.variables;
+    MACO_UNROLL
+    for (int i = 0; i < kVariables; ++i) {
+      const bool placed = (from.placed[i / 64] >> i % 64 & 1) != 0;
+      variables_[i] = placed ? *(const i32*)from.given[i] : (i64)from.given[i];
+    }
+    abort_ = load_relaxed(&launch.control->abort);
+  }
+
+  // Puts the values into `to`, and those that it has no room for into the state. Returns false if
+  // the launch does nothing; report: it is to say why.
+  MACO_FN bool values(const Launch& launch, LaunchState& state, CtaLaunch& to, bool report) {
+    // After a launch that stopped nothing runs until the host has reset what it left behind.
+    if (refused_ != 0 || abort_ != 0) return refuse();
+    if constexpr (Kernel::kVariables <= kMaxVariables) {
+      const auto refuse_for = [&](ReportKind kind, int which, i64 is) {
+        if (refused_ == 0 && report) {
+          Report* r = launch.reports;
+          r->kind = kind;
+          r->epoch = before_ + 1;
+          r->event = (u32)which;
+          r->index = is;
+          store_release_sys(&r->state, 2);
+        }
+        refuse();
+      };
+      if (left_ == 0) refuse_for(kSpent, 0, 0);
+      Kernel::each_variable([&](int i, i64 lo, i64 hi) {
+        if (variables_[i] < lo || variables_[i] > hi) refuse_for(kBadVariable, i, variables_[i]);
+      });
+      if (refused_ != 0) return false;
+      Kernel::each_value(variables_, launch.rank, [&](int i, i64 value, i64 lo, i64 hi) {
+        if (value < lo || value > hi) refuse_for(kBadValue, i, value);
+        (i < kStagedValues ? to.values : state.values)[i] = (i32)value;
+      });
+    }
+    return refused_ == 0;
+  }
+
+  // For the next launch, behind a barrier: until then others look at the state.
+  MACO_FN void keep(LaunchState& state) const {
+    state.refused = refused_;
+    if (refused_ != 0) return;
+    state.epoch = before_ + 1;
+    state.left = left_ - 1;
+  }
+
+ private:
+  MACO_FN bool refuse() {
+    refused_ = 1;
+    return false;
+  }
+  u32 before_ = 0, refused_ = 0, left_ = 0, abort_ = 0;
+  i64 variables_[kVariables + 1] = {};  // there may be none
+};
 
 }  // namespace maco

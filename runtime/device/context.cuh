@@ -119,39 +119,20 @@ constexpr int kStagedSignals = 8;
 // So does what a launch is told: every task asks for some of it. Of its values the first few. (On
 // the CPU target roles begin without a barrier, and have copies of their own.)
 constexpr int kStagedValues = 16;
-constexpr int kLaunchCopies = kWarpLanes == 1 ? 3 : 1;
+constexpr int kLaunchCopies = kWarpLanes == 1 ? kRoles : 1;
+MACO_FN int launch_copy() {
+  return kLaunchCopies == 1 ? 0 : is_signaller() ? 2 : is_loader() ? 1 : 0;
+}
 struct CtaLaunch : LaunchPlaces {
-  const LaunchNumbers* numbers;
+  const i32* all_values;
   u32 epoch;
   i32 values[kStagedValues];
 };
 
-// Waits, then signals, of a task that are looked up before its turn comes, others on demand.
-constexpr int kPreparedSyncs = 8;
-// What consumers want to know at once of a prepared task, in a word.
-struct TaskNotes {
-  enum : u32 {
-    kRuns = 1,    // on this rank
-    kLeads = 2,   // the next task waits for nothing
-    kPasses = 4,  // the loader waits until the task's waits are over
-    kLast = 8,    // none follows
-    // In a consumer's copy alone: the next one was prepared when this one began.
-    kReady = 16
-  };
-  // What both counts are where they are more than kPreparedSyncs together.
-  static constexpr u32 kMany = 15;
-  static_assert(kPreparedSyncs < kMany, "counts have room");
-  u32 word = 0;
-  MACO_FN bool has(u32 note) const { return (word & note) != 0; }
-  MACO_FN u32 waits() const { return word >> 8 & kMany; }
-  MACO_FN u32 signals() const { return word >> 12 & kMany; }
-  MACO_FN void set_counts(u32 wait_count, u32 signal_count) {
-    const bool few = wait_count + signal_count <= kPreparedSyncs;
-    word |= (few ? wait_count : kMany) << 8 | (few ? signal_count : kMany) << 12;
-  }
-};
-
-// When a task's turn came, of kernels that are profiled.
+// What the signaller has looked up of a task before its turn comes: rows of tables lie in far
+// memory, one behind the other.
+constexpr int kPreparedSyncs = 8;  // its waits, then its signals; others are looked up on demand
+// When its turn came, of kernels that are profiled.
 template <bool on>
 struct TaskBegin {
   u64 clock;
@@ -163,14 +144,15 @@ struct TaskBegin<false> {
   MACO_FN void begins(u64) {}
   MACO_FN u64 begun() const { return 0; }
 };
-// What the signaller has looked up of a task before its turn comes: rows of tables lie in far
-// memory, one behind the other.
 struct alignas(16) PreparedTask : TaskBegin<kProfile> {
   TaskWords words;
   SyncRow syncs[kPreparedSyncs];
   LookedUp found;
   CallRow call;
-  TaskNotes notes;
+  u16 runs;    // not 0: on this rank
+  u16 leads;   // not 0: the next task waits for nothing
+  u16 passes;  // not 0: the loader waits until its waits are over
+  u16 last;    // not 0: none follows
 };
 // Stamps take the room of one.
 constexpr int kPrepared = kProfile && Cta::kPrepared > 2 ? Cta::kPrepared - 1 : Cta::kPrepared;
@@ -186,7 +168,8 @@ struct PreparedTasks<0> {};
 
 // The CTA's shared memory, without the pages, which follow it.
 struct CtaMemory : PreparedTasks<kPrepared> {
-  u32 stop;  // not 0: an abort has been seen, leave at the next barrier
+  u32 refused;  // not 0: the launch does nothing
+  u32 stop;     // not 0: an abort has been seen, leave at the next barrier
   // 1 + place of the last task whose waits the consumers have passed, kept where the loader needs
   // it
   u32 passed;
@@ -225,9 +208,8 @@ struct Context : Profile<kProfile> {
   static MACO_FN void* operator new(decltype(sizeof(0)), char* at) { return at; }
   static MACO_FN void operator delete(void*, char*) {}
   int world;
-  i64 control_at;   // offset of Control in symmetric memory
-  int place = 0;    // of the current task in the CTA's stream
-  TaskNotes notes;  // of that, if it was prepared
+  i64 control_at;  // offset of Control in symmetric memory
+  int place = 0;   // of the current task in the CTA's stream
   u32 call = 0, tile = 0;
   int kind = 0;          // of the current task, where its code is that of other kinds, too
   const u32 first_flag;  // of the packets of this launch; an operand's use is added to it
@@ -247,16 +229,14 @@ struct Context : Profile<kProfile> {
 
   // Where they lie is known when compiling: no address has to be fetched.
   static MACO_FN CtaMemory* memory() { return (CtaMemory*)cta_memory(); }
-  static MACO_FN CtaLaunch& launch() {
-    return memory()->launch[kLaunchCopies == 1 ? 0 : is_signaller() ? 2 : is_loader() ? 1 : 0];
-  }
+  static MACO_FN CtaLaunch& launch() { return memory()->launch[launch_copy()]; }
   static MACO_FN char* pages() { return cta_memory() + Cta::kHeadBytes + Cta::kScratchBytes; }
 
   static MACO_FN int rank() { return launch().rank; }
   MACO_FN int cta() const { return cta_id(); }
   static MACO_FN u32 epoch() { return launch().epoch; }
   static MACO_FN i32 value(int i) {
-    return i < kStagedValues ? launch().values[i] : launch().numbers->values[i];
+    return i < kStagedValues ? launch().values[i] : launch().all_values[i];
   }
   // Of packets of the rank's own tasks: of those that the launch's tasks send, and of those that
   // the current one does, which are others if it signals nobody. Narrow flags: the lower 16 bits.
@@ -405,15 +385,17 @@ MACO_FN u32 sender_thread() {
 }
 
 // Over all lanes of the warp, in a fixed order; all get the result.
+template <class A, class Op>
+MACO_FN A warp_combined(A value, Op op) {
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = op(value, shuffle_xor(value, mask));
+  return value;
+}
 MACO_FN float warp_sum(float value) {
-  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
-    value = fadd(value, shuffle_xor(value, mask));
-  return value;
+  return warp_combined(value, [](float a, float b) { return fadd(a, b); });
 }
-MACO_FN float warp_max(float value) {
-  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
-    value = ftop(value, shuffle_xor(value, mask));
-  return value;
-}
+struct Top {
+  MACO_FN float operator()(float a, float b) const { return ftop(a, b); }
+};
+MACO_FN float warp_combined(float value, Top) { return warp_top(value); }
 
 }  // namespace maco

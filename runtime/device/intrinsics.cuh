@@ -127,7 +127,7 @@ MACO_FN void give_registers() {
 }
 
 // Waits until the launch in front has ended and what it wrote is there, if this one may begin
-// earlier (launches that maco_advance numbers).
+// earlier (launches that number themselves).
 MACO_FN void follow_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -180,6 +180,19 @@ MACO_FN float ftop(float a, float b) {
   return top;
 #else
   return a != a ? a : (a > b ? a : b);
+#endif
+}
+// The largest value of the warp's lanes, by ftop.
+MACO_FN float warp_top(float value) {
+#if __CUDA_ARCH__ >= 800
+  // As integers in the order of the floats; a NaN, which ftop makes positive, is above all.
+  int order = __float_as_int(ftop(value, value));
+  order ^= (order >> 31) & 0x7fffffff;
+  order = __reduce_max_sync(0xffffffffu, order);
+  return __int_as_float(order ^ ((order >> 31) & 0x7fffffff));
+#else
+  for (int mask = 16; mask > 0; mask /= 2) value = ftop(value, shuffle_xor(value, mask));
+  return value;
 #endif
 }
 // a / b for b in [1, 2^100], within 1.5 ulp: an estimate of 1 / b, which is within 1, in a product.
@@ -460,6 +473,17 @@ MACO_FN void mate_store(u32* p, u32 v) {
   asm volatile("st.relaxed.cluster.shared::cluster.u32 [%0], %1;" ::"r"(mate_address(p)), "r"(v)
                : "memory");
 #endif
+}
+// A word of the other's, behind a pair_sync.
+MACO_FN u32 mate_load(const u32* p) {
+  u32 v = 0;
+#if MACO_HAS_BOXES
+  asm volatile("ld.relaxed.cluster.shared::cluster.u32 %0, [%1];"
+               : "=r"(v)
+               : "r"(mate_address(p))
+               : "memory");
+#endif
+  return v;
 }
 // Does a page's full barrier count what the other sends? Else it has to tell.
 constexpr bool kCountsSent = true;

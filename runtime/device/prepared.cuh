@@ -51,24 +51,23 @@ MACO_FN bool counted(Context& ctx, const u32* word, u32 count) {
 MACO_FN Context& consumer_context() {
   return context_of((int)((u32)task_thread() / (u32)kWarpLanes));
 }
+// How far a task has come.
+struct Ran {
+  bool ok;    // false: the run stops
+  bool runs;  // on this rank
+};
 // Waits for a task and runs it. starts: all warps know that it is prepared and waits for nothing.
-// Returns false if the run stops.
 template <class Kernel>
-MACO_FN bool run_prepared(Context& ctx, u32 place, bool starts) {
+MACO_FN Ran run_prepared(Context& ctx, u32 place, bool starts) {
   CtaMemory* const memory = ctx.memory();
   ctx.profile_begin();
   ctx.place = (int)place;
   bool ok = starts || reached(load_acquire_cta(&memory->ready), place + 1) ||
             await_place(ctx, &memory->ready, nullptr);
-  // Asked here: behind the work others wait for the answer. There it is asked again if it was no.
-  const u32 prepared = load_acquire_cta(&memory->ready);
   PreparedTask& task = memory->tasks[place % kPrepared];
   const Task row = task.words.task();
   const CallRow call = task.call;
-  TaskNotes notes = task.notes;
-  const bool runs = notes.has(TaskNotes::kRuns);
-  if (reached(prepared, place + 2)) notes.word |= TaskNotes::kReady;
-  ctx.notes = notes;  // lanes may differ in kReady, and either is right
+  const bool runs = task.runs != 0;
   if (consumer_thread() == 0) task.begins(ctx.profile_begun());
   ctx.call = row.call;
   ctx.tile = row.tile;
@@ -77,81 +76,46 @@ MACO_FN bool run_prepared(Context& ctx, u32 place, bool starts) {
   if (ok && runs) trace_task_begin((int)place);
   if (!starts) {
     if (ok && runs) ok = was_scouted(ctx) || wait_for<Kernel>(ctx, row.waits, sync);
-    if (cta_any(!ok)) return false;
+    if (cta_any(!ok)) return {false, runs};
   }
-  if (!runs) return true;
+  if (!runs) return {true, false};
   ctx.profile_waited();
-  if (notes.has(TaskNotes::kPasses) && consumer_thread() == 0)
-    store_release_cta(&memory->passed, place + 1);
+  if (task.passes != 0 && consumer_thread() == 0) store_release_cta(&memory->passed, place + 1);
   warp_sync();
   const Operand* operands = Kernel::operands() + call.first_operand;
   Kernel::run(call.kind, ctx, Args{ctx, operands, Args::place_of(task.found)}, row.tile);
   warp_sync();
-  return true;
+  return {true, true};
 }
-
-// The hints of a task, in the warp that gives them: each lane looks one of the task's signals up
-// before, unless these are many.
+// Behind it: sets `starts` for the next task, and `last` if there is none. False: the run stops.
+// The last warp tells the signaller, and gives hints: rows of few elements are the first's, which
+// is at the next task then, and so are the stamps of a profile.
 template <class Kernel>
-struct Hints {
-  // On the CPU target one lane would have to hold them all.
-  static constexpr bool kLooksUp = kWarpLanes > 1;
-  static_assert(!kLooksUp || kPreparedSyncs <= kWarpLanes, "a lane has one signal");
-  const PreparedTask& task;
-  const TaskNotes notes;
-  // Of this lane's signal.
-  u32 kind = kSyncLocal, event = 0;
-  u32* counters = nullptr;
-
-  // gives: is this the warp?
-  MACO_FN Hints(const Context& ctx, const PreparedTask& prepared, TaskNotes of_task, bool gives)
-      : task(prepared), notes(of_task) {
-    if (!kLooksUp || !gives || notes.signals() == TaskNotes::kMany) return;
-    if (warp_lane() >= (int)notes.signals()) return;
-    const SyncRow& signal = task.syncs[notes.waits() + (u32)warp_lane()];
-    kind = signal.kind;
-    event = signal.event;
-    counters = ctx.launch().counters;
+MACO_FN bool leave_prepared(Context& ctx, u32 begin, u32 place, bool ran, bool& starts,
+                            bool& last) {
+  constexpr int kTeller = kWarps - 1;
+  CtaMemory* const memory = ctx.memory();
+  // Its slot is another task's once the signaller knows that it is done.
+  const PreparedTask& task = memory->tasks[place % kPrepared];
+  last = task.last != 0;
+  starts = false;
+  if (ran) {
+    // One barrier between tasks is enough where the next has nothing to wait for.
+    starts = task.leads != 0 &&
+             !cta_any(ctx.stopped() || !reached(load_acquire_cta(&memory->ready), place + 2));
+    if (!starts && ctx.any_stopped()) return false;
+    ctx.profile_computed();
+    trace_task_end((int)place);
+  } else {
+    cta_sync();  // all have read `last`
   }
-  MACO_FN void give(const Context& ctx) const {
-    if (kind == kSyncHint) add_relaxed(counters + event, 1);
-    if (kLooksUp && notes.signals() != TaskNotes::kMany) return;
+  if (warp() == kTeller) {
     const Task done = task.words.task();
     MACO_ROLLED
     for (int i = warp_lane(); i < (int)done.signals; i += kWarpLanes) {
       const SyncRow signal = sync_row<Kernel>(task, done.sync, (int)done.waits + i);
       if (signal.kind == kSyncHint) add_relaxed(ctx.launch().counters + signal.event, 1);
     }
-  }
-};
-
-// Behind a task's work: sets `starts` for the next one. Returns false if the run stops. The last
-// warp tells the signaller, and gives hints: rows of few elements are the first's, which is at the
-// next task then, and so are the stamps of a profile.
-template <class Kernel>
-MACO_FN bool leave_prepared(Context& ctx, u32 begin, u32 place, TaskNotes notes, bool& starts) {
-  constexpr int kTeller = kWarps - 1;
-  CtaMemory* const memory = ctx.memory();
-  // Its slot is another task's once the signaller knows that it is done.
-  const PreparedTask& task = memory->tasks[place % kPrepared];
-  const bool stopped = ctx.stopped();
-  const Hints<Kernel> hints(ctx, task, notes, warp() == kTeller);
-  starts = false;
-  if (notes.has(TaskNotes::kRuns)) {
-    // One barrier between tasks is enough where the next has nothing to wait for.
-    if (notes.has(TaskNotes::kLeads)) {
-      const bool ready =
-          notes.has(TaskNotes::kReady) || reached(load_acquire_cta(&memory->ready), place + 2);
-      starts = !cta_any(stopped || !ready);
-    }
-    if (!starts && cta_any(stopped)) return false;
-    ctx.profile_computed();
-    trace_task_end((int)place);
-  } else {
-    warp_sync();  // all lanes have read their context
-  }
-  if (warp() == kTeller) {
-    hints.give(ctx);
     warp_sync();
     if (warp_lane() == 0) store_release_cta(&memory->done, place + 1);
   }
@@ -170,16 +134,15 @@ MACO_FN void consume_prepared(const Stream& stream) {
   ctx.profile_cta(ctx.launch(), ctx.cta(), true);
   Context* own = &ctx;
   u32 place = 0;
-  bool starts = false;
-  while (true) {
-    if (!run_prepared<Kernel>(*own, place, starts)) return;
+  bool starts = false, last = false;
+  do {
+    const Ran task = run_prepared<Kernel>(*own, place, starts);
+    if (!task.ok) return;
     own = &consumer_context();
     place = (u32)own->place;
-    const TaskNotes notes = own->notes;
-    if (!leave_prepared<Kernel>(*own, begin, place, notes, starts)) return;
-    if (notes.has(TaskNotes::kLast)) break;
+    if (!leave_prepared<Kernel>(*own, begin, place, task.runs, starts, last)) return;
     ++place;
-  }
+  } while (!last);
   ctx.profile_cta(ctx.launch(), ctx.cta(), false);
 }
 
@@ -264,17 +227,12 @@ struct Preparer {
     if (warp_lane() == 0) {
       to.words = words;
       to.call = call;
+      to.runs = runs;
+      to.last = at + 1 == end;
+      to.passes = Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind);
       // A task that runs on some ranks only keeps the barrier at its start.
       const Task later = behind.task();
-      const bool leads = at + 1 < end && later.waits == 0 && later.guard == 0,
-                 passes = Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind);
-      TaskNotes notes;
-      if (runs) notes.word |= TaskNotes::kRuns;
-      if (leads) notes.word |= TaskNotes::kLeads;
-      if (passes) notes.word |= TaskNotes::kPasses;
-      if (at + 1 == end) notes.word |= TaskNotes::kLast;
-      notes.set_counts(task.waits, task.signals);
-      to.notes = notes;
+      to.leads = at + 1 < end && later.waits == 0 && later.guard == 0;
     }
     warp_sync();
     if (kPreparers > 1 && !counted(ctx, &memory->ready, at - begin)) return false;
@@ -322,7 +280,7 @@ MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>
     const Task row = task.words.task();
     ctx.call = row.call;
     ctx.tile = row.tile;
-    const bool local_only = !task.notes.has(TaskNotes::kRuns);
+    const bool local_only = task.runs == 0;
     const u64 begun = task.begun();
     if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     MACO_ROLLED

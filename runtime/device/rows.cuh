@@ -58,9 +58,7 @@ using TeamFor =
 template <class Team, bool kFirst = false, int kRows, class A, class Op>
 MACO_FN void team_reduce_rows(Context& ctx, A (&values)[kRows], Op op) {
   MACO_UNROLL
-  for (int r = 0; r < kRows; ++r)
-    for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
-      values[r] = op(values[r], shuffle_xor(values[r], mask));
+  for (int r = 0; r < kRows; ++r) values[r] = warp_combined(values[r], op);
   if constexpr (Team::kTeams == 1 && kWarps > 1) {
     A* part = (A*)ctx.memory()->reduce;
     static_assert(kRows * kWarps <= kReduceParts, "each warp has its parts");

@@ -288,10 +288,6 @@ MACO_FN void load_pages(Context& ctx, const Stream& stream) {
   if constexpr (Cta::kPrepared > 0) past_prepared<Kernel>(ctx, end - begin);
 }
 
-template <class Kernel>
-constexpr i64 kControlAt =
-    control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
-
 // What the thread's role does. Each looks its context up: passed on, its address would take a
 // register in every task.
 template <class Kernel>
@@ -326,6 +322,10 @@ MACO_FN void play_role(const Stream& stream) {
 }
 
 template <class Kernel>
+constexpr i64 kControlAt =
+    control_offset(Kernel::kSymmetricBytes, Kernel::kPeerEvents, Kernel::kWorld);
+
+template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= Cta::kWorld, "the CTA's shared memory has room");
   // Tables are there already, and far away.
@@ -338,25 +338,31 @@ MACO_FN void worker(const Launch& launch) {
     prefetch_near(launch.tensors);
   }
   follow_launch();
-  const LaunchNumbers& numbers = launch.state ? (const LaunchNumbers&)*launch.state : launch;
-  const u32 refused = launch.state ? launch.state->refused : 0, epoch = numbers.epoch;
-  if (refused != 0) return;
   auto* memory = (CtaMemory*)cta_memory();
+  LaunchState* const state = own_state(launch);
+  const bool is_told = initializes() || kLaunchCopies > 1;
+  const u32 epoch = state ? state->epoch + 1 : launch.epoch;
+  const Told<Kernel> told(launch);
+  Advance<Kernel> advance;
+  if (state && is_told) advance.ask(launch, *state);
   // Spare warps, and those that prepare tasks, share the signaller's: they write the same there,
   // and nothing later.
   Context& ctx = *new (memory->contexts[is_signaller() || is_spare() ? kSignallerContext
                                         : is_loader()                ? kLoaderContext
                                                                      : warp()])
                      Context(Kernel::kWorld, kControlAt<Kernel>, epoch * Kernel::kPacketUses);
-  if (initializes() || kLaunchCopies > 1) {
-    CtaLaunch& told = ctx.launch();
-    (LaunchPlaces&)told = launch;
-    told.numbers = &numbers;
-    told.epoch = epoch;
-    for (int i = 0; i < kStagedValues; ++i) told.values[i] = numbers.values[i];
+  told.keep(ctx.launch(), memory->symmetric);
+  bool runs = true;
+  if (is_told) {
+    CtaLaunch& to = ctx.launch();
+    (LaunchPlaces&)to = launch;
+    to.all_values = state ? state->values : launch.values;
+    to.epoch = epoch;
+    if (state) runs = advance.values(launch, *state, to, state == launch.state);
   }
   if (initializes()) {
     lead_launch();
+    ctx.memory()->refused = runs ? 0 : 1;
     ctx.memory()->stop = ctx.memory()->passed = ctx.memory()->reported = ctx.memory()->done = 0;
     ctx.memory()->scouted = 0;
     ctx.memory()->send_turn = 0;
@@ -368,12 +374,17 @@ MACO_FN void worker(const Launch& launch) {
       empty_barrier_init(&ctx.memory()->empty_barriers[i]);
     }
   }
-  if (!is_loader())
-    for (int r = consumer_thread(); r < Kernel::kWorld; r += kConsumers)
-      memory->symmetric[r] = launch.symmetric[r];
   if constexpr (Kernel::kMates) pair_sync();  // the other's barriers are there, too
   start_sync();
-  play_role<Kernel>(stream);
+  if (state) {
+    if (is_told) advance.keep(*state);
+    if constexpr (kLaunchCopies == 1) {
+      runs = memory->refused == 0;
+      // One may have seen an abort that the other has not.
+      if constexpr (Kernel::kMates) runs = runs && mate_load(&memory->refused) == 0;
+    }
+  }
+  if (runs) play_role<Kernel>(stream);
   // Nobody leaves whose memory the other may still write to. (Of a run that stops, what is on its
   // way arrives meanwhile.)
   if constexpr (Kernel::kMates) pair_sync();

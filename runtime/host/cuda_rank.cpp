@@ -35,7 +35,7 @@ size_t device_bytes(const ir::Manifest& m, const SessionOptions& options) {
   size_t bytes = symmetric_layout(m).bytes + block_bytes(m.arena_bytes) +
                  block_bytes(m.local_events * int64_t{sizeof(u32)}) +
                  block_bytes(static_cast<int64_t>(m.tensors.size()) * kAddress) +
-                 block_bytes(m.world * kAddress) + block_bytes(sizeof(LaunchState));
+                 block_bytes(m.world * kAddress) + block_bytes(m.ctas * sizeof(LaunchState));
   if (!m.maps.empty())
     bytes += block_bytes(static_cast<int64_t>(m.maps.size() * sizeof(TensorMap)));
   if (options.allocate_tensors)
@@ -113,8 +113,6 @@ Status CudaRank::load(const std::string& image) {
                  "find 'maco_kernel' in the kernel"));
   MACO_TRY(check(driver_.module_function(&reset_, module_, "maco_reset"),
                  "find 'maco_reset' in the kernel"));
-  MACO_TRY(check(driver_.module_function(&advance_, module_, "maco_advance"),
-                 "find 'maco_advance' in the kernel"));
   // Code for earlier architectures doesn't wait for the launch in front; earlier drivers capture no
   // such launches. Nor do they suit where a launch needs SMs beside its own while it runs, of
   // another rank or of NCCL: the next one's CTAs would hold them.
@@ -217,7 +215,7 @@ Status CudaRank::allocate() {
   MACO_TRY(allocate_device(arena, static_cast<size_t>(manifest_.arena_bytes), "temporaries"));
   MACO_TRY(allocate_device(counters, static_cast<size_t>(manifest_.local_events) * sizeof(u32),
                            "events"));
-  MACO_TRY(allocate_device(state_, sizeof(LaunchState), "the numbers of launches"));
+  MACO_TRY(allocate_device(states_, ctas() * sizeof(LaunchState), "the numbers of launches"));
   if (const auto tasks = static_cast<size_t>(options_.profiled_tasks); tasks > 0) {
     MACO_TRY(allocate_device(cta_stamps_, ctas() * sizeof(CtaStamps), "stamps of CTAs"));
     MACO_TRY(allocate_device(task_stamps_, tasks * sizeof(TaskStamps), "stamps of tasks"));
@@ -316,6 +314,7 @@ Status CudaRank::bind(const SymmetricMemory& symmetric, const SymmetricLayout& l
       allocate_device(table, addresses.size() * sizeof(cuda::DevicePtr), "the ranks' addresses"));
   MACO_TRY(copy_pointers(table, addresses));
   launch_.symmetric = pointer<char*>(table);
+  launch_.control = pointer<Control>(addresses[static_cast<size_t>(rank_)] + layout.control);
   for (int r = 0; r < manifest_.world; ++r)
     if (r == rank_ || options_.group)
       controls_.push_back(addresses[static_cast<size_t>(r)] + layout.control);
@@ -359,20 +358,20 @@ Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative,
       "launch the kernel");
 }
 
-Status CudaRank::start_early(cuda::Function function, unsigned grid, unsigned block, size_t shared,
-                             bool cooperative, void** arguments, cuda::Stream stream) {
+Status CudaRank::start_early(bool cooperative, cuda::Stream stream) {
   cuda::LaunchAttribute attributes[2];
   attributes[0].id = cuda::kLaunchProgrammatic;
   attributes[1].id = cuda::kLaunchCooperative;
   attributes[0].value = attributes[1].value = 1;
   cuda::LaunchShape shape;
-  shape.grid[0] = grid;
-  shape.block[0] = block;
-  shape.shared_bytes = static_cast<unsigned>(shared);
+  shape.grid[0] = static_cast<unsigned>(manifest_.ctas);
+  shape.block[0] = static_cast<unsigned>(manifest_.threads());
+  shape.shared_bytes = static_cast<unsigned>(manifest_.shared_bytes);
   shape.stream = stream;
   shape.attributes = attributes;
   shape.attribute_count = cooperative ? 2 : 1;
-  return check(driver_.launch_shape(&shape, function, arguments, nullptr), "launch the kernel");
+  void* arguments[] = {&launch_};
+  return check(driver_.launch_shape(&shape, kernel_, arguments, nullptr), "launch the kernel");
 }
 
 Status CudaRank::reset(uint32_t epoch) {
@@ -422,33 +421,26 @@ Status CudaRank::number(uint32_t epoch, uint32_t left) {
   LaunchState state{};
   state.epoch = epoch - 1;
   state.left = left;
-  MACO_TRY(check(driver_.to_device(state_, &state, sizeof state, stream_), "number launches"));
+  const std::vector<LaunchState> states(ctas(), state);
+  MACO_TRY(
+      check(driver_.to_device(states_, states.data(), states.size() * sizeof(LaunchState), stream_),
+            "number launches"));
   MACO_TRY(check(driver_.stream_synchronize(stream_), "number launches"));
-  launch_.state = pointer<LaunchState>(state_);
+  launch_.state = pointer<LaunchState>(states_);
   return {};
 }
 
 Status CudaRank::read_left(uint32_t& left) {
   MACO_TRY(make_current());
   LaunchState state{};
-  MACO_TRY(check(driver_.to_host(&state, state_, sizeof state, stream_), "count launches"));
+  MACO_TRY(check(driver_.to_host(&state, states_, sizeof state, stream_), "count launches"));
   MACO_TRY(check(driver_.stream_synchronize(stream_), "count launches"));
   left = state.left;
   return {};
 }
 
 void CudaRank::set_variables(const std::vector<LaunchVariable>& variables) {
-  variables_ = {};
-  for (size_t i = 0; i < variables.size() && i < size_t{kMaxVariables}; ++i)
-    variables_.list[i] = {variables[i].at, variables[i].value};
-}
-
-Status CudaRank::start_advance(cuda::Stream stream) {
-  if (!launch_.state) return {};
-  void* arguments[] = {&launch_, &variables_};
-  if (early_) return start_early(advance_, 1, 1, 0, false, arguments, stream);
-  return check(driver_.launch(advance_, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr),
-               "number a launch");
+  launch_.variables = given_to_launches(variables);
 }
 
 Status CudaRank::start_kernel(cuda::Stream stream) {
@@ -456,17 +448,13 @@ Status CudaRank::start_kernel(cuda::Stream stream) {
   // wait for each other; check_residency has counted all of them.
   const bool cooperative = device_.cooperative && sharing_ == 1;
   const auto shared = static_cast<size_t>(manifest_.shared_bytes);
-  if (!launch_.state || !early_) return start(kernel_, shared, cooperative, stream);
-  void* arguments[] = {&launch_};
-  return start_early(kernel_, static_cast<unsigned>(manifest_.ctas),
-                     static_cast<unsigned>(manifest_.threads()), shared, cooperative, arguments,
-                     stream);
+  return launch_.state && early_ ? start_early(cooperative, stream)
+                                 : start(kernel_, shared, cooperative, stream);
 }
 
 Status CudaRank::enqueue(uint32_t epoch, cuda::Event begin, cuda::Event end) {
   MACO_TRY(make_current());
   launch_.epoch = epoch;
-  MACO_TRY(start_advance(stream_));
   if (begin) MACO_TRY(check(driver_.event_record(begin, stream_), "record an event"));
   MACO_TRY(start_kernel(stream_));
   if (end) MACO_TRY(check(driver_.event_record(end, stream_), "record an event"));
@@ -510,14 +498,12 @@ Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch) {
   else
     MACO_TRY(check(driver_.event_create(&last_, 0), "make an event"));
   launch_.epoch = epoch;
-  MACO_TRY(start_advance(stream));
   MACO_TRY(start_kernel(stream));
   return check(driver_.event_record(last_, stream), "record an event");
 }
 
 Status CudaRank::capture_on(cuda::Stream stream) {
   MACO_TRY(make_current());
-  MACO_TRY(start_advance(stream));
   return start_kernel(stream);
 }
 

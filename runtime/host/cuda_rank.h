@@ -122,11 +122,9 @@ class CudaRank {
   Status check_residency() const;
   int free_sms() const { return device_.multiprocessors - static_cast<int>(manifest_.ctas); }
   Status start(cuda::Function function, size_t shared, bool cooperative, cuda::Stream stream);
-  // A launch that may begin before the one in front of it has ended, which its code waits for.
-  Status start_early(cuda::Function function, unsigned grid, unsigned block, size_t shared,
-                     bool cooperative, void** arguments, cuda::Stream stream);
-  // maco_advance, if launches are numbered in the rank's memory.
-  Status start_advance(cuda::Stream stream);
+  // A launch of the kernel that may begin before the one in front of it has ended, which its code
+  // waits for.
+  Status start_early(bool cooperative, cuda::Stream stream);
   Status start_kernel(cuda::Stream stream);
   // Until query() says anything but 'not ready'.
   template <class Query>
@@ -141,11 +139,11 @@ class CudaRank {
   const cuda::DeviceInfo& device_;
   const int sharing_;
   bool abandoned_ = false;
-  bool early_ = false;  // launches that are numbered in the rank's memory are start_early's
+  bool early_ = false;  // launches that number themselves are start_early's
 
   cuda::Context context_ = nullptr;
   cuda::Module module_ = nullptr;
-  cuda::Function kernel_ = nullptr, reset_ = nullptr, advance_ = nullptr;
+  cuda::Function kernel_ = nullptr, reset_ = nullptr;
   cuda::Stream stream_ = nullptr, side_ = nullptr;
   std::vector<cuda::Event> events_;
   cuda::Event last_ = nullptr;            // behind the last launch that was enqueued on some stream
@@ -157,9 +155,8 @@ class CudaRank {
   // Host memory for copies while a kernel runs: [0] heartbeat, [1] abort.
   uint32_t* words_ = nullptr;
   cuda::DevicePtr cta_stamps_ = 0, task_stamps_ = 0;  // of a profile
-  cuda::DevicePtr state_ = 0;                         // a LaunchState, which may be in use or not
+  cuda::DevicePtr states_ = 0;  // LaunchState, one a CTA, which may be in use or not
   Launch launch_{};
-  Variables variables_{};
   std::unique_ptr<NcclRank> nccl_;  // if the kernel hands something over
 };
 

@@ -165,8 +165,8 @@ class CudaSession : public Session {
   Status start_;           // of those: of a rank that didn't start
   // In a group: all values of those, which the other processes' are compared with in wait.
   EnqueuedValues given_;
-  // maco_advance numbers launches in the ranks' memory, since graphs have some that the host
-  // doesn't see; `epoch_` and `launched_` don't count those.
+  // Launches number themselves in the ranks' memory, since graphs have some that the host doesn't
+  // see; `epoch_` and `launched_` don't count those.
   bool numbered_ = false;
   // In a group, as of the last wait: whether any rank's are, and how few it has left until a reset.
   bool any_numbered_ = false;
@@ -368,7 +368,7 @@ Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses
   MACO_TRY(check_bound(*this));
   for (auto& rank : ranks_) MACO_TRY(rank->place_tensors());
   for (int r = first_; is_here(r); ++r) {
-    // Of numbers this is checked before they are launched, also where maco_advance does it again.
+    // Of numbers this is checked before they are launched, also where launches do it again.
     std::vector<int32_t> out;
     if (addresses.empty()) MACO_TRY(evaluate_values(manifest_, values, r, out));
     at(r).set_values(out);

@@ -197,6 +197,16 @@ Status list_variables(const Manifest& m, const LaunchValues& values,
   return {};
 }
 
+Variables given_to_launches(const std::vector<LaunchVariable>& variables) {
+  Variables all{};
+  for (size_t i = 0; i < variables.size() && i < size_t{kMaxVariables}; ++i) {
+    const LaunchVariable& v = variables[i];
+    all.given[i] = v.at ? reinterpret_cast<uintptr_t>(v.at) : static_cast<u64>(v.value);
+    if (v.at) all.placed[i / 64] |= u64{1} << i % 64;
+  }
+  return all;
+}
+
 Status evaluate_values(const Manifest& m, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out) {
   if (rank < 0 || rank >= m.world)

@@ -15,8 +15,10 @@
 #include "runtime/status.h"
 
 namespace maco {
-struct Report;  // runtime/device/abi.cuh, for host code through runtime/host/abi.h
-}
+// runtime/device/abi.cuh, for host code through runtime/host/abi.h
+struct Report;
+struct Variables;
+}  // namespace maco
 
 namespace maco::runtime {
 
@@ -134,7 +136,9 @@ Status list_variables(const ir::Manifest& manifest, const LaunchValues& values,
                       std::vector<LaunchVariable>& out);
 /// A failure if the processes can't run the kernel's ranks so.
 Status check_group(const Group& group, const ir::Manifest& manifest, const SessionOptions& options);
-/// A failure if there are more than maco_advance takes.
+/// As a launch takes them that numbers itself.
+Variables given_to_launches(const std::vector<LaunchVariable>& variables);
+/// A failure if there are more than such a launch takes.
 Status check_variables(const ir::Manifest& manifest);
 /// Checks dims and scalars as list_variables does, evaluates Manifest::values for `rank`, and
 /// checks them against their ranges.

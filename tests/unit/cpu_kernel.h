@@ -175,9 +175,6 @@ struct Kernel {
 
 MACO_KERNEL maco_kernel(MACO_PARAM maco::Launch launch) { maco::worker<maco_program::Kernel>(launch); }
 MACO_KERNEL maco_reset(MACO_PARAM maco::Launch launch) { maco::reset_memory<maco_program::Kernel>(launch); }
-MACO_KERNEL maco_advance(MACO_PARAM maco::Launch launch, MACO_PARAM maco::Variables variables) {
-  maco::advance<maco_program::Kernel>(launch, variables);
-}
 )";
 
 inline ir::Resources cpu_kernel_cta() {

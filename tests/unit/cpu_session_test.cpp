@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -245,61 +246,95 @@ TEST_CASE("a value that the kernel wasn't compiled for stops a launch before it 
              Contains("rank 1: 'at' is -10, but the kernel was compiled for -9 to 9"));
 }
 
-TEST_CASE("launches are numbered on the device, and none goes on behind one that stopped") {
+TEST_CASE("values that have no room in shared memory are in each state") {
+  std::string kernel = test::cpu_kernel("f(0, v[0], -9, 9)", "f(20, v[0], -9, 9)");
+  for (const auto& [from, to] :
+       {std::pair("at = Value<0>", "at = Value<20>"), std::pair("kValues = 1;", "kValues = 21;")}) {
+    const size_t at = kernel.find(from);
+    REQUIRE(at != std::string::npos);
+    kernel.replace(at, std::strlen(from), to);
+  }
+  auto session = open({}, kernel);
+  for (int32_t at : {1, 0}) {
+    write_inputs(*session, at);
+    REQUIRE(session->enqueue({}, {{"at", {&at, &at}}}, {}));
+    const Status status = session->wait();
+    INFO(status.message);
+    REQUIRE(status.ok);
+    CHECK(tensor(*session, 0, Q) == x_of(1, at));
+  }
+  const int32_t wrong = 5;
+  REQUIRE(session->enqueue({}, {{"at", {&wrong, &wrong}}}, {}));
+  CHECK_THAT(session->wait().message, Contains("op 'take': index 5 is outside [0, 2)"));
+}
+
+TEST_CASE("launches number themselves, and none goes on behind one that stopped") {
   Status status;
-  const auto library = compile_cpu_kernels({test::cpu_kernel()}, {}, status);
+  // The first CTA has no tasks.
+  const auto library = compile_cpu_kernels(
+      {test::cpu_kernel("{0, 6, calls[0], tasks[0]}", "{0, 0, calls[0], tasks[0]}")}, {}, status);
   INFO(status.message);
   REQUIRE(library);
-  maco_cpu::RoleContext alone;
-  alone.changing = alone.changed = [](maco_cpu::RoleContext*, const void*) {};
   const ir::Manifest m = test::cpu_kernel_manifest();
+  struct alignas(128) Unit {
+    char bytes[128];
+  };
+  std::vector<Unit> shared(static_cast<size_t>(m.shared_bytes) / sizeof(Unit) + 1);
+  maco_cpu::RoleContext alone;
+  alone.memory = shared[0].bytes;
+  alone.changing = alone.changed = [](maco_cpu::RoleContext*, const void*) {};
   std::vector<uint64_t> memory(
       static_cast<size_t>(symmetric_size(m.symmetric_bytes, m.peer_events, m.world)) / 8);
   char* symmetric[] = {nullptr, reinterpret_cast<char*>(memory.data())};
   auto& control = *reinterpret_cast<Control*>(
       symmetric[1] + control_offset(m.symmetric_bytes, m.peer_events, m.world));
   Report report{};
-  LaunchState state{};
+  std::vector<LaunchState> states(static_cast<size_t>(m.ctas) * kRoles);
+  LaunchState& state = states[0];
   Launch launch{};
   launch.symmetric = symmetric;
+  launch.control = &control;
   launch.rank = 1;
   launch.reports = &report;
-  launch.state = &state;
+  launch.state = states.data();
   const int32_t at = 4;
-  Variables variables{};
-  variables.list[0].at = &at;
-  const auto advance = [&] {
+  const auto go = [&](const LaunchVariable& variable, int role = 0) {
+    launch.variables = given_to_launches({variable});
+    alone.role = role;
     library->enter(&alone);
-    library->advance(0)(launch, variables);
+    library->kernel(0)(launch);
     library->enter(nullptr);
   };
 
   state.epoch = 0xfffffffe;
   state.left = 3;
-  advance();
-  CHECK((state.epoch == 0xffffffff && state.left == 2 && state.values[0] == 4));
-  variables.list[0] = {nullptr, -3};
-  advance();
-  CHECK((state.epoch == 0 && state.left == 1 && state.values[0] == -3));
+  go({&at, 0});
+  CHECK((state.epoch == 0xffffffff && state.left == 2 && state.refused == 0));
+  go({nullptr, -3});
+  CHECK((state.epoch == 0 && state.left == 1));
   control.abort = 1;
   for (int turn = 0; turn < 2; ++turn) {
-    advance();
+    go({nullptr, -3});
     CHECK((state.refused == 1 && state.epoch == 0 && state.left == 1 && report.state == 0));
     control.abort = 0;
   }
   state.refused = 0;
-  advance();
+  go({nullptr, 9});
   CHECK((state.refused == 0 && state.epoch == 1 && state.left == 0));
-  advance();
+  go({nullptr, 9});
   CHECK((state.refused == 1 && state.epoch == 1 && report.state == 2 && report.kind == kSpent));
   report = {};
   state.refused = 0;
   state.left = 5;
-  variables.list[0].value = 10;
-  advance();
+  go({nullptr, 10});
   CHECK((state.refused == 1 && state.epoch == 1 && state.left == 5));
   CHECK((report.kind == kBadVariable && report.event == 0 && report.index == 10));
   CHECK(report.epoch == 2);
+  // Another role has a state of its own, and leaves the report to the first.
+  report = {};
+  states[2].left = 1;
+  go({nullptr, 10}, 2);
+  CHECK((states[2].refused == 1 && report.state == 0));
 }
 
 TEST_CASE("packets and pages that never come are bounded too") {

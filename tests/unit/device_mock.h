@@ -74,6 +74,10 @@ inline float fmul(float a, float b) { return a * b; }
 inline float fdiv(float a, float b) { return a / b; }
 inline float finverse(float b) { return 1.0f / b; }
 inline float ftop(float a, float b) { return a != a ? a : (a > b ? a : b); }
+inline float warp_top(float value) {
+  for (int mask = 16; mask > 0; mask /= 2) value = ftop(value, shuffle_xor(value, mask));
+  return value;
+}
 inline float fratio(float a, float b) { return a / b; }
 inline float ffma(float a, float b, float c) { return std::fma(a, b, c); }
 inline u32 bits_of(float x) {
@@ -424,14 +428,14 @@ void wgmma_rows(float (&d)[kWide / 8][4], const u32 (&tall)[4], u32 wide) {
 template <class Loader, class Consumer>
 void run_tile(const std::vector<void*>& operands, const std::vector<i64>& values, int page_bytes,
               Loader loader, Consumer consumer) {
-  LaunchNumbers numbers{};
-  for (size_t i = 0; i < values.size(); ++i) numbers.values[i] = static_cast<i32>(values[i]);
+  std::vector<i32> all(values.begin(), values.end());
+  all.resize(kMaxValues);
   device_fibres::reset(sizeof(CtaMemory));
   Context first(1, 0, 0);
   CtaLaunch& told = first.launch();
   told = {};
-  told.numbers = &numbers;
-  for (int i = 0; i < kStagedValues; ++i) told.values[i] = numbers.values[i];
+  told.all_values = all.data();
+  std::copy_n(all.begin(), kStagedValues, told.values);
   first.memory()->stop = 0;
   mock_page_bytes = page_bytes;
   for (size_t i = 0; i < operands.size(); ++i)

@@ -31,6 +31,6 @@ struct RoleContext {
 };
 
 // The version of all this; a kernel compiled for another is refused.
-constexpr int kInterface = 4;
+constexpr int kInterface = 5;
 
 }  // namespace maco_cpu

@@ -103,6 +103,7 @@ MACO_FN float fmul(float a, float b) { return a * b; }
 MACO_FN float fdiv(float a, float b) { return a / b; }
 MACO_FN float finverse(float b) { return 1.0f / b; }
 MACO_FN float ftop(float a, float b) { return a != a ? a : (a > b ? a : b); }
+MACO_FN float warp_top(float value) { return value; }
 MACO_FN float fratio(float a, float b) { return a / b; }
 MACO_FN float ffma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 MACO_FN u32 bits_of(float x) {
@@ -275,6 +276,7 @@ T* of_mate(T* p) {
   return (T*)(maco_cpu::current->mate_memory + ((char*)p - maco_cpu::current->memory));
 }
 }  // namespace host
+MACO_FN u32 mate_load(const u32* p) { return load_relaxed(host::of_mate(p)); }
 MACO_FN void mate_store(u32* p, u32 v) { store_release_cta(host::of_mate(p), v); }
 constexpr bool kCountsSent = false;
 MACO_FN void mate_send16(void* to, const Vec<u32, 4>& v, u64*) {

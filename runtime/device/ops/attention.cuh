@@ -129,7 +129,7 @@ struct Attention {
         MACO_UNROLL
         for (int t = 0; t < kKeysALane; ++t)
           if (warp_lane() + t * kWarpLanes < visible) high = ftop(high, score[t][r]);
-        high = warp_max(high);
+        high = warp_top(high);
         const float shrink = fexp(fsub(top[r], high));
         float block = 0;
         MACO_UNROLL

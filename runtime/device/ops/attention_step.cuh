@@ -806,8 +806,7 @@ struct FoundParts {
     float high = kLeast, sum = 0, whole = 0;
     MACO_UNROLL
     for (int j = 0; j < kOwn; ++j) high = fmax(high, top[j]);
-    MACO_UNROLL
-    for (int mask = kWidth / 2; mask > 0; mask /= 2) high = fmax(high, shuffle_xor(high, mask));
+    high = warp_top(high);
     MACO_UNROLL
     for (int j = 0; j < kOwn; ++j) {
       top[j] = step_weight(fsub(top[j], high));

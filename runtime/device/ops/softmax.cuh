@@ -16,8 +16,7 @@ MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
   using Rows = HeldRows<Team, X, Row, V, C::BR>;
   each_held<Team, Rows>(args.ptr<const X>(0), begin, end, n, [&](const Rows& x, i64 first) {
     float tops[Rows::kRows], sums[Rows::kRows];
-    row_tops<Team>(
-        ctx, x, n, tops, [](int) { return kLeast; }, [](float a, float b) { return ftop(a, b); });
+    row_tops<Team>(ctx, x, n, tops, [](int) { return kLeast; }, Top());
     row_sums<Team>(ctx, x, n, [&](int row, float v) { return fexp(fsub(v, tops[row])); }, sums);
     MACO_UNROLL
     for (int row = 0; row < Rows::kRows; ++row) {

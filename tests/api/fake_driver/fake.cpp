@@ -27,7 +27,6 @@ struct Node {
   int device;
   bool early;
   maco::Launch launch;
-  maco::Variables variables;
 };
 // What a test has set in the environment, or what there is otherwise.
 int set_to(const char* name, int otherwise) {
@@ -41,7 +40,7 @@ std::set<void*> things;  // alive
 std::set<void*> capturing;
 std::map<void*, std::vector<Node>> graphs;       // by the stream that they were captured on
 std::map<int, maco::LaunchState*> states;        // by rank
-std::map<maco::LaunchState*, int64_t> variable;  // that the last maco_advance found
+std::map<maco::LaunchState*, int64_t> variable;  // that the last launch found
 int contexts[kDevices] = {}, stopping = -1, failing = -1, encoded = 0, resets = 0;
 char context_of[kDevices];
 thread_local Context current = nullptr;
@@ -76,7 +75,7 @@ Result drop(T thing) {
 }
 int device_now() { return static_cast<int>(reinterpret_cast<char*>(current) - context_of); }
 // The module's functions.
-char kernel, reset, advance;
+char kernel, reset;
 
 void report(const maco::Launch& launch, maco::ReportKind kind, int64_t index, int64_t limit) {
   maco::Report& r = launch.reports[0];
@@ -87,28 +86,32 @@ void report(const maco::Launch& launch, maco::ReportKind kind, int64_t index, in
   r.state = 2;
 }
 
-// The first variable must be 0 to 4.
-void run_advance(const Node& n) {
-  maco::LaunchState& state = *n.launch.state;
-  states[n.launch.rank] = &state;
-  if (state.refused) return;
-  const auto& first = n.variables.list[0];
-  variable[&state] = first.at ? *first.at : first.value;
+// As each CTA would, here only the first. The first variable must be 0 to 4. False: the launch does
+// nothing.
+bool numbers_itself(const maco::Launch& launch) {
+  maco::LaunchState& state = *launch.state;
+  states[launch.rank] = &state;
+  if (state.refused) return false;
+  const uint64_t first = launch.variables.given[0];
+  variable[&state] = (launch.variables.placed[0] & 1) != 0
+                         ? *reinterpret_cast<const int32_t*>(first)
+                         : static_cast<int64_t>(first);
   const bool bad = variable[&state] < 0 || variable[&state] > 4;
   if (state.left == 0 || bad) {
     state.refused = 1;
-    return report(n.launch, bad ? maco::kBadVariable : maco::kSpent, variable[&state], 0);
+    report(launch, bad ? maco::kBadVariable : maco::kSpent, variable[&state], 0);
+    return false;
   }
   ++state.epoch;
   --state.left;
+  return true;
 }
 
 void run(const Node& n, Stream stream) {
   char* const f = reinterpret_cast<char*>(n.function);
   if (f == &reset) return static_cast<void>(++resets);
-  if (f == &advance) return run_advance(n);
   const maco::LaunchState* state = n.launch.state;
-  if (state && state->refused) return;
+  if (state && !numbers_itself(n.launch)) return;
   log_.push_back({n.device, n.launch.rank, stream, state ? state->epoch : n.launch.epoch,
                   n.launch.tensors, state != nullptr, n.early, state ? variable[n.launch.state] : 0,
                   n.launch.symmetric});
@@ -120,9 +123,7 @@ void run(const Node& n, Stream stream) {
 
 Result launch(Function f, Stream stream, void** arguments, bool early = false) {
   const std::lock_guard lock(guard);
-  Node n{f, device_now(), early, *static_cast<const maco::Launch*>(arguments[0]), {}};
-  if (reinterpret_cast<char*>(f) == &advance)
-    n.variables = *static_cast<const maco::Variables*>(arguments[1]);
+  const Node n{f, device_now(), early, *static_cast<const maco::Launch*>(arguments[0])};
   if (reinterpret_cast<char*>(f) == &kernel && failing == n.launch.rank) {
     failing = -1;
     return kNoMemory;
@@ -210,9 +211,7 @@ FAKE Result cuCtxEnablePeerAccess(Context, unsigned) { return kSuccess; }
 FAKE Result cuModuleLoadData(Module* m, const void*) { return make(m, 1); }
 FAKE Result cuModuleUnload(Module m) { return drop(m); }
 FAKE Result cuModuleGetFunction(Function* f, Module, const char* name) {
-  *f = reinterpret_cast<Function>(std::strcmp(name, "maco_kernel") == 0  ? &kernel
-                                  : std::strcmp(name, "maco_reset") == 0 ? &reset
-                                                                         : &advance);
+  *f = reinterpret_cast<Function>(std::strcmp(name, "maco_kernel") == 0 ? &kernel : &reset);
   return kSuccess;
 }
 FAKE Result cuFuncSetAttribute(Function, int, int) { return kSuccess; }

@@ -16,7 +16,7 @@ struct Launched {
   const void* stream = nullptr;
   uint32_t epoch = 0;
   void* const* tensors = nullptr;    // Launch::tensors
-  bool numbered = false;             // by maco_advance
+  bool numbered = false;             // by itself
   bool early = false;                // it might begin before the launch in front has ended
   int64_t variable = 0;              // then: the first dim or scalar that it found
   char* const* symmetric = nullptr;  // Launch::symmetric
