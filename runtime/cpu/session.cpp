@@ -447,6 +447,7 @@ void CpuSessionImpl::watch(const std::atomic<bool>& ended, int wake) {
 
 Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddresses& addresses) {
   if (Status s = check_bound(*this); !s) return s;
+  if (Status s = check_addresses(*this, addresses); !s) return s;
   for (RankState& rank : ranks_) {
     rank.make_maps(manifest_);
     rank.launch.epoch = epoch_;

@@ -44,7 +44,7 @@ enum ReportKind : u32 {
   kWaitThreads = 6,  // index: the block of a user's kernel whose threads wait for each other
   // Of launches that number themselves; none of their tasks runs.
   kBadVariable = 7,  // a dim or scalar in memory is out of its range
-  kBadValue = 8,     // one of Launch::values is
+  kBadValue = 8,     // one of the manifest's values is
   kSpent = 9,        // counters must be reset before another launch
   kWaitHanded = 10,  // event: number of what was handed over
   kWaitMate = 11     // what the other CTA of the pair offers

@@ -76,31 +76,24 @@ class Advance {
   }
 
   // Puts the values into `to`, and those that it has no room for into the state. Returns false if
-  // the launch does nothing; report: it is to say why.
-  MACO_FN bool values(const Launch& launch, LaunchState& state, CtaLaunch& to, bool report) {
+  // the launch does nothing; reports: it says why.
+  MACO_FN bool values(const Launch& launch, LaunchState& state, CtaLaunch& to, bool reports) {
     // After a launch that stopped nothing runs until the host has reset what it left behind.
-    if (refused_ != 0 || abort_ != 0) return refuse();
+    if (abort_ != 0) refused_ = 1;
+    if (refused_ != 0) return false;
+    if (left_ == 0) refuse(kSpent, 0, 0);
     if constexpr (Kernel::kVariables <= kMaxVariables) {
-      const auto refuse_for = [&](ReportKind kind, int which, i64 is) {
-        if (refused_ == 0 && report) {
-          Report* r = launch.reports;
-          r->kind = kind;
-          r->epoch = before_ + 1;
-          r->event = (u32)which;
-          r->index = is;
-          store_release_sys(&r->state, 2);
-        }
-        refuse();
-      };
-      if (left_ == 0) refuse_for(kSpent, 0, 0);
-      Kernel::each_variable([&](int i, i64 lo, i64 hi) {
-        if (variables_[i] < lo || variables_[i] > hi) refuse_for(kBadVariable, i, variables_[i]);
-      });
-      if (refused_ != 0) return false;
-      Kernel::each_value(variables_, launch.rank, [&](int i, i64 value, i64 lo, i64 hi) {
-        if (value < lo || value > hi) refuse_for(kBadValue, i, value);
-        (i < kStagedValues ? to.values : state.values)[i] = (i32)value;
-      });
+      Kernel::each_variable(Variable{*this});
+      if (refused_ == 0)
+        Kernel::each_value(variables_, launch.rank, Taken{*this, to.values, state.values});
+    }
+    if (refused_ != 0 && reports) {
+      Report* r = launch.reports;
+      r->kind = why_;
+      r->epoch = before_ + 1;
+      r->event = (u32)which_;
+      r->index = is_;
+      store_release_sys(&r->state, 2);
     }
     return refused_ == 0;
   }
@@ -114,11 +107,35 @@ class Advance {
   }
 
  private:
-  MACO_FN bool refuse() {
+  // No lambdas: a compiler might leave those out of line that are called for hundreds of values.
+  struct Variable {
+    Advance& launch;
+    MACO_FN void operator()(int i, i64 lo, i64 hi) const {
+      launch.check(kBadVariable, i, launch.variables_[i], lo, hi);
+    }
+  };
+  struct Taken {
+    Advance& launch;
+    i32 *staged, *others;
+    MACO_FN void operator()(int i, i64 value, i64 lo, i64 hi) const {
+      launch.check(kBadValue, i, value, lo, hi);
+      (i < kStagedValues ? staged : others)[i] = (i32)value;
+    }
+  };
+  MACO_FN void check(ReportKind kind, int which, i64 is, i64 lo, i64 hi) {
+    if (is < lo || is > hi) refuse(kind, which, is);
+  }
+  MACO_FN void refuse(ReportKind kind, int which, i64 is) {
+    if (refused_ != 0) return;
     refused_ = 1;
-    return false;
+    why_ = kind;
+    which_ = which;
+    is_ = is;
   }
   u32 before_ = 0, refused_ = 0, left_ = 0, abort_ = 0;
+  u32 why_ = 0;
+  int which_ = 0;
+  i64 is_ = 0;
   i64 variables_[kVariables + 1] = {};  // there may be none
 };
 

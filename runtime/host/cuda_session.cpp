@@ -366,6 +366,7 @@ Status CudaSession::read(int rank, size_t tensor, void* data, size_t bytes) {
 Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses& addresses) {
   if (!dead_.empty()) return Status::failure(dead_);
   MACO_TRY(check_bound(*this));
+  MACO_TRY(check_addresses(*this, addresses));
   for (auto& rank : ranks_) MACO_TRY(rank->place_tensors());
   for (int r = first_; is_here(r); ++r) {
     // Of numbers this is checked before they are launched, also where launches do it again.

@@ -147,6 +147,29 @@ Status check_bound(const Session& session) {
   return {};
 }
 
+Status check_addresses(const Session& session, const LaunchAddresses& addresses) {
+  const ir::Manifest& m = session.manifest();
+  const RanksHere here = session.here();
+  for (const auto& [name, all] : addresses) {
+    for (size_t r = 0; r < all.size(); ++r) {
+      const int rank = here.first + static_cast<int>(r);
+      const auto at = reinterpret_cast<uintptr_t>(all[r]);
+      for (size_t t = 0; t < m.tensors.size() && here.has(rank); ++t) {
+        const ir::ManifestTensor& tensor = m.tensors[t];
+        if (tensor.kind != "output" && tensor.kind != "state") continue;
+        const auto begin = reinterpret_cast<uintptr_t>(session.address(rank, t));
+        const auto bytes = static_cast<size_t>(tensor.max_elements * ir::size_of(tensor.dtype));
+        if (begin != 0 && at + sizeof(int32_t) > begin && at < begin + bytes)
+          return Status::failure(fmt::format(
+              "'{}' of rank {} lies in {} '{}', which the launch writes: copy it to other memory "
+              "before",
+              name, rank, tensor.kind, tensor.name));
+      }
+    }
+  }
+  return {};
+}
+
 Status check_variables(const Manifest& m) {
   const size_t count = m.dims.size() + m.scalars.size();
   if (count <= size_t{kMaxVariables}) return {};

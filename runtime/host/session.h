@@ -124,6 +124,9 @@ Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t
 Status check_binding(const ir::Manifest& manifest, int rank, size_t tensor, const void* memory);
 /// A failure that names the first tensor that lives nowhere.
 Status check_bound(const Session& session);
+/// A failure that names a dim or scalar in memory of a tensor that the launch writes: its CTAs look
+/// at it each in their own time.
+Status check_addresses(const Session& session, const LaunchAddresses& addresses);
 /// A dim or scalar of a launch: at an address, or `value`.
 struct LaunchVariable {
   const int32_t* at = nullptr;

@@ -228,6 +228,10 @@ TEST_CASE("a scalar may lie in memory, and one out of its range stops a launch b
           "rank 0: scalar 'at' is 10, but must be from -9 to 9\n"
           "rank 1: scalar 'at' is 10, but must be from -9 to 9");
     CHECK(tensor(*session, 0, Q) == x_of(1, 3));  // nothing was written
+    const auto* const own = static_cast<const int32_t*>(session->address(1, Q));
+    CHECK(enqueue(9, own + 3).message ==
+          "'at' of rank 1 lies in output 'q', which the launch writes: copy it to other memory "
+          "before");
     REQUIRE(enqueue(9, &worse));
     CHECK_THAT(session->wait().message, Contains("scalar 'at' is -10"));
     launch_and_check(*session, 4);

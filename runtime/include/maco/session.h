@@ -54,8 +54,8 @@ struct SessionOptions {
 
 /// What a dim or scalar is in a launch: a number, or a 32-bit integer in memory of the ranks'
 /// devices, one address a rank of this process, equal on all. That one is read when the launch
-/// begins, behind what its stream did before; if it is out of its range, the launch stops as at a
-/// bad index.
+/// begins, behind what its stream did before, and lies in no output or state, which the launch
+/// writes; if it is out of its range, the launch stops as at a bad index.
 class Value {
  public:
   Value() = default;                                                                  // 0

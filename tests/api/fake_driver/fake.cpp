@@ -5,11 +5,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "runtime/host/abi.h"
@@ -26,6 +28,7 @@ struct Node {
   Function function;
   int device;
   bool early;
+  unsigned ctas;
   maco::Launch launch;
 };
 // What a test has set in the environment, or what there is otherwise.
@@ -38,9 +41,9 @@ std::mutex guard;
 std::vector<fake::Launched> log_;
 std::set<void*> things;  // alive
 std::set<void*> capturing;
-std::map<void*, std::vector<Node>> graphs;       // by the stream that they were captured on
-std::map<int, maco::LaunchState*> states;        // by rank
-std::map<maco::LaunchState*, int64_t> variable;  // that the last launch found
+std::map<void*, std::vector<Node>> graphs;           // by the stream that they were captured on
+std::map<int, std::span<maco::LaunchState>> states;  // by rank, one a CTA
+std::map<maco::LaunchState*, int64_t> variable;      // that the last launch found
 int contexts[kDevices] = {}, stopping = -1, failing = -1, encoded = 0, resets = 0;
 char context_of[kDevices];
 thread_local Context current = nullptr;
@@ -68,7 +71,7 @@ Result drop(T thing) {
   const std::lock_guard lock(guard);
   if (things.erase(memory) == 0) return kInvalid;
   // What a launch that stops writes to must be there.
-  std::erase_if(states, [&](const auto& of_rank) { return of_rank.second == memory; });
+  std::erase_if(states, [&](const auto& of_rank) { return of_rank.second.data() == memory; });
   variable.erase(static_cast<maco::LaunchState*>(memory));
   std::free(memory);
   return kSuccess;
@@ -86,24 +89,29 @@ void report(const maco::Launch& launch, maco::ReportKind kind, int64_t index, in
   r.state = 2;
 }
 
-// As each CTA would, here only the first. The first variable must be 0 to 4. False: the launch does
-// nothing.
-bool numbers_itself(const maco::Launch& launch) {
-  maco::LaunchState& state = *launch.state;
-  states[launch.rank] = &state;
-  if (state.refused) return false;
+// The first variable must be 0 to 4. False: the launch does nothing.
+bool numbers_itself(const maco::Launch& launch, unsigned ctas) {
+  const std::span all(launch.state, ctas);
+  maco::LaunchState& state = all[0];
+  states[launch.rank] = all;
+  const auto same = [&](const maco::LaunchState& other) {
+    return other.epoch == state.epoch && other.left == state.left && other.refused == state.refused;
+  };
+  if (state.refused || !std::all_of(all.begin(), all.end(), same)) return false;
   const uint64_t first = launch.variables.given[0];
   variable[&state] = (launch.variables.placed[0] & 1) != 0
                          ? *reinterpret_cast<const int32_t*>(first)
                          : static_cast<int64_t>(first);
   const bool bad = variable[&state] < 0 || variable[&state] > 4;
   if (state.left == 0 || bad) {
-    state.refused = 1;
+    for (auto& each : all) each.refused = 1;
     report(launch, bad ? maco::kBadVariable : maco::kSpent, variable[&state], 0);
     return false;
   }
-  ++state.epoch;
-  --state.left;
+  for (auto& each : all) {
+    ++each.epoch;
+    --each.left;
+  }
   return true;
 }
 
@@ -111,19 +119,20 @@ void run(const Node& n, Stream stream) {
   char* const f = reinterpret_cast<char*>(n.function);
   if (f == &reset) return static_cast<void>(++resets);
   const maco::LaunchState* state = n.launch.state;
-  if (state && !numbers_itself(n.launch)) return;
+  if (state && !numbers_itself(n.launch, n.ctas)) return;
   log_.push_back({n.device, n.launch.rank, stream, state ? state->epoch : n.launch.epoch,
                   n.launch.tensors, state != nullptr, n.early, state ? variable[n.launch.state] : 0,
                   n.launch.symmetric});
   if (stopping != n.launch.rank) return;
   stopping = -1;
   report(n.launch, maco::kBadIndex, 9, 4);
-  for (const auto& [rank, numbers] : states) numbers->refused = 1;
+  for (const auto& [rank, all] : states)
+    for (auto& each : all) each.refused = 1;
 }
 
-Result launch(Function f, Stream stream, void** arguments, bool early = false) {
+Result launch(Function f, unsigned ctas, Stream stream, void** arguments, bool early = false) {
   const std::lock_guard lock(guard);
-  const Node n{f, device_now(), early, *static_cast<const maco::Launch*>(arguments[0])};
+  const Node n{f, device_now(), early, ctas, *static_cast<const maco::Launch*>(arguments[0])};
   if (reinterpret_cast<char*>(f) == &kernel && failing == n.launch.rank) {
     failing = -1;
     return kNoMemory;
@@ -158,7 +167,9 @@ const fake::Controls fake_controls = {
     [](void* stream) {
       for (const Node& n : graphs[stream]) run(n, static_cast<Stream>(stream));
     },
-    [](int rank, uint32_t left) { states[rank]->left = left; },
+    [](int rank, uint32_t left) {
+      for (auto& each : states[rank]) each.left = left;
+    },
     [] { return resets; },
     [] { return encoded; },
     [] { return static_cast<int>(things.size()) + contexts[0] + contexts[1]; }};
@@ -228,19 +239,19 @@ FAKE Result cuOccupancyMaxActiveClusters(int* n, Function, const LaunchShape*) {
 FAKE Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, Function, int, size_t) {
   return *n = 1, kSuccess;
 }
-FAKE Result cuLaunchKernel(Function f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                           unsigned, Stream s, void** arguments, void**) {
-  return launch(f, s, arguments);
+FAKE Result cuLaunchKernel(Function f, unsigned ctas, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, unsigned, Stream s, void** arguments, void**) {
+  return launch(f, ctas, s, arguments);
 }
 FAKE Result cuLaunchKernelEx(const LaunchShape* shape, Function f, void** arguments, void**) {
   bool early = false;
   for (unsigned i = 0; i < shape->attribute_count; ++i)
     early |= shape->attributes[i].id == kLaunchProgrammatic && shape->attributes[i].value != 0;
-  return launch(f, shape->stream, arguments, early);
+  return launch(f, shape->grid[0], shape->stream, arguments, early);
 }
-FAKE Result cuLaunchCooperativeKernel(Function f, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                      unsigned, unsigned, Stream s, void** arguments) {
-  return launch(f, s, arguments);
+FAKE Result cuLaunchCooperativeKernel(Function f, unsigned ctas, unsigned, unsigned, unsigned,
+                                      unsigned, unsigned, unsigned, Stream s, void** arguments) {
+  return launch(f, ctas, s, arguments);
 }
 FAKE Result cuMemAlloc_v2(DevicePtr* p, size_t bytes) { return make(p, bytes); }
 FAKE Result cuMemFree_v2(DevicePtr p) { return drop(p); }
