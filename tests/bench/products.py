@@ -40,37 +40,49 @@ def peer(m, n, k, count, launches, dtype):
         return gpu_bench.peer_us(step, launches)
 
 
-def rank_counts(text):
-    counts = [int(w) for w in text.split(",")]
+def layers(text):
+    """Numbers of ranks, and rows if it names some."""
+    ranks, _, rows = text.partition(":")
+    counts = [int(w) for w in ranks.split(",")]
     if not set(counts) <= {1, 2, 4, 8}:
-        raise argparse.ArgumentTypeError(f"its 8 heads of keys divide among 1, 2, 4 or 8 ranks, not {text}")
-    return counts
+        raise argparse.ArgumentTypeError(f"its 8 heads of keys divide among 1, 2, 4 or 8 ranks, not {ranks}")
+    return counts, rows
 
 
 def layer_shapes(ranks):
-    """Queries, keys and values; o; gate and up as one; down: N,K,COUNT of what a rank has."""
-    for w in ranks:
-        for n, k in ((10240 // w, 8192), (8192, 8192 // w), (57344 // w, 8192), (8192, 28672 // w)):
-            yield f"{n},{k},{4 if n * k < 60e6 else 2}"
+    """N, K and how many in a row of what each of so many ranks has, by name."""
+    for layer, n, k in (("qkv", 10240 // ranks, 8192), ("o", 8192, 8192 // ranks), ("gate+up", 57344 // ranks, 8192),
+                        ("down", 8192, 28672 // ranks)):
+        yield layer, n, k, 4 if n * k < 60e6 else 2
+
+
+def chains(args):
+    """What names a chain, its N, K and number of products, and rows."""
+    for counts, rows in args.llama_70b or []:
+        for ranks in counts:
+            for layer, n, k, count in layer_shapes(ranks):
+                yield {"ranks": ranks, "layer": layer}, n, k, count, rows or args.rows
+    if not args.llama_70b:
+        for shape in args.shape or ["8192,8192,8"]:
+            yield {}, *map(int, shape.split(",")), args.rows
 
 
 def main():
     parser = gpu_bench.arguments(__doc__)
     parser.add_argument("--rows", default="1,2,4,8,16,32,64,128,256,512,1024,2048", help="values of M")
     parser.add_argument("--shape", action="append", help="N,K,COUNT (default: 8192,8192,8)")
-    parser.add_argument("--llama-70b", metavar="RANKS", type=rank_counts,
-                        help="in place of --shape: a layer of Llama-70B over so many ranks, as in 1,2,4,8")
+    parser.add_argument("--llama-70b", metavar="RANKS[:ROWS]", type=layers, action="append",
+                        help="in place of --shape: a layer of Llama-70B over so many ranks, as in 8:1,64 or 4,2,1 (rows: those of --rows)")
     parser.add_argument("--dtype", choices=["bf16", "f8e4m3"], default="bf16", help="of operands and results (default: bf16)")
     args = parser.parse_args()
     bench = gpu_bench.Bench(args)
     series = {}
-    for shape in layer_shapes(args.llama_70b) if args.llama_70b else args.shape or ["8192,8192,8"]:
-        n, k, count = map(int, shape.split(","))
-        for m in map(int, args.rows.split(",")):
+    for named, n, k, count, rows in chains(args):
+        for m in map(int, rows.split(",")):
             ours = bench.maco(f"products-{m}-{n}-{k}", graph(m, n, k, count, args.dtype))
             theirs = None if args.no_peers else peer(m, n, k, count, args.launches, args.dtype)
             flops, size = 2.0 * m * n * k * count, (1.0 if args.dtype == "f8e4m3" else 2.0) * n * k * count
-            bench.add(dtype=args.dtype, M=m, N=n, K=k, products=count, maco_us=ours, peer_us=theirs,
+            bench.add(**named, dtype=args.dtype, M=m, N=n, K=k, products=count, maco_us=ours, peer_us=theirs,
                       tflops=None if not ours else round(flops / ours / 1e6, 1),
                       weights_gb_s=None if not ours else round(size / ours / 1e3))
             if ours and theirs:
