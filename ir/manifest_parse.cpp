@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "ir/manifest_lines.h"
+#include "ir/ranks.h"
 
 namespace maco::ir {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxWorld = 64;  // as in compiler/graph/check.h
 constexpr int64_t kMaxCount = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "compiler/graph/check.h"
+#include "ir/ranks.h"
 #include "tools/options.h"
 
 namespace maco::tools {
@@ -95,7 +96,7 @@ void add_session_options(CLI::App& app, Arguments& a) {
       ->check(number_from(0, true));
   app.add_option("--ranks-per-gpu", session.ranks_per_gpu, "ranks that share a GPU's SMs")
       ->option_text("N")
-      ->check(CLI::Range(1, static_cast<int>(graph::kMaxWorld)));
+      ->check(CLI::Range(1, static_cast<int>(ir::kMaxWorld)));
   app.add_flag("--processes", a.command.processes, "start a process for each rank");
   app.add_option("--peer-memory", a.command.peer_memory,
                  "auto, threads or processes; nccl or nvshmem: their memory")

@@ -1,4 +1,5 @@
 #include "compiler/codegen/tables.h"
+#include "ir/ranks.h"
 
 #include <fmt/format.h>
 
@@ -66,7 +67,7 @@ Tables::Tables(const ir::Program& program, const EventNumbers& events, const Map
 void Tables::add_guards() {
   guards_.push_back(~uint64_t{0});
   std::map<uint64_t, uint32_t> known;
-  const uint64_t world = p_.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p_.world) - 1;
+  const uint64_t world = ir::all_ranks(p_.world);
   for (size_t t = 0; t < p_.tasks.size(); ++t) {
     const uint64_t ranks = p_.tasks[t].ranks & world;
     if (ranks == world) continue;

@@ -8,6 +8,7 @@
 #include "compiler/graph/complete.h"
 #include "compiler/graph/order.h"
 #include "compiler/ops/collectives/messages.h"
+#include "ir/ranks.h"
 
 namespace maco::frontend {
 
@@ -55,7 +56,7 @@ void build_name_and_world(BuildContext& c, const Raw& root) {
     if (auto text = read_name(c, *name, "the name of the graph")) c.graph.name = *text;
   if (const Raw* world = root.find("world")) {
     // An expression here could only mean itself: nothing is declared yet.
-    const auto value = read_constant(c, *world, "'world'", 1, kMaxWorld);
+    const auto value = read_constant(c, *world, "'world'", 1, ir::kMaxWorld);
     c.world_sound = value.has_value();
     c.graph.world = value.value_or(2);
   } else if (c.options.incomplete) {

@@ -25,7 +25,6 @@ namespace maco::frontend {
 using graph::allowed;
 using graph::ExprUse;
 using graph::kMaxOps;  // after unrolling; of iterations too
-using graph::kMaxWorld;
 using graph::Variable;
 
 inline constexpr int64_t kMaxTensors = kMaxOps;  // that repeats declare

@@ -2,6 +2,7 @@
 // agree on.
 
 #include "compiler/frontend/mscclpp_ranks.h"
+#include "ir/ranks.h"
 
 #include <algorithm>
 #include <map>
@@ -10,16 +11,14 @@ namespace maco::frontend::mscclpp {
 
 namespace {
 
-constexpr int64_t kMaxRanks = 64;
-
 class RanksReader {
  public:
   RanksReader(Values& values, ChunkProgram& program) : values_(values), program_(program) {}
 
   std::vector<Gpu> run(const Raw& gpus) {
-    if (gpus.list.empty() || gpus.list.size() > index(kMaxRanks)) {
-      values_.error(gpus.loc, fmt::format("a plan must be for 1 to {} ranks, found {}", kMaxRanks,
-                                          gpus.list.size()));
+    if (gpus.list.empty() || gpus.list.size() > index(ir::kMaxWorld)) {
+      values_.error(gpus.loc, fmt::format("a plan must be for 1 to {} ranks, found {}",
+                                          ir::kMaxWorld, gpus.list.size()));
       return {};
     }
     gpus_.resize(gpus.list.size());
@@ -42,7 +41,7 @@ class RanksReader {
                     "this is a plan of an older MSCCL++; write it with version 0.7 to 0.9");
       return;
     }
-    if (const auto id = values_.integer(raw, "id", 0, kMaxRanks - 1); id && *id != rank)
+    if (const auto id = values_.integer(raw, "id", 0, ir::kMaxWorld - 1); id && *id != rank)
       values_.error(raw.find("id")->loc,
                     fmt::format("the entries of 'gpus' must be in the order of ranks: 'id' must be "
                                 "{}, found {}",

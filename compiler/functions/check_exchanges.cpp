@@ -11,6 +11,7 @@
 #include "compiler/functions/chunks.h"
 #include "compiler/functions/exchange.h"
 #include "compiler/functions/hand_over.h"
+#include "ir/ranks.h"
 
 namespace maco::functions {
 
@@ -115,7 +116,7 @@ bool check_hand_overs(const ir::Program& program, ir::Diagnostics& diagnostics) 
     }
     if (task.accesses != accesses_of(program, call, *h)) return differs(program, t, diagnostics);
     if (h->kind != ir::CollectiveKind::Broadcast) continue;
-    const uint64_t all = program.world == 64 ? ~uint64_t{0} : (uint64_t{1} << program.world) - 1;
+    const uint64_t all = ir::all_ranks(program.world);
     const uint64_t root = uint64_t{1} << h->peer;
     if ((task.ranks & all) == (h->root ? root : all & ~root)) continue;
     diagnostics.error(call.loc, fmt::format("{} of '{}' runs on other ranks than it is for",

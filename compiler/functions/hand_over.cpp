@@ -1,6 +1,7 @@
 #include "compiler/functions/hand_over.h"
 
 #include "compiler/functions/families.h"
+#include "ir/ranks.h"
 
 namespace maco::functions {
 
@@ -196,7 +197,7 @@ std::optional<HandOver> hand_over_of(const ir::Call& call) {
                   get(call, "cols", h.cols) && get(call, "X", h.x) &&
                   get_word(call, "reduce", kReductions, h.reduce) && get(call, "peer", h.peer) &&
                   get(call, "root", h.root);
-  if (!ok || h.world < 2 || h.world > 64 || h.cols < 1 || h.number < 0 || h.peer < 0 ||
+  if (!ok || h.world < 2 || h.world > ir::kMaxWorld || h.cols < 1 || h.number < 0 || h.peer < 0 ||
       h.peer >= h.world || (h.kind == CollectiveKind::RingShift && h.peer == 0) ||
       call.operands.size() != (h.meets() ? 4u : 3u))
     return std::nullopt;

@@ -9,6 +9,7 @@
 #include "compiler/graph/roles.h"
 #include "compiler/ops/collectives/messages.h"
 #include "compiler/ops/op.h"
+#include "ir/ranks.h"
 
 namespace maco::graph {
 
@@ -63,10 +64,10 @@ bool check_graph(const ir::Graph& graph, const CheckOptions& options,
   const int before = diagnostics.errors();
   DirectReport report(diagnostics);
   Check c{graph, options, report};
-  if (graph.world < 1 || graph.world > kMaxWorld) {
+  if (graph.world < 1 || graph.world > ir::kMaxWorld) {
     // Nothing that depends on ranks can be said.
     c.error(c.key("world"),
-            fmt::format("'world' must be 1 to {}, found {}", kMaxWorld, graph.world));
+            fmt::format("'world' must be 1 to {}, found {}", ir::kMaxWorld, graph.world));
     return false;
   }
   if (!check_ids(c)) return false;

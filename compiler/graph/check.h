@@ -6,7 +6,6 @@
 
 namespace maco::graph {
 
-inline constexpr int64_t kMaxWorld = 64;
 inline constexpr int64_t kMaxOps = 65'536;
 
 struct CheckOptions {

@@ -17,6 +17,7 @@
 
 #include "compiler/passes/footprint.h"
 #include "compiler/passes/live_bytes.h"
+#include "ir/ranks.h"
 
 namespace maco::passes {
 
@@ -67,7 +68,7 @@ class Finder {
   Finder(const ir::Program& p, bool of_events)
       : p_(p),
         of_events_(of_events),
-        all_(p.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << p.world) - 1),
+        all_(ir::all_ranks(p.world)),
         sets_(found_.sets),
         calls_(p.calls.size()) {}
 

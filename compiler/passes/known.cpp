@@ -1,4 +1,5 @@
 #include "compiler/passes/known.h"
+#include "ir/ranks.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +23,7 @@ void join_counts(int32_t* a, const int32_t* b, size_t n) {
 
 // Whether all ranks do the same up to a rotation of the ranks.
 bool rotates(const ir::Program& p) {
-  const uint64_t all = p.world == 64 ? ~uint64_t{0} : (uint64_t{1} << p.world) - 1;
+  const uint64_t all = ir::all_ranks(p.world);
   const auto names_one = [](ir::RankRef ref) { return ref.kind == ir::RankRef::Kind::Rank; };
   return std::none_of(p.tasks.begin(), p.tasks.end(), [&](const ir::Task& t) {
     return (t.ranks & all) != all ||

@@ -36,6 +36,7 @@
 #include "compiler/passes/dependencies.h"
 #include "compiler/passes/passes.h"
 #include "ir/check.h"
+#include "ir/ranks.h"
 
 namespace maco::passes {
 
@@ -171,8 +172,7 @@ class Readiness {
 class Busy {
  public:
   explicit Busy(const ir::Program& program)
-      : all_(program.world >= 64 ? ~uint64_t{0} : (uint64_t{1} << program.world) - 1),
-        sms_(static_cast<size_t>(program.ctas)) {
+      : all_(ir::all_ranks(program.world)), sms_(static_cast<size_t>(program.ctas)) {
     for (const ir::Task& task : program.tasks) free_at_.try_emplace(task.ranks & all_, sms_, 0.0);
   }
   /// By SM.

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "compiler/verify/pieces.h"
+#include "ir/ranks.h"
 
 namespace maco::verify {
 namespace {
@@ -57,7 +58,7 @@ class Contributions {
  public:
   Contributions(const Model& model, const std::vector<Node>& order, Reporter& reporter)
       : m_(model), p_(model.program), order_(order), report_(reporter) {
-    world_mask_ = m_.world == 64 ? ~uint64_t{0} : (uint64_t{1} << m_.world) - 1;
+    world_mask_ = ir::all_ranks(m_.world);
   }
 
   void run() {

@@ -7,6 +7,7 @@
 // Rows of a buffer that is written in blocks of a height that only the launch knows may be those of
 // any cell that could come to lie there.
 #include "compiler/verify/defined.h"
+#include "ir/ranks.h"
 
 #include <fmt/format.h>
 
@@ -162,7 +163,7 @@ class Defined {
       : p_(program),
         report_(reporter),
         world_(static_cast<int>(program.world)),
-        all_ranks_(world_ == 64 ? ~uint64_t{0} : (uint64_t{1} << world_) - 1),
+        all_ranks_(ir::all_ranks(world_)),
         cells_(program.buffers.size()),
         heights_(program.buffers.size()) {}
 

@@ -1,6 +1,7 @@
 #include "compiler/verify/launches.h"
 
 #include "compiler/verify/ranks.h"
+#include "ir/ranks.h"
 
 namespace maco::verify {
 
@@ -8,9 +9,7 @@ using ir::EventKind;
 
 LaunchOrder::LaunchOrder(const Model& model, const std::vector<uint32_t>& order,
                          const std::vector<bool>& asked)
-    : model_(model),
-      world_(model.world == 64 ? ~uint64_t{0} : (uint64_t{1} << model.world) - 1),
-      number_(model.tasks(), kNone) {
+    : model_(model), world_(ir::all_ranks(model.world)), number_(model.tasks(), kNone) {
   const auto across = [&](ir::EventId e) { return !is_counter(model.event(e).kind); };
   for (uint32_t t = 0; t < model.tasks(); ++t) {
     const ir::Task& task = model.program.tasks[t];

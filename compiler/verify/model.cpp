@@ -1,4 +1,5 @@
 #include "compiler/verify/model.h"
+#include "ir/ranks.h"
 
 #include <algorithm>
 
@@ -21,7 +22,7 @@ Lists<T> collect(size_t lists, const Each& each) {
 }
 
 bool is_symmetric(const ir::Program& p) {
-  const uint64_t world = p.world == 64 ? ~uint64_t{0} : (uint64_t{1} << p.world) - 1;
+  const uint64_t world = ir::all_ranks(p.world);
   for (const ir::Task& t : p.tasks) {
     if ((t.ranks & world) != world) return false;
     for (const ir::Access& a : t.accesses)

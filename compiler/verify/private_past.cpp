@@ -1,4 +1,5 @@
 #include "compiler/verify/private_past.h"
+#include "ir/ranks.h"
 
 #include <algorithm>
 
@@ -42,7 +43,7 @@ void Intervals::find(size_t node, size_t first, size_t count, int64_t begin, int
 PrivatePast::PrivatePast(const Model& model, const Layout& layout)
     : model_(model), spaces_(layout.spaces()) {
   const ir::Program& p = model.program;
-  world_ = model.world == 64 ? ~uint64_t{0} : (uint64_t{1} << model.world) - 1;
+  world_ = ir::all_ranks(model.world);
   // By call, access and whether it writes.
   std::vector<uint32_t> most(p.calls.size(), 0), first_kind(p.calls.size(), 0);
   for (const ir::Task& t : p.tasks)

@@ -1,6 +1,7 @@
 // Ids, bounds, who may write what, addresses, streams, roles. Later proofs rely on every word of
 // this: they index without looking.
 #include "compiler/verify/structure.h"
+#include "ir/ranks.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +25,6 @@ using ir::Stage;
 using ir::Task;
 using ir::TaskId;
 
-constexpr int64_t kMaxWorld = 64;
 constexpr int64_t kMaxCtas = 1 << 16;
 constexpr int64_t kMaxRotation = 64;
 // Of a buffer and of an arena: above ir::kMaxTensorBytes as packets with all copies, and sums of a
@@ -39,8 +39,8 @@ class Structure {
   Structure(const Program& program, Reporter& reporter) : p_(program), report_(reporter) {}
 
   void run() {
-    if (p_.world < 1 || p_.world > kMaxWorld) {
-      report_.error(fmt::format("world is {}, but has to be 1 to {}", p_.world, kMaxWorld));
+    if (p_.world < 1 || p_.world > ir::kMaxWorld) {
+      report_.error(fmt::format("world is {}, but has to be 1 to {}", p_.world, ir::kMaxWorld));
       return;
     }
     if (p_.ctas < 0 || p_.ctas > kMaxCtas) {
@@ -287,9 +287,9 @@ class Structure {
   }
   bool ranks(TaskId id, RankRef ref) {
     // A kernel adds shifts to ranks in 32 bits.
-    if (ref.kind == RankRef::Kind::Shift && (ref.n < -kMaxWorld || ref.n > kMaxWorld)) {
+    if (ref.kind == RankRef::Kind::Shift && (ref.n < -ir::kMaxWorld || ref.n > ir::kMaxWorld)) {
       report_.error(id, fmt::format("{} names the rank {} from its own; {} are possible",
-                                    describe(p_, id), ref.n, kMaxWorld));
+                                    describe(p_, id), ref.n, ir::kMaxWorld));
       return false;
     }
     if (ref.kind != RankRef::Kind::Rank || (ref.n >= 0 && ref.n < world_)) return true;

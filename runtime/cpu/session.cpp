@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "ir/manifest.h"
+#include "ir/ranks.h"
 #include "runtime/cpu/access.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/handed.h"
@@ -588,7 +589,7 @@ Status CpuSessionImpl::bench(const LaunchValues& values, int launches, double& m
 }
 
 Status check_manifest(const ir::Manifest& m) {
-  if (m.world < 1 || m.world > 64 || m.ctas < 1) {
+  if (m.world < 1 || m.world > ir::kMaxWorld || m.ctas < 1) {
     return Status::failure(
         fmt::format("the kernel's manifest asks for {} ranks of {} CTAs", m.world, m.ctas));
   }

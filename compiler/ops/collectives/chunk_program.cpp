@@ -7,6 +7,7 @@
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/chunk_flow.h"
+#include "ir/ranks.h"
 
 namespace maco::ops {
 
@@ -42,7 +43,7 @@ int64_t ChunkShape::wanted_chunk(int rank, int64_t chunk) const {
   return chunk;
 }
 uint64_t ChunkShape::wanted_ranks(int64_t chunk) const {
-  if (reduces()) return world == 64 ? ~uint64_t{0} : (uint64_t{1} << world) - 1;
+  if (reduces()) return ir::all_ranks(world);
   if (op == "broadcast") return uint64_t{1} << root;
   return uint64_t{1} << (chunk / parts);
 }

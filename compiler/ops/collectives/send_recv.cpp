@@ -7,6 +7,7 @@
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/messages.h"
 #include "compiler/ops/collectives/one_way.h"
+#include "ir/ranks.h"
 
 namespace maco::ops {
 
@@ -67,7 +68,7 @@ void tile_recv(TileContext& c) {
   const Mat y = c.out(0);
   const Boxes boxes = boxes_of(c, y, y.rows);
   Exchanger exchanger(c, boxes, y.dtype, y.dtype, in_packets(c));
-  uint64_t idle = c.world() == 64 ? ~uint64_t{0} : only(c.world()) - 1;
+  uint64_t idle = ir::all_ranks(c.world());
   for (const Message* m : c.messages().of_op(c.id())) {
     idle &= ~m->receivers;
     c.promise_message(*m);

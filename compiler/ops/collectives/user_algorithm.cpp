@@ -12,6 +12,7 @@
 #include "compiler/ops/collectives/exchange_tasks.h"
 #include "compiler/ops/collectives/scatter.h"
 #include "ir/check.h"
+#include "ir/ranks.h"
 
 namespace maco::ops {
 
@@ -65,7 +66,7 @@ class Maker {
   Maker(TileContext& c, const ChunkFlow& flow)
       : c_(c), f_(flow), t_(tensors_of(c)), boxes_(boxes_of(c, t_.x, t_.rows)) {
     const bool reduces = c.op().kind == "allreduce" || c.op().kind == "reduce_scatter";
-    all_ = reduces ? (c.world() == 64 ? ~uint64_t{0} : only(c.world()) - 1) : 0;
+    all_ = reduces ? ir::all_ranks(c.world()) : 0;
     chunks_.world = c.world();
     chunks_.cols = boxes_.cols;
     chunks_.BR = boxes_.BR;
