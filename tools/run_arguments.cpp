@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/graph/check.h"
 #include "ir/ranks.h"
 #include "tools/options.h"
 

@@ -1,5 +1,4 @@
 #include "compiler/codegen/tables.h"
-#include "ir/ranks.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +8,8 @@
 #include <map>
 #include <span>
 #include <string_view>
+
+#include "ir/ranks.h"
 
 namespace maco::codegen {
 

@@ -2,10 +2,11 @@
 // agree on.
 
 #include "compiler/frontend/mscclpp_ranks.h"
-#include "ir/ranks.h"
 
 #include <algorithm>
 #include <map>
+
+#include "ir/ranks.h"
 
 namespace maco::frontend::mscclpp {
 

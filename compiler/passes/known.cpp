@@ -1,10 +1,11 @@
 #include "compiler/passes/known.h"
-#include "ir/ranks.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <set>
 #include <utility>
+
+#include "ir/ranks.h"
 
 namespace maco::passes {
 

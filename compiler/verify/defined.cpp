@@ -7,7 +7,6 @@
 // Rows of a buffer that is written in blocks of a height that only the launch knows may be those of
 // any cell that could come to lie there.
 #include "compiler/verify/defined.h"
-#include "ir/ranks.h"
 
 #include <fmt/format.h>
 
@@ -15,6 +14,8 @@
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "ir/ranks.h"
 
 namespace maco::verify {
 namespace {

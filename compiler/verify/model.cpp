@@ -1,7 +1,8 @@
 #include "compiler/verify/model.h"
-#include "ir/ranks.h"
 
 #include <algorithm>
+
+#include "ir/ranks.h"
 
 namespace maco::verify {
 namespace {

@@ -1,7 +1,6 @@
 // Ids, bounds, who may write what, addresses, streams, roles. Later proofs rely on every word of
 // this: they index without looking.
 #include "compiler/verify/structure.h"
-#include "ir/ranks.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +9,8 @@
 #include <set>
 #include <unordered_map>
 #include <utility>
+
+#include "ir/ranks.h"
 
 namespace maco::verify {
 namespace {
