@@ -144,15 +144,23 @@ struct TaskBegin<false> {
   MACO_FN void begins(u64) {}
   MACO_FN u64 begun() const { return 0; }
 };
+// What else consumers want to know of it at once.
+struct alignas(8) TaskHead {
+  enum : u16 {
+    kRuns = 1,    // on this rank
+    kLeads = 2,   // the next task waits for nothing
+    kPasses = 4,  // the loader waits until the task's waits are over
+    kLast = 8     // none follows
+  };
+  u32 first_operand;  // of its call
+  u16 kind;           // likewise
+  u16 notes;
+};
 struct alignas(16) PreparedTask : TaskBegin<kProfile> {
   TaskWords words;
+  TaskHead head;
   SyncRow syncs[kPreparedSyncs];
   LookedUp found;
-  CallRow call;
-  u16 runs;    // not 0: on this rank
-  u16 leads;   // not 0: the next task waits for nothing
-  u16 passes;  // not 0: the loader waits until its waits are over
-  u16 last;    // not 0: none follows
 };
 // Stamps take the room of one.
 constexpr int kPrepared = kProfile && Cta::kPrepared > 2 ? Cta::kPrepared - 1 : Cta::kPrepared;
@@ -210,6 +218,7 @@ struct Context : Profile<kProfile> {
   int world;
   i64 control_at;  // offset of Control in symmetric memory
   int place = 0;   // of the current task in the CTA's stream
+  u32 notes = 0;   // TaskHead::notes of that, if it was prepared
   u32 call = 0, tile = 0;
   int kind = 0;          // of the current task, where its code is that of other kinds, too
   const u32 first_flag;  // of the packets of this launch; an operand's use is added to it

@@ -51,99 +51,132 @@ MACO_FN bool counted(Context& ctx, const u32* word, u32 count) {
 MACO_FN Context& consumer_context() {
   return context_of((int)((u32)task_thread() / (u32)kWarpLanes));
 }
-// How far a task has come.
-struct Ran {
-  bool ok;    // false: the run stops
-  bool runs;  // on this rank
+// What consumers read of a slot at once, in two accesses.
+struct PreparedRow {
+  TaskWords words;
+  TaskHead head;
+  MACO_FN bool has(u32 note) const { return (head.notes & note) != 0; }
 };
-// Waits for a task and runs it. starts: all warps know that it is prepared and waits for nothing.
+MACO_FN PreparedRow prepared_row(const PreparedTask& task) { return {task.words, task.head}; }
+
+// The task at `place` begins: what consumers have to know of it over its run, and behind it, goes
+// into the warp's context. Registers are the function's, and what lies in local memory a task
+// pushes out of the L1 cache, to come back from far away (docs/benchmarks/gpu-speed.md, "Between
+// tasks").
+MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
+  const Task task = row.words.task();
+  ctx.place = (int)place;
+  ctx.notes = row.head.notes;
+  ctx.call = task.call;
+  ctx.tile = task.tile;
+  ctx.sent_flag = task.packets ? ctx.first_flag : no_flag(ctx.first_flag);
+  if (consumer_thread() == 0) ctx.memory()->tasks[place % kPrepared].begins(ctx.profile_begun());
+  if (row.has(TaskHead::kRuns)) trace_task_begin((int)place);
+}
+// Waits until the task at `place` is prepared, and for what it waits for; it begins. False: the run
+// stops.
 template <class Kernel>
-MACO_FN Ran run_prepared(Context& ctx, u32 place, bool starts) {
+MACO_FN bool await_task(Context& ctx, u32 place, PreparedRow& row) {
   CtaMemory* const memory = ctx.memory();
   ctx.profile_begin();
   ctx.place = (int)place;
-  bool ok = starts || reached(load_acquire_cta(&memory->ready), place + 1) ||
+  bool ok = reached(load_acquire_cta(&memory->ready), place + 1) ||
             await_place(ctx, &memory->ready, nullptr);
-  PreparedTask& task = memory->tasks[place % kPrepared];
-  const Task row = task.words.task();
-  const CallRow call = task.call;
-  const bool runs = task.runs != 0;
-  if (consumer_thread() == 0) task.begins(ctx.profile_begun());
-  ctx.call = row.call;
-  ctx.tile = row.tile;
-  ctx.sent_flag = row.packets ? ctx.first_flag : no_flag(ctx.first_flag);
-  const auto sync = [&](int i) { return sync_row<Kernel>(task, row.sync, i); };
-  if (ok && runs) trace_task_begin((int)place);
-  if (!starts) {
-    if (ok && runs) ok = was_scouted(ctx) || wait_for<Kernel>(ctx, row.waits, sync);
-    if (cta_any(!ok)) return {false, runs};
+  if (ok) {
+    const PreparedTask& task = memory->tasks[place % kPrepared];
+    row = prepared_row(task);
+    begin_task(ctx, place, row);
+    const Task words = row.words.task();
+    if (row.has(TaskHead::kRuns))
+      ok = was_scouted(ctx) || wait_for<Kernel>(ctx, words.waits, [&](int i) {
+             return sync_row<Kernel>(task, words.sync, i);
+           });
   }
-  if (!runs) return {true, false};
-  ctx.profile_waited();
-  if (task.passes != 0 && consumer_thread() == 0) store_release_cta(&memory->passed, place + 1);
-  warp_sync();
-  const Operand* operands = Kernel::operands() + call.first_operand;
-  Kernel::run(call.kind, ctx, Args{ctx, operands, Args::place_of(task.found)}, row.tile);
-  warp_sync();
-  return {true, true};
+  return !cta_any(!ok);
 }
-// Behind it: sets `starts` for the next task, and `last` if there is none. False: the run stops.
-// The last warp tells the signaller, and gives hints: rows of few elements are the first's, which
-// is at the next task then, and so are the stamps of a profile.
+// Runs the task that has begun, if it does so on this rank.
 template <class Kernel>
-MACO_FN bool leave_prepared(Context& ctx, u32 begin, u32 place, bool ran, bool& starts,
-                            bool& last) {
-  constexpr int kTeller = kWarps - 1;
+MACO_FN void run_task(Context& ctx, u32 place, const PreparedRow& row) {
+  if (!row.has(TaskHead::kRuns)) return;
+  ctx.profile_waited();
   CtaMemory* const memory = ctx.memory();
-  // Its slot is another task's once the signaller knows that it is done.
-  const PreparedTask& task = memory->tasks[place % kPrepared];
-  last = task.last != 0;
-  starts = false;
-  if (ran) {
-    // One barrier between tasks is enough where the next has nothing to wait for.
-    starts = task.leads != 0 &&
-             !cta_any(ctx.stopped() || !reached(load_acquire_cta(&memory->ready), place + 2));
-    if (!starts && ctx.any_stopped()) return false;
-    ctx.profile_computed();
-    trace_task_end((int)place);
-  } else {
-    cta_sync();  // all have read `last`
-  }
-  if (warp() == kTeller) {
+  if (Cta::kPages > 0 && row.has(TaskHead::kPasses) && consumer_thread() == 0)
+    store_release_cta(&memory->passed, place + 1);
+  warp_sync();
+  const Operand* operands = Kernel::operands() + row.head.first_operand;
+  Kernel::run(row.head.kind, ctx,
+              Args{ctx, operands, Args::place_of(memory->tasks[place % kPrepared].found)},
+              row.words.task().tile);
+  warp_sync();
+}
+
+// Behind a task's barrier one warp tells the signaller, and gives hints: the last, since rows of
+// few elements are the first's, which is at the next task then, and so are the stamps of a profile.
+template <class Kernel>
+MACO_FN void tell_signaller(const Context& ctx, u32 place) {
+  constexpr int kTeller = kWarps - 1;
+  if (warp() != kTeller) return;
+  CtaMemory* const memory = ctx.memory();
+  if constexpr (Kernel::kHints) {
+    // Its slot is another task's once the signaller knows that it is done.
+    const PreparedTask& task = memory->tasks[place % kPrepared];
     const Task done = task.words.task();
     MACO_ROLLED
     for (int i = warp_lane(); i < (int)done.signals; i += kWarpLanes) {
       const SyncRow signal = sync_row<Kernel>(task, done.sync, (int)done.waits + i);
       if (signal.kind == kSyncHint) add_relaxed(ctx.launch().counters + signal.event, 1);
     }
-    warp_sync();
-    if (warp_lane() == 0) store_release_cta(&memory->done, place + 1);
   }
-  ctx.profile_stored(ctx.launch(), begin + place);
-  return true;
+  warp_sync();
+  if (warp_lane() == 0) store_release_cta(&memory->done, place + 1);
 }
 
-// As consume, of tasks that are prepared. Where a warp is, it looks up in shared memory behind each
-// task: in registers there is no room, and what lies in local memory a task pushes out of the L1
-// cache, to come back from far away (docs/benchmarks/gpu-speed.md, "Between tasks").
+// Is the task at `place` prepared?
+MACO_FN bool is_prepared(const CtaMemory* memory, u32 place) {
+  return reached(load_acquire_cta(&memory->ready), place + 1);
+}
+
+// As consume, of tasks that are prepared. Where a warp is, it looks up anew behind each task.
 template <class Kernel>
 MACO_FN void consume_prepared(const Stream& stream) {
   const u32 begin = stream.begin;
   if (begin == stream.end) return;
-  Context& ctx = consumer_context();
-  ctx.profile_cta(ctx.launch(), ctx.cta(), true);
-  Context* own = &ctx;
-  u32 place = 0;
-  bool starts = false, last = false;
+  CtaMemory* const memory = Context::memory();
+  Context::profile_cta(Context::launch(), cta_id(), true);
+  PreparedRow row;
+  u32 place = 0, notes = 0;
   do {
-    const Ran task = run_prepared<Kernel>(*own, place, starts);
-    if (!task.ok) return;
-    own = &consumer_context();
-    place = (u32)own->place;
-    if (!leave_prepared<Kernel>(*own, begin, place, task.runs, starts, last)) return;
-    ++place;
-  } while (!last);
-  ctx.profile_cta(ctx.launch(), ctx.cta(), false);
+    if (!await_task<Kernel>(consumer_context(), place, row)) return;
+    bool begins = false;
+    do {
+      run_task<Kernel>(consumer_context(), place, row);
+      Context& ctx = consumer_context();
+      place = (u32)ctx.place;
+      notes = ctx.notes;
+      const bool stopped = ctx.stopped(), ready = is_prepared(memory, place + 1);
+      // Where the next one waits for nothing and is prepared, its row comes meanwhile, and this
+      // barrier is the only one between them.
+      const bool leads = (notes & TaskHead::kLeads) != 0;
+      PreparedRow next;
+      if (leads && ready) next = prepared_row(memory->tasks[(place + 1) % kPrepared]);
+      const bool held = cta_any(stopped || (leads && !ready));
+      if (held && (!leads || ctx.any_stopped())) return;
+      if ((notes & TaskHead::kRuns) != 0) {
+        ctx.profile_computed();
+        trace_task_end((int)place);
+      }
+      tell_signaller<Kernel>(ctx, place);
+      ctx.profile_stored(ctx.launch(), begin + place);
+      ++place;
+      begins = leads && !held;
+      if (begins) {
+        row = next;
+        ctx.profile_begin();
+        begin_task(ctx, place, row);
+      }
+    } while (begins);
+  } while ((notes & TaskHead::kLast) == 0);
+  Context::profile_cta(Context::launch(), cta_id(), false);
 }
 
 // Looks tasks up ahead, each of some warps every kPreparers-th, and puts what it finds into the
@@ -225,14 +258,14 @@ struct Preparer {
         *(RowWords*)&to.syncs[i] = syncs[k];
     const bool runs = runs_here<Kernel>(ctx, task.guard);
     if (warp_lane() == 0) {
-      to.words = words;
-      to.call = call;
-      to.runs = runs;
-      to.last = at + 1 == end;
-      to.passes = Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind);
       // A task that runs on some ranks only keeps the barrier at its start.
       const Task later = behind.task();
-      to.leads = at + 1 < end && later.waits == 0 && later.guard == 0;
+      const bool last = at + 1 == end, leads = !last && later.waits == 0 && later.guard == 0,
+                 passes = Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind);
+      to.words = words;
+      to.head = {call.first_operand, call.kind,
+                 (u16)((runs ? TaskHead::kRuns : 0) | (leads ? TaskHead::kLeads : 0) |
+                       (passes ? TaskHead::kPasses : 0) | (last ? TaskHead::kLast : 0))};
     }
     warp_sync();
     if (kPreparers > 1 && !counted(ctx, &memory->ready, at - begin)) return false;
@@ -280,7 +313,7 @@ MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>
     const Task row = task.words.task();
     ctx.call = row.call;
     ctx.tile = row.tile;
-    const bool local_only = task.runs == 0;
+    const bool local_only = (task.head.notes & TaskHead::kRuns) == 0;
     const u64 begun = task.begun();
     if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     MACO_ROLLED

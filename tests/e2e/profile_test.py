@@ -185,7 +185,7 @@ def main():
         # One whose code has no stamps.
         with open(kernel, encoding="utf-8") as file:
             code = file.read()
-        without, count = re.subn(r"\n *ctx\.profile_(?:cta|signalled|signalled_for)\([^;]*;", "", code)
+        without, count = re.subn(r"\n *(?:ctx\.|Context::)profile_(?:cta|signalled|signalled_for)\([^;]*;", "", code)
         with open(kernel, "w", encoding="utf-8") as file:
             file.write(without)
         ran = run(kernel, "--profile", "-")
