@@ -59,11 +59,11 @@ struct PreparedRow {
 };
 MACO_FN PreparedRow prepared_row(const PreparedTask& task) { return {task.words, task.head}; }
 
-// The task at `place` begins: what consumers have to know of it over its run, and behind it, goes
-// into the warp's context. Registers are the function's, and what lies in local memory a task
-// pushes out of the L1 cache, to come back from far away (docs/benchmarks/gpu-speed.md, "Between
-// tasks").
-MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
+// The task at `place` begins, if `ok`: what consumers have to know of it over its run, and behind
+// it, goes into the warp's context. Registers are the function's, and what lies in local memory a
+// task pushes out of the L1 cache, to come back from far away (docs/benchmarks/gpu-speed.md,
+// "Between tasks").
+MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row, bool ok) {
   const Task task = row.words.task();
   ctx.place = (int)place;
   ctx.notes = row.head.notes;
@@ -71,7 +71,7 @@ MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
   ctx.tile = task.tile;
   ctx.sent_flag = task.packets ? ctx.first_flag : no_flag(ctx.first_flag);
   if (consumer_thread() == 0) ctx.memory()->tasks[place % kPrepared].begins(ctx.profile_begun());
-  if (row.has(TaskHead::kRuns)) trace_task_begin((int)place);
+  if (ok && row.has(TaskHead::kRuns)) trace_task_begin((int)place);
 }
 // Waits until the task at `place` is prepared, and for what it waits for; it begins. False: the run
 // stops.
@@ -82,16 +82,14 @@ MACO_FN bool await_task(Context& ctx, u32 place, PreparedRow& row) {
   ctx.place = (int)place;
   bool ok = reached(load_acquire_cta(&memory->ready), place + 1) ||
             await_place(ctx, &memory->ready, nullptr);
-  if (ok) {
-    const PreparedTask& task = memory->tasks[place % kPrepared];
-    row = prepared_row(task);
-    begin_task(ctx, place, row);
-    const Task words = row.words.task();
-    if (row.has(TaskHead::kRuns))
-      ok = was_scouted(ctx) || wait_for<Kernel>(ctx, words.waits, [&](int i) {
-             return sync_row<Kernel>(task, words.sync, i);
-           });
-  }
+  const PreparedTask& task = memory->tasks[place % kPrepared];
+  row = prepared_row(task);  // in any case: what it was would be kept over tasks
+  begin_task(ctx, place, row, ok);
+  const Task words = row.words.task();
+  if (ok && row.has(TaskHead::kRuns))
+    ok = was_scouted(ctx) || wait_for<Kernel>(ctx, words.waits, [&](int i) {
+           return sync_row<Kernel>(task, words.sync, i);
+         });
   return !cta_any(!ok);
 }
 // Runs the task that has begun, if it does so on this rank.
@@ -136,45 +134,42 @@ MACO_FN bool is_prepared(const CtaMemory* memory, u32 place) {
   return reached(load_acquire_cta(&memory->ready), place + 1);
 }
 
-// As consume, of tasks that are prepared. Where a warp is, it looks up anew behind each task.
+// As consume, of tasks that are prepared. Where a warp is, it looks up anew behind each task: what
+// it kept over one would lie in local memory.
 template <class Kernel>
 MACO_FN void consume_prepared(const Stream& stream) {
   const u32 begin = stream.begin;
   if (begin == stream.end) return;
-  CtaMemory* const memory = Context::memory();
   Context::profile_cta(Context::launch(), cta_id(), true);
   PreparedRow row;
   u32 place = 0, notes = 0;
+  bool begins = false;
   do {
-    if (!await_task<Kernel>(consumer_context(), place, row)) return;
-    bool begins = false;
-    do {
-      run_task<Kernel>(consumer_context(), place, row);
-      Context& ctx = consumer_context();
-      place = (u32)ctx.place;
-      notes = ctx.notes;
-      const bool stopped = ctx.stopped(), ready = is_prepared(memory, place + 1);
-      // Where the next one waits for nothing and is prepared, its row comes meanwhile, and this
-      // barrier is the only one between them.
-      const bool leads = (notes & TaskHead::kLeads) != 0;
-      PreparedRow next;
-      if (leads && ready) next = prepared_row(memory->tasks[(place + 1) % kPrepared]);
-      const bool held = cta_any(stopped || (leads && !ready));
-      if (held && (!leads || ctx.any_stopped())) return;
-      if ((notes & TaskHead::kRuns) != 0) {
-        ctx.profile_computed();
-        trace_task_end((int)place);
-      }
-      tell_signaller<Kernel>(ctx, place);
-      ctx.profile_stored(ctx.launch(), begin + place);
-      ++place;
-      begins = leads && !held;
-      if (begins) {
-        row = next;
-        ctx.profile_begin();
-        begin_task(ctx, place, row);
-      }
-    } while (begins);
+    if (!begins && !await_task<Kernel>(consumer_context(), place, row)) return;
+    run_task<Kernel>(consumer_context(), place, row);
+    Context& ctx = consumer_context();
+    CtaMemory* const memory = ctx.memory();
+    place = (u32)ctx.place;
+    notes = ctx.notes;
+    const bool stopped = ctx.stopped(), ready = is_prepared(memory, place + 1);
+    // Where the next one waits for nothing and is prepared, this barrier is the only one between
+    // them, and its row comes meanwhile. (Of another this task's own stands for it.)
+    row = prepared_row(memory->tasks[(place + (ready ? 1 : 0)) % kPrepared]);
+    const bool leads = (notes & TaskHead::kLeads) != 0,
+               held = cta_any(stopped || (leads && !ready));
+    if (held && (!leads || ctx.any_stopped())) return;
+    if ((notes & TaskHead::kRuns) != 0) {
+      ctx.profile_computed();
+      trace_task_end((int)place);
+    }
+    tell_signaller<Kernel>(ctx, place);
+    ctx.profile_stored(ctx.launch(), begin + place);
+    ++place;
+    begins = leads && !held;
+    if (begins) {
+      ctx.profile_begin();
+      begin_task(ctx, place, row, true);
+    }
   } while ((notes & TaskHead::kLast) == 0);
   Context::profile_cta(Context::launch(), cta_id(), false);
 }

@@ -14,7 +14,10 @@ import subprocess
 import sys
 import tempfile
 
-GRAPHS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "examples", "graphs")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+GRAPHS = os.path.join(ROOT, "examples", "graphs")
+sys.path.insert(0, os.path.join(ROOT, "tests", "bench"))
+import decode  # noqa: E402
 SERIALISED = re.compile(r"\(C75\d\d\)[^\n]*")
 SPILLS = re.compile(r"Function properties for maco_kernel\s+\d+ bytes stack frame, (\d+) bytes spill stores")
 LAUNCHED = re.compile(r"Function properties for maco_kernel\s+[^\n]*\s+ptxas info    : Used 168 registers")
@@ -109,7 +112,9 @@ def main():
         return 77
     layer = read("llama32_1b_prefill.maco").replace("0..16", "0..1").replace("x_16", "x_1")
     # What a loop over short tasks keeps in local memory it waits for after each.
-    decoder = read("llama32_1b_decode.maco").replace("0..16", "0..2").replace("x_16", "x_2")
+    two_layers = lambda text: text.replace("0..16", "0..2").replace("x_16", "x_2")
+    decoder = two_layers(read("llama32_1b_decode.maco"))
+    parallel = two_layers(decode.graph("llama-3.2-1b", 1024, 2))
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         compiler = Compiler(args.macoc, nvcc, folder)
@@ -122,6 +127,7 @@ def main():
                                                          ("tiles that are sent", SENT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                                                          ("tiles that are sent", SENT, "sm_80", "mma.sync", MOST_SPILLED),
                                                          ("decoding", decoder, "sm_90a", "mma.sync", 0),
+                                                         ("decoding over two GPUs", parallel, "sm_90a", "mma.sync", 0),
                                                          ("a decode layer", read("decode_layer.maco"), "sm_80", "mma.sync", None),
                                                          ("a decode layer", read("decode_layer.maco"), "sm_120", "mma.sync", None)):
             ptx, said = compiler.run(text, target)
