@@ -144,7 +144,7 @@ struct TaskBegin<false> {
   MACO_FN void begins(u64) {}
   MACO_FN u64 begun() const { return 0; }
 };
-// What else consumers want to know of it at once.
+// Of a prepared task, beside its row, what consumers ask for at once.
 struct alignas(8) TaskHead {
   enum : u16 {
     kRuns = 1,    // on this rank
@@ -155,6 +155,7 @@ struct alignas(8) TaskHead {
   u32 first_operand;  // of its call
   u16 kind;           // likewise
   u16 notes;
+  MACO_FN bool has(u32 note) const { return (notes & note) != 0; }
 };
 struct alignas(16) PreparedTask : TaskBegin<kProfile> {
   TaskWords words;

@@ -20,13 +20,17 @@ MACO_FN void begin_prepared(Context& ctx) {
   ctx.memory()->filled = 0;
 }
 
+// Is the task at `place` prepared?
+MACO_FN bool is_prepared(const CtaMemory* memory, u32 place) {
+  return reached(load_acquire_cta(&memory->ready), place + 1);
+}
 // Loader: what the signaller has looked up of the task's operands, if it has come so far; all lanes
 // are told the same.
 template <class Kernel>
 MACO_FN const LookedUp* prepared_operands(const Context& ctx) {
   CtaMemory* const memory = ctx.memory();
   const u32 place = (u32)ctx.place;
-  if (warp_any(!reached(load_acquire_cta(&memory->ready), place + 1))) return nullptr;
+  if (warp_any(!is_prepared(memory, place))) return nullptr;
   return &memory->tasks[place % kPrepared].found;
 }
 // Loader: it is past so many tasks.
@@ -51,19 +55,18 @@ MACO_FN bool counted(Context& ctx, const u32* word, u32 count) {
 MACO_FN Context& consumer_context() {
   return context_of((int)((u32)task_thread() / (u32)kWarpLanes));
 }
-// What consumers read of a slot at once, in two accesses.
+// What consumers read of a slot.
 struct PreparedRow {
   TaskWords words;
   TaskHead head;
-  MACO_FN bool has(u32 note) const { return (head.notes & note) != 0; }
 };
 MACO_FN PreparedRow prepared_row(const PreparedTask& task) { return {task.words, task.head}; }
 
-// The task at `place` begins, if `ok`: what consumers have to know of it over its run, and behind
-// it, goes into the warp's context. Registers are the function's, and what lies in local memory a
-// task pushes out of the L1 cache, to come back from far away (docs/benchmarks/gpu-speed.md,
-// "Between tasks").
-MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row, bool ok) {
+// The task at `place` begins: what consumers have to know of it over its run, and behind it, goes
+// into the warp's context. Registers are the function's, and what lies in local memory a task
+// pushes out of the L1 cache, to come back from far away (docs/benchmarks/gpu-speed.md, "Between
+// tasks").
+MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
   const Task task = row.words.task();
   ctx.place = (int)place;
   ctx.notes = row.head.notes;
@@ -71,22 +74,22 @@ MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row, bool ok
   ctx.tile = task.tile;
   ctx.sent_flag = task.packets ? ctx.first_flag : no_flag(ctx.first_flag);
   if (consumer_thread() == 0) ctx.memory()->tasks[place % kPrepared].begins(ctx.profile_begun());
-  if (ok && row.has(TaskHead::kRuns)) trace_task_begin((int)place);
+  if (row.head.has(TaskHead::kRuns)) trace_task_begin((int)place);
 }
 // Waits until the task at `place` is prepared, and for what it waits for; it begins. False: the run
-// stops.
+// stops. `row` is set then, too: where it wasn't, it would be kept over the task before, in local
+// memory (tests/e2e/ptxas_test.py).
 template <class Kernel>
 MACO_FN bool await_task(Context& ctx, u32 place, PreparedRow& row) {
   CtaMemory* const memory = ctx.memory();
   ctx.profile_begin();
   ctx.place = (int)place;
-  bool ok = reached(load_acquire_cta(&memory->ready), place + 1) ||
-            await_place(ctx, &memory->ready, nullptr);
+  bool ok = is_prepared(memory, place) || await_place(ctx, &memory->ready, nullptr);
   const PreparedTask& task = memory->tasks[place % kPrepared];
-  row = prepared_row(task);  // in any case: what it was would be kept over tasks
-  begin_task(ctx, place, row, ok);
+  row = ok ? prepared_row(task) : PreparedRow{};
+  if (ok) begin_task(ctx, place, row);
   const Task words = row.words.task();
-  if (ok && row.has(TaskHead::kRuns))
+  if (ok && row.head.has(TaskHead::kRuns))
     ok = was_scouted(ctx) || wait_for<Kernel>(ctx, words.waits, [&](int i) {
            return sync_row<Kernel>(task, words.sync, i);
          });
@@ -95,10 +98,10 @@ MACO_FN bool await_task(Context& ctx, u32 place, PreparedRow& row) {
 // Runs the task that has begun, if it does so on this rank.
 template <class Kernel>
 MACO_FN void run_task(Context& ctx, u32 place, const PreparedRow& row) {
-  if (!row.has(TaskHead::kRuns)) return;
+  if (!row.head.has(TaskHead::kRuns)) return;
   ctx.profile_waited();
   CtaMemory* const memory = ctx.memory();
-  if (Cta::kPages > 0 && row.has(TaskHead::kPasses) && consumer_thread() == 0)
+  if (Cta::kPages > 0 && row.head.has(TaskHead::kPasses) && consumer_thread() == 0)
     store_release_cta(&memory->passed, place + 1);
   warp_sync();
   const Operand* operands = Kernel::operands() + row.head.first_operand;
@@ -129,11 +132,6 @@ MACO_FN void tell_signaller(const Context& ctx, u32 place) {
   if (warp_lane() == 0) store_release_cta(&memory->done, place + 1);
 }
 
-// Is the task at `place` prepared?
-MACO_FN bool is_prepared(const CtaMemory* memory, u32 place) {
-  return reached(load_acquire_cta(&memory->ready), place + 1);
-}
-
 // As consume, of tasks that are prepared. Where a warp is, it looks up anew behind each task: what
 // it kept over one would lie in local memory.
 template <class Kernel>
@@ -152,11 +150,13 @@ MACO_FN void consume_prepared(const Stream& stream) {
     place = (u32)ctx.place;
     notes = ctx.notes;
     const bool stopped = ctx.stopped(), ready = is_prepared(memory, place + 1);
-    // Where the next one waits for nothing and is prepared, this barrier is the only one between
-    // them, and its row comes meanwhile. (Of another this task's own stands for it.)
+    // Where the next one waits for nothing and is prepared, one barrier is enough between them, and
+    // its row comes meanwhile. (Else this task's own is read and not used, so that `row` is set.)
     row = prepared_row(memory->tasks[(place + (ready ? 1 : 0)) % kPrepared]);
-    const bool leads = (notes & TaskHead::kLeads) != 0,
-               held = cta_any(stopped || (leads && !ready));
+    const bool leads = (notes & TaskHead::kLeads) != 0;
+    // Has some thread seen a stop, or not seen that the next one is prepared? Which of the two,
+    // another barrier tells.
+    const bool held = cta_any(stopped || (leads && !ready));
     if (held && (!leads || ctx.any_stopped())) return;
     if ((notes & TaskHead::kRuns) != 0) {
       ctx.profile_computed();
@@ -168,7 +168,7 @@ MACO_FN void consume_prepared(const Stream& stream) {
     begins = leads && !held;
     if (begins) {
       ctx.profile_begin();
-      begin_task(ctx, place, row, true);
+      begin_task(ctx, place, row);
     }
   } while ((notes & TaskHead::kLast) == 0);
   Context::profile_cta(Context::launch(), cta_id(), false);
@@ -308,7 +308,7 @@ MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>
     const Task row = task.words.task();
     ctx.call = row.call;
     ctx.tile = row.tile;
-    const bool local_only = (task.head.notes & TaskHead::kRuns) == 0;
+    const bool local_only = !task.head.has(TaskHead::kRuns);
     const u64 begun = task.begun();
     if (!local_only && !send_task<Kernel>(ctx, row, sends)) return;
     MACO_ROLLED
