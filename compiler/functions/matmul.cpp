@@ -291,6 +291,14 @@ std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t ope
       operand);
 }
 
+// Rows of a, and sums: as much as there is (MatmulPages::kStageBytes), or what a row in line takes.
+int64_t scratch_bytes(const CallView& c) {
+  constexpr int64_t kLeast = 16384;
+  const cost::Machine* machine = cost::find_machine(c.program().target, c.program().board);
+  if (!c.flag("in_line") || !machine) return kLeast;
+  return std::max(kLeast, matmul_line_scratch(c.integer("K"), *machine));
+}
+
 cost::Work work(MatmulForm form, const CallView& c, const ir::Task& task,
                 const cost::Machine& machine) {
   MatmulTile t{.rows = c.typical("rows"),
@@ -369,8 +377,7 @@ std::vector<Function> matmul_functions() {
         .many_registers = is_wgmma,
         .takes_packets = [form](const CallView& c,
                                 size_t operand) { return takes_packets(form, c, operand); },
-        // Rows of a, and sums: as much as there is (MatmulPages::kStageBytes).
-        .scratch_bytes = [](const CallView&) { return int64_t{16384}; },
+        .scratch_bytes = scratch_bytes,
         .work = [form](const CallView& c, const ir::Task& task,
                        const cost::Machine& machine) { return work(form, c, task, machine); }};
     if (form.halved) {

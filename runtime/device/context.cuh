@@ -116,18 +116,18 @@ constexpr int kContextBytes = kProfile ? 112 : 80;
 // Signals whose words are looked up while the task waits, of others on demand.
 constexpr int kStagedSignals = 8;
 
-// So does what a launch is told: every task asks for some of it. Of its values the first few. (On
-// the CPU target roles begin without a barrier, and have copies of their own.)
+// So does what a launch is told: every task asks for some of it. Of its values the first few.
 constexpr int kStagedValues = 16;
-constexpr int kLaunchCopies = kWarpLanes == 1 ? kRoles : 1;
-MACO_FN int launch_copy() {
-  return kLaunchCopies == 1 ? 0 : is_signaller() ? 2 : is_loader() ? 1 : 0;
-}
 struct CtaLaunch : LaunchPlaces {
   const i32* all_values;
   u32 epoch;
   i32 values[kStagedValues];
 };
+// On the CPU target roles begin without a barrier, and have copies of their own.
+constexpr int kLaunchCopies = kWarpLanes == 1 ? kRoles : 1;
+MACO_FN int launch_copy() {
+  return kLaunchCopies == 1 ? 0 : is_signaller() ? 2 : is_loader() ? 1 : 0;
+}
 
 // What the signaller has looked up of a task before its turn comes: rows of tables lie in far
 // memory, one behind the other.

@@ -313,6 +313,22 @@ TEST_CASE("a lone row of any length leaves room for a ring, whatever the target"
       CHECK(p.uses.pages > p.calls.at(0).loads.at(0).pages + p.calls.at(0).loads.at(1).pages);
     }
   }
+  // A Program that leaves less than a row takes is refused.
+  api::Options h200;
+  h200.target = "sm_90a";
+  ir::Program p = test::compiled(R"(graph g {
+  input x : bf16[1, 28672]
+  param w : bf16[8192, 28672]
+  output y = matmul(x, w, transpose_b = true)
+})",
+                                 h200)
+                      .program;
+  const ir::Call& lone = call_of(p, "matmul");
+  CHECK(functions::check(p, lone).empty());
+  p.uses.scratch_bytes = 32768;
+  CHECK(functions::check(p, lone) ==
+        std::vector<std::string>{
+            "needs 65536 bytes of scratch memory for 'matmul', but there are 32768"});
   // Rows of several lengths beside each other.
   for (const char* target : {"cpu", "sm_120", "sm_90a"}) {
     INFO(target);
