@@ -113,6 +113,7 @@ def plot(path, title, axis, series, log=True):
     """A line a series over the same points: series is {name: [(x, y), ...]}, y grows upwards from 0."""
     if not path:
         return
+    import itertools
     import math
     width, height, left, bottom, top, right = 720, 360, 60, 40, 40, 150
     points = [p for line in series.values() for p in line]
@@ -133,7 +134,7 @@ def plot(path, title, axis, series, log=True):
                    f'<text x="{left - 6}" y="{at_y(y) + 4:.1f}" text-anchor="end">{y:.3g}</text>')
     for x in sorted({x for x, _ in points}):
         out.append(f'<text x="{at_x(x):.1f}" y="{height - bottom + 16}" text-anchor="middle" font-size="10">{x}</text>')
-    for (name, line), color in zip(series.items(), colors):
+    for (name, line), color in zip(series.items(), itertools.cycle(colors)):
         out.append('<polyline fill="none" stroke-width="2" stroke="' + color + '" points="' +
                    " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in sorted(line)) + '"/>')
         x, y = sorted(line)[-1]

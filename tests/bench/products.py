@@ -67,6 +67,20 @@ def chains(args):
             yield {}, *map(int, shape.split(",")), args.rows
 
 
+def mean(ratios):
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def curves(rows):
+    """cuBLAS's time over MACO's by M: of each shape, or for layers the geometric mean of those over so many ranks."""
+    ratios = {}
+    for row in rows:
+        if row.get("maco_us") and row.get("peer_us"):
+            name = f"{row['ranks']} rank{'s' * (row['ranks'] > 1)}" if "ranks" in row else f"{row['N']} x {row['K']}"
+            ratios.setdefault(name, {}).setdefault(row["M"], []).append(row["peer_us"] / row["maco_us"])
+    return {name: [(m, mean(of)) for m, of in by_rows.items()] for name, by_rows in ratios.items()}
+
+
 def main():
     parser = gpu_bench.arguments(__doc__)
     parser.add_argument("--rows", default="1,2,4,8,16,32,64,128,256,512,1024,2048", help="values of M")
@@ -76,7 +90,6 @@ def main():
     parser.add_argument("--dtype", choices=["bf16", "f8e4m3"], default="bf16", help="of operands and results (default: bf16)")
     args = parser.parse_args()
     bench = gpu_bench.Bench(args)
-    series = {}
     for named, n, k, count, rows in chains(args):
         for m in map(int, rows.split(",")):
             ours = bench.maco(f"products-{m}-{n}-{k}", graph(m, n, k, count, args.dtype))
@@ -85,13 +98,10 @@ def main():
             bench.add(**named, dtype=args.dtype, M=m, N=n, K=k, products=count, maco_us=ours, peer_us=theirs,
                       tflops=None if not ours else round(flops / ours / 1e6, 1),
                       weights_gb_s=None if not ours else round(size / ours / 1e3))
-            if ours and theirs:
-                series.setdefault(f"{n} x {k}", []).append((m, theirs / ours))
-    ratios = [ratio for points in series.values() for _, ratio in points]
+    ratios = [row["peer_us"] / row["maco_us"] for row in bench.rows if row.get("maco_us") and row.get("peer_us")]
     if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"geometric mean of {len(ratios)} ratios {mean:.3f}, least {min(ratios):.3f}")
-    gpu_bench.plot(args.svg, "Speed of products, cuBLAS = 1", "M", series)
+        print(f"geometric mean of {len(ratios)} ratios {mean(ratios):.3f}, least {min(ratios):.3f}")
+    gpu_bench.plot(args.svg, "Speed of products, cuBLAS = 1", "M", curves(bench.rows))
     bench.finish()
 
 
