@@ -3,8 +3,9 @@
 
   ptxas_test.py --macoc build/bin/macoc
 
-A layer of the prompt and a product with its epilogue for sm_90a, where kernels have wgmma; the decode layer for sm_80 and sm_120, where
-they have mma. A kernel that is known to be serialised must be found out. Status 77: there is no nvcc.
+A layer of the prompt and a product with its epilogue for sm_90a, where kernels have wgmma; decoders for one GPU and for two, which spill
+nothing; the decode layer for sm_80 and sm_120, where they have mma. A kernel that is known to be serialised must be found out. Status 77:
+there is no nvcc.
 """
 import argparse
 import os

@@ -15,11 +15,10 @@ namespace {
 struct Example {
   const char* file;
   int64_t world;
-  const char* scalar;  // counted up from 5 or `from`, or ""
+  const char* scalar;  // counted up from 5, or ""
   std::map<std::string, int64_t> dims;
   // On a CPU smaller numbers stand for these: there weights of gigabytes take minutes.
   std::vector<std::pair<const char*, const char*>> on_cpu = {};
-  int64_t from = 5;  // on a GPU
 };
 const Example kExamples[] = {
     {"residual_norms.maco", 1, "", {}},
@@ -101,10 +100,7 @@ const Example kExamples[] = {
       {"8192", "640"},
       {"1024", "128"},
       {"[32, 128]", "[2, 128]"},
-      {"[8, 128]", "[1, 128]"}},
-     // Behind five keys, all zeros, two references whose sums have other orders already lie farther
-     // apart than the bound (docs/benchmarks/gpu-speed.md, "Everything else").
-     512},
+      {"[8, 128]", "[1, 128]"}}},
     {"llama70b_mlp_tp8.maco", 8, "", {}, {{"8192", "512"}, {"3584", "224"}}},
     {"llama70b_mlp_tp8.maco", 8, "", {{"tokens", 1}}, {{"8192", "512"}, {"3584", "224"}}},
     {"llama70b_decode_tp8.maco", 8, "pos", {}, {{"8192", "512"}, {"3584", "224"}, {"4096", "64"}}},
@@ -134,7 +130,7 @@ std::string check_example(const Device& device, const Example& example,
   options.check = true;
   options.launches = 3;
   options.dims = example.dims;
-  if (*example.scalar) options.scalars[example.scalar] = {device.cuda ? example.from : 5, true};
+  if (*example.scalar) options.scalars[example.scalar] = {5, true};
   std::string text = test::example_text(device.examples + "/" + example.file);
   if (!device.cuda)
     for (const auto& [from, to] : example.on_cpu) test::replace(text, from, to);
