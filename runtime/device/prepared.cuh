@@ -76,17 +76,17 @@ MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
   if (consumer_thread() == 0) ctx.memory()->tasks[place % kPrepared].begins(ctx.profile_begun());
   if (row.head.has(TaskHead::kRuns)) trace_task_begin((int)place);
 }
-// Waits until the task at `place` is prepared, and for what it waits for; it begins. False: the run
-// stops. `row` is set then, too: where it wasn't, it would be kept over the task before, in local
-// memory (tests/e2e/ptxas_test.py).
+// Waits until the task at `place` is prepared, unless its row is `there`, and for what it waits for;
+// it begins. False: the run stops. `row` is set then, too: where it wasn't, it would be kept over
+// the task before, in local memory (tests/e2e/ptxas_test.py).
 template <class Kernel>
-MACO_FN bool await_task(Context& ctx, u32 place, PreparedRow& row) {
+MACO_FN bool await_task(Context& ctx, u32 place, bool there, PreparedRow& row) {
   CtaMemory* const memory = ctx.memory();
   ctx.profile_begin();
   ctx.place = (int)place;
-  bool ok = is_prepared(memory, place) || await_place(ctx, &memory->ready, nullptr);
+  bool ok = there || is_prepared(memory, place) || await_place(ctx, &memory->ready, nullptr);
   const PreparedTask& task = memory->tasks[place % kPrepared];
-  row = ok ? prepared_row(task) : PreparedRow{};
+  if (!there) row = ok ? prepared_row(task) : PreparedRow{};
   if (ok) begin_task(ctx, place, row);
   const Task words = row.words.task();
   if (ok && row.head.has(TaskHead::kRuns))
@@ -141,22 +141,23 @@ MACO_FN void consume_prepared(const Stream& stream) {
   Context::profile_cta(Context::launch(), cta_id(), true);
   PreparedRow row;
   u32 place = 0, notes = 0;
-  bool begins = false;
+  bool there = false, begins = false;
   do {
-    if (!begins && !await_task<Kernel>(consumer_context(), place, row)) return;
+    if (!begins && !await_task<Kernel>(consumer_context(), place, there, row)) return;
     run_task<Kernel>(consumer_context(), place, row);
     Context& ctx = consumer_context();
     CtaMemory* const memory = ctx.memory();
     place = (u32)ctx.place;
     notes = ctx.notes;
-    const bool stopped = ctx.stopped(), ready = is_prepared(memory, place + 1);
-    // Where the next one waits for nothing and is prepared, one barrier is enough between them, and
-    // its row comes meanwhile. (Else this task's own is read and not used, so that `row` is set.)
-    row = prepared_row(memory->tasks[(place + (ready ? 1 : 0)) % kPrepared]);
+    const bool stopped = ctx.stopped();
+    // The next one's row comes meanwhile, if that is prepared. (Else this task's own is read and
+    // not used, so that `row` is set.) Where it waits for nothing, one barrier is enough.
+    there = is_prepared(memory, place + 1);
+    row = prepared_row(memory->tasks[(place + (there ? 1 : 0)) % kPrepared]);
     const bool leads = (notes & TaskHead::kLeads) != 0;
     // Has some thread seen a stop, or not seen that the next one is prepared? Which of the two,
     // another barrier tells.
-    const bool held = cta_any(stopped || (leads && !ready));
+    const bool held = cta_any(stopped || (leads && !there));
     if (held && (!leads || ctx.any_stopped())) return;
     if ((notes & TaskHead::kRuns) != 0) {
       ctx.profile_computed();
