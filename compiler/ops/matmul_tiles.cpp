@@ -26,20 +26,43 @@ int64_t power_above(int64_t n) {
   return p;
 }
 
+// How much longer memory takes for a tile of few rows whose boxes don't fill their pages: boxes of
+// 4 KB, a quarter, took twice as long (docs/benchmarks/communication.md).
+double small_boxes(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
+                   const cost::Machine& machine) {
+  const auto box = functions::matmul_few_box({.method = method,
+                                              .N = s.N,
+                                              .K = s.K,
+                                              .BM = t.BM,
+                                              .BN = t.BN,
+                                              .transpose_b = s.transpose_b,
+                                              .page_bytes = machine.page_bytes,
+                                              .a_bytes = ir::size_of(s.a),
+                                              .b_bytes = ir::size_of(s.b),
+                                              .few_rows = few_rows(s, machine),
+                                              .paired = s.paired});
+  if (!box || !machine.has_boxes()) return 1;
+  constexpr double kOfEach = 1.0 / 3;
+  const auto bytes =
+      static_cast<double>(box->rows * box->cols * ir::size_of(s.b) * (s.paired ? 2 : 1));
+  return 1 + kOfEach * (static_cast<double>(machine.page_bytes) / bytes - 1);
+}
+
 // Microseconds of the SM with the most tiles.
 double estimate(const MatmulShape& s, MatmulMethod method, int64_t rows, MatmulTiles t,
                 const cost::Machine& m, int32_t sms) {
   const int64_t tiles = ceil_div(rows, t.BM) * ceil_div(s.N, t.BN) * matmul_parts(s.K, t);
-  const cost::Work work = functions::matmul_work({.method = method,
-                                                  .rows = rows,
-                                                  .K = t.BK > 0 ? t.BK : s.K,
-                                                  .BM = t.BM,
-                                                  .BN = t.BN,
-                                                  .a_bytes = ir::size_of(s.a),
-                                                  .b_bytes = ir::size_of(s.b),
-                                                  .few_rows = few_rows(s, m),
-                                                  .paired = s.paired},
-                                                 m);
+  cost::Work work = functions::matmul_work({.method = method,
+                                            .rows = rows,
+                                            .K = t.BK > 0 ? t.BK : s.K,
+                                            .BM = t.BM,
+                                            .BN = t.BN,
+                                            .a_bytes = ir::size_of(s.a),
+                                            .b_bytes = ir::size_of(s.b),
+                                            .few_rows = few_rows(s, m),
+                                            .paired = s.paired},
+                                           m);
+  work.bytes *= small_boxes(s, method, t, m);
   return static_cast<double>(ceil_div(tiles, sms)) * cost::microseconds(work, m, sms);
 }
 
@@ -125,14 +148,18 @@ MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   s.appended = op.attrs.count("append_at") > 0;
   return s;
 }
+// The one that it names, or else the machine's choice.
+MatmulMethod method_of(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+  const std::string given = attr_word(op, "method", "");
+  for (size_t i = 0; i < functions::kMatmulMethods; ++i)
+    if (functions::name(static_cast<MatmulMethod>(i)) == given) return static_cast<MatmulMethod>(i);
+  return choose_matmul_method(shape_of(graph, op), machine);
+}
 
 }  // namespace
 
 bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
-  const MatmulShape s = shape_of(graph, op);
-  const std::string given = attr_word(op, "method", "");
-  return given.empty() ? choose_matmul_method(s, machine) == MatmulMethod::Dot
-                       : given == functions::name(MatmulMethod::Dot);
+  return method_of(graph, op, machine) == MatmulMethod::Dot;
 }
 
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
@@ -154,26 +181,49 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   return times <= 2 * (1 + 1e-9);
 }
 
+namespace {
+
+bool is_plain(const ir::Op& op) {
+  return !attr_flag(op, "paired", false) && !op.attrs.count("norm_eps") &&
+         !op.attrs.count("turned") && !op.attrs.count("append_at");
+}
+// Why all ranks can't have the result of so few rows in packets, or "".
+std::string refuse_packets(const ir::Graph& graph, const ir::Op& op, const MatmulShape& s) {
+  if (!ir::is_float(graph[op.out[0]].dtype)) return "packets are of floats";
+  // Packets have half as much to say as bytes; more of them weigh more than a task would, or tiles
+  // of tensor cores (docs/benchmarks/communication.md).
+  constexpr int64_t kAlways = 256 * 1024, kMostSent = 3 * 1024 * 1024, kPacket = 8;
+  const int64_t bytes = s.max_rows * s.N * kPacket;
+  if (bytes <= kAlways || bytes * (graph.world - 1) <= kMostSent) return "";
+  return fmt::format("{} packets of it are too many", s.max_rows * s.N);
+}
+
+}  // namespace
+
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
                            bool may_send_packets, bool may_mate) {
-  if (attr_flag(op, "paired", false) || op.attrs.count("norm_eps") || op.attrs.count("turned") ||
-      op.attrs.count("append_at"))
-    return "the product is paired or normed, turns heads or appends to states";
+  if (!is_plain(op)) return "the product is paired or normed, turns heads or appends to states";
   MatmulShape s = shape_of(graph, op);
   if (s.min_rows != s.max_rows) return "dims decide the product's rows";
   s.sent = true;
-  const MatmulMethod method = choose_matmul_method(s, machine);
-  if (method == MatmulMethod::Dot && may_send_packets && ir::is_float(graph[op.out[0]].dtype)) {
-    // Packets have half as much to say as bytes; more of them weigh more than a task would.
-    constexpr int64_t kMostBytes = 256 * 1024;
-    if (s.max_rows * s.N * 8 <= kMostBytes) return "";
-    return fmt::format("{} packets of it are too many", s.max_rows * s.N);
-  }
+  const MatmulMethod method = method_of(graph, op, machine);
+  if (method == MatmulMethod::Dot && may_send_packets) return refuse_packets(graph, op, s);
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("the product takes method '{}'", functions::name(method));
   const auto tiles = choose_matmul_tiles(s, method, machine, machine.sms);
   if (!tiles || (matmul_parts(s.K, *tiles) > 1 && !may_mate)) return "the product's tiles share K";
   return "";
+}
+
+std::optional<MatmulMethod> method_to_send(const ir::Graph& graph, const ir::Op& op,
+                                           const cost::Machine& machine, bool may_send_packets) {
+  if (!is_plain(op) || method_of(graph, op, machine) != MatmulMethod::Dot) return std::nullopt;
+  MatmulShape s = shape_of(graph, op);
+  if (s.min_rows != s.max_rows || (may_send_packets && refuse_packets(graph, op, s).empty()))
+    return std::nullopt;
+  s.sent = true;
+  if (!choose_matmul_tiles(s, MatmulMethod::Wgmma, machine, machine.sms)) return std::nullopt;
+  return MatmulMethod::Wgmma;
 }
 
 namespace {

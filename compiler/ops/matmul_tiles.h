@@ -57,6 +57,12 @@ std::string refuse_to_append(const ir::Graph& graph, const ir::Op& op,
 /// always there; or, if what they send may be packets, for a few rows.
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
                            bool may_send_packets, bool may_mate);
+/// The method by which such an op of few rows, whose own is Dot, can send tiles where it can't send
+/// packets; nothing if there is none, or no need of it. Whether it sends them then doesn't decide
+/// it, so that sums have one order.
+std::optional<functions::MatmulMethod> method_to_send(const ir::Graph& graph, const ir::Op& op,
+                                                      const cost::Machine& machine,
+                                                      bool may_send_packets);
 /// How a product of so many rows is summed on `machine`.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);

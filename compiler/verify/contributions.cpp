@@ -118,7 +118,10 @@ class Contributions {
     is_result_.assign(p_.buffers.size(), false);
     first_task_.assign(p_.calls.size(), ~0u);
     for (const Collective& c : p_.collectives)
-      if (c.kind != CollectiveKind::Barrier) is_result_[index(c.out)] = true;
+      if (c.kind != CollectiveKind::Barrier) {
+        is_result_[index(c.out)] = true;
+        results_[c.op].push_back(c.out);
+      }
     for (uint32_t t = 0; t < m_.tasks(); ++t) {
       const uint32_t call = static_cast<uint32_t>(index(p_.tasks[t].call));
       if (first_task_[call] == ~0u) first_task_[call] = t;
@@ -160,6 +163,13 @@ class Contributions {
     std::vector<uint32_t> calls;
     std::vector<BufferId> buffers;
   };
+  /// Is the call one of another collective, whose result the operand of `c` is? That collective may
+  /// read its result, too, to send it on; what comes of it is told when it is followed itself.
+  bool makes_operand(uint32_t call, const Collective& c) const {
+    const auto made = results_.find(p_.calls[call].op);
+    return made != results_.end() && made->first != c.op && made->first != c.sender &&
+           std::find(made->second.begin(), made->second.end(), c.in) != made->second.end();
+  }
   Members members_of(const Collective& c) {
     Members members;
     std::unordered_set<uint32_t> known;
@@ -176,6 +186,7 @@ class Contributions {
       if (b != c.in || zeros)
         for (uint32_t call : writes_[index(b)]) join(call);
       for (uint32_t call : from_[index(b)]) {
+        if (b == c.in && makes_operand(call, c)) continue;
         join(call);
         const ir::Task& t = p_.tasks[first_task_[call]];
         for (const Transfer& x : p_.calls[call].transfers)
@@ -532,9 +543,10 @@ class Contributions {
   const std::vector<Node>& order_;
   Reporter& report_;
   uint64_t world_mask_ = 0;
-  CallsByBuffer from_, writes_;       // transfers that read it; tasks that write it
-  std::vector<bool> is_result_;       // by buffer: of a collective
-  std::vector<uint32_t> first_task_;  // by call
+  CallsByBuffer from_, writes_;  // transfers that read it; tasks that write it
+  std::vector<bool> is_result_;  // by buffer: of a collective
+  std::unordered_map<std::string_view, std::vector<BufferId>> results_;  // by op, likewise
+  std::vector<uint32_t> first_task_;                                     // by call
   const Collective* x_ = nullptr;
   std::unordered_map<size_t, Pieces> pieces_;  // by buffer and rank
   std::vector<std::string> cuts_;              // what a cut's number stands for, less one

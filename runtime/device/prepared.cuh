@@ -76,9 +76,9 @@ MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
   if (consumer_thread() == 0) ctx.memory()->tasks[place % kPrepared].begins(ctx.profile_begun());
   if (row.head.has(TaskHead::kRuns)) trace_task_begin((int)place);
 }
-// Waits until the task at `place` is prepared, unless its row is `there`, and for what it waits for;
-// it begins. False: the run stops. `row` is set then, too: where it wasn't, it would be kept over
-// the task before, in local memory (tests/e2e/ptxas_test.py).
+// Waits until the task at `place` is prepared, unless its row is `there`, and for what it waits
+// for; it begins. False: the run stops. `row` is set then, too: where it wasn't, it would be kept
+// over the task before, in local memory (tests/e2e/ptxas_test.py).
 template <class Kernel>
 MACO_FN bool await_task(Context& ctx, u32 place, bool there, PreparedRow& row) {
   CtaMemory* const memory = ctx.memory();

@@ -355,10 +355,11 @@ def direct(kind):
     return {**with_op(PLAIN[kind], 0, algorithm="direct"), "collectives": [collective]}
 
 
-for kind in ("alltoall", "broadcast"):
-    case(kind, "algorithm", CHANGES, PLAIN[kind], direct(kind))
-    case(kind, "algorithm=nccl", CHANGES, PLAIN[kind], with_op(PLAIN[kind], 0, algorithm="nccl"), direct(kind))
-    case(kind, "algorithm=auto", SAME, PLAIN[kind], with_op(PLAIN[kind], 0, algorithm="auto"), direct(kind))
+case("alltoall", "algorithm", CHANGES, PLAIN["alltoall"], direct("alltoall"))
+case("broadcast", "algorithm of its own", CHANGES, PLAIN["broadcast"], direct("broadcast"))
+case("alltoall", "algorithm=nccl", CHANGES, PLAIN["alltoall"], with_op(PLAIN["alltoall"], 0, algorithm="nccl"), direct("alltoall"))
+case("alltoall", "algorithm=auto", SAME, PLAIN["alltoall"], with_op(PLAIN["alltoall"], 0, algorithm="auto"), direct("alltoall"))
+attr_words("broadcast", "algorithm", ["auto", "oneshot", "twoshot", "nccl"], default="oneshot")
 case("graph", "collectives", CHANGES, PLAIN["allgather"], direct("allgather"))
 for kind in ("allgather", "reduce_scatter"):
     attr_words(kind, "algorithm", ["auto", "oneshot", "ring", "nccl"], ["twoshot"], default="oneshot")
@@ -564,7 +565,7 @@ def asked_in_sources():
 
 # Cases beyond the keys and words themselves.
 MORE = {("range", "sms with a gap"), ("barrier", "dtype"), ("kv_append", "dtype"), ("send", "tag of one end"), ("recv", "tag of one end"),
-        ("recv", "another shape")} | {(kind, "dtype of its own") for kind in CONVERTING}
+        ("recv", "another shape"), ("broadcast", "algorithm of its own")} | {(kind, "dtype of its own") for kind in CONVERTING}
 # Calls of check_keys and read_enum in the frontend that the probe above reaches. Whoever adds one adds it to the probe, and a case for each
 # key.
 MAPS, ENUMS = 17, 8

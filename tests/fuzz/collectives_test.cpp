@@ -59,9 +59,12 @@ std::vector<Variant> all_variants() {
   v.push_back({"allgather", "allgather", {}});
   v.push_back({"allgather ring", "allgather", {"algorithm = ring"}});
   v.push_back({"alltoall", "alltoall", {}});
-  v.push_back({"broadcast from first", "broadcast", {"root = 0"}});
-  v.push_back({"broadcast from middle", "broadcast", {"root = {W/2}"}});
-  v.push_back({"broadcast from last", "broadcast", {"root = {W-1}"}});
+  for (const char* algorithm : {"oneshot", "twoshot"})
+    for (const auto& [from, root] :
+         {std::pair{"first", "0"}, {"middle", "{W/2}"}, {"last", "{W-1}"}})
+      v.push_back({fmt::format("broadcast {} from {}", algorithm, from),
+                   "broadcast",
+                   {fmt::format("root = {}", root), fmt::format("algorithm = {}", algorithm)}});
   for (const char* by : {"1", "-1", "3", "0"})
     v.push_back({fmt::format("ring_shift by {}", by), "ring_shift", {fmt::format("by = {}", by)}});
   v.push_back({"send to next",

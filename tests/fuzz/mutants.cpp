@@ -179,6 +179,7 @@ std::vector<Source> collectives() {
       {"reduce_scatter", "reduce_scatter(x)", true},
       {"alltoall", "alltoall(x)", true},
       {"broadcast", "broadcast(x, root = {last})", false},
+      {"relayed", "broadcast(x, root = {last}, algorithm = twoshot)", false},
       {"ring_shift", "ring_shift(x, by = 1)", false},
       {"next", "recv(src = rank - 1, if = rank > 0", false,
        "send(x, dst = rank + 1, if = rank < {last})", true},

@@ -50,6 +50,22 @@ std::string with(std::string text, const std::string& after, const std::string& 
 
 }  // namespace
 
+TEST_CASE("a collective may send its result on, and that may be the next one's operand") {
+  const std::string text = program_of(R"(graph g(world = 4) {
+  input x : f32[9, 96]
+  first = broadcast(x, root = 0, algorithm = twoshot)
+  output y = broadcast(first, root = 2, algorithm = twoshot)
+})");
+  REQUIRE(verdict(text) == "");
+  // Rank 1 owns tile 0 of the first: its copy goes to all others, and so into what rank 2 sends.
+  CHECK_THAT(verdict(with(text, "put op=first", "(0 -> 1)", "(1 -> 1)")),
+             Catch::Contains("'first' (put)"));
+  CHECK(verdict(with(text, "take op=first", " moves copy(0 -> 1)", "")) ==
+        "contributions: 'first' leaves 864 of the 864 elements of 'first' on rank 0 unwritten");
+  CHECK(verdict(with(text, "take op=y", " moves copy(0 -> 1)", "")) ==
+        "contributions: 'y' leaves 864 of the 864 elements of 'y' on rank 0 unwritten");
+}
+
 TEST_CASE("collectives deliver what they promise") {
   const std::string text = program_of(kGraph);
   REQUIRE(verdict(text) == "");

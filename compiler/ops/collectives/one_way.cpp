@@ -5,13 +5,15 @@
 namespace maco::ops {
 
 Channel make_channel(TileContext& c, Exchanger& exchanger, const functions::Exchange& way,
-                     ir::DType dtype) {
+                     ir::DType dtype, const std::string& prefix) {
   Channel channel;
-  channel.slots = exchanger.slots("slots", way, dtype);
+  const auto named = [&](const char* what) { return prefix.empty() ? what : prefix + "." + what; };
+  channel.slots = exchanger.slots(named("slots"), way, dtype);
   channel.copies = static_cast<uint32_t>(c.program()[channel.slots].rotation);
   for (int64_t t = 0; t < exchanger.tiles(); ++t) {
-    channel.arrived.push_back(exchanger.arrival(fmt::format("arrived.{}", t), way.packets));
-    channel.read.push_back(c.event(fmt::format("read.{}", t), ir::EventKind::Peer));
+    channel.arrived.push_back(
+        exchanger.arrival(fmt::format("{}.{}", named("arrived"), t), way.packets));
+    channel.read.push_back(c.event(fmt::format("{}.{}", named("read"), t), ir::EventKind::Peer));
   }
   return channel;
 }

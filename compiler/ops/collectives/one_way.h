@@ -12,9 +12,9 @@ namespace maco::ops {
 using Channel = Messages::Channel;
 /// A channel for tiles that travel as `way` says, named after the context's op. Readers
 /// acknowledge, and writers wait for the acknowledgement of the launch that used the same copy of
-/// the slots before.
+/// the slots before. `prefix`: of its names, where an op has several.
 Channel make_channel(TileContext& context, Exchanger& exchanger, const functions::Exchange& way,
-                     ir::DType dtype);
+                     ir::DType dtype, const std::string& prefix = "");
 /// The task that puts a tile into slots of ranks `to`, on `ranks`.
 void put_tile(TileContext& context, Exchanger& exchanger, const Exchanger::Call& put, int64_t tile,
               const Channel& channel, ir::RankRef to, uint64_t ranks);

@@ -49,6 +49,11 @@ bool is_one_shot_sum(const ir::Op& collective) {
   return collective.kind == "allreduce" && attr_word(collective, "algorithm", "auto") == "oneshot";
 }
 
+bool is_sum_of_tiles(const ir::Op& collective) {
+  return is_one_shot_sum(collective) || (collective.kind == "allreduce" &&
+                                         attr_word(collective, "algorithm", "auto") == "twoshot");
+}
+
 std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product) {
   if (!is_pushed(graph[product])) return std::nullopt;
   const ir::TensorId y = graph[product].out[0];
@@ -61,9 +66,7 @@ std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product) {
 std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
                         const cost::Machine& machine, bool may_mate) {
   const std::string algorithm = attr_word(collective, "algorithm", "auto");
-  const bool reduces =
-      collective.kind == "allreduce" && (algorithm == "oneshot" || algorithm == "twoshot");
-  if (!reduces && !(scatters(collective) && algorithm == "oneshot"))
+  if (!is_sum_of_tiles(collective) && !(scatters(collective) && algorithm == "oneshot"))
     return fmt::format("{} '{}' isn't put tile by tile", collective.kind, algorithm);
   const auto id = product_of(graph, collective);
   if (!id) return "no product makes what it moves";

@@ -18,6 +18,8 @@ bool is_pushed(const ir::Op& op);
 std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collective);
 /// Whether it is an allreduce by algorithm `oneshot`: to which products of few rows send packets.
 bool is_one_shot_sum(const ir::Op& collective);
+/// Whether it is an allreduce by that or by `twoshot`, which exchange tiles.
+bool is_sum_of_tiles(const ir::Op& collective);
 /// The collective that a matmul sends its tiles to, if both say so.
 std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product);
 /// Why the product can't send what the collective moves, or "". Presupposes the collective's

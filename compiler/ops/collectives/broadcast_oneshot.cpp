@@ -1,4 +1,5 @@
-// broadcast: the root puts its tensor into slots of all others, and copies it to its own result.
+// broadcast, one-shot: the root puts its tensor into slots of all others, and copies it to its own
+// result. One hop; the root's links carry the tensor for each of them.
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/one_way.h"
 
@@ -24,8 +25,12 @@ void tile(TileContext& c) {
   x_to_y.copy_own(x, y, false, false, only(root));
 }
 
+cost::Route route(double bytes, int64_t world) {
+  return {1, static_cast<double>(world - 1) * bytes};
+}
+
 }  // namespace
 
-Algorithm broadcast() { return {"broadcast", "", tile, nullptr, choose}; }
+Algorithm broadcast_oneshot() { return {"broadcast", "oneshot", tile, route, choose}; }
 
 }  // namespace maco::ops
