@@ -204,10 +204,10 @@ std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost:
                            bool may_send_packets, bool may_mate) {
   if (!is_plain(op)) return "the product is paired or normed, turns heads or appends to states";
   MatmulShape s = shape_of(graph, op);
-  if (s.min_rows != s.max_rows) return "dims decide the product's rows";
   s.sent = true;
   const MatmulMethod method = method_of(graph, op, machine);
   if (method == MatmulMethod::Dot && may_send_packets) return refuse_packets(graph, op, s);
+  if (s.min_rows != s.max_rows) return "dims decide the product's rows";
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("the product takes method '{}'", functions::name(method));
   const auto tiles = choose_matmul_tiles(s, method, machine, machine.sms);

@@ -9,6 +9,7 @@
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/matmul_tiles.h"
+#include "compiler/ops/rowwise.h"
 #include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
 
@@ -57,8 +58,13 @@ class SumFuser {
     constexpr size_t kMostOperands = 6;  // as fuse
     const ir::Tensor& y = graph_[sum.out[0]];
     if (y.kind != TensorKind::Temp) return "the sum is declared";
-    // Tiles of many rows are added up in vectors, and read so by ops of their own.
-    if (!ops::is_of_few_rows(graph_, graph_[*ops::product_of(graph_, sum)], context_.machine))
+    // Tiles of many rows are added up in vectors, and read so by ops of their own, which takes less
+    // time from sixteen rows on (docs/benchmarks/communication.md).
+    constexpr int64_t kMostRows = 8;
+    const auto rows = ir::bounds(ops::leading(y.shape),
+                                 [&](std::string_view name) { return graph_.range_of(name); });
+    if (!rows || rows->hi > kMostRows ||
+        !ops::is_of_few_rows(graph_, graph_[*ops::product_of(graph_, sum)], context_.machine))
       return "the product has many rows";
     if (constraints_.awaited(sum) || !constraints_.same(sum, next))
       return "a constraint concerns one of them";

@@ -121,7 +121,10 @@ constexpr Source kSources[] = {
     {2, "dim t <= 5; input x : bf16[2 * t, 6]; output y = alltoall(x)"},
     {8, "input x : i32[8, 3]; output y = alltoall(x)"},
     {3, "dim t <= 8; input x : f32[t, 8]; output y = broadcast(x, root = 2)"},
-    {7, "input x : f16[3, 8]; output y = broadcast(x, root = 0)"},
+    {7, "input x : f16[3, 8]; output y = broadcast(x, root = 0, algorithm = oneshot)"},
+    {4,
+     "dim t <= 8; input x : f32[t, 8]; a = broadcast(x, root = 0, algorithm = twoshot); "
+     "output y = broadcast(a, root = 3, algorithm = twoshot)"},
     {4, "input x : f32[5, 8]; output y = ring_shift(x, by = 1)"},
     {3,
      "input x : f32[5, 8]; a = recv(src = rank - 1, shape = [5, 8], dtype = f32, if = rank > 0); "
@@ -151,6 +154,7 @@ constexpr Source kSources[] = {
     {2, "input x : f16[18, 8192]; output y = reduce_scatter(x)"},
     {2, "dim t <= 9; input x : f32[2 * t, 8192]; output y = alltoall(x)"},
     {3, "input x : f32[9, 8192]; output y = broadcast(x, root = 1)"},
+    {3, "input x : f32[9, 8192]; output y = broadcast(x, root = 1, algorithm = twoshot)"},
     {3, "input x : f32[9, 8192]; output y = ring_shift(x, by = 2)"},
     // What orders, and what shares memory.
     {2, "input x : f32[5, 8]; output a = exp(x); barrier(); output b = relu(x)"},

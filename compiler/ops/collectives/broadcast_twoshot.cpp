@@ -1,6 +1,6 @@
-// broadcast, two-shot: the root puts each tile into a slot of one other rank, of all others in turn,
-// which sends it on to everybody. Two hops; each link carries the tensor once. The root has its
-// result from there, too: so a tile goes to all others, as it is.
+// broadcast, two-shot: the root puts each tile into a slot of one other rank, of all in turn, which
+// sends it on to everybody. Two hops; each link carries the tensor once. The root has its result
+// from there, too: so a tile goes to all others, as it is.
 #include <fmt/format.h>
 
 #include "compiler/ops/collectives/algorithms.h"
@@ -68,8 +68,13 @@ void tile(TileContext& c) {
       });
 }
 
-// The links of the root, and of each other rank what it sends on.
-cost::Route route(double bytes, int64_t) { return {2, bytes}; }
+// The links of the root, and of each other rank what it sends on. A tile takes two tasks more than
+// one-shot, which cost as much as kMore hops: over four GPUs both take as long at some 3 MB
+// (docs/benchmarks/communication.md).
+cost::Route route(double bytes, int64_t) {
+  constexpr double kMore = 12;
+  return {2 + kMore, bytes};
+}
 
 }  // namespace
 
