@@ -28,8 +28,8 @@ std::vector<std::string> passes_up_to(const std::string& to,
                                       const passes::PipelineOptions& options) {
   std::vector<std::string> names;
   for (const passes::Pass& p : passes::registry()) {
-    const bool left_out = (p.name.rfind("fuse", 0) == 0 && !options.fuse) ||
-                          (p.name == "prune-sync" && !options.prune) ||
+    const bool fuses = p.name.rfind("fuse", 0) == 0 || p.name == "push-products";
+    const bool left_out = (fuses && !options.fuse) || (p.name == "prune-sync" && !options.prune) ||
                           (p.name == "send-packets" && !options.packets);
     if (!left_out) names.push_back(p.name);
     if (p.name == to) break;

@@ -85,8 +85,10 @@ namespace {
 Cut choose(const TileContext& c) {
   const MatmulShape s = shape_of(c);
   const std::string given = cut_of(c.op()).method;
-  const MatmulMethod method =
-      given.empty() ? choose_matmul_method(s, c.machine()) : method_of(given);
+  const MatmulMethod method = !given.empty() ? method_of(given)
+                              : sends_few_rows_in_tiles(c.graph(), c.op(), c.machine())
+                                  ? MatmulMethod::Wgmma
+                                  : choose_matmul_method(s, c.machine());
   const auto tiles = choose_matmul_tiles(s, method, c.machine(), compute_sms(c));
   // Of a method that takes no tile here, any will do for refuse_cut to say why.
   const MatmulTiles t = tiles.value_or(MatmulTiles{});

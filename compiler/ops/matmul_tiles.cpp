@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/rowwise.h"
 #include "ir/check.h"
 
@@ -148,15 +149,62 @@ MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   s.appended = op.attrs.count("append_at") > 0;
   return s;
 }
+bool is_plain(const ir::Op& op) {
+  return !attr_flag(op, "paired", false) && !op.attrs.count("norm_eps") &&
+         !op.attrs.count("turned") && !op.attrs.count("append_at");
+}
+// Why all ranks can't have the result of so few rows in packets, or "".
+std::string refuse_packets(const ir::Graph& graph, const ir::Op& op, const MatmulShape& s) {
+  if (!ir::is_float(graph[op.out[0]].dtype)) return "packets are of floats";
+  // Half of a packet is its flag: of more of them tiles of tensor cores take less time, or tasks
+  // that put what is stored (docs/benchmarks/communication.md).
+  constexpr int64_t kAlways = 256 * 1024, kMostSent = 3 * 1024 * 1024, kPacket = 8;
+  const int64_t bytes = s.max_rows * s.N * kPacket;
+  if (bytes <= kAlways || bytes * (graph.world - 1) <= kMostSent) return "";
+  return fmt::format("{} packets of it are too many", s.max_rows * s.N);
+}
+
+// Null: none, or several.
+const ir::Op* only_reader(const ir::Graph& graph, ir::TensorId t) {
+  const ir::Op* reader = nullptr;
+  for (const ir::Op& op : graph.ops) {
+    if (std::find(op.in.begin(), op.in.end(), t) == op.in.end()) continue;
+    if (reader) return nullptr;
+    reader = &op;
+  }
+  return reader;
+}
+bool is_normed(const ir::Graph& graph, ir::TensorId x) {
+  return std::any_of(graph.ops.begin(), graph.ops.end(),
+                     [&](const ir::Op& op) { return op.kind == "rmsnorm" && op.out[0] == x; });
+}
+
 // The one that it names, or else the machine's choice.
 MatmulMethod method_of(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   const std::string given = attr_word(op, "method", "");
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)
     if (functions::name(static_cast<MatmulMethod>(i)) == given) return static_cast<MatmulMethod>(i);
-  return choose_matmul_method(shape_of(graph, op), machine);
+  return sends_few_rows_in_tiles(graph, op, machine)
+             ? MatmulMethod::Wgmma
+             : choose_matmul_method(shape_of(graph, op), machine);
 }
 
 }  // namespace
+
+bool sends_few_rows_in_tiles(const ir::Graph& graph, const ir::Op& op,
+                             const cost::Machine& machine) {
+  if (graph.world < 2 || !is_plain(op) || op.attrs.count("epilogue") ||
+      graph[op.out[0]].kind == ir::TensorKind::State || is_normed(graph, op.in[0]))
+    return false;
+  const ir::Op* sum = only_reader(graph, op.out[0]);
+  if (!sum || !is_sum_of_tiles(*sum) || sum->in[0] != op.out[0]) return false;
+  MatmulShape s = shape_of(graph, op);
+  if (choose_matmul_method(s, machine) != MatmulMethod::Dot || s.min_rows != s.max_rows)
+    return false;
+  if (is_one_shot_sum(*sum) && refuse_packets(graph, op, s).empty()) return false;
+  s.sent = true;
+  return choose_matmul_tiles(s, MatmulMethod::Wgmma, machine, machine.sms).has_value();
+}
 
 bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   return method_of(graph, op, machine) == MatmulMethod::Dot;
@@ -181,25 +229,6 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   return times <= 2 * (1 + 1e-9);
 }
 
-namespace {
-
-bool is_plain(const ir::Op& op) {
-  return !attr_flag(op, "paired", false) && !op.attrs.count("norm_eps") &&
-         !op.attrs.count("turned") && !op.attrs.count("append_at");
-}
-// Why all ranks can't have the result of so few rows in packets, or "".
-std::string refuse_packets(const ir::Graph& graph, const ir::Op& op, const MatmulShape& s) {
-  if (!ir::is_float(graph[op.out[0]].dtype)) return "packets are of floats";
-  // Packets have half as much to say as bytes; more of them weigh more than a task would, or tiles
-  // of tensor cores (docs/benchmarks/communication.md).
-  constexpr int64_t kAlways = 256 * 1024, kMostSent = 3 * 1024 * 1024, kPacket = 8;
-  const int64_t bytes = s.max_rows * s.N * kPacket;
-  if (bytes <= kAlways || bytes * (graph.world - 1) <= kMostSent) return "";
-  return fmt::format("{} packets of it are too many", s.max_rows * s.N);
-}
-
-}  // namespace
-
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
                            bool may_send_packets, bool may_mate) {
   if (!is_plain(op)) return "the product is paired or normed, turns heads or appends to states";
@@ -213,17 +242,6 @@ std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost:
   const auto tiles = choose_matmul_tiles(s, method, machine, machine.sms);
   if (!tiles || (matmul_parts(s.K, *tiles) > 1 && !may_mate)) return "the product's tiles share K";
   return "";
-}
-
-std::optional<MatmulMethod> method_to_send(const ir::Graph& graph, const ir::Op& op,
-                                           const cost::Machine& machine, bool may_send_packets) {
-  if (!is_plain(op) || method_of(graph, op, machine) != MatmulMethod::Dot) return std::nullopt;
-  MatmulShape s = shape_of(graph, op);
-  if (s.min_rows != s.max_rows || (may_send_packets && refuse_packets(graph, op, s).empty()))
-    return std::nullopt;
-  s.sent = true;
-  if (!choose_matmul_tiles(s, MatmulMethod::Wgmma, machine, machine.sms)) return std::nullopt;
-  return MatmulMethod::Wgmma;
 }
 
 namespace {

@@ -57,12 +57,12 @@ std::string refuse_to_append(const ir::Graph& graph, const ir::Op& op,
 /// always there; or, if what they send may be packets, for a few rows.
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
                            bool may_send_packets, bool may_mate);
-/// The method by which such an op of few rows, whose own is Dot, can send tiles where it can't send
-/// packets; nothing if there is none, or no need of it. Whether it sends them then doesn't decide
-/// it, so that sums have one order.
-std::optional<functions::MatmulMethod> method_to_send(const ir::Graph& graph, const ir::Op& op,
-                                                      const cost::Machine& machine,
-                                                      bool may_send_packets);
+/// Whether `op`, a matmul of few rows, takes Wgmma in place of Dot, since only an allreduce reads
+/// its result, and packets can't carry it. That is another order of sums: so the answer doesn't
+/// depend on what passes have joined or left apart, nor on whether tiles are sent. It is no as long
+/// as the allreduce names no algorithm.
+bool sends_few_rows_in_tiles(const ir::Graph& graph, const ir::Op& op,
+                             const cost::Machine& machine);
 /// How a product of so many rows is summed on `machine`.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);

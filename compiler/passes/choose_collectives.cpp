@@ -40,9 +40,8 @@ std::string refusal(const ir::Graph& graph, const ir::Op& op, const std::string&
   for (size_t i = 0; i < known.size(); ++i)
     others += fmt::format("{}'{}'", i + 1 < known.size() ? ", " : " or ", known[i]);
   if (algorithm == "twoshot")
-    return fmt::format(
-        "algorithm 'twoshot' is a reduction followed by a gather, which '{}' isn't; use {}",
-        op.kind, others);
+    return fmt::format("algorithm 'twoshot' is of 'allreduce' and 'broadcast', not of '{}'; use {}",
+                       op.kind, others);
   return fmt::format("algorithm '{}' of '{}' can't be compiled by this version; use {}", algorithm,
                      op.kind, others);
 }

@@ -9,7 +9,6 @@
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
-#include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/begin_program.h"
@@ -41,13 +40,14 @@ bool may_mate(const ir::Graph& graph, const PassContext& context) {
          (counts->comm ? (compute + *counts->comm) % 2 == 0 : compute % 2 == 0 && sms % 2 == 0);
 }
 
-bool is_cut(const ir::Op& op) { return op.attrs.count("method") || op.attrs.count("tile"); }
-
 // Why the collective's operand isn't sent by what makes it, or "".
 std::string refuse(const ir::Graph& graph, const ir::Op& op, const PassContext& context,
                    bool may_mate) {
   if (std::string why = ops::refuse_push(graph, op, context.machine, may_mate); !why.empty())
     return why;
+  for (const char* attr : {"method", "tile"})
+    if (op.attrs.count(attr) || graph[*ops::product_of(graph, op)].attrs.count(attr))
+      return "one of them is cut already";
   // Tiles travel while others are multiplied, and with whatever runs beside the product.
   if (op.overlap.value_or(graph.overlap) != ir::Overlap::Aggressive)
     return "it isn't to overlap with the product";
@@ -80,13 +80,7 @@ bool push_products(ir::Graph& graph, PassContext& context) {
     const auto maker = ops::product_of(graph, op);
     if (!maker) continue;
     ir::Op& product = graph[*maker];
-    std::string why = is_cut(op) || is_cut(product) ? "one of them is cut already" : "";
-    if (why.empty() && ops::is_sum_of_tiles(op))
-      if (const auto method =
-              ops::method_to_send(graph, product, context.machine, ops::is_one_shot_sum(op)))
-        product.attrs["method"] = {std::string(functions::name(*method)), op.loc};
-    if (why.empty()) why = refuse(graph, op, context, mates);
-    if (!why.empty()) {
+    if (std::string why = refuse(graph, op, context, mates); !why.empty()) {
       context.fused(fmt::format("not sent by the product: {}", why), op.name);
       continue;
     }

@@ -2,7 +2,8 @@
 // from the collective's operand on all ranks through whatever buffers they pass to its result.
 //
 // Who takes part is read off the transfers: those that read the operand or a buffer that the data
-// has come to, and all tasks that write such a buffer. Accesses are ordered and race-free by now,
+// has come to, and all tasks that write such a buffer; but not those of the collective whose result
+// the operand is, which may send it on, too. Accesses are ordered and race-free by now,
 // so that any topological order shows what every execution does. Where dims cut rows, every region
 // of a transfer is cut alike (checked), so that what holds for whole tiles holds for every value of
 // the dims. That a device function moves what its task declares is not the Program's to prove:
@@ -163,8 +164,8 @@ class Contributions {
     std::vector<uint32_t> calls;
     std::vector<BufferId> buffers;
   };
-  /// Is the call one of another collective, whose result the operand of `c` is? That collective may
-  /// read its result, too, to send it on; what comes of it is told when it is followed itself.
+  /// Is the call one of another collective, whose result the operand of `c` is? It may read that
+  /// result to send it on, which is checked when that collective is followed.
   bool makes_operand(uint32_t call, const Collective& c) const {
     const auto made = results_.find(p_.calls[call].op);
     return made != results_.end() && made->first != c.op && made->first != c.sender &&

@@ -1,6 +1,6 @@
-// broadcast, two-shot: the root puts each tile into a slot of one other rank, of all in turn, which
-// sends it on to everybody. Two hops; each link carries the tensor once. The root has its result
-// from there, too: so a tile goes to all others, as it is.
+// broadcast, two-shot: tiles go to the other ranks in turn, each to one, which sends it on to all
+// others. Two hops; the root sends the tensor once, and each of the others sends as much on. The
+// root takes its result from what comes back.
 #include <fmt/format.h>
 
 #include "compiler/ops/collectives/algorithms.h"
