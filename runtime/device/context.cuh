@@ -153,7 +153,9 @@ struct alignas(8) TaskHead {
     kLast = 8     // none follows
   };
   u32 first_operand;  // of its call
-  u16 kind;           // likewise
+  // Likewise. Of 32 bits the compiler makes a jump table of it, and tokens take up to 0.4 % longer
+  // (docs/benchmarks/logs/short-tasks-2026-11-28.txt).
+  u16 kind;
   u16 notes;
   MACO_FN bool has(u32 note) const { return (notes & note) != 0; }
 };
