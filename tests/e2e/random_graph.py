@@ -478,7 +478,8 @@ class Maker:
 
     def broadcast(self):
         v = self.pick(self.dtype())
-        self.moved("broadcast", [v.name], v, v.entries, root=self.r.randrange(self.world))
+        root = self.r.randrange(self.world)
+        self.moved("broadcast", [v.name], v, v.entries, root=root, **({"algorithm": "twoshot"} if root % 2 else {}))
 
     def ring_shift(self):
         v = self.pick(self.dtype())

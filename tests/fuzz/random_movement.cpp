@@ -208,7 +208,11 @@ void Maker::collective(const std::string& f, DType t) {
   }
   if (kind == "allreduce" && f != "allreduce auto")
     attrs.push_back("algorithm = " + f.substr(f.find(' ') + 1));
-  if (kind == "broadcast") attrs.push_back(fmt::format("root = {}", r_.range(0, world_ - 1)));
+  if (kind == "broadcast") {
+    const auto root = r_.range(0, world_ - 1);
+    attrs.push_back(fmt::format("root = {}", root));
+    if (root % 2 == 1) attrs.push_back("algorithm = twoshot");
+  }
   if (kind == "ring_shift" && r_.chance(70))
     attrs.push_back("by = " + r_.word({"1", "-1", "2", "world - 1", "0"}));
   if (gathers) y.shape[0] = v.shape[0].times(world_);
