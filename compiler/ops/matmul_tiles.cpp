@@ -27,8 +27,9 @@ int64_t power_above(int64_t n) {
   return p;
 }
 
-// How much longer memory takes for a tile of few rows whose boxes don't fill their pages: boxes of
-// 4 KB, a quarter, took twice as long (docs/benchmarks/communication.md).
+// How much longer memory takes for a tile of few rows whose boxes don't fill their pages. Products
+// of 32 rows in boxes of 4 KB, a quarter, took about twice as long on as many SMs (reckoned from
+// docs/benchmarks/logs/few-rows-sent-2026-11-28.txt).
 double small_boxes(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
                    const cost::Machine& machine) {
   const auto box = functions::matmul_few_box({.method = method,

@@ -478,7 +478,7 @@ class Maker:
 
     def broadcast(self):
         v = self.pick(self.dtype())
-        root = self.r.randrange(self.world)
+        root = self.r.randrange(self.world)  # says the algorithm, too: seeds draw what they did before
         self.moved("broadcast", [v.name], v, v.entries, root=root, **({"algorithm": "twoshot"} if root % 2 else {}))
 
     def ring_shift(self):
