@@ -107,7 +107,7 @@ bool carries(const ir::Graph& graph, const ir::Program& program, ir::Diagnostics
     options.board = program.board;
     passes::PassManager manager(passes::make_context(options, unheard), options, unheard);
     ir::Graph made = graph;
-    for (const char* pass : {"check-support", "canonicalize"})
+    for (const char* pass : {"check-support", "canonicalize", "prepare-operands"})
       made = manager.run(pass, std::move(made));
     if (fuse)
       for (const char* pass : passes::kFusingPasses) made = manager.run(pass, std::move(made));

@@ -187,8 +187,9 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
     rule.pages = std::max(
         held, matmul_halves_pages(m.BM, m.BN, m.page_bytes, INT64_MAX) -
                   matmul_held_pages(m.BN, m.BM, (depth + block - 1) / block, m.page_bytes));
-  // Boxes are of the most rows that there may be, and would bring what isn't there.
-  if (m.method != MatmulMethod::Wgmma || !m.fixed_rows) return rule;
+  // Boxes of a are of the most rows that there may be; nobody looks at sums of those that a launch
+  // doesn't have.
+  if (m.method != MatmulMethod::Wgmma || (operand == 0 && !m.all_there)) return rule;
   // As many lines of a page as a box can fill.
   const bool across = operand == 1 && !m.transpose_b;
   const int64_t lines = m.page_bytes / ir::Load::kLine,
@@ -278,7 +279,8 @@ std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t ope
        .BN = c.integer("BN"),
        .BK = c.integer("BK"),
        .transpose_b = c.flag("transpose_b"),
-       .fixed_rows = c.range("rows").lo == c.range("rows").hi,
+       .all_there = c.range("rows").lo == c.range("rows").hi ||
+                    c.program()[c.call().operands[0]].kind == ir::BufferKind::Temp,
        .page_bytes = c.program().uses.page_bytes,
        .a_bytes = ir::size_of(c.dtype("X")),
        .b_bytes = ir::size_of(c.dtype("W")),

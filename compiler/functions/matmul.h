@@ -42,7 +42,7 @@ enum class MatmulMethod : uint8_t {
   Dot,        // few rows: threads split K and add up at the end
   Block,      // each thread has a block of the result and runs through K in order
   Mma,        // tensor cores, a warp at a time: 16-bit floats
-  Wgmma,      // tensor cores, four warps at a time, on boxes: rows that no dim decides
+  Wgmma,      // tensor cores, four warps at a time, on boxes
   ByRows,     // Dot or Block, as many rows as the launch has
   ByRowsMma,  // Dot or Mma
 };
@@ -90,7 +90,7 @@ struct MatmulLoads {
   int64_t N = 1, K = 1, BM = 1, BN = 1;
   int64_t BK = 0;  // what a tile has of K; 0: all
   bool transpose_b = false;
-  bool fixed_rows = true;  // no dim decides how many there are
+  bool all_there = true;  // memory has as many rows of a as there may be
   int64_t page_bytes = 0;
   // Of Dot:
   int64_t a_bytes = 2, b_bytes = 2;  // of an element

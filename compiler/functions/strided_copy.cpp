@@ -8,9 +8,10 @@ namespace maco::functions {
 std::vector<Function> strided_copy_functions() {
   Function f{.name = "strided_copy",
              .params = {dtype("X"), dtype("Y"), value("rows"), value("in_offset"),
-                        integer("in_unit"), value("out_offset"), integer("out_unit"), integer("V")},
+                        integer("in_unit"), value("out_offset"), integer("out_unit"), integer("V"),
+                        integer("S3"), integer("turned"), integer("VT")},
              .operands = {reads("x", "X"), writes("y", "Y")},
-             .source = {{"vectors.cuh", "ops/strided_copy.cuh"}},
+             .source = {{"vectors.cuh", "rows.cuh", "ops/strided_copy.cuh"}},
              .shared_over = [](const CallView&) { return std::vector<std::string>{"in_offset"}; },
              .work =
                  [](const CallView& c, const ir::Task& task, const cost::Machine& machine) {

@@ -54,6 +54,7 @@ MatmulShape shape_of(const TileContext& c) {
   s.a = a.dtype;
   s.b = b.dtype;
   s.y = matmul_sum_dtype(c.op(), c.out(0).dtype);
+  s.all_there = has_all_rows(c.graph()[c.op().in[0]]);
   s.transpose_b = c.flag("transpose_b", false);
   s.paired = c.flag("paired", false);
   if (c.op().attrs.count("turned") > 0) s.head_dim = c.integer("head_dim", 0);
@@ -272,7 +273,7 @@ void tile(TileContext& c) {
                                   .BN = bn,
                                   .BK = bk,
                                   .transpose_b = transpose,
-                                  .fixed_rows = !a.dynamic(),
+                                  .all_there = has_all_rows(c.graph()[c.op().in[0]]),
                                   .page_bytes = c.machine().page_bytes,
                                   .a_bytes = ir::size_of(a.dtype),
                                   .b_bytes = ir::size_of(b.dtype),

@@ -96,6 +96,10 @@ std::vector<MatmulTiles> candidates_of(const MatmulShape& s, MatmulMethod method
 
 }  // namespace
 
+bool has_all_rows(const ir::Tensor& a) {
+  return a.kind == ir::TensorKind::Temp || a.shape[0].is_constant();
+}
+
 MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& machine) {
   // Few rows of f8, too: ordinary arithmetic takes each element apart, which takes longer than
   // memory does (docs/benchmarks/gpu-speed.md).
@@ -106,8 +110,7 @@ MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& mac
   // What the machine has for these types, and takes some tile of.
   for (MatmulMethod method :
        {MatmulMethod::Wgmma, many ? MatmulMethod::Mma : MatmulMethod::ByRowsMma})
-    if ((many || method != MatmulMethod::Wgmma) && !candidates_of(s, method, machine).empty())
-      return method;
+    if (!candidates_of(s, method, machine).empty()) return method;
   return many ? MatmulMethod::Block : MatmulMethod::ByRows;
 }
 
@@ -145,6 +148,7 @@ MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   s.plan_rows = *rows;
   s.min_rows = rows->lo;
   s.max_rows = s.typical_rows = rows->hi;
+  s.all_there = has_all_rows(graph[op.in[0]]);
   if (op.attrs.count("turned") > 0)
     s.head_dim = attr_expr(graph, op, "head_dim").value_or(ir::Expr(0)).constant().value_or(0);
   s.appended = op.attrs.count("append_at") > 0;
@@ -211,6 +215,13 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
   return method_of(graph, op, machine) == MatmulMethod::Dot;
 }
 
+bool wants_all_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+  if (has_all_rows(graph[op.in[0]])) return false;
+  MatmulShape s = shape_of(graph, op);
+  s.all_there = true;
+  return choose_matmul_method(s, machine) == MatmulMethod::Wgmma;
+}
+
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   if (is_of_few_rows(graph, op, machine)) return true;
   const MatmulShape one = shape_of(graph, op);
@@ -237,7 +248,6 @@ std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost:
   s.sent = true;
   const MatmulMethod method = method_of(graph, op, machine);
   if (method == MatmulMethod::Dot && may_send_packets) return refuse_packets(graph, op, s);
-  if (s.min_rows != s.max_rows) return "dims decide the product's rows";
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("the product takes method '{}'", functions::name(method));
   const auto tiles = choose_matmul_tiles(s, method, machine, machine.sms);
@@ -284,9 +294,9 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
         word, t.BM, t.BN);
   if (bulk && !machine.has_wgmma())
     return fmt::format("target '{}' has no method '{}'", machine.target, word);
-  if (bulk && s.min_rows != s.max_rows)
-    return fmt::format("method '{}' takes rows that no dim decides, not {} to {}", word, s.min_rows,
-                       s.max_rows);
+  if (bulk && !s.all_there)
+    return fmt::format("method '{}' takes rows that dims decide of temporaries alone, not {} to {}",
+                       word, s.min_rows, s.max_rows);
   // What a tensor map can't describe.
   const int64_t chunk = 16 / ir::size_of(s.a);
   if (const int64_t row = s.transpose_b ? s.K : s.N; bulk && (s.K % chunk != 0 || row % chunk != 0))

@@ -25,7 +25,12 @@ struct MatmulShape {
   int64_t head_dim = 0;   // of heads of the result that turn; 0: none do
   bool appended = false;  // some of its last columns are rows of caches, too
   bool sent = false;      // its tiles go to peers, or halves that mates have of them
+  bool all_there = true;  // has_all_rows: boxes may bring rows that a launch doesn't have
 };
+
+/// Whether memory has the most rows of `a`, however many a launch has: callers give no more than
+/// the launch's.
+bool has_all_rows(const ir::Tensor& a);
 
 struct MatmulTiles {
   int64_t BM = 1, BN = 1;
@@ -40,6 +45,9 @@ ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result);
 /// Whether `op`, a matmul whose types are known, has few rows in every launch, so that a product
 /// reads its right operand once (Dot).
 bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
+/// Whether `op`, a matmul, would be quicker if memory had all rows of its first operand, of which
+/// it has only as many as dims say.
+bool wants_all_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
 /// Whether a task may have the same columns of `op` and of another such product of the same rows:
 /// by Dot, or on tensor cores where many rows are always there.
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);

@@ -7,7 +7,8 @@
 namespace maco::ops {
 
 std::vector<OpDef> movement_ops() {
-  return {cast_op(), copy_op(), reshape_op(), transpose_op(), slice_op(), concat_op(), split_op()};
+  return {cast_op(),  copy_op(),   reshape_op(), transpose_op(),
+          slice_op(), concat_op(), split_op(),   pad_op()};
 }
 
 std::optional<int> axis_of(InferContext& c, int rank) {

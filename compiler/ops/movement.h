@@ -15,6 +15,7 @@ OpDef transpose_op();
 OpDef slice_op();
 OpDef concat_op();
 OpDef split_op();
+OpDef pad_op();
 
 /// Attribute `axis`, counted from the front, for an input of `rank` axes. Reports and returns
 /// nothing if there is no such axis.

@@ -20,6 +20,16 @@ struct Axes {
   Expr rows{1};
   std::array<int64_t, 4> extent = {1, 1, 1, 1};  // of axis 0: the maximum
   std::array<int64_t, 4> in = {}, out = {};
+  int64_t given = 1;  // of axis 3
+  // The axis along which x lies in line if y does so along axis 3, and x doesn't; none where either
+  // has too few elements for squares.
+  std::optional<size_t> turned() const {
+    constexpr int64_t kLeast = 16;
+    if (in[3] == 1 || out[3] != 1 || extent[3] < kLeast) return std::nullopt;
+    for (size_t axis = 3; axis-- > 0;)
+      if (in[axis] == 1 && extent[axis] >= kLeast) return axis;
+    return std::nullopt;
+  }
 };
 
 // Drops axes of one element and merges neighbours that both sides walk in one stride. An axis 0
@@ -56,6 +66,7 @@ Axes normalize(TileContext& c, const StridedCopy& copy, bool columns_only) {
     n.out[to] = axes[i].out;
   }
   if (n.rows.is_constant()) n.rows = Expr(n.extent[0]);
+  n.given = copy.given > 0 ? copy.given : n.extent[3];
   return n;
 }
 
@@ -116,29 +127,47 @@ std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& co
     }
     return b;
   }
-  // A transposition: square blocks over the two axes that are contiguous on one side each.
-  size_t inner = 3;
-  for (size_t axis = 0; axis < 3; ++axis)
-    if (a.in[axis] == 1 && a.extent[axis] > 1) inner = axis;
-  b[inner] = std::min<int64_t>(a.extent[inner], 64);
-  b[3] = std::min<int64_t>(a.extent[3], 64);
-  int64_t left = elements / (inner == 3 ? b[3] : b[3] * b[inner]);
-  for (size_t axis = 4; axis-- > 0;)
-    if (axis != 3 && axis != inner) along(axis, left);
+  const std::optional<size_t> turned = a.turned();
+  if (!turned) {
+    int64_t left = a.extent[3] > elements ? (elements + 63) / 64 * 64 : elements;
+    for (size_t axis = 4; axis-- > 0;) along(axis, left);
+    return b;
+  }
+  // Squares of the two axes that lie in line on one side each, one behind the other along x's.
+  constexpr int64_t kSide = 64;
+  const int64_t squares = std::max<int64_t>(1, elements / (kSide * kSide));
+  b[*turned] = std::min<int64_t>(a.extent[*turned], kSide * squares);
+  b[3] = std::min<int64_t>(a.extent[3], ir::size_of(copy.out.dtype) > 2 ? kSide / 2 : kSide);
+  int64_t left = elements / (b[3] * b[*turned]);
+  for (size_t axis = 3; axis-- > 0;)
+    if (axis != *turned) along(axis, left);
   return b;
 }
 
 std::vector<ir::Param> parameters(TileContext& c, const StridedCopy& copy, const Axes& a,
                                   const std::array<int64_t, 4>& b) {
-  std::vector<int64_t> multiples = {copy.in_unit * copy.in_offset.constant().value_or(1),
-                                    copy.out_unit * copy.out_offset.constant().value_or(1),
-                                    a.extent[3], b[3]};
-  for (size_t i = 0; i < 3; ++i) {
-    multiples.push_back(a.in[i]);
-    multiples.push_back(a.out[i]);
+  // In line along axis `along` in x, and along axis 3 in y.
+  const std::optional<size_t> turned = a.turned();
+  const size_t along = turned.value_or(3);
+  std::vector<int64_t> of_x = {copy.in_unit * copy.in_offset.constant().value_or(1),
+                               a.extent[along], b[along]},
+                       of_y = {copy.out_unit * copy.out_offset.constant().value_or(1), a.extent[3],
+                               b[3]};
+  if (along == 3) of_x.push_back(a.given);
+  if (along == 0 && !a.rows.is_constant()) of_x.push_back(1);
+  for (size_t i = 0; i < 4; ++i) {
+    if (i != along) of_x.push_back(a.in[i]);
+    if (i != 3) of_y.push_back(a.out[i]);
   }
   const bool contiguous = (a.in[3] == 1 && a.out[3] == 1) || a.extent[3] == 1;
-  const int64_t V = contiguous ? vector_width({copy.in.dtype, copy.out.dtype}, multiples) : 1;
+  int64_t V = 1, VT = 1;
+  if (turned) {
+    V = vector_width({copy.out.dtype}, of_y);
+    VT = vector_width({copy.in.dtype}, of_x);
+  } else if (contiguous) {
+    of_x.insert(of_x.end(), of_y.begin(), of_y.end());
+    V = vector_width({copy.in.dtype, copy.out.dtype}, of_x);
+  }
   std::vector<ir::Param> p = {{"X", copy.in.dtype}, {"Y", copy.out.dtype}, c.value("rows", a.rows)};
   const auto four = [&](const char* prefix, const std::array<int64_t, 4>& n, size_t from) {
     for (size_t i = from; i < 4; ++i) p.push_back({fmt::format("{}{}", prefix, i), n[i]});
@@ -152,6 +181,9 @@ std::vector<ir::Param> parameters(TileContext& c, const StridedCopy& copy, const
   p.push_back(c.value("out_offset", copy.out_offset));
   p.push_back({"out_unit", copy.out_unit});
   p.push_back({"V", V});
+  p.push_back({"S3", a.given});
+  p.push_back({"turned", turned ? static_cast<int64_t>(*turned) : int64_t{-1}});
+  p.push_back({"VT", VT});
   return p;
 }
 
@@ -194,7 +226,10 @@ void tile_strided_copy(TileContext& c, const StridedCopy& copy) {
           const Box box = {{i, j, k, l},
                            {std::min(i + b[0], a.extent[0]), std::min(j + b[1], a.extent[1]),
                             std::min(k + b[2], a.extent[2]), std::min(l + b[3], a.extent[3])}};
-          const ir::Region source = strided_region(copy.in, box, a.in, from, c.world());
+          Box given = box;  // one element at least, which is then read for nothing
+          given.lo[3] = std::min(l, a.given - 1);
+          given.hi[3] = std::clamp(box.hi[3], given.lo[3] + 1, a.given);
+          const ir::Region source = strided_region(copy.in, given, a.in, from, c.world());
           ir::Region target = strided_region(copy.out, box, a.out, to, c.world());
           target.from = first;
           const bool all = !copy.partial && to.spread == 0 && !first &&

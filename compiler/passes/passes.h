@@ -83,6 +83,7 @@ bool apply(const Pass& pass, Unit& unit, PassContext& context);
 bool check_support(ir::Graph& graph, PassContext& context);
 bool is_supported(const ir::Graph& graph);
 bool canonicalize(ir::Graph& graph, PassContext& context);
+bool prepare_operands(ir::Graph& graph, PassContext& context);
 bool is_canonical(const ir::Graph& graph);
 bool fuse_attention(ir::Graph& graph, PassContext& context);
 bool fuse_norms(ir::Graph& graph, PassContext& context);

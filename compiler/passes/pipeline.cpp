@@ -12,6 +12,9 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // writes a state that it still reads.
   graph = passes.run("canonicalize", std::move(graph));
 
+  // From here on operands of products lie in memory as loads want them, copied if need be.
+  graph = passes.run("prepare-operands", std::move(graph));
+
   // From here on ops that are quicker together are one op each: attention with the rows appended to
   // its caches, chains of elementwise ops, norms with the matmuls that read them.
   if (options.fuse)

@@ -9,6 +9,8 @@ const std::vector<Pass>& registry() {
        Form::Supported, check_support, nullptr, nullptr},
       {"canonicalize", "one spelling for each meaning; drop what nothing uses", Form::Supported,
        Form::Cut, Form::Canonical, canonicalize, nullptr, nullptr},
+      {"prepare-operands", "operands of products to where loads are quick", Form::Canonical,
+       Form::Cut, Form::Canonical, prepare_operands, nullptr, nullptr},
       {"fuse-attention", "attention with what appends to its caches and prepares its operands",
        Form::Canonical, Form::Cut, Form::Canonical, fuse_attention, nullptr, nullptr},
       {"fuse", "chains of elementwise ops into one op, or into the matmul before them",

@@ -81,6 +81,8 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
   const auto rows_of_x =
       ir::bounds(leading(x), [&](std::string_view name) { return graph.range_of(name); });
   const int64_t rows = rows_of_x ? rows_of_x->hi : 0;
+  if (scatters(collective) && rows_of_x && rows_of_x->lo != rows_of_x->hi)
+    return "dims decide the product's rows";
   if (scatters(collective) && (x.size() < 2 || rows % (graph.world * kMostTileRows) != 0))
     return fmt::format("blocks of {} rows aren't whole tiles", rows / graph.world);
   return "";

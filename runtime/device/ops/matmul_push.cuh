@@ -108,7 +108,7 @@ struct TileSender {
     constexpr u32 kAcross = (u32)((C::N + C::BN - 1) / C::BN);
     const i64 row = i64(tile / kAcross) * C::BM, col = i64(tile % kAcross) * C::BN;
     y = args.template ptr<Y>(2) + row * C::N + col;
-    rows = (u32)least(C::BM, C::rows::value - row);
+    rows = (u32)least(C::BM, most(C::rows::get(ctx) - row, 0));  // none of a tile that isn't there
     width = (u32)(kSameWidth ? C::BN : least(C::BN, C::N - col));
   }
 

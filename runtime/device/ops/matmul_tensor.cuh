@@ -36,7 +36,6 @@ struct TensorShape {
   using T = typename C::X;
   static constexpr bool kSwap = C::BM < 64;  // b is the tall one
   static constexpr bool kBulk = takes_wgmma(C::method);
-  static_assert(!kBulk || C::rows::is_constant, "boxes bring rows that are always there");
   // K is the slow axis of b[K,N].
   static constexpr bool kAcross = !C::transpose_b;
   static constexpr int kParts = MatmulTile<C>::kParts, kSums = C::paired ? 2 : 1;

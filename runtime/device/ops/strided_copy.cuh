@@ -1,9 +1,10 @@
 // strided_copy.cuh: moves a box of elements: y[out_offset + sum of i * out] = x[in_offset + sum of
 // i * in] over four axes.
 //
-// C: X, Y; extents rows, E1, E2, E3; B0..B3 a tile; strides in0..in3, out0..out3; offsets in_offset
-// * in_unit, out_offset * out_unit;
-//    V elements at once along axis 3.
+// C: X, Y; extents rows, E1, E2, E3, of which x has S3 of axis 3 and what lies beyond becomes zeros;
+//    B0..B3 a tile; strides in0..in3, out0..out3; offsets in_offset * in_unit, out_offset *
+//    out_unit; V elements at once along axis 3; turned: the axis along which x lies in line where
+//    that isn't axis 3, with VT elements at once, or -1: axis 3, or none.
 // Operands: x, y, which do not overlap.
 
 namespace maco {
@@ -25,8 +26,8 @@ struct StridedTile {
     const i64 rows = left < C::B0 ? left : C::B0;
     vectors = rows <= 0 ? 0 : (u32)(rows * (C::B1 * C::B2 * (C::B3 / C::V)));
   }
-  // Where vector i begins on both sides; false if it lies beyond an extent.
-  MACO_FN bool locate(u32 i, i64& in, i64& out) const {
+  // Where vector i begins on both sides, and whether x has it; false if it lies beyond an extent.
+  MACO_FN bool locate(u32 i, i64& in, i64& out, bool& given) const {
     constexpr u32 W = C::B3 / C::V;
     const i64 i3 = lo[3] + i % W * C::V;
     const u32 r = i / W;
@@ -35,10 +36,111 @@ struct StridedTile {
     const i64 i0 = lo[0] + r / (u32)(C::B2 * C::B1);
     in = i0 * C::in0 + i1 * C::in1 + i2 * C::in2 + i3 * C::in3;
     out = i0 * C::out0 + i1 * C::out1 + i2 * C::out2 + i3 * C::out3;
+    given = C::S3 == C::E3 || i3 < C::S3;
     return (C::E1 % C::B1 == 0 || i1 < C::E1) && (C::E2 % C::B2 == 0 || i2 < C::E2) &&
            (C::E3 % C::B3 == 0 || i3 < C::E3);
   }
 };
+
+// A transposition: squares of the two axes that lie in line on one side each go through the scratch
+// memory, so that both sides are read and written in line. A thread has the next square's elements
+// under way while it stores this one's.
+template <class C>
+struct TurnedCopy {
+  using X = typename C::X;
+  using Y = typename C::Y;
+  static constexpr int kTurned = (int)C::turned, kP = kTurned == 0 ? 1 : 0,
+                       kQ = kTurned == 2 ? 1 : 2;
+  static constexpr int kSide = 64;  // of a square along the axis of x; along axis 3 it has B3
+  static constexpr int kVT = (int)least(C::VT, kSide), kAcross = kSide / kVT;
+  static constexpr int kVectors = (int)C::B3 * kAcross;  // of a square
+  static constexpr int kEach = (kVectors + kConsumers - 1) / kConsumers;
+  // An odd number of words from row to row: lanes that write down a column meet different banks.
+  static constexpr int kPitch = (int)((C::B3 * (i64)sizeof(Y) + 3) / 4 | 1) * 4 / (int)sizeof(Y);
+  static_assert(C::B3 <= kSide && kSide * kPitch * (int)sizeof(Y) <= kScratchBytes,
+                "the scratch memory has a square");
+
+  static MACO_FN constexpr i64 block(int axis) {
+    return axis == 0 ? C::B0 : axis == 1 ? C::B1 : axis == 2 ? C::B2 : C::B3;
+  }
+  static MACO_FN constexpr i64 in(int axis) {
+    return axis == 0 ? C::in0 : axis == 1 ? C::in1 : axis == 2 ? C::in2 : C::in3;
+  }
+  static MACO_FN constexpr i64 out(int axis) {
+    return axis == 0 ? C::out0 : axis == 1 ? C::out1 : axis == 2 ? C::out2 : C::out3;
+  }
+
+  Context& ctx;
+  const X* x;
+  Y* y;
+  int wide, high, given;  // of the tile: along x's axis, along axis 3, and of that what x has
+
+  // At most kEach vectors of square `at`.
+  MACO_FN void load(i64 p, i64 q, int at, Vec<X, kVT> (&v)[kEach]) const {
+    const X* const from = x + p * in(kP) + q * in(kQ) + at;
+    MACO_UNROLL
+    for (int k = 0; k < kEach; ++k) {
+      const int n = consumer_thread() + k * kConsumers, row = n / kAcross, i = n % kAcross * kVT;
+      v[k] = {};
+      if (row < given && at + i < wide) v[k] = gload_vec<kVT>(from + row * in(3) + i);
+    }
+  }
+  MACO_FN void store(i64 p, i64 q, int at, const Vec<X, kVT> (&v)[kEach]) const {
+    Y* const square = (Y*)ctx.scratch();
+    cta_sync();  // the one before has been read
+    MACO_UNROLL
+    for (int k = 0; k < kEach; ++k) {
+      const int n = consumer_thread() + k * kConsumers, row = n / kAcross, i = n % kAcross * kVT;
+      if (row >= C::B3) continue;
+      MACO_UNROLL
+      for (int e = 0; e < kVT; ++e) square[(i + e) * kPitch + row] = convert<Y>(v[k].v[e]);
+    }
+    cta_sync();
+    constexpr int V = (int)C::V, kRow = (int)C::B3 / V;
+    Y* const to = y + p * out(kP) + q * out(kQ) + at * out(kTurned);
+    for (int n = consumer_thread(); n < kSide * kRow; n += kConsumers) {
+      const int i = n / kRow, row = n % kRow * V;
+      if (at + i >= wide || row >= high) continue;
+      Vec<Y, V> u;
+      MACO_UNROLL
+      for (int e = 0; e < V; ++e) u.v[e] = square[i * kPitch + row + e];
+      gstore_vec<V>(to + i * out(kTurned) + row, u);
+    }
+  }
+  MACO_FN void run(i64 ps, i64 qs) const {
+    const int squares = (wide + kSide - 1) / kSide, all = (int)(ps * qs) * squares;
+    Vec<X, kVT> now[kEach], next[kEach];
+    const auto each = [&](int n, auto f) {
+      const int outer = n / squares;
+      f(outer / (int)qs, outer % (int)qs, n % squares * kSide);
+    };
+    each(0, [&](i64 p, i64 q, int at) { load(p, q, at, now); });
+    for (int n = 0; n < all; ++n) {
+      if (n + 1 < all) each(n + 1, [&](i64 p, i64 q, int at) { load(p, q, at, next); });
+      each(n, [&](i64 p, i64 q, int at) { store(p, q, at, now); });
+      MACO_UNROLL
+      for (int k = 0; k < kEach; ++k) now[k] = next[k];
+    }
+  }
+};
+
+template <class C>
+MACO_FN void copy_turned(Context& ctx, const typename C::X* x, typename C::Y* y,
+                         const StridedTile<C>& t) {
+  using Turned = TurnedCopy<C>;
+  const i64 extents[4] = {C::rows::get(ctx), C::E1, C::E2, C::E3};
+  i64 count[4];
+  MACO_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    count[i] = least(Turned::block(i), extents[i] - t.lo[i]);
+    if (count[i] <= 0) return;
+    x += t.lo[i] * Turned::in(i);
+    y += t.lo[i] * Turned::out(i);
+  }
+  Turned{
+      ctx, x, y, (int)count[Turned::kTurned], (int)count[3], (int)least(count[3], C::S3 - t.lo[3])}
+      .run(count[Turned::kP], count[Turned::kQ]);
+}
 
 template <class C>
 MACO_OP void strided_copy(Context& ctx, Args args, u32 tile) {
@@ -49,6 +151,7 @@ MACO_OP void strided_copy(Context& ctx, Args args, u32 tile) {
   const X* x = args.ptr<X>(0) + C::in_offset::get(ctx) * C::in_unit;
   Y* y = args.ptr<Y>(1) + C::out_offset::get(ctx) * C::out_unit;
   const StridedTile<C> t(ctx, tile);
+  if constexpr (C::turned >= 0) return copy_turned<C>(ctx, x, y, t);
   for (u32 i = (u32)consumer_thread(); i < t.vectors; i += U * kConsumers) {
     Elements<X, V> v[U] = {};
     i64 in, out[U];
@@ -56,8 +159,9 @@ MACO_OP void strided_copy(Context& ctx, Args args, u32 tile) {
     MACO_UNROLL
     for (int u = 0; u < U; ++u) {
       const u32 n = i + (u32)(u * kConsumers);
-      there[u] = n < t.vectors && t.locate(n, in, out[u]);
-      if (there[u]) v[u].load(x + in);
+      bool given;
+      there[u] = n < t.vectors && t.locate(n, in, out[u], given);
+      if (there[u] && given) v[u].load(x + in);
     }
     MACO_UNROLL
     for (int u = 0; u < U; ++u)

@@ -1,0 +1,128 @@
+// prepare_operands.cpp: gives products operands that lie in memory as loads want them, where the
+// graph's don't:
+//
+// - Rows that aren't whole 16 bytes come element by element, which takes up to thirty times as long
+//   as they would. They are copied first, with zeros behind each row; a b[K,N] is transposed on the
+//   way. The zeros are multiplied with each other and change no sum.
+// - Of an operand a whose rows dims decide, a caller has only as many as the launch says, where
+//   boxes bring as many as there may be. It is copied to a temporary, which has all.
+#include <fmt/format.h>
+
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "compiler/ops/attrs.h"
+#include "compiler/ops/matmul_tiles.h"
+#include "compiler/passes/graph_edit.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+using ir::Op;
+using ir::TensorId;
+using ir::TensorKind;
+
+namespace {
+
+constexpr int64_t kRun = 16;  // bytes
+// Elements of b from which on that pays: some 5 ns each, spread over SMs, for 3 us of a hand-over
+// (docs/benchmarks/gpu-speed.md, "Rows that aren't whole 16 bytes").
+constexpr int64_t kLeast = 16384;
+
+class Preparer {
+ public:
+  Preparer(ir::Graph& graph, PassContext& context)
+      : graph_(graph), context_(context), names_(graph) {}
+
+  void run() {
+    std::vector<Op> ops;
+    ops.swap(graph_.ops);
+    for (Op& op : ops) {
+      if (op.kind == "matmul") prepare(op);
+      graph_.ops.push_back(std::move(op));
+    }
+  }
+
+ private:
+  int64_t extent(TensorId t, size_t axis) const { return *graph_[t].shape[axis].constant(); }
+
+  void prepare(Op& product) {
+    const TensorId a = product.in[0], b = product.in[1];
+    const bool transposed = ops::attr_flag(product, "transpose_b", false);
+    const int64_t K = *graph_[a].shape.back().constant(), N = extent(b, transposed ? 0 : 1);
+    const int64_t chunk =
+        kRun / std::min(ir::size_of(graph_[a].dtype), ir::size_of(graph_[b].dtype));
+    const int64_t whole = (K + chunk - 1) / chunk * chunk;
+    if ((K != whole || (!transposed && N % chunk != 0)) && K * N >= kLeast) {
+      replace(product, 1, pad(product, b, whole, !transposed));
+      if (!transposed) product.attrs["transpose_b"] = {true, product.loc};
+      if (K != whole) replace(product, 0, pad(product, a, whole, false));
+      context_.fused("operands copied to rows of whole 16 bytes", product.name);
+    }
+    if (ops::wants_all_rows(graph_, product, context_.machine)) {
+      replace(product, 0, made("copy", product, product.in[0], graph_[product.in[0]].shape, {}));
+      context_.fused("rows of a, which dims decide, copied to a temporary", product.name);
+    }
+  }
+  static void replace(Op& product, size_t i, TensorId t) { product.in[i] = t; }
+
+  TensorId pad(const Op& product, TensorId of, int64_t columns, bool turned) {
+    ir::Shape shape = graph_[of].shape;
+    if (turned) shape[0] = shape[1];
+    shape.back() = ir::Expr(columns);
+    std::map<std::string, ir::Attr> attrs;
+    attrs["columns"] = {ir::Expr(columns), product.loc};
+    if (turned) attrs["transposed"] = {true, product.loc};
+    return made("pad", product, of, shape, attrs);
+  }
+
+  // What `kind` makes of `of`, for `product`: once for all products, but of a state, which may have
+  // been written since, or where the user says when a product starts.
+  TensorId made(const std::string& kind, const Op& product, TensorId of, const ir::Shape& shape,
+                const std::map<std::string, ir::Attr>& attrs) {
+    const auto key = std::make_tuple(of, kind, shape.back().str(), attrs.count("transposed") > 0);
+    const bool alone =
+        graph_[of].kind == TensorKind::State || !product.after.empty() || product.phase;
+    if (const auto known = made_.find(key); known != made_.end() && !alone) return known->second;
+    ir::Tensor copy;
+    copy.name = names_.tensor(graph_[of].name + "." + kind);
+    copy.dtype = graph_[of].dtype;
+    copy.shape = shape;
+    copy.loc = graph_[of].loc;
+    Op op;
+    op.kind = kind;
+    op.name = names_.op(copy.name);
+    op.named = op.name != copy.name;
+    op.attrs = attrs;
+    op.after = product.after;
+    op.phase = product.phase;
+    op.priority = product.priority;
+    op.loc = product.loc;
+    op.in = {of};
+    op.in_loc = {product.loc};
+    op.out = {ir::id_of<TensorId>(graph_.tensors.size())};
+    op.out_loc = {product.loc};
+    join_places(graph_, product.name, op.name);
+    graph_.tensors.push_back(std::move(copy));
+    const TensorId result = op.out[0];
+    if (!alone) made_[key] = result;
+    graph_.ops.push_back(std::move(op));
+    return result;
+  }
+
+  ir::Graph& graph_;
+  PassContext& context_;
+  FreshNames names_;
+  std::map<std::tuple<TensorId, std::string, std::string, bool>, TensorId> made_;
+};
+
+}  // namespace
+
+bool prepare_operands(ir::Graph& graph, PassContext& context) {
+  // Where roles or a pipeline name ops, each stays what it is called.
+  if (!roles_name_ops(graph) && !graph.pipeline) Preparer(graph, context).run();
+  return true;
+}
+
+}  // namespace maco::passes
