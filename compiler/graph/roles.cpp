@@ -135,7 +135,7 @@ void check_disjoint(const std::vector<ir::RoleRange>& ranges, Report& report) {
 void check_homes(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, ir::Loc loc,
                  Report& report) {
   std::vector<std::pair<std::string, bool>> seen;
-  const bool little = ops::little_is_left(graph);
+  const bool little = ops::all_compute(graph);
   for (const ir::Op& op : graph.ops) {
     const ops::OpDef* def = ops::find_op(op.kind);
     const bool pushed = ops::is_pushed(op);

@@ -1,7 +1,7 @@
 // assign_roles.cpp: turns `sm_roles` into ranges of SMs. Counts and ranges are obeyed exactly or
 // refused; auto gives communication the few SMs that saturate the links, and none where nothing
-// communicates, or nothing but what products send: what is left of that is done by SMs that
-// compute. Where all collectives leave the kernel, one SM hands them over, and the others are
+// communicates, or nothing but what products send, or little beside products: that is done by SMs
+// that compute. Where all collectives leave the kernel, one SM hands them over, and the others are
 // left to the library.
 
 #include <fmt/format.h>
@@ -92,7 +92,7 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
                                  def->collective ? "communication" : "computation", r.role));
     }
   }
-  const bool little = ops::little_is_left(graph);
+  const bool little = ops::all_compute(graph);
   std::vector<std::string> homeless;
   for (const ir::Op& op : graph.ops) {
     const std::string role = ops::find_op(op.kind)->collective ? "comm" : "compute";
@@ -127,7 +127,7 @@ bool assign_roles(ir::Graph& graph, PassContext& context) {
       std::clamp<int64_t>(share * sms / context.machine.sms, 1, std::max<int64_t>(1, sms - 1));
   std::vector<ir::RoleRange> ranges;
   if (std::holds_alternative<ir::RoleAuto>(roles)) {
-    const int64_t comm = !needs_comm || ops::little_is_left(graph) ? 0
+    const int64_t comm = !needs_comm || ops::all_compute(graph) ? 0
                          : needs_compute                           ? usual
                                                                    : sms;
     ranges = ranges_of(needs_compute || !needs_comm ? std::max<int64_t>(1, sms - comm) : 0,

@@ -88,7 +88,56 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
   return "";
 }
 
-bool little_is_left(const ir::Graph& graph) {
+namespace {
+
+// What a graph that may be wrong says, at most.
+std::optional<double> most_of(const ir::Graph& graph, const ir::Shape& shape) {
+  ir::Expr elements(1);
+  for (const ir::Expr& extent : shape) elements = elements * extent;
+  const auto range =
+      ir::bounds(elements, [&](std::string_view name) { return graph.range_of(name); });
+  if (!range) return std::nullopt;
+  return static_cast<double>(range->hi);
+}
+std::string algorithm_of(const ir::Op& op) {
+  const auto at = op.attrs.find("algorithm");
+  const auto* word = at == op.attrs.end() ? nullptr : std::get_if<std::string>(&at->second.value);
+  return word ? *word : "";
+}
+
+// Do products take so much longer than what else travels? SMs that are set aside for large tensors
+// are a third of those that compute, so that as much of what travels would have to be hidden.
+bool products_outweigh(const ir::Graph& graph) {
+  constexpr double kWeight = 167, kSent = 2200;  // operations in the time of a byte: read, sent
+  constexpr double kAside = 0.32;
+  double products = 0, sent = 0;
+  for (const ir::Op& op : graph.ops) {
+    const OpDef* def = find_op(op.kind);
+    if (op.kind == "matmul" && op.in.size() > 1 && !op.out.empty()) {
+      const ir::Tensor &b = graph[op.in[1]], &y = graph[op.out[0]];
+      const auto weights = most_of(graph, b.shape), results = most_of(graph, y.shape);
+      const int64_t columns = y.shape.empty() ? 0 : y.shape.back().constant().value_or(0);
+      if (!weights || !results || columns < 1) return false;
+      products += *weights * std::max(kWeight * static_cast<double>(ir::size_of(b.dtype)),
+                                      2 * *results / static_cast<double>(columns));
+    }
+    if (!def || !def->collective || is_pushed(op)) continue;
+    const std::string algorithm = algorithm_of(op);
+    const bool by_tiles = algorithm == "oneshot" || algorithm == "twoshot";
+    if (op.in.size() != 1 || op.out.size() != 1 || !(by_tiles || op.kind == "alltoall"))
+      return false;
+    const auto in = most_of(graph, graph[op.in[0]].shape),
+               out = most_of(graph, graph[op.out[0]].shape);
+    if (!in || !out) return false;
+    sent += std::max(*in, *out) * static_cast<double>(ir::size_of(graph[op.in[0]].dtype));
+  }
+  return sent > 0 && sent * kSent < kAside * products;
+}
+
+}  // namespace
+
+bool all_compute(const ir::Graph& graph) {
+  if (products_outweigh(graph)) return true;
   constexpr int64_t kLittle = 256 * 1024;  // bytes, which travel in packets
   // Of graphs that may be wrong, too.
   const auto is_little = [&](const ir::Op& op) {

@@ -30,9 +30,10 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
 /// Reports, where a collective says that it is pushed, what stands against it in any graph.
 void check_pushed(InferContext& collective);
 
-/// Whether products send something, and the rest of what the graph communicates is little: then SMs
-/// that compute do all of it, and none need be set aside.
-bool little_is_left(const ir::Graph& graph);
+/// Whether SMs that compute had better do all that the graph communicates, and none be set aside:
+/// products send something and the rest is little, or products take so much longer than the rest
+/// that they would miss those SMs more than what is gained by overlap.
+bool all_compute(const ir::Graph& graph);
 
 /// How a pushed collective is cut: as its product, of mates as the halves of its tiles.
 Cut pushed_cut(const TileContext& collective);
