@@ -91,6 +91,13 @@ int64_t tile_keys(int64_t head_dim, int64_t page_bytes) {
   return page_bytes / ir::Load::kLine / groups(head_dim);
 }
 
+bool takes_head(int64_t head_dim, int64_t page_bytes) {
+  constexpr int64_t kChunk = 8, kStep = 16;
+  return head_dim % kChunk == 0 && head_dim <= kMostTileHeadDim &&
+         page_bytes / ir::Load::kLine % groups(head_dim) == 0 &&
+         tile_keys(head_dim, page_bytes) % kStep == 0;
+}
+
 int64_t tile_scratch(int64_t head_dim, bool wgmma) {
   return kTileRows * ir::Load::kLine * (wgmma ? groups(head_dim) : 1);
 }

@@ -13,8 +13,8 @@ namespace maco::functions {
 inline constexpr int64_t kStepRows = 16;
 /// Of runtime/device/ops/attention_tile.cuh: most rows of a task, those of its heads together.
 inline constexpr int64_t kTileRows = 128;
-/// Of both: the longest head.
-inline constexpr int64_t kMostHeadDim = 128;
+/// The longest head of attention_step and of groups of four warps; of a warp alone in attention_tile.
+inline constexpr int64_t kMostHeadDim = 128, kMostTileHeadDim = 256;
 
 /// A task of attention_step.
 struct AttentionStep {
@@ -31,6 +31,8 @@ cost::Work step_work(const AttentionStep& step, const cost::Machine& machine);
 /// `width`: columns of the operand.
 int64_t step_keys(int64_t page_bytes);
 int64_t tile_keys(int64_t head_dim, int64_t page_bytes);
+/// Does attention_tile take such heads: of whole chunks, keys of which fill a page in whole steps?
+bool takes_head(int64_t head_dim, int64_t page_bytes);
 std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t keys);
 
 /// Scratch memory of attention_tile in bytes: a line of each row or, for groups of four warps, all

@@ -224,6 +224,12 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
     work.matrix_multiply_adds = products * static_cast<double>(t.a_bytes) / 2;
   else
     work.multiply_adds = products;
+  // Without them a thread has a block of the tile, and reads its rows and columns for each step of
+  // K: as much as that takes beside its products.
+  if (!on_tensor_cores(t.method) && machine.arch != 0) {
+    constexpr double kThreads = 16, kReads = 2;  // along either side; products in a read's time
+    work.multiply_adds *= 1 + kReads * kThreads * (1 / high_tile + 1 / wide);
+  }
   if (machine.arch != 0) work.bytes *= kFromCache * (high_tile * wide > 128 * 128 ? kLargeTile : 1);
   return work;
 }

@@ -111,8 +111,8 @@ bool takes_tensor_cores(const TileContext& c) {
   const auto in_chunks = [&](int64_t cols) { return cols % 8 == 0; };
   return in_chunks(c.in(0).cols) && in_chunks(columns_of(c, c.in(0).cols).first) && is_half(type) &&
          c.in(1).dtype == type && c.in(2).dtype == type &&
-         (is_half(result) || result == ir::DType::F32) && h.dim % 8 == 0 &&
-         h.dim <= functions::kMostHeadDim && c.machine().has_mma(type);
+         (is_half(result) || result == ir::DType::F32) &&
+         functions::takes_head(h.dim, c.machine().page_bytes) && c.machine().has_mma(type);
 }
 int64_t heads_at_once(const Heads& h, int64_t rows) {
   int64_t n = std::min(h.group(), functions::kTileRows / rows);
@@ -138,8 +138,8 @@ std::optional<ir::Load::Box> box_of(const TileContext& c) {
   return functions::head_box(dim, k.cols, functions::tile_keys(dim, c.machine().page_bytes));
 }
 bool takes_groups(const TileContext& c) {
-  return takes_tensor_cores(c) && c.machine().has_wgmma() && box_of(c) &&
-         c.out(0).dtype == c.in(0).dtype;
+  return takes_tensor_cores(c) && c.machine().has_wgmma() &&
+         heads_of(c).dim <= functions::kMostHeadDim && box_of(c) && c.out(0).dtype == c.in(0).dtype;
 }
 
 Cut choose_on_tensor_cores(const Heads& h, const std::string& method) {
@@ -167,8 +167,8 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
   if (by_mma && !takes_tensor_cores(c))
     return fmt::format(
         "method '{}' takes q, k and v all bf16 or all f16 as target '{}' multiplies them, a result "
-        "of bf16, f16 or f32, and a 'head_dim' of a multiple of 8 up to {}",
-        cut.method, c.machine().target, functions::kMostHeadDim);
+        "of bf16, f16 or f32, and a 'head_dim' of a multiple of 8 up to {} whose keys fill pages",
+        cut.method, c.machine().target, functions::kMostTileHeadDim);
   if (cut.method == kMethods[2] && !takes_groups(c))
     return fmt::format(
         "method '{}' takes a target that multiplies by four warps together, a 'head_dim' of 64 or "

@@ -1,5 +1,6 @@
-// pad: a matrix with zeros behind each row, or behind each column of it transposed: rows that begin
-// on whole 16 bytes, for products (prepare-operands).
+// pad: each row of a matrix, or each run of `run` elements of it, with zeros behind, so that it is
+// `columns` long, or with less of it; or of the matrix transposed. Made where an op is quicker with
+// such rows (prepare-operands).
 #include <fmt/format.h>
 
 #include "compiler/ops/attrs.h"
@@ -10,38 +11,41 @@ namespace maco::ops {
 
 namespace {
 
-bool is_turned(const ir::Op& op) { return attr_flag(op, "transposed", false); }
-
 void infer_pad(InferContext& c) {
   const Type in = c.in(0);
-  const bool turned = is_turned(c.op());
+  const bool turned = c.flag("transposed", false);
   const auto given = in.shape[turned ? 0 : in.shape.size() - 1].constant();
-  const int64_t columns = c.integer("columns", 0);
-  if (turned && in.shape.size() != 2) {
-    c.error(fmt::format("'pad' transposes two axes, and {} has {}",
+  const int64_t columns = c.integer("columns", 0), run = c.integer("run", given.value_or(1));
+  if (turned && (in.shape.size() != 2 || c.has("run")))
+    c.error(fmt::format("'pad' transposes two axes, in no runs, and {} has {}",
                         describe(c.graph(), c.op().in[0]), in.shape.size()));
-  } else if (!given || columns < *given) {
-    c.error_attr("columns", fmt::format("'pad' gives each row at least as many columns as {} has",
-                                        describe(c.graph(), c.op().in[0])));
-  } else {
-    ir::Shape shape = in.shape;
-    if (turned) shape[0] = shape[1];
-    shape.back() = ir::Expr(columns);
-    c.set_out(0, in.dtype, shape);
-  }
+  else if (!given || run < 1 || *given % run != 0)
+    c.error_attr("run", fmt::format("rows of {} aren't whole runs of {}",
+                                    describe(c.graph(), c.op().in[0]), run));
+  else if (columns < 1)
+    c.error_attr("columns", fmt::format("'pad' makes rows of at least 1, not {}", columns));
+  if (c.failed()) return;
+  ir::Shape shape = in.shape;
+  if (turned) shape[0] = shape[1];
+  shape.back() = ir::Expr(*given / run * columns);
+  c.set_out(0, in.dtype, shape);
 }
 
 void tile_pad(TileContext& c) {
   StridedCopy copy;
   copy.in = c.in(0);
   copy.out = c.out(0);
-  const int64_t columns = copy.out.cols;
-  if (is_turned(c.op())) {
-    copy.axes = {{copy.out.rows, 1, columns}, {ir::Expr(columns), copy.in.cols, 1}};
-    copy.given = copy.in.max_rows;
+  const int64_t columns = c.integer("columns", 1);
+  const ir::Expr kept(columns);
+  if (c.flag("transposed", false)) {
+    copy.axes = {{copy.out.rows, 1, columns}, {kept, copy.in.cols, 1}};
+    copy.given = std::min(columns, copy.in.max_rows);
   } else {
-    copy.axes = {{copy.out.rows, copy.in.cols, columns}, {ir::Expr(columns), 1, 1}};
-    copy.given = copy.in.cols;
+    const int64_t run = c.integer("run", copy.in.cols);
+    copy.axes = {{copy.out.rows, copy.in.cols, copy.out.cols},
+                 {ir::Expr(copy.in.cols / run), run, columns},
+                 {kept, 1, 1}};
+    copy.given = std::min(columns, run);
   }
   tile_strided_copy(c, copy);
 }
@@ -51,9 +55,10 @@ void tile_pad(TileContext& c) {
 OpDef pad_op() {
   OpDef d;
   d.kind = "pad";
-  d.summary = "a matrix with zeros behind each row";
+  d.summary = "rows, or runs of them, of another length: with zeros behind, or cut off";
   d.internal = true;
   d.attrs = {{"columns", AttrType::Int, true, "", {}},
+             {"run", AttrType::Int, false, "the row", {}},
              {"transposed", AttrType::Bool, false, "false", {}}};
   d.infer = infer_pad;
   d.tile_axes = kStridedAxes;
