@@ -190,10 +190,14 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   // Boxes of a are of the most rows that there may be; nobody looks at sums of those that a launch
   // doesn't have.
   if (m.method != MatmulMethod::Wgmma || (operand == 0 && !m.all_there)) return rule;
-  // As many lines of a page as a box can fill.
+  // As many lines of a page as a box can fill; where a launch may have fewer rows, so many that
+  // little comes that isn't there.
+  constexpr int64_t kSomeRows = 32;
   const bool across = operand == 1 && !m.transpose_b;
   const int64_t lines = m.page_bytes / ir::Load::kLine,
-                whole = rows > lines && rows % lines != 0 ? kBoxRows : rows;
+                whole = operand == 0 && !m.fixed_rows       ? std::min(rows, kSomeRows)
+                        : rows > lines && rows % lines != 0 ? kBoxRows
+                                                            : rows;
   rule.box = {std::min(across ? block : whole, lines), block, across ? m.N : m.K};
   return rule;
 }
@@ -285,6 +289,7 @@ std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t ope
        .BN = c.integer("BN"),
        .BK = c.integer("BK"),
        .transpose_b = c.flag("transpose_b"),
+       .fixed_rows = c.range("rows").lo == c.range("rows").hi,
        .all_there = c.range("rows").lo == c.range("rows").hi ||
                     c.program()[c.call().operands[0]].kind == ir::BufferKind::Temp,
        .page_bytes = c.program().uses.page_bytes,

@@ -90,7 +90,8 @@ struct MatmulLoads {
   int64_t N = 1, K = 1, BM = 1, BN = 1;
   int64_t BK = 0;  // what a tile has of K; 0: all
   bool transpose_b = false;
-  bool all_there = true;  // memory has as many rows of a as there may be
+  bool fixed_rows = true;  // no dim decides how many there are
+  bool all_there = true;   // memory has as many rows of a as there may be
   int64_t page_bytes = 0;
   // Of Dot:
   int64_t a_bytes = 2, b_bytes = 2;  // of an element

@@ -273,6 +273,7 @@ void tile(TileContext& c) {
                                   .BN = bn,
                                   .BK = bk,
                                   .transpose_b = transpose,
+                                  .fixed_rows = !a.dynamic(),
                                   .all_there = has_all_rows(c.graph()[c.op().in[0]]),
                                   .page_bytes = c.machine().page_bytes,
                                   .a_bytes = ir::size_of(a.dtype),

@@ -215,6 +215,10 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
   return method_of(graph, op, machine) == MatmulMethod::Dot;
 }
 
+bool is_by_many_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
+  return !functions::takes_dot(method_of(graph, op, machine));
+}
+
 bool wants_all_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   if (has_all_rows(graph[op.in[0]])) return false;
   MatmulShape s = shape_of(graph, op);
@@ -544,11 +548,7 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
   // Where dims decide, few rows and many must be quick too: relative to the best for each, and what
   // is typical counts as much as both.
   std::vector<int64_t> sizes = {s.typical_rows};
-  if (s.min_rows < s.max_rows) {
-    sizes.push_back(s.min_rows);
-    if (s.typical_rows < s.max_rows)
-      sizes = {s.typical_rows, s.typical_rows, s.min_rows, s.max_rows};
-  }
+  if (s.min_rows < s.max_rows) sizes = {s.typical_rows, s.typical_rows, s.min_rows, s.max_rows};
   std::vector<double> total(candidates.size(), 0);
   for (int64_t rows : sizes) {
     std::vector<double> times;

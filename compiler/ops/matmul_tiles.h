@@ -45,6 +45,8 @@ ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result);
 /// Whether `op`, a matmul whose types are known, has few rows in every launch, so that a product
 /// reads its right operand once (Dot).
 bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
+/// Whether its method is one for many rows, however few a launch has.
+bool is_by_many_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
 /// Whether `op`, a matmul, would be quicker if memory had all rows of its first operand, of which
 /// it has only as many as dims say.
 bool wants_all_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);

@@ -221,15 +221,15 @@ class Fuser {
     return writer == writers.rend() || needs(m, *writer);
   }
 
-  // Is `t` the result of an earlier matmul with the left operand of `m`, of many rows that no dim
-  // counts? Its tiles end before those of `m` at the same place.
+  // Is `t` the result of an earlier matmul with the left operand of `m`, by a method for many rows?
+  // Its tiles end before those of `m` at the same place.
   bool beside(TensorId t, size_t m) const {
     const std::vector<size_t>& writers = writers_[index(t)];
     if (writers.size() != 1 || writers[0] >= m) return false;
     const Op &other = graph_.ops[writers[0]], &own = graph_.ops[m];
     return other.kind == "matmul" && other.in[0] == own.in[0] && !constraints_.constrained(other) &&
-           !constraints_.constrained(own) && graph_[own.in[0]].shape[0].is_constant() &&
-           !ops::is_of_few_rows(graph_, own, context_.machine);
+           !constraints_.constrained(own) &&
+           ops::is_by_many_rows(graph_, own, context_.machine);
   }
 
   // Does data of op k reach op i?

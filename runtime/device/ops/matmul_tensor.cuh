@@ -66,14 +66,17 @@ struct TensorShape {
 
 // ---- the loader -------------------------------------------------------------
 
-// In boxes, through the operand's map, as tensor_fill does, into pages that are free.
-template <class P, int kRows, bool kAcross>
+// In boxes of kBoxLines, through the operand's map, as tensor_fill does, into pages that are free.
+// kSome: only boxes that have something of the first `rows` rows.
+template <class P, int kBoxLines, bool kAcross, bool kSome = false>
 MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
-                               const Blocks& blocks) {
-  constexpr int kBoxLines = kAcross ? (int)least(kBlockK, kRows) : P::kBoxLines;
+                               const Blocks& blocks, int rows = 0) {
   MACO_UNROLL
   for (int p = 0; p < P::kPages; ++p) {
-    const int lines = P::lines(p);
+    int lines = P::lines(p);
+    const int all = lines;
+    if constexpr (kSome)
+      lines = (int)most(0, least(lines, round_up(rows - p * kPageLines, kBoxLines)));
     const int here =
         P::kBlocks == 1 || block + P::kBlocks <= blocks.count ? P::kBlocks : blocks.count - block;
     pages.expect_boxes((u32)(here * lines * kLineBytes));
@@ -81,7 +84,7 @@ MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
       const i64 k = blocks.k(block + q);
       MACO_UNROLL
       for (int l = 0; l < lines; l += kBoxLines) {
-        char* to = pages.page() + (q * lines + l) * kLineBytes;
+        char* to = pages.page() + (q * all + l) * kLineBytes;
         const int at = p * kPageLines + l;
         if constexpr (kAcross) {
           pages.copy_box(to, map, k + at % kBlockK, first + at / kBlockK * kBlockK);
@@ -103,6 +106,7 @@ MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
   using B = typename S::PagesB;
   constexpr bool kAAhead = C::a_ahead, kBAhead = all_b_ahead<C>(), kApart = kAAhead != kBAhead;
   constexpr int kPagesB = S::kSums * B::kPages;
+  constexpr int kBoxB = S::kAcross ? (int)least(kBlockK, C::BN) : B::kBoxLines;
   const TensorMap *a = args.map(0), *b = args.map(1), *other = C::paired ? args.map(2) : b;
   const Blocks blocks = S::blocks(pages.ctx, t);
   if constexpr (S::kTogether)
@@ -138,7 +142,9 @@ MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
         } else {
           if constexpr (!kBoth)
             if (!pages.template await_free<A::kPages>()) return false;
-          tensor_fill_boxes<A, (int)C::BM, false>(pages, a, t.row, block, blocks);
+          constexpr bool kSome = !C::rows::is_constant;
+          tensor_fill_boxes<A, kSome ? (int)C::a_box_rows : A::kBoxLines, false, kSome>(
+              pages, a, t.row, block, blocks, (int)t.rows);
         }
       }
       if (block % B::kBlocks == 0) {
@@ -149,8 +155,8 @@ MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
             if (!pages.template await_free<kPagesB>()) return false;
           MACO_UNROLL
           for (int s = 0; s < S::kSums; ++s)
-            tensor_fill_boxes<B, (int)C::BN, S::kAcross>(pages, s == 0 ? b : other, t.col, block,
-                                                         blocks);
+            tensor_fill_boxes<B, kBoxB, S::kAcross>(pages, s == 0 ? b : other, t.col, block,
+                                                    blocks);
         }
       }
     }

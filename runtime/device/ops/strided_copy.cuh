@@ -75,9 +75,17 @@ struct TurnedCopy {
   Y* y;
   int wide, high, given;  // of the tile: along x's axis, along axis 3, and of that what x has
 
-  // At most kEach vectors of square `at`.
-  MACO_FN void load(i64 p, i64 q, int at, Vec<X, kVT> (&v)[kEach]) const {
-    const X* const from = x + p * in(kP) + q * in(kQ) + at;
+  // Where square n begins: on the other two axes, and along x's.
+  struct Place {
+    int p, q, at;
+    MACO_FN Place(int n, int squares, int qs)
+        : p(n / squares / qs), q(n / squares % qs), at(n % squares * kSide) {}
+  };
+
+  // At most kEach vectors of a square.
+  MACO_FN void load(const Place& s, Vec<X, kVT> (&v)[kEach]) const {
+    const int at = s.at;
+    const X* const from = x + s.p * in(kP) + s.q * in(kQ) + at;
     MACO_UNROLL
     for (int k = 0; k < kEach; ++k) {
       const int n = consumer_thread() + k * kConsumers, row = n / kAcross, i = n % kAcross * kVT;
@@ -85,7 +93,8 @@ struct TurnedCopy {
       if (row < given && at + i < wide) v[k] = gload_vec<kVT>(from + row * in(3) + i);
     }
   }
-  MACO_FN void store(i64 p, i64 q, int at, const Vec<X, kVT> (&v)[kEach]) const {
+  MACO_FN void store(const Place& s, const Vec<X, kVT> (&v)[kEach]) const {
+    const int at = s.at;
     Y* const square = (Y*)ctx.scratch();
     cta_sync();  // the one before has been read
     MACO_UNROLL
@@ -97,7 +106,7 @@ struct TurnedCopy {
     }
     cta_sync();
     constexpr int V = (int)C::V, kRow = (int)C::B3 / V;
-    Y* const to = y + p * out(kP) + q * out(kQ) + at * out(kTurned);
+    Y* const to = y + s.p * out(kP) + s.q * out(kQ) + at * out(kTurned);
     for (int n = consumer_thread(); n < kSide * kRow; n += kConsumers) {
       const int i = n / kRow, row = n % kRow * V;
       if (at + i >= wide || row >= high) continue;
@@ -110,14 +119,10 @@ struct TurnedCopy {
   MACO_FN void run(i64 ps, i64 qs) const {
     const int squares = (wide + kSide - 1) / kSide, all = (int)(ps * qs) * squares;
     Vec<X, kVT> now[kEach], next[kEach];
-    const auto each = [&](int n, auto f) {
-      const int outer = n / squares;
-      f(outer / (int)qs, outer % (int)qs, n % squares * kSide);
-    };
-    each(0, [&](i64 p, i64 q, int at) { load(p, q, at, now); });
+    load({0, squares, (int)qs}, now);
     for (int n = 0; n < all; ++n) {
-      if (n + 1 < all) each(n + 1, [&](i64 p, i64 q, int at) { load(p, q, at, next); });
-      each(n, [&](i64 p, i64 q, int at) { store(p, q, at, now); });
+      if (n + 1 < all) load({n + 1, squares, (int)qs}, next);
+      store({n, squares, (int)qs}, now);
       MACO_UNROLL
       for (int k = 0; k < kEach; ++k) now[k] = next[k];
     }
