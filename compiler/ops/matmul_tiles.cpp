@@ -105,6 +105,11 @@ MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& mac
   // memory does (docs/benchmarks/gpu-speed.md).
   if (ir::size_of(s.a) == 1 && !candidates_of(s, MatmulMethod::Wgmma, machine).empty())
     return MatmulMethod::Wgmma;
+  // Much of b[K,N], which no box brings to Dot (the same).
+  constexpr int64_t kMuch = 16 * 1024 * 1024;  // bytes
+  if (!s.transpose_b && s.N * s.K * ir::size_of(s.b) >= kMuch &&
+      !candidates_of(s, MatmulMethod::Wgmma, machine).empty())
+    return MatmulMethod::Wgmma;
   if (s.plan_rows.hi <= few_rows(s, machine)) return MatmulMethod::Dot;
   const bool many = s.plan_rows.lo > few_rows(s, machine);
   // What the machine has for these types, and takes some tile of.

@@ -165,8 +165,13 @@ std::vector<ir::Param> parameters(TileContext& c, const StridedCopy& copy, const
     V = vector_width({copy.out.dtype}, of_y);
     VT = vector_width({copy.in.dtype}, of_x);
   } else if (contiguous) {
+    const int64_t wide = vector_width({copy.out.dtype}, of_y), size = ir::size_of(copy.out.dtype);
     of_x.insert(of_x.end(), of_y.begin(), of_y.end());
     V = vector_width({copy.in.dtype, copy.out.dtype}, of_x);
+    // Words of x that hold what isn't in line with them are shifted.
+    constexpr int64_t kStored = 16;  // bytes
+    if (copy.in.dtype == copy.out.dtype && size <= 2 && wide * size == kStored && V < wide)
+      VT = wide;
   }
   std::vector<ir::Param> p = {{"X", copy.in.dtype}, {"Y", copy.out.dtype}, c.value("rows", a.rows)};
   const auto four = [&](const char* prefix, const std::array<int64_t, 4>& n, size_t from) {

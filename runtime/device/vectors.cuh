@@ -35,6 +35,8 @@ MACO_FN Elements<Y, V> convert(const Elements<X, V>& x) {
 
 // How many loads of `bytes` a thread has under way at once, of operands that take that much
 // together: enough to keep memory busy with one CTA an SM, not more than registers hold.
-MACO_FN constexpr int loads_ahead(int bytes) { return bytes <= 32 ? 4 : bytes <= 64 ? 2 : 1; }
+MACO_FN constexpr int loads_ahead(int bytes) {
+  return bytes <= 16 ? 8 : bytes <= 32 ? 4 : bytes <= 64 ? 2 : 1;
+}
 
 }  // namespace maco

@@ -134,6 +134,37 @@ struct MatmulBlocks {
   }
 };
 
+// The next columns of a, on their way to registers while those before are multiplied.
+template <class C, class Blocks>
+struct StageAhead {
+  using X = typename C::X;
+  static constexpr int V = vector_width(C::K % 8 == 0 ? 8 : C::K, sizeof(X));
+  static constexpr int kRow = ((int)Blocks::kStage + V - 1) / V;  // vectors
+  static constexpr int kEach = ((int)C::BM * kRow + kConsumers - 1) / kConsumers;
+  Vec<X, V> v[kEach];
+
+  // f(vector, row, column) of this thread's.
+  template <class F>
+  MACO_FN void each(F f) {
+    MACO_UNROLL
+    for (int e = 0; e < kEach; ++e) {
+      const int n = consumer_thread() + e * kConsumers, row = n / kRow;
+      if (row < C::BM) f(v[e], row, n % kRow * V);
+    }
+  }
+  // Columns [k, k + depth).
+  MACO_FN void load(const MatmulTile<C>& t, const Args& args, i64 k, int depth) {
+    const X* const a = args.ptr<const X>(0) + t.row * C::K + k;
+    each([&](Vec<X, V>& x, int row, int i) {
+      x = {};
+      if (row < t.rows && i < depth) x = gload_vec<V>(a + row * C::K + i);
+    });
+  }
+  MACO_FN void put(X* to) {
+    each([&](Vec<X, V>& x, int row, int i) { put_run<false>(to + row * Blocks::kPitch, i, x); });
+  }
+};
+
 template <class C, class P>
 MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   using Blocks = MatmulBlocks<C, P>;
@@ -144,6 +175,14 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   auto* a = (typename C::X*)ctx.scratch();
 
   A acc[Blocks::kHigh][Blocks::kWide] = {};
+  // A lone thread would hold them all.
+  constexpr bool kAhead = kConsumers > 1 && !C::a_packets && !C::normed;
+  StageAhead<C, Blocks> ahead;
+  const auto part_of = [](i64 at) {
+    const i64 left = P::kDepth - at % P::kDepth;
+    return (int)least(Blocks::kStage, least(left, C::K - at));
+  };
+  if constexpr (kAhead) ahead.load(t, args, 0, part_of(0));
   for (i64 k = 0; k < C::K; k += P::kDepth) {
     const int depth = (int)least(P::kDepth, C::K - k);
     const typename C::W* page = nullptr;
@@ -151,13 +190,18 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
       const int part = (int)least(Blocks::kStage, depth - s);
       // Around the first staging lie the barriers of page_release and page_wait.
       if (s > 0) cta_sync();
-      matmul_stage<C, C::BM, Blocks::kPitch>(ctx, t, args, a, k + s, part);
+      if constexpr (kAhead)
+        ahead.put(a);
+      else
+        matmul_stage<C, C::BM, Blocks::kPitch>(ctx, t, args, a, k + s, part);
       if (s == 0) {
         page = (const typename C::W*)page_wait(ctx);
         if (!page) return;
       } else {
         cta_sync();
       }
+      if constexpr (kAhead)
+        if (const i64 next = k + s + part; next < C::K) ahead.load(t, args, next, part_of(next));
       blocks.multiply_stage(a, page + s * (C::transpose_b ? 1 : P::kPitch), part, acc);
     }
     page_release(ctx);
