@@ -13,7 +13,8 @@ namespace maco::functions {
 inline constexpr int64_t kStepRows = 16;
 /// Of runtime/device/ops/attention_tile.cuh: most rows of a task, those of its heads together.
 inline constexpr int64_t kTileRows = 128;
-/// The longest head of attention_step and of groups of four warps; of a warp alone in attention_tile.
+/// The longest head of attention_step and of groups of four warps; of warps in attention_tile that
+/// work each for itself.
 inline constexpr int64_t kMostHeadDim = 128, kMostTileHeadDim = 256;
 
 /// A task of attention_step.

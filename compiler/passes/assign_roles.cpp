@@ -127,9 +127,7 @@ bool assign_roles(ir::Graph& graph, PassContext& context) {
       std::clamp<int64_t>(share * sms / context.machine.sms, 1, std::max<int64_t>(1, sms - 1));
   std::vector<ir::RoleRange> ranges;
   if (std::holds_alternative<ir::RoleAuto>(roles)) {
-    const int64_t comm = !needs_comm || ops::all_compute(graph) ? 0
-                         : needs_compute                           ? usual
-                                                                   : sms;
+    const int64_t comm = !needs_comm || ops::all_compute(graph) ? 0 : needs_compute ? usual : sms;
     ranges = ranges_of(needs_compute || !needs_comm ? std::max<int64_t>(1, sms - comm) : 0,
                        needs_comm && leaves_all(graph) ? 1 : comm);
     if (comm > 0 && needs_compute && sms < 2) {

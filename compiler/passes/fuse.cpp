@@ -228,8 +228,7 @@ class Fuser {
     if (writers.size() != 1 || writers[0] >= m) return false;
     const Op &other = graph_.ops[writers[0]], &own = graph_.ops[m];
     return other.kind == "matmul" && other.in[0] == own.in[0] && !constraints_.constrained(other) &&
-           !constraints_.constrained(own) &&
-           ops::is_by_many_rows(graph_, own, context_.machine);
+           !constraints_.constrained(own) && ops::is_by_many_rows(graph_, own, context_.machine);
   }
 
   // Does data of op k reach op i?

@@ -630,8 +630,10 @@ MACO_FN void full_barrier_expect(u64* full_barrier, u32 round, u32 bytes) {
                : "memory");
 #endif
 }
-// Copies the box at (row, col) of a matrix to `to`, aligned to 1024.
-MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* full_barrier) {
+// Copies the box at (row, col) of a matrix to `to`, aligned to 1024. What comes of rows from `end`
+// on, which a launch doesn't have, may be anything.
+MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* full_barrier,
+                      i32 = 0x7fffffff) {
 #if MACO_HAS_BOXES
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "

@@ -209,8 +209,8 @@ struct PageFiller {
     full_barrier_expect(&memory->full_barriers[slot], round, bytes);
   }
   // The box at (row, col) of a matrix, to lines of 128 bytes, swizzled.
-  MACO_FN void copy_box(char* to, const TensorMap* map, i64 row, i64 col) {
-    maco::copy_box(to, map, (i32)row, (i32)col, &memory->full_barriers[slot]);
+  MACO_FN void copy_box(char* to, const TensorMap* map, i64 row, i64 col, i64 end = 0x7fffffff) {
+    maco::copy_box(to, map, (i32)row, (i32)col, &memory->full_barriers[slot], (i32)end);
   }
   // The box at (row, byte) of a matrix that is read once, row by row.
   MACO_FN void copy_rows(char* to, const TensorMap* map, i64 row, i64 byte) {

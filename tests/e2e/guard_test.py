@@ -92,7 +92,7 @@ KNOWN = [
     ("decode", "y", {"K": "128"}, "memory of no buffer"),
     ("decode", "y", {"K": "32"}, "wrong result"),
     ("decode", "y", {"loads": None}, "refused"),
-    ("moves", "y", {"in3": "147"}, "memory of no buffer"),
+    ("moves", "y", {"in3": "14720"}, "memory of no buffer"),
     ("moves", "y", {"out0": "0"}, "left out"),
     # 2^32 - 1 elements modulo 2^32: the count of a loop comes round.
     ("moves", "z", {"rows": "const 1171354717", "B0": "1171354717", "in0": "0", "out0": "0"}, "hung"),

@@ -189,7 +189,7 @@ TEST_CASE("the ways of a refusal") {
   CHECK(said(units.back(), "schedule") ==
         "error: pass 'schedule' takes a planned Program, but was given a synced Program: it has "
         "been through 'schedule', 'insert-sync' already\n");
-  CHECK(said(units[14], "prune-sync") ==
+  CHECK(said(units[15], "prune-sync") ==
         "error: pass 'prune-sync' takes a synced Program, but was given a tiled Program: run "
         "'plan-memory', 'schedule', 'insert-sync' first\n");
 }

@@ -194,9 +194,15 @@ TEST_CASE("how the operands of a product come through pages") {
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{64, 64, 512});
   m.transpose_b = true;
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{128, 64, 256});
+  // Where a launch may have fewer rows, of a in boxes of some, if memory has all there may be.
   m.fixed_rows = false;
-  CHECK(!functions::matmul_load(m, 1)->box);
-  m.fixed_rows = true;
+  m.BM = 128;
+  CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{128, 64, 256});
+  CHECK(functions::matmul_load(m, 0)->box == ir::Load::Box{32, 64, 256});
+  m.all_there = false;
+  CHECK(!functions::matmul_load(m, 0)->box);
+  m.fixed_rows = m.all_there = true;
+  m.BM = 64;
   m.page_bytes = 4096;
   CHECK(functions::matmul_load(m, 1)->pages == 8);
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{32, 64, 256});

@@ -116,16 +116,16 @@ TEST_CASE("dumps: all, named ones, and what changed") {
   REQUIRE(passes::run_pipeline(parsed(), options, d).ok);
   CHECK(dumped.size() == passes::registry().size());
   CHECK(dumped.front() == "00-check-support.maco");
-  CHECK(dumped.back() == "20-verify.program");
-  CHECK(named == Names{"03-fuse.maco", "13-tile.program"});
+  CHECK(dumped.back() == "21-verify.program");
+  CHECK(named == Names{"04-fuse.maco", "14-tile.program"});
 
   PipelineOptions changes = cpu();
   changes.print_changed = true;
   changes.print = shown(changed);
   REQUIRE(passes::run_pipeline(parsed(), changes, d).ok);
-  CHECK(std::count(changed.begin(), changed.end(), "03-fuse.maco") == 1);
+  CHECK(std::count(changed.begin(), changed.end(), "04-fuse.maco") == 1);
   CHECK(std::count(changed.begin(), changed.end(), "00-check-support.maco") == 0);
-  CHECK(std::count(changed.begin(), changed.end(), "20-verify.program") == 0);
+  CHECK(std::count(changed.begin(), changed.end(), "21-verify.program") == 0);
 }
 
 TEST_CASE("verification after each pass names the one that broke the Program") {

@@ -332,16 +332,18 @@ MACO_FN void map_begin(const TensorMap*) {}
 MACO_FN void boxes_begin() {}
 MACO_FN void operands_begin() {}
 // `map`: the words of TensorMap.
-MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*) {
+MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*,
+                      i32 end = 0x7fffffff) {
   const u64* words = (const u64*)map;
   const i64 rows = (i64)words[1], cols = (i64)words[2], bytes = (i64)words[3];
   constexpr i64 line = 128;
+  constexpr int kAnything = 0xff;  // not a number, mostly
   for (i64 r = 0; r < (i64)words[4]; ++r)
     for (i64 at = 0; at < line; at += 16) {
       char* chunk = to + r * line + (at ^ ((r & 7) << 4));
       const i64 c = col + at / bytes;
-      std::memset(chunk, 0, 16);
-      if (row + r >= rows || c >= cols) continue;
+      std::memset(chunk, row + r < end ? 0 : kAnything, 16);
+      if (row + r >= rows || c >= cols || row + r >= end) continue;
       const i64 there = (cols - c) * bytes < 16 ? (cols - c) * bytes : 16;
       const char* from = (const char*)words[0] + ((row + r) * cols + c) * bytes;
       host::touch(from, (u64)there, false);

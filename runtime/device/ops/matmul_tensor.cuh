@@ -89,7 +89,7 @@ MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
         if constexpr (kAcross) {
           pages.copy_box(to, map, k + at % kBlockK, first + at / kBlockK * kBlockK);
         } else {
-          pages.copy_box(to, map, first + at, k);
+          pages.copy_box(to, map, first + at, k, kSome ? first + rows : 0x7fffffff);
         }
       }
     }

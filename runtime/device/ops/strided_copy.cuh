@@ -1,11 +1,11 @@
 // strided_copy.cuh: moves a box of elements: y[out_offset + sum of i * out] = x[in_offset + sum of
 // i * in] over four axes.
 //
-// C: X, Y; extents rows, E1, E2, E3, of which x has S3 of axis 3 and what lies beyond becomes zeros;
-//    B0..B3 a tile; strides in0..in3, out0..out3; offsets in_offset * in_unit, out_offset *
-//    out_unit; V elements at once along axis 3; turned: the axis along which x lies in line where
-//    that isn't axis 3, with VT elements at once, or -1: axis 3, or none. VT > V where it isn't:
-//    y lies so that VT elements can be stored at once, x doesn't.
+// C: X, Y; extents rows, E1, E2, E3; S3: what x has of axis 3, beyond which y gets zeros; B0..B3 a
+//    tile; strides in0..in3, out0..out3; offsets in_offset * in_unit, out_offset * out_unit; V
+//    elements at once along axis 3. turned: the axis along which x lies in line where that isn't
+//    axis 3, VT elements at once; -1: it is, or there is none, and where VT > V, y lies so that VT
+//    can be stored at once, but x doesn't.
 // Operands: x, y, which do not overlap.
 
 namespace maco {
@@ -27,8 +27,8 @@ struct StridedTile {
     const i64 rows = left < C::B0 ? left : C::B0;
     vectors = rows <= 0 ? 0 : (u32)(rows * (C::B1 * C::B2 * (C::B3 / V)));
   }
-  // Where vector i begins on both sides, and how many elements x has from there on; false if it lies
-  // beyond an extent.
+  // Where vector i begins on both sides, and how many elements x has from there on; false if it
+  // lies beyond an extent.
   MACO_FN bool locate(u32 i, i64& in, i64& out, i64& given) const {
     constexpr u32 W = C::B3 / V;
     const i64 i3 = lo[3] + i % W * V;
@@ -44,10 +44,10 @@ struct StridedTile {
   }
 };
 
-// VT elements of y at once, from a run of x that begins anywhere: the words that hold it are loaded,
-// and shifted. Those at the end of a row, behind which x may have no word, come one by one; and
-// where a thread stands for all those at either end of the tile, whose words hold what others may
-// be writing.
+// VT elements of y at once, from a run of x that begins anywhere: the words that hold it are
+// loaded, and shifted. Those at the end of a row, behind which x may have no word, come one by one;
+// and where a thread stands for all those at either end of the tile, whose words hold what others
+// may be writing.
 template <class C>
 MACO_FN void copy_shifted(const Context& ctx, const typename C::X* x, typename C::X* y, u32 tile) {
   using X = typename C::X;
