@@ -33,7 +33,7 @@ namespace {
 
 constexpr int64_t kRun = 16;  // bytes
 // Elements of b from which on that pays: some 5 ns each, spread over SMs, for 3 us of a hand-over
-// (docs/benchmarks/gpu-speed.md, "Rows that aren't whole 16 bytes").
+// (docs/benchmarks/gpu-speed.md, "Single ops").
 constexpr int64_t kLeast = 16384;
 
 class Preparer {
