@@ -76,6 +76,9 @@ std::vector<std::string> cpu_kernel_flags(bool check_access, bool profile) {
   // Device code stores vectors of one width to shared memory and loads them with another, as a
   // GPU's compiler lets it.
   flags.push_back("-fno-strict-aliasing");
+  // Where a difference and a sum of products stand side by side, GCC 12 makes vfmaddsub of them in
+  // spite of -ffp-contract=off, or doesn't: bits of a rope hung on other ops' code.
+  flags.push_back("-fno-tree-slp-vectorize");
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     flags.insert(flags.end(), {"-mavx2", "-mfma"});
