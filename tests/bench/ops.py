@@ -1,5 +1,6 @@
-"""Single ops on one GPU beside PyTorch (through torch.compile where it is more than one kernel): what moves or maps elements, norms and reductions,
-products of all types and of shapes that no tensor map describes, attention of many queries with heads of all sizes. Shows which op is far off."""
+"""Single ops on one GPU beside PyTorch (through torch.compile where it is more than one kernel): what moves or maps elements, norms and
+reductions, products of all types and of shapes that no tensor map describes, attention of many queries with heads of all sizes. Shows which
+op is far off."""
 import gpu_bench
 
 ROWS = 4096
@@ -61,7 +62,8 @@ def movement():
         lambda x: x.t().contiguous(), (ROWS, 8192), dtype="float32")
     yield "heads in front", graph("transpose(a, perm = [1, 0, 2])", "input a : bf16[2048, 32, 128]"), compiled(
         lambda x: x.transpose(0, 1).contiguous(), (2048, 32, 128))
-    yield "slice of columns", graph("slice(a, axis = 1, begin = 1000, end = 7000)", a), compiled(lambda x: x[:, 1000:7000].contiguous(), (ROWS, 8192))
+    yield "slice of columns", graph("slice(a, axis = 1, begin = 1000, end = 7000)", a), compiled(
+        lambda x: x[:, 1000:7000].contiguous(), (ROWS, 8192))
     yield "slice, from 1001 on", graph("slice(a, axis = 1, begin = 1001, end = 7001)", a), compiled(
         lambda x: x[:, 1001:7001].contiguous(), (ROWS, 8192))
     yield "every second column", graph("slice(a, axis = 1, step = 2)", a), compiled(lambda x: x[:, ::2].contiguous(), (ROWS, 8192))
@@ -80,8 +82,9 @@ NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 def products():
     shapes = [(4096, 4096, 4096, "bf16", True), (4096, 4096, 4096, "bf16", False), (4096, 4096, 4096, "f16", True),
               (1024, 1024, 1024, "f32", True), (4096, 4096, 4096, "f32", True), (1, 4096, 4096, "f32", True), (16, 4096, 4096, "f32", True),
-              (1000, 1000, 1000, "bf16", True), (4095, 4095, 4095, "bf16", True), (1023, 4095, 1023, "bf16", False), (1, 4095, 4095, "bf16", True),
-              (8192, 8192, 64, "bf16", True), (8192, 8192, 1, "bf16", True), (8192, 64, 8192, "bf16", True), (1, 8192, 8192, "bf16", False),
+              (1000, 1000, 1000, "bf16", True), (4095, 4095, 4095, "bf16", True), (1023, 4095, 1023, "bf16", False),
+              (1, 4095, 4095, "bf16", True), (8192, 8192, 64, "bf16", True), (8192, 8192, 1, "bf16", True),
+              (8192, 64, 8192, "bf16", True), (1, 8192, 8192, "bf16", False),
               (8, 8192, 8192, "bf16", False), (64, 8192, 8192, "bf16", False)]
     for m, k, n, dtype, transposed in shapes:
         def multiplied(m=m, k=k, n=n, dtype=dtype, transposed=transposed):
@@ -94,8 +97,8 @@ def products():
 
 def attention():
     import torch.nn.functional as f
-    for rows_, heads, keys, dim, causal in ((2048, 32, 8, 128, True), (2048, 32, 8, 96, True), (2048, 32, 8, 80, False), (2048, 16, 16, 256, True),
-                                            (200, 12, 12, 64, False)):
+    for rows_, heads, keys, dim, causal in ((2048, 32, 8, 128, True), (2048, 32, 8, 96, True), (2048, 32, 8, 80, False),
+                                            (2048, 16, 16, 256, True), (200, 12, 12, 64, False)):
         def attended(rows_=rows_, heads=heads, keys=keys, dim=dim, causal=causal):
             q, k, v = (random(1, n, rows_, dim) for n in (heads, keys, keys))
             return lambda: f.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=heads != keys)
