@@ -39,13 +39,13 @@ void tile_pad(TileContext& c) {
   const ir::Expr kept(columns);
   if (c.flag("transposed", false)) {
     copy.axes = {{copy.out.rows, 1, columns}, {kept, copy.in.cols, 1}};
-    copy.given = std::min(columns, copy.in.max_rows);
+    if (columns > copy.in.max_rows) copy.given = copy.in.max_rows;
   } else {
     const int64_t run = c.integer("run", copy.in.cols);
     copy.axes = {{copy.out.rows, copy.in.cols, copy.out.cols},
                  {ir::Expr(copy.in.cols / run), run, columns},
                  {kept, 1, 1}};
-    copy.given = std::min(columns, run);
+    if (columns > run) copy.given = run;
   }
   tile_strided_copy(c, copy);
 }

@@ -24,7 +24,7 @@ struct StridedCopy {
   std::vector<StridedAxis> axes;  // 1 to 4, outermost first
   ir::Expr in_offset{0}, out_offset{0};
   int64_t in_unit = 0, out_unit = 0;
-  /// So much of the last axis `in` has: beyond it `out` gets zeros. 0: all.
+  /// So much of the last axis, less than its extent, `in` has: beyond it `out` gets zeros. 0: all.
   int64_t given = 0;
   /// Elements of `out` that the copy does not reach for some values of the dims lie inside its
   /// regions: they are MayWrite.
