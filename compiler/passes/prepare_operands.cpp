@@ -84,6 +84,7 @@ class Preparer {
     if (type != graph_[attention.in[1]].dtype || type != graph_[attention.in[2]].dtype ||
         (result != type && result != ir::DType::F32) ||
         (type != ir::DType::BF16 && type != ir::DType::F16) || !machine.has_mma(type) ||
+        attention.attrs.count("columns") > 0 || attention.attrs.count("first_column") > 0 ||
         constraints_.constrained(attention) || constraints_.awaited(attention))
       return 0;
     constexpr int64_t kWorthwhile = 64;  // rows of heads that share keys, as attention has it
@@ -158,7 +159,12 @@ class Preparer {
   // been written since, or where the user says when a product starts.
   TensorId made(const std::string& kind, const Op& product, TensorId of, const ir::Shape& shape,
                 const std::map<std::string, ir::Attr>& attrs) {
-    const auto key = std::make_tuple(of, kind, shape.back().str(), attrs.count("transposed") > 0);
+    const auto number = [&](const char* attr) {
+      const auto it = attrs.find(attr);
+      return it == attrs.end() ? std::string() : std::get<ir::Expr>(it->second.value).str();
+    };
+    const auto key =
+        std::make_tuple(of, kind, number("columns"), number("run"), attrs.count("transposed") > 0);
     const bool alone =
         graph_[of].kind == TensorKind::State || !product.after.empty() || product.phase;
     if (const auto known = made_.find(key); known != made_.end() && !alone) return known->second;
@@ -192,7 +198,8 @@ class Preparer {
   PassContext& context_;
   const Constraints constraints_;
   FreshNames names_;
-  std::map<std::tuple<TensorId, std::string, std::string, bool>, TensorId> made_;
+  // By what is copied and how: kind, columns, run, transposed.
+  std::map<std::tuple<TensorId, std::string, std::string, std::string, bool>, TensorId> made_;
 };
 
 }  // namespace
