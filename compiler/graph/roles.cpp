@@ -135,7 +135,7 @@ void check_disjoint(const std::vector<ir::RoleRange>& ranges, Report& report) {
 void check_homes(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, ir::Loc loc,
                  Report& report) {
   std::vector<std::pair<std::string, bool>> seen;
-  const bool little = ops::all_compute(graph);
+  const bool all = ops::all_compute(graph);
   for (const ir::Op& op : graph.ops) {
     const ops::OpDef* def = ops::find_op(op.kind);
     const bool pushed = ops::is_pushed(op);
@@ -145,9 +145,10 @@ void check_homes(const ir::Graph& graph, const std::vector<ir::RoleRange>& range
     const std::string role = def->collective ? "comm" : "compute";
     // NCCL runs beside the kernel, and with one rank there is nothing to communicate.
     if (def->collective && (graph.backend == ir::Backend::Nccl || graph.world == 1)) continue;
-    // What its product sends, SMs that compute may finish, and a little more.
+    // What its product sends, SMs that compute may finish, and all that communicates beside
+    // products that outweigh it.
     const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
-      if ((pushed || little) && r.role == "compute" && r.tasks.empty()) return true;
+      if ((pushed || all) && r.role == "compute" && r.tasks.empty()) return true;
       return r.role == role && (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(),
                                                              op.kind) != r.tasks.end());
     });

@@ -92,7 +92,7 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
                                  def->collective ? "communication" : "computation", r.role));
     }
   }
-  const bool little = ops::all_compute(graph);
+  const bool all = ops::all_compute(graph);
   std::vector<std::string> homeless;
   for (const ir::Op& op : graph.ops) {
     const std::string role = ops::find_op(op.kind)->collective ? "comm" : "compute";
@@ -103,7 +103,7 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
                 std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
       });
     };
-    const bool home = takes(role) || ((little || ops::is_pushed(op)) && takes("compute"));
+    const bool home = takes(role) || ((all || ops::is_pushed(op)) && takes("compute"));
     if (!home && std::find(homeless.begin(), homeless.end(), op.kind) == homeless.end()) {
       homeless.push_back(op.kind);
       d.error(roles_loc(graph),

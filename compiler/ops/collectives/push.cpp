@@ -90,80 +90,74 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
 
 namespace {
 
-// What a graph that may be wrong says, at most.
-std::optional<double> most_of(const ir::Graph& graph, const ir::Shape& shape) {
-  ir::Expr elements(1);
-  for (const ir::Expr& extent : shape) elements = elements * extent;
-  const auto range =
-      ir::bounds(elements, [&](std::string_view name) { return graph.range_of(name); });
+// Of a graph that may be wrong: the bytes of a tensor, at most.
+std::optional<double> most_bytes(const ir::Graph& graph, ir::TensorId id) {
+  ir::Expr bytes(ir::size_of(graph[id].dtype));
+  for (const ir::Expr& extent : graph[id].shape) bytes = bytes * extent;
+  const auto range = ir::bounds(bytes, [&](std::string_view name) { return graph.range_of(name); });
   if (!range) return std::nullopt;
   return static_cast<double>(range->hi);
 }
-std::string algorithm_of(const ir::Op& op) {
+// Do tiles of it travel through slots, by tasks that SMs of either role may run? What users write,
+// what leaves the kernel and what waits for others' tasks has SMs of its own.
+bool exchanges_tiles(const ir::Graph& graph, const ir::Op& op) {
+  if (graph.backend == ir::Backend::Nccl || op.in.size() != 1 || op.out.size() != 1) return false;
   const auto at = op.attrs.find("algorithm");
-  const auto* word = at == op.attrs.end() ? nullptr : std::get_if<std::string>(&at->second.value);
-  return word ? *word : "";
+  if (at == op.attrs.end()) return op.kind == "alltoall";
+  const auto* word = std::get_if<std::string>(&at->second.value);
+  return word &&
+         (*word == "oneshot" || *word == "twoshot" || (*word == "auto" && op.kind == "alltoall"));
 }
 
-// Do products take so much longer than what else travels? SMs that are set aside for large tensors
-// are a third of those that compute, so that as much of what travels would have to be hidden.
+// Do products take so much longer than what else travels? An H200 does some 2,200 operations on
+// matrices in the time that a byte takes on a link, and 167 while it reads one (cost/boards.cpp).
+// SMs that are set aside for large tensors are a third of the others, so that as much of what
+// travels would have to be hidden.
 bool products_outweigh(const ir::Graph& graph) {
-  constexpr double kWeight = 167, kSent = 2200;  // operations in the time of a byte: read, sent
-  constexpr double kAside = 0.32;
+  constexpr double kRead = 167, kSent = 2200, kAside = 0.32;
   double products = 0, sent = 0;
   for (const ir::Op& op : graph.ops) {
     const OpDef* def = find_op(op.kind);
     if (op.kind == "matmul" && op.in.size() > 1 && !op.out.empty()) {
       const ir::Tensor &b = graph[op.in[1]], &y = graph[op.out[0]];
-      const auto weights = most_of(graph, b.shape), results = most_of(graph, y.shape);
+      const auto weights = most_bytes(graph, op.in[1]), results = most_bytes(graph, op.out[0]);
       const int64_t columns = y.shape.empty() ? 0 : y.shape.back().constant().value_or(0);
       if (!weights || !results || columns < 1) return false;
-      products += *weights * std::max(kWeight * static_cast<double>(ir::size_of(b.dtype)),
-                                      2 * *results / static_cast<double>(columns));
+      const double rows = *results / static_cast<double>(columns * ir::size_of(y.dtype));
+      products += *weights * std::max(kRead, 2 * rows / static_cast<double>(ir::size_of(b.dtype)));
     }
     if (!def || !def->collective || is_pushed(op)) continue;
-    const std::string algorithm = algorithm_of(op);
-    const bool by_tiles = algorithm == "oneshot" || algorithm == "twoshot";
-    if (op.in.size() != 1 || op.out.size() != 1 || !(by_tiles || op.kind == "alltoall"))
-      return false;
-    const auto in = most_of(graph, graph[op.in[0]].shape),
-               out = most_of(graph, graph[op.out[0]].shape);
+    if (!exchanges_tiles(graph, op)) return false;
+    const auto in = most_bytes(graph, op.in[0]), out = most_bytes(graph, op.out[0]);
     if (!in || !out) return false;
-    sent += std::max(*in, *out) * static_cast<double>(ir::size_of(graph[op.in[0]].dtype));
+    sent += std::max(*in, *out);
   }
   return sent > 0 && sent * kSent < kAside * products;
+}
+
+// Do products send something, and is the rest of what the graph communicates little?
+bool little_is_left(const ir::Graph& graph) {
+  constexpr double kLittle = 256 * 1024;  // bytes, which travel in packets
+  bool sent = false;
+  for (const ir::Op& op : graph.ops) {
+    const OpDef* def = find_op(op.kind);
+    if (!def || !def->collective) continue;
+    if (is_pushed(op)) {
+      sent = true;
+      continue;
+    }
+    if ((op.kind != "allreduce" && op.kind != "allgather") || !exchanges_tiles(graph, op))
+      return false;
+    const auto bytes = most_bytes(graph, op.in[0]);
+    if (!bytes || *bytes > kLittle) return false;
+  }
+  return sent;
 }
 
 }  // namespace
 
 bool all_compute(const ir::Graph& graph) {
-  if (products_outweigh(graph)) return true;
-  constexpr int64_t kLittle = 256 * 1024;  // bytes, which travel in packets
-  // Of graphs that may be wrong, too.
-  const auto is_little = [&](const ir::Op& op) {
-    const auto at = op.attrs.find("algorithm");
-    const auto* algorithm =
-        at == op.attrs.end() ? nullptr : std::get_if<std::string>(&at->second.value);
-    if ((op.kind != "allreduce" && op.kind != "allgather") || op.in.size() != 1 || !algorithm ||
-        (*algorithm != "oneshot" && *algorithm != "twoshot"))
-      return false;
-    const ir::Tensor& x = graph[op.in[0]];
-    ir::Expr bytes(ir::size_of(x.dtype));
-    for (const ir::Expr& extent : x.shape) bytes = bytes * extent;
-    const auto most =
-        ir::bounds(bytes, [&](std::string_view name) { return graph.range_of(name); });
-    return most && most->hi <= kLittle;
-  };
-  bool sent = false, little = true;
-  for (const ir::Op& op : graph.ops) {
-    const OpDef* def = find_op(op.kind);
-    if (!def || !def->collective) continue;
-    if (is_pushed(op))
-      sent = true;
-    else
-      little = little && is_little(op);
-  }
-  return sent && little;
+  return little_is_left(graph) || products_outweigh(graph);
 }
 
 void check_pushed(InferContext& c) {
