@@ -13,6 +13,9 @@ namespace maco::functions {
 inline constexpr int64_t kStepRows = 16;
 /// Of runtime/device/ops/attention_tile.cuh: most rows of a task, those of its heads together.
 inline constexpr int64_t kTileRows = 128;
+/// Rows, counted for the heads that share keys, of a typical launch, from which on attention_tile
+/// pays.
+inline constexpr int64_t kManyRows = 64;
 /// The longest head of attention_step and of groups of four warps; of warps in attention_tile that
 /// work each for itself.
 inline constexpr int64_t kMostHeadDim = 128, kMostTileHeadDim = 256;

@@ -151,10 +151,9 @@ Cut choose_on_tensor_cores(const Heads& h, const std::string& method) {
   return {method, {best}};
 }
 Cut choose(const TileContext& c) {
-  constexpr int64_t kWorthwhile = 64;  // rows of heads that share keys
   const Heads h = heads_of(c);
   const std::string given = cut_of(c.op()).method;
-  const bool many = c.typical(c.in(0).rows) * h.group() >= kWorthwhile;
+  const bool many = c.typical(c.in(0).rows) * h.group() >= functions::kManyRows;
   if (given.empty() ? many && takes_tensor_cores(c) : given != kMethods[0])
     return choose_on_tensor_cores(
         h, kMethods[given == kMethods[2] || (given.empty() && takes_groups(c)) ? 2 : 1]);

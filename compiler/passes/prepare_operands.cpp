@@ -10,12 +10,13 @@
 //   boxes bring as many as there may be. It is copied to a temporary, which has all.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <compare>
 #include <map>
 #include <optional>
-#include <string>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "compiler/functions/attention.h"
 #include "compiler/ops/attrs.h"
@@ -31,10 +32,19 @@ using ir::TensorKind;
 
 namespace {
 
-constexpr int64_t kRun = 16;  // bytes
-// Elements of b from which on that pays: some 5 ns each, spread over SMs, for 3 us of a hand-over
-// (docs/benchmarks/gpu-speed.md, "Single ops").
+constexpr int64_t kBytes = 16;  // that a load takes at once
+// Elements of the larger operand from which on copies pay: some 5 ns each, spread over SMs, for 3
+// us of a hand-over (docs/benchmarks/gpu-speed.md, "Single ops").
 constexpr int64_t kLeast = 16384;
+
+// How a tensor is copied: each row, each run of so many elements of it, or each column where it is
+// turned, becomes `columns` long.
+struct Copy {
+  TensorId of{};
+  int64_t columns = 0, run = 0;  // run 0: the row
+  bool turned = false;
+  friend auto operator<=>(const Copy&, const Copy&) = default;
+};
 
 class Preparer {
  public:
@@ -54,43 +64,46 @@ class Preparer {
   }
 
  private:
-  int64_t extent(TensorId t, size_t axis) const { return *graph_[t].shape[axis].constant(); }
+  int64_t columns_in(TensorId t) const { return *graph_[t].shape.back().constant(); }
 
   void prepare(Op& product) {
-    const TensorId a = product.in[0], b = product.in[1];
+    TensorId &a = product.in[0], &b = product.in[1];
     const bool transposed = ops::attr_flag(product, "transpose_b", false);
-    const int64_t K = *graph_[a].shape.back().constant(), N = extent(b, transposed ? 0 : 1);
+    const int64_t K = columns_in(a),
+                  N = transposed ? *graph_[b].shape[0].constant() : columns_in(b);
+    const int64_t elements = std::max(K * N, ir::max_elements(graph_, graph_[a].shape));
     const int64_t chunk =
-        kRun / std::min(ir::size_of(graph_[a].dtype), ir::size_of(graph_[b].dtype));
+        kBytes / std::min(ir::size_of(graph_[a].dtype), ir::size_of(graph_[b].dtype));
     const int64_t whole = (K + chunk - 1) / chunk * chunk;
-    if ((K != whole || (!transposed && N % chunk != 0)) && K * N >= kLeast) {
-      replace(product, 1, pad(product, b, whole, !transposed));
+    if ((K != whole || (!transposed && N % chunk != 0)) && elements >= kLeast) {
+      b = made({.of = b, .columns = whole, .turned = !transposed}, product);
       if (!transposed) product.attrs["transpose_b"] = {true, product.loc};
-      if (K != whole) replace(product, 0, pad(product, a, whole, false));
+      if (K != whole) a = made({.of = a, .columns = whole}, product);
       context_.fused("operands copied to rows of whole 16 bytes", product.name);
     }
     if (ops::wants_all_rows(graph_, product, context_.machine)) {
-      replace(product, 0, made("copy", product, product.in[0], graph_[product.in[0]].shape, {}));
+      a = made({.of = a, .columns = columns_in(a)}, product);
       context_.fused("rows of a, which dims decide, copied to a temporary", product.name);
     }
   }
-  static void replace(Op& product, size_t i, TensorId t) { product.in[i] = t; }
 
   // The heads that a task of many rows had better have in place of `head_dim`; 0: those.
   int64_t better_heads(const Op& attention, int64_t head_dim) const {
     const cost::Machine& machine = context_.machine;
     const ir::Tensor& q = graph_[attention.in[0]];
     const ir::DType type = q.dtype, result = graph_[attention.out[0]].dtype;
-    if (type != graph_[attention.in[1]].dtype || type != graph_[attention.in[2]].dtype ||
-        (result != type && result != ir::DType::F32) ||
-        (type != ir::DType::BF16 && type != ir::DType::F16) || !machine.has_mma(type) ||
-        attention.attrs.count("columns") > 0 || attention.attrs.count("first_column") > 0 ||
-        constraints_.constrained(attention) || constraints_.awaited(attention))
+    const auto is_half = [](ir::DType t) { return t == ir::DType::BF16 || t == ir::DType::F16; };
+    if (!is_half(type) || type != graph_[attention.in[1]].dtype ||
+        type != graph_[attention.in[2]].dtype || (!is_half(result) && result != ir::DType::F32) ||
+        !machine.has_mma(type) || attention.attrs.count("columns") > 0 ||
+        attention.attrs.count("first_column") > 0)
       return 0;
-    constexpr int64_t kWorthwhile = 64;  // rows of heads that share keys, as attention has it
     const auto rows = ir::bounds(q.shape[0], [&](auto name) { return graph_.range_of(name); });
-    const int64_t group = extent(attention.in[0], 1) / extent(attention.in[1], 1);
-    if (!rows || rows->hi <= functions::kStepRows || rows->hi * group < kWorthwhile) return 0;
+    if (!rows || rows->hi <= functions::kStepRows) return 0;
+    const int64_t typical =
+        ir::typical_value(q.shape[0], [&](auto name) { return graph_.typical_of(name); }, *rows);
+    const int64_t group = columns_in(attention.in[0]) / columns_in(attention.in[1]);
+    if (typical * group < functions::kManyRows) return 0;
     for (const int64_t whole : {64, 128, 256}) {
       if (head_dim == whole) return 0;
       if (head_dim > whole || !functions::takes_head(whole, machine.page_bytes)) continue;
@@ -106,8 +119,13 @@ class Preparer {
     const int64_t d = constant_of(graph_, attention, "head_dim", 1),
                   whole = better_heads(attention, d);
     if (whole == 0) return std::nullopt;
-    for (size_t i = 0; i < 3; ++i)
-      replace(attention, i, runs(attention, attention.in[i], d, whole));
+    const std::vector<TensorId> given = attention.in;  // keys may be the values
+    for (size_t i = 0; i < given.size(); ++i) {
+      const auto known = std::find(given.begin(), given.end(), given[i]) - given.begin();
+      attention.in[i] = static_cast<size_t>(known) < i
+                            ? attention.in[static_cast<size_t>(known)]
+                            : made({.of = given[i], .columns = whole, .run = d}, attention);
+    }
     attention.attrs.try_emplace("scale",
                                 ir::Attr{1 / std::sqrt(static_cast<double>(d)), attention.loc});
     attention.attrs["head_dim"] = {ir::Expr(whole), attention.loc};
@@ -116,97 +134,99 @@ class Preparer {
     heads.name = names_.tensor(graph_[y].name + ".pad");
     heads.dtype = graph_[y].dtype;
     heads.shape = graph_[y].shape;
-    heads.shape.back() = ir::Expr(extent(y, 1) / d * whole);
+    heads.shape.back() = ir::Expr(columns_in(y) / d * whole);
     heads.loc = graph_[y].loc;
     if (heads.dtype != graph_[attention.in[0]].dtype) attention.dtype = heads.dtype;
+    // What cuts the heads off ends last, so that it keeps the name that others may wait for.
     Op back;
     back.kind = "pad";
-    back.name = names_.op(attention.name + ".heads");
-    back.named = true;
+    back.name = attention.name;
+    back.named = attention.named;
     back.attrs["columns"] = {ir::Expr(d), attention.loc};
     back.attrs["run"] = {ir::Expr(whole), attention.loc};
-    back.loc = attention.loc;
+    obey(back, attention);
     back.in = {ir::id_of<TensorId>(graph_.tensors.size())};
     back.in_loc = {attention.loc};
     back.out = {y};
     back.out_loc = attention.out_loc;
+    attention.name = names_.op(attention.name + ".heads");
+    join_places(graph_, back.name, attention.name);
     attention.out = back.in;
     attention.named = true;
     graph_.tensors.push_back(std::move(heads));
-    context_.fused(fmt::format("heads of {} copied to runs of {}", d, whole), attention.name);
+    context_.fused(fmt::format("heads of {} copied to runs of {}", d, whole), back.name);
     return back;
   }
-  TensorId runs(const Op& attention, TensorId of, int64_t run, int64_t columns) {
-    ir::Shape shape = graph_[of].shape;
-    shape.back() = ir::Expr(extent(of, 1) / run * columns);
-    std::map<std::string, ir::Attr> attrs;
-    attrs["columns"] = {ir::Expr(columns), attention.loc};
-    attrs["run"] = {ir::Expr(run), attention.loc};
-    return made("pad", attention, of, shape, attrs);
+
+  // What the user asks of one op is asked of the other, too.
+  static void obey(Op& op, const Op& other) {
+    op.after = other.after;
+    op.phase = other.phase;
+    op.overlap = other.overlap;
+    op.overlap_group = other.overlap_group;
+    op.priority = other.priority;
+    op.loc = other.loc;
   }
 
-  TensorId pad(const Op& product, TensorId of, int64_t columns, bool turned) {
-    ir::Shape shape = graph_[of].shape;
-    if (turned) shape[0] = shape[1];
-    shape.back() = ir::Expr(columns);
-    std::map<std::string, ir::Attr> attrs;
-    attrs["columns"] = {ir::Expr(columns), product.loc};
-    if (turned) attrs["transposed"] = {true, product.loc};
-    return made("pad", product, of, shape, attrs);
-  }
-
-  // What `kind` makes of `of`, for `product`: once for all products, but of a state, which may have
-  // been written since, or where the user says when a product starts.
-  TensorId made(const std::string& kind, const Op& product, TensorId of, const ir::Shape& shape,
-                const std::map<std::string, ir::Attr>& attrs) {
-    const auto number = [&](const char* attr) {
-      const auto it = attrs.find(attr);
-      return it == attrs.end() ? std::string() : std::get<ir::Expr>(it->second.value).str();
-    };
-    const auto key =
-        std::make_tuple(of, kind, number("columns"), number("run"), attrs.count("transposed") > 0);
-    const bool alone =
-        graph_[of].kind == TensorKind::State || !product.after.empty() || product.phase;
-    if (const auto known = made_.find(key); known != made_.end() && !alone) return known->second;
-    ir::Tensor copy;
-    copy.name = names_.tensor(graph_[of].name + "." + kind);
-    copy.dtype = graph_[of].dtype;
-    copy.shape = shape;
-    copy.loc = graph_[of].loc;
+  // Such a copy, for `reader`: one for all that want it, but of a state, which may have been
+  // written since, or where the user asks something of a reader.
+  TensorId made(const Copy& copy, const Op& reader) {
+    const ir::Tensor& from = graph_[copy.of];
+    const bool alone = from.kind == TensorKind::State || constraints_.constrained(reader);
+    if (const auto known = made_.find(copy); known != made_.end() && !alone) return known->second;
     Op op;
-    op.kind = kind;
-    op.name = names_.op(copy.name);
-    op.named = op.name != copy.name;
-    op.attrs = attrs;
-    op.after = product.after;
-    op.phase = product.phase;
-    op.priority = product.priority;
-    op.loc = product.loc;
-    op.in = {of};
-    op.in_loc = {product.loc};
+    op.kind = "pad";
+    ir::Tensor to;
+    to.name = names_.tensor(from.name + ".pad");
+    to.dtype = from.dtype;
+    to.shape = from.shape;
+    to.loc = from.loc;
+    if (copy.turned) to.shape[0] = to.shape[1];
+    const int64_t runs = copy.run > 0 ? columns_in(copy.of) / copy.run : 1;
+    to.shape.back() = ir::Expr(runs * copy.columns);
+    op.attrs["columns"] = {ir::Expr(copy.columns), reader.loc};
+    if (copy.run > 0) op.attrs["run"] = {ir::Expr(copy.run), reader.loc};
+    if (copy.turned) op.attrs["transposed"] = {true, reader.loc};
+    op.name = names_.op(to.name);
+    op.named = op.name != to.name;
+    obey(op, reader);
+    op.in = {copy.of};
+    op.in_loc = {reader.loc};
     op.out = {ir::id_of<TensorId>(graph_.tensors.size())};
-    op.out_loc = {product.loc};
-    join_places(graph_, product.name, op.name);
-    graph_.tensors.push_back(std::move(copy));
+    op.out_loc = {reader.loc};
+    join_places(graph_, reader.name, op.name);
+    find_home(reader);
+    graph_.tensors.push_back(std::move(to));
     const TensorId result = op.out[0];
-    if (!alone) made_[key] = result;
+    if (!alone) made_[copy] = result;
     graph_.ops.push_back(std::move(op));
     return result;
+  }
+
+  // Where `reader` runs copies may run, too, if the user says which ops run on which SMs: how it is
+  // summed must not depend on that.
+  void find_home(const Op& reader) {
+    auto* roles = std::get_if<ir::Roles>(&graph_.sm_roles.value);
+    auto* ranges = roles ? std::get_if<std::vector<ir::RoleRange>>(roles) : nullptr;
+    if (!ranges) return;
+    const auto takes = [](const ir::RoleRange& range, const std::string& kind) {
+      return std::find(range.tasks.begin(), range.tasks.end(), kind) != range.tasks.end();
+    };
+    for (ir::RoleRange& range : *ranges)
+      if (takes(range, reader.kind) && !takes(range, "pad")) range.tasks.push_back("pad");
   }
 
   ir::Graph& graph_;
   PassContext& context_;
   const Constraints constraints_;
   FreshNames names_;
-  // By what is copied and how: kind, columns, run, transposed.
-  std::map<std::tuple<TensorId, std::string, std::string, std::string, bool>, TensorId> made_;
+  std::map<Copy, TensorId> made_;
 };
 
 }  // namespace
 
 bool prepare_operands(ir::Graph& graph, PassContext& context) {
-  // Where roles or a pipeline name ops, each stays what it is called.
-  if (!roles_name_ops(graph) && !graph.pipeline) Preparer(graph, context).run();
+  Preparer(graph, context).run();
   return true;
 }
 
