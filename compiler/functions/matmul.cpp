@@ -228,8 +228,9 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
     work.matrix_multiply_adds = products * static_cast<double>(t.a_bytes) / 2;
   else
     work.multiply_adds = products;
-  // Without them a thread has a block of the tile, and reads its rows and columns for each step of
-  // K: as much as that takes beside its products.
+  // Without tensor cores a thread has a block of the tile, and reads its rows and columns for each
+  // step of K. Tiles of 32 x 32 took 2.7 times as long as of 128 x 128 at 4,096 each way
+  // (docs/benchmarks/logs/operands-h200-2026-11-28.txt).
   if (!on_tensor_cores(t.method) && machine.arch != 0) {
     constexpr double kThreads = 16, kReads = 2;  // along either side; products in a read's time
     work.multiply_adds *= 1 + kReads * kThreads * (1 / high_tile + 1 / wide);

@@ -105,7 +105,7 @@ MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& mac
   // memory does (docs/benchmarks/gpu-speed.md).
   if (ir::size_of(s.a) == 1 && !candidates_of(s, MatmulMethod::Wgmma, machine).empty())
     return MatmulMethod::Wgmma;
-  // Much of b[K,N], which no box brings to Dot (the same).
+  // Much of b[K,N], which no box brings to Dot (docs/benchmarks/gpu-speed.md, "Single ops").
   constexpr int64_t kMuch = 16 * 1024 * 1024;  // bytes
   if (!s.transpose_b && s.N * s.K * ir::size_of(s.b) >= kMuch &&
       !candidates_of(s, MatmulMethod::Wgmma, machine).empty())

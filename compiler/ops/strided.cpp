@@ -168,9 +168,9 @@ std::vector<ir::Param> parameters(TileContext& c, const StridedCopy& copy, const
     const int64_t wide = vector_width({copy.out.dtype}, of_y), size = ir::size_of(copy.out.dtype);
     of_x.insert(of_x.end(), of_y.begin(), of_y.end());
     V = vector_width({copy.in.dtype, copy.out.dtype}, of_x);
-    // Words of x that hold what isn't in line with them are shifted.
+    // Words of x that hold 16-bit elements which aren't in line with stores are shifted.
     constexpr int64_t kStored = 16;  // bytes
-    if (copy.in.dtype == copy.out.dtype && size <= 2 && wide * size == kStored && V < wide)
+    if (copy.in.dtype == copy.out.dtype && size == 2 && wide * size == kStored && V < wide)
       VT = wide;
   }
   std::vector<ir::Param> p = {{"X", copy.in.dtype}, {"Y", copy.out.dtype}, c.value("rows", a.rows)};

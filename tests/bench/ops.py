@@ -20,8 +20,8 @@ def compiled(function, *shapes, dtype="bfloat16"):
     return make
 
 
-def graph(result, *declared, output="output y"):
-    return "graph op {\n" + "".join(f"  {line}\n" for line in declared) + f"  {output} = {result}\n}}\n"
+def graph(result, *declared):
+    return "graph op {\n" + "".join(f"  {line}\n" for line in declared) + f"  output y = {result}\n}}\n"
 
 
 def elementwise():

@@ -96,9 +96,9 @@ MACO_FN void copy_shifted(const Context& ctx, const typename C::X* x, typename C
   }
 }
 
-// A transposition: squares of the two axes that lie in line on one side each go through the scratch
-// memory, so that both sides are read and written in line. A thread has the elements of
-// the next two squares under way while it stores this one's.
+// A transposition: squares of the two axes that lie in line on one side each go through the
+// scratch memory, so that both sides are read and written in line. A thread has the elements of the
+// next two squares under way while it stores this one's.
 template <class C>
 struct TurnedCopy {
   using X = typename C::X;
