@@ -164,8 +164,25 @@ int64_t matmul_most_scratch(const cost::Machine& machine) {
   return std::min(kMostRow, machine.shared_bytes * 3 / 8);
 }
 
+bool matmul_takes_blocks(const MatmulLoads& m, bool same_types, const cost::Machine& machine) {
+  if (for_many_rows(m.method) != MatmulMethod::Block || !same_types || !m.all_there ||
+      !machine.has_boxes())
+    return false;
+  // What a tensor map can describe.
+  constexpr int64_t kUnit = 16;  // bytes
+  if (m.K * m.a_bytes % kUnit != 0 || (!m.transpose_b && m.N * m.b_bytes % kUnit != 0))
+    return false;
+  const int64_t block = matmul_block(m.a_bytes), blocks = (m.K + block - 1) / block;
+  // Across K a line has as many rows as the block has elements.
+  if (!m.transpose_b && m.BN % block != 0) return false;
+  const int64_t a = matmul_held_pages(m.BM, m.BN, blocks, machine.page_bytes),
+                b = matmul_held_pages(m.BN, m.BM, blocks, machine.page_bytes);
+  // One more, so that some come while others are read.
+  return a > 0 && b > 0 && a + b < machine.pages;
+}
+
 std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
-  if (!on_tensor_cores(m.method)) {
+  if (!on_tensor_cores(m.method) && !m.blocks) {
     if (operand == 0) return std::nullopt;
     LoadRule rule;
     if (m.in_line) {
@@ -189,7 +206,7 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
                   matmul_held_pages(m.BN, m.BM, (depth + block - 1) / block, m.page_bytes));
   // Boxes of a are of the most rows that there may be; nobody looks at sums of those that a launch
   // doesn't have.
-  if (m.method != MatmulMethod::Wgmma || (operand == 0 && !m.all_there)) return rule;
+  if ((m.method != MatmulMethod::Wgmma && !m.blocks) || (operand == 0 && !m.all_there)) return rule;
   // As many lines of a page as a box can fill; where a launch may have fewer rows, so many that
   // little comes that isn't there.
   constexpr int64_t kSomeRows = 32;
@@ -253,6 +270,8 @@ MatmulMethod method_of(const CallView& c) {
   return MatmulMethod::Block;
 }
 bool is_wgmma(const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; }
+// Threads have many sums, and what they multiply next.
+bool wants_registers(const CallView& c) { return is_wgmma(c) || c.flag("blocks"); }
 
 // All of K in steps of whole blocks: only how many there are tells such products apart.
 std::vector<std::string> shared_over(const CallView& c) {
@@ -301,7 +320,8 @@ std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t ope
        .lone = c.range("rows") == ir::Interval{1, 1} && c.range("plan_rows") == ir::Interval{1, 1},
        .boxes = c.flag("boxes"),
        .in_line = c.flag("in_line"),
-       .halved = form.halved},
+       .halved = form.halved,
+       .blocks = c.flag("blocks")},
       operand);
 }
 
@@ -379,16 +399,16 @@ std::vector<Function> matmul_functions() {
                    word("method", "ops::MatmulMethod", methods()), integer("slice"),
                    integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
                    integer("BK"), flag("transpose_b"), flag("boxes"), flag("in_line"),
-                   body("epilogue")},
+                   flag("blocks"), body("epilogue")},
         .operands = {in_packets(loads("a", "X", Loaded::Sometimes)), loads("b", "W")},
-        .source = {{"rows.cuh", "vectors.cuh", "tensor_cores.cuh", "ops/matmul.cuh",
-                    "ops/matmul_row.cuh", "ops/matmul_line.cuh", "ops/matmul_few.cuh",
-                    "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh", "ops/matmul_tensor.cuh",
-                    "ops/matmul_ways.cuh"}},
+        .source = {{"rows.cuh", "vectors.cuh", "tensor_cores.cuh", "thread_tile.cuh",
+                    "ops/matmul.cuh", "ops/matmul_row.cuh", "ops/matmul_line.cuh",
+                    "ops/matmul_few.cuh", "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh",
+                    "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
         .loads = [form](const CallView& c, size_t operand) { return load_rule(form, c, operand); },
         .loads_apart = is_wgmma,
         .shared_over = shared_over,
-        .many_registers = is_wgmma,
+        .many_registers = wants_registers,
         .takes_packets = [form](const CallView& c,
                                 size_t operand) { return takes_packets(form, c, operand); },
         .scratch_bytes = scratch_bytes,

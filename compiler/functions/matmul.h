@@ -101,7 +101,13 @@ struct MatmulLoads {
   bool boxes = false;    // slices of b come in boxes (matmul_few_box)
   bool in_line = false;  // or as they lie in memory (matmul_line_columns)
   bool halved = false;   // of MatmulForm
+  bool blocks = false;   // of Block: both operands come in boxes (matmul_takes_blocks)
 };
+/// May both operands of a product of many rows by ordinary arithmetic come in boxes, in blocks as
+/// those of tensor cores do (runtime/device/thread_tile.cuh)? Else the loader brings b alone
+/// (runtime/device/ops/matmul_block.cuh): one warp's copies of both would take longer. Sums are the
+/// same either way.
+bool matmul_takes_blocks(const MatmulLoads& matmul, bool same_types, const cost::Machine& machine);
 /// The box that a slice of b is for Dot, of each matrix of a pair; none if no map describes it.
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);
 /// Whole columns of b may come as they lie in memory, page after page: those of a lone row, whose K

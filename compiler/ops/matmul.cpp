@@ -285,6 +285,7 @@ void tile(TileContext& c) {
   loads.in_line = functions::matmul_better_in_line(loads, c.machine());
   loads.boxes =
       c.machine().has_boxes() && !loads.in_line && functions::matmul_few_box(loads).has_value();
+  loads.blocks = functions::matmul_takes_blocks(loads, a.dtype == b.dtype, c.machine());
   if (loads.in_line)
     c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes,
                                               functions::matmul_line_scratch(a.cols, c.machine()));
@@ -345,6 +346,7 @@ void tile(TileContext& c) {
                                      {"transpose_b", transpose},
                                      {"boxes", loads.boxes},
                                      {"in_line", loads.in_line},
+                                     {"blocks", loads.blocks},
                                      {"epilogue", merged ? kPlainSum : epilogue}};
     if (inputs.form.normed) {
       params.push_back({"G", c.in(inputs.norm).dtype});

@@ -237,6 +237,9 @@ MACO_FN float sub(float a, float b) { return fsub(a, b); }
 MACO_FN i32 sub(i32 a, i32 b) { return (i32)((u32)a - (u32)b); }
 MACO_FN float mul(float a, float b) { return fmul(a, b); }
 MACO_FN i32 mul(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
+// a * b + c, rounded once.
+MACO_FN float mul_add(float a, float b, float c) { return ffma(a, b, c); }
+MACO_FN i32 mul_add(i32 a, i32 b, i32 c) { return add(mul(a, b), c); }
 // NaN if either is, as in NumPy.
 MACO_FN float maximum(float a, float b) { return a != a ? a : (a > b ? a : b); }
 MACO_FN i32 maximum(i32 a, i32 b) { return a > b ? a : b; }

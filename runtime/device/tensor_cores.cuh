@@ -5,8 +5,8 @@
 // change places by the line's number (`swizzled`), so that neither writing lines nor reading down
 // them meets a bank twice.
 //  - along K: line r has row r of the tile.
-//  - across K, where K is the slow axis in memory, of elements of 16 bits: line g * kBlockK + k has
-//    element k of the rows [64 g, 64 g + 64) of the tile, whose rows are a multiple of 64.
+//  - across K, where K is the slow axis in memory: with n elements in a line, line g * n + k has
+//    element k of the rows [g n, g n + n) of the tile, whose rows are a multiple of n.
 // Either way a tile of R rows has R lines, and block after block follows in a page.
 
 namespace maco {
@@ -66,6 +66,8 @@ struct Block {
     page = page >= kRingPages ? page - kRingPages : page;
     return pages + (i64)page * Cta::kPageBytes;
   }
+  // Where the block begins.
+  MACO_FN const char* first_line() const { return page(line) + line % kPageLines * kLineBytes; }
   MACO_FN const char* chunk(int r, int c) const {
     return page(line + r) + swizzled((line + r) % kPageLines, c);
   }
@@ -120,8 +122,9 @@ MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end,
         const int line = l + down, at = p * kPageLines + line;
         for (int c = chunk; c < kLineChunks; c += kLoaders > 1 ? kLineChunks : 1) {
           if constexpr (kAcross) {
-            tensor_chunk<kLd>(to + swizzled(line, c), matrix, k + at % kBlockK,
-                              first + at / kBlockK * kBlockK + c * kChunk, kK, end);
+            constexpr int kDepth = kBlockOf<T>;
+            tensor_chunk<kLd>(to + swizzled(line, c), matrix, k + at % kDepth,
+                              first + at / kDepth * kDepth + c * kChunkOf<T>, kK, end);
           } else {
             tensor_chunk<kLd>(to + swizzled(line, c), matrix, first + at, k + c * kChunkOf<T>, end,
                               kK);
@@ -139,8 +142,8 @@ MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end,
 // Element k of row r.
 template <class T, bool kAcross>
 MACO_FN T block_element(const Block& block, int r, int k) {
-  static_assert(!kAcross || kBlockOf<T> == kBlockK, "across K are elements of 16 bits");
-  const int line = kAcross ? r / kBlockK * kBlockK + k : r, at = kAcross ? r % kBlockK : k;
+  constexpr int kDepth = kBlockOf<T>;
+  const int line = kAcross ? r / kDepth * kDepth + k : r, at = kAcross ? r % kDepth : k;
   return ((const T*)block.chunk(line, at / kChunkOf<T>))[at % kChunkOf<T>];
 }
 
@@ -155,8 +158,11 @@ struct RunPlace {
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
           int kSums, bool kTogether>
 struct LoneTile {
+  using A = AccOf<T>;
   static constexpr bool kFinishes = false;
-  float sums[kSums][kTall][kWide] = {};
+  template <bool kSwap>
+  static constexpr int kMostRun = 16;
+  A sums[kSums][kTall][kWide] = {};
 
   MACO_FN void begin() {}
   MACO_FN void commit() {}
@@ -164,14 +170,14 @@ struct LoneTile {
   MACO_FN void multiply(const Block& tall, const Block (&wide)[kSums]) {
     for (int s = 0; s < kSums; ++s) {
       constexpr int kDepth = kBlockOf<T>;
-      float b[kDepth][kWide];
+      A b[kDepth][kWide];
       for (int k = 0; k < kDepth; ++k)
         for (int c = 0; c < kWide; ++c)
           b[k][c] = to_acc(block_element<T, kWideAcross>(wide[s], c, k));
       for (int r = 0; r < kTall; ++r)
         for (int k = 0; k < kDepth; ++k) {
-          const float a = to_acc(block_element<T, kTallAcross>(tall, r, k));
-          for (int c = 0; c < kWide; ++c) sums[s][r][c] = ffma(a, b[k][c], sums[s][r][c]);
+          const A a = to_acc(block_element<T, kTallAcross>(tall, r, k));
+          for (int c = 0; c < kWide; ++c) sums[s][r][c] = fn::mul_add(a, b[k][c], sums[s][r][c]);
         }
     }
   }
@@ -223,7 +229,7 @@ struct LoneTile {
     for (int x = 0; x < (kSwap ? kWide : kTall); ++x)
       for (int y = 0; y < (kSwap ? kTall : kWide); y += kRun) {
         const RunPlace at = {kSwap ? y : x, kSwap ? x : y, 0, 0};
-        float runs[kSums][kRun];
+        A runs[kSums][kRun];
         for (int s = 0; s < kSums; ++s)
           for (int i = 0; i < kRun; ++i)
             runs[s][i] = kSwap ? sums[s][at.tall + i][at.wide] : sums[s][at.tall][at.wide + i];
@@ -259,6 +265,8 @@ struct WarpTile {
                 "warps share the tile evenly");
   static_assert(kSums == 1 || kAlong > 1, "fragments of a sum come in twos");
 
+  template <bool kSwap>
+  static constexpr int kMostRun = 16;
   using Sums = float[kSums][kHigh][kAlong][4];
   Sums sums = {};
   float recent[kEight ? kSums : 1][kHigh][kAlong][4] = {};  // of the block under way, if apart

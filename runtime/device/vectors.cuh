@@ -33,6 +33,16 @@ MACO_FN Elements<Y, V> convert(const Elements<X, V>& x) {
   }
 }
 
+// A vector in shared memory, aligned to it.
+template <int N, class T>
+MACO_FN Vec<T, N> shared_raw(const T* p) {
+  if constexpr (N * sizeof(T) == 16) {
+    return bits_as<Vec<T, N>>(shared_load16(p));
+  } else {
+    return *(const Vec<T, N>*)p;
+  }
+}
+
 // How many loads of `bytes` a thread has under way at once, of operands that take that much
 // together: enough to keep memory busy with one CTA an SM, not more than registers hold.
 MACO_FN constexpr int loads_ahead(int bytes) {

@@ -13,6 +13,7 @@
 #include "runtime/device/vectors.cuh"
 
 #include "runtime/device/tensor_cores.cuh"
+#include "runtime/device/thread_tile.cuh"
 
 #include "runtime/device/ops/argmax.cuh"
 #include "runtime/device/ops/attention.cuh"
@@ -502,8 +503,8 @@ struct StepOf {
                        q_cols = v_begin + HKV * D + 2, k_cols = q_cols, v_cols = q_cols;
   static constexpr bool boxes = false, causal = kCausal, turned = kTurned,
                         interleaved = D_ % 16 == 0, q_normed = kNormed, k_normed = kNormed,
-                        q_packets = false, k_packets = false, v_packets = false, y_packets = false,
-                        parts_packets = false;
+                        stored = false, q_packets = false, k_packets = false, v_packets = false,
+                        y_packets = false, parts_packets = false;
   static constexpr double scale = 0.3, q_eps = 1e-3, k_eps = 1e-2;
   static double frequency(i64 pair) {
     return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));

@@ -14,7 +14,7 @@ struct Product {
   using rows = Value<0>;
   static constexpr bool kDims = kRows == Rows::Dims || kRows == Rows::DimsTensor;
   using plan_rows = std::conditional_t<kDims, Value<0>, Const<kFewRows ? 8 : 9>>;
-  static constexpr bool transpose_b = kTransposed, boxes = false, in_line = false,
+  static constexpr bool transpose_b = kTransposed, boxes = false, in_line = false, blocks = false,
                         a_packets = false, y_packets = false;
   static constexpr auto method = kFewRows                    ? ops::MatmulMethod::dot
                                  : kRows == Rows::Dims       ? ops::MatmulMethod::by_rows

@@ -102,6 +102,11 @@ struct OneOp {
       if (p.name == name) return std::get<int64_t>(p.value);
     return -1;
   }
+  bool flag(const char* name) const {
+    for (const ir::Param& p : program.calls[0].params)
+      if (p.name == name) return std::get<bool>(p.value);
+    return false;
+  }
 };
 
 ir::Shape shape(std::vector<int64_t> extents) { return {extents.begin(), extents.end()}; }
@@ -134,14 +139,17 @@ TEST_CASE("tiles of a product cut the result exactly and read what they need") {
                   page = op.program.calls[0].loads[0].page_bytes;
     const int64_t few = maco::functions::matmul_few_rows(type, type, k, transpose,
                                                          *maco::cost::find_machine(target));
-    const bool on_tensor_cores = op.program.calls[0].loads.size() == 2;
+    const bool in_blocks = op.flag("blocks"),
+               on_tensor_cores = op.program.calls[0].loads.size() == 2 && !in_blocks;
     if (m <= few && !(on_tensor_cores && type == DType::F8E4M3)) {
       CHECK(bm <= few);
       CHECK(bn % 8 == 0);
     } else {
       CHECK(bm % 16 == 0);
       CHECK(bn % 16 == 0);
-      if (on_tensor_cores)  // 128 bytes a row of a block
+      if (in_blocks)  // across K 128 bytes of a row of b
+        CHECK((transpose || bn * ir::size_of(type) % 128 == 0));
+      else if (on_tensor_cores)  // 128 bytes a row of a block
         CHECK((bn % 64 == 0 && (bn <= page / 128 || bn % (page / 128) == 0)));
       else
         CHECK((transpose ? page / bn >= 48 : page / (bn * ir::size_of(type)) >= 8));

@@ -8,7 +8,7 @@
 //    b is all that takes time (matmul_few.cuh); on tensor cores where they suit (matmul_row.cuh,
 //    matmul_few_mma.cuh);
 //  - block, many rows: each thread has a block of the result in registers and runs through K in
-//    order (matmul_block.cuh);
+//    order (matmul_block.cuh; thread_tile.cuh where boxes bring both operands);
 //  - mma and wgmma, many rows of 16 or 8 bits: tensor cores (matmul_tensor.cuh). Tiles may share
 //    K, BK of it each: then the result is the sum of a part, which others add up.
 // Within each way the order of sums depends on K, BK, N and the types alone, so that rows and
@@ -26,9 +26,6 @@ MACO_FN constexpr bool takes_mma(MatmulMethod m) {
 }
 MACO_FN constexpr bool takes_wgmma(MatmulMethod m) { return m == MatmulMethod::wgmma; }
 
-MACO_FN float mul_add(float a, float b, float c) { return ffma(a, b, c); }
-MACO_FN i32 mul_add(i32 a, i32 b, i32 c) { return fn::add(fn::mul(a, b), c); }
-
 // Elements that lie in the CTA's shared memory, aligned to their vector.
 template <int N, class T, class A>
 MACO_FN void shared_vec(const T* p, A (&to)[N]) {
@@ -41,15 +38,7 @@ MACO_FN void shared_vec(const T* p, A (&to)[N]) {
   }
 }
 
-// A vector in shared memory, aligned to it, as it is there; and its elements.
-template <int N, class T>
-MACO_FN Vec<T, N> shared_raw(const T* p) {
-  if constexpr (N * sizeof(T) == 16) {
-    return bits_as<Vec<T, N>>(shared_load16(p));
-  } else {
-    return *(const Vec<T, N>*)p;
-  }
-}
+// The elements of a vector.
 template <int N, class T, class A>
 MACO_FN void unpack(const Vec<T, N>& v, A (&to)[N]) {
   if constexpr (is_same<T, bf16> && N % 2 == 0) {

@@ -26,88 +26,104 @@ struct MatmulBlocks {
   static_assert(kStage > 0 && kPitch * C::BM * (i64)sizeof(X) <= kScratchBytes,
                 "rows of a fit in the scratch memory");
 
-  const int rows, cols;  // of the tile
-  const int down = consumer_thread() / kAcross, across = consumer_thread() % kAcross;
+  const int rows;  // of the tile
+  const int down, across;
 
-  MACO_FN MatmulBlocks(const MatmulTile<C>& t) : rows((int)t.rows), cols((int)(t.end - t.col)) {}
+  MACO_FN MatmulBlocks(const MatmulTile<C>& t)
+      : rows((int)t.rows), down(down_of()), across(across_of()) {}
+  // A warp has kLanesDown by kLanesAcross threads: as few different vectors of both operands as may
+  // be.
+  static constexpr int kLanesDown = kConsumers == 1 ? 1 : 4, kLanesAcross = kConsumers == 1 ? 1 : 8;
+  static constexpr int kWarpsAcross = kAcross / kLanesAcross;
+  static_assert(kAcross % kLanesAcross == 0 && kDown % kLanesDown == 0, "warps share the tile");
+  static MACO_FN int down_of() {
+    return consumer_thread() / (kLanesDown * kLanesAcross) / kWarpsAcross * kLanesDown +
+           consumer_thread() / kLanesAcross % kLanesDown;
+  }
+  static MACO_FN int across_of() {
+    return consumer_thread() / (kLanesDown * kLanesAcross) % kWarpsAcross * kLanesAcross +
+           consumer_thread() % kLanesAcross;
+  }
   // Of the tile, that is column j of the block.
   MACO_FN int column(int j) const { return (j / kSide * kAcross + across) * kSide + j % kSide; }
 
-  // b's element (d, column c): columns that the tile lacks read the last one, and nobody stores
-  // what comes of it.
+  // Columns that the tile lacks are whatever is in the page, and nobody stores what comes of them.
   MACO_FN A b_at(const W* page, int d, int c) const {
-    c = c < cols ? c : cols - 1;
     return to_acc(page[C::transpose_b ? c * P::kPitch + d : d * P::kPitch + c]);
   }
   // Rows [d, d + kVec) of b.
   MACO_FN void load_b(const W* page, int d, A (&bs)[kVec][kWide]) const {
     if constexpr (C::transpose_b) {
+      const W* const own = page + across * P::kPitch + d;
       MACO_UNROLL
       for (int j = 0; j < kWide; ++j) {
-        const int c = column(j);
         A run[kVec];
-        shared_vec<kVec>(page + (c < cols ? c : cols - 1) * P::kPitch + d, run);
+        unpack(shared_raw<kVec>(own + j * kAcross * P::kPitch), run);
         MACO_UNROLL
         for (int e = 0; e < kVec; ++e) bs[e][j] = run[e];
       }
     } else {
+      const W* const own = page + d * P::kPitch + across * kSide;
       MACO_UNROLL
       for (int e = 0; e < kVec; ++e) {
         MACO_UNROLL
         for (int j = 0; j < kWide; j += kSide) {
-          const int c = column(j);
           A run[kSide];
-          if (c + kSide <= cols) {
-            shared_vec<kSide>(page + (d + e) * P::kPitch + c, run);
-          } else {
-            for (int q = 0; q < kSide; ++q) run[q] = b_at(page, d + e, c + q);
-          }
+          unpack(shared_raw<kSide>(own + e * P::kPitch + j * kAcross), run);
           MACO_UNROLL
           for (int q = 0; q < kSide; ++q) bs[e][j + q] = run[q];
         }
       }
     }
   }
-  // Adds the products of the first `depth` columns of a and rows of b.
-  MACO_FN void multiply(const A (&as)[kHigh][kVec], const A (&bs)[kVec][kWide], int depth,
-                        A (&acc)[kHigh][kWide]) const {
+  // Adds the products of columns [d, d + depth) of a and rows of b. as: of one row.
+  MACO_FN void multiply_row(const A (&as)[kVec], const A (&bs)[kVec][kWide], int depth,
+                            A (&acc)[kWide]) const {
     MACO_UNROLL
-    for (int i = 0; i < kHigh; ++i) {
-      // A lone thread leaves out the rows that the tile lacks; others of its warp would only
-      // diverge.
-      if (kConsumers > 1 || i < rows) {
+    for (int d = 0; d < kVec; ++d) {
+      if (d < depth) {
         MACO_UNROLL
-        for (int d = 0; d < kVec; ++d) {
-          if (d < depth) {
-            MACO_UNROLL
-            for (int j = 0; j < kWide; ++j) acc[i][j] = mul_add(as[i][d], bs[d][j], acc[i][j]);
-          }
-        }
+        for (int j = 0; j < kWide; ++j) acc[j] = fn::mul_add(as[d], bs[d][j], acc[j]);
       }
     }
   }
   // Adds the products of `depth` staged columns of a and as many rows of b.
   MACO_FN void multiply_stage(const X* a, const W* b, int depth, A (&acc)[kHigh][kWide]) const {
+    const X* const own = a + down * kPitch;
     int d = 0;
     for (; d + kVec <= depth; d += kVec) {
-      A as[kHigh][kVec], bs[kVec][kWide];
-      MACO_UNROLL
-      for (int i = 0; i < kHigh; ++i) shared_vec<kVec>(a + (down + i * kDown) * kPitch + d, as[i]);
+      A bs[kVec][kWide];
       load_b(b, d, bs);
-      multiply(as, bs, kVec, acc);
+      // The next row is on its way while one is multiplied.
+      A as[2][kVec];
+      unpack(shared_raw<kVec>(own + d), as[0]);
+      MACO_UNROLL
+      for (int i = 0; i < kHigh; ++i) {
+        // A lone thread leaves out the rows that the tile lacks; others of its warp would only
+        // diverge.
+        if (kConsumers == 1 && i >= rows) break;
+        if (i + 1 < kHigh)
+          unpack(shared_raw<kVec>(own + (i + 1) * kDown * kPitch + d), as[(i + 1) % 2]);
+        multiply_row(as[i % 2], bs, kVec, acc[i]);
+      }
     }
     if (d < depth) {  // the odd end of K
-      A as[kHigh][kVec] = {}, bs[kVec][kWide] = {};
+      A bs[kVec][kWide] = {};
       MACO_UNROLL
       for (int e = 0; e < kVec; ++e) {
         if (d + e < depth) {
           MACO_UNROLL
-          for (int i = 0; i < kHigh; ++i) as[i][e] = to_acc(a[(down + i * kDown) * kPitch + d + e]);
-          MACO_UNROLL
           for (int j = 0; j < kWide; ++j) bs[e][j] = b_at(b, d + e, column(j));
         }
       }
-      multiply(as, bs, depth - d, acc);
+      MACO_UNROLL
+      for (int i = 0; i < kHigh; ++i) {
+        A as[kVec] = {};
+        MACO_UNROLL
+        for (int e = 0; e < kVec; ++e)
+          if (d + e < depth) as[e] = to_acc(own[i * kDown * kPitch + d + e]);
+        multiply_row(as, bs, depth - d, acc[i]);
+      }
     }
   }
   // Through the scratch memory: elements are finished by one loop (an activation is much code), and

@@ -47,7 +47,7 @@ struct FewPage {
         MACO_UNROLL
         for (int v = 0; v < kVec; ++v) {
           MACO_UNROLL
-          for (int j = 0; j < kOwn; ++j) acc[r][j][0] = mul_add(a[v], w[j][v], acc[r][j][0]);
+          for (int j = 0; j < kOwn; ++j) acc[r][j][0] = fn::mul_add(a[v], w[j][v], acc[r][j][0]);
         }
       }
     }
@@ -206,7 +206,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
             for (int r = 0; r < kRows; ++r) {
               MACO_UNROLL
               for (int v = 0; v < kVec; ++v)
-                acc[r][j][v % kParts] = mul_add(xs[r][v], ws[v], acc[r][j][v % kParts]);
+                acc[r][j][v % kParts] = fn::mul_add(xs[r][v], ws[v], acc[r][j][v % kParts]);
             }
           }
         }
@@ -218,8 +218,8 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
           if (is_there(c, cols)) {
             MACO_UNROLL
             for (int r = 0; r < kRows; ++r)
-              acc[r][j][0] =
-                  mul_add(to_acc(x[r * kStage + i]), to_acc(page[c * P::kPitch + i]), acc[r][j][0]);
+              acc[r][j][0] = fn::mul_add(to_acc(x[r * kStage + i]), to_acc(page[c * P::kPitch + i]),
+                                         acc[r][j][0]);
           }
         }
       }
@@ -318,7 +318,7 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
           for (int r = 0; r < kRows; ++r) {
             const A xr = to_acc(x[r * kStage + d]);
             MACO_UNROLL
-            for (int v = 0; v < kVec; ++v) acc[r][j][v] = mul_add(xr, ws[v], acc[r][j][v]);
+            for (int v = 0; v < kVec; ++v) acc[r][j][v] = fn::mul_add(xr, ws[v], acc[r][j][v]);
           }
         }
       }

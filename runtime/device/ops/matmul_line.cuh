@@ -460,7 +460,7 @@ MACO_FN void matmul_line_alone(Context& ctx, const MatmulTile<C>& t, const Args&
           const i64 at = p * (i64)kElements + e;
           float& sum = values[part][at / C::K];
           for (int v = 0; v < 8; ++v)
-            sum = mul_add(to_acc(row[at % C::K + v]), to_acc(page[e + v]), sum);
+            sum = fn::mul_add(to_acc(row[at % C::K + v]), to_acc(page[e + v]), sum);
         }
         pages.release();
       }

@@ -1,5 +1,6 @@
-// matmul on tensor cores: both operands come through pages, in blocks (tensor_cores.cuh), and the
-// result's tile stays in registers until all of its part of K has been added.
+// matmul whose operands both come through pages, in blocks (tensor_cores.cuh), and whose result's
+// tile stays in registers until all of its part of K has been added: on tensor cores, or by
+// ordinary arithmetic (thread_tile.cuh, C::blocks).
 //
 // Tensor cores take at least 64 rows of one operand, the tall one: of a where the tile has as many,
 // else of b, with the rows of a as the wide one. Blocks of either operand come in the order of K,
@@ -35,17 +36,18 @@ template <class C>
 struct TensorShape {
   using T = typename C::X;
   static constexpr bool kSwap = C::BM < 64;  // b is the tall one
-  static constexpr bool kBulk = takes_wgmma(C::method);
+  static constexpr bool kGroups = takes_wgmma(C::method), kBulk = kGroups || C::blocks;
   // K is the slow axis of b[K,N].
   static constexpr bool kAcross = !C::transpose_b;
   static constexpr int kParts = MatmulTile<C>::kParts, kSums = C::paired ? 2 : 1;
   static_assert(!C::paired || (!kSwap && kParts == 1), "pairs have tall tiles and all of K");
+  using A = AccOf<T>;
   static constexpr int kDepth = kBlockOf<T>;                           // of a block
   static constexpr int kBlocks = (int)((C::K + kDepth - 1) / kDepth);  // of all parts
   // Do products that differ in K alone share code? Those of whole steps of K, as the compiler has
   // it (compiler/functions/matmul.cpp).
   static constexpr int kSharedStep = 128;
-  static constexpr bool kShared = kBulk && C::BK == C::K && C::K % kSharedStep == 0;
+  static constexpr bool kShared = kGroups && C::BK == C::K && C::K % kSharedStep == 0;
   // Those of the tile's part.
   static MACO_FN Blocks blocks(const Context& ctx, const MatmulTile<C>& t) {
     int all = kBlocks;
@@ -57,18 +59,21 @@ struct TensorShape {
   // Of a step: a block of a and all of b that belongs to it, which lie together if the ring has
   // room for whole steps and tasks begin with one.
   static constexpr int kStepPages = PagesA::kPages + kSums * PagesB::kPages;
-  static constexpr bool kTogether = kBulk && sizeof(T) == 2 && C::BM == 128 &&
+  static constexpr bool kTogether = kGroups && sizeof(T) == 2 && C::BM == 128 &&
                                     (kSums * C::BN == 256 || C::BN == 192) &&
                                     kSums * PagesB::kPages == 2 && kRingPages % kStepPages == 0;
-  using Tile = TensorTile<T, (int)(kSwap ? C::BN : C::BM), (int)(kSwap ? C::BM : C::BN),
-                          kSwap && kAcross, !kSwap && kAcross, kBulk, kSums, kTogether>;
+  static constexpr int kTall = (int)(kSwap ? C::BN : C::BM), kWide = (int)(kSwap ? C::BM : C::BN);
+  static constexpr bool kTallAcross = kSwap && kAcross, kWideAcross = !kSwap && kAcross;
+  using Tile = typename Either<
+      C::blocks && (kWarpLanes > 1), ThreadTile<T, kTall, kWide, kTallAcross, kWideAcross>,
+      TensorTile<T, kTall, kWide, kTallAcross, kWideAcross, kGroups, kSums, kTogether>>::type;
 };
 
 // ---- the loader -------------------------------------------------------------
 
 // In boxes of kBoxLines, through the operand's map, as tensor_fill does, into pages that are free.
-// kSome: only boxes that have something of the first `rows` rows.
-template <class P, int kBoxLines, bool kAcross, bool kSome = false>
+// kDepth: elements of K in a block. kSome: only boxes that have something of the first `rows` rows.
+template <class P, int kBoxLines, int kDepth, bool kAcross, bool kSome = false>
 MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
                                const Blocks& blocks, int rows = 0) {
   MACO_UNROLL
@@ -87,7 +92,7 @@ MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
         char* to = pages.page() + (q * all + l) * kLineBytes;
         const int at = p * kPageLines + l;
         if constexpr (kAcross) {
-          pages.copy_box(to, map, k + at % kBlockK, first + at / kBlockK * kBlockK);
+          pages.copy_box(to, map, k + at % kDepth, first + at / kDepth * kDepth);
         } else {
           pages.copy_box(to, map, first + at, k, kSome ? first + rows : 0x7fffffff);
         }
@@ -106,7 +111,7 @@ MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
   using B = typename S::PagesB;
   constexpr bool kAAhead = C::a_ahead, kBAhead = all_b_ahead<C>(), kApart = kAAhead != kBAhead;
   constexpr int kPagesB = S::kSums * B::kPages;
-  constexpr int kBoxB = S::kAcross ? (int)least(kBlockK, C::BN) : B::kBoxLines;
+  constexpr int kBoxB = S::kAcross ? (int)least(least(S::kDepth, C::BN), kPageLines) : B::kBoxLines;
   const TensorMap *a = args.map(0), *b = args.map(1), *other = C::paired ? args.map(2) : b;
   const Blocks blocks = S::blocks(pages.ctx, t);
   if constexpr (S::kTogether)
@@ -143,7 +148,7 @@ MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
           if constexpr (!kBoth)
             if (!pages.template await_free<A::kPages>()) return false;
           constexpr bool kSome = !C::rows::is_constant;
-          tensor_fill_boxes<A, kSome ? (int)C::a_box_rows : A::kBoxLines, false, kSome>(
+          tensor_fill_boxes<A, kSome ? (int)C::a_box_rows : A::kBoxLines, S::kDepth, false, kSome>(
               pages, a, t.row, block, blocks, (int)t.rows);
         }
       }
@@ -155,8 +160,8 @@ MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
             if (!pages.template await_free<kPagesB>()) return false;
           MACO_UNROLL
           for (int s = 0; s < S::kSums; ++s)
-            tensor_fill_boxes<B, kBoxB, S::kAcross>(pages, s == 0 ? b : other, t.col, block,
-                                                    blocks);
+            tensor_fill_boxes<B, kBoxB, S::kDepth, S::kAcross>(pages, s == 0 ? b : other, t.col,
+                                                               block, blocks);
         }
       }
     }
@@ -283,7 +288,8 @@ struct MatmulStore {
         more.pieces[i].load(args, at.element(t) + i * V, at.col + at.more_cols + i * V);
   }
   static constexpr int kSums = TensorShape<C>::kSums;
-  static MACO_FN auto finish(const typename C::More& more, const float (&sums)[kSums]) {
+  using A = typename TensorShape<C>::A;
+  static MACO_FN auto finish(const typename C::More& more, const A (&sums)[kSums]) {
     if constexpr (kSums == 2) {
       return C::finish(more, sums[0], sums[1]);
     } else {
@@ -291,7 +297,7 @@ struct MatmulStore {
     }
   }
   // An element that is finished without anything else.
-  static MACO_FN Y element(const float (&sums)[kSums]) {
+  static MACO_FN Y element(const A (&sums)[kSums]) {
     return from_acc<Y>(finish(typename C::More{}, sums));
   }
   // A run whose element i is element(i), asked for where there is such a row and column.
@@ -317,11 +323,11 @@ struct MatmulStore {
     write<kRun>(run_place, [&](int i) { return run.v[i]; });
   }
   template <int kRun>
-  MACO_FN void store(const RunPlace& run_place, const float (&runs)[kSums][kRun],
+  MACO_FN void store(const RunPlace& run_place, const A (&runs)[kSums][kRun],
                      const Fetched<kRun>& more) const {
     constexpr int V = kVector<kRun>;
     write<kRun>(run_place, [&](int i) {
-      float sums[kSums];
+      A sums[kSums];
       MACO_UNROLL
       for (int s = 0; s < kSums; ++s) sums[s] = runs[s][i];
       return from_acc<Y>(finish(more.pieces[i / V].at(i % V), sums));
@@ -415,7 +421,8 @@ MACO_FN void matmul_tensor_store(Context& ctx, const Args& args, u32 index, cons
     tile.each_finished(ctx.scratch(), store);
   } else {
     // What a store takes at most.
-    constexpr int kRun = 16 / (int)sizeof(typename C::Y);
+    constexpr int kRun =
+        (int)least(16 / (int)sizeof(typename C::Y), Tile::template kMostRun<kSwap>);
     tile.template each_run<kSwap, kRun>(ctx.scratch(), store);
   }
 }

@@ -18,7 +18,7 @@ MACO_OP void matmul_alone(Context& ctx, Args args, u32 tile) {
 }
 template <class C, int kRows, bool kCores>
 MACO_OP void matmul_load_alone(Context& ctx, Args args, u32 tile) {
-  if constexpr (kRows == 0 && takes_wgmma(C::method)) {
+  if constexpr (kRows == 0 && (takes_wgmma(C::method) || C::blocks)) {
     matmul_boxes_load<C>(ctx, args, tile);
   } else if constexpr (kRows == 0 && takes_mma(C::method)) {
     matmul_tensor_load<C>(ctx, args, tile);
@@ -45,7 +45,7 @@ struct MatmulCompute {
   u32 tile;
   template <class Way>
   MACO_FN void operator()(Way) const {
-    if constexpr (Way::rows == 0 && (takes_mma(C::method) || takes_wgmma(C::method))) {
+    if constexpr (Way::rows == 0 && (takes_mma(C::method) || takes_wgmma(C::method) || C::blocks)) {
       matmul_tensor<C>(ctx, args, tile);
     } else {
       matmul_alone<C, Way::rows, Way::cores>(ctx, args, tile);
@@ -83,8 +83,8 @@ MACO_FN void matmul_load_by_way(Context& ctx, const Args& args, u32 tile) {
 // Operands a [rows,K], b, (the other b), (the norm's weights [K]), y [rows,N], then whatever
 // C::finish reads. C: X, W, Y, rows, plan_rows (of the op before rows were cut), few_rows (the most
 // that dot takes), method, slice (columns of a slice of b), N, K, BM, BN, b_page_bytes,
-// transpose_b, of normed ones G and eps, and finish(args, row, col, sums): bias, activation and
-// epilogue.
+// transpose_b, blocks (of block: both operands come in boxes), of normed ones G and eps, and
+// finish(args, row, col, sums): bias, activation and epilogue.
 template <class C>
 MACO_FN void matmul(Context& ctx, const Args& args, u32 tile) {
   matmul_by_way<MatmulOf<C, false, false>>(ctx, args, tile);
