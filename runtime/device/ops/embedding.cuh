@@ -20,17 +20,32 @@ MACO_OP void embedding(Context& ctx, Args args, u32 tile) {
   const i64 columns = C::N % C::BN == 0 || C::N - c0 > C::BN ? C::BN : C::N - c0;
   const u32 wide = (u32)(columns / V);
   const u32 vectors = rows <= 0 ? 0 : (u32)rows * wide;
-  for (u32 i = (u32)consumer_thread(); i < vectors; i += kConsumers) {
-    const i64 row = r0 + i / wide, column = c0 + (i64)(i % wide) * V;
-    const i64 id = gload(ids + row);
-    if (id < 0 || id >= limit) {
-      // One of the row's threads reports it.
-      if (column == c0) ctx.bad_index(id, limit);
-      continue;
+  constexpr int U = loads_ahead(V * (int)sizeof(X));
+  for (u32 i = (u32)consumer_thread(); i < vectors; i += U * kConsumers) {
+    // Of each vector, behind the last one the last: its number, its row's id, and its elements.
+    u32 at[U];
+    i64 id[U];
+    Elements<X, V> v[U];
+    MACO_UNROLL
+    for (int u = 0; u < U; ++u) {
+      const u32 own = i + (u32)(u * kConsumers);
+      at[u] = own < vectors ? own : vectors - 1;
+      id[u] = gload(ids + r0 + at[u] / wide);
     }
-    Elements<X, V> v;
-    v.load(table + id * C::N + column);
-    convert<typename C::Y>(v).store(y + row * C::N + column);
+    MACO_UNROLL
+    for (int u = 0; u < U; ++u)
+      if (id[u] >= 0 && id[u] < limit)
+        v[u].load(table + id[u] * C::N + c0 + (i64)(at[u] % wide) * V);
+    MACO_UNROLL
+    for (int u = 0; u < U; ++u) {
+      if (i + (u32)(u * kConsumers) >= vectors) break;
+      const i64 row = r0 + at[u] / wide, column = c0 + (i64)(at[u] % wide) * V;
+      if (id[u] >= 0 && id[u] < limit) {
+        convert<typename C::Y>(v[u]).store(y + row * C::N + column);
+      } else if (column == c0) {  // one of the row's threads reports it
+        ctx.bad_index(id[u], limit);
+      }
+    }
   }
 }
 
