@@ -238,8 +238,10 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   both.paired = true;
   const MatmulMethod method = choose_matmul_method(both, machine);
   constexpr int64_t kLeastRows = 128;  // of many; with fewer nobody has measured it
-  if (one.min_rows < kLeastRows) return false;
-  if (one.min_rows != one.max_rows || !functions::on_tensor_cores(method)) return false;
+  const bool fixed = one.min_rows == one.max_rows;
+  if (one.max_rows < kLeastRows ||
+      !(fixed ? functions::on_tensor_cores(method) : method == MatmulMethod::Wgmma))
+    return false;
   const auto tiles = choose_matmul_tiles(both, method, machine, machine.sms);
   const MatmulMethod alone = choose_matmul_method(one, machine);
   const auto single = choose_matmul_tiles(one, alone, machine, machine.sms);
@@ -551,7 +553,9 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
   if (candidates.empty()) return std::nullopt;
 
   // Where dims decide, few rows and many must be quick too: relative to the best for each, and what
-  // is typical counts as much as both.
+  // is typical counts as much as both. Few rows count less where no launch is expected to have as
+  // few as 'dot' takes.
+  constexpr double kFewest = 0.25;
   std::vector<int64_t> sizes = {s.typical_rows};
   if (s.min_rows < s.max_rows) sizes = {s.typical_rows, s.typical_rows, s.min_rows, s.max_rows};
   std::vector<double> total(candidates.size(), 0);
@@ -562,7 +566,8 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
       times.push_back(products + parts_estimate(s, method, t, machine, products));
     }
     const double best = *std::min_element(times.begin(), times.end());
-    for (size_t i = 0; i < times.size(); ++i) total[i] += times[i] / best;
+    const double weight = rows < s.typical_rows && method == MatmulMethod::Wgmma ? kFewest : 1;
+    for (size_t i = 0; i < times.size(); ++i) total[i] += weight * times[i] / best;
   }
   // Of equals the largest: fewer tasks.
   size_t chosen = 0;
