@@ -62,12 +62,6 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
 constexpr int64_t kGroup = 64;  // elements of a head that are in a line
 int64_t groups(int64_t head_dim) { return (head_dim + kGroup - 1) / kGroup; }
 
-// Lines of the queries, the new keys and the new values; then the warps' partial results.
-int64_t step_scratch(const CallView& c) {
-  constexpr int64_t areas = 3, line = 128;
-  return std::max(areas * groups(c.integer("D")) * kStepRows * line, int64_t{16384});
-}
-
 LoadRule head_loads(const CallView& c, int64_t keys, int64_t pages) {
   LoadRule rule{.pages = pages, .whole_pages = true};
   if (c.flag("boxes")) rule.box = head_box(c.integer("D"), c.integer("HKV") * c.integer("D"), keys);
@@ -93,9 +87,15 @@ int64_t tile_keys(int64_t head_dim, int64_t page_bytes) {
 
 bool takes_head(int64_t head_dim, int64_t page_bytes) {
   constexpr int64_t kChunk = 8, kStep = 16;
-  return head_dim % kChunk == 0 && head_dim <= kMostTileHeadDim &&
+  return head_dim % kChunk == 0 && head_dim <= kMostHeadDim &&
          page_bytes / ir::Load::kLine % groups(head_dim) == 0 &&
          tile_keys(head_dim, page_bytes) % kStep == 0;
+}
+
+// Lines of the queries, the new keys and the new values; then the warps' partial results.
+int64_t step_scratch(int64_t head_dim) {
+  constexpr int64_t areas = 3, least = 16384;
+  return std::max(areas * groups(head_dim) * kStepRows * ir::Load::kLine, least);
 }
 
 int64_t tile_scratch(int64_t head_dim, bool wgmma) {
@@ -127,7 +127,8 @@ std::vector<Function> attention_functions() {
                  integer("q_cols"),   integer("k_cols"),  integer("v_cols"), integer("q_begin"),
                  integer("k_begin"),  integer("v_begin"), flag("causal"),    flag("turned"),
                  flag("interleaved"), flag("q_normed"),   flag("k_normed"),  flag("boxes"),
-                 number("scale"),     number("q_eps"),    number("k_eps"),   table("turns")},
+                 flag("stored"),      number("scale"),    number("q_eps"),   number("k_eps"),
+                 table("turns")},
       .operands = {in_packets(reads("q", "X")), in_packets(reads("k", "X")),
                    in_packets(reads("v", "X")), loads("k_cache", "X"), loads("v_cache", "X"),
                    in_packets(writes("y", "Y")), writes("k_rows", "X"), writes("v_rows", "X"),
@@ -138,8 +139,9 @@ std::vector<Function> attention_functions() {
           [](const CallView& c, size_t) {
             return head_loads(c, step_keys(c.program().uses.page_bytes), c.integer("pages"));
           },
-      .takes_packets = [](const CallView&, size_t i) { return i < 3 || i == 5; },
-      .scratch_bytes = step_scratch,
+      .takes_packets = [](const CallView& c,
+                          size_t i) { return i == 0 || i == 5 || (i < 3 && !c.flag("stored")); },
+      .scratch_bytes = [](const CallView& c) { return step_scratch(c.integer("D")); },
       .work = step_task};
   const Function merge{
       .name = "attention_merge",

@@ -16,9 +16,11 @@ inline constexpr int64_t kTileRows = 128;
 /// Rows, counted for the heads that share keys, of a typical launch, from which on attention_tile
 /// pays.
 inline constexpr int64_t kManyRows = 64;
-/// The longest head of attention_step and of groups of four warps; of warps in attention_tile that
-/// work each for itself.
-inline constexpr int64_t kMostHeadDim = 128, kMostTileHeadDim = 256;
+/// The longest head of groups of four warps, and of attention_step and of warps in attention_tile
+/// that work each for itself.
+inline constexpr int64_t kMostGroupHeadDim = 128, kMostHeadDim = 256;
+/// Most rows of a task of attention_step, so that registers hold what it has of longer heads, too.
+constexpr int64_t step_rows(int64_t head_dim) { return head_dim > 128 ? kStepRows / 2 : kStepRows; }
 
 /// A task of attention_step.
 struct AttentionStep {
@@ -42,5 +44,7 @@ std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t k
 /// Scratch memory of attention_tile in bytes: a line of each row or, for groups of four warps, all
 /// of its query.
 int64_t tile_scratch(int64_t head_dim, bool wgmma);
+/// The same of attention_step.
+int64_t step_scratch(int64_t head_dim);
 
 }  // namespace maco::functions

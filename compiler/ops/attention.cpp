@@ -139,7 +139,8 @@ std::optional<ir::Load::Box> box_of(const TileContext& c) {
 }
 bool takes_groups(const TileContext& c) {
   return takes_tensor_cores(c) && c.machine().has_wgmma() &&
-         heads_of(c).dim <= functions::kMostHeadDim && box_of(c) && c.out(0).dtype == c.in(0).dtype;
+         heads_of(c).dim <= functions::kMostGroupHeadDim && box_of(c) &&
+         c.out(0).dtype == c.in(0).dtype;
 }
 
 Cut choose_on_tensor_cores(const Heads& h, const std::string& method) {
@@ -167,7 +168,7 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
     return fmt::format(
         "method '{}' takes q, k and v all bf16 or all f16 as target '{}' multiplies them, a result "
         "of bf16, f16 or f32, and a 'head_dim' of a multiple of 8 up to {} whose keys fill pages",
-        cut.method, c.machine().target, functions::kMostTileHeadDim);
+        cut.method, c.machine().target, functions::kMostHeadDim);
   if (cut.method == kMethods[2] && !takes_groups(c))
     return fmt::format(
         "method '{}' takes a target that multiplies by four warps together, a 'head_dim' of 64 or "

@@ -1,7 +1,8 @@
 // attention_step: attention of a few new rows over a cache and over themselves. The pass
 // fuse-attention makes it of an attention, the kv_appends before it and what prepares their
 // operands: slices, norms of each head, rope. It gives the new rows of keys and values as well, for
-// kv_appends that come behind it.
+// kv_appends that come behind it. Where the caches have the new rows already (`stored`), k and v
+// are the caches.
 //
 // A task is some rows and some of the heads that share keys, over one of the splits of the cache;
 // of several splits a second kind of task puts together what they found.
@@ -20,6 +21,7 @@ namespace maco::ops {
 namespace {
 
 constexpr int kNewRows = 3, kCaches = 2;  // inputs: q, k and v, the caches, then norms
+size_t at(int input) { return static_cast<size_t>(input); }
 
 void infer(InferContext& c) {
   const int64_t d = c.integer("head_dim", 0), heads = c.integer("heads", 0);
@@ -49,7 +51,10 @@ void infer(InferContext& c) {
   for (int i = 0; i < kNewRows; ++i) {
     const int64_t begin = c.integer(i == 0 ? "q_begin" : i == 1 ? "k_begin" : "v_begin", 0);
     const int64_t wanted = i == 0 ? heads * d : width;
-    if (begin < 0 || begin + wanted > *c.extent(i, 1).constant() || c.in(i).shape[0] != q.shape[0])
+    const bool stored = i > 0 && c.flag("stored", false);
+    if (stored ? c.op().in[at(i)] != c.op().in[at(kNewRows - 1 + i)] || begin != 0
+               : begin < 0 || begin + wanted > *c.extent(i, 1).constant() ||
+                     c.in(i).shape[0] != q.shape[0])
       c.error_in(i, fmt::format("'attention_step' takes columns {} to {} of as many rows as '{}' "
                                 "has, not {}",
                                 begin, begin + wanted, c.graph()[c.op().in[0]].name,
@@ -83,9 +88,10 @@ Heads heads_of(const TileContext& c) {
   h.all = c.integer("heads", 1);
   h.shared = c.in(kNewRows).cols / h.dim;
   const int64_t group = h.all / h.shared;
-  h.at_once = std::min(group, functions::kStepRows);
+  const int64_t most = functions::step_rows(h.dim);
+  h.at_once = std::min(group, most);
   while (group % h.at_once != 0) --h.at_once;
-  h.rows = std::min(c.in(0).max_rows, functions::kStepRows / h.at_once);
+  h.rows = std::min(c.in(0).max_rows, most / h.at_once);
   return h;
 }
 int64_t tasks_of(const TileContext& c, const Heads& h) {
@@ -140,6 +146,8 @@ void tile(TileContext& c) {
   const int64_t q_begin = c.integer("q_begin", 0), k_begin = c.integer("k_begin", 0),
                 v_begin = c.integer("v_begin", 0), part = d + 2;
   const bool turned = c.has("position");
+  c.program().uses.scratch_bytes =
+      std::max(c.program().uses.scratch_bytes, functions::step_scratch(d));
   ir::BufferId found = y.buffer;
   if (splits > 1)
     found = c.rows_buffer("parts", ir::DType::F32, q.rows, q.max_rows, splits * h.all * part);
@@ -186,6 +194,7 @@ void tile(TileContext& c) {
               {"q_normed", c.has("q_eps")},
               {"k_normed", c.has("k_eps")},
               {"boxes", boxes},
+              {"stored", c.flag("stored", false)},
               {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(d)))},
               {"q_eps", c.number("q_eps", 0)},
               {"k_eps", c.number("k_eps", 0)},
@@ -262,6 +271,7 @@ std::vector<OpDef> attention_step_ops() {
              {"heads", AttrType::Int, true, "", {}, false},
              {"causal", AttrType::Bool, false, "false", {}, false},
              {"scale", AttrType::Number, false, "1/sqrt(head_dim)", {}, false},
+             {"stored", AttrType::Bool, false, "false", {}, false},
              {"length", AttrType::RuntimeInt, false, "rows of the caches", {}, false},
              {"position", AttrType::RuntimeInt, false, "", {}, false},
              {"theta", AttrType::Number, false, "10000", {}, false},

@@ -11,6 +11,10 @@
 //
 // Done where the launch appends few rows, of types that tensor cores take, and no constraint
 // concerns the ops.
+//
+// What is left of few rows over many keys becomes an attention_step whose caches have the new rows
+// already, whatever roles and constraints are: such a step shares the keys of a head out to several
+// tasks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -325,10 +329,90 @@ class AttentionFuser {
   std::vector<size_t> fences_;                          // ops, ascending
 };
 
+bool has_few_rows(const ir::Graph& graph, const Op& attention) {
+  const auto rows = ir::bounds(graph[attention.in[0]].shape[0],
+                               [&](std::string_view n) { return graph.range_of(n); });
+  return rows && rows->hi <= functions::kStepRows;
+}
+// Why an attention of few rows over keys that are there can't be a step, or "".
+std::string refuse_stored(const ir::Graph& graph, const Op& op, const cost::Machine& machine) {
+  // With fewer, tasks that take all keys of a head are done before a hand-over would be; of many
+  // rows attention_tile's are (docs/benchmarks/gpu-speed.md, "Few rows over stored keys").
+  constexpr int64_t kLeastKeys = 128, kLeastOfMany = 1024;
+  const auto lookup = [&](std::string_view n) { return graph.range_of(n); };
+  const ir::Tensor &q = graph[op.in[0]], &keys = graph[op.in[1]];
+  const int64_t d = ops::attr_expr(graph, op, "head_dim").value_or(Expr(0)).constant().value_or(0);
+  if (op.attrs.count("columns") > 0 || op.attrs.count("first_column") > 0)
+    return "it reads columns of a matrix";
+  if ((keys.dtype != ir::DType::BF16 && keys.dtype != ir::DType::F16) || q.dtype != keys.dtype ||
+      graph[op.in[2]].dtype != keys.dtype || !machine.has_mma(keys.dtype))
+    return "tensor cores don't take its types";
+  if (d % 8 != 0 || d > functions::kMostHeadDim)
+    return fmt::format("its head_dim is {}, not a multiple of 8 up to {}", d,
+                       functions::kMostHeadDim);
+  if (op.in[1] == op.in[2]) return "its keys are its values";
+  const auto rows = ir::bounds(q.shape[0], lookup);
+  const Expr length = ops::attr_expr(graph, op, "length").value_or(keys.shape[0]);
+  const auto all = ir::bounds(length, lookup),
+             old = ir::bounds(ir::canonical(length - q.shape[0]), lookup);
+  if (!rows || !all || !old || old->lo < 0) return "it may have fewer keys than rows";
+  const auto typical = [&](const Expr& e, const ir::Interval& range) {
+    return ir::typical_value(e, [&](auto n) { return graph.typical_of(n); }, range);
+  };
+  const int64_t group = *q.shape[1].constant() / *keys.shape[1].constant();
+  const bool many = typical(q.shape[0], *rows) * group >= functions::kManyRows;
+  const int64_t least = many ? kLeastOfMany : kLeastKeys;
+  if (typical(length, *all) < least) return fmt::format("it has fewer than {} keys", least);
+  return "";
+}
+
+// Where `kind` may run, steps may.
+void find_home(ir::Graph& graph, const std::string& kind) {
+  auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
+  auto* ranges = roles ? std::get_if<std::vector<ir::RoleRange>>(roles) : nullptr;
+  if (!ranges) return;
+  for (ir::RoleRange& range : *ranges)
+    if (std::find(range.tasks.begin(), range.tasks.end(), kind) != range.tasks.end())
+      range.tasks.push_back("attention_step");
+}
+
+void make_stored_steps(ir::Graph& graph, PassContext& context) {
+  FreshNames names(graph);
+  bool any = false;
+  for (Op& op : graph.ops) {
+    if (op.kind != "attention" || !has_few_rows(graph, op)) continue;
+    if (const std::string why = refuse_stored(graph, op, context.machine); !why.empty()) {
+      context.fused(fmt::format("its keys aren't shared out to tasks: {}", why), op.name);
+      continue;
+    }
+    const TensorId q = op.in[0], keys = op.in[1], values = op.in[2];
+    const int64_t d = *ops::attr_expr(graph, op, "head_dim")->constant();
+    op.kind = "attention_step";
+    op.in = {q, keys, values, keys, values};
+    op.in_loc.assign(op.in.size(), op.loc);
+    op.attrs["heads"] = {Expr(*graph[q].shape[1].constant() / d), op.loc};
+    op.attrs["stored"] = {true, op.loc};
+    op.dtype = graph[op.out[0]].dtype;
+    for (const TensorId cache : {keys, values}) {
+      ir::Tensor rows;
+      rows.name = names.tensor(graph[cache].name + ".rows");
+      rows.dtype = graph[cache].dtype;
+      rows.shape = {graph[q].shape[0], graph[cache].shape[1]};
+      rows.loc = op.loc;
+      op.out.push_back(ir::id_of<TensorId>(graph.tensors.size()));
+      graph.tensors.push_back(std::move(rows));
+    }
+    context.fused("its keys are shared out to tasks", op.name);
+    any = true;
+  }
+  if (any) find_home(graph, "attention");
+}
+
 }  // namespace
 
 bool fuse_attention(ir::Graph& graph, PassContext& context) {
   if (!roles_name_ops(graph) && !graph.pipeline) AttentionFuser(graph, context).run();
+  make_stored_steps(graph, context);
   return true;
 }
 

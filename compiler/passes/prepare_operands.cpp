@@ -107,7 +107,7 @@ class Preparer {
     for (const int64_t whole : {64, 128, 256}) {
       if (head_dim == whole) return 0;
       if (head_dim > whole || !functions::takes_head(whole, machine.page_bytes)) continue;
-      const bool by_groups = machine.has_wgmma() && whole <= functions::kMostHeadDim &&
+      const bool by_groups = machine.has_wgmma() && whole <= functions::kMostGroupHeadDim &&
                              result == type && graph_[attention.in[1]].shape[0].is_constant();
       return by_groups || !functions::takes_head(head_dim, machine.page_bytes) ? whole : 0;
     }

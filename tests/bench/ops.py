@@ -1,6 +1,8 @@
 """Single ops on one GPU beside PyTorch (through torch.compile where it is more than one kernel): what moves or maps elements, norms and
 reductions, products of all types and of shapes that no tensor map describes, attention of many queries with heads of all sizes. Shows which
 op is far off."""
+import itertools
+
 import gpu_bench
 
 ROWS = 4096
@@ -105,6 +107,13 @@ def attention():
         yield (f"attention, {rows_} rows, {heads} heads of {dim}{', causal' if causal else ''}",
                graph(f"attention(q, k, v, head_dim = {dim}, causal = {str(causal).lower()})", f"input q : bf16[{rows_}, {heads * dim}]",
                      f"input k : bf16[{rows_}, {keys * dim}]", f"input v : bf16[{rows_}, {keys * dim}]"), attended)
+    for rows_, length, dim in itertools.product((1, 4, 16), (512, 8192, 32768), (64, 128)):
+        def stored(rows_=rows_, length=length, dim=dim):
+            q, k, v = random(1, 32, rows_, dim), random(1, 8, length, dim), random(1, 8, length, dim)
+            return lambda: f.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        yield (f"attention, {rows_} rows, {length} keys, 32 heads of {dim}",
+               graph(f"attention(q, k, v, head_dim = {dim})", f"input q : bf16[{rows_}, {32 * dim}]",
+                     f"input k : bf16[{length}, {8 * dim}]", f"input v : bf16[{length}, {8 * dim}]"), stored)
 
 
 FAMILIES = {"elementwise": elementwise, "rows": rows, "movement": movement, "products": products, "attention": attention}

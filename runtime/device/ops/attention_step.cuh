@@ -491,12 +491,13 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
 }
 
 // Operands q, k and v [rows, q_cols ...], of which this attention's heads begin at columns q_begin,
-// k_begin and v_begin; the caches [.., HKV*D]; y [rows,HQ*D], or of several splits what
-// attention_merge takes; the new rows of keys and values as they are to be appended, [rows,HKV*D];
-// then the weights of the norms of q and of k, if they have one. C: X (of all but y), Y, rows,
-// length (keys, new ones included), position (of the first new row), HQ, HKV, D, HB (heads of a
-// task), BT (its rows), splits, q_cols, k_cols, v_cols, q_begin, k_begin, v_begin,
-// causal, turned, interleaved, q_normed, k_normed, scale, q_eps, k_eps, turns(i) as of rope.
+// k_begin and v_begin (stored: k and v are the caches, which have the new rows already); the caches
+// [.., HKV*D]; y [rows,HQ*D], or of several splits what attention_merge takes; the new rows of keys
+// and values as they are to be appended, [rows,HKV*D]; then the weights of the norms of q and of k,
+// if they have one. C: X (of all but y), Y, rows, length (keys, new ones included), position (of
+// the first new row), HQ, HKV, D, HB (heads of a task), BT (its rows), splits, q_cols, k_cols,
+// v_cols, q_begin, k_begin, v_begin, causal, stored, turned, interleaved, q_normed, k_normed,
+// scale, q_eps, k_eps, turns(i) as of rope.
 template <class C>
 struct AttentionStep {
   using S = StepShape<C>;
@@ -640,6 +641,7 @@ struct AttentionStep {
     const int fresh = t.split == 0 ? (int)t.all : 0;
     // Those of one task become the cache's.
     const bool appends = t.first == 0 && t.head % (C::HQ / C::HKV) == 0;
+    const i64 behind = C::stored ? t.old : 0;
     const X* norms[2] = {};
     if constexpr (C::q_normed) norms[0] = args.ptr<const X>(8);
     if constexpr (C::k_normed) norms[1] = args.ptr<const X>(C::q_normed ? 9 : 8);
@@ -663,7 +665,8 @@ struct AttentionStep {
         const i64 head = t.kv_head * C::D;
         X* to = args.ptr<X>(key ? 6 : 7) + row * S::kCols + head;
         what = {key ? 1 : 2,
-                head + (key ? row * C::k_cols + C::k_begin : row * C::v_cols + C::v_begin),
+                head + (key ? (behind + row) * C::k_cols + C::k_begin
+                            : (behind + row) * C::v_cols + C::v_begin),
                 key,
                 key ? norms[1] : nullptr,
                 (float)C::k_eps,
