@@ -36,6 +36,23 @@ void append_utf8(std::string& out, uint32_t code) {
   }
 }
 
+// Bytes of the character that `text` begins with in UTF-8; 0: it begins with none.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) -> uint32_t {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  const uint32_t lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  // Those written longer than need be, surrogates, and what lies behind the last character.
+  const uint32_t two = lead << 8 | byte(1);
+  const bool none = (two >= 0xe080 && two < 0xe0a0) || (two >= 0xeda0 && two < 0xedc0) ||
+                    (two >= 0xf080 && two < 0xf090) || (two >= 0xf490 && two < 0xf4c0);
+  return none ? 0 : length;
+}
+
 }  // namespace
 
 DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics)
@@ -278,7 +295,10 @@ Word DslScanner::quoted() {
     if (i >= text_.size() || text_[i] == '\n')
       fail(loc(begin, begin + 1), "the string has no closing '\"' on its line");
     if (text_[i] != '\\') {
-      value += text_[i++];
+      const size_t length = utf8_length(text_.substr(i));
+      if (length == 0) fail(loc(i, i + 1), "the string isn't UTF-8");
+      value += text_.substr(i, length);
+      i += length;
       continue;
     }
     const char c = at(i + 1);

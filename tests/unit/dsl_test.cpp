@@ -233,6 +233,12 @@ TEST_CASE("what is wrong is named", "[dsl]") {
   CHECK(first("y = f(x, a = 1 +)") == "2:17+1 expected an operand, found ')'\n");
   CHECK(first("y = f(x, a = (1 + 2)") == "2:21+1 expected ',' or ')' before the end of the line\n");
   CHECK(first("y = f(x, a = \"b)") == "2:14+1 the string has no closing '\"' on its line\n");
+  for (const char* text : {"\xff", "\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
+                           "\xf4\x90\x80\x80", "\xe2\x82"})
+    CHECK(first("y = f(x, a = \"" + std::string(text) + "\")") ==
+          "2:15+1 the string isn't UTF-8\n");
+  for (const char* text : {"\xc3\xa9", "\xe2\x82\xac", "\xed\x9f\xbf", "\xf0\x9f\x98\x80"})
+    CHECK(first("y = f(x, a = \"" + std::string(text) + "\"").find("UTF-8") == std::string::npos);
   CHECK(first("y = f(x, a = \"\\q\")") ==
         "2:15+2 unknown escape in a string; known are \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u\n");
   CHECK(first("y = f(x, a = 99999999999999999999)") ==
