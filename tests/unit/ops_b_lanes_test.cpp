@@ -21,6 +21,7 @@ namespace many_lanes {
 
 TEST_CASE("products") { many_lanes::check_products(); }
 TEST_CASE("products on tensor cores") { many_lanes::check_tensor_products(); }
+TEST_CASE("products by threads of operands in blocks") { many_lanes::check_products_in_blocks(); }
 TEST_CASE("products that share K") { many_lanes::check_shared_products(); }
 TEST_CASE("a product's bits don't depend on its tiles") { many_lanes::check_product_bits(); }
 TEST_CASE("norms") { many_lanes::check_all_norms(); }

@@ -21,6 +21,7 @@ namespace lone_lane {
 
 TEST_CASE("products") { lone_lane::check_products(); }
 TEST_CASE("products on tensor cores") { lone_lane::check_tensor_products(); }
+TEST_CASE("products by threads of operands in blocks") { lone_lane::check_products_in_blocks(); }
 TEST_CASE("products that share K") { lone_lane::check_shared_products(); }
 TEST_CASE("a product's bits don't depend on its tiles") { lone_lane::check_product_bits(); }
 TEST_CASE("norms") { lone_lane::check_all_norms(); }

@@ -64,6 +64,21 @@ struct InPackets : C {
   static constexpr bool a_packets = true, y_packets = true;
 };
 
+// Both operands of many rows come in blocks, without tensor cores.
+template <class C>
+struct InBlocks : C {
+  static constexpr bool blocks = true;
+};
+// What boxes do, copies of chunks do here.
+template <class C>
+void load_product(Context& ctx, u32 tile) {
+  const Args args{ctx, nullptr};
+  if constexpr (C::blocks)
+    ops::matmul_tensor_load<ops::MatmulOf<C, false, false>>(ctx, args, tile);
+  else
+    ops::matmul_load<C>(ctx, args, tile);
+}
+
 template <class C>
 std::vector<typename C::Y> multiply(i64 rows, double* error, bool stopped = false) {
   using X = typename C::X;
@@ -91,7 +106,7 @@ std::vector<typename C::Y> multiply(i64 rows, double* error, bool stopped = fals
   for (i64 t = 0; t < tiles; ++t)
     run_tile(
         operands, {rows}, static_cast<int>(C::b_page_bytes),
-        [&](Context& ctx) { ops::matmul_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); },
+        [&](Context& ctx) { load_product<C>(ctx, static_cast<u32>(t)); },
         [&](Context& ctx) {
           if (stopped) store_relaxed(&ctx.memory()->stop, 1);
           ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
@@ -142,6 +157,31 @@ void check_packets(i64 rows) {
   const auto left = multiply<InPackets<C>>(rows, nullptr, true);
   CHECK(std::all_of(left.begin(), left.end(),
                     [](auto y) { return std::isinf(static_cast<double>(to_acc(y))); }));
+}
+
+// In blocks and not: the same bits.
+template <class X, class Y, i64 N, i64 K, i64 BM, i64 BN, bool kTransposed>
+void check_blocks(i64 rows) {
+  using C = Product<X, X, Y, N, K, BM, BN, kTransposed, false, Rows::Fixed, 16384>;
+  check_product<InBlocks<C>>(rows);
+  CHECK(same_bits<C>(multiply<InBlocks<C>>(rows, nullptr), multiply<C>(rows, nullptr)));
+}
+template <bool kTransposed>
+void check_block_tiles() {
+  check_blocks<float, float, 300, 200, 128, 128, kTransposed>(131);
+  check_blocks<float, f16, 72, 77, 16, 32, kTransposed>(19);
+  check_blocks<float, bf16, 132, 36, 32, 128, kTransposed>(40);
+  check_blocks<float, f8e4m3, 100, 33, 64, 64, kTransposed>(65);
+  check_blocks<float, float, 64, 4, 128, 32, kTransposed>(9);
+  check_blocks<i32, i32, 65, 43, 16, 64, kTransposed>(33);
+  check_blocks<bf16, float, 130, 100, 64, 128, kTransposed>(70);
+}
+inline void check_products_in_blocks() {
+  check_block_tiles<true>();
+  check_block_tiles<false>();
+  check_blocks<float, float, 33, 40, 16, 16, true>(17);
+  check_blocks<f8e5m2, f8e4m3, 20, 150, 16, 16, true>(21);
+  check_blocks<f16, float, 20, 70, 128, 16, true>(90);
 }
 
 inline void check_products() {
