@@ -181,6 +181,28 @@ bool matmul_takes_blocks(const MatmulLoads& m, bool same_types, const cost::Mach
   return a > 0 && b > 0 && a + b < machine.pages;
 }
 
+bool leave_blocks(ir::Program& program) {
+  bool any = false;
+  for (ir::Call& call : program.calls) {
+    if (!matmul_form_of(call.function)) continue;
+    const auto flag = std::find_if(call.params.begin(), call.params.end(),
+                                   [](const ir::Param& p) { return p.name == "blocks"; });
+    if (flag == call.params.end() || !std::get<bool>(flag->value)) continue;
+    flag->value = false;
+    std::vector<ir::Load> loads;
+    for (ir::Load load : call.loads) {
+      const auto rule = find_function(call.function)->loads({program, call}, load.operand);
+      if (!rule) continue;
+      load.pages = rule->pages;
+      load.box = rule->box;
+      loads.push_back(load);
+    }
+    call.loads = std::move(loads);
+    any = true;
+  }
+  return any;
+}
+
 std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
   if (!on_tensor_cores(m.method) && !m.blocks) {
     if (operand == 0) return std::nullopt;

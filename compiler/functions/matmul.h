@@ -108,6 +108,9 @@ struct MatmulLoads {
 /// (runtime/device/ops/matmul_block.cuh): one warp's copies of both would take longer. Sums are the
 /// same either way.
 bool matmul_takes_blocks(const MatmulLoads& matmul, bool same_types, const cost::Machine& machine);
+/// Has the loader bring b alone again for all products of a Program, which holds fewer pages. Was
+/// there one that took blocks?
+bool leave_blocks(ir::Program& program);
 /// The box that a slice of b is for Dot, of each matrix of a pair; none if no map describes it.
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);
 /// Whole columns of b may come as they lie in memory, page after page: those of a lone row, whose K

@@ -108,6 +108,8 @@ int64_t heads_merged(const Heads& h) {
   return heads;
 }
 
+constexpr int64_t kMostSplits = 64;  // a thread keeps what all found
+
 // Splits cost a hand-over, and that is all they cost.
 Cut choose(const TileContext& c) {
   const Heads h = heads_of(c);
@@ -115,7 +117,9 @@ Cut choose(const TileContext& c) {
       c.typical(c.expr("length").value_or(c.in(kNewRows).rows)) - c.typical(c.in(0).rows);
   int64_t best = 1;
   double least = 0;
-  for (int64_t splits = 1; splits == 1 || tasks_of(c, h) * splits <= c.machine().sms; splits *= 2) {
+  for (int64_t splits = 1;
+       splits == 1 || (splits <= kMostSplits && tasks_of(c, h) * splits <= c.machine().sms);
+       splits *= 2) {
     const cost::Work work =
         functions::step_work({.head_dim = h.dim,
                               .keys = keys,
@@ -132,9 +136,8 @@ Cut choose(const TileContext& c) {
   return {.tile = {best}};
 }
 std::string refuse_cut(const TileContext&, const Cut& cut) {
-  constexpr int64_t kMost = 64;  // a thread keeps what all found
-  if (cut.tile[0] <= kMost) return "";
-  return fmt::format("{} splits; at most {} are possible", cut.tile[0], kMost);
+  if (cut.tile[0] <= kMostSplits) return "";
+  return fmt::format("{} splits; at most {} are possible", cut.tile[0], kMostSplits);
 }
 
 void tile(TileContext& c) {

@@ -553,8 +553,8 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
   if (candidates.empty()) return std::nullopt;
 
   // Where dims decide, few rows and many must be quick too: relative to the best for each, and what
-  // is typical counts as much as both. Few rows count less where no launch is expected to have as
-  // few as 'dot' takes.
+  // is typical counts as much as both. By wgmma, which never gives way to 'dot', fewer than are
+  // typical count less.
   constexpr double kFewest = 0.25;
   std::vector<int64_t> sizes = {s.typical_rows};
   if (s.min_rows < s.max_rows) sizes = {s.typical_rows, s.typical_rows, s.min_rows, s.max_rows};

@@ -371,8 +371,11 @@ void find_home(ir::Graph& graph, const std::string& kind) {
   auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
   auto* ranges = roles ? std::get_if<std::vector<ir::RoleRange>>(roles) : nullptr;
   if (!ranges) return;
+  const auto takes = [](const ir::RoleRange& range, const std::string& task) {
+    return std::find(range.tasks.begin(), range.tasks.end(), task) != range.tasks.end();
+  };
   for (ir::RoleRange& range : *ranges)
-    if (std::find(range.tasks.begin(), range.tasks.end(), kind) != range.tasks.end())
+    if (takes(range, kind) && !takes(range, "attention_step"))
       range.tasks.push_back("attention_step");
 }
 
@@ -380,7 +383,10 @@ void make_stored_steps(ir::Graph& graph, PassContext& context) {
   FreshNames names(graph);
   bool any = false;
   for (Op& op : graph.ops) {
-    if (op.kind != "attention" || !has_few_rows(graph, op)) continue;
+    // One that says how it is cut stays what it is.
+    if (op.kind != "attention" || !has_few_rows(graph, op) || op.attrs.count("tile") > 0 ||
+        op.attrs.count("method") > 0)
+      continue;
     if (const std::string why = refuse_stored(graph, op, context.machine); !why.empty()) {
       context.fused(fmt::format("its keys aren't shared out to tasks: {}", why), op.name);
       continue;

@@ -12,6 +12,7 @@
 
 #include "compiler/frontend/frontend.h"
 #include "compiler/functions/function.h"
+#include "compiler/functions/matmul.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/begin_program.h"
 #include "compiler/passes/order.h"
@@ -80,10 +81,20 @@ std::vector<size_t> last_tasks(const ir::Program& program) {
   return last;
 }
 
-// What a CTA uses, with `pages` of a ring or, where a task's scratch memory leaves room for fewer,
-// those.
-bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassContext& context) {
-  const int64_t scratch = program.uses.scratch_bytes;
+// The most pages that a call holds at a time.
+int64_t held_pages(const ir::Program& program) {
+  int64_t held = 0;
+  for (const ir::Call& call : program.calls) {
+    int64_t pages_of_call = 0;
+    for (const ir::Load& load : call.loads) pages_of_call += load.pages;
+    held = std::max(held, pages_of_call);
+  }
+  return held;
+}
+
+// What a CTA uses, with `scratch` bytes of scratch memory and `pages` of a ring or, where those
+// leave room for fewer, those. False: for fewer than some call holds.
+bool fit_uses(ir::Program& program, int64_t scratch, int32_t pages, const PassContext& context) {
   program.uses =
       cost::uses_of(context.machine, pages, functions::divides_registers(program), program.world);
   // Who signals sends what tasks have stored.
@@ -97,14 +108,13 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
       std::max(program.uses.scratch_bytes, (head + scratch + align - 1) / align * align - head);
   // Tasks' scratch memory comes first.
   if (pages == 0) cost::add_signaller(context.machine, program.uses, program.world);
-  int64_t held = 0;
-  bool in_threes = false;
-  for (const ir::Call& call : program.calls) {
-    int64_t pages_of_call = 0;
-    for (const ir::Load& load : call.loads) pages_of_call += load.pages;
-    held = std::max(held, pages_of_call);
-    in_threes = in_threes || (pages_of_call == 3 && call.loads.front().box);
-  }
+  const int64_t held = held_pages(program);
+  const bool in_threes =
+      std::any_of(program.calls.begin(), program.calls.end(), [](const ir::Call& call) {
+        int64_t pages_of_call = 0;
+        for (const ir::Load& load : call.loads) pages_of_call += load.pages;
+        return pages_of_call == 3 && call.loads.front().box;
+      });
   // Packets may bring a signaller.
   const int64_t room = context.machine.shared_bytes -
                        (program.uses.signallers > 0
@@ -115,12 +125,18 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
   // of the ring (ops/matmul_tensor.cuh).
   const int32_t whole = program.uses.pages - program.uses.pages % 3;
   if (in_threes && whole > held) program.uses.pages = whole;
-  if (held == 0 || program.uses.pages > held) return true;
+  return held == 0 || program.uses.pages > held;
+}
+
+bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassContext& context) {
+  const int64_t scratch = program.uses.scratch_bytes;
+  if (fit_uses(program, scratch, pages, context)) return true;
+  if (functions::leave_blocks(program) && fit_uses(program, scratch, pages, context)) return true;
   context.diagnostics.error(
       graph.loc, fmt::format("tasks take {} bytes of scratch memory and {} pages of {} bytes, more "
                              "than a CTA of '{}' can have",
-                             program.uses.scratch_bytes, held, context.machine.page_bytes,
-                             context.machine.target));
+                             program.uses.scratch_bytes, held_pages(program),
+                             context.machine.page_bytes, context.machine.target));
   return false;
 }
 

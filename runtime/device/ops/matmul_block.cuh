@@ -127,7 +127,8 @@ struct MatmulBlocks {
     }
   }
   // Through the scratch memory: elements are finished by one loop (an activation is much code), and
-  // neighbours store neighbours.
+  // neighbours store neighbours. A sum of -0 becomes 0, as where operands come in blocks, which
+  // zeros fill.
   MACO_FN void store(const MatmulTile<C>& t, const Args& args, A* sums,
                      const A (&acc)[kHigh][kWide]) const {
     constexpr int kAtOnce = (int)least(kHigh, kScratchBytes / (kDown * C::BN * 4));
@@ -139,7 +140,7 @@ struct MatmulBlocks {
       for (int i = first; i < first + kAtOnce && i < kHigh; ++i) {
         MACO_UNROLL
         for (int j = 0; j < kWide; ++j)
-          sums[((i - first) * kDown + down) * C::BN + column(j)] = acc[i][j];
+          sums[((i - first) * kDown + down) * C::BN + column(j)] = fn::add(acc[i][j], A(0));
       }
       cta_sync();
       for (int i = consumer_thread(); i < kAtOnce * kDown * C::BN; i += kConsumers) {

@@ -329,7 +329,8 @@ struct MatmulStore {
     write<kRun>(run_place, [&](int i) {
       A sums[kSums];
       MACO_UNROLL
-      for (int s = 0; s < kSums; ++s) sums[s] = runs[s][i];
+      for (int s = 0; s < kSums; ++s)
+        sums[s] = C::blocks ? fn::add(runs[s][i], A(0)) : runs[s][i];  // no -0: matmul_block.cuh
       return from_acc<Y>(finish(more.pieces[i / V].at(i % V), sums));
     });
   }
