@@ -366,19 +366,6 @@ std::string refuse_stored(const ir::Graph& graph, const Op& op, const cost::Mach
   return "";
 }
 
-// Where `kind` may run, steps may.
-void find_home(ir::Graph& graph, const std::string& kind) {
-  auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
-  auto* ranges = roles ? std::get_if<std::vector<ir::RoleRange>>(roles) : nullptr;
-  if (!ranges) return;
-  const auto takes = [](const ir::RoleRange& range, const std::string& task) {
-    return std::find(range.tasks.begin(), range.tasks.end(), task) != range.tasks.end();
-  };
-  for (ir::RoleRange& range : *ranges)
-    if (takes(range, kind) && !takes(range, "attention_step"))
-      range.tasks.push_back("attention_step");
-}
-
 void make_stored_steps(ir::Graph& graph, PassContext& context) {
   FreshNames names(graph);
   bool any = false;
@@ -411,7 +398,7 @@ void make_stored_steps(ir::Graph& graph, PassContext& context) {
     context.fused("its keys are shared out to tasks", op.name);
     any = true;
   }
-  if (any) find_home(graph, "attention");
+  if (any) share_home(graph, "attention", "attention_step");
 }
 
 }  // namespace

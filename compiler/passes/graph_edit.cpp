@@ -66,6 +66,17 @@ bool roles_name_ops(const ir::Graph& graph) {
                      [&](const ir::RoleVariant& v) { return named(v.roles); });
 }
 
+void share_home(ir::Graph& graph, const std::string& beside, const std::string& kind) {
+  auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
+  auto* ranges = roles ? std::get_if<std::vector<ir::RoleRange>>(roles) : nullptr;
+  if (!ranges) return;
+  const auto takes = [](const ir::RoleRange& range, const std::string& task) {
+    return std::find(range.tasks.begin(), range.tasks.end(), task) != range.tasks.end();
+  };
+  for (ir::RoleRange& range : *ranges)
+    if (takes(range, beside) && !takes(range, kind)) range.tasks.push_back(kind);
+}
+
 namespace {
 void erase_names(std::vector<std::string>& list, const std::set<std::string>& names) {
   list.erase(std::remove_if(list.begin(), list.end(),

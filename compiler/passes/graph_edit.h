@@ -44,6 +44,8 @@ bool is_fence(const ir::Graph& graph, const ir::Op& op);
 
 /// Does the user say which ops run on which SMs? Then each stays what it is called.
 bool roles_name_ops(const ir::Graph& graph);
+/// Where ranges of SMs name the kind `beside`, ops of `kind` may run, too.
+void share_home(ir::Graph& graph, const std::string& beside, const std::string& kind);
 
 /// Names that no op, or no tensor or dim, of a graph has: "h.value", or with a number behind it if
 /// that is taken. What it gave is taken from then on.

@@ -195,25 +195,13 @@ class Preparer {
     op.out = {ir::id_of<TensorId>(graph_.tensors.size())};
     op.out_loc = {reader.loc};
     join_places(graph_, reader.name, op.name);
-    find_home(reader);
+    // How the reader sums must not depend on who says what runs where.
+    share_home(graph_, reader.kind, op.kind);
     graph_.tensors.push_back(std::move(to));
     const TensorId result = op.out[0];
     if (!alone) made_[copy] = result;
     graph_.ops.push_back(std::move(op));
     return result;
-  }
-
-  // Where `reader` runs copies may run, too, if the user says which ops run on which SMs: how it is
-  // summed must not depend on that.
-  void find_home(const Op& reader) {
-    auto* roles = std::get_if<ir::Roles>(&graph_.sm_roles.value);
-    auto* ranges = roles ? std::get_if<std::vector<ir::RoleRange>>(roles) : nullptr;
-    if (!ranges) return;
-    const auto takes = [](const ir::RoleRange& range, const std::string& kind) {
-      return std::find(range.tasks.begin(), range.tasks.end(), kind) != range.tasks.end();
-    };
-    for (ir::RoleRange& range : *ranges)
-      if (takes(range, reader.kind) && !takes(range, "pad")) range.tasks.push_back("pad");
   }
 
   ir::Graph& graph_;

@@ -81,14 +81,16 @@ std::vector<size_t> last_tasks(const ir::Program& program) {
   return last;
 }
 
-// The most pages that a call holds at a time.
+// The pages that a call holds at a time.
+int64_t held_pages(const ir::Call& call) {
+  int64_t pages = 0;
+  for (const ir::Load& load : call.loads) pages += load.pages;
+  return pages;
+}
+// The most that one does.
 int64_t held_pages(const ir::Program& program) {
   int64_t held = 0;
-  for (const ir::Call& call : program.calls) {
-    int64_t pages_of_call = 0;
-    for (const ir::Load& load : call.loads) pages_of_call += load.pages;
-    held = std::max(held, pages_of_call);
-  }
+  for (const ir::Call& call : program.calls) held = std::max(held, held_pages(call));
   return held;
 }
 
@@ -109,12 +111,9 @@ bool fit_uses(ir::Program& program, int64_t scratch, int32_t pages, const PassCo
   // Tasks' scratch memory comes first.
   if (pages == 0) cost::add_signaller(context.machine, program.uses, program.world);
   const int64_t held = held_pages(program);
-  const bool in_threes =
-      std::any_of(program.calls.begin(), program.calls.end(), [](const ir::Call& call) {
-        int64_t pages_of_call = 0;
-        for (const ir::Load& load : call.loads) pages_of_call += load.pages;
-        return pages_of_call == 3 && call.loads.front().box;
-      });
+  const bool in_threes = std::any_of(
+      program.calls.begin(), program.calls.end(),
+      [](const ir::Call& call) { return held_pages(call) == 3 && call.loads.front().box; });
   // Packets may bring a signaller.
   const int64_t room = context.machine.shared_bytes -
                        (program.uses.signallers > 0
