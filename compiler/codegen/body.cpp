@@ -57,11 +57,14 @@ std::string expression(const ir::BodyStep& s, bool in_float) {
   if (s.function == "cast" || s.function == "copy") return args[0];
   // Integers are cut off: 20 must not become 19.999998.
   const bool near = ir::is_float(s.dtype) && ir::size_of(s.dtype) <= 2;
-  const std::string_view silu = near ? "near_silu" : "silu";
-  if (s.function == "swiglu") return fmt::format("fn::mul(fn::{}({}), {})", silu, args[0], args[1]);
-  return args.size() == 2
-             ? fmt::format("fn::{}({}, {})", s.function, args[0], args[1])
-             : fmt::format("fn::{}({})", s.function == "silu" ? silu : s.function, args[0]);
+  const auto function = [&](std::string_view name) {
+    const bool shorter = near && (name == "silu" || name == "gelu" || name == "gelu_tanh");
+    return fmt::format("fn::{}{}", shorter ? "near_" : "", name);
+  };
+  if (s.function == "swiglu")
+    return fmt::format("fn::mul({}({}), {})", function("silu"), args[0], args[1]);
+  return args.size() == 2 ? fmt::format("{}({}, {})", function(s.function), args[0], args[1])
+                          : fmt::format("{}({})", function(s.function), args[0]);
 }
 
 // "ops::Full<bf16>": how the device finds an operand's element.

@@ -133,11 +133,11 @@ std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& co
     for (size_t axis = 4; axis-- > 0;) along(axis, left);
     return b;
   }
-  // Squares of the two axes that lie in line on one side each, one behind the other along x's.
-  constexpr int64_t kSide = 64;
-  const int64_t squares = std::max<int64_t>(1, elements / (kSide * kSide));
-  b[*turned] = std::min<int64_t>(a.extent[*turned], kSide * squares);
-  b[3] = std::min<int64_t>(a.extent[3], ir::size_of(copy.out.dtype) > 2 ? kSide / 2 : kSide);
+  // Lines of axis 3 for each of some blocks along x's axis (ops/strided_copy.cuh).
+  constexpr int64_t kLine = 128, kSide = 64;
+  b[3] = std::min<int64_t>(a.extent[3], kLine / ir::size_of(copy.out.dtype));
+  const int64_t blocks = std::max<int64_t>(1, elements / (kSide * b[3]));
+  b[*turned] = std::min<int64_t>(a.extent[*turned], kSide * blocks);
   int64_t left = elements / (b[3] * b[*turned]);
   for (size_t axis = 3; axis-- > 0;)
     if (axis != *turned) along(axis, left);

@@ -39,7 +39,7 @@ struct CtaTeam {
 // however rows are cut into tiles. Of many rows a task has some for each of its warps, which don't
 // wait for each other; Rows: Const or Value.
 [[maybe_unused]] constexpr i64 kManyRows = 1024;
-constexpr i64 kMostByWarp = 8192;  // of longer rows a task has fewer than warps
+constexpr i64 kMostByWarp = 2048;  // what its registers hold of 16-bit elements
 template <class Rows>
 MACO_FN constexpr bool many_rows() {
   if constexpr (Rows::is_constant) return Rows::value >= kManyRows;
@@ -168,23 +168,23 @@ MACO_FN float norm_scale(float sum, float eps) {
 // P: a pointer, or Received.
 template <class T, class W, int V, class P = const T*>
 struct Held {
-  Vec<T, V> kept[W::kHeld ? W::kSteps : 1];
+  HeldVec<T, V> kept[W::kHeld ? W::kSteps : 1];
   P row;
   // Of packets by whole warps.
   MACO_FN void load(P p, i64 n) {
     row = p;
     if constexpr (W::kHeld && is_same<P, const T*>) {
-      W::each(n, [&](int k, i64 i) { kept[k] = gload_vec<V>(p + i); });
+      W::each(n, [&](int k, i64 i) { kept[k] = gload_held<V>(p + i); });
     } else if constexpr (W::kHeld) {
       PacketRun<T, V> runs[W::kSteps];
       receive_together(*p.ctx, p.operand, runs,
                        [&](int k) { return p + least(W::first() + k * W::kStride, n - V); });
-      W::each(n, [&](int k, i64) { kept[k] = runs[k].values(); });
+      W::each(n, [&](int k, i64) { kept[k] = bits_as<HeldVec<T, V>>(runs[k].values()); });
     }
   }
   MACO_FN Vec<T, V> get(int k, i64 i) const {
     if constexpr (W::kHeld) {
-      return kept[k];
+      return bits_as<Vec<T, V>>(kept[k]);
     } else {
       return gload_vec<V>(row + i);
     }
@@ -220,16 +220,19 @@ struct Held {
 };
 
 // Rows that a team has at once: with a short row alone its threads would wait for each other again
-// and again.
-template <class W, int V>
-constexpr i64 kRowsAtOnce = !W::kHeld ? 1 : most(1, least(4, 32 / (W::kSteps * V)));
+// and again. A CTA has twice as many, since all of its warps wait at each barrier.
+template <class Team, class T, class W, int V>
+constexpr i64 kRowsAtOnce =
+    !W::kHeld
+        ? 1
+        : most(1, least(4, (Team::kTeams == 1 && sizeof(T) <= 2 ? 64 : 32) / (W::kSteps * V)));
 
 // A team's rows `first`, first + Team::kTeams, ..., n elements each, of a tile of at most kTile
 // rows. In place of those that aren't below `end` it has the last one.
 template <class Team, class T, class W, int V, i64 kTile>
 struct HeldRows {
   static constexpr i64 kRowsOfTeam = (kTile + Team::kTeams - 1) / Team::kTeams;
-  static constexpr int kRows = (int)least(kRowsAtOnce<W, V>, kRowsOfTeam);
+  static constexpr int kRows = (int)least(kRowsAtOnce<Team, T, W, V>, kRowsOfTeam);
   static constexpr i64 kStep = kRows * Team::kTeams;
   using Acc = AccOf<T>;
   using Vector = Vec<T, V>;
@@ -246,22 +249,28 @@ struct HeldRows {
 };
 
 // f(rows, first) for the team's rows of [begin, end), n elements each, as many as Rows has at once.
-// The next ones are loaded while some are worked on, and the code is the same for all: where a task
-// comes seldom, most of its time goes by until its code is there.
+// The next ones are loaded while some are worked on. Of few in a tile the code is the same for all:
+// where a task comes seldom, most of its time goes by until its code is there.
 template <class Team, class Rows, class T, class F>
 MACO_FN void each_held(const T* p, i64 begin, i64 end, i64 n, F f) {
-  i64 first = begin + Team::team();
-  if (first >= end) return;
-  Rows next;
-  next.load(p, first, end, n);
-  if constexpr (Rows::kRows >= Rows::kRowsOfTeam) {
-    f(next, first);
+  const i64 first = begin + Team::team();
+  if constexpr (kWarpLanes > 1 && Rows::kRowsOfTeam >= 4 * Rows::kRows) {
+    each_ahead<Rows>(
+        first, end, Rows::kStep, [&](Rows& rows, i64 at) { rows.load(p, at, end, n); },
+        [&](const Rows& rows, i64 at) { f(rows, at); });
   } else {
-    MACO_ROLLED
-    for (; first < end; first += Rows::kStep) {
-      const Rows rows = next;
-      if (first + Rows::kStep < end) next.load(p, first + Rows::kStep, end, n);
-      f(rows, first);
+    if (first >= end) return;
+    Rows next;
+    next.load(p, first, end, n);
+    if constexpr (Rows::kRows >= Rows::kRowsOfTeam) {
+      f(next, first);
+    } else {
+      MACO_ROLLED
+      for (i64 at = first; at < end; at += Rows::kStep) {
+        const Rows rows = next;
+        if (at + Rows::kStep < end) next.load(p, at + Rows::kStep, end, n);
+        f(rows, at);
+      }
     }
   }
 }

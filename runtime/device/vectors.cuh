@@ -2,23 +2,28 @@
 
 namespace maco {
 
-// V elements as a thread holds them, in words of at most 16 bytes.
+// V elements, of any V, in vectors of at most 16 bytes (HeldVec).
 template <class T, int V>
 struct Elements {
-  static constexpr int kWord = V * (int)sizeof(T) <= 16 ? V : 16 / (int)sizeof(T);
-  Vec<T, kWord> words[V / kWord];
+  static constexpr int kVec = V * (int)sizeof(T) <= 16 ? V : 16 / (int)sizeof(T);
+  HeldVec<T, kVec> vectors[V / kVec];
 
-  // `p` is aligned to a word.
+  // `p` is aligned to a vector.
   MACO_FN void load(const T* p) {
     MACO_UNROLL
-    for (int i = 0; i < V / kWord; ++i) words[i] = gload_vec<kWord>(p + i * kWord);
+    for (int i = 0; i < V / kVec; ++i) vectors[i] = gload_held<kVec>(p + i * kVec);
   }
   MACO_FN void store(T* p) const {
     MACO_UNROLL
-    for (int i = 0; i < V / kWord; ++i) gstore_vec<kWord>(p + i * kWord, words[i]);
+    for (int i = 0; i < V / kVec; ++i)
+      gstore_vec<kVec>(p + i * kVec, bits_as<Vec<T, kVec>>(vectors[i]));
   }
-  MACO_FN T get(int i) const { return words[i / kWord].v[i % kWord]; }
-  MACO_FN void set(int i, T value) { words[i / kWord].v[i % kWord] = value; }
+  MACO_FN T get(int i) const { return bits_as<Vec<T, kVec>>(vectors[i / kVec]).v[i % kVec]; }
+  MACO_FN void set(int i, T value) {
+    Vec<T, kVec> vector = bits_as<Vec<T, kVec>>(vectors[i / kVec]);
+    vector.v[i % kVec] = value;
+    vectors[i / kVec] = bits_as<HeldVec<T, kVec>>(vector);
+  }
 };
 
 template <class Y, class X, int V>

@@ -60,12 +60,14 @@ TEST_CASE("bodies: text, checks, code") {
   CHECK_THAT(error, Catch::Matchers::Contains("unknown step 't1'"));
 }
 
-TEST_CASE("floats of 16 bits take a shorter silu, integers and others don't") {
+TEST_CASE("floats of 16 bits take a shorter silu and gelu, integers and others don't") {
   const auto text = [](const std::string& result) {
     std::string error;
-    const auto body = ir::parse_body(
-        "t0 = swiglu(%0, %1) : " + result + "; t1 = silu(t0) : " + result + "; t2 = copy(t1) : f32",
-        error);
+    const auto body =
+        ir::parse_body("t0 = swiglu(%0, %1) : " + result + "; t1 = silu(t0) : " + result +
+                           "; t2 = gelu(t1) : " + result + "; t3 = gelu_tanh(t2) : " + result +
+                           "; t4 = copy(t3) : f32",
+                       error);
     REQUIRE(body);
     return codegen::members(
         *functions::find_function("matmul"),
@@ -75,11 +77,13 @@ TEST_CASE("floats of 16 bits take a shorter silu, integers and others don't") {
   for (const std::string near : {"bf16", "f16", "f8e4m3", "f8e5m2"}) {
     CAPTURE(near);
     CHECK_THAT(text(near), Catch::Matchers::Contains("fn::mul(fn::near_silu(v0), v1)") &&
-                               Catch::Matchers::Contains("fn::near_silu(t0)"));
+                               Catch::Matchers::Contains("fn::near_silu(t0)") &&
+                               Catch::Matchers::Contains("fn::near_gelu(t1)") &&
+                               Catch::Matchers::Contains("fn::near_gelu_tanh(t2)"));
   }
   for (const std::string whole : {"f32", "u8"}) {
     CAPTURE(whole);
-    CHECK_THAT(text(whole), !Catch::Matchers::Contains("near_silu"));
+    CHECK_THAT(text(whole), !Catch::Matchers::Contains("fn::near_"));
   }
 }
 

@@ -235,6 +235,14 @@ TEST_CASE("element functions keep their digits over the whole range of f32") {
       "gelu", 7e-7, [](float x) { return fn::gelu(x); },
       [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); });
   check_function(
+      "near_gelu", 1.5e-5, [](float x) { return fn::near_gelu(x); },
+      [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); });
+  check_function(
+      "near_gelu_tanh", 3e-5, [](float x) { return fn::near_gelu_tanh(x); },
+      [&](double x) {
+        return x / (1 + std::exp(-2 * std::sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+      });
+  check_function(
       "gelu_tanh", 5e-7, [](float x) { return fn::gelu_tanh(x); },
       [&](double x) {
         return x / (1 + std::exp(-2 * std::sqrt(2 / pi) * (x + 0.044715 * x * x * x)));

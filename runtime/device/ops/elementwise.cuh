@@ -97,38 +97,56 @@ struct ElementwiseTile {
   u32 across;
 };
 
-// Vectors i, i + kConsumers, ... of the tile, U of them. All are read before any is written: y may
-// be one of the operands.
+// Vectors i, i + kConsumers, ... of the tile, U of them; in place of those that aren't below
+// `vectors` it has the last one.
 template <class C, int V, int U>
-MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, typename C::Y* y,
-                                 const ElementwiseTile& t, u32 i) {
+struct ElementwiseBatch {
   Fetched<V, typename C::operands> x[U];
-  i64 element[U];
-  MACO_UNROLL
-  for (int u = 0; u < U; ++u) {
-    const u32 n = i + (u32)(u * kConsumers);
-    const u32 row = t.across == 0 ? 0 : n / t.across;
-    const u32 column = (n - row * t.across) * V;
-    element[u] = t.first + row * C::N + column;
-    x[u].load(from, element[u], t.column + column);
-  }
-  MACO_UNROLL
-  for (int u = 0; u < U; ++u) {
-    if constexpr (C::moves) {
-      x[u].first.x.store(y + element[u]);
-    } else {
-      Elements<typename C::Y, V> result;
-      MACO_UNROLL
-      for (int v = 0; v < V; ++v) result.set(v, from_acc<typename C::Y>(x[u].template apply<C>(v)));
-      result.store(y + element[u]);
+  u32 element[U];  // from the tile's first on
+
+  MACO_FN void load(const Sources<0, typename C::operands>& from, const ElementwiseTile& t, u32 i,
+                    u32 vectors) {
+    MACO_UNROLL
+    for (int u = 0; u < U; ++u) {
+      const u32 at = i + (u32)(u * kConsumers), n = at < vectors ? at : vectors - 1;
+      const u32 row = t.across == 0 ? 0 : n / t.across;
+      const u32 column = (n - row * t.across) * V;
+      element[u] = row * (u32)C::N + column;
+      x[u].load(from, t.first + element[u], t.column + column);
     }
   }
+  MACO_FN void store(typename C::Y* y, u32 i, u32 vectors) const {
+    MACO_UNROLL
+    for (int u = 0; u < U; ++u) {
+      if (i + (u32)(u * kConsumers) >= vectors) continue;
+      if constexpr (C::moves) {
+        x[u].first.x.store(y + element[u]);
+      } else {
+        Elements<typename C::Y, V> result;
+        MACO_UNROLL
+        for (int v = 0; v < V; ++v)
+          result.set(v, from_acc<typename C::Y>(x[u].template apply<C>(v)));
+        result.store(y + element[u]);
+      }
+    }
+  }
+};
+// The tile's `vectors` of V elements. A thread reads its share of some before it writes any of
+// them, and no element twice: y may be one of the operands.
+template <class C, int V, int U>
+MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, typename C::Y* y,
+                                 const ElementwiseTile& t, u32 vectors) {
+  using Batch = ElementwiseBatch<C, V, U>;
+  each_ahead<Batch>((u32)consumer_thread(), vectors, (u32)(U * kConsumers),
+                    [&](Batch& batch, u32 i) { batch.load(from, t, i, vectors); },
+                    [&](const Batch& batch, u32 i) { batch.store(y + t.first, i, vectors); });
 }
 
 template <class C>
 MACO_OP void elementwise(Context& ctx, Args args, u32 tile) {
   constexpr i64 across = (C::N + C::BN - 1) / C::BN;
-  constexpr int V = (int)C::V, U = loads_ahead(V * C::operands::bytes);
+  constexpr int kRead = C::operands::bytes, kWritten = (int)sizeof(typename C::Y);
+  constexpr int V = (int)C::V, U = loads_ahead(V * (kRead > kWritten ? kRead : kWritten));
   const i64 r0 = tile / across * C::BM, c0 = tile % across * C::BN;
   const i64 left = C::rows::get(ctx) - r0;
   if (left <= 0) return;
@@ -139,17 +157,11 @@ MACO_OP void elementwise(Context& ctx, Args args, u32 tile) {
 
   const ElementwiseTile t = {r0 * C::N + c0, c0, C::runs ? 0 : (u32)(columns / V)};
   const u32 vectors = (u32)(rows * columns / V);
-  u32 i = (u32)consumer_thread();
-  if constexpr (U > 1)
-    for (; i + (U - 1) * kConsumers < vectors; i += U * kConsumers)
-      elementwise_vectors<C, V, U>(from, y, t, i);
-  for (; i < vectors; i += kConsumers) elementwise_vectors<C, V, 1>(from, y, t, i);
+  elementwise_vectors<C, V, U>(from, y, t, vectors);
   if constexpr (C::runs && V > 1) {
     // What is left of a run after its whole vectors.
-    const u32 done = vectors * V, rest = (u32)(rows * columns) - done;
-    const ElementwiseTile tail = {t.first + done, 0, 0};
-    for (i = (u32)consumer_thread(); i < rest; i += kConsumers)
-      elementwise_vectors<C, 1, 1>(from, y, tail, i);
+    const u32 done = vectors * V;
+    elementwise_vectors<C, 1, 1>(from, y, {t.first + done, 0, 0}, (u32)(rows * columns) - done);
   }
 }
 

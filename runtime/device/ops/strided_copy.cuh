@@ -96,23 +96,33 @@ MACO_FN void copy_shifted(const Context& ctx, const typename C::X* x, typename C
   }
 }
 
-// A transposition: squares of the two axes that lie in line on one side each go through the
-// scratch memory, so that both sides are read and written in line. A thread has the elements of the
-// next two squares under way while it stores this one's.
+// A transposition: blocks of the two axes that lie in line on one side each go through the scratch
+// memory, so that both sides are read and written in line. A thread has the next blocks' elements
+// under way while it stores this one's.
+//
+// A block in the scratch memory is kLines lines of 128 bytes, each with what has one place along
+// x's axis, in line along axis 3; where B3 is short, a line has kSubs such places, kLines apart.
+// The lines' chunks of 16 bytes are in another order in each of eight lines that a warp writes to
+// at once, so that it meets different banks.
 template <class C>
 struct TurnedCopy {
   using X = typename C::X;
   using Y = typename C::Y;
   static constexpr int kTurned = (int)C::turned, kP = kTurned == 0 ? 1 : 0,
                        kQ = kTurned == 2 ? 1 : 2;
-  static constexpr int kSide = 64;  // of a square along the axis of x; along axis 3 it has B3
-  static constexpr int kVT = (int)least(C::VT, kSide), kAcross = kSide / kVT;
-  static constexpr int kVectors = (int)C::B3 * kAcross;  // of a square
-  static constexpr int kEach = (kVectors + kConsumers - 1) / kConsumers;
-  // An odd number of words from row to row: lanes that write down a column meet different banks.
-  static constexpr int kPitch = (int)((C::B3 * (i64)sizeof(Y) + 3) / 4 | 1) * 4 / (int)sizeof(Y);
-  static_assert(C::B3 <= kSide && kSide * kPitch * (int)sizeof(Y) <= kScratchBytes,
-                "the scratch memory has a square");
+  static constexpr int kLines = 64, kWords = 32;        // of a line
+  static constexpr int kTogether = 4 / (int)sizeof(Y);  // elements of axis 3 in a word
+  static constexpr int kOwn = (int)most(4, power_above((C::B3 + kTogether - 1) / kTogether));
+  static constexpr int kSubs = kWords / kOwn, kSide = kLines * kSubs;
+  // What a thread has of a block: kTogether elements along axis 3, kRun along x's, VT at once.
+  static constexpr int kRun = 8, kAcross = kLines / kRun, kUnits = kWords * kAcross,
+                       kEach = (kUnits + kConsumers - 1) / kConsumers;
+  static constexpr int kVT = (int)C::VT, kPieces = kRun / kVT;
+  static constexpr int kRegisters =
+      kEach * kTogether * kPieces * (int)most(1, kVT*(int)sizeof(X) / 4);
+  static constexpr int kAhead = (int)least(6, most(1, 48 / kRegisters));  // blocks
+  static_assert(kOwn <= kWords && C::VT <= kRun, "a line has the elements of axis 3");
+  static_assert(2 * kLines * kWords * 4 <= kScratchBytes, "the scratch memory has two blocks");
 
   static MACO_FN constexpr i64 block(int axis) {
     return axis == 0 ? C::B0 : axis == 1 ? C::B1 : axis == 2 ? C::B2 : C::B3;
@@ -128,66 +138,124 @@ struct TurnedCopy {
   const X* x;
   Y* y;
   int wide, high, given;  // of the tile: along x's axis, along axis 3, and of that what x has
+  int ps, qs;             // along the other two axes
 
-  // Where square n begins: on the other two axes, and along x's.
+  // Where a block begins: on the other two axes, and along x's.
   struct Place {
-    int p, q, at;
-    MACO_FN Place(int n, int squares, int qs)
-        : p(n / squares / qs), q(n / squares % qs), at(n % squares * kSide) {}
+    int p = 0, q = 0, at = 0;
+    MACO_FN void next(const TurnedCopy& copy) {
+      if ((at += kSide) < copy.wide) return;
+      at = 0;
+      if (++q < copy.qs) return;
+      q = 0;
+      ++p;
+    }
   };
+  // Unit n of a block: where its first run begins along x's axis, and its word of a line.
+  struct Unit {
+    int run, sub, word;
+    MACO_FN explicit Unit(int n)
+        : run(n % kAcross), sub(n / kAcross / kOwn), word(n / kAcross % kOwn) {}
+    // Of the line of a column, which is in the run's eighth of the lines.
+    MACO_FN int at(int line) const { return line * kWords + place(sub * kOwn + word, run); }
+  };
+  static MACO_FN int place(int word, int eighth) { return word ^ (eighth % 8 * 4); }
+  static MACO_FN int eighth(int line) { return line / kVT % kAcross; }
+  struct Units {
+    HeldVec<X, kVT> v[kEach][kTogether][kPieces];
+  };
+  // Element e of each of a unit's rows, in a word.
+  static MACO_FN u32 word_of(const Units& units, int k, int i, int e) {
+    constexpr int kSize = (int)sizeof(X);
+    if constexpr (is_same<X, Y> && !is_same<HeldVec<X, kVT>, Vec<X, kVT>>) {
+      u32 word = 0;
+      MACO_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        const u32 held = units.v[k][t][i].v[e * kSize / 4] >> (e * kSize % 4 * 8);
+        const u32 mask = kSize == 4 ? ~0u : (1u << (kSize * 8 % 32)) - 1;
+        word |= (held & mask) << (t * kSize * 8);
+      }
+      return word;
+    } else {
+      Vec<Y, kTogether> word;
+      MACO_UNROLL
+      for (int t = 0; t < kTogether; ++t)
+        word.v[t] = convert<Y>(bits_as<Vec<X, kVT>>(units.v[k][t][i]).v[e]);
+      return bits_as<u32>(word);
+    }
+  }
 
-  // At most kEach vectors of a square.
-  MACO_FN void load(const Place& s, Vec<X, kVT> (&v)[kEach]) const {
-    const int at = s.at;
-    const X* const from = x + s.p * in(kP) + s.q * in(kQ) + at;
+  MACO_FN void load(const Place& s, Units& units) const {
+    const X* const from = x + s.p * in(kP) + s.q * in(kQ) + s.at;
+    const int left = wide - s.at;
     MACO_UNROLL
     for (int k = 0; k < kEach; ++k) {
-      const int n = consumer_thread() + k * kConsumers, row = n / kAcross, i = n % kAcross * kVT;
-      v[k] = {};
-      if (row < given && at + i < wide) v[k] = gload_vec<kVT>(from + row * in(3) + i);
+      const Unit unit(consumer_thread() + k * kConsumers);
+      MACO_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        const int row = unit.word * kTogether + t;
+        MACO_UNROLL
+        for (int i = 0; i < kPieces; ++i) {
+          const int column = unit.sub * kLines + (i * kAcross + unit.run) * kVT;
+          units.v[k][t][i] = {};
+          if (row < given && column < left)
+            units.v[k][t][i] = gload_held<kVT>(from + row * in(3) + column);
+        }
+      }
     }
   }
-  MACO_FN void store(const Place& s, const Vec<X, kVT> (&v)[kEach]) const {
-    const int at = s.at;
-    Y* const square = (Y*)ctx.scratch();
-    cta_sync();  // the one before has been read
+  // Of the even or the odd blocks.
+  MACO_FN void store(const Place& s, const Units& units, int odd) const {
+    u32* const words = (u32*)ctx.scratch() + odd * (kLines * kWords);
     MACO_UNROLL
     for (int k = 0; k < kEach; ++k) {
-      const int n = consumer_thread() + k * kConsumers, row = n / kAcross, i = n % kAcross * kVT;
-      if (row >= C::B3) continue;
+      const int n = consumer_thread() + k * kConsumers;
+      if (kUnits % kConsumers != 0 && n >= kUnits) break;
+      const Unit unit(n);
       MACO_UNROLL
-      for (int e = 0; e < kVT; ++e) square[(i + e) * kPitch + row] = convert<Y>(v[k].v[e]);
+      for (int i = 0; i < kPieces; ++i) {
+        MACO_UNROLL
+        for (int e = 0; e < kVT; ++e)
+          words[unit.at((i * kAcross + unit.run) * kVT + e)] = word_of(units, k, i, e);
+      }
     }
-    cta_sync();
+    cta_sync();  // which also says that the block before has been read
     constexpr int V = (int)C::V, kRow = (int)C::B3 / V;
-    Y* const to = y + s.p * out(kP) + s.q * out(kQ) + at * out(kTurned);
+    Y* const to = y + s.p * out(kP) + s.q * out(kQ) + s.at * out(kTurned);
     for (int n = consumer_thread(); n < kSide * kRow; n += kConsumers) {
-      const int i = n / kRow, row = n % kRow * V;
-      if (at + i >= wide || row >= high) continue;
-      Vec<Y, V> u;
-      MACO_UNROLL
-      for (int e = 0; e < V; ++e) u.v[e] = square[i * kPitch + row + e];
-      gstore_vec<V>(to + i * out(kTurned) + row, u);
+      const int column = n / kRow, row = n % kRow * V;
+      if (s.at + column >= wide || row >= high) continue;
+      const int line = column % kLines, word = column / kLines * kOwn + row / kTogether;
+      const Y* const from = (const Y*)(words + line * kWords + place(word, eighth(line)));
+      gstore_vec<V>(to + column * out(kTurned) + row, shared_raw<V>(from + row % kTogether));
     }
   }
-  MACO_FN void run(i64 ps, i64 qs) const {
-    const int squares = (wide + kSide - 1) / kSide, all = (int)(ps * qs) * squares;
-    Vec<X, kVT> now[kEach], next[kEach], last[kEach];
-    load({0, squares, (int)qs}, now);
-    if (1 < all) load({1, squares, (int)qs}, next);
-    for (int n = 0; n < all; ++n) {
-      if (n + 2 < all) load({n + 2, squares, (int)qs}, last);
-      store({n, squares, (int)qs}, now);
+  MACO_FN void run() const {
+    const int all = ps * qs * ((wide + kSide - 1) / kSide);
+    Units ahead[kAhead];
+    Place now, then;
+    MACO_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      if (k < all) load(then, ahead[k]);
+      then.next(*this);
+    }
+    for (int n = 0; n < all; n += kAhead) {
       MACO_UNROLL
-      for (int k = 0; k < kEach; ++k) now[k] = next[k], next[k] = last[k];
+      for (int k = 0; k < kAhead; ++k) {
+        if (n + k >= all) break;
+        store(now, ahead[k], (n + k) % 2);
+        now.next(*this);
+        if (n + k + kAhead < all) load(then, ahead[k]);
+        then.next(*this);
+      }
     }
   }
 };
 
 template <class C>
-MACO_FN void copy_turned(Context& ctx, const typename C::X* x, typename C::Y* y,
-                         const StridedTile<C>& t) {
+MACO_FN void copy_turned(Context& ctx, const typename C::X* x, typename C::Y* y, u32 tile) {
   using Turned = TurnedCopy<C>;
+  const StridedTile<C> t(ctx, tile);
   const i64 extents[4] = {C::rows::get(ctx), C::E1, C::E2, C::E3};
   i64 count[4];
   MACO_UNROLL
@@ -197,35 +265,64 @@ MACO_FN void copy_turned(Context& ctx, const typename C::X* x, typename C::Y* y,
     x += t.lo[i] * Turned::in(i);
     y += t.lo[i] * Turned::out(i);
   }
-  Turned{
-      ctx, x, y, (int)count[Turned::kTurned], (int)count[3], (int)least(count[3], C::S3 - t.lo[3])}
-      .run(count[Turned::kP], count[Turned::kQ]);
+  Turned{ctx,
+         x,
+         y,
+         (int)count[Turned::kTurned],
+         (int)count[3],
+         (int)least(count[3], C::S3 - t.lo[3]),
+         (int)count[Turned::kP],
+         (int)count[Turned::kQ]}
+      .run();
+}
+
+// U vectors of a thread's, kConsumers apart.
+template <class C, int U>
+struct StridedBatch {
+  using X = typename C::X;
+  Elements<X, (int)C::V> v[U];
+  i64 out[U];  // below 0: there is none
+
+  MACO_FN void load(const X* x, const StridedTile<C>& t, u32 i) {
+    MACO_UNROLL
+    for (int u = 0; u < U; ++u) {
+      const u32 n = i + (u32)(u * kConsumers);
+      i64 in, given;
+      v[u] = {};
+      if (n >= t.vectors || !t.locate(n, in, out[u], given)) {
+        out[u] = -1;
+      } else if (C::S3 == C::E3 || given > 0) {
+        v[u].load(x + in);
+      }
+    }
+  }
+  MACO_FN void store(typename C::Y* y) const {
+    MACO_UNROLL
+    for (int u = 0; u < U; ++u)
+      if (out[u] >= 0) convert<typename C::Y>(v[u]).store(y + out[u]);
+  }
+};
+template <class C>
+MACO_FN void copy_vectors(const Context& ctx, const typename C::X* x, typename C::Y* y, u32 tile) {
+  constexpr i64 kBytes = C::V * (i64)sizeof(typename C::X);
+  constexpr int U = kBytes <= 4 ? 16 : 8 / (int)most(1, kBytes / 16);
+  using Batch = StridedBatch<C, U>;
+  const StridedTile<C> t(ctx, tile);
+  each_ahead<Batch>((u32)consumer_thread(), t.vectors, (u32)(U * kConsumers),
+                    [&](Batch& batch, u32 i) { batch.load(x, t, i); },
+                    [&](const Batch& batch, u32) { batch.store(y); });
 }
 
 template <class C>
 MACO_OP void strided_copy(Context& ctx, Args args, u32 tile) {
-  using X = typename C::X;
-  using Y = typename C::Y;
-  constexpr int V = (int)C::V, U = 8 / (int)most(1, V * (int)sizeof(X) / 32);
-  const X* x = args.ptr<X>(0) + C::in_offset::get(ctx) * C::in_unit;
-  Y* y = args.ptr<Y>(1) + C::out_offset::get(ctx) * C::out_unit;
-  const StridedTile<C> t(ctx, tile);
-  if constexpr (C::turned >= 0) return copy_turned<C>(ctx, x, y, t);
-  if constexpr (C::turned < 0 && C::VT > C::V) return copy_shifted<C>(ctx, x, y, tile);
-  for (u32 i = (u32)consumer_thread(); i < t.vectors; i += U * kConsumers) {
-    Elements<X, V> v[U] = {};
-    i64 in, out[U];
-    bool there[U];
-    MACO_UNROLL
-    for (int u = 0; u < U; ++u) {
-      const u32 n = i + (u32)(u * kConsumers);
-      i64 given;
-      there[u] = n < t.vectors && t.locate(n, in, out[u], given);
-      if (there[u] && (C::S3 == C::E3 || given > 0)) v[u].load(x + in);
-    }
-    MACO_UNROLL
-    for (int u = 0; u < U; ++u)
-      if (there[u]) convert<Y>(v[u]).store(y + out[u]);
+  const auto* x = args.ptr<typename C::X>(0) + C::in_offset::get(ctx) * C::in_unit;
+  auto* y = args.ptr<typename C::Y>(1) + C::out_offset::get(ctx) * C::out_unit;
+  if constexpr (C::turned >= 0) {
+    copy_turned<C>(ctx, x, y, tile);
+  } else if constexpr (C::VT > C::V) {
+    copy_shifted<C>(ctx, x, y, tile);
+  } else {
+    copy_vectors<C>(ctx, x, y, tile);
   }
 }
 
