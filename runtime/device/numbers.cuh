@@ -357,21 +357,26 @@ MACO_FN HeldVec<T, V> gload_held(const T* p) {
   }
 }
 
-// Batches from `begin` on, `step` apart, up to `end`: load(batch, at), and use(batch, at) while the
-// next one is on its way. There are two copies of `use`, since a batch that moved from registers to
-// others would have to be there.
-template <class Batch, class I, class L, class U>
+// Batches from `begin` on, `step` apart, up to `end`, at most kMost of them: load(batch, at), and
+// use(batch, at) while the next one is on its way. There are two copies of `use`, since a batch that
+// moved from registers to others would have to be there.
+template <class Batch, i64 kMost, class I, class L, class U>
 MACO_FN void each_ahead(I begin, I end, I step, L load, U use) {
   if (begin >= end) return;
-  Batch even, odd;
+  Batch even;
   load(even, begin);
-  for (I at = begin;;) {
-    if (at + step < end) load(odd, at + step);
-    use(even, at);
-    if ((at += step) >= end) return;
-    if (at + step < end) load(even, at + step);
-    use(odd, at);
-    if ((at += step) >= end) return;
+  if constexpr (kMost <= 1) {
+    use(even, begin);
+  } else {
+    Batch odd;
+    for (I at = begin;;) {
+      if (at + step < end) load(odd, at + step);
+      use(even, at);
+      if ((at += step) >= end) return;
+      if (at + step < end) load(even, at + step);
+      use(odd, at);
+      if ((at += step) >= end) return;
+    }
   }
 }
 

@@ -165,26 +165,37 @@ MACO_FN float norm_scale(float sum, float eps) {
   return fnear_rsqrt(fadd(fmul(sum, (float)(1.0 / (double)N)), eps));
 }
 // A thread's share of a row.
-// P: a pointer, or Received.
-template <class T, class W, int V, class P = const T*>
+// P: a pointer, or Received. kAhead: it is loaded while another is worked on.
+template <class T, class W, int V, class P = const T*, bool kAhead = false>
 struct Held {
-  HeldVec<T, V> kept[W::kHeld ? W::kSteps : 1];
+  using Kept = typename Either<kAhead, HeldVec<T, V>, Vec<T, V>>::type;
+  Kept kept[W::kHeld ? W::kSteps : 1];
   P row;
   // Of packets by whole warps.
   MACO_FN void load(P p, i64 n) {
     row = p;
     if constexpr (W::kHeld && is_same<P, const T*>) {
-      W::each(n, [&](int k, i64 i) { kept[k] = gload_held<V>(p + i); });
+      W::each(n, [&](int k, i64 i) {
+        if constexpr (kAhead) {
+          kept[k] = gload_held<V>(p + i);
+        } else {
+          kept[k] = gload_vec<V>(p + i);
+        }
+      });
     } else if constexpr (W::kHeld) {
       PacketRun<T, V> runs[W::kSteps];
       receive_together(*p.ctx, p.operand, runs,
                        [&](int k) { return p + least(W::first() + k * W::kStride, n - V); });
-      W::each(n, [&](int k, i64) { kept[k] = bits_as<HeldVec<T, V>>(runs[k].values()); });
+      W::each(n, [&](int k, i64) { kept[k] = runs[k].values(); });
     }
   }
   MACO_FN Vec<T, V> get(int k, i64 i) const {
     if constexpr (W::kHeld) {
-      return bits_as<Vec<T, V>>(kept[k]);
+      if constexpr (kAhead) {
+        return bits_as<Vec<T, V>>(kept[k]);
+      } else {
+        return kept[k];
+      }
     } else {
       return gload_vec<V>(row + i);
     }
@@ -234,11 +245,12 @@ struct HeldRows {
   static constexpr i64 kRowsOfTeam = (kTile + Team::kTeams - 1) / Team::kTeams;
   static constexpr int kRows = (int)least(kRowsAtOnce<Team, T, W, V>, kRowsOfTeam);
   static constexpr i64 kStep = kRows * Team::kTeams;
+  static constexpr bool kAhead = kWarpLanes > 1 && kRowsOfTeam >= 4 * kRows;
   using Acc = AccOf<T>;
   using Vector = Vec<T, V>;
   using Walk = W;
   static constexpr int kWidth = V;
-  Held<T, W, V> rows[kRows];
+  Held<T, W, V, const T*, kAhead> rows[kRows];
   MACO_FN void load(const T* p, i64 first, i64 end, i64 n) {
     MACO_UNROLL
     for (int b = 0; b < kRows; ++b) {
@@ -254,8 +266,8 @@ struct HeldRows {
 template <class Team, class Rows, class T, class F>
 MACO_FN void each_held(const T* p, i64 begin, i64 end, i64 n, F f) {
   const i64 first = begin + Team::team();
-  if constexpr (kWarpLanes > 1 && Rows::kRowsOfTeam >= 4 * Rows::kRows) {
-    each_ahead<Rows>(
+  if constexpr (Rows::kAhead) {
+    each_ahead<Rows, Rows::kRowsOfTeam>(
         first, end, Rows::kStep, [&](Rows& rows, i64 at) { rows.load(p, at, end, n); },
         [&](const Rows& rows, i64 at) { f(rows, at); });
   } else {

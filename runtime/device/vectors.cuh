@@ -2,32 +2,46 @@
 
 namespace maco {
 
-// V elements, of any V, in vectors of at most 16 bytes (HeldVec).
-template <class T, int V>
+// V elements, of any V, in vectors of at most 16 bytes. kAhead: they are loaded while others are
+// worked on.
+template <class T, int V, bool kAhead = false>
 struct Elements {
   static constexpr int kVec = V * (int)sizeof(T) <= 16 ? V : 16 / (int)sizeof(T);
-  HeldVec<T, kVec> vectors[V / kVec];
+  using Vector = Vec<T, kVec>;
+  using Held = typename Either<kAhead, HeldVec<T, kVec>, Vector>::type;
+  Held vectors[V / kVec];
 
   // `p` is aligned to a vector.
   MACO_FN void load(const T* p) {
     MACO_UNROLL
-    for (int i = 0; i < V / kVec; ++i) vectors[i] = gload_held<kVec>(p + i * kVec);
+    for (int i = 0; i < V / kVec; ++i) {
+      if constexpr (kAhead) {
+        vectors[i] = gload_held<kVec>(p + i * kVec);
+      } else {
+        vectors[i] = gload_vec<kVec>(p + i * kVec);
+      }
+    }
   }
   MACO_FN void store(T* p) const {
     MACO_UNROLL
-    for (int i = 0; i < V / kVec; ++i)
-      gstore_vec<kVec>(p + i * kVec, bits_as<Vec<T, kVec>>(vectors[i]));
+    for (int i = 0; i < V / kVec; ++i) gstore_vec<kVec>(p + i * kVec, vector(i));
   }
-  MACO_FN T get(int i) const { return bits_as<Vec<T, kVec>>(vectors[i / kVec]).v[i % kVec]; }
+  MACO_FN Vector vector(int i) const {
+    if constexpr (kAhead) {
+      return bits_as<Vector>(vectors[i]);
+    } else {
+      return vectors[i];
+    }
+  }
+  MACO_FN T get(int i) const { return vector(i / kVec).v[i % kVec]; }
   MACO_FN void set(int i, T value) {
-    Vec<T, kVec> vector = bits_as<Vec<T, kVec>>(vectors[i / kVec]);
-    vector.v[i % kVec] = value;
-    vectors[i / kVec] = bits_as<HeldVec<T, kVec>>(vector);
+    static_assert(!kAhead, "what is loaded stays as it is");
+    vectors[i / kVec].v[i % kVec] = value;
   }
 };
 
-template <class Y, class X, int V>
-MACO_FN Elements<Y, V> convert(const Elements<X, V>& x) {
+template <class Y, class X, int V, bool kAhead>
+MACO_FN auto convert(const Elements<X, V, kAhead>& x) {
   if constexpr (is_same<X, Y>) {
     return x;
   } else {

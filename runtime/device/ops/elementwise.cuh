@@ -50,7 +50,7 @@ struct Sources<I, Operands<O, Os...>> {
 // V elements of one operand.
 template <int V, class O>
 struct FetchedOperand {
-  Elements<typename O::type, V> x;
+  Elements<typename O::type, V, true> x;
   MACO_FN void load(const typename O::type* p, i64 element, i64 column) {
     x.load(p + O::at(element, column));
   }
@@ -133,13 +133,16 @@ struct ElementwiseBatch {
 };
 // The tile's `vectors` of V elements. A thread reads its share of some before it writes any of
 // them, and no element twice: y may be one of the operands.
-template <class C, int V, int U>
+template <class C, int V, int kAtOnce>
 MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, typename C::Y* y,
                                  const ElementwiseTile& t, u32 vectors) {
+  constexpr i64 kShare = (C::BM * C::BN / V + kConsumers - 1) / kConsumers;  // a thread's, at most
+  constexpr int U = (int)(kShare < kAtOnce ? (kShare < 1 ? 1 : kShare) : kAtOnce);
   using Batch = ElementwiseBatch<C, V, U>;
-  each_ahead<Batch>((u32)consumer_thread(), vectors, (u32)(U * kConsumers),
-                    [&](Batch& batch, u32 i) { batch.load(from, t, i, vectors); },
-                    [&](const Batch& batch, u32 i) { batch.store(y + t.first, i, vectors); });
+  each_ahead<Batch, (kShare + U - 1) / U>(
+      (u32)consumer_thread(), vectors, (u32)(U * kConsumers),
+      [&](Batch& batch, u32 i) { batch.load(from, t, i, vectors); },
+      [&](const Batch& batch, u32 i) { batch.store(y + t.first, i, vectors); });
 }
 
 template <class C>

@@ -280,7 +280,7 @@ MACO_FN void copy_turned(Context& ctx, const typename C::X* x, typename C::Y* y,
 template <class C, int U>
 struct StridedBatch {
   using X = typename C::X;
-  Elements<X, (int)C::V> v[U];
+  Elements<X, (int)C::V, true> v[U];
   i64 out[U];  // below 0: there is none
 
   MACO_FN void load(const X* x, const StridedTile<C>& t, u32 i) {
@@ -305,12 +305,15 @@ struct StridedBatch {
 template <class C>
 MACO_FN void copy_vectors(const Context& ctx, const typename C::X* x, typename C::Y* y, u32 tile) {
   constexpr i64 kBytes = C::V * (i64)sizeof(typename C::X);
-  constexpr int U = kBytes <= 4 ? 16 : 8 / (int)most(1, kBytes / 16);
+  // Of a thread.
+  constexpr i64 kVectors = (C::B0 * C::B1 * C::B2 * (C::B3 / C::V) + kConsumers - 1) / kConsumers;
+  constexpr int U = (int)least(kVectors, kBytes <= 4 ? 16 : 8 / most(1, kBytes / 16));
   using Batch = StridedBatch<C, U>;
   const StridedTile<C> t(ctx, tile);
-  each_ahead<Batch>((u32)consumer_thread(), t.vectors, (u32)(U * kConsumers),
-                    [&](Batch& batch, u32 i) { batch.load(x, t, i); },
-                    [&](const Batch& batch, u32) { batch.store(y); });
+  each_ahead<Batch, (kVectors + U - 1) / U>((u32)consumer_thread(), t.vectors,
+                                            (u32)(U * kConsumers),
+                                            [&](Batch& batch, u32 i) { batch.load(x, t, i); },
+                                            [&](const Batch& batch, u32) { batch.store(y); });
 }
 
 template <class C>
