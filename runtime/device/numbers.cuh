@@ -358,8 +358,8 @@ MACO_FN HeldVec<T, V> gload_held(const T* p) {
 }
 
 // Batches from `begin` on, `step` apart, up to `end`, at most kMost of them: load(batch, at), and
-// use(batch, at) while the next one is on its way. There are two copies of `use`, since a batch that
-// moved from registers to others would have to be there.
+// use(batch, at) while the next one is on its way. There are two copies of `use`: to move a batch
+// to other registers would wait for it.
 template <class Batch, i64 kMost, class I, class L, class U>
 MACO_FN void each_ahead(I begin, I end, I step, L load, U use) {
   if (begin >= end) return;

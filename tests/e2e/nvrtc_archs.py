@@ -7,7 +7,8 @@ What is emitted depends on the target (tiles, pages, SMs), so there is one emiss
 architecture of each kind that the device sources tell apart, and an example for the others; with MACO_ARCHS_MORE=1 both for each. With
 NVRTC through macoc; the example for sm_70 with the NVRTC of CUDA 12, the last that has it; the default target's kernel.cu also with nvcc
 and, for the CPU, with a host compiler, which runs and checks it. nvcc makes the same machine code whether it may contract products and sums
-or not, of `chains.maco` too, whose fused ops invite it to. Status 77: there is no NVRTC.
+or not, of `chains.maco` too, whose fused ops invite it to. With MACO_TEST_PART=2/3 one of three parts of what isn't `all_ops.maco` is
+compiled by NVRTC. Status 77: there is no NVRTC.
 """
 import argparse
 import glob
@@ -19,6 +20,8 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+
+import parts
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -118,8 +121,9 @@ def main():
         more = os.environ.get("MACO_ARCHS_MORE")
         jobs = [old, lambda: nvcc("all_ops", kernel), lambda: nvcc("chains", chains), host]
         jobs += [lambda t=t: nvrtc(ALL_OPS, t) for t in (TARGETS if more else ALL_OPS_TARGETS)]
-        jobs += [lambda t=t: nvrtc(EXAMPLE, t) for t in (TARGETS if more else EXAMPLE_TARGETS)]
-        jobs += [lambda t=t, c=c: nvrtc(c, t) for c in COLLECTIVES for t in ("sm_75", "sm_90a")]
+        others = [lambda t=t: nvrtc(EXAMPLE, t) for t in (TARGETS if more else EXAMPLE_TARGETS)]
+        others += [lambda t=t, c=c: nvrtc(c, t) for c in COLLECTIVES for t in ("sm_75", "sm_90a")]
+        jobs += parts.mine(others)
         failures = 0
         with ThreadPoolExecutor(2) as pool:
             for good, said in pool.map(lambda job: job(), jobs):
