@@ -303,7 +303,8 @@ MACO_FN float gelu(float x) {
 // 4.2e-7 on [0, 15]; at `ends` the exponential's root is 0 times any number.
 MACO_FN float near_gelu(float x) {
   constexpr float ends = 25.0f;
-  const float size = fmax(-x, -fmax(-x, -ends)), t = -fmax(-size, -ends);
+  // Of either zero the one of the other sign, so that the sum below is that of x.
+  const float size = x > 0.0f ? (x > ends ? ends : x) : -x, t = -fmax(-size, -ends);
   float p = 0.017287814162475747f;
   p = ffma(p, t, 0.12054152524139237f);
   p = ffma(p, t, 0.36372443311804653f);
@@ -314,7 +315,7 @@ MACO_FN float near_gelu(float x) {
   q = ffma(q, t, 1.5253128786857504f);
   q = ffma(q, t, 1.0f);
   const float root = fexp2(fmul(fmul(t, -0.36067376f), t));  // e^(-t^2 / 4)
-  return ffma(-fmul(fmul(size, fratio(p, q)), root), root, ftop(x, -0.0f));
+  return ffma(-fmul(fmul(size, fratio(p, q)), root), root, x < 0.0f ? -0.0f : x);
 }
 // x / (1 + e^-y) with y = 2 sqrt(2 / pi) (x + 0.044715 x^3), which is 0.5 x (1 + tanh(y / 2)).
 MACO_FN float gelu_tanh(float x) {

@@ -212,6 +212,10 @@ void check_function(const char* name, double relative, F f, G meaning) {
       CHECK(got == expected);
     }
   }
+  for (const float zero : {0.0f, -0.0f}) {
+    INFO(name << " of " << zero);
+    CHECK(std::signbit(f(zero)) == std::signbit(meaning(double{zero})));
+  }
   INFO(name << ": " << worst << " at " << at);
   CHECK(worst < relative);
 }

@@ -1,4 +1,4 @@
-// Checks of matmul, norms, softmax, reductions, rope and attention on the simulated threads of
+// Checks of matmul, maps, norms, softmax, reductions, rope and attention on the simulated threads of
 // device_mock.h against sums in double. Included inside a namespace, once for each number of
 // threads.
 
@@ -17,6 +17,7 @@
 
 #include "runtime/device/ops/argmax.cuh"
 #include "runtime/device/ops/attention.cuh"
+#include "runtime/device/ops/elementwise.cuh"
 #include "runtime/device/ops/layernorm.cuh"
 #include "runtime/device/ops/matmul.cuh"
 #include "runtime/device/ops/matmul_row.cuh"
@@ -117,6 +118,68 @@ void run_rows(i64 rows, i64 block, const std::vector<void*>& operands, std::vect
 }
 
 #include "tests/unit/ops_b_products.h"
+
+// ---- maps -------------------------------------------------------------------
+
+// x b + s, where b has an element a column and s is one number.
+template <class T, class Y_, i64 N_, i64 BM_, i64 BN_, i64 V_>
+struct Scaled {
+  using X = T;
+  using Y = Y_;
+  using rows = Value<0>;
+  using operands = ops::Operands<ops::Full<T>, ops::Column<f32>, ops::Single<f32>>;
+  static constexpr i64 N = N_, BM = BM_, BN = BN_, V = V_;
+  static constexpr bool runs = BN == N && BM * N % V == 0 && N % V != 0, moves = false;
+  static f32 apply(f32 x, f32 b, f32 s) { return fn::mul_add(x, b, s); }
+};
+template <class C>
+void check_map(i64 rows) {
+  Tensor<typename C::X> x(rows * C::N, 1);
+  Tensor<f32> b(C::N, 2), s(1, 3);
+  Tensor<typename C::Y> y(rows * C::N);
+  std::vector<void*> operands = {x.data(), b.data(), s.data(), y.data()};
+  constexpr i64 across = (C::N + C::BN - 1) / C::BN;
+  for (i64 t = 0; t < ((rows - 1) / C::BM + 2) * across; ++t)  // a row of tiles too many
+    run_tile(
+        operands, {rows}, 0, [](Context&) {},
+        [&](Context& ctx) { ops::elementwise<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+  std::vector<double> expected;
+  for (i64 i = 0; i < rows * C::N; ++i) expected.push_back(x[i] * b[i % C::N] + s[0]);
+  INFO("rows " << rows << " N " << C::N);
+  CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+}
+inline void check_maps() {
+  check_map<Scaled<f32, f32, 1, 1, 1, 1>>(1);
+  check_map<Scaled<bf16, bf16, 264, 64, 64, 8>>(100);
+  check_map<Scaled<f16, f32, 4096, 7, 4096, 4>>(15);
+  check_map<Scaled<f8e4m3, bf16, 1000, 3, 256, 8>>(4);
+  check_map<Scaled<bf16, f32, 97, 5, 32, 1>>(11);
+}
+
+// Rows so long that a tile's element is more than 2^32 from its first one. Memory that nothing was
+// written to is not there.
+struct FarCopy {
+  using Y = u8;
+  using rows = Const<64>;
+  using operands = ops::Operands<ops::Full<u8>>;
+  static constexpr i64 N = 70000000, BM = 64, BN = 16, V = 16;
+  static constexpr bool runs = false, moves = true;
+};
+inline void check_far_elements() {
+  constexpr i64 size = 64 * FarCopy::N, far = 63 * FarCopy::N + 5;
+  struct Memory {
+    char* first = static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    ~Memory() { munmap(first, size); }
+  } x, y;
+  REQUIRE(x.first != MAP_FAILED);
+  REQUIRE(y.first != MAP_FAILED);
+  x.first[far] = 42;
+  run_tile(
+      {x.first, y.first}, {}, 0, [](Context&) {},
+      [&](Context& ctx) { ops::elementwise<FarCopy>(ctx, Args{ctx, nullptr}, 0); });
+  CHECK(y.first[far] == 42);
+}
 
 // ---- ops over rows ----------------------------------------------------------
 

@@ -1,5 +1,7 @@
-// matmul, norms, softmax, reductions, rope, attention: the device functions on as many threads as a
-// GPU has.
+// matmul, maps, norms, softmax, reductions, rope, attention: the device functions on as many
+// threads as a GPU has.
+#include <sys/mman.h>
+
 #include <random>
 
 #include "tests/catch.h"
@@ -24,6 +26,8 @@ TEST_CASE("products on tensor cores") { many_lanes::check_tensor_products(); }
 TEST_CASE("products by threads of operands in blocks") { many_lanes::check_products_in_blocks(); }
 TEST_CASE("products that share K") { many_lanes::check_shared_products(); }
 TEST_CASE("a product's bits don't depend on its tiles") { many_lanes::check_product_bits(); }
+TEST_CASE("maps") { many_lanes::check_maps(); }
+TEST_CASE("elements far from a tile's first") { many_lanes::check_far_elements(); }
 TEST_CASE("norms") { many_lanes::check_all_norms(); }
 TEST_CASE("long sums") { many_lanes::check_long_sums(); }
 TEST_CASE("reductions") { many_lanes::check_all_reductions(); }

@@ -1,5 +1,7 @@
-// matmul, norms, softmax, reductions, rope, attention: the device functions on a lone thread, as on
-// the CPU target.
+// matmul, maps, norms, softmax, reductions, rope, attention: the device functions on a lone thread,
+// as on the CPU target.
+#include <sys/mman.h>
+
 #include <random>
 
 #include "tests/catch.h"
@@ -24,6 +26,8 @@ TEST_CASE("products on tensor cores") { lone_lane::check_tensor_products(); }
 TEST_CASE("products by threads of operands in blocks") { lone_lane::check_products_in_blocks(); }
 TEST_CASE("products that share K") { lone_lane::check_shared_products(); }
 TEST_CASE("a product's bits don't depend on its tiles") { lone_lane::check_product_bits(); }
+TEST_CASE("maps") { lone_lane::check_maps(); }
+TEST_CASE("elements far from a tile's first") { lone_lane::check_far_elements(); }
 TEST_CASE("norms") { lone_lane::check_all_norms(); }
 TEST_CASE("long sums") { lone_lane::check_long_sums(); }
 TEST_CASE("reductions") { lone_lane::check_all_reductions(); }

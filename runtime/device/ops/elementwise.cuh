@@ -102,7 +102,9 @@ struct ElementwiseTile {
 template <class C, int V, int U>
 struct ElementwiseBatch {
   Fetched<V, typename C::operands> x[U];
-  u32 element[U];  // from the tile's first on
+  // From the tile's first on.
+  using Offset = typename Either<(C::BM * C::N >= (i64)1 << 32), i64, u32>::type;
+  Offset element[U];
 
   MACO_FN void load(const Sources<0, typename C::operands>& from, const ElementwiseTile& t, u32 i,
                     u32 vectors) {
@@ -111,7 +113,7 @@ struct ElementwiseBatch {
       const u32 at = i + (u32)(u * kConsumers), n = at < vectors ? at : vectors - 1;
       const u32 row = t.across == 0 ? 0 : n / t.across;
       const u32 column = (n - row * t.across) * V;
-      element[u] = row * (u32)C::N + column;
+      element[u] = (Offset)row * (Offset)C::N + column;
       x[u].load(from, t.first + element[u], t.column + column);
     }
   }
