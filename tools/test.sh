@@ -8,7 +8,8 @@ tools/setup.sh
 jobs=$(nproc)
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}  # for the tests' precompiled header
+export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}  # for precompiled headers
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}                          # other checkouts have the same
 
 commit=$(git rev-parse --short=6 HEAD 2>/dev/null) || commit=0
 export MACO_TEST_PART=${MACO_TEST_PART:-$((16#$commit % 7 + 1))/7}

@@ -17,6 +17,7 @@
 
 #include "tests/api/fake_driver/fake.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 
 namespace maco::test {
 namespace {
@@ -51,7 +52,7 @@ class Fake {
 std::optional<Kernel> kernel_of_test(const std::string& name = "cuda_host") {
   CompileOptions options;
   options.sms = 16;
-  const std::string file = MACO_SOURCE_DIR "/tests/api/" + name + ".maco";
+  const std::string file = test::source_path("tests/api/" + std::string(name) + ".maco");
   Kernel kernel = compile(Graph::read(file).value(), options).value();
   const auto opened = Session::open(kernel);
   if (opened) return kernel;

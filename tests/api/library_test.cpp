@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/catch.h"
+#include "tests/paths.h"
 
 namespace maco::test {
 namespace {
@@ -180,7 +181,7 @@ TEST_CASE("a builder takes numbers of all types, and tensors of its own only") {
 TEST_CASE("a builder takes kernels of users, their lists and maps as text") {
   GraphBuilder g("own");
   const Tensor x = g.input("x", f32, {64, 32});
-  const Attrs attrs = {{"source", MACO_SOURCE_DIR "/tests/cuda/keys/keys.cu"},
+  const Attrs attrs = {{"source", test::source_path("tests/cuda/keys/keys.cu")},
                        {"kernel", "scale"},
                        {"template", "[float, 3]"},
                        {"grid", "[64]"},

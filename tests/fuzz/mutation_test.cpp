@@ -25,6 +25,7 @@
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 #include "tests/proofs/second_opinion.h"
 
 namespace maco::fuzz {
@@ -66,7 +67,7 @@ Program read(const fs::path& path) {
 
 std::vector<Subject> subjects() {
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(MACO_BINARY_DIR "/tests/mutant_programs"))
+  for (const auto& entry : fs::directory_iterator(test::binary_path("tests/mutant_programs")))
     if (entry.path().extension() == ".pruned") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   std::vector<Subject> list;

@@ -7,6 +7,7 @@
 #include "compiler/frontend/frontend.h"
 #include "tests/catch.h"
 #include "tests/fuzz/run_case.h"
+#include "tests/paths.h"
 
 namespace maco::fuzz {
 namespace {
@@ -31,7 +32,7 @@ TEST_CASE("graphs that went wrong once") {
   report_crashes();
   std::vector<std::filesystem::path> paths;
   for (const auto& entry :
-       std::filesystem::directory_iterator(MACO_SOURCE_DIR "/tests/fuzz/regressions"))
+       std::filesystem::directory_iterator(test::source_path("tests/fuzz/regressions")))
     if (entry.path().extension() == ".maco") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   REQUIRE(!paths.empty());

@@ -10,6 +10,7 @@
 
 #include "ir/program_text.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 
 namespace maco::proofs {
 
@@ -22,8 +23,8 @@ struct Subject {
 inline std::vector<Subject> written_programs() {
   namespace fs = std::filesystem;
   std::vector<fs::path> paths;
-  for (const char* folder : {"/tests/mutant_programs", "/tests/mutant_programs/collectives"})
-    for (const auto& entry : fs::directory_iterator(std::string(MACO_BINARY_DIR) + folder))
+  for (const char* folder : {"tests/mutant_programs", "tests/mutant_programs/collectives"})
+    for (const auto& entry : fs::directory_iterator(test::binary_path(folder)))
       if (entry.path().extension() == ".pruned") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   std::vector<Subject> list;

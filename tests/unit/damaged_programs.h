@@ -12,6 +12,7 @@
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/pipeline.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 
 namespace maco::test {
 
@@ -34,7 +35,7 @@ inline Subject compiled(const std::string& name, const std::string& text) {
   return {name, std::move(*graph), std::move(std::get<ir::Program>(result.unit))};
 }
 inline Subject example(const std::string& name) {
-  std::ifstream in(std::string(MACO_SOURCE_DIR "/examples/graphs/") + name);
+  std::ifstream in(test::source_path("examples/graphs/") + name);
   return compiled(name, {std::istreambuf_iterator<char>(in), {}});
 }
 

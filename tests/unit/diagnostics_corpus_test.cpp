@@ -9,6 +9,7 @@
 
 #include "compiler/frontend/frontend.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 
 using namespace maco;
 namespace fs = std::filesystem;
@@ -41,7 +42,8 @@ std::string heads(const ir::Diagnostics& d) {
 
 TEST_CASE("diagnostics: the corpus") {
   std::vector<fs::path> cases;
-  for (const fs::directory_entry& e : fs::directory_iterator(MACO_SOURCE_DIR "/tests/diagnostics"))
+  for (const fs::directory_entry& e :
+       fs::directory_iterator(test::source_path("tests/diagnostics")))
     if (e.path().extension() == ".json" || e.path().extension() == ".maco")
       cases.push_back(e.path());
   std::sort(cases.begin(), cases.end());

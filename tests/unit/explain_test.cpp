@@ -7,6 +7,7 @@
 
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/pipeline.h"
+#include "tests/paths.h"
 #include "tests/unit/sum_program.h"
 
 namespace maco::test {
@@ -121,7 +122,7 @@ TEST_CASE("what comes before and what comes after say the same") {
   using Packets = Precedence::Packets;
   for (const char* name : {"tp_mlp.maco", "decode_layer.maco", "barrier.maco", "alltoall.maco"}) {
     CAPTURE(name);
-    std::ifstream in(std::string(MACO_SOURCE_DIR "/examples/graphs/") + name);
+    std::ifstream in(test::source_path("examples/graphs/") + name);
     ir::Diagnostics d;
     const auto graph =
         frontend::parse_graph(d.add_file(name, {std::istreambuf_iterator<char>(in), {}}), d);

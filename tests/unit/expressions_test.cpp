@@ -14,6 +14,7 @@
 #include "runtime/cpu/shared_object.h"
 #include "runtime/cpu/toolchain.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 
 namespace maco::codegen {
 namespace {
@@ -42,7 +43,7 @@ std::string source(const Expr& e) {
 
 // The functions of these expressions, compiled with the device's divisions.
 std::vector<Function> compile(const std::vector<Expr>& expressions) {
-  std::ifstream device(MACO_SOURCE_DIR "/runtime/device/expressions.cuh");
+  std::ifstream device(test::source_path("runtime/device/expressions.cuh"));
   std::ostringstream text;
   text << "#define MACO_FN inline\nnamespace maco { using i64 = long long; }\n"
        << device.rdbuf() << "using namespace maco;\n";

@@ -10,6 +10,7 @@
 #include "compiler/frontend/frontend.h"
 #include "compiler/graph/complete.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 #include "tests/unit/random_graph.h"
 
 namespace maco::test {
@@ -336,8 +337,7 @@ void check_unchanged(const Graph& graph) {
 TEST_CASE("what a frontend accepts is right, and complete") {
   size_t graphs = 0;
   for (const char* folder : {"examples/graphs", "tests/e2e", "tests/ir"}) {
-    for (const auto& file :
-         std::filesystem::directory_iterator(std::filesystem::path(MACO_SOURCE_DIR) / folder)) {
+    for (const auto& file : std::filesystem::directory_iterator(test::source_path(folder))) {
       if (file.path().extension() != ".maco" && file.path().extension() != ".json") continue;
       std::string error;
       ir::Diagnostics d;

@@ -10,6 +10,7 @@
 #include "compiler/frontend/frontend.h"
 #include "ir/manifest.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 
 namespace maco::ir {
 namespace {
@@ -142,7 +143,7 @@ struct Edits {
 TEST_CASE("a kernel reads as it was written, and its graph says the same") {
   std::vector<std::pair<std::string, std::string>> graphs = {{"small.maco", kGraph}};
   for (const auto& entry :
-       std::filesystem::directory_iterator(MACO_SOURCE_DIR "/examples/graphs")) {
+       std::filesystem::directory_iterator(test::source_path("examples/graphs"))) {
     std::string error;
     const std::string path = entry.path().string();
     if (std::filesystem::file_size(path) < 2000)

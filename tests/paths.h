@@ -1,0 +1,12 @@
+// Files of the checkout and of its build. Where these lie is compiled into paths.cpp alone, so that
+// a compiler's cache serves every checkout with the rest.
+#pragma once
+
+#include <string>
+
+namespace maco::test {
+
+std::string source_path(const std::string& name);  // "examples/graphs" and the like
+std::string binary_path(const std::string& name);
+
+}  // namespace maco::test
