@@ -11,6 +11,7 @@
 #include "compiler/functions/chunks.h"
 #include "compiler/functions/exchange.h"
 #include "compiler/functions/hand_over.h"
+#include "compiler/functions/matmul.h"
 #include "ir/ranks.h"
 
 namespace maco::functions {
@@ -126,29 +127,55 @@ bool check_hand_overs(const ir::Program& program, ir::Diagnostics& diagnostics) 
   return true;
 }
 
-// Products that send their tiles: what they store, where it is expected.
+// Products that send their tiles: what they store, where it is expected; and of those that add up,
+// what the others have sent.
 bool check_pushes(const ir::Program& program, ir::Diagnostics& diagnostics) {
-  std::vector<std::optional<Exchange>> pushes;
-  for (const ir::Call& call : program.calls) pushes.push_back(push_of(call));
+  std::vector<std::optional<Exchange>> pushes, sums;
+  for (const ir::Call& call : program.calls) {
+    pushes.push_back(push_of(call));
+    sums.push_back(sum_of(call));
+  }
+  using Transfer = ir::Transfer;
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const ir::Task& task = program.tasks[t];
     const ir::Call& call = program[task.call];
     if (!is_pushing(call.function)) continue;
-    const auto& e = pushes[index(task.call)];
-    const size_t stored = task.accesses.size() - 1;
-    if (!e || e->world != program.world || stored < 1 ||
-        program[call.operands[3]].packets != e->packets ||
-        call.transfers != std::vector<ir::Transfer>{{.kind = ir::Transfer::Kind::Copy,
-                                                     .from = {static_cast<uint32_t>(stored)},
-                                                     .to = {static_cast<uint32_t>(stored - 1)}}}) {
+    const auto &e = pushes[index(task.call)], &sum = sums[index(task.call)];
+    const bool adds = matmul_form_of(call.function)->added;
+    const size_t all = task.accesses.size(), before = adds ? 4 : 2;
+    const auto stored = static_cast<uint32_t>(all - 1);
+    const auto right = [&] {
+      if (all < before || !e || adds != sum.has_value() || e->world != program.world ||
+          program[call.operands[3]].packets != e->packets)
+        return false;
+      if (!adds)
+        return call.transfers ==
+               std::vector<Transfer>{
+                   {.kind = Transfer::Kind::Copy, .from = {stored}, .to = {stored - 1}}};
+      return !program[call.operands[4]].packets &&
+             call.transfers == std::vector<Transfer>{{.kind = Transfer::Kind::Reduce,
+                                                      .reduce = sum->reduce,
+                                                      .from = {stored - 2, stored - 3},
+                                                      .to = {stored, stored - 1}}};
+    };
+    if (!right()) {
       diagnostics.error(call.loc, fmt::format("{} of '{}' moves other data than it declares",
                                               call.function, call.op));
       return false;
     }
     const ir::Region& y = task.accesses[stored].region;
-    const int64_t r = task.tile / e->across * e->BR, c = task.tile % e->across * e->BC;
+    const ir::Block block = push_block_of(call, *e, task.tile);
+    const int64_t tile = block.any() ? task.tile % e->tiles : task.tile;
+    const int64_t r = tile / e->across * e->BR, c = tile % e->across * e->BC;
     if (y.buffer != call.operands[2] || y.r0 != r || y.c0 != c || y.pitch != e->cols ||
+        y.block != block || task.accesses[0].region.block != block ||
         task.accesses[stored - 1] != push_access_of(program, call.operands[3], *e, task.tile))
+      return differs(program, t, diagnostics);
+    if (!adds) continue;
+    ir::Access own = task.accesses[stored];
+    own.region.buffer = call.operands[5];
+    if (task.accesses[stored - 2] != own || task.tile >= e->tiles ||
+        task.accesses[stored - 3] != sum_access_of(program, call.operands[4], *sum, task.tile))
       return differs(program, t, diagnostics);
   }
   return true;

@@ -277,11 +277,34 @@ std::optional<Exchange> push_of(const ir::Call& call) {
   }
   if (!read.ok || e.world < 2 || e.tiles < 1 || e.slot_div < 1 || e.BR < 1 || e.BC < 1)
     return std::nullopt;
-  if (e.mode != PeerMode::Others && e.mode != PeerMode::Owner && e.mode != PeerMode::Block)
-    return std::nullopt;
+  const bool adds = matmul_form_of(call.function)->added;
+  if (e.mode == PeerMode::Fixed || e.mode == PeerMode::Shift) return std::nullopt;
+  if (adds && e.mode != PeerMode::Others) return std::nullopt;
+  if (adds || e.mode == PeerMode::Each) {
+    // Whole tiles of rows that are always there.
+    const int64_t* rows = std::get_if<int64_t>(&e.rows.v);
+    if (!rows || e.packets || e.slot_div != 1 || *rows % (e.world * e.BR) != 0) return std::nullopt;
+    e.rows = ir::ValueRef{*rows / e.world};
+  }
   e.y = e.x;
   e.across = (e.cols + e.BC - 1) / e.BC;
   return e;
+}
+
+std::optional<Exchange> sum_of(const ir::Call& call) {
+  const auto form = matmul_form_of(call.function);
+  std::optional<Exchange> e;
+  if (!form || !form->added || !(e = push_of(call))) return std::nullopt;
+  Reader read{call};
+  read.get_word("reduce", e->reduce, kReductions);
+  if (!read.ok) return std::nullopt;
+  e->mode = PeerMode::Each;
+  return e;
+}
+
+ir::Block push_block_of(const ir::Call& call, const Exchange& e, uint32_t tile) {
+  if (matmul_form_of(call.function)->added) return block_of(RankRef::self(), e.rows);
+  return e.mode == PeerMode::Each ? block_of(peer_of(e, tile), e.rows) : ir::Block{};
 }
 
 ir::Access push_access_of(const ir::Program& p, BufferId slots, const Exchange& e, uint32_t index) {
@@ -291,6 +314,10 @@ ir::Access push_access_of(const ir::Program& p, BufferId slots, const Exchange& 
   return {AccessKind::MayWrite,
           slot_of(p, slots, e, tile_of(p, whole, index), tile_in_block(e, index) / e.slot_div,
                   RankRef::self(), peer_of(e, index))};
+}
+ir::Access sum_access_of(const ir::Program& p, BufferId parts, const Exchange& e, uint32_t index) {
+  return {AccessKind::Read,
+          slot_of(p, parts, e, tile_of(p, e, index), index, RankRef::others(), RankRef::self())};
 }
 
 RankRef peer_of(const Exchange& e, uint32_t tile) {

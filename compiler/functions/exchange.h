@@ -66,13 +66,23 @@ struct Exchange {
 /// Is it a product that sends its own tiles (MatmulForm::pushed)?
 bool is_pushing(std::string_view function);
 /// Where a product that sends its own tiles puts them, as `put` would; nothing if
-/// the call is of another function, or its parameters aren't these. Modes Others, Owner and Block.
+/// the call is of another function, or its parameters aren't these. Modes Others, Owner, Block and
+/// Each; of Each, and of products that add up, the rows are those of a block, and the product's
+/// tiles those of the peer's block or of its own.
 std::optional<Exchange> push_of(const ir::Call& call);
 /// Those of its parameters that say so, besides the product's own.
 std::vector<ir::Param> push_params_of(const Exchange& exchange);
 /// What task `tile` writes to peers' slots.
 ir::Access push_access_of(const ir::Program& program, ir::BufferId slots, const Exchange& exchange,
                           uint32_t tile);
+/// Of a product that adds up (MatmulForm::added): what other ranks' products have put into slots
+/// for it, in mode Each, and how that and its own tile are reduced.
+std::optional<Exchange> sum_of(const ir::Call& call);
+/// The block of rows that its tiles are of, if they are those of a block.
+ir::Block push_block_of(const ir::Call& call, const Exchange& exchange, uint32_t tile);
+/// What task `tile` reads of these slots.
+ir::Access sum_access_of(const ir::Program& program, ir::BufferId parts, const Exchange& exchange,
+                         uint32_t tile);
 
 /// Is it combine or combine_finished?
 bool combines(std::string_view function);

@@ -384,8 +384,9 @@ cost::Work work(MatmulForm form, const CallView& c, const ir::Task& task,
 }  // namespace
 
 std::string matmul_function(MatmulForm form) {
-  return fmt::format("matmul{}{}{}{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
-                     form.pushed ? "_pushed" : "", form.turned ? "_turned" : "",
+  return fmt::format("matmul{}{}{}{}{}{}{}", form.paired ? "_pair" : "",
+                     form.normed ? "_normed" : "", form.pushed ? "_pushed" : "",
+                     form.added ? "_added" : "", form.turned ? "_turned" : "",
                      form.appended ? "_appended" : "", form.halved ? "_halved" : "");
 }
 
@@ -399,7 +400,8 @@ constexpr MatmulForm kForms[] = {{},
                                  {.appended = true},
                                  {.turned = true, .appended = true},
                                  {.halved = true},
-                                 {.pushed = true, .halved = true}};
+                                 {.pushed = true, .halved = true},
+                                 {.pushed = true, .added = true}};
 }
 
 std::optional<MatmulForm> matmul_form_of(std::string_view function) {
@@ -473,6 +475,15 @@ std::vector<Function> matmul_functions() {
       auto& headers = f.source.headers;
       headers.insert(headers.begin(), "ops/collectives.cuh");
       headers.push_back("ops/matmul_push.cuh");
+    }
+    if (form.added) {
+      std::vector<std::string> reductions;
+      for (size_t i = 0; i < kReductions; ++i)
+        reductions.emplace_back(ir::name(static_cast<ir::Reduction>(i)));
+      f.params.push_back(word("reduce", "ops::Reduction", std::move(reductions)));
+      f.operands.push_back(reads("parts", "Y"));
+      f.operands.push_back(writes("own", "Y"));
+      f.source.headers.push_back("ops/matmul_add.cuh");
     }
     f.operands.push_back(in_packets(reads("more", "", Count::Many)));
     all.push_back(std::move(f));

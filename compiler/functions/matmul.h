@@ -15,14 +15,15 @@ namespace maco::functions {
 /// What a product does besides: `paired`, a is multiplied with two matrices, and an element's
 /// epilogue gets both sums (Dot, Mma, Wgmma); `normed`, its rows are normed first, as rmsnorm does
 /// (Dot, of up to kMostNormedRows: every tile norms them for itself); `pushed`, its tiles go to
-/// peers' slots as well (Mma, Wgmma; functions/exchange.h, push_of); `turned`, heads of its result
-/// turn as by rope (Mma, Wgmma, tiles of 64 rows or more and of whole heads); `appended`, its last
-/// columns become rows of one cache or two (Mma, Wgmma, tiles of 64 rows or more); `halved`, tasks
-/// come as mates: both have the same tile, of half of K each, and finish half of its columns each
-/// (Wgmma; matmul_halves_pages).
+/// peers' slots as well (Mma, Wgmma; functions/exchange.h, push_of); `added`, of those one that
+/// adds what others have sent of the tile before it stores and sends it; `turned`, heads of its
+/// result turn as by rope (Mma, Wgmma, tiles of 64 rows or more and of whole heads); `appended`,
+/// its last columns become rows of one cache or two (Mma, Wgmma, tiles of 64 rows or more);
+/// `halved`, tasks come as mates: both have the same tile, of half of K each, and finish half of
+/// its columns each (Wgmma; matmul_halves_pages).
 struct MatmulForm {
   bool paired = false, normed = false, pushed = false, turned = false, appended = false,
-       halved = false;
+       halved = false, added = false;
 };
 inline constexpr int64_t kMostNormedRows = 16;
 /// What the columns that `appended` begins and ends with are multiples of: a run that a thread
@@ -32,7 +33,8 @@ constexpr int64_t matmul_appended_vector(ir::DType y) {
 }
 /// The device function of this form, which has its operands: a, b, (the other b), (the norm's
 /// weights, or the sines and cosines of a row's pairs, f32), y, (slots, or the cache of the first
-/// columns that are appended and that of the others), then those of the body.
+/// columns that are appended and that of the others), (what others have sent, and the tensor of
+/// what is added to it), then those of the body.
 std::string matmul_function(MatmulForm form);
 /// The form of a device function of that name; nothing if it is no product.
 std::optional<MatmulForm> matmul_form_of(std::string_view function);

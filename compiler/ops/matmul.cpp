@@ -248,74 +248,182 @@ ir::Access append_access(const Mat& cache, const ir::ValueRef& at, int64_t r0, i
   return may_write(region);
 }
 
-void tile(TileContext& c) {
-  const Mat a = c.in(0), b = c.in(1), y = c.out(0);
-  const MatmulInputs inputs = matmul_inputs(c.op());
-  const auto body = epilogue_of(c.op());
-  MACO_CHECK(!body || body->dtype() == y.dtype, c.op().name);
-  ir::BodyParam epilogue =
-      whole_epilogue(c, inputs, body, ir::is_float(a.dtype) ? DType::F32 : DType::I32);
-  const std::string why = ir::check_body(epilogue);
-  MACO_CHECK(why.empty(), why);
-  const bool transpose = c.flag("transpose_b", false);
-  const ir::Expr plan = c.expr("plan_rows").value_or(a.rows);
-  const Cut cut = c.cut();
-  const MatmulTiles tiles = tiles_in(cut);
-  const int64_t bm = tiles.BM, bn = tiles.BN, N = y.cols, parts = matmul_parts(a.cols, tiles),
-                bk = parts > 1 ? tiles.BK : a.cols;
+// How a product is cut into tasks.
+struct Tiling {
+  Mat a, b, y;
+  MatmulInputs inputs;
+  ir::BodyParam epilogue;
+  ir::Expr plan;
+  Cut cut;
+  MatmulTiles tiles;
+  int64_t parts = 1;
+  bool halved = false;
+  int own = 2;  // inputs of a task
+  functions::MatmulLoads loads;
 
-  const int64_t few_rows =
-      functions::matmul_few_rows(a.dtype, b.dtype, a.cols, transpose, c.machine());
-  functions::MatmulLoads loads = {.method = method_of(cut.method),
-                                  .N = N,
-                                  .K = a.cols,
-                                  .BM = bm,
-                                  .BN = bn,
-                                  .BK = bk,
-                                  .transpose_b = transpose,
-                                  .fixed_rows = !a.dynamic(),
-                                  .all_there = has_all_rows(c.graph()[c.op().in[0]]),
-                                  .page_bytes = c.machine().page_bytes,
-                                  .a_bytes = ir::size_of(a.dtype),
-                                  .b_bytes = ir::size_of(b.dtype),
-                                  .few_rows = few_rows,
-                                  .paired = inputs.form.paired};
-  const ir::Interval rows = c.range(plan);
-  loads.lone = !a.dynamic() && a.max_rows == 1 && rows.lo == 1 && rows.hi == 1;
+  bool merged() const { return parts > 1 && !halved; }
+  int64_t across() const { return tiles_of(y.cols, tiles.BN); }
+  int64_t count() const { return tiles_of(a.max_rows, tiles.BM) * across(); }
+  // f(r, n) for the first row and column of each tile of `rows` rows. Tiles that are worked on at
+  // the same time share rows of a and columns of b, which are read from the cache then: some rows
+  // of tiles at once, column by column.
+  template <class F>
+  void each_tile(int64_t rows, F f) const {
+    constexpr int64_t kRowsAtOnce = 16;
+    const int64_t at_once = kRowsAtOnce * tiles.BM;
+    for (int64_t first = 0; first < rows; first += at_once)
+      for (int64_t n = 0; n < y.cols; n += tiles.BN)
+        for (int64_t r = first; r < std::min(rows, first + at_once); r += tiles.BM) f(r, n);
+  }
+  int64_t tile_at(int64_t r, int64_t n) const { return r / tiles.BM * across() + n / tiles.BN; }
+};
+
+Tiling tiling_of(TileContext& c) {
+  Tiling t;
+  t.a = c.in(0), t.b = c.in(1), t.y = c.out(0);
+  t.inputs = matmul_inputs(c.op());
+  const auto body = epilogue_of(c.op());
+  MACO_CHECK(!body || body->dtype() == t.y.dtype, c.op().name);
+  t.epilogue = whole_epilogue(c, t.inputs, body, ir::is_float(t.a.dtype) ? DType::F32 : DType::I32);
+  const std::string why = ir::check_body(t.epilogue);
+  MACO_CHECK(why.empty(), why);
+  t.plan = c.expr("plan_rows").value_or(t.a.rows);
+  t.cut = c.cut();
+  t.tiles = tiles_in(t.cut);
+  t.parts = matmul_parts(t.a.cols, t.tiles);
+  t.halved = is_halved(c, t.cut);
+  if (!t.merged()) t.own = static_cast<int>(c.op().in.size());
+
+  const bool transpose = c.flag("transpose_b", false);
+  functions::MatmulLoads& loads = t.loads;
+  loads = {.method = method_of(t.cut.method),
+           .N = t.y.cols,
+           .K = t.a.cols,
+           .BM = t.tiles.BM,
+           .BN = t.tiles.BN,
+           .BK = t.parts > 1 ? t.tiles.BK : t.a.cols,
+           .transpose_b = transpose,
+           .fixed_rows = !t.a.dynamic(),
+           .all_there = has_all_rows(c.graph()[c.op().in[0]]),
+           .page_bytes = c.machine().page_bytes,
+           .a_bytes = ir::size_of(t.a.dtype),
+           .b_bytes = ir::size_of(t.b.dtype),
+           .few_rows =
+               functions::matmul_few_rows(t.a.dtype, t.b.dtype, t.a.cols, transpose, c.machine()),
+           .paired = t.inputs.form.paired};
+  const ir::Interval rows = c.range(t.plan);
+  loads.lone = !t.a.dynamic() && t.a.max_rows == 1 && rows.lo == 1 && rows.hi == 1;
   loads.in_line = functions::matmul_better_in_line(loads, c.machine());
   loads.boxes =
       c.machine().has_boxes() && !loads.in_line && functions::matmul_few_box(loads).has_value();
-  loads.blocks = functions::matmul_takes_blocks(loads, a.dtype == b.dtype, c.machine());
+  loads.blocks = functions::matmul_takes_blocks(loads, t.a.dtype == t.b.dtype, c.machine());
+  loads.halved = t.halved;
+  int64_t& scratch = c.program().uses.scratch_bytes;
   if (loads.in_line)
-    c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes,
-                                              functions::matmul_line_scratch(a.cols, c.machine()));
+    scratch = std::max(scratch, functions::matmul_line_scratch(t.a.cols, c.machine()));
   // A long row that is multiplied alone lies in the scratch memory as a whole.
-  const int64_t row_bytes = a.cols * loads.a_bytes;
-  if (loads.boxes && few_rows == functions::kMostFewRows && rows.lo <= 1 &&
+  const int64_t row_bytes = t.a.cols * loads.a_bytes;
+  if (loads.boxes && loads.few_rows == functions::kMostFewRows && rows.lo <= 1 &&
       row_bytes <= functions::matmul_most_scratch(c.machine()))
-    c.program().uses.scratch_bytes = std::max(c.program().uses.scratch_bytes, row_bytes);
-  const bool halved = is_halved(c, cut);
-  loads.halved = halved;
-  const bool merged = parts > 1 && !halved;
+    scratch = std::max(scratch, row_bytes);
+  return t;
+}
+
+// Of a call whose sums go to a tensor of type `sum`.
+std::vector<ir::Param> params_of(TileContext& c, const Tiling& t, DType sum) {
+  return {{"X", t.a.dtype},
+          {"W", t.b.dtype},
+          {"Y", sum},
+          c.value("rows", t.a.rows),
+          c.value("plan_rows", t.plan),
+          {"method", ir::Word{t.cut.method}},
+          {"slice", functions::matmul_slice(t.y.cols)},
+          {"few_rows", t.loads.few_rows},
+          {"N", t.y.cols},
+          {"K", t.a.cols},
+          {"BM", t.tiles.BM},
+          {"BN", t.tiles.BN},
+          {"BK", t.loads.BK},
+          {"transpose_b", t.loads.transpose_b},
+          {"boxes", t.loads.boxes},
+          {"in_line", t.loads.in_line},
+          {"blocks", t.loads.blocks},
+          {"epilogue", t.merged() ? kPlainSum : t.epilogue}};
+}
+void add_push_params(const TileContext& c, const Tiling& t, const functions::Exchange& exchange,
+                     std::vector<ir::Param>& params) {
+  for (ir::Param& p : functions::push_params_of(exchange)) params.push_back(std::move(p));
+  // Of few tiles an SM the last would only come later (docs/benchmarks/communication.md).
+  constexpr int64_t kFewEach = 3;
+  params.push_back(
+      {"behind", !exchange.packets && !t.halved && t.count() > kFewEach * int64_t{compute_sms(c)}});
+}
+
+// Rows of `m`, counted from those of a block of all rows.
+ir::Region rows_of(const Mat& m, const ir::Block& block, int64_t r0, int64_t r1, int64_t c0,
+                   int64_t c1) {
+  ir::Region region = box(m, r0, r1, c0, c1);
+  region.block = block;
+  return region;
+}
+
+// What the tile at row r of `block` and column n reads, of which a task finishes columns [n0, n1).
+// Parts take blocks of K in turn.
+std::vector<ir::Access> reads_of(const TileContext& c, const Tiling& t, const ir::Block& block,
+                                 int64_t r, int64_t n, int64_t n0, int64_t n1) {
+  const int64_t bm = t.tiles.BM, bn = t.tiles.BN;
+  std::vector<ir::Access> accesses = {
+      read(rows_of(t.a, block, r, r + bm, 0, t.a.cols)),
+      read(t.loads.transpose_b ? box(t.b, n, n + bn, 0, t.b.cols)
+                               : box(t.b, 0, t.b.max_rows, n, n + bn))};
+  const MatmulInputs& inputs = t.inputs;
+  for (int i = 2; i < t.own; ++i) {
+    const Mat m = c.in(i);
+    if (i < inputs.bias_at) {
+      accesses.push_back(read(inputs.form.turned && i == inputs.sines ? box(m, r, r + bm, 0, m.cols)
+                              : inputs.form.normed && i == inputs.norm
+                                  ? whole(m)
+                                  : box(m, n, n + bn, 0, m.cols)));
+      continue;
+    }
+    if (i < inputs.epilogue_first) {
+      accesses.push_back(read(box(m, 0, 1, n0, n1)));
+      continue;
+    }
+    switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
+      case Spread::Full: accesses.push_back(read(rows_of(m, block, r, r + bm, n0, n1))); break;
+      case Spread::Column: accesses.push_back(read(box(m, 0, 1, n0, n1))); break;
+      default: accesses.push_back(read(whole(m)));
+    }
+  }
+  return accesses;
+}
+
+void tile(TileContext& c) {
+  const Tiling t = tiling_of(c);
+  const Mat &a = t.a, &y = t.y;
+  const int64_t bm = t.tiles.BM, bn = t.tiles.BN, N = y.cols;
+  const MatmulInputs& inputs = t.inputs;
+  // Where tiles go besides, if a collective's operand is sent tile by tile.
+  const auto collective = pushed_to(c.graph(), c.id());
+  const bool blocks = collective && adds_up(TileContext(c).beside(*collective));
   // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
-  const int64_t merges = merged ? body_tasks(y, merge_block(c, y)) : 0;
-  c.announce_all(tiles_of(a.max_rows, bm) * tiles_of(N, bn) * parts + merges);
+  const int64_t merges = t.merged() ? body_tasks(y, merge_block(c, y)) : 0;
+  c.announce_all((blocks ? t.count() / c.world() * (c.world() - 1) : t.count() * t.parts) + merges);
   std::vector<Mat> sums = {y};
-  if (merged) {
+  if (t.merged()) {
     sums.clear();
-    for (int64_t part = 0; part < parts; ++part)
+    for (int64_t part = 0; part < t.parts; ++part)
       sums.push_back(part_of(c, y, fmt::format("part{}", part)));
   }
-  const int own = merged ? 2 : static_cast<int>(c.op().in.size());  // inputs of a product
-  // Where tiles go besides, if a collective's operand is sent tile by tile.
   std::optional<Pushed> push;
-  if (const auto collective = pushed_to(c.graph(), c.id())) {
+  if (collective) {
     TileContext beside = c.beside(*collective);
     push = begin_push(beside);
   }
   functions::MatmulForm form = inputs.form;
   form.pushed = push.has_value();
-  form.halved = halved;
+  form.halved = t.halved;
   const std::vector<MatmulAppended> appended = matmul_appended(c.graph(), c.op());
   std::optional<ir::ValueRef> append_at;
   if (form.appended)
@@ -324,30 +432,13 @@ void tile(TileContext& c) {
   std::vector<ir::CallId> calls;
   for (const Mat& sum : sums) {
     std::vector<ir::BufferId> operands;
-    for (int i = 0; i < own; ++i) operands.push_back(c.in(i).buffer);
+    for (int i = 0; i < t.own; ++i) operands.push_back(c.in(i).buffer);
     operands.insert(operands.begin() + inputs.bias_at, sum.buffer);
     if (push) operands.insert(operands.begin() + inputs.bias_at + 1, push->slots);
     if (form.appended)
       for (const MatmulAppended* of : {&appended.back(), &appended.front()})
         operands.insert(operands.begin() + inputs.bias_at + 1, c.out(of->out).buffer);
-    std::vector<ir::Param> params = {{"X", a.dtype},
-                                     {"W", b.dtype},
-                                     {"Y", sum.dtype},
-                                     c.value("rows", a.rows),
-                                     c.value("plan_rows", plan),
-                                     {"method", ir::Word{cut.method}},
-                                     {"slice", functions::matmul_slice(N)},
-                                     {"few_rows", few_rows},
-                                     {"N", N},
-                                     {"K", a.cols},
-                                     {"BM", bm},
-                                     {"BN", bn},
-                                     {"BK", bk},
-                                     {"transpose_b", transpose},
-                                     {"boxes", loads.boxes},
-                                     {"in_line", loads.in_line},
-                                     {"blocks", loads.blocks},
-                                     {"epilogue", merged ? kPlainSum : epilogue}};
+    std::vector<ir::Param> params = params_of(c, t, sum.dtype);
     if (inputs.form.normed) {
       params.push_back({"G", c.in(inputs.norm).dtype});
       params.push_back({"eps", c.number("norm_eps", 0)});
@@ -366,60 +457,28 @@ void tile(TileContext& c) {
       params.push_back({"append_begin", appended.front().begin});
       params.push_back({"append_next", appended.front().end});
     }
-    if (push) {
-      for (ir::Param& p : functions::push_params_of(push->exchange)) params.push_back(std::move(p));
-      // Of few tiles an SM the last would only come later (docs/benchmarks/communication.md).
-      constexpr int64_t kFewEach = 3;
-      params.push_back({"behind", !push->exchange.packets && !halved &&
-                                      tiles_of(a.max_rows, bm) * tiles_of(N, bn) >
-                                          kFewEach * int64_t{compute_sms(c)}});
-    }
+    if (push) add_push_params(c, t, push->exchange, params);
     calls.push_back(c.call(functions::matmul_function(form), std::move(params), std::move(operands),
-                           loads_of(c, loads)));
+                           loads_of(c, t.loads)));
     // The tile that is sent is the one that is stored, the last but it of the task's accesses.
     if (push) {
-      const auto sent = static_cast<uint32_t>(own);
+      const auto sent = static_cast<uint32_t>(t.own);
       c.moves(calls.back(), {{.kind = ir::Transfer::Kind::Copy, .from = {sent + 1}, .to = {sent}}});
     }
   }
-  // Tiles that are worked on at the same time share rows of a and columns of b, which are read from
-  // the cache then: some rows of tiles at once, column by column.
-  constexpr int64_t kRowsAtOnce = 16;
-  const int64_t across = tiles_of(N, bn), tiles_a_part = tiles_of(a.max_rows, bm) * across;
-  const auto product = [&](int64_t r, int64_t n, int64_t part) {
-    const int64_t tile = r / bm * across + n / bn;
-    const auto index = static_cast<uint32_t>(halved ? 2 * tile + part : part * tiles_a_part + tile);
+  const auto product = [&](uint32_t index, int64_t r, int64_t n, int64_t part) {
     // What is finished.
-    const int64_t n0 = halved ? n + part * bn / 2 : n, n1 = halved ? n0 + bn / 2 : n + bn;
-    // Parts take blocks of K in turn.
-    std::vector<ir::Access> accesses = {
-        read(box(a, r, r + bm, 0, a.cols)),
-        read(transpose ? box(b, n, n + bn, 0, b.cols) : box(b, 0, b.max_rows, n, n + bn))};
-    for (int i = 2; i < own; ++i) {
-      const Mat m = c.in(i);
-      if (i < inputs.bias_at) {
-        accesses.push_back(read(form.turned && i == inputs.sines  ? box(m, r, r + bm, 0, m.cols)
-                                : form.normed && i == inputs.norm ? whole(m)
-                                                                  : box(m, n, n + bn, 0, m.cols)));
-        continue;
-      }
-      if (i < inputs.epilogue_first) {
-        accesses.push_back(read(box(m, 0, 1, n0, n1)));
-        continue;
-      }
-      switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
-        case Spread::Full: accesses.push_back(read(box(m, r, r + bm, n0, n1))); break;
-        case Spread::Column: accesses.push_back(read(box(m, 0, 1, n0, n1))); break;
-        default: accesses.push_back(read(whole(m)));
-      }
-    }
-    const auto at = static_cast<size_t>(merged ? part : 0);
+    const int64_t n0 = t.halved ? n + part * bn / 2 : n, n1 = t.halved ? n0 + bn / 2 : n + bn;
+    ir::Block block;
+    if (push) block = functions::push_block_of(c.program()[calls[0]], push->exchange, index);
+    std::vector<ir::Access> accesses = reads_of(c, t, block, r, n, n0, n1);
+    const auto at = static_cast<size_t>(t.merged() ? part : 0);
     if (push)
       accesses.push_back(
           functions::push_access_of(c.program(), push->slots, push->exchange, index));
     const int64_t own_columns = form.appended ? appended.front().begin : N;
     if (n0 < own_columns)
-      accesses.push_back(write(box(sums[at], r, r + bm, n0, std::min(n1, own_columns))));
+      accesses.push_back(write(rows_of(sums[at], block, r, r + bm, n0, std::min(n1, own_columns))));
     for (const MatmulAppended& of : appended)
       if (const int64_t first = std::max(n, of.begin), last = std::min(n + bn, of.end);
           first < last)
@@ -430,14 +489,94 @@ void tile(TileContext& c) {
       c.signal(task, push->arrived[index % push->arrived.size()],
                functions::peer_of(push->exchange, index));
   };
-  for (int64_t first = 0; first < a.max_rows; first += kRowsAtOnce * bm)
-    for (int64_t n = 0; n < N; n += bn)
-      for (int64_t r = first; r < std::min(a.max_rows, first + kRowsAtOnce * bm); r += bm)
-        for (int64_t part = 0; part < parts; ++part) product(r, n, part);
-  if (merged) merge_parts(c, epilogue, sums, y);
+  if (blocks) {
+    // Each rank begins with what the next one adds up, and so on; its own tiles come last, with
+    // what the others have sent by then.
+    const int64_t world = c.world(), rows = a.max_rows / world, own = t.count() / world;
+    for (int64_t step = 0; step + 1 < world; ++step)
+      t.each_tile(rows, [&](int64_t r, int64_t n) {
+        product(static_cast<uint32_t>(step * own + t.tile_at(r, n)), r, n, 0);
+      });
+    return;
+  }
+  t.each_tile(a.max_rows, [&](int64_t r, int64_t n) {
+    const int64_t tile = t.tile_at(r, n);
+    for (int64_t part = 0; part < t.parts; ++part)
+      product(static_cast<uint32_t>(t.halved ? 2 * tile + part : part * t.count() + tile), r, n,
+              part);
+  });
+  if (t.merged()) merge_parts(c, t.epilogue, sums, y);
+}
+
+// Whether a pushed product adds up, of this cut.
+bool may_add(const TileContext& c, const Cut& cut) {
+  // A rank's own tiles for each SM, at least: the first begin when what they add has been sent
+  // (docs/benchmarks/communication.md).
+  constexpr double kLeast = 1.5;
+  // Of each source a thread holds some elements.
+  constexpr int64_t kMostRanks = 8;
+  const MatmulTiles tiles = tiles_in(cut);
+  const Mat a = c.in(0), y = c.out(0);
+  const int64_t own = tiles_of(a.max_rows / c.world(), tiles.BM) * tiles_of(y.cols, tiles.BN);
+  const functions::MatmulForm form = matmul_inputs(c.op()).form;
+  const auto kept = [&](ir::TensorId t) { return c.graph()[t].kind != ir::TensorKind::State; };
+  return functions::on_tensor_cores(method_of(cut.method)) && matmul_parts(a.cols, tiles) == 1 &&
+         !form.paired && !form.normed && !form.turned && !form.appended &&
+         c.world() <= kMostRanks && !a.dynamic() && a.max_rows % (c.world() * tiles.BM) == 0 &&
+         static_cast<double>(own) >= kLeast * compute_sms(c) &&
+         std::all_of(c.op().in.begin(), c.op().in.end(), kept);
 }
 
 }  // namespace
+
+bool adds_up(const TileContext& collective) {
+  return is_pushed(collective.op()) && may_add_up(collective);
+}
+bool may_add_up(const TileContext& collective) {
+  const auto product = product_of(collective.graph(), collective.op());
+  if (!product || collective.op().kind != "allreduce" ||
+      collective.word("algorithm", "auto") != "twoshot" ||
+      collective.in(0).dtype != collective.out(0).dtype)
+    return false;
+  const TileContext beside = TileContext(collective).beside(*product);
+  return may_add(beside, beside.cut());
+}
+
+void add_up(TileContext& c, const Sums& sums) {
+  TileContext product = c.beside(*product_of(c.graph(), c.op()));
+  const Tiling t = tiling_of(product);
+  functions::MatmulForm form = t.inputs.form;
+  form.pushed = form.added = true;
+  std::vector<ir::BufferId> operands;
+  for (int i = 0; i < t.own; ++i) operands.push_back(product.in(i).buffer);
+  const Mat x = c.in(0), y = c.out(0);
+  const ir::BufferId more[] = {y.buffer, sums.to_all, sums.parts, x.buffer};
+  operands.insert(operands.begin() + t.inputs.bias_at, std::begin(more), std::end(more));
+  std::vector<ir::Param> params = params_of(product, t, y.dtype);
+  add_push_params(product, t, sums.exchange, params);
+  params.push_back({"reduce", ir::Word{std::string(name(sums.exchange.reduce))}});
+  const ir::CallId call = c.call(functions::matmul_function(form), std::move(params),
+                                 std::move(operands), loads_of(product, t.loads));
+  const auto parts = static_cast<uint32_t>(t.own);
+  c.moves(call, {{.kind = ir::Transfer::Kind::Reduce,
+                  .reduce = sums.exchange.reduce,
+                  .from = {parts + 1, parts},
+                  .to = {parts + 3, parts + 2}}});
+  c.announce(t.count() / c.world());
+  t.each_tile(t.a.max_rows / c.world(), [&](int64_t r, int64_t n) {
+    const auto tile = static_cast<uint32_t>(t.tile_at(r, n));
+    const ir::Block block = functions::push_block_of(c.program()[call], sums.exchange, tile);
+    const int64_t bm = t.tiles.BM, bn = t.tiles.BN;
+    std::vector<ir::Access> accesses = reads_of(product, t, block, r, n, n, n + bn);
+    accesses.push_back(functions::sum_access_of(c.program(), sums.parts, sums.exchange, tile));
+    accesses.push_back(write(rows_of(x, block, r, r + bm, n, n + bn)));
+    accesses.push_back(functions::push_access_of(c.program(), sums.to_all, sums.exchange, tile));
+    accesses.push_back(write(rows_of(y, block, r, r + bm, n, n + bn)));
+    const ir::TaskId task = c.task(call, tile, std::move(accesses));
+    c.wait(task, sums.parts_of[tile], ir::RankRef::others());
+    c.signal(task, sums.sums_of[tile], ir::RankRef::others());
+  });
+}
 
 std::vector<OpDef> matmul_ops() {
   OpDef d;

@@ -3,9 +3,9 @@
 //
 // `auto` takes the one that needs the least time by the cost of each (ops/collectives): one-shot
 // sends everything to everybody in one hop, two-shot less in two. It takes none that rounds
-// otherwise than the reference does. Where the graph limits symmetric
-// memory, collectives that are `auto` take algorithms that need less until all fits, the largest
-// savings first.
+// otherwise than the reference does. A sum that two-shot leaves to the product of its operand takes
+// that. Where the graph limits symmetric memory, collectives that are `auto` take algorithms that
+// need less until all fits, the largest savings first.
 
 #include <fmt/format.h>
 
@@ -13,7 +13,10 @@
 
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/chunk_witness.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/op.h"
+#include "compiler/ops/tile.h"
+#include "compiler/passes/begin_program.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
 #include "ir/check.h"
@@ -89,6 +92,24 @@ std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   return best;
 }
 
+// Two-shot instead of one-shot where a product that sends its tiles then adds them up, too: the
+// same bits, and no task behind it that reads all ranks' tensors.
+void leave_sums_to_products(ir::Graph& graph, const std::vector<ir::OpId>& free,
+                            PassContext& context) {
+  ir::Program program;
+  const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
+  for (const ir::OpId id : free) {
+    ir::Op& op = graph[id];
+    auto& chosen = std::get<std::string>(op.attrs["algorithm"].value);
+    if (!ops::is_one_shot_sum(op)) continue;
+    chosen = "twoshot";
+    ir::Diagnostics unheard;
+    const ops::TileContext sum(graph, id, program, context.machine, buffers, unheard);
+    if (!ops::refuse_push(graph, op, context.machine, false).empty() || !ops::may_add_up(sum))
+      chosen = "oneshot";
+  }
+}
+
 void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& context) {
   int64_t total = 0;
   for (size_t i = 0; i < graph.ops.size(); ++i)
@@ -147,6 +168,7 @@ bool choose_collectives(ir::Graph& graph, PassContext& context) {
       ok = check_user_algorithm(graph, op, *own, context) && ok;
     }
   }
+  if (ok && graph.world > 1) leave_sums_to_products(graph, free, context);
   if (ok && graph.comm_buffer_bytes) fit(graph, free, context);
   return ok;
 }

@@ -82,6 +82,13 @@ std::vector<Source> sources(const fs::path& examples) {
 }})",
                                 algorithm),
                     "cpu"});
+  list.push_back({"pushed_added", R"(graph pushed(world = 3) {
+  input x : bf16[144, 64]
+  param w : bf16[264, 64]
+  p = matmul(x, w, transpose_b = true)
+  output y = allreduce(p, algorithm = twoshot)
+})",
+                  "cpu"});
   list.push_back({"pushed_few", R"(graph pushed(world = 3) {
   input x : bf16[2, 64]
   input r : bf16[2, 40]

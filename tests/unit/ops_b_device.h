@@ -1,5 +1,5 @@
-// Checks of matmul, maps, norms, softmax, reductions, rope and attention on the simulated threads of
-// device_mock.h against sums in double. Included inside a namespace, once for each number of
+// Checks of matmul, maps, norms, softmax, reductions, rope and attention on the simulated threads
+// of device_mock.h against sums in double. Included inside a namespace, once for each number of
 // threads.
 
 #include "tests/unit/device_mock.h"

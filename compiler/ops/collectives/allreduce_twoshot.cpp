@@ -1,5 +1,6 @@
 // allreduce, two-shot: tile t belongs to rank t modulo world, which reduces it and sends the result
-// to everybody. Two hops; each link carries two world-th parts of the tensor.
+// to everybody. Two hops; each link carries two world-th parts of the tensor. A product that sends
+// the parts itself may do what the owner does as well, of blocks of rows.
 #include <fmt/format.h>
 
 #include "compiler/ops/collectives/algorithms.h"
@@ -14,8 +15,29 @@ using ir::RankRef;
 
 Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).rows, 1, c.world()); }
 
+// Of a product that adds up: ranks own blocks of rows, and what they add travels to all in place.
+void tile_added(TileContext& c) {
+  const Mat x = c.in(0), y = c.out(0);
+  const Pushed sent = pushed(c);
+  Exchanger blocks(c, boxes_of(c, x, ir::Expr(x.max_rows / c.world())), x.dtype, y.dtype, false);
+  Sums sums{blocks.base(), sent.slots, {}, sent.arrived, {}};
+  sums.exchange.reduce = reduction(c);
+  sums.to_all = blocks.slots("sums", sums.exchange, y.dtype);
+  for (int64_t t = 0; t < blocks.tiles(); ++t)
+    sums.sums_of.push_back(blocks.arrival(fmt::format("sum.{}", t), false));
+  add_up(c, sums);
+  functions::Exchange arrived = blocks.base();
+  arrived.mode = functions::PeerMode::Each;
+  arrived.blocked = true;
+  const auto take = blocks.call("take", arrived, {sums.to_all, y.buffer});
+  for (int64_t t = 0; t < blocks.tiles() * (c.world() - 1); ++t)
+    c.wait(blocks.task(take, t), sums.sums_of[static_cast<size_t>(t % blocks.tiles())],
+           functions::peer_of(arrived, static_cast<uint32_t>(t)));
+}
+
 void tile(TileContext& c) {
   c.promise(ir::CollectiveKind::AllReduce, reduction(c));
+  if (adds_up(c)) return tile_added(c);
   const Mat x = c.in(0), y = c.out(0);
   const int64_t world = c.world();
   Exchanger x_to_y(c, boxes_of(c, x, x.rows), x.dtype, y.dtype, in_packets(c));

@@ -27,6 +27,7 @@ Mat operand_of(const TileContext& c) {
   return scatters(c.op()) ? by_blocks(c, c.op().in[0], c.world()) : c.in(0);
 }
 ir::Expr rows_of(const TileContext& c, const Mat& x) {
+  if (adds_up(c)) return ir::Expr(x.max_rows / c.world());
   return scatters(c.op()) ? block_rows(c, x) : x.rows;
 }
 
@@ -191,11 +192,12 @@ Pushed begin_push(TileContext& c) {
   functions::Exchange& e = pushed.exchange;
   // Whoever has a result sends it: one in a packet.
   if (packets) e.sent = ir::DType::F32;
-  const bool in_two = c.word("algorithm", "auto") == "twoshot";
+  const bool in_two = c.word("algorithm", "auto") == "twoshot", blocks = adds_up(c);
   // The product's, of which a block is some.
-  e.rows = std::get<ir::ValueRef>(c.value("rows", x.rows).value);
-  if (in_two) e.slot_div = c.world();
-  e.mode = in_two             ? functions::PeerMode::Owner
+  if (!blocks) e.rows = std::get<ir::ValueRef>(c.value("rows", x.rows).value);
+  if (in_two && !blocks) e.slot_div = c.world();
+  e.mode = blocks             ? functions::PeerMode::Each
+           : in_two           ? functions::PeerMode::Owner
            : scatters(c.op()) ? functions::PeerMode::Block
                               : functions::PeerMode::Others;
   pushed.slots = tiles.slots(in_two ? "parts" : "slots", e, e.sent);

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compiler/functions/exchange.h"
 #include "compiler/ops/tile.h"
@@ -50,5 +51,20 @@ struct Pushed {
 Pushed begin_push(TileContext& collective);
 /// What begin_push has made.
 Pushed pushed(TileContext& collective);
+
+/// Whether the product that sends a pushed allreduce its operand also adds up what the ranks have
+/// made of the block of rows that one owns: it begins with those of others, and ends with its own,
+/// by when what it adds has come. (compiler/ops/matmul.cpp)
+bool adds_up(const TileContext& collective);
+/// Whether it would if the collective, an allreduce by `twoshot`, were pushed.
+bool may_add_up(const TileContext& collective);
+/// What it adds and sends.
+struct Sums {
+  functions::Exchange exchange;                // how sums travel: Others, a block's tiles
+  ir::BufferId parts{}, to_all{};              // slots
+  std::vector<ir::EventId> parts_of, sums_of;  // by tile of a block
+};
+/// Makes these tasks, of the collective.
+void add_up(TileContext& collective, const Sums& sums);
 
 }  // namespace maco::ops

@@ -151,6 +151,18 @@ struct MatmulPages {
                 "pairs that take dot are of few rows, transposed");
 };
 
+// Of products whose tiles have owners, which have a block of rows each: the tile that `tile` means
+// on this rank. Those of the next rank come first, and so on; the own ones are added up behind
+// them.
+template <class C>
+MACO_FN u32 tile_on(const Context& ctx, u32 tile) {
+  if constexpr (C::by_owner) {
+    const int step = C::added ? 0 : 1 + int(tile / C::T);
+    return u32((ctx.rank() + step) % int(C::ranks)) * (u32)C::T + tile % (u32)C::T;
+  }
+  return tile;
+}
+
 // Rows that tile has at launch, where it lies, and its part of K: blocks part, part + kParts, ...,
 // at most BK elements in all, so that parts that are worked on at the same time read memory in
 // line. Tiles of a part follow those of the part before.
@@ -180,7 +192,7 @@ struct MatmulTile {
     return task;
   }
   MACO_FN MatmulTile(Context& ctx, u32 task) : part(part_of(task)) {
-    const u32 tile = tile_of(task);
+    const u32 tile = tile_on<C>(ctx, tile_of(task));
     // Of a tile with all rows their number is a constant, which the compiler folds.
     if constexpr (has_all_rows()) {
       row = 0;

@@ -5,8 +5,8 @@
 // the next tile, whom a link that others use would hold up.
 //
 // Operands a, b, y, slots, then whatever C::finish reads. C: as of matmul; ranks (W of put), T,
-// stride, slot_div and mode (others, owner or block) as of put, whose tiles are BM x BN, or of
-// mates BM x BN / 2; packets, S: what lies in slots.
+// stride, slot_div and mode (others, owner, block or each) as of put, whose tiles are BM x BN, or
+// of mates BM x BN / 2; packets, S: what lies in slots.
 
 namespace maco::ops {
 
@@ -16,8 +16,9 @@ struct TilePeers {
   using Y = typename C::Y;
   static_assert(takes_mma(C::method) || takes_wgmma(C::method), "tensor cores have tiles to send");
   static_assert(C::mode == PeerMode::others || C::mode == PeerMode::owner ||
-                    C::mode == PeerMode::block,
+                    C::mode == PeerMode::block || C::mode == PeerMode::each,
                 "a tile has its peers");
+  static constexpr bool kBlocks = C::mode == PeerMode::block || C::mode == PeerMode::each;
   const PeerSlots<Y> slots;
   const int first, count;  // ranks from `first` on
   const i64 begin;         // of the tile, in elements of a peer's slots
@@ -27,12 +28,13 @@ struct TilePeers {
       : slots(own, rank),
         first(C::mode == PeerMode::others  ? rank + 1
               : C::mode == PeerMode::owner ? int(tile % C::ranks)
+              : C::mode == PeerMode::each  ? int((rank + 1 + tile / C::T) % C::ranks)
                                            : int(tile / C::T)),
         count(C::mode == PeerMode::others ? int(C::ranks) - 1
               : first == rank             ? 0
                                           : 1),
         begin(rank * slot_row_elements<C>() +
-              i64(C::mode == PeerMode::block ? tile % C::T : tile) / C::slot_div * C::stride) {}
+              i64(kBlocks ? tile % C::T : tile) / C::slot_div * C::stride) {}
   MACO_FN Y* of(int p) const { return slots[(first + p) % int(C::ranks)] + begin; }
 };
 
@@ -81,12 +83,16 @@ MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 
 }
 
 template <class C>
+struct SendingProduct : MatmulOf<C, false, false, !C::behind> {
+  static constexpr bool by_owner = C::mode == PeerMode::each;
+};
+template <class C>
 MACO_FN void matmul_pushed(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, false, false, !C::behind>>(ctx, args, tile);
+  matmul_by_way<SendingProduct<C>>(ctx, args, tile);
 }
 template <class C>
 MACO_FN void matmul_pushed_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, false, false, !C::behind>>(ctx, args, tile);
+  matmul_load_by_way<SendingProduct<C>>(ctx, args, tile);
 }
 
 // Behind what was stored, in units of V elements.
@@ -106,7 +112,8 @@ struct TileSender {
   MACO_FN TileSender(Context& ctx, const SenderArgs& args, u32 tile)
       : peers(args.template ptr<char>(3), ctx.rank(), tile) {
     constexpr u32 kAcross = (u32)((C::N + C::BN - 1) / C::BN);
-    const i64 row = i64(tile / kAcross) * C::BM, col = i64(tile % kAcross) * C::BN;
+    const u32 own = tile_on<C>(ctx, tile);
+    const i64 row = i64(own / kAcross) * C::BM, col = i64(own % kAcross) * C::BN;
     y = args.template ptr<Y>(2) + row * C::N + col;
     rows = (u32)least(C::BM, most(C::rows::get(ctx) - row, 0));  // none of a tile that isn't there
     width = (u32)(kSameWidth ? C::BN : least(C::BN, C::N - col));
@@ -149,7 +156,7 @@ struct TileSender {
 
 template <class C>
 MACO_FN void matmul_pushed_send(Context& ctx, const SenderArgs& args, u32 tile) {
-  TileSender<C>(ctx, args, tile).send();
+  TileSender<SendingProduct<C>>(ctx, args, tile).send();
 }
 
 }  // namespace maco::ops

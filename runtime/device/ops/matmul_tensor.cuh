@@ -19,6 +19,20 @@ struct NoPusher {
   MACO_FN void store(const MatmulTile<C>&, i64, i64, const Vec<typename C::Y, V>&) const {}
 };
 
+// Of a product that adds up what others have sent (matmul_add.cuh), and of others: nothing.
+template <class C>
+struct TileAdder;
+template <class C>
+struct NoAdder {
+  template <int V>
+  struct Parts {};
+  MACO_FN NoAdder(Context&, const Args&, u32) {}
+  template <int V>
+  MACO_FN void fetch(const MatmulTile<C>&, i64, i64, Parts<V>&) const {}
+  template <int V>
+  MACO_FN void add(const Parts<V>&, i64, Vec<typename C::Y, V>&) const {}
+};
+
 // Where a product that appends to caches stores its elements (matmul_append.cuh), and where others
 // do: in y.
 template <class C>
@@ -241,10 +255,12 @@ template <class C>
 struct MatmulStore {
   using Y = typename C::Y;
   using Pusher = typename Either<C::pushed, TilePusher<C>, NoPusher<C>>::type;
+  using Adder = typename Either<C::added, TileAdder<C>, NoAdder<C>>::type;
   using Appender = typename Either<C::appended, RowAppender<C>, NoAppender<C>>::type;
   const MatmulTile<C>& t;
   const Args& args;
   const Pusher pusher;
+  const Adder adder;
   const Appender appender;
 
   // Elements of a run that lie in line in every row.
@@ -253,6 +269,7 @@ struct MatmulStore {
   template <int kRun>
   struct Fetched {
     typename C::template MoreRun<kVector<kRun>> pieces[kRun / kVector<kRun>];
+    typename Adder::template Parts<kVector<kRun>> parts[kRun / kVector<kRun>];
   };
   // Where a run begins. Offsets that the compiler knows stay apart from those that it doesn't, so
   // that it works the latter out once.
@@ -283,9 +300,12 @@ struct MatmulStore {
     const Place at(t, run_place);
     if (!at.has_row(t)) return;
     MACO_UNROLL
-    for (int i = 0; i < kRun / V; ++i)
-      if (at.has_col(t, i * V))
-        more.pieces[i].load(args, at.element(t) + i * V, at.col + at.more_cols + i * V);
+    for (int i = 0; i < kRun / V; ++i) {
+      if (!at.has_col(t, i * V)) continue;
+      more.pieces[i].load(args, at.element(t) + i * V, at.col + at.more_cols + i * V);
+      adder.template fetch<V>(t, at.row + at.more_rows, at.col + at.more_cols + i * V,
+                              more.parts[i]);
+    }
   }
   static constexpr int kSums = TensorShape<C>::kSums;
   using A = typename TensorShape<C>::A;
@@ -300,9 +320,10 @@ struct MatmulStore {
   static MACO_FN Y element(const A (&sums)[kSums]) {
     return from_acc<Y>(finish(typename C::More{}, sums));
   }
-  // A run whose element i is element(i), asked for where there is such a row and column.
-  template <int kRun, class F>
-  MACO_FN void write(const RunPlace& run_place, F element) const {
+  // A run whose element i is element(i), asked for where there is such a row and column, and goes
+  // through add(piece, place in y, elements).
+  template <int kRun, class F, class Add>
+  MACO_FN void write(const RunPlace& run_place, F element, Add add) const {
     constexpr int V = kVector<kRun>;
     const Place at(t, run_place);
     if (!at.has_row(t)) return;
@@ -313,6 +334,7 @@ struct MatmulStore {
         Vec<Y, V> v;
         MACO_UNROLL
         for (int e = 0; e < V; ++e) v.v[e] = element(i + e);
+        add(i / V, at.element(t) + i, v);
         gstore_vec<V>(to + i, v);
         pusher.template store<V>(t, at.row + at.more_rows, at.col + at.more_cols + i, v);
       }
@@ -320,19 +342,26 @@ struct MatmulStore {
   }
   template <int kRun>
   MACO_FN void put(const RunPlace& run_place, const Vec<Y, kRun>& run) const {
-    write<kRun>(run_place, [&](int i) { return run.v[i]; });
+    write<kRun>(
+        run_place, [&](int i) { return run.v[i]; }, [](int, i64, Vec<Y, kVector<kRun>>&) {});
   }
   template <int kRun>
   MACO_FN void store(const RunPlace& run_place, const A (&runs)[kSums][kRun],
                      const Fetched<kRun>& more) const {
     constexpr int V = kVector<kRun>;
-    write<kRun>(run_place, [&](int i) {
-      A sums[kSums];
-      MACO_UNROLL
-      for (int s = 0; s < kSums; ++s)
-        sums[s] = C::blocks ? fn::add(runs[s][i], A(0)) : runs[s][i];  // no -0: matmul_block.cuh
-      return from_acc<Y>(finish(more.pieces[i / V].at(i % V), sums));
-    });
+    write<kRun>(
+        run_place,
+        [&](int i) {
+          A sums[kSums];
+          MACO_UNROLL
+          for (int s = 0; s < kSums; ++s)
+            sums[s] =
+                C::blocks ? fn::add(runs[s][i], A(0)) : runs[s][i];  // no -0: matmul_block.cuh
+          return from_acc<Y>(finish(more.pieces[i / V].at(i % V), sums));
+        },
+        [&](int i, i64 element, Vec<Y, V>& v) {
+          adder.template add<V>(more.parts[i], element, v);
+        });
   }
 };
 
@@ -416,8 +445,9 @@ template <class C, class Tile>
 MACO_FN void matmul_tensor_store(Context& ctx, const Args& args, u32 index, const MatmulTile<C>& t,
                                  const Tile& tile) {
   constexpr bool kSwap = TensorShape<C>::kSwap;
-  const MatmulStore<C> store{t, args, {ctx, args, index}, typename MatmulStore<C>::Appender(ctx)};
-  if constexpr (!kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) &&
+  const MatmulStore<C> store{
+      t, args, {ctx, args, index}, {ctx, args, index}, typename MatmulStore<C>::Appender(ctx)};
+  if constexpr (!kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) && !C::added &&
                 Tile::kFinishes) {
     tile.each_finished(ctx.scratch(), store);
   } else {

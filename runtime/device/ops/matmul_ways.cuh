@@ -56,12 +56,12 @@ struct MatmulCompute {
 // A config with what the names of functions say: kPaired, a second matrix behind b; kNormed, the
 // weights of a norm of a's rows behind that; kPushed, slots behind y; kTurned, heads of y turn, by
 // sines and cosines behind b; kAppended, caches behind y, which have its last columns; kHalved,
-// mates have half of K each.
+// mates have half of K each; kAdded, behind the slots what others have sent and where its own goes.
 template <class Config, bool kPaired, bool kNormed, bool kPushed = false, bool kTurned = false,
-          bool kAppended = false, bool kHalved = false>
+          bool kAppended = false, bool kHalved = false, bool kAdded = false>
 struct MatmulOf : Config {
   static constexpr bool paired = kPaired, normed = kNormed, pushed = kPushed, turned = kTurned,
-                        appended = kAppended, halved = kHalved;
+                        appended = kAppended, halved = kHalved, added = kAdded, by_owner = kAdded;
   static constexpr int kNorm = kPaired ? 3 : 2, kSines = 2;
   static constexpr int kY = 2 + (kPaired ? 1 : 0) + (kNormed || kTurned ? 1 : 0);
 };
