@@ -5,9 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tools/setup.sh --no-clang
-launcher=()
-if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-cmake --preset default --log-level=WARNING "${launcher[@]}"
+cmake --preset default --log-level=WARNING
 cmake --build --preset default --target macoc maco-run -j "$(nproc)"
 
 graph=examples/graphs/tp_mlp.json world=2

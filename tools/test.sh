@@ -6,16 +6,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tools/setup.sh
 jobs=$(nproc)
-launcher=()
-if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}  # for precompiled headers
-export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}                          # other checkouts have the same
 
 commit=$(git rev-parse --short=6 HEAD 2>/dev/null) || commit=0
 export MACO_TEST_PART=${MACO_TEST_PART:-$((16#$commit % 7 + 1))/7}
 
 began=$SECONDS
-configured=$(cmake --preset default "${launcher[@]}") || { echo "$configured"; exit 1; }
+configured=$(cmake --preset default) || { echo "$configured"; exit 1; }
 cmake --build --preset default -j "$jobs"
 built=$((SECONDS - began))
 
