@@ -384,10 +384,10 @@ cost::Work work(MatmulForm form, const CallView& c, const ir::Task& task,
 }  // namespace
 
 std::string matmul_function(MatmulForm form) {
-  return fmt::format("matmul{}{}{}{}{}{}{}", form.paired ? "_pair" : "",
-                     form.normed ? "_normed" : "", form.pushed ? "_pushed" : "",
-                     form.added ? "_added" : "", form.turned ? "_turned" : "",
-                     form.appended ? "_appended" : "", form.halved ? "_halved" : "");
+  return fmt::format(
+      "matmul{}{}{}{}{}{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
+      form.pushed ? "_pushed" : "", form.added ? "_added" : "", form.gathered ? "_gathered" : "",
+      form.turned ? "_turned" : "", form.appended ? "_appended" : "", form.halved ? "_halved" : "");
 }
 
 namespace {
@@ -401,7 +401,9 @@ constexpr MatmulForm kForms[] = {{},
                                  {.turned = true, .appended = true},
                                  {.halved = true},
                                  {.pushed = true, .halved = true},
-                                 {.pushed = true, .added = true}};
+                                 {.pushed = true, .added = true},
+                                 {.gathered = true},
+                                 {.paired = true, .gathered = true}};
 }
 
 std::optional<MatmulForm> matmul_form_of(std::string_view function) {
@@ -475,6 +477,10 @@ std::vector<Function> matmul_functions() {
       auto& headers = f.source.headers;
       headers.insert(headers.begin(), "ops/collectives.cuh");
       headers.push_back("ops/matmul_push.cuh");
+    }
+    if (form.gathered) {
+      for (const char* of : {"ranks", "T"}) f.params.push_back(integer(of));
+      f.source.headers.push_back("ops/matmul_gather.cuh");
     }
     if (form.added) {
       std::vector<std::string> reductions;

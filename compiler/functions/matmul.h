@@ -20,10 +20,11 @@ namespace maco::functions {
 /// result turn as by rope (Mma, Wgmma, tiles of 64 rows or more and of whole heads); `appended`,
 /// its last columns become rows of one cache or two (Mma, Wgmma, tiles of 64 rows or more);
 /// `halved`, tasks come as mates: both have the same tile, of half of K each, and finish half of
-/// its columns each (Wgmma; matmul_halves_pages).
+/// its columns each (Wgmma; matmul_halves_pages); `gathered`, its rows are a block of each rank, of
+/// which it begins with this rank's (Mma, Wgmma, rows that are always there).
 struct MatmulForm {
   bool paired = false, normed = false, pushed = false, turned = false, appended = false,
-       halved = false, added = false;
+       halved = false, added = false, gathered = false;
 };
 inline constexpr int64_t kMostNormedRows = 16;
 /// What the columns that `appended` begins and ends with are multiples of: a run that a thread

@@ -399,6 +399,21 @@ std::vector<ir::Access> reads_of(const TileContext& c, const Tiling& t, const ir
   return accesses;
 }
 
+// Whether a product, cut so, may have a block of rows for each rank, each of many tiles.
+bool has_blocks(const TileContext& c, const Cut& cut) {
+  // A rank's own tiles for each SM, at least: the first that wait for others begin when what they
+  // wait for has come (docs/benchmarks/communication.md).
+  constexpr double kLeast = 1.5;
+  const MatmulTiles tiles = tiles_in(cut);
+  const Mat a = c.in(0), y = c.out(0);
+  const int64_t own = tiles_of(a.max_rows / c.world(), tiles.BM) * tiles_of(y.cols, tiles.BN);
+  const functions::MatmulForm form = matmul_inputs(c.op()).form;
+  return functions::on_tensor_cores(method_of(cut.method)) && matmul_parts(a.cols, tiles) == 1 &&
+         !form.normed && !form.turned && !form.appended && !a.dynamic() &&
+         a.max_rows % (c.world() * tiles.BM) == 0 &&
+         static_cast<double>(own) >= kLeast * compute_sms(c);
+}
+
 void tile(TileContext& c) {
   const Tiling t = tiling_of(c);
   const Mat &a = t.a, &y = t.y;
@@ -406,6 +421,7 @@ void tile(TileContext& c) {
   const MatmulInputs& inputs = t.inputs;
   // Where tiles go besides, if a collective's operand is sent tile by tile.
   const auto collective = pushed_to(c.graph(), c.id());
+  const bool gathered = c.flag("gathered", false) && has_blocks(c, t.cut);
   const bool blocks = collective && adds_up(TileContext(c).beside(*collective));
   // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
   const int64_t merges = t.merged() ? body_tasks(y, merge_block(c, y)) : 0;
@@ -424,6 +440,7 @@ void tile(TileContext& c) {
   functions::MatmulForm form = inputs.form;
   form.pushed = push.has_value();
   form.halved = t.halved;
+  form.gathered = gathered;
   const std::vector<MatmulAppended> appended = matmul_appended(c.graph(), c.op());
   std::optional<ir::ValueRef> append_at;
   if (form.appended)
@@ -458,6 +475,10 @@ void tile(TileContext& c) {
       params.push_back({"append_next", appended.front().end});
     }
     if (push) add_push_params(c, t, push->exchange, params);
+    if (gathered) {
+      params.push_back({"ranks", c.world()});
+      params.push_back({"T", t.count() / c.world()});
+    }
     calls.push_back(c.call(functions::matmul_function(form), std::move(params), std::move(operands),
                            loads_of(c, t.loads)));
     // The tile that is sent is the one that is stored, the last but it of the task's accesses.
@@ -466,10 +487,9 @@ void tile(TileContext& c) {
       c.moves(calls.back(), {{.kind = ir::Transfer::Kind::Copy, .from = {sent + 1}, .to = {sent}}});
     }
   }
-  const auto product = [&](uint32_t index, int64_t r, int64_t n, int64_t part) {
+  const auto product = [&](uint32_t index, int64_t r, int64_t n, int64_t part, ir::Block block) {
     // What is finished.
     const int64_t n0 = t.halved ? n + part * bn / 2 : n, n1 = t.halved ? n0 + bn / 2 : n + bn;
-    ir::Block block;
     if (push) block = functions::push_block_of(c.program()[calls[0]], push->exchange, index);
     std::vector<ir::Access> accesses = reads_of(c, t, block, r, n, n0, n1);
     const auto at = static_cast<size_t>(t.merged() ? part : 0);
@@ -489,41 +509,34 @@ void tile(TileContext& c) {
       c.signal(task, push->arrived[index % push->arrived.size()],
                functions::peer_of(push->exchange, index));
   };
-  if (blocks) {
-    // Each rank begins with what the next one adds up, and so on; its own tiles come last, with
-    // what the others have sent by then.
+  if (blocks || gathered) {
+    // Of rows that are gathered each rank begins with its own, which are there first; of sums with
+    // those that the next one adds up, and its own come last (add_up), with what the others have
+    // sent by then.
     const int64_t world = c.world(), rows = a.max_rows / world, own = t.count() / world;
-    for (int64_t step = 0; step + 1 < world; ++step)
+    for (int64_t step = blocks ? 1 : 0, first = 0; step < world; ++step, first += own) {
+      const auto shift = static_cast<int32_t>(step);
+      const ir::Block block{step == 0 ? ir::RankRef::self() : ir::RankRef::shift(shift), rows, {}};
       t.each_tile(rows, [&](int64_t r, int64_t n) {
-        product(static_cast<uint32_t>(step * own + t.tile_at(r, n)), r, n, 0);
+        product(static_cast<uint32_t>(first + t.tile_at(r, n)), r, n, 0, block);
       });
+    }
     return;
   }
   t.each_tile(a.max_rows, [&](int64_t r, int64_t n) {
     const int64_t tile = t.tile_at(r, n);
     for (int64_t part = 0; part < t.parts; ++part)
       product(static_cast<uint32_t>(t.halved ? 2 * tile + part : part * t.count() + tile), r, n,
-              part);
+              part, {});
   });
   if (t.merged()) merge_parts(c, t.epilogue, sums, y);
 }
 
 // Whether a pushed product adds up, of this cut.
 bool may_add(const TileContext& c, const Cut& cut) {
-  // A rank's own tiles for each SM, at least: the first begin when what they add has been sent
-  // (docs/benchmarks/communication.md).
-  constexpr double kLeast = 1.5;
-  // Of each source a thread holds some elements.
-  constexpr int64_t kMostRanks = 8;
-  const MatmulTiles tiles = tiles_in(cut);
-  const Mat a = c.in(0), y = c.out(0);
-  const int64_t own = tiles_of(a.max_rows / c.world(), tiles.BM) * tiles_of(y.cols, tiles.BN);
-  const functions::MatmulForm form = matmul_inputs(c.op()).form;
+  constexpr int64_t kMostRanks = 8;  // of each a thread holds some elements
   const auto kept = [&](ir::TensorId t) { return c.graph()[t].kind != ir::TensorKind::State; };
-  return functions::on_tensor_cores(method_of(cut.method)) && matmul_parts(a.cols, tiles) == 1 &&
-         !form.paired && !form.normed && !form.turned && !form.appended &&
-         c.world() <= kMostRanks && !a.dynamic() && a.max_rows % (c.world() * tiles.BM) == 0 &&
-         static_cast<double>(own) >= kLeast * compute_sms(c) &&
+  return has_blocks(c, cut) && !matmul_inputs(c.op()).form.paired && c.world() <= kMostRanks &&
          std::all_of(c.op().in.begin(), c.op().in.end(), kept);
 }
 
@@ -540,6 +553,12 @@ bool may_add_up(const TileContext& collective) {
     return false;
   const TileContext beside = TileContext(collective).beside(*product);
   return may_add(beside, beside.cut());
+}
+
+bool may_gather(const TileContext& product) {
+  const ir::Graph& graph = product.graph();
+  return !is_pushed(product.op()) && gather_of(graph, product.op()) &&
+         has_blocks(product, product.cut());
 }
 
 void add_up(TileContext& c, const Sums& sums) {
@@ -596,7 +615,8 @@ std::vector<OpDef> matmul_ops() {
              {"interleaved", AttrType::Bool, false, "false", {}, true},
              {"append_at", AttrType::RuntimeInt, false, "", {}, true},
              {"first_appended", AttrType::Int, false, "0", {}, true},
-             {"pushed", AttrType::Bool, false, "false", {}, true}};
+             {"pushed", AttrType::Bool, false, "false", {}, true},
+             {"gathered", AttrType::Bool, false, "false", {}, true}};
   d.infer = infer_matmul;
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)
     d.methods.emplace_back(name(static_cast<MatmulMethod>(i)));

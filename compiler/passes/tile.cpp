@@ -11,6 +11,7 @@
 #include <span>
 
 #include "compiler/frontend/frontend.h"
+#include "compiler/functions/exchange.h"
 #include "compiler/functions/function.h"
 #include "compiler/functions/matmul.h"
 #include "compiler/ops/op.h"
@@ -139,6 +140,43 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
   return false;
 }
 
+// Where a product that begins with its own rank's rows stands right behind the allgather of them,
+// which has the same SMs: copies of the own rows first, puts among the tiles of these, then what
+// has come, and the tiles of that.
+void weave(ir::Program& program, size_t gathered, size_t first, PassContext& context) {
+  std::vector<ir::Task>& tasks = program.tasks;
+  const auto function = [&](const ir::Task& t) -> const std::string& {
+    return program[t.call].function;
+  };
+  const auto form = functions::matmul_form_of(function(tasks[first]));
+  if (!form || !form->gathered || first == gathered) return;
+  const auto at = [&](size_t t) { return tasks.begin() + static_cast<std::ptrdiff_t>(t); };
+  const std::span<const ir::Task> gathers(at(gathered), at(first));
+  if (std::any_of(gathers.begin(), gathers.end(), [&](const ir::Task& t) {
+        return program[t.call].op_kind != "allgather" ||
+               program[t.call].op != program[gathers.front().call].op ||
+               (function(t) != "put" && function(t) != "take") || t.role != ir::Role::Compute ||
+               t.after != tasks[first].after || t.priority != tasks[first].priority;
+      }))
+    return;
+  std::vector<ir::Task> puts, takes, woven;
+  for (size_t t = gathered; t < first; ++t) {
+    const bool copies = functions::exchange_of(program[tasks[t].call])->own;
+    (function(tasks[t]) == "put" ? puts : copies ? woven : takes).push_back(std::move(tasks[t]));
+  }
+  const size_t all = tasks.size() - first, own = all / static_cast<size_t>(program.world);
+  size_t put = 0;
+  for (size_t i = 0; i < all; ++i) {
+    if (i == own)
+      for (ir::Task& take : takes) woven.push_back(std::move(take));
+    woven.push_back(std::move(tasks[first + i]));
+    for (; put * own < (i + 1) * puts.size() && put < puts.size(); ++put)
+      woven.push_back(std::move(puts[put]));
+  }
+  std::move(woven.begin(), woven.end(), at(gathered));
+  ++context.statistics["allgathers woven with products"];
+}
+
 }  // namespace
 
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context) {
@@ -167,6 +205,7 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
   std::vector<Range> calls(graph.ops.size());
   const int before = context.diagnostics.errors();
   bool counted = false;
+  size_t last_first = 0;  // task of the op before
   for (size_t i = 0; i < order.linear.size(); ++i) {
     const ir::OpId id = order.linear[i];
     const size_t first_task = program.tasks.size();
@@ -193,6 +232,8 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
       for (size_t c = calls[index(p)].begin; c < calls[index(p)].end; ++c)
         after.push_back(ir::id_of<ir::CallId>(c));
     for (size_t t = first_task; t < program.tasks.size(); ++t) program.tasks[t].after = after;
+    if (first_task < program.tasks.size()) weave(program, last_first, first_task, context);
+    last_first = first_task;
   }
   const std::vector<size_t> first_write = first_writes(program), last_task = last_tasks(program);
   int32_t pages = 0;

@@ -89,6 +89,13 @@ std::vector<Source> sources(const fs::path& examples) {
   output y = allreduce(p, algorithm = twoshot)
 })",
                   "cpu"});
+  list.push_back({"gathered", R"(graph gathered(world = 3) {
+  input x : bf16[48, 64]
+  param w : bf16[264, 64]
+  all = allgather(x)
+  output y = matmul(all, w, transpose_b = true)
+})",
+                  "cpu"});
   list.push_back({"pushed_few", R"(graph pushed(world = 3) {
   input x : bf16[2, 64]
   input r : bf16[2, 40]

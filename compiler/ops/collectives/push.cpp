@@ -46,6 +46,18 @@ std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collect
   return std::nullopt;
 }
 
+std::optional<ir::OpId> gather_of(const ir::Graph& graph, const ir::Op& product) {
+  for (auto i = static_cast<size_t>(&product - graph.ops.data()); i-- > 0;) {
+    const ir::Op& op = graph.ops[i];
+    if (std::find(op.out.begin(), op.out.end(), product.in[0]) == op.out.end()) continue;
+    if (op.kind != "allgather" || attr_word(op, "algorithm", "auto") != "oneshot" ||
+        graph.world < 2 || graph[op.out[0]].kind == ir::TensorKind::State)
+      return std::nullopt;
+    return ir::id_of<ir::OpId>(i);
+  }
+  return std::nullopt;
+}
+
 bool is_one_shot_sum(const ir::Op& collective) {
   return collective.kind == "allreduce" && attr_word(collective, "algorithm", "auto") == "oneshot";
 }

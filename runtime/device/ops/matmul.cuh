@@ -151,14 +151,13 @@ struct MatmulPages {
                 "pairs that take dot are of few rows, transposed");
 };
 
-// Of products whose tiles have owners, which have a block of rows each: the tile that `tile` means
-// on this rank. Those of the next rank come first, and so on; the own ones are added up behind
-// them.
+// Of products whose rows are blocks of one rank each: the tile that `tile` means on this rank,
+// whose blocks are those of rank + C::first_step and of the ranks behind it.
 template <class C>
 MACO_FN u32 tile_on(const Context& ctx, u32 tile) {
   if constexpr (C::by_owner) {
-    const int step = C::added ? 0 : 1 + int(tile / C::T);
-    return u32((ctx.rank() + step) % int(C::ranks)) * (u32)C::T + tile % (u32)C::T;
+    const int owner = (ctx.rank() + C::first_step + int(tile / C::T)) % int(C::ranks);
+    return (u32)owner * (u32)C::T + tile % (u32)C::T;
   }
   return tile;
 }

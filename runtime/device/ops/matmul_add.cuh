@@ -2,8 +2,8 @@
 // (matmul_push.cuh): the end of an allreduce whose operand it makes.
 //
 // Operands a, b, y, slots of the sums, slots of what others have sent, the product's own result,
-// then whatever C::finish reads. C: as of matmul_pushed in mode `others`, whose T tiles are those of
-// this rank's block of rows; reduce.
+// then whatever C::finish reads. C: as of matmul_pushed in mode `others`, whose T tiles are those
+// of this rank's block of rows; reduce.
 
 namespace maco::ops {
 

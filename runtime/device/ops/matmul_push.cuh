@@ -85,6 +85,7 @@ MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 
 template <class C>
 struct SendingProduct : MatmulOf<C, false, false, !C::behind> {
   static constexpr bool by_owner = C::mode == PeerMode::each;
+  static constexpr int first_step = 1;
 };
 template <class C>
 MACO_FN void matmul_pushed(Context& ctx, const Args& args, u32 tile) {

@@ -62,6 +62,7 @@ template <class Config, bool kPaired, bool kNormed, bool kPushed = false, bool k
 struct MatmulOf : Config {
   static constexpr bool paired = kPaired, normed = kNormed, pushed = kPushed, turned = kTurned,
                         appended = kAppended, halved = kHalved, added = kAdded, by_owner = kAdded;
+  static constexpr int first_step = 0;
   static constexpr int kNorm = kPaired ? 3 : 2, kSines = 2;
   static constexpr int kY = 2 + (kPaired ? 1 : 0) + (kNormed || kTurned ? 1 : 0);
 };
