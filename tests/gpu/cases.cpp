@@ -73,6 +73,7 @@ const Example kExamples[] = {
      {{"n", 3}, {"m", 5}},
      {{"2048", "256"}, {"4104", "264"}}},
     {"../../tests/gpu/sums_added.maco", 2, "", {}, {{"5120", "96"}, {"5000", "264"}}},
+    {"../../tests/gpu/gathered_rows.maco", 2, "", {}, {{"2560", "48"}, {"5000", "264"}}},
     {"../../tests/ir/prepare_operands.maco", 2, "", {}},
     {"../../tests/ir/prepare_operands.maco", 2, "", {{"n", 3}}},
     {"../../tests/gpu/moves.maco", 1, "", {}},
