@@ -399,19 +399,26 @@ std::vector<ir::Access> reads_of(const TileContext& c, const Tiling& t, const ir
   return accesses;
 }
 
-// Whether a product, cut so, may have a block of rows for each rank, each of many tiles.
-bool has_blocks(const TileContext& c, const Cut& cut) {
+// Why a product, cut so, can't have a block of rows for each rank, each of many tiles, or "".
+std::string refuse_blocks(const TileContext& c, const Cut& cut) {
   // A rank's own tiles for each SM, at least: the first that wait for others begin when what they
   // wait for has come (docs/benchmarks/communication.md).
   constexpr double kLeast = 1.5;
   const MatmulTiles tiles = tiles_in(cut);
   const Mat a = c.in(0), y = c.out(0);
-  const int64_t own = tiles_of(a.max_rows / c.world(), tiles.BM) * tiles_of(y.cols, tiles.BN);
   const functions::MatmulForm form = matmul_inputs(c.op()).form;
-  return functions::on_tensor_cores(method_of(cut.method)) && matmul_parts(a.cols, tiles) == 1 &&
-         !form.normed && !form.turned && !form.appended && !a.dynamic() &&
-         a.max_rows % (c.world() * tiles.BM) == 0 &&
-         static_cast<double>(own) >= kLeast * compute_sms(c);
+  if (!functions::on_tensor_cores(method_of(cut.method)))
+    return fmt::format("the product takes method '{}'", cut.method);
+  if (form.normed || form.turned || form.appended)
+    return "the product norms, turns or appends rows besides";
+  if (matmul_parts(a.cols, tiles) > 1) return "tasks of the product have a part of K each";
+  if (a.dynamic()) return "dims decide the product's rows";
+  if (a.max_rows % (c.world() * tiles.BM) != 0)
+    return fmt::format("{} rows aren't whole tiles of {} for each rank", a.max_rows, tiles.BM);
+  const int64_t own = a.max_rows / c.world() / tiles.BM * tiles_of(y.cols, tiles.BN);
+  if (static_cast<double>(own) < kLeast * compute_sms(c))
+    return fmt::format("a rank's rows have {} tiles, too few for {} SMs", own, compute_sms(c));
+  return "";
 }
 
 void tile(TileContext& c) {
@@ -421,7 +428,7 @@ void tile(TileContext& c) {
   const MatmulInputs& inputs = t.inputs;
   // Where tiles go besides, if a collective's operand is sent tile by tile.
   const auto collective = pushed_to(c.graph(), c.id());
-  const bool gathered = c.flag("gathered", false) && has_blocks(c, t.cut);
+  const bool gathered = !collective && c.flag("gathered", false) && refuse_blocks(c, t.cut).empty();
   const bool blocks = collective && adds_up(TileContext(c).beside(*collective));
   // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
   const int64_t merges = t.merged() ? body_tasks(y, merge_block(c, y)) : 0;
@@ -536,8 +543,8 @@ void tile(TileContext& c) {
 bool may_add(const TileContext& c, const Cut& cut) {
   constexpr int64_t kMostRanks = 8;  // of each a thread holds some elements
   const auto kept = [&](ir::TensorId t) { return c.graph()[t].kind != ir::TensorKind::State; };
-  return has_blocks(c, cut) && !matmul_inputs(c.op()).form.paired && c.world() <= kMostRanks &&
-         std::all_of(c.op().in.begin(), c.op().in.end(), kept);
+  return refuse_blocks(c, cut).empty() && !matmul_inputs(c.op()).form.paired &&
+         c.world() <= kMostRanks && std::all_of(c.op().in.begin(), c.op().in.end(), kept);
 }
 
 }  // namespace
@@ -555,10 +562,9 @@ bool may_add_up(const TileContext& collective) {
   return may_add(beside, beside.cut());
 }
 
-bool may_gather(const TileContext& product) {
-  const ir::Graph& graph = product.graph();
-  return !is_pushed(product.op()) && gather_of(graph, product.op()) &&
-         has_blocks(product, product.cut());
+std::string refuse_to_gather(const TileContext& product) {
+  return is_pushed(product.op()) ? "the product sends its tiles"
+                                 : refuse_blocks(product, product.cut());
 }
 
 void add_up(TileContext& c, const Sums& sums) {

@@ -95,6 +95,7 @@ bool fuse(ir::Graph& graph, PassContext& context);
 bool choose_collectives(ir::Graph& graph, PassContext& context);
 bool has_algorithms(const ir::Graph& graph);
 bool push_products(ir::Graph& graph, PassContext& context);
+bool gather_products(ir::Graph& graph, PassContext& context);
 bool assign_roles(ir::Graph& graph, PassContext& context);
 bool has_roles(const ir::Graph& graph, const PassContext& context);
 bool choose_tiles(ir::Graph& graph, PassContext& context);

@@ -23,10 +23,10 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // From here on each collective names its algorithm.
   graph = passes.run("choose-collectives", std::move(graph));
 
-  // Products send their tiles to the collectives that read them, and what is made of these sums is
-  // part of them.
+  // Products send their tiles to the collectives that read them, and begin with their own rank's
+  // rows of what is gathered; and what is made of sums that they have sent is part of these.
   if (options.fuse)
-    for (const char* pass : {"push-products", "fuse-sums"})
+    for (const char* pass : {"push-products", "gather-products", "fuse-sums"})
       graph = passes.run(pass, std::move(graph));
 
   // From here on sm_roles is a list of ranges, and every kind of op has a home.

@@ -1,8 +1,7 @@
 // push_products.cpp: where a collective's operand comes from a product on tensor cores, or of few
 // rows (in packets), the product sends each tile as it stores it, and the collective is cut as the
 // product is: no task stands between, and links work while the next tiles are multiplied. Where
-// little else communicates, no SM need be set aside for it (assign-roles). Products of what is
-// gathered begin with their rank's own rows, while those of others come.
+// little else communicates, no SM need be set aside for it (assign-roles).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/begin_program.h"
-#include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
 
@@ -69,31 +67,6 @@ int64_t all_symmetric_bytes(const ir::Graph& graph, PassContext& context) {
   return total;
 }
 
-// Products begin with their rank's rows of what is gathered.
-void gather(ir::Graph& graph, PassContext& context) {
-  ir::Program program;
-  const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
-  const Constraints constraints(graph);
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    ir::Op& op = graph.ops[i];
-    if (op.kind != "matmul" || !ops::gather_of(graph, op)) continue;
-    ir::Diagnostics unheard;
-    const ops::TileContext product(graph, ir::id_of<ir::OpId>(i), program, context.machine, buffers,
-                                   unheard);
-    const bool free = !constraints.constrained(op) && !op.attrs.count("tile") &&
-                      !op.attrs.count("method") &&
-                      op.overlap.value_or(graph.overlap) == ir::Overlap::Aggressive;
-    if (!free || !ops::may_gather(product)) {
-      context.fused(fmt::format("not begun before all is gathered: {}",
-                                free ? "a rank's rows have too few tiles" : "it is constrained"),
-                    op.name);
-      continue;
-    }
-    op.attrs["gathered"] = {true, op.loc};
-    context.fused("begun with the own rows of what is gathered", op.name);
-  }
-}
-
 }  // namespace
 
 bool push_products(ir::Graph& graph, PassContext& context) {
@@ -128,7 +101,6 @@ bool push_products(ir::Graph& graph, PassContext& context) {
     ++pushed;
   }
   context.statistics["products that send"] = pushed;
-  gather(graph, context);
   return true;
 }
 

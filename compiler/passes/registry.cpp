@@ -27,6 +27,8 @@ const std::vector<Pass>& registry() {
        Form::Chosen, choose_collectives, nullptr, nullptr},
       {"push-products", "collectives whose operands' products send them tile by tile", Form::Chosen,
        Form::Cut, Form::Chosen, push_products, nullptr, nullptr},
+      {"gather-products", "products that begin with their own rank's rows of what is gathered",
+       Form::Chosen, Form::Cut, Form::Chosen, gather_products, nullptr, nullptr},
       {"fuse-sums", "elementwise ops into the sums of what products send", Form::Chosen, Form::Cut,
        Form::Chosen, fuse_sums, nullptr, nullptr},
       {"assign-roles", "which SMs compute and which communicate", Form::Chosen, Form::Cut,

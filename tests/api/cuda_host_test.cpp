@@ -52,7 +52,7 @@ class Fake {
 std::optional<Kernel> kernel_of_test(const std::string& name = "cuda_host") {
   CompileOptions options;
   options.sms = 16;
-  const std::string file = test::source_path("tests/api/" + std::string(name) + ".maco");
+  const std::string file = test::source_path("tests/api/" + name + ".maco");
   Kernel kernel = compile(Graph::read(file).value(), options).value();
   const auto opened = Session::open(kernel);
   if (opened) return kernel;

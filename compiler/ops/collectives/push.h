@@ -69,8 +69,8 @@ void add_up(TileContext& collective, const Sums& sums);
 
 /// The one-shot allgather that makes the first operand of `product`, a matmul, if one does.
 std::optional<ir::OpId> gather_of(const ir::Graph& graph, const ir::Op& product);
-/// Whether the product, a matmul, may begin with this rank's rows of what is gathered, while those
-/// of others are on their way. (compiler/ops/matmul.cpp)
-bool may_gather(const TileContext& product);
+/// Why the product, a matmul, can't begin with this rank's rows of what is gathered, while those of
+/// others are on their way, or "". (compiler/ops/matmul.cpp)
+std::string refuse_to_gather(const TileContext& product);
 
 }  // namespace maco::ops

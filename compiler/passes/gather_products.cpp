@@ -1,0 +1,43 @@
+// gather_products.cpp: where a product's rows are those that ranks gather, tile by tile, it begins
+// with its own rank's, which are there first, while those of others come. (The tile pass puts what
+// the allgather sends among these tiles.)
+#include <fmt/format.h>
+
+#include <string>
+
+#include "compiler/ops/collectives/push.h"
+#include "compiler/ops/op.h"
+#include "compiler/ops/tile.h"
+#include "compiler/passes/begin_program.h"
+#include "compiler/passes/passes.h"
+
+namespace maco::passes {
+
+bool gather_products(ir::Graph& graph, PassContext& context) {
+  ir::Program program;
+  const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    ir::Op& op = graph.ops[i];
+    if (op.kind != "matmul" || !ops::gather_of(graph, op)) continue;
+    ir::Diagnostics unheard;
+    const ops::TileContext product(graph, ir::id_of<ir::OpId>(i), program, context.machine, buffers,
+                                   unheard);
+    std::string why;
+    if (op.attrs.count("method") || op.attrs.count("tile"))
+      why = "it is cut already";
+    else if (!op.after.empty() || op.phase ||
+             op.overlap.value_or(graph.overlap) != ir::Overlap::Aggressive)
+      why = "a constraint says when it starts";
+    else
+      why = ops::refuse_to_gather(product);
+    if (!why.empty()) {
+      context.fused(fmt::format("not begun before all is gathered: {}", why), op.name);
+      continue;
+    }
+    op.attrs["gathered"] = {true, op.loc};
+    context.fused("begun with the own rows of what is gathered", op.name);
+  }
+  return true;
+}
+
+}  // namespace maco::passes
