@@ -60,11 +60,14 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
 }
 
 constexpr int64_t kGroup = 64;  // elements of a head that are in a line
+constexpr int64_t kStep = 16;   // that products take at once
 int64_t groups(int64_t head_dim) { return (head_dim + kGroup - 1) / kGroup; }
 
-LoadRule head_loads(const CallView& c, int64_t keys, int64_t pages) {
+using BoxOf = std::optional<ir::Load::Box> (*)(int64_t head_dim, int64_t width, int64_t page_bytes);
+LoadRule head_loads(const CallView& c, BoxOf box, int64_t pages) {
   LoadRule rule{.pages = pages, .whole_pages = true};
-  if (c.flag("boxes")) rule.box = head_box(c.integer("D"), c.integer("HKV") * c.integer("D"), keys);
+  const int64_t d = c.integer("D");
+  if (c.flag("boxes")) rule.box = box(d, c.integer("HKV") * d, c.program().uses.page_bytes);
   return rule;
 }
 
@@ -86,7 +89,7 @@ int64_t tile_keys(int64_t head_dim, int64_t page_bytes) {
 }
 
 bool takes_head(int64_t head_dim, int64_t page_bytes) {
-  constexpr int64_t kChunk = 8, kStep = 16;
+  constexpr int64_t kChunk = 8;
   return head_dim % kChunk == 0 && head_dim <= kMostHeadDim &&
          page_bytes / ir::Load::kLine % groups(head_dim) == 0 &&
          tile_keys(head_dim, page_bytes) % kStep == 0;
@@ -102,10 +105,18 @@ int64_t tile_scratch(int64_t head_dim, bool wgmma) {
   return kTileRows * ir::Load::kLine * (wgmma ? groups(head_dim) : 1);
 }
 
-std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t keys) {
-  // A page would have something of the next head.
+int64_t tile_columns(int64_t head_dim) { return groups(head_dim) * kGroup; }
+
+std::optional<ir::Load::Box> step_box(int64_t head_dim, int64_t width, int64_t page_bytes) {
+  // A page would have something of the next head, whose new rows another task may write.
   if (head_dim % kGroup != 0) return std::nullopt;
-  return ir::Load::Box{keys, kGroup, width};
+  return ir::Load::Box{step_keys(page_bytes), kGroup, width};
+}
+
+std::optional<ir::Load::Box> tile_box(int64_t head_dim, int64_t width, int64_t page_bytes) {
+  // A step would have something of the next head.
+  if (head_dim % kStep != 0) return std::nullopt;
+  return ir::Load::Box{tile_keys(head_dim, page_bytes), kGroup, width};
 }
 
 cost::Work step_work(const AttentionStep& s, const cost::Machine& machine) {
@@ -135,10 +146,8 @@ std::vector<Function> attention_functions() {
                    reads("norms", "X", Count::Many)},
       .source = {{"rows.cuh", "tensor_cores.cuh", "ops/rope.cuh", "ops/attention_pages.cuh",
                   "ops/attention_step.cuh"}},
-      .loads =
-          [](const CallView& c, size_t) {
-            return head_loads(c, step_keys(c.program().uses.page_bytes), c.integer("pages"));
-          },
+      .loads = [](const CallView& c,
+                  size_t) { return head_loads(c, step_box, c.integer("pages")); },
       .takes_packets = [](const CallView& c,
                           size_t i) { return i == 0 || i == 5 || (i < 3 && !c.flag("stored")); },
       .scratch_bytes = [](const CallView& c) { return step_scratch(c.integer("D")); },
@@ -161,10 +170,7 @@ std::vector<Function> attention_functions() {
       .operands = {reads("q", "X"), loads("k", "X"), loads("v", "X"), writes("y", "Y")},
       .source = {{"rows.cuh", "tensor_cores.cuh", "ops/attention_pages.cuh",
                   "ops/attention_tile.cuh"}},
-      .loads =
-          [](const CallView& c, size_t) {
-            return head_loads(c, tile_keys(c.integer("D"), c.program().uses.page_bytes), 1);
-          },
+      .loads = [](const CallView& c, size_t) { return head_loads(c, tile_box, 1); },
       .many_registers = [](const CallView& c) { return c.flag("wgmma"); },
       .scratch_bytes =
           [](const CallView& c) { return tile_scratch(c.integer("D"), c.flag("wgmma")); },

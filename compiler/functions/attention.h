@@ -16,9 +16,8 @@ inline constexpr int64_t kTileRows = 128;
 /// Rows, counted for the heads that share keys, of a typical launch, from which on attention_tile
 /// pays.
 inline constexpr int64_t kManyRows = 64;
-/// The longest head of groups of four warps, and of attention_step and of warps in attention_tile
-/// that work each for itself.
-inline constexpr int64_t kMostGroupHeadDim = 128, kMostHeadDim = 256;
+/// The longest head of attention_step and attention_tile.
+inline constexpr int64_t kMostHeadDim = 256;
 /// Most rows of a task of attention_step, so that registers hold what it has of longer heads, too.
 constexpr int64_t step_rows(int64_t head_dim) { return head_dim > 128 ? kStepRows / 2 : kStepRows; }
 
@@ -37,9 +36,13 @@ cost::Work step_work(const AttentionStep& step, const cost::Machine& machine);
 /// `width`: columns of the operand.
 int64_t step_keys(int64_t page_bytes);
 int64_t tile_keys(int64_t head_dim, int64_t page_bytes);
+std::optional<ir::Load::Box> step_box(int64_t head_dim, int64_t width, int64_t page_bytes);
+std::optional<ir::Load::Box> tile_box(int64_t head_dim, int64_t width, int64_t page_bytes);
 /// Does attention_tile take such heads: of whole chunks, keys of which fill a page in whole steps?
 bool takes_head(int64_t head_dim, int64_t page_bytes);
-std::optional<ir::Load::Box> head_box(int64_t head_dim, int64_t width, int64_t keys);
+/// Columns that boxes of attention_tile bring of a head: whole lines, in which the next head may
+/// begin.
+int64_t tile_columns(int64_t head_dim);
 
 /// Scratch memory of attention_tile in bytes: a line of each row or, for groups of four warps, all
 /// of its query.

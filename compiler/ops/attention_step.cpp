@@ -159,8 +159,7 @@ void tile(TileContext& c) {
   for (int i = kNewRows + kCaches; i < static_cast<int>(c.op().in.size()); ++i)
     operands.push_back(c.in(i).buffer);
   // Boxes bring whole pages of rows that are there in every launch.
-  const auto page_box =
-      functions::head_box(d, keys.cols, functions::step_keys(c.machine().page_bytes));
+  const auto page_box = functions::step_box(d, keys.cols, c.machine().page_bytes);
   const bool boxes = c.machine().has_boxes() && page_box && !keys.dynamic();
   // Two at a time, where the ring has room for those and one more.
   const int64_t pages = c.machine().pages > 4 ? 2 : 1;

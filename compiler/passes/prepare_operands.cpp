@@ -4,8 +4,8 @@
 // - Rows that aren't whole 16 bytes come element by element, which takes up to thirty times as long
 //   as they would. They are copied first, with zeros behind each row; a b[K,N] is transposed on the
 //   way. The zeros are multiplied with each other and change no sum.
-// - Attention of many rows is quick for heads that boxes bring: of 64, 128 and, a little less so,
-//   256. Others are copied to the next of these, with zeros behind each, and what they become back.
+// - Attention of many rows is quick for heads that boxes bring, of whole steps of tensor cores.
+//   Others are copied to longer ones, with zeros behind each, and what they become back.
 // - Of an operand a whose rows dims decide, a caller has only as many as the launch says, where
 //   boxes bring as many as there may be. It is copied to a temporary, which has all.
 #include <fmt/format.h>
@@ -104,14 +104,14 @@ class Preparer {
         ir::typical_value(q.shape[0], [&](auto name) { return graph_.typical_of(name); }, *rows);
     const int64_t group = columns_in(attention.in[0]) / columns_in(attention.in[1]);
     if (typical * group < functions::kManyRows) return 0;
-    for (const int64_t whole : {64, 128, 256}) {
-      if (head_dim == whole) return 0;
-      if (head_dim > whole || !functions::takes_head(whole, machine.page_bytes)) continue;
-      const bool by_groups = machine.has_wgmma() && whole <= functions::kMostGroupHeadDim &&
-                             result == type && graph_[attention.in[1]].shape[0].is_constant();
-      return by_groups || !functions::takes_head(head_dim, machine.page_bytes) ? whole : 0;
-    }
-    return 0;
+    const bool by_boxes = machine.has_boxes() && graph_[attention.in[1]].shape[0].is_constant();
+    const auto suits = [&](int64_t d) {
+      return functions::takes_head(d, machine.page_bytes) &&
+             (!by_boxes || functions::tile_box(d, d, machine.page_bytes));
+    };
+    int64_t whole = head_dim;
+    while (whole <= functions::kMostHeadDim && !suits(whole)) ++whole;
+    return whole > head_dim && whole <= functions::kMostHeadDim ? whole : 0;
   }
 
   // Returns what becomes of its result, if it is to have other heads.

@@ -74,6 +74,9 @@ ATTENTION = """graph attend {
 # Code of attention twice: what one keeps registers for while the other runs shows here.
 ATTENTIONS = ATTENTION.replace("output y =", "z =").replace("\n}", "\n  output y = attention(z, k, v, head_dim = 64, causal = false)\n}")
 
+LONG_HEADS = ATTENTION.replace("64]", "256]").replace("256, 256]", "256, 1024]").replace("head_dim = 64", "head_dim = 256")
+MOST_SPILLED_OF_LONG = 512  # outside of the loop
+
 
 def read(name):
     with open(os.path.join(GRAPHS, name), encoding="utf-8") as file:
@@ -125,6 +128,7 @@ def main():
                                                          ("a product of 8 bits", EIGHT, "sm_90a", "e4m3.e4m3", MOST_SPILLED),
                                                          ("a product of 8 bits", EIGHT, "sm_89", "e4m3.e4m3", MOST_SPILLED),
                                                          ("two attentions", ATTENTIONS, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
+                                                         ("attention of long heads", LONG_HEADS, "sm_90a", "n256k16", MOST_SPILLED_OF_LONG),
                                                          ("tiles that are sent", SENT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                                                          ("tiles that are sent", SENT, "sm_80", "mma.sync", MOST_SPILLED),
                                                          ("decoding", decoder, "sm_90a", "mma.sync", 0),

@@ -77,6 +77,7 @@ const Example kExamples[] = {
     {"../../tests/ir/prepare_operands.maco", 2, "", {}},
     {"../../tests/ir/prepare_operands.maco", 2, "", {{"n", 3}}},
     {"../../tests/gpu/moves.maco", 1, "", {}},
+    {"../../tests/gpu/heads.maco", 1, "", {}},
     {"../../tests/e2e/products_by_threads.maco", 1, "", {}},
     {"../../tests/e2e/products_by_threads.maco", 1, "", {{"n", 7}}},
     {"../../tests/e2e/attention_stored.maco", 1, "", {}},

@@ -353,16 +353,25 @@ void multiply_matrices_f8(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 
 // Products of four warps: what each has of them, from lines of 128 bytes whose chunks change places
 // by their address, as PTX says of wgmma and 128-byte swizzling. Operands count 16 bytes from a
-// multiple of 2^34 on, which their two highest bits tell.
-inline u64 wgmma_memory[4];
-inline u32 wgmma_operand(const void* lines) {
+// multiple of 2^33 on, which their three highest bits tell, and how many lines further the next 64
+// rows are, across.
+struct WgmmaLines {
+  u64 memory;
+  int next;
+};
+inline WgmmaLines wgmma_lines[8];
+template <int kNext = 64>
+u32 wgmma_operand(const void* lines) {
   const auto at = reinterpret_cast<u64>(lines);
   u32 which = 0;
-  while (which < 4 && wgmma_memory[which] != 0 && wgmma_memory[which] != at >> 34) ++which;
-  if (at % 1024 != 0 || which == 4)
+  const auto other = [&](const WgmmaLines& l) {
+    return l.next != 0 && (l.memory != at >> 33 || l.next != kNext);
+  };
+  while (which < 8 && other(wgmma_lines[which])) ++which;
+  if (at % 1024 != 0 || which == 8)
     throw std::logic_error("lines of a product don't lie where they could");
-  wgmma_memory[which] = at >> 34;
-  return static_cast<u32>(at >> 4 & 0x3fffffff) | which << 30;
+  wgmma_lines[which] = {at >> 33, kNext};
+  return static_cast<u32>(at >> 4 & 0x1fffffff) | which << 29;
 }
 inline void wgmma_begin() {}
 inline void wgmma_end() {}
@@ -373,11 +382,12 @@ inline void settle(u32&) {}
 template <bool kAcross>
 u32 wgmma_pair(u32 operand, int r, int k) {
   u32 pair = 0;
+  const WgmmaLines& lines = wgmma_lines[operand >> 29];
   for (int e = 0; e < 2; ++e) {
-    const int line = kAcross ? r / 64 * 64 + k + e : r, at = kAcross ? r % 64 : k + e;
+    const int line = kAcross ? r / 64 * lines.next + k + e : r, at = kAcross ? r % 64 : k + e;
     u32 unit = operand + static_cast<u32>(line * 8 + at / 8);
     unit ^= unit >> 3 & 7;
-    const u64 place = wgmma_memory[unit >> 30] << 34 | static_cast<u64>(unit & 0x3fffffff) << 4;
+    const u64 place = lines.memory << 33 | static_cast<u64>(unit & 0x1fffffff) << 4;
     pair |= static_cast<u32>(reinterpret_cast<const u16*>(place)[at % 8]) << (16 * e);
   }
   return pair;

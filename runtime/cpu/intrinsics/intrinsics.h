@@ -414,7 +414,10 @@ void wgmma_end();
 void wgmma_wait();
 void forget(float& x);
 void settle(u32& x);
-MACO_FN u32 wgmma_operand(const void*) { return 0; }
+template <int kNext = 64>
+MACO_FN u32 wgmma_operand(const void*) {
+  return 0;
+}
 
 // ---- profiles ---------------------------------------------------------------
 

@@ -461,23 +461,27 @@ struct WarpRows {
 // part, zeros take its place. Where a value that only some rows see isn't finite, each is added by
 // itself.
 //
-// Keys go in chunks of 64. While scores of a chunk become weights, the next chunk's are multiplied,
-// and the values of the one before are weighed: the tensor cores don't wait for the exponentials,
-// nor these for them.
+// What lies behind a head that isn't whole lines comes with it and meets nothing.
+//
+// Keys go in chunks of 64, or 32 of long heads. While scores of a chunk become weights, the next
+// chunk's are multiplied, and the values of the one before are weighed: the tensor cores don't wait
+// for the exponentials, nor these for them.
 template <class C>
-struct GroupRows : WarpRows<C, kBlockK> {
-  using Base = WarpRows<C, kBlockK>;
+constexpr int kKeysAtOnce = (int)least(kBlockK, TileShape<C>::kKeys);
+template <class C>
+struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
+  using Base = WarpRows<C, kKeysAtOnce<C>>;
   using S = TileShape<C>;
   using X = typename C::X;
   using Scores = typename Base::Scores;
-  static constexpr int kRows = 64, kWide = S::kGroups * kBlockK;
+  static constexpr int kRows = 64;
   static constexpr int kGroupBytes = kWarps * kTileRows * kLineBytes;
   static constexpr u32 kUnit = 16;                                                 // of operands
   static constexpr int kChunkKeys = Base::kKeys, kChunks = S::kKeys / kChunkKeys;  // of a block
   static constexpr u32 kChunkUnits = kChunkKeys * kLineBytes / kUnit;
   static constexpr int kPairKeys = 2 * kChunkKeys;
   static constexpr bool kAtOnce = S::kGroups == 1;  // else there aren't registers for both
-  static_assert(!S::kTwice && S::D % kBlockK == 0, "a group multiplies whole lines");
+  static_assert(!S::kTwice && S::D % 16 == 0, "a group multiplies whole steps");
   static_assert(kChunks == 1 || kChunks == 2, "a pair of chunks is two blocks, or one");
   // Chunks overlap where the ring holds what is needed at once: from the values of a chunk to those
   // of the next but one, if each chunk has pages of its own, else from the values of a block to
@@ -524,7 +528,8 @@ struct GroupRows : WarpRows<C, kBlockK> {
 
   // A page as an operand. It costs a trip through the shuffle unit: to be asked for in good time.
   static MACO_FN u32 operand(const PageTaker& pages, PageUse page) {
-    return (u32)warp_uniform((int)wgmma_operand(pages.pages + (i64)page.slot * Cta::kPageBytes));
+    return (u32)warp_uniform(
+        (int)wgmma_operand<S::kKeys>(pages.pages + (i64)page.slot * Cta::kPageBytes));
   }
   // These two begin products of a chunk, behind a wgmma_begin.
   MACO_FN void score_keys(Scores& scores, u32 keys) {
@@ -554,7 +559,7 @@ struct GroupRows : WarpRows<C, kBlockK> {
     constexpr u32 kStep = 16 * kLineBytes / kUnit;
     MACO_UNROLL
     for (int s = 0; s < kChunkKeys / 16; ++s)
-      wgmma_rows<kWide, Base::kBf16>(sum, weights[s], values + s * kStep);
+      wgmma_rows<S::D, Base::kBf16>(sum, weights[s], values + s * kStep);
     wgmma_end();
   }
   // From here on nobody needs scores: registers would be kept for them where some rows have none.
@@ -584,6 +589,8 @@ struct GroupRows : WarpRows<C, kBlockK> {
       const int at = i * kConsumers + this->thread;
       auto* chunk = (Vec<u32, 4>*)(values + at * 16);
       if (begin + at / kChunk % S::kKeys < t.length) {
+        const int line = at / kChunk, place = at % kChunk ^ (line & 7);
+        if (S::D % kBlockK > 0 && line / S::kKeys * kBlockK + place * kChunk >= S::D) continue;
         const Vec<u32, 4> v = *chunk;
         MACO_UNROLL
         for (int e = 0; e < 4; ++e) odd |= Base::not_finite(v.v[e]);
