@@ -170,8 +170,9 @@ std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view
   const auto map = [&m](size_t i) {
     const ManifestMap& t = m.maps[i];
     return fmt::format(
-        R"({{"tensor":{},"offset":{},"dtype":{},"rows":{},"cols":{},"box_rows":{},"box_cols":{}}})",
-        t.tensor, t.offset, json_string(name(t.dtype)), t.rows, t.cols, t.box_rows, t.box_cols);
+        R"({{"tensor":{},"offset":{},"dtype":{},"rows":{},"cols":{},"box_rows":{},"box_cols":{},"run":{}}})",
+        t.tensor, t.offset, json_string(name(t.dtype)), t.rows, t.cols, t.box_rows, t.box_cols,
+        t.run);
   };
   const auto value = [&m](size_t i) {
     const ManifestValue& v = m.values[i];

@@ -14,7 +14,7 @@
 namespace maco::ir {
 
 /// Of the comment lines; a kernel of another one is refused.
-inline constexpr int kManifestVersion = 11;
+inline constexpr int kManifestVersion = 12;
 
 struct ManifestTensor {
   std::string name;
@@ -41,6 +41,7 @@ struct ManifestMap {
   int64_t offset = 0;   // bytes from there
   DType dtype = DType::F32;
   int64_t rows = 0, cols = 0, box_rows = 0, box_cols = 0;
+  int64_t run = 0;  // columns that boxes don't reach beyond, as ir::Load::Box says; 0: a row's
   static constexpr int64_t kLine = 128, kMostRow = 2048;  // bytes of a row of a box
   /// Whether rows are lines, whose chunks change places, as ir::Load::Box says.
   bool lines() const { return box_cols * size_of(dtype) == kLine; }

@@ -123,6 +123,10 @@ ManifestMap map_of(const Json& item, const Manifest& m) {
   map.box_rows = integer_of(item, "box_rows", 1, 256);
   map.box_cols = integer_of(item, "box_cols", ManifestMap::kLine / size_of(map.dtype),
                             ManifestMap::kMostRow / size_of(map.dtype));
+  map.run = integer_of(item, "run", 0, map.cols);
+  if (map.run > 0 && (map.cols % map.run != 0 || !map.lines()))
+    fail(fmt::format("a tensor map has boxes of {} columns in runs of {} of {}", map.box_cols,
+                     map.run, map.cols));
   int64_t room = m.arena_bytes;
   if (map.tensor >= 0) {
     const ManifestTensor& t = m.tensors[static_cast<size_t>(map.tensor)];

@@ -203,9 +203,10 @@ struct Load {
   /// Copies of boxes of an operand, seen as a matrix of `pitch` columns, through a tensor map; what
   /// lies beyond the matrix comes as zeros. A box with rows of 128 bytes comes as lines, whose
   /// chunks of 16 bytes change places (runtime/device/tensor_cores.cuh); one with longer rows, of
-  /// up to kMostBoxRow bytes, comes row by row.
+  /// up to kMostBoxRow bytes, comes row by row. Where the matrix's rows consist of runs of `run`
+  /// columns, a box of lines has columns of one run, and zeros for what lies beyond that.
   struct Box {
-    int64_t rows = 0, cols = 0, pitch = 0;
+    int64_t rows = 0, cols = 0, pitch = 0, run = 0;  // run 0: a row
     friend bool operator==(const Box&, const Box&) = default;
   };
   uint32_t operand = 0;    // index into Call::operands

@@ -398,6 +398,7 @@ class Parser : private TextCursor {
       Load::Box& box = l.box.emplace();
       if (!number(box.rows) || !field("box_cols", box.cols) || !field("pitch", box.pitch))
         return false;
+      if (accept_key("run") && !number(box.run)) return false;
     }
     l.ahead = accept_word("ahead");
     return l.ahead || accept_word("behind") || expected("'ahead' or 'behind'");

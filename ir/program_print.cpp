@@ -291,6 +291,7 @@ class Printer {
         put_field(" box_rows=", l.box->rows);
         put_field(" box_cols=", l.box->cols);
         put_field(" pitch=", l.box->pitch);
+        if (l.box->run != 0) put_field(" run=", l.box->run);
       }
       put(l.ahead ? " ahead" : " behind");
     }

@@ -16,8 +16,8 @@
 //       [use=N] [offset=N]
 //   call LABEL = NAME op=NAME kind=NAME [ { NAME=PARAM ... } ] ( BUFFER, ... )
 //       [loads LOAD, ...] [moves TRANSFER, ...]
-//     LOAD: N ring=N pages=N page_bytes=N [box_rows=N box_cols=N pitch=N] WORD; the operand's
-//     number; WORD: ahead | behind
+//     LOAD: N ring=N pages=N page_bytes=N [box_rows=N box_cols=N pitch=N [run=N]] WORD; the
+//     operand's number; WORD: ahead | behind
 //     TRANSFER: copy(N -> N, ...) | reduce WORD(N, ... -> N, ...) | clear(-> N, ...)
 //     PARAM: true | false | N | double | DTYPE | const N | value %N | WORD | word STRING
 //       | table [ [N, ...] ] | body ( [SPREAD DTYPE, ...] ) STRING

@@ -25,19 +25,20 @@ EventNumbers number_events(const ir::Program& program) {
 MapNumbers number_maps(const ir::Program& program) {
   MapNumbers n;
   const std::vector<int> tensors = tensor_numbers(program);
-  std::map<std::tuple<ir::BufferId, int64_t, int64_t, int64_t>, int64_t> known;
+  std::map<std::tuple<ir::BufferId, int64_t, int64_t, int64_t, int64_t>, int64_t> known;
   for (const ir::Call& call : program.calls) {
     std::vector<int64_t>& numbers = n.of_call.emplace_back(call.operands.size(), 0);
     for (const ir::Load& l : call.loads) {
       if (!l.box) continue;
       const ir::BufferId id = call.operands[l.operand];
       const ir::Buffer& b = program[id];
-      const auto [it, fresh] = known.try_emplace({id, l.box->rows, l.box->cols, l.box->pitch},
-                                                 static_cast<int64_t>(n.maps.size()));
+      const auto [it, fresh] =
+          known.try_emplace({id, l.box->rows, l.box->cols, l.box->pitch, l.box->run},
+                            static_cast<int64_t>(n.maps.size()));
       if (fresh)
         n.maps.push_back({tensors[index(id)], b.offset.value_or(0), b.dtype,
                           b.max_elements() / std::max<int64_t>(l.box->pitch, 1), l.box->pitch,
-                          l.box->rows, l.box->cols});
+                          l.box->rows, l.box->cols, l.box->run});
       numbers[l.operand] = it->second;
     }
   }

@@ -60,10 +60,14 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
 }
 
 constexpr int64_t kGroup = 64;  // elements of a head that are in a line
-constexpr int64_t kStep = 16;   // that products take at once
 int64_t groups(int64_t head_dim) { return (head_dim + kGroup - 1) / kGroup; }
 
-using BoxOf = std::optional<ir::Load::Box> (*)(int64_t head_dim, int64_t width, int64_t page_bytes);
+// A page has nothing of the next head.
+ir::Load::Box box_of(int64_t head_dim, int64_t width, int64_t keys) {
+  return {keys, kGroup, width, head_dim % kGroup == 0 ? 0 : head_dim};
+}
+
+using BoxOf = ir::Load::Box (*)(int64_t head_dim, int64_t width, int64_t page_bytes);
 LoadRule head_loads(const CallView& c, BoxOf box, int64_t pages) {
   LoadRule rule{.pages = pages, .whole_pages = true};
   const int64_t d = c.integer("D");
@@ -89,7 +93,7 @@ int64_t tile_keys(int64_t head_dim, int64_t page_bytes) {
 }
 
 bool takes_head(int64_t head_dim, int64_t page_bytes) {
-  constexpr int64_t kChunk = 8;
+  constexpr int64_t kChunk = 8, kStep = 16;
   return head_dim % kChunk == 0 && head_dim <= kMostHeadDim &&
          page_bytes / ir::Load::kLine % groups(head_dim) == 0 &&
          tile_keys(head_dim, page_bytes) % kStep == 0;
@@ -105,18 +109,12 @@ int64_t tile_scratch(int64_t head_dim, bool wgmma) {
   return kTileRows * ir::Load::kLine * (wgmma ? groups(head_dim) : 1);
 }
 
-int64_t tile_columns(int64_t head_dim) { return groups(head_dim) * kGroup; }
-
-std::optional<ir::Load::Box> step_box(int64_t head_dim, int64_t width, int64_t page_bytes) {
-  // A page would have something of the next head, whose new rows another task may write.
-  if (head_dim % kGroup != 0) return std::nullopt;
-  return ir::Load::Box{step_keys(page_bytes), kGroup, width};
+ir::Load::Box step_box(int64_t head_dim, int64_t width, int64_t page_bytes) {
+  return box_of(head_dim, width, step_keys(page_bytes));
 }
 
-std::optional<ir::Load::Box> tile_box(int64_t head_dim, int64_t width, int64_t page_bytes) {
-  // A step would have something of the next head.
-  if (head_dim % kStep != 0) return std::nullopt;
-  return ir::Load::Box{tile_keys(head_dim, page_bytes), kGroup, width};
+ir::Load::Box tile_box(int64_t head_dim, int64_t width, int64_t page_bytes) {
+  return box_of(head_dim, width, tile_keys(head_dim, page_bytes));
 }
 
 cost::Work step_work(const AttentionStep& s, const cost::Machine& machine) {

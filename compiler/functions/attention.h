@@ -32,17 +32,14 @@ struct AttentionStep {
 cost::Work step_work(const AttentionStep& step, const cost::Machine& machine);
 
 /// Keys and values of a head as they come through pages (ops/attention_pages.cuh): how many are in
-/// a block of attention_step and of attention_tile, and their box; none if no map describes it.
+/// a block of attention_step and of attention_tile, and their box, of heads of whole chunks.
 /// `width`: columns of the operand.
 int64_t step_keys(int64_t page_bytes);
 int64_t tile_keys(int64_t head_dim, int64_t page_bytes);
-std::optional<ir::Load::Box> step_box(int64_t head_dim, int64_t width, int64_t page_bytes);
-std::optional<ir::Load::Box> tile_box(int64_t head_dim, int64_t width, int64_t page_bytes);
+ir::Load::Box step_box(int64_t head_dim, int64_t width, int64_t page_bytes);
+ir::Load::Box tile_box(int64_t head_dim, int64_t width, int64_t page_bytes);
 /// Does attention_tile take such heads: of whole chunks, keys of which fill a page in whole steps?
 bool takes_head(int64_t head_dim, int64_t page_bytes);
-/// Columns that boxes of attention_tile bring of a head: whole lines, in which the next head may
-/// begin.
-int64_t tile_columns(int64_t head_dim);
 
 /// Scratch memory of attention_tile in bytes: a line of each row or, for groups of four warps, all
 /// of its query.

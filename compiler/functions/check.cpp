@@ -142,7 +142,8 @@ void check_loads(const ir::Call& call, const Function& f, std::vector<std::strin
 
 std::string boxes(const std::optional<ir::Load::Box>& box) {
   if (!box) return "in no boxes";
-  return fmt::format("in boxes of {} x {} with {} columns", box->rows, box->cols, box->pitch);
+  return fmt::format("in boxes of {} x {} with {} columns{}", box->rows, box->cols, box->pitch,
+                     box->run == 0 ? "" : fmt::format(" in runs of {}", box->run));
 }
 // Loads are as the function wants them of this call, whose parameters and operands are right.
 void check_load_rules(const ir::Program& program, const ir::Call& call, const Function& f,

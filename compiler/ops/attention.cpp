@@ -169,8 +169,8 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
         cut.method, c.machine().target, functions::kMostHeadDim);
   if (cut.method == kMethods[2] && !takes_groups(c))
     return fmt::format(
-        "method '{}' takes a target that multiplies by four warps together, a 'head_dim' of a "
-        "multiple of 16, keys of a fixed number of rows, and a result of the type of q",
+        "method '{}' takes a target that multiplies by four warps together, keys of a fixed "
+        "number of rows, and a result of the type of q",
         cut.method);
   const int64_t n = cut.tile[0], least = by_mma ? kFragment : 1,
                 most = by_mma ? functions::kTileRows : most_queries(c);
@@ -271,22 +271,18 @@ void tile(TileContext& c) {
     if (causal && q.rows.is_constant() && length.is_constant())
       keys = std::clamp<int64_t>(most_keys - q.max_rows + std::min(r + t.rows, q.max_rows), 0,
                                  most_keys);
-    // A box also brings rows behind those that count, and columns behind the head; what loads says
-    // that it reads something.
-    int64_t wide = h.dim;
+    // A box also brings rows behind those that count; what loads says that it reads something.
     if (t.boxes) {
       const int64_t block = functions::tile_keys(h.dim, c.machine().page_bytes);
       keys = std::min(tiles_of(keys, block) * block, k.max_rows);
-      wide = functions::tile_columns(h.dim);
     }
     if (t.loads) keys = std::max<int64_t>(keys, 1);
     for (int64_t head = 0; head < h.all; head += t.heads, ++tile) {
       const int64_t kv = head / h.group() * h.dim, d0 = head * h.dim, d1 = (head + t.heads) * h.dim;
       std::vector<ir::Access> accesses = {read(box(q, r, r + t.rows, q0 + d0, q0 + d1))};
       if (keys > 0) {
-        const int64_t end = std::min(kv + wide, k.cols);
-        accesses.push_back(read(box(k, 0, keys, kv, end)));
-        accesses.push_back(read(box(v, 0, keys, kv, end)));
+        accesses.push_back(read(box(k, 0, keys, kv, kv + h.dim)));
+        accesses.push_back(read(box(v, 0, keys, kv, kv + h.dim)));
       }
       accesses.push_back(write(box(y, r, r + t.rows, d0, d1)));
       c.task(t.call, tile, std::move(accesses));

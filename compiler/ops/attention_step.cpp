@@ -10,6 +10,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "compiler/functions/attention.h"
 #include "compiler/ops/families.h"
@@ -110,16 +113,41 @@ int64_t heads_merged(const Heads& h) {
 
 constexpr int64_t kMostSplits = 64;  // a thread keeps what all found
 
-// Splits cost a hand-over, and that is all they cost.
+// Tasks of this step and of those that have as many others in front of them: they run at a time, as
+// those of several sequences do, and share the SMs.
+int64_t tasks_beside(const TileContext& c) {
+  const ir::Graph& graph = c.graph();
+  std::vector<int64_t> in_front(graph.tensors.size(), 0);
+  std::map<std::string, int64_t> through;  // by op: those in front of what waits for it
+  std::map<int64_t, int64_t> tasks;
+  int64_t own = 0;
+  TileContext context(c);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const ir::Op& op = graph.ops[i];
+    int64_t steps = 0;
+    for (const ir::TensorId t : op.in) steps = std::max(steps, in_front[index(t)]);
+    for (const std::string& name : op.after) steps = std::max(steps, through[name]);
+    if (i == index(c.id())) own = steps;
+    if (op.kind == c.op().kind) {
+      const TileContext step = context.beside(ir::id_of<ir::OpId>(i));
+      tasks[steps++] += tasks_of(step, heads_of(step));
+    }
+    for (const ir::TensorId t : op.out) in_front[index(t)] = steps;
+    through[op.name] = steps;
+  }
+  return tasks[own];
+}
+
+// Splits cost a hand-over, and that is all they cost as long as each has an SM.
 Cut choose(const TileContext& c) {
   const Heads h = heads_of(c);
+  const int64_t tasks = tasks_beside(c);
   const int64_t keys =
       c.typical(c.expr("length").value_or(c.in(kNewRows).rows)) - c.typical(c.in(0).rows);
   int64_t best = 1;
   double least = 0;
   for (int64_t splits = 1;
-       splits == 1 || (splits <= kMostSplits && tasks_of(c, h) * splits <= c.machine().sms);
-       splits *= 2) {
+       splits == 1 || (splits <= kMostSplits && tasks * splits <= c.machine().sms); splits *= 2) {
     const cost::Work work =
         functions::step_work({.head_dim = h.dim,
                               .keys = keys,
@@ -160,7 +188,7 @@ void tile(TileContext& c) {
     operands.push_back(c.in(i).buffer);
   // Boxes bring whole pages of rows that are there in every launch.
   const auto page_box = functions::step_box(d, keys.cols, c.machine().page_bytes);
-  const bool boxes = c.machine().has_boxes() && page_box && !keys.dynamic();
+  const bool boxes = c.machine().has_boxes() && !keys.dynamic();
   // Two at a time, where the ring has room for those and one more.
   const int64_t pages = c.machine().pages > 4 ? 2 : 1;
   std::vector<ir::Load> loads;
@@ -168,7 +196,7 @@ void tile(TileContext& c) {
     loads.push_back({.operand = operand,
                      .pages = pages,
                      .page_bytes = c.machine().page_bytes,
-                     .box = boxes ? page_box : std::nullopt,
+                     .box = boxes ? std::optional(page_box) : std::nullopt,
                      .ahead = true});
   const ir::CallId call =
       c.call("attention_step",

@@ -4,8 +4,8 @@
 // - Rows that aren't whole 16 bytes come element by element, which takes up to thirty times as long
 //   as they would. They are copied first, with zeros behind each row; a b[K,N] is transposed on the
 //   way. The zeros are multiplied with each other and change no sum.
-// - Attention of many rows is quick for heads that boxes bring, of whole steps of tensor cores.
-//   Others are copied to longer ones, with zeros behind each, and what they become back.
+// - Attention of many rows is quick for heads of whole chunks that fill pages. Others are copied to
+//   longer ones, with zeros behind each, and what they become back.
 // - Of an operand a whose rows dims decide, a caller has only as many as the launch says, where
 //   boxes bring as many as there may be. It is copied to a temporary, which has all.
 #include <fmt/format.h>
@@ -104,13 +104,9 @@ class Preparer {
         ir::typical_value(q.shape[0], [&](auto name) { return graph_.typical_of(name); }, *rows);
     const int64_t group = columns_in(attention.in[0]) / columns_in(attention.in[1]);
     if (typical * group < functions::kManyRows) return 0;
-    const bool by_boxes = machine.has_boxes() && graph_[attention.in[1]].shape[0].is_constant();
-    const auto suits = [&](int64_t d) {
-      return functions::takes_head(d, machine.page_bytes) &&
-             (!by_boxes || functions::tile_box(d, d, machine.page_bytes));
-    };
     int64_t whole = head_dim;
-    while (whole <= functions::kMostHeadDim && !suits(whole)) ++whole;
+    while (whole <= functions::kMostHeadDim && !functions::takes_head(whole, machine.page_bytes))
+      ++whole;
     return whole > head_dim && whole <= functions::kMostHeadDim ? whole : 0;
   }
 

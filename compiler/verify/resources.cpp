@@ -217,16 +217,20 @@ class ResourceCheck {
     constexpr int64_t kMostRows = 256, kChunk = 16, kLines = ir::Load::kLinesAlignment;
     const ir::Load::Box& box = *l.box;
     const int64_t bytes = ir::size_of(b.dtype);
-    const bool describable = box.rows >= 1 && box.rows <= kMostRows && box.pitch >= 1 &&
-                             box.pitch <= b.max_elements() && box.pitch * bytes % kChunk == 0 &&
-                             box.cols >= ir::Load::kLine / bytes &&
-                             (box.cols == ir::Load::kLine / bytes ||
-                              box.cols <= std::min(ir::Load::kMostBoxRow / bytes, box.pitch)) &&
-                             box.cols * bytes % kChunk == 0;
+    const bool describable =
+        box.rows >= 1 && box.rows <= kMostRows && box.pitch >= 1 && box.pitch <= b.max_elements() &&
+        box.pitch * bytes % kChunk == 0 && box.cols >= ir::Load::kLine / bytes &&
+        (box.cols == ir::Load::kLine / bytes ||
+         box.cols <= std::min(ir::Load::kMostBoxRow / bytes, box.pitch)) &&
+        box.cols * bytes % kChunk == 0 &&
+        (box.run == 0 || (box.run >= 1 && box.pitch % box.run == 0 &&
+                          box.run * bytes % kChunk == 0 && box.cols == ir::Load::kLine / bytes));
     if (!describable)
-      error(c,
-            "{} '{}' loads '{}' in boxes of {} x {} elements of rows of {}, which no map describes",
-            c.op_kind, c.op, b.name, box.rows, box.cols, box.pitch);
+      error(
+          c,
+          "{} '{}' loads '{}' in boxes of {} x {} elements of rows of {}{}, which no map describes",
+          c.op_kind, c.op, b.name, box.rows, box.cols, box.pitch,
+          box.run == 0 ? "" : fmt::format(" in runs of {}", box.run));
     if (describable && box.rows * box.cols * bytes > l.page_bytes)
       error(c, "{} '{}' loads '{}' in boxes of {} bytes, but fills {} of a page", c.op_kind, c.op,
             b.name, box.rows * box.cols * bytes, l.page_bytes);

@@ -149,7 +149,7 @@ struct RankState {
       maps[i] = {{reinterpret_cast<uintptr_t>(base) + static_cast<u64>(map.offset),
                   static_cast<u64>(map.rows), static_cast<u64>(map.cols),
                   static_cast<u64>(ir::size_of(map.dtype)), static_cast<u64>(map.box_rows),
-                  static_cast<u64>(map.box_cols)}};
+                  static_cast<u64>(map.box_cols), static_cast<u64>(map.run)}};
     }
   }
 };

@@ -97,7 +97,8 @@ struct alignas(16) CtaStamps {
 };
 
 // A matrix whose boxes a kernel copies: what cuTensorMapEncodeTiled makes of it; on the CPU target
-// the first words: address, rows, columns, bytes of an element, rows and columns of a box.
+// the first words: address, rows, columns, bytes of an element, rows and columns of a box, columns
+// of a run.
 struct alignas(128) TensorMap {
   u64 words[16];
 };

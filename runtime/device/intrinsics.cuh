@@ -642,6 +642,17 @@ MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* ful
       : "memory");
 #endif
 }
+// The same at column `col` of a run.
+MACO_FN void copy_run_box(char* to, const TensorMap* map, i32 row, i32 run, i32 col,
+                          u64* full_barrier) {
+#if MACO_HAS_BOXES
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
+      "l"(map), "r"(col), "r"(run), "r"(row), "r"(shared_address(full_barrier))
+      : "memory");
+#endif
+}
 // What createpolicy.fractional.L2::evict_first gives for all that is read: a constant, which costs
 // nothing each time. In the cache it makes room for others first.
 [[maybe_unused]] constexpr u64 kReadOnce = 0x12f0000000000000;

@@ -212,6 +212,10 @@ struct PageFiller {
   MACO_FN void copy_box(char* to, const TensorMap* map, i64 row, i64 col, i64 end = 0x7fffffff) {
     maco::copy_box(to, map, (i32)row, (i32)col, &memory->full_barriers[slot], (i32)end);
   }
+  // The same at column `col` of a run.
+  MACO_FN void copy_run_box(char* to, const TensorMap* map, i64 row, i64 run, i64 col) {
+    maco::copy_run_box(to, map, (i32)row, (i32)run, (i32)col, &memory->full_barriers[slot]);
+  }
   // The box at (row, byte) of a matrix that is read once, row by row.
   MACO_FN void copy_rows(char* to, const TensorMap* map, i64 row, i64 byte) {
     maco::copy_rows(to, map, (i32)row, (i32)byte, &memory->full_barriers[slot]);

@@ -281,17 +281,21 @@ Status CudaRank::encode_maps() {
     // A box has at most 256 elements a row: those of long rows are runs of 8 bytes.
     const bool lines = m.lines();
     const uint64_t unit = lines ? bytes : sizeof(uint64_t);
-    const uint64_t extents[] = {cols * bytes / unit, static_cast<uint64_t>(m.rows)},
-                   pitch[] = {cols * bytes};
-    const uint32_t box[] = {static_cast<uint32_t>(box_cols * bytes / unit),
-                            static_cast<uint32_t>(m.box_rows)},
-                   every[] = {1, 1};
+    // Runs have an axis of their own.
+    const bool runs = m.run > 0;
+    const uint64_t run = runs ? static_cast<uint64_t>(m.run) : cols;
+    const auto rows = static_cast<uint64_t>(m.rows), row = cols * bytes;
+    const auto box_row = static_cast<uint32_t>(box_cols * bytes / unit),
+               box_rows = static_cast<uint32_t>(m.box_rows);
+    const uint64_t extents[] = {run * bytes / unit, runs ? cols / run : rows, rows},
+                   pitch[] = {runs ? run * bytes : row, row};
+    const uint32_t box[] = {box_row, runs ? 1 : box_rows, box_rows}, every[] = {1, 1, 1};
     const int type = !lines                       ? cuda::kMapU64
                      : m.dtype == ir::DType::BF16 ? cuda::kMapBf16
                      : m.dtype == ir::DType::F16  ? cuda::kMapF16
                      : bytes == 4                 ? cuda::kMapU32
                                                   : cuda::kMapU8;
-    MACO_TRY(check(driver_.map_encode(&maps[i], type, 2,
+    MACO_TRY(check(driver_.map_encode(&maps[i], type, runs ? 3 : 2,
                                       pointer<char>(base + static_cast<cuda::DevicePtr>(m.offset)),
                                       extents, pitch, box, every, 0,
                                       lines ? cuda::kMapSwizzle128 : cuda::kMapSwizzleNone,

@@ -143,6 +143,8 @@ std::pair<int, int> refused_boxes(const Program& p) {
       {"wide", [](ir::Load& l) { l.box->cols = 128; }},
       {"pitch", [](ir::Load& l) { l.box->pitch += 8; }},
       {"odd pitch", [](ir::Load& l) { l.box->pitch += 1; }},
+      {"a run", [](ir::Load& l) { l.box->run = l.box->pitch; }},
+      {"odd runs", [](ir::Load& l) { l.box->run = 5; }},
       {"no pitch", [](ir::Load& l) { l.box->pitch = 0; }},
       {"all", [](ir::Load& l) { l.box = Box{-1, -1, -1}; }},
       {"a page more", [](ir::Load& l) { ++l.pages; }},
@@ -178,7 +180,7 @@ TEST_CASE("boxes are what the function asks for, and what a map can describe") {
 })",
                                                 test::cpu());
   const Program& p = original.program;
-  CHECK(refused_boxes(p) == std::pair(34, 18));
+  CHECK(refused_boxes(p) == std::pair(38, 22));
   // Of few rows: boxes of long rows.
   CHECK(refused_boxes(test::compiled(R"(graph g {
   input x : bf16[2, 600]
@@ -186,7 +188,7 @@ TEST_CASE("boxes are what the function asks for, and what a map can describe") {
   output y = matmul(x, w, transpose_b = true)
 })",
                                      test::cpu())
-                          .program) == std::pair(8, 5));
+                          .program) == std::pair(10, 5));
   Program misplaced = p;
   misplaced.uses.scratch_bytes += 512;
   ir::Diagnostics said;

@@ -229,6 +229,7 @@ struct PageFiller {
   }
   void expect_boxes(u32) {}
   void copy_box(char*, const TensorMap*, i64, i64, i64 = 0) {}
+  void copy_run_box(char*, const TensorMap*, i64, i64, i64) {}
   void copy_rows(char*, const TensorMap*, i64, i64) {}
   void publish_boxes() {}
   char* page() const { return device_fibres::pages().back(); }

@@ -112,7 +112,7 @@ class Random {
   }
   std::optional<Load::Box> box() {
     if (coin()) return std::nullopt;
-    return Load::Box{integer(), integer(), integer()};
+    return Load::Box{integer(), integer(), integer(), coin() ? 0 : integer()};
   }
   Transfer transfer() {
     Transfer t;

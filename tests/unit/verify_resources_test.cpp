@@ -121,6 +121,8 @@ TEST_CASE("what is too much is refused with both figures") {
       {" ahead", " box_rows=8 box_cols=64 pitch=8 ahead",
        "loads 'w' in boxes of 8 x 64 elements of rows of 8, which no map describes"},
       {" ahead", " box_rows=8 box_cols=8 pitch=0 ahead", "of rows of 0, which no map describes"},
+      {" ahead", " box_rows=8 box_cols=32 pitch=8 run=3 ahead",
+       "of rows of 8 in runs of 3, which no map describes"},
       {" ahead", " box_rows=257 box_cols=8 pitch=8 ahead", "which no map describes"},
       {"(x, w, y)", "(x)", "loads operand 1, but has 1"},
       {"consumers=256", "consumers=0", "a CTA of 0, 32, 0 and 0 threads with 224 registers each"},

@@ -335,7 +335,8 @@ MACO_FN void operands_begin() {}
 MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*,
                       i32 end = 0x7fffffff) {
   const u64* words = (const u64*)map;
-  const i64 rows = (i64)words[1], cols = (i64)words[2], bytes = (i64)words[3];
+  const i64 rows = (i64)words[1], pitch = (i64)words[2], bytes = (i64)words[3], run = (i64)words[6],
+            cols = run > 0 ? col / run * run + run : pitch;
   constexpr i64 line = 128;
   constexpr int kAnything = 0xff;  // not a number, mostly
   for (i64 r = 0; r < (i64)words[4]; ++r)
@@ -345,10 +346,13 @@ MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*,
       std::memset(chunk, row + r < end ? 0 : kAnything, 16);
       if (row + r >= rows || c >= cols || row + r >= end) continue;
       const i64 there = (cols - c) * bytes < 16 ? (cols - c) * bytes : 16;
-      const char* from = (const char*)words[0] + ((row + r) * cols + c) * bytes;
+      const char* from = (const char*)words[0] + ((row + r) * pitch + c) * bytes;
       host::touch(from, (u64)there, false);
       std::memcpy(chunk, from, (size_t)there);
     }
+}
+MACO_FN void copy_run_box(char* to, const TensorMap* map, i32 row, i32 run, i32 col, u64* barrier) {
+  copy_box(to, map, row, run * (i32)((const u64*)map)[6] + col, barrier);
 }
 MACO_FN void copy_rows(char* to, const TensorMap* map, i32 row, i32 byte, u64*) {
   const u64* words = (const u64*)map;

@@ -47,8 +47,12 @@ MACO_FN void head_load(Context& ctx, const Args& args, i64 kv_head, i64 begin, i
         if (!page) return false;
         MACO_UNROLL
         for (int i = 0; i < P::kBlocks; ++i)
-          pages.copy_box(page + i * kKeys * kLineBytes, part == 0 ? keys : values, at,
-                         kv_head * C::D + (g + i) * kBlockK);
+          if constexpr (C::D % kBlockK == 0)
+            pages.copy_box(page + i * kKeys * kLineBytes, part == 0 ? keys : values, at,
+                           kv_head * C::D + (g + i) * kBlockK);
+          else
+            pages.copy_run_box(page + i * kKeys * kLineBytes, part == 0 ? keys : values, at,
+                               kv_head, (g + i) * kBlockK);
         pages.publish_boxes();
         return true;
       });

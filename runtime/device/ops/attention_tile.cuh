@@ -461,8 +461,6 @@ struct WarpRows {
 // part, zeros take its place. Where a value that only some rows see isn't finite, each is added by
 // itself.
 //
-// What lies behind a head that isn't whole lines comes with it and meets nothing.
-//
 // Keys go in chunks of 64, or 32 of long heads. While scores of a chunk become weights, the next
 // chunk's are multiplied, and the values of the one before are weighed: the tensor cores don't wait
 // for the exponentials, nor these for them.
@@ -481,7 +479,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
   static constexpr u32 kChunkUnits = kChunkKeys * kLineBytes / kUnit;
   static constexpr int kPairKeys = 2 * kChunkKeys;
   static constexpr bool kAtOnce = S::kGroups == 1;  // else there aren't registers for both
-  static_assert(!S::kTwice && S::D % 16 == 0, "a group multiplies whole steps");
+  static_assert(!S::kTwice, "weights have the bits of values");
   static_assert(kChunks == 1 || kChunks == 2, "a pair of chunks is two blocks, or one");
   // Chunks overlap where the ring holds what is needed at once: from the values of a chunk to those
   // of the next but one, if each chunk has pages of its own, else from the values of a block to
@@ -503,14 +501,17 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
   }
 
   MACO_FN void load_queries(const X* from, char* scratch) {
-    // All of them at once. (Rows that aren't there may hold anything.)
+    // All of them at once. (Rows that aren't there may hold anything, but what lies behind a head
+    // in its last step, where zeros of keys meet it, may not.)
     const i64 first = t.first * C::q_cols + t.head * C::D;
     Vec<X, kChunk> chunks[S::kGroups][kTileRows * kChunk / kWarpLanes];
     MACO_UNROLL
     for (int g = 0; g < S::kGroups; ++g) {
       int n = 0;
       this->template each_chunk<C::q_cols>(g, [&](int, bool there, i64 at) {
-        chunks[g][n++] = gload_vec<kChunk>(from + (there ? at : first));
+        Vec<X, kChunk>& chunk = chunks[g][n++];
+        chunk = gload_vec<kChunk>(from + (there ? at : first));
+        if (S::D % 16 != 0 && !there) chunk = {};
       });
     }
     MACO_UNROLL
@@ -559,7 +560,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     constexpr u32 kStep = 16 * kLineBytes / kUnit;
     MACO_UNROLL
     for (int s = 0; s < kChunkKeys / 16; ++s)
-      wgmma_rows<S::D, Base::kBf16>(sum, weights[s], values + s * kStep);
+      wgmma_rows<16 * S::kSteps, Base::kBf16>(sum, weights[s], values + s * kStep);
     wgmma_end();
   }
   // From here on nobody needs scores: registers would be kept for them where some rows have none.
@@ -589,8 +590,6 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
       const int at = i * kConsumers + this->thread;
       auto* chunk = (Vec<u32, 4>*)(values + at * 16);
       if (begin + at / kChunk % S::kKeys < t.length) {
-        const int line = at / kChunk, place = at % kChunk ^ (line & 7);
-        if (S::D % kBlockK > 0 && line / S::kKeys * kBlockK + place * kChunk >= S::D) continue;
         const Vec<u32, 4> v = *chunk;
         MACO_UNROLL
         for (int e = 0; e < 4; ++e) odd |= Base::not_finite(v.v[e]);
