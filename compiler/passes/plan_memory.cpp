@@ -1,12 +1,15 @@
 // plan_memory.cpp: addresses. A temporary lives from the first task that touches it to the last, in
 // Program order; temporaries whose lives don't meet may share bytes (insert-sync orders their
-// uses). Those with packets come first and share nothing, nor do small ones beside them: packets
-// order nobody's uses, so that events would have to. Slots get symmetric memory of their own:
-// peers write them whenever they are ready, so that lifetimes on this rank say nothing; share-slots
-// looks at what orders ranks.
+// uses). Branches of a graph would wait for each other then, so that only those share that follow
+// from each other, unless that takes too much memory. Those with packets come first and share
+// nothing, nor do small ones beside them: packets order nobody's uses, and events would have to.
+// Slots get symmetric memory of their own: peers write them whenever they are ready, so that
+// lifetimes on this rank say nothing; share-slots looks at what orders ranks.
 
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
@@ -70,6 +73,106 @@ class Arena {
   int64_t end_ = 0;
 };
 
+// Which calls a call's tasks need the results of, directly or not: some of them at least, where
+// calls' tasks take turns.
+class Needs {
+ public:
+  explicit Needs(const ir::Program& p)
+      : words_((p.calls.size() + 63) / 64),
+        needs_(p.calls.size() * words_),
+        touching_(p.buffers.size()),
+        writing_(p.buffers.size()) {
+    for (const ir::Task& task : p.tasks) {
+      const size_t c = index(task.call);
+      for (const ir::Access& a : task.accesses) {
+        const size_t b = index(a.region.buffer);
+        if (!a.writes())
+          for (const size_t w : writing_[b])
+            if (w != c && !has(c, w)) add(c, w);
+        add_to(touching_[b], c);
+      }
+      for (const ir::Access& a : task.accesses)
+        if (a.writes()) add_to(writing_[index(a.region.buffer)], c);
+    }
+  }
+  /// Whether all that writes `later` needs all that touches `before`.
+  bool follows(size_t later, size_t before) const {
+    for (const size_t w : writing_[later])
+      for (const size_t t : touching_[before])
+        if (!has(w, t)) return false;
+    return true;
+  }
+
+ private:
+  bool has(size_t c, size_t other) const {
+    return (needs_[c * words_ + other / 64] >> other % 64 & 1) != 0;
+  }
+  void add(size_t c, size_t other) {
+    for (size_t i = 0; i < words_; ++i) needs_[c * words_ + i] |= needs_[other * words_ + i];
+    needs_[c * words_ + other / 64] |= uint64_t{1} << other % 64;
+  }
+  static void add_to(std::vector<size_t>& calls, size_t c) {
+    if (std::find(calls.begin(), calls.end(), c) == calls.end()) calls.push_back(c);
+  }
+  size_t words_;
+  std::vector<uint64_t> needs_;  // a row of bits for each call
+  std::vector<std::vector<size_t>> touching_, writing_;
+};
+
+struct Place {
+  int64_t begin, end;
+  size_t buffer;
+};
+
+// Offsets from `base` on: where lives don't meet and one follows from the other, bytes are shared.
+// Returns where the last ends.
+int64_t place_apart(const ir::Program& program, const std::vector<Life>& life,
+                    const std::vector<size_t>& temps, int64_t base, std::vector<int64_t>& offsets) {
+  const Needs needs(program);
+  std::vector<Place> placed, taken;
+  int64_t end = base;
+  for (const size_t b : temps) {
+    taken.clear();
+    for (const Place& other : placed)
+      if (life[other.buffer].last >= life[b].first || !needs.follows(b, other.buffer))
+        taken.push_back(other);
+    std::sort(taken.begin(), taken.end(),
+              [](const Place& x, const Place& y) { return x.begin < y.begin; });
+    // The smallest gap that has room, else behind the last.
+    const int64_t bytes = aligned(program.buffers[b].bytes());
+    int64_t best = -1, room = 0, from = base;
+    for (const Place& other : taken) {
+      if (const int64_t gap = other.begin - from; gap >= bytes && (best < 0 || gap < room)) {
+        best = from;
+        room = gap;
+      }
+      from = std::max(from, other.end);
+    }
+    if (best < 0) best = from;
+    offsets.push_back(best);
+    placed.push_back({best, best + bytes, b});
+    end = std::max(end, best + bytes);
+  }
+  return end;
+}
+
+// The same where only lives count.
+int64_t place_close(const ir::Program& program, const std::vector<Life>& life,
+                    const std::vector<size_t>& temps, int64_t base, std::vector<int64_t>& offsets) {
+  Arena arena;
+  std::multimap<size_t, std::pair<int64_t, int64_t>> live;  // by last use: offset, bytes
+  for (const size_t b : temps) {
+    while (!live.empty() && live.begin()->first < life[b].first) {
+      arena.give(live.begin()->second.first, live.begin()->second.second);
+      live.erase(live.begin());
+    }
+    const int64_t bytes = aligned(program.buffers[b].bytes()), at = arena.take(bytes);
+    offsets.push_back(base + at);
+    live.emplace(life[b].last, std::pair(at, bytes));
+  }
+  return base + arena.bytes();
+}
+
 }  // namespace
 
 int64_t place_slots(ir::Program& program) {
@@ -128,23 +231,28 @@ bool plan_memory(ir::Program& program, PassContext& context) {
     }
   std::stable_sort(temps.begin(), temps.end(),
                    [&](size_t a, size_t b) { return life[a].first < life[b].first; });
-  Arena arena;
+  int64_t base = 0;
+  const auto take = [&](size_t b) {
+    program.buffers[b].offset = base;
+    base += aligned(program.buffers[b].bytes());
+  };
   for (size_t b = 0; b < program.buffers.size(); ++b)
-    if (program.buffers[b].own_packets() && life[b].used())
-      program.buffers[b].offset = arena.take(aligned(program.buffers[b].bytes()));
-  for (size_t b : alone)
-    program.buffers[b].offset = arena.take(aligned(program.buffers[b].bytes()));
-  std::multimap<size_t, size_t> live;  // by last use
-  for (size_t b : temps) {
-    while (!live.empty() && live.begin()->first < life[b].first) {
-      const size_t dead = live.begin()->second;
-      arena.give(*program.buffers[dead].offset, aligned(program.buffers[dead].bytes()));
-      live.erase(live.begin());
+    if (program.buffers[b].own_packets() && life[b].used()) take(b);
+  for (const size_t b : alone) take(b);
+  // Memory that no GPU lacks, and what can be looked at in no time.
+  constexpr int64_t kRoom = int64_t{1} << 30;
+  constexpr size_t kMostCalls = 8192, kMostTemps = 2048;
+  std::vector<int64_t> offsets;
+  program.arena_bytes = place_close(program, life, temps, base, offsets);
+  if (program.calls.size() <= kMostCalls && temps.size() <= kMostTemps) {
+    std::vector<int64_t> apart;
+    const int64_t bytes = place_apart(program, life, temps, base, apart);
+    if (bytes <= std::max(kRoom, program.arena_bytes)) {
+      program.arena_bytes = bytes;
+      offsets = std::move(apart);
     }
-    program.buffers[b].offset = arena.take(aligned(program.buffers[b].bytes()));
-    live.emplace(life[b].last, b);
   }
-  program.arena_bytes = arena.bytes();
+  for (size_t i = 0; i < temps.size(); ++i) program.buffers[temps[i]].offset = offsets[i];
   // What no task touches, as what a product appends and nobody else reads, may lie anywhere.
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (ir::Buffer& unused = program.buffers[b];

@@ -39,7 +39,7 @@ const std::vector<Pass>& registry() {
        nullptr, tile, nullptr},
       {"send-packets", "small temporaries as packets, whose flags show that they are there",
        Form::Tiled, Form::Tiled, Form::Tiled, nullptr, nullptr, send_packets},
-      {"plan-memory", "addresses of temporaries, by lifetime, and of slots", Form::Tiled,
+      {"plan-memory", "addresses of temporaries, by lifetime and branch, and of slots", Form::Tiled,
        Form::Tiled, Form::Planned, nullptr, nullptr, plan_memory},
       {"schedule", "an SM and a place in its stream for each task", Form::Planned, Form::Planned,
        Form::Scheduled, nullptr, nullptr, schedule},
