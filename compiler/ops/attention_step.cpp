@@ -12,6 +12,8 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/functions/attention.h"
@@ -117,25 +119,30 @@ constexpr int64_t kMostSplits = 64;  // a thread keeps what all found
 // those of several sequences do, and share the SMs.
 int64_t tasks_beside(const TileContext& c) {
   const ir::Graph& graph = c.graph();
-  std::vector<int64_t> in_front(graph.tensors.size(), 0);
-  std::map<std::string, int64_t> through;  // by op: those in front of what waits for it
-  std::map<int64_t, int64_t> tasks;
+  std::vector<int64_t> in_front(graph.tensors.size(), 0);  // steps, of who reads it
+  std::map<std::string_view, int64_t> behind;              // the same of who waits for an op
+  for (const ir::Op& op : graph.ops)
+    for (const std::string& name : op.after) behind[name] = 0;
+  std::vector<std::pair<int64_t, ir::OpId>> steps;
   int64_t own = 0;
-  TileContext context(c);
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const ir::Op& op = graph.ops[i];
-    int64_t steps = 0;
-    for (const ir::TensorId t : op.in) steps = std::max(steps, in_front[index(t)]);
-    for (const std::string& name : op.after) steps = std::max(steps, through[name]);
-    if (i == index(c.id())) own = steps;
-    if (op.kind == c.op().kind) {
-      const TileContext step = context.beside(ir::id_of<ir::OpId>(i));
-      tasks[steps++] += tasks_of(step, heads_of(step));
-    }
-    for (const ir::TensorId t : op.out) in_front[index(t)] = steps;
-    through[op.name] = steps;
+    int64_t count = 0;
+    for (const ir::TensorId t : op.in) count = std::max(count, in_front[index(t)]);
+    for (const std::string& name : op.after) count = std::max(count, behind[name]);
+    if (i == index(c.id())) own = count;
+    if (op.kind == c.op().kind) steps.emplace_back(count++, ir::id_of<ir::OpId>(i));
+    for (const ir::TensorId t : op.out) in_front[index(t)] = count;
+    if (const auto named = behind.find(op.name); named != behind.end()) named->second = count;
   }
-  return tasks[own];
+  int64_t tasks = 0;
+  TileContext context(c);
+  for (const auto& [count, op] : steps) {
+    if (count != own) continue;
+    const TileContext step = context.beside(op);
+    tasks += tasks_of(step, heads_of(step));
+  }
+  return tasks;
 }
 
 // Splits cost a hand-over, and that is all they cost as long as each has an SM.

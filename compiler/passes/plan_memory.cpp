@@ -241,7 +241,7 @@ bool plan_memory(ir::Program& program, PassContext& context) {
   for (const size_t b : alone) take(b);
   // Memory that no GPU lacks, and what can be looked at in no time.
   constexpr int64_t kRoom = int64_t{1} << 30;
-  constexpr size_t kMostCalls = 8192, kMostTemps = 2048;
+  constexpr size_t kMostCalls = 4096, kMostTemps = 2048;
   std::vector<int64_t> offsets;
   program.arena_bytes = place_close(program, life, temps, base, offsets);
   if (program.calls.size() <= kMostCalls && temps.size() <= kMostTemps) {
