@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/frontend/build.h"
 
 namespace maco::frontend {
@@ -48,16 +50,22 @@ std::optional<int64_t> evaluate_text(BuildContext& c, const Env& env, std::strin
 }
 
 bool replace(BuildContext& c, const Env& env, std::string& text, ir::Loc loc) {
-  if (text.find_first_of("{}") == std::string::npos) return true;
+  const auto brace = [&](size_t from) {
+    const auto is_brace = [](char ch) { return ch == '{' || ch == '}'; };
+    return static_cast<size_t>(
+        std::find_if(text.begin() + static_cast<std::ptrdiff_t>(from), text.end(), is_brace) -
+        text.begin());
+  };
+  size_t next = brace(0);
+  if (next == text.size()) return true;
   std::string result;
   for (size_t i = 0; i < text.size();) {
+    result.append(text, i, next - i);
+    i = next;
+    if (i == text.size()) break;
     if (text[i] == '}') {
       c.error(loc, fmt::format("'}}' without '{{' in {}", quoted(text)));
       return false;
-    }
-    if (text[i] != '{') {
-      result += text[i++];
-      continue;
     }
     const size_t end = text.find('}', i);
     if (end == std::string::npos) {
@@ -73,6 +81,7 @@ bool replace(BuildContext& c, const Env& env, std::string& text, ir::Loc loc) {
     }
     result += fmt::format("{}", *value);
     i = end + 1;
+    next = brace(i);
   }
   text = std::move(result);
   return true;
