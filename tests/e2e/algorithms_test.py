@@ -2,6 +2,8 @@
 """Collectives that users write chunk by chunk (docs/algorithms.md): examples give what they must, wrong ones are refused, plans are read.
 
   algorithms_test.py --macoc build/bin/macoc --maco-run build/bin/maco-run --maco-opt build/bin/maco-opt [--jobs 2]
+
+With MACO_TEST_PART=2/3 the second of three parts of the examples and of the wrong ones is tried.
 """
 import argparse
 import concurrent.futures
@@ -12,6 +14,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+from parts import mine
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "collectives")
 MOST_LINES = 25  # of a collective
@@ -338,10 +342,10 @@ class Test:
         examples = sorted(glob.glob(os.path.join(EXAMPLES, "*.maco")))
         if len(examples) < 16:
             self.problems.append(f"{len(examples)} examples only")
-        for path in examples:
+        for path in mine(examples):
             self.example(path)
             self.add(self.round_trip, path)
-        for what, (text, message, claim) in WRONG.items():
+        for what, (text, message, claim) in mine(WRONG.items()):
             self.add(self.wrong, what, text, message, claim)
         for job in (self.edited_witnesses, self.files, self.plans):
             self.add(job)

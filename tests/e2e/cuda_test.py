@@ -6,7 +6,7 @@ those that can't be tasks are refused where the first line of their graph says.
    cuda_test.py --macoc PATH --write DIR     the kernels that must run, as kernel.cu for GPUs: where there is Clang
    cuda_test.py --maco-run PATH --run DIR    runs and checks those on a GPU: where there need be none
 
-With MACO_TEST_PART=2/3 only the second of three parts of the kernels is compiled for a device and run; the others become kernel.cu.
+With MACO_TEST_PART=2/3 only the second of three parts of the kernels is tried.
 Status 77 (skipped) where MACO was built without Clang."""
 
 import argparse
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from parts import part
+from parts import mine
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "cuda"
 
@@ -91,11 +91,6 @@ def spelt(args, graph):
     return "" if texts[0] and texts[0] == texts[1] else f"{texts[0]}\n{texts[1]}"
 
 
-def emitted(args, graph):
-    made = run(args.macoc, graph, "--verify=each", "-o", os.devnull)
-    return "" if made.returncode == 0 else f"status {made.returncode}\n{made.stderr}"
-
-
 def compiled(args, graph):
     made = run(args.macoc, graph, "-o", os.devnull)
     return "" if made.returncode == 0 else f"status {made.returncode}\n{made.stderr}"
@@ -163,16 +158,13 @@ def main():
     if "needs Clang" in probe.stderr:
         print("not tested here: MACO was built without Clang")
         return 77
-    index, of = part()
-    work = [(runs if i % of == index else emitted, graph) for i, graph in enumerate(good)]
-    if of > 1:
-        print(f"part {index + 1}/{of}: {sum(test is runs for test, _ in work)} of {len(good)} kernels run, others only become kernel.cu")
+    work = [(runs, graph) for graph in mine(good)]
     work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
     work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes"),
              (error_first, ROOT / "keys" / "range")]
     work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu")]
     work += [(compiled, ROOT.parent / "bench" / "kernels.maco")]
-    work += [(refused, graph) for graph in sorted((ROOT / "refused").glob("*.maco"))]
+    work += [(refused, graph) for graph in mine(sorted((ROOT / "refused").glob("*.maco")))]
     return finish(args, work)
 
 

@@ -125,10 +125,10 @@ def main():
         compiler = Compiler(args.macoc, nvcc, folder)
         # Each target has some in every run; of the others MACO_TEST_PART says which.
         always = (("a layer of a prompt", layer, "sm_90a", "wgmma.mma_async", None),
-                  ("decoding", decoder, "sm_90a", "mma.sync", 0),
                   ("a decode layer", read("decode_layer.maco"), "sm_80", "mma.sync", None),
                   ("a decode layer", read("decode_layer.maco"), "sm_120", "mma.sync", None))
-        others = (("a product", PRODUCT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
+        others = (("decoding", decoder, "sm_90a", "mma.sync", 0),
+                  ("a product", PRODUCT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                   ("a pair, K no whole blocks", PAIR, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                   ("a product of 8 bits", EIGHT, "sm_90a", "e4m3.e4m3", MOST_SPILLED),
                   ("a product of 8 bits", EIGHT, "sm_89", "e4m3.e4m3", MOST_SPILLED),

@@ -20,9 +20,9 @@
 #include "ir/dtype.h"
 #include "tests/catch.h"
 #include "tests/fuzz/coverage.h"
-#include "tests/fuzz/part.h"
 #include "tests/fuzz/random_graph.h"
 #include "tests/fuzz/run_case.h"
+#include "tests/part.h"
 
 namespace maco::fuzz {
 namespace {
@@ -316,7 +316,7 @@ std::string culprits(const Job& j, const Where& where) {
   return s.empty() ? "each of its ops passes alone\n" + j.c.text : s;
 }
 
-void run(std::vector<Job>& jobs, const Part& part) {
+void run(std::vector<Job>& jobs, const test::Part& part) {
   constexpr size_t kBatch = 2;
   std::atomic<size_t> next{0};
   std::mutex mutex;
@@ -361,7 +361,7 @@ TEST_CASE("every collective at every number of ranks") {
   report_crashes();
   std::vector<Variant> variants = all_variants();
   std::vector<Job> jobs = all_jobs(variants);
-  const Part part = part_of_tests();
+  const test::Part part = test::part_of_tests();
   run(jobs, part);
 
   std::map<std::pair<std::string, int64_t>, int> cells;  // collective, ranks: ops that passed

@@ -13,9 +13,9 @@
 
 #include "tests/fuzz/coverage.h"
 #include "tests/fuzz/other_tiles.h"
-#include "tests/fuzz/part.h"
 #include "tests/fuzz/random_graph.h"
 #include "tests/fuzz/run_case.h"
+#include "tests/part.h"
 
 namespace maco::fuzz {
 namespace {
@@ -296,7 +296,7 @@ class Fuzzer {
   }
 
   const Options o_;
-  const Part part_ = covers() ? part_of_tests() : Part{};
+  const test::Part part_ = covers() ? test::part_of_tests() : test::Part{};
   std::vector<uint64_t> seeds_;
   uint64_t ran_ = 0;
   std::mutex mutex_;

@@ -21,7 +21,7 @@
 #include "runtime/host/jit.h"
 #include "runtime/reference/fill.h"
 #include "runtime/reference/reference.h"
-#include "tests/fuzz/part.h"
+#include "tests/part.h"
 
 namespace maco::gpu_test {
 
@@ -169,7 +169,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "maco-device-test: no case has '%s' in its name\n", only.c_str());
     return 2;
   }
-  const maco::fuzz::Part share = device.cuda ? maco::fuzz::Part{} : maco::fuzz::part_of_tests();
+  const maco::test::Part share = device.cuda ? maco::test::Part{} : maco::test::part_of_tests();
   for (size_t i = cases.size(); i-- > 0;)
     if (i % parts != part || !share.has(i))
       cases.erase(cases.begin() + static_cast<std::ptrdiff_t>(i));
