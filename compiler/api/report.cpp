@@ -37,6 +37,13 @@ std::string report(const Compiled& c) {
     auto it = c.statistics.find(name);
     return it == c.statistics.end() ? int64_t{0} : it->second;
   };
+  if (const int64_t microbatches = stat("microbatches"); microbatches > 0)
+    s +=
+        fmt::format("\npipeline       {:>12} microbatches of up to {} rows{}\n", microbatches,
+                    stat("rows of a microbatch"),
+                    stat("microbatches overlap") > 0 ? ""
+                                                     : ", one behind the other: ranks pass on what "
+                                                       "they receive");
   int64_t caller = 0;
   for (const ir::Buffer& b : p.buffers)
     if (b.kind != ir::BufferKind::Temp && b.kind != ir::BufferKind::Slot) caller += b.bytes();

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "compiler/functions/attention.h"
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/movement.h"
 #include "compiler/ops/rowwise.h"
@@ -309,6 +310,7 @@ std::vector<OpDef> attention_ops() {
   d.choose = choose;
   d.refuse_cut = refuse_cut;
   d.tile = tile;
+  d.refuse_stage = by_first_rows;
   return {d};
 }
 

@@ -1,6 +1,7 @@
 // concat: the operands behind each other along one axis. One strided copy each.
 #include <fmt/format.h>
 
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/movement.h"
 #include "compiler/ops/strided.h"
 #include "compiler/ops/tile_shape.h"
@@ -77,6 +78,7 @@ OpDef concat_op() {
   d.tile_axes = kStridedAxes;
   d.choose = choose_strided;
   d.tile = tile_concat;
+  d.refuse_stage = by_rows_of_axis;
   return d;
 }
 

@@ -4,6 +4,7 @@
 // All of them are one device function, elementwise<C>, whose config carries the computation of an
 // element (ir/body.h).
 #include "compiler/ops/elementwise.h"
+#include "compiler/ops/by_rows.h"
 
 #include <fmt/format.h>
 
@@ -234,6 +235,7 @@ void cut_elementwise(OpDef& def) {
   def.choose = choose_elementwise;
   def.refuse_cut = refuse_block;
   def.tile = tile_elementwise;
+  def.refuse_stage = by_elements;
 }
 
 std::vector<OpDef> elementwise_ops() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/tile.h"
 #include "compiler/ops/tile_shape.h"
@@ -70,6 +71,7 @@ std::vector<OpDef> embedding_ops() {
   d.choose = choose_block;
   d.refuse_cut = refuse_block;
   d.tile = tile_embedding;
+  d.refuse_stage = by_last_rows;
   return {d};
 }
 

@@ -101,6 +101,9 @@ std::vector<OpDef> kv_append_ops() {
     return choose_strided(c, x.max_rows * c.out(0).cols);
   };
   d.tile = tile_kv_append;
+  d.refuse_stage = [](const ir::Graph&, const ir::Op&, const std::vector<bool>&) {
+    return std::string("its result has the rows of all microbatches");
+  };
   return {d};
 }
 

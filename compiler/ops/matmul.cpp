@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "compiler/functions/matmul.h"
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/elementwise_rules.h"
@@ -631,6 +632,7 @@ std::vector<OpDef> matmul_ops() {
   d.choose = choose;
   d.refuse_cut = refuse_cut;
   d.tile = tile;
+  d.refuse_stage = by_first_rows;
   return {d};
 }
 

@@ -2,6 +2,7 @@
 // Over the last axis.
 #include <fmt/format.h>
 
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/rowwise.h"
 
@@ -69,6 +70,7 @@ OpDef def(const char* kind, const char* summary, int inputs, const char* eps,
   d.tile_axes = kRowAxes;
   d.choose = choose_rows;
   d.tile = tile;
+  d.refuse_stage = by_whole_rows;
   return d;
 }
 

@@ -82,6 +82,11 @@ struct OpDef {
   /// Cuts the op into tasks. Called only if infer found no error. May refuse (report an error) what
   /// it can't do.
   void (*tile)(TileContext&) = nullptr;
+  /// Why it can't be in a stage of a pipeline, or "". Part by part of axis 0, results must need
+  /// only the same part of each input that is `cut` into microbatches (by_rows.h has the usual
+  /// answers). Null: nothing is known of its rows.
+  std::string (*refuse_stage)(const ir::Graph&, const ir::Op&,
+                              const std::vector<bool>& cut) = nullptr;
 };
 
 /// The most inputs and outputs that `op`, which is of `def`, may have. -1, any number, of what only

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/rowwise.h"
 #include "compiler/ops/tile_shape.h"
@@ -172,6 +173,7 @@ OpDef def(const char* kind, const char* summary, void (*infer)(InferContext&),
   d.tile_axes = kRowAxes;
   d.choose = choose_rows;
   d.tile = tile;
+  d.refuse_stage = by_whole_rows;
   return d;
 }
 

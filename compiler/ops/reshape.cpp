@@ -1,6 +1,7 @@
 // reshape: the same elements in row-major order under another shape.
 #include <fmt/format.h>
 
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/movement.h"
 #include "compiler/ops/strided.h"
 #include "compiler/ops/tile_shape.h"
@@ -99,6 +100,7 @@ OpDef reshape_op() {
   d.tile_axes = kStridedAxes;
   d.choose = choose_strided;
   d.tile = tile_reshape;
+  d.refuse_stage = by_rows;
   return d;
 }
 

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/movement.h"
 #include "compiler/ops/rope.h"
@@ -222,6 +223,7 @@ std::vector<OpDef> rope_ops() {
   d.tile_axes = kRowAxes;
   d.choose = choose_rows;
   d.tile = tile;
+  d.refuse_stage = by_rows;
   OpDef sines;
   sines.kind = "rope_sines";
   sines.summary = "sines and cosines of rope's angles, made for products that turn heads";

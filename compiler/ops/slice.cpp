@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/movement.h"
 #include "compiler/ops/strided.h"
 #include "compiler/ops/tile_shape.h"
@@ -138,6 +139,7 @@ OpDef slice_op() {
   d.tile_axes = kStridedAxes;
   d.choose = choose_strided;
   d.tile = tile_slice;
+  d.refuse_stage = by_rows_of_axis;
   return d;
 }
 

@@ -1,4 +1,5 @@
 // softmax over the last axis.
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/rowwise.h"
 
@@ -38,6 +39,7 @@ std::vector<OpDef> softmax_ops() {
   d.tile_axes = kRowAxes;
   d.choose = choose_rows;
   d.tile = tile;
+  d.refuse_stage = by_whole_rows;
   return {d};
 }
 

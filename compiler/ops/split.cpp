@@ -1,6 +1,7 @@
 // split: as many equal parts along an axis as there are results. One strided copy each.
 #include <fmt/format.h>
 
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/movement.h"
 #include "compiler/ops/strided.h"
 #include "compiler/ops/tile_shape.h"
@@ -58,6 +59,7 @@ OpDef split_op() {
   d.tile_axes = kStridedAxes;
   d.choose = choose_strided;
   d.tile = tile_split;
+  d.refuse_stage = by_rows_of_axis;
   return d;
 }
 

@@ -74,6 +74,12 @@ OpDef transpose_op() {
   d.tile_axes = kStridedAxes;
   d.choose = choose_strided;
   d.tile = tile_transpose;
+  d.refuse_stage = [](const ir::Graph& graph, const ir::Op& op, const std::vector<bool>&) {
+    const std::vector<ir::Expr> perm = attr_list(graph, op, "perm");
+    const auto rank = static_cast<int64_t>(graph[op.in[0]].shape.size());
+    const int64_t first = perm.empty() ? rank - 1 : perm[0].constant().value_or(rank);
+    return std::string(first == 0 || first == -rank ? "" : "it turns rows into columns");
+  };
   return d;
 }
 

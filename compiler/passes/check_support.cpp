@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "compiler/ops/op.h"
+#include "compiler/passes/microbatches.h"
 #include "compiler/passes/passes.h"
 #include "ir/cuda_op.h"
 
@@ -47,10 +48,7 @@ bool check(const ir::Graph& graph, ir::Diagnostics& d) {
         d.error(op.loc, "messages can't be handed over to NCCL by this version: use backend 'p2p'");
         break;  // each has another end
       }
-  if (graph.pipeline)
-    d.error(
-        at(graph, "pipeline"),
-        "'pipeline' can't be compiled by this version: it does not cut rows into microbatches yet");
+  Microbatches::check(graph, d);
   if (std::holds_alternative<std::vector<ir::RoleVariant>>(graph.sm_roles.value))
     d.error(at(graph, "sm_roles"),
             "'sm_roles' with 'when' can't be compiled by this version: one split of SMs serves all "

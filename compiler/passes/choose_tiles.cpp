@@ -2,11 +2,12 @@
 // are several ways to compute it, and `tile`, the extents of a task.
 //
 // What the graph says already stays as it is, or is refused; the rest is what the op's own rule
-// finds best by the cost model (compiler/ops).
+// finds best by the cost model (compiler/ops), of no more rows than a microbatch has.
 
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/begin_program.h"
+#include "compiler/passes/microbatches.h"
 #include "compiler/passes/passes.h"
 
 namespace maco::passes {
@@ -14,13 +15,16 @@ namespace maco::passes {
 bool choose_tiles(ir::Graph& graph, PassContext& context) {
   ir::Program program;
   const std::vector<ir::BufferId> buffers = begin_program(graph, program, context);
+  const Microbatches microbatches(graph);
   bool ok = true;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (!ops::has_choice(graph, graph.ops[i])) continue;
     ops::TileContext op(graph, ir::id_of<ir::OpId>(i), program, context.machine, buffers,
                         context.diagnostics);
     if (op.check_cut())
-      ops::set_cut(graph.ops[i], op.cut());
+      ops::set_cut(graph.ops[i], ops::cut_of(graph.ops[i]).tile.empty()
+                                     ? microbatches.within(op, op.cut())
+                                     : op.cut());
     else
       ok = false;
   }

@@ -16,6 +16,7 @@
 #include "compiler/functions/matmul.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/begin_program.h"
+#include "compiler/passes/microbatches.h"
 #include "compiler/passes/order.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
@@ -235,6 +236,7 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
     if (first_task < program.tasks.size()) weave(program, last_first, first_task, context);
     last_first = first_task;
   }
+  if (!Microbatches(graph).order(program, context)) return false;
   const std::vector<size_t> first_write = first_writes(program), last_task = last_tasks(program);
   int32_t pages = 0;
   for (size_t c = 0; c < program.calls.size(); ++c) {

@@ -155,7 +155,7 @@ words("graph", "overlap", lambda w: rows(overlap=w), ["none", "conservative", "a
 case("graph", "overlap_regions", CHANGES, branches(), branches(overlap_regions=[{"name": "r", "ops": ["y0", "y1"]}]))
 case("graph", "phases", CHANGES, with_op(with_op(branches(phases=[{"name": "p"}, {"name": "q"}]), 0, phase="p"), 2, phase="q"),
      with_op(with_op(branches(phases=[{"name": "p"}, {"name": "q", "depends_on": ["p"]}]), 0, phase="p"), 2, phase="q"))
-case("graph", "pipeline", REFUSED, mlp(), mlp(pipeline={"stages": [["h"], ["y"]], "microbatches": 2}))
+case("graph", "pipeline", CHANGES, rows(), rows(pipeline={"stages": [["s"], ["y"]], "microbatches": 2}))
 words("graph", "backend", lambda w: mlp(backend=w), ["p2p", "nccl"], [], default="p2p")
 case("graph", "backend=nvshmem", MANIFEST, mlp(), mlp(backend="nvshmem"))
 case("graph", "comm_buffer_bytes", REFUSED, mlp(comm_buffer_bytes=1 << 20), mlp(comm_buffer_bytes=16))
@@ -204,8 +204,10 @@ case("overlap region", "name", LABEL, branches(overlap_regions=[{"name": "r", "o
      branches(overlap_regions=[{"name": "s", "ops": ["y0"]}, {"name": "s", "ops": ["y1"]}]), names="'s'")
 case("overlap region", "ops", CHANGES, branches(overlap_regions=[{"name": "r", "ops": ["y0"]}]),
      branches(overlap_regions=[{"name": "r", "ops": ["y0", "y1"]}]))
-for key in ("stages", "microbatches"):
-    case("pipeline", key, REFUSED, mlp(), mlp(pipeline={"stages": [["h"], ["y"]], "microbatches": 2}), names="'pipeline'")
+case("pipeline", "stages", CHANGES, rows(pipeline={"stages": [["s"], ["y"]], "microbatches": 4}),
+     rows(pipeline={"stages": [["s"], ["z"]], "microbatches": 4}))
+case("pipeline", "microbatches", CHANGES, rows(pipeline={"stages": [["s"], ["y"]], "microbatches": 2}),
+     rows(pipeline={"stages": [["s"], ["y"]], "microbatches": 4}))
 
 case("sm_roles", "compute", CHANGES, mlp(sm_roles={"compute": 4, "comm": 2}), mlp(sm_roles={"compute": 5, "comm": 2}))
 case("sm_roles", "comm", CHANGES, mlp(sm_roles={"compute": 4, "comm": 2}), mlp(sm_roles={"compute": 4, "comm": 3}))

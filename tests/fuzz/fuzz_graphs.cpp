@@ -13,6 +13,7 @@
 
 #include "tests/fuzz/coverage.h"
 #include "tests/fuzz/other_tiles.h"
+#include "tests/fuzz/pipelines.h"
 #include "tests/fuzz/random_graph.h"
 #include "tests/fuzz/run_case.h"
 #include "tests/part.h"
@@ -104,14 +105,20 @@ Case case_of(const RandomGraph& g, How how) {
   return c;
 }
 
-// The same graph compiled with other roles, other tiles and otherwise, which must change no bit:
-// without fusion, loaders that run ahead, pruning, or settings.
+// The same graph compiled with other roles, other tiles and otherwise, which must change no bit: in
+// a pipeline, without fusion, loaders that run ahead, pruning, or settings.
 How other_way(const RandomGraph& g) { return {*g.plan.other_roles, g.seed / 2 % 4 != 3}; }
 Case variant_of(const RandomGraph& g, int same_as) {
   Case c = case_of(g, other_way(g));
   c.same_as = same_as;
   c.name += ", other roles and tiles, ";
-  c.pipeline.after_pass = with_other_tiles(g.seed);
+  if (g.seed / 8 % 2 == 0) {
+    c.name += "in a pipeline, ";
+    c.text = with_pipeline(c.text, g.seed);
+  }
+  // Ranks that pass on what they receive can't do so with tiles of several microbatches.
+  if (c.text.find("pipeline [[") == c.text.npos || c.text.find("recv(") == c.text.npos)
+    c.pipeline.after_pass = with_other_tiles(g.seed);
   switch (g.seed / 2 % 4) {
     case 0:
       c.name += "--no-fuse";

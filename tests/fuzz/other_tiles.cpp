@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/cost/machine.h"
+#include "compiler/ops/collectives/push.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/begin_program.h"
 #include "tests/fuzz/random_values.h"
@@ -53,10 +54,23 @@ void cut_otherwise(ir::Graph& graph, Random& random) {
   const cost::Machine& machine = *cost::find_machine("cpu");
   const passes::PassContext context(unheard, machine);
   constexpr size_t kRowsAndColumns = 2;
+  std::vector<ops::Cut> before;
+  for (const ir::Op& op : graph.ops) before.push_back(ops::cut_of(op));
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     ir::Op& op = graph.ops[i];
     if (!ops::has_choice(graph, op)) continue;
     const ops::Cut chosen = ops::cut_of(op);
+    // What a product sends comes in its tiles.
+    if (ops::is_pushed(op) && op.kind != "matmul") {
+      const size_t product = index(*ops::product_of(graph, op));
+      ops::Cut cut = chosen;
+      cut.tile = {ops::cut_of(graph.ops[product]).tile[0], ops::cut_of(graph.ops[product]).tile[1]};
+      ops::set_cut(op, cut);
+      if (cuts_well(graph, ir::id_of<ir::OpId>(i), context)) continue;
+      ops::set_cut(op, chosen);
+      ops::set_cut(graph.ops[product], before[product]);
+      continue;
+    }
     for (int attempt = 0; attempt < 8; ++attempt) {
       ops::Cut cut = chosen;
       cut.method = other_method(*ops::find_op(op.kind), cut.method, random);

@@ -36,6 +36,7 @@ const Example kExamples[] = {
     {"barrier.maco", 4, "", {}},
     {"pipeline_4_stages.maco", 4, "", {}},
     {"phases_roles.maco", 2, "", {}},
+    {"mlp_microbatches.maco", 2, "", {}},
     {"../collectives/allreduce_twoshot.maco", 4, "", {}},
     {"../collectives/allreduce_doubling.maco", 4, "", {}},
     {"../collectives/allreduce_pkt_4.maco", 4, "", {}},

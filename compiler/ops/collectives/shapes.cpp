@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/families.h"
@@ -145,6 +146,13 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
   return fmt::format("a tile has at most {} elements, not {} x {}", most, cut.tile[0], cut.tile[1]);
 }
 
+std::string no_rows(const ir::Graph&, const ir::Op&, const std::vector<bool>&) {
+  return "it has no rows";
+}
+std::string blocks_of_rows(const ir::Graph&, const ir::Op&, const std::vector<bool>&) {
+  return "its rows are blocks of all ranks";
+}
+
 AttrSpec reduce_attr() {
   return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false};
 }
@@ -219,6 +227,12 @@ std::vector<OpDef> collective_ops() {
   add("barrier", "all earlier ops have ended on all ranks before a later op starts on any", {},
       infer_barrier, tile_by_algorithm);
   ops.back().min_in = ops.back().max_in = ops.back().min_out = ops.back().max_out = 0;
+  for (OpDef& op : ops)
+    op.refuse_stage =
+        op.kind == "barrier" ? no_rows
+        : op.kind == "allgather" || op.kind == "reduce_scatter" || op.kind == "alltoall"
+            ? blocks_of_rows
+            : by_rows;
   return ops;
 }
 
