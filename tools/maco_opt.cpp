@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "compiler/api/command_line.h"
+#include "compiler/api/compile.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/unit_text.h"
 #include "compiler/verify/explain.h"
@@ -174,6 +175,11 @@ int run(int argc, char** argv) {
   ir::Diagnostics diagnostics;
   auto unit = passes::parse_unit(diagnostics.add_file(input_name(a.input), *text), diagnostics,
                                  a.options.algorithms);
+  if (auto* graph = unit ? std::get_if<ir::Graph>(&*unit) : nullptr;
+      graph && !api::take_variant(*graph, a.options, diagnostics))
+    unit.reset();
+  else if (unit && !graph && a.options.variant > 0)
+    diagnostics.warning({}, "--variant is for graphs, and this is a Program");
   add_verify(a, unit);
   std::vector<verify::Witness> witnesses;
   std::string algorithm_witness;

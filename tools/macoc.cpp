@@ -43,6 +43,10 @@ int explain(const CompileArguments& a, const std::string& text, const Console& c
       graph ? api::compile(std::move(*graph), options, diagnostics) : std::nullopt;
   console.show(diagnostics);
   if (!compiled) return kBadGraph;
+  if (!compiled->variants.empty()) {
+    console.error("each variant of 'sm_roles' has a story of its own: choose with --variant");
+    return kBadUsage;
+  }
   std::string error;
   const auto story =
       api::explain_op(*compiled, unpruned, a.explained, measured ? &*measured : nullptr, error);

@@ -125,9 +125,8 @@ inline constexpr const char* kHelpFooter =
     "is;\n  3 a result failed its check; 4 a run failed or was stopped; 70 a fault of MACO's.\n"
     "Environment: MACO_CACHE_DIR, where compiled kernels are kept (empty: nowhere; else\n"
     "  $XDG_CACHE_HOME/maco or ~/.cache/maco); MACO_CACHE_MB, how much they may take (2048);\n"
-    "  MACO_CXX, the C++ compiler of the CPU target; MACO_NVRTC, MACO_NCCL, MACO_NVSHMEM, the "
-    "file\n"
-    "  of the library or its folder; NO_COLOR.\n";
+    "  MACO_CXX, the CPU target's compiler; MACO_NVRTC, MACO_NCCL, MACO_NVSHMEM, libraries; "
+    "NO_COLOR.\n";
 
 /// For counts: CLI11's own validator would print the largest double.
 inline CLI::Validator positive_number() {
@@ -210,6 +209,9 @@ struct PipelineFlags {
                    "collectives that ops may name, besides the graph's own")
         ->option_text("FILE,...")
         ->delimiter(',');
+    app.add_option("--variant", p.variant, "only this one, from 1, of the variants of 'sm_roles'")
+        ->option_text("N")
+        ->check(positive_number());
     app.add_flag("--no-load-ahead", no_load_ahead,
                  "don't read params before a task's waits are over");
     app.add_flag("--no-fuse", no_fuse, "leave ops apart that would be joined");

@@ -16,8 +16,6 @@ CASES = [
      "output y = recv(src = 0, shape = [8, 64], dtype = bf16, if = rank == 1)"),
     ("`algorithm` = `nccl` that converts blocks whose rows dims decide",
      "dim t <= 6\ninput x : bf16[2 * t, 8]\noutput y = reduce_scatter(x, algorithm = nccl, dtype = f32)"),
-    ("`sm_roles` with `when`",
-     f"scalar n in [0, 9)\nset sm_roles = {{when: [{{if: n < 4, roles: auto}}, {{else: auto}}]}}\n{X}\noutput y = relu(x)"),
 ]
 
 

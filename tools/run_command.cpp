@@ -16,10 +16,12 @@
 #include "ir/check.h"
 #include "ir/manifest.h"
 #include "ir/program_text.h"
+#include "ir/variants.h"
 #include "runtime/cpu/kernel_guard.h"
 #include "runtime/cpu/session.h"
 #include "runtime/cpu/stand_in.h"
 #include "runtime/host/cuda_session.h"
+#include "runtime/host/variants.h"
 #include "tools/memory.h"
 #include "tools/processes.h"
 #include "tools/products.h"
@@ -226,9 +228,32 @@ class Command {
     return c_.session.check_access || !c_.witness_file.empty() || !c_.profile_file.empty();
   }
 
+  std::string one_of_variants() const {
+    return fmt::format(
+        "'{}' has a Program for each variant of 'sm_roles': choose one with "
+        "--variant for {}",
+        c_.input,
+        !c_.program_file.empty()   ? "--program"
+        : c_.session.check_access  ? "--check-access"
+        : !c_.profile_file.empty() ? "--profile"
+                                   : "--replay WITNESS");
+  }
+
   /// A kernel of macoc's: everything needed is in it.
   int take_kernel(std::string text, Subject& subject) {
-    auto [manifest, error, edited] = ir::parse_manifest(text);
+    ir::VariantsResult split = ir::split_variants(text);
+    if (split.variants.empty()) return fail(kBadGraph, c_.input + ": " + split.error);
+    if (const auto n = static_cast<int64_t>(split.variants.size()); c_.compile.variant > n)
+      return fail(kBadUsage, fmt::format("'{}' has {} variant{}, and so no {}", c_.input, n,
+                                         n == 1 ? "" : "s", c_.compile.variant));
+    if (c_.compile.variant > 0) {
+      text = std::move(split.variants[static_cast<size_t>(c_.compile.variant - 1)].kernel);
+      split.variants = {{std::nullopt, text}};
+    } else if (split.variants.size() > 1 && needs_program()) {
+      return fail(kBadUsage, one_of_variants());
+    }
+    c_.compile.variant = 0;
+    auto [manifest, error, edited] = ir::parse_manifest(split.variants[0].kernel);
     if (!manifest) return fail(kBadGraph, c_.input + ": " + error);
     if (!c_.for_graphs.empty())
       return fail(kBadUsage, fmt::format("'{}' is compiled already: {} is for graphs", c_.input,
@@ -256,7 +281,10 @@ class Command {
   int read_graph(std::string text, Subject& subject) {
     auto graph =
         api::read_graph(input_name(c_.input), std::move(text), diagnostics_, c_.compile.algorithms);
-    if (!graph) return bad_graph();
+    if (!graph || !api::take_variant(*graph, c_.compile, diagnostics_)) return bad_graph();
+    c_.compile.variant = 0;
+    if (api::has_variants(*graph) && (needs_program() || !c_.program_file.empty()))
+      return fail(kBadUsage, one_of_variants());
     // The CPU has SMs of its own, unless the graph speaks of those of a GPU.
     if (c_.device == "cpu" && !c_.machine_given && !names_sms(*graph)) c_.compile.target = "cpu";
     if (!api::read_kernels(*graph, c_.compile, diagnostics_)) return bad_graph();
@@ -327,7 +355,16 @@ class Command {
       if (!witness) return status;
     }
     const bool cpu = c_.device == "cpu";
-    const auto manifest = ir::parse_manifest(subject.kernel).manifest;
+    std::optional<ir::Manifest> manifest;  // of several variants, with the memory of all
+    for (const ir::KernelVariant& v : ir::split_variants(subject.kernel).variants) {
+      auto one = ir::parse_manifest(v.kernel).manifest;
+      MACO_CHECK(one, "a kernel without its manifest");
+      if (manifest) {
+        one->arena_bytes += manifest->arena_bytes;
+        one->symmetric_bytes += manifest->symmetric_bytes;
+      }
+      manifest = std::move(one);
+    }
     MACO_CHECK(manifest, "a kernel without its manifest");
     if (const std::string why =
             why_too_large(memory_need(subject.graph, *manifest, cpu, c_.run.check, c_.run.dims),
@@ -353,14 +390,21 @@ class Command {
       c_.session.group = c_.run.group = group.get();
     }
     std::unique_ptr<runtime::Session> session;
-    if (cpu) {
+    if (cpu && (guard || witness)) {
       auto on_cpu = runtime::make_cpu_session(subject.kernel, c_.session, status);
       if (on_cpu && guard) status = on_cpu->set_regions(*subject.program, guard.get());
       if (on_cpu && witness)
         return replay_kernel(subject.graph, *subject.program, *on_cpu, *witness, c_.run, console_);
       session = std::move(on_cpu);
     } else {
-      session = runtime::make_cuda_session(subject.kernel, c_.session, status);
+      session = runtime::open_session(
+          subject.kernel, c_.session,
+          [&](const std::string& kernel, const runtime::SessionOptions& options,
+              runtime::Status& opened) -> std::unique_ptr<runtime::Session> {
+            if (cpu) return runtime::make_cpu_session(kernel, options, opened);
+            return runtime::make_cuda_session(kernel, options, opened);
+          },
+          status);
     }
     if (!session || !status)
       return group && !group->speaks() ? kRunFailed : fail(kRunFailed, status.message);

@@ -19,6 +19,7 @@
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/unit_text.h"
 #include "ir/program_text.h"
+#include "ir/variants.h"
 
 namespace maco::api {
 
@@ -49,9 +50,11 @@ Made make_graph(Product product, ir::Graph graph, Options options, ir::Diagnosti
   return made;
 }
 
-// A graph that was checked.
-std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
-                                      ir::Diagnostics& diagnostics, passes::PassLog* log) {
+using Variants = std::vector<ir::RoleVariant>;
+
+// A graph that was checked, with one choice of roles.
+std::optional<Compiled> compile_one(ir::Graph graph, const Options& options,
+                                    ir::Diagnostics& diagnostics, passes::PassLog* log) {
   Options all = options;
   all.stop_after.clear();
   auto result = passes::run_pipeline(graph, all, diagnostics);
@@ -65,6 +68,32 @@ std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
   c.kernel = emit_kernel(c.graph, c.program, options, diagnostics);
   if (c.kernel.empty()) return std::nullopt;
   return c;
+}
+
+// A graph that was checked.
+std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
+                                      ir::Diagnostics& diagnostics, passes::PassLog* log) {
+  if (!take_variant(graph, options, diagnostics)) return std::nullopt;
+  if (!has_variants(graph)) return compile_one(std::move(graph), options, diagnostics, log);
+  const Variants variants = std::get<Variants>(graph.sm_roles.value);
+  Compiled all;
+  std::vector<ir::KernelVariant> kernels;
+  for (const ir::RoleVariant& v : variants) {
+    ir::Graph one = graph;
+    one.sm_roles.value = v.roles;
+    // What is said of one isn't said again of the next.
+    ir::Diagnostics said = diagnostics;
+    auto compiled = compile_one(std::move(one), options, said, log);
+    if (!compiled || kernels.empty()) diagnostics = std::move(said);
+    if (!compiled) return std::nullopt;
+    compiled->condition = v.condition;
+    kernels.push_back({v.condition, compiled->kernel});
+    all.variants.push_back(std::move(*compiled));
+  }
+  all.graph = std::move(graph);
+  all.program = all.variants[0].program;
+  all.kernel = ir::join_variants(kernels);
+  return all;
 }
 
 }  // namespace
@@ -119,6 +148,25 @@ bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& dia
   return frontend::read_cuda_kernels(graph, options.target, diagnostics);
 }
 
+bool has_variants(const ir::Graph& graph) {
+  return std::holds_alternative<Variants>(graph.sm_roles.value);
+}
+
+bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics) {
+  if (options.variant == 0) return true;
+  const auto* variants = std::get_if<Variants>(&graph.sm_roles.value);
+  const auto n = static_cast<int64_t>(variants ? variants->size() : 0);
+  if (options.variant > n) {
+    diagnostics.error(graph.loc, n == 0 ? "'sm_roles' of this graph has no variants"
+                                        : fmt::format("'sm_roles' has {} variants, and so no {}", n,
+                                                      options.variant));
+    return false;
+  }
+  const ir::Roles roles = (*variants)[static_cast<size_t>(options.variant - 1)].roles;
+  graph.sm_roles.value = roles;
+  return true;
+}
+
 std::string graph_of_kernel(const std::string& path, const std::string& kernel,
                             ir::Diagnostics& diagnostics) {
   return frontend::graph_of_cuda_kernel(path, kernel, diagnostics);
@@ -161,10 +209,22 @@ Made make(Product product, ir::Graph graph, const Options& options, const CudaCo
     made.bytes = product == Product::Dsl ? frontend::print_dsl(graph) : frontend::print_json(graph);
     return made;
   }
-  if (!frontend::read_cuda_kernels(graph, options.target, diagnostics)) return made;
+  if (!frontend::read_cuda_kernels(graph, options.target, diagnostics) ||
+      !take_variant(graph, options, diagnostics))
+    return made;
+  if (has_variants(graph) && product != Product::Cuda) {
+    diagnostics.error(
+        graph.sm_roles.loc.known() ? graph.sm_roles.loc : graph.loc,
+        fmt::format("each of the {} variants of 'sm_roles' has one of its own: choose with "
+                    "--variant",
+                    std::get<Variants>(graph.sm_roles.value).size()));
+    return made;
+  }
+  Options rest = options;
+  rest.variant = 0;
   if (product == Product::Graph || product == Product::Dot)
-    return make_graph(product, std::move(graph), options, diagnostics, log);
-  made.compiled = compile_right(std::move(graph), options, diagnostics, log);
+    return make_graph(product, std::move(graph), rest, diagnostics, log);
+  made.compiled = compile_right(std::move(graph), rest, diagnostics, log);
   made.ok = made.compiled.has_value();
   if (!made.ok) return made;
   switch (product) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compiler/passes/manager.h"
 #include "ir/diagnostics.h"
@@ -38,14 +39,23 @@ std::optional<std::string> import_plan(std::string name, std::string text, int64
 /// none of them yet. False, having reported, if one can't be a task.
 bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
 
+/// Leaves of the variants of a graph's `sm_roles` the one that the options name. False, having
+/// reported, if there is none such.
+bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
+/// Whether there are still several.
+bool has_variants(const ir::Graph& graph);
+
 /// A graph with a kernel of a CUDA source, to begin with; see frontend/cuda_kernels.h.
 std::string graph_of_kernel(const std::string& path, const std::string& kernel,
                             ir::Diagnostics& diagnostics);
 
 struct Compiled {
   ir::Graph graph;      // as it was given, inferred
-  ir::Program program;  // synced and proved
+  ir::Program program;  // synced and proved; of the first variant
   std::string kernel;   // kernel.cu
+  /// Each of them alone, where `sm_roles` has variants, and when it runs (nothing: else).
+  std::vector<Compiled> variants{};
+  std::optional<ir::Expr> condition{};
   std::map<std::string, int64_t> statistics;
   /// What was fused, and what wasn't and why: by what happened the ops that it happened to.
   std::map<std::string, std::vector<std::string>> fusions;

@@ -5,6 +5,14 @@
 namespace maco::api {
 
 std::string report(const Compiled& c) {
+  std::string of_variants;
+  for (size_t i = 0; i < c.variants.size(); ++i) {
+    const auto& condition = c.variants[i].condition;
+    of_variants +=
+        fmt::format("{}variant {}, {}\n{}", i == 0 ? "" : "\n", i + 1,
+                    condition ? "if " + condition->str() : "else", report(c.variants[i]));
+  }
+  if (!of_variants.empty()) return of_variants;
   const ir::Program& p = c.program;
   std::string s = fmt::format("{}: {} rank{}, target {}, board {}, {} CTAs a rank\n\n", p.name,
                               p.world, p.world == 1 ? "" : "s", p.target, p.board, p.ctas);

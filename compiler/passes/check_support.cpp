@@ -51,9 +51,7 @@ bool check(const ir::Graph& graph, ir::Diagnostics& d) {
   Microbatches::check(graph, d);
   if (std::holds_alternative<std::vector<ir::RoleVariant>>(graph.sm_roles.value))
     d.error(at(graph, "sm_roles"),
-            "'sm_roles' with 'when' can't be compiled by this version: one split of SMs serves all "
-            "launches; "
-            "use counts or ranges");
+            "'sm_roles' with 'when' has a Program for each variant: choose one with --variant");
   for (const ir::Op& op : graph.ops) {
     const ops::OpDef* def = ops::find_op(op.kind);
     if (def && !def->tile)

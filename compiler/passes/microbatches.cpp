@@ -228,8 +228,8 @@ class Times {
   std::vector<int64_t> by_set_, by_event_, by_call_;  // of the last of their tasks so far
 };
 
-// Of the first rows that a task touches, or kUnknown. `elements_of`, by buffer: how many a microbatch
-// has, 0 of what doesn't tell.
+// Of the first rows that a task touches, or kUnknown. `elements_of`, by buffer: how many a
+// microbatch has, 0 of what doesn't tell.
 int64_t microbatch_of(const ir::Task& task, const std::vector<int64_t>& elements_of) {
   int64_t first = kUnknown;
   for (const ir::Access& a : task.accesses) {

@@ -32,6 +32,8 @@ struct PipelineOptions {
   bool fuse = true;     // --no-fuse
   bool prune = true;    // --no-prune
   bool packets = true;  // --no-packets
+  /// The only one that is wanted, from 1, of the variants of `sm_roles`; 0: all (--variant).
+  int64_t variant = 0;
 
   /// Files of collectives that the graph's ops may name as their algorithm, besides its own.
   std::vector<std::string> algorithms{};

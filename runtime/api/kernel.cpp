@@ -4,6 +4,7 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/api/report.h"
+#include "ir/variants.h"
 #include "runtime/api/convert.h"
 
 namespace maco {
@@ -25,7 +26,13 @@ TensorKind kind_of(const std::string& name) {
 
 // What is known of a kernel from its manifest; nothing, with the reason, if it has none.
 std::optional<Kernel::Data> read_kernel(std::string source, std::string& why) {
-  ir::ManifestResult parsed = ir::parse_manifest(source);
+  // Variants have their tensors and variables in common.
+  ir::VariantsResult split = ir::split_variants(source);
+  if (split.variants.empty()) {
+    why = std::move(split.error);
+    return std::nullopt;
+  }
+  ir::ManifestResult parsed = ir::parse_manifest(split.variants[0].kernel);
   if (!parsed.manifest) {
     why = parsed.error;
     return std::nullopt;
@@ -66,7 +73,7 @@ Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) 
   if (!data) return error(ErrorCode::InvalidGraph, std::move(why));
   data->report = std::move(report);
   data->warnings = public_diagnostics(diagnostics);
-  data->program = std::move(compiled->program);
+  if (compiled->variants.empty()) data->program = std::move(compiled->program);
   return Kernel(std::make_shared<const Kernel::Data>(std::move(*data)));
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/host/group.h"
 #include "runtime/host/profile.h"
 #include "runtime/host/session.h"
+#include "runtime/host/variants.h"
 #include "runtime/profile/table.h"
 #include "runtime/profile/trace.h"
 
@@ -125,7 +126,8 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
   if (options.profile) {
     if (!kernel.data().program)
       return error(ErrorCode::InvalidArgument,
-                   "a kernel that came as source can't be profiled: compile its graph");
+                   "a kernel that came as source, or has variants, can't be profiled: compile its "
+                   "graph, with one choice of roles");
     all.profiled_tasks = static_cast<int64_t>(kernel.data().program->tasks.size());
   }
   runtime::Status status;
@@ -151,11 +153,15 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
         all.group = group.get();
       }
     }
-    if (options.device == Device::Cpu) {
-      session = runtime::make_cpu_session(kernel.source(), all, status);
-    } else {
-      session = runtime::make_cuda_session(kernel.source(), all, status);
-    }
+    session = runtime::open_session(
+        kernel.source(), all,
+        [&](const std::string& source, const runtime::SessionOptions& of_one,
+            runtime::Status& opened) -> std::unique_ptr<runtime::Session> {
+          if (options.device == Device::Cpu)
+            return runtime::make_cpu_session(source, of_one, opened);
+          return runtime::make_cuda_session(source, of_one, opened);
+        },
+        status);
     all.tell("");
     if (!session) return error(ErrorCode::Unavailable, status.message);
     return Session(std::make_unique<State>(
@@ -274,7 +280,8 @@ Result<bool> Session::ended() {
 Result<Profile> Session::profile() const {
   const auto& program = state_->kernel.data().program;
   if (!program)
-    return error(ErrorCode::InvalidArgument, "a kernel that came as source has no profile");
+    return error(ErrorCode::InvalidArgument,
+                 "a kernel that came as source, or has variants, has no profile");
   std::vector<runtime::RankStamps> stamps;
   runtime::Status status = state_->session->stamps(stamps);
   if (!status) return error(ErrorCode::InvalidArgument, status.message);

@@ -319,6 +319,40 @@ TEST_CASE("a kernel runs in the caller's memory") {
   CHECK_THAT(s.run({}).error().message, Contains("pos"));
 }
 
+TEST_CASE("a kernel has variants, of which each launch takes one") {
+  std::string text = kText;
+  text.insert(text.find("  input"),
+              "  set sm_roles = {when: [{if: n <= 3 && pos > 0, roles: {compute: 2, comm: 1}}, "
+              "{else: {compute: 3, comm: 2}}]}\n");
+  const Kernel kernel = compile(Graph::parse(text).value(), cpu()).value();
+  CHECK_THAT(kernel.report(),
+             Contains("variant 1, if n <= 3 && pos > 0") && Contains("variant 2, else"));
+  for (const Kernel& k : {kernel, Kernel::from_source(kernel.source()).value()}) {
+    CHECK(k.tensors().size() == 3);
+    Session s = Session::open(k, on_cpu()).value();
+    s.allocate().value();
+    std::array<float, 48> x;
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+    for (int rank = 0; rank < 2; ++rank) s.write(rank, "x", x.data(), 192).value();
+    s.run({{"pos", 0}}).value();
+    s.run({{"pos", 4}, {"n", 2}}).value();
+    s.launch({{"pos", 2}, {"n", 1}}).value();
+    s.launch({{"pos", 0}, {"n", 1}}).value();
+    s.wait().value();
+    // Rows 0 to 5 of x by the first launch, of which later ones replace some; all in one cache.
+    std::array<float, 80> cache;
+    s.read(1, "cache", cache.data(), 320).value();
+    const std::array<float, 10> first = {0, 8, 0, 24, 0, 8, 0, 0, 0, 0};
+    for (size_t row = 0; row < first.size(); ++row) CHECK(cache[8 * row] == first[row]);
+    CHECK_THAT(s.run({{"n", 1}}).error().message, Contains("pos"));
+    const int32_t at = 1;
+    CHECK_THAT(s.launch({{"pos", value_at(&at)}, {"n", 1}}).error().message, Contains("'pos'"));
+  }
+  SessionOptions options = on_cpu();
+  options.profile = true;
+  CHECK_THAT(Session::open(kernel, options).error().message, Contains("variants"));
+}
+
 TEST_CASE("two kernels share params and states") {
   Session first = open(Graph::parse("graph a {\n  input x : f32[2, 4]\n  state c : f32[8, 4]\n"
                                     "  param w : f32[4]\n  c = kv_append(c, x, at = 0)\n"

@@ -43,14 +43,17 @@ class Macoc:
             return ("refused", re.findall(r"error: (.*)", messages))
         if status != 0:
             return ("failed", [f"status {status}: {messages}"])
-        code, manifest = [], []
-        for line in kernel.splitlines():
-            (manifest if line.startswith("//@maco ") else code).append(line)
-        manifest = json.loads("".join(line[8:] for line in manifest))
-        for key in ("graph", "code_hash", "program_hash", "options", "sums"):
-            manifest.pop(key)
-        code = re.sub(r"//[^\n]*", "", "\n".join(code))
-        return ("made", code, manifest)
+        variants = re.split(r"^//@maco-variant(.*)\n", kernel, flags=re.M)
+        conditions, kernels = variants[1::2], variants[2::2] or variants
+        manifests, codes = [], list(conditions)
+        for variant in kernels:
+            lines = variant.splitlines()
+            manifest = json.loads("".join(line[8:] for line in lines if line.startswith("//@maco ")))
+            for key in ("graph", "code_hash", "program_hash", "options", "sums"):
+                manifest.pop(key)
+            manifests.append(manifest)
+            codes.append(re.sub(r"//[^\n]*", "", "\n".join(line for line in lines if not line.startswith("//@maco "))))
+        return ("made", "\n".join(codes), manifests)
 
 
 # ---- graphs ------------------------------------------------------------------------------------------------------------------
@@ -219,9 +222,10 @@ case("sm_roles", "num_remote_schedulers", SAME, mlp(sm_roles={"compute": 4, "com
      mlp(sm_roles={"compute": 4, "num_remote_schedulers": 3}))
 case("sm_roles", "num_local_schedulers", REFUSED, mlp(), mlp(sm_roles={"num_local_schedulers": 1}))
 WHEN = [{"if": "tokens <= 4", "roles": {"compute": 4, "comm": 2}}, {"else": {"compute": 2, "comm": 4}}]
-case("sm_roles", "when", REFUSED, mlp(), variants(WHEN))
-for key in ("if", "roles", "else"):
-    case("variant", key, REFUSED, mlp(), variants(WHEN), names="'when'")
+case("sm_roles", "when", CHANGES, variants([{"else": WHEN[1]["else"]}]), variants(WHEN))
+case("variant", "if", CHANGES, variants(WHEN), variants([{"if": "tokens <= 5", "roles": WHEN[0]["roles"]}, WHEN[1]]))
+case("variant", "roles", CHANGES, variants(WHEN), variants([{"if": "tokens <= 4", "roles": {"compute": 5, "comm": 2}}, WHEN[1]]))
+case("variant", "else", CHANGES, variants(WHEN), variants([WHEN[0], {"else": {"compute": 3, "comm": 4}}]))
 
 
 def ranges(compute=(0, 4), comm=(4, 6), role="compute", tasks=None):

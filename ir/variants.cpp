@@ -1,0 +1,80 @@
+#include "ir/variants.h"
+
+#include <fmt/format.h>
+
+namespace maco::ir {
+
+namespace {
+
+// Begins the line ahead of each, and is followed by its condition, or nothing.
+constexpr std::string_view kMark = "//@maco-variant";
+constexpr std::string_view kEnd = "#endif  // of a variant\n";
+
+std::string_view take_line(std::string_view& text) {
+  const size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end);
+  return line;
+}
+
+}  // namespace
+
+std::string join_variants(const std::vector<KernelVariant>& variants) {
+  if (variants.size() == 1) return variants[0].kernel;
+  std::string s =
+      "// Each launch runs the first of these kernels whose condition holds. A compiler of this "
+      "file "
+      "takes one:\n#ifndef MACO_VARIANT\n#define MACO_VARIANT 1\n#endif\n";
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const auto& condition = variants[i].condition;
+    s += fmt::format("{}{}\n#if MACO_VARIANT == {}\n", kMark,
+                     condition ? fmt::format(" if {}", condition->str()) : " else", i + 1);
+    s += variants[i].kernel;
+    if (s.back() != '\n') s += '\n';
+    s += kEnd;
+  }
+  return s;
+}
+
+VariantsResult split_variants(std::string_view source) {
+  VariantsResult result;
+  const auto fail = [&](std::string why) {
+    result.variants.clear();
+    result.error = std::move(why);
+    return result;
+  };
+  std::vector<KernelVariant>& list = result.variants;
+  bool inside = false;
+  for (std::string_view rest = source; !rest.empty();) {
+    const std::string_view line = take_line(rest);
+    if (inside && line != kEnd) {
+      list.back().kernel += line;
+    } else if (inside) {
+      inside = false;
+    } else if (line.substr(0, kMark.size()) == kMark) {
+      std::string_view condition = line.substr(kMark.size());
+      while (!condition.empty() && (condition.back() == '\n' || condition.back() == '\r'))
+        condition.remove_suffix(1);
+      if (!list.empty() && !list.back().condition) return fail("a variant comes after 'else'");
+      list.emplace_back();
+      if (condition.substr(0, 4) == " if ") {
+        ParseExprResult parsed = parse_expr(condition.substr(4));
+        if (!parsed.expr)
+          return fail(fmt::format("the condition of variant {}: {}", list.size(), parsed.error));
+        list.back().condition = std::move(*parsed.expr);
+      } else if (condition != " else") {
+        return fail(fmt::format("variant {} has no condition", list.size()));
+      }
+      if (rest.substr(0, 3) != "#if")
+        return fail(fmt::format("variant {} has no kernel", list.size()));
+      take_line(rest);
+      inside = true;
+    }
+  }
+  if (list.empty()) list.push_back({std::nullopt, std::string(source)});
+  if (inside) return fail("the file ends within a variant");
+  if (list.back().condition) return fail("the last variant has a condition");
+  return result;
+}
+
+}  // namespace maco::ir

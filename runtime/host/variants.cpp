@@ -1,0 +1,159 @@
+#include "runtime/host/variants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "ir/variants.h"
+
+namespace maco::runtime {
+
+namespace {
+
+class VariantsSession final : public Session {
+ public:
+  struct Variant {
+    std::optional<ir::Expr> condition;
+    std::unique_ptr<Session> session;
+  };
+  explicit VariantsSession(std::vector<Variant> variants) : variants_(std::move(variants)) {}
+
+  const ir::Manifest& manifest() const override { return first().manifest(); }
+  RanksHere here() const override { return first().here(); }
+  Status bind(int rank, size_t tensor, void* memory) override {
+    for (Variant& v : variants_) MACO_TRY(v.session->bind(rank, tensor, memory));
+    return {};
+  }
+  Status allocate(int rank, size_t tensor) override {
+    MACO_TRY(first().allocate(rank, tensor));
+    return share(rank, tensor);
+  }
+  /// Lets all have a tensor where the first has it.
+  Status share(int rank, size_t tensor) {
+    for (size_t i = 1; i < variants_.size(); ++i)
+      MACO_TRY(variants_[i].session->bind(rank, tensor, first().address(rank, tensor)));
+    return {};
+  }
+  void* address(int rank, size_t tensor) const override { return first().address(rank, tensor); }
+  Status write(int rank, size_t tensor, const void* data, size_t bytes) override {
+    return first().write(rank, tensor, data, bytes);
+  }
+  Status read(int rank, size_t tensor, void* data, size_t bytes) override {
+    return first().read(rank, tensor, data, bytes);
+  }
+  Status launch(const LaunchValues& values) override {
+    Session* chosen = nullptr;
+    MACO_TRY(choose(values, {}, true, chosen));
+    return chosen->launch(values);
+  }
+  Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                 std::span<void* const> streams) override {
+    Session* chosen = nullptr;
+    MACO_TRY(choose(values, addresses, streams.empty(), chosen));
+    return chosen->enqueue(values, addresses, streams);
+  }
+  Status wait() override {
+    Status all;
+    for (Variant& v : variants_)
+      if (Status status = v.session->wait(); all) all = std::move(status);
+    return all;
+  }
+  Status ended(bool& all) override {
+    all = true;
+    for (Variant& v : variants_) {
+      bool one = false;
+      MACO_TRY(v.session->ended(one));
+      all = all && one;
+    }
+    return {};
+  }
+  Status bench(const LaunchValues& values, int launches, double& median_us) override {
+    Session* chosen = nullptr;
+    MACO_TRY(choose(values, {}, true, chosen));
+    return chosen->bench(values, launches, median_us);
+  }
+  Status stamps(std::vector<RankStamps>&) override {
+    return Status::failure("a kernel of several variants isn't profiled: compile one of them");
+  }
+
+ private:
+  Session& first() const { return *variants_[0].session; }
+  /// The one that these values choose. If it isn't that of the launch before, which may have failed,
+  /// that is asked or, if `wait`, waited for. Values that are missing or out of range choose one that will say so.
+  Status choose(const LaunchValues& values, const LaunchAddresses& addresses, bool wait,
+                Session*& chosen) {
+    const ir::Manifest& m = manifest();
+    const auto value_of = [&](std::string_view name) -> std::optional<int64_t> {
+      if (name == "world") return m.world;
+      if (const auto it = values.find(std::string(name)); it != values.end()) return it->second;
+      for (const ir::ManifestRange& dim : m.dims)
+        if (dim.name == name) return dim.hi;
+      return std::nullopt;
+    };
+    size_t at = 0;
+    for (; variants_[at].condition; ++at) {
+      for (const std::string& name : variants_[at].condition->vars())
+        if (addresses.count(name) > 0)
+          return Status::failure(fmt::format(
+              "'{}' says which SMs do what ('sm_roles'): it has to be a number, not in memory",
+              name));
+      if (ir::evaluate(*variants_[at].condition, value_of).value.value_or(0) != 0) break;
+    }
+    chosen = variants_[at].session.get();
+    bool all = false;
+    if (last_ != at)
+      MACO_TRY(wait ? variants_[last_].session->wait() : variants_[last_].session->ended(all));
+    last_ = at;
+    return {};
+  }
+
+  std::vector<Variant> variants_;
+  size_t last_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Session> open_session(const std::string& source, const SessionOptions& options,
+                                      const OpenSession& open, Status& status) {
+  ir::VariantsResult split = ir::split_variants(source);
+  if (split.variants.empty()) {
+    status = Status::failure(std::move(split.error));
+    return nullptr;
+  }
+  if (split.variants.size() == 1) return open(split.variants[0].kernel, options, status);
+  if (options.profiled_tasks > 0) {
+    status = Status::failure("a kernel of several variants isn't profiled: compile one of them");
+    return nullptr;
+  }
+  std::vector<VariantsSession::Variant> variants;
+  SessionOptions one = options;
+  for (size_t i = 0; i < split.variants.size(); ++i) {
+    one.allocate_tensors = options.allocate_tensors && i == 0;
+    options.tell(fmt::format("variant {} of {}", i + 1, split.variants.size()));
+    auto session = open(split.variants[i].kernel, one, status);
+    if (!session) return nullptr;
+    const auto types = [](const Session& s) {
+      std::string text;
+      for (const ir::ManifestTensor& t : s.manifest().tensors) {
+        text += fmt::format("{} {} {}", t.name, t.kind, ir::name(t.dtype));
+        for (const ir::Expr& e : t.shape) text += fmt::format(" {}", e.str());
+      }
+      return text;
+    };
+    if (i > 0 && types(*session) != types(*variants[0].session)) {
+      status = Status::failure("the variants of the kernel have different tensors");
+      return nullptr;
+    }
+    variants.push_back({std::move(split.variants[i].condition), std::move(session)});
+  }
+  auto all = std::make_unique<VariantsSession>(std::move(variants));
+  if (!options.allocate_tensors) return all;
+  for (int rank = 0; rank < all->manifest().world; ++rank)
+    for (size_t t = 0; all->is_here(rank) && t < all->manifest().tensors.size(); ++t)
+      if (status = all->share(rank, t); !status) return nullptr;
+  return all;
+}
+
+}  // namespace maco::runtime
