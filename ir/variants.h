@@ -23,7 +23,8 @@ std::string join_variants(const std::vector<KernelVariant>& variants);
 struct VariantsResult {
   /// Those of the file, or its only kernel without a condition. The last has none.
   std::vector<KernelVariant> variants;
-  std::string error;  // why there are none
+  std::string error;    // why there are none
+  bool edited = false;  // conditions aren't those of the compiler
 };
 VariantsResult split_variants(std::string_view source);
 

@@ -17,7 +17,8 @@ bool is_cuda_source(const std::string& name, const std::string& text) {
   const auto ends = [&](std::string_view end) {
     return name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
   };
-  return (ends(".cu") || ends(".cuh")) && text.rfind("//@maco", 0) != 0;
+  return (ends(".cu") || ends(".cuh")) && text.rfind("//@maco", 0) != 0 &&
+         text.find("\n//@maco ") == text.npos;
 }
 
 /// The story of an op.

@@ -264,7 +264,10 @@ class Command {
           fmt::format("'{}' is compiled already: --program is for graphs, and for "
                       "what --check-access, --profile or --replay WITNESS needs of a kernel",
                       c_.input));
-    if (edited) console_.say("warning: " + c_.input + " was edited after macoc wrote it");
+    for (size_t i = 1; i < split.variants.size(); ++i)
+      edited = edited || ir::parse_manifest(split.variants[i].kernel).edited;
+    if (edited || split.edited)
+      console_.say("warning: " + c_.input + " was edited after macoc wrote it");
     auto graph = api::read_graph(c_.input + " (its graph)", manifest->graph, diagnostics_);
     if (!graph || !api::check_manifest(*graph, *manifest, diagnostics_)) return bad_graph();
     // For the regions of --check-access, a profile, and what a witness shows: as macoc compiled it.

@@ -16,6 +16,7 @@
 #include "compiler/frontend/frontend.h"
 #include "compiler/frontend/mscclpp_plan.h"
 #include "compiler/graph/check.h"
+#include "compiler/passes/graph_edit.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/unit_text.h"
 #include "ir/program_text.h"
@@ -76,6 +77,10 @@ std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
   if (!take_variant(graph, options, diagnostics)) return std::nullopt;
   if (!has_variants(graph)) return compile_one(std::move(graph), options, diagnostics, log);
   const Variants variants = std::get<Variants>(graph.sm_roles.value);
+  // Where roles name ops these aren't joined, which may be another order of sums: then in no
+  // variant.
+  Options same = options;
+  same.fuse = options.fuse && !passes::roles_name_ops(graph);
   Compiled all;
   std::vector<ir::KernelVariant> kernels;
   for (const ir::RoleVariant& v : variants) {
@@ -83,7 +88,7 @@ std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
     one.sm_roles.value = v.roles;
     // What is said of one isn't said again of the next.
     ir::Diagnostics said = diagnostics;
-    auto compiled = compile_one(std::move(one), options, said, log);
+    auto compiled = compile_one(std::move(one), same, said, log);
     if (!compiled || kernels.empty()) diagnostics = std::move(said);
     if (!compiled) return std::nullopt;
     compiled->condition = v.condition;
@@ -153,8 +158,9 @@ bool has_variants(const ir::Graph& graph) {
 }
 
 bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics) {
-  if (options.variant == 0) return true;
   const auto* variants = std::get_if<Variants>(&graph.sm_roles.value);
+  const bool alone = variants && variants->size() == 1;  // 'else'
+  if (options.variant == 0 && !alone) return true;
   const auto n = static_cast<int64_t>(variants ? variants->size() : 0);
   if (options.variant > n) {
     diagnostics.error(graph.loc, n == 0 ? "'sm_roles' of this graph has no variants"
@@ -162,7 +168,8 @@ bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& dia
                                                       options.variant));
     return false;
   }
-  const ir::Roles roles = (*variants)[static_cast<size_t>(options.variant - 1)].roles;
+  const size_t taken = alone ? 0 : static_cast<size_t>(options.variant - 1);
+  const ir::Roles roles = (*variants)[taken].roles;
   graph.sm_roles.value = roles;
   return true;
 }

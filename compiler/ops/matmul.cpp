@@ -5,7 +5,7 @@
 // tiles for the SMs, over a part of it: then the parts' sums are added up in order by tasks behind
 // them, which also do the epilogue. Its slices of b come through pages, which the loader fills
 // ahead of time where b is a parameter. The number of rows as the user wrote them decides how K is
-// summed, so that pipelining, which cuts rows, passes it on in `plan_rows`.
+// summed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ MatmulShape shape_of(const TileContext& c) {
   s.max_rows = a.max_rows;
   s.min_rows = a.min_rows;
   s.typical_rows = c.typical(a.rows);
-  s.plan_rows = c.range(c.expr("plan_rows").value_or(a.rows));
+  s.plan_rows = c.range(a.rows);
   s.N = c.out(0).cols;
   s.K = a.cols;
   s.a = a.dtype;
@@ -288,7 +288,7 @@ Tiling tiling_of(TileContext& c) {
   t.epilogue = whole_epilogue(c, t.inputs, body, ir::is_float(t.a.dtype) ? DType::F32 : DType::I32);
   const std::string why = ir::check_body(t.epilogue);
   MACO_CHECK(why.empty(), why);
-  t.plan = c.expr("plan_rows").value_or(t.a.rows);
+  t.plan = t.a.rows;
   t.cut = c.cut();
   t.tiles = tiles_in(t.cut);
   t.parts = matmul_parts(t.a.cols, t.tiles);
@@ -615,7 +615,6 @@ std::vector<OpDef> matmul_ops() {
              {"epilogue", AttrType::Word, false, "", {}, true},
              {"paired", AttrType::Bool, false, "false", {}, true},
              {"norm_eps", AttrType::Number, false, "", {}, true},
-             {"plan_rows", AttrType::Int, false, "", {}, true},
              {"turned", AttrType::Int, false, "", {}, true},
              {"first_turned", AttrType::Int, false, "0", {}, true},
              {"head_dim", AttrType::Int, false, "", {}, true},
@@ -632,7 +631,13 @@ std::vector<OpDef> matmul_ops() {
   d.choose = choose;
   d.refuse_cut = refuse_cut;
   d.tile = tile;
-  d.refuse_stage = by_first_rows;
+  // Of an epilogue's operands those of the result's shape have its rows.
+  d.refuse_stage = [](const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut) {
+    std::vector<bool> others = cut;
+    for (size_t i = 2; i < cut.size(); ++i)
+      if (graph[op.in[i]].shape == graph[op.out[0]].shape) others[i] = false;
+    return by_whole_rows(graph, op, others);
+  };
   return {d};
 }
 

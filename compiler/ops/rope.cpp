@@ -223,7 +223,10 @@ std::vector<OpDef> rope_ops() {
   d.tile_axes = kRowAxes;
   d.choose = choose_rows;
   d.tile = tile;
-  d.refuse_stage = by_rows;
+  // Positions have its rows, too.
+  d.refuse_stage = [](const ir::Graph& graph, const ir::Op& op, const std::vector<bool>&) {
+    return by_whole_rows(graph, op, {});
+  };
   OpDef sines;
   sines.kind = "rope_sines";
   sines.summary = "sines and cosines of rope's angles, made for products that turn heads";

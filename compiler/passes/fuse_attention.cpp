@@ -403,10 +403,44 @@ void make_stored_steps(ir::Graph& graph, PassContext& context) {
 
 }  // namespace
 
+namespace {
+
+// A pipeline changes no bit: an attention that it keeps from being joined, which would be another
+// order of sums, is refused.
+bool check_pipeline(const ir::Graph& without, const ir::Graph& graph, PassContext& context) {
+  bool ok = true;
+  for (const Op& op : graph.ops) {
+    if (op.kind != "attention") continue;
+    const auto same = std::find_if(without.ops.begin(), without.ops.end(), [&](const Op& other) {
+      return other.name == op.name && other.kind == op.kind;
+    });
+    if (same != without.ops.end()) continue;
+    context.diagnostics.error(
+        op.loc,
+        fmt::format("'{}' and what appends to its caches can't be in a stage of the pipeline: they "
+                    "are computed together",
+                    op.kind));
+    ok = false;
+  }
+  return ok;
+}
+
+}  // namespace
+
 bool fuse_attention(ir::Graph& graph, PassContext& context) {
-  if (!roles_name_ops(graph) && !graph.pipeline) AttentionFuser(graph, context).run();
+  if (roles_name_ops(graph)) {
+    make_stored_steps(graph, context);
+    return true;
+  }
+  ir::Graph without = graph;
+  AttentionFuser(graph, context).run();
   make_stored_steps(graph, context);
-  return true;
+  if (!graph.pipeline) return true;
+  without.pipeline.reset();
+  PassContext unheard = context;
+  AttentionFuser(without, unheard).run();
+  make_stored_steps(without, unheard);
+  return check_pipeline(without, graph, context);
 }
 
 }  // namespace maco::passes

@@ -39,13 +39,17 @@ int64_t most_elements(const ir::Graph& graph, const ir::Shape& shape) {
   for (const ir::Expr& e : shape) n *= most(graph, e);
   return n;
 }
+// What passes put in a stage beside an op may have rows of something else.
+bool has_own_rows(const Op& op) {
+  const ops::OpDef& def = *ops::find_op(op.kind);
+  return !def.internal || def.refuse_stage;
+}
 std::map<std::string_view, size_t> stages_of(const ir::Graph& graph) {
   std::map<std::string_view, size_t> stages;
   for (size_t s = 0; graph.pipeline && s < graph.pipeline->stages.size(); ++s)
     for (const std::string& name : graph.pipeline->stages[s]) stages.emplace(name, s);
   return stages;
 }
-// By op. Of those that passes put in a stage as well, whose rows may be of something else, none.
 std::vector<std::optional<size_t>> stages_by_op(const ir::Graph& graph) {
   const auto stages = stages_of(graph);
   std::vector<std::optional<size_t>> list(graph.ops.size());
@@ -60,7 +64,10 @@ std::vector<TensorId> inputs_by_rows(const ir::Graph& graph, const Op& op) {
   for (size_t i = 0; i < op.in.size(); ++i) {
     std::vector<bool> cut(op.in.size(), false);
     cut[i] = true;
-    if (def.refuse_stage && def.refuse_stage(graph, op, cut).empty()) list.push_back(op.in[i]);
+    // One that another input is as well tells nothing.
+    if (def.refuse_stage && def.refuse_stage(graph, op, cut).empty() &&
+        std::count(op.in.begin(), op.in.end(), op.in[i]) == 1)
+      list.push_back(op.in[i]);
   }
   return list;
 }
@@ -70,10 +77,18 @@ std::vector<TensorId> inputs_by_rows(const ir::Graph& graph, const Op& op) {
 Microbatches::Microbatches(const ir::Graph& graph) : graph_(graph), stages_(stages_by_op(graph)) {
   if (!graph.pipeline) return;
   for (size_t i = 0; i < graph.ops.size(); ++i)
-    if (stages_[i] && !ops::find_op(graph.ops[i].kind)->internal) {
+    if (stages_[i] && has_own_rows(graph.ops[i])) {
       const int64_t rows = most(graph, rows_of(graph, graph.ops[i]).shape[0]);
       rows_ = rows_ == 0 ? rows : std::min(rows_, rows);
     }
+  std::set<TensorId> cut;  // what stages make by rows
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    const bool reads =
+        std::any_of(op.in.begin(), op.in.end(), [&](TensorId t) { return cut.count(t) > 0; });
+    if (!has_own_rows(op) && !reads) stages_[i].reset();
+    if (stages_[i]) cut.insert(op.out.begin(), op.out.end());
+  }
   for (size_t i = 0; i < graph.ops.size(); ++i)
     if (stages_[i] &&
         (rows_ == 0 || most(graph, rows_of(graph, graph.ops[i]).shape[0]) % rows_ != 0))
@@ -87,7 +102,7 @@ bool Microbatches::check(const ir::Graph& graph, ir::Diagnostics& diagnostics) {
   const int before = diagnostics.errors();
   const auto stages = stages_of(graph);
   std::map<TensorId, std::pair<const Op*, size_t>> made;  // in a stage, by which op
-  const Op* fewest = nullptr;
+  std::vector<const Op*> members;
   for (const Op& op : graph.ops) {
     const auto stage = stages.find(op.name);
     if (stage == stages.end()) continue;
@@ -105,30 +120,33 @@ bool Microbatches::check(const ir::Graph& graph, ir::Diagnostics& diagnostics) {
                            stage->second + 1, graph[t].name, it->second.first->name,
                            it->second.second + 1));
     }
-    if (!def.internal) {
+    if (has_own_rows(op)) {
       const std::string why = !def.refuse_stage ? "nothing says which rows it reads for a row"
                                                 : def.refuse_stage(graph, op, cut);
       if (!why.empty()) {
         refuse(why);
         continue;
       }
-      const auto rows = [&](const Op& o) { return most(graph, rows_of(graph, o).shape[0]); };
-      if (!fewest || rows(op) < rows(*fewest)) fewest = &op;
+      members.push_back(&op);
     }
     // Of what passes put in a stage beside an op only what it makes of cut tensors is cut.
-    if (!def.internal || std::find(cut.begin(), cut.end(), true) != cut.end())
+    if (has_own_rows(op) || std::find(cut.begin(), cut.end(), true) != cut.end())
       for (const TensorId t : op.out) made[t] = {&op, stage->second};
   }
-  if (!fewest || diagnostics.errors() != before) return diagnostics.errors() == before;
-  const ir::Expr& least = rows_of(graph, *fewest).shape[0];
-  for (const Op& op : graph.ops) {
-    if (stages.count(op.name) == 0 || ops::find_op(op.kind)->internal) continue;
-    const ir::Expr& rows = rows_of(graph, op).shape[0];
-    const int64_t times = most(graph, rows) / most(graph, least);
-    if (!ir::same(least * ir::Expr(times), rows))
-      diagnostics.error(op.loc, fmt::format("'{}' can't be in a stage of the pipeline: it has {} "
-                                            "rows, no multiple of the {} of '{}'",
-                                            op.kind, rows.str(), least.str(), fewest->name));
+  if (diagnostics.errors() != before) return false;
+  // Each a multiple of those that are fewer: so it stays whichever of the ops passes leave out.
+  const auto rows = [&](const Op* op) -> const ir::Expr& { return rows_of(graph, *op).shape[0]; };
+  std::stable_sort(members.begin(), members.end(), [&](const Op* a, const Op* b) {
+    return most(graph, rows(a)) < most(graph, rows(b));
+  });
+  for (size_t i = 1; i < members.size(); ++i) {
+    const ir::Expr &fewer = rows(members[i - 1]), &more = rows(members[i]);
+    if (ir::same(fewer * ir::Expr(most(graph, more) / most(graph, fewer)), more)) continue;
+    diagnostics.error(
+        members[i]->loc,
+        fmt::format("'{}' can't be in a stage of the pipeline: it has {} rows, no multiple of the "
+                    "{} of '{}'",
+                    members[i]->kind, more.str(), fewer.str(), members[i - 1]->name));
   }
   return diagnostics.errors() == before;
 }
@@ -144,8 +162,9 @@ ops::Cut Microbatches::within(const ops::TileContext& op, ops::Cut cut) const {
   size_t axis = 0;
   int64_t limit = elements(y);
   if (def.tile_axes[0] == "rows") {
-    // Of what an op over the last axis reads, where its result has one axis.
-    const ir::Tensor& x = op.op().in.empty() || y.shape.size() > 1 ? y : graph_[op.op().in[0]];
+    // Of what an op over the last axis reads, where its result has an axis less.
+    const bool reduces = !op.op().in.empty() && graph_[op.op().in[0]].shape.size() > y.shape.size();
+    const ir::Tensor& x = reduces ? graph_[op.op().in[0]] : y;
     if (x.shape.size() > 1)
       limit = elements(x) / most(graph_, x.shape.back());
     else if (x.shape[0].is_constant())

@@ -19,6 +19,10 @@ class VariantsSession final : public Session {
     std::unique_ptr<Session> session;
   };
   explicit VariantsSession(std::vector<Variant> variants) : variants_(std::move(variants)) {}
+  /// The first has the tensors of all, and goes last.
+  ~VariantsSession() override {
+    while (!variants_.empty()) variants_.pop_back();
+  }
 
   const ir::Manifest& manifest() const override { return first().manifest(); }
   RanksHere here() const override { return first().here(); }
@@ -44,35 +48,23 @@ class VariantsSession final : public Session {
     return first().read(rank, tensor, data, bytes);
   }
   Status launch(const LaunchValues& values) override {
-    Session* chosen = nullptr;
-    MACO_TRY(choose(values, {}, true, chosen));
-    return chosen->launch(values);
+    MACO_TRY(choose(values, {}));
+    return last().launch(values);
   }
   Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
                  std::span<void* const> streams) override {
-    Session* chosen = nullptr;
-    MACO_TRY(choose(values, addresses, streams.empty(), chosen));
-    return chosen->enqueue(values, addresses, streams);
+    MACO_TRY(choose(values, addresses));
+    waited_ = false;
+    return last().enqueue(values, addresses, streams);
   }
   Status wait() override {
-    Status all;
-    for (Variant& v : variants_)
-      if (Status status = v.session->wait(); all) all = std::move(status);
-    return all;
+    waited_ = true;
+    return last().wait();
   }
-  Status ended(bool& all) override {
-    all = true;
-    for (Variant& v : variants_) {
-      bool one = false;
-      MACO_TRY(v.session->ended(one));
-      all = all && one;
-    }
-    return {};
-  }
+  Status ended(bool& all) override { return last().ended(all); }
   Status bench(const LaunchValues& values, int launches, double& median_us) override {
-    Session* chosen = nullptr;
-    MACO_TRY(choose(values, {}, true, chosen));
-    return chosen->bench(values, launches, median_us);
+    MACO_TRY(choose(values, {}));
+    return last().bench(values, launches, median_us);
   }
   Status stamps(std::vector<RankStamps>&) override {
     return Status::failure("a kernel of several variants isn't profiled: compile one of them");
@@ -80,10 +72,10 @@ class VariantsSession final : public Session {
 
  private:
   Session& first() const { return *variants_[0].session; }
-  /// The one that these values choose. If it isn't that of the launch before, which may have failed,
-  /// that is asked or, if `wait`, waited for. Values that are missing or out of range choose one that will say so.
-  Status choose(const LaunchValues& values, const LaunchAddresses& addresses, bool wait,
-                Session*& chosen) {
+  Session& last() const { return *variants_[last_].session; }
+  /// Makes the one that these values choose the last; what another was given has ended by then.
+  /// Values that are missing or out of range choose one that will say so.
+  Status choose(const LaunchValues& values, const LaunchAddresses& addresses) {
     const ir::Manifest& m = manifest();
     const auto value_of = [&](std::string_view name) -> std::optional<int64_t> {
       if (name == "world") return m.world;
@@ -101,16 +93,14 @@ class VariantsSession final : public Session {
               name));
       if (ir::evaluate(*variants_[at].condition, value_of).value.value_or(0) != 0) break;
     }
-    chosen = variants_[at].session.get();
-    bool all = false;
-    if (last_ != at)
-      MACO_TRY(wait ? variants_[last_].session->wait() : variants_[last_].session->ended(all));
+    if (at != last_ && !waited_) MACO_TRY(wait());
     last_ = at;
     return {};
   }
 
   std::vector<Variant> variants_;
-  size_t last_ = 0;
+  size_t last_ = 0;     // that ran, or is to
+  bool waited_ = true;  // for all that it was given
 };
 
 }  // namespace

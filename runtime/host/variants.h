@@ -12,11 +12,12 @@ namespace maco::runtime {
 using OpenSession = std::function<std::unique_ptr<Session>(
     const std::string& kernel, const SessionOptions& options, Status& status)>;
 
-/// Opens `source` with `open`: its only kernel, or each of its variants, which have their tensors in
-/// common; each has temporaries and symmetric memory of its own. A launch runs the first variant
-/// whose condition holds for its dims and scalars, which must be numbers then, not in memory. Where
-/// another variant than in the launch before runs on the session's own streams, that launch is
-/// waited for; on the caller's, one that has failed by then says so. Stamps (SessionOptions::profiled_tasks) are refused: variants have different tasks.
+/// Opens `source` with `open`: its only kernel, or each of its variants, which have their tensors
+/// in common; each has temporaries and symmetric memory of its own. A launch runs the first variant
+/// whose condition holds for its dims and scalars, which must be numbers then, not in memory. What
+/// was enqueued for another variant is waited for first; so a launch that is captured must not be
+/// of another than the last unless Session::wait was called. SessionOptions::profiled_tasks is
+/// refused: variants have different tasks.
 std::unique_ptr<Session> open_session(const std::string& source, const SessionOptions& options,
                                       const OpenSession& open, Status& status);
 

@@ -12,7 +12,8 @@ using ir::Expr;
 
 Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks) {
   Mat m = context.mat(tensor);
-  if (context.shape(tensor).size() == 1 && !m.dynamic()) {
+  // One row; of a dim that has one value there are as many as it says.
+  if (context.shape(tensor).size() == 1 && !m.dynamic() && m.max_rows == 1) {
     m.rows = Expr(blocks);
     m.min_rows = m.max_rows = blocks;
     m.cols /= blocks;
