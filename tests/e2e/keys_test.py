@@ -43,7 +43,7 @@ class Macoc:
             return ("refused", re.findall(r"error: (.*)", messages))
         if status != 0:
             return ("failed", [f"status {status}: {messages}"])
-        variants = re.split(r"^//@maco-variant(.*)\n", kernel, flags=re.M)
+        variants = re.split(r"^//@maco-variant( .*)\n", kernel, flags=re.M)
         conditions, kernels = variants[1::2], variants[2::2] or variants
         manifests, codes = [], list(conditions)
         for variant in kernels:
