@@ -31,4 +31,9 @@ inline Part part_of_tests() {
   return {index - 1, of};
 }
 
+/// For checks that take minutes altogether, of which a part of the tests has some.
+inline void by_turns(uint64_t turn, void (*check)()) {
+  if (part_of_tests().has(turn)) check();
+}
+
 }  // namespace maco::test

@@ -124,8 +124,8 @@ inline constexpr const char* kHelpFooter =
     "file "
     "is;\n  3 a result failed its check; 4 a run failed or was stopped; 70 a fault of MACO's.\n"
     "Environment: MACO_CACHE_DIR, where compiled kernels are kept (empty: nowhere; else\n"
-    "  $XDG_CACHE_HOME/maco or ~/.cache/maco); MACO_CACHE_MB, how much they may take (2048);\n"
-    "  MACO_CXX, the CPU target's compiler; MACO_NVRTC, MACO_NCCL, MACO_NVSHMEM, libraries; "
+    "  $XDG_CACHE_HOME/maco or ~/.cache/maco); MACO_CACHE_MB, how much (2048); MACO_CXX, the CPU\n"
+    "  target's compiler; MACO_NVRTC, MACO_NCCL, MACO_NVSHMEM, the library's file or folder; "
     "NO_COLOR.\n";
 
 /// For counts: CLI11's own validator would print the largest double.

@@ -71,10 +71,9 @@ std::optional<Compiled> compile_one(ir::Graph graph, const Options& options,
   return c;
 }
 
-// A graph that was checked.
+// A graph that was checked, with all choices of roles.
 std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
                                       ir::Diagnostics& diagnostics, passes::PassLog* log) {
-  if (!take_variant(graph, options, diagnostics)) return std::nullopt;
   if (!has_variants(graph)) return compile_one(std::move(graph), options, diagnostics, log);
   const Variants variants = std::get<Variants>(graph.sm_roles.value);
   // Where roles name ops these aren't joined, which may be another order of sums: then in no
@@ -189,7 +188,8 @@ std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, cons
 std::optional<Compiled> compile(ir::Graph graph, const Options& options,
                                 ir::Diagnostics& diagnostics, passes::PassLog* log) {
   if (!graph::check_and_infer(graph, {}, diagnostics) ||
-      !frontend::read_cuda_kernels(graph, options.target, diagnostics))
+      !frontend::read_cuda_kernels(graph, options.target, diagnostics) ||
+      !take_variant(graph, options, diagnostics))
     return std::nullopt;
   return compile_right(std::move(graph), options, diagnostics, log);
 }
@@ -227,11 +227,9 @@ Made make(Product product, ir::Graph graph, const Options& options, const CudaCo
                     std::get<Variants>(graph.sm_roles.value).size()));
     return made;
   }
-  Options rest = options;
-  rest.variant = 0;
   if (product == Product::Graph || product == Product::Dot)
-    return make_graph(product, std::move(graph), rest, diagnostics, log);
-  made.compiled = compile_right(std::move(graph), rest, diagnostics, log);
+    return make_graph(product, std::move(graph), options, diagnostics, log);
+  made.compiled = compile_right(std::move(graph), options, diagnostics, log);
   made.ok = made.compiled.has_value();
   if (!made.ok) return made;
   switch (product) {

@@ -39,8 +39,8 @@ std::optional<std::string> import_plan(std::string name, std::string text, int64
 /// none of them yet. False, having reported, if one can't be a task.
 bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
 
-/// Leaves of the variants of a graph's `sm_roles` the one that the options name. False, having
-/// reported, if there is none such.
+/// Leaves of the variants of a graph's `sm_roles` the one that the options name, or the only one.
+/// False, having reported, if there is none such.
 bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
 /// Whether there are still several.
 bool has_variants(const ir::Graph& graph);

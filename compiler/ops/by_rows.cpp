@@ -8,12 +8,14 @@ namespace maco::ops {
 
 namespace {
 
+std::string needs_all(const ir::Graph& graph, const ir::Op& op, size_t input) {
+  return fmt::format("each row of its result needs all of '{}'", graph[op.in[input]].name);
+}
 // Of inputs other than `rows`, which may be cut.
 std::string refuse_others(const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut,
                           size_t rows) {
   for (size_t i = 0; i < cut.size(); ++i)
-    if (cut[i] && i != rows)
-      return fmt::format("each row of its result needs all of '{}'", graph[op.in[i]].name);
+    if (cut[i] && i != rows) return needs_all(graph, op, i);
   return "";
 }
 
@@ -23,8 +25,7 @@ std::string by_rows(const ir::Graph&, const ir::Op&, const std::vector<bool>&) {
 
 std::string by_elements(const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut) {
   for (size_t i = 0; i < cut.size(); ++i)
-    if (cut[i] && graph[op.in[i]].shape != graph[op.out[0]].shape)
-      return refuse_others(graph, op, cut, i == 0 ? 1 : 0);
+    if (cut[i] && graph[op.in[i]].shape != graph[op.out[0]].shape) return needs_all(graph, op, i);
   return "";
 }
 

@@ -4,13 +4,13 @@
 // All of them are one device function, elementwise<C>, whose config carries the computation of an
 // element (ir/body.h).
 #include "compiler/ops/elementwise.h"
-#include "compiler/ops/by_rows.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/by_rows.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/elementwise_rules.h"
 #include "compiler/ops/families.h"

@@ -428,18 +428,19 @@ bool check_pipeline(const ir::Graph& without, const ir::Graph& graph, PassContex
 }  // namespace
 
 bool fuse_attention(ir::Graph& graph, PassContext& context) {
-  if (roles_name_ops(graph)) {
-    make_stored_steps(graph, context);
+  const auto fuse = [](ir::Graph& g, PassContext& c) {
+    if (!roles_name_ops(g)) AttentionFuser(g, c).run();
+    make_stored_steps(g, c);
+  };
+  if (!graph.pipeline) {
+    fuse(graph, context);
     return true;
   }
   ir::Graph without = graph;
-  AttentionFuser(graph, context).run();
-  make_stored_steps(graph, context);
-  if (!graph.pipeline) return true;
   without.pipeline.reset();
   PassContext unheard = context;
-  AttentionFuser(without, unheard).run();
-  make_stored_steps(without, unheard);
+  fuse(without, unheard);
+  fuse(graph, context);
   return check_pipeline(without, graph, context);
 }
 

@@ -76,6 +76,7 @@ std::vector<TensorId> inputs_by_rows(const ir::Graph& graph, const Op& op) {
 
 Microbatches::Microbatches(const ir::Graph& graph) : graph_(graph), stages_(stages_by_op(graph)) {
   if (!graph.pipeline) return;
+  for (size_t i = 0; i < graph.ops.size(); ++i) op_of_.emplace(graph.ops[i].name, i);
   for (size_t i = 0; i < graph.ops.size(); ++i)
     if (stages_[i] && has_own_rows(graph.ops[i])) {
       const int64_t rows = most(graph, rows_of(graph, graph.ops[i]).shape[0]);
@@ -305,8 +306,6 @@ std::optional<Stuck> find_stuck(const ir::Program& p, const std::vector<size_t>&
 }  // namespace
 
 std::vector<int64_t> Microbatches::microbatches(const ir::Program& program) const {
-  std::map<std::string_view, size_t> op_of;
-  for (size_t i = 0; i < graph_.ops.size(); ++i) op_of.emplace(graph_.ops[i].name, i);
   std::map<std::string_view, ir::BufferId> buffer_of;
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (!program.buffers[b].tensor.empty())
@@ -315,8 +314,9 @@ std::vector<int64_t> Microbatches::microbatches(const ir::Program& program) cons
   std::vector<int64_t> elements_of(program.buffers.size(), 0);
   for (size_t t = 0; t < list.size();) {
     const ir::CallId call = program.tasks[t].call;
-    const Op& op = graph_.ops[op_of.at(program[call].op)];
-    const bool staged = stages_[op_of.at(op.name)].has_value();
+    const size_t i = op_of_.at(program[call].op);
+    const Op& op = graph_.ops[i];
+    const bool staged = stages_[i].has_value();
     std::vector<TensorId> told;
     if (staged) told = inputs_by_rows(graph_, op);
     if (staged) told.insert(told.end(), op.out.begin(), op.out.end());
@@ -337,8 +337,6 @@ std::vector<int64_t> Microbatches::microbatches(const ir::Program& program) cons
 std::vector<int64_t> Microbatches::times(const ir::Program& program,
                                          const std::vector<int64_t>& microbatches,
                                          Flow flow) const {
-  std::map<std::string_view, size_t> op_of;
-  for (size_t i = 0; i < graph_.ops.size(); ++i) op_of.emplace(graph_.ops[i].name, i);
   const auto last = std::find_if(microbatches.rbegin(), microbatches.rend(),
                                  [](int64_t m) { return m != kUnknown; });
   const auto end = static_cast<size_t>(microbatches.rend() - last);
@@ -348,7 +346,7 @@ std::vector<int64_t> Microbatches::times(const ir::Program& program,
   const Op* collective = nullptr;  // the last of no stage
   std::vector<int64_t> list(program.tasks.size(), kBehind);
   for (size_t t = 0; t < end; ++t) {
-    const size_t i = op_of.at(program[program.tasks[t].call].op);
+    const size_t i = op_of_.at(program[program.tasks[t].call].op);
     const Op& op = graph_.ops[i];
     if (!stages_[i] && ops::is_collective(op) && collective != &op) {
       begin += later;

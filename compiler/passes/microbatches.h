@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "compiler/ops/op.h"
@@ -52,6 +54,7 @@ class Microbatches {
                              Flow flow) const;
 
   const ir::Graph& graph_;
+  std::map<std::string_view, size_t> op_of_;   // by name
   std::vector<std::optional<size_t>> stages_;  // by op
   int64_t rows_ = 0;                           // at most, of the stage with the fewest
   int64_t each_ = 0;                           // of these, in a microbatch

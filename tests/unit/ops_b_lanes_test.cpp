@@ -22,10 +22,7 @@ namespace many_lanes {
 #include "tests/unit/ops_b_device.h"
 }  // namespace many_lanes
 
-// Minutes altogether: a part of the tests has some of these.
-static void by_turns(uint64_t turn, void (*check)()) {
-  if (maco::test::part_of_tests().has(turn)) check();
-}
+using maco::test::by_turns;
 
 TEST_CASE("products") { by_turns(0, many_lanes::check_products); }
 TEST_CASE("products on tensor cores") { by_turns(1, many_lanes::check_tensor_products); }

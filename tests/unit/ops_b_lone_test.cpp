@@ -22,10 +22,7 @@ namespace lone_lane {
 #include "tests/unit/ops_b_device.h"
 }  // namespace lone_lane
 
-// Minutes altogether: a part of the tests has some of these.
-static void by_turns(uint64_t turn, void (*check)()) {
-  if (maco::test::part_of_tests().has(turn)) check();
-}
+using maco::test::by_turns;
 
 TEST_CASE("products") { by_turns(0, lone_lane::check_products); }
 TEST_CASE("products on tensor cores") { by_turns(1, lone_lane::check_tensor_products); }
