@@ -3,6 +3,9 @@
 
 namespace maco {
 
+MACO_FN constexpr i64 least(i64 a, i64 b) { return a < b ? a : b; }
+MACO_FN constexpr i64 most(i64 a, i64 b) { return a > b ? a : b; }
+
 struct f16 {
   u16 bits;
 };

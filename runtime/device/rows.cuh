@@ -3,8 +3,6 @@
 
 namespace maco {
 
-MACO_FN constexpr i64 least(i64 a, i64 b) { return a < b ? a : b; }
-MACO_FN constexpr i64 most(i64 a, i64 b) { return a > b ? a : b; }
 MACO_FN constexpr i64 round_up(i64 n, i64 unit) { return (n + unit - 1) / unit * unit; }
 MACO_FN constexpr i64 round_down(i64 n, i64 unit) { return n / unit * unit; }
 // Below every score of a softmax: with it no infinity has to be told apart.

@@ -3,9 +3,9 @@
 
   ptxas_test.py --macoc build/bin/macoc
 
-A layer of the prompt and a product with its epilogue for sm_90a, where kernels have wgmma; decoders for one GPU and for two, which spill
-nothing; the decode layer for sm_80 and sm_120, where they have mma. A kernel that is known to be serialised must be found out. Status 77:
-there is no nvcc.
+A layer of the prompt and a product with its epilogue for sm_90a, where kernels have wgmma; a decoder for one GPU, which spills nothing, and
+one for two; the decode layer for sm_80 and sm_120, where they have mma. A kernel that is known to be serialised must be found out. Status
+77: there is no nvcc.
 """
 import argparse
 import os
@@ -21,9 +21,9 @@ sys.path[:0] = [os.path.join(ROOT, "tests", folder) for folder in ("bench", "e2e
 import decode  # noqa: E402
 from parts import mine  # noqa: E402
 SERIALISED = re.compile(r"\(C75\d\d\)[^\n]*")
-SPILLS = re.compile(r"Function properties for maco_kernel\s+\d+ bytes stack frame, (\d+) bytes spill stores")
+SPILLS = re.compile(r"(\d+) bytes spill stores")  # of each function
 LAUNCHED = re.compile(r"Function properties for maco_kernel\s+[^\n]*\s+ptxas info    : Used 168 registers")
-MOST_SPILLED = 256  # bytes of a thread, all tasks together
+MOST_SPILLED = 320  # bytes of a thread, all functions together
 PRODUCT = """graph product {
   input x : bf16[512, 2048]
   param w : bf16[4096, 2048]
@@ -77,6 +77,7 @@ ATTENTIONS = ATTENTION.replace("output y =", "z =").replace("\n}", "\n  output y
 
 LONG_HEADS = ATTENTION.replace("64]", "256]").replace("256, 256]", "256, 1024]").replace("head_dim = 64", "head_dim = 256")
 MOST_SPILLED_OF_LONG = 512  # outside of the loop
+MOST_SPILLED_OF_SUMS = 64  # where ranks' sums wait for packets; with 216 a token took 4 % longer
 
 
 def read(name):
@@ -136,10 +137,10 @@ def main():
                   ("attention of long heads", LONG_HEADS, "sm_90a", "n256k16", MOST_SPILLED_OF_LONG),
                   ("tiles that are sent", SENT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                   ("tiles that are sent", SENT, "sm_80", "mma.sync", MOST_SPILLED),
-                  ("decoding over two GPUs", parallel, "sm_90a", "mma.sync", 0))
+                  ("decoding over two GPUs", parallel, "sm_90a", "mma.sync", MOST_SPILLED_OF_SUMS))
         for name, text, target, instruction, spilled in (*always, *mine(others)):
             ptx, said = compiler.run(text, target)
-            spills = int(SPILLS.search(said)[1])
+            spills = sum(map(int, SPILLS.findall(said)))
             print(f"{name}, {target}: {ptx.count(instruction)} x {instruction}, {spills} bytes of a thread spilled")
             notes = SERIALISED.findall(said) + re.findall(r"[^\n]*warning[^\n]*", said)
             problems += [f"{name}, {target}: {note}" for note in notes]
