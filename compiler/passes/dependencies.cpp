@@ -1,7 +1,8 @@
 // Found call by call: where the tasks of a call touch a buffer is one Footprint, and what a task
 // depends on is a range of cells of each earlier footprint that shares bytes with its own. Tasks
 // that have the same range share one set. Calls whose tasks stand among each other in the Program,
-// as those of a collective do, are looked at task by task.
+// as those of a collective do, are looked at task by task. Many of them, as in a pipeline, are
+// sorted first, one call after the other; where that doesn't hold, they are looked at likewise.
 
 #include "compiler/passes/dependencies.h"
 
@@ -436,11 +437,84 @@ class Finder {
   std::vector<std::vector<Part>> parts_;  // by task
 };
 
+// All tasks, sorted call by call wherever more than `most_among` calls stand among each other.
+std::vector<TaskId> by_calls(const ir::Program& p, size_t most_among) {
+  std::vector<size_t> last(p.calls.size(), 0), number(p.calls.size(), 0);
+  for (size_t t = 0; t < p.tasks.size(); ++t) last[index(p.tasks[t].call)] = t;
+  std::vector<TaskId> sorted;
+  std::vector<bool> seen(p.calls.size(), false);
+  for (size_t first = 0; first < p.tasks.size();) {
+    size_t end = first, calls = 0;
+    for (size_t most = first; end <= most; ++end) {
+      const size_t call = index(p.tasks[end].call);
+      if (!seen[call]) number[call] = calls++;
+      seen[call] = true;
+      most = std::max(most, last[call]);
+    }
+    const auto begin = static_cast<std::ptrdiff_t>(sorted.size());
+    for (size_t t = first; t < end; ++t) sorted.push_back(ir::id_of<TaskId>(t));
+    if (calls > most_among)
+      std::stable_sort(sorted.begin() + begin, sorted.end(), [&](TaskId a, TaskId b) {
+        return number[index(p[a].call)] < number[index(p[b].call)];
+      });
+    first = end;
+  }
+  return sorted;
+}
+
+// What is found of the sorted tasks, if each depends on earlier ones of the Program only. Then two
+// that conflict have the same order in both, and the dependencies between them order them in the
+// Program, too. Else nothing.
+std::optional<Dependencies> found_by_calls(const ir::Program& p, bool of_events,
+                                           size_t most_among) {
+  const std::vector<TaskId> sorted = by_calls(p, most_among);
+  if (std::is_sorted(sorted.begin(), sorted.end())) return std::nullopt;
+  ir::Program other = p;
+  std::vector<TaskId> place(sorted.size());  // by task: its number in `other`
+  std::vector<TaskId> last(p.calls.size());  // by call, likewise
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    other.tasks[i] = p[sorted[i]];
+    last[index(other.tasks[i].call)] = place[index(sorted[i])] = ir::id_of<TaskId>(i);
+  }
+  // What a task comes after is told by the order: sorted, it might be behind the task.
+  for (size_t i = 0; i < sorted.size(); ++i)
+    for (CallId c : other.tasks[i].after)
+      if (last[index(c)] >= ir::id_of<TaskId>(i)) return std::nullopt;
+  Dependencies there = Finder(other, of_events).run();
+  Dependencies found;
+  found.sets = std::move(there.sets);
+  for (std::vector<TaskId>& set : found.sets) {
+    for (TaskId& t : set) t = sorted[index(t)];
+    std::sort(set.begin(), set.end());
+  }
+  for (size_t t = 0; t < sorted.size(); ++t) {
+    found.first.push_back(found.on.size());
+    for (uint32_t set : there.of(place[t])) {
+      if (found.sets[set].back() >= ir::id_of<TaskId>(t)) return std::nullopt;
+      found.on.push_back(set);
+    }
+    std::sort(found.on.begin() + static_cast<std::ptrdiff_t>(found.first.back()), found.on.end(),
+              [&](uint32_t a, uint32_t b) {
+                return std::tuple(found.sets[a].back(), found.sets[a].size(), a) >
+                       std::tuple(found.sets[b].back(), found.sets[b].size(), b);
+              });
+  }
+  found.first.push_back(found.on.size());
+  return found;
+}
+
+Dependencies find(const ir::Program& p, bool of_events, size_t most_among) {
+  if (auto found = found_by_calls(p, of_events, most_among)) return std::move(*found);
+  return Finder(p, of_events).run();
+}
+
 }  // namespace
 
-Dependencies find_dependencies(const ir::Program& program) { return Finder(program, false).run(); }
-Dependencies find_dependencies_of_events(const ir::Program& program) {
-  return Finder(program, true).run();
+Dependencies find_dependencies(const ir::Program& program, size_t most_among) {
+  return find(program, false, most_among);
+}
+Dependencies find_dependencies_of_events(const ir::Program& program, size_t most_among) {
+  return find(program, true, most_among);
 }
 
 }  // namespace maco::passes

@@ -1,6 +1,7 @@
 // What each task of a Program has to wait for on its rank.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,11 +24,16 @@ struct Dependencies {
   std::vector<size_t> first;  // by task, and the end
 };
 
+/// Tasks of more calls than this that stand among each other are sorted by calls first, which takes
+/// less time, if no task then depends on a later one of the Program.
+constexpr size_t kMostAmong = 16;
+
 /// Two tasks depend on each other if they touch the same bytes on a rank, one of them writing, also
 /// where two temporaries share bytes, or if Task::after says so; the later one in Program order
 /// waits. Slots are left out: the collectives' tile rules order what peers write.
-Dependencies find_dependencies(const ir::Program& program);
+Dependencies find_dependencies(const ir::Program& program, size_t most_among = kMostAmong);
 /// The same without those on temporaries with packets, whose readers wait for their flags.
-Dependencies find_dependencies_of_events(const ir::Program& program);
+Dependencies find_dependencies_of_events(const ir::Program& program,
+                                         size_t most_among = kMostAmong);
 
 }  // namespace maco::passes

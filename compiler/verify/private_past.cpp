@@ -216,7 +216,10 @@ void PrivatePast::add(uint32_t touch) {
 }
 
 void PrivatePast::clear(Group& g) {
-  for (const uint32_t touch : g.there) there_[touch] = 0;
+  for (const uint32_t touch : g.there) {
+    there_[touch] = 0;
+    if (!rests_.empty()) rests_.erase(touch);
+  }
   g.there.clear();
   g.alive = 0;
   g.last_task = 0;
@@ -297,11 +300,27 @@ bool PrivatePast::comes_after_touch(Group& g, uint32_t past, const Touch& now, i
   for (const OwnClocks::View& view : clocks_->views())
     ended = ended && ((view.ranks & both) == 0 || clocks_->ended(view, stream, place));
   if (!ended) return !overlap(before.box, now.box);
-  if (groups_[now.group].writes && covers(now.box, before.box)) {
+  if (!groups_[now.group].writes) return true;
+  // Whoever comes after what overwrites it comes after it.
+  if (covers(now.box, before.box))
     there_[past] &= ~now.ranks;
-    if (there_[past] == 0) --g.alive;
+  else if (both == there_[past] && takes_rest(past, now.box))
+    there_[past] = 0;
+  if (there_[past] == 0) {
+    if (!rests_.empty()) rests_.erase(past);
+    --g.alive;
   }
   return true;
+}
+
+/// Whether `box` and those before it hold all of what `past` touched.
+bool PrivatePast::takes_rest(uint32_t past, const Box& box) {
+  const auto at = rests_.find(past);
+  if (at != rests_.end()) return at->second.take(touches_[past].box, box);
+  Rest rest;
+  if (rest.take(touches_[past].box, box)) return true;
+  if (rest.begun()) rests_.emplace(past, rest);
+  return false;
 }
 
 PrivatePast::Index& PrivatePast::indexed(size_t group) {

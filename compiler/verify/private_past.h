@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -96,13 +97,16 @@ class PrivatePast {
   bool all_ended(const Group& group) const;
   bool comes_after_each(Group& group, const Touch& now, int64_t& pairs);
   bool comes_after_touch(Group& group, uint32_t past, const Touch& now, int64_t& pairs);
+  bool takes_rest(uint32_t past, const Box& box);
   Index& indexed(size_t group);
 
   const Model& model_;
   const OwnClocks* clocks_ = nullptr;
   uint64_t world_ = 0;  // a bit a rank
   std::vector<Touch> touches_;
-  std::vector<uint64_t> there_;        // by touch: the ranks of which it is remembered
+  std::vector<uint64_t> there_;  // by touch: the ranks of which it is remembered
+  // By touch, of those of which some bytes are overwritten and some aren't.
+  std::unordered_map<uint32_t, Rest> rests_;
   std::vector<uint32_t> first_touch_;  // by task
   Lists<uint32_t> members_;            // by group: its touches
   std::vector<Group> groups_;

@@ -73,6 +73,64 @@ bool covers(const Box& a, const Box& b) {
   return a.space == b.space && bytes_cover(a.in_space(), b.in_space());
 }
 
+bool Rest::take(Box whole, Box part) {
+  const int32_t space = part.space;
+  if (space != 0 && space != whole.space) return false;
+  if (!fresh_ && space != space_) return false;
+  if (space != 0) {
+    whole = whole.in_space();
+    part = part.in_space();
+  }
+  if (whole.rows == 1) {
+    const int64_t pitch = fresh_ ? part.pitch : pitch_;
+    if (pitch != 0 && whole.width % pitch == 0)
+      whole = {whole.start, pitch, whole.width / pitch, pitch};
+  }
+  if (fresh_) {
+    pitch_ = whole.pitch;
+    rows_ = whole.rows;
+    width_ = whole.width;
+    space_ = space;
+  }
+  if (part.rows > 1 && part.pitch != whole.pitch) return false;
+  const int64_t begin = part.start - whole.start;
+  if (whole.rows == 1) {
+    take_rows(0, begin, 1, part.width);
+  } else if (part.rows == 1 && part.width > whole.pitch) {
+    // A run over rows: those of which it holds all.
+    const int64_t first = -floor_div(-begin, whole.pitch);
+    const int64_t last = floor_div(begin + part.width - whole.width, whole.pitch);
+    take_rows(first, 0, last - first + 1, whole.width);
+  } else {
+    // What begins in the gap behind a row may end in the next one.
+    const int64_t row = floor_div(begin, whole.pitch), column = begin - row * whole.pitch;
+    take_rows(row, column, part.rows, part.width);
+    take_rows(row + 1, column - whole.pitch, part.rows, part.width);
+  }
+  return !fresh_ && left_ == 0;
+}
+
+void Rest::take_rows(int64_t row, int64_t column, int64_t rows, int64_t width) {
+  const int64_t r0 = std::max<int64_t>(row, 0), r1 = std::min(row + rows, rows_);
+  const int64_t c0 = std::max<int64_t>(column, 0), c1 = std::min(column + width, width_);
+  if (r0 >= r1 || c0 >= c1) return;
+  const auto up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  if (fresh_) {
+    cell_rows_ = std::min(rows, rows_);
+    cell_width_ = std::min(width, width_);
+  }
+  const int64_t down = up(rows_, cell_rows_), across = up(width_, cell_width_);
+  if (down > 64 || across > 64 || down * across > 64) return;
+  if (fresh_) left_ = ~uint64_t{0} >> (64 - down * across);
+  fresh_ = false;
+  // The last row and column of cells may be smaller.
+  const int64_t r_end = r1 == rows_ ? down : r1 / cell_rows_;
+  const int64_t c_end = c1 == width_ ? across : c1 / cell_width_;
+  for (int64_t r = up(r0, cell_rows_); r < r_end; ++r)
+    for (int64_t c = up(c0, cell_width_); c < c_end; ++c)
+      left_ &= ~(uint64_t{1} << (r * across + c));
+}
+
 Layout::Layout(const ir::Program& program) : program_(program), base_(program.buffers.size(), -1) {
   using ir::BufferKind;
   std::vector<bool> written(program.buffers.size(), false);

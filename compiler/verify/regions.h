@@ -38,6 +38,26 @@ bool overlap(const Box& a, const Box& b);
 /// Whether `a` surely holds all of `b`: then whatever overlaps `b` overlaps `a`.
 bool covers(const Box& a, const Box& b);
 
+/// What other boxes leave of a box. Counted in cells of the first one's size, of which there may be
+/// 64, so that something may seem to be left where nothing is.
+class Rest {
+ public:
+  /// Takes `part` from `whole`, which is the same in each call. True: every byte of it was taken;
+  /// then whatever overlaps it overlaps a part.
+  bool take(Box whole, Box part);
+  /// Whether there was a part that overlaps it.
+  bool begun() const { return !fresh_; }
+
+ private:
+  void take_rows(int64_t row, int64_t column, int64_t rows, int64_t width);
+  bool fresh_ = true;
+  int32_t space_ = 0;  // of the parts
+  // Of the whole. If it is one run and the first part has several, its rows are as far apart.
+  int64_t pitch_ = 0, rows_ = 0, width_ = 0;
+  int64_t cell_rows_ = 0, cell_width_ = 0;
+  uint64_t left_ = 0;  // a bit a cell
+};
+
 /// Numbers the bytes that tasks of a rank may touch: the arena of temporaries, symmetric memory,
 /// then the caller's tensors. Buffers that share an address, or a tensor, share numbers.
 class Layout {

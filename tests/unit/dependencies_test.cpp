@@ -140,27 +140,34 @@ std::vector<std::set<size_t>> ordered(const ir::Program& p, const passes::Depend
   return before;
 }
 
+// The pairs that conflict, each of which must be ordered by what was found.
+size_t check_order(const ir::Program& p, const passes::Dependencies& found) {
+  size_t conflicts = 0;
+  for (int64_t rank = 0; rank < p.world; ++rank) {
+    const auto before = ordered(p, found, rank);
+    for (size_t b = 0; b < p.tasks.size(); ++b)
+      for (size_t a = 0; a < b; ++a) {
+        const ir::Task &x = p.tasks[a], &y = p.tasks[b];
+        if (!((x.ranks & y.ranks) >> rank & 1) || !conflict(p, x, y)) continue;
+        // Of tasks that run on other ranks, too, this rank may be without the conflict.
+        ir::Task here = y;
+        here.ranks = uint64_t{1} << rank;
+        if (!conflict(p, x, here)) continue;
+        ++conflicts;
+        INFO("task " << b << " after task " << a << " on rank " << rank);
+        REQUIRE(before[b].count(a) == 1);
+      }
+  }
+  return conflicts;
+}
+
 TEST_CASE("whatever two tasks conflict about, the later one depends on the earlier") {
   size_t conflicts = 0;
   for (uint32_t seed = 0; seed < 1500; ++seed) {
     INFO("seed " << seed);
     const ir::Program p = Random(seed).program();
-    const passes::Dependencies found = passes::find_dependencies(p);
-    for (int64_t rank = 0; rank < p.world; ++rank) {
-      const auto before = ordered(p, found, rank);
-      for (size_t b = 0; b < p.tasks.size(); ++b)
-        for (size_t a = 0; a < b; ++a) {
-          const ir::Task &x = p.tasks[a], &y = p.tasks[b];
-          if (!((x.ranks & y.ranks) >> rank & 1) || !conflict(p, x, y)) continue;
-          // Of tasks that run on other ranks, too, this rank may be without the conflict.
-          ir::Task here = y;
-          here.ranks = uint64_t{1} << rank;
-          if (!conflict(p, x, here)) continue;
-          ++conflicts;
-          INFO("task " << b << " after task " << a << " on rank " << rank);
-          REQUIRE(before[b].count(a) == 1);
-        }
-    }
+    const size_t most_among = seed % 2 == 0 ? passes::kMostAmong : 1;
+    conflicts += check_order(p, passes::find_dependencies(p, most_among));
   }
   CHECK(conflicts > 50000);
 }
@@ -282,6 +289,57 @@ TEST_CASE("tiles depend on the tiles that they share bytes with, and on nothing 
   // What wrote the tile that is read, what read the tile that is overwritten, and what wrote that.
   CHECK(most <= 3);
   CHECK(largest == 1);
+}
+
+TEST_CASE("tiles of many calls that stand among each other depend on what they do call by call") {
+  const ir::Program p = chain(40, 8);
+  const passes::Dependencies by_calls = passes::find_dependencies(p);
+  // As in a pipeline: all calls of a row of tiles, then those of the next.
+  std::vector<size_t> order;
+  for (size_t t = 0; t < p.tasks.size(); ++t) order.push_back(t);
+  std::stable_sort(order.begin(), order.end(),
+                   [](size_t a, size_t b) { return a % 64 / 8 < b % 64 / 8; });
+  ir::Program among = p;
+  for (size_t i = 0; i < order.size(); ++i) among.tasks[i] = p.tasks[order[i]];
+  const auto tasks_of = [](const passes::Dependencies& found, size_t t) {
+    std::set<size_t> tasks;
+    for (uint32_t set : found.of(ir::id_of<TaskId>(t)))
+      for (TaskId on : found.sets[set]) tasks.insert(index(on));
+    return tasks;
+  };
+  const passes::Dependencies found = passes::find_dependencies(among);
+  const auto of_all = passes::find_dependencies(among, among.calls.size());
+  CHECK(of_all.on.size() > found.on.size());  // those of calls long past, too
+  for (size_t i = 0; i < order.size(); ++i) {
+    std::set<size_t> theirs;
+    for (size_t on : tasks_of(found, i)) theirs.insert(order[on]);
+    REQUIRE(theirs == tasks_of(by_calls, order[i]));
+  }
+}
+
+TEST_CASE("tasks of calls that stand among each other in any order depend on what they must") {
+  std::mt19937 random(3);
+  const auto below = [&](size_t n) {
+    return std::uniform_int_distribution<size_t>(0, n - 1)(random);
+  };
+  for (int round = 0; round < 60; ++round) {
+    INFO("round " << round);
+    ir::Program p = chain(8, 3);
+    p.world = 2;
+    // What goes through one tile doesn't wait for the others.
+    std::vector<size_t> next(9, 0);
+    std::vector<ir::Task> tasks;
+    while (tasks.size() < p.tasks.size()) {
+      const size_t tile = below(9);
+      if (next[tile] == 8) continue;
+      ir::Task task = p.tasks[9 * next[tile]++ + tile];
+      if (round % 3 == 1 && below(4) == 0) task.ranks = 1 + below(3);
+      if (round % 3 == 2 && below(8) == 0) task.after.push_back(ir::id_of<ir::CallId>(below(8)));
+      tasks.push_back(task);
+    }
+    p.tasks = tasks;
+    CHECK(check_order(p, passes::find_dependencies(p, 1)) > 100);
+  }
 }
 
 }  // namespace
