@@ -40,9 +40,12 @@ template <int N, i64 kMost, class F>
 MACO_FN void each_units(u32 n, const F& f) {
   const u32 lane = (u32)warp_lane();
   u32 first = (u32)warp() * kWarpLanes;
-  for (; first + (N - 1) * kConsumers + kWarpLanes <= n; first += N * kConsumers) {
-    if (!f.move(Units<true>{first + lane, n})) return;
-    if constexpr (kMost <= N * kConsumers) return;  // the compiler knows that it goes round once
+  // Where a tile hasn't as many, code for them would only take registers.
+  if constexpr (kMost >= (N - 1) * kConsumers + kWarpLanes) {
+    for (; first + (N - 1) * kConsumers + kWarpLanes <= n; first += N * kConsumers) {
+      if (!f.move(Units<true>{first + lane, n})) return;
+      if constexpr (kMost <= N * kConsumers) return;  // the compiler knows that it goes round once
+    }
   }
   if (first < n) f.move(Units<false>{first + lane, n});
 }
