@@ -61,6 +61,14 @@ class Sets {
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> united_;
 };
 
+void sort_latest_first(const std::vector<std::vector<TaskId>>& sets,
+                       std::vector<uint32_t>::iterator begin, std::vector<uint32_t>::iterator end) {
+  std::sort(begin, end, [&](uint32_t a, uint32_t b) {
+    return std::tuple(sets[a].back(), sets[a].size(), a) >
+           std::tuple(sets[b].back(), sets[b].size(), b);
+  });
+}
+
 // Larger sets of one call are waited for one by one.
 constexpr size_t kMostUnited = 4096;
 
@@ -361,10 +369,7 @@ class Finder {
       else
         sets.push_back(parts[i].set);
     }
-    std::sort(sets.begin(), sets.end(), [&](uint32_t a, uint32_t b) {
-      return std::tuple(sets_[a].back(), sets_[a].size(), a) >
-             std::tuple(sets_[b].back(), sets_[b].size(), b);
-    });
+    sort_latest_first(found_.sets, sets.begin(), sets.end());
     sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
     found_.on.insert(found_.on.end(), sets.begin(), sets.end());
   }
@@ -493,11 +498,9 @@ std::optional<Dependencies> found_by_calls(const ir::Program& p, bool of_events,
       if (found.sets[set].back() >= ir::id_of<TaskId>(t)) return std::nullopt;
       found.on.push_back(set);
     }
-    std::sort(found.on.begin() + static_cast<std::ptrdiff_t>(found.first.back()), found.on.end(),
-              [&](uint32_t a, uint32_t b) {
-                return std::tuple(found.sets[a].back(), found.sets[a].size(), a) >
-                       std::tuple(found.sets[b].back(), found.sets[b].size(), b);
-              });
+    sort_latest_first(found.sets,
+                      found.on.begin() + static_cast<std::ptrdiff_t>(found.first.back()),
+                      found.on.end());
   }
   found.first.push_back(found.on.size());
   return found;
@@ -513,8 +516,8 @@ Dependencies find(const ir::Program& p, bool of_events, size_t most_among) {
 Dependencies find_dependencies(const ir::Program& program, size_t most_among) {
   return find(program, false, most_among);
 }
-Dependencies find_dependencies_of_events(const ir::Program& program, size_t most_among) {
-  return find(program, true, most_among);
+Dependencies find_dependencies_of_events(const ir::Program& program) {
+  return find(program, true, kMostAmong);
 }
 
 }  // namespace maco::passes

@@ -33,7 +33,6 @@ constexpr size_t kMostAmong = 16;
 /// waits. Slots are left out: the collectives' tile rules order what peers write.
 Dependencies find_dependencies(const ir::Program& program, size_t most_among = kMostAmong);
 /// The same without those on temporaries with packets, whose readers wait for their flags.
-Dependencies find_dependencies_of_events(const ir::Program& program,
-                                         size_t most_among = kMostAmong);
+Dependencies find_dependencies_of_events(const ir::Program& program);
 
 }  // namespace maco::passes

@@ -401,10 +401,6 @@ void make_stored_steps(ir::Graph& graph, PassContext& context) {
   if (any) share_home(graph, "attention", "attention_step");
 }
 
-}  // namespace
-
-namespace {
-
 // A pipeline changes no bit: an attention that it keeps from being joined, which would be another
 // order of sums, is refused.
 bool check_pipeline(const ir::Graph& without, const ir::Graph& graph, PassContext& context) {

@@ -81,6 +81,15 @@ def phases(count, depends_on):
     return graph(["  input x : f32[8, 16]"] + lines + [f'  output y{i} = relu(x, phase = "p{i}")' for i in range(count)])
 
 
+def products(count, microbatches=0):
+    """Each reads the one before, row by row; with microbatches each is a stage."""
+    lines = ["  input x0 : bf16[1024, 256]", *(f"  param w{i} : bf16[256, 256]" for i in range(count))]
+    lines += [f"  {'output ' * (i == count - 1)}x{i + 1} = matmul(x{i}, w{i}, transpose_b = true)" for i in range(count)]
+    if microbatches:
+        lines.append(f"  pipeline [{', '.join(f'[x{i + 1}]' for i in range(count))}] microbatches {microbatches}")
+    return graph(lines)
+
+
 def grown(name, what, sizes, make, unit=""):
     return Shape(name, what, [(f"{size:,}{unit}", make(size)) for size in sizes])
 
@@ -110,6 +119,8 @@ def shapes(decode):
         grown("unrelated", "N unrelated inputs and relus", [10000, 20000, 40000, 100000], unrelated),
         grown("phases-all", "N phases, each on all before", [100, 200, 400], lambda n: phases(n, lambda names, i: names[:i])),
         grown("phases-chain", "N phases in a chain", [500, 1000, 2000], lambda n: phases(n, lambda names, i: names[i - 1 : i])),
+        grown("products", "N products in a chain, 1,024 rows", [100, 200, 400, 1000], products),
+        grown("pipeline", "the same as stages of a pipeline of 4 microbatches", [100, 200, 400, 1000, 2000], lambda n: products(n, 4)),
         Shape("safetensors", "maco-run with a file of inputs that has N tensors",
               [(label, graph(["  input x0 : f32[4]", "  output y = relu(x0)"])) for label in files], files),
     ]
