@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 
 #include "ir/check.h"
 
@@ -27,6 +28,7 @@ class Reader {
       error(loc_of("kernel"),
             fmt::format("'kernel' of 'cuda' must be the name of a kernel, found '{}'",
                         out_.kernel.substr(0, 40)));
+    options();
     if (const AttrTree* t = tree("template")) template_args(*t);
     if (const AttrTree* t = tree("grid")) grid(*t);
     if (const AttrTree* t = tree("block")) block(*t);
@@ -125,6 +127,38 @@ class Reader {
       else
         error(arg.loc, "an entry of 'template' of 'cuda' must be a type or an integer");
     }
+  }
+
+  /// As a compiler's command line has them: "-I../common -D TILE=16".
+  void options() {
+    std::istringstream words(word("options"));
+    std::vector<std::string>* awaited = nullptr;  // "-I" stood alone
+    for (std::string text; words >> text;) {
+      if (awaited) {
+        awaited->push_back(text);
+        awaited = nullptr;
+        continue;
+      }
+      const std::string_view option = std::string_view(text).substr(0, 2);
+      if (option != "-I" && option != "-D") {
+        error(loc_of("options"),
+              fmt::format("'options' of 'cuda' takes -I and -D, found '{}'", text));
+        return;
+      }
+      std::vector<std::string>& list = option == "-I" ? out_.include_folders : out_.defines;
+      if (text.size() == 2)
+        awaited = &list;
+      else
+        list.push_back(text.substr(2));
+    }
+    if (awaited)
+      error(loc_of("options"), fmt::format("'options' of 'cuda' ends with {}",
+                                           awaited == &out_.defines ? "-D" : "-I"));
+    for (const std::string& macro : out_.defines)
+      if (!is_identifier(std::string_view(macro).substr(0, macro.find('='))))
+        error(
+            loc_of("options"),
+            fmt::format("-D in 'options' of 'cuda' must be NAME or NAME=VALUE, found '{}'", macro));
   }
 
   void grid(const AttrTree& t) {

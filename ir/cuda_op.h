@@ -37,9 +37,12 @@ struct CudaArg {
 struct CudaOp {
   std::string source, kernel;
   std::vector<std::string> template_args;  // as C++ has them
-  std::array<Expr, 3> grid;                // blocks along x, y and z, over rank, dims and scalars
-  std::array<int64_t, 3> block{1, 1, 1};   // threads
-  int64_t shared = 0;                      // dynamic shared memory of a block, in bytes
+  /// Of `options`: folders of headers, relative to the graph's file, and macros, NAME or
+  /// NAME=VALUE.
+  std::vector<std::string> include_folders, defines;
+  std::array<Expr, 3> grid;               // blocks along x, y and z, over rank, dims and scalars
+  std::array<int64_t, 3> block{1, 1, 1};  // threads
+  int64_t shared = 0;                     // dynamic shared memory of a block, in bytes
   std::vector<CudaArg> args;
   /// Of tensors that aren't touched as a whole.
   std::vector<CudaRegion> reads, writes;

@@ -92,7 +92,7 @@ int run(int argc, char** argv) {
   if (!text) return fail(kBadUsage, error);
   if (!a.kernel.empty() || is_cuda_source(a.input, *text)) {
     ir::Diagnostics diagnostics;
-    const std::string graph = api::graph_of_kernel(a.input, a.kernel, diagnostics);
+    const std::string graph = api::graph_of_kernel(a.input, a.kernel, a.options, diagnostics);
     console.show(diagnostics);
     if (graph.empty()) return kBadGraph;
     return write_product(a.output, graph, error) ? kOk : fail(kBadUsage, error);

@@ -209,6 +209,12 @@ struct PipelineFlags {
                    "collectives that ops may name, besides the graph's own")
         ->option_text("FILE,...")
         ->delimiter(',');
+    app.add_option("-I", p.include_folders, "where sources of ops 'cuda' find headers")
+        ->option_text("FOLDER")
+        ->allow_extra_args(false);
+    app.add_option("-D", p.defines, "a macro for sources of ops 'cuda'")
+        ->option_text("NAME[=VALUE]")
+        ->allow_extra_args(false);
     app.add_option("--variant", p.variant, "only this one, from 1, of the variants of 'sm_roles'")
         ->option_text("N")
         ->check(positive_number());
@@ -220,8 +226,8 @@ struct PipelineFlags {
   }
   /// The first of them that the command line has, or "".
   std::string given(const CLI::App& app) const {
-    for (const char* option : {"--target", "--board", "--sms", "--algorithms", "--no-load-ahead",
-                               "--no-fuse", "--no-prune", "--no-packets"})
+    for (const char* option : {"--target", "--board", "--sms", "--algorithms", "-I", "-D",
+                               "--no-load-ahead", "--no-fuse", "--no-prune", "--no-packets"})
       if (app.count(option) > 0) return option;
     return "";
   }

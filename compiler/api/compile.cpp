@@ -149,7 +149,7 @@ std::optional<std::string> import_plan(std::string name, std::string text, int64
 }
 
 bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics) {
-  return frontend::read_cuda_kernels(graph, options.target, diagnostics);
+  return frontend::read_cuda_kernels(graph, passes::cuda_settings(options), diagnostics);
 }
 
 bool has_variants(const ir::Graph& graph) {
@@ -174,8 +174,8 @@ bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& dia
 }
 
 std::string graph_of_kernel(const std::string& path, const std::string& kernel,
-                            ir::Diagnostics& diagnostics) {
-  return frontend::graph_of_cuda_kernel(path, kernel, diagnostics);
+                            const Options& options, ir::Diagnostics& diagnostics) {
+  return frontend::graph_of_cuda_kernel(path, kernel, passes::cuda_settings(options), diagnostics);
 }
 
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const Options& options,
@@ -188,7 +188,7 @@ std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, cons
 std::optional<Compiled> compile(ir::Graph graph, const Options& options,
                                 ir::Diagnostics& diagnostics, passes::PassLog* log) {
   if (!graph::check_and_infer(graph, {}, diagnostics) ||
-      !frontend::read_cuda_kernels(graph, options.target, diagnostics) ||
+      !frontend::read_cuda_kernels(graph, passes::cuda_settings(options), diagnostics) ||
       !take_variant(graph, options, diagnostics))
     return std::nullopt;
   return compile_right(std::move(graph), options, diagnostics, log);
@@ -216,7 +216,7 @@ Made make(Product product, ir::Graph graph, const Options& options, const CudaCo
     made.bytes = product == Product::Dsl ? frontend::print_dsl(graph) : frontend::print_json(graph);
     return made;
   }
-  if (!frontend::read_cuda_kernels(graph, options.target, diagnostics) ||
+  if (!frontend::read_cuda_kernels(graph, passes::cuda_settings(options), diagnostics) ||
       !take_variant(graph, options, diagnostics))
     return made;
   if (has_variants(graph) && product != Product::Cuda) {

@@ -47,7 +47,7 @@ bool has_variants(const ir::Graph& graph);
 
 /// A graph with a kernel of a CUDA source, to begin with; see frontend/cuda_kernels.h.
 std::string graph_of_kernel(const std::string& path, const std::string& kernel,
-                            ir::Diagnostics& diagnostics);
+                            const Options& options, ir::Diagnostics& diagnostics);
 
 struct Compiled {
   ir::Graph graph;      // as it was given, inferred

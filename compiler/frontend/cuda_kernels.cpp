@@ -98,9 +98,16 @@ fs::path folder_of(const ir::Op& op, const ir::Diagnostics& diagnostics) {
   return fs::path(diagnostics.file_name(op.loc.file)).parent_path();
 }
 
+/// Those of a command line come behind an op's own, which so come first.
+void add(const CudaSettings& settings, KernelRequest& request) {
+  request.include_folders.insert(request.include_folders.end(), settings.include_folders.begin(),
+                                 settings.include_folders.end());
+  request.defines.insert(request.defines.end(), settings.defines.begin(), settings.defines.end());
+}
+
 class KernelUse {
  public:
-  KernelUse(const ir::Graph& graph, const ir::Op& op, const std::string& target,
+  KernelUse(const ir::Graph& graph, const ir::Op& op, const CudaSettings& settings,
             const ir::Diagnostics& diagnostics)
       : graph_(graph), op_(op), k_(ir::cuda_op(graph, op)) {
     const fs::path source(k_.source);
@@ -110,8 +117,13 @@ class KernelUse {
     request_.template_args = k_.template_args;
     request_.block = k_.block;
     request_.shared = k_.shared;
+    const std::string& target = settings.target;
     request_.arch =
         target == "cpu" ? 0 : std::atoi(target.c_str() + std::min<size_t>(3, target.size()));
+    for (const std::string& name : k_.include_folders)
+      request_.include_folders.push_back((folder_of(op, diagnostics) / name).string());
+    request_.defines = k_.defines;
+    add(settings, request_);
     static const std::string toolkit = find_toolkit();
     request_.cuda_folder = toolkit;
     for (const ir::CudaArg& arg : k_.args) request_.args.push_back(argument(arg));
@@ -123,8 +135,9 @@ class KernelUse {
   /// What makes the text of a unit: two uses with the same have one.
   std::string key() const {
     std::string key =
-        fmt::format("{}\n{}\n{}\n{}\n{}\n", request_.path, k_.kernel,
-                    fmt::join(k_.template_args, ","), fmt::join(k_.block, ","), k_.shared);
+        fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n", request_.path, k_.kernel,
+                    fmt::join(k_.template_args, ","), fmt::join(k_.block, ","), k_.shared,
+                    fmt::join(request_.include_folders, ","), fmt::join(request_.defines, ","));
     for (const KernelArg& arg : request_.args)
       key += arg.kind == KernelArg::Kind::Number ? fmt::format("{:.17g},", arg.number)
              : arg.kind == KernelArg::Kind::Tensor
@@ -274,11 +287,18 @@ class Files {
   std::map<std::string, int32_t> files_;
 };
 
+/// "64, 4"; the last that are 1 are left out.
+std::string extents_text(std::array<int64_t, 3> extents) {
+  size_t axes = 3;
+  while (axes > 1 && extents[axes - 1] == 1) --axes;
+  return fmt::format("{}",
+                     fmt::join(extents.begin(), extents.begin() + static_cast<long>(axes), ", "));
+}
+
 /// A graph to begin with.
-std::string sample_graph(const std::string& path, const cuda::KernelShape& shape) {
+std::string sample_graph(const std::string& path, const cuda::KernelShape& shape,
+                         const CudaSettings& settings) {
   using Kind = cuda::KernelShape::Parameter::Kind;
-  constexpr int elements = 1024;
-  const int64_t threads = shape.threads > 0 ? std::min<int64_t>(shape.threads, 256) : 256;
   std::string inputs, in, args, notes;
   std::vector<std::string> out;
   for (size_t i = 0; i < shape.parameters.size(); ++i) {
@@ -291,13 +311,13 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
         if (!p.dtype) notes += fmt::format("# {}: '{}' says no dtype\n", name, p.type);
         args += name;
         if (p.written) {
-          out.push_back(fmt::format("{} : {}[{}]", name, dtype, elements));
+          out.push_back(fmt::format("{} : {}[{}]", name, dtype, p.number));
         } else {
-          inputs += fmt::format("  input {} : {}[{}]\n", name, dtype, elements);
+          inputs += fmt::format("  input {} : {}[{}]\n", name, dtype, p.number);
           in += name + ", ";
         }
         break;
-      case Kind::Integer: args += std::to_string(elements); break;
+      case Kind::Integer: args += std::to_string(p.number); break;
       case Kind::Number: args += "1.0"; break;
       case Kind::Other:
         args += "?";
@@ -308,23 +328,37 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
   const std::string plain =
       shape.name.substr(shape.name.rfind(':') == std::string::npos ? 0 : shape.name.rfind(':') + 1);
   const std::string kernel = plain == shape.name ? plain : '"' + shape.name + '"';
-  std::string arguments_of_template;
+  std::string given;
+  for (const std::string& folder : settings.include_folders) given += " -I" + folder;
+  for (const std::string& macro : settings.defines) given += " -D" + macro;
+  std::string options;
+  if (!given.empty()) options = fmt::format(", options = \"{}\"", given.substr(1));
   if (!shape.template_parameters.empty()) {
-    arguments_of_template =
-        fmt::format(", template = [{}]", fmt::join(shape.template_parameters, ", "));
-    notes += "# template: the arguments for these parameters\n";
+    std::string list;
+    for (const std::string& arg :
+         shape.template_args.empty() ? shape.template_parameters : shape.template_args) {
+      const bool number = arg.find_first_not_of("0123456789") == std::string::npos;
+      list += (list.empty() ? "" : ", ") + (number ? arg : '"' + arg + '"');
+    }
+    options += fmt::format(", template = [{}]", list);
+    notes += shape.template_args.empty()
+                 ? "# template: the arguments for these parameters\n"
+                 : fmt::format("# template: {}\n", fmt::join(shape.template_parameters, ", "));
   }
+  if (shape.shared > 0) notes += "# shared: bytes of dynamic shared memory, a guess\n";
+  const int64_t threads = shape.block[0];
   return fmt::format(
-      "# A graph with kernel '{}' of {}. Shapes, grid and numbers are to be filled in.\n"
+      "# A graph with kernel '{}' of {}. Shapes, grid and numbers are guesses, to be filled in{}.\n"
       "# What is updated rather than written is a state, and stands among the inputs, too.\n"
-      "# Blocks run side by side where 'reads' and 'writes' say what each touches:\n"
+      "# Blocks run side by side where 'reads' and 'writes' say what each touches. A guess:\n"
       "#   writes = {{{}: [[{} * bx, {} * bx + {}]]}}\n{}"
       "graph {} {{\n{}  output {} = cuda({}source = \"{}\", kernel = {}{},\n"
-      "    grid = [{}], block = [{}], args = [{}])\n}}\n",
-      shape.name, path, out.empty() ? "y" : out[0].substr(0, out[0].find(' ')), threads, threads,
-      threads, notes, plain, inputs,
-      out.empty() ? fmt::format("y : f32[{}]", elements) : fmt::format("{}", fmt::join(out, ", ")),
-      in, path, kernel, arguments_of_template, (elements + threads - 1) / threads, threads, args);
+      "    grid = [{}], block = [{}]{}, args = [{}])\n}}\n",
+      shape.name, path, shape.launched ? "; the block is that of a launch in the file" : "",
+      out.empty() ? "y" : out[0].substr(0, out[0].find(' ')), threads, threads, threads, notes,
+      plain, inputs, out.empty() ? "y : f32[1024]" : fmt::format("{}", fmt::join(out, ", ")), in,
+      path, kernel, options, extents_text(shape.grid), extents_text(shape.block),
+      shape.shared > 0 ? fmt::format(", shared = {}", shape.shared) : "", args);
 }
 
 std::string unit_name(const ir::Graph& graph, const std::string& kernel) {
@@ -339,7 +373,8 @@ std::string unit_name(const ir::Graph& graph, const std::string& kernel) {
 
 }  // namespace
 
-bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnostics& diagnostics) {
+bool read_cuda_kernels(ir::Graph& graph, const CudaSettings& settings,
+                       ir::Diagnostics& diagnostics) {
   const int before = diagnostics.errors();
   std::map<std::string, std::pair<std::string, int64_t>> known;  // by key: unit, static memory
   std::set<std::string> right;                                   // uses that were looked at
@@ -358,12 +393,14 @@ bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnost
           "nor /usr/local has a toolkit; install it, or its packages cuda-cudart-dev and cuda-crt");
       return false;
     }
-    const KernelUse use(graph, op, target, diagnostics);
+    const KernelUse use(graph, op, settings, diagnostics);
     // A use that differs in its regions or numbers only has the same unit, but is looked at again.
     KernelReply reply;
     if (right.count(use.whole_key()) == 0) {
       reader().read(use.request(), reply);
       for (const KernelError& error : reply.errors) files.report(error, use);
+      for (const KernelError& warning : reply.warnings)
+        diagnostics.warning(files.loc_of(warning), warning.message);
       if (!reply.errors.empty()) continue;
       right.insert(use.whole_key());
     }
@@ -380,7 +417,7 @@ bool read_cuda_kernels(ir::Graph& graph, const std::string& target, ir::Diagnost
 }
 
 std::string graph_of_cuda_kernel(const std::string& path, const std::string& kernel,
-                                 ir::Diagnostics& diagnostics) {
+                                 const CudaSettings& settings, ir::Diagnostics& diagnostics) {
   if (!reader().read) {
     diagnostics.error({}, "reading CUDA needs Clang, and " + reader().why);
     return "";
@@ -390,6 +427,7 @@ std::string graph_of_cuda_kernel(const std::string& path, const std::string& ker
   request.path = path;
   request.kernel = kernel;
   request.cuda_folder = find_toolkit();
+  add(settings, request);
   KernelReply reply;
   reader().read(request, reply);
   Files files(diagnostics);
@@ -401,7 +439,7 @@ std::string graph_of_cuda_kernel(const std::string& path, const std::string& ker
       diagnostics.error(loc, error.message);
   }
   if (!reply.shape || !reply.errors.empty()) return "";
-  return sample_graph(path, *reply.shape);
+  return sample_graph(path, *reply.shape, settings);
 }
 
 std::string describe_cuda_reader() {

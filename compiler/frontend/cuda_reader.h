@@ -54,6 +54,7 @@ struct KernelRequest {
   std::vector<BlockSample> samples;  // blocks whose accesses are tried
   int arch = 90;                     // of the GPU; 0: the CPU target
   std::string cuda_folder;           // the toolkit, or "" if there is none
+  std::vector<std::string> include_folders, defines;  // of a command line: -I, -D
 };
 
 /// What was found wrong, at a place of a source; an empty `file` means the use in the graph.
@@ -68,31 +69,35 @@ struct KernelError {
   bool note = false;
 };
 
-/// What a kernel's declaration says.
+/// What a kernel's declaration says, and guesses of what its launches say.
 struct KernelShape {
   struct Parameter {
     std::string name, type;
     enum class Kind : uint8_t { Tensor, Integer, Number, Other };
     Kind kind = Kind::Other;
-    bool written = false;            // Tensor: what it points to isn't constant
+    bool written = false;            // Tensor: it may be
     std::optional<ir::DType> dtype;  // Tensor: the one that its elements are, if they are one's
+    int64_t number = 1024;           // Integer: a value; Tensor: elements
   };
   std::string name;
   std::vector<Parameter> parameters;
   std::vector<std::string> template_parameters;
-  int64_t threads = 0;  // its __launch_bounds__; 0: it has none
+  std::vector<std::string> template_args;  // of the instance; none: nothing is known of them
+  std::array<int64_t, 3> grid{1, 1, 1}, block{1, 1, 1};
+  bool launched = false;  // the block is that of a launch in the file
+  int64_t shared = 0;     // dynamic shared memory in bytes
 };
 
 struct KernelReply {
-  std::vector<KernelError> errors;
-  std::vector<std::string> behind;  // what Clang finds wrong behind the source's end
+  std::vector<KernelError> errors, warnings;
   std::string original, device;     // see ir::CudaUnit
   int64_t static_shared = 0;        // bytes of a block
   std::optional<KernelShape> shape;
+  bool read = false;  // the file, to its end
 };
 
 /// Of the shared object: `maco_read_kernel`, and which version of this interface it has.
 using ReadKernel = void (*)(const KernelRequest&, KernelReply&);
-inline constexpr int kReaderInterface = 3;
+inline constexpr int kReaderInterface = 4;
 
 }  // namespace maco::frontend::cuda

@@ -454,6 +454,7 @@ std::vector<OpDef> cuda_ops() {
   d.max_out = -1;
   d.attrs = {{"source", AttrType::Word, true, "", {}, false},
              {"kernel", AttrType::Word, true, "", {}, false},
+             {"options", AttrType::Word, false, "none", {}, false},
              {"template", AttrType::Tree, false, "[]", {}, false},
              {"grid", AttrType::Tree, true, "", {}, false},
              {"block", AttrType::Tree, true, "", {}, false},

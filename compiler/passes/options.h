@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/frontend/cuda_kernels.h"
 #include "compiler/passes/passes.h"
 
 namespace maco::verify {
@@ -38,6 +39,9 @@ struct PipelineOptions {
   /// Files of collectives that the graph's ops may name as their algorithm, besides its own.
   std::vector<std::string> algorithms{};
 
+  /// For sources of ops `cuda` (frontend/cuda_kernels.h).
+  std::vector<std::string> include_folders{}, defines{};
+
   // What is shown and checked on the way.
   std::string stop_after;    // name of the last pass to run; empty: all
   bool verify_each = false;  // prove the Program after each pass that changed it
@@ -55,6 +59,9 @@ struct PipelineOptions {
   /// Gets the text of how a user's algorithm goes wrong (ops/collectives/chunk_witness.h).
   std::string* algorithm_witness = nullptr;
 };
+
+/// How sources of ops `cuda` are read.
+frontend::CudaSettings cuda_settings(const PipelineOptions& options);
 
 /// What the passes are told of the machine and by `options`. Nothing, having reported, if there is
 /// no such machine or a rank is to use more SMs than it has.

@@ -62,11 +62,15 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   return passes.run("verify", std::move(program));
 }
 
+frontend::CudaSettings cuda_settings(const PipelineOptions& options) {
+  return {options.target, options.include_folders, options.defines};
+}
+
 PipelineResult run_pipeline(ir::Graph graph, const PipelineOptions& options,
                             ir::Diagnostics& diagnostics) {
   PassManager passes(make_context(options, diagnostics), options, diagnostics);
   PipelineResult result;
-  if (!frontend::read_cuda_kernels(graph, options.target, diagnostics)) {
+  if (!frontend::read_cuda_kernels(graph, cuda_settings(options), diagnostics)) {
     result.unit = std::move(graph);
     return result;
   }

@@ -120,9 +120,17 @@ bool take_options(const Options* given, Options& made, std::initializer_list<siz
 }
 // No padding at the end, where a caller has what was never set, and a field may come later.
 static_assert(sizeof(maco_compile_options) ==
-              offsetof(maco_compile_options, no_packets) + sizeof(int));
+              offsetof(maco_compile_options, define_count) + sizeof(size_t));
 static_assert(sizeof(maco_session_options) ==
               offsetof(maco_session_options, peer_memory) + sizeof(const char*));
+/// False if one of them is NULL.
+bool take_list(const char* const* texts, size_t count, std::vector<std::string>& list) {
+  for (size_t i = 0; i < count; ++i) {
+    if (!texts || !texts[i]) return false;
+    list.emplace_back(texts[i]);
+  }
+  return true;
+}
 maco::Error wrong_size(const char* what) {
   return {maco::ErrorCode::InvalidArgument,
           std::string("the size of ") + what + " is not one that this version knows",
@@ -192,7 +200,12 @@ maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* o
     maco::CompileOptions made;
     if (options) {
       maco_compile_options given;
-      if (!take_options(options, given)) return wrong_size("maco_compile_options");
+      constexpr size_t without_folders = offsetof(maco_compile_options, include_folders);
+      if (!take_options(options, given, {without_folders}))
+        return wrong_size("maco_compile_options");
+      if (!take_list(given.include_folders, given.include_folder_count, made.include_folders) ||
+          !take_list(given.defines, given.define_count, made.defines))
+        return missing("a folder or macro of maco_compile_options");
       if (given.target) made.target = given.target;
       if (given.board) made.board = given.board;
       made.sms = given.sms;

@@ -65,6 +65,8 @@ Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) 
   all.fuse = options.fuse;
   all.prune = options.prune;
   all.packets = options.packets;
+  all.include_folders = options.include_folders;
+  all.defines = options.defines;
   ir::Diagnostics diagnostics = graph.data().diagnostics;
   auto compiled = api::compile(graph.data().graph, all, diagnostics);
   if (!compiled) return graph_error(diagnostics);

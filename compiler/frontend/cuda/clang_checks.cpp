@@ -437,7 +437,8 @@ class Writes {
         if (is_users(writes.sources_, f->getLocation())) {
           writes.look(f, f->getParamDecl(p));
         } else if (!type->getPointeeType().isConstQualified()) {
-          if (f->getIdentifier() && f->getName().starts_with("atomic")) {
+          if (f->getIdentifier() &&
+              (f->getName().starts_with("atomic") || f->getName().starts_with("__st"))) {
             if (writes.at.isInvalid()) writes.at = call->getBeginLoc();
           } else {
             writes.maybe = true;
@@ -456,7 +457,9 @@ class Writes {
 
 // ---- parameters --------------------------------------------------------------------------------
 
-/// The names of element types that stand for a dtype; "1" to "4" behind some make vectors of them.
+}  // namespace
+
+// Names of element types stand for a dtype; "1" to "4" behind some make vectors of them.
 bool holds(const ASTContext& context, QualType type, ir::DType dtype) {
   type = type.getUnqualifiedType().getCanonicalType();
   if (type->isVoidType()) return true;
@@ -498,6 +501,8 @@ bool holds(const ASTContext& context, QualType type, ir::DType dtype) {
   }
   return false;
 }
+
+namespace {
 
 class Signature {
  public:
@@ -654,37 +659,10 @@ void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& repor
   refusals.report_groups();
 }
 
-KernelShape shape_of(ASTContext& context, const FunctionDecl& kernel) {
-  KernelShape shape;
-  shape.name = written_name(kernel);
-  if (const FunctionTemplateDecl* t = kernel.getDescribedFunctionTemplate())
-    for (const NamedDecl* p : *t->getTemplateParameters())
-      shape.template_parameters.push_back(p->getNameAsString());
-  if (const auto* bounds = kernel.getAttr<CUDALaunchBoundsAttr>();
-      bounds && !bounds->getMaxThreads()->isValueDependent())
-    if (const auto threads = bounds->getMaxThreads()->getIntegerConstantExpr(context))
-      shape.threads = threads->getExtValue();
-  using Kind = KernelShape::Parameter::Kind;
-  for (const ParmVarDecl* p : kernel.parameters()) {
-    KernelShape::Parameter parameter;
-    const QualType type = p->getType();
-    parameter.name = p->getNameAsString();
-    parameter.type = type.getAsString(PrintingPolicy(context.getLangOpts()));
-    if (type->isPointerType()) {
-      const QualType element = type->getPointeeType();
-      parameter.kind = Kind::Tensor;
-      parameter.written = !element.isConstQualified();
-      if (!element->isDependentType() && !element->isVoidType())
-        for (const ir::DType t : ir::kAllDTypes)
-          if (!parameter.dtype && holds(context, element, t)) parameter.dtype = t;
-    } else if (type->isIntegralOrEnumerationType()) {
-      parameter.kind = Kind::Integer;
-    } else if (type->isRealFloatingType() || type->isDependentType()) {
-      parameter.kind = Kind::Number;
-    }
-    shape.parameters.push_back(std::move(parameter));
-  }
-  return shape;
+bool may_write(const ASTContext& context, const FunctionDecl& f, const ParmVarDecl& parameter) {
+  Writes finder(context.getSourceManager());
+  finder.look(&f, &parameter);
+  return finder.at.isValid() || finder.maybe;
 }
 
 void check_signature(const Kernel& kernel, const KernelRequest& request, Reports& reports) {

@@ -22,6 +22,7 @@ class Watcher : public PPCallbacks {
                           StringRef, const clang::Module*, bool,
                           SrcMgr::CharacteristicKind kind) override {
     if (!is_users(sources_, hash)) return;
+    if (!file) seen_.missing.emplace_back(hash, name.str());
     FileText::Include include;
     include.begin = sources_.getFileOffset(hash);
     include.end = line_end(name_range.getEnd());
@@ -32,6 +33,8 @@ class Watcher : public PPCallbacks {
     last_ = system ? FileID() : sources_.getFileID(hash);
     last_index_ = list.size() - 1;
   }
+  // What a kernel doesn't reach may need it.
+  bool FileNotFound(StringRef) override { return true; }
   void FileChanged(SourceLocation loc, FileChangeReason reason, SrcMgr::CharacteristicKind,
                    FileID) override {
     if (reason != EnterFile) return;
@@ -78,11 +81,15 @@ class Watcher : public PPCallbacks {
       keep(name.getLocation(), info->getDefinitionEndLoc(), text);
     }
   }
-  void MacroExpands(const Token& name, const MacroDefinition&, SourceRange range,
+  void MacroExpands(const Token& token, const MacroDefinition& macro, SourceRange range,
                     const MacroArgs*) override {
-    if (name.getIdentifierInfo()->getName() == "__cluster_dims__" &&
-        is_users(sources_, range.getBegin()))
+    if (!is_users(sources_, range.getBegin())) return;
+    const StringRef name = token.getIdentifierInfo()->getName();
+    if (name == "__cluster_dims__" || name == "__block_size__")
       seen_.clusters.push_back(range.getBegin());
+    const MacroInfo* info = macro.getMacroInfo();
+    if (info && !info->isBuiltinMacro() && !is_users(sources_, info->getDefinitionLoc()))
+      seen_.uses.push_back({range.getBegin(), info->getDefinitionLoc(), name.str()});
   }
   void MacroUndefined(const Token& name, const MacroDefinition&, const MacroDirective*) override {
     if (is_users(sources_, name.getLocation()))

@@ -41,7 +41,15 @@ struct Preprocessed {
   std::set<std::string> macros;                 // that the user's files define
   std::vector<Macro> directives;                // in their order
   std::map<std::string, int> entered;           // how often a file is included, by its name
-  std::vector<clang::SourceLocation> clusters;  // __cluster_dims__
+  std::vector<clang::SourceLocation> clusters;  // __cluster_dims__, __block_size__
+  /// Headers that weren't found, by the place of the directive.
+  std::vector<std::pair<clang::SourceLocation, std::string>> missing;
+  /// Macros of headers that aren't the user's, where the user's files use them.
+  struct Use {
+    clang::SourceLocation at, defined;
+    std::string name;
+  };
+  std::vector<Use> uses;
 };
 
 /// A change of the text.
@@ -70,7 +78,8 @@ struct Again {
   };
   std::set<Expansion> expansions;
   bool brackets = false;  // the kernel is a template whose parameters all have defaults
-  bool any() const { return brackets || !expansions.empty(); }
+  std::vector<std::string> template_args;  // of an instance that is wanted
+  bool any() const { return brackets || !template_args.empty() || !expansions.empty(); }
 };
 
 /// Fills `seen` while a file is preprocessed.

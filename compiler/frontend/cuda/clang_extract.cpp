@@ -12,6 +12,7 @@
 
 #include "compiler/frontend/cuda/clang_keys.h"
 #include "compiler/frontend/cuda/clang_layout.h"
+#include "compiler/frontend/cuda/clang_origins.h"
 
 namespace maco::frontend::cuda {
 
@@ -30,10 +31,11 @@ struct Item {
 
 class Extractor final : public Extraction, private Editor {
  public:
-  Extractor(Kernel& kernel, const Preprocessed& seen, const KernelRequest& request,
-            KernelReply& reply, Reports& reports, Again& again)
+  Extractor(Kernel& kernel, const Preprocessed& seen, const Said& said,
+            const KernelRequest& request, KernelReply& reply, Reports& reports, Again& again)
       : Editor(kernel.context, seen, reports, again),
         kernel_(kernel),
+        said_(said),
         request_(request),
         reply_(reply) {}
 
@@ -51,12 +53,20 @@ class Extractor final : public Extraction, private Editor {
     while (!work_.empty()) {
       Decl* decl = work_.back();
       work_.pop_back();
-      Needs(*this).TraverseDecl(decl);
+      Needs(*this, is_users(sources_, decl->getLocation())).TraverseDecl(decl);
     }
+    for (const Preprocessed::Use& use : seen_.uses)
+      if (is_needed(use.at) && !in_directive(use.at))
+        origins_.use_macro(use.name, use.defined, use.at);
     kernel_.reachable.assign(functions_.begin(), functions_.end());
     const auto first =
         std::find(kernel_.reachable.begin(), kernel_.reachable.end(), kernel_.function);
     if (first != kernel_.reachable.end()) std::rotate(kernel_.reachable.begin(), first, first + 1);
+  }
+
+  bool is_needed(SourceLocation at) const override {
+    const Item* item = item_at(at);
+    return item && item->needed && offset(at) >= item->first;
   }
 
   void write() override {
@@ -70,9 +80,9 @@ class Extractor final : public Extraction, private Editor {
     const std::string includes = system_includes();
     const std::string undefine = undefined();
     const std::string groups = cooperative_groups();
-    reply_.original = "template <class T> using maco_type = T;\n" + groups +
+    reply_.original = "template <class T> using maco_type = T;\n" + groups + given_macros() +
                       clean(text(sources_.getMainFileID(), original_)) + entry(true) + undefine;
-    reply_.device = laid_out(includes + declarations() + groups + early_places_ +
+    reply_.device = laid_out(includes + declarations() + groups + early_places_ + given_macros() +
                              clean(text(sources_.getMainFileID(), device_)) + late_places_ +
                              entry(false) + undefine);
   }
@@ -83,7 +93,8 @@ class Extractor final : public Extraction, private Editor {
   /// Marks what a declaration refers to.
   class Needs : public RecursiveASTVisitor<Needs> {
    public:
-    explicit Needs(Extractor& extractor) : e_(extractor) {}
+    /// `users`: the text is the user's, and what it names has to be named by kernel.cu.
+    Needs(Extractor& extractor, bool users) : e_(extractor), users_(users) {}
     bool shouldVisitTemplateInstantiations() const { return true; }
     bool shouldVisitImplicitCode() const { return true; }
     bool TraverseDecl(Decl* d) {
@@ -92,6 +103,7 @@ class Extractor final : public Extraction, private Editor {
     bool VisitDeclRefExpr(DeclRefExpr* ref) {
       e_.need(ref->getDecl());
       e_.need(ref->getFoundDecl());
+      named(ref->getFoundDecl(), ref->getLocation());
       return true;
     }
     bool VisitMemberExpr(MemberExpr* ref) {
@@ -100,6 +112,7 @@ class Extractor final : public Extraction, private Editor {
     }
     bool VisitOverloadExpr(OverloadExpr* ref) {
       for (NamedDecl* d : ref->decls()) e_.need(d);
+      if (ref->getNumDecls() > 0) named(*ref->decls_begin(), ref->getNameLoc());
       return true;
     }
     bool VisitCXXConstructExpr(CXXConstructExpr* expr) {
@@ -116,6 +129,18 @@ class Extractor final : public Extraction, private Editor {
     }
     bool VisitTypeLoc(TypeLoc type) {
       e_.need(type.getType());
+      const clang::Type* t = type.getTypePtr();
+      if (const auto* use = dyn_cast<UsingType>(t)) {
+        named(use->getDecl()->getTargetDecl(), type.getBeginLoc());
+      } else if (const auto* alias = dyn_cast<TypedefType>(t)) {
+        named(alias->getDecl(), type.getBeginLoc());
+      } else if (const auto* spec = dyn_cast<TemplateSpecializationType>(t)) {
+        named(spec->getTemplateName().getAsTemplateDecl(), type.getBeginLoc());
+      } else if (const auto* deduced = dyn_cast<DeducedTemplateSpecializationType>(t)) {
+        named(deduced->getTemplateName().getAsTemplateDecl(), type.getBeginLoc());
+      } else if (const auto* tag = dyn_cast<TagType>(t)) {
+        named(tag->getDecl(), type.getBeginLoc());
+      }
       return true;
     }
     bool VisitCXXBaseSpecifier(CXXBaseSpecifier* base) {
@@ -130,7 +155,11 @@ class Extractor final : public Extraction, private Editor {
     }
 
    private:
+    void named(const NamedDecl* decl, SourceLocation at) {
+      if (decl && users_ && is_users(e_.sources_, at)) e_.origins_.use(*decl, at);
+    }
     Extractor& e_;
+    const bool users_;
   };
   friend class Needs;
 
@@ -138,8 +167,11 @@ class Extractor final : public Extraction, private Editor {
     if (type.isNull() || !types_.insert(type.getTypePtr()).second) return;
     const clang::Type* t = type.getTypePtr();
     if (const auto* alias = t->getAs<TypedefType>()) need(alias->getDecl());
+    if (const auto* use = t->getAs<UsingType>()) need(use->getDecl());
+    if (const auto* deduced = t->getAs<DeducedTemplateSpecializationType>())
+      need(deduced->getTemplateName());
     if (const auto* spec = t->getAs<TemplateSpecializationType>()) {
-      if (const TemplateDecl* d = spec->getTemplateName().getAsTemplateDecl()) need(d);
+      need(spec->getTemplateName());
       for (const TemplateArgument& arg : spec->template_arguments()) need(arg);
     }
     if (const TagDecl* tag = t->getAsTagDecl()) {
@@ -154,6 +186,10 @@ class Extractor final : public Extraction, private Editor {
       for (const QualType p : function->param_types()) need(p);
     }
   }
+  void need(const TemplateName& name) {
+    if (const UsingShadowDecl* use = name.getAsUsingShadowDecl()) need(use);
+    if (const TemplateDecl* d = name.getAsTemplateDecl()) need(d);
+  }
   void need(const TemplateArgument& arg) {
     if (arg.getKind() == TemplateArgument::Type) need(arg.getAsType());
     if (arg.getKind() == TemplateArgument::Declaration) need(arg.getAsDecl());
@@ -166,7 +202,6 @@ class Extractor final : public Extraction, private Editor {
     if (!decl || !decls_.insert(decl).second) return;
     // Sets of overloads name functions of the host, too.
     if (is_users(sources_, decl->getLocation()) && runs_on_host(*decl)) return;
-    if (decl->isInStdNamespace()) uses_std_ = true;
     if (const auto* f = dyn_cast<FunctionDecl>(decl)) {
       const FunctionDecl* body = nullptr;
       if (f->hasBody(body) && functions_.insert(body).second)
@@ -197,6 +232,22 @@ class Extractor final : public Extraction, private Editor {
           work_.push_back(d);
         }
       }
+  }
+
+  /// Is it in a condition of the preprocessor, or in what one leaves out?
+  bool in_directive(SourceLocation loc) const {
+    const auto [file, at] = sources_.getDecomposedExpansionLoc(loc);
+    const auto seen = seen_.files.find(file);
+    return seen != seen_.files.end() &&
+           std::any_of(seen->second.cuts.begin(), seen->second.cuts.end(),
+                       [at = at](const FileText::Cut& c) { return at >= c.begin && at < c.end; });
+  }
+  const Item* item_at(SourceLocation loc) const {
+    if (!loc.isValid() || !is_users(sources_, loc)) return nullptr;
+    const auto [file, at] = sources_.getDecomposedExpansionLoc(loc);
+    for (const Item& item : items_)
+      if (item.file == file && at >= item.begin && at < item.end) return &item;
+    return nullptr;
   }
 
   // Behind the token at `loc`, with a semicolon that follows.
@@ -243,7 +294,7 @@ class Extractor final : public Extraction, private Editor {
         item.file = file;
         item.begin = begin;
         item.end = end;
-        item.first = std::max(begin, offset(d->getBeginLoc()));
+        item.first = std::max(begin, std::min(offset(d->getBeginLoc()), offset(first_word(*d))));
         item.decls.push_back(d);
         item.needed = stays(d);
         items_.push_back(std::move(item));
@@ -294,11 +345,6 @@ class Extractor final : public Extraction, private Editor {
     if (const auto* a_friend = dyn_cast<FriendDecl>(decl)) decl = a_friend->getFriendDecl();
     const auto* record = dyn_cast<CXXRecordDecl>(d.getLexicalDeclContext());
     return decl && record && !record->isLambda() && runs_on_host(*decl);
-  }
-  static bool runs_on_host(const Decl& d) {
-    const FunctionDecl* f = d.getAsFunction();
-    return f && !f->hasAttr<CUDADeviceAttr>() && !f->hasAttr<CUDAGlobalAttr>() &&
-           !f->isDefaulted() && !f->isDeletedAsWritten() && !f->isImplicit() && !f->isPureVirtual();
   }
 
   // ---- edits -----------------------------------------------------------------------------------
@@ -758,6 +804,11 @@ class Extractor final : public Extraction, private Editor {
     for (const Item& item : items_)
       if (item.file == id && !item.needed) drop(item.begin, item.end, true);
     for (const FileText::Cut& c : instantiations(id)) drop(c.begin, c.end, true);
+    // What Clang could make nothing of, before a declaration that is needed.
+    for (const SourceLocation at : said_.places())
+      if (const Item* item = item_at(at);
+          item && item->file == id && item->needed && offset(at) < item->first)
+        drop(item->begin, item->first, true);
     if (seen != seen_.files.end()) {
       for (const FileText::Cut& m : seen->second.macros) drop(m.begin, m.end, false);
       for (const FileText::Cut& c : seen->second.cuts) drop(c.begin, c.end, true);
@@ -929,10 +980,8 @@ class Extractor final : public Extraction, private Editor {
           out += "#include <" + name.substr(1, name.size() - 2) + ">\n";
           break;
         }
-    for (const char* header : {"array", "cmath", "cstddef", "cstdint", "functional",
-                               "initializer_list", "limits", "tuple", "type_traits", "utility"})
-      if (uses_std_ && names.count(fmt::format("<{}>", header)) > 0)
-        out += fmt::format("#include <std/{}>\n", header);
+    for (const std::string& header : origins_.standard())
+      out += fmt::format("#include <std/{}>\n", header);
     return out;
   }
   // Where the text of cooperative groups has to stand: it knows the unit's block.
@@ -943,8 +992,20 @@ class Extractor final : public Extraction, private Editor {
           return "//@cooperative_groups\n";
     return "";
   }
+  /// Macros that the graph or a command line gives.
+  std::string given_macros() const {
+    std::string out;
+    for (const std::string& macro : request_.defines) {
+      const size_t equals = macro.find('=');
+      out += fmt::format("#define {} {}\n", macro.substr(0, equals),
+                         equals == std::string::npos ? "1" : macro.substr(equals + 1));
+    }
+    return out;
+  }
   std::string undefined() const {
     std::string out;
+    for (const std::string& macro : request_.defines)
+      out += "#undef " + macro.substr(0, macro.find('=')) + "\n";
     for (const std::string& name : seen_.macros) out += "#undef " + name + "\n";
     return out;
   }
@@ -1035,6 +1096,7 @@ class Extractor final : public Extraction, private Editor {
   }
 
   Kernel& kernel_;
+  const Said& said_;
   const KernelRequest& request_;
   KernelReply& reply_;
   std::vector<Item> items_;
@@ -1049,19 +1111,25 @@ class Extractor final : public Extraction, private Editor {
   };
   std::set<const FunctionDecl*, ByPlace> functions_;
   Edits original_, device_;
+  Origins origins_{sources_, reports_};
   Keys keys_{*this, device_};
   std::string early_places_, late_places_;  // before the user's text, and behind it
   std::set<std::string> places_;            // keys that have one
-  bool uses_std_ = false;                   // names of namespace std
   bool leaving_ = false;                    // lanes return while others of their warp go on
 };
 
 }  // namespace
 
+bool runs_on_host(const Decl& decl) {
+  const FunctionDecl* f = decl.getAsFunction();
+  return f && !f->hasAttr<CUDADeviceAttr>() && !f->hasAttr<CUDAGlobalAttr>() && !f->isDefaulted() &&
+         !f->isDeletedAsWritten() && !f->isImplicit() && !f->isPureVirtual();
+}
+
 std::unique_ptr<Extraction> make_extraction(Kernel& kernel, const Preprocessed& seen,
-                                            const KernelRequest& request, KernelReply& reply,
-                                            Reports& reports, Again& again) {
-  return std::make_unique<Extractor>(kernel, seen, request, reply, reports, again);
+                                            const Said& said, const KernelRequest& request,
+                                            KernelReply& reply, Reports& reports, Again& again) {
+  return std::make_unique<Extractor>(kernel, seen, said, request, reply, reports, again);
 }
 
 }  // namespace maco::frontend::cuda

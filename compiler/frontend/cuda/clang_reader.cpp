@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "compiler/frontend/cuda/clang_extract.h"
+#include "compiler/frontend/cuda/clang_prelude.h"
+#include "compiler/frontend/cuda/clang_said.h"
 #include "compiler/frontend/cuda/facts.h"
 #include "ir/diagnostics.h"
 
@@ -25,78 +27,76 @@ using namespace clang;  // NOLINT: its names are all over this file
 
 namespace {
 
-/// Collects what Clang says.
-class Listener : public DiagnosticConsumer {
- public:
-  explicit Listener(KernelReply& reply) : reply_(reply) {}
-  void HandleDiagnostic(DiagnosticsEngine::Level level, const Diagnostic& info) override {
-    DiagnosticConsumer::HandleDiagnostic(level, info);
-    const bool note = level == DiagnosticsEngine::Note && told_;
-    if (level < DiagnosticsEngine::Error && !note) {
-      told_ = false;
-      return;
-    }
-    llvm::SmallString<256> text;
-    info.FormatDiagnostic(text);
-    KernelError error;
-    error.message = text.str().str();
-    error.note = note;
-    if (info.hasSourceManager() && info.getLocation().isValid()) {
-      const PresumedLoc at = info.getSourceManager().getPresumedLoc(
-          info.getSourceManager().getFileLoc(info.getLocation()));
-      if (at.isValid()) {
-        error.file = at.getFilename();
-        error.line = static_cast<int32_t>(at.getLine());
-        error.column = static_cast<int32_t>(at.getColumn());
-      }
-    }
-    // What was put behind the user's text: the use in the graph is wrong, as is found out there.
-    if (error.file == "maco") {
-      if (!note) reply_.behind.push_back(error.message);
-      told_ = false;
-      return;
-    }
-    told_ = true;
-    reply_.errors.push_back(std::move(error));
-  }
-
- private:
-  KernelReply& reply_;
-  bool told_ = false;
-};
-
 class Consumer : public ASTConsumer {
  public:
-  Consumer(const KernelRequest& request, KernelReply& reply, const Preprocessed& seen, Again& again)
-      : request_(request), reply_(reply), seen_(seen), again_(again) {}
+  Consumer(const KernelRequest& request, KernelReply& reply, const Preprocessed& seen,
+           const Said& said, Again& again)
+      : request_(request), reply_(reply), seen_(seen), said_(said), again_(again) {}
 
   void HandleTranslationUnit(ASTContext& context) override {
-    if (!reply_.errors.empty()) return;
+    reply_.read = true;
     Reports reports(context.getSourceManager(), reply_);
     if (request_.shape_only) {
       describe(context, reports);
+      if (reports.any()) explain(context);
       return;
     }
     Kernel kernel{.context = context, .function = nullptr, .reachable = {}};
     kernel.function = find(context, reports);
+    if (reports.any() && !own_fault_) explain(context);
     if (!kernel.function || reports.any() || again_.any()) return;
-    if (!reply_.behind.empty()) {
+    if (!said_.behind().empty()) {
       // The kernel is meant rightly, so that what comes before it hasn't ended.
       reports.in_graph(
-          "source", fmt::format("'{}' isn't complete: {}", request_.path, reply_.behind.front()));
+          "source", fmt::format("'{}' isn't complete: {}", request_.path, said_.behind().front()));
+      explain(context);
+      return;
+    }
+    const auto extraction =
+        make_extraction(kernel, seen_, said_, request_, reply_, reports, again_);
+    extraction->find_needed();
+    if (reports.any()) return;
+    const SourceManager& sources = context.getSourceManager();
+    said_.report(sources, [&](SourceLocation at) { return extraction->is_needed(at); }, reply_);
+    if (reports.any()) {
+      missing_headers(sources);
       return;
     }
     check_signature(kernel, request_, reports);
-    const auto extraction = make_extraction(kernel, seen_, request_, reply_, reports, again_);
-    extraction->find_needed();
     check_refusals(kernel, request_, reports);
     if (reports.any()) return;
     check_samples(kernel, request_, reports);
     if (reports.any()) return;
     extraction->write();
+    for (const auto& [at, name] : seen_.missing)
+      reports.warning(
+          at, fmt::format("'{}' was not found; '{}' compiles without it", name, request_.kernel));
   }
 
  private:
+  /// What Clang says comes before what follows from it.
+  void explain(const ASTContext& context) {
+    const std::vector<KernelError> own = std::move(reply_.errors);
+    reply_.errors.clear();
+    said_.report_all(reply_);
+    if (said_.any()) missing_headers(context.getSourceManager());
+    reply_.errors.insert(reply_.errors.end(), own.begin(), own.end());
+  }
+  /// Why there is no such instance of a template, where that is known.
+  std::string why_not() const {
+    for (const std::string& text : said_.behind())
+      if (text.find(kMeant) == std::string::npos) return "; " + text;
+    return "";
+  }
+  /// Headers that weren't found come first: what isn't declared may stand in them.
+  void missing_headers(const SourceManager& sources) {
+    KernelReply before;
+    Reports reports(sources, before);
+    for (const auto& [at, name] : seen_.missing)
+      reports.error(at, fmt::format("'{}' was not found; -I names the folder that it is in", name));
+    reply_.errors.insert(reply_.errors.begin(), before.errors.begin(), before.errors.end());
+  }
+
   struct Candidates : RecursiveASTVisitor<Candidates> {
     bool VisitFunctionDecl(FunctionDecl* f) {
       // Specialisations are the template's.
@@ -127,9 +127,19 @@ class Consumer : public ASTConsumer {
       c.wanted = *c.kernels.begin();
       c.TraverseDecl(context.getTranslationUnitDecl());
     }
-    const bool one = c.found.size() == 1 && c.found[0]->hasAttr<CUDAGlobalAttr>();
-    if (one) {
-      reply_.shape = shape_of(context, *c.found[0]);
+    std::vector<FunctionDecl*> kernels;
+    std::copy_if(c.found.begin(), c.found.end(), std::back_inserter(kernels),
+                 [](const FunctionDecl* f) { return f->hasAttr<CUDAGlobalAttr>(); });
+    if (kernels.size() == 1) {
+      const FunctionDecl& f = *kernels[0];
+      if (f.getDescribedFunctionTemplate() && request_.template_args.empty())
+        again_.template_args = guess_template(context, f);
+      if (again_.any()) return;
+      const FunctionDecl* instance = request_.template_args.empty() ? nullptr : meant(context);
+      const FunctionDecl* body = nullptr;
+      if (!instance && f.hasBody(body)) instance = body;
+      reply_.shape = shape_of(context, f, instance ? *instance : f);
+      if (meant(context)) reply_.shape->template_args = request_.template_args;
     } else if (c.kernels.empty()) {
       reports.in_graph("kernel", fmt::format("'{}' has no kernel", request_.path));
     } else {
@@ -139,6 +149,25 @@ class Consumer : public ASTConsumer {
                                                  : fmt::format("there is no kernel '{}'", c.wanted),
                                 request_.path, fmt::join(c.kernels, ", ")));
     }
+  }
+
+  /// The instance of a template that what stands behind the file names, with its body.
+  static const FunctionDecl* meant(const ASTContext& context) {
+    for (Decl* d : context.getTranslationUnitDecl()->decls()) {
+      auto* var = dyn_cast<VarDecl>(d);
+      if (!var || var->getName() != kMeant || !var->getInit()) continue;
+      struct Reference : RecursiveASTVisitor<Reference> {
+        bool VisitDeclRefExpr(DeclRefExpr* ref) {
+          if (auto* function = dyn_cast<FunctionDecl>(ref->getDecl())) meant = function;
+          return true;
+        }
+        const FunctionDecl* meant = nullptr;
+      } reference;
+      reference.TraverseStmt(var->getInit());
+      const FunctionDecl* body = nullptr;
+      if (reference.meant && reference.meant->hasBody(body)) return body;
+    }
+    return nullptr;
   }
 
   const FunctionDecl* find(ASTContext& context, Reports& reports) {
@@ -158,6 +187,21 @@ class Consumer : public ASTConsumer {
       reports.in_graph(
           "kernel", fmt::format("'{}' has no kernel '{}'{}", request_.path, request_.kernel, hint));
       return nullptr;
+    }
+    if (c.found.size() > 1) {
+      // Functions of the host may have its name: they stay behind.
+      const auto kernel = std::find_if(c.found.begin(), c.found.end(), [](const FunctionDecl* f) {
+        return f->hasAttr<CUDAGlobalAttr>();
+      });
+      const bool others_are_hosts = std::all_of(c.found.begin(), c.found.end(), [&](auto* f) {
+        return (kernel != c.found.end() && f == *kernel) || runs_on_host(*f);
+      });
+      if (kernel != c.found.end() && others_are_hosts) {
+        for (const FunctionDecl* f : c.found)
+          if (f != *kernel) leave_out(context.getSourceManager(), *f);
+        if (again_.any()) return nullptr;
+        c.found = {*kernel};
+      }
     }
     if (c.found.size() > 1) {
       reports.in_graph("kernel",
@@ -196,67 +240,71 @@ class Consumer : public ASTConsumer {
       reports.note(f->getLocation(), "it is declared here");
       return nullptr;
     }
-    for (Decl* d : context.getTranslationUnitDecl()->decls()) {
-      auto* var = dyn_cast<VarDecl>(d);
-      if (!var || var->getName() != kMeant || !var->getInit()) continue;
-      struct Reference : RecursiveASTVisitor<Reference> {
-        bool VisitDeclRefExpr(DeclRefExpr* ref) {
-          if (auto* function = dyn_cast<FunctionDecl>(ref->getDecl())) meant = function;
-          return true;
-        }
-        const FunctionDecl* meant = nullptr;
-      } reference;
-      reference.TraverseStmt(var->getInit());
-      const FunctionDecl* body = nullptr;
-      if (reference.meant && reference.meant->hasBody(body)) return body;
-    }
+    if (const FunctionDecl* instance = meant(context)) return instance;
     const bool given = !request_.template_args.empty() && !request_.template_args[0].empty();
     reports.in_graph(
         given ? "template" : "kernel",
         fmt::format(
-            "'{}' can't be made of these arguments: {}", request_.kernel,
-            given ? fmt::format("<{}>", fmt::join(request_.template_args, ", ")) : "it has none"));
+            "'{}' can't be made of these arguments: {}{}", request_.kernel,
+            given ? fmt::format("<{}>", fmt::join(request_.template_args, ", ")) : "it has none",
+            why_not()));
     reports.note(f->getLocation(), "it is defined here");
+    said_.report(context.getSourceManager(), [](SourceLocation) { return false; }, reply_);
+    own_fault_ = true;
     return nullptr;
+  }
+
+  /// Has the file read again without a function's declarations.
+  void leave_out(const SourceManager& sources, const FunctionDecl& function) {
+    const FunctionTemplateDecl* t = function.getDescribedFunctionTemplate();
+    const Decl& whole = t ? static_cast<const Decl&>(*t) : function;
+    for (const Decl* d : whole.redecls()) {
+      const SourceLocation begin = sources.getExpansionLoc(d->getBeginLoc()),
+                           end = sources.getExpansionRange(d->getEndLoc()).getEnd();
+      const auto [file, from] = sources.getDecomposedLoc(begin);
+      const auto entry = sources.getFileEntryRefForID(file);
+      if (!entry) continue;
+      const unsigned to =
+          sources.getFileOffset(end) + Lexer::MeasureTokenLength(end, sources, LangOptions());
+      // In place of a body's end or of the name: a semicolon may follow.
+      again_.expansions.insert({entry->getName().str(), from, to, ";"});
+    }
   }
 
   const KernelRequest& request_;
   KernelReply& reply_;
   const Preprocessed& seen_;
+  const Said& said_;
   Again& again_;
+  bool own_fault_ = false;  // what is wrong was found to be the graph's
 };
 
 class Action : public ASTFrontendAction {
  public:
-  Action(const KernelRequest& request, KernelReply& reply, Again& again)
-      : request_(request), reply_(reply), again_(again) {}
+  Action(const KernelRequest& request, KernelReply& reply, const Said& said, Again& again)
+      : request_(request), reply_(reply), said_(said), again_(again) {}
   std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance& compiler, StringRef) override {
     compiler.getPreprocessor().addPPCallbacks(watch(compiler.getPreprocessor(), seen_));
-    return std::make_unique<Consumer>(request_, reply_, seen_, again_);
+    return std::make_unique<Consumer>(request_, reply_, seen_, said_, again_);
   }
 
  private:
   const KernelRequest& request_;
   KernelReply& reply_;
+  const Said& said_;
   Again& again_;
   Preprocessed seen_;
 };
 
 std::vector<std::string> arguments(const KernelRequest& request) {
   std::vector<std::string> args = {
-      "maco",
-      "-fsyntax-only",
-      "-x",
-      "cuda",
-      "--cuda-device-only",
-      fmt::format("--cuda-gpu-arch=sm_{}", request.arch ? request.arch : 90),
-      "-std=c++17",
-      "-nocudalib",
-      "-Wno-everything",
-      "-ferror-limit=20",
-      "-fno-caret-diagnostics",
-      "-fgpu-rdc",
-      "-resource-dir",
+      "maco", "-fsyntax-only", "-x", "cuda", "--cuda-device-only",
+      fmt::format("--cuda-gpu-arch=sm_{}", request.arch ? request.arch : 90), "-std=c++17",
+      "-nocudalib", "-Wno-everything",
+      // What nvcc doesn't take as C++17, though Clang would.
+      "-Werror=c++20-extensions", "-Werror=c++23-extensions", "-Werror=c++26-extensions",
+      // Most of them may be about what isn't needed.
+      "-ferror-limit=0", "-fno-caret-diagnostics", "-fgpu-rdc", "-resource-dir",
       MACO_CLANG_RESOURCES};
   if (request.cuda_folder.empty())
     args.insert(args.end(), {"-nocudainc"});
@@ -265,6 +313,9 @@ std::vector<std::string> arguments(const KernelRequest& request) {
     args.insert(args.end(),
                 {"--cuda-path=" + request.cuda_folder, "-Xclang", "-target-sdk-version=12.8",
                  "-isystem", request.cuda_folder + "/include/cccl"});
+  for (const std::string& folder : request.include_folders) args.push_back("-I" + folder);
+  for (const std::string& macro : request.defines) args.push_back("-D" + macro);
+  args.insert(args.end(), {"-include", kPreludeFile});
   args.push_back(request.path);
   return args;
 }
@@ -342,9 +393,11 @@ void parse(const KernelRequest& request, const Texts& texts, KernelReply& reply,
       llvm::makeIntrusiveRefCnt<llvm::vfs::OverlayFileSystem>(llvm::vfs::getRealFileSystem());
   auto memory = llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>();
   overlay->pushOverlay(memory);
+  for (const auto& [path, text] : prelude_files(MACO_CLANG_RESOURCES, request.cuda_folder))
+    memory->addFile(path, 0, llvm::MemoryBuffer::getMemBufferCopy(text));
   for (const auto& [path, text] : texts) {
     std::string behind;
-    if (path == request.path && !request.shape_only) {
+    if (path == request.path && (!request.shape_only || !request.template_args.empty())) {
       std::string meant = "::" + request.kernel;
       if (!request.template_args.empty())
         meant += fmt::format("<{}>", fmt::join(request.template_args, ", "));
@@ -353,11 +406,13 @@ void parse(const KernelRequest& request, const Texts& texts, KernelReply& reply,
     memory->addFile(path, 0, llvm::MemoryBuffer::getMemBufferCopy(text + behind));
   }
   auto files = llvm::makeIntrusiveRefCnt<clang::FileManager>(clang::FileSystemOptions(), overlay);
-  Listener listener(reply);
+  Said said;
   clang::tooling::ToolInvocation invocation(
-      arguments(request), std::make_unique<Action>(request, reply, again), files.get());
-  invocation.setDiagnosticConsumer(&listener);
-  if (!invocation.run() && reply.errors.empty() && !again.any()) {
+      arguments(request), std::make_unique<Action>(request, reply, said, again), files.get());
+  invocation.setDiagnosticConsumer(&said);
+  invocation.run();
+  if (!reply.read) said.report_all(reply);
+  if (!reply.read && reply.errors.empty()) {
     KernelError error;
     error.attribute = "source";
     error.message = fmt::format("'{}' can't be read", request.path);
@@ -435,6 +490,7 @@ void read_kernel(const KernelRequest& given, KernelReply& reply) {
     parse(request, texts, reply, again);
     if (!reply.errors.empty() || !again.any()) return;
     if (again.brackets) request.template_args = {""};
+    if (!again.template_args.empty()) request.template_args = again.template_args;
     if (!expand(texts, again.expansions)) break;
   }
   KernelError error;

@@ -45,13 +45,15 @@ constexpr int64_t kMostSteps = 200'000, kMostOfThread = 20'000;
 class Thread {
  public:
   Thread(const Kernel& kernel, const KernelRequest& request, const BlockSample& sample,
-         std::array<int64_t, 3> at, int64_t& steps, Reports& reports)
+         std::array<int64_t, 3> at, int64_t& steps, Reports* reports,
+         std::vector<int64_t>* touched = nullptr)
       : context_(kernel.context),
         request_(request),
         sample_(sample),
         at_(at),
         steps_(steps),
-        reports_(reports) {
+        reports_(reports),
+        touched_(touched) {
     const FunctionDecl& f = *kernel.function;
     for (size_t i = 0; i < request.args.size() && i < f.getNumParams(); ++i) {
       const KernelArg& arg = request.args[i];
@@ -259,7 +261,6 @@ class Thread {
     if (const auto* n = dyn_cast<IntegerLiteral>(e))
       return Value::of(static_cast<int64_t>(n->getValue().getLimitedValue()));
     if (const auto* b = dyn_cast<CXXBoolLiteralExpr>(e)) return Value::of(b->getValue() ? 1 : 0);
-    if (const auto* p = dyn_cast<PseudoObjectExpr>(e)) return property(p->getSyntacticForm());
     if (const auto* cast = dyn_cast<CastExpr>(e)) return converted(*cast);
     if (const auto* unary = dyn_cast<UnaryOperator>(e)) return unary_value(*unary);
     if (const auto* binary = dyn_cast<BinaryOperator>(e)) return binary_value(*binary);
@@ -281,19 +282,15 @@ class Thread {
     return {};
   }
 
-  static const Expr* plain(const Expr* e) {
-    for (;;) {
-      e = e->IgnoreParenCasts();
-      const auto* opaque = dyn_cast<OpaqueValueExpr>(e);
-      if (!opaque || !opaque->getSourceExpr()) return e;
-      e = opaque->getSourceExpr();
-    }
-  }
-  Value property(const Expr* e) const {
-    if (const auto* p = dyn_cast<MSPropertyRefExpr>(plain(e)))
-      if (const auto* base = dyn_cast<DeclRefExpr>(plain(p->getBaseExpr())))
-        return builtin(base->getDecl()->getName(), p->getPropertyDecl()->getName());
-    return {};
+  /// threadIdx.x, blockDim.y and so on.
+  std::optional<Value> place_of_thread(const Expr* e) const {
+    const auto* member = dyn_cast<MemberExpr>(e);
+    const auto* base =
+        member ? dyn_cast<DeclRefExpr>(member->getBase()->IgnoreParenCasts()) : nullptr;
+    if (!base || is_users(context_.getSourceManager(), base->getDecl()->getLocation()))
+      return std::nullopt;
+    const Value v = builtin(base->getDecl()->getName(), member->getMemberDecl()->getName());
+    return v.is_int() ? std::optional(v) : std::nullopt;
   }
 
   Value variable(const DeclRefExpr& ref) {
@@ -312,7 +309,7 @@ class Thread {
       case CK_LValueToRValue: {
         const Expr* place = sub->IgnoreParens();
         if (const auto* ref = dyn_cast<DeclRefExpr>(place)) return variable(*ref);
-        if (const auto* p = dyn_cast<PseudoObjectExpr>(place)) return value(p);
+        if (const auto index = place_of_thread(place)) return *index;
         access(place, false);
         return {};
       }
@@ -570,7 +567,12 @@ class Thread {
   }
 
   void check(const Value& at, int64_t bytes, bool writes, SourceLocation loc) {
-    if (reports_.any()) return;
+    if (touched_) {
+      int64_t& most = (*touched_)[at.arg];
+      most = std::max(most, at.number + bytes);
+      return;
+    }
+    if (reports_->any()) return;
     const KernelArg& arg = request_.args[at.arg];
     const int64_t size = ir::size_of(arg.dtype);
     int64_t elements = 1;
@@ -582,9 +584,9 @@ class Thread {
                          sample_.block[0], sample_.block[1], sample_.block[2]);
     };
     if (first < 0 || last >= elements) {
-      reports_.error(loc, fmt::format("{} {} element {} of '{}', which has {}", who(),
-                                      writes ? "writes" : "reads", first < 0 ? first : last,
-                                      arg.name, elements));
+      reports_->error(loc, fmt::format("{} {} element {} of '{}', which has {}", who(),
+                                       writes ? "writes" : "reads", first < 0 ? first : last,
+                                       arg.name, elements));
       return;
     }
     // What a block writes it may read, too.
@@ -602,7 +604,7 @@ class Thread {
         rest = axis == 0 ? 0 : rest / arg.shape[axis];
         place = std::to_string(n) + (place.empty() ? "" : ", ") + place;
       }
-      reports_.error(
+      reports_->error(
           loc,
           fmt::format("{} {} '{}' at [{}], outside of the region that '{}' gives its block", who(),
                       writes ? "writes" : "reads", arg.name, place, writes ? "writes" : "reads"));
@@ -615,7 +617,8 @@ class Thread {
   const BlockSample& sample_;
   const std::array<int64_t, 3> at_;
   int64_t& steps_;
-  Reports& reports_;
+  Reports* reports_;               // for accesses that leave what is declared
+  std::vector<int64_t>* touched_;  // instead: bytes behind each tensor's begin that are touched
   int64_t own_steps_ = 0;
   std::map<const ValueDecl*, Value> variables_;
   std::vector<const FunctionDecl*> calls_;
@@ -652,13 +655,55 @@ void check_samples(const Kernel& kernel, const KernelRequest& request, Reports& 
     for (int64_t z = 0; z < request.block[2]; ++z)
       for (int64_t y = 0; y < request.block[1]; ++y)
         for (int64_t x = 0; x < request.block[0]; ++x) {
-          Thread thread(kernel, request, sample, {x, y, z}, steps, reports);
+          Thread thread(kernel, request, sample, {x, y, z}, steps, &reports);
           traces.push_back(std::move(thread.trace));
           if (reports.any()) return;
           if (steps > kMostSteps) return;
         }
     compare(traces, reports);
     if (reports.any()) return;
+  }
+}
+
+void guess_extents(ASTContext& context, const FunctionDecl& instance, KernelShape& shape) {
+  using Kind = KernelShape::Parameter::Kind;
+  constexpr int64_t most_bytes = int64_t{1} << 26;
+  if (!instance.hasBody()) return;
+  Kernel kernel{.context = context, .function = &instance, .reachable = {}};
+  KernelRequest request;
+  request.block = shape.block;
+  for (const KernelShape::Parameter& p : shape.parameters) {
+    KernelArg arg;
+    arg.kind = p.kind == Kind::Tensor    ? KernelArg::Kind::Tensor
+               : p.kind == Kind::Integer ? KernelArg::Kind::Integer
+                                         : KernelArg::Kind::Number;
+    request.args.push_back(std::move(arg));
+  }
+  std::vector<int64_t> touched;
+  for (const int64_t number : {1024, 256, 64, 16, 4, 1}) {
+    for (KernelArg& arg : request.args) arg.integer = number;
+    touched.assign(request.args.size(), 0);
+    int64_t steps = 0;
+    for (const bool last : {false, true}) {
+      BlockSample sample{.block = {}, .grid = shape.grid, .regions = {}};
+      for (size_t axis = 0; axis < 3 && last; ++axis) sample.block[axis] = shape.grid[axis] - 1;
+      for (int64_t z = 0; z < shape.block[2]; ++z)
+        for (int64_t y = 0; y < shape.block[1]; ++y)
+          for (int64_t x = 0; x < shape.block[0] && steps <= kMostSteps; ++x)
+            Thread(kernel, request, sample, {x, y, z}, steps, nullptr, &touched);
+      steps = 0;
+    }
+    for (KernelShape::Parameter& p : shape.parameters)
+      if (p.kind == Kind::Integer) p.number = number;
+    if (std::all_of(touched.begin(), touched.end(),
+                    [](int64_t bytes) { return bytes <= most_bytes; }))
+      break;
+  }
+  for (size_t i = 0; i < touched.size(); ++i) {
+    KernelShape::Parameter& p = shape.parameters[i];
+    const int64_t size = ir::size_of(p.dtype.value_or(ir::DType::F32));
+    if (p.kind == Kind::Tensor)
+      p.number = std::max<int64_t>(p.number, (touched[i] + size - 1) / size);
   }
 }
 

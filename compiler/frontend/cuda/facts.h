@@ -15,6 +15,9 @@ namespace maco::frontend::cuda {
 /// Is it declared in the user's own files?
 bool is_users(const clang::SourceManager& sources, clang::SourceLocation loc);
 
+/// Is it a function that no device runs?
+bool runs_on_host(const clang::Decl& decl);
+
 /// Reports at a place in the user's source.
 class Reports {
  public:
@@ -22,6 +25,11 @@ class Reports {
       : sources_(sources), reply_(reply) {}
   void error(clang::SourceLocation loc, std::string message) {
     add(loc, std::move(message), false);
+  }
+  void warning(clang::SourceLocation loc, std::string message) {
+    add(loc, std::move(message), false);
+    reply_.warnings.push_back(std::move(reply_.errors.back()));
+    reply_.errors.pop_back();
   }
   void note(clang::SourceLocation loc, std::string message) { add(loc, std::move(message), true); }
   void in_graph(std::string attribute, std::string message);
@@ -44,8 +52,22 @@ struct Kernel {
 
 /// What can't be a task: in the bodies of reachable functions.
 void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& reports);
-/// What the kernel's declaration says.
-KernelShape shape_of(clang::ASTContext& context, const clang::FunctionDecl& kernel);
+/// Can a tensor of the dtype be a pointer to this?
+bool holds(const clang::ASTContext& context, clang::QualType element, ir::DType dtype);
+/// May the function write through its parameter? True where that can't be told.
+bool may_write(const clang::ASTContext& context, const clang::FunctionDecl& f,
+               const clang::ParmVarDecl& parameter);
+/// What a graph to begin with says of a kernel; of a template, with `instance`.
+KernelShape shape_of(clang::ASTContext& context, const clang::FunctionDecl& kernel,
+                     const clang::FunctionDecl& instance);
+/// Arguments of a kernel template: of a launch in the file, of another instance, or guessed.
+/// Nothing if the template takes others than types and numbers.
+std::vector<std::string> guess_template(clang::ASTContext& context,
+                                        const clang::FunctionDecl& kernel);
+/// Chooses numbers for the integers of a shape, and how many elements of each tensor the blocks
+/// that can be followed touch then.
+void guess_extents(clang::ASTContext& context, const clang::FunctionDecl& instance,
+                   KernelShape& shape);
 /// The kernel's parameters against the graph's arguments.
 void check_signature(const Kernel& kernel, const KernelRequest& request, Reports& reports);
 /// Does it wait for the threads of the block?

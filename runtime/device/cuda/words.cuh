@@ -8,6 +8,9 @@
 #define maco_dynamic_shared() (::maco_cuda::dynamic_shared())
 #define maco_leaves(condition) (condition)
 #else
+// What launches are told of a kernel says nothing of a function.
+#undef __maxnreg__
+#define __maxnreg__(...)
 #define maco_slot ::maco::cuda::Slot<maco_block_x * maco_block_y * maco_block_z>
 #define maco_slot_memory                                                                       \
   (maco_slot::slot_memory(::maco::cuda::kSlotHead + ::maco::cuda::slot_up(maco_static_bytes) + \

@@ -20,6 +20,9 @@ struct CompileOptions {
   bool fuse = true;
   bool prune = true;    // waits that others imply are left out
   bool packets = true;  // small temporaries are handed over in packets
+  /// For sources of ops `cuda`, besides what the ops say: folders of headers, relative to where the
+  /// process is, and macros, NAME or NAME=VALUE.
+  std::vector<std::string> include_folders = {}, defines = {};
 };
 
 /// A compiled graph: proved, and written as CUDA. Immutable; copies share it, and any number of

@@ -82,6 +82,11 @@ typedef struct {
   const char* board;   // NULL: the target's usual one
   int64_t sms;         // 0: all of the board's
   int no_load_ahead, no_fuse, no_prune, no_packets;
+  // For sources of ops `cuda`, besides what the ops say: folders of headers, relative to where the
+  // process is, and macros, NAME or NAME=VALUE. NULL where the count is 0.
+  const char* const* include_folders;
+  const char* const* defines;
+  size_t include_folder_count, define_count;
 } maco_compile_options;
 
 // `options` may be NULL.
