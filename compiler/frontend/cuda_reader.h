@@ -51,9 +51,9 @@ struct KernelRequest {
   std::array<int64_t, 3> block{1, 1, 1};
   int64_t shared = 0;
   std::vector<KernelArg> args;
-  std::vector<BlockSample> samples;  // blocks whose accesses are tried
-  int arch = 90;                     // of the GPU; 0: the CPU target
-  std::string cuda_folder;           // the toolkit, or "" if there is none
+  std::vector<BlockSample> samples;                   // blocks whose accesses are tried
+  int arch = 90;                                      // of the GPU; 0: the CPU target
+  std::string cuda_folder;                            // the toolkit, or "" if there is none
   std::vector<std::string> include_folders, defines;  // of a command line: -I, -D
 };
 
@@ -90,8 +90,8 @@ struct KernelShape {
 
 struct KernelReply {
   std::vector<KernelError> errors, warnings;
-  std::string original, device;     // see ir::CudaUnit
-  int64_t static_shared = 0;        // bytes of a block
+  std::string original, device;  // see ir::CudaUnit
+  int64_t static_shared = 0;     // bytes of a block
   std::optional<KernelShape> shape;
   bool read = false;  // the file, to its end
 };
