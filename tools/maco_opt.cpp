@@ -24,20 +24,6 @@ struct Arguments {
   std::vector<std::string> explained;  // two tasks, or none
 };
 
-/// The passes of the pipeline up to and with `to`.
-std::vector<std::string> passes_up_to(const std::string& to,
-                                      const passes::PipelineOptions& options) {
-  std::vector<std::string> names;
-  for (const passes::Pass& p : passes::registry()) {
-    const bool fuses = p.name.rfind("fuse", 0) == 0 || p.name == "push-products";
-    const bool left_out = (fuses && !options.fuse) || (p.name == "prune-sync" && !options.prune) ||
-                          (p.name == "send-packets" && !options.packets);
-    if (!left_out) names.push_back(p.name);
-    if (p.name == to) break;
-  }
-  return names;
-}
-
 /// The exit status if there is nothing to run, else -1.
 int read_arguments(int argc, char** argv, Arguments& a) {
   CLI::App app(
@@ -78,7 +64,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   flags.apply(a.options);
   a.options.verify_each = verify == "each";
   if (!to.empty()) {
-    const auto all = passes_up_to(to, a.options);
+    const auto all = passes::pipeline_passes(a.options, to);
     a.names.insert(a.names.begin(), all.begin(), all.end());
   }
   a.verify = !verify.empty();
@@ -157,7 +143,7 @@ void write_witness(const Arguments& a, const passes::Unit& unit,
 void add_verify(Arguments& a, const std::optional<passes::Unit>& unit) {
   if (!a.verify) return;
   const bool whole = a.names.empty() && unit && std::holds_alternative<ir::Graph>(*unit);
-  if (whole) a.names = passes_up_to("verify", a.options);
+  if (whole) a.names = passes::pipeline_passes(a.options);
   if (a.names.empty() || a.names.back() != "verify") a.names.emplace_back("verify");
 }
 

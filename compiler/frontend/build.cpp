@@ -7,6 +7,7 @@
 
 #include "compiler/graph/complete.h"
 #include "compiler/graph/order.h"
+#include "compiler/graph/roles.h"
 #include "compiler/ops/collectives/messages.h"
 #include "ir/ranks.h"
 
@@ -146,6 +147,9 @@ void infer_shapes(BuildContext& c) {
     ops::infer(rest, found);
   }
   c.report.take(found.all());
+  const bool inferred = sound && !found.has_errors();
+  for (const RangesAt& r : c.ranges)
+    graph::check_homes(c.graph, r.ranges, r.loc, inferred, c.report);
 }
 
 void build_graph(BuildContext& c, const Raw& root) {

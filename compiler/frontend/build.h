@@ -53,6 +53,12 @@ struct OpState {
   ir::Loc name_loc;
 };
 
+/// Ranges of `sm_roles`, right by themselves.
+struct RangesAt {
+  ir::Loc loc;
+  std::vector<ir::RoleRange> ranges;
+};
+
 /// A read of a name that no earlier op had written.
 struct PendingRead {
   std::string name;
@@ -78,7 +84,8 @@ struct BuildContext {
   std::unordered_map<std::string, int> called;
   std::unordered_map<std::string, size_t> phase_of;  // name to index
   std::vector<PendingRead> pending;
-  bool hidden_outputs = false;  // some op's outputs could not be read
+  std::vector<RangesAt> ranges;  // whether they take every op, shapes decide
+  bool hidden_outputs = false;   // some op's outputs could not be read
 
   const Env* env = nullptr;         // the repeats around what is being built, if there are any
   int64_t ops = 0, iterations = 0;  // so far, against kMaxOps

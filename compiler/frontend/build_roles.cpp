@@ -140,7 +140,7 @@ std::optional<ir::Roles> read_roles(BuildContext& c, const Raw& raw) {
       if (raw.list.empty())
         c.error(raw.loc, "'sm_roles' has no ranges; write 'auto' to leave them to the compiler");
       else if (c.report.errors() == before)
-        graph::check_homes(c.graph, ranges, raw.loc, c.report);
+        c.ranges.push_back({raw.loc, ranges});
       return ranges;
     }
     default: break;

@@ -88,6 +88,8 @@ bool check_and_infer(ir::Graph& graph, const CheckOptions& options, ir::Diagnost
   if (!ops::infer(graph, diagnostics)) return false;
   const int before = diagnostics.errors();
   ops::Messages::match(graph, diagnostics);
+  DirectReport report(diagnostics);
+  check_homes(graph, report);
   return diagnostics.errors() == before;
 }
 

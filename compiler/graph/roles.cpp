@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
+#include <set>
+#include <string_view>
 
 #include "compiler/graph/expressions.h"
 #include "compiler/ops/collectives/push.h"
@@ -13,14 +14,19 @@ namespace maco::graph {
 
 namespace {
 
+ir::Loc loc_of_roles(const ir::Graph& graph) {
+  const auto key = graph.key_loc.find("sm_roles");
+  return graph.sm_roles.loc.known() || key == graph.key_loc.end() ? graph.sm_roles.loc
+                                                                  : key->second;
+}
+
 class RolesCheck {
  public:
   RolesCheck(const ir::Graph& graph, bool internal_ops, Report& report)
       : g_(graph), internal_ops_(internal_ops), report_(report) {}
 
   void run() {
-    const auto key = g_.key_loc.find("sm_roles");
-    loc_ = g_.sm_roles.loc.known() || key == g_.key_loc.end() ? g_.sm_roles.loc : key->second;
+    loc_ = loc_of_roles(g_);
     if (const auto* roles = std::get_if<ir::Roles>(&g_.sm_roles.value)) return check(*roles);
     const auto& variants = std::get<std::vector<ir::RoleVariant>>(g_.sm_roles.value);
     const Variables variables = variables_of(g_);
@@ -68,7 +74,6 @@ class RolesCheck {
       for (const ir::RoleRange& r : *ranges) good = range(r) && good;
       if (!good || ranges->empty()) return;
       check_disjoint(*ranges, report_);
-      check_homes(g_, *ranges, loc_, report_);
     }
   }
   void count(const char* key, const std::optional<int64_t>& n, int64_t least) {
@@ -132,31 +137,58 @@ void check_disjoint(const std::vector<ir::RoleRange>& ranges, Report& report) {
     }
 }
 
+void check_homes(const ir::Graph& graph, Report& report) {
+  const auto check = [&](const ir::Roles& roles) {
+    if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles))
+      check_homes(graph, *ranges, loc_of_roles(graph), true, report);
+  };
+  if (const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value)) return check(*roles);
+  for (const ir::RoleVariant& v : std::get<std::vector<ir::RoleVariant>>(graph.sm_roles.value))
+    check(v.roles);
+}
+
 void check_homes(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges, ir::Loc loc,
-                 Report& report) {
-  std::vector<std::pair<std::string, bool>> seen;
-  const bool all = ops::all_compute(graph);
-  for (const ir::Op& op : graph.ops) {
+                 bool inferred, Report& report) {
+  for (const ir::OpId id : homeless(graph, ranges, inferred)) {
+    const ir::Op& op = graph[id];
+    if (report.error(loc, fmt::format("no range of 'sm_roles' with the role '{}' takes '{}'",
+                                      role_of(op.kind), op.kind)))
+      report.note(op.loc, fmt::format("'{}' is used here", op.kind));
+  }
+}
+
+std::vector<ir::OpId> homeless(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges,
+                               bool inferred) {
+  // What its product sends, SMs that compute may finish, and all that communicates beside products
+  // that outweigh it.
+  const bool all = !inferred || ops::all_compute(graph);
+  const bool any_compute = std::any_of(ranges.begin(), ranges.end(), [](const ir::RoleRange& r) {
+    return r.role == "compute" && r.tasks.empty();
+  });
+  std::vector<ir::OpId> found;
+  std::set<std::string_view> kinds;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const ir::Op& op = graph.ops[i];
     const ops::OpDef* def = ops::find_op(op.kind);
-    const bool pushed = ops::is_pushed(op);
-    const std::pair as(op.kind, pushed);
-    if (!def || std::find(seen.begin(), seen.end(), as) != seen.end()) continue;
-    seen.push_back(as);
-    const std::string role = def->collective ? "comm" : "compute";
-    // NCCL runs beside the kernel, and with one rank there is nothing to communicate.
-    if (def->collective && (graph.backend == ir::Backend::Nccl || graph.world == 1)) continue;
-    // What its product sends, SMs that compute may finish, and all that communicates beside
-    // products that outweigh it.
+    if (!def || kinds.count(op.kind) > 0) continue;
+    // With one rank there is nothing to communicate.
+    if (def->collective && graph.world == 1) continue;
+    if (def->collective && any_compute && (all || ops::is_pushed(op))) continue;
+    const std::string role = role_of(op.kind);
     const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
-      if ((pushed || all) && r.role == "compute" && r.tasks.empty()) return true;
       return r.role == role && (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(),
                                                              op.kind) != r.tasks.end());
     });
     if (home) continue;
-    if (report.error(loc, fmt::format("no range of 'sm_roles' with the role '{}' takes '{}'", role,
-                                      op.kind)))
-      report.note(op.loc, fmt::format("'{}' is used here", op.kind));
+    kinds.insert(op.kind);
+    found.push_back(ir::id_of<ir::OpId>(i));
   }
+  return found;
+}
+
+std::string role_of(const std::string& kind) {
+  const ops::OpDef* def = ops::find_op(kind);
+  return def && def->collective ? "comm" : "compute";
 }
 
 std::string why_not_in(const std::string& role, const std::string& kind) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "compiler/graph/roles.h"
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/op.h"
@@ -92,25 +93,14 @@ bool check_ranges(const ir::Graph& graph, const std::vector<ir::RoleRange>& rang
                                  def->collective ? "communication" : "computation", r.role));
     }
   }
-  const bool all = ops::all_compute(graph);
-  std::vector<std::string> homeless;
-  for (const ir::Op& op : graph.ops) {
-    const std::string role = ops::find_op(op.kind)->collective ? "comm" : "compute";
-    const auto takes = [&](const std::string& of) {
-      return std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
-        return r.role == of && r.begin < r.end &&
-               (r.tasks.empty() ||
-                std::find(r.tasks.begin(), r.tasks.end(), op.kind) != r.tasks.end());
-      });
-    };
-    const bool home = takes(role) || ((all || ops::is_pushed(op)) && takes("compute"));
-    if (!home && std::find(homeless.begin(), homeless.end(), op.kind) == homeless.end()) {
-      homeless.push_back(op.kind);
-      d.error(roles_loc(graph),
-              fmt::format("no SM runs '{}': 'sm_roles' gives no range of role '{}' that takes it",
-                          op.kind, role));
-      d.note(op.loc, fmt::format("'{}' is used here", op.kind));
-    }
+  std::vector<ir::RoleRange> used = ranges;
+  std::erase_if(used, [](const ir::RoleRange& r) { return r.begin >= r.end; });
+  for (const ir::OpId id : graph::homeless(graph, used)) {
+    const ir::Op& op = graph[id];
+    d.error(roles_loc(graph),
+            fmt::format("no SM runs '{}': 'sm_roles' gives no range of role '{}' that takes it",
+                        op.kind, graph::role_of(op.kind)));
+    d.note(op.loc, fmt::format("'{}' is used here", op.kind));
   }
   return d.errors() == before;
 }

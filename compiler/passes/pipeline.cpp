@@ -1,8 +1,23 @@
 #include "compiler/passes/pipeline.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "compiler/frontend/cuda_kernels.h"
 
 namespace maco::passes {
+
+namespace {
+
+/// What else is left out without fusion, in this order.
+constexpr const char* kJoiningPasses[] = {"push-products", "gather-products", "fuse-sums"};
+
+template <size_t N>
+bool is_among(const char* const (&names)[N], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+}  // namespace
 
 Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& passes) {
   // On the graph. What can't be compiled is refused by name before anything is changed.
@@ -26,8 +41,7 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // Products send their tiles to the collectives that read them, and begin with their own rank's
   // rows of what is gathered; and what is made of sums that they have sent is part of these.
   if (options.fuse)
-    for (const char* pass : {"push-products", "gather-products", "fuse-sums"})
-      graph = passes.run(pass, std::move(graph));
+    for (const char* pass : kJoiningPasses) graph = passes.run(pass, std::move(graph));
 
   // From here on sm_roles is a list of ranges, and every kind of op has a home.
   graph = passes.run("assign-roles", std::move(graph));
@@ -64,6 +78,18 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
 
 frontend::CudaSettings cuda_settings(const PipelineOptions& options) {
   return {options.target, options.include_folders, options.defines};
+}
+
+std::vector<std::string> pipeline_passes(const PipelineOptions& options, std::string_view to) {
+  std::vector<std::string> names;
+  for (const Pass& p : registry()) {
+    const bool joins = is_among(kFusingPasses, p.name) || is_among(kJoiningPasses, p.name);
+    const bool left_out = (joins && !options.fuse) || (p.name == "prune-sync" && !options.prune) ||
+                          (p.name == "send-packets" && !options.packets);
+    if (!left_out) names.push_back(p.name);
+    if (p.name == to) break;
+  }
+  return names;
 }
 
 PipelineResult run_pipeline(ir::Graph graph, const PipelineOptions& options,

@@ -14,6 +14,10 @@ inline constexpr const char* kFusingPasses[] = {"fuse-attention", "fuse",       
 /// it). Returns what the last pass made, which is of use only if passes.ok().
 Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& passes);
 
+/// The names of the passes that run_pipeline runs with these options, in order, up to and with `to`
+/// (empty: all).
+std::vector<std::string> pipeline_passes(const PipelineOptions& options, std::string_view to = "");
+
 struct PipelineResult {
   bool ok = false;
   Unit unit;  // the synced Program, or what the last pass made
