@@ -274,7 +274,9 @@ class Printer {
     if (first.packets) arguments.emplace_back("packets = true");
     if (first.relaxed) arguments.emplace_back("relaxed = true");
     if (first.unit > 0) arguments.push_back(fmt::format("unit = {}", first.unit));
-    if (block_ > 0) arguments.push_back(fmt::format("block = {}", block_));
+    // A barrier without a block is that of all whom it is of.
+    if (block_ > 0 || first.kind == Kind::Barrier)
+      arguments.push_back(fmt::format("block = {}", block_));
     if (const std::string condition = *condition_of(ranks, program_.world); !condition.empty())
       arguments.push_back("if = " + condition);
     return fmt::format("  {}{}({})\n", first.to.empty() ? "" : refs(&ChunkStatement::to) + " = ",

@@ -1,4 +1,4 @@
-// mscclpp_plan.cpp: the JSON of an execution plan (schema of version 0.9) to a collective.
+// mscclpp_plan.cpp: the JSON of an execution plan (schema of versions 0.8 and 0.9) to a collective.
 //
 // First what each rank has, then the operations of its thread blocks, then what these must be
 // together; printing finds what the ranks have in common.
@@ -31,7 +31,7 @@ class Importer {
       : root_(root), options_(options), values_(diagnostics) {}
 
   std::optional<std::string> run() {
-    if (!values_.object(root_, "a plan")) return std::nullopt;
+    if (!values_.object(root_, "a plan") || is_old()) return std::nullopt;
     read_head();
     const Raw* gpus = values_.required(root_, "gpus", Raw::Kind::List);
     if (gpus != nullptr) gpus_ = mscclpp::read_ranks(*gpus, values_, program_);
@@ -48,6 +48,19 @@ class Importer {
 
  private:
   int32_t world() const { return static_cast<int32_t>(gpus_.size()); }
+
+  /// Whether it is of the schema before this one, which it reports: nothing else of it fits.
+  bool is_old() {
+    const Raw* gpus = root_.find("gpus");
+    if (gpus == nullptr) return false;
+    for (const Raw& gpu : gpus->list)
+      if (gpu.find("input_chunks") == nullptr && gpu.find("inputChunks") != nullptr) {
+        values_.error(gpu.loc,
+                      "this is a plan of an older MSCCL++; write it with version 0.8 to 0.9");
+        return true;
+      }
+    return false;
+  }
 
   void read_head() {
     if (const Raw* name = values_.required(root_, "name", Raw::Kind::String))

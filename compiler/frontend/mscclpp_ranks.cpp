@@ -37,18 +37,16 @@ class RanksReader {
   void read_gpu(const Raw& raw, int32_t rank) {
     Gpu& gpu = gpus_[index(rank)];
     if (!values_.object(raw, "an entry of 'gpus'")) return;
-    if (raw.find("input_chunks") == nullptr && raw.find("inputChunks") != nullptr) {
-      values_.error(raw.loc,
-                    "this is a plan of an older MSCCL++; write it with version 0.7 to 0.9");
-      return;
-    }
     if (const auto id = values_.integer(raw, "id", 0, ir::kMaxWorld - 1); id && *id != rank)
       values_.error(raw.find("id")->loc,
                     fmt::format("the entries of 'gpus' must be in the order of ranks: 'id' must be "
                                 "{}, found {}",
                                 rank, *id));
     const auto input = values_.integer(raw, "input_chunks", 1, kMaxChunks);
-    const auto output = values_.integer(raw, "output_chunks", 1, kMaxChunks);
+    auto output = values_.integer(raw, "output_chunks", program_.in_place ? 0 : 1, kMaxChunks);
+    // In place there need be but one buffer to count.
+    if (output == 0 && program_.of != "allgather" && program_.of != "reduce_scatter")
+      output = input;
     const auto scratch = values_.integer(raw, "scratch_chunks", 0, kMaxChunks);
     read_channels(raw, rank, gpu);
     read_remote(raw, rank, gpu);

@@ -6,85 +6,20 @@
 #include <algorithm>
 #include <random>
 
+#include "compiler/api/compile.h"
 #include "compiler/frontend/rank_formula.h"
 #include "tests/catch.h"
+#include "tests/mscclpp_plan.h"
 
 using namespace maco;
 using test::Contains;
+using test::moves;
+using test::own;
+using test::peers;
+using test::Plan;
+using test::syncs;
 
 namespace {
-
-/// A plan of ranks that all have the same things: `memory` and `port` channels to each other rank
-/// in ascending order, a switch channel of all ranks for `group`, and the peers' memory: input,
-/// output and scratch of the first peer, then of the next. Thread blocks number all of them as the
-/// rank does.
-struct Plan {
-  std::string name = "p", collective = "allreduce";
-  int world = 2;
-  int input = 4, output = 4, scratch = 4;
-  bool in_place = false;
-  int memory = 1, port = 1;
-  std::string group = "i";
-  std::vector<std::string> semaphores;        // of each rank: "{\"init_value\":0}"
-  std::vector<std::vector<std::string>> ops;  // of rank and thread block; ops[0] if it is alone
-
-  std::string text() const {
-    std::string gpus;
-    for (int rank = 0; rank < world; ++rank) {
-      std::vector<int> peers, memory_peers, port_peers, memory_ids, port_ids, remote_ids;
-      std::vector<std::string> remote;
-      for (int p = 0; p < world; ++p) {
-        if (p == rank) continue;
-        peers.push_back(p);
-        for (const char* buffer : {"i", "o", "s"}) {
-          remote_ids.push_back(static_cast<int>(remote.size()));
-          remote.push_back(fmt::format(
-              R"({{"rank":{},"type":"{}","access_channel_types":["memory","port"]}})", p, buffer));
-        }
-      }
-      for (int i = 0; i < memory; ++i)
-        for (int p : peers) {
-          memory_ids.push_back(static_cast<int>(memory_peers.size()));
-          memory_peers.push_back(p);
-        }
-      for (int i = 0; i < port; ++i)
-        for (int p : peers) {
-          port_ids.push_back(static_cast<int>(port_peers.size()));
-          port_peers.push_back(p);
-        }
-      std::vector<int> all;
-      for (int p = 0; p < world; ++p) all.push_back(p);
-      std::vector<std::string> blocks;
-      for (const std::string& block : ops.size() == 1 ? ops[0] : ops[static_cast<size_t>(rank)])
-        blocks.push_back(fmt::format(
-            R"({{"id":{},"ops":[{}],)"
-            R"("channels":[{{"channel_type":"memory","channel_ids":[{}]}},)"
-            R"({{"channel_type":"port","channel_ids":[{}]}},)"
-            R"({{"channel_type":"switch","channel_ids":[0]}}],)"
-            R"("remote_buffer_refs":[{{"access_channel_type":"memory","remote_buffer_ids":[{}]}},)"
-            R"({{"access_channel_type":"port","remote_buffer_ids":[{}]}}]}})",
-            blocks.size(), block, fmt::join(memory_ids, ","), fmt::join(port_ids, ","),
-            fmt::join(remote_ids, ","), fmt::join(remote_ids, ",")));
-      gpus += fmt::format(
-          R"({}{{"id":{},"input_chunks":{},"output_chunks":{},"scratch_chunks":{},)"
-          "\n\"threadblocks\":[{}],\n"
-          R"("channels":[{{"channel_type":"memory","connected_to":[{}]}},)"
-          R"({{"channel_type":"port","connected_to":[{}]}},)"
-          R"({{"channel_type":"switch","buffer_type":"{}",)"
-          R"("rank_groups":[{{"size":{},"ranks":[{}]}}]}}],)"
-          R"("remote_buffers":[{}],"semaphores":[{}]}})",
-          rank == 0 ? "" : ",\n", rank, input, output, scratch, fmt::join(blocks, ",\n"),
-          fmt::join(memory_peers, ","), fmt::join(port_peers, ","), group, world,
-          fmt::join(all, ","), fmt::join(remote, ","),
-          semaphores.empty() ? "" : semaphores[static_cast<size_t>(rank) % semaphores.size()]);
-    }
-    return fmt::format(
-        R"({{"name":"{}","collective":"{}","protocol":"Simple","inplace":{},"gpus":[)"
-        "\n{}\n"
-        R"(],"num_threads_per_block":1024,"max_message_size":18446744073709551615}})",
-        name, collective, in_place, gpus);
-  }
-};
 
 Plan of(const std::string& ops) {
   Plan plan;
@@ -108,10 +43,43 @@ Result import_text(const std::string& text, const frontend::PlanOptions& options
   return r;
 }
 
+/// What is said of collectives that do a piece of their work.
+constexpr const char* kPieces[] = {
+    " leaves ",       "which nothing ",      " counts chunk ",  "comes to a deadlock",
+    " reduces chunk", "nothing orders them", "and so does rank"};
+
+/// What is said of the import when it is compiled.
+std::string compiled(const std::string& text) {
+  ir::Diagnostics d;
+  const auto graph = api::read_graph("imported.maco", text, d);
+  INFO(text << "\n" << d.render());
+  REQUIRE(graph);
+  api::Options options;
+  options.target = "cpu";
+  api::compile(*graph, options, d);
+  return d.render();
+}
+
+/// What is imported is right as text of the language, and its thread blocks meet: pieces of plans
+/// lack but the rest of a collective.
+void check_language(const std::string& text) {
+  const std::string said = compiled(text);
+  INFO(text << "\n" << said);
+  for (size_t at = said.find("error: "); at != said.npos; at = said.find("error: ", at + 1)) {
+    const std::string error = said.substr(at, said.find('\n', at) - at);
+    const bool of_a_piece =
+        std::any_of(std::begin(kPieces), std::end(kPieces),
+                    [&](const char* piece) { return error.find(piece) != error.npos; });
+    INFO(error);
+    CHECK(of_a_piece);
+  }
+}
+
 std::string imported(const Plan& plan, const frontend::PlanOptions& options = {}) {
   const Result r = import_text(plan.text(), options);
   INFO(plan.text() << "\n" << r.errors);
   REQUIRE(r.text);
+  check_language(*r.text);
   return *r.text;
 }
 /// The statements of the collective, one a line, without indentation.
@@ -135,20 +103,6 @@ std::string error_of(const Plan& plan) {
   return r.errors;
 }
 
-std::string own(const std::string& buffer, int index, int size = 1) {
-  return fmt::format(R"({{"type":"{}","index":{},"size":{}}})", buffer, index, size);
-}
-std::string peers(int id, int index, int size = 1) {
-  return fmt::format(R"({{"buffer_id":{},"index":{},"size":{}}})", id, index, size);
-}
-std::string moves(const std::string& name, const std::string& from, const std::string& to,
-                  const std::string& more = R"("channel_type":"memory")") {
-  return fmt::format(R"({{"name":"{}","src_buff":[{}],"dst_buff":[{}],{}}})", name, from, to, more);
-}
-std::string syncs(const std::string& name, const std::string& ids,
-                  const std::string& type = "memory") {
-  return fmt::format(R"({{"name":"{}","channel_ids":[{}],"channel_type":"{}"}})", name, ids, type);
-}
 const std::string kPack = moves("cpkt", own("i", 0), own("s", 3));  // scratch[3] holds packets
 
 }  // namespace
@@ -314,12 +268,29 @@ TEST_CASE("mscclpp: thread blocks, barriers and semaphores") {
   CHECK_THAT(imported(plan), Contains("scratch = 4, semaphores = [0, 2])"));
   CHECK(statements(plan) ==
         "# thread block 0\n"
-        "barrier(blocks = [0, 2])\n"
+        "barrier(blocks = [0, 2], block = 0)\n"
         "release(semaphore = 1)\n"
         "# thread block 2\n"
         "acquire(semaphore = 1, block = 2)\n"
         "acquire(semaphore = 0, block = 2)\n"
         "barrier(blocks = [0, 2], block = 2)\n");
+  // Two blocks that meet twice, and what either does between.
+  for (const int first : {0, 1}) {
+    Plan whole;
+    whole.world = 2;
+    whole.collective = "allgather";
+    whole.output = 8;
+    whole.ops = {};
+    for (const int rank : {0, 1}) {
+      const std::string own_place = own("o", 4 * rank, 4);
+      std::string blocks[2] = {
+          barrier(2) + "," + moves("put", own("i", 0, 4), peers(1, 4 * rank, 4)) + "," + barrier(2),
+          barrier(2) + "," + moves("copy", own("i", 0, 4), own_place, R"("x":0)") + "," +
+              barrier(2) + "," + syncs("signal", "0") + "," + syncs("wait", "0")};
+      whole.ops.push_back({blocks[first], blocks[1 - first]});
+    }
+    CHECK(compiled(imported(whole)) == "");
+  }
   // Ranks that number theirs in other ways.
   plan.semaphores.push_back(R"({"init_value":2},{"init_value":0})");
   CHECK_THAT(imported(plan), Contains("semaphores = [0, 2])"));
@@ -353,7 +324,7 @@ TEST_CASE("mscclpp: a pipeline's operations say its unit") {
         "scratch[0] = copy(input[0], unit = 1024)\n"
         "signal(to = (rank + 1) % world, tag = 0, unit = 1024)\n"
         // Or it would be one loop.
-        "barrier(blocks = [0])\n"
+        "barrier(blocks = [0], block = 0)\n"
         "wait(from = (rank + 1) % world, tag = 0, unit = 1024)\n"
         "scratch[0] = copy(input[0], unit = 1024)\n");
   const auto error = [&](const std::string& ops) { return import_text(of(ops).text()).errors; };
@@ -460,6 +431,34 @@ TEST_CASE("mscclpp: the graph is of the collective") {
              Contains("the number of elements must be a multiple of 3 for 'reduce_scatter'"));
   plan.collective = "sendrecv";
   CHECK_THAT(error_of(plan), Contains("there is no collective 'sendrecv' here"));
+}
+
+TEST_CASE("mscclpp: in place the executor needs the chunks of one buffer") {
+  Plan plan;
+  plan.ops = {{""}};
+  plan.output = 0;
+  CHECK_THAT(import_text(plan.text()).errors,
+             Contains("'output_chunks' must be 1 to 65536, found 0"));
+  plan.in_place = true;
+  CHECK_THAT(imported(plan), Contains("chunks = 4, scratch = 4, in_place = true)"));
+  CHECK(statements(plan).empty());
+  plan.ops = {{moves("copy", own("o", 3), own("s", 0), R"("x":0)")}};
+  CHECK(statements(plan) == "scratch[0] = copy(output[3])\n");
+  plan.collective = "allgather";
+  plan.ops = {{""}};
+  CHECK_THAT(error_of(plan), Contains("'allgather' on 2 ranks must have 2 output chunks for an "
+                                      "input chunk, found 4 and 0"));
+}
+
+TEST_CASE("mscclpp: of a plan in the older schema nothing else is said") {
+  const std::string text =
+      R"({"colletive":"allreduce","protocol":"Simple","gpus":[{"id":0,"inputChunks":2,)"
+      R"("outputChunks":0,"threadblocks":[]},{"id":1,"inputChunks":2}]})";
+  const Result r = import_text(text);
+  CHECK(r.count == 1);
+  CHECK_THAT(r.errors, Catch::Matchers::StartsWith("p.json:1:") &&
+                           Contains("error: this is a plan of an older MSCCL++; write it with "
+                                    "version 0.8 to 0.9"));
 }
 
 TEST_CASE("mscclpp: the root of a broadcast is the rank whose input is read") {
@@ -592,7 +591,7 @@ TEST_CASE("mscclpp: tokens changed at random give a plan or diagnostics") {
                                           : changed.find_first_not_of("0123456789", at) - 1;
     changed.replace(at, std::min(end, changed.size() - 1) - at + 1,
                     tokens[random() % std::size(tokens)]);
-    import_text(changed);
+    if (const Result r = import_text(changed); r.text) check_language(*r.text);
   }
 }
 
