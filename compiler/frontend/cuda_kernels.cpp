@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -31,43 +33,66 @@ struct Reader {
   std::string path, why;  // where it is, or why there is none
 };
 
+/// The file that this code is in, the program or a library, wherever it was started from and by
+/// whatever name; "" if that can't be told.
+fs::path own_file() {
+  const auto here = reinterpret_cast<uintptr_t>(&own_file);
+  // The loader knows libraries by the names that they were asked for, and the program by none.
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2 || here < begin || here >= end)
+      continue;
+    const size_t name = line.find('/');
+    if (name != line.npos) return line.substr(name);
+  }
+  Dl_info info{};
+  std::error_code code;
+  if (dladdr(reinterpret_cast<const void*>(here), &info) == 0 || !info.dli_fname) return {};
+  const fs::path file = fs::canonical(info.dli_fname, code);
+  return code ? fs::path() : file;
+}
+
 // Beside this program or library, or where it was installed with it.
 std::vector<fs::path> places() {
+  if (const char* given = std::getenv("MACO_CLANG"); given && *given)
+    return {fs::absolute(given)};  // a name alone the loader would seek elsewhere
   std::vector<fs::path> list;
-  if (const char* given = std::getenv("MACO_CLANG"); given && *given) return {given};
-  Dl_info here{};
-  if (dladdr(reinterpret_cast<const void*>(&places), &here) != 0 && here.dli_fname) {
-    std::error_code code;
-    const fs::path folder = fs::canonical(here.dli_fname, code).parent_path();
-    if (!code)
-      for (const char* below : {"maco", ".", "../lib/maco", "../lib", "../../lib"})
-        list.push_back(folder / below / kReader);
-  }
+  const fs::path file = own_file();
+  if (file.empty()) return list;
+  const fs::path installed = fs::path("..") / MACO_LIBDIR / "maco";
+  for (const fs::path& below : {fs::path("maco"), fs::path("."), installed, fs::path("../lib/maco"),
+                                fs::path("../lib"), fs::path("../../lib")})
+    list.push_back(file.parent_path() / below / kReader);
   return list;
 }
 
 Reader open_reader() {
   Reader reader;
+  std::error_code code;
   for (const fs::path& path : places()) {
-    std::error_code code;
     if (!fs::exists(path, code)) continue;
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
       const char* why = dlerror();
-      reader.why = why ? why : path.string() + " can't be opened";
+      reader.why = fmt::format("'{}' was found but doesn't load: {}", path.string(),
+                               why ? why : "the loader doesn't say why");
       continue;
     }
     const auto interface = reinterpret_cast<int (*)()>(dlsym(handle, "maco_reader_interface"));
     reader.read = reinterpret_cast<cuda::ReadKernel>(dlsym(handle, "maco_read_kernel"));
     if (reader.read && interface && interface() == cuda::kReaderInterface) {
-      reader.path = path;
+      reader.path = path.lexically_normal();
       return reader;
     }
     reader.read = nullptr;
-    reader.why = path.string() + " is of another version";
+    reader.why = fmt::format("'{}' was found but is of another version", path.string());
     dlclose(handle);
   }
-  if (reader.why.empty())
+  if (!reader.why.empty()) return reader;
+  if (const char* given = std::getenv("MACO_CLANG"); given && *given)
+    reader.why = fmt::format("MACO_CLANG says '{}', and there is no such file", given);
+  else
     reader.why = std::string(kReader) +
                  " was not found; install Clang 22's development files (libclang-cpp22-dev, "
                  "libclang-22-dev) and build MACO again";

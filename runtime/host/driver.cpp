@@ -14,8 +14,11 @@ std::unique_ptr<Driver> Driver::load(Status& status, const std::string& library_
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const Library library = Library::open({library_name}, "cuInit");
   if (!library) {
-    status = Status::failure(fmt::format(
-        "no device: this machine has no NVIDIA driver ({} was not found)", library_name));
+    status = Status::failure(
+        library.why().empty()
+            ? fmt::format("no device: this machine has no NVIDIA driver ({} was not found)",
+                          library_name)
+            : "no device: the NVIDIA driver " + library.why());
     return nullptr;
   }
   std::unique_ptr<Driver> driver(new Driver);

@@ -1,6 +1,7 @@
 #include "runtime/host/library.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,13 +9,34 @@
 
 namespace maco::runtime {
 
+namespace {
+
+// Whether the loader could find what it says that it can't load.
+bool is_there(const std::string& candidate, const std::string& said) {
+  std::error_code error;
+  if (candidate.find('/') != candidate.npos)
+    return std::filesystem::is_regular_file(candidate, error);
+  return said.rfind(candidate + ": cannot open shared object file", 0) != 0;
+}
+
+}  // namespace
+
 Library Library::open(const std::vector<std::string>& candidates, const char* probe) {
+  Library none;
   for (const std::string& candidate : candidates) {
     void* handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!handle) continue;
+    if (!handle) {
+      const char* error = dlerror();
+      const std::string said = error ? error : "the loader doesn't say why";
+      if (none.why_.empty() && is_there(candidate, said))
+        none.why_ = fmt::format("'{}' was found but doesn't load: {}", candidate, said);
+      continue;
+    }
     void* found = dlsym(handle, probe);
     if (!found) {
       dlclose(handle);
+      if (none.why_.empty())
+        none.why_ = fmt::format("'{}' was found but lacks {}", candidate, probe);
       continue;
     }
     Library library;
@@ -23,7 +45,7 @@ Library Library::open(const std::vector<std::string>& candidates, const char* pr
     library.path_ = dladdr(found, &info) && info.dli_fname ? info.dli_fname : candidate;
     return library;
   }
-  return {};
+  return none;
 }
 
 void* Library::symbol(const char* name) const { return handle_ ? dlsym(handle_, name) : nullptr; }

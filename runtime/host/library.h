@@ -11,7 +11,7 @@ class Library {
  public:
   Library() = default;
   /// Opens the first of `candidates` (names for the loader, or paths) that opens and has the
-  /// function `probe`.
+  /// function `probe`. Where there is none, why() says what is wrong with the first that is there.
   static Library open(const std::vector<std::string>& candidates, const char* probe);
   explicit operator bool() const { return handle_ != nullptr; }
   /// The address of a function, or nullptr.
@@ -24,10 +24,13 @@ class Library {
   }
   /// The file that was opened; empty if none was.
   const std::string& path() const { return path_; }
+  /// "'FILE' was found but doesn't load: REASON", or that it lacks the function; empty if one
+  /// was opened or none was found.
+  const std::string& why() const { return why_; }
 
  private:
   void* handle_ = nullptr;
-  std::string path_;
+  std::string path_, why_;
 };
 
 /// What a variable of the environment says; empty if it isn't set.

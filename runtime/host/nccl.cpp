@@ -54,7 +54,8 @@ std::unique_ptr<Nccl> Nccl::load(Status& status) {
   if (!nccl->api_->library) {
     const std::string chosen = chosen_place(places);
     status = Status::failure(
-        chosen.empty()
+        !nccl->api_->library.why().empty() ? "NCCL: " + nccl->api_->library.why()
+        : chosen.empty()
             ? "NCCL (libnccl.so.2) was not found: install it or 'pip install nvidia-nccl-cu13', or "
               "set MACO_NCCL to the library"
             : fmt::format("NCCL was not found where MACO_NCCL says: '{}' is no usable libnccl",

@@ -96,7 +96,8 @@ std::unique_ptr<Nvrtc> Nvrtc::load(Status& status) {
   nvrtc->api_->library = Library::open(candidates_of(places_of_nvrtc()), "nvrtcGetCUBIN");
   if (!nvrtc->api_->library) {
     status = Status::failure(
-        chosen.empty()
+        !nvrtc->api_->library.why().empty() ? "NVRTC: " + nvrtc->api_->library.why()
+        : chosen.empty()
             ? "NVRTC (libnvrtc.so.13 or .12) was not found: install the CUDA toolkit or 'pip "
               "install "
               "nvidia-cuda-nvrtc', or set MACO_NVRTC to the library"

@@ -115,10 +115,12 @@ class Nvshmem : public SymmetricMemory {
                                   .packages = {"nvidia/nvshmem/lib"}};
     p.api.library = Library::open(candidates_of(places), "nvshmemx_hostlib_init_attr");
     if (p.api.library && p.api.bind_all()) return {};
+    const std::string why = p.api.library.why();
     p.api.library = {};
     const std::string chosen = chosen_place(places);
     return Status::failure(
-        chosen.empty()
+        !why.empty() ? "NVSHMEM: " + why
+        : chosen.empty()
             ? "NVSHMEM (libnvshmem_host.so.3) was not found: install it or 'pip install "
               "nvidia-nvshmem-cu13', or set MACO_NVSHMEM to the library"
             : fmt::format("NVSHMEM was not found where MACO_NVSHMEM says: '{}' is no usable "
