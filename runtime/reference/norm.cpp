@@ -35,8 +35,11 @@ void layernorm(Call& call) {
   const std::vector<double> w = call.in[1]->doubles(), b = call.in[2]->doubles();
   const double eps = call.number("eps", 1e-5);
   each_row(call, [&](double* x, int64_t n) {
+    // From the first element on: rows of one value leave nothing, however they are rounded.
     double mean = 0, squares = 0;
-    for (int64_t j = 0; j < n; ++j) mean += x[j] / static_cast<double>(n);
+    const double first = x[0];
+    for (int64_t j = 0; j < n; ++j) mean += x[j] -= first;
+    mean /= static_cast<double>(n);
     for (int64_t j = 0; j < n; ++j) squares += (x[j] - mean) * (x[j] - mean);
     const double scale = 1 / std::sqrt(squares / static_cast<double>(n) + eps);
     for (int64_t j = 0; j < n; ++j)

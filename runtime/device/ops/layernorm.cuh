@@ -21,20 +21,29 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
   w.load(args.ptr<const W>(1), C::N);
   b.load(args.ptr<const B>(2), C::N);
   each_held<Team, Rows>(args.ptr<const X>(0), begin, end, C::N, [&](const Rows& x, i64 first) {
-    float means[Rows::kRows], squares[Rows::kRows];
+    float means[Rows::kRows], rests[Rows::kRows], squares[Rows::kRows];
     row_sums<Team>(ctx, x, C::N, [](int, float v) { return v; }, means);
     MACO_UNROLL
-    for (float& mean : means) mean = fdiv(mean, (float)C::N);
+    for (int row = 0; row < Rows::kRows; ++row) {
+      const float mean = fdiv(means[row], (float)C::N), one = to_acc(gload(x.rows[row].row));
+      // A row of one value leaves nothing, however its sum is rounded.
+      const float near = fmul(mean < 0 ? -mean : mean, 1e-6f), apart = fsub(one, mean);
+      means[row] = apart <= near && apart >= -near ? one : mean;
+    }
+    // A mean far from zero is rounded by more than values differ: what it leaves has one of its own.
+    row_sums<Team>(ctx, x, C::N, [&](int row, float v) { return fsub(v, means[row]); }, rests);
+    MACO_UNROLL
+    for (float& rest : rests) rest = fdiv(rest, (float)C::N);
+    const auto difference = [&](int row, float v) { return fsub(fsub(v, means[row]), rests[row]); };
     // From the differences: the mean of squares less the square of the mean would lose digits.
     const auto square = [&](int row, float v) {
-      return fmul(fsub(v, means[row]), fsub(v, means[row]));
+      return fmul(difference(row, v), difference(row, v));
     };
     row_sums<Team>(ctx, x, C::N, square, squares);
     MACO_UNROLL
     for (int row = 0; row < Rows::kRows; ++row) {
       const i64 r = first + row * Team::kTeams;
       if (r >= end) break;
-      const float mean = means[row];
       const float scale = norm_scale<C::N>(squares[row], (float)C::eps);
       Y* y = args.ptr<Y>(3) + r * C::N;
       x.rows[row].visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
@@ -43,7 +52,7 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
         Vec<Y, V> ys;
         MACO_UNROLL
         for (int v = 0; v < V; ++v) {
-          const float scaled = fmul(fmul(fsub(to_acc(xs.v[v]), mean), scale), to_acc(ws.v[v]));
+          const float scaled = fmul(fmul(difference(row, to_acc(xs.v[v])), scale), to_acc(ws.v[v]));
           ys.v[v] = from_acc<Y>(fadd(scaled, to_acc(bs.v[v])));
         }
         gstore_vec<V>(y + i, ys);
