@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
+#include <tuple>
 
 #include "ir/check.h"
 
@@ -47,6 +50,90 @@ void Diagnostics::note(Loc loc, std::string message) {
 void Diagnostics::clear() {
   list_.clear();
   errors_ = 0;
+}
+
+std::string without_names(std::string_view message) {
+  const auto is_word = [&](size_t i) {
+    return i < message.size() && (std::isalnum(static_cast<unsigned char>(message[i])) != 0);
+  };
+  std::string kind;
+  for (size_t i = 0; i < message.size(); ++i) {
+    kind += message[i];
+    // An apostrophe has letters on both sides.
+    if (message[i] != '\'' || (i > 0 && is_word(i - 1) && is_word(i + 1))) continue;
+    const size_t close = message.find('\'', i + 1);
+    if (close == std::string_view::npos) continue;
+    kind += '\'';
+    i = close;
+  }
+  return kind;
+}
+
+namespace {
+
+std::string kind_of(std::string_view message) {
+  std::string kind;
+  for (const char c : without_names(message)) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!digit || kind.empty() || kind.back() != '#') kind += digit ? '#' : c;
+  }
+  return kind;
+}
+
+/// Warnings of a kind, and those at one place in a repeat.
+struct Alike {
+  size_t last = 0;  // the last that is shown
+  int64_t shown = 0, more = 0;
+};
+
+}  // namespace
+
+std::vector<Diagnostic> Diagnostics::limited(int most) const {
+  if (most <= 0) return list_;
+  std::map<std::string, Alike> kinds;
+  std::map<std::tuple<std::string, int32_t, int32_t, int32_t>, Alike> places;
+  std::vector<bool> shown(list_.size(), true);
+  bool dropping = false;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    const Diagnostic& d = list_[i];
+    if (d.severity == Severity::Warning) {
+      const std::string kind = kind_of(d.message);
+      Alike& at_place = places[{kind, d.loc.file, d.loc.line, d.loc.column}];
+      Alike& of_kind = kinds[kind];
+      const bool repeated = d.loc.context >= 0 && at_place.shown > 0;
+      dropping = repeated || of_kind.shown == most;
+      if (dropping) {
+        ++(repeated ? at_place : of_kind).more;
+      } else {
+        at_place.last = of_kind.last = i;
+        ++at_place.shown, ++of_kind.shown;
+      }
+    } else if (d.severity == Severity::Error) {
+      dropping = false;
+    }
+    shown[i] = !dropping;
+  }
+  std::map<size_t, std::vector<std::string>> notes;  // by the warning that they belong to
+  for (const auto& [place, a] : places)
+    if (a.more > 0)
+      notes[a.last].push_back(
+          fmt::format("the same in {} more iteration{}", a.more, a.more == 1 ? "" : "s"));
+  for (const auto& [kind, a] : kinds)
+    if (a.more > 0)
+      notes[a.last].push_back(
+          fmt::format("and {} more warning{} like this", a.more, a.more == 1 ? "" : "s"));
+  std::vector<Diagnostic> list;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (!shown[i]) continue;
+    list.push_back(list_[i]);
+    const auto found = notes.find(i);
+    if (found == notes.end()) continue;
+    // Behind the notes that it has.
+    while (i + 1 < list_.size() && list_[i + 1].severity == Severity::Note)
+      list.push_back(list_[++i]);
+    for (const std::string& note : found->second) list.push_back({Severity::Note, {}, note});
+  }
+  return list;
 }
 
 namespace {
@@ -123,13 +210,13 @@ std::string excerpt(std::string_view line, const Loc& loc, const Colours& colour
 
 }  // namespace
 
-std::string Diagnostics::render(bool color, int most) const {
+std::string Diagnostics::render(bool color, int most, int most_warnings) const {
   const Colours colours =
       color ? Colours{"\033[1m", "\033[1;31m", "\033[1;35m", "\033[1;36m", "\033[1;32m", "\033[0m"}
             : Colours{};
   std::string out;
   int shown = 0;
-  for (const Diagnostic& d : list_) {
+  for (const Diagnostic& d : limited(most_warnings)) {
     if (d.severity == Severity::Error && most > 0 && ++shown > most) break;
     const Loc& loc = d.loc;
     const bool has_file = loc.file >= 0 && static_cast<size_t>(loc.file) < files_.size();

@@ -68,7 +68,12 @@ class Diagnostics {
   ///         |                             ^~~~~~~~~~
   /// A long line is cut around the caret. `color`: ANSI colours.
   /// At most `most` errors, with what belongs to them; then how many more there are. 0: all.
-  std::string render(bool color = false, int most = 0) const;
+  /// Warnings as limited(`most_warnings`) has them.
+  std::string render(bool color = false, int most = 0, int most_warnings = 0) const;
+  /// all() with at most `most` warnings of a kind, and one for all iterations of a repeat; the last
+  /// one that is there has a note that says how many more there are. Warnings are of a kind if they
+  /// differ in what stands in quotes and in numbers only. 0: all() as it is.
+  std::vector<Diagnostic> limited(int most) const;
 
  private:
   struct File {
@@ -84,6 +89,9 @@ class Diagnostics {
   std::vector<Diagnostic> list_;
   int errors_ = 0;
 };
+
+/// `message` without what stands in quotes: the same of every op about which it says the same.
+std::string without_names(std::string_view message);
 
 /// "; did you mean 'allreduce'?" if one of `candidates` is close to `word` (edit distance at most a
 /// third), else "".

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-tools/setup.sh --no-clang
+tools/setup.sh  # Clang, too, so that macoc takes kernels of users, where its packages can be had
 cmake --preset default --log-level=WARNING
 cmake --build --preset default --target macoc maco-run -j "$(nproc)"
 

@@ -15,7 +15,7 @@ namespace maco::tools {
 
 void Console::show(const ir::Diagnostics& diagnostics) const {
   if (!diagnostics.all().empty() && (!quiet || diagnostics.has_errors()))
-    std::cerr << diagnostics.render(color, max_errors);
+    std::cerr << diagnostics.render(color, max_errors, max_warnings);
 }
 void Console::error(const std::string& message) const {
   // In one piece: other processes may write too.

@@ -24,7 +24,8 @@ struct Console {
   bool color = false;
   bool quiet = false;  // errors only
   bool verbose = false;
-  int max_errors = 20;  // of a graph that are shown; 0: all
+  int max_errors = 20;    // of a graph that are shown; 0: all
+  int max_warnings = 20;  // of a kind
   void show(const ir::Diagnostics& diagnostics) const;
   void error(const std::string& message) const;   // "error: ..."
   void say(const std::string& message) const;     // unless quiet

@@ -144,7 +144,7 @@ inline CLI::Validator positive_number() {
 struct CommonOptions {
   std::string color = "auto";
   bool quiet = false, verbose = false;
-  int max_errors = 20;
+  int max_errors = 20, max_warnings = 20;
   bool ops = false, passes = false, targets = false, boards = false, man = false;
   std::string completion;        // a shell
   const CLI::App* of = nullptr;  // whose options these are
@@ -158,6 +158,9 @@ struct CommonOptions {
     app.add_flag("-q,--quiet", quiet, "errors only");
     app.add_flag("-v,--verbose", verbose, "say what is being done");
     app.add_option("--max-errors", max_errors, "errors of a graph to show (20); 0: all")
+        ->option_text("N")
+        ->check(CLI::Range(0, 1000000));
+    app.add_option("--max-warnings", max_warnings, "warnings of a kind to show (20); 0: all")
         ->option_text("N")
         ->check(CLI::Range(0, 1000000));
     app.add_flag("--list-ops", ops, "list the ops and exit");
@@ -185,7 +188,7 @@ struct CommonOptions {
     if (man) print(man_page(*of, kHelpFooter));
     return ops || passes || targets || boards || man || !completion.empty();
   }
-  Console console() const { return {use_color(color), quiet, verbose, max_errors}; }
+  Console console() const { return {use_color(color), quiet, verbose, max_errors, max_warnings}; }
 };
 
 /// Options that shape a kernel.

@@ -186,7 +186,7 @@ class Story {
       if (std::any_of(names.begin(), names.end(), [&](const std::string& name) {
             return name == op.name || hosts.count(name) > 0;
           }))
-        line("fusing", what);
+        line(what.rfind("runs ", 0) == 0 ? "method" : "fusing", what);
     if (hosts.empty()) line("tasks", "none: what it gives is read by nobody, or needs no work");
   }
 

@@ -4,6 +4,29 @@
 
 namespace maco::api {
 
+namespace {
+
+// What happened to ops, and how often: once for all layers, whose ops have other names.
+std::string fusions_of(const Compiled& c) {
+  struct Alike {
+    std::string what, first;
+    size_t count = 0;
+  };
+  std::vector<Alike> all;
+  std::map<std::string, size_t> known;
+  for (const auto& [what, ops] : c.fusions) {
+    const auto [at, fresh] = known.emplace(ir::without_names(what), all.size());
+    if (fresh) all.push_back({what, ops.front(), 0});
+    all[at->second].count += ops.size();
+  }
+  std::string s;
+  for (const Alike& a : all)
+    s += fmt::format("{:>6} x {} (the first: '{}')\n", a.count, a.what, a.first);
+  return s;
+}
+
+}  // namespace
+
 std::string report(const Compiled& c) {
   std::string of_variants;
   for (size_t i = 0; i < c.variants.size(); ++i) {
@@ -39,8 +62,7 @@ std::string report(const Compiled& c) {
                      n.first, n.second);
   }
   if (!c.fusions.empty()) s += "\n";
-  for (const auto& [what, ops] : c.fusions)
-    s += fmt::format("{:>6} x {} (the first: '{}')\n", ops.size(), what, ops.front());
+  s += fusions_of(c);
   const auto stat = [&](const char* name) {
     auto it = c.statistics.find(name);
     return it == c.statistics.end() ? int64_t{0} : it->second;

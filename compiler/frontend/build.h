@@ -111,6 +111,8 @@ struct BuildContext {
 std::string quoted(std::string_view text);
 /// "the integer 5", "a list": for 'expected ..., found ...'.
 std::string describe(const Raw& raw);
+/// "; write 4" for 4.0 where an integer is expected, or "".
+std::string whole_number(const Raw& raw);
 /// "a, b or c", each in quotes; `last`: "or", "and".
 std::string list_words(const std::vector<std::string>& words, std::string_view last = "or");
 std::vector<std::string> words_of_dtypes();
@@ -125,6 +127,8 @@ bool expect(BuildContext& c, const Raw& raw, Raw::Kind kind, const std::string& 
 /// suggest() for a key of `map`. The key that was meant is not reported as missing later.
 std::string suggest_key(BuildContext& c, const Raw& map, const std::string& key,
                         const std::vector<std::string>& allowed);
+/// The key of `map` that `hint` says was meant, if it does, is not reported as missing later.
+void mark_meant(BuildContext& c, const Raw& map, const std::string& hint);
 /// Reports that `map` has no `key`, if so, at `loc`.
 bool is_missing(BuildContext& c, const Raw& map, const std::string& what, const std::string& key,
                 ir::Loc loc);
@@ -153,7 +157,7 @@ std::optional<Enum> read_enum(BuildContext& c, const Raw& raw, const std::string
     if (words[i] == *word) return static_cast<Enum>(i);
   return std::nullopt;
 }
-/// ir::did_you_mean, within a budget: a file full of wrong names must not take for ever.
+/// ops::did_you_mean, within a budget: a file full of wrong names must not take for ever.
 std::string suggest(BuildContext& c, std::string_view word,
                     const std::vector<std::string>& candidates);
 
@@ -178,6 +182,8 @@ void finish_ops(BuildContext& c);
 /// The attributes of `op`, from the keys that aren't common to all ops. False if an error was
 /// reported.
 bool build_attrs(BuildContext& c, const ops::OpDef& def, const Raw& raw, ir::Op& op);
+/// Whether `raw` gives operands names, which build_attrs reports: how many are left isn't said.
+bool names_operands(const BuildContext& c, const ops::OpDef& def, const Raw& raw);
 const std::vector<std::string>& common_op_keys();
 void build_phases(BuildContext& c, const Raw& phases);
 void build_regions(BuildContext& c, const Raw& regions);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "compiler/frontend/build.h"
 #include "compiler/ops/collectives/algorithms.h"
@@ -83,11 +82,10 @@ std::optional<ChunkRange> read_chunks(BuildContext& c, const Raw& raw, const std
   range.loc = raw.loc;
   const Raw buffer = part(raw, 0, open);
   range.buffer = buffer.text;
-  if (std::array<std::string, 3> buffers{"input", "output", "scratch"};
+  if (const std::vector<std::string> buffers{"input", "output", "scratch"};
       std::find(buffers.begin(), buffers.end(), range.buffer) == buffers.end()) {
-    c.error(buffer.loc,
-            fmt::format("unknown buffer {}; chunks are of 'input', 'output' or 'scratch'",
-                        quoted(range.buffer)));
+    c.error(buffer.loc, fmt::format("unknown buffer {}; chunks are of {}{}", quoted(range.buffer),
+                                    list_words(buffers), suggest(c, range.buffer, buffers)));
     return std::nullopt;
   }
   const bool several = colon != std::string::npos && colon > open && colon < close;

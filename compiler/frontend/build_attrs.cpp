@@ -6,6 +6,7 @@
 
 #include "compiler/frontend/build.h"
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/other_names.h"
 
 namespace maco::frontend {
 
@@ -56,13 +57,65 @@ std::optional<ir::AttrValue> read_list(BuildContext& c, const Raw& raw, const st
   return list;
 }
 
+/// How frequencies are scaled, by the names of Hugging Face's configs, or "" if `map` doesn't say.
+/// Some say it by their keys alone.
+std::string scaling_type(const Raw& map, ir::Loc& loc) {
+  for (const char* key : {"rope_type", "type"})
+    if (const Raw* type = map.find(key); type != nullptr && type->kind == Raw::Kind::String) {
+      loc = type->loc;
+      return type->text;
+    }
+  for (const auto& [key, type] : {std::pair("beta_fast", "yarn"),
+                                  {"beta_slow", "yarn"},
+                                  {"mscale", "yarn"},
+                                  {"mscale_all_dim", "yarn"},
+                                  {"attention_factor", "yarn"},
+                                  {"short_factor", "longrope"},
+                                  {"long_factor", "longrope"},
+                                  {"mrope_section", "mrope"}})
+    for (const Raw::Entry& e : map.map)
+      if (e.key == key) {
+        loc = e.key_loc;
+        return type;
+      }
+  return "";
+}
+
+/// Reports a scaling that `rope` doesn't have: what `scaling` holds means that of Llama 3.
+bool refuse_scaling(BuildContext& c, const std::string& type, ir::Loc loc,
+                    const std::string& what) {
+  if (type.empty() || type == "llama3") return false;
+  std::string instead =
+      fmt::format("{} is that of 'llama3', with {}", what, list_words(scaling_keys(), "and"));
+  if (type == "default" || type == "none") instead = "leave 'scaling' out";
+  // Turns beyond all that there are: every pair is a slow one.
+  if (type == "linear")
+    instead =
+        "write {factor: ..., low_freq_factor: 1e6, high_freq_factor: 2e6, original_max_position: "
+        "1}, which divides all frequencies by 'factor'";
+  c.error(loc, fmt::format("'rope' has no scaling {}; {}", quoted(type), instead));
+  return true;
+}
+
 std::optional<ir::AttrValue> read_scaling(BuildContext& c, const Raw& raw,
                                           const std::string& what) {
+  if (raw.kind == Raw::Kind::String && refuse_scaling(c, raw.text, raw.loc, what))
+    return std::nullopt;
   if (!expect(c, raw, Raw::Kind::Map, what,
               fmt::format("a map with {}", list_words(scaling_keys(), "and"))))
     return std::nullopt;
+  ir::Loc place;
+  if (refuse_scaling(c, scaling_type(raw, place), place, what)) return std::nullopt;
   const int before = c.report.errors();
-  check_keys(c, raw, what, scaling_keys());
+  std::vector<std::string> known = scaling_keys();
+  for (const Raw::Entry& e : raw.map)
+    if (e.key == "type" || e.key == "rope_type") {
+      c.error(e.key_loc, fmt::format("unknown key '{}' in {}; leave it out: all scaling is that of "
+                                     "'llama3'",
+                                     e.key, what));
+      known.push_back(e.key);
+    }
+  check_keys(c, raw, what, known);
   std::map<std::string, double> values;
   for (const std::string& key : scaling_keys()) {
     const Raw* value = require(c, raw, what, key);
@@ -112,6 +165,14 @@ ir::AttrTree read_tree(const Raw& raw) {
   return tree;
 }
 
+/// What other languages write for "nothing", where that is no word of the attribute.
+bool is_nothing(const Raw& raw, const std::vector<std::string>& words) {
+  if (raw.kind == Raw::Kind::Null) return true;
+  const bool none = std::find(words.begin(), words.end(), "none") != words.end();
+  return raw.kind == Raw::Kind::String && !none &&
+         (raw.text == "None" || raw.text == "none" || raw.text == "null" || raw.text == "nullptr");
+}
+
 std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, const AttrSpec& spec,
                                        const Raw& raw, const std::string& what, const Expr* guard) {
   switch (spec.type) {
@@ -159,11 +220,21 @@ std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, c
   return std::nullopt;
 }
 
+/// Is `e`, no attribute of the op, an operand with a name, as in "matmul(a = x, b = w)"?
+bool is_operand(const BuildContext& c, const std::string& kind, const Raw::Entry& e) {
+  return e.value.kind == Raw::Kind::String && c.tensor_of.count(e.value.text) > 0 &&
+         ops::hint_for_attr(kind, e.key).empty();
+}
+
 void unknown_attr(BuildContext& c, const Raw& op, const std::string& kind, const Raw::Entry& e,
                   const std::vector<std::string>& own) {
   std::vector<std::string> all = own;
   all.insert(all.end(), common_op_keys().begin(), common_op_keys().end());
-  std::string hint = suggest_key(c, op, e.key, all);
+  std::string hint = ops::hint_for_attr(kind, e.key);
+  mark_meant(c, op, hint);
+  if (is_operand(c, kind, e))
+    hint = fmt::format("; operands stand first, without names: {}({}, ...)", kind, e.value.text);
+  if (hint.empty()) hint = suggest_key(c, op, e.key, all);
   if (hint.empty()) {
     std::vector<std::string> other;
     for (const ops::OpDef& def : ops::all_ops())
@@ -179,6 +250,16 @@ void unknown_attr(BuildContext& c, const Raw& op, const std::string& kind, const
 }
 
 }  // namespace
+
+bool names_operands(const BuildContext& c, const ops::OpDef& def, const Raw& raw) {
+  return std::any_of(raw.map.begin(), raw.map.end(), [&](const Raw::Entry& e) {
+    const bool attr = std::any_of(def.attrs.begin(), def.attrs.end(),
+                                  [&](const AttrSpec& s) { return s.name == e.key; });
+    const auto& common = common_op_keys();
+    return !attr && std::find(common.begin(), common.end(), e.key) == common.end() &&
+           is_operand(c, def.kind, e);
+  });
+}
 
 bool build_attrs(BuildContext& c, const ops::OpDef& def, const Raw& raw, ir::Op& op) {
   const int before = c.report.errors();
@@ -202,14 +283,22 @@ bool build_attrs(BuildContext& c, const ops::OpDef& def, const Raw& raw, ir::Op&
     guard = read_expr(c, *condition, "'if' of " + what, ExprUse::Attribute);
     if (guard) op.attrs["if"] = {*guard, condition->loc};
   }
+  bool operands = false;
   for (const Raw::Entry& e : raw.map) {
     const AttrSpec* spec = spec_of(e.key);
     if (spec == nullptr) {
-      if (!is_common(e.key)) unknown_attr(c, raw, op.kind, e, own);
+      if (is_common(e.key) || (operands && is_operand(c, op.kind, e))) continue;
+      unknown_attr(c, raw, op.kind, e, own);
+      operands = operands || is_operand(c, op.kind, e);
       continue;
     }
     // `dtype` is common to all ops; a second value was reported as a duplicate.
     if (e.key == "if" || e.key == "dtype" || op.attrs.count(e.key) > 0) continue;
+    if (!spec->required && is_nothing(e.value, ops::words_of(def, *spec, c.graph.algorithms))) {
+      c.error(e.value.loc, fmt::format("'{}' of {} is {}; leave it out for its default", e.key,
+                                       what, describe(e.value)));
+      continue;
+    }
     auto value = read_attr(c, def, *spec, e.value, fmt::format("'{}' of {}", e.key, what),
                            guard ? &*guard : nullptr);
     if (value) op.attrs[e.key] = {std::move(*value), e.value.loc};

@@ -77,8 +77,8 @@ std::optional<Expr> read_expr(BuildContext& c, const Raw& raw, const std::string
                               const Expr* guard) {
   if (raw.kind == Raw::Kind::Int) return Expr(raw.integer);
   if (raw.kind != Raw::Kind::String) {
-    c.error(raw.loc,
-            fmt::format("{} must be an integer or an expression, found {}", what, describe(raw)));
+    c.error(raw.loc, fmt::format("{} must be an integer or an expression, found {}{}", what,
+                                 describe(raw), whole_number(raw)));
     return std::nullopt;
   }
   ir::ParseExprResult parsed = ir::parse_expr(raw.text);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "compiler/frontend/build.h"
+#include "compiler/ops/other_names.h"
 
 namespace maco::frontend {
 
@@ -152,17 +153,24 @@ bool check_count(BuildContext& c, ir::Loc loc, const std::string& kind, const ch
   return false;
 }
 
+std::string hint_for_kind(BuildContext& c, const std::string& kind) {
+  // 'x.relu(...)'
+  const size_t dot = kind.rfind('.');
+  const std::string called = ops::synonym_of(kind);
+  if (dot != std::string::npos && !called.empty() && c.tensor_of.count(kind.substr(0, dot)) > 0)
+    return fmt::format("; write '{}({}, ...)'", called, kind.substr(0, dot));
+  const std::string hint = ops::hint_for_op(kind);
+  if (!hint.empty()) return hint;
+  const std::string near = suggest(c, kind, ops::op_kinds());
+  return near.empty() ? ops::kOwnKernelHint : near;
+}
+
 const ops::OpDef* read_kind(BuildContext& c, const Raw& kind) {
   if (!expect(c, kind, Raw::Kind::String, "'op'", "the kind of an op")) return nullptr;
   const ops::OpDef* def = ops::find_op(kind.text);
   if (def != nullptr && (!def->internal || c.options.internal_ops)) return def;
   if (!c.error(kind.loc, fmt::format("unknown op {}", quoted(kind.text)))) return nullptr;
-  std::vector<std::string> kinds;
-  for (const ops::OpDef& d : ops::all_ops())
-    if (!d.internal) kinds.push_back(d.kind);
-  const std::string synonym = ops::synonym_of(kind.text);
-  c.report.append(synonym.empty() ? suggest(c, kind.text, kinds)
-                                  : fmt::format("; did you mean '{}'?", synonym));
+  c.report.append(hint_for_kind(c, kind.text));
   return nullptr;
 }
 
@@ -180,6 +188,26 @@ std::optional<std::vector<std::pair<std::string, ir::Loc>>> read_operands(
   auto names = read_names(c, *found, fmt::format("'{}' of {}", key, what), or_one, &complete);
   if (!complete) return std::nullopt;
   return names;
+}
+
+/// Reports words of attributes among the operands: 'cast(x, bf16)', 'allreduce(x, sum)'.
+bool refuse_words(BuildContext& c, const ops::OpDef& def,
+                  const std::vector<std::pair<std::string, ir::Loc>>& in) {
+  bool found = false;
+  for (const auto& [name, loc] : in) {
+    if (c.tensor_of.count(name) > 0) continue;
+    std::string attr = ir::dtype_from_name(name) ? "dtype" : "";
+    for (const ops::AttrSpec& spec : def.attrs)
+      if (attr.empty() && !spec.internal)
+        if (const auto words = ops::words_of(def, spec, c.graph.algorithms);
+            std::find(words.begin(), words.end(), name) != words.end())
+          attr = spec.name;
+    if (attr.empty()) continue;
+    c.error(loc, fmt::format("'{0}' is no tensor; write '{1} = {0}' for the attribute of '{2}'",
+                             name, attr, def.kind));
+    found = true;
+  }
+  return found;
 }
 
 void build_op(BuildContext& c, const Raw& raw, bool sound) {
@@ -206,7 +234,11 @@ void build_op(BuildContext& c, const Raw& raw, bool sound) {
       read_operands(c, raw, what, "in", false, def != nullptr && def->min_in > 0, op.loc);
   const auto out =
       read_operands(c, raw, what, "out", true, def != nullptr && def->min_out > 0, op.loc);
-  if (def != nullptr && in)
+  const int most = def == nullptr ? -1 : ops::most_inputs(*def, op);
+  const bool words =
+      most >= 0 && in && in->size() > static_cast<size_t>(most) && refuse_words(c, *def, *in);
+  if (words) good = false;
+  if (def != nullptr && in && !words && !names_operands(c, *def, raw))
     good = check_count(c, raw.find("in") ? raw.find("in")->loc : op.loc, op.kind, "takes", "input",
                        in->size(), def->min_in, ops::most_inputs(*def, op)) &&
            good;
@@ -215,7 +247,7 @@ void build_op(BuildContext& c, const Raw& raw, bool sound) {
                        "output", out->size(), def->min_out, ops::most_outputs(*def, op)) &&
            good;
   good = good && in && out;
-  if (in)
+  if (in && !words)
     for (const auto& [name, loc] : *in) good = read_input(c, name, loc, op_index, op) && good;
   if (out) {
     if (const Raw* found = raw.find("out"))

@@ -7,6 +7,7 @@
 
 #include "compiler/frontend/build.h"
 #include "compiler/graph/roles.h"
+#include "compiler/ops/other_names.h"
 
 namespace maco::frontend {
 
@@ -67,9 +68,8 @@ void read_tasks(BuildContext& c, const Raw& raw, ir::RoleRange& range) {
   for (const auto& [kind, loc] : read_names(c, raw, "'tasks' of a range", true)) {
     const ops::OpDef* def = ops::find_op(kind);
     if (def == nullptr || (def->internal && !c.options.internal_ops)) {
-      std::vector<std::string> kinds;
-      for (const ops::OpDef& d : ops::all_ops()) kinds.push_back(d.kind);
-      std::string hint = suggest(c, kind, kinds);
+      std::string hint = ops::hint_for_op(kind);
+      if (hint.empty()) hint = suggest(c, kind, ops::op_kinds());
       if (auto op = c.op_of.find(kind); hint.empty() && op != c.op_of.end())
         hint = fmt::format("; it is the name of an op, but 'tasks' takes kinds: '{}'",
                            c.graph.ops[op->second].kind);

@@ -4,8 +4,12 @@
 
 #include <charconv>
 
+#include "compiler/frontend/build.h"
+#include "compiler/frontend/dsl_hints.h"
 #include "compiler/frontend/dsl_scanner.h"
 #include "compiler/frontend/frontend.h"
+#include "compiler/ops/op.h"
+#include "compiler/ops/other_names.h"
 #include "ir/expr.h"
 
 namespace maco::frontend {
@@ -99,11 +103,13 @@ class Parser {
   }
   /// A value and nothing else.
   std::optional<Raw> lone_value() {
+    const int errors_before = diagnostics_.errors();
     try {
       scan_.refuse_zero_bytes();
       Raw raw = value();
       scan_.skip_lines();
       if (scan_.peek() != '\0') scan_.expected("the end of the value");
+      if (diagnostics_.errors() > errors_before) return std::nullopt;
       return raw;
     } catch (DslSyntaxError&) {
       return std::nullopt;
@@ -130,10 +136,11 @@ class Parser {
     scan_.skip_lines();
     collectives();
     const ir::Loc start = scan_.here();
-    if (!scan_.at_name() || scan_.name("'graph'").text != "graph")
-      scan_.fail(start, collectives_.list.empty()
-                            ? "expected 'graph NAME {' at the beginning"
-                            : "expected 'graph NAME {' behind the collectives");
+    const std::string what = collectives_.list.empty() ? "'graph NAME {' at the beginning"
+                                                       : "'graph NAME {' behind the collectives";
+    if (!scan_.at_name()) scan_.expected(what);
+    if (const Word word = scan_.name("'graph'"); word.text != "graph")
+      scan_.fail(start, fmt::format("expected {}, found '{}'", what, word.text));
     const Word name = scan_.name("the graph's name after 'graph'");
     root_ = raw_map(start);
     dims_ = raw_map(start);
@@ -233,7 +240,7 @@ class Parser {
 
   /// "{ statements }"
   void block_of(Block& block, ir::Loc opener, Place place, bool in_repeat = false) {
-    scan_.expect("{", "'{'");
+    scan_.expect("{", "'{'", scan_.peek() == ':' ? "; blocks stand in braces" : "");
     while (true) {
       scan_.skip_lines();
       if (scan_.take("}")) return;
@@ -250,7 +257,7 @@ class Parser {
           statement(block, !in_repeat);
         else
           chunk_statement(block);
-        if (!scan_.at_line_end() && scan_.peek() != '}') scan_.expected("the end of the line");
+        scan_.end_statement();
       } catch (DslSyntaxError&) {
         scan_.recover();
         depth_ = depth;
@@ -263,7 +270,8 @@ class Parser {
     // 'input = relu(x)' defines a tensor called 'input': words are keywords only where nothing else
     // fits.
     const char next = scan_.peek();
-    if (next == '=' || next == ',' || next == '(') return op_statement(block, first);
+    const bool call = next == '(' && !is_control(first.text);
+    if (next == '=' || next == ',' || call) return op_statement(block, first);
     if (first.text == "input" || first.text == "param" || first.text == "state")
       return tensor(block, first);
     if (first.text == "output") return output(block, first);
@@ -281,10 +289,11 @@ class Parser {
     if (first.text == "pipeline") return pipeline(first);
     if (first.text == "set")
       return setting(scan_.name("the name of a graph-level key after 'set'"));
-    if (scan_.at_line_end())
+    const std::string hint =
+        hint_for_statement(first.text, scan_.rest_of_line(), statement_words());
+    if (scan_.at_line_end() && hint.empty())
       scan_.fail(first.loc, fmt::format("expected '=' or '(' after '{}'", first.text));
-    scan_.fail(first.loc, fmt::format("unknown statement '{}'{}", first.text,
-                                      ir::did_you_mean(first.text, statement_words())));
+    scan_.fail(first.loc, fmt::format("unknown statement '{}'{}", first.text, hint));
   }
 
   // Declarations.
@@ -337,16 +346,20 @@ class Parser {
   void type(Raw& entry) {
     const Word dtype = scan_.name("an element type");
     add(entry, "dtype", dtype.loc, raw_string(dtype));
-    if (scan_.peek() != '[') scan_.expected("'[' and the shape");
+    const std::string hint = "; a type is written 'f32[64, 1024]'";
+    const char next = scan_.peek();
+    if (next != '[') scan_.expected("'[' and the shape", next == '<' || next == '(' ? hint : "");
     const ir::Loc at = scan_.here();
     add(entry, "shape", at, list());
+    if (scan_.peek() == '[') scan_.expected("the end of the line", hint);
   }
 
   void tensor(Block& block, const Word& keyword) {
     const Word name = scan_.name(fmt::format("a name after '{}'", keyword.text));
     Raw entry = raw_map(name.loc);
     add(entry, "kind", keyword.loc, raw_string(keyword));
-    scan_.expect(":", fmt::format("':' and the type of '{}'", name.text));
+    scan_.expect(":", fmt::format("':' and the type of '{}'", name.text),
+                 scan_.peek() == ',' ? "; a declaration has one name" : "");
     type(entry);
     add(block.tensors, name.text, name.loc, std::move(entry));
   }
@@ -382,8 +395,17 @@ class Parser {
 
   void op_of(Block& block, std::vector<Word> outs) {
     scan_.expect("=", "'='");
+    const std::string_view text = scan_.rest_of_line();
+    const ir::Loc at = scan_.here();
+    const auto refuse = [&](const std::string& what) {
+      const std::string hint = hint_for_expression(text);
+      if (hint.empty()) scan_.expected(what);
+      scan_.fail(
+          at, fmt::format("expected a call of an op after '=', found {}; {}", quoted(text), hint));
+    };
+    if (!scan_.at_name()) refuse("an op after '='");
     const Word kind = scan_.name("an op after '='");
-    if (scan_.peek() != '(') scan_.expected(fmt::format("'(' after the op '{0}'", kind.text));
+    if (scan_.peek() != '(') refuse(fmt::format("'(' after the op '{0}'", kind.text));
     call(block, std::move(outs), kind, Place::Graph);
   }
 
@@ -395,14 +417,14 @@ class Parser {
     scan_.open('(');
     while (scan_.peek() != ')') {
       if (scan_.at_name_before('=')) {
-        attribute(attributes);
+        attribute(attributes, kind);
       } else if (scan_.at_name()) {
         if (!attributes.map.empty()) scan_.fail(scan_.here(), "operands stand before attributes");
-        in.list.push_back(raw_string(place == Place::Graph ? scan_.name("the name of a tensor")
-                                                           : scan_.chunks()));
+        in.list.push_back(raw_string(place == Place::Graph ? operand(kind) : scan_.chunks()));
+      } else if (place == Place::Collective) {
+        scan_.expected("'buffer[chunk]' or 'attribute = value'");
       } else {
-        scan_.expected(place == Place::Graph ? "the name of a tensor or 'attribute = value'"
-                                             : "'buffer[chunk]' or 'attribute = value'");
+        no_operand(kind);
       }
       if (!scan_.take(",")) break;
     }
@@ -417,29 +439,72 @@ class Parser {
     }
     const ir::Loc at = scan_.here();
     if (scan_.take("@")) add(op, "name", at, raw_string(scan_.name("the op's name after '@'")));
+    // 'relu(x) -> y': that it gives nothing needn't be said, too.
+    if (outs.empty()) scan_.end_statement();
     for (Raw::Entry& entry : attributes.map) op.map.push_back(std::move(entry));
     block.ops.list.push_back(std::move(op));
   }
 
-  void attribute(Raw& attributes) {
+  /// The name of a tensor and nothing that would make it an expression.
+  Word operand(const Word& kind) {
+    const ir::Loc at = scan_.here();
+    const std::string_view text = scan_.rest_of_line();
+    const Word name = scan_.name("the name of a tensor");
+    const char next = scan_.peek();
+    if (next == '(')
+      scan_.fail(at, fmt::format("'{}' takes tensors by name, found a call of '{}'; write 't = "
+                                 "{}(...)' in a line of its own before it, and 't' here",
+                                 kind.text, name.text, name.text));
+    if (next == '[')
+      scan_.fail(at, fmt::format("'{0}' takes tensors by name, found '{1}[...]'; write 't = "
+                                 "slice({1}, ...)' in a line of its own before it, and 't' here",
+                                 kind.text, name.text));
+    if (next == ':')
+      scan_.expected("',' or ')'", fmt::format("; write '{} = ...' for an attribute", name.text));
+    if (std::string_view("+-*/@%").find(next) != std::string_view::npos) {
+      const std::string hint = hint_for_expression(text.substr(0, text.find_first_of(",)")));
+      scan_.fail(at, fmt::format("'{}' takes tensors by name, found an expression{}", kind.text,
+                                 hint.empty() ? "; operators are ops, one a line"
+                                              : "; " + hint + " in a line of its own before it"));
+    }
+    return name;
+  }
+  /// What stands where an operand should. Nothing is said of it where the op isn't one: that is.
+  void no_operand(const Word& kind) {
+    const char next = scan_.peek();
+    const bool value = next == '[' || next == '-' || (next >= '0' && next <= '9');
+    if (value && ops::find_op(kind.text) == nullptr) {
+      this->value();
+      return;
+    }
+    scan_.expected("the name of a tensor or 'attribute = value'",
+                   hint_for_operand(kind.text, scan_.rest_of_line()));
+  }
+
+  void attribute(Raw& attributes, const Word& kind) {
     const Word key = scan_.name("an attribute");
     for (const char* own : {"op", "in", "out", "repeat"})
-      if (key.text == own)
+      if (key.text == own) {
+        const std::string hint = ops::hint_for_attr(kind.text, own);
         scan_.fail(key.loc,
-                   fmt::format("'{}' is no attribute: inputs stand first in the parentheses, "
-                               "outputs before '='",
-                               own));
+                   fmt::format("'{}' is no attribute{}", own,
+                               hint.empty() ? ": inputs stand first in the parentheses, outputs "
+                                              "before '='"
+                                            : hint));
+      }
     scan_.expect("=", "'='");
     add(attributes, key.text, key.loc, value());
   }
 
   void repeat(Block& block, const Word& keyword, Place place) {
+    if (!scan_.at_name())
+      scan_.expected("the name of a variable after 'repeat'", "; write 'repeat i in 0..4 {'");
     const Word variable = scan_.name("the name of a variable after 'repeat'");
     const ir::Loc in = scan_.here();
     if (!scan_.at_name() || scan_.name("'in'").text != "in")
       scan_.fail(in, fmt::format("expected 'in' after '{}'", variable.text));
     Raw from = classify(scan_.expression("the first value"));
-    scan_.expect("..", "'..'");
+    scan_.expect("..", "'..'", scan_.peek() == '(' || scan_.peek() == '{' ? "; write '0..N'" : "");
     Raw to = classify(scan_.expression("the end of the range"));
     if (scan_.peek() != '{') scan_.expected("'{'");
     if (++depth_ > kMaxDepth) scan_.fail(keyword.loc, "'repeat' is nested too deeply");

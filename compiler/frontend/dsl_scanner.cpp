@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compiler/frontend/dsl_hints.h"
 #include "ir/expr.h"
 
 namespace maco::frontend {
@@ -53,6 +54,14 @@ size_t utf8_length(std::string_view text) {
   return none ? 0 : length;
 }
 
+/// Of a character of two or three bytes in UTF-8.
+uint32_t code_point(std::string_view text) {
+  const auto low = [&](size_t i) { return static_cast<unsigned char>(text[i]) & 0x3fU; };
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (text.size() == 2) return (lead & 0x1fU) << 6 | low(1);
+  return (lead & 0x0fU) << 12 | low(1) << 6 | low(2);
+}
+
 }  // namespace
 
 DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics)
@@ -91,12 +100,26 @@ void DslScanner::skip() {
     const char c = text_[at_];
     if (c == '#') {
       at_ = line_end(at_);
+    } else if (at_foreign_comment(at_)) {
+      const bool line = at(at_ + 1) == '/';
+      if (!told_comment_)
+        diagnostics_.error(loc(at_, at_ + 2),
+                           fmt::format("found '{}', but comments begin with '#'{}",
+                                       text_.substr(at_, 2), line ? ", and '/' floors" : ""));
+      told_comment_ = true;
+      at_ = foreign_comment_end(at_);
     } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\n' && !open_.empty())) {
       ++at_;
     } else {
       break;
     }
   }
+}
+
+size_t DslScanner::foreign_comment_end(size_t from) const {
+  if (at(from + 1) == '/') return line_end(from);
+  const size_t close = text_.find("*/", from + 2);
+  return close == std::string_view::npos ? line_end(from) : close + 2;
 }
 
 void DslScanner::skip_lines() {
@@ -116,8 +139,8 @@ bool DslScanner::take(std::string_view symbol) {
   return true;
 }
 
-void DslScanner::expect(std::string_view symbol, std::string_view what) {
-  if (!take(symbol)) expected(what);
+void DslScanner::expect(std::string_view symbol, std::string_view what, const std::string& hint) {
+  if (!take(symbol)) expected(what, hint);
 }
 
 void DslScanner::open(char bracket) {
@@ -150,18 +173,49 @@ std::string DslScanner::found() {
   if (text_[at_] == '"') return "a quoted string";
   for (std::string_view symbol : {"==", "!=", "<=", ">=", "&&", "||", ".."})
     if (text_.substr(at_, 2) == symbol) return fmt::format("'{}'", symbol);
+  for (std::string_view blank :
+       {"\xc2\xa0", "\xc2\xad", "\xe2\x80\x8b", "\xe2\x80\x8c", "\xe2\x80\x8d", "\xe2\x80\xa8",
+        "\xe2\x80\xaf", "\xe3\x80\x80", "\xef\xbb\xbf"})
+    if (text_.substr(at_, blank.size()) == blank)
+      return fmt::format("the character U+{:04X}, which looks like a blank or like nothing",
+                         code_point(blank));
   size_t end = std::max({name_end(at_), number_end(at_), at_ + 1});
   while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xc0) == 0x80) ++end;
   return fmt::format("'{}'", text_.substr(at_, end - at_));
 }
 
-void DslScanner::expected(std::string_view what) {
+std::string_view DslScanner::rest_of_line() {
+  skip();
+  size_t end = at_;
+  while (end < line_end(at_) && at(end) != '#' && !at_foreign_comment(end)) ++end;
+  while (end > at_ && (at(end - 1) == ' ' || at(end - 1) == '\r' || at(end - 1) == '\t')) --end;
+  return text_.substr(at_, end - at_);
+}
+
+void DslScanner::end_statement() {
+  if (peek() == ';') {
+    if (!told_semicolon_) diagnostics_.error(here(), "a statement ends with its line, without ';'");
+    told_semicolon_ = true;
+    while (take(";")) {
+    }
+    return;
+  }
+  if (at_line_end() || peek() == '}') return;
+  const bool symbol = std::string_view("+-*/@%").find(peek()) != std::string_view::npos;
+  expected("the end of the line",
+           symbol && text_.substr(at_, 2) != "->"
+               ? "; operators are ops: give the result a name, then write 'z = add(y, ...)'"
+               : "");
+}
+
+void DslScanner::expected(std::string_view what, const std::string& hint) {
   skip();
   // Inside brackets the next thing may be lines away, and not what the reader should look at.
   if (!open_.empty() && line_end(read_) < at_)
     fail(loc(read_, read_ + 1), fmt::format("expected {} before the end of the line", what));
   fail(at(at_) == '"' ? loc(at_, string_end(at_)) : here(),
-       fmt::format("expected {}, found {}", what, found()));
+       fmt::format("expected {}, found {}{}", what, found(),
+                   hint.empty() ? hint_for_symbol(text_.substr(at_)) : hint));
 }
 
 /// The end of a `{...}` part of a name or integer that begins at `from`, or `from` if there is
@@ -377,7 +431,8 @@ Word DslScanner::source(size_t from, size_t to) const {
   // An expression over several lines keeps its columns; what isn't part of it becomes blank.
   bool comment = false;
   for (char& c : word.text) {
-    comment = (comment || c == '#') && c != '\n';
+    const size_t i = static_cast<size_t>(&c - word.text.data());
+    comment = (comment || c == '#' || word.text.compare(i, 2, "//") == 0) && c != '\n';
     if (comment || c == '\n' || c == '\r' || c == '\t') c = ' ';
   }
   return word;
@@ -412,6 +467,8 @@ void DslScanner::recover() {
     if (lost) break;
     if (c == '#') {
       i = line_end(i) - 1;
+    } else if (at_foreign_comment(i)) {
+      i = foreign_comment_end(i) - 1;
     } else if (c == '"') {
       i = string_end(i) - 1;
     } else if (c == '(' || c == '[' || c == '{') {

@@ -22,7 +22,7 @@ struct Word {
 };
 
 /// Reads file `file` from its beginning. Blanks and comments are skipped before everything that is
-/// read; line ends too while a bracket is open. Methods that can't read what they are named after
+/// read; line ends too while a bracket is open. So are comments of C, the first of which is reported. Methods that can't read what they are named after
 /// report that and throw DslSyntaxError.
 class DslScanner {
  public:
@@ -35,13 +35,17 @@ class DslScanner {
   char peek();
   /// Consumes `symbol` if it is next.
   bool take(std::string_view symbol);
-  void expect(std::string_view symbol, std::string_view what);
+  void expect(std::string_view symbol, std::string_view what, const std::string& hint = "");
   /// '(', '[' or '{', up to whose counterpart line ends are blanks.
   void open(char bracket);
   void close(char bracket);
   /// Skips empty lines.
   void skip_lines();
-  bool at_line_end() { return peek() == '\n' || peek() == '\0'; }
+  /// At the end of a line, of the file, or at a ';', which end_statement() reports.
+  bool at_line_end() { return peek() == '\n' || peek() == '\0' || peek() == ';'; }
+  /// Reports what stands behind a statement in its line; of ';' the first in a file, which are
+  /// skipped. `hint` as in expected().
+  void end_statement();
 
   bool at_name();
   /// A name, with `{i}` parts kept as they stand.
@@ -66,7 +70,10 @@ class DslScanner {
   [[noreturn]] void fail(ir::Loc loc, std::string message);
   /// "expected ..., found ...", at the next thing or, if that is on a later line, at the end of
   /// what was read.
-  [[noreturn]] void expected(std::string_view what);
+  /// `hint`: what follows that, else hint_for_symbol.
+  [[noreturn]] void expected(std::string_view what, const std::string& hint = "");
+  /// What stands between here and the end of the line or a comment.
+  std::string_view rest_of_line();
   /// After a DslSyntaxError: goes to the end of the broken statement.
   void recover();
   /// The same, but goes to the next `symbol`.
@@ -76,6 +83,10 @@ class DslScanner {
   char at(size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
   void skip();
   size_t name_end(size_t from);
+  bool at_foreign_comment(size_t i) const {
+    return at(i) == '/' && (at(i + 1) == '/' || at(i + 1) == '*');
+  }
+  size_t foreign_comment_end(size_t from) const;
   size_t template_end(size_t from);
   size_t number_end(size_t from) const;
   size_t line_end(size_t from) const;
@@ -94,6 +105,7 @@ class DslScanner {
   size_t failed_ = 0;  // where the last error stands
   size_t budget_;      // characters that recover() may still look at in vain
   std::vector<char> open_;
+  bool told_comment_ = false, told_semicolon_ = false;
 };
 
 }  // namespace maco::frontend

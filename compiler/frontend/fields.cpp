@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <map>
 
 #include "compiler/frontend/build.h"
+#include "compiler/ops/other_names.h"
 
 namespace maco::frontend {
 
@@ -36,6 +39,13 @@ std::string describe(const Raw& raw) {
   return "";
 }
 
+std::string whole_number(const Raw& raw) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  const bool whole = raw.kind == Raw::Kind::Float && raw.number == std::floor(raw.number) &&
+                     std::abs(raw.number) <= kExact;
+  return whole ? fmt::format("; write {}", static_cast<int64_t>(raw.number)) : "";
+}
+
 std::string list_words(const std::vector<std::string>& words, std::string_view last) {
   std::string result;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -55,15 +65,26 @@ std::string suggest(BuildContext& c, std::string_view word,
                     const std::vector<std::string>& candidates) {
   constexpr size_t kBudget = 500'000;
   c.compared += candidates.size();
-  return c.compared > kBudget ? "" : ir::did_you_mean(word, candidates);
+  return c.compared > kBudget ? "" : ops::did_you_mean(word, candidates);
+}
+
+void mark_meant(BuildContext& c, const Raw& map, const std::string& hint) {
+  const std::string asks = "; did you mean '";
+  if (hint.compare(0, asks.size(), asks) == 0)
+    c.misspelt.emplace(map.loc.line, map.loc.column,
+                       hint.substr(asks.size(), hint.rfind('\'') - asks.size()));
 }
 
 std::string suggest_key(BuildContext& c, const Raw& map, const std::string& key,
                         const std::vector<std::string>& allowed) {
-  std::string hint = suggest(c, key, allowed);
-  if (const size_t at = hint.find('\''); at != std::string::npos)
-    c.misspelt.emplace(map.loc.line, map.loc.column,
-                       hint.substr(at + 1, hint.rfind('\'') - at - 1));
+  // Of what another project's name may stand for, what isn't there yet.
+  std::vector<std::string> open;
+  for (const std::string& name : allowed)
+    if (map.find(name) == nullptr) open.push_back(name);
+  const std::string other = ops::other_name(key, open);
+  std::string hint =
+      other.empty() ? suggest(c, key, allowed) : fmt::format("; did you mean '{}'?", other);
+  mark_meant(c, map, hint);
   return hint;
 }
 
@@ -96,10 +117,27 @@ void check_keys(BuildContext& c, const Raw& map, const std::string& what,
   }
 }
 
+namespace {
+
+/// "; did you mean 'true'?" for what other languages write for it.
+std::string truth_of(const Raw& raw) {
+  std::string text = raw.text;
+  for (char& ch : text) ch = static_cast<char>(std::tolower(static_cast<unsigned char>(ch)));
+  const bool one = raw.kind == Raw::Kind::Int && raw.integer == 1;
+  const bool zero = raw.kind == Raw::Kind::Int && raw.integer == 0;
+  if (one || text == "true" || text == "yes" || text == "on") return "; did you mean 'true'?";
+  if (zero || text == "false" || text == "no" || text == "off") return "; did you mean 'false'?";
+  return "";
+}
+
+}  // namespace
+
 bool expect(BuildContext& c, const Raw& raw, Raw::Kind kind, const std::string& what,
             const std::string& expected) {
   if (raw.kind == kind) return true;
-  c.error(raw.loc, fmt::format("{} must be {}, found {}", what, expected, describe(raw)));
+  std::string hint;
+  if (kind == Raw::Kind::Bool) hint = truth_of(raw);
+  c.error(raw.loc, fmt::format("{} must be {}, found {}{}", what, expected, describe(raw), hint));
   return false;
 }
 
@@ -173,7 +211,8 @@ std::optional<int64_t> read_constant(BuildContext& c, const Raw& raw, const std:
     if (!e) return std::nullopt;
     value = ir::evaluate(*e, [&](std::string_view) { return c.graph.world; }).value;
   } else {
-    c.error(raw.loc, fmt::format("{} must be an integer, found {}", what, describe(raw)));
+    c.error(raw.loc, fmt::format("{} must be an integer, found {}{}", what, describe(raw),
+                                 whole_number(raw)));
     return std::nullopt;
   }
   if (!value) return std::nullopt;

@@ -38,6 +38,14 @@ std::optional<int64_t> evaluate_text(BuildContext& c, const Env& env, std::strin
   }
   for (const std::string& name : parsed.expr->vars()) {
     if (value_of(c, env, name)) continue;
+    if (const auto known = c.variables.find(name); known != c.variables.end()) {
+      const bool dim = known->second.kind == Variable::Kind::Dim;
+      if (dim || known->second.kind == Variable::Kind::Scalar) {
+        error = fmt::format("{} '{}' is known at launch, but a 'repeat' is unrolled before",
+                            dim ? "dim" : "scalar", name);
+        return std::nullopt;
+      }
+    }
     std::string hint = suggest(c, name, names_of(env));
     if (hint.empty()) hint = fmt::format("; expected {}", list_words(names_of(env)));
     error = fmt::format("'{}' is not the variable of a 'repeat' around this{}", name, hint);

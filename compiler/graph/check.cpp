@@ -51,7 +51,8 @@ bool check_expr(Check& c, const ir::Expr& e, ir::Loc loc, const std::string& wha
     else if (c.graph.find_tensor(name))
       c.error(loc, fmt::format("'{}' is a tensor and can't stand in an expression", name));
     else
-      c.error(loc, fmt::format("unknown name {} in {}", quoted(name), what));
+      c.error(loc, fmt::format("unknown name {} in {}{}", quoted(name), what,
+                               near_variable(c.variables, use, name)));
     return false;
   }
   const std::string why = why_no_value(c.variables, e, guard);

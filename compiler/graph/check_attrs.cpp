@@ -6,6 +6,7 @@
 
 #include "compiler/graph/check_parts.h"
 #include "compiler/ops/op.h"
+#include "compiler/ops/other_names.h"
 
 namespace maco::graph {
 
@@ -85,7 +86,7 @@ class AttrCheck {
     if (!text) return must_be(words.empty() ? "a string" : one_of(words));
     if (!words.empty() && std::find(words.begin(), words.end(), *text) == words.end())
       c_.error(loc_, fmt::format("{} must be {}, found '{}'{}", what_, one_of(words), *text,
-                                 ir::did_you_mean(*text, words)));
+                                 ops::did_you_mean(*text, words)));
   }
   void scaling(const ir::AttrValue& v) {
     const auto* map = std::get_if<std::map<std::string, double>>(&v);
@@ -96,7 +97,9 @@ class AttrCheck {
       if (!std::isfinite(value))
         c_.error(loc_, fmt::format("'{}' of {} is {}, which is no number", key, what_, value));
       else if (std::find(std::begin(kScaling), std::end(kScaling), key) == std::end(kScaling))
-        c_.error(loc_, fmt::format("unknown key '{}' in {}", key, what_));
+        c_.error(loc_,
+                 fmt::format("unknown key '{}' in {}{}", key, what_,
+                             ops::did_you_mean(key, {std::begin(kScaling), std::end(kScaling)})));
   }
 
   Check& c_;
@@ -124,10 +127,12 @@ void check_attrs(Check& c, const ir::Op& op) {
     });
     if (spec != def.attrs.end())
       AttrCheck(c, def, op, name == "if" ? nullptr : guard).check(*spec, attr);
-    else
-      c.error(
-          attr.loc.known() ? attr.loc : op.loc,
-          fmt::format("'{}' has no attribute '{}'{}", op.kind, name, ir::did_you_mean(name, own)));
+    else {
+      const std::string hint = ops::hint_for_attr(op.kind, name);
+      c.error(attr.loc.known() ? attr.loc : op.loc,
+              fmt::format("'{}' has no attribute '{}'{}", op.kind, name,
+                          hint.empty() ? ops::did_you_mean(name, own) : hint));
+    }
   }
   for (const AttrSpec& spec : def.attrs)
     if (spec.required && op.attrs.count(spec.name) == 0 && !(spec.name == "dtype" && op.dtype))

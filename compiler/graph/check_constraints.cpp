@@ -24,6 +24,12 @@ bool check_op_name(Check& c, const std::string& name, ir::Loc loc, const std::st
   return false;
 }
 
+std::string near_phase(const Check& c, const std::string& name) {
+  std::vector<std::string> names;
+  for (const ir::Phase& p : c.graph.phases) names.push_back(p.name);
+  return ir::did_you_mean(name, names);
+}
+
 void check_after(Check& c) {
   std::set<std::string_view> phases;
   for (const ir::Phase& p : c.graph.phases) phases.insert(p.name);
@@ -33,7 +39,8 @@ void check_after(Check& c) {
                     fmt::format("'after' of '{}'", op.name));
     if (op.phase && phases.count(*op.phase) == 0)
       c.error(op.phase_loc.known() ? op.phase_loc : op.loc,
-              fmt::format("op '{}' names phase '{}', which is not defined", op.name, *op.phase));
+              fmt::format("op '{}' names phase '{}', which is not defined{}", op.name, *op.phase,
+                          near_phase(c, *op.phase)));
   }
 }
 
@@ -48,8 +55,8 @@ void check_phases(Check& c) {
   for (const ir::Phase& p : c.graph.phases)
     for (const std::string& other : p.depends_on)
       if (first.count(other) == 0)
-        c.error(p.loc,
-                fmt::format("phase '{}' names phase '{}', which is not defined", p.name, other));
+        c.error(p.loc, fmt::format("phase '{}' names phase '{}', which is not defined{}", p.name,
+                                   other, near_phase(c, other)));
 }
 
 void check_regions(Check& c) {

@@ -5,6 +5,7 @@
 
 #include "compiler/graph/check_parts.h"
 #include "compiler/ops/op.h"
+#include "compiler/ops/other_names.h"
 
 namespace maco::graph {
 
@@ -35,13 +36,7 @@ void check_count(Check& c, const ir::Op& op, size_t count, const Counted& rule) 
 const ops::OpDef* check_kind(Check& c, const ir::Op& op) {
   const ops::OpDef* def = ops::find_op(op.kind);
   if (def && (!def->internal || c.options.internal_ops)) return def;
-  std::vector<std::string> kinds;
-  for (const ops::OpDef& d : ops::all_ops())
-    if (!d.internal) kinds.push_back(d.kind);
-  const std::string synonym = ops::synonym_of(op.kind);
-  c.error(op.loc, fmt::format("unknown op '{}'{}", op.kind,
-                              synonym.empty() ? ir::did_you_mean(op.kind, kinds)
-                                              : fmt::format("; did you mean '{}'?", synonym)));
+  c.error(op.loc, fmt::format("unknown op '{}'{}", op.kind, ops::near_op(op.kind)));
   return nullptr;
 }
 

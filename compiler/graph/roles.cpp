@@ -9,6 +9,7 @@
 #include "compiler/graph/expressions.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/op.h"
+#include "compiler/ops/other_names.h"
 
 namespace maco::graph {
 
@@ -53,7 +54,8 @@ class RolesCheck {
       const auto found = variables.find(name);
       if (found != variables.end() && allowed(ExprUse::Condition, found->second.kind)) continue;
       report_.error(loc, found == variables.end()
-                             ? fmt::format("unknown name '{}' in {}", name, what)
+                             ? fmt::format("unknown name '{}' in {}{}", name, what,
+                                           near_variable(variables, ExprUse::Condition, name))
                              : why_not(ExprUse::Condition, name, found->second.kind, what));
       return;
     }
@@ -98,13 +100,15 @@ class RolesCheck {
     if (r.begin >= r.end)
       return wrong(fmt::format("the range of SMs [{}, {}) is empty", r.begin, r.end));
     if (r.role != "compute" && r.role != "comm" && r.role != "scheduler")
-      return wrong(
-          fmt::format("'role' must be 'compute', 'comm' or 'scheduler', found '{}'", r.role));
+      return wrong(fmt::format("'role' must be 'compute', 'comm' or 'scheduler', found '{}'{}",
+                               r.role,
+                               ops::did_you_mean(r.role, {"compute", "comm", "scheduler"})));
     if (r.role == "scheduler" && !scheduler(loc)) return false;
     for (size_t k = 0; k < r.tasks.size(); ++k) {
       const ops::OpDef* def = ops::find_op(r.tasks[k]);
       if (!def || (def->internal && !internal_ops_))
-        return wrong(fmt::format("unknown kind of op '{}'", r.tasks[k]));
+        return wrong(
+            fmt::format("unknown kind of op '{}'{}", r.tasks[k], ops::near_op(r.tasks[k])));
       if (const std::string why = why_not_in(r.role, r.tasks[k]); !why.empty()) return wrong(why);
       const auto begin = r.tasks.begin(), end = begin + static_cast<std::ptrdiff_t>(k);
       if (std::find(begin, end, r.tasks[k]) != end)

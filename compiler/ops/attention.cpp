@@ -161,6 +161,27 @@ Cut choose(const TileContext& c) {
   while (2 * block <= most_queries(c) && block < c.in(0).max_rows) block *= 2;
   return {kMethods[0], {block}};
 }
+std::string slow(const TileContext& c, const Cut& cut) {
+  const Heads h = heads_of(c);
+  const ir::DType q = c.in(0).dtype, k = c.in(1).dtype, v = c.in(2).dtype;
+  const bool many = c.typical(c.in(0).rows) * h.group() >= functions::kManyRows;
+  if (cut.method != kMethods[0] || !many || !c.machine().has_mma(ir::DType::BF16)) return "";
+  const auto runs = [](const std::string& why) { return "runs without tensor cores: " + why; };
+  if (q != k || q != v)
+    return runs(fmt::format("q, k and v are {}, {} and {}; cast them to one of bf16 and f16",
+                            ir::name(q), ir::name(k), ir::name(v)));
+  if (!c.machine().has_mma(q) || (q != ir::DType::BF16 && q != ir::DType::F16))
+    return runs(fmt::format("q, k and v are {}; cast them to bf16 or f16", ir::name(q)));
+  if (!functions::takes_head(h.dim, c.machine().page_bytes))
+    return runs(fmt::format("head_dim = {} isn't a multiple of 8 up to {} whose keys fill pages",
+                            h.dim, functions::kMostHeadDim));
+  if (c.in(0).cols % 8 != 0 || columns_of(c, c.in(0).cols).first % 8 != 0)
+    return runs(
+        fmt::format("rows of q have {} columns, from column {} on; both are to be "
+                    "multiples of 8",
+                    c.in(0).cols, columns_of(c, c.in(0).cols).first));
+  return "";
+}
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
   const bool by_mma = cut.method != kMethods[0];
   if (by_mma && !takes_tensor_cores(c))
@@ -306,6 +327,7 @@ std::vector<OpDef> attention_ops() {
              kColumns};
   d.infer = infer;
   d.methods = kMethods;
+  d.slow = slow;
   d.tile_axes = {"rows"};
   d.choose = choose;
   d.refuse_cut = refuse_cut;

@@ -8,6 +8,7 @@
 
 #include "compiler/functions/cuda_kernel.h"
 #include "compiler/ops/families.h"
+#include "compiler/ops/other_names.h"
 #include "compiler/ops/tile.h"
 
 namespace maco::ops {
@@ -29,7 +30,7 @@ std::optional<Type> read_type(InferContext& c, const std::string& name, const At
   for (const AttrTree::Entry& e : *map)
     if (std::find(keys.begin(), keys.end(), e.key) == keys.end()) {
       c.error_at(e.key_loc, fmt::format("unknown key '{}' in 'types' of 'cuda'{}", e.key,
-                                        ir::did_you_mean(e.key, keys)));
+                                        did_you_mean(e.key, keys)));
       return std::nullopt;
     }
   const AttrTree *dtype = t.find("dtype"), *shape = t.find("shape");
@@ -44,7 +45,7 @@ std::optional<Type> read_type(InferContext& c, const std::string& name, const At
     std::vector<std::string> names;
     for (const ir::DType d : ir::kAllDTypes) names.emplace_back(ir::name(d));
     c.error_at(dtype->loc, fmt::format("'{}' is no dtype{}", dtype->text(),
-                                       ir::did_you_mean(dtype->text(), names)));
+                                       did_you_mean(dtype->text(), names)));
     return std::nullopt;
   }
   Type result{*type, {}};
@@ -75,12 +76,14 @@ void infer_cuda(InferContext& c) {
   if (const auto found = op.attrs.find("types"); found != op.attrs.end())
     types = std::get_if<AttrTree>(&found->second.value);
   if (const auto* map = types ? std::get_if<AttrTree::Map>(&types->value) : nullptr) {
+    std::vector<std::string> outputs;
+    for (const ir::TensorId id : op.out) outputs.push_back(c.graph()[id].name);
     for (const AttrTree::Entry& e : *map)
       if (std::none_of(op.out.begin(), op.out.end(),
                        [&](ir::TensorId id) { return c.graph()[id].name == e.key; }))
-        c.error_at(
-            e.key_loc,
-            fmt::format("'types' of 'cuda' names '{}', which is no output of the op", e.key));
+        c.error_at(e.key_loc,
+                   fmt::format("'types' of 'cuda' names '{}', which is no output of the op{}",
+                               e.key, ir::did_you_mean(e.key, outputs)));
   } else if (types) {
     c.error_at(types->loc, "'types' of 'cuda' must be a map from outputs to their types");
   }

@@ -128,6 +128,44 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
   return refuse_matmul(shape_of(c), method, tiles_in(cut), c.machine());
 }
 
+std::string slow(const TileContext& c, const Cut& cut) {
+  const MatmulShape s = shape_of(c);
+  const MatmulMethod method = functions::for_many_rows(method_of(cut.method));
+  constexpr int64_t kMuch = 256 * 256 * 256;  // multiplications
+  if (method == MatmulMethod::Dot || s.max_rows * s.N * s.K < kMuch ||
+      !c.machine().has_mma(ir::DType::BF16))
+    return "";
+  const int64_t chunk = 16 / ir::size_of(s.a);
+  if (method == MatmulMethod::Mma && c.machine().has_wgmma()) {
+    const std::pair<const char*, int64_t> rows[] = {{"K", s.K}, {"N", s.N}};
+    for (const auto& [axis, n] : rows)
+      if (n % chunk != 0 && (axis[0] == 'K' || !s.transpose_b))
+        return fmt::format(
+            "runs by method 'mma', not 'wgmma': {0} = {1} isn't a multiple of {2}; "
+            "pad it to {3}",
+            axis, n, chunk, (n + chunk - 1) / chunk * chunk);
+  }
+  if (method != MatmulMethod::Block) return "";
+  const auto runs = [](const std::string& why) { return "runs without tensor cores: " + why; };
+  const auto is_eight = [](ir::DType t) {
+    return t == ir::DType::F8E4M3 || t == ir::DType::F8E5M2;
+  };
+  if (!ir::is_float(s.a) || !ir::is_float(s.b)) return "";  // the same sums are to be had nowhere
+  if (s.a != s.b)
+    return runs(
+        fmt::format("it multiplies {} by {}; cast one of them", ir::name(s.a), ir::name(s.b)));
+  if (s.a == ir::DType::F32) return runs("its operands are f32; cast them to bf16 or f16");
+  if (!c.machine().has_mma(s.a))
+    return runs(
+        fmt::format("the target has none for {}; cast its operands to bf16 or f16", ir::name(s.a)));
+  if (is_eight(s.a) && !s.transpose_b)
+    return runs(
+        fmt::format("{} is multiplied with transpose_b only; give b as [N,K]", ir::name(s.a)));
+  if (is_eight(s.a) && s.y == ir::DType::F32)
+    return runs(fmt::format("{} gives no f32 there; write dtype = bf16", ir::name(s.a)));
+  return "";
+}
+
 // What becomes of a sum before it is rounded and stored: bias, activation and the op's epilogue. Of
 // those the first two aren't rounded.
 ir::BodyParam whole_epilogue(TileContext& c, const MatmulInputs& inputs,
@@ -629,6 +667,7 @@ std::vector<OpDef> matmul_ops() {
   d.tile_axes = {"rows", "columns", "of K"};
   d.spare_axes = 1;
   d.choose = choose;
+  d.slow = slow;
   d.refuse_cut = refuse_cut;
   d.tile = tile;
   // Of an epilogue's operands those of the result's shape have its rows.

@@ -79,6 +79,9 @@ struct OpDef {
   Cut (*choose)(const TileContext&) = nullptr;
   /// Why the op can't be cut so, or "". The method is one of `methods`, the extents are positive.
   std::string (*refuse_cut)(const TileContext&, const Cut&) = nullptr;
+  /// Why the op is computed far slower than the machine could, and what would help, or "": "runs
+  /// without tensor cores: its operands are f32; cast them to bf16 or f16".
+  std::string (*slow)(const TileContext&, const Cut&) = nullptr;
   /// Cuts the op into tasks. Called only if infer found no error. May refuse (report an error) what
   /// it can't do.
   void (*tile)(TileContext&) = nullptr;
@@ -96,8 +99,6 @@ int most_outputs(const OpDef& def, const ir::Op& op);
 
 /// The def of `kind`, or nullptr.
 const OpDef* find_op(std::string_view kind);
-/// What other projects call an op: 'matmul' for "gemm"; "" if none is known by that name.
-std::string synonym_of(std::string_view kind);
 /// All, in the order of the docs, then the registered ones.
 std::vector<OpDef> all_ops();
 

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <map>
 
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/families.h"
@@ -44,60 +42,6 @@ int most_inputs(const OpDef& def, const ir::Op& op) {
 }
 int most_outputs(const OpDef& def, const ir::Op& op) {
   return op.attrs.count("append_at") > 0 ? -1 : def.max_out;
-}
-
-std::string synonym_of(std::string_view kind) {
-  // In lower case and without '_', by which projects differ.
-  static const std::map<std::string, std::string, std::less<>> synonyms = {
-      {"allgatherintotensor", "allgather"},
-      {"alltoallsingle", "alltoall"},
-      {"a2a", "alltoall"},
-      {"bcast", "broadcast"},
-      {"cat", "concat"},
-      {"clone", "copy"},
-      {"collectivepermute", "ring_shift"},
-      {"dot", "matmul"},
-      {"elementwiseadd", "add"},
-      {"embed", "embedding"},
-      {"flashattention", "attention"},
-      {"gather", "embedding"},
-      {"gemm", "matmul"},
-      {"kvcacheappend", "kv_append"},
-      {"layernormalization", "layernorm"},
-      {"linear", "matmul"},
-      {"logistic", "sigmoid"},
-      {"mm", "matmul"},
-      {"multiply", "mul"},
-      {"permute", "transpose"},
-      {"pmax", "allreduce"},
-      {"pmean", "allreduce"},
-      {"ppermute", "ring_shift"},
-      {"psum", "allreduce"},
-      {"psumscatter", "reduce_scatter"},
-      {"reducemax", "max"},
-      {"reducemean", "mean"},
-      {"reducescattertensor", "reduce_scatter"},
-      {"reducesum", "sum"},
-      {"rmsnormalization", "rmsnorm"},
-      {"rotary", "rope"},
-      {"rotaryembedding", "rope"},
-      {"scaleddotproductattention", "attention"},
-      {"sdpa", "attention"},
-      {"siluandmul", "swiglu"},
-      {"subtract", "sub"},
-      {"swish", "silu"},
-      {"view", "reshape"},
-  };
-  std::string plain;
-  for (char c : kind)
-    if (c != '_' && c != '.') plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  for (const OpDef& def : all_ops()) {
-    std::string own = def.kind;
-    own.erase(std::remove(own.begin(), own.end(), '_'), own.end());
-    if (!def.internal && own == plain) return def.kind;
-  }
-  const auto found = synonyms.find(plain);
-  return found == synonyms.end() ? "" : found->second;
 }
 
 std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr,

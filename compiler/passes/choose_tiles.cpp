@@ -2,7 +2,8 @@
 // are several ways to compute it, and `tile`, the extents of a task.
 //
 // What the graph says already stays as it is, or is refused; the rest is what the op's own rule
-// finds best by the cost model (compiler/ops), of no more rows than a microbatch has.
+// finds best by the cost model (compiler/ops), of no more rows than a microbatch has. The report
+// names ops for which another dtype or another shape would have a far quicker method.
 
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
@@ -21,12 +22,16 @@ bool choose_tiles(ir::Graph& graph, PassContext& context) {
     if (!ops::has_choice(graph, graph.ops[i])) continue;
     ops::TileContext op(graph, ir::id_of<ir::OpId>(i), program, context.machine, buffers,
                         context.diagnostics);
-    if (op.check_cut())
-      ops::set_cut(graph.ops[i], ops::cut_of(graph.ops[i]).tile.empty()
-                                     ? microbatches.within(op, op.cut())
-                                     : op.cut());
-    else
+    if (!op.check_cut()) {
       ok = false;
+      continue;
+    }
+    ops::set_cut(graph.ops[i], ops::cut_of(graph.ops[i]).tile.empty()
+                                   ? microbatches.within(op, op.cut())
+                                   : op.cut());
+    if (const ops::OpDef* def = ops::find_op(graph.ops[i].kind); def->slow)
+      if (const std::string why = def->slow(op, op.cut()); !why.empty())
+        context.fused(why, graph.ops[i].name);
   }
   return ok;
 }

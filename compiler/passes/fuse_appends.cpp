@@ -40,10 +40,16 @@ class AppendFuser {
                        .where = "product",
                        .made_by = true,
                        .refuse = [&](const Op& op) { return refuse(op); },
-                       .fold = [&](const Op& op) { fold(op); }});
+                       .fold = [&](const Op& op) { fold(op); },
+                       .concerns = [&](const Op& op) { return !is_of_attention(op); }});
   }
 
  private:
+  // An attention has taken it: what is left copies the rows that it gives.
+  bool is_of_attention(const Op& append) const {
+    const size_t writer = writers_[index(append.in[1])];
+    return writer != kNoWriter && graph_.ops[writer].kind == "attention_step";
+  }
   int64_t columns_in(TensorId t) const { return *graph_[t].shape.back().constant(); }
   ops::Columns columns_of(const Op& append) const {
     return columns_read(graph_, append, append.in[1]);

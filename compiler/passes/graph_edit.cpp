@@ -187,7 +187,7 @@ void fold_into_readers(ir::Graph& graph, PassContext& context, const Folding& fo
   std::vector<bool> dead(graph.ops.size(), false);
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const ir::Op& op = graph.ops[i];
-    if (op.kind != folding.kind) continue;
+    if (op.kind != folding.kind || (folding.concerns && !folding.concerns(op))) continue;
     const std::string why = folding.refuse(op);
     if (!why.empty()) {
       context.fused(folding.kind + " stays: " + why, op.name);

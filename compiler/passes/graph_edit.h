@@ -111,6 +111,8 @@ struct Folding {
   bool made_by = false;
   std::function<std::string(const ir::Op&)> refuse;
   std::function<void(const ir::Op&)> fold;
+  /// Whether an op of the kind is looked at; null: all are.
+  std::function<bool(const ir::Op&)> concerns = nullptr;
 };
 void fold_into_readers(ir::Graph& graph, PassContext& context, const Folding& folding);
 

@@ -20,9 +20,9 @@ TensorInfo tensor_info(std::string name, TensorKind kind, ir::DType type,
   return info;
 }
 
-std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics) {
+std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics, int max_warnings) {
   std::vector<Diagnostic> list;
-  for (const ir::Diagnostic& d : diagnostics.all()) {
+  for (const ir::Diagnostic& d : diagnostics.limited(max_warnings)) {
     Diagnostic& made = list.emplace_back();
     made.severity = static_cast<Diagnostic::Severity>(d.severity);
     made.message = d.message;
@@ -34,10 +34,10 @@ std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics) {
   return list;
 }
 
-Error graph_error(const ir::Diagnostics& diagnostics) {
-  std::string text = diagnostics.render();
+Error graph_error(const ir::Diagnostics& diagnostics, int max_warnings) {
+  std::string text = diagnostics.render(false, 0, max_warnings);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return {ErrorCode::InvalidGraph, std::move(text), public_diagnostics(diagnostics)};
+  return {ErrorCode::InvalidGraph, std::move(text), public_diagnostics(diagnostics, max_warnings)};
 }
 
 Error error(ErrorCode code, std::string message) { return {code, std::move(message), {}}; }

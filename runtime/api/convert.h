@@ -37,9 +37,11 @@ TensorInfo tensor_info(std::string name, TensorKind kind, ir::DType type,
                        const std::vector<ir::Expr>& shape, int64_t max_elements,
                        const ir::Lookup& most);
 
-std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics);
+std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics,
+                                           int max_warnings = CompileOptions().max_warnings);
 /// ErrorCode::InvalidGraph, with what was reported.
-Error graph_error(const ir::Diagnostics& diagnostics);
+Error graph_error(const ir::Diagnostics& diagnostics,
+                  int max_warnings = CompileOptions().max_warnings);
 Error error(ErrorCode code, std::string message);
 /// What `f` gives, a Result; an Error if it throws, which is a fault of MACO's or no memory.
 template <class F>

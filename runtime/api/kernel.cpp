@@ -69,12 +69,12 @@ Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) 
   all.defines = options.defines;
   ir::Diagnostics diagnostics = graph.data().diagnostics;
   auto compiled = api::compile(graph.data().graph, all, diagnostics);
-  if (!compiled) return graph_error(diagnostics);
+  if (!compiled) return graph_error(diagnostics, options.max_warnings);
   std::string why, report = api::report(*compiled);
   auto data = read_kernel(std::move(compiled->kernel), why);
   if (!data) return error(ErrorCode::InvalidGraph, std::move(why));
   data->report = std::move(report);
-  data->warnings = public_diagnostics(diagnostics);
+  data->warnings = public_diagnostics(diagnostics, options.max_warnings);
   if (compiled->variants.empty()) data->program = std::move(compiled->program);
   return Kernel(std::make_shared<const Kernel::Data>(std::move(*data)));
 }
@@ -101,6 +101,8 @@ const std::vector<Diagnostic>& Kernel::warnings() const { return data_->warnings
 Result<Kernel> compile(const Graph& graph, const CompileOptions& options) {
   if (options.sms < 0)
     return error(ErrorCode::InvalidArgument, "a rank can't use a negative number of SMs");
+  if (options.max_warnings < 0)
+    return error(ErrorCode::InvalidArgument, "'max_warnings' is negative; 0 means all");
   return guarded([&] { return compile_graph(graph, options); });
 }
 

@@ -153,6 +153,20 @@ TEST_CASE("what the compiler says of a graph has its place in the source") {
   g.output("y", g.exp(x));
   CHECK_THAT(compile(g.build().value(), cpu()).value().warnings().at(0).file,
              Contains("library_test.cpp"));
+  GraphBuilder many("many");
+  const Tensor z = many.input("z", f32, {4});
+  for (int i = 0; i < 30; ++i) many.relu(z);
+  many.output("y", many.exp(z));
+  const Graph unused = many.build().value();
+  const auto some = compile(unused, cpu()).value().warnings();
+  CHECK(some.size() == 21);
+  CHECK(some.back().severity == Diagnostic::Severity::Note);
+  CHECK(some.back().message == "and 10 more warnings like this");
+  CompileOptions all = cpu();
+  all.max_warnings = 0;
+  CHECK(compile(unused, all).value().warnings().size() == 30);
+  all.max_warnings = -1;
+  CHECK(compile(unused, all).error().code == ErrorCode::InvalidArgument);
   CompileOptions negative;
   negative.sms = -1;
   CHECK(compile(twoshot, negative).error().code == ErrorCode::InvalidArgument);

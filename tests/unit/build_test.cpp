@@ -174,7 +174,7 @@ TEST_CASE("build: what only passes make is read back where that is wanted") {
   const auto raw = frontend::parse_json_raw(d.add_file("t.json", text), d);
   REQUIRE(raw);
   CHECK_FALSE(frontend::build(*raw, {}, d));
-  CHECK(d.all()[0].message == "unknown op 'fused'");
+  CHECK(d.all()[0].message.find("unknown op 'fused'") == 0);
 }
 
 TEST_CASE("build: an output without a type takes that of its op, where that is allowed") {

@@ -96,3 +96,51 @@ TEST_CASE("close names are suggested", "[diagnostics]") {
   CHECK(did_you_mean("convolution", ops).empty());
   CHECK(did_you_mean("", ops).empty());
 }
+
+TEST_CASE("of warnings of one kind only some are shown, and how many more there are",
+          "[diagnostics]") {
+  Diagnostics d;
+  const int32_t f = d.add_file("g", "a\n");
+  for (int i = 0; i < 5; ++i) {
+    d.warning({f, i + 10, 1}, "nothing uses the result of 'y_" + std::to_string(i) + "'");
+    d.note({f, i + 30, 1}, "it is here");
+    if (i < 2) d.warning({}, "'a" + std::to_string(i) + "' isn't read in 1" + std::to_string(i));
+  }
+  d.warning({}, "another");
+  d.error({}, "wrong");
+  CHECK(d.render(false, 0, 2) ==
+        "g:10:1: warning: nothing uses the result of 'y_0'\n"
+        "g:30:1: note: it is here\n"
+        "warning: 'a0' isn't read in 10\n"
+        "g:11:1: warning: nothing uses the result of 'y_1'\n"
+        "g:31:1: note: it is here\n"
+        "note: and 3 more warnings like this\n"
+        "warning: 'a1' isn't read in 11\n"
+        "warning: another\n"
+        "error: wrong\n");
+  CHECK(d.limited(0).size() == d.all().size());
+  CHECK(d.render(false, 0, 0) == d.render());
+  CHECK(d.limited(4).size() == d.all().size() - 1);  // a warning and its note less, a note more
+}
+
+TEST_CASE("of warnings of all iterations of a repeat one is shown", "[diagnostics]") {
+  Diagnostics d;
+  const int32_t f = d.add_file("g", "a\nb\n");
+  for (int i = 0; i < 4; ++i) {
+    const int32_t context = d.add_context("in iteration i = " + std::to_string(i));
+    d.warning({f, 1, 1, 1, context}, "'a_" + std::to_string(i) + "' is left out");
+    d.warning({f, 2, 1, 1, context}, "'b_" + std::to_string(i) + "' is left out");
+  }
+  CHECK(d.render(false, 0, 20) ==
+        "g:1:1: warning: 'a_0' is left out\n"
+        "    1 | a\n"
+        "      | ^\n"
+        "      = in iteration i = 0\n"
+        "note: the same in 3 more iterations\n"
+        "g:2:1: warning: 'b_0' is left out\n"
+        "    2 | b\n"
+        "      | ^\n"
+        "      = in iteration i = 0\n"
+        "note: the same in 3 more iterations\n");
+  CHECK(d.limited(0).size() == 8);
+}

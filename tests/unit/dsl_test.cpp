@@ -200,13 +200,16 @@ TEST_CASE("all syntax errors of a file are reported, each at its place", "[dsl]"
         "2:1+5 unknown statement 'inptu'; did you mean 'input'?\n"
         "3:11+1 expected ',' or ')' before the end of the line\n"
         "4:14+1 expected the op's name after '@', found the end of the line\n"
-        "5:12+1 expected the name of a tensor or 'attribute = value', found '2'\n"
+        "5:12+1 expected the name of a tensor or 'attribute = value', found '2'; numbers are "
+        "attributes: 'value = 2'\n"
         "6:9+1 expected ':' and the type of 'o', or '=' and the op that gives it, found the end of "
         "the line\n");
   // A broken statement of several lines is skipped as a whole.
-  CHECK(errors_in("y = f(x,\n  a = ,\n  b = [1, 2],\n)\nz = 3") ==
-        "3:7+1 expected a value, found ','\n"
-        "6:5+1 expected an op after '=', found '3'\n");
+  CHECK(
+      errors_in("y = f(x,\n  a = ,\n  b = [1, 2],\n)\nz = 3") ==
+      "3:7+1 expected a value, found ','\n"
+      "6:5+1 expected a call of an op after '=', found '3'; a constant is a param: declare it and "
+      "bind its values\n");
   CHECK(errors_in("repeat i from 0 to 3 {\n y = f(x)\n}\nrepeat j in 0..2 {\n dim t <= 4\n a "
                   "b\n}\nset x") ==
         "2:10+4 expected 'in' after 'i'\n"
@@ -224,8 +227,17 @@ TEST_CASE("brackets that nothing closes cost one error each", "[dsl]") {
 
 TEST_CASE("what is wrong is named", "[dsl]") {
   auto first = [](const std::string& statement) { return errors_in(statement); };
-  CHECK(first("y = x") == "2:6+1 expected '(' after the op 'x', found the end of the line\n");
-  CHECK(first("y = f(x + 1)") == "2:9+1 expected ',' or ')', found '+'\n");
+  CHECK(first("y = x") == "2:5+1 expected a call of an op after '=', found 'x'; write 'copy(x)'\n");
+  CHECK(first("y = f(x + 1)") ==
+        "2:7+1 'f' takes tensors by name, found an expression; write 'add(x, value = 1)' in a line "
+        "of "
+        "its own before it\n");
+  CHECK(first("y_{i + 1} = x_{i + 1} * w_{i}").find("write 'mul(x_{i + 1}, w_{i})'") !=
+        std::string::npos);
+  CHECK(first("y = 1e-5 - x").find("add(n, value = 1e-5)") != std::string::npos);
+  CHECK(first("y = f(x) // a\n z = f(x); // b") ==
+        "2:10+2 found '//', but comments begin with '#', and '/' floors\n"
+        "3:10+1 a statement ends with its line, without ';'\n");
   CHECK(first("y = f(a = 1, x)") == "2:14+1 operands stand before attributes\n");
   CHECK(first("y = f(x, in = [x])") ==
         "2:10+2 'in' is no attribute: inputs stand first in the parentheses, outputs before '='\n");
@@ -261,8 +273,9 @@ TEST_CASE("what is wrong is named", "[dsl]") {
 }
 
 TEST_CASE("a graph has a beginning and an end", "[dsl]") {
-  CHECK(errors_of("") == "1:1+1 expected 'graph NAME {' at the beginning\n");
-  CHECK(errors_of("graf g {}") == "1:1+4 expected 'graph NAME {' at the beginning\n");
+  CHECK(errors_of("") ==
+        "1:1+1 expected 'graph NAME {' at the beginning, found the end of the file\n");
+  CHECK(errors_of("graf g {}") == "1:1+4 expected 'graph NAME {' at the beginning, found 'graf'\n");
   CHECK(errors_of("graph g {\n y = f(x)\n") ==
         "3:1+1 expected '}', found the end of the file\n1:1+5 note: the graph begins here\n");
   CHECK(errors_of("graph g {\n}\n}\n") ==

@@ -18,8 +18,9 @@ struct CompileOptions {
   int64_t sms = 0;                // SMs that a rank may use; 0: all of the board's
   bool load_ahead = true;         // parameters are loaded ahead of a task's waits
   bool fuse = true;
-  bool prune = true;    // waits that others imply are left out
-  bool packets = true;  // small temporaries are handed over in packets
+  bool prune = true;      // waits that others imply are left out
+  bool packets = true;    // small temporaries are handed over in packets
+  int max_warnings = 20;  // of a kind that Kernel::warnings() has; 0: all
   /// For sources of ops `cuda`, besides what the ops say: folders of headers, relative to where the
   /// process is, and macros, NAME or NAME=VALUE.
   std::vector<std::string> include_folders = {}, defines = {};
@@ -45,7 +46,8 @@ class MACO_API Kernel {
   /// What became of the graph, for people: roles, tasks, what was fused and what not, waits,
   /// memory. Empty of a kernel that came as source.
   const std::string& report() const;
-  /// Warnings of the compiler.
+  /// Warnings of the compiler, each with its notes; of those that differ in names and numbers only
+  /// CompileOptions::max_warnings, and a note with how many more there are.
   const std::vector<Diagnostic>& warnings() const;
 
   struct Data;
