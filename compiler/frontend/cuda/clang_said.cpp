@@ -3,10 +3,51 @@
 #include <clang/Basic/SourceManager.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace maco::frontend::cuda {
 
 using namespace clang;  // NOLINT: its names are all over this file
+
+namespace {
+
+/// What may be written in place of a name that Clang doesn't know; "" where nothing is known of it.
+std::string instead(llvm::StringRef message) {
+  struct Known {
+    const char *name, *text;
+  };
+  constexpr const char* masks = "the word with _sync, which takes a mask first, is there";
+  constexpr Known known[] = {
+      {"__shfl", masks},
+      {"__shfl_up", masks},
+      {"__shfl_down", masks},
+      {"__shfl_xor", masks},
+      {"__any", masks},
+      {"__all", masks},
+      {"__ballot", masks},
+      {"texture", "textures aren't tensors: a task can't read them"},
+      {"surface", "surfaces aren't tensors: a task can't use them"},
+      {"__u128AtomicCAS", "atomics have 64 bits at most"},
+      {"__u128AtomicExch", "atomics have 64 bits at most"},
+      {"__prof_trigger", "maco-run --profile says what ops take"},
+      {"_alloca", "a task's memory is that of its tensors and its block's shared memory"},
+      {"__syncthreads_", "__syncthreads, _count, _and and _or are there"},
+      {"CUDART_PI_F", "<math_constants.h> has it"},
+  };
+  for (const char* begin : {"use of undeclared identifier '", "no template named '",
+                            "unknown type name '", "no matching function for call to '"}) {
+    if (!message.starts_with(begin)) continue;
+    const llvm::StringRef name =
+        message.drop_front(std::strlen(begin)).take_until([](char c) { return c == '\''; });
+    for (const Known& k : known)
+      if (name == k.name || (name.starts_with(k.name) && name.ends_with("_block")) ||
+          (name.starts_with(k.name) && name.ends_with("_system")))
+        return std::string("; ") + k.text;
+  }
+  return "";
+}
+
+}  // namespace
 
 void Said::HandleDiagnostic(DiagnosticsEngine::Level level, const Diagnostic& info) {
   DiagnosticConsumer::HandleDiagnostic(level, info);
@@ -18,7 +59,7 @@ void Said::HandleDiagnostic(DiagnosticsEngine::Level level, const Diagnostic& in
   llvm::SmallString<256> text;
   info.FormatDiagnostic(text);
   Line line;
-  line.error.message = text.str().str();
+  line.error.message = text.str().str() + instead(text);
   line.error.note = note;
   if (info.hasSourceManager() && info.getLocation().isValid()) {
     line.at = info.getLocation();
