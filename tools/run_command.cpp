@@ -380,8 +380,9 @@ class Command {
     c_.session.progress = [&](std::string_view what) { progress.step(what); };
     runtime::Status status;
     std::unique_ptr<runtime::KernelGuard> guard;
-    if (c_.session.check_access) {
-      guard = runtime::KernelGuard::make(kRunFailed, patience(), status);
+    if (c_.session.check_access || (cpu && runtime::has_cuda_units(subject.kernel))) {
+      const auto wait = c_.session.check_access ? patience() : std::chrono::milliseconds(0);
+      guard = runtime::KernelGuard::make(kRunFailed, wait, status);
       if (!guard) return fail(kRunFailed, status.message);
     }
     std::unique_ptr<runtime::Group> group;
@@ -393,9 +394,10 @@ class Command {
       c_.session.group = c_.run.group = group.get();
     }
     std::unique_ptr<runtime::Session> session;
-    if (cpu && (guard || witness)) {
+    if (cpu && (c_.session.check_access || witness)) {
       auto on_cpu = runtime::make_cpu_session(subject.kernel, c_.session, status);
-      if (on_cpu && guard) status = on_cpu->set_regions(*subject.program, guard.get());
+      if (on_cpu && c_.session.check_access)
+        status = on_cpu->set_regions(*subject.program, guard.get());
       if (on_cpu && witness)
         return replay_kernel(subject.graph, *subject.program, *on_cpu, *witness, c_.run, console_);
       session = std::move(on_cpu);
@@ -404,7 +406,11 @@ class Command {
           subject.kernel, c_.session,
           [&](const std::string& kernel, const runtime::SessionOptions& options,
               runtime::Status& opened) -> std::unique_ptr<runtime::Session> {
-            if (cpu) return runtime::make_cpu_session(kernel, options, opened);
+            if (cpu) {
+              auto on_cpu = runtime::make_cpu_session(kernel, options, opened);
+              if (on_cpu) on_cpu->set_guard(guard.get());
+              return on_cpu;
+            }
             return runtime::make_cuda_session(kernel, options, opened);
           },
           status);
@@ -412,6 +418,7 @@ class Command {
     if (!session || !status)
       return group && !group->speaks() ? kRunFailed : fail(kRunFailed, status.message);
     c_.run.device = c_.device;
+    c_.run.timeout_ms = c_.session.timeout_ms;
     progress.step("filling tensors, launching");
     const int ended = run_graph(subject.graph, *session, c_.run, console_);
     if (ended != kOk || c_.profile_file.empty()) return ended;

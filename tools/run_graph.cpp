@@ -39,9 +39,11 @@ class Runner {
         console_(console),
         world_(static_cast<int>(graph.world)),
         reference_(graph) {
-    reference::set_cuda_launcher([](const reference::CudaLaunch& l) {
-      return runtime::launch_cuda_kernel(l.original, l.grid, l.block, l.shared, l.tensors,
-                                         l.numbers);
+    reference::set_cuda_launcher([timeout = options.timeout_ms](const reference::CudaLaunch& l) {
+      std::vector<runtime::CudaTensor> tensors;
+      for (const auto& [name, data, bytes] : l.tensors) tensors.push_back({name, data, bytes});
+      return runtime::launch_cuda_kernel(l.original, l.grid, l.block, l.shared, tensors, l.numbers,
+                                         timeout);
     });
   }
 

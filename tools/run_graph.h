@@ -29,6 +29,7 @@ struct RunOptions {
   bool check = false;
   std::optional<double> rtol;
   int bench = 0;
+  uint64_t timeout_ms = 0;          // of blocks of original kernels, in the reference; 0: none
   runtime::Group* group = nullptr;  // of the processes that run the ranks; null: this one does
 };
 

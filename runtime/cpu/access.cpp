@@ -241,9 +241,19 @@ void AccessChecker::access(CpuContext& context, const void* address, uint64_t by
   }
 }
 
-bool AccessChecker::holds(const void* address) const {
-  const auto at = reinterpret_cast<uintptr_t>(address);
-  return holder(memory_, at, at + 1) != memory_.end();
+bool AccessChecker::touched(CpuContext& context, const void* address, uint64_t bytes, bool writes) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  if (holder(memory_, begin, begin + bytes) != memory_.end()) {
+    access(context, address, bytes, writes);
+    return true;
+  }
+  const auto first = holder(memory_, begin, begin + 1);
+  const uintptr_t outside = first == memory_.end() ? begin : first->end;
+  std::string place =
+      red_zone_ ? red_zone_(reinterpret_cast<const void*>(outside)) : std::string();  // NOLINT
+  if (place.empty()) return true;
+  found(context, *context.task_access, writes ? "writes" : "reads", [&] { return place; });
+  return false;
 }
 
 bool AccessChecker::is_peers(const CpuContext& context, uintptr_t address) const {
@@ -293,16 +303,23 @@ std::string AccessChecker::name_of(const CpuContext& context, const TaskAccess& 
 
 void AccessChecker::found(const CpuContext& context, const TaskAccess& access, uintptr_t address,
                           const char* what) {
+  found(context, access, what, [&] {
+    std::vector<ir::BufferId> operands;
+    if (access.place >= 0) operands = program_[program_[task_of(context, access)].call].operands;
+    return place_name(address, operands) + ", which it " +
+           (what[0] == 'd' ? "says it does" : "does not declare");
+  });
+}
+
+void AccessChecker::found(const CpuContext& context, const TaskAccess& access, const char* what,
+                          const std::function<std::string()>& rest) {
   const std::lock_guard lock(mutex_);
   if (findings_.size() >= kMostFindings) return;
-  std::vector<ir::BufferId> operands;
-  if (access.place >= 0) operands = program_[program_[task_of(context, access)].call].operands;
   const std::string who = fmt::format("{} {} ", name_of(context, access), what);
   for (const std::string& line : findings_) {
     if (line.starts_with(who)) return;  // one line a task is enough
   }
-  findings_.push_back(who + place_name(address, operands) + ", which it " +
-                      (what[0] == 'd' ? "says it does" : "does not declare"));
+  findings_.push_back(who + rest());
   if (guard_) guard_->add_finding(findings_.back());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -72,8 +73,13 @@ class AccessChecker {
   void start(uint32_t epoch, const ir::Lookup& dims);
   void task(CpuContext& context, int place, bool begins);
   void access(CpuContext& context, const void* address, uint64_t bytes, bool writes);
-  /// Whether a tensor, the arena or symmetric memory lies there.
-  bool holds(const void* address) const;
+  /// Says of an address what it is the red zone of, "" if of nothing: "element 300 of 'y' on rank 0,
+  /// which has 256".
+  using RedZone = std::function<std::string(const void* address)>;
+  void set_red_zone(RedZone red_zone) { red_zone_ = std::move(red_zone); }
+  /// An access of a user's kernel, which may lie anywhere: on its stack, in shared memory. False if
+  /// it isn't to be made: some of it lies in a red zone.
+  bool touched(CpuContext& context, const void* address, uint64_t bytes, bool writes);
   /// What was wrong, a line each; "" if nothing.
   std::string findings() const;
   /// The traffic of the tasks of each call of the program since `start`, on all ranks.
@@ -92,6 +98,8 @@ class AccessChecker {
   std::string name_of(const CpuContext& context, const TaskAccess& access) const;
   void found(const CpuContext& context, const TaskAccess& access, uintptr_t address,
              const char* what);
+  void found(const CpuContext& context, const TaskAccess& access, const char* what,
+             const std::function<std::string()>& rest);
   /// "element 8 (row 0, column 8) of 'x' on rank 1"; of `operands` if one of them lies there.
   std::string place_name(uintptr_t address, const std::vector<ir::BufferId>& operands) const;
 
@@ -100,6 +108,7 @@ class AccessChecker {
   const std::vector<std::vector<ir::TaskId>> streams_;
   std::vector<ByteRange> memory_;  // of all buffers; sorted and disjoint
   KernelGuard* const guard_;
+  RedZone red_zone_;
   uint32_t epoch_ = 0;
   std::vector<ActualSizes> sizes_;
   mutable std::mutex mutex_;

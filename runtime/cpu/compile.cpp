@@ -27,11 +27,6 @@ namespace {
 constexpr const char* kGlobalNames[] = {"maco", "maco_program", "maco_kernel", "maco_reset",
                                         "cuda_units"};
 
-// Has it kernels of the user's?
-bool has_cuda_units(const std::string& source) {
-  return source.find("\nnamespace cuda_units {") != std::string::npos;
-}
-
 // What makes the compiler tell of each access (cuda/instrumented.h). Sanitizers leave no room for
 // it.
 bool can_instrument() {
@@ -42,7 +37,9 @@ bool can_instrument() {
 #endif
 }
 std::vector<std::string> instrumenting_flags(const std::string& compiler) {
-  std::vector<std::string> flags = {"-fsanitize=kernel-address"};
+  // What copies memory stays a call, which cuda/instrumented.h answers.
+  std::vector<std::string> flags = {"-fsanitize=kernel-address", "-fno-builtin-memcpy",
+                                    "-fno-builtin-memmove", "-fno-builtin-memset"};
   const bool clang = compiler.find("clang") != std::string::npos;
   for (const char* setting :
        {"asan-instrumentation-with-call-threshold=0", "asan-stack=0", "asan-globals=0"}) {
@@ -80,6 +77,10 @@ std::string code_of(const std::string& source) {
 }
 
 }  // namespace
+
+bool has_cuda_units(const std::string& source) {
+  return source.find("\nnamespace cuda_units {") != std::string::npos;
+}
 
 CpuLibrary::~CpuLibrary() {
   if (handle_) dlclose(handle_);

@@ -18,6 +18,9 @@ struct CpuCompileOptions {
   bool profile = false;       // kernels stamp their tasks
 };
 
+/// Has this kernel.cu kernels of the user's (ops `cuda`)?
+bool has_cuda_units(const std::string& kernel_source);
+
 /// Kernels in a loaded shared object.
 class CpuLibrary {
  public:

@@ -3,10 +3,15 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstring>
 #include <map>
 #include <mutex>
 
+#include "runtime/cpu/block_guard.h"
 #include "runtime/cpu/cuda_threads.h"
+#include "runtime/cpu/fenced_memory.h"
+#include "runtime/cpu/kernel_guard.h"
 #include "runtime/cpu/shared_object.h"
 #include "runtime/cpu/toolchain.h"
 
@@ -52,7 +57,8 @@ Status load(const std::string& original, Launch& launch) {
 
 Status launch_cuda_kernel(const std::string& original, const std::array<int64_t, 3>& grid,
                           const std::array<int64_t, 3>& block, int64_t shared,
-                          const std::vector<char*>& tensors, const std::vector<int64_t>& numbers) {
+                          const std::vector<CudaTensor>& tensors,
+                          const std::vector<int64_t>& numbers, uint64_t timeout_ms) {
   static std::mutex mutex;
   static std::map<std::string, Launch> known;  // they stay loaded
   const std::lock_guard lock(mutex);
@@ -62,15 +68,37 @@ Status launch_cuda_kernel(const std::string& original, const std::array<int64_t,
   unsigned g[3], b[3];
   for (size_t a = 0; a < 3; ++a)
     g[a] = static_cast<unsigned>(grid[a]), b[a] = static_cast<unsigned>(block[a]);
-  constexpr size_t align = 128;
-  std::vector<char> memory(static_cast<size_t>(shared) + align);
-  char* aligned =
-      memory.data() + (align - reinterpret_cast<uintptr_t>(memory.data()) % align) % align;
+  constexpr size_t align = 256;
+  const size_t fence = fence_bytes(tensors.size() + 1);
+  FencedMemory memory(static_cast<size_t>(shared), align, fence);
+  // Copies, which have red zones. One tensor may be several arguments.
+  std::map<char*, FencedMemory> fenced;
+  std::vector<char*> arguments;
+  for (const CudaTensor& t : tensors) {
+    const auto [at, added] = fenced.try_emplace(t.data, t.bytes, align, fence);
+    if (added && t.bytes > 0) std::memcpy(at->second.data(), t.data, t.bytes);
+    arguments.push_back(at->second.data());
+  }
   const std::vector<long long> integers(numbers.begin(), numbers.end());
-  const long long stuck = launch(g, b, aligned, tensors.data(), integers.data());
-  if (stuck >= 0)
-    return Status::failure(fmt::format(
-        "threads of block {} wait at barriers or for other lanes that never come", stuck));
+  const auto guard = BlockGuard::make();
+  if (!guard) return Status::failure("no thread to watch the blocks of a kernel");
+  const SignalStack stack;
+  BlockScope scope{.patience = std::chrono::milliseconds(timeout_ms)};
+  BlockScope* const before = set_block_scope(&scope);
+  const long long stopped = launch(g, b, memory.data(), arguments.data(), integers.data());
+  set_block_scope(before);
+  if (stopped >= 0) {
+    const BlockEnd end = scope.end == BlockEnd::Done ? BlockEnd::Waits : scope.end;
+    return Status::failure("as its author wrote it: " + describe(end, stopped, timeout_ms));
+  }
+  for (const CudaTensor& t : tensors) {
+    const FencedMemory& copy = fenced.at(t.data);
+    if (const auto at = copy.damage())
+      return Status::failure(
+          fmt::format("as its author wrote it, the kernel writes byte {} of '{}', which has {}",
+                      *at, t.name, t.bytes));
+    if (t.bytes > 0) std::memcpy(t.data, copy.data(), t.bytes);
+  }
   return {};
 }
 

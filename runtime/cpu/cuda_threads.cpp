@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/cpu/block_guard.h"
 #include "runtime/cpu/fibres.h"
 
 namespace maco::runtime {
@@ -23,6 +24,7 @@ struct Host {
 struct Running {
   FibreThread* fibres = nullptr;
   Fibre* fibre = nullptr;
+  GuardedBlock* guard = nullptr;
 };
 thread_local Running running;
 
@@ -36,8 +38,13 @@ bool run(int threads, void (*body)(void*, int), void* argument,
   const Running outer = running;
   std::deque<CpuContext> contexts(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) contexts[static_cast<size_t>(i)].cta = i;
-  FibreThread fibres(
-      {[body, argument](CpuContext& context) { body(argument, context.cta); }, [](CpuContext&) {}});
+  FibreThread fibres({[body, argument](CpuContext& context) {
+                        running.guard->enter();
+                        body(argument, context.cta);
+                        running.guard->leave();
+                      },
+                      [](CpuContext&) {}});
+  GuardedBlock guard(fibres);
   bool ended = false;
   const Status status = with_fibres([&] {
     for (CpuContext& context : contexts) fibres.add(context, nullptr);
@@ -46,8 +53,11 @@ bool run(int threads, void (*body)(void*, int), void* argument,
       bool left = false;
       for (Fibre& fibre : fibres.fibres()) {
         if (fibre.ended) continue;
-        running = {&fibres, &fibre};
+        running = {&fibres, &fibre, &guard};
+        guard.turn(fibre);
         fibres.resume(fibre);
+        if (guard.given_up()) return;
+        if (fibre.ended) guard.progress();
         left = left || !fibre.ended;
       }
       ended = !left;
@@ -55,10 +65,15 @@ bool run(int threads, void (*body)(void*, int), void* argument,
     }
   });
   running = outer;
-  return status && ended;
+  return status && ended && guard.ended_well();
 }
 
-void next() { running.fibres->yield(*running.fibre); }
+void next() {
+  GuardedBlock* const guard = running.guard;
+  guard->leave();
+  running.fibres->yield(*running.fibre);
+  guard->enter();
+}
 
 }  // namespace
 

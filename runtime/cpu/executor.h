@@ -15,6 +15,7 @@ namespace maco::runtime {
 
 class AccessChecker;
 class GuardedTask;
+struct BlockScope;
 struct TaskAccess;
 
 /// One context with what the executors and the checks keep for it.
@@ -23,6 +24,7 @@ struct CpuContext : maco_cpu::RoleContext {
   AccessChecker* checker = nullptr;  // debug mode
   TaskAccess* task_access = nullptr;
   GuardedTask* guarded = nullptr;  // of a KernelGuard, if there is one
+  BlockScope* blocks = nullptr;    // of kernels with blocks of users', while there is a BlockGuard
   void* executor = nullptr;        // the executor's own
 };
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "runtime/cpu/kernel_guard.h"
@@ -130,6 +131,19 @@ void FibreThread::switch_back(Fibre& fibre, bool for_ever) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fibre.fake_stack, &main_stack_, &main_stack_bytes_);
 #endif
+}
+
+// Not by swapcontext: a handler has a stack of its own, where nothing is to be kept.
+void FibreThread::abandon(Fibre& fibre) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(nullptr, main_stack_, main_stack_bytes_);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(main_sanitizer_fibre_, 0);
+#endif
+  (void)fibre;
+  setcontext(&main_);
+  std::abort();
 }
 
 void FibreThread::start(unsigned high, unsigned low) {

@@ -52,6 +52,8 @@ class FibreThread {
   void resume(Fibre& fibre);
   /// Called by the fibre itself.
   void yield(Fibre& fibre) { switch_back(fibre, false); }
+  /// Called by the fibre itself, or by a handler of a signal that it raised: it never goes on.
+  [[noreturn]] void abandon(Fibre& fibre);
 
  private:
   static void start(unsigned high, unsigned low);

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "ir/check.h"
+#include "runtime/cpu/block_guard.h"
 
 namespace maco::runtime {
 namespace {
@@ -94,7 +95,7 @@ std::unique_ptr<KernelGuard> KernelGuard::make(int exit_status, std::chrono::mil
   KernelGuard* none = nullptr;
   MACO_CHECK(guard_of_process.compare_exchange_strong(none, guard.get()), "a second kernel guard");
   try {
-    guard->watch_ = std::thread([&own = *guard] { own.watch(); });
+    if (patience.count() > 0) guard->watch_ = std::thread([&own = *guard] { own.watch(); });
   } catch (const std::system_error& error) {
     guard_of_process.store(nullptr);
     status = Status::failure(fmt::format("no thread to watch the kernel: {}", error.what()));
@@ -109,14 +110,14 @@ std::unique_ptr<KernelGuard> KernelGuard::make(int exit_status, std::chrono::mil
 }
 
 KernelGuard::~KernelGuard() {
-  if (!watch_.joinable()) return;  // never made
+  if (guard_of_process.load() != this) return;  // never made
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
   changed_.notify_all();
-  watch_.join();
+  if (watch_.joinable()) watch_.join();
   guard_of_process.store(nullptr);
 }
 
@@ -263,15 +264,18 @@ SignalStack::~SignalStack() {
 }
 
 GuardedThread::GuardedThread(const CpuContext& context) {
-  if (!context.guarded) return;
+  if (!context.guarded && !context.blocks) return;
   stack_.emplace();
   note_running(context);
 }
 
 GuardedThread::~GuardedThread() {
-  if (stack_) running = nullptr;
+  if (stack_) note_running({});
 }
 
-void note_running(const CpuContext& context) { running = context.guarded; }
+void note_running(const CpuContext& context) {
+  running = context.guarded;
+  set_block_scope(context.blocks);
+}
 
 }  // namespace maco::runtime

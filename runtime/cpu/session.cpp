@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <thread>
@@ -18,7 +19,9 @@
 #include "ir/manifest.h"
 #include "ir/ranks.h"
 #include "runtime/cpu/access.h"
+#include "runtime/cpu/block_guard.h"
 #include "runtime/cpu/executor.h"
+#include "runtime/cpu/fenced_memory.h"
 #include "runtime/cpu/handed.h"
 #include "runtime/cpu/kernel_guard.h"
 #include "runtime/cpu/shared_memory.h"
@@ -60,49 +63,47 @@ class Memory {
   char* data_ = nullptr;
 };
 
-// Zeroed memory between pages that can't be touched, of which the one behind begins where it ends:
-// an overflow stops where it happens.
-class FencedMemory {
- public:
-  explicit FencedMemory(int64_t bytes) {
-    const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
-    const int64_t used = round_up(bytes, kAlignment), inner = round_up(used, page);
-    size_ = static_cast<size_t>(inner + 2 * page);
-    void* mapped = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw std::bad_alloc();
-    mapped_ = static_cast<char*>(mapped);
-    if (mprotect(mapped_ + page, static_cast<size_t>(inner), PROT_READ | PROT_WRITE) != 0) {
-      munmap(mapped_, size_);
-      throw std::bad_alloc();
-    }
-    data_ = mapped_ + page + inner - used;
-  }
-  ~FencedMemory() {
-    if (mapped_) munmap(mapped_, size_);
-  }
-  FencedMemory(FencedMemory&& other) noexcept
-      : size_(other.size_), data_(other.data_), mapped_(std::exchange(other.mapped_, nullptr)) {}
-  FencedMemory(const FencedMemory&) = delete;
-  FencedMemory& operator=(const FencedMemory&) = delete;
-  FencedMemory& operator=(FencedMemory&&) = delete;
+// Of a CTA: an overflow stops where it happens.
+FencedMemory fenced_cta_memory(int64_t bytes) {
+  constexpr size_t align = 128;  // of CtaMemory
+  return {static_cast<size_t>(bytes), align, 1};
+}
 
-  char* data() const { return data_; }
+// Of a tensor, or of what a rank has as a whole: with red zones, where a user's kernel may miss it.
+class TensorMemory {
+ public:
+  TensorMemory(int64_t bytes, std::optional<size_t> fence) {
+    constexpr size_t align = 256;  // as device allocations are
+    if (fence)
+      fenced_.emplace(static_cast<size_t>(bytes), align, *fence);
+    else
+      plain_.emplace(bytes);
+  }
+  char* data() const { return fenced_ ? fenced_->data() : plain_->data(); }
+  void clear() {
+    if (fenced_)
+      fenced_->clear();
+    else
+      plain_->clear();
+  }
+  /// Null: it has no red zones.
+  FencedMemory* fenced() { return fenced_ ? &*fenced_ : nullptr; }
+  const FencedMemory* fenced() const { return fenced_ ? &*fenced_ : nullptr; }
 
  private:
-  static constexpr int64_t kAlignment = 128;  // of CtaMemory
-  static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-  size_t size_ = 0;
-  char* data_ = nullptr;
-  char* mapped_ = nullptr;
+  std::optional<Memory> plain_;
+  std::optional<FencedMemory> fenced_;
 };
 
 struct RankState {
-  std::vector<std::optional<Memory>> tensors;  // those of the session's own
+  std::vector<std::optional<TensorMemory>> tensors;  // those of the session's own
   std::vector<void*> tensor_pointers;
   std::vector<TensorMap> maps;
   int rank = 0;
-  Memory arena, counters, handed;
-  std::optional<Memory> own_symmetric;  // unless all processes map it
+  std::optional<size_t> fences;  // of red zones; none: there are none
+  TensorMemory arena;
+  Memory counters, handed;
+  std::optional<TensorMemory> own_symmetric;  // unless all processes map it
   char* symmetric = nullptr;
   std::vector<Memory> shared_memory;  // of its CTAs, or
   std::vector<FencedMemory> fenced_memory;
@@ -112,13 +113,17 @@ struct RankState {
   std::vector<LaunchState> states;  // of launches with dims or scalars in memory
   Launch launch{};
 
-  // `shared`: its symmetric memory; null: it has some of its own.
-  RankState(const ir::Manifest& m, int number, bool fenced, int64_t profiled_tasks, char* shared)
+  // `fence`: of what its own memory has red zones with such fences. `shared`: its symmetric memory;
+  // null: it has some of its own.
+  RankState(const ir::Manifest& m, int number, bool fenced_ctas, std::optional<size_t> fence,
+            int64_t profiled_tasks, char* shared)
       : rank(number),
-        arena(m.arena_bytes),
+        fences(fence),
+        arena(m.arena_bytes, fence),
         counters(m.local_events * 4),
         handed(static_cast<int64_t>(m.handed.size() * sizeof(Handed))) {
-    if (!shared) own_symmetric.emplace(symmetric_size(m.symmetric_bytes, m.peer_events, m.world));
+    if (!shared)
+      own_symmetric.emplace(symmetric_size(m.symmetric_bytes, m.peer_events, m.world), fence);
     symmetric = shared ? shared : own_symmetric->data();
     tensors.resize(m.tensors.size());
     tensor_pointers.resize(m.tensors.size());
@@ -129,13 +134,14 @@ struct RankState {
       stamps.tasks.resize(static_cast<size_t>(profiled_tasks));
     }
     for (int64_t i = 0; i < m.ctas; ++i)
-      ctas.push_back(fenced ? fenced_memory.emplace_back(m.shared_bytes).data()
-                            : shared_memory.emplace_back(m.shared_bytes).data());
+      ctas.push_back(fenced_ctas
+                         ? fenced_memory.emplace_back(fenced_cta_memory(m.shared_bytes)).data()
+                         : shared_memory.emplace_back(m.shared_bytes).data());
   }
 
   void allocate(const ir::Manifest& m, size_t tensor) {
     const ir::ManifestTensor& t = m.tensors[tensor];
-    tensors[tensor].emplace(t.max_elements * ir::size_of(t.dtype));
+    tensors[tensor].emplace(t.max_elements * ir::size_of(t.dtype), fences);
     tensor_pointers[tensor] = tensors[tensor]->data();
   }
   // Of tensors where they live now.
@@ -162,26 +168,36 @@ void check(maco_cpu::RoleContext* context, const void* address, uint64_t bytes, 
 void check_touched(maco_cpu::RoleContext* context, const void* address, uint64_t bytes,
                    bool writes) {
   auto& c = *static_cast<CpuContext*>(context);
-  if (c.checker && c.checker->holds(address)) c.checker->access(c, address, bytes, writes);
+  if (!c.checker) return;
+  const OutsideUsersCode ours;
+  if (!c.checker->touched(c, address, bytes, writes))
+    if (GuardedBlock* block = block_of_this_thread()) block->give_up(BlockEnd::Outside, nullptr);
 }
+
+// Of patterns, which are looked at behind each block.
+constexpr size_t kMostPatternBytes = size_t{1} << 20;
 
 class CpuSessionImpl final : public CpuSession {
  public:
   CpuSessionImpl(std::shared_ptr<CpuLibrary> library, size_t index, ir::Manifest manifest,
-                 const SessionOptions& options, std::unique_ptr<SharedMemory> shared)
+                 bool users_kernels, const SessionOptions& options,
+                 std::unique_ptr<SharedMemory> shared)
       : shared_(std::move(shared)),
         library_(std::move(library)),
         index_(index),
         manifest_(std::move(manifest)),
+        users_kernels_(users_kernels),
         options_(options),
         epoch_(options.first_epoch) {
     const int world = static_cast<int>(manifest_.world);
     first_ = options.group ? options.group->rank() : 0;
     const int here = options.group ? 1 : world;
     ranks_.reserve(static_cast<size_t>(here));
+    std::optional<size_t> fence;
+    if (users_kernels_) fence = fence_bytes((manifest_.tensors.size() + 2) * ranks_.capacity());
     for (int r = first_; r < first_ + here; ++r)
-      ranks_.emplace_back(manifest_, r, options.check_access, options_.profiled_tasks,
-                          shared_ ? shared_->of(r) : nullptr);
+      ranks_.emplace_back(manifest_, r, options.check_access || users_kernels_, fence,
+                          options_.profiled_tasks, shared_ ? shared_->of(r) : nullptr);
     for (RankState& rank : ranks_)
       for (size_t t = 0; options.allocate_tensors && t < manifest_.tensors.size(); ++t)
         rank.allocate(manifest_, t);
@@ -230,6 +246,7 @@ class CpuSessionImpl final : public CpuSession {
   }
   Status stamps(std::vector<RankStamps>& ranks) override;
   Status set_regions(const ir::Program& program, KernelGuard* guard) override;
+  void set_guard(KernelGuard* guard) override { guard_ = guard; }
   std::vector<Traffic> traffic() const override {
     return checker_ ? checker_->traffic() : std::vector<Traffic>();
   }
@@ -257,6 +274,18 @@ class CpuSessionImpl final : public CpuSession {
   void number(RankState& rank, const std::vector<LaunchVariable>& variables) const;
   Status reset();
   Status run();
+  Status run(CpuContexts& contexts);
+  // Of a rank's memory with red zones, with what it is.
+  template <class Visit>
+  void each_fenced(const RankState& rank, const Visit& visit) const;
+  // What of a rank's lies around that red zone: "element 300 of 'y' on rank 0, which has 256"; ""
+  // if it is none.
+  std::string red_zone(const RankState& rank, const void* address) const;
+  std::string red_zone(const void* address) const;
+  // Notes, and mends, what was overwritten in a rank's red zones; whether anything was.
+  bool take_damage(RankState& rank);
+  // What became of blocks that were given up, for the reports and in words.
+  void take_block_ends(const CpuContexts& contexts);
   // Whether any rank of this process gave up.
   bool stopped() const {
     return std::any_of(ranks_.begin(), ranks_.end(),
@@ -269,6 +298,7 @@ class CpuSessionImpl final : public CpuSession {
   std::shared_ptr<CpuLibrary> library_;
   const size_t index_;
   const ir::Manifest manifest_;
+  const bool users_kernels_;
   const SessionOptions options_;
   uint32_t epoch_;
   int64_t launched_ = 0;  // since the last reset
@@ -281,6 +311,8 @@ class CpuSessionImpl final : public CpuSession {
   std::unique_ptr<HandedOver> handed_;  // if the kernel hands anything over
   std::unique_ptr<AccessChecker> checker_;
   KernelGuard* guard_ = nullptr;
+  std::mutex damage_mutex_;
+  std::string damage_;  // a line each
 };
 
 Status CpuSessionImpl::check_copy(int rank, size_t tensor, size_t bytes) const {
@@ -339,6 +371,7 @@ Status CpuSessionImpl::set_regions(const ir::Program& program, KernelGuard* guar
     return Status::failure("the regions are those of another kernel: world or CTAs differ");
   }
   checker_ = std::make_unique<AccessChecker>(program, addresses(program), guard);
+  checker_->set_red_zone([this](const void* address) { return red_zone(address); });
   guard_ = guard;
   return {};
 }
@@ -402,6 +435,75 @@ void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
   }
 }
 
+template <class Visit>
+void CpuSessionImpl::each_fenced(const RankState& rank, const Visit& visit) const {
+  for (size_t i = 0; i < rank.tensors.size(); ++i)
+    if (rank.tensors[i] && rank.tensors[i]->fenced())
+      visit(*rank.tensors[i]->fenced(), &manifest_.tensors[i], "");
+  if (rank.arena.fenced()) visit(*rank.arena.fenced(), nullptr, "the temporaries");
+  if (rank.own_symmetric && rank.own_symmetric->fenced())
+    visit(*rank.own_symmetric->fenced(), nullptr, "the slots");
+}
+
+// Where a byte of a red zone lies, `at` bytes from the begin of what it is around.
+std::string place_in_red_zone(int64_t at, size_t bytes, const ir::ManifestTensor* tensor,
+                              const char* what, int rank) {
+  if (!tensor) {
+    const int64_t far = at < 0 ? -at : at - static_cast<int64_t>(bytes) + 1;
+    return fmt::format("byte {} {} {} of rank {}", far, at < 0 ? "before" : "behind", what, rank);
+  }
+  const int64_t size = ir::size_of(tensor->dtype);
+  const int64_t element = at < 0 ? (at - size + 1) / size : at / size;
+  return fmt::format("element {} of '{}' on rank {}, which has {}", element, tensor->name, rank,
+                     tensor->max_elements);
+}
+
+std::string CpuSessionImpl::red_zone(const RankState& rank, const void* address) const {
+  std::string place;
+  each_fenced(rank,
+              [&](const FencedMemory& memory, const ir::ManifestTensor* tensor, const char* what) {
+                if (memory.fences(address))
+                  place = place_in_red_zone(static_cast<const char*>(address) - memory.data(),
+                                            memory.size(), tensor, what, rank.rank);
+              });
+  return place;
+}
+
+std::string CpuSessionImpl::red_zone(const void* address) const {
+  for (const RankState& rank : ranks_)
+    if (std::string place = red_zone(rank, address); !place.empty()) return place;
+  return "";
+}
+
+bool CpuSessionImpl::take_damage(RankState& rank) {
+  const std::lock_guard lock(damage_mutex_);
+  bool any = false;
+  each_fenced(
+      rank, [&](const FencedMemory& memory, const ir::ManifestTensor* tensor, const char* what) {
+        const std::optional<int64_t> at = memory.damage();
+        if (!at) return;
+        any = true;
+        damage_ +=
+            fmt::format("{}rank {}: a kernel of a user's wrote {}", damage_.empty() ? "" : "\n",
+                        rank.rank, place_in_red_zone(*at, memory.size(), tensor, what, rank.rank));
+        const_cast<FencedMemory&>(memory).mend();
+      });
+  return any;
+}
+
+void CpuSessionImpl::take_block_ends(const CpuContexts& contexts) {
+  for (const CpuContext& context : contexts) {
+    if (!context.blocks || context.blocks->end == BlockEnd::Done) continue;
+    Report& report = at(context.rank).reports[static_cast<size_t>(context.cta)];
+    if (report.kind == kWaitThreads) report.limit = static_cast<i64>(context.blocks->end);
+    const std::string place =
+        context.blocks->address ? red_zone(context.blocks->address) : std::string();
+    if (!place.empty())
+      damage_ +=
+          fmt::format("{}rank {}: it touched {}", damage_.empty() ? "" : "\n", context.rank, place);
+  }
+}
+
 Status CpuSessionImpl::run() {
   CpuContexts contexts;
   std::deque<TaskAccess> accesses;
@@ -410,6 +512,33 @@ Status CpuSessionImpl::run() {
     context.checker = checker_.get();
     context.task_access = &accesses.emplace_back();
   }
+  damage_.clear();
+  if (!users_kernels_) return run(contexts);
+
+  const std::unique_ptr<BlockGuard> blocks = BlockGuard::make();
+  if (!blocks) return Status::failure("no thread to watch the blocks of users' kernels");
+  std::deque<BlockScope> scopes;
+  size_t pattern_bytes = 0;
+  for (const RankState& rank : ranks_)
+    each_fenced(rank, [&](const FencedMemory& memory, const void*, const char*) {
+      pattern_bytes += memory.pattern_bytes();
+    });
+  for (CpuContext& context : contexts) {
+    if (context.role != 0) continue;
+    context.blocks = &scopes.emplace_back();
+    context.blocks->patience = std::chrono::milliseconds(options_.timeout_ms);
+    if (pattern_bytes <= kMostPatternBytes * ranks_.size())
+      context.blocks->spoiled = [this, &rank = at(context.rank)] { return take_damage(rank); };
+  }
+  const SignalStack stack;  // of fibres of this thread
+  const Status status = run(contexts);
+  set_block_scope(nullptr);
+  for (RankState& rank : ranks_) take_damage(rank);
+  take_block_ends(contexts);
+  return status;
+}
+
+Status CpuSessionImpl::run(CpuContexts& contexts) {
   const KernelGuard::Launch guarded(guard_, contexts, static_cast<size_t>(manifest_.shared_bytes));
   if (handed_) handed_->begin();
   if (options_.replay)
@@ -534,6 +663,7 @@ Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses&
   if (!ran && !options_.group) return ran;
   ++epoch_;
   std::string story = checker_ ? checker_->findings() : ran.message;
+  if (!damage_.empty()) story += (story.empty() ? "" : "\n") + damage_;
   return conclude(values, std::move(story));
 }
 
@@ -622,7 +752,8 @@ std::unique_ptr<CpuSession> make_cpu_session(std::shared_ptr<CpuLibrary> library
   }
   try {
     return std::make_unique<CpuSessionImpl>(std::move(library), index, std::move(*parsed.manifest),
-                                            options, std::move(shared));
+                                            has_cuda_units(kernel_source), options,
+                                            std::move(shared));
   } catch (const std::bad_alloc&) {
     status = Status::failure("not enough memory for the tensors of all ranks");
     return nullptr;

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "runtime/host/abi.h"
+#include "runtime/host/block_end.h"
 #include "runtime/host/group.h"
 
 namespace maco::runtime {
@@ -95,7 +96,10 @@ std::string awaited(const Manifest& m, int rank, const Report& r) {
 bool explains(const Report& a, const Report& b) {
   const auto rank = [](const Report& r) {
     if (r.state != 2) return r.state == 0 ? 3 : 2;
-    return r.kind == kBadIndex || (r.kind >= kBadVariable && r.kind <= kSpent) ? 0 : 1;
+    return r.kind == kBadIndex || r.kind == kWaitThreads ||
+                   (r.kind >= kBadVariable && r.kind <= kSpent)
+               ? 0
+               : 1;
   };
   if (rank(a) != rank(b)) return rank(a) < rank(b);
   if (rank(a) > 1) return false;
@@ -268,9 +272,8 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
     return fmt::format("rank {}: op {}: index {} is outside [0, {})", rank, op(m, r), r.index,
                        r.limit);
   if (r.kind == kWaitThreads)
-    return fmt::format(
-        "rank {}: op {}: threads of block {} wait at barriers or for other lanes that never come",
-        rank, op(m, r), r.index);
+    return fmt::format("rank {}: op {}: {}", rank, op(m, r),
+                       describe(static_cast<BlockEnd>(r.limit), r.index, timeout_ms));
   if (r.kind == kBadVariable && variable_at(m, r.event))
     return fmt::format("rank {}: {}", rank, out_of_range(m, r.event, r.index));
   if (r.kind == kBadValue && r.event < m.values.size())

@@ -40,14 +40,16 @@ void eval_cuda(Call& call) {
       launch.numbers.push_back(call.evaluate(*e));
     } else if (const ir::TensorId* id = arg.tensor()) {
       const auto out = std::find(op.out.begin(), op.out.end(), *id);
+      std::vector<std::byte>* bytes = nullptr;
       if (out != op.out.end()) {
-        launch.tensors.push_back(reinterpret_cast<char*>(
-            call.out[static_cast<size_t>(out - op.out.begin())].bytes.data()));
+        bytes = &call.out[static_cast<size_t>(out - op.out.begin())].bytes;
       } else {
         const auto in = std::find(op.in.begin(), op.in.end(), *id);
         inputs.push_back(call.in[static_cast<size_t>(in - op.in.begin())]->bytes);
-        launch.tensors.push_back(reinterpret_cast<char*>(inputs.back().data()));
+        bytes = &inputs.back();
       }
+      launch.tensors.push_back(
+          {graph[*id].name, reinterpret_cast<char*>(bytes->data()), bytes->size()});
     }
   }
   if (!call.status()) return;

@@ -13,10 +13,15 @@
 namespace maco::reference {
 
 struct CudaLaunch {
+  struct Tensor {
+    std::string name;
+    char* data = nullptr;
+    size_t bytes = 0;
+  };
   const std::string& original;  // ir::CudaUnit::original
   std::array<int64_t, 3> grid{}, block{};
   int64_t shared = 0;
-  std::vector<char*> tensors{};    // in the order of the kernel's parameters
+  std::vector<Tensor> tensors{};   // in the order of the kernel's parameters
   std::vector<int64_t> numbers{};  // its integers, likewise
 };
 using CudaLauncher = std::function<runtime::Status(const CudaLaunch&)>;

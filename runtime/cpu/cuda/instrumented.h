@@ -5,7 +5,7 @@
 #define MACO_PLAIN __attribute__((visibility("hidden"), no_sanitize_address))
 
 MACO_PLAIN void maco_touched(unsigned long address, unsigned long bytes, bool writes) {
-  if (!maco_cuda::block) return;  // not within a user's kernel
+  if (!maco_cuda::block || bytes == 0) return;  // not within a user's kernel
   maco_cpu::RoleContext* self = maco_cpu::current;
   if (self->touched) self->touched(self, reinterpret_cast<const void*>(address), bytes, writes);
 }
@@ -31,17 +31,32 @@ extern "C" MACO_PLAIN void __asan_storeN_noabort(unsigned long address, unsigned
   maco_touched(address, bytes, true);
 }
 extern "C" MACO_PLAIN void __asan_handle_no_return() {}
-extern "C" MACO_PLAIN void* __asan_memcpy(void* to, const void* from, unsigned long bytes) {
-  maco_touched(reinterpret_cast<unsigned long>(from), bytes, false);
-  maco_touched(reinterpret_cast<unsigned long>(to), bytes, true);
-  return memcpy(to, from, bytes);
-}
-extern "C" MACO_PLAIN void* __asan_memmove(void* to, const void* from, unsigned long bytes) {
-  maco_touched(reinterpret_cast<unsigned long>(from), bytes, false);
-  maco_touched(reinterpret_cast<unsigned long>(to), bytes, true);
-  return memmove(to, from, bytes);
-}
-extern "C" MACO_PLAIN void* __asan_memset(void* to, int value, unsigned long bytes) {
-  maco_touched(reinterpret_cast<unsigned long>(to), bytes, true);
-  return memset(to, value, bytes);
-}
+
+// The C library's, by names that compilers don't know.
+extern "C" void* maco_memcpy(void*, const void*, unsigned long,
+                             unsigned long) __asm__("__memcpy_chk");
+extern "C" void* maco_memmove(void*, const void*, unsigned long,
+                              unsigned long) __asm__("__memmove_chk");
+extern "C" void* maco_memset(void*, int, unsigned long, unsigned long) __asm__("__memset_chk");
+
+// Clang calls those with __asan_ in their names, GCC the others, which are this shared object's.
+#define MACO_COPIES(prefix)                                                                       \
+  extern "C" MACO_PLAIN void* prefix##memcpy(void* to, const void* from,                          \
+                                             unsigned long bytes) noexcept {                      \
+    maco_touched(reinterpret_cast<unsigned long>(from), bytes, false);                            \
+    maco_touched(reinterpret_cast<unsigned long>(to), bytes, true);                               \
+    return maco_memcpy(to, from, bytes, bytes);                                                   \
+  }                                                                                               \
+  extern "C" MACO_PLAIN void* prefix##memmove(void* to, const void* from,                         \
+                                              unsigned long bytes) noexcept {                     \
+    maco_touched(reinterpret_cast<unsigned long>(from), bytes, false);                            \
+    maco_touched(reinterpret_cast<unsigned long>(to), bytes, true);                               \
+    return maco_memmove(to, from, bytes, bytes);                                                  \
+  }                                                                                               \
+  extern "C" MACO_PLAIN void* prefix##memset(void* to, int value, unsigned long bytes) noexcept { \
+    maco_touched(reinterpret_cast<unsigned long>(to), bytes, true);                               \
+    return maco_memset(to, value, bytes, bytes);                                                  \
+  }
+MACO_COPIES(__asan_)
+MACO_COPIES()
+#undef MACO_COPIES
