@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ir/check.h"
 
 namespace maco::cost {
@@ -34,6 +36,13 @@ bool Architecture::has_mma(ir::DType dtype) const {
   if (arch == 0) return true;  // any: the CPU target stands in for all
   if (ir::size_of(dtype) == 1) return arch >= 89;
   return arch >= (dtype == ir::DType::F16 ? 75 : 80);
+}
+
+int64_t Architecture::users_shared_bytes() const {
+  int64_t most = shared_bytes;
+  if (arch == 0)
+    for (const Architecture& a : all_architectures()) most = std::max(most, a.shared_bytes);
+  return most;
 }
 
 int64_t signaller_bytes(const Machine& machine, const ir::Resources& uses, int64_t world) {

@@ -33,6 +33,9 @@ struct Architecture {
   bool has_boxes() const { return arch >= 90 || arch == 0; }
   /// Has it products of four warps at a time, of what bulk copies bring?
   bool has_wgmma() const { return arch == 90 || arch == 0; }
+  /// Shared memory that a CTA with kernels of users can have: on the CPU target as much as on the
+  /// largest GPU, so that what runs there can be tried here.
+  int64_t users_shared_bytes() const;
   /// Can warps take registers from others (setmaxnreg)?
   bool divides_registers() const { return arch == 90; }
 };

@@ -395,14 +395,23 @@ void tile_cuda(TileContext& c) {
                         k.threads(), c.machine().target, uses.consumers));
     return;
   }
-  const int64_t bytes = slot_bytes(c, k), most = c.machine().shared_bytes - uses.head_bytes;
-  if (bytes > most) {
+  const int64_t bytes = slot_bytes(c, k), all = c.machine().users_shared_bytes(),
+                own = uses.head_bytes + functions::cuda_slot_bytes(0, 0);
+  if (bytes > all - uses.head_bytes) {
     const auto attr = c.op().attrs.find("shared");
-    c.error_at(
-        attr == c.op().attrs.end() ? ir::Loc() : attr->second.loc,
-        fmt::format("a block of 'cuda' takes {} bytes of shared memory, but a task on '{}' can "
-                    "have {}",
-                    static_shared(c) + k.shared, c.machine().target, most));
+    const int64_t fixed = static_shared(c), given = k.shared,
+                  rounded =
+                      functions::cuda_slot_bytes(fixed, given) - functions::cuda_slot_bytes(0, 0);
+    std::string takes = fmt::format("{} bytes of shared memory", rounded);
+    if (fixed != 0 && given != 0)
+      takes += fmt::format(" ({} static and {} dynamic{})", fixed, given,
+                           rounded == fixed + given ? "" : ", each rounded up");
+    else if (rounded != fixed + given)
+      takes += fmt::format(" ({}, rounded up)", fixed + given);
+    c.error_at(attr == c.op().attrs.end() ? ir::Loc() : attr->second.loc,
+               fmt::format("a block of 'cuda' takes {}, but a task on '{}' can have {}: of the {} "
+                           "of an SM {} are the worker's own",
+                           takes, c.machine().target, all - own, all, own));
     return;
   }
   uses.scratch_bytes = std::max(uses.scratch_bytes, bytes);

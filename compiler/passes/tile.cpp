@@ -96,6 +96,17 @@ int64_t held_pages(const ir::Program& program) {
   return held;
 }
 
+// Shared memory of a CTA: more than others where users' kernels need it.
+int64_t shared_room(const ir::Program& program, const PassContext& context) {
+  const cost::Machine& machine = context.machine;
+  const bool more =
+      std::any_of(program.calls.begin(), program.calls.end(), [&](const ir::Call& call) {
+        return call.function == "cuda_kernel" &&
+               functions::CallView(program, call).integer("slot_bytes") > machine.shared_bytes / 4;
+      });
+  return more ? machine.users_shared_bytes() : machine.shared_bytes;
+}
+
 // What a CTA uses, with `scratch` bytes of scratch memory and `pages` of a ring or, where those
 // leave room for fewer, those. False: for fewer than some call holds.
 bool fit_uses(ir::Program& program, int64_t scratch, int32_t pages, const PassContext& context) {
@@ -117,7 +128,7 @@ bool fit_uses(ir::Program& program, int64_t scratch, int32_t pages, const PassCo
       program.calls.begin(), program.calls.end(),
       [](const ir::Call& call) { return held_pages(call) == 3 && call.loads.front().box; });
   // Packets may bring a signaller.
-  const int64_t room = context.machine.shared_bytes -
+  const int64_t room = shared_room(program, context) -
                        (program.uses.signallers > 0
                             ? 0
                             : cost::signaller_bytes(context.machine, program.uses, program.world));
@@ -134,10 +145,15 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
   if (fit_uses(program, scratch, pages, context)) return true;
   if (functions::leave_blocks(program) && fit_uses(program, scratch, pages, context)) return true;
   context.diagnostics.error(
-      graph.loc, fmt::format("tasks take {} bytes of scratch memory and {} pages of {} bytes, more "
-                             "than a CTA of '{}' can have",
-                             program.uses.scratch_bytes, held_pages(program),
-                             context.machine.page_bytes, context.machine.target));
+      graph.loc,
+      fmt::format(
+          "tasks take {} bytes of scratch memory, {} pages of {} bytes and {} of the worker's "
+          "own, {} together, but a CTA of '{}' can have {}",
+          program.uses.scratch_bytes, held_pages(program) + 1, context.machine.page_bytes,
+          program.uses.head_bytes,
+          program.uses.scratch_bytes + program.uses.head_bytes +
+              (held_pages(program) + 1) * context.machine.page_bytes,
+          context.machine.target, shared_room(program, context)));
   return false;
 }
 
@@ -257,6 +273,7 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
   }
   if (!set_uses(graph, program, pages, context)) return false;
   program.limits = cost::limits_of(context.machine, context.available_sms);
+  program.limits.shared_bytes = shared_room(program, context);
   program.limits.symmetric_bytes = graph.comm_buffer_bytes;
   if (const auto key = graph.key_loc.find("comm_buffer_bytes"); key != graph.key_loc.end())
     program.limits.symmetric_loc = key->second;
