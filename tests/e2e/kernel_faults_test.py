@@ -6,7 +6,6 @@ touches beyond its tensors and regions is seen.
 
 1. Faults (wild indices, a division by zero, an assert, recursion and loops without an end) of one thread of one block of rank 1.
 2. Random accesses at places that data decides: of every width and kind, before, in and behind a tensor and its block's region.
-3. Random accesses at constant places, which macoc sees.
 Status 77 (skipped) where MACO was built without Clang."""
 
 import argparse
@@ -200,7 +199,7 @@ def main():
     parser.add_argument("--macoc", required=True)
     parser.add_argument("--clang", help="libmaco_clang.so, where the programs don't find it")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="faults, data or constants")
+    parser.add_argument("--only", default="", help="faults or data")
     args = parser.parse_args()
     choose = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:

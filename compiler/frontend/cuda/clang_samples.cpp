@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <string>
@@ -124,7 +125,7 @@ class Thread {
   void declare(const VarDecl& var) {
     if (var.getType()->isReferenceType()) {
       variables_[&var] = Value();
-      if (var.getInit()) touch_all(var.getInit());
+      bind(var, var.getInit());
       return;
     }
     variables_[&var] = var.getInit() ? fit(value(var.getInit()), var.getType()) : Value();
@@ -235,9 +236,12 @@ class Thread {
     return std::max<int64_t>(1, context_.getTypeSizeInChars(type).getQuantity());
   }
 
-  void touch_all(const Expr* e) {
-    if (const auto* place = dyn_cast<ArraySubscriptExpr>(e->IgnoreParenCasts()))
-      value(place->getIdx());
+  /// What a reference refers to, as far as it is a place in a tensor.
+  void bind(const ValueDecl& reference, const Expr* to) {
+    references_.erase(&reference);
+    if (!to) return;
+    const Value at = address(to);
+    if (at.is_pointer()) references_[&reference] = at;
   }
 
   Value builtin(llvm::StringRef base, llvm::StringRef member) const {
@@ -270,6 +274,18 @@ class Thread {
       return {};
     }
     if (const auto* call = dyn_cast<CallExpr>(e)) return called(*call);
+    if (const auto* made = dyn_cast<CXXConstructExpr>(e)) return constructed(*made);
+    if (const auto* t = dyn_cast<MaterializeTemporaryExpr>(e)) return value(t->getSubExpr());
+    if (const auto* t = dyn_cast<CXXBindTemporaryExpr>(e)) return value(t->getSubExpr());
+    if (const auto* list = dyn_cast<InitListExpr>(e)) {
+      for (const Expr* one : list->inits()) value(one);
+      return {};
+    }
+    if (const auto* member = dyn_cast<MemberExpr>(e); member && !member->isArrow()) {
+      if (!member->isGLValue() || isa<MaterializeTemporaryExpr>(member->getBase()->IgnoreParens()))
+        value(member->getBase());
+      return {};
+    }
     if (const auto* s = dyn_cast<SubstNonTypeTemplateParmExpr>(e))
       return value(s->getReplacement());
     if (const auto* d = dyn_cast<CXXDefaultArgExpr>(e)) return value(d->getExpr());
@@ -308,11 +324,13 @@ class Thread {
     switch (cast.getCastKind()) {
       case CK_LValueToRValue: {
         const Expr* place = sub->IgnoreParens();
-        if (const auto* ref = dyn_cast<DeclRefExpr>(place)) return variable(*ref);
+        if (const auto* ref = dyn_cast<DeclRefExpr>(place); ref && !refers(*ref))
+          return variable(*ref);
         if (const auto index = place_of_thread(place)) return *index;
         access(place, false);
         return {};
       }
+      case CK_ArrayToPointerDecay: return address(sub);
       case CK_IntegralCast:
       case CK_IntegralToBoolean:
       case CK_BooleanToSignedIntegral: return fit(value(sub), cast.getType());
@@ -357,7 +375,7 @@ class Thread {
       case UO_PostDec: {
         const bool up = o.isIncrementOp(), prefix = o.isPrefix();
         const auto* ref = dyn_cast<DeclRefExpr>(sub->IgnoreParens());
-        if (!ref) {
+        if (!ref || refers(*ref)) {
           access(sub, true);
           return {};
         }
@@ -422,7 +440,7 @@ class Thread {
     if (o.isAssignmentOp()) {
       const auto* ref = dyn_cast<DeclRefExpr>(o.getLHS()->IgnoreParens());
       Value right = value(o.getRHS());
-      if (!ref) {
+      if (!ref || refers(*ref)) {
         access(o.getLHS(), true);
         return right;
       }
@@ -450,8 +468,87 @@ class Thread {
     return n ? fit(Value::of(*n), o.getType()) : Value();
   }
 
+  /// Does it come from the user's own text, with all that it does? Copies that C++ makes don't.
+  bool is_users_own(const FunctionDecl& f) const {
+    const auto* method = dyn_cast<CXXMethodDecl>(&f);
+    return is_users(context_.getSourceManager(), f.getLocation()) &&
+           (!method || method->isUserProvided());
+  }
+
+  /// All of an object is read, where it is one in a tensor.
+  void read_whole(const Expr* e) {
+    if (e->IgnoreParenNoopCasts(context_)->isGLValue() &&
+        !isa<MaterializeTemporaryExpr>(e->IgnoreParenNoopCasts(context_)))
+      access(e, false);
+    else
+      value(e->IgnoreParenNoopCasts(context_));
+  }
+
+  /// Vectors and other objects are copied by constructors.
+  Value constructed(const CXXConstructExpr& made) {
+    const CXXConstructorDecl& constructor = *made.getConstructor();
+    const bool users = is_users_own(constructor);
+    if (constructor.isCopyOrMoveConstructor() && made.getNumArgs() > 0) {
+      if (!users) read_whole(made.getArg(0));
+      return {};
+    }
+    for (unsigned i = 0; i < made.getNumArgs() && i < constructor.getNumParams(); ++i)
+      if (!constructor.getParamDecl(i)->getType()->isReferenceType())
+        value(made.getArg(i));
+      else if (!users)
+        read_whole(made.getArg(i));
+    return {};
+  }
+
+  /// An operator of a class, of CUDA's headers or made by C++.
+  Value operated(const CXXOperatorCallExpr& call, const FunctionDecl& f) {
+    const OverloadedOperatorKind op = call.getOperator();
+    const bool member = isa<CXXMethodDecl>(f);
+    const bool assigns = call.isAssignmentOp() || op == OO_PlusPlus || op == OO_MinusMinus;
+    const bool hands_out = op == OO_Subscript || op == OO_Call || op == OO_Arrow || op == OO_Star;
+    for (unsigned i = 0; i < call.getNumArgs(); ++i) {
+      if (i == 0 && (assigns || (member && hands_out))) continue;
+      const unsigned p = member ? i - 1 : i;
+      const bool object = member && i == 0;
+      if (object || (p < f.getNumParams() && f.getParamDecl(p)->getType()->isReferenceType()))
+        read_whole(call.getArg(i));
+      else
+        value(call.getArg(i));
+    }
+    if (assigns) access(call.getArg(0), true);
+    return {};
+  }
+
+  /// Functions that are given places and touch so much there.
+  void touch(llvm::StringRef name, const FunctionDecl& f, const CallExpr& call,
+             const std::vector<Value>& args) {
+    const auto at = [&](size_t i, int64_t bytes, bool writes) {
+      if (i < args.size() && args[i].is_pointer() && bytes > 0 && !lost_)
+        check(args[i], bytes, writes, call.getBeginLoc());
+    };
+    static constexpr std::array loads{"__ldg", "__ldca", "__ldcg", "__ldcs", "__ldlu", "__ldcv"};
+    static constexpr std::array stores{"__stwb", "__stcg", "__stcs", "__stwt"};
+    const auto among = [&](const auto& names) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    const bool reads = among(loads), writes = name.starts_with("atomic") || among(stores);
+    if ((reads || writes) && f.getNumParams() > 0) {
+      const QualType to = f.getParamDecl(0)->getType();
+      if (to->isPointerType()) at(0, size_of(to->getPointeeType()), writes);
+      return;
+    }
+    name.consume_front("__builtin_");
+    const bool copies = name == "memcpy" || name == "memmove";
+    if ((!copies && name != "memset") || args.size() < 3 || !args[2].is_int()) return;
+    at(0, args[2].number, true);
+    if (copies) at(1, args[2].number, false);
+  }
+
   Value called(const CallExpr& call) {
     const FunctionDecl* f = call.getDirectCallee();
+    if (const auto* operation = dyn_cast<CXXOperatorCallExpr>(&call);
+        operation && f && !is_users_own(*f))
+      return operated(*operation, *f);
     if (!f) {
       for (const Expr* arg : call.arguments()) value(arg);
       return {};
@@ -467,6 +564,7 @@ class Thread {
         method->getParent()->getName() == "thread_block" && name == "thread_rank")
       return Value::of((at_[2] * request_.block[1] + at_[1]) * request_.block[0] + at_[0]);
     std::vector<Value> args;
+    std::vector<const Expr*> places;  // of what is given by reference
     const bool operation = isa<CXXOperatorCallExpr>(call) && isa<CXXMethodDecl>(f);
     for (unsigned i = 0; i < call.getNumArgs(); ++i) {
       const Expr* arg = call.getArg(i);
@@ -479,6 +577,8 @@ class Thread {
         continue;
       }
       // By reference: it may be changed, if it isn't constant.
+      places.resize(p + 1);
+      if (!isa<MaterializeTemporaryExpr>(arg->IgnoreParenImpCasts())) places[p] = arg;
       const auto* ref = dyn_cast<DeclRefExpr>(arg->IgnoreParenImpCasts());
       args.push_back(ref ? variable(*ref)
                      : isa<MaterializeTemporaryExpr>(arg->IgnoreParenImpCasts())
@@ -492,15 +592,13 @@ class Thread {
       return Value::of(name == "min" ? std::min(args[0].number, args[1].number)
                                      : std::max(args[0].number, args[1].number));
     }
-    if (name.starts_with("atomic") && !args.empty() && args[0].is_pointer())
-      check(args[0], size_of(f->getParamDecl(0)->getType()->getPointeeType()), true,
-            call.getBeginLoc());
-    if (name == "__ldg" && !args.empty() && args[0].is_pointer())
-      check(args[0], size_of(call.getType()), false, call.getBeginLoc());
+    touch(name, *f, call, args);
     const FunctionDecl* body = nullptr;
     if (!f->hasBody(body) || !is_users(context_.getSourceManager(), f->getLocation()) ||
         depth_ >= 8 || std::find(calls_.begin(), calls_.end(), body) != calls_.end())
       return {};
+    for (unsigned i = 0; i < body->getNumParams(); ++i)
+      bind(*body->getParamDecl(i), i < places.size() ? places[i] : nullptr);
     for (unsigned i = 0; i < body->getNumParams(); ++i)
       variables_[body->getParamDecl(i)] =
           i < args.size() ? (body->getParamDecl(i)->getType()->isReferenceType()
@@ -545,10 +643,24 @@ class Thread {
       const auto offset = static_cast<int64_t>(context_.getFieldOffset(field) / 8);
       return {Value::Kind::Pointer, base.number + offset, base.arg};
     }
-    if (const auto* cast = dyn_cast<CastExpr>(e); cast && cast->getCastKind() == CK_NoOp)
+    if (const auto* cast = dyn_cast<CastExpr>(e);
+        cast && (cast->getCastKind() == CK_NoOp || cast->getCastKind() == CK_LValueBitCast))
       return address(cast->getSubExpr());
+    if (const auto* ref = dyn_cast<DeclRefExpr>(e)) {
+      const auto found = references_.find(ref->getDecl());
+      return found == references_.end() ? Value() : found->second;
+    }
+    if (const auto* choice = dyn_cast<ConditionalOperator>(e)) {
+      const Value c = value(choice->getCond());
+      if (!c.is_int()) return {};
+      return address(c.number != 0 ? choice->getTrueExpr() : choice->getFalseExpr());
+    }
+    if (const auto* t = dyn_cast<MaterializeTemporaryExpr>(e)) value(t->getSubExpr());
     return {};
   }
+
+  /// Is it a reference to a place in a tensor?
+  bool refers(const DeclRefExpr& ref) const { return references_.count(ref.getDecl()) > 0; }
 
   void access(const Expr* place, bool writes) {
     const Value at = address(place);
@@ -621,6 +733,7 @@ class Thread {
   std::vector<int64_t>* touched_;  // instead: bytes behind each tensor's begin that are touched
   int64_t own_steps_ = 0;
   std::map<const ValueDecl*, Value> variables_;
+  std::map<const ValueDecl*, Value> references_;  // to places in tensors
   std::vector<const FunctionDecl*> calls_;
   Value result_;
   SourceLocation place_;
