@@ -20,8 +20,8 @@ struct CheckOptions {
 bool check_graph(const ir::Graph& graph, const CheckOptions& options, ir::Diagnostics& diagnostics);
 
 /// check_graph, then the shapes (ops::infer) and whether each op has SMs that run it, which these
-/// decide, for a graph that no frontend made: its ops get the names and its tensors the order that they would have if its text were read (complete.h). False
-/// if an error was reported.
+/// decide, for a graph that no frontend made: its ops get the names and its tensors the order that
+/// they would have if its text were read (complete.h). False if an error was reported.
 bool check_and_infer(ir::Graph& graph, const CheckOptions& options, ir::Diagnostics& diagnostics);
 
 }  // namespace maco::graph

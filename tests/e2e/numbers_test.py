@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ops that sum, on numbers that are hard to sum: rows far from zero that hardly differ, rows of one value, very small and very large ones, and
-both in one row. What maco-run writes is compared with NumPy in float64, and --check has to find the same.
+"""Ops that sum, on numbers that are hard to sum: rows far from zero that hardly differ, rows of one value, very small and very large
+ones, and both in one row. What maco-run writes is compared with NumPy in float64, and --check has to find the same.
 
   numbers_test.py --maco-run build/bin/maco-run
 

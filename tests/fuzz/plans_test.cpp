@@ -1,6 +1,6 @@
-// Random execution plans of MSCCL++: thread blocks in any number share the work of a collective,
-// and meet at barriers, or by semaphores, wherever one goes on with what another did, and elsewhere.
-// What `macoc import` makes of each is compiled, run and compared with the reference.
+// Random execution plans of MSCCL++: thread blocks in any number share the work of a collective.
+// They meet at barriers, or by semaphores, wherever one goes on with what another did, and
+// elsewhere. What `macoc import` makes of each is compiled, run and compared with the reference.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -30,7 +30,7 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
       const float near = fmul(mean < 0 ? -mean : mean, 1e-6f), apart = fsub(one, mean);
       means[row] = apart <= near && apart >= -near ? one : mean;
     }
-    // A mean far from zero is rounded by more than values differ: what it leaves has one of its own.
+    // A mean far from zero is rounded by more than values differ: what it leaves has a mean, too.
     row_sums<Team>(ctx, x, C::N, [&](int row, float v) { return fsub(v, means[row]); }, rests);
     MACO_UNROLL
     for (float& rest : rests) rest = fdiv(rest, (float)C::N);
