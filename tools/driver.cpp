@@ -41,6 +41,13 @@ std::optional<std::string> read_input(const std::string& path, std::string& erro
 
 std::string input_name(const std::string& path) { return path == "-" ? "<stdin>" : path; }
 
+std::string dump_text(const std::string& name, const std::string& made) {
+  return fmt::format(
+      "'{}' is a dump of {}, which only passes make: maco-opt takes it, and this program the graph "
+      "that it was made of",
+      name, made);
+}
+
 int guarded(const char* tool, int (*main)(int, char**), int argc, char** argv) {
   std::string what;
   try {

@@ -39,6 +39,10 @@ std::optional<std::string> read_input(const std::string& path, std::string& erro
 /// What diagnostics call it: "<stdin>" for "-".
 std::string input_name(const std::string& path);
 
+/// What is said of an input that is a dump, where a graph is wanted: `made` as api::passes_made has
+/// it.
+std::string dump_text(const std::string& name, const std::string& made);
+
 /// Runs `main`, turning exceptions into status 70 with how to report them.
 int guarded(const char* tool, int (*main)(int, char**), int argc, char** argv);
 

@@ -1,7 +1,10 @@
 // macoc: a task graph in, one CUDA kernel out.
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "compiler/api/compile.h"
+#include "compiler/api/dump.h"
 #include "compiler/api/explain.h"
 #include "compiler/api/report.h"
 #include "ir/program_text.h"
@@ -24,10 +27,11 @@ bool is_cuda_source(const std::string& name, const std::string& text) {
 /// The story of an op.
 int explain(const CompileArguments& a, const std::string& text, const Console& console) {
   std::optional<api::TraceTimes> measured;
+  api::TraceKernel traced;
   if (!a.profile.empty()) {
     std::string error;
     const auto trace = read_input(a.profile, error);
-    if (trace) measured = api::read_trace(*trace, error);
+    if (trace) measured = api::read_trace(*trace, error, &traced);
     if (!measured) {
       console.error(trace ? fmt::format("{}: {}", a.profile, error) : error);
       return kBadUsage;
@@ -49,6 +53,11 @@ int explain(const CompileArguments& a, const std::string& text, const Console& c
     return kBadUsage;
   }
   std::string error;
+  if (measured) error = api::other_kernel(traced, compiled->program);
+  if (!error.empty()) {
+    console.error(fmt::format("{}: {}", a.profile, error));
+    return kBadUsage;
+  }
   const auto story =
       api::explain_op(*compiled, unpruned, a.explained, measured ? &*measured : nullptr, error);
   if (!story) {
@@ -79,6 +88,13 @@ int import(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "import") return import(argc - 1, argv + 1);
+  // No graph's file is called so.
+  if (argc > 1 && std::string_view(argv[1]).find_first_of("-./") == std::string_view::npos &&
+      !std::filesystem::exists(argv[1]))
+    if (const std::string near = ir::did_you_mean(argv[1], {"import"}); !near.empty()) {
+      Console{use_color("auto")}.error(fmt::format("no file and no command '{}'{}", argv[1], near));
+      return kBadUsage;
+    }
   CompileArguments a;
   if (const int status = read_compile_arguments(argc, argv, a); status >= 0) return status;
   const Console& console = a.console;
@@ -104,9 +120,12 @@ int run(int argc, char** argv) {
     return fail(kBadUsage, fmt::format("'{0}' is a Program: maco-opt takes one, and maco-run its "
                                        "graph with --program {0}",
                                        a.input));
-  if (!a.explained.empty()) return explain(a, *text, console);
   ir::Diagnostics diagnostics;
   auto graph = api::read_graph(input_name(a.input), *text, diagnostics, a.options.algorithms);
+  if (!graph)
+    if (const std::string dump = api::passes_made(*text, a.options.algorithms); !dump.empty())
+      return fail(kBadUsage, dump_text(input_name(a.input), dump));
+  if (graph && !a.explained.empty()) return explain(a, *text, console);
   api::Made made;
   if (graph) {
     if (device_code && a.options.target == "cpu")

@@ -14,7 +14,8 @@ namespace maco::api {
 /// with and what not and why, its method, tiles, tasks and SMs, what the cost model expects, which
 /// ops it waits for and why, which wait for it, which waits were pruned and why they could be.
 /// `unpruned`: the Program behind the pass insert-sync. `measured`, if not null: of a run of the
-/// same kernel, what it took there. Nothing, with the reason in `error`, if there is no such op.
+/// same kernel (see other_kernel), what it took there. Nothing, with the reason in `error`, if
+/// there is no such op.
 std::optional<std::string> explain_op(const Compiled& compiled, const ir::Program& unpruned,
                                       std::string_view name, const TraceTimes* measured,
                                       std::string& error);

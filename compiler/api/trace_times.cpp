@@ -1,10 +1,14 @@
 #include "compiler/api/trace_times.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "compiler/frontend/frontend.h"
+#include "ir/manifest.h"
+#include "ir/program_text.h"
 
 namespace maco::api {
 
@@ -24,7 +28,27 @@ std::string text(const Raw& object, const char* key) {
 
 }  // namespace
 
-std::optional<TraceTimes> read_trace(std::string_view trace, std::string& error) {
+std::string other_kernel(const TraceKernel& traced, const ir::Program& program) {
+  const auto named = [](const std::string& graph, const std::string& target,
+                        const std::string& board) {
+    return fmt::format("graph '{}' for target '{}'{}", graph, target,
+                       board.empty() ? "" : fmt::format(" and board '{}'", board));
+  };
+  if (traced.program.empty())
+    return "it doesn't say of which kernel it is: a version of MACO wrote it that didn't know how; "
+           "make it anew";
+  if (traced.program == ir::text_hash(ir::print(program))) return "";
+  const std::string theirs = named(traced.graph, traced.target, traced.board),
+                    own = named(program.name, program.target, program.board);
+  if (theirs != own) return fmt::format("it is of {}, but this is {}", theirs, own);
+  return fmt::format(
+      "it is of another kernel of {}: of another text of the graph, with other "
+      "options, or by another version",
+      own);
+}
+
+std::optional<TraceTimes> read_trace(std::string_view trace, std::string& error,
+                                     TraceKernel* kernel) {
   ir::Diagnostics diagnostics;
   const auto events =
       frontend::parse_json_raw(diagnostics.add_file("trace", std::string(trace)), diagnostics);
@@ -38,6 +62,9 @@ std::optional<TraceTimes> read_trace(std::string_view trace, std::string& error)
   for (const Raw& e : events->list) {
     const Raw* args = e.find("args");
     const std::string name = text(e, "name");
+    if (args && kernel && text(e, "ph") == "M" && name == "maco_kernel")
+      *kernel = {text(*args, "graph"), text(*args, "target"), text(*args, "board"),
+                 text(*args, "program")};
     if (!args || text(e, "ph") != "X" || name.empty() || !args->find("task")) continue;
     const std::pair key(static_cast<int64_t>(number(e, "pid")),
                         static_cast<int64_t>(number(*args, "task")));

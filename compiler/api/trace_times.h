@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "ir/program.h"
+
 namespace maco::api {
 
 /// Of an op's tasks on all ranks, in microseconds: `begin` and `end` from the launch's begin, the
@@ -22,7 +24,17 @@ struct OpTimes {
 /// By op; those that the passes left.
 using TraceTimes = std::map<std::string, OpTimes, std::less<>>;
 
-/// Nothing, with the reason in `error`, if it is none.
-std::optional<TraceTimes> read_trace(std::string_view trace, std::string& error);
+/// What a trace says of the kernel that it is of. All empty: it says nothing.
+struct TraceKernel {
+  std::string graph, target, board;
+  std::string program;  // the ir::text_hash of its Program
+};
+/// "" if that is this Program, else "it is of graph 'b' for target 'cpu', and this is 'a' for
+/// 'sm_90a'".
+std::string other_kernel(const TraceKernel& traced, const ir::Program& program);
+
+/// Nothing, with the reason in `error`, if it is none. `kernel`, if not null: whose it is.
+std::optional<TraceTimes> read_trace(std::string_view trace, std::string& error,
+                                     TraceKernel* kernel = nullptr);
 
 }  // namespace maco::api

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "ir/manifest.h"
+#include "ir/program_text.h"
+
 namespace maco::runtime {
 namespace {
 
@@ -31,6 +34,10 @@ class Trace {
   explicit Trace(const Timeline& line) : line_(line), p_(line.program()) {}
 
   std::string text() {
+    // Whose it is; viewers know no such name, and pass it over.
+    event(fmt::format(
+        R"({{"ph":"M","name":"maco_kernel","pid":0,"tid":0,"args":{{"graph":{},"target":{},"board":{},"program":"{}"}}}})",
+        quoted(p_.name), quoted(p_.target), quoted(p_.board), ir::text_hash(ir::print(p_))));
     for (int rank = 0; rank < line_.world(); ++rank) {
       name("process_name", rank, 0, fmt::format("rank {}", rank));
       const auto streams = ir::streams(p_);

@@ -11,6 +11,7 @@ namespace maco::runtime {
 /// tid: 2 x the SM for its tasks, one more for its loader. Of each task that runs: a slice "wait"
 /// if it waits for anything, one with the op's name, and one for its loader if pages are filled for
 /// it; for each wait a flow arrow from the last task that signalled to the work that it let begin.
+/// A first entry says of which graph, target, board and Program (ir::text_hash) it is.
 /// A packet's arrow ends with the work: the flag is in the data.
 std::string chrome_trace(const Timeline& timeline);
 

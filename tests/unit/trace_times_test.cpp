@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
 #include "compiler/api/trace_times.h"
+#include "ir/manifest.h"
+#include "ir/program_text.h"
 
 namespace maco {
 
@@ -28,6 +32,36 @@ TEST_CASE("times of ops are read from a trace, by task and rank") {
   CHECK(y.waits == 2.5);
   CHECK(y.pages == 0.5);
   CHECK(y.packets == 0.25);
+}
+
+TEST_CASE("a trace says of which kernel it is") {
+  std::string error;
+  api::TraceKernel kernel;
+  const std::string task =
+      R"({"ph":"X","name":"y","pid":0,"tid":0,"ts":0,"dur":1,"args":{"task":0,"function":"f"}}])";
+  ir::Program program;
+  program.name = "g";
+  program.target = "sm_90a";
+  REQUIRE(api::read_trace("[" + task, error, &kernel));
+  CHECK_THAT(api::other_kernel(kernel, program), Contains("doesn't say of which kernel"));
+  const auto of = [&](const std::string& graph, const std::string& target,
+                      const std::string& hash) {
+    const auto found = api::read_trace(
+        fmt::format(R"([{{"ph":"M","name":"maco_kernel","args":{{"graph":"{}","target":"{}",)"
+                    R"("board":"","program":"{}"}}}},)",
+                    graph, target, hash) +
+            task,
+        error, &kernel);
+    REQUIRE(found);
+    return api::other_kernel(kernel, program);
+  };
+  CHECK(of("g", "sm_90a", ir::text_hash(ir::print(program))).empty());
+  CHECK(of("g", "cpu", "0") ==
+        "it is of graph 'g' for target 'cpu', but this is graph 'g' for target 'sm_90a'");
+  CHECK(of("h", "sm_90a", "0") ==
+        "it is of graph 'h' for target 'sm_90a', but this is graph 'g' for target 'sm_90a'");
+  CHECK_THAT(of("g", "sm_90a", "0"),
+             Contains("of another kernel of graph 'g' for target 'sm_90a'"));
 }
 
 TEST_CASE("what is no trace is refused") {
