@@ -24,13 +24,13 @@ int read_compile_arguments(int argc, char** argv, CompileArguments& a) {
          "the product: cuda (the default), ptx, cubin, manifest; dsl, json, graph, program; dot, "
          "task-dot: pictures of ops and of tasks")
       ->option_text("WHAT")
-      ->check(CLI::IsMember(api::product_names()));
+      ->check(one_of(api::product_names()));
   flags.add(app, a.options);
   app.add_option("--verify", verify,
                  "each: prove the Program after each pass that changes it, and name the one that "
                  "broke it; end: once")
       ->option_text("WHEN")
-      ->check(CLI::IsMember({"each", "end"}));
+      ->check(one_of({"each", "end"}));
   passes.add(app, a.options);
   app.add_flag("--report", a.report, "print the table of SM roles, tasks, waits and memory");
   app.add_option("--explain", a.explained,
@@ -47,7 +47,7 @@ int read_compile_arguments(int argc, char** argv, CompileArguments& a) {
       ->option_text("NAME");
   common.add(app);
   if (const int status = parse(app, argc, argv); status >= 0) return status;
-  if (common.listed()) return kOk;
+  if (const int status = common.ended(); status >= 0) return status;
   if (a.input.empty()) {
     common.console().error("no graph given; try macoc --help");
     return kBadUsage;
@@ -78,10 +78,10 @@ int read_import_arguments(int argc, char** argv, ImportArguments& a) {
       ->check(positive_number());
   app.add_option("--dtype", dtype, "of the elements (bf16)")
       ->option_text("DTYPE")
-      ->check(CLI::IsMember(dtypes));
+      ->check(one_of(dtypes));
   common.add(app);
   if (const int status = parse(app, argc, argv); status >= 0) return status;
-  if (common.listed()) return kOk;
+  if (const int status = common.ended(); status >= 0) return status;
   a.console = common.console();
   if (a.input.empty()) {
     a.console.error("no plan given; try macoc import --help");

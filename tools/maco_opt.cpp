@@ -1,5 +1,8 @@
 // maco-opt: named passes on the text of a graph or a Program.
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "compiler/api/command_line.h"
 #include "compiler/api/compile.h"
@@ -39,14 +42,14 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   app.add_option("--pass", a.names, "passes to run, in this order")
       ->option_text("PASS,...")
       ->delimiter(',')
-      ->check(CLI::IsMember(pass_names()));
+      ->check(one_of(pass_names()));
   app.add_option("--to", to, "run the pipeline up to and with this pass")
       ->option_text("PASS")
-      ->check(CLI::IsMember(pass_names()));
+      ->check(one_of(pass_names()));
   app.add_flag("--verify{end}", verify,
                "prove the result, as --pass=verify at the end does; --verify=each: after each pass "
                "that changes a Program")
-      ->check(CLI::IsMember({"each", "end"}));
+      ->check(one_of({"each", "end"}));
   app.add_option("--witness", a.witness_file,
                  "if a race, wrong order or deadlock is found: write a schedule that leads to it, "
                  "for maco-run --replay")
@@ -60,7 +63,12 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   a.passes.add(app, a.options);
   a.common.add(app);
   if (const int status = parse(app, argc, argv); status >= 0) return status;
-  if (a.common.listed()) return kOk;
+  if (const int status = a.common.ended(); status >= 0) return status;
+  if (app.count("input") == 0 && isatty(STDIN_FILENO)) {
+    // Whoever forgot the file would wait for it.
+    std::fputs(app.help().c_str(), stderr);
+    return kBadUsage;
+  }
   flags.apply(a.options);
   a.options.verify_each = verify == "each";
   if (!to.empty()) {

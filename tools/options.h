@@ -2,8 +2,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -13,6 +15,7 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/options.h"
 #include "tools/driver.h"
+#include "tools/environment.h"
 #include "tools/pass_output.h"
 #include "tools/shell.h"
 #include "tools/version.h"
@@ -119,14 +122,29 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 /// What stands behind the options in every --help.
-inline constexpr const char* kHelpFooter =
-    "\nExit status: 0 done; 1 the graph is wrong or can't be compiled; 2 the command line or a "
-    "file "
-    "is;\n  3 a result failed its check; 4 a run failed or was stopped; 70 a fault of MACO's.\n"
-    "Environment: MACO_CACHE_DIR, where compiled kernels are kept (empty: nowhere; else\n"
-    "  $XDG_CACHE_HOME/maco or ~/.cache/maco); MACO_CACHE_MB, how much (2048); MACO_CXX, the CPU\n"
-    "  target's compiler; MACO_NVRTC, MACO_NCCL, MACO_NVSHMEM, the library's file or folder; "
-    "NO_COLOR.\n";
+inline std::string help_footer() {
+  return "\nExit status: 0 done; 1 the graph is wrong or can't be compiled; 2 the command line or "
+         "a "
+         "file is;\n  3 a result failed its check; 4 a run failed or was stopped; 70 a fault of "
+         "MACO's.\n" +
+         environment_text();
+}
+
+/// Takes one of these words; of another it says which it is near to, or which there are, if they
+/// are few or none is near. `others`: what they are called elsewhere.
+inline CLI::Validator one_of(const std::vector<std::string>& words,
+                             const std::map<std::string, std::string>& others = {}) {
+  return CLI::Validator(
+      [words, others](std::string& text) -> std::string {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return {};
+        const auto other = others.find(text);
+        const std::string near = other == others.end() ? ir::did_you_mean(text, words)
+                                                       : "; did you mean '" + other->second + "'?";
+        const bool few = words.size() <= 5 || near.empty();
+        return "'" + text + "' is " + (few ? "none of " + joined(words, ", ") : "unknown") + near;
+      },
+      "{" + joined(words, ",") + "}");
+}
 
 /// For counts: CLI11's own validator would print the largest double.
 inline CLI::Validator positive_number() {
@@ -154,7 +172,7 @@ struct CommonOptions {
     app.formatter(std::make_shared<HelpFormatter>());
     app.add_option("--color", color, "auto, always or never")
         ->option_text("WHEN")
-        ->check(CLI::IsMember({"auto", "always", "never"}));
+        ->check(one_of({"auto", "always", "never"}));
     app.add_flag("-q,--quiet", quiet, "errors only");
     app.add_flag("-v,--verbose", verbose, "say what is being done");
     app.add_option("--max-errors", max_errors, "errors of a graph to show (20); 0: all")
@@ -169,14 +187,15 @@ struct CommonOptions {
     app.add_flag("--list-boards", boards, "list the boards, with the source of each figure");
     app.add_option("--completion", completion, "print completions for bash, zsh or fish")
         ->option_text("SHELL")
-        ->check(CLI::IsMember({"bash", "fish", "zsh"}));
+        ->check(one_of({"bash", "fish", "zsh"}));
     app.add_flag("--man", man, "print the man page");
     app.set_version_flag("--version", version_text,
                          "print the version, and what was found on this machine");
     app.set_help_flag("-h,--help", "print this and exit");
   }
-  /// True if a list, completions or a man page was printed: there is nothing else to do.
-  bool listed() const {
+  /// The exit status if there is nothing else to do, since a list, completions or a man page was
+  /// printed, or the environment is wrong, which is reported; else -1.
+  int ended() const {
     if (ops) list_ops();
     if (passes) list_passes();
     if (targets) list_targets();
@@ -185,8 +204,11 @@ struct CommonOptions {
     if (completion == "bash") print(bash_completion(*of));
     if (completion == "zsh") print(zsh_completion(*of));
     if (completion == "fish") print(fish_completion(*of));
-    if (man) print(man_page(*of, kHelpFooter));
-    return ops || passes || targets || boards || man || !completion.empty();
+    if (man) print(man_page(*of, help_footer()));
+    if (ops || passes || targets || boards || man || !completion.empty()) return kOk;
+    const runtime::Status environment = check_environment();
+    if (!environment) console().error(environment.message);
+    return environment ? -1 : kBadUsage;
   }
   Console console() const { return {use_color(color), quiet, verbose, max_errors, max_warnings}; }
 };
@@ -198,10 +220,10 @@ struct PipelineFlags {
   void add(CLI::App& app, passes::PipelineOptions& p) {
     auto* target = app.add_option("--target", p.target, "what code may use (--list-targets)")
                        ->option_text("NAME")
-                       ->check(CLI::IsMember(target_names()));
+                       ->check(one_of(target_names()));
     app.add_option("--board", p.board, "what it runs on (--list-boards); implies its target")
         ->option_text("NAME")
-        ->check(CLI::IsMember(board_names()))
+        ->check(one_of(board_names()))
         ->each([&p, target](const std::string& board) {
           if (target->count() == 0) p.target = cost::find_board(board)->target;
         });
@@ -258,7 +280,7 @@ struct PassFlags {
     app.add_option("--print-after", p.print_after, "print the IR after these passes, or all")
         ->option_text("PASS,...")
         ->delimiter(',')
-        ->check(CLI::IsMember(names));
+        ->check(one_of(names));
     app.add_flag("--print-changed", p.print_changed, "print what each pass changed, line by line");
     app.add_option("--dump-dir", output.dump_dir, "write the IR after each pass into this folder")
         ->option_text("FOLDER");
@@ -300,7 +322,7 @@ inline std::string unknown_arguments(const CLI::App& app) {
 /// Parses; returns the exit status if the tool is to end now (--help, --version, a wrong command
 /// line, which it reports), else -1.
 inline int parse(CLI::App& app, int argc, char** argv) {
-  app.footer(kHelpFooter);
+  app.footer(help_footer());
   std::string wrong;
   try {
     app.parse(argc, argv);

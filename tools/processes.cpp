@@ -85,32 +85,52 @@ int run_processes(int ranks, const std::vector<std::string>& arguments, uint64_t
     children.push_back(child);
   }
   int worst = static_cast<int>(children.size()) == ranks ? kOk : kRunFailed;
-  std::optional<Clock::time_point> end;
+  std::optional<Clock::time_point> end;  // once one has ended badly
+  std::vector<bool> stopped(children.size()), killed(children.size());
   const auto ended = [&](size_t rank, int status) {
     if (WIFSIGNALED(status)) {
-      console.error(fmt::format("rank {}: its process was ended by signal {} ({})", rank,
-                                WTERMSIG(status), ::strsignal(WTERMSIG(status))));
+      if (!killed[rank])
+        console.error(fmt::format("rank {}: its process was ended by signal {} ({})", rank,
+                                  WTERMSIG(status), ::strsignal(WTERMSIG(status))));
       worst = std::max<int>(worst, kRunFailed);
     } else {
       worst = std::max(worst, WEXITSTATUS(status));
     }
     if (worst != kOk && !end) end = Clock::now() + std::chrono::milliseconds(grace_ms);
   };
+  const auto kill_rank = [&](size_t rank, const std::string& why) {
+    if (children[rank] <= 0 || killed[rank]) return;
+    console.error(fmt::format("rank {}: its process {}, and is ended now", rank, why));
+    killed[rank] = true;
+    ::kill(children[rank], SIGKILL);
+  };
   size_t left = children.size();
   while (left > 0) {
     bool some = false;
     for (size_t rank = 0; rank < children.size(); ++rank) {
       int status = 0;
-      if (children[rank] <= 0 || ::waitpid(children[rank], &status, WNOHANG) != children[rank])
+      if (children[rank] <= 0 ||
+          ::waitpid(children[rank], &status, WNOHANG | WUNTRACED | WCONTINUED) != children[rank])
         continue;
+      some = true;
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+        stopped[rank] = WIFSTOPPED(status);
+        continue;
+      }
       children[rank] = 0;
       --left;
-      some = true;
       ended(rank, status);
     }
+    bool all_stopped = true;
+    for (size_t rank = 0; rank < children.size(); ++rank)
+      all_stopped = all_stopped && (children[rank] == 0 || stopped[rank]);
+    // Others have failed of them; they can't find that out.
+    if (end && all_stopped)
+      for (size_t rank = 0; rank < children.size(); ++rank) kill_rank(rank, "was stopped");
     if (end && Clock::now() > *end)
-      for (const pid_t child : children)
-        if (child > 0) ::kill(child, SIGKILL);
+      for (size_t rank = 0; rank < children.size(); ++rank)
+        kill_rank(rank,
+                  fmt::format("has not ended within {} s of another's failure", grace_ms / 1000));
     if (!some) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return worst;

@@ -60,17 +60,22 @@ struct Arguments {
 void add_run_options(CLI::App& app, Arguments& a) {
   RunOptions& run = a.command.run;
   app.add_option("--inputs", run.inputs,
-                 "safetensors to bind by name; {rank} is replaced by the rank")
-      ->option_text("FILE");
+                 "safetensors to bind by name; {rank} is replaced by the rank; may be repeated")
+      ->option_text("FILE")
+      ->allow_extra_args(false);
+  app.add_flag("--require-inputs", run.require_inputs,
+               "an input or param that no file binds is an error, not random");
   app.add_option("--outputs", run.outputs, "safetensors to write outputs and states to, likewise")
       ->option_text("FILE");
   app.add_option("--seed", run.seed, "of the values of what no file binds")
       ->option_text("N")
       ->check(unsigned_number());
   app.add_option("--scalar", a.scalars, "a scalar's value; VALUE+ for one more each launch")
-      ->option_text("NAME=VALUE");
+      ->option_text("NAME=VALUE")
+      ->allow_extra_args(false);
   app.add_option("--dim", a.dims, "a dim's value; the maximum if not given")
-      ->option_text("NAME=VALUE");
+      ->option_text("NAME=VALUE")
+      ->allow_extra_args(false);
   app.add_option("--launches", run.launches, "how often to launch; states are kept")
       ->option_text("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
@@ -100,7 +105,7 @@ void add_session_options(CLI::App& app, Arguments& a) {
   app.add_option("--peer-memory", a.command.peer_memory,
                  "auto, threads or processes; nccl or nvshmem: their memory")
       ->option_text("HOW")
-      ->check(CLI::IsMember({"auto", "threads", "processes", "nccl", "nvshmem"}));
+      ->check(one_of({"auto", "threads", "processes", "nccl", "nvshmem"}));
   auto* jitter = app.add_option("--jitter", a.jitter, "CPU: random delays from this seed")
                      ->option_text("SEED")
                      ->check(unsigned_number());
@@ -183,7 +188,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
                  "a .json or .maco graph, a kernel.cu of macoc's, - for standard input");
   app.add_option("--device", command.device, "where to run: cuda (the default) or cpu")
       ->option_text("NAME")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}, {{"gpu", "cuda"}, {"nvidia", "cuda"}, {"host", "cpu"}}));
   add_run_options(app, a);
   add_session_options(app, a);
   app.add_option("--program", command.program_file,
@@ -193,7 +198,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   app.add_flag("--reparse", command.compile.reparse, "print and parse the IR between all passes");
   a.common.add(app);
   if (const int status = parse(app, argc, argv); status >= 0) return status;
-  if (a.common.listed()) return kOk;
+  if (const int status = a.common.ended(); status >= 0) return status;
   a.flags.apply(command.compile);
   a.jittered = app.count("--jitter") > 0;
   a.replayed = app.count("--replay") > 0;

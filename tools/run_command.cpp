@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <numeric>
 
 #include "compiler/api/command_line.h"
+#include "compiler/api/dump.h"
 #include "compiler/api/match.h"
 #include "compiler/cost/machine.h"
 #include "compiler/ops/collectives/chunk_witness.h"
@@ -22,6 +24,7 @@
 #include "runtime/cpu/stand_in.h"
 #include "runtime/host/cuda_session.h"
 #include "runtime/host/variants.h"
+#include "tools/inputs.h"
 #include "tools/memory.h"
 #include "tools/processes.h"
 #include "tools/products.h"
@@ -165,8 +168,8 @@ class Command {
     Subject subject;
     const bool is_kernel =
         text->rfind("//@maco ", 0) == 0 || text->find("\n//@maco ") != std::string::npos;
-    if (const int status = is_kernel ? take_kernel(std::move(*text), subject)
-                                     : read_graph(std::move(*text), subject);
+    if (const int status =
+            is_kernel ? take_kernel(std::move(*text), subject) : read_graph(*text, subject);
         status != kOk)
       return status;
     if (!c_.witness_file.empty()) {
@@ -176,7 +179,15 @@ class Command {
         return replay_collective(subject.graph, c_.witness_file, *witness, console_);
     }
     if (!check_arguments(subject.graph, c_.run, console_)) return kBadUsage;
-    if (const int status = find_place(subject.graph); status >= 0) return status;
+    if (const int status = find_place(subject.graph); status != kOk) return status;
+    if (!check_inputs(subject.graph, c_.run.inputs, c_.run.require_inputs,
+                      ranks_bound(subject.graph), console_))
+      return kBadUsage;
+    if (c_.processes) {
+      constexpr uint64_t kGraceMs = 15000;  // behind the time-outs of ranks that wait for others
+      return run_processes(static_cast<int>(subject.graph.world), c_.arguments,
+                           c_.session.timeout_ms + kGraceMs, console_);
+    }
     if (!c_.profile_file.empty() && c_.profile_file != "-" && !can_write(c_.profile_file, error))
       return fail(kBadUsage, error);
     if (const int status = compile(subject); status != kOk) return status;
@@ -193,7 +204,16 @@ class Command {
     return kBadGraph;
   }
 
-  /// Which ranks this process runs. The exit status if others are to run them, or that can't be.
+  /// Of which ranks this process binds tensors, or those that it starts.
+  std::vector<int> ranks_bound(const ir::Graph& graph) const {
+    if (c_.run.inputs.empty() && !c_.run.require_inputs) return {};
+    if (place_ && !c_.run.check) return {place_->rank};
+    std::vector<int> all(static_cast<size_t>(graph.world));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
+  /// Which ranks this process runs, if it starts none. kOk, or why that can't be.
   int find_place(const ir::Graph& graph) {
     runtime::Status status;
     if (c_.peer_memory != "threads" && !c_.processes)
@@ -207,20 +227,15 @@ class Command {
                               c_.peer_memory));
     if (c_.device == "cuda" && c_.peer_memory != "auto" && graph.world > 1)
       c_.session.peer_memory = c_.peer_memory;
-    if (!place_ && !c_.processes) return -1;
+    if (!place_ && !c_.processes) return kOk;
     if (c_.session.check_access || c_.session.replay || !c_.witness_file.empty())
       return fail(kBadUsage,
                   "--check-access and --replay look at all ranks, which one process has to run "
                   "(--peer-memory threads)");
-    if (!c_.processes) {
-      if (place_->size != graph.world)
-        return fail(kBadUsage, fmt::format("there are {} processes, but the graph has {} rank{}",
-                                           place_->size, graph.world, graph.world == 1 ? "" : "s"));
-      return -1;
-    }
-    constexpr uint64_t kGraceMs = 15000;  // behind the time-outs of ranks that wait for others
-    return run_processes(static_cast<int>(graph.world), c_.arguments,
-                         2 * c_.session.timeout_ms + kGraceMs, console_);
+    if (place_ && place_->size != graph.world)
+      return fail(kBadUsage, fmt::format("there are {} processes, but the graph has {} rank{}",
+                                         place_->size, graph.world, graph.world == 1 ? "" : "s"));
+    return kOk;
   }
 
   /// The code alone isn't enough.
@@ -281,9 +296,11 @@ class Command {
     return kOk;
   }
 
-  int read_graph(std::string text, Subject& subject) {
-    auto graph =
-        api::read_graph(input_name(c_.input), std::move(text), diagnostics_, c_.compile.algorithms);
+  int read_graph(const std::string& text, Subject& subject) {
+    auto graph = api::read_graph(input_name(c_.input), text, diagnostics_, c_.compile.algorithms);
+    if (!graph)
+      if (const std::string dump = api::passes_made(text, c_.compile.algorithms); !dump.empty())
+        return fail(kBadUsage, dump_text(input_name(c_.input), dump));
     if (!graph || !api::take_variant(*graph, c_.compile, diagnostics_)) return bad_graph();
     c_.compile.variant = 0;
     if (api::has_variants(*graph) && (needs_program() || !c_.program_file.empty()))
@@ -388,8 +405,10 @@ class Command {
     std::unique_ptr<runtime::Group> group;
     if (place_) {
       progress.step("waiting for the other ranks");
-      group = runtime::Group::join(*place_, ir::text_hash(subject.kernel), c_.session.timeout_ms,
-                                   status);
+      runtime::Settings told = runtime::settings_of(subject.kernel, c_.session);
+      for (runtime::Setting& s : settings_of(subject.graph, c_.run, c_.device))
+        told.push_back(std::move(s));
+      group = runtime::Group::join(*place_, told, c_.session.timeout_ms, status);
       if (!group) return fail(kRunFailed, fmt::format("rank {}: {}", place_->rank, status.message));
       c_.session.group = c_.run.group = group.get();
     }
@@ -415,8 +434,11 @@ class Command {
           },
           status);
     }
-    if (!session || !status)
-      return group && !group->speaks() ? kRunFailed : fail(kRunFailed, status.message);
+    if (!session || !status) {
+      if (group && !group->speaks()) return kRunFailed;
+      const bool no_gpu = !cpu && status.message.find("no device: ") != std::string::npos;
+      return fail(kRunFailed, status.message + (no_gpu ? "; use --device cpu" : ""));
+    }
     c_.run.device = c_.device;
     c_.run.timeout_ms = c_.session.timeout_ms;
     progress.step("filling tensors, launching");

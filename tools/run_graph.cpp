@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <set>
+#include <sstream>
 
 #include "ir/check.h"
 #include "runtime/cpu/cuda_launch.h"
@@ -17,6 +18,8 @@
 #include "runtime/reference/fill.h"
 #include "runtime/reference/reference.h"
 #include "runtime/reference/safetensors.h"
+#include "tools/checked.h"
+#include "tools/inputs.h"
 #include "tools/products.h"
 
 namespace maco::tools {
@@ -54,8 +57,7 @@ class Runner {
     if (int status = bind(); status != kOk) return status;
     for (int64_t launch = 0; launch < options_.launches; ++launch)
       if (int status = agree(one_launch(launch)); status != kOk) return status;
-    if (options_.check && !console_.quiet && (!options_.group || options_.group->speaks()))
-      std::fprintf(stderr, "%s", checked_.c_str());
+    tell_checked();
     summary();
     if (int status = write_outputs(); status != kOk) return status;
     if (failed_) return kCheckFailed;
@@ -92,20 +94,14 @@ class Runner {
     for (int rank = 0; rank < world_; ++rank) {
       const bool here = session_.is_here(rank);
       if (!here && !options_.check) continue;  // the reference computes all ranks
-      reference::SafetensorsFile file;
-      if (!options_.inputs.empty()) {
-        const std::string path = reference::rank_file(options_.inputs, rank);
-        if (const auto status = file.open(path); !status) return fail(kBadUsage, status.message);
-        for (const auto& entry : file.entries()) {
-          const auto id = g_.find_tensor(entry.name);
-          const bool known = id && std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) {
-                               return t.name == entry.name && t.kind != "output";
-                             });
-          if (!known && unknown_.insert(entry.name).second)
-            console_.say(fmt::format("warning: {}: the graph has no input, param or state '{}'",
-                                     path, entry.name));
-        }
-      }
+      RankInputs files;
+      if (const auto status = files.open(g_, options_.inputs, rank); !status)
+        return fail(kBadUsage, status.message);
+      for (const auto& [name, path] : files.unknown())
+        if (unknown_.insert(name).second)
+          console_.say(fmt::format("warning: {}: the graph has no input, param or state '{}'{}",
+                                   path, name, ir::did_you_mean(name, files.missing(g_))));
+      if (here) missing_[rank] = files.missing(g_);
       for (size_t i = 0; i < tensors.size(); ++i) {
         const ir::TensorId id = tensor(i);
         const bool output = g_[id].kind == ir::TensorKind::Output;
@@ -117,10 +113,10 @@ class Runner {
         std::vector<std::byte> poisoned;
         Tensor value;
         if (!output) {
-          const auto* entry = file.find(tensors[i].name);
+          const std::string& name = tensors[i].name;
           const Extents expected = state ? max_shape(id) : shape(id);
-          if (entry) {
-            if (const auto status = file.read(*entry, value); !status)
+          if (files.has(name)) {
+            if (const auto status = files.read(name, value); !status)
               return fail(kBadUsage, status.message);
             // A state may come with its actual rows too, as --outputs writes it; the others are
             // zero.
@@ -130,11 +126,10 @@ class Runner {
                                  std::byte{0});
             }
             if (value.dtype != g_[id].dtype || value.shape != expected)
-              return fail(kBadUsage,
-                          fmt::format("'{}' in '{}' is {}, but the graph wants {}", tensors[i].name,
-                                      reference::rank_file(options_.inputs, rank),
-                                      reference::describe(value.dtype, value.shape),
-                                      reference::describe(g_[id].dtype, expected)));
+              return fail(kBadUsage, fmt::format("'{}' in '{}' is {}, but the graph wants {}", name,
+                                                 files.path_of(name),
+                                                 reference::describe(value.dtype, value.shape),
+                                                 reference::describe(g_[id].dtype, expected)));
           } else {
             value = reference::fill(g_, id, rank, options_.seed, expected);
           }
@@ -157,17 +152,58 @@ class Runner {
             return fail(kBadUsage, status.message);
       }
     }
+    return tell_filled();
+  }
+
+  // Where files bind tensors, those that they leave out weren't meant to be random, perhaps.
+  int tell_filled() {
+    if (options_.inputs.empty()) return kOk;
+    if (options_.group) {
+      std::string own;
+      for (const std::string& name : missing_[options_.group->rank()]) own += name + "\n";
+      std::vector<std::string> all;
+      if (const auto met = options_.group->exchange(own, all); !met)
+        return fail(kRunFailed, met.message);
+      for (size_t r = 0; r < all.size(); ++r) {
+        std::istringstream names(all[r]);
+        std::vector<std::string>& list = missing_[static_cast<int>(r)];
+        list.clear();
+        for (std::string name; std::getline(names, name);) list.push_back(name);
+      }
+      if (!options_.group->speaks()) return kOk;
+    }
+    if (const std::string text = filled_text(g_, missing_, options_.seed); !text.empty())
+      console_.say(text);
     return kOk;
   }
 
-  // The worst status of all processes: those that are right don't wait for one that isn't.
+  // The worst status of all processes: those that are right don't wait for one that isn't. And what
+  // each found right, for one of them to tell.
   int agree(int status) {
     if (!options_.group || !options_.check || status == kRunFailed) return status;
+    std::vector<Checked> own;
+    for (const auto& [id, checked] : checked_) own.push_back(checked);
     std::vector<std::string> all;
-    if (const auto met = options_.group->exchange(std::to_string(status), all); !met)
+    if (const auto met = options_.group->exchange(fmt::format("{}\n{}", status, pack(own)), all);
+        !met)
       return fail(kRunFailed, met.message);
     for (const std::string& one : all) status = std::max(status, std::atoi(one.c_str()));
-    return status;
+    if (status != kOk) return status;
+    for (auto& [id, checked] : checked_) checked = {};
+    for (const std::string& one : all) {
+      std::vector<Checked> theirs;
+      if (!unpack(one.substr(one.find('\n') + 1), theirs) || theirs.size() != checked_.size())
+        return fail(kRunFailed, "a rank sent half a message");
+      for (size_t i = 0; i < theirs.size(); ++i) checked_[i].second.add(theirs[i]);
+    }
+    return kOk;
+  }
+
+  // Of the last launch.
+  void tell_checked() const {
+    if (console_.quiet || (options_.group && !options_.group->speaks())) return;
+    for (const auto& [id, checked] : checked_)
+      std::fprintf(stderr, "%s\n", to_line(g_[id].name, checked).c_str());
   }
 
   // What was done, in a line.
@@ -217,8 +253,7 @@ class Runner {
     for (size_t i = 0; i < session_.manifest().tensors.size(); ++i) {
       const ir::TensorId id = tensor(i);
       if (g_[id].kind != ir::TensorKind::State && g_[id].kind != ir::TensorKind::Output) continue;
-      reference::CheckResult worst;
-      int worst_rank = -1;
+      Checked& all = checked_.emplace_back(id, Checked{}).second;
       for (int rank = 0; rank < world_; ++rank) {
         if (!session_.is_here(rank)) continue;
         Tensor actual;
@@ -229,19 +264,13 @@ class Runner {
           r.ok = false;
           r.what = "rows beyond the actual shape were written";
         }
-        const bool worse =
-            worst_rank < 0 || (!r.ok && worst.ok) || (r.ok == worst.ok && r.error > worst.error);
         if (!r.ok) {
           failed_ = true;
           std::fprintf(stderr, "launch %lld: %s\n", static_cast<long long>(launch),
                        reference::to_line(g_[id].name, rank, r).c_str());
         }
-        if (worse) {
-          worst = r;
-          worst_rank = rank;
-        }
+        all.add(rank, r);
       }
-      if (worst.ok) checked_ += reference::to_line(g_[id].name, worst_rank, worst) + "\n";
     }
     return failed_ ? kCheckFailed : kOk;
   }
@@ -293,7 +322,8 @@ class Runner {
   // By rank and tensor: what stands behind the actual rows of outputs and states; dims are the same
   // in all launches, so that it stays.
   std::map<std::pair<int, size_t>, std::vector<std::byte>> beyond_;
-  std::string checked_;
+  MissingInputs missing_;
+  std::vector<std::pair<ir::TensorId, Checked>> checked_;  // in the last launch that was checked
   bool failed_ = false;
   std::chrono::duration<double, std::milli> launching_{0};  // of all launches together
 };
@@ -334,7 +364,13 @@ bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console&
   for (const ir::Tensor& t : graph.tensors)
     if (t.kind == ir::TensorKind::Scalar && !options.scalars.count(t.name))
       options.scalars[t.name] = {t.range_lo, false};
+  for (const std::string& pattern : options.inputs)
+    if (const std::string why = wrong_placeholder("--inputs", pattern); !why.empty()) wrong(why);
   if (options.outputs.empty()) return ok;
+  if (const std::string why = wrong_placeholder("--outputs", options.outputs); !why.empty()) {
+    wrong(why);
+    return false;
+  }
   if (const auto status = reference::check_output_pattern(options.outputs, graph.world); !status)
     wrong(status.message);
   for (int rank = 0; rank < graph.world; ++rank) {
@@ -342,6 +378,33 @@ bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console&
     if (!can_write(reference::rank_file(options.outputs, rank), error)) wrong(error);
   }
   return ok;
+}
+
+runtime::Settings settings_of(const ir::Graph& graph, const RunOptions& o,
+                              const std::string& device) {
+  const auto given = [](bool is) { return is ? "given" : "not given"; };
+  runtime::Settings all;
+  const auto add = [&](const std::string& name, std::string value) {
+    all.push_back({name, std::move(value)});
+  };
+  add("--device", device);
+  for (const auto& [name, s] : o.scalars)
+    add("--scalar " + name, fmt::format("{}{}", s.value, s.counts ? "+" : ""));
+  for (const ir::Dim& d : graph.dims) {
+    const auto at = o.dims.find(d.name);
+    add("--dim " + d.name, fmt::format("{}", at == o.dims.end() ? d.max : at->second));
+  }
+  add("--seed", fmt::format("{}", o.seed));
+  add("--launches", fmt::format("{}", o.launches));
+  add("--check", given(o.check));
+  add("--rtol", o.rtol ? fmt::format("{}", *o.rtol) : "not given");
+  add("--bench", o.bench > 0 ? fmt::format("{}", o.bench) : "not given");
+  add("--require-inputs", given(o.require_inputs));
+  // Who checks reads the files of all ranks.
+  std::string files = o.inputs.empty() ? "not given" : "given";
+  if (o.check && !o.inputs.empty()) files = fmt::format("'{}'", fmt::join(o.inputs, "', '"));
+  add("--inputs", files);
+  return all;
 }
 
 runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session,

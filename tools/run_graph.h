@@ -10,6 +10,7 @@
 #include "ir/graph.h"
 #include "runtime/host/group.h"
 #include "runtime/host/session.h"
+#include "runtime/host/settings.h"
 #include "tools/driver.h"
 
 namespace maco::tools {
@@ -20,8 +21,10 @@ struct ScalarArgument {
 };
 
 struct RunOptions {
-  std::string inputs, outputs;  // safetensors patterns; empty: none
-  std::string device = "cuda";  // what the session runs on, for messages
+  std::vector<std::string> inputs;  // safetensors patterns
+  bool require_inputs = false;      // inputs and params that no file binds are errors
+  std::string outputs;              // a pattern; empty: none
+  std::string device = "cuda";      // what the session runs on, for messages
   uint64_t seed = 0;
   std::map<std::string, ScalarArgument> scalars;
   std::map<std::string, int64_t> dims;
@@ -43,6 +46,11 @@ int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOption
 runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session,
                               const runtime::LaunchValues& values, uint64_t seed, int rank,
                               int launch);
+
+/// What all ranks must have been told alike of it, for a run on `device`. Where ranks are in
+/// processes that don't check, each may name its own files.
+runtime::Settings settings_of(const ir::Graph& graph, const RunOptions& options,
+                              const std::string& device);
 
 /// Checks names and ranges of dims and scalars for all launches, and that the outputs' files can be
 /// written; scalars that are missing get the start of their range. False if an error was reported.

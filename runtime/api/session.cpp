@@ -10,6 +10,7 @@
 #include "runtime/host/group.h"
 #include "runtime/host/profile.h"
 #include "runtime/host/session.h"
+#include "runtime/host/settings.h"
 #include "runtime/host/variants.h"
 #include "runtime/profile/table.h"
 #include "runtime/profile/trace.h"
@@ -147,8 +148,9 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
       if (place) {
         static std::atomic<int> opened{0};
         place->name += fmt::format("#{}", opened++);
-        group =
-            runtime::Group::join(*place, ir::text_hash(kernel.source()), all.timeout_ms, status);
+        runtime::Settings told = runtime::settings_of(kernel.source(), all);
+        told.push_back({"the device", options.device == Device::Cpu ? "the CPU" : "a GPU"});
+        group = runtime::Group::join(*place, told, all.timeout_ms, status);
         if (!group) return error(ErrorCode::Unavailable, status.message);
         all.group = group.get();
       }

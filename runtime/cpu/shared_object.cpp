@@ -127,7 +127,9 @@ Status compile_and_load(const std::vector<SourceFile>& files, std::vector<std::s
         "cannot make a temporary folder to compile the kernel in; set TMPDIR to one that can be "
         "written");
   const std::string key = key_of(files, command);
-  const CubinCache cache = CubinCache::standard();
+  Status usable;
+  const CubinCache cache = CubinCache::standard(usable);
+  MACO_TRY(usable);
   std::string note;
   if (const std::optional<std::string> image = cache.load(key, note)) {
     const Status status = load_image(*image, key, folder.path(), load);

@@ -118,15 +118,18 @@ void touch(const std::string& path) {
   if (!error && now - used > std::chrono::minutes(1)) fs::last_write_time(path, now, error);
 }
 
-int64_t most_allowed() {
+int64_t most_allowed(Status& status) {
   const char* text = std::getenv("MACO_CACHE_MB");
   if (!text) return CubinCache::kMostBytes;
+  constexpr int64_t kMost = int64_t{1} << 40;
   const char* end = text + std::strlen(text);
   int64_t megabytes = 0;
   const auto [at, error] = std::from_chars(text, end, megabytes);
-  const bool number = error == std::errc() && at == end;
-  if (!number || megabytes < 0 || megabytes > int64_t{1} << 40) return CubinCache::kMostBytes;
-  return megabytes << 20;
+  if (error == std::errc() && at == end && megabytes >= 0 && megabytes <= kMost)
+    return megabytes << 20;
+  status = Status::failure(
+      fmt::format("MACO_CACHE_MB is '{}', which is no number of megabytes from 0 to 2^40", text));
+  return CubinCache::kMostBytes;
 }
 
 }  // namespace
@@ -142,8 +145,8 @@ std::string cubin_key(const std::string& source, const std::string& arch,
   return hash.hex();
 }
 
-CubinCache CubinCache::standard() {
-  const int64_t most = most_allowed();
+CubinCache CubinCache::standard(Status& status) {
+  const int64_t most = most_allowed(status);
   if (const char* own = std::getenv("MACO_CACHE_DIR")) return CubinCache(own, most);
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)
     return CubinCache(std::string(xdg) + "/maco", most);

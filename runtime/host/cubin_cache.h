@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/status.h"
+
 namespace maco::runtime {
 
 /// The name of an entry: 64 hex digits.
@@ -21,8 +23,9 @@ class CubinCache {
   static constexpr int64_t kMostBytes = int64_t{2} << 30;
 
   /// $MACO_CACHE_DIR (empty: no cache), else $XDG_CACHE_HOME/maco, else ~/.cache/maco, else no
-  /// cache. Of at most $MACO_CACHE_MB megabytes, or kMostBytes where that is no number.
-  static CubinCache standard();
+  /// cache. Of at most $MACO_CACHE_MB megabytes, or kMostBytes where that isn't set; a failure if
+  /// it is no number.
+  static CubinCache standard(Status& status);
   /// In `folder`, made when first written to; no cache if empty. When entries take more than
   /// `most_bytes`, those that were used longest ago go.
   explicit CubinCache(std::string folder, int64_t most_bytes = kMostBytes)

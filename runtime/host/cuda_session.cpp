@@ -803,16 +803,6 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
   };
   // In a group rank 0 compiles, and the others find it in the cache.
   Group* const group = options.group;
-  if (group) {
-    std::vector<std::string> all;
-    const Status met =
-        group->exchange(fmt::format("{} {}", options.ranks_per_gpu, options.peer_memory), all);
-    for (size_t r = 1; met && status && r < all.size(); ++r)
-      if (all[r] != all[0])
-        status = Status::failure(
-            fmt::format("rank {} has other ranks a GPU, or other peer memory, than rank 0", r));
-    if (!met) status = met;
-  }
   if (status && (!group || group->rank() == 0)) compile();
   if (group) status = group->agree(status);
   if (status && group && group->rank() != 0) compile();

@@ -58,6 +58,18 @@ bool wait_for(int socket, short what, Clock::time_point end) {
   }
 }
 
+// Until one of two sockets has something to read, or the time is over.
+bool wait_for_either(int one, int other, Clock::time_point end) {
+  while (true) {
+    pollfd both[] = {{one, POLLIN, 0}, {other, POLLIN, 0}};
+    const int left = milliseconds_to(end);
+    const int ready = ::poll(both, 2, left);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready == 0 && (left == 0 || Clock::now() >= end)) return false;
+  }
+}
+
 enum class Went : uint8_t { Well, Gone, Late, Stopped };
 
 Went send_all(int socket, const void* data, size_t bytes, Clock::time_point end) {
@@ -98,6 +110,18 @@ void close_all(std::vector<int>& files) {
     if (file >= 0) ::close(file);
   files.clear();
 }
+
+// Of this host, closed at the end.
+struct Socket {
+  Socket() : file(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  explicit Socket(int socket) : file(socket) {}
+  ~Socket() {
+    if (file >= 0) ::close(file);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  const int file;
+};
 
 // A byte, and the open files that travel beside it.
 struct ByteWithFiles {
@@ -222,72 +246,135 @@ Went await_message(int socket, pid_t process, Clock::time_point end) {
   return Went::Well;
 }
 
-std::string text_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  return text;
+// `first` and `second`: processes, 0 where it isn't known.
+std::string two_of(int rank, pid_t first, pid_t second) {
+  const std::string pids =
+      first == 0 || second == 0 ? "" : fmt::format(" (processes {} and {})", first, second);
+  return fmt::format(
+      "two processes say that they are rank {}{}: each wants a RANK of its own, and each group "
+      "MASTER_ADDR and MASTER_PORT of its own",
+      rank, pids);
 }
+
 std::string seconds_text(uint64_t timeout_ms) {
   return timeout_ms % 1000 == 0 ? fmt::format("{} s", timeout_ms / 1000)
                                 : fmt::format("{} ms", timeout_ms);
 }
 
-std::optional<int> number_of(const char* variable) {
+// What mpirun, torchrun and the like tell the processes that they start.
+struct Launcher {
+  const char *rank, *size, *local_rank, *local_size;
+};
+constexpr Launcher kLaunchers[] = {{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+                                   {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                   {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+constexpr const char* kNames[] = {"MACO_GROUP",          "MASTER_ADDR",    "MASTER_PORT",
+                                  "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID",
+                                  "SLURM_JOB_ID"};
+constexpr const char* kAlone =
+    "(with --peer-memory threads one process runs all ranks, whatever the environment says)";
+
+std::optional<std::string> value_of(const char* variable) {
   const char* text = std::getenv(variable);
+  return text ? std::optional<std::string>(text) : std::nullopt;
+}
+
+// A whole number from 0 on that a variable has to be; nothing if it isn't set.
+std::optional<int> number_of(const char* variable, Status& status) {
+  const auto text = value_of(variable);
   if (!text) return std::nullopt;
   int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [used, error] = std::from_chars(text, end, value);
-  return error == std::errc() && used == end ? std::optional(value) : std::optional(-1);
+  const char* end = text->data() + text->size();
+  const auto [used, error] = std::from_chars(text->data(), end, value);
+  if (error == std::errc() && used == end && value >= 0) return value;
+  if (status)
+    status = Status::failure(fmt::format(
+        "{} is '{}', which is no whole number from 0 to 2147483647 {}", variable, *text, kAlone));
+  return std::nullopt;
 }
-std::string text_of_variable(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text ? text : "";
+
+// Where this process is, by what a launcher set; nothing, and no failure, if it set neither.
+std::optional<GroupPlace> place_of(const Launcher& l, Status& status) {
+  const auto rank = number_of(l.rank, status), size = number_of(l.size, status),
+             local_rank = number_of(l.local_rank, status),
+             local_size = number_of(l.local_size, status);
+  if (!status || (!rank && !size && !local_rank && !local_size)) return std::nullopt;
+  const auto fail = [&](const std::string& why) {
+    status = Status::failure(why);
+    return std::nullopt;
+  };
+  if (!rank || !size) {
+    const char* set = rank ? l.rank : size ? l.size : local_rank ? l.local_rank : l.local_size;
+    const std::string missing = rank   ? fmt::format("{} is", l.size)
+                                : size ? fmt::format("{} is", l.rank)
+                                       : fmt::format("{} and {} are", l.rank, l.size);
+    return fail(fmt::format("{} is '{}', but {} not set: a process of a group needs both {}", set,
+                            value_of(set).value_or(""), missing, kAlone));
+  }
+  const std::string both = fmt::format("{} is '{}' and {} is '{}'", l.rank, *rank, l.size, *size);
+  if (*size < 1 || *rank >= *size) return fail(both + ": that is no rank of a group");
+  if (*size > kMostRanks)
+    return fail(
+        fmt::format("{} is '{}', but a group has at most {} ranks", l.size, *size, kMostRanks));
+  if (local_size && *local_size != *size)
+    return fail(
+        fmt::format("{} is {} and {} is {}: ranks on several hosts can't map each other's "
+                    "memory",
+                    l.size, *size, l.local_size, *local_size));
+  if (local_rank && *local_rank >= *size)
+    return fail(fmt::format("{} is {}, but {} is {}", l.local_rank, *local_rank, l.size, *size));
+  return GroupPlace{*rank, *size, ""};
 }
 
 }  // namespace
 
-std::optional<GroupPlace> group_from_environment(Status& status) {
-  struct Launcher {
-    const char *rank, *size, *local_size;
-  };
-  for (const Launcher& l :
-       {Launcher{"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-        {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}}) {
-    const auto rank = number_of(l.rank), size = number_of(l.size);
-    if (!rank || !size) continue;
-    if (*size == 1 && *rank == 0) return std::nullopt;
-    if (*size < 1 || *size > kMostRanks || *rank < 0 || *rank >= *size) {
-      status = Status::failure(fmt::format("{} is '{}' and {} is '{}': that is no rank of a group",
-                                           l.rank, text_of_variable(l.rank), l.size,
-                                           text_of_variable(l.size)));
-      return std::nullopt;
-    }
-    if (const auto local = number_of(l.local_size); local && *local != *size) {
-      status = Status::failure(
-          fmt::format("{} is {} and {} is {}: ranks on several hosts can't map each other's memory",
-                      l.size, *size, l.local_size, *local));
-      return std::nullopt;
-    }
-    GroupPlace place{*rank, *size, ""};
-    for (const char* part : {"MACO_GROUP", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
-                             "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})
-      place.name += text_of_variable(part) + ".";
-    return place;
-  }
-  return std::nullopt;
+std::vector<std::string> group_variables() {
+  std::vector<std::string> all;
+  for (const Launcher& l : kLaunchers)
+    all.insert(all.end(), {l.rank, l.size, l.local_rank, l.local_size});
+  all.insert(all.end(), std::begin(kNames), std::end(kNames));
+  return all;
 }
 
-std::unique_ptr<Group> Group::join(const GroupPlace& place, const std::string& what,
+std::optional<GroupPlace> group_from_environment(Status& status) {
+  std::optional<GroupPlace> place;
+  Status first;
+  // One launcher may have started another: the first that says all counts.
+  for (const Launcher& l : kLaunchers) {
+    Status wrong;
+    place = place_of(l, wrong);
+    if (place) break;
+    if (first) first = wrong;
+  }
+  if (!place) {
+    status = first;
+    return std::nullopt;
+  }
+  if (place->size == 1) return std::nullopt;
+  const bool address = value_of("MASTER_ADDR").has_value(),
+             port = value_of("MASTER_PORT").has_value();
+  if (address != port && !value_of("MACO_GROUP")) {
+    status = Status::failure(fmt::format(
+        "{} is set, but {} is not: a group's name is made of both {}",
+        address ? "MASTER_ADDR" : "MASTER_PORT", address ? "MASTER_PORT" : "MASTER_ADDR", kAlone));
+    return std::nullopt;
+  }
+  for (const char* part : kNames) place->name += value_of(part).value_or("") + ".";
+  return place;
+}
+
+std::unique_ptr<Group> Group::join(const GroupPlace& place, const Settings& told,
                                    uint64_t timeout_ms, Status& status) {
   std::unique_ptr<Group> group(new Group(place));
-  status = place.rank == 0 ? group->listen(what, timeout_ms) : group->connect(what, timeout_ms);
+  status = group->take_seat();
+  if (status)
+    status = place.rank == 0 ? group->listen(told, timeout_ms) : group->connect(told, timeout_ms);
   return status ? std::move(group) : nullptr;
 }
 
 Group::~Group() {
+  if (seat_ >= 0) ::close(seat_);
   for (const int socket : sockets_)
     if (socket >= 0) ::close(socket);
 }
@@ -305,79 +392,131 @@ Status Group::fail_all(std::string why) {
   return fail(std::move(why));
 }
 
-Status Group::listen(const std::string& what, uint64_t timeout_ms) {
+Status Group::take_seat() {
+  socklen_t length = 0;
+  const sockaddr_un address =
+      address_of(fmt::format("{} rank {}", place_.name, place_.rank), length);
+  seat_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (seat_ < 0) return fail(fmt::format("no socket: {}", std::strerror(errno)));
+  if (::bind(seat_, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+      ::listen(seat_, kMostRanks) == 0)
+    return {};
+  if (errno != EADDRINUSE)
+    return fail(
+        fmt::format("rank {} can't meet the others: {}", place_.rank, std::strerror(errno)));
+  // Who has it sees that somebody knocked, and is told, if it waits still.
+  Socket knock;
+  const bool there =
+      ::connect(knock.file, reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  const std::string why = two_of(place_.rank, there ? owner_of(knock.file) : 0, ::getpid());
+  Socket door;
+  const sockaddr_un meeting = address_of(place_.name, length);
+  if (::connect(door.file, reinterpret_cast<const sockaddr*>(&meeting), length) == 0) {
+    Head head;
+    head.failure = 1;
+    static_cast<void>(send_message(door.file, head, why, Clock::now() + std::chrono::seconds(1)));
+  }
+  return fail(why);
+}
+
+Status Group::check_seat() const {
+  pollfd knock{seat_, POLLIN, 0};
+  if (::poll(&knock, 1, 0) <= 0) return {};
+  const Socket other(::accept4(seat_, nullptr, nullptr, SOCK_CLOEXEC));
+  const pid_t process = owner_of(other.file);
+  // Another user's is none of ours.
+  return process == 0 ? Status{} : Status::failure(two_of(place_.rank, ::getpid(), process));
+}
+
+Status Group::listen(const Settings& told, uint64_t timeout_ms) {
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
   sockets_.assign(static_cast<size_t>(place_.size), -1);
   processes_.assign(static_cast<size_t>(place_.size), 0);
-  const int door = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   socklen_t length = 0;
   const sockaddr_un address = address_of(place_.name, length);
-  if (door < 0 || ::bind(door, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      ::listen(door, kMostRanks) != 0) {
-    const std::string why = std::strerror(errno);
-    if (door >= 0) ::close(door);
+  const Socket door(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (door.file < 0 ||
+      ::bind(door.file, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(door.file, kMostRanks) != 0)
     return fail(
         fmt::format("rank 0 can't listen for the others ({}): is another group of this "
                     "name running?",
-                    why));
-  }
-  std::vector<std::string> kernels(static_cast<size_t>(place_.size));
+                    std::strerror(errno)));
+  std::vector<Settings> all(static_cast<size_t>(place_.size));
+  all[0] = told;
   std::string wrong;
+  // Once something is wrong, those that come a little later hear it, too.
+  auto until = end;
+  const auto found_wrong = [&](const std::string& why) {
+    if (!wrong.empty()) return;
+    wrong = why;
+    until = std::min(end, Clock::now() + std::chrono::seconds(1));
+  };
   int here = 1;
-  while (here < place_.size && wrong.empty() && wait_for(door, POLLIN, end)) {
-    const int socket = ::accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
+  while (here < place_.size && wait_for_either(door.file, seat_, until)) {
+    if (const Status alone = check_seat(); !alone) found_wrong(alone.message);
+    const int socket = ::accept4(door.file, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       continue;
     }
     Head hello;
-    std::string kernel;
+    std::string body;
     const pid_t process = owner_of(socket);
-    if (process == 0 || receive_message(socket, hello, kernel, end) != Went::Well ||
-        hello.rank < 1 || hello.rank >= place_.size ||
-        sockets_[static_cast<size_t>(hello.rank)] >= 0) {
+    if (process == 0 || receive_message(socket, hello, body, end) != Went::Well) {
       ::close(socket);
       continue;
     }
-    sockets_[static_cast<size_t>(hello.rank)] = socket;
-    processes_[static_cast<size_t>(hello.rank)] = process;
-    kernels[static_cast<size_t>(hello.rank)] = std::move(kernel);
+    if (hello.failure)
+      found_wrong(body);
+    else if (hello.size != place_.size)
+      found_wrong(fmt::format("rank {} is one of {} processes, rank 0 of {}", hello.rank,
+                              hello.size, place_.size));
+    const auto at = static_cast<size_t>(hello.rank);
+    if (hello.rank < 1 || hello.rank >= place_.size || sockets_[at] >= 0) {
+      // It has no place here, and doesn't come again.
+      Head head;
+      head.failure = 1;
+      if (!wrong.empty()) static_cast<void>(send_message(socket, head, wrong, end));
+      ::close(socket);
+      continue;
+    }
+    sockets_[at] = socket;
+    processes_[at] = process;
     ++here;
-    if (hello.size != place_.size)
-      wrong = fmt::format("rank {} is one of {} processes, rank 0 of {}", hello.rank, hello.size,
-                          place_.size);
+    if (hello.failure) continue;
+    if (auto settings = unpack(body))
+      all[at] = std::move(*settings);
+    else
+      found_wrong(fmt::format("rank {} is run by another version of MACO than rank 0", hello.rank));
   }
-  ::close(door);
-  std::vector<int> missing, other;
-  for (int r = 1; r < place_.size; ++r) {
-    if (sockets_[static_cast<size_t>(r)] < 0)
-      missing.push_back(r);
-    else if (kernels[static_cast<size_t>(r)] != what)
-      other.push_back(r);
-  }
+  std::vector<int> missing;
+  for (int r = 1; r < place_.size; ++r)
+    if (sockets_[static_cast<size_t>(r)] < 0) missing.push_back(r);
   if (wrong.empty() && !missing.empty())
-    wrong = fmt::format("{} did not come within {}", text_of(missing), seconds_text(timeout_ms));
-  if (wrong.empty() && !other.empty())
-    wrong = fmt::format(
-        "{} {} another kernel than rank 0: from another graph, or compiled with "
-        "other options or by another version",
-        text_of(other), other.size() == 1 ? "has" : "have");
+    wrong = fmt::format("{} did not come within {}", ranks_text(missing), seconds_text(timeout_ms));
+  if (wrong.empty())
+    if (const std::string other = differences(all); !other.empty())
+      wrong = "the ranks were told different things: " + other;
   if (!wrong.empty()) return fail_all(wrong);
   return meet();
 }
 
-Status Group::connect(const std::string& what, uint64_t timeout_ms) {
+Status Group::connect(const Settings& told, uint64_t timeout_ms) {
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
   socklen_t length = 0;
   const sockaddr_un address = address_of(place_.name, length);
   int socket = -1;
+  Status alone;
   while (true) {
+    alone = check_seat();
     socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return fail(fmt::format("no socket: {}", std::strerror(errno)));
     if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
         owner_of(socket) != 0)
       break;
     ::close(socket);
+    if (!alone) return fail(alone.message);
     if (Clock::now() >= end)
       return fail(fmt::format("rank 0 did not come within {}", seconds_text(timeout_ms)));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -387,10 +526,12 @@ Status Group::connect(const std::string& what, uint64_t timeout_ms) {
   Head hello;
   hello.rank = place_.rank;
   hello.size = place_.size;
-  if (send_message(socket, hello, what, end) != Went::Well) {
+  hello.failure = alone ? 0 : 1;
+  if (send_message(socket, hello, alone ? pack(told) : alone.message, end) != Went::Well) {
     lost_zero_ = true;
     return fail("rank 0 is gone");
   }
+  if (!alone) return fail(alone.message);
   // Rank 0 may wait as long for others.
   std::vector<std::string> all;
   return exchange("", all, timeout_ms * 2 + kGraceMs);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/host/settings.h"
 #include "runtime/status.h"
 
 namespace maco::runtime {
@@ -24,9 +25,12 @@ struct GroupPlace {
 
 /// RANK and WORLD_SIZE, as torchrun sets them, or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE of
 /// Open MPI, or PMI_RANK and PMI_SIZE; the name is made of MASTER_ADDR and MASTER_PORT, or of what
-/// mpirun calls its job. Nothing where there are none, or the group has one process. A failure if
+/// mpirun calls its job. Nothing where none of these are set, or the group has one process. A
+/// failure if some are set and others of the same launcher aren't, if one is no such number, if
 /// they contradict each other, or tell of several hosts.
 std::optional<GroupPlace> group_from_environment(Status& status);
+/// The variables that it reads.
+std::vector<std::string> group_variables();
 
 /// Not thread safe, but for gone(). All of the group make all other calls in one order.
 class Group {
@@ -35,9 +39,10 @@ class Group {
   enum class Call : uint32_t { Exchange, Agree, Files, Outcome, Values };
   /// For ranks of which one computes a reference, say.
   static constexpr uint64_t kPatienceMs = 30 * 60 * 1000;
-  /// Meets the others: within `timeout_ms` all have come, or the failure says who is missing.
-  /// `what`: names what they run; a rank whose differs is named in everybody's failure.
-  static std::unique_ptr<Group> join(const GroupPlace& place, const std::string& what,
+  /// Meets the others: within `timeout_ms` all have come, or the failure says who is missing, or
+  /// which two processes say that they are one rank. `told`: what all must have been told alike;
+  /// what differs is in everybody's failure, with the values of all ranks.
+  static std::unique_ptr<Group> join(const GroupPlace& place, const Settings& told,
                                      uint64_t timeout_ms, Status& status);
   ~Group();
   Group(const Group&) = delete;
@@ -66,8 +71,12 @@ class Group {
 
  private:
   explicit Group(GroupPlace place) : place_(std::move(place)) {}
-  Status listen(const std::string& what, uint64_t timeout_ms);
-  Status connect(const std::string& what, uint64_t timeout_ms);
+  /// No other process of the group can have this rank from now on.
+  Status take_seat();
+  /// A failure if another process has tried to take this one's.
+  Status check_seat() const;
+  Status listen(const Settings& told, uint64_t timeout_ms);
+  Status connect(const Settings& told, uint64_t timeout_ms);
   /// exchange, with or without a file of each.
   Status exchange(Call call, const std::string& mine, int file, std::vector<std::string>& all,
                   std::vector<int>* files, uint64_t patience_ms);
@@ -76,6 +85,7 @@ class Group {
   Status fail_all(std::string why);
 
   GroupPlace place_;
+  int seat_ = -1;                 // a socket whose name only one process of this rank can have
   std::vector<int> sockets_;      // of rank 0: by rank, its own -1; of others: rank 0's
   std::vector<pid_t> processes_;  // likewise: at the other ends
   std::string broken_;            // why nothing can be exchanged any more

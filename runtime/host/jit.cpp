@@ -27,7 +27,8 @@ Status compile_kernel(const std::string& source, const std::string& arch, bool v
   if (!nvrtc) return status;
   const std::vector<std::string> options = kernel_compile_options(profile);
   const std::string key = cubin_key(source, arch, nvrtc->version(), options);
-  const CubinCache cache = CubinCache::standard();
+  const CubinCache cache = CubinCache::standard(status);
+  if (!status) return status;
   std::string note;
   std::optional<std::string> cached = cache.load(key, note);
   say(note);

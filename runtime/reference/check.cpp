@@ -158,12 +158,16 @@ CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) 
 
   const std::vector<double> a = actual.doubles(), e = expected.doubles();
   double largest = 0;
+  int64_t not_finite = 0;
   for (size_t i = 0; i < e.size(); ++i) {
     if (!same_kind(a[i], e[i]))
       return failure(INFINITY, bound,
                      fmt::format("{} where {} is expected, at {}", a[i], e[i],
                                  place(expected, static_cast<int64_t>(i))));
-    if (std::isfinite(e[i])) largest = std::max({largest, std::abs(a[i]), std::abs(e[i])});
+    if (std::isfinite(e[i]))
+      largest = std::max({largest, std::abs(a[i]), std::abs(e[i])});
+    else
+      ++not_finite;
   }
   // Squares of values divided by the largest neither overflow nor vanish.
   const double scale = largest > 0 ? 1 / largest : 1;
@@ -184,6 +188,8 @@ CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) 
 
   CheckResult result;
   result.bound = bound;
+  result.elements = expected.elements();
+  result.not_finite = not_finite;
   result.error = ratio(std::sqrt(all_difference), std::sqrt(all_norm));
   std::string where = "in the whole tensor";
   const double mean_square = all_norm / static_cast<double>(rows * cols);
@@ -268,14 +274,25 @@ CheckResult Checker::check(int rank, ir::TensorId tensor, const Tensor& actual) 
   return compare(actual, reference_.get(rank, tensor), bounds_[ir::index(tensor)]);
 }
 
-std::string to_line(const std::string& tensor, int rank, const CheckResult& result) {
-  if (!result.ok) return fmt::format("'{}' on rank {}: {}", tensor, rank, result.what);
+std::string success_text(const CheckResult& result, int ranks, int worst_rank) {
+  std::string text = "ok";
+  if (ranks > 1) text += fmt::format(" on {} ranks", ranks);
   if (result.bound > 0)
-    return fmt::format("'{}' on rank {}: ok, worst error {:.2g} of {:.2g}", tensor, rank,
-                       result.error, result.bound);
-  if (result.tied > 0)
-    return fmt::format("'{}' on rank {}: ok, equal but for {} ties", tensor, rank, result.tied);
-  return fmt::format("'{}' on rank {}: ok, equal", tensor, rank);
+    text += fmt::format(", worst error {:.2g} of {:.2g}", result.error, result.bound);
+  else if (result.tied > 0)
+    text += fmt::format(", equal but for {} tie{}", result.tied, result.tied == 1 ? "" : "s");
+  else
+    text += ", equal";
+  if (ranks > 1 && result.bound > 0) text += fmt::format(" on rank {}", worst_rank);
+  if (result.not_finite > 0)
+    text += fmt::format("; {} of {} {} not finite", result.not_finite, result.elements,
+                        result.not_finite == 1 ? "is" : "are");
+  return text;
+}
+
+std::string to_line(const std::string& tensor, int rank, const CheckResult& result) {
+  return fmt::format("'{}' on rank {}: {}", tensor, rank,
+                     result.ok ? success_text(result) : result.what);
 }
 
 }  // namespace maco::reference

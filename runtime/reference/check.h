@@ -17,6 +17,8 @@ struct CheckResult {
   double bound = 0;  // that it was compared with
   std::string what;  // why it failed and where, or "" ; without the tensor's name
   int64_t tied = 0;  // argmax: elements that differ where the reference's values tie
+  int64_t elements = 0;
+  int64_t not_finite = 0;  // of them: NaN and infinities, which say nothing of the error
 };
 
 /// The bound on the relative error of a tensor of this dtype: f32 1e-5, f16 2e-3, bf16 1e-2, f8
@@ -58,7 +60,11 @@ class Checker {
   std::vector<double> bounds_;
 };
 
-/// "y on rank 1: ok, worst error 2.1e-04 of 1.0e-02" or "y on rank 1: relative error ... in rows
+/// Of a result that is right: "ok, worst error 0.00021 of 0.01; 3 of 1000 are not finite", of more
+/// than one rank "ok on 4 ranks, worst error 0.00021 of 0.01 on rank 2".
+std::string success_text(const CheckResult& result, int ranks = 1, int worst_rank = 0);
+
+/// "'y' on rank 1: ok, worst error 0.00021 of 0.01" or "'y' on rank 1: relative error ... in rows
 /// [0,64), columns ..., ...".
 std::string to_line(const std::string& tensor, int rank, const CheckResult& result);
 

@@ -129,6 +129,24 @@ TEST_CASE("a process that leaves fails the launches of the others") {
 }
 TEST_CASE("processes launch again after a launch that failed on one") { run_all(run_wrong_once); }
 
+// One rank opens its session otherwise: all are told how.
+int run_told_differently(int rank) {
+  SessionOptions options = options_of(rank);
+  options.profile = rank == 1;
+  const auto profiled = Session::open(kernel(), options);
+  if (profiled || profiled.error().message.find("a profile is not given on ranks 0 and 2, asked "
+                                                "for on rank 1") == std::string::npos)
+    return 1;
+  const auto other = Session::open(kernel(rank == 2 ? kRows : kText), options_of(rank));
+  if (other || other.error().message.find("the graph is 'g' (") == std::string::npos ||
+      other.error().message.find("on ranks 0 and 1, 'rows' (") == std::string::npos)
+    return 2;
+  return Session::open(kernel(), options_of(rank)) ? 0 : 3;
+}
+
+TEST_CASE("processes that open their sessions differently hear how") {
+  run_all(run_told_differently);
+}
 TEST_CASE("processes get one profile") { run_all(run_profiled); }
 
 TEST_CASE("a session of a process a rank needs to know which") {

@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -24,6 +25,12 @@ SMALL = """graph small(world = {world}) {{
   output y = ring_shift(b)
 }}
 """
+
+
+def write_inputs(path):
+    """With the input x of SMALL, over three ranks."""
+    header = json.dumps({"x": {"dtype": "F32", "shape": [15, 64], "data_offsets": [0, 15 * 64 * 4]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(15 * 64 * 4))
 
 
 def clean(**more):
@@ -88,6 +95,73 @@ class Test:
 
     # ---- what is wrong
 
+    def all_say(self, started, status, says, what):
+        """Every one of these says all of it."""
+        for rank, process in started.items():
+            said, _ = process.communicate(timeout=60)
+            missing = [text for text in says if text not in said]
+            good = process.returncode == status and not missing
+            self.check(good, f"{what}: rank {rank}: status {process.returncode}, without {missing}", said)
+
+    def told_differently(self):
+        """All ranks say what differs, with the values of all."""
+        small, inputs = self.folder / "small3.maco", self.folder / "in.safetensors"
+        write_inputs(inputs)
+        dims = self.folder / "dims.maco"
+        dims.write_text("graph d(world = 2) {\n  dim n <= 16\n  input x : f32[n, 8]\n  output y = allreduce(x)\n}\n")
+        other = self.folder / "other.maco"
+        other.write_text(small.read_text().replace("ring_shift(b)", "relu(b)"))
+        different = [
+            (small, ("--seed=2",), ("--seed=3",), "--seed is 2 on ranks 0 and 2, 3 on rank 1"),
+            (small, (), ("--scalar=step=3",), "--scalar step is 0 on ranks 0 and 2, 3 on rank 1"),
+            (small, ("--scalar=step=1",), ("--scalar=step=1+",), "--scalar step is 1 on ranks 0 and 2, 1+ on rank 1"),
+            (dims, (), ("--dim=n=5",), "--dim n is 16 on rank 0, 5 on rank 1"),
+            (small, ("--launches=2",), (), "--launches is 2 on ranks 0 and 2, 1 on rank 1"),
+            (small, (), ("--check",), "--check is not given on ranks 0 and 2, given on rank 1"),
+            (small, ("--check", "--rtol=0.5"), ("--check",), "--rtol is 0.5 on ranks 0 and 2, not given on rank 1"),
+            (small, ("--bench=3",), ("--bench=4",), "--bench is 3 on ranks 0 and 2, 4 on rank 1"),
+            (small, (), ("--profile=-",), "a profile is not given on ranks 0 and 2, asked for on rank 1"),
+            (small, (), ("--first-epoch=7",), "the first epoch is 1 on ranks 0 and 2, 7 on rank 1"),
+            (small, (f"--inputs={inputs}",), (), "--inputs is given on ranks 0 and 2, not given on rank 1"),
+            (small, (f"--inputs={inputs}", "--check"), (f"--inputs={self.folder}/./in.safetensors", "--check"),
+             f"--inputs is '{inputs}' on ranks 0 and 2, '{self.folder}/./in.safetensors' on rank 1"),
+            (small, (f"--inputs={inputs}", "--require-inputs"), (f"--inputs={inputs}",),
+             "--require-inputs is given on ranks 0 and 2, not given on rank 1"),
+            (small, (), ("--no-prune",), "--target=cpu on ranks 0 and 2, --target=cpu --no-prune on rank 1"),
+            (small, (), ("--target=sm_80",), "--target=cpu on ranks 0 and 2, --target=sm_80 on rank 1"),
+        ]
+        for graph, usual, ones, says in different:
+            world = 2 if graph == dims else 3
+            ranks = {r: (graph, *(ones if r == 1 else usual)) for r in range(world)}
+            started = self.start(graph, world, "--timeout=20", by_rank=ranks)
+            self.all_say(started, 4, ["the ranks were told different things: ", says], says)
+        started = self.start(small, 3, "--timeout=20", by_rank={2: (other,)})
+        self.all_say(started, 4, ["the graph is 'small' (", ") on ranks 0 and 1, 'small' ("], "another graph")
+        # Delays, patience and where outputs go are a rank's own business, and so are its files where nobody else reads them.
+        ranks = {r: (small, f"--jitter={r}", f"--timeout={20 + r}", f"--inputs={self.folder}/own{r}.safetensors") for r in range(3)}
+        for r in range(3):
+            write_inputs(self.folder / f"own{r}.safetensors")
+        self.all_say(self.start(small, 3, by_rank=ranks), 0, [], "what may differ")
+
+    def has_socket(self, pid):
+        """Whether the process has opened a socket: it is about to meet the others, or does."""
+        try:
+            return any(os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:") for fd in os.listdir(f"/proc/{pid}/fd"))
+        except OSError:
+            return False
+
+    def twice(self):
+        """A second process of a rank: it and those who wait hear that, with the processes' numbers."""
+        small = self.folder / "small3.maco"
+        name = f"{os.getpid()}.twice"
+        for rank in (0, 1):
+            first = self.start(small, 3, "--timeout=40", without={0, 1, 2} - {rank}, name=name)[rank]
+            while first.poll() is None and not self.has_socket(first.pid):
+                pass
+            second = self.start(small, 3, "--timeout=40", without={0, 1, 2} - {rank}, name=name)[rank]
+            self.all_say({rank: second}, 4, [f"two processes say that they are rank {rank}", str(first.pid), str(second.pid)], "the second")
+            self.all_say({rank: first}, 4, [f"two processes say that they are rank {rank}", str(first.pid), str(second.pid)], "the first")
+
     def killed(self, seed):
         """One rank of three is killed somewhere between its start and its end."""
         chance = random.Random(seed)
@@ -140,6 +214,10 @@ def main():
         test.run(small, env=clean(RANK=0, WORLD_SIZE=1))
         test.run(small, status=2, says="RANK is '7'", env=clean(RANK=7, WORLD_SIZE=2))
         test.run(small, status=2, says="several hosts", env=clean(RANK=0, WORLD_SIZE=3, LOCAL_WORLD_SIZE=1))
+        # tests/unit/group_test.cpp has all halves.
+        test.run(small, status=2, says="RANK is '1', but WORLD_SIZE is not set", env=clean(RANK=1))
+        test.run(small, "--peer-memory=threads", env=clean(RANK=1))
+        test.run(small, status=2, says="MACO_CACHE_MB is 'abc', which is no number of megabytes", env=clean(MACO_CACHE_MB="abc"))
         test.run(small, "--peer-memory=processes", status=2, says="the environment names no rank")
         test.run(small, "--processes", "--peer-memory=threads", status=2, says="contradict each other")
         test.run("-", "--processes", status=2, says="standard input")
@@ -153,10 +231,8 @@ def main():
         for missing in (0, 2):
             started = test.start(small, 3, "--timeout=1", without=(missing,))
             test.ended(started, 20, 4, f"rank {missing} did not come within 1 s", f"without rank {missing}")
-        started = test.start(small, 3, "--timeout=5", by_rank={1: (small, "--no-prune")})
-        test.ended(started, 20, 4, "rank 1 has another kernel than rank 0", "another kernel")
-        started = test.start(small, 3, "--timeout=5", by_rank={2: (small, "--scalar=step=3")})
-        test.ended(started, 20, 4, "rank 2 was launched with other dims or scalars than rank 0", "other scalars")
+        test.told_differently()
+        test.twice()
 
         # One that is stopped, and so neither moves nor ends.
         started = test.start(small, 3, "--launches=1000000", "--timeout=1")
@@ -171,7 +247,8 @@ def main():
         time.sleep(1)
         children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text(encoding="utf-8").split()
         os.kill(int(children[1]), signal.SIGSTOP)
-        test.ended({1: parent}, 90, 4, "rank 1", "a child stopped")
+        # It can't end by itself: whoever started it does that, once it is the only one left.
+        test.ended({1: parent}, 90, 4, "rank 1: its process was stopped, and is ended now", "a child stopped")
 
         faults = int(os.environ.get("MACO_FAULTS", "200"))
         with concurrent.futures.ThreadPoolExecutor(4) as pool:

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -228,22 +229,29 @@ TEST_CASE("the standard folder follows the environment") {
     else
       unsetenv(name);
   };
+  Status status;
   setenv("HOME", "/h", 1);
   unsetenv("MACO_CACHE_DIR");
   unsetenv("XDG_CACHE_HOME");
-  CHECK(CubinCache::standard().folder() == "/h/.cache/maco");
+  CHECK(CubinCache::standard(status).folder() == "/h/.cache/maco");
   setenv("XDG_CACHE_HOME", "/x", 1);
-  CHECK(CubinCache::standard().folder() == "/x/maco");
+  CHECK(CubinCache::standard(status).folder() == "/x/maco");
   setenv("MACO_CACHE_DIR", "/m", 1);
-  CHECK(CubinCache::standard().folder() == "/m");
+  CHECK(CubinCache::standard(status).folder() == "/m");
   setenv("MACO_CACHE_DIR", "", 1);
-  CHECK(CubinCache::standard().folder().empty());
+  CHECK(CubinCache::standard(status).folder().empty());
   const auto most = saved("MACO_CACHE_MB");
   setenv("MACO_CACHE_MB", "12", 1);
-  CHECK(CubinCache::standard().most_bytes() == int64_t{12} << 20);
-  for (const char* wrong : {"12abc", "-1", "", "1e3"}) {
+  CHECK(CubinCache::standard(status).most_bytes() == int64_t{12} << 20);
+  CHECK(status);
+  for (const char* wrong :
+       {"12abc", "abc", "-1", "", "1e3", "2199023255552", "99999999999999999999"}) {
     setenv("MACO_CACHE_MB", wrong, 1);
-    CHECK(CubinCache::standard().most_bytes() == CubinCache::kMostBytes);
+    Status refused;
+    CubinCache::standard(refused);
+    CHECK(refused.message == fmt::format("MACO_CACHE_MB is '{}', which is no number of megabytes "
+                                         "from 0 to 2^40",
+                                         wrong));
   }
   restore("MACO_CACHE_MB", most);
   restore("MACO_CACHE_DIR", own);
