@@ -232,6 +232,7 @@ Status CudaSession::open_ranks() {
   return {};
 }
 
+// In one process or a process a rank: rank 0's id goes to all, and every rank joins with it.
 Status CudaSession::join_nccl() {
   Status status;
   Nccl::Id id;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "runtime/profile/critical_path.h"
 
@@ -161,11 +162,14 @@ ProfileTable make_table(const Timeline& line) {
 
 std::string print(const Timeline& line, const ProfileTable& table) {
   const auto world = static_cast<double>(line.world());
+  constexpr std::string_view kIndent = "  ";  // of an op's functions
   size_t name_width = 8, kind_width = 4;
   for (const ProfileRow& r : table.ops) {
     name_width = std::max(name_width, r.op.size());
     kind_width = std::max(kind_width, r.kind.size());
   }
+  for (const ProfileRow& f : table.functions)
+    name_width = std::max(name_width, kIndent.size() + f.function.size());
   const auto row = [&](const std::string& name, const std::string& kind, const ProfileRow& r) {
     const double bytes = static_cast<double>(r.bytes) / world;
     const double sms = static_cast<double>(r.sms) / world;
@@ -193,7 +197,7 @@ std::string print(const Timeline& line, const ProfileTable& table) {
   for (const ProfileRow& r : table.ops) {
     s += row(r.op, r.kind, r);
     for (const ProfileRow& f : table.functions)
-      if (f.op == r.op && f.kind == r.kind) s += row("  " + f.function, "", f);
+      if (f.op == r.op && f.kind == r.kind) s += row(std::string(kIndent) + f.function, "", f);
   }
   s += row("all", "", table.total) + "\n";
   for (const RoleBalance& b : table.roles)

@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "runtime/profile/critical_path.h"
 #include "runtime/profile/table.h"
@@ -295,6 +296,22 @@ TEST_CASE("the table's numbers add up") {
       Contains("sum: 0.70 us") && Contains("2 ranks") && Contains("down") &&
           Contains("  combine") &&
           Contains("fullest compute SM: 0.36 us of work (SM 1 of rank 1), 1.500 of the mean"));
+}
+
+TEST_CASE("the table's columns stand beneath each other, however long the names") {
+  ir::Program program = parse_text(kSum);
+  for (auto& call : program.calls)
+    if (call.function == "combine") call.function = "a_function_with_a_long_name";
+  const Timeline line = line_of(program, stamps_of(program, kTimes));
+  const std::string text = print(line, make_table(line));
+  std::istringstream lines(text.substr(text.find("\nop ") + 1));
+  size_t width = 0, rows = 0;
+  for (std::string row; std::getline(lines, row) && !row.empty(); ++rows) {
+    if (width == 0) width = row.size();
+    CHECK(row.size() == width);
+  }
+  CHECK(rows > 4);
+  CHECK_THAT(text, Contains("  a_function_with_a_long_name "));
 }
 
 TEST_CASE("ops of repeated layers share a line") {
