@@ -344,7 +344,8 @@ bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console&
     const auto id = graph.find_tensor(name);
     if (!id || graph[*id].kind != ir::TensorKind::Scalar) {
       wrong(fmt::format("--scalar {}: the graph has no such scalar{}", name,
-                        ir::did_you_mean(name, scalars)));
+                        graph.find_dim(name) ? fmt::format("; '{}' is a dim", name)
+                                             : ir::did_you_mean(name, scalars)));
       continue;
     }
     const ir::Tensor& t = graph[*id];
@@ -356,8 +357,10 @@ bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console&
   for (const auto& [name, n] : options.dims) {
     const ir::Dim* d = graph.find_dim(name);
     if (!d)
-      wrong(
-          fmt::format("--dim {}: the graph has no such dim{}", name, ir::did_you_mean(name, dims)));
+      wrong(fmt::format("--dim {}: the graph has no such dim{}", name,
+                        std::find(scalars.begin(), scalars.end(), name) != scalars.end()
+                            ? fmt::format("; '{}' is a scalar", name)
+                            : ir::did_you_mean(name, dims)));
     else if (n < d->min || n > d->max)
       wrong(fmt::format("--dim {}: {} is outside [{}, {}]", name, n, d->min, d->max));
   }

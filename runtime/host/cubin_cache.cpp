@@ -132,6 +132,16 @@ int64_t most_allowed(Status& status) {
   return CubinCache::kMostBytes;
 }
 
+// Whether a folder is there or could be made.
+bool may_be_folder(fs::path path) {
+  std::error_code error;
+  path = fs::absolute(path, error).lexically_normal();
+  while (!path.empty() && path != path.root_path() &&
+         fs::symlink_status(path, error).type() == fs::file_type::not_found)
+    path = path.parent_path();
+  return fs::is_directory(path, error);
+}
+
 }  // namespace
 
 std::string cubin_key(const std::string& source, const std::string& arch,
@@ -147,7 +157,12 @@ std::string cubin_key(const std::string& source, const std::string& arch,
 
 CubinCache CubinCache::standard(Status& status) {
   const int64_t most = most_allowed(status);
-  if (const char* own = std::getenv("MACO_CACHE_DIR")) return CubinCache(own, most);
+  if (const char* own = std::getenv("MACO_CACHE_DIR")) {
+    if (status && *own && !may_be_folder(own))
+      status = Status::failure(
+          fmt::format("MACO_CACHE_DIR is '{}', where no folder can be (empty: no cache)", own));
+    return CubinCache(own, most);
+  }
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)
     return CubinCache(std::string(xdg) + "/maco", most);
   if (const char* home = std::getenv("HOME"); home && *home)

@@ -23,8 +23,8 @@ class CubinCache {
   static constexpr int64_t kMostBytes = int64_t{2} << 30;
 
   /// $MACO_CACHE_DIR (empty: no cache), else $XDG_CACHE_HOME/maco, else ~/.cache/maco, else no
-  /// cache. Of at most $MACO_CACHE_MB megabytes, or kMostBytes where that isn't set; a failure if
-  /// it is no number.
+  /// cache. Of at most $MACO_CACHE_MB megabytes, or kMostBytes where that isn't set. A failure if
+  /// the first is the name of a file, or below one, or the second is no number.
   static CubinCache standard(Status& status);
   /// In `folder`, made when first written to; no cache if empty. When entries take more than
   /// `most_bytes`, those that were used longest ago go.

@@ -21,6 +21,15 @@ GRAPH = """graph g(world = 2) {
   output y = allreduce(b)
 }
 """
+VALUES = """graph n {
+  dim rows <= 4
+  scalar pos in [0, 9)
+  input x : f32[rows, 8]
+  state s : f32[16, 8]
+  s = kv_append(s, x, at = pos)
+  output y = copy(s)
+}
+"""
 # All capitals in sources that ask for variables, but none themselves.
 NO_VARIABLES = {"MACOCUB1"}
 
@@ -88,12 +97,15 @@ class Test:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "n.maco")
             with open(path, "w", encoding="utf-8") as file:
-                file.write("graph n {\n  dim n <= 4\n  scalar pos in [0, 9)\n  input x : f32[n, 8]\n  state s : f32[16, 8]\n  s = kv_append(s, x, at = pos)\n  output y = copy(s)\n}\n")
-            for option in ("--dim=n=3", "--scalar=pos=3"):
+                file.write(VALUES)
+            for option in ("--dim=rows=3", "--scalar=pos=3"):
                 name, _, value = option.partition("=")
                 self.expect(f"{name} in front of the graph", self.run("maco-run", "--device", "cpu", name, value, path), 0)
-            self.expect("--dim", self.run("maco-run", path, "--device=cpu", "--dim", "m=3"), 2, "the graph has no such dim")
-            self.expect("--scalar", self.run("maco-run", path, "--device=cpu", "--scalar", "po=3"), 2, "no such scalar; did you mean 'pos'?")
+            for option, says in (("--dim=m=3", "--dim m: the graph has no such dim"), ("--dim=rws=3", "did you mean 'rows'?"),
+                                 ("--scalar=po=3", "--scalar po: the graph has no such scalar; did you mean 'pos'?"),
+                                 ("--dim=pos=3", "--dim pos: the graph has no such dim; 'pos' is a scalar"),
+                                 ("--scalar=rows=3", "--scalar rows: the graph has no such scalar; 'rows' is a dim")):
+                self.expect(option, self.run("maco-run", path, "--device=cpu", option), 2, says)
             self.expect("--explain", self.run("macoc", path, "--explain", "yy"), 2, "has no op 'yy'")
 
     def environment(self):

@@ -238,6 +238,25 @@ TEST_CASE("the standard folder follows the environment") {
   CHECK(CubinCache::standard(status).folder() == "/x/maco");
   setenv("MACO_CACHE_DIR", "/m", 1);
   CHECK(CubinCache::standard(status).folder() == "/m");
+  CHECK(status);
+  // What isn't there can be made, but not where a file is.
+  const Folder folder;
+  const std::string file = (folder.path / "file").string(), link = (folder.path / "link").string();
+  std::ofstream(file) << "1";
+  fs::create_symlink(folder.path / "nowhere", link);
+  for (const std::string& wrong : {file, file + "/below/it", link}) {
+    setenv("MACO_CACHE_DIR", wrong.c_str(), 1);
+    Status refused;
+    CubinCache::standard(refused);
+    CHECK(refused.message ==
+          fmt::format("MACO_CACHE_DIR is '{}', where no folder can be (empty: no cache)", wrong));
+  }
+  for (const std::string& right : {folder.path.string(), (folder.path / "a/b").string() + "/"}) {
+    setenv("MACO_CACHE_DIR", right.c_str(), 1);
+    Status taken;
+    CHECK(CubinCache::standard(taken).folder() == right);
+    CHECK(taken);
+  }
   setenv("MACO_CACHE_DIR", "", 1);
   CHECK(CubinCache::standard(status).folder().empty());
   const auto most = saved("MACO_CACHE_MB");
