@@ -404,10 +404,14 @@ Status Group::take_seat() {
   if (errno != EADDRINUSE)
     return fail(
         fmt::format("rank {} can't meet the others: {}", place_.rank, std::strerror(errno)));
-  // Who has it sees that somebody knocked, and is told, if it waits still.
+  // Who has it sees that somebody knocked, and is told, if it waits still. It may have the name,
+  // and not listen yet.
   Socket knock;
-  const bool there =
-      ::connect(knock.file, reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  bool there = false;
+  for (int tries = 0; !there && tries < 100; ++tries) {
+    if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    there = ::connect(knock.file, reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  }
   const std::string why = two_of(place_.rank, there ? owner_of(knock.file) : 0, ::getpid());
   Socket door;
   const sockaddr_un meeting = address_of(place_.name, length);

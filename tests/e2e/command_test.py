@@ -111,7 +111,8 @@ class Test:
     def environment(self):
         """Every variable that sources ask for is in --help, in man pages and in docs/running.md."""
         read = variables_read()
-        self.check({"RANK", "MACO_CLANG", "CXX", "NO_COLOR", "HOME", "MACO_NVSHMEM", "PMI_SIZE"} <= read, f"variables are not found: {read}")
+        some = {"RANK", "MACO_CLANG", "CXX", "NO_COLOR", "HOME", "MACO_NVSHMEM", "PMI_SIZE"}
+        self.check(some <= read, f"variables are not found: {read}")
         table = (ROOT / "docs" / "running.md").read_text(encoding="utf-8").partition("| variable |")[2]
         for program in self.programs:
             text = self.run(program, "--help").stdout.partition("Environment:")[2]
@@ -124,8 +125,9 @@ class Test:
         self.check(read <= documented, f"docs/running.md: without {sorted(read - documented)}")
         for program in self.programs:
             for wrong in ("abc", "", "-1", "1.5"):
-                self.expect(f"{program}: a cache of '{wrong}' megabytes", self.run(program, "-", text=GRAPH, env={"MACO_CACHE_MB": wrong}), 2,
-                            f"MACO_CACHE_MB is '{wrong}', which is no number of megabytes")
+                ran = self.run(program, "-", text=GRAPH, env={"MACO_CACHE_MB": wrong})
+                says = f"MACO_CACHE_MB is '{wrong}', which is no number of megabytes"
+                self.expect(f"{program}: a cache of '{wrong}' megabytes", ran, 2, says)
             self.expect("help all the same", self.run(program, "--help", env={"MACO_CACHE_MB": "abc"}), 0, output="Environment:")
 
     def dumps(self):
@@ -180,7 +182,8 @@ class Test:
                 events = [e for e in json.load(file) if e["name"] != "maco_kernel"]
             with open(trace, "w", encoding="utf-8") as file:
                 json.dump(events, file)
-            self.expect("of nobody knows which", self.run("macoc", *explain, "--target=cpu", text=GRAPH), 2, "it doesn't say of which kernel")
+            ran = self.run("macoc", *explain, "--target=cpu", text=GRAPH)
+            self.expect("of nobody knows which", ran, 2, "it doesn't say of which kernel")
 
     def terminal(self):
         """On a terminal maco-opt doesn't wait for a graph that nobody named."""

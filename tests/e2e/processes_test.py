@@ -157,7 +157,7 @@ class Test:
         for rank in (0, 1):
             first = self.start(small, 3, "--timeout=40", without={0, 1, 2} - {rank}, name=name)[rank]
             while first.poll() is None and not self.has_socket(first.pid):
-                pass
+                time.sleep(0.01)
             second = self.start(small, 3, "--timeout=40", without={0, 1, 2} - {rank}, name=name)[rank]
             self.all_say({rank: second}, 4, [f"two processes say that they are rank {rank}", str(first.pid), str(second.pid)], "the second")
             self.all_say({rank: first}, 4, [f"two processes say that they are rank {rank}", str(first.pid), str(second.pid)], "the first")

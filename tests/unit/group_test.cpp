@@ -161,13 +161,16 @@ TEST_CASE("two processes of one rank hear that") {
   for (const int rank : {0, 1, 2}) {
     std::vector<GroupPlace> places = {{0, 3, name}, {1, 3, name}, {2, 3, name}};
     places.push_back(places[static_cast<size_t>(rank)]);
-    const auto said = meet(places, {{}, {}, {}, {}});
+    const auto said = meet(places, {{}, {}, {}, {}}, 3000);
     // One of them at least; the others meet if it came too late to be in their way.
     int told = 0;
     for (const std::string& one : said) {
       const bool named = one.find(fmt::format("two processes say that they are rank {}", rank)) !=
                          std::string::npos;
-      CHECK((one.empty() || named));
+      // Whoever comes after the two have ended waits for them in vain.
+      CAPTURE(one);
+      const bool late = one.find(" did not come within ") != std::string::npos;
+      CHECK((one.empty() || named || late));
       told += named ? 1 : 0;
     }
     CHECK(told >= 1);
