@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -65,11 +66,12 @@ std::string group_name() {
 std::vector<std::string> meet(const std::vector<GroupPlace>& places,
                               const std::vector<Settings>& told, uint64_t timeout_ms = 20000) {
   std::vector<std::string> said(places.size());
+  std::vector<std::unique_ptr<Group>> groups(places.size());  // all last as long as the longest
   std::vector<std::thread> threads;
   for (size_t i = 0; i < places.size(); ++i)
     threads.emplace_back([&, i] {
       Status status;
-      const auto group = Group::join(places[i], told[i], timeout_ms, status);
+      groups[i] = Group::join(places[i], told[i], timeout_ms, status);
       said[i] = status.message;
     });
   for (std::thread& t : threads) t.join();
