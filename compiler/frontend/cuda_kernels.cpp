@@ -325,7 +325,7 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
                          const CudaSettings& settings) {
   using Kind = cuda::KernelShape::Parameter::Kind;
   std::string inputs, in, args, notes;
-  std::vector<std::string> out;
+  std::vector<std::string> out, states;
   for (size_t i = 0; i < shape.parameters.size(); ++i) {
     const auto& p = shape.parameters[i];
     const std::string name = p.name.empty() ? fmt::format("arg{}", i) : p.name;
@@ -335,7 +335,11 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
       case Kind::Tensor:
         if (!p.dtype) notes += fmt::format("# {}: '{}' says no dtype\n", name, p.type);
         args += name;
-        if (p.written) {
+        if (p.updated) {
+          inputs += fmt::format("  state {} : {}[{}]\n", name, dtype, p.number);
+          in += name + ", ";
+          states.push_back(name);
+        } else if (p.written) {
           out.push_back(fmt::format("{} : {}[{}]", name, dtype, p.number));
         } else {
           inputs += fmt::format("  input {} : {}[{}]\n", name, dtype, p.number);
@@ -371,18 +375,32 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
                  : fmt::format("# template: {}\n", fmt::join(shape.template_parameters, ", "));
   }
   if (shape.shared > 0) notes += "# shared: bytes of dynamic shared memory, a guess\n";
+  const auto name_of = [](const std::string& declared) {
+    return declared.substr(0, declared.find(' '));
+  };
+  std::string results;
+  if (states.empty()) {
+    results = out.empty() ? "output y : f32[1024]" : fmt::format("output {}", fmt::join(out, ", "));
+  } else {
+    for (const std::string& declared : out) inputs += "  output " + declared + "\n";
+    std::vector<std::string> names = states;
+    std::transform(out.begin(), out.end(), std::back_inserter(names), name_of);
+    results = fmt::format("{}", fmt::join(names, ", "));
+  }
   const int64_t threads = shape.block[0];
   return fmt::format(
       "# A graph with kernel '{}' of {}. Shapes, grid and numbers are guesses, to be filled in{}.\n"
       "# What is updated rather than written is a state, and stands among the inputs, too.\n"
       "# Blocks run side by side where 'reads' and 'writes' say what each touches. A guess:\n"
       "#   writes = {{{}: [[{} * bx, {} * bx + {}]]}}\n{}"
-      "graph {} {{\n{}  output {} = cuda({}source = \"{}\", kernel = {}{},\n"
+      "graph {} {{\n{}  {} = cuda({}source = \"{}\", kernel = {}{},\n"
       "    grid = [{}], block = [{}]{}, args = [{}])\n}}\n",
       shape.name, path, shape.launched ? "; the block is that of a launch in the file" : "",
-      out.empty() ? "y" : out[0].substr(0, out[0].find(' ')), threads, threads, threads, notes,
-      plain, inputs, out.empty() ? "y : f32[1024]" : fmt::format("{}", fmt::join(out, ", ")), in,
-      path, kernel, options, extents_text(shape.grid), extents_text(shape.block),
+      !out.empty()      ? name_of(out[0])
+      : !states.empty() ? states[0]
+                        : "y",
+      threads, threads, threads, notes, plain, inputs, results, in, path, kernel, options,
+      extents_text(shape.grid), extents_text(shape.block),
       shape.shared > 0 ? fmt::format(", shared = {}", shape.shared) : "", args);
 }
 

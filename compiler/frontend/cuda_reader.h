@@ -76,6 +76,7 @@ struct KernelShape {
     enum class Kind : uint8_t { Tensor, Integer, Number, Other };
     Kind kind = Kind::Other;
     bool written = false;            // Tensor: it may be
+    bool updated = false;            // Tensor: read before it is written
     std::optional<ir::DType> dtype;  // Tensor: the one that its elements are, if they are one's
     int64_t number = 1024;           // Integer: a value; Tensor: elements
   };
@@ -98,6 +99,6 @@ struct KernelReply {
 
 /// Of the shared object: `maco_read_kernel`, and which version of this interface it has.
 using ReadKernel = void (*)(const KernelRequest&, KernelReply&);
-inline constexpr int kReaderInterface = 4;
+inline constexpr int kReaderInterface = 5;
 
 }  // namespace maco::frontend::cuda

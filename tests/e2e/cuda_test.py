@@ -111,8 +111,7 @@ def begun(args, source):
     made = run(args.macoc, source)
     if made.returncode != 0:
         return f"status {made.returncode}\n{made.stderr}"
-    read = subprocess.run([str(args.macoc), "-", "--emit=dsl", "-o", os.devnull], input=made.stdout, capture_output=True, text=True,
-                          timeout=300)
+    read = subprocess.run([str(args.macoc), "-", "-o", os.devnull], input=made.stdout, capture_output=True, text=True, timeout=300)
     return "" if read.returncode == 0 else f"{made.stdout}{read.stderr}"
 
 
@@ -132,6 +131,17 @@ def refused(args, graph):
     if not found or (found[1], found[2]) != (expected[1], expected[2]) or found[3].replace(str(ROOT) + "/refused/", "") != words:
         return f"expected {expected[0]}\n{made.stderr}"
     return ""
+
+
+def warned(args, graph):
+    """The only warning is the one that the graph's first line says."""
+    first = graph.read_text().splitlines()[0]
+    made = run(args.macoc, graph, "-o", os.devnull)
+    if made.returncode != 0:
+        return f"status {made.returncode}\n{made.stderr}"
+    found = [f"{f}:{line}: {text}" for f, line, text in re.findall(r"([^/:\n]+):(\d+):\d+: warning: (.*)", made.stderr)]
+    expected = [] if first == "# warns of nothing" else [first.removeprefix("# warns: ")]
+    return "" if found == expected else f"expected {expected}, found {found}"
 
 
 def write(args, graph):
@@ -172,9 +182,11 @@ def main():
     work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
     work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes"),
              (error_first, ROOT / "keys" / "range")]
-    work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu")]
+    work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu", "histogram.cu",
+                                                             "host_program.cu", "bitonic.cu", "tiled_product.cu", "stencil.cu")]
     work += [(compiled, ROOT.parent / "bench" / "kernels.maco")]
     work += [(refused, graph) for graph in mine(sorted((ROOT / "refused").glob("*.maco")))]
+    work += [(warned, graph) for graph in mine(sorted((ROOT / "warned").glob("*.maco")))]
     return finish(args, work)
 
 

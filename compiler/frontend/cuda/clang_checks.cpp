@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/frontend/cuda/clang_writes.h"
 #include "compiler/frontend/cuda/facts.h"
 
 namespace maco::frontend::cuda {
@@ -303,158 +304,6 @@ bool asks_for_thread(const FunctionDecl* f) {
   return finder.found;
 }
 
-// ---- who writes what ---------------------------------------------------------------------------
-
-/// Where a function writes through one of its parameters.
-class Writes {
- public:
-  explicit Writes(const SourceManager& sources) : sources_(sources) {}
-
-  SourceLocation at;  // where it surely does, as far as types say; invalid: nowhere
-  bool maybe =
-      false;  // through what isn't followed here: objects that hold the pointer, others' functions
-
-  void look(const FunctionDecl* f, const ParmVarDecl* parameter) {
-    const FunctionDecl* body = nullptr;
-    if (!f->hasBody(body) || !is_users(sources_, f->getLocation())) {
-      maybe = true;
-      return;
-    }
-    const ParmVarDecl* own = parameter;
-    for (unsigned i = 0; i < f->getNumParams() && i < body->getNumParams(); ++i)
-      if (f->getParamDecl(i) == parameter) own = body->getParamDecl(i);
-    if (!asked_.insert(own).second) return;
-    std::set<const ValueDecl*> aliases = {own};
-    for (size_t before = 0; before != aliases.size();) {
-      before = aliases.size();
-      Aliases more(aliases);
-      more.TraverseStmt(body->getBody());
-    }
-    Finder(*this, aliases).TraverseStmt(body->getBody());
-  }
-
- private:
-  using Set = std::set<const ValueDecl*>;
-  static bool mentions(const Stmt* e, const Set& aliases) {
-    if (!e) return false;
-    if (const auto* ref = dyn_cast<DeclRefExpr>(e)) return aliases.count(ref->getDecl()) > 0;
-    return std::any_of(e->child_begin(), e->child_end(),
-                       [&](const Stmt* child) { return mentions(child, aliases); });
-  }
-  static bool is_plain(QualType type) { return type->isPointerType() || type->isReferenceType(); }
-  // The alias that a pointer or an lvalue is made of. `through`: behind a pointer.
-  static const DeclRefExpr* base(const Expr* e, const Set& set, bool& through) {
-    for (;;) {
-      e = e->IgnoreParenCasts();
-      if (const auto* index = dyn_cast<ArraySubscriptExpr>(e)) {
-        through = true;
-        e = index->getBase();
-      } else if (const auto* member = dyn_cast<MemberExpr>(e)) {
-        through = through || member->isArrow();
-        e = member->getBase();
-      } else if (const auto* unary = dyn_cast<UnaryOperator>(e)) {
-        through = through || unary->getOpcode() == UO_Deref;
-        e = unary->getSubExpr();
-      } else if (const auto* binary = dyn_cast<BinaryOperator>(e)) {
-        e = binary->getLHS()->getType()->isPointerType() || binary->isAssignmentOp()
-                ? binary->getLHS()
-                : binary->getRHS();
-      } else if (const auto* choice = dyn_cast<ConditionalOperator>(e)) {
-        e = mentions(choice->getTrueExpr(), set) ? choice->getTrueExpr() : choice->getFalseExpr();
-      } else {
-        const auto* ref = dyn_cast<DeclRefExpr>(e);
-        return ref && set.count(ref->getDecl()) > 0 ? ref : nullptr;
-      }
-    }
-  }
-  /// Pointers and references to where an alias points.
-  struct Aliases : RecursiveASTVisitor<Aliases> {
-    explicit Aliases(Set& s) : set(s) {}
-    bool VisitVarDecl(VarDecl* var) {
-      bool through = var->getType()->isReferenceType();
-      if (var->getInit() && is_plain(var->getType()) && base(var->getInit(), set, through))
-        set.insert(var);
-      return true;
-    }
-    bool VisitBinaryOperator(BinaryOperator* o) {
-      bool through = false;
-      if (o->getOpcode() != BO_Assign || !o->getLHS()->getType()->isPointerType()) return true;
-      if (auto* ref = dyn_cast<DeclRefExpr>(o->getLHS()->IgnoreParenCasts());
-          ref && base(o->getRHS(), set, through))
-        set.insert(ref->getDecl());
-      return true;
-    }
-    Set& set;
-  };
-  struct Finder : RecursiveASTVisitor<Finder> {
-    Finder(Writes& w, const Set& s) : writes(w), set(s) {}
-    void written(const Expr* place, SourceLocation loc) {
-      bool through = false;
-      const DeclRefExpr* ref = base(place, set, through);
-      if (ref && (through || ref->getDecl()->getType()->isReferenceType()) && writes.at.isInvalid())
-        writes.at = loc;
-    }
-    bool VisitBinaryOperator(BinaryOperator* o) {
-      if (o->isAssignmentOp()) written(o->getLHS(), o->getBeginLoc());
-      return true;
-    }
-    bool VisitUnaryOperator(UnaryOperator* o) {
-      if (o->isIncrementDecrementOp()) written(o->getSubExpr(), o->getBeginLoc());
-      return true;
-    }
-    bool VisitCXXConstructExpr(CXXConstructExpr* e) {
-      for (const Expr* arg : e->arguments()) writes.maybe = writes.maybe || mentions(arg, set);
-      return true;
-    }
-    bool VisitInitListExpr(InitListExpr* e) {
-      if (e->getType()->isRecordType()) writes.maybe = writes.maybe || mentions(e, set);
-      return true;
-    }
-    bool VisitLambdaExpr(LambdaExpr* e) {
-      writes.maybe = writes.maybe || mentions(e->getBody(), set);
-      return true;
-    }
-    bool VisitCallExpr(CallExpr* call) {
-      const FunctionDecl* f = call->getDirectCallee();
-      const auto* operation = dyn_cast<CXXOperatorCallExpr>(call);
-      const bool member = operation && f && isa<CXXMethodDecl>(f);
-      if (operation && operation->isAssignmentOp()) written(call->getArg(0), call->getBeginLoc());
-      for (unsigned i = 0; i < call->getNumArgs(); ++i) {
-        const unsigned p = member ? i - 1 : i;
-        const Expr* arg = call->getArg(i);
-        if ((member && i == 0) || !mentions(arg, set)) continue;
-        if (!f || p >= f->getNumParams()) {
-          writes.maybe = true;
-          continue;
-        }
-        const QualType type = f->getParamDecl(p)->getType();
-        if (!is_plain(type)) {
-          writes.maybe = writes.maybe || type->isRecordType();
-          continue;
-        }
-        bool through = true;
-        if (!base(arg, set, through)) continue;
-        if (is_users(writes.sources_, f->getLocation())) {
-          writes.look(f, f->getParamDecl(p));
-        } else if (!type->getPointeeType().isConstQualified()) {
-          if (f->getIdentifier() &&
-              (f->getName().starts_with("atomic") || f->getName().starts_with("__st"))) {
-            if (writes.at.isInvalid()) writes.at = call->getBeginLoc();
-          } else {
-            writes.maybe = true;
-          }
-        }
-      }
-      return true;
-    }
-    Writes& writes;
-    const Set& set;
-  };
-
-  const SourceManager& sources_;
-  std::set<const ParmVarDecl*> asked_;
-};
-
 // ---- parameters --------------------------------------------------------------------------------
 
 }  // namespace
@@ -602,8 +451,7 @@ class Signature {
     const KernelArg& arg = request_.args[i];
     if (arg.kind != KernelArg::Kind::Tensor) return;
     const ParmVarDecl* p = f_.getParamDecl(static_cast<unsigned>(i));
-    Writes finder(context_.getSourceManager());
-    finder.look(&f_, p);
+    const Writes finder = writes_through(context_.getSourceManager(), f_, *p);
     const SourceLocation at = finder.at;
     if (at.isValid() && !arg.written) {
       reports_.error(
@@ -612,6 +460,14 @@ class Signature {
                   p->getName().str(), arg.name));
       return;
     }
+    if (arg.written && !arg.read)
+      if (const SourceLocation read = first_read(context_.getSourceManager(), f_, *p);
+          read.isValid())
+        reports_.warning(
+            read, fmt::format("'{}' is read here before the kernel writes it, but tensor '{}' is "
+                              "an output: it holds anything then; a state, in 'in' and 'out', "
+                              "keeps its values",
+                              p->getName().str(), arg.name));
     if (at.isInvalid() && !finder.maybe && arg.written && !has_asm())
       wrong(i,
             fmt::format("'{}' is an output, but '{}' never writes it", arg.name, request_.kernel));
@@ -657,12 +513,6 @@ void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& repor
     }
   }
   refusals.report_groups();
-}
-
-bool may_write(const ASTContext& context, const FunctionDecl& f, const ParmVarDecl& parameter) {
-  Writes finder(context.getSourceManager());
-  finder.look(&f, &parameter);
-  return finder.at.isValid() || finder.maybe;
 }
 
 void check_signature(const Kernel& kernel, const KernelRequest& request, Reports& reports) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "compiler/frontend/cuda/clang_writes.h"
 #include "compiler/frontend/cuda/facts.h"
 
 namespace maco::frontend::cuda {
@@ -278,7 +279,12 @@ KernelShape shape_of(ASTContext& context, const FunctionDecl& kernel,
     if (type->isPointerType()) {
       const QualType element = type->getPointeeType();
       parameter.kind = Kind::Tensor;
-      parameter.written = !element.isConstQualified() && may_write(context, instance, *p);
+      if (!element.isConstQualified()) {
+        const SourceManager& sources = context.getSourceManager();
+        const Writes writes = writes_through(sources, instance, *p);
+        parameter.written = writes.at.isValid() || writes.maybe;
+        parameter.updated = parameter.written && first_read(sources, instance, *p).isValid();
+      }
       if (!element->isDependentType() && !element->isVoidType()) {
         // Bytes are bytes before they are floats of 8 bits.
         for (const ir::DType t : {ir::DType::U8, ir::DType::I32})

@@ -54,9 +54,6 @@ struct Kernel {
 void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& reports);
 /// Can a tensor of the dtype be a pointer to this?
 bool holds(const clang::ASTContext& context, clang::QualType element, ir::DType dtype);
-/// May the function write through its parameter? True where that can't be told.
-bool may_write(const clang::ASTContext& context, const clang::FunctionDecl& f,
-               const clang::ParmVarDecl& parameter);
 /// What a graph to begin with says of a kernel; of a template, with `instance`.
 KernelShape shape_of(clang::ASTContext& context, const clang::FunctionDecl& kernel,
                      const clang::FunctionDecl& instance);
