@@ -5,6 +5,7 @@
   lint.py --self-test                  breaks each rule in a copy of the tree, and expects to be told
 """
 import argparse
+import functools
 import os
 import re
 import subprocess
@@ -439,8 +440,28 @@ def headers_say(tree):
             depth += code.count("{") - code.count("}")
 
 
+LITERALS = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+
+
+@functools.lru_cache(maxsize=None)
+def messages_in(text):
+    """The strings of a source, one a line, those side by side as one; comments left out."""
+    joined = re.sub(r'"\s*\n\s*"', "", blanked(text, strings=False))
+    return "".join(match[1].replace('\\"', '"') + "\n" for match in LITERALS.finditer(joined))
+
+
+def quoted_messages(tree):
+    """Messages that docs/troubleshooting.md explains are said somewhere in the sources, word by word but for `...`."""
+    page = "docs/troubleshooting.md"
+    said = "".join(messages_in(text) for path, text in tree.items() if path.startswith(("ir/", "compiler/", "runtime/", "tools/"))
+                   and path.endswith((".cpp", ".h", ".sh", "CMakeLists.txt")))
+    for match in re.finditer(r"^\| `([^`]+)` \|", tree.get(page, ""), re.M):
+        if not re.search(".*".join(re.escape(part) for part in match[1].split("...")), said):
+            yield page, line_of(tree[page], match.start()), f"'{match[1]}': no source says so"
+
+
 RULES = [host_or_device, includes_nothing, readmes, links, layers, waits_bounded, waits_compare, waits_acquire, no_volatile, no_fence,
-         flags_in_place, names_included, left_overs, headers_say]
+         flags_in_place, names_included, left_overs, headers_say, quoted_messages]
 
 
 def lint(tree, rules=None):
@@ -519,6 +540,9 @@ BAD = [
      "<algorithm>"),
     (left_overs, "compiler/passes/fuse.cpp", "// TO" + "DO: more\n", "left over"),
     (left_overs, "docs/language.md", "See /ho" + "me/somebody/maco.\n", "one machine"),
+    (quoted_messages, "docs/troubleshooting.md", "| `no device: the driver shows no GPU` | |\n", "no source says so"),
+    (quoted_messages, "docs/troubleshooting.md", "| `no device: ... shows ... no driver` | |\n", "no source says so"),
+    (quoted_messages, "runtime/host/driver.cpp", ("the NVIDIA driver shows no GPU", "there is no GPU"), "the NVIDIA driver shows no GPU"),
     (headers_say, "ir/novel.h", "#pragma once\n", "begins with a comment"),
     (headers_say, "ir/program_text.h", "\nint count_tasks(const Program& program);\n", "contract"),
     (headers_say, "runtime/host/jit.h", "\nclass Compiler {\n public:\n  void go();\n};\n", "contract"),
@@ -531,6 +555,7 @@ GOOD = [
     ("runtime/device/intrinsics.cuh", 'MACO_FN void f() { asm volatile("fence.proxy.async;" ::: "memory"); }\n'),
     ("compiler/codegen/novel.cpp", '#include "ir/program.h"\nstd::vector<int> list;  // of ir/program.h\n'),
     ("runtime/device/mma_sm90.cuh", "#if MACO_HAS_WGMMA\n#endif\n"),
+    ("docs/troubleshooting.md", "| `no device: ... shows no GPU` | |\n"),
     ("ir/program_text.h", "\n/// How many.\nint count_tasks(const Program& program);\nint count_calls(const Program& program);\n"),
 ]
 
