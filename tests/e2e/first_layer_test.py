@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""docs/first-layer.md as a new user reads it: what it shows to type is what its outputs come from, and all of it runs in a folder of its own.
+"""docs/first-layer.md as a new user reads it: what it shows to type is where its outputs come from, and all runs in a folder of its own.
 
-The part for GPUs runs on the CPU target. Then what the page says to change next is changed, all at once. (That outputs are as the page shows
-them is for tools/update-docs.py to see.)
+The part for GPUs runs on the CPU target. Then what the page says to change next is changed, all at once. (That outputs are as the page
+shows them is for tools/update-docs.py to see.)
 """
 import argparse
 import os
