@@ -235,11 +235,7 @@ class KernelUse {
       if (!n) return;
       grid[a] = *n;
     }
-    std::set<std::array<int64_t, 3>> blocks;
-    for (const int64_t x : {int64_t{0}, grid[0] / 2, grid[0] - 1})
-      for (const int64_t y : {int64_t{0}, grid[1] / 2, grid[1] - 1})
-        for (const int64_t z : {int64_t{0}, grid[2] - 1}) blocks.insert({x, y, z});
-    for (const auto& block : blocks) {
+    for (const auto& block : cuda::sample_blocks(grid)) {
       cuda::BlockSample sample{.block = block, .grid = grid, .regions = {}};
       for (size_t i = 0; i < k_.args.size(); ++i)
         if (const ir::TensorId* id = k_.args[i].tensor())
@@ -333,7 +329,10 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
     args += i > 0 ? ", " : "";
     switch (p.kind) {
       case Kind::Tensor:
-        if (!p.dtype) notes += fmt::format("# {}: '{}' says no dtype\n", name, p.type);
+        if (!p.dtype)
+          notes += fmt::format("# {}: '{}' says no dtype\n", name, p.type);
+        else if (p.dtype == ir::DType::U8 && p.type.find("char") == std::string::npos)
+          notes += fmt::format("# {}: the bytes of '{}'\n", name, p.type);
         args += name;
         if (p.updated) {
           inputs += fmt::format("  state {} : {}[{}]\n", name, dtype, p.number);
@@ -357,6 +356,8 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
   const std::string plain =
       shape.name.substr(shape.name.rfind(':') == std::string::npos ? 0 : shape.name.rfind(':') + 1);
   const std::string kernel = plain == shape.name ? plain : '"' + shape.name + '"';
+  if (out.empty() && states.empty())
+    notes += "# The kernel writes no tensor, and an op has a result.\n";
   std::string given;
   for (const std::string& folder : settings.include_folders) given += " -I" + folder;
   for (const std::string& macro : settings.defines) given += " -D" + macro;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,15 @@ struct BlockSample {
   std::array<int64_t, 3> block{}, grid{};
   std::vector<BlockRegion> regions;
 };
+
+/// The first block of a grid, the last, and some between.
+inline std::set<std::array<int64_t, 3>> sample_blocks(const std::array<int64_t, 3>& grid) {
+  std::set<std::array<int64_t, 3>> blocks;
+  for (const int64_t x : {int64_t{0}, grid[0] / 2, grid[0] - 1})
+    for (const int64_t y : {int64_t{0}, grid[1] / 2, grid[1] - 1})
+      for (const int64_t z : {int64_t{0}, grid[2] - 1}) blocks.insert({x, y, z});
+  return blocks;
+}
 
 struct KernelRequest {
   /// Only KernelReply::shape is asked for; of `kernel`, or of the file's only one where that is "".
@@ -79,6 +89,7 @@ struct KernelShape {
     bool updated = false;            // Tensor: read before it is written
     std::optional<ir::DType> dtype;  // Tensor: the one that its elements are, if they are one's
     int64_t number = 1024;           // Integer: a value; Tensor: elements
+    int64_t most = INT64_MAX;        // Integer: of the numbers that may be guessed
   };
   std::string name;
   std::vector<Parameter> parameters;
@@ -99,6 +110,6 @@ struct KernelReply {
 
 /// Of the shared object: `maco_read_kernel`, and which version of this interface it has.
 using ReadKernel = void (*)(const KernelRequest&, KernelReply&);
-inline constexpr int kReaderInterface = 5;
+inline constexpr int kReaderInterface = 6;
 
 }  // namespace maco::frontend::cuda

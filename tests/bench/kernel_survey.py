@@ -25,7 +25,8 @@ BEYOND = (
     "textures aren't tensors", "surfaces aren't tensors", "a task can't print", "would end every task", "the grid can't be waited for",
     "clusters of blocks", "launches no others", "launches nothing", "a task's memory is that of", "frees nothing", "can't be an argument of a task",
     "only pointers to tensors and numbers", "what stays between launches is a state", "has no initialiser", "memory_async", "can't be had in a task",
-    "inline PTX with", "asks for its thread", "doesn't come along", "at most 256 threads", "tiles of several warps", "a block has at most",
+    "inline PTX with", "asks for its thread", "doesn't come along", "at most 256 threads", "tiles of several warps", "writes no tensor",
+    "is declared, but not defined", "is overloaded",
 )
 
 
@@ -45,7 +46,7 @@ def plain(reason):
 class Survey:
     def __init__(self, args):
         self.args = args
-        self.options = [f"-I{d}" for d in args.I] + [f"-D{d}" for d in args.D]
+        self.options = [f"-I{pathlib.Path(d).resolve()}" for d in args.I] + [f"-D{d}" for d in args.D]
         self.steps = args.steps.split(",")
         self.nvcc = shutil.which("nvcc") or ("/usr/local/cuda/bin/nvcc" if os.path.exists("/usr/local/cuda/bin/nvcc") else None)
 
@@ -74,17 +75,16 @@ class Survey:
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "g.maco").write_text(graph)
             # Its source is named as it was given.
-            rc, _, err = self.macoc(pathlib.Path(folder, "g.maco"), "-o", pathlib.Path(folder, "k.cu"), *self.options, folder=folder)
+            rc, _, err = self.macoc(pathlib.Path(folder, "g.maco"), "-o", pathlib.Path(folder, "k.cu"), folder=folder)
             if rc != 0:
-                beyond = re.findall(r"# (.*can't be an argument of a task)", graph)
+                beyond = re.findall(r"# (.*can't be an argument of a task|The kernel writes no tensor.*)", graph)
                 return "read", beyond[0] if beyond else (f"status {rc}: " if rc != 1 else "") + said(err)
             if "nvrtc" in self.steps:
-                rc, _, err = self.macoc(pathlib.Path(folder, "k.maco.cu"), folder=folder) if False else self.macoc(
-                    pathlib.Path(folder, "g.maco"), "--emit=cubin", "-o", os.devnull, *self.options, folder=folder)
+                rc, _, err = self.macoc(pathlib.Path(folder, "g.maco"), "--emit=cubin", "-o", os.devnull, folder=folder)
                 if rc != 0:
                     return "graph", "NVRTC: " + next((x.split("error: ")[1] for x in err.splitlines() if "): error: " in x), said(err))
             if "nvcc" in self.steps and self.nvcc:
-                p = subprocess.run([self.nvcc, "-arch=sm_90a", "-cubin", "k.cu", "-o", os.devnull], capture_output=True, text=True, cwd=folder, timeout=600)
+                p = subprocess.run([self.nvcc, "-arch=sm_90a", "--expt-relaxed-constexpr", "-cubin", "k.cu", "-o", os.devnull], capture_output=True, text=True, cwd=folder, timeout=600)
                 if p.returncode != 0:
                     return "nvrtc", "nvcc: " + said(p.stderr)
         return self.steps[-1], ""

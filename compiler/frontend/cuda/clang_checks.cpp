@@ -346,7 +346,15 @@ bool holds(const ASTContext& context, QualType type, ir::DType dtype) {
              vector_of({"uchar", "char"});
     case ir::DType::I32:
       return (integer && bytes == size && !type->isBooleanType()) || vector_of({"int", "uint"});
-    case ir::DType::U8: return (integer && bytes == size) || vector_of({"uchar", "char"});
+    case ir::DType::U8: {
+      if ((integer && bytes == size) || vector_of({"uchar", "char"})) return true;
+      // As their bytes: doubles, integers of 64 bits, structs, whatever no other dtype is.
+      if (!type->isObjectType() || type->isIncompleteType() || type->isPointerType() ||
+          !type.isTriviallyCopyableType(context))
+        return false;
+      return std::none_of(std::begin(ir::kAllDTypes), std::end(ir::kAllDTypes),
+                          [&](ir::DType t) { return t != dtype && holds(context, type, t); });
+    }
   }
   return false;
 }

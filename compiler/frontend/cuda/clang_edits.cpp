@@ -187,8 +187,10 @@ bool Editor::editable(SourceLocation loc) {
   const unsigned last = sources_.getFileOffset(range.getEnd()) +
                         Lexer::MeasureTokenLength(range.getEnd(), sources_, context_.getLangOpts());
   again_.expansions.insert(
-      {path, begin, last,
-       expanded(range.getBegin(), sources_.getBufferData(file).slice(begin, last))});
+      {.path = path,
+       .begin = begin,
+       .end = last,
+       .text = expanded(range.getBegin(), sources_.getBufferData(file).slice(begin, last))});
   return false;
 }
 

@@ -72,6 +72,7 @@ struct Again {
     std::string path;
     unsigned begin = 0, end = 0;  // of what a macro of the user's makes
     std::string text;             // what it makes
+    bool exact = false;           // without blanks around it
     bool operator<(const Expansion& other) const {
       return std::tie(path, begin) < std::tie(other.path, other.begin);
     }

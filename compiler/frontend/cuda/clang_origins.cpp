@@ -179,7 +179,11 @@ void Origins::use(const NamedDecl& decl, SourceLocation at) {
     }
     return refuse(name, declared, at);
   }
-  if (starts_with_one_of(from) || starts_with_one_of(file)) return;
+  // Some libraries declare what CUDA's headers define.
+  for (const Decl* redecl : decl.redecls()) {
+    const std::string of = header(redecl->getLocation());
+    if (starts_with_one_of(of) || starts_with_one_of(last_part(of))) return;
+  }
   // C's functions are the host's but for those that CUDA declares, and refused as such.
   if (isa<FunctionDecl>(decl)) {
     const auto& f = cast<FunctionDecl>(decl);

@@ -58,6 +58,7 @@ class Consumer : public ASTConsumer {
     if (reports.any()) return;
     const SourceManager& sources = context.getSourceManager();
     said_.report(sources, [&](SourceLocation at) { return extraction->is_needed(at); }, reply_);
+    if (reports.any() && escape_registers(sources)) return;
     if (reports.any()) {
       missing_headers(sources);
       return;
@@ -81,6 +82,31 @@ class Consumer : public ASTConsumer {
     said_.report_all(reply_);
     if (said_.any()) missing_headers(context.getSourceManager());
     reply_.errors.insert(reply_.errors.end(), own.begin(), own.end());
+  }
+  /// Clang wants %%laneid where nvcc takes %laneid, too: has the file read so. False if that isn't
+  /// all that is wrong.
+  bool escape_registers(const SourceManager& sources) {
+    const auto is_escape = [](const KernelError& e) {
+      return e.message == "invalid % escape in inline assembly string";
+    };
+    if (!std::all_of(reply_.errors.begin(), reply_.errors.end(), is_escape)) return false;
+    for (const SourceLocation at : said_.places()) {
+      // Which is of a place a little behind the %.
+      const auto [file, behind] = sources.getDecomposedLoc(sources.getFileLoc(at));
+      const auto entry = sources.getFileEntryRefForID(file);
+      const StringRef before = sources.getBufferData(file).take_front(behind + 1);
+      const size_t place = before.rfind('%');
+      if (!entry || place == StringRef::npos || before.size() - place > 4) continue;
+      const auto offset = static_cast<unsigned>(place);
+      again_.expansions.insert({.path = entry->getName().str(),
+                                .begin = offset,
+                                .end = offset,
+                                .text = "%",
+                                .exact = true});
+    }
+    if (!again_.any()) return false;
+    reply_.errors.clear();
+    return true;
   }
   /// Why there is no such instance of a template, where that is known.
   std::string why_not() const {
@@ -140,6 +166,10 @@ class Consumer : public ASTConsumer {
       if (!instance && f.hasBody(body)) instance = body;
       reply_.shape = shape_of(context, f, instance ? *instance : f);
       if (meant(context)) reply_.shape->template_args = request_.template_args;
+    } else if (kernels.size() > 1) {
+      reports.in_graph("kernel",
+                       fmt::format("'{}' of '{}' is overloaded: which one is meant can't be said",
+                                   c.wanted, request_.path));
     } else if (c.kernels.empty()) {
       reports.in_graph("kernel", fmt::format("'{}' has no kernel", request_.path));
     } else {
@@ -267,7 +297,8 @@ class Consumer : public ASTConsumer {
       const unsigned to =
           sources.getFileOffset(end) + Lexer::MeasureTokenLength(end, sources, LangOptions());
       // In place of a body's end or of the name: a semicolon may follow.
-      again_.expansions.insert({entry->getName().str(), from, to, ";"});
+      again_.expansions.insert(
+          {.path = entry->getName().str(), .begin = from, .end = to, .text = ";"});
     }
   }
 
@@ -432,8 +463,9 @@ bool expand(Texts& texts, const std::set<Again::Expansion>& expansions) {
     std::string& text = found->second;
     if (e->begin > e->end || e->end > text.size()) return false;
     const auto lines = std::count(text.begin() + e->begin, text.begin() + e->end, '\n');
+    const std::string blank = e->exact ? "" : " ";
     text.replace(e->begin, e->end - e->begin,
-                 " " + e->text + " " + std::string(static_cast<size_t>(lines), '\n'));
+                 blank + e->text + blank + std::string(static_cast<size_t>(lines), '\n'));
   }
   return true;
 }

@@ -794,20 +794,19 @@ void guess_extents(ASTContext& context, const FunctionDecl& instance, KernelShap
   }
   std::vector<int64_t> touched;
   for (const int64_t number : {1024, 256, 64, 16, 4, 1}) {
-    for (KernelArg& arg : request.args) arg.integer = number;
+    for (size_t i = 0; i < request.args.size(); ++i)
+      request.args[i].integer = std::min<int64_t>(number, shape.parameters[i].most);
     touched.assign(request.args.size(), 0);
-    int64_t steps = 0;
-    for (const bool last : {false, true}) {
-      BlockSample sample{.block = {}, .grid = shape.grid, .regions = {}};
-      for (size_t axis = 0; axis < 3 && last; ++axis) sample.block[axis] = shape.grid[axis] - 1;
+    for (const std::array<int64_t, 3>& block : sample_blocks(shape.grid)) {
+      const BlockSample sample{.block = block, .grid = shape.grid, .regions = {}};
+      int64_t steps = 0;
       for (int64_t z = 0; z < shape.block[2]; ++z)
         for (int64_t y = 0; y < shape.block[1]; ++y)
           for (int64_t x = 0; x < shape.block[0] && steps <= kMostSteps; ++x)
             Thread(kernel, request, sample, {x, y, z}, steps, nullptr, &touched);
-      steps = 0;
     }
     for (KernelShape::Parameter& p : shape.parameters)
-      if (p.kind == Kind::Integer) p.number = number;
+      if (p.kind == Kind::Integer) p.number = std::min<int64_t>(number, p.most);
     if (std::all_of(touched.begin(), touched.end(),
                     [](int64_t bytes) { return bytes <= most_bytes; }))
       break;

@@ -295,6 +295,10 @@ KernelShape shape_of(ASTContext& context, const FunctionDecl& kernel,
       }
     } else if (type->isIntegralOrEnumerationType()) {
       parameter.kind = Kind::Integer;
+      parameter.most = type->isBooleanType()                                       ? 1
+                       : !type->isEnumeralType() && context.getIntWidth(type) == 8 ? 100
+                                                                                   : INT16_MAX;
+      parameter.number = std::min(parameter.number, parameter.most);
     } else if (type->isRealFloatingType() || type->isDependentType()) {
       parameter.kind = Kind::Number;
     }
