@@ -303,6 +303,45 @@ MACO_FN void row_sums(Context& ctx, const Rows& held, i64 n, F f,
   }
   team_reduce_rows<Team>(ctx, sums, [](Acc x, Acc y) { return fn::add(x, y); });
 }
+// Of each row the sum of f(row, x) over its elements, and that of the squares, in one pass.
+template <class Team, class Rows, class F>
+MACO_FN void row_moments(Context& ctx, const Rows& held, i64 n, F f,
+                         typename Rows::Acc (&sums)[Rows::kRows],
+                         typename Rows::Acc (&squares)[Rows::kRows]) {
+  using Acc = typename Rows::Acc;
+  constexpr int V = Rows::kWidth, kRows = Rows::kRows;
+  Acc both[2 * kRows];
+  MACO_UNROLL
+  for (int b = 0; b < kRows; ++b) {
+    Sum<Acc, Rows::Walk::kSteps> sum, square;
+    held.rows[b].visit(n, [&](int k, i64, typename Rows::Vector x) {
+      MACO_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const Acc value = f(b, to_acc(x.v[v]));
+        sum.add(V == 1 ? k : v, value);
+        square.add(V == 1 ? k : v, fmul(value, value));
+      }
+      if (!Rows::Walk::kHeld) {
+        sum.added(k);
+        square.added(k);
+      }
+    });
+    both[b] = sum.total();
+    both[kRows + b] = square.total();
+  }
+  const auto add = [](Acc x, Acc y) { return fn::add(x, y); };
+  constexpr bool fits = Team::kTeams > 1 || 2 * kRows * kWarps <= kReduceParts;
+  if constexpr (fits) team_reduce_rows<Team>(ctx, both, add);
+  MACO_UNROLL
+  for (int b = 0; b < kRows; ++b) {
+    sums[b] = both[b];
+    squares[b] = both[kRows + b];
+  }
+  if constexpr (!fits) {
+    team_reduce_rows<Team>(ctx, sums, add);
+    team_reduce_rows<Team>(ctx, squares, add);
+  }
+}
 // Of one row, by a team of a CTA once a task and before all else that is combined.
 template <class Team, class W, class T, int V, class P, class F>
 MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) {

@@ -489,6 +489,8 @@ class Extractor final : public Extraction, private Editor {
     SourceLocation first = in_file(d.getBeginLoc(), false);
     const FunctionDecl* f = d.getAsFunction();
     for (const Attr* attr : (f ? f : &d)->attrs()) {
+      const auto* inheritable = dyn_cast<InheritableAttr>(attr);
+      if (inheritable && inheritable->isInherited()) continue;
       const SourceLocation at = in_file(attr->getLocation(), false);
       if (at.isValid() && file_of(at) == file_of(first) && offset(at) < offset(first)) first = at;
     }

@@ -25,26 +25,47 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
     row_sums<Team>(ctx, x, C::N, [](int, float v) { return v; }, means);
     MACO_UNROLL
     for (int row = 0; row < Rows::kRows; ++row) {
-      const float mean = fdiv(means[row], (float)C::N), one = to_acc(gload(x.rows[row].row));
-      // A row of one value leaves nothing, however its sum is rounded.
-      const float near = fmul(mean < 0 ? -mean : mean, 1e-6f), apart = fsub(one, mean);
-      means[row] = apart <= near && apart >= -near ? one : mean;
+      means[row] = fdiv(means[row], (float)C::N);
+      rests[row] = 0;
     }
-    // A mean far from zero is rounded by more than values differ: what it leaves has a mean, too.
-    row_sums<Team>(ctx, x, C::N, [&](int row, float v) { return fsub(v, means[row]); }, rests);
-    MACO_UNROLL
-    for (float& rest : rests) rest = fdiv(rest, (float)C::N);
-    const auto difference = [&](int row, float v) { return fsub(fsub(v, means[row]), rests[row]); };
-    // From the differences: the mean of squares less the square of the mean would lose digits.
-    const auto square = [&](int row, float v) {
-      return fmul(difference(row, v), difference(row, v));
+    // Far from zero a mean is rounded by more than values of 32 bits may differ: what it leaves has a
+    // mean, too. Values of 16 bits that differ do so by more.
+    constexpr bool fine = sizeof(X) > 2;
+    const auto difference = [&](int row, float v) {
+      const float apart = fsub(v, means[row]);
+      return fine ? fsub(apart, rests[row]) : apart;
     };
-    row_sums<Team>(ctx, x, C::N, square, squares);
+    if constexpr (fine) {
+      // The square of a mean that is small may be taken off that of the squares; the sum of a row
+      // that isn't held is rounded more. All threads of a team have the same sums.
+      bool small = false;
+      MACO_ROLLED
+      for (int turn = 0; turn < (Rows::Walk::kHeld ? 1 : 2) && !small; ++turn) {
+        float sums[Rows::kRows];
+        row_moments<Team>(ctx, x, C::N, difference, sums, squares);
+        small = true;
+        MACO_UNROLL
+        for (int row = 0; row < Rows::kRows; ++row) {
+          const float rest = fdiv(sums[row], (float)C::N), square = fmul(sums[row], rest),
+                      apart = fsub(squares[row], square);
+          small = small && !(square > apart);
+          rests[row] = fadd(rests[row], rest);
+          squares[row] = apart > 0 ? apart : 0;
+        }
+      }
+    } else {
+      // From the differences: the mean of squares less the square of the mean would lose digits.
+      const auto square = [&](int row, float v) {
+        return fmul(difference(row, v), difference(row, v));
+      };
+      row_sums<Team>(ctx, x, C::N, square, squares);
+    }
     MACO_UNROLL
     for (int row = 0; row < Rows::kRows; ++row) {
       const i64 r = first + row * Team::kTeams;
       if (r >= end) break;
-      const float scale = norm_scale<C::N>(squares[row], (float)C::eps);
+      const float scale = norm_scale<C::N>(squares[row], (float)C::eps),
+                  nothing = fmul(means[row] < 0 ? -means[row] : means[row], 1e-13f);
       Y* y = args.ptr<Y>(3) + r * C::N;
       x.rows[row].visit(C::N, [&](int k, i64 i, Vec<X, V> xs) {
         const Vec<W, V> ws = w.get(k, i);
@@ -52,7 +73,10 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
         Vec<Y, V> ys;
         MACO_UNROLL
         for (int v = 0; v < V; ++v) {
-          const float scaled = fmul(fmul(difference(row, to_acc(xs.v[v])), scale), to_acc(ws.v[v]));
+          float apart = difference(row, to_acc(xs.v[v]));
+          // A row of one value leaves nothing, however its sum is rounded.
+          if (fine && apart <= nothing && apart >= -nothing) apart = 0;
+          const float scaled = fmul(fmul(apart, scale), to_acc(ws.v[v]));
           ys.v[v] = from_acc<Y>(fadd(scaled, to_acc(bs.v[v])));
         }
         gstore_vec<V>(y + i, ys);
