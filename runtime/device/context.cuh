@@ -100,7 +100,7 @@ constexpr int kSendWarps = kSpareWarps - (kHasScout ? 1 : 0);
 
 constexpr int kScratchBytes = Cta::kScratchBytes;
 // Of sums over the CTA, one of each warp for each of some rows.
-constexpr int kReduceParts = 64;
+constexpr int kReduceParts = 32;
 // Addresses and uses of so many operands are worked out while the task waits, of others on demand.
 constexpr int kStagedOperands = 20;
 
