@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How many kernels of a folder of CUDA files MACO takes: each kernel is read, its graph to begin with compiled as it is, and what comes of that
-given to NVRTC and nvcc. Prints a line for each step and the reasons, most frequent first.
+"""How many kernels of a folder of CUDA files MACO takes: each kernel is read, its graph to begin with compiled as it is, and what comes of
+that given to NVRTC and nvcc. Prints a line for each step and the reasons, most frequent first.
 
-   kernel_survey.py FOLDER... [--macoc PATH] [-I DIR]... [-D NAME=VALUE]... [--steps read,graph,nvrtc,nvcc] [--jobs N] [--part K/N] [--json FILE]
+   kernel_survey.py FOLDER... [--macoc PATH] [-I DIR]... [-D NAME=VALUE]... [--steps read,graph,nvrtc,nvcc] [--jobs N] [--part K/N]
+                    [--json FILE]
 
-A kernel that asks for what no task can have (docs/cuda-kernels.md: textures, the grid's barrier, printf, structs as arguments, ...) is counted
-apart: those are named by BEYOND, by what MACO says of them."""
+A kernel that asks for what no task can have (docs/cuda-kernels.md: textures, the grid's barrier, printf, structs as arguments, ...) is
+counted apart: those are named by BEYOND, by what MACO says of them."""
 
 import argparse
 import collections
@@ -23,10 +24,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What docs/cuda-kernels.md says that a task can't have, as MACO says it.
 BEYOND = (
     "textures aren't tensors", "surfaces aren't tensors", "a task can't print", "would end every task", "the grid can't be waited for",
-    "clusters of blocks", "launches no others", "launches nothing", "a task's memory is that of", "frees nothing", "can't be an argument of a task",
-    "only pointers to tensors and numbers", "what stays between launches is a state", "has no initialiser", "memory_async", "can't be had in a task",
-    "inline PTX with", "asks for its thread", "doesn't come along", "at most 256 threads", "tiles of several warps", "writes no tensor",
-    "is declared, but not defined", "is overloaded",
+    "clusters of blocks", "launches no others", "launches nothing", "a task's memory is that of", "frees nothing",
+    "can't be an argument of a task", "only pointers to tensors and numbers", "what stays between launches is a state",
+    "has no initialiser", "memory_async", "can't be had in a task", "inline PTX with", "asks for its thread", "doesn't come along",
+    "at most 256 threads", "tiles of several warps", "writes no tensor", "is declared, but not defined", "is overloaded",
 )
 
 
@@ -52,7 +53,8 @@ class Survey:
 
     def macoc(self, *command, folder=None):
         try:
-            p = subprocess.run([self.args.macoc, *map(str, command)], capture_output=True, text=True, errors="replace", timeout=300, cwd=folder)
+            p = subprocess.run([self.args.macoc, *map(str, command)], capture_output=True, text=True, errors="replace", timeout=300,
+                               cwd=folder)
             return p.returncode, p.stdout, p.stderr
         except subprocess.TimeoutExpired:
             return None, "", "error: no end within 300 s"
@@ -84,7 +86,8 @@ class Survey:
                 if rc != 0:
                     return "graph", "NVRTC: " + next((x.split("error: ")[1] for x in err.splitlines() if "): error: " in x), said(err))
             if "nvcc" in self.steps and self.nvcc:
-                p = subprocess.run([self.nvcc, "-arch=sm_90a", "--expt-relaxed-constexpr", "-cubin", "k.cu", "-o", os.devnull], capture_output=True, text=True, cwd=folder, timeout=600)
+                p = subprocess.run([self.nvcc, "-arch=sm_90a", "--expt-relaxed-constexpr", "-cubin", "k.cu", "-o", os.devnull],
+                                   capture_output=True, text=True, cwd=folder, timeout=600)
                 if p.returncode != 0:
                     return "nvrtc", "nvcc: " + said(p.stderr)
         return self.steps[-1], ""

@@ -183,7 +183,7 @@ def main():
     work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes"),
              (error_first, ROOT / "keys" / "range")]
     work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu", "histogram.cu",
-                                                             "host_program.cu", "bitonic.cu", "tiled_product.cu", "stencil.cu")]
+                                                             "bitonic.cu", "tiled_product.cu")]
     work += [(compiled, ROOT.parent / "bench" / "kernels.maco")]
     work += [(refused, graph) for graph in mine(sorted((ROOT / "refused").glob("*.maco")))]
     work += [(warned, graph) for graph in mine(sorted((ROOT / "warned").glob("*.maco")))]

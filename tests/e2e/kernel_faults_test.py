@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a user's kernel does wrong on the CPU target ends a run with status 4 that names rank and op, however its ranks and tasks run; what it
-touches beyond its tensors and regions is seen.
+"""What a user's kernel does wrong on the CPU target ends a run with status 4 that names rank and op, however its ranks and tasks run; what
+it touches beyond its tensors and regions is seen.
 
    kernel_faults_test.py --maco-run PATH --macoc PATH [--seed N] [--clang PATH]
 
@@ -129,7 +129,8 @@ class Tests:
     def fault(self, case):
         """Status 4, and what is said names rank 1, the op and what it did."""
         mode, options, words = case
-        status, said = self.run(self.args.maco_run, self.folder / "faults.kernel.cu", "--device=cpu", "--timeout=3", f"--scalar=mode={mode}", *options)
+        status, said = self.run(self.args.maco_run, self.folder / "faults.kernel.cu", "--device=cpu", "--timeout=3",
+                                f"--scalar=mode={mode}", *options)
         wanted = [words, "rank 1: op '"] if words else []
         right = status == (4 if words else 0) and all(w in said for w in wanted)
         return "" if right else f"mode {mode}, {' '.join(options)}: status {status}, wanted {wanted}:\n{said[-800:]}"

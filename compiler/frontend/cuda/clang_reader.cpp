@@ -160,7 +160,10 @@ class Consumer : public ASTConsumer {
       const FunctionDecl& f = *kernels[0];
       if (f.getDescribedFunctionTemplate() && request_.template_args.empty())
         again_.template_args = guess_template(context, f);
-      if (again_.any()) return;
+      if (again_.any()) {
+        reply_.shape.emplace().name = written_name(f);
+        return;
+      }
       const FunctionDecl* instance = request_.template_args.empty() ? nullptr : meant(context);
       const FunctionDecl* body = nullptr;
       if (!instance && f.hasBody(body)) instance = body;
@@ -523,6 +526,7 @@ void read_kernel(const KernelRequest& given, KernelReply& reply) {
     if (!reply.errors.empty() || !again.any()) return;
     if (again.brackets) request.template_args = {""};
     if (!again.template_args.empty()) request.template_args = again.template_args;
+    if (request.kernel.empty() && reply.shape) request.kernel = reply.shape->name;  // its only one
     if (!expand(texts, again.expansions)) break;
   }
   KernelError error;

@@ -18,8 +18,11 @@ __global__ void k(const float* x, float* y, int n) {
   int_fast32_t f = 6;
   int_least16_t e = INT16_C(7);
   uint64_t w = UINT64_C(0x100000000) + offsetof(Pair, b);
-  const bool right = INT_MAX == 2147483647 && INT32_MIN < 0 && UINT8_MAX == 255 && CHAR_BIT == 8 && FLT_MAX > 1e38f && FLT_MIN < 1e-37f &&
-                     DBL_EPSILON < 1e-15 && FLT_MANT_DIG == 24 && FLT_MAX_EXP == 128 && SIZE_MAX > UINT32_MAX && INTPTR_MAX > 0 &&
-                     LLONG_MAX == INT64_MAX && std::isinf(INFINITY) && HUGE_VAL > DBL_MAX && NULL == nullptr && FLT_RADIX == 2;
-  if (threadIdx.x < n) y[i] = right ? x[i] + u + s + l + z + p + f + e + (w >> 32) + float(M_PI) : 0.0f;
+  const bool right = INT_MAX == 2147483647 && INT32_MIN < 0 && UINT8_MAX == 255 && CHAR_BIT == 8 &&
+                     FLT_MAX > 1e38f && FLT_MIN < 1e-37f && DBL_EPSILON < 1e-15 &&
+                     FLT_MANT_DIG == 24 && FLT_MAX_EXP == 128 && SIZE_MAX > UINT32_MAX &&
+                     INTPTR_MAX > 0 && LLONG_MAX == INT64_MAX && std::isinf(INFINITY) &&
+                     HUGE_VAL > DBL_MAX && NULL == nullptr && FLT_RADIX == 2;
+  if (threadIdx.x < n)
+    y[i] = right ? x[i] + u + s + l + z + p + f + e + (w >> 32) + float(M_PI) : 0.0f;
 }

@@ -1,6 +1,6 @@
-#include <cuda/barrier>
 #include <mpi.h>
 #include <omp.h>
+#include <cuda/barrier>
 
 #include "not_there.h"
 

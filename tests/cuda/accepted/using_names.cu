@@ -25,5 +25,7 @@ using Two = Traits<T>;
 __global__ void k(const float* x, float* y, int n) {
   const int i = blockIdx.x * n + threadIdx.x;
   const Box box(x[i]);
-  if (threadIdx.x < n) y[i] = Traits<int>::two * Two<float>::two * helper(box.value) + Plain().of(x[i]) + li::helper(1.0f);
+  if (threadIdx.x < n)
+    y[i] = Traits<int>::two * Two<float>::two * helper(box.value) + Plain().of(x[i]) +
+           li::helper(1.0f);
 }

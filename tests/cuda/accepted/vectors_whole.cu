@@ -1,6 +1,13 @@
 #include <cuda_fp16.h>
-struct Pair { float4 a, b; };
-__device__ void twice(float4& v) { v.x += v.x; v.y += v.y; v.z += v.z; v.w += v.w; }
+struct Pair {
+  float4 a, b;
+};
+__device__ void twice(float4& v) {
+  v.x += v.x;
+  v.y += v.y;
+  v.z += v.z;
+  v.w += v.w;
+}
 __global__ void k(const float* x, const __half* h, float* y) {
   const int i = blockIdx.x * 32 + threadIdx.x;
   // Only the addresses of what lies behind the block's part.
