@@ -75,11 +75,10 @@ std::string cuda_unit_sources(const std::vector<const ir::CudaUnit*>& units) {
           of_cuda, of_c);
     out += "#endif\n";
   }
-  // What NVRTC gets of standard.cuh. A blank, since NVRTC's headers are looked for where a line
-  // begins with "#include".
+  // What NVRTC gets of standard.cuh.
   out += "#if !defined(__CUDACC_RTC__) && !defined(MACO_CPU)\n";
   for (const char* header : {"cfloat", "climits", "cstddef", "cstdint"})
-    out += fmt::format("# include <{}>\n", header);
+    out += fmt::format("#include <{}>\n", header);
   out += "#endif\n";
   const std::string words = device_header("cuda/words.cuh");
   return out + device_header("cuda/standard.cuh") + words + "namespace cuda_units {\n" + texts +

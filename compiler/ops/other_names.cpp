@@ -527,7 +527,7 @@ std::string hint_for_op(std::string_view kind) {
 }
 
 std::string near_op(std::string_view kind) {
-  const std::string hint = hint_for_op(kind);
+  std::string hint = hint_for_op(kind);
   if (!hint.empty()) return hint;
   const std::string near = ir::did_you_mean(kind, op_kinds());
   return near.empty() ? kOwnKernelHint : near;
