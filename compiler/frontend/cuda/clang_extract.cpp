@@ -448,9 +448,10 @@ class Extractor final : public Extraction, private Editor {
         if (!f) continue;
         // One macro makes several: each is looked at by itself.
         if (item.decls.size() > 1 && !editable(d->getBeginLoc())) continue;
-        if (const auto* attr = f->getAttr<CUDAGlobalAttr>()) {
+        for (const auto* attr : f->specific_attrs<CUDAGlobalAttr>())
           edit(device_, attr->getLocation(), attr->getLocation(), "__device__");
-        }
+        // A specialisation has the attribute of its template, and the word of its own.
+        if (f->isFunctionTemplateSpecialization() && f->hasAttr<CUDAGlobalAttr>()) global_words(*f);
         if (const auto* attr = f->getAttr<CUDALaunchBoundsAttr>()) {
           edit(device_, attr->getRange().getBegin(), attr->getRange().getEnd(), "");
         }
@@ -459,6 +460,18 @@ class Extractor final : public Extraction, private Editor {
             edit(device_, attr->getLocation(), attr->getLocation(), "");
           }
       }
+    }
+  }
+
+  /// `__global__` where it stands before a function's name.
+  void global_words(const FunctionDecl& f) {
+    SourceLocation at = sources_.getExpansionLoc(f.getBeginLoc());
+    const unsigned name = offset(f.getLocation());
+    while (const auto next = Lexer::findNextToken(at, sources_, context_.getLangOpts())) {
+      at = next->getLocation();
+      if (file_of(at) != file_of(f.getLocation()) || offset(at) >= name) return;
+      if (next->is(tok::raw_identifier) && next->getRawIdentifier() == "__global__")
+        edit(device_, at, at, "__device__");
     }
   }
 

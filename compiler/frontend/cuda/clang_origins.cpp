@@ -158,7 +158,7 @@ void Origins::use(const NamedDecl& decl, SourceLocation at) {
   };
   if (in("cuda::std::") || in("nvcuda::") || in("cooperative_groups::")) return;
   if (in("cuda::") || in("cub::") || in("thrust::")) return refuse(name, declared, at);
-  if (decl.isInStdNamespace()) {
+  if (in("std::")) {  // members of its classes, too
     for (const Standard& s : kStandard)
       if (from == s.file) {
         standard_.insert(std::string(s.header));
