@@ -83,6 +83,10 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
                           name.str()));
     else if (is_one_of(name, {"printf", "vprintf", "puts", "putchar", "fprintf"}))
       reports_.error(at, fmt::format("'{}' in device code: a task can't print", name.str()));
+    else if (is_one_of(name, {"__shfl", "__shfl_up", "__shfl_down", "__shfl_xor", "__any", "__all",
+                              "__ballot"}))
+      reports_.error(
+          at, fmt::format("'{0}' is gone since sm_70: '{0}_sync' takes a mask first", name.str()));
     else if (name.starts_with("tex1D") || name.starts_with("tex2D") || name.starts_with("tex3D") ||
              name.starts_with("texCubemap"))
       reports_.error(at, "textures aren't tensors: a task can't read them");

@@ -64,6 +64,19 @@ class Extractor final : public Extraction, private Editor {
     if (first != kernel_.reachable.end()) std::rotate(kernel_.reachable.begin(), first, first + 1);
   }
 
+  bool is_broken() const override {
+    // What names a wrong declaration is left out without a word.
+    std::set<StringRef> wrong;
+    for (const Item& item : items_)
+      for (const Decl* d : item.decls)
+        if (const auto* named = dyn_cast<NamedDecl>(d);
+            named && named->isInvalidDecl() && named->getDeclName().isIdentifier())
+          wrong.insert(named->getName());
+    return broken_ ||
+           (!wrong.empty() && std::any_of(items_.begin(), items_.end(), [&](const Item& i) {
+             return i.needed && names_one_of(i, wrong);
+           }));
+  }
   bool is_needed(SourceLocation at) const override {
     const Item* item = item_at(at);
     return item && item->needed && offset(at) >= item->first;
@@ -124,6 +137,7 @@ class Extractor final : public Extraction, private Editor {
       return true;
     }
     bool VisitExpr(Expr* expr) {
+      e_.broken_ = e_.broken_ || (users_ && isa<RecoveryExpr>(expr));
       e_.need(expr->getType());
       return true;
     }
@@ -248,6 +262,15 @@ class Extractor final : public Extraction, private Editor {
     for (const Item& item : items_)
       if (item.file == file && at >= item.begin && at < item.end) return &item;
     return nullptr;
+  }
+
+  bool names_one_of(const Item& item, const std::set<StringRef>& names) const {
+    const StringRef data = sources_.getBufferData(item.file);
+    Lexer lexer(sources_.getLocForStartOfFile(item.file), context_.getLangOpts(), data.begin(),
+                data.begin() + item.first, data.end());
+    for (Token token; !lexer.LexFromRawLexer(token) && offset(token.getLocation()) < item.end;)
+      if (token.is(tok::raw_identifier) && names.count(token.getRawIdentifier()) > 0) return true;
+    return false;
   }
 
   // Behind the token at `loc`, with a semicolon that follows.
@@ -1130,6 +1153,7 @@ class Extractor final : public Extraction, private Editor {
   Keys keys_{*this, device_};
   std::string early_places_, late_places_;  // before the user's text, and behind it
   std::set<std::string> places_;            // keys that have one
+  bool broken_ = false;                     // it has expressions that Clang made nothing of
   bool leaving_ = false;                    // lanes return while others of their warp go on
 };
 

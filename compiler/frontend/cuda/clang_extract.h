@@ -15,6 +15,9 @@ class Extraction {
   virtual void find_needed() = 0;
   /// Whether a place of the user's files is in what the kernel needs.
   virtual bool is_needed(clang::SourceLocation at) const = 0;
+  /// Whether it names what Clang could make nothing of, wherever that stands. Once what is needed
+  /// has been found.
+  virtual bool is_broken() const = 0;
   /// The texts of the reply; or what has to be read again before, or is wrong.
   virtual void write() = 0;
 };

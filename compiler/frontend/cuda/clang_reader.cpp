@@ -58,6 +58,7 @@ class Consumer : public ASTConsumer {
     if (reports.any()) return;
     const SourceManager& sources = context.getSourceManager();
     said_.report(sources, [&](SourceLocation at) { return extraction->is_needed(at); }, reply_);
+    if (!reports.any() && extraction->is_broken()) said_.report_all(reply_);
     if (reports.any() && escape_registers(sources)) return;
     if (reports.any()) {
       missing_headers(sources);

@@ -16,15 +16,7 @@ std::string instead(llvm::StringRef message) {
   struct Known {
     const char *name, *text;
   };
-  constexpr const char* masks = "the word with _sync, which takes a mask first, is there";
   constexpr Known known[] = {
-      {"__shfl", masks},
-      {"__shfl_up", masks},
-      {"__shfl_down", masks},
-      {"__shfl_xor", masks},
-      {"__any", masks},
-      {"__all", masks},
-      {"__ballot", masks},
       {"texture", "textures aren't tensors: a task can't read them"},
       {"surface", "surfaces aren't tensors: a task can't use them"},
       {"__u128AtomicCAS", "atomics have 64 bits at most"},
