@@ -167,6 +167,13 @@ std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view
                        json_string(t.name), json_string(t.kind), json_string(name(t.dtype)),
                        listed(t.shape), t.max_elements);
   };
+  const auto temporary = [&m](size_t i) {
+    const ManifestTemporary& t = m.temporaries[i];
+    return fmt::format(
+        R"({{"name":{},"dtype":{},"max_elements":{},"offset":{},"before":{},"behind":{}}})",
+        json_string(t.name), json_string(name(t.dtype)), t.max_elements, t.offset, t.before,
+        t.behind);
+  };
   const auto map = [&m](size_t i) {
     const ManifestMap& t = m.maps[i];
     return fmt::format(
@@ -191,6 +198,7 @@ std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view
         json_string(name(h.dtype)), h.x, h.x_offset, h.y, h.y_offset, h.rows, h.value, h.cols);
   };
   return {List{"tensors", m.tensors.size(), tensor},
+          List{"temporaries", m.temporaries.size(), temporary},
           List{"maps", m.maps.size(), map},
           ranges("dims", m.dims),
           ranges("scalars", m.scalars),

@@ -14,7 +14,7 @@
 namespace maco::ir {
 
 /// Of the comment lines; a kernel of another one is refused.
-inline constexpr int kManifestVersion = 12;
+inline constexpr int kManifestVersion = 13;
 
 struct ManifestTensor {
   std::string name;
@@ -34,6 +34,15 @@ struct ManifestValue {
 };
 struct ManifestCall {
   std::string op, op_kind;  // names of the graph, for reports
+};
+/// A temporary that a user's kernel writes, on the CPU target: bytes before and behind it that no
+/// task touches.
+struct ManifestTemporary {
+  std::string name;
+  DType dtype = DType::F32;
+  int64_t max_elements = 0;
+  int64_t offset = 0;  // in the arena
+  int64_t before = 0, behind = 0;
 };
 /// A matrix whose boxes a kernel copies: of a tensor, or at a place in the temporaries.
 struct ManifestMap {
@@ -91,7 +100,8 @@ struct Manifest {
   int64_t packet_uses = 1;              // flags of a launch's packets; flags have 32 bits
   std::string backend = "p2p";          // the graph's: of "nvshmem" is the symmetric memory
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
-  std::vector<ManifestMap> maps;        // the order of Launch::maps
+  std::vector<ManifestTemporary> temporaries;
+  std::vector<ManifestMap> maps;  // the order of Launch::maps
   std::vector<ManifestRange> dims, scalars;
   std::vector<ManifestValue> values;  // Launch::values
   // No task waits on its rank for one of a later call: reports find the cause of a stop by that.

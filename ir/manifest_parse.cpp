@@ -190,6 +190,19 @@ ManifestTensor tensor_of(const Json& item) {
   return t;
 }
 
+ManifestTemporary temporary_of(const Json& item, const Manifest& m) {
+  ManifestTemporary t;
+  t.name = text_of(item, "name");
+  t.dtype = dtype_of(item, fmt::format("temporary '{}'", t.name));
+  t.max_elements = integer_of(item, "max_elements", 1, kMaxBytes >> 4);
+  t.offset = integer_of(item, "offset", 0, m.arena_bytes);
+  t.before = integer_of(item, "before", 0, t.offset);
+  t.behind = integer_of(item, "behind", 0, m.arena_bytes);
+  if (t.offset + t.max_elements * size_of(t.dtype) + t.behind > m.arena_bytes)
+    fail(fmt::format("temporary '{}' reaches beyond the arena", t.name));
+  return t;
+}
+
 Manifest manifest_of(const Json& root) {
   Manifest m;
   m.version = static_cast<int>(integer_of(root, "maco", 1, std::numeric_limits<int>::max()));
@@ -219,6 +232,8 @@ Manifest manifest_of(const Json& root) {
   if (m.backend != "p2p" && m.backend != "nccl" && m.backend != "nvshmem")
     fail(fmt::format("'backend' is the unknown '{}'", m.backend));
   for (const Json& item : list_of(root, "tensors")) m.tensors.push_back(tensor_of(item));
+  for (const Json& item : list_of(root, "temporaries"))
+    m.temporaries.push_back(temporary_of(item, m));
   for (const Json& item : list_of(root, "maps")) m.maps.push_back(map_of(item, m));
   m.dims = ranges_of(root, "dims");
   m.scalars = ranges_of(root, "scalars");

@@ -1,9 +1,11 @@
 #include "compiler/codegen/manifest.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "compiler/functions/cuda_kernel.h"
 #include "compiler/functions/hand_over.h"
 #include "ir/program_text.h"
 
@@ -104,6 +106,27 @@ std::vector<ir::ManifestHanded> handed_over(const ir::Program& program) {
   return list;
 }
 
+// What the zones of a temporary may reach up to is nobody else's.
+std::vector<ir::ManifestTemporary> users_temporaries(const ir::Program& program) {
+  std::vector<ir::ManifestTemporary> list;
+  const std::vector<bool> users = functions::users_temporaries(program);
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    const ir::Buffer& own = program.buffers[b];
+    if (!users[b]) continue;
+    const int64_t begin = own.offset.value_or(0), end = begin + own.bytes();
+    int64_t low = std::max<int64_t>(begin - functions::kRedZoneBytes, 0),
+            high = std::min(end + functions::kRedZoneBytes, program.arena_bytes);
+    for (const ir::Buffer& other : program.buffers) {
+      if (other.kind != ir::BufferKind::Temp || &other == &own) continue;
+      const int64_t from = other.offset.value_or(0), to = from + other.bytes();
+      if (from < begin) low = std::clamp(to, low, begin);
+      if (to > end) high = std::clamp(from, end, high);
+    }
+    list.push_back({own.tensor, own.dtype, own.max_elements(), begin, begin - low, high - end});
+  }
+  return list;
+}
+
 }  // namespace
 
 ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text,
@@ -131,6 +154,7 @@ ir::Manifest make_manifest(const ir::Graph& graph, const std::string& graph_text
     m.tensors.push_back(
         {b.tensor, std::string(ir::name(b.kind)), b.dtype, graph[*id].shape, b.max_elements()});
   }
+  m.temporaries = users_temporaries(program);
   m.maps = maps.maps;
   m.dims = dims_of(graph);
   m.scalars = scalars_of(graph);

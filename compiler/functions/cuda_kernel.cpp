@@ -5,11 +5,26 @@
 #include "compiler/functions/families.h"
 
 namespace maco::functions {
+namespace {
+
+constexpr const char* kFunction = "cuda_kernel";
+
+}  // namespace
 
 int64_t cuda_slot_bytes(int64_t static_shared, int64_t dynamic_shared) {
   constexpr int64_t head = 256, align = 128;  // as runtime/device/cuda/slots.cuh
   const auto up = [](int64_t n) { return (n + align - 1) / align * align; };
   return head + up(static_shared) + up(dynamic_shared);
+}
+
+std::vector<bool> users_temporaries(const ir::Program& program) {
+  std::vector<bool> users(program.buffers.size());
+  if (program.target != "cpu") return users;
+  for (const ir::Call& call : program.calls)
+    for (const ir::BufferId b : call.operands)
+      if (call.function == kFunction && program[b].kind == ir::BufferKind::Temp)
+        users[index(b)] = true;
+  return users;
 }
 
 namespace {
@@ -42,7 +57,7 @@ cost::Work blocks_work(const CallView& c, const ir::Task& task, const cost::Mach
 
 std::vector<Function> cuda_functions() {
   return {
-      {.name = "cuda_kernel",
+      {.name = kFunction,
        .params = {unit("unit"), value("grid_x"), value("grid_y"), value("grid_z"),
                   integer("planned_x"), integer("planned_y"), integer("blocks"), integer("each"),
                   integer("slots"), integer("slot_bytes"), values("arg")},

@@ -2,11 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "ir/program.h"
 
 namespace maco::functions {
 
 /// Scratch memory of a block that runs as a task, or of one of several that do at once: its place
 /// in the grid, then its shared memory.
 int64_t cuda_slot_bytes(int64_t static_shared, int64_t dynamic_shared);
+
+/// By buffer: is it a temporary that users' kernels are given on the CPU target? Then it shares its
+/// bytes with no other, and kRedZoneBytes on either side of it stay free.
+std::vector<bool> users_temporaries(const ir::Program& program);
+inline constexpr int64_t kRedZoneBytes = 2048;
 
 }  // namespace maco::functions

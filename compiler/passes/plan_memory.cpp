@@ -4,13 +4,15 @@
 // from each other, unless that takes too much memory. Those with packets come first and share
 // nothing, nor do small ones beside them: packets order nobody's uses, and events would have to.
 // Slots get symmetric memory of their own: peers write them whenever they are ready, so that
-// lifetimes on this rank say nothing; share-slots looks at what orders ranks.
+// lifetimes on this rank say nothing; share-slots looks at what orders ranks. On the CPU target
+// what users' kernels write shares nothing, either, and has red zones around it.
 
 #include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "compiler/functions/cuda_kernel.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
 
@@ -220,12 +222,13 @@ bool plan_memory(ir::Program& program, PassContext& context) {
   constexpr int64_t kSmall = 64 << 10;
   const bool any_packets = std::any_of(program.buffers.begin(), program.buffers.end(),
                                        [](const ir::Buffer& b) { return b.own_packets(); });
+  const std::vector<bool> zoned = functions::users_temporaries(program);
   std::vector<size_t> temps, alone;  // alone: after those with packets
   int64_t unshared = 0;
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (program.buffers[b].kind == ir::BufferKind::Temp && life[b].used()) {
       const int64_t bytes = aligned(program.buffers[b].bytes());
-      if (!program.buffers[b].packets)
+      if (!program.buffers[b].packets && !zoned[b])
         (any_packets && bytes <= kSmall ? alone : temps).push_back(b);
       unshared += bytes;
     }
@@ -239,6 +242,12 @@ bool plan_memory(ir::Program& program, PassContext& context) {
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (program.buffers[b].own_packets() && life[b].used()) take(b);
   for (const size_t b : alone) take(b);
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    if (!zoned[b] || !life[b].used()) continue;
+    base += functions::kRedZoneBytes;
+    take(b);
+    base += functions::kRedZoneBytes;
+  }
   // Memory that no GPU lacks, and what can be looked at in no time.
   constexpr int64_t kRoom = int64_t{1} << 30;
   constexpr size_t kMostCalls = 4096, kMostTemps = 2048;

@@ -91,9 +91,13 @@ Status launch_cuda_kernel(const std::string& original, const std::array<int64_t,
     const BlockEnd end = scope.end == BlockEnd::Done ? BlockEnd::Waits : scope.end;
     return Status::failure("as its author wrote it: " + describe(end, stopped, timeout_ms));
   }
+  if (const auto at = memory.zones().damage())
+    return Status::failure(fmt::format(
+        "as its author wrote it, the kernel writes byte {} of its shared memory, which has {}", *at,
+        shared));
   for (const CudaTensor& t : tensors) {
     const FencedMemory& copy = fenced.at(t.data);
-    if (const auto at = copy.damage())
+    if (const auto at = copy.zones().damage())
       return Status::failure(
           fmt::format("as its author wrote it, the kernel writes byte {} of '{}', which has {}",
                       *at, t.name, t.bytes));

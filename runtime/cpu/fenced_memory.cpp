@@ -48,7 +48,7 @@ FencedMemory::FencedMemory(size_t bytes, size_t align, size_t fence)
     throw std::bad_alloc();
   }
   data_ = begin_ + inner_ - used;
-  mend();
+  zones().mend();
 }
 
 FencedMemory::~FencedMemory() {
@@ -70,18 +70,25 @@ bool FencedMemory::fences(const void* address) const {
   return at >= mapped_ && at < mapped_ + mapped_bytes_ && (at < data_ || at >= data_ + bytes_);
 }
 
-std::optional<int64_t> FencedMemory::damage() const {
-  const char *behind = data_ + bytes_, *last = begin_ + inner_;
-  if (const char* at = spoiled(behind, last); at != last) return at - data_;
+RedZones::RedZones(char* begin, char* data, size_t bytes, char* end)
+    : begin_(begin), data_(data), end_(end), bytes_(bytes) {}
+
+bool RedZones::contains(const void* address) const {
+  const auto* at = static_cast<const char*>(address);
+  return at >= begin_ && at < end_ && (at < data_ || at >= data_ + bytes_);
+}
+
+std::optional<int64_t> RedZones::damage() const {
+  if (const char* at = spoiled(data_ + bytes_, end_); at != end_) return at - data_;
   std::optional<int64_t> before;
   for (const char* at = spoiled(begin_, data_); at != data_; at = spoiled(at + 1, data_))
     before = at - data_;
   return before;
 }
 
-void FencedMemory::mend() {
+void RedZones::mend() const {
   std::memset(begin_, kPattern, static_cast<size_t>(data_ - begin_));
-  std::memset(data_ + bytes_, kPattern, static_cast<size_t>(begin_ + inner_ - data_) - bytes_);
+  std::memset(data_ + bytes_, kPattern, static_cast<size_t>(end_ - data_) - bytes_);
 }
 
 size_t fence_bytes(size_t count) {

@@ -55,6 +55,7 @@ class Memory {
   Memory& operator=(Memory&&) = delete;
 
   char* data() const { return data_; }
+  size_t size() const { return bytes_; }
   void clear() { std::memset(data_, 0, bytes_); }
 
  private:
@@ -80,6 +81,7 @@ class TensorMemory {
       plain_.emplace(bytes);
   }
   char* data() const { return fenced_ ? fenced_->data() : plain_->data(); }
+  size_t size() const { return fenced_ ? fenced_->size() : plain_->size(); }
   void clear() {
     if (fenced_)
       fenced_->clear();
@@ -87,7 +89,6 @@ class TensorMemory {
       plain_->clear();
   }
   /// Null: it has no red zones.
-  FencedMemory* fenced() { return fenced_ ? &*fenced_ : nullptr; }
   const FencedMemory* fenced() const { return fenced_ ? &*fenced_ : nullptr; }
 
  private:
@@ -201,6 +202,7 @@ class CpuSessionImpl final : public CpuSession {
     for (RankState& rank : ranks_)
       for (size_t t = 0; options.allocate_tensors && t < manifest_.tensors.size(); ++t)
         rank.allocate(manifest_, t);
+    for (const RankState& rank : ranks_) mend_zones(rank);
     for (int r = 0; r < world; ++r)
       symmetric_.push_back(shared_ ? shared_->of(r) : at(r).symmetric);
     for (RankState& rank : ranks_) {
@@ -275,15 +277,30 @@ class CpuSessionImpl final : public CpuSession {
   Status reset();
   Status run();
   Status run(CpuContexts& contexts);
-  // Of a rank's memory with red zones, with what it is.
+  // What lies between red zones, as messages call it.
+  struct Piece {
+    std::string_view name;  // of a tensor; empty: "the slots" are no tensor
+    int64_t element_bytes = 1, elements = 0;
+    std::string_view what{};
+  };
+  // Calls visit(RedZones, Piece, FencedMemory*) for what a rank has; the last is null where there
+  // are no fences.
   template <class Visit>
-  void each_fenced(const RankState& rank, const Visit& visit) const;
+  void each_zones(const RankState& rank, const Visit& visit) const;
+  static std::string place_in_red_zone(int64_t at, const Piece& piece, int rank);
   // What of a rank's lies around that red zone: "element 300 of 'y' on rank 0, which has 256"; ""
   // if it is none.
   std::string red_zone(const RankState& rank, const void* address) const;
   std::string red_zone(const void* address) const;
   // Notes, and mends, what was overwritten in a rank's red zones; whether anything was.
-  bool take_damage(RankState& rank);
+  bool take_damage(const RankState& rank);
+  void clear_arena(RankState& rank) const {
+    rank.arena.clear();
+    mend_zones(rank);
+  }
+  void mend_zones(const RankState& rank) const {
+    each_zones(rank, [](const RedZones& zones, const Piece&, const FencedMemory*) { zones.mend(); });
+  }
   // What became of blocks that were given up, for the reports and in words.
   void take_block_ends(const CpuContexts& contexts);
   // Whether any rank of this process gave up.
@@ -436,36 +453,46 @@ void CpuSessionImpl::add_contexts(RankState& rank, const Launch& launch,
 }
 
 template <class Visit>
-void CpuSessionImpl::each_fenced(const RankState& rank, const Visit& visit) const {
-  for (size_t i = 0; i < rank.tensors.size(); ++i)
-    if (rank.tensors[i] && rank.tensors[i]->fenced())
-      visit(*rank.tensors[i]->fenced(), &manifest_.tensors[i], "");
-  if (rank.arena.fenced()) visit(*rank.arena.fenced(), nullptr, "the temporaries");
-  if (rank.own_symmetric && rank.own_symmetric->fenced())
-    visit(*rank.own_symmetric->fenced(), nullptr, "the slots");
+void CpuSessionImpl::each_zones(const RankState& rank, const Visit& visit) const {
+  const auto visit_fenced = [&](const std::optional<TensorMemory>& memory, const Piece& piece) {
+    if (memory && memory->fenced()) visit(memory->fenced()->zones(), piece, memory->fenced());
+  };
+  for (size_t i = 0; i < rank.tensors.size(); ++i) {
+    const ir::ManifestTensor& t = manifest_.tensors[i];
+    visit_fenced(rank.tensors[i], {t.name, ir::size_of(t.dtype), t.max_elements});
+  }
+  if (rank.arena.fenced()) {
+    visit(rank.arena.fenced()->zones(), Piece{"", 1, manifest_.arena_bytes, "the temporaries"},
+          rank.arena.fenced());
+    for (const ir::ManifestTemporary& t : manifest_.temporaries) {
+      const int64_t size = ir::size_of(t.dtype), bytes = t.max_elements * size;
+      char* data = rank.arena.data() + t.offset;
+      visit(RedZones(data - t.before, data, static_cast<size_t>(bytes), data + bytes + t.behind),
+            Piece{t.name, size, t.max_elements}, static_cast<const FencedMemory*>(nullptr));
+    }
+  }
+  if (rank.own_symmetric)
+    visit_fenced(rank.own_symmetric,
+                 {"", 1, static_cast<int64_t>(rank.own_symmetric->size()), "the slots"});
 }
 
 // Where a byte of a red zone lies, `at` bytes from the begin of what it is around.
-std::string place_in_red_zone(int64_t at, size_t bytes, const ir::ManifestTensor* tensor,
-                              const char* what, int rank) {
-  if (!tensor) {
-    const int64_t far = at < 0 ? -at : at - static_cast<int64_t>(bytes) + 1;
-    return fmt::format("byte {} {} {} of rank {}", far, at < 0 ? "before" : "behind", what, rank);
-  }
-  const int64_t size = ir::size_of(tensor->dtype);
+std::string CpuSessionImpl::place_in_red_zone(int64_t at, const Piece& piece, int rank) {
+  const int64_t size = piece.element_bytes;
+  if (piece.name.empty())
+    return fmt::format("byte {} {} {} of rank {}", at < 0 ? -at : at - piece.elements + 1,
+                       at < 0 ? "before" : "behind", piece.what, rank);
   const int64_t element = at < 0 ? (at - size + 1) / size : at / size;
-  return fmt::format("element {} of '{}' on rank {}, which has {}", element, tensor->name, rank,
-                     tensor->max_elements);
+  return fmt::format("element {} of '{}' on rank {}, which has {}", element, piece.name, rank,
+                     piece.elements);
 }
 
 std::string CpuSessionImpl::red_zone(const RankState& rank, const void* address) const {
   std::string place;
-  each_fenced(rank,
-              [&](const FencedMemory& memory, const ir::ManifestTensor* tensor, const char* what) {
-                if (memory.fences(address))
-                  place = place_in_red_zone(static_cast<const char*>(address) - memory.data(),
-                                            memory.size(), tensor, what, rank.rank);
-              });
+  each_zones(rank, [&](const RedZones& zones, const Piece& piece, const FencedMemory* fenced) {
+    if (fenced ? fenced->fences(address) : zones.contains(address))
+      place = place_in_red_zone(static_cast<const char*>(address) - zones.data(), piece, rank.rank);
+  });
   return place;
 }
 
@@ -475,19 +502,17 @@ std::string CpuSessionImpl::red_zone(const void* address) const {
   return "";
 }
 
-bool CpuSessionImpl::take_damage(RankState& rank) {
+bool CpuSessionImpl::take_damage(const RankState& rank) {
   const std::lock_guard lock(damage_mutex_);
   bool any = false;
-  each_fenced(
-      rank, [&](const FencedMemory& memory, const ir::ManifestTensor* tensor, const char* what) {
-        const std::optional<int64_t> at = memory.damage();
-        if (!at) return;
-        any = true;
-        damage_ +=
-            fmt::format("{}rank {}: a kernel of a user's wrote {}", damage_.empty() ? "" : "\n",
-                        rank.rank, place_in_red_zone(*at, memory.size(), tensor, what, rank.rank));
-        const_cast<FencedMemory&>(memory).mend();
-      });
+  each_zones(rank, [&](const RedZones& zones, const Piece& piece, const FencedMemory*) {
+    const std::optional<int64_t> at = zones.damage();
+    if (!at) return;
+    any = true;
+    damage_ += fmt::format("{}rank {}: a kernel of a user's wrote {}", damage_.empty() ? "" : "\n",
+                           rank.rank, place_in_red_zone(*at, piece, rank.rank));
+    zones.mend();
+  });
   return any;
 }
 
@@ -520,8 +545,8 @@ Status CpuSessionImpl::run() {
   std::deque<BlockScope> scopes;
   size_t pattern_bytes = 0;
   for (const RankState& rank : ranks_)
-    each_fenced(rank, [&](const FencedMemory& memory, const void*, const char*) {
-      pattern_bytes += memory.pattern_bytes();
+    each_zones(rank, [&](const RedZones& zones, const Piece&, const FencedMemory*) {
+      pattern_bytes += zones.pattern_bytes();
     });
   for (CpuContext& context : contexts) {
     if (context.role != 0) continue;
@@ -533,7 +558,7 @@ Status CpuSessionImpl::run() {
   const SignalStack stack;  // of fibres of this thread
   const Status status = run(contexts);
   set_block_scope(nullptr);
-  for (RankState& rank : ranks_) take_damage(rank);
+  for (const RankState& rank : ranks_) take_damage(rank);
   take_block_ends(contexts);
   return status;
 }
@@ -607,7 +632,7 @@ Status CpuSessionImpl::step(int launches, const LaunchValues& values,
                             const std::function<void(Stepper&)>& drive) {
   if (handed_) return Status::failure("a witness of what is handed over to NCCL can't be replayed");
   if (Status s = set_values(values); !s) return s;
-  for (RankState& rank : ranks_) rank.arena.clear();
+  for (RankState& rank : ranks_) clear_arena(rank);
   if (Status s = reset(); !s) return s;
   needs_reset_ = true;
   CpuContexts contexts;

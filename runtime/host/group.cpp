@@ -30,6 +30,8 @@ constexpr uint32_t kMostBytes = 64u << 20;
 constexpr int kMostRanks = 64;
 // Rank 0 tells the others of a failure a little after it knew.
 constexpr uint64_t kGraceMs = 5000;
+// For the last run's process of this rank to end.
+constexpr uint64_t kSeatMs = 5000;
 
 struct Head {
   uint32_t magic = kMagic;
@@ -111,9 +113,9 @@ void close_all(std::vector<int>& files) {
   files.clear();
 }
 
-// Of this host, closed at the end.
+// Of this host, closed at the end. It waits for nothing.
 struct Socket {
-  Socket() : file(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  Socket() : file(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
   explicit Socket(int socket) : file(socket) {}
   ~Socket() {
     if (file >= 0) ::close(file);
@@ -367,7 +369,7 @@ std::optional<GroupPlace> group_from_environment(Status& status) {
 std::unique_ptr<Group> Group::join(const GroupPlace& place, const Settings& told,
                                    uint64_t timeout_ms, Status& status) {
   std::unique_ptr<Group> group(new Group(place));
-  status = group->take_seat();
+  status = group->take_seat(timeout_ms);
   if (status)
     status = place.rank == 0 ? group->listen(told, timeout_ms) : group->connect(told, timeout_ms);
   return status ? std::move(group) : nullptr;
@@ -392,27 +394,39 @@ Status Group::fail_all(std::string why) {
   return fail(std::move(why));
 }
 
-Status Group::take_seat() {
+Status Group::take_seat(uint64_t timeout_ms) {
   socklen_t length = 0;
   const sockaddr_un address =
       address_of(fmt::format("{} rank {}", place_.name, place_.rank), length);
-  seat_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  seat_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (seat_ < 0) return fail(fmt::format("no socket: {}", std::strerror(errno)));
-  if (::bind(seat_, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-      ::listen(seat_, kMostRanks) == 0)
-    return {};
-  if (errno != EADDRINUSE)
-    return fail(
-        fmt::format("rank {} can't meet the others: {}", place_.rank, std::strerror(errno)));
-  // Who has it sees that somebody knocked, and is told, if it waits still. It may have the name,
-  // and not listen yet.
-  Socket knock;
-  bool there = false;
-  for (int tries = 0; !there && tries < 100; ++tries) {
-    if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    there = ::connect(knock.file, reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  // Who has the seat answers a knock while its group meets. Behind that it doesn't, and may be the
+  // end of a run whose name this one has again.
+  const auto end = Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kSeatMs));
+  pid_t owner = 0;
+  while (true) {
+    if (::bind(seat_, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+        ::listen(seat_, kMostRanks) == 0)
+      return {};
+    if (errno != EADDRINUSE)
+      return fail(
+          fmt::format("rank {} can't meet the others: {}", place_.rank, std::strerror(errno)));
+    if (Clock::now() >= end) break;
+    const Socket knock;
+    if (::connect(knock.file, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // it doesn't listen, or has ended
+      continue;
+    }
+    owner = owner_of(knock.file);
+    if (owner == 0)
+      return fail(
+          fmt::format("rank {} can't meet the others: a process of another user's has the name of "
+                      "its group",
+                      place_.rank));
+    char answer = 0;
+    if (receive_all(knock.file, &answer, 1, end) == Went::Well) break;
   }
-  const std::string why = two_of(place_.rank, there ? owner_of(knock.file) : 0, ::getpid());
+  const std::string why = two_of(place_.rank, owner, ::getpid());
   Socket door;
   const sockaddr_un meeting = address_of(place_.name, length);
   if (::connect(door.file, reinterpret_cast<const sockaddr*>(&meeting), length) == 0) {
@@ -428,8 +442,10 @@ Status Group::check_seat() const {
   if (::poll(&knock, 1, 0) <= 0) return {};
   const Socket other(::accept4(seat_, nullptr, nullptr, SOCK_CLOEXEC));
   const pid_t process = owner_of(other.file);
-  // Another user's is none of ours.
-  return process == 0 ? Status{} : Status::failure(two_of(place_.rank, ::getpid(), process));
+  if (process == 0) return {};  // another user's is none of ours
+  const char answer = 1;
+  static_cast<void>(send_all(other.file, &answer, 1, Clock::now()));
+  return Status::failure(two_of(place_.rank, ::getpid(), process));
 }
 
 Status Group::listen(const Settings& told, uint64_t timeout_ms) {

@@ -98,6 +98,26 @@ DATA_GRAPH = """graph data {
     reads = {y: [[64 * bx, 64 * bx + 64]], x: [[64 * bx, 64 * bx + 64]]}, writes = {y: [[64 * bx, 64 * bx + 64]]})
 }
 """
+# Between ops, behind and before other temporaries: what block 1 writes there is found, too.
+BETWEEN_CU = """__global__ void k(const float* x, float* y, const int* at) {
+  y[64 * blockIdx.x + threadIdx.x] = x[64 * blockIdx.x + threadIdx.x];
+  if (blockIdx.x == 1 && threadIdx.x == 0) ((char*)y)[at[0]] = 3;
+}
+"""
+BETWEEN_GRAPH = """graph between(world = 2) {
+  input x : f32[4, 64]
+  input at : i32[4]
+  output y : f32[4, 64]
+  h = silu(x)
+  first = cuda(h, at, source = "between.cu", kernel = k, grid = [4], block = [64], args = [h, first, at],
+    types = {first: {dtype: f32, shape: [4, 64]}})
+  sum = allreduce(first)
+  second = cuda(sum, at, source = "between.cu", kernel = k, grid = [4], block = [64], args = [sum, second, at],
+    types = {second: {dtype: f32, shape: [4, 64]}})
+  m = mul(second, first)
+  y = add(m, h)
+}
+"""
 BEGIN, END, ALL = 256, 512, 1024  # bytes of block 1's region, and of the tensor
 
 
@@ -155,7 +175,7 @@ class Tests:
         number, at, mode = case
         name, size, writes = ACCESSES[number]
         # Vectors that aren't aligned are a fault of their own.
-        inputs = self.folder / f"{number}_{at}.safetensors"
+        inputs = self.folder / f"{number}_{at}_{len(mode)}.safetensors"  # whoever runs beside it has one of its own
         header = b'{"at":{"dtype":"I32","shape":[4],"data_offsets":[0,16]}}'
         inputs.write_bytes(len(header).to_bytes(8, "little") + header + at.to_bytes(4, "little", signed=True) + bytes(12))
         status, said = self.run(self.args.maco_run, self.folder / "data.kernel.cu", "--device=cpu", f"--scalar=kind={number}",
@@ -172,6 +192,25 @@ class Tests:
         if bad and writes:
             return "" if status == 4 and "rank 0: op 'y'" in said and "of 'y' on rank 0, which has 256" in said else told
         return "" if status == 0 or (bad and status == 4) else told
+
+    def at_between(self, case):
+        at, mode = case
+        inputs = self.folder / f"between_{at}_{len(mode)}.safetensors"
+        header = b'{"at":{"dtype":"I32","shape":[4],"data_offsets":[0,16]}}'
+        inputs.write_bytes(len(header).to_bytes(8, "little") + header + at.to_bytes(4, "little", signed=True) + bytes(12))
+        status, said = self.run(self.args.maco_run, self.folder / "between.kernel.cu", "--device=cpu", f"--inputs={inputs}", *mode)
+        if 0 <= at < ALL:
+            right = status == 0
+        else:
+            place = f"element {at // 4} of 'first' on rank "
+            right = status == 4 and place in said and ", which has 256" in said
+        return "" if right else f"between, at {at}, {' '.join(mode)}: status {status}\n{said[-600:]}"
+
+    def between(self, choose):
+        self.write("between.cu", BETWEEN_CU)
+        self.compile("between", BETWEEN_GRAPH, 4)
+        places = [0, ALL - 1, ALL, -1, ALL + 2047, -2048, choose.randrange(ALL, ALL + 2048), choose.randrange(-2048, 0)]
+        return [(self.at_between, (at, mode)) for at in places for mode in ([], ["--replay=2"])]
 
     def data(self, choose):
         cases = ""
@@ -200,7 +239,7 @@ def main():
     parser.add_argument("--macoc", required=True)
     parser.add_argument("--clang", help="libmaco_clang.so, where the programs don't find it")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="faults or data")
+    parser.add_argument("--only", default="", help="faults, data or between")
     args = parser.parse_args()
     choose = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -216,6 +255,8 @@ def main():
             work += tests.faults()
         if args.only in ("", "data"):
             work += tests.data(choose)
+        if args.only in ("", "between"):
+            work += tests.between(choose)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             wrong = [told for told in pool.map(lambda item: item[0](item[1]), work) if told]
     for told in wrong:
