@@ -3,6 +3,8 @@
 #include "runtime/cpu/block_guard.h"
 
 #include <pthread.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -20,17 +22,20 @@ namespace maco::runtime {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kLate = SIGURG;  // ignored, where nobody handles it
 constexpr std::array kSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, kLate};
 
 thread_local GuardedBlock* block_here = nullptr;
 thread_local BlockScope* scope_here = nullptr;
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
-      .count();
+int64_t time_of(clockid_t clock) {
+  timespec t{};
+  return clock_gettime(clock, &t) == 0 ? int64_t{t.tv_sec} * 1000000000 + t.tv_nsec : 0;
+}
+// What the thread has computed; 0 if the system doesn't say.
+int64_t computed_ns(pthread_t thread) {
+  clockid_t clock{};
+  return pthread_getcpuclockid(thread, &clock) == 0 ? time_of(clock) : 0;
 }
 
 BlockEnd end_by(int signal) {
@@ -97,7 +102,9 @@ class BlockWatch {
  private:
   static void on_signal(int signal, siginfo_t* info, void* context) {
     GuardedBlock* block = block_here;
-    if (block && block->in_users_code_ != 0) {
+    // What others send, as a kill -ABRT, isn't the block's; abort() sends it itself.
+    const bool own = info->si_code > 0 || info->si_pid == getpid();
+    if (own && block && block->in_users_code_ != 0) {
       if (signal != kLate) block->give_up(end_by(signal), info->si_addr);
       if (block->late_) block->give_up(BlockEnd::Late, nullptr);
     }
@@ -117,17 +124,32 @@ class BlockWatch {
     if (info->si_code <= 0) raise(signal);  // somebody's kill
   }
 
+  // Whether no thread of the block has ended for so long.
+  static bool late(GuardedBlock& block, std::chrono::milliseconds patience) {
+    const uint64_t progress = block.progress_.load(std::memory_order_relaxed);
+    const int64_t computed = computed_ns(block.thread_), now = time_of(CLOCK_MONOTONIC);
+    if (block.seen_ != progress) {
+      block.seen_ = progress;
+      block.computing_since_ns_ = computed;
+      block.waiting_since_ns_ = now;
+      return false;
+    }
+    constexpr int64_t longest_ms = int64_t{1} << 39;  // 17 years
+    const int64_t most = std::min<int64_t>(patience.count(), longest_ms) * 1000000;
+    return computed - block.computing_since_ns_ >= most ||
+           (now - block.waiting_since_ns_) / 10 >= most;
+  }
+
   void run() {
     using std::chrono::milliseconds;
     std::unique_lock lock(mutex_);
     while (!leaving_) {
       milliseconds period{1000};
-      const int64_t now = now_ns();
       for (GuardedBlock* block : blocks_) {
         const milliseconds patience = block->scope_->patience;
         if (patience.count() == 0) continue;
         period = std::min(period, std::max(patience / 8, milliseconds(1)));
-        if (now - block->since_ns_ < std::chrono::nanoseconds(patience).count()) continue;
+        if (!late(*block, patience)) continue;
         block->late_ = true;
         period = milliseconds(1);
         pthread_kill(block->thread_, kLate);
@@ -162,7 +184,6 @@ GuardedBlock* block_of_this_thread() { return block_here; }
 
 GuardedBlock::GuardedBlock(FibreThread& fibres)
     : fibres_(fibres), scope_(scope_here), outer_(block_here), thread_(pthread_self()) {
-  progress();
   if (!scope_) return;
   BlockWatch::of_process().add(*this);
   block_here = this;
@@ -180,8 +201,6 @@ bool GuardedBlock::ended_well() {
   if (scope_->end == BlockEnd::Done) scope_->end = end_;
   return false;
 }
-
-void GuardedBlock::progress() { since_ns_ = now_ns(); }
 
 void GuardedBlock::enter() {
   in_users_code_ = 1;

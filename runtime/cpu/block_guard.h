@@ -24,7 +24,8 @@ struct Fibre;
 /// What became of the blocks that one context of a launch, or one launch of an original kernel,
 /// runs one behind the other.
 struct BlockScope {
-  /// How long a block may take in which no thread ends; 0: for ever.
+  /// How long a block may compute without that a thread of it ends; 0: for ever. Time counts that
+  /// the system's thread has, or all time if it is ten times as much.
   std::chrono::milliseconds patience{0};
   /// Called when a block has ended: whether memory that isn't a tensor's was overwritten.
   std::function<bool()> spoiled{};
@@ -64,7 +65,9 @@ class GuardedBlock {
   /// By who resumes: the fibre that is to go on.
   void turn(Fibre& fibre) { fibre_ = &fibre; }
   /// By who resumes: a thread has ended.
-  void progress();
+  void progress() { progress_.fetch_add(1, std::memory_order_relaxed); }
+  /// Whether there is a scope, which hears of its end.
+  bool guarded() const { return scope_ != nullptr; }
   /// By who resumes: has the block been given up?
   bool given_up() const { return end_ != BlockEnd::Done; }
   /// By who resumes, when all its threads have ended: false if memory was spoiled.
@@ -84,7 +87,10 @@ class GuardedBlock {
   Fibre* fibre_ = nullptr;
   const pthread_t thread_;
   volatile std::sig_atomic_t in_users_code_ = 0;
-  std::atomic<int64_t> since_ns_{0};
+  std::atomic<uint64_t> progress_{0};
+  // By the watch, of `seen_` and since when it is so:
+  uint64_t seen_ = UINT64_MAX;
+  int64_t computing_since_ns_ = 0, waiting_since_ns_ = 0;
   std::atomic<bool> late_{false};
   BlockEnd end_ = BlockEnd::Done;
 };

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -18,6 +20,7 @@ struct Host {
   bool (*run)(int threads, void (*body)(void* argument, int i), void* argument,
               const unsigned long long* progress) = nullptr;
   void (*next)() = nullptr;
+  void (*stop)(const char* said) = nullptr;
 };
 
 /// The block that this thread of the system runs, and its fibre that is on.
@@ -75,11 +78,19 @@ void next() {
   guard->enter();
 }
 
+void stop(const char* said) {
+  GuardedBlock* const guard = running.guard;
+  if (!guard->guarded()) std::abort();
+  guard->leave();
+  if (said) std::fputs(said, stderr);
+  guard->give_up(BlockEnd::Aborted, nullptr);
+}
+
 }  // namespace
 
 void give_cuda_threads(void* library) {
   const auto give = reinterpret_cast<void (*)(const Host*)>(dlsym(library, "maco_cuda_host"));
-  static constexpr Host host = {run, next};
+  static constexpr Host host = {run, next, stop};
   if (give) give(&host);
 }
 

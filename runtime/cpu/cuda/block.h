@@ -17,6 +17,8 @@ struct Host {
               const unsigned long long* progress) = nullptr;
   /// Lets the other fibres run.
   void (*next)() = nullptr;
+  /// Gives the block up, and doesn't come back; `said`, a line for the standard error, may be null.
+  void (*stop)(const char* said) = nullptr;
 };
 
 struct Index {
@@ -72,6 +74,11 @@ inline void wait() {
   host.next();
   thread = self;
   block = own;
+}
+
+[[noreturn]] inline void stop(const char* said) {
+  host.stop(said);
+  __builtin_trap();
 }
 
 inline Index thread_index() {

@@ -10,7 +10,6 @@
 
 #pragma once
 
-#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -105,8 +104,24 @@ inline long long clock64() { return 0; }
 inline unsigned long long __globaltimer() { return 0; }
 inline void __nanosleep(unsigned) {}
 
-[[noreturn]] inline void __trap() { abort(); }
+[[noreturn]] inline void __trap() { maco_cuda::stop(nullptr); }
 inline void __brkpt() {}
+
+// The C library's would keep a lock of its own when the block is given up.
+#ifdef assert
+#undef assert
+#endif
+[[noreturn]] inline void maco_words_assert(const char* file, int line, const char* function,
+                                           const char* text) {
+  char said[512];
+  snprintf(said, sizeof said, "%s:%d: %s: block: [%u,%u,%u], assertion `%s` failed.\n", file, line,
+           function, blockIdx.x, blockIdx.y, blockIdx.z, text);
+  maco_cuda::stop(said);
+}
+#define assert(...)                 \
+  (static_cast<bool>(__VA_ARGS__) ? \
+       static_cast<void>(0) :       \
+       maco_words_assert(__FILE__, __LINE__, static_cast<const char*>(__func__), #__VA_ARGS__))
 
 // ---- memory -----------------------------------------------------------------
 
