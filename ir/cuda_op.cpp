@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <sstream>
 
 #include "ir/check.h"
 
@@ -131,9 +130,13 @@ class Reader {
 
   /// As a compiler's command line has them: "-I../common -D TILE=16".
   void options() {
-    std::istringstream words(word("options"));
+    const auto words = split_options(word("options"));
+    if (!words) {
+      error(loc_of("options"), "a quote in 'options' of 'cuda' has no end");
+      return;
+    }
     std::vector<std::string>* awaited = nullptr;  // "-I" stood alone
-    for (std::string text; words >> text;) {
+    for (const std::string& text : *words) {
       if (awaited) {
         awaited->push_back(text);
         awaited = nullptr;
@@ -155,7 +158,7 @@ class Reader {
       error(loc_of("options"), fmt::format("'options' of 'cuda' ends with {}",
                                            awaited == &out_.defines ? "-D" : "-I"));
     for (const std::string& macro : out_.defines)
-      if (!is_identifier(std::string_view(macro).substr(0, macro.find('='))))
+      if (macro_name(macro).empty())
         error(
             loc_of("options"),
             fmt::format("-D in 'options' of 'cuda' must be NAME or NAME=VALUE, found '{}'", macro));
@@ -326,6 +329,45 @@ const CudaRegion* CudaOp::find(const std::vector<CudaRegion>& regions, std::stri
   for (const CudaRegion& r : regions)
     if (r.tensor == tensor) return &r;
   return nullptr;
+}
+
+std::optional<std::vector<std::string>> split_options(std::string_view text) {
+  std::vector<std::string> words;
+  bool inside = false;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (!quote && (c == ' ' || c == '\t' || c == '\n' || c == '\r')) {
+      inside = false;
+      continue;
+    }
+    if (!inside) words.emplace_back();
+    inside = true;
+    if (quote ? c == quote : c == '\'' || c == '"') {
+      quote = quote ? '\0' : c;
+      continue;
+    }
+    if (c == '\\' && quote != '\'' && i + 1 < text.size()) c = text[++i];
+    words.back() += c;
+  }
+  return quote ? std::nullopt : std::optional(std::move(words));
+}
+
+std::string option_word(const std::string& word) {
+  if (!word.empty() && word.find_first_of(" \t\n\r'\"\\") == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) {
+    if (c == '\'')
+      quoted += "'\\''";
+    else
+      quoted += c;
+  }
+  return quoted + "'";
+}
+
+std::string_view macro_name(std::string_view macro) {
+  const std::string_view name = macro.substr(0, macro.find('='));
+  return is_identifier(name) ? name : std::string_view();
 }
 
 std::optional<CudaOp> read_cuda_op(const Graph& graph, const Op& op,

@@ -52,6 +52,14 @@ struct CudaOp {
   static const CudaRegion* find(const std::vector<CudaRegion>& regions, std::string_view tensor);
 };
 
+/// The words of `options`, as a shell has them: blanks separate, quotes of either kind and
+/// backslashes keep them together. Nothing if a quote has no end.
+std::optional<std::vector<std::string>> split_options(std::string_view text);
+/// A word, quoted where split_options() would take it apart.
+std::string option_word(const std::string& word);
+/// The name of a macro NAME or NAME=VALUE; "" if it is neither.
+std::string_view macro_name(std::string_view macro);
+
 /// The most threads of a block and blocks along x, y and z: CUDA's own limits.
 inline constexpr int64_t kMostCudaThreads = 1024;
 inline constexpr std::array<int64_t, 3> kMostCudaBlock{1024, 1024, 64};

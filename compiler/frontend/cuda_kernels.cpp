@@ -12,6 +12,7 @@
 #include <set>
 
 #include "compiler/frontend/cuda_reader.h"
+#include "compiler/frontend/to_raw.h"
 #include "ir/check.h"
 #include "ir/cuda_op.h"
 
@@ -123,11 +124,29 @@ fs::path folder_of(const ir::Op& op, const ir::Diagnostics& diagnostics) {
   return fs::path(diagnostics.file_name(op.loc.file)).parent_path();
 }
 
-/// Those of a command line come behind an op's own, which so come first.
+/// Those of a command line come behind an op's own: folders are looked through after them, and a
+/// macro that both give is the command line's.
 void add(const CudaSettings& settings, KernelRequest& request) {
   request.include_folders.insert(request.include_folders.end(), settings.include_folders.begin(),
                                  settings.include_folders.end());
   request.defines.insert(request.defines.end(), settings.defines.begin(), settings.defines.end());
+  std::vector<std::string> last;
+  for (auto it = request.defines.rbegin(); it != request.defines.rend(); ++it)
+    if (std::none_of(last.begin(), last.end(), [&](const std::string& later) {
+          return ir::macro_name(later) == ir::macro_name(*it);
+        }))
+      last.push_back(*it);
+  request.defines.assign(last.rbegin(), last.rend());
+}
+
+/// Of a command line.
+bool check_macros(const CudaSettings& settings, ir::Diagnostics& diagnostics) {
+  for (const std::string& macro : settings.defines) {
+    if (!ir::macro_name(macro).empty()) continue;
+    diagnostics.error({}, fmt::format("-D must be NAME or NAME=VALUE, found '{}'", macro));
+    return false;
+  }
+  return true;
 }
 
 class KernelUse {
@@ -359,10 +378,11 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
   if (out.empty() && states.empty())
     notes += "# The kernel writes no tensor, and an op has a result.\n";
   std::string given;
-  for (const std::string& folder : settings.include_folders) given += " -I" + folder;
-  for (const std::string& macro : settings.defines) given += " -D" + macro;
+  for (const std::string& folder : settings.include_folders)
+    given += " " + ir::option_word("-I" + folder);
+  for (const std::string& macro : settings.defines) given += " " + ir::option_word("-D" + macro);
   std::string options;
-  if (!given.empty()) options = fmt::format(", options = \"{}\"", given.substr(1));
+  if (!given.empty()) options = ", options = " + print_quoted(given.substr(1));
   if (!shape.template_parameters.empty()) {
     std::string list;
     for (const std::string& arg :
@@ -394,13 +414,13 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
       "# What is updated rather than written is a state, and stands among the inputs, too.\n"
       "# Blocks run side by side where 'reads' and 'writes' say what each touches. A guess:\n"
       "#   writes = {{{}: [[{} * bx, {} * bx + {}]]}}\n{}"
-      "graph {} {{\n{}  {} = cuda({}source = \"{}\", kernel = {}{},\n"
+      "graph {} {{\n{}  {} = cuda({}source = {}, kernel = {}{},\n"
       "    grid = [{}], block = [{}]{}, args = [{}])\n}}\n",
       shape.name, path, shape.launched ? "; the block is that of a launch in the file" : "",
       !out.empty()      ? name_of(out[0])
       : !states.empty() ? states[0]
                         : "y",
-      threads, threads, threads, notes, plain, inputs, results, in, path, kernel, options,
+      threads, threads, threads, notes, plain, inputs, results, in, print_quoted(path), kernel, options,
       extents_text(shape.grid), extents_text(shape.block),
       shape.shared > 0 ? fmt::format(", shared = {}", shape.shared) : "", args);
 }
@@ -437,6 +457,7 @@ bool read_cuda_kernels(ir::Graph& graph, const CudaSettings& settings,
           "nor /usr/local has a toolkit; install it, or its packages cuda-cudart-dev and cuda-crt");
       return false;
     }
+    if (!check_macros(settings, diagnostics)) return false;
     const KernelUse use(graph, op, settings, diagnostics);
     // A use that differs in its regions or numbers only has the same unit, but is looked at again.
     KernelReply reply;
@@ -466,6 +487,7 @@ std::string graph_of_cuda_kernel(const std::string& path, const std::string& ker
     diagnostics.error({}, "reading CUDA needs Clang, and " + reader().why);
     return "";
   }
+  if (!check_macros(settings, diagnostics)) return "";
   KernelRequest request;
   request.shape_only = true;
   request.path = path;

@@ -126,6 +126,7 @@ class Thread {
     if (var.getType()->isReferenceType()) {
       variables_[&var] = Value();
       bind(var, var.getInit());
+      if (!var.getType()->getPointeeType().isConstQualified()) share(var.getInit());
       return;
     }
     variables_[&var] = var.getInit() ? fit(value(var.getInit()), var.getType()) : Value();
@@ -309,7 +310,14 @@ class Thread {
     return v.is_int() ? std::optional(v) : std::nullopt;
   }
 
+  /// Something else than its name may change it from here on.
+  void share(const Expr* place) {
+    if (const auto* ref = place ? dyn_cast<DeclRefExpr>(place->IgnoreParenImpCasts()) : nullptr)
+      shared_.insert(ref->getDecl());
+  }
+
   Value variable(const DeclRefExpr& ref) {
+    if (shared_.count(ref.getDecl()) > 0) return {};
     const auto found = variables_.find(ref.getDecl());
     if (found != variables_.end()) return found->second;
     Expr::EvalResult constant;
@@ -364,9 +372,7 @@ class Thread {
       case UO_Deref: return {};
       case UO_AddrOf: {
         Value place = address(sub);
-        if (!place.is_pointer())
-          if (const auto* ref = dyn_cast<DeclRefExpr>(sub->IgnoreParens()))
-            variables_[ref->getDecl()] = Value();
+        if (!place.is_pointer()) share(sub);
         return place;
       }
       case UO_PreInc:
@@ -587,15 +593,15 @@ class Thread {
       if (ref && !f->getParamDecl(p)->getType()->getPointeeType().isConstQualified())
         variables_[ref->getDecl()] = Value();
     }
-    if ((name == "min" || name == "max") && args.size() == 2) {
+    const bool users = is_users(context_.getSourceManager(), f->getLocation());
+    if (!users && (name == "min" || name == "max") && args.size() == 2) {
       if (!args[0].is_int() || !args[1].is_int()) return {};
       return Value::of(name == "min" ? std::min(args[0].number, args[1].number)
                                      : std::max(args[0].number, args[1].number));
     }
-    touch(name, *f, call, args);
+    if (!users) touch(name, *f, call, args);
     const FunctionDecl* body = nullptr;
-    if (!f->hasBody(body) || !is_users(context_.getSourceManager(), f->getLocation()) ||
-        depth_ >= 8 || std::find(calls_.begin(), calls_.end(), body) != calls_.end())
+    if (!f->hasBody(body) || !users || depth_ >= 8 || std::find(calls_.begin(), calls_.end(), body) != calls_.end())
       return {};
     for (unsigned i = 0; i < body->getNumParams(); ++i)
       bind(*body->getParamDecl(i), i < places.size() ? places[i] : nullptr);
@@ -734,6 +740,7 @@ class Thread {
   int64_t own_steps_ = 0;
   std::map<const ValueDecl*, Value> variables_;
   std::map<const ValueDecl*, Value> references_;  // to places in tensors
+  std::set<const ValueDecl*> shared_;  // whose values aren't known: share()
   std::vector<const FunctionDecl*> calls_;
   Value result_;
   SourceLocation place_;
