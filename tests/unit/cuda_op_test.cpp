@@ -1,9 +1,13 @@
 // The words of an op's `options`.
 #include "ir/cuda_op.h"
 
+#include <fstream>
 #include <random>
+#include <set>
 
+#include "compiler/frontend/cuda/unit_words.h"
 #include "tests/catch.h"
+#include "tests/paths.h"
 
 using namespace maco;
 using Words = std::vector<std::string>;
@@ -40,4 +44,21 @@ TEST_CASE("what a macro is called") {
   CHECK(ir::macro_name("A=b=c") == "A");
   for (const char* wrong : {"", "=1", "2", "A B=1", "F(x)=x", "-DA"})
     CHECK(ir::macro_name(wrong).empty());
+}
+
+TEST_CASE("words of units are those that their header defines") {
+  std::ifstream file(test::source_path("runtime/device/cuda/words.cuh"));
+  std::set<std::string> defined;
+  for (std::string line; std::getline(file, line);) {
+    const std::string define = "#define ";
+    if (line.rfind(define, 0) != 0) continue;
+    const std::string name = line.substr(define.size());
+    defined.insert(name.substr(0, name.find_first_of(" (")));
+  }
+  for (const std::string& name : defined) {
+    CAPTURE(name);
+    CHECK(frontend::cuda::is_unit_word(name));
+  }
+  for (const std::string_view word : frontend::cuda::kUnitWords)
+    CHECK(defined.count(std::string(word)) == 1);
 }

@@ -13,6 +13,7 @@
 #include "compiler/frontend/cuda/clang_keys.h"
 #include "compiler/frontend/cuda/clang_layout.h"
 #include "compiler/frontend/cuda/clang_origins.h"
+#include "compiler/frontend/cuda/unit_words.h"
 
 namespace maco::frontend::cuda {
 
@@ -58,6 +59,7 @@ class Extractor final : public Extraction, private Editor {
     for (const Preprocessed::Use& use : seen_.uses)
       if (is_needed(use.at) && !in_directive(use.at))
         origins_.use_macro(use.name, use.defined, use.at);
+    for (const std::string& name : seen_.macros) check_name(name, kernel_.function->getLocation());
     kernel_.reachable.assign(functions_.begin(), functions_.end());
     const auto first =
         std::find(kernel_.reachable.begin(), kernel_.reachable.end(), kernel_.function);
@@ -93,10 +95,10 @@ class Extractor final : public Extraction, private Editor {
     const std::string includes = system_includes();
     const std::string undefine = undefined();
     const std::string groups = cooperative_groups();
-    reply_.original = "template <class T> using maco_type = T;\n" + groups + given_macros() +
-                      clean(text(sources_.getMainFileID(), original_)) + entry(true) + undefine;
-    reply_.device = laid_out(includes + declarations() + groups + early_places_ + given_macros() +
-                             clean(text(sources_.getMainFileID(), device_)) + late_places_ +
+    reply_.original = "template <class T> using maco_type = T;\n" + groups + overloads() +
+                      given_macros() + clean(text(sources_.getMainFileID(), original_)) + entry(true) + undefine;
+    reply_.device = laid_out(includes + declarations() + groups + early_places_ + overloads() +
+                             given_macros() + clean(text(sources_.getMainFileID(), device_)) + late_places_ +
                              entry(false) + undefine);
   }
 
@@ -134,6 +136,11 @@ class Extractor final : public Extraction, private Editor {
     }
     bool VisitVarDecl(VarDecl* var) {
       e_.need(var->getType());
+      return true;
+    }
+    bool VisitNamedDecl(NamedDecl* decl) {
+      if (users_ && !decl->isImplicit() && decl->getDeclName().isIdentifier())
+        e_.check_name(decl->getName(), decl->getLocation());
       return true;
     }
     bool VisitExpr(Expr* expr) {
@@ -216,6 +223,8 @@ class Extractor final : public Extraction, private Editor {
     if (!decl || !decls_.insert(decl).second) return;
     // Sets of overloads name functions of the host, too.
     if (is_users(sources_, decl->getLocation()) && runs_on_host(*decl)) return;
+    if (is_global_function(*decl) && !is_users(sources_, decl->getLocation()))
+      others_.insert(cast<NamedDecl>(decl)->getName());
     if (const auto* f = dyn_cast<FunctionDecl>(decl)) {
       const FunctionDecl* body = nullptr;
       if (f->hasBody(body) && functions_.insert(body).second)
@@ -231,8 +240,36 @@ class Extractor final : public Extraction, private Editor {
     if (const auto* record = dyn_cast<CXXRecordDecl>(decl))
       if (const CXXRecordDecl* definition = record->getDefinition())
         if (definition->hasUserDeclaredDestructor()) need(definition->getDestructor());
-    for (const Decl* redecl : decl->redecls()) mark(redecl->getLocation());
+    // Functions that declare it, too, come along where they are called.
+    for (const Decl* redecl : decl->redecls())
+      if (!redecl->getLexicalDeclContext()->isFunctionOrMethod()) mark(redecl->getLocation());
     mark(decl->getLocation());
+  }
+  static bool is_global_function(const Decl& decl) {
+    const auto* named = dyn_cast<NamedDecl>(&decl);
+    return named && (isa<FunctionDecl>(decl) || isa<FunctionTemplateDecl>(decl)) &&
+           named->getDeclName().isIdentifier() &&
+           decl.getDeclContext()->getRedeclContext()->isTranslationUnit();
+  }
+  /// What kernel.cu has for a macro can't be a name of the user's.
+  void check_name(StringRef name, SourceLocation at) {
+    if (is_unit_word(name) && name != kMeant && is_users(sources_, at) && told_.insert(name.str()).second)
+      reports_.error(at, fmt::format("'{}' means something else in kernel.cu: nothing that comes along "
+                                     "with the kernel can have this name",
+                                     name.str()));
+  }
+  /// In its namespace, functions of the user's would hide those of CUDA's that they overload.
+  std::string overloads() const {
+    std::set<StringRef> names;
+    for (const Item& item : items_)
+      for (const Decl* d : item.decls)
+        if (item.needed && is_global_function(*d)) {
+          const StringRef name = cast<NamedDecl>(d)->getName();
+          if (others_.count(name) > 0) names.insert(name);
+        }
+    std::string out;
+    for (const StringRef name : names) out += fmt::format("using ::{};\n", name.str());
+    return out;
   }
   void mark(SourceLocation loc) {
     if (!loc.isValid() || !is_users(sources_, loc)) return;
@@ -1153,6 +1190,8 @@ class Extractor final : public Extraction, private Editor {
   Keys keys_{*this, device_};
   std::string early_places_, late_places_;  // before the user's text, and behind it
   std::set<std::string> places_;            // keys that have one
+  std::set<StringRef> others_;              // functions of CUDA's that it names
+  std::set<std::string> told_;              // names that it can't have
   bool broken_ = false;                     // it has expressions that Clang made nothing of
   bool leaving_ = false;                    // lanes return while others of their warp go on
 };

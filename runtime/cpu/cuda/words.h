@@ -84,7 +84,7 @@ inline To bits_as(const From& from) {
 #define blockIdx (::maco_words::block_index())
 #define blockDim (::maco_words::block_extent())
 #define gridDim (::maco_words::grid_extent())
-#define warpSize 32
+constexpr int warpSize = 32;
 
 // ---- barriers, fences, time -------------------------------------------------
 
