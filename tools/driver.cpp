@@ -41,6 +41,38 @@ std::optional<std::string> read_input(const std::string& path, std::string& erro
 
 std::string input_name(const std::string& path) { return path == "-" ? "<stdin>" : path; }
 
+bool is_kernel(const std::string& text) {
+  return text.rfind("//@maco ", 0) == 0 || text.find("\n//@maco ") != std::string::npos;
+}
+
+bool is_cuda_source(const std::string& name, const std::string& text) {
+  const auto ends = [&](std::string_view end) {
+    return name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  return (ends(".cu") || ends(".cuh")) && !is_kernel(text);
+}
+
+std::string other_file(const std::string& name, const std::string& text) {
+  const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
+  if (is_kernel(text))
+    return fmt::format(
+        "'{}' is a kernel that macoc wrote: maco-run takes it, and this program the "
+        "graph that it was made of",
+        input_name(name));
+  if (is_cuda_source(name, text))
+    return fmt::format(
+        "'{0}' is CUDA source: 'macoc {0}' prints a graph to begin with, which uses "
+        "its kernel",
+        input_name(name));
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{' && has("\"gpus\"") &&
+      has("\"collective\"") && has("\"threadblocks\""))
+    return fmt::format(
+        "'{0}' is an execution plan of MSCCL++: 'macoc import {0}' makes a graph of it",
+        input_name(name));
+  return "";
+}
+
 std::string dump_text(const std::string& name, const std::string& made) {
   return fmt::format(
       "'{}' is a dump of {}, which only passes make: maco-opt takes it, and this program the graph "

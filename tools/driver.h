@@ -39,6 +39,13 @@ std::optional<std::string> read_input(const std::string& path, std::string& erro
 /// What diagnostics call it: "<stdin>" for "-".
 std::string input_name(const std::string& path);
 
+/// Whether the file is CUDA source, by its name and text, and none that macoc wrote.
+bool is_cuda_source(const std::string& name, const std::string& text);
+/// Whether macoc wrote it, as kernel.cu.
+bool is_kernel(const std::string& text);
+/// Says what a file is that is no graph, and who takes it: a kernel of macoc's, CUDA source, a plan
+/// of MSCCL++'s. "": it may be a graph.
+std::string other_file(const std::string& name, const std::string& text);
 /// What is said of an input that is a dump, where a graph is wanted: `made` as api::passes_made has
 /// it.
 std::string dump_text(const std::string& name, const std::string& made);

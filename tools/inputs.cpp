@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 
 #include "ir/check.h"
 #include "runtime/host/settings.h"
@@ -39,6 +40,8 @@ std::vector<Missing> by_tensor(const ir::Graph& graph, const MissingInputs& miss
 }  // namespace
 
 std::string wrong_placeholder(const std::string& option, const std::string& pattern) {
+  std::error_code code;
+  if (std::filesystem::exists(pattern, code)) return "";  // it is called so
   for (size_t at = pattern.find('{'); at != std::string::npos; at = pattern.find('{', at + 1)) {
     const size_t end = pattern.find('}', at);
     if (end == std::string::npos) return "";
@@ -57,9 +60,17 @@ std::string wrong_placeholder(const std::string& option, const std::string& patt
 runtime::Status RankInputs::open(const ir::Graph& graph, const std::vector<std::string>& patterns,
                                  int rank) {
   for (const std::string& pattern : patterns) {
+    if (pattern.empty()) return runtime::Status::failure("--inputs: the name of a file is empty");
     File& added = files_.emplace_back();
-    added.path = reference::rank_file(pattern, rank);
-    MACO_TRY(added.file.open(added.path));
+    std::error_code code;
+    const bool so_called = std::filesystem::exists(pattern, code);
+    added.path = so_called ? pattern : reference::rank_file(pattern, rank);
+    if (const auto opened = added.file.open(added.path); !opened) {
+      const std::string first = pattern.substr(0, pattern.find(','));
+      const bool list = first.size() < pattern.size() && std::filesystem::exists(first, code);
+      return runtime::Status::failure(
+          opened.message + (list ? "; --inputs takes one file, and can be repeated" : ""));
+    }
     for (const auto& entry : added.file.entries()) {
       const auto id = graph.find_tensor(entry.name);
       if (!id || !is_bound(graph[*id].kind)) {

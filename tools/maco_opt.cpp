@@ -162,7 +162,8 @@ int run(int argc, char** argv) {
   if (!a.passes.output.connect(a.options, console)) return kBadUsage;
   std::string error;
   const auto text = read_input(a.input, error);
-  if (!text) {
+  if (text) error = other_file(a.input, *text);
+  if (!error.empty()) {
     console.error(error);
     return kBadUsage;
   }

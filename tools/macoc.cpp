@@ -16,14 +16,6 @@
 namespace maco::tools {
 namespace {
 
-bool is_cuda_source(const std::string& name, const std::string& text) {
-  const auto ends = [&](std::string_view end) {
-    return name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
-  };
-  return (ends(".cu") || ends(".cuh")) && text.rfind("//@maco", 0) != 0 &&
-         text.find("\n//@maco ") == text.npos;
-}
-
 /// The story of an op.
 int explain(const CompileArguments& a, const std::string& text, const Console& console) {
   std::optional<api::TraceTimes> measured;
@@ -106,7 +98,12 @@ int run(int argc, char** argv) {
   if (!a.passes.connect(a.options, console)) return kBadUsage;
   const auto text = read_input(a.input, error);
   if (!text) return fail(kBadUsage, error);
-  if (!a.kernel.empty() || is_cuda_source(a.input, *text)) {
+  const bool is_source = is_cuda_source(a.input, *text) ||
+                         (!a.kernel.empty() && text->find("__global__") != std::string::npos);
+  if (!a.kernel.empty() && !is_source)
+    return fail(kBadUsage, fmt::format("--kernel names a kernel of CUDA source, and '{}' is none",
+                                       input_name(a.input)));
+  if (is_source) {
     ir::Diagnostics diagnostics;
     const std::string graph = api::graph_of_kernel(a.input, a.kernel, a.options, diagnostics);
     console.show(diagnostics);
@@ -120,6 +117,8 @@ int run(int argc, char** argv) {
     return fail(kBadUsage, fmt::format("'{0}' is a Program: maco-opt takes one, and maco-run its "
                                        "graph with --program {0}",
                                        a.input));
+  if (const std::string other = other_file(a.input, *text); !other.empty())
+    return fail(kBadUsage, other);
   ir::Diagnostics diagnostics;
   auto graph = api::read_graph(input_name(a.input), *text, diagnostics, a.options.algorithms);
   if (!graph)

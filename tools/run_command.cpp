@@ -166,10 +166,11 @@ class Command {
                                          c_.input, c_.input));
     }
     Subject subject;
-    const bool is_kernel =
-        text->rfind("//@maco ", 0) == 0 || text->find("\n//@maco ") != std::string::npos;
+    const bool kernel = is_kernel(*text);
+    if (const std::string other = kernel ? "" : other_file(c_.input, *text); !other.empty())
+      return fail(kBadUsage, other);
     if (const int status =
-            is_kernel ? take_kernel(std::move(*text), subject) : read_graph(*text, subject);
+            kernel ? take_kernel(std::move(*text), subject) : read_graph(*text, subject);
         status != kOk)
       return status;
     if (!c_.witness_file.empty()) {

@@ -420,8 +420,8 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
       !out.empty()      ? name_of(out[0])
       : !states.empty() ? states[0]
                         : "y",
-      threads, threads, threads, notes, plain, inputs, results, in, print_quoted(path), kernel, options,
-      extents_text(shape.grid), extents_text(shape.block),
+      threads, threads, threads, notes, plain, inputs, results, in, print_quoted(path), kernel,
+      options, extents_text(shape.grid), extents_text(shape.block),
       shape.shared > 0 ? fmt::format(", shared = {}", shape.shared) : "", args);
 }
 

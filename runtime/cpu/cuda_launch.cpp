@@ -89,7 +89,15 @@ Status launch_cuda_kernel(const std::string& original, const std::array<int64_t,
   set_block_scope(before);
   if (stopped >= 0) {
     const BlockEnd end = scope.end == BlockEnd::Done ? BlockEnd::Waits : scope.end;
-    return Status::failure("as its author wrote it: " + describe(end, stopped, timeout_ms));
+    std::string touched;
+    for (const CudaTensor& t : tensors)
+      if (const FencedMemory& copy = fenced.at(t.data);
+          scope.address && touched.empty() && copy.fences(scope.address))
+        touched =
+            fmt::format("; it touched byte {} of '{}', which has {}",
+                        static_cast<const char*>(scope.address) - copy.data(), t.name, t.bytes);
+    return Status::failure("as its author wrote it: " + describe(end, stopped, timeout_ms) +
+                           touched);
   }
   if (const auto at = memory.zones().damage())
     return Status::failure(fmt::format(

@@ -287,6 +287,10 @@ class CpuSessionImpl final : public CpuSession {
   // are no fences.
   template <class Visit>
   void each_zones(const RankState& rank, const Visit& visit) const;
+  static constexpr int64_t kNear = int64_t{1} << 20;
+  static std::string far_away(const void* address) {
+    return fmt::format("address {}, far from every tensor", fmt::ptr(address));
+  }
   static std::string place_in_red_zone(int64_t at, const Piece& piece, int rank);
   // What of a rank's lies around that red zone: "element 300 of 'y' on rank 0, which has 256"; ""
   // if it is none.
@@ -299,7 +303,8 @@ class CpuSessionImpl final : public CpuSession {
     mend_zones(rank);
   }
   void mend_zones(const RankState& rank) const {
-    each_zones(rank, [](const RedZones& zones, const Piece&, const FencedMemory*) { zones.mend(); });
+    each_zones(rank,
+               [](const RedZones& zones, const Piece&, const FencedMemory*) { zones.mend(); });
   }
   // What became of blocks that were given up, for the reports and in words.
   void take_block_ends(const CpuContexts& contexts);
@@ -490,8 +495,12 @@ std::string CpuSessionImpl::place_in_red_zone(int64_t at, const Piece& piece, in
 std::string CpuSessionImpl::red_zone(const RankState& rank, const void* address) const {
   std::string place;
   each_zones(rank, [&](const RedZones& zones, const Piece& piece, const FencedMemory* fenced) {
-    if (fenced ? fenced->fences(address) : zones.contains(address))
-      place = place_in_red_zone(static_cast<const char*>(address) - zones.data(), piece, rank.rank);
+    if (!(fenced ? fenced->fences(address) : zones.contains(address))) return;
+    const int64_t at = static_cast<const char*>(address) - zones.data(),
+                  far = at < 0 ? -at : at - static_cast<int64_t>(zones.size());
+    // One that is farther away was counted from a tensor rather than from what lies there.
+    place = far <= kNear || !piece.name.empty() ? place_in_red_zone(at, piece, rank.rank)
+                                                : far_away(address);
   });
   return place;
 }
@@ -521,11 +530,11 @@ void CpuSessionImpl::take_block_ends(const CpuContexts& contexts) {
     if (!context.blocks || context.blocks->end == BlockEnd::Done) continue;
     Report& report = at(context.rank).reports[static_cast<size_t>(context.cta)];
     if (report.kind == kWaitThreads) report.limit = static_cast<i64>(context.blocks->end);
-    const std::string place =
-        context.blocks->address ? red_zone(context.blocks->address) : std::string();
-    if (!place.empty())
-      damage_ +=
-          fmt::format("{}rank {}: it touched {}", damage_.empty() ? "" : "\n", context.rank, place);
+    const BlockEnd end = context.blocks->end;
+    if (end != BlockEnd::Segment && end != BlockEnd::Bus) continue;
+    const std::string place = red_zone(context.blocks->address);
+    damage_ += fmt::format("{}rank {}: it touched {}", damage_.empty() ? "" : "\n", context.rank,
+                           place.empty() ? far_away(context.blocks->address) : place);
   }
 }
 

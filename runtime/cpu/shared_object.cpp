@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -71,6 +72,29 @@ class TemporaryFolder {
   fs::path path_;
 };
 
+// What the user's text uses that only a GPU has, by what the compiler says; "" if it isn't that.
+std::string missing_word(const std::string& output) {
+  if (output.find("Assembler messages:") != std::string::npos) return "inline PTX";
+  const size_t first = output.find("error: ");
+  if (first == std::string::npos) return "";
+  const std::string line = output.substr(first, output.find('\n', first) - first);
+  if (line.find("asm") != std::string::npos) return "inline PTX";
+  for (const char* says : {"was not declared in this scope", "use of undeclared identifier"}) {
+    const size_t at = line.find(says);
+    if (at == std::string::npos) continue;
+    // g++ has its own quotes where the locale does.
+    const size_t open = line.find_first_of("'\xe2");
+    if (open == std::string::npos) continue;
+    const size_t begin = line.find_first_of("_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+                                            line[open] == '\'' ? open : open + 3),
+                 end = line.find_first_not_of(
+                     "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", begin);
+    if (begin != std::string::npos && end != std::string::npos)
+      return fmt::format("'{}'", line.substr(begin, end - begin));
+  }
+  return "";
+}
+
 Status compile_image(const std::vector<SourceFile>& files, std::vector<std::string> command,
                      const fs::path& folder, std::string& image) {
   bool written = true;
@@ -87,6 +111,14 @@ Status compile_image(const std::vector<SourceFile>& files, std::vector<std::stri
     command.push_back(word);
   std::string output;
   if (!run_command(command, output)) {
+    const bool users = std::any_of(files.begin(), files.end(), [](const SourceFile& file) {
+      return file.text.find("\nnamespace cuda_units {") != std::string::npos ||
+             file.text.find("\nnamespace maco_original {") != std::string::npos;
+    });
+    if (const std::string word = users ? missing_word(output) : ""; !word.empty())
+      return Status::failure(fmt::format(
+          "a kernel of a user's uses {}, which the CPU target doesn't have: run it on a GPU",
+          word));
     return Status::failure(
         fmt::format("'{}' could not compile the kernel for the CPU:\n{}", command[0], output));
   }

@@ -71,8 +71,8 @@ class Group {
 
  private:
   explicit Group(GroupPlace place) : place_(std::move(place)) {}
-  /// No other process of the group can have this rank from now on. Who has it may end meanwhile, for
-  /// 5 s at most.
+  /// No other process of the group can have this rank from now on. Who has it may end meanwhile,
+  /// for 5 s at most.
   Status take_seat(uint64_t timeout_ms);
   /// A failure if another process has tried to take this one's.
   Status check_seat() const;

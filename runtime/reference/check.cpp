@@ -151,6 +151,13 @@ std::vector<double> bounds_of(const ir::Graph& graph) {
   return coarsest;
 }
 
+// Memory that nothing writes holds ones, for maco-run at least.
+bool is_blank(const Tensor& tensor, size_t i) {
+  const std::byte* at = tensor.element(static_cast<int64_t>(i));
+  return std::all_of(at, at + ir::size_of(tensor.dtype),
+                     [](std::byte b) { return b == std::byte{0xff}; });
+}
+
 CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) {
   if (const std::string what = types_differ(actual, expected); !what.empty())
     return failure(INFINITY, bound, what);
@@ -162,8 +169,11 @@ CheckResult compare(const Tensor& actual, const Tensor& expected, double bound) 
   for (size_t i = 0; i < e.size(); ++i) {
     if (!same_kind(a[i], e[i]))
       return failure(INFINITY, bound,
-                     fmt::format("{} where {} is expected, at {}", a[i], e[i],
-                                 place(expected, static_cast<int64_t>(i))));
+                     fmt::format("{} where {} is expected, at {}{}", a[i], e[i],
+                                 place(expected, static_cast<int64_t>(i)),
+                                 std::isnan(a[i]) && std::isfinite(e[i]) && is_blank(actual, i)
+                                     ? ", which nothing seems to have written"
+                                     : ""));
     if (std::isfinite(e[i]))
       largest = std::max({largest, std::abs(a[i]), std::abs(e[i])});
     else

@@ -176,6 +176,8 @@ Status SafetensorsFile::open(const std::string& path) {
     return bad("is no safetensors file: it has no header");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | prefix[i];
+  if (std::memcmp(prefix, "version ", 8) == 0)
+    return bad("is a pointer of Git LFS, which stands for the file: git lfs pull brings it");
   if (length > kMaxHeader)
     return bad(fmt::format("is no safetensors file: a header of {} bytes", length));
   if (length > size - 8)

@@ -3,9 +3,9 @@
 that given to NVRTC and nvcc. Prints a line for each step and the reasons, most frequent first.
 
    kernel_survey.py FOLDER... [--macoc PATH] [-I DIR]... [-D NAME=VALUE]... [--steps read,graph,nvrtc,nvcc] [--jobs N] [--part K/N]
-                    [--json FILE]
+                    [--json FILE] [--keep FOLDER]
 
-A kernel that asks for what no task can have (docs/cuda-kernels.md: textures, the grid's barrier, printf, structs as arguments, ...) is
+With --keep each kernel.cu that macoc writes is left in a folder, for compilers of another machine. A kernel that asks for what no task can have (docs/cuda-kernels.md: textures, the grid's barrier, printf, structs as arguments, ...) is
 counted apart: those are named by BEYOND, by what MACO says of them."""
 
 import argparse
@@ -81,6 +81,11 @@ class Survey:
             if rc != 0:
                 beyond = re.findall(r"# (.*can't be an argument of a task|The kernel writes no tensor.*)", graph)
                 return "read", beyond[0] if beyond else (f"status {rc}: " if rc != 1 else "") + said(err)
+            if self.args.keep:
+                kept = pathlib.Path(self.args.keep)
+                kept.mkdir(parents=True, exist_ok=True)
+                label = re.sub(r"[^A-Za-z0-9_]+", "_", f"{path.parent.name}_{path.stem}_{name}")
+                shutil.copy(pathlib.Path(folder, "k.cu"), kept / f"{label}.cu")
             if "nvrtc" in self.steps:
                 rc, _, err = self.macoc(pathlib.Path(folder, "g.maco"), "--emit=cubin", "-o", os.devnull, folder=folder)
                 if rc != 0:
@@ -136,6 +141,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--json")
+    parser.add_argument("--keep", help="a folder for the kernels that macoc writes")
     Survey(parser.parse_args()).run()
 
 

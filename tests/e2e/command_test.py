@@ -159,6 +159,34 @@ class Test:
                      "ops": [{"op": "allreduce", "in": ["x"], "out": "y", "tile": [4, 8], "method": "packets"}]}
             self.expect("a dump in JSON", self.run("macoc", "-", text=json.dumps(fused)), 2, "'<stdin>' is a dump of graph 'j'",
                         "maco-opt takes it")
+            # Files of other kinds.
+            kernel = os.path.join(folder, "kernel.cu")
+            self.expect("a kernel", self.run("macoc", graph, "--target=cpu", "-o", kernel), 0)
+            source = os.path.join(folder, "source.cu")
+            pathlib.Path(source).write_text("__global__ void k(float* y) { y[0] = 1; }\n", encoding="utf-8")
+            plan = os.path.join(folder, "plan.json")
+            small = {"name": "p", "collective": "allgather", "gpus": [{"id": 0, "threadblocks": []}]}
+            pathlib.Path(plan).write_text(json.dumps(small), encoding="utf-8")
+            for tool in ("macoc", "maco-opt"):
+                self.expect(f"a kernel for {tool}", self.run(tool, kernel), 2, "is a kernel that macoc wrote: maco-run takes it")
+            for tool in ("maco-run", "maco-opt"):
+                self.expect(f"CUDA source for {tool}", self.run(tool, source), 2, "is CUDA source: 'macoc ")
+            for tool in ("macoc", "maco-run", "maco-opt"):
+                self.expect(f"a plan for {tool}", self.run(tool, plan), 2, "is an execution plan of MSCCL++: 'macoc import ")
+            self.expect("--kernel without CUDA", self.run("macoc", graph, "--kernel", "k"), 2, "--kernel names a kernel of CUDA source")
+            # Inputs.
+            braces = os.path.join(folder, "a{1}.safetensors")
+            pointer = os.path.join(folder, "lfs.safetensors")
+            said = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+            pathlib.Path(pointer).write_text(said, encoding="utf-8")
+            header = b'{"x":{"dtype":"F32","shape":[4,8],"data_offsets":[0,128]}}'
+            pathlib.Path(braces).write_bytes(len(header).to_bytes(8, "little") + header + bytes(128))
+            run = ("maco-run", graph, "--device=cpu", "-q")
+            self.expect("a name with braces", self.run(*run, f"--inputs={braces}"), 0)
+            self.expect("no such name", self.run(*run, f"--inputs={folder}/b{{1}}.safetensors"), 2, "'{1}' in '", "is no placeholder")
+            self.expect("a pointer", self.run(*run, f"--inputs={pointer}"), 2, "is a pointer of Git LFS")
+            self.expect("a list", self.run(*run, f"--inputs={pointer},{folder}/b.safetensors"), 2, "--inputs takes one file, and can be repeated")
+            self.expect("no name", self.run(*run, "--inputs", ""), 2, "--inputs: the name of a file is empty")
             # What is merely wrong is told as before.
             wrong = GRAPH.replace("relu(x)", "relu(z)")
             self.expect("a wrong graph", self.run("macoc", "-", text=wrong), 1, "'z'")

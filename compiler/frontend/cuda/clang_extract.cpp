@@ -96,10 +96,11 @@ class Extractor final : public Extraction, private Editor {
     const std::string undefine = undefined();
     const std::string groups = cooperative_groups();
     reply_.original = "template <class T> using maco_type = T;\n" + groups + overloads() +
-                      given_macros() + clean(text(sources_.getMainFileID(), original_)) + entry(true) + undefine;
+                      given_macros() + clean(text(sources_.getMainFileID(), original_)) +
+                      entry(true) + undefine;
     reply_.device = laid_out(includes + declarations() + groups + early_places_ + overloads() +
-                             given_macros() + clean(text(sources_.getMainFileID(), device_)) + late_places_ +
-                             entry(false) + undefine);
+                             given_macros() + clean(text(sources_.getMainFileID(), device_)) +
+                             late_places_ + entry(false) + undefine);
   }
 
  private:
@@ -253,10 +254,12 @@ class Extractor final : public Extraction, private Editor {
   }
   /// What kernel.cu has for a macro can't be a name of the user's.
   void check_name(StringRef name, SourceLocation at) {
-    if (is_unit_word(name) && name != kMeant && is_users(sources_, at) && told_.insert(name.str()).second)
-      reports_.error(at, fmt::format("'{}' means something else in kernel.cu: nothing that comes along "
-                                     "with the kernel can have this name",
-                                     name.str()));
+    if (is_unit_word(name) && name != kMeant && is_users(sources_, at) &&
+        told_.insert(name.str()).second)
+      reports_.error(at,
+                     fmt::format("'{}' means something else in kernel.cu: nothing that comes along "
+                                 "with the kernel can have this name",
+                                 name.str()));
   }
   /// In its namespace, functions of the user's would hide those of CUDA's that they overload.
   std::string overloads() const {

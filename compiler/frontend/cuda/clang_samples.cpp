@@ -601,7 +601,8 @@ class Thread {
     }
     if (!users) touch(name, *f, call, args);
     const FunctionDecl* body = nullptr;
-    if (!f->hasBody(body) || !users || depth_ >= 8 || std::find(calls_.begin(), calls_.end(), body) != calls_.end())
+    if (!f->hasBody(body) || !users || depth_ >= 8 ||
+        std::find(calls_.begin(), calls_.end(), body) != calls_.end())
       return {};
     for (unsigned i = 0; i < body->getNumParams(); ++i)
       bind(*body->getParamDecl(i), i < places.size() ? places[i] : nullptr);
@@ -740,7 +741,7 @@ class Thread {
   int64_t own_steps_ = 0;
   std::map<const ValueDecl*, Value> variables_;
   std::map<const ValueDecl*, Value> references_;  // to places in tensors
-  std::set<const ValueDecl*> shared_;  // whose values aren't known: share()
+  std::set<const ValueDecl*> shared_;             // whose values aren't known: share()
   std::vector<const FunctionDecl*> calls_;
   Value result_;
   SourceLocation place_;

@@ -239,10 +239,87 @@ MACO_ALL_LANES(4, signed char, unsigned char)
 #undef MACO_LANES_1
 #undef MACO_LANES
 
-// The larger or smaller of three; _relu: at least 0.
-inline int __vimax3_s32(int a, int b, int c) { return max(max(a, b), c); }
-inline int __vimin3_s32(int a, int b, int c) { return min(min(a, b), c); }
-inline unsigned __vimax3_u32(unsigned a, unsigned b, unsigned c) { return max(max(a, b), c); }
-inline unsigned __vimin3_u32(unsigned a, unsigned b, unsigned c) { return min(min(a, b), c); }
-inline int __vimax_s32_relu(int a, int b) { return max(max(a, b), 0); }
-inline int __vimin_s32_relu(int a, int b) { return max(min(a, b), 0); }
+// ---- DPX: sums, and the larger or smaller of two or three; _relu: at least 0 ----
+
+namespace maco_words {
+
+template <class Lane, class F>
+inline unsigned each_lane_of_three(unsigned a, unsigned b, unsigned c, F f) {
+  constexpr int bits = 8 * sizeof(Lane);
+  unsigned result = 0;
+  for (int i = 0; i < 32 / bits; ++i) {
+    const long long value = f(lane_of<Lane>(a, i), lane_of<Lane>(b, i), lane_of<Lane>(c, i));
+    result |= (static_cast<unsigned>(value) & (~0u >> (32 - bits))) << (bits * i);
+  }
+  return result;
+}
+/// Also whether the first is the one, by lane.
+template <class Lane, class F>
+inline unsigned chosen(unsigned a, unsigned b, bool* first, F is_first) {
+  constexpr int bits = 8 * sizeof(Lane);
+  for (int i = 0; i < 32 / bits; ++i) first[i] = is_first(lane_of<Lane>(a, i), lane_of<Lane>(b, i));
+  return each_lane_of_three<Lane>(
+      a, b, 0, [&](long long x, long long y, long long) { return is_first(x, y) ? x : y; });
+}
+
+}  // namespace maco_words
+
+#define MACO_DPX_3(NAME, WORD, LANE, EXPRESSION)                                         \
+  inline WORD NAME(WORD a, WORD b, WORD c) {                                             \
+    return static_cast<WORD>(maco_words::each_lane_of_three<LANE>(                       \
+        static_cast<unsigned>(a), static_cast<unsigned>(b), static_cast<unsigned>(c),    \
+        [](long long x, long long y, long long z) -> long long { return EXPRESSION; })); \
+  }
+#define MACO_DPX_2(NAME, WORD, LANE, EXPRESSION)                                       \
+  inline WORD NAME(WORD a, WORD b) {                                                   \
+    return static_cast<WORD>(maco_words::each_lane_of_three<LANE>(                     \
+        static_cast<unsigned>(a), static_cast<unsigned>(b), 0u,                        \
+        [](long long x, long long y, long long) -> long long { return EXPRESSION; })); \
+  }
+#define MACO_DPX_CHOICES(SUFFIX, WORD, LANE, PICK)              \
+  MACO_DPX_3(__viadd##PICK##_##SUFFIX, WORD, LANE,              \
+             std::PICK<long long>(static_cast<LANE>(x + y), z)) \
+  MACO_DPX_3(__vi##PICK##3_##SUFFIX, WORD, LANE, std::PICK(std::PICK(x, y), z))
+#define MACO_DPX_RELU(SUFFIX, WORD, LANE, PICK)                                \
+  MACO_DPX_3(__viadd##PICK##_##SUFFIX##_relu, WORD, LANE,                      \
+             std::max(std::PICK<long long>(static_cast<LANE>(x + y), z), 0ll)) \
+  MACO_DPX_3(__vi##PICK##3_##SUFFIX##_relu, WORD, LANE,                        \
+             std::max(std::PICK(std::PICK(x, y), z), 0ll))                     \
+  MACO_DPX_2(__vi##PICK##_##SUFFIX##_relu, WORD, LANE, std::max(std::PICK(x, y), 0ll))
+#define MACO_DPX_FIRST(SUFFIX, WORD, LANE, PICK, OP)                                        \
+  inline WORD __vib##PICK##_##SUFFIX(WORD a, WORD b, bool* first) {                         \
+    return static_cast<WORD>(                                                               \
+        maco_words::chosen<LANE>(static_cast<unsigned>(a), static_cast<unsigned>(b), first, \
+                                 [](long long x, long long y) { return x OP y; }));         \
+  }
+#define MACO_DPX_FIRST_2(SUFFIX, LANE, PICK, OP)                                                \
+  inline unsigned __vib##PICK##_##SUFFIX(unsigned a, unsigned b, bool* high, bool* low) {       \
+    bool first[2];                                                                              \
+    const unsigned result =                                                                     \
+        maco_words::chosen<LANE>(a, b, first, [](long long x, long long y) { return x OP y; }); \
+    *low = first[0];                                                                            \
+    *high = first[1];                                                                           \
+    return result;                                                                              \
+  }
+#define MACO_DPX(PICK, OP)                                \
+  MACO_DPX_CHOICES(s32, int, int, PICK)                   \
+  MACO_DPX_CHOICES(u32, unsigned, unsigned, PICK)         \
+  MACO_DPX_CHOICES(s16x2, unsigned, short, PICK)          \
+  MACO_DPX_CHOICES(u16x2, unsigned, unsigned short, PICK) \
+  MACO_DPX_RELU(s32, int, int, PICK)                      \
+  MACO_DPX_RELU(s16x2, unsigned, short, PICK)             \
+  MACO_DPX_FIRST(s32, int, int, PICK, OP)                 \
+  MACO_DPX_FIRST(u32, unsigned, unsigned, PICK, OP)       \
+  MACO_DPX_FIRST_2(s16x2, short, PICK, OP)                \
+  MACO_DPX_FIRST_2(u16x2, unsigned short, PICK, OP)
+
+MACO_DPX(max, >=)
+MACO_DPX(min, <=)
+
+#undef MACO_DPX
+#undef MACO_DPX_FIRST_2
+#undef MACO_DPX_FIRST
+#undef MACO_DPX_RELU
+#undef MACO_DPX_CHOICES
+#undef MACO_DPX_2
+#undef MACO_DPX_3

@@ -118,10 +118,10 @@ inline void __brkpt() {}
            function, blockIdx.x, blockIdx.y, blockIdx.z, text);
   maco_cuda::stop(said);
 }
-#define assert(...)                 \
-  (static_cast<bool>(__VA_ARGS__) ? \
-       static_cast<void>(0) :       \
-       maco_words_assert(__FILE__, __LINE__, static_cast<const char*>(__func__), #__VA_ARGS__))
+#define assert(...)               \
+  (static_cast<bool>(__VA_ARGS__) \
+       ? static_cast<void>(0)     \
+       : maco_words_assert(__FILE__, __LINE__, static_cast<const char*>(__func__), #__VA_ARGS__))
 
 // ---- memory -----------------------------------------------------------------
 
