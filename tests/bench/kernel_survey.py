@@ -5,7 +5,9 @@ that given to NVRTC and nvcc. Prints a line for each step and the reasons, most 
    kernel_survey.py FOLDER... [--macoc PATH] [-I DIR]... [-D NAME=VALUE]... [--steps read,graph,nvrtc,nvcc] [--jobs N] [--part K/N]
                     [--json FILE] [--keep FOLDER]
 
-With --keep each kernel.cu that macoc writes is left in a folder, for compilers of another machine. A kernel that asks for what no task can have (docs/cuda-kernels.md: textures, the grid's barrier, printf, structs as arguments, ...) is
+With --keep each kernel.cu that macoc writes is left in a folder, for compilers of another machine.
+
+A kernel that asks for what no task can have (docs/cuda-kernels.md: textures, the grid's barrier, printf, structs as arguments, ...) is
 counted apart: those are named by BEYOND, by what MACO says of them."""
 
 import argparse

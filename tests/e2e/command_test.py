@@ -185,7 +185,7 @@ class Test:
             self.expect("a name with braces", self.run(*run, f"--inputs={braces}"), 0)
             self.expect("no such name", self.run(*run, f"--inputs={folder}/b{{1}}.safetensors"), 2, "'{1}' in '", "is no placeholder")
             self.expect("a pointer", self.run(*run, f"--inputs={pointer}"), 2, "is a pointer of Git LFS")
-            self.expect("a list", self.run(*run, f"--inputs={pointer},{folder}/b.safetensors"), 2, "--inputs takes one file, and can be repeated")
+            self.expect("a list", self.run(*run, f"--inputs={pointer},{folder}/b.x"), 2, "--inputs takes one file, and can be repeated")
             self.expect("no name", self.run(*run, "--inputs", ""), 2, "--inputs: the name of a file is empty")
             # What is merely wrong is told as before.
             wrong = GRAPH.replace("relu(x)", "relu(z)")
